@@ -1,0 +1,1 @@
+//! Locks that tell the truth.
