@@ -1,0 +1,182 @@
+//! Time as leases need it: a clock that counts suspend.
+//!
+//! [`std::time::Instant`] stops while a laptop sleeps or a virtual machine is paused, the store's clock
+//! does not. A lease that is timed with it would look valid long after the store gave it away, so every
+//! time in this crate is a [`BootInstant`] of a [`Clock`].
+
+use std::{
+    fmt,
+    future::Future,
+    ops::{Add, Sub},
+    time::Duration,
+};
+
+/// A point in time on a clock that counts suspend.
+///
+/// On Linux it is `CLOCK_BOOTTIME`, the same for all processes of a host.
+#[derive(Clone, Copy, PartialEq, Eq, PartialOrd, Ord, Hash)]
+pub struct BootInstant(u64);
+
+impl BootInstant {
+    /// The instant `nanos` nanoseconds after the clock's origin.
+    pub const fn from_nanos(nanos: u64) -> Self {
+        Self(nanos)
+    }
+
+    /// Nanoseconds since the clock's origin.
+    pub const fn as_nanos(self) -> u64 {
+        self.0
+    }
+
+    /// How long after `earlier` this is; zero if it is before.
+    pub const fn since(self, earlier: BootInstant) -> Duration {
+        Duration::from_nanos(self.0.saturating_sub(earlier.0))
+    }
+}
+
+impl Add<Duration> for BootInstant {
+    type Output = BootInstant;
+    fn add(self, by: Duration) -> BootInstant {
+        BootInstant(self.0.saturating_add(u64::try_from(by.as_nanos()).unwrap_or(u64::MAX)))
+    }
+}
+
+impl Sub<Duration> for BootInstant {
+    type Output = BootInstant;
+    fn sub(self, by: Duration) -> BootInstant {
+        BootInstant(self.0.saturating_sub(u64::try_from(by.as_nanos()).unwrap_or(u64::MAX)))
+    }
+}
+
+impl fmt::Debug for BootInstant {
+    fn fmt(&self, f: &mut fmt::Formatter<'_>) -> fmt::Result {
+        write!(f, "boot+{:.6}s", Duration::from_nanos(self.0).as_secs_f64())
+    }
+}
+
+/// The caller's time limit of one call, on the client's [`Clock`].
+pub type Until = BootInstant;
+
+/// Longest sleep before the clock is read again: tokio's timers do not count suspend.
+const SLICE: Duration = Duration::from_millis(500);
+
+/// Where a client reads the time.
+///
+/// [`Clock::system`] is the one to use. [`Clock::tokio`] follows tokio's (pausable) time, so that a whole
+/// client on `memory:` becomes deterministic in a test.
+#[derive(Clone, Debug, Default)]
+pub struct Clock(Source);
+
+#[derive(Clone, Debug, Default)]
+enum Source {
+    #[default]
+    System,
+    Tokio {
+        origin: tokio::time::Instant,
+    },
+}
+
+/// What [`Clock::tokio`] calls the wall clock at its start, in microseconds since 1970.
+const SIMULATED_EPOCH_US: u64 = 1_700_000_000_000_000;
+
+impl Clock {
+    /// The host's clock.
+    pub fn system() -> Self {
+        Self(Source::System)
+    }
+
+    /// Tokio's clock, beginning now. Under `tokio::time::pause` it moves only when all tasks wait.
+    pub fn tokio() -> Self {
+        Self(Source::Tokio { origin: tokio::time::Instant::now() })
+    }
+
+    /// Now.
+    pub fn now(&self) -> BootInstant {
+        match &self.0 {
+            Source::System => system_now(),
+            // One hour past the origin, so that tests can look back without reaching zero.
+            Source::Tokio { origin } => {
+                BootInstant::from_nanos(3_600_000_000_000)
+                    + tokio::time::Instant::now().duration_since(*origin)
+            }
+        }
+    }
+
+    /// The wall clock, in microseconds since 1970: good for a fence's floor and for people, never for validity.
+    pub fn wall_us(&self) -> u64 {
+        match &self.0 {
+            Source::System => std::time::SystemTime::now()
+                .duration_since(std::time::UNIX_EPOCH)
+                .map_or(0, |since| since.as_micros() as u64),
+            Source::Tokio { origin } => {
+                SIMULATED_EPOCH_US + tokio::time::Instant::now().duration_since(*origin).as_micros() as u64
+            }
+        }
+    }
+
+    /// Sleeps until `at`, also when the host was suspended meanwhile.
+    pub async fn sleep_until(&self, at: BootInstant) {
+        loop {
+            let left = at.since(self.now());
+            if left.is_zero() {
+                return;
+            }
+            let nap = match self.0 {
+                Source::System => left.min(SLICE),
+                Source::Tokio { .. } => left,
+            };
+            tokio::time::sleep(nap).await;
+        }
+    }
+
+    /// Runs `future` until `until`; `None` when time ran out first. The future wins a tie.
+    pub async fn bounded<F: Future>(&self, until: Until, future: F) -> Option<F::Output> {
+        tokio::select! {
+            biased;
+            output = future => Some(output),
+            () = self.sleep_until(until) => None,
+        }
+    }
+}
+
+fn system_now() -> BootInstant {
+    #[cfg(any(target_os = "linux", target_os = "android"))]
+    const ID: rustix::time::ClockId = rustix::time::ClockId::Boottime;
+    // On macOS the monotonic clock goes on during sleep.
+    #[cfg(not(any(target_os = "linux", target_os = "android")))]
+    const ID: rustix::time::ClockId = rustix::time::ClockId::Monotonic;
+    let now = rustix::time::clock_gettime(ID);
+    BootInstant(now.tv_sec as u64 * 1_000_000_000 + now.tv_nsec as u64)
+}
+
+#[cfg(test)]
+mod tests {
+    use super::*;
+
+    #[test]
+    fn the_system_clock_moves_forward() {
+        let clock = Clock::system();
+        let before = clock.now();
+        assert!(clock.now() >= before);
+        assert!(clock.wall_us() > SIMULATED_EPOCH_US);
+    }
+
+    #[tokio::test(start_paused = true)]
+    async fn the_tokio_clock_moves_only_when_everything_waits() {
+        let clock = Clock::tokio();
+        let start = clock.now();
+        assert_eq!(clock.now(), start);
+        clock.sleep_until(start + Duration::from_secs(3)).await;
+        assert_eq!(clock.now().since(start), Duration::from_secs(3));
+        assert_eq!(clock.wall_us(), SIMULATED_EPOCH_US + 3_000_000);
+    }
+
+    #[tokio::test(start_paused = true)]
+    async fn bounded_gives_up_at_the_limit_and_not_before() {
+        let clock = Clock::tokio();
+        let until = clock.now() + Duration::from_secs(1);
+        assert_eq!(clock.bounded(until, async { 7 }).await, Some(7));
+        assert_eq!(clock.bounded(until, std::future::pending::<()>()).await, None);
+        assert_eq!(clock.now(), until);
+    }
+}

@@ -1,0 +1,126 @@
+//! From a store URL to an engine.
+
+use std::{sync::Arc, time::Duration};
+
+use crate::{
+    clock::Clock,
+    engine::Engine,
+    error::{Error, Result},
+};
+
+/// What an engine needs besides its URL.
+#[derive(Clone, Debug)]
+pub struct EngineOptions {
+    /// Where the time comes from.
+    pub clock: Clock,
+    /// Longest wait for one command's answer.
+    pub command_timeout: Duration,
+    /// What precedes a name in a shared store.
+    pub prefix: String,
+    /// Connections to one server.
+    pub connections: usize,
+    /// Most operations under way at once.
+    pub max_in_flight: usize,
+    /// How this client calls itself to the server.
+    pub client_name: String,
+}
+
+/// Opens the engine that a URL names. Nothing is dialled yet.
+pub(crate) fn open(url: &str, options: &EngineOptions) -> Result<Arc<dyn Engine>> {
+    let Some((scheme, rest)) = url.split_once(':') else {
+        return Err(Error::invalid("store URL", redact(url), SCHEMES));
+    };
+    match scheme {
+        "memory" => open_memory(rest, options),
+        "sqlite" => open_sqlite(rest, options),
+        "redis" => open_redis(url, options),
+        "rediss" => open_rediss(url, options),
+        _ => Err(Error::invalid("store URL", redact(url), SCHEMES)),
+    }
+}
+
+const SCHEMES: &str =
+    "memory: · memory:NAME · sqlite:PATH · redis://HOST[:PORT][/DB] · rediss://HOST[:PORT][/DB]";
+
+/// The URL without its password, for people.
+pub(crate) fn redact(url: &str) -> String {
+    let Some((scheme, rest)) = url.split_once("://") else { return url.chars().take(200).collect() };
+    // A password may hold any character but `@` unescaped, so the last one before the path ends it.
+    let end = rest.find(['/', '?', '#']).unwrap_or(rest.len());
+    let end = rest[end..].rfind('@').map_or(end, |at| end + at + 1).max(end);
+    let host = rest[..end].rsplit_once('@').map_or(&rest[..end], |(_, host)| host);
+    let path = rest[end..].split(['?', '#']).next().unwrap_or_default();
+    format!("{scheme}://{host}{path}").chars().take(200).collect()
+}
+
+#[cfg_attr(
+    all(feature = "memory", feature = "sqlite", feature = "tls"),
+    expect(dead_code, reason = "only builds that lack a feature need it")
+)]
+fn missing(scheme: &str, feature: &str) -> Error {
+    Error::unsupported(
+        format!("the store {scheme}"),
+        format!(
+            "this build lacks the feature \"{feature}\"; add it with: cargo add leasehold --features {feature}"
+        ),
+    )
+}
+
+#[cfg(feature = "memory")]
+fn open_memory(name: &str, options: &EngineOptions) -> Result<Arc<dyn Engine>> {
+    Ok(Arc::new(super::memory::Memory::open(name, options.clock.clone())))
+}
+
+#[cfg(not(feature = "memory"))]
+fn open_memory(_: &str, _: &EngineOptions) -> Result<Arc<dyn Engine>> {
+    Err(missing("memory:", "memory"))
+}
+
+#[cfg(feature = "sqlite")]
+fn open_sqlite(path: &str, options: &EngineOptions) -> Result<Arc<dyn Engine>> {
+    Ok(Arc::new(super::sqlite::Sqlite::open(path, options)?))
+}
+
+#[cfg(not(feature = "sqlite"))]
+fn open_sqlite(_: &str, _: &EngineOptions) -> Result<Arc<dyn Engine>> {
+    Err(missing("sqlite:", "sqlite"))
+}
+
+#[cfg(feature = "redis")]
+fn open_redis(url: &str, options: &EngineOptions) -> Result<Arc<dyn Engine>> {
+    Ok(Arc::new(super::redis::Redis::open(url, options)?))
+}
+
+#[cfg(not(feature = "redis"))]
+fn open_redis(_: &str, _: &EngineOptions) -> Result<Arc<dyn Engine>> {
+    Err(missing("redis://", "redis"))
+}
+
+#[cfg(feature = "tls")]
+fn open_rediss(url: &str, options: &EngineOptions) -> Result<Arc<dyn Engine>> {
+    open_redis(url, options)
+}
+
+#[cfg(not(feature = "tls"))]
+fn open_rediss(_: &str, _: &EngineOptions) -> Result<Arc<dyn Engine>> {
+    Err(missing("rediss://", "tls"))
+}
+
+#[cfg(test)]
+mod tests {
+    use super::redact;
+
+    #[test]
+    fn a_redacted_url_keeps_the_place_and_drops_the_secrets() {
+        for (url, shown) in [
+            ("redis://u:secret@h:1/2?ca=x", "redis://h:1/2"),
+            ("redis://:se@cret@h", "redis://h"),
+            ("redis://:se/cret@h/0", "redis://h/0"),
+            ("redis://h", "redis://h"),
+            ("sqlite:/var/x.db", "sqlite:/var/x.db"),
+            ("memory:", "memory:"),
+        ] {
+            assert_eq!(redact(url), shown);
+        }
+    }
+}

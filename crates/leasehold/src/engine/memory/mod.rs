@@ -1,0 +1,160 @@
+//! `memory:` — leases between the tasks of one process.
+//!
+//! `memory:` alone is a store of its own; `memory:NAME` is shared by all clients of this process that use the
+//! same name. With [`Clock::tokio`] it is deterministic. Use it for tests and inside one process; it protects
+//! nothing from another process.
+
+mod store;
+
+use std::{
+    collections::HashMap,
+    sync::{Arc, Mutex, OnceLock, PoisonError, Weak},
+};
+
+use crate::{
+    clock::{Clock, Until},
+    engine::{
+        Answer, Capabilities, Claim, Cursor, Engine, Fut, Handover, Health, Hold, Inspection, Leases, Page,
+        Reach, Released, Renewed, WakeSink,
+    },
+    fence::Fence,
+    name::{NAME_MAX_BYTES, Name},
+};
+use store::Store;
+
+/// The engine behind `memory:`.
+pub struct Memory {
+    store: Arc<Mutex<Store>>,
+    clock: Clock,
+    sink: OnceLock<Arc<dyn WakeSink>>,
+    capabilities: Capabilities,
+}
+
+impl Memory {
+    /// Opens the store of that name; an empty name is a new store of its own.
+    pub fn open(name: &str, clock: Clock) -> Self {
+        let store = if name.is_empty() { Arc::default() } else { shared(name) };
+        let capabilities = Capabilities::new("memory", Reach::Process, Handover::Push, false, NAME_MAX_BYTES);
+        Self { store, clock, sink: OnceLock::new(), capabilities }
+    }
+
+    /// Runs one atomic operation, then sends its wake-ups with the store unlocked: a sink may call back.
+    fn atomic<T: Send + 'static>(
+        &self,
+        operation: impl FnOnce(&mut Store, store::Now) -> T,
+    ) -> Fut<'static, T> {
+        let now = store::Now { boot: self.clock.now(), wall_us: self.clock.wall_us() };
+        let (out, wakes) = {
+            let mut store = self.store.lock().unwrap_or_else(PoisonError::into_inner);
+            let out = operation(&mut store, now);
+            (out, store.take_wakes())
+        };
+        for (sink, wake) in wakes {
+            if let Some(sink) = sink.upgrade() {
+                sink.wake(wake);
+            }
+        }
+        Box::pin(std::future::ready(Ok(out)))
+    }
+
+    fn sink(&self) -> Weak<dyn WakeSink> {
+        match self.sink.get() {
+            Some(sink) => Arc::downgrade(sink),
+            None => Weak::<NoSink>::new(),
+        }
+    }
+}
+
+struct NoSink;
+impl WakeSink for NoSink {
+    fn wake(&self, _: super::Wake) {}
+    fn link(&self, _: super::LinkChange) {}
+}
+
+fn shared(name: &str) -> Arc<Mutex<Store>> {
+    static STORES: OnceLock<Mutex<HashMap<String, Weak<Mutex<Store>>>>> = OnceLock::new();
+    let mut stores = STORES.get_or_init(Mutex::default).lock().unwrap_or_else(PoisonError::into_inner);
+    stores.retain(|_, store| store.strong_count() > 0);
+    if let Some(store) = stores.get(name).and_then(Weak::upgrade) {
+        return store;
+    }
+    let store = Arc::default();
+    stores.insert(name.into(), Arc::downgrade(&store));
+    store
+}
+
+impl Engine for Memory {
+    fn capabilities(&self) -> &Capabilities {
+        &self.capabilities
+    }
+
+    fn leases(&self) -> &dyn Leases {
+        self
+    }
+
+    fn dial(&self, _: Until) -> Fut<'_, ()> {
+        Box::pin(std::future::ready(Ok(())))
+    }
+
+    fn health(&self, _: Until) -> Fut<'_, Health> {
+        self.atomic(|store, _| Health {
+            facts: vec![
+                ("engine".into(), "memory".into()),
+                ("shared by".into(), "the tasks of this process".into()),
+                ("names in use".into(), store.len().to_string()),
+            ],
+            warnings: Vec::new(),
+        })
+    }
+
+    fn close(&self, _: Until) -> Fut<'_, ()> {
+        Box::pin(std::future::ready(Ok(())))
+    }
+}
+
+impl Leases for Memory {
+    fn claim<'a>(&'a self, claim: &'a Claim, _: Until) -> Fut<'a, Answer> {
+        if claim.owner.has_ended() {
+            return Box::pin(std::future::ready(Err(store::ended())));
+        }
+        let sink = self.sink();
+        let answer = self.atomic(|store, now| store.claim(claim, sink, now));
+        Box::pin(async move { answer.await? })
+    }
+
+    fn wake_into(&self, sink: Arc<dyn WakeSink>) {
+        let _first = self.sink.set(sink);
+    }
+
+    fn renew<'a>(&'a self, holds: &'a [Hold], _: Until) -> Fut<'a, Vec<Result<Renewed, super::EngineError>>> {
+        self.atomic(|store, now| holds.iter().map(|hold| Ok(store.renew(hold, now))).collect())
+    }
+
+    fn release<'a>(&'a self, hold: &'a Hold, _: Until) -> Fut<'a, Released> {
+        self.atomic(|store, now| store.release(&hold.name, &hold.owner, now))
+    }
+
+    fn abandon<'a>(&'a self, claim: &'a Claim, _: Until) -> Fut<'a, ()> {
+        self.atomic(|store, now| {
+            store.release(&claim.name, &claim.owner, now);
+        })
+    }
+
+    fn inspect<'a>(&'a self, name: &'a Name, _: Until) -> Fut<'a, Inspection> {
+        self.atomic(|store, now| store.inspect(name, now))
+    }
+
+    fn scan<'a>(
+        &'a self,
+        prefix: &'a str,
+        from: Option<Cursor>,
+        limit: u32,
+        _: Until,
+    ) -> Fut<'a, Page<Inspection>> {
+        self.atomic(|store, now| store.scan(prefix, from.as_ref(), limit, now))
+    }
+
+    fn force_release<'a>(&'a self, name: &'a Name, seen: Fence, _: Until) -> Fut<'a, Released> {
+        self.atomic(|store, now| store.force_release(name, seen, now))
+    }
+}

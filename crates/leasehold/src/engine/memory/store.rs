@@ -1,0 +1,278 @@
+//! The state behind `memory:` and its atomic operations. Pure: the time comes with each call.
+
+use std::{
+    collections::{BTreeMap, VecDeque},
+    sync::Weak,
+};
+
+use crate::{
+    clock::BootInstant,
+    engine::{
+        Answer, Claim, Cursor, EngineError, Fault, Grant, Hold, Inspection, Page, Released, Renewed, Tenure,
+        WAITERS_MAX, WAITERS_SHOWN, Waiter, Wake, WakeSink, liveness,
+    },
+    fence::Fence,
+    name::Name,
+    owner::Owner,
+};
+
+const SWEEP_EVERY_CLAIMS: u64 = 4096;
+
+#[derive(Clone, Copy)]
+pub(super) struct Now {
+    pub(super) boot: BootInstant,
+    pub(super) wall_us: u64,
+}
+
+#[derive(Default)]
+pub(super) struct Store {
+    // Ordered, so that scans have a cursor and nothing depends on a hash's order.
+    entries: BTreeMap<Name, Entry>,
+    // One counter for all names: a name that nobody uses needs no memory of its own.
+    fence: u64,
+    claims: u64,
+    wakes: Vec<(Weak<dyn WakeSink>, Wake)>,
+}
+
+#[derive(Default)]
+struct Entry {
+    held: Option<Held>,
+    queue: VecDeque<Waiting>,
+}
+
+struct Held {
+    owner: Owner,
+    fence: Fence,
+    closed_until: BootInstant,
+}
+
+struct Waiting {
+    claim: Claim,
+    arrived: BootInstant,
+    seen: BootInstant,
+    sink: Weak<dyn WakeSink>,
+}
+
+impl Waiting {
+    fn is_live(&self, now: BootInstant) -> bool {
+        let patience = self.claim.queue_for.unwrap_or_default();
+        now < self.arrived + patience
+            && now.since(self.seen) <= liveness(self.claim.poll_every)
+            && self.sink.strong_count() > 0
+            && !self.claim.owner.has_ended()
+    }
+}
+
+pub(super) fn ended() -> EngineError {
+    EngineError::new(Fault::Ended, "this attempt has ended")
+}
+
+impl Store {
+    pub(super) fn len(&self) -> usize {
+        self.entries.len()
+    }
+
+    pub(super) fn take_wakes(&mut self) -> Vec<(Weak<dyn WakeSink>, Wake)> {
+        std::mem::take(&mut self.wakes)
+    }
+
+    pub(super) fn claim(
+        &mut self,
+        claim: &Claim,
+        sink: Weak<dyn WakeSink>,
+        now: Now,
+    ) -> Result<Answer, EngineError> {
+        self.claims += 1;
+        if self.claims.is_multiple_of(SWEEP_EVERY_CLAIMS) {
+            self.sweep(now.boot);
+        }
+        let entry = self.entries.entry(claim.name.clone()).or_default();
+        entry.expire(now.boot);
+        if entry.held.is_none() {
+            if entry.queue.front().is_some_and(|head| head.claim.owner != claim.owner) {
+                // Never barge: those who wait come first.
+                self.wakes.extend(entry.hand_over(&mut self.fence, now));
+            }
+            if entry.held.is_none() {
+                entry.queue.retain(|waiting| waiting.claim.owner != claim.owner);
+                return Ok(Answer::Granted(entry.grant(claim, &mut self.fence, now)));
+            }
+        }
+        let held = entry.held.as_mut().expect("a free lock was granted above");
+        if held.owner == claim.owner {
+            held.closed_until = now.boot + claim.ttl + claim.lock_delay;
+            return Ok(Answer::Granted(Grant { fence: held.fence, since: now.boot, ttl: claim.ttl }));
+        }
+        let holder = Some(held.owner.holder());
+        let expires_in = Some(held.closed_until.since(now.boot));
+        if claim.queue_for.is_none() {
+            return Ok(Answer::Busy { holder, expires_in });
+        }
+        let place = entry.queue.iter().position(|waiting| waiting.claim.owner == claim.owner);
+        let ahead = match place {
+            Some(place) => {
+                entry.queue[place].seen = now.boot;
+                place
+            }
+            None if entry.queue.len() >= WAITERS_MAX as usize => {
+                let why = format!("{WAITERS_MAX} attempts wait for this name already");
+                return Err(EngineError::new(Fault::Overloaded, why));
+            }
+            None => {
+                entry.queue.push_back(Waiting {
+                    claim: claim.clone(),
+                    arrived: now.boot,
+                    seen: now.boot,
+                    sink,
+                });
+                entry.queue.len() - 1
+            }
+        };
+        Ok(Answer::Queued { ahead: ahead as u32, holder, expires_in })
+    }
+
+    pub(super) fn renew(&mut self, hold: &Hold, now: Now) -> Renewed {
+        let held = self.entries.get_mut(&hold.name).and_then(|entry| {
+            entry.expire(now.boot);
+            entry.held.as_mut().filter(|held| held.owner == hold.owner)
+        });
+        match held {
+            Some(held) => {
+                held.closed_until = now.boot + hold.ttl + hold.lock_delay;
+                Renewed::Kept { since: now.boot }
+            }
+            None => Renewed::Gone,
+        }
+    }
+
+    /// Release and abandon: leaves the queue, and gives back what is held.
+    pub(super) fn release(&mut self, name: &Name, owner: &Owner, now: Now) -> Released {
+        let Some(entry) = self.entries.get_mut(name) else { return Released::Expired };
+        entry.expire(now.boot);
+        entry.queue.retain(|waiting| waiting.claim.owner != *owner);
+        let out = match &entry.held {
+            Some(held) if held.owner != *owner => Released::Taken { by: Some(held.fence) },
+            held => {
+                let mine = held.is_some();
+                entry.held = None;
+                self.wakes.extend(entry.hand_over(&mut self.fence, now));
+                match &entry.held {
+                    Some(next) if mine => Released::HandedOver { next: Some(next.fence) },
+                    Some(next) => Released::Taken { by: Some(next.fence) },
+                    None if mine => Released::Free,
+                    None => Released::Expired,
+                }
+            }
+        };
+        self.forget_if_unused(name);
+        out
+    }
+
+    pub(super) fn force_release(&mut self, name: &Name, seen: Fence, now: Now) -> Released {
+        let Some(entry) = self.entries.get_mut(name) else { return Released::Expired };
+        entry.expire(now.boot);
+        match &entry.held {
+            None => Released::Expired,
+            Some(held) if held.fence != seen => Released::Taken { by: Some(held.fence) },
+            Some(held) => {
+                let owner = held.owner.clone();
+                self.release(name, &owner, now)
+            }
+        }
+    }
+
+    pub(super) fn inspect(&mut self, name: &Name, now: Now) -> Inspection {
+        match self.entries.get_mut(name) {
+            None => Inspection { name: name.clone(), held: None, waiters: Vec::new(), waiting: 0 },
+            Some(entry) => entry.inspect(name, now.boot),
+        }
+    }
+
+    pub(super) fn scan(
+        &mut self,
+        prefix: &str,
+        from: Option<&Cursor>,
+        limit: u32,
+        now: Now,
+    ) -> Page<Inspection> {
+        let after = from.map(Cursor::as_str);
+        let mut items = Vec::new();
+        for (name, entry) in &mut self.entries {
+            if !name.as_str().starts_with(prefix) || after.is_some_and(|after| name.as_str() <= after) {
+                continue;
+            }
+            let found = entry.inspect(name, now.boot);
+            if found.held.is_none() && found.waiting == 0 {
+                continue;
+            }
+            if items.len() == limit as usize {
+                let last: &Inspection = &items[items.len() - 1];
+                let next = Some(Cursor::new(last.name.as_str()));
+                return Page { items, next };
+            }
+            items.push(found);
+        }
+        Page { items, next: None }
+    }
+
+    /// Leases that ran out and that nobody asks for again would stay forever otherwise.
+    fn sweep(&mut self, now: BootInstant) {
+        self.entries.retain(|_, entry| {
+            entry.expire(now);
+            entry.held.is_some() || !entry.queue.is_empty()
+        });
+    }
+
+    fn forget_if_unused(&mut self, name: &Name) {
+        if self.entries.get(name).is_some_and(|entry| entry.held.is_none() && entry.queue.is_empty()) {
+            self.entries.remove(name);
+        }
+    }
+}
+
+impl Entry {
+    fn expire(&mut self, now: BootInstant) {
+        if self.held.as_ref().is_some_and(|held| held.closed_until <= now) {
+            self.held = None;
+        }
+    }
+
+    fn grant(&mut self, claim: &Claim, last: &mut u64, now: Now) -> Grant {
+        *last = (*last + 1).max(now.wall_us);
+        let fence = Fence::new(*last);
+        let closed_until = now.boot + claim.ttl + claim.lock_delay;
+        self.held = Some(Held { owner: claim.owner.clone(), fence, closed_until });
+        Grant { fence, since: now.boot, ttl: claim.ttl }
+    }
+
+    /// Gives a free lock to the first live waiter.
+    fn hand_over(&mut self, last: &mut u64, now: Now) -> Option<(Weak<dyn WakeSink>, Wake)> {
+        while let Some(next) = self.queue.pop_front() {
+            if next.is_live(now.boot) {
+                let grant = self.grant(&next.claim, last, now);
+                return Some((next.sink, Wake::Granted { owner: next.claim.owner, grant }));
+            }
+        }
+        None
+    }
+
+    fn inspect(&mut self, name: &Name, now: BootInstant) -> Inspection {
+        self.expire(now);
+        self.queue.retain(|waiting| waiting.is_live(now));
+        let held = self.held.as_ref().map(|held| Tenure {
+            holder: held.owner.holder(),
+            fence: held.fence,
+            expires_in: Some(held.closed_until.since(now)),
+        });
+        let show = |waiting: &Waiting| Waiter {
+            holder: waiting.claim.owner.holder(),
+            waiting_for: now.since(waiting.arrived),
+        };
+        Inspection {
+            name: name.clone(),
+            held,
+            waiters: self.queue.iter().take(WAITERS_SHOWN as usize).map(show).collect(),
+            waiting: self.queue.len() as u32,
+        }
+    }
+}

@@ -1,0 +1,1 @@
+//! `redis://` — leases between hosts, on one Redis or Valkey.

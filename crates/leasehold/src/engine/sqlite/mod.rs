@@ -1,0 +1,1 @@
+//! `sqlite:PATH` — leases between the processes of one host.

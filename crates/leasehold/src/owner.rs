@@ -1,0 +1,254 @@
+//! Who holds a lock: a secret that proves ownership, and what people may see of it.
+
+use std::{
+    fmt,
+    sync::{
+        Arc, OnceLock,
+        atomic::{AtomicBool, AtomicU32, Ordering},
+    },
+    time::{Duration, SystemTime},
+};
+
+use serde::Serialize;
+
+/// The random part of an owner value. It is a secret: whoever knows it can release the lock.
+#[derive(Clone, Copy, PartialEq, Eq, PartialOrd, Ord, Hash)]
+pub struct OwnerId(u128);
+
+impl OwnerId {
+    /// Reads the random part from the 32 hexadecimal digits it is written as.
+    pub fn parse(text: &str) -> Option<Self> {
+        let digits =
+            text.len() == 32 && text.bytes().all(|b| b.is_ascii_digit() || (b'a'..=b'f').contains(&b));
+        if digits { u128::from_str_radix(text, 16).ok().map(Self) } else { None }
+    }
+}
+
+impl fmt::Debug for OwnerId {
+    fn fmt(&self, f: &mut fmt::Formatter<'_>) -> fmt::Result {
+        f.write_str("OwnerId(redacted)")
+    }
+}
+
+/// The owner value of **one attempt**: 128 random bits followed by readable holder data.
+///
+/// The whole text is what the store holds and compares, so "who holds it" costs nothing extra. It also
+/// keeps the two facts that decide how an attempt may end: whether a copy of its claim is still
+/// unanswered, and whether its end was already sent.
+#[derive(Clone)]
+pub struct Owner(Arc<Inner>);
+
+struct Inner {
+    id: OwnerId,
+    value: Box<str>,
+    unanswered: AtomicU32,
+    ended: AtomicBool,
+}
+
+impl Owner {
+    /// An owner value from its random bits and what people may see.
+    pub fn new(random: u128, holder: &Holder) -> Self {
+        let value = format!("{random:032x} {}", holder.encode()).into_boxed_str();
+        Self::with(OwnerId(random), value)
+    }
+
+    /// An owner value read back from [`Owner::expose`], for a lock that one process took and another returns.
+    pub fn from_exposed(value: &str) -> Option<Self> {
+        let id = OwnerId::parse(value.get(..32)?)?;
+        (value.as_bytes().get(32) == Some(&b' ')).then(|| Self::with(id, value.into()))
+    }
+
+    fn with(id: OwnerId, value: Box<str>) -> Self {
+        Self(Arc::new(Inner { id, value, unanswered: AtomicU32::new(0), ended: AtomicBool::new(false) }))
+    }
+
+    /// The random part.
+    pub fn id(&self) -> OwnerId {
+        self.0.id
+    }
+
+    /// The random part as it is written into the store.
+    pub fn id_text(&self) -> &str {
+        &self.0.value[..32]
+    }
+
+    /// The whole value, secret included: for stores and handle files, never for logs.
+    pub fn expose(&self) -> &str {
+        &self.0.value
+    }
+
+    /// What people may see.
+    pub fn holder(&self) -> Holder {
+        Holder::parse(&self.0.value)
+    }
+
+    /// A copy of this attempt's claim is about to leave.
+    pub fn claim_sent(&self) {
+        self.0.unanswered.fetch_add(1, Ordering::AcqRel);
+    }
+
+    /// The store answered a copy of this attempt's claim.
+    pub fn claim_answered(&self) {
+        self.0.unanswered.fetch_sub(1, Ordering::AcqRel);
+    }
+
+    /// Whether some copy of the claim may still reach the store, after the attempt's end.
+    pub fn has_unanswered_claim(&self) -> bool {
+        self.0.unanswered.load(Ordering::Acquire) > 0
+    }
+
+    /// Marks the attempt as ended; from now on no claim of it may leave and no grant for it is believed.
+    pub fn end(&self) {
+        self.0.ended.store(true, Ordering::Release);
+    }
+
+    /// Whether the attempt has ended.
+    pub fn has_ended(&self) -> bool {
+        self.0.ended.load(Ordering::Acquire)
+    }
+}
+
+impl PartialEq for Owner {
+    fn eq(&self, other: &Self) -> bool {
+        self.0.value == other.0.value
+    }
+}
+impl Eq for Owner {}
+
+impl fmt::Debug for Owner {
+    fn fmt(&self, f: &mut fmt::Formatter<'_>) -> fmt::Result {
+        write!(f, "Owner({})", self.holder())
+    }
+}
+
+/// What may be shown of a holder or a waiter.
+#[derive(Clone, Debug, PartialEq, Eq, Serialize)]
+#[serde(tag = "kind", rename_all = "snake_case")]
+#[non_exhaustive]
+pub enum Holder {
+    /// A client of this library.
+    Leasehold {
+        /// Name of its host.
+        host: String,
+        /// Its process.
+        pid: u32,
+        /// Its attempt's begin by its own wall clock, in milliseconds since 1970.
+        since_ms: u64,
+        /// What its program calls it; may be empty.
+        label: String,
+    },
+    /// Another library; its value is a secret of its own and is not shown.
+    Foreign,
+}
+
+/// Longest label in bytes.
+pub const LABEL_MAX_BYTES: usize = 128;
+
+impl Holder {
+    /// This process.
+    pub fn this_process(label: &str, wall_us: u64) -> Self {
+        static HOST: OnceLock<String> = OnceLock::new();
+        let host = HOST.get_or_init(|| {
+            let name = rustix::system::uname().nodename().to_string_lossy().into_owned();
+            let name: String =
+                name.chars().filter(|c| !c.is_whitespace() && !c.is_control()).take(64).collect();
+            if name.is_empty() { "localhost".into() } else { name }
+        });
+        Self::Leasehold {
+            host: host.clone(),
+            pid: std::process::id(),
+            since_ms: wall_us / 1000,
+            label: label.into(),
+        }
+    }
+
+    fn encode(&self) -> String {
+        match self {
+            Self::Leasehold { host, pid, since_ms, label } => format!("{since_ms} {pid} {host} {label}"),
+            Self::Foreign => String::new(),
+        }
+    }
+
+    /// Reads what people may see from an owner value of any library.
+    pub fn parse(value: &str) -> Self {
+        let parse = || {
+            OwnerId::parse(value.get(..32)?)?;
+            let mut parts = value.get(32..)?.strip_prefix(' ')?.splitn(4, ' ');
+            Some(Self::Leasehold {
+                since_ms: parts.next()?.parse().ok()?,
+                pid: parts.next()?.parse().ok()?,
+                host: parts.next()?.into(),
+                label: parts.next()?.into(),
+            })
+        };
+        parse().unwrap_or(Self::Foreign)
+    }
+
+    /// How long ago its attempt began, by the two wall clocks.
+    pub fn age(&self) -> Option<Duration> {
+        match self {
+            Self::Leasehold { since_ms, .. } => {
+                let began = SystemTime::UNIX_EPOCH + Duration::from_millis(*since_ms);
+                Some(SystemTime::now().duration_since(began).unwrap_or_default())
+            }
+            Self::Foreign => None,
+        }
+    }
+}
+
+impl fmt::Display for Holder {
+    fn fmt(&self, f: &mut fmt::Formatter<'_>) -> fmt::Result {
+        match self {
+            Self::Leasehold { host, pid, label, .. } if label.is_empty() => write!(f, "{host} pid {pid}"),
+            Self::Leasehold { host, pid, label, .. } => write!(f, "{label} ({host} pid {pid})"),
+            Self::Foreign => f.write_str("a client of another library"),
+        }
+    }
+}
+
+#[cfg(test)]
+mod tests {
+    use super::*;
+
+    fn holder(label: &str) -> Holder {
+        Holder::Leasehold { host: "web1".into(), pid: 7, since_ms: 1_700_000_000_000, label: label.into() }
+    }
+
+    #[test]
+    fn an_owner_value_reads_back() {
+        for label in ["", "nightly report", "ü"] {
+            let owner = Owner::new(0xabc, &holder(label));
+            assert_eq!(owner.holder(), holder(label));
+            assert_eq!(Owner::from_exposed(owner.expose()).unwrap(), owner);
+            assert_eq!(OwnerId::parse(owner.id_text()), Some(owner.id()));
+        }
+    }
+
+    #[test]
+    fn values_of_other_libraries_are_never_shown() {
+        for foreign in
+            ["locked", "1", "", "9f1c2e0a-1f1e-4a52-9f0e-1f1e4a529f0e", "0123456789abcdef0123456789abcdef"]
+        {
+            assert_eq!(Holder::parse(foreign), Holder::Foreign);
+        }
+        assert!(Owner::from_exposed("locked").is_none());
+    }
+
+    #[test]
+    fn debug_hides_the_secret() {
+        let owner = Owner::new(0xfeed_beef, &holder("x"));
+        let shown = format!("{owner:?} {:?}", owner.id());
+        assert!(!shown.contains("feedbeef"), "{shown}");
+    }
+
+    #[test]
+    fn a_claim_is_unanswered_until_each_copy_was_answered() {
+        let owner = Owner::new(1, &holder(""));
+        owner.claim_sent();
+        owner.claim_sent();
+        owner.claim_answered();
+        assert!(owner.has_unanswered_claim());
+        owner.claim_answered();
+        assert!(!owner.has_unanswered_claim());
+    }
+}
