@@ -1,15 +1,25 @@
 //! Locks that tell the truth.
 
+mod client;
 pub mod clock;
+mod config;
+mod core;
 pub mod engine;
 pub mod error;
 pub mod fence;
 pub mod lease;
+mod lock;
 pub mod name;
 pub mod owner;
+mod telemetry;
 
+pub use client::{Builder, Leasehold};
 pub use clock::{BootInstant, Clock};
+pub use config::{Config, WAIT_MAX};
 pub use error::{Error, ErrorKind, Refusal, Result};
 pub use fence::Fence;
+pub use lease::{Guard, Lease};
+pub use lock::{Attempt, Lock, OnOutage, Protection, Retry, RunError, Waited};
 pub use name::Name;
 pub use owner::Holder;
+pub use telemetry::{Event, Histogram, Observer, Stats};

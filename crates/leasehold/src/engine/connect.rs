@@ -10,19 +10,19 @@ use crate::{
 
 /// What an engine needs besides its URL.
 #[derive(Clone, Debug)]
-pub struct EngineOptions {
+pub(crate) struct EngineOptions {
     /// Where the time comes from.
-    pub clock: Clock,
+    pub(crate) clock: Clock,
     /// Longest wait for one command's answer.
-    pub command_timeout: Duration,
+    pub(crate) command_timeout: Duration,
     /// What precedes a name in a shared store.
-    pub prefix: String,
+    pub(crate) prefix: String,
     /// Connections to one server.
-    pub connections: usize,
+    pub(crate) connections: usize,
     /// Most operations under way at once.
-    pub max_in_flight: usize,
+    pub(crate) max_in_flight: usize,
     /// How this client calls itself to the server.
-    pub client_name: String,
+    pub(crate) client_name: String,
 }
 
 /// Opens the engine that a URL names. Nothing is dialled yet.

@@ -5,7 +5,7 @@
 //! The contract is public so that wrappers and other stores can be checked with the conformance suite of
 //! `leasehold-testkit`; applications use [`Leasehold`](crate::Leasehold).
 
-use std::{fmt, future::Future, pin::Pin, sync::Arc, time::Duration};
+use std::{fmt, future::Future, pin::Pin, sync::Weak, time::Duration};
 
 use serde::Serialize;
 
@@ -14,7 +14,7 @@ use crate::{
     error::Refusal,
     fence::Fence,
     name::Name,
-    owner::{Holder, Owner},
+    owner::{Holder, Owner, OwnerId},
 };
 
 pub(crate) mod connect;
@@ -51,8 +51,9 @@ pub trait Leases: Send + Sync {
     /// that finds itself the holder refreshes the ttl. A free lock with waiters is never given to a newcomer.
     fn claim<'a>(&'a self, claim: &'a Claim, until: Until) -> Fut<'a, Answer>;
 
-    /// Where wake-ups go. Called once, before the first claim. Hints may be lost; a waiter always polls too.
-    fn wake_into(&self, sink: Arc<dyn WakeSink>);
+    /// Where wake-ups go. Called once, before the first claim. Hints may be lost; a waiter always polls too. The sink is
+    /// gone when its client is.
+    fn wake_into(&self, sink: Weak<dyn WakeSink>);
 
     /// Extends leases that are still held. Never brings back one that is gone. One result per item, so that one
     /// dead shard fails only its own.
@@ -185,14 +186,14 @@ pub enum Wake {
     /// The lease was handed to it.
     Granted {
         /// The attempt.
-        owner: Owner,
-        /// What it got.
+        owner: OwnerId,
+        /// What it got. A `since` at the clock's origin means that its start is not known.
         grant: Grant,
     },
     /// Something changed for it: claim again.
     LookAgain {
         /// The attempt.
-        owner: Owner,
+        owner: OwnerId,
     },
     /// Wake-ups may have been missed: everybody claims again.
     LookAgainAll,
@@ -386,8 +387,10 @@ pub struct EngineError {
 #[derive(Clone, Copy, Debug, PartialEq, Eq)]
 #[non_exhaustive]
 pub enum Fault {
-    /// No answer: whether the call took effect is unknown.
+    /// The call could not be sent; nothing happened.
     Unreachable,
+    /// The call was sent and not answered: whether it took effect is unknown.
+    NoAnswer,
     /// The store refused; nothing happened.
     Refused(Refusal),
     /// The name is another kind of key.
@@ -408,7 +411,7 @@ impl EngineError {
 
     /// The caller's time ran out before the store answered.
     pub fn no_answer() -> Self {
-        Self::new(Fault::Unreachable, "no answer in time")
+        Self::new(Fault::NoAnswer, "no answer in time")
     }
 }
 

@@ -1,3 +1,12 @@
 //! Leases: how long one can be trusted, what keeps it alive, and the guard that its holder has.
 
+mod guard;
+mod keeper;
+mod reaper;
+mod state;
 pub mod validity;
+
+pub use guard::{Guard, Lease};
+pub(crate) use keeper::Keeper;
+pub(crate) use reaper::Reaper;
+pub(crate) use state::{LeaseState, NewLease};

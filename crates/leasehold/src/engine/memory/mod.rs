@@ -26,7 +26,7 @@ use store::Store;
 pub struct Memory {
     store: Arc<Mutex<Store>>,
     clock: Clock,
-    sink: OnceLock<Arc<dyn WakeSink>>,
+    sink: OnceLock<Weak<dyn WakeSink>>,
     capabilities: Capabilities,
 }
 
@@ -58,13 +58,11 @@ impl Memory {
     }
 
     fn sink(&self) -> Weak<dyn WakeSink> {
-        match self.sink.get() {
-            Some(sink) => Arc::downgrade(sink),
-            None => Weak::<NoSink>::new(),
-        }
+        self.sink.get().cloned().unwrap_or_else(|| Weak::<NoSink>::new())
     }
 }
 
+/// Stands for "nobody is told" until a client says where wake-ups go.
 struct NoSink;
 impl WakeSink for NoSink {
     fn wake(&self, _: super::Wake) {}
@@ -122,7 +120,7 @@ impl Leases for Memory {
         Box::pin(async move { answer.await? })
     }
 
-    fn wake_into(&self, sink: Arc<dyn WakeSink>) {
+    fn wake_into(&self, sink: Weak<dyn WakeSink>) {
         let _first = self.sink.set(sink);
     }
 

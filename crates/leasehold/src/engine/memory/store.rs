@@ -250,7 +250,7 @@ impl Entry {
         while let Some(next) = self.queue.pop_front() {
             if next.is_live(now.boot) {
                 let grant = self.grant(&next.claim, last, now);
-                return Some((next.sink, Wake::Granted { owner: next.claim.owner, grant }));
+                return Some((next.sink, Wake::Granted { owner: next.claim.owner.id(), grant }));
             }
         }
         None

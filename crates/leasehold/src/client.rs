@@ -1,0 +1,255 @@
+//! The client: where everything begins.
+
+use std::{sync::Arc, time::Duration};
+
+use crate::{
+    clock::Clock,
+    config::Config,
+    core::{Chance, Core},
+    engine::{
+        Capabilities, Cursor, Engine, Health, Inspection, Page, Released,
+        connect::{self, EngineOptions},
+    },
+    error::{Error, Result},
+    fence::Fence,
+    lock::Lock,
+    name::Name,
+    telemetry::{Observer, Stats, Telemetry},
+};
+
+/// A client of one store. Cheap to clone; clones share connections, renewals and statistics.
+///
+/// ```
+/// # #[tokio::main(flavor = "current_thread")] async fn main() -> leasehold::Result<()> {
+/// use leasehold::Leasehold;
+///
+/// let leases = Leasehold::connect("memory:").await?;
+/// let guard = leases.lock("deal:42").acquire().await?;
+/// println!("writing with fence {}", guard.fence());
+/// guard.release().await?;
+/// # leases.close().await
+/// # }
+/// ```
+#[derive(Clone)]
+pub struct Leasehold {
+    core: Arc<Core>,
+}
+
+impl Leasehold {
+    /// Connects to the store that `url` names, with the default settings.
+    ///
+    /// # Errors
+    /// `invalid` for a URL that names no store, `unsupported` for one this build lacks, `store_unreachable` or
+    /// `store_refused` when the store cannot be used.
+    pub async fn connect(url: impl AsRef<str>) -> Result<Self> {
+        Self::builder(url).connect().await
+    }
+
+    /// The same without reaching the store yet: it may be down while the program starts.
+    ///
+    /// # Errors
+    /// `invalid` or `unsupported`, as [`Leasehold::connect`]; `invalid` when called outside of a tokio runtime.
+    pub fn connect_lazy(url: impl AsRef<str>) -> Result<Self> {
+        Self::builder(url).connect_lazy()
+    }
+
+    /// A client with settings of your own.
+    pub fn builder(url: impl AsRef<str>) -> Builder {
+        Builder {
+            url: url.as_ref().to_owned(),
+            config: Config::default(),
+            clock: Clock::system(),
+            observer: None,
+            seed: None,
+            engine: None,
+        }
+    }
+
+    /// An exclusive lock of that name.
+    pub fn lock(&self, name: impl AsRef<str>) -> Lock {
+        Lock::new(self.core.clone(), name.as_ref())
+    }
+
+    /// Who holds a lock and who waits for it.
+    ///
+    /// # Errors
+    /// When the name is bad or the store is at fault.
+    pub async fn inspect(&self, name: impl AsRef<str>) -> Result<Inspection> {
+        let name = self.name(name.as_ref())?;
+        let answer = self.core.engine.leases().inspect(&name, self.core.command_until()).await;
+        answer.map_err(|error| self.core.failed(error, "inspecting", &name))
+    }
+
+    /// A page of the locks that are held or waited for and whose name begins with `prefix`. A page may be short or
+    /// empty although more follow; the last one has no `next`.
+    ///
+    /// # Errors
+    /// When the store is at fault.
+    pub async fn list(&self, prefix: &str, from: Option<Cursor>, limit: u32) -> Result<Page<Inspection>> {
+        self.core.check_open()?;
+        if !(1..=10_000).contains(&limit) {
+            return Err(Error::invalid("page size", limit.to_string(), "1 to 10000"));
+        }
+        let answer = self.core.engine.leases().scan(prefix, from, limit, self.core.command_until()).await;
+        answer.map_err(|error| self.core.explain_doing(error, format!("listing \"{prefix}\""), None))
+    }
+
+    /// Takes a lock away from its holder, if it is still the one whose fence was seen. The holder may still be at
+    /// work: it learns of it at its next renewal, and only a fence check stops its writes before that.
+    ///
+    /// # Errors
+    /// When the name is bad or the store is at fault. A holder that changed is an outcome: [`Released::Taken`].
+    pub async fn force_release(&self, name: impl AsRef<str>, seen: Fence) -> Result<Released> {
+        let name = self.name(name.as_ref())?;
+        let answer = self.core.engine.leases().force_release(&name, seen, self.core.command_until()).await;
+        let outcome = answer.map_err(|error| self.core.failed(error, "force-releasing", &name))?;
+        tracing::warn!(%name, fence = %seen, ?outcome, "force-released");
+        Ok(outcome)
+    }
+
+    /// What was counted so far.
+    pub fn stats(&self) -> Stats {
+        self.core.telemetry.stats()
+    }
+
+    /// What an operator should know about the store.
+    ///
+    /// # Errors
+    /// When the store is at fault.
+    pub async fn health(&self) -> Result<Health> {
+        self.core.check_open()?;
+        let answer = self.core.engine.health(self.core.command_until()).await;
+        answer.map_err(|error| self.core.explain_doing(error, "looking at its health".into(), None))
+    }
+
+    /// What the store can do.
+    pub fn capabilities(&self) -> &Capabilities {
+        self.core.engine.capabilities()
+    }
+
+    /// The store's URL without its password.
+    pub fn store(&self) -> &str {
+        &self.core.store
+    }
+
+    /// Settles what was dropped, then gives back connections and files. Guards that still live are not renewed any
+    /// more: release them first.
+    ///
+    /// # Errors
+    /// When something could not be given back in time; it ends with its ttl.
+    pub async fn close(&self) -> Result<()> {
+        self.core.close().await
+    }
+
+    fn name(&self, name: &str) -> Result<Name> {
+        self.core.check_open()?;
+        let name = Name::new(name)?;
+        self.core.check_name(&name)?;
+        Ok(name)
+    }
+
+    pub(crate) fn core(&self) -> &Arc<Core> {
+        &self.core
+    }
+}
+
+impl std::fmt::Debug for Leasehold {
+    fn fmt(&self, f: &mut std::fmt::Formatter<'_>) -> std::fmt::Result {
+        f.debug_struct("Leasehold").field("store", &self.core.store).finish_non_exhaustive()
+    }
+}
+
+/// Builder of a [`Leasehold`].
+#[must_use = "a builder does nothing until it connects"]
+pub struct Builder {
+    url: String,
+    config: Config,
+    clock: Clock,
+    observer: Option<Arc<dyn Observer>>,
+    seed: Option<u64>,
+    engine: Option<Arc<dyn Engine>>,
+}
+
+impl Builder {
+    /// All settings at once.
+    pub fn config(mut self, config: Config) -> Self {
+        self.config = config;
+        self
+    }
+
+    /// Changes some settings.
+    pub fn configure(mut self, change: impl FnOnce(&mut Config)) -> Self {
+        change(&mut self.config);
+        self
+    }
+
+    /// Longest wait for the store's answer to one command.
+    pub fn command_timeout(self, timeout: Duration) -> Self {
+        self.configure(|config| config.command_timeout = timeout)
+    }
+
+    /// Who is told what happens.
+    pub fn observer(mut self, observer: impl Observer) -> Self {
+        self.observer = Some(Arc::new(observer));
+        self
+    }
+
+    /// Another clock, for tests: [`Clock::tokio`].
+    pub fn clock(mut self, clock: Clock) -> Self {
+        self.clock = clock;
+        self
+    }
+
+    /// Makes randomness repeatable, for tests. Owner values become predictable: never use it on a store that anybody
+    /// else can reach.
+    pub fn seed(mut self, seed: u64) -> Self {
+        self.seed = Some(seed);
+        self
+    }
+
+    /// An engine of your own, or a wrapper around one; the URL is then only a name.
+    pub fn engine(mut self, engine: Arc<dyn Engine>) -> Self {
+        self.engine = Some(engine);
+        self
+    }
+
+    /// Connects.
+    ///
+    /// # Errors
+    /// As [`Leasehold::connect`]; also `invalid` for a setting out of range.
+    pub async fn connect(self) -> Result<Leasehold> {
+        let client = self.connect_lazy()?;
+        let core = client.core();
+        let dialled = core.engine.dial(core.command_until()).await;
+        dialled.map_err(|error| core.explain_doing(error, "connecting".into(), None))?;
+        Ok(client)
+    }
+
+    /// Makes the client without reaching the store.
+    ///
+    /// # Errors
+    /// As [`Leasehold::connect_lazy`]; also `invalid` for a setting out of range.
+    pub fn connect_lazy(self) -> Result<Leasehold> {
+        self.config.check()?;
+        if tokio::runtime::Handle::try_current().is_err() {
+            return Err(Error::invalid("place of the call", "no runtime", "inside of a tokio runtime"));
+        }
+        let options = EngineOptions {
+            clock: self.clock.clone(),
+            command_timeout: self.config.command_timeout,
+            prefix: self.config.prefix.clone(),
+            connections: self.config.connections,
+            max_in_flight: self.config.max_in_flight,
+            client_name: self.config.label.clone(),
+        };
+        let engine = match self.engine {
+            Some(engine) => engine,
+            None => connect::open(&self.url, &options)?,
+        };
+        let telemetry = Arc::new(Telemetry::new(self.observer));
+        let chance = self.seed.map_or(Chance::System, Chance::seeded);
+        let store = connect::redact(&self.url);
+        let core = Core::start(engine, self.clock, self.config, store, chance, telemetry);
+        Ok(Leasehold { core: Arc::new(core) })
+    }
+}

@@ -1,0 +1,201 @@
+//! What all parts of one client share.
+
+use std::{
+    sync::{Arc, Mutex, PoisonError},
+    time::Duration,
+};
+
+use rand::{Rng, RngExt, SeedableRng, rngs::StdRng};
+use tokio_util::sync::{CancellationToken, DropGuard};
+
+use crate::{
+    clock::{Clock, Until},
+    config::Config,
+    engine::{Engine, EngineError, Fault, Hold, Released, Renewed, WakeSink},
+    error::{Error, Result},
+    lease::{Keeper, Reaper},
+    lock::Waiting,
+    name::Name,
+    owner::{Holder, Owner},
+    telemetry::{Event, Telemetry},
+};
+
+pub(crate) struct Core {
+    pub(crate) engine: Arc<dyn Engine>,
+    pub(crate) clock: Clock,
+    pub(crate) config: Config,
+    /// The store's URL without its password.
+    pub(crate) store: String,
+    pub(crate) chance: Chance,
+    pub(crate) telemetry: Arc<Telemetry>,
+    pub(crate) keeper: Arc<Keeper>,
+    pub(crate) reaper: Reaper,
+    pub(crate) waiting: Arc<Waiting>,
+    closed: CancellationToken,
+    _stop_tasks: DropGuard,
+}
+
+impl Core {
+    /// Wires the parts of a client together and starts its tasks; needs a runtime.
+    pub(crate) fn start(
+        engine: Arc<dyn Engine>,
+        clock: Clock,
+        config: Config,
+        store: String,
+        chance: Chance,
+        telemetry: Arc<Telemetry>,
+    ) -> Self {
+        let closed = CancellationToken::new();
+        let reaper = Reaper::start(engine.clone(), clock.clone(), config.command_timeout);
+        let waiting = Arc::new(Waiting::new(reaper.clone(), telemetry.clone()));
+        let sink: Arc<dyn WakeSink> = waiting.clone();
+        engine.leases().wake_into(Arc::downgrade(&sink));
+        let keeper = Keeper::start(
+            engine.clone(),
+            clock.clone(),
+            telemetry.clone(),
+            config.command_timeout,
+            closed.clone(),
+        );
+        let stop_tasks = closed.clone().drop_guard();
+        Self {
+            engine,
+            clock,
+            config,
+            store,
+            chance,
+            telemetry,
+            keeper,
+            reaper,
+            waiting,
+            closed,
+            _stop_tasks: stop_tasks,
+        }
+    }
+
+    /// A new owner value.
+    pub(crate) fn new_owner(&self, label: &str) -> Owner {
+        let label = if label.is_empty() { &self.config.label } else { label };
+        Owner::new(self.chance.secret(), &Holder::this_process(label, self.clock.wall_us()))
+    }
+
+    /// The limit of one command.
+    pub(crate) fn command_until(&self) -> Until {
+        self.clock.now() + self.config.command_timeout
+    }
+
+    pub(crate) async fn renew(&self, hold: &Hold) -> Result<Renewed, EngineError> {
+        let holds = std::slice::from_ref(hold);
+        let mut answers = self.engine.leases().renew(holds, self.command_until()).await?;
+        answers.pop().unwrap_or_else(|| Err(EngineError::no_answer()))
+    }
+
+    pub(crate) async fn release(&self, hold: &Hold) -> Result<Released, EngineError> {
+        self.engine.leases().release(hold, self.command_until()).await
+    }
+
+    /// Gives a lease back in the background, at once or after the time it must still be held.
+    pub(crate) fn give_back(&self, hold: Hold, still: Option<Duration>) {
+        match still {
+            Some(still) => self.reaper.shorten(Hold { ttl: still, ..hold }),
+            None => self.reaper.release(hold),
+        }
+    }
+
+    /// An engine's failure with the name and the operation; counted in the log and told to the observer.
+    pub(crate) fn failed(&self, error: EngineError, doing: &str, name: &Name) -> Error {
+        let error = self.explain(error, doing, name);
+        tracing::error!(%name, kind = %error.kind(), %error, "store error");
+        self.telemetry.tell(|| Event::Error {
+            kind: error.kind(),
+            name: Some(name.clone()),
+            text: error.to_string(),
+        });
+        error
+    }
+
+    /// An engine's failure with the name and the operation.
+    pub(crate) fn explain(&self, error: EngineError, doing: &str, name: &Name) -> Error {
+        self.explain_doing(error, format!("{doing} \"{name}\""), Some(name))
+    }
+
+    pub(crate) fn explain_doing(&self, error: EngineError, doing: String, name: Option<&Name>) -> Error {
+        let store = self.store.clone();
+        let why = error.why;
+        match (error.fault, name) {
+            (Fault::Unreachable | Fault::NoAnswer, _) => Error::StoreUnreachable { store, doing, why },
+            (Fault::Refused(refusal), _) => Error::StoreRefused { store, doing, refusal, why },
+            (Fault::WrongKind, Some(name)) => Error::WrongKind { name: name.clone(), found: why },
+            (Fault::Overloaded, _) => Error::Overloaded { doing, why },
+            (Fault::WrongKind | Fault::Unsupported | Fault::Ended, _) => {
+                Error::Unsupported { what: doing, why }
+            }
+        }
+    }
+
+    pub(crate) fn check_open(&self) -> Result<()> {
+        if self.closed.is_cancelled() {
+            return Err(Error::unsupported("a call after close()", "this client was closed; connect again"));
+        }
+        Ok(())
+    }
+
+    /// Checks a name against the store's limit.
+    pub(crate) fn check_name(&self, name: &Name) -> Result<()> {
+        let most = self.engine.capabilities().name_max_bytes;
+        if name.as_str().len() > most {
+            let got: String = name.as_str().chars().take(24).chain(['…']).collect();
+            return Err(Error::invalid("lock name", got, format!("at most {most} bytes in this store")));
+        }
+        Ok(())
+    }
+
+    /// Ends renewals, settles what is owed, then closes the engine.
+    pub(crate) async fn close(&self) -> Result<()> {
+        self.closed.cancel();
+        let until = self.clock.now() + self.config.command_timeout * 2;
+        let drained = self.clock.bounded(until, self.reaper.drained()).await;
+        let closed = self.engine.close(self.command_until()).await;
+        match (drained, closed) {
+            (None, _) => Err(Error::StoreUnreachable {
+                store: self.store.clone(),
+                doing: "closing".into(),
+                why: "some locks could not be given back in time; they end with their ttl".into(),
+            }),
+            (_, Err(error)) => Err(self.explain_doing(error, "closing".into(), None)),
+            (Some(()), Ok(())) => Ok(()),
+        }
+    }
+}
+
+/// Randomness: secrets from the operating system, unless a test gave a seed.
+pub(crate) enum Chance {
+    System,
+    Seeded(Mutex<StdRng>),
+}
+
+impl Chance {
+    pub(crate) fn seeded(seed: u64) -> Self {
+        Self::Seeded(Mutex::new(StdRng::seed_from_u64(seed)))
+    }
+
+    /// 128 random bits.
+    fn secret(&self) -> u128 {
+        let mut bytes = [0; 16];
+        match self {
+            Self::System => {
+                getrandom::fill(&mut bytes).expect("the operating system gives random numbers");
+            }
+            Self::Seeded(rng) => rng.lock().unwrap_or_else(PoisonError::into_inner).fill_bytes(&mut bytes),
+        }
+        u128::from_le_bytes(bytes)
+    }
+
+    /// A random number from 0 to 1, for jitter.
+    pub(crate) fn fraction(&self) -> f64 {
+        match self {
+            Self::System => rand::random(),
+            Self::Seeded(rng) => rng.lock().unwrap_or_else(PoisonError::into_inner).random(),
+        }
+    }
+}

@@ -1,0 +1,138 @@
+//! Gives back what was dropped: releases of guards and abandons of attempts whose caller went away.
+
+use std::{sync::Arc, time::Duration};
+
+use tokio::sync::{Semaphore, mpsc, oneshot};
+use tokio_util::task::TaskTracker;
+
+use crate::{
+    clock::{BootInstant, Clock},
+    engine::{Claim, Engine, EngineError, Fault, Hold},
+};
+
+/// Something the store must still be told.
+#[derive(Debug)]
+enum Debt {
+    Release(Hold),
+    /// The lock stays closed for the hold's ttl and is then free.
+    Shorten(Hold),
+    Abandon(Claim),
+    /// Answers once everything before it was settled or given up.
+    Drain(oneshot::Sender<()>),
+}
+
+/// Where debts are left. Never blocks, never panics, also without a runtime: then the ttl settles the debt.
+#[derive(Clone)]
+pub(crate) struct Reaper {
+    debts: mpsc::UnboundedSender<Debt>,
+}
+
+/// Debts settled at the same time; more wait their turn.
+const AT_ONCE: usize = 256;
+/// First pause after a failure.
+const PAUSE: Duration = Duration::from_millis(50);
+/// A queue entry lapses by itself after this long, so an abandon is not tried for longer.
+const ENTRY_LAPSES: Duration = Duration::from_secs(15);
+
+impl Reaper {
+    /// Starts the task. It ends when every `Reaper` is gone and the debts are settled.
+    pub(crate) fn start(engine: Arc<dyn Engine>, clock: Clock, command_timeout: Duration) -> Self {
+        let (debts, mut owed) = mpsc::unbounded_channel();
+        tokio::spawn(async move {
+            let tracker = TaskTracker::new();
+            let turns = Arc::new(Semaphore::new(AT_ONCE));
+            let settler = Arc::new(Settler { engine, clock, command_timeout });
+            while let Some(debt) = owed.recv().await {
+                if let Debt::Drain(done) = debt {
+                    tracker.close();
+                    tracker.wait().await;
+                    tracker.reopen();
+                    let _ = done.send(());
+                    continue;
+                }
+                let Ok(turn) = turns.clone().acquire_owned().await else { return };
+                let settler = settler.clone();
+                tracker.spawn(async move {
+                    settler.settle(debt).await;
+                    drop(turn);
+                });
+            }
+        });
+        Self { debts }
+    }
+
+    /// Gives a lease back in the background.
+    pub(crate) fn release(&self, hold: Hold) {
+        hold.owner.end();
+        let _ = self.debts.send(Debt::Release(hold));
+    }
+
+    /// Lets a lease run out after the hold's ttl, in the background.
+    pub(crate) fn shorten(&self, hold: Hold) {
+        let _ = self.debts.send(Debt::Shorten(hold));
+    }
+
+    /// Ends an attempt in the background.
+    pub(crate) fn abandon(&self, claim: Claim) {
+        claim.owner.end();
+        let _ = self.debts.send(Debt::Abandon(claim));
+    }
+
+    /// Waits until all debts so far are settled.
+    pub(crate) async fn drained(&self) {
+        let (done, all_settled) = oneshot::channel();
+        if self.debts.send(Debt::Drain(done)).is_ok() {
+            let _ = all_settled.await;
+        }
+    }
+}
+
+struct Settler {
+    engine: Arc<dyn Engine>,
+    clock: Clock,
+    command_timeout: Duration,
+}
+
+impl Settler {
+    async fn settle(&self, debt: Debt) {
+        let (name, lapses_in) = match &debt {
+            Debt::Release(hold) | Debt::Shorten(hold) => (hold.name.clone(), hold.ttl + hold.lock_delay),
+            Debt::Abandon(claim) => (claim.name.clone(), (claim.ttl + claim.lock_delay).max(ENTRY_LAPSES)),
+            Debt::Drain(_) => return,
+        };
+        let give_up = self.clock.now() + lapses_in;
+        let mut pause = PAUSE;
+        loop {
+            let until = self.clock.now() + self.command_timeout;
+            match self.try_once(&debt, until).await {
+                Ok(()) => return,
+                Err(error) if !worth_repeating(&error) || self.clock.now() + pause >= give_up => {
+                    tracing::error!(%name, %error, "could not give the lock back; it ends with its ttl");
+                    return;
+                }
+                Err(_) => {}
+            }
+            self.clock.sleep_until(self.clock.now() + pause).await;
+            pause = (pause * 2).min(Duration::from_secs(1));
+        }
+    }
+
+    async fn try_once(&self, debt: &Debt, until: BootInstant) -> Result<(), EngineError> {
+        match debt {
+            Debt::Release(hold) => self.engine.leases().release(hold, until).await.map(drop),
+            Debt::Shorten(hold) => {
+                let mut answers = self.engine.leases().renew(std::slice::from_ref(hold), until).await?;
+                answers.pop().unwrap_or_else(|| Err(EngineError::no_answer())).map(drop)
+            }
+            Debt::Abandon(claim) => self.engine.leases().abandon(claim, until).await,
+            Debt::Drain(_) => Ok(()),
+        }
+    }
+}
+
+fn worth_repeating(error: &EngineError) -> bool {
+    match error.fault {
+        Fault::Unreachable | Fault::NoAnswer | Fault::Overloaded | Fault::Refused(_) => true,
+        Fault::WrongKind | Fault::Unsupported | Fault::Ended => false,
+    }
+}

@@ -1,0 +1,273 @@
+//! One attempt to get a lock, from the first claim to a guard or an error.
+
+use std::{sync::Arc, time::Duration};
+
+use super::{
+    exclusive::Wish,
+    retry::{self, Place},
+    waiting::News,
+};
+use crate::{
+    clock::{BootInstant, Until},
+    core::Core,
+    engine::{Answer, Claim, EngineError, Fault, Grant},
+    error::{Error, Result},
+    lease::{Guard, Lease, LeaseState, NewLease, validity},
+    owner::Holder,
+    telemetry::{Count, Event},
+};
+
+/// A claim is answered even if the caller's time is shorter than a round trip.
+const ANSWER_GRACE: Duration = Duration::from_millis(90);
+/// Pause before a store that could not be reached is tried again.
+const OUTAGE_PAUSE: Duration = Duration::from_millis(50);
+
+/// What an attempt owes the store: dropped before it was settled, it ends the attempt in the background.
+struct Obligation<'a> {
+    core: &'a Core,
+    claim: Claim,
+    /// A claim may have had an effect.
+    owed: bool,
+    settled: bool,
+}
+
+impl Obligation<'_> {
+    /// Sends the claim. The obligation exists before the first byte leaves.
+    async fn claim(&mut self, until: Until) -> Result<Answer, EngineError> {
+        let owed_before = self.owed;
+        self.owed = true;
+        let answer = self.core.engine.leases().claim(&self.claim, until).await;
+        self.owed = owed_before
+            || match &answer {
+                Ok(Answer::Granted(_) | Answer::Queued { .. }) => true,
+                Ok(Answer::Busy { .. }) => false,
+                Err(error) => error.fault == Fault::NoAnswer,
+            };
+        answer
+    }
+}
+
+impl Drop for Obligation<'_> {
+    fn drop(&mut self) {
+        if !self.settled {
+            self.core.telemetry.count(Count::cancelled);
+        }
+        if self.owed {
+            self.claim.owner.end();
+            if self.claim.queue_for.is_some() {
+                self.core.waiting.ended(self.claim.clone());
+            }
+            self.core.reaper.abandon(self.claim.clone());
+        }
+    }
+}
+
+fn obligation<'a>(core: &'a Core, wish: &Wish, queue_for: Option<Duration>) -> Obligation<'a> {
+    core.telemetry.count(Count::attempts);
+    let claim = Claim {
+        name: wish.name.clone(),
+        owner: core.new_owner(&wish.label),
+        ttl: wish.ttl,
+        lock_delay: wish.lock_delay,
+        queue_for,
+        poll_every: retry::poll_every(wish.ttl),
+    };
+    Obligation { core, claim, owed: false, settled: false }
+}
+
+/// The result of asking once.
+pub(super) enum Tried {
+    Held(Guard),
+    Busy { holder: Option<Holder>, retry_after: Duration },
+}
+
+/// Asks once: one command, no queue entry, no subscription.
+pub(super) async fn ask_once(core: &Arc<Core>, wish: &Wish) -> Result<Tried> {
+    let began = core.clock.now();
+    let mut obligation = obligation(core, wish, None);
+    let answer = obligation.claim(core.command_until()).await;
+    obligation.settled = true;
+    match answer {
+        Ok(Answer::Granted(grant)) if is_long_enough(&grant, core.clock.now()) => {
+            Ok(Tried::Held(guard(core, wish, obligation, grant, began, false)))
+        }
+        Ok(Answer::Granted(_)) => {
+            core.telemetry.count(Count::failed);
+            Err(core.failed(too_slow(), "acquiring", &wish.name))
+        }
+        Ok(Answer::Queued { holder, expires_in, .. } | Answer::Busy { holder, expires_in }) => {
+            core.telemetry.count(Count::refused);
+            core.telemetry.count(Count::contended);
+            let pause = wish.retry.pause(0, core.chance.fraction());
+            let retry_after = expires_in.map_or(pause, |left| left.min(pause).max(Duration::from_millis(1)));
+            Ok(Tried::Busy { holder, retry_after })
+        }
+        Err(error) => {
+            core.telemetry.count(Count::failed);
+            Err(core.failed(error, "acquiring", &wish.name))
+        }
+    }
+}
+
+/// Waits for the lock.
+pub(super) async fn wait_for(core: &Arc<Core>, wish: &Wish) -> Result<Guard> {
+    let began = core.clock.now();
+    let mut waiter = Waiter {
+        core,
+        wish,
+        began,
+        until: began + wish.wait,
+        obligation: obligation(core, wish, Some(wish.wait)),
+        attempts: 0,
+        contended: false,
+        answered: false,
+        holder: None,
+    };
+    let result = waiter.wait().await;
+    waiter.obligation.settled = true;
+    match result {
+        Ok((grant, handed_over)) => {
+            if handed_over {
+                core.telemetry.count(Count::handed_over);
+            }
+            Ok(guard(core, wish, waiter.obligation, grant, began, handed_over))
+        }
+        Err(error) => {
+            let timed_out = matches!(error, Error::TimedOut { .. });
+            core.telemetry.count(if timed_out { Count::timed_out } else { Count::failed });
+            Err(error)
+        }
+    }
+}
+
+struct Waiter<'a> {
+    core: &'a Arc<Core>,
+    wish: &'a Wish,
+    began: BootInstant,
+    until: Until,
+    obligation: Obligation<'a>,
+    attempts: u32,
+    contended: bool,
+    /// The store answered this attempt at least once.
+    answered: bool,
+    holder: Option<Holder>,
+}
+
+impl Waiter<'_> {
+    async fn wait(&mut self) -> Result<(Grant, bool)> {
+        let core = self.core;
+        let ticket = core.waiting.enter(self.obligation.claim.owner.id());
+        loop {
+            self.attempts += 1;
+            ticket.forget_hints();
+            let limit = core.command_until().min(self.until.max(self.began + ANSWER_GRACE));
+            let pause = match self.obligation.claim(limit).await {
+                Ok(Answer::Granted(grant)) if is_long_enough(&grant, core.clock.now()) => {
+                    return Ok((grant, false));
+                }
+                // Answered too late to be of use; it is ours, and asking again refreshes it.
+                Ok(Answer::Granted(_)) => Duration::ZERO,
+                Ok(Answer::Queued { ahead, holder, expires_in }) => self.queued(ahead, holder, expires_in),
+                Ok(Answer::Busy { holder, expires_in }) => self.queued(0, holder, expires_in),
+                Err(error) => self.outage(error)?,
+            };
+            if self.wish.max_attempts.is_some_and(|most| self.attempts >= most) {
+                return Err(self.timed_out());
+            }
+            let again = core.clock.now() + pause;
+            tokio::select! {
+                biased;
+                news = ticket.news() => {
+                    if let News::Granted(grant) = news
+                        && validity::handover_is_fresh(&grant, core.clock.now())
+                    {
+                        return Ok((grant, true));
+                    }
+                }
+                () = core.clock.sleep_until(again.min(self.until)) => {}
+            }
+            if core.clock.now() >= self.until {
+                return Err(self.timed_out());
+            }
+            core.check_open()?;
+        }
+    }
+
+    fn queued(&mut self, ahead: u32, holder: Option<Holder>, expires_in: Option<Duration>) -> Duration {
+        self.answered = true;
+        self.holder = holder;
+        if !self.contended {
+            self.contended = true;
+            self.core.telemetry.count(Count::contended);
+            tracing::debug!(name = %self.wish.name, ahead, "waiting");
+        }
+        if let Some(progress) = &self.wish.progress {
+            progress(&super::Waited {
+                holder: self.holder.as_ref(),
+                ahead,
+                waited: self.core.clock.now().since(self.began),
+            });
+        }
+        let place = Place { ahead, expires_in, poll_every: self.obligation.claim.poll_every };
+        retry::pause_in_queue(&self.wish.retry, &place, self.attempts - 1, self.core.chance.fraction())
+    }
+
+    /// A store that never answered gets as much time as one command; a break in the middle is waited out.
+    fn outage(&mut self, error: EngineError) -> Result<Duration> {
+        let passing = matches!(error.fault, Fault::Unreachable | Fault::NoAnswer);
+        let now = self.core.clock.now();
+        let patience = if self.answered {
+            self.until
+        } else {
+            self.until.min(self.began + self.core.config.command_timeout)
+        };
+        if passing && now + OUTAGE_PAUSE < patience {
+            return Ok(OUTAGE_PAUSE.mul_f64(0.5 + self.core.chance.fraction()));
+        }
+        Err(self.core.failed(error, "acquiring", &self.wish.name))
+    }
+
+    fn timed_out(&self) -> Error {
+        Error::TimedOut {
+            name: self.wish.name.clone(),
+            waited: self.core.clock.now().since(self.began),
+            attempts: self.attempts,
+            holder: self.holder.clone(),
+        }
+    }
+}
+
+fn is_long_enough(grant: &Grant, now: BootInstant) -> bool {
+    validity::valid_until(grant.since, grant.ttl).since(now) >= validity::least_remaining(grant.ttl)
+}
+
+fn too_slow() -> EngineError {
+    EngineError::new(Fault::NoAnswer, "the answer took so long that too little of the lease was left")
+}
+
+fn guard(
+    core: &Arc<Core>,
+    wish: &Wish,
+    mut obligation: Obligation<'_>,
+    grant: Grant,
+    began: BootInstant,
+    handed_over: bool,
+) -> Guard {
+    obligation.owed = false;
+    let hold = obligation.claim.hold();
+    let new = NewLease { hold, grant, keep_alive: wish.keep_alive, max_lifetime: wish.max_lifetime };
+    let state = Arc::new(LeaseState::new(new, core.clock.clone(), core.telemetry.clone()));
+    let now = core.clock.now();
+    let waited = now.since(began);
+    // A hand-over's start is only known by a bound: one renewal makes it exact, off the caller's path.
+    let renew_at = if handed_over {
+        Some(now)
+    } else {
+        wish.keep_alive.then(|| grant.since + validity::renew_interval(grant.ttl))
+    };
+    let watch = core.keeper.watch(state.clone(), renew_at);
+    core.telemetry.acquired_after(waited);
+    tracing::debug!(name = %wish.name, fence = %grant.fence, ?waited, handed_over, "acquired");
+    core.telemetry.tell(|| Event::Acquired { name: wish.name.clone(), fence: grant.fence, waited });
+    Guard::new(Lease { state, core: core.clone() }, watch, wish.hold_at_least)
+}

@@ -1,0 +1,318 @@
+//! The exclusive lock: one holder at a time.
+
+use std::{future::IntoFuture, pin::Pin, sync::Arc, time::Duration};
+
+use super::{
+    attempt::{self, Tried},
+    retry::Retry,
+    run::{self, RunError},
+};
+use crate::{
+    config::{WAIT_MAX, between, check_label, check_wait},
+    core::Core,
+    error::{Error, Result},
+    lease::{Guard, Lease},
+    name::Name,
+    owner::Holder,
+    telemetry::Count,
+};
+
+/// What a caller wants of a lock.
+#[derive(Clone)]
+pub(crate) struct Wish {
+    pub(crate) name: Name,
+    pub(crate) ttl: Duration,
+    pub(crate) wait: Duration,
+    pub(crate) max_attempts: Option<u32>,
+    pub(crate) retry: Retry,
+    pub(crate) keep_alive: bool,
+    pub(crate) label: String,
+    pub(crate) lock_delay: Duration,
+    pub(crate) max_lifetime: Option<Duration>,
+    pub(crate) hold_at_least: Duration,
+    pub(crate) on_outage: OnOutage,
+    pub(crate) progress: Option<Arc<dyn Fn(&Waited<'_>) + Send + Sync>>,
+}
+
+/// What to do when the store cannot be reached.
+#[derive(Clone, Copy, Debug, Default, PartialEq, Eq, serde::Deserialize)]
+#[serde(rename_all = "lowercase")]
+pub enum OnOutage {
+    /// Do not go on. The only choice for anything that moves money.
+    #[default]
+    Deny,
+    /// Go on without protection, as its own type, counted.
+    Proceed,
+}
+
+/// The state of a wait, for people who watch it.
+#[derive(Debug)]
+#[non_exhaustive]
+pub struct Waited<'a> {
+    /// Who holds the lock.
+    pub holder: Option<&'a Holder>,
+    /// How many are before this attempt in the queue.
+    pub ahead: u32,
+    /// How long it has waited so far.
+    pub waited: Duration,
+}
+
+/// The result of asking once for a lock.
+#[derive(Debug)]
+#[must_use = "a lock that was acquired is given back when dropped"]
+pub enum Attempt {
+    /// It is yours.
+    Held(Guard),
+    /// Somebody else holds it.
+    Busy {
+        /// Who, as far as the store says.
+        holder: Option<Holder>,
+        /// When to ask again. Jittered: clients refused together do not come back together.
+        retry_after: Duration,
+    },
+}
+
+impl Attempt {
+    /// The guard, if it was acquired.
+    pub fn held(self) -> Option<Guard> {
+        match self {
+            Self::Held(guard) => Some(guard),
+            Self::Busy { .. } => None,
+        }
+    }
+}
+
+/// The result of [`Lock::acquire_or_proceed`].
+#[derive(Debug)]
+#[must_use = "a lock that was acquired is given back when dropped"]
+pub enum Protection {
+    /// The lock is held.
+    Held(Guard),
+    /// The store is out of reach and the lock's policy is to go on. There is no fence: nothing protects this run.
+    Unprotected {
+        /// Why.
+        cause: Error,
+    },
+}
+
+/// Builder of an exclusive lock; made by [`Leasehold::lock`](crate::Leasehold::lock).
+///
+/// Awaiting it is the same as [`Lock::acquire`].
+///
+/// Not the right tool when "already being worked on" is enough (use a marker) or when the same request must not be
+/// executed twice (use an idempotency key).
+#[derive(Clone)]
+#[must_use = "a lock does nothing until it is acquired"]
+pub struct Lock {
+    core: Arc<Core>,
+    // A bad name is reported when the lock is acquired, so that the builder reads as one sentence.
+    name: Result<Name>,
+    wish: Wish,
+    keep_alive: Option<bool>,
+}
+
+impl Lock {
+    pub(crate) fn new(core: Arc<Core>, name: &str) -> Self {
+        let config = &core.config;
+        let wish = Wish {
+            name: Name::new("unnamed").expect("a good name"),
+            ttl: config.ttl,
+            wait: config.wait,
+            max_attempts: None,
+            retry: config.retry,
+            keep_alive: false,
+            label: String::new(),
+            lock_delay: Duration::ZERO,
+            max_lifetime: None,
+            hold_at_least: Duration::ZERO,
+            on_outage: OnOutage::Deny,
+            progress: None,
+        };
+        Self { name: Name::new(name), wish, core, keep_alive: None }
+    }
+
+    /// How long the lease lasts: after a crash the lock stays closed that long. Given alone it is a fixed lease.
+    pub fn ttl(mut self, ttl: Duration) -> Self {
+        self.wish.ttl = ttl;
+        self
+    }
+
+    /// How long to wait for the lock; zero asks once.
+    pub fn wait(mut self, wait: Duration) -> Self {
+        self.wish.wait = wait;
+        self
+    }
+
+    /// Waits as long as it takes.
+    pub fn wait_forever(self) -> Self {
+        self.wait(WAIT_MAX)
+    }
+
+    /// Gives up after the store was asked this often.
+    pub fn max_attempts(mut self, most: u32) -> Self {
+        self.wish.max_attempts = Some(most);
+        self
+    }
+
+    /// How often to ask again while waiting.
+    pub fn retry(mut self, retry: Retry) -> Self {
+        self.wish.retry = retry;
+        self
+    }
+
+    /// Renews the lease, every third of its ttl, until it is released or lost.
+    pub fn keep_alive(mut self) -> Self {
+        self.keep_alive = Some(true);
+        self
+    }
+
+    /// Does not renew the lease, not even in [`Lock::run`].
+    pub fn fixed(mut self) -> Self {
+        self.keep_alive = Some(false);
+        self
+    }
+
+    /// What people see as the holder, besides host and process.
+    pub fn label(mut self, label: impl Into<String>) -> Self {
+        self.wish.label = label.into();
+        self
+    }
+
+    /// Keeps the lock closed for this long after the lease *expired*, for resources that cannot check fences.
+    /// A release opens it at once.
+    pub fn lock_delay(mut self, delay: Duration) -> Self {
+        self.wish.lock_delay = delay;
+        self
+    }
+
+    /// The longest time the lock can be held, renewals included.
+    pub fn max_lifetime(mut self, most: Duration) -> Self {
+        self.wish.max_lifetime = Some(most);
+        self
+    }
+
+    /// Keeps the lock closed at least this long from when it was acquired, even if it is released earlier: once per
+    /// interval across a fleet whose clocks differ.
+    pub fn hold_at_least(mut self, least: Duration) -> Self {
+        self.wish.hold_at_least = least;
+        self
+    }
+
+    /// What [`Lock::acquire_or_proceed`] does when the store is out of reach.
+    pub fn on_outage(mut self, what: OnOutage) -> Self {
+        self.wish.on_outage = what;
+        self
+    }
+
+    /// Is called whenever the store says that somebody else still holds the lock.
+    pub fn on_wait(mut self, progress: impl Fn(&Waited<'_>) + Send + Sync + 'static) -> Self {
+        self.wish.progress = Some(Arc::new(progress));
+        self
+    }
+
+    /// Waits for the lock.
+    ///
+    /// # Cancel safety
+    /// Dropping the future ends the attempt in the background: it leaves the queue, or gives back what was granted
+    /// meanwhile. Its place in the queue is lost.
+    ///
+    /// # Errors
+    /// `timed_out` when it was not free in time; `store_unreachable` and `store_refused` when the store is at fault;
+    /// `invalid` when the builder was given something out of range.
+    pub async fn acquire(self) -> Result<Guard> {
+        let wish = self.checked(false)?;
+        if wish.wait.is_zero() || wish.max_attempts == Some(1) {
+            return match attempt::ask_once(&self.core, &wish).await? {
+                Tried::Held(guard) => Ok(guard),
+                Tried::Busy { holder, .. } => {
+                    Err(Error::TimedOut { name: wish.name, waited: Duration::ZERO, attempts: 1, holder })
+                }
+            };
+        }
+        attempt::wait_for(&self.core, &wish).await
+    }
+
+    /// Asks once and does not wait: one command, no place in the queue.
+    ///
+    /// # Cancel safety
+    /// Dropping the future gives back, in the background, what may have been granted.
+    ///
+    /// # Errors
+    /// As [`Lock::acquire`], except that a held lock is [`Attempt::Busy`] and not an error.
+    pub async fn try_acquire(self) -> Result<Attempt> {
+        let wish = self.checked(false)?;
+        Ok(match attempt::ask_once(&self.core, &wish).await? {
+            Tried::Held(guard) => Attempt::Held(guard),
+            Tried::Busy { holder, retry_after } => Attempt::Busy { holder, retry_after },
+        })
+    }
+
+    /// Waits for the lock; when the store is out of reach and [`OnOutage::Proceed`] was chosen, goes on without it.
+    ///
+    /// # Cancel safety
+    /// As [`Lock::acquire`].
+    ///
+    /// # Errors
+    /// As [`Lock::acquire`]; a lock held by somebody else is never a reason to go on.
+    pub async fn acquire_or_proceed(self) -> Result<Protection> {
+        let proceed = self.wish.on_outage == OnOutage::Proceed;
+        let core = self.core.clone();
+        match self.acquire().await {
+            Ok(guard) => Ok(Protection::Held(guard)),
+            Err(cause @ (Error::StoreUnreachable { .. } | Error::StoreRefused { .. })) if proceed => {
+                core.telemetry.count(Count::degraded);
+                tracing::error!(%cause, "going on without protection");
+                Ok(Protection::Unprotected { cause })
+            }
+            Err(error) => Err(error),
+        }
+    }
+
+    /// Runs `body` while holding the lock, kept alive unless [`Lock::fixed`]. When the lease can no longer be trusted
+    /// the body is cancelled; the lock is always given back, also when the body panics.
+    ///
+    /// # Cancel safety
+    /// Dropping the future drops the body and gives the lock back in the background.
+    ///
+    /// # Errors
+    /// [`RunError::Lost`] when the lease ended before the body did, with the body's value if there is one;
+    /// [`RunError::NotRun`] when the lock was not acquired. A release that fails is logged and counted and hides nothing.
+    pub async fn run<T>(self, body: impl AsyncFnOnce(Lease) -> T) -> Result<T, RunError<T>> {
+        let wish = self.checked(true).map_err(RunError::NotRun)?;
+        let lock = Self { wish: wish.clone(), keep_alive: Some(wish.keep_alive), ..self };
+        let guard = lock.acquire().await.map_err(RunError::NotRun)?;
+        run::under(guard, body).await
+    }
+
+    /// The checked wish. `keep_alive` is the default when the caller did not choose.
+    fn checked(&self, keep_alive: bool) -> Result<Wish> {
+        self.core.check_open()?;
+        let mut wish = self.wish.clone();
+        wish.name = self.name.clone()?;
+        wish.keep_alive = self.keep_alive.unwrap_or(keep_alive);
+        self.core.check_name(&wish.name)?;
+        self.core.config.check_ttl(wish.ttl)?;
+        check_wait(wish.wait)?;
+        check_label(&wish.label)?;
+        wish.retry.check()?;
+        let most = self.core.config.max_ttl;
+        between("lock delay", wish.lock_delay, Duration::ZERO, most)?;
+        between("minimum hold time", wish.hold_at_least, Duration::ZERO, most)?;
+        if let Some(lifetime) = wish.max_lifetime {
+            between("maximum lifetime", lifetime, wish.ttl.min(most), WAIT_MAX)?;
+        }
+        if wish.max_attempts == Some(0) {
+            return Err(Error::invalid("max attempts", "0", "1 or more"));
+        }
+        Ok(wish)
+    }
+}
+
+impl IntoFuture for Lock {
+    type Output = Result<Guard>;
+    type IntoFuture = Pin<Box<dyn Future<Output = Self::Output> + Send>>;
+
+    fn into_future(self) -> Self::IntoFuture {
+        Box::pin(self.acquire())
+    }
+}

@@ -1,0 +1,136 @@
+//! When a waiting attempt asks again. Pure: randomness comes in as a number.
+
+use std::time::Duration;
+
+use crate::{config::between, error::Result};
+
+/// How often a waiting attempt asks the store again when nothing wakes it.
+///
+/// Where the store hands a lock over, the wake-up comes long before the next question; asking is what makes
+/// a lost wake-up, a crashed holder or a lock deleted by hand harmless. Every pause has full jitter, so that
+/// many clients refused at the same moment do not come back at the same moment.
+#[derive(Clone, Copy, Debug, PartialEq)]
+pub struct Retry {
+    first: Duration,
+    factor: f64,
+    most: Duration,
+}
+
+/// Shortest pause between two questions.
+const PAUSE_MIN: Duration = Duration::from_millis(1);
+/// Longest pause between two questions.
+const PAUSE_MAX: Duration = Duration::from_secs(60);
+/// Extra time after the present lease's end, for each attempt that is ahead in the queue.
+const TURN: Duration = Duration::from_millis(50);
+
+impl Default for Retry {
+    fn default() -> Self {
+        Self { first: Duration::from_millis(100), factor: 2.0, most: Duration::from_secs(1) }
+    }
+}
+
+impl Retry {
+    /// About every `pause`.
+    pub fn fixed(pause: Duration) -> Self {
+        Self { first: pause, factor: 1.0, most: pause }
+    }
+
+    /// `first`, then `factor` times longer each time, up to a minute.
+    pub fn exponential(first: Duration, factor: f64) -> Self {
+        Self { first, factor, most: PAUSE_MAX }
+    }
+
+    /// At most this long between two questions.
+    pub fn up_to(self, most: Duration) -> Self {
+        Self { most, ..self }
+    }
+
+    /// Checks the pauses against their range.
+    pub(crate) fn check(&self) -> Result<()> {
+        between("retry interval", self.first, PAUSE_MIN, PAUSE_MAX)?;
+        between("longest retry interval", self.most, self.first, PAUSE_MAX)?;
+        if !(1.0..=10.0).contains(&self.factor) {
+            return Err(crate::Error::invalid("retry factor", self.factor.to_string(), "1 to 10"));
+        }
+        Ok(())
+    }
+
+    /// The pause after the `nth` refusal (0 is the first): anywhere up to the full pause, but not less than half
+    /// of the first one. `chance` is a random number from 0 to 1.
+    pub(crate) fn pause(&self, nth: u32, chance: f64) -> Duration {
+        let full = self.first.mul_f64(self.factor.powi(nth.min(64) as i32).min(1e6)).min(self.most);
+        let least = self.first / 2;
+        least + full.saturating_sub(least).mul_f64(chance)
+    }
+}
+
+/// What a queued attempt knows.
+pub(crate) struct Place {
+    /// How many are before it.
+    pub(crate) ahead: u32,
+    /// When the present lease runs out.
+    pub(crate) expires_in: Option<Duration>,
+    /// Longest silence that keeps its place.
+    pub(crate) poll_every: Duration,
+}
+
+/// The pause before a queued attempt asks again: the first two in the queue ask often, everybody asks once the
+/// present lease must have run out, in turn, and often enough to keep the place.
+pub(crate) fn pause_in_queue(retry: &Retry, place: &Place, nth: u32, chance: f64) -> Duration {
+    let near = (place.ahead <= 1).then(|| retry.pause(nth, chance));
+    let expiry = place.expires_in.map(|left| left + PAUSE_MIN + TURN * place.ahead.min(100));
+    [near, expiry].into_iter().flatten().fold(place.poll_every, Duration::min).max(PAUSE_MIN)
+}
+
+/// Longest silence of a waiting attempt: its place in the queue lapses after three of them.
+pub(crate) fn poll_every(ttl: Duration) -> Duration {
+    (ttl / 3).clamp(Duration::from_millis(50), Duration::from_secs(5))
+}
+
+#[cfg(test)]
+mod tests {
+    use super::*;
+    use proptest::prelude::*;
+
+    const MS: Duration = Duration::from_millis(1);
+
+    #[test]
+    fn exponential_pauses_double_from_100_ms() {
+        let retry = Retry::exponential(100 * MS, 2.0);
+        let longest: Vec<_> = (0..4).map(|nth| retry.pause(nth, 1.0).as_millis()).collect();
+        assert_eq!(longest, [100, 200, 400, 800]);
+    }
+
+    #[test]
+    fn fixed_pauses_stay() {
+        assert_eq!(Retry::fixed(50 * MS).pause(40, 1.0), 50 * MS);
+    }
+
+    #[test]
+    fn a_far_waiter_asks_only_to_keep_its_place_and_after_expiry() {
+        let place = |ahead, left| Place { ahead, expires_in: Some(left), poll_every: 5000 * MS };
+        let retry = Retry::default();
+        assert_eq!(pause_in_queue(&retry, &place(9, 60_000 * MS), 0, 0.5), 5000 * MS);
+        assert_eq!(pause_in_queue(&retry, &place(2, 300 * MS), 0, 0.5), 401 * MS);
+        assert!(pause_in_queue(&retry, &place(1, 60_000 * MS), 0, 0.5) <= 100 * MS);
+    }
+
+    #[test]
+    fn absurd_pauses_are_refused() {
+        assert!(Retry::fixed(Duration::ZERO).check().is_err());
+        assert!(Retry::exponential(100 * MS, 0.5).check().is_err());
+        assert!(Retry::exponential(100 * MS, f64::NAN).check().is_err());
+        Retry::default().check().unwrap();
+    }
+
+    proptest! {
+        #[test]
+        fn a_pause_is_never_zero_and_never_over_its_bound(
+            first in 1u32..60_000, factor in 1.0f64..10.0, nth in 0u32..1000, chance in 0.0f64..=1.0,
+        ) {
+            let retry = Retry::exponential(first * MS, factor);
+            let pause = retry.pause(nth, chance);
+            prop_assert!(pause >= first * MS / 2 && pause <= PAUSE_MAX);
+        }
+    }
+}

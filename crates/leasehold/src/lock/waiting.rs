@@ -1,0 +1,160 @@
+//! Who waits in this client, and where wake-ups for them go.
+
+use std::{
+    collections::{HashMap, VecDeque},
+    sync::{Arc, Mutex, PoisonError},
+};
+
+use tokio::sync::Notify;
+
+use crate::{
+    engine::{Claim, Grant, LinkChange, Wake, WakeSink},
+    lease::Reaper,
+    owner::OwnerId,
+    telemetry::{Count, Event, Telemetry},
+};
+
+/// Ended attempts that are remembered, so that a late hand-over to one of them is given on.
+const ENDED_REMEMBERED: usize = 10_000;
+
+/// The client's side of wake-ups.
+pub(crate) struct Waiting {
+    room: Mutex<Room>,
+    reaper: Reaper,
+    telemetry: Arc<Telemetry>,
+}
+
+#[derive(Default)]
+struct Room {
+    waiting: HashMap<OwnerId, Arc<Slot>>,
+    ended: HashMap<OwnerId, Claim>,
+    ended_order: VecDeque<OwnerId>,
+}
+
+#[derive(Default)]
+struct Slot {
+    news: Mutex<Option<News>>,
+    changed: Notify,
+}
+
+/// What a waiting attempt is told.
+#[derive(Clone, Copy, Debug)]
+pub(crate) enum News {
+    /// The lease was handed to it.
+    Granted(Grant),
+    /// It should claim again.
+    LookAgain,
+}
+
+impl Slot {
+    fn put(&self, news: News) {
+        let mut place = lock(&self.news);
+        // A hint never replaces a grant.
+        if !matches!((&*place, news), (Some(News::Granted(_)), News::LookAgain)) {
+            *place = Some(news);
+        }
+        drop(place);
+        self.changed.notify_one();
+    }
+}
+
+fn lock<T>(mutex: &Mutex<T>) -> std::sync::MutexGuard<'_, T> {
+    mutex.lock().unwrap_or_else(PoisonError::into_inner)
+}
+
+impl Waiting {
+    pub(crate) fn new(reaper: Reaper, telemetry: Arc<Telemetry>) -> Self {
+        Self { room: Mutex::default(), reaper, telemetry }
+    }
+
+    /// Takes a place before the first claim leaves, so that no wake-up can be missed.
+    pub(crate) fn enter(self: &Arc<Self>, owner: OwnerId) -> Ticket {
+        let slot = Arc::<Slot>::default();
+        lock(&self.room).waiting.insert(owner, slot.clone());
+        Ticket { waiting: self.clone(), owner, slot }
+    }
+
+    /// Remembers an attempt that gave up: if the lock is handed to it after all, it must move on.
+    pub(crate) fn ended(&self, claim: Claim) {
+        let mut room = lock(&self.room);
+        if room.ended_order.len() == ENDED_REMEMBERED
+            && let Some(oldest) = room.ended_order.pop_front()
+        {
+            room.ended.remove(&oldest);
+        }
+        room.ended_order.push_back(claim.owner.id());
+        room.ended.insert(claim.owner.id(), claim);
+    }
+}
+
+impl WakeSink for Waiting {
+    fn wake(&self, wake: Wake) {
+        let room = lock(&self.room);
+        match wake {
+            Wake::Granted { owner, grant } => match room.waiting.get(&owner) {
+                Some(slot) => slot.put(News::Granted(grant)),
+                None => {
+                    if let Some(claim) = room.ended.get(&owner) {
+                        self.reaper.abandon(claim.clone());
+                    }
+                }
+            },
+            Wake::LookAgain { owner } => {
+                if let Some(slot) = room.waiting.get(&owner) {
+                    slot.put(News::LookAgain);
+                }
+            }
+            Wake::LookAgainAll => room.waiting.values().for_each(|slot| slot.put(News::LookAgain)),
+        }
+    }
+
+    fn link(&self, change: LinkChange) {
+        match change {
+            LinkChange::Connected => {
+                tracing::debug!("connected to the store");
+                self.telemetry.tell(|| Event::Connected);
+            }
+            LinkChange::Disconnected { why } => {
+                self.telemetry.count(Count::disconnected);
+                tracing::warn!(%why, "lost the connection to the store");
+                self.telemetry.tell(|| Event::Disconnected { why });
+            }
+        }
+    }
+}
+
+/// A waiting attempt's place; leaves when dropped.
+pub(crate) struct Ticket {
+    waiting: Arc<Waiting>,
+    owner: OwnerId,
+    slot: Arc<Slot>,
+}
+
+impl Ticket {
+    /// The next news.
+    ///
+    /// # Cancel safety
+    /// News stay until they are taken.
+    pub(crate) async fn news(&self) -> News {
+        loop {
+            if let Some(news) = lock(&self.slot.news).take() {
+                return news;
+            }
+            self.slot.changed.notified().await;
+        }
+    }
+
+    /// Forgets hints that were put before a claim: its answer is newer. A grant stays.
+    pub(crate) fn forget_hints(&self) {
+        let mut place = lock(&self.slot.news);
+        if matches!(*place, Some(News::LookAgain)) {
+            *place = None;
+        }
+    }
+}
+
+impl Drop for Ticket {
+    fn drop(&mut self) {
+        lock(&self.waiting.room).waiting.remove(&self.owner);
+    }
+}

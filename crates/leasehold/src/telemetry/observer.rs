@@ -1,0 +1,64 @@
+//! Events for the program that uses the library.
+
+use std::time::Duration;
+
+use crate::{engine::Released, error::ErrorKind, fence::Fence, name::Name};
+
+/// Is told what happens in a client. Calls come from the client's own tasks: return quickly, never block.
+pub trait Observer: Send + Sync + 'static {
+    /// Takes one event.
+    fn on_event(&self, event: &Event);
+}
+
+impl<F: Fn(&Event) + Send + Sync + 'static> Observer for F {
+    fn on_event(&self, event: &Event) {
+        self(event);
+    }
+}
+
+/// Something that happened. No event carries an owner value.
+#[derive(Clone, Debug, PartialEq, Eq)]
+#[non_exhaustive]
+pub enum Event {
+    /// The store was reached, for the first time or again.
+    Connected,
+    /// The connection to the store broke.
+    Disconnected {
+        /// What is known about it.
+        why: String,
+    },
+    /// An operation failed.
+    Error {
+        /// Its kind.
+        kind: ErrorKind,
+        /// The lock, if it was about one.
+        name: Option<Name>,
+        /// The whole text.
+        text: String,
+    },
+    /// A lock was acquired.
+    Acquired {
+        /// The lock.
+        name: Name,
+        /// Its token.
+        fence: Fence,
+        /// How long it took.
+        waited: Duration,
+    },
+    /// A lock was given back.
+    Released {
+        /// The lock.
+        name: Name,
+        /// Its token.
+        fence: Fence,
+        /// How it ended.
+        outcome: Released,
+    },
+    /// A lease ended before its holder was done.
+    Lost {
+        /// The lock.
+        name: Name,
+        /// Its token.
+        fence: Fence,
+    },
+}

@@ -1,0 +1,46 @@
+//! First steps on `memory:`.
+#![cfg(feature = "memory")]
+
+use std::time::Duration;
+
+use leasehold::{Attempt, Error, Leasehold, RunError, engine::Released};
+
+#[tokio::test]
+async fn a_lock_excludes_queues_and_hands_over() {
+    let leases = Leasehold::connect("memory:").await.unwrap();
+    let guard = leases.lock("x").acquire().await.unwrap();
+    assert!(matches!(leases.lock("x").try_acquire().await.unwrap(), Attempt::Busy { .. }));
+    let waiter = tokio::spawn(leases.lock("x").into_future());
+    while leases.inspect("x").await.unwrap().waiting == 0 {
+        tokio::task::yield_now().await;
+    }
+    let first = guard.fence();
+    assert!(matches!(guard.release().await.unwrap(), Released::HandedOver { .. }));
+    let second = waiter.await.unwrap().unwrap();
+    assert!(second.fence() > first && second.is_held());
+    assert_eq!(second.release().await.unwrap(), Released::Free);
+    assert_eq!(leases.stats().handed_over, 1);
+    leases.close().await.unwrap();
+}
+
+#[tokio::test(start_paused = true)]
+async fn a_fixed_lease_is_lost_when_its_time_is_over() {
+    let leases = Leasehold::builder("memory:").clock(leasehold::Clock::tokio()).connect().await.unwrap();
+    let guard = leases.lock("x").ttl(Duration::from_secs(1)).acquire().await.unwrap();
+    guard.lost().await;
+    assert!(!guard.is_held());
+    let out = leases
+        .lock("y")
+        .ttl(Duration::from_secs(1))
+        .fixed()
+        .run(async |_| tokio::time::sleep(Duration::from_secs(5)).await)
+        .await;
+    assert!(matches!(out, Err(RunError::Lost { value: None, .. })));
+    let kept = leases.lock("z").ttl(Duration::from_secs(1)).run(async |lease| {
+        tokio::time::sleep(Duration::from_secs(60)).await;
+        lease.fence()
+    });
+    assert!(tokio::spawn(kept).await.unwrap().is_ok());
+    let error = leases.lock("").acquire().await.unwrap_err();
+    assert!(matches!(error, Error::Invalid { .. }));
+}
