@@ -152,7 +152,8 @@ fn test(root: &Path, options: &Options, args: &[&str], tally: &mut Tally) -> Out
     let succeeded = cargo::succeeds_reading(&mut command, |line| {
         any_ran |= line.starts_with("running ");
         in_successes = begins_successes(line) || in_successes && !ends_successes(line);
-        if options.verbose || !in_successes {
+        // What was skipped is said out loud, whatever else stays quiet.
+        if options.verbose || !in_successes || line.contains("conformance: ") {
             println!("{line}");
         }
         tally.read(line);
