@@ -1,2 +1,86 @@
-//! Placeholder entry.
-fn main() {}
+//! The project's own commands, run as `cargo xtask <command>`.
+#![expect(clippy::print_stdout, clippy::print_stderr, reason = "talking to the terminal is the whole job")]
+
+mod cargo;
+mod manifests;
+mod packages;
+mod tally;
+mod test;
+mod tidy;
+
+use std::path::{Path, PathBuf};
+use std::process::ExitCode;
+
+use clap::error::ErrorKind;
+use clap::{CommandFactory, Parser, Subcommand};
+
+/// `EX_USAGE` of sysexits: the command line was not understood.
+const EXIT_USAGE: u8 = 64;
+
+/// The project's own commands.
+#[derive(Parser)]
+#[command(name = "cargo xtask", bin_name = "cargo xtask", after_help = AFTER_HELP)]
+struct Xtask {
+    #[command(subcommand)]
+    command: Command,
+}
+
+const AFTER_HELP: &str = "\
+Before a change lands:  cargo xtask test
+While working on it:    cargo xtask test --only clippy
+Details of a command:   cargo xtask help test";
+
+#[derive(Subcommand)]
+enum Command {
+    /// Run everything that has to be green before a change lands
+    Test(test::Options),
+    /// Check the house rules that neither rustc nor clippy knows
+    Tidy,
+    /// Measure in release mode; what follows goes on to the benchmark
+    Bench {
+        /// Arguments for the benchmark program
+        #[arg(trailing_var_arg = true, allow_hyphen_values = true)]
+        args: Vec<String>,
+    },
+}
+
+fn main() -> ExitCode {
+    let root = workspace_root();
+    let succeeded = match Xtask::try_parse() {
+        Ok(Xtask { command: Command::Test(options) }) => test::run(&root, &options),
+        Ok(Xtask { command: Command::Tidy }) => tidy::run(&root),
+        Ok(Xtask { command: Command::Bench { args } }) => bench(&root, &args),
+        Err(misunderstood) => return explain(&misunderstood),
+    };
+    if succeeded { ExitCode::SUCCESS } else { ExitCode::FAILURE }
+}
+
+fn bench(root: &Path, args: &[String]) -> bool {
+    let mut run = cargo::command(root, &["run", "--release", "-p", "leasehold-bench", "--", "core"]);
+    cargo::succeeds(run.args(args))
+}
+
+fn explain(misunderstood: &clap::Error) -> ExitCode {
+    match misunderstood.kind() {
+        ErrorKind::DisplayHelp | ErrorKind::DisplayVersion => {
+            print!("{}", misunderstood.render());
+            ExitCode::SUCCESS
+        }
+        // This error is the help text itself.
+        ErrorKind::DisplayHelpOnMissingArgumentOrSubcommand => {
+            eprint!("{}", misunderstood.render());
+            ExitCode::from(EXIT_USAGE)
+        }
+        _ => {
+            eprint!("{}\n{}", misunderstood.render(), Xtask::command().render_help());
+            ExitCode::from(EXIT_USAGE)
+        }
+    }
+}
+
+/// Asks cargo at run time first: several checkouts may share one target folder, and with it this binary.
+fn workspace_root() -> PathBuf {
+    let manifest_dir =
+        std::env::var_os("CARGO_MANIFEST_DIR").unwrap_or_else(|| env!("CARGO_MANIFEST_DIR").into());
+    Path::new(&manifest_dir).parent().expect("xtask is a folder of the workspace").to_owned()
+}

@@ -1,0 +1,190 @@
+//! `cargo xtask test`: every check in order, then which failed, then the count of tests.
+
+use std::path::Path;
+use std::time::{Duration, Instant};
+
+use clap::{Args, ValueEnum};
+
+use crate::tally::Tally;
+use crate::{cargo, manifests, packages, tidy};
+
+/// Tells the tests to skip, and to count, what needs a server that is not installed.
+const ALLOW_MISSING: &str = "LEASEHOLD_ALLOW_MISSING";
+
+#[derive(Args)]
+pub(crate) struct Options {
+    /// Go on when servers are not installed: install nothing, and count the tests that need them as skipped
+    #[arg(long)]
+    allow_missing: bool,
+    /// Run only this step; can be given several times
+    #[arg(long, value_name = "STEP")]
+    only: Vec<Step>,
+    /// Show also what passing tests print
+    #[arg(short, long)]
+    verbose: bool,
+}
+
+#[derive(Debug, Clone, Copy, PartialEq, Eq, ValueEnum)]
+enum Step {
+    /// Formatting
+    Fmt,
+    /// Lints, with warnings as errors
+    Clippy,
+    /// House rules: cargo xtask tidy
+    Tidy,
+    /// Unit and integration tests; examples compile
+    Test,
+    /// Examples in the documentation
+    DocTests,
+    /// The library compiles with each of its features alone, and with none
+    Features,
+    /// The crates that get published can be packaged
+    Package,
+}
+
+impl Step {
+    fn name(self) -> String {
+        self.to_possible_value().expect("no step is hidden").get_name().to_owned()
+    }
+
+    fn needs_packages(self) -> bool {
+        matches!(self, Step::Test | Step::DocTests)
+    }
+}
+
+#[derive(Clone, Copy, PartialEq, Eq)]
+enum Outcome {
+    Ok,
+    Failed,
+    /// The test binaries could not be built, so every later step would repeat the same errors.
+    DoesNotCompile,
+    NotRun,
+}
+
+impl Outcome {
+    fn of(succeeded: bool) -> Self {
+        if succeeded { Outcome::Ok } else { Outcome::Failed }
+    }
+
+    fn word(self) -> &'static str {
+        match self {
+            Outcome::Ok => "ok",
+            Outcome::Failed => "FAILED",
+            Outcome::DoesNotCompile => "DOES NOT COMPILE",
+            Outcome::NotRun => "not run",
+        }
+    }
+}
+
+struct Finished {
+    step: Step,
+    outcome: Outcome,
+    took: Duration,
+}
+
+/// Prints `0 failed` exactly when it returns true.
+pub(crate) fn run(root: &Path, options: &Options) -> bool {
+    let mut tally = Tally::default();
+    let steps: Vec<Step> =
+        Step::value_variants().iter().copied().filter(|step| options.wants(*step)).collect();
+    let ready = !steps.iter().any(|step| step.needs_packages()) || packages::ensure(options.allow_missing);
+    if ready {
+        let finished = run_steps(root, options, &steps, &mut tally);
+        print_summary(&finished);
+    } else {
+        tally.failed += 1;
+    }
+    println!("{tally}");
+    tally.failed == 0
+}
+
+fn run_steps(root: &Path, options: &Options, steps: &[Step], tally: &mut Tally) -> Vec<Finished> {
+    let mut finished = Vec::new();
+    let mut compiles = true;
+    for &step in steps {
+        if !compiles {
+            finished.push(Finished { step, outcome: Outcome::NotRun, took: Duration::ZERO });
+            continue;
+        }
+        println!("\n==> {}", step.name());
+        let (started, failed_before) = (Instant::now(), tally.failed);
+        let outcome = run_step(root, options, step, tally);
+        let took = started.elapsed();
+        println!("<== {}: {} ({:.1}s)", step.name(), outcome.word(), took.as_secs_f64());
+        // A lint, a crash or a compile error fails a step without a failed test.
+        if outcome != Outcome::Ok && tally.failed == failed_before {
+            tally.failed += 1;
+        }
+        compiles = outcome != Outcome::DoesNotCompile;
+        finished.push(Finished { step, outcome, took });
+    }
+    finished
+}
+
+fn run_step(root: &Path, options: &Options, step: Step, tally: &mut Tally) -> Outcome {
+    let cargo = |args: &[&str]| cargo::succeeds(&mut cargo::command(root, args));
+    match step {
+        Step::Fmt => Outcome::of(cargo(&["fmt", "--all", "--check"])),
+        Step::Clippy => Outcome::of(cargo(&CLIPPY)),
+        Step::Tidy => Outcome::of(tidy::run(root)),
+        Step::Test => test(root, options, &TEST, tally),
+        Step::DocTests => test(root, options, &DOC_TESTS, tally),
+        Step::Features => Outcome::of(manifests::features(root)),
+        Step::Package => Outcome::of(manifests::package(root)),
+    }
+}
+
+const CLIPPY: [&str; 7] =
+    ["clippy", "--workspace", "--all-targets", "--all-features", "--", "-D", "warnings"];
+/// All targets but benches, which take minutes and prove nothing.
+const TEST: [&str; 7] = ["test", "--workspace", "--all-features", "--lib", "--bins", "--tests", "--examples"];
+const DOC_TESTS: [&str; 4] = ["test", "--doc", "--workspace", "--all-features"];
+
+fn test(root: &Path, options: &Options, args: &[&str], tally: &mut Tally) -> Outcome {
+    let mut command = cargo::command(root, args);
+    // Without `--show-output` libtest keeps the conformance line of a passing test to itself.
+    command.args(["--no-fail-fast", "--", "--show-output"]).env_remove(ALLOW_MISSING);
+    if options.allow_missing {
+        command.env(ALLOW_MISSING, "1");
+    }
+    let mut any_ran = false;
+    let mut in_successes = false;
+    let succeeded = cargo::succeeds_reading(&mut command, |line| {
+        any_ran |= line.starts_with("running ");
+        in_successes = begins_successes(line) || in_successes && !ends_successes(line);
+        // What was skipped is said out loud, whatever else stays quiet.
+        if options.verbose || !in_successes || line.contains("conformance: ") {
+            println!("{line}");
+        }
+        tally.read(line);
+    });
+    match succeeded {
+        false if !any_ran => Outcome::DoesNotCompile,
+        succeeded => Outcome::of(succeeded),
+    }
+}
+
+fn begins_successes(line: &str) -> bool {
+    line == "successes:"
+}
+
+fn ends_successes(line: &str) -> bool {
+    line == "failures:" || line.starts_with("test result: ")
+}
+
+impl Options {
+    fn wants(&self, step: Step) -> bool {
+        self.only.is_empty() || self.only.contains(&step)
+    }
+}
+
+fn print_summary(finished: &[Finished]) {
+    println!();
+    for Finished { step, outcome, took } in finished {
+        let line = format!("{:<10} {:>6.1}s  {}", step.name(), took.as_secs_f64(), outcome.word());
+        match outcome {
+            Outcome::Ok => println!("{line}"),
+            _ => println!("{line}; again: cargo xtask test --only {}", step.name()),
+        }
+    }
+}

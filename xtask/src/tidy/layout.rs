@@ -1,0 +1,103 @@
+//! Names of folders and modules, and what every crate's manifest has to say.
+
+use toml::{Table, Value};
+
+use super::{Tree, Violation, extension, numbered};
+
+/// A name that says nothing gathers everything.
+const VAGUE: [&str; 4] = ["utils", "common", "helpers", "manager"];
+
+pub(super) fn no_vague_names(tree: &Tree) -> Vec<Violation> {
+    let mut violations = Vec::new();
+    for (path, text) in tree.iter() {
+        let mut flag = |line, name| {
+            let why = format!("`{name}` says nothing; name it after what it is about");
+            violations.push(Violation::new(path, line, "name", why));
+        };
+        vague_in_path(path).into_iter().for_each(|name| flag(1, name));
+        if extension(path) == "rs" {
+            let modules =
+                numbered(text).filter_map(|(number, line)| Some((number, vague(inline_module(line)?)?)));
+            modules.for_each(|(number, name)| flag(number, name));
+        }
+    }
+    violations
+}
+
+fn vague_in_path(path: &str) -> Option<&'static str> {
+    let module = path.strip_suffix(".rs").unwrap_or(path);
+    let is_rust = module.len() < path.len();
+    let (folders, file) = module.rsplit_once('/').unwrap_or(("", module));
+    folders.split('/').chain(is_rust.then_some(file)).find_map(vague)
+}
+
+fn vague(name: &str) -> Option<&'static str> {
+    VAGUE.into_iter().find(|vague| *vague == name)
+}
+
+/// The name in `mod name {`; one without a body is seen by its file.
+fn inline_module(line: &str) -> Option<&str> {
+    let (before, after) = line.split_once("mod ")?;
+    let is_item = before.trim().is_empty() || before.trim_start().starts_with("pub");
+    let name = after.trim_end().strip_suffix('{')?.trim();
+    is_item.then_some(name)
+}
+
+pub(super) fn lints_are_shared(tree: &Tree) -> Vec<Violation> {
+    let manifests = tree.iter().filter(|(path, _)| *path == "Cargo.toml" || path.ends_with("/Cargo.toml"));
+    let unclear = manifests.filter(|(_, text)| match text.parse::<Table>() {
+        Ok(manifest) => manifest.contains_key("package") && !shares_lints(&manifest),
+        Err(_) => true,
+    });
+    let why = "every crate has `[lints] workspace = true`";
+    unclear.map(|(path, _)| Violation::new(path, 1, "lints", why)).collect()
+}
+
+fn shares_lints(manifest: &Table) -> bool {
+    let workspace = manifest.get("lints").and_then(|lints| lints.get("workspace"));
+    workspace.and_then(Value::as_bool) == Some(true)
+}
+
+#[cfg(test)]
+mod tests {
+    use super::super::tests::flagged;
+    use super::*;
+
+    #[test]
+    fn vague_folders_and_modules_are_flagged() {
+        for path in
+            ["src/utils/clock.rs", "src/utils.rs", "tests/common/mod.rs", "helpers/x.lua", "a/manager.rs"]
+        {
+            assert_eq!(flagged(no_vague_names, [(path, "")]), [format!("{path}:1")]);
+        }
+        for line in ["mod utils {", "    pub(crate) mod helpers {"] {
+            assert_eq!(flagged(no_vague_names, [("src/lib.rs", &format!("\n{line}"))]), ["src/lib.rs:2"]);
+        }
+    }
+
+    #[test]
+    fn a_vague_word_inside_a_name_is_fine() {
+        let files = [
+            ("src/common_case.rs", "// the mod utils {"),
+            ("docs/common.md", ""),
+            ("src/lib.rs", "mod lock;"),
+        ];
+        assert!(flagged(no_vague_names, files).is_empty());
+    }
+
+    #[test]
+    fn a_crate_with_lints_of_its_own_is_flagged() {
+        for lints in ["", "[lints]\nworkspace = false", "[lints.rust]\nunused = 'allow'"] {
+            let manifest = format!("[package]\nname = 'a'\n{lints}");
+            assert_eq!(
+                flagged(lints_are_shared, [("a/Cargo.toml", &manifest)]),
+                ["a/Cargo.toml:1"],
+                "{lints}"
+            );
+        }
+        let shared = "[package]\nname = 'a'\n[lints]\nworkspace = true";
+        assert!(
+            flagged(lints_are_shared, [("a/Cargo.toml", shared), ("Cargo.toml", "[workspace]")]).is_empty()
+        );
+    }
+}
