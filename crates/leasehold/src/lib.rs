@@ -18,7 +18,7 @@ pub use clock::{BootInstant, Clock};
 pub use config::{Config, WAIT_MAX};
 pub use error::{Error, ErrorKind, Refusal, Result};
 pub use fence::Fence;
-pub use lease::{Guard, Lease};
+pub use lease::{Guard, Handle, Lease};
 pub use lock::{Attempt, Lock, OnOutage, Protection, Retry, RunError, Waited};
 pub use name::Name;
 pub use owner::Holder;

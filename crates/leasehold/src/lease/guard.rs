@@ -2,7 +2,7 @@
 
 use std::{fmt, ops::Deref, sync::Arc, time::Duration};
 
-use super::state::LeaseState;
+use super::{Handle, state::LeaseState};
 use crate::{
     core::Core,
     engine::{Hold, Released, Renewed},
@@ -166,11 +166,12 @@ impl Guard {
         self.lease.state.is_lost() && !self.lease.state.hold().lock_delay.is_zero()
     }
 
-    /// Gives up the guard without giving up the lock: whoever has the returned hold can renew and release it.
-    pub(crate) fn into_hold(mut self) -> Hold {
+    /// Gives up the guard without giving up the lock: nothing renews it any more, and whoever has the handle can
+    /// extend and release it.
+    pub fn detach(mut self) -> Handle {
         self.settled = true;
         self.lease.core.keeper.forget(self.watch);
-        self.lease.state.hold().clone()
+        Handle { hold: self.lease.state.hold().clone(), fence: self.fence() }
     }
 
     /// Ends the lease on this side: renewals stop before anything is sent. Answers what is left of the minimum hold
