@@ -4,6 +4,7 @@
 //! |---|---|
 //! | a Redis of your own, or one for the whole test process | [`RedisServer`] |
 //! | a certificate authority, and one that must not be trusted | [`Certificates`] |
+//! | a network that delays, loses, holds or resets | [`FaultProxy`] |
 //! | a holder that is killed or stopped for real | [`Helper`] |
 //! | a resource that checks fences | [`Register`] |
 //! | a verdict on what many processes saw | [`history`] |
@@ -18,6 +19,7 @@ mod folder;
 pub mod history;
 mod poll;
 mod process;
+mod proxy;
 mod recorder;
 mod register;
 pub mod resp;
@@ -27,6 +29,7 @@ mod server_builder;
 pub use certificates::Certificates;
 pub use poll::{eventually, eventually_async, poll};
 pub use process::Helper;
+pub use proxy::FaultProxy;
 pub use recorder::{Recorder, now};
 pub use register::{Admission, Register};
 pub use server::{RedisServer, ServerError, redis_or_skip};
