@@ -119,7 +119,7 @@ mod tests {
     fn a_url_gives_user_password_and_database() {
         let client = open("redis://ann:p%40ss@[::1]:7000/3").unwrap();
         let info = client.get_connection_info();
-        assert_eq!(info.addr().to_string(), "[::1]:7000");
+        assert_eq!(info.addr().to_string(), "::1:7000");
         let settings = info.redis_settings();
         assert_eq!((settings.username(), settings.password(), settings.db()), (Some("ann"), Some("p@ss"), 3));
         assert!(info.tcp_settings().nodelay());
