@@ -26,7 +26,12 @@ const TTL: Duration = Duration::from_secs(1);
 #[test]
 fn helper_process() {
     if Helper::role().as_deref() == Some("torture") {
-        tokio::runtime::Builder::new_multi_thread().worker_threads(2).enable_all().build().unwrap().block_on(work());
+        tokio::runtime::Builder::new_multi_thread()
+            .worker_threads(2)
+            .enable_all()
+            .build()
+            .unwrap()
+            .block_on(work());
     }
 }
 
@@ -85,7 +90,11 @@ async fn tenure(
     // A refused write means that this process was stopped for longer than its lease.
     assert!(accepted || !guard.is_held(), "the register refused fence {fence} of a lease that is held");
     if guard.is_held() {
-        recorder.record(&Event::Renewed { process: who.clone(), attempt, valid_until: until(guard.remaining()) });
+        recorder.record(&Event::Renewed {
+            process: who.clone(),
+            attempt,
+            valid_until: until(guard.remaining()),
+        });
     }
     recorder.record(&Event::Released { process: who, attempt, at: now() });
     guard.release().await.unwrap();
@@ -108,7 +117,9 @@ fn fight(store: &str) -> usize {
     eventually(limit, "half of the grants", || grants(dir.path()) > GRANTS / 2);
     processes[1].stop();
     let stopped_at = grants(dir.path());
-    eventually(limit, "the others to go on past a stopped process", || grants(dir.path()) > stopped_at + GRANTS / 10);
+    eventually(limit, "the others to go on past a stopped process", || {
+        grants(dir.path()) > stopped_at + GRANTS / 10
+    });
     processes[1].cont();
     eventually(limit, "all grants", || grants(dir.path()) > GRANTS);
     std::fs::write(dir.path().join("enough"), "").unwrap();
@@ -153,6 +164,7 @@ fn redis_keeps_its_promises_under_torture() {
     let Some(server) = leasehold_testkit::redis_or_skip() else { return };
     println!("{} grants, no violation", fight(&server.url()));
     eventually(Duration::from_secs(20), "no lock or waiter to be left", || {
-        server.cli(&["KEYS", "lock:*"]).list().is_empty() && server.cli(&["KEYS", "leasehold:waiters:*"]).list().is_empty()
+        server.cli(&["KEYS", "lock:*"]).list().is_empty()
+            && server.cli(&["KEYS", "leasehold:waiters:*"]).list().is_empty()
     });
 }
