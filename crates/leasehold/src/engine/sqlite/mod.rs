@@ -7,6 +7,8 @@
 //!
 //! Use it for programs of one host. It protects nothing from another host: a network file system is refused.
 //! Do not remove the file while programs use it; they notice and begin a new one, but holders lose their leases.
+//! A program that is stopped (`SIGSTOP`) within one of its transactions, a fraction of a millisecond each, keeps
+//! all others waiting until it goes on or ends; their calls then fail in time and say so.
 
 mod boot;
 mod fault;

@@ -5,7 +5,7 @@
 
 use std::{
     fs, io,
-    os::unix::fs::{DirBuilderExt, FileTypeExt, MetadataExt},
+    os::unix::fs::{DirBuilderExt, MetadataExt},
     path::{Path, PathBuf},
 };
 
@@ -112,9 +112,7 @@ fn check_kind(path: &Path) -> Result<()> {
     let refuse = |allowed: &str| Err(Error::invalid("store path", path.display().to_string(), allowed));
     match fs::metadata(path) {
         Ok(found) if found.is_dir() => refuse("a file, not a directory"),
-        Ok(found) if found.file_type().is_socket() || found.file_type().is_fifo() || !found.is_file() => {
-            refuse("a regular file")
-        }
+        Ok(found) if !found.is_file() => refuse("a regular file"),
         Err(error) if error.kind() == io::ErrorKind::NotADirectory => {
             refuse("a path whose parents are directories")
         }
@@ -139,6 +137,10 @@ fn create_file(path: &Path) -> io::Result<()> {
 
 /// The kind of file system, as far as it matters here.
 #[derive(Clone, Debug, PartialEq, Eq)]
+#[cfg_attr(
+    not(any(target_os = "linux", target_os = "android", test)),
+    expect(dead_code, reason = "only Linux numbers its file systems")
+)]
 pub(super) enum FileSystem {
     /// One host's own.
     Local(String),
@@ -165,10 +167,7 @@ impl FileSystem {
     }
 
     /// Reads the kernel's number for a file system (`statfs(2)`).
-    #[cfg_attr(
-        not(any(target_os = "linux", target_os = "android")),
-        expect(dead_code, reason = "only Linux numbers its file systems")
-    )]
+    #[cfg(any(target_os = "linux", target_os = "android", test))]
     fn from_magic(magic: u32) -> Self {
         match magic {
             0x0000_6969 => Self::Network("NFS"),

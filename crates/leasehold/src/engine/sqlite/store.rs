@@ -5,8 +5,8 @@
 //! nobody overtakes, a free lock is kept for those who wait. It became free at `closed_until`; the first live
 //! waiter may claim from then on, the second one when the first has let its *turn* pass, and so on: the k-th
 //! when the turns of all live waiters before it are over. A newcomer stands behind everybody. A turn lasts two
-//! near polls, so a waiter that runs takes its lock even if every hint is lost; one that is stopped costs the
-//! others its turn once: when somebody behind it gets the lock, its turn shrinks to nothing until it claims again.
+//! near polls, so a waiter that polls as the first should takes its lock even if every hint is lost; one that is
+//! stopped costs the others its turn once: when somebody behind it gets the lock, its turn shrinks to nothing until it claims again.
 //! It keeps its place as long as it is live, and its next claim makes it the first in line again.
 
 use std::time::Duration;
@@ -210,7 +210,8 @@ impl<'t> Store<'t> {
         let limit = limit.max(1) as usize;
         let mut names = self.cached(include_str!("names.sql"))?;
         let after = from.map_or("", Cursor::as_str);
-        let mut rows = names.query(params![prefix, after, self.boot, nanos(self.now.boot), SCAN_ROWS_MAX])?;
+        let least = prefix.max(after);
+        let mut rows = names.query(params![least, self.boot, nanos(self.now.boot), SCAN_ROWS_MAX])?;
         let mut items = Vec::new();
         let (mut looked_at, mut last) = (0, String::new());
         while let Some(row) = rows.next()? {
@@ -219,7 +220,7 @@ impl<'t> Store<'t> {
                 return Ok(Page { items, next: None });
             }
             let lock = Lock::read(row, 1)?;
-            let in_use = self.tenant(&lock).is_some() || row.get(5)?;
+            let in_use = text != after && (self.tenant(&lock).is_some() || row.get(5)?);
             if in_use && items.len() == limit {
                 return Ok(Page { items, next: Some(Cursor::new(last)) });
             }
@@ -286,7 +287,7 @@ impl<'t> Store<'t> {
     }
 
     fn grant(&self, claim: &Claim, last: Option<&Lock>, since: BootInstant) -> Result<Answer, Failure> {
-        let fence = last.map_or(0, |last| last.fence.saturating_add(1)).max(self.now.wall_us);
+        let fence = last.map_or(1, |last| last.fence.saturating_add(1)).max(self.now.wall_us);
         if fence >= FENCE_LIMIT {
             let why = format!("fence exhausted: the next one would be {fence}, and fences end at 2^53");
             return Err(EngineError::new(Fault::Refused(Refusal::Other), why).into());

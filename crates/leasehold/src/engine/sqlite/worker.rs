@@ -30,6 +30,8 @@ use super::{
 /// First and longest pause while another process writes; a transaction takes well below a millisecond.
 const NAP_MIN: Duration = Duration::from_micros(50);
 const NAP_MAX: Duration = Duration::from_millis(4);
+/// Most calls that may wait, whatever the options say: their places are allocated at once.
+const JOBS_MAX: usize = 1 << 16;
 
 /// A handle of the thread; it ends when this is dropped and its work is done.
 pub(super) struct Worker {
@@ -60,7 +62,7 @@ pub(super) struct Desk {
 impl Worker {
     /// Starts the thread. At most `jobs_max` calls may wait for it.
     pub(super) fn start(mut desk: Desk, jobs_max: usize) -> io::Result<Self> {
-        let (jobs, received): (_, Receiver<Job>) = sync_channel(jobs_max.max(1));
+        let (jobs, received): (_, Receiver<Job>) = sync_channel(jobs_max.clamp(1, JOBS_MAX));
         let clock = desk.clock.clone();
         thread::Builder::new().name("leasehold-sqlite".into()).spawn(move || {
             for job in received {
