@@ -6,8 +6,9 @@
 //! waiter may claim from then on, the second one when the first has let its *turn* pass, and so on: the k-th
 //! when the turns of all live waiters before it are over. A newcomer stands behind everybody. A turn lasts two
 //! near polls, so a waiter that polls as the first should takes its lock even if every hint is lost; one that is
-//! stopped costs the others its turn once: when somebody behind it gets the lock, its turn shrinks to nothing until it claims again.
-//! It keeps its place as long as it is live, and its next claim makes it the first in line again.
+//! stopped costs the others its turn once: when somebody behind it gets the lock, its turn shrinks to nothing
+//! until it claims again. It keeps its place as long as it is live, and its next claim makes it the first in
+//! line again.
 
 use std::time::Duration;
 
