@@ -113,6 +113,10 @@ pub struct Lock {
 
 impl Lock {
     pub(crate) fn new(core: Arc<Core>, name: &str) -> Self {
+        Self::named(core, Name::new(name))
+    }
+
+    pub(crate) fn named(core: Arc<Core>, name: Result<Name>) -> Self {
         let config = &core.config;
         let wish = Wish {
             name: Name::new("unnamed").expect("a good name"),
@@ -128,7 +132,7 @@ impl Lock {
             on_outage: OnOutage::Deny,
             progress: None,
         };
-        Self { name: Name::new(name), wish, core, keep_alive: None }
+        Self { name, wish, core, keep_alive: None }
     }
 
     /// How long the lease lasts: after a crash the lock stays closed that long. Given alone it is a fixed lease.
