@@ -1,5 +1,7 @@
 //! Locks that tell the truth.
 
+#[cfg(feature = "blocking")]
+pub mod blocking;
 mod client;
 pub mod clock;
 pub mod config;

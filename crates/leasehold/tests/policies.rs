@@ -226,7 +226,16 @@ fn a_policy_tells_all_it_was_given() {
 
 #[cfg(feature = "memory")]
 mod on_a_client {
-    use leasehold::{Attempt, Clock, Error, Leasehold};
+    use std::sync::{Arc, Weak};
+
+    use leasehold::{
+        Attempt, Clock, Error, Fence, Leasehold, Name, Protection,
+        clock::Until,
+        engine::{
+            Answer, Capabilities, Claim, Cursor, Engine, EngineError, Fault, Fut, Health, Hold, Inspection,
+            Leases, Page, Released, Renewed, WakeSink, memory::Memory,
+        },
+    };
 
     use super::*;
 
@@ -297,5 +306,86 @@ mod on_a_client {
         let leases = client("max-ttl = \"1h\"\n[locks.long]\nkey = \"a\"\nttl = \"1h\"").await;
         assert!(leases.policy("long").unwrap().lock().acquire().await.is_ok());
         assert_eq!(leases.policies().locks().count(), 1);
+    }
+
+    #[tokio::test(start_paused = true)]
+    async fn a_lock_delay_comes_from_the_policy() {
+        let leases = client("[locks.a]\nkey = \"a\"\nttl = \"1s\"\nlock-delay = \"10s\"").await;
+        let take = || leases.policy("a").unwrap().lock().try_acquire();
+        let lost = take().await.unwrap().held().unwrap();
+        lost.lost().await;
+        drop(lost);
+        tokio::time::sleep(Duration::from_secs(5)).await;
+        assert!(matches!(take().await.unwrap(), Attempt::Busy { .. }));
+        tokio::time::sleep(Duration::from_secs(6)).await;
+        assert!(matches!(take().await.unwrap(), Attempt::Held(_)));
+    }
+
+    /// A store that is out of reach.
+    struct Unreachable(Memory);
+
+    fn unreachable<'a, T>() -> Fut<'a, T> {
+        Box::pin(async { Err(EngineError::new(Fault::Unreachable, "unplugged")) })
+    }
+
+    impl Engine for Unreachable {
+        fn capabilities(&self) -> &Capabilities {
+            self.0.capabilities()
+        }
+        fn leases(&self) -> &dyn Leases {
+            self
+        }
+        fn dial(&self, _: Until) -> Fut<'_, ()> {
+            unreachable()
+        }
+        fn health(&self, _: Until) -> Fut<'_, Health> {
+            unreachable()
+        }
+        fn close(&self, _: Until) -> Fut<'_, ()> {
+            unreachable()
+        }
+    }
+
+    impl Leases for Unreachable {
+        fn claim<'a>(&'a self, _: &'a Claim, _: Until) -> Fut<'a, Answer> {
+            unreachable()
+        }
+        fn wake_into(&self, _: Weak<dyn WakeSink>) {}
+        fn renew<'a>(&'a self, _: &'a [Hold], _: Until) -> Fut<'a, Vec<Result<Renewed, EngineError>>> {
+            unreachable()
+        }
+        fn release<'a>(&'a self, _: &'a Hold, _: Until) -> Fut<'a, Released> {
+            unreachable()
+        }
+        fn abandon<'a>(&'a self, _: &'a Claim, _: Until) -> Fut<'a, ()> {
+            unreachable()
+        }
+        fn inspect<'a>(&'a self, _: &'a Name, _: Until) -> Fut<'a, Inspection> {
+            unreachable()
+        }
+        fn scan<'a>(&'a self, _: &'a str, _: Option<Cursor>, _: u32, _: Until) -> Fut<'a, Page<Inspection>> {
+            unreachable()
+        }
+        fn force_release<'a>(&'a self, _: &'a Name, _: Fence, _: Until) -> Fut<'a, Released> {
+            unreachable()
+        }
+    }
+
+    #[tokio::test(start_paused = true)]
+    async fn an_outage_is_met_as_the_policy_says() {
+        let clock = Clock::tokio();
+        let engine = Arc::new(Unreachable(Memory::open("", clock.clone())));
+        for (file, name, parameters, proceeds) in [
+            ("invoices", "process-invoice", &[("invoice_id", "1")][..], true),
+            ("escrow", "payout", &[("deal_id", "1")], false),
+        ] {
+            let builder = Leasehold::builder("unplugged:").clock(clock.clone()).engine(engine.clone());
+            let leases = builder.policies(load(file)).connect_lazy().unwrap();
+            let lock = leases.policy(name).unwrap().key(parameters.iter().copied());
+            let outcome = lock.acquire_or_proceed().await;
+            assert_eq!(matches!(outcome, Ok(Protection::Unprotected { .. })), proceeds, "{outcome:?}");
+            assert_eq!(matches!(outcome, Err(Error::StoreUnreachable { .. })), !proceeds, "{outcome:?}");
+            assert_eq!(leases.stats().degraded, u64::from(proceeds));
+        }
     }
 }
