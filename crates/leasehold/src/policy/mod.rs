@@ -326,3 +326,20 @@ impl RecordPolicy {
         self.ttl
     }
 }
+
+#[cfg(test)]
+mod tests {
+    use super::*;
+
+    #[test]
+    fn a_client_takes_over_what_the_file_sets_and_keeps_what_it_does_not() {
+        let changed = |text: &str| {
+            let mut config = Config { prefix: "own:".into(), ..Config::default() };
+            Policies::parse(text, "x.toml").unwrap().take_over(&mut config);
+            (config.prefix, config.max_ttl.as_secs())
+        };
+        assert_eq!(changed(""), ("own:".into(), 300));
+        assert_eq!(changed("prefix = \"\""), (String::new(), 300));
+        assert_eq!(changed("max-ttl = \"1h\""), ("own:".into(), 3600));
+    }
+}

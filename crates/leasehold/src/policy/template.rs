@@ -264,25 +264,25 @@ mod tests {
         }
     }
 
-    /// Templates that are accepted, with the parameters a, b, c of which some may be missing.
+    /// Templates that are accepted, with the parameters a, b, c of which some may be missing or repeated.
     fn templates() -> impl Strategy<Value = Template> {
-        let piece = prop_oneof![
-            "[a-z%]{0,2}",
-            Just(":".to_owned()),
-            Just("{{".into()),
-            Just("}}".into()),
-            Just("{a}".into()),
-            Just("{b}".into()),
-            Just("{c}".into())
-        ];
-        proptest::collection::vec(piece, 1..8).prop_filter_map("not a template", |pieces| {
-            template(&pieces.concat()).ok().filter(|template| template.parameters().count() > 0)
+        let literal = || proptest::sample::select(&["", "a", "%", ":", "a:", ":a", "::", "{{", "}}"][..]);
+        let parameter = proptest::sample::select(&["{a}", "{b}", "{c}"][..]);
+        let pairs = proptest::collection::vec((literal(), parameter), 1..4);
+        (pairs, literal()).prop_filter_map("not a template", |(pairs, end)| {
+            let pairs: String =
+                pairs.into_iter().flat_map(|(literal, parameter)| [literal, parameter]).collect();
+            template(&(pairs + end)).ok()
         })
     }
 
-    /// Values made of what is dangerous, so that collisions would be found.
+    /// What an escape or a separator looks like, so few that two tuples often differ by nothing else.
+    const DANGEROUS: [&str; 13] =
+        [":", "%3A", "%253A", "a", "aa", "a:", ":a", "a:a", "a%3Aa", "a%a", "%", "{a}", "%7Ba%7D"];
+
     fn values() -> impl Strategy<Value = [String; 3]> {
-        let value = || prop_oneof!["[ab:%{}\n3A]{1,4}", ".{1,3}"];
+        let dangerous = || proptest::sample::select(&DANGEROUS[..]).prop_map(str::to_owned);
+        let value = || prop_oneof![2 => dangerous(), 1 => ".{1,3}"];
         [value(), value(), value()]
     }
 
@@ -318,7 +318,7 @@ mod tests {
     }
 
     proptest! {
-        #![proptest_config(ProptestConfig::with_cases(2000))]
+        #![proptest_config(ProptestConfig::with_cases(1000))]
 
         #[test]
         fn different_values_make_different_keys(template in templates(), x in values(), y in values()) {
