@@ -1,19 +1,16 @@
 //! Settings from a file and an environment. No test touches the environment of this process.
 
-use std::{
-    path::{Path, PathBuf},
-    time::Duration,
-};
+use std::{path::PathBuf, time::Duration};
 
 use leasehold::{Config, Leasehold, Result, Retry, Settings, config::Sources};
+use tempfile::TempDir;
 
-/// A file of its own for each test.
-fn file(name: &str, text: &str) -> PathBuf {
-    let folder = Path::new(env!("CARGO_TARGET_TMPDIR")).join(format!("{name}-{}", std::process::id()));
-    std::fs::create_dir_all(&folder).unwrap();
-    let path = folder.join("leasehold.toml");
+/// A folder with a `leasehold.toml`.
+fn folder(text: &str) -> (TempDir, PathBuf) {
+    let folder = tempfile::tempdir().unwrap();
+    let path = folder.path().join("leasehold.toml");
     std::fs::write(&path, text).unwrap();
-    path
+    (folder, path)
 }
 
 fn env(set: &[(&str, &str)]) -> impl Fn(&str) -> Option<String> + use<> {
@@ -21,15 +18,13 @@ fn env(set: &[(&str, &str)]) -> impl Fn(&str) -> Option<String> + use<> {
     move |name| set.iter().find(|(known, _)| known == name).map(|(_, value)| value.clone())
 }
 
-fn load(name: &str, text: &str, set: &[(&str, &str)]) -> Result<Settings> {
-    let path = file(name, text);
-    let loaded = Settings::load(&Sources::new(&env(set)).file(&path));
-    std::fs::remove_dir_all(path.parent().unwrap()).unwrap();
-    loaded
+fn load(text: &str, set: &[(&str, &str)]) -> Result<Settings> {
+    let (_folder, path) = folder(text);
+    Settings::load(&Sources::new(&env(set)).file(&path))
 }
 
-fn refused(name: &str, text: &str, set: &[(&str, &str)]) -> String {
-    let error = load(name, text, set).expect_err(text);
+fn refused(text: &str, set: &[(&str, &str)]) -> String {
+    let error = load(text, set).expect_err(text);
     assert_eq!(error.kind().as_str(), "invalid", "{error}");
     error.to_string()
 }
@@ -70,46 +65,46 @@ const LAYERS: [(&str, &str, &str, [&str; 3]); 10] = [
 #[test]
 fn each_setting_is_taken_from_the_environment_then_the_file_then_the_default() {
     let all = LAYERS.map(|(key, in_file, ..)| format!("{key} = {in_file}")).join("\n");
-    let from_file = shown(&load("layers", &all, &[]).unwrap());
-    let defaults = shown(&load("layers", "", &[]).unwrap());
+    let from_file = shown(&load(&all, &[]).unwrap());
+    let defaults = shown(&load("", &[]).unwrap());
     for (at, (key, _, in_env, [file_shown, env_shown, default])) in LAYERS.into_iter().enumerate() {
         let variable = format!("LEASEHOLD_{}", key.replace('-', "_").to_uppercase());
         let mut expected = from_file.clone();
         assert_eq!(from_file[at], (key, file_shown.to_owned()));
         assert_eq!(defaults[at], (key, default.to_owned()));
         expected[at].1 = env_shown.to_owned();
-        assert_eq!(shown(&load("layers", &all, &[(&variable, in_env)]).unwrap()), expected, "{variable}");
-        let alone = load("layers", "", &[(&variable, in_env)]).unwrap();
+        assert_eq!(shown(&load(&all, &[(&variable, in_env)]).unwrap()), expected, "{variable}");
+        let alone = load("", &[(&variable, in_env)]).unwrap();
         assert_eq!(shown(&alone)[at].1, env_shown, "{variable}");
         if key != "prefix" && key != "label" {
-            assert_eq!(shown(&load("layers", &all, &[(&variable, "")]).unwrap()), from_file, "{variable}");
+            assert_eq!(shown(&load(&all, &[(&variable, "")]).unwrap()), from_file, "{variable}");
         }
     }
 }
 
 #[test]
 fn a_prefix_can_be_set_to_nothing() {
-    assert_eq!(load("empty", "prefix = 'x'", &[("LEASEHOLD_PREFIX", "")]).unwrap().config.prefix, "");
-    assert_eq!(load("empty", "prefix = ''", &[]).unwrap().config.prefix, "");
+    assert_eq!(load("prefix = 'x'", &[("LEASEHOLD_PREFIX", "")]).unwrap().config.prefix, "");
+    assert_eq!(load("prefix = ''", &[]).unwrap().config.prefix, "");
 }
 
 #[test]
 fn lock_ttl_is_milliseconds_and_comes_after_the_file() {
-    let ttl = |text: &str, set: &[(&str, &str)]| load("lock-ttl", text, set).unwrap().config.ttl.as_millis();
+    let ttl = |text: &str, set: &[(&str, &str)]| load(text, set).unwrap().config.ttl.as_millis();
     let lock_ttl = ("LOCK_TTL", "5000");
     assert_eq!(ttl("", &[lock_ttl]), 5_000);
     assert_eq!(ttl("", &[("LOCK_TTL", "7s")]), 7_000);
     assert_eq!(ttl("default-ttl = '6s'", &[lock_ttl]), 6_000);
     assert_eq!(ttl("", &[lock_ttl, ("LEASEHOLD_DEFAULT_TTL", "4s")]), 4_000);
     assert_eq!(ttl("default-ttl = '6s'", &[("LOCK_TTL", "of another program")]), 6_000);
-    assert!(refused("lock-ttl", "", &[("LOCK_TTL", "0")]).starts_with("invalid LOCK_TTL \"0ns\""));
+    assert!(refused("", &[("LOCK_TTL", "0")]).starts_with("invalid LOCK_TTL \"0ns\""));
 }
 
 #[test]
 fn redis_variables_choose_the_store_only_when_asked_and_last() {
     let redis =
         [("REDIS_HOST", "cache"), ("REDIS_PORT", "tcp://10.0.0.1:7000"), ("REDIS_PASSWORD", "p@ss/w%rd")];
-    let path = file("redis", "");
+    let (_folder, path) = folder("");
     let store = |sources: Sources<'_>| Settings::load(&sources.file(&path)).unwrap().store;
     assert_eq!(store(Sources::new(&env(&redis))), None);
     let url = "redis://:p%40ss%2Fw%25rd@cache:7000";
@@ -118,13 +113,12 @@ fn redis_variables_choose_the_store_only_when_asked_and_last() {
     assert_eq!(store(Sources::new(&with_own).redis_store()).as_deref(), Some("memory:"));
     std::fs::write(&path, "store = 'memory:file'").unwrap();
     assert_eq!(store(Sources::new(&env(&redis)).redis_store()).as_deref(), Some("memory:file"));
-    std::fs::remove_dir_all(path.parent().unwrap()).unwrap();
 }
 
 #[test]
 fn the_file_is_named_or_lies_in_the_directory() {
-    let path = file("where", "label = 'by file'");
-    let folder = path.parent().unwrap();
+    let (folder, path) = folder("label = 'by file'");
+    let folder = folder.path();
     let other = folder.join("other.toml");
     std::fs::write(&other, "label = 'by variable'").unwrap();
     let label = |sources: Sources<'_>| Settings::load(&sources).map(|settings| settings.config.label);
@@ -136,7 +130,6 @@ fn the_file_is_named_or_lies_in_the_directory() {
     assert_eq!(label(Sources::new(&unnamed).directory(&folder.join("none"))).unwrap(), "");
     let gone = env(&[("LEASEHOLD_CONFIG", "no/such.toml")]);
     assert!(label(Sources::new(&gone)).unwrap_err().to_string().contains("no/such.toml"));
-    std::fs::remove_dir_all(folder).unwrap();
 }
 
 #[test]
@@ -164,7 +157,7 @@ fn what_is_wrong_in_a_file_is_told_with_the_file_and_what_is_allowed() {
         ("[locks.a]\nkey = 'a'\nttl = '301s'", "invalid ttl in [locks.a] of"),
         ("[locks.a]\nkey = 'a'\ncritical = true\non-outage = 'proceed'", "because it is critical"),
     ] {
-        let error = refused("wrong", text, &[]);
+        let error = refused(text, &[]);
         assert!(error.contains(why), "{text}\n{error}");
         assert!(error.contains("leasehold.toml") || error.contains("not set"), "{error}");
     }
@@ -180,7 +173,7 @@ fn what_is_wrong_in_the_environment_is_told_with_the_variable() {
         ("LEASEHOLD_MAX_IN_FLIGHT", "-1", "a whole number"),
         ("LEASEHOLD_RETRY_INTERVAL", "often", "250ms"),
     ] {
-        let error = refused("variable", "", &[(variable, value)]);
+        let error = refused("", &[(variable, value)]);
         assert!(error.starts_with(&format!("invalid {variable} ")) && error.contains(why), "{error}");
     }
 }
@@ -188,17 +181,17 @@ fn what_is_wrong_in_the_environment_is_told_with_the_variable() {
 #[test]
 fn a_policy_over_the_limit_is_allowed_by_either_max_ttl() {
     let policy = "[locks.a]\nkey = 'a'\nttl = '1h'";
-    assert!(load("limit", &format!("max-ttl = '1h'\n{policy}"), &[]).is_ok());
-    assert!(load("limit", policy, &[("LEASEHOLD_MAX_TTL", "1h")]).is_ok());
-    let lowered = refused("limit", &format!("max-ttl = '1h'\n{policy}"), &[("LEASEHOLD_MAX_TTL", "5m")]);
+    assert!(load(&format!("max-ttl = '1h'\n{policy}"), &[]).is_ok());
+    assert!(load(policy, &[("LEASEHOLD_MAX_TTL", "1h")]).is_ok());
+    let lowered = refused(&format!("max-ttl = '1h'\n{policy}"), &[("LEASEHOLD_MAX_TTL", "5m")]);
     assert!(lowered.contains("\"3600s\": allowed is 50ms to 300s"), "{lowered}");
 }
 
 #[test]
 fn no_password_is_shown() {
-    let settings = load("secret", "store = 'redis://:hunter2@h'", &[]).unwrap();
+    let settings = load("store = 'redis://:hunter2@h'", &[]).unwrap();
     assert!(!format!("{settings:?}").contains("hunter2"));
-    let error = refused("secret", "store = 'redis://:hunter2@h", &[]);
+    let error = refused("store = 'redis://:hunter2@h", &[]);
     assert!(!error.contains("hunter2"), "{error}");
 }
 
@@ -212,7 +205,7 @@ fn settings_without_a_store_make_no_client() {
 #[tokio::test]
 async fn a_client_is_made_as_the_settings_say_and_code_has_the_last_word() {
     let text = "store = 'memory:'\ndefault-ttl = '10s'\n[locks.a]\nkey = 'a:{x}'\nttl = '20s'";
-    let mut settings = load("client", text, &[("LEASEHOLD_LABEL", "job")]).unwrap();
+    let mut settings = load(text, &[("LEASEHOLD_LABEL", "job")]).unwrap();
     settings.config.ttl = Duration::from_secs(5);
     let leases = Leasehold::from_settings(settings).unwrap().connect().await.unwrap();
     let plain = leases.lock("plain").acquire().await.unwrap();
@@ -224,4 +217,55 @@ async fn a_client_is_made_as_the_settings_say_and_code_has_the_last_word() {
     assert!(changed.remaining() <= Duration::from_secs(2));
     let inspection = leases.inspect("plain").await.unwrap();
     assert!(format!("{inspection:?}").contains("job"), "{inspection:?}");
+}
+
+#[cfg(feature = "redis")]
+mod in_a_process_of_its_own {
+    use leasehold_testkit::{Helper, RedisServer};
+
+    use super::*;
+
+    /// Takes a lock as its environment says, and holds it.
+    pub(super) fn play(role: &str) {
+        let runtime = tokio::runtime::Builder::new_current_thread().enable_all().build().unwrap();
+        runtime.block_on(async {
+            let leases = Leasehold::from_env().await.unwrap();
+            let (policy, parameter) = role.split_once(' ').unwrap();
+            let _guard = leases.policy(policy).unwrap().key([(parameter, 7)]).acquire().await.unwrap();
+            Helper::say("holding");
+            std::future::pending::<()>().await;
+        });
+    }
+
+    #[test]
+    fn the_variables_of_a_redis_with_a_password_and_a_file_of_policies_are_enough() {
+        let password = "p@ss:w/o?r#d%41";
+        let Some(server) = RedisServer::builder().password(password).start_or_skip() else { return };
+        let port = format!("tcp://127.0.0.1:{}", server.port());
+        for (file, role, key, ttl_ms) in [
+            ("escrow", "payout deal_id", "lock:payout:7", 60_000),
+            ("invoices", "process-invoice invoice_id", "process:invoice:7", 10_000),
+        ] {
+            let file = format!("{}/../../policies/{file}.toml", env!("CARGO_MANIFEST_DIR"));
+            let variables = [
+                ("LEASEHOLD_CONFIG", file.as_str()),
+                ("LEASEHOLD_STORE", ""),
+                ("REDIS_HOST", ""),
+                ("REDIS_PORT", port.as_str()),
+                ("REDIS_PASSWORD", password),
+            ];
+            let holder = Helper::spawn(role, &variables);
+            holder.wait_for_line("holding", Duration::from_secs(10));
+            let left = server.cli(&["PTTL", key]).int();
+            assert!(left > ttl_ms / 2 && left <= ttl_ms, "{key}: {left}");
+        }
+    }
+}
+
+#[cfg(feature = "redis")]
+#[test]
+fn helper_process() {
+    if let Some(role) = leasehold_testkit::Helper::role() {
+        in_a_process_of_its_own::play(&role);
+    }
 }
