@@ -35,9 +35,11 @@
 //! lock, a broken connection and a lock held for more than half of a fixed ttl are `warn`; a store's failure is `error`.
 //! Fields: `name`, `fence`, `held`, `waited`, `outcome`, `kind`, `error`. Owner values and passwords are never logged.
 
+#[cfg(feature = "blocking")]
+pub mod blocking;
 mod client;
 pub mod clock;
-mod config;
+pub mod config;
 mod core;
 pub mod engine;
 pub mod error;
@@ -46,17 +48,19 @@ pub mod lease;
 mod lock;
 pub mod name;
 pub mod owner;
+pub mod policy;
 mod telemetry;
 
 pub use client::{Builder, Leasehold};
 pub use clock::{BootInstant, Clock};
-pub use config::{Config, WAIT_MAX};
+pub use config::{Config, Settings, WAIT_MAX};
 pub use error::{Error, ErrorKind, Refusal, Result};
 pub use fence::Fence;
 pub use lease::{Guard, Handle, Lease};
 pub use lock::{Attempt, Lock, OnOutage, Protection, Retry, RunError, Waited};
 pub use name::Name;
 pub use owner::Holder;
+pub use policy::Policies;
 pub use telemetry::{Event, Histogram, Observer, Stats};
 
 /// The examples of the README, compiled and run.
