@@ -11,7 +11,7 @@ use crate::{
     config::{WAIT_MAX, between, check_label, check_wait},
     core::Core,
     error::{Error, Result},
-    lease::{Guard, Lease},
+    lease::{Guard, Lease, validity::TTL_MAX_LIMIT},
     name::Name,
     owner::Holder,
     telemetry::Count,
@@ -31,8 +31,13 @@ pub(crate) struct Wish {
     pub(crate) max_lifetime: Option<Duration>,
     pub(crate) hold_at_least: Duration,
     pub(crate) on_outage: OnOutage,
-    pub(crate) progress: Option<Arc<dyn Fn(&Waited<'_>) + Send + Sync>>,
+    /// Never to go on without protection, whatever the caller says.
+    pub(crate) critical: bool,
+    pub(crate) progress: Option<Progress>,
 }
+
+/// Is told about a wait.
+pub(crate) type Progress = Arc<dyn Fn(&Waited<'_>) + Send + Sync>;
 
 /// What to do when the store cannot be reached.
 #[derive(Clone, Copy, Debug, Default, PartialEq, Eq, serde::Deserialize)]
@@ -130,6 +135,7 @@ impl Lock {
             max_lifetime: None,
             hold_at_least: Duration::ZERO,
             on_outage: OnOutage::Deny,
+            critical: false,
             progress: None,
         };
         Self { name, wish, core, keep_alive: None }
@@ -205,6 +211,12 @@ impl Lock {
     /// What [`Lock::acquire_or_proceed`] does when the store is out of reach.
     pub fn on_outage(mut self, what: OnOutage) -> Self {
         self.wish.on_outage = what;
+        self
+    }
+
+    /// Refuses [`OnOutage::Proceed`] from here on.
+    pub(crate) fn critical(mut self, critical: bool) -> Self {
+        self.wish.critical = critical;
         self
     }
 
@@ -304,9 +316,12 @@ impl Lock {
         wish.retry.check()?;
         let most = self.core.config.max_ttl;
         between("lock delay", wish.lock_delay, Duration::ZERO, most)?;
-        between("minimum hold time", wish.hold_at_least, Duration::ZERO, most)?;
+        between("minimum hold time", wish.hold_at_least, Duration::ZERO, TTL_MAX_LIMIT)?;
         if let Some(lifetime) = wish.max_lifetime {
             between("maximum lifetime", lifetime, wish.ttl.min(most), WAIT_MAX)?;
+        }
+        if wish.critical && wish.on_outage == OnOutage::Proceed {
+            return Err(Error::invalid("on-outage of a critical lock", "proceed", "deny"));
         }
         if wish.max_attempts == Some(0) {
             return Err(Error::invalid("max attempts", "0", "1 or more"));
