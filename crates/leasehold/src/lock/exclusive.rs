@@ -2,6 +2,8 @@
 
 use std::{future::IntoFuture, pin::Pin, sync::Arc, time::Duration};
 
+use tracing::Instrument;
+
 use super::{
     attempt::{self, Tried},
     retry::Retry,
@@ -238,14 +240,15 @@ impl Lock {
     pub async fn acquire(self) -> Result<Guard> {
         let wish = self.checked()?;
         if wish.wait.is_zero() || wish.max_attempts == Some(1) {
-            return match attempt::ask_once(&self.core, &wish).await? {
+            return match self.ask_once(&wish).await? {
                 Tried::Held(guard) => Ok(guard),
                 Tried::Busy { holder, .. } => {
                     Err(Error::TimedOut { name: wish.name, waited: Duration::ZERO, attempts: 1, holder })
                 }
             };
         }
-        attempt::wait_for(&self.core, &wish).await
+        let span = tracing::debug_span!("acquire", name = %wish.name);
+        attempt::wait_for(&self.core, &wish).instrument(span).await
     }
 
     /// Asks once and does not wait: one command, no place in the queue.
@@ -257,10 +260,15 @@ impl Lock {
     /// As [`Lock::acquire`], except that a held lock is [`Attempt::Busy`] and not an error.
     pub async fn try_acquire(self) -> Result<Attempt> {
         let wish = self.checked()?;
-        Ok(match attempt::ask_once(&self.core, &wish).await? {
+        Ok(match self.ask_once(&wish).await? {
             Tried::Held(guard) => Attempt::Held(guard),
             Tried::Busy { holder, retry_after } => Attempt::Busy { holder, retry_after },
         })
+    }
+
+    async fn ask_once(&self, wish: &Wish) -> Result<Tried> {
+        let span = tracing::debug_span!("acquire", name = %wish.name);
+        attempt::ask_once(&self.core, wish).instrument(span).await
     }
 
     /// Waits for the lock; when the store is out of reach and [`OnOutage::Proceed`] was chosen, goes on without it.
