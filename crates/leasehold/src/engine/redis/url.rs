@@ -59,6 +59,10 @@ fn client(info: ConnectionInfo, tls: bool, files: Files) -> Result<redis::Client
         (None, None) => None,
         _ => return Err("cert and key together".into()),
     };
+    // Without one, or with two to choose from, rustls panics when it is dialled. A program's own choice stays.
+    if rustls::crypto::CryptoProvider::get_default().is_none() {
+        let _another_was_faster = rustls::crypto::ring::default_provider().install_default();
+    }
     let certificates = redis::TlsCertificates { client_tls, root_cert: files.ca };
     redis::Client::build_with_tls(info, certificates)
         .map_err(|error| format!("certificates in PEM form: {error}"))
