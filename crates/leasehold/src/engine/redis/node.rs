@@ -146,7 +146,14 @@ impl Node {
         *state = State::Dialling(dial.clone());
         let node = self.clone();
         tokio::spawn(async move {
-            let outcome = node.dial().await;
+            // In a task of its own: a driver that panics must not leave everybody waiting for a dial that is over.
+            let dialled = tokio::spawn({
+                let node = node.clone();
+                async move { node.dial().await }
+            });
+            let outcome = dialled.await.unwrap_or_else(|_| {
+                Err(EngineError::new(Fault::Unreachable, "the connection could not be set up"))
+            });
             let connected = outcome.is_ok();
             {
                 let mut state = node.state();
