@@ -9,7 +9,9 @@ use std::{
     time::Duration,
 };
 
-use redis::{AsyncConnectionConfig, Cmd, PushInfo, PushKind, Value, aio::MultiplexedConnection};
+use redis::{
+    AsyncConnectionConfig, Cmd, ConnectionAddr, PushInfo, PushKind, Value, aio::MultiplexedConnection,
+};
 use tokio::sync::{OnceCell, watch};
 
 use super::{answer, script::Script};
@@ -211,7 +213,10 @@ impl Node {
                 timeouts: AtomicU32::new(0),
                 broken,
             }),
-            Some(Err(error)) => Err(answer::of_dial(&error)),
+            Some(Err(error)) => {
+                let tls = matches!(self.client.get_connection_info().addr(), ConnectionAddr::TcpTls { .. });
+                Err(answer::of_dial(&error, tls))
+            }
             None => Err(EngineError::new(
                 Fault::Unreachable,
                 format!("no connection within {:?}", self.command_timeout),
