@@ -148,12 +148,17 @@ fn fault(code: &str, words: &str) -> Fault {
         "MISCONF" | "NOREPLICAS" => Fault::Refused(Refusal::ReadOnly),
         // Not now: nothing happened, and it may work in a moment.
         "LOADING" | "BUSY" | "MASTERDOWN" | "TRYAGAIN" | "CLUSTERDOWN" => Fault::Unreachable,
-        // What a script meets has no code of its own: the first is Redis 7.0, the second later ones.
-        _ if words.contains("The user executing the script can't") || words.contains("ACL failure") => {
-            Fault::Refused(Refusal::Acl)
-        }
+        _ if lacks_a_right(words) => Fault::Refused(Refusal::Acl),
         _ => Fault::Refused(Refusal::Other),
     }
+}
+
+/// A missing right that comes without its code: met by a script (of Redis 7.0, of later ones), or by the driver while
+/// it connects.
+fn lacks_a_right(words: &str) -> bool {
+    ["The user executing the script can't", "ACL failure", "has no permissions"]
+        .iter()
+        .any(|text| words.contains(text))
 }
 
 /// A failure of a command that was sent.
