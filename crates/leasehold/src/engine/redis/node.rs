@@ -102,6 +102,15 @@ impl Node {
         &self.channel
     }
 
+    pub(super) fn addr(&self) -> &ConnectionAddr {
+        self.client.get_connection_info().addr()
+    }
+
+    /// Whether this client shows a password.
+    pub(super) fn has_password(&self) -> bool {
+        self.client.get_connection_info().redis_settings().password().is_some()
+    }
+
     fn listener(&self) -> Option<Arc<dyn Listener>> {
         self.listener.get().and_then(Weak::upgrade)
     }
@@ -214,7 +223,7 @@ impl Node {
                 broken,
             }),
             Some(Err(error)) => {
-                let tls = matches!(self.client.get_connection_info().addr(), ConnectionAddr::TcpTls { .. });
+                let tls = matches!(self.addr(), ConnectionAddr::TcpTls { .. });
                 Err(answer::of_dial(&error, tls))
             }
             None => Err(EngineError::new(
