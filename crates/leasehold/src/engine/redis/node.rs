@@ -199,8 +199,9 @@ impl Node {
                 Ok(())
             }
         };
+        // The driver's own time limits are off: the one around the whole dial is ours, and says what it waited for.
         let config = AsyncConnectionConfig::new()
-            .set_connection_timeout(Some(self.command_timeout))
+            .set_connection_timeout(None)
             .set_response_timeout(None)
             .set_push_sender(push);
         let dialled = async {
