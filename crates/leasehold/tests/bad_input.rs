@@ -96,7 +96,7 @@ fn bad_everywhere() -> Vec<(&'static str, &'static [&'static str], Call)> {
         ("empty name to force", &["lock name"], call!(|it| it.force_release("", leasehold::Fence::new(1)))),
         ("name too long", &["nnnn…", "512 bytes"], call!(|it| it.lock("n".repeat(513)).try_acquire())),
         ("line break in a name", &["deal\\n42", "control"], call!(|it| it.lock("deal\n42").try_acquire())),
-        ("zero byte in a name", &["deal\\042", "control"], call!(|it| it.lock("deal\042").acquire())),
+        ("zero byte in a name", &["deal\\042", "control"], call!(|it| it.lock("deal\x0042").acquire())),
         ("torn hash tag", &["deal}42", "hash tag"], call!(|it| it.lock("deal}42").acquire())),
         ("no ttl", &["ttl", "0ns", "50ms to 300s"], call!(|it| it.lock(NAME).ttl(Duration::ZERO).acquire())),
         ("short ttl", &["ttl", "49ms"], call!(|it| it.lock(NAME).ttl(Duration::from_millis(49)).acquire())),

@@ -323,7 +323,7 @@ impl Node {
                 }
             })
             .await
-            .map(|()| ())
+            .copied()
     }
 
     pub(super) fn close(&self) {
