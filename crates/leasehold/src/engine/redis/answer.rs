@@ -231,6 +231,10 @@ mod tests {
             ),
             ("MISCONF Errors writing to the AOF file", Fault::Refused(Refusal::ReadOnly)),
             ("LOADING Redis is loading the dataset in memory", Fault::Unreachable),
+            (
+                "ERR unknown command 'EVALSHA', with args beginning with: 'user_script' 'and' 'secrets'",
+                Fault::Refused(Refusal::Other),
+            ),
             ("something odd", Fault::Refused(Refusal::Other)),
         ] {
             let error = from_words(words);
