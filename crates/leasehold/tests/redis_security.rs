@@ -6,7 +6,7 @@ mod security_md;
 use std::time::{Duration, Instant};
 
 use leasehold::{
-    Attempt, Error, ErrorKind, Guard, Leasehold, Refusal, Result, Retry,
+    Attempt, Error, Guard, Leasehold, Refusal, Result, Retry,
     engine::{Inspection, Released},
 };
 use leasehold_testkit::RedisServer;
@@ -36,6 +36,7 @@ fn assert_refused(error: &Error, expected: Refusal) {
 #[cfg(feature = "tls")]
 mod tls {
     use super::*;
+    use leasehold::ErrorKind;
     use leasehold_testkit::Certificates;
 
     fn with(server: &RedisServer, files: &[(&str, std::path::PathBuf)]) -> String {
