@@ -199,6 +199,16 @@ impl Error {
         Self::Invalid { what: what.into(), got: got.into(), allowed: allowed.into() }
     }
 
+    /// The same about a certain lock, if it is an [`Error::Invalid`].
+    pub(crate) fn about(self, name: &Name) -> Self {
+        match self {
+            Self::Invalid { what, got, allowed } => {
+                Self::Invalid { what: format!("{what} of the lock \"{name}\""), got, allowed }
+            }
+            other => other,
+        }
+    }
+
     /// An [`Error::Unsupported`].
     pub fn unsupported(what: impl Into<String>, why: impl Into<String>) -> Self {
         Self::Unsupported { what: what.into(), why: why.into() }
@@ -254,7 +264,7 @@ impl Error {
             },
             Self::Invalid { .. } => "change the value",
             Self::WrongKind { .. } => "choose another name or prefix, or remove the foreign key",
-            Self::Unsupported { .. } => "choose another store, or build with the feature",
+            Self::Unsupported { .. } => "the reason says what it would take",
             Self::Overloaded { .. } => "slow down, or raise the limit",
         }
     }

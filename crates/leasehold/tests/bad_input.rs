@@ -8,7 +8,7 @@ use leasehold::{ErrorKind, Leasehold, Result};
 
 /// Longest answer of the store to one command.
 const COMMAND: Duration = Duration::from_millis(300);
-/// Longer than [`COMMAND`]: a store that never answers is given up sooner.
+/// How long callers wait for the lock.
 const WAIT: Duration = Duration::from_millis(600);
 /// What a call may take past the caller's limit.
 const GRACE: Duration = Duration::from_millis(100);
@@ -98,13 +98,29 @@ fn bad_everywhere() -> Vec<(&'static str, &'static [&'static str], Call)> {
         ("line break in a name", &["deal\\n42", "control"], call!(|it| it.lock("deal\n42").try_acquire())),
         ("zero byte in a name", &["deal\\042", "control"], call!(|it| it.lock("deal\x0042").acquire())),
         ("torn hash tag", &["deal}42", "hash tag"], call!(|it| it.lock("deal}42").acquire())),
-        ("no ttl", &["ttl", "0ns", "50ms to 300s"], call!(|it| it.lock(NAME).ttl(Duration::ZERO).acquire())),
-        ("short ttl", &["ttl", "49ms"], call!(|it| it.lock(NAME).ttl(Duration::from_millis(49)).acquire())),
-        ("long ttl", &["ttl", "301s"], call!(|it| it.lock(NAME).ttl(Duration::from_secs(301)).try_acquire())),
-        ("long label", &["label", "128 bytes"], call!(|it| it.lock(NAME).label("l".repeat(129)).acquire())),
-        ("line break in a label", &["label"], call!(|it| it.lock(NAME).label("a\nb").acquire())),
-        ("absurd wait", &["wait"], call!(|it| it.lock(NAME).wait(Duration::MAX).acquire())),
-        ("no attempts", &["attempts"], call!(|it| it.lock(NAME).max_attempts(0).acquire())),
+        (
+            "no ttl",
+            &["ttl", NAME, "0ns", "50ms to 300s"],
+            call!(|it| it.lock(NAME).ttl(Duration::ZERO).acquire()),
+        ),
+        (
+            "short ttl",
+            &["ttl", NAME, "49ms"],
+            call!(|it| it.lock(NAME).ttl(Duration::from_millis(49)).acquire()),
+        ),
+        (
+            "long ttl",
+            &["ttl", NAME, "301s"],
+            call!(|it| it.lock(NAME).ttl(Duration::from_secs(301)).try_acquire()),
+        ),
+        (
+            "long label",
+            &["label", NAME, "128 bytes"],
+            call!(|it| it.lock(NAME).label("l".repeat(129)).acquire()),
+        ),
+        ("line break in a label", &["label", NAME], call!(|it| it.lock(NAME).label("a\nb").acquire())),
+        ("absurd wait", &["wait", NAME], call!(|it| it.lock(NAME).wait(Duration::MAX).acquire())),
+        ("no attempts", &["attempts", NAME], call!(|it| it.lock(NAME).max_attempts(0).acquire())),
         ("empty page", &["page size", "1 to 10000"], call!(|it| it.list("", None, 0))),
     ]
 }

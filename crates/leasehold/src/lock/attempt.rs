@@ -221,8 +221,9 @@ impl Waiter<'_> {
         } else {
             self.until.min(self.began + self.core.config.command_timeout)
         };
-        if passing && now + OUTAGE_PAUSE < patience {
-            return Ok(OUTAGE_PAUSE.mul_f64(0.5 + self.core.chance.fraction()));
+        let pause = OUTAGE_PAUSE.mul_f64(0.5 + self.core.chance.fraction());
+        if passing && now + pause < patience {
+            return Ok(pause);
         }
         Err(self.core.failed(error, "acquiring", &self.wish.name))
     }

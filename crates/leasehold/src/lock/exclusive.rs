@@ -318,6 +318,11 @@ impl Lock {
         wish.name = self.name.clone()?;
         wish.keep_alive = self.keep_alive.unwrap_or(false);
         self.core.check_name(&wish.name)?;
+        self.check_ranges(&wish).map_err(|error| error.about(&wish.name))?;
+        Ok(wish)
+    }
+
+    fn check_ranges(&self, wish: &Wish) -> Result<()> {
         self.core.config.check_ttl(wish.ttl)?;
         check_wait(wish.wait)?;
         check_label(&wish.label)?;
@@ -329,12 +334,12 @@ impl Lock {
             between("maximum lifetime", lifetime, wish.ttl.min(most), WAIT_MAX)?;
         }
         if wish.critical && wish.on_outage == OnOutage::Proceed {
-            return Err(Error::invalid("on-outage of a critical lock", "proceed", "deny"));
+            return Err(Error::invalid("critical on-outage", "proceed", "deny"));
         }
         if wish.max_attempts == Some(0) {
             return Err(Error::invalid("max attempts", "0", "1 or more"));
         }
-        Ok(wish)
+        Ok(())
     }
 }
 
