@@ -1,1 +1,36 @@
-//! Test support for leasehold engines.
+//! Test support for leasehold engines: real servers, real processes, real faults.
+//!
+//! | you need | take |
+//! |---|---|
+//! | a Redis of your own, or one for the whole test process | [`RedisServer`] |
+//! | a certificate authority, and one that must not be trusted | [`Certificates`] |
+//! | a network that delays, loses, holds or resets | [`FaultProxy`] |
+//! | a holder that is killed or stopped for real | [`Helper`] |
+//! | a resource that checks fences | [`Register`] |
+//! | a verdict on what many processes saw | [`history`] |
+//! | to wait for a condition without guessing a sleep | [`eventually`], [`eventually_async`] |
+//!
+//! Nothing started here outlives the test: values clean up when dropped, and child processes also die
+//! when the test process is killed.
+
+mod certificates;
+mod child;
+mod folder;
+pub mod history;
+mod poll;
+mod process;
+mod proxy;
+mod recorder;
+mod register;
+pub mod resp;
+mod server;
+mod server_builder;
+
+pub use certificates::Certificates;
+pub use poll::{eventually, eventually_async, poll};
+pub use process::Helper;
+pub use proxy::FaultProxy;
+pub use recorder::{Recorder, now};
+pub use register::{Admission, Register};
+pub use server::{RedisServer, ServerError, redis_or_skip};
+pub use server_builder::RedisServerBuilder;

@@ -1,0 +1,121 @@
+//! Certificates for TLS tests, made fresh each time.
+
+use std::fs;
+use std::path::{Path, PathBuf};
+use std::sync::Arc;
+
+use crate::folder::Folder;
+use rcgen::{
+    BasicConstraints, CertificateParams, CertifiedIssuer, DnType, ExtendedKeyUsagePurpose, IsCa, Issuer,
+    KeyPair, KeyUsagePurpose,
+};
+
+/// An authority with a server and a client certificate, and a second authority that signed neither; PEM files
+/// that live as long as the last clone.
+///
+/// ```
+/// let certificates = leasehold_testkit::Certificates::generate();
+/// assert!(certificates.ca().is_file());
+/// assert_ne!(certificates.ca(), certificates.wrong_ca());
+/// ```
+#[derive(Debug, Clone)]
+pub struct Certificates {
+    dir: Arc<Folder>,
+}
+
+impl Certificates {
+    /// Makes them; the server's is for `127.0.0.1` and `localhost`.
+    ///
+    /// # Panics
+    /// When the files cannot be written.
+    pub fn generate() -> Self {
+        let dir = Folder::create().expect("cannot make a folder for certificates");
+        let ca = authority("leasehold test authority");
+        let wrong_ca = authority("unrelated test authority");
+        write(dir.path(), "ca.pem", &ca.pem());
+        write(dir.path(), "wrong-ca.pem", &wrong_ca.pem());
+        issue(dir.path(), "server", &["127.0.0.1", "localhost"], ExtendedKeyUsagePurpose::ServerAuth, &ca);
+        issue(dir.path(), "client", &["client"], ExtendedKeyUsagePurpose::ClientAuth, &ca);
+        issue(dir.path(), "wrong-client", &["client"], ExtendedKeyUsagePurpose::ClientAuth, &wrong_ca);
+        Self { dir: Arc::new(dir) }
+    }
+
+    /// The authority to trust.
+    pub fn ca(&self) -> PathBuf {
+        self.file("ca.pem")
+    }
+
+    /// An authority that has nothing to do with the server: trusting only it must fail.
+    pub fn wrong_ca(&self) -> PathBuf {
+        self.file("wrong-ca.pem")
+    }
+
+    /// The server's certificate.
+    pub fn server_cert(&self) -> PathBuf {
+        self.file("server.pem")
+    }
+
+    /// The server's private key.
+    pub fn server_key(&self) -> PathBuf {
+        self.file("server.key")
+    }
+
+    /// A client's certificate.
+    pub fn client_cert(&self) -> PathBuf {
+        self.file("client.pem")
+    }
+
+    /// The client's private key.
+    pub fn client_key(&self) -> PathBuf {
+        self.file("client.key")
+    }
+
+    /// A client certificate of the unrelated authority: a server that asks for one must refuse it.
+    pub fn wrong_client_cert(&self) -> PathBuf {
+        self.file("wrong-client.pem")
+    }
+
+    /// The private key of [`wrong_client_cert`](Self::wrong_client_cert).
+    pub fn wrong_client_key(&self) -> PathBuf {
+        self.file("wrong-client.key")
+    }
+
+    fn file(&self, name: &str) -> PathBuf {
+        self.dir.path().join(name)
+    }
+}
+
+fn authority(name: &str) -> CertifiedIssuer<'static, KeyPair> {
+    let mut params = CertificateParams::default();
+    params.distinguished_name.push(DnType::CommonName, name);
+    params.is_ca = IsCa::Ca(BasicConstraints::Unconstrained);
+    params.key_usages = vec![KeyUsagePurpose::KeyCertSign, KeyUsagePurpose::CrlSign];
+    CertifiedIssuer::self_signed(params, key()).expect("cannot sign an authority")
+}
+
+fn issue(
+    dir: &Path,
+    file: &str,
+    names: &[&str],
+    usage: ExtendedKeyUsagePurpose,
+    issuer: &Issuer<'_, KeyPair>,
+) {
+    let names: Vec<String> = names.iter().map(|name| (*name).to_owned()).collect();
+    let mut params = CertificateParams::new(names).expect("the names are valid");
+    params.distinguished_name.push(DnType::CommonName, format!("leasehold test {file}"));
+    params.key_usages = vec![KeyUsagePurpose::DigitalSignature];
+    params.extended_key_usages = vec![usage];
+    params.use_authority_key_identifier_extension = true;
+    let key = key();
+    let certificate = params.signed_by(&key, issuer).expect("cannot sign a certificate");
+    write(dir, &format!("{file}.pem"), &certificate.pem());
+    write(dir, &format!("{file}.key"), &key.serialize_pem());
+}
+
+fn key() -> KeyPair {
+    KeyPair::generate().expect("cannot make a key")
+}
+
+fn write(dir: &Path, name: &str, pem: &str) {
+    fs::write(dir.join(name), pem).expect("cannot write a certificate");
+}

@@ -1,0 +1,92 @@
+//! How a lock lies in Redis.
+//!
+//! The lock itself is a plain string under `prefix + name`, as in many other libraries, so that a fleet can mix them.
+//! Everything else lies in side keys in the same slot, under a prefix of their own, where no lock name can collide
+//! with them and a scan for locks does not see them.
+
+use crate::name::{Name, hash_tag};
+
+/// The keys of one lock.
+#[derive(Clone)]
+pub(super) struct Keys {
+    /// K: the owner value, expiring with the lease.
+    pub(super) lock: String,
+    /// What side keys end with: K in braces, or K alone if it has a hash tag of its own.
+    tail: String,
+}
+
+impl Keys {
+    pub(super) fn new(prefix: &str, name: &Name) -> Self {
+        let lock = format!("{prefix}{name}");
+        let tail = if hash_tag(&lock).is_some() { lock.clone() } else { format!("{{{lock}}}") };
+        Self { lock, tail }
+    }
+
+    /// F: the last fence.
+    pub(super) fn fence(&self) -> String {
+        format!("leasehold:fence:{}", self.tail)
+    }
+
+    /// W: the waiters in order of arrival.
+    pub(super) fn waiters(&self) -> String {
+        format!("leasehold:waiters:{}", self.tail)
+    }
+
+    /// S: when each waiter was last heard of.
+    pub(super) fn seen(&self) -> String {
+        format!("leasehold:seen:{}", self.tail)
+    }
+
+    /// G: the tombstone of one attempt.
+    pub(super) fn gone(&self, attempt: &str) -> String {
+        format!("leasehold:gone:{}:{attempt}", self.tail)
+    }
+}
+
+/// A prefix as a pattern for SCAN, with everything that a pattern would read otherwise made literal.
+pub(super) fn scan_pattern(prefix: &str) -> String {
+    let mut pattern = String::with_capacity(prefix.len() + 1);
+    for c in prefix.chars() {
+        if matches!(c, '*' | '?' | '[' | ']' | '\\' | '^') {
+            pattern.push('\\');
+        }
+        pattern.push(c);
+    }
+    pattern.push('*');
+    pattern
+}
+
+#[cfg(test)]
+mod tests {
+    use super::*;
+
+    fn keys(name: &str) -> Keys {
+        Keys::new("lock:", &Name::new(name).unwrap())
+    }
+
+    #[test]
+    fn the_lock_is_the_prefix_and_the_name() {
+        let keys = keys("x");
+        assert_eq!(keys.lock, "lock:x");
+        assert_eq!(keys.fence(), "leasehold:fence:{lock:x}");
+        assert_eq!(keys.waiters(), "leasehold:waiters:{lock:x}");
+        assert_eq!(keys.seen(), "leasehold:seen:{lock:x}");
+        assert_eq!(keys.gone("ab"), "leasehold:gone:{lock:x}:ab");
+    }
+
+    #[test]
+    fn every_key_of_a_lock_has_one_hash_tag() {
+        for name in ["x", "{deal}:42", "a{b", "a{b}c}"] {
+            let keys = keys(name);
+            let place = hash_tag(&keys.lock).unwrap_or(&keys.lock);
+            for side in [keys.fence(), keys.waiters(), keys.seen(), keys.gone("0")] {
+                assert_eq!(hash_tag(&side), Some(place), "{side}");
+            }
+        }
+    }
+
+    #[test]
+    fn a_pattern_takes_the_prefix_literally() {
+        assert_eq!(scan_pattern("a*[b]?\\"), "a\\*\\[b\\]\\?\\\\*");
+    }
+}

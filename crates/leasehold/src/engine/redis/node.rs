@@ -1,0 +1,310 @@
+//! One connection to one server: dialled once for all who wait for it, failing fast between dials, replaced when it
+//! stops answering.
+
+use std::{
+    sync::{
+        Arc, Mutex, MutexGuard, OnceLock, PoisonError, Weak,
+        atomic::{AtomicBool, AtomicU32, AtomicU64, Ordering},
+    },
+    time::Duration,
+};
+
+use redis::{AsyncConnectionConfig, Cmd, PushInfo, PushKind, Value, aio::MultiplexedConnection};
+use tokio::sync::{OnceCell, watch};
+
+use super::{answer, script::Script};
+use crate::{
+    clock::{BootInstant, Clock, Until},
+    engine::{EngineError, Fault},
+};
+
+/// Receives what comes over a connection besides answers. It must not block.
+pub(super) trait Listener: Send + Sync {
+    /// A message on the wake channel, over the connection of that number.
+    fn message(&self, connection: u64, payload: &[u8]);
+    /// A connection is up.
+    fn connected(&self);
+    /// A connection broke.
+    fn disconnected(&self, why: &str);
+}
+
+/// Commands without an answer after which a connection is replaced.
+const TIMEOUTS_MAX: u32 = 2;
+/// A command given less time than this says nothing about the connection.
+const TIMEOUT_COUNTS_FROM: Duration = Duration::from_millis(200);
+const DIAL_PAUSE_MIN: Duration = Duration::from_millis(20);
+const DIAL_PAUSE_MAX: Duration = Duration::from_secs(1);
+
+pub(super) struct Node {
+    client: redis::Client,
+    client_name: String,
+    channel: String,
+    clock: Clock,
+    command_timeout: Duration,
+    state: Mutex<State>,
+    numbers: AtomicU64,
+    listener: OnceLock<Weak<dyn Listener>>,
+}
+
+enum State {
+    /// Not connected; no dial before `next_dial`.
+    Down {
+        next_dial: BootInstant,
+        pause: Duration,
+        why: EngineError,
+    },
+    /// Being dialled; the channel closes when that is over.
+    Dialling(watch::Receiver<()>),
+    Up(Arc<Connection>),
+    Closed,
+}
+
+/// A connection that is up.
+pub(super) struct Connection {
+    inner: MultiplexedConnection,
+    /// Tells connections apart: what was learnt over one means nothing on the next.
+    pub(super) number: u64,
+    subscribed: OnceCell<()>,
+    timeouts: AtomicU32,
+    broken: Arc<AtomicBool>,
+}
+
+impl Node {
+    pub(super) fn new(
+        client: redis::Client,
+        client_name: String,
+        channel: String,
+        clock: Clock,
+        command_timeout: Duration,
+    ) -> Arc<Self> {
+        let why = EngineError::new(Fault::Unreachable, "not connected yet");
+        let state = State::Down { next_dial: BootInstant::from_nanos(0), pause: DIAL_PAUSE_MIN, why };
+        Arc::new(Self {
+            client,
+            client_name,
+            channel,
+            clock,
+            command_timeout,
+            state: Mutex::new(state),
+            numbers: AtomicU64::new(0),
+            listener: OnceLock::new(),
+        })
+    }
+
+    pub(super) fn listen(&self, listener: Weak<dyn Listener>) {
+        let _first = self.listener.set(listener);
+    }
+
+    /// The channel on which waiters of this connection are woken.
+    pub(super) fn channel(&self) -> &str {
+        &self.channel
+    }
+
+    fn listener(&self) -> Option<Arc<dyn Listener>> {
+        self.listener.get().and_then(Weak::upgrade)
+    }
+
+    fn state(&self) -> MutexGuard<'_, State> {
+        self.state.lock().unwrap_or_else(PoisonError::into_inner)
+    }
+
+    /// The connection; dials if there is none. All who wait share one dial, which goes on if they do not.
+    pub(super) async fn connection(self: &Arc<Self>, until: Until) -> Result<Arc<Connection>, EngineError> {
+        loop {
+            let mut dial = {
+                let mut state = self.state();
+                match &mut *state {
+                    State::Up(connection) if !connection.broken.load(Ordering::Acquire) => {
+                        return Ok(connection.clone());
+                    }
+                    State::Up(_) => self.start_dial(&mut state, DIAL_PAUSE_MIN),
+                    State::Down { next_dial, why, .. } if self.clock.now() < *next_dial => {
+                        return Err(why.clone());
+                    }
+                    State::Down { pause, .. } => {
+                        let pause = *pause;
+                        self.start_dial(&mut state, pause)
+                    }
+                    State::Dialling(dial) => dial.clone(),
+                    State::Closed => {
+                        return Err(EngineError::new(Fault::Unreachable, "the client was closed"));
+                    }
+                }
+            };
+            // The sender is dropped when the dial is over, which is an error here and all we want to know.
+            if self.clock.bounded(until, dial.changed()).await.is_none() {
+                return Err(EngineError::new(Fault::Unreachable, "no connection in time"));
+            }
+            if let State::Down { why, .. } = &*self.state() {
+                return Err(why.clone());
+            }
+        }
+    }
+
+    fn start_dial(self: &Arc<Self>, state: &mut State, pause: Duration) -> watch::Receiver<()> {
+        let (over, dial) = watch::channel(());
+        *state = State::Dialling(dial.clone());
+        let node = self.clone();
+        tokio::spawn(async move {
+            let outcome = node.dial().await;
+            let connected = outcome.is_ok();
+            {
+                let mut state = node.state();
+                if !matches!(*state, State::Closed) {
+                    *state = match outcome {
+                        Ok(connection) => State::Up(Arc::new(connection)),
+                        Err(why) => State::Down {
+                            next_dial: node.clock.now() + pause,
+                            pause: (pause * 2).min(DIAL_PAUSE_MAX),
+                            why,
+                        },
+                    };
+                }
+            }
+            drop(over);
+            if connected && let Some(listener) = node.listener() {
+                listener.connected();
+            }
+        });
+        dial
+    }
+
+    async fn dial(self: &Arc<Self>) -> Result<Connection, EngineError> {
+        let number = self.numbers.fetch_add(1, Ordering::Relaxed) + 1;
+        let broken = Arc::new(AtomicBool::new(false));
+        let push = {
+            let (node, broken) = (Arc::downgrade(self), broken.clone());
+            move |push: PushInfo| -> Result<(), redis::aio::SendError> {
+                if let Some(node) = node.upgrade() {
+                    node.pushed(number, &broken, &push);
+                }
+                Ok(())
+            }
+        };
+        let config = AsyncConnectionConfig::new()
+            .set_connection_timeout(Some(self.command_timeout))
+            .set_response_timeout(None)
+            .set_push_sender(push);
+        let dialled = async {
+            let mut inner = self.client.get_multiplexed_async_connection_with_config(&config).await?;
+            if !self.client_name.is_empty() {
+                // A name is a comfort for operators: a user without that right can still lock.
+                let mut name = redis::cmd("CLIENT");
+                name.arg("SETNAME").arg(&self.client_name);
+                let _ = inner.send_packed_command(&name).await;
+            }
+            Ok(inner)
+        };
+        let until = self.clock.now() + self.command_timeout;
+        match self.clock.bounded(until, dialled).await {
+            Some(Ok(inner)) => Ok(Connection {
+                inner,
+                number,
+                subscribed: OnceCell::new(),
+                timeouts: AtomicU32::new(0),
+                broken,
+            }),
+            Some(Err(error)) => Err(answer::of_dial(&error)),
+            None => Err(EngineError::new(
+                Fault::Unreachable,
+                format!("no connection within {:?}", self.command_timeout),
+            )),
+        }
+    }
+
+    /// Called by the driver's own task.
+    fn pushed(&self, number: u64, broken: &AtomicBool, push: &PushInfo) {
+        match push.kind {
+            PushKind::Message => {
+                if let (Some(listener), Some(Value::BulkString(payload))) =
+                    (self.listener(), push.data.last())
+                {
+                    listener.message(number, payload);
+                }
+            }
+            PushKind::Disconnection => self.broke(broken, "the connection was closed"),
+            _ => {}
+        }
+    }
+
+    fn broke(&self, broken: &AtomicBool, why: &str) {
+        if !broken.swap(true, Ordering::AcqRel) {
+            tracing::debug!(why, "replacing the connection");
+            if let Some(listener) = self.listener() {
+                listener.disconnected(why);
+            }
+        }
+    }
+
+    /// Sends one command and waits for its answer.
+    pub(super) async fn send(
+        &self,
+        connection: &Connection,
+        cmd: &Cmd,
+        until: Until,
+    ) -> Result<Value, EngineError> {
+        let began = self.clock.now();
+        let mut inner = connection.inner.clone();
+        match self.clock.bounded(until, inner.send_packed_command(cmd)).await {
+            Some(Ok(Value::ServerError(error))) => {
+                connection.timeouts.store(0, Ordering::Relaxed);
+                Err(answer::of_command(&error.into()))
+            }
+            Some(Ok(value)) => {
+                connection.timeouts.store(0, Ordering::Relaxed);
+                Ok(value)
+            }
+            Some(Err(error)) => {
+                if error.is_io_error() || error.is_unrecoverable_error() {
+                    self.broke(&connection.broken, &error.to_string());
+                } else {
+                    connection.timeouts.store(0, Ordering::Relaxed);
+                }
+                Err(answer::of_command(&error))
+            }
+            None => {
+                let counts = self.clock.now().since(began) >= TIMEOUT_COUNTS_FROM.min(self.command_timeout);
+                if counts && connection.timeouts.fetch_add(1, Ordering::Relaxed) + 1 >= TIMEOUTS_MAX {
+                    self.broke(&connection.broken, "the server stopped answering");
+                }
+                Err(EngineError::no_answer())
+            }
+        }
+    }
+
+    /// Sends a script by its hash, and its text when the server does not know it (any more).
+    pub(super) async fn run_script(
+        &self,
+        connection: &Connection,
+        script: &Script,
+        build: impl Fn(&Script, bool) -> Cmd,
+        until: Until,
+    ) -> Result<Value, EngineError> {
+        match self.send(connection, &build(script, true), until).await {
+            Err(error) if error.why.starts_with("NOSCRIPT") => {
+                self.send(connection, &build(script, false), until).await
+            }
+            answer => answer,
+        }
+    }
+
+    /// Makes sure that this connection hears wake-ups; answers when the server confirmed it.
+    pub(super) async fn subscribe(&self, connection: &Connection, until: Until) -> Result<(), EngineError> {
+        connection
+            .subscribed
+            .get_or_try_init(|| async {
+                let mut inner = connection.inner.clone();
+                match self.clock.bounded(until, inner.subscribe(&self.channel)).await {
+                    Some(Ok(())) => Ok(()),
+                    Some(Err(error)) => Err(answer::of_command(&error)),
+                    None => Err(EngineError::no_answer()),
+                }
+            })
+            .await
+            .map(|()| ())
+    }
+
+    pub(super) fn close(&self) {
+        *self.state() = State::Closed;
+    }
+}

@@ -1,0 +1,69 @@
+-- Fragment: claim. Idempotent for its owner.
+-- keys K F W S G   arguments owner, px, wait ms (0: ask once), live ms, channel, arrival told before or 0, most waiters
+-- <fence>                                          granted, or already ours: the ttl is refreshed
+-- {2, ahead, pttl, last fence, arrival, holder}    queued
+-- {3, pttl, holder}                                busy, not queued
+-- {4}                                              too many wait
+-- {5}                                              this attempt has ended
+-- {6}                                              a waiter of an unknown layout
+local function claim(k, a)
+  local K, F, W, S, G = KEYS[k], KEYS[k + 1], KEYS[k + 2], KEYS[k + 3], KEYS[k + 4]
+  local owner, px = ARGV[a], ARGV[a + 1]
+  if call('EXISTS', K, W, G) == 0 then
+    local last = call('SET', F, now, 'PX', keep, 'GET')
+    if not last or tonumber(last) < tonumber(now) then
+      call('SET', K, owner, 'PX', px)
+      return now
+    end
+    call('SET', F, last) -- ahead of the clock: put back, the way below counts on from it
+  end
+  if call('EXISTS', G) == 1 then return { 5 } end
+
+  local wait, live, channel, arrival = ARGV[a + 2], ARGV[a + 3], ARGV[a + 4], ARGV[a + 5]
+  local entry = '1 ' .. px .. ' ' .. wait .. ' ' .. live .. ' ' .. channel .. ' ' .. owner
+  local id = owner:sub(1, 32)
+  local holder = call('GET', K)
+  if not holder then
+    local given = false
+    if call('ZRANGE', W, 0, 0)[1] == entry then
+      call('ZPOPMIN', W)
+      call('HDEL', S, id)
+    else
+      given = hand_over(K, F, W, S)
+    end
+    if given == 0 then return { 6 } end
+    if given == false then
+      local fence = next_fence(F)
+      call('SET', K, owner, 'PX', px)
+      return fence
+    end
+    holder = call('GET', K)
+  end
+  if holder == owner then
+    call('PEXPIRE', K, px)
+    return call('GET', F) or next_fence(F)
+  end
+
+  local pttl = call('PTTL', K)
+  if wait == '0' then
+    call('PEXPIRE', F, keep, 'GT') -- a write, so that a replica refuses instead of answering from old data
+    return { 3, pttl, holder }
+  end
+  local ahead = call('ZRANK', W, entry)
+  if ahead then
+    call('PEXPIRE', W, 86400000) -- first write: passes when memory is full, and a replica refuses it
+  else
+    if call('ZCARD', W) >= tonumber(ARGV[a + 6]) then return { 4 } end
+    if arrival == '0' then
+      arrival = now
+      local last = call('ZRANGE', W, -1, -1, 'WITHSCORES')[2]
+      if last and tonumber(last) >= tonumber(now) then arrival = ('%.0f'):format(last + 1) end
+    end
+    call('ZADD', W, arrival, entry)
+    call('PEXPIRE', W, 86400000)
+    ahead = call('ZRANK', W, entry)
+  end
+  call('HSET', S, id, now)
+  call('PEXPIRE', S, 86400000)
+  return { 2, ahead, pttl, call('GET', F) or '0', arrival, holder }
+end

@@ -1,0 +1,43 @@
+-- Fragment: release, which is also abandon: ends an attempt, whether it holds or waits.
+-- keys K F W S [G]   arguments owner, tombstone ms (0: every copy of the claim was answered), entry as queued or ''
+-- 1                          released, nobody waits
+-- {2, fence}                 handed over
+-- 3                          nobody's now, but 100 entries were dead and more wait: send it again
+-- {0, pttl, fence, holder}   was not ours (pttl -2: nobody's)
+local function release(k, a)
+  local K, F, W, S = KEYS[k], KEYS[k + 1], KEYS[k + 2], KEYS[k + 3]
+  local owner, tombstone = ARGV[a], ARGV[a + 1]
+  local holder = call('GET', K)
+  local mine = holder == owner
+  if mine and tombstone == '0' and call('EXISTS', W) == 0 then
+    call('DEL', K)
+    return 1
+  end
+  call('ZREM', W, ARGV[a + 2]) -- first write: passes when memory is full, and a replica refuses it
+  call('HDEL', S, owner:sub(1, 32))
+  if tombstone ~= '0' then call('SET', KEYS[k + 4], 1, 'PX', tombstone) end
+  local given = false
+  if mine or not holder then
+    given = hand_over(K, F, W, S)
+    if given == 0 then given = false end
+    if mine and not given then call('DEL', K) end
+  end
+  if given == nil then return 3 end
+  if not mine then return { 0, call('PTTL', K), call('GET', F) or '0', call('GET', K) } end
+  return given and { 2, given } or 1
+end
+
+-- Takes K from the holder that was seen.
+-- keys K F W S   arguments fence seen (0: a holder of another library)
+-- answers as release
+local function force_release(k, a)
+  local K, F, W, S = KEYS[k], KEYS[k + 1], KEYS[k + 2], KEYS[k + 3]
+  call('PEXPIRE', F, keep, 'GT')
+  local holder, fence = call('GET', K), call('GET', F) or '0'
+  local ours = holder and holder:match('^%x+ %d+ %d+ %S+ ') and #holder:match('^%x+') == 32
+  if not holder or (ours and fence or '0') ~= ARGV[a] then return { 0, call('PTTL', K), fence, holder } end
+  local given = hand_over(K, F, W, S)
+  if given and given ~= 0 then return { 2, given } end
+  call('DEL', K)
+  return given == nil and 3 or 1
+end

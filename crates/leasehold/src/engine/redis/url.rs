@@ -1,0 +1,137 @@
+//! What a `redis://` or `rediss://` URL says.
+
+use std::path::Path;
+
+use percent_encoding::percent_decode_str;
+use redis::{ConnectionAddr, ConnectionInfo, IntoConnectionInfo, ProtocolVersion, RedisConnectionInfo};
+use url::Url;
+
+use crate::error::{Error, Result};
+
+const PARAMETERS: &str = "password-file, ca, cert, key";
+
+/// Opens the driver's client for a URL. Nothing is dialled.
+///
+/// `redis[s]://[USER[:PASSWORD]@]HOST[:PORT][/DB][?password-file=F&ca=F&cert=F&key=F]`
+pub(super) fn open(text: &str) -> Result<redis::Client> {
+    let shown = super::super::connect::redact(text);
+    let refuse = |allowed: &str| Error::invalid("store URL", shown.clone(), allowed);
+    let url = Url::parse(text).map_err(|_| refuse("redis://[USER[:PASSWORD]@]HOST[:PORT][/DB]"))?;
+    let host = url.host_str().filter(|host| !host.is_empty()).ok_or_else(|| refuse("a host name"))?;
+    let host = host.trim_start_matches('[').trim_end_matches(']').to_owned();
+    let port = url.port().unwrap_or(6379);
+    let files = Files::read(&url, &shown)?;
+
+    let mut settings = RedisConnectionInfo::default().set_protocol(ProtocolVersion::RESP3);
+    if !url.username().is_empty() {
+        settings = settings.set_username(decoded(url.username()));
+    }
+    if let Some(password) = files.password.clone().or_else(|| url.password().map(decoded)) {
+        settings = settings.set_password(password);
+    }
+    let database = url.path().trim_start_matches('/');
+    if !database.is_empty() {
+        let number = database.parse().ok().filter(|number| (0..=1_000_000).contains(number));
+        settings = settings.set_db(number.ok_or_else(|| refuse("a database number after the host"))?);
+    }
+    let tls = url.scheme() == "rediss";
+    if !tls && (files.ca.is_some() || files.cert.is_some()) {
+        return Err(refuse("ca, cert and key only with rediss://"));
+    }
+    let addr = if tls {
+        ConnectionAddr::TcpTls { host, port, insecure: false, tls_params: None }
+    } else {
+        ConnectionAddr::Tcp(host, port)
+    };
+    let info = addr.into_connection_info().map_err(|error| refuse(&error.to_string()))?;
+    let tcp = redis::io::tcp::TcpSettings::default().set_nodelay(true);
+    client(info.set_redis_settings(settings).set_tcp_settings(tcp), tls, files)
+        .map_err(|error| Error::invalid("store URL", shown.clone(), error))
+}
+
+#[cfg(feature = "tls")]
+fn client(info: ConnectionInfo, tls: bool, files: Files) -> Result<redis::Client, String> {
+    if !tls {
+        return redis::Client::open(info).map_err(|error| error.to_string());
+    }
+    let client_tls = match (files.cert, files.key) {
+        (Some(client_cert), Some(client_key)) => Some(redis::ClientTlsConfig { client_cert, client_key }),
+        (None, None) => None,
+        _ => return Err("cert and key together".into()),
+    };
+    let certificates = redis::TlsCertificates { client_tls, root_cert: files.ca };
+    redis::Client::build_with_tls(info, certificates)
+        .map_err(|error| format!("certificates in PEM form: {error}"))
+}
+
+#[cfg(not(feature = "tls"))]
+fn client(info: ConnectionInfo, _: bool, _: Files) -> Result<redis::Client, String> {
+    redis::Client::open(info).map_err(|error| error.to_string())
+}
+
+/// What the URL's parameters name.
+#[derive(Default)]
+struct Files {
+    password: Option<String>,
+    ca: Option<Vec<u8>>,
+    cert: Option<Vec<u8>>,
+    key: Option<Vec<u8>>,
+}
+
+impl Files {
+    fn read(url: &Url, shown: &str) -> Result<Self> {
+        let mut files = Self::default();
+        for (parameter, path) in url.query_pairs() {
+            let path = Path::new(&*path);
+            match &*parameter {
+                "password-file" => {
+                    let text = String::from_utf8_lossy(&read(&parameter, path)?).into_owned();
+                    files.password = Some(text.trim_end_matches(['\r', '\n']).to_owned());
+                }
+                "ca" => files.ca = Some(read(&parameter, path)?),
+                "cert" => files.cert = Some(read(&parameter, path)?),
+                "key" => files.key = Some(read(&parameter, path)?),
+                _ => {
+                    let what = format!("parameter of the store URL {shown}");
+                    return Err(Error::invalid(what, parameter, PARAMETERS));
+                }
+            }
+        }
+        Ok(files)
+    }
+}
+
+fn read(parameter: &str, path: &Path) -> Result<Vec<u8>> {
+    std::fs::read(path).map_err(|error| {
+        Error::invalid(parameter, path.display().to_string(), format!("a readable file ({error})"))
+    })
+}
+
+fn decoded(text: &str) -> String {
+    percent_decode_str(text).decode_utf8_lossy().into_owned()
+}
+
+#[cfg(test)]
+mod tests {
+    use super::*;
+
+    #[test]
+    fn a_url_gives_user_password_and_database() {
+        let client = open("redis://ann:p%40ss@[::1]:7000/3").unwrap();
+        let info = client.get_connection_info();
+        assert_eq!(info.addr().to_string(), "::1:7000");
+        let settings = info.redis_settings();
+        assert_eq!((settings.username(), settings.password(), settings.db()), (Some("ann"), Some("p@ss"), 3));
+        assert!(info.tcp_settings().nodelay());
+    }
+
+    #[test]
+    fn bad_urls_say_what_is_allowed_and_hide_the_password() {
+        for bad in
+            ["redis://", "redis://:secret@h/x", "redis://:secret@h?what=1", "redis://:secret@h?ca=/nowhere"]
+        {
+            let text = open(bad).unwrap_err().to_string();
+            assert!(text.contains("allowed is") && !text.contains("secret"), "{text}");
+        }
+    }
+}

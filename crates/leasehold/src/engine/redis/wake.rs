@@ -1,0 +1,203 @@
+//! Attempts that wait, and what a hand-over message means for them.
+
+use std::{
+    collections::HashMap,
+    sync::{Mutex, MutexGuard, OnceLock, PoisonError, Weak},
+    time::Duration,
+};
+
+use super::node::Listener;
+use crate::{
+    clock::BootInstant,
+    engine::{Claim, Grant, LinkChange, Wake, WakeSink},
+    fence::Fence,
+    owner::OwnerId,
+};
+
+/// The attempts of one client that may be queued.
+#[derive(Default)]
+pub(super) struct Attempts {
+    waiting: Mutex<HashMap<OwnerId, Place>>,
+    sink: OnceLock<Weak<dyn WakeSink>>,
+}
+
+struct Place {
+    ttl: Duration,
+    /// When it came, as the server told; resends keep the place by it.
+    arrival: Option<String>,
+    /// The last fence before its turn, and a time before which its lease cannot have begun.
+    bound: Option<Bound>,
+}
+
+/// A lease handed over under a fence above `last` cannot have begun before `asked_at`: then the server still said
+/// "queued", and its last fence was `last`. It holds only for messages of the same connection, thus of the same run of
+/// the server.
+struct Bound {
+    connection: u64,
+    last: u64,
+    asked_at: BootInstant,
+}
+
+impl Attempts {
+    pub(super) fn wake_into(&self, sink: Weak<dyn WakeSink>) {
+        let _first = self.sink.set(sink);
+    }
+
+    fn waiting(&self) -> MutexGuard<'_, HashMap<OwnerId, Place>> {
+        self.waiting.lock().unwrap_or_else(PoisonError::into_inner)
+    }
+
+    fn tell(&self, wake: Wake) {
+        if let Some(sink) = self.sink.get().and_then(Weak::upgrade) {
+            sink.wake(wake);
+        }
+    }
+
+    fn tell_link(&self, change: LinkChange) {
+        if let Some(sink) = self.sink.get().and_then(Weak::upgrade) {
+            sink.link(change);
+        }
+    }
+
+    /// Notes an attempt before its claim leaves; answers the arrival it was told before.
+    pub(super) fn enter(&self, claim: &Claim) -> Option<String> {
+        let mut waiting = self.waiting();
+        let place =
+            waiting.entry(claim.owner.id()).or_insert(Place { ttl: claim.ttl, arrival: None, bound: None });
+        place.arrival.clone()
+    }
+
+    /// The server said "queued".
+    pub(super) fn queued(
+        &self,
+        owner: OwnerId,
+        arrival: String,
+        last: u64,
+        asked_at: BootInstant,
+        connection: u64,
+    ) {
+        if let Some(place) = self.waiting().get_mut(&owner) {
+            place.arrival = Some(arrival);
+            place.bound = Some(Bound { connection, last, asked_at });
+        }
+    }
+
+    /// The attempt waits no longer.
+    pub(super) fn leave(&self, owner: OwnerId) {
+        self.waiting().remove(&owner);
+    }
+}
+
+impl Listener for Attempts {
+    fn message(&self, connection: u64, payload: &[u8]) {
+        let Some((owner, fence)) = parse(payload) else { return };
+        let wake = match self.waiting().get(&owner) {
+            Some(Place { ttl, bound: Some(bound), .. })
+                if bound.connection == connection && fence.get() > bound.last =>
+            {
+                Wake::Granted { owner, grant: Grant { fence, since: bound.asked_at, ttl: *ttl } }
+            }
+            // Its start is not known: asking again refreshes the lease and tells.
+            Some(_) => Wake::LookAgain { owner },
+            // An attempt that has ended: the client ends it again, so that the lock moves on.
+            None => {
+                let since = BootInstant::from_nanos(0);
+                Wake::Granted { owner, grant: Grant { fence, since, ttl: Duration::ZERO } }
+            }
+        };
+        self.tell(wake);
+    }
+
+    fn connected(&self) {
+        self.tell_link(LinkChange::Connected);
+    }
+
+    fn disconnected(&self, why: &str) {
+        self.tell_link(LinkChange::Disconnected { why: why.into() });
+        self.tell(Wake::LookAgainAll);
+    }
+}
+
+/// A message is "random part of the owner value, fence".
+fn parse(payload: &[u8]) -> Option<(OwnerId, Fence)> {
+    let (owner, fence) = std::str::from_utf8(payload).ok()?.split_once(' ')?;
+    Some((OwnerId::parse(owner)?, fence.parse().ok()?))
+}
+
+#[cfg(test)]
+mod tests {
+    use super::*;
+    use crate::{
+        name::Name,
+        owner::{Holder, Owner},
+    };
+    use std::sync::Arc;
+
+    #[derive(Default)]
+    struct Heard(Mutex<Vec<Wake>>);
+    impl WakeSink for Heard {
+        fn wake(&self, wake: Wake) {
+            self.0.lock().unwrap().push(wake);
+        }
+        fn link(&self, _: LinkChange) {}
+    }
+
+    fn claim() -> Claim {
+        Claim {
+            name: Name::new("x").unwrap(),
+            owner: Owner::new(7, &Holder::Foreign),
+            ttl: Duration::from_secs(1),
+            lock_delay: Duration::ZERO,
+            queue_for: Some(Duration::from_secs(9)),
+            poll_every: Duration::from_millis(300),
+        }
+    }
+
+    fn hear(before: impl FnOnce(&Attempts, &Claim), connection: u64, fence: u64) -> Wake {
+        let heard = Arc::new(Heard::default());
+        let sink: Arc<dyn WakeSink> = heard.clone();
+        let (attempts, claim) = (Attempts::default(), claim());
+        attempts.wake_into(Arc::downgrade(&sink));
+        before(&attempts, &claim);
+        attempts.message(connection, format!("{} {fence}", claim.owner.id_text()).as_bytes());
+        heard.0.lock().unwrap().pop().unwrap()
+    }
+
+    const ASKED: BootInstant = BootInstant::from_nanos(5_000);
+
+    fn queue(attempts: &Attempts, claim: &Claim) {
+        attempts.enter(claim);
+        attempts.queued(claim.owner.id(), "1".into(), 10, ASKED, 1);
+    }
+
+    #[test]
+    fn a_handover_begins_when_the_attempt_last_asked() {
+        let Wake::Granted { grant, .. } = hear(queue, 1, 11) else { panic!("not granted") };
+        assert_eq!((grant.since, grant.fence.get()), (ASKED, 11));
+    }
+
+    #[test]
+    fn a_message_of_an_earlier_connection_or_fence_is_only_a_hint() {
+        assert!(matches!(hear(queue, 2, 11), Wake::LookAgain { .. }));
+        assert!(matches!(hear(queue, 1, 10), Wake::LookAgain { .. }));
+        let entered = |attempts: &Attempts, claim: &Claim| drop(attempts.enter(claim));
+        assert!(matches!(hear(entered, 1, 11), Wake::LookAgain { .. }));
+    }
+
+    #[test]
+    fn a_message_for_an_ended_attempt_grants_nothing() {
+        let left = |attempts: &Attempts, claim: &Claim| {
+            queue(attempts, claim);
+            attempts.leave(claim.owner.id());
+        };
+        let Wake::Granted { grant, .. } = hear(left, 1, 11) else { panic!("ignored") };
+        assert_eq!((grant.since.as_nanos(), grant.ttl), (0, Duration::ZERO));
+    }
+
+    #[test]
+    fn noise_on_the_channel_is_ignored() {
+        for noise in [&b""[..], b"x", b"\xff\xff", b"0123 1", b"00000000000000000000000000000007 -1"] {
+            assert!(parse(noise).is_none());
+        }
+    }
+}
