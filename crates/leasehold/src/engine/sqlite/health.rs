@@ -36,10 +36,12 @@ fn warnings(journal_mode: &str, file_system: &FileSystem, world_writable: bool) 
             cure: "move the file to a local file system that can map shared memory, so that WAL works".into(),
         });
     }
-    if *file_system == FileSystem::Fuse {
+    if let FileSystem::Unsure(kind) = file_system {
         warnings.push(Warning {
             code: "file-system",
-            found: "the file is on FUSE: if other hosts see it too, their locks do not exclude ours".into(),
+            found: format!(
+                "the file is on {kind}: if other hosts see it too, their locks do not exclude ours"
+            ),
             cure: "move the file to a local disk unless this file system is this host's own".into(),
         });
     }
@@ -65,6 +67,6 @@ mod tests {
         };
         assert!(codes("wal", &local, false).is_empty());
         assert_eq!(codes("delete", &local, false), ["journal-mode"]);
-        assert_eq!(codes("wal", &FileSystem::Fuse, true), ["file-system", "world-writable"]);
+        assert_eq!(codes("wal", &FileSystem::Unsure("FUSE"), true), ["file-system", "world-writable"]);
     }
 }

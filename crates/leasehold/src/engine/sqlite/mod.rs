@@ -21,13 +21,13 @@ mod tests;
 mod wake;
 mod worker;
 
-use std::sync::Arc;
+use std::sync::{Arc, Weak};
 
 use crate::{
     clock::{Clock, Until},
     engine::{
-        Answer, Capabilities, Claim, Cursor, Engine, EngineError, Fault, Fut, Handover, Health, Hold,
-        Inspection, Leases, Page, Reach, Released, Renewed, WakeSink, connect::EngineOptions,
+        Answer, Capabilities, Claim, Cursor, Engine, EngineError, Fut, Handover, Health, Hold, Inspection,
+        Leases, Page, Reach, Released, Renewed, WakeSink, connect::EngineOptions,
     },
     error::{Error, Result},
     fence::Fence,
@@ -48,7 +48,7 @@ pub struct Sqlite {
 
 impl Sqlite {
     /// Checks the path that follows `sqlite:` in a store URL. The file is opened, or created, by the first call.
-    pub fn open(path: &str, options: &EngineOptions) -> Result<Self> {
+    pub(crate) fn open(path: &str, options: &EngineOptions) -> Result<Self> {
         let place = Place::parse(path)?;
         let boot = boot::id()?;
         let clock = options.clock.clone();
@@ -96,11 +96,10 @@ impl Leases for Sqlite {
                 return Err(store::ended());
             }
             if claim.queue_for.is_some() {
-                self.wakes.expect(&claim.owner);
+                self.wakes.listen();
             }
             let (since, asked, wake) = (self.clock.now(), claim.clone(), self.wakes.id().to_owned());
-            let answer = self
-                .worker
+            self.worker
                 .write(until, Late::Skip, move |store| {
                     // Its end may have been sent while it waited for the thread, and is behind it then.
                     if asked.owner.has_ended() {
@@ -108,19 +107,11 @@ impl Leases for Sqlite {
                     }
                     store.claim(&asked, since, &wake)
                 })
-                .await;
-            let may_be_waiting = match &answer {
-                Ok(answer) => matches!(answer, Answer::Queued { .. }),
-                Err(error) => error.fault == Fault::Unreachable,
-            };
-            if !may_be_waiting {
-                self.wakes.forget(&claim.owner);
-            }
-            answer
+                .await
         })
     }
 
-    fn wake_into(&self, sink: Arc<dyn WakeSink>) {
+    fn wake_into(&self, sink: Weak<dyn WakeSink>) {
         self.wakes.wake_into(sink);
     }
 
@@ -140,13 +131,11 @@ impl Leases for Sqlite {
     }
 
     fn release<'a>(&'a self, hold: &'a Hold, until: Until) -> Fut<'a, Released> {
-        self.wakes.forget(&hold.owner);
         let hold = hold.clone();
         Box::pin(self.worker.write(until, Late::TryOnce, move |store| store.release(&hold.name, &hold.owner)))
     }
 
     fn abandon<'a>(&'a self, claim: &'a Claim, until: Until) -> Fut<'a, ()> {
-        self.wakes.forget(&claim.owner);
         let claim = claim.clone();
         Box::pin(self.worker.write(until, Late::TryOnce, move |store| {
             store.release(&claim.name, &claim.owner)?;

@@ -144,8 +144,8 @@ fn create_file(path: &Path) -> io::Result<()> {
 pub(super) enum FileSystem {
     /// One host's own.
     Local(String),
-    /// A program's: nobody can tell whether other hosts see it too.
-    Fuse,
+    /// Passed through by a program or a hypervisor: nobody can tell whether other hosts see it too.
+    Unsure(&'static str),
     /// Shared between hosts.
     Network(&'static str),
     /// This platform does not say.
@@ -183,9 +183,9 @@ impl FileSystem {
             0x0BD0_0BD0 => Self::Network("Lustre"),
             0x1983_0326 => Self::Network("BeeGFS"),
             0x4750_4653 => Self::Network("GPFS"),
-            0x0102_1997 => Self::Network("9P"),
+            0x0102_1997 => Self::Unsure("9P"),
             0x786F_4256 => Self::Network("VirtualBox shared folder"),
-            0x6573_5546 => Self::Fuse,
+            0x6573_5546 => Self::Unsure("FUSE"),
             0x0000_EF53 => Self::Local("ext4".into()),
             0x5846_5342 => Self::Local("XFS".into()),
             0x9123_683E => Self::Local("Btrfs".into()),
@@ -202,8 +202,7 @@ impl std::fmt::Display for FileSystem {
     fn fmt(&self, f: &mut std::fmt::Formatter<'_>) -> std::fmt::Result {
         f.write_str(match self {
             Self::Local(kind) => kind,
-            Self::Fuse => "FUSE",
-            Self::Network(kind) => kind,
+            Self::Unsure(kind) | Self::Network(kind) => kind,
             Self::Unknown => "unknown",
         })
     }
@@ -265,14 +264,14 @@ mod tests {
             0x0BD0_0BD0,
             0x1983_0326,
             0x4750_4653,
-            0x0102_1997,
         ] {
             assert!(matches!(FileSystem::from_magic(magic), FileSystem::Network(_)), "{magic:#x}");
         }
         for magic in [0xEF53, 0x5846_5342, 0x9123_683E, 0x0102_1994, 0x794C_7630, 0x1234] {
             assert!(matches!(FileSystem::from_magic(magic), FileSystem::Local(_)), "{magic:#x}");
         }
-        assert_eq!(FileSystem::from_magic(0x6573_5546), FileSystem::Fuse);
+        assert_eq!(FileSystem::from_magic(0x6573_5546), FileSystem::Unsure("FUSE"));
+        assert_eq!(FileSystem::from_magic(0x0102_1997), FileSystem::Unsure("9P"));
     }
 
     #[test]

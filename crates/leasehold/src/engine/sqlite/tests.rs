@@ -4,7 +4,6 @@ use std::{
     fs,
     io::Write,
     process::{Child, Command},
-    sync::Arc,
     time::Duration,
 };
 
@@ -12,7 +11,7 @@ use tokio::sync::Notify;
 
 use super::*;
 use crate::{
-    engine::{LinkChange, Wake},
+    engine::{Fault, LinkChange, Wake},
     error::ErrorKind,
     owner::{Holder, Owner},
 };
@@ -86,7 +85,8 @@ impl WakeSink for Told {
 
 fn listening(engine: &Sqlite) -> Arc<Told> {
     let told = Arc::new(Told(Notify::new()));
-    engine.wake_into(told.clone());
+    let sink: Arc<dyn WakeSink> = told.clone();
+    engine.wake_into(Arc::downgrade(&sink));
     told
 }
 

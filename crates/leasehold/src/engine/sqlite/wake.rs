@@ -5,23 +5,19 @@
 //! datagram to an abstract Unix address made of the id. A hint proves nothing and may be lost (another network
 //! namespace, a full socket, another platform): waiters poll as well, and whoever forges one causes a poll.
 
-use std::{
-    collections::HashMap,
-    sync::{Arc, Mutex, OnceLock, PoisonError},
-};
+use std::sync::{Arc, OnceLock, Weak};
 
 use crate::{
     engine::{Wake, WakeSink},
-    owner::{Owner, OwnerId},
+    owner::OwnerId,
 };
 
 use super::store::Hint;
 
-/// The waiting attempts of one engine, and its way to other engines.
+/// Where one engine's hints go, and its way to other engines.
 pub(super) struct Wakes {
     id: String,
-    sink: OnceLock<Arc<dyn WakeSink>>,
-    waiting: Mutex<HashMap<OwnerId, Owner>>,
+    sink: OnceLock<Weak<dyn WakeSink>>,
     post: post::Post,
 }
 
@@ -29,7 +25,7 @@ impl Wakes {
     /// An engine's wake-ups under a random id. Nothing is opened before somebody waits.
     pub(super) fn new(random: u128) -> Self {
         let id = format!("{random:032x}");
-        Self { id, sink: OnceLock::new(), waiting: Mutex::default(), post: post::Post::default() }
+        Self { id, sink: OnceLock::new(), post: post::Post::default() }
     }
 
     /// The id under which hints reach this engine.
@@ -38,19 +34,13 @@ impl Wakes {
     }
 
     /// Where wake-ups go.
-    pub(super) fn wake_into(&self, sink: Arc<dyn WakeSink>) {
+    pub(super) fn wake_into(&self, sink: Weak<dyn WakeSink>) {
         let _first = self.sink.set(sink);
     }
 
-    /// This attempt may have to wait from now on.
-    pub(super) fn expect(self: &Arc<Self>, owner: &Owner) {
-        self.waiting().insert(owner.id(), owner.clone());
+    /// Somebody may have to wait from now on.
+    pub(super) fn listen(self: &Arc<Self>) {
         self.post.listen(self);
-    }
-
-    /// This attempt waits no longer.
-    pub(super) fn forget(&self, owner: &Owner) {
-        self.waiting().remove(&owner.id());
     }
 
     /// Delivers hints. Never blocks, never fails.
@@ -70,14 +60,10 @@ impl Wakes {
     }
 
     fn receive(&self, owner_id: &str) {
-        let owner = OwnerId::parse(owner_id).and_then(|id| self.waiting().get(&id).cloned());
-        if let (Some(owner), Some(sink)) = (owner, self.sink.get()) {
+        if let (Some(owner), Some(sink)) = (OwnerId::parse(owner_id), self.sink.get().and_then(Weak::upgrade))
+        {
             sink.wake(Wake::LookAgain { owner });
         }
-    }
-
-    fn waiting(&self) -> std::sync::MutexGuard<'_, HashMap<OwnerId, Owner>> {
-        self.waiting.lock().unwrap_or_else(PoisonError::into_inner)
     }
 }
 
@@ -209,9 +195,12 @@ mod tests {
     use std::sync::mpsc;
 
     use super::*;
-    use crate::{engine::LinkChange, owner::Holder};
+    use crate::{
+        engine::LinkChange,
+        owner::{Holder, Owner},
+    };
 
-    struct Told(mpsc::Sender<Owner>);
+    struct Told(mpsc::Sender<OwnerId>);
 
     impl WakeSink for Told {
         fn wake(&self, wake: Wake) {
@@ -222,15 +211,16 @@ mod tests {
         fn link(&self, _: LinkChange) {}
     }
 
-    fn engine(random: u128) -> (Arc<Wakes>, mpsc::Receiver<Owner>) {
-        let wakes = Arc::new(Wakes::new(random));
+    fn engine() -> (Arc<Wakes>, Arc<dyn WakeSink>, mpsc::Receiver<OwnerId>) {
+        let wakes = Arc::new(Wakes::new(rand::random()));
         let (tell, told) = mpsc::channel();
-        wakes.wake_into(Arc::new(Told(tell)));
-        (wakes, told)
+        let sink: Arc<dyn WakeSink> = Arc::new(Told(tell));
+        wakes.wake_into(Arc::downgrade(&sink));
+        (wakes, sink, told)
     }
 
-    fn random() -> u128 {
-        rand::random()
+    fn owner() -> Owner {
+        Owner::new(rand::random(), &Holder::Foreign)
     }
 
     fn hint(to: &Wakes, owner: &Owner) -> Vec<Hint> {
@@ -239,37 +229,31 @@ mod tests {
 
     #[test]
     fn a_hint_reaches_its_own_engine_without_a_socket() {
-        let (wakes, told) = engine(random());
-        let owner = Owner::new(random(), &Holder::Foreign);
-        wakes.expect(&owner);
+        let (wakes, _sink, told) = engine();
+        let owner = owner();
         wakes.send(hint(&wakes, &owner));
-        assert_eq!(told.try_recv().unwrap(), owner);
-        wakes.forget(&owner);
-        wakes.send(hint(&wakes, &owner));
-        assert!(told.try_recv().is_err());
+        assert_eq!(told.try_recv().unwrap(), owner.id());
     }
 
     #[cfg(target_os = "linux")]
     #[test]
     fn a_hint_reaches_another_engine() {
-        let (waiting, told) = engine(random());
-        let (releasing, _) = engine(random());
-        let owner = Owner::new(random(), &Holder::Foreign);
-        waiting.expect(&owner);
+        let (waiting, _sink, told) = engine();
+        let (releasing, _, _) = engine();
+        let owner = owner();
+        waiting.listen();
         releasing.send(hint(&waiting, &owner));
-        assert_eq!(told.recv_timeout(std::time::Duration::from_secs(10)).unwrap(), owner);
+        assert_eq!(told.recv_timeout(std::time::Duration::from_secs(10)).unwrap(), owner.id());
     }
 
     #[cfg(target_os = "linux")]
     #[test]
     fn listening_ends_with_the_engine_and_a_lost_hint_is_nobodys_trouble() {
-        let (waiting, told) = engine(random());
-        let owner = Owner::new(random(), &Holder::Foreign);
-        waiting.expect(&owner);
-        let late = hint(&waiting, &owner);
-        drop(waiting);
-        // The engine and its sink go when the thread has let go of them.
+        let (waiting, sink, told) = engine();
+        waiting.listen();
+        let late = hint(&waiting, &owner());
+        drop((waiting, sink));
         assert!(told.recv_timeout(std::time::Duration::from_secs(10)).is_err());
-        engine(random()).0.send(late);
+        engine().0.send(late);
     }
 }
