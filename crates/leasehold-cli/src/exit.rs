@@ -168,10 +168,9 @@ pub(crate) fn after_parsing(error: &clap::Error) -> ExitCode {
     let wants_json = std::env::args_os().take_while(|word| word != "--").any(|word| word == "--json");
     if wants_json {
         let text = error.render().to_string();
-        let mut parts = text.trim().splitn(2, "\n\n");
-        let message = parts.next().unwrap_or_default().trim_start_matches("error: ");
-        let hint = parts.next().unwrap_or("see `leasehold --help`");
-        return Failure::usage(message, hint).report(true);
+        let message = text.split("\n\n").next().unwrap_or_default().trim_start_matches("error: ");
+        let message = message.split_whitespace().collect::<Vec<_>>().join(" ");
+        return Failure::usage(message, "see `leasehold --help`").report(true);
     }
     let _closed = error.print();
     ExitCode::from(ErrorKind::Invalid.exit_code())

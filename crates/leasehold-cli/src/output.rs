@@ -64,6 +64,9 @@ fn aligned(heading: &[&str], rows: impl Iterator<Item = impl Iterator<Item = Str
     for row in rows {
         table.add_row(row);
     }
+    for column in table.column_iter_mut() {
+        column.set_padding((0, 2));
+    }
     let mut lines = table.lines();
     // Bold; taken out again where styles are not wanted.
     let heading = format!("\x1b[1m{}\x1b[0m\n", lines.next().unwrap_or_default().trim_end());

@@ -99,7 +99,7 @@ pub(crate) async fn ending(signals: &mut Signals) -> Signal {
 
 /// A holder, and for how long by its own clock.
 pub(crate) fn held_by(holder: &Holder) -> String {
-    let age = holder.age().map_or_else(String::new, |age| format!(" since {} ago", spoken(age)));
+    let age = holder.age().map_or_else(String::new, |age| format!(" for {}", spoken(age)));
     clean(&format!("{holder}{age}"))
 }
 
@@ -132,7 +132,7 @@ impl StatusLine {
             0 => "next in line".to_owned(),
             ahead => format!("{ahead} ahead"),
         };
-        format!("waiting for \"{}\" for {}: held by {holder}, {ahead}", self.name, spoken(waited.waited))
+        format!("waiting for \"{}\" ({}, {ahead}): held by {holder}", self.name, spoken(waited.waited))
     }
 }
 
@@ -146,7 +146,8 @@ impl Drop for StatusLine {
 
 fn columns() -> usize {
     let size = rustix::termios::tcgetwinsize(io::stderr());
-    size.map_or(80, |size| usize::from(size.ws_col)).max(20)
+    let known = size.map_or(0, |size| usize::from(size.ws_col));
+    if known == 0 { 80 } else { known.max(20) }
 }
 
 /// A line that wraps cannot be written over.

@@ -16,10 +16,10 @@ use crate::{
 /// Take a lock away from its holder, which may still be running
 #[derive(Args)]
 #[command(after_help = "\
-The holder may still be at work: it learns of the loss at its next renewal, and only a fence check by what it
-writes to stops it before. See the fence with `leasehold inspect`.
+The holder may still be at work: it learns of the loss at its next renewal, and only a fence
+check by what it writes to stops it before. See the fence with `leasehold inspect`.
 
-Exit codes: 0 released, or nobody held it any more · 1 the holder had changed; nothing was done
+Exit codes: 0 released, or nobody held it · 1 the holder had changed, nothing was done
 
 Examples:
   leasehold force-release nightly

@@ -26,9 +26,9 @@ use crate::{
 /// Take a lock in one command and give it back in another
 #[derive(Subcommand)]
 #[command(after_help = "\
-The handle file holds the secret that proves ownership: only its user can read it, and it is never printed.
-Nothing renews the lock between the commands: choose a ttl that is long enough, or extend it.
-Prefer `leasehold run` where one command can be wrapped.
+The handle file holds the secret that proves ownership: only its user can read it, and it is
+never printed. Nothing renews the lock between the commands: choose a ttl that is long enough,
+or extend it. Prefer `leasehold run` where one command can be wrapped.
 
 Example:
   export LEASEHOLD_HANDLE=$(mktemp -u)
@@ -44,10 +44,10 @@ pub(super) enum Lock {
 /// Acquire a lock and keep it after this command has ended
 #[derive(Args)]
 #[command(after_help = "\
-Prints name, fence and the path of the handle. Waits for ever unless told otherwise (or as long as
-acquisition-timeout in leasehold.toml says).
+Prints name, fence and the path of the handle. Waits for ever, or as long as
+acquisition-timeout in leasehold.toml says, unless told otherwise.
 
-Exit codes: 0 acquired · 1 not acquired · 64 usage · 69 store unreachable · 74 the handle cannot be written
+Exit codes: 0 acquired · 1 not acquired · 69 store unreachable · 74 handle cannot be written
 
 Example:
   leasehold lock acquire deploy --ttl 2m --handle /run/deploy.lock")]
@@ -96,7 +96,8 @@ pub(super) struct Extend {
 /// Give a lock back and remove its handle
 #[derive(Args)]
 #[command(after_help = "\
-The handle is removed as soon as it is known what became of the lock; it stays if the store did not answer.
+The handle is removed as soon as it is known what became of the lock; it stays if the store
+did not answer.
 
 Exit codes: 0 released · 76 the lock had been lost before
 

@@ -15,8 +15,8 @@ use crate::{
 /// List the locks that are held or waited for
 #[derive(Args)]
 #[command(after_help = "\
-Columns: name, state (held, waiting), holder, fence, time until it runs out unless renewed, waiters.
-In a pipe the columns are separated by tabs and there is no heading.
+Columns: name, state (held, waiting), holder, fence, time until it runs out unless renewed,
+waiters. In a pipe the columns are separated by tabs and there is no heading.
 
 Examples:
   leasehold ls

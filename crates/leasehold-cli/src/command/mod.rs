@@ -20,7 +20,7 @@ use crate::{
 
 /// Locks between processes and hosts, with fencing tokens
 #[derive(Parser)]
-#[command(name = "leasehold", version, propagate_version = true, arg_required_else_help = true)]
+#[command(name = "leasehold", version, arg_required_else_help = true)]
 #[command(after_help = "\
 Examples:
   leasehold run nightly -- ./report.sh     run a job that must not run twice at a time

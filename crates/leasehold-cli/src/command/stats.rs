@@ -17,8 +17,8 @@ use crate::{
 /// Count what is held and waited for in the whole store
 #[derive(Args)]
 #[command(after_help = "\
-These are figures of the store at this moment. Counters of one client (acquired, lost, latencies) live in the
-program that uses the library: `Leasehold::stats()`.
+These are figures of the store at this moment. Counters of one client (acquired, lost,
+latencies) live in the program that uses the library: `Leasehold::stats()`.
 
 Examples:
   leasehold stats

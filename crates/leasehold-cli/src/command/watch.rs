@@ -20,8 +20,8 @@ use crate::{
 /// Print a line for every change: acquired, released, handed-over, waiting
 #[derive(Args)]
 #[command(after_help = "\
-The store is asked again and again: a tenure shorter than the interval may not be seen. Ends on INT, TERM or when
-its reader is gone, with 0.
+The store is asked again and again: a tenure shorter than the interval may not be seen. Ends
+with 0 on INT, on TERM, or when its reader is gone.
 
 Examples:
   leasehold watch

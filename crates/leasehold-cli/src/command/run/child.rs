@@ -90,10 +90,13 @@ impl Child {
 
     /// Stops the whole group: TERM now, KILL at `kill_at`. Ends when nothing of it is left.
     pub(super) async fn stop(&mut self, clock: &Clock, kill_at: leasehold::BootInstant) {
-        self.signal(Signal::TERM);
-        // A stopped process would not see it.
-        self.signal(Signal::CONT);
-        if clock.bounded(kill_at, self.gone()).await.is_none() {
+        let in_time = clock.now() < kill_at;
+        if in_time {
+            self.signal(Signal::TERM);
+            // A stopped process would not see it.
+            self.signal(Signal::CONT);
+        }
+        if !in_time || clock.bounded(kill_at, self.gone()).await.is_none() {
             self.signal(Signal::KILL);
             // What the kernel cannot end at once must not keep us from saying so.
             let _gone = clock.bounded(clock.now() + Duration::from_secs(2), self.gone()).await;

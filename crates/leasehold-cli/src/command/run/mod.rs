@@ -36,22 +36,24 @@ use crate::{
                       leasehold run [OPTIONS] --policy POLICY [KEY=VALUE]... [--] CMD [ARGS]...\n       \
                       leasehold run [OPTIONS] NAME",
     after_help = "\
-Options end at the first word that is not one. The lock is kept alive while the command runs and released when it
-has ended. The command finds LEASEHOLD_NAME, LEASEHOLD_FENCE and LEASEHOLD_TTL_MS in its environment; pass the
-fence to whatever it writes to. It gets INT, TERM, HUP, QUIT, USR1 and USR2 from us, and dies if we do.
-Without a command the name and the fence are printed and the lock is held until TERM or INT.
+Options end at the first word that is not one. The lock is kept alive while the command runs
+and released when it has ended. The command finds LEASEHOLD_NAME, LEASEHOLD_FENCE and
+LEASEHOLD_TTL_MS in its environment; pass the fence to whatever it writes to. We pass on INT,
+TERM, HUP, QUIT, USR1 and USR2, and the command is killed if we are (what it has started itself
+is not). Without a command the name and the fence are printed and the lock is held until TERM.
 
-When the lock is lost, the command and all it started are stopped before anybody else can have it: TERM, and KILL
-after a grace. With --fixed that is so at the end of the ttl.
+When the lock cannot be kept, the command and all it has started get TERM, and after a grace
+KILL, so that nothing of it is left when the lock ends. With --fixed that is so before the ttl
+ends. A job stopped with Ctrl-Z is not renewed, and never goes on without its lock.
 
 Exit codes:
   the command's own; 128+N if signal N ended it, or us while waiting
-  1        the lock was not acquired in time (-n, -w); -E chooses another code, and 0 makes it silent
-  64       wrong usage
-  69, 77   the store cannot be reached, or refused
-  76       the lock was lost; what the command did may be incomplete
-  124      stopped after --max-runtime
-  126, 127 the command cannot be executed, or was not found
+  1         the lock was not acquired (-n, -w); -E chooses another code, and 0 is silent
+  64        wrong usage
+  69, 77    the store cannot be reached, or refused
+  76        the lock was lost; what the command did may be incomplete
+  124       stopped after --max-runtime
+  126, 127  the command cannot be executed, or was not found
 
 Examples:
   leasehold run nightly -- ./report.sh --all
@@ -108,11 +110,7 @@ pub(super) struct Run {
     policy: Option<String>,
 
     /// The lock, then the command
-    #[arg(
-        value_name = "NAME",
-        required_unless_present = "policy",
-        trailing_var_arg = true
-    )]
+    #[arg(value_name = "NAME", required_unless_present = "policy", trailing_var_arg = true)]
     words: Vec<OsString>,
 }
 
