@@ -171,12 +171,12 @@ impl Core {
 /// Randomness: secrets from the operating system, unless a test gave a seed.
 pub(crate) enum Chance {
     System,
-    Seeded(Mutex<StdRng>),
+    Seeded(Box<Mutex<StdRng>>),
 }
 
 impl Chance {
     pub(crate) fn seeded(seed: u64) -> Self {
-        Self::Seeded(Mutex::new(StdRng::seed_from_u64(seed)))
+        Self::Seeded(Box::new(Mutex::new(StdRng::seed_from_u64(seed))))
     }
 
     /// 128 random bits.

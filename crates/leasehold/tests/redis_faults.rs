@@ -197,6 +197,49 @@ async fn a_killed_connection_is_not_noticed_by_waiters_and_holders() {
     waiter.await.unwrap().unwrap().release().await.unwrap();
 }
 
+/// A far waiter asks every five seconds; a break makes it ask at once, or it would be passed over as dead.
+#[tokio::test]
+async fn a_far_waiter_listens_again_long_before_its_next_poll() {
+    let Some(server) = leasehold_testkit::redis_or_skip() else { return };
+    let (a, b) = (client(server.url()).await, client(server.url()).await);
+    let guard = held(&a, "x").await;
+    let others: Vec<_> = (0..3).map(|_| tokio::spawn(a.lock("x").wait(LONG).into_future())).collect();
+    waiting(&a, "x", 3).await;
+    let far = tokio::spawn(b.lock("x").wait(LONG).into_future());
+    waiting(&a, "x", 4).await;
+    server.cli(&["CLIENT", "KILL", "TYPE", "pubsub"]);
+    eventually_async(Duration::from_secs(3), "both to listen again", || async {
+        server.cli(&["PUBSUB", "CHANNELS", "leasehold:wake:*"]).list().len() == 2
+    })
+    .await;
+    guard.release().await.unwrap();
+    for other in others {
+        other.await.unwrap().unwrap().release().await.unwrap();
+    }
+    far.await.unwrap().unwrap().release().await.unwrap();
+}
+
+#[tokio::test]
+async fn validity_counts_from_before_the_request_left() {
+    let Some(server) = leasehold_testkit::redis_or_skip() else { return };
+    let proxy = FaultProxy::start(server.addr());
+    let leases =
+        Leasehold::builder(proxy.url()).command_timeout(Duration::from_secs(10)).connect().await.unwrap();
+    leases.lock("warm").acquire().await.unwrap().release().await.unwrap();
+    proxy.delay(ms(400));
+    let guard = leases.lock("x").ttl(ms(5000)).acquire().await.unwrap();
+    let (believed, real) = (guard.remaining(), server.cli(&["PTTL", "lock:x"]).int() as u64);
+    assert!(believed <= ms(5000 - 800), "{believed:?}");
+    assert!(believed < ms(real), "believed {believed:?}, the server says {real} ms");
+    guard.extend().await.unwrap();
+    assert!(guard.remaining() <= ms(5000 - 800), "{:?}", guard.remaining());
+    // An answer that took most of the lease is no use to anybody.
+    let error = leases.lock("y").ttl(ms(900)).try_acquire().await.unwrap_err();
+    assert!(error.to_string().contains("too little of the lease"), "{error}");
+    eventually_async(LONG, "it to be given back", || async { server.cli(&["EXISTS", "lock:y"]).int() == 0 })
+        .await;
+}
+
 #[tokio::test]
 async fn a_lock_deleted_or_swapped_by_hand_is_lost_at_the_next_renewal_and_a_waiter_gets_it() {
     let Some(server) = leasehold_testkit::redis_or_skip() else { return };
@@ -306,9 +349,12 @@ async fn dead_waiters_do_not_stop_a_hand_over() {
     let leases = client(server.url()).await;
     let guard = held(&leases, "x").await;
     let waiters = "leasehold:waiters:{lock:x}";
+    let far_ahead = (guard.fence().get() + 3_600_000_000).to_string();
     for number in 0..350 {
-        let entry = format!("1 1000 60000 15000 nobody-listens {number:032x} 1 1 host dead");
+        let entry = format!("1 1000 9000000000000 15000 nobody-listens {number:032x} 1 1 host dead");
         server.cli(&["ZADD", waiters, &number.to_string(), &entry]);
+        // Heard of a moment ago, and within its time: only the missing subscriber tells that it is dead.
+        server.cli(&["HSET", "leasehold:seen:{lock:x}", &format!("{number:032x}"), &far_ahead]);
     }
     let waiter = tokio::spawn(leases.lock("x").wait(LONG).into_future());
     waiting(&leases, "x", 351).await;

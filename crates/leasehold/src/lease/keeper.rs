@@ -101,10 +101,10 @@ impl Keeper {
         }
     }
 
-    /// Takes what is due: ends what ran out, returns what to renew, and when to look again.
-    fn due(&self, now: BootInstant) -> (Vec<(u64, Hold)>, Vec<Arc<LeaseState>>, Option<BootInstant>) {
+    /// Takes what is due at this moment.
+    fn due(&self, now: BootInstant) -> Due {
         let mut schedule = self.schedule();
-        let (mut renew, mut ran_out) = (Vec::new(), Vec::new());
+        let Due { mut renew, mut ran_out, .. } = Due::default();
         while let Some(&(at, id)) = schedule.by_time.first() {
             let Some(kept) = schedule.leases.get_mut(&id) else {
                 schedule.by_time.pop_first();
@@ -133,8 +133,16 @@ impl Keeper {
             schedule.by_time.insert((listed_at, id));
         }
         schedule.wakes_at = schedule.by_time.first().map(|(at, _)| *at);
-        (renew, ran_out, schedule.wakes_at)
+        Due { renew, ran_out, next: schedule.wakes_at }
     }
+}
+
+#[derive(Default)]
+struct Due {
+    renew: Vec<(u64, Hold)>,
+    ran_out: Vec<Arc<LeaseState>>,
+    /// When to look again.
+    next: Option<BootInstant>,
 }
 
 fn next_step(lease: &LeaseState, renew_at: Option<BootInstant>) -> BootInstant {
@@ -153,7 +161,7 @@ impl Renewer {
     async fn run(self: Arc<Self>) {
         loop {
             let now = self.keeper.clock.now();
-            let (renew, ran_out, next) = self.keeper.due(now);
+            let Due { renew, ran_out, next } = self.keeper.due(now);
             for lease in ran_out {
                 lease.lose();
             }

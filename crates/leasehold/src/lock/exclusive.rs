@@ -2,6 +2,8 @@
 
 use std::{future::IntoFuture, pin::Pin, sync::Arc, time::Duration};
 
+use tracing::Instrument;
+
 use super::{
     attempt::{self, Tried},
     retry::Retry,
@@ -11,7 +13,7 @@ use crate::{
     config::{WAIT_MAX, between, check_label, check_wait},
     core::Core,
     error::{Error, Result},
-    lease::{Guard, Lease},
+    lease::{Guard, Lease, validity::TTL_MAX_LIMIT},
     name::Name,
     owner::Holder,
     telemetry::Count,
@@ -31,8 +33,13 @@ pub(crate) struct Wish {
     pub(crate) max_lifetime: Option<Duration>,
     pub(crate) hold_at_least: Duration,
     pub(crate) on_outage: OnOutage,
-    pub(crate) progress: Option<Arc<dyn Fn(&Waited<'_>) + Send + Sync>>,
+    /// Never to go on without protection, whatever the caller says.
+    pub(crate) critical: bool,
+    pub(crate) progress: Option<Progress>,
 }
+
+/// Is told about a wait.
+pub(crate) type Progress = Arc<dyn Fn(&Waited<'_>) + Send + Sync>;
 
 /// What to do when the store cannot be reached.
 #[derive(Clone, Copy, Debug, Default, PartialEq, Eq, serde::Deserialize)]
@@ -113,6 +120,10 @@ pub struct Lock {
 
 impl Lock {
     pub(crate) fn new(core: Arc<Core>, name: &str) -> Self {
+        Self::named(core, Name::new(name))
+    }
+
+    pub(crate) fn named(core: Arc<Core>, name: Result<Name>) -> Self {
         let config = &core.config;
         let wish = Wish {
             name: Name::new("unnamed").expect("a good name"),
@@ -126,9 +137,10 @@ impl Lock {
             max_lifetime: None,
             hold_at_least: Duration::ZERO,
             on_outage: OnOutage::Deny,
+            critical: false,
             progress: None,
         };
-        Self { name: Name::new(name), wish, core, keep_alive: None }
+        Self { name, wish, core, keep_alive: None }
     }
 
     /// How long the lease lasts: after a crash the lock stays closed that long. Given alone it is a fixed lease.
@@ -204,6 +216,12 @@ impl Lock {
         self
     }
 
+    /// Refuses [`OnOutage::Proceed`] from here on.
+    pub(crate) fn critical(mut self, critical: bool) -> Self {
+        self.wish.critical = critical;
+        self
+    }
+
     /// Is called whenever the store says that somebody else still holds the lock.
     pub fn on_wait(mut self, progress: impl Fn(&Waited<'_>) + Send + Sync + 'static) -> Self {
         self.wish.progress = Some(Arc::new(progress));
@@ -220,16 +238,17 @@ impl Lock {
     /// `timed_out` when it was not free in time; `store_unreachable` and `store_refused` when the store is at fault;
     /// `invalid` when the builder was given something out of range.
     pub async fn acquire(self) -> Result<Guard> {
-        let wish = self.checked(false)?;
+        let wish = self.checked()?;
         if wish.wait.is_zero() || wish.max_attempts == Some(1) {
-            return match attempt::ask_once(&self.core, &wish).await? {
+            return match self.ask_once(&wish).await? {
                 Tried::Held(guard) => Ok(guard),
                 Tried::Busy { holder, .. } => {
                     Err(Error::TimedOut { name: wish.name, waited: Duration::ZERO, attempts: 1, holder })
                 }
             };
         }
-        attempt::wait_for(&self.core, &wish).await
+        let span = tracing::debug_span!("acquire", name = %wish.name);
+        attempt::wait_for(&self.core, &wish).instrument(span).await
     }
 
     /// Asks once and does not wait: one command, no place in the queue.
@@ -240,11 +259,16 @@ impl Lock {
     /// # Errors
     /// As [`Lock::acquire`], except that a held lock is [`Attempt::Busy`] and not an error.
     pub async fn try_acquire(self) -> Result<Attempt> {
-        let wish = self.checked(false)?;
-        Ok(match attempt::ask_once(&self.core, &wish).await? {
+        let wish = self.checked()?;
+        Ok(match self.ask_once(&wish).await? {
             Tried::Held(guard) => Attempt::Held(guard),
             Tried::Busy { holder, retry_after } => Attempt::Busy { holder, retry_after },
         })
+    }
+
+    async fn ask_once(&self, wish: &Wish) -> Result<Tried> {
+        let span = tracing::debug_span!("acquire", name = %wish.name);
+        attempt::ask_once(&self.core, wish).instrument(span).await
     }
 
     /// Waits for the lock; when the store is out of reach and [`OnOutage::Proceed`] was chosen, goes on without it.
@@ -278,18 +302,21 @@ impl Lock {
     /// [`RunError::Lost`] when the lease ended before the body did, with the body's value if there is one;
     /// [`RunError::NotRun`] when the lock was not acquired. A release that fails is logged and counted and hides nothing.
     pub async fn run<T>(self, body: impl AsyncFnOnce(Lease) -> T) -> Result<T, RunError<T>> {
-        let wish = self.checked(true).map_err(RunError::NotRun)?;
-        let lock = Self { wish: wish.clone(), keep_alive: Some(wish.keep_alive), ..self };
-        let guard = lock.acquire().await.map_err(RunError::NotRun)?;
+        let guard = self.acquire_for_run().await.map_err(RunError::NotRun)?;
         run::under(guard, body).await
     }
 
-    /// The checked wish. `keep_alive` is the default when the caller did not choose.
-    fn checked(&self, keep_alive: bool) -> Result<Wish> {
+    /// [`Lock::acquire`], kept alive unless [`Lock::fixed`].
+    pub(crate) async fn acquire_for_run(mut self) -> Result<Guard> {
+        self.keep_alive.get_or_insert(true);
+        self.acquire().await
+    }
+
+    fn checked(&self) -> Result<Wish> {
         self.core.check_open()?;
         let mut wish = self.wish.clone();
         wish.name = self.name.clone()?;
-        wish.keep_alive = self.keep_alive.unwrap_or(keep_alive);
+        wish.keep_alive = self.keep_alive.unwrap_or(false);
         self.core.check_name(&wish.name)?;
         self.core.config.check_ttl(wish.ttl)?;
         check_wait(wish.wait)?;
@@ -297,9 +324,12 @@ impl Lock {
         wish.retry.check()?;
         let most = self.core.config.max_ttl;
         between("lock delay", wish.lock_delay, Duration::ZERO, most)?;
-        between("minimum hold time", wish.hold_at_least, Duration::ZERO, most)?;
+        between("minimum hold time", wish.hold_at_least, Duration::ZERO, TTL_MAX_LIMIT)?;
         if let Some(lifetime) = wish.max_lifetime {
             between("maximum lifetime", lifetime, wish.ttl.min(most), WAIT_MAX)?;
+        }
+        if wish.critical && wish.on_outage == OnOutage::Proceed {
+            return Err(Error::invalid("on-outage of a critical lock", "proceed", "deny"));
         }
         if wish.max_attempts == Some(0) {
             return Err(Error::invalid("max attempts", "0", "1 or more"));

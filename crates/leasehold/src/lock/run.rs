@@ -3,6 +3,7 @@
 use std::{fmt, panic::AssertUnwindSafe};
 
 use futures_util::FutureExt;
+use tracing::Instrument;
 
 use crate::{
     error::Error,
@@ -73,13 +74,20 @@ impl<T> std::error::Error for RunError<T> {}
 pub(super) async fn under<T>(guard: Guard, body: impl AsyncFnOnce(Lease) -> T) -> Result<T, RunError<T>> {
     let lease = guard.lease();
     let ended = {
-        let body = AssertUnwindSafe(body(lease.clone())).catch_unwind();
+        let span = tracing::debug_span!("hold", name = %lease.name(), fence = %lease.fence());
+        let body = AssertUnwindSafe(body(lease.clone()).instrument(span)).catch_unwind();
         tokio::select! {
             biased;
             () = lease.lost() => None,
             ended = body => Some(ended),
         }
     };
+    settle(guard, ended).await
+}
+
+/// Gives the lock back after a body that ended (with a panic, perhaps) or was cancelled, and says what became of it.
+pub(crate) async fn settle<T>(guard: Guard, ended: Option<std::thread::Result<T>>) -> Result<T, RunError<T>> {
+    let lease = guard.lease();
     // Asked before the release, which ends the lease for everybody.
     let held_to_the_end = lease.is_held();
     give_back(guard).await;
