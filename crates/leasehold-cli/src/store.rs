@@ -3,62 +3,58 @@
 //! Flag, then environment, then `leasehold.toml`, then a SQLite file in the user's state folder.
 
 use std::{
-    env, fs, io,
+    env, fs,
     path::{Path, PathBuf},
     time::Duration,
 };
 
-use leasehold::{Config, Error, Leasehold, Retry};
-use percent_encoding::{NON_ALPHANUMERIC, utf8_percent_encode};
+use leasehold::{Config, Error, Leasehold, Policies, Settings, config::Sources};
 
-use crate::{command::Global, duration, exit::Failure, output};
+use crate::{command::Global, exit::Failure, output};
 
 /// A chosen store with its settings.
 pub(crate) struct Store {
-    url: String,
+    settings: Settings,
     /// Who chose it, for `-v`.
     chosen_by: String,
-    config: Config,
-    /// How long to wait for a lock, if the file says so.
-    pub(crate) wait: Option<Duration>,
     verbose: bool,
 }
 
 impl Store {
     /// Chooses the store.
     pub(crate) fn choose(global: &Global) -> Result<Self, Failure> {
-        let file = File::find()?;
-        let (url, chosen_by) = match choice(global, file.as_ref()) {
-            Some((url, by)) if url == "env" => (redis_from_env(&|name| env::var(name).ok())?, by),
-            Some(chosen) => chosen,
-            None => (default_url()?, "by default".to_owned()),
+        let user_file = user_file();
+        let sources = Sources::new(&variable);
+        let sources = user_file.as_deref().map_or(sources, |file| sources.file(file));
+        let mut settings = Settings::load(&sources)?;
+        let (url, chosen_by) = match (&global.store, settings.store.take()) {
+            (Some(url), _) => (url.clone(), "by --store"),
+            (None, Some(url)) if is_set("LEASEHOLD_STORE") => (url, "by LEASEHOLD_STORE"),
+            (None, Some(url)) => (url, "by leasehold.toml"),
+            (None, None) => (default_url()?, "by default"),
         };
-        let mut config = Config::default();
-        let wait = match &file {
-            Some(file) => file.settings(&mut config)?,
-            None => None,
-        };
-        Ok(Self { url, chosen_by, config, wait, verbose: global.verbose > 0 })
+        settings.store = Some(if url == "env" { redis_from_env()? } else { url });
+        Ok(Self { settings, chosen_by: chosen_by.into(), verbose: global.verbose > 0 })
     }
 
-    /// The ttl of a lock for which none is given.
-    pub(crate) fn default_ttl(&self) -> Duration {
-        self.config.ttl
+    /// What applies where no flag says otherwise.
+    pub(crate) fn defaults(&self) -> &Config {
+        &self.settings.config
+    }
+
+    /// The named policies.
+    pub(crate) fn policies(&self) -> &Policies {
+        &self.settings.policies
     }
 
     /// Checks a ttl before anything is sent.
     pub(crate) fn check_ttl(&self, ttl: Duration) -> Result<(), Error> {
-        self.config.check_ttl(ttl)
-    }
-
-    /// Allows a lock to be kept closed this long, beyond what a crashed holder may block it.
-    pub(crate) fn allow_hold(&mut self, least: Duration) {
-        self.config.max_ttl = self.config.max_ttl.max(least);
+        self.settings.config.check_ttl(ttl)
     }
 
     /// Reaches the store.
     pub(crate) async fn connect(&self) -> Result<Leasehold, Failure> {
-        let leases = Leasehold::builder(&self.url).config(self.config.clone()).connect().await?;
+        let leases = Leasehold::from_settings(self.settings.clone())?.connect().await?;
         if self.verbose {
             output::say(&format!("store: {} (chosen {})", leases.store(), self.chosen_by));
         }
@@ -73,113 +69,36 @@ pub(crate) async fn close(leases: &Leasehold) {
     }
 }
 
-fn choice(global: &Global, file: Option<&File>) -> Option<(String, String)> {
-    let given = |text: &String| !text.is_empty();
-    let flag = global.store.clone().map(|url| (url, "by --store".to_owned()));
-    flag.or_else(|| {
-        let url = env::var("LEASEHOLD_STORE").ok().filter(given)?;
-        Some((url, "by LEASEHOLD_STORE".to_owned()))
-    })
-    .or_else(|| {
-        let file = file?;
-        let url = file.table.get("store")?.as_str()?.to_owned();
-        Some((url, format!("by {}", file.path.display())))
-    })
+fn variable(name: &str) -> Option<String> {
+    env::var_os(name).map(|value| value.to_string_lossy().into_owned())
 }
 
-/// `leasehold.toml`, of which unknown keys are left to others.
-struct File {
-    path: PathBuf,
-    table: toml::Table,
+fn is_set(name: &str) -> bool {
+    env::var_os(name).is_some_and(|value| !value.is_empty())
 }
 
-impl File {
-    const NAME: &str = "leasehold.toml";
+const FILE: &str = "leasehold.toml";
 
-    /// The one in the current folder, or else the user's.
-    fn find() -> Result<Option<Self>, Failure> {
-        let user =
-            folder("XDG_CONFIG_HOME", ".config").map(|folder| folder.join("leasehold").join(Self::NAME));
-        for path in [Some(PathBuf::from(Self::NAME)), user].into_iter().flatten() {
-            match fs::read_to_string(&path) {
-                Ok(text) => return Self::parse(path, &text).map(Some),
-                Err(error) if error.kind() == io::ErrorKind::NotFound => {}
-                Err(error) => return Err(Failure::file(format!("cannot read {}", path.display()), &error)),
-            }
-        }
-        Ok(None)
+/// The user's own file, where neither the environment nor the current folder has one.
+fn user_file() -> Option<PathBuf> {
+    if is_set("LEASEHOLD_CONFIG") || Path::new(FILE).exists() {
+        return None;
     }
+    let file = folder("XDG_CONFIG_HOME", ".config")?.join("leasehold").join(FILE);
+    file.exists().then_some(file)
+}
 
-    fn parse(path: PathBuf, text: &str) -> Result<Self, Failure> {
-        match text.parse() {
-            Ok(table) => Ok(Self { path, table }),
-            Err(error) => Err(Failure::usage(
-                format!("{} is not TOML: {}", path.display(), error.message()),
-                "write lines such as: store = \"redis://localhost\"",
-            )),
-        }
-    }
-
-    /// Applies what the file sets; answers how long to wait for a lock.
-    fn settings(&self, config: &mut Config) -> Result<Option<Duration>, Failure> {
-        if let Some(ttl) = self.duration("default-ttl")? {
-            config.ttl = ttl;
-        }
-        if let Some(timeout) = self.duration("command-timeout")? {
-            config.command_timeout = timeout;
-        }
-        if let Some(pause) = self.duration("retry-interval")? {
-            config.retry = Retry::fixed(pause);
-        }
-        if let Some(prefix) = self.text("prefix")? {
-            config.prefix = prefix.to_owned();
-        }
-        self.duration("acquisition-timeout")
-    }
-
-    fn text(&self, key: &str) -> Result<Option<&str>, Failure> {
-        match self.table.get(key) {
-            None => Ok(None),
-            Some(toml::Value::String(text)) => Ok(Some(text)),
-            Some(other) => Err(self.bad(key, &other.to_string(), "a text in quotes")),
-        }
-    }
-
-    fn duration(&self, key: &str) -> Result<Option<Duration>, Failure> {
-        let Some(text) = self.text(key)? else { return Ok(None) };
-        duration::parse(text).map(Some).map_err(|_| self.bad(key, text, "a duration such as \"30s\""))
-    }
-
-    fn bad(&self, key: &str, got: &str, allowed: &str) -> Failure {
+/// The store that `REDIS_HOST`, `REDIS_PORT` and `REDIS_PASSWORD` name, whatever else is set.
+fn redis_from_env() -> Result<String, Failure> {
+    let redis_only = |name: &str| name.starts_with("REDIS_").then(|| variable(name)).flatten();
+    let nowhere = Path::new("/dev/null");
+    let settings = Settings::load(&Sources::new(&redis_only).directory(nowhere).redis_store())?;
+    settings.store.ok_or_else(|| {
         Failure::usage(
-            format!("invalid {key} {got} in {}: allowed is {allowed}", self.path.display()),
-            "change the value",
+            "the store \"env\" needs REDIS_HOST, REDIS_PORT or REDIS_PASSWORD, and none is set",
+            "set REDIS_HOST, or name a store with --store URL",
         )
-    }
-}
-
-/// The store that `REDIS_HOST`, `REDIS_PORT` and `REDIS_PASSWORD` name. Kubernetes sets the port as `tcp://host:port`.
-fn redis_from_env(read: &dyn Fn(&str) -> Option<String>) -> Result<String, Failure> {
-    let read = |name: &str| read(name).filter(|value| !value.is_empty());
-    let (mut host, mut port) = (read("REDIS_HOST"), "6379".to_owned());
-    if let Some(given) = read("REDIS_PORT") {
-        let address = given.strip_prefix("tcp://").and_then(|address| address.rsplit_once(':'));
-        let (its_host, its_port) = address.map_or((None, given.as_str()), |(host, port)| (Some(host), port));
-        host = host.or_else(|| its_host.map(str::to_owned));
-        port = its_port.to_owned();
-    }
-    if port.parse::<u16>().is_err() {
-        return Err(Failure::usage(
-            format!("invalid REDIS_PORT \"{port}\": allowed is 1 to 65535 or tcp://HOST:PORT"),
-            "change the value",
-        ));
-    }
-    let host = host.unwrap_or_else(|| "localhost".into());
-    let host = if host.contains(':') && !host.starts_with('[') { format!("[{host}]") } else { host };
-    let password = read("REDIS_PASSWORD").map_or_else(String::new, |password| {
-        format!(":{}@", utf8_percent_encode(&password, NON_ALPHANUMERIC))
-    });
-    Ok(format!("redis://{password}{host}:{port}"))
+    })
 }
 
 /// The SQLite file of this user, in a folder that is made if it is missing.
@@ -191,7 +110,7 @@ fn default_url() -> Result<String, Failure> {
 
 /// Where this user's locks live. The system's own account shares one place with its cron jobs and services.
 pub(crate) fn state_folder() -> Result<PathBuf, Failure> {
-    let is_root = rustix::process::geteuid().is_root() && env::var_os("XDG_STATE_HOME").is_none();
+    let is_root = rustix::process::geteuid().is_root() && !is_set("XDG_STATE_HOME");
     let base = if is_root { Some("/var/lib".into()) } else { folder("XDG_STATE_HOME", ".local/state") };
     base.map(|base: PathBuf| base.join("leasehold")).ok_or_else(|| {
         Failure::usage(
@@ -212,45 +131,4 @@ pub(crate) fn make_private(folder: &Path) -> Result<(), Failure> {
 fn folder(variable: &str, below_home: &str) -> Option<PathBuf> {
     let absolute = |name: &str| env::var_os(name).map(PathBuf::from).filter(|path| path.is_absolute());
     absolute(variable).or_else(|| Some(absolute("HOME")?.join(below_home)))
-}
-
-#[cfg(test)]
-mod tests {
-    use super::*;
-
-    #[test]
-    fn redis_variables_make_a_url() {
-        let cases: [(&[(&str, &str)], &str); 5] = [
-            (&[], "redis://localhost:6379"),
-            (&[("REDIS_HOST", "db"), ("REDIS_PORT", "7000")], "redis://db:7000"),
-            (&[("REDIS_PORT", "tcp://10.0.0.1:6380")], "redis://10.0.0.1:6380"),
-            (&[("REDIS_HOST", "::1"), ("REDIS_PASSWORD", "p@:/%")], "redis://:p%40%3A%2F%25@[::1]:6379"),
-            (&[("REDIS_HOST", ""), ("REDIS_PASSWORD", "")], "redis://localhost:6379"),
-        ];
-        for (set, url) in cases {
-            let read =
-                |name: &str| set.iter().find(|(key, _)| *key == name).map(|(_, value)| (*value).to_owned());
-            assert_eq!(redis_from_env(&read).unwrap(), url);
-        }
-        assert!(redis_from_env(&|_| Some("99999".into())).is_err());
-    }
-
-    #[test]
-    fn the_file_sets_what_it_names_and_leaves_the_rest() {
-        let text = "store = 'memory:'\ndefault-ttl = '10s'\nacquisition-timeout = '3s'\nprefix = 'p:'\n[locks.x]\nkey = 'x'";
-        let file = File::parse("leasehold.toml".into(), text).unwrap();
-        let mut config = Config::default();
-        assert_eq!(file.settings(&mut config).unwrap(), Some(Duration::from_secs(3)));
-        assert_eq!((config.ttl, config.prefix.as_str()), (Duration::from_secs(10), "p:"));
-        assert_eq!(config.command_timeout, Config::default().command_timeout);
-    }
-
-    #[test]
-    fn a_bad_value_in_the_file_is_named() {
-        for text in ["default-ttl = 30", "default-ttl = '30'", "prefix = true"] {
-            let file = File::parse("leasehold.toml".into(), text).unwrap();
-            let failure = file.settings(&mut Config::default()).unwrap_err();
-            assert!(format!("{failure:?}").contains("in leasehold.toml"), "{failure:?}");
-        }
-    }
 }

@@ -44,8 +44,7 @@ pub(super) enum Lock {
 /// Acquire a lock and keep it after this command has ended
 #[derive(Args)]
 #[command(after_help = "\
-Prints name, fence and the path of the handle. Waits for ever, or as long as
-acquisition-timeout in leasehold.toml says, unless told otherwise.
+Prints name, fence and the path of the handle.
 
 Exit codes: 0 acquired · 1 not acquired · 69 store unreachable · 74 handle cannot be written
 
@@ -63,7 +62,7 @@ pub(super) struct Acquire {
     #[arg(short, long, conflicts_with = "wait")]
     nonblock: bool,
 
-    /// Wait at most this long; 0 asks once
+    /// Wait at most this long; 0 asks once [default: for ever]
     #[arg(short, long, value_name = "DUR", value_parser = duration::parse)]
     wait: Option<Duration>,
 
@@ -149,11 +148,9 @@ impl Acquire {
         // Before the lock is taken, so that a path that cannot be written leaves no lock behind.
         let file = HandleFile::create(self.handle.clone().or_else(from_env))?;
         let leases = store.connect().await?;
-        let wait = Wait::from_flags(self.nonblock, self.wait)
-            .or_else(|| store.wait.map(Wait::For))
-            .unwrap_or(Wait::Forever);
+        let wait = Wait::from_flags(self.nonblock, self.wait).unwrap_or(Wait::Forever);
         let lock =
-            leases.lock(&self.name).ttl(self.ttl.unwrap_or_else(|| store.default_ttl())).label(&self.label);
+            leases.lock(&self.name).ttl(self.ttl.unwrap_or_else(|| store.defaults().ttl)).label(&self.label);
         let wanted = waiting::acquire(lock, &self.name, wait, &mut signals, global.verbose > 0).await;
         let result = match wanted {
             Ok(Wanted::Held(guard)) => file.keep(guard.detach(), &leases).await,

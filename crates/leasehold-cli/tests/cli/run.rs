@@ -207,3 +207,47 @@ fn processes_never_overlap_and_fences_grow() {
     assert_eq!(fences.len(), 8);
     assert!(fences.is_sorted_by(|a, b| a < b), "{fences:?}");
 }
+
+#[test]
+fn a_policy_gives_the_name_and_what_no_option_says() {
+    let sandbox = Sandbox::new();
+    let file = "[locks.payout]\nkey = 'payout:{deal_id}'\nttl = '20s'\nwait = '0s'\nhold-at-least = '1m'";
+    std::fs::write(sandbox.path("leasehold.toml"), file).unwrap();
+    let show = "echo $LEASEHOLD_NAME $LEASEHOLD_TTL_MS";
+    let pay = ["run", "--policy", "payout", "deal_id=4:2", "--", "sh", "-c", show];
+    assert_eq!(sandbox.run(&pay).stdout, "payout:4%3A2 20000\n");
+    // Kept closed, and the policy asks once.
+    assert_eq!(sandbox.run(&pay).code, Some(1));
+    let own = ["run", "--ttl", "9s", "-c", show, "--policy", "payout", "deal_id=43"];
+    assert_eq!(sandbox.run(&own).stdout, "payout:43 9000\n");
+}
+
+#[test]
+fn a_wrong_policy_or_value_is_named() {
+    let sandbox = Sandbox::on("memory:");
+    insta::assert_snapshot!(sandbox.run(&["run", "--policy", "payout", "deal_id=42", "--", "true"]), @r#"
+    exit 64
+    --- stdout
+    --- stderr
+    error: there is no policy "payout": no policies were found
+
+    hint: write [locks.NAME] tables into leasehold.toml, or point LEASEHOLD_CONFIG at a file with some
+    "#);
+    std::fs::write(sandbox.path("leasehold.toml"), "[locks.payout]\nkey = 'payout:{deal_id}'").unwrap();
+    insta::assert_snapshot!(sandbox.run(&["run", "--policy", "pay-out", "deal_id=42", "--", "true"]), @r#"
+    exit 64
+    --- stdout
+    --- stderr
+    error: invalid lock policy "pay-out": allowed is "payout"
+
+    hint: change the value
+    "#);
+    insta::assert_snapshot!(sandbox.run(&["run", "--policy", "payout", "dael_id=42", "--", "true"]), @r#"
+    exit 64
+    --- stdout
+    --- stderr
+    error: invalid parameter of policy payout "dael_id": allowed is "deal_id"
+
+    hint: change the value
+    "#);
+}

@@ -26,10 +26,7 @@ fn a_flag_wins_over_the_environment_the_file_and_the_default() {
     let user = sandbox.path(".config/leasehold");
     std::fs::create_dir_all(&user).unwrap();
     std::fs::write(user.join("leasehold.toml"), "store = 'memory:user'").unwrap();
-    assert_eq!(
-        chosen(without_env(&words), &sandbox),
-        "store: memory:user (chosen by [FOLDER]/.config/leasehold/leasehold.toml)"
-    );
+    assert_eq!(chosen(without_env(&words), &sandbox), "store: memory:user (chosen by leasehold.toml)");
     std::fs::write(sandbox.path("leasehold.toml"), "store = 'memory:here'\n[locks.x]\nkey = 'x'").unwrap();
     assert_eq!(chosen(without_env(&words), &sandbox), "store: memory:here (chosen by leasehold.toml)");
     assert_eq!(
@@ -52,7 +49,7 @@ fn the_file_sets_the_ttl_and_a_bad_value_is_named() {
     exit 64
     --- stdout
     --- stderr
-    error: invalid default-ttl 12 in leasehold.toml: allowed is a text in quotes
+    error: invalid default-ttl in leasehold.toml "12": allowed is a number with a unit, such as 12s or 12ms
 
     hint: change the value
     "#);
@@ -102,4 +99,16 @@ fn two_hosts_worth_of_clients_share_a_redis() {
     holder.signal(rustix::process::Signal::TERM);
     assert_eq!((holder.end(), waiter.end()), (Some(143), Some(0)));
     assert_eq!(sandbox.fact("shared", "state"), "free");
+}
+
+#[test]
+fn env_without_redis_variables_is_refused() {
+    insta::assert_snapshot!(Sandbox::on("env").run(&["ls"]), @r#"
+    exit 64
+    --- stdout
+    --- stderr
+    error: the store "env" needs REDIS_HOST, REDIS_PORT or REDIS_PASSWORD, and none is set
+
+    hint: set REDIS_HOST, or name a store with --store URL
+    "#);
 }

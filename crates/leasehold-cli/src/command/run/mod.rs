@@ -105,7 +105,7 @@ pub(super) struct Run {
     #[arg(long, value_name = "DUR", value_parser = duration::parse)]
     kill_after: Option<Duration>,
 
-    /// Take name and ttl from this policy, filled in with KEY=VALUE words
+    /// Take the name, and what no option says, from [locks.POLICY] in leasehold.toml
     #[arg(long, value_name = "POLICY")]
     policy: Option<String>,
 
@@ -123,10 +123,9 @@ struct Holding<'a> {
 
 impl Run {
     pub(super) async fn execute(self, global: &Global) -> Result<Exit, Failure> {
-        let mut store = Store::choose(global)?;
-        let plan = Plan::new(self, store.default_ttl())?;
+        let store = Store::choose(global)?;
+        let plan = Plan::new(self, store.policies(), store.defaults())?;
         store.check_ttl(plan.ttl)?;
-        store.allow_hold(plan.hold_at_least);
         let mut signals = Signals::listen(&FORWARDED)?;
         let leases = store.connect().await?;
         let result = plan.execute(&leases, &mut signals, global).await;
@@ -149,6 +148,10 @@ impl Plan {
             .lock_delay(self.lock_delay)
             .hold_at_least(self.hold_at_least);
         let lock = if self.fixed { lock.fixed() } else { lock.keep_alive() };
+        let lock = match self.max_lifetime {
+            Some(most) => lock.max_lifetime(most),
+            None => lock,
+        };
         match waiting::acquire(lock, &self.name, self.wait, signals, global.verbose > 0).await? {
             Wanted::Held(guard) => self.under(guard, signals, global).await,
             Wanted::NotAcquired(failure) => Err(self.conflict(failure)),

@@ -2,7 +2,7 @@
 
 use std::{ffi::OsString, path::Path, time::Duration};
 
-use leasehold::lease::validity;
+use leasehold::{Config, Policies, lease::validity, policy::LockPolicy};
 
 use super::{Run, Wait, policy};
 use crate::{exit::Failure, output::spoken};
@@ -20,6 +20,8 @@ pub(super) struct Plan {
     pub(super) max_runtime: Option<Duration>,
     pub(super) label: String,
     pub(super) lock_delay: Duration,
+    /// The longest time the lock can be held, if a policy says so.
+    pub(super) max_lifetime: Option<Duration>,
     pub(super) fixed: bool,
     /// Time between TERM and KILL.
     pub(super) grace: Duration,
@@ -33,31 +35,35 @@ pub(super) struct Command {
 }
 
 impl Plan {
-    pub(super) fn new(run: Run, default_ttl: Duration) -> Result<Self, Failure> {
+    /// A flag wins over the policy, the policy over the defaults.
+    pub(super) fn new(run: Run, policies: &Policies, defaults: &Config) -> Result<Self, Failure> {
         let words = Words::split(run.words, run.policy.is_some());
-        let mut ttl = run.ttl;
-        let name = match &run.policy {
+        let (name, policy) = match &run.policy {
             Some(policy) => {
-                let rendered = policy::render(policy, &words.before)?;
-                ttl = ttl.or(rendered.ttl);
-                rendered.name
+                let filled = policy::fill(policies, policy, &words.before)?;
+                (filled.name, Some(filled.policy))
             }
-            None => text(words.before.into_iter().next().unwrap_or_default())?,
+            None => (text(words.before.into_iter().next().unwrap_or_default())?, None),
         };
-        let ttl = ttl.unwrap_or(default_ttl);
+        let ttl = run.ttl.or(policy.and_then(LockPolicy::ttl)).unwrap_or(defaults.ttl);
+        let wait = run.wait.or(policy.and_then(LockPolicy::wait));
+        let hold_at_least = run.hold_at_least.or(policy.and_then(LockPolicy::hold_at_least));
+        let lock_delay = run.lock_delay.or(policy.and_then(LockPolicy::lock_delay));
         let command = command(run.shell, words.command)?;
+        let own_label = Some(defaults.label.clone()).filter(|label| !label.is_empty());
         Ok(Self {
             grace: grace(ttl, run.kill_after)?,
-            label: run.label.unwrap_or_else(|| label(command.as_ref())),
+            label: run.label.or(own_label).unwrap_or_else(|| label(command.as_ref())),
             name,
             command,
             ttl,
-            wait: Wait::from_flags(run.nonblock, run.wait).unwrap_or(Wait::Forever),
+            wait: Wait::from_flags(run.nonblock, wait).unwrap_or(Wait::Forever),
             conflict_code: run.conflict_exit_code,
-            hold_at_least: run.hold_at_least.unwrap_or_default(),
+            hold_at_least: hold_at_least.unwrap_or_default(),
             max_runtime: run.max_runtime,
-            lock_delay: run.lock_delay.unwrap_or_default(),
-            fixed: run.fixed,
+            lock_delay: lock_delay.unwrap_or_default(),
+            max_lifetime: policy.and_then(LockPolicy::max_lifetime),
+            fixed: run.fixed || policy.and_then(LockPolicy::keep_alive) == Some(false),
         })
     }
 }
