@@ -104,7 +104,7 @@ pub enum Refusal {
     ReadOnly,
     /// The store is out of memory or disk.
     OutOfMemory,
-    /// The certificate did not verify.
+    /// The server's certificate did not verify, or the server wants another one from the client.
     Certificate,
     /// Anything else; the store's own words say it.
     Other,
@@ -117,7 +117,7 @@ impl fmt::Display for Refusal {
             Self::Acl => "a right is missing",
             Self::ReadOnly => "read-only",
             Self::OutOfMemory => "out of memory",
-            Self::Certificate => "certificate not trusted",
+            Self::Certificate => "certificate refused",
             Self::Other => "refused",
         })
     }
@@ -243,10 +243,12 @@ impl Error {
             Self::StoreRefused { refusal, .. } => match refusal {
                 Refusal::Auth => "check user and password in the store URL or its password file",
                 Refusal::Acl => "give the user the rights listed in SECURITY.md",
-                Refusal::ReadOnly => "connect to the primary, or wait for the fail-over",
+                Refusal::ReadOnly => {
+                    "connect to the primary, or wait for the fail-over; a primary says what keeps it from writing"
+                }
                 Refusal::OutOfMemory => "raise the store's memory limit; locks need a few hundred bytes each",
                 Refusal::Certificate => {
-                    "give the certificate authority with ?ca=FILE, and check the host name"
+                    "give the authority with ?ca=FILE and a client certificate with ?cert=FILE&key=FILE; check the host name"
                 }
                 Refusal::Other => "the store's own words say why",
             },

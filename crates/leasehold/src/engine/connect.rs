@@ -44,13 +44,22 @@ const SCHEMES: &str =
 
 /// The URL without its password, for people.
 pub(crate) fn redact(url: &str) -> String {
-    let Some((scheme, rest)) = url.split_once("://") else { return url.chars().take(200).collect() };
+    let Some((scheme, rest)) = url.split_once("://") else {
+        // A name or a path has no secret; anything else may be a URL with a slip in it, password included.
+        let secret =
+            if url.starts_with("memory:") || url.starts_with("sqlite:") { None } else { url.rfind('@') };
+        return printable(&secret.map_or_else(|| url.to_owned(), |at| format!("…{}", &url[at..])));
+    };
     // A password may hold any character but `@` unescaped, so the last one before the path ends it.
     let end = rest.find(['/', '?', '#']).unwrap_or(rest.len());
     let end = rest[end..].rfind('@').map_or(end, |at| end + at + 1).max(end);
     let host = rest[..end].rsplit_once('@').map_or(&rest[..end], |(_, host)| host);
     let path = rest[end..].split(['?', '#']).next().unwrap_or_default();
-    format!("{scheme}://{host}{path}").chars().take(200).collect()
+    printable(&format!("{scheme}://{host}{path}"))
+}
+
+fn printable(text: &str) -> String {
+    text.chars().filter(|c| !c.is_control()).take(200).collect()
 }
 
 #[cfg_attr(
@@ -117,6 +126,9 @@ mod tests {
             ("redis://:se@cret@h", "redis://h"),
             ("redis://:se/cret@h/0", "redis://h/0"),
             ("redis://h", "redis://h"),
+            ("redis:/u:secret@h", "…@h"),
+            ("u:secret@h:6379", "…@h:6379"),
+            ("redis://h\n/0", "redis://h/0"),
             ("sqlite:/var/x.db", "sqlite:/var/x.db"),
             ("memory:", "memory:"),
         ] {

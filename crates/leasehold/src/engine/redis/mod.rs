@@ -31,6 +31,7 @@ use crate::{
 };
 use answer::Claimed;
 use batch::Lane;
+pub use health::WARNING_CODES;
 use keys::Keys;
 use node::{Listener, Node};
 use script::Op;

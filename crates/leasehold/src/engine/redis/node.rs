@@ -9,7 +9,9 @@ use std::{
     time::Duration,
 };
 
-use redis::{AsyncConnectionConfig, Cmd, PushInfo, PushKind, Value, aio::MultiplexedConnection};
+use redis::{
+    AsyncConnectionConfig, Cmd, ConnectionAddr, PushInfo, PushKind, Value, aio::MultiplexedConnection,
+};
 use tokio::sync::{OnceCell, watch};
 
 use super::{answer, script::Script};
@@ -100,6 +102,15 @@ impl Node {
         &self.channel
     }
 
+    pub(super) fn addr(&self) -> &ConnectionAddr {
+        self.client.get_connection_info().addr()
+    }
+
+    /// Whether this client shows a password.
+    pub(super) fn has_password(&self) -> bool {
+        self.client.get_connection_info().redis_settings().password().is_some()
+    }
+
     fn listener(&self) -> Option<Arc<dyn Listener>> {
         self.listener.get().and_then(Weak::upgrade)
     }
@@ -146,7 +157,14 @@ impl Node {
         *state = State::Dialling(dial.clone());
         let node = self.clone();
         tokio::spawn(async move {
-            let outcome = node.dial().await;
+            // In a task of its own: a driver that panics must not leave everybody waiting for a dial that is over.
+            let dialled = tokio::spawn({
+                let node = node.clone();
+                async move { node.dial().await }
+            });
+            let outcome = dialled.await.unwrap_or_else(|_| {
+                Err(EngineError::new(Fault::Unreachable, "the connection could not be set up"))
+            });
             let connected = outcome.is_ok();
             {
                 let mut state = node.state();
@@ -181,8 +199,9 @@ impl Node {
                 Ok(())
             }
         };
+        // The driver's own time limits are off: the one around the whole dial is ours, and says what it waited for.
         let config = AsyncConnectionConfig::new()
-            .set_connection_timeout(Some(self.command_timeout))
+            .set_connection_timeout(None)
             .set_response_timeout(None)
             .set_push_sender(push);
         let dialled = async {
@@ -204,7 +223,10 @@ impl Node {
                 timeouts: AtomicU32::new(0),
                 broken,
             }),
-            Some(Err(error)) => Err(answer::of_dial(&error)),
+            Some(Err(error)) => {
+                let tls = matches!(self.addr(), ConnectionAddr::TcpTls { .. });
+                Err(answer::of_dial(&error, tls))
+            }
             None => Err(EngineError::new(
                 Fault::Unreachable,
                 format!("no connection within {:?}", self.command_timeout),
@@ -301,7 +323,7 @@ impl Node {
                 }
             })
             .await
-            .map(|()| ())
+            .copied()
     }
 
     pub(super) fn close(&self) {
