@@ -12,7 +12,7 @@ fn a_lock_outlives_the_command_that_took_it() {
     insta::assert_snapshot!(sandbox.run(&["lock", "acquire", "deploy", "--ttl", "1m", "--handle", "h"]), @r"
     exit 0
     --- stdout
-    deploy	[FENCE]	h
+    deploy[TAB][FENCE][TAB]h
     --- stderr
     ");
     assert_eq!(sandbox.fact("deploy", "state"), "held");
@@ -20,7 +20,7 @@ fn a_lock_outlives_the_command_that_took_it() {
     insta::assert_snapshot!(sandbox.run(&["lock", "extend", "--handle", "h", "--ttl", "4m"]), @r"
     exit 0
     --- stdout
-    deploy	[FENCE]
+    deploy[TAB][FENCE]
     --- stderr
     ");
     assert!(sandbox.fact("deploy", "ttl").starts_with("3m"), "{}", sandbox.fact("deploy", "ttl"));

@@ -61,9 +61,9 @@ fn a_free_lock_is_free() {
     insta::assert_snapshot!(Sandbox::on("memory:").run(&["inspect", "x"]), @r"
     exit 0
     --- stdout
-    name	x
-    state	free
-    waiters	0
+    name[TAB]x
+    state[TAB]free
+    waiters[TAB]0
     --- stderr
     ");
 }

@@ -141,11 +141,12 @@ impl Ran {
     }
 }
 
-/// Fences differ from run to run.
+/// For snapshots: fences differ from run to run, and a tab should be seen.
 impl fmt::Display for Ran {
     fn fmt(&self, f: &mut fmt::Formatter<'_>) -> fmt::Result {
         let code = self.code.map_or_else(|| "signal".into(), |code| code.to_string());
         let text = format!("exit {code}\n--- stdout\n{}--- stderr\n{}", self.stdout, self.stderr);
+        let text = text.replace('\t', "[TAB]");
         // A fence is the only number this long.
         for part in text.split_inclusive(|c: char| !c.is_ascii_digit()) {
             let digits = part.trim_end_matches(|c: char| !c.is_ascii_digit());

@@ -215,3 +215,13 @@ fn a_terminal_gets_a_table_with_a_heading() {
     screen.await_text("\x1b[1mNAME  STATE  HOLDER");
     screen.await_text("\nx     held   sh (");
 }
+
+#[test]
+fn no_color_is_respected() {
+    let sandbox = Sandbox::new();
+    let _holder = sandbox.start_script(&[], "x", "sleep 60");
+    let mut screen = Screen::open(&sandbox, &["env", "NO_COLOR=1", BINARY, "ls"]);
+    assert_eq!(screen.end(), Some(0));
+    screen.await_text("NAME  STATE  HOLDER");
+    assert!(!screen.shown().contains('\x1b'), "{:?}", screen.shown());
+}
