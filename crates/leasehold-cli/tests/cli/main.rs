@@ -1,5 +1,6 @@
 //! The command as a user meets it: exit code, stdout and stderr of real processes.
 
+mod docs;
 mod handles;
 mod looking;
 mod lost;
