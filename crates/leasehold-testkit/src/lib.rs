@@ -1,1 +1,3 @@
 //! Test support for leasehold engines.
+
+pub mod conformance;

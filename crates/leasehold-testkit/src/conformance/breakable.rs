@@ -1,0 +1,60 @@
+//! Faults of a store that are nobody's mistake: it cannot be reached, or it answers late.
+
+use std::{
+    sync::{
+        Arc,
+        atomic::{AtomicBool, Ordering},
+    },
+    time::Duration,
+};
+
+use leasehold::{
+    clock::Until,
+    engine::{Answer, Claim, EngineError, Fault, Fut, Leases},
+};
+
+use super::Tamper;
+
+/// A store that cannot be reached while it is switched off. Clones share the switch.
+#[derive(Clone, Debug, Default)]
+pub struct Breakable {
+    off: Arc<AtomicBool>,
+}
+
+impl Breakable {
+    /// Makes it unreachable.
+    pub fn cut(&self) {
+        self.off.store(true, Ordering::SeqCst);
+    }
+
+    /// Makes it reachable again.
+    pub fn mend(&self) {
+        self.off.store(false, Ordering::SeqCst);
+    }
+}
+
+impl Tamper for Breakable {
+    fn before(&self) -> Result<(), EngineError> {
+        if self.off.load(Ordering::SeqCst) {
+            return Err(EngineError::new(Fault::Unreachable, "switched off"));
+        }
+        Ok(())
+    }
+}
+
+/// A store whose answers to claims come late; they took effect at once.
+#[derive(Clone, Copy, Debug)]
+pub struct Slow {
+    /// How late.
+    pub by: Duration,
+}
+
+impl Tamper for Slow {
+    fn claim<'a>(&'a self, inner: &'a dyn Leases, claim: &'a Claim, until: Until) -> Fut<'a, Answer> {
+        Box::pin(async move {
+            let answer = inner.claim(claim, until).await;
+            tokio::time::sleep(self.by).await;
+            answer
+        })
+    }
+}
