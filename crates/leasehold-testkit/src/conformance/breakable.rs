@@ -10,7 +10,7 @@ use std::{
 
 use leasehold::{
     clock::Until,
-    engine::{Answer, Claim, EngineError, Fault, Fut, Leases},
+    engine::{Answer, Claim, EngineError, Fault, Fut, Hold, Leases, Renewed},
 };
 
 use super::Tamper;
@@ -42,19 +42,44 @@ impl Tamper for Breakable {
     }
 }
 
-/// A store whose answers to claims come late; they took effect at once.
+/// A store whose answers come late; the calls took effect at once.
 #[derive(Clone, Copy, Debug)]
 pub struct Slow {
-    /// How late.
-    pub by: Duration,
+    claims: Duration,
+    renewals: Duration,
+}
+
+impl Slow {
+    /// Answers to claims come this late.
+    pub fn claims(by: Duration) -> Self {
+        Self { claims: by, renewals: Duration::ZERO }
+    }
+
+    /// Answers to renewals come this late.
+    pub fn renewals(by: Duration) -> Self {
+        Self { claims: Duration::ZERO, renewals: by }
+    }
 }
 
 impl Tamper for Slow {
     fn claim<'a>(&'a self, inner: &'a dyn Leases, claim: &'a Claim, until: Until) -> Fut<'a, Answer> {
         Box::pin(async move {
             let answer = inner.claim(claim, until).await;
-            tokio::time::sleep(self.by).await;
+            tokio::time::sleep(self.claims).await;
             answer
+        })
+    }
+
+    fn renew<'a>(
+        &'a self,
+        inner: &'a dyn Leases,
+        holds: &'a [Hold],
+        until: Until,
+    ) -> Fut<'a, Vec<Result<Renewed, EngineError>>> {
+        Box::pin(async move {
+            let answers = inner.renew(holds, until).await;
+            tokio::time::sleep(self.renewals).await;
+            answers
         })
     }
 }

@@ -29,6 +29,7 @@ cases! {
     a_stranger_neither_renews_nor_releases: Contract,
     a_waiter_whose_time_is_over_is_passed_over: Contract,
     an_ended_waiter_is_passed_over: Contract,
+    an_expired_lock_goes_to_its_waiter_whoever_asks: Contract,
     abandoning_a_queued_claim_leaves_the_queue: Contract,
     abandoning_a_granted_claim_gives_it_back: Contract,
     a_renewal_brings_nothing_back: Contract,
@@ -230,6 +231,17 @@ async fn an_ended_waiter_is_passed_over(stage: Stage) {
     assert!(!was_told, "an attempt that gave up was woken");
 }
 
+async fn an_expired_lock_goes_to_its_waiter_whoever_asks(stage: Stage) {
+    let bare = Bare::new(&stage).await;
+    let (short, waiter) = (Claim { ttl: ms(150), ..claim(None) }, waiting_claim());
+    bare.granted(&short).await;
+    bare.ahead(&waiter).await;
+    eventually("the lease expires", async || bare.held_fence().await.is_none()).await;
+    let newcomer = bare.ask(&claim(None)).await;
+    assert!(matches!(newcomer, Answer::Busy { .. }), "{newcomer:?}");
+    bare.granted(&waiter).await;
+}
+
 async fn abandoning_a_queued_claim_leaves_the_queue(stage: Stage) {
     let bare = Bare::new(&stage).await;
     let (holder, waiter) = (waiting_claim(), waiting_claim());
@@ -293,7 +305,7 @@ async fn a_pushed_grant_is_the_one_the_store_holds(stage: Stage) {
 
 async fn a_late_answer_shortens_the_lease(stage: Stage) {
     let late = ms(400);
-    let slow = Arc::new(Wrapped::new(stage.engine(), Slow { by: late }));
+    let slow = Arc::new(Wrapped::new(stage.engine(), Slow::claims(late)));
     let client = stage.client_with(|builder| builder.engine(slow)).await;
     let guard = client.lock("job").ttl(ms(2_000)).acquire().await.unwrap();
     let remaining = guard.remaining();

@@ -1,9 +1,19 @@
 //! Leases that are kept alive.
 
+use std::sync::{
+    Arc,
+    atomic::{AtomicU64, Ordering},
+};
+
 use futures_util::future::join_all;
+use leasehold::{
+    ErrorKind,
+    clock::Until,
+    engine::{EngineError, Fut, Hold, Leases, Renewed},
+};
 
 use super::{
-    Stage, eventually,
+    Slow, Stage, Tamper, Wrapped, eventually,
     stage::{ms, sleep, soon},
 };
 
@@ -14,6 +24,8 @@ cases! {
     a_force_released_holder_learns_that_it_lost,
     a_handed_over_lease_is_kept_alive_too,
     leases_of_different_ttls_are_kept_side_by_side,
+    a_renewal_answered_after_the_loss_revives_nothing: Contract,
+    no_renewal_is_sent_after_a_release: Contract,
 }
 
 async fn a_thousand_leases_are_kept_alive_at_once(stage: Stage) {
@@ -93,4 +105,51 @@ async fn leases_of_different_ttls_are_kept_side_by_side(stage: Stage) {
     sleep(ms(1_500)).await;
     assert!(guards.iter().all(|guard| guard.is_held()));
     assert_eq!(client.stats().lost, 1);
+}
+
+async fn a_renewal_answered_after_the_loss_revives_nothing(stage: Stage) {
+    let slow = Arc::new(Wrapped::new(stage.engine(), Slow::renewals(ms(1_500))));
+    let client = stage.client_with(|builder| builder.engine(slow)).await;
+    let guard = client.lock("job").ttl(ms(900)).keep_alive().acquire().await.unwrap();
+    // In the store it is renewed, twice over; the answers come when it is too late.
+    let (extended, ()) = tokio::join!(guard.extend(), guard.lost());
+    assert_eq!(extended.unwrap_err().kind(), ErrorKind::Lost);
+    sleep(ms(1_000)).await;
+    assert!(!guard.is_held() && guard.remaining().is_zero());
+    assert_eq!(client.stats().lost, 1);
+}
+
+/// Counts the calls that renew something.
+#[derive(Clone, Default)]
+struct Renewals(Arc<AtomicU64>);
+
+impl Tamper for Renewals {
+    fn renew<'a>(
+        &'a self,
+        inner: &'a dyn Leases,
+        holds: &'a [Hold],
+        until: Until,
+    ) -> Fut<'a, Vec<Result<Renewed, EngineError>>> {
+        self.0.fetch_add(1, Ordering::SeqCst);
+        inner.renew(holds, until)
+    }
+}
+
+async fn no_renewal_is_sent_after_a_release(stage: Stage) {
+    let renewals = Renewals::default();
+    let counted = Arc::new(Wrapped::new(stage.engine(), renewals.clone()));
+    let client = stage.client_with(|builder| builder.engine(counted)).await;
+    for drops in [false, true] {
+        let guard = client.lock("job").ttl(ms(600)).wait(ms(15_000)).keep_alive().acquire().await.unwrap();
+        let before = client.stats().renewed;
+        eventually("it is renewed", async || client.stats().renewed > before).await;
+        if drops {
+            drop(guard);
+        } else {
+            guard.release().await.unwrap();
+        }
+        let sent = renewals.0.load(Ordering::SeqCst);
+        sleep(ms(700)).await;
+        assert_eq!(renewals.0.load(Ordering::SeqCst), sent, "renewed after its release");
+    }
 }

@@ -1,9 +1,12 @@
 //! A store that cannot be reached for a while.
 
-use std::time::Instant;
+use std::{
+    sync::{Arc, Mutex},
+    time::Instant,
+};
 
+use futures_util::future::join_all;
 use leasehold::{Builder, Error, ErrorKind, Event, Leasehold, OnOutage, Protection};
-use std::sync::{Arc, Mutex};
 
 use super::{
     Stage, eventually,
@@ -12,6 +15,7 @@ use super::{
 
 cases! {
     an_unreachable_store_is_an_error_that_says_so: Outage,
+    an_outage_is_never_told_as_a_timeout: Outage,
     a_policy_decides_whether_to_go_on: Outage,
     a_client_can_be_made_while_the_store_is_away: Outage,
     a_loss_is_told_although_the_store_is_away: Outage,
@@ -48,6 +52,19 @@ async fn an_unreachable_store_is_an_error_that_says_so(stage: Stage) {
     }
     let lock = client.lock("job").wait(ms(10_000));
     eventually("it works again", async || lock.clone().try_acquire().await.is_ok()).await;
+}
+
+async fn an_outage_is_never_told_as_a_timeout(stage: Stage) {
+    let client = impatient_client(&stage).await;
+    stage.cut().await;
+    // Waits of many lengths, so that some end in the middle of a pause.
+    let attempts = (0..20).map(|number| client.lock("job").wait(ms(55 + number * 10)).acquire());
+    let outcomes = join_all(attempts).await;
+    stage.mend().await;
+    for outcome in outcomes {
+        let error = outcome.map(drop).unwrap_err();
+        assert_eq!(error.kind(), ErrorKind::StoreUnreachable, "{error}");
+    }
 }
 
 async fn a_policy_decides_whether_to_go_on(stage: Stage) {

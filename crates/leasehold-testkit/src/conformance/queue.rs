@@ -14,6 +14,7 @@ cases! {
     ten_waiters_are_served_in_the_order_they_came,
     waiters_of_different_clients_share_one_queue,
     a_newcomer_never_overtakes_a_waiter,
+    a_newcomer_never_takes_an_expired_lock_before_a_waiter,
     a_newcomer_that_waits_goes_to_the_end,
     a_cancelled_waiters_place_goes_to_the_next,
     a_waiter_that_timed_out_is_passed_over,
@@ -62,6 +63,20 @@ async fn a_newcomer_never_overtakes_a_waiter(stage: Stage) {
         let guard = one.lock("job").acquire().await.unwrap();
         let waiter = enqueue(&one, two.lock("job").wait(ms(20_000)), "job", 0).await;
         guard.release().await.unwrap();
+        while !waiter.is_finished() {
+            let attempt = new.lock("job").try_acquire().await.unwrap();
+            assert!(attempt.held().is_none(), "a newcomer overtook the waiter");
+            tokio::task::yield_now().await;
+        }
+        waiter.await.unwrap().release().await.unwrap();
+    }
+}
+
+async fn a_newcomer_never_takes_an_expired_lock_before_a_waiter(stage: Stage) {
+    let (one, two, new) = (stage.client().await, stage.client().await, stage.client().await);
+    for _ in 0..3 {
+        let _gone = one.lock("job").ttl(ms(300)).acquire().await.unwrap().detach();
+        let waiter = enqueue(&one, two.lock("job").wait(ms(20_000)), "job", 0).await;
         while !waiter.is_finished() {
             let attempt = new.lock("job").try_acquire().await.unwrap();
             assert!(attempt.held().is_none(), "a newcomer overtook the waiter");

@@ -1,6 +1,14 @@
 //! Plays cases, several at a time, each in a space of its own with a limit of its own.
 
-use std::{any::Any, panic::AssertUnwindSafe, sync::Arc, time::Duration};
+use std::{
+    any::Any,
+    panic::AssertUnwindSafe,
+    sync::{
+        Arc,
+        atomic::{AtomicU32, Ordering},
+    },
+    time::Duration,
+};
 
 use futures_util::FutureExt;
 use leasehold::engine::{Capabilities, Handover};
@@ -12,6 +20,9 @@ use super::{Case, Ground, Need, Plot, Report, Stage, cases};
 const AT_ONCE: usize = 8;
 /// Only cases with this text in their name run, if it is set.
 const FILTER: &str = "LEASEHOLD_CASE";
+
+/// Runs so far in this process: spaces must differ between them too, where a store is shared by name.
+static RUNS: AtomicU32 = AtomicU32::new(0);
 
 /// Runs all cases on an engine. `label` names it in the report. With `LEASEHOLD_CASE` in the environment, only those
 /// with its text in their name.
@@ -30,9 +41,11 @@ pub async fn run(label: &str, ground: impl Ground) -> Report {
 /// When the store cannot be reached.
 pub async fn run_some(label: &str, ground: impl Ground, chosen: &[Case]) -> Report {
     let ground: Arc<dyn Ground> = Arc::new(ground);
+    let number = RUNS.fetch_add(1, Ordering::Relaxed);
     let mut run = Run {
         label,
-        capabilities: Arc::new(capabilities(&*ground).await),
+        number,
+        capabilities: Arc::new(capabilities(&*ground, number).await),
         ground,
         report: Report::of_one_engine(chosen.len()),
         under_way: JoinSet::new(),
@@ -49,8 +62,8 @@ pub async fn run_some(label: &str, ground: impl Ground, chosen: &[Case]) -> Repo
     run.report
 }
 
-async fn capabilities(ground: &dyn Ground) -> Capabilities {
-    let client = ground.builder(&Plot::new("first".into(), false)).connect().await;
+async fn capabilities(ground: &dyn Ground, run: u32) -> Capabilities {
+    let client = ground.builder(&Plot::new(format!("run{run}"), false)).connect().await;
     let client = client.expect("the store can be reached");
     let capabilities = client.capabilities().clone();
     client.close().await.expect("a client that did nothing closes");
@@ -59,6 +72,7 @@ async fn capabilities(ground: &dyn Ground) -> Capabilities {
 
 struct Run<'a> {
     label: &'a str,
+    number: u32,
     ground: Arc<dyn Ground>,
     capabilities: Arc<Capabilities>,
     report: Report,
@@ -73,7 +87,7 @@ impl Run<'_> {
             self.report.skip(self.label, case.name, *need);
             return;
         }
-        let plot = Plot::new(format!("case{number}"), case.needs.contains(&Need::Outage));
+        let plot = Plot::new(format!("run{}case{number}", self.number), case.needs.contains(&Need::Outage));
         let stage = Stage::new(self.ground.clone(), plot, self.capabilities.clone());
         self.under_way.spawn(play(case, stage, self.ground.patience()));
     }

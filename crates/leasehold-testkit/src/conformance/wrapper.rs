@@ -30,6 +30,16 @@ pub trait Tamper: Send + Sync + 'static {
         inner.claim(claim, until)
     }
 
+    /// [`Leases::renew`]
+    fn renew<'a>(
+        &'a self,
+        inner: &'a dyn Leases,
+        holds: &'a [Hold],
+        until: Until,
+    ) -> Fut<'a, Vec<Result<Renewed, EngineError>>> {
+        inner.renew(holds, until)
+    }
+
     /// [`Leases::release`]
     fn release<'a>(&'a self, inner: &'a dyn Leases, hold: &'a Hold, until: Until) -> Fut<'a, Released> {
         inner.release(hold, until)
@@ -119,7 +129,7 @@ impl<T: Tamper> Leases for Wrapped<T> {
     }
 
     fn renew<'a>(&'a self, holds: &'a [Hold], until: Until) -> Fut<'a, Vec<Result<Renewed, EngineError>>> {
-        self.pass(|inner| inner.leases().renew(holds, until))
+        self.pass(|inner| self.tamper.renew(inner.leases(), holds, until))
     }
 
     fn release<'a>(&'a self, hold: &'a Hold, until: Until) -> Fut<'a, Released> {

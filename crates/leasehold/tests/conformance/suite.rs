@@ -54,7 +54,7 @@ async fn a_release_without_compare_is_found() {
 #[tokio::test]
 async fn validity_counted_from_the_reply_is_found() {
     let late = Duration::from_millis(300);
-    let slow = move |engine| Arc::new(Wrapped::new(engine, Slow { by: late }));
+    let slow = move |engine| Arc::new(Wrapped::new(engine, Slow::claims(late)));
     let wrong = move |engine, plot: &Plot| validity_from_the_reply(slow(engine), plot.clock.clone());
     let names = ["a_lease_never_outlives_the_store"];
     assert_eq!(failures_of(wrong, &names).await, names);
