@@ -2,7 +2,7 @@
 
 use std::time::Duration;
 
-use leasehold::{ErrorKind, Lock, Retry};
+use leasehold::{ErrorKind, Lock, Retry, lease::validity::TTL_MAX_LIMIT};
 
 use super::{
     Stage,
@@ -135,7 +135,7 @@ async fn other_settings_out_of_range_are_refused(stage: Stage) {
     assert_refused(lock().retry(Retry::exponential(ms(10), 0.5)), "retry factor", &["1 to 10"]).await;
     assert_refused(lock().max_attempts(0), "max attempts", &["1 or more"]).await;
     assert_refused(lock().lock_delay(ms(300_001)), "lock delay", &["300s"]).await;
-    assert_refused(lock().hold_at_least(ms(300_001)), "minimum hold time", &["300s"]).await;
+    assert_refused(lock().hold_at_least(TTL_MAX_LIMIT + ms(1)), "minimum hold time", &["0ns"]).await;
     assert_refused(lock().max_lifetime(ms(999)), "maximum lifetime", &["1s"]).await;
 }
 
