@@ -9,6 +9,7 @@ use std::{
 };
 
 use leasehold::{
+    Clock,
     clock::Until,
     engine::{Answer, Claim, EngineError, Fault, Fut, Hold, Leases, Renewed},
 };
@@ -42,7 +43,7 @@ impl Tamper for Breakable {
     }
 }
 
-/// A store whose answers come late; the calls took effect at once.
+/// A store whose answers come late; the calls took effect at once. For clients on the system clock.
 #[derive(Clone, Copy, Debug)]
 pub struct Slow {
     claims: Duration,
@@ -61,13 +62,16 @@ impl Slow {
     }
 }
 
+/// Keeps an answer back; one that is not there by the caller's limit never comes.
+async fn late<T>(answer: Result<T, EngineError>, by: Duration, until: Until) -> Result<T, EngineError> {
+    let left = until.since(Clock::system().now());
+    tokio::time::sleep(by.min(left)).await;
+    if by < left { answer } else { Err(EngineError::no_answer()) }
+}
+
 impl Tamper for Slow {
     fn claim<'a>(&'a self, inner: &'a dyn Leases, claim: &'a Claim, until: Until) -> Fut<'a, Answer> {
-        Box::pin(async move {
-            let answer = inner.claim(claim, until).await;
-            tokio::time::sleep(self.claims).await;
-            answer
-        })
+        Box::pin(async move { late(inner.claim(claim, until).await, self.claims, until).await })
     }
 
     fn renew<'a>(
@@ -76,10 +80,6 @@ impl Tamper for Slow {
         holds: &'a [Hold],
         until: Until,
     ) -> Fut<'a, Vec<Result<Renewed, EngineError>>> {
-        Box::pin(async move {
-            let answers = inner.renew(holds, until).await;
-            tokio::time::sleep(self.renewals).await;
-            answers
-        })
+        Box::pin(async move { late(inner.renew(holds, until).await, self.renewals, until).await })
     }
 }

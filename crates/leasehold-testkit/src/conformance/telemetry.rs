@@ -34,7 +34,8 @@ async fn a_story_is_counted_exactly(stage: Stage) {
     client.lock("held").wait(ms(100)).acquire().await.unwrap_err();
     until_waiting(&other, "held", 0).await;
     let waiter = tokio::spawn(client.lock("held").wait(ms(60_000)).acquire());
-    until_waiting(&other, "held", 1).await;
+    // In the queue, and told so.
+    eventually("it waits", async || client.stats().contended == 3).await;
     waiter.abort();
     until_waiting(&other, "held", 0).await;
     held.release().await.unwrap();

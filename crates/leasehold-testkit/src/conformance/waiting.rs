@@ -8,10 +8,11 @@ use std::{
     time::{Duration, Instant},
 };
 
-use leasehold::{Error, ErrorKind, Holder, Retry, engine::Released};
+use futures_util::future::join_all;
+use leasehold::{Error, ErrorKind, Holder, OnOutage, Retry, engine::Released};
 
 use super::{
-    Stage,
+    Slow, Stage, Wrapped,
     stage::{enqueue, ms, sleep, soon, until_waiting},
 };
 
@@ -31,6 +32,7 @@ cases! {
     a_force_release_wakes_the_waiter,
     a_hand_over_reaches_a_waiter_that_asked_only_once: Push,
     a_waiter_that_gave_up_is_not_granted,
+    a_wait_that_ends_during_a_question_is_a_timeout: Contract,
 }
 
 async fn waiting_in_vain_tells_name_time_attempts_and_holder(stage: Stage) {
@@ -213,4 +215,20 @@ async fn a_waiter_that_gave_up_is_not_granted(stage: Stage) {
     assert_eq!(guard.release().await.unwrap(), Released::Free);
     let next = one.lock("job").try_acquire().await.unwrap().held().expect("a free lock");
     next.release().await.unwrap();
+}
+
+async fn a_wait_that_ends_during_a_question_is_a_timeout(stage: Stage) {
+    let slow = Arc::new(Wrapped::new(stage.engine(), Slow::claims(ms(80))));
+    let (one, two) = (stage.client().await, stage.client_with(|builder| builder.engine(slow)).await);
+    let _guard = one.lock("job").acquire().await.unwrap();
+    let attempts = (0..20).map(|number| {
+        let lock = two.lock("job").wait(ms(400 + number * 10)).retry(Retry::fixed(ms(20)));
+        lock.on_outage(OnOutage::Proceed).acquire_or_proceed()
+    });
+    for outcome in join_all(attempts).await {
+        match outcome {
+            Err(error) => assert_eq!(error.kind(), ErrorKind::TimedOut, "{error}"),
+            Ok(went_on) => panic!("went on beside the holder: {went_on:?}"),
+        }
+    }
 }
