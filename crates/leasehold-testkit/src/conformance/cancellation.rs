@@ -5,7 +5,7 @@ use leasehold::Retry;
 
 use super::{
     Stage, eventually,
-    stage::{is_closed, ms, poll_at_most, sleep, soon, until_waiting},
+    stage::{ms, poll_at_most, sleep, soon, until_waiting},
 };
 
 /// More polls than an attempt needs here; it then ends by itself.
@@ -89,19 +89,22 @@ async fn a_try_dropped_at_any_poll_leaves_nothing(stage: Stage) {
 
 async fn a_run_dropped_midway_drops_its_body_and_releases(stage: Stage) {
     let client = stage.client().await;
+    let (starts, started) = tokio::sync::oneshot::channel();
     let (alive, dropped) = tokio::sync::oneshot::channel::<()>();
     let task = tokio::spawn({
         let lock = client.lock("job").ttl(ms(60_000));
         async move {
             let body = async move |_| {
                 let _alive = alive;
+                starts.send(()).unwrap();
                 std::future::pending::<()>().await;
             };
             lock.run(body).await.map_err(leasehold::RunError::into_error)
         }
     });
-    eventually("the body runs", async || is_closed(&client, "job").await).await;
+    soon("the body runs", started).await.unwrap();
     task.abort();
+    assert!(task.await.unwrap_err().is_cancelled());
     soon("the body is dropped", dropped).await.unwrap_err();
     client.close().await.unwrap();
     stage.assert_empty().await;

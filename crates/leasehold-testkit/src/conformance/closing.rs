@@ -69,7 +69,7 @@ async fn closing_ends_waiting_attempts(stage: Stage) {
 
 async fn closing_one_client_leaves_others_alone(stage: Stage) {
     let (one, two) = (stage.client().await, stage.client().await);
-    let guard = two.lock("job").ttl(ms(1_000)).keep_alive().acquire().await.unwrap();
+    let guard = two.lock("job").ttl(ms(1_500)).keep_alive().acquire().await.unwrap();
     one.close().await.unwrap();
     eventually("it is renewed", async || two.stats().renewed >= 2).await;
     assert!(guard.is_held());

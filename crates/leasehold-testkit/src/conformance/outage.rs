@@ -114,7 +114,6 @@ async fn a_loss_is_told_although_the_store_is_away(stage: Stage) {
     assert!(!guard.is_held());
     sleep(ms(600)).await;
     assert!(!guard.is_held(), "a store that came back revived it");
-    assert!(client.stats().renew_miss >= 1);
 }
 
 async fn a_short_break_loses_nothing(stage: Stage) {

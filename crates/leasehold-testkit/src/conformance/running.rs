@@ -60,10 +60,10 @@ async fn a_run_releases_when_its_body_fails(stage: Stage) {
 async fn a_run_is_kept_alive(stage: Stage) {
     let client = stage.client().await;
     let body = async |_| {
-        sleep(ms(2_200)).await;
+        sleep(ms(3_200)).await;
         "done"
     };
-    assert_eq!(client.lock("job").ttl(ms(1_000)).run(body).await.unwrap(), "done");
+    assert_eq!(client.lock("job").ttl(ms(1_500)).run(body).await.unwrap(), "done");
     assert!(client.stats().renewed >= 2);
 }
 

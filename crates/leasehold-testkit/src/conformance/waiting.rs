@@ -166,9 +166,9 @@ async fn a_lock_freed_by_expiry_goes_to_the_waiter(stage: Stage) {
 
 async fn a_waiter_outwaits_a_renewed_lease(stage: Stage) {
     let (one, two) = (stage.client().await, stage.client().await);
-    let guard = one.lock("job").ttl(ms(700)).keep_alive().acquire().await.unwrap();
-    let waiter = enqueue(&one, two.lock("job").ttl(ms(700)).wait(ms(20_000)), "job", 0).await;
-    for _ in 0..8 {
+    let guard = one.lock("job").ttl(ms(1_500)).keep_alive().acquire().await.unwrap();
+    let waiter = enqueue(&one, two.lock("job").ttl(ms(1_500)).wait(ms(20_000)), "job", 0).await;
+    for _ in 0..10 {
         sleep(ms(200)).await;
         assert!(!waiter.is_finished(), "granted while it was held");
     }
