@@ -8,12 +8,14 @@
 //! | a holder that is killed or stopped for real | [`Helper`] |
 //! | a resource that checks fences | [`Register`] |
 //! | a verdict on what many processes saw | [`history`] |
+//! | a verdict on an engine | [`conformance`] |
 //! | to wait for a condition without guessing a sleep | [`eventually`], [`eventually_async`] |
 //!
 //! Nothing started here outlives the test: values clean up when dropped, and child processes also die
 //! when the test process is killed.
 
 mod certificates;
+pub mod conformance;
 mod child;
 mod folder;
 pub mod history;

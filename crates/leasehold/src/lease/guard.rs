@@ -138,12 +138,13 @@ impl Guard {
         let still = self.stop();
         let hold = state.hold();
         let answer = match still {
-            Some(still) => {
-                core.renew(&Hold { ttl: still, ..hold.clone() }).await.map(|renewed| match renewed {
+            Some(still) => core
+                .renew(&Hold { ttl: still, lock_delay: Duration::ZERO, ..hold.clone() })
+                .await
+                .map(|renewed| match renewed {
                     Renewed::Kept { .. } => Released::Kept { still },
                     Renewed::Gone => Released::Expired,
-                })
-            }
+                }),
             None => {
                 hold.owner.end();
                 core.release(hold).await

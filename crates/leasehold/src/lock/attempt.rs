@@ -121,6 +121,7 @@ pub(super) async fn wait_for(core: &Arc<Core>, wish: &Wish) -> Result<Guard> {
         attempts: 0,
         contended: false,
         answered: false,
+        last_fault: None,
         holder: None,
     };
     let result = waiter.wait().await;
@@ -150,13 +151,15 @@ struct Waiter<'a> {
     contended: bool,
     /// The store answered this attempt at least once.
     answered: bool,
+    /// Why no claim has had an answer so far.
+    last_fault: Option<EngineError>,
     holder: Option<Holder>,
 }
 
 impl Waiter<'_> {
     async fn wait(&mut self) -> Result<(Grant, bool)> {
         let core = self.core;
-        let ticket = core.waiting.enter(self.obligation.claim.owner.id());
+        let ticket = core.waiting.enter(&self.obligation.claim);
         loop {
             self.attempts += 1;
             ticket.forget_hints();
@@ -195,6 +198,7 @@ impl Waiter<'_> {
 
     fn queued(&mut self, ahead: u32, holder: Option<Holder>, expires_in: Option<Duration>) -> Duration {
         self.answered = true;
+        self.last_fault = None;
         self.holder = holder;
         if !self.contended {
             self.contended = true;
@@ -216,19 +220,21 @@ impl Waiter<'_> {
     fn outage(&mut self, error: EngineError) -> Result<Duration> {
         let passing = matches!(error.fault, Fault::Unreachable | Fault::NoAnswer);
         let now = self.core.clock.now();
-        let patience = if self.answered {
-            self.until
-        } else {
-            self.until.min(self.began + self.core.config.command_timeout)
-        };
+        let patience = self.until.min(self.began + self.core.config.command_timeout);
         let pause = OUTAGE_PAUSE.mul_f64(0.5 + self.core.chance.fraction());
-        if passing && now + pause < patience {
+        // Once it was answered, somebody holds the lock: silence at the end of the wait is no outage.
+        if passing && (self.answered || now + pause < patience) {
+            self.last_fault = (!self.answered).then_some(error);
             return Ok(pause);
         }
         Err(self.core.failed(error, "acquiring", &self.wish.name))
     }
 
-    fn timed_out(&self) -> Error {
+    fn timed_out(&mut self) -> Error {
+        // Nobody is known to hold it: the store was silent all the time.
+        if let Some(fault) = self.last_fault.take() {
+            return self.core.failed(fault, "acquiring", &self.wish.name);
+        }
         Error::TimedOut {
             name: self.wish.name.clone(),
             waited: self.core.clock.now().since(self.began),
