@@ -15,8 +15,8 @@
 //! when the test process is killed.
 
 mod certificates;
-pub mod conformance;
 mod child;
+pub mod conformance;
 mod folder;
 pub mod history;
 mod poll;

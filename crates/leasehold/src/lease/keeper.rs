@@ -182,7 +182,15 @@ impl Renewer {
         }
     }
 
-    async fn renew(self: Arc<Self>, batch: Vec<(u64, Hold)>) {
+    async fn renew(self: Arc<Self>, mut batch: Vec<(u64, Hold)>) {
+        {
+            // Released since it was due: a renewal now would undo what the release has set.
+            let schedule = self.keeper.schedule();
+            batch.retain(|(id, _)| schedule.leases.contains_key(id));
+        }
+        if batch.is_empty() {
+            return;
+        }
         let (ids, holds): (Vec<u64>, Vec<Hold>) = batch.into_iter().unzip();
         let until = self.keeper.clock.now() + self.command_timeout;
         let answers = match self.engine.leases().renew(&holds, until).await {
