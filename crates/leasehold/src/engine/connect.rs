@@ -10,6 +10,7 @@ use crate::{
 
 /// What an engine needs besides its URL.
 #[derive(Clone, Debug)]
+#[cfg_attr(not(feature = "redis"), expect(dead_code, reason = "not every engine needs all of it"))]
 pub(crate) struct EngineOptions {
     /// Where the time comes from.
     pub(crate) clock: Clock,
