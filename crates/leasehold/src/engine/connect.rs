@@ -136,4 +136,30 @@ mod tests {
             assert_eq!(redact(url), shown);
         }
     }
+
+    /// Runs in builds that lack a feature; see the step `features` of `cargo xtask test`.
+    #[test]
+    #[cfg(not(all(feature = "memory", feature = "sqlite", feature = "tls")))]
+    fn a_store_that_this_build_lacks_names_the_command_that_adds_it() {
+        let options = super::EngineOptions {
+            clock: crate::Clock::system(),
+            command_timeout: std::time::Duration::from_secs(1),
+            prefix: String::new(),
+            connections: 1,
+            max_in_flight: 1,
+            client_name: String::new(),
+        };
+        let builds = [
+            (cfg!(feature = "memory"), "memory:", "memory"),
+            (cfg!(feature = "sqlite"), "sqlite:x.db", "sqlite"),
+            (cfg!(feature = "redis"), "redis://h", "redis"),
+            (cfg!(feature = "tls"), "rediss://h", "tls"),
+        ];
+        for (_, url, feature) in builds.into_iter().filter(|(has, ..)| !has) {
+            let error = super::open(url, &options).err().expect("this build lacks it");
+            assert_eq!(error.kind(), crate::ErrorKind::Unsupported);
+            let command = format!("cargo add leasehold --features {feature}");
+            assert!(error.to_string().ends_with(&command), "{error}");
+        }
+    }
 }
