@@ -67,9 +67,9 @@ pub struct Waited<'a> {
 /// The result of asking once for a lock.
 #[derive(Debug)]
 #[must_use = "a lock that was acquired is given back when dropped"]
-pub enum Attempt {
+pub enum Attempt<G = Guard> {
     /// It is yours.
-    Held(Guard),
+    Held(G),
     /// Somebody else holds it.
     Busy {
         /// Who, as far as the store says.
@@ -79,9 +79,9 @@ pub enum Attempt {
     },
 }
 
-impl Attempt {
+impl<G> Attempt<G> {
     /// The guard, if it was acquired.
-    pub fn held(self) -> Option<Guard> {
+    pub fn held(self) -> Option<G> {
         match self {
             Self::Held(guard) => Some(guard),
             Self::Busy { .. } => None,
@@ -92,9 +92,9 @@ impl Attempt {
 /// The result of [`Lock::acquire_or_proceed`].
 #[derive(Debug)]
 #[must_use = "a lock that was acquired is given back when dropped"]
-pub enum Protection {
+pub enum Protection<G = Guard> {
     /// The lock is held.
-    Held(Guard),
+    Held(G),
     /// The store is out of reach and the lock's policy is to go on. There is no fence: nothing protects this run.
     Unprotected {
         /// Why.
