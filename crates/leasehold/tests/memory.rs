@@ -47,3 +47,22 @@ async fn a_fixed_lease_is_lost_when_its_time_is_over() {
     let error = leases.lock("").acquire().await.unwrap_err();
     assert!(matches!(error, Error::Invalid { .. }));
 }
+
+#[tokio::test]
+async fn a_lock_handed_to_a_client_that_closes_is_not_believed() {
+    let url = "memory:a lock handed to a client that closes";
+    let (one, two) = (Leasehold::connect(url).await.unwrap(), Leasehold::connect(url).await.unwrap());
+    let guard = one.lock("x").acquire().await.unwrap();
+    let waiter = tokio::spawn(two.lock("x").into_future());
+    while one.inspect("x").await.unwrap().waiting == 0 {
+        tokio::task::yield_now().await;
+    }
+    // Handed over, and abandoned by the closing client before the waiter has run.
+    let (released, closed) = tokio::join!(guard.release(), two.close());
+    assert!(matches!(released.unwrap(), Released::HandedOver { .. }));
+    closed.unwrap();
+    let got = waiter.await.unwrap();
+    let next = one.lock("x").try_acquire().await.unwrap();
+    assert!(matches!(next, Attempt::Held(_)));
+    assert!(matches!(got, Err(Error::Unsupported { .. })), "{got:?}");
+}

@@ -124,7 +124,8 @@ pub(super) async fn wait_for(core: &Arc<Core>, wish: &Wish) -> Result<Guard> {
         last_fault: None,
         holder: None,
     };
-    let result = waiter.wait().await;
+    // Its ticket is returned by now: an attempt that close() has not ended yet stays ours.
+    let result = waiter.wait().await.and_then(|got| waiter.not_ended().map(|()| got));
     waiter.obligation.settled = true;
     match result {
         Ok((grant, handed_over)) => {
@@ -228,6 +229,11 @@ impl Waiter<'_> {
             return Ok(pause);
         }
         Err(self.core.failed(error, "acquiring", &self.wish.name))
+    }
+
+    /// Nothing is believed of an attempt whose end was sent: the lock is on its way to the next one.
+    fn not_ended(&self) -> Result<()> {
+        if self.obligation.claim.owner.has_ended() { self.core.check_open() } else { Ok(()) }
     }
 
     fn timed_out(&mut self) -> Error {

@@ -118,6 +118,11 @@ impl Redis {
             Op::claim(self.keys(&claim.name), claim, lane.node.channel(), arrival.as_deref().unwrap_or("0"));
         let asked_at = self.clock.now();
         owner.claim_sent();
+        // Counted first: an end that comes later knows of this claim, one that came before is seen here.
+        if owner.has_ended() {
+            owner.claim_answered();
+            return Err(EngineError::new(Fault::Ended, "this attempt has ended"));
+        }
         let reply = lane.run(op, until).await;
         if !matches!(&reply, Err(error) if error.fault == Fault::NoAnswer) {
             owner.claim_answered();
