@@ -66,3 +66,20 @@ async fn a_lock_handed_to_a_client_that_closes_is_not_believed() {
     assert!(matches!(next, Attempt::Held(_)));
     assert!(matches!(got, Err(Error::Unsupported { .. })), "{got:?}");
 }
+
+#[tokio::test(start_paused = true)]
+async fn an_observer_that_panics_stops_neither_renewals_nor_the_news_of_a_loss() {
+    let leases = Leasehold::builder("memory:")
+        .clock(leasehold::Clock::tokio())
+        .observer(|event: &leasehold::Event| assert!(!matches!(event, leasehold::Event::Lost { .. })))
+        .connect()
+        .await
+        .unwrap();
+    let second = Duration::from_secs(1);
+    let kept = leases.lock("kept").ttl(second).keep_alive().acquire().await.unwrap();
+    let fixed = leases.lock("fixed").ttl(second).acquire().await.unwrap();
+    tokio::time::sleep(10 * second).await;
+    assert!(kept.is_held(), "nothing renews it any more");
+    assert!(!fixed.is_held());
+    tokio::time::timeout(second, fixed.lost()).await.expect("the loss is told");
+}
