@@ -411,3 +411,31 @@ async fn the_shipped_fence_check_refuses_a_late_writer() {
     );
     assert!(matches!(server.cli(&["GET", "{deal}:state"]), Reply::Text(text) if text == "c"));
 }
+
+/// Idle since it was made, and cut off silently: the first thing it sends is the wish to hear wake-ups.
+#[tokio::test]
+async fn a_connection_that_died_before_its_first_waiter_is_replaced() {
+    let Some(server) = leasehold_testkit::redis_or_skip() else { return };
+    let proxy = FaultProxy::start(server.addr());
+    let leases = client(proxy.url()).await;
+    // Nothing that was sent from here on ever arrives, and nothing says so.
+    proxy.hold();
+    for _ in 0..3 {
+        leases.lock("x").wait(ms(700)).acquire().await.unwrap_err();
+    }
+    assert!(leases.stats().disconnected > 0, "the dead connection is still in use");
+}
+
+#[tokio::test]
+async fn an_attempt_ends_in_time_while_a_patient_one_waits_for_the_same_subscription() {
+    let Some(server) = leasehold_testkit::redis_or_skip() else { return };
+    let proxy = FaultProxy::start(server.addr());
+    let leases = Leasehold::builder(proxy.url()).command_timeout(LONG).connect().await.unwrap();
+    proxy.hold();
+    let patient = tokio::spawn(leases.lock("x").wait(LONG).into_future());
+    let sent = proxy.requests_bytes();
+    eventually_async(LONG, "the subscription to leave", || async { proxy.requests_bytes() > sent }).await;
+    let hasty = leases.lock("y").wait(ms(300)).acquire();
+    tokio::time::timeout(ms(3000), hasty).await.expect("it ends by its own limit").unwrap_err();
+    patient.abort();
+}
