@@ -439,3 +439,20 @@ async fn an_attempt_ends_in_time_while_a_patient_one_waits_for_the_same_subscrip
     tokio::time::timeout(ms(3000), hasty).await.expect("it ends by its own limit").unwrap_err();
     patient.abort();
 }
+
+/// A crowd and its holder are gone at once: nobody is left to release, and the lock is free.
+#[tokio::test]
+async fn a_free_lock_is_not_kept_from_a_newcomer_by_a_crowd_of_dead_waiters() {
+    let Some(server) = leasehold_testkit::redis_or_skip() else { return };
+    let leases = client(server.url()).await;
+    let crowd = |name: &str| {
+        for number in 0..1050 {
+            let entry = format!("1 1000 9000000000000 15000 nobody-listens {number:032x} 1 1 host dead");
+            server.cli(&["ZADD", &format!("leasehold:waiters:{{lock:{name}}}"), &number.to_string(), &entry]);
+        }
+    };
+    crowd("x");
+    assert!(matches!(leases.lock("x").try_acquire().await.unwrap(), Attempt::Held(_)));
+    crowd("y");
+    leases.lock("y").wait(ms(2000)).acquire().await.unwrap().release().await.unwrap();
+}

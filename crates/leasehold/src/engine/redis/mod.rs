@@ -114,8 +114,22 @@ impl Redis {
             }
             None => None,
         };
-        let op =
-            Op::claim(self.keys(&claim.name), claim, lane.node.channel(), arrival.as_deref().unwrap_or("0"));
+        loop {
+            if let Some(answer) = self.claim_once(claim, arrival.as_deref(), until).await? {
+                return Ok(answer);
+            }
+        }
+    }
+
+    /// Sends a claim; `None` if dead waiters were removed and those behind them come next.
+    async fn claim_once(
+        &self,
+        claim: &Claim,
+        arrival: Option<&str>,
+        until: Until,
+    ) -> Result<Option<Answer>, EngineError> {
+        let (owner, lane) = (&claim.owner, self.lane(&claim.name));
+        let op = Op::claim(self.keys(&claim.name), claim, lane.node.channel(), arrival.unwrap_or("0"));
         let asked_at = self.clock.now();
         owner.claim_sent();
         // Counted first: an end that comes later knows of this claim, one that came before is seen here.
@@ -128,7 +142,7 @@ impl Redis {
             owner.claim_answered();
         }
         let (value, connection) = reply?;
-        Ok(match answer::claimed(value)? {
+        Ok(Some(match answer::claimed(value)? {
             Claimed::Granted(fence) => {
                 if claim.queue_for.is_some() {
                     self.attempts.leave(owner.id());
@@ -140,7 +154,8 @@ impl Redis {
                 Answer::Queued { ahead, holder, expires_in }
             }
             Claimed::Busy { expires_in, holder } => Answer::Busy { holder, expires_in },
-        })
+            Claimed::MoreWait => return Ok(None),
+        }))
     }
 
     /// Ends an attempt; nothing of it is believed from here on.
