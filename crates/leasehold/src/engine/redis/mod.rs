@@ -115,8 +115,16 @@ impl Redis {
             None => None,
         };
         loop {
-            if let Some(answer) = self.claim_once(claim, arrival.as_deref(), until).await? {
-                return Ok(answer);
+            match self.claim_once(claim, arrival.as_deref(), until).await {
+                Ok(None) => {}
+                Ok(Some(answer)) => return Ok(answer),
+                Err(error) => {
+                    // Nobody owes an end to a claim that had no effect.
+                    if error.fault != Fault::NoAnswer {
+                        self.attempts.leave_unless_queued(owner.id());
+                    }
+                    return Err(error);
+                }
             }
         }
     }
@@ -183,6 +191,8 @@ impl Redis {
     }
 
     async fn renew(&self, holds: &[Hold], until: Until) -> Vec<Result<Renewed, EngineError>> {
+        // A hand-over was believed: it waits no longer.
+        holds.iter().for_each(|hold| self.attempts.leave(hold.owner.id()));
         let mut answers: Vec<Option<Result<Renewed, EngineError>>> = holds.iter().map(|_| None).collect();
         let mut calls = Vec::new();
         for lane in &self.lanes {
@@ -296,5 +306,53 @@ impl Leases for Redis {
             // Those behind a hundred dead waiters find the lock free at their next poll.
             Ok(answer::released(value)?.unwrap_or(Released::Free))
         })
+    }
+}
+
+#[cfg(test)]
+mod tests {
+    use std::time::Duration;
+
+    use super::*;
+    use crate::owner::Holder;
+
+    fn claim(random: u128, name: &str) -> Claim {
+        Claim {
+            name: Name::new(name).unwrap(),
+            owner: Owner::new(random, &Holder::this_process("", 1)),
+            ttl: Duration::from_secs(30),
+            lock_delay: Duration::ZERO,
+            queue_for: Some(Duration::from_secs(30)),
+            poll_every: Duration::from_secs(5),
+        }
+    }
+
+    #[tokio::test]
+    async fn nothing_is_remembered_of_attempts_that_failed_or_got_their_lock() {
+        let Some(server) = leasehold_testkit::redis_or_skip() else { return };
+        let options = EngineOptions {
+            clock: Clock::system(),
+            command_timeout: Duration::from_secs(5),
+            prefix: "lock:".into(),
+            connections: 1,
+            max_in_flight: 100,
+            client_name: String::new(),
+        };
+        let engine = Redis::open(&server.url(), &options).unwrap();
+        let until = || Clock::system().now() + Duration::from_secs(5);
+
+        server.cli(&["HSET", "lock:foreign", "a", "b"]);
+        let error = engine.claim(&claim(1, "foreign"), until()).await.unwrap_err();
+        assert_eq!(error.fault, Fault::WrongKind);
+        assert_eq!(engine.attempts.count(), 0);
+
+        let (first, second) = (claim(2, "x"), claim(3, "x"));
+        assert!(matches!(engine.claim(&first, until()).await, Ok(Answer::Granted(_))));
+        assert!(matches!(engine.claim(&second, until()).await, Ok(Answer::Queued { .. })));
+        assert_eq!(engine.attempts.count(), 1);
+        Leases::release(&engine, &first.hold(), until()).await.unwrap();
+        // Its client believes the message, and makes the lease's start exact.
+        assert!(matches!(engine.renew(&[second.hold()], until()).await[..], [Ok(Renewed::Kept { .. })]));
+        assert_eq!(engine.attempts.count(), 0);
     }
 }
