@@ -456,3 +456,26 @@ async fn a_free_lock_is_not_kept_from_a_newcomer_by_a_crowd_of_dead_waiters() {
     crowd("y");
     leases.lock("y").wait(ms(2000)).acquire().await.unwrap().release().await.unwrap();
 }
+
+/// A client that lives longer than the runtime it was made on, as a `static` does between tests.
+#[test]
+fn a_dial_that_died_with_its_runtime_is_begun_again() {
+    let Some(server) = leasehold_testkit::redis_or_skip() else { return };
+    let proxy = FaultProxy::start(server.addr());
+    proxy.hold();
+    let runtime = || tokio::runtime::Builder::new_current_thread().enable_all().build().unwrap();
+    let first = runtime();
+    let leases = first.block_on(async {
+        let leases = Leasehold::builder(proxy.url()).command_timeout(LONG).connect_lazy().unwrap();
+        let acquire = leases.lock("x").wait(ms(100)).acquire();
+        assert!(tokio::time::timeout(ms(300), acquire).await.is_ok());
+        leases
+    });
+    drop(first);
+    proxy.pass();
+    let (ended, outcome) = std::sync::mpsc::channel();
+    std::thread::spawn(move || {
+        let _ = ended.send(runtime().block_on(leases.lock("x").acquire()).map(|guard| guard.is_held()));
+    });
+    assert!(outcome.recv_timeout(LONG).expect("it hangs").unwrap());
+}

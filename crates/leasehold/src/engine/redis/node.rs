@@ -137,7 +137,9 @@ impl Node {
                         let pause = *pause;
                         self.start_dial(&mut state, pause)
                     }
-                    State::Dialling(dial) => dial.clone(),
+                    State::Dialling(dial) if dial.has_changed().is_ok() => dial.clone(),
+                    // Over without an outcome: its runtime has ended.
+                    State::Dialling(_) => self.start_dial(&mut state, DIAL_PAUSE_MIN),
                     State::Closed => {
                         return Err(EngineError::new(Fault::Unreachable, "the client was closed"));
                     }
