@@ -479,3 +479,23 @@ fn a_dial_that_died_with_its_runtime_is_begun_again() {
     });
     assert!(outcome.recv_timeout(LONG).expect("it hangs").unwrap());
 }
+
+/// Without a prefix a name could be the side key of another one, or share its queue.
+#[tokio::test]
+async fn no_two_names_meet_in_one_key() {
+    let Some(server) = leasehold_testkit::redis_or_skip() else { return };
+    let leases =
+        Leasehold::builder(server.url()).configure(|config| config.prefix.clear()).connect().await.unwrap();
+    let holder = held(&leases, "x").await;
+    let waiter = tokio::spawn(leases.lock("x").wait(ms(500)).into_future());
+    waiting(&leases, "x", 1).await;
+    for name in ["{x}", "leasehold:fence:{y}", "leasehold:"] {
+        let got = leases.lock(name).try_acquire().await;
+        assert!(matches!(got, Err(Error::Unsupported { .. })), "{name}: {got:?}");
+    }
+    assert!(matches!(waiter.await.unwrap(), Err(Error::TimedOut { .. })), "two holders");
+    assert!(holder.is_held());
+    for name in ["{x}y", "y{x}", "{x", "leasehold"] {
+        held(&leases, name).await.release().await.unwrap();
+    }
+}

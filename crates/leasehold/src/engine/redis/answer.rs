@@ -15,8 +15,17 @@ use crate::{
 /// The answer to a claim.
 pub(super) enum Claimed {
     Granted(Fence),
-    Queued { ahead: u32, expires_in: Option<Duration>, last: u64, arrival: String, holder: Option<Holder> },
-    Busy { expires_in: Option<Duration>, holder: Option<Holder> },
+    Queued {
+        ahead: u32,
+        expires_in: Option<Duration>,
+        last: u64,
+        arrival: String,
+        holder: Option<Holder>,
+    },
+    Busy {
+        expires_in: Option<Duration>,
+        holder: Option<Holder>,
+    },
     /// Dead waiters were removed and the lock is free: it must be sent again.
     MoreWait,
 }

@@ -104,6 +104,9 @@ impl Redis {
         if owner.has_ended() {
             return Err(EngineError::new(Fault::Ended, "this attempt has ended"));
         }
+        if let Some(why) = self.keys(&claim.name).clash() {
+            return Err(EngineError::new(Fault::Unsupported, why));
+        }
         let lane = self.lane(&claim.name);
         let arrival = match claim.queue_for {
             // Nobody may queue before the server confirmed that wake-ups reach us.

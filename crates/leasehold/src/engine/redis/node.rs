@@ -320,9 +320,9 @@ impl Node {
     /// Makes sure that this connection hears wake-ups; answers when the server confirmed it.
     pub(super) async fn subscribe(&self, connection: &Connection, until: Until) -> Result<(), EngineError> {
         let began = self.clock.now();
-        let subscribed = connection.subscribed.get_or_try_init(|| async {
-            connection.inner.clone().subscribe(&self.channel).await
-        });
+        let subscribed = connection
+            .subscribed
+            .get_or_try_init(|| async { connection.inner.clone().subscribe(&self.channel).await });
         // Also while somebody else subscribes.
         match self.clock.bounded(until, subscribed).await {
             Some(Ok(())) => Ok(()),
