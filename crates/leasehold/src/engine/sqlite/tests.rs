@@ -126,7 +126,7 @@ async fn a_claim_that_waited_in_line_is_not_run_after_its_attempt_ended() {
     let engine = open(&dir.path("x.db"));
     let claim = waiting("deal");
     let (resume, stop) = std::sync::mpsc::channel::<()>();
-    let stopped = engine.worker.write(soon(), Late::Skip, move |_| {
+    let stopped = engine.worker.write(soon(), Purpose::Ask, move |_| {
         let _ = stop.recv();
         Ok(())
     });
@@ -143,12 +143,12 @@ async fn a_claim_that_waited_in_line_is_not_run_after_its_attempt_ended() {
 }
 
 #[tokio::test]
-async fn the_number_of_calls_under_way_is_bounded() {
+async fn the_number_of_calls_that_ask_is_bounded() {
     let dir = TempDir::new();
     let engine = Sqlite::open(&dir.path("x.db"), &options(1)).unwrap();
     let (resume, stop) = std::sync::mpsc::channel::<()>();
     let (began, begun) = tokio::sync::oneshot::channel();
-    let stopped = engine.worker.write(soon(), Late::Skip, move |_| {
+    let stopped = engine.worker.write(soon(), Purpose::Ask, move |_| {
         let _ = began.send(());
         let _ = stop.recv();
         Ok(())
@@ -160,7 +160,12 @@ async fn the_number_of_calls_under_way_is_bounded() {
         let too_many = async {
             let refused = engine.inspect(&name, soon()).await.unwrap_err();
             assert_eq!(refused.fault, Fault::Overloaded);
-            drop(resume);
+            // What is held is kept and given back all the same.
+            let held = waiting("held").hold();
+            let kept = engine.renew(std::slice::from_ref(&held), soon());
+            let ended = engine.release(&held, soon());
+            let (kept, ended, ()) = tokio::join!(kept, ended, async { drop(resume) });
+            assert!(kept.is_ok() && ended.is_ok());
         };
         let (fits, ()) = tokio::join!(fits, too_many);
         fits.unwrap();
