@@ -52,7 +52,8 @@ impl Drop for Obligation<'_> {
         if !self.settled {
             self.core.telemetry.count(Count::cancelled);
         }
-        if self.owed {
+        // Its end may be on its way already, if the client was closed: a second one would come too late to be sent.
+        if self.owed && !self.claim.owner.has_ended() {
             self.claim.owner.end();
             if self.claim.queue_for.is_some() {
                 self.core.waiting.ended(self.claim.clone());
