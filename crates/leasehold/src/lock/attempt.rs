@@ -220,7 +220,12 @@ impl Waiter<'_> {
 
     /// A store that never answered gets as much time as one command; a break in the middle is waited out.
     fn outage(&mut self, error: EngineError) -> Result<Duration> {
-        let passing = matches!(error.fault, Fault::Unreachable | Fault::NoAnswer);
+        let passing = match error.fault {
+            Fault::Unreachable | Fault::NoAnswer => true,
+            // A client too busy for a poll is no reason to give up a place in the queue.
+            Fault::Overloaded => self.answered,
+            _ => false,
+        };
         let now = self.core.clock.now();
         let patience = self.until.min(self.began + self.core.config.command_timeout);
         let pause = OUTAGE_PAUSE.mul_f64(0.5 + self.core.chance.fraction());

@@ -368,3 +368,29 @@ async fn two_processes_exclude_each_other_and_hand_over_long_before_a_poll() {
     );
     assert!(p50 < HANDOVER_POLL / 10, "hints do not arrive: p50 {p50:?}");
 }
+
+#[tokio::test(flavor = "multi_thread", worker_threads = 2)]
+async fn more_waiters_than_places_outlast_a_file_that_is_locked_for_a_while() {
+    let dir = TempDir::new();
+    let url = format!("sqlite:{}", dir.path("x.db"));
+    let holder = crate::Leasehold::connect(&url).await.unwrap();
+    let crowded =
+        crate::Leasehold::builder(&url).configure(|config| config.max_in_flight = 1).connect().await.unwrap();
+    let guard = holder.lock("deal").ttl(Duration::from_secs(60)).acquire().await.unwrap();
+    let mut waiters = Vec::new();
+    for number in 1..=5 {
+        let lock = crowded.lock("deal").ttl(Duration::from_millis(300)).wait(Duration::from_secs(30));
+        waiters.push(tokio::spawn(async move { lock.acquire().await?.release().await }));
+        while holder.inspect("deal").await.unwrap().waiting < number {
+            tokio::time::sleep(Duration::from_millis(5)).await;
+        }
+    }
+    let other = rusqlite::Connection::open(dir.path("x.db")).unwrap();
+    other.execute_batch("BEGIN IMMEDIATE").unwrap();
+    tokio::time::sleep(Duration::from_millis(700)).await;
+    other.execute_batch("ROLLBACK").unwrap();
+    guard.release().await.unwrap();
+    for waiter in waiters {
+        waiter.await.unwrap().unwrap();
+    }
+}
