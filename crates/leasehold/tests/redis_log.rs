@@ -47,9 +47,31 @@ async fn the_log_tells_what_happened_and_no_secret() {
     ] {
         assert!(text.contains(&line), "{line:?} is not in\n{text}");
     }
+    proxy.pass();
+    closing_is_quiet(&leases, &server, &log).await;
+    let text = log.text();
     for secret in [SECRET, &secret, &owner[..32]] {
         assert!(!text.contains(secret), "{secret} is in\n{text}");
     }
+}
+
+/// What close() has ended is given back once, not a second time when the connections are gone.
+async fn closing_is_quiet(leases: &Leasehold, server: &RedisServer, log: &Log) {
+    server.cli(&["SET", "lock:closing", "somebody"]);
+    let waiters: Vec<_> =
+        (0..5).map(|_| tokio::spawn(leases.lock("closing").wait(PATIENCE).into_future())).collect();
+    eventually_async(PATIENCE, "all to wait", || async {
+        server.cli(&["ZCARD", "leasehold:waiters:{lock:closing}"]).int() == 5
+    })
+    .await;
+    leases.close().await.unwrap();
+    for waiter in waiters {
+        waiter.await.unwrap().unwrap_err();
+    }
+    // As long as an attempt would be tried to be ended.
+    tokio::time::sleep(Duration::from_secs(16)).await;
+    assert!(!log.text().contains("could not give"), "{}", log.text());
+    assert_eq!(server.cli(&["EXISTS", "leasehold:waiters:{lock:closing}"]).int(), 0);
 }
 
 /// Keeps what is logged: level, message, fields.

@@ -52,7 +52,8 @@ impl Drop for Obligation<'_> {
         if !self.settled {
             self.core.telemetry.count(Count::cancelled);
         }
-        if self.owed {
+        // Its end may be on its way already, if the client was closed: a second one would come too late to be sent.
+        if self.owed && !self.claim.owner.has_ended() {
             self.claim.owner.end();
             if self.claim.queue_for.is_some() {
                 self.core.waiting.ended(self.claim.clone());
@@ -124,7 +125,8 @@ pub(super) async fn wait_for(core: &Arc<Core>, wish: &Wish) -> Result<Guard> {
         last_fault: None,
         holder: None,
     };
-    let result = waiter.wait().await;
+    // Its ticket is returned by now: an attempt that close() has not ended yet stays ours.
+    let result = waiter.wait().await.and_then(|got| waiter.not_ended().map(|()| got));
     waiter.obligation.settled = true;
     match result {
         Ok((grant, handed_over)) => {
@@ -218,7 +220,12 @@ impl Waiter<'_> {
 
     /// A store that never answered gets as much time as one command; a break in the middle is waited out.
     fn outage(&mut self, error: EngineError) -> Result<Duration> {
-        let passing = matches!(error.fault, Fault::Unreachable | Fault::NoAnswer);
+        let passing = match error.fault {
+            Fault::Unreachable | Fault::NoAnswer => true,
+            // A client too busy for a poll is no reason to give up a place in the queue.
+            Fault::Overloaded => self.answered,
+            _ => false,
+        };
         let now = self.core.clock.now();
         let patience = self.until.min(self.began + self.core.config.command_timeout);
         let pause = OUTAGE_PAUSE.mul_f64(0.5 + self.core.chance.fraction());
@@ -228,6 +235,11 @@ impl Waiter<'_> {
             return Ok(pause);
         }
         Err(self.core.failed(error, "acquiring", &self.wish.name))
+    }
+
+    /// Nothing is believed of an attempt whose end was sent: the lock is on its way to the next one.
+    fn not_ended(&self) -> Result<()> {
+        if self.obligation.claim.owner.has_ended() { self.core.check_open() } else { Ok(()) }
     }
 
     fn timed_out(&mut self) -> Error {

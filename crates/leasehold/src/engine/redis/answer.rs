@@ -15,8 +15,19 @@ use crate::{
 /// The answer to a claim.
 pub(super) enum Claimed {
     Granted(Fence),
-    Queued { ahead: u32, expires_in: Option<Duration>, last: u64, arrival: String, holder: Option<Holder> },
-    Busy { expires_in: Option<Duration>, holder: Option<Holder> },
+    Queued {
+        ahead: u32,
+        expires_in: Option<Duration>,
+        last: u64,
+        arrival: String,
+        holder: Option<Holder>,
+    },
+    Busy {
+        expires_in: Option<Duration>,
+        holder: Option<Holder>,
+    },
+    /// Dead waiters were removed and the lock is free: it must be sent again.
+    MoreWait,
 }
 
 pub(super) fn claimed(value: Value) -> Result<Claimed, EngineError> {
@@ -45,6 +56,7 @@ pub(super) fn claimed(value: Value) -> Result<Claimed, EngineError> {
             Fault::Unsupported,
             "a client of another version waits in a form that this version does not know; use one version",
         )),
+        [Value::Int(7)] => Ok(Claimed::MoreWait),
         other => Err(failed(other)),
     }
 }

@@ -22,6 +22,22 @@ impl Keys {
         Self { lock, tail }
     }
 
+    /// Why this lock's keys could be those of another one. Only a short prefix makes it possible.
+    pub(super) fn clash(&self) -> Option<&'static str> {
+        if self.lock.starts_with("leasehold:") {
+            Some("keys that begin with leasehold: are kept for the library's own; use another name or prefix")
+        } else if self.lock.starts_with('{')
+            && self.tail == self.lock
+            && self.lock.find('}') == Some(self.lock.len() - 1)
+        {
+            Some(
+                "a key that is nothing but a hash tag shares its queue with the key inside of it; use a prefix",
+            )
+        } else {
+            None
+        }
+    }
+
     /// F: the last fence.
     pub(super) fn fence(&self) -> String {
         format!("leasehold:fence:{}", self.tail)
@@ -83,6 +99,16 @@ mod tests {
                 assert_eq!(hash_tag(&side), Some(place), "{side}");
             }
         }
+    }
+
+    #[test]
+    fn keys_that_could_be_those_of_another_lock_are_known() {
+        let clash = |prefix, name| Keys::new(prefix, &Name::new(name).unwrap()).clash().is_some();
+        assert!(clash("", "{x}") && clash("", "leasehold:fence:{x}") && clash("lease", "hold:x"));
+        for name in ["x", "{x", "{x}y", "{x}{y}", "y{x}", "leasehold"] {
+            assert!(!clash("", name) && !clash("lock:", name), "{name}");
+        }
+        assert!(!clash("lock:", "{x}") && !clash("lock:", "leasehold:x"));
     }
 
     #[test]

@@ -10,7 +10,8 @@ use std::{
 };
 
 use redis::{
-    AsyncConnectionConfig, Cmd, ConnectionAddr, PushInfo, PushKind, Value, aio::MultiplexedConnection,
+    AsyncConnectionConfig, Cmd, ConnectionAddr, PushInfo, PushKind, RedisError, Value,
+    aio::MultiplexedConnection,
 };
 use tokio::sync::{OnceCell, watch};
 
@@ -136,7 +137,9 @@ impl Node {
                         let pause = *pause;
                         self.start_dial(&mut state, pause)
                     }
-                    State::Dialling(dial) => dial.clone(),
+                    State::Dialling(dial) if dial.has_changed().is_ok() => dial.clone(),
+                    // Over without an outcome: its runtime has ended.
+                    State::Dialling(_) => self.start_dial(&mut state, DIAL_PAUSE_MIN),
                     State::Closed => {
                         return Err(EngineError::new(Fault::Unreachable, "the client was closed"));
                     }
@@ -276,22 +279,26 @@ impl Node {
                 connection.timeouts.store(0, Ordering::Relaxed);
                 Ok(value)
             }
-            Some(Err(error)) => {
-                if error.is_io_error() || error.is_unrecoverable_error() {
-                    self.broke(&connection.broken, &error.to_string());
-                } else {
-                    connection.timeouts.store(0, Ordering::Relaxed);
-                }
-                Err(answer::of_command(&error))
-            }
-            None => {
-                let counts = self.clock.now().since(began) >= TIMEOUT_COUNTS_FROM.min(self.command_timeout);
-                if counts && connection.timeouts.fetch_add(1, Ordering::Relaxed) + 1 >= TIMEOUTS_MAX {
-                    self.broke(&connection.broken, "the server stopped answering");
-                }
-                Err(EngineError::no_answer())
-            }
+            Some(Err(error)) => Err(self.failed(connection, &error)),
+            None => Err(self.unanswered(connection, began)),
         }
+    }
+
+    fn failed(&self, connection: &Connection, error: &RedisError) -> EngineError {
+        if error.is_io_error() || error.is_unrecoverable_error() {
+            self.broke(&connection.broken, &error.to_string());
+        } else {
+            connection.timeouts.store(0, Ordering::Relaxed);
+        }
+        answer::of_command(error)
+    }
+
+    fn unanswered(&self, connection: &Connection, began: BootInstant) -> EngineError {
+        let counts = self.clock.now().since(began) >= TIMEOUT_COUNTS_FROM.min(self.command_timeout);
+        if counts && connection.timeouts.fetch_add(1, Ordering::Relaxed) + 1 >= TIMEOUTS_MAX {
+            self.broke(&connection.broken, "the server stopped answering");
+        }
+        EngineError::no_answer()
     }
 
     /// Sends a script by its hash, and its text when the server does not know it (any more).
@@ -312,18 +319,16 @@ impl Node {
 
     /// Makes sure that this connection hears wake-ups; answers when the server confirmed it.
     pub(super) async fn subscribe(&self, connection: &Connection, until: Until) -> Result<(), EngineError> {
-        connection
+        let began = self.clock.now();
+        let subscribed = connection
             .subscribed
-            .get_or_try_init(|| async {
-                let mut inner = connection.inner.clone();
-                match self.clock.bounded(until, inner.subscribe(&self.channel)).await {
-                    Some(Ok(())) => Ok(()),
-                    Some(Err(error)) => Err(answer::of_command(&error)),
-                    None => Err(EngineError::no_answer()),
-                }
-            })
-            .await
-            .copied()
+            .get_or_try_init(|| async { connection.inner.clone().subscribe(&self.channel).await });
+        // Also while somebody else subscribes.
+        match self.clock.bounded(until, subscribed).await {
+            Some(Ok(())) => Ok(()),
+            Some(Err(error)) => Err(self.failed(connection, &error)),
+            None => Err(self.unanswered(connection, began)),
+        }
     }
 
     pub(super) fn close(&self) {

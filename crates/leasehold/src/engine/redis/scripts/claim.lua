@@ -6,6 +6,7 @@
 -- {4}                                              too many wait
 -- {5}                                              this attempt has ended
 -- {6}                                              a waiter of an unknown layout
+-- {7}                                              nobody's, but 100 entries were dead and more wait: send it again
 local function claim(k, a)
   local K, F, W, S, G = KEYS[k], KEYS[k + 1], KEYS[k + 2], KEYS[k + 3], KEYS[k + 4]
   local owner, px = ARGV[a], ARGV[a + 1]
@@ -32,6 +33,7 @@ local function claim(k, a)
       given = hand_over(K, F, W, S)
     end
     if given == 0 then return { 6 } end
+    if given == nil then return { 7 } end
     if given == false then
       local fence = next_fence(F)
       call('SET', K, owner, 'PX', px)
