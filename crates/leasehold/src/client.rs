@@ -4,7 +4,7 @@ use std::{sync::Arc, time::Duration};
 
 use crate::{
     clock::Clock,
-    config::Config,
+    config::{Config, Settings},
     core::{Chance, Core},
     engine::{
         Capabilities, Cursor, Engine, Health, Inspection, Page, Released,
@@ -14,6 +14,7 @@ use crate::{
     fence::Fence,
     lock::Lock,
     name::Name,
+    policy::{BoundPolicy, Policies},
     telemetry::{Observer, Stats, Telemetry},
 };
 
@@ -33,6 +34,7 @@ use crate::{
 #[derive(Clone)]
 pub struct Leasehold {
     core: Arc<Core>,
+    policies: Arc<Policies>,
 }
 
 impl Leasehold {
@@ -58,11 +60,68 @@ impl Leasehold {
         Builder {
             url: url.as_ref().to_owned(),
             config: Config::default(),
+            policies: Policies::default(),
             clock: Clock::system(),
             observer: None,
             seed: None,
             engine: None,
         }
+    }
+
+    /// Connects to the store that the environment and `leasehold.toml` name: `LEASEHOLD_STORE`, `store` in the file, or
+    /// what `REDIS_HOST`, `REDIS_PORT` and `REDIS_PASSWORD` describe. [`Settings`] lists everything that is read.
+    ///
+    /// ```no_run
+    /// # #[tokio::main(flavor = "current_thread")] async fn main() -> leasehold::Result<()> {
+    /// use leasehold::Leasehold;
+    ///
+    /// let leases = Leasehold::from_env().await?;
+    /// let guard = leases.policy("payout")?.key([("deal_id", 42)]).acquire().await?;
+    /// # guard.release().await?; Ok(()) }
+    /// ```
+    ///
+    /// # Errors
+    /// As [`Leasehold::connect`]; also `invalid` for a setting that is wrong, and when no store is named at all.
+    pub async fn from_env() -> Result<Self> {
+        Self::from_settings(Settings::from_env()?)?.connect().await
+    }
+
+    /// A client with settings that were loaded.
+    ///
+    /// # Errors
+    /// `invalid` when they name no store.
+    pub fn from_settings(settings: Settings) -> Result<Builder> {
+        let Some(store) = settings.store else {
+            let allowed =
+                "a URL in LEASEHOLD_STORE, in `store` of leasehold.toml, or a REDIS_HOST for from_env()";
+            return Err(Error::invalid("store", "", allowed));
+        };
+        Ok(Builder { config: settings.config, policies: settings.policies, ..Self::builder(store) })
+    }
+
+    /// The lock policy `[locks.NAME]`, to be given its values.
+    ///
+    /// ```
+    /// # #[tokio::main(flavor = "current_thread")] async fn main() -> leasehold::Result<()> {
+    /// use leasehold::{Leasehold, Policies};
+    ///
+    /// let policies = Policies::parse("[locks.payout]\nkey = \"payout:{deal_id}\"\nttl = \"60s\"", "example")?;
+    /// let leases = Leasehold::builder("memory:").policies(policies).connect().await?;
+    /// let guard = leases.policy("payout")?.key([("deal_id", 42)]).acquire().await?;
+    /// assert_eq!(guard.name().as_str(), "payout:42");
+    /// # guard.release().await?; leases.close().await
+    /// # }
+    /// ```
+    ///
+    /// # Errors
+    /// `invalid` for a name that is not there, with the nearest and all others.
+    pub fn policy(&self, name: &str) -> Result<BoundPolicy<'_>> {
+        Ok(BoundPolicy::new(self, self.policies.lock(name)?))
+    }
+
+    /// The policies it was made with.
+    pub fn policies(&self) -> &Policies {
+        &self.policies
     }
 
     /// An exclusive lock of that name.
@@ -164,6 +223,7 @@ impl std::fmt::Debug for Leasehold {
 pub struct Builder {
     url: String,
     config: Config,
+    policies: Policies,
     clock: Clock,
     observer: Option<Arc<dyn Observer>>,
     seed: Option<u64>,
@@ -180,6 +240,14 @@ impl Builder {
     /// Changes some settings.
     pub fn configure(mut self, change: impl FnOnce(&mut Config)) -> Self {
         change(&mut self.config);
+        self
+    }
+
+    /// Named policies. If their file sets `prefix` or `max-ttl`, this sets them too; a later
+    /// [`configure`](Builder::configure) can still change them.
+    pub fn policies(mut self, policies: Policies) -> Self {
+        policies.take_over(&mut self.config);
+        self.policies = policies;
         self
     }
 
@@ -231,6 +299,7 @@ impl Builder {
     /// As [`Leasehold::connect_lazy`]; also `invalid` for a setting out of range.
     pub fn connect_lazy(self) -> Result<Leasehold> {
         self.config.check()?;
+        self.policies.check(&self.config)?;
         if tokio::runtime::Handle::try_current().is_err() {
             return Err(Error::invalid("place of the call", "no runtime", "inside of a tokio runtime"));
         }
@@ -250,6 +319,6 @@ impl Builder {
         let chance = self.seed.map_or(Chance::System, Chance::seeded);
         let store = connect::redact(&self.url);
         let core = Core::start(engine, self.clock, self.config, store, chance, telemetry);
-        Ok(Leasehold { core: Arc::new(core) })
+        Ok(Leasehold { core: Arc::new(core), policies: Arc::new(self.policies) })
     }
 }

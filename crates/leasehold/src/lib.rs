@@ -1,8 +1,45 @@
-//! Locks that tell the truth.
+//! Locks that tell the truth: leases with fencing tokens on memory, SQLite and Redis.
+//!
+//! ```
+//! # #[tokio::main(flavor = "current_thread")] async fn main() -> leasehold::Result<()> {
+//! let leases = leasehold::Leasehold::connect("memory:").await?;
+//! let answer = leases.lock("deal:42").run(async |lease| {
+//!     // Cancelled the moment the lease can no longer be trusted; every write carries `lease.fence()`.
+//!     lease.fence()
+//! });
+//! assert!(answer.await?.get() > 0);
+//! # leases.close().await
+//! # }
+//! ```
+//!
+//! # Which one do I need?
+//!
+//! | you want | use |
+//! |---|---|
+//! | to run something while nobody else does | [`Lock::run`] |
+//! | to hold a lock across several steps | [`Lock::acquire`], then [`Guard::release`] |
+//! | to skip it when somebody else is at it | [`Lock::try_acquire`] |
+//! | once per interval across a fleet | [`Lock::try_acquire`] with [`Lock::hold_at_least`] |
+//! | to go on without a lock when the store is down, knowingly | [`Lock::acquire_or_proceed`] |
+//! | a lock that a later process gives back | [`Guard::detach`] |
+//! | to see who holds what, or to end it | [`Leasehold::inspect`], [`Leasehold::list`], [`Leasehold::force_release`] |
+//!
+//! # What dropping does
+//!
+//! Every async method says what dropping its future does. In short: a dropped `acquire` ends its attempt in the
+//! background; a dropped guard gives the lock back in the background; [`Leasehold::close`] waits for both.
+//!
+//! # Logs
+//!
+//! Through `tracing`: acquired, released and waiting are `debug`; a release of a lock that was not ours any more, a lost
+//! lock, a broken connection and a lock held for more than half of a fixed ttl are `warn`; a store's failure is `error`.
+//! Fields: `name`, `fence`, `held`, `waited`, `outcome`, `kind`, `error`. Owner values and passwords are never logged.
 
+#[cfg(feature = "blocking")]
+pub mod blocking;
 mod client;
 pub mod clock;
-mod config;
+pub mod config;
 mod core;
 pub mod engine;
 pub mod error;
@@ -11,15 +48,22 @@ pub mod lease;
 mod lock;
 pub mod name;
 pub mod owner;
+pub mod policy;
 mod telemetry;
 
 pub use client::{Builder, Leasehold};
 pub use clock::{BootInstant, Clock};
-pub use config::{Config, WAIT_MAX};
+pub use config::{Config, Settings, WAIT_MAX};
 pub use error::{Error, ErrorKind, Refusal, Result};
 pub use fence::Fence;
 pub use lease::{Guard, Handle, Lease};
 pub use lock::{Attempt, Lock, OnOutage, Protection, Retry, RunError, Waited};
 pub use name::Name;
 pub use owner::Holder;
+pub use policy::Policies;
 pub use telemetry::{Event, Histogram, Observer, Stats};
+
+/// The examples of the README, compiled and run.
+#[cfg(doctest)]
+#[doc = include_str!("../../../README.md")]
+pub struct Readme;

@@ -27,7 +27,10 @@ async fn a_lock_excludes_queues_and_hands_over() {
 async fn a_fixed_lease_is_lost_when_its_time_is_over() {
     let leases = Leasehold::builder("memory:").clock(leasehold::Clock::tokio()).connect().await.unwrap();
     let guard = leases.lock("x").ttl(Duration::from_secs(1)).acquire().await.unwrap();
+    let began = tokio::time::Instant::now();
     guard.lost().await;
+    // 1 % and 2 ms for clocks that differ, and a margin of a twentieth of the ttl to stop in time.
+    assert_eq!(began.elapsed().as_millis(), 1000 - 12 - 50);
     assert!(!guard.is_held());
     let out = leases
         .lock("y")

@@ -9,7 +9,8 @@ use leasehold_testkit::{RedisServer, eventually_async};
 #[tokio::test]
 async fn a_lock_excludes_queues_and_hands_over() {
     let Some(server) = RedisServer::shared_or_skip() else { return };
-    let (a, b) = (Leasehold::connect(server.url()).await.unwrap(), Leasehold::connect(server.url()).await.unwrap());
+    let (a, b) =
+        (Leasehold::connect(server.url()).await.unwrap(), Leasehold::connect(server.url()).await.unwrap());
     let guard = a.lock("first").acquire().await.unwrap();
     assert!(server.cli(&["GET", "lock:first"]).text().ends_with(' '));
     assert!(matches!(b.lock("first").try_acquire().await.unwrap(), Attempt::Busy { holder: Some(_), .. }));

@@ -181,6 +181,11 @@ impl Renewer {
             Ok(answers) => answers,
             Err(error) => vec![Err(error); holds.len()],
         };
+        // One line for all of them: an outage concerns every lease at once.
+        let missed = answers.iter().filter(|answer| answer.is_err()).count();
+        if let Some((hold, Err(error))) = holds.iter().zip(&answers).find(|(_, answer)| answer.is_err()) {
+            tracing::error!(name = %hold.name, missed, %error, "renewals got no answer");
+        }
         for ((id, hold), answer) in ids.into_iter().zip(&holds).zip(answers) {
             self.renewed(id, hold, answer);
         }
@@ -202,9 +207,8 @@ impl Renewer {
                 lease.lose();
                 return;
             }
-            Err(error) => {
+            Err(_) => {
                 self.telemetry.count(Count::renew_miss);
-                tracing::error!(name = %hold.name, %error, "a renewal got no answer");
                 Some(now + (hold.ttl / 20).max(Duration::from_millis(10)))
             }
         };

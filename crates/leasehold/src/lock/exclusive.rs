@@ -113,6 +113,10 @@ pub struct Lock {
 
 impl Lock {
     pub(crate) fn new(core: Arc<Core>, name: &str) -> Self {
+        Self::named(core, Name::new(name))
+    }
+
+    pub(crate) fn named(core: Arc<Core>, name: Result<Name>) -> Self {
         let config = &core.config;
         let wish = Wish {
             name: Name::new("unnamed").expect("a good name"),
@@ -128,7 +132,7 @@ impl Lock {
             on_outage: OnOutage::Deny,
             progress: None,
         };
-        Self { name: Name::new(name), wish, core, keep_alive: None }
+        Self { name, wish, core, keep_alive: None }
     }
 
     /// How long the lease lasts: after a crash the lock stays closed that long. Given alone it is a fixed lease.
@@ -220,7 +224,7 @@ impl Lock {
     /// `timed_out` when it was not free in time; `store_unreachable` and `store_refused` when the store is at fault;
     /// `invalid` when the builder was given something out of range.
     pub async fn acquire(self) -> Result<Guard> {
-        let wish = self.checked(false)?;
+        let wish = self.checked()?;
         if wish.wait.is_zero() || wish.max_attempts == Some(1) {
             return match attempt::ask_once(&self.core, &wish).await? {
                 Tried::Held(guard) => Ok(guard),
@@ -240,7 +244,7 @@ impl Lock {
     /// # Errors
     /// As [`Lock::acquire`], except that a held lock is [`Attempt::Busy`] and not an error.
     pub async fn try_acquire(self) -> Result<Attempt> {
-        let wish = self.checked(false)?;
+        let wish = self.checked()?;
         Ok(match attempt::ask_once(&self.core, &wish).await? {
             Tried::Held(guard) => Attempt::Held(guard),
             Tried::Busy { holder, retry_after } => Attempt::Busy { holder, retry_after },
@@ -278,18 +282,21 @@ impl Lock {
     /// [`RunError::Lost`] when the lease ended before the body did, with the body's value if there is one;
     /// [`RunError::NotRun`] when the lock was not acquired. A release that fails is logged and counted and hides nothing.
     pub async fn run<T>(self, body: impl AsyncFnOnce(Lease) -> T) -> Result<T, RunError<T>> {
-        let wish = self.checked(true).map_err(RunError::NotRun)?;
-        let lock = Self { wish: wish.clone(), keep_alive: Some(wish.keep_alive), ..self };
-        let guard = lock.acquire().await.map_err(RunError::NotRun)?;
+        let guard = self.acquire_for_run().await.map_err(RunError::NotRun)?;
         run::under(guard, body).await
     }
 
-    /// The checked wish. `keep_alive` is the default when the caller did not choose.
-    fn checked(&self, keep_alive: bool) -> Result<Wish> {
+    /// [`Lock::acquire`], kept alive unless [`Lock::fixed`].
+    pub(crate) async fn acquire_for_run(mut self) -> Result<Guard> {
+        self.keep_alive.get_or_insert(true);
+        self.acquire().await
+    }
+
+    fn checked(&self) -> Result<Wish> {
         self.core.check_open()?;
         let mut wish = self.wish.clone();
         wish.name = self.name.clone()?;
-        wish.keep_alive = self.keep_alive.unwrap_or(keep_alive);
+        wish.keep_alive = self.keep_alive.unwrap_or(false);
         self.core.check_name(&wish.name)?;
         self.core.config.check_ttl(wish.ttl)?;
         check_wait(wish.wait)?;

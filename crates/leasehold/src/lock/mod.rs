@@ -9,4 +9,6 @@ mod waiting;
 pub use exclusive::{Attempt, Lock, OnOutage, Protection, Waited};
 pub use retry::Retry;
 pub use run::RunError;
+#[cfg(feature = "blocking")]
+pub(crate) use run::settle;
 pub(crate) use waiting::Waiting;

@@ -80,6 +80,12 @@ pub(super) async fn under<T>(guard: Guard, body: impl AsyncFnOnce(Lease) -> T) -
             ended = body => Some(ended),
         }
     };
+    settle(guard, ended).await
+}
+
+/// Gives the lock back after a body that ended (with a panic, perhaps) or was cancelled, and says what became of it.
+pub(crate) async fn settle<T>(guard: Guard, ended: Option<std::thread::Result<T>>) -> Result<T, RunError<T>> {
+    let lease = guard.lease();
     // Asked before the release, which ends the lease for everybody.
     let held_to_the_end = lease.is_held();
     give_back(guard).await;

@@ -158,3 +158,39 @@ impl Drop for Ticket {
         lock(&self.waiting.room).waiting.remove(&self.owner);
     }
 }
+
+#[cfg(all(test, feature = "memory"))]
+mod tests {
+    use std::time::Duration;
+
+    use super::*;
+    use crate::{
+        clock::Clock,
+        engine::{Answer, Engine, memory::Memory},
+        name::Name,
+        owner::{Holder, Owner},
+    };
+
+    #[tokio::test]
+    async fn a_lock_handed_to_an_attempt_that_gave_up_moves_on() {
+        let engine: Arc<dyn Engine> = Arc::new(Memory::open("", Clock::system()));
+        let soon = || Clock::system().now() + Duration::from_secs(10);
+        let claim = Claim {
+            name: Name::new("x").unwrap(),
+            owner: Owner::new(1, &Holder::Foreign),
+            ttl: Duration::from_secs(60),
+            lock_delay: Duration::ZERO,
+            queue_for: Some(Duration::from_secs(60)),
+            poll_every: Duration::from_secs(5),
+        };
+        let Ok(Answer::Granted(grant)) = engine.leases().claim(&claim, soon()).await else {
+            panic!("it was free")
+        };
+        let reaper = Reaper::start(engine.clone(), Clock::system(), Duration::from_secs(2));
+        let waiting = Waiting::new(reaper.clone(), Arc::new(Telemetry::new(None)));
+        waiting.ended(claim.clone());
+        waiting.wake(Wake::Granted { owner: claim.owner.id(), grant });
+        reaper.drained().await;
+        assert_eq!(engine.leases().inspect(&claim.name, soon()).await.unwrap().held, None);
+    }
+}

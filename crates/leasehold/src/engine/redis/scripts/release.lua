@@ -2,7 +2,7 @@
 -- keys K F W S [G]   arguments owner, tombstone ms (0: every copy of the claim was answered), entry as queued or ''
 -- 1                          released, nobody waits
 -- {2, fence}                 handed over
--- 3                          released, but 100 entries were dead and more wait: send it again
+-- 3                          nobody's now, but 100 entries were dead and more wait: send it again
 -- {0, pttl, fence, holder}   was not ours (pttl -2: nobody's)
 local function release(k, a)
   local K, F, W, S = KEYS[k], KEYS[k + 1], KEYS[k + 2], KEYS[k + 3]
@@ -22,9 +22,9 @@ local function release(k, a)
     if given == 0 then given = false end
     if mine and not given then call('DEL', K) end
   end
+  if given == nil then return 3 end
   if not mine then return { 0, call('PTTL', K), call('GET', F) or '0', call('GET', K) } end
-  if given then return { 2, given } end
-  return given == nil and 3 or 1
+  return given and { 2, given } or 1
 end
 
 -- Takes K from the holder that was seen.

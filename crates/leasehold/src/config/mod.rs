@@ -1,6 +1,20 @@
-//! What can be configured, with its default and its range.
+//! What can be configured, with its default and its range, and where it comes from.
+//!
+//! A setting in code wins over a `LEASEHOLD_*` variable, that over the file `leasehold.toml`, that over the variables
+//! `LOCK_TTL` and `REDIS_*` that other libraries use, and those over the default. See [`Settings`].
+
+mod duration;
+mod environment;
+mod nearest;
+mod section;
+mod settings;
 
 use std::time::Duration;
+
+pub use duration::parse_duration;
+pub(crate) use nearest::nearest_of;
+pub(crate) use section::{Section, read_text};
+pub use settings::{Settings, Sources};
 
 use crate::{
     error::{Error, Result},
@@ -68,8 +82,11 @@ impl Config {
             return Err(Error::invalid("max in flight", self.max_in_flight.to_string(), "1 to 100000"));
         }
         if self.prefix.len() > 128 || self.prefix.chars().any(char::is_control) {
-            let got: String = self.prefix.chars().take(24).filter(|c| !c.is_control()).collect();
-            return Err(Error::invalid("prefix", got, "at most 128 bytes of printable text"));
+            return Err(Error::invalid(
+                "prefix",
+                quoted(&self.prefix),
+                "at most 128 bytes of printable text",
+            ));
         }
         Ok(())
     }
@@ -88,8 +105,7 @@ pub(crate) fn check_wait(wait: Duration) -> Result<()> {
 /// Checks a label against its range.
 pub(crate) fn check_label(label: &str) -> Result<()> {
     if label.len() > LABEL_MAX_BYTES || label.chars().any(char::is_control) {
-        let got: String = label.chars().take(24).filter(|c| !c.is_control()).collect();
-        return Err(Error::invalid("label", got, "at most 128 bytes of printable text"));
+        return Err(Error::invalid("label", quoted(label), "at most 128 bytes of printable text"));
     }
     Ok(())
 }
@@ -101,6 +117,23 @@ pub(crate) fn between(what: &str, value: Duration, least: Duration, most: Durati
     Ok(())
 }
 
+/// Bad input as errors quote it: short, and without control characters.
+pub(crate) fn quoted(text: &str) -> String {
+    let mut short: String = text.chars().take(64).filter(|c| !c.is_control()).collect();
+    if text.chars().nth(64).is_some() {
+        short.push('…');
+    }
+    short
+}
+
+/// The same error, telling of a certain place.
+pub(crate) fn placed(error: Error, place: impl Into<String>) -> Error {
+    match error {
+        Error::Invalid { got, allowed, .. } => Error::invalid(place, got, allowed),
+        other => other,
+    }
+}
+
 #[cfg(test)]
 mod tests {
     use super::*;
@@ -110,9 +143,11 @@ mod tests {
         Config::default().check().unwrap();
     }
 
+    type Spoil = fn(&mut Config);
+
     #[test]
     fn each_setting_out_of_range_is_named() {
-        let cases: [(&str, fn(&mut Config)); 8] = [
+        let cases: [(&str, Spoil); 8] = [
             ("ttl", |c| c.ttl = Duration::ZERO),
             ("ttl", |c| c.ttl = Duration::from_secs(301)),
             ("max ttl", |c| c.max_ttl = Duration::from_secs(86_401)),

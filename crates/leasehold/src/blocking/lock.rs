@@ -1,0 +1,137 @@
+//! The exclusive lock.
+
+use std::{
+    panic::{AssertUnwindSafe, catch_unwind},
+    time::Duration,
+};
+
+use super::{
+    lease::{Guard, Lease},
+    runtime::{for_waiting, wait},
+};
+use crate::{
+    error::{Error, Result},
+    lock::{self, OnOutage, Retry, RunError, Waited},
+    owner::Holder,
+};
+
+/// Builder of an exclusive lock, without `async`; see [`crate::Lock`].
+#[derive(Clone)]
+#[must_use = "a lock does nothing until it is acquired"]
+pub struct Lock {
+    inner: lock::Lock,
+}
+
+/// The builder's methods are those of the async one, under the same names.
+macro_rules! same_as_async {
+    ($($method:ident($($argument:ident: $type:ty)?);)+) => {$(
+        #[doc = concat!("As [`", stringify!($method), "`](crate::Lock::", stringify!($method), ").")]
+        pub fn $method(self $(, $argument: $type)?) -> Self {
+            Self { inner: self.inner.$method($($argument)?) }
+        }
+    )+};
+}
+
+impl Lock {
+    pub(super) fn new(inner: lock::Lock) -> Self {
+        Self { inner }
+    }
+
+    same_as_async! {
+        ttl(ttl: Duration);
+        wait(wait: Duration);
+        wait_forever();
+        max_attempts(most: u32);
+        retry(retry: Retry);
+        keep_alive();
+        fixed();
+        label(label: impl Into<String>);
+        lock_delay(delay: Duration);
+        max_lifetime(most: Duration);
+        hold_at_least(least: Duration);
+        on_outage(what: OnOutage);
+        on_wait(progress: impl Fn(&Waited<'_>) + Send + Sync + 'static);
+    }
+
+    /// Waits for the lock.
+    ///
+    /// # Errors
+    /// As [`crate::Lock::acquire`]; also `unsupported` in async code.
+    pub fn acquire(self) -> Result<Guard> {
+        wait(self.inner.acquire())?.map(Guard::new)
+    }
+
+    /// Asks once and does not wait.
+    ///
+    /// # Errors
+    /// As [`crate::Lock::try_acquire`]; also `unsupported` in async code.
+    pub fn try_acquire(self) -> Result<Attempt> {
+        Ok(match wait(self.inner.try_acquire())?? {
+            lock::Attempt::Held(guard) => Attempt::Held(Guard::new(guard)),
+            lock::Attempt::Busy { holder, retry_after } => Attempt::Busy { holder, retry_after },
+        })
+    }
+
+    /// Waits for the lock; when the store is out of reach and [`OnOutage::Proceed`] was chosen, goes on without it.
+    ///
+    /// # Errors
+    /// As [`crate::Lock::acquire_or_proceed`]; also `unsupported` in async code.
+    pub fn acquire_or_proceed(self) -> Result<Protection> {
+        Ok(match wait(self.inner.acquire_or_proceed())?? {
+            lock::Protection::Held(guard) => Protection::Held(Guard::new(guard)),
+            lock::Protection::Unprotected { cause } => Protection::Unprotected { cause },
+        })
+    }
+
+    /// Runs `body` while holding the lock, kept alive unless [`Lock::fixed`]. Nothing can cancel the body: a long one
+    /// asks [`Lease::is_held`] before each step. The lock is always given back, also when the body panics.
+    ///
+    /// # Errors
+    /// [`RunError::Lost`], with the body's value, when the lease ended before the body did; [`RunError::NotRun`] when
+    /// the lock was not acquired, or in async code.
+    pub fn run<T>(self, body: impl FnOnce(Lease) -> T) -> Result<T, RunError<T>> {
+        let runtime = for_waiting().map_err(RunError::NotRun)?;
+        let guard = runtime.block_on(self.inner.acquire_for_run()).map_err(RunError::NotRun)?;
+        // Outside of the runtime, so that the body may make blocking calls of its own.
+        let ended = catch_unwind(AssertUnwindSafe(|| body(Lease::new(guard.lease()))));
+        runtime.block_on(lock::settle(guard, Some(ended)))
+    }
+}
+
+/// The result of asking once for a lock.
+#[derive(Debug)]
+#[must_use = "a lock that was acquired is given back when dropped"]
+pub enum Attempt {
+    /// It is yours.
+    Held(Guard),
+    /// Somebody else holds it.
+    Busy {
+        /// Who, as far as the store says.
+        holder: Option<Holder>,
+        /// When to ask again. Jittered: clients refused together do not come back together.
+        retry_after: Duration,
+    },
+}
+
+impl Attempt {
+    /// The guard, if it was acquired.
+    pub fn held(self) -> Option<Guard> {
+        match self {
+            Self::Held(guard) => Some(guard),
+            Self::Busy { .. } => None,
+        }
+    }
+}
+
+/// The result of [`Lock::acquire_or_proceed`].
+#[derive(Debug)]
+#[must_use = "a lock that was acquired is given back when dropped"]
+pub enum Protection {
+    /// The lock is held.
+    Held(Guard),
+    /// The store is out of reach and the lock's policy is to go on. There is no fence: nothing protects this run.
+    Unprotected {
+        /// Why.
+        cause: Error,
+    },
+}

@@ -1,0 +1,146 @@
+//! Variables that other libraries read as well: `REDIS_HOST`, `REDIS_PORT`, `REDIS_PASSWORD`, `LOCK_TTL`.
+
+use std::time::Duration;
+
+use super::{duration::parse_duration, placed, quoted};
+use crate::{
+    error::{Error, Result},
+    policy::escape,
+};
+
+/// The environment, as a function from a variable's name to its value.
+pub(super) type Environment<'a> = &'a dyn Fn(&str) -> Option<String>;
+
+/// A variable's value; an empty one counts as unset, because that is what `X=${X:-}` leaves behind.
+pub(super) fn variable(env: Environment<'_>, name: &str) -> Option<String> {
+    env(name).filter(|value| !value.is_empty())
+}
+
+/// `LOCK_TTL`: milliseconds, or a duration with a unit.
+pub(super) fn lock_ttl(env: Environment<'_>) -> Result<Option<Duration>> {
+    let Some(text) = variable(env, "LOCK_TTL") else { return Ok(None) };
+    if let Ok(ms) = text.parse() {
+        return Ok(Some(Duration::from_millis(ms)));
+    }
+    parse_duration(&text).map(Some).map_err(|_| {
+        Error::invalid("LOCK_TTL", quoted(&text), "milliseconds, such as 5000, or a duration, such as 5s")
+    })
+}
+
+/// The store that `REDIS_*` name, if one of them is set.
+pub(super) fn redis_url(env: Environment<'_>) -> Result<Option<String>> {
+    let [host, port, password] =
+        ["REDIS_HOST", "REDIS_PORT", "REDIS_PASSWORD"].map(|name| variable(env, name));
+    if host.is_none() && port.is_none() && password.is_none() {
+        return Ok(None);
+    }
+    let (service_host, port) = port.as_deref().map_or(Ok((None, 6379)), read_port)?;
+    let host = match (host, service_host) {
+        (Some(host), _) => checked_host(&host, "REDIS_HOST")?,
+        (None, Some(host)) => host,
+        (None, None) => "localhost".into(),
+    };
+    let login = password.map_or(String::new(), |password| format!(":{}@", encode(&password)));
+    Ok(Some(format!("redis://{login}{host}:{port}")))
+}
+
+/// `6379`, or `tcp://10.0.0.11:6379`, which Kubernetes sets for a service that is called `redis`.
+fn read_port(text: &str) -> Result<(Option<String>, u16)> {
+    let (host, digits) = match text.strip_prefix("tcp://") {
+        Some(address) => match address.rsplit_once(':') {
+            Some((host, port)) => (Some(checked_host(host, "REDIS_PORT")?), port),
+            None => (None, ""),
+        },
+        None => (None, text),
+    };
+    let port = digits.parse().ok().filter(|port| *port != 0);
+    let refuse = || Error::invalid("REDIS_PORT", quoted(text), "1 to 65535, or tcp://HOST:PORT");
+    Ok((host, port.ok_or_else(refuse)?))
+}
+
+fn checked_host(host: &str, variable: &str) -> Result<String> {
+    // An address of IPv6 needs brackets in a URL.
+    let is_bare_ipv6 = host.parse::<std::net::Ipv6Addr>().is_ok();
+    let host = if is_bare_ipv6 { format!("[{host}]") } else { host.to_owned() };
+    let parsed = url::Host::parse(&host);
+    parsed.map(|_| host.clone()).map_err(|error| {
+        let refused = Error::invalid("host", quoted(&host), format!("a host name or an address ({error})"));
+        placed(refused, variable)
+    })
+}
+
+/// Everything but letters, digits and `-._~` is encoded: what a URL leaves alone everywhere.
+fn encode(secret: &str) -> String {
+    escape(secret, |c| !(c.is_ascii_alphanumeric() || "-._~".contains(c)))
+}
+
+#[cfg(test)]
+mod tests {
+    use super::*;
+
+    fn url(set: &[(&str, &str)]) -> Result<Option<String>> {
+        let env = |name: &str| set.iter().find(|(key, _)| *key == name).map(|(_, value)| (*value).to_owned());
+        redis_url(&env)
+    }
+
+    #[test]
+    fn one_variable_is_enough_and_none_is_not() {
+        for (set, expected) in [
+            (&[][..], None),
+            (&[("REDIS_HOST", ""), ("REDIS_PASSWORD", "")], None),
+            (&[("REDIS_HOST", "cache.example")], Some("redis://cache.example:6379")),
+            (&[("REDIS_PORT", "7000")], Some("redis://localhost:7000")),
+            (&[("REDIS_PASSWORD", "pw")], Some("redis://:pw@localhost:6379")),
+            (&[("REDIS_HOST", "::1")], Some("redis://[::1]:6379")),
+            (&[("REDIS_HOST", "[::1]"), ("REDIS_PORT", "1")], Some("redis://[::1]:1")),
+        ] {
+            assert_eq!(url(set).unwrap().as_deref(), expected, "{set:?}");
+        }
+    }
+
+    #[test]
+    fn a_service_address_gives_the_port_and_the_host_only_if_there_is_none() {
+        let port = ("REDIS_PORT", "tcp://10.0.0.11:6380");
+        assert_eq!(url(&[port]).unwrap().unwrap(), "redis://10.0.0.11:6380");
+        assert_eq!(url(&[port, ("REDIS_HOST", "h")]).unwrap().unwrap(), "redis://h:6380");
+        assert_eq!(url(&[("REDIS_PORT", "tcp://[fd00::1]:1")]).unwrap().unwrap(), "redis://[fd00::1]:1");
+    }
+
+    #[test]
+    fn a_password_of_any_characters_survives_a_url() {
+        let password = "p@ss:w/o?r#d%41 [ü]\n";
+        let text = url(&[("REDIS_PASSWORD", password)]).unwrap().unwrap();
+        assert_eq!(text, "redis://:p%40ss%3Aw%2Fo%3Fr%23d%2541%20%5B%C3%BC%5D%0A@localhost:6379");
+        let parsed = url::Url::parse(&text).unwrap();
+        assert_eq!((parsed.host_str(), parsed.port()), (Some("localhost"), Some(6379)));
+    }
+
+    #[test]
+    fn bad_addresses_name_their_variable() {
+        for (name, value) in [
+            ("REDIS_PORT", "0"),
+            ("REDIS_PORT", "65536"),
+            ("REDIS_PORT", "six"),
+            ("REDIS_PORT", "tcp://10.0.0.11"),
+            ("REDIS_PORT", "tcp://:6379"),
+            ("REDIS_PORT", "tcp://a b:6379"),
+            ("REDIS_HOST", "a/b"),
+            ("REDIS_HOST", "user@host"),
+            ("REDIS_HOST", "host:6379"),
+            ("REDIS_HOST", "redis://host"),
+        ] {
+            let error = url(&[(name, value)]).expect_err(value);
+            assert_eq!(error.kind().as_str(), "invalid");
+            assert!(error.to_string().starts_with(&format!("invalid {name} ")), "{error}");
+        }
+    }
+
+    #[test]
+    fn lock_ttl_is_in_milliseconds_unless_it_has_a_unit() {
+        let read = |text: &str| lock_ttl(&|_: &str| Some(text.to_owned()));
+        assert_eq!(read("5000").unwrap(), Some(Duration::from_secs(5)));
+        assert_eq!(read("5s").unwrap(), Some(Duration::from_secs(5)));
+        assert_eq!(read("").unwrap(), None);
+        assert!(read("5 s").unwrap_err().to_string().starts_with("invalid LOCK_TTL \"5 s\""));
+    }
+}

@@ -1,0 +1,138 @@
+//! Opening a lease file: whose it is, its layout and its settings.
+//!
+//! # Why `synchronous = NORMAL` is enough
+//! In WAL mode it syncs at checkpoints only. What was committed survives the end of any process; a power loss
+//! may take the last commits back, but never tears the file. Nothing that counts is lost with them: a power loss
+//! ends every holder and every waiter of the host, and rows of another boot count as expired anyway. Only a fence
+//! could be forgotten, and the next one is still higher: it is at least the wall clock, which has moved on.
+
+use rusqlite::{Connection, OpenFlags, Transaction, TransactionBehavior};
+
+use super::{
+    fault::Failure,
+    place::{FileId, Place},
+};
+
+/// The layout that this build reads and writes.
+pub(super) const LAYOUT: i64 = 1;
+/// "Leas": marks a file as ours.
+const APPLICATION_ID: i64 = 0x4C65_6173;
+const STATEMENTS_CACHED: usize = 32;
+
+/// An open lease file.
+pub(super) struct LeaseFile {
+    pub(super) db: Connection,
+    id: Option<FileId>,
+}
+
+impl LeaseFile {
+    /// Opens the file, and creates it first if it is missing. Never waits: a busy file is a failure.
+    pub(super) fn open(place: &Place) -> Result<Self, Failure> {
+        place.prepare()?;
+        // Looked up first: if the file is replaced before it is open, the next operation sees a change.
+        let id = place.file_id();
+        let flags = OpenFlags::SQLITE_OPEN_READ_WRITE | OpenFlags::SQLITE_OPEN_NO_MUTEX;
+        let db = Connection::open_with_flags(place.path(), flags)?;
+        prepare(&db)?;
+        Ok(Self { db, id })
+    }
+
+    /// Whether the path still leads to this file. Processes that had another one open would not exclude us.
+    pub(super) fn is_still_at(&self, place: &Place) -> bool {
+        self.id.is_some() && self.id == place.file_id()
+    }
+}
+
+/// Makes a connection ready for a store, and the file too if it is empty.
+pub(super) fn prepare(db: &Connection) -> Result<(), Failure> {
+    db.busy_timeout(std::time::Duration::ZERO)?;
+    db.set_prepared_statement_cache_capacity(STATEMENTS_CACHED);
+    // Before anything is changed: it may be somebody else's file.
+    let is_new = is_new(db)?;
+    db.query_row("PRAGMA journal_mode = WAL", [], |_| Ok(()))?;
+    db.execute_batch("PRAGMA synchronous = NORMAL")?;
+    if is_new {
+        let transaction = Transaction::new_unchecked(db, TransactionBehavior::Immediate)?;
+        // Another process may have been faster.
+        if self::is_new(db)? {
+            db.execute_batch(include_str!("schema.sql"))?;
+            db.pragma_update(None, "application_id", APPLICATION_ID)?;
+            db.pragma_update(None, "user_version", LAYOUT)?;
+        }
+        transaction.commit()?;
+    }
+    Ok(())
+}
+
+/// Whether the file is empty; refuses one that is not ours.
+fn is_new(db: &Connection) -> Result<bool, Failure> {
+    let (application, layout, tables): (i64, i64, i64) = db.query_row(
+        "SELECT (SELECT application_id FROM pragma_application_id), \
+                (SELECT user_version FROM pragma_user_version), \
+                (SELECT count(*) FROM sqlite_schema)",
+        [],
+        |row| Ok((row.get(0)?, row.get(1)?, row.get(2)?)),
+    )?;
+    match (application, layout) {
+        (0, 0) if tables == 0 => Ok(true),
+        (APPLICATION_ID, LAYOUT) => Ok(false),
+        (APPLICATION_ID, newer) => Err(Failure::refused(format!(
+            "the file has layout {newer}, this program knows layout {LAYOUT} only: update the program"
+        ))),
+        _ => Err(Failure::refused("the file is another program's database: choose another path")),
+    }
+}
+
+#[cfg(test)]
+mod tests {
+    use super::*;
+    use crate::{
+        engine::{EngineError, Fault, sqlite::tests::TempDir},
+        error::Refusal,
+    };
+
+    fn refusal(result: Result<(), Failure>) -> String {
+        let error = EngineError::from(result.expect_err("must be refused"));
+        assert_eq!(error.fault, Fault::Refused(Refusal::Other), "{error}");
+        error.why
+    }
+
+    #[test]
+    fn an_empty_file_gets_the_layout_and_is_read_again() {
+        let db = Connection::open_in_memory().unwrap();
+        prepare(&db).unwrap();
+        prepare(&db).unwrap();
+        assert!(!is_new(&db).unwrap());
+    }
+
+    #[test]
+    fn a_newer_layout_is_refused() {
+        let db = Connection::open_in_memory().unwrap();
+        prepare(&db).unwrap();
+        db.pragma_update(None, "user_version", LAYOUT + 1).unwrap();
+        assert!(refusal(prepare(&db)).contains("layout 2"));
+    }
+
+    #[test]
+    fn another_programs_database_is_refused_and_left_alone() {
+        let dir = TempDir::new();
+        let path = dir.path("other.db");
+        let other = Connection::open(&path).unwrap();
+        other.execute_batch("CREATE TABLE mail (text)").unwrap();
+        drop(other);
+        let before = std::fs::read(&path).unwrap();
+        let place = Place::parse(&path).unwrap();
+        assert!(refusal(LeaseFile::open(&place).map(drop)).contains("another program's"));
+        assert_eq!(std::fs::read(&path).unwrap(), before);
+    }
+
+    #[test]
+    fn a_file_that_is_no_database_is_refused_and_left_alone() {
+        let dir = TempDir::new();
+        let path = dir.path("notes.txt");
+        std::fs::write(&path, "not a database at all\n".repeat(100)).unwrap();
+        let place = Place::parse(&path).unwrap();
+        assert!(refusal(LeaseFile::open(&place).map(drop)).contains("not a SQLite database"));
+        assert!(std::fs::read_to_string(&path).unwrap().starts_with("not a database"));
+    }
+}

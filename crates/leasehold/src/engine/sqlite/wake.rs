@@ -1,0 +1,259 @@
+//! Hints between engines: "claim now, it may be your turn".
+//!
+//! Every engine has a random id, which its waiters carry in the file. An engine that frees a lock sends the
+//! waiting attempt's random part to the engine with that id: directly if it is itself, otherwise, on Linux, as a
+//! datagram to an abstract Unix address made of the id. A hint proves nothing and may be lost (another network
+//! namespace, a full socket, another platform): waiters poll as well, and whoever forges one causes a poll.
+
+use std::sync::{Arc, OnceLock, Weak};
+
+use crate::{
+    engine::{Wake, WakeSink},
+    owner::OwnerId,
+};
+
+use super::store::Hint;
+
+/// Where one engine's hints go, and its way to other engines.
+pub(super) struct Wakes {
+    id: String,
+    sink: OnceLock<Weak<dyn WakeSink>>,
+    post: post::Post,
+}
+
+impl Wakes {
+    /// An engine's wake-ups under a random id. Nothing is opened before somebody waits.
+    pub(super) fn new(random: u128) -> Self {
+        let id = format!("{random:032x}");
+        Self { id, sink: OnceLock::new(), post: post::Post::default() }
+    }
+
+    /// The id under which hints reach this engine.
+    pub(super) fn id(&self) -> &str {
+        &self.id
+    }
+
+    /// Where wake-ups go.
+    pub(super) fn wake_into(&self, sink: Weak<dyn WakeSink>) {
+        let _first = self.sink.set(sink);
+    }
+
+    /// Somebody may have to wait from now on.
+    pub(super) fn listen(self: &Arc<Self>) {
+        self.post.listen(self);
+    }
+
+    /// Delivers hints. Never blocks, never fails.
+    pub(super) fn send(&self, hints: Vec<Hint>) {
+        for hint in hints {
+            if hint.wake == self.id {
+                self.receive(&hint.owner_id);
+            } else {
+                self.post.send(&hint);
+            }
+        }
+    }
+
+    /// Stops listening until somebody waits again.
+    pub(super) fn close(&self) {
+        self.post.close();
+    }
+
+    fn receive(&self, owner_id: &str) {
+        if let (Some(owner), Some(sink)) = (OwnerId::parse(owner_id), self.sink.get().and_then(Weak::upgrade))
+        {
+            sink.wake(Wake::LookAgain { owner });
+        }
+    }
+}
+
+/// Datagrams on abstract Unix addresses.
+#[cfg(any(target_os = "linux", target_os = "android"))]
+mod post {
+    #[cfg(target_os = "android")]
+    use std::os::android::net::SocketAddrExt;
+    #[cfg(target_os = "linux")]
+    use std::os::linux::net::SocketAddrExt;
+    use std::{
+        io,
+        os::unix::net::{SocketAddr, UnixDatagram},
+        sync::{
+            Arc, Mutex, PoisonError, Weak,
+            atomic::{AtomicBool, Ordering},
+        },
+        thread,
+    };
+
+    use super::{Hint, Wakes};
+
+    #[derive(Default)]
+    pub(super) struct Post {
+        listener: Mutex<Option<Listener>>,
+        outgoing: Mutex<Option<UnixDatagram>>,
+    }
+
+    /// A thread that receives; it ends when this is dropped.
+    struct Listener {
+        address: SocketAddr,
+        stopped: Arc<AtomicBool>,
+    }
+
+    impl Post {
+        pub(super) fn listen(&self, wakes: &Arc<Wakes>) {
+            let mut listener = self.listener.lock().unwrap_or_else(PoisonError::into_inner);
+            if listener.is_none() {
+                match Listener::start(wakes.id(), Arc::downgrade(wakes)) {
+                    Ok(started) => *listener = Some(started),
+                    Err(error) => tracing::debug!(%error, "no wake-ups from other processes, polling only"),
+                }
+            }
+        }
+
+        pub(super) fn send(&self, hint: &Hint) {
+            let mut outgoing = self.outgoing.lock().unwrap_or_else(PoisonError::into_inner);
+            if outgoing.is_none() {
+                *outgoing = outgoing_socket().ok();
+            }
+            if let (Some(socket), Ok(address)) = (&*outgoing, address(&hint.wake)) {
+                let sent = socket.send_to_addr(hint.owner_id.as_bytes(), &address);
+                if let Err(error) = sent {
+                    tracing::trace!(%error, "a wake-up was not delivered");
+                }
+            }
+        }
+
+        pub(super) fn close(&self) {
+            *self.listener.lock().unwrap_or_else(PoisonError::into_inner) = None;
+            *self.outgoing.lock().unwrap_or_else(PoisonError::into_inner) = None;
+        }
+    }
+
+    impl Listener {
+        fn start(id: &str, wakes: Weak<Wakes>) -> io::Result<Self> {
+            let address = address(id)?;
+            let socket = UnixDatagram::bind_addr(&address)?;
+            let stopped = Arc::new(AtomicBool::new(false));
+            let stop = Arc::clone(&stopped);
+            thread::Builder::new()
+                .name("leasehold-wakes".into())
+                .spawn(move || receive(&socket, &stop, &wakes))?;
+            Ok(Self { address, stopped })
+        }
+    }
+
+    impl Drop for Listener {
+        fn drop(&mut self) {
+            self.stopped.store(true, Ordering::Release);
+            // Any datagram makes the thread look. If its socket is full, it is about to look anyway.
+            let _poked = outgoing_socket().and_then(|socket| socket.send_to_addr(b"", &self.address));
+        }
+    }
+
+    fn receive(socket: &UnixDatagram, stopped: &AtomicBool, wakes: &Weak<Wakes>) {
+        let mut buffer = [0; 64];
+        while let Ok(length) = socket.recv(&mut buffer) {
+            if stopped.load(Ordering::Acquire) {
+                return;
+            }
+            let Some(wakes) = wakes.upgrade() else { return };
+            if let Ok(owner_id) = std::str::from_utf8(&buffer[..length]) {
+                wakes.receive(owner_id);
+            }
+        }
+    }
+
+    fn outgoing_socket() -> io::Result<UnixDatagram> {
+        let socket = UnixDatagram::unbound()?;
+        socket.set_nonblocking(true)?;
+        Ok(socket)
+    }
+
+    fn address(id: &str) -> io::Result<SocketAddr> {
+        SocketAddr::from_abstract_name(format!("leasehold-{id}"))
+    }
+}
+
+/// No way to other processes: their waiters poll.
+#[cfg(not(any(target_os = "linux", target_os = "android")))]
+mod post {
+    use std::sync::Arc;
+
+    use super::{Hint, Wakes};
+
+    #[derive(Default)]
+    pub(super) struct Post;
+
+    impl Post {
+        pub(super) fn listen(&self, _: &Arc<Wakes>) {}
+        pub(super) fn send(&self, _: &Hint) {}
+        pub(super) fn close(&self) {}
+    }
+}
+
+#[cfg(test)]
+mod tests {
+    use std::sync::mpsc;
+
+    use super::*;
+    use crate::{
+        engine::LinkChange,
+        owner::{Holder, Owner},
+    };
+
+    struct Told(mpsc::Sender<OwnerId>);
+
+    impl WakeSink for Told {
+        fn wake(&self, wake: Wake) {
+            if let Wake::LookAgain { owner } = wake {
+                let _ = self.0.send(owner);
+            }
+        }
+        fn link(&self, _: LinkChange) {}
+    }
+
+    fn engine() -> (Arc<Wakes>, Arc<dyn WakeSink>, mpsc::Receiver<OwnerId>) {
+        let wakes = Arc::new(Wakes::new(rand::random()));
+        let (tell, told) = mpsc::channel();
+        let sink: Arc<dyn WakeSink> = Arc::new(Told(tell));
+        wakes.wake_into(Arc::downgrade(&sink));
+        (wakes, sink, told)
+    }
+
+    fn owner() -> Owner {
+        Owner::new(rand::random(), &Holder::Foreign)
+    }
+
+    fn hint(to: &Wakes, owner: &Owner) -> Vec<Hint> {
+        vec![Hint { wake: to.id().into(), owner_id: owner.id_text().into() }]
+    }
+
+    #[test]
+    fn a_hint_reaches_its_own_engine_without_a_socket() {
+        let (wakes, _sink, told) = engine();
+        let owner = owner();
+        wakes.send(hint(&wakes, &owner));
+        assert_eq!(told.try_recv().unwrap(), owner.id());
+    }
+
+    #[cfg(target_os = "linux")]
+    #[test]
+    fn a_hint_reaches_another_engine() {
+        let (waiting, _sink, told) = engine();
+        let (releasing, _, _) = engine();
+        let owner = owner();
+        waiting.listen();
+        releasing.send(hint(&waiting, &owner));
+        assert_eq!(told.recv_timeout(std::time::Duration::from_secs(10)).unwrap(), owner.id());
+    }
+
+    #[cfg(target_os = "linux")]
+    #[test]
+    fn listening_ends_with_the_engine_and_a_lost_hint_is_nobodys_trouble() {
+        let (waiting, sink, told) = engine();
+        waiting.listen();
+        let late = hint(&waiting, &owner());
+        drop((waiting, sink));
+        assert!(told.recv_timeout(std::time::Duration::from_secs(10)).is_err());
+        engine().0.send(late);
+    }
+}

@@ -1,0 +1,199 @@
+//! The thread that owns the connection: SQLite blocks, callers do not.
+
+use std::{
+    io,
+    sync::{
+        Arc,
+        mpsc::{Receiver, SyncSender, TrySendError, sync_channel},
+    },
+    thread,
+    time::Duration,
+};
+
+use rand::RngExt;
+use rusqlite::{Transaction, TransactionBehavior};
+use tokio::sync::oneshot;
+
+use crate::{
+    clock::{Clock, Until},
+    engine::{EngineError, Fault},
+};
+
+use super::{
+    fault::Failure,
+    file::LeaseFile,
+    place::Place,
+    store::{Now, Store},
+    wake::Wakes,
+};
+
+/// First and longest pause while another process writes; a transaction takes well below a millisecond.
+const NAP_MIN: Duration = Duration::from_micros(50);
+const NAP_MAX: Duration = Duration::from_millis(4);
+/// Most calls that may wait, whatever the options say: their places are allocated at once.
+const JOBS_MAX: usize = 1 << 16;
+
+/// A handle of the thread; it ends when this is dropped and its work is done.
+pub(super) struct Worker {
+    jobs: SyncSender<Job>,
+    clock: Clock,
+}
+
+type Job = Box<dyn FnOnce(&mut Desk) + Send>;
+
+/// What to do with a job whose caller's time is over when it is reached.
+#[derive(Clone, Copy, PartialEq, Eq)]
+pub(super) enum Late {
+    /// Nothing.
+    Skip,
+    /// Try once: to end something is worth it also when nobody waits for the answer.
+    TryOnce,
+}
+
+/// What the thread works with.
+pub(super) struct Desk {
+    pub(super) place: Place,
+    pub(super) boot: &'static str,
+    pub(super) clock: Clock,
+    pub(super) wakes: Arc<Wakes>,
+    pub(super) file: Option<LeaseFile>,
+}
+
+impl Worker {
+    /// Starts the thread. At most `jobs_max` calls may wait for it.
+    pub(super) fn start(mut desk: Desk, jobs_max: usize) -> io::Result<Self> {
+        let (jobs, received): (_, Receiver<Job>) = sync_channel(jobs_max.clamp(1, JOBS_MAX));
+        let clock = desk.clock.clone();
+        thread::Builder::new().name("leasehold-sqlite".into()).spawn(move || {
+            for job in received {
+                job(&mut desk);
+            }
+        })?;
+        Ok(Self { jobs, clock })
+    }
+
+    /// Runs an operation that changes the file.
+    pub(super) async fn write<T: Send + 'static>(
+        &self,
+        until: Until,
+        late: Late,
+        operation: impl FnOnce(&mut Store<'_>) -> Result<T, Failure> + Send + 'static,
+    ) -> Result<T, EngineError> {
+        self.ask(until, late, move |desk| desk.transact(TransactionBehavior::Immediate, until, operation))
+            .await
+    }
+
+    /// Runs an operation that changes nothing, beside those who write.
+    pub(super) async fn read<T: Send + 'static>(
+        &self,
+        until: Until,
+        operation: impl FnOnce(&mut Store<'_>) -> Result<T, Failure> + Send + 'static,
+    ) -> Result<T, EngineError> {
+        self.ask(until, Late::Skip, move |desk| {
+            desk.transact(TransactionBehavior::Deferred, until, operation)
+        })
+        .await
+    }
+
+    /// Closes the file; a later call opens it again.
+    pub(super) async fn close(&self, until: Until) -> Result<(), EngineError> {
+        self.ask(until, Late::TryOnce, |desk| {
+            desk.file = None;
+            Ok(())
+        })
+        .await
+    }
+
+    async fn ask<T: Send + 'static>(
+        &self,
+        until: Until,
+        late: Late,
+        work: impl FnOnce(&mut Desk) -> Result<T, Failure> + Send + 'static,
+    ) -> Result<T, EngineError> {
+        let (answer, answered) = oneshot::channel();
+        let job = Box::new(move |desk: &mut Desk| {
+            let in_time = late == Late::TryOnce || desk.clock.now() < until;
+            let result = if in_time { work(desk) } else { Err(EngineError::no_answer().into()) };
+            // Nobody may be waiting any more.
+            let _ = answer.send(result);
+        });
+        self.jobs.try_send(job).map_err(|refused| match refused {
+            TrySendError::Full(_) => {
+                EngineError::new(Fault::Overloaded, "too many operations wait for the file")
+            }
+            TrySendError::Disconnected(_) => {
+                EngineError::new(Fault::Unreachable, "the store's thread has ended")
+            }
+        })?;
+        match self.clock.bounded(until, answered).await {
+            Some(Ok(result)) => result.map_err(EngineError::from),
+            Some(Err(_)) => Err(EngineError::new(Fault::Unreachable, "the store's thread has ended")),
+            None => Err(EngineError::no_answer()),
+        }
+    }
+}
+
+impl Desk {
+    fn transact<T>(
+        &mut self,
+        behaviour: TransactionBehavior,
+        until: Until,
+        operation: impl FnOnce(&mut Store<'_>) -> Result<T, Failure>,
+    ) -> Result<T, Failure> {
+        let clock = self.clock.clone();
+        // A little less than the caller's time, so that it still hears why it had to wait.
+        let remaining = until.since(clock.now());
+        let patience = until - (remaining / 10).min(Duration::from_millis(20));
+        patiently(&clock, patience, || self.open_file())?;
+        let db = &self.file.as_ref().expect("opened above").db;
+        let transaction = patiently(&clock, patience, || begin(db, behaviour))?;
+        // Read while nobody else can write: what was committed before is not in the future.
+        let now = Now { boot: clock.now(), wall_us: clock.wall_us() };
+        let mut store = Store::new(&transaction, self.boot, now);
+        let out = operation(&mut store)?;
+        let hints = store.into_hints();
+        transaction.commit()?;
+        self.wakes.send(hints);
+        Ok(out)
+    }
+
+    fn open_file(&mut self) -> Result<(), Failure> {
+        if self.file.as_ref().is_some_and(|file| file.is_still_at(&self.place)) {
+            return Ok(());
+        }
+        if self.file.take().is_some() {
+            tracing::warn!(path = %self.place.path().display(), "the lease file was removed or replaced");
+        }
+        self.file = Some(LeaseFile::open(&self.place)?);
+        Ok(())
+    }
+}
+
+/// Begins a transaction, with its snapshot taken, so that nothing after it finds the file busy.
+fn begin(db: &rusqlite::Connection, behaviour: TransactionBehavior) -> Result<Transaction<'_>, Failure> {
+    let transaction = Transaction::new_unchecked(db, behaviour)?;
+    if matches!(behaviour, TransactionBehavior::Deferred) {
+        db.prepare_cached("SELECT EXISTS (SELECT 1 FROM lock)")?.query_row([], |_| Ok(()))?;
+    }
+    Ok(transaction)
+}
+
+/// Repeats what fails because another process is at the file. SQLite's own waiting is made for longer
+/// transactions: it would sleep up to 100 ms where ours are over in a fraction of one.
+fn patiently<T>(
+    clock: &Clock,
+    until: Until,
+    mut attempt: impl FnMut() -> Result<T, Failure>,
+) -> Result<T, Failure> {
+    let mut nap = NAP_MIN;
+    loop {
+        match attempt() {
+            Err(failure) if failure.is_busy() && clock.now() < until => {
+                let left = until.since(clock.now());
+                thread::sleep(nap.mul_f64(rand::rng().random_range(0.5..1.5)).min(left));
+                nap = (nap * 2).min(NAP_MAX);
+            }
+            result => return result,
+        }
+    }
+}

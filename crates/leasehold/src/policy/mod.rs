@@ -1,0 +1,345 @@
+//! Named policies: the key schema and the times of every lock of an application, in one file.
+//!
+//! ```toml
+//! [locks.payout]
+//! description = "one payout of a deal at a time"
+//! key = "payout:{deal_id}"     # the prefix of the store precedes it
+//! ttl = "60s"                  # all that follows is optional; code can still change it
+//! wait = "5s"
+//! keep-alive = false
+//! critical = true              # refuses on-outage = "proceed"
+//! on-outage = "deny"
+//! lock-delay = "0s"
+//! max-lifetime = "10m"
+//! hold-at-least = "0s"
+//!
+//! [idempotency.payout]         # these two are whole keys, without the prefix
+//! key = "idempotency:payout:{deal_id}"
+//! ttl = "24h"
+//!
+//! [markers.processing]
+//! key = "processing:{account_id}:{file_hash}"
+//! ttl = "5m"
+//! ```
+//!
+//! A typo in a name or a parameter is an error at once and not a second lock beside the right one, and no two tuples of
+//! values share a key: `%`, `:`, `{`, `}` and control characters in a value are percent-encoded. `{{` and `}}` are
+//! braces of the key itself, for hash tags.
+
+mod bound;
+mod read;
+mod template;
+
+use std::{collections::BTreeMap, path::Path, time::Duration};
+
+pub use bound::BoundPolicy;
+pub(crate) use read::TABLES;
+use template::Template;
+pub(crate) use template::escape;
+
+use crate::{
+    config::{Config, Section, WAIT_MAX, nearest_of, quoted, read_text},
+    error::{Error, Result},
+    lease::validity::TTL_MIN,
+    lock::OnOutage,
+    name::Name,
+};
+
+/// For keys without parameters.
+///
+/// ```
+/// use leasehold::policy::{NO_PARAMETERS, Policies};
+///
+/// let policies = Policies::parse("[locks.outbox]\nkey = \"outbox:poller\"", "example")?;
+/// assert_eq!(policies.lock("outbox")?.key(NO_PARAMETERS)?.as_str(), "outbox:poller");
+/// # Ok::<(), leasehold::Error>(())
+/// ```
+pub const NO_PARAMETERS: [(&str, &str); 0] = [];
+
+/// The policies of one file.
+///
+/// ```
+/// use std::time::Duration;
+/// use leasehold::policy::Policies;
+///
+/// let text = r#"
+///     [locks.payout]
+///     key = "payout:{deal_id}"
+///     ttl = "60s"
+///     critical = true
+/// "#;
+/// let policies = Policies::parse(text, "policies.toml")?;
+/// let payout = policies.lock("payout")?;
+/// assert_eq!(payout.key([("deal_id", 42)])?.as_str(), "payout:42");
+/// assert_eq!(payout.ttl(), Some(Duration::from_secs(60)));
+/// assert!(policies.lock("pay-out").is_err());
+/// # Ok::<(), leasehold::Error>(())
+/// ```
+#[derive(Clone, Debug, Default)]
+pub struct Policies {
+    prefix: Option<String>,
+    max_ttl: Option<Duration>,
+    locks: BTreeMap<String, LockPolicy>,
+    idempotency: BTreeMap<String, RecordPolicy>,
+    markers: BTreeMap<String, RecordPolicy>,
+}
+
+impl Policies {
+    /// Reads a text; `origin` is what errors call it. Besides policies it may set `prefix` and `max-ttl`.
+    ///
+    /// # Errors
+    /// `invalid`, with the place and what is allowed.
+    pub fn parse(text: &str, origin: &str) -> Result<Self> {
+        let known: Vec<_> = ["prefix", "max-ttl"].into_iter().chain(TABLES).collect();
+        let policies = Self::read(&Section::parse(text, origin, &known)?)?;
+        let mut config = Config::default();
+        policies.take_over(&mut config);
+        policies.check(&config)?;
+        Ok(policies)
+    }
+
+    /// Reads a file.
+    ///
+    /// # Errors
+    /// As [`Policies::parse`]; also for a file that cannot be read.
+    pub fn load(path: impl AsRef<Path>) -> Result<Self> {
+        let path = path.as_ref();
+        Self::parse(&read_text(path)?, &path.display().to_string())
+    }
+
+    /// The policy `[locks.NAME]`.
+    ///
+    /// # Errors
+    /// `invalid` for a name that is not there, with the nearest and all others.
+    pub fn lock(&self, name: &str) -> Result<&LockPolicy> {
+        find(&self.locks, "lock policy", name)
+    }
+
+    /// The policy `[idempotency.NAME]`.
+    ///
+    /// # Errors
+    /// As [`Policies::lock`].
+    pub fn idempotency(&self, name: &str) -> Result<&RecordPolicy> {
+        find(&self.idempotency, "idempotency policy", name)
+    }
+
+    /// The policy `[markers.NAME]`.
+    ///
+    /// # Errors
+    /// As [`Policies::lock`].
+    pub fn marker(&self, name: &str) -> Result<&RecordPolicy> {
+        find(&self.markers, "marker policy", name)
+    }
+
+    /// All lock policies, by name.
+    pub fn locks(&self) -> impl Iterator<Item = &LockPolicy> {
+        self.locks.values()
+    }
+
+    /// All idempotency policies, by name.
+    pub fn idempotency_keys(&self) -> impl Iterator<Item = &RecordPolicy> {
+        self.idempotency.values()
+    }
+
+    /// All marker policies, by name.
+    pub fn markers(&self) -> impl Iterator<Item = &RecordPolicy> {
+        self.markers.values()
+    }
+
+    /// What the file says precedes its lock keys in the store, if it does.
+    pub fn prefix(&self) -> Option<&str> {
+        self.prefix.as_deref()
+    }
+
+    /// The longest ttl that the file allows, if it does.
+    pub fn max_ttl(&self) -> Option<Duration> {
+        self.max_ttl
+    }
+
+    /// Puts what the file sets beside its policies into a client's settings.
+    pub(crate) fn take_over(&self, config: &mut Config) {
+        if let Some(prefix) = &self.prefix {
+            config.prefix.clone_from(prefix);
+        }
+        if let Some(max_ttl) = self.max_ttl {
+            config.max_ttl = max_ttl;
+        }
+    }
+
+    /// Checks every time against its range, which depends on the client's settings.
+    pub(crate) fn check(&self, config: &Config) -> Result<()> {
+        self.locks.values().try_for_each(|policy| policy.check(config))
+    }
+}
+
+fn find<'a, T>(policies: &'a BTreeMap<String, T>, what: &str, name: &str) -> Result<&'a T> {
+    let names = || policies.keys().map(String::as_str);
+    policies.get(name).ok_or_else(|| Error::invalid(what, quoted(name), nearest_of(name, names())))
+}
+
+/// How one kind of lock is named and held.
+#[derive(Clone, Debug)]
+pub struct LockPolicy {
+    name: String,
+    description: String,
+    template: Template,
+    /// Where it stands, for errors.
+    place: String,
+    ttl: Option<Duration>,
+    wait: Option<Duration>,
+    keep_alive: Option<bool>,
+    critical: bool,
+    on_outage: OnOutage,
+    lock_delay: Option<Duration>,
+    max_lifetime: Option<Duration>,
+    hold_at_least: Option<Duration>,
+}
+
+impl LockPolicy {
+    /// Its name in the file.
+    pub fn name(&self) -> &str {
+        &self.name
+    }
+
+    /// What it is for.
+    pub fn description(&self) -> &str {
+        &self.description
+    }
+
+    /// The key schema as written.
+    pub fn template(&self) -> &str {
+        self.template.as_str()
+    }
+
+    /// The parameters of its key, in order.
+    pub fn parameters(&self) -> impl Iterator<Item = &str> {
+        self.template.parameters()
+    }
+
+    /// The name of the lock for these values.
+    ///
+    /// # Errors
+    /// `invalid` for a parameter that is missing, unknown, empty or given twice, and for a key that becomes too long.
+    pub fn key<K: AsRef<str>, V: ToString>(&self, values: impl IntoIterator<Item = (K, V)>) -> Result<Name> {
+        self.template.render(values)
+    }
+
+    /// How long a lease lasts, if the policy says so.
+    pub fn ttl(&self) -> Option<Duration> {
+        self.ttl
+    }
+
+    /// How long to wait for the lock, if the policy says so.
+    pub fn wait(&self) -> Option<Duration> {
+        self.wait
+    }
+
+    /// Whether the lease is renewed, if the policy says so.
+    pub fn keep_alive(&self) -> Option<bool> {
+        self.keep_alive
+    }
+
+    /// Whether it must never be gone without, as for anything that moves money.
+    pub fn is_critical(&self) -> bool {
+        self.critical
+    }
+
+    /// What to do when the store is out of reach.
+    pub fn on_outage(&self) -> OnOutage {
+        self.on_outage
+    }
+
+    /// How long the lock stays closed after a lease expired, if the policy says so.
+    pub fn lock_delay(&self) -> Option<Duration> {
+        self.lock_delay
+    }
+
+    /// The longest time it can be held, if the policy says so.
+    pub fn max_lifetime(&self) -> Option<Duration> {
+        self.max_lifetime
+    }
+
+    /// The shortest time it stays closed, if the policy says so.
+    pub fn hold_at_least(&self) -> Option<Duration> {
+        self.hold_at_least
+    }
+
+    fn check(&self, config: &Config) -> Result<()> {
+        let check = |key: &str, value: Option<Duration>, least: Duration, most: Duration, hint: &str| {
+            let Some(value) = value.filter(|value| !(least..=most).contains(value)) else { return Ok(()) };
+            let what = format!("{key} in {}", self.place);
+            Err(Error::invalid(what, format!("{value:?}"), format!("{least:?} to {most:?}{hint}")))
+        };
+        let most = config.max_ttl;
+        let raise = "; max-ttl can be raised to allow more";
+        check("ttl", self.ttl, TTL_MIN, most, raise)?;
+        check("wait", self.wait, Duration::ZERO, WAIT_MAX, "")?;
+        check("lock-delay", self.lock_delay, Duration::ZERO, most, raise)?;
+        check("hold-at-least", self.hold_at_least, Duration::ZERO, most, raise)?;
+        let ttl = self.ttl.unwrap_or(config.ttl);
+        check("max-lifetime", self.max_lifetime, ttl, WAIT_MAX, "; it cannot be shorter than the ttl")
+    }
+}
+
+/// How one kind of idempotency key or marker is named and kept.
+///
+/// It renders keys and knows the ttl. Idempotency keys and markers themselves come with a later release.
+#[derive(Clone, Debug)]
+pub struct RecordPolicy {
+    name: String,
+    description: String,
+    template: Template,
+    ttl: Duration,
+}
+
+impl RecordPolicy {
+    /// Its name in the file.
+    pub fn name(&self) -> &str {
+        &self.name
+    }
+
+    /// What it is for.
+    pub fn description(&self) -> &str {
+        &self.description
+    }
+
+    /// The key schema as written.
+    pub fn template(&self) -> &str {
+        self.template.as_str()
+    }
+
+    /// The parameters of its key, in order.
+    pub fn parameters(&self) -> impl Iterator<Item = &str> {
+        self.template.parameters()
+    }
+
+    /// The whole key for these values; no prefix precedes it.
+    ///
+    /// # Errors
+    /// As [`LockPolicy::key`].
+    pub fn key<K: AsRef<str>, V: ToString>(&self, values: impl IntoIterator<Item = (K, V)>) -> Result<Name> {
+        self.template.render(values)
+    }
+
+    /// How long it is kept.
+    pub fn ttl(&self) -> Duration {
+        self.ttl
+    }
+}
+
+#[cfg(test)]
+mod tests {
+    use super::*;
+
+    #[test]
+    fn a_client_takes_over_what_the_file_sets_and_keeps_what_it_does_not() {
+        let changed = |text: &str| {
+            let mut config = Config { prefix: "own:".into(), ..Config::default() };
+            Policies::parse(text, "x.toml").unwrap().take_over(&mut config);
+            (config.prefix, config.max_ttl.as_secs())
+        };
+        assert_eq!(changed(""), ("own:".into(), 300));
+        assert_eq!(changed("prefix = \"\""), (String::new(), 300));
+        assert_eq!(changed("max-ttl = \"1h\""), ("own:".into(), 3600));
+    }
+}

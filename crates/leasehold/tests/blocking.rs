@@ -1,0 +1,250 @@
+//! The API without `async`.
+#![cfg(all(feature = "memory", feature = "blocking"))]
+
+use std::{
+    sync::{
+        Arc,
+        atomic::{AtomicBool, AtomicU32, Ordering},
+        mpsc,
+    },
+    thread,
+    time::{Duration, Instant},
+};
+
+use leasehold::{
+    Error, ErrorKind, OnOutage, Policies, Retry, RunError,
+    blocking::{Attempt, Leasehold, Protection},
+    engine::Released,
+};
+
+const MS: Duration = Duration::from_millis(1);
+/// Long enough that a busy machine does not lose what should be kept.
+const SECOND: Duration = Duration::from_secs(1);
+
+fn client() -> Leasehold {
+    Leasehold::connect("memory:").unwrap()
+}
+
+/// Polls until it is true; fails after ten seconds.
+fn eventually(what: &str, mut is_true: impl FnMut() -> bool) {
+    let limit = Instant::now() + Duration::from_secs(10);
+    while !is_true() {
+        assert!(Instant::now() < limit, "not in time: {what}");
+        thread::sleep(MS);
+    }
+}
+
+#[test]
+fn a_lock_excludes_other_threads_and_fences_grow() {
+    let leases = client();
+    let inside = AtomicU32::new(0);
+    let fences = std::sync::Mutex::new(Vec::new());
+    thread::scope(|scope| {
+        for _ in 0..8 {
+            scope.spawn(|| {
+                for _ in 0..10 {
+                    let guard = leases.lock("x").acquire().unwrap();
+                    assert_eq!(inside.fetch_add(1, Ordering::SeqCst), 0);
+                    fences.lock().unwrap().push(guard.fence());
+                    inside.fetch_sub(1, Ordering::SeqCst);
+                    guard.release().unwrap();
+                }
+            });
+        }
+    });
+    let fences = fences.into_inner().unwrap();
+    assert!(fences.len() == 80 && fences.is_sorted_by(|a, b| a < b));
+    leases.close().unwrap();
+}
+
+#[test]
+fn a_held_lock_is_busy_then_times_out_then_is_handed_over() {
+    let leases = client();
+    let guard = leases.lock("x").label("holder").acquire().unwrap();
+    assert!(guard.is_held() && guard.remaining() > Duration::from_secs(29));
+    assert_eq!(guard.name().as_str(), "x");
+    let Attempt::Busy { holder, .. } = leases.lock("x").try_acquire().unwrap() else { panic!("two holders") };
+    assert!(format!("{holder:?}").contains("holder"));
+    let error = leases.lock("x").wait(30 * MS).acquire().unwrap_err();
+    assert_eq!(error.kind(), ErrorKind::TimedOut);
+    let asked = Arc::new(AtomicBool::new(false));
+    thread::scope(|scope| {
+        let waiter = scope.spawn(|| {
+            let asked = asked.clone();
+            leases.lock("x").on_wait(move |_| asked.store(true, Ordering::SeqCst)).acquire().unwrap()
+        });
+        eventually("a waiter", || leases.inspect("x").unwrap().waiting == 1);
+        assert!(matches!(guard.release().unwrap(), Released::HandedOver { .. }));
+        assert_eq!(waiter.join().unwrap().release().unwrap(), Released::Free);
+    });
+    assert!(asked.load(Ordering::SeqCst));
+    assert_eq!(leases.stats().handed_over, 1);
+}
+
+#[test]
+fn dropping_a_guard_gives_the_lock_back() {
+    let leases = client();
+    drop(leases.lock("x").acquire().unwrap());
+    eventually("the lock is free", || leases.lock("x").try_acquire().unwrap().held().is_some());
+}
+
+#[test]
+fn a_fixed_lease_is_lost_and_a_kept_one_is_not() {
+    let leases = client();
+    let kept = leases.lock("kept").ttl(SECOND).keep_alive().acquire().unwrap();
+    let fixed = leases.lock("fixed").ttl(SECOND).acquire().unwrap();
+    assert!(!fixed.wait_lost(MS).unwrap());
+    fixed.extend().unwrap();
+    assert!(fixed.wait_lost(Duration::from_secs(10)).unwrap());
+    assert!(!fixed.is_held() && fixed.remaining().is_zero());
+    assert_eq!(fixed.extend().unwrap_err().kind(), ErrorKind::Lost);
+    assert!(!kept.wait_lost(500 * MS).unwrap() && kept.is_held());
+    let lease = kept.lease();
+    kept.release().unwrap();
+    assert!(!lease.is_held());
+}
+
+#[test]
+fn run_keeps_the_lock_while_the_body_blocks() {
+    let leases = client();
+    let fence = leases.lock("x").ttl(SECOND).run(|lease| {
+        thread::sleep(1500 * MS);
+        assert!(lease.is_held());
+        assert!(leases.lock("x").try_acquire().unwrap().held().is_none());
+        // Calls that wait work inside of the body.
+        leases.lock("y").run(|inner| inner.extend().map(|()| lease.fence())).unwrap().unwrap()
+    });
+    assert!(fence.is_ok());
+    assert!(leases.lock("x").try_acquire().unwrap().held().is_some());
+}
+
+#[test]
+fn run_says_lost_and_hands_the_value_over_when_the_body_outlives_its_lease() {
+    let leases = client();
+    let lost = leases.lock("x").ttl(500 * MS).fixed().run(|lease| {
+        let mut steps = 0;
+        while lease.is_held() {
+            steps += 1;
+            thread::sleep(MS);
+        }
+        steps
+    });
+    let Err(RunError::Lost { value: Some(steps), name, .. }) = lost else { panic!("{lost:?}") };
+    assert!(steps > 0 && name.as_str() == "x");
+}
+
+#[test]
+fn run_gives_the_lock_back_when_the_body_panics() {
+    let leases = client();
+    let body = std::panic::AssertUnwindSafe(|| leases.lock("x").run(|_| panic!("on purpose")));
+    let panic = std::panic::catch_unwind(body).unwrap_err();
+    assert_eq!(panic.downcast_ref(), Some(&"on purpose"));
+    assert!(leases.lock("x").try_acquire().unwrap().held().is_some());
+}
+
+#[test]
+fn run_does_not_run_without_the_lock() {
+    let leases = client();
+    let _guard = leases.lock("x").acquire().unwrap();
+    let out = leases.lock("x").wait(Duration::ZERO).run(|_| panic!("ran"));
+    assert!(matches!(out, Err(RunError::NotRun(Error::TimedOut { .. }))));
+}
+
+#[test]
+fn the_builder_passes_everything_on() {
+    let leases = client();
+    let bad = |error: Error, what: &str| assert!(error.to_string().contains(what), "{error}");
+    let lock = || leases.lock("x");
+    bad(lock().ttl(Duration::ZERO).acquire().unwrap_err(), "ttl");
+    bad(lock().wait(Duration::MAX).acquire().unwrap_err(), "wait");
+    bad(lock().max_attempts(0).acquire().unwrap_err(), "max attempts");
+    bad(lock().retry(Retry::fixed(Duration::ZERO)).acquire().unwrap_err(), "retry interval");
+    bad(lock().label("x".repeat(999)).acquire().unwrap_err(), "label");
+    bad(lock().lock_delay(Duration::MAX).acquire().unwrap_err(), "lock delay");
+    bad(lock().max_lifetime(Duration::ZERO).acquire().unwrap_err(), "maximum lifetime");
+    bad(lock().hold_at_least(Duration::MAX).acquire().unwrap_err(), "minimum hold time");
+    let held = lock().on_outage(OnOutage::Proceed).wait_forever().acquire_or_proceed().unwrap();
+    assert!(matches!(held, Protection::Held(_)));
+}
+
+#[test]
+fn policies_and_the_rest_of_the_client_are_there() {
+    let policies = Policies::parse("[locks.a]\nkey = \"a:{x}\"\n[locks.b]\nkey = \"b\"", "p.toml").unwrap();
+    let leases = Leasehold::build(leasehold::Leasehold::builder("memory:").policies(policies)).unwrap();
+    let guard = leases.policy("a").unwrap().key([("x", 1)]).acquire().unwrap();
+    let _other = leases.policy("b").unwrap().lock().acquire().unwrap();
+    assert_eq!(leases.policies().locks().count(), 2);
+    assert_eq!(leases.policy("b").unwrap().policy().name(), "b");
+    assert_eq!(leases.list("a:", None, 10).unwrap().items.len(), 1);
+    let fence = guard.fence();
+    assert_eq!(leases.force_release("a:1", fence).unwrap(), Released::Free);
+    leases.health().unwrap();
+    assert_eq!((leases.store(), leases.capabilities().name_max_bytes > 0), ("memory:", true));
+    let lazy = Leasehold::build_lazy(leasehold::Leasehold::builder("memory:")).unwrap();
+    lazy.lock("x").acquire().unwrap().release().unwrap();
+    lazy.close().unwrap();
+    assert!(lazy.lock("x").acquire().is_err());
+}
+
+#[test]
+fn in_async_code_it_is_an_error_and_not_a_panic() {
+    let leases = client();
+    let guard = leases.lock("held").acquire().unwrap();
+    let dropped = leases.lock("dropped").acquire().unwrap();
+    let released = leases.lock("released").acquire().unwrap();
+    let runtimes =
+        [tokio::runtime::Builder::new_current_thread(), tokio::runtime::Builder::new_multi_thread()];
+    let refused = |error: Error| {
+        assert_eq!(error.kind(), ErrorKind::Unsupported);
+        assert!(error.to_string().contains("async code"), "{error}");
+    };
+    for mut builder in runtimes {
+        builder.enable_all().build().unwrap().block_on(async {
+            refused(Leasehold::connect("memory:").unwrap_err());
+            refused(leases.lock("x").acquire().unwrap_err());
+            refused(leases.lock("x").try_acquire().unwrap_err());
+            refused(leases.lock("x").run(|_| panic!("ran")).unwrap_err().into_error());
+            refused(guard.extend().unwrap_err());
+            refused(guard.wait_lost(MS).unwrap_err());
+            refused(leases.inspect("x").unwrap_err());
+            assert!(guard.is_held());
+        });
+    }
+    tokio::runtime::Builder::new_current_thread().build().unwrap().block_on(async {
+        drop(dropped);
+        refused(released.release().unwrap_err());
+    });
+    for name in ["dropped", "released"] {
+        eventually(name, || leases.lock(name).try_acquire().unwrap().held().is_some());
+    }
+}
+
+#[test]
+fn all_clients_share_one_thread() {
+    let count = || {
+        let tasks = std::fs::read_dir("/proc/self/task").unwrap();
+        let names = tasks.filter_map(|task| std::fs::read_to_string(task.ok()?.path().join("comm")).ok());
+        names.filter(|name| name.trim() == "leasehold").count()
+    };
+    let clients: Vec<_> = (0..10).map(|_| client()).collect();
+    for leases in &clients {
+        leases.lock("x").acquire().unwrap().release().unwrap();
+    }
+    if cfg!(target_os = "linux") {
+        assert_eq!(count(), 1);
+    }
+}
+
+#[test]
+fn clients_and_guards_can_be_sent_to_threads() {
+    let (send, receive) = mpsc::channel();
+    let leases = client();
+    send.send((leases.clone(), leases.lock("x").acquire().unwrap())).unwrap();
+    thread::spawn(move || {
+        let (leases, guard) = receive.recv().unwrap();
+        guard.release().unwrap();
+        leases.lock("x").acquire().unwrap().release().unwrap();
+    })
+    .join()
+    .unwrap();
+}

@@ -1,0 +1,271 @@
+//! Settings from a file and an environment. No test touches the environment of this process.
+
+use std::{path::PathBuf, time::Duration};
+
+use leasehold::{Config, Leasehold, Result, Retry, Settings, config::Sources};
+use tempfile::TempDir;
+
+/// A folder with a `leasehold.toml`.
+fn folder(text: &str) -> (TempDir, PathBuf) {
+    let folder = tempfile::tempdir().unwrap();
+    let path = folder.path().join("leasehold.toml");
+    std::fs::write(&path, text).unwrap();
+    (folder, path)
+}
+
+fn env(set: &[(&str, &str)]) -> impl Fn(&str) -> Option<String> + use<> {
+    let set: Vec<_> = set.iter().map(|(name, value)| ((*name).to_owned(), (*value).to_owned())).collect();
+    move |name| set.iter().find(|(known, _)| known == name).map(|(_, value)| value.clone())
+}
+
+fn load(text: &str, set: &[(&str, &str)]) -> Result<Settings> {
+    let (_folder, path) = folder(text);
+    Settings::load(&Sources::new(&env(set)).file(&path))
+}
+
+fn refused(text: &str, set: &[(&str, &str)]) -> String {
+    let error = load(text, set).expect_err(text);
+    assert_eq!(error.kind().as_str(), "invalid", "{error}");
+    error.to_string()
+}
+
+/// Every setting as text.
+fn shown(settings: &Settings) -> Vec<(&'static str, String)> {
+    let Config {
+        ttl, wait, retry, command_timeout, max_ttl, prefix, connections, max_in_flight, label, ..
+    } = &settings.config;
+    vec![
+        ("store", settings.store.clone().unwrap_or_default()),
+        ("prefix", prefix.clone()),
+        ("label", label.clone()),
+        ("default-ttl", format!("{ttl:?}")),
+        ("acquisition-timeout", format!("{wait:?}")),
+        ("retry-interval", format!("{:?}", *retry == Retry::fixed(Duration::from_millis(70)))),
+        ("command-timeout", format!("{command_timeout:?}")),
+        ("max-ttl", format!("{max_ttl:?}")),
+        ("connections", connections.to_string()),
+        ("max-in-flight", max_in_flight.to_string()),
+    ]
+}
+
+/// Key, its value in the file, in the environment, and how both and the default are shown.
+const LAYERS: [(&str, &str, &str, [&str; 3]); 10] = [
+    ("store", "'memory:file'", "memory:env", ["memory:file", "memory:env", ""]),
+    ("prefix", "'file:'", "env:", ["file:", "env:", "lock:"]),
+    ("label", "'file'", "env", ["file", "env", ""]),
+    ("default-ttl", "'7s'", "8s", ["7s", "8s", "30s"]),
+    ("acquisition-timeout", "'1m30s'", "0s", ["90s", "0ns", "5s"]),
+    ("retry-interval", "'70ms'", "80ms", ["true", "false", "false"]),
+    ("command-timeout", "'250ms'", "1s", ["250ms", "1s", "2s"]),
+    ("max-ttl", "'10m'", "1h", ["600s", "3600s", "300s"]),
+    ("connections", "2", "3", ["2", "3", "1"]),
+    ("max-in-flight", "20", "30", ["20", "30", "1000"]),
+];
+
+#[test]
+fn each_setting_is_taken_from_the_environment_then_the_file_then_the_default() {
+    let all = LAYERS.map(|(key, in_file, ..)| format!("{key} = {in_file}")).join("\n");
+    let from_file = shown(&load(&all, &[]).unwrap());
+    let defaults = shown(&load("", &[]).unwrap());
+    for (at, (key, _, in_env, [file_shown, env_shown, default])) in LAYERS.into_iter().enumerate() {
+        let variable = format!("LEASEHOLD_{}", key.replace('-', "_").to_uppercase());
+        let mut expected = from_file.clone();
+        assert_eq!(from_file[at], (key, file_shown.to_owned()));
+        assert_eq!(defaults[at], (key, default.to_owned()));
+        expected[at].1 = env_shown.to_owned();
+        assert_eq!(shown(&load(&all, &[(&variable, in_env)]).unwrap()), expected, "{variable}");
+        let alone = load("", &[(&variable, in_env)]).unwrap();
+        assert_eq!(shown(&alone)[at].1, env_shown, "{variable}");
+        if key != "prefix" && key != "label" {
+            assert_eq!(shown(&load(&all, &[(&variable, "")]).unwrap()), from_file, "{variable}");
+        }
+    }
+}
+
+#[test]
+fn a_prefix_can_be_set_to_nothing() {
+    assert_eq!(load("prefix = 'x'", &[("LEASEHOLD_PREFIX", "")]).unwrap().config.prefix, "");
+    assert_eq!(load("prefix = ''", &[]).unwrap().config.prefix, "");
+}
+
+#[test]
+fn lock_ttl_is_milliseconds_and_comes_after_the_file() {
+    let ttl = |text: &str, set: &[(&str, &str)]| load(text, set).unwrap().config.ttl.as_millis();
+    let lock_ttl = ("LOCK_TTL", "5000");
+    assert_eq!(ttl("", &[lock_ttl]), 5_000);
+    assert_eq!(ttl("", &[("LOCK_TTL", "7s")]), 7_000);
+    assert_eq!(ttl("default-ttl = '6s'", &[lock_ttl]), 6_000);
+    assert_eq!(ttl("", &[lock_ttl, ("LEASEHOLD_DEFAULT_TTL", "4s")]), 4_000);
+    assert_eq!(ttl("default-ttl = '6s'", &[("LOCK_TTL", "of another program")]), 6_000);
+    assert!(refused("", &[("LOCK_TTL", "0")]).starts_with("invalid LOCK_TTL \"0ns\""));
+}
+
+#[test]
+fn redis_variables_choose_the_store_only_when_asked_and_last() {
+    let redis =
+        [("REDIS_HOST", "cache"), ("REDIS_PORT", "tcp://10.0.0.1:7000"), ("REDIS_PASSWORD", "p@ss/w%rd")];
+    let (_folder, path) = folder("");
+    let store = |sources: Sources<'_>| Settings::load(&sources.file(&path)).unwrap().store;
+    assert_eq!(store(Sources::new(&env(&redis))), None);
+    let url = "redis://:p%40ss%2Fw%25rd@cache:7000";
+    assert_eq!(store(Sources::new(&env(&redis)).redis_store()).as_deref(), Some(url));
+    let with_own = env(&[redis[0], ("LEASEHOLD_STORE", "memory:")]);
+    assert_eq!(store(Sources::new(&with_own).redis_store()).as_deref(), Some("memory:"));
+    std::fs::write(&path, "store = 'memory:file'").unwrap();
+    assert_eq!(store(Sources::new(&env(&redis)).redis_store()).as_deref(), Some("memory:file"));
+}
+
+#[test]
+fn the_file_is_named_or_lies_in_the_directory() {
+    let (folder, path) = folder("label = 'by file'");
+    let folder = folder.path();
+    let other = folder.join("other.toml");
+    std::fs::write(&other, "label = 'by variable'").unwrap();
+    let label = |sources: Sources<'_>| Settings::load(&sources).map(|settings| settings.config.label);
+    let named = env(&[("LEASEHOLD_CONFIG", other.to_str().unwrap())]);
+    let unnamed = env(&[]);
+    assert_eq!(label(Sources::new(&named).file(&path)).unwrap(), "by file");
+    assert_eq!(label(Sources::new(&named).directory(folder)).unwrap(), "by variable");
+    assert_eq!(label(Sources::new(&unnamed).directory(folder)).unwrap(), "by file");
+    assert_eq!(label(Sources::new(&unnamed).directory(&folder.join("none"))).unwrap(), "");
+    let gone = env(&[("LEASEHOLD_CONFIG", "no/such.toml")]);
+    assert!(label(Sources::new(&gone)).unwrap_err().to_string().contains("no/such.toml"));
+}
+
+#[test]
+fn what_is_wrong_in_a_file_is_told_with_the_file_and_what_is_allowed() {
+    for (text, why) in [
+        (
+            "defualt-ttl = '1s'",
+            "leasehold.toml \"defualt-ttl\": allowed is \"default-ttl\", the nearest of acquisition-timeout, command-timeout, connections, default-ttl, idempotency, label, locks, markers, max-in-flight, max-ttl, prefix, retry-interval, store",
+        ),
+        ("default_ttl = '1s'", "\"default-ttl\", the nearest of"),
+        ("default-ttl = 30", "leasehold.toml \"30\": allowed is a number with a unit, such as 30s or 30ms"),
+        ("default-ttl = '10m'", "leasehold.toml \"600s\": allowed is 50ms to 300s"),
+        ("max-ttl = '25h'", "leasehold.toml \"90000s\": allowed is 50ms to 86400s"),
+        ("max-ttl = '10s'", "invalid default-ttl (not set, so the default) \"30s\": allowed is 50ms to 10s"),
+        ("acquisition-timeout = '366d'", "acquisition-timeout in"),
+        ("retry-interval = '0s'", "retry-interval in"),
+        ("retry-interval = '61s'", "retry-interval in"),
+        ("command-timeout = '9ms'", "command-timeout in"),
+        ("connections = 0", "allowed is 1 to 64"),
+        ("connections = '2'", "<string>\": allowed is a whole number"),
+        ("max-in-flight = 100001", "max-in-flight in"),
+        ("prefix = \"a\\nb\"", "prefix in"),
+        ("label = 7", "<integer>\": allowed is text in quotes"),
+        ("store = ", "leasehold.toml line 1"),
+        ("[locks.a]\nkey = 'a'\nttl = '301s'", "invalid ttl in [locks.a] of"),
+        ("[locks.a]\nkey = 'a'\ncritical = true\non-outage = 'proceed'", "because it is critical"),
+    ] {
+        let error = refused(text, &[]);
+        assert!(error.contains(why), "{text}\n{error}");
+        assert!(error.contains("leasehold.toml") || error.contains("not set"), "{error}");
+    }
+}
+
+#[test]
+fn what_is_wrong_in_the_environment_is_told_with_the_variable() {
+    for (variable, value, why) in [
+        ("LEASEHOLD_DEFAULT_TTL", "30", "a number with a unit, such as 30s or 30ms"),
+        ("LEASEHOLD_DEFAULT_TTL", "1ms", "allowed is 50ms to 300s"),
+        ("LEASEHOLD_CONNECTIONS", "many", "a whole number"),
+        ("LEASEHOLD_CONNECTIONS", "65", "1 to 64"),
+        ("LEASEHOLD_MAX_IN_FLIGHT", "-1", "a whole number"),
+        ("LEASEHOLD_RETRY_INTERVAL", "often", "250ms"),
+    ] {
+        let error = refused("", &[(variable, value)]);
+        assert!(error.starts_with(&format!("invalid {variable} ")) && error.contains(why), "{error}");
+    }
+}
+
+#[test]
+fn a_policy_over_the_limit_is_allowed_by_either_max_ttl() {
+    let policy = "[locks.a]\nkey = 'a'\nttl = '1h'";
+    assert!(load(&format!("max-ttl = '1h'\n{policy}"), &[]).is_ok());
+    assert!(load(policy, &[("LEASEHOLD_MAX_TTL", "1h")]).is_ok());
+    let lowered = refused(&format!("max-ttl = '1h'\n{policy}"), &[("LEASEHOLD_MAX_TTL", "5m")]);
+    assert!(lowered.contains("\"3600s\": allowed is 50ms to 300s"), "{lowered}");
+}
+
+#[test]
+fn no_password_is_shown() {
+    let settings = load("store = 'redis://:hunter2@h'", &[]).unwrap();
+    assert!(!format!("{settings:?}").contains("hunter2"));
+    let error = refused("store = 'redis://:hunter2@h", &[]);
+    assert!(!error.contains("hunter2"), "{error}");
+}
+
+#[test]
+fn settings_without_a_store_make_no_client() {
+    let error = Leasehold::from_settings(Settings::default()).err().unwrap();
+    assert!(error.to_string().contains("LEASEHOLD_STORE"), "{error}");
+}
+
+#[cfg(feature = "memory")]
+#[tokio::test]
+async fn a_client_is_made_as_the_settings_say_and_code_has_the_last_word() {
+    let text = "store = 'memory:'\ndefault-ttl = '10s'\n[locks.a]\nkey = 'a:{x}'\nttl = '20s'";
+    let mut settings = load(text, &[("LEASEHOLD_LABEL", "job")]).unwrap();
+    settings.config.ttl = Duration::from_secs(5);
+    let leases = Leasehold::from_settings(settings).unwrap().connect().await.unwrap();
+    let plain = leases.lock("plain").acquire().await.unwrap();
+    assert!(plain.remaining() <= Duration::from_secs(5));
+    let policy = leases.policy("a").unwrap().key([("x", 1)]).acquire().await.unwrap();
+    assert!(policy.remaining() > Duration::from_secs(10));
+    let changed =
+        leases.policy("a").unwrap().key([("x", 2)]).ttl(Duration::from_secs(2)).acquire().await.unwrap();
+    assert!(changed.remaining() <= Duration::from_secs(2));
+    let inspection = leases.inspect("plain").await.unwrap();
+    assert!(format!("{inspection:?}").contains("job"), "{inspection:?}");
+}
+
+#[cfg(feature = "redis")]
+mod in_a_process_of_its_own {
+    use leasehold_testkit::{Helper, RedisServer};
+
+    use super::*;
+
+    /// Takes a lock as its environment says, and holds it.
+    pub(super) fn play(role: &str) {
+        let runtime = tokio::runtime::Builder::new_current_thread().enable_all().build().unwrap();
+        runtime.block_on(async {
+            let leases = Leasehold::from_env().await.unwrap();
+            let (policy, parameter) = role.split_once(' ').unwrap();
+            let _guard = leases.policy(policy).unwrap().key([(parameter, 7)]).acquire().await.unwrap();
+            Helper::say("holding");
+            std::future::pending::<()>().await;
+        });
+    }
+
+    #[test]
+    fn the_variables_of_a_redis_with_a_password_and_a_file_of_policies_are_enough() {
+        let password = "p@ss:w/o?r#d%41";
+        let Some(server) = RedisServer::builder().password(password).start_or_skip() else { return };
+        let port = format!("tcp://127.0.0.1:{}", server.port());
+        for (file, role, key, ttl_ms) in [
+            ("escrow", "payout deal_id", "lock:payout:7", 60_000),
+            ("invoices", "process-invoice invoice_id", "process:invoice:7", 10_000),
+        ] {
+            let file = format!("{}/../../policies/{file}.toml", env!("CARGO_MANIFEST_DIR"));
+            let variables = [
+                ("LEASEHOLD_CONFIG", file.as_str()),
+                ("LEASEHOLD_STORE", ""),
+                ("REDIS_HOST", ""),
+                ("REDIS_PORT", port.as_str()),
+                ("REDIS_PASSWORD", password),
+            ];
+            let holder = Helper::spawn(role, &variables);
+            holder.wait_for_line("holding", Duration::from_secs(10));
+            let left = server.cli(&["PTTL", key]).int();
+            assert!(left > ttl_ms / 2 && left <= ttl_ms, "{key}: {left}");
+        }
+    }
+}
+
+#[cfg(feature = "redis")]
+#[test]
+fn helper_process() {
+    if let Some(role) = leasehold_testkit::Helper::role() {
+        in_a_process_of_its_own::play(&role);
+    }
+}

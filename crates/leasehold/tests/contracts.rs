@@ -1,0 +1,32 @@
+//! What the types promise to the compiler.
+
+use leasehold::{Attempt, Error, Guard, Handle, Lease, Leasehold, Lock, Protection, RunError, Stats};
+
+fn is_send_and_sync<T: Send + Sync + 'static>() {}
+fn is_error<T: std::error::Error + Send + Sync + 'static>() {}
+fn is_send<T: Send>(value: T) -> T {
+    value
+}
+
+#[test]
+fn public_types_cross_threads_and_errors_are_errors() {
+    is_send_and_sync::<(Leasehold, Lock, Guard, Lease, Handle)>();
+    is_send_and_sync::<(Attempt, Protection, Stats)>();
+    is_error::<Error>();
+    is_error::<RunError<u8>>();
+}
+
+#[tokio::test]
+#[cfg(feature = "memory")]
+async fn every_future_can_be_spawned() {
+    let leases = Leasehold::connect("memory:").await.unwrap();
+    assert!(is_send(leases.lock("x").run(async |lease| lease.is_held())).await.unwrap());
+    let guard = is_send(leases.lock("x").acquire()).await.unwrap();
+    is_send(guard.extend()).await.unwrap();
+    drop(is_send(guard.lost()));
+    is_send(guard.release()).await.unwrap();
+    drop(is_send(leases.lock("x").try_acquire()).await.unwrap());
+    drop(is_send(leases.lock("x").acquire_or_proceed()));
+    drop((is_send(leases.inspect("x")), is_send(leases.list("", None, 1)), is_send(leases.health())));
+    is_send(leases.close()).await.unwrap();
+}

@@ -1,0 +1,413 @@
+//! What goes wrong between a client and a real Redis, and what its users are told.
+#![cfg(feature = "redis")]
+
+use std::{sync::Arc, time::Duration};
+
+use leasehold::{Attempt, Error, Fence, Guard, Leasehold, engine::Released};
+use leasehold_testkit::{FaultProxy, RedisServer, eventually_async, resp::Reply};
+
+const LONG: Duration = Duration::from_secs(20);
+
+fn ms(ms: u64) -> Duration {
+    Duration::from_millis(ms)
+}
+
+async fn client(url: impl AsRef<str>) -> Leasehold {
+    Leasehold::builder(url).command_timeout(ms(500)).connect().await.unwrap()
+}
+
+async fn held(leases: &Leasehold, name: &str) -> Guard {
+    leases.lock(name).acquire().await.unwrap()
+}
+
+/// Waits until so many attempts wait for a lock.
+async fn waiting(leases: &Leasehold, name: &str, count: u32) {
+    eventually_async(LONG, "waiters", || async { leases.inspect(name).await.unwrap().waiting == count })
+        .await;
+}
+
+fn commands(server: &RedisServer) -> i64 {
+    let info = server.cli(&["INFO", "commandstats"]).text().to_owned();
+    let calls = |name: &str| {
+        let line = info.lines().find(|line| line.starts_with(&format!("cmdstat_{name}:")));
+        line.and_then(|line| line.split(['=', ',']).nth(1)?.parse::<i64>().ok()).unwrap_or(0)
+    };
+    calls("evalsha") + calls("eval")
+}
+
+#[tokio::test]
+async fn asking_once_is_one_command_and_leaves_no_trace() {
+    let Some(server) = leasehold_testkit::redis_or_skip() else { return };
+    let (a, b) = (client(server.url()).await, client(server.url()).await);
+    let guard = held(&a, "x").await;
+    assert!(matches!(b.lock("x").try_acquire().await.unwrap(), Attempt::Busy { .. }));
+    let before = commands(&server);
+    assert!(matches!(b.lock("x").try_acquire().await.unwrap(), Attempt::Busy { .. }));
+    assert_eq!(commands(&server) - before, 1);
+    assert_eq!(server.cli(&["EXISTS", "leasehold:waiters:{lock:x}"]).int(), 0);
+    // `a` waited never, `b` neither: nobody subscribed.
+    assert!(
+        server.cli(&["PUBSUB", "CHANNELS", "leasehold:wake:*"]).list().len() <= 1,
+        "only a's own lock may wait"
+    );
+    let alone = client(server.url()).await;
+    let channels = server.cli(&["PUBSUB", "CHANNELS"]).list().len();
+    let _ = alone.lock("y").try_acquire().await.unwrap();
+    assert_eq!(server.cli(&["PUBSUB", "CHANNELS"]).list().len(), channels);
+    guard.release().await.unwrap();
+}
+
+#[tokio::test]
+async fn a_hand_over_reaches_a_waiter_that_sent_nothing_since_its_claim() {
+    let Some(server) = leasehold_testkit::redis_or_skip() else { return };
+    let proxy = FaultProxy::start(server.addr());
+    let (a, b) = (client(server.url()).await, client(proxy.url()).await);
+    let guard = held(&a, "x").await;
+    // Two others come first, so that the one we watch is far back and polls rarely.
+    let others: Vec<_> = (0..2).map(|_| tokio::spawn(a.lock("x").wait(LONG).into_future())).collect();
+    waiting(&a, "x", 2).await;
+    let waiter = tokio::spawn(b.lock("x").wait(LONG).into_future());
+    waiting(&a, "x", 3).await;
+    let sent = proxy.requests_bytes();
+    guard.release().await.unwrap();
+    for other in others {
+        other.await.unwrap().unwrap().release().await.unwrap();
+    }
+    // The poll of a far waiter is seconds away; what arrives before it came by hand-over alone.
+    eventually_async(LONG, "the hand-over", || async { b.stats().handed_over == 1 }).await;
+    let got = waiter.await.unwrap().unwrap();
+    assert!(got.is_held());
+    let after = proxy.requests_bytes();
+    // At most the one renewal that makes the start of the lease exact, off the caller's path.
+    assert!(after - sent < 500, "{} bytes were sent", after - sent);
+    got.release().await.unwrap();
+}
+
+#[tokio::test]
+async fn a_fence_grows_after_its_side_keys_were_deleted_and_after_flushall() {
+    let Some(server) = leasehold_testkit::redis_or_skip() else { return };
+    let leases = client(server.url()).await;
+    let mut last = Fence::new(0);
+    for spoil in
+        [&["DEL", "leasehold:fence:{lock:x}"][..], &["FLUSHALL"], &["DEL", "lock:x"], &["SCRIPT", "FLUSH"]]
+    {
+        let guard = held(&leases, "x").await;
+        assert!(guard.fence() > last, "after {spoil:?}");
+        last = guard.fence();
+        server.cli(spoil);
+        let _outcome = guard.release().await.unwrap();
+    }
+    assert!(held(&leases, "x").await.fence() > last);
+}
+
+#[tokio::test]
+async fn a_fence_grows_after_an_old_dump_was_restored() {
+    let Some(server) = leasehold_testkit::redis_or_skip() else { return };
+    let leases = client(server.url()).await;
+    held(&leases, "x").await.release().await.unwrap();
+    server.cli(&["SAVE"]);
+    let mut last = Fence::new(0);
+    for _ in 0..20 {
+        let guard = held(&leases, "x").await;
+        last = guard.fence();
+        guard.release().await.unwrap();
+    }
+    server.restart_with_dump();
+    assert!(held(&leases, "x").await.fence() > last);
+}
+
+#[tokio::test]
+async fn a_fence_ahead_of_the_clock_counts_on_and_is_kept_longer() {
+    let Some(server) = leasehold_testkit::redis_or_skip() else { return };
+    let leases = client(server.url()).await;
+    let guard = held(&leases, "x").await;
+    let ahead = guard.fence().get() + 3_600_000_000;
+    guard.release().await.unwrap();
+    server.cli(&["SET", "leasehold:fence:{lock:x}", &ahead.to_string()]);
+    let guard = held(&leases, "x").await;
+    assert_eq!(guard.fence().get(), ahead + 1);
+    let kept = server.cli(&["PTTL", "leasehold:fence:{lock:x}"]).int();
+    assert!(kept > 86_400_000 + 3_500_000, "{kept}");
+    guard.release().await.unwrap();
+    server.cli(&["SET", "leasehold:fence:{lock:x}", "9007199254740991"]);
+    let error = leases.lock("x").acquire().await.unwrap_err();
+    assert!(error.to_string().contains("exhausted"), "{error}");
+}
+
+#[tokio::test]
+async fn a_holder_behind_a_black_hole_is_told_before_the_server_gives_its_lock_away() {
+    let Some(server) = leasehold_testkit::redis_or_skip() else { return };
+    let proxy = FaultProxy::start(server.addr());
+    let leases = client(proxy.url()).await;
+    let guard = leases.lock("x").ttl(ms(2000)).keep_alive().acquire().await.unwrap();
+    proxy.hold();
+    guard.lost().await;
+    let left = server.cli(&["PTTL", "lock:x"]).int();
+    assert!(left > 0, "told {left} ms after the end");
+    assert!(!guard.is_held());
+    assert!(leases.stats().lost == 1 && leases.stats().renew_miss >= 1);
+    // Back again, nothing revives it.
+    proxy.pass();
+    assert!(matches!(guard.extend().await.unwrap_err(), Error::Lost { .. }));
+}
+
+#[tokio::test]
+async fn a_client_recovers_from_a_black_hole_and_its_waiters_keep_their_place() {
+    let Some(server) = leasehold_testkit::redis_or_skip() else { return };
+    let proxy = FaultProxy::start(server.addr());
+    let (a, b) = (client(server.url()).await, client(proxy.url()).await);
+    let guard = held(&a, "x").await;
+    let early = tokio::spawn(b.lock("x").wait(LONG).into_future());
+    waiting(&a, "x", 1).await;
+    let late = tokio::spawn(a.lock("x").wait(LONG).into_future());
+    waiting(&a, "x", 2).await;
+    proxy.hold();
+    eventually_async(LONG, "the break to be noticed", || async { b.stats().disconnected > 0 }).await;
+    proxy.cut();
+    proxy.pass();
+    eventually_async(LONG, "both to hear wake-ups", || async {
+        server.cli(&["PUBSUB", "CHANNELS", "leasehold:wake:*"]).list().len() == 2
+    })
+    .await;
+    assert_eq!(a.inspect("x").await.unwrap().waiting, 2);
+    guard.release().await.unwrap();
+    let early = early.await.unwrap().unwrap();
+    assert!(!late.is_finished());
+    early.release().await.unwrap();
+    late.await.unwrap().unwrap().release().await.unwrap();
+}
+
+#[tokio::test]
+async fn a_killed_connection_is_not_noticed_by_waiters_and_holders() {
+    let Some(server) = leasehold_testkit::redis_or_skip() else { return };
+    let (a, b) = (client(server.url()).await, client(server.url()).await);
+    let guard = a.lock("x").ttl(ms(3000)).keep_alive().acquire().await.unwrap();
+    let waiter = tokio::spawn(b.lock("x").wait(LONG).into_future());
+    waiting(&a, "x", 1).await;
+    for _ in 0..3 {
+        server.cli(&["CLIENT", "KILL", "TYPE", "pubsub"]);
+        server.cli(&["CLIENT", "KILL", "TYPE", "normal", "SKIPME", "yes"]);
+        eventually_async(LONG, "a new subscription", || async {
+            !server.cli(&["PUBSUB", "CHANNELS", "leasehold:wake:*"]).list().is_empty()
+        })
+        .await;
+    }
+    assert!(guard.is_held());
+    guard.release().await.unwrap();
+    waiter.await.unwrap().unwrap().release().await.unwrap();
+}
+
+/// A far waiter asks every five seconds; a break makes it ask at once, or it would be passed over as dead.
+#[tokio::test]
+async fn a_far_waiter_listens_again_long_before_its_next_poll() {
+    let Some(server) = leasehold_testkit::redis_or_skip() else { return };
+    let (a, b) = (client(server.url()).await, client(server.url()).await);
+    let guard = held(&a, "x").await;
+    let others: Vec<_> = (0..3).map(|_| tokio::spawn(a.lock("x").wait(LONG).into_future())).collect();
+    waiting(&a, "x", 3).await;
+    let far = tokio::spawn(b.lock("x").wait(LONG).into_future());
+    waiting(&a, "x", 4).await;
+    server.cli(&["CLIENT", "KILL", "TYPE", "pubsub"]);
+    eventually_async(Duration::from_secs(3), "both to listen again", || async {
+        server.cli(&["PUBSUB", "CHANNELS", "leasehold:wake:*"]).list().len() == 2
+    })
+    .await;
+    guard.release().await.unwrap();
+    for other in others {
+        other.await.unwrap().unwrap().release().await.unwrap();
+    }
+    far.await.unwrap().unwrap().release().await.unwrap();
+}
+
+#[tokio::test]
+async fn validity_counts_from_before_the_request_left() {
+    let Some(server) = leasehold_testkit::redis_or_skip() else { return };
+    let proxy = FaultProxy::start(server.addr());
+    let leases =
+        Leasehold::builder(proxy.url()).command_timeout(Duration::from_secs(10)).connect().await.unwrap();
+    leases.lock("warm").acquire().await.unwrap().release().await.unwrap();
+    proxy.delay(ms(400));
+    let guard = leases.lock("x").ttl(ms(5000)).acquire().await.unwrap();
+    let (believed, real) = (guard.remaining(), server.cli(&["PTTL", "lock:x"]).int() as u64);
+    assert!(believed <= ms(5000 - 800), "{believed:?}");
+    assert!(believed < ms(real), "believed {believed:?}, the server says {real} ms");
+    guard.extend().await.unwrap();
+    assert!(guard.remaining() <= ms(5000 - 800), "{:?}", guard.remaining());
+    // An answer that took most of the lease is no use to anybody.
+    let error = leases.lock("y").ttl(ms(900)).try_acquire().await.unwrap_err();
+    assert!(error.to_string().contains("too little of the lease"), "{error}");
+    eventually_async(LONG, "it to be given back", || async { server.cli(&["EXISTS", "lock:y"]).int() == 0 })
+        .await;
+}
+
+#[tokio::test]
+async fn a_lock_deleted_or_swapped_by_hand_is_lost_at_the_next_renewal_and_a_waiter_gets_it() {
+    let Some(server) = leasehold_testkit::redis_or_skip() else { return };
+    let leases = client(server.url()).await;
+    for spoil in [&["DEL", "lock:x"][..], &["SET", "lock:x", "somebody", "PX", "200"]] {
+        let guard = leases.lock("x").ttl(ms(900)).keep_alive().acquire().await.unwrap();
+        let waiter = tokio::spawn(leases.lock("x").wait(LONG).into_future());
+        waiting(&leases, "x", 1).await;
+        server.cli(spoil);
+        guard.lost().await;
+        let next = waiter.await.unwrap().unwrap();
+        assert!(next.fence() > guard.fence());
+        assert!(matches!(guard.release().await.unwrap(), Released::Taken { by: Some(_) }));
+        assert!(next.is_held());
+        next.release().await.unwrap();
+    }
+}
+
+#[tokio::test]
+async fn a_server_that_restarts_empty_loses_locks_and_says_so() {
+    let Some(server) = leasehold_testkit::redis_or_skip() else { return };
+    let leases = client(server.url()).await;
+    let guard = leases.lock("x").ttl(ms(3000)).keep_alive().acquire().await.unwrap();
+    server.restart();
+    guard.lost().await;
+    let next = leases.lock("x").acquire().await.unwrap();
+    assert!(next.fence() > guard.fence());
+    next.release().await.unwrap();
+}
+
+#[tokio::test]
+async fn an_abandon_that_overtakes_its_own_claim_leaves_no_lock_behind() {
+    let Some(server) = leasehold_testkit::redis_or_skip() else { return };
+    let proxy = FaultProxy::start(server.addr());
+    let leases = Arc::new(client(proxy.url()).await);
+    leases.lock("warm").acquire().await.unwrap().release().await.unwrap();
+    proxy.hold();
+    // The claim is sent and stays on its way, on a connection that is then given up.
+    let first = leases.lock("x").wait(ms(300)).acquire().await.unwrap_err();
+    assert!(matches!(first, Error::StoreUnreachable { .. }), "{first}");
+    let second = leases.lock("y").wait(ms(300)).acquire().await.unwrap_err();
+    assert!(matches!(second, Error::StoreUnreachable { .. }), "{second}");
+    eventually_async(LONG, "the connection to be given up", || async { leases.stats().disconnected > 0 })
+        .await;
+    proxy.pass();
+    // The abandons arrive over a new connection, the old claims over the old one, in whatever order.
+    eventually_async(LONG, "both ends", || async {
+        let gone = server.cli(&["KEYS", "leasehold:gone:*"]).list().len();
+        gone == 2 && server.cli(&["EXISTS", "lock:x", "lock:y"]).int() == 0
+    })
+    .await;
+    leases.close().await.unwrap();
+    assert_eq!(server.cli(&["EXISTS", "lock:x", "lock:y"]).int(), 0);
+}
+
+#[tokio::test]
+async fn a_release_without_an_answer_is_repeated_until_the_lock_is_free() {
+    let Some(server) = leasehold_testkit::redis_or_skip() else { return };
+    let proxy = FaultProxy::start(server.addr());
+    let leases = client(proxy.url()).await;
+    let guard = held(&leases, "x").await;
+    proxy.hold();
+    let error = guard.release().await.unwrap_err();
+    assert!(error.retry() && error.to_string().contains("\"x\""), "{error}");
+    proxy.cut();
+    proxy.pass();
+    eventually_async(LONG, "the lock to be free", || async { server.cli(&["EXISTS", "lock:x"]).int() == 0 })
+        .await;
+    assert_eq!(leases.stats().release_failed, 1);
+}
+
+#[tokio::test]
+async fn with_the_server_down_calls_fail_fast_and_a_restart_is_survived() {
+    let Some(server) = leasehold_testkit::redis_or_skip() else { return };
+    let leases = client(server.url()).await;
+    held(&leases, "x").await.release().await.unwrap();
+    server.kill();
+    eventually_async(LONG, "the break to be noticed", || async { leases.stats().disconnected > 0 }).await;
+    for _ in 0..50 {
+        assert!(matches!(leases.lock("x").try_acquire().await.unwrap_err(), Error::StoreUnreachable { .. }));
+    }
+    server.restart();
+    eventually_async(LONG, "the client to come back", || async {
+        matches!(leases.lock("x").try_acquire().await, Ok(Attempt::Held(_)))
+    })
+    .await;
+}
+
+#[tokio::test]
+async fn a_script_flush_is_not_noticed() {
+    let Some(server) = leasehold_testkit::redis_or_skip() else { return };
+    let leases = client(server.url()).await;
+    let guard = held(&leases, "x").await;
+    for _ in 0..3 {
+        server.cli(&["SCRIPT", "FLUSH"]);
+        guard.extend().await.unwrap();
+        server.cli(&["SCRIPT", "FLUSH"]);
+        assert!(matches!(leases.lock("x").try_acquire().await.unwrap(), Attempt::Busy { .. }));
+    }
+    server.cli(&["SCRIPT", "FLUSH"]);
+    assert_eq!(guard.release().await.unwrap(), Released::Free);
+}
+
+#[tokio::test]
+async fn dead_waiters_do_not_stop_a_hand_over() {
+    let Some(server) = leasehold_testkit::redis_or_skip() else { return };
+    let leases = client(server.url()).await;
+    let guard = held(&leases, "x").await;
+    let waiters = "leasehold:waiters:{lock:x}";
+    let far_ahead = (guard.fence().get() + 3_600_000_000).to_string();
+    for number in 0..350 {
+        let entry = format!("1 1000 9000000000000 15000 nobody-listens {number:032x} 1 1 host dead");
+        server.cli(&["ZADD", waiters, &number.to_string(), &entry]);
+        // Heard of a moment ago, and within its time: only the missing subscriber tells that it is dead.
+        server.cli(&["HSET", "leasehold:seen:{lock:x}", &format!("{number:032x}"), &far_ahead]);
+    }
+    let waiter = tokio::spawn(leases.lock("x").wait(LONG).into_future());
+    waiting(&leases, "x", 351).await;
+    assert!(matches!(guard.release().await.unwrap(), Released::HandedOver { .. }));
+    waiter.await.unwrap().unwrap().release().await.unwrap();
+    assert_eq!(server.cli(&["EXISTS", waiters, "lock:x"]).int(), 0);
+}
+
+#[tokio::test]
+async fn a_waiter_of_another_version_is_not_overtaken_silently() {
+    let Some(server) = leasehold_testkit::redis_or_skip() else { return };
+    let leases = client(server.url()).await;
+    server.cli(&["ZADD", "leasehold:waiters:{lock:x}", "1", "2 an entry of a later layout"]);
+    let error = leases.lock("x").acquire().await.unwrap_err();
+    assert!(matches!(error, Error::Unsupported { .. }) && error.to_string().contains("version"), "{error}");
+}
+
+#[tokio::test]
+async fn a_thousand_leases_are_kept_alive_with_few_commands() {
+    let Some(server) = leasehold_testkit::redis_or_skip() else { return };
+    let leases = client(server.url()).await;
+    let ttl = Duration::from_secs(6);
+    let take = |number: u32| leases.lock(format!("kept-{number}")).ttl(ttl).keep_alive().into_future();
+    let guards = futures_util::future::try_join_all((0..1000).map(take)).await.unwrap();
+    // From a renewal to the next but one: two intervals.
+    let renewed = || leases.stats().renewed;
+    eventually_async(LONG, "the first renewals", || async { renewed() >= 1000 }).await;
+    let before = (commands(&server), renewed());
+    eventually_async(LONG, "two more intervals", || async { renewed() >= before.1 + 2000 }).await;
+    let calls = commands(&server) - before.0;
+    assert!(calls <= 40, "{calls} commands for two intervals");
+    assert!(guards.iter().all(|guard| guard.is_held()));
+    drop(guards);
+    leases.close().await.unwrap();
+    assert_eq!(server.cli(&["DBSIZE"]).int(), 1000, "only the fences are left");
+}
+
+#[tokio::test]
+async fn the_shipped_fence_check_refuses_a_late_writer() {
+    let Some(server) = leasehold_testkit::redis_or_skip() else { return };
+    let leases = client(server.url()).await;
+    let first = held(&leases, "x").await;
+    let early = first.fence().to_string();
+    first.release().await.unwrap();
+    let later = held(&leases, "x").await.fence().to_string();
+    let write = |fence: &str, value: &str| {
+        server
+            .cli(&["EVAL", Fence::REDIS_CHECKED_SET, "2", "{deal}:state", "{deal}:fence", fence, value])
+            .int()
+    };
+    assert_eq!(
+        (write(&early, "a"), write(&later, "b"), write(&early, "late"), write(&later, "c")),
+        (1, 1, 0, 1)
+    );
+    assert!(matches!(server.cli(&["GET", "{deal}:state"]), Reply::Text(text) if text == "c"));
+}
