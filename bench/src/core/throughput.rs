@@ -10,7 +10,7 @@ use rslock::LockManager;
 use tokio::task::JoinSet;
 
 use super::Bench;
-use crate::{Failure, report::Figures};
+use crate::{Failure, cpu, report::Figures};
 
 const TASKS: usize = 64;
 const TTL: Duration = Duration::from_secs(30);
@@ -22,43 +22,64 @@ pub(super) async fn measure(bench: &Bench, turn: usize) -> Result<Figures, Failu
 
     let turns = bench.count(8, 1);
     let turn_length = Duration::from_millis(bench.count(250, 50) as u64);
-    let [mut library, mut peer] = [Rate::default(); 2];
+    let [mut library, mut peer] = [Work::default(); 2];
     // The first turn of each warms up.
     for now in 0..=turns {
         for contestant in 0..2 {
-            if (contestant + now + turn) % 2 == 0 {
-                let rate = library_turn(&leases, &names, turn_length).await?;
-                library.add(rate, now > 0);
+            let before = computed(bench)?;
+            let (total, mut done) = if (contestant + now + turn) % 2 == 0 {
+                (&mut library, library_turn(&leases, &names, turn_length).await?)
             } else {
-                let rate = peer_turn(&manager, &names, turn_length).await?;
-                peer.add(rate, now > 0);
+                (&mut peer, peer_turn(&manager, &names, turn_length).await?)
+            };
+            let after = computed(bench)?;
+            done.computed = [after[0] - before[0], after[1] - before[1]];
+            if now > 0 {
+                total.add(&done);
             }
         }
     }
     leases.close().await?;
-    Ok(vec![("cycles_per_s_64", library.per_second()), ("rslock_cycles_per_s_64", peer.per_second())])
+    Ok(vec![
+        ("cycles_per_s_64", library.per_second()),
+        ("cycle_64_client_cpu_us", library.cpu_us(0)),
+        ("cycle_64_server_cpu_us", library.cpu_us(1)),
+        ("rslock_cycles_per_s_64", peer.per_second()),
+        ("rslock_cycle_64_client_cpu_us", peer.cpu_us(0)),
+        ("rslock_cycle_64_server_cpu_us", peer.cpu_us(1)),
+    ])
+}
+
+/// Processor time of this process and of the server, which tells more than the clock on a busy machine.
+fn computed(bench: &Bench) -> Result<[Duration; 2], Failure> {
+    Ok([cpu::time_of(std::process::id())?, cpu::time_of(bench.server.pid())?])
 }
 
 #[derive(Clone, Copy, Default)]
-struct Rate {
+struct Work {
     cycles: u64,
     time: Duration,
+    computed: [Duration; 2],
 }
 
-impl Rate {
-    fn add(&mut self, more: Rate, counts: bool) {
-        if counts {
-            self.cycles += more.cycles;
-            self.time += more.time;
-        }
+impl Work {
+    fn add(&mut self, more: &Work) {
+        self.cycles += more.cycles;
+        self.time += more.time;
+        self.computed[0] += more.computed[0];
+        self.computed[1] += more.computed[1];
     }
 
     fn per_second(&self) -> f64 {
         self.cycles as f64 / self.time.as_secs_f64()
     }
+
+    fn cpu_us(&self, side: usize) -> f64 {
+        self.computed[side].as_secs_f64() * 1e6 / self.cycles as f64
+    }
 }
 
-async fn library_turn(leases: &Leasehold, names: &[Arc<str>], length: Duration) -> Result<Rate, Failure> {
+async fn library_turn(leases: &Leasehold, names: &[Arc<str>], length: Duration) -> Result<Work, Failure> {
     let began = Instant::now();
     let mut tasks = JoinSet::new();
     for name in names {
@@ -75,7 +96,7 @@ async fn library_turn(leases: &Leasehold, names: &[Arc<str>], length: Duration) 
     finish(tasks, began).await
 }
 
-async fn peer_turn(manager: &LockManager, names: &[Arc<str>], length: Duration) -> Result<Rate, Failure> {
+async fn peer_turn(manager: &LockManager, names: &[Arc<str>], length: Duration) -> Result<Work, Failure> {
     let began = Instant::now();
     let mut tasks = JoinSet::new();
     for name in names {
@@ -92,10 +113,10 @@ async fn peer_turn(manager: &LockManager, names: &[Arc<str>], length: Duration) 
     finish(tasks, began).await
 }
 
-async fn finish(mut tasks: JoinSet<Result<u64, Failure>>, began: Instant) -> Result<Rate, Failure> {
+async fn finish(mut tasks: JoinSet<Result<u64, Failure>>, began: Instant) -> Result<Work, Failure> {
     let mut cycles = 0;
     while let Some(done) = tasks.join_next().await {
         cycles += done??;
     }
-    Ok(Rate { cycles, time: began.elapsed() })
+    Ok(Work { cycles, time: began.elapsed(), ..Work::default() })
 }
