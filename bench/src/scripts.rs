@@ -5,11 +5,16 @@ use redis::{Cmd, Script};
 /// The same text in the same order as in the library's `engine/redis/script.rs`; a test here compares the hash with
 /// what the library loaded.
 const LEASES: &str = concat!(
+    include_str!("../../crates/leasehold/src/engine/redis/scripts/begin.lua"),
+    include_str!("../../crates/leasehold/src/engine/redis/scripts/ordinary.lua"),
+    "local function all_cases()\n",
     include_str!("../../crates/leasehold/src/engine/redis/scripts/fence.lua"),
     include_str!("../../crates/leasehold/src/engine/redis/scripts/handover.lua"),
     include_str!("../../crates/leasehold/src/engine/redis/scripts/claim.lua"),
     include_str!("../../crates/leasehold/src/engine/redis/scripts/release.lua"),
     include_str!("../../crates/leasehold/src/engine/redis/scripts/renew.lua"),
+    "return { c = claim, r = release, a = abandon, t = abandon_unanswered, f = force_release, n = renew }\n",
+    "end\n",
     include_str!("../../crates/leasehold/src/engine/redis/scripts/dispatch.lua"),
 );
 
@@ -55,8 +60,8 @@ impl RawLock {
         let mut cmd = redis::cmd("EVALSHA");
         cmd.arg(&self.hash).arg(5).arg(lock).arg(fence).arg(waiters).arg(seen);
         cmd.arg(format!("leasehold:gone:{{{lock}}}:{}", &owner[..32]));
-        cmd.arg(86_400_000).arg("c").arg(owner).arg(30_000).arg(5_000).arg(15_000).arg(CHANNEL);
-        cmd.arg("0").arg(10_000);
+        cmd.arg(86_400_000).arg("c").arg(owner).arg(30_000);
+        cmd.arg(format!("1 30000 5000 15000 {CHANNEL} {owner}")).arg("0");
         cmd
     }
 
@@ -66,7 +71,7 @@ impl RawLock {
         for key in &self.keys {
             cmd.arg(key);
         }
-        cmd.arg(86_400_000).arg("r").arg(owner).arg("0").arg("");
+        cmd.arg(86_400_000).arg("r").arg(owner);
         cmd
     }
 }

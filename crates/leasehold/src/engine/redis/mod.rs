@@ -113,8 +113,8 @@ impl Redis {
             }
             None => None,
         };
-        let op =
-            Op::claim(self.keys(&claim.name), claim, lane.node.channel(), arrival.as_deref().unwrap_or("0"));
+        let entry = script::entry(claim, lane.node.channel());
+        let op = Op::claim(self.keys(&claim.name), claim, entry, arrival.unwrap_or_else(|| "0".into()));
         let asked_at = self.clock.now();
         owner.claim_sent();
         let reply = lane.run(op, until).await;
@@ -247,10 +247,7 @@ impl Leases for Redis {
 
     fn abandon<'a>(&'a self, claim: &'a Claim, until: Until) -> Fut<'a, ()> {
         Box::pin(async move {
-            let entry = match claim.queue_for {
-                Some(_) => script::entry(claim, self.lane(&claim.name).node.channel()),
-                None => String::new(),
-            };
+            let entry = script::entry(claim, self.lane(&claim.name).node.channel());
             self.end(&claim.name, &claim.owner, entry, until).await.map(drop)
         })
     }

@@ -6,7 +6,7 @@ use redis::{Cmd, Value};
 
 use super::{answer, keys::Keys};
 use crate::{
-    engine::{Claim, Hold, WAITERS_MAX, liveness},
+    engine::{Claim, Hold, liveness},
     fence::Fence,
     owner::Owner,
 };
@@ -18,11 +18,16 @@ const TOMBSTONE: Duration = Duration::from_secs(360);
 
 /// Claim, release and renewal are one script, so that many operations of many names can share one call.
 pub(super) const LEASES: &str = concat!(
+    include_str!("scripts/begin.lua"),
+    include_str!("scripts/ordinary.lua"),
+    "local function all_cases()\n",
     include_str!("scripts/fence.lua"),
     include_str!("scripts/handover.lua"),
     include_str!("scripts/claim.lua"),
     include_str!("scripts/release.lua"),
     include_str!("scripts/renew.lua"),
+    "return { c = claim, r = release, a = abandon, t = abandon_unanswered, f = force_release, n = renew }\n",
+    "end\n",
     include_str!("scripts/dispatch.lua"),
 );
 
@@ -51,35 +56,36 @@ pub(super) struct Op {
 }
 
 impl Op {
-    pub(super) fn claim(keys: Keys, claim: &Claim, channel: &str, arrival: &str) -> Self {
-        let Entry { px, wait, live } = Entry::of(claim);
+    /// Asks for a lock, to wait as `entry` if it is held; an empty one asks once.
+    pub(super) fn claim(keys: Keys, claim: &Claim, entry: String, arrival: String) -> Self {
         Self {
             letter: "c",
             keys: vec![keys.fence(), keys.waiters(), keys.seen(), keys.gone(claim.owner.id_text())]
                 .after(keys.lock),
             arguments: vec![
                 claim.owner.expose().to_owned(),
-                px,
-                wait,
-                live,
-                channel.to_owned(),
-                arrival.to_owned(),
-                WAITERS_MAX.to_string(),
+                px(claim.ttl + claim.lock_delay),
+                entry,
+                arrival,
             ],
             claim_of: Some(claim.owner.clone()),
         }
     }
 
-    /// Ends an attempt. `entry` is how it queued, if it did.
+    /// Ends an attempt. `entry` is how it queued, or empty.
     pub(super) fn release(keys: Keys, owner: &Owner, entry: String) -> Self {
         let mut side = vec![keys.fence(), keys.waiters(), keys.seen()];
-        let (letter, tombstone) = if owner.has_unanswered_claim() {
+        let mut arguments = vec![owner.expose().to_owned()];
+        let letter = if owner.has_unanswered_claim() {
             side.push(keys.gone(owner.id_text()));
-            ("t", TOMBSTONE.as_millis().to_string())
+            arguments.extend([entry, TOMBSTONE.as_millis().to_string()]);
+            "t"
+        } else if entry.is_empty() {
+            "r"
         } else {
-            ("r", "0".to_owned())
+            arguments.push(entry);
+            "a"
         };
-        let arguments = vec![owner.expose().to_owned(), tombstone, entry];
         Self { letter, keys: side.after(keys.lock), arguments, claim_of: None }
     }
 
@@ -114,26 +120,12 @@ impl After for Vec<String> {
     }
 }
 
-/// The parts of a waiter's entry that come from its claim.
-struct Entry {
-    px: String,
-    wait: String,
-    live: String,
-}
-
-impl Entry {
-    fn of(claim: &Claim) -> Self {
-        Self {
-            px: px(claim.ttl + claim.lock_delay),
-            wait: claim.queue_for.unwrap_or_default().as_millis().to_string(),
-            live: liveness(claim.poll_every).as_millis().to_string(),
-        }
-    }
-}
-
-/// A waiter's entry in the queue; `claim.lua` writes the same.
+/// A waiter's entry in the queue, which `handover.lua` reads: the same text on every resend. Empty for a claim that does
+/// not wait.
 pub(super) fn entry(claim: &Claim, channel: &str) -> String {
-    let Entry { px, wait, live } = Entry::of(claim);
+    let Some(wait) = claim.queue_for else { return String::new() };
+    let (px, wait) = (px(claim.ttl + claim.lock_delay), wait.as_millis());
+    let live = liveness(claim.poll_every).as_millis();
     format!("1 {px} {wait} {live} {channel} {}", claim.owner.expose())
 }
 
@@ -210,5 +202,11 @@ mod tests {
         let text = entry(&claim, "leasehold:wake:1");
         assert!(text.starts_with("1 1000 2000 999 leasehold:wake:1 "), "{text}");
         assert_eq!(entry_owner(&text), claim.owner.expose());
+        assert_eq!(entry(&Claim { queue_for: None, ..claim }, "leasehold:wake:1"), "");
+    }
+
+    #[test]
+    fn the_script_bounds_the_queue_as_the_contract_says() {
+        assert!(LEASES.contains(&format!("local WAITERS_MAX = {}\n", crate::engine::WAITERS_MAX)));
     }
 }

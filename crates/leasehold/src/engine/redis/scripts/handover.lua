@@ -21,7 +21,7 @@ local function hand_over(K, F, W, S)
     local seen = call('HGET', S, id)
     call('HDEL', S, id)
     local is_live = seen and not dead[channel]
-      and arrival + wait * 1000 > tonumber(now) and seen + live * 1000 > tonumber(now)
+      and arrival + wait * 1000 > now_us and seen + live * 1000 > now_us
     if is_live then
       if call('PUBSUB', 'NUMSUB', channel)[2] > 0 then
         local fence = next_fence(F)
