@@ -124,7 +124,7 @@ impl Lane {
 
     async fn call(&self, ops: &[Op], until: Until) -> Result<(Vec<Value>, u64), EngineError> {
         let connection = self.node.connection(until).await?;
-        let build = |script: &_, by_hash| script::call(script, by_hash, ops);
+        let build = |script: &_, by_hash| script::call(script, by_hash, ops, self.node.channel());
         let value = self.node.run_script(&connection, &self.leases, build, until).await?;
         Ok((script::replies(value, ops.len())?, connection.number))
     }

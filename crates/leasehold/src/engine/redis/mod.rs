@@ -113,8 +113,7 @@ impl Redis {
             }
             None => None,
         };
-        let entry = script::entry(claim, lane.node.channel());
-        let op = Op::claim(self.keys(&claim.name), claim, entry, arrival.unwrap_or_else(|| "0".into()));
+        let op = Op::claim(self.keys(&claim.name), claim, arrival);
         let asked_at = self.clock.now();
         owner.claim_sent();
         let reply = lane.run(op, until).await;
@@ -142,14 +141,14 @@ impl Redis {
         &self,
         name: &Name,
         owner: &Owner,
-        entry: String,
+        claim: Option<&Claim>,
         until: Until,
     ) -> Result<Released, EngineError> {
         owner.end();
         self.attempts.leave(owner.id());
         let mut freed = false;
         loop {
-            let op = Op::release(self.keys(name), owner, entry.clone());
+            let op = Op::release(self.keys(name), owner, claim);
             let (value, _) = self.lane(name).run(op, until).await?;
             match answer::released(value)? {
                 // Dead waiters were removed and the lock is free; the next round serves those behind them.
@@ -242,14 +241,11 @@ impl Leases for Redis {
     }
 
     fn release<'a>(&'a self, hold: &'a Hold, until: Until) -> Fut<'a, Released> {
-        Box::pin(self.end(&hold.name, &hold.owner, String::new(), until))
+        Box::pin(self.end(&hold.name, &hold.owner, None, until))
     }
 
     fn abandon<'a>(&'a self, claim: &'a Claim, until: Until) -> Fut<'a, ()> {
-        Box::pin(async move {
-            let entry = script::entry(claim, self.lane(&claim.name).node.channel());
-            self.end(&claim.name, &claim.owner, entry, until).await.map(drop)
-        })
+        Box::pin(async move { self.end(&claim.name, &claim.owner, Some(claim), until).await.map(drop) })
     }
 
     fn inspect<'a>(&'a self, name: &'a Name, until: Until) -> Fut<'a, Inspection> {
