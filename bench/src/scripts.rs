@@ -6,9 +6,9 @@ use redis::{Cmd, Script};
 /// what the library loaded.
 const LEASES: &str = concat!(
     include_str!("../../crates/leasehold/src/engine/redis/scripts/begin.lua"),
+    include_str!("../../crates/leasehold/src/engine/redis/scripts/fence.lua"),
     include_str!("../../crates/leasehold/src/engine/redis/scripts/ordinary.lua"),
     "local function all_cases()\n",
-    include_str!("../../crates/leasehold/src/engine/redis/scripts/fence.lua"),
     include_str!("../../crates/leasehold/src/engine/redis/scripts/handover.lua"),
     include_str!("../../crates/leasehold/src/engine/redis/scripts/claim.lua"),
     include_str!("../../crates/leasehold/src/engine/redis/scripts/release.lua"),

@@ -23,9 +23,9 @@ const ARG_BYTES: usize = 40;
 /// Claim, release and renewal are one script, so that many operations of many names can share one call.
 pub(super) const LEASES: &str = concat!(
     include_str!("scripts/begin.lua"),
+    include_str!("scripts/fence.lua"),
     include_str!("scripts/ordinary.lua"),
     "local function all_cases()\n",
-    include_str!("scripts/fence.lua"),
     include_str!("scripts/handover.lua"),
     include_str!("scripts/claim.lua"),
     include_str!("scripts/release.lua"),

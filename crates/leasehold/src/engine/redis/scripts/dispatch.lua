@@ -6,16 +6,16 @@
 -- answers a list with one reply per operation; {9, error} if it failed
 local cases -- made when the first operation needs them: to make them takes longer than an ordinary operation
 local function run(letter, k, a)
-  local reply
+  local reply, first
   if letter == 'c' then
     reply = claim_free(k, a)
   elseif letter == 'r' then
-    reply = release_unwanted(k, a)
+    reply, first = release_unwanted(k, a)
   end
   if reply then return reply end
   if not now then read_clock() end
   cases = cases or all_cases()
-  return cases[letter](k, a)
+  return cases[letter](k, a, first)
 end
 
 local replies, count, k, a = {}, 0, 1, 2

@@ -25,8 +25,13 @@ local function end_attempt(k, owner, entry, tombstone)
   return given and { 2, given } or 1
 end
 
-local function release(k, a)
-  return end_attempt(k, ARGV[a], '')
+-- `first` was popped from W, if K is ours and somebody waits.
+local function release(k, a, first)
+  if not first then return end_attempt(k, ARGV[a], '') end
+  local given = hand_over(KEYS[k], KEYS[k + 1], KEYS[k + 2], KEYS[k + 3], first)
+  if given and given ~= 0 then return { 2, given } end
+  call('DEL', KEYS[k])
+  return given == nil and 3 or 1
 end
 
 local function abandon(k, a)
