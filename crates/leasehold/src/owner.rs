@@ -1,7 +1,7 @@
 //! Who holds a lock: a secret that proves ownership, and what people may see of it.
 
 use std::{
-    fmt,
+    fmt::{self, Write},
     sync::{
         Arc, OnceLock,
         atomic::{AtomicBool, AtomicU32, Ordering},
@@ -38,9 +38,12 @@ impl fmt::Debug for OwnerId {
 #[derive(Clone)]
 pub struct Owner(Arc<Inner>);
 
+/// Enough for most owner values: host names and labels are short.
+const VALUE_BYTES: usize = 128;
+
 struct Inner {
     id: OwnerId,
-    value: Box<str>,
+    value: String,
     unanswered: AtomicU32,
     ended: AtomicBool,
 }
@@ -48,7 +51,9 @@ struct Inner {
 impl Owner {
     /// An owner value from its random bits and what people may see.
     pub fn new(random: u128, holder: &Holder) -> Self {
-        let value = format!("{random:032x} {}", holder.encode()).into_boxed_str();
+        let mut value = String::with_capacity(VALUE_BYTES);
+        let _infallible = write!(value, "{random:032x} ");
+        holder.encode(&mut value);
         Self::with(OwnerId(random), value)
     }
 
@@ -58,7 +63,7 @@ impl Owner {
         (value.as_bytes().get(32) == Some(&b' ')).then(|| Self::with(id, value.into()))
     }
 
-    fn with(id: OwnerId, value: Box<str>) -> Self {
+    fn with(id: OwnerId, value: String) -> Self {
         Self(Arc::new(Inner { id, value, unanswered: AtomicU32::new(0), ended: AtomicBool::new(false) }))
     }
 
@@ -164,10 +169,9 @@ impl Holder {
         }
     }
 
-    fn encode(&self) -> String {
-        match self {
-            Self::Leasehold { host, pid, since_ms, label } => format!("{since_ms} {pid} {host} {label}"),
-            Self::Foreign => String::new(),
+    fn encode(&self, into: &mut String) {
+        if let Self::Leasehold { host, pid, since_ms, label } = self {
+            let _infallible = write!(into, "{since_ms} {pid} {host} {label}");
         }
     }
 

@@ -21,6 +21,9 @@ use crate::{
 
 /// Leases due within this part of their renewal interval are renewed together.
 const TOGETHER: u32 = 8;
+/// How long the task stays up once nothing is listed. A client whose locks are held for less than it takes to wake the
+/// task would otherwise wake it for every lock.
+const LINGER: Duration = Duration::from_secs(1);
 
 pub(crate) struct Keeper {
     schedule: Mutex<Schedule>,
@@ -68,7 +71,9 @@ impl Keeper {
         let listed_at = next_step(&lease, renew_at);
         schedule.leases.insert(id, Kept { lease, renew_at, listed_at });
         schedule.by_time.insert((listed_at, id));
-        if schedule.wakes_at.is_none_or(|wakes_at| listed_at < wakes_at) {
+        let wake = schedule.must_wake_for(listed_at);
+        drop(schedule);
+        if wake {
             self.earlier.notify_one();
         }
         id
@@ -96,13 +101,13 @@ impl Keeper {
         let after = kept.listed_at;
         schedule.by_time.remove(&(before, id));
         schedule.by_time.insert((after, id));
-        if schedule.wakes_at.is_none_or(|wakes_at| after < wakes_at) {
+        if schedule.must_wake_for(after) {
             self.earlier.notify_one();
         }
     }
 
-    /// Takes what is due at this moment.
-    fn due(&self, now: BootInstant) -> Due {
+    /// Takes what is due at this moment. With nothing listed the next look is at `idle_until`.
+    fn due(&self, now: BootInstant, idle_until: Option<BootInstant>) -> Due {
         let mut schedule = self.schedule();
         let Due { mut renew, mut ran_out, .. } = Due::default();
         while let Some(&(at, id)) = schedule.by_time.first() {
@@ -132,7 +137,7 @@ impl Keeper {
             let listed_at = kept.listed_at;
             schedule.by_time.insert((listed_at, id));
         }
-        schedule.wakes_at = schedule.by_time.first().map(|(at, _)| *at);
+        schedule.wakes_at = schedule.by_time.first().map(|(at, _)| *at).or(idle_until);
         Due { renew, ran_out, next: schedule.wakes_at }
     }
 }
@@ -143,6 +148,17 @@ struct Due {
     ran_out: Vec<Arc<LeaseState>>,
     /// When to look again.
     next: Option<BootInstant>,
+}
+
+impl Schedule {
+    /// Whether the task must be woken for something at `at`; once it was, it need not be woken again for later things.
+    fn must_wake_for(&mut self, at: BootInstant) -> bool {
+        let earlier = self.wakes_at.is_none_or(|wakes_at| at < wakes_at);
+        if earlier {
+            self.wakes_at = Some(at);
+        }
+        earlier
+    }
 }
 
 fn next_step(lease: &LeaseState, renew_at: Option<BootInstant>) -> BootInstant {
@@ -159,9 +175,10 @@ struct Renewer {
 
 impl Renewer {
     async fn run(self: Arc<Self>) {
+        let mut idle_until = None;
         loop {
             let now = self.keeper.clock.now();
-            let Due { renew, ran_out, next } = self.keeper.due(now);
+            let Due { renew, ran_out, next } = self.keeper.due(now, idle_until);
             for lease in ran_out {
                 lease.lose();
             }
@@ -169,16 +186,20 @@ impl Renewer {
                 tokio::spawn(self.clone().renew(renew));
             }
             let earlier = self.keeper.earlier.notified();
-            match next {
-                None => earlier.await,
+            let woken = match next {
+                None => {
+                    earlier.await;
+                    true
+                }
                 Some(at) => {
                     tokio::select! {
                         biased;
-                        () = earlier => {}
-                        () = self.keeper.clock.sleep_until(at) => {}
+                        () = earlier => true,
+                        () = self.keeper.clock.sleep_until(at) => false,
                     }
                 }
-            }
+            };
+            idle_until = woken.then(|| self.keeper.clock.now() + LINGER);
         }
     }
 

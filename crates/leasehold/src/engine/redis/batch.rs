@@ -1,7 +1,7 @@
 //! Many operations in few calls.
 //!
-//! A lone operation is sent at once, in its caller's own task. When enough calls are under way, operations wait and
-//! leave together with the next call: the script's fixed cost is then shared, and the latency of a busy client falls.
+//! A lone operation is sent at once, in its caller's own task. While a call is under way, operations gather and leave
+//! together: the script's fixed cost is then shared, and the latency of a busy client falls.
 
 use std::{
     collections::VecDeque,
@@ -21,10 +21,10 @@ use crate::{
     error::Refusal,
 };
 
-/// Calls under way before operations begin to wait for each other.
+/// Calls under way before operations wait for one to end.
 const CALLS_AT_ONCE: usize = 4;
 /// Operations in one call; bounds how long the server is busy with one.
-const OPS_PER_CALL: usize = 16;
+const OPS_PER_CALL: usize = 32;
 
 /// One connection and the operations that share it.
 pub(super) struct Lane {
@@ -41,6 +41,8 @@ pub(super) struct Lane {
 struct Queue {
     waiting: VecDeque<Waiting>,
     calls: usize,
+    /// One of the calls has not left yet and takes what waits.
+    gathers: bool,
 }
 
 struct Waiting {
@@ -77,8 +79,8 @@ impl Lane {
         };
         let waiting = {
             let mut queue = self.queue();
-            if queue.calls < CALLS_AT_ONCE && queue.waiting.is_empty() {
-                queue.calls += 1;
+            if queue.calls == 0 && queue.waiting.is_empty() {
+                queue.calls = 1;
                 Err(op)
             } else {
                 let (reply, answer) = oneshot::channel();
@@ -87,12 +89,11 @@ impl Lane {
             }
         };
         if waiting.is_ok() {
-            // Every call that ends sends what waits; this covers one that could not.
-            self.flush();
+            self.gather();
         }
         match waiting {
             Err(op) => {
-                let _call = Call(self);
+                let _call = Call { lane: self, gathers: false };
                 let (replies, number) = self.call(&[op], until).await?;
                 only(replies).map(|value| (value, number))
             }
@@ -124,35 +125,32 @@ impl Lane {
 
     async fn call(&self, ops: &[Op], until: Until) -> Result<(Vec<Value>, u64), EngineError> {
         let connection = self.node.connection(until).await?;
-        let build = |script: &_, by_hash| script::call(script, by_hash, ops);
+        let build = |script: &_, by_hash| script::call(script, by_hash, ops, self.node.channel());
         let value = self.node.run_script(&connection, &self.leases, build, until).await?;
         Ok((script::replies(value, ops.len())?, connection.number))
     }
 
-    /// Sends what waits, if a call is free.
-    fn flush(self: &Arc<Self>) {
-        let batch = {
+    /// Sends what waits in one call, if a call is free. Those who are about to ask come along: the answers of one call
+    /// wake many tasks, and most of them ask again at once.
+    fn gather(self: &Arc<Self>) {
+        {
             let mut queue = self.queue();
-            let mut batch = Vec::new();
-            while batch.len() < OPS_PER_CALL
-                && queue.calls < CALLS_AT_ONCE
-                && let Some(next) = queue.waiting.pop_front()
-            {
-                // Nobody waits for it any more, and it has not left: nothing happened.
-                if !next.reply.is_closed() && !next.op.is_void() {
-                    batch.push(next);
-                }
-            }
-            if batch.is_empty() {
+            if queue.gathers || queue.calls == CALLS_AT_ONCE || queue.waiting.is_empty() {
                 return;
             }
             queue.calls += 1;
-            batch
-        };
+            queue.gathers = true;
+        }
         let lane = self.clone();
         tokio::spawn(async move {
-            let _call = Call(&lane);
-            lane.answer_all(batch).await;
+            let mut call = Call { lane: &lane, gathers: true };
+            tokio::task::yield_now().await;
+            let batch = call.take();
+            // More may wait than one call carries.
+            lane.gather();
+            if !batch.is_empty() {
+                lane.answer_all(batch).await;
+            }
         });
     }
 
@@ -181,18 +179,40 @@ fn only(mut replies: Vec<Value>) -> Result<Value, EngineError> {
 }
 
 /// A call under way. Its end, also by a dropped future, lets those that wait go.
-struct Call<'a>(&'a Arc<Lane>);
+struct Call<'a> {
+    lane: &'a Arc<Lane>,
+    gathers: bool,
+}
+
+impl Call<'_> {
+    /// Ends gathering: what one call carries of what waits.
+    fn take(&mut self) -> Vec<Waiting> {
+        let mut queue = self.lane.queue();
+        self.gathers = false;
+        queue.gathers = false;
+        let mut batch = Vec::with_capacity(queue.waiting.len().min(OPS_PER_CALL));
+        while batch.len() < OPS_PER_CALL
+            && let Some(next) = queue.waiting.pop_front()
+        {
+            // Nobody waits for it any more, and it has not left: nothing happened.
+            if !next.reply.is_closed() && !next.op.is_void() {
+                batch.push(next);
+            }
+        }
+        batch
+    }
+}
 
 impl Drop for Call<'_> {
     fn drop(&mut self) {
-        let more = {
-            let mut queue = self.0.queue();
+        {
+            let mut queue = self.lane.queue();
             queue.calls -= 1;
-            !queue.waiting.is_empty()
-        };
+            queue.gathers &= !self.gathers;
+        }
         // Without a runtime nobody can wait for an answer either.
-        if more && tokio::runtime::Handle::try_current().is_ok() {
-            self.0.flush();
+        if tokio::runtime::Handle::try_current().is_ok() {
+            self.lane.gather();
         }
     }
 }

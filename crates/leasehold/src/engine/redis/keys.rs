@@ -4,58 +4,82 @@
 //! Everything else lies in side keys in the same slot, under a prefix of their own, where no lock name can collide
 //! with them and a scan for locks does not see them.
 
+use std::io::Write;
+
+use redis::{RedisWrite, ToRedisArgs};
+
 use crate::name::{Name, hash_tag};
 
 /// The keys of one lock.
 #[derive(Clone)]
 pub(super) struct Keys {
-    /// K: the owner value, expiring with the lease.
-    pub(super) lock: String,
     /// What side keys end with: K in braces, or K alone if it has a hash tag of its own.
     tail: String,
+    in_braces: bool,
 }
 
 impl Keys {
     pub(super) fn new(prefix: &str, name: &Name) -> Self {
-        let lock = format!("{prefix}{name}");
-        let tail = if hash_tag(&lock).is_some() { lock.clone() } else { format!("{{{lock}}}") };
-        Self { lock, tail }
+        let mut tail = String::with_capacity(prefix.len() + name.as_str().len() + 2);
+        tail.extend(["{", prefix, name.as_str()]);
+        let in_braces = hash_tag(&tail[1..]).is_none();
+        if in_braces {
+            tail.push('}');
+        } else {
+            tail.remove(0);
+        }
+        Self { tail, in_braces }
+    }
+
+    /// K: the owner value, expiring with the lease.
+    pub(super) fn lock(&self) -> &str {
+        if self.in_braces { &self.tail[1..self.tail.len() - 1] } else { &self.tail }
     }
 
     /// Why this lock's keys could be those of another one. Only a short prefix makes it possible.
     pub(super) fn clash(&self) -> Option<&'static str> {
-        if self.lock.starts_with("leasehold:") {
-            Some("keys that begin with leasehold: are kept for the library's own; use another name or prefix")
-        } else if self.lock.starts_with('{')
-            && self.tail == self.lock
-            && self.lock.find('}') == Some(self.lock.len() - 1)
-        {
-            Some(
-                "a key that is nothing but a hash tag shares its queue with the key inside of it; use a prefix",
-            )
-        } else {
-            None
+        let lock = self.lock();
+        if lock.starts_with("leasehold:") {
+            return Some(
+                "keys that begin with leasehold: are kept for the library's own; use another name or prefix",
+            );
         }
+        let only_a_tag = !self.in_braces && lock.starts_with('{') && lock.find('}') == Some(lock.len() - 1);
+        only_a_tag.then_some(
+            "a key that is nothing but a hash tag shares its queue with the key inside of it; use a prefix",
+        )
     }
 
     /// F: the last fence.
-    pub(super) fn fence(&self) -> String {
-        format!("leasehold:fence:{}", self.tail)
+    pub(super) fn fence(&self) -> Parts<'_> {
+        Parts(["leasehold:fence:", &self.tail, "", ""])
     }
 
     /// W: the waiters in order of arrival.
-    pub(super) fn waiters(&self) -> String {
-        format!("leasehold:waiters:{}", self.tail)
+    pub(super) fn waiters(&self) -> Parts<'_> {
+        Parts(["leasehold:waiters:", &self.tail, "", ""])
     }
 
     /// S: when each waiter was last heard of.
-    pub(super) fn seen(&self) -> String {
-        format!("leasehold:seen:{}", self.tail)
+    pub(super) fn seen(&self) -> Parts<'_> {
+        Parts(["leasehold:seen:", &self.tail, "", ""])
     }
 
     /// G: the tombstone of one attempt.
-    pub(super) fn gone(&self, attempt: &str) -> String {
-        format!("leasehold:gone:{}:{attempt}", self.tail)
+    pub(super) fn gone<'a>(&'a self, attempt: &'a str) -> Parts<'a> {
+        Parts(["leasehold:gone:", &self.tail, ":", attempt])
+    }
+}
+
+/// A side key, put together only where it is written into a command.
+pub(super) struct Parts<'a>([&'a str; 4]);
+
+impl ToRedisArgs for Parts<'_> {
+    fn write_redis_args<W: ?Sized + RedisWrite>(&self, out: &mut W) {
+        let mut key = out.writer_for_next_arg();
+        for part in self.0 {
+            key.write_all(part.as_bytes()).expect("a command takes what is written");
+        }
     }
 }
 
@@ -80,22 +104,28 @@ mod tests {
         Keys::new("lock:", &Name::new(name).unwrap())
     }
 
+    fn written(key: Parts<'_>) -> String {
+        let [key] = <[_; 1]>::try_from(key.to_redis_args()).unwrap();
+        String::from_utf8(key).unwrap()
+    }
+
     #[test]
     fn the_lock_is_the_prefix_and_the_name() {
         let keys = keys("x");
-        assert_eq!(keys.lock, "lock:x");
-        assert_eq!(keys.fence(), "leasehold:fence:{lock:x}");
-        assert_eq!(keys.waiters(), "leasehold:waiters:{lock:x}");
-        assert_eq!(keys.seen(), "leasehold:seen:{lock:x}");
-        assert_eq!(keys.gone("ab"), "leasehold:gone:{lock:x}:ab");
+        assert_eq!(keys.lock(), "lock:x");
+        assert_eq!(written(keys.fence()), "leasehold:fence:{lock:x}");
+        assert_eq!(written(keys.waiters()), "leasehold:waiters:{lock:x}");
+        assert_eq!(written(keys.seen()), "leasehold:seen:{lock:x}");
+        assert_eq!(written(keys.gone("ab")), "leasehold:gone:{lock:x}:ab");
     }
 
     #[test]
     fn every_key_of_a_lock_has_one_hash_tag() {
         for name in ["x", "{deal}:42", "a{b", "a{b}c}"] {
             let keys = keys(name);
-            let place = hash_tag(&keys.lock).unwrap_or(&keys.lock);
-            for side in [keys.fence(), keys.waiters(), keys.seen(), keys.gone("0")] {
+            let place = hash_tag(keys.lock()).unwrap_or(keys.lock());
+            assert_eq!(keys.lock(), format!("lock:{name}"));
+            for side in [keys.fence(), keys.waiters(), keys.seen(), keys.gone("0")].map(written) {
                 assert_eq!(hash_tag(&side), Some(place), "{side}");
             }
         }

@@ -118,7 +118,7 @@ impl Redis {
             None => None,
         };
         loop {
-            match self.claim_once(claim, arrival.as_deref(), until).await {
+            match self.claim_once(claim, arrival.clone(), until).await {
                 Ok(None) => {}
                 Ok(Some(answer)) => return Ok(answer),
                 Err(error) => {
@@ -136,11 +136,11 @@ impl Redis {
     async fn claim_once(
         &self,
         claim: &Claim,
-        arrival: Option<&str>,
+        arrival: Option<String>,
         until: Until,
     ) -> Result<Option<Answer>, EngineError> {
         let (owner, lane) = (&claim.owner, self.lane(&claim.name));
-        let op = Op::claim(self.keys(&claim.name), claim, lane.node.channel(), arrival.unwrap_or("0"));
+        let op = Op::claim(self.keys(&claim.name), claim, arrival);
         let asked_at = self.clock.now();
         owner.claim_sent();
         // Counted first: an end that comes later knows of this claim, one that came before is seen here.
@@ -174,14 +174,14 @@ impl Redis {
         &self,
         name: &Name,
         owner: &Owner,
-        entry: String,
+        claim: Option<&Claim>,
         until: Until,
     ) -> Result<Released, EngineError> {
         owner.end();
         self.attempts.leave(owner.id());
         let mut freed = false;
         loop {
-            let op = Op::release(self.keys(name), owner, entry.clone());
+            let op = Op::release(self.keys(name), owner, claim);
             let (value, _) = self.lane(name).run(op, until).await?;
             match answer::released(value)? {
                 // Dead waiters were removed and the lock is free; the next round serves those behind them.
@@ -276,17 +276,11 @@ impl Leases for Redis {
     }
 
     fn release<'a>(&'a self, hold: &'a Hold, until: Until) -> Fut<'a, Released> {
-        Box::pin(self.end(&hold.name, &hold.owner, String::new(), until))
+        Box::pin(self.end(&hold.name, &hold.owner, None, until))
     }
 
     fn abandon<'a>(&'a self, claim: &'a Claim, until: Until) -> Fut<'a, ()> {
-        Box::pin(async move {
-            let entry = match claim.queue_for {
-                Some(_) => script::entry(claim, self.lane(&claim.name).node.channel()),
-                None => String::new(),
-            };
-            self.end(&claim.name, &claim.owner, entry, until).await.map(drop)
-        })
+        Box::pin(async move { self.end(&claim.name, &claim.owner, Some(claim), until).await.map(drop) })
     }
 
     fn inspect<'a>(&'a self, name: &'a Name, until: Until) -> Fut<'a, Inspection> {

@@ -1,12 +1,12 @@
 //! The scripts, and the operations that one call of them carries.
 
-use std::time::Duration;
+use std::{fmt, io::Write, time::Duration};
 
-use redis::{Cmd, Value};
+use redis::{Cmd, RedisWrite, Value};
 
 use super::{answer, keys::Keys};
 use crate::{
-    engine::{Claim, Hold, WAITERS_MAX, liveness},
+    engine::{Claim, Hold, liveness},
     fence::Fence,
     owner::Owner,
 };
@@ -16,13 +16,22 @@ const FENCE_KEPT: Duration = Duration::from_secs(86_400);
 /// A claim that reaches the server this late after its attempt ended is still recognised and refused.
 const TOMBSTONE: Duration = Duration::from_secs(360);
 
+/// About the size of an operation with a name of usual length, and of one of its arguments.
+const OP_BYTES: usize = 512;
+const ARG_BYTES: usize = 40;
+
 /// Claim, release and renewal are one script, so that many operations of many names can share one call.
 pub(super) const LEASES: &str = concat!(
+    include_str!("scripts/begin.lua"),
     include_str!("scripts/fence.lua"),
+    include_str!("scripts/ordinary.lua"),
+    "local function all_cases()\n",
     include_str!("scripts/handover.lua"),
     include_str!("scripts/claim.lua"),
     include_str!("scripts/release.lua"),
     include_str!("scripts/renew.lua"),
+    "return { c = claim, r = release, a = abandon, t = abandon_unanswered, f = force_release, n = renew }\n",
+    "end\n",
     include_str!("scripts/dispatch.lua"),
 );
 
@@ -41,100 +50,135 @@ impl Script {
     }
 }
 
-/// One operation on one lock.
+/// One operation on one lock. It holds what it was made from: its texts are written straight into the call.
 pub(super) struct Op {
-    letter: &'static str,
-    keys: Vec<String>,
-    arguments: Vec<String>,
-    /// A claim must not leave any more once its attempt has ended.
-    claim_of: Option<Owner>,
+    keys: Keys,
+    step: Step,
+}
+
+enum Step {
+    Claim {
+        claim: Claim,
+        /// What the server told when the attempt queued.
+        arrival: Option<String>,
+    },
+    Renew(Hold),
+    End {
+        owner: Owner,
+        /// The claim that may have queued.
+        claim: Option<Claim>,
+        /// Some copy of the claim may still reach the server.
+        unanswered: bool,
+    },
+    ForceRelease(Fence),
 }
 
 impl Op {
-    pub(super) fn claim(keys: Keys, claim: &Claim, channel: &str, arrival: &str) -> Self {
-        let Entry { px, wait, live } = Entry::of(claim);
-        Self {
-            letter: "c",
-            keys: vec![keys.fence(), keys.waiters(), keys.seen(), keys.gone(claim.owner.id_text())]
-                .after(keys.lock),
-            arguments: vec![
-                claim.owner.expose().to_owned(),
-                px,
-                wait,
-                live,
-                channel.to_owned(),
-                arrival.to_owned(),
-                WAITERS_MAX.to_string(),
-            ],
-            claim_of: Some(claim.owner.clone()),
-        }
+    /// Asks for a lock, and to wait for it if the claim says so.
+    pub(super) fn claim(keys: Keys, claim: &Claim, arrival: Option<String>) -> Self {
+        Self { keys, step: Step::Claim { claim: claim.clone(), arrival } }
     }
 
-    /// Ends an attempt. `entry` is how it queued, if it did.
-    pub(super) fn release(keys: Keys, owner: &Owner, entry: String) -> Self {
-        let mut side = vec![keys.fence(), keys.waiters(), keys.seen()];
-        let (letter, tombstone) = if owner.has_unanswered_claim() {
-            side.push(keys.gone(owner.id_text()));
-            ("t", TOMBSTONE.as_millis().to_string())
-        } else {
-            ("r", "0".to_owned())
-        };
-        let arguments = vec![owner.expose().to_owned(), tombstone, entry];
-        Self { letter, keys: side.after(keys.lock), arguments, claim_of: None }
+    /// Ends an attempt. `claim` is how it queued, if it may have.
+    pub(super) fn release(keys: Keys, owner: &Owner, claim: Option<&Claim>) -> Self {
+        let claim = claim.filter(|claim| claim.queue_for.is_some()).cloned();
+        let unanswered = owner.has_unanswered_claim();
+        Self { keys, step: Step::End { owner: owner.clone(), claim, unanswered } }
     }
 
     pub(super) fn force_release(keys: Keys, seen: Fence) -> Self {
-        let side = vec![keys.fence(), keys.waiters(), keys.seen()];
-        Self { letter: "f", keys: side.after(keys.lock), arguments: vec![seen.to_string()], claim_of: None }
+        Self { keys, step: Step::ForceRelease(seen) }
     }
 
     pub(super) fn renew(keys: Keys, hold: &Hold) -> Self {
-        Self {
-            letter: "n",
-            keys: vec![keys.fence()].after(keys.lock),
-            arguments: vec![hold.owner.expose().to_owned(), px(hold.ttl + hold.lock_delay)],
-            claim_of: None,
-        }
+        Self { keys, step: Step::Renew(hold.clone()) }
     }
 
     /// Whether it must not be sent (any more).
     pub(super) fn is_void(&self) -> bool {
-        self.claim_of.as_ref().is_some_and(Owner::has_ended)
+        // A claim must not leave once its attempt has ended.
+        matches!(&self.step, Step::Claim { claim, .. } if claim.owner.has_ended())
     }
-}
 
-trait After {
-    fn after(self, first: String) -> Vec<String>;
-}
-
-impl After for Vec<String> {
-    fn after(mut self, first: String) -> Vec<String> {
-        self.insert(0, first);
-        self
+    fn key_count(&self) -> usize {
+        match &self.step {
+            Step::Claim { .. } | Step::End { unanswered: true, .. } => 5,
+            Step::End { .. } | Step::ForceRelease(_) => 4,
+            Step::Renew(_) => 2,
+        }
     }
-}
 
-/// The parts of a waiter's entry that come from its claim.
-struct Entry {
-    px: String,
-    wait: String,
-    live: String,
-}
+    fn write_keys(&self, cmd: &mut Cmd) {
+        let keys = &self.keys;
+        cmd.arg(keys.lock()).arg(keys.fence());
+        if matches!(self.step, Step::Renew(_)) {
+            return;
+        }
+        cmd.arg(keys.waiters()).arg(keys.seen());
+        match &self.step {
+            Step::Claim { claim: Claim { owner, .. }, .. } | Step::End { owner, unanswered: true, .. } => {
+                cmd.arg(keys.gone(owner.id_text()));
+            }
+            _ => {}
+        }
+    }
 
-impl Entry {
-    fn of(claim: &Claim) -> Self {
-        Self {
-            px: px(claim.ttl + claim.lock_delay),
-            wait: claim.queue_for.unwrap_or_default().as_millis().to_string(),
-            live: liveness(claim.poll_every).as_millis().to_string(),
+    fn write_arguments(&self, cmd: &mut Cmd, channel: &str) {
+        match &self.step {
+            Step::Claim { claim, arrival } => {
+                cmd.arg("c").arg(claim.owner.expose()).arg(px(claim.ttl + claim.lock_delay));
+                write_entry(cmd, Some(claim), channel);
+                cmd.arg(arrival.as_deref().unwrap_or("0"));
+            }
+            Step::Renew(hold) => {
+                cmd.arg("n").arg(hold.owner.expose()).arg(px(hold.ttl + hold.lock_delay));
+            }
+            Step::End { owner, claim: None, unanswered: false } => {
+                cmd.arg("r").arg(owner.expose());
+            }
+            Step::End { owner, claim, unanswered } => {
+                cmd.arg(if *unanswered { "t" } else { "a" }).arg(owner.expose());
+                write_entry(cmd, claim.as_ref(), channel);
+                if *unanswered {
+                    cmd.arg(TOMBSTONE.as_millis() as u64);
+                }
+            }
+            Step::ForceRelease(seen) => {
+                cmd.arg("f").arg(seen.get());
+            }
         }
     }
 }
 
-/// A waiter's entry in the queue; `claim.lua` writes the same.
-pub(super) fn entry(claim: &Claim, channel: &str) -> String {
-    let Entry { px, wait, live } = Entry::of(claim);
-    format!("1 {px} {wait} {live} {channel} {}", claim.owner.expose())
+/// A waiter's entry in the queue, which `handover.lua` reads: the same text on every resend.
+struct Entry<'a> {
+    claim: &'a Claim,
+    wait: Duration,
+    channel: &'a str,
+}
+
+impl<'a> Entry<'a> {
+    /// The entry of a claim that may queue.
+    fn of(claim: &'a Claim, channel: &'a str) -> Option<Self> {
+        claim.queue_for.map(|wait| Self { claim, wait, channel })
+    }
+}
+
+impl fmt::Display for Entry<'_> {
+    fn fmt(&self, f: &mut fmt::Formatter<'_>) -> fmt::Result {
+        let Self { claim, wait, channel } = self;
+        let (px, wait) = (px(claim.ttl + claim.lock_delay), wait.as_millis());
+        let live = liveness(claim.poll_every).as_millis();
+        write!(f, "1 {px} {wait} {live} {channel} {}", claim.owner.expose())
+    }
+}
+
+/// The next argument: the claim's entry, or empty if it does not wait.
+fn write_entry(cmd: &mut Cmd, claim: Option<&Claim>, channel: &str) {
+    let mut argument = cmd.writer_for_next_arg();
+    if let Some(entry) = claim.and_then(|claim| Entry::of(claim, channel)) {
+        write!(argument, "{entry}").expect("a command takes what is written");
+    }
 }
 
 /// Who an entry of the queue belongs to: its owner value.
@@ -142,45 +186,40 @@ pub(super) fn entry_owner(entry: &str) -> &str {
     entry.splitn(6, ' ').nth(5).unwrap_or_default()
 }
 
-fn px(duration: Duration) -> String {
-    duration.as_millis().max(1).to_string()
+fn px(duration: Duration) -> u64 {
+    u64::try_from(duration.as_millis()).unwrap_or(u64::MAX).max(1)
 }
 
-/// One call that carries these operations.
-pub(super) fn call(script: &Script, by_hash: bool, operations: &[Op]) -> Cmd {
-    let mut cmd = begin(script, by_hash);
-    cmd.arg(operations.iter().map(|op| op.keys.len()).sum::<usize>());
-    for key in operations.iter().flat_map(|op| &op.keys) {
-        cmd.arg(key);
+/// One call that carries these operations; `channel` is where their waiters are woken.
+pub(super) fn call(script: &Script, by_hash: bool, operations: &[Op], channel: &str) -> Cmd {
+    let mut cmd = begin(script, by_hash, operations.len() * OP_BYTES);
+    cmd.arg(operations.iter().map(Op::key_count).sum::<usize>());
+    for op in operations {
+        op.write_keys(&mut cmd);
     }
     cmd.arg(FENCE_KEPT.as_millis() as u64);
     for op in operations {
-        cmd.arg(op.letter);
-        for argument in &op.arguments {
-            cmd.arg(argument);
-        }
+        op.write_arguments(&mut cmd, channel);
     }
     cmd
 }
 
 /// One call that looks at these locks.
 pub(super) fn inspection(script: &Script, by_hash: bool, locks: &[Keys], most_waiters: u32) -> Cmd {
-    let mut cmd = begin(script, by_hash);
+    let mut cmd = begin(script, by_hash, locks.len() * OP_BYTES);
     cmd.arg(locks.len() * 3);
     for keys in locks {
-        cmd.arg(&keys.lock).arg(keys.fence()).arg(keys.waiters());
+        cmd.arg(keys.lock()).arg(keys.fence()).arg(keys.waiters());
     }
     cmd.arg(most_waiters);
     cmd
 }
 
-fn begin(script: &Script, by_hash: bool) -> Cmd {
-    let mut cmd = redis::cmd(if by_hash { "EVALSHA" } else { "EVAL" });
-    if by_hash {
-        cmd.arg(&script.hash);
-    } else {
-        cmd.arg(script.code);
-    }
+/// `bytes` is about how much follows.
+fn begin(script: &Script, by_hash: bool, bytes: usize) -> Cmd {
+    let (command, which) = if by_hash { ("EVALSHA", &*script.hash) } else { ("EVAL", script.code) };
+    let mut cmd = Cmd::with_capacity(3 + bytes / ARG_BYTES, command.len() + which.len() + bytes);
+    cmd.arg(command).arg(which);
     cmd
 }
 
@@ -207,8 +246,14 @@ mod tests {
             queue_for: Some(Duration::from_secs(2)),
             poll_every: Duration::from_millis(333),
         };
-        let text = entry(&claim, "leasehold:wake:1");
+        let text = Entry::of(&claim, "leasehold:wake:1").unwrap().to_string();
         assert!(text.starts_with("1 1000 2000 999 leasehold:wake:1 "), "{text}");
         assert_eq!(entry_owner(&text), claim.owner.expose());
+        assert!(Entry::of(&Claim { queue_for: None, ..claim }, "leasehold:wake:1").is_none());
+    }
+
+    #[test]
+    fn the_script_bounds_the_queue_as_the_contract_says() {
+        assert!(LEASES.contains(&format!("local WAITERS_MAX = {}\n", crate::engine::WAITERS_MAX)));
     }
 }

@@ -1,5 +1,5 @@
 -- Fragment: claim. Idempotent for its owner.
--- keys K F W S G   arguments owner, px, wait ms (0: ask once), live ms, channel, arrival told before or 0, most waiters
+-- keys K F W S G   arguments owner, px, entry to queue ('': ask once), arrival told before or 0
 -- <fence>                                          granted, or already ours: the ttl is refreshed
 -- {2, ahead, pttl, last fence, arrival, holder}    queued
 -- {3, pttl, holder}                                busy, not queued
@@ -7,21 +7,13 @@
 -- {5}                                              this attempt has ended
 -- {6}                                              a waiter of an unknown layout
 -- {7}                                              nobody's, but 100 entries were dead and more wait: send it again
+local WAITERS_MAX = 10000
+
 local function claim(k, a)
   local K, F, W, S, G = KEYS[k], KEYS[k + 1], KEYS[k + 2], KEYS[k + 3], KEYS[k + 4]
-  local owner, px = ARGV[a], ARGV[a + 1]
-  if call('EXISTS', K, W, G) == 0 then
-    local last = call('SET', F, now, 'PX', keep, 'GET')
-    if not last or tonumber(last) < tonumber(now) then
-      call('SET', K, owner, 'PX', px)
-      return now
-    end
-    call('SET', F, last) -- ahead of the clock: put back, the way below counts on from it
-  end
+  local owner, px, entry, arrival = ARGV[a], ARGV[a + 1], ARGV[a + 2], ARGV[a + 3]
   if call('EXISTS', G) == 1 then return { 5 } end
 
-  local wait, live, channel, arrival = ARGV[a + 2], ARGV[a + 3], ARGV[a + 4], ARGV[a + 5]
-  local entry = '1 ' .. px .. ' ' .. wait .. ' ' .. live .. ' ' .. channel .. ' ' .. owner
   local id = owner:sub(1, 32)
   local holder = call('GET', K)
   if not holder then
@@ -47,7 +39,7 @@ local function claim(k, a)
   end
 
   local pttl = call('PTTL', K)
-  if wait == '0' then
+  if entry == '' then
     call('PEXPIRE', F, keep, 'GT') -- a write, so that a replica refuses instead of answering from old data
     return { 3, pttl, holder }
   end
@@ -55,11 +47,11 @@ local function claim(k, a)
   if ahead then
     call('PEXPIRE', W, 86400000) -- first write: passes when memory is full, and a replica refuses it
   else
-    if call('ZCARD', W) >= tonumber(ARGV[a + 6]) then return { 4 } end
+    if call('ZCARD', W) >= WAITERS_MAX then return { 4 } end
     if arrival == '0' then
       arrival = now
       local last = call('ZRANGE', W, -1, -1, 'WITHSCORES')[2]
-      if last and tonumber(last) >= tonumber(now) then arrival = ('%.0f'):format(last + 1) end
+      if last and tonumber(last) >= now_us then arrival = ('%.0f'):format(last + 1) end
     end
     call('ZADD', W, arrival, entry)
     call('PEXPIRE', W, 86400000)

@@ -1,0 +1,70 @@
+//! The server's work for one hand-over, with few and with many waiters.
+
+use std::time::Duration;
+
+use leasehold::{Guard, Leasehold, Retry};
+use tokio::task::JoinSet;
+
+use super::Bench;
+use crate::{Failure, report::Figures};
+
+const HANDOVERS: usize = 8;
+/// Clients that the waiters belong to.
+const CLIENTS: usize = 4;
+/// A new holder renews at once, off its caller's path; that renewal belongs to the hand-over.
+const SETTLED: Duration = Duration::from_millis(4);
+
+pub(super) async fn measure(bench: &Bench) -> Result<Figures, Failure> {
+    Ok(vec![
+        ("commands_per_handover_10_waiters", per_handover(bench, 10).await?),
+        ("commands_per_handover_1000_waiters", per_handover(bench, 1_000).await?),
+    ])
+}
+
+async fn per_handover(bench: &Bench, waiters: usize) -> Result<f64, Failure> {
+    let mut clients = Vec::new();
+    for _ in 0..CLIENTS {
+        clients.push(Leasehold::connect(bench.server.url()).await?);
+    }
+    let name = format!("bench:commands:{waiters}");
+    let mut holder = clients[0].lock(&name).acquire().await?;
+    // Polls are not what is counted: the window ends before the first one.
+    let no_polls = Retry::fixed(Duration::from_secs(60));
+    let mut waiting: JoinSet<leasehold::Result<Guard>> = JoinSet::new();
+    for waiter in 0..waiters {
+        let lock = clients[waiter % CLIENTS].lock(&name).retry(no_polls).wait_forever();
+        waiting.spawn(lock.acquire());
+    }
+    let queue = format!("leasehold:waiters:{{lock:{name}}}");
+    leasehold_testkit::eventually_async(Duration::from_secs(10), "all wait", async || {
+        bench.server.cli(&["ZCARD", &queue]).int() == waiters as i64
+    })
+    .await;
+    tokio::time::sleep(SETTLED).await;
+
+    let before = commands(bench);
+    for _ in 0..HANDOVERS {
+        holder.release().await?;
+        holder = waiting.join_next().await.ok_or("nobody waits")???;
+        tokio::time::sleep(SETTLED).await;
+    }
+    let after = commands(bench);
+
+    waiting.shutdown().await;
+    holder.release().await?;
+    for client in &clients {
+        client.close().await?;
+    }
+    Ok((after - before) as f64 / HANDOVERS as f64)
+}
+
+/// Commands so far, those that scripts call included, without this one.
+fn commands(bench: &Bench) -> u64 {
+    let stats = bench.server.cli(&["INFO", "commandstats"]);
+    let calls = |line: &str| {
+        let (command, numbers) = line.split_once(':')?;
+        let calls = numbers.strip_prefix("calls=")?.split(',').next()?;
+        (command != "cmdstat_info").then(|| calls.parse::<u64>().ok())?
+    };
+    stats.text().lines().filter_map(calls).sum()
+}

@@ -1,0 +1,122 @@
+//! From just before a release to the next holder's `acquire` returning, between two clients.
+
+use std::time::{Duration, Instant};
+
+use leasehold::{Guard, Leasehold};
+use redis::{AsyncConnectionConfig, PushInfo, PushKind, aio::MultiplexedConnection};
+use tokio::sync::{mpsc, oneshot};
+
+use super::Bench;
+use crate::{Failure, report::Figures, spread::p50_us};
+
+/// Samples of one contestant before the other has its turn.
+const PER_TURN: usize = 25;
+const CHANNEL: &str = "leasehold:wake:bench";
+
+pub(super) async fn measure(bench: &Bench, turn: usize) -> Result<Figures, Failure> {
+    let mut pair = Pair::connect(bench).await?;
+    let mut bare = Bare::connect(bench).await?;
+    let [mut handovers, mut messages] = [const { Vec::new() }; 2];
+    for now in 0..bench.count(60, 2) {
+        for contestant in 0..2 {
+            if (contestant + now + turn) % 2 == 0 {
+                for _ in 0..PER_TURN {
+                    handovers.push(pair.hand_over().await?);
+                }
+            } else {
+                for _ in 0..PER_TURN {
+                    messages.push(bare.publish().await?);
+                }
+            }
+        }
+    }
+    pair.close().await?;
+    Ok(vec![("handover_us", p50_us(&handovers)), ("publish_us", p50_us(&messages))])
+}
+
+/// Two clients that hand one lock to each other.
+struct Pair {
+    clients: [Leasehold; 2],
+    holder: Option<Guard>,
+    next: usize,
+}
+
+impl Pair {
+    async fn connect(bench: &Bench) -> Result<Self, Failure> {
+        let url = bench.server.url();
+        let clients = [Leasehold::connect(&url).await?, Leasehold::connect(&url).await?];
+        let holder = clients[0].lock("bench:handover").acquire().await?;
+        Ok(Self { clients, holder: Some(holder), next: 1 })
+    }
+
+    async fn hand_over(&mut self) -> Result<Duration, Failure> {
+        let (queued, is_queued) = oneshot::channel();
+        let queued = std::sync::Mutex::new(Some(queued));
+        let waiting = self.clients[self.next].lock("bench:handover").on_wait(move |_| {
+            if let Some(queued) = queued.lock().ok().and_then(|mut queued| queued.take()) {
+                let _ = queued.send(());
+            }
+        });
+        let waiter =
+            tokio::spawn(async move { waiting.acquire().await.map(|guard| (guard, Instant::now())) });
+        is_queued.await?;
+        let holder = self.holder.take().ok_or("nobody holds the lock")?;
+        let began = Instant::now();
+        holder.release().await?;
+        let (guard, arrived) = waiter.await??;
+        self.holder = Some(guard);
+        self.next = 1 - self.next;
+        Ok(arrived - began)
+    }
+
+    async fn close(mut self) -> Result<(), Failure> {
+        if let Some(holder) = self.holder.take() {
+            holder.release().await?;
+        }
+        for client in &self.clients {
+            client.close().await?;
+        }
+        Ok(())
+    }
+}
+
+/// A message from one connection to another, without the library.
+struct Bare {
+    publisher: MultiplexedConnection,
+    _subscriber: MultiplexedConnection,
+    messages: Option<mpsc::UnboundedReceiver<()>>,
+}
+
+impl Bare {
+    async fn connect(bench: &Bench) -> Result<Self, Failure> {
+        let (heard, messages) = mpsc::unbounded_channel();
+        let push = move |push: PushInfo| {
+            if push.kind == PushKind::Message {
+                let _ = heard.send(());
+            }
+            Ok::<(), redis::aio::SendError>(())
+        };
+        let config = AsyncConnectionConfig::new().set_response_timeout(None).set_push_sender(push);
+        let mut subscriber = bench.bare_connection_with(&config).await?;
+        subscriber.subscribe(CHANNEL).await?;
+        let publisher = bench.bare_connection().await?;
+        Ok(Self { publisher, _subscriber: subscriber, messages: Some(messages) })
+    }
+
+    async fn publish(&mut self) -> Result<Duration, Failure> {
+        let mut messages = self.messages.take().ok_or("nobody listens")?;
+        let waiter = tokio::spawn(async move {
+            messages.recv().await.map(|()| (messages, Instant::now())).ok_or("the subscription ended")
+        });
+        // As the waiter of a hand-over does, this one waits before anything is sent.
+        let ping = redis::cmd("PING");
+        self.publisher.send_packed_command(&ping).await?;
+        let mut publish = redis::cmd("PUBLISH");
+        publish.arg(CHANNEL).arg("0123456789abcdef0123456789abcdef 1700000000000000");
+        let began = Instant::now();
+        self.publisher.send_packed_command(&publish).await?;
+        let (messages, arrived) = waiter.await??;
+        self.messages = Some(messages);
+        Ok(arrived - began)
+    }
+}

@@ -1,0 +1,122 @@
+//! Sixty-four tasks, each with a lock of its own.
+
+use std::{
+    sync::Arc,
+    time::{Duration, Instant},
+};
+
+use leasehold::Leasehold;
+use rslock::LockManager;
+use tokio::task::JoinSet;
+
+use super::Bench;
+use crate::{Failure, cpu, report::Figures};
+
+const TASKS: usize = 64;
+const TTL: Duration = Duration::from_secs(30);
+
+pub(super) async fn measure(bench: &Bench, turn: usize) -> Result<Figures, Failure> {
+    let leases = Leasehold::connect(bench.server.url()).await?;
+    let manager = LockManager::from_clients(vec![bench.bare_client()?]);
+    let names: Vec<Arc<str>> = (0..TASKS).map(|task| format!("bench:throughput:{task}").into()).collect();
+
+    let turns = bench.count(8, 1);
+    let turn_length = Duration::from_millis(bench.count(250, 50) as u64);
+    let [mut library, mut peer] = [Work::default(); 2];
+    // The first turn of each warms up.
+    for now in 0..=turns {
+        for contestant in 0..2 {
+            let before = computed(bench)?;
+            let (total, mut done) = if (contestant + now + turn) % 2 == 0 {
+                (&mut library, library_turn(&leases, &names, turn_length).await?)
+            } else {
+                (&mut peer, peer_turn(&manager, &names, turn_length).await?)
+            };
+            let after = computed(bench)?;
+            done.computed = [after[0] - before[0], after[1] - before[1]];
+            if now > 0 {
+                total.add(&done);
+            }
+        }
+    }
+    leases.close().await?;
+    Ok(vec![
+        ("cycles_per_s_64", library.per_second()),
+        ("cycle_64_client_cpu_us", library.cpu_us(0)),
+        ("cycle_64_server_cpu_us", library.cpu_us(1)),
+        ("rslock_cycles_per_s_64", peer.per_second()),
+        ("rslock_cycle_64_client_cpu_us", peer.cpu_us(0)),
+        ("rslock_cycle_64_server_cpu_us", peer.cpu_us(1)),
+    ])
+}
+
+/// Processor time of this process and of the server, which tells more than the clock on a busy machine.
+fn computed(bench: &Bench) -> Result<[Duration; 2], Failure> {
+    Ok([cpu::time_of(std::process::id())?, cpu::time_of(bench.server.pid())?])
+}
+
+#[derive(Clone, Copy, Default)]
+struct Work {
+    cycles: u64,
+    time: Duration,
+    computed: [Duration; 2],
+}
+
+impl Work {
+    fn add(&mut self, more: &Work) {
+        self.cycles += more.cycles;
+        self.time += more.time;
+        self.computed[0] += more.computed[0];
+        self.computed[1] += more.computed[1];
+    }
+
+    fn per_second(&self) -> f64 {
+        self.cycles as f64 / self.time.as_secs_f64()
+    }
+
+    fn cpu_us(&self, side: usize) -> f64 {
+        self.computed[side].as_secs_f64() * 1e6 / self.cycles as f64
+    }
+}
+
+async fn library_turn(leases: &Leasehold, names: &[Arc<str>], length: Duration) -> Result<Work, Failure> {
+    let began = Instant::now();
+    let mut tasks = JoinSet::new();
+    for name in names {
+        let (leases, name) = (leases.clone(), name.clone());
+        tasks.spawn(async move {
+            let mut cycles = 0;
+            while began.elapsed() < length {
+                leases.lock(&name).ttl(TTL).acquire().await?.release().await?;
+                cycles += 1;
+            }
+            Ok::<_, Failure>(cycles)
+        });
+    }
+    finish(tasks, began).await
+}
+
+async fn peer_turn(manager: &LockManager, names: &[Arc<str>], length: Duration) -> Result<Work, Failure> {
+    let began = Instant::now();
+    let mut tasks = JoinSet::new();
+    for name in names {
+        let (manager, name) = (manager.clone(), name.clone());
+        tasks.spawn(async move {
+            let mut cycles = 0;
+            while began.elapsed() < length {
+                manager.lock(&*name, TTL).await?.release().await;
+                cycles += 1;
+            }
+            Ok::<_, Failure>(cycles)
+        });
+    }
+    finish(tasks, began).await
+}
+
+async fn finish(mut tasks: JoinSet<Result<u64, Failure>>, began: Instant) -> Result<Work, Failure> {
+    let mut cycles = 0;
+    while let Some(done) = tasks.join_next().await {
+        cycles += done??;
+    }
+    Ok(Work { cycles, time: began.elapsed(), ..Work::default() })
+}

@@ -1,0 +1,12 @@
+-- Fragment: what all others use. All fragments together are one script; `dispatch.lua` has its KEYS and ARGV.
+local call, try, KEYS, ARGV = redis.call, redis.pcall, KEYS, ARGV
+local keep = ARGV[1]
+
+-- The server's time in microseconds, as text, because numbers cost a conversion at every command, and as a number.
+-- Nil until it is needed: the ordinary release needs no time.
+local now, now_us
+local function read_clock()
+  local time = call('TIME')
+  now = time[1] .. ('000000'):sub(1 + #time[2]) .. time[2]
+  now_us = tonumber(now)
+end
