@@ -25,6 +25,9 @@ const TOGETHER: u32 = 8;
 /// task would otherwise wake it for every lock.
 const LINGER: Duration = Duration::from_secs(1);
 
+/// Shortest wait for the answer to a renewal.
+const TRY_MIN: Duration = Duration::from_millis(200);
+
 pub(crate) struct Keeper {
     schedule: Mutex<Schedule>,
     earlier: Notify,
@@ -213,7 +216,10 @@ impl Renewer {
             return;
         }
         let (ids, holds): (Vec<u64>, Vec<Hold>) = batch.into_iter().unzip();
-        let until = self.keeper.clock.now() + self.command_timeout;
+        // A short lease cannot wait long for a connection that fell silent: it needs the time to try again.
+        let shortest = holds.iter().map(|hold| hold.ttl).min().unwrap_or_default();
+        let patience = self.command_timeout.min((shortest / 6).max(TRY_MIN));
+        let until = self.keeper.clock.now() + patience;
         let answers = match self.engine.leases().renew(&holds, until).await {
             Ok(answers) => answers,
             Err(error) => vec![Err(error); holds.len()],

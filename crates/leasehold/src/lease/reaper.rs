@@ -24,7 +24,8 @@ enum Debt {
 /// Where debts are left. Never blocks, never panics, also without a runtime: then the ttl settles the debt.
 #[derive(Clone)]
 pub(crate) struct Reaper {
-    debts: mpsc::UnboundedSender<Debt>,
+    debts: mpsc::UnboundedSender<(Debt, BootInstant)>,
+    clock: Clock,
 }
 
 /// Debts settled at the same time; more wait their turn.
@@ -38,11 +39,12 @@ impl Reaper {
     /// Starts the task. It ends when every `Reaper` is gone and the debts are settled.
     pub(crate) fn start(engine: Arc<dyn Engine>, clock: Clock, command_timeout: Duration) -> Self {
         let (debts, mut owed) = mpsc::unbounded_channel();
+        let reaper = Self { debts, clock: clock.clone() };
         tokio::spawn(async move {
             let tracker = TaskTracker::new();
             let turns = Arc::new(Semaphore::new(AT_ONCE));
             let settler = Arc::new(Settler { engine, clock, command_timeout });
-            while let Some(debt) = owed.recv().await {
+            while let Some((debt, since)) = owed.recv().await {
                 if let Debt::Drain(done) = debt {
                     tracker.close();
                     tracker.wait().await;
@@ -53,35 +55,40 @@ impl Reaper {
                 let Ok(turn) = turns.clone().acquire_owned().await else { return };
                 let settler = settler.clone();
                 tracker.spawn(async move {
-                    settler.settle(debt).await;
+                    settler.settle(debt, since).await;
                     drop(turn);
                 });
             }
         });
-        Self { debts }
+        reaper
+    }
+
+    /// Leaves a debt; it counts from now, however long it waits for its turn.
+    fn owe(&self, debt: Debt) -> bool {
+        self.debts.send((debt, self.clock.now())).is_ok()
     }
 
     /// Gives a lease back in the background.
     pub(crate) fn release(&self, hold: Hold) {
         hold.owner.end();
-        let _ = self.debts.send(Debt::Release(hold));
+        self.owe(Debt::Release(hold));
     }
 
     /// Lets a lease run out after the hold's ttl, in the background.
     pub(crate) fn shorten(&self, hold: Hold) {
-        let _ = self.debts.send(Debt::Shorten(hold));
+        self.owe(Debt::Shorten(hold));
     }
 
     /// Ends an attempt in the background.
     pub(crate) fn abandon(&self, claim: Claim) {
         claim.owner.end();
-        let _ = self.debts.send(Debt::Abandon(claim));
+        self.owe(Debt::Abandon(claim));
     }
 
     /// Waits until all debts so far are settled.
     pub(crate) async fn drained(&self) {
         let (done, all_settled) = oneshot::channel();
-        if self.debts.send(Debt::Drain(done)).is_ok() {
+        if self.owe(Debt::Drain(done)) {
             let _ = all_settled.await;
         }
     }
@@ -94,13 +101,13 @@ struct Settler {
 }
 
 impl Settler {
-    async fn settle(&self, debt: Debt) {
+    async fn settle(&self, debt: Debt, since: BootInstant) {
         let (name, lapses_in) = match &debt {
             Debt::Release(hold) | Debt::Shorten(hold) => (hold.name.clone(), hold.ttl + hold.lock_delay),
             Debt::Abandon(claim) => (claim.name.clone(), (claim.ttl + claim.lock_delay).max(ENTRY_LAPSES)),
             Debt::Drain(_) => return,
         };
-        let give_up = self.clock.now() + lapses_in;
+        let give_up = since + lapses_in;
         let mut pause = PAUSE;
         loop {
             let until = self.clock.now() + self.command_timeout;

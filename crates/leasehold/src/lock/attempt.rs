@@ -11,7 +11,7 @@ use crate::{
     clock::{BootInstant, Until},
     core::Core,
     engine::{Answer, Claim, EngineError, Fault, Grant},
-    error::{Error, Result},
+    error::{Error, Refusal, Result},
     lease::{Guard, Lease, LeaseState, NewLease, validity},
     owner::Holder,
     telemetry::{Count, Event},
@@ -222,8 +222,9 @@ impl Waiter<'_> {
     fn outage(&mut self, error: EngineError) -> Result<Duration> {
         let passing = match error.fault {
             Fault::Unreachable | Fault::NoAnswer => true,
-            // A client too busy for a poll is no reason to give up a place in the queue.
-            Fault::Overloaded => self.answered,
+            // A client too busy for a poll, or a store that cannot write for a while, is no reason to give up a place in
+            // the queue.
+            Fault::Overloaded | Fault::Refused(Refusal::ReadOnly | Refusal::OutOfMemory) => self.answered,
             _ => false,
         };
         let now = self.core.clock.now();

@@ -283,7 +283,10 @@ impl Lock {
         let core = self.core.clone();
         match self.acquire().await {
             Ok(guard) => Ok(Protection::Held(guard)),
-            Err(cause @ (Error::StoreUnreachable { .. } | Error::StoreRefused { .. })) if proceed => {
+            // A wrong password or a missing right is no outage: it would last.
+            Err(cause @ (Error::StoreUnreachable { .. } | Error::StoreRefused { .. }))
+                if proceed && cause.retry() =>
+            {
                 core.telemetry.count(Count::degraded);
                 tracing::error!(%cause, "going on without protection");
                 Ok(Protection::Unprotected { cause })

@@ -15,7 +15,10 @@ mod wake;
 
 use std::{
     hash::{BuildHasher, BuildHasherDefault, DefaultHasher},
-    sync::{Arc, Weak},
+    sync::{
+        Arc, Weak,
+        atomic::{AtomicBool, Ordering},
+    },
 };
 
 use crate::{
@@ -46,6 +49,8 @@ pub struct Redis {
     clock: Clock,
     lanes: Vec<Arc<Lane>>,
     attempts: Arc<Attempts>,
+    /// Told once that the server refuses wake-ups.
+    polling_only: AtomicBool,
     capabilities: Capabilities,
 }
 
@@ -86,6 +91,7 @@ impl Redis {
             prefix: options.prefix.clone(),
             clock: options.clock.clone(),
             attempts,
+            polling_only: AtomicBool::new(false),
         })
     }
 
@@ -109,10 +115,15 @@ impl Redis {
         }
         let lane = self.lane(&claim.name);
         let arrival = match claim.queue_for {
-            // Nobody may queue before the server confirmed that wake-ups reach us.
+            // Nobody queues before the server confirmed that wake-ups reach us, or refused them.
             Some(_) => {
                 let connection = lane.node.connection(until).await?;
-                lane.node.subscribe(&connection, until).await.map_err(not_sent)?;
+                match lane.node.subscribe(&connection, until).await {
+                    Ok(()) => {}
+                    // Without wake-ups it waits by asking: slower, and never wrong.
+                    Err(error) if matches!(error.fault, Fault::Refused(_)) => self.warn_of_polling(&error),
+                    Err(error) => return Err(not_sent(error)),
+                }
                 self.attempts.enter(claim)
             }
             None => None,
@@ -129,6 +140,12 @@ impl Redis {
                     return Err(error);
                 }
             }
+        }
+    }
+
+    fn warn_of_polling(&self, error: &EngineError) {
+        if !self.polling_only.swap(true, Ordering::Relaxed) {
+            tracing::warn!(%error, "the server refuses wake-ups: waiting by polls alone");
         }
     }
 

@@ -13,8 +13,9 @@ use crate::{
 
 /// How long a name's fence outlives its last use.
 const FENCE_KEPT: Duration = Duration::from_secs(86_400);
-/// A claim that reaches the server this late after its attempt ended is still recognised and refused.
-const TOMBSTONE: Duration = Duration::from_secs(360);
+/// A claim that reaches the server this late after its attempt ended is still recognised and refused. A kernel gives up
+/// sending to a peer that does not answer after about a quarter of an hour.
+const TOMBSTONE: Duration = Duration::from_secs(1200);
 
 /// About the size of an operation with a name of usual length, and of one of its arguments.
 const OP_BYTES: usize = 512;

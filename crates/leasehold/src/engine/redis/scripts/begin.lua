@@ -10,3 +10,8 @@ local function read_clock()
   now = time[1] .. ('000000'):sub(1 + #time[2]) .. time[2]
   now_us = tonumber(now)
 end
+
+-- No lease is longer than 999,999,999 ms, about eleven days, whatever a client asks for: a bug must not lock for ever.
+local function check_px(px)
+  if #px > 9 then error({ err = 'TTL a lease of ' .. px .. ' ms is too long' }) end
+end

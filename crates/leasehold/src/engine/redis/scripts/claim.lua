@@ -12,6 +12,7 @@ local WAITERS_MAX = 10000
 local function claim(k, a)
   local K, F, W, S, G = KEYS[k], KEYS[k + 1], KEYS[k + 2], KEYS[k + 3], KEYS[k + 4]
   local owner, px, entry, arrival = ARGV[a], ARGV[a + 1], ARGV[a + 2], ARGV[a + 3]
+  check_px(px)
   if call('EXISTS', G) == 1 then return { 5 } end
 
   local id = owner:sub(1, 32)

@@ -5,6 +5,7 @@
 local function claim_free(k, a)
   local K = KEYS[k]
   if try('EXISTS', K, KEYS[k + 2], KEYS[k + 4]) ~= 0 then return nil end
+  check_px(ARGV[a + 1])
   if not now then read_clock() end
   local fence = next_fence(KEYS[k + 1])
   call('SET', K, ARGV[a], 'PX', ARGV[a + 1])
