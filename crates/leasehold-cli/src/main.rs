@@ -1,2 +1,41 @@
-//! Placeholder entry.
-fn main() {}
+//! The `leasehold` command: jobs under a lock, who holds what, and a stuck lock released safely.
+//!
+//! Data goes to stdout, words to stderr. Exit codes and JSON are part of the interface.
+
+mod command;
+mod duration;
+mod exit;
+mod output;
+mod signals;
+mod store;
+mod view;
+mod waiting;
+
+use std::process::ExitCode;
+
+use clap::Parser;
+
+use command::Cli;
+use exit::{Exit, Failure};
+
+fn main() -> ExitCode {
+    let cli = match Cli::try_parse() {
+        Ok(cli) => cli,
+        Err(error) => return exit::after_parsing(&error),
+    };
+    let json = cli.global.json;
+    match run(cli) {
+        Ok(Exit(code)) => ExitCode::from(code),
+        Err(failure) => failure.report(json),
+    }
+}
+
+/// The main thread runs everything: a child that shall die with us is tied to the thread that forked it.
+fn run(cli: Cli) -> Result<Exit, Failure> {
+    output::start_log(cli.global.verbose);
+    let runtime = tokio::runtime::Builder::new_current_thread().enable_all().build()?;
+    let result = runtime.block_on(cli.execute());
+    // A thread that still reads a terminal must not delay the end.
+    runtime.shutdown_background();
+    result
+}

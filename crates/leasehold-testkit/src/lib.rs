@@ -8,6 +8,7 @@
 //! | a holder that is killed or stopped for real | [`Helper`] |
 //! | a resource that checks fences | [`Register`] |
 //! | a verdict on what many processes saw | [`history`] |
+//! | a verdict on an engine | [`conformance`] |
 //! | to wait for a condition without guessing a sleep | [`eventually`], [`eventually_async`] |
 //!
 //! Nothing started here outlives the test: values clean up when dropped, and child processes also die
@@ -15,6 +16,7 @@
 
 mod certificates;
 mod child;
+pub mod conformance;
 mod folder;
 pub mod history;
 mod poll;

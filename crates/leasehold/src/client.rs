@@ -303,6 +303,27 @@ impl Builder {
         if tokio::runtime::Handle::try_current().is_err() {
             return Err(Error::invalid("place of the call", "no runtime", "inside of a tokio runtime"));
         }
+        let engine = self.open()?;
+        let telemetry = Arc::new(Telemetry::new(self.observer));
+        let chance = self.seed.map_or(Chance::System, Chance::seeded);
+        let store = connect::redact(&self.url);
+        let core = Core::start(engine, self.clock, self.config, store, chance, telemetry);
+        Ok(Leasehold { core: Arc::new(core), policies: Arc::new(self.policies) })
+    }
+
+    /// The engine alone, to wrap it: give it back with [`Builder::engine`].
+    ///
+    /// # Errors
+    /// As [`Builder::connect_lazy`].
+    pub fn into_engine(self) -> Result<Arc<dyn Engine>> {
+        self.config.check()?;
+        self.open()
+    }
+
+    fn open(&self) -> Result<Arc<dyn Engine>> {
+        if let Some(engine) = &self.engine {
+            return Ok(engine.clone());
+        }
         let options = EngineOptions {
             clock: self.clock.clone(),
             command_timeout: self.config.command_timeout,
@@ -311,14 +332,6 @@ impl Builder {
             max_in_flight: self.config.max_in_flight,
             client_name: self.config.label.clone(),
         };
-        let engine = match self.engine {
-            Some(engine) => engine,
-            None => connect::open(&self.url, &options)?,
-        };
-        let telemetry = Arc::new(Telemetry::new(self.observer));
-        let chance = self.seed.map_or(Chance::System, Chance::seeded);
-        let store = connect::redact(&self.url);
-        let core = Core::start(engine, self.clock, self.config, store, chance, telemetry);
-        Ok(Leasehold { core: Arc::new(core), policies: Arc::new(self.policies) })
+        connect::open(&self.url, &options)
     }
 }

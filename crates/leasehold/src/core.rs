@@ -97,7 +97,7 @@ impl Core {
     /// Gives a lease back in the background, at once or after the time it must still be held.
     pub(crate) fn give_back(&self, hold: Hold, still: Option<Duration>) {
         match still {
-            Some(still) => self.reaper.shorten(Hold { ttl: still, ..hold }),
+            Some(still) => self.reaper.shorten(Hold { ttl: still, lock_delay: Duration::ZERO, ..hold }),
             None => self.reaper.release(hold),
         }
     }
@@ -153,6 +153,8 @@ impl Core {
     /// Ends renewals, settles what is owed, then closes the engine.
     pub(crate) async fn close(&self) -> Result<()> {
         self.closed.cancel();
+        // While the engine can still tell the store.
+        self.waiting.end_all();
         let until = self.clock.now() + self.config.command_timeout * 2;
         let drained = self.clock.bounded(until, self.reaper.drained()).await;
         let closed = self.engine.close(self.command_until()).await;
@@ -171,12 +173,12 @@ impl Core {
 /// Randomness: secrets from the operating system, unless a test gave a seed.
 pub(crate) enum Chance {
     System,
-    Seeded(Mutex<StdRng>),
+    Seeded(Box<Mutex<StdRng>>),
 }
 
 impl Chance {
     pub(crate) fn seeded(seed: u64) -> Self {
-        Self::Seeded(Mutex::new(StdRng::seed_from_u64(seed)))
+        Self::Seeded(Box::new(Mutex::new(StdRng::seed_from_u64(seed))))
     }
 
     /// 128 random bits.

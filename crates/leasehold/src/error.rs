@@ -104,7 +104,7 @@ pub enum Refusal {
     ReadOnly,
     /// The store is out of memory or disk.
     OutOfMemory,
-    /// The certificate did not verify.
+    /// The server's certificate did not verify, or the server wants another one from the client.
     Certificate,
     /// Anything else; the store's own words say it.
     Other,
@@ -117,7 +117,7 @@ impl fmt::Display for Refusal {
             Self::Acl => "a right is missing",
             Self::ReadOnly => "read-only",
             Self::OutOfMemory => "out of memory",
-            Self::Certificate => "certificate not trusted",
+            Self::Certificate => "certificate refused",
             Self::Other => "refused",
         })
     }
@@ -199,6 +199,16 @@ impl Error {
         Self::Invalid { what: what.into(), got: got.into(), allowed: allowed.into() }
     }
 
+    /// The same about a certain lock, if it is an [`Error::Invalid`].
+    pub(crate) fn about(self, name: &Name) -> Self {
+        match self {
+            Self::Invalid { what, got, allowed } => {
+                Self::Invalid { what: format!("{what} of the lock \"{name}\""), got, allowed }
+            }
+            other => other,
+        }
+    }
+
     /// An [`Error::Unsupported`].
     pub fn unsupported(what: impl Into<String>, why: impl Into<String>) -> Self {
         Self::Unsupported { what: what.into(), why: why.into() }
@@ -243,16 +253,18 @@ impl Error {
             Self::StoreRefused { refusal, .. } => match refusal {
                 Refusal::Auth => "check user and password in the store URL or its password file",
                 Refusal::Acl => "give the user the rights listed in SECURITY.md",
-                Refusal::ReadOnly => "connect to the primary, or wait for the fail-over",
+                Refusal::ReadOnly => {
+                    "connect to the primary, or wait for the fail-over; a primary says what keeps it from writing"
+                }
                 Refusal::OutOfMemory => "raise the store's memory limit; locks need a few hundred bytes each",
                 Refusal::Certificate => {
-                    "give the certificate authority with ?ca=FILE, and check the host name"
+                    "give the authority with ?ca=FILE and a client certificate with ?cert=FILE&key=FILE; check the host name"
                 }
                 Refusal::Other => "the store's own words say why",
             },
             Self::Invalid { .. } => "change the value",
             Self::WrongKind { .. } => "choose another name or prefix, or remove the foreign key",
-            Self::Unsupported { .. } => "choose another store, or build with the feature",
+            Self::Unsupported { .. } => "the reason says what it would take",
             Self::Overloaded { .. } => "slow down, or raise the limit",
         }
     }

@@ -29,6 +29,11 @@ impl Fence {
         self.0
     }
 
+    /// The token as databases hold numbers: signed. Fences are below 2^53, so nothing is lost.
+    pub const fn as_i64(self) -> i64 {
+        self.0 as i64
+    }
+
     /// The fence as one text a resource can log and compare: `name:mode:fence`.
     pub fn token(self, name: &Name) -> String {
         format!("{name}:exclusive:{}", self.0)

@@ -22,6 +22,8 @@
 //! | once per interval across a fleet | [`Lock::try_acquire`] with [`Lock::hold_at_least`] |
 //! | to go on without a lock when the store is down, knowingly | [`Lock::acquire_or_proceed`] |
 //! | a lock that a later process gives back | [`Guard::detach`] |
+//! | names and ttls from a file, checked at start-up | [`Leasehold::policy`] |
+//! | all of it without `async` | the feature `blocking` |
 //! | to see who holds what, or to end it | [`Leasehold::inspect`], [`Leasehold::list`], [`Leasehold::force_release`] |
 //!
 //! # What dropping does
@@ -31,8 +33,9 @@
 //!
 //! # Logs
 //!
-//! Through `tracing`: acquired, released and waiting are `debug`; a release of a lock that was not ours any more, a lost
-//! lock, a broken connection and a lock held for more than half of a fixed ttl are `warn`; a store's failure is `error`.
+//! Through `tracing`, in the spans `acquire`, `hold` (the body of [`Lock::run`]) and `release`: acquired, released and
+//! waiting are `debug`; a release of a lock that was not ours any more, a lost lock, a broken connection and a lock held
+//! for more than half of a fixed ttl are `warn`; a store's failure is `error`.
 //! Fields: `name`, `fence`, `held`, `waited`, `outcome`, `kind`, `error`. Owner values and passwords are never logged.
 
 #[cfg(feature = "blocking")]

@@ -89,27 +89,29 @@ impl Owner {
 
     /// A copy of this attempt's claim is about to leave.
     pub fn claim_sent(&self) {
-        self.0.unanswered.fetch_add(1, Ordering::AcqRel);
+        self.0.unanswered.fetch_add(1, Ordering::SeqCst);
     }
 
     /// The store answered a copy of this attempt's claim.
     pub fn claim_answered(&self) {
-        self.0.unanswered.fetch_sub(1, Ordering::AcqRel);
+        self.0.unanswered.fetch_sub(1, Ordering::SeqCst);
     }
 
     /// Whether some copy of the claim may still reach the store, after the attempt's end.
     pub fn has_unanswered_claim(&self) -> bool {
-        self.0.unanswered.load(Ordering::Acquire) > 0
+        self.0.unanswered.load(Ordering::SeqCst) > 0
     }
 
     /// Marks the attempt as ended; from now on no claim of it may leave and no grant for it is believed.
+    ///
+    /// One total order of this and [`Owner::claim_sent`]: either the end sees the claim or the claim sees the end.
     pub fn end(&self) {
-        self.0.ended.store(true, Ordering::Release);
+        self.0.ended.store(true, Ordering::SeqCst);
     }
 
     /// Whether the attempt has ended.
     pub fn has_ended(&self) -> bool {
-        self.0.ended.load(Ordering::Acquire)
+        self.0.ended.load(Ordering::SeqCst)
     }
 }
 

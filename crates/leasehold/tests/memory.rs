@@ -47,3 +47,39 @@ async fn a_fixed_lease_is_lost_when_its_time_is_over() {
     let error = leases.lock("").acquire().await.unwrap_err();
     assert!(matches!(error, Error::Invalid { .. }));
 }
+
+#[tokio::test]
+async fn a_lock_handed_to_a_client_that_closes_is_not_believed() {
+    let url = "memory:a lock handed to a client that closes";
+    let (one, two) = (Leasehold::connect(url).await.unwrap(), Leasehold::connect(url).await.unwrap());
+    let guard = one.lock("x").acquire().await.unwrap();
+    let waiter = tokio::spawn(two.lock("x").into_future());
+    while one.inspect("x").await.unwrap().waiting == 0 {
+        tokio::task::yield_now().await;
+    }
+    // Handed over, and abandoned by the closing client before the waiter has run.
+    let (released, closed) = tokio::join!(guard.release(), two.close());
+    assert!(matches!(released.unwrap(), Released::HandedOver { .. }));
+    closed.unwrap();
+    let got = waiter.await.unwrap();
+    let next = one.lock("x").try_acquire().await.unwrap();
+    assert!(matches!(next, Attempt::Held(_)));
+    assert!(matches!(got, Err(Error::Unsupported { .. })), "{got:?}");
+}
+
+#[tokio::test(start_paused = true)]
+async fn an_observer_that_panics_stops_neither_renewals_nor_the_news_of_a_loss() {
+    let leases = Leasehold::builder("memory:")
+        .clock(leasehold::Clock::tokio())
+        .observer(|event: &leasehold::Event| assert!(!matches!(event, leasehold::Event::Lost { .. })))
+        .connect()
+        .await
+        .unwrap();
+    let second = Duration::from_secs(1);
+    let kept = leases.lock("kept").ttl(second).keep_alive().acquire().await.unwrap();
+    let fixed = leases.lock("fixed").ttl(second).acquire().await.unwrap();
+    tokio::time::sleep(10 * second).await;
+    assert!(kept.is_held(), "nothing renews it any more");
+    assert!(!fixed.is_held());
+    tokio::time::timeout(second, fixed.lost()).await.expect("the loss is told");
+}

@@ -389,3 +389,15 @@ mod on_a_client {
         }
     }
 }
+
+#[tokio::test]
+#[cfg(feature = "memory")]
+async fn a_critical_lock_does_not_go_on_without_protection_whatever_the_caller_says() {
+    let text = "[locks.payout]\nkey = \"payout:{deal_id}\"\nttl = \"60s\"\ncritical = true\n";
+    let policies = leasehold::Policies::parse(text, "test").unwrap();
+    let leases = leasehold::Leasehold::builder("memory:").policies(policies).connect().await.unwrap();
+    let lock =
+        leases.policy("payout").unwrap().key([("deal_id", 42)]).on_outage(leasehold::OnOutage::Proceed);
+    let error = lock.acquire_or_proceed().await.unwrap_err();
+    assert!(error.to_string().contains("critical"), "{error}");
+}

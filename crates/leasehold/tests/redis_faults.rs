@@ -411,3 +411,91 @@ async fn the_shipped_fence_check_refuses_a_late_writer() {
     );
     assert!(matches!(server.cli(&["GET", "{deal}:state"]), Reply::Text(text) if text == "c"));
 }
+
+/// Idle since it was made, and cut off silently: the first thing it sends is the wish to hear wake-ups.
+#[tokio::test]
+async fn a_connection_that_died_before_its_first_waiter_is_replaced() {
+    let Some(server) = leasehold_testkit::redis_or_skip() else { return };
+    let proxy = FaultProxy::start(server.addr());
+    let leases = client(proxy.url()).await;
+    // Nothing that was sent from here on ever arrives, and nothing says so.
+    proxy.hold();
+    for _ in 0..3 {
+        leases.lock("x").wait(ms(700)).acquire().await.unwrap_err();
+    }
+    assert!(leases.stats().disconnected > 0, "the dead connection is still in use");
+}
+
+#[tokio::test]
+async fn an_attempt_ends_in_time_while_a_patient_one_waits_for_the_same_subscription() {
+    let Some(server) = leasehold_testkit::redis_or_skip() else { return };
+    let proxy = FaultProxy::start(server.addr());
+    let leases = Leasehold::builder(proxy.url()).command_timeout(LONG).connect().await.unwrap();
+    proxy.hold();
+    let patient = tokio::spawn(leases.lock("x").wait(LONG).into_future());
+    let sent = proxy.requests_bytes();
+    eventually_async(LONG, "the subscription to leave", || async { proxy.requests_bytes() > sent }).await;
+    let hasty = leases.lock("y").wait(ms(300)).acquire();
+    tokio::time::timeout(ms(3000), hasty).await.expect("it ends by its own limit").unwrap_err();
+    patient.abort();
+}
+
+/// A crowd and its holder are gone at once: nobody is left to release, and the lock is free.
+#[tokio::test]
+async fn a_free_lock_is_not_kept_from_a_newcomer_by_a_crowd_of_dead_waiters() {
+    let Some(server) = leasehold_testkit::redis_or_skip() else { return };
+    let leases = client(server.url()).await;
+    let crowd = |name: &str| {
+        for number in 0..1050 {
+            let entry = format!("1 1000 9000000000000 15000 nobody-listens {number:032x} 1 1 host dead");
+            server.cli(&["ZADD", &format!("leasehold:waiters:{{lock:{name}}}"), &number.to_string(), &entry]);
+        }
+    };
+    crowd("x");
+    assert!(matches!(leases.lock("x").try_acquire().await.unwrap(), Attempt::Held(_)));
+    crowd("y");
+    leases.lock("y").wait(ms(2000)).acquire().await.unwrap().release().await.unwrap();
+}
+
+/// A client that lives longer than the runtime it was made on, as a `static` does between tests.
+#[test]
+fn a_dial_that_died_with_its_runtime_is_begun_again() {
+    let Some(server) = leasehold_testkit::redis_or_skip() else { return };
+    let proxy = FaultProxy::start(server.addr());
+    proxy.hold();
+    let runtime = || tokio::runtime::Builder::new_current_thread().enable_all().build().unwrap();
+    let first = runtime();
+    let leases = first.block_on(async {
+        let leases = Leasehold::builder(proxy.url()).command_timeout(LONG).connect_lazy().unwrap();
+        let acquire = leases.lock("x").wait(ms(100)).acquire();
+        assert!(tokio::time::timeout(ms(300), acquire).await.is_ok());
+        leases
+    });
+    drop(first);
+    proxy.pass();
+    let (ended, outcome) = std::sync::mpsc::channel();
+    std::thread::spawn(move || {
+        let _ = ended.send(runtime().block_on(leases.lock("x").acquire()).map(|guard| guard.is_held()));
+    });
+    assert!(outcome.recv_timeout(LONG).expect("it hangs").unwrap());
+}
+
+/// Without a prefix a name could be the side key of another one, or share its queue.
+#[tokio::test]
+async fn no_two_names_meet_in_one_key() {
+    let Some(server) = leasehold_testkit::redis_or_skip() else { return };
+    let leases =
+        Leasehold::builder(server.url()).configure(|config| config.prefix.clear()).connect().await.unwrap();
+    let holder = held(&leases, "x").await;
+    let waiter = tokio::spawn(leases.lock("x").wait(ms(500)).into_future());
+    waiting(&leases, "x", 1).await;
+    for name in ["{x}", "leasehold:fence:{y}", "leasehold:"] {
+        let got = leases.lock(name).try_acquire().await;
+        assert!(matches!(got, Err(Error::Unsupported { .. })), "{name}: {got:?}");
+    }
+    assert!(matches!(waiter.await.unwrap(), Err(Error::TimedOut { .. })), "two holders");
+    assert!(holder.is_held());
+    for name in ["{x}y", "y{x}", "{x", "leasehold"] {
+        held(&leases, name).await.release().await.unwrap();
+    }
+}

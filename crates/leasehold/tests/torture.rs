@@ -1,5 +1,7 @@
 //! Four processes of fifty tasks fight for a few locks, one of them is killed, another is stopped past its ttl; a resource
 //! checks fences, and the history of all is judged.
+#![cfg(any(feature = "redis", feature = "sqlite"))]
+#![expect(clippy::print_stdout, reason = "says how much was judged")]
 
 use std::{
     path::{Path, PathBuf},

@@ -10,9 +10,8 @@ use super::{
     runtime::{for_waiting, wait},
 };
 use crate::{
-    error::{Error, Result},
+    error::Result,
     lock::{self, OnOutage, Retry, RunError, Waited},
-    owner::Holder,
 };
 
 /// Builder of an exclusive lock, without `async`; see [`crate::Lock`].
@@ -99,39 +98,7 @@ impl Lock {
 }
 
 /// The result of asking once for a lock.
-#[derive(Debug)]
-#[must_use = "a lock that was acquired is given back when dropped"]
-pub enum Attempt {
-    /// It is yours.
-    Held(Guard),
-    /// Somebody else holds it.
-    Busy {
-        /// Who, as far as the store says.
-        holder: Option<Holder>,
-        /// When to ask again. Jittered: clients refused together do not come back together.
-        retry_after: Duration,
-    },
-}
-
-impl Attempt {
-    /// The guard, if it was acquired.
-    pub fn held(self) -> Option<Guard> {
-        match self {
-            Self::Held(guard) => Some(guard),
-            Self::Busy { .. } => None,
-        }
-    }
-}
+pub type Attempt = lock::Attempt<Guard>;
 
 /// The result of [`Lock::acquire_or_proceed`].
-#[derive(Debug)]
-#[must_use = "a lock that was acquired is given back when dropped"]
-pub enum Protection {
-    /// The lock is held.
-    Held(Guard),
-    /// The store is out of reach and the lock's policy is to go on. There is no fence: nothing protects this run.
-    Unprotected {
-        /// Why.
-        cause: Error,
-    },
-}
+pub type Protection = lock::Protection<Guard>;

@@ -10,6 +10,7 @@ use crate::{
 
 /// What an engine needs besides its URL.
 #[derive(Clone, Debug)]
+#[cfg_attr(not(feature = "redis"), expect(dead_code, reason = "not every engine needs all of it"))]
 pub(crate) struct EngineOptions {
     /// Where the time comes from.
     pub(crate) clock: Clock,
@@ -44,13 +45,22 @@ const SCHEMES: &str =
 
 /// The URL without its password, for people.
 pub(crate) fn redact(url: &str) -> String {
-    let Some((scheme, rest)) = url.split_once("://") else { return url.chars().take(200).collect() };
+    let Some((scheme, rest)) = url.split_once("://") else {
+        // A name or a path has no secret; anything else may be a URL with a slip in it, password included.
+        let secret =
+            if url.starts_with("memory:") || url.starts_with("sqlite:") { None } else { url.rfind('@') };
+        return printable(&secret.map_or_else(|| url.to_owned(), |at| format!("…{}", &url[at..])));
+    };
     // A password may hold any character but `@` unescaped, so the last one before the path ends it.
     let end = rest.find(['/', '?', '#']).unwrap_or(rest.len());
     let end = rest[end..].rfind('@').map_or(end, |at| end + at + 1).max(end);
     let host = rest[..end].rsplit_once('@').map_or(&rest[..end], |(_, host)| host);
     let path = rest[end..].split(['?', '#']).next().unwrap_or_default();
-    format!("{scheme}://{host}{path}").chars().take(200).collect()
+    printable(&format!("{scheme}://{host}{path}"))
+}
+
+fn printable(text: &str) -> String {
+    text.chars().filter(|c| !c.is_control()).take(200).collect()
 }
 
 #[cfg_attr(
@@ -117,10 +127,39 @@ mod tests {
             ("redis://:se@cret@h", "redis://h"),
             ("redis://:se/cret@h/0", "redis://h/0"),
             ("redis://h", "redis://h"),
+            ("redis:/u:secret@h", "…@h"),
+            ("u:secret@h:6379", "…@h:6379"),
+            ("redis://h\n/0", "redis://h/0"),
             ("sqlite:/var/x.db", "sqlite:/var/x.db"),
             ("memory:", "memory:"),
         ] {
             assert_eq!(redact(url), shown);
+        }
+    }
+
+    /// Runs in builds that lack a feature; see the step `features` of `cargo xtask test`.
+    #[test]
+    #[cfg(not(all(feature = "memory", feature = "sqlite", feature = "tls")))]
+    fn a_store_that_this_build_lacks_names_the_command_that_adds_it() {
+        let options = super::EngineOptions {
+            clock: crate::Clock::system(),
+            command_timeout: std::time::Duration::from_secs(1),
+            prefix: String::new(),
+            connections: 1,
+            max_in_flight: 1,
+            client_name: String::new(),
+        };
+        let builds = [
+            (cfg!(feature = "memory"), "memory:", "memory"),
+            (cfg!(feature = "sqlite"), "sqlite:x.db", "sqlite"),
+            (cfg!(feature = "redis"), "redis://h", "redis"),
+            (cfg!(feature = "tls"), "rediss://h", "tls"),
+        ];
+        for (_, url, feature) in builds.into_iter().filter(|(has, ..)| !has) {
+            let error = super::open(url, &options).err().expect("this build lacks it");
+            assert_eq!(error.kind(), crate::ErrorKind::Unsupported);
+            let command = format!("cargo add leasehold --features {feature}");
+            assert!(error.to_string().ends_with(&command), "{error}");
         }
     }
 }

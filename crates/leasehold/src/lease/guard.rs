@@ -2,6 +2,8 @@
 
 use std::{fmt, ops::Deref, sync::Arc, time::Duration};
 
+use tracing::Instrument;
+
 use super::{Handle, state::LeaseState};
 use crate::{
     core::Core,
@@ -126,17 +128,23 @@ impl Guard {
     /// # Errors
     /// The outcome is unknown: the store did not answer. The release is then repeated in the background, and the
     /// lock ends with its ttl at the latest.
-    pub async fn release(mut self) -> Result<Released> {
+    pub async fn release(self) -> Result<Released> {
+        let span = tracing::debug_span!("release", name = %self.name(), fence = %self.fence());
+        self.send_release().instrument(span).await
+    }
+
+    async fn send_release(mut self) -> Result<Released> {
         let (state, core) = (self.lease.state.clone(), self.lease.core.clone());
         let still = self.stop();
         let hold = state.hold();
         let answer = match still {
-            Some(still) => {
-                core.renew(&Hold { ttl: still, ..hold.clone() }).await.map(|renewed| match renewed {
+            Some(still) => core
+                .renew(&Hold { ttl: still, lock_delay: Duration::ZERO, ..hold.clone() })
+                .await
+                .map(|renewed| match renewed {
                     Renewed::Kept { .. } => Released::Kept { still },
                     Renewed::Gone => Released::Expired,
-                })
-            }
+                }),
             None => {
                 hold.owner.end();
                 core.release(hold).await

@@ -106,15 +106,10 @@ impl Keeper {
         }
     }
 
-    /// Takes what is due: ends what ran out, returns what to renew, and when to look again; with nothing listed that is
-    /// `idle_until`.
-    fn due(
-        &self,
-        now: BootInstant,
-        idle_until: Option<BootInstant>,
-    ) -> (Vec<(u64, Hold)>, Vec<Arc<LeaseState>>, Option<BootInstant>) {
+    /// Takes what is due at this moment. With nothing listed the next look is at `idle_until`.
+    fn due(&self, now: BootInstant, idle_until: Option<BootInstant>) -> Due {
         let mut schedule = self.schedule();
-        let (mut renew, mut ran_out) = (Vec::new(), Vec::new());
+        let Due { mut renew, mut ran_out, .. } = Due::default();
         while let Some(&(at, id)) = schedule.by_time.first() {
             let Some(kept) = schedule.leases.get_mut(&id) else {
                 schedule.by_time.pop_first();
@@ -143,8 +138,16 @@ impl Keeper {
             schedule.by_time.insert((listed_at, id));
         }
         schedule.wakes_at = schedule.by_time.first().map(|(at, _)| *at).or(idle_until);
-        (renew, ran_out, schedule.wakes_at)
+        Due { renew, ran_out, next: schedule.wakes_at }
     }
+}
+
+#[derive(Default)]
+struct Due {
+    renew: Vec<(u64, Hold)>,
+    ran_out: Vec<Arc<LeaseState>>,
+    /// When to look again.
+    next: Option<BootInstant>,
 }
 
 impl Schedule {
@@ -175,7 +178,7 @@ impl Renewer {
         let mut idle_until = None;
         loop {
             let now = self.keeper.clock.now();
-            let (renew, ran_out, next) = self.keeper.due(now, idle_until);
+            let Due { renew, ran_out, next } = self.keeper.due(now, idle_until);
             for lease in ran_out {
                 lease.lose();
             }
@@ -200,7 +203,15 @@ impl Renewer {
         }
     }
 
-    async fn renew(self: Arc<Self>, batch: Vec<(u64, Hold)>) {
+    async fn renew(self: Arc<Self>, mut batch: Vec<(u64, Hold)>) {
+        {
+            // Released since it was due: a renewal now would undo what the release has set.
+            let schedule = self.keeper.schedule();
+            batch.retain(|(id, _)| schedule.leases.contains_key(id));
+        }
+        if batch.is_empty() {
+            return;
+        }
         let (ids, holds): (Vec<u64>, Vec<Hold>) = batch.into_iter().unzip();
         let until = self.keeper.clock.now() + self.command_timeout;
         let answers = match self.engine.leases().renew(&holds, until).await {

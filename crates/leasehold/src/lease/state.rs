@@ -114,7 +114,16 @@ impl LeaseState {
         self.standing().phase == Phase::Held
     }
 
+    /// Keeps its own time besides what the keeper tells: the client may be closed, or its runtime gone.
     pub(crate) async fn lost(&self) {
+        while self.lost_at() > self.clock.now() {
+            tokio::select! {
+                biased;
+                () = self.lost.cancelled() => return,
+                () = self.clock.sleep_until(self.lost_at()) => {}
+            }
+        }
+        self.lose();
         self.lost.cancelled().await;
     }
 

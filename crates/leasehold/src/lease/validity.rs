@@ -41,7 +41,7 @@ pub fn renew_interval(ttl: Duration) -> Duration {
 /// Whether a hand-over message still leaves enough time to be used as it is. Otherwise the claim is sent again,
 /// which refreshes the lease if it is still ours.
 pub fn handover_is_fresh(grant: &Grant, now: BootInstant) -> bool {
-    valid_until(grant.since, grant.ttl).since(now) >= grant.ttl / 2
+    valid_until(grant.since, grant.ttl).since(now) > grant.ttl / 2
 }
 
 #[cfg(test)]
@@ -62,6 +62,13 @@ mod tests {
         let grant = Grant { fence: Fence::new(1), since: T0, ttl: Duration::from_secs(10) };
         assert!(handover_is_fresh(&grant, T0 + Duration::from_secs(4)));
         assert!(!handover_is_fresh(&grant, T0 + Duration::from_secs(5)));
+    }
+
+    #[test]
+    fn a_handover_whose_start_is_not_known_is_not_fresh() {
+        let since = BootInstant::from_nanos(0);
+        let grant = Grant { fence: Fence::new(1), since, ttl: Duration::ZERO };
+        assert!(!handover_is_fresh(&grant, T0));
     }
 
     proptest! {

@@ -52,7 +52,8 @@ impl Drop for Obligation<'_> {
         if !self.settled {
             self.core.telemetry.count(Count::cancelled);
         }
-        if self.owed {
+        // Its end may be on its way already, if the client was closed: a second one would come too late to be sent.
+        if self.owed && !self.claim.owner.has_ended() {
             self.claim.owner.end();
             if self.claim.queue_for.is_some() {
                 self.core.waiting.ended(self.claim.clone());
@@ -121,9 +122,11 @@ pub(super) async fn wait_for(core: &Arc<Core>, wish: &Wish) -> Result<Guard> {
         attempts: 0,
         contended: false,
         answered: false,
+        last_fault: None,
         holder: None,
     };
-    let result = waiter.wait().await;
+    // Its ticket is returned by now: an attempt that close() has not ended yet stays ours.
+    let result = waiter.wait().await.and_then(|got| waiter.not_ended().map(|()| got));
     waiter.obligation.settled = true;
     match result {
         Ok((grant, handed_over)) => {
@@ -150,13 +153,15 @@ struct Waiter<'a> {
     contended: bool,
     /// The store answered this attempt at least once.
     answered: bool,
+    /// Why no claim has had an answer so far.
+    last_fault: Option<EngineError>,
     holder: Option<Holder>,
 }
 
 impl Waiter<'_> {
     async fn wait(&mut self) -> Result<(Grant, bool)> {
         let core = self.core;
-        let ticket = core.waiting.enter(self.obligation.claim.owner.id());
+        let ticket = core.waiting.enter(&self.obligation.claim);
         loop {
             self.attempts += 1;
             ticket.forget_hints();
@@ -195,6 +200,7 @@ impl Waiter<'_> {
 
     fn queued(&mut self, ahead: u32, holder: Option<Holder>, expires_in: Option<Duration>) -> Duration {
         self.answered = true;
+        self.last_fault = None;
         self.holder = holder;
         if !self.contended {
             self.contended = true;
@@ -214,20 +220,33 @@ impl Waiter<'_> {
 
     /// A store that never answered gets as much time as one command; a break in the middle is waited out.
     fn outage(&mut self, error: EngineError) -> Result<Duration> {
-        let passing = matches!(error.fault, Fault::Unreachable | Fault::NoAnswer);
-        let now = self.core.clock.now();
-        let patience = if self.answered {
-            self.until
-        } else {
-            self.until.min(self.began + self.core.config.command_timeout)
+        let passing = match error.fault {
+            Fault::Unreachable | Fault::NoAnswer => true,
+            // A client too busy for a poll is no reason to give up a place in the queue.
+            Fault::Overloaded => self.answered,
+            _ => false,
         };
-        if passing && now + OUTAGE_PAUSE < patience {
-            return Ok(OUTAGE_PAUSE.mul_f64(0.5 + self.core.chance.fraction()));
+        let now = self.core.clock.now();
+        let patience = self.until.min(self.began + self.core.config.command_timeout);
+        let pause = OUTAGE_PAUSE.mul_f64(0.5 + self.core.chance.fraction());
+        // Once it was answered, somebody holds the lock: silence at the end of the wait is no outage.
+        if passing && (self.answered || now + pause < patience) {
+            self.last_fault = (!self.answered).then_some(error);
+            return Ok(pause);
         }
         Err(self.core.failed(error, "acquiring", &self.wish.name))
     }
 
-    fn timed_out(&self) -> Error {
+    /// Nothing is believed of an attempt whose end was sent: the lock is on its way to the next one.
+    fn not_ended(&self) -> Result<()> {
+        if self.obligation.claim.owner.has_ended() { self.core.check_open() } else { Ok(()) }
+    }
+
+    fn timed_out(&mut self) -> Error {
+        // Nobody is known to hold it: the store was silent all the time.
+        if let Some(fault) = self.last_fault.take() {
+            return self.core.failed(fault, "acquiring", &self.wish.name);
+        }
         Error::TimedOut {
             name: self.wish.name.clone(),
             waited: self.core.clock.now().since(self.began),

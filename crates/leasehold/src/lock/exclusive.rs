@@ -2,6 +2,8 @@
 
 use std::{future::IntoFuture, pin::Pin, sync::Arc, time::Duration};
 
+use tracing::Instrument;
+
 use super::{
     attempt::{self, Tried},
     retry::Retry,
@@ -11,7 +13,7 @@ use crate::{
     config::{WAIT_MAX, between, check_label, check_wait},
     core::Core,
     error::{Error, Result},
-    lease::{Guard, Lease},
+    lease::{Guard, Lease, validity::TTL_MAX_LIMIT},
     name::Name,
     owner::Holder,
     telemetry::Count,
@@ -31,8 +33,13 @@ pub(crate) struct Wish {
     pub(crate) max_lifetime: Option<Duration>,
     pub(crate) hold_at_least: Duration,
     pub(crate) on_outage: OnOutage,
-    pub(crate) progress: Option<Arc<dyn Fn(&Waited<'_>) + Send + Sync>>,
+    /// Never to go on without protection, whatever the caller says.
+    pub(crate) critical: bool,
+    pub(crate) progress: Option<Progress>,
 }
+
+/// Is told about a wait.
+pub(crate) type Progress = Arc<dyn Fn(&Waited<'_>) + Send + Sync>;
 
 /// What to do when the store cannot be reached.
 #[derive(Clone, Copy, Debug, Default, PartialEq, Eq, serde::Deserialize)]
@@ -60,9 +67,9 @@ pub struct Waited<'a> {
 /// The result of asking once for a lock.
 #[derive(Debug)]
 #[must_use = "a lock that was acquired is given back when dropped"]
-pub enum Attempt {
+pub enum Attempt<G = Guard> {
     /// It is yours.
-    Held(Guard),
+    Held(G),
     /// Somebody else holds it.
     Busy {
         /// Who, as far as the store says.
@@ -72,9 +79,9 @@ pub enum Attempt {
     },
 }
 
-impl Attempt {
+impl<G> Attempt<G> {
     /// The guard, if it was acquired.
-    pub fn held(self) -> Option<Guard> {
+    pub fn held(self) -> Option<G> {
         match self {
             Self::Held(guard) => Some(guard),
             Self::Busy { .. } => None,
@@ -85,9 +92,9 @@ impl Attempt {
 /// The result of [`Lock::acquire_or_proceed`].
 #[derive(Debug)]
 #[must_use = "a lock that was acquired is given back when dropped"]
-pub enum Protection {
+pub enum Protection<G = Guard> {
     /// The lock is held.
-    Held(Guard),
+    Held(G),
     /// The store is out of reach and the lock's policy is to go on. There is no fence: nothing protects this run.
     Unprotected {
         /// Why.
@@ -130,6 +137,7 @@ impl Lock {
             max_lifetime: None,
             hold_at_least: Duration::ZERO,
             on_outage: OnOutage::Deny,
+            critical: false,
             progress: None,
         };
         Self { name, wish, core, keep_alive: None }
@@ -208,6 +216,12 @@ impl Lock {
         self
     }
 
+    /// Refuses [`OnOutage::Proceed`] from here on.
+    pub(crate) fn critical(mut self, critical: bool) -> Self {
+        self.wish.critical = critical;
+        self
+    }
+
     /// Is called whenever the store says that somebody else still holds the lock.
     pub fn on_wait(mut self, progress: impl Fn(&Waited<'_>) + Send + Sync + 'static) -> Self {
         self.wish.progress = Some(Arc::new(progress));
@@ -226,14 +240,15 @@ impl Lock {
     pub async fn acquire(self) -> Result<Guard> {
         let wish = self.checked()?;
         if wish.wait.is_zero() || wish.max_attempts == Some(1) {
-            return match attempt::ask_once(&self.core, &wish).await? {
+            return match self.ask_once(&wish).await? {
                 Tried::Held(guard) => Ok(guard),
                 Tried::Busy { holder, .. } => {
                     Err(Error::TimedOut { name: wish.name, waited: Duration::ZERO, attempts: 1, holder })
                 }
             };
         }
-        attempt::wait_for(&self.core, &wish).await
+        let span = tracing::debug_span!("acquire", name = %wish.name);
+        attempt::wait_for(&self.core, &wish).instrument(span).await
     }
 
     /// Asks once and does not wait: one command, no place in the queue.
@@ -245,10 +260,15 @@ impl Lock {
     /// As [`Lock::acquire`], except that a held lock is [`Attempt::Busy`] and not an error.
     pub async fn try_acquire(self) -> Result<Attempt> {
         let wish = self.checked()?;
-        Ok(match attempt::ask_once(&self.core, &wish).await? {
+        Ok(match self.ask_once(&wish).await? {
             Tried::Held(guard) => Attempt::Held(guard),
             Tried::Busy { holder, retry_after } => Attempt::Busy { holder, retry_after },
         })
+    }
+
+    async fn ask_once(&self, wish: &Wish) -> Result<Tried> {
+        let span = tracing::debug_span!("acquire", name = %wish.name);
+        attempt::ask_once(&self.core, wish).instrument(span).await
     }
 
     /// Waits for the lock; when the store is out of reach and [`OnOutage::Proceed`] was chosen, goes on without it.
@@ -298,20 +318,28 @@ impl Lock {
         wish.name = self.name.clone()?;
         wish.keep_alive = self.keep_alive.unwrap_or(false);
         self.core.check_name(&wish.name)?;
+        self.check_ranges(&wish).map_err(|error| error.about(&wish.name))?;
+        Ok(wish)
+    }
+
+    fn check_ranges(&self, wish: &Wish) -> Result<()> {
         self.core.config.check_ttl(wish.ttl)?;
         check_wait(wish.wait)?;
         check_label(&wish.label)?;
         wish.retry.check()?;
         let most = self.core.config.max_ttl;
         between("lock delay", wish.lock_delay, Duration::ZERO, most)?;
-        between("minimum hold time", wish.hold_at_least, Duration::ZERO, most)?;
+        between("minimum hold time", wish.hold_at_least, Duration::ZERO, TTL_MAX_LIMIT)?;
         if let Some(lifetime) = wish.max_lifetime {
             between("maximum lifetime", lifetime, wish.ttl.min(most), WAIT_MAX)?;
+        }
+        if wish.critical && wish.on_outage == OnOutage::Proceed {
+            return Err(Error::invalid("critical on-outage", "proceed", "deny"));
         }
         if wish.max_attempts == Some(0) {
             return Err(Error::invalid("max attempts", "0", "1 or more"));
         }
-        Ok(wish)
+        Ok(())
     }
 }
 

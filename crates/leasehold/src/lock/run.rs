@@ -3,6 +3,7 @@
 use std::{fmt, panic::AssertUnwindSafe};
 
 use futures_util::FutureExt;
+use tracing::Instrument;
 
 use crate::{
     error::Error,
@@ -73,7 +74,8 @@ impl<T> std::error::Error for RunError<T> {}
 pub(super) async fn under<T>(guard: Guard, body: impl AsyncFnOnce(Lease) -> T) -> Result<T, RunError<T>> {
     let lease = guard.lease();
     let ended = {
-        let body = AssertUnwindSafe(body(lease.clone())).catch_unwind();
+        let span = tracing::debug_span!("hold", name = %lease.name(), fence = %lease.fence());
+        let body = AssertUnwindSafe(body(lease.clone()).instrument(span)).catch_unwind();
         tokio::select! {
             biased;
             () = lease.lost() => None,

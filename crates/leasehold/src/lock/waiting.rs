@@ -26,7 +26,7 @@ pub(crate) struct Waiting {
 
 #[derive(Default)]
 struct Room {
-    waiting: HashMap<OwnerId, Arc<Slot>>,
+    waiting: HashMap<OwnerId, (Claim, Arc<Slot>)>,
     ended: HashMap<OwnerId, Claim>,
     ended_order: VecDeque<OwnerId>,
 }
@@ -68,10 +68,18 @@ impl Waiting {
     }
 
     /// Takes a place before the first claim leaves, so that no wake-up can be missed.
-    pub(crate) fn enter(self: &Arc<Self>, owner: OwnerId) -> Ticket {
-        let slot = Arc::<Slot>::default();
-        lock(&self.room).waiting.insert(owner, slot.clone());
+    pub(crate) fn enter(self: &Arc<Self>, claim: &Claim) -> Ticket {
+        let (owner, slot) = (claim.owner.id(), Arc::<Slot>::default());
+        lock(&self.room).waiting.insert(owner, (claim.clone(), slot.clone()));
         Ticket { waiting: self.clone(), owner, slot }
+    }
+
+    /// Ends every waiting attempt in the store and wakes it, so that its caller learns of it.
+    pub(crate) fn end_all(&self) {
+        for (claim, slot) in lock(&self.room).waiting.values() {
+            self.reaper.abandon(claim.clone());
+            slot.put(News::LookAgain);
+        }
     }
 
     /// Remembers an attempt that gave up: if the lock is handed to it after all, it must move on.
@@ -92,7 +100,7 @@ impl WakeSink for Waiting {
         let room = lock(&self.room);
         match wake {
             Wake::Granted { owner, grant } => match room.waiting.get(&owner) {
-                Some(slot) => slot.put(News::Granted(grant)),
+                Some((_, slot)) => slot.put(News::Granted(grant)),
                 None => {
                     if let Some(claim) = room.ended.get(&owner) {
                         self.reaper.abandon(claim.clone());
@@ -100,11 +108,11 @@ impl WakeSink for Waiting {
                 }
             },
             Wake::LookAgain { owner } => {
-                if let Some(slot) = room.waiting.get(&owner) {
+                if let Some((_, slot)) = room.waiting.get(&owner) {
                     slot.put(News::LookAgain);
                 }
             }
-            Wake::LookAgainAll => room.waiting.values().for_each(|slot| slot.put(News::LookAgain)),
+            Wake::LookAgainAll => room.waiting.values().for_each(|(_, slot)| slot.put(News::LookAgain)),
         }
     }
 

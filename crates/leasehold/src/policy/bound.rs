@@ -19,8 +19,9 @@ impl<'a> BoundPolicy<'a> {
     /// The lock for these values, set as the policy says. Wrong values are reported when it is acquired.
     pub fn key<K: AsRef<str>, V: ToString>(&self, values: impl IntoIterator<Item = (K, V)>) -> Lock {
         let policy = self.policy;
-        let mut lock =
-            Lock::named(self.leases.core().clone(), policy.key(values)).on_outage(policy.on_outage);
+        let mut lock = Lock::named(self.leases.core().clone(), policy.key(values))
+            .critical(policy.is_critical())
+            .on_outage(policy.on_outage);
         if let Some(ttl) = policy.ttl {
             lock = lock.ttl(ttl);
         }

@@ -6,6 +6,7 @@ mod prometheus;
 
 use std::{
     collections::HashSet,
+    panic::{AssertUnwindSafe, catch_unwind},
     sync::{
         Arc, Mutex, PoisonError,
         atomic::{AtomicU64, Ordering},
@@ -146,10 +147,14 @@ impl Telemetry {
         }
     }
 
-    /// Tells the observer. The event is built only if there is one.
+    /// Tells the observer. The event is built only if there is one. A panic of the observer ends here: it would take
+    /// the task that renews every lease with it.
     pub(crate) fn tell(&self, event: impl FnOnce() -> Event) {
         if let Some(observer) = &self.observer {
-            observer.on_event(&event());
+            let event = event();
+            if catch_unwind(AssertUnwindSafe(|| observer.on_event(&event))).is_err() {
+                tracing::error!("the observer panicked");
+            }
         }
     }
 }

@@ -4,7 +4,8 @@ use std::time::Duration;
 
 use crate::{engine::Released, error::ErrorKind, fence::Fence, name::Name};
 
-/// Is told what happens in a client. Calls come from the client's own tasks: return quickly, never block.
+/// Is told what happens in a client. Calls come from the client's own tasks: return quickly, never block. A
+/// panic is caught and logged.
 pub trait Observer: Send + Sync + 'static {
     /// Takes one event.
     fn on_event(&self, event: &Event);

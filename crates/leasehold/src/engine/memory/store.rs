@@ -63,10 +63,6 @@ impl Waiting {
     }
 }
 
-pub(super) fn ended() -> EngineError {
-    EngineError::new(Fault::Ended, "this attempt has ended")
-}
-
 impl Store {
     pub(super) fn len(&self) -> usize {
         self.entries.len()
@@ -82,6 +78,10 @@ impl Store {
         sink: Weak<dyn WakeSink>,
         now: Now,
     ) -> Result<Answer, EngineError> {
+        // With the store locked: its end comes after this claim, or is seen here.
+        if claim.owner.has_ended() {
+            return Err(EngineError::new(Fault::Ended, "this attempt has ended"));
+        }
         self.claims += 1;
         if self.claims.is_multiple_of(SWEEP_EVERY_CLAIMS) {
             self.sweep(now.boot);

@@ -15,8 +15,19 @@ use crate::{
 /// The answer to a claim.
 pub(super) enum Claimed {
     Granted(Fence),
-    Queued { ahead: u32, expires_in: Option<Duration>, last: u64, arrival: String, holder: Option<Holder> },
-    Busy { expires_in: Option<Duration>, holder: Option<Holder> },
+    Queued {
+        ahead: u32,
+        expires_in: Option<Duration>,
+        last: u64,
+        arrival: String,
+        holder: Option<Holder>,
+    },
+    Busy {
+        expires_in: Option<Duration>,
+        holder: Option<Holder>,
+    },
+    /// Dead waiters were removed and the lock is free: it must be sent again.
+    MoreWait,
 }
 
 pub(super) fn claimed(value: Value) -> Result<Claimed, EngineError> {
@@ -45,6 +56,7 @@ pub(super) fn claimed(value: Value) -> Result<Claimed, EngineError> {
             Fault::Unsupported,
             "a client of another version waits in a form that this version does not know; use one version",
         )),
+        [Value::Int(7)] => Ok(Claimed::MoreWait),
         other => Err(failed(other)),
     }
 }
@@ -129,9 +141,12 @@ fn from_words(words: &str) -> EngineError {
     EngineError::new(fault(code, words), shorten(words))
 }
 
-/// Scripts append their hash and line; people do not need them.
+/// Scripts append their hash and line, which people do not need; servers that do not know a command append its
+/// arguments, among which may be a password.
 fn shorten(words: &str) -> String {
-    words.split(" script: ").next().unwrap_or_default().chars().take(200).collect()
+    let end =
+        [" script: ", " with args beginning with", "\n"].iter().filter_map(|rest| words.find(rest)).min();
+    words[..end.unwrap_or(words.len())].trim_end_matches([',', ' ']).chars().take(200).collect()
 }
 
 fn fault(code: &str, words: &str) -> Fault {
@@ -140,12 +155,22 @@ fn fault(code: &str, words: &str) -> Fault {
         "NOAUTH" | "WRONGPASS" => Fault::Refused(Refusal::Auth),
         "NOPERM" => Fault::Refused(Refusal::Acl),
         "READONLY" => Fault::Refused(Refusal::ReadOnly),
-        "OOM" | "MISCONF" | "NOREPLICAS" => Fault::Refused(Refusal::OutOfMemory),
+        "OOM" => Fault::Refused(Refusal::OutOfMemory),
+        // A primary that does not write at the moment, for want of a disk or a replica.
+        "MISCONF" | "NOREPLICAS" => Fault::Refused(Refusal::ReadOnly),
         // Not now: nothing happened, and it may work in a moment.
         "LOADING" | "BUSY" | "MASTERDOWN" | "TRYAGAIN" | "CLUSTERDOWN" => Fault::Unreachable,
-        _ if words.contains("ACL") || words.contains("permission") => Fault::Refused(Refusal::Acl),
+        _ if lacks_a_right(words) => Fault::Refused(Refusal::Acl),
         _ => Fault::Refused(Refusal::Other),
     }
+}
+
+/// A missing right that comes without its code: met by a script (of Redis 7.0, of later ones), or by the driver while
+/// it connects.
+fn lacks_a_right(words: &str) -> bool {
+    ["The user executing the script can't", "ACL failure", "has no permissions"]
+        .iter()
+        .any(|text| words.contains(text))
 }
 
 /// A failure of a command that was sent.
@@ -160,21 +185,42 @@ pub(super) fn of_command(error: &RedisError) -> EngineError {
     }
 }
 
-/// A failure to connect: nothing was sent.
-pub(super) fn of_dial(error: &RedisError) -> EngineError {
-    let words = error.to_string();
-    let certificate = ["certificate", "Certificate", "UnknownIssuer", "NotValidForName"];
-    let fault = if error.kind() == ErrorKind::AuthenticationFailed {
-        Fault::Refused(Refusal::Auth)
-    } else if certificate.iter().any(|word| words.contains(word)) {
-        Fault::Refused(Refusal::Certificate)
-    } else {
-        match error.code() {
-            Some(code) => fault(code, &words),
-            None => Fault::Unreachable,
-        }
+/// A failure to connect: nothing was sent that could have an effect.
+pub(super) fn of_dial(error: &RedisError, tls: bool) -> EngineError {
+    let words = match error.code() {
+        Some(code) => format!("{code} {}", error.detail().unwrap_or_default()),
+        None => error.to_string(),
     };
-    EngineError::new(fault, shorten(&words))
+    let refused = |refusal, words: String| EngineError::new(Fault::Refused(refusal), words);
+    if let Some(code) = error.code() {
+        return EngineError::new(fault(code, &words), shorten(&words));
+    }
+    if let Some(alert) = words.split("fatal alert: ").nth(1) {
+        let alert: String = alert.chars().take_while(char::is_ascii_alphanumeric).collect();
+        return match alert.as_str() {
+            "CertificateRequired" => {
+                refused(Refusal::Certificate, "the server asks for a client certificate".into())
+            }
+            "UnknownCA" | "BadCertificate" | "CertificateUnknown" | "CertificateExpired" | "AccessDenied" => {
+                refused(Refusal::Certificate, format!("the server refused the client certificate ({alert})"))
+            }
+            _ => EngineError::new(Fault::Unreachable, format!("TLS failed ({alert})")),
+        };
+    }
+    match error.kind() {
+        ErrorKind::AuthenticationFailed => refused(Refusal::Auth, shorten(&words)),
+        ErrorKind::RESP3NotSupported => EngineError::new(
+            Fault::Unsupported,
+            "the server does not know RESP3; it takes Redis 7.0 or later, or Valkey",
+        ),
+        ErrorKind::Parse => refused(Refusal::Other, "the server does not speak the Redis protocol".into()),
+        _ if words.contains("certificate") => refused(Refusal::Certificate, shorten(&words)),
+        _ if !tls && error.is_connection_dropped() && !error.is_connection_refusal() => {
+            let words = format!("{}; a port that expects TLS takes rediss://", shorten(&words));
+            EngineError::new(Fault::Unreachable, words)
+        }
+        _ => EngineError::new(Fault::Unreachable, shorten(&words)),
+    }
 }
 
 #[cfg(test)]
@@ -188,10 +234,19 @@ mod tests {
             ("OOM command not allowed script: abc, on @user_script:3.", Fault::Refused(Refusal::OutOfMemory)),
             ("READONLY You can't write against a read only replica.", Fault::Refused(Refusal::ReadOnly)),
             (
-                "ERR The user executing the script can't run this command: ACL failure",
+                "ERR The user executing the script can't run this command or subcommand",
                 Fault::Refused(Refusal::Acl),
             ),
+            (
+                "ERR ACL failure in script: User x has no permissions to run the 'set' command",
+                Fault::Refused(Refusal::Acl),
+            ),
+            ("MISCONF Errors writing to the AOF file", Fault::Refused(Refusal::ReadOnly)),
             ("LOADING Redis is loading the dataset in memory", Fault::Unreachable),
+            (
+                "ERR unknown command 'EVALSHA', with args beginning with: 'user_script' 'and' 'secrets'",
+                Fault::Refused(Refusal::Other),
+            ),
             ("something odd", Fault::Refused(Refusal::Other)),
         ] {
             let error = from_words(words);

@@ -36,6 +36,20 @@ impl Keys {
         if self.in_braces { &self.tail[1..self.tail.len() - 1] } else { &self.tail }
     }
 
+    /// Why this lock's keys could be those of another one. Only a short prefix makes it possible.
+    pub(super) fn clash(&self) -> Option<&'static str> {
+        let lock = self.lock();
+        if lock.starts_with("leasehold:") {
+            return Some(
+                "keys that begin with leasehold: are kept for the library's own; use another name or prefix",
+            );
+        }
+        let only_a_tag = !self.in_braces && lock.starts_with('{') && lock.find('}') == Some(lock.len() - 1);
+        only_a_tag.then_some(
+            "a key that is nothing but a hash tag shares its queue with the key inside of it; use a prefix",
+        )
+    }
+
     /// F: the last fence.
     pub(super) fn fence(&self) -> Parts<'_> {
         Parts(["leasehold:fence:", &self.tail, "", ""])
@@ -115,6 +129,16 @@ mod tests {
                 assert_eq!(hash_tag(&side), Some(place), "{side}");
             }
         }
+    }
+
+    #[test]
+    fn keys_that_could_be_those_of_another_lock_are_known() {
+        let clash = |prefix, name| Keys::new(prefix, &Name::new(name).unwrap()).clash().is_some();
+        assert!(clash("", "{x}") && clash("", "leasehold:fence:{x}") && clash("lease", "hold:x"));
+        for name in ["x", "{x", "{x}y", "{x}{y}", "y{x}", "leasehold"] {
+            assert!(!clash("", name) && !clash("lock:", name), "{name}");
+        }
+        assert!(!clash("lock:", "{x}") && !clash("lock:", "leasehold:x"));
     }
 
     #[test]

@@ -31,6 +31,7 @@ use crate::{
 };
 use answer::Claimed;
 use batch::Lane;
+pub use health::WARNING_CODES;
 use keys::Keys;
 use node::{Listener, Node};
 use script::Op;
@@ -103,6 +104,9 @@ impl Redis {
         if owner.has_ended() {
             return Err(EngineError::new(Fault::Ended, "this attempt has ended"));
         }
+        if let Some(why) = self.keys(&claim.name).clash() {
+            return Err(EngineError::new(Fault::Unsupported, why));
+        }
         let lane = self.lane(&claim.name);
         let arrival = match claim.queue_for {
             // Nobody may queue before the server confirmed that wake-ups reach us.
@@ -113,15 +117,43 @@ impl Redis {
             }
             None => None,
         };
+        loop {
+            match self.claim_once(claim, arrival.clone(), until).await {
+                Ok(None) => {}
+                Ok(Some(answer)) => return Ok(answer),
+                Err(error) => {
+                    // Nobody owes an end to a claim that had no effect.
+                    if error.fault != Fault::NoAnswer {
+                        self.attempts.leave_unless_queued(owner.id());
+                    }
+                    return Err(error);
+                }
+            }
+        }
+    }
+
+    /// Sends a claim; `None` if dead waiters were removed and those behind them come next.
+    async fn claim_once(
+        &self,
+        claim: &Claim,
+        arrival: Option<String>,
+        until: Until,
+    ) -> Result<Option<Answer>, EngineError> {
+        let (owner, lane) = (&claim.owner, self.lane(&claim.name));
         let op = Op::claim(self.keys(&claim.name), claim, arrival);
         let asked_at = self.clock.now();
         owner.claim_sent();
+        // Counted first: an end that comes later knows of this claim, one that came before is seen here.
+        if owner.has_ended() {
+            owner.claim_answered();
+            return Err(EngineError::new(Fault::Ended, "this attempt has ended"));
+        }
         let reply = lane.run(op, until).await;
         if !matches!(&reply, Err(error) if error.fault == Fault::NoAnswer) {
             owner.claim_answered();
         }
         let (value, connection) = reply?;
-        Ok(match answer::claimed(value)? {
+        Ok(Some(match answer::claimed(value)? {
             Claimed::Granted(fence) => {
                 if claim.queue_for.is_some() {
                     self.attempts.leave(owner.id());
@@ -133,7 +165,8 @@ impl Redis {
                 Answer::Queued { ahead, holder, expires_in }
             }
             Claimed::Busy { expires_in, holder } => Answer::Busy { holder, expires_in },
-        })
+            Claimed::MoreWait => return Ok(None),
+        }))
     }
 
     /// Ends an attempt; nothing of it is believed from here on.
@@ -161,6 +194,8 @@ impl Redis {
     }
 
     async fn renew(&self, holds: &[Hold], until: Until) -> Vec<Result<Renewed, EngineError>> {
+        // A hand-over was believed: it waits no longer.
+        holds.iter().for_each(|hold| self.attempts.leave(hold.owner.id()));
         let mut answers: Vec<Option<Result<Renewed, EngineError>>> = holds.iter().map(|_| None).collect();
         let mut calls = Vec::new();
         for lane in &self.lanes {
@@ -268,5 +303,53 @@ impl Leases for Redis {
             // Those behind a hundred dead waiters find the lock free at their next poll.
             Ok(answer::released(value)?.unwrap_or(Released::Free))
         })
+    }
+}
+
+#[cfg(test)]
+mod tests {
+    use std::time::Duration;
+
+    use super::*;
+    use crate::owner::Holder;
+
+    fn claim(random: u128, name: &str) -> Claim {
+        Claim {
+            name: Name::new(name).unwrap(),
+            owner: Owner::new(random, &Holder::this_process("", 1)),
+            ttl: Duration::from_secs(30),
+            lock_delay: Duration::ZERO,
+            queue_for: Some(Duration::from_secs(30)),
+            poll_every: Duration::from_secs(5),
+        }
+    }
+
+    #[tokio::test]
+    async fn nothing_is_remembered_of_attempts_that_failed_or_got_their_lock() {
+        let Some(server) = leasehold_testkit::redis_or_skip() else { return };
+        let options = EngineOptions {
+            clock: Clock::system(),
+            command_timeout: Duration::from_secs(5),
+            prefix: "lock:".into(),
+            connections: 1,
+            max_in_flight: 100,
+            client_name: String::new(),
+        };
+        let engine = Redis::open(&server.url(), &options).unwrap();
+        let until = || Clock::system().now() + Duration::from_secs(5);
+
+        server.cli(&["HSET", "lock:foreign", "a", "b"]);
+        let error = engine.claim(&claim(1, "foreign"), until()).await.unwrap_err();
+        assert_eq!(error.fault, Fault::WrongKind);
+        assert_eq!(engine.attempts.count(), 0);
+
+        let (first, second) = (claim(2, "x"), claim(3, "x"));
+        assert!(matches!(engine.claim(&first, until()).await, Ok(Answer::Granted(_))));
+        assert!(matches!(engine.claim(&second, until()).await, Ok(Answer::Queued { .. })));
+        assert_eq!(engine.attempts.count(), 1);
+        Leases::release(&engine, &first.hold(), until()).await.unwrap();
+        // Its client believes the message, and makes the lease's start exact.
+        assert!(matches!(engine.renew(&[second.hold()], until()).await[..], [Ok(Renewed::Kept { .. })]));
+        assert_eq!(engine.attempts.count(), 0);
     }
 }

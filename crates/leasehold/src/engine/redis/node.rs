@@ -9,7 +9,10 @@ use std::{
     time::Duration,
 };
 
-use redis::{AsyncConnectionConfig, Cmd, PushInfo, PushKind, Value, aio::MultiplexedConnection};
+use redis::{
+    AsyncConnectionConfig, Cmd, ConnectionAddr, PushInfo, PushKind, RedisError, Value,
+    aio::MultiplexedConnection,
+};
 use tokio::sync::{OnceCell, watch};
 
 use super::{answer, script::Script};
@@ -100,6 +103,15 @@ impl Node {
         &self.channel
     }
 
+    pub(super) fn addr(&self) -> &ConnectionAddr {
+        self.client.get_connection_info().addr()
+    }
+
+    /// Whether this client shows a password.
+    pub(super) fn has_password(&self) -> bool {
+        self.client.get_connection_info().redis_settings().password().is_some()
+    }
+
     fn listener(&self) -> Option<Arc<dyn Listener>> {
         self.listener.get().and_then(Weak::upgrade)
     }
@@ -125,7 +137,9 @@ impl Node {
                         let pause = *pause;
                         self.start_dial(&mut state, pause)
                     }
-                    State::Dialling(dial) => dial.clone(),
+                    State::Dialling(dial) if dial.has_changed().is_ok() => dial.clone(),
+                    // Over without an outcome: its runtime has ended.
+                    State::Dialling(_) => self.start_dial(&mut state, DIAL_PAUSE_MIN),
                     State::Closed => {
                         return Err(EngineError::new(Fault::Unreachable, "the client was closed"));
                     }
@@ -146,7 +160,14 @@ impl Node {
         *state = State::Dialling(dial.clone());
         let node = self.clone();
         tokio::spawn(async move {
-            let outcome = node.dial().await;
+            // In a task of its own: a driver that panics must not leave everybody waiting for a dial that is over.
+            let dialled = tokio::spawn({
+                let node = node.clone();
+                async move { node.dial().await }
+            });
+            let outcome = dialled.await.unwrap_or_else(|_| {
+                Err(EngineError::new(Fault::Unreachable, "the connection could not be set up"))
+            });
             let connected = outcome.is_ok();
             {
                 let mut state = node.state();
@@ -181,8 +202,9 @@ impl Node {
                 Ok(())
             }
         };
+        // The driver's own time limits are off: the one around the whole dial is ours, and says what it waited for.
         let config = AsyncConnectionConfig::new()
-            .set_connection_timeout(Some(self.command_timeout))
+            .set_connection_timeout(None)
             .set_response_timeout(None)
             .set_push_sender(push);
         let dialled = async {
@@ -204,7 +226,10 @@ impl Node {
                 timeouts: AtomicU32::new(0),
                 broken,
             }),
-            Some(Err(error)) => Err(answer::of_dial(&error)),
+            Some(Err(error)) => {
+                let tls = matches!(self.addr(), ConnectionAddr::TcpTls { .. });
+                Err(answer::of_dial(&error, tls))
+            }
             None => Err(EngineError::new(
                 Fault::Unreachable,
                 format!("no connection within {:?}", self.command_timeout),
@@ -254,22 +279,26 @@ impl Node {
                 connection.timeouts.store(0, Ordering::Relaxed);
                 Ok(value)
             }
-            Some(Err(error)) => {
-                if error.is_io_error() || error.is_unrecoverable_error() {
-                    self.broke(&connection.broken, &error.to_string());
-                } else {
-                    connection.timeouts.store(0, Ordering::Relaxed);
-                }
-                Err(answer::of_command(&error))
-            }
-            None => {
-                let counts = self.clock.now().since(began) >= TIMEOUT_COUNTS_FROM.min(self.command_timeout);
-                if counts && connection.timeouts.fetch_add(1, Ordering::Relaxed) + 1 >= TIMEOUTS_MAX {
-                    self.broke(&connection.broken, "the server stopped answering");
-                }
-                Err(EngineError::no_answer())
-            }
+            Some(Err(error)) => Err(self.failed(connection, &error)),
+            None => Err(self.unanswered(connection, began)),
         }
+    }
+
+    fn failed(&self, connection: &Connection, error: &RedisError) -> EngineError {
+        if error.is_io_error() || error.is_unrecoverable_error() {
+            self.broke(&connection.broken, &error.to_string());
+        } else {
+            connection.timeouts.store(0, Ordering::Relaxed);
+        }
+        answer::of_command(error)
+    }
+
+    fn unanswered(&self, connection: &Connection, began: BootInstant) -> EngineError {
+        let counts = self.clock.now().since(began) >= TIMEOUT_COUNTS_FROM.min(self.command_timeout);
+        if counts && connection.timeouts.fetch_add(1, Ordering::Relaxed) + 1 >= TIMEOUTS_MAX {
+            self.broke(&connection.broken, "the server stopped answering");
+        }
+        EngineError::no_answer()
     }
 
     /// Sends a script by its hash, and its text when the server does not know it (any more).
@@ -290,18 +319,16 @@ impl Node {
 
     /// Makes sure that this connection hears wake-ups; answers when the server confirmed it.
     pub(super) async fn subscribe(&self, connection: &Connection, until: Until) -> Result<(), EngineError> {
-        connection
+        let began = self.clock.now();
+        let subscribed = connection
             .subscribed
-            .get_or_try_init(|| async {
-                let mut inner = connection.inner.clone();
-                match self.clock.bounded(until, inner.subscribe(&self.channel)).await {
-                    Some(Ok(())) => Ok(()),
-                    Some(Err(error)) => Err(answer::of_command(&error)),
-                    None => Err(EngineError::no_answer()),
-                }
-            })
-            .await
-            .map(|()| ())
+            .get_or_try_init(|| async { connection.inner.clone().subscribe(&self.channel).await });
+        // Also while somebody else subscribes.
+        match self.clock.bounded(until, subscribed).await {
+            Some(Ok(())) => Ok(()),
+            Some(Err(error)) => Err(self.failed(connection, &error)),
+            None => Err(self.unanswered(connection, began)),
+        }
     }
 
     pub(super) fn close(&self) {

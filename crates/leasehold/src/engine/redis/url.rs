@@ -20,9 +20,14 @@ pub(super) fn open(text: &str) -> Result<redis::Client> {
     let host = url.host_str().filter(|host| !host.is_empty()).ok_or_else(|| refuse("a host name"))?;
     let host = host.trim_start_matches('[').trim_end_matches(']').to_owned();
     let port = url.port().unwrap_or(6379);
+    if url.fragment().is_some() {
+        return Err(refuse("no '#'; in a password it is written %23"));
+    }
     let files = Files::read(&url, &shown)?;
 
-    let mut settings = RedisConnectionInfo::default().set_protocol(ProtocolVersion::RESP3);
+    // Without CLIENT SETINFO: a right that no lock needs, and that Redis 7.0 cannot even grant.
+    let mut settings =
+        RedisConnectionInfo::default().set_protocol(ProtocolVersion::RESP3).set_skip_set_lib_name();
     if !url.username().is_empty() {
         settings = settings.set_username(decoded(url.username()));
     }
@@ -59,6 +64,10 @@ fn client(info: ConnectionInfo, tls: bool, files: Files) -> Result<redis::Client
         (None, None) => None,
         _ => return Err("cert and key together".into()),
     };
+    // Without one, or with two to choose from, rustls panics when it is dialled. A program's own choice stays.
+    if rustls::crypto::CryptoProvider::get_default().is_none() {
+        let _another_was_faster = rustls::crypto::ring::default_provider().install_default();
+    }
     let certificates = redis::TlsCertificates { client_tls, root_cert: files.ca };
     redis::Client::build_with_tls(info, certificates)
         .map_err(|error| format!("certificates in PEM form: {error}"))
@@ -88,12 +97,14 @@ impl Files {
                     let text = String::from_utf8_lossy(&read(&parameter, path)?).into_owned();
                     files.password = Some(text.trim_end_matches(['\r', '\n']).to_owned());
                 }
-                "ca" => files.ca = Some(read(&parameter, path)?),
-                "cert" => files.cert = Some(read(&parameter, path)?),
-                "key" => files.key = Some(read(&parameter, path)?),
+                "ca" => files.ca = Some(read_pem(&parameter, path, "CERTIFICATE-----")?),
+                "cert" => files.cert = Some(read_pem(&parameter, path, "CERTIFICATE-----")?),
+                "key" => files.key = Some(read_pem(&parameter, path, "PRIVATE KEY-----")?),
                 _ => {
                     let what = format!("parameter of the store URL {shown}");
-                    return Err(Error::invalid(what, parameter, PARAMETERS));
+                    // With an `@` in it, it is the rest of a password that had a `?`.
+                    let got = if parameter.contains('@') { "…".into() } else { parameter };
+                    return Err(Error::invalid(what, got, PARAMETERS));
                 }
             }
         }
@@ -105,6 +116,17 @@ fn read(parameter: &str, path: &Path) -> Result<Vec<u8>> {
     std::fs::read(path).map_err(|error| {
         Error::invalid(parameter, path.display().to_string(), format!("a readable file ({error})"))
     })
+}
+
+/// A file that must hold at least one of `kind`: without this check a wrong file would only show as a certificate that
+/// nobody trusts.
+fn read_pem(parameter: &str, path: &Path, kind: &str) -> Result<Vec<u8>> {
+    let bytes = read(parameter, path)?;
+    if bytes.windows(kind.len()).any(|part| part == kind.as_bytes()) {
+        return Ok(bytes);
+    }
+    let kind = kind.trim_end_matches('-').to_lowercase();
+    Err(Error::invalid(parameter, path.display().to_string(), format!("a file with a {kind} in PEM form")))
 }
 
 fn decoded(text: &str) -> String {
@@ -127,9 +149,15 @@ mod tests {
 
     #[test]
     fn bad_urls_say_what_is_allowed_and_hide_the_password() {
-        for bad in
-            ["redis://", "redis://:secret@h/x", "redis://:secret@h?what=1", "redis://:secret@h?ca=/nowhere"]
-        {
+        for bad in [
+            "redis://",
+            "redis://:secret@h/x",
+            "redis://:secret@h?what=1",
+            "redis://:secret@h?ca=/nowhere",
+            "redis://:secret@h?ca=/etc/hostname",
+            "redis://u:1?secret@h",
+            "redis://u:1#secret@h",
+        ] {
             let text = open(bad).unwrap_err().to_string();
             assert!(text.contains("allowed is") && !text.contains("secret"), "{text}");
         }

@@ -86,6 +86,19 @@ impl Attempts {
     pub(super) fn leave(&self, owner: OwnerId) {
         self.waiting().remove(&owner);
     }
+
+    /// Its claim failed without effect. One that was queued before still is, and is ended by its client.
+    pub(super) fn leave_unless_queued(&self, owner: OwnerId) {
+        let mut waiting = self.waiting();
+        if waiting.get(&owner).is_some_and(|place| place.arrival.is_none()) {
+            waiting.remove(&owner);
+        }
+    }
+
+    #[cfg(test)]
+    pub(super) fn count(&self) -> usize {
+        self.waiting().len()
+    }
 }
 
 impl Listener for Attempts {

@@ -55,9 +55,9 @@ impl From<Failure> for EngineError {
             Some(ErrorCode::DatabaseBusy | ErrorCode::DatabaseLocked) => {
                 EngineError::new(Fault::Unreachable, "the database is locked by another process")
             }
-            // It may have happened at the commit.
+            // It may have happened at the commit, which may have been written all the same.
             Some(ErrorCode::SystemIoFailure) => {
-                EngineError::new(Fault::Unreachable, format!("the disk failed ({error})"))
+                EngineError::new(Fault::NoAnswer, format!("the disk failed ({error})"))
             }
             Some(ErrorCode::ReadOnly) => refused(Refusal::ReadOnly, "this process may not write the file"),
             Some(ErrorCode::DiskFull) => refused(Refusal::OutOfMemory, "the disk is full"),
@@ -101,7 +101,7 @@ mod tests {
         use rusqlite::ffi;
         for (code, fault) in [
             (ffi::SQLITE_BUSY, Fault::Unreachable),
-            (ffi::SQLITE_IOERR, Fault::Unreachable),
+            (ffi::SQLITE_IOERR, Fault::NoAnswer),
             (ffi::SQLITE_READONLY, Fault::Refused(Refusal::ReadOnly)),
             (ffi::SQLITE_FULL, Fault::Refused(Refusal::OutOfMemory)),
             (ffi::SQLITE_CANTOPEN, Fault::Refused(Refusal::Other)),

@@ -35,7 +35,7 @@ use crate::{
 };
 use place::Place;
 use wake::Wakes;
-use worker::{Desk, Late, Worker};
+use worker::{Desk, Purpose, Worker};
 
 /// The engine behind `sqlite:`.
 pub struct Sqlite {
@@ -75,7 +75,7 @@ impl Engine for Sqlite {
 
     fn dial(&self, until: Until) -> Fut<'_, ()> {
         // A file that cannot be written shows here and not at the first lock.
-        Box::pin(self.worker.write(until, Late::Skip, |_| Ok(())))
+        Box::pin(self.worker.write(until, Purpose::Ask, |_| Ok(())))
     }
 
     fn health(&self, until: Until) -> Fut<'_, Health> {
@@ -100,7 +100,7 @@ impl Leases for Sqlite {
             }
             let (since, asked, wake) = (self.clock.now(), claim.clone(), self.wakes.id().to_owned());
             self.worker
-                .write(until, Late::Skip, move |store| {
+                .write(until, Purpose::Ask, move |store| {
                     // Its end may have been sent while it waited for the thread, and is behind it then.
                     if asked.owner.has_ended() {
                         return Err(store::ended().into());
@@ -123,7 +123,7 @@ impl Leases for Sqlite {
         Box::pin(async move {
             let (since, holds) = (self.clock.now(), holds.to_vec());
             self.worker
-                .write(until, Late::Skip, move |store| {
+                .write(until, Purpose::Keep, move |store| {
                     holds.iter().map(|hold| Ok(Ok(store.renew(hold, since)?))).collect()
                 })
                 .await
@@ -132,12 +132,12 @@ impl Leases for Sqlite {
 
     fn release<'a>(&'a self, hold: &'a Hold, until: Until) -> Fut<'a, Released> {
         let hold = hold.clone();
-        Box::pin(self.worker.write(until, Late::TryOnce, move |store| store.release(&hold.name, &hold.owner)))
+        Box::pin(self.worker.write(until, Purpose::End, move |store| store.release(&hold.name, &hold.owner)))
     }
 
     fn abandon<'a>(&'a self, claim: &'a Claim, until: Until) -> Fut<'a, ()> {
         let claim = claim.clone();
-        Box::pin(self.worker.write(until, Late::TryOnce, move |store| {
+        Box::pin(self.worker.write(until, Purpose::End, move |store| {
             store.release(&claim.name, &claim.owner)?;
             Ok(())
         }))
@@ -161,6 +161,6 @@ impl Leases for Sqlite {
 
     fn force_release<'a>(&'a self, name: &'a Name, seen: Fence, until: Until) -> Fut<'a, Released> {
         let name = name.clone();
-        Box::pin(self.worker.write(until, Late::Skip, move |store| store.force_release(&name, seen)))
+        Box::pin(self.worker.write(until, Purpose::Ask, move |store| store.force_release(&name, seen)))
     }
 }

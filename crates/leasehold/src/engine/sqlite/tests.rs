@@ -126,7 +126,7 @@ async fn a_claim_that_waited_in_line_is_not_run_after_its_attempt_ended() {
     let engine = open(&dir.path("x.db"));
     let claim = waiting("deal");
     let (resume, stop) = std::sync::mpsc::channel::<()>();
-    let stopped = engine.worker.write(soon(), Late::Skip, move |_| {
+    let stopped = engine.worker.write(soon(), Purpose::Ask, move |_| {
         let _ = stop.recv();
         Ok(())
     });
@@ -143,12 +143,12 @@ async fn a_claim_that_waited_in_line_is_not_run_after_its_attempt_ended() {
 }
 
 #[tokio::test]
-async fn the_number_of_calls_under_way_is_bounded() {
+async fn the_number_of_calls_that_ask_is_bounded() {
     let dir = TempDir::new();
     let engine = Sqlite::open(&dir.path("x.db"), &options(1)).unwrap();
     let (resume, stop) = std::sync::mpsc::channel::<()>();
     let (began, begun) = tokio::sync::oneshot::channel();
-    let stopped = engine.worker.write(soon(), Late::Skip, move |_| {
+    let stopped = engine.worker.write(soon(), Purpose::Ask, move |_| {
         let _ = began.send(());
         let _ = stop.recv();
         Ok(())
@@ -160,7 +160,12 @@ async fn the_number_of_calls_under_way_is_bounded() {
         let too_many = async {
             let refused = engine.inspect(&name, soon()).await.unwrap_err();
             assert_eq!(refused.fault, Fault::Overloaded);
-            drop(resume);
+            // What is held is kept and given back all the same.
+            let held = waiting("held").hold();
+            let kept = engine.renew(std::slice::from_ref(&held), soon());
+            let ended = engine.release(&held, soon());
+            let (kept, ended, ()) = tokio::join!(kept, ended, async { drop(resume) });
+            assert!(kept.is_ok() && ended.is_ok());
         };
         let (fits, ()) = tokio::join!(fits, too_many);
         fits.unwrap();
@@ -362,4 +367,30 @@ async fn two_processes_exclude_each_other_and_hand_over_long_before_a_poll() {
         took.len()
     );
     assert!(p50 < HANDOVER_POLL / 10, "hints do not arrive: p50 {p50:?}");
+}
+
+#[tokio::test(flavor = "multi_thread", worker_threads = 2)]
+async fn more_waiters_than_places_outlast_a_file_that_is_locked_for_a_while() {
+    let dir = TempDir::new();
+    let url = format!("sqlite:{}", dir.path("x.db"));
+    let holder = crate::Leasehold::connect(&url).await.unwrap();
+    let crowded =
+        crate::Leasehold::builder(&url).configure(|config| config.max_in_flight = 1).connect().await.unwrap();
+    let guard = holder.lock("deal").ttl(Duration::from_secs(60)).acquire().await.unwrap();
+    let mut waiters = Vec::new();
+    for number in 1..=5 {
+        let lock = crowded.lock("deal").ttl(Duration::from_millis(300)).wait(Duration::from_secs(30));
+        waiters.push(tokio::spawn(async move { lock.acquire().await?.release().await }));
+        while holder.inspect("deal").await.unwrap().waiting < number {
+            tokio::time::sleep(Duration::from_millis(5)).await;
+        }
+    }
+    let other = rusqlite::Connection::open(dir.path("x.db")).unwrap();
+    other.execute_batch("BEGIN IMMEDIATE").unwrap();
+    tokio::time::sleep(Duration::from_millis(700)).await;
+    other.execute_batch("ROLLBACK").unwrap();
+    guard.release().await.unwrap();
+    for waiter in waiters {
+        waiter.await.unwrap().unwrap();
+    }
 }

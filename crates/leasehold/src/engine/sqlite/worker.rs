@@ -4,7 +4,7 @@ use std::{
     io,
     sync::{
         Arc,
-        mpsc::{Receiver, SyncSender, TrySendError, sync_channel},
+        mpsc::{Receiver, Sender, channel},
     },
     thread,
     time::Duration,
@@ -12,7 +12,7 @@ use std::{
 
 use rand::RngExt;
 use rusqlite::{Transaction, TransactionBehavior};
-use tokio::sync::oneshot;
+use tokio::sync::{Semaphore, oneshot};
 
 use crate::{
     clock::{Clock, Until},
@@ -30,24 +30,25 @@ use super::{
 /// First and longest pause while another process writes; a transaction takes well below a millisecond.
 const NAP_MIN: Duration = Duration::from_micros(50);
 const NAP_MAX: Duration = Duration::from_millis(4);
-/// Most calls that may wait, whatever the options say: their places are allocated at once.
-const JOBS_MAX: usize = 1 << 16;
 
 /// A handle of the thread; it ends when this is dropped and its work is done.
 pub(super) struct Worker {
-    jobs: SyncSender<Job>,
+    jobs: Sender<Job>,
+    asking: Arc<Semaphore>,
     clock: Clock,
 }
 
 type Job = Box<dyn FnOnce(&mut Desk) + Send>;
 
-/// What to do with a job whose caller's time is over when it is reached.
+/// What a call is for.
 #[derive(Clone, Copy, PartialEq, Eq)]
-pub(super) enum Late {
-    /// Nothing.
-    Skip,
-    /// Try once: to end something is worth it also when nobody waits for the answer.
-    TryOnce,
+pub(super) enum Purpose {
+    /// To ask for something: refused while too many wait, skipped when its caller's time is over.
+    Ask,
+    /// To keep something: never refused, or a crowd that asks would cost this client the leases it has.
+    Keep,
+    /// To end something: never refused, and tried once also when nobody waits for the answer any more.
+    End,
 }
 
 /// What the thread works with.
@@ -60,26 +61,27 @@ pub(super) struct Desk {
 }
 
 impl Worker {
-    /// Starts the thread. At most `jobs_max` calls may wait for it.
-    pub(super) fn start(mut desk: Desk, jobs_max: usize) -> io::Result<Self> {
-        let (jobs, received): (_, Receiver<Job>) = sync_channel(jobs_max.clamp(1, JOBS_MAX));
+    /// Starts the thread. At most `asking_max` calls that ask for something may wait for it.
+    pub(super) fn start(mut desk: Desk, asking_max: usize) -> io::Result<Self> {
+        let (jobs, received): (_, Receiver<Job>) = channel();
+        let asking = Arc::new(Semaphore::new(asking_max.max(1)));
         let clock = desk.clock.clone();
         thread::Builder::new().name("leasehold-sqlite".into()).spawn(move || {
             for job in received {
                 job(&mut desk);
             }
         })?;
-        Ok(Self { jobs, clock })
+        Ok(Self { jobs, asking, clock })
     }
 
     /// Runs an operation that changes the file.
     pub(super) async fn write<T: Send + 'static>(
         &self,
         until: Until,
-        late: Late,
+        purpose: Purpose,
         operation: impl FnOnce(&mut Store<'_>) -> Result<T, Failure> + Send + 'static,
     ) -> Result<T, EngineError> {
-        self.ask(until, late, move |desk| desk.transact(TransactionBehavior::Immediate, until, operation))
+        self.ask(until, purpose, move |desk| desk.transact(TransactionBehavior::Immediate, until, operation))
             .await
     }
 
@@ -89,7 +91,7 @@ impl Worker {
         until: Until,
         operation: impl FnOnce(&mut Store<'_>) -> Result<T, Failure> + Send + 'static,
     ) -> Result<T, EngineError> {
-        self.ask(until, Late::Skip, move |desk| {
+        self.ask(until, Purpose::Ask, move |desk| {
             desk.transact(TransactionBehavior::Deferred, until, operation)
         })
         .await
@@ -97,7 +99,7 @@ impl Worker {
 
     /// Closes the file; a later call opens it again.
     pub(super) async fn close(&self, until: Until) -> Result<(), EngineError> {
-        self.ask(until, Late::TryOnce, |desk| {
+        self.ask(until, Purpose::End, |desk| {
             desk.file = None;
             Ok(())
         })
@@ -107,24 +109,27 @@ impl Worker {
     async fn ask<T: Send + 'static>(
         &self,
         until: Until,
-        late: Late,
+        purpose: Purpose,
         work: impl FnOnce(&mut Desk) -> Result<T, Failure> + Send + 'static,
     ) -> Result<T, EngineError> {
+        let place =
+            match purpose {
+                Purpose::Ask => Some(self.asking.clone().try_acquire_owned().map_err(|_| {
+                    EngineError::new(Fault::Overloaded, "too many operations wait for the file")
+                })?),
+                Purpose::Keep | Purpose::End => None,
+            };
         let (answer, answered) = oneshot::channel();
         let job = Box::new(move |desk: &mut Desk| {
-            let in_time = late == Late::TryOnce || desk.clock.now() < until;
+            drop(place);
+            let in_time = purpose == Purpose::End || desk.clock.now() < until;
             let result = if in_time { work(desk) } else { Err(EngineError::no_answer().into()) };
             // Nobody may be waiting any more.
             let _ = answer.send(result);
         });
-        self.jobs.try_send(job).map_err(|refused| match refused {
-            TrySendError::Full(_) => {
-                EngineError::new(Fault::Overloaded, "too many operations wait for the file")
-            }
-            TrySendError::Disconnected(_) => {
-                EngineError::new(Fault::Unreachable, "the store's thread has ended")
-            }
-        })?;
+        self.jobs
+            .send(job)
+            .map_err(|_| EngineError::new(Fault::Unreachable, "the store's thread has ended"))?;
         match self.clock.bounded(until, answered).await {
             Some(Ok(result)) => result.map_err(EngineError::from),
             Some(Err(_)) => Err(EngineError::new(Fault::Unreachable, "the store's thread has ended")),

@@ -6,6 +6,7 @@
 -- {4}                                              too many wait
 -- {5}                                              this attempt has ended
 -- {6}                                              a waiter of an unknown layout
+-- {7}                                              nobody's, but 100 entries were dead and more wait: send it again
 local WAITERS_MAX = 10000
 
 local function claim(k, a)
@@ -24,6 +25,7 @@ local function claim(k, a)
       given = hand_over(K, F, W, S)
     end
     if given == 0 then return { 6 } end
+    if given == nil then return { 7 } end
     if given == false then
       local fence = next_fence(F)
       call('SET', K, owner, 'PX', px)

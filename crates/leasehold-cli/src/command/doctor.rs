@@ -1,0 +1,112 @@
+//! `leasehold doctor`: is the store in order, and how far away is it?
+
+use std::time::{Duration, Instant};
+
+use clap::Args;
+use leasehold::{
+    Leasehold,
+    engine::{Health, Warning},
+};
+use serde::Serialize;
+
+use super::Global;
+use crate::{
+    exit::{Exit, Failure},
+    output::Output,
+    store::{self, Store},
+};
+
+/// Look at the store: facts, round-trip times, and what should be changed
+#[derive(Args)]
+#[command(after_help = "\
+Exit codes: 0 in order · 1 something should be changed · 69 unreachable · 77 refused
+
+Examples:
+  leasehold doctor
+  leasehold doctor --store redis://db1 --json")]
+pub(super) struct Doctor {}
+
+/// Calls whose time is taken.
+const PROBES: usize = 9;
+/// The lock that is looked at for it. Nobody needs to hold it.
+const PROBE: &str = "leasehold:doctor";
+
+#[derive(Serialize)]
+struct Findings {
+    store: String,
+    engine: &'static str,
+    facts: Vec<Fact>,
+    round_trip: RoundTrip,
+    warnings: Vec<Warning>,
+}
+
+#[derive(Serialize)]
+struct Fact {
+    what: String,
+    value: String,
+}
+
+#[derive(Clone, Copy, Serialize)]
+struct RoundTrip {
+    calls: usize,
+    fastest_us: u64,
+    median_us: u64,
+    slowest_us: u64,
+}
+
+impl Doctor {
+    pub(super) async fn execute(self, global: &Global) -> Result<Exit, Failure> {
+        let leases = Store::choose(global)?.connect().await?;
+        let looked = look(&leases).await;
+        store::close(&leases).await;
+        let (health, round_trip) = looked?;
+        let exit = if health.warnings.is_empty() { Exit::OK } else { Exit::NO };
+        let out = global.output();
+        let text = text(out, leases.store(), &health, round_trip);
+        let facts = health.facts.into_iter().map(|(what, value)| Fact { what, value }).collect();
+        let findings = Findings {
+            store: leases.store().to_owned(),
+            engine: leases.capabilities().engine,
+            facts,
+            round_trip,
+            warnings: health.warnings,
+        };
+        out.print(findings, || text)?;
+        Ok(exit)
+    }
+}
+
+async fn look(leases: &Leasehold) -> Result<(Health, RoundTrip), Failure> {
+    let health = leases.health().await?;
+    let mut times = Vec::with_capacity(PROBES);
+    for _ in 0..PROBES {
+        let began = Instant::now();
+        leases.inspect(PROBE).await?;
+        times.push(began.elapsed().as_micros() as u64);
+    }
+    times.sort_unstable();
+    let (fastest_us, median_us, slowest_us) = (times[0], times[PROBES / 2], times[PROBES - 1]);
+    Ok((health, RoundTrip { calls: PROBES, fastest_us, median_us, slowest_us }))
+}
+
+fn text(out: Output, store: &str, health: &Health, trip: RoundTrip) -> String {
+    let shown = |us: u64| humantime::format_duration(Duration::from_micros(us)).to_string();
+    let mut facts = vec![("store".to_owned(), store.to_owned())];
+    facts.extend(health.facts.iter().cloned());
+    facts.push((
+        "round trip".into(),
+        format!("{} ({} to {})", shown(trip.median_us), shown(trip.fastest_us), shown(trip.slowest_us)),
+    ));
+    for warning in &health.warnings {
+        facts.push((format!("warning {}", warning.code), format!("{}; {}", warning.found, warning.cure)));
+    }
+    facts.push((
+        "verdict".into(),
+        match health.warnings.len() {
+            0 => "in order".into(),
+            1 => "1 warning".into(),
+            many => format!("{many} warnings"),
+        },
+    ));
+    out.facts(&facts)
+}

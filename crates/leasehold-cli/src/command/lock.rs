@@ -1,0 +1,292 @@
+//! `leasehold lock`: a lock that outlives one command, for scripts.
+
+use std::{
+    fs::{self, OpenOptions},
+    io::{self, Write},
+    os::unix::fs::OpenOptionsExt,
+    path::{Path, PathBuf},
+    time::Duration,
+};
+
+use clap::{Args, Subcommand};
+use leasehold::{Error, Fence, Handle, Leasehold, engine::Released};
+use serde::Serialize;
+
+use super::Global;
+use crate::{
+    duration,
+    exit::{Exit, Failure},
+    output::Output,
+    signals::{FORWARDED, Signals},
+    store::{self, Store},
+    view::millis,
+    waiting::{self, Wait, Wanted},
+};
+
+/// Take a lock in one command and give it back in another
+#[derive(Subcommand)]
+#[command(after_help = "\
+The handle file holds the secret that proves ownership: only its user can read it, and it is
+never printed. Nothing renews the lock between the commands: choose a ttl that is long enough,
+or extend it. Prefer `leasehold run` where one command can be wrapped.
+
+Example:
+  export LEASEHOLD_HANDLE=$(mktemp -u)
+  leasehold lock acquire deploy --ttl 2m -w 30s
+  ./first-step && leasehold lock extend && ./second-step
+  leasehold lock release")]
+pub(super) enum Lock {
+    Acquire(Acquire),
+    Extend(Extend),
+    Release(Release),
+}
+
+/// Acquire a lock and keep it after this command has ended
+#[derive(Args)]
+#[command(after_help = "\
+Prints name, fence and the path of the handle.
+
+Exit codes: 0 acquired · 1 not acquired · 69 store unreachable · 74 handle cannot be written
+
+Example:
+  leasehold lock acquire deploy --ttl 2m --handle /run/deploy.lock")]
+pub(super) struct Acquire {
+    /// The lock
+    name: String,
+
+    /// How long it stays locked unless extended [default: 30s]
+    #[arg(long, value_name = "DUR", value_parser = duration::parse)]
+    ttl: Option<Duration>,
+
+    /// Ask once, do not wait
+    #[arg(short, long, conflicts_with = "wait")]
+    nonblock: bool,
+
+    /// Wait at most this long; 0 asks once [default: for ever]
+    #[arg(short, long, value_name = "DUR", value_parser = duration::parse)]
+    wait: Option<Duration>,
+
+    /// Who holds it, for people
+    #[arg(long, value_name = "TEXT", default_value = "", hide_default_value = true)]
+    label: String,
+
+    /// Where to write the handle; must not exist [env: LEASEHOLD_HANDLE] [default: a new file, whose path is printed]
+    #[arg(long, value_name = "FILE")]
+    handle: Option<PathBuf>,
+}
+
+/// Extend a lock by its ttl
+#[derive(Args)]
+#[command(after_help = "\
+Exit codes: 0 extended · 76 the lock was lost
+
+Example:
+  leasehold lock extend --handle /run/deploy.lock --ttl 5m")]
+pub(super) struct Extend {
+    /// The handle that acquire wrote [env: LEASEHOLD_HANDLE]
+    #[arg(long, value_name = "FILE")]
+    handle: Option<PathBuf>,
+
+    /// Another ttl from now on until the next extension [default: as acquired]
+    #[arg(long, value_name = "DUR", value_parser = duration::parse)]
+    ttl: Option<Duration>,
+}
+
+/// Give a lock back and remove its handle
+#[derive(Args)]
+#[command(after_help = "\
+The handle is removed as soon as it is known what became of the lock; it stays if the store
+did not answer.
+
+Exit codes: 0 released · 76 the lock had been lost before
+
+Example:
+  leasehold lock release --handle /run/deploy.lock")]
+pub(super) struct Release {
+    /// The handle that acquire wrote [env: LEASEHOLD_HANDLE]
+    #[arg(long, value_name = "FILE")]
+    handle: Option<PathBuf>,
+}
+
+impl Lock {
+    pub(super) async fn execute(self, global: &Global) -> Result<Exit, Failure> {
+        match self {
+            Self::Acquire(acquire) => acquire.execute(global).await,
+            Self::Extend(extend) => extend.execute(global).await,
+            Self::Release(release) => release.execute(global).await,
+        }
+    }
+}
+
+#[derive(Serialize)]
+struct Taken {
+    name: String,
+    fence: Fence,
+    ttl_ms: u64,
+    handle: PathBuf,
+}
+
+#[derive(Serialize)]
+struct Extended {
+    name: String,
+    fence: Fence,
+    ttl_ms: u64,
+}
+
+#[derive(Serialize)]
+struct Returned {
+    name: String,
+    fence: Fence,
+    #[serde(flatten)]
+    outcome: Released,
+}
+
+impl Acquire {
+    async fn execute(self, global: &Global) -> Result<Exit, Failure> {
+        let mut signals = Signals::listen(&FORWARDED)?;
+        let store = Store::choose(global)?;
+        // Before the lock is taken, so that a path that cannot be written leaves no lock behind.
+        let file = HandleFile::create(self.handle.clone().or_else(from_env))?;
+        let leases = store.connect().await?;
+        let wait = Wait::from_flags(self.nonblock, self.wait).unwrap_or(Wait::Forever);
+        let lock =
+            leases.lock(&self.name).ttl(self.ttl.unwrap_or_else(|| store.defaults().ttl)).label(&self.label);
+        let wanted = waiting::acquire(lock, &self.name, wait, &mut signals, global.verbose > 0).await;
+        let result = match wanted {
+            Ok(Wanted::Held(guard)) => file.keep(guard.detach(), &leases).await,
+            Ok(Wanted::NotAcquired(failure)) | Err(failure) => Err(failure),
+            Ok(Wanted::Interrupted(signal)) => {
+                store::close(&leases).await;
+                return Ok(Exit::by_signal(signal.as_raw()));
+            }
+        };
+        store::close(&leases).await;
+        let (handle, path) = result?;
+        print_taken(global.output(), &handle, path)?;
+        Ok(Exit::OK)
+    }
+}
+
+fn print_taken(out: Output, handle: &Handle, path: PathBuf) -> Result<(), Failure> {
+    let (name, fence) = (handle.name().to_string(), handle.fence());
+    let row = vec![name.clone(), fence.to_string(), path.display().to_string()];
+    let taken = Taken { name, fence, ttl_ms: millis(handle.ttl()), handle: path };
+    Ok(out.print(taken, || out.table(&["NAME", "FENCE", "HANDLE"], &[row]))?)
+}
+
+impl Extend {
+    async fn execute(self, global: &Global) -> Result<Exit, Failure> {
+        let handle = read(&path(self.handle)?)?;
+        let leases = Store::choose(global)?.connect().await?;
+        let extended = handle.extend(&leases, self.ttl).await;
+        store::close(&leases).await;
+        extended?;
+        let (name, fence) = (handle.name().to_string(), handle.fence());
+        let text = format!("{name}\t{fence}\n");
+        let ttl_ms = millis(self.ttl.unwrap_or(handle.ttl()));
+        global.output().print(Extended { name, fence, ttl_ms }, || text)?;
+        Ok(Exit::OK)
+    }
+}
+
+impl Release {
+    async fn execute(self, global: &Global) -> Result<Exit, Failure> {
+        let path = path(self.handle)?;
+        let handle = read(&path)?;
+        let leases = Store::choose(global)?.connect().await?;
+        let released = handle.release(&leases).await;
+        store::close(&leases).await;
+        let outcome = released?;
+        fs::remove_file(&path)
+            .map_err(|error| Failure::file(format!("cannot remove {}", path.display()), &error))?;
+        if matches!(outcome, Released::Expired | Released::Taken { .. }) {
+            let lost = Error::Lost { name: handle.name().clone(), fence: handle.fence() };
+            return Err(lost.into());
+        }
+        let (name, fence) = (handle.name().to_string(), handle.fence());
+        let text = format!("{name}\t{fence}\n");
+        global.output().print(Returned { name, fence, outcome }, || text)?;
+        Ok(Exit::OK)
+    }
+}
+
+fn from_env() -> Option<PathBuf> {
+    std::env::var_os("LEASEHOLD_HANDLE").filter(|path| !path.is_empty()).map(PathBuf::from)
+}
+
+fn path(flag: Option<PathBuf>) -> Result<PathBuf, Failure> {
+    flag.or_else(from_env).ok_or_else(|| {
+        Failure::usage("which lock? no handle was given", "give --handle FILE or set LEASEHOLD_HANDLE")
+    })
+}
+
+/// Longest handle that is read: a name, an owner value and some numbers.
+const HANDLE_MAX_BYTES: u64 = 16 * 1024;
+
+fn read(path: &Path) -> Result<Handle, Failure> {
+    let failed =
+        |error: io::Error| Failure::file(format!("cannot read the handle {}", path.display()), &error);
+    let mut text = String::new();
+    let file = fs::File::open(path).map_err(failed)?;
+    io::Read::read_to_string(&mut io::Read::take(file, HANDLE_MAX_BYTES), &mut text).map_err(failed)?;
+    Ok(Handle::parse(&text)?)
+}
+
+/// A file for a handle, which nobody had before us; removed unless it is kept.
+struct HandleFile {
+    path: PathBuf,
+    file: fs::File,
+    kept: bool,
+}
+
+impl HandleFile {
+    fn create(path: Option<PathBuf>) -> Result<Self, Failure> {
+        let path = match path {
+            Some(path) => path,
+            None => new_path()?,
+        };
+        let made = OpenOptions::new().write(true).create_new(true).mode(0o600).open(&path);
+        match made {
+            Ok(file) => Ok(Self { path, file, kept: false }),
+            Err(error) => {
+                let failure = Failure::file(format!("cannot create the handle {}", path.display()), &error);
+                Err(if error.kind() == io::ErrorKind::AlreadyExists {
+                    failure.hint("another lock may need it: release that, or choose another file")
+                } else {
+                    failure
+                })
+            }
+        }
+    }
+
+    /// Writes the handle; a lock whose handle cannot be kept is given back.
+    async fn keep(mut self, handle: Handle, leases: &Leasehold) -> Result<(Handle, PathBuf), Failure> {
+        let written = self.file.write_all(handle.expose().as_bytes()).and_then(|()| self.file.sync_all());
+        if let Err(error) = written {
+            let _ends_with_its_ttl = handle.release(leases).await;
+            return Err(Failure::file(format!("cannot write the handle {}", self.path.display()), &error));
+        }
+        self.kept = true;
+        Ok((handle, std::mem::take(&mut self.path)))
+    }
+}
+
+impl Drop for HandleFile {
+    fn drop(&mut self) {
+        if !self.kept {
+            let _gone = fs::remove_file(&self.path);
+        }
+    }
+}
+
+/// A path in a folder that only this user can enter.
+fn new_path() -> Result<PathBuf, Failure> {
+    let runtime = std::env::var_os("XDG_RUNTIME_DIR").map(PathBuf::from).filter(|path| path.is_absolute());
+    let folder = match runtime {
+        Some(runtime) => runtime.join("leasehold"),
+        None => store::state_folder()?.join("handles"),
+    };
+    store::make_private(&folder)?;
+    let now = std::time::SystemTime::now().duration_since(std::time::UNIX_EPOCH).unwrap_or_default();
+    Ok(folder.join(format!("{}-{}", std::process::id(), now.as_micros())))
+}

@@ -1,0 +1,96 @@
+//! `leasehold ls`: the locks that are held or waited for.
+
+use clap::Args;
+use leasehold::{Leasehold, engine::Inspection};
+use serde::Serialize;
+
+use super::Global;
+use crate::{
+    exit::{Exit, Failure},
+    output,
+    store::{self, Store},
+    view::LockView,
+};
+
+/// List the locks that are held or waited for
+#[derive(Args)]
+#[command(after_help = "\
+Columns: name, state (held, waiting), holder, fence, time until it runs out unless renewed,
+waiters. In a pipe the columns are separated by tabs and there is no heading.
+
+Examples:
+  leasehold ls
+  leasehold ls deal: --json
+  leasehold ls | cut -f1")]
+pub(super) struct Ls {
+    /// Only names that begin with this
+    #[arg(default_value = "", hide_default_value = true)]
+    prefix: String,
+
+    /// Show at most this many
+    #[arg(long, value_name = "N", default_value_t = 1000, value_parser = clap::value_parser!(u32).range(1..))]
+    limit: u32,
+}
+
+#[derive(Serialize)]
+struct Listing {
+    locks: Vec<LockView>,
+    /// The limit cut the list short.
+    more: bool,
+}
+
+impl Ls {
+    pub(super) async fn execute(self, global: &Global) -> Result<Exit, Failure> {
+        let leases = Store::choose(global)?.connect().await?;
+        let listed = all(&leases, &self.prefix, self.limit as usize).await;
+        store::close(&leases).await;
+        let (locks, more) = listed?;
+        let locks: Vec<_> = locks.iter().map(LockView::from).collect();
+        let out = global.output();
+        let rows: Vec<_> = locks.iter().map(row).collect();
+        out.print(Listing { locks, more }, || {
+            out.table(&["NAME", "STATE", "HOLDER", "FENCE", "TTL", "WAITERS"], &rows)
+        })?;
+        if rows.is_empty() && out.terminal && !out.json {
+            output::say("no locks are held or waited for");
+        }
+        if more && !out.json {
+            output::say("note: more locks follow; raise --limit or give a longer prefix");
+        }
+        Ok(Exit::OK)
+    }
+}
+
+fn row(lock: &LockView) -> Vec<String> {
+    let state = lock.state.as_str().to_owned();
+    let waiting = lock.waiting.to_string();
+    vec![lock.name.clone(), state, lock.holder_text(), lock.fence_text(), lock.ttl_text(), waiting]
+}
+
+/// Locks asked for at a time.
+const PAGE: u32 = 500;
+
+/// Follows the pages, sorted by name; also tells whether the limit cut them short.
+pub(super) async fn all(
+    leases: &Leasehold,
+    prefix: &str,
+    limit: usize,
+) -> Result<(Vec<Inspection>, bool), Failure> {
+    let mut found: Vec<Inspection> = Vec::new();
+    let mut from = None;
+    loop {
+        let page = leases.list(prefix, from, PAGE).await?;
+        found.extend(page.items);
+        from = page.next;
+        if from.is_none() || found.len() > limit {
+            break;
+        }
+    }
+    // A name may come twice while the store changes under the pages; the later one is newer.
+    found.reverse();
+    found.sort_by(|a, b| a.name.cmp(&b.name));
+    found.dedup_by(|next, kept| next.name == kept.name);
+    let more = from.is_some() || found.len() > limit;
+    found.truncate(limit);
+    Ok((found, more))
+}

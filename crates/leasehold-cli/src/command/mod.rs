@@ -1,0 +1,96 @@
+//! The subcommands, one file each.
+
+mod completions;
+mod doctor;
+mod force_release;
+mod inspect;
+mod lock;
+mod ls;
+mod man;
+mod run;
+mod stats;
+mod watch;
+
+use clap::{ArgAction, Args, Parser, Subcommand};
+
+use crate::{
+    exit::{Exit, Failure},
+    output::Output,
+};
+
+/// Locks between processes and hosts, with fencing tokens
+#[derive(Parser)]
+#[command(name = "leasehold", version, arg_required_else_help = true)]
+#[command(after_help = "\
+Examples:
+  leasehold run nightly -- ./report.sh     run a job that must not run twice at a time
+  leasehold ls                             who holds what
+  leasehold inspect nightly                who holds it, who waits
+  leasehold doctor                         is the store in order?
+
+Stores: memory:  sqlite:PATH  redis://HOST  rediss://HOST
+Data goes to stdout, words to stderr. NO_COLOR is respected.")]
+pub(crate) struct Cli {
+    #[command(flatten)]
+    pub(crate) global: Global,
+    #[command(subcommand)]
+    command: Command,
+}
+
+/// Options of every command.
+#[derive(Args, Debug)]
+#[command(next_help_heading = "Global options")]
+pub(crate) struct Global {
+    /// Where the locks are: memory:, sqlite:PATH, redis://HOST, rediss://HOST, or `env` for REDIS_HOST, REDIS_PORT
+    /// and REDIS_PASSWORD [env: LEASEHOLD_STORE] [file: leasehold.toml] [default: a SQLite file of this user]
+    #[arg(long, global = true, value_name = "URL")]
+    pub(crate) store: Option<String>,
+
+    /// Print JSON; errors become JSON on stderr
+    #[arg(long, global = true)]
+    pub(crate) json: bool,
+
+    /// Say which store is used; twice: log what happens
+    #[arg(short, long, global = true, action = ArgAction::Count)]
+    pub(crate) verbose: u8,
+}
+
+impl Global {
+    pub(crate) fn output(&self) -> Output {
+        Output::new(self.json)
+    }
+}
+
+#[derive(Subcommand)]
+enum Command {
+    Run(Box<run::Run>),
+    #[command(subcommand)]
+    Lock(lock::Lock),
+    Ls(ls::Ls),
+    Inspect(inspect::Inspect),
+    ForceRelease(force_release::ForceRelease),
+    Watch(watch::Watch),
+    Stats(stats::Stats),
+    Doctor(doctor::Doctor),
+    Completions(completions::Completions),
+    Man(man::Man),
+}
+
+impl Cli {
+    /// Does what was asked.
+    pub(crate) async fn execute(self) -> Result<Exit, Failure> {
+        let global = &self.global;
+        match self.command {
+            Command::Run(run) => run.execute(global).await,
+            Command::Lock(lock) => lock.execute(global).await,
+            Command::Ls(ls) => ls.execute(global).await,
+            Command::Inspect(inspect) => inspect.execute(global).await,
+            Command::ForceRelease(release) => release.execute(global).await,
+            Command::Watch(watch) => watch.execute(global).await,
+            Command::Stats(stats) => stats.execute(global).await,
+            Command::Doctor(doctor) => doctor.execute(global).await,
+            Command::Completions(completions) => completions.execute(),
+            Command::Man(man) => man.execute(),
+        }
+    }
+}

@@ -1,0 +1,247 @@
+//! `leasehold run`: a command under a lock.
+
+mod child;
+mod kernel;
+mod plan;
+mod policy;
+mod supervise;
+mod terminal;
+
+use std::{ffi::OsString, time::Duration};
+
+use clap::Args;
+use leasehold::{Error, Guard, Leasehold, engine::Released};
+use serde::Serialize;
+
+use self::{
+    plan::Plan,
+    supervise::{End, Supervisor},
+};
+use super::Global;
+use crate::{
+    duration,
+    exit::{self, Exit, Failure},
+    output::{self, spoken},
+    signals::{FORWARDED, Signals},
+    store::{self, Store},
+    view::millis,
+    waiting::{self, Wait, Wanted},
+};
+
+/// Run a command while holding a lock
+#[derive(Args)]
+#[command(
+    override_usage = "leasehold run [OPTIONS] NAME [--] CMD [ARGS]...\n       \
+                      leasehold run [OPTIONS] -c STR NAME\n       \
+                      leasehold run [OPTIONS] --policy POLICY [KEY=VALUE]... [--] CMD [ARGS]...\n       \
+                      leasehold run [OPTIONS] NAME",
+    after_help = "\
+Options end at the first word that is not one. The lock is kept alive while the command runs
+and released when it has ended. The command finds LEASEHOLD_NAME, LEASEHOLD_FENCE and
+LEASEHOLD_TTL_MS in its environment; pass the fence to whatever it writes to. We pass on INT,
+TERM, HUP, QUIT, USR1 and USR2, and the command is killed if we are (what it has started itself
+is not). Without a command the name and the fence are printed and the lock is held until TERM.
+
+When the lock cannot be kept, the command and all it has started get TERM, and after a grace
+KILL, so that nothing of it is left when the lock ends. With --fixed that is so before the ttl
+ends. A job stopped with Ctrl-Z is not renewed, and never goes on without its lock.
+
+Exit codes:
+  the command's own; 128+N if signal N ended it, or us while waiting
+  1         the lock was not acquired (-n, -w); -E chooses another code, and 0 is silent
+  64        wrong usage
+  69, 77    the store cannot be reached, or refused
+  76        the lock was lost; what the command did may be incomplete
+  124       stopped after --max-runtime
+  126, 127  the command cannot be executed, or was not found
+
+Examples:
+  leasehold run nightly -- ./report.sh --all
+  leasehold run -n -E 0 --hold-at-least 1m minutely -- ./collect
+  leasehold run -w 30s --ttl 1m -c 'deploy && notify' deploy"
+)]
+pub(super) struct Run {
+    /// How long the lock stays closed after a crash [default: 30s]
+    #[arg(long, value_name = "DUR", value_parser = duration::parse)]
+    ttl: Option<Duration>,
+
+    /// Ask once, do not wait
+    #[arg(short, long, conflicts_with = "wait")]
+    nonblock: bool,
+
+    /// Wait at most this long; 0 asks once [default: for ever]
+    #[arg(short, long, value_name = "DUR", value_parser = duration::parse)]
+    wait: Option<Duration>,
+
+    /// Exit code when the lock is not acquired
+    #[arg(short = 'E', long, value_name = "CODE", default_value_t = 1)]
+    conflict_exit_code: u8,
+
+    /// Run this with the shell ($SHELL, or /bin/sh)
+    #[arg(short = 'c', long, value_name = "STR")]
+    shell: Option<OsString>,
+
+    /// Keep the lock closed at least this long, even if the command ends earlier
+    #[arg(long, value_name = "DUR", value_parser = duration::parse)]
+    hold_at_least: Option<Duration>,
+
+    /// Stop the command after this long: TERM, then KILL
+    #[arg(long, value_name = "DUR", value_parser = duration::parse)]
+    max_runtime: Option<Duration>,
+
+    /// Who holds it, for people [default: the command's file name]
+    #[arg(long, value_name = "TEXT")]
+    label: Option<String>,
+
+    /// Keep the lock closed this long after it expired (not after a release)
+    #[arg(long, value_name = "DUR", value_parser = duration::parse)]
+    lock_delay: Option<Duration>,
+
+    /// Do not renew the lock: the command is stopped before the ttl ends
+    #[arg(long)]
+    fixed: bool,
+
+    /// Time between TERM and KILL [default: a sixth of the ttl]
+    #[arg(long, value_name = "DUR", value_parser = duration::parse)]
+    kill_after: Option<Duration>,
+
+    /// Take the name, and what no option says, from [locks.POLICY] in leasehold.toml
+    #[arg(long, value_name = "POLICY")]
+    policy: Option<String>,
+
+    /// The lock, then the command
+    #[arg(value_name = "NAME", required_unless_present = "policy", trailing_var_arg = true)]
+    words: Vec<OsString>,
+}
+
+#[derive(Serialize)]
+struct Holding<'a> {
+    name: &'a str,
+    fence: leasehold::Fence,
+    ttl_ms: u64,
+}
+
+impl Run {
+    pub(super) async fn execute(self, global: &Global) -> Result<Exit, Failure> {
+        let store = Store::choose(global)?;
+        let plan = Plan::new(self, store.policies(), store.defaults())?;
+        store.check_ttl(plan.ttl)?;
+        let mut signals = Signals::listen(&FORWARDED)?;
+        let leases = store.connect().await?;
+        let result = plan.execute(&leases, &mut signals, global).await;
+        store::close(&leases).await;
+        result
+    }
+}
+
+impl Plan {
+    async fn execute(
+        &self,
+        leases: &Leasehold,
+        signals: &mut Signals,
+        global: &Global,
+    ) -> Result<Exit, Failure> {
+        let lock = leases
+            .lock(&self.name)
+            .ttl(self.ttl)
+            .label(&self.label)
+            .lock_delay(self.lock_delay)
+            .hold_at_least(self.hold_at_least);
+        let lock = if self.fixed { lock.fixed() } else { lock.keep_alive() };
+        let lock = match self.max_lifetime {
+            Some(most) => lock.max_lifetime(most),
+            None => lock,
+        };
+        match waiting::acquire(lock, &self.name, self.wait, signals, global.verbose > 0).await? {
+            Wanted::Held(guard) => self.under(guard, signals, global).await,
+            Wanted::NotAcquired(failure) => Err(self.conflict(failure)),
+            Wanted::Interrupted(signal) => Ok(Exit::by_signal(signal.as_raw())),
+        }
+    }
+
+    /// Whoever says that not getting the lock is fine does not want to read about it either.
+    fn conflict(&self, failure: Failure) -> Failure {
+        let failure = failure.code(self.conflict_code);
+        if self.conflict_code == Exit::OK.0 { failure.silent() } else { failure }
+    }
+
+    async fn under(&self, guard: Guard, signals: &mut Signals, global: &Global) -> Result<Exit, Failure> {
+        let lease = guard.lease();
+        let mut supervisor = Supervisor::new(lease, self.ttl, self.grace, self.max_runtime);
+        let end = match &self.command {
+            Some(command) => match supervisor.start(command) {
+                Ok(child) => supervisor.watch(child, signals).await,
+                Err(error) => {
+                    let _logged = guard.release().await;
+                    return Err(not_started(command, &error));
+                }
+            },
+            None => {
+                let (name, fence) = (self.name.as_str(), guard.fence());
+                let out = global.output();
+                let holding = Holding { name, fence, ttl_ms: millis(self.ttl) };
+                // The lock is held for its own sake, whether or not anybody reads about it.
+                let _unread = out.print(holding, || format!("{name}\t{fence}\n"));
+                supervisor.hold(signals).await
+            }
+        };
+        self.settle(guard, end).await
+    }
+
+    /// Gives the lock back and decides the exit code. A lost lock never ends with 0, whatever the command said.
+    async fn settle(&self, guard: Guard, end: End) -> Result<Exit, Failure> {
+        let lost = Error::Lost { name: guard.name().clone(), fence: guard.fence() };
+        let lost = Failure::from(lost);
+        match end {
+            End::Lost => {
+                // Dropped, not released: a lost lock with a lock-delay has to be left to its delay.
+                drop(guard);
+                Err(if self.command.is_some() { lost.add("; the command was stopped") } else { lost })
+            }
+            End::MaxRuntime => {
+                give_back(guard).await;
+                let most = self.max_runtime.map(spoken).unwrap_or_default();
+                Err(Failure::new(exit::MAX_RUNTIME, "max_runtime", format!("stopped after {most}"))
+                    .hint("raise --max-runtime, or see why it took so long"))
+            }
+            End::Exited(exit) => {
+                let held = guard.is_held();
+                let ours = if held {
+                    give_back(guard).await
+                } else {
+                    drop(guard);
+                    false
+                };
+                if ours {
+                    return Ok(exit);
+                }
+                Err(lost.add(&format!("; it was gone when the command ended with exit code {}", exit.0)))
+            }
+        }
+    }
+}
+
+/// Releases the lock; answers whether it was still ours as far as the store says.
+async fn give_back(guard: Guard) -> bool {
+    match guard.release().await {
+        Ok(outcome) => !matches!(outcome, Released::Expired | Released::Taken { .. }),
+        Err(error) => {
+            // It was valid until now, and ends with its ttl.
+            output::say(&format!("warning: {error}"));
+            true
+        }
+    }
+}
+
+fn not_started(command: &plan::Command, error: &std::io::Error) -> Failure {
+    let program = command.program.to_string_lossy();
+    let (code, kind, hint) = match error.kind() {
+        std::io::ErrorKind::NotFound => {
+            (exit::NOT_FOUND, "not_found", "check the name of the command and PATH")
+        }
+        _ => (exit::CANNOT_EXECUTE, "cannot_execute", "check that it is a program and its permissions"),
+    };
+    Failure::new(code, kind, format!("cannot run \"{}\"", output::clean(&program)))
+        .cause(error.to_string())
+        .hint(hint)
+}

@@ -1,0 +1,32 @@
+//! Durations on the command line: `250ms`, `30s`, `5m`, `1h`.
+
+use std::time::Duration;
+
+use leasehold::{Error, config::parse_duration};
+
+/// Reads a duration. A number alone is refused, except for none at all.
+pub(crate) fn parse(text: &str) -> Result<Duration, String> {
+    if text == "0" {
+        return Ok(Duration::ZERO);
+    }
+    parse_duration(text).map_err(|error| match error {
+        Error::Invalid { allowed, .. } => format!("hint: write {allowed}"),
+        other => other.to_string(),
+    })
+}
+
+#[cfg(test)]
+mod tests {
+    use super::*;
+
+    #[test]
+    fn durations_have_a_unit() {
+        for (text, millis) in [("250ms", 250), ("30s", 30_000), ("5m", 300_000), ("1h", 3_600_000), ("0", 0)]
+        {
+            assert_eq!(parse(text), Ok(Duration::from_millis(millis)));
+        }
+        for bad in ["30", "", "-1s", "1.5", "soon"] {
+            assert!(parse(bad).is_err_and(|why| why.starts_with("hint:")), "{bad}");
+        }
+    }
+}

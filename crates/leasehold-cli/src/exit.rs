@@ -1,0 +1,197 @@
+//! How a command ends: exit codes, and failures as people and programs read them.
+
+use std::{io, process::ExitCode};
+
+use leasehold::{Error, ErrorKind};
+use serde::Serialize;
+
+use crate::output::{self, Envelope};
+
+/// The exit code of a command that did what it was asked.
+#[derive(Clone, Copy, Debug, PartialEq, Eq)]
+pub(crate) struct Exit(pub(crate) u8);
+
+impl Exit {
+    pub(crate) const OK: Self = Self(0);
+    /// The answer is "no": warnings were found, or the holder had changed.
+    pub(crate) const NO: Self = Self(1);
+
+    /// What a shell says of a program that a signal ended.
+    pub(crate) fn by_signal(signal: i32) -> Self {
+        Self(u8::try_from(128 + signal).unwrap_or(u8::MAX))
+    }
+}
+
+/// A command ran longer than it was allowed to, as in `timeout(1)`.
+pub(crate) const MAX_RUNTIME: u8 = 124;
+/// A command was found and could not be executed, as in a shell.
+pub(crate) const CANNOT_EXECUTE: u8 = 126;
+/// A command was not found, as in a shell.
+pub(crate) const NOT_FOUND: u8 = 127;
+/// A file or the terminal failed (`EX_IOERR`).
+const IO: u8 = 74;
+
+/// Why a command did not do what it was asked.
+#[derive(Debug, Serialize)]
+pub(crate) struct Failure {
+    #[serde(skip)]
+    code: u8,
+    kind: &'static str,
+    retry: bool,
+    message: String,
+    #[serde(skip_serializing_if = "Vec::is_empty")]
+    causes: Vec<String>,
+    #[serde(skip_serializing_if = "Option::is_none")]
+    hint: Option<String>,
+    #[serde(skip_serializing_if = "Option::is_none")]
+    name: Option<String>,
+    /// Nobody is left to read it.
+    #[serde(skip)]
+    silent: bool,
+}
+
+impl Failure {
+    pub(crate) fn new(code: u8, kind: &'static str, message: impl Into<String>) -> Self {
+        Self {
+            code,
+            kind,
+            retry: false,
+            message: message.into(),
+            causes: Vec::new(),
+            hint: None,
+            name: None,
+            silent: false,
+        }
+    }
+
+    /// The command line asks for something that is not possible.
+    pub(crate) fn usage(message: impl Into<String>, hint: impl Into<String>) -> Self {
+        let kind = ErrorKind::Invalid;
+        Self::new(kind.exit_code(), kind.as_str(), message).hint(hint)
+    }
+
+    /// A file could not be used.
+    pub(crate) fn file(what: impl Into<String>, error: &io::Error) -> Self {
+        Self::new(IO, "io", what).cause(error.to_string())
+    }
+
+    pub(crate) fn code(mut self, code: u8) -> Self {
+        self.code = code;
+        self
+    }
+
+    pub(crate) fn cause(mut self, cause: impl Into<String>) -> Self {
+        self.causes.push(cause.into());
+        self
+    }
+
+    pub(crate) fn hint(mut self, hint: impl Into<String>) -> Self {
+        self.hint = Some(hint.into());
+        self
+    }
+
+    pub(crate) fn message(mut self, message: impl Into<String>) -> Self {
+        self.message = message.into();
+        self
+    }
+
+    /// Says more in the same sentence.
+    pub(crate) fn add(mut self, more: &str) -> Self {
+        self.message.push_str(more);
+        self
+    }
+
+    pub(crate) fn silent(mut self) -> Self {
+        self.silent = true;
+        self
+    }
+
+    /// Says it on stderr, and gives the exit code.
+    pub(crate) fn report(&self, json: bool) -> ExitCode {
+        if self.silent {
+        } else if json {
+            output::say_json(&Envelope::new(ErrorObject { error: self }));
+        } else {
+            output::say(&self.text());
+        }
+        ExitCode::from(self.code)
+    }
+
+    fn text(&self) -> String {
+        let mut text = format!("error: {}", self.message);
+        for cause in &self.causes {
+            text.push_str(&format!("\n  caused by: {cause}"));
+        }
+        if let Some(hint) = &self.hint {
+            text.push_str(&format!("\n\nhint: {hint}"));
+        }
+        text
+    }
+}
+
+#[derive(Serialize)]
+struct ErrorObject<'a> {
+    error: &'a Failure,
+}
+
+impl From<Error> for Failure {
+    fn from(error: Error) -> Self {
+        let name = match &error {
+            Error::TimedOut { name, .. } | Error::Lost { name, .. } | Error::WrongKind { name, .. } => {
+                Some(name.to_string())
+            }
+            _ => None,
+        };
+        let kind = error.kind();
+        let failure = Self::new(kind.exit_code(), kind.as_str(), error.to_string()).hint(error.hint());
+        Self { retry: error.retry(), name, ..failure }
+    }
+}
+
+impl From<io::Error> for Failure {
+    fn from(error: io::Error) -> Self {
+        match error.kind() {
+            // Whoever read our output has seen enough.
+            io::ErrorKind::BrokenPipe => Self::new(Exit::OK.0, "io", "").silent(),
+            _ => Self::file("input or output failed", &error),
+        }
+    }
+}
+
+/// Help and version are answers; anything else that clap says is wrong usage.
+pub(crate) fn after_parsing(error: &clap::Error) -> ExitCode {
+    if !error.use_stderr() {
+        let _closed = error.print();
+        return ExitCode::from(Exit::OK.0);
+    }
+    // No options were parsed, so the word itself has to be looked for.
+    let wants_json = std::env::args_os().take_while(|word| word != "--").any(|word| word == "--json");
+    if wants_json {
+        let text = error.render().to_string();
+        let message = text.split("\n\n").next().unwrap_or_default().trim_start_matches("error: ");
+        let message = message.split_whitespace().collect::<Vec<_>>().join(" ");
+        return Failure::usage(message, "see `leasehold --help`").report(true);
+    }
+    let _closed = error.print();
+    ExitCode::from(ErrorKind::Invalid.exit_code())
+}
+
+#[cfg(test)]
+mod tests {
+    use super::*;
+
+    #[test]
+    fn a_failure_reads_as_error_causes_blank_line_and_hint() {
+        let failure = Failure::usage("no such thing", "try another").cause("it is gone").cause("long ago");
+        assert_eq!(
+            failure.text(),
+            "error: no such thing\n  caused by: it is gone\n  caused by: long ago\n\nhint: try another"
+        );
+    }
+
+    #[test]
+    fn codes_of_the_command_line_differ_from_those_of_the_library() {
+        let own = [MAX_RUNTIME, CANNOT_EXECUTE, NOT_FOUND, IO];
+        assert!(ErrorKind::ALL.iter().all(|kind| !own.contains(&kind.exit_code())));
+    }
+}

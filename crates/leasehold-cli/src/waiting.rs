@@ -1,0 +1,179 @@
+//! Waiting for a lock: who holds it is shown, and a signal leaves the queue.
+
+use std::{
+    io::{self, IsTerminal, Write},
+    time::Duration,
+};
+
+use leasehold::{Attempt, Error, Guard, Holder, Lock, Waited};
+use rustix::process::Signal;
+
+use crate::{
+    exit::Failure,
+    output::{self, clean, spoken},
+    signals::{Signals, asks_to_end},
+};
+
+/// How long to wait for a lock.
+#[derive(Clone, Copy, Debug, PartialEq, Eq)]
+pub(crate) enum Wait {
+    /// Ask once.
+    Once,
+    /// At most this long.
+    For(Duration),
+    /// As long as it takes.
+    Forever,
+}
+
+impl Wait {
+    /// From `-n` and `-w`; the latter is zero for the former.
+    pub(crate) fn from_flags(nonblock: bool, wait: Option<Duration>) -> Option<Self> {
+        match (nonblock, wait) {
+            (true, _) | (_, Some(Duration::ZERO)) => Some(Self::Once),
+            (false, Some(wait)) => Some(Self::For(wait)),
+            (false, None) => None,
+        }
+    }
+}
+
+/// How a wait ended.
+pub(crate) enum Wanted {
+    /// It is ours.
+    Held(Guard),
+    /// It is somebody else's, and we were not to wait any longer.
+    NotAcquired(Failure),
+    /// A signal came first. The attempt ends in the background until the client is closed.
+    Interrupted(Signal),
+}
+
+/// Gets the lock, or says why not.
+pub(crate) async fn acquire(
+    lock: Lock,
+    name: &str,
+    wait: Wait,
+    signals: &mut Signals,
+    verbose: bool,
+) -> Result<Wanted, Failure> {
+    let acquired = async {
+        let lock = match wait {
+            Wait::Once => return ask_once(lock, name).await,
+            Wait::For(most) => lock.wait(most),
+            Wait::Forever => lock.wait_forever(),
+        };
+        let line = StatusLine::new(name, verbose);
+        match lock.on_wait(move |waited| line.show(waited)).acquire().await {
+            Ok(guard) => Ok(Wanted::Held(guard)),
+            Err(error @ Error::TimedOut { .. }) => Ok(Wanted::NotAcquired(error.into())),
+            Err(error) => Err(error.into()),
+        }
+    };
+    tokio::select! {
+        biased;
+        signal = ending(signals) => Ok(Wanted::Interrupted(signal)),
+        result = acquired => result,
+    }
+}
+
+async fn ask_once(lock: Lock, name: &str) -> Result<Wanted, Failure> {
+    let name = leasehold::Name::new(name)?;
+    Ok(match lock.try_acquire().await? {
+        Attempt::Held(guard) => Wanted::Held(guard),
+        Attempt::Busy { holder, .. } => {
+            let by = holder.as_ref().map_or_else(|| "somebody else".to_owned(), held_by);
+            let message = format!("\"{name}\" is held by {by}");
+            let timed_out = Error::TimedOut { name, waited: Duration::ZERO, attempts: 1, holder };
+            Wanted::NotAcquired(Failure::from(timed_out).message(message))
+        }
+    })
+}
+
+/// The next signal that asks us to end.
+pub(crate) async fn ending(signals: &mut Signals) -> Signal {
+    loop {
+        let signal = signals.next().await;
+        if asks_to_end(signal) {
+            return signal;
+        }
+    }
+}
+
+/// A holder, and for how long by its own clock.
+pub(crate) fn held_by(holder: &Holder) -> String {
+    let age = holder.age().map_or_else(String::new, |age| format!(" for {}", spoken(age)));
+    clean(&format!("{holder}{age}"))
+}
+
+/// One line on a terminal that is written over as things change; one lasting line otherwise, if asked for.
+struct StatusLine {
+    name: String,
+    terminal: bool,
+    verbose: bool,
+    said: std::sync::atomic::AtomicBool,
+}
+
+impl StatusLine {
+    fn new(name: &str, verbose: bool) -> Self {
+        Self { name: clean(name), terminal: io::stderr().is_terminal(), verbose, said: false.into() }
+    }
+
+    fn show(&self, waited: &Waited<'_>) {
+        let first = !self.said.swap(true, std::sync::atomic::Ordering::Relaxed);
+        if self.terminal {
+            let line = cut(&self.text(waited), columns());
+            let _unheard = write!(io::stderr().lock(), "\r\x1b[2K{line}");
+        } else if first && self.verbose {
+            output::say(&self.text(waited));
+        }
+    }
+
+    fn text(&self, waited: &Waited<'_>) -> String {
+        let holder = waited.holder.map_or_else(|| "nobody yet".to_owned(), held_by);
+        let ahead = match waited.ahead {
+            0 => "next in line".to_owned(),
+            ahead => format!("{ahead} ahead"),
+        };
+        format!("waiting for \"{}\" ({}, {ahead}): held by {holder}", self.name, spoken(waited.waited))
+    }
+}
+
+impl Drop for StatusLine {
+    fn drop(&mut self) {
+        if self.terminal && *self.said.get_mut() {
+            let _unheard = write!(io::stderr().lock(), "\r\x1b[2K");
+        }
+    }
+}
+
+fn columns() -> usize {
+    let size = rustix::termios::tcgetwinsize(io::stderr());
+    let known = size.map_or(0, |size| usize::from(size.ws_col));
+    if known == 0 { 80 } else { known.max(20) }
+}
+
+/// A line that wraps cannot be written over.
+fn cut(line: &str, columns: usize) -> String {
+    if line.chars().count() < columns {
+        return line.to_owned();
+    }
+    line.chars().take(columns - 2).chain(['…']).collect()
+}
+
+#[cfg(test)]
+mod tests {
+    use super::*;
+
+    #[test]
+    fn a_wait_of_zero_asks_once() {
+        let second = Duration::from_secs(1);
+        assert_eq!(Wait::from_flags(true, None), Some(Wait::Once));
+        assert_eq!(Wait::from_flags(false, Some(Duration::ZERO)), Some(Wait::Once));
+        assert_eq!(Wait::from_flags(false, Some(second)), Some(Wait::For(second)));
+        assert_eq!(Wait::from_flags(false, None), None);
+    }
+
+    #[test]
+    fn a_long_line_is_cut_below_the_width() {
+        assert_eq!(cut("short", 20), "short");
+        assert_eq!(cut(&"x".repeat(40), 20).chars().count(), 19);
+    }
+}

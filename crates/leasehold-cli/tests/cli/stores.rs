@@ -1,0 +1,114 @@
+//! Which store is used.
+
+use leasehold_testkit::RedisServer;
+
+use crate::sandbox::Sandbox;
+
+fn chosen(command: std::process::Command, sandbox: &Sandbox) -> String {
+    let ran = sandbox.run_command(command);
+    assert_eq!(ran.code, Some(0), "{ran}");
+    ran.stderr.lines().next().unwrap_or_default().to_owned()
+}
+
+#[test]
+fn a_flag_wins_over_the_environment_the_file_and_the_default() {
+    let sandbox = Sandbox::on("memory:environment");
+    let words = ["-v", "ls"];
+    let without_env = |words: &[&str]| {
+        let mut command = sandbox.command(words);
+        command.env_remove("LEASEHOLD_STORE");
+        command
+    };
+    assert_eq!(
+        chosen(without_env(&words), &sandbox),
+        "store: sqlite:[FOLDER]/state/leasehold/leasehold.db (chosen by default)"
+    );
+    let user = sandbox.path(".config/leasehold");
+    std::fs::create_dir_all(&user).unwrap();
+    std::fs::write(user.join("leasehold.toml"), "store = 'memory:user'").unwrap();
+    assert_eq!(chosen(without_env(&words), &sandbox), "store: memory:user (chosen by leasehold.toml)");
+    std::fs::write(sandbox.path("leasehold.toml"), "store = 'memory:here'\n[locks.x]\nkey = 'x'").unwrap();
+    assert_eq!(chosen(without_env(&words), &sandbox), "store: memory:here (chosen by leasehold.toml)");
+    assert_eq!(
+        chosen(sandbox.command(&words), &sandbox),
+        "store: memory:environment (chosen by LEASEHOLD_STORE)"
+    );
+    assert_eq!(
+        chosen(sandbox.command(&["-v", "ls", "--store", "memory:flag"]), &sandbox),
+        "store: memory:flag (chosen by --store)"
+    );
+}
+
+#[test]
+fn the_file_sets_the_ttl_and_a_bad_value_is_named() {
+    let sandbox = Sandbox::on("memory:");
+    std::fs::write(sandbox.path("leasehold.toml"), "default-ttl = '12s'").unwrap();
+    assert_eq!(sandbox.run(&["run", "x", "-c", "echo $LEASEHOLD_TTL_MS"]).stdout, "12000\n");
+    std::fs::write(sandbox.path("leasehold.toml"), "default-ttl = 12").unwrap();
+    insta::assert_snapshot!(sandbox.run(&["run", "x", "true"]), @r#"
+    exit 64
+    --- stdout
+    --- stderr
+    error: invalid default-ttl in leasehold.toml "12": allowed is a number with a unit, such as 12s or 12ms
+
+    hint: change the value
+    "#);
+}
+
+#[test]
+fn env_stands_for_the_redis_variables() {
+    let Some(server) = RedisServer::builder().password("p@ss:/word").start_or_skip() else { return };
+    let sandbox = Sandbox::on("env");
+    let mut command = sandbox.command(&["-v", "run", "x", "true"]);
+    command
+        .env("REDIS_HOST", "127.0.0.1")
+        .env("REDIS_PORT", server.port().to_string())
+        .env("REDIS_PASSWORD", "p@ss:/word");
+    let line = chosen(command, &sandbox);
+    assert_eq!(line, format!("store: redis://127.0.0.1:{} (chosen by LEASEHOLD_STORE)", server.port()));
+}
+
+#[test]
+fn an_unreachable_store_is_69_and_its_password_is_not_shown() {
+    let sandbox = Sandbox::on("redis://user:secret@127.0.0.1:1/0");
+    for words in [&["-vv", "run", "x", "true"][..], &["ls"], &["--json", "doctor"]] {
+        let ran = sandbox.run(words);
+        assert_eq!((ran.code, ran.stdout.as_str()), (Some(69), ""), "{ran}");
+        assert!(ran.stderr.contains("redis://127.0.0.1:1/0") && !ran.stderr.contains("secret"), "{ran}");
+    }
+}
+
+#[test]
+fn a_url_that_names_no_store_is_refused() {
+    let ran = Sandbox::on("mysql://localhost").run(&["ls"]);
+    assert_eq!(ran.code, Some(64));
+    assert!(
+        ran.stderr.starts_with("error: invalid store URL \"mysql://localhost\": allowed is memory:"),
+        "{ran}"
+    );
+}
+
+#[test]
+fn two_hosts_worth_of_clients_share_a_redis() {
+    let Some(server) = RedisServer::shared_or_skip() else { return };
+    let sandbox = Sandbox::on(server.url());
+    let mut holder = sandbox.start_script(&[], "shared", "while :; do sleep 0.05; done");
+    assert_eq!(sandbox.run(&["run", "-n", "shared", "true"]).code, Some(1));
+    let mut waiter = sandbox.start(&["run", "shared", "--", "echo", "mine"]);
+    sandbox.await_fact("shared", "waiters", "1");
+    holder.signal(rustix::process::Signal::TERM);
+    assert_eq!((holder.end(), waiter.end()), (Some(143), Some(0)));
+    assert_eq!(sandbox.fact("shared", "state"), "free");
+}
+
+#[test]
+fn env_without_redis_variables_is_refused() {
+    insta::assert_snapshot!(Sandbox::on("env").run(&["ls"]), @r#"
+    exit 64
+    --- stdout
+    --- stderr
+    error: the store "env" needs REDIS_HOST, REDIS_PORT or REDIS_PASSWORD, and none is set
+
+    hint: set REDIS_HOST, or name a store with --store URL
+    "#);
+}

@@ -1,0 +1,136 @@
+//! Help, wrong usage, completions and manual pages.
+
+use crate::sandbox::Sandbox;
+
+const COMMANDS: [&[&str]; 12] = [
+    &["run"],
+    &["lock"],
+    &["lock", "acquire"],
+    &["lock", "extend"],
+    &["lock", "release"],
+    &["ls"],
+    &["inspect"],
+    &["force-release"],
+    &["watch"],
+    &["stats"],
+    &["doctor"],
+    &["completions"],
+];
+
+#[test]
+fn every_command_has_an_example_in_its_help() {
+    let sandbox = Sandbox::on("memory:");
+    for command in COMMANDS.into_iter().chain([&["man"][..], &[]]) {
+        let ran = sandbox.run(&[command, &["--help"]].concat());
+        assert_eq!((ran.code, ran.stderr.as_str()), (Some(0), ""), "{command:?}");
+        assert!(ran.stdout.contains("Example"), "{command:?}: {ran}");
+    }
+}
+
+#[test]
+fn the_help_of_run_lists_its_exit_codes() {
+    let help = Sandbox::on("memory:").run(&["run", "--help"]).stdout;
+    for code in ["64", "69", "76", "124", "126, 127", "128+N"] {
+        assert!(help.contains(code), "{code}: {help}");
+    }
+}
+
+#[test]
+fn wrong_usage_is_64_in_every_command() {
+    let sandbox = Sandbox::on("memory:");
+    for command in COMMANDS {
+        let ran = sandbox.run(&[command, &["--no-such-option"]].concat());
+        assert_eq!((ran.code, ran.stdout.as_str()), (Some(64), ""), "{command:?}");
+        assert!(ran.stderr.starts_with("error: "), "{command:?}: {ran}");
+    }
+}
+
+#[test]
+fn a_missing_name_is_wrong_usage() {
+    insta::assert_snapshot!(Sandbox::on("memory:").run(&["run"]), @r"
+    exit 64
+    --- stdout
+    --- stderr
+    error: the following required arguments were not provided:
+      <NAME>...
+
+    Usage: leasehold run [OPTIONS] NAME [--] CMD [ARGS]...
+           leasehold run [OPTIONS] -c STR NAME
+           leasehold run [OPTIONS] --policy POLICY [KEY=VALUE]... [--] CMD [ARGS]...
+           leasehold run [OPTIONS] NAME
+
+    For more information, try '--help'.
+    ");
+}
+
+#[test]
+fn a_number_without_a_unit_is_refused() {
+    insta::assert_snapshot!(Sandbox::on("memory:").run(&["run", "--ttl", "30", "x", "true"]), @r"
+    exit 64
+    --- stdout
+    --- stderr
+    error: invalid value '30' for '--ttl <DUR>': hint: write a number with a unit, such as 30s or 30ms
+
+    For more information, try '--help'.
+    ");
+}
+
+#[test]
+fn wrong_usage_is_json_when_asked_for() {
+    insta::assert_snapshot!(Sandbox::on("memory:").run(&["--json", "inspect"]), @r#"
+    exit 64
+    --- stdout
+    --- stderr
+    {"schema":{"version":"v1"},"error":{"kind":"invalid","retry":false,"message":"the following required arguments were not provided: <NAME>","hint":"see `leasehold --help`"}}
+    "#);
+}
+
+#[test]
+fn a_ttl_out_of_range_is_refused() {
+    insta::assert_snapshot!(Sandbox::on("memory:").run(&["run", "--ttl", "10m", "x", "true"]), @r#"
+    exit 64
+    --- stdout
+    --- stderr
+    error: invalid ttl "600s": allowed is 50ms to 300s
+
+    hint: change the value
+    "#);
+}
+
+#[test]
+fn a_bad_name_is_refused() {
+    insta::assert_snapshot!(Sandbox::on("memory:").run(&["inspect", "a\nb"]), @r#"
+    exit 64
+    --- stdout
+    --- stderr
+    error: invalid lock name "a\nb": allowed is printable text without control characters
+
+    hint: change the value
+    "#);
+}
+
+#[test]
+fn the_version_is_told() {
+    let ran = Sandbox::on("memory:").run(&["--version"]);
+    assert_eq!((ran.code, ran.stdout), (Some(0), format!("leasehold {}\n", env!("CARGO_PKG_VERSION"))));
+}
+
+#[test]
+fn completions_know_the_commands() {
+    let sandbox = Sandbox::on("memory:");
+    for shell in ["bash", "zsh", "fish", "elvish", "powershell"] {
+        let ran = sandbox.run(&["completions", shell]);
+        assert_eq!(ran.code, Some(0));
+        assert!(ran.stdout.contains("force-release"), "{shell}");
+    }
+}
+
+#[test]
+fn there_is_a_manual_page_for_every_command() {
+    let sandbox = Sandbox::on("memory:");
+    assert!(sandbox.run(&["man"]).stdout.contains(".TH leasehold 1"));
+    assert_eq!(sandbox.run(&["man", "--dir", "pages"]).code, Some(0));
+    for page in ["leasehold.1", "leasehold-run.1", "leasehold-lock-acquire.1", "leasehold-force-release.1"] {
+        assert!(sandbox.path("pages").join(page).exists(), "{page}");
+    }
+}

@@ -1,0 +1,314 @@
+//! What only the engine contract shows: repeated claims, foreign owners, ended attempts.
+
+use std::{
+    sync::{
+        Arc, Mutex,
+        atomic::{AtomicU64, Ordering},
+    },
+    time::Duration,
+};
+
+use leasehold::{
+    Clock, Holder, Name,
+    clock::Until,
+    engine::{Answer, Claim, Engine, Fault, Grant, Handover, LinkChange, Released, Renewed, Wake, WakeSink},
+    owner::Owner,
+};
+
+use super::{
+    Slow, Stage, Wrapped, eventually,
+    stage::{ms, sleep},
+};
+
+cases! {
+    the_same_owner_claims_twice_and_holds_once: Contract,
+    a_claim_of_what_is_mine_refreshes_it: Contract,
+    an_attempt_that_has_ended_is_never_granted: Contract,
+    a_waiter_that_asks_again_keeps_its_place: Contract,
+    an_owner_value_is_compared_in_full: Contract,
+    a_stranger_neither_renews_nor_releases: Contract,
+    a_waiter_whose_time_is_over_is_passed_over: Contract,
+    an_ended_waiter_is_passed_over: Contract,
+    an_expired_lock_goes_to_its_waiter_whoever_asks: Contract,
+    abandoning_a_queued_claim_leaves_the_queue: Contract,
+    abandoning_a_granted_claim_gives_it_back: Contract,
+    a_renewal_brings_nothing_back: Contract,
+    renewals_of_many_are_answered_one_by_one: Contract,
+    a_pushed_grant_is_the_one_the_store_holds: Contract Push,
+    a_late_answer_shortens_the_lease: Contract,
+}
+
+/// An engine with a sink that remembers, and claims for one name.
+struct Bare {
+    engine: Arc<dyn Engine>,
+    sink: Arc<Woken>,
+    clock: Clock,
+}
+
+#[derive(Default)]
+struct Woken {
+    wakes: Mutex<Vec<Wake>>,
+}
+
+impl WakeSink for Woken {
+    fn wake(&self, wake: Wake) {
+        self.wakes.lock().unwrap().push(wake);
+    }
+    fn link(&self, _: LinkChange) {}
+}
+
+impl Bare {
+    async fn new(stage: &Stage) -> Self {
+        let (engine, sink, clock) = (stage.engine(), Arc::<Woken>::default(), Clock::system());
+        let dynamic: Arc<dyn WakeSink> = sink.clone();
+        engine.leases().wake_into(Arc::downgrade(&dynamic));
+        let bare = Self { engine, sink, clock };
+        bare.engine.dial(bare.until()).await.unwrap();
+        bare
+    }
+
+    fn until(&self) -> Until {
+        self.clock.now() + ms(5_000)
+    }
+
+    async fn ask(&self, claim: &Claim) -> Answer {
+        self.engine.leases().claim(claim, self.until()).await.unwrap()
+    }
+
+    async fn granted(&self, claim: &Claim) -> Grant {
+        match self.ask(claim).await {
+            Answer::Granted(grant) => grant,
+            other => panic!("not granted: {other:?}"),
+        }
+    }
+
+    async fn ahead(&self, claim: &Claim) -> u32 {
+        match self.ask(claim).await {
+            Answer::Queued { ahead, .. } => ahead,
+            other => panic!("not queued: {other:?}"),
+        }
+    }
+
+    async fn release(&self, claim: &Claim) -> Released {
+        claim.owner.end();
+        self.engine.leases().release(&claim.hold(), self.until()).await.unwrap()
+    }
+
+    async fn renew(&self, claim: &Claim) -> Renewed {
+        let answers = self.engine.leases().renew(&[claim.hold()], self.until()).await.unwrap();
+        answers.into_iter().next().expect("one answer for one lease").unwrap()
+    }
+
+    async fn held_fence(&self) -> Option<leasehold::Fence> {
+        let inspection = self.engine.leases().inspect(&job(), self.until()).await.unwrap();
+        inspection.held.map(|held| held.fence)
+    }
+
+    async fn expires_in(&self) -> Duration {
+        let inspection = self.engine.leases().inspect(&job(), self.until()).await.unwrap();
+        inspection.held.expect("held").expires_in.expect("a lease ends")
+    }
+
+    async fn waiting(&self) -> u32 {
+        self.engine.leases().inspect(&job(), self.until()).await.unwrap().waiting
+    }
+}
+
+fn job() -> Name {
+    Name::new("job").unwrap()
+}
+
+fn claim(queue_for: Option<Duration>) -> Claim {
+    static NEXT: AtomicU64 = AtomicU64::new(1);
+    let random = u128::from(NEXT.fetch_add(1, Ordering::Relaxed)) << 64 | u128::from(std::process::id());
+    Claim {
+        name: job(),
+        owner: Owner::new(random, &Holder::this_process("bare", Clock::system().wall_us())),
+        ttl: ms(10_000),
+        lock_delay: Duration::ZERO,
+        queue_for,
+        poll_every: ms(3_000),
+    }
+}
+
+fn waiting_claim() -> Claim {
+    claim(Some(ms(30_000)))
+}
+
+async fn the_same_owner_claims_twice_and_holds_once(stage: Stage) {
+    let bare = Bare::new(&stage).await;
+    let mine = waiting_claim();
+    let first = bare.granted(&mine).await;
+    let again = bare.granted(&mine).await;
+    assert!(again.fence >= first.fence);
+    assert_eq!(bare.held_fence().await, Some(again.fence));
+    assert_eq!(bare.waiting().await, 0);
+    assert_eq!(bare.release(&mine).await, Released::Free, "one release ends one hold");
+    assert_eq!(bare.held_fence().await, None);
+}
+
+async fn a_claim_of_what_is_mine_refreshes_it(stage: Stage) {
+    let bare = Bare::new(&stage).await;
+    let mine = waiting_claim();
+    let first = bare.granted(&mine).await;
+    sleep(ms(300)).await;
+    assert!(bare.expires_in().await <= ms(9_700));
+    let again = bare.granted(&mine).await;
+    assert!(again.since > first.since, "validity is counted from the first claim only");
+    assert!(bare.expires_in().await > ms(9_700), "the answer was repeated without a refresh");
+}
+
+async fn an_attempt_that_has_ended_is_never_granted(stage: Stage) {
+    let bare = Bare::new(&stage).await;
+    let mine = waiting_claim();
+    mine.owner.end();
+    let error = bare.engine.leases().claim(&mine, bare.until()).await.unwrap_err();
+    assert_eq!(error.fault, Fault::Ended);
+    assert_eq!(bare.held_fence().await, None);
+}
+
+async fn a_waiter_that_asks_again_keeps_its_place(stage: Stage) {
+    let bare = Bare::new(&stage).await;
+    let (holder, first, second) = (waiting_claim(), waiting_claim(), waiting_claim());
+    bare.granted(&holder).await;
+    assert_eq!((bare.ahead(&first).await, bare.ahead(&second).await), (0, 1));
+    for _ in 0..3 {
+        assert_eq!((bare.ahead(&first).await, bare.ahead(&second).await), (0, 1));
+    }
+    assert_eq!(bare.waiting().await, 2, "asking again queued again");
+}
+
+async fn an_owner_value_is_compared_in_full(stage: Stage) {
+    let bare = Bare::new(&stage).await;
+    let with = |label| Owner::new(0xabcd, &Holder::this_process(label, 5_000));
+    let mine = Claim { owner: with("abc"), ..claim(None) };
+    let prefix = Claim { owner: with("a"), ..claim(None) };
+    let fence = bare.granted(&mine).await.fence;
+    assert!(matches!(bare.ask(&prefix).await, Answer::Busy { .. }));
+    assert_eq!(bare.renew(&prefix).await, Renewed::Gone);
+    assert_eq!(bare.release(&prefix).await, Released::Taken { by: Some(fence) });
+    assert_eq!(bare.held_fence().await, Some(fence));
+}
+
+async fn a_stranger_neither_renews_nor_releases(stage: Stage) {
+    let bare = Bare::new(&stage).await;
+    let (mine, stranger) = (waiting_claim(), waiting_claim());
+    let fence = bare.granted(&mine).await.fence;
+    let before = bare.expires_in().await;
+    assert_eq!(bare.renew(&stranger).await, Renewed::Gone);
+    assert!(bare.expires_in().await <= before);
+    assert_eq!(bare.release(&stranger).await, Released::Taken { by: Some(fence) });
+    assert!(matches!(bare.renew(&mine).await, Renewed::Kept { .. }));
+}
+
+async fn a_waiter_whose_time_is_over_is_passed_over(stage: Stage) {
+    let bare = Bare::new(&stage).await;
+    let (holder, short) = (waiting_claim(), claim(Some(ms(150))));
+    bare.granted(&holder).await;
+    bare.ahead(&short).await;
+    sleep(ms(300)).await;
+    assert_eq!(bare.release(&holder).await, Released::Free);
+    assert_eq!(bare.held_fence().await, None);
+    let next = waiting_claim();
+    bare.granted(&next).await;
+}
+
+async fn an_ended_waiter_is_passed_over(stage: Stage) {
+    let bare = Bare::new(&stage).await;
+    let (holder, gone, live) = (waiting_claim(), waiting_claim(), waiting_claim());
+    bare.granted(&holder).await;
+    bare.ahead(&gone).await;
+    bare.ahead(&live).await;
+    gone.owner.end();
+    bare.engine.leases().abandon(&gone, bare.until()).await.unwrap();
+    assert!(matches!(bare.release(&holder).await, Released::HandedOver { .. }));
+    bare.granted(&live).await;
+    let told = bare.sink.wakes.lock().unwrap();
+    let was_told = told.iter().any(|wake| match wake {
+        Wake::Granted { owner, .. } | Wake::LookAgain { owner } => *owner == gone.owner.id(),
+        Wake::LookAgainAll => false,
+    });
+    assert!(!was_told, "an attempt that gave up was woken");
+}
+
+async fn an_expired_lock_goes_to_its_waiter_whoever_asks(stage: Stage) {
+    let bare = Bare::new(&stage).await;
+    let (short, waiter) = (Claim { ttl: ms(150), ..claim(None) }, waiting_claim());
+    bare.granted(&short).await;
+    bare.ahead(&waiter).await;
+    eventually("the lease expires", async || bare.held_fence().await.is_none()).await;
+    let newcomer = bare.ask(&claim(None)).await;
+    assert!(matches!(newcomer, Answer::Busy { .. }), "{newcomer:?}");
+    bare.granted(&waiter).await;
+}
+
+async fn abandoning_a_queued_claim_leaves_the_queue(stage: Stage) {
+    let bare = Bare::new(&stage).await;
+    let (holder, waiter) = (waiting_claim(), waiting_claim());
+    let fence = bare.granted(&holder).await.fence;
+    bare.ahead(&waiter).await;
+    waiter.owner.end();
+    bare.engine.leases().abandon(&waiter, bare.until()).await.unwrap();
+    assert_eq!((bare.waiting().await, bare.held_fence().await), (0, Some(fence)));
+}
+
+async fn abandoning_a_granted_claim_gives_it_back(stage: Stage) {
+    let bare = Bare::new(&stage).await;
+    let mine = waiting_claim();
+    bare.granted(&mine).await;
+    mine.owner.end();
+    bare.engine.leases().abandon(&mine, bare.until()).await.unwrap();
+    assert_eq!(bare.held_fence().await, None);
+}
+
+async fn a_renewal_brings_nothing_back(stage: Stage) {
+    let bare = Bare::new(&stage).await;
+    let short = Claim { ttl: ms(100), ..claim(None) };
+    bare.granted(&short).await;
+    eventually("the lease expires", async || bare.held_fence().await.is_none()).await;
+    assert_eq!(bare.renew(&short).await, Renewed::Gone);
+    assert_eq!(bare.held_fence().await, None, "a renewal revived an expired lease");
+}
+
+async fn renewals_of_many_are_answered_one_by_one(stage: Stage) {
+    let bare = Bare::new(&stage).await;
+    let named = |name: &str| Claim { name: Name::new(name).unwrap(), ..claim(None) };
+    let claims: Vec<_> = (0..20).map(|number| named(&format!("many:{number}"))).collect();
+    for claim in claims.iter().step_by(2) {
+        bare.granted(claim).await;
+    }
+    let holds: Vec<_> = claims.iter().map(Claim::hold).collect();
+    let answers = bare.engine.leases().renew(&holds, bare.until()).await.unwrap();
+    let kept: Vec<_> = answers.iter().map(|answer| matches!(answer, Ok(Renewed::Kept { .. }))).collect();
+    let expected: Vec<_> = (0..20).map(|number| number % 2 == 0).collect();
+    assert_eq!(kept, expected);
+    assert!(bare.engine.leases().renew(&[], bare.until()).await.unwrap().is_empty());
+}
+
+async fn a_pushed_grant_is_the_one_the_store_holds(stage: Stage) {
+    assert_eq!(stage.capabilities().handover, Handover::Push);
+    let bare = Bare::new(&stage).await;
+    let (holder, waiter) = (waiting_claim(), waiting_claim());
+    let first = bare.granted(&holder).await;
+    bare.ahead(&waiter).await;
+    let Released::HandedOver { next: Some(next) } = bare.release(&holder).await else {
+        panic!("not handed over")
+    };
+    assert!(next > first.fence);
+    eventually("the grant arrives", async || !bare.sink.wakes.lock().unwrap().is_empty()).await;
+    let wakes = bare.sink.wakes.lock().unwrap().clone();
+    let [Wake::Granted { owner, grant }] = &wakes[..] else { panic!("{wakes:?}") };
+    assert_eq!((*owner, grant.fence), (waiter.owner.id(), next));
+    assert!(grant.since <= bare.clock.now());
+    assert_eq!(bare.held_fence().await, Some(next));
+}
+
+async fn a_late_answer_shortens_the_lease(stage: Stage) {
+    let late = ms(400);
+    let slow = Arc::new(Wrapped::new(stage.engine(), Slow::claims(late)));
+    let client = stage.client_with(|builder| builder.engine(slow)).await;
+    let guard = client.lock("job").ttl(ms(2_000)).acquire().await.unwrap();
+    let remaining = guard.remaining();
+    assert!(remaining <= ms(2_000) - late, "{remaining:?} is counted from the answer");
+    guard.release().await.unwrap();
+}

@@ -1,0 +1,152 @@
+//! Who holds a lock and who waits for it.
+
+use leasehold::{Holder, engine::WAITERS_SHOWN};
+
+use super::{
+    Stage, eventually,
+    stage::{enqueue, ms, sleep, soon, until_waiting},
+};
+
+cases! {
+    a_free_lock_shows_nobody,
+    a_holder_is_shown_with_label_host_and_process,
+    a_clients_label_is_its_locks_label,
+    a_lease_is_shown_with_the_time_it_has_left,
+    waiters_are_shown_in_order_with_their_labels,
+    more_waiters_are_counted_than_shown,
+    an_expired_lock_shows_nobody,
+    a_holder_of_a_handed_over_lock_is_the_waiter,
+    owner_values_are_never_shown,
+}
+
+fn label_of(holder: &Holder) -> &str {
+    match holder {
+        Holder::Leasehold { label, .. } => label,
+        other => panic!("{other}"),
+    }
+}
+
+async fn a_free_lock_shows_nobody(stage: Stage) {
+    let client = stage.client().await;
+    for _ in 0..2 {
+        let inspection = client.inspect("job").await.unwrap();
+        assert_eq!(inspection.name.as_str(), "job");
+        assert!(inspection.held.is_none() && inspection.waiters.is_empty() && inspection.waiting == 0);
+        client.lock("job").acquire().await.unwrap().release().await.unwrap();
+    }
+}
+
+async fn a_holder_is_shown_with_label_host_and_process(stage: Stage) {
+    let (one, two) = (stage.client().await, stage.client().await);
+    for label in ["nightly", "", "two words", "größe 🔒"] {
+        let guard = one.lock("job").label(label).acquire().await.unwrap();
+        let held = two.inspect("job").await.unwrap().held.unwrap();
+        let Holder::Leasehold { host, pid, since_ms, label: shown } = &held.holder else {
+            panic!("{held:?}")
+        };
+        assert_eq!((shown.as_str(), *pid), (label, std::process::id()));
+        assert!(!host.is_empty() && *since_ms > 1_600_000_000_000);
+        assert!(held.holder.age().unwrap() < ms(60_000));
+        guard.release().await.unwrap();
+    }
+}
+
+async fn a_clients_label_is_its_locks_label(stage: Stage) {
+    let named = |builder: leasehold::Builder| builder.configure(|config| config.label = "billing".into());
+    let client = stage.client_with(named).await;
+    let _plain = client.lock("plain").acquire().await.unwrap();
+    let _own = client.lock("own").label("refunds").acquire().await.unwrap();
+    for (name, label) in [("plain", "billing"), ("own", "refunds")] {
+        let held = client.inspect(name).await.unwrap().held.unwrap();
+        assert_eq!(label_of(&held.holder), label);
+    }
+}
+
+async fn a_lease_is_shown_with_the_time_it_has_left(stage: Stage) {
+    let client = stage.client().await;
+    let guard = client.lock("job").ttl(ms(20_000)).acquire().await.unwrap();
+    let left = async || client.inspect("job").await.unwrap().held.unwrap().expires_in.unwrap();
+    let first = left().await;
+    assert!(first <= ms(20_000) && first > ms(5_000), "{first:?}");
+    sleep(ms(30)).await;
+    let second = left().await;
+    assert!(second < first, "{second:?} after {first:?}");
+    guard.extend().await.unwrap();
+    assert!(left().await > second);
+}
+
+async fn waiters_are_shown_in_order_with_their_labels(stage: Stage) {
+    let (one, two) = (stage.client().await, stage.client().await);
+    let guard = one.lock("job").acquire().await.unwrap();
+    let mut tasks = Vec::new();
+    let labels = ["first", "second", "third"];
+    for (ahead, label) in (0..).zip(labels) {
+        tasks.push(enqueue(&one, two.lock("job").label(label), "job", ahead).await);
+    }
+    let inspection = one.inspect("job").await.unwrap();
+    let shown: Vec<_> = inspection.waiters.iter().map(|waiter| label_of(&waiter.holder)).collect();
+    assert_eq!(shown, labels);
+    assert_eq!(inspection.waiting, 3);
+    assert!(inspection.waiters.is_sorted_by_key(|waiter| std::cmp::Reverse(waiter.waiting_for)));
+    sleep(ms(20)).await;
+    let later = one.inspect("job").await.unwrap();
+    assert!(later.waiters[0].waiting_for > inspection.waiters[0].waiting_for);
+    guard.release().await.unwrap();
+    for task in tasks {
+        soon("its turn", task).await.unwrap().release().await.unwrap();
+    }
+}
+
+async fn more_waiters_are_counted_than_shown(stage: Stage) {
+    let (one, two) = (stage.client().await, stage.client().await);
+    let guard = one.lock("job").acquire().await.unwrap();
+    let waiters = WAITERS_SHOWN + 5;
+    let tasks: Vec<_> =
+        (0..waiters).map(|_| tokio::spawn(two.lock("job").wait(ms(30_000)).acquire())).collect();
+    until_waiting(&one, "job", waiters).await;
+    assert_eq!(one.inspect("job").await.unwrap().waiters.len() as u32, WAITERS_SHOWN);
+    for task in &tasks {
+        task.abort();
+    }
+    until_waiting(&one, "job", 0).await;
+    guard.release().await.unwrap();
+}
+
+async fn an_expired_lock_shows_nobody(stage: Stage) {
+    let client = stage.client().await;
+    let _handle = client.lock("job").ttl(ms(150)).acquire().await.unwrap().detach();
+    eventually("nobody is shown", async || client.inspect("job").await.unwrap().held.is_none()).await;
+    stage.assert_empty().await;
+}
+
+async fn a_holder_of_a_handed_over_lock_is_the_waiter(stage: Stage) {
+    let (one, two) = (stage.client().await, stage.client().await);
+    let guard = one.lock("job").label("before").acquire().await.unwrap();
+    let waiter = enqueue(&one, two.lock("job").label("after"), "job", 0).await;
+    guard.release().await.unwrap();
+    let guard = soon("its turn", waiter).await.unwrap();
+    let inspection = one.inspect("job").await.unwrap();
+    assert_eq!(label_of(&inspection.held.unwrap().holder), "after");
+    assert_eq!(inspection.waiting, 0);
+    guard.release().await.unwrap();
+}
+
+async fn owner_values_are_never_shown(stage: Stage) {
+    let (one, two) = (stage.client().await, stage.client().await);
+    let guard = one.lock("job").acquire().await.unwrap();
+    let secret = one.lock("known").acquire().await.unwrap().detach();
+    let value = secret.expose().lines().last().unwrap().to_owned();
+    let random = &value[..32];
+    let waiter = enqueue(&one, two.lock("job"), "job", 0).await;
+    let error = two.lock("job").wait(ms(0)).acquire().await.unwrap_err();
+    let shown = format!(
+        "{guard:?} {secret:?} {error:?} {error} {:?} {:?}",
+        one.inspect("job").await.unwrap(),
+        one.inspect("known").await.unwrap()
+    );
+    assert!(!shown.contains(random), "{shown}");
+    let hex = shown.split(|c: char| !c.is_ascii_hexdigit()).any(|word| word.len() >= 32);
+    assert!(!hex, "{shown}");
+    guard.release().await.unwrap();
+    soon("its turn", waiter).await.unwrap().release().await.unwrap();
+}

@@ -1,0 +1,155 @@
+//! Leases that are kept alive.
+
+use std::sync::{
+    Arc,
+    atomic::{AtomicU64, Ordering},
+};
+
+use futures_util::future::join_all;
+use leasehold::{
+    ErrorKind,
+    clock::Until,
+    engine::{EngineError, Fut, Hold, Leases, Renewed},
+};
+
+use super::{
+    Slow, Stage, Tamper, Wrapped, eventually,
+    stage::{ms, sleep, soon},
+};
+
+cases! {
+    a_thousand_leases_are_kept_alive_at_once,
+    a_kept_alive_lease_outlives_several_ttls,
+    a_kept_alive_lease_ends_with_its_release,
+    a_force_released_holder_learns_that_it_lost,
+    a_handed_over_lease_is_kept_alive_too,
+    leases_of_different_ttls_are_kept_side_by_side,
+    a_renewal_answered_after_the_loss_revives_nothing: Contract,
+    no_renewal_is_sent_after_a_release: Contract,
+}
+
+async fn a_thousand_leases_are_kept_alive_at_once(stage: Stage) {
+    const LEASES: u64 = 1_000;
+    let client = stage.client().await;
+    let locks = (0..LEASES).map(|number| {
+        // Long enough for a busy machine; what is looked at is how often each is renewed.
+        client.lock(format!("many:{number}")).ttl(ms(6_000)).keep_alive().acquire()
+    });
+    let guards: Vec<_> = join_all(locks).await.into_iter().map(Result::unwrap).collect();
+    eventually("each is renewed twice", async || client.stats().renewed >= 2 * LEASES).await;
+    assert!(guards.iter().all(|guard| guard.is_held()));
+    assert_eq!(client.stats().lost, 0);
+    for outcome in join_all(guards.into_iter().map(|guard| guard.release())).await {
+        outcome.unwrap();
+    }
+    assert_eq!(client.stats().released, LEASES);
+}
+
+async fn a_kept_alive_lease_outlives_several_ttls(stage: Stage) {
+    let (one, two) = (stage.client().await, stage.client().await);
+    let guard = one.lock("job").ttl(ms(1_500)).keep_alive().acquire().await.unwrap();
+    for _ in 0..15 {
+        sleep(ms(300)).await;
+        assert!(guard.is_held(), "lost after {} renewals", one.stats().renewed);
+        assert!(two.lock("job").try_acquire().await.unwrap().held().is_none());
+    }
+    assert!(one.stats().renewed >= 4);
+    guard.release().await.unwrap();
+}
+
+async fn a_kept_alive_lease_ends_with_its_release(stage: Stage) {
+    let (one, two) = (stage.client().await, stage.client().await);
+    let guard = one.lock("job").ttl(ms(2_000)).keep_alive().acquire().await.unwrap();
+    eventually("it is renewed", async || one.stats().renewed >= 1).await;
+    guard.release().await.unwrap();
+    let renewed = one.stats().renewed;
+    let next = two.lock("job").try_acquire().await.unwrap().held().expect("a free lock");
+    sleep(ms(900)).await;
+    assert_eq!(one.stats().renewed, renewed, "renewed after its release");
+    next.release().await.unwrap();
+}
+
+async fn a_force_released_holder_learns_that_it_lost(stage: Stage) {
+    let (one, two) = (stage.client().await, stage.client().await);
+    let guard = one.lock("job").ttl(ms(1_000)).keep_alive().acquire().await.unwrap();
+    two.force_release("job", guard.fence()).await.unwrap();
+    let next = two.lock("job").acquire().await.unwrap();
+    soon("the loss is told", guard.lost()).await;
+    assert!(!guard.is_held());
+    drop(guard);
+    one.close().await.unwrap();
+    next.extend().await.expect("the next holder keeps it");
+}
+
+async fn a_handed_over_lease_is_kept_alive_too(stage: Stage) {
+    let (one, two) = (stage.client().await, stage.client().await);
+    let guard = one.lock("job").acquire().await.unwrap();
+    let lock = two.lock("job").ttl(ms(1_500)).keep_alive();
+    let waiter = super::stage::enqueue(&one, lock, "job", 0).await;
+    guard.release().await.unwrap();
+    let next = soon("its turn", waiter).await.unwrap();
+    for _ in 0..8 {
+        sleep(ms(300)).await;
+        assert!(next.is_held());
+    }
+    next.release().await.unwrap();
+}
+
+async fn leases_of_different_ttls_are_kept_side_by_side(stage: Stage) {
+    let client = stage.client().await;
+    let locks = [1_500, 2_000, 20_000]
+        .map(|ttl| client.lock(format!("ttl:{ttl}")).ttl(ms(ttl)).keep_alive().acquire());
+    let guards: Vec<_> = join_all(locks).await.into_iter().map(Result::unwrap).collect();
+    let fixed = client.lock("fixed").ttl(ms(500)).acquire().await.unwrap();
+    soon("the fixed one is lost", fixed.lost()).await;
+    sleep(ms(2_000)).await;
+    assert!(guards.iter().all(|guard| guard.is_held()));
+    assert_eq!(client.stats().lost, 1);
+}
+
+async fn a_renewal_answered_after_the_loss_revives_nothing(stage: Stage) {
+    let slow = Arc::new(Wrapped::new(stage.engine(), Slow::renewals(ms(1_500))));
+    let client = stage.client_with(|builder| builder.engine(slow)).await;
+    let guard = client.lock("job").ttl(ms(900)).keep_alive().acquire().await.unwrap();
+    // In the store it is renewed, twice over; the answers come when it is too late.
+    let (extended, ()) = tokio::join!(guard.extend(), guard.lost());
+    assert_eq!(extended.unwrap_err().kind(), ErrorKind::Lost);
+    sleep(ms(1_000)).await;
+    assert!(!guard.is_held() && guard.remaining().is_zero());
+    assert_eq!(client.stats().lost, 1);
+}
+
+/// Counts the calls that renew something.
+#[derive(Clone, Default)]
+struct Renewals(Arc<AtomicU64>);
+
+impl Tamper for Renewals {
+    fn renew<'a>(
+        &'a self,
+        inner: &'a dyn Leases,
+        holds: &'a [Hold],
+        until: Until,
+    ) -> Fut<'a, Vec<Result<Renewed, EngineError>>> {
+        self.0.fetch_add(1, Ordering::SeqCst);
+        inner.renew(holds, until)
+    }
+}
+
+async fn no_renewal_is_sent_after_a_release(stage: Stage) {
+    let renewals = Renewals::default();
+    let counted = Arc::new(Wrapped::new(stage.engine(), renewals.clone()));
+    let client = stage.client_with(|builder| builder.engine(counted)).await;
+    for drops in [false, true] {
+        let guard = client.lock("job").ttl(ms(2_000)).wait(ms(15_000)).keep_alive().acquire().await.unwrap();
+        let before = client.stats().renewed;
+        eventually("it is renewed", async || client.stats().renewed > before).await;
+        if drops {
+            drop(guard);
+        } else {
+            guard.release().await.unwrap();
+        }
+        let sent = renewals.0.load(Ordering::SeqCst);
+        sleep(ms(900)).await;
+        assert_eq!(renewals.0.load(Ordering::SeqCst), sent, "renewed after its release");
+    }
+}

@@ -1,0 +1,115 @@
+//! What came of a run.
+
+use super::Need;
+
+/// The outcome of every case on one or more engines.
+#[derive(Debug, Default)]
+#[must_use = "a report that nobody concludes hides its failures"]
+pub struct Report {
+    engines: usize,
+    cases: usize,
+    passed: Vec<String>,
+    failed: Vec<(String, String)>,
+    skipped: Vec<(String, Need)>,
+}
+
+impl Report {
+    pub(super) fn of_one_engine(cases: usize) -> Self {
+        Self { engines: 1, cases, ..Self::default() }
+    }
+
+    pub(super) fn pass(&mut self, engine: &str, case: &str) {
+        self.passed.push(format!("{engine}: {case}"));
+    }
+
+    pub(super) fn fail(&mut self, engine: &str, case: &str, why: &str) {
+        // One line each: a message of `assert_eq!` has three.
+        let why = why.split_whitespace().collect::<Vec<_>>().join(" ");
+        self.failed.push((format!("{engine}: {case}"), why));
+    }
+
+    pub(super) fn skip(&mut self, engine: &str, case: &str, need: Need) {
+        self.skipped.push((format!("{engine}: {case}"), need));
+    }
+
+    /// Both reports as one, if they are of the same cases.
+    pub fn and(mut self, other: Self) -> Self {
+        self.engines += other.engines;
+        self.cases = self.cases.max(other.cases);
+        self.passed.extend(other.passed);
+        self.failed.extend(other.failed);
+        self.skipped.extend(other.skipped);
+        self
+    }
+
+    /// The cases that failed, as `engine: case`, each with what it said.
+    pub fn failed(&self) -> impl Iterator<Item = (&str, &str)> {
+        self.failed.iter().map(|(case, why)| (case.as_str(), why.as_str()))
+    }
+
+    /// The cases that passed, as `engine: case`.
+    pub fn passed(&self) -> impl Iterator<Item = &str> {
+        self.passed.iter().map(String::as_str)
+    }
+
+    /// The cases that were skipped, as `engine: case`, each with what was missing.
+    pub fn skipped(&self) -> impl Iterator<Item = (&str, Need)> {
+        self.skipped.iter().map(|(case, need)| (case.as_str(), *need))
+    }
+
+    /// One line for each failure and each skip, then one with the numbers.
+    pub fn lines(&self) -> Vec<String> {
+        let failed = self.failed.iter().map(|(case, why)| format!("failed: {case}: {why}"));
+        let skipped = self.skipped.iter().map(|(case, need)| format!("skipped: {case}: needs {need}"));
+        let numbers = format!(
+            "conformance: {} cases x {} engines, {} passed, {} failed, {} skipped",
+            self.cases,
+            self.engines,
+            self.passed.len(),
+            self.failed.len(),
+            self.skipped.len()
+        );
+        failed.chain(skipped).chain([numbers]).collect()
+    }
+
+    /// Prints the report.
+    #[expect(clippy::print_stdout, reason = "the report is what the run is for")]
+    pub fn print(&self) {
+        // In one piece: tests beside this one print too.
+        println!("{}", self.lines().join("\n"));
+    }
+
+    /// Prints the report.
+    ///
+    /// # Panics
+    /// When a case failed.
+    #[track_caller]
+    pub fn conclude(self) {
+        self.print();
+        let failed: Vec<_> = self.failed().map(|(case, _)| case).collect();
+        assert!(failed.is_empty(), "{} cases failed: {}", failed.len(), failed.join(", "));
+    }
+}
+
+#[cfg(test)]
+mod tests {
+    use super::*;
+
+    #[test]
+    fn the_last_line_has_the_numbers_of_all_engines() {
+        let mut one = Report::of_one_engine(2);
+        one.pass("memory", "a");
+        one.skip("memory", "b", Need::Wipe);
+        let mut two = Report::of_one_engine(2);
+        two.pass("redis", "a");
+        two.fail("redis", "b", "left: 1\n right: 2");
+        assert_eq!(
+            one.and(two).lines(),
+            [
+                "failed: redis: b: left: 1 right: 2",
+                "skipped: memory: b: needs wipe",
+                "conformance: 2 cases x 2 engines, 2 passed, 1 failed, 1 skipped",
+            ]
+        );
+    }
+}

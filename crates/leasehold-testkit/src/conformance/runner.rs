@@ -1,0 +1,140 @@
+//! Plays cases, several at a time, each in a space of its own with a limit of its own.
+
+use std::{
+    any::Any,
+    panic::AssertUnwindSafe,
+    sync::{
+        Arc,
+        atomic::{AtomicU32, Ordering},
+    },
+    time::Duration,
+};
+
+use futures_util::FutureExt;
+use leasehold::engine::{Capabilities, Handover};
+use tokio::{runtime::Builder, sync::oneshot, task::JoinSet};
+
+use super::{Case, Ground, Need, Plot, Report, Stage, cases};
+
+/// Cases at the same time. They mostly wait for time to pass.
+const AT_ONCE: usize = 8;
+/// Only cases with this text in their name run, if it is set.
+const FILTER: &str = "LEASEHOLD_CASE";
+
+/// Runs so far in this process: spaces must differ between them too, where a store is shared by name.
+static RUNS: AtomicU32 = AtomicU32::new(0);
+
+/// Runs all cases on an engine. `label` names it in the report. With `LEASEHOLD_CASE` in the environment, only those
+/// with its text in their name.
+///
+/// # Panics
+/// When the store cannot be reached.
+pub async fn run(label: &str, ground: impl Ground) -> Report {
+    let filter = std::env::var(FILTER).unwrap_or_default();
+    let chosen: Vec<_> = cases().into_iter().filter(|case| case.name.contains(&filter)).collect();
+    run_some(label, ground, &chosen).await
+}
+
+/// Runs these cases on an engine.
+///
+/// # Panics
+/// When the store cannot be reached.
+pub async fn run_some(label: &str, ground: impl Ground, chosen: &[Case]) -> Report {
+    let ground: Arc<dyn Ground> = Arc::new(ground);
+    let number = RUNS.fetch_add(1, Ordering::Relaxed);
+    let mut run = Run {
+        label,
+        number,
+        capabilities: Arc::new(capabilities(&*ground, number).await),
+        ground,
+        report: Report::of_one_engine(chosen.len()),
+        under_way: JoinSet::new(),
+    };
+    let (alone, together): (Vec<_>, Vec<_>) =
+        chosen.iter().enumerate().partition(|(_, case)| case.disturbs(&*run.ground));
+    for (number, case) in together {
+        run.start(number, *case, AT_ONCE).await;
+    }
+    for (number, case) in alone {
+        run.start(number, *case, 1).await;
+    }
+    run.finish(1).await;
+    run.report
+}
+
+async fn capabilities(ground: &dyn Ground, run: u32) -> Capabilities {
+    let client = ground.builder(&Plot::new(format!("run{run}"), false)).connect().await;
+    let client = client.expect("the store can be reached");
+    let capabilities = client.capabilities().clone();
+    client.close().await.expect("a client that did nothing closes");
+    capabilities
+}
+
+struct Run<'a> {
+    label: &'a str,
+    number: u32,
+    ground: Arc<dyn Ground>,
+    capabilities: Arc<Capabilities>,
+    report: Report,
+    under_way: JoinSet<(&'static str, Result<(), String>)>,
+}
+
+impl Run<'_> {
+    /// Starts a case once fewer than `at_once` are under way.
+    async fn start(&mut self, number: usize, case: Case, at_once: usize) {
+        self.finish(at_once).await;
+        if let Some(need) = case.needs.iter().find(|need| !self.has(**need)) {
+            self.report.skip(self.label, case.name, *need);
+            return;
+        }
+        let plot = Plot::new(format!("run{}case{number}", self.number), case.needs.contains(&Need::Outage));
+        let stage = Stage::new(self.ground.clone(), plot, self.capabilities.clone());
+        self.under_way.spawn(play(case, stage, self.ground.patience()));
+    }
+
+    /// Waits until fewer than `at_once` are under way.
+    async fn finish(&mut self, at_once: usize) {
+        while self.under_way.len() >= at_once {
+            match self.under_way.join_next().await {
+                Some(Ok((case, Ok(())))) => self.report.pass(self.label, case),
+                Some(Ok((case, Err(why)))) => self.report.fail(self.label, case, &why),
+                Some(Err(error)) => self.report.fail(self.label, "the runner", &error.to_string()),
+                None => return,
+            }
+        }
+    }
+
+    fn has(&self, need: Need) -> bool {
+        match need {
+            Need::Push => self.capabilities.handover == Handover::Push,
+            Need::Durable => self.capabilities.durable,
+            offered => self.ground.offers().contains(&offered),
+        }
+    }
+}
+
+async fn play(case: Case, stage: Stage, limit: Duration) -> (&'static str, Result<(), String>) {
+    let (done, outcome) = oneshot::channel();
+    // A thread and a runtime of its own: a case may block, panic or hang without its neighbours noticing.
+    std::thread::spawn(move || {
+        let runtime = Builder::new_multi_thread().worker_threads(2).enable_all().build().expect("a runtime");
+        let ended = runtime.block_on(async {
+            let ended = AssertUnwindSafe((case.run)(stage.clone())).catch_unwind().await;
+            stage.strike().await;
+            ended
+        });
+        runtime.shutdown_background();
+        let _nobody_waits_any_more = done.send(ended.map_err(|panic| message(&*panic)));
+    });
+    let ended = match tokio::time::timeout(limit, outcome).await {
+        Ok(Ok(ended)) => ended,
+        Ok(Err(_)) => Err("its thread ended without an answer".into()),
+        Err(_) => Err(format!("did not end within {limit:?}")),
+    };
+    (case.name, ended)
+}
+
+fn message(panic: &(dyn Any + Send)) -> String {
+    let text = panic.downcast_ref::<String>().map(String::as_str);
+    text.or_else(|| panic.downcast_ref::<&str>().copied()).unwrap_or("panicked without a message").to_owned()
+}

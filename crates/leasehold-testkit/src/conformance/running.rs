@@ -1,0 +1,185 @@
+//! Work under a lock.
+
+use std::{panic::AssertUnwindSafe, sync::Arc};
+
+use futures_util::FutureExt;
+use leasehold::{ErrorKind, OnOutage, Protection, RunError};
+
+use super::{
+    Stage,
+    stage::{is_closed, ms, sleep, soon},
+};
+
+cases! {
+    a_run_returns_the_bodys_value_and_releases,
+    a_run_gives_its_body_the_lease,
+    a_run_releases_when_its_body_fails,
+    a_run_is_kept_alive,
+    a_fixed_run_is_cancelled_when_its_time_is_over,
+    a_run_is_cancelled_when_its_lock_is_taken_away,
+    a_busy_body_that_ends_too_late_is_lost_with_its_value,
+    a_panic_in_the_body_releases_and_goes_on,
+    a_run_without_the_lock_does_not_run,
+    a_lost_run_leaves_the_next_holder_alone,
+    a_lost_run_with_a_delay_keeps_the_delay,
+    a_lock_on_a_healthy_store_is_held_whatever_the_policy,
+    a_held_lock_is_no_reason_to_go_on,
+}
+
+async fn a_run_returns_the_bodys_value_and_releases(stage: Stage) {
+    let client = stage.client().await;
+    let value = client.lock("job").run(async |_| 42).await.unwrap();
+    assert_eq!(value, 42);
+    assert!(!is_closed(&client, "job").await);
+    assert_eq!((client.stats().released, client.stats().dropped), (1, 0));
+}
+
+async fn a_run_gives_its_body_the_lease(stage: Stage) {
+    let client = stage.client().await;
+    let looker = stage.client().await;
+    let lease = client
+        .lock("job")
+        .run(async |lease| {
+            let held = looker.inspect("job").await.unwrap().held.unwrap();
+            assert_eq!(held.fence, lease.fence());
+            assert!(lease.is_held() && lease.name().as_str() == "job");
+            lease
+        })
+        .await
+        .unwrap();
+    assert!(!lease.is_held(), "the lease ended with the run");
+}
+
+async fn a_run_releases_when_its_body_fails(stage: Stage) {
+    let client = stage.client().await;
+    let outcome = client.lock("job").run(async |_| Err::<(), _>("no luck")).await.unwrap();
+    assert_eq!(outcome, Err("no luck"));
+    assert!(!is_closed(&client, "job").await);
+}
+
+async fn a_run_is_kept_alive(stage: Stage) {
+    let client = stage.client().await;
+    let body = async |_| {
+        sleep(ms(3_200)).await;
+        "done"
+    };
+    assert_eq!(client.lock("job").ttl(ms(1_500)).run(body).await.unwrap(), "done");
+    assert!(client.stats().renewed >= 2);
+}
+
+async fn a_fixed_run_is_cancelled_when_its_time_is_over(stage: Stage) {
+    let client = stage.client().await;
+    let (alive, dropped) = tokio::sync::oneshot::channel::<()>();
+    let body = async move |_| {
+        let _alive = alive;
+        std::future::pending::<()>().await;
+    };
+    let outcome = soon("the run ends", client.lock("job").ttl(ms(300)).fixed().run(body)).await;
+    match outcome.unwrap_err() {
+        RunError::Lost { value: None, name, .. } => assert_eq!(name.as_str(), "job"),
+        other => panic!("{other:?}"),
+    }
+    soon("the body was dropped", dropped).await.unwrap_err();
+    assert_eq!((client.stats().lost, client.stats().renewed), (1, 0));
+}
+
+async fn a_run_is_cancelled_when_its_lock_is_taken_away(stage: Stage) {
+    let (one, two) = (stage.client().await, stage.client().await);
+    let body = async |lease: leasehold::Lease| {
+        two.force_release("job", lease.fence()).await.unwrap();
+        std::future::pending::<()>().await;
+    };
+    let outcome = soon("the run ends", one.lock("job").ttl(ms(1_000)).run(body)).await;
+    let error = outcome.unwrap_err().into_error();
+    assert_eq!(error.kind(), ErrorKind::Lost);
+    assert!(error.to_string().contains("\"job\""), "{error}");
+}
+
+async fn a_busy_body_that_ends_too_late_is_lost_with_its_value(stage: Stage) {
+    stage
+        .apart(false, async |stage| {
+            let client = stage.client().await;
+            let busy = async |_| {
+                std::thread::sleep(ms(500));
+                42
+            };
+            match client.lock("job").ttl(ms(300)).run(busy).await.unwrap_err() {
+                RunError::Lost { value, .. } => assert_eq!(value, Some(42)),
+                other => panic!("{other:?}"),
+            }
+            client.close().await.unwrap();
+        })
+        .await;
+}
+
+async fn a_panic_in_the_body_releases_and_goes_on(stage: Stage) {
+    let client = stage.client().await;
+    let run = client.lock("job").run(async |_| {
+        if true {
+            std::panic::resume_unwind(Box::new("on purpose"));
+        }
+    });
+    let panic = AssertUnwindSafe(run).catch_unwind().await.map(drop).unwrap_err();
+    assert_eq!(panic.downcast_ref::<&str>(), Some(&"on purpose"));
+    assert!(!is_closed(&client, "job").await);
+}
+
+async fn a_run_without_the_lock_does_not_run(stage: Stage) {
+    let client = stage.client().await;
+    let _guard = client.lock("job").acquire().await.unwrap();
+    let not_run = async |_| panic!("ran without the lock");
+    match client.lock("job").wait(ms(100)).run(not_run).await.unwrap_err() {
+        RunError::NotRun(error) => assert_eq!(error.kind(), ErrorKind::TimedOut),
+        other => panic!("{other:?}"),
+    }
+    match client.lock("").run(not_run).await.unwrap_err() {
+        RunError::NotRun(error) => assert_eq!(error.kind(), ErrorKind::Invalid),
+        other => panic!("{other:?}"),
+    }
+}
+
+async fn a_lost_run_leaves_the_next_holder_alone(stage: Stage) {
+    let (one, two) = (stage.client().await, stage.client().await);
+    let taken = Arc::new(tokio::sync::Mutex::new(None));
+    let keeps = taken.clone();
+    let body = async |lease: leasehold::Lease| {
+        two.force_release("job", lease.fence()).await.unwrap();
+        *keeps.lock().await = Some(two.lock("job").acquire().await.unwrap());
+        std::future::pending::<()>().await;
+    };
+    soon("the run ends", one.lock("job").ttl(ms(1_000)).run(body)).await.unwrap_err();
+    one.close().await.unwrap();
+    let next = taken.lock().await.take().expect("taken by the next holder");
+    next.extend().await.expect("the next holder keeps it");
+    assert_eq!(two.inspect("job").await.unwrap().held.unwrap().fence, next.fence());
+}
+
+async fn a_lost_run_with_a_delay_keeps_the_delay(stage: Stage) {
+    let (one, two) = (stage.client().await, stage.client().await);
+    let lock = one.lock("job").ttl(ms(300)).lock_delay(ms(60_000)).fixed();
+    soon("the run ends", lock.run(async |_| std::future::pending::<()>().await)).await.unwrap_err();
+    one.close().await.unwrap();
+    assert!(is_closed(&two, "job").await, "the delay ended with the run");
+}
+
+async fn a_lock_on_a_healthy_store_is_held_whatever_the_policy(stage: Stage) {
+    let client = stage.client().await;
+    for policy in [OnOutage::Deny, OnOutage::Proceed] {
+        match client.lock("job").on_outage(policy).acquire_or_proceed().await.unwrap() {
+            Protection::Held(guard) => guard.release().await.map(drop).unwrap(),
+            Protection::Unprotected { cause } => panic!("{cause}"),
+        }
+    }
+    assert_eq!(client.stats().degraded, 0);
+}
+
+async fn a_held_lock_is_no_reason_to_go_on(stage: Stage) {
+    let client = stage.client().await;
+    let _guard = client.lock("job").acquire().await.unwrap();
+    for policy in [OnOutage::Deny, OnOutage::Proceed] {
+        let lock = client.lock("job").wait(ms(100)).on_outage(policy);
+        let error = lock.acquire_or_proceed().await.map(drop).unwrap_err();
+        assert_eq!(error.kind(), ErrorKind::TimedOut);
+    }
+    assert_eq!(client.stats().degraded, 0);
+}

@@ -1,0 +1,231 @@
+//! What a case gets: clients of a space of its own, and small means to wait and to look.
+
+use std::{
+    panic::{AssertUnwindSafe, catch_unwind, resume_unwind},
+    sync::{Arc, Mutex, PoisonError},
+    time::Duration,
+};
+
+use leasehold::{
+    Builder, Clock, Guard, Leasehold, Lock,
+    engine::{Capabilities, Engine, Inspection},
+};
+use tokio::task::JoinHandle;
+
+use super::{Ground, Plot};
+
+/// Longest wait for something that must come, far below a case's own limit.
+const PATIENCE: Duration = Duration::from_secs(15);
+
+/// Where one case plays. Clones are the same stage.
+#[derive(Clone)]
+pub struct Stage {
+    ground: Arc<dyn Ground>,
+    plot: Arc<Plot>,
+    capabilities: Arc<Capabilities>,
+    clients: Arc<Mutex<Vec<Leasehold>>>,
+}
+
+impl Stage {
+    pub(super) fn new(ground: Arc<dyn Ground>, plot: Plot, capabilities: Arc<Capabilities>) -> Self {
+        Self { ground, plot: Arc::new(plot), capabilities, clients: Arc::default() }
+    }
+
+    /// What the engine under test can do.
+    pub fn capabilities(&self) -> &Capabilities {
+        &self.capabilities
+    }
+
+    /// A new client of this case's space.
+    pub async fn client(&self) -> Leasehold {
+        self.client_with(|builder| builder).await
+    }
+
+    /// The same with settings.
+    pub async fn client_with(&self, change: impl FnOnce(Builder) -> Builder) -> Leasehold {
+        let client = change(self.builder()).connect().await.expect("the store can be reached");
+        self.clients.lock().unwrap_or_else(PoisonError::into_inner).push(client.clone());
+        client
+    }
+
+    /// A builder, for cases about connecting.
+    pub fn builder(&self) -> Builder {
+        self.ground.builder(&self.plot)
+    }
+
+    /// A builder whose client and engine follow another clock.
+    pub fn builder_on(&self, clock: Clock) -> Builder {
+        self.ground.builder(&self.plot.with_clock(clock))
+    }
+
+    /// The engine contract without a client; needs `Contract`.
+    pub fn engine(&self) -> Arc<dyn Engine> {
+        self.ground.engine(&self.plot)
+    }
+
+    /// Everything that is held or waited for in this space, as a new client and the store itself show it.
+    pub async fn leftovers(&self) -> Vec<String> {
+        let looker = self.client().await;
+        let mut found: Vec<_> = list_all(&looker, "", 100).await.iter().map(describe).collect();
+        let space = self.plot.space.clone();
+        found.extend(self.act(move |ground| ground.leftovers(&space)).await);
+        found
+    }
+
+    /// Asserts that nothing is held or waited for in this space.
+    pub async fn assert_empty(&self) {
+        let left = self.leftovers().await;
+        assert!(left.is_empty(), "left behind: {left:?}");
+    }
+
+    /// Deletes what the store keeps beside its locks; needs `SideState`.
+    pub async fn delete_side_state(&self) {
+        let space = self.plot.space.clone();
+        self.act(move |ground| ground.delete_side_state(&space)).await;
+    }
+
+    /// Deletes everything; needs `Wipe`.
+    pub async fn wipe(&self) {
+        self.act(|ground| ground.wipe()).await;
+    }
+
+    /// Remembers the state; needs `Rewind`.
+    pub async fn save(&self) {
+        self.act(|ground| ground.save()).await;
+    }
+
+    /// Restores the remembered state; needs `Rewind`.
+    pub async fn rewind(&self) {
+        self.act(|ground| ground.rewind()).await;
+    }
+
+    /// Makes the store unreachable; needs `Outage`.
+    pub async fn cut(&self) {
+        let space = self.plot.space.clone();
+        self.act(move |ground| ground.cut(&space)).await;
+    }
+
+    /// Makes it reachable again; needs `Outage`.
+    pub async fn mend(&self) {
+        let space = self.plot.space.clone();
+        self.act(move |ground| ground.mend(&space)).await;
+    }
+
+    async fn act<T: Send + 'static>(&self, act: impl FnOnce(&dyn Ground) -> T + Send + 'static) -> T {
+        let ground = self.ground.clone();
+        let done = tokio::task::spawn_blocking(move || act(&*ground)).await;
+        done.unwrap_or_else(|error| resume_unwind(error.into_panic()))
+    }
+
+    /// Plays a part on a thread and a runtime of its own: where it may block, or end the runtime, or pause time.
+    pub(super) async fn apart<T, F>(&self, paused: bool, part: impl FnOnce(Stage) -> F + Send + 'static) -> T
+    where
+        T: Send + 'static,
+        F: Future<Output = T>,
+    {
+        // Its clients end with its runtime, so they are none of this stage's.
+        let stage = Self { clients: Arc::default(), ..self.clone() };
+        let (done, outcome) = tokio::sync::oneshot::channel();
+        std::thread::spawn(move || {
+            let play = AssertUnwindSafe(|| {
+                let mut builder = tokio::runtime::Builder::new_current_thread();
+                let runtime = builder.enable_all().start_paused(paused).build().expect("a runtime");
+                runtime.block_on(part(stage))
+            });
+            let _nobody_waits_any_more = done.send(catch_unwind(play));
+        });
+        outcome.await.expect("the thread answers").unwrap_or_else(|panic| resume_unwind(panic))
+    }
+
+    /// Closes the clients that the case made.
+    pub(super) async fn strike(&self) {
+        let clients = std::mem::take(&mut *self.clients.lock().unwrap_or_else(PoisonError::into_inner));
+        futures_util::future::join_all(clients.iter().map(Leasehold::close)).await;
+    }
+}
+
+/// Waits until `condition` holds.
+///
+/// # Panics
+/// When that takes too long; the message says `what` was awaited.
+pub async fn eventually(what: &str, mut condition: impl AsyncFnMut() -> bool) {
+    let began = tokio::time::Instant::now();
+    while !condition().await {
+        assert!(began.elapsed() < PATIENCE, "waited in vain: {what}");
+        tokio::time::sleep(Duration::from_millis(2)).await;
+    }
+}
+
+/// Waits for a future that must end.
+pub(super) async fn soon<F: Future>(what: &str, future: F) -> F::Output {
+    match tokio::time::timeout(PATIENCE, future).await {
+        Ok(output) => output,
+        Err(_) => panic!("waited in vain: {what}"),
+    }
+}
+
+/// Sleeps until the client's clock has passed a point: for what must *not* happen before it.
+pub(super) async fn sleep(time: Duration) {
+    tokio::time::sleep(time).await;
+}
+
+pub(super) const fn ms(ms: u64) -> Duration {
+    Duration::from_millis(ms)
+}
+
+/// Waits until so many attempts are in the queue.
+pub(super) async fn until_waiting(client: &Leasehold, name: &str, waiting: u32) {
+    eventually(&format!("{waiting} wait for {name}"), async || {
+        client.inspect(name).await.expect("inspected").waiting == waiting
+    })
+    .await;
+}
+
+/// Whether somebody else would be refused.
+pub(super) async fn is_closed(client: &Leasehold, name: &str) -> bool {
+    let inspection = client.inspect(name).await.expect("inspected");
+    inspection.held.is_some()
+}
+
+/// Starts to wait for a lock and returns once it is in the queue behind `ahead` others.
+pub(super) async fn enqueue(client: &Leasehold, lock: Lock, name: &str, ahead: u32) -> JoinHandle<Guard> {
+    let task = tokio::spawn(async move { lock.acquire().await.expect("acquired after waiting") });
+    until_waiting(client, name, ahead + 1).await;
+    task
+}
+
+/// All pages of a list.
+pub(super) async fn list_all(client: &Leasehold, prefix: &str, page: u32) -> Vec<Inspection> {
+    let (mut found, mut from) = (Vec::new(), None);
+    loop {
+        let page = client.list(prefix, from, page).await.expect("listed");
+        found.extend(page.items);
+        match page.next {
+            Some(next) => from = Some(next),
+            None => return found,
+        }
+    }
+}
+
+fn describe(found: &Inspection) -> String {
+    let held = if found.held.is_some() { "held" } else { "free" };
+    format!("{} ({held}, {} waiting)", found.name, found.waiting)
+}
+
+/// Polls a future at most `polls` times, then drops it; `None` if it did not end by itself.
+pub(super) async fn poll_at_most<F: Future>(polls: usize, future: F) -> Option<F::Output> {
+    let mut future = Box::pin(future);
+    let mut polled = 0;
+    std::future::poll_fn(|context| {
+        if polled == polls {
+            return std::task::Poll::Ready(None);
+        }
+        polled += 1;
+        match future.as_mut().poll(context) {
+            std::task::Poll::Ready(output) => std::task::Poll::Ready(Some(output)),
+            std::task::Poll::Pending if polled == polls => std::task::Poll::Ready(None),
+            std::task::Poll::Pending => std::task::Poll::Pending,
+        }
+    })
+    .await
+}

@@ -1,0 +1,234 @@
+//! How long an attempt waits, how often it asks, and what it is told.
+
+use std::{
+    sync::{
+        Arc, Mutex,
+        atomic::{AtomicU32, Ordering},
+    },
+    time::{Duration, Instant},
+};
+
+use futures_util::future::join_all;
+use leasehold::{Error, ErrorKind, Holder, OnOutage, Retry, engine::Released};
+
+use super::{
+    Slow, Stage, Wrapped,
+    stage::{enqueue, ms, sleep, soon, until_waiting},
+};
+
+cases! {
+    waiting_in_vain_tells_name_time_attempts_and_holder,
+    a_wait_of_zero_asks_once,
+    one_attempt_asks_once,
+    max_attempts_bound_how_often_the_store_is_asked,
+    a_fixed_retry_asks_about_as_often_as_it_says,
+    an_exponential_retry_asks_less_and_less,
+    progress_is_told_while_waiting,
+    waiting_for_ever_waits_until_it_is_free,
+    awaiting_a_lock_is_acquiring_it,
+    a_free_lock_is_acquired_by_the_first_question,
+    a_lock_freed_by_expiry_goes_to_the_waiter,
+    a_waiter_outwaits_a_renewed_lease,
+    a_force_release_wakes_the_waiter,
+    a_hand_over_reaches_a_waiter_that_asked_only_once: Push,
+    a_waiter_that_gave_up_is_not_granted,
+    a_wait_that_ends_during_a_question_is_a_timeout: Contract,
+}
+
+async fn waiting_in_vain_tells_name_time_attempts_and_holder(stage: Stage) {
+    let (one, two) = (stage.client().await, stage.client().await);
+    let _guard = one.lock("job").label("nightly").acquire().await.unwrap();
+    let error = two.lock("job").wait(ms(300)).acquire().await.unwrap_err();
+    assert!(error.kind() == ErrorKind::TimedOut && error.retry());
+    assert!(error.to_string().contains("\"job\"") && error.to_string().contains("nightly"), "{error}");
+    let Error::TimedOut { name, waited, attempts, holder } = error else { unreachable!() };
+    assert_eq!(name.as_str(), "job");
+    assert!(waited >= ms(300), "{waited:?}");
+    assert!(attempts >= 1);
+    assert!(matches!(holder, Some(Holder::Leasehold { label, .. }) if label == "nightly"));
+    assert_eq!(two.stats().timed_out, 1);
+}
+
+async fn a_wait_of_zero_asks_once(stage: Stage) {
+    let client = stage.client().await;
+    let guard = client.lock("job").wait(Duration::ZERO).acquire().await.unwrap();
+    match client.lock("job").wait(Duration::ZERO).acquire().await.unwrap_err() {
+        Error::TimedOut { attempts: 1, .. } => {}
+        other => panic!("{other:?}"),
+    }
+    guard.release().await.unwrap();
+}
+
+async fn one_attempt_asks_once(stage: Stage) {
+    let client = stage.client().await;
+    let _guard = client.lock("job").acquire().await.unwrap();
+    let began = Instant::now();
+    match client.lock("job").wait(ms(60_000)).max_attempts(1).acquire().await.unwrap_err() {
+        Error::TimedOut { attempts: 1, .. } => {}
+        other => panic!("{other:?}"),
+    }
+    assert!(began.elapsed() < ms(30_000));
+}
+
+async fn max_attempts_bound_how_often_the_store_is_asked(stage: Stage) {
+    let client = stage.client().await;
+    let guard = client.lock("job").acquire().await.unwrap();
+    let lock = client.lock("job").wait(ms(60_000)).max_attempts(3).retry(Retry::fixed(ms(10)));
+    match soon("three attempts", lock.acquire()).await.unwrap_err() {
+        Error::TimedOut { attempts: 3, .. } => {}
+        other => panic!("{other:?}"),
+    }
+    until_waiting(&client, "job", 0).await;
+    guard.release().await.unwrap();
+}
+
+async fn a_fixed_retry_asks_about_as_often_as_it_says(stage: Stage) {
+    let client = stage.client().await;
+    let _guard = client.lock("job").acquire().await.unwrap();
+    let lock = client.lock("job").wait(ms(600)).retry(Retry::fixed(ms(60)));
+    match lock.acquire().await.unwrap_err() {
+        // Each pause is between half and all of 60 ms.
+        Error::TimedOut { attempts, .. } => assert!((3..=22).contains(&attempts), "{attempts} attempts"),
+        other => panic!("{other:?}"),
+    }
+}
+
+async fn an_exponential_retry_asks_less_and_less(stage: Stage) {
+    let client = stage.client().await;
+    let _guard = client.lock("job").acquire().await.unwrap();
+    let attempts = async |retry| match client.lock("job").wait(ms(800)).retry(retry).acquire().await {
+        Err(Error::TimedOut { attempts, .. }) => attempts,
+        other => panic!("{other:?}"),
+    };
+    let (fixed, growing) = tokio::join!(
+        attempts(Retry::fixed(ms(10))),
+        attempts(Retry::exponential(ms(10), 10.0).up_to(ms(30_000)))
+    );
+    assert!(growing < fixed, "{growing} growing, {fixed} fixed");
+}
+
+async fn progress_is_told_while_waiting(stage: Stage) {
+    let (one, two) = (stage.client().await, stage.client().await);
+    let guard = one.lock("job").label("nightly").acquire().await.unwrap();
+    let first = enqueue(&one, two.lock("job"), "job", 0).await;
+    let told = Arc::new(Mutex::new(Vec::new()));
+    let hears = told.clone();
+    let lock = two.lock("job").on_wait(move |state| {
+        let holder = state.holder.map(ToString::to_string).unwrap_or_default();
+        hears.lock().unwrap().push((state.ahead, holder, state.waited));
+    });
+    let second = enqueue(&one, lock, "job", 1).await;
+    guard.release().await.unwrap();
+    soon("the first", first).await.unwrap().release().await.unwrap();
+    soon("the second", second).await.unwrap().release().await.unwrap();
+    let told = told.lock().unwrap();
+    let (ahead, holder, _) = told.first().expect("told at least once");
+    assert!(*ahead == 1 && holder.contains("nightly"), "{told:?}");
+    assert!(told.is_sorted_by_key(|(_, _, waited)| *waited));
+}
+
+async fn waiting_for_ever_waits_until_it_is_free(stage: Stage) {
+    let (one, two) = (stage.client().await, stage.client().await);
+    let guard = one.lock("job").acquire().await.unwrap();
+    let waiter = enqueue(&one, two.lock("job").wait_forever(), "job", 0).await;
+    sleep(ms(200)).await;
+    assert!(!waiter.is_finished());
+    guard.release().await.unwrap();
+    soon("its turn", waiter).await.unwrap().release().await.unwrap();
+}
+
+async fn awaiting_a_lock_is_acquiring_it(stage: Stage) {
+    let client = stage.client().await;
+    let guard = client.lock("job").await.unwrap();
+    assert!(guard.is_held() && guard.name().as_str() == "job");
+}
+
+async fn a_free_lock_is_acquired_by_the_first_question(stage: Stage) {
+    let client = stage.client().await;
+    let asked = Arc::new(AtomicU32::new(0));
+    let counts = asked.clone();
+    let lock = client.lock("job").on_wait(move |_| {
+        counts.fetch_add(1, Ordering::SeqCst);
+    });
+    let guard = lock.acquire().await.unwrap();
+    assert_eq!((asked.load(Ordering::SeqCst), client.stats().contended), (0, 0));
+    guard.release().await.unwrap();
+}
+
+async fn a_lock_freed_by_expiry_goes_to_the_waiter(stage: Stage) {
+    let (one, two) = (stage.client().await, stage.client().await);
+    let began = Instant::now();
+    let guard = one.lock("job").ttl(ms(400)).acquire().await.unwrap();
+    let next = soon("the next holder", two.lock("job").wait(ms(15_000)).acquire()).await.unwrap();
+    assert!(!guard.is_held(), "two holders at once");
+    assert!(began.elapsed() >= ms(400) && next.fence() > guard.fence());
+}
+
+async fn a_waiter_outwaits_a_renewed_lease(stage: Stage) {
+    let (one, two) = (stage.client().await, stage.client().await);
+    let guard = one.lock("job").ttl(ms(1_500)).keep_alive().acquire().await.unwrap();
+    let waiter = enqueue(&one, two.lock("job").ttl(ms(1_500)).wait(ms(20_000)), "job", 0).await;
+    for _ in 0..10 {
+        sleep(ms(200)).await;
+        assert!(!waiter.is_finished(), "granted while it was held");
+    }
+    assert!(guard.is_held());
+    guard.release().await.unwrap();
+    soon("its turn", waiter).await.unwrap().release().await.unwrap();
+}
+
+async fn a_force_release_wakes_the_waiter(stage: Stage) {
+    let (one, two) = (stage.client().await, stage.client().await);
+    let guard = one.lock("job").acquire().await.unwrap();
+    let waiter = enqueue(&one, two.lock("job"), "job", 0).await;
+    let outcome = one.force_release("job", guard.fence()).await.unwrap();
+    assert!(matches!(outcome, Released::HandedOver { .. }), "{outcome:?}");
+    let next = soon("its turn", waiter).await.unwrap();
+    assert!(next.fence() > guard.fence());
+}
+
+async fn a_hand_over_reaches_a_waiter_that_asked_only_once(stage: Stage) {
+    let (one, two) = (stage.client().await, stage.client().await);
+    let guard = one.lock("job").ttl(ms(60_000)).acquire().await.unwrap();
+    let asked = Arc::new(AtomicU32::new(0));
+    let counts = asked.clone();
+    let lock = two.lock("job").ttl(ms(60_000)).retry(Retry::fixed(ms(60_000))).on_wait(move |_| {
+        counts.fetch_add(1, Ordering::SeqCst);
+    });
+    let waiter = enqueue(&one, lock.wait(ms(60_000)), "job", 0).await;
+    let Released::HandedOver { next: Some(next) } = guard.release().await.unwrap() else {
+        panic!("not handed over")
+    };
+    let guard = soon("its turn", waiter).await.unwrap();
+    assert_eq!(guard.fence(), next);
+    assert_eq!(asked.load(Ordering::SeqCst), 1, "the waiter had to ask again");
+    assert_eq!((two.stats().handed_over, two.stats().contended), (1, 1));
+    guard.release().await.unwrap();
+}
+
+async fn a_waiter_that_gave_up_is_not_granted(stage: Stage) {
+    let (one, two) = (stage.client().await, stage.client().await);
+    let guard = one.lock("job").acquire().await.unwrap();
+    let error = two.lock("job").wait(ms(150)).acquire().await.unwrap_err();
+    assert_eq!(error.kind(), ErrorKind::TimedOut);
+    until_waiting(&one, "job", 0).await;
+    assert_eq!(guard.release().await.unwrap(), Released::Free);
+    let next = one.lock("job").try_acquire().await.unwrap().held().expect("a free lock");
+    next.release().await.unwrap();
+}
+
+async fn a_wait_that_ends_during_a_question_is_a_timeout(stage: Stage) {
+    let slow = Arc::new(Wrapped::new(stage.engine(), Slow::claims(ms(80))));
+    let (one, two) = (stage.client().await, stage.client_with(|builder| builder.engine(slow)).await);
+    let _guard = one.lock("job").acquire().await.unwrap();
+    let attempts = (0..20).map(|number| {
+        let lock = two.lock("job").wait(ms(400 + number * 10)).retry(Retry::fixed(ms(20)));
+        lock.on_outage(OnOutage::Proceed).acquire_or_proceed()
+    });
+    for outcome in join_all(attempts).await {
+        match outcome {
+            Err(error) => assert_eq!(error.kind(), ErrorKind::TimedOut, "{error}"),
+            Ok(went_on) => panic!("went on beside the holder: {went_on:?}"),
+        }
+    }
+}

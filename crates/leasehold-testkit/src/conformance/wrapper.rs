@@ -1,0 +1,160 @@
+//! An engine around another engine, so that a fault needs only the one method it is about.
+
+use std::sync::{Arc, OnceLock, Weak};
+
+use leasehold::{
+    Fence, Name,
+    clock::Until,
+    engine::{
+        Answer, Capabilities, Claim, Cursor, Engine, EngineError, Fut, Grant, Health, Hold, Inspection,
+        Leases, LinkChange, Page, Released, Renewed, Wake, WakeSink,
+    },
+    owner::OwnerId,
+};
+
+/// What a wrapper does differently. Every method passes through unless it is overridden.
+pub trait Tamper: Send + Sync + 'static {
+    /// Comes before every call; an error is its answer.
+    fn before(&self) -> Result<(), EngineError> {
+        Ok(())
+    }
+
+    /// Sees every grant: the answer to a claim as well as a hand-over.
+    fn grant(&self, owner: OwnerId, grant: Grant) -> Grant {
+        let _ = owner;
+        grant
+    }
+
+    /// [`Leases::claim`]
+    fn claim<'a>(&'a self, inner: &'a dyn Leases, claim: &'a Claim, until: Until) -> Fut<'a, Answer> {
+        inner.claim(claim, until)
+    }
+
+    /// [`Leases::renew`]
+    fn renew<'a>(
+        &'a self,
+        inner: &'a dyn Leases,
+        holds: &'a [Hold],
+        until: Until,
+    ) -> Fut<'a, Vec<Result<Renewed, EngineError>>> {
+        inner.renew(holds, until)
+    }
+
+    /// [`Leases::release`]
+    fn release<'a>(&'a self, inner: &'a dyn Leases, hold: &'a Hold, until: Until) -> Fut<'a, Released> {
+        inner.release(hold, until)
+    }
+}
+
+/// An engine that does what another one does, except where its [`Tamper`] says otherwise.
+pub struct Wrapped<T> {
+    inner: Arc<dyn Engine>,
+    tamper: Arc<T>,
+    sink: OnceLock<Arc<Sink<T>>>,
+}
+
+impl<T: Tamper> Wrapped<T> {
+    /// Wraps an engine.
+    pub fn new(inner: Arc<dyn Engine>, tamper: T) -> Self {
+        Self { inner, tamper: Arc::new(tamper), sink: OnceLock::new() }
+    }
+
+    fn pass<'a, O: Send + 'a>(&'a self, call: impl FnOnce(&'a dyn Engine) -> Fut<'a, O>) -> Fut<'a, O> {
+        match self.tamper.before() {
+            Ok(()) => call(&*self.inner),
+            Err(error) => Box::pin(std::future::ready(Err(error))),
+        }
+    }
+}
+
+/// Stands between the inner engine and the client, for grants that come by hand-over.
+struct Sink<T> {
+    tamper: Arc<T>,
+    client: Weak<dyn WakeSink>,
+}
+
+impl<T: Tamper> WakeSink for Sink<T> {
+    fn wake(&self, wake: Wake) {
+        let Some(client) = self.client.upgrade() else { return };
+        client.wake(match wake {
+            Wake::Granted { owner, grant } => Wake::Granted { owner, grant: self.tamper.grant(owner, grant) },
+            other => other,
+        });
+    }
+
+    fn link(&self, change: LinkChange) {
+        if let Some(client) = self.client.upgrade() {
+            client.link(change);
+        }
+    }
+}
+
+impl<T: Tamper> Engine for Wrapped<T> {
+    fn capabilities(&self) -> &Capabilities {
+        self.inner.capabilities()
+    }
+
+    fn leases(&self) -> &dyn Leases {
+        self
+    }
+
+    fn dial(&self, until: Until) -> Fut<'_, ()> {
+        self.pass(|inner| inner.dial(until))
+    }
+
+    fn health(&self, until: Until) -> Fut<'_, Health> {
+        self.pass(|inner| inner.health(until))
+    }
+
+    fn close(&self, until: Until) -> Fut<'_, ()> {
+        self.inner.close(until)
+    }
+}
+
+impl<T: Tamper> Leases for Wrapped<T> {
+    fn claim<'a>(&'a self, claim: &'a Claim, until: Until) -> Fut<'a, Answer> {
+        let answer = self.pass(|inner| self.tamper.claim(inner.leases(), claim, until));
+        Box::pin(async move {
+            Ok(match answer.await? {
+                Answer::Granted(grant) => Answer::Granted(self.tamper.grant(claim.owner.id(), grant)),
+                other => other,
+            })
+        })
+    }
+
+    fn wake_into(&self, client: Weak<dyn WakeSink>) {
+        let sink = self.sink.get_or_init(|| Arc::new(Sink { tamper: self.tamper.clone(), client }));
+        let sink: Arc<dyn WakeSink> = sink.clone();
+        self.inner.leases().wake_into(Arc::downgrade(&sink));
+    }
+
+    fn renew<'a>(&'a self, holds: &'a [Hold], until: Until) -> Fut<'a, Vec<Result<Renewed, EngineError>>> {
+        self.pass(|inner| self.tamper.renew(inner.leases(), holds, until))
+    }
+
+    fn release<'a>(&'a self, hold: &'a Hold, until: Until) -> Fut<'a, Released> {
+        self.pass(|inner| self.tamper.release(inner.leases(), hold, until))
+    }
+
+    fn abandon<'a>(&'a self, claim: &'a Claim, until: Until) -> Fut<'a, ()> {
+        self.pass(|inner| inner.leases().abandon(claim, until))
+    }
+
+    fn inspect<'a>(&'a self, name: &'a Name, until: Until) -> Fut<'a, Inspection> {
+        self.pass(|inner| inner.leases().inspect(name, until))
+    }
+
+    fn scan<'a>(
+        &'a self,
+        prefix: &'a str,
+        from: Option<Cursor>,
+        limit: u32,
+        until: Until,
+    ) -> Fut<'a, Page<Inspection>> {
+        self.pass(|inner| inner.leases().scan(prefix, from, limit, until))
+    }
+
+    fn force_release<'a>(&'a self, name: &'a Name, seen: Fence, until: Until) -> Fut<'a, Released> {
+        self.pass(|inner| inner.leases().force_release(name, seen, until))
+    }
+}

@@ -1,0 +1,52 @@
+//! Every engine keeps every promise: one run per engine, and the suite itself on engines that break some.
+
+#[cfg(feature = "memory")]
+#[path = "conformance/memory.rs"]
+mod memory;
+#[cfg(feature = "redis")]
+#[path = "conformance/redis.rs"]
+mod redis;
+#[cfg(feature = "sqlite")]
+#[path = "conformance/sqlite.rs"]
+mod sqlite;
+#[cfg(feature = "memory")]
+#[path = "conformance/suite.rs"]
+mod suite;
+
+#[cfg(feature = "memory")]
+#[tokio::test(flavor = "multi_thread", worker_threads = 2)]
+async fn memory_conforms() {
+    leasehold_testkit::conformance::run("memory", memory::MemoryGround::default()).await.conclude();
+}
+
+#[cfg(feature = "sqlite")]
+#[tokio::test(flavor = "multi_thread", worker_threads = 2)]
+async fn sqlite_conforms() {
+    leasehold_testkit::conformance::run("sqlite", sqlite::SqliteGround::new()).await.conclude();
+}
+
+#[cfg(feature = "redis")]
+#[tokio::test(flavor = "multi_thread", worker_threads = 2)]
+async fn redis_conforms() {
+    if let Some(ground) = redis::RedisGround::start_or_skip() {
+        leasehold_testkit::conformance::run("redis", ground).await.conclude();
+    }
+}
+
+/// An engine is a folder of `engine` with a feature of the same name.
+#[test]
+fn every_engine_has_its_run() {
+    let root = std::path::Path::new(env!("CARGO_MANIFEST_DIR"));
+    let manifest = std::fs::read_to_string(root.join("Cargo.toml")).unwrap();
+    let runs = include_str!("conformance.rs");
+    let mut engines = 0;
+    for entry in std::fs::read_dir(root.join("src/engine")).unwrap() {
+        let path = entry.unwrap().path();
+        let name = path.file_stem().unwrap().to_str().unwrap().to_owned();
+        if manifest.contains(&format!("\n{name} = [")) {
+            engines += 1;
+            assert!(runs.contains(&format!("\nasync fn {name}_conforms()")), "engine/{name} has no run here");
+        }
+    }
+    assert!(engines >= 3, "{engines} engines found");
+}

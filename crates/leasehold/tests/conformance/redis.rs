@@ -1,0 +1,80 @@
+//! A Redis of its own as a ground: a prefix for every space, and an administrator who breaks things.
+
+use std::sync::Arc;
+
+use leasehold::{Builder, Leasehold, engine::Engine};
+use leasehold_testkit::{
+    RedisServer,
+    conformance::{Ground, Need, Plot},
+    redis_or_skip,
+};
+
+pub(crate) struct RedisGround {
+    server: RedisServer,
+}
+
+impl RedisGround {
+    pub(crate) fn start_or_skip() -> Option<Self> {
+        redis_or_skip().map(|server| Self { server })
+    }
+
+    /// Keys of a space, its side keys included.
+    fn keys(&self, space: &str) -> Vec<String> {
+        let reply = self.server.cli(&["KEYS", &format!("*{space}:*")]);
+        reply.list().iter().map(|key| key.text().to_owned()).collect()
+    }
+}
+
+/// What the engine keeps beside its locks.
+const SIDE: &str = "leasehold:";
+
+impl Ground for RedisGround {
+    fn builder(&self, plot: &Plot) -> Builder {
+        let prefix = format!("{}:", plot.space);
+        let builder = Leasehold::builder(self.server.url()).clock(plot.clock.clone());
+        builder.configure(|config| config.prefix = prefix)
+    }
+
+    fn offers(&self) -> &[Need] {
+        &[Need::Contract, Need::Outage, Need::SideState, Need::Wipe, Need::Rewind]
+    }
+
+    fn engine(&self, plot: &Plot) -> Arc<dyn Engine> {
+        self.builder(plot).into_engine().unwrap()
+    }
+
+    fn leftovers(&self, space: &str) -> Vec<String> {
+        let mut keys = self.keys(space);
+        // Fences and tombstones outlive their lock on purpose; they have a ttl.
+        let lapses = [format!("{SIDE}fence:"), format!("{SIDE}gone:")];
+        keys.retain(|key| !lapses.iter().any(|prefix| key.starts_with(prefix.as_str())));
+        keys
+    }
+
+    fn delete_side_state(&self, space: &str) {
+        for key in self.keys(space).iter().filter(|key| key.starts_with(SIDE)) {
+            self.server.cli(&["DEL", key]);
+        }
+    }
+
+    fn wipe(&self) {
+        self.server.cli(&["FLUSHALL"]);
+    }
+
+    fn save(&self) {
+        self.server.cli(&["SAVE"]);
+    }
+
+    fn rewind(&self) {
+        self.server.restart_with_dump();
+    }
+
+    /// A stopped process: connections stay open and nothing answers.
+    fn cut(&self, _: &str) {
+        self.server.stop();
+    }
+
+    fn mend(&self, _: &str) {
+        self.server.cont();
+    }
+}

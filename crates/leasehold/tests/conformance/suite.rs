@@ -1,0 +1,109 @@
+//! The suite itself: it fails engines that are wrong on purpose, and it names what hangs or panics.
+
+use std::{sync::Arc, time::Duration};
+
+use leasehold::{
+    Builder, Leasehold,
+    engine::{Engine, memory::Memory},
+};
+use leasehold_testkit::conformance::{
+    Case, Ground, Need, Plot, Report, Slow, Wrapped,
+    broken::{BareCounter, fence_from_a_counter, release_without_compare, validity_from_the_reply},
+    cases, run_some,
+};
+
+/// `memory:` behind an engine that is wrong.
+struct Broken<F>(F);
+
+impl<F: Fn(Arc<dyn Engine>, &Plot) -> Arc<dyn Engine> + Send + Sync + 'static> Ground for Broken<F> {
+    fn builder(&self, plot: &Plot) -> Builder {
+        let builder = Leasehold::builder("memory:").clock(plot.clock.clone());
+        builder.engine(self.engine(plot))
+    }
+
+    fn offers(&self) -> &[Need] {
+        &[Need::Contract]
+    }
+
+    fn engine(&self, plot: &Plot) -> Arc<dyn Engine> {
+        (self.0)(Arc::new(Memory::open(&plot.space, plot.clock.clone())), plot)
+    }
+}
+
+async fn failures_of(
+    wrong: impl Fn(Arc<dyn Engine>, &Plot) -> Arc<dyn Engine> + Send + Sync + 'static,
+    names: &[&str],
+) -> Vec<String> {
+    let chosen: Vec<_> = cases().into_iter().filter(|case| names.contains(&case.name)).collect();
+    assert_eq!(chosen.len(), names.len(), "a case was renamed: {names:?}");
+    names_of(&run_some("broken", Broken(wrong), &chosen).await)
+}
+
+fn names_of(report: &Report) -> Vec<String> {
+    let mut names: Vec<_> = report.failed().map(|(case, _)| case.replace("broken: ", "")).collect();
+    names.sort_unstable();
+    names
+}
+
+#[tokio::test]
+async fn a_release_without_compare_is_found() {
+    let names = ["a_late_release_leaves_the_second_holder_alone", "releasing_a_taken_lock_says_by_whom"];
+    assert_eq!(failures_of(|engine, _| release_without_compare(engine), &names).await, names);
+}
+
+#[tokio::test]
+async fn validity_counted_from_the_reply_is_found() {
+    let late = Duration::from_millis(300);
+    let slow = move |engine| Arc::new(Wrapped::new(engine, Slow::claims(late)));
+    let wrong = move |engine, plot: &Plot| validity_from_the_reply(slow(engine), plot.clock.clone());
+    let names = ["a_lease_never_outlives_the_store"];
+    assert_eq!(failures_of(wrong, &names).await, names);
+    let right = move |engine, _: &Plot| -> Arc<dyn Engine> { slow(engine) };
+    assert!(failures_of(right, &names).await.is_empty(), "a slow engine is not wrong");
+}
+
+#[tokio::test]
+async fn a_fence_from_a_bare_counter_is_found() {
+    let names = ["a_fence_grows_after_every_client_has_gone", "fences_grow_with_every_grant_of_a_name"];
+    let wrong = |engine, _: &Plot| fence_from_a_counter(engine, BareCounter::default());
+    assert_eq!(failures_of(wrong, &names).await, names);
+}
+
+#[tokio::test]
+async fn a_wrapper_that_changes_nothing_passes() {
+    let names =
+        ["a_late_release_leaves_the_second_holder_alone", "ten_waiters_are_served_in_the_order_they_came"];
+    assert!(failures_of(|engine, _| engine, &names).await.is_empty());
+}
+
+/// A ground that gives up soon.
+struct Impatient;
+
+impl Ground for Impatient {
+    fn builder(&self, plot: &Plot) -> Builder {
+        Leasehold::builder(format!("memory:{}", plot.space))
+    }
+
+    fn patience(&self) -> Duration {
+        Duration::from_secs(1)
+    }
+}
+
+#[tokio::test]
+async fn a_case_that_hangs_or_panics_fails_by_name() {
+    let odd = [
+        Case::new("hangs", &[], |_| Box::pin(std::future::pending())),
+        Case::new("panics", &[], |_| Box::pin(async { std::panic::resume_unwind(Box::new("on purpose")) })),
+        Case::new("passes", &[], |_| Box::pin(async {})),
+        Case::new("needs more", &[Need::Wipe], |_| Box::pin(async {})),
+    ];
+    assert_eq!(
+        run_some("memory", Impatient, &odd).await.lines(),
+        [
+            "failed: memory: panics: on purpose",
+            "failed: memory: hangs: did not end within 1s",
+            "skipped: memory: needs more: needs wipe",
+            "conformance: 4 cases x 1 engines, 1 passed, 2 failed, 1 skipped",
+        ]
+    );
+}
