@@ -21,7 +21,7 @@ pub(super) async fn measure(bench: &Bench, turn: usize) -> Result<Figures, Failu
     let [mut handovers, mut messages] = [const { Vec::new() }; 2];
     for now in 0..bench.count(60, 2) {
         for contestant in 0..2 {
-            if (contestant + now + turn) % 2 == 0 {
+            if (contestant + now + turn).is_multiple_of(2) {
                 for _ in 0..PER_TURN {
                     handovers.push(pair.hand_over().await?);
                 }
