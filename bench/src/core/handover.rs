@@ -12,6 +12,8 @@ use crate::{Failure, report::Figures, spread::p50_us};
 /// Samples of one contestant before the other has its turn.
 const PER_TURN: usize = 25;
 const CHANNEL: &str = "leasehold:wake:bench";
+/// Both kinds of waiter are at rest before anything is sent: who has just queued still sets its timer.
+const REST: Duration = Duration::from_millis(1);
 
 pub(super) async fn measure(bench: &Bench, turn: usize) -> Result<Figures, Failure> {
     let mut pair = Pair::connect(bench).await?;
@@ -19,7 +21,7 @@ pub(super) async fn measure(bench: &Bench, turn: usize) -> Result<Figures, Failu
     let [mut handovers, mut messages] = [const { Vec::new() }; 2];
     for now in 0..bench.count(60, 2) {
         for contestant in 0..2 {
-            if (contestant + now + turn) % 2 == 0 {
+            if (contestant + now + turn).is_multiple_of(2) {
                 for _ in 0..PER_TURN {
                     handovers.push(pair.hand_over().await?);
                 }
@@ -60,6 +62,7 @@ impl Pair {
         let waiter =
             tokio::spawn(async move { waiting.acquire().await.map(|guard| (guard, Instant::now())) });
         is_queued.await?;
+        tokio::time::sleep(REST).await;
         let holder = self.holder.take().ok_or("nobody holds the lock")?;
         let began = Instant::now();
         holder.release().await?;
@@ -108,9 +111,7 @@ impl Bare {
         let waiter = tokio::spawn(async move {
             messages.recv().await.map(|()| (messages, Instant::now())).ok_or("the subscription ended")
         });
-        // As the waiter of a hand-over does, this one waits before anything is sent.
-        let ping = redis::cmd("PING");
-        self.publisher.send_packed_command(&ping).await?;
+        tokio::time::sleep(REST).await;
         let mut publish = redis::cmd("PUBLISH");
         publish.arg(CHANNEL).arg("0123456789abcdef0123456789abcdef 1700000000000000");
         let began = Instant::now();

@@ -27,7 +27,7 @@ pub(super) async fn measure(bench: &Bench, turn: usize) -> Result<Figures, Failu
     for now in 0..=turns {
         for contestant in 0..2 {
             let before = computed(bench)?;
-            let (total, mut done) = if (contestant + now + turn) % 2 == 0 {
+            let (total, mut done) = if (contestant + now + turn).is_multiple_of(2) {
                 (&mut library, library_turn(&leases, &names, turn_length).await?)
             } else {
                 (&mut peer, peer_turn(&manager, &names, turn_length).await?)

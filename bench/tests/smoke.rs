@@ -1,0 +1,43 @@
+//! The bench runs and reports every result. Nothing here is about speed.
+
+use std::process::Command;
+
+const KEYS: [&str; 6] = [
+    "cycle_p50_vs_raw_scripts",
+    "cycle_p50_vs_two_pings",
+    "throughput_64_vs_rslock",
+    "handover_p50_vs_publish",
+    "commands_per_handover",
+    "renewal_core_share",
+];
+
+fn run(arguments: &[&str]) -> Option<String> {
+    leasehold_testkit::RedisServer::shared_or_skip()?;
+    let output = Command::new(env!("CARGO_BIN_EXE_leasehold-bench"))
+        .args(arguments)
+        .output()
+        .expect("the bench starts");
+    assert!(output.status.success(), "{}", String::from_utf8_lossy(&output.stderr));
+    Some(String::from_utf8(output.stdout).expect("text"))
+}
+
+#[test]
+fn a_quick_run_reports_every_result_as_json() {
+    let Some(text) = run(&["core", "--quick", "--rounds", "2", "--json"]) else { return };
+    let report: serde_json::Value = serde_json::from_str(&text).expect("one JSON object");
+    assert_eq!(report["schema"]["version"], "v1");
+    assert_eq!(report["rounds"], 2);
+    for key in KEYS {
+        let [min, median, max] = ["min", "median", "max"].map(|part| report[key][part].as_f64());
+        assert!(min.is_some() && min <= median && median <= max, "{key}: {}", report[key]);
+    }
+    assert_eq!(report["cycle_p50_vs_raw_scripts"]["target"], "<= 1.10");
+    assert!(report["figures"]["cycle_us"]["median"].as_f64() > Some(0.0));
+}
+
+#[test]
+fn a_quick_run_prints_tables() {
+    let Some(text) = run(&["core", "--quick", "--rounds", "1", "--only", "cycle,commands"]) else { return };
+    assert!(text.contains("cycle_p50_vs_raw_scripts") && text.contains("commands_per_handover"), "{text}");
+    assert!(!text.contains("renewal_core_share"), "{text}");
+}
