@@ -30,10 +30,13 @@ async fn a_fence_grows_after_its_side_keys_were_deleted_and_after_flushall() {
 }
 
 #[tokio::test]
-async fn a_fence_grows_after_an_old_dump_was_restored() {
+async fn a_fence_grows_after_an_hour_old_dump_was_restored() {
     let Some(server) = leasehold_testkit::redis_or_skip() else { return };
     let leases = client(server.url()).await;
-    held(&leases, "x").await.release().await.unwrap();
+    let guard = held(&leases, "x").await;
+    let an_hour_ago = guard.fence().get() - 3_600_000_000;
+    guard.release().await.unwrap();
+    server.cli(&["SET", "leasehold:fence:{lock:x}", &an_hour_ago.to_string(), "KEEPTTL"]);
     server.cli(&["SAVE"]);
     let mut last = Fence::new(0);
     for _ in 0..20 {
