@@ -106,6 +106,10 @@ pub enum Refusal {
     OutOfMemory,
     /// The server's certificate did not verify, or the server wants another one from the client.
     Certificate,
+    /// Fewer replicas than asked for had the grant in time; it was given back.
+    TooFewAcks,
+    /// Too many nodes of a quorum do not vote, because it is not known what they have forgotten.
+    Abstention,
     /// Anything else; the store's own words say it.
     Other,
 }
@@ -118,6 +122,8 @@ impl fmt::Display for Refusal {
             Self::ReadOnly => "read-only",
             Self::OutOfMemory => "out of memory",
             Self::Certificate => "certificate refused",
+            Self::TooFewAcks => "too few acknowledgements",
+            Self::Abstention => "too many nodes abstain",
             Self::Other => "refused",
         })
     }
@@ -232,7 +238,10 @@ impl Error {
     pub fn retry(&self) -> bool {
         match self {
             Self::TimedOut { .. } | Self::StoreUnreachable { .. } | Self::Overloaded { .. } => true,
-            Self::StoreRefused { refusal, .. } => matches!(refusal, Refusal::ReadOnly | Refusal::OutOfMemory),
+            Self::StoreRefused { refusal, .. } => matches!(
+                refusal,
+                Refusal::ReadOnly | Refusal::OutOfMemory | Refusal::TooFewAcks | Refusal::Abstention
+            ),
             // The work may have been done in part: whether to do it again is the caller's decision.
             Self::Lost { .. } | Self::Invalid { .. } | Self::WrongKind { .. } | Self::Unsupported { .. } => {
                 false
@@ -259,6 +268,10 @@ impl Error {
                 Refusal::OutOfMemory => "raise the store's memory limit; locks need a few hundred bytes each",
                 Refusal::Certificate => {
                     "give the authority with ?ca=FILE and a client certificate with ?cert=FILE&key=FILE; check the host name"
+                }
+                Refusal::TooFewAcks => "bring the replicas back, or ask for fewer acknowledgements",
+                Refusal::Abstention => {
+                    "`leasehold quorum status` shows each node and when it votes again; a new quorum takes `leasehold quorum admit --new`"
                 }
                 Refusal::Other => "the store's own words say why",
             },

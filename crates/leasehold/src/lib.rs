@@ -57,6 +57,7 @@ mod telemetry;
 pub use client::{Builder, Leasehold};
 pub use clock::{BootInstant, Clock};
 pub use config::{Config, Settings, WAIT_MAX};
+pub use engine::Acks;
 pub use error::{Error, ErrorKind, Refusal, Result};
 pub use fence::Fence;
 pub use lease::{Guard, Handle, Lease};

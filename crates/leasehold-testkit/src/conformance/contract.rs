@@ -9,9 +9,11 @@ use std::{
 };
 
 use leasehold::{
-    Clock, Holder, Name,
+    Clock, Fence, Holder, Name,
     clock::Until,
-    engine::{Answer, Claim, Engine, Fault, Grant, Handover, LinkChange, Released, Renewed, Wake, WakeSink},
+    engine::{
+        Acks, Answer, Claim, Engine, Fault, Grant, Handover, LinkChange, Released, Renewed, Wake, WakeSink,
+    },
     owner::Owner,
 };
 
@@ -91,11 +93,11 @@ impl Bare {
 
     async fn release(&self, claim: &Claim) -> Released {
         claim.owner.end();
-        self.engine.leases().release(&claim.hold(), self.until()).await.unwrap()
+        self.engine.leases().release(&claim.hold(Fence::new(0)), self.until()).await.unwrap()
     }
 
     async fn renew(&self, claim: &Claim) -> Renewed {
-        let answers = self.engine.leases().renew(&[claim.hold()], self.until()).await.unwrap();
+        let answers = self.engine.leases().renew(&[claim.hold(Fence::new(0))], self.until()).await.unwrap();
         answers.into_iter().next().expect("one answer for one lease").unwrap()
     }
 
@@ -128,6 +130,7 @@ fn claim(queue_for: Option<Duration>) -> Claim {
         lock_delay: Duration::ZERO,
         queue_for,
         poll_every: ms(3_000),
+        acks: Acks::None,
     }
 }
 
@@ -277,7 +280,7 @@ async fn renewals_of_many_are_answered_one_by_one(stage: Stage) {
     for claim in claims.iter().step_by(2) {
         bare.granted(claim).await;
     }
-    let holds: Vec<_> = claims.iter().map(Claim::hold).collect();
+    let holds: Vec<_> = claims.iter().map(|claim| claim.hold(Fence::new(0))).collect();
     let answers = bare.engine.leases().renew(&holds, bare.until()).await.unwrap();
     let kept: Vec<_> = answers.iter().map(|answer| matches!(answer, Ok(Renewed::Kept { .. }))).collect();
     let expected: Vec<_> = (0..20).map(|number| number % 2 == 0).collect();

@@ -24,6 +24,7 @@ pub mod memory;
 pub mod redis;
 #[cfg(feature = "sqlite")]
 pub mod sqlite;
+pub mod voter;
 
 /// The future of an engine call.
 ///
@@ -118,17 +119,39 @@ pub struct Claim {
     pub queue_for: Option<Duration>,
     /// Longest time between two claims of a waiting attempt; one silent for much longer is passed over.
     pub poll_every: Duration,
+    /// How many replicas must have the grant before it counts.
+    pub acks: Acks,
 }
 
 impl Claim {
     /// The lease that this claim's grant leads to.
-    pub fn hold(&self) -> Hold {
+    pub fn hold(&self, fence: Fence) -> Hold {
         Hold {
             name: self.name.clone(),
             owner: self.owner.clone(),
+            fence,
             ttl: self.ttl,
             lock_delay: self.lock_delay,
         }
+    }
+}
+
+/// How many replicas must have a grant before it counts.
+#[derive(Clone, Copy, Debug, Default, PartialEq, Eq)]
+#[non_exhaustive]
+pub enum Acks {
+    /// None: a fail-over may forget the grant.
+    #[default]
+    None,
+    /// At least this many.
+    AtLeast(u8),
+    /// So many that, with the primary, more than half of all copies have it.
+    Majority,
+}
+
+impl From<u8> for Acks {
+    fn from(least: u8) -> Self {
+        if least == 0 { Self::None } else { Self::AtLeast(least) }
     }
 }
 
@@ -139,6 +162,8 @@ pub struct Hold {
     pub name: Name,
     /// By which attempt.
     pub owner: Owner,
+    /// Under which fence.
+    pub fence: Fence,
     /// How long a renewal shall last.
     pub ttl: Duration,
     /// How long the lock stays closed after the lease *expired*.
@@ -155,6 +180,8 @@ pub struct Grant {
     pub since: BootInstant,
     /// How long it lasts from its start.
     pub ttl: Duration,
+    /// How many replicas are known to have it; zero unless the claim asked for some.
+    pub acks: u8,
 }
 
 /// The answer to a claim.
@@ -174,6 +201,14 @@ pub enum Answer {
     /// Somebody else holds it, and we did not queue.
     Busy {
         /// Who holds it.
+        holder: Option<Holder>,
+        /// When the present lease runs out, unless it is renewed.
+        expires_in: Option<Duration>,
+    },
+    /// Some nodes said yes and too few: what they gave was given back. The owner value is spent, and asking again takes
+    /// a new one.
+    Spent {
+        /// Who holds it, if anybody does.
         holder: Option<Holder>,
         /// When the present lease runs out, unless it is renewed.
         expires_in: Option<Duration>,
@@ -317,6 +352,8 @@ pub struct Capabilities {
     pub durable: bool,
     /// Longest name, in bytes, after the store's own prefix.
     pub name_max_bytes: usize,
+    /// Why a claim cannot wait for replicas, if it cannot.
+    pub no_acks: Option<&'static str>,
 }
 
 impl Capabilities {
@@ -328,7 +365,12 @@ impl Capabilities {
         durable: bool,
         name_max_bytes: usize,
     ) -> Self {
-        Self { engine, reach, handover, durable, name_max_bytes }
+        Self { engine, reach, handover, durable, name_max_bytes, no_acks: None }
+    }
+
+    /// The same without claims that wait for replicas, and why.
+    pub fn without_acks(self, why: &'static str) -> Self {
+        Self { no_acks: Some(why), ..self }
     }
 }
 
@@ -352,6 +394,8 @@ pub enum Handover {
     Push,
     /// A release wakes the next waiter, which then claims for itself.
     Pull,
+    /// A release wakes the next waiter, which then tries; a newcomer may be faster.
+    Hint,
 }
 
 /// What an operator should know about a store.

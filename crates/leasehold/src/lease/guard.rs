@@ -32,6 +32,11 @@ impl Lease {
         self.state.fence()
     }
 
+    /// How many replicas had the lock when it was acquired; zero unless [`acks`](crate::Lock::acks) asked for some.
+    pub fn acks(&self) -> u8 {
+        self.state.acks()
+    }
+
     /// How long the lease can still be trusted; zero once it was lost or given back.
     pub fn remaining(&self) -> Duration {
         self.state.remaining()
@@ -179,7 +184,7 @@ impl Guard {
     pub fn detach(mut self) -> Handle {
         self.settled = true;
         self.lease.core.keeper.forget(self.watch);
-        Handle { hold: self.lease.state.hold().clone(), fence: self.fence() }
+        Handle { hold: self.lease.state.hold().clone() }
     }
 
     /// Ends the lease on this side: renewals stop before anything is sent. Answers what is left of the minimum hold

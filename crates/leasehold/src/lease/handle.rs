@@ -18,7 +18,6 @@ use crate::{
 #[derive(Clone)]
 pub struct Handle {
     pub(super) hold: Hold,
-    pub(super) fence: Fence,
 }
 
 const HEADER: &str = "leasehold-handle 1";
@@ -31,7 +30,7 @@ impl Handle {
 
     /// Its fencing token.
     pub fn fence(&self) -> Fence {
-        self.fence
+        self.hold.fence
     }
 
     /// How long an extension lasts.
@@ -41,9 +40,9 @@ impl Handle {
 
     /// The text to keep in a file. It contains the secret.
     pub fn expose(&self) -> String {
-        let Hold { name, owner, ttl, lock_delay } = &self.hold;
+        let Hold { name, owner, fence, ttl, lock_delay } = &self.hold;
         let (ttl, delay, owner) = (ttl.as_millis(), lock_delay.as_millis(), owner.expose());
-        format!("{HEADER}\n{name}\n{}\n{ttl}\n{delay}\n{owner}\n", self.fence)
+        format!("{HEADER}\n{name}\n{fence}\n{ttl}\n{delay}\n{owner}\n")
     }
 
     /// Reads the text back.
@@ -61,7 +60,7 @@ impl Handle {
             let ttl = Duration::from_millis(lines.next()?.parse().ok()?);
             let lock_delay = Duration::from_millis(lines.next()?.parse().ok()?);
             let owner = Owner::from_exposed(lines.next()?)?;
-            Some(Self { hold: Hold { name, owner, ttl, lock_delay }, fence })
+            Some(Self { hold: Hold { name, owner, fence, ttl, lock_delay } })
         };
         read()
             .ok_or_else(|| Error::invalid("lock handle", "…", format!("text that begins with \"{HEADER}\"")))
@@ -77,7 +76,7 @@ impl Handle {
         core.config.check_ttl(hold.ttl)?;
         match core.renew(&hold).await.map_err(|error| core.failed(error, "extending", &hold.name))? {
             Renewed::Kept { .. } => Ok(()),
-            Renewed::Gone => Err(Error::Lost { name: hold.name, fence: self.fence }),
+            Renewed::Gone => Err(Error::Lost { name: hold.name, fence: hold.fence }),
         }
     }
 
@@ -95,7 +94,7 @@ impl fmt::Debug for Handle {
     fn fmt(&self, f: &mut fmt::Formatter<'_>) -> fmt::Result {
         f.debug_struct("Handle")
             .field("name", self.name())
-            .field("fence", &self.fence)
+            .field("fence", &self.fence())
             .finish_non_exhaustive()
     }
 }
@@ -111,10 +110,11 @@ mod tests {
         let hold = Hold {
             name: Name::new("nightly").unwrap(),
             owner,
+            fence: Fence::new(7),
             ttl: Duration::from_secs(30),
             lock_delay: Duration::ZERO,
         };
-        let handle = Handle { hold, fence: Fence::new(7) };
+        let handle = Handle { hold };
         let back = Handle::parse(&handle.expose()).unwrap();
         assert_eq!((back.name(), back.fence(), back.ttl()), (handle.name(), handle.fence(), handle.ttl()));
         assert_eq!(back.hold.owner, handle.hold.owner);

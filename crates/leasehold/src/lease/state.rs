@@ -17,7 +17,7 @@ use crate::{
 
 pub(crate) struct LeaseState {
     hold: Hold,
-    fence: Fence,
+    acks: u8,
     acquired_at: BootInstant,
     kept_alive: bool,
     /// Renewals never carry a lease beyond this.
@@ -61,7 +61,7 @@ impl LeaseState {
         };
         Self {
             hold: new.hold,
-            fence: new.grant.fence,
+            acks: new.grant.acks,
             acquired_at,
             kept_alive: new.keep_alive,
             lifetime_end,
@@ -81,7 +81,11 @@ impl LeaseState {
     }
 
     pub(crate) fn fence(&self) -> Fence {
-        self.fence
+        self.hold.fence
+    }
+
+    pub(crate) fn acks(&self) -> u8 {
+        self.acks
     }
 
     pub(crate) fn acquired_at(&self) -> BootInstant {
@@ -153,8 +157,8 @@ impl LeaseState {
         self.telemetry.count(Count::lost);
         let held = self.clock.now().since(self.acquired_at);
         self.telemetry.held_for(held);
-        tracing::warn!(name = %self.hold.name, fence = %self.fence, ?held, "lost the lock");
-        self.telemetry.tell(|| Event::Lost { name: self.hold.name.clone(), fence: self.fence });
+        tracing::warn!(name = %self.hold.name, fence = %self.fence(), ?held, "lost the lock");
+        self.telemetry.tell(|| Event::Lost { name: self.hold.name.clone(), fence: self.fence() });
         self.lost.cancel();
     }
 

@@ -59,7 +59,7 @@ mod tests {
 
     #[test]
     fn a_handover_that_waited_half_its_ttl_is_not_fresh() {
-        let grant = Grant { fence: Fence::new(1), since: T0, ttl: Duration::from_secs(10) };
+        let grant = Grant { fence: Fence::new(1), since: T0, ttl: Duration::from_secs(10), acks: 0 };
         assert!(handover_is_fresh(&grant, T0 + Duration::from_secs(4)));
         assert!(!handover_is_fresh(&grant, T0 + Duration::from_secs(5)));
     }
@@ -67,7 +67,7 @@ mod tests {
     #[test]
     fn a_handover_whose_start_is_not_known_is_not_fresh() {
         let since = BootInstant::from_nanos(0);
-        let grant = Grant { fence: Fence::new(1), since, ttl: Duration::ZERO };
+        let grant = Grant { fence: Fence::new(1), since, ttl: Duration::ZERO, acks: 0 };
         assert!(!handover_is_fresh(&grant, T0));
     }
 

@@ -5,7 +5,7 @@ use std::{sync::Arc, time::Duration};
 use super::{
     exclusive::Wish,
     retry::{self, Place},
-    waiting::News,
+    waiting::{News, Ticket},
 };
 use crate::{
     clock::{BootInstant, Until},
@@ -40,8 +40,10 @@ impl Obligation<'_> {
         self.owed = owed_before
             || match &answer {
                 Ok(Answer::Granted(_) | Answer::Queued { .. }) => true,
-                Ok(Answer::Busy { .. }) => false,
-                Err(error) => error.fault == Fault::NoAnswer,
+                Ok(Answer::Busy { .. } | Answer::Spent { .. }) => false,
+                Err(error) => {
+                    matches!(error.fault, Fault::NoAnswer | Fault::Refused(Refusal::TooFewAcks))
+                }
             };
         answer
     }
@@ -72,6 +74,7 @@ fn obligation<'a>(core: &'a Core, wish: &Wish, queue_for: Option<Duration>) -> O
         lock_delay: wish.lock_delay,
         queue_for,
         poll_every: retry::poll_every(wish.ttl),
+        acks: wish.acks,
     };
     Obligation { core, claim, owed: false, settled: false }
 }
@@ -96,7 +99,11 @@ pub(super) async fn ask_once(core: &Arc<Core>, wish: &Wish) -> Result<Tried> {
             core.telemetry.count(Count::failed);
             Err(core.failed(too_slow(), "acquiring", &wish.name))
         }
-        Ok(Answer::Queued { holder, expires_in, .. } | Answer::Busy { holder, expires_in }) => {
+        Ok(
+            Answer::Queued { holder, expires_in, .. }
+            | Answer::Busy { holder, expires_in }
+            | Answer::Spent { holder, expires_in },
+        ) => {
             core.telemetry.count(Count::refused);
             core.telemetry.count(Count::contended);
             let pause = wish.retry.pause(0, core.chance.fraction());
@@ -161,7 +168,7 @@ struct Waiter<'a> {
 impl Waiter<'_> {
     async fn wait(&mut self) -> Result<(Grant, bool)> {
         let core = self.core;
-        let ticket = core.waiting.enter(&self.obligation.claim);
+        let mut ticket = core.waiting.enter(&self.obligation.claim);
         loop {
             self.attempts += 1;
             ticket.forget_hints();
@@ -174,6 +181,10 @@ impl Waiter<'_> {
                 Ok(Answer::Granted(_)) => Duration::ZERO,
                 Ok(Answer::Queued { ahead, holder, expires_in }) => self.queued(ahead, holder, expires_in),
                 Ok(Answer::Busy { holder, expires_in }) => self.queued(0, holder, expires_in),
+                Ok(Answer::Spent { holder, expires_in }) => {
+                    ticket = self.start_over();
+                    self.queued(0, holder, expires_in)
+                }
                 Err(error) => self.outage(error)?,
             };
             if self.wish.max_attempts.is_some_and(|most| self.attempts >= most) {
@@ -196,6 +207,15 @@ impl Waiter<'_> {
             }
             core.check_open()?;
         }
+    }
+
+    /// Goes on under a new owner value: the old one was given back, and nothing of it is believed any more.
+    fn start_over(&mut self) -> Ticket {
+        let obligation = &mut self.obligation;
+        obligation.claim.owner.end();
+        obligation.claim.owner = self.core.new_owner(&self.wish.label);
+        obligation.owed = false;
+        self.core.waiting.enter(&obligation.claim)
     }
 
     fn queued(&mut self, ahead: u32, holder: Option<Holder>, expires_in: Option<Duration>) -> Duration {
@@ -224,7 +244,8 @@ impl Waiter<'_> {
             Fault::Unreachable | Fault::NoAnswer => true,
             // A client too busy for a poll, or a store that cannot write for a while, is no reason to give up a place in
             // the queue.
-            Fault::Overloaded | Fault::Refused(Refusal::ReadOnly | Refusal::OutOfMemory) => self.answered,
+            Fault::Overloaded
+            | Fault::Refused(Refusal::ReadOnly | Refusal::OutOfMemory | Refusal::Abstention) => self.answered,
             _ => false,
         };
         let now = self.core.clock.now();
@@ -274,7 +295,7 @@ fn guard(
     handed_over: bool,
 ) -> Guard {
     obligation.owed = false;
-    let hold = obligation.claim.hold();
+    let hold = obligation.claim.hold(grant.fence);
     let new = NewLease { hold, grant, keep_alive: wish.keep_alive, max_lifetime: wish.max_lifetime };
     let state = Arc::new(LeaseState::new(new, core.clock.clone(), core.telemetry.clone()));
     let now = core.clock.now();

@@ -12,6 +12,7 @@ use super::{
 use crate::{
     config::{WAIT_MAX, between, check_label, check_wait},
     core::Core,
+    engine::Acks,
     error::{Error, Result},
     lease::{Guard, Lease, validity::TTL_MAX_LIMIT},
     name::Name,
@@ -30,6 +31,7 @@ pub(crate) struct Wish {
     pub(crate) keep_alive: bool,
     pub(crate) label: String,
     pub(crate) lock_delay: Duration,
+    pub(crate) acks: Acks,
     pub(crate) max_lifetime: Option<Duration>,
     pub(crate) hold_at_least: Duration,
     pub(crate) on_outage: OnOutage,
@@ -134,6 +136,7 @@ impl Lock {
             keep_alive: false,
             label: String::new(),
             lock_delay: Duration::ZERO,
+            acks: Acks::None,
             max_lifetime: None,
             hold_at_least: Duration::ZERO,
             on_outage: OnOutage::Deny,
@@ -194,6 +197,16 @@ impl Lock {
     /// A release opens it at once.
     pub fn lock_delay(mut self, delay: Duration) -> Self {
         self.wish.lock_delay = delay;
+        self
+    }
+
+    /// How many replicas must have the lock before it counts as acquired, so that a fail-over cannot forget it: a number
+    /// or [`Acks::Majority`]. With fewer in time, the lock is given back and the error says so.
+    ///
+    /// It costs a round trip to the replicas and does not protect against a primary that is cut off from everybody but its
+    /// replicas; it is refused by stores that have none.
+    pub fn acks(mut self, acks: impl Into<Acks>) -> Self {
+        self.wish.acks = acks.into();
         self
     }
 
@@ -338,6 +351,9 @@ impl Lock {
         }
         if wish.critical && wish.on_outage == OnOutage::Proceed {
             return Err(Error::invalid("critical on-outage", "proceed", "deny"));
+        }
+        if let (true, Some(why)) = (wish.acks != Acks::None, self.core.engine.capabilities().no_acks) {
+            return Err(Error::unsupported("waiting for replicas", why));
         }
         if wish.max_attempts == Some(0) {
             return Err(Error::invalid("max attempts", "0", "1 or more"));

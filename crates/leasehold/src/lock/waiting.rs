@@ -190,6 +190,7 @@ mod tests {
             lock_delay: Duration::ZERO,
             queue_for: Some(Duration::from_secs(60)),
             poll_every: Duration::from_secs(5),
+            acks: crate::engine::Acks::None,
         };
         let Ok(Answer::Granted(grant)) = engine.leases().claim(&claim, soon()).await else {
             panic!("it was free")

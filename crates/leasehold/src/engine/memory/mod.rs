@@ -34,7 +34,8 @@ impl Memory {
     /// Opens the store of that name; an empty name is a new store of its own.
     pub fn open(name: &str, clock: Clock) -> Self {
         let store = if name.is_empty() { Arc::default() } else { shared(name) };
-        let capabilities = Capabilities::new("memory", Reach::Process, Handover::Push, false, NAME_MAX_BYTES);
+        let capabilities = Capabilities::new("memory", Reach::Process, Handover::Push, false, NAME_MAX_BYTES)
+            .without_acks("memory has no replicas");
         Self { store, clock, sink: OnceLock::new(), capabilities }
     }
 

@@ -101,7 +101,12 @@ impl Store {
         let held = entry.held.as_mut().expect("a free lock was granted above");
         if held.owner == claim.owner {
             held.closed_until = now.boot + claim.ttl + claim.lock_delay;
-            return Ok(Answer::Granted(Grant { fence: held.fence, since: now.boot, ttl: claim.ttl }));
+            return Ok(Answer::Granted(Grant {
+                fence: held.fence,
+                since: now.boot,
+                ttl: claim.ttl,
+                acks: 0,
+            }));
         }
         let holder = Some(held.owner.holder());
         let expires_in = Some(held.closed_until.since(now.boot));
@@ -242,7 +247,7 @@ impl Entry {
         let fence = Fence::new(*last);
         let closed_until = now.boot + claim.ttl + claim.lock_delay;
         self.held = Some(Held { owner: claim.owner.clone(), fence, closed_until });
-        Grant { fence, since: now.boot, ttl: claim.ttl }
+        Grant { fence, since: now.boot, ttl: claim.ttl, acks: 0 }
     }
 
     /// Gives a free lock to the first live waiter.

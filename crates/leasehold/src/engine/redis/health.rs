@@ -2,7 +2,7 @@
 
 use std::time::Duration;
 
-use redis::{Cmd, ConnectionAddr, Value};
+use redis::{Cmd, Value};
 
 use super::{Redis, answer};
 use crate::{
@@ -50,8 +50,8 @@ impl Redis {
             config: ask(&["CONFIG", "GET", "save", "tls-auth-clients"]).await?.map(|value| pairs(&value)),
             // Changes nothing, and needs a right that no lock needs.
             is_administrator: ask(&["ACL", "USERS"]).await?.is_some(),
-            has_password: node.has_password(),
-            speaks_tls: matches!(node.addr(), ConnectionAddr::TcpTls { .. }),
+            has_password: node.place().has_password(),
+            speaks_tls: node.place().speaks_tls(),
             skew: server_us.map(|server| skew(asked_us, server, answered_us)),
         };
         let mut facts = vec![("engine".to_owned(), "redis".to_owned())];

@@ -9,6 +9,7 @@ mod health;
 mod keys;
 mod look;
 mod node;
+mod place;
 mod script;
 mod url;
 mod wake;
@@ -36,7 +37,8 @@ use answer::Claimed;
 use batch::Lane;
 pub use health::WARNING_CODES;
 use keys::Keys;
-use node::{Listener, Node};
+use node::{Listener, Node, NodeOptions};
+use place::Place;
 use script::Op;
 use wake::Attempts;
 
@@ -68,13 +70,14 @@ impl Redis {
             if label.is_empty() { "leasehold".to_owned() } else { format!("leasehold:{label}") };
         let lane = |number: usize| {
             let channel = format!("leasehold:wake:{process:016x}:{number}");
-            let node = Node::new(
-                client.clone(),
-                client_name.clone(),
+            let node = Node::new(NodeOptions {
+                place: Place::Fixed(client.clone()),
+                client_name: client_name.clone(),
                 channel,
-                options.clock.clone(),
-                options.command_timeout,
-            );
+                clock: options.clock.clone(),
+                command_timeout: options.command_timeout,
+                identify: false,
+            });
             let listener: Arc<dyn Listener> = attempts.clone();
             node.listen(Arc::downgrade(&listener));
             Lane::new(node, options.clock.clone(), options.max_in_flight)
@@ -175,7 +178,7 @@ impl Redis {
                 if claim.queue_for.is_some() {
                     self.attempts.leave(owner.id());
                 }
-                Answer::Granted(Grant { fence, since: asked_at, ttl: claim.ttl })
+                Answer::Granted(Grant { fence, since: asked_at, ttl: claim.ttl, acks: 0 })
             }
             Claimed::Queued { ahead, expires_in, last, arrival, holder } => {
                 self.attempts.queued(owner.id(), arrival, last, asked_at, connection);
@@ -338,6 +341,7 @@ mod tests {
             lock_delay: Duration::ZERO,
             queue_for: Some(Duration::from_secs(30)),
             poll_every: Duration::from_secs(5),
+            acks: crate::engine::Acks::None,
         }
     }
 
@@ -364,9 +368,12 @@ mod tests {
         assert!(matches!(engine.claim(&first, until()).await, Ok(Answer::Granted(_))));
         assert!(matches!(engine.claim(&second, until()).await, Ok(Answer::Queued { .. })));
         assert_eq!(engine.attempts.count(), 1);
-        Leases::release(&engine, &first.hold(), until()).await.unwrap();
+        Leases::release(&engine, &first.hold(Fence::new(0)), until()).await.unwrap();
         // Its client believes the message, and makes the lease's start exact.
-        assert!(matches!(engine.renew(&[second.hold()], until()).await[..], [Ok(Renewed::Kept { .. })]));
+        assert!(matches!(
+            engine.renew(&[second.hold(Fence::new(0))], until()).await[..],
+            [Ok(Renewed::Kept { .. })]
+        ));
         assert_eq!(engine.attempts.count(), 0);
     }
 }

@@ -9,13 +9,14 @@ use std::{
     time::Duration,
 };
 
-use redis::{
-    AsyncConnectionConfig, Cmd, ConnectionAddr, PushInfo, PushKind, RedisError, Value,
-    aio::MultiplexedConnection,
-};
+use redis::{AsyncConnectionConfig, Cmd, PushInfo, PushKind, RedisError, Value, aio::MultiplexedConnection};
 use tokio::sync::{OnceCell, watch};
 
-use super::{answer, script::Script};
+use super::{
+    answer,
+    place::{self, Place},
+    script::Script,
+};
 use crate::{
     clock::{BootInstant, Clock, Until},
     engine::{EngineError, Fault},
@@ -38,12 +39,22 @@ const TIMEOUT_COUNTS_FROM: Duration = Duration::from_millis(200);
 const DIAL_PAUSE_MIN: Duration = Duration::from_millis(20);
 const DIAL_PAUSE_MAX: Duration = Duration::from_secs(1);
 
+/// What a connection is to be.
+pub(super) struct NodeOptions {
+    /// Where to dial.
+    pub(super) place: Place,
+    /// How this client calls itself to the server.
+    pub(super) client_name: String,
+    /// Where waiters of this connection are woken.
+    pub(super) channel: String,
+    pub(super) clock: Clock,
+    pub(super) command_timeout: Duration,
+    /// Whether to ask the server which run of it this is.
+    pub(super) identify: bool,
+}
+
 pub(super) struct Node {
-    client: redis::Client,
-    client_name: String,
-    channel: String,
-    clock: Clock,
-    command_timeout: Duration,
+    options: NodeOptions,
     state: Mutex<State>,
     numbers: AtomicU64,
     listener: OnceLock<Weak<dyn Listener>>,
@@ -67,27 +78,19 @@ pub(super) struct Connection {
     inner: MultiplexedConnection,
     /// Tells connections apart: what was learnt over one means nothing on the next.
     pub(super) number: u64,
+    /// This run of the server and its data set, if it was asked for: a connection cannot outlive either.
+    pub(super) identity: Option<String>,
     subscribed: OnceCell<()>,
     timeouts: AtomicU32,
     broken: Arc<AtomicBool>,
 }
 
 impl Node {
-    pub(super) fn new(
-        client: redis::Client,
-        client_name: String,
-        channel: String,
-        clock: Clock,
-        command_timeout: Duration,
-    ) -> Arc<Self> {
+    pub(super) fn new(options: NodeOptions) -> Arc<Self> {
         let why = EngineError::new(Fault::Unreachable, "not connected yet");
         let state = State::Down { next_dial: BootInstant::from_nanos(0), pause: DIAL_PAUSE_MIN, why };
         Arc::new(Self {
-            client,
-            client_name,
-            channel,
-            clock,
-            command_timeout,
+            options,
             state: Mutex::new(state),
             numbers: AtomicU64::new(0),
             listener: OnceLock::new(),
@@ -100,16 +103,11 @@ impl Node {
 
     /// The channel on which waiters of this connection are woken.
     pub(super) fn channel(&self) -> &str {
-        &self.channel
+        &self.options.channel
     }
 
-    pub(super) fn addr(&self) -> &ConnectionAddr {
-        self.client.get_connection_info().addr()
-    }
-
-    /// Whether this client shows a password.
-    pub(super) fn has_password(&self) -> bool {
-        self.client.get_connection_info().redis_settings().password().is_some()
+    pub(super) fn place(&self) -> &Place {
+        &self.options.place
     }
 
     fn listener(&self) -> Option<Arc<dyn Listener>> {
@@ -130,7 +128,7 @@ impl Node {
                         return Ok(connection.clone());
                     }
                     State::Up(_) => self.start_dial(&mut state, DIAL_PAUSE_MIN),
-                    State::Down { next_dial, why, .. } if self.clock.now() < *next_dial => {
+                    State::Down { next_dial, why, .. } if self.options.clock.now() < *next_dial => {
                         return Err(why.clone());
                     }
                     State::Down { pause, .. } => {
@@ -146,7 +144,7 @@ impl Node {
                 }
             };
             // The sender is dropped when the dial is over, which is an error here and all we want to know.
-            if self.clock.bounded(until, dial.changed()).await.is_none() {
+            if self.options.clock.bounded(until, dial.changed()).await.is_none() {
                 return Err(EngineError::new(Fault::Unreachable, "no connection in time"));
             }
             if let State::Down { why, .. } = &*self.state() {
@@ -175,7 +173,7 @@ impl Node {
                     *state = match outcome {
                         Ok(connection) => State::Up(Arc::new(connection)),
                         Err(why) => State::Down {
-                            next_dial: node.clock.now() + pause,
+                            next_dial: node.options.clock.now() + pause,
                             pause: (pause * 2).min(DIAL_PAUSE_MAX),
                             why,
                         },
@@ -207,34 +205,38 @@ impl Node {
             .set_connection_timeout(None)
             .set_response_timeout(None)
             .set_push_sender(push);
+        let options = &self.options;
+        let until = options.clock.now() + options.command_timeout;
         let dialled = async {
-            let mut inner = self.client.get_multiplexed_async_connection_with_config(&config).await?;
-            if !self.client_name.is_empty() {
+            let client = options.place.client(until).await?;
+            let tls = place::speaks_tls(&client);
+            let mut inner = client
+                .get_multiplexed_async_connection_with_config(&config)
+                .await
+                .map_err(|error| answer::of_dial(&error, tls))?;
+            if !options.client_name.is_empty() {
                 // A name is a comfort for operators: a user without that right can still lock.
                 let mut name = redis::cmd("CLIENT");
-                name.arg("SETNAME").arg(&self.client_name);
+                name.arg("SETNAME").arg(&options.client_name);
                 let _ = inner.send_packed_command(&name).await;
             }
-            Ok(inner)
+            options.place.check(&mut inner).await?;
+            let identity = if options.identify { Some(place::identity(&mut inner).await?) } else { None };
+            Ok((inner, identity))
         };
-        let until = self.clock.now() + self.command_timeout;
-        match self.clock.bounded(until, dialled).await {
-            Some(Ok(inner)) => Ok(Connection {
-                inner,
-                number,
-                subscribed: OnceCell::new(),
-                timeouts: AtomicU32::new(0),
-                broken,
-            }),
-            Some(Err(error)) => {
-                let tls = matches!(self.addr(), ConnectionAddr::TcpTls { .. });
-                Err(answer::of_dial(&error, tls))
-            }
-            None => Err(EngineError::new(
-                Fault::Unreachable,
-                format!("no connection within {:?}", self.command_timeout),
-            )),
-        }
+        let dialled = options.clock.bounded(until, dialled).await;
+        let (inner, identity) = dialled.unwrap_or_else(|| {
+            let words = format!("no connection within {:?}", options.command_timeout);
+            Err(EngineError::new(Fault::Unreachable, words))
+        })?;
+        Ok(Connection {
+            inner,
+            number,
+            identity,
+            subscribed: OnceCell::new(),
+            timeouts: AtomicU32::new(0),
+            broken,
+        })
     }
 
     /// Called by the driver's own task.
@@ -268,13 +270,10 @@ impl Node {
         cmd: &Cmd,
         until: Until,
     ) -> Result<Value, EngineError> {
-        let began = self.clock.now();
+        let began = self.options.clock.now();
         let mut inner = connection.inner.clone();
-        match self.clock.bounded(until, inner.send_packed_command(cmd)).await {
-            Some(Ok(Value::ServerError(error))) => {
-                connection.timeouts.store(0, Ordering::Relaxed);
-                Err(answer::of_command(&error.into()))
-            }
+        match self.options.clock.bounded(until, inner.send_packed_command(cmd)).await {
+            Some(Ok(Value::ServerError(error))) => Err(self.failed(connection, &error.into())),
             Some(Ok(value)) => {
                 connection.timeouts.store(0, Ordering::Relaxed);
                 Ok(value)
@@ -287,14 +286,25 @@ impl Node {
     fn failed(&self, connection: &Connection, error: &RedisError) -> EngineError {
         if error.is_io_error() || error.is_unrecoverable_error() {
             self.broke(&connection.broken, &error.to_string());
-        } else {
-            connection.timeouts.store(0, Ordering::Relaxed);
+            return answer::of_command(error);
         }
-        answer::of_command(error)
+        connection.timeouts.store(0, Ordering::Relaxed);
+        self.refused(connection, answer::of_command(error))
+    }
+
+    /// A refusal by a server that is no primary (any more) means that the primary is elsewhere: nothing happened, and the
+    /// next dial looks for it.
+    pub(super) fn refused(&self, connection: &Connection, error: EngineError) -> EngineError {
+        if self.options.place.follows() && error.why.starts_with("READONLY") {
+            self.broke(&connection.broken, "the server is no primary any more");
+            return EngineError { fault: Fault::Unreachable, ..error };
+        }
+        error
     }
 
     fn unanswered(&self, connection: &Connection, began: BootInstant) -> EngineError {
-        let counts = self.clock.now().since(began) >= TIMEOUT_COUNTS_FROM.min(self.command_timeout);
+        let counts =
+            self.options.clock.now().since(began) >= TIMEOUT_COUNTS_FROM.min(self.options.command_timeout);
         if counts && connection.timeouts.fetch_add(1, Ordering::Relaxed) + 1 >= TIMEOUTS_MAX {
             self.broke(&connection.broken, "the server stopped answering");
         }
@@ -319,12 +329,12 @@ impl Node {
 
     /// Makes sure that this connection hears wake-ups; answers when the server confirmed it.
     pub(super) async fn subscribe(&self, connection: &Connection, until: Until) -> Result<(), EngineError> {
-        let began = self.clock.now();
+        let began = self.options.clock.now();
         let subscribed = connection
             .subscribed
-            .get_or_try_init(|| async { connection.inner.clone().subscribe(&self.channel).await });
+            .get_or_try_init(|| async { connection.inner.clone().subscribe(self.channel()).await });
         // Also while somebody else subscribes.
-        match self.clock.bounded(until, subscribed).await {
+        match self.options.clock.bounded(until, subscribed).await {
             Some(Ok(())) => Ok(()),
             Some(Err(error)) => Err(self.failed(connection, &error)),
             None => Err(self.unanswered(connection, began)),

@@ -246,6 +246,7 @@ mod tests {
             lock_delay: Duration::ZERO,
             queue_for: Some(Duration::from_secs(2)),
             poll_every: Duration::from_millis(333),
+            acks: crate::engine::Acks::None,
         };
         let text = Entry::of(&claim, "leasehold:wake:1").unwrap().to_string();
         assert!(text.starts_with("1 1000 2000 999 leasehold:wake:1 "), "{text}");

@@ -108,14 +108,14 @@ impl Listener for Attempts {
             Some(Place { ttl, bound: Some(bound), .. })
                 if bound.connection == connection && fence.get() > bound.last =>
             {
-                Wake::Granted { owner, grant: Grant { fence, since: bound.asked_at, ttl: *ttl } }
+                Wake::Granted { owner, grant: Grant { fence, since: bound.asked_at, ttl: *ttl, acks: 0 } }
             }
             // Its start is not known: asking again refreshes the lease and tells.
             Some(_) => Wake::LookAgain { owner },
             // An attempt that has ended: the client ends it again, so that the lock moves on.
             None => {
                 let since = BootInstant::from_nanos(0);
-                Wake::Granted { owner, grant: Grant { fence, since, ttl: Duration::ZERO } }
+                Wake::Granted { owner, grant: Grant { fence, since, ttl: Duration::ZERO, acks: 0 } }
             }
         };
         self.tell(wake);
@@ -163,6 +163,7 @@ mod tests {
             lock_delay: Duration::ZERO,
             queue_for: Some(Duration::from_secs(9)),
             poll_every: Duration::from_millis(300),
+            acks: crate::engine::Acks::None,
         }
     }
 

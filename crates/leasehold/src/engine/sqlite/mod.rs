@@ -59,7 +59,8 @@ impl Sqlite {
             doing: format!("opening sqlite:{path}"),
             why: format!("cannot start a thread: {error}"),
         })?;
-        let capabilities = Capabilities::new("sqlite", Reach::Host, Handover::Pull, true, NAME_MAX_BYTES);
+        let capabilities = Capabilities::new("sqlite", Reach::Host, Handover::Pull, true, NAME_MAX_BYTES)
+            .without_acks("a file has no replicas");
         Ok(Self { worker, wakes, place, clock, capabilities })
     }
 }

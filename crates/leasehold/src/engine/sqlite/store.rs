@@ -119,9 +119,9 @@ impl<'t> Store<'t> {
     pub(super) fn claim(&mut self, claim: &Claim, since: BootInstant, wake: &str) -> Result<Answer, Failure> {
         let lock = self.lock(&claim.name)?;
         let held = lock.as_ref().and_then(|lock| self.tenant(lock));
-        if held == Some(claim.owner.expose()) && self.extend(&claim.hold())? {
-            let fence = Fence::new(lock.map_or(0, |lock| lock.fence));
-            return Ok(Answer::Granted(Grant { fence, since, ttl: claim.ttl }));
+        let fence = Fence::new(lock.as_ref().map_or(0, |lock| lock.fence));
+        if held == Some(claim.owner.expose()) && self.extend(&claim.hold(fence))? {
+            return Ok(Answer::Granted(Grant { fence, since, ttl: claim.ttl, acks: 0 }));
         }
         let place = self.place(&claim.name, &claim.owner)?;
         let line = self.line(&claim.name, place.unwrap_or(BEHIND_ALL))?;
@@ -311,7 +311,7 @@ impl<'t> Store<'t> {
                 params![oldest_kept_us.cast_signed(), self.boot, nanos(self.now.boot)],
             )?;
         }
-        Ok(Answer::Granted(Grant { fence: Fence::new(fence), since, ttl: claim.ttl }))
+        Ok(Answer::Granted(Grant { fence: Fence::new(fence), since, ttl: claim.ttl, acks: 0 }))
     }
 
     fn extend(&self, hold: &Hold) -> Result<bool, Failure> {

@@ -66,6 +66,7 @@ fn claim(name: &str, queue_for: Option<Duration>) -> Claim {
         lock_delay: Duration::ZERO,
         queue_for,
         poll_every: POLL,
+        acks: crate::engine::Acks::None,
     }
 }
 
@@ -100,7 +101,7 @@ async fn acquire(engine: &Sqlite, claim: &Claim, told: &Told) -> (crate::engine:
                 waited = true;
                 let _ = tokio::time::timeout(claim.poll_every, told.0.notified()).await;
             }
-            busy @ Answer::Busy { .. } => panic!("{busy:?}"),
+            refused => panic!("{refused:?}"),
         }
     }
 }
@@ -113,7 +114,7 @@ async fn two_engines_of_one_file_exclude_each_other_and_hand_over_by_hint() {
     let (first, second) = (waiting("deal"), waiting("deal"));
     let Answer::Granted(held) = one.claim(&first, soon()).await.unwrap() else { panic!() };
     assert!(matches!(other.claim(&second, soon()).await.unwrap(), Answer::Queued { ahead: 0, .. }));
-    let released = one.release(&first.hold(), soon()).await.unwrap();
+    let released = one.release(&first.hold(Fence::new(0)), soon()).await.unwrap();
     assert_eq!(released, Released::HandedOver { next: None });
     tokio::time::timeout(Duration::from_secs(10), told.0.notified()).await.expect("a hint");
     let Answer::Granted(next) = other.claim(&second, soon()).await.unwrap() else { panic!() };
@@ -161,7 +162,7 @@ async fn the_number_of_calls_that_ask_is_bounded() {
             let refused = engine.inspect(&name, soon()).await.unwrap_err();
             assert_eq!(refused.fault, Fault::Overloaded);
             // What is held is kept and given back all the same.
-            let held = waiting("held").hold();
+            let held = waiting("held").hold(Fence::new(0));
             let kept = engine.renew(std::slice::from_ref(&held), soon());
             let ended = engine.release(&held, soon());
             let (kept, ended, ()) = tokio::join!(kept, ended, async { drop(resume) });
@@ -199,7 +200,7 @@ async fn a_call_whose_time_is_over_is_not_begun_but_an_end_is() {
     let other = waiting("other");
     assert!(engine.claim(&other, past).await.is_err());
     assert!(engine.inspect(&other.name, soon()).await.unwrap().held.is_none());
-    let _ = engine.release(&held.hold(), past).await;
+    let _ = engine.release(&held.hold(Fence::new(0)), past).await;
     assert!(engine.inspect(&held.name, soon()).await.unwrap().held.is_none());
 }
 
@@ -215,7 +216,7 @@ async fn a_removed_file_is_noticed_and_its_leases_are_lost() {
     let other = open(&dir.path("x.db"));
     let Answer::Granted(second) = other.claim(&waiting("deal"), soon()).await.unwrap() else { panic!() };
     assert!(second.fence > first.fence);
-    let renewed = engine.renew(&[held.hold()], soon()).await.unwrap().remove(0).unwrap();
+    let renewed = engine.renew(&[held.hold(Fence::new(0))], soon()).await.unwrap().remove(0).unwrap();
     assert_eq!(renewed, Renewed::Gone);
 }
 
@@ -261,7 +262,7 @@ async fn a_closed_engine_gives_its_files_back_and_opens_them_again_when_asked() 
     engine.claim(&held, soon()).await.unwrap();
     engine.close(soon()).await.unwrap();
     assert!(!fs::exists(dir.path("x.db-wal")).unwrap(), "the last one out merges the log");
-    assert_eq!(engine.release(&held.hold(), soon()).await.unwrap(), Released::Free);
+    assert_eq!(engine.release(&held.hold(Fence::new(0)), soon()).await.unwrap(), Released::Free);
 }
 
 #[tokio::test(flavor = "multi_thread")]
@@ -321,7 +322,7 @@ async fn contend(dir: &str) -> Vec<Duration> {
         }
         fs::remove_file(path("inside")).unwrap();
         fs::write(path("released_at"), clock.now().as_nanos().to_string()).unwrap();
-        engine.release(&claim.hold(), soon()).await.unwrap();
+        engine.release(&claim.hold(Fence::new(0)), soon()).await.unwrap();
     }
     took
 }

@@ -65,7 +65,7 @@ impl Host {
 
     fn renew(&mut self, claim: &Claim) -> Renewed {
         let since = self.now();
-        self.run(|store| store.renew(&claim.hold(), since)).unwrap()
+        self.run(|store| store.renew(&claim.hold(Fence::new(0)), since)).unwrap()
     }
 
     fn inspect(&mut self, name: &str) -> Inspection {
@@ -88,6 +88,7 @@ fn waiting(number: u128) -> Claim {
         lock_delay: Duration::ZERO,
         queue_for: Some(Duration::from_secs(60)),
         poll_every: POLL,
+        acks: crate::engine::Acks::None,
     }
 }
 
@@ -124,7 +125,7 @@ fn a_free_lock_is_granted_from_before_the_claim_set_out() {
     let since = host.now() - Duration::from_millis(1);
     match host.claim(&trying(1)) {
         Answer::Granted(grant) => {
-            assert_eq!(grant, Grant { fence: Fence::new(WALL_US), since, ttl: TTL });
+            assert_eq!(grant, Grant { fence: Fence::new(WALL_US), since, ttl: TTL, acks: 0 });
         }
         other => panic!("{other:?}"),
     }

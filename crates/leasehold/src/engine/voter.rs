@@ -1,0 +1,273 @@
+//! One voter of a quorum: the part of the contract that a single node keeps.
+//!
+//! The quorum counts, the voter does the I/O. Futures are `'static`: the quorum decides as soon as it can and lets the
+//! rest run on.
+
+use std::{fmt, sync::Arc, sync::Weak, time::Duration};
+
+use crate::{
+    clock::Until,
+    engine::{Claim, Cursor, Fut, Health, Hold, Page, WakeSink},
+    fence::Fence,
+    name::Name,
+    owner::{Holder, Owner},
+};
+
+/// One node.
+pub trait Voter: Send + Sync + 'static {
+    /// How people call it: host and port.
+    fn label(&self) -> &str;
+
+    /// Votes under this record from now on. The node compares it with its own at every vote, so a node that was
+    /// restarted, flushed or rolled back does not vote.
+    fn seat(&self, record: Option<Record>);
+
+    /// Asks for the node's vote. Idempotent for its owner; a yes refreshes the ttl. A refused claim that may wait is
+    /// remembered, so that a withdrawal can wake it.
+    fn vote(&self, ballot: &Arc<Ballot>, until: Until) -> Fut<'static, Vote>;
+
+    /// Raises the node's fence to the hold's, only while its owner still holds there.
+    fn confirm(&self, hold: &Arc<Hold>, until: Until) -> Fut<'static, bool>;
+
+    /// Extends what is still held there. One answer per hold.
+    fn renew(&self, holds: &Arc<[Hold]>, until: Until) -> Fut<'static, Vec<Kept>>;
+
+    /// Puts a hold back that the node has lost; refused when another one holds, when its fence is above the hold's, and
+    /// without a seat.
+    fn repair(&self, hold: &Arc<Hold>, until: Until) -> Fut<'static, bool>;
+
+    /// Takes the vote back, forgets that the claim waits, and wakes who waits first. Nothing of the owner counts on this
+    /// node from here on, whatever arrives late.
+    fn withdraw(&self, name: &Name, owner: &Owner, until: Until) -> Fut<'static, Withdrawn>;
+
+    /// What the node knows about some names.
+    fn look(&self, names: &Arc<[Name]>, until: Until) -> Fut<'static, Vec<Sighting>>;
+
+    /// Names that are held or waited for there.
+    fn scan(&self, prefix: &str, from: Option<Cursor>, limit: u32, until: Until) -> Fut<'static, Page<Name>>;
+
+    /// Who the node is, what its record says and the highest fence it ever gave.
+    fn standing(&self, until: Until) -> Fut<'static, Standing>;
+
+    /// Writes a record if the present one still is `seen`, and raises the floor of its fences. Answers whether it did.
+    fn mark(&self, seen: Option<&Record>, record: &Record, floor: Fence, until: Until) -> Fut<'static, bool>;
+
+    /// Where hints for waiting claims go.
+    fn wake_into(&self, sink: Weak<dyn WakeSink>);
+
+    /// What an operator should know about the node.
+    fn health(&self, until: Until) -> Fut<'static, Health>;
+
+    /// Gives back its connections.
+    fn close(&self);
+}
+
+/// What is voted on.
+#[derive(Clone, Debug)]
+pub struct Ballot {
+    /// The claim.
+    pub claim: Claim,
+    /// The fence it asks for: nodes that can give it all give the same, and one round trip decides.
+    pub hint: Fence,
+    /// When the attempt began to wait, in microseconds since 1970: the order in which waiters are woken.
+    pub arrival: u64,
+}
+
+/// A node's vote.
+#[derive(Clone, Debug, PartialEq, Eq)]
+pub enum Vote {
+    /// Yes, under this fence.
+    Yes(Fence),
+    /// Somebody else has it.
+    No {
+        /// The node's fence of this name.
+        fence: Fence,
+        /// Who.
+        holder: Option<Holder>,
+        /// When that lease runs out.
+        expires_in: Option<Duration>,
+    },
+    /// It does not vote, because of what it may have forgotten.
+    Abstains(Abstention),
+}
+
+/// Why a node does not vote.
+#[derive(Clone, Debug, PartialEq, Eq)]
+#[non_exhaustive]
+pub enum Abstention {
+    /// It has no record, or we have not read it yet.
+    NotAdmitted,
+    /// Its record is of another run of the server, or it is on its way back.
+    Forgot,
+    /// Its record belongs to another set of nodes.
+    OtherSet,
+    /// The record was written by a version that this one does not know.
+    UnknownLayout,
+}
+
+impl Abstention {
+    /// For people.
+    pub fn as_str(&self) -> &'static str {
+        match self {
+            Self::NotAdmitted => "not admitted yet",
+            Self::Forgot => "restarted or wiped; waits until nothing it forgot can matter",
+            Self::OtherSet => "belongs to another quorum",
+            Self::UnknownLayout => "its record was written by another version",
+        }
+    }
+}
+
+/// What became of a hold on one node.
+#[derive(Clone, Copy, Debug, PartialEq, Eq)]
+pub enum Kept {
+    /// Extended.
+    Yes,
+    /// Nobody holds it there.
+    Missing,
+    /// Somebody else holds it there.
+    Taken,
+}
+
+/// The answer to a withdrawal.
+#[derive(Clone, Debug, PartialEq, Eq)]
+pub struct Withdrawn {
+    /// The node held it for us until now.
+    pub was_ours: bool,
+    /// Somebody who waits was told to try.
+    pub woke: bool,
+    /// Somebody else holds it there, under this fence.
+    pub by: Option<Fence>,
+}
+
+/// What one node knows about one name.
+#[derive(Clone, Debug, Default, PartialEq, Eq)]
+pub struct Sighting {
+    /// The owner value; secret.
+    pub owner: Option<Value>,
+    /// When it runs out; `None` for never.
+    pub expires_in: Option<Duration>,
+    /// The node's fence of this name.
+    pub fence: Fence,
+    /// Who waits, by arrival: what people may see, and how long.
+    pub waiters: Vec<(Holder, Duration)>,
+}
+
+/// An owner value as a node has it. Secret: never shown.
+#[derive(Clone, PartialEq, Eq, PartialOrd, Ord, Hash)]
+pub struct Value(pub String);
+
+impl fmt::Debug for Value {
+    fn fmt(&self, f: &mut fmt::Formatter<'_>) -> fmt::Result {
+        f.write_str("Value(redacted)")
+    }
+}
+
+/// Who a node is and what it remembers.
+#[derive(Clone, Debug, PartialEq, Eq)]
+pub struct Standing {
+    /// This run of the server and its data set; another one may have forgotten everything.
+    pub identity: String,
+    /// Its record, if it has one that can be read.
+    pub record: Option<Record>,
+    /// The record has a layout that this version does not know; it is never overwritten.
+    pub unknown_layout: bool,
+    /// The highest fence it gave to any name.
+    pub highest: Fence,
+}
+
+/// What a node knows about its place in a quorum. Its text is what the node stores and compares.
+#[derive(Clone, Debug, PartialEq, Eq)]
+pub struct Record {
+    /// Whether it votes.
+    pub state: State,
+    /// The quorum it belongs to; random.
+    pub set: String,
+    /// Grows when the quorum's members change.
+    pub epoch: u32,
+    /// How many members the quorum has.
+    pub n: u32,
+    /// Which of them it is.
+    pub index: u32,
+    /// The run of the server for which this is true.
+    pub identity: String,
+    /// The longest ttl and lock-delay together that it votes for, in milliseconds.
+    pub max_ms: u64,
+}
+
+/// Whether a node votes.
+#[derive(Clone, Debug, PartialEq, Eq)]
+pub enum State {
+    /// It does.
+    Votes,
+    /// Not yet: nothing that it may have forgotten can matter once it was watched for long enough.
+    Waits {
+        /// Tells one wait from another.
+        nonce: String,
+        /// How long it was watched so far, in milliseconds.
+        watched_ms: u64,
+    },
+}
+
+const LAYOUT: &str = "1";
+
+impl fmt::Display for Record {
+    fn fmt(&self, f: &mut fmt::Formatter<'_>) -> fmt::Result {
+        let Self { state, set, epoch, n, index, identity, max_ms } = self;
+        write!(f, "{LAYOUT} {set} {epoch} {n} {index} {identity} {max_ms}")?;
+        match state {
+            State::Votes => write!(f, " votes"),
+            State::Waits { nonce, watched_ms } => write!(f, " waits {nonce} {watched_ms}"),
+        }
+    }
+}
+
+impl Record {
+    /// Reads a record's text; `None` for a layout that this version does not know.
+    pub fn parse(text: &str) -> Option<Self> {
+        let mut words = text.split(' ');
+        if words.next()? != LAYOUT {
+            return None;
+        }
+        let record = Self {
+            set: words.next()?.into(),
+            epoch: words.next()?.parse().ok()?,
+            n: words.next()?.parse().ok()?,
+            index: words.next()?.parse().ok()?,
+            identity: words.next()?.into(),
+            max_ms: words.next()?.parse().ok()?,
+            state: match words.next()? {
+                "votes" => State::Votes,
+                "waits" => {
+                    State::Waits { nonce: words.next()?.into(), watched_ms: words.next()?.parse().ok()? }
+                }
+                _ => return None,
+            },
+        };
+        words.next().is_none().then_some(record)
+    }
+}
+
+#[cfg(test)]
+mod tests {
+    use super::*;
+
+    #[test]
+    fn a_record_reads_back_and_an_unknown_one_does_not() {
+        let record = Record {
+            state: State::Votes,
+            set: "ab".into(),
+            epoch: 1,
+            n: 3,
+            index: 2,
+            identity: "run-replid".into(),
+            max_ms: 300_000,
+        };
+        let waits = State::Waits { nonce: "cd".into(), watched_ms: 7 };
+        for record in [record.clone(), Record { state: waits, ..record }] {
+            assert_eq!(Record::parse(&record.to_string()), Some(record));
+        }
+        for unknown in ["", "2 a 1 3 0 i 5 votes", "1 a 1 3 0 i 5 naps", "1 a 1 3 0 i 5 votes more"] {
+            assert_eq!(Record::parse(unknown), None, "{unknown}");
+        }
+    }
+}
