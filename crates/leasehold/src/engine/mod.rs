@@ -20,6 +20,7 @@ use crate::{
 pub(crate) mod connect;
 #[cfg(feature = "memory")]
 pub mod memory;
+pub mod quorum;
 #[cfg(feature = "redis")]
 pub mod redis;
 #[cfg(feature = "sqlite")]
@@ -42,6 +43,10 @@ pub trait Engine: Send + Sync + 'static {
     fn dial(&self, until: Until) -> Fut<'_, ()>;
     /// What an operator should know about the store.
     fn health(&self, until: Until) -> Fut<'_, Health>;
+    /// The nodes, where a majority of them decides.
+    fn quorum(&self) -> Option<&quorum::Quorum> {
+        None
+    }
     /// Gives back connections and files.
     fn close(&self, until: Until) -> Fut<'_, ()>;
 }
@@ -49,7 +54,8 @@ pub trait Engine: Send + Sync + 'static {
 /// Exclusive leases. Every operation is atomic in the store.
 pub trait Leases: Send + Sync {
     /// Asks for the lease, or asks again. The same owner gets the same answer, never a second count; a claim
-    /// that finds itself the holder refreshes the ttl. A free lock with waiters is never given to a newcomer.
+    /// that finds itself the holder refreshes the ttl. A free lock with waiters is never given to a newcomer, unless the
+    /// engine only gives hints. An engine that gave back what a claim got has ended its owner: going on takes a new one.
     fn claim<'a>(&'a self, claim: &'a Claim, until: Until) -> Fut<'a, Answer>;
 
     /// Where wake-ups go. Called once, before the first claim. Hints may be lost; a waiter always polls too. The sink is
@@ -201,14 +207,6 @@ pub enum Answer {
     /// Somebody else holds it, and we did not queue.
     Busy {
         /// Who holds it.
-        holder: Option<Holder>,
-        /// When the present lease runs out, unless it is renewed.
-        expires_in: Option<Duration>,
-    },
-    /// Some nodes said yes and too few: what they gave was given back. The owner value is spent, and asking again takes
-    /// a new one.
-    Spent {
-        /// Who holds it, if anybody does.
         holder: Option<Holder>,
         /// When the present lease runs out, unless it is renewed.
         expires_in: Option<Duration>,

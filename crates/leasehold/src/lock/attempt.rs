@@ -40,7 +40,7 @@ impl Obligation<'_> {
         self.owed = owed_before
             || match &answer {
                 Ok(Answer::Granted(_) | Answer::Queued { .. }) => true,
-                Ok(Answer::Busy { .. } | Answer::Spent { .. }) => false,
+                Ok(Answer::Busy { .. }) => false,
                 Err(error) => {
                     matches!(error.fault, Fault::NoAnswer | Fault::Refused(Refusal::TooFewAcks))
                 }
@@ -99,11 +99,7 @@ pub(super) async fn ask_once(core: &Arc<Core>, wish: &Wish) -> Result<Tried> {
             core.telemetry.count(Count::failed);
             Err(core.failed(too_slow(), "acquiring", &wish.name))
         }
-        Ok(
-            Answer::Queued { holder, expires_in, .. }
-            | Answer::Busy { holder, expires_in }
-            | Answer::Spent { holder, expires_in },
-        ) => {
+        Ok(Answer::Queued { holder, expires_in, .. } | Answer::Busy { holder, expires_in }) => {
             core.telemetry.count(Count::refused);
             core.telemetry.count(Count::contended);
             let pause = wish.retry.pause(0, core.chance.fraction());
@@ -181,14 +177,14 @@ impl Waiter<'_> {
                 Ok(Answer::Granted(_)) => Duration::ZERO,
                 Ok(Answer::Queued { ahead, holder, expires_in }) => self.queued(ahead, holder, expires_in),
                 Ok(Answer::Busy { holder, expires_in }) => self.queued(0, holder, expires_in),
-                Ok(Answer::Spent { holder, expires_in }) => {
-                    ticket = self.start_over();
-                    self.queued(0, holder, expires_in)
-                }
                 Err(error) => self.outage(error)?,
             };
             if self.wish.max_attempts.is_some_and(|most| self.attempts >= most) {
                 return Err(self.timed_out());
+            }
+            if self.obligation.claim.owner.has_ended() {
+                core.check_open()?;
+                ticket = self.start_over();
             }
             let again = core.clock.now() + pause;
             tokio::select! {
@@ -212,7 +208,6 @@ impl Waiter<'_> {
     /// Goes on under a new owner value: the old one was given back, and nothing of it is believed any more.
     fn start_over(&mut self) -> Ticket {
         let obligation = &mut self.obligation;
-        obligation.claim.owner.end();
         obligation.claim.owner = self.core.new_owner(&self.wish.label);
         obligation.owed = false;
         self.core.waiting.enter(&obligation.claim)

@@ -1,0 +1,172 @@
+//! Looking at what a majority holds.
+
+use std::{collections::HashMap, sync::Arc};
+
+use futures_util::StreamExt;
+
+use super::{Shared, count::fence_of};
+use crate::{
+    clock::Until,
+    engine::{
+        Cursor, EngineError, Fault, Inspection, Page, Released, Tenure, WAITERS_SHOWN, Waiter,
+        voter::{Sighting, Value},
+    },
+    fence::Fence,
+    name::Name,
+    owner::{Holder, Owner},
+};
+
+/// What the nodes that answered know about one name.
+type Sightings = Vec<(usize, Sighting)>;
+
+impl Shared {
+    pub(super) async fn inspect(&self, name: &Name, until: Until) -> Result<Inspection, EngineError> {
+        let mut seen = self.sight(std::slice::from_ref(name), until).await?;
+        Ok(self.inspection(name, &seen.pop().unwrap_or_default()))
+    }
+
+    /// Every node that answers while a majority can still be heard; per name what each saw.
+    async fn sight(&self, names: &[Name], until: Until) -> Result<Vec<Sightings>, EngineError> {
+        let names: Arc<[Name]> = names.into();
+        let mut asked = self.ask_all(|voter| voter.look(&names, until));
+        let mut seen: Vec<Sightings> = vec![Vec::new(); names.len()];
+        let (mut heard, mut last) = (0, None);
+        while let Some((index, answer)) = asked.next().await {
+            match answer {
+                Ok(sightings) => {
+                    heard += 1;
+                    seen.iter_mut().zip(sightings).for_each(|(seen, sighting)| seen.push((index, sighting)));
+                }
+                Err(error) => last = Some(error),
+            }
+        }
+        if heard >= self.majority() {
+            return Ok(seen);
+        }
+        let why = last.map_or_else(String::new, |error| format!(": {error}"));
+        Err(EngineError::new(Fault::Unreachable, format!("{heard} of {} nodes answer{why}", self.n())))
+    }
+
+    /// Whose value a majority has, and the fences there.
+    fn holder<'a>(&self, seen: &'a Sightings) -> Option<(&'a Value, Vec<&'a Sighting>)> {
+        let mut by_owner: HashMap<&Value, Vec<&Sighting>> = HashMap::new();
+        for (_, sighting) in seen {
+            if let Some(owner) = &sighting.owner {
+                by_owner.entry(owner).or_default().push(sighting);
+            }
+        }
+        by_owner.into_iter().find(|(_, sightings)| sightings.len() >= self.majority())
+    }
+
+    fn inspection(&self, name: &Name, seen: &Sightings) -> Inspection {
+        let held = self.holder(seen).map(|(owner, sightings)| {
+            let mut ends: Vec<_> = sightings.iter().filter_map(|sighting| sighting.expires_in).collect();
+            ends.sort_unstable();
+            let holder = Holder::parse(&owner.0);
+            let fences = sightings.iter().map(|sighting| sighting.fence).collect();
+            let fence = if holder == Holder::Foreign { None } else { fence_of(fences, self.n()) };
+            // It is over when fewer than a majority are left.
+            let expires_in = ends.len().checked_sub(self.majority()).and_then(|at| ends.get(at)).copied();
+            Tenure { holder, fence: fence.unwrap_or_default(), expires_in }
+        });
+        let waiting = seen.iter().map(|(_, sighting)| &sighting.waiters).max_by_key(|waiters| waiters.len());
+        let waiters: Vec<_> = waiting
+            .into_iter()
+            .flatten()
+            .map(|(holder, waiting_for)| Waiter { holder: holder.clone(), waiting_for: *waiting_for })
+            .collect();
+        Inspection {
+            name: name.clone(),
+            held,
+            waiting: u32::try_from(waiters.len()).unwrap_or(u32::MAX),
+            waiters: waiters.into_iter().take(WAITERS_SHOWN as usize).collect(),
+        }
+    }
+
+    /// One node after another. What a majority holds is on one of any `n - majority + 1` nodes; a name is told by the
+    /// first of them that has it.
+    pub(super) async fn scan(
+        &self,
+        prefix: &str,
+        from: Option<Cursor>,
+        limit: u32,
+        until: Until,
+    ) -> Result<Page<Inspection>, EngineError> {
+        let (mut node, cursor, mut skipped) = position(from.as_ref());
+        let mut page = None;
+        while node < self.n() {
+            match self.voters[node].scan(prefix, cursor.clone(), limit, until).await {
+                Ok(found) => {
+                    page = Some(found);
+                    break;
+                }
+                // The others have what a majority has, if enough of them answer. One that fails in the middle of its
+                // pages would leave a gap.
+                Err(error) if cursor.is_some() || skipped.len() + 1 > self.n() - self.majority() => {
+                    return Err(error);
+                }
+                Err(_) => skipped.push(node),
+            }
+            node += 1;
+        }
+        let Some(Page { items: names, next }) = page else {
+            return Ok(Page { items: Vec::new(), next: None });
+        };
+        let seen = self.sight(&names, until).await?;
+        let is_first = |seen: &Sightings| {
+            let has = |sighting: &Sighting| sighting.owner.is_some() || !sighting.waiters.is_empty();
+            !seen.iter().any(|(index, sighting)| *index < node && !skipped.contains(index) && has(sighting))
+        };
+        let items = names
+            .iter()
+            .zip(&seen)
+            .filter(|(_, seen)| is_first(seen))
+            .map(|(name, seen)| self.inspection(name, seen))
+            .filter(|found| found.held.is_some() || found.waiting > 0)
+            .collect();
+        let skipped_text: Vec<_> = skipped.iter().map(usize::to_string).collect();
+        let skips = skipped_text.join(",");
+        let enough = self.n() - self.majority() + 1;
+        let next = match next {
+            Some(cursor) => Some(format!("{node}/{skips}/{}", cursor.as_str())),
+            None if node + 1 - skipped.len() >= enough || node + 1 == self.n() => None,
+            None => Some(format!("{}/{skips}/", node + 1)),
+        };
+        Ok(Page { items, next: next.map(Cursor::new) })
+    }
+
+    /// Takes the lock from the holder that was seen, on every node.
+    pub(super) async fn force_release(
+        self: &Arc<Self>,
+        name: &Name,
+        seen: Fence,
+        until: Until,
+    ) -> Result<Released, EngineError> {
+        let sightings = self.sight(std::slice::from_ref(name), until).await?.pop().unwrap_or_default();
+        let Some(held) = self.inspection(name, &sightings).held else { return Ok(Released::Expired) };
+        if held.fence != seen {
+            let by = (held.holder != Holder::Foreign).then_some(held.fence);
+            return Ok(Released::Taken { by });
+        }
+        let owner = self.holder(&sightings).and_then(|(value, _)| Owner::from_exposed(&value.0));
+        let Some(owner) = owner else {
+            return Err(EngineError::new(
+                Fault::Unsupported,
+                "its holder is another library; delete the key on a majority of the nodes by hand",
+            ));
+        };
+        self.end(name, &owner, self.options.max_ttl, until).await
+    }
+}
+
+/// The node to go on with, its own cursor and the nodes that were passed over.
+fn position(from: Option<&Cursor>) -> (usize, Option<Cursor>, Vec<usize>) {
+    let read = || {
+        let mut parts = from?.as_str().splitn(3, '/');
+        let node = parts.next()?.parse().ok()?;
+        let skipped = parts.next()?.split(',').filter_map(|node| node.parse().ok()).collect();
+        let cursor = parts.next().filter(|cursor| !cursor.is_empty()).map(Cursor::new);
+        Some((node, cursor, skipped))
+    };
+    read().unwrap_or((0, None, Vec::new()))
+}

@@ -1,0 +1,320 @@
+//! A majority of independent nodes holds the lock.
+//!
+//! Nodes know nothing of each other: each votes for itself ([`Voter`]), and the client counts ([`count`]). All nodes are
+//! asked at once, a majority decides, and whoever is dead or slow is not waited for. Fences come from the votes.
+//! A node that may have forgotten its votes does not vote until nothing that it forgot can matter ([`warden`]).
+
+mod admission;
+mod count;
+mod keep;
+mod look;
+mod round;
+mod seats;
+mod warden;
+
+use std::{
+    sync::{
+        Arc, Mutex, MutexGuard, OnceLock, PoisonError, Weak,
+        atomic::{AtomicBool, AtomicU64, Ordering},
+    },
+    time::Duration,
+};
+
+use tokio_util::{sync::CancellationToken, task::TaskTracker};
+
+use crate::{
+    clock::{Clock, Until},
+    engine::{
+        Answer, Capabilities, Claim, Cursor, Engine, EngineError, Fault, Fut, Handover, Health, Hold,
+        Inspection, Leases, Page, Reach, Released, Renewed, WakeSink, Warning,
+        voter::{Abstention, Voter},
+    },
+    error::Refusal,
+    fence::Fence,
+    name::{NAME_MAX_BYTES, Name},
+};
+pub use admission::{Member, MemberState};
+use count::majority;
+use seats::Seat;
+
+/// What a quorum needs besides its nodes.
+#[derive(Clone, Debug)]
+pub struct QuorumOptions {
+    /// Where the time comes from.
+    pub clock: Clock,
+    /// Longest wait for one node's answer.
+    pub command_timeout: Duration,
+    /// The longest ttl, lock-delay included, that a new quorum votes for.
+    pub max_ttl: Duration,
+    /// What precedes a name in the nodes, in bytes.
+    pub prefix_bytes: usize,
+    /// Whether nodes without a record become a new quorum, once they were watched for long enough.
+    pub admit_new: bool,
+}
+
+/// The engine behind `redlock://`.
+pub struct Quorum {
+    shared: Arc<Shared>,
+    capabilities: Capabilities,
+}
+
+/// What the engine and its background work share.
+struct Shared {
+    voters: Vec<Arc<dyn Voter>>,
+    options: QuorumOptions,
+    seats: Mutex<Vec<Seat>>,
+    /// The highest fence seen in any vote, so that a client whose clock is behind still asks for one that all can give.
+    highest: AtomicU64,
+    counters: Counters,
+    /// An operator said that nodes may come back although too few others vote to learn from.
+    by_the_clock: AtomicBool,
+    /// Votes that come late and withdrawals that go on after the caller has its answer.
+    background: TaskTracker,
+    closed: CancellationToken,
+    warden: OnceLock<warden::Bell>,
+}
+
+/// What a quorum has done so far.
+#[derive(Debug, Default)]
+struct Counters {
+    granted: AtomicU64,
+    confirmed: AtomicU64,
+    repaired: AtomicU64,
+    abstained: AtomicU64,
+}
+
+impl Quorum {
+    /// A quorum over these nodes. Nothing is dialled.
+    pub fn over(voters: Vec<Arc<dyn Voter>>, options: QuorumOptions) -> Self {
+        let capabilities = Capabilities::new(
+            "redlock",
+            Reach::Network,
+            Handover::Hint,
+            true,
+            NAME_MAX_BYTES - options.prefix_bytes,
+        )
+        .without_acks("a quorum's grant is on a majority of nodes by itself; its nodes have no replicas");
+        let seats = vec![Seat::Unknown; voters.len()];
+        let shared = Shared {
+            voters,
+            options,
+            seats: Mutex::new(seats),
+            highest: AtomicU64::new(0),
+            counters: Counters::default(),
+            by_the_clock: AtomicBool::new(false),
+            background: TaskTracker::new(),
+            closed: CancellationToken::new(),
+            warden: OnceLock::new(),
+        };
+        Self { shared: Arc::new(shared), capabilities }
+    }
+}
+
+impl Shared {
+    fn n(&self) -> usize {
+        self.voters.len()
+    }
+
+    fn majority(&self) -> usize {
+        majority(self.n())
+    }
+
+    fn seats(&self) -> MutexGuard<'_, Vec<Seat>> {
+        self.seats.lock().unwrap_or_else(PoisonError::into_inner)
+    }
+
+    fn clock(&self) -> &Clock {
+        &self.options.clock
+    }
+
+    /// How long one node may take, well below the ttl: a slow node must not eat up what a majority gave.
+    fn node_until(&self, ttl: Duration, until: Until) -> Until {
+        let patience = (ttl / 5).max(Duration::from_millis(50)).min(self.options.command_timeout);
+        until.min(self.clock().now() + patience)
+    }
+
+    fn saw(&self, fence: Fence) {
+        self.highest.fetch_max(fence.get(), Ordering::Relaxed);
+    }
+
+    /// The fence to ask for: one that no node has given yet, as far as this client knows. A node refuses one that is far
+    /// from its own time, so what others saw counts only when it is near ours.
+    fn hint(&self) -> Fence {
+        const NEAR_US: u64 = 30_000_000;
+        let now = self.clock().wall_us();
+        let next = self.highest.load(Ordering::Relaxed) + 1;
+        Fence::new(if next.saturating_sub(now) <= NEAR_US { now.max(next) } else { now })
+    }
+}
+
+/// What each node said that neither said yes nor no.
+struct Excuses(Vec<(String, Excuse)>);
+
+enum Excuse {
+    Abstains(Abstention),
+    Fails(EngineError),
+}
+
+impl Excuses {
+    fn abstain(&self) -> usize {
+        self.0.iter().filter(|(_, excuse)| matches!(excuse, Excuse::Abstains(_))).count()
+    }
+
+    /// Why there is no majority, node by node.
+    fn into_error(self, shared: &Shared) -> EngineError {
+        let (n, most, abstain) = (shared.n(), shared.majority(), self.abstain());
+        // A refusal of ours that every node would repeat, as a ttl that is too long, is told as it is.
+        if let Some((_, Excuse::Fails(error))) =
+            self.0.iter().find(|(_, excuse)| matches!(excuse, Excuse::Fails(error) if is_ours(error)))
+        {
+            return error.clone();
+        }
+        let fault = if n - self.0.len() + abstain >= most {
+            Fault::Refused(Refusal::Abstention)
+        } else if self
+            .0
+            .iter()
+            .any(|(_, excuse)| matches!(excuse, Excuse::Fails(error) if error.fault == Fault::NoAnswer))
+        {
+            Fault::NoAnswer
+        } else {
+            Fault::Unreachable
+        };
+        let words: Vec<_> = self
+            .0
+            .iter()
+            .map(|(label, excuse)| match excuse {
+                Excuse::Abstains(why) => format!("{label} abstains ({})", why.as_str()),
+                Excuse::Fails(error) => format!("{label}: {error}"),
+            })
+            .collect();
+        let voting = n - self.0.len();
+        EngineError::new(fault, format!("{voting} of {n} nodes vote and {most} must: {}", words.join("; ")))
+    }
+}
+
+/// Whether it would be the same on every node and at every time.
+fn is_ours(error: &EngineError) -> bool {
+    matches!(
+        error.fault,
+        Fault::Unsupported | Fault::WrongKind | Fault::Ended | Fault::Refused(Refusal::Auth | Refusal::Acl)
+    )
+}
+
+impl Engine for Quorum {
+    fn capabilities(&self) -> &Capabilities {
+        &self.capabilities
+    }
+
+    fn leases(&self) -> &dyn Leases {
+        self
+    }
+
+    fn dial(&self, until: Until) -> Fut<'_, ()> {
+        Box::pin(async move { self.shared.take_seats(until).await })
+    }
+
+    fn health(&self, until: Until) -> Fut<'_, Health> {
+        Box::pin(self.look_at_health(until))
+    }
+
+    fn quorum(&self) -> Option<&Quorum> {
+        Some(self)
+    }
+
+    fn close(&self, until: Until) -> Fut<'_, ()> {
+        let shared = self.shared.clone();
+        Box::pin(async move {
+            shared.closed.cancel();
+            shared.background.close();
+            // What a minority was not told ends with its ttl.
+            let _settled = shared.clock().bounded(until, shared.background.wait()).await;
+            shared.voters.iter().for_each(|voter| voter.close());
+            Ok(())
+        })
+    }
+}
+
+impl Leases for Quorum {
+    fn claim<'a>(&'a self, claim: &'a Claim, until: Until) -> Fut<'a, Answer> {
+        Box::pin(self.shared.claim(claim, until))
+    }
+
+    fn wake_into(&self, sink: Weak<dyn WakeSink>) {
+        self.shared.voters.iter().for_each(|voter| voter.wake_into(sink.clone()));
+    }
+
+    fn renew<'a>(&'a self, holds: &'a [Hold], until: Until) -> Fut<'a, Vec<Result<Renewed, EngineError>>> {
+        Box::pin(async move { Ok(self.shared.renew(holds, until).await) })
+    }
+
+    fn release<'a>(&'a self, hold: &'a Hold, until: Until) -> Fut<'a, Released> {
+        Box::pin(self.shared.end(&hold.name, &hold.owner, hold.ttl, until))
+    }
+
+    fn abandon<'a>(&'a self, claim: &'a Claim, until: Until) -> Fut<'a, ()> {
+        Box::pin(async move { self.shared.end(&claim.name, &claim.owner, claim.ttl, until).await.map(drop) })
+    }
+
+    fn inspect<'a>(&'a self, name: &'a Name, until: Until) -> Fut<'a, Inspection> {
+        Box::pin(self.shared.inspect(name, until))
+    }
+
+    fn scan<'a>(
+        &'a self,
+        prefix: &'a str,
+        from: Option<Cursor>,
+        limit: u32,
+        until: Until,
+    ) -> Fut<'a, Page<Inspection>> {
+        Box::pin(self.shared.scan(prefix, from, limit, until))
+    }
+
+    fn force_release<'a>(&'a self, name: &'a Name, seen: Fence, until: Until) -> Fut<'a, Released> {
+        Box::pin(self.shared.force_release(name, seen, until))
+    }
+}
+
+impl Quorum {
+    async fn look_at_health(&self, until: Until) -> Result<Health, EngineError> {
+        let shared = &self.shared;
+        let members = shared.members(until).await;
+        let each =
+            futures_util::future::join_all(shared.voters.iter().map(|voter| voter.health(until))).await;
+        let mut health = Health {
+            facts: vec![
+                ("engine".into(), "redlock".into()),
+                ("nodes".into(), format!("{}, of which {} must agree", shared.n(), shared.majority())),
+            ],
+            warnings: Vec::new(),
+        };
+        for (member, found) in members.iter().zip(each) {
+            let label = &member.label;
+            health.facts.push((label.clone(), member.state.to_string()));
+            if let Some(warning) = member.warning() {
+                health.warnings.push(warning);
+            }
+            match found {
+                Ok(found) => {
+                    let about = |(fact, value): (String, String)| (format!("{label} {fact}"), value);
+                    health
+                        .facts
+                        .extend(found.facts.into_iter().filter(|(fact, _)| fact != "engine").map(about));
+                    health.warnings.extend(
+                        found.warnings.into_iter().map(|warning| Warning {
+                            found: format!("{label}: {}", warning.found),
+                            ..warning
+                        }),
+                    );
+                }
+                Err(error) => health.warnings.push(Warning {
+                    code: "node-down",
+                    found: format!("{label} does not answer: {error}"),
+                    cure: "bring it back: with more than half of the nodes gone no lock can be granted"
+                        .into(),
+                }),
+            }
+        }
+        Ok(health)
+    }
+}

@@ -1,0 +1,192 @@
+//! Which nodes vote, from what they say about themselves. Pure.
+
+use std::{collections::HashMap, time::Duration};
+
+use crate::{
+    engine::voter::{Abstention, Record, Standing, State},
+    fence::Fence,
+};
+
+use super::count::majority;
+
+/// What is known about a node's right to vote.
+#[derive(Clone, Debug, PartialEq, Eq)]
+pub(super) enum Seat {
+    /// It has not answered yet.
+    Unknown,
+    /// It votes.
+    Votes(Record),
+    /// It is watched; `seen` is its record now.
+    Waits(Record),
+    /// It must be watched before it votes again: this is to be written over what was seen.
+    Forgot { seen: Option<Record> },
+    /// It does not vote, and time will not change that.
+    Abstains(Abstention),
+}
+
+impl Seat {
+    pub(super) fn votes(&self) -> bool {
+        matches!(self, Self::Votes(_))
+    }
+}
+
+/// The quorum that the nodes belong to.
+#[derive(Clone, Debug, PartialEq, Eq)]
+pub(super) struct Set {
+    pub(super) id: String,
+    pub(super) epoch: u32,
+    pub(super) max_ms: u64,
+}
+
+impl Set {
+    fn of(record: &Record) -> Self {
+        Self { id: record.set.clone(), epoch: record.epoch, max_ms: record.max_ms }
+    }
+
+    /// The record of one of its nodes.
+    pub(super) fn record(&self, n: usize, index: usize, identity: &str, state: State) -> Record {
+        Record {
+            state,
+            set: self.id.clone(),
+            epoch: self.epoch,
+            n: n as u32,
+            index: index as u32,
+            identity: identity.to_owned(),
+            max_ms: self.max_ms,
+        }
+    }
+
+    /// How long a node is watched: whatever it may have voted for has run out by then, on clocks that differ a little.
+    pub(super) fn watch_for(&self) -> Duration {
+        let longest = Duration::from_millis(self.max_ms);
+        longest + longest / 50 + Duration::from_millis(10)
+    }
+}
+
+/// The quorum that most of the nodes belong to: those that vote count first, then those that remember it.
+pub(super) fn set_of(standings: &[Option<Standing>]) -> Option<Set> {
+    let mut votes: HashMap<(&str, u32), (usize, usize, &Record)> = HashMap::new();
+    for standing in standings.iter().flatten() {
+        let Some(record) = &standing.record else { continue };
+        if record.n as usize != standings.len() {
+            continue;
+        }
+        let is_voting = record.state == State::Votes && record.identity == standing.identity;
+        let entry = votes.entry((&record.set, record.epoch)).or_insert((0, 0, record));
+        entry.0 += usize::from(is_voting);
+        entry.1 += 1;
+    }
+    let most = votes.into_iter().max_by_key(|((id, epoch), (voting, all, _))| (*voting, *epoch, *all, *id));
+    most.map(|(_, (_, _, record))| Set::of(record))
+}
+
+/// Where a node stands in a quorum.
+///
+/// With `adopts`, a node that waits to be part of another new quorum, and thus never voted in it, is taken over: two
+/// clients may have begun at the same time.
+pub(super) fn seat(standing: &Standing, set: Option<&Set>, n: usize, adopts: bool) -> Seat {
+    if standing.unknown_layout {
+        return Seat::Abstains(Abstention::UnknownLayout);
+    }
+    let Some(set) = set else {
+        // A record of a quorum with another number of nodes, or none at all.
+        let why = if standing.record.is_some() { Abstention::OtherSet } else { Abstention::NotAdmitted };
+        return Seat::Abstains(why);
+    };
+    let Some(record) = &standing.record else { return Seat::Forgot { seen: None } };
+    if record.set != set.id || record.epoch != set.epoch || record.n as usize != n {
+        let waits = adopts && matches!(record.state, State::Waits { .. });
+        return if waits {
+            Seat::Forgot { seen: Some(record.clone()) }
+        } else {
+            Seat::Abstains(Abstention::OtherSet)
+        };
+    }
+    if record.identity != standing.identity {
+        return Seat::Forgot { seen: Some(record.clone()) };
+    }
+    match record.state {
+        State::Votes => Seat::Votes(record.clone()),
+        State::Waits { .. } => Seat::Waits(record.clone()),
+    }
+}
+
+/// The floor for the fences of a node that has forgotten its own: the highest of so many other voting nodes that every
+/// majority it was part of is among them. `None` if too few of them vote.
+pub(super) fn floor(index: usize, standings: &[Option<Standing>], seats: &[Seat]) -> Option<Fence> {
+    let n = standings.len();
+    let others =
+        standings.iter().zip(seats).enumerate().filter(|(other, (_, seat))| *other != index && seat.votes());
+    let heights: Vec<_> = others.filter_map(|(_, (standing, _))| Some(standing.as_ref()?.highest)).collect();
+    if heights.len() < n - majority(n) + 1 {
+        return None;
+    }
+    let own = standings[index].as_ref().map_or(Fence::default(), |standing| standing.highest);
+    heights.into_iter().max().map(|highest| highest.max(own))
+}
+
+#[cfg(test)]
+mod tests {
+    use super::*;
+
+    fn record(identity: &str, state: State) -> Record {
+        Set { id: "s".into(), epoch: 1, max_ms: 2000 }.record(3, 0, identity, state)
+    }
+
+    fn standing(identity: &str, record: Option<Record>, highest: u64) -> Standing {
+        Standing { identity: identity.into(), record, unknown_layout: false, highest: Fence::new(highest) }
+    }
+
+    fn voting(identity: &str, highest: u64) -> Option<Standing> {
+        Some(standing(identity, Some(record(identity, State::Votes)), highest))
+    }
+
+    #[test]
+    fn a_restarted_node_has_forgotten_and_the_others_vote() {
+        let restarted = standing("b2", Some(record("b1", State::Votes)), 0);
+        let standings = [voting("a", 5), Some(restarted), voting("c", 7)];
+        let set = set_of(&standings).unwrap();
+        let seats: Vec<_> = standings.iter().flatten().map(|node| seat(node, Some(&set), 3, false)).collect();
+        assert!(seats[0].votes() && seats[2].votes());
+        assert_eq!(seats[1], Seat::Forgot { seen: Some(record("b1", State::Votes)) });
+        assert_eq!(floor(1, &standings, &seats), Some(Fence::new(7)));
+    }
+
+    #[test]
+    fn a_wiped_node_has_forgotten() {
+        let set = set_of(&[voting("a", 5), None, None]).unwrap();
+        assert_eq!(seat(&standing("b", None, 0), Some(&set), 3, false), Seat::Forgot { seen: None });
+    }
+
+    #[test]
+    fn too_few_voting_nodes_teach_no_floor() {
+        let standings = [voting("a", 5), Some(standing("b", None, 0)), Some(standing("c", None, 0))];
+        let seats = [Seat::Votes(record("a", State::Votes)), Seat::Unknown, Seat::Unknown];
+        assert_eq!(floor(1, &standings, &seats), None);
+    }
+
+    #[test]
+    fn nodes_without_records_are_nobodys_quorum() {
+        let blank = Some(standing("a", None, 0));
+        assert_eq!(set_of(&[blank.clone(), blank.clone(), None]), None);
+        assert_eq!(seat(&blank.unwrap(), None, 3, false), Seat::Abstains(Abstention::NotAdmitted));
+    }
+
+    #[test]
+    fn a_node_of_another_quorum_or_size_does_not_vote() {
+        let set = set_of(&[voting("a", 5), None, None]).unwrap();
+        let other = Record { set: "t".into(), ..record("b", State::Votes) };
+        assert_eq!(
+            seat(&standing("b", Some(other), 0), Some(&set), 3, false),
+            Seat::Abstains(Abstention::OtherSet)
+        );
+        assert_eq!(set_of(&[voting("a", 5), None, None, None, None]), None);
+    }
+
+    #[test]
+    fn a_quorum_is_the_one_most_nodes_vote_in() {
+        let other = Record { set: "t".into(), epoch: 9, ..record("c", State::Votes) };
+        let standings = [voting("a", 5), voting("b", 5), Some(standing("c", Some(other), 0))];
+        assert_eq!(set_of(&standings).unwrap().id, "s");
+    }
+}

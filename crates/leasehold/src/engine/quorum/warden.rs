@@ -1,0 +1,265 @@
+//! Brings nodes back that may have forgotten what they voted for.
+//!
+//! A node that was restarted, wiped or rolled back could vote a second time for a name that is still held. It is
+//! watched, on this client's own clock, until everything it may have voted for has run out; only then are its fences
+//! raised to what the other nodes know, and it votes again. Learning earlier would miss what was decided meanwhile.
+
+use std::{
+    collections::HashMap,
+    sync::{Arc, Weak},
+    time::Duration,
+};
+
+use futures_util::StreamExt;
+use tokio::sync::Notify;
+
+use super::{
+    Excuse, Excuses, Shared,
+    seats::{self, Seat, Set},
+};
+use crate::{
+    clock::{BootInstant, Until},
+    engine::{
+        EngineError, Fault,
+        voter::{Abstention, Record, Standing, State},
+    },
+    fence::Fence,
+};
+
+/// Wakes the warden before its time.
+pub(super) type Bell = Arc<Notify>;
+
+/// Time between two looks at nodes that all vote.
+const QUIET: Duration = Duration::from_secs(60);
+/// Time between two looks at a node that is watched, as part of the whole.
+const LOOKS: u32 = 20;
+const LOOK_MIN: Duration = Duration::from_millis(20);
+const LOOK_MAX: Duration = Duration::from_secs(2);
+
+/// Since when a node is watched by this client, and what its record said then.
+struct Watch {
+    record: Record,
+    since: BootInstant,
+}
+
+impl Shared {
+    /// A node does not vote: look at once.
+    pub(super) fn ring(&self) {
+        if let Some(bell) = self.warden.get() {
+            bell.notify_one();
+        }
+    }
+
+    /// Starts the warden with the first use: before there may be no runtime.
+    fn start_warden(self: &Arc<Self>) {
+        self.warden.get_or_init(|| {
+            let bell = Bell::default();
+            let (shared, heard, closed) = (Arc::downgrade(self), bell.clone(), self.closed.clone());
+            tokio::spawn(async move {
+                closed.run_until_cancelled(watch_over(shared, heard)).await;
+            });
+            bell
+        });
+    }
+
+    /// Makes sure that a majority of seats is known; asks the nodes only if it is not.
+    pub(super) async fn ensure_seats(self: &Arc<Self>, until: Until) -> Result<(), EngineError> {
+        if self.seats().iter().filter(|seat| seat.votes()).count() >= self.majority() {
+            return Ok(());
+        }
+        self.take_seats(until).await
+    }
+
+    /// Asks every node where it stands, until a majority votes.
+    pub(super) async fn take_seats(self: &Arc<Self>, until: Until) -> Result<(), EngineError> {
+        self.start_warden();
+        let until = until.min(self.clock().now() + self.options.command_timeout);
+        let mut asked = self.ask_all(|voter| voter.standing(until));
+        let mut standings: Vec<Option<Standing>> = vec![None; self.n()];
+        let mut excuses = Excuses(Vec::new());
+        let mut voting = 0;
+        while voting < self.majority()
+            && let Some((index, answer)) = asked.next().await
+        {
+            match answer {
+                Ok(standing) => standings[index] = Some(standing),
+                Err(error) => {
+                    excuses.0.push((self.voters[index].label().to_owned(), Excuse::Fails(error)));
+                }
+            }
+            voting = self.place(&standings).iter().filter(|seat| seat.votes()).count();
+        }
+        self.run_on(asked);
+        same_server(self, &standings)?;
+        self.ring();
+        if voting >= self.majority() {
+            return Ok(());
+        }
+        for (index, seat) in self.seats().iter().enumerate() {
+            let why = match seat {
+                Seat::Votes(_) | Seat::Unknown => continue,
+                Seat::Waits(_) | Seat::Forgot { .. } => Abstention::Forgot,
+                Seat::Abstains(why) => why.clone(),
+            };
+            excuses.0.push((self.voters[index].label().to_owned(), Excuse::Abstains(why)));
+        }
+        Err(excuses.into_error(self))
+    }
+
+    /// Seats every node that has answered; the others keep what they had.
+    fn place(&self, standings: &[Option<Standing>]) -> Vec<Seat> {
+        let set = seats::set_of(standings);
+        let mut places = self.seats();
+        for (index, standing) in standings.iter().enumerate() {
+            let Some(standing) = standing else { continue };
+            let seat = seats::seat(standing, set.as_ref(), self.n(), self.options.admit_new);
+            self.voters[index].seat(match &seat {
+                Seat::Votes(record) => Some(record.clone()),
+                _ => None,
+            });
+            places[index] = seat;
+        }
+        places.clone()
+    }
+
+    /// What every node says about itself; `None` for those that do not answer.
+    pub(super) async fn standings(&self, until: Until) -> Vec<Result<Standing, EngineError>> {
+        futures_util::future::join_all(self.voters.iter().map(|voter| voter.standing(until))).await
+    }
+
+    /// Looks at every node, does for each what can be done now, and tells when to look again.
+    async fn patrol(&self, watches: &mut HashMap<usize, Watch>) -> Duration {
+        let asked_at = self.clock().now();
+        let answers = self.standings(asked_at + self.options.command_timeout).await;
+        let answered_at = self.clock().now();
+        let standings: Vec<_> = answers.into_iter().map(Result::ok).collect();
+        let Some(set) = seats::set_of(&standings).or_else(|| self.new_set(&standings)) else {
+            self.place(&standings);
+            return QUIET;
+        };
+        let seats = self.place(&standings);
+        let mut look_again = QUIET;
+        for (index, standing) in standings.iter().enumerate() {
+            let Some(standing) = standing else {
+                // It may come back at any time, and then it has probably forgotten.
+                look_again = look_again.min(LOOK_MAX);
+                continue;
+            };
+            let seat = match &seats[index] {
+                // Of the quorum that is about to be made.
+                Seat::Abstains(Abstention::NotAdmitted) => &Seat::Forgot { seen: None },
+                seat => seat,
+            };
+            match seat {
+                Seat::Votes(_) | Seat::Abstains(_) | Seat::Unknown => {
+                    watches.remove(&index);
+                    continue;
+                }
+                Seat::Forgot { seen } => {
+                    watches.remove(&index);
+                    let state = State::Waits { nonce: nonce(), watched_ms: 0 };
+                    let record = set.record(self.n(), index, &standing.identity, state);
+                    self.mark(index, seen.as_ref(), &record, Fence::default()).await;
+                    look_again = Duration::ZERO;
+                }
+                Seat::Waits(record) => {
+                    let watch =
+                        watches.entry(index).or_insert(Watch { record: record.clone(), since: answered_at });
+                    if watch.record != *record {
+                        // Another client has counted on, or it began anew.
+                        *watch = Watch { record: record.clone(), since: answered_at };
+                    }
+                    let floor = seats::floor(index, &standings, &seats)
+                        .or_else(|| self.floor_of_new(&standings, &seats));
+                    self.watch(index, watch, asked_at, &set, floor).await;
+                }
+            }
+            look_again = look_again.min((set.watch_for() / LOOKS).clamp(LOOK_MIN, LOOK_MAX));
+        }
+        look_again
+    }
+
+    /// Counts on for a watched node; admits it if it was watched for long enough before the others were asked.
+    async fn watch(
+        &self,
+        index: usize,
+        watch: &mut Watch,
+        asked_at: BootInstant,
+        set: &Set,
+        floor: Option<Fence>,
+    ) {
+        let State::Waits { nonce, watched_ms } = &watch.record.state else { return };
+        let watched = Duration::from_millis(*watched_ms) + asked_at.since(watch.since);
+        let next = if watched >= set.watch_for() {
+            let Some(_) = floor else { return };
+            State::Votes
+        } else {
+            State::Waits { nonce: nonce.clone(), watched_ms: watched.as_millis() as u64 }
+        };
+        let record = Record { state: next, ..watch.record.clone() };
+        if record != watch.record
+            && self
+                .mark(
+                    index,
+                    Some(&watch.record),
+                    &record,
+                    floor.filter(|_| record.state == State::Votes).unwrap_or_default(),
+                )
+                .await
+        {
+            if record.state == State::Votes {
+                tracing::info!(node = self.voters[index].label(), "votes again");
+                self.voters[index].seat(Some(record.clone()));
+                self.seats()[index] = Seat::Votes(record);
+                return;
+            }
+            *watch = Watch { record, since: self.clock().now() };
+        }
+    }
+
+    async fn mark(&self, index: usize, seen: Option<&Record>, record: &Record, floor: Fence) -> bool {
+        let until = self.clock().now() + self.options.command_timeout;
+        match self.voters[index].mark(seen, record, floor, until).await {
+            Ok(done) => done,
+            Err(error) => {
+                tracing::debug!(node = self.voters[index].label(), %error, "could not write its record");
+                false
+            }
+        }
+    }
+}
+
+async fn watch_over(shared: Weak<Shared>, bell: Bell) {
+    let mut watches = HashMap::new();
+    loop {
+        let Some(strong) = shared.upgrade() else { return };
+        let pause = strong.patrol(&mut watches).await;
+        let clock = strong.clock().clone();
+        drop(strong);
+        tokio::select! {
+            () = bell.notified() => clock.sleep_until(clock.now() + LOOK_MIN).await,
+            () = clock.sleep_until(clock.now() + pause) => {}
+        }
+    }
+}
+
+/// Two addresses of one server would count its vote twice.
+fn same_server(shared: &Shared, standings: &[Option<Standing>]) -> Result<(), EngineError> {
+    for (index, one) in standings.iter().enumerate() {
+        let twin = standings[..index].iter().position(
+            |other| matches!((one, other), (Some(one), Some(other)) if one.identity == other.identity),
+        );
+        if let Some(twin) = twin {
+            let (a, b) = (shared.voters[twin].label(), shared.voters[index].label());
+            let why = format!("{a} and {b} are one server; a quorum takes independent ones");
+            return Err(EngineError::new(Fault::Unsupported, why));
+        }
+    }
+    Ok(())
+}
+
+pub(super) fn nonce() -> String {
+    let mut random = [0; 8];
+    getrandom::fill(&mut random).expect("the operating system gives random numbers");
+    format!("{:016x}", u64::from_le_bytes(random))
+}
