@@ -15,6 +15,8 @@ impl Exit {
     pub(crate) const OK: Self = Self(0);
     /// The answer is "no": warnings were found, or the holder had changed.
     pub(crate) const NO: Self = Self(1);
+    /// Too few nodes vote.
+    pub(crate) const NO_MAJORITY: Self = Self(2);
 
     /// What a shell says of a program that a signal ended.
     pub(crate) fn by_signal(signal: i32) -> Self {

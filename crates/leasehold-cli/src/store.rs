@@ -55,10 +55,21 @@ impl Store {
     /// Reaches the store.
     pub(crate) async fn connect(&self) -> Result<Leasehold, Failure> {
         let leases = Leasehold::from_settings(self.settings.clone())?.connect().await?;
+        self.tell(&leases);
+        Ok(leases)
+    }
+
+    /// Does not reach the store yet: it may not be ready for locks.
+    pub(crate) fn connect_lazy(&self) -> Result<Leasehold, Failure> {
+        let leases = Leasehold::from_settings(self.settings.clone())?.connect_lazy()?;
+        self.tell(&leases);
+        Ok(leases)
+    }
+
+    fn tell(&self, leases: &Leasehold) {
         if self.verbose {
             output::say(&format!("store: {} (chosen {})", leases.store(), self.chosen_by));
         }
-        Ok(leases)
     }
 }
 

@@ -56,7 +56,7 @@ struct RoundTrip {
 
 impl Doctor {
     pub(super) async fn execute(self, global: &Global) -> Result<Exit, Failure> {
-        let leases = Store::choose(global)?.connect().await?;
+        let leases = Store::choose(global)?.connect_lazy()?;
         let looked = look(&leases).await;
         store::close(&leases).await;
         let (health, round_trip) = looked?;

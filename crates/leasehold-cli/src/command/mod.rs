@@ -7,6 +7,7 @@ mod inspect;
 mod lock;
 mod ls;
 mod man;
+mod quorum;
 mod run;
 mod stats;
 mod watch;
@@ -72,6 +73,8 @@ enum Command {
     Watch(watch::Watch),
     Stats(stats::Stats),
     Doctor(doctor::Doctor),
+    #[command(subcommand)]
+    Quorum(quorum::Quorum),
     Completions(completions::Completions),
     Man(man::Man),
 }
@@ -89,6 +92,7 @@ impl Cli {
             Command::Watch(watch) => watch.execute(global).await,
             Command::Stats(stats) => stats.execute(global).await,
             Command::Doctor(doctor) => doctor.execute(global).await,
+            Command::Quorum(quorum) => quorum.execute(global).await,
             Command::Completions(completions) => completions.execute(),
             Command::Man(man) => man.execute(),
         }

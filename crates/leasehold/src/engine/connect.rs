@@ -24,6 +24,8 @@ pub(crate) struct EngineOptions {
     pub(crate) max_in_flight: usize,
     /// How this client calls itself to the server.
     pub(crate) client_name: String,
+    /// The longest ttl of any lease.
+    pub(crate) max_ttl: Duration,
 }
 
 /// Opens the engine that a URL names. Nothing is dialled yet.
@@ -148,6 +150,7 @@ mod tests {
             connections: 1,
             max_in_flight: 1,
             client_name: String::new(),
+            max_ttl: std::time::Duration::from_secs(300),
         };
         let builds = [
             (cfg!(feature = "memory"), "memory:", "memory"),

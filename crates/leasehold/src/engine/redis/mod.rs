@@ -355,6 +355,7 @@ mod tests {
             connections: 1,
             max_in_flight: 100,
             client_name: String::new(),
+            max_ttl: Duration::from_secs(300),
         };
         let engine = Redis::open(&server.url(), &options).unwrap();
         let until = || Clock::system().now() + Duration::from_secs(5);

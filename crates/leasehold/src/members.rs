@@ -1,0 +1,60 @@
+//! The nodes of a store that decides by majority, as an operator sees them.
+
+use crate::{
+    Leasehold,
+    core::Core,
+    engine::quorum::{Member, Quorum},
+    error::{Error, Result},
+};
+
+/// The nodes of a quorum; made by [`Leasehold::quorum`].
+#[derive(Clone, Copy)]
+pub struct Members<'a> {
+    core: &'a Core,
+    quorum: &'a Quorum,
+}
+
+impl Leasehold {
+    /// The nodes, if the store decides by majority.
+    ///
+    /// # Errors
+    /// `unsupported` for every other store.
+    pub fn quorum(&self) -> Result<Members<'_>> {
+        let core = self.core();
+        core.check_open()?;
+        match core.engine.quorum() {
+            Some(quorum) => Ok(Members { core, quorum }),
+            None => Err(Error::unsupported(
+                format!("asking the store {} for its quorum", core.store),
+                "one server or one cluster decides there; a quorum is a redlock:// store",
+            )),
+        }
+    }
+}
+
+impl Members<'_> {
+    /// Every node, and whether it votes.
+    pub async fn list(&self) -> Vec<Member> {
+        self.quorum.members(self.core.command_until()).await
+    }
+
+    /// Makes the nodes a new quorum, at once. Every node must answer, and nobody may hold a lock on them: who holds what
+    /// is forgotten, and a holder of before does not learn of it until its next renewal.
+    ///
+    /// # Errors
+    /// When a node does not answer or was changed at the same time.
+    pub async fn admit_new(&self) -> Result<()> {
+        let admitted = self.quorum.admit_new(self.core.command_until()).await;
+        admitted.map_err(|error| self.core.explain_doing(error, "admitting a new quorum".into(), None))
+    }
+
+    /// Brings nodes back that have forgotten, also when too few of the others vote to teach them. Begins to watch them;
+    /// [`Members::list`] tells how far it is.
+    ///
+    /// # Errors
+    /// When no node remembers a quorum.
+    pub async fn admit(&self) -> Result<()> {
+        let begun = self.quorum.admit(self.core.command_until()).await;
+        begun.map_err(|error| self.core.explain_doing(error, "admitting nodes".into(), None))
+    }
+}
