@@ -76,6 +76,13 @@ impl RedisServerBuilder {
         self
     }
 
+    /// The text of a `redis.conf`, in place of the defaults (no persistence). What a test needs to find its server
+    /// (address, folder, log, socket) comes after it, and so does everything else that this builder is told.
+    pub fn file(mut self, text: impl Into<String>) -> Self {
+        self.file = Some(text.into());
+        self
+    }
+
     /// Starts the server and waits until it answers.
     pub fn start(self) -> Result<RedisServer, ServerError> {
         RedisServer::launch(self)
@@ -89,13 +96,6 @@ impl RedisServerBuilder {
 
     pub(crate) fn duty(mut self, duty: Duty) -> Self {
         self.duty = duty;
-        self
-    }
-
-    /// A whole `redis.conf` that takes the place of the defaults; only what a test needs to find and to end the
-    /// server comes after it.
-    pub(crate) fn file(mut self, text: impl Into<String>) -> Self {
-        self.file = Some(text.into());
         self
     }
 
