@@ -1,0 +1,58 @@
+//! What the workers do, and how they connect.
+
+use std::{path::Path, time::Duration};
+
+use leasehold::Leasehold;
+use leasehold_testkit::load::Load;
+
+/// Short, so that a lock whose holder was killed is soon free, and stopping a worker past it does not take long.
+pub(crate) const TTL: Duration = Duration::from_secs(1);
+/// How long a quorum's node has to wait before it votes again, and how long a fail-over's grace lasts.
+pub(crate) const MAX_TTL: Duration = Duration::from_secs(2);
+const COMMAND_TIMEOUT: Duration = Duration::from_secs(1);
+/// Names of the quick load; enough to have some on every shard of a cluster.
+pub(crate) const QUICK_NAMES: usize = 6;
+
+/// A client as every process of a run has it. The store may be down at that moment.
+pub(crate) fn connect(url: &str) -> leasehold::Result<Leasehold> {
+    let builder = Leasehold::builder(url).configure(|config| {
+        config.ttl = TTL;
+        config.max_ttl = MAX_TTL;
+        config.command_timeout = COMMAND_TIMEOUT;
+    });
+    builder.connect_lazy()
+}
+
+/// Many short tenures, kept alive and not.
+pub(crate) fn quick(stem: &str, process: &str) -> Load {
+    Load {
+        prefix: stem.to_owned(),
+        process: format!("{process}-quick"),
+        names: QUICK_NAMES,
+        tasks: 2 * QUICK_NAMES,
+        ttl: TTL,
+        wait: 3 * TTL,
+        hold: Duration::from_millis(5),
+        kept_of_ten: 5,
+        ..Load::default()
+    }
+}
+
+/// A few tenures that outlast their ttl: most of them see a fault from the inside.
+pub(crate) fn long(stem: &str, process: &str) -> Load {
+    Load {
+        prefix: format!("{stem}-long"),
+        process: format!("{process}-long"),
+        names: 3,
+        tasks: 3,
+        hold: 2 * TTL,
+        kept_of_ten: 10,
+        wait: 5 * TTL,
+        ..quick(stem, process)
+    }
+}
+
+/// Both, with the resources in `folder`.
+pub(crate) fn both(stem: &str, process: &str, folder: &Path) -> std::io::Result<[Load; 2]> {
+    Ok([quick(stem, process).registers(folder)?, long(stem, process).registers(folder)?])
+}

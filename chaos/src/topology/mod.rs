@@ -1,0 +1,126 @@
+//! What can be broken: one file per topology, with its faults.
+
+mod cluster;
+mod quorum;
+mod sentinel;
+mod single;
+
+use leasehold_testkit::RedisServer;
+
+use crate::{
+    Failure,
+    storm::{self, Options},
+};
+
+/// Servers that hold locks together.
+pub(crate) trait Topology: Sized + 'static {
+    const FAULTS: &'static [Fault<Self>];
+
+    fn start(options: &Options) -> Result<Self, Failure>;
+
+    fn url(&self) -> String;
+
+    /// What the names of the locks begin with.
+    fn stem(&self) -> String {
+        "chaos".into()
+    }
+
+    /// Waits until every server is there and does its part.
+    fn await_whole(&self);
+
+    /// Whether a lease may be forgotten by a fault that [may forget](Fault::may_forget): two can then believe to hold
+    /// one lock, which only fences tell apart.
+    fn forgets(&self) -> bool {
+        false
+    }
+}
+
+/// One kind of fault.
+pub(crate) struct Fault<T> {
+    pub(crate) kind: &'static str,
+    pub(crate) cure: Cure,
+    /// Acknowledged writes may be gone afterwards.
+    pub(crate) may_forget: bool,
+    /// Breaks something chosen by the dice; answers the indices of what has to be mended.
+    pub(crate) inflict: fn(&T, u64) -> Victims,
+    pub(crate) mend: fn(&T, &[usize]),
+}
+
+pub(crate) type Victims = Vec<usize>;
+
+impl<T> Fault<T> {
+    /// One that leaves nothing to be mended.
+    const fn passing(kind: &'static str, inflict: fn(&T, u64) -> Victims) -> Self {
+        Self { kind, cure: Cure::Itself, may_forget: false, inflict, mend: |_, _| {} }
+    }
+
+    /// One that stays until it is mended.
+    const fn lasting(
+        kind: &'static str,
+        cure: Cure,
+        inflict: fn(&T, u64) -> Victims,
+        mend: fn(&T, &[usize]),
+    ) -> Self {
+        Self { kind, cure, may_forget: false, inflict, mend }
+    }
+
+    const fn that_may_forget(mut self) -> Self {
+        self.may_forget = true;
+        self
+    }
+}
+
+/// What it takes until locks can be had again.
+#[derive(Debug, Clone, Copy, PartialEq, Eq)]
+pub(crate) enum Cure {
+    /// Nothing: what is left goes on. It is mended afterwards.
+    Itself,
+    /// Somebody has to mend it.
+    Hand,
+}
+
+#[derive(Debug, Clone, Copy, PartialEq, Eq, clap::ValueEnum)]
+pub(crate) enum Kind {
+    /// One server that forgets nothing
+    Single,
+    /// A primary, two replicas and three sentinels, with fail-over grace
+    Sentinel,
+    /// Three primaries with a replica each
+    Cluster,
+    /// Five nodes that vote
+    Quorum,
+}
+
+pub(crate) fn run(options: &Options) -> Result<bool, Failure> {
+    match options.topology {
+        Kind::Single => storm::run::<single::Single>(options),
+        Kind::Sentinel => storm::run::<sentinel::Sentinel>(options),
+        Kind::Cluster => storm::run::<cluster::Cluster>(options),
+        Kind::Quorum => storm::run::<quorum::Quorum>(options),
+    }
+}
+
+/// SCRIPT FLUSH: every script has to be sent again.
+fn forget_scripts(server: &RedisServer) -> Victims {
+    server.cli(&["SCRIPT", "FLUSH"]);
+    Vec::new()
+}
+
+/// CLIENT KILL: every connection breaks, those for wake-ups too.
+fn cut_clients(server: &RedisServer) -> Victims {
+    for kind in ["normal", "pubsub"] {
+        server.cli(&["CLIENT", "KILL", "TYPE", kind, "SKIPME", "yes"]);
+    }
+    Vec::new()
+}
+
+/// Where `server` stands in `servers`.
+fn index_of(servers: &[RedisServer], server: &RedisServer) -> usize {
+    let found = servers.iter().position(|other| other.port() == server.port());
+    found.expect("a set knows its own servers")
+}
+
+/// The one that the dice show.
+fn pick<T>(from: &[T], dice: u64) -> &T {
+    &from[(dice % from.len() as u64) as usize]
+}
