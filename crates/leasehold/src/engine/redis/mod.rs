@@ -12,7 +12,6 @@ mod node;
 mod place;
 mod script;
 mod url;
-#[cfg_attr(not(test), expect(dead_code, reason = "nothing opens a quorum yet"))]
 pub(crate) mod voter;
 mod wake;
 

@@ -246,6 +246,14 @@ impl Member {
         call::withdrawn(&value)
     }
 
+    async fn retract(&self, name: &Name, owner: &Owner, until: Until) -> Result<(), EngineError> {
+        let keys = self.keys(name)?;
+        let connection = self.node.connection(until).await?;
+        let build = |script: &_, by_hash| call::withdraw(script, by_hash, &keys, owner, None, false, "");
+        let value = self.node.run_script(&connection, &self.scripts.withdraw, build, until).await?;
+        call::withdrawn(&value).map(drop)
+    }
+
     async fn look(&self, names: &[Name], until: Until) -> Result<Vec<Sighting>, EngineError> {
         let inspect = &self.scripts.inspect;
         let seen = look::look_at(&self.node, inspect, &self.prefix, names, WAITERS_SHOWN, until).await?;
@@ -316,6 +324,11 @@ impl Voter for RedisVoter {
     fn repair(&self, hold: &Arc<Hold>, until: Until) -> Fut<'static, bool> {
         let (member, hold) = (self.0.clone(), hold.clone());
         Box::pin(async move { member.repair(&hold, until).await })
+    }
+
+    fn retract(&self, name: &Name, owner: &Owner, until: Until) -> Fut<'static, ()> {
+        let (member, name, owner) = (self.0.clone(), name.clone(), owner.clone());
+        Box::pin(async move { member.retract(&name, &owner, until).await })
     }
 
     fn withdraw(&self, name: &Name, owner: &Owner, until: Until) -> Fut<'static, Withdrawn> {

@@ -38,12 +38,16 @@ macro_rules! with_fences {
     };
 }
 
-const VOTE: &str = with_fences!("../scripts/voter/seat.lua", "../scripts/voter/vote.lua");
+const VOTE: &str =
+    with_fences!("../scripts/voter/seat.lua", "../scripts/voter/waiters.lua", "../scripts/voter/vote.lua");
 const REPAIR: &str = with_fences!("../scripts/voter/seat.lua", "../scripts/voter/repair.lua");
 const CONFIRM: &str = with_fences!("../scripts/voter/confirm.lua");
 const RENEW: &str = concat!(include_str!("../scripts/begin.lua"), include_str!("../scripts/voter/renew.lua"));
-const WITHDRAW: &str =
-    concat!(include_str!("../scripts/begin.lua"), include_str!("../scripts/voter/withdraw.lua"));
+const WITHDRAW: &str = concat!(
+    include_str!("../scripts/begin.lua"),
+    include_str!("../scripts/voter/waiters.lua"),
+    include_str!("../scripts/voter/withdraw.lua")
+);
 const STANDING: &str = include_str!("../scripts/voter/standing.lua");
 const MARK: &str = include_str!("../scripts/voter/mark.lua");
 
@@ -111,10 +115,11 @@ pub(super) fn vote(
 pub(super) fn voted(value: &Value, seat: &Seat) -> Result<Vote, EngineError> {
     let Value::Array(list) = value else { return Ok(Vote::Yes(answer::fence(value)?)) };
     match list.as_slice() {
-        [Value::Int(3), Value::Int(pttl), fence, holder] => Ok(Vote::No {
+        [Value::Int(3), Value::Int(pttl), fence, holder, Value::Int(ahead)] => Ok(Vote::No {
             fence: answer::fence(fence)?,
             holder: answer::text(holder).map(Holder::parse),
             expires_in: answer::left(*pttl),
+            ahead: u32::try_from(*ahead).unwrap_or(u32::MAX),
         }),
         [Value::Int(4)] => Err(EngineError::new(
             Fault::Overloaded,
@@ -242,7 +247,8 @@ pub(super) fn withdrawn(value: &Value) -> Result<Withdrawn, EngineError> {
 /// What `inspect.lua` found about one name.
 pub(super) fn sighting(value: &Value) -> Result<Sighting, EngineError> {
     let Value::Array(parts) = value else { return Err(answer::unexpected(value)) };
-    let [owner, Value::Int(pttl), fence, Value::Int(_), Value::Array(waiters)] = parts.as_slice() else {
+    let [owner, Value::Int(pttl), fence, Value::Int(waiting), Value::Array(waiters)] = parts.as_slice()
+    else {
         return Err(answer::unexpected(value));
     };
     let owner = match owner {
@@ -259,6 +265,7 @@ pub(super) fn sighting(value: &Value) -> Result<Sighting, EngineError> {
             .map(look::waiter)
             .map(|waiter| (waiter.holder, waiter.waiting_for))
             .collect(),
+        waiting: u32::try_from(*waiting).unwrap_or(u32::MAX),
     })
 }
 

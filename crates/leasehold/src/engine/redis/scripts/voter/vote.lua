@@ -3,7 +3,7 @@
 -- ARGV 1 how long F is kept in ms · 2 owner · 3 px · 4 hint: the fence that is asked for · 5 seat: the record's text
 --      6 entry that waits ('': asks once) · 7 its arrival
 -- <fence>                     yes, or already ours: the ttl is refreshed
--- {3, pttl, fence, holder}    no
+-- {3, pttl, fence, holder, ahead}   no; without a holder somebody waits and comes first
 -- {4}                         too many wait
 -- {5}                         this attempt has ended
 -- {8, record or false}        does not vote under this seat
@@ -36,7 +36,9 @@ check_longest(px, most)
 
 read_clock()
 local holder = call('GET', K)
-if not holder or holder == owner then
+local first, channel, first_id
+if not holder then first, channel, first_id = first_waiter(W, S) end
+if holder == owner or not holder and (not first or first == entry) then
   if not is_data_set(data) then return refuse({ 8, seat }) end
   if holder then
     call('PEXPIRE', K, px)
@@ -51,7 +53,8 @@ if not holder or holder == owner then
   return fence
 end
 
-local no = { 3, call('PTTL', K), call('GET', F) or '0', holder }
+if first then wake(channel, first_id) end
+local no = { 3, call('PTTL', K), call('GET', F) or '0', holder, 0 }
 if entry == '' then return refuse(no) end
 if call('ZSCORE', W, entry) then
   call('PEXPIRE', W, 86400000) -- first write: passes when memory is full, and a replica refuses it
@@ -62,4 +65,5 @@ else
 end
 call('HSET', S, id, now)
 call('PEXPIRE', S, 86400000)
+no[5] = call('ZRANK', W, entry)
 return no
