@@ -79,6 +79,11 @@ impl Core {
         Owner::new(self.chance.secret(), &Holder::this_process(label, self.clock.wall_us()))
     }
 
+    /// A new owner value for the same attempt: it still began when it began.
+    pub(crate) fn another_owner(&self, spent: &Owner) -> Owner {
+        Owner::new(self.chance.secret(), &spent.holder())
+    }
+
     /// The limit of one command.
     pub(crate) fn command_until(&self) -> Until {
         self.clock.now() + self.config.command_timeout

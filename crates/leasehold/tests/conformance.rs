@@ -4,6 +4,9 @@
 #[path = "conformance/memory.rs"]
 mod memory;
 #[cfg(feature = "redis")]
+#[path = "conformance/quorum.rs"]
+mod quorum;
+#[cfg(feature = "redis")]
 #[path = "conformance/redis.rs"]
 mod redis;
 #[cfg(feature = "sqlite")]
@@ -30,6 +33,30 @@ async fn sqlite_conforms() {
 async fn redis_conforms() {
     if let Some(ground) = redis::RedisGround::start_or_skip() {
         leasehold_testkit::conformance::run("redis", ground).await.conclude();
+    }
+}
+
+#[cfg(feature = "redis")]
+#[tokio::test(flavor = "multi_thread", worker_threads = 2)]
+async fn quorum_conforms() {
+    if let Some(ground) = quorum::QuorumGround::start_or_skip().await {
+        leasehold_testkit::conformance::run("quorum", ground).await.conclude();
+    }
+}
+
+#[cfg(feature = "redis")]
+#[tokio::test(flavor = "multi_thread", worker_threads = 2)]
+async fn quorum_with_one_of_three_dead_conforms() {
+    if let Some(ground) = quorum::QuorumGround::with_one_dead().await {
+        leasehold_testkit::conformance::run("quorum, one dead", ground).await.conclude();
+    }
+}
+
+#[cfg(feature = "redis")]
+#[tokio::test(flavor = "multi_thread", worker_threads = 2)]
+async fn quorum_with_one_of_three_stopped_conforms() {
+    if let Some(ground) = quorum::QuorumGround::with_one_stopped().await {
+        leasehold_testkit::conformance::run("quorum, one stopped", ground).await.conclude();
     }
 }
 

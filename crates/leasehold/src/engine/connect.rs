@@ -38,6 +38,8 @@ pub(crate) fn open(url: &str, options: &EngineOptions) -> Result<Arc<dyn Engine>
         "sqlite" => open_sqlite(rest, options),
         "redis" => open_redis(url, options),
         "rediss" => open_rediss(url, options),
+        "redlock" => open_redlock(url, options),
+        "redlocks" => open_redlocks(url, options),
         _ => Err(Error::invalid("store URL", redact(url), SCHEMES)),
     }
 }
@@ -116,6 +118,34 @@ fn open_rediss(url: &str, options: &EngineOptions) -> Result<Arc<dyn Engine>> {
 #[cfg(not(feature = "tls"))]
 fn open_rediss(_: &str, _: &EngineOptions) -> Result<Arc<dyn Engine>> {
     Err(missing("rediss://", "tls"))
+}
+
+#[cfg(feature = "redis")]
+fn open_redlock(url: &str, options: &EngineOptions) -> Result<Arc<dyn Engine>> {
+    let (voters, parameters) = super::redis::voter::voters(url, options)?;
+    let quorum = super::quorum::QuorumOptions {
+        clock: options.clock.clone(),
+        command_timeout: options.command_timeout,
+        max_ttl: options.max_ttl,
+        prefix_bytes: options.prefix.len(),
+        admit_new: parameters.admit_new,
+    };
+    Ok(Arc::new(super::quorum::Quorum::over(voters, quorum)))
+}
+
+#[cfg(not(feature = "redis"))]
+fn open_redlock(_: &str, _: &EngineOptions) -> Result<Arc<dyn Engine>> {
+    Err(missing("redlock://", "redis"))
+}
+
+#[cfg(feature = "tls")]
+fn open_redlocks(url: &str, options: &EngineOptions) -> Result<Arc<dyn Engine>> {
+    open_redlock(url, options)
+}
+
+#[cfg(not(feature = "tls"))]
+fn open_redlocks(_: &str, _: &EngineOptions) -> Result<Arc<dyn Engine>> {
+    Err(missing("redlocks://", "tls"))
 }
 
 #[cfg(test)]

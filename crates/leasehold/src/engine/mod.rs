@@ -54,8 +54,8 @@ pub trait Engine: Send + Sync + 'static {
 /// Exclusive leases. Every operation is atomic in the store.
 pub trait Leases: Send + Sync {
     /// Asks for the lease, or asks again. The same owner gets the same answer, never a second count; a claim
-    /// that finds itself the holder refreshes the ttl. A free lock with waiters is never given to a newcomer, unless the
-    /// engine only gives hints. An engine that gave back what a claim got has ended its owner: going on takes a new one.
+    /// that finds itself the holder refreshes the ttl. A free lock with waiters is never given to a newcomer. An
+    /// engine that gave back what a claim got has ended its owner: going on takes a new one.
     fn claim<'a>(&'a self, claim: &'a Claim, until: Until) -> Fut<'a, Answer>;
 
     /// Where wake-ups go. Called once, before the first claim. Hints may be lost; a waiter always polls too. The sink is
@@ -392,8 +392,6 @@ pub enum Handover {
     Push,
     /// A release wakes the next waiter, which then claims for itself.
     Pull,
-    /// A release wakes the next waiter, which then tries; a newcomer may be faster.
-    Hint,
 }
 
 /// What an operator should know about a store.

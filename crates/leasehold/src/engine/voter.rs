@@ -23,7 +23,7 @@ pub trait Voter: Send + Sync + 'static {
     fn seat(&self, record: Option<Record>);
 
     /// Asks for the node's vote. Idempotent for its owner; a yes refreshes the ttl. A refused claim that may wait is
-    /// remembered, so that a withdrawal can wake it.
+    /// remembered, so that a withdrawal can wake it and newcomers come after it.
     fn vote(&self, ballot: &Arc<Ballot>, until: Until) -> Fut<'static, Vote>;
 
     /// Raises the node's fence to the hold's, only while its owner still holds there.
@@ -35,6 +35,10 @@ pub trait Voter: Send + Sync + 'static {
     /// Puts a hold back that the node has lost; refused when another one holds, when its fence is above the hold's, and
     /// without a seat.
     fn repair(&self, hold: &Arc<Hold>, until: Until) -> Fut<'static, bool>;
+
+    /// Takes a yes back; the attempt goes on. It counts as done only when it was answered: until then it may undo a later
+    /// yes.
+    fn retract(&self, name: &Name, owner: &Owner, until: Until) -> Fut<'static, ()>;
 
     /// Takes the vote back, forgets that the claim waits, and wakes who waits first. Nothing of the owner counts on this
     /// node from here on, whatever arrives late.
@@ -78,7 +82,7 @@ pub struct Ballot {
 pub enum Vote {
     /// Yes, under this fence.
     Yes(Fence),
-    /// Somebody else has it.
+    /// Somebody else has it, or waits for it and comes first.
     No {
         /// The node's fence of this name.
         fence: Fence,
@@ -86,6 +90,8 @@ pub enum Vote {
         holder: Option<Holder>,
         /// When that lease runs out.
         expires_in: Option<Duration>,
+        /// How many wait before us.
+        ahead: u32,
     },
     /// It does not vote, because of what it may have forgotten.
     Abstains(Abstention),
@@ -148,8 +154,10 @@ pub struct Sighting {
     pub expires_in: Option<Duration>,
     /// The node's fence of this name.
     pub fence: Fence,
-    /// Who waits, by arrival: what people may see, and how long.
+    /// Who waits, by arrival: what people may see, and how long. Not all of them.
     pub waiters: Vec<(Holder, Duration)>,
+    /// How many wait.
+    pub waiting: u32,
 }
 
 /// An owner value as a node has it. Secret: never shown.

@@ -208,7 +208,7 @@ impl Waiter<'_> {
     /// Goes on under a new owner value: the old one was given back, and nothing of it is believed any more.
     fn start_over(&mut self) -> Ticket {
         let obligation = &mut self.obligation;
-        obligation.claim.owner = self.core.new_owner(&self.wish.label);
+        obligation.claim.owner = self.core.another_owner(&obligation.claim.owner);
         obligation.owed = false;
         self.core.waiting.enter(&obligation.claim)
     }

@@ -75,18 +75,19 @@ pub(crate) struct Tally {
 }
 
 impl Tally {
-    /// Whether a majority of `n` said yes; `None` while both are possible.
-    pub(crate) fn decided(&self, n: usize) -> Option<bool> {
-        let most = majority(n);
-        if self.yes >= most {
-            return Some(true);
-        }
-        (n - self.no - self.unknown < most).then_some(false)
+    /// Whether a majority of `n` said yes.
+    pub(crate) fn carried(&self, n: usize) -> bool {
+        self.yes >= majority(n)
     }
 
     /// Whether a majority cannot have said yes, even if all unknown ones did.
     pub(crate) fn refuted(&self, n: usize) -> bool {
         n - self.no < majority(n)
+    }
+
+    /// Whether further answers change nothing.
+    pub(crate) fn settled(&self, n: usize) -> bool {
+        self.carried(n) || self.refuted(n) || self.yes + self.no + self.unknown == n
     }
 }
 
@@ -135,11 +136,18 @@ mod tests {
     }
 
     #[test]
-    fn a_renewal_that_is_not_answered_is_not_refused() {
+    fn what_is_not_answered_is_neither_carried_nor_refuted() {
         let tally = Tally { yes: 1, no: 1, unknown: 1 };
-        assert_eq!((tally.decided(3), tally.refuted(3)), (Some(false), false));
-        let tally = Tally { yes: 1, no: 2, unknown: 0 };
-        assert_eq!((tally.decided(3), tally.refuted(3)), (Some(false), true));
+        assert!(tally.settled(3) && !tally.carried(3) && !tally.refuted(3));
+        let tally = Tally { yes: 0, no: 2, unknown: 0 };
+        assert!(tally.settled(3) && tally.refuted(3));
+    }
+
+    #[test]
+    fn a_node_that_fails_leaves_the_others_to_decide() {
+        assert!(!Tally { yes: 0, no: 1, unknown: 1 }.settled(3));
+        assert!(Tally { yes: 0, no: 2, unknown: 1 }.refuted(3));
+        assert!(Tally { yes: 2, no: 0, unknown: 1 }.carried(3));
     }
 
     proptest! {

@@ -51,15 +51,15 @@ impl Shared {
         let mut asked = self.ask_all(|voter| voter.renew(&holds, node_until));
         let mut renewal =
             Renewal { tallies: vec![Tally::default(); holds.len()], missing: Vec::new(), holds };
-        while renewal.tallies.iter().any(|tally| tally.decided(n).is_none())
+        while renewal.tallies.iter().any(|tally| !tally.settled(n))
             && let Some((index, kept)) = asked.next().await
         {
             renewal.take(index, kept);
         }
-        let answers = renewal.tallies.iter().map(|tally| match tally.decided(n) {
-            Some(true) => Ok(Renewed::Kept { since }),
-            _ if tally.refuted(n) => Ok(Renewed::Gone),
-            _ => Err(EngineError::new(
+        let answers = renewal.tallies.iter().map(|tally| match tally {
+            tally if tally.carried(n) => Ok(Renewed::Kept { since }),
+            tally if tally.refuted(n) => Ok(Renewed::Gone),
+            tally => Err(EngineError::new(
                 Fault::NoAnswer,
                 format!("{} of {n} nodes renewed it and {} must", tally.yes, self.majority()),
             )),
@@ -78,7 +78,7 @@ impl Shared {
         }
         for (index, at) in std::mem::take(&mut renewal.missing) {
             let hold = &renewal.holds[at];
-            let is_held = renewal.tallies[at].decided(self.n()) == Some(true) && !hold.owner.has_ended();
+            let is_held = renewal.tallies[at].carried(self.n()) && !hold.owner.has_ended();
             if !is_held || !self.seats()[index].votes() {
                 continue;
             }
@@ -102,7 +102,7 @@ impl Shared {
         let lapses_at = self.clock().now() + lapses_in;
         let mut asked = self.ask_all(|voter| voter.withdraw(name, owner, until));
         let (mut tally, mut woke, mut by, mut failed) = (Tally::default(), false, Vec::new(), Vec::new());
-        while tally.decided(n).is_none()
+        while !tally.settled(n)
             && let Some((index, answer)) = asked.next().await
         {
             match answer {
@@ -117,10 +117,10 @@ impl Shared {
                 }
             }
         }
-        let outcome = match tally.decided(n) {
-            Some(true) if woke => Ok(Released::HandedOver { next: None }),
-            Some(true) => Ok(Released::Free),
-            _ if !tally.refuted(n) => {
+        let outcome = match tally {
+            tally if tally.carried(n) && woke => Ok(Released::HandedOver { next: None }),
+            tally if tally.carried(n) => Ok(Released::Free),
+            tally if !tally.refuted(n) => {
                 let why = failed.last().map_or_else(String::new, |(_, error)| format!(": {error}"));
                 let words = format!("{} of {n} nodes gave it back{why}", tally.yes);
                 Err(EngineError::new(Fault::NoAnswer, words))

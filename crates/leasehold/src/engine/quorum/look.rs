@@ -69,8 +69,12 @@ impl Shared {
             let expires_in = ends.len().checked_sub(self.majority()).and_then(|at| ends.get(at)).copied();
             Tenure { holder, fence: fence.unwrap_or_default(), expires_in }
         });
-        let waiting = seen.iter().map(|(_, sighting)| &sighting.waiters).max_by_key(|waiters| waiters.len());
-        let waiters: Vec<_> = waiting
+        let longest = seen.iter().map(|(_, sighting)| &sighting.waiters).max_by_key(|waiters| waiters.len());
+        // So many wait on a majority; a node that missed an end may show more.
+        let mut counts: Vec<_> = seen.iter().map(|(_, sighting)| sighting.waiting).collect();
+        counts.sort_unstable_by(|one, other| other.cmp(one));
+        let waiting = counts.get(self.majority() - 1).copied().unwrap_or(0);
+        let waiters: Vec<_> = longest
             .into_iter()
             .flatten()
             .map(|(holder, waiting_for)| Waiter { holder: holder.clone(), waiting_for: *waiting_for })
@@ -78,8 +82,8 @@ impl Shared {
         Inspection {
             name: name.clone(),
             held,
-            waiting: u32::try_from(waiters.len()).unwrap_or(u32::MAX),
-            waiters: waiters.into_iter().take(WAITERS_SHOWN as usize).collect(),
+            waiting,
+            waiters: waiters.into_iter().take(WAITERS_SHOWN.min(waiting) as usize).collect(),
         }
     }
 

@@ -89,7 +89,7 @@ impl Quorum {
         let capabilities = Capabilities::new(
             "redlock",
             Reach::Network,
-            Handover::Hint,
+            Handover::Pull,
             true,
             NAME_MAX_BYTES - options.prefix_bytes,
         )
@@ -129,7 +129,7 @@ impl Shared {
 
     /// How long one node may take, well below the ttl: a slow node must not eat up what a majority gave.
     fn node_until(&self, ttl: Duration, until: Until) -> Until {
-        let patience = (ttl / 5).max(Duration::from_millis(50)).min(self.options.command_timeout);
+        let patience = (ttl / 4).max(Duration::from_millis(100)).min(self.options.command_timeout);
         until.min(self.clock().now() + patience)
     }
 

@@ -7,6 +7,7 @@ use futures_util::{StreamExt, future::BoxFuture, stream::FuturesUnordered};
 use super::{
     Excuse, Excuses, Shared,
     count::{Count, Tally, Verdict},
+    seats::Seat,
 };
 use crate::{
     clock::{BootInstant, Until},
@@ -22,8 +23,9 @@ use crate::{
 pub(super) type Answers<T> = FuturesUnordered<BoxFuture<'static, (usize, Result<T, EngineError>)>>;
 
 /// How long those are waited for who cannot change a lost round any more: one that all have answered leaves nothing
-/// behind, and its owner value stays good.
-const SETTLE_MIN: Duration = Duration::from_millis(5);
+/// behind, and its owner value stays good. Who waits in the queue has more time than who wants an answer now.
+const SETTLE: Duration = Duration::from_millis(5);
+const SETTLE_IN_QUEUE: Duration = Duration::from_millis(50);
 
 impl Shared {
     /// Asks every node.
@@ -66,11 +68,12 @@ impl Shared {
             let Some((index, vote)) = votes.next().await else { break };
             round.take(self, index, vote);
         }
-        let patience = node_until.min(since + self.clock().now().since(since) * 3 + SETTLE_MIN);
+        let settle = if claim.queue_for.is_some() { SETTLE_IN_QUEUE } else { SETTLE };
+        let patience = node_until.min(since + self.clock().now().since(since) * 3 + settle);
         while let Some(Some((index, vote))) = self.clock().bounded(patience, votes.next()).await {
             round.take(self, index, vote);
         }
-        self.lost(claim, round, votes)
+        self.lost(claim, round, votes).await
     }
 
     /// The second phase: a majority said yes under different fences.
@@ -87,7 +90,7 @@ impl Shared {
         // Also where the vote is still on its way: it arrives first.
         let mut confirmed = self.ask_all(|voter| voter.confirm(&hold, node_until));
         let mut tally = Tally::default();
-        while tally.decided(self.n()).is_none()
+        while !tally.settled(self.n())
             && let Some((_, answer)) = confirmed.next().await
         {
             match answer {
@@ -97,41 +100,57 @@ impl Shared {
             }
         }
         self.run_on(confirmed);
-        if tally.decided(self.n()) == Some(true) {
+        if tally.carried(self.n()) {
             self.counters.granted.fetch_add(1, Ordering::Relaxed);
             return Ok(granted(claim, fence, since));
         }
-        self.give_back(claim);
-        if tally.refuted(self.n()) {
-            return Ok(refused(claim, None, None));
+        if !tally.refuted(self.n()) {
+            self.give_back(claim);
+            return Err(EngineError::new(Fault::NoAnswer, "too few nodes confirmed the fence in time"));
         }
-        Err(EngineError::new(Fault::NoAnswer, "too few nodes confirmed the fence in time"))
+        self.take_back(claim, (0..self.n()).collect()).await;
+        Ok(refused(claim, Refusal::default()))
     }
 
-    /// No majority. What some nodes gave is given back, and then the owner value is spent.
-    fn lost(
+    /// No majority: what some nodes gave is given back.
+    async fn lost(
         self: &Arc<Self>,
         claim: &Claim,
         mut round: Round,
         votes: Answers<Vote>,
     ) -> Result<Answer, EngineError> {
-        let unanswered = round.unanswered || !votes.is_empty();
-        let voting = self.n() - round.excuses.0.len() - votes.len();
-        let is_contended = voting >= self.majority();
+        let outstanding = votes.len();
+        self.run_on(votes);
+        let unanswered = round.unanswered || outstanding > 0;
+        let voting = self.n() - round.excuses.0.len() - outstanding;
+        if voting >= self.majority() {
+            // A yes that comes late is kept while the attempt waits, and given back with its end.
+            if claim.queue_for.is_none() && (unanswered || round.count.any_yes()) {
+                self.give_back(claim);
+            } else {
+                self.take_back(claim, std::mem::take(&mut round.said_yes)).await;
+            }
+            return Ok(refused(claim, round.refusal(self.majority())));
+        }
         // A node where it waits would wake an attempt that has failed.
-        let waits_for_nothing = !is_contended && claim.queue_for.is_some() && !round.refusals.is_empty();
-        if round.count.any_yes() || unanswered || waits_for_nothing {
+        let waits = claim.queue_for.is_some() && !round.refusals.is_empty();
+        if round.count.any_yes() || unanswered || waits {
             self.give_back(claim);
         }
-        for _ in 0..votes.len() {
+        for _ in 0..outstanding {
             round.excuses.0.push(("a node".into(), Excuse::Fails(EngineError::no_answer())));
         }
-        self.run_on(votes);
-        if !is_contended {
-            return Err(round.excuses.into_error(self));
+        Err(round.excuses.into_error(self))
+    }
+
+    /// Takes back what these nodes gave, so that somebody else gets a majority. If one of them does not answer, the owner
+    /// value is spent: what was sent may undo a later yes.
+    async fn take_back(self: &Arc<Self>, claim: &Claim, nodes: Vec<usize>) {
+        let until = self.clock().now() + SETTLE_IN_QUEUE;
+        let taken = nodes.iter().map(|index| self.voters[*index].retract(&claim.name, &claim.owner, until));
+        if futures_util::future::join_all(taken).await.iter().any(Result::is_err) {
+            self.give_back(claim);
         }
-        let (holder, expires_in) = round.holder(self.majority());
-        Ok(refused(claim, holder, expires_in))
     }
 
     /// Lets answers come in that nobody waits for any more.
@@ -142,18 +161,33 @@ impl Shared {
     }
 }
 
+/// Why a node, or the quorum, said no.
+#[derive(Default)]
+struct Refusal {
+    holder: Option<Holder>,
+    expires_in: Option<Duration>,
+    ahead: u32,
+}
+
 struct Round {
     count: Count,
-    /// Who holds it, and for how long, by each node that said no.
-    refusals: Vec<(Option<Holder>, Option<Duration>)>,
+    /// What each node said that said no.
+    refusals: Vec<Refusal>,
     excuses: Excuses,
+    said_yes: Vec<usize>,
     /// A node may have said yes without our knowing.
     unanswered: bool,
 }
 
 impl Round {
     fn new(n: usize) -> Self {
-        Self { count: Count::new(n), refusals: Vec::new(), excuses: Excuses(Vec::new()), unanswered: false }
+        Self {
+            count: Count::new(n),
+            refusals: Vec::new(),
+            excuses: Excuses(Vec::new()),
+            said_yes: Vec::new(),
+            unanswered: false,
+        }
     }
 
     fn take(&mut self, shared: &Shared, index: usize, vote: Result<Vote, EngineError>) {
@@ -161,16 +195,24 @@ impl Round {
             Ok(Vote::Yes(fence)) => {
                 shared.saw(fence);
                 self.count.yes(fence);
+                self.said_yes.push(index);
                 return;
             }
-            Ok(Vote::No { fence, holder, expires_in }) => {
+            Ok(Vote::No { fence, holder, expires_in, ahead }) => {
                 shared.saw(fence);
-                self.refusals.push((holder, expires_in));
+                self.refusals.push(Refusal { holder, expires_in, ahead });
             }
             Ok(Vote::Abstains(why)) => {
                 shared.counters.abstained.fetch_add(1, Ordering::Relaxed);
-                shared.ring();
-                self.excuses.0.push((shared.voters[index].label().to_owned(), Excuse::Abstains(why)));
+                let excuse = match shared.seats()[index] {
+                    // Its record could not be read so far.
+                    Seat::Unknown => {
+                        Excuse::Fails(EngineError::new(Fault::Unreachable, "has not answered yet"))
+                    }
+                    _ => Excuse::Abstains(why),
+                };
+                shared.lost_seat(index);
+                self.excuses.0.push((shared.voters[index].label().to_owned(), excuse));
             }
             Err(error) => {
                 self.unanswered |= error.fault == Fault::NoAnswer;
@@ -180,15 +222,18 @@ impl Round {
         self.count.other();
     }
 
-    /// Who holds it on most nodes, and when enough of them will be free.
-    fn holder(&self, majority: usize) -> (Option<Holder>, Option<Duration>) {
+    /// Who holds it on most nodes, when enough of them will be free, and the place in the queue.
+    fn refusal(&self, majority: usize) -> Refusal {
         let times =
-            |holder: &Option<Holder>| self.refusals.iter().filter(|(other, _)| other == holder).count();
-        let holder = self.refusals.iter().map(|(holder, _)| holder).max_by_key(|holder| times(holder));
-        let mut ends: Vec<_> = self.refusals.iter().filter_map(|(_, end)| *end).collect();
+            |some: &Option<Holder>| self.refusals.iter().filter(|other| other.holder == *some).count();
+        let holder = self.refusals.iter().map(|refusal| &refusal.holder).max_by_key(|holder| times(holder));
+        let mut ends: Vec<_> = self.refusals.iter().filter_map(|refusal| refusal.expires_in).collect();
         ends.sort_unstable();
-        let end = ends.get(majority - 1).or(ends.last()).copied();
-        (holder.cloned().flatten(), end)
+        Refusal {
+            holder: holder.cloned().flatten(),
+            expires_in: ends.get(majority - 1).or(ends.last()).copied(),
+            ahead: self.refusals.iter().map(|refusal| refusal.ahead).max().unwrap_or(0),
+        }
     }
 }
 
@@ -196,9 +241,10 @@ fn granted(claim: &Claim, fence: Fence, since: BootInstant) -> Answer {
     Answer::Granted(Grant { fence, since, ttl: claim.ttl, acks: 0 })
 }
 
-fn refused(claim: &Claim, holder: Option<Holder>, expires_in: Option<Duration>) -> Answer {
+fn refused(claim: &Claim, refusal: Refusal) -> Answer {
+    let Refusal { holder, expires_in, ahead } = refusal;
     match claim.queue_for {
-        Some(_) => Answer::Queued { ahead: 0, holder, expires_in },
+        Some(_) => Answer::Queued { ahead, holder, expires_in },
         None => Answer::Busy { holder, expires_in },
     }
 }

@@ -43,7 +43,14 @@ struct Watch {
 }
 
 impl Shared {
-    /// A node does not vote: look at once.
+    /// A node does not vote. If that is news, it is looked at; otherwise its time is known.
+    pub(super) fn lost_seat(&self, index: usize) {
+        if self.seats()[index].votes() {
+            self.ring();
+        }
+    }
+
+    /// Look at once.
     pub(super) fn ring(&self) {
         if let Some(bell) = self.warden.get() {
             bell.notify_one();

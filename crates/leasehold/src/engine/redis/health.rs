@@ -1,12 +1,12 @@
 //! What an operator should know about a Redis server.
 
-use std::time::Duration;
+use std::{sync::Arc, time::Duration};
 
 use redis::{Cmd, Value};
 
-use super::{Redis, answer};
+use super::{answer, node::Node};
 use crate::{
-    clock::Until,
+    clock::{Clock, Until},
     engine::{EngineError, Fault, Health, Warning},
 };
 
@@ -34,40 +34,38 @@ const SKEW_MAX: Duration = Duration::from_secs(1);
 /// Share of `maxclients` above which the next deployment may not get a connection, in percent.
 const CLIENTS_MAX_PERCENT: u64 = 90;
 
-impl Redis {
-    pub(super) async fn look_at_health(&self, until: Until) -> Result<Health, EngineError> {
-        let node = &self.lanes[0].node;
-        let connection = node.connection(until).await?;
-        let ask = async |words: &[&str]| -> Result<Option<Value>, EngineError> {
-            permitted(node.send(&connection, &command(words), until).await)
-        };
-        let asked_us = self.clock.wall_us();
-        let server_us = ask(&["TIME"]).await?.as_ref().and_then(server_us);
-        let answered_us = self.clock.wall_us();
-        let user = ask(&["ACL", "WHOAMI"]).await?;
-        let seen = Seen {
-            info: Info::parse(&ask(&["INFO"]).await?.unwrap_or(Value::Nil)),
-            config: ask(&["CONFIG", "GET", "save", "tls-auth-clients"]).await?.map(|value| pairs(&value)),
-            // Changes nothing, and needs a right that no lock needs.
-            is_administrator: ask(&["ACL", "USERS"]).await?.is_some(),
-            has_password: node.place().has_password(),
-            speaks_tls: node.place().speaks_tls(),
-            skew: server_us.map(|server| skew(asked_us, server, answered_us)),
-        };
-        let mut facts = vec![("engine".to_owned(), "redis".to_owned())];
-        let mut fact = |label: &str, value: Option<&str>| {
-            facts.extend(value.map(|value| (label.to_owned(), value.to_owned())));
-        };
-        fact("version", seen.info.get("redis_version"));
-        fact("valkey version", seen.info.get("valkey_version"));
-        fact("role", seen.info.get("role"));
-        fact("eviction policy", seen.info.get("maxmemory_policy"));
-        fact("persistence", seen.persistence().map(Persistence::as_str));
-        fact("clients", seen.info.get("connected_clients"));
-        fact("memory", seen.info.get("used_memory_human"));
-        fact("user", user.as_ref().and_then(answer::text));
-        Ok(Health { facts, warnings: seen.warnings() })
-    }
+/// Looks at the server behind a connection.
+pub(super) async fn look_at(node: &Arc<Node>, clock: &Clock, until: Until) -> Result<Health, EngineError> {
+    let connection = node.connection(until).await?;
+    let ask = async |words: &[&str]| -> Result<Option<Value>, EngineError> {
+        permitted(node.send(&connection, &command(words), until).await)
+    };
+    let asked_us = clock.wall_us();
+    let server_us = ask(&["TIME"]).await?.as_ref().and_then(server_us);
+    let answered_us = clock.wall_us();
+    let user = ask(&["ACL", "WHOAMI"]).await?;
+    let seen = Seen {
+        info: Info::parse(&ask(&["INFO"]).await?.unwrap_or(Value::Nil)),
+        config: ask(&["CONFIG", "GET", "save", "tls-auth-clients"]).await?.map(|value| pairs(&value)),
+        // Changes nothing, and needs a right that no lock needs.
+        is_administrator: ask(&["ACL", "USERS"]).await?.is_some(),
+        has_password: node.place().has_password(),
+        speaks_tls: node.place().speaks_tls(),
+        skew: server_us.map(|server| skew(asked_us, server, answered_us)),
+    };
+    let mut facts = vec![("engine".to_owned(), "redis".to_owned())];
+    let mut fact = |label: &str, value: Option<&str>| {
+        facts.extend(value.map(|value| (label.to_owned(), value.to_owned())));
+    };
+    fact("version", seen.info.get("redis_version"));
+    fact("valkey version", seen.info.get("valkey_version"));
+    fact("role", seen.info.get("role"));
+    fact("eviction policy", seen.info.get("maxmemory_policy"));
+    fact("persistence", seen.persistence().map(Persistence::as_str));
+    fact("clients", seen.info.get("connected_clients"));
+    fact("memory", seen.info.get("used_memory_human"));
+    fact("user", user.as_ref().and_then(answer::text));
+    Ok(Health { facts, warnings: seen.warnings() })
 }
 
 fn command(words: &[&str]) -> Cmd {

@@ -12,6 +12,7 @@ mod node;
 mod place;
 mod script;
 mod url;
+pub(crate) mod voter;
 mod wake;
 
 use std::{
@@ -61,15 +62,9 @@ impl Redis {
     pub(crate) fn open(url: &str, options: &EngineOptions) -> Result<Self> {
         let client = url::open(url)?;
         let attempts = Arc::<Attempts>::default();
-        let mut random = [0; 8];
-        getrandom::fill(&mut random).expect("the operating system gives random numbers");
-        let process = u64::from_le_bytes(random);
-        let label: String =
-            options.client_name.chars().map(|c| if c.is_ascii_graphic() { c } else { '-' }).collect();
-        let client_name =
-            if label.is_empty() { "leasehold".to_owned() } else { format!("leasehold:{label}") };
+        let (process, client_name) = (random_process(), client_name(options));
         let lane = |number: usize| {
-            let channel = format!("leasehold:wake:{process:016x}:{number}");
+            let channel = channel(process, number);
             let node = Node::new(NodeOptions {
                 place: Place::Fixed(client.clone()),
                 client_name: client_name.clone(),
@@ -251,6 +246,25 @@ impl Redis {
     }
 }
 
+/// Tells this client from all others.
+fn random_process() -> u64 {
+    let mut random = [0; 8];
+    getrandom::fill(&mut random).expect("the operating system gives random numbers");
+    u64::from_le_bytes(random)
+}
+
+/// Where waiters of one of its connections are woken.
+fn channel(process: u64, number: usize) -> String {
+    format!("leasehold:wake:{process:016x}:{number}")
+}
+
+/// How this client calls itself to the server.
+fn client_name(options: &EngineOptions) -> String {
+    let label: String =
+        options.client_name.chars().map(|c| if c.is_ascii_graphic() { c } else { '-' }).collect();
+    if label.is_empty() { "leasehold".to_owned() } else { format!("leasehold:{label}") }
+}
+
 /// A claim that could not even be prepared has had no effect, whatever became of the preparation.
 fn not_sent(error: EngineError) -> EngineError {
     match error.fault {
@@ -273,7 +287,7 @@ impl Engine for Redis {
     }
 
     fn health(&self, until: Until) -> Fut<'_, Health> {
-        Box::pin(self.look_at_health(until))
+        Box::pin(health::look_at(&self.lanes[0].node, &self.clock, until))
     }
 
     fn close(&self, _: Until) -> Fut<'_, ()> {

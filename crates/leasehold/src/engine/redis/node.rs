@@ -263,6 +263,11 @@ impl Node {
         }
     }
 
+    /// Makes sure that the next call takes a new connection, because what is known of the server is no longer true.
+    pub(super) fn replace(&self, connection: &Connection, why: &str) {
+        self.broke(&connection.broken, why);
+    }
+
     /// Sends one command and waits for its answer.
     pub(super) async fn send(
         &self,

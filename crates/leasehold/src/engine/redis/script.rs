@@ -12,10 +12,10 @@ use crate::{
 };
 
 /// How long a name's fence outlives its last use.
-const FENCE_KEPT: Duration = Duration::from_secs(86_400);
+pub(super) const FENCE_KEPT: Duration = Duration::from_secs(86_400);
 /// A claim that reaches the server this late after its attempt ended is still recognised and refused. A kernel gives up
 /// sending to a peer that does not answer after about a quarter of an hour.
-const TOMBSTONE: Duration = Duration::from_secs(1200);
+pub(super) const TOMBSTONE: Duration = Duration::from_secs(1200);
 
 /// About the size of an operation with a name of usual length, and of one of its arguments.
 const OP_BYTES: usize = 512;
@@ -175,7 +175,7 @@ impl fmt::Display for Entry<'_> {
 }
 
 /// The next argument: the claim's entry, or empty if it does not wait.
-fn write_entry(cmd: &mut Cmd, claim: Option<&Claim>, channel: &str) {
+pub(super) fn write_entry(cmd: &mut Cmd, claim: Option<&Claim>, channel: &str) {
     let mut argument = cmd.writer_for_next_arg();
     if let Some(entry) = claim.and_then(|claim| Entry::of(claim, channel)) {
         write!(argument, "{entry}").expect("a command takes what is written");
@@ -187,7 +187,7 @@ pub(super) fn entry_owner(entry: &str) -> &str {
     entry.splitn(6, ' ').nth(5).unwrap_or_default()
 }
 
-fn px(duration: Duration) -> u64 {
+pub(super) fn px(duration: Duration) -> u64 {
     u64::try_from(duration.as_millis()).unwrap_or(u64::MAX).max(1)
 }
 
@@ -217,7 +217,7 @@ pub(super) fn inspection(script: &Script, by_hash: bool, locks: &[Keys], most_wa
 }
 
 /// `bytes` is about how much follows.
-fn begin(script: &Script, by_hash: bool, bytes: usize) -> Cmd {
+pub(super) fn begin(script: &Script, by_hash: bool, bytes: usize) -> Cmd {
     let (command, which) = if by_hash { ("EVALSHA", &*script.hash) } else { ("EVAL", script.code) };
     let mut cmd = Cmd::with_capacity(3 + bytes / ARG_BYTES, command.len() + which.len() + bytes);
     cmd.arg(command).arg(which);

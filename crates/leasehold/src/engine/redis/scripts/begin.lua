@@ -1,4 +1,5 @@
--- Fragment: what all others use. All fragments together are one script; `dispatch.lua` has its KEYS and ARGV.
+-- Fragment: what all others use. All fragments of this folder together are one script; `dispatch.lua` has its KEYS and
+-- ARGV. The scripts of a voter use it too.
 local call, try, KEYS, ARGV = redis.call, redis.pcall, KEYS, ARGV
 local keep = ARGV[1]
 

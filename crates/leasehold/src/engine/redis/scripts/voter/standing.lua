@@ -1,0 +1,7 @@
+-- Who a node is and what it remembers.
+-- KEYS Q the node's record · H highest fence   ARGV none
+-- {record or false, highest fence, data set}
+local call = redis.call
+call('PERSIST', KEYS[1]) -- a write, so that a replica refuses instead of answering from old data
+local data = call('INFO', 'replication'):match('master_replid:(%x+)')
+return { call('GET', KEYS[1]), call('GET', KEYS[2]) or '0', data or '' }
