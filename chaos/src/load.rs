@@ -29,7 +29,7 @@ pub(crate) fn quick(stem: &str, process: &str) -> Load {
         prefix: stem.to_owned(),
         process: format!("{process}-quick"),
         names: QUICK_NAMES,
-        tasks: 2 * QUICK_NAMES,
+        tasks: QUICK_NAMES,
         ttl: TTL,
         wait: 3 * TTL,
         hold: Duration::from_millis(5),

@@ -107,7 +107,7 @@ impl Report {
             self.workers
         );
         for (name, value) in self.facts() {
-            let _ = writeln!(text, "{:<16} {value}", name.replace('_', " "));
+            let _ = writeln!(text, "{:<20} {value}", name.replace('_', " "));
         }
         for one in self.struck.iter().filter(|one| one.recovered.is_none()) {
             let _ = writeln!(text, "\nnot recovered: {}", one.kind);

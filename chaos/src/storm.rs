@@ -65,11 +65,12 @@ async fn rage<T: Topology>(set: &T, options: &Options, folder: &Path) -> Result<
     let progress = Progress::start(options.seconds, folder.to_owned());
     progress.says("starting");
     let probe = Probe::new(&url, &stem, folder)?;
-    let mut storm =
-        Storm { set, probe, workers: Workers::start(url, stem.clone(), folder.to_owned()), progress };
-    if !storm.probe.all_granted(RECOVERS_WITHIN).await {
+    if !probe.all_granted(RECOVERS_WITHIN).await {
         return Err("no lock could be had before the first fault".into());
     }
+    block_in_place(|| set.await_whole());
+    let workers = Workers::start(url, stem.clone(), folder.to_owned());
+    let mut storm = Storm { set, probe, workers, progress };
     let started = Instant::now();
     let struck = storm.blow(Schedule::new(seed, Storm::<T>::kinds()), options.seconds).await;
     let lasted = started.elapsed();

@@ -22,7 +22,7 @@ impl Topology for Cluster {
         Fault::lasting(
             "kill primary",
             Cure::Itself,
-            |this, dice| {
+            |this: &Self, dice| {
                 let primary = this.primary(dice);
                 primary.kill();
                 vec![this.index(primary)]
@@ -34,7 +34,7 @@ impl Topology for Cluster {
         Fault::lasting(
             "stop primary",
             Cure::Itself,
-            |this, dice| {
+            |this: &Self, dice| {
                 let primary = this.primary(dice);
                 primary.stop();
                 vec![this.index(primary)]
@@ -43,31 +43,32 @@ impl Topology for Cluster {
         )
         .that_may_forget(),
         // The old primary stops first and waits for its replica: nothing may be forgotten.
-        Fault::passing("planned fail-over", |this, dice| {
+        Fault::passing("planned fail-over", |this: &Self, dice| {
             this.set.failover_of(this.primary(dice));
             Vec::new()
         }),
-        Fault::passing("move a slot", |this, dice| {
+        Fault::passing("move a slot", |this: &Self, dice| {
             let name = load::quick(&this.stem, "").name((dice % QUICK_NAMES as u64) as usize);
             let key = format!("lock:{name}");
             let from = this.set.primary_of(&key).port();
             let others: Vec<_> =
                 this.set.primaries().into_iter().filter(|primary| primary.port() != from).collect();
-            this.set.move_slot(ClusterSet::slot(&key), pick(&others, dice / QUICK_NAMES as u64));
+            let to = *pick(&others, dice / QUICK_NAMES as u64);
+            this.set.move_slot(ClusterSet::slot(&key), to);
             Vec::new()
         }),
         Fault::lasting(
             "kill replica",
             Cure::Itself,
-            |this, dice| {
+            |this: &Self, dice| {
                 let replica = this.set.replica_of(this.primary(dice));
                 replica.kill();
                 vec![this.index(replica)]
             },
             Self::restart,
         ),
-        Fault::passing("cut clients", |this, dice| cut_clients(this.primary(dice))),
-        Fault::passing("forget scripts", |this, dice| forget_scripts(this.primary(dice))),
+        Fault::passing("cut clients", |this: &Self, dice| cut_clients(this.primary(dice))),
+        Fault::passing("forget scripts", |this: &Self, dice| forget_scripts(this.primary(dice))),
     ];
 
     fn start(_: &Options) -> Result<Self, Failure> {
@@ -96,7 +97,7 @@ impl Topology for Cluster {
 
 impl Cluster {
     fn primary(&self, dice: u64) -> &RedisServer {
-        pick(&self.set.primaries(), dice)
+        *pick(&self.set.primaries(), dice)
     }
 
     fn index(&self, node: &RedisServer) -> usize {

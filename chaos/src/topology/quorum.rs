@@ -18,15 +18,15 @@ pub(crate) struct Quorum {
 
 impl Topology for Quorum {
     const FAULTS: &'static [Fault<Self>] = &[
-        Fault::lasting("kill one node", Cure::Itself, |this, dice| this.kill(1, dice), Self::restart_empty),
-        Fault::lasting("kill two nodes", Cure::Itself, |this, dice| this.kill(2, dice), Self::restart_empty),
-        Fault::lasting("stop one node", Cure::Itself, |this, dice| this.stop(1, dice), Self::cont),
-        Fault::lasting("stop two nodes", Cure::Itself, |this, dice| this.stop(2, dice), Self::cont),
-        Fault::passing("empty a node", |this, dice| {
+        Fault::lasting("kill one node", Cure::Itself, |this: &Self, dice| this.kill(1, dice), Self::restart_empty),
+        Fault::lasting("kill two nodes", Cure::Itself, |this: &Self, dice| this.kill(2, dice), Self::restart_empty),
+        Fault::lasting("stop one node", Cure::Itself, |this: &Self, dice| this.stop(1, dice), Self::cont),
+        Fault::lasting("stop two nodes", Cure::Itself, |this: &Self, dice| this.stop(2, dice), Self::cont),
+        Fault::passing("empty a node", |this: &Self, dice| {
             this.node(dice).cli(&["FLUSHALL"]);
             Vec::new()
         }),
-        Fault::passing("roll a node back", |this, dice| {
+        Fault::passing("roll a node back", |this: &Self, dice| {
             let node = this.node(dice);
             node.cli(&["SAVE"]);
             // What is voted meanwhile is forgotten.
@@ -34,7 +34,7 @@ impl Topology for Quorum {
             node.restart_with_dump();
             Vec::new()
         }),
-        Fault::passing("forget scripts", |this, dice| forget_scripts(this.node(dice))),
+        Fault::passing("forget scripts", |this: &Self, dice| forget_scripts(this.node(dice))),
     ];
 
     fn start(_: &Options) -> Result<Self, Failure> {

@@ -15,7 +15,7 @@ impl Topology for Sentinel {
         Fault::lasting(
             "kill primary",
             Cure::Itself,
-            |this, _| {
+            |this: &Self, _| {
                 let primary = this.set.primary();
                 primary.kill();
                 vec![this.index(primary)]
@@ -27,7 +27,7 @@ impl Topology for Sentinel {
         Fault::lasting(
             "stop primary",
             Cure::Itself,
-            |this, _| {
+            |this: &Self, _| {
                 let primary = this.set.primary();
                 primary.stop();
                 vec![this.index(primary)]
@@ -36,7 +36,7 @@ impl Topology for Sentinel {
         )
         .that_may_forget(),
         // The sentinels do not wait for the old primary: it grants until it is told.
-        Fault::passing("planned fail-over", |this, _| {
+        Fault::passing("planned fail-over", |this: &Self, _| {
             this.set.failover();
             Vec::new()
         })
@@ -44,7 +44,7 @@ impl Topology for Sentinel {
         Fault::lasting(
             "kill replica",
             Cure::Itself,
-            |this, dice| {
+            |this: &Self, dice| {
                 let replica = *pick(&this.set.replicas(), dice);
                 replica.kill();
                 vec![this.index(replica)]
@@ -54,7 +54,7 @@ impl Topology for Sentinel {
         Fault::lasting(
             "kill sentinel",
             Cure::Itself,
-            |this, dice| {
+            |this: &Self, dice| {
                 let sentinel = pick(this.set.sentinels(), dice);
                 sentinel.kill();
                 vec![index_of(this.set.sentinels(), sentinel)]
@@ -63,8 +63,8 @@ impl Topology for Sentinel {
                 killed.iter().for_each(|index| this.set.sentinels()[*index].restart_with_data());
             },
         ),
-        Fault::passing("cut clients", |this, _| cut_clients(this.set.primary())),
-        Fault::passing("forget scripts", |this, _| forget_scripts(this.set.primary())),
+        Fault::passing("cut clients", |this: &Self, _| cut_clients(this.set.primary())),
+        Fault::passing("forget scripts", |this: &Self, _| forget_scripts(this.set.primary())),
     ];
 
     fn start(options: &Options) -> Result<Self, Failure> {
