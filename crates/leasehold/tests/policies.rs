@@ -6,8 +6,8 @@ use std::{
     time::Duration,
 };
 
-use leasehold::{Acks, 
-    OnOutage, Policies, Settings,
+use leasehold::{
+    Acks, OnOutage, Policies, Settings,
     config::Sources,
     policy::{LockPolicy, RecordPolicy},
 };
@@ -165,7 +165,10 @@ fn a_policy_that_cannot_work_is_refused_with_its_place() {
         (lock("ttl = 30"), "invalid ttl in [locks.payout] of p.toml \"30\": allowed is a number with a unit"),
         (lock("wait = \"366d\""), "invalid wait in [locks.payout]"),
         (lock("lock-delay = \"301s\""), "invalid lock-delay in [locks.payout]"),
-        (lock("acks = \"most\""), "invalid acks in [locks.payout] of p.toml \"most\": allowed is 0 to 255, or majority"),
+        (
+            lock("acks = \"most\""),
+            "invalid acks in [locks.payout] of p.toml \"most\": allowed is 0 to 255, or majority",
+        ),
         (lock("acks = true"), "allowed is 0 to 255, or \"majority\""),
         (lock("hold-at-least = \"301s\""), "invalid hold-at-least in [locks.payout]"),
         (lock("ttl = \"10s\"\nmax-lifetime = \"9s\""), "it cannot be shorter than the ttl"),

@@ -27,8 +27,8 @@ use std::{
 use crate::{
     clock::{BootInstant, Clock, Until},
     engine::{
-        Acks, Answer, Capabilities, Claim, Cursor, Engine, EngineError, Fault, Fut, Grant, Handover, Health, Hold,
-        Inspection, Leases, Page, Reach, Released, Renewed, WakeSink, connect::EngineOptions,
+        Acks, Answer, Capabilities, Claim, Cursor, Engine, EngineError, Fault, Fut, Grant, Handover, Health,
+        Hold, Inspection, Leases, Page, Reach, Released, Renewed, WakeSink, connect::EngineOptions,
     },
     error::Result,
     fence::Fence,
