@@ -216,7 +216,7 @@ pub enum Answer {
 /// A wake-up for a waiting attempt.
 #[derive(Clone, Debug)]
 pub enum Wake {
-    /// The lease was handed to it.
+    /// The lease was handed to it. Never told to an attempt that waits for replicas: it has to claim again.
     Granted {
         /// The attempt.
         owner: OwnerId,
@@ -431,7 +431,7 @@ pub enum Fault {
     Unreachable,
     /// The call was sent and not answered: whether it took effect is unknown.
     NoAnswer,
-    /// The store refused; nothing happened.
+    /// The store refused; nothing happened, unless the claim waits for replicas: then it may have been granted.
     Refused(Refusal),
     /// The name is another kind of key.
     WrongKind,

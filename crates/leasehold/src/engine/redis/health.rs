@@ -265,11 +265,12 @@ impl Seen {
     }
 }
 
+/// An answer to INFO.
 #[derive(Default)]
-struct Info(Vec<(String, String)>);
+pub(super) struct Info(Vec<(String, String)>);
 
 impl Info {
-    fn parse(value: &Value) -> Self {
+    pub(super) fn parse(value: &Value) -> Self {
         let text = match value {
             Value::VerbatimString { text, .. } => text,
             other => answer::text(other).unwrap_or_default(),
@@ -284,7 +285,7 @@ impl Info {
         self.0.iter().find(|(name, _)| name == field).map(|(_, value)| value.as_str())
     }
 
-    fn number(&self, field: &str) -> Option<u64> {
+    pub(super) fn number(&self, field: &str) -> Option<u64> {
         self.get(field)?.parse().ok()
     }
 }

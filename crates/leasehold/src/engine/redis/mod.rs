@@ -1,8 +1,10 @@
 //! `redis://` and `rediss://` — leases between hosts, on one Redis (7.0 or later) or Valkey.
 //!
 //! A claim, a release or a renewal is one script on the server ([`script`]); many of them share a call when the client
-//! is busy ([`batch`]). The next holder learns of a release in one hop, by a message on its connection ([`wake`]).
+//! is busy ([`batch`]). The next holder learns of a release in one hop, by a message on its connection ([`wake`]). A claim
+//! that waits for replicas takes a connection of its own ([`acks`]).
 
+mod acks;
 mod answer;
 mod batch;
 mod health;
@@ -24,16 +26,17 @@ use std::{
 };
 
 use crate::{
-    clock::{Clock, Until},
+    clock::{BootInstant, Clock, Until},
     engine::{
-        Answer, Capabilities, Claim, Cursor, Engine, EngineError, Fault, Fut, Grant, Handover, Health, Hold,
-        Inspection, Leases, Page, Reach, Released, Renewed, WakeSink, connect::EngineOptions,
+        Acks, Answer, Capabilities, Claim, Cursor, Engine, EngineError, Fault, Fut, Grant, Handover, Health,
+        Hold, Inspection, Leases, Page, Reach, Released, Renewed, WakeSink, connect::EngineOptions,
     },
     error::Result,
     fence::Fence,
     name::{NAME_MAX_BYTES, Name},
     owner::Owner,
 };
+use acks::Pool;
 use answer::Claimed;
 use batch::Lane;
 pub use health::WARNING_CODES;
@@ -51,6 +54,7 @@ pub struct Redis {
     prefix: String,
     clock: Clock,
     lanes: Vec<Arc<Lane>>,
+    pool: Arc<Pool>,
     attempts: Arc<Attempts>,
     /// Told once that the server refuses wake-ups.
     polling_only: AtomicBool,
@@ -63,16 +67,19 @@ impl Redis {
         let client = url::open(url)?;
         let attempts = Arc::<Attempts>::default();
         let (process, client_name) = (random_process(), client_name(options));
-        let lane = |number: usize| {
-            let channel = channel(process, number);
-            let node = Node::new(NodeOptions {
+        let (clock, command_timeout) = (options.clock.clone(), options.command_timeout);
+        let node = move |channel: String| {
+            Node::new(NodeOptions {
                 place: Place::Fixed(client.clone()),
                 client_name: client_name.clone(),
                 channel,
-                clock: options.clock.clone(),
-                command_timeout: options.command_timeout,
+                clock: clock.clone(),
+                command_timeout,
                 identify: false,
-            });
+            })
+        };
+        let lane = |number: usize| {
+            let node = node(channel(process, number));
             let listener: Arc<dyn Listener> = attempts.clone();
             node.listen(Arc::downgrade(&listener));
             Lane::new(node, options.clock.clone(), options.max_in_flight)
@@ -86,6 +93,8 @@ impl Redis {
                 true,
                 NAME_MAX_BYTES - options.prefix.len(),
             ),
+            // Nobody is woken over these.
+            pool: Pool::new(options.clock.clone(), move || node(String::new())),
             prefix: options.prefix.clone(),
             clock: options.clock.clone(),
             attempts,
@@ -127,7 +136,11 @@ impl Redis {
             None => None,
         };
         loop {
-            match self.claim_once(claim, arrival.clone(), until).await {
+            let answer = match claim.acks {
+                Acks::None => self.claim_once(claim, arrival.clone(), until).await,
+                _ => self.claim_with_acks(claim, arrival.clone(), until).await,
+            };
+            match answer {
                 Ok(None) => {}
                 Ok(Some(answer)) => return Ok(answer),
                 Err(error) => {
@@ -168,20 +181,32 @@ impl Redis {
             owner.claim_answered();
         }
         let (value, connection) = reply?;
-        Ok(Some(match answer::claimed(value)? {
+        Ok(self.heard(claim, answer::claimed(value)?, asked_at, connection))
+    }
+
+    /// Notes what a claim was answered; `None` if it must be sent again.
+    fn heard(
+        &self,
+        claim: &Claim,
+        claimed: Claimed,
+        asked_at: BootInstant,
+        connection: u64,
+    ) -> Option<Answer> {
+        let owner = claim.owner.id();
+        Some(match claimed {
             Claimed::Granted(fence) => {
-                if claim.queue_for.is_some() {
-                    self.attempts.leave(owner.id());
+                if claim.queue_for.is_some() && claim.acks == Acks::None {
+                    self.attempts.leave(owner);
                 }
                 Answer::Granted(Grant { fence, since: asked_at, ttl: claim.ttl, acks: 0 })
             }
             Claimed::Queued { ahead, expires_in, last, arrival, holder } => {
-                self.attempts.queued(owner.id(), arrival, last, asked_at, connection);
+                self.attempts.queued(owner, arrival, last, asked_at, connection);
                 Answer::Queued { ahead, holder, expires_in }
             }
             Claimed::Busy { expires_in, holder } => Answer::Busy { holder, expires_in },
-            Claimed::MoreWait => return Ok(None),
-        }))
+            Claimed::MoreWait => return None,
+        })
     }
 
     /// Ends an attempt; nothing of it is believed from here on.
@@ -292,6 +317,7 @@ impl Engine for Redis {
 
     fn close(&self, _: Until) -> Fut<'_, ()> {
         self.lanes.iter().for_each(|lane| lane.node.close());
+        self.pool.close();
         Box::pin(std::future::ready(Ok(())))
     }
 }
@@ -355,7 +381,7 @@ mod tests {
             lock_delay: Duration::ZERO,
             queue_for: Some(Duration::from_secs(30)),
             poll_every: Duration::from_secs(5),
-            acks: crate::engine::Acks::None,
+            acks: Acks::None,
         }
     }
 
