@@ -127,7 +127,8 @@ impl Lane {
     /// Runs one operation at a node that is about to get its slot.
     pub(super) async fn run_asking(&self, op: &Op, until: Until) -> Reply {
         let connection = self.node.connection(until).await?;
-        let build = |script: &_, by_hash| script::call(script, by_hash, [op].into_iter(), self.node.channel());
+        let build =
+            |script: &_, by_hash| script::call(script, by_hash, [op].into_iter(), self.node.channel());
         let value = self.node.run_script_asking(&connection, &self.leases, build, until).await?;
         let replies = script::replies(value, 1)?.into_iter().map(Ok).collect();
         only(replies).map(|value| (value, connection.number))
@@ -157,7 +158,12 @@ impl Lane {
         (replies, connection.number)
     }
 
-    async fn call_once<'a, I>(&self, connection: &Connection, ops: I, until: Until) -> Vec<Result<Value, EngineError>>
+    async fn call_once<'a, I>(
+        &self,
+        connection: &Connection,
+        ops: I,
+        until: Until,
+    ) -> Vec<Result<Value, EngineError>>
     where
         I: ExactSizeIterator<Item = &'a Op> + Clone,
     {
@@ -179,9 +185,9 @@ impl Lane {
         // In a stable order: operations of one name stay in theirs.
         let mut order: Vec<(u16, usize)> = ops.iter().enumerate().map(|(at, op)| (op.slot(), at)).collect();
         order.sort_unstable();
-        let calls = order.chunk_by(|one, other| one.0 == other.0).map(|places| {
-            self.call_once(connection, places.iter().map(|(_, at)| &ops[*at]), until)
-        });
+        let calls = order
+            .chunk_by(|one, other| one.0 == other.0)
+            .map(|places| self.call_once(connection, places.iter().map(|(_, at)| &ops[*at]), until));
         let replies = futures_util::future::join_all(calls).await.into_iter().flatten();
         let mut sorted: Vec<_> = order.iter().map(|(_, at)| *at).zip(replies).collect();
         sorted.sort_unstable_by_key(|(at, _)| *at);

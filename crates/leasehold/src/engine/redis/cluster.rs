@@ -5,7 +5,6 @@
 
 use std::{
     collections::HashMap,
-    hash::{BuildHasher, BuildHasherDefault, DefaultHasher},
     sync::{Arc, Mutex, MutexGuard, PoisonError, Weak},
     time::Duration,
 };
@@ -14,6 +13,7 @@ use super::{
     batch::Lane,
     node::{Listener, Node, NodeOptions},
     place::Place,
+    script::Op,
     slots::{self, Address, Primary, Redirection, SLOTS},
     url,
 };
@@ -42,8 +42,7 @@ pub(super) struct Shard {
 impl Shard {
     /// All operations of a name take the same connection, but for claims that wait.
     pub(super) fn lane(&self, name: &Name) -> &Arc<Lane> {
-        let hash = BuildHasherDefault::<DefaultHasher>::default().hash_one(name);
-        &self.lanes[hash as usize % self.lanes.len()]
+        super::lane_of(&self.lanes, name)
     }
 
     pub(super) fn node(&self) -> &Arc<Node> {
@@ -127,6 +126,17 @@ impl Cluster {
         format!("leasehold:wake:{{{}}}:{:016x}", slots::tag_of(slot), self.process)
     }
 
+    /// The channel that an operation tells the server, if it tells one.
+    pub(super) fn channel_of(&self, op: &Op) -> Option<String> {
+        op.has_entry().then(|| self.channel(op.slot()))
+    }
+
+    /// Whether wake-ups for names of a slot reach us at present.
+    pub(super) fn hears(&self, slot: u16) -> bool {
+        let map = self.state().map.clone();
+        map.is_some_and(|map| map.shard(slot).is_some_and(|shard| shard.ear.node.hears_slot(slot)))
+    }
+
     /// The way to the primary of a slot.
     pub(super) fn route(self: &Arc<Self>, slot: u16, until: Until) -> Route<'_> {
         Route { cluster: self, slot, until, hops: 0, pointed_to: None }
@@ -150,7 +160,9 @@ impl Cluster {
             return Err(EngineError::new(Fault::Unreachable, "the map of the cluster was not read in time"));
         };
         // By another caller, while we waited or a moment ago.
-        if read_at.is_some_and(|at| at >= asked_at || asked_at.since(at) < READ_PAUSE) && self.state().map.is_some() {
+        if read_at.is_some_and(|at| at >= asked_at || asked_at.since(at) < READ_PAUSE)
+            && self.state().map.is_some()
+        {
             return Ok(());
         }
         let primaries = self.ask_for_map(doubted, until).await;
@@ -172,7 +184,7 @@ impl Cluster {
     /// Every node to ask, the doubted one last.
     pub(super) fn sources(&self, doubted: Option<&Address>) -> Vec<(Address, Arc<Node>)> {
         let known: Vec<_> = self.state().shards.values().cloned().collect();
-        let seeds = self.seeds.iter().map(|client| (url::address(client), self.node(client.clone())));
+        let seeds = self.seeds.iter().map(|client| (url::address(client), self.quiet_node(client.clone())));
         let mut all: Vec<_> =
             known.iter().map(|shard| (shard.address.clone(), shard.node().clone())).chain(seeds).collect();
         all.sort_by_key(|(address, _)| Some(address) == doubted);
@@ -193,9 +205,12 @@ impl Cluster {
                 of_slot[usize::from(*first)..=usize::from(*last)].fill(u16::try_from(at).ok());
             }
         }
-        let before = state.shards.len();
-        state.shards.retain(|address, _| shards.iter().any(|shard| shard.address == *address));
-        let lost_one = state.shards.len() < before;
+        let mut lost_one = false;
+        state.shards.retain(|address, shard| {
+            let stays = shards.iter().any(|shard| shard.address == *address);
+            lost_one |= !stays && shard.ear.node.is_up();
+            stays
+        });
         state.map = Some(Arc::new(Map { primaries, shards, of_slot }));
         drop(state);
         // Nobody hears the wake-ups of a shard that was let go.
@@ -240,16 +255,21 @@ impl Cluster {
     }
 
     fn node(&self, client: redis::Client) -> Arc<Node> {
-        let node = Node::new(NodeOptions {
+        let node = self.quiet_node(client);
+        node.listen(self.listener.clone());
+        node
+    }
+
+    /// One whose comings and goings are nobody's business.
+    fn quiet_node(&self, client: redis::Client) -> Arc<Node> {
+        Node::new(NodeOptions {
             place: Place::Fixed(client),
             client_name: self.client_name.clone(),
             channel: String::new(),
             clock: self.options.clock.clone(),
             command_timeout: self.options.command_timeout,
             identify: false,
-        });
-        node.listen(self.listener.clone());
-        node
+        })
     }
 
     pub(super) fn options(&self) -> &EngineOptions {

@@ -4,7 +4,7 @@ use std::time::Duration;
 
 use redis::{Cmd, Value};
 
-use super::{Redis, answer};
+use super::{Redis, Servers, answer};
 use crate::{
     clock::Until,
     engine::{EngineError, Fault, Health, Warning},
@@ -36,7 +36,15 @@ const CLIENTS_MAX_PERCENT: u64 = 90;
 
 impl Redis {
     pub(super) async fn look_at_health(&self, until: Until) -> Result<Health, EngineError> {
-        let node = &self.lanes[0].node;
+        let (node, cluster) = match &self.servers {
+            Servers::One(lanes) => (lanes[0].node.clone(), None),
+            Servers::Cluster(cluster) => {
+                let map = cluster.map(until).await?;
+                let first = map.primaries.first().and_then(|primary| map.shard_of(primary));
+                let none = || EngineError::new(Fault::Unreachable, "the cluster has no primary");
+                (first.ok_or_else(none)?.node().clone(), Some(map))
+            }
+        };
         let connection = node.connection(until).await?;
         let ask = async |words: &[&str]| -> Result<Option<Value>, EngineError> {
             permitted(node.send(&connection, &command(words), until).await)
@@ -53,8 +61,14 @@ impl Redis {
             has_password: node.place().has_password(),
             speaks_tls: node.place().speaks_tls(),
             skew: server_us.map(|server| skew(asked_us, server, answered_us)),
+            is_known_cluster: cluster.is_some(),
         };
-        let mut facts = vec![("engine".to_owned(), "redis".to_owned())];
+        let mut facts = vec![("engine".to_owned(), self.capabilities.engine.to_owned())];
+        if let Some(map) = cluster {
+            let replicas: usize = map.primaries.iter().map(|primary| primary.replicas).sum();
+            facts.push(("primaries".into(), map.primaries.len().to_string()));
+            facts.push(("replicas".into(), replicas.to_string()));
+        }
         let mut fact = |label: &str, value: Option<&str>| {
             facts.extend(value.map(|value| (label.to_owned(), value.to_owned())));
         };
@@ -97,6 +111,8 @@ struct Seen {
     has_password: bool,
     speaks_tls: bool,
     skew: Option<Duration>,
+    /// The client takes it for one node of a cluster, as it should.
+    is_known_cluster: bool,
 }
 
 /// What survives a restart of the server.
@@ -167,11 +183,11 @@ impl Seen {
                 "connect to its primary",
             );
         }
-        if info.get("cluster_enabled") == Some("1") {
+        if info.get("cluster_enabled") == Some("1") && !self.is_known_cluster {
             warn(
                 "cluster",
                 "this server is one node of a cluster: it has only some of the names".into(),
-                "use a server that is not part of a cluster",
+                "use redis-cluster:// with some of its nodes",
             );
         }
         let version = info.get("redis_version").unwrap_or_default();

@@ -417,7 +417,11 @@ impl Node {
             sent.map(drop)
         });
         // Also while somebody else subscribes.
-        self.options.clock.bounded(until, subscribed).await.unwrap_or_else(|| Err(EngineError::no_answer()))?;
+        self.options
+            .clock
+            .bounded(until, subscribed)
+            .await
+            .unwrap_or_else(|| Err(EngineError::no_answer()))?;
         Ok(())
     }
 
@@ -429,6 +433,11 @@ impl Node {
             }
             _ => false,
         }
+    }
+
+    /// Whether there is a connection at present.
+    pub(super) fn is_up(&self) -> bool {
+        matches!(&*self.state(), State::Up(connection) if !connection.broken.load(Ordering::Acquire))
     }
 
     pub(super) fn close(&self) {

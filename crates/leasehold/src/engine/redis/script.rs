@@ -4,7 +4,7 @@ use std::{fmt, io::Write, time::Duration};
 
 use redis::{Cmd, RedisWrite, Value};
 
-use super::{answer, keys::Keys, slots};
+use super::{answer, keys::Keys};
 use crate::{
     engine::{Claim, Hold, liveness},
     fence::Fence,
@@ -101,7 +101,7 @@ impl Op {
 
     /// The slot of a cluster that its keys are in.
     pub(super) fn slot(&self) -> u16 {
-        slots::slot(self.keys.lock())
+        self.keys.slot()
     }
 
     /// Asks for a lock, and to wait for it if the claim says so.
@@ -128,6 +128,21 @@ impl Op {
     pub(super) fn is_void(&self) -> bool {
         // A claim must not leave once its attempt has ended.
         matches!(&self.step, Step::Claim { claim, .. } if claim.owner.has_ended())
+    }
+
+    /// Whether it may enter the queue.
+    pub(super) fn may_queue(&self) -> bool {
+        matches!(&self.step, Step::Claim { claim, .. } if claim.queue_for.is_some())
+    }
+
+    /// Whether it names a place in the queue, and with it a channel.
+    pub(super) fn has_entry(&self) -> bool {
+        self.may_queue() || matches!(&self.step, Step::End { claim: Some(_), .. })
+    }
+
+    /// Whether it can wait until all keys of its name are on one node. Who holds or has held the lock cannot.
+    pub(super) fn can_wait_for_its_keys(&self) -> bool {
+        matches!(self.step, Step::Claim { .. } | Step::ForceRelease(_))
     }
 
     fn key_count(&self) -> usize {
@@ -239,7 +254,13 @@ where
 }
 
 /// One call that renews (with a ttl) or releases by the lock's own key alone.
-pub(super) fn torn(script: &Script, by_hash: bool, keys: &Keys, owner: &Owner, renew_for: Option<Duration>) -> Cmd {
+pub(super) fn torn(
+    script: &Script,
+    by_hash: bool,
+    keys: &Keys,
+    owner: &Owner,
+    renew_for: Option<Duration>,
+) -> Cmd {
     let mut cmd = begin(script, by_hash, OP_BYTES);
     cmd.arg(1).arg(keys.lock()).arg(owner.expose());
     match renew_for {

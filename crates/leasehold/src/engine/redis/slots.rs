@@ -105,6 +105,11 @@ impl Redirection {
     }
 }
 
+/// Whether an error only says that another node has the slot, or will have it.
+pub(super) fn points_elsewhere(error: &EngineError) -> bool {
+    Redirection::of(error, "").is_some()
+}
+
 /// Whether the keys of a name are on two nodes at the moment.
 pub(super) fn is_torn(error: &EngineError) -> bool {
     error.why.starts_with("TRYAGAIN")
@@ -119,13 +124,20 @@ pub(super) struct Primary {
     pub(super) replicas: usize,
 }
 
+impl Primary {
+    pub(super) fn first_slot(&self) -> u16 {
+        self.ranges.first().map_or(SLOTS, |(first, _)| *first)
+    }
+}
+
 /// Reads an answer to `CLUSTER SLOTS` of a node at `asked`: the primaries in order of their first slot.
 pub(super) fn primaries(value: &Value, asked: &str) -> Result<Vec<Primary>, EngineError> {
     let Value::Array(ranges) = value else { return Err(answer::unexpected(value)) };
     let mut found: Vec<Primary> = Vec::new();
     for range in ranges {
         let Value::Array(parts) = range else { return Err(answer::unexpected(range)) };
-        let [Value::Int(first), Value::Int(last), Value::Array(node), replicas @ ..] = parts.as_slice() else {
+        let [Value::Int(first), Value::Int(last), Value::Array(node), replicas @ ..] = parts.as_slice()
+        else {
             return Err(answer::unexpected(range));
         };
         let number = |slot: &i64| u16::try_from(*slot).ok().filter(|slot| *slot < SLOTS);
@@ -146,7 +158,7 @@ pub(super) fn primaries(value: &Value, asked: &str) -> Result<Vec<Primary>, Engi
     for primary in &mut found {
         primary.ranges.sort_unstable();
     }
-    found.sort_by_key(|primary| primary.ranges[0]);
+    found.sort_by_key(Primary::first_slot);
     Ok(found)
 }
 
@@ -214,8 +226,12 @@ mod tests {
         });
         assert_eq!(of("MOVED 1 :6381"), Some(Redirection::Moved { slot: 1, to: address("asked", 6381) }));
         assert_eq!(of("ASK 3999 fe80::1:6381"), Some(Redirection::Ask(address("fe80::1", 6381))));
-        assert_eq!(of("TRYAGAIN Multiple keys request during rehashing of slot"), Some(Redirection::TryAgain));
-        for other in ["MOVED 99999 h:1", "MOVED x h:1", "MOVED 1 h", "ASK 1", "CLUSTERDOWN The cluster is down", ""]
+        assert_eq!(
+            of("TRYAGAIN Multiple keys request during rehashing of slot"),
+            Some(Redirection::TryAgain)
+        );
+        for other in
+            ["MOVED 99999 h:1", "MOVED x h:1", "MOVED 1 h", "ASK 1", "CLUSTERDOWN The cluster is down", ""]
         {
             assert_eq!(of(other), None, "{other}");
         }
@@ -237,12 +253,17 @@ mod tests {
             range(11, 8999, vec![node(named("a"), 1), node(named("a"), 3)]),
         ]);
         let found = primaries(&value, "asked").unwrap();
-        assert_eq!(found, [
-            Primary { address: address("asked", 2), ranges: vec![(0, 10)], replicas: 0 },
-            Primary { address: address("a", 1), ranges: vec![(11, 8999), (9000, 16383)], replicas: 1 },
-        ]);
+        assert_eq!(
+            found,
+            [
+                Primary { address: address("asked", 2), ranges: vec![(0, 10)], replicas: 0 },
+                Primary { address: address("a", 1), ranges: vec![(11, 8999), (9000, 16383)], replicas: 1 },
+            ]
+        );
         assert!(check_complete(&found).is_ok());
-        for bad in [Value::Nil, Value::Array(vec![Value::Int(1)]), Value::Array(vec![range(0, 99_999, vec![])])] {
+        for bad in
+            [Value::Nil, Value::Array(vec![Value::Int(1)]), Value::Array(vec![range(0, 99_999, vec![])])]
+        {
             assert!(primaries(&bad, "asked").is_err());
         }
     }

@@ -38,7 +38,9 @@ impl Cluster {
             }
             let limit = if sources.len() > 0 { (clock.now() + NEXT_AFTER).min(until) } else { until };
             match clock.bounded(limit, asked.next()).await.flatten() {
-                Some((_, Ok(primaries))) if slots::check_complete(&primaries).is_ok() => return Ok(primaries),
+                Some((_, Ok(primaries))) if slots::check_complete(&primaries).is_ok() => {
+                    return Ok(primaries);
+                }
                 Some((_, Ok(primaries))) if primaries.len() > best.len() => best = primaries,
                 Some((_, Ok(_))) => {}
                 Some((address, Err(error))) => faults.push((address, error)),
@@ -68,14 +70,19 @@ async fn ask(
 /// What to say when no node told a map.
 fn nobody(faults: &[(Address, EngineError)]) -> EngineError {
     let Some((address, first)) = faults.first() else {
-        return EngineError::new(Fault::Unreachable, "no node of the cluster has answered, or knows a primary");
+        return EngineError::new(
+            Fault::Unreachable,
+            "no node of the cluster has answered, or knows a primary",
+        );
     };
     if first.why.contains("cluster support disabled") {
         let words = format!("{address} is not part of a cluster; use redis://");
         return EngineError::new(Fault::Unsupported, words);
     }
     // A wrong password is wrong everywhere, and worth its own kind of error.
-    if let Fault::Refused(Refusal::Auth | Refusal::Acl | Refusal::Certificate) | Fault::Unsupported = first.fault {
+    if let Fault::Refused(Refusal::Auth | Refusal::Acl | Refusal::Certificate) | Fault::Unsupported =
+        first.fault
+    {
         return first.clone();
     }
     let said: Vec<_> = faults.iter().map(|(address, error)| format!("{address} ({error})")).collect();
