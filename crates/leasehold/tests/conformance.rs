@@ -1,5 +1,8 @@
 //! Every engine keeps every promise: one run per engine, and the suite itself on engines that break some.
 
+#[cfg(feature = "redis")]
+#[path = "conformance/cluster.rs"]
+mod cluster;
 #[cfg(feature = "memory")]
 #[path = "conformance/memory.rs"]
 mod memory;
@@ -30,6 +33,14 @@ async fn sqlite_conforms() {
 async fn redis_conforms() {
     if let Some(ground) = redis::RedisGround::start_or_skip() {
         leasehold_testkit::conformance::run("redis", ground).await.conclude();
+    }
+}
+
+#[cfg(feature = "redis")]
+#[tokio::test(flavor = "multi_thread", worker_threads = 2)]
+async fn redis_cluster_conforms() {
+    if let Some(ground) = cluster::ClusterGround::start_or_skip() {
+        leasehold_testkit::conformance::run("redis-cluster", ground).await.conclude();
     }
 }
 
