@@ -23,9 +23,10 @@ use redis::{Cmd, Value};
 use tokio::sync::{OwnedSemaphorePermit, Semaphore};
 
 use super::{
-    Redis,
+    Redis, Servers,
     answer::{self, Claimed},
     health::Info,
+    lane_of,
     node::{Connection, Node},
     script::{self, Op, Script},
 };
@@ -58,9 +59,46 @@ impl Redis {
                 other => return Ok(other),
             }
         }
-        let channel = self.lane(&claim.name).node.channel();
+        match &self.servers {
+            Servers::One(lanes, pool) => {
+                let channel = lane_of(lanes, &claim.name).node.channel();
+                self.claim_and_wait(pool, channel, None, claim, arrival, until).await
+            }
+            Servers::Cluster(cluster) => {
+                let slot = self.keys(&claim.name).slot();
+                let mut route = cluster.route(slot, until);
+                loop {
+                    let stop = route.next().await?;
+                    if stop.asking {
+                        let why = "the lock is on its way to another node of the cluster";
+                        return Err(EngineError::new(Fault::Unreachable, why));
+                    }
+                    let replicas = cluster.map(until).await?.replicas_of(&stop.shard);
+                    let (pool, channel) = (&stop.shard.pool, cluster.channel(slot));
+                    match self.claim_and_wait(pool, &channel, replicas, claim, arrival.clone(), until).await {
+                        Err(error) => route.after(&stop, error).await?,
+                        answer => return answer,
+                    }
+                }
+            }
+        }
+    }
+
+    /// A claim and a WAIT on a connection of this pool; `replicas` is how many copies there are besides, where that is
+    /// known.
+    async fn claim_and_wait(
+        &self,
+        pool: &Arc<Pool>,
+        channel: &str,
+        replicas: Option<u32>,
+        claim: &Claim,
+        arrival: Option<String>,
+        until: Until,
+    ) -> Result<Option<Answer>, EngineError> {
+        let owner = &claim.owner;
         let ops = [Op::claim(self.keys(&claim.name), claim, arrival)];
-        let mut own = self.pool.take(until).await?;
+        let mut own = pool.take(until).await?;
+        own.known = replicas;
         own.look_for_replicas(claim.acks, until).await?;
 
         let asked_at = self.clock.now();
@@ -70,7 +108,7 @@ impl Redis {
             owner.claim_answered();
             return Err(EngineError::new(Fault::Ended, "this attempt has ended"));
         }
-        let build = |by_hash| script::call(&self.pool.leases, by_hash, &ops, channel);
+        let build = |by_hash| script::call(&pool.leases, by_hash, ops.iter(), channel);
         let mut sent = own.send(build(true), claim, until).await;
         if matches!(&sent.claimed, Err(error) if error.why.starts_with("NOSCRIPT")) && !owner.has_ended() {
             sent = own.send(build(false), claim, until).await;
@@ -129,11 +167,15 @@ pub(super) struct Pool {
 
 impl Pool {
     /// An empty pool; `open` makes a connection that is not dialled yet.
-    pub(super) fn new(clock: Clock, open: impl Fn() -> Arc<Node> + Send + Sync + 'static) -> Arc<Self> {
+    pub(super) fn new(
+        clock: Clock,
+        leases: &'static str,
+        open: impl Fn() -> Arc<Node> + Send + Sync + 'static,
+    ) -> Arc<Self> {
         Arc::new(Self {
             open: Box::new(open),
             clock,
-            leases: Script::new(script::LEASES),
+            leases: Script::new(leases),
             idle: Mutex::default(),
             turns: Arc::new(Semaphore::new(CONNECTIONS_MAX)),
             seen: AtomicU32::new(0),
@@ -222,7 +264,9 @@ impl Own {
         if acks != Acks::Majority {
             return Ok(());
         }
-        self.known = self.node.place().replicas(until).await?;
+        if self.known.is_none() {
+            self.known = self.node.place().replicas(until).await?;
+        }
         if self.counts_replicas(acks) && self.replicas() == 0 {
             self.busy = true;
             let answer = self.ask(replication(), until).await;

@@ -76,6 +76,11 @@ impl Attempts {
         place.arrival.clone()
     }
 
+    /// Whether a claim of this attempt that may queue has left before.
+    pub(super) fn knows(&self, owner: OwnerId) -> bool {
+        self.waiting().contains_key(&owner)
+    }
+
     /// The server said "queued".
     pub(super) fn queued(
         &self,
