@@ -62,11 +62,6 @@ async fn a_lock_is_renewed_and_given_back_while_its_keys_are_on_two_nodes() {
         let seen = leases.inspect(&name).await.unwrap();
         assert_eq!(seen.held.map(|held| held.fence), Some(guard.fence()));
         assert_eq!(guard.release().await.unwrap(), Released::Free);
-        for node in [from, to] {
-            assert_eq!(node.cli(&["CLUSTER", "COUNTKEYSINSLOT", &slot.to_string()]).int() > 0, {
-                node.cli(&["CLUSTER", "GETKEYSINSLOT", &slot.to_string(), "9"]).list().len() > 0
-            });
-        }
         // Nobody can claim it before the slot has arrived; then everybody can.
         let claim = tokio::spawn(leases.lock(&name).wait(LONG).into_future());
         set.migrate_slot(slot, from, to);
@@ -121,7 +116,7 @@ async fn cycles(leases: &Leasehold, name: &str, count: u32) -> Duration {
 #[tokio::test(flavor = "multi_thread", worker_threads = 2)]
 async fn a_held_lock_and_its_queue_move_while_other_shards_notice_nothing() {
     let Some(set) = start() else { return };
-    let (name, slot, from, to) = place(&set);
+    let (name, slot, _, to) = place(&set);
     let calm = set.name_on(set.primaries()[2], "calm");
     let clients = [client(&set).await, client(&set).await, client(&set).await];
     let holder = &clients[0];

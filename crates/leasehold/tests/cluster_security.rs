@@ -33,7 +33,7 @@ async fn use_everything(set: &ClusterSet) {
     assert_eq!(guard.release().await.unwrap(), Released::Free);
     set.migrate_slot(slot, from, to);
     set.end_move(slot, to);
-    leases.lock(&name).acquire().await.unwrap();
+    let _held = leases.lock(&name).acquire().await.unwrap();
     assert!(leases.list("", None, 10).await.is_ok());
 }
 

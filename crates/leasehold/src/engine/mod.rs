@@ -62,6 +62,12 @@ pub trait Leases: Send + Sync {
     /// gone when its client is.
     fn wake_into(&self, sink: Weak<dyn WakeSink>);
 
+    /// The part of the store that has a name. Leases of different parts are renewed by calls of their own, so that a
+    /// silent part delays no other.
+    fn part_of(&self, _name: &Name) -> u64 {
+        0
+    }
+
     /// Extends leases that are still held. Never brings back one that is gone. One result per item, so that one
     /// dead shard fails only its own.
     fn renew<'a>(&'a self, holds: &'a [Hold], until: Until) -> Fut<'a, Vec<Result<Renewed, EngineError>>>;

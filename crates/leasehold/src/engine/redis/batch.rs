@@ -32,7 +32,6 @@ pub(super) struct Lane {
     pub(super) node: Arc<Node>,
     leases: Script,
     pub(super) inspect: Script,
-    pub(super) torn: Script,
     /// A node of a cluster: a call may only touch one slot.
     by_slot: bool,
     clock: Clock,
@@ -73,7 +72,6 @@ impl Lane {
             node,
             leases: Script::new(if by_slot { script::LEASES_SHARDED } else { script::LEASES }),
             inspect: Script::new(script::INSPECT),
-            torn: Script::new(script::TORN),
             by_slot,
             clock,
             queue: Mutex::default(),

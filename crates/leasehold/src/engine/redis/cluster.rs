@@ -26,8 +26,9 @@ use crate::{
 
 /// How often one operation is pointed elsewhere before it fails.
 const HOPS_MAX: u32 = 5;
-/// Pause before a name whose keys are on two nodes is asked for again.
-const TORN_PAUSE: Duration = Duration::from_millis(10);
+/// Pause before a name whose keys are on two nodes is asked for again; doubled each time.
+const TORN_PAUSE_MIN: Duration = Duration::from_millis(10);
+const TORN_PAUSE_MAX: Duration = Duration::from_millis(160);
 /// Shortest time between two readings of the map.
 const READ_PAUSE: Duration = Duration::from_millis(100);
 
@@ -69,9 +70,14 @@ pub(super) struct Map {
 }
 
 impl Map {
+    /// The place of a slot's primary among all.
+    pub(super) fn part(&self, slot: u16) -> Option<u16> {
+        self.of_slot[usize::from(slot)]
+    }
+
     /// The primary of a slot.
     pub(super) fn shard(&self, slot: u16) -> Option<&Arc<Shard>> {
-        self.of_slot[usize::from(slot)].map(|at| &self.shards[usize::from(at)])
+        self.part(slot).map(|at| &self.shards[usize::from(at)])
     }
 
     /// How many replicas a primary has, dead ones included.
@@ -149,7 +155,12 @@ impl Cluster {
 
     /// The way to the primary of a slot.
     pub(super) fn route(self: &Arc<Self>, slot: u16, until: Until) -> Route<'_> {
-        Route { cluster: self, slot, until, hops: 0, pointed_to: None }
+        Route { cluster: self, slot, until, hops: 0, torn_pause: TORN_PAUSE_MIN, pointed_to: None }
+    }
+
+    /// The place of a slot's primary, as far as it is known.
+    pub(super) fn part(&self, slot: u16) -> u64 {
+        self.state().map.as_ref().and_then(|map| map.part(slot)).map_or(0, u64::from)
     }
 
     /// The map; read from the seeds if there is none yet.
@@ -174,6 +185,9 @@ impl Cluster {
             && self.state().map.is_some()
         {
             return Ok(());
+        }
+        if self.state().closed {
+            return Err(EngineError::new(Fault::Unreachable, "the client was closed"));
         }
         let primaries = self.ask_for_map(doubted, until).await;
         *read_at = Some(clock.now());
@@ -310,6 +324,7 @@ pub(super) struct Route<'a> {
     slot: u16,
     until: Until,
     hops: u32,
+    torn_pause: Duration,
     pointed_to: Option<Arc<Shard>>,
 }
 
@@ -344,10 +359,12 @@ impl Route<'_> {
         match Redirection::of(&error, &by.host) {
             Some(Redirection::TryAgain) => {
                 // For as long as it takes: the whole slot has to arrive.
-                if clock.now() + TORN_PAUSE >= self.until {
+                let again = clock.now() + self.torn_pause;
+                if again >= self.until {
                     return Err(error);
                 }
-                clock.sleep_until(clock.now() + TORN_PAUSE).await;
+                self.torn_pause = (self.torn_pause * 2).min(TORN_PAUSE_MAX);
+                clock.sleep_until(again).await;
                 return Ok(());
             }
             Some(Redirection::Moved { slot, to }) => cluster.moved(slot, &to, by),

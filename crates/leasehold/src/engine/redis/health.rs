@@ -39,6 +39,7 @@ impl Redis {
         let (node, cluster) = match &self.servers {
             Servers::One(lanes, _) => (lanes[0].node.clone(), None),
             Servers::Cluster(cluster) => {
+                cluster.read_map(None, until).await?;
                 let map = cluster.map(until).await?;
                 let first = map.primaries.first().and_then(|primary| map.shard_of(primary));
                 let none = || EngineError::new(Fault::Unreachable, "the cluster has no primary");

@@ -408,6 +408,13 @@ impl Leases for Redis {
         self.attempts.wake_into(sink);
     }
 
+    fn part_of(&self, name: &Name) -> u64 {
+        match &self.servers {
+            Servers::One(_) => 0,
+            Servers::Cluster(cluster) => cluster.part(self.keys(name).slot()),
+        }
+    }
+
     fn renew<'a>(&'a self, holds: &'a [Hold], until: Until) -> Fut<'a, Vec<Result<Renewed, EngineError>>> {
         Box::pin(async move { Ok(self.renew(holds, until).await) })
     }

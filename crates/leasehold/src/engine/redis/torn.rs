@@ -93,24 +93,12 @@ impl Redis {
         build: impl Fn(&script::Script, bool) -> Cmd,
         until: Until,
     ) -> Result<Value, EngineError> {
-        let Servers::Cluster(cluster) = &self.servers else { return Err(not_a_cluster()) };
-        let mut route = cluster.route(keys.slot(), until);
-        loop {
-            let stop = route.next().await?;
-            let Stop { shard, asking } = &stop;
-            let sent = async {
-                let (node, script) = (shard.node(), &shard.ear.torn);
-                let connection = node.connection(until).await?;
-                if *asking {
-                    node.run_script_asking(&connection, script, &build, until).await
-                } else {
-                    node.run_script(&connection, script, &build, until).await
-                }
-            };
-            match sent.await {
-                Err(error) => route.after(&stop, error).await?,
-                value => return value,
+        let script = script::Script::new(script::TORN);
+        match self.send_torn(keys, &build(&script, true), until).await {
+            Err(error) if error.why.starts_with("NOSCRIPT") => {
+                self.send_torn(keys, &build(&script, false), until).await
             }
+            answer => answer,
         }
     }
 
