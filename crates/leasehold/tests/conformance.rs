@@ -1,5 +1,8 @@
 //! Every engine keeps every promise: one run per engine, and the suite itself on engines that break some.
 
+#[cfg(feature = "redis")]
+#[path = "conformance/cluster.rs"]
+mod cluster;
 #[cfg(feature = "memory")]
 #[path = "conformance/memory.rs"]
 mod memory;
@@ -57,6 +60,14 @@ async fn quorum_with_one_of_three_dead_conforms() {
 async fn quorum_with_one_of_three_stopped_conforms() {
     if let Some(ground) = quorum::QuorumGround::with_one_stopped().await {
         leasehold_testkit::conformance::run("quorum, one stopped", ground).await.conclude();
+    }
+}
+
+#[cfg(feature = "redis")]
+#[tokio::test(flavor = "multi_thread", worker_threads = 2)]
+async fn redis_cluster_conforms() {
+    if let Some(ground) = cluster::ClusterGround::start_or_skip() {
+        leasehold_testkit::conformance::run("redis-cluster", ground).await.conclude();
     }
 }
 

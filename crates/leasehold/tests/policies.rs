@@ -7,7 +7,7 @@ use std::{
 };
 
 use leasehold::{
-    OnOutage, Policies, Settings,
+    Acks, OnOutage, Policies, Settings,
     config::Sources,
     policy::{LockPolicy, RecordPolicy},
 };
@@ -165,6 +165,11 @@ fn a_policy_that_cannot_work_is_refused_with_its_place() {
         (lock("ttl = 30"), "invalid ttl in [locks.payout] of p.toml \"30\": allowed is a number with a unit"),
         (lock("wait = \"366d\""), "invalid wait in [locks.payout]"),
         (lock("lock-delay = \"301s\""), "invalid lock-delay in [locks.payout]"),
+        (
+            lock("acks = \"most\""),
+            "invalid acks in [locks.payout] of p.toml \"most\": allowed is 0 to 255, or majority",
+        ),
+        (lock("acks = true"), "allowed is 0 to 255, or \"majority\""),
         (lock("hold-at-least = \"301s\""), "invalid hold-at-least in [locks.payout]"),
         (lock("ttl = \"10s\"\nmax-lifetime = \"9s\""), "it cannot be shorter than the ttl"),
         (lock("max-lifetime = \"29s\""), "it cannot be shorter than the ttl"),
@@ -214,12 +219,13 @@ fn an_unknown_policy_names_the_nearest_and_the_others() {
 #[test]
 fn a_policy_tells_all_it_was_given() {
     let text = "[locks.a]\nkey = \"a:{x}:{y}:{x}\"\nttl = \"1s\"\nwait = \"2s\"\nkeep-alive = true\n\
-                lock-delay = \"3s\"\nmax-lifetime = \"4s\"\nhold-at-least = \"5s\"\ndescription = \"d\"";
+                lock-delay = \"3s\"\nacks = 2\nmax-lifetime = \"4s\"\nhold-at-least = \"5s\"\ndescription = \"d\"";
     let policies = Policies::parse(text, "p.toml").unwrap();
     let a: &LockPolicy = policies.lock("a").unwrap();
     let secs = |secs| Some(Duration::from_secs(secs));
     assert_eq!((a.ttl(), a.wait(), a.keep_alive()), (secs(1), secs(2), Some(true)));
     assert_eq!((a.lock_delay(), a.max_lifetime(), a.hold_at_least()), (secs(3), secs(4), secs(5)));
+    assert_eq!(a.acks(), Some(Acks::AtLeast(2)));
     assert_eq!((a.description(), a.template(), a.is_critical()), ("d", "a:{x}:{y}:{x}", false));
     assert_eq!(a.parameters().collect::<Vec<_>>(), ["x", "y"]);
 }
@@ -242,6 +248,13 @@ mod on_a_client {
     async fn client(text: &str) -> Leasehold {
         let policies = Policies::parse(text, "p.toml").unwrap();
         Leasehold::builder("memory:").clock(Clock::tokio()).policies(policies).connect().await.unwrap()
+    }
+
+    #[tokio::test(start_paused = true)]
+    async fn a_policy_that_wants_replicas_is_refused_where_there_are_none() {
+        let leases = client("[locks.a]\nkey = \"a\"\nacks = \"majority\"").await;
+        let error = leases.policy("a").unwrap().lock().acquire().await.unwrap_err().to_string();
+        assert_eq!(error, "waiting for replicas is not supported: memory has no replicas");
     }
 
     #[tokio::test(start_paused = true)]

@@ -9,12 +9,12 @@ use std::{
 };
 
 use clap::{Args, Subcommand};
-use leasehold::{Error, Fence, Handle, Leasehold, engine::Released};
+use leasehold::{Acks, Error, Fence, Handle, Leasehold, engine::Released};
 use serde::Serialize;
 
 use super::Global;
 use crate::{
-    duration,
+    acks, duration,
     exit::{Exit, Failure},
     output::Output,
     signals::{FORWARDED, Signals},
@@ -70,6 +70,10 @@ pub(super) struct Acquire {
     #[arg(long, value_name = "TEXT", default_value = "", hide_default_value = true)]
     label: String,
 
+    /// Replicas that must have the lock before it counts: a number, or majority
+    #[arg(long, value_name = "N", value_parser = acks::parse)]
+    acks: Option<Acks>,
+
     /// Where to write the handle; must not exist [env: LEASEHOLD_HANDLE] [default: a new file, whose path is printed]
     #[arg(long, value_name = "FILE")]
     handle: Option<PathBuf>,
@@ -123,6 +127,7 @@ struct Taken {
     name: String,
     fence: Fence,
     ttl_ms: u64,
+    acks: u8,
     handle: PathBuf,
 }
 
@@ -149,11 +154,18 @@ impl Acquire {
         let file = HandleFile::create(self.handle.clone().or_else(from_env))?;
         let leases = store.connect().await?;
         let wait = Wait::from_flags(self.nonblock, self.wait).unwrap_or(Wait::Forever);
-        let lock =
-            leases.lock(&self.name).ttl(self.ttl.unwrap_or_else(|| store.defaults().ttl)).label(&self.label);
+        let lock = leases
+            .lock(&self.name)
+            .ttl(self.ttl.unwrap_or_else(|| store.defaults().ttl))
+            .label(&self.label)
+            .acks(self.acks.unwrap_or_default());
         let wanted = waiting::acquire(lock, &self.name, wait, &mut signals, global.verbose > 0).await;
+        let mut acks = 0;
         let result = match wanted {
-            Ok(Wanted::Held(guard)) => file.keep(guard.detach(), &leases).await,
+            Ok(Wanted::Held(guard)) => {
+                acks = guard.acks();
+                file.keep(guard.detach(), &leases).await
+            }
             Ok(Wanted::NotAcquired(failure)) | Err(failure) => Err(failure),
             Ok(Wanted::Interrupted(signal)) => {
                 store::close(&leases).await;
@@ -162,15 +174,15 @@ impl Acquire {
         };
         store::close(&leases).await;
         let (handle, path) = result?;
-        print_taken(global.output(), &handle, path)?;
+        print_taken(global.output(), &handle, acks, path)?;
         Ok(Exit::OK)
     }
 }
 
-fn print_taken(out: Output, handle: &Handle, path: PathBuf) -> Result<(), Failure> {
+fn print_taken(out: Output, handle: &Handle, acks: u8, path: PathBuf) -> Result<(), Failure> {
     let (name, fence) = (handle.name().to_string(), handle.fence());
     let row = vec![name.clone(), fence.to_string(), path.display().to_string()];
-    let taken = Taken { name, fence, ttl_ms: millis(handle.ttl()), handle: path };
+    let taken = Taken { name, fence, ttl_ms: millis(handle.ttl()), acks, handle: path };
     Ok(out.print(taken, || out.table(&["NAME", "FENCE", "HANDLE"], &[row]))?)
 }
 

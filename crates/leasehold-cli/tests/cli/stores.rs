@@ -1,8 +1,8 @@
 //! Which store is used.
 
-use leasehold_testkit::RedisServer;
+use leasehold_testkit::{RedisServer, eventually};
 
-use crate::sandbox::Sandbox;
+use crate::sandbox::{LONG, Sandbox};
 
 fn chosen(command: std::process::Command, sandbox: &Sandbox) -> String {
     let ran = sandbox.run_command(command);
@@ -99,6 +99,41 @@ fn two_hosts_worth_of_clients_share_a_redis() {
     holder.signal(rustix::process::Signal::TERM);
     assert_eq!((holder.end(), waiter.end()), (Some(143), Some(0)));
     assert_eq!(sandbox.fact("shared", "state"), "free");
+}
+
+#[test]
+fn a_lock_waits_for_replicas_where_there_are_some() {
+    let primary = RedisServer::builder().arg("repl-diskless-sync-delay", "0").start_or_skip();
+    let Some(primary) = primary else { return };
+    let sandbox = Sandbox::on(primary.url());
+    let none = sandbox.run(&["run", "--acks", "majority", "x", "true"]);
+    assert_eq!(none.code, Some(77), "{none}");
+    assert!(none.stderr.contains("no replica is known"), "{none}");
+
+    let origin = format!("127.0.0.1 {}", primary.port());
+    let _replica = RedisServer::builder().arg("replicaof", &origin).start().unwrap();
+    eventually(LONG, "an acknowledgement", || {
+        sandbox.run(&["run", "--acks", "1", "x", "true"]).code == Some(0)
+    });
+    let taken = sandbox.run(&["--json", "lock", "acquire", "x", "--acks", "majority", "--handle", "h"]);
+    assert_eq!(taken.code, Some(0), "{taken}");
+    assert!(taken.stdout.contains(r#""ttl_ms":30000,"acks":1,"#), "{taken}");
+
+    let refused = Sandbox::new().run(&["run", "--acks", "1", "x", "true"]);
+    assert_eq!(refused.code, Some(70), "{refused}");
+    assert!(refused.stderr.contains("a file has no replicas"), "{refused}");
+    let unread = sandbox.run(&["run", "--acks", "most", "x", "true"]);
+    assert_eq!(unread.code, Some(64), "{unread}");
+    assert!(unread.stderr.contains("0 to 255, or majority"), "{unread}");
+}
+
+#[test]
+fn a_policy_says_how_many_replicas_and_a_flag_wins_over_it() {
+    let Some(server) = RedisServer::shared_or_skip() else { return };
+    let sandbox = Sandbox::on(server.url());
+    std::fs::write(sandbox.path("leasehold.toml"), "[locks.x]\nkey = 'policy'\nacks = 'majority'").unwrap();
+    assert_eq!(sandbox.run(&["run", "--policy", "x", "true"]).code, Some(77));
+    assert_eq!(sandbox.run(&["run", "--policy", "x", "--acks", "0", "true"]).code, Some(0));
 }
 
 #[test]

@@ -26,6 +26,11 @@ impl Lease {
         self.inner.fence()
     }
 
+    /// How many replicas had the lock when it was acquired; zero unless [`acks`](super::Lock::acks) asked for some.
+    pub fn acks(&self) -> u8 {
+        self.inner.acks()
+    }
+
     /// How long the lease can still be trusted; zero once it was lost or given back.
     pub fn remaining(&self) -> Duration {
         self.inner.remaining()

@@ -10,6 +10,7 @@ use super::{
     runtime::{for_waiting, wait},
 };
 use crate::{
+    engine::Acks,
     error::Result,
     lock::{self, OnOutage, Retry, RunError, Waited},
 };
@@ -46,6 +47,7 @@ impl Lock {
         fixed();
         label(label: impl Into<String>);
         lock_delay(delay: Duration);
+        acks(acks: impl Into<Acks>);
         max_lifetime(most: Duration);
         hold_at_least(least: Duration);
         on_outage(what: OnOutage);

@@ -3,6 +3,7 @@
 //! A setting in code wins over a `LEASEHOLD_*` variable, that over the file `leasehold.toml`, that over the variables
 //! `LOCK_TTL` and `REDIS_*` that other libraries use, and those over the default. See [`Settings`].
 
+mod acks;
 mod duration;
 mod environment;
 mod nearest;

@@ -5,7 +5,10 @@ use std::{fs::File, io::Read, path::Path, time::Duration};
 use toml::{Table, Value};
 
 use super::{duration::parse_duration, nearest::nearest_of, placed, quoted};
-use crate::error::{Error, Result};
+use crate::{
+    engine::Acks,
+    error::{Error, Result},
+};
 
 /// Longest file that is read.
 const FILE_MAX_BYTES: u64 = 1 << 20;
@@ -71,11 +74,7 @@ impl Section {
     pub(crate) fn duration(&self, key: &str) -> Result<Option<Duration>> {
         let place = self.place_of(key);
         // A number is read as a text without a unit, to get the hint about it.
-        let text = self.value(key, "a duration in quotes, such as \"30s\"", |value| match value {
-            Value::String(text) => Some(text.clone()),
-            Value::Integer(number) => Some(number.to_string()),
-            _ => None,
-        })?;
+        let text = self.value(key, "a duration in quotes, such as \"30s\"", text_or_number)?;
         text.map(|text| parse_duration(&text).map_err(|error| placed(error, place))).transpose()
     }
 
@@ -85,6 +84,12 @@ impl Section {
 
     pub(crate) fn flag(&self, key: &str) -> Result<Option<bool>> {
         self.value(key, "true or false", |value| value.as_bool())
+    }
+
+    pub(crate) fn acks(&self, key: &str) -> Result<Option<Acks>> {
+        let place = self.place_of(key);
+        let text = self.value(key, "0 to 255, or \"majority\"", text_or_number)?;
+        text.map(|text| text.parse().map_err(|error| placed(error, place))).transpose()
     }
 
     /// The tables below `key`, each with its name.
@@ -111,6 +116,14 @@ impl Section {
         // Only its type is told: the value may be a URL with a password.
         let refuse = || Error::invalid(self.place_of(key), format!("<{}>", value.type_str()), allowed);
         read(value).map(Some).ok_or_else(refuse)
+    }
+}
+
+fn text_or_number(value: &Value) -> Option<String> {
+    match value {
+        Value::String(text) => Some(text.clone()),
+        Value::Integer(number) => Some(number.to_string()),
+        _ => None,
     }
 }
 

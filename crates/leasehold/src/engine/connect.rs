@@ -36,16 +36,16 @@ pub(crate) fn open(url: &str, options: &EngineOptions) -> Result<Arc<dyn Engine>
     match scheme {
         "memory" => open_memory(rest, options),
         "sqlite" => open_sqlite(rest, options),
-        "redis" => open_redis(url, options),
-        "rediss" => open_rediss(url, options),
+        "redis" | "redis-cluster" => open_redis(url, options),
+        "rediss" | "rediss-cluster" => open_rediss(url, options),
         "redlock" => open_redlock(url, options),
         "redlocks" => open_redlocks(url, options),
         _ => Err(Error::invalid("store URL", redact(url), SCHEMES)),
     }
 }
 
-const SCHEMES: &str =
-    "memory: · memory:NAME · sqlite:PATH · redis://HOST[:PORT][/DB] · rediss://HOST[:PORT][/DB]";
+const SCHEMES: &str = "memory: · memory:NAME · sqlite:PATH · redis://HOST[:PORT][/DB] · rediss://HOST[:PORT][/DB] · \
+    redis-cluster://HOST[:PORT],... · rediss-cluster://HOST[:PORT],...";
 
 /// The URL without its password, for people.
 pub(crate) fn redact(url: &str) -> String {

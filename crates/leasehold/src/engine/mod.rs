@@ -62,6 +62,12 @@ pub trait Leases: Send + Sync {
     /// gone when its client is.
     fn wake_into(&self, sink: Weak<dyn WakeSink>);
 
+    /// The part of the store that has a name. Leases of different parts are renewed by calls of their own, so that a
+    /// silent part delays no other.
+    fn part_of(&self, _name: &Name) -> u64 {
+        0
+    }
+
     /// Extends leases that are still held. Never brings back one that is gone. One result per item, so that one
     /// dead shard fails only its own.
     fn renew<'a>(&'a self, holds: &'a [Hold], until: Until) -> Fut<'a, Vec<Result<Renewed, EngineError>>>;
@@ -216,7 +222,7 @@ pub enum Answer {
 /// A wake-up for a waiting attempt.
 #[derive(Clone, Debug)]
 pub enum Wake {
-    /// The lease was handed to it.
+    /// The lease was handed to it. Never told to an attempt that waits for replicas: it has to claim again.
     Granted {
         /// The attempt.
         owner: OwnerId,
@@ -431,7 +437,7 @@ pub enum Fault {
     Unreachable,
     /// The call was sent and not answered: whether it took effect is unknown.
     NoAnswer,
-    /// The store refused; nothing happened.
+    /// The store refused; nothing happened, unless the claim waits for replicas: then it may have been granted.
     Refused(Refusal),
     /// The name is another kind of key.
     WrongKind,

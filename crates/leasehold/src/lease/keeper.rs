@@ -185,8 +185,8 @@ impl Renewer {
             for lease in ran_out {
                 lease.lose();
             }
-            if !renew.is_empty() {
-                tokio::spawn(self.clone().renew(renew));
+            for batch in self.by_part(renew) {
+                tokio::spawn(self.clone().renew(batch));
             }
             let earlier = self.keeper.earlier.notified();
             let woken = match next {
@@ -204,6 +204,19 @@ impl Renewer {
             };
             idle_until = woken.then(|| self.keeper.clock.now() + LINGER);
         }
+    }
+
+    /// Leases of each part of the store by themselves.
+    fn by_part(&self, due: Vec<(u64, Hold)>) -> Vec<Vec<(u64, Hold)>> {
+        let mut parts: Vec<(u64, Vec<(u64, Hold)>)> = Vec::new();
+        for (id, hold) in due {
+            let part = self.engine.leases().part_of(&hold.name);
+            match parts.iter_mut().find(|(known, _)| *known == part) {
+                Some((_, batch)) => batch.push((id, hold)),
+                None => parts.push((part, vec![(id, hold)])),
+            }
+        }
+        parts.into_iter().map(|(_, batch)| batch).collect()
     }
 
     async fn renew(self: Arc<Self>, mut batch: Vec<(u64, Hold)>) {

@@ -10,7 +10,7 @@ use super::{
 use crate::{
     clock::{BootInstant, Until},
     core::Core,
-    engine::{Answer, Claim, EngineError, Fault, Grant},
+    engine::{Acks, Answer, Claim, EngineError, Fault, Grant},
     error::{Error, Refusal, Result},
     lease::{Guard, Lease, LeaseState, NewLease, validity},
     owner::Holder,
@@ -41,9 +41,12 @@ impl Obligation<'_> {
             || match &answer {
                 Ok(Answer::Granted(_) | Answer::Queued { .. }) => true,
                 Ok(Answer::Busy { .. }) => false,
-                Err(error) => {
-                    matches!(error.fault, Fault::NoAnswer | Fault::Refused(Refusal::TooFewAcks))
-                }
+                Err(error) => match error.fault {
+                    Fault::NoAnswer => true,
+                    // What was refused may be the wait for replicas, after the grant.
+                    Fault::Refused(_) => self.claim.acks != Acks::None,
+                    _ => false,
+                },
             };
         answer
     }

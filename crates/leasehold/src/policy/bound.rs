@@ -34,6 +34,9 @@ impl<'a> BoundPolicy<'a> {
         if let Some(delay) = policy.lock_delay {
             lock = lock.lock_delay(delay);
         }
+        if let Some(acks) = policy.acks {
+            lock = lock.acks(acks);
+        }
         if let Some(most) = policy.max_lifetime {
             lock = lock.max_lifetime(most);
         }

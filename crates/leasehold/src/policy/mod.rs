@@ -10,6 +10,7 @@
 //! critical = true              # refuses on-outage = "proceed"
 //! on-outage = "deny"
 //! lock-delay = "0s"
+//! acks = 1                     # or "majority": replicas that must have it
 //! max-lifetime = "10m"
 //! hold-at-least = "0s"
 //!
@@ -39,6 +40,7 @@ pub(crate) use template::escape;
 
 use crate::{
     config::{Config, Section, WAIT_MAX, nearest_of, quoted, read_text},
+    engine::Acks,
     error::{Error, Result},
     lease::validity::TTL_MIN,
     lock::OnOutage,
@@ -191,6 +193,7 @@ pub struct LockPolicy {
     critical: bool,
     on_outage: OnOutage,
     lock_delay: Option<Duration>,
+    acks: Option<Acks>,
     max_lifetime: Option<Duration>,
     hold_at_least: Option<Duration>,
 }
@@ -252,6 +255,11 @@ impl LockPolicy {
     /// How long the lock stays closed after a lease expired, if the policy says so.
     pub fn lock_delay(&self) -> Option<Duration> {
         self.lock_delay
+    }
+
+    /// How many replicas must have the lock before it counts, if the policy says so.
+    pub fn acks(&self) -> Option<Acks> {
+        self.acks
     }
 
     /// The longest time it can be held, if the policy says so.

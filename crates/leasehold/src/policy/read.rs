@@ -13,7 +13,7 @@ use crate::{
 /// The tables that hold policies.
 pub(crate) const TABLES: [&str; 3] = ["locks", "idempotency", "markers"];
 
-const LOCK_KEYS: [&str; 10] = [
+const LOCK_KEYS: [&str; 11] = [
     "description",
     "key",
     "ttl",
@@ -22,6 +22,7 @@ const LOCK_KEYS: [&str; 10] = [
     "critical",
     "on-outage",
     "lock-delay",
+    "acks",
     "max-lifetime",
     "hold-at-least",
 ];
@@ -91,6 +92,7 @@ fn read_lock(section: &Section, name: String) -> Result<LockPolicy> {
         critical,
         on_outage,
         lock_delay: section.duration("lock-delay")?,
+        acks: section.acks("acks")?,
         max_lifetime: section.duration("max-lifetime")?,
         hold_at_least: section.duration("hold-at-least")?,
     })

@@ -10,7 +10,7 @@ mod terminal;
 use std::{ffi::OsString, time::Duration};
 
 use clap::Args;
-use leasehold::{Error, Guard, Leasehold, engine::Released};
+use leasehold::{Acks, Error, Guard, Leasehold, engine::Released};
 use serde::Serialize;
 
 use self::{
@@ -19,7 +19,7 @@ use self::{
 };
 use super::Global;
 use crate::{
-    duration,
+    acks, duration,
     exit::{self, Exit, Failure},
     output::{self, spoken},
     signals::{FORWARDED, Signals},
@@ -97,6 +97,10 @@ pub(super) struct Run {
     #[arg(long, value_name = "DUR", value_parser = duration::parse)]
     lock_delay: Option<Duration>,
 
+    /// Replicas that must have the lock before it counts: a number, or majority
+    #[arg(long, value_name = "N", value_parser = acks::parse)]
+    acks: Option<Acks>,
+
     /// Do not renew the lock: the command is stopped before the ttl ends
     #[arg(long)]
     fixed: bool,
@@ -119,6 +123,7 @@ struct Holding<'a> {
     name: &'a str,
     fence: leasehold::Fence,
     ttl_ms: u64,
+    acks: u8,
 }
 
 impl Run {
@@ -146,6 +151,7 @@ impl Plan {
             .ttl(self.ttl)
             .label(&self.label)
             .lock_delay(self.lock_delay)
+            .acks(self.acks)
             .hold_at_least(self.hold_at_least);
         let lock = if self.fixed { lock.fixed() } else { lock.keep_alive() };
         let lock = match self.max_lifetime {
@@ -179,7 +185,7 @@ impl Plan {
             None => {
                 let (name, fence) = (self.name.as_str(), guard.fence());
                 let out = global.output();
-                let holding = Holding { name, fence, ttl_ms: millis(self.ttl) };
+                let holding = Holding { name, fence, ttl_ms: millis(self.ttl), acks: guard.acks() };
                 // The lock is held for its own sake, whether or not anybody reads about it.
                 let _unread = out.print(holding, || format!("{name}\t{fence}\n"));
                 supervisor.hold(signals).await

@@ -2,7 +2,7 @@
 
 use std::{ffi::OsString, path::Path, time::Duration};
 
-use leasehold::{Config, Policies, lease::validity, policy::LockPolicy};
+use leasehold::{Acks, Config, Policies, lease::validity, policy::LockPolicy};
 
 use super::{Run, Wait, policy};
 use crate::{exit::Failure, output::spoken};
@@ -20,6 +20,7 @@ pub(super) struct Plan {
     pub(super) max_runtime: Option<Duration>,
     pub(super) label: String,
     pub(super) lock_delay: Duration,
+    pub(super) acks: Acks,
     /// The longest time the lock can be held, if a policy says so.
     pub(super) max_lifetime: Option<Duration>,
     pub(super) fixed: bool,
@@ -62,6 +63,7 @@ impl Plan {
             hold_at_least: hold_at_least.unwrap_or_default(),
             max_runtime: run.max_runtime,
             lock_delay: lock_delay.unwrap_or_default(),
+            acks: run.acks.or(policy.and_then(LockPolicy::acks)).unwrap_or_default(),
             max_lifetime: policy.and_then(LockPolicy::max_lifetime),
             fixed: run.fixed || policy.and_then(LockPolicy::keep_alive) == Some(false),
         })

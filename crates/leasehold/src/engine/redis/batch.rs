@@ -1,7 +1,8 @@
 //! Many operations in few calls.
 //!
 //! A lone operation is sent at once, in its caller's own task. While a call is under way, operations gather and leave
-//! together: the script's fixed cost is then shared, and the latency of a busy client falls.
+//! together: the script's fixed cost is then shared, and the latency of a busy client falls. In a cluster a call carries
+//! operations of one slot only; the calls of all slots leave together.
 
 use std::{
     collections::VecDeque,
@@ -12,7 +13,7 @@ use redis::Value;
 use tokio::sync::{Semaphore, oneshot};
 
 use super::{
-    node::Node,
+    node::{Connection, Node},
     script::{self, Op, Script},
 };
 use crate::{
@@ -31,6 +32,8 @@ pub(super) struct Lane {
     pub(super) node: Arc<Node>,
     leases: Script,
     pub(super) inspect: Script,
+    /// A node of a cluster: a call may only touch one slot.
+    by_slot: bool,
     clock: Clock,
     queue: Mutex<Queue>,
     in_flight: Semaphore,
@@ -56,10 +59,20 @@ pub(super) type Reply = Result<(Value, u64), EngineError>;
 
 impl Lane {
     pub(super) fn new(node: Arc<Node>, clock: Clock, max_in_flight: usize) -> Arc<Self> {
+        Self::open(node, clock, max_in_flight, false)
+    }
+
+    /// The same for a node of a cluster.
+    pub(super) fn by_slot(node: Arc<Node>, clock: Clock, max_in_flight: usize) -> Arc<Self> {
+        Self::open(node, clock, max_in_flight, true)
+    }
+
+    fn open(node: Arc<Node>, clock: Clock, max_in_flight: usize, by_slot: bool) -> Arc<Self> {
         Arc::new(Self {
             node,
-            leases: Script::new(script::LEASES),
+            leases: Script::new(if by_slot { script::LEASES_SHARDED } else { script::LEASES }),
             inspect: Script::new(script::INSPECT),
+            by_slot,
             clock,
             queue: Mutex::default(),
             in_flight: Semaphore::new(max_in_flight),
@@ -94,7 +107,7 @@ impl Lane {
         match waiting {
             Err(op) => {
                 let _call = Call { lane: self, gathers: false };
-                let (replies, number) = self.call(&[op], until).await?;
+                let (replies, number) = self.call(&[op], until).await;
                 only(replies).map(|value| (value, number))
             }
             Ok(answer) => match self.clock.bounded(until, answer).await {
@@ -104,13 +117,19 @@ impl Lane {
         }
     }
 
-    /// Runs operations of one caller in one call of their own.
-    pub(super) async fn run_together(
-        self: &Arc<Self>,
-        ops: &[Op],
-        until: Until,
-    ) -> Result<Vec<Value>, EngineError> {
-        self.call(ops, until).await.map(|(replies, _)| replies)
+    /// Runs operations of one caller together, in a call of their own.
+    pub(super) async fn run_together(&self, ops: &[Op], until: Until) -> Vec<Result<Value, EngineError>> {
+        self.call(ops, until).await.0
+    }
+
+    /// Runs one operation at a node that is about to get its slot.
+    pub(super) async fn run_asking(&self, op: &Op, until: Until) -> Reply {
+        let connection = self.node.connection(until).await?;
+        let build =
+            |script: &_, by_hash| script::call(script, by_hash, [op].into_iter(), self.node.channel());
+        let value = self.node.run_script_asking(&connection, &self.leases, build, until).await?;
+        let replies = script::replies(value, 1)?.into_iter().map(Ok).collect();
+        only(replies).map(|value| (value, connection.number))
     }
 
     async fn permit(&self, until: Until) -> Result<tokio::sync::SemaphorePermit<'_>, EngineError> {
@@ -123,11 +142,54 @@ impl Lane {
         }
     }
 
-    async fn call(&self, ops: &[Op], until: Until) -> Result<(Vec<Value>, u64), EngineError> {
-        let connection = self.node.connection(until).await?;
-        let build = |script: &_, by_hash| script::call(script, by_hash, ops, self.node.channel());
-        let value = self.node.run_script(&connection, &self.leases, build, until).await?;
-        Ok((script::replies(value, ops.len())?, connection.number))
+    /// One reply per operation, and the connection they came over.
+    async fn call(&self, ops: &[Op], until: Until) -> (Vec<Result<Value, EngineError>>, u64) {
+        let connection = match self.node.connection(until).await {
+            Ok(connection) => connection,
+            Err(error) => return (vec![Err(error); ops.len()], 0),
+        };
+        let replies = if self.by_slot && ops.len() > 1 {
+            self.call_by_slot(&connection, ops, until).await
+        } else {
+            self.call_once(&connection, ops.iter(), until).await
+        };
+        (replies, connection.number)
+    }
+
+    async fn call_once<'a, I>(
+        &self,
+        connection: &Connection,
+        ops: I,
+        until: Until,
+    ) -> Vec<Result<Value, EngineError>>
+    where
+        I: ExactSizeIterator<Item = &'a Op> + Clone,
+    {
+        let expected = ops.len();
+        let build = |script: &_, by_hash| script::call(script, by_hash, ops.clone(), self.node.channel());
+        let value = self.node.run_script(connection, &self.leases, build, until).await;
+        match value.and_then(|value| script::replies(value, expected)) {
+            Ok(values) => values.into_iter().map(Ok).collect(),
+            Err(error) => vec![Err(error); expected],
+        }
+    }
+
+    async fn call_by_slot(
+        &self,
+        connection: &Connection,
+        ops: &[Op],
+        until: Until,
+    ) -> Vec<Result<Value, EngineError>> {
+        // In a stable order: operations of one name stay in theirs.
+        let mut order: Vec<(u16, usize)> = ops.iter().enumerate().map(|(at, op)| (op.slot(), at)).collect();
+        order.sort_unstable();
+        let calls = order
+            .chunk_by(|one, other| one.0 == other.0)
+            .map(|places| self.call_once(connection, places.iter().map(|(_, at)| &ops[*at]), until));
+        let replies = futures_util::future::join_all(calls).await.into_iter().flatten();
+        let mut sorted: Vec<_> = order.iter().map(|(_, at)| *at).zip(replies).collect();
+        sorted.sort_unstable_by_key(|(at, _)| *at);
+        sorted.into_iter().map(|(_, reply)| reply).collect()
     }
 
     /// Sends what waits in one call, if a call is free. Those who are about to ask come along: the answers of one call
@@ -159,23 +221,15 @@ impl Lane {
         let until = batch.iter().map(|waiting| waiting.until).max().unwrap_or(self.clock.now());
         let (ops, replies): (Vec<_>, Vec<_>) =
             batch.into_iter().map(|Waiting { op, reply, .. }| (op, reply)).unzip();
-        match self.call(&ops, until).await {
-            Ok((values, number)) => {
-                for (reply, value) in replies.into_iter().zip(values) {
-                    let _ = reply.send(Ok((value, number)));
-                }
-            }
-            Err(error) => {
-                for reply in replies {
-                    let _ = reply.send(Err(error.clone()));
-                }
-            }
+        let (results, number) = self.call(&ops, until).await;
+        for (reply, result) in replies.into_iter().zip(results) {
+            let _ = reply.send(result.map(|value| (value, number)));
         }
     }
 }
 
-fn only(mut replies: Vec<Value>) -> Result<Value, EngineError> {
-    replies.pop().ok_or_else(|| EngineError::new(Fault::Refused(Refusal::Other), "an empty answer"))
+fn only(mut replies: Vec<Result<Value, EngineError>>) -> Result<Value, EngineError> {
+    replies.pop().unwrap_or_else(|| Err(EngineError::new(Fault::Refused(Refusal::Other), "an empty answer")))
 }
 
 /// A call under way. Its end, also by a dropped future, lets those that wait go.

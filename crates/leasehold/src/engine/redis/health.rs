@@ -4,7 +4,7 @@ use std::{sync::Arc, time::Duration};
 
 use redis::{Cmd, Value};
 
-use super::{answer, node::Node};
+use super::{Redis, Servers, answer, node::Node};
 use crate::{
     clock::{Clock, Until},
     engine::{EngineError, Fault, Health, Warning},
@@ -34,8 +34,39 @@ const SKEW_MAX: Duration = Duration::from_secs(1);
 /// Share of `maxclients` above which the next deployment may not get a connection, in percent.
 const CLIENTS_MAX_PERCENT: u64 = 90;
 
+impl Redis {
+    pub(super) async fn look_at_health(&self, until: Until) -> Result<Health, EngineError> {
+        let (node, cluster) = match &self.servers {
+            Servers::One(lanes, _) => (lanes[0].node.clone(), None),
+            Servers::Cluster(cluster) => {
+                cluster.read_map(None, until).await?;
+                let map = cluster.map(until).await?;
+                let first = map.primaries.first().and_then(|primary| map.shard_of(primary));
+                let none = || EngineError::new(Fault::Unreachable, "the cluster has no primary");
+                (first.ok_or_else(none)?.node().clone(), Some(map))
+            }
+        };
+        let is_cluster = cluster.is_some();
+        let mut health = look_at(&node, &self.clock, is_cluster, until).await?;
+        let mut facts = vec![("engine".to_owned(), self.capabilities.engine.to_owned())];
+        if let Some(map) = cluster {
+            let replicas: usize = map.primaries.iter().map(|primary| primary.replicas).sum();
+            facts.push(("primaries".into(), map.primaries.len().to_string()));
+            facts.push(("replicas".into(), replicas.to_string()));
+        }
+        facts.append(&mut health.facts);
+        Ok(Health { facts, ..health })
+    }
+}
+
 /// Looks at the server behind a connection.
-pub(super) async fn look_at(node: &Arc<Node>, clock: &Clock, until: Until) -> Result<Health, EngineError> {
+/// `is_known_cluster` says that a node of a cluster is what was meant.
+pub(super) async fn look_at(
+    node: &Arc<Node>,
+    clock: &Clock,
+    is_known_cluster: bool,
+    until: Until,
+) -> Result<Health, EngineError> {
     let connection = node.connection(until).await?;
     let ask = async |words: &[&str]| -> Result<Option<Value>, EngineError> {
         permitted(node.send(&connection, &command(words), until).await)
@@ -52,8 +83,9 @@ pub(super) async fn look_at(node: &Arc<Node>, clock: &Clock, until: Until) -> Re
         has_password: node.place().has_password(),
         speaks_tls: node.place().speaks_tls(),
         skew: server_us.map(|server| skew(asked_us, server, answered_us)),
+        is_known_cluster,
     };
-    let mut facts = vec![("engine".to_owned(), "redis".to_owned())];
+    let mut facts = Vec::new();
     let mut fact = |label: &str, value: Option<&str>| {
         facts.extend(value.map(|value| (label.to_owned(), value.to_owned())));
     };
@@ -95,6 +127,8 @@ struct Seen {
     has_password: bool,
     speaks_tls: bool,
     skew: Option<Duration>,
+    /// The client takes it for one node of a cluster, as it should.
+    is_known_cluster: bool,
 }
 
 /// What survives a restart of the server.
@@ -165,11 +199,11 @@ impl Seen {
                 "connect to its primary",
             );
         }
-        if info.get("cluster_enabled") == Some("1") {
+        if info.get("cluster_enabled") == Some("1") && !self.is_known_cluster {
             warn(
                 "cluster",
                 "this server is one node of a cluster: it has only some of the names".into(),
-                "use a server that is not part of a cluster",
+                "use redis-cluster:// with some of its nodes",
             );
         }
         let version = info.get("redis_version").unwrap_or_default();
@@ -265,11 +299,12 @@ impl Seen {
     }
 }
 
+/// An answer to INFO.
 #[derive(Default)]
-struct Info(Vec<(String, String)>);
+pub(super) struct Info(Vec<(String, String)>);
 
 impl Info {
-    fn parse(value: &Value) -> Self {
+    pub(super) fn parse(value: &Value) -> Self {
         let text = match value {
             Value::VerbatimString { text, .. } => text,
             other => answer::text(other).unwrap_or_default(),
@@ -284,7 +319,7 @@ impl Info {
         self.0.iter().find(|(name, _)| name == field).map(|(_, value)| value.as_str())
     }
 
-    fn number(&self, field: &str) -> Option<u64> {
+    pub(super) fn number(&self, field: &str) -> Option<u64> {
         self.get(field)?.parse().ok()
     }
 }

@@ -8,6 +8,7 @@ use std::io::Write;
 
 use redis::{RedisWrite, ToRedisArgs};
 
+use super::slots;
 use crate::name::{Name, hash_tag};
 
 /// The keys of one lock.
@@ -34,6 +35,11 @@ impl Keys {
     /// K: the owner value, expiring with the lease.
     pub(super) fn lock(&self) -> &str {
         if self.in_braces { &self.tail[1..self.tail.len() - 1] } else { &self.tail }
+    }
+
+    /// The slot of a cluster that all of them are in.
+    pub(super) fn slot(&self) -> u16 {
+        slots::slot(self.lock())
     }
 
     /// Why this lock's keys could be those of another one. Only a short prefix makes it possible.

@@ -2,13 +2,16 @@
 
 use std::{sync::Arc, time::Duration};
 
+use futures_util::future::join_all;
 use redis::Value;
 
 use super::{
-    Redis, answer,
+    Redis, Servers, answer,
+    cluster::{Cluster, Map, Shard, Stop},
     keys::{Keys, scan_pattern},
     node::Node,
     script::{self, Script},
+    slots,
 };
 use crate::{
     clock::Until,
@@ -37,11 +40,71 @@ impl Redis {
         most_waiters: u32,
         until: Until,
     ) -> Result<Vec<Inspection>, EngineError> {
-        let lane = &self.lanes[0];
+        let lane = match &self.servers {
+            Servers::One(lanes, _) => &lanes[0],
+            Servers::Cluster(cluster) => {
+                return self.inspect_by_slot(cluster, names, most_waiters, until).await;
+            }
+        };
         let seen = look_at(&lane.node, &lane.inspect, &self.prefix, names, most_waiters, until).await?;
         names.iter().zip(&seen).map(|(name, value)| inspection(name, value)).collect()
     }
 
+    /// Each name where it is, a few at a time.
+    async fn inspect_by_slot(
+        &self,
+        cluster: &Arc<Cluster>,
+        names: &[Name],
+        most_waiters: u32,
+        until: Until,
+    ) -> Result<Vec<Inspection>, EngineError> {
+        let mut found = Vec::with_capacity(names.len());
+        for some in names.chunks(NAMES_PER_CALL) {
+            let looks = some.iter().map(|name| self.follow_and_inspect(cluster, name, most_waiters, until));
+            for look in join_all(looks).await {
+                found.push(look?);
+            }
+        }
+        Ok(found)
+    }
+
+    async fn follow_and_inspect(
+        &self,
+        cluster: &Arc<Cluster>,
+        name: &Name,
+        most_waiters: u32,
+        until: Until,
+    ) -> Result<Inspection, EngineError> {
+        let keys = [self.keys(name)];
+        let build = |script: &_, by_hash| script::inspection(script, by_hash, &keys, most_waiters);
+        let mut route = cluster.route(keys[0].slot(), until);
+        loop {
+            let stop = route.next().await?;
+            let Stop { shard, asking } = &stop;
+            let looked = async {
+                let (node, script) = (shard.node(), &shard.lane(name).inspect);
+                let connection = node.connection(until).await?;
+                if *asking {
+                    node.run_script_asking(&connection, script, build, until).await
+                } else {
+                    node.run_script(&connection, script, build, until).await
+                }
+            };
+            match looked.await {
+                Ok(value) => {
+                    let values = script::replies(value, 1)?;
+                    return inspection(name, values.first().unwrap_or(&Value::Nil));
+                }
+                Err(error) if slots::is_torn(&error) => {
+                    return self.inspect_torn(name, most_waiters, until).await;
+                }
+                Err(error) => route.after(&stop, error).await?,
+            }
+        }
+    }
+
+    /// A page is what some SCANs find. The cursor is the server's, and how many of its names were given already; in a
+    /// cluster the server comes first.
     pub(super) async fn scan_page(
         &self,
         prefix: &str,
@@ -49,11 +112,30 @@ impl Redis {
         limit: u32,
         until: Until,
     ) -> Result<Page<Inspection>, EngineError> {
-        let names = scan_names(&self.lanes[0].node, &self.prefix, prefix, from, limit, until).await?;
-        let mut items = self.inspect_many(&names.items, WAITERS_SHOWN, until).await?;
+        let (names, next) = match &self.servers {
+            Servers::One(lanes, _) => {
+                let found = scan_names(&lanes[0].node, &self.prefix, prefix, from, limit, until).await?;
+                (found.items, found.next)
+            }
+            Servers::Cluster(cluster) => {
+                let map = cluster.map(until).await?;
+                let Some(Turn { first_slot, shard, at }) = turn(&map, from.as_ref().map(Cursor::as_str))
+                else {
+                    return Ok(Page { items: Vec::new(), next: None });
+                };
+                let at = at.map(Cursor::new);
+                let found = scan_names(shard.node(), &self.prefix, prefix, at, limit, until).await?;
+                let next = match found.next {
+                    Some(at) => Some(format!("{first_slot} {} {}", shard.address, at.as_str())),
+                    None => after(&map, first_slot),
+                };
+                (found.items, next.map(Cursor::new))
+            }
+        };
+        let mut items = self.inspect_many(&names, WAITERS_SHOWN, until).await?;
         // Freed since the scan.
         items.retain(|found| found.held.is_some() || found.waiting > 0);
-        Ok(Page { items, next: names.next })
+        Ok(Page { items, next })
     }
 }
 
@@ -89,7 +171,7 @@ pub(super) async fn scan_names(
     let page = |items, next: String| Ok(Page { items, next: Some(Cursor::new(next)) });
     let connection = node.connection(until).await?;
     let pattern = scan_pattern(&format!("{store_prefix}{prefix}"));
-    let (mut at, mut given) = position(from.as_ref());
+    let (mut at, mut given) = position(from.as_ref().map(Cursor::as_str));
     let mut names = Vec::new();
     for _ in 0..SCANS_PER_PAGE {
         let mut cmd = redis::cmd("SCAN");
@@ -127,10 +209,34 @@ fn name_of(store_prefix: &str, key: &str) -> Option<Name> {
     key.strip_prefix(store_prefix).filter(|_| !side).and_then(|name| Name::new(name).ok())
 }
 
-fn position(from: Option<&Cursor>) -> (String, usize) {
-    let text = from.map_or("0/0", Cursor::as_str);
-    let (at, given) = text.split_once('/').unwrap_or(("0", "0"));
+fn position(from: Option<&str>) -> (String, usize) {
+    let (at, given) = from.and_then(|text| text.split_once('/')).unwrap_or(("0", "0"));
     (at.to_owned(), given.parse().unwrap_or(0))
+}
+
+/// Whose turn it is in a scan of all primaries, which goes by their first slot.
+struct Turn<'a> {
+    first_slot: u16,
+    shard: &'a Arc<Shard>,
+    at: Option<&'a str>,
+}
+
+/// A primary that was replaced or lost its first slot since is scanned from its beginning: a name may come twice, but is
+/// not missed.
+fn turn<'a>(map: &'a Map, from: Option<&'a str>) -> Option<Turn<'a>> {
+    let mut words = from.unwrap_or("0").splitn(3, ' ');
+    let least = words.next()?.parse().unwrap_or(0);
+    let (address, at) = (words.next(), words.next());
+    let primary = map.primaries.iter().find(|primary| primary.first_slot() >= least)?;
+    let same = primary.first_slot() == least && address == Some(&*primary.address.to_string());
+    let shard = map.shard_of(primary)?;
+    Some(Turn { first_slot: primary.first_slot(), shard, at: at.filter(|_| same) })
+}
+
+/// Where the scan goes on when a primary is done.
+fn after(map: &Map, first_slot: u16) -> Option<String> {
+    let mut later = map.primaries.iter().map(slots::Primary::first_slot).filter(|slot| *slot > first_slot);
+    later.next().map(|slot| slot.to_string())
 }
 
 fn scanned(value: Value) -> Result<(String, Vec<String>), EngineError> {
@@ -146,7 +252,7 @@ fn scanned(value: Value) -> Result<(String, Vec<String>), EngineError> {
     }
 }
 
-fn inspection(name: &Name, value: &Value) -> Result<Inspection, EngineError> {
+pub(super) fn inspection(name: &Name, value: &Value) -> Result<Inspection, EngineError> {
     let Value::Array(parts) = value else { return Err(answer::unexpected(value)) };
     let [holder, Value::Int(pttl), fence, Value::Int(count), Value::Array(waiters)] = parts.as_slice() else {
         return Err(answer::unexpected(value));

@@ -1,16 +1,25 @@
-//! `redis://` and `rediss://` — leases between hosts, on one Redis (7.0 or later) or Valkey.
+//! `redis://`, `redis-cluster://` and the same with TLS — leases between hosts, on one Redis (7.0 or later) or Valkey, or
+//! on a cluster of them.
 //!
 //! A claim, a release or a renewal is one script on the server ([`script`]); many of them share a call when the client
-//! is busy ([`batch`]). The next holder learns of a release in one hop, by a message on its connection ([`wake`]).
+//! is busy ([`batch`]). The next holder learns of a release in one hop, by a message on its connection ([`wake`]). A claim
+//! that waits for replicas takes a connection of its own ([`acks`]).
+//! In a cluster every name has its own server, which may change at any time ([`cluster`]).
 
+mod acks;
 mod answer;
 mod batch;
+mod cluster;
 mod health;
 mod keys;
 mod look;
 mod node;
 mod place;
+mod renewal;
 mod script;
+mod slots;
+mod topology;
+mod torn;
 mod url;
 pub(crate) mod voter;
 mod wake;
@@ -24,18 +33,20 @@ use std::{
 };
 
 use crate::{
-    clock::{Clock, Until},
+    clock::{BootInstant, Clock, Until},
     engine::{
-        Answer, Capabilities, Claim, Cursor, Engine, EngineError, Fault, Fut, Grant, Handover, Health, Hold,
-        Inspection, Leases, Page, Reach, Released, Renewed, WakeSink, connect::EngineOptions,
+        Acks, Answer, Capabilities, Claim, Cursor, Engine, EngineError, Fault, Fut, Grant, Handover, Health,
+        Hold, Inspection, Leases, Page, Reach, Released, Renewed, WakeSink, connect::EngineOptions,
     },
     error::Result,
     fence::Fence,
     name::{NAME_MAX_BYTES, Name},
     owner::Owner,
 };
+use acks::Pool;
 use answer::Claimed;
-use batch::Lane;
+use batch::{Lane, Reply};
+use cluster::{Cluster, Stop};
 pub use health::WARNING_CODES;
 use keys::Keys;
 use node::{Listener, Node, NodeOptions};
@@ -43,44 +54,63 @@ use place::Place;
 use script::Op;
 use wake::Attempts;
 
-/// Renewals in one call; bounds how long the server is busy with one.
-const RENEWALS_PER_CALL: usize = 128;
-
-/// The engine behind `redis://`.
+/// The engine behind `redis://` and `redis-cluster://`.
 pub struct Redis {
     prefix: String,
     clock: Clock,
-    lanes: Vec<Arc<Lane>>,
+    servers: Servers,
     attempts: Arc<Attempts>,
     /// Told once that the server refuses wake-ups.
     polling_only: AtomicBool,
     capabilities: Capabilities,
 }
 
+/// Where names are.
+enum Servers {
+    /// All on one server.
+    One(Vec<Arc<Lane>>, Arc<Pool>),
+    /// Each where its slot is.
+    Cluster(Arc<Cluster>),
+}
+
 impl Redis {
     /// Prepares the engine; nothing is dialled.
     pub(crate) fn open(url: &str, options: &EngineOptions) -> Result<Self> {
-        let client = url::open(url)?;
         let attempts = Arc::<Attempts>::default();
         let (process, client_name) = (random_process(), client_name(options));
-        let lane = |number: usize| {
-            let channel = channel(process, number);
-            let node = Node::new(NodeOptions {
-                place: Place::Fixed(client.clone()),
-                client_name: client_name.clone(),
-                channel,
-                clock: options.clock.clone(),
-                command_timeout: options.command_timeout,
-                identify: false,
-            });
-            let listener: Arc<dyn Listener> = attempts.clone();
-            node.listen(Arc::downgrade(&listener));
-            Lane::new(node, options.clock.clone(), options.max_in_flight)
+        let listener: Arc<dyn Listener> = attempts.clone();
+        let listener = Arc::downgrade(&listener);
+        let (word, servers) = if url.split(':').next().is_some_and(|scheme| scheme.ends_with("-cluster")) {
+            let seeds = url::open_cluster(url)?;
+            let cluster = Cluster::new(seeds, options, client_name, process, listener);
+            ("redis-cluster", Servers::Cluster(cluster))
+        } else {
+            let client = url::open(url)?;
+            let (clock, command_timeout) = (options.clock.clone(), options.command_timeout);
+            let node = move |channel: String| {
+                Node::new(NodeOptions {
+                    place: Place::Fixed(client.clone()),
+                    client_name: client_name.clone(),
+                    channel,
+                    clock: clock.clone(),
+                    command_timeout,
+                    identify: false,
+                })
+            };
+            let lane = |number: usize| {
+                let node = node(channel(process, number));
+                node.listen(listener.clone());
+                Lane::new(node, options.clock.clone(), options.max_in_flight)
+            };
+            let lanes = (0..options.connections).map(lane).collect();
+            // Nobody is woken over these.
+            let pool = Pool::new(options.clock.clone(), script::LEASES, move || node(String::new()));
+            ("redis", Servers::One(lanes, pool))
         };
         Ok(Self {
-            lanes: (0..options.connections).map(lane).collect(),
+            servers,
             capabilities: Capabilities::new(
-                "redis",
+                word,
                 Reach::Network,
                 Handover::Push,
                 true,
@@ -97,48 +127,123 @@ impl Redis {
         Keys::new(&self.prefix, name)
     }
 
-    /// All operations of a name take the same connection: what is sent later arrives later.
-    fn lane(&self, name: &Name) -> &Arc<Lane> {
-        let hash = BuildHasherDefault::<DefaultHasher>::default().hash_one(name);
-        &self.lanes[hash as usize % self.lanes.len()]
-    }
-
     async fn claim(&self, claim: &Claim, until: Until) -> Result<Answer, EngineError> {
-        let owner = &claim.owner;
-        if owner.has_ended() {
+        if claim.owner.has_ended() {
             return Err(EngineError::new(Fault::Ended, "this attempt has ended"));
         }
         if let Some(why) = self.keys(&claim.name).clash() {
             return Err(EngineError::new(Fault::Unsupported, why));
         }
-        let lane = self.lane(&claim.name);
-        let arrival = match claim.queue_for {
+        if claim.queue_for.is_none() {
+            return self.claim_with(claim, None, until).await;
+        }
+        match &self.servers {
             // Nobody queues before the server confirmed that wake-ups reach us, or refused them.
-            Some(_) => {
+            Servers::One(lanes, _) => {
+                let lane = lane_of(lanes, &claim.name);
                 let connection = lane.node.connection(until).await?;
-                match lane.node.subscribe(&connection, until).await {
-                    Ok(()) => {}
-                    // Without wake-ups it waits by asking: slower, and never wrong.
-                    Err(error) if matches!(error.fault, Fault::Refused(_)) => self.warn_of_polling(&error),
-                    Err(error) => return Err(not_sent(error)),
-                }
-                self.attempts.enter(claim)
+                self.despite_refusal(lane.node.subscribe(&connection, until).await)?;
             }
-            None => None,
-        };
-        loop {
-            match self.claim_once(claim, arrival.clone(), until).await {
-                Ok(None) => {}
-                Ok(Some(answer)) => return Ok(answer),
-                Err(error) => {
-                    // Nobody owes an end to a claim that had no effect.
-                    if error.fault != Fault::NoAnswer {
-                        self.attempts.leave_unless_queued(owner.id());
+            // The same there, slot by slot: most locks are free, and need none.
+            Servers::Cluster(cluster) => {
+                let slot = self.keys(&claim.name).slot();
+                if !self.attempts.knows(claim.owner.id()) && !cluster.hears(slot) {
+                    let once = Claim { queue_for: None, ..claim.clone() };
+                    match self.claim_with(&once, None, until).await? {
+                        Answer::Busy { .. } => {}
+                        answer => return Ok(answer),
                     }
-                    return Err(error);
                 }
             }
         }
+        let arrival = self.attempts.enter(claim);
+        let answer = self.claim_with(claim, arrival, until).await;
+        // Nobody owes an end to a claim that had no effect.
+        if matches!(&answer, Err(error) if error.fault != Fault::NoAnswer) {
+            self.attempts.leave_unless_queued(claim.owner.id());
+        }
+        answer
+    }
+
+    /// Sends a claim until it is answered.
+    async fn claim_with(
+        &self,
+        claim: &Claim,
+        arrival: Option<String>,
+        until: Until,
+    ) -> Result<Answer, EngineError> {
+        loop {
+            let answer = match claim.acks {
+                Acks::None => self.claim_once(claim, arrival.clone(), until).await?,
+                _ => self.claim_with_acks(claim, arrival.clone(), until).await?,
+            };
+            if let Some(answer) = answer {
+                return Ok(answer);
+            }
+        }
+    }
+
+    /// Without wake-ups a claim waits by asking: slower, and never wrong.
+    fn despite_refusal(&self, subscribed: Result<(), EngineError>) -> Result<(), EngineError> {
+        match subscribed {
+            Err(error) if matches!(error.fault, Fault::Refused(_)) => {
+                self.warn_of_polling(&error);
+                Ok(())
+            }
+            subscribed => subscribed.map_err(not_sent),
+        }
+    }
+
+    /// Sends an operation to the server that has its name.
+    async fn run(&self, name: &Name, build: impl Fn() -> Op, until: Until) -> Reply {
+        match &self.servers {
+            Servers::One(lanes, _) => lane_of(lanes, name).run(build(), until).await,
+            Servers::Cluster(cluster) => {
+                let slot = self.keys(name).slot();
+                let mut route = cluster.route(slot, until);
+                loop {
+                    let stop = route.next().await?;
+                    let op = build();
+                    let (patient, channel) = (op.can_wait_for_its_keys(), cluster.channel_of(&op));
+                    match self.run_at(&stop, name, op, channel, until).await {
+                        Err(error) if slots::is_torn(&error) && !patient => return Err(error),
+                        Err(error) => route.after(&stop, error).await?,
+                        reply => return reply,
+                    }
+                }
+            }
+        }
+    }
+
+    async fn run_at(
+        &self,
+        Stop { shard, asking }: &Stop,
+        name: &Name,
+        op: Op,
+        channel: Option<String>,
+        until: Until,
+    ) -> Reply {
+        let mut lane = shard.lane(name);
+        let op = match channel {
+            None => op,
+            Some(channel) => {
+                if op.may_queue() {
+                    lane = &shard.ear;
+                    let connection = lane.node.connection(until).await?;
+                    let place = (op.slot(), &*channel);
+                    match lane.node.subscribe_slot(&connection, place, *asking, until).await {
+                        Err(error) if slots::points_elsewhere(&error) => return Err(error),
+                        subscribed => self.despite_refusal(subscribed)?,
+                    }
+                }
+                op.woken_on(channel)
+            }
+        };
+        // It may have been on its way for a while, and its end may be ahead of it.
+        if op.is_void() {
+            return Err(EngineError::new(Fault::Ended, "this attempt has ended"));
+        }
+        if *asking { lane.run_asking(&op, until).await } else { lane.run(op, until).await }
     }
 
     fn warn_of_polling(&self, error: &EngineError) {
@@ -154,8 +259,8 @@ impl Redis {
         arrival: Option<String>,
         until: Until,
     ) -> Result<Option<Answer>, EngineError> {
-        let (owner, lane) = (&claim.owner, self.lane(&claim.name));
-        let op = Op::claim(self.keys(&claim.name), claim, arrival);
+        let owner = &claim.owner;
+        let op = || Op::claim(self.keys(&claim.name), claim, arrival.clone());
         let asked_at = self.clock.now();
         owner.claim_sent();
         // Counted first: an end that comes later knows of this claim, one that came before is seen here.
@@ -163,25 +268,37 @@ impl Redis {
             owner.claim_answered();
             return Err(EngineError::new(Fault::Ended, "this attempt has ended"));
         }
-        let reply = lane.run(op, until).await;
+        let reply = self.run(&claim.name, op, until).await;
         if !matches!(&reply, Err(error) if error.fault == Fault::NoAnswer) {
             owner.claim_answered();
         }
         let (value, connection) = reply?;
-        Ok(Some(match answer::claimed(value)? {
+        Ok(self.heard(claim, answer::claimed(value)?, asked_at, connection))
+    }
+
+    /// Notes what a claim was answered; `None` if it must be sent again.
+    fn heard(
+        &self,
+        claim: &Claim,
+        claimed: Claimed,
+        asked_at: BootInstant,
+        connection: u64,
+    ) -> Option<Answer> {
+        let owner = claim.owner.id();
+        Some(match claimed {
             Claimed::Granted(fence) => {
-                if claim.queue_for.is_some() {
-                    self.attempts.leave(owner.id());
+                if claim.queue_for.is_some() && claim.acks == Acks::None {
+                    self.attempts.leave(owner);
                 }
                 Answer::Granted(Grant { fence, since: asked_at, ttl: claim.ttl, acks: 0 })
             }
             Claimed::Queued { ahead, expires_in, last, arrival, holder } => {
-                self.attempts.queued(owner.id(), arrival, last, asked_at, connection);
+                self.attempts.queued(owner, arrival, last, asked_at, connection);
                 Answer::Queued { ahead, holder, expires_in }
             }
             Claimed::Busy { expires_in, holder } => Answer::Busy { holder, expires_in },
-            Claimed::MoreWait => return Ok(None),
-        }))
+            Claimed::MoreWait => return None,
+        })
     }
 
     /// Ends an attempt; nothing of it is believed from here on.
@@ -196,8 +313,14 @@ impl Redis {
         self.attempts.leave(owner.id());
         let mut freed = false;
         loop {
-            let op = Op::release(self.keys(name), owner, claim);
-            let (value, _) = self.lane(name).run(op, until).await?;
+            let op = || Op::release(self.keys(name), owner, claim);
+            let value = match self.run(name, op, until).await {
+                Ok((value, _)) => value,
+                Err(error) if slots::is_torn(&error) => {
+                    return self.end_torn(name, owner, claim, until).await;
+                }
+                Err(error) => return Err(error),
+            };
             match answer::released(value)? {
                 // Dead waiters were removed and the lock is free; the next round serves those behind them.
                 None => freed = true,
@@ -207,43 +330,12 @@ impl Redis {
             }
         }
     }
+}
 
-    async fn renew(&self, holds: &[Hold], until: Until) -> Vec<Result<Renewed, EngineError>> {
-        // A hand-over was believed: it waits no longer.
-        holds.iter().for_each(|hold| self.attempts.leave(hold.owner.id()));
-        let mut answers: Vec<Option<Result<Renewed, EngineError>>> = holds.iter().map(|_| None).collect();
-        let mut calls = Vec::new();
-        for lane in &self.lanes {
-            let places: Vec<usize> =
-                (0..holds.len()).filter(|at| Arc::ptr_eq(self.lane(&holds[*at].name), lane)).collect();
-            for some in places.chunks(RENEWALS_PER_CALL) {
-                calls.push(self.renew_some(lane, holds, some.to_vec(), until));
-            }
-        }
-        for (places, results) in futures_util::future::join_all(calls).await {
-            for (place, result) in places.into_iter().zip(results) {
-                answers[place] = Some(result);
-            }
-        }
-        answers.into_iter().map(|answer| answer.unwrap_or_else(|| Err(EngineError::no_answer()))).collect()
-    }
-
-    async fn renew_some(
-        &self,
-        lane: &Arc<Lane>,
-        holds: &[Hold],
-        places: Vec<usize>,
-        until: Until,
-    ) -> (Vec<usize>, Vec<Result<Renewed, EngineError>>) {
-        let ops: Vec<_> =
-            places.iter().map(|at| Op::renew(self.keys(&holds[*at].name), &holds[*at])).collect();
-        let since = self.clock.now();
-        let results = match lane.run_together(&ops, until).await {
-            Ok(values) => values.into_iter().map(|value| answer::renewed(value, since)).collect(),
-            Err(error) => vec![Err(error); places.len()],
-        };
-        (places, results)
-    }
+/// All operations of a name take the same connection: what is sent later arrives later.
+fn lane_of<'a>(lanes: &'a [Arc<Lane>], name: &Name) -> &'a Arc<Lane> {
+    let hash = BuildHasherDefault::<DefaultHasher>::default().hash_one(name);
+    &lanes[hash as usize % lanes.len()]
 }
 
 /// Tells this client from all others.
@@ -283,15 +375,26 @@ impl Engine for Redis {
     }
 
     fn dial(&self, until: Until) -> Fut<'_, ()> {
-        Box::pin(async move { self.lanes[0].node.connection(until).await.map(drop) })
+        Box::pin(async move {
+            match &self.servers {
+                Servers::One(lanes, _) => lanes[0].node.connection(until).await.map(drop),
+                Servers::Cluster(cluster) => slots::check_complete(&cluster.map(until).await?.primaries),
+            }
+        })
     }
 
     fn health(&self, until: Until) -> Fut<'_, Health> {
-        Box::pin(health::look_at(&self.lanes[0].node, &self.clock, until))
+        Box::pin(self.look_at_health(until))
     }
 
     fn close(&self, _: Until) -> Fut<'_, ()> {
-        self.lanes.iter().for_each(|lane| lane.node.close());
+        match &self.servers {
+            Servers::One(lanes, pool) => {
+                lanes.iter().for_each(|lane| lane.node.close());
+                pool.close();
+            }
+            Servers::Cluster(cluster) => cluster.close(),
+        }
         Box::pin(std::future::ready(Ok(())))
     }
 }
@@ -303,6 +406,13 @@ impl Leases for Redis {
 
     fn wake_into(&self, sink: Weak<dyn WakeSink>) {
         self.attempts.wake_into(sink);
+    }
+
+    fn part_of(&self, name: &Name) -> u64 {
+        match &self.servers {
+            Servers::One(_) => 0,
+            Servers::Cluster(cluster) => cluster.part(self.keys(name).slot()),
+        }
     }
 
     fn renew<'a>(&'a self, holds: &'a [Hold], until: Until) -> Fut<'a, Vec<Result<Renewed, EngineError>>> {
@@ -333,7 +443,7 @@ impl Leases for Redis {
 
     fn force_release<'a>(&'a self, name: &'a Name, seen: Fence, until: Until) -> Fut<'a, Released> {
         Box::pin(async move {
-            let (value, _) = self.lane(name).run(Op::force_release(self.keys(name), seen), until).await?;
+            let (value, _) = self.run(name, || Op::force_release(self.keys(name), seen), until).await?;
             // Those behind a hundred dead waiters find the lock free at their next poll.
             Ok(answer::released(value)?.unwrap_or(Released::Free))
         })
@@ -355,7 +465,7 @@ mod tests {
             lock_delay: Duration::ZERO,
             queue_for: Some(Duration::from_secs(30)),
             poll_every: Duration::from_secs(5),
-            acks: crate::engine::Acks::None,
+            acks: Acks::None,
         }
     }
 

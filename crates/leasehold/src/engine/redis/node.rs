@@ -2,6 +2,7 @@
 //! stops answering.
 
 use std::{
+    collections::HashMap,
     sync::{
         Arc, Mutex, MutexGuard, OnceLock, PoisonError, Weak,
         atomic::{AtomicBool, AtomicU32, AtomicU64, Ordering},
@@ -39,6 +40,9 @@ const TIMEOUT_COUNTS_FROM: Duration = Duration::from_millis(200);
 const DIAL_PAUSE_MIN: Duration = Duration::from_millis(20);
 const DIAL_PAUSE_MAX: Duration = Duration::from_secs(1);
 
+/// Numbers of connections, unique in this process: what was learnt over one says nothing about another server's.
+static NUMBERS: AtomicU64 = AtomicU64::new(0);
+
 /// What a connection is to be.
 pub(super) struct NodeOptions {
     /// Where to dial.
@@ -56,7 +60,6 @@ pub(super) struct NodeOptions {
 pub(super) struct Node {
     options: NodeOptions,
     state: Mutex<State>,
-    numbers: AtomicU64,
     listener: OnceLock<Weak<dyn Listener>>,
 }
 
@@ -81,20 +84,18 @@ pub(super) struct Connection {
     /// This run of the server and its data set, if it was asked for: a connection cannot outlive either.
     pub(super) identity: Option<String>,
     subscribed: OnceCell<()>,
+    /// Slots of a cluster whose wake-ups it hears.
+    slots: Mutex<HashMap<u16, Arc<OnceCell<()>>>>,
     timeouts: AtomicU32,
     broken: Arc<AtomicBool>,
+    shifted: Arc<AtomicBool>,
 }
 
 impl Node {
     pub(super) fn new(options: NodeOptions) -> Arc<Self> {
         let why = EngineError::new(Fault::Unreachable, "not connected yet");
         let state = State::Down { next_dial: BootInstant::from_nanos(0), pause: DIAL_PAUSE_MIN, why };
-        Arc::new(Self {
-            options,
-            state: Mutex::new(state),
-            numbers: AtomicU64::new(0),
-            listener: OnceLock::new(),
-        })
+        Arc::new(Self { options, state: Mutex::new(state), listener: OnceLock::new() })
     }
 
     pub(super) fn listen(&self, listener: Weak<dyn Listener>) {
@@ -189,11 +190,16 @@ impl Node {
     }
 
     async fn dial(self: &Arc<Self>) -> Result<Connection, EngineError> {
-        let number = self.numbers.fetch_add(1, Ordering::Relaxed) + 1;
-        let broken = Arc::new(AtomicBool::new(false));
+        let number = NUMBERS.fetch_add(1, Ordering::Relaxed) + 1;
+        let (broken, shifted) = (Arc::new(AtomicBool::new(false)), Arc::new(AtomicBool::new(false)));
         let push = {
-            let (node, broken) = (Arc::downgrade(self), broken.clone());
+            let (node, broken, shifted) = (Arc::downgrade(self), broken.clone(), shifted.clone());
             move |push: PushInfo| -> Result<(), redis::aio::SendError> {
+                // The driver takes it for the answer to whatever was sent first, and every later answer for that of
+                // another command. It tells us before it hands out any of them.
+                if push.kind == PushKind::SUnsubscribe {
+                    shifted.store(true, Ordering::Release);
+                }
                 if let Some(node) = node.upgrade() {
                     node.pushed(number, &broken, &push);
                 }
@@ -234,21 +240,25 @@ impl Node {
             number,
             identity,
             subscribed: OnceCell::new(),
+            slots: Mutex::default(),
             timeouts: AtomicU32::new(0),
             broken,
+            shifted,
         })
     }
 
     /// Called by the driver's own task.
     fn pushed(&self, number: u64, broken: &AtomicBool, push: &PushInfo) {
         match push.kind {
-            PushKind::Message => {
+            PushKind::Message | PushKind::SMessage => {
                 if let (Some(listener), Some(Value::BulkString(payload))) =
                     (self.listener(), push.data.last())
                 {
                     listener.message(number, payload);
                 }
             }
+            // We never ask for it: the slot went to another node.
+            PushKind::SUnsubscribe => self.broke(broken, "wake-ups of a slot have moved to another node"),
             PushKind::Disconnection => self.broke(broken, "the connection was closed"),
             _ => {}
         }
@@ -275,9 +285,39 @@ impl Node {
         cmd: &Cmd,
         until: Until,
     ) -> Result<Value, EngineError> {
-        let began = self.options.clock.now();
         let mut inner = connection.inner.clone();
-        match self.options.clock.bounded(until, inner.send_packed_command(cmd)).await {
+        self.answered(connection, inner.send_packed_command(cmd), until).await
+    }
+
+    /// Sends one command to a node that is about to get its slot. Both commands leave together: nothing gets in between.
+    pub(super) async fn send_asking(
+        &self,
+        connection: &Connection,
+        cmd: &Cmd,
+        until: Until,
+    ) -> Result<Value, EngineError> {
+        let mut inner = connection.inner.clone();
+        let mut both = redis::pipe();
+        both.cmd("ASKING").add_command(cmd.clone());
+        let last = async {
+            let answers = inner.send_packed_commands(&both, 0, 2).await?;
+            Ok(answers.into_iter().next_back().unwrap_or(Value::Nil))
+        };
+        self.answered(connection, last, until).await
+    }
+
+    async fn answered(
+        &self,
+        connection: &Connection,
+        answer: impl Future<Output = Result<Value, RedisError>>,
+        until: Until,
+    ) -> Result<Value, EngineError> {
+        let began = self.options.clock.now();
+        let answer = self.options.clock.bounded(until, answer).await;
+        if answer.is_some() && connection.shifted.load(Ordering::Acquire) {
+            return Err(EngineError::new(Fault::NoAnswer, "the connection was replaced"));
+        }
+        match answer {
             Some(Ok(Value::ServerError(error))) => Err(self.failed(connection, &error.into())),
             Some(Ok(value)) => {
                 connection.timeouts.store(0, Ordering::Relaxed);
@@ -332,6 +372,22 @@ impl Node {
         }
     }
 
+    /// The same at a node that is about to get the slot.
+    pub(super) async fn run_script_asking(
+        &self,
+        connection: &Connection,
+        script: &Script,
+        build: impl Fn(&Script, bool) -> Cmd,
+        until: Until,
+    ) -> Result<Value, EngineError> {
+        match self.send_asking(connection, &build(script, true), until).await {
+            Err(error) if error.why.starts_with("NOSCRIPT") => {
+                self.send_asking(connection, &build(script, false), until).await
+            }
+            answer => answer,
+        }
+    }
+
     /// Makes sure that this connection hears wake-ups; answers when the server confirmed it.
     pub(super) async fn subscribe(&self, connection: &Connection, until: Until) -> Result<(), EngineError> {
         let began = self.options.clock.now();
@@ -346,7 +402,56 @@ impl Node {
         }
     }
 
+    /// The same for one slot of a cluster, whose wake-ups come on a channel of its own.
+    pub(super) async fn subscribe_slot(
+        &self,
+        connection: &Connection,
+        (slot, channel): (u16, &str),
+        asking: bool,
+        until: Until,
+    ) -> Result<(), EngineError> {
+        let cell = connection.slots().entry(slot).or_default().clone();
+        let subscribed = cell.get_or_try_init(|| async {
+            let mut cmd = redis::cmd("SSUBSCRIBE");
+            cmd.arg(channel);
+            let sent = if asking {
+                self.send_asking(connection, &cmd, until).await
+            } else {
+                self.send(connection, &cmd, until).await
+            };
+            sent.map(drop)
+        });
+        // Also while somebody else subscribes.
+        self.options
+            .clock
+            .bounded(until, subscribed)
+            .await
+            .unwrap_or_else(|| Err(EngineError::no_answer()))?;
+        Ok(())
+    }
+
+    /// Whether the present connection hears the wake-ups of a slot.
+    pub(super) fn hears_slot(&self, slot: u16) -> bool {
+        match &*self.state() {
+            State::Up(connection) if !connection.broken.load(Ordering::Acquire) => {
+                connection.slots().get(&slot).is_some_and(|cell| cell.initialized())
+            }
+            _ => false,
+        }
+    }
+
+    /// Whether there is a connection at present.
+    pub(super) fn is_up(&self) -> bool {
+        matches!(&*self.state(), State::Up(connection) if !connection.broken.load(Ordering::Acquire))
+    }
+
     pub(super) fn close(&self) {
         *self.state() = State::Closed;
+    }
+}
+
+impl Connection {
+    fn slots(&self) -> MutexGuard<'_, HashMap<u16, Arc<OnceCell<()>>>> {
+        self.slots.lock().unwrap_or_else(PoisonError::into_inner)
     }
 }

@@ -35,6 +35,14 @@ impl Place {
         }
     }
 
+    /// How many replicas the deployment has, those that are down included, if anybody but the server itself keeps count.
+    #[expect(clippy::unused_async, reason = "others have to ask for it")]
+    pub(super) async fn replicas(&self, _until: Until) -> Result<Option<u32>, EngineError> {
+        match self {
+            Self::Fixed(_) => Ok(None),
+        }
+    }
+
     /// Whether this client shows a password.
     pub(super) fn has_password(&self) -> bool {
         match self {

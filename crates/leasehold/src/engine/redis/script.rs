@@ -22,19 +22,32 @@ const OP_BYTES: usize = 512;
 const ARG_BYTES: usize = 40;
 
 /// Claim, release and renewal are one script, so that many operations of many names can share one call.
-pub(super) const LEASES: &str = concat!(
-    include_str!("scripts/begin.lua"),
-    include_str!("scripts/fence.lua"),
-    include_str!("scripts/ordinary.lua"),
-    "local function all_cases()\n",
-    include_str!("scripts/handover.lua"),
-    include_str!("scripts/claim.lua"),
-    include_str!("scripts/release.lua"),
-    include_str!("scripts/renew.lua"),
-    "return { c = claim, r = release, a = abandon, t = abandon_unanswered, f = force_release, n = renew }\n",
-    "end\n",
-    include_str!("scripts/dispatch.lua"),
-);
+macro_rules! leases {
+    ($wake:literal) => {
+        concat!(
+            include_str!("scripts/begin.lua"),
+            include_str!("scripts/fence.lua"),
+            include_str!("scripts/ordinary.lua"),
+            "local function all_cases()\n",
+            include_str!($wake),
+            include_str!("scripts/handover.lua"),
+            include_str!("scripts/claim.lua"),
+            include_str!("scripts/release.lua"),
+            include_str!("scripts/renew.lua"),
+            "return { c = claim, r = release, a = abandon, t = abandon_unanswered, f = force_release, n = renew }\n",
+            "end\n",
+            include_str!("scripts/dispatch.lua"),
+        )
+    };
+}
+
+pub(super) const LEASES: &str = leases!("scripts/wake_whole.lua");
+
+/// The same where one call may only touch one slot, and wake-ups stay on the node of that slot.
+pub(super) const LEASES_SHARDED: &str = leases!("scripts/wake_sharded.lua");
+
+/// Renews or releases by the lock's own key alone.
+pub(super) const TORN: &str = include_str!("scripts/torn.lua");
 
 /// Reads what is known about names.
 pub(super) const INSPECT: &str = include_str!("scripts/inspect.lua");
@@ -55,6 +68,8 @@ impl Script {
 pub(super) struct Op {
     keys: Keys,
     step: Step,
+    /// Where its waiter is woken, if not where all waiters of the connection are.
+    channel: Option<String>,
 }
 
 enum Step {
@@ -75,30 +90,59 @@ enum Step {
 }
 
 impl Op {
+    fn new(keys: Keys, step: Step) -> Self {
+        Self { keys, step, channel: None }
+    }
+
+    /// The same with another channel to be woken on.
+    pub(super) fn woken_on(self, channel: String) -> Self {
+        Self { channel: Some(channel), ..self }
+    }
+
+    /// The slot of a cluster that its keys are in.
+    pub(super) fn slot(&self) -> u16 {
+        self.keys.slot()
+    }
+
     /// Asks for a lock, and to wait for it if the claim says so.
     pub(super) fn claim(keys: Keys, claim: &Claim, arrival: Option<String>) -> Self {
-        Self { keys, step: Step::Claim { claim: claim.clone(), arrival } }
+        Self::new(keys, Step::Claim { claim: claim.clone(), arrival })
     }
 
     /// Ends an attempt. `claim` is how it queued, if it may have.
     pub(super) fn release(keys: Keys, owner: &Owner, claim: Option<&Claim>) -> Self {
         let claim = claim.filter(|claim| claim.queue_for.is_some()).cloned();
         let unanswered = owner.has_unanswered_claim();
-        Self { keys, step: Step::End { owner: owner.clone(), claim, unanswered } }
+        Self::new(keys, Step::End { owner: owner.clone(), claim, unanswered })
     }
 
     pub(super) fn force_release(keys: Keys, seen: Fence) -> Self {
-        Self { keys, step: Step::ForceRelease(seen) }
+        Self::new(keys, Step::ForceRelease(seen))
     }
 
     pub(super) fn renew(keys: Keys, hold: &Hold) -> Self {
-        Self { keys, step: Step::Renew(hold.clone()) }
+        Self::new(keys, Step::Renew(hold.clone()))
     }
 
     /// Whether it must not be sent (any more).
     pub(super) fn is_void(&self) -> bool {
         // A claim must not leave once its attempt has ended.
         matches!(&self.step, Step::Claim { claim, .. } if claim.owner.has_ended())
+    }
+
+    /// Whether it may enter the queue.
+    pub(super) fn may_queue(&self) -> bool {
+        matches!(&self.step, Step::Claim { claim, .. } if claim.queue_for.is_some())
+    }
+
+    /// Whether it names a place in the queue, and with it a channel.
+    pub(super) fn has_entry(&self) -> bool {
+        self.may_queue() || matches!(&self.step, Step::End { claim: Some(_), .. })
+    }
+
+    /// Whether it can wait until all keys of its name are on one node. Who holds or has held the lock cannot.
+    pub(super) fn can_wait_for_its_keys(&self) -> bool {
+        matches!(self.step, Step::Claim { .. } | Step::ForceRelease(_))
     }
 
     fn key_count(&self) -> usize {
@@ -125,6 +169,7 @@ impl Op {
     }
 
     fn write_arguments(&self, cmd: &mut Cmd, channel: &str) {
+        let channel = self.channel.as_deref().unwrap_or(channel);
         match &self.step {
             Step::Claim { claim, arrival } => {
                 cmd.arg("c").arg(claim.owner.expose()).arg(px(claim.ttl + claim.lock_delay));
@@ -192,10 +237,13 @@ pub(super) fn px(duration: Duration) -> u64 {
 }
 
 /// One call that carries these operations; `channel` is where their waiters are woken.
-pub(super) fn call(script: &Script, by_hash: bool, operations: &[Op], channel: &str) -> Cmd {
+pub(super) fn call<'a, I>(script: &Script, by_hash: bool, operations: I, channel: &str) -> Cmd
+where
+    I: ExactSizeIterator<Item = &'a Op> + Clone,
+{
     let mut cmd = begin(script, by_hash, operations.len() * OP_BYTES);
-    cmd.arg(operations.iter().map(Op::key_count).sum::<usize>());
-    for op in operations {
+    cmd.arg(operations.clone().map(Op::key_count).sum::<usize>());
+    for op in operations.clone() {
         op.write_keys(&mut cmd);
     }
     cmd.arg(FENCE_KEPT.as_millis() as u64);
@@ -203,6 +251,43 @@ pub(super) fn call(script: &Script, by_hash: bool, operations: &[Op], channel: &
         op.write_arguments(&mut cmd, channel);
     }
     cmd
+}
+
+/// One call that renews (with a ttl) or releases by the lock's own key alone.
+pub(super) fn torn(
+    script: &Script,
+    by_hash: bool,
+    keys: &Keys,
+    owner: &Owner,
+    renew_for: Option<Duration>,
+) -> Cmd {
+    let mut cmd = begin(script, by_hash, OP_BYTES);
+    cmd.arg(1).arg(keys.lock()).arg(owner.expose());
+    match renew_for {
+        Some(ttl) => cmd.arg(px(ttl)),
+        None => cmd.arg(""),
+    };
+    cmd
+}
+
+/// Ends an attempt key by key, all but the lock itself: the tombstone if a copy of its claim may still come, then its
+/// place in the queue.
+pub(super) fn torn_end(keys: &Keys, owner: &Owner, claim: Option<&Claim>, channel: &str) -> Vec<Cmd> {
+    let mut steps = Vec::new();
+    if owner.has_unanswered_claim() {
+        let mut tombstone = redis::cmd("SET");
+        tombstone.arg(keys.gone(owner.id_text())).arg(1).arg("PX").arg(TOMBSTONE.as_millis() as u64);
+        steps.push(tombstone);
+    }
+    if let Some(claim) = claim.filter(|claim| claim.queue_for.is_some()) {
+        let mut entry = redis::cmd("ZREM");
+        entry.arg(keys.waiters());
+        write_entry(&mut entry, Some(claim), channel);
+        let mut seen = redis::cmd("HDEL");
+        seen.arg(keys.seen()).arg(owner.id_text());
+        steps.extend([entry, seen]);
+    }
+    steps
 }
 
 /// One call that looks at these locks.
@@ -257,5 +342,12 @@ mod tests {
     #[test]
     fn the_script_bounds_the_queue_as_the_contract_says() {
         assert!(LEASES.contains(&format!("local WAITERS_MAX = {}\n", crate::engine::WAITERS_MAX)));
+    }
+
+    #[test]
+    fn only_the_words_for_wake_ups_differ_in_a_cluster() {
+        let (whole, sharded) = (LEASES.lines(), LEASES_SHARDED.lines());
+        let apart: Vec<_> = whole.zip(sharded).filter(|(one, other)| one != other).collect();
+        assert!(matches!(apart[..], [_, ("local COUNT, PUBLISH = 'NUMSUB', 'PUBLISH'", _)]), "{apart:?}");
     }
 }

@@ -6,6 +6,7 @@ use percent_encoding::percent_decode_str;
 use redis::{ConnectionAddr, ConnectionInfo, IntoConnectionInfo, ProtocolVersion, RedisConnectionInfo};
 use url::Url;
 
+use super::slots::Address;
 use crate::error::{Error, Result};
 
 const PARAMETERS: &str = "password-file, ca, cert, key";
@@ -52,6 +53,55 @@ pub(super) fn open(text: &str) -> Result<redis::Client> {
     let tcp = redis::io::tcp::TcpSettings::default().set_nodelay(true);
     client(info.set_redis_settings(settings).set_tcp_settings(tcp), tls, files)
         .map_err(|error| Error::invalid("store URL", shown.clone(), error))
+}
+
+/// Opens a client for each node that a URL of a cluster names.
+///
+/// `redis[s]-cluster://[USER[:PASSWORD]@]HOST[:PORT],...[?password-file=F&ca=F&cert=F&key=F]`
+pub(super) fn open_cluster(text: &str) -> Result<Vec<redis::Client>> {
+    let shown = super::super::connect::redact(text);
+    let refuse = |allowed: &str| Error::invalid("store URL", shown.clone(), allowed);
+    let form = "redis-cluster://[USER[:PASSWORD]@]HOST[:PORT],HOST[:PORT],...";
+    let (scheme, rest) = text.split_once("://").ok_or_else(|| refuse(form))?;
+    let (place, query) = rest.split_at(rest.find('?').unwrap_or(rest.len()));
+    let (user, hosts) = place.rsplit_once('@').map_or(("", place), |(user, hosts)| (user, hosts));
+    let hosts = hosts.trim_end_matches('/');
+    if hosts.contains('/') {
+        return Err(refuse("no database: a cluster has only one"));
+    }
+    let (scheme, at) = (scheme.trim_end_matches("-cluster"), if user.is_empty() { "" } else { "@" });
+    // As texts of their own, because a URL has one host.
+    let one = |host: &str| match open(&format!("{scheme}://{user}{at}{host}{query}")) {
+        _ if host.is_empty() => Err(refuse(form)),
+        Err(Error::Invalid { what, allowed, .. }) if what == "store URL" => Err(refuse(&allowed)),
+        client => client,
+    };
+    hosts.split(',').map(one).collect()
+}
+
+/// The same kind of client, for another node.
+pub(super) fn elsewhere(client: &redis::Client, to: &Address) -> redis::Client {
+    let info = client.get_connection_info().clone();
+    let addr = match info.addr() {
+        ConnectionAddr::TcpTls { insecure, tls_params, .. } => ConnectionAddr::TcpTls {
+            host: to.host.clone(),
+            port: to.port,
+            insecure: *insecure,
+            tls_params: tls_params.clone(),
+        },
+        _ => ConnectionAddr::Tcp(to.host.clone(), to.port),
+    };
+    redis::Client::open(info.set_addr(addr)).unwrap_or_else(|_| client.clone())
+}
+
+/// Where a client goes.
+pub(super) fn address(client: &redis::Client) -> Address {
+    match client.get_connection_info().addr() {
+        ConnectionAddr::Tcp(host, port) | ConnectionAddr::TcpTls { host, port, .. } => {
+            Address { host: host.clone(), port: *port }
+        }
+        _ => Address { host: String::new(), port: 0 },
+    }
 }
 
 #[cfg(feature = "tls")]

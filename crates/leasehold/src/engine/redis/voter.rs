@@ -25,13 +25,14 @@ use redis::{Cmd, Value};
 use tokio::task::unconstrained;
 
 use super::{
-    RENEWALS_PER_CALL, channel, client_name, health,
+    channel, client_name, health,
     keys::Keys,
     look,
     node::{Connection, Listener, Node, NodeOptions},
     not_sent,
     place::Place,
     random_process,
+    renewal::RENEWALS_PER_CALL,
     script::Script,
 };
 use crate::{
@@ -367,7 +368,7 @@ impl Voter for RedisVoter {
 
     fn health(&self, until: Until) -> Fut<'static, Health> {
         let member = self.0.clone();
-        Box::pin(async move { health::look_at(&member.node, &member.clock, until).await })
+        Box::pin(async move { health::look_at(&member.node, &member.clock, false, until).await })
     }
 
     fn close(&self) {

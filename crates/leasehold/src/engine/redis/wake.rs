@@ -9,7 +9,7 @@ use std::{
 use super::node::Listener;
 use crate::{
     clock::BootInstant,
-    engine::{Claim, Grant, LinkChange, Wake, WakeSink},
+    engine::{Acks, Claim, Grant, LinkChange, Wake, WakeSink},
     fence::Fence,
     owner::OwnerId,
 };
@@ -27,6 +27,10 @@ struct Place {
     arrival: Option<String>,
     /// The last fence before its turn, and a time before which its lease cannot have begun.
     bound: Option<Bound>,
+    /// A grant counts only once replicas have it, so a message is no more than a hint.
+    waits_for_replicas: bool,
+    /// It was told that the lock is its own.
+    called: bool,
 }
 
 /// A lease handed over under a fence above `last` cannot have begun before `asked_at`: then the server still said
@@ -62,9 +66,19 @@ impl Attempts {
     /// Notes an attempt before its claim leaves; answers the arrival it was told before.
     pub(super) fn enter(&self, claim: &Claim) -> Option<String> {
         let mut waiting = self.waiting();
-        let place =
-            waiting.entry(claim.owner.id()).or_insert(Place { ttl: claim.ttl, arrival: None, bound: None });
+        let place = waiting.entry(claim.owner.id()).or_insert(Place {
+            ttl: claim.ttl,
+            arrival: None,
+            bound: None,
+            waits_for_replicas: claim.acks != Acks::None,
+            called: false,
+        });
         place.arrival.clone()
+    }
+
+    /// Whether a claim of this attempt that may queue has left before.
+    pub(super) fn knows(&self, owner: OwnerId) -> bool {
+        self.waiting().contains_key(&owner)
     }
 
     /// The server said "queued".
@@ -79,7 +93,20 @@ impl Attempts {
         if let Some(place) = self.waiting().get_mut(&owner) {
             place.arrival = Some(arrival);
             place.bound = Some(Bound { connection, last, asked_at });
+            place.called = false;
         }
+    }
+
+    /// The server said that the lock is this attempt's, which still has to wait for replicas.
+    pub(super) fn call(&self, owner: OwnerId) {
+        if let Some(place) = self.waiting().get_mut(&owner) {
+            place.called = true;
+        }
+    }
+
+    /// Whether the attempt was told that the lock is its own.
+    pub(super) fn was_called(&self, owner: OwnerId) -> bool {
+        self.waiting().get(&owner).is_some_and(|place| place.called)
     }
 
     /// The attempt waits no longer.
@@ -104,7 +131,12 @@ impl Attempts {
 impl Listener for Attempts {
     fn message(&self, connection: u64, payload: &[u8]) {
         let Some((owner, fence)) = parse(payload) else { return };
-        let wake = match self.waiting().get(&owner) {
+        let wake = match self.waiting().get_mut(&owner) {
+            // Who released it waited for no replica: claiming again does.
+            Some(place) if place.waits_for_replicas => {
+                place.called = true;
+                Wake::LookAgain { owner }
+            }
             Some(Place { ttl, bound: Some(bound), .. })
                 if bound.connection == connection && fence.get() > bound.last =>
             {
@@ -163,7 +195,7 @@ mod tests {
             lock_delay: Duration::ZERO,
             queue_for: Some(Duration::from_secs(9)),
             poll_every: Duration::from_millis(300),
-            acks: crate::engine::Acks::None,
+            acks: Acks::None,
         }
     }
 
@@ -196,6 +228,15 @@ mod tests {
         assert!(matches!(hear(queue, 1, 10), Wake::LookAgain { .. }));
         let entered = |attempts: &Attempts, claim: &Claim| drop(attempts.enter(claim));
         assert!(matches!(hear(entered, 1, 11), Wake::LookAgain { .. }));
+    }
+
+    #[test]
+    fn a_message_to_an_attempt_that_waits_for_replicas_is_only_a_hint() {
+        let queue_for_acks = |attempts: &Attempts, claim: &Claim| {
+            queue(attempts, &Claim { acks: Acks::AtLeast(1), ..claim.clone() });
+            assert!(!attempts.was_called(claim.owner.id()));
+        };
+        assert!(matches!(hear(queue_for_acks, 1, 11), Wake::LookAgain { .. }));
     }
 
     #[test]

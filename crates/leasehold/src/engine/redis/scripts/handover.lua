@@ -1,4 +1,5 @@
 -- Fragment: hand-over.
+-- COUNT and PUBLISH are the words for counting a channel's receivers and for telling them.
 -- A waiter's entry in W is "1 <px> <wait ms> <live ms> <channel> <owner>", the same text on every resend; 1 is the
 -- layout. Its score is its arrival, so its time limit is score + wait. S has the time each waiter was last heard of.
 
@@ -26,10 +27,10 @@ local function hand_over(K, F, W, S, first)
     end
     call('HDEL', S, id)
     if is_live and not dead[channel] and arrival + wait * 1000 > now_us then
-      if call('PUBSUB', 'NUMSUB', channel)[2] > 0 then
+      if call('PUBSUB', COUNT, channel)[2] > 0 then
         local fence = next_fence(F)
         call('SET', K, owner, 'PX', px)
-        redis.pcall('PUBLISH', channel, id .. ' ' .. fence)
+        redis.pcall(PUBLISH, channel, id .. ' ' .. fence)
         return fence
       end
       dead[channel] = true

@@ -1,0 +1,410 @@
+//! Claims that wait for replicas.
+//!
+//! WAIT answers for what its own connection wrote, and blocks all that comes behind it. So such a claim has a connection
+//! to itself, out of a small pool, and the WAIT leaves right behind it. The claim's own answer comes before the WAIT's:
+//! an attempt that is only queued, or refused, is told at once.
+//!
+//! An attempt in the queue polls over its lane, without WAIT. When a poll or a hand-over says that the lock is its own, it
+//! claims again here: that refreshes the ttl, which is a write, so replicas that acknowledge it have the grant too,
+//! whoever wrote that.
+
+use std::{
+    future::poll_fn,
+    pin::Pin,
+    sync::{
+        Arc, Mutex, MutexGuard, PoisonError,
+        atomic::{AtomicU32, Ordering},
+    },
+    time::Duration,
+};
+
+use futures_util::future::{self, MaybeDone, OptionFuture};
+use redis::{Cmd, Value};
+use tokio::sync::{OwnedSemaphorePermit, Semaphore};
+
+use super::{
+    Redis, Servers,
+    answer::{self, Claimed},
+    health::Info,
+    lane_of,
+    node::{Connection, Node},
+    script::{self, Op, Script},
+};
+use crate::{
+    clock::{Clock, Until},
+    engine::{Acks, Answer, Claim, EngineError, Fault, Grant},
+    error::Refusal,
+};
+
+/// Claims of one client that can wait for replicas at the same time.
+const CONNECTIONS_MAX: usize = 16;
+/// How long the WAIT behind a claim that was not granted may take before its connection is given up instead.
+const LINGER: Duration = Duration::from_millis(100);
+/// Most time that the answer to a WAIT is given to come back to us.
+const WAY_BACK: Duration = Duration::from_millis(250);
+
+impl Redis {
+    /// Sends a claim that counts only once replicas have it; `None` if dead waiters were removed and those behind them
+    /// come next.
+    pub(super) async fn claim_with_acks(
+        &self,
+        claim: &Claim,
+        arrival: Option<String>,
+        until: Until,
+    ) -> Result<Option<Answer>, EngineError> {
+        let owner = &claim.owner;
+        if arrival.is_some() && !self.attempts.was_called(owner.id()) {
+            match self.claim_once(claim, arrival.clone(), until).await? {
+                Some(Answer::Granted(_)) => self.attempts.call(owner.id()),
+                other => return Ok(other),
+            }
+        }
+        match &self.servers {
+            Servers::One(lanes, pool) => {
+                let channel = lane_of(lanes, &claim.name).node.channel();
+                self.claim_and_wait(pool, channel, None, claim, arrival, until).await
+            }
+            Servers::Cluster(cluster) => {
+                let slot = self.keys(&claim.name).slot();
+                let mut route = cluster.route(slot, until);
+                loop {
+                    let stop = route.next().await?;
+                    if stop.asking {
+                        let why = "the lock is on its way to another node of the cluster";
+                        return Err(EngineError::new(Fault::Unreachable, why));
+                    }
+                    let replicas = cluster.map(until).await?.replicas_of(&stop.shard);
+                    let (pool, channel) = (&stop.shard.pool, cluster.channel(slot));
+                    match self.claim_and_wait(pool, &channel, replicas, claim, arrival.clone(), until).await {
+                        Err(error) => route.after(&stop, error).await?,
+                        answer => return answer,
+                    }
+                }
+            }
+        }
+    }
+
+    /// A claim and a WAIT on a connection of this pool; `replicas` is how many copies there are besides, where that is
+    /// known.
+    async fn claim_and_wait(
+        &self,
+        pool: &Arc<Pool>,
+        channel: &str,
+        replicas: Option<u32>,
+        claim: &Claim,
+        arrival: Option<String>,
+        until: Until,
+    ) -> Result<Option<Answer>, EngineError> {
+        let owner = &claim.owner;
+        let ops = [Op::claim(self.keys(&claim.name), claim, arrival)];
+        let mut own = pool.take(until).await?;
+        own.known = replicas;
+        own.look_for_replicas(claim.acks, until).await?;
+
+        let asked_at = self.clock.now();
+        owner.claim_sent();
+        // As for every claim: either its end sees this one, or this one sees its end.
+        if owner.has_ended() {
+            owner.claim_answered();
+            return Err(EngineError::new(Fault::Ended, "this attempt has ended"));
+        }
+        let build = |by_hash| script::call(&pool.leases, by_hash, ops.iter(), channel);
+        let mut sent = own.send(build(true), claim, until).await;
+        if matches!(&sent.claimed, Err(error) if error.why.starts_with("NOSCRIPT")) && !owner.has_ended() {
+            sent = own.send(build(false), claim, until).await;
+        }
+        if !matches!(&sent.claimed, Err(error) if error.fault == Fault::NoAnswer) {
+            owner.claim_answered();
+        }
+        let claimed = sent.claimed.and_then(|value| only(value).and_then(answer::claimed));
+        let claimed = claimed.map_err(|error| own.node.refused(&own.connection, error));
+        let Ok(Claimed::Granted(fence)) = claimed else {
+            own.linger(sent.waited);
+            return Ok(self.heard(claim, claimed?, asked_at, NO_MESSAGES));
+        };
+        let acks = own.acknowledged(claim, sent.needed, sent.waited, until).await?;
+        if claim.queue_for.is_some() {
+            self.attempts.leave(owner.id());
+        }
+        Ok(Some(Answer::Granted(Grant { fence, since: asked_at, ttl: claim.ttl, acks })))
+    }
+}
+
+/// A connection number that no message comes with.
+const NO_MESSAGES: u64 = 0;
+
+fn only(value: Value) -> Result<Value, EngineError> {
+    script::replies(value, 1).map(|mut replies| replies.remove(0))
+}
+
+/// How many acknowledgements a claim needs where there are so many replicas.
+fn needed(acks: Acks, replicas: u32) -> u8 {
+    match acks {
+        Acks::None => 0,
+        Acks::AtLeast(least) => least,
+        // Of all copies more than half, and the primary's own is one of them.
+        Acks::Majority => u8::try_from(replicas.div_ceil(2)).unwrap_or(u8::MAX),
+    }
+}
+
+/// How long the server shall wait: its answer must still reach us in time, and leave something of the lease.
+fn patience(left: Duration, ttl: Duration) -> u64 {
+    let wait = left.saturating_sub((left / 8).min(WAY_BACK)).min(ttl / 2);
+    // Zero would mean for ever.
+    (wait.as_millis() as u64).max(1)
+}
+
+/// Connections to one server for claims that wait for replicas.
+pub(super) struct Pool {
+    open: Box<dyn Fn() -> Arc<Node> + Send + Sync>,
+    clock: Clock,
+    leases: Script,
+    idle: Mutex<Vec<Arc<Node>>>,
+    turns: Arc<Semaphore>,
+    /// The most replicas that the server was seen with: one that is down is still a copy.
+    seen: AtomicU32,
+}
+
+impl Pool {
+    /// An empty pool; `open` makes a connection that is not dialled yet.
+    pub(super) fn new(
+        clock: Clock,
+        leases: &'static str,
+        open: impl Fn() -> Arc<Node> + Send + Sync + 'static,
+    ) -> Arc<Self> {
+        Arc::new(Self {
+            open: Box::new(open),
+            clock,
+            leases: Script::new(leases),
+            idle: Mutex::default(),
+            turns: Arc::new(Semaphore::new(CONNECTIONS_MAX)),
+            seen: AtomicU32::new(0),
+        })
+    }
+
+    fn idle(&self) -> MutexGuard<'_, Vec<Arc<Node>>> {
+        self.idle.lock().unwrap_or_else(PoisonError::into_inner)
+    }
+
+    /// A connection that nobody else uses.
+    async fn take(self: &Arc<Self>, until: Until) -> Result<Own, EngineError> {
+        let turn = match self.clock.bounded(until, self.turns.clone().acquire_owned()).await {
+            Some(Ok(turn)) => turn,
+            Some(Err(_)) => return Err(EngineError::new(Fault::Unreachable, "the client was closed")),
+            None => {
+                let why = format!("{CONNECTIONS_MAX} claims wait for replicas already");
+                return Err(EngineError::new(Fault::Overloaded, why));
+            }
+        };
+        let idle = self.idle().pop();
+        let node = idle.unwrap_or_else(|| (self.open)());
+        match node.connection(until).await {
+            Ok(connection) => {
+                Ok(Own { pool: self.clone(), node, connection, busy: false, known: None, _turn: turn })
+            }
+            Err(error) => {
+                // Kept: it knows when to dial again.
+                self.give_back(node);
+                Err(error)
+            }
+        }
+    }
+
+    fn give_back(&self, node: Arc<Node>) {
+        let mut idle = self.idle();
+        if self.turns.is_closed() {
+            node.close();
+        } else {
+            idle.push(node);
+        }
+    }
+
+    pub(super) fn close(&self) {
+        let mut idle = self.idle();
+        self.turns.close();
+        idle.drain(..).for_each(|node| node.close());
+    }
+}
+
+/// A connection that one claim has to itself. Dropped before it has answered everything, it is closed: whoever came next
+/// would wait behind that.
+struct Own {
+    pool: Arc<Pool>,
+    node: Arc<Node>,
+    connection: Arc<Connection>,
+    busy: bool,
+    /// How many replicas there are, where others than the server keep count.
+    known: Option<u32>,
+    _turn: OwnedSemaphorePermit,
+}
+
+impl Drop for Own {
+    fn drop(&mut self) {
+        if self.busy {
+            self.node.close();
+        } else {
+            self.pool.give_back(self.node.clone());
+        }
+    }
+}
+
+type Asked = Pin<Box<dyn Future<Output = Result<Value, EngineError>> + Send>>;
+
+/// A claim that was answered, and the WAIT behind it.
+struct Sent {
+    claimed: Result<Value, EngineError>,
+    /// The acknowledgements that WAIT waits for.
+    needed: u8,
+    waited: MaybeDone<Asked>,
+}
+
+impl Own {
+    /// Makes sure that a majority is more than the primary alone.
+    async fn look_for_replicas(&mut self, acks: Acks, until: Until) -> Result<(), EngineError> {
+        if acks != Acks::Majority {
+            return Ok(());
+        }
+        if self.known.is_none() {
+            self.known = self.node.place().replicas(until).await?;
+        }
+        if self.counts_replicas(acks) && self.replicas() == 0 {
+            self.busy = true;
+            let answer = self.ask(replication(), until).await;
+            self.answered(&answer);
+            self.count(&answer?);
+        }
+        if self.replicas() > 0 {
+            return Ok(());
+        }
+        let why = "no replica is known, and a majority of one copy protects nothing";
+        Err(EngineError::new(Fault::Refused(Refusal::TooFewAcks), why))
+    }
+
+    /// Whether the server itself has to say how many replicas there are.
+    fn counts_replicas(&self, acks: Acks) -> bool {
+        acks == Acks::Majority && self.known.is_none()
+    }
+
+    fn replicas(&self) -> u32 {
+        self.known.unwrap_or_else(|| self.pool.seen.load(Ordering::Relaxed))
+    }
+
+    fn count(&self, info: &Value) {
+        let connected = Info::parse(info).number("connected_slaves").unwrap_or(0);
+        self.pool.seen.fetch_max(u32::try_from(connected).unwrap_or(u32::MAX), Ordering::Relaxed);
+    }
+
+    /// Sends a command when it is polled first.
+    fn ask(&self, cmd: Cmd, until: Until) -> Asked {
+        let (node, connection) = (self.node.clone(), self.connection.clone());
+        Box::pin(async move { node.send(&connection, &cmd, until).await })
+    }
+
+    fn wait(&self, claim: &Claim, needed: u8, until: Until) -> Asked {
+        let left = until.since(self.pool.clock.now());
+        let mut wait = redis::cmd("WAIT");
+        wait.arg(needed).arg(patience(left, claim.ttl));
+        self.ask(wait, until)
+    }
+
+    /// Sends a claim and a WAIT right behind it, and waits for the claim's answer.
+    async fn send(&mut self, cmd: Cmd, claim: &Claim, until: Until) -> Sent {
+        self.busy = true;
+        let count = self.counts_replicas(claim.acks).then(|| self.ask(replication(), until));
+        let needed = needed(claim.acks, self.replicas());
+        let mut waited = future::maybe_done(self.wait(claim, needed, until));
+        let mut asked = future::join(OptionFuture::from(count), self.ask(cmd, until));
+        let (counted, claimed) = poll_fn(|cx| {
+            let answers = Pin::new(&mut asked).poll(cx);
+            // Polled after the claim, and so sent after it.
+            let _later = Pin::new(&mut waited).poll(cx);
+            answers
+        })
+        .await;
+        if let Some(Ok(info)) = &counted {
+            self.count(info);
+        }
+        Sent { claimed, needed, waited }
+    }
+
+    /// Nothing is outstanding on this connection, unless the answer did not come.
+    fn answered<T>(&mut self, answer: &Result<T, EngineError>) {
+        self.busy = matches!(answer, Err(error) if error.fault == Fault::NoAnswer);
+    }
+
+    /// How many replicas acknowledged a grant.
+    async fn acknowledged(
+        &mut self,
+        claim: &Claim,
+        asked_for: u8,
+        mut waited: MaybeDone<Asked>,
+        until: Until,
+    ) -> Result<u8, EngineError> {
+        Pin::new(&mut waited).await;
+        let mut answer = Pin::new(&mut waited).take_output().unwrap_or_else(|| Err(EngineError::no_answer()));
+        // More replicas than were known when it was sent.
+        let needed = needed(claim.acks, self.replicas());
+        if needed > asked_for && answer.is_ok() {
+            answer = self.wait(claim, needed, until).await;
+        }
+        self.answered(&answer);
+        let reached = match answer {
+            Ok(Value::Int(reached)) => u8::try_from(reached).unwrap_or(u8::MAX),
+            Ok(other) => return Err(answer::unexpected(&other)),
+            Err(error) if error.fault == Fault::Refused(Refusal::Acl) => return Err(error),
+            // It was granted, whatever became of the WAIT.
+            Err(error) => return Err(EngineError { fault: Fault::NoAnswer, ..error }),
+        };
+        if reached >= needed {
+            return Ok(reached);
+        }
+        let why = format!("{reached} of {needed} replicas acknowledged");
+        Err(EngineError::new(Fault::Refused(Refusal::TooFewAcks), why))
+    }
+
+    /// Leaves the connection to its WAIT, of which nobody wants to know the answer, for as long as that is cheaper than a
+    /// new one.
+    fn linger(mut self, mut waited: MaybeDone<Asked>) {
+        tokio::spawn(async move {
+            let limit = self.pool.clock.now() + LINGER;
+            let clock = self.pool.clock.clone();
+            if clock.bounded(limit, Pin::new(&mut waited)).await.is_some()
+                && let Some(answer) = Pin::new(&mut waited).take_output()
+            {
+                self.answered(&answer);
+            }
+        });
+    }
+}
+
+/// Asks the server how many replicas it has.
+fn replication() -> Cmd {
+    let mut info = redis::cmd("INFO");
+    info.arg("replication");
+    info
+}
+
+#[cfg(test)]
+mod tests {
+    use super::*;
+
+    const MS: Duration = Duration::from_millis(1);
+
+    #[test]
+    fn a_majority_is_more_than_half_of_all_copies() {
+        for (replicas, acks) in [(1, 1), (2, 1), (3, 2), (4, 2), (5, 3), (1000, 255)] {
+            assert_eq!(needed(Acks::Majority, replicas), acks, "{replicas} replicas");
+        }
+        assert_eq!(needed(Acks::AtLeast(3), 1), 3);
+    }
+
+    #[test]
+    fn the_server_never_waits_for_ever_nor_longer_than_the_caller_or_half_the_lease() {
+        assert_eq!(patience(2000 * MS, 60_000 * MS), 1750);
+        assert_eq!(patience(80 * MS, 60_000 * MS), 70);
+        assert_eq!(patience(2000 * MS, 1000 * MS), 500);
+        for left in [Duration::ZERO, MS / 2, MS] {
+            assert_eq!(patience(left, 60_000 * MS), 1);
+        }
+    }
+}

@@ -1,0 +1,154 @@
+//! Locks whose slot moves to another node of a real cluster.
+#![cfg(feature = "redis")]
+
+use std::time::{Duration, Instant};
+
+use leasehold::{Guard, Leasehold, engine::Released};
+use leasehold_testkit::{ClusterSet, RedisServer, eventually_async};
+
+const LONG: Duration = Duration::from_secs(60);
+
+async fn client(set: &ClusterSet) -> Leasehold {
+    Leasehold::builder(set.url()).command_timeout(Duration::from_secs(10)).connect().await.unwrap()
+}
+
+async fn waiting(leases: &Leasehold, name: &str, count: u32) {
+    eventually_async(LONG, "waiters", || async { leases.inspect(name).await.unwrap().waiting == count })
+        .await;
+}
+
+/// A lock name, its slot, the primary that has it and one that has not.
+fn place(set: &ClusterSet) -> (String, u16, &RedisServer, &RedisServer) {
+    let [from, to, ..] = set.primaries()[..] else { panic!("at least two primaries") };
+    let name = set.name_on(from, "x");
+    let slot = ClusterSet::slot(&format!("lock:{name}"));
+    (name, slot, from, to)
+}
+
+fn start() -> Option<ClusterSet> {
+    ClusterSet::builder().replicas(0).start_or_skip()
+}
+
+#[tokio::test]
+async fn a_moved_slot_is_followed() {
+    let Some(set) = start() else { return };
+    let (name, slot, _, to) = place(&set);
+    let leases = client(&set).await;
+    let guard = leases.lock(&name).acquire().await.unwrap();
+    set.move_slot(slot, to);
+    // Not renewed meanwhile: the release itself is pointed to the new node.
+    assert_eq!(guard.release().await.unwrap(), Released::Free);
+    let again = leases.lock(&name).acquire().await.unwrap();
+    assert!(!to.cli(&["GET", &format!("lock:{name}")]).text().is_empty());
+    assert!(again.fence() > Default::default());
+    again.release().await.unwrap();
+}
+
+#[tokio::test]
+async fn a_lock_is_renewed_and_given_back_while_its_keys_are_on_two_nodes() {
+    let Some(set) = start() else { return };
+    let (name, slot, from, to) = place(&set);
+    let leases = client(&set).await;
+    let key = format!("lock:{name}");
+    for lock_moves in [true, false] {
+        let guard = leases.lock(&name).ttl(Duration::from_secs(3)).keep_alive().acquire().await.unwrap();
+        set.begin_move(slot, from, to);
+        let side = format!("leasehold:fence:{{{key}}}");
+        set.migrate_keys(from, to, &[if lock_moves { &key } else { &side }]);
+        let renewed = leases.stats().renewed;
+        eventually_async(LONG, "renewals", || async { leases.stats().renewed >= renewed + 5 }).await;
+        assert!(guard.is_held());
+        // It can be looked at, too.
+        let seen = leases.inspect(&name).await.unwrap();
+        assert_eq!(seen.held.map(|held| held.fence), Some(guard.fence()));
+        assert_eq!(guard.release().await.unwrap(), Released::Free);
+        // Nobody can claim it before the slot has arrived; then everybody can.
+        let claim = tokio::spawn(leases.lock(&name).wait(LONG).into_future());
+        set.migrate_slot(slot, from, to);
+        set.end_move(slot, to);
+        claim.await.unwrap().unwrap().release().await.unwrap();
+        set.move_slot(slot, from);
+    }
+}
+
+#[tokio::test]
+async fn a_waiter_leaves_a_queue_whose_keys_are_on_two_nodes() {
+    let Some(set) = start() else { return };
+    let (name, slot, from, to) = place(&set);
+    let leases = client(&set).await;
+    let guard = leases.lock(&name).acquire().await.unwrap();
+    let waiter = tokio::spawn(leases.lock(&name).wait(LONG).into_future());
+    waiting(&leases, &name, 1).await;
+    set.begin_move(slot, from, to);
+    set.migrate_keys(from, to, &[&format!("lock:{name}")]);
+    assert_eq!(leases.inspect(&name).await.unwrap().waiters.len(), 1);
+    waiter.abort();
+    waiting(&leases, &name, 0).await;
+    set.migrate_slot(slot, from, to);
+    set.end_move(slot, to);
+    assert_eq!(guard.release().await.unwrap(), Released::Free);
+    leases.lock(&name).acquire().await.unwrap().release().await.unwrap();
+}
+
+#[tokio::test]
+async fn names_without_keys_wait_until_their_slot_has_moved() {
+    let Some(set) = start() else { return };
+    let (name, slot, from, to) = place(&set);
+    let leases = client(&set).await;
+    set.begin_move(slot, from, to);
+    let waiter = tokio::spawn(leases.lock(&name).wait(LONG).into_future());
+    tokio::time::sleep(Duration::from_millis(50)).await;
+    set.end_move(slot, to);
+    let guard = waiter.await.unwrap().unwrap();
+    assert!(!to.cli(&["GET", &format!("lock:{name}")]).text().is_empty());
+    guard.release().await.unwrap();
+}
+
+/// How long it takes to get and give back some locks of another shard.
+async fn cycles(leases: &Leasehold, name: &str, count: u32) -> Duration {
+    let began = Instant::now();
+    for _ in 0..count {
+        leases.lock(name).acquire().await.unwrap().release().await.unwrap();
+    }
+    began.elapsed()
+}
+
+#[tokio::test(flavor = "multi_thread", worker_threads = 2)]
+async fn a_held_lock_and_its_queue_move_while_other_shards_notice_nothing() {
+    let Some(set) = start() else { return };
+    let (name, slot, _, to) = place(&set);
+    let calm = set.name_on(set.primaries()[2], "calm");
+    let clients = [client(&set).await, client(&set).await, client(&set).await];
+    let holder = &clients[0];
+    let guard = holder.lock(&name).ttl(Duration::from_secs(3)).keep_alive().acquire().await.unwrap();
+    let mut waiters = Vec::new();
+    for n in 0..5_u32 {
+        let lock = clients[1 + n as usize % 2].lock(&name).wait(LONG);
+        waiters.push(tokio::spawn(lock.into_future()));
+        waiting(holder, &name, n + 1).await;
+    }
+    let before = cycles(holder, &calm, 200).await;
+    let during = {
+        let load = tokio::spawn({
+            let (leases, calm) = (holder.clone(), calm.clone());
+            async move { cycles(&leases, &calm, 200).await }
+        });
+        tokio::task::block_in_place(|| set.move_slot(slot, to));
+        load.await.unwrap()
+    };
+    assert!(during < before * 10 + Duration::from_secs(1), "{during:?} instead of {before:?}");
+    let renewed = holder.stats().renewed;
+    eventually_async(LONG, "renewals on the new node", || async { holder.stats().renewed > renewed }).await;
+    assert!(guard.is_held());
+    // Each hears of its turn on the new node.
+    let channels = || to.cli(&["PUBSUB", "SHARDCHANNELS", "leasehold:wake:*"]).list().len();
+    eventually_async(LONG, "subscriptions on the new node", || async { channels() == 2 }).await;
+    let (mut last, mut turn): (_, Guard) = (guard.fence(), guard);
+    for waiter in waiters {
+        assert!(matches!(turn.release().await.unwrap(), Released::HandedOver { .. }));
+        turn = tokio::time::timeout(LONG, waiter).await.unwrap().unwrap().unwrap();
+        assert!(turn.fence() > last);
+        last = turn.fence();
+    }
+    assert_eq!(turn.release().await.unwrap(), Released::Free);
+}

@@ -1,0 +1,76 @@
+//! A cluster of its own as a ground: names fall on all of its nodes, and the administrator acts on each.
+
+use std::{sync::Arc, time::Duration};
+
+use leasehold::{Builder, Leasehold, engine::Engine};
+use leasehold_testkit::{
+    ClusterSet,
+    conformance::{Ground, Need, Plot},
+};
+
+pub(crate) struct ClusterGround {
+    set: ClusterSet,
+}
+
+impl ClusterGround {
+    pub(crate) fn start_or_skip() -> Option<Self> {
+        // Longer than any outage of the suite: a node that was stopped for a moment is not missed.
+        let builder = ClusterSet::builder().replicas(0).node_timeout(Duration::from_secs(60));
+        builder.start_or_skip().map(|set| Self { set })
+    }
+
+    /// Keys of a space on all nodes, its side keys included.
+    fn keys(&self, space: &str) -> Vec<String> {
+        let found = |node: &leasehold_testkit::RedisServer| {
+            let reply = node.cli(&["KEYS", &format!("*{space}:*")]);
+            reply.list().iter().map(|key| key.text().to_owned()).collect::<Vec<_>>()
+        };
+        self.set.nodes().iter().flat_map(found).collect()
+    }
+}
+
+/// What the engine keeps beside its locks.
+const SIDE: &str = "leasehold:";
+
+impl Ground for ClusterGround {
+    fn builder(&self, plot: &Plot) -> Builder {
+        let prefix = format!("{}:", plot.space);
+        let builder = Leasehold::builder(self.set.url()).clock(plot.clock.clone());
+        builder.configure(|config| config.prefix = prefix)
+    }
+
+    fn offers(&self) -> &[Need] {
+        &[Need::Contract, Need::Outage, Need::SideState, Need::Wipe]
+    }
+
+    fn engine(&self, plot: &Plot) -> Arc<dyn Engine> {
+        self.builder(plot).into_engine().unwrap()
+    }
+
+    fn leftovers(&self, space: &str) -> Vec<String> {
+        let mut keys = self.keys(space);
+        // Fences and tombstones outlive their lock on purpose; they have a ttl.
+        let lapses = [format!("{SIDE}fence:"), format!("{SIDE}gone:")];
+        keys.retain(|key| !lapses.iter().any(|prefix| key.starts_with(prefix.as_str())));
+        keys
+    }
+
+    fn delete_side_state(&self, space: &str) {
+        for key in self.keys(space).iter().filter(|key| key.starts_with(SIDE)) {
+            self.set.primary_of(key).cli(&["DEL", key]);
+        }
+    }
+
+    fn wipe(&self) {
+        self.set.nodes().iter().for_each(|node| drop(node.cli(&["FLUSHALL"])));
+    }
+
+    /// Stopped processes: connections stay open and nothing answers.
+    fn cut(&self, _: &str) {
+        self.set.nodes().iter().for_each(|node| node.stop());
+    }
+
+    fn mend(&self, _: &str) {
+        self.set.nodes().iter().for_each(|node| node.cont());
+    }
+}

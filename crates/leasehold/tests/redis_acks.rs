@@ -1,0 +1,418 @@
+//! Locks that count only once replicas have them, on a real primary with real replicas.
+#![cfg(feature = "redis")]
+
+use std::{
+    future::IntoFuture,
+    time::{Duration, Instant},
+};
+
+use futures_util::future::join_all;
+use leasehold::{Acks, Attempt, Error, ErrorKind, Leasehold, Refusal, engine::Released};
+use leasehold_testkit::{RedisServer, eventually, eventually_async};
+
+const LONG: Duration = Duration::from_secs(40);
+
+fn secs(secs: u64) -> Duration {
+    Duration::from_secs(secs)
+}
+
+struct Stage {
+    primary: RedisServer,
+    replicas: Vec<RedisServer>,
+}
+
+impl Stage {
+    fn set(replicas: usize) -> Option<Self> {
+        // Replicas follow at once, instead of some seconds later.
+        let primary = RedisServer::builder().arg("repl-diskless-sync-delay", "0");
+        Self::with(primary.start_or_skip()?, replicas)
+    }
+
+    fn with(primary: RedisServer, replicas: usize) -> Option<Self> {
+        let mut stage = Self { primary, replicas: Vec::new() };
+        stage.join(replicas);
+        Some(stage)
+    }
+
+    /// Adds replicas; returns when they acknowledge what the primary writes. It calls them online before that.
+    fn join(&mut self, more: usize) {
+        for _ in 0..more {
+            let origin = format!("127.0.0.1 {}", self.primary.port());
+            let replica = RedisServer::builder().arg("replicaof", &origin).start().unwrap();
+            self.replicas.push(replica);
+        }
+        let all = self.replicas.len();
+        let mut primary = self.primary.connect().unwrap();
+        eventually(LONG, "replicas that follow", || {
+            primary.command(&["PUBLISH", "is", "anybody there"]).unwrap();
+            primary.command(&["WAIT", &all.to_string(), "100"]).unwrap().int() == all as i64
+        });
+    }
+
+    /// How many lines of a section of INFO contain a text.
+    fn info(&self, section: &str, text: &str) -> usize {
+        let info = self.primary.cli(&["INFO", section]).text().to_owned();
+        info.lines().filter(|line| line.contains(text)).count()
+    }
+
+    fn has(&self, name: &str) -> bool {
+        self.primary.cli(&["EXISTS", &format!("lock:{name}")]).int() == 1
+    }
+
+    async fn client(&self, command_timeout: Duration) -> Leasehold {
+        Leasehold::builder(self.primary.url()).command_timeout(command_timeout).connect().await.unwrap()
+    }
+
+    /// How often the server was asked to wait for replicas.
+    fn waits(&self) -> String {
+        let stats = self.primary.cli(&["INFO", "commandstats"]).text().to_owned();
+        let line = stats.lines().find(|line| line.starts_with("cmdstat_wait:")).unwrap_or_default();
+        line.split(',').next().unwrap_or_default().to_owned()
+    }
+
+    async fn is_given_back(&self, name: &str) {
+        eventually_async(LONG, "the lock to be given back", || async { !self.has(name) }).await;
+    }
+
+    /// Until so many connections are blocked by a WAIT.
+    async fn blocks(&self, count: usize) {
+        let line = format!("blocked_clients:{count}");
+        eventually_async(LONG, &line, || async { self.info("clients", &line) == 1 }).await;
+    }
+
+    async fn is_taken(&self, name: &str) {
+        eventually_async(LONG, "the lock to be taken", || async { self.has(name) }).await;
+    }
+}
+
+#[track_caller]
+fn too_few(error: &Error, counted: &str) {
+    assert!(matches!(error, Error::StoreRefused { refusal: Refusal::TooFewAcks, .. }), "{error}");
+    assert!(error.to_string().ends_with(&format!("{counted} replicas acknowledged")), "{error}");
+    assert!(error.retry());
+}
+
+#[tokio::test]
+async fn the_guard_tells_how_many_replicas_have_the_lock() {
+    let Some(stage) = Stage::set(2) else { return };
+    let leases = stage.client(secs(30)).await;
+    let guard = leases.lock("x").acks(2).acquire().await.unwrap();
+    assert_eq!(guard.acks(), 2);
+    let value = stage.primary.cli(&["GET", "lock:x"]).text().to_owned();
+    for replica in &stage.replicas {
+        assert_eq!(replica.cli(&["GET", "lock:x"]).text(), value);
+    }
+    guard.release().await.unwrap();
+
+    let Attempt::Held(guard) = leases.lock("x").acks(1).try_acquire().await.unwrap() else { panic!("busy") };
+    assert!((1..=2).contains(&guard.acks()));
+    guard.release().await.unwrap();
+    let guard = leases.lock("x").acks(0).acquire().await.unwrap();
+    assert_eq!(guard.acks(), 0);
+    guard.release().await.unwrap();
+
+    // The scripts are forgotten while a connection waits for its next use.
+    stage.primary.cli(&["SCRIPT", "FLUSH"]);
+    let guard = leases.lock("x").acks(2).acquire().await.unwrap();
+    assert_eq!(guard.acks(), 2);
+    leases.close().await.unwrap();
+}
+
+#[tokio::test]
+async fn neither_renewal_nor_release_waits_for_replicas() {
+    let Some(stage) = Stage::set(1) else { return };
+    let leases = stage.client(secs(10)).await;
+    let guard = leases.lock("x").acks(1).ttl(secs(6)).keep_alive().acquire().await.unwrap();
+    let waits = stage.waits();
+    assert!(!waits.is_empty());
+    stage.replicas[0].stop();
+    let renewed = leases.stats().renewed;
+    eventually_async(LONG, "renewals", || async { leases.stats().renewed >= renewed + 2 }).await;
+    assert!(guard.is_held());
+    assert_eq!(guard.release().await.unwrap(), Released::Free);
+    assert_eq!(stage.waits(), waits);
+}
+
+#[tokio::test]
+async fn a_stopped_replica_delays_nobody_but_the_claim_that_needs_it() {
+    let Some(stage) = Stage::set(1) else { return };
+    let leases = stage.client(secs(6)).await;
+    let kept: Vec<_> = (0..10).map(|n| leases.lock(&format!("kept:{n}")).ttl(secs(5)).keep_alive()).collect();
+    let kept: Vec<_> = join_all(kept.into_iter().map(IntoFuture::into_future)).await;
+    stage.replicas[0].stop();
+
+    let claim = tokio::spawn(leases.lock("x").acks(1).wait(LONG).into_future());
+    stage.is_taken("x").await;
+    let others = (0..100).map(|n| {
+        let lock = leases.lock(&format!("other:{n}"));
+        let lock = if n % 2 == 0 { lock.keep_alive() } else { lock };
+        async move { lock.acquire().await.unwrap().release().await.unwrap() }
+    });
+    assert!(join_all(others).await.iter().all(|released| *released == Released::Free));
+    // Behind its WAIT they would have waited as long as it does.
+    assert!(!claim.is_finished());
+
+    too_few(&claim.await.unwrap().unwrap_err(), "0 of 1");
+    stage.is_given_back("x").await;
+    assert!(kept.iter().all(|guard| guard.as_ref().unwrap().is_held()));
+    assert_eq!(leases.stats().lost, 0);
+    stage.replicas[0].cont();
+    assert_eq!(leases.lock("x").acks(1).acquire().await.unwrap().acks(), 1);
+}
+
+#[tokio::test]
+async fn a_claim_that_waits_for_a_stopped_replica_does_not_delay_claims_that_wait_for_another() {
+    let Some(stage) = Stage::set(2) else { return };
+    let leases = stage.client(secs(8)).await;
+    stage.replicas[1].stop();
+    let claim = tokio::spawn(leases.lock("x").acks(2).wait(LONG).into_future());
+    stage.is_taken("x").await;
+    let others = (0..40).map(|n| {
+        let lock = leases.lock(&format!("other:{n}")).acks(1);
+        async move {
+            let guard = lock.acquire().await.unwrap();
+            assert_eq!(guard.acks(), 1);
+            guard.release().await.unwrap();
+        }
+    });
+    join_all(others).await;
+    assert!(!claim.is_finished());
+    too_few(&claim.await.unwrap().unwrap_err(), "1 of 2");
+    stage.is_given_back("x").await;
+    stage.blocks(0).await;
+}
+
+#[tokio::test]
+async fn a_claim_that_is_not_granted_is_told_so_without_waiting_for_replicas() {
+    let Some(stage) = Stage::set(1) else { return };
+    let (holder, leases) = (stage.client(secs(60)).await, stage.client(secs(60)).await);
+    let guard = holder.lock("x").acquire().await.unwrap();
+    stage.replicas[0].stop();
+    let began = Instant::now();
+    // More than there are connections, together and one after the other.
+    let tries = (0..40).map(|_| leases.lock("x").ttl(secs(200)).acks(1).try_acquire());
+    for tried in join_all(tries).await {
+        assert!(matches!(tried.unwrap(), Attempt::Busy { .. }));
+    }
+    let waiters: Vec<_> = (0..20)
+        .map(|_| tokio::spawn(leases.lock("x").ttl(secs(200)).acks(1).wait(secs(300)).into_future()))
+        .collect();
+    eventually_async(LONG, "waiters in the queue", || async {
+        holder.inspect("x").await.unwrap().waiting == 20
+    })
+    .await;
+    // The WAIT behind each of them would take a minute.
+    assert!(began.elapsed() < LONG, "{:?}", began.elapsed());
+    stage.blocks(0).await;
+    waiters.iter().for_each(tokio::task::JoinHandle::abort);
+    for waiter in waiters {
+        assert!(waiter.await.unwrap_err().is_cancelled());
+    }
+    guard.release().await.unwrap();
+    leases.close().await.unwrap();
+    assert!(!stage.has("x"));
+}
+
+#[tokio::test]
+async fn a_waiter_gets_a_lock_that_is_handed_over_once_replicas_have_it() {
+    let Some(stage) = Stage::set(1) else { return };
+    let (holder, leases) = (stage.client(secs(30)).await, stage.client(secs(5)).await);
+    for (stopped, by_delete) in [(false, false), (false, true), (true, false), (true, true)] {
+        let guard = holder.lock("x").acquire().await.unwrap();
+        let waiter = tokio::spawn(leases.lock("x").acks(1).wait(secs(120)).into_future());
+        eventually_async(LONG, "a waiter", || async { holder.inspect("x").await.unwrap().waiting == 1 })
+            .await;
+        if stopped {
+            stage.replicas[0].stop();
+        }
+        if by_delete {
+            // No message: it finds out by asking.
+            stage.primary.cli(&["DEL", "lock:x"]);
+            drop(guard);
+        } else {
+            assert!(matches!(guard.release().await.unwrap(), Released::HandedOver { .. }));
+        }
+        let got = waiter.await.unwrap();
+        if stopped {
+            too_few(&got.unwrap_err(), "0 of 1");
+            stage.is_given_back("x").await;
+            stage.replicas[0].cont();
+        } else {
+            let got = got.unwrap();
+            assert_eq!(got.acks(), 1);
+            let value = stage.primary.cli(&["GET", "lock:x"]).text().to_owned();
+            assert_eq!(stage.replicas[0].cli(&["GET", "lock:x"]).text(), value);
+            assert_eq!(got.release().await.unwrap(), Released::Free);
+        }
+    }
+}
+
+#[tokio::test]
+async fn a_majority_counts_every_replica_that_was_seen() {
+    let Some(mut stage) = Stage::set(1) else { return };
+    let leases = stage.client(secs(6)).await;
+    let majority = || leases.lock("x").acks(Acks::Majority).wait(LONG).into_future();
+    let guard = majority().await.unwrap();
+    assert_eq!(guard.acks(), 1);
+    guard.release().await.unwrap();
+
+    // Four copies by now: it takes three of them, as the next claim finds out by itself.
+    stage.join(2);
+    stage.replicas[0].stop();
+    stage.replicas[1].stop();
+    too_few(&majority().await.unwrap_err(), "1 of 2");
+    stage.is_given_back("x").await;
+    stage.replicas[0].cont();
+    let guard = majority().await.unwrap();
+    assert_eq!(guard.acks(), 2);
+    guard.release().await.unwrap();
+
+    // Copies that are down are copies.
+    stage.replicas[0].kill();
+    stage.replicas[1].kill();
+    eventually(LONG, "one replica", || stage.info("replication", "connected_slaves:1") == 1);
+    too_few(&majority().await.unwrap_err(), "1 of 2");
+    stage.is_given_back("x").await;
+}
+
+#[tokio::test]
+async fn a_majority_without_replicas_is_refused_before_anything_is_claimed() {
+    let Some(stage) = Stage::set(0) else { return };
+    let leases = stage.client(secs(4)).await;
+    for error in [
+        leases.lock("x").acks(Acks::Majority).acquire().await.unwrap_err(),
+        leases.lock("x").acks(Acks::Majority).try_acquire().await.unwrap_err(),
+    ] {
+        assert!(error.to_string().contains("no replica is known"), "{error}");
+        assert_eq!(error.kind(), ErrorKind::StoreRefused);
+    }
+    assert_eq!(stage.primary.cli(&["DBSIZE"]).int(), 0);
+    // A number is tried, for as long as a command may take: replicas may come.
+    too_few(&leases.lock("x").acks(1).try_acquire().await.unwrap_err(), "0 of 1");
+    stage.is_given_back("x").await;
+}
+
+#[tokio::test]
+async fn a_grant_that_was_lost_with_its_primary_was_never_given() {
+    let Some(stage) = Stage::set(1) else { return };
+    let leases = stage.client(secs(20)).await;
+    let replica = &stage.replicas[0];
+    replica.stop();
+    // Or what was sent to it would wait in its socket.
+    stage.primary.cli(&["CLIENT", "KILL", "TYPE", "replica"]);
+    let with_acks = tokio::spawn(leases.lock("x").acks(1).wait(secs(5)).into_future());
+    let without = leases.lock("y").ttl(secs(200)).acquire().await.unwrap();
+    stage.is_taken("x").await;
+    stage.primary.kill();
+    replica.cont();
+    replica.cli(&["REPLICAOF", "NO", "ONE"]);
+
+    let error = with_acks.await.unwrap().unwrap_err();
+    assert_eq!(error.kind(), ErrorKind::StoreUnreachable, "{error}");
+    let after = Leasehold::connect(replica.url()).await.unwrap();
+    for name in ["x", "y"] {
+        assert!(matches!(after.lock(name).try_acquire().await.unwrap(), Attempt::Held(_)));
+    }
+    // Without acknowledgement two believe that they hold it.
+    assert!(without.is_held());
+}
+
+#[tokio::test]
+async fn a_future_dropped_while_it_waits_for_replicas_leaves_nothing_behind() {
+    let Some(stage) = Stage::set(1) else { return };
+    let leases = stage.client(secs(60)).await;
+    stage.replicas[0].stop();
+    for queued in [true, false] {
+        let lock = leases.lock("x").acks(1).ttl(secs(200));
+        let claim = if queued {
+            tokio::spawn(async move { lock.wait(secs(300)).acquire().await.map(drop) })
+        } else {
+            tokio::spawn(async move { lock.try_acquire().await.map(drop) })
+        };
+        stage.is_taken("x").await;
+        claim.abort();
+        assert!(claim.await.unwrap_err().is_cancelled());
+        stage.is_given_back("x").await;
+        stage.blocks(0).await;
+    }
+    leases.close().await.unwrap();
+    assert_eq!(stage.primary.cli(&["KEYS", "lock:*"]).list().len(), 0);
+}
+
+#[tokio::test]
+async fn giving_back_an_unacknowledged_lock_spares_the_next_holder() {
+    let Some(stage) = Stage::set(1) else { return };
+    let leases = stage.client(secs(4)).await;
+    stage.replicas[0].stop();
+    let claim = tokio::spawn(leases.lock("x").acks(1).wait(LONG).into_future());
+    stage.is_taken("x").await;
+    stage.primary.cli(&["SET", "lock:x", "another", "PX", "600000"]);
+    too_few(&claim.await.unwrap().unwrap_err(), "0 of 1");
+    leases.close().await.unwrap();
+    assert_eq!(stage.primary.cli(&["GET", "lock:x"]).text(), "another");
+}
+
+#[tokio::test]
+async fn claims_beyond_the_connections_for_them_are_told_so_in_time() {
+    let Some(stage) = Stage::set(1) else { return };
+    let leases = stage.client(secs(60)).await;
+    stage.replicas[0].stop();
+    let claims: Vec<_> = (0..16)
+        .map(|n| {
+            let lock = leases.lock(&format!("x:{n}")).acks(1).ttl(secs(200)).wait(secs(300));
+            tokio::spawn(lock.into_future())
+        })
+        .collect();
+    stage.blocks(16).await;
+    let error = leases.lock("one more").acks(1).wait(Duration::from_millis(200)).acquire().await.unwrap_err();
+    assert_eq!(error.kind(), ErrorKind::Overloaded, "{error}");
+    leases.lock("ordinary").acquire().await.unwrap().release().await.unwrap();
+    claims.iter().for_each(tokio::task::JoinHandle::abort);
+    // They come back for others.
+    stage.replicas[0].cont();
+    assert_eq!(leases.lock("one more").acks(1).acquire().await.unwrap().acks(), 1);
+    leases.close().await.unwrap();
+    eventually_async(LONG, "connections to be closed", || async {
+        stage.info("clients", "connected_clients:1") == 1
+    })
+    .await;
+}
+
+#[tokio::test]
+async fn a_user_who_may_not_wait_for_replicas_is_told_so_and_holds_nothing() {
+    let primary = RedisServer::builder().acl_line("user worker on >pw ~* &* +@all -wait").start_or_skip();
+    let Some(stage) = primary.and_then(|primary| Stage::with(primary, 0)) else { return };
+    let url = stage.primary.url().replace("redis://", "redis://worker:pw@");
+    let leases = Leasehold::connect(url).await.unwrap();
+    let error = leases.lock("x").acks(1).acquire().await.unwrap_err();
+    assert!(matches!(error, Error::StoreRefused { refusal: Refusal::Acl, .. }), "{error}");
+    stage.is_given_back("x").await;
+}
+
+#[cfg(feature = "blocking")]
+#[test]
+fn without_async_it_is_the_same() {
+    let Some(stage) = Stage::set(1) else { return };
+    let leases = leasehold::blocking::Leasehold::connect(stage.primary.url()).unwrap();
+    let guard = leases.lock("x").acks(Acks::Majority).acquire().unwrap();
+    assert_eq!(guard.acks(), 1);
+    guard.release().unwrap();
+}
+
+#[tokio::test]
+async fn stores_without_replicas_refuse_to_wait_for_them() {
+    let mut stores = Vec::new();
+    if cfg!(feature = "memory") {
+        stores.push(("memory:".to_owned(), "memory has no replicas"));
+    }
+    let folder = tempfile::tempdir().unwrap();
+    if cfg!(feature = "sqlite") {
+        let path = folder.path().join("locks.db");
+        stores.push((format!("sqlite:{}", path.display()), "a file has no replicas"));
+    }
+    for (url, why) in stores {
+        let leases = Leasehold::connect(&url).await.unwrap();
+        let error = leases.lock("x").acks(Acks::Majority).acquire().await.unwrap_err();
+        assert_eq!(error.to_string(), format!("waiting for replicas is not supported: {why}"));
+    }
+}
