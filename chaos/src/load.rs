@@ -45,9 +45,8 @@ pub(crate) fn long(stem: &str, process: &str) -> Load {
         process: format!("{process}-long"),
         names: 3,
         tasks: 3,
-        hold: 2 * TTL,
+        hold: TTL.mul_f64(1.5),
         kept_of_ten: 10,
-        wait: 5 * TTL,
         ..quick(stem, process)
     }
 }

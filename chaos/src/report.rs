@@ -48,11 +48,9 @@ impl Recovery {
         let struck: Vec<_> = struck.collect();
         let mut times: Vec<_> = struck.iter().filter_map(|one| one.recovered).collect();
         times.sort_unstable();
-        Self {
-            faults: struck.len(),
-            median: times.get(times.len() / 2).copied().unwrap_or_default(),
-            worst: times.last().copied().unwrap_or_default(),
-        }
+        let at = |index: usize| times.get(index).copied().unwrap_or_default();
+        let median = (at(times.len().saturating_sub(1) / 2) + at(times.len() / 2)) / 2;
+        Self { faults: struck.len(), median, worst: times.last().copied().unwrap_or_default() }
     }
 
     fn json(&self) -> Value {
@@ -168,4 +166,51 @@ fn distinct(errors: &[String]) -> impl Iterator<Item = &str> {
     errors.sort_unstable();
     errors.dedup();
     errors.into_iter().take(EXAMPLES_MAX)
+}
+
+#[cfg(test)]
+mod tests {
+    use super::*;
+
+    fn struck(kind: &'static str, recovered_s: Option<u64>) -> Struck {
+        Struck { kind, at: 0, recovered: recovered_s.map(Duration::from_secs), window: None }
+    }
+
+    fn report(struck: Vec<Struck>, verdict: Verdict) -> Report {
+        Report {
+            topology: Kind::Quorum,
+            seed: 7,
+            lasted: Duration::from_secs(60),
+            workers: 3,
+            struck,
+            tally: Tally::default(),
+            verdict,
+        }
+    }
+
+    fn verdict(grants: usize, overlaps: usize) -> Verdict {
+        Verdict { grants, overlaps: vec!["two at once".into(); overlaps], ..Verdict::default() }
+    }
+
+    #[test]
+    fn a_run_passes_only_with_grants_faults_recovery_and_no_violation() {
+        let good = || struck("kill", Some(1));
+        assert!(report(vec![good()], verdict(9, 0)).passed());
+        assert!(!report(vec![good()], verdict(0, 0)).passed());
+        assert!(!report(vec![], verdict(9, 0)).passed());
+        assert!(!report(vec![good()], verdict(9, 1)).passed());
+        assert!(!report(vec![good(), struck("stop", None)], verdict(9, 0)).passed());
+    }
+
+    #[test]
+    fn recovery_is_told_by_kind_and_what_failed_is_named() {
+        let strikes = [Some(1), Some(2), Some(9), Some(4)].map(|time| struck("kill", time));
+        let report = report(strikes.into_iter().chain([struck("stop", None)]).collect(), verdict(9, 1));
+        let json: Value = serde_json::from_str(&report.json()).unwrap();
+        assert_eq!(json["by_kind"]["kill"], json!({ "faults": 4, "median_s": 3.0, "worst_s": 9.0 }));
+        assert_eq!((&json["violations"], &json["not_recovered"]), (&json!(1), &json!(1)));
+        assert_eq!((&json["topology"], &json["passed"]), (&json!("quorum"), &json!(false)));
+        let table = report.table();
+        assert!(table.contains("not recovered: stop") && table.contains("violation: two at once"), "{table}");
+    }
 }
