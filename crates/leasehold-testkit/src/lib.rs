@@ -7,6 +7,7 @@
 //! | a network that delays, loses, holds or resets | [`FaultProxy`] |
 //! | a holder that is killed or stopped for real | [`Helper`] |
 //! | a resource that checks fences | [`Register`] |
+//! | many tasks that fight for a few locks | [`load`] |
 //! | a verdict on what many processes saw | [`history`] |
 //! | a verdict on an engine | [`conformance`] |
 //! | to wait for a condition without guessing a sleep | [`eventually`], [`eventually_async`] |
@@ -19,6 +20,7 @@ mod child;
 pub mod conformance;
 mod folder;
 pub mod history;
+pub mod load;
 mod poll;
 mod process;
 mod proxy;

@@ -4,6 +4,11 @@
 use std::time::Duration;
 
 use leasehold::{Attempt, Error, Leasehold, RunError, engine::Released};
+use leasehold_testkit::{
+    Recorder,
+    history::{History, check},
+    load::{Load, Tally},
+};
 
 #[tokio::test]
 async fn a_lock_excludes_queues_and_hands_over() {
@@ -82,4 +87,18 @@ async fn an_observer_that_panics_stops_neither_renewals_nor_the_news_of_a_loss()
     assert!(kept.is_held(), "nothing renews it any more");
     assert!(!fixed.is_held());
     tokio::time::timeout(second, fixed.lost()).await.expect("the loss is told");
+}
+
+#[tokio::test(flavor = "multi_thread", worker_threads = 2)]
+async fn a_load_takes_and_gives_back_without_a_violation() {
+    let folder = tempfile::tempdir().unwrap();
+    let load = Load { tasks: 8, names: 2, ..Load::default() }.registers(folder.path()).unwrap();
+    let clients = [Leasehold::connect("memory:load").await.unwrap()];
+    let events = folder.path().join("events");
+    let tally = load.run(&clients, Recorder::open(&events).unwrap(), 500).await;
+    let history = History::from_files([&events]).unwrap();
+    assert!(check(&history).is_empty(), "{:?}", check(&history));
+    assert_eq!(tally, Tally { granted: history.granted() as u64, ..Tally::default() });
+    let writes = History::from_events(load.writes().unwrap()).unwrap().writes;
+    assert_eq!(writes.values().map(Vec::len).sum::<usize>(), history.granted());
 }
