@@ -127,7 +127,8 @@ impl Lane {
         let connection = self.node.connection(until).await?;
         let build = |script: &_, by_hash| script::call(script, by_hash, ops, self.node.channel());
         let value = self.node.run_script(&connection, &self.leases, build, until).await?;
-        Ok((script::replies(value, ops.len())?, connection.number))
+        let replies = self.node.believed(&connection, script::replies(value, ops.len())?)?;
+        Ok((replies, connection.number))
     }
 
     /// Sends what waits in one call, if a call is free. Those who are about to ask come along: the answers of one call

@@ -54,7 +54,7 @@ impl Redis {
             speaks_tls: node.place().speaks_tls(),
             skew: server_us.map(|server| skew(asked_us, server, answered_us)),
         };
-        let mut facts = vec![("engine".to_owned(), "redis".to_owned())];
+        let mut facts = vec![("engine".to_owned(), self.capabilities.engine.to_owned())];
         let mut fact = |label: &str, value: Option<&str>| {
             facts.extend(value.map(|value| (label.to_owned(), value.to_owned())));
         };

@@ -1,4 +1,5 @@
-//! `redis://` and `rediss://` — leases between hosts, on one Redis (7.0 or later) or Valkey.
+//! `redis://`, `redis-sentinel://` and their TLS forms — leases between hosts, on one Redis (7.0 or later) or Valkey, or
+//! on whichever server of a set is the primary ([`sentinel`]).
 //!
 //! A claim, a release or a renewal is one script on the server ([`script`]); many of them share a call when the client
 //! is busy ([`batch`]). The next holder learns of a release in one hop, by a message on its connection ([`wake`]).
@@ -11,6 +12,7 @@ mod look;
 mod node;
 mod place;
 mod script;
+mod sentinel;
 mod url;
 mod wake;
 
@@ -45,7 +47,7 @@ use wake::Attempts;
 /// Renewals in one call; bounds how long the server is busy with one.
 const RENEWALS_PER_CALL: usize = 128;
 
-/// The engine behind `redis://`.
+/// The engine behind `redis://` and `redis-sentinel://`.
 pub struct Redis {
     prefix: String,
     clock: Clock,
@@ -59,7 +61,7 @@ pub struct Redis {
 impl Redis {
     /// Prepares the engine; nothing is dialled.
     pub(crate) fn open(url: &str, options: &EngineOptions) -> Result<Self> {
-        let client = url::open(url)?;
+        let place = Place::open(url, options)?;
         let attempts = Arc::<Attempts>::default();
         let mut random = [0; 8];
         getrandom::fill(&mut random).expect("the operating system gives random numbers");
@@ -71,7 +73,7 @@ impl Redis {
         let lane = |number: usize| {
             let channel = format!("leasehold:wake:{process:016x}:{number}");
             let node = Node::new(NodeOptions {
-                place: Place::Fixed(client.clone()),
+                place: place.clone(),
                 client_name: client_name.clone(),
                 channel,
                 clock: options.clock.clone(),
@@ -80,12 +82,13 @@ impl Redis {
             });
             let listener: Arc<dyn Listener> = attempts.clone();
             node.listen(Arc::downgrade(&listener));
+            place.tell(&node);
             Lane::new(node, options.clock.clone(), options.max_in_flight)
         };
         Ok(Self {
             lanes: (0..options.connections).map(lane).collect(),
             capabilities: Capabilities::new(
-                "redis",
+                place.engine(),
                 Reach::Network,
                 Handover::Push,
                 true,
@@ -277,7 +280,10 @@ impl Engine for Redis {
     }
 
     fn close(&self, _: Until) -> Fut<'_, ()> {
-        self.lanes.iter().for_each(|lane| lane.node.close());
+        self.lanes.iter().for_each(|lane| {
+            lane.node.close();
+            lane.node.place().close();
+        });
         Box::pin(std::future::ready(Ok(())))
     }
 }

@@ -36,6 +36,7 @@ pub(super) trait Listener: Send + Sync {
 const TIMEOUTS_MAX: u32 = 2;
 /// A command given less time than this says nothing about the connection.
 const TIMEOUT_COUNTS_FROM: Duration = Duration::from_millis(200);
+const MOVED: &str = "the primary is another server now";
 const DIAL_PAUSE_MIN: Duration = Duration::from_millis(20);
 const DIAL_PAUSE_MAX: Duration = Duration::from_secs(1);
 
@@ -83,6 +84,8 @@ pub(super) struct Connection {
     subscribed: OnceCell<()>,
     timeouts: AtomicU32,
     broken: Arc<AtomicBool>,
+    /// How often the place had moved when it was dialled.
+    moves: u64,
 }
 
 impl Node {
@@ -125,7 +128,13 @@ impl Node {
                 let mut state = self.state();
                 match &mut *state {
                     State::Up(connection) if !connection.broken.load(Ordering::Acquire) => {
-                        return Ok(connection.clone());
+                        let connection = connection.clone();
+                        drop(state);
+                        if connection.moves == self.options.place.moves() {
+                            return Ok(connection);
+                        }
+                        self.broke(&connection.broken, MOVED);
+                        continue;
                     }
                     State::Up(_) => self.start_dial(&mut state, DIAL_PAUSE_MIN),
                     State::Down { next_dial, why, .. } if self.options.clock.now() < *next_dial => {
@@ -206,27 +215,32 @@ impl Node {
             .set_response_timeout(None)
             .set_push_sender(push);
         let options = &self.options;
+        let moves = options.place.moves();
         let until = options.clock.now() + options.command_timeout;
+        let mut towards = String::new();
         let dialled = async {
-            let client = options.place.client(until).await?;
+            let client = options.place.client().await?;
+            if options.place.follows() {
+                towards = format!(" to the primary {}", client.get_connection_info().addr());
+            }
             let tls = place::speaks_tls(&client);
             let mut inner = client
                 .get_multiplexed_async_connection_with_config(&config)
                 .await
-                .map_err(|error| answer::of_dial(&error, tls))?;
+                .map_err(|error| options.place.explain(&client, answer::of_dial(&error, tls)))?;
             if !options.client_name.is_empty() {
                 // A name is a comfort for operators: a user without that right can still lock.
                 let mut name = redis::cmd("CLIENT");
                 name.arg("SETNAME").arg(&options.client_name);
                 let _ = inner.send_packed_command(&name).await;
             }
-            options.place.check(&mut inner).await?;
+            options.place.check(&mut inner, &client).await?;
             let identity = if options.identify { Some(place::identity(&mut inner).await?) } else { None };
             Ok((inner, identity))
         };
         let dialled = options.clock.bounded(until, dialled).await;
         let (inner, identity) = dialled.unwrap_or_else(|| {
-            let words = format!("no connection within {:?}", options.command_timeout);
+            let words = format!("no connection{towards} within {:?}", options.command_timeout);
             Err(EngineError::new(Fault::Unreachable, words))
         })?;
         Ok(Connection {
@@ -236,6 +250,7 @@ impl Node {
             subscribed: OnceCell::new(),
             timeouts: AtomicU32::new(0),
             broken,
+            moves,
         })
     }
 
@@ -300,6 +315,35 @@ impl Node {
             return EngineError { fault: Fault::Unreachable, ..error };
         }
         error
+    }
+
+    /// The place moved: a connection to the old one is given up, and a dial need not wait any longer.
+    pub(super) fn look_again(&self) {
+        let connection = match &mut *self.state() {
+            State::Up(connection) => connection.clone(),
+            State::Down { next_dial, pause, .. } => {
+                (*next_dial, *pause) = (BootInstant::from_nanos(0), DIAL_PAUSE_MIN);
+                return;
+            }
+            State::Dialling(_) | State::Closed => return,
+        };
+        if connection.moves != self.options.place.moves() {
+            self.broke(&connection.broken, MOVED);
+        }
+    }
+
+    /// The replies of one call, unless the server is no primary (any more).
+    pub(super) fn believed(
+        &self,
+        connection: &Connection,
+        replies: Vec<Value>,
+    ) -> Result<Vec<Value>, EngineError> {
+        if self.options.place.follows()
+            && let Some(error) = replies.iter().find_map(answer::read_only)
+        {
+            return Err(self.refused(connection, error));
+        }
+        Ok(replies)
     }
 
     fn unanswered(&self, connection: &Connection, began: BootInstant) -> EngineError {
