@@ -17,6 +17,10 @@ use crate::poll::poll;
 /// How long a signalled process may take to obey.
 const OBEY: Duration = Duration::from_secs(10);
 
+/// Asks whether a process stands still, without taking the answer away from the next who asks.
+const SEES_STOPPED: WaitIdOptions =
+    WaitIdOptions::STOPPED.union(WaitIdOptions::NOHANG).union(WaitIdOptions::NOWAIT);
+
 type Order = (Command, Sender<io::Result<Child>>);
 
 /// Linux ties a parent-death signal to the *thread* that forked, and libtest gives each test a thread of its
@@ -108,11 +112,18 @@ impl BoundChild {
     /// SIGSTOP, and returns when the process really stands still: the signal alone is only a request.
     pub(crate) fn stop(&self) -> io::Result<()> {
         self.signal(Signal::STOP)?;
-        let options = WaitIdOptions::STOPPED | WaitIdOptions::NOHANG | WaitIdOptions::NOWAIT;
-        poll(OBEY, || waitid(WaitId::Pid(self.pid), options).transpose())
+        poll(OBEY, || waitid(WaitId::Pid(self.pid), SEES_STOPPED).transpose())
             .ok_or_else(|| io::Error::new(io::ErrorKind::TimedOut, "the process did not stop"))?
             .map(drop)
             .map_err(Into::into)
+    }
+
+    /// Neither ended nor stopped.
+    pub(crate) fn is_running(&self) -> io::Result<bool> {
+        if self.exited()?.is_some() {
+            return Ok(false);
+        }
+        Ok(waitid(WaitId::Pid(self.pid), SEES_STOPPED)?.is_none())
     }
 
     /// SIGCONT.

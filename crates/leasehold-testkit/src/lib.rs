@@ -3,6 +3,7 @@
 //! | you need | take |
 //! |---|---|
 //! | a Redis of your own, or one for the whole test process | [`RedisServer`] |
+//! | nodes that fail over, share slots, or vote | [`SentinelSet`], [`ClusterSet`], [`QuorumSet`] |
 //! | a certificate authority, and one that must not be trusted | [`Certificates`] |
 //! | a network that delays, loses, holds or resets | [`FaultProxy`] |
 //! | a holder that is killed or stopped for real | [`Helper`] |
@@ -22,6 +23,7 @@ mod folder;
 pub mod history;
 pub mod load;
 mod poll;
+mod port;
 mod process;
 mod proxy;
 mod recorder;
@@ -29,6 +31,7 @@ mod register;
 pub mod resp;
 mod server;
 mod server_builder;
+mod sets;
 
 pub use certificates::Certificates;
 pub use poll::{eventually, eventually_async, poll};
@@ -38,3 +41,4 @@ pub use recorder::{Recorder, now};
 pub use register::{Admission, Register};
 pub use server::{RedisServer, ServerError, redis_or_skip};
 pub use server_builder::RedisServerBuilder;
+pub use sets::{ClusterSet, ClusterSetBuilder, QuorumSet, QuorumSetBuilder, SentinelSet, SentinelSetBuilder};

@@ -1,7 +1,7 @@
 //! A real `redis-server`, started for a test and gone with it.
 
 use std::io;
-use std::net::{Ipv4Addr, SocketAddr, TcpListener};
+use std::net::{Ipv4Addr, SocketAddr};
 use std::path::{Path, PathBuf};
 use std::process::Stdio;
 use std::sync::{Mutex, MutexGuard, OnceLock, PoisonError};
@@ -13,8 +13,9 @@ use percent_encoding::{NON_ALPHANUMERIC, utf8_percent_encode};
 use crate::child::{BoundChild, bound_command, find_program};
 use crate::folder::Folder;
 use crate::poll::poll;
+use crate::port::free_port;
 use crate::resp::{Connection, Reply};
-use crate::server_builder::RedisServerBuilder;
+use crate::server_builder::{Duty, RedisServerBuilder};
 
 const PROGRAM: &str = "redis-server";
 const READY_WITHIN: Duration = Duration::from_secs(10);
@@ -108,8 +109,9 @@ impl RedisServer {
         let dir = Folder::create()?;
         let mut tried = 1;
         loop {
-            let port = free_port()?;
-            match spawn(&settings, port, dir.path()) {
+            let port = free_port(settings.is(Duty::ClusterNode))?;
+            fs::write(conf_path(dir.path()), settings.render(port, dir.path()))?;
+            match spawn(&settings, dir.path()) {
                 Ok(child) => return Ok(Self { settings, port, child: Mutex::new(Some(child)), dir }),
                 Err(error) if tried < PORTS_TRIED_MAX && is_port_taken(&error) => tried += 1,
                 Err(error) => return Err(error),
@@ -161,11 +163,7 @@ impl RedisServer {
     /// A new administrative connection. It goes over a Unix socket, so it also works beside TLS, and no fault of
     /// the network under test concerns it.
     pub fn connect(&self) -> io::Result<Connection> {
-        let mut connection = Connection::unix(&socket_path(self.dir()))?;
-        if let Some((user, password)) = self.settings.credentials() {
-            connection.auth(user, password)?;
-        }
-        Ok(connection)
+        connect(&self.settings, &socket_path(self.dir()))
     }
 
     /// Runs one command as administrator. A refusal is a [`Reply::Error`].
@@ -178,6 +176,23 @@ impl RedisServer {
             Ok(reply) => reply,
             Err(error) => panic!("cannot run {words:?} on {}: {error}", self.addr()),
         }
+    }
+
+    /// A field of `INFO`, from any section that is shown by default.
+    ///
+    /// # Panics
+    /// Like [`cli`](Self::cli).
+    #[track_caller]
+    pub fn info(&self, field: &str) -> Option<String> {
+        let info = self.cli(&["INFO"]);
+        let mut fields = info.text().lines().filter_map(|line| line.split_once(':'));
+        fields.find(|(name, _)| *name == field).map(|(_, value)| value.to_owned())
+    }
+
+    /// Whether it runs and answers; a stopped one does not.
+    pub fn is_up(&self) -> bool {
+        let runs = self.child().as_ref().is_some_and(|child| child.is_running().unwrap_or(false));
+        runs && answers(&socket_path(self.dir()))
     }
 
     /// SIGKILL, as in a crash; returns when the process is gone. Does nothing while the server is down.
@@ -208,19 +223,28 @@ impl RedisServer {
         self.running(BoundChild::cont);
     }
 
-    /// Kills it if it runs and starts it **empty**, on the same port with the same settings: a saved dump is
-    /// deleted. An append-only file, if the test asked for one, is kept.
+    /// Kills it if it runs and starts it **empty**, on the same port with the same settings, also those that it
+    /// wrote into its `redis.conf` itself: a saved dump and an append-only file are deleted.
     #[track_caller]
     pub fn restart(&self) {
-        match fs::remove_file(self.dump_path()) {
-            Err(error) if error.kind() != io::ErrorKind::NotFound => {
-                panic!("cannot delete the dump: {error}")
-            }
-            _ => self.start_again(),
+        self.kill();
+        let deleted =
+            [fs::remove_file(self.dump_path()), fs::remove_dir_all(self.dir().join("appendonlydir"))];
+        for error in deleted.into_iter().filter_map(Result::err) {
+            assert!(error.kind() == io::ErrorKind::NotFound, "cannot delete the data: {error}");
         }
+        self.start_again();
     }
 
-    /// Like [`restart`](Self::restart), but with the data of the last `SAVE`: a node that was rolled back.
+    /// Like [`restart`](Self::restart), but with the data on its disk: all of it where the test asked for an
+    /// append-only file, that of the last `SAVE` otherwise.
+    #[track_caller]
+    pub fn restart_with_data(&self) {
+        self.start_again();
+    }
+
+    /// Like [`restart`](Self::restart), but with the data of the last `SAVE`: a node that was rolled back. Not for
+    /// a server with an append-only file, which reads nothing else.
     ///
     /// # Panics
     /// When nothing was saved.
@@ -234,7 +258,7 @@ impl RedisServer {
     fn start_again(&self) {
         self.kill();
         // The port may still be busy for a moment, e.g. as the local port of a stranger's connection.
-        let started = poll(READY_WITHIN, || match spawn(&self.settings, self.port, self.dir()) {
+        let started = poll(READY_WITHIN, || match spawn(&self.settings, self.dir()) {
             Err(error) if is_port_taken(&error) => None,
             outcome => Some(outcome),
         });
@@ -284,17 +308,19 @@ pub(crate) fn skip_if_missing<T>(outcome: Result<T, ServerError>) -> Option<T> {
     }
 }
 
-fn spawn(settings: &RedisServerBuilder, port: u16, dir: &Path) -> Result<BoundChild, ServerError> {
+/// Starts it with the `redis.conf` in `dir`, which the server may have rewritten since it was made.
+fn spawn(settings: &RedisServerBuilder, dir: &Path) -> Result<BoundChild, ServerError> {
     let program = find_program(PROGRAM).ok_or(ServerError::Missing)?;
     let (socket, log) = (socket_path(dir), log_path(dir));
     // Of an earlier run that was killed; the end of this run's log must not be about that one.
     let _ = fs::remove_file(&socket);
     let logged_before = fs::metadata(&log).map_or(0, |log| log.len());
-    let conf = dir.join("redis.conf");
-    fs::write(&conf, settings.render(port, dir, &socket, &log))?;
-
     let mut command = bound_command(program);
-    command.arg(conf).current_dir(dir).stdin(Stdio::null()).stdout(Stdio::null()).stderr(Stdio::null());
+    command.arg(conf_path(dir));
+    if settings.is(Duty::Sentinel) {
+        command.arg("--sentinel");
+    }
+    command.current_dir(dir).stdin(Stdio::null()).stdout(Stdio::null()).stderr(Stdio::null());
     let child = BoundChild::spawn(command)?;
     let ready = poll(READY_WITHIN, || match child.exited() {
         Err(error) => Some(Err(error.into())),
@@ -304,9 +330,29 @@ fn spawn(settings: &RedisServerBuilder, port: u16, dir: &Path) -> Result<BoundCh
         Ok(None) => answers(&socket).then_some(Ok(())),
     });
     match ready {
-        Some(outcome) => outcome.map(|()| child),
+        Some(outcome) => outcome.and_then(|()| Ok(prepare(settings, &socket)?)).map(|()| child),
         None => Err(ServerError::Silent { log: log_tail(&log, logged_before) }),
     }
+}
+
+fn prepare(settings: &RedisServerBuilder, socket: &Path) -> io::Result<()> {
+    if settings.commands_once_up().is_empty() {
+        return Ok(());
+    }
+    let mut connection = connect(settings, socket)?;
+    for words in settings.commands_once_up() {
+        let words: Vec<&str> = words.iter().map(String::as_str).collect();
+        connection.command(&words)?;
+    }
+    Ok(())
+}
+
+fn connect(settings: &RedisServerBuilder, socket: &Path) -> io::Result<Connection> {
+    let mut connection = Connection::unix(socket)?;
+    if let Some((user, password)) = settings.credentials() {
+        connection.auth(user, password)?;
+    }
+    Ok(connection)
 }
 
 /// Asked through the socket in its own folder: on the port, a stranger that was faster might answer.
@@ -323,15 +369,15 @@ fn is_port_taken(error: &ServerError) -> bool {
     matches!(error, ServerError::Ended { log, .. } if log.contains("Address already in use"))
 }
 
-fn free_port() -> io::Result<u16> {
-    Ok(TcpListener::bind((Ipv4Addr::LOCALHOST, 0))?.local_addr()?.port())
+fn conf_path(dir: &Path) -> PathBuf {
+    dir.join("redis.conf")
 }
 
-fn socket_path(dir: &Path) -> PathBuf {
+pub(crate) fn socket_path(dir: &Path) -> PathBuf {
     dir.join("redis.sock")
 }
 
-fn log_path(dir: &Path) -> PathBuf {
+pub(crate) fn log_path(dir: &Path) -> PathBuf {
     dir.join("redis.log")
 }
 

@@ -4,7 +4,7 @@ use std::fmt::Write;
 use std::path::Path;
 
 use crate::certificates::Certificates;
-use crate::server::{RedisServer, ServerError, skip_if_missing};
+use crate::server::{RedisServer, ServerError, log_path, skip_if_missing, socket_path};
 
 /// The user the testkit itself connects as, so that a test may restrict or disable `default`.
 pub(crate) const ADMIN: &str = "leasehold-testkit";
@@ -28,6 +28,19 @@ pub struct RedisServerBuilder {
     acl_lines: Vec<String>,
     tls: Option<Certificates>,
     requires_client_certificate: bool,
+    duty: Duty,
+    file: Option<String>,
+    once_up: Vec<Vec<String>>,
+}
+
+/// What the program is started as.
+#[derive(Debug, Clone, Copy, PartialEq, Eq, Default)]
+pub(crate) enum Duty {
+    #[default]
+    Node,
+    /// Listens on a second port for its neighbours.
+    ClusterNode,
+    Sentinel,
 }
 
 impl RedisServerBuilder {
@@ -63,6 +76,13 @@ impl RedisServerBuilder {
         self
     }
 
+    /// The text of a `redis.conf`, in place of the defaults (no persistence). What a test needs to find its server
+    /// (address, folder, log, socket) comes after it, and so does everything else that this builder is told.
+    pub fn file(mut self, text: impl Into<String>) -> Self {
+        self.file = Some(text.into());
+        self
+    }
+
     /// Starts the server and waits until it answers.
     pub fn start(self) -> Result<RedisServer, ServerError> {
         RedisServer::launch(self)
@@ -72,6 +92,34 @@ impl RedisServerBuilder {
     #[track_caller]
     pub fn start_or_skip(self) -> Option<RedisServer> {
         skip_if_missing(self.start())
+    }
+
+    pub(crate) fn duty(mut self, duty: Duty) -> Self {
+        self.duty = duty;
+        self
+    }
+
+    /// A command to run after each start, for what no file can say. A refusal is ignored: not every version of the
+    /// server knows every command.
+    pub(crate) fn once_up(mut self, words: &[&str]) -> Self {
+        self.once_up.push(words.iter().map(|word| (*word).to_owned()).collect());
+        self
+    }
+
+    /// [`password`](Self::password), also shown to the primary that this node follows.
+    pub(crate) fn password_of_all_nodes(self, password: Option<&str>) -> Self {
+        match password {
+            Some(password) => self.password(password).arg("masterauth", &quote(Path::new(password))),
+            None => self,
+        }
+    }
+
+    pub(crate) fn is(&self, duty: Duty) -> bool {
+        self.duty == duty
+    }
+
+    pub(crate) fn commands_once_up(&self) -> &[Vec<String>] {
+        &self.once_up
     }
 
     pub(crate) fn speaks_tls(&self) -> bool {
@@ -93,19 +141,21 @@ impl RedisServerBuilder {
 
     /// The text of `redis.conf`. A file instead of arguments: no password in the process list, and values with
     /// spaces mean the same to every server version.
-    pub(crate) fn render(&self, port: u16, dir: &Path, socket: &Path, log: &Path) -> String {
+    pub(crate) fn render(&self, port: u16, dir: &Path) -> String {
         let mut conf = String::new();
+        match &self.file {
+            Some(file) => writeln!(conf, "{file}").expect("writing to a string cannot fail"),
+            None => conf.push_str("save \"\"\nappendonly no\n"),
+        }
         let mut line = |name: &str, value: &str| {
             let value = if value.is_empty() { "\"\"" } else { value };
             writeln!(conf, "{name} {value}").expect("writing to a string cannot fail");
         };
         line("bind", "127.0.0.1");
         line("daemonize", "no");
-        line("save", "");
-        line("appendonly", "no");
         line("dir", &quote(dir));
-        line("logfile", &quote(log));
-        line("unixsocket", &quote(socket));
+        line("logfile", &quote(&log_path(dir)));
+        line("unixsocket", &quote(&socket_path(dir)));
         match &self.tls {
             None => line("port", &port.to_string()),
             Some(certificates) => {
@@ -134,7 +184,7 @@ impl RedisServerBuilder {
     }
 }
 
-fn quote(value: &Path) -> String {
+pub(crate) fn quote(value: &Path) -> String {
     let value = value.to_str().expect("paths and passwords in redis.conf are UTF-8");
     format!("\"{}\"", value.replace('\\', "\\\\").replace('"', "\\\""))
 }
@@ -144,7 +194,7 @@ mod tests {
     use super::*;
 
     fn conf(builder: &RedisServerBuilder) -> String {
-        builder.render(7000, Path::new("/d"), Path::new("/d/s"), Path::new("/d/l"))
+        builder.render(7000, Path::new("/d"))
     }
 
     #[test]

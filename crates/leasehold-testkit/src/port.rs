@@ -1,0 +1,36 @@
+//! Ports for servers that come back on the same one.
+
+use std::hash::{BuildHasher, RandomState};
+use std::io;
+use std::net::{Ipv4Addr, TcpListener};
+
+/// Below what Linux hands out by itself: while a server is down, no connection of a stranger gets its port by chance.
+const FIRST: u16 = 10_000;
+const PORTS: u64 = 10_000;
+/// Where a cluster node talks to its neighbours, seen from its own port.
+const BUS: u16 = 10_000;
+const TRIED_MAX: usize = 200;
+
+/// A port on which nobody listens; with `bus`, nobody listens on its bus port either.
+pub(crate) fn free_port(bus: bool) -> io::Result<u16> {
+    let random = RandomState::new();
+    let offset = |tried| u16::try_from(random.hash_one(tried) % PORTS).expect("an offset fits a port");
+    let free = |port: u16| TcpListener::bind((Ipv4Addr::LOCALHOST, port)).is_ok();
+    let mut ports = (0..TRIED_MAX).map(|tried| FIRST + offset(tried));
+    ports
+        .find(|port| free(*port) && (!bus || free(*port + BUS)))
+        .ok_or_else(|| io::Error::new(io::ErrorKind::AddrInUse, "found no free port"))
+}
+
+#[cfg(test)]
+mod tests {
+    use super::*;
+
+    #[test]
+    fn a_free_port_can_be_bound_with_its_bus() {
+        let port = free_port(true).unwrap();
+        assert!((FIRST..FIRST + BUS).contains(&port));
+        let bound = [port, port + BUS].map(|port| TcpListener::bind((Ipv4Addr::LOCALHOST, port)));
+        assert!(bound.iter().all(Result::is_ok), "{bound:?}");
+    }
+}

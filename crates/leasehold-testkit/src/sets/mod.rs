@@ -1,0 +1,83 @@
+//! Servers that work together, started from the files in `deploy/`.
+
+mod cluster;
+mod cluster_map;
+mod cluster_start;
+mod quorum;
+mod sentinel;
+mod sentinel_start;
+mod slot;
+mod slot_move;
+
+use std::thread;
+use std::time::Duration;
+
+use percent_encoding::{NON_ALPHANUMERIC, utf8_percent_encode};
+
+pub use cluster::ClusterSet;
+pub use cluster_start::ClusterSetBuilder;
+pub use quorum::{QuorumSet, QuorumSetBuilder};
+pub use sentinel::SentinelSet;
+pub use sentinel_start::SentinelSetBuilder;
+
+use crate::resp::Reply;
+use crate::server::{RedisServer, ServerError};
+use crate::server_builder::RedisServerBuilder;
+
+/// What a whole set may take to agree, on a busy machine.
+const AGREE_WITHIN: Duration = Duration::from_secs(60);
+
+/// A write that changes nothing: only a primary takes it.
+const HARMLESS_WRITE: [&str; 2] = ["DEL", "leasehold-testkit:none"];
+
+/// Directives for each server of a set, as given to [`RedisServerBuilder::arg`].
+type Directives = Vec<(String, String)>;
+
+/// Starts all of them at the same time.
+fn launch_all(
+    builders: impl IntoIterator<Item = RedisServerBuilder>,
+) -> Result<Vec<RedisServer>, ServerError> {
+    thread::scope(|scope| {
+        let starting: Vec<_> =
+            builders.into_iter().map(|builder| scope.spawn(move || builder.start())).collect();
+        starting.into_iter().map(|server| server.join().expect("starting a server does not panic")).collect()
+    })
+}
+
+fn with_directives(builder: RedisServerBuilder, directives: &Directives) -> RedisServerBuilder {
+    directives.iter().fold(builder, |builder, (name, value)| builder.arg(name, value))
+}
+
+/// `127.0.0.1:1,127.0.0.1:2`
+fn hosts(servers: &[RedisServer]) -> String {
+    servers.iter().map(|server| server.addr().to_string()).collect::<Vec<_>>().join(",")
+}
+
+/// `:password@`, or nothing.
+fn login(password: Option<&str>) -> String {
+    password.map(|password| format!(":{}@", encode(password))).unwrap_or_default()
+}
+
+fn encode(text: &str) -> String {
+    utf8_percent_encode(text, NON_ALPHANUMERIC).to_string()
+}
+
+/// Asks a server that may be killed meanwhile; a refusal is no answer.
+fn ask(server: &RedisServer, words: &[&str]) -> Option<Reply> {
+    let reply = server.connect().and_then(|mut connection| connection.command(words));
+    reply.ok().filter(|reply| reply.error().is_none())
+}
+
+/// Whether all these fields of `INFO` have these values.
+fn has_info(server: &RedisServer, fields: &[(&str, &str)]) -> bool {
+    let Some(info) = ask(server, &["INFO"]) else { return false };
+    let has =
+        |(name, value): &(&str, &str)| info.text().lines().any(|line| line == format!("{name}:{value}"));
+    fields.iter().all(has)
+}
+
+#[track_caller]
+fn with_port(servers: &[RedisServer], port: u16) -> &RedisServer {
+    let found = servers.iter().find(|server| server.port() == port);
+    found.unwrap_or_else(|| panic!("no server of this set has port {port}"))
+}
