@@ -187,16 +187,15 @@ impl Circle {
     /// later fail-over was heard of: those that answer first may not know of it yet.
     async fn ask_all(&self, sentinels: &[Address], silent: &mut Vec<(Address, EngineError)>) -> Option<View> {
         let heard = lock(&self.seen).as_ref().map_or(0, |seen| seen.epoch);
-        let ask = |at: Address| async move {
-            let view = async { self.view(&mut self.connect(&at, None).await?).await };
-            let view = self.in_time(view).await;
-            (at, view)
+        let ask = |(place, at)| async move {
+            let view = async { self.view(&mut self.connect(at, None).await?).await };
+            (place, self.in_time(view).await)
         };
-        let mut answers: FuturesUnordered<_> = sentinels.iter().cloned().map(ask).collect();
-        let mut views: Vec<View> = Vec::new();
-        while let Some((at, answer)) = answers.next().await {
+        let mut answers: FuturesUnordered<_> = sentinels.iter().enumerate().map(ask).collect();
+        let (mut views, mut errors) = (Vec::<View>::new(), Vec::new());
+        while let Some((place, answer)) = answers.next().await {
             match answer {
-                Err(error) => silent.push((at, error)),
+                Err(error) => errors.push((place, error)),
                 Ok(view) => {
                     views.push(view);
                     let last = views.len() - 1;
@@ -207,6 +206,9 @@ impl Circle {
                 }
             }
         }
+        // In the order of the URL, not in that of the answers.
+        errors.sort_by_key(|(place, _)| *place);
+        silent.extend(errors.into_iter().map(|(place, error)| (sentinels[place].clone(), error)));
         views.into_iter().max_by_key(|view| view.epoch)
     }
 
