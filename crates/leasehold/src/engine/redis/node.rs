@@ -317,17 +317,22 @@ impl Node {
         error
     }
 
-    /// The place moved: a connection to the old one is given up, and a dial need not wait any longer.
+    /// The place moved: a connection to the old one is closed, and a dial need not wait any longer.
     pub(super) fn look_again(&self) {
-        let connection = match &mut *self.state() {
-            State::Up(connection) => connection.clone(),
-            State::Down { next_dial, pause, .. } => {
-                (*next_dial, *pause) = (BootInstant::from_nanos(0), DIAL_PAUSE_MIN);
-                return;
-            }
-            State::Dialling(_) | State::Closed => return,
+        let now = State::Down {
+            next_dial: BootInstant::from_nanos(0),
+            pause: DIAL_PAUSE_MIN,
+            why: EngineError::new(Fault::Unreachable, MOVED),
         };
-        if connection.moves != self.options.place.moves() {
+        let before = {
+            let mut state = self.state();
+            match &*state {
+                State::Up(connection) if connection.moves == self.options.place.moves() => return,
+                State::Dialling(_) | State::Closed => return,
+                State::Up(_) | State::Down { .. } => std::mem::replace(&mut *state, now),
+            }
+        };
+        if let State::Up(connection) = before {
             self.broke(&connection.broken, MOVED);
         }
     }
