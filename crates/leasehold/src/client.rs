@@ -331,6 +331,7 @@ impl Builder {
             connections: self.config.connections,
             max_in_flight: self.config.max_in_flight,
             client_name: self.config.label.clone(),
+            max_ttl: self.config.max_ttl,
         };
         connect::open(&self.url, &options)
     }

@@ -24,6 +24,8 @@ pub(crate) struct EngineOptions {
     pub(crate) max_in_flight: usize,
     /// How this client calls itself to the server.
     pub(crate) client_name: String,
+    /// Longest ttl, and longest lock-delay.
+    pub(crate) max_ttl: Duration,
 }
 
 /// Opens the engine that a URL names. Nothing is dialled yet.
@@ -154,6 +156,7 @@ mod tests {
             connections: 1,
             max_in_flight: 1,
             client_name: String::new(),
+            max_ttl: std::time::Duration::from_secs(1),
         };
         let builds = [
             (cfg!(feature = "memory"), "memory:", "memory"),

@@ -30,6 +30,7 @@ const OPS_PER_CALL: usize = 32;
 pub(super) struct Lane {
     pub(super) node: Arc<Node>,
     leases: Script,
+    with_grace: bool,
     pub(super) inspect: Script,
     clock: Clock,
     queue: Mutex<Queue>,
@@ -56,9 +57,11 @@ pub(super) type Reply = Result<(Value, u64), EngineError>;
 
 impl Lane {
     pub(super) fn new(node: Arc<Node>, clock: Clock, max_in_flight: usize) -> Arc<Self> {
+        let with_grace = node.place().grace().is_some();
         Arc::new(Self {
             node,
-            leases: Script::new(script::LEASES),
+            leases: Script::new(if with_grace { script::LEASES_WITH_GRACE } else { script::LEASES }),
+            with_grace,
             inspect: Script::new(script::INSPECT),
             clock,
             queue: Mutex::default(),
@@ -125,7 +128,8 @@ impl Lane {
 
     async fn call(&self, ops: &[Op], until: Until) -> Result<(Vec<Value>, u64), EngineError> {
         let connection = self.node.connection(until).await?;
-        let build = |script: &_, by_hash| script::call(script, by_hash, ops, self.node.channel());
+        let era = connection.identity.as_deref().filter(|_| self.with_grace);
+        let build = |script: &_, by_hash| script::call(script, by_hash, ops, self.node.channel(), era);
         let value = self.node.run_script(&connection, &self.leases, build, until).await?;
         let replies = self.node.believed(&connection, script::replies(value, ops.len())?)?;
         Ok((replies, connection.number))

@@ -78,7 +78,7 @@ impl Redis {
                 channel,
                 clock: options.clock.clone(),
                 command_timeout: options.command_timeout,
-                identify: false,
+                identify: place.grace().is_some(),
             });
             let listener: Arc<dyn Listener> = attempts.clone();
             node.listen(Arc::downgrade(&listener));
@@ -361,6 +361,7 @@ mod tests {
             connections: 1,
             max_in_flight: 100,
             client_name: String::new(),
+            max_ttl: Duration::from_secs(300),
         };
         let engine = Redis::open(&server.url(), &options).unwrap();
         let until = || Clock::system().now() + Duration::from_secs(5);

@@ -236,6 +236,7 @@ impl Node {
             }
             options.place.check(&mut inner, &client).await?;
             let identity = if options.identify { Some(place::identity(&mut inner).await?) } else { None };
+            options.place.arrive(&mut inner, identity.as_deref()).await?;
             Ok((inner, identity))
         };
         let dialled = options.clock.bounded(until, dialled).await;
@@ -307,11 +308,12 @@ impl Node {
         self.refused(connection, answer::of_command(error))
     }
 
-    /// A refusal by a server that is no primary (any more) means that the primary is elsewhere: nothing happened, and the
-    /// next dial looks for it.
+    /// A refusal by a server that is no primary (any more), or that has other data than at the dial, means that the primary
+    /// is elsewhere: nothing happened, and the next dial looks for it.
     pub(super) fn refused(&self, connection: &Connection, error: EngineError) -> EngineError {
-        if self.options.place.follows() && error.why.starts_with("READONLY") {
-            self.broke(&connection.broken, "the server is no primary any more");
+        let elsewhere = ["READONLY ", "ERA "].iter().any(|code| error.why.starts_with(code));
+        if self.options.place.follows() && elsewhere {
+            self.broke(&connection.broken, &error.why);
             return EngineError { fault: Fault::Unreachable, ..error };
         }
         error

@@ -1,12 +1,13 @@
 //! Where a connection goes: a fixed server, or whichever is the primary at the moment.
 
-use std::sync::Arc;
+use std::{sync::Arc, time::Duration};
 
 use redis::{Cmd, ConnectionAddr, Value, aio::MultiplexedConnection};
 
 use super::{
     answer,
     node::Node,
+    script,
     sentinel::{self, Sentinels},
     url,
 };
@@ -82,6 +83,27 @@ impl Place {
             Self::Fixed(_) => Ok(()),
             Self::Sentinel(_) => sentinel::check_role(connection, client).await,
         }
+    }
+
+    /// How long nothing new is granted after a promotion, if that was asked for.
+    pub(super) fn grace(&self) -> Option<Duration> {
+        match self {
+            Self::Fixed(_) => None,
+            Self::Sentinel(sentinels) => sentinels.grace,
+        }
+    }
+
+    /// Begins a grace if this server is another one than before, before anything else is sent.
+    pub(super) async fn arrive(
+        &self,
+        connection: &mut MultiplexedConnection,
+        identity: Option<&str>,
+    ) -> Result<(), EngineError> {
+        let (Some(grace), Some(identity)) = (self.grace(), identity) else { return Ok(()) };
+        if asked(connection, &script::arrival(identity, grace)).await? == Value::Int(1) {
+            tracing::info!(?grace, "the primary is new: nothing is granted for a while");
+        }
+        Ok(())
     }
 
     /// Why a server could not be reached: people do not see its address in the URL if somebody else named it.

@@ -67,8 +67,8 @@ struct View {
 pub(super) struct Sentinels {
     circle: Arc<Circle>,
     watch: Watch,
-    /// Whether a promotion is followed by a time in which nothing new is granted.
-    pub(super) grace: bool,
+    /// How long nothing new is granted after a promotion, if that was asked for.
+    pub(super) grace: Option<Duration>,
 }
 
 impl Sentinels {
@@ -86,7 +86,9 @@ impl Sentinels {
             moves: AtomicU64::new(0),
             nodes: Mutex::default(),
         };
-        Ok(Self { circle: Arc::new(circle), watch: Watch::default(), grace: target.grace })
+        // A lease may last this long, and then its lock may stay closed for as long again.
+        let grace = target.grace.then_some(options.max_ttl * 2);
+        Ok(Self { circle: Arc::new(circle), watch: Watch::default(), grace })
     }
 
     /// The primary, as a server to dial.
