@@ -5,7 +5,7 @@ use std::time::Duration;
 use super::cluster_map::ClusterMap;
 use super::cluster_start::ClusterSetBuilder;
 use super::slot::slot_of;
-use super::{AGREE_WITHIN, ask, has_info, hosts, login, with_port};
+use super::{AGREE_WITHIN, ask, has_info, hosts, login, streams_to, with_port};
 use crate::poll::{eventually, poll};
 use crate::server::RedisServer;
 
@@ -92,10 +92,7 @@ impl ClusterSet {
     /// The first of `{stem}0`, `{stem}1`, … whose slot `primary` owns.
     #[track_caller]
     pub fn key_on(&self, primary: &RedisServer, stem: &str) -> String {
-        let map = self.map();
-        let mut keys = (0..u32::MAX).map(|n| format!("{stem}{n}"));
-        let found = keys.find(|key| map.owner_of(Self::slot(key)) == Some(primary.port()));
-        found.expect("a primary that owns slots gets one of so many keys")
+        key_owned_by(primary.port(), &self.map(), stem)
     }
 
     /// Like [`key_on`](Self::key_on), for a lock: the key of the name is `lock:` and the name.
@@ -105,8 +102,8 @@ impl ClusterSet {
     }
 
     /// Waits until every running node says that the cluster works, all of them agree who owns what, doubt no running
-    /// node, and every replica has the data of its primary. A node that was just killed is not missed yet: see
-    /// [`await_new_primary_of`](Self::await_new_primary_of).
+    /// node, and every replica gets the writes of its primary. Writes and deletes a key on each primary. A node that
+    /// was just killed is not missed yet: see [`await_new_primary_of`](Self::await_new_primary_of).
     ///
     /// # Panics
     /// When that takes longer than a minute.
@@ -114,9 +111,9 @@ impl ClusterSet {
     pub fn await_ok(&self) {
         eventually(AGREE_WITHIN, "a cluster that is ok", || {
             self.all_trust_all()
-                && self
-                    .agreed_map()
-                    .is_some_and(|map| self.running().all(|node| self.is_in_place(node, &map)))
+                && self.agreed_map().is_some_and(|map| {
+                    self.running().all(|node| self.is_in_place(node, &map)) && self.all_stream(&map)
+                })
         });
     }
 
@@ -194,8 +191,24 @@ impl ClusterSet {
             if map.is_primary(node.port()) { ("role", "master") } else { ("master_link_status", "up") };
         works && has_info(node, &[role])
     }
+
+    /// Whether the running replicas of every running primary get its writes.
+    fn all_stream(&self, map: &ClusterMap) -> bool {
+        let running = |port: &u16| with_port(&self.nodes, *port).is_up();
+        map.primaries().filter(running).all(|port| {
+            let replicas = map.replicas_of(port).filter(running).count();
+            let key = key_owned_by(port, map, "leasehold-testkit:probe");
+            replicas == 0 || streams_to(with_port(&self.nodes, port), replicas, &key)
+        })
+    }
 }
 
 fn map_of(node: &RedisServer) -> Option<ClusterMap> {
     ClusterMap::parse(ask(node, &["CLUSTER", "NODES"])?.text())
+}
+
+fn key_owned_by(port: u16, map: &ClusterMap, stem: &str) -> String {
+    let mut keys = (0..u32::MAX).map(|n| format!("{stem}{n}"));
+    let found = keys.find(|key| map.owner_of(slot_of(key)) == Some(port));
+    found.expect("a primary that owns slots gets one of so many keys")
 }

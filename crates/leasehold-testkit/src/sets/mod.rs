@@ -9,6 +9,7 @@ mod sentinel_start;
 mod slot;
 mod slot_move;
 
+use std::io;
 use std::thread;
 use std::time::Duration;
 
@@ -26,6 +27,8 @@ use crate::server_builder::RedisServerBuilder;
 
 /// What a whole set may take to agree, on a busy machine.
 const AGREE_WITHIN: Duration = Duration::from_secs(60);
+
+const STREAMS_WITHIN_MS: &str = "2000";
 
 /// A write that changes nothing: only a primary takes it.
 const HARMLESS_WRITE: [&str; 2] = ["DEL", "leasehold-testkit:none"];
@@ -66,6 +69,20 @@ fn encode(text: &str) -> String {
 fn ask(server: &RedisServer, words: &[&str]) -> Option<Reply> {
     let reply = server.connect().and_then(|mut connection| connection.command(words));
     reply.ok().filter(|reply| reply.error().is_none())
+}
+
+/// Whether a write to `primary` reaches this many replicas. A replica that has loaded the data of its primary says so,
+/// but gets nothing newer until it has reported back, up to a second later; one that is promoted meanwhile would have
+/// lost every write in between.
+fn streams_to(primary: &RedisServer, replicas: usize, key: &str) -> bool {
+    let written = || -> io::Result<Reply> {
+        let mut connection = primary.connect()?;
+        connection.command(&["SET", key, ""])?;
+        connection.command(&["DEL", key])?;
+        // Counts for what this connection wrote.
+        connection.command(&["WAIT", &replicas.to_string(), STREAMS_WITHIN_MS])
+    };
+    matches!(written(), Ok(Reply::Int(reached)) if usize::try_from(reached).is_ok_and(|reached| reached >= replicas))
 }
 
 /// Whether all these fields of `INFO` have these values.

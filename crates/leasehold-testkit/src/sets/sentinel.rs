@@ -1,7 +1,7 @@
 //! A primary, its replicas, and sentinels that name another primary when it is gone.
 
 use super::sentinel_start::SentinelSetBuilder;
-use super::{AGREE_WITHIN, HARMLESS_WRITE, ask, encode, has_info, hosts, login, with_port};
+use super::{AGREE_WITHIN, HARMLESS_WRITE, ask, encode, has_info, hosts, login, streams_to, with_port};
 use crate::poll::{eventually, poll};
 use crate::resp::Reply;
 use crate::server::RedisServer;
@@ -117,8 +117,8 @@ impl SentinelSet {
         found.unwrap_or_else(|| panic!("no primary other than that on port {port}"))
     }
 
-    /// Waits until every node runs, all replicas follow the primary and have its data, and every sentinel sees all
-    /// of them and every other sentinel.
+    /// Waits until every node runs, all replicas follow the primary and get its writes, and every sentinel sees all
+    /// of them and every other sentinel. Writes and deletes a key.
     ///
     /// # Panics
     /// When that takes longer than a minute.
@@ -153,8 +153,9 @@ impl SentinelSet {
             return false;
         }
         if node.port() == primary {
-            let replicas = (self.nodes.len() - 1).to_string();
-            has_info(node, &[("role", "master"), ("connected_slaves", &replicas)])
+            let replicas = self.nodes.len() - 1;
+            has_info(node, &[("role", "master"), ("connected_slaves", &replicas.to_string())])
+                && streams_to(node, replicas, "leasehold-testkit:probe")
         } else {
             has_info(node, &[("master_link_status", "up"), ("master_port", &primary.to_string())])
         }

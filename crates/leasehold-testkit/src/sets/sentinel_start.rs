@@ -57,7 +57,7 @@ impl Default for SentinelSetBuilder {
         Self {
             replicas: 2,
             sentinels: 3,
-            down_after: Duration::from_secs(1),
+            down_after: Duration::from_secs(2),
             failover_timeout: Duration::from_secs(6),
             password: None,
             sentinel_password: None,
@@ -79,7 +79,8 @@ impl SentinelSetBuilder {
         self
     }
 
-    /// How long the primary may be silent before it is missed; a second unless told.
+    /// How long the primary may be silent before it is missed; two seconds unless told. A shorter time than a busy
+    /// machine makes it wait means fail-overs that the test did not order.
     pub fn down_after(mut self, down_after: Duration) -> Self {
         self.down_after = down_after;
         self
