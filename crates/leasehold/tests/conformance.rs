@@ -6,6 +6,9 @@ mod memory;
 #[cfg(feature = "redis")]
 #[path = "conformance/redis.rs"]
 mod redis;
+#[cfg(feature = "redis")]
+#[path = "conformance/sentinel.rs"]
+mod sentinel;
 #[cfg(feature = "sqlite")]
 #[path = "conformance/sqlite.rs"]
 mod sqlite;
@@ -30,6 +33,14 @@ async fn sqlite_conforms() {
 async fn redis_conforms() {
     if let Some(ground) = redis::RedisGround::start_or_skip() {
         leasehold_testkit::conformance::run("redis", ground).await.conclude();
+    }
+}
+
+#[cfg(feature = "redis")]
+#[tokio::test(flavor = "multi_thread", worker_threads = 2)]
+async fn redis_sentinel_conforms() {
+    if let Some(ground) = sentinel::SentinelGround::start_or_skip() {
+        leasehold_testkit::conformance::run("redis-sentinel", ground).await.conclude();
     }
 }
 
