@@ -9,9 +9,12 @@ use leasehold::{
 #[tokio::test]
 async fn the_engine_table_is_what_the_engines_can_do() {
     let readme = std::fs::read_to_string(concat!(env!("CARGO_MANIFEST_DIR"), "/../../README.md")).unwrap();
-    for (url, shown) in
-        [("memory:", "`memory:`"), ("sqlite:x.db", "`sqlite:PATH`"), ("redis://h", "`redis://`")]
-    {
+    for (url, shown) in [
+        ("memory:", "`memory:`"),
+        ("sqlite:x.db", "`sqlite:PATH`"),
+        ("redis://h", "`redis://`"),
+        ("redis-sentinel://h/n", "`redis-sentinel://`"),
+    ] {
         let leases = Leasehold::connect_lazy(url).unwrap();
         let can = leases.capabilities();
         let row = readme.lines().find(|line| line.starts_with(&format!("| {shown}"))).unwrap();

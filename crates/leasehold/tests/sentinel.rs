@@ -1,6 +1,8 @@
 //! A primary that sentinels name: found, left and found again.
 #![cfg(feature = "redis")]
 
+mod security_md;
+
 use std::time::Duration;
 
 use leasehold::{Attempt, Error, Guard, Leasehold, engine::Released, error::Refusal};
@@ -169,4 +171,39 @@ async fn the_listening_ends_with_the_client() {
     drop(dropped);
     eventually_async(LONG, "the other to end", || async { listeners() == 0 }).await;
     assert_eq!(clients_of(set.primary()), 0);
+}
+
+#[tokio::test(flavor = "multi_thread")]
+async fn the_documented_rights_suffice() {
+    let Some(set) = set().replicas(1).start_or_skip() else { return };
+    let give = |server: &RedisServer, line: &str, more: &[&str]| {
+        let line = line.replace("PASSWORD", "pw");
+        let words: Vec<_> = ["ACL", "SETUSER"].into_iter().chain(line.split(' ').skip(1)).collect();
+        assert_eq!(server.cli(&[&words, more].concat()).error(), None);
+    };
+    let (locks, asking) = (security_md::line("acl: locks"), security_md::line("acl: sentinels"));
+    set.nodes().iter().for_each(|node| give(node, &locks, &["+role", "+info"]));
+    set.sentinels().iter().for_each(|sentinel| give(sentinel, &asking, &[]));
+    let login = "leasehold:pw@";
+    let url = set.url().replace("://", &format!("://{login}"));
+    let url = format!("{url}?sentinel-user=leasehold&sentinel-password=pw");
+    for url in [url.clone(), format!("{url}&grace=on")] {
+        let leases = client(&url).await;
+        eventually_async(LONG, "the client to listen to all", || async {
+            set.sentinels().iter().all(|sentinel| {
+                listeners_of(sentinel).iter().any(|line| line.contains("cmd=sentinel|master"))
+            })
+        })
+        .await;
+        let _granted_or_in_grace = leases.lock("x").try_acquire().await.unwrap();
+        leases.close().await.unwrap();
+    }
+    for server in set.nodes().iter().chain(set.sentinels()) {
+        let denied = server.cli(&["ACL", "LOG"]);
+        assert!(denied.list().is_empty(), "{denied:?}");
+    }
+    // Without one of them it says so.
+    set.nodes().iter().for_each(|node| drop(node.cli(&["ACL", "SETUSER", "leasehold", "-role"])));
+    let error = refusal(&url).await;
+    assert!(matches!(error, Error::StoreRefused { refusal: Refusal::Acl, .. }), "{error}");
 }
