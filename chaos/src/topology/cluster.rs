@@ -51,9 +51,8 @@ impl Topology for Cluster {
             let name = load::quick(&this.stem, "").name((dice % QUICK_NAMES as u64) as usize);
             let key = format!("lock:{name}");
             let from = this.set.primary_of(&key).port();
-            let others: Vec<_> =
-                this.set.primaries().into_iter().filter(|primary| primary.port() != from).collect();
-            let to = *pick(&others, dice / QUICK_NAMES as u64);
+            let others = this.set.primaries().into_iter().filter(|primary| primary.port() != from);
+            let to = pick(others, dice / QUICK_NAMES as u64);
             this.set.move_slot(ClusterSet::slot(&key), to);
             Vec::new()
         }),
@@ -97,7 +96,7 @@ impl Topology for Cluster {
 
 impl Cluster {
     fn primary(&self, dice: u64) -> &RedisServer {
-        *pick(&self.set.primaries(), dice)
+        pick(self.set.primaries(), dice)
     }
 
     fn index(&self, node: &RedisServer) -> usize {

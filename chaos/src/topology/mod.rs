@@ -121,6 +121,7 @@ fn index_of(servers: &[RedisServer], server: &RedisServer) -> usize {
 }
 
 /// The one that the dice show.
-fn pick<T>(from: &[T], dice: u64) -> &T {
-    &from[(dice % from.len() as u64) as usize]
+fn pick<'a>(from: impl IntoIterator<Item = &'a RedisServer>, dice: u64) -> &'a RedisServer {
+    let from: Vec<_> = from.into_iter().collect();
+    from[(dice % from.len() as u64) as usize]
 }

@@ -45,7 +45,7 @@ impl Topology for Sentinel {
             "kill replica",
             Cure::Itself,
             |this: &Self, dice| {
-                let replica = *pick(&this.set.replicas(), dice);
+                let replica = pick(this.set.replicas(), dice);
                 replica.kill();
                 vec![this.index(replica)]
             },

@@ -12,6 +12,9 @@ mod quorum;
 #[cfg(feature = "redis")]
 #[path = "conformance/redis.rs"]
 mod redis;
+#[cfg(feature = "redis")]
+#[path = "conformance/sentinel.rs"]
+mod sentinel;
 #[cfg(feature = "sqlite")]
 #[path = "conformance/sqlite.rs"]
 mod sqlite;
@@ -68,6 +71,14 @@ async fn quorum_with_one_of_three_stopped_conforms() {
 async fn redis_cluster_conforms() {
     if let Some(ground) = cluster::ClusterGround::start_or_skip() {
         leasehold_testkit::conformance::run("redis-cluster", ground).await.conclude();
+    }
+}
+
+#[cfg(feature = "redis")]
+#[tokio::test(flavor = "multi_thread", worker_threads = 2)]
+async fn redis_sentinel_conforms() {
+    if let Some(ground) = sentinel::SentinelGround::start_or_skip() {
+        leasehold_testkit::conformance::run("redis-sentinel", ground).await.conclude();
     }
 }
 

@@ -13,6 +13,7 @@ async fn the_engine_table_is_what_the_engines_can_do() {
         ("memory:", "`memory:`"),
         ("sqlite:x.db", "`sqlite:PATH`"),
         ("redis://h", "`redis://`"),
+        ("redis-sentinel://h/n", "`redis-sentinel://`"),
         ("redis-cluster://h", "`redis-cluster://`"),
     ] {
         let leases = Leasehold::connect_lazy(url).unwrap();

@@ -24,7 +24,7 @@ pub(crate) struct EngineOptions {
     pub(crate) max_in_flight: usize,
     /// How this client calls itself to the server.
     pub(crate) client_name: String,
-    /// The longest ttl of any lease.
+    /// Longest ttl, and longest lock-delay.
     pub(crate) max_ttl: Duration,
 }
 
@@ -36,16 +36,18 @@ pub(crate) fn open(url: &str, options: &EngineOptions) -> Result<Arc<dyn Engine>
     match scheme {
         "memory" => open_memory(rest, options),
         "sqlite" => open_sqlite(rest, options),
-        "redis" | "redis-cluster" => open_redis(url, options),
-        "rediss" | "rediss-cluster" => open_rediss(url, options),
+        "redis" | "redis-sentinel" | "redis-cluster" => open_redis(scheme, url, options),
+        "rediss" | "rediss-sentinel" | "rediss-cluster" => open_rediss(scheme, url, options),
         "redlock" => open_redlock(url, options),
         "redlocks" => open_redlocks(url, options),
         _ => Err(Error::invalid("store URL", redact(url), SCHEMES)),
     }
 }
 
-const SCHEMES: &str = "memory: · memory:NAME · sqlite:PATH · redis://HOST[:PORT][/DB] · rediss://HOST[:PORT][/DB] · \
-    redis-cluster://HOST[:PORT],... · rediss-cluster://HOST[:PORT],...";
+const SCHEMES: &str = "memory: · memory:NAME · sqlite:PATH · redis://HOST[:PORT][/DB] · \
+    redis-sentinel://HOST[:PORT],HOST[:PORT],…/NAME[/DB] · redis-cluster://HOST[:PORT],… · \
+    redlock://HOST[:PORT],HOST[:PORT],HOST[:PORT],… · rediss://…, rediss-sentinel://…, rediss-cluster://… and \
+    redlocks://… with TLS";
 
 /// The URL without its password, for people.
 pub(crate) fn redact(url: &str) -> String {
@@ -55,6 +57,10 @@ pub(crate) fn redact(url: &str) -> String {
             if url.starts_with("memory:") || url.starts_with("sqlite:") { None } else { url.rfind('@') };
         return printable(&secret.map_or_else(|| url.to_owned(), |at| format!("…{}", &url[at..])));
     };
+    // Either a password with a `?`, or a parameter with an `@`, which may be a password too: nobody can tell.
+    if rest.split_once('?').is_some_and(|(_, query)| query.contains('@') && query.contains("password")) {
+        return printable(&format!("{scheme}://…"));
+    }
     // A password may hold any character but `@` unescaped, so the last one before the path ends it.
     let end = rest.find(['/', '?', '#']).unwrap_or(rest.len());
     let end = rest[end..].rfind('@').map_or(end, |at| end + at + 1).max(end);
@@ -101,23 +107,23 @@ fn open_sqlite(_: &str, _: &EngineOptions) -> Result<Arc<dyn Engine>> {
 }
 
 #[cfg(feature = "redis")]
-fn open_redis(url: &str, options: &EngineOptions) -> Result<Arc<dyn Engine>> {
+fn open_redis(_: &str, url: &str, options: &EngineOptions) -> Result<Arc<dyn Engine>> {
     Ok(Arc::new(super::redis::Redis::open(url, options)?))
 }
 
 #[cfg(not(feature = "redis"))]
-fn open_redis(_: &str, _: &EngineOptions) -> Result<Arc<dyn Engine>> {
-    Err(missing("redis://", "redis"))
+fn open_redis(scheme: &str, _: &str, _: &EngineOptions) -> Result<Arc<dyn Engine>> {
+    Err(missing(&format!("{scheme}://"), "redis"))
 }
 
 #[cfg(feature = "tls")]
-fn open_rediss(url: &str, options: &EngineOptions) -> Result<Arc<dyn Engine>> {
-    open_redis(url, options)
+fn open_rediss(scheme: &str, url: &str, options: &EngineOptions) -> Result<Arc<dyn Engine>> {
+    open_redis(scheme, url, options)
 }
 
 #[cfg(not(feature = "tls"))]
-fn open_rediss(_: &str, _: &EngineOptions) -> Result<Arc<dyn Engine>> {
-    Err(missing("rediss://", "tls"))
+fn open_rediss(scheme: &str, _: &str, _: &EngineOptions) -> Result<Arc<dyn Engine>> {
+    Err(missing(&format!("{scheme}://"), "tls"))
 }
 
 #[cfg(feature = "redis")]
@@ -162,6 +168,8 @@ mod tests {
             ("redis:/u:secret@h", "…@h"),
             ("u:secret@h:6379", "…@h:6379"),
             ("redis://h\n/0", "redis://h/0"),
+            ("redis-sentinel://u:secret@a:1,b/n/2?sentinel-password=secret", "redis-sentinel://a:1,b/n/2"),
+            ("redis-sentinel://a/n?sentinel-password=se@cret", "redis-sentinel://…"),
             ("sqlite:/var/x.db", "sqlite:/var/x.db"),
             ("memory:", "memory:"),
         ] {
@@ -186,7 +194,9 @@ mod tests {
             (cfg!(feature = "memory"), "memory:", "memory"),
             (cfg!(feature = "sqlite"), "sqlite:x.db", "sqlite"),
             (cfg!(feature = "redis"), "redis://h", "redis"),
+            (cfg!(feature = "redis"), "redis-sentinel://h/n", "redis"),
             (cfg!(feature = "tls"), "rediss://h", "tls"),
+            (cfg!(feature = "tls"), "rediss-sentinel://h/n", "tls"),
         ];
         for (_, url, feature) in builds.into_iter().filter(|(has, ..)| !has) {
             let error = super::open(url, &options).err().expect("this build lacks it");

@@ -108,7 +108,8 @@ impl Redis {
             owner.claim_answered();
             return Err(EngineError::new(Fault::Ended, "this attempt has ended"));
         }
-        let build = |by_hash| script::call(&pool.leases, by_hash, ops.iter(), channel);
+        let era = own.connection.identity.clone().filter(|_| pool.with_grace);
+        let build = |by_hash| script::call(&pool.leases, by_hash, ops.iter(), channel, era.as_deref());
         let mut sent = own.send(build(true), claim, until).await;
         if matches!(&sent.claimed, Err(error) if error.why.starts_with("NOSCRIPT")) && !owner.has_ended() {
             sent = own.send(build(false), claim, until).await;
@@ -159,6 +160,7 @@ pub(super) struct Pool {
     open: Box<dyn Fn() -> Arc<Node> + Send + Sync>,
     clock: Clock,
     leases: Script,
+    with_grace: bool,
     idle: Mutex<Vec<Arc<Node>>>,
     turns: Arc<Semaphore>,
     /// The most replicas that the server was seen with: one that is down is still a copy.
@@ -169,13 +171,15 @@ impl Pool {
     /// An empty pool; `open` makes a connection that is not dialled yet.
     pub(super) fn new(
         clock: Clock,
-        leases: &'static str,
+        with_grace: bool,
+        by_slot: bool,
         open: impl Fn() -> Arc<Node> + Send + Sync + 'static,
     ) -> Arc<Self> {
         Arc::new(Self {
             open: Box::new(open),
             clock,
-            leases: Script::new(leases),
+            leases: Script::new(script::leases(by_slot, with_grace)),
+            with_grace,
             idle: Mutex::default(),
             turns: Arc::new(Semaphore::new(CONNECTIONS_MAX)),
             seen: AtomicU32::new(0),
@@ -264,9 +268,7 @@ impl Own {
         if acks != Acks::Majority {
             return Ok(());
         }
-        if self.known.is_none() {
-            self.known = self.node.place().replicas(until).await?;
-        }
+        self.known = self.known.or_else(|| self.node.place().replicas());
         if self.counts_replicas(acks) && self.replicas() == 0 {
             self.busy = true;
             let answer = self.ask(replication(), until).await;

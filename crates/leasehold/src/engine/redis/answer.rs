@@ -122,6 +122,16 @@ fn failed(list: &[Value]) -> EngineError {
     }
 }
 
+/// The refusal of an operation by a server that takes no writes.
+pub(super) fn read_only(reply: &Value) -> Option<EngineError> {
+    match reply {
+        Value::Array(list) if matches!(list.first(), Some(Value::Int(9))) => {
+            Some(failed(list)).filter(|error| error.why.starts_with("READONLY"))
+        }
+        _ => None,
+    }
+}
+
 pub(super) fn unexpected(value: &Value) -> EngineError {
     let kind = match value {
         Value::Nil => "nothing",

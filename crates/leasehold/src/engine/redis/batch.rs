@@ -31,6 +31,7 @@ const OPS_PER_CALL: usize = 32;
 pub(super) struct Lane {
     pub(super) node: Arc<Node>,
     leases: Script,
+    with_grace: bool,
     pub(super) inspect: Script,
     /// A node of a cluster: a call may only touch one slot.
     by_slot: bool,
@@ -68,9 +69,11 @@ impl Lane {
     }
 
     fn open(node: Arc<Node>, clock: Clock, max_in_flight: usize, by_slot: bool) -> Arc<Self> {
+        let with_grace = node.place().grace().is_some();
         Arc::new(Self {
             node,
-            leases: Script::new(if by_slot { script::LEASES_SHARDED } else { script::LEASES }),
+            leases: Script::new(script::leases(by_slot, with_grace)),
+            with_grace,
             inspect: Script::new(script::INSPECT),
             by_slot,
             clock,
@@ -126,7 +129,7 @@ impl Lane {
     pub(super) async fn run_asking(&self, op: &Op, until: Until) -> Reply {
         let connection = self.node.connection(until).await?;
         let build =
-            |script: &_, by_hash| script::call(script, by_hash, [op].into_iter(), self.node.channel());
+            |script: &_, by_hash| script::call(script, by_hash, [op].into_iter(), self.node.channel(), None);
         let value = self.node.run_script_asking(&connection, &self.leases, build, until).await?;
         let replies = script::replies(value, 1)?.into_iter().map(Ok).collect();
         only(replies).map(|value| (value, connection.number))
@@ -166,9 +169,12 @@ impl Lane {
         I: ExactSizeIterator<Item = &'a Op> + Clone,
     {
         let expected = ops.len();
-        let build = |script: &_, by_hash| script::call(script, by_hash, ops.clone(), self.node.channel());
+        let era = connection.identity.as_deref().filter(|_| self.with_grace);
+        let build =
+            |script: &_, by_hash| script::call(script, by_hash, ops.clone(), self.node.channel(), era);
         let value = self.node.run_script(connection, &self.leases, build, until).await;
-        match value.and_then(|value| script::replies(value, expected)) {
+        let replies = value.and_then(|value| script::replies(value, expected));
+        match replies.and_then(|replies| self.node.believed(connection, replies)) {
             Ok(values) => values.into_iter().map(Ok).collect(),
             Err(error) => vec![Err(error); expected],
         }

@@ -14,7 +14,7 @@ use super::{
     batch::Lane,
     node::{Listener, Node, NodeOptions},
     place::Place,
-    script::{self, Op},
+    script::Op,
     slots::{self, Address, Primary, Redirection, SLOTS},
     url,
 };
@@ -272,7 +272,7 @@ impl Cluster {
         let client = url::elsewhere(&self.seeds[0], address);
         let lane = || Lane::by_slot(self.node(client.clone()), options.clock.clone(), options.max_in_flight);
         let (quiet, of_pool) = (self.quiet(), client.clone());
-        let pool = Pool::new(options.clock.clone(), script::LEASES_SHARDED, move || quiet(of_pool.clone()));
+        let pool = Pool::new(options.clock.clone(), false, true, move || quiet(of_pool.clone()));
         Shard {
             address: address.clone(),
             lanes: (0..options.connections).map(|_| lane()).collect(),

@@ -1,5 +1,5 @@
-//! `redis://`, `redis-cluster://` and the same with TLS — leases between hosts, on one Redis (7.0 or later) or Valkey, or
-//! on a cluster of them.
+//! `redis://`, `redis-sentinel://`, `redis-cluster://` and the same with TLS — leases between hosts, on one Redis (7.0 or
+//! later) or Valkey, on whichever server of a set is the primary ([`sentinel`]), or on a cluster.
 //!
 //! A claim, a release or a renewal is one script on the server ([`script`]); many of them share a call when the client
 //! is busy ([`batch`]). The next holder learns of a release in one hop, by a message on its connection ([`wake`]). A claim
@@ -17,6 +17,7 @@ mod node;
 mod place;
 mod renewal;
 mod script;
+mod sentinel;
 mod slots;
 mod topology;
 mod torn;
@@ -54,7 +55,7 @@ use place::Place;
 use script::Op;
 use wake::Attempts;
 
-/// The engine behind `redis://` and `redis-cluster://`.
+/// The engine behind `redis://`, `redis-sentinel://` and `redis-cluster://`.
 pub struct Redis {
     prefix: String,
     clock: Clock,
@@ -85,17 +86,20 @@ impl Redis {
             let cluster = Cluster::new(seeds, options, client_name, process, listener);
             ("redis-cluster", Servers::Cluster(cluster))
         } else {
-            let client = url::open(url)?;
+            let place = Place::open(url, options)?;
+            let (word, with_grace) = (place.engine(), place.grace().is_some());
             let (clock, command_timeout) = (options.clock.clone(), options.command_timeout);
             let node = move |channel: String| {
-                Node::new(NodeOptions {
-                    place: Place::Fixed(client.clone()),
+                let node = Node::new(NodeOptions {
+                    place: place.clone(),
                     client_name: client_name.clone(),
                     channel,
                     clock: clock.clone(),
                     command_timeout,
-                    identify: false,
-                })
+                    identify: with_grace,
+                });
+                place.tell(&node);
+                node
             };
             let lane = |number: usize| {
                 let node = node(channel(process, number));
@@ -104,8 +108,8 @@ impl Redis {
             };
             let lanes = (0..options.connections).map(lane).collect();
             // Nobody is woken over these.
-            let pool = Pool::new(options.clock.clone(), script::LEASES, move || node(String::new()));
-            ("redis", Servers::One(lanes, pool))
+            let pool = Pool::new(options.clock.clone(), with_grace, false, move || node(String::new()));
+            (word, Servers::One(lanes, pool))
         };
         Ok(Self {
             servers,
@@ -390,7 +394,10 @@ impl Engine for Redis {
     fn close(&self, _: Until) -> Fut<'_, ()> {
         match &self.servers {
             Servers::One(lanes, pool) => {
-                lanes.iter().for_each(|lane| lane.node.close());
+                lanes.iter().for_each(|lane| {
+                    lane.node.close();
+                    lane.node.place().close();
+                });
                 pool.close();
             }
             Servers::Cluster(cluster) => cluster.close(),
@@ -410,7 +417,7 @@ impl Leases for Redis {
 
     fn part_of(&self, name: &Name) -> u64 {
         match &self.servers {
-            Servers::One(_) => 0,
+            Servers::One(..) => 0,
             Servers::Cluster(cluster) => cluster.part(self.keys(name).slot()),
         }
     }

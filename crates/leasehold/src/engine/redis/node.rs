@@ -37,6 +37,7 @@ pub(super) trait Listener: Send + Sync {
 const TIMEOUTS_MAX: u32 = 2;
 /// A command given less time than this says nothing about the connection.
 const TIMEOUT_COUNTS_FROM: Duration = Duration::from_millis(200);
+const MOVED: &str = "the primary is another server now";
 const DIAL_PAUSE_MIN: Duration = Duration::from_millis(20);
 const DIAL_PAUSE_MAX: Duration = Duration::from_secs(1);
 
@@ -89,6 +90,8 @@ pub(super) struct Connection {
     timeouts: AtomicU32,
     broken: Arc<AtomicBool>,
     shifted: Arc<AtomicBool>,
+    /// How often the place had moved when it was dialled.
+    moves: u64,
 }
 
 impl Node {
@@ -126,7 +129,13 @@ impl Node {
                 let mut state = self.state();
                 match &mut *state {
                     State::Up(connection) if !connection.broken.load(Ordering::Acquire) => {
-                        return Ok(connection.clone());
+                        let connection = connection.clone();
+                        drop(state);
+                        if connection.moves == self.options.place.moves() {
+                            return Ok(connection);
+                        }
+                        self.broke(&connection.broken, MOVED);
+                        continue;
                     }
                     State::Up(_) => self.start_dial(&mut state, DIAL_PAUSE_MIN),
                     State::Down { next_dial, why, .. } if self.options.clock.now() < *next_dial => {
@@ -212,27 +221,33 @@ impl Node {
             .set_response_timeout(None)
             .set_push_sender(push);
         let options = &self.options;
+        let moves = options.place.moves();
         let until = options.clock.now() + options.command_timeout;
+        let mut towards = String::new();
         let dialled = async {
-            let client = options.place.client(until).await?;
+            let client = options.place.client().await?;
+            if options.place.follows() {
+                towards = format!(" to the primary {}", client.get_connection_info().addr());
+            }
             let tls = place::speaks_tls(&client);
             let mut inner = client
                 .get_multiplexed_async_connection_with_config(&config)
                 .await
-                .map_err(|error| answer::of_dial(&error, tls))?;
+                .map_err(|error| options.place.explain(&client, answer::of_dial(&error, tls)))?;
             if !options.client_name.is_empty() {
                 // A name is a comfort for operators: a user without that right can still lock.
                 let mut name = redis::cmd("CLIENT");
                 name.arg("SETNAME").arg(&options.client_name);
                 let _ = inner.send_packed_command(&name).await;
             }
-            options.place.check(&mut inner).await?;
+            options.place.check(&mut inner, &client).await?;
             let identity = if options.identify { Some(place::identity(&mut inner).await?) } else { None };
+            options.place.arrive(&mut inner, identity.as_deref()).await?;
             Ok((inner, identity))
         };
         let dialled = options.clock.bounded(until, dialled).await;
         let (inner, identity) = dialled.unwrap_or_else(|| {
-            let words = format!("no connection within {:?}", options.command_timeout);
+            let words = format!("no connection{towards} within {:?}", options.command_timeout);
             Err(EngineError::new(Fault::Unreachable, words))
         })?;
         Ok(Connection {
@@ -244,6 +259,7 @@ impl Node {
             timeouts: AtomicU32::new(0),
             broken,
             shifted,
+            moves,
         })
     }
 
@@ -337,14 +353,49 @@ impl Node {
         self.refused(connection, answer::of_command(error))
     }
 
-    /// A refusal by a server that is no primary (any more) means that the primary is elsewhere: nothing happened, and the
-    /// next dial looks for it.
+    /// A refusal by a server that is no primary (any more), or that has other data than at the dial, means that the primary
+    /// is elsewhere: nothing happened, and the next dial looks for it.
     pub(super) fn refused(&self, connection: &Connection, error: EngineError) -> EngineError {
-        if self.options.place.follows() && error.why.starts_with("READONLY") {
-            self.broke(&connection.broken, "the server is no primary any more");
+        let elsewhere = ["READONLY ", "ERA "].iter().any(|code| error.why.starts_with(code));
+        if self.options.place.follows() && elsewhere {
+            self.broke(&connection.broken, &error.why);
             return EngineError { fault: Fault::Unreachable, ..error };
         }
         error
+    }
+
+    /// The place moved: a connection to the old one is closed, and a dial need not wait any longer.
+    pub(super) fn look_again(&self) {
+        let now = State::Down {
+            next_dial: BootInstant::from_nanos(0),
+            pause: DIAL_PAUSE_MIN,
+            why: EngineError::new(Fault::Unreachable, MOVED),
+        };
+        let before = {
+            let mut state = self.state();
+            match &*state {
+                State::Up(connection) if connection.moves == self.options.place.moves() => return,
+                State::Dialling(_) | State::Closed => return,
+                State::Up(_) | State::Down { .. } => std::mem::replace(&mut *state, now),
+            }
+        };
+        if let State::Up(connection) = before {
+            self.broke(&connection.broken, MOVED);
+        }
+    }
+
+    /// The replies of one call, unless the server is no primary (any more).
+    pub(super) fn believed(
+        &self,
+        connection: &Connection,
+        replies: Vec<Value>,
+    ) -> Result<Vec<Value>, EngineError> {
+        if self.options.place.follows()
+            && let Some(error) = replies.iter().find_map(answer::read_only)
+        {
+            return Err(self.refused(connection, error));
+        }
+        Ok(replies)
     }
 
     fn unanswered(&self, connection: &Connection, began: BootInstant) -> EngineError {

@@ -1,22 +1,52 @@
 //! Where a connection goes: a fixed server, or whichever is the primary at the moment.
 
-use redis::{ConnectionAddr, Value, aio::MultiplexedConnection};
+use std::{sync::Arc, time::Duration};
 
-use super::answer;
-use crate::{clock::Until, engine::EngineError};
+use redis::{Cmd, ConnectionAddr, Value, aio::MultiplexedConnection};
+
+use super::{
+    answer,
+    node::Node,
+    script,
+    sentinel::{self, Sentinels},
+    url,
+};
+use crate::{
+    engine::{EngineError, connect::EngineOptions},
+    error::Result,
+};
 
 /// Where to dial.
+#[derive(Clone)]
 pub(super) enum Place {
     /// One server.
     Fixed(redis::Client),
+    /// The primary that sentinels name.
+    Sentinel(Arc<Sentinels>),
 }
 
 impl Place {
+    /// The place that a URL names. Nothing is dialled.
+    pub(super) fn open(url: &str, options: &EngineOptions) -> Result<Self> {
+        if url.starts_with("redis-sentinel:") || url.starts_with("rediss-sentinel:") {
+            return Ok(Self::Sentinel(Arc::new(Sentinels::open(url, options)?)));
+        }
+        url::open(url).map(Self::Fixed)
+    }
+
+    /// The engine's word, as in its URL scheme.
+    pub(super) fn engine(&self) -> &'static str {
+        match self {
+            Self::Fixed(_) => "redis",
+            Self::Sentinel(_) => "redis-sentinel",
+        }
+    }
+
     /// The server to dial now.
-    #[expect(clippy::unused_async, reason = "others have to ask for it")]
-    pub(super) async fn client(&self, _until: Until) -> Result<redis::Client, EngineError> {
+    pub(super) async fn client(&self) -> Result<redis::Client, EngineError> {
         match self {
             Self::Fixed(client) => Ok(client.clone()),
+            Self::Sentinel(sentinels) => sentinels.primary().await,
         }
     }
 
@@ -24,36 +54,108 @@ impl Place {
     pub(super) fn follows(&self) -> bool {
         match self {
             Self::Fixed(_) => false,
+            Self::Sentinel(_) => true,
+        }
+    }
+
+    /// How often the server moved: a connection made before the last time must not be used any more.
+    pub(super) fn moves(&self) -> u64 {
+        match self {
+            Self::Fixed(_) => 0,
+            Self::Sentinel(sentinels) => sentinels.moves(),
+        }
+    }
+
+    /// Has a connection look for its server again whenever that moves.
+    pub(super) fn tell(&self, node: &Arc<Node>) {
+        if let Self::Sentinel(sentinels) = self {
+            sentinels.tell(node);
         }
     }
 
     /// Whether the server that was dialled is the one that was meant.
-    #[expect(clippy::unused_async, reason = "others have to ask for it")]
-    pub(super) async fn check(&self, _connection: &mut MultiplexedConnection) -> Result<(), EngineError> {
+    pub(super) async fn check(
+        &self,
+        connection: &mut MultiplexedConnection,
+        client: &redis::Client,
+    ) -> Result<(), EngineError> {
         match self {
             Self::Fixed(_) => Ok(()),
+            Self::Sentinel(_) => sentinel::check_role(connection, client).await,
+        }
+    }
+
+    /// How long nothing new is granted after a promotion, if that was asked for.
+    pub(super) fn grace(&self) -> Option<Duration> {
+        match self {
+            Self::Fixed(_) => None,
+            Self::Sentinel(sentinels) => sentinels.grace,
+        }
+    }
+
+    /// Begins a grace if this server is another one than before, before anything else is sent.
+    pub(super) async fn arrive(
+        &self,
+        connection: &mut MultiplexedConnection,
+        identity: Option<&str>,
+    ) -> Result<(), EngineError> {
+        let (Some(grace), Some(identity)) = (self.grace(), identity) else { return Ok(()) };
+        if asked(connection, &script::arrival(identity, grace)).await? == Value::Int(1) {
+            tracing::info!(?grace, "the primary is new: nothing is granted for a while");
+        }
+        Ok(())
+    }
+
+    /// Why a server could not be reached: people do not see its address in the URL if somebody else named it.
+    pub(super) fn explain(&self, client: &redis::Client, error: EngineError) -> EngineError {
+        match self {
+            Self::Fixed(_) => error,
+            Self::Sentinel(_) => {
+                let addr = client.get_connection_info().addr();
+                let why = format!("the sentinels name {addr} as the primary, and it cannot be used: {error}");
+                EngineError { why, ..error }
+            }
         }
     }
 
     /// How many replicas the deployment has, those that are down included, if anybody but the server itself keeps count.
-    #[expect(clippy::unused_async, reason = "others have to ask for it")]
-    pub(super) async fn replicas(&self, _until: Until) -> Result<Option<u32>, EngineError> {
+    pub(super) fn replicas(&self) -> Option<u32> {
         match self {
-            Self::Fixed(_) => Ok(None),
+            Self::Fixed(_) => None,
+            Self::Sentinel(sentinels) => sentinels.replicas(),
         }
     }
 
     /// Whether this client shows a password.
     pub(super) fn has_password(&self) -> bool {
-        match self {
-            Self::Fixed(client) => client.get_connection_info().redis_settings().password().is_some(),
-        }
+        self.template().get_connection_info().redis_settings().password().is_some()
     }
 
     pub(super) fn speaks_tls(&self) -> bool {
+        speaks_tls(self.template())
+    }
+
+    fn template(&self) -> &redis::Client {
         match self {
-            Self::Fixed(client) => speaks_tls(client),
+            Self::Fixed(client) => client,
+            Self::Sentinel(sentinels) => sentinels.template(),
         }
+    }
+
+    /// Ends what goes on besides the connections.
+    pub(super) fn close(&self) {
+        if let Self::Sentinel(sentinels) = self {
+            sentinels.close();
+        }
+    }
+}
+
+/// Sends one command over a connection that nobody else uses yet.
+pub(super) async fn asked(connection: &mut MultiplexedConnection, cmd: &Cmd) -> Result<Value, EngineError> {
+    match connection.send_packed_command(cmd).await {
+        Ok(Value::ServerError(error)) => Err(answer::of_command(&error.into())),
+        Ok(value) => Ok(value),
+        Err(error) => Err(answer::of_command(&error)),
     }
 }
 
@@ -65,10 +167,7 @@ pub(super) fn speaks_tls(client: &redis::Client) -> bool {
 pub(super) async fn identity(connection: &mut MultiplexedConnection) -> Result<String, EngineError> {
     let mut info = redis::cmd("INFO");
     info.arg("server").arg("replication");
-    let value = connection.send_packed_command(&info).await.map_err(|error| answer::of_command(&error))?;
-    if let Value::ServerError(error) = value {
-        return Err(answer::of_command(&error.into()));
-    }
+    let value = asked(connection, &info).await?;
     let text = match &value {
         Value::VerbatimString { text, .. } => text.as_str(),
         other => answer::text(other).unwrap_or_default(),

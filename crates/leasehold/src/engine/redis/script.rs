@@ -21,33 +21,71 @@ pub(super) const TOMBSTONE: Duration = Duration::from_secs(1200);
 const OP_BYTES: usize = 512;
 const ARG_BYTES: usize = 40;
 
-/// Claim, release and renewal are one script, so that many operations of many names can share one call.
+/// Claim, release and renewal are one script, so that many operations of many names can share one call. Those of a
+/// client with a grace have a few fragments more, each right behind what it changes.
 macro_rules! leases {
-    ($wake:literal) => {
+    ($wake:literal, $begin:expr, $handover:expr, $claim:expr, $renew:expr, $cases:literal, $first:literal) => {
         concat!(
             include_str!("scripts/begin.lua"),
             include_str!("scripts/fence.lua"),
             include_str!("scripts/ordinary.lua"),
+            $begin,
             "local function all_cases()\n",
             include_str!($wake),
             include_str!("scripts/handover.lua"),
+            $handover,
             include_str!("scripts/claim.lua"),
+            $claim,
             include_str!("scripts/release.lua"),
             include_str!("scripts/renew.lua"),
-            "return { c = claim, r = release, a = abandon, t = abandon_unanswered, f = force_release, n = renew }\n",
+            $renew,
+            "return { c = claim, r = release, a = abandon, t = abandon_unanswered, f = force_release, n = renew",
+            $cases,
+            " }\n",
             "end\n",
+            $first,
             include_str!("scripts/dispatch.lua"),
         )
     };
 }
 
-pub(super) const LEASES: &str = leases!("scripts/wake_whole.lua");
+const LEASES: &str = leases!("scripts/wake_whole.lua", "", "", "", "", "", "local k, a = 1, 2\n");
 
 /// The same where one call may only touch one slot, and wake-ups stay on the node of that slot.
-pub(super) const LEASES_SHARDED: &str = leases!("scripts/wake_sharded.lua");
+const LEASES_SHARDED: &str = leases!("scripts/wake_sharded.lua", "", "", "", "", "", "local k, a = 1, 2\n");
+
+/// The same for a client that grants nothing new for a while after a promotion.
+const LEASES_WITH_GRACE: &str = leases!(
+    "scripts/wake_whole.lua",
+    include_str!("scripts/grace/begin.lua"),
+    include_str!("scripts/grace/handover.lua"),
+    include_str!("scripts/grace/claim.lua"),
+    include_str!("scripts/grace/renew.lua"),
+    ", g = renew_or_assert",
+    "local k, a = 3, 3\n"
+);
+
+/// The script for a server of this kind.
+pub(super) fn leases(by_slot: bool, with_grace: bool) -> &'static str {
+    match (by_slot, with_grace) {
+        (true, _) => LEASES_SHARDED,
+        (false, true) => LEASES_WITH_GRACE,
+        (false, false) => LEASES,
+    }
+}
 
 /// Renews or releases by the lock's own key alone.
 pub(super) const TORN: &str = include_str!("scripts/torn.lua");
+
+/// Begins a grace if the server is another than the last client met.
+const ARRIVE: &str = include_str!("scripts/grace/arrive.lua");
+
+/// Exists while nothing new is granted.
+const GRACE: &str = "leasehold:grace";
+/// Whom the last client met.
+const ERA: &str = "leasehold:era";
+/// The longest grace that any client asked for.
+const GRACE_MS: &str = "leasehold:grace:ms";
 
 /// Reads what is known about names.
 pub(super) const INSPECT: &str = include_str!("scripts/inspect.lua");
@@ -168,7 +206,7 @@ impl Op {
         }
     }
 
-    fn write_arguments(&self, cmd: &mut Cmd, channel: &str) {
+    fn write_arguments(&self, cmd: &mut Cmd, channel: &str, with_grace: bool) {
         let channel = self.channel.as_deref().unwrap_or(channel);
         match &self.step {
             Step::Claim { claim, arrival } => {
@@ -177,7 +215,11 @@ impl Op {
                 cmd.arg(arrival.as_deref().unwrap_or("0"));
             }
             Step::Renew(hold) => {
-                cmd.arg("n").arg(hold.owner.expose()).arg(px(hold.ttl + hold.lock_delay));
+                let letter = if with_grace { "g" } else { "n" };
+                cmd.arg(letter).arg(hold.owner.expose()).arg(px(hold.ttl + hold.lock_delay));
+                if with_grace {
+                    cmd.arg(hold.fence.get());
+                }
             }
             Step::End { owner, claim: None, unanswered: false } => {
                 cmd.arg("r").arg(owner.expose());
@@ -236,20 +278,42 @@ pub(super) fn px(duration: Duration) -> u64 {
     u64::try_from(duration.as_millis()).unwrap_or(u64::MAX).max(1)
 }
 
-/// One call that carries these operations; `channel` is where their waiters are woken.
-pub(super) fn call<'a, I>(script: &Script, by_hash: bool, operations: I, channel: &str) -> Cmd
+/// One call that carries these operations; `channel` is where their waiters are woken, and `era` the identity of the
+/// server if the script is the one with a grace.
+pub(super) fn call<'a, I>(
+    script: &Script,
+    by_hash: bool,
+    operations: I,
+    channel: &str,
+    era: Option<&str>,
+) -> Cmd
 where
     I: ExactSizeIterator<Item = &'a Op> + Clone,
 {
     let mut cmd = begin(script, by_hash, operations.len() * OP_BYTES);
-    cmd.arg(operations.clone().map(Op::key_count).sum::<usize>());
+    let keys = operations.clone().map(Op::key_count).sum::<usize>();
+    if era.is_some() {
+        cmd.arg(2 + keys).arg(GRACE).arg(ERA);
+    } else {
+        cmd.arg(keys);
+    }
     for op in operations.clone() {
         op.write_keys(&mut cmd);
     }
     cmd.arg(FENCE_KEPT.as_millis() as u64);
-    for op in operations {
-        op.write_arguments(&mut cmd, channel);
+    if let Some(era) = era {
+        cmd.arg(era);
     }
+    for op in operations {
+        op.write_arguments(&mut cmd, channel, era.is_some());
+    }
+    cmd
+}
+
+/// The first call over a connection with a grace.
+pub(super) fn arrival(identity: &str, grace: Duration) -> Cmd {
+    let mut cmd = begin(&Script::new(ARRIVE), false, OP_BYTES);
+    cmd.arg(3).arg(ERA).arg(GRACE).arg(GRACE_MS).arg(identity).arg(px(grace));
     cmd
 }
 

@@ -26,9 +26,7 @@ pub(super) fn open(text: &str) -> Result<redis::Client> {
     }
     let files = Files::read(&url, &shown)?;
 
-    // Without CLIENT SETINFO: a right that no lock needs, and that Redis 7.0 cannot even grant.
-    let mut settings =
-        RedisConnectionInfo::default().set_protocol(ProtocolVersion::RESP3).set_skip_set_lib_name();
+    let mut settings = settings();
     if !url.username().is_empty() {
         settings = settings.set_username(decoded(url.username()));
     }
@@ -37,22 +35,36 @@ pub(super) fn open(text: &str) -> Result<redis::Client> {
     }
     let database = url.path().trim_start_matches('/');
     if !database.is_empty() {
-        let number = database.parse().ok().filter(|number| (0..=1_000_000).contains(number));
-        settings = settings.set_db(number.ok_or_else(|| refuse("a database number after the host"))?);
+        let number = database_number(database).ok_or_else(|| refuse("a database number after the host"))?;
+        settings = settings.set_db(number);
     }
     let tls = url.scheme() == "rediss";
-    if !tls && (files.ca.is_some() || files.cert.is_some()) {
-        return Err(refuse("ca, cert and key only with rediss://"));
-    }
+    files.only_with_tls(tls, &shown)?;
+    template(host, port, settings, tls, files).map_err(|error| Error::invalid("store URL", shown, error))
+}
+
+/// What every connection says of itself before it is used.
+pub(super) fn settings() -> RedisConnectionInfo {
+    // Without CLIENT SETINFO: a right that no lock needs, and that Redis 7.0 cannot even grant.
+    RedisConnectionInfo::default().set_protocol(ProtocolVersion::RESP3).set_skip_set_lib_name()
+}
+
+/// The driver's client for one server.
+pub(super) fn template(
+    host: String,
+    port: u16,
+    settings: RedisConnectionInfo,
+    tls: bool,
+    files: Files,
+) -> Result<redis::Client, String> {
     let addr = if tls {
         ConnectionAddr::TcpTls { host, port, insecure: false, tls_params: None }
     } else {
         ConnectionAddr::Tcp(host, port)
     };
-    let info = addr.into_connection_info().map_err(|error| refuse(&error.to_string()))?;
+    let info = addr.into_connection_info().map_err(|error| error.to_string())?;
     let tcp = redis::io::tcp::TcpSettings::default().set_nodelay(true);
     client(info.set_redis_settings(settings).set_tcp_settings(tcp), tls, files)
-        .map_err(|error| Error::invalid("store URL", shown.clone(), error))
 }
 
 /// Opens a client for each node that a URL of a cluster names.
@@ -128,10 +140,14 @@ fn client(info: ConnectionInfo, _: bool, _: Files) -> Result<redis::Client, Stri
     redis::Client::open(info).map_err(|error| error.to_string())
 }
 
+pub(super) fn database_number(text: &str) -> Option<i64> {
+    text.parse().ok().filter(|number| (0..=1_000_000).contains(number))
+}
+
 /// What the URL's parameters name.
-#[derive(Default)]
-struct Files {
-    password: Option<String>,
+#[derive(Clone, Default)]
+pub(super) struct Files {
+    pub(super) password: Option<String>,
     ca: Option<Vec<u8>>,
     cert: Option<Vec<u8>>,
     key: Option<Vec<u8>>,
@@ -141,25 +157,46 @@ impl Files {
     fn read(url: &Url, shown: &str) -> Result<Self> {
         let mut files = Self::default();
         for (parameter, path) in url.query_pairs() {
-            let path = Path::new(&*path);
-            match &*parameter {
-                "password-file" => {
-                    let text = String::from_utf8_lossy(&read(&parameter, path)?).into_owned();
-                    files.password = Some(text.trim_end_matches(['\r', '\n']).to_owned());
-                }
-                "ca" => files.ca = Some(read_pem(&parameter, path, "CERTIFICATE-----")?),
-                "cert" => files.cert = Some(read_pem(&parameter, path, "CERTIFICATE-----")?),
-                "key" => files.key = Some(read_pem(&parameter, path, "PRIVATE KEY-----")?),
-                _ => {
-                    let what = format!("parameter of the store URL {shown}");
-                    // With an `@` in it, it is the rest of a password that had a `?`.
-                    let got = if parameter.contains('@') { "…".into() } else { parameter };
-                    return Err(Error::invalid(what, got, PARAMETERS));
-                }
+            if !files.take(&parameter, &path)? {
+                return Err(unknown(&parameter, PARAMETERS, shown));
             }
         }
         Ok(files)
     }
+
+    /// Reads what a parameter names; false if it is none of these.
+    pub(super) fn take(&mut self, parameter: &str, path: &str) -> Result<bool> {
+        let path = Path::new(path);
+        match parameter {
+            "password-file" => self.password = Some(read_password(parameter, path)?),
+            "ca" => self.ca = Some(read_pem(parameter, path, "CERTIFICATE-----")?),
+            "cert" => self.cert = Some(read_pem(parameter, path, "CERTIFICATE-----")?),
+            "key" => self.key = Some(read_pem(parameter, path, "PRIVATE KEY-----")?),
+            _ => return Ok(false),
+        }
+        Ok(true)
+    }
+
+    /// Refuses certificates that nothing would look at.
+    pub(super) fn only_with_tls(&self, tls: bool, shown: &str) -> Result<()> {
+        if !tls && (self.ca.is_some() || self.cert.is_some()) {
+            let allowed = "ca, cert and key only with TLS (rediss)";
+            return Err(Error::invalid("store URL", shown, allowed));
+        }
+        Ok(())
+    }
+}
+
+/// A parameter that the scheme does not have.
+pub(super) fn unknown(parameter: &str, allowed: &str, shown: &str) -> Error {
+    // With an `@` in it, it is the rest of a password that had a `?`.
+    let got = if parameter.contains('@') { "…" } else { parameter };
+    Error::invalid(format!("parameter of the store URL {shown}"), got, allowed)
+}
+
+pub(super) fn read_password(parameter: &str, path: &Path) -> Result<String> {
+    let text = String::from_utf8_lossy(&read(parameter, path)?).into_owned();
+    Ok(text.trim_end_matches(['\r', '\n']).to_owned())
 }
 
 fn read(parameter: &str, path: &Path) -> Result<Vec<u8>> {
@@ -179,7 +216,7 @@ fn read_pem(parameter: &str, path: &Path, kind: &str) -> Result<Vec<u8>> {
     Err(Error::invalid(parameter, path.display().to_string(), format!("a file with a {kind} in PEM form")))
 }
 
-fn decoded(text: &str) -> String {
+pub(super) fn decoded(text: &str) -> String {
     percent_decode_str(text).decode_utf8_lossy().into_owned()
 }
 

@@ -2,7 +2,8 @@
 -- KEYS of each operation follow each other: K (owner value, PX) · F (last fence) · W (waiters) · S (when each waiter
 -- was last heard of) · G (tombstone of one attempt)
 -- ARGV 1 how long F is kept in ms, then per operation a letter and its arguments:
---   c claim  r release  a abandon  t abandon with tombstone  f force-release  n renew
+--   c claim  r release  a abandon  t abandon with tombstone  f force-release  n renew  g renew with a grace
+-- `k` and `a` are where the first operation has its keys and its letter: the text before this one says so.
 -- answers a list with one reply per operation; {9, error} if it failed
 local cases -- made when the first operation needs them: to make them takes longer than an ordinary operation
 local function run(letter, k, a)
@@ -18,7 +19,7 @@ local function run(letter, k, a)
   return cases[letter](k, a, first)
 end
 
-local replies, count, k, a = {}, 0, 1, 2
+local replies, count = {}, 0
 local letter = ARGV[a]
 while letter do
   local ok, reply = pcall(run, letter, k, a + 1)
@@ -34,6 +35,8 @@ while letter do
     k, a = k + 4, a + 3
   elseif letter == 't' then
     k, a = k + 5, a + 4
+  elseif letter == 'g' then
+    k, a = k + 2, a + 4
   else
     k, a = k + 4, a + 2
   end

@@ -42,6 +42,11 @@ local function abandon_unanswered(k, a)
   return end_attempt(k, ARGV[a], ARGV[a + 1], ARGV[a + 2])
 end
 
+-- Whether a holder is one of this library.
+local function is_ours(holder)
+  return holder:match('^%x+ %d+ %d+ %S+ ') and #holder:match('^%x+') == 32
+end
+
 -- Takes K from the holder that was seen.
 -- keys K F W S   arguments fence seen (0: a holder of another library)
 -- answers as release
@@ -49,8 +54,7 @@ local function force_release(k, a)
   local K, F, W, S = KEYS[k], KEYS[k + 1], KEYS[k + 2], KEYS[k + 3]
   call('PEXPIRE', F, keep, 'GT')
   local holder, fence = call('GET', K), call('GET', F) or '0'
-  local ours = holder and holder:match('^%x+ %d+ %d+ %S+ ') and #holder:match('^%x+') == 32
-  if not holder or (ours and fence or '0') ~= ARGV[a] then return { 0, call('PTTL', K), fence, holder } end
+  if not holder or (is_ours(holder) and fence or '0') ~= ARGV[a] then return { 0, call('PTTL', K), fence, holder } end
   local given = hand_over(K, F, W, S)
   if given and given ~= 0 then return { 2, given } end
   call('DEL', K)

@@ -1,0 +1,85 @@
+//! A primary, a replica and sentinels as a ground: a prefix for every space, and an administrator of whichever server is
+//! the primary.
+
+use std::{sync::Arc, time::Duration};
+
+use leasehold::{Builder, Leasehold, engine::Engine};
+use leasehold_testkit::{
+    SentinelSet,
+    conformance::{Ground, Need, Plot},
+};
+
+pub(crate) struct SentinelGround {
+    set: SentinelSet,
+}
+
+impl SentinelGround {
+    pub(crate) fn start_or_skip() -> Option<Self> {
+        let builder = SentinelSet::builder()
+            .replicas(1)
+            // A server that is stopped for a moment is to come back with its data.
+            .down_after(Duration::from_secs(600))
+            .arg("appendonly", "no");
+        builder.start_or_skip().map(|set| Self { set })
+    }
+
+    /// Keys of a space, its side keys included.
+    fn keys(&self, space: &str) -> Vec<String> {
+        let reply = self.set.primary().cli(&["KEYS", &format!("*{space}:*")]);
+        reply.list().iter().map(|key| key.text().to_owned()).collect()
+    }
+}
+
+/// What the engine keeps beside its locks.
+const SIDE: &str = "leasehold:";
+
+impl Ground for SentinelGround {
+    fn builder(&self, plot: &Plot) -> Builder {
+        let prefix = format!("{}:", plot.space);
+        let builder = Leasehold::builder(self.set.url()).clock(plot.clock.clone());
+        builder.configure(|config| config.prefix = prefix)
+    }
+
+    fn offers(&self) -> &[Need] {
+        &[Need::Contract, Need::Outage, Need::SideState, Need::Wipe, Need::Rewind]
+    }
+
+    fn engine(&self, plot: &Plot) -> Arc<dyn Engine> {
+        self.builder(plot).into_engine().unwrap()
+    }
+
+    fn leftovers(&self, space: &str) -> Vec<String> {
+        let mut keys = self.keys(space);
+        // Fences and tombstones outlive their lock on purpose; they have a ttl.
+        let lapses = [format!("{SIDE}fence:"), format!("{SIDE}gone:")];
+        keys.retain(|key| !lapses.iter().any(|prefix| key.starts_with(prefix.as_str())));
+        keys
+    }
+
+    fn delete_side_state(&self, space: &str) {
+        for key in self.keys(space).iter().filter(|key| key.starts_with(SIDE)) {
+            self.set.primary().cli(&["DEL", key]);
+        }
+    }
+
+    fn wipe(&self) {
+        self.set.primary().cli(&["FLUSHALL"]);
+    }
+
+    fn save(&self) {
+        self.set.primary().cli(&["SAVE"]);
+    }
+
+    fn rewind(&self) {
+        self.set.primary().restart_with_dump();
+    }
+
+    /// A stopped process: connections stay open and nothing answers.
+    fn cut(&self, _: &str) {
+        self.set.primary().stop();
+    }
+
+    fn mend(&self, _: &str) {
+        self.set.primary().cont();
+    }
+}
