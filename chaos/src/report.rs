@@ -79,9 +79,7 @@ impl Report {
 
     fn by_kind(&self) -> BTreeMap<&'static str, Recovery> {
         let kinds = self.struck.iter().map(|one| one.kind);
-        kinds
-            .map(|kind| (kind, Recovery::of(self.struck.iter().filter(|one| one.kind == kind))))
-            .collect()
+        kinds.map(|kind| (kind, Recovery::of(self.struck.iter().filter(|one| one.kind == kind)))).collect()
     }
 
     pub(crate) fn table(&self) -> String {

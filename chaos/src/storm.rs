@@ -110,9 +110,7 @@ impl<T: Topology> Storm<'_, T> {
     fn target(number: usize) -> Target<T> {
         match T::FAULTS.get(number) {
             Some(fault) => Target::Servers(fault),
-            None if number == T::FAULTS.len() => {
-                Target::Worker { kind: "kill worker", hit: Workers::kill }
-            }
+            None if number == T::FAULTS.len() => Target::Worker { kind: "kill worker", hit: Workers::kill },
             None => Target::Worker { kind: "stop worker", hit: Workers::stop_past_ttl },
         }
     }

@@ -110,6 +110,7 @@ impl Cluster {
 
 fn is_everywhere(set: &ClusterSet, stem: &str) -> bool {
     let quick = load::quick(stem, "");
-    let owners = (0..quick.names).map(|number| set.primary_of(&format!("lock:{}", quick.name(number))).port());
+    let owners =
+        (0..quick.names).map(|number| set.primary_of(&format!("lock:{}", quick.name(number))).port());
     owners.collect::<BTreeSet<_>>().len() == set.primaries().len()
 }

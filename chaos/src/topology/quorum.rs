@@ -18,8 +18,18 @@ pub(crate) struct Quorum {
 
 impl Topology for Quorum {
     const FAULTS: &'static [Fault<Self>] = &[
-        Fault::lasting("kill one node", Cure::Itself, |this: &Self, dice| this.kill(1, dice), Self::restart_empty),
-        Fault::lasting("kill two nodes", Cure::Itself, |this: &Self, dice| this.kill(2, dice), Self::restart_empty),
+        Fault::lasting(
+            "kill one node",
+            Cure::Itself,
+            |this: &Self, dice| this.kill(1, dice),
+            Self::restart_empty,
+        ),
+        Fault::lasting(
+            "kill two nodes",
+            Cure::Itself,
+            |this: &Self, dice| this.kill(2, dice),
+            Self::restart_empty,
+        ),
         Fault::lasting("stop one node", Cure::Itself, |this: &Self, dice| this.stop(1, dice), Self::cont),
         Fault::lasting("stop two nodes", Cure::Itself, |this: &Self, dice| this.stop(2, dice), Self::cont),
         Fault::passing("empty a node", |this: &Self, dice| {
