@@ -45,6 +45,7 @@ fn options(max_in_flight: usize) -> EngineOptions {
         connections: 1,
         max_in_flight,
         client_name: "test".into(),
+        max_ttl: Duration::from_secs(300),
     }
 }
 
