@@ -122,27 +122,40 @@ impl Redis {
     ) -> Result<Page<Inspection>, EngineError> {
         let from = from.as_ref().map(Cursor::as_str);
         let (names, next) = match &self.servers {
-            Servers::One(lanes) => {
-                let (names, next) = self.scan_node(&lanes[0].node, prefix, from, limit, until).await?;
-                (names, next)
-            }
-            Servers::Cluster(cluster) => {
-                let map = cluster.map(until).await?;
-                let Some(Turn { first_slot, shard, at }) = turn(&map, from) else {
-                    return Ok(Page { items: Vec::new(), next: None });
-                };
-                let (names, next) = self.scan_node(shard.node(), prefix, at, limit, until).await?;
-                let next = match next {
-                    Some(at) => Some(format!("{first_slot} {} {at}", shard.address)),
-                    None => after(&map, first_slot),
-                };
-                (names, next)
-            }
+            Servers::One(lanes) => self.scan_node(&lanes[0].node, prefix, from, limit, until).await?,
+            Servers::Cluster(cluster) => self.scan_primaries(cluster, prefix, from, limit, until).await?,
         };
         let mut items = self.inspect_many(&names, WAITERS_SHOWN, until).await?;
         // Freed since the scan.
         items.retain(|found| found.held.is_some() || found.waiting > 0);
         Ok(Page { items, next: next.map(Cursor::new) })
+    }
+
+    /// Names that the primaries of a cluster have, one primary after the other.
+    async fn scan_primaries(
+        &self,
+        cluster: &Arc<Cluster>,
+        prefix: &str,
+        from: Option<&str>,
+        limit: u32,
+        until: Until,
+    ) -> Result<(Vec<Name>, Option<String>), EngineError> {
+        let map = cluster.map(until).await?;
+        let (mut names, mut next) = (Vec::new(), from.map(str::to_owned));
+        while let Some(Turn { first_slot, shard, at }) = turn(&map, next.as_deref()) {
+            let room = limit - u32::try_from(names.len()).unwrap_or(limit);
+            let (found, rest) = self.scan_node(shard.node(), prefix, at, room, until).await?;
+            names.extend(found);
+            let is_done = rest.is_none();
+            next = match rest {
+                Some(at) => Some(format!("{first_slot} {} {at}", shard.address)),
+                None => after(&map, first_slot),
+            };
+            if next.is_none() || !is_done || names.len() == limit as usize {
+                return Ok((names, next));
+            }
+        }
+        Ok((names, None))
     }
 
     /// Names that one server has, and where to go on there.
