@@ -58,8 +58,25 @@ impl Redis {
                 other => return Ok(other),
             }
         }
+        let op = Op::claim(self.keys(&claim.name), claim, arrival);
+        match self.claim_and_wait(claim, &op, true, until).await {
+            // Over another connection: the WAIT behind the first one may last.
+            Err(error) if error.why.starts_with("NOSCRIPT") => {
+                self.claim_and_wait(claim, &op, false, until).await
+            }
+            answer => answer,
+        }
+    }
+
+    async fn claim_and_wait(
+        &self,
+        claim: &Claim,
+        op: &Op,
+        by_hash: bool,
+        until: Until,
+    ) -> Result<Option<Answer>, EngineError> {
+        let owner = &claim.owner;
         let channel = self.lane(&claim.name).node.channel();
-        let ops = [Op::claim(self.keys(&claim.name), claim, arrival)];
         let mut own = self.pool.take(until).await?;
         own.look_for_replicas(claim.acks, until).await?;
 
@@ -70,11 +87,8 @@ impl Redis {
             owner.claim_answered();
             return Err(EngineError::new(Fault::Ended, "this attempt has ended"));
         }
-        let build = |by_hash| script::call(&self.pool.leases, by_hash, &ops, channel);
-        let mut sent = own.send(build(true), claim, until).await;
-        if matches!(&sent.claimed, Err(error) if error.why.starts_with("NOSCRIPT")) && !owner.has_ended() {
-            sent = own.send(build(false), claim, until).await;
-        }
+        let cmd = script::call(&self.pool.leases, by_hash, std::slice::from_ref(op), channel);
+        let sent = own.send(cmd, claim, until).await;
         if !matches!(&sent.claimed, Err(error) if error.fault == Fault::NoAnswer) {
             owner.claim_answered();
         }
