@@ -81,7 +81,7 @@ struct Member {
 impl Member {
     fn new(label: String, client: redis::Client, channel: String, options: &EngineOptions) -> Arc<Self> {
         let node = Node::new(NodeOptions {
-            place: Place::Fixed(client),
+            place: Place::Fixed(Box::new(client)),
             client_name: client_name(options),
             channel,
             clock: options.clock.clone(),
