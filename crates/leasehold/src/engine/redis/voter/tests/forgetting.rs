@@ -101,8 +101,9 @@ async fn a_node_that_was_a_replica_for_a_while_does_not_vote() {
         });
     };
     follow(&replica, &server);
-    let voter = voter_at(server.addr());
+    let (voter, another) = (voter_at(server.addr()), voter_at(server.addr()));
     let record = admit(&voter).await;
+    assert_eq!(another.standing(soon()).await.unwrap().identity, record.identity);
     eventually(PATIENCE, "the record to be copied", || !replica.cli(&["GET", "leasehold:quorum"]).is_nil());
     replica.cli(&["REPLICAOF", "NO", "ONE"]);
     yes(vote(&voter, claim(1)).await);
@@ -114,7 +115,7 @@ async fn a_node_that_was_a_replica_for_a_while_does_not_vote() {
 
     assert!(!voter.repair(&hold(&claim(1), u64::MAX >> 12), soon()).await.unwrap());
     assert_eq!(abstains(&voter).await, Abstention::Forgot);
-    assert_ne!(voter.standing(soon()).await.unwrap().identity, record.identity);
+    assert_ne!(another.standing(soon()).await.unwrap().identity, record.identity);
     admit(&voter).await;
     yes(vote(&voter, claim(2)).await);
 }
