@@ -237,6 +237,7 @@ async fn watch_over(shared: Weak<Shared>, bell: Bell) {
         let clock = strong.clock().clone();
         drop(strong);
         tokio::select! {
+            biased;
             () = bell.notified() => clock.sleep_until(clock.now() + LOOK_MIN).await,
             () = clock.sleep_until(clock.now() + pause) => {}
         }
