@@ -97,6 +97,8 @@ impl Shared {
         }
         for (index, seat) in self.seats().iter().enumerate() {
             let why = match seat {
+                // Who did not answer just now has its excuse already, whatever is known from before.
+                _ if standings[index].is_none() => continue,
                 Seat::Votes(_) | Seat::Unknown => continue,
                 Seat::Waits(_) | Seat::Forgot { .. } => Abstention::Forgot,
                 Seat::Abstains(why) => why.clone(),
