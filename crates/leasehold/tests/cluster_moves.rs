@@ -152,3 +152,33 @@ async fn a_held_lock_and_its_queue_move_while_other_shards_notice_nothing() {
     }
     assert_eq!(turn.release().await.unwrap(), Released::Free);
 }
+
+#[tokio::test(flavor = "multi_thread", worker_threads = 2)]
+async fn an_end_of_a_subscription_is_never_taken_for_an_answer() {
+    let Some(set) = start() else { return };
+    let (name, slot, from, to) = place(&set);
+    let other = set.name_on(from, "other");
+    let leases = client(&set).await;
+    let (held, other_held) =
+        (leases.lock(&name).acquire().await.unwrap(), leases.lock(&other).acquire().await.unwrap());
+    let waiter = tokio::spawn(leases.lock(&name).wait(LONG).into_future());
+    let other_waiter = tokio::spawn(leases.lock(&other).wait(LONG).into_future());
+    waiting(&leases, &name, 1).await;
+    waiting(&leases, &other, 1).await;
+    set.begin_move(slot, from, to);
+    set.migrate_slot(slot, from, to);
+    // A poll of the other waiter is under way, on the connection that hears both slots, ...
+    from.cli(&["CLIENT", "PAUSE", "60000", "WRITE"]);
+    let is_paused = |line: &str| line.contains(" ssub=2 ") && line.contains(" flags=Pb ");
+    eventually_async(LONG, "a poll that is not answered", || async {
+        from.cli(&["CLIENT", "LIST"]).text().lines().any(is_paused)
+    })
+    .await;
+    // ... when the server ends one of the subscriptions.
+    tokio::task::block_in_place(|| set.end_move(slot, to));
+    from.cli(&["CLIENT", "UNPAUSE"]);
+    for (held, waiter) in [(held, waiter), (other_held, other_waiter)] {
+        held.release().await.unwrap();
+        tokio::time::timeout(LONG, waiter).await.unwrap().unwrap().unwrap().release().await.unwrap();
+    }
+}

@@ -3,6 +3,10 @@
 
 use std::{
     future::IntoFuture,
+    sync::{
+        Arc,
+        atomic::{AtomicU32, Ordering},
+    },
     time::{Duration, Instant},
 };
 
@@ -14,6 +18,12 @@ const LONG: Duration = Duration::from_secs(40);
 
 fn secs(secs: u64) -> Duration {
     Duration::from_secs(secs)
+}
+
+/// Its locks outlast every wait of a test, so one that goes away was given back.
+async fn client(url: impl AsRef<str>, command_timeout: Duration) -> Leasehold {
+    let builder = Leasehold::builder(url).command_timeout(command_timeout);
+    builder.configure(|config| config.ttl = secs(200)).connect().await.unwrap()
 }
 
 struct Stage {
@@ -49,6 +59,12 @@ impl Stage {
         });
     }
 
+    /// Stops a replica, and makes sure that it lacks something from now on.
+    fn freeze(&self, replica: usize) {
+        self.replicas[replica].stop();
+        self.primary.cli(&["PUBLISH", "is", "anybody there"]);
+    }
+
     /// How many lines of a section of INFO contain a text.
     fn info(&self, section: &str, text: &str) -> usize {
         let info = self.primary.cli(&["INFO", section]).text().to_owned();
@@ -60,7 +76,7 @@ impl Stage {
     }
 
     async fn client(&self, command_timeout: Duration) -> Leasehold {
-        Leasehold::builder(self.primary.url()).command_timeout(command_timeout).connect().await.unwrap()
+        client(self.primary.url(), command_timeout).await
     }
 
     /// How often the server was asked to wait for replicas.
@@ -125,7 +141,7 @@ async fn neither_renewal_nor_release_waits_for_replicas() {
     let guard = leases.lock("x").acks(1).ttl(secs(6)).keep_alive().acquire().await.unwrap();
     let waits = stage.waits();
     assert!(!waits.is_empty());
-    stage.replicas[0].stop();
+    stage.freeze(0);
     let renewed = leases.stats().renewed;
     eventually_async(LONG, "renewals", || async { leases.stats().renewed >= renewed + 2 }).await;
     assert!(guard.is_held());
@@ -139,7 +155,7 @@ async fn a_stopped_replica_delays_nobody_but_the_claim_that_needs_it() {
     let leases = stage.client(secs(6)).await;
     let kept: Vec<_> = (0..10).map(|n| leases.lock(&format!("kept:{n}")).ttl(secs(5)).keep_alive()).collect();
     let kept: Vec<_> = join_all(kept.into_iter().map(IntoFuture::into_future)).await;
-    stage.replicas[0].stop();
+    stage.freeze(0);
 
     let claim = tokio::spawn(leases.lock("x").acks(1).wait(LONG).into_future());
     stage.is_taken("x").await;
@@ -164,7 +180,7 @@ async fn a_stopped_replica_delays_nobody_but_the_claim_that_needs_it() {
 async fn a_claim_that_waits_for_a_stopped_replica_does_not_delay_claims_that_wait_for_another() {
     let Some(stage) = Stage::set(2) else { return };
     let leases = stage.client(secs(8)).await;
-    stage.replicas[1].stop();
+    stage.freeze(1);
     let claim = tokio::spawn(leases.lock("x").acks(2).wait(LONG).into_future());
     stage.is_taken("x").await;
     let others = (0..40).map(|n| {
@@ -187,16 +203,15 @@ async fn a_claim_that_is_not_granted_is_told_so_without_waiting_for_replicas() {
     let Some(stage) = Stage::set(1) else { return };
     let (holder, leases) = (stage.client(secs(60)).await, stage.client(secs(60)).await);
     let guard = holder.lock("x").acquire().await.unwrap();
-    stage.replicas[0].stop();
+    stage.freeze(0);
     let began = Instant::now();
     // More than there are connections, together and one after the other.
-    let tries = (0..40).map(|_| leases.lock("x").ttl(secs(200)).acks(1).try_acquire());
+    let tries = (0..40).map(|_| leases.lock("x").acks(1).try_acquire());
     for tried in join_all(tries).await {
         assert!(matches!(tried.unwrap(), Attempt::Busy { .. }));
     }
-    let waiters: Vec<_> = (0..20)
-        .map(|_| tokio::spawn(leases.lock("x").ttl(secs(200)).acks(1).wait(secs(300)).into_future()))
-        .collect();
+    let waiters: Vec<_> =
+        (0..20).map(|_| tokio::spawn(leases.lock("x").acks(1).wait(secs(300)).into_future())).collect();
     eventually_async(LONG, "waiters in the queue", || async {
         holder.inspect("x").await.unwrap().waiting == 20
     })
@@ -219,16 +234,21 @@ async fn a_waiter_gets_a_lock_that_is_handed_over_once_replicas_have_it() {
     let (holder, leases) = (stage.client(secs(30)).await, stage.client(secs(5)).await);
     for (stopped, by_delete) in [(false, false), (false, true), (true, false), (true, true)] {
         let guard = holder.lock("x").acquire().await.unwrap();
-        let waiter = tokio::spawn(leases.lock("x").acks(1).wait(secs(120)).into_future());
-        eventually_async(LONG, "a waiter", || async { holder.inspect("x").await.unwrap().waiting == 1 })
-            .await;
+        let asked = Arc::new(AtomicU32::new(0));
+        let lock = leases.lock("x").acks(1).wait(secs(120)).on_wait({
+            let asked = asked.clone();
+            move |_| drop(asked.fetch_add(1, Ordering::Relaxed))
+        });
+        let waiter = tokio::spawn(lock.into_future());
+        // Without acks, a message would be a grant after such a poll.
+        eventually_async(LONG, "a poll", || async { asked.load(Ordering::Relaxed) >= 2 }).await;
         if stopped {
-            stage.replicas[0].stop();
+            stage.freeze(0);
         }
         if by_delete {
             // No message: it finds out by asking.
             stage.primary.cli(&["DEL", "lock:x"]);
-            drop(guard);
+            let _kept = guard.detach();
         } else {
             assert!(matches!(guard.release().await.unwrap(), Released::HandedOver { .. }));
         }
@@ -258,8 +278,8 @@ async fn a_majority_counts_every_replica_that_was_seen() {
 
     // Four copies by now: it takes three of them, as the next claim finds out by itself.
     stage.join(2);
-    stage.replicas[0].stop();
-    stage.replicas[1].stop();
+    stage.freeze(0);
+    stage.freeze(1);
     too_few(&majority().await.unwrap_err(), "1 of 2");
     stage.is_given_back("x").await;
     stage.replicas[0].cont();
@@ -297,11 +317,11 @@ async fn a_grant_that_was_lost_with_its_primary_was_never_given() {
     let Some(stage) = Stage::set(1) else { return };
     let leases = stage.client(secs(20)).await;
     let replica = &stage.replicas[0];
-    replica.stop();
+    stage.freeze(0);
     // Or what was sent to it would wait in its socket.
     stage.primary.cli(&["CLIENT", "KILL", "TYPE", "replica"]);
     let with_acks = tokio::spawn(leases.lock("x").acks(1).wait(secs(5)).into_future());
-    let without = leases.lock("y").ttl(secs(200)).acquire().await.unwrap();
+    let without = leases.lock("y").acquire().await.unwrap();
     stage.is_taken("x").await;
     stage.primary.kill();
     replica.cont();
@@ -321,9 +341,9 @@ async fn a_grant_that_was_lost_with_its_primary_was_never_given() {
 async fn a_future_dropped_while_it_waits_for_replicas_leaves_nothing_behind() {
     let Some(stage) = Stage::set(1) else { return };
     let leases = stage.client(secs(60)).await;
-    stage.replicas[0].stop();
+    stage.freeze(0);
     for queued in [true, false] {
-        let lock = leases.lock("x").acks(1).ttl(secs(200));
+        let lock = leases.lock("x").acks(1);
         let claim = if queued {
             tokio::spawn(async move { lock.wait(secs(300)).acquire().await.map(drop) })
         } else {
@@ -343,7 +363,7 @@ async fn a_future_dropped_while_it_waits_for_replicas_leaves_nothing_behind() {
 async fn giving_back_an_unacknowledged_lock_spares_the_next_holder() {
     let Some(stage) = Stage::set(1) else { return };
     let leases = stage.client(secs(4)).await;
-    stage.replicas[0].stop();
+    stage.freeze(0);
     let claim = tokio::spawn(leases.lock("x").acks(1).wait(LONG).into_future());
     stage.is_taken("x").await;
     stage.primary.cli(&["SET", "lock:x", "another", "PX", "600000"]);
@@ -356,10 +376,10 @@ async fn giving_back_an_unacknowledged_lock_spares_the_next_holder() {
 async fn claims_beyond_the_connections_for_them_are_told_so_in_time() {
     let Some(stage) = Stage::set(1) else { return };
     let leases = stage.client(secs(60)).await;
-    stage.replicas[0].stop();
+    stage.freeze(0);
     let claims: Vec<_> = (0..16)
         .map(|n| {
-            let lock = leases.lock(&format!("x:{n}")).acks(1).ttl(secs(200)).wait(secs(300));
+            let lock = leases.lock(&format!("x:{n}")).acks(1).wait(secs(300));
             tokio::spawn(lock.into_future())
         })
         .collect();
@@ -383,7 +403,7 @@ async fn a_user_who_may_not_wait_for_replicas_is_told_so_and_holds_nothing() {
     let primary = RedisServer::builder().acl_line("user worker on >pw ~* &* +@all -wait").start_or_skip();
     let Some(stage) = primary.and_then(|primary| Stage::with(primary, 0)) else { return };
     let url = stage.primary.url().replace("redis://", "redis://worker:pw@");
-    let leases = Leasehold::connect(url).await.unwrap();
+    let leases = client(url, secs(30)).await;
     let error = leases.lock("x").acks(1).acquire().await.unwrap_err();
     assert!(matches!(error, Error::StoreRefused { refusal: Refusal::Acl, .. }), "{error}");
     stage.is_given_back("x").await;

@@ -87,9 +87,27 @@ impl Shared {
         }
     }
 
+    /// Names that a majority holds or that are waited for.
+    pub(super) async fn scan(
+        &self,
+        prefix: &str,
+        mut from: Option<Cursor>,
+        limit: u32,
+        until: Until,
+    ) -> Result<Page<Inspection>, EngineError> {
+        loop {
+            let page = self.scan_next(prefix, from, limit, until).await?;
+            // The next node may only have what was told already.
+            if !page.items.is_empty() || page.next.is_none() {
+                return Ok(page);
+            }
+            from = page.next;
+        }
+    }
+
     /// One node after another. What a majority holds is on one of any `n - majority + 1` nodes; a name is told by the
     /// first of them that has it.
-    pub(super) async fn scan(
+    async fn scan_next(
         &self,
         prefix: &str,
         from: Option<Cursor>,

@@ -104,6 +104,8 @@ impl Shared {
         }
         for (index, seat) in self.seats().iter().enumerate() {
             let why = match seat {
+                // Who did not answer just now has its excuse already, whatever is known from before.
+                _ if standings[index].is_none() => continue,
                 Seat::Votes(_) | Seat::Unknown => continue,
                 Seat::Waits(_) | Seat::Forgot { .. } => Abstention::Forgot,
                 Seat::Abstains(why) => why.clone(),
@@ -244,6 +246,7 @@ async fn watch_over(shared: Weak<Shared>, bell: Bell) {
         let clock = strong.clock().clone();
         drop(strong);
         tokio::select! {
+            biased;
             () = bell.notified() => clock.sleep_until(clock.now() + LOOK_MIN).await,
             () = clock.sleep_until(clock.now() + pause) => {}
         }

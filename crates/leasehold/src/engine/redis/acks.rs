@@ -62,7 +62,8 @@ impl Redis {
         match &self.servers {
             Servers::One(lanes, pool) => {
                 let channel = lane_of(lanes, &claim.name).node.channel();
-                self.claim_and_wait(pool, channel, None, claim, arrival, until).await
+                let way = Way { pool, channel, replicas: None };
+                self.claim_and_wait(way, claim, arrival, until).await
             }
             Servers::Cluster(cluster) => {
                 let slot = self.keys(&claim.name).slot();
@@ -75,7 +76,8 @@ impl Redis {
                     }
                     let replicas = cluster.map(until).await?.replicas_of(&stop.shard);
                     let (pool, channel) = (&stop.shard.pool, cluster.channel(slot));
-                    match self.claim_and_wait(pool, &channel, replicas, claim, arrival.clone(), until).await {
+                    let way = Way { pool, channel: &channel, replicas };
+                    match self.claim_and_wait(way, claim, arrival.clone(), until).await {
                         Err(error) => route.after(&stop, error).await?,
                         answer => return answer,
                     }
@@ -84,19 +86,32 @@ impl Redis {
         }
     }
 
-    /// A claim and a WAIT on a connection of this pool; `replicas` is how many copies there are besides, where that is
-    /// known.
     async fn claim_and_wait(
         &self,
-        pool: &Arc<Pool>,
-        channel: &str,
-        replicas: Option<u32>,
+        way: Way<'_>,
         claim: &Claim,
         arrival: Option<String>,
         until: Until,
     ) -> Result<Option<Answer>, EngineError> {
-        let owner = &claim.owner;
-        let ops = [Op::claim(self.keys(&claim.name), claim, arrival)];
+        let op = Op::claim(self.keys(&claim.name), claim, arrival);
+        match self.claim_and_wait_once(way, claim, &op, true, until).await {
+            // Over another connection: the WAIT behind the first one may last.
+            Err(error) if error.why.starts_with("NOSCRIPT") => {
+                self.claim_and_wait_once(way, claim, &op, false, until).await
+            }
+            answer => answer,
+        }
+    }
+
+    async fn claim_and_wait_once(
+        &self,
+        way: Way<'_>,
+        claim: &Claim,
+        op: &Op,
+        by_hash: bool,
+        until: Until,
+    ) -> Result<Option<Answer>, EngineError> {
+        let (owner, Way { pool, channel, replicas }) = (&claim.owner, way);
         let mut own = pool.take(until).await?;
         own.known = replicas;
         own.look_for_replicas(claim.acks, until).await?;
@@ -108,12 +123,9 @@ impl Redis {
             owner.claim_answered();
             return Err(EngineError::new(Fault::Ended, "this attempt has ended"));
         }
-        let era = own.connection.identity.clone().filter(|_| pool.with_grace);
-        let build = |by_hash| script::call(&pool.leases, by_hash, ops.iter(), channel, era.as_deref());
-        let mut sent = own.send(build(true), claim, until).await;
-        if matches!(&sent.claimed, Err(error) if error.why.starts_with("NOSCRIPT")) && !owner.has_ended() {
-            sent = own.send(build(false), claim, until).await;
-        }
+        let era = own.connection.identity.as_deref().filter(|_| pool.with_grace);
+        let cmd = script::call(&pool.leases, by_hash, [op].into_iter(), channel, era);
+        let sent = own.send(cmd, claim, until).await;
         if !matches!(&sent.claimed, Err(error) if error.fault == Fault::NoAnswer) {
             owner.claim_answered();
         }
@@ -129,6 +141,16 @@ impl Redis {
         }
         Ok(Some(Answer::Granted(Grant { fence, since: asked_at, ttl: claim.ttl, acks })))
     }
+}
+
+/// How a claim that waits for replicas goes.
+#[derive(Clone, Copy)]
+struct Way<'a> {
+    pool: &'a Arc<Pool>,
+    /// Where its waiters are woken.
+    channel: &'a str,
+    /// How many copies there are besides the primary's, where that is known.
+    replicas: Option<u32>,
 }
 
 /// A connection number that no message comes with.

@@ -297,7 +297,7 @@ impl Cluster {
         let command_timeout = self.options.command_timeout;
         move |client| {
             Node::new(NodeOptions {
-                place: Place::Fixed(client),
+                place: Place::Fixed(Box::new(client)),
                 client_name: client_name.clone(),
                 channel: String::new(),
                 clock: clock.clone(),

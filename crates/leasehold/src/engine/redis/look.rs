@@ -118,24 +118,43 @@ impl Redis {
                 (found.items, found.next)
             }
             Servers::Cluster(cluster) => {
-                let map = cluster.map(until).await?;
-                let Some(Turn { first_slot, shard, at }) = turn(&map, from.as_ref().map(Cursor::as_str))
-                else {
-                    return Ok(Page { items: Vec::new(), next: None });
-                };
-                let at = at.map(Cursor::new);
-                let found = scan_names(shard.node(), &self.prefix, prefix, at, limit, until).await?;
-                let next = match found.next {
-                    Some(at) => Some(format!("{first_slot} {} {}", shard.address, at.as_str())),
-                    None => after(&map, first_slot),
-                };
-                (found.items, next.map(Cursor::new))
+                let from = from.as_ref().map(Cursor::as_str);
+                let (names, next) = self.scan_primaries(cluster, prefix, from, limit, until).await?;
+                (names, next.map(Cursor::new))
             }
         };
         let mut items = self.inspect_many(&names, WAITERS_SHOWN, until).await?;
         // Freed since the scan.
         items.retain(|found| found.held.is_some() || found.waiting > 0);
         Ok(Page { items, next })
+    }
+
+    /// Names that the primaries of a cluster have, one primary after the other.
+    async fn scan_primaries(
+        &self,
+        cluster: &Arc<Cluster>,
+        prefix: &str,
+        from: Option<&str>,
+        limit: u32,
+        until: Until,
+    ) -> Result<(Vec<Name>, Option<String>), EngineError> {
+        let map = cluster.map(until).await?;
+        let (mut names, mut next) = (Vec::new(), from.map(str::to_owned));
+        while let Some(Turn { first_slot, shard, at }) = turn(&map, next.as_deref()) {
+            let room = limit - u32::try_from(names.len()).unwrap_or(limit);
+            let at = at.map(Cursor::new);
+            let found = scan_names(shard.node(), &self.prefix, prefix, at, room, until).await?;
+            names.extend(found.items);
+            let is_done = found.next.is_none();
+            next = match found.next {
+                Some(at) => Some(format!("{first_slot} {} {}", shard.address, at.as_str())),
+                None => after(&map, first_slot),
+            };
+            if next.is_none() || !is_done || names.len() == limit as usize {
+                return Ok((names, next));
+            }
+        }
+        Ok((names, None))
     }
 }
 

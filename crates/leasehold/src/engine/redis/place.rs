@@ -20,7 +20,7 @@ use crate::{
 #[derive(Clone)]
 pub(super) enum Place {
     /// One server.
-    Fixed(redis::Client),
+    Fixed(Box<redis::Client>),
     /// The primary that sentinels name.
     Sentinel(Arc<Sentinels>),
 }
@@ -31,7 +31,7 @@ impl Place {
         if url.starts_with("redis-sentinel:") || url.starts_with("rediss-sentinel:") {
             return Ok(Self::Sentinel(Arc::new(Sentinels::open(url, options)?)));
         }
-        url::open(url).map(Self::Fixed)
+        url::open(url).map(|client| Self::Fixed(Box::new(client)))
     }
 
     /// The engine's word, as in its URL scheme.
@@ -45,7 +45,7 @@ impl Place {
     /// The server to dial now.
     pub(super) async fn client(&self) -> Result<redis::Client, EngineError> {
         match self {
-            Self::Fixed(client) => Ok(client.clone()),
+            Self::Fixed(client) => Ok((**client).clone()),
             Self::Sentinel(sentinels) => sentinels.primary().await,
         }
     }

@@ -249,4 +249,47 @@ mod tests {
             assert!(text.contains("allowed is") && !text.contains("secret"), "{text}");
         }
     }
+
+    #[test]
+    fn a_cluster_url_gives_a_client_for_each_node_and_for_those_it_names() {
+        let seeds = open_cluster("redis-cluster://ann:p%40ss@a,[::1]:7000,b:1/").unwrap();
+        let at = |host: &str, port| Address { host: host.into(), port };
+        assert_eq!(
+            seeds.iter().map(address).collect::<Vec<_>>(),
+            [at("a", 6379), at("::1", 7000), at("b", 1)]
+        );
+        let other = elsewhere(&seeds[0], &at("c", 2));
+        assert_eq!(address(&other), at("c", 2));
+        let settings = other.get_connection_info().redis_settings().clone();
+        assert_eq!((settings.username(), settings.password()), (Some("ann"), Some("p@ss")));
+        assert!(other.get_connection_info().tcp_settings().nodelay());
+    }
+
+    #[test]
+    #[cfg(feature = "tls")]
+    fn every_node_of_a_cluster_with_tls_is_spoken_to_with_tls() {
+        let seeds = open_cluster("rediss-cluster://a,b").unwrap();
+        let to = Address { host: "c".into(), port: 2 };
+        assert!(matches!(
+            elsewhere(&seeds[0], &to).get_connection_info().addr(),
+            ConnectionAddr::TcpTls { host, port: 2, insecure: false, .. } if host == "c"
+        ));
+    }
+
+    #[test]
+    fn bad_cluster_urls_say_what_is_allowed_and_hide_the_password() {
+        for bad in [
+            "redis-cluster:",
+            "redis-cluster://",
+            "redis-cluster://:secret@",
+            "redis-cluster://:secret@a,,b",
+            "redis-cluster://:secret@a:x,b",
+            "redis-cluster://:secret@a,b/1",
+            "redis-cluster://:secret@a,b?what=1",
+            "redis-cluster://:secret@a,b?ca=/nowhere",
+        ] {
+            let text = open_cluster(bad).unwrap_err().to_string();
+            assert!(text.contains("allowed is") && !text.contains("secret"), "{text}");
+        }
+    }
 }

@@ -81,7 +81,7 @@ struct Member {
 impl Member {
     fn new(label: String, client: redis::Client, channel: String, options: &EngineOptions) -> Arc<Self> {
         let node = Node::new(NodeOptions {
-            place: Place::Fixed(client),
+            place: Place::Fixed(Box::new(client)),
             client_name: client_name(options),
             channel,
             clock: options.clock.clone(),
@@ -142,11 +142,12 @@ impl Member {
         let build = |script: &_, by_hash| call::vote(script, by_hash, &keys, ballot, &seat, channel);
         let value = self.send(&connection, &call, waits, &self.scripts.vote, build, until).await?;
         let vote = call::voted(&value, &seat)?;
-        match vote {
-            Vote::Yes(_) => call.waits_no_longer(),
-            // Perhaps it is another server by now: the next connection tells.
-            Vote::Abstains(Abstention::Forgot) => self.node.replace(&connection, "the node has forgotten"),
-            _ => {}
+        if matches!(vote, Vote::Yes(_)) {
+            call.waits_no_longer();
+        }
+        // Only a new connection tells who the server is by now. One for each other abstention would be a storm.
+        if call::is_other_data_set(&value, &seat) {
+            self.node.replace(&connection, "the server has another data set by now");
         }
         Ok(vote)
     }

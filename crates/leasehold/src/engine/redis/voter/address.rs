@@ -39,7 +39,7 @@ pub(super) fn parse(text: &str) -> Result<(Vec<(String, Client)>, Parameters)> {
         .rsplit_once('@')
         .map_or(("", authority), |(_, hosts)| authority.split_at(authority.len() - hosts.len()));
     let hosts: Vec<&str> = hosts.split(',').collect();
-    if !(NODES_MIN..=NODES_MAX).contains(&hosts.len()) {
+    if !(NODES_MIN..=NODES_MAX).contains(&hosts.len()) || hosts.contains(&"") {
         return Err(refuse(&format!("{NODES_MIN} to {NODES_MAX} hosts, each HOST[:PORT]")));
     }
     let (path, query) = tail.split_once('?').unwrap_or((tail, ""));
@@ -121,7 +121,7 @@ mod tests {
             ("redlock://", "3 to 15 hosts"),
             ("redlock://:secret@a,b", "3 to 15 hosts"),
             ("redlock://u:secret@a,u:secret@b,u:secret@c", "3 to 15 hosts"),
-            ("redlock://:secret@a,,c", "a host name"),
+            ("redlock://:secret@a,,c", "3 to 15 hosts"),
             ("redlock://:secret@a,b,c:x", "redis://"),
             ("redlock://:secret@a,b,a:6379", "a:6379 would vote twice"),
             ("redlock://:secret@a,b,A", "A:6379 would vote twice"),

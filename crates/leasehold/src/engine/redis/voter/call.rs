@@ -132,6 +132,12 @@ pub(super) fn voted(value: &Value, seat: &Seat) -> Result<Vote, EngineError> {
     }
 }
 
+/// Whether the node has the seat's record, over another data set than the one it was written for.
+pub(super) fn is_other_data_set(value: &Value, seat: &Seat) -> bool {
+    let Value::Array(list) = value else { return false };
+    matches!(list.as_slice(), [Value::Int(8), record] if answer::text(record) == Some(&seat.text))
+}
+
 pub(super) fn ended() -> EngineError {
     EngineError::new(Fault::Ended, "this attempt has ended")
 }

@@ -1,0 +1,172 @@
+//! Nodes that forgot, and the record by which they know it.
+
+use leasehold_testkit::eventually;
+
+use super::*;
+
+async fn abstains(voter: &RedisVoter) -> Abstention {
+    match vote(voter, claim(9)).await {
+        Vote::Abstains(why) => why,
+        other => panic!("it votes: {other:?}"),
+    }
+}
+
+/// The first answer of a server that was away.
+async fn vote_again(voter: &RedisVoter) -> Vote {
+    let started = std::time::Instant::now();
+    loop {
+        match voter.vote(&ballot(claim(9)), soon()).await {
+            Ok(vote) => return vote,
+            Err(error) => assert!(started.elapsed() < PATIENCE, "{error}"),
+        }
+        tokio::time::sleep(Duration::from_millis(20)).await;
+    }
+}
+
+#[tokio::test]
+async fn without_a_seat_a_node_does_not_vote() {
+    let Some((server, voter, record)) = seated().await else { return };
+    voter.seat(None);
+    assert_eq!(abstains(&voter).await, Abstention::NotAdmitted);
+    let waits = State::Waits { nonce: "n".into(), watched_ms: 0 };
+    let waits = Record { state: waits, ..record.clone() };
+    assert!(voter.mark(Some(&record), &waits, Fence::new(0), soon()).await.unwrap());
+    voter.seat(Some(waits));
+    assert_eq!(abstains(&voter).await, Abstention::Forgot);
+    assert!(!voter.repair(&hold(&claim(9), 1), soon()).await.unwrap());
+    voter.seat(Some(record));
+    let connection = voter.0.node.connection(soon()).await.unwrap().number;
+    assert_eq!(abstains(&voter).await, Abstention::Forgot, "the node itself knows that it waits");
+    assert_eq!(voter.0.node.connection(soon()).await.unwrap().number, connection, "it stays connected");
+    assert!(!voter.repair(&hold(&claim(9), 1), soon()).await.unwrap());
+    assert_eq!(server.cli(&["EXISTS", "lock:x"]).int(), 0);
+}
+
+#[tokio::test]
+async fn a_node_of_another_quorum_does_not_vote() {
+    let Some((_server, voter, record)) = seated().await else { return };
+    for other in [
+        Record { set: "0".into(), ..record.clone() },
+        Record { epoch: 2, ..record.clone() },
+        Record { n: 5, ..record.clone() },
+        Record { index: 1, ..record },
+    ] {
+        voter.seat(Some(other));
+        assert_eq!(abstains(&voter).await, Abstention::OtherSet);
+    }
+}
+
+#[tokio::test]
+async fn a_restarted_node_does_not_vote() {
+    let Some((server, voter, record)) = seated().await else { return };
+    yes(vote(&voter, claim(1)).await);
+    server.restart();
+    assert_eq!(vote_again(&voter).await, Vote::Abstains(Abstention::Forgot));
+    let standing = voter.standing(soon()).await.unwrap();
+    assert_ne!(standing.identity, record.identity);
+    assert_eq!((standing.record, standing.highest.get()), (None, 0));
+    // Even if its record came back.
+    server.cli(&["SET", "leasehold:quorum", &record.to_string()]);
+    assert_eq!(abstains(&voter).await, Abstention::Forgot);
+    assert!(!voter.repair(&hold(&claim(1), 1), soon()).await.unwrap());
+    assert!(!voter.mark(Some(&record), &record, Fence::new(0), soon()).await.unwrap(), "of another run");
+}
+
+#[tokio::test]
+async fn a_flushed_node_does_not_vote() {
+    let Some((server, voter, _)) = seated().await else { return };
+    yes(vote(&voter, claim(1)).await);
+    server.cli(&["FLUSHALL"]);
+    assert_eq!(abstains(&voter).await, Abstention::NotAdmitted);
+    assert!(!voter.repair(&hold(&claim(1), 1), soon()).await.unwrap());
+    assert_eq!(server.cli(&["DBSIZE"]).int(), 0);
+}
+
+#[tokio::test]
+async fn a_node_rolled_back_to_an_old_dump_does_not_vote() {
+    let Some((server, voter, record)) = seated().await else { return };
+    server.cli(&["SAVE"]);
+    yes(vote(&voter, claim(1)).await);
+    server.restart_with_dump();
+    assert_eq!(server.cli(&["GET", "leasehold:quorum"]).text(), record.to_string());
+    assert_eq!(vote_again(&voter).await, Vote::Abstains(Abstention::Forgot));
+    assert_eq!(server.cli(&["EXISTS", "lock:x"]).int(), 0);
+}
+
+#[tokio::test]
+async fn a_node_that_was_a_replica_for_a_while_does_not_vote() {
+    let (Some(server), Some(replica)) = (redis_or_skip(), redis_or_skip()) else { return };
+    let follow = |who: &RedisServer, whom: &RedisServer| {
+        who.cli(&["REPLICAOF", "127.0.0.1", &whom.port().to_string()]);
+        eventually(PATIENCE, "the copy to be complete", || {
+            who.cli(&["INFO", "replication"]).text().contains("master_link_status:up")
+        });
+    };
+    follow(&replica, &server);
+    let (voter, another) = (voter_at(server.addr()), voter_at(server.addr()));
+    let record = admit(&voter).await;
+    assert_eq!(another.standing(soon()).await.unwrap().identity, record.identity);
+    eventually(PATIENCE, "the record to be copied", || !replica.cli(&["GET", "leasehold:quorum"]).is_nil());
+    replica.cli(&["REPLICAOF", "NO", "ONE"]);
+    yes(vote(&voter, claim(1)).await);
+    // The record comes back from the replica, the vote does not, and the connection lives on.
+    follow(&server, &replica);
+    server.cli(&["REPLICAOF", "NO", "ONE"]);
+    assert_eq!(server.cli(&["GET", "leasehold:quorum"]).text(), record.to_string());
+    assert_eq!(server.cli(&["EXISTS", "lock:x"]).int(), 0);
+
+    assert!(!voter.repair(&hold(&claim(1), u64::MAX >> 12), soon()).await.unwrap());
+    assert_eq!(abstains(&voter).await, Abstention::Forgot);
+    assert_ne!(another.standing(soon()).await.unwrap().identity, record.identity);
+    admit(&voter).await;
+    yes(vote(&voter, claim(2)).await);
+}
+
+#[tokio::test]
+async fn of_two_that_write_a_record_one_succeeds() {
+    let Some(server) = redis_or_skip() else { return };
+    let (one, another) = (voter_at(server.addr()), voter_at(server.addr()));
+    let identity = one.standing(soon()).await.unwrap().identity;
+    let of = |set: &str| Record {
+        state: State::Votes,
+        set: set.into(),
+        epoch: 1,
+        n: 3,
+        index: 0,
+        identity: identity.clone(),
+        max_ms: MAX_MS,
+    };
+    let (first, second) = (of("1"), of("2"));
+    let (a, b) = tokio::join!(
+        one.mark(None, &first, Fence::new(5), soon()),
+        another.mark(None, &second, Fence::new(6), soon())
+    );
+    let (a, b) = (a.unwrap(), b.unwrap());
+    assert!(a != b, "{a} {b}");
+    let (won, floor) = if a { (&first, 5) } else { (&second, 6) };
+    let standing = another.standing(soon()).await.unwrap();
+    assert_eq!((standing.record.as_ref(), standing.highest.get()), (Some(won), floor));
+    assert_eq!(server.cli(&["GET", "leasehold:quorum:floor"]).int() as u64, floor, "who lost raises nothing");
+
+    let third = of("3");
+    let lost = if a { &second } else { &first };
+    assert!(!one.mark(Some(lost), &third, Fence::new(9), soon()).await.unwrap());
+    assert!(!one.mark(None, &third, Fence::new(9), soon()).await.unwrap());
+    assert!(one.mark(Some(won), &third, Fence::new(9), soon()).await.unwrap());
+    assert!(one.mark(Some(&third), &third, Fence::new(u64::MAX), soon()).await.is_err(), "no fence");
+}
+
+#[tokio::test]
+async fn a_record_of_an_unknown_layout_is_never_overwritten() {
+    let Some((server, voter, record)) = seated().await else { return };
+    for unknown in ["2 of another version", ""] {
+        server.cli(&["SET", "leasehold:quorum", unknown]);
+        let standing = voter.standing(soon()).await.unwrap();
+        assert!(standing.unknown_layout && standing.record.is_none());
+        assert_eq!(abstains(&voter).await, Abstention::UnknownLayout);
+        for seen in [None, Some(&record)] {
+            assert!(!voter.mark(seen, &record, Fence::new(1), soon()).await.unwrap());
+        }
+        assert_eq!(server.cli(&["GET", "leasehold:quorum"]).text(), unknown);
+    }
+}
