@@ -1,10 +1,10 @@
 //! The verdict on what all processes saw.
 
-use std::{fs, path::Path};
+use std::{fs, path::PathBuf};
 
 use leasehold_testkit::history::{History, Violation, check};
 
-use crate::{Failure, load};
+use crate::{Failure, load, workers::Errand};
 
 /// A time, on the clock of the histories, in which leases may have been forgotten.
 #[derive(Debug, Clone, Copy)]
@@ -26,12 +26,13 @@ pub(crate) struct Verdict {
     pub(crate) excused: usize,
 }
 
-/// Reads all histories in `folder`.
-pub(crate) fn judge(folder: &Path, stem: &str, windows: &[Window]) -> Result<Verdict, Failure> {
+/// Reads all histories of a run.
+pub(crate) fn judge(errand: &Errand, windows: &[Window]) -> Result<Verdict, Failure> {
+    let folder = &errand.folder;
     let files = fs::read_dir(folder)?.map(|file| Ok(file?.path())).collect::<std::io::Result<Vec<_>>>()?;
-    let is_history = |path: &&std::path::PathBuf| path.extension().is_some_and(|kind| kind == "events");
+    let is_history = |path: &&PathBuf| path.extension().is_some_and(|kind| kind == "events");
     let mut history = History::from_files(files.iter().filter(is_history))?;
-    for load in load::both(stem, "", folder)? {
+    for load in load::both(&errand.stem, "", errand.max_ttl, folder)? {
         history.writes.extend(History::from_events(load.writes()?)?.writes);
     }
     Ok(weigh(&history, windows))

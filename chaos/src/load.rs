@@ -7,17 +7,15 @@ use leasehold_testkit::load::Load;
 
 /// Short, so that a lock whose holder was killed is soon free, and stopping a worker past it does not take long.
 pub(crate) const TTL: Duration = Duration::from_secs(1);
-/// How long a quorum's node has to wait before it votes again, and how long a fail-over's grace lasts.
-pub(crate) const MAX_TTL: Duration = Duration::from_secs(2);
 const COMMAND_TIMEOUT: Duration = Duration::from_secs(1);
 /// Names of the quick load; enough to have some on every shard of a cluster.
 pub(crate) const QUICK_NAMES: usize = 6;
 
 /// A client as every process of a run has it. The store may be down at that moment.
-pub(crate) fn connect(url: &str) -> leasehold::Result<Leasehold> {
+pub(crate) fn connect(url: &str, max_ttl: Duration) -> leasehold::Result<Leasehold> {
     let builder = Leasehold::builder(url).configure(|config| {
         config.ttl = TTL;
-        config.max_ttl = MAX_TTL;
+        config.max_ttl = max_ttl;
         config.command_timeout = COMMAND_TIMEOUT;
     });
     builder.connect_lazy()
@@ -39,19 +37,23 @@ pub(crate) fn quick(stem: &str, process: &str) -> Load {
 }
 
 /// A few tenures that outlast their ttl: most of them see a fault from the inside.
-pub(crate) fn long(stem: &str, process: &str) -> Load {
+fn long(stem: &str, process: &str, max_ttl: Duration) -> Load {
     Load {
         prefix: format!("{stem}-long"),
         process: format!("{process}-long"),
-        names: 3,
-        tasks: 3,
-        hold: TTL.mul_f64(1.5),
+        ttl: max_ttl,
+        hold: max_ttl.mul_f64(1.5),
         kept_of_ten: 10,
         ..quick(stem, process)
     }
 }
 
 /// Both, with the resources in `folder`.
-pub(crate) fn both(stem: &str, process: &str, folder: &Path) -> std::io::Result<[Load; 2]> {
-    Ok([quick(stem, process).registers(folder)?, long(stem, process).registers(folder)?])
+pub(crate) fn both(
+    stem: &str,
+    process: &str,
+    max_ttl: Duration,
+    folder: &Path,
+) -> std::io::Result<[Load; 2]> {
+    Ok([quick(stem, process).registers(folder)?, long(stem, process, max_ttl).registers(folder)?])
 }

@@ -1,17 +1,22 @@
 //! Is it well again? A lock of every name is asked for anew.
 
-use std::{path::Path, time::Duration};
+use std::{
+    sync::{
+        Arc,
+        atomic::{AtomicU64, Ordering},
+    },
+    time::Duration,
+};
 
 use leasehold::{Error, Leasehold};
 use leasehold_testkit::{Recorder, history::Event, now};
 use tokio::task::JoinSet;
 
-use std::sync::{
-    Arc,
-    atomic::{AtomicU64, Ordering},
+use crate::{
+    Failure,
+    load::{self, TTL},
+    workers::Errand,
 };
-
-use crate::load::{self, TTL};
 
 const PROCESS: &str = "probe";
 /// After an error: a store that is down fails fast, and would be asked in a busy loop.
@@ -27,10 +32,11 @@ pub(crate) struct Probe {
 }
 
 impl Probe {
-    pub(crate) fn new(url: &str, stem: &str, folder: &Path) -> Result<Self, crate::Failure> {
-        let quick = load::quick(stem, PROCESS);
+    pub(crate) fn new(errand: &Errand) -> Result<Self, Failure> {
+        let quick = load::quick(&errand.stem, PROCESS);
+        let folder = &errand.folder;
         Ok(Self {
-            leases: load::connect(url)?,
+            leases: load::connect(&errand.url, errand.max_ttl)?,
             names: (0..quick.names).map(|number| quick.name(number)).collect(),
             recorder: Arc::new(Recorder::open(&folder.join(format!("{PROCESS}.events")))?),
             attempts: Arc::default(),

@@ -3,6 +3,7 @@
 use std::{
     io::Write,
     path::{Path, PathBuf},
+    sync::Arc,
     time::{Duration, Instant},
 };
 
@@ -12,14 +13,13 @@ use tokio::task::block_in_place;
 use crate::{
     Failure,
     judge::{self, Window},
-    load::{MAX_TTL, TTL},
     probe::Probe,
     progress::Progress,
     report::{Report, Struck},
     schedule::{Schedule, Strike},
     topology::{Cure, Fault, Kind, Topology},
     worker,
-    workers::Workers,
+    workers::{Errand, Workers},
 };
 
 /// After that it counts as not recovered. Generous, for it is no measure of speed.
@@ -61,16 +61,16 @@ pub(crate) fn run<T: Topology>(options: &Options) -> Result<bool, Failure> {
 
 async fn rage<T: Topology>(set: &T, options: &Options, folder: &Path) -> Result<Report, Failure> {
     let seed = options.seed.unwrap_or_else(rand::random);
-    let (url, stem) = (set.url(), set.stem());
+    let errand =
+        Arc::new(Errand { url: set.url(), stem: set.stem(), folder: folder.to_owned(), max_ttl: T::MAX_TTL });
     let progress = Progress::start(options.seconds, folder.to_owned());
     progress.says("starting");
-    let probe = Probe::new(&url, &stem, folder)?;
+    let probe = Probe::new(&errand)?;
     if !probe.all_granted(RECOVERS_WITHIN).await {
         return Err("no lock could be had before the first fault".into());
     }
     block_in_place(|| set.await_whole());
-    let workers = Workers::start(url, stem.clone(), folder.to_owned());
-    let mut storm = Storm { set, probe, workers, progress };
+    let mut storm = Storm { set, probe, workers: Workers::start(errand.clone()), progress };
     let started = Instant::now();
     let struck = storm.blow(Schedule::new(seed, Storm::<T>::kinds()), options.seconds).await;
     let lasted = started.elapsed();
@@ -85,7 +85,7 @@ async fn rage<T: Topology>(set: &T, options: &Options, folder: &Path) -> Result<
         workers,
         struck,
         tally: worker::read_tallies(folder)?,
-        verdict: judge::judge(folder, &stem, &windows)?,
+        verdict: judge::judge(&errand, &windows)?,
     })
 }
 
@@ -157,7 +157,7 @@ impl<T: Topology> Storm<'_, T> {
                 block_in_place(|| self.set.await_whole());
                 // What was mended must not break what had recovered.
                 let still = self.recovers().await;
-                let until = now() + (MAX_TTL + TTL).as_nanos() as u64;
+                let until = now() + T::MAX_TTL.as_nanos() as u64;
                 let window = (fault.may_forget && self.set.forgets()).then_some(Window { from: at, until });
                 Struck { kind: fault.kind, at, recovered: recovered.filter(|_| still), window }
             }

@@ -31,13 +31,13 @@ pub(crate) struct Orders {
     /// What the locks' names begin with
     #[arg(long)]
     stem: String,
+    #[arg(long)]
+    max_ttl_ms: u64,
 }
 
 impl Orders {
-    /// The words that bring the orders to another process.
-    pub(crate) fn words<'a>(url: &'a str, folder: &'a Path, name: &'a str, stem: &'a str) -> [&'a str; 9] {
-        let folder = folder.to_str().expect("a temporary folder has a printable name");
-        ["worker", "--url", url, "--folder", folder, "--name", name, "--stem", stem]
+    fn max_ttl(&self) -> Duration {
+        Duration::from_millis(self.max_ttl_ms)
     }
 }
 
@@ -48,9 +48,9 @@ pub(crate) fn run(orders: &Orders) -> Result<(), Failure> {
 
 async fn work(orders: &Orders) -> Result<(), Failure> {
     let mut end = signal(SignalKind::terminate())?;
-    let leases = load::connect(&orders.url)?;
+    let leases = load::connect(&orders.url, orders.max_ttl())?;
     let mut running = Vec::new();
-    for load in load::both(&orders.stem, &orders.name, &orders.folder)? {
+    for load in load::both(&orders.stem, &orders.name, orders.max_ttl(), &orders.folder)? {
         let events = orders.folder.join(format!("{}.events", load.process));
         running.push(load.start(std::slice::from_ref(&leases), Recorder::open(&events)?));
     }

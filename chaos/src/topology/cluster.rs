@@ -1,10 +1,10 @@
 //! Three primaries that share the slots, with a replica each.
 
-use std::collections::BTreeSet;
+use std::{collections::BTreeSet, time::Duration};
 
 use leasehold_testkit::{ClusterSet, RedisServer};
 
-use super::{Cure, Fault, Topology, cut_clients, forget_scripts, index_of, pick};
+use super::{Cure, Fault, Topology, cut_clients, forget_scripts, index_of, kill_ahead_of_replicas, pick};
 use crate::{
     Failure,
     load::{self, QUICK_NAMES},
@@ -25,6 +25,17 @@ impl Topology for Cluster {
             |this: &Self, dice| {
                 let primary = this.primary(dice);
                 primary.kill();
+                vec![this.index(primary)]
+            },
+            Self::restart,
+        )
+        .that_may_forget(),
+        Fault::lasting(
+            "kill primary ahead",
+            Cure::Itself,
+            |this: &Self, dice| {
+                let primary = this.primary(dice);
+                kill_ahead_of_replicas(primary, &[this.set.replica_of(primary)]);
                 vec![this.index(primary)]
             },
             Self::restart,
@@ -69,6 +80,8 @@ impl Topology for Cluster {
         Fault::passing("cut clients", |this: &Self, dice| cut_clients(this.primary(dice))),
         Fault::passing("forget scripts", |this: &Self, dice| forget_scripts(this.primary(dice))),
     ];
+
+    const MAX_TTL: Duration = Duration::from_secs(6);
 
     fn start(_: &Options) -> Result<Self, Failure> {
         let set = ClusterSet::builder().start()?;

@@ -5,6 +5,8 @@ mod quorum;
 mod sentinel;
 mod single;
 
+use std::{thread, time::Duration};
+
 use leasehold_testkit::RedisServer;
 
 use crate::{
@@ -15,6 +17,10 @@ use crate::{
 /// Servers that hold locks together.
 pub(crate) trait Topology: Sized + 'static {
     const FAULTS: &'static [Fault<Self>];
+
+    /// The longest ttl of any lease, and that of the long tenures. Where servers fail over it is longer than that
+    /// takes: else a forgotten lease ends before it can be given away.
+    const MAX_TTL: Duration;
 
     fn start(options: &Options) -> Result<Self, Failure>;
 
@@ -113,6 +119,19 @@ fn cut_clients(server: &RedisServer) -> Victims {
     }
     Vec::new()
 }
+
+/// Crashes a primary that has granted locks of which its replicas know nothing.
+fn kill_ahead_of_replicas(primary: &RedisServer, replicas: &[&RedisServer]) {
+    replicas.iter().for_each(|replica| replica.stop());
+    // What is on its way to a stopped replica would still arrive.
+    primary.cli(&["CLIENT", "KILL", "TYPE", "replica"]);
+    thread::sleep(UNREPLICATED_FOR);
+    primary.kill();
+    replicas.iter().for_each(|replica| replica.cont());
+}
+
+/// Long enough for some grants, and too short for a replica to be missed.
+const UNREPLICATED_FOR: Duration = Duration::from_millis(600);
 
 /// Where `server` stands in `servers`.
 fn index_of(servers: &[RedisServer], server: &RedisServer) -> usize {

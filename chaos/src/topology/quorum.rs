@@ -47,6 +47,9 @@ impl Topology for Quorum {
         Fault::passing("forget scripts", |this: &Self, dice| forget_scripts(this.node(dice))),
     ];
 
+    /// A node that forgot has to wait that long.
+    const MAX_TTL: Duration = Duration::from_secs(2);
+
     fn start(_: &Options) -> Result<Self, Failure> {
         Ok(Self { set: QuorumSet::builder(NODES).arg("appendonly", "no").start()? })
     }

@@ -1,8 +1,10 @@
 //! A primary, two replicas and three sentinels.
 
+use std::time::Duration;
+
 use leasehold_testkit::{RedisServer, SentinelSet};
 
-use super::{Cure, Fault, Topology, cut_clients, forget_scripts, index_of, pick};
+use super::{Cure, Fault, Topology, cut_clients, forget_scripts, index_of, kill_ahead_of_replicas, pick};
 use crate::{Failure, storm::Options};
 
 pub(crate) struct Sentinel {
@@ -18,6 +20,17 @@ impl Topology for Sentinel {
             |this: &Self, _| {
                 let primary = this.set.primary();
                 primary.kill();
+                vec![this.index(primary)]
+            },
+            Self::restart_nodes,
+        )
+        .that_may_forget(),
+        Fault::lasting(
+            "kill primary ahead",
+            Cure::Itself,
+            |this: &Self, _| {
+                let primary = this.set.primary();
+                kill_ahead_of_replicas(primary, &this.set.replicas());
                 vec![this.index(primary)]
             },
             Self::restart_nodes,
@@ -66,6 +79,8 @@ impl Topology for Sentinel {
         Fault::passing("cut clients", |this: &Self, _| cut_clients(this.set.primary())),
         Fault::passing("forget scripts", |this: &Self, _| forget_scripts(this.set.primary())),
     ];
+
+    const MAX_TTL: Duration = Duration::from_secs(3);
 
     fn start(options: &Options) -> Result<Self, Failure> {
         Ok(Self { set: SentinelSet::builder().start()?, plain: options.plain })

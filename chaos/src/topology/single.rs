@@ -1,5 +1,7 @@
 //! One server that writes everything down before it answers.
 
+use std::time::Duration;
+
 use leasehold_testkit::RedisServer;
 
 use super::{Cure, Fault, Topology, cut_clients, forget_scripts};
@@ -37,6 +39,8 @@ impl Topology for Single {
         Fault::passing("cut clients", |single, _| cut_clients(&single.server)),
         Fault::passing("forget scripts", |single, _| forget_scripts(&single.server)),
     ];
+
+    const MAX_TTL: Duration = Duration::from_secs(2);
 
     fn start(_: &Options) -> Result<Self, Failure> {
         let server = RedisServer::builder().arg("appendonly", "yes").arg("appendfsync", "always").start()?;

@@ -242,7 +242,7 @@ impl Shared {
         let mut over = false;
         while !over {
             let look_again_at = tokio::time::Instant::now() + self.load.ttl / 4;
-            over = done_at <= look_again_at;
+            over = done_at <= look_again_at || self.over.load(Ordering::Relaxed);
             tokio::select! {
                 () = tokio::time::sleep_until(done_at.min(look_again_at)) => {}
                 () = guard.lost() => {
