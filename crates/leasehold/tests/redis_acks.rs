@@ -153,14 +153,14 @@ async fn neither_renewal_nor_release_waits_for_replicas() {
 async fn a_stopped_replica_delays_nobody_but_the_claim_that_needs_it() {
     let Some(stage) = Stage::set(1) else { return };
     let leases = stage.client(secs(6)).await;
-    let kept: Vec<_> = (0..10).map(|n| leases.lock(&format!("kept:{n}")).ttl(secs(5)).keep_alive()).collect();
+    let kept: Vec<_> = (0..10).map(|n| leases.lock(format!("kept:{n}")).ttl(secs(5)).keep_alive()).collect();
     let kept: Vec<_> = join_all(kept.into_iter().map(IntoFuture::into_future)).await;
     stage.freeze(0);
 
     let claim = tokio::spawn(leases.lock("x").acks(1).wait(LONG).into_future());
     stage.is_taken("x").await;
     let others = (0..100).map(|n| {
-        let lock = leases.lock(&format!("other:{n}"));
+        let lock = leases.lock(format!("other:{n}"));
         let lock = if n % 2 == 0 { lock.keep_alive() } else { lock };
         async move { lock.acquire().await.unwrap().release().await.unwrap() }
     });
@@ -184,7 +184,7 @@ async fn a_claim_that_waits_for_a_stopped_replica_does_not_delay_claims_that_wai
     let claim = tokio::spawn(leases.lock("x").acks(2).wait(LONG).into_future());
     stage.is_taken("x").await;
     let others = (0..40).map(|n| {
-        let lock = leases.lock(&format!("other:{n}")).acks(1);
+        let lock = leases.lock(format!("other:{n}")).acks(1);
         async move {
             let guard = lock.acquire().await.unwrap();
             assert_eq!(guard.acks(), 1);
@@ -237,7 +237,7 @@ async fn a_waiter_gets_a_lock_that_is_handed_over_once_replicas_have_it() {
         let asked = Arc::new(AtomicU32::new(0));
         let lock = leases.lock("x").acks(1).wait(secs(120)).on_wait({
             let asked = asked.clone();
-            move |_| drop(asked.fetch_add(1, Ordering::Relaxed))
+            move |_| _ = asked.fetch_add(1, Ordering::Relaxed)
         });
         let waiter = tokio::spawn(lock.into_future());
         // Without acks, a message would be a grant after such a poll.
@@ -379,7 +379,7 @@ async fn claims_beyond_the_connections_for_them_are_told_so_in_time() {
     stage.freeze(0);
     let claims: Vec<_> = (0..16)
         .map(|n| {
-            let lock = leases.lock(&format!("x:{n}")).acks(1).wait(secs(300));
+            let lock = leases.lock(format!("x:{n}")).acks(1).wait(secs(300));
             tokio::spawn(lock.into_future())
         })
         .collect();

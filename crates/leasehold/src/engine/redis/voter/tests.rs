@@ -26,6 +26,7 @@ fn options() -> EngineOptions {
         connections: 1,
         max_in_flight: 100,
         client_name: String::new(),
+        max_ttl: Duration::from_secs(300),
     }
 }
 

@@ -8,8 +8,10 @@ async fn withdraw(voter: &RedisVoter, claim: &Claim) -> Withdrawn {
     voter.withdraw(&claim.name, &claim.owner, soon()).await.unwrap()
 }
 
+/// `arrival` is in milliseconds after some time that is not long ago.
 async fn refused(voter: &RedisVoter, claim: &Claim, arrival: u64) {
-    let ballot = Ballot { arrival, ..(*ballot(claim.clone())).clone() };
+    let ballot = ballot(claim.clone());
+    let ballot = Ballot { arrival: ballot.arrival - 10_000_000 + arrival * 1000, ..(*ballot).clone() };
     assert!(matches!(voter.vote(&Arc::new(ballot), soon()).await, Ok(Vote::No { .. })));
 }
 

@@ -16,7 +16,7 @@ async fn a_vote_repeated_is_the_same_vote_and_refreshes_the_ttl() {
 async fn a_node_votes_for_one_at_a_time_and_says_who_has_it() {
     let Some((server, voter, _)) = seated().await else { return };
     let fence = yes(vote(&voter, claim(1)).await);
-    let Vote::No { fence: seen, holder, expires_in } = vote(&voter, claim(2)).await else {
+    let Vote::No { fence: seen, holder, expires_in, .. } = vote(&voter, claim(2)).await else {
         panic!("two owners")
     };
     assert_eq!((seen, holder), (fence, Some(Holder::this_process("tests", 1))));
