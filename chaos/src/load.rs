@@ -11,6 +11,8 @@ const COMMAND_TIMEOUT: Duration = Duration::from_secs(1);
 /// Names of the quick load; enough to have some on every shard of a cluster.
 pub(crate) const QUICK_NAMES: usize = 6;
 
+const LONG_NAMES: usize = 20;
+
 /// A client as every process of a run has it. The store may be down at that moment.
 pub(crate) fn connect(url: &str, max_ttl: Duration) -> leasehold::Result<Leasehold> {
     let builder = Leasehold::builder(url).configure(|config| {
@@ -36,13 +38,17 @@ pub(crate) fn quick(stem: &str, process: &str) -> Load {
     }
 }
 
-/// A few tenures that outlast their ttl: most of them see a fault from the inside.
+/// Tenures that outlast their ttl, so that most of them see a fault from the inside, on locks that are free now and
+/// then: a free one that was just granted is forgotten most easily.
 fn long(stem: &str, process: &str, max_ttl: Duration) -> Load {
     Load {
         prefix: format!("{stem}-long"),
         process: format!("{process}-long"),
+        names: LONG_NAMES,
+        tasks: LONG_NAMES,
         ttl: max_ttl,
         hold: max_ttl.mul_f64(1.5),
+        rest: 2 * max_ttl,
         kept_of_ten: 10,
         ..quick(stem, process)
     }

@@ -10,6 +10,7 @@ mod progress;
 mod report;
 mod schedule;
 mod storm;
+mod target;
 mod topology;
 mod worker;
 mod workers;

@@ -17,7 +17,8 @@ use crate::{
     progress::Progress,
     report::{Report, Struck},
     schedule::{Schedule, Strike},
-    topology::{Cure, Fault, Kind, Topology},
+    target::Target,
+    topology::{Cure, Kind, Topology},
     worker,
     workers::{Errand, Workers},
 };
@@ -36,6 +37,9 @@ pub(crate) struct Options {
     /// Repeats the faults of an earlier run, in order and on the same victims
     #[arg(long)]
     seed: Option<u64>,
+    /// Only faults of this kind, as the report calls it; can be given several times
+    #[arg(long, value_name = "KIND")]
+    only: Vec<String>,
     /// Sentinel without fail-over grace: leases may be forgotten, fences must still grow
     #[arg(long)]
     pub(crate) plain: bool,
@@ -46,10 +50,11 @@ pub(crate) struct Options {
 
 /// Runs everything and prints the report; whether every promise was kept.
 pub(crate) fn run<T: Topology>(options: &Options) -> Result<bool, Failure> {
+    let targets = Target::<T>::chosen(&options.only)?;
     let set = T::start(options)?;
     let runtime = tokio::runtime::Builder::new_multi_thread().worker_threads(2).enable_all().build()?;
     let evidence = Evidence::new()?;
-    let report = runtime.block_on(rage(&set, options, &evidence.folder))?;
+    let report = runtime.block_on(rage(&set, targets, options, &evidence.folder))?;
     std::fs::write(evidence.folder.join("report.json"), report.json())?;
     let text = if options.json { report.json() } else { report.table() };
     std::io::stdout().write_all(text.as_bytes())?;
@@ -59,7 +64,12 @@ pub(crate) fn run<T: Topology>(options: &Options) -> Result<bool, Failure> {
     Ok(report.passed())
 }
 
-async fn rage<T: Topology>(set: &T, options: &Options, folder: &Path) -> Result<Report, Failure> {
+async fn rage<T: Topology>(
+    set: &T,
+    targets: Vec<Target<T>>,
+    options: &Options,
+    folder: &Path,
+) -> Result<Report, Failure> {
     let seed = options.seed.unwrap_or_else(rand::random);
     let errand =
         Arc::new(Errand { url: set.url(), stem: set.stem(), folder: folder.to_owned(), max_ttl: T::MAX_TTL });
@@ -70,9 +80,10 @@ async fn rage<T: Topology>(set: &T, options: &Options, folder: &Path) -> Result<
         return Err("no lock could be had before the first fault".into());
     }
     block_in_place(|| set.await_whole());
-    let mut storm = Storm { set, probe, workers: Workers::start(errand.clone()), progress };
+    let schedule = Schedule::new(seed, targets.len());
+    let mut storm = Storm { set, targets, probe, workers: Workers::start(errand.clone()), progress };
     let started = Instant::now();
-    let struck = storm.blow(Schedule::new(seed, Storm::<T>::kinds()), options.seconds).await;
+    let struck = storm.blow(schedule, options.seconds).await;
     let lasted = started.elapsed();
     storm.progress.says("judging");
     let workers = storm.workers.started();
@@ -91,30 +102,13 @@ async fn rage<T: Topology>(set: &T, options: &Options, folder: &Path) -> Result<
 
 struct Storm<'a, T: Topology> {
     set: &'a T,
+    targets: Vec<Target<T>>,
     probe: Probe,
     workers: Workers,
     progress: Progress,
 }
 
-/// What a strike hits.
-enum Target<T: 'static> {
-    Servers(&'static Fault<T>),
-    Worker { kind: &'static str, hit: fn(&mut Workers, u64) },
-}
-
 impl<T: Topology> Storm<'_, T> {
-    fn kinds() -> usize {
-        T::FAULTS.len() + 2
-    }
-
-    fn target(number: usize) -> Target<T> {
-        match T::FAULTS.get(number) {
-            Some(fault) => Target::Servers(fault),
-            None if number == T::FAULTS.len() => Target::Worker { kind: "kill worker", hit: Workers::kill },
-            None => Target::Worker { kind: "stop worker", hit: Workers::stop_past_ttl },
-        }
-    }
-
     async fn blow(&mut self, schedule: Schedule, seconds: u64) -> Vec<Struck> {
         let ends_at = Instant::now() + Duration::from_secs(seconds);
         let mut struck = Vec::new();
@@ -136,15 +130,15 @@ impl<T: Topology> Storm<'_, T> {
 
     async fn strike(&mut self, strike: &Strike) -> Struck {
         let (at, began) = (now(), Instant::now());
-        match Self::target(strike.fault) {
+        let target = &self.targets[strike.fault];
+        self.progress.says(target.kind());
+        match *target {
             Target::Worker { kind, hit } => {
-                self.progress.says(kind);
                 block_in_place(|| hit(&mut self.workers, strike.dice));
                 let recovered = self.recovers().await.then(|| began.elapsed());
                 Struck { kind, at, recovered, window: None }
             }
             Target::Servers(fault) => {
-                self.progress.says(fault.kind);
                 let victims = block_in_place(|| (fault.inflict)(self.set, strike.dice));
                 if fault.cure == Cure::Hand {
                     tokio::time::sleep(strike.outage).await;

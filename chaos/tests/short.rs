@@ -17,7 +17,7 @@ fn run(arguments: &[&str]) -> Option<Value> {
     RedisServer::shared_or_skip()?;
     let output = Command::new(env!("CARGO_BIN_EXE_leasehold-chaos"))
         .args(arguments)
-        .args(["--seconds", "4", "--json"])
+        .args(["--seconds", "2", "--json"])
         .output()
         .expect("the program starts");
     let [stdout, stderr] = [&output.stdout, &output.stderr].map(|text| String::from_utf8_lossy(text));
@@ -33,6 +33,17 @@ fn assert_kept(report: &Value) {
     assert_eq!(report["strikes"].as_array().map(Vec::len), report["faults"].as_u64().map(|n| n as usize));
     assert!(report["grants"].as_u64() > Some(300), "{report}");
     assert!(report["recovery"]["median_s"].as_f64() <= report["recovery"]["worst_s"].as_f64(), "{report}");
+}
+
+#[test]
+fn a_fault_that_is_not_known_is_refused_with_those_that_are() {
+    let output = Command::new(env!("CARGO_BIN_EXE_leasehold-chaos"))
+        .args(["--topology", "single", "--only", "flood"])
+        .output()
+        .expect("the program starts");
+    assert_eq!(output.status.code(), Some(1));
+    let text = String::from_utf8_lossy(&output.stderr);
+    assert!(text.contains("no fault \"flood\"") && text.contains("kill server, stop server"), "{text}");
 }
 
 #[test]

@@ -131,7 +131,7 @@ fn kill_ahead_of_replicas(primary: &RedisServer, replicas: &[&RedisServer]) {
 }
 
 /// Long enough for some grants, and too short for a replica to be missed.
-const UNREPLICATED_FOR: Duration = Duration::from_millis(600);
+const UNREPLICATED_FOR: Duration = Duration::from_millis(400);
 
 /// Where `server` stands in `servers`.
 fn index_of(servers: &[RedisServer], server: &RedisServer) -> usize {

@@ -7,6 +7,9 @@ use leasehold_testkit::{RedisServer, SentinelSet};
 use super::{Cure, Fault, Topology, cut_clients, forget_scripts, index_of, kill_ahead_of_replicas, pick};
 use crate::{Failure, storm::Options};
 
+/// Short, so that a fail-over takes less than the longest ttl.
+const MISSED_AFTER: Duration = Duration::from_millis(500);
+
 pub(crate) struct Sentinel {
     set: SentinelSet,
     plain: bool,
@@ -80,10 +83,10 @@ impl Topology for Sentinel {
         Fault::passing("forget scripts", |this: &Self, _| forget_scripts(this.set.primary())),
     ];
 
-    const MAX_TTL: Duration = Duration::from_secs(3);
+    const MAX_TTL: Duration = Duration::from_secs(4);
 
     fn start(options: &Options) -> Result<Self, Failure> {
-        Ok(Self { set: SentinelSet::builder().start()?, plain: options.plain })
+        Ok(Self { set: SentinelSet::builder().down_after(MISSED_AFTER).start()?, plain: options.plain })
     }
 
     fn url(&self) -> String {

@@ -60,6 +60,8 @@ pub struct Load {
     pub wait: Duration,
     /// Longest time that a lock is held; shorter ones are mixed in.
     pub hold: Duration,
+    /// Longest time that a task rests between two locks; with none, hardly any lock is ever free.
+    pub rest: Duration,
     /// How many of ten leases are kept alive.
     pub kept_of_ten: u64,
     /// The resource of each name, if there is one; see [`Load::registers`].
@@ -76,6 +78,7 @@ impl Default for Load {
             ttl: Duration::from_secs(2),
             wait: Duration::from_secs(10),
             hold: Duration::from_millis(2),
+            rest: Duration::ZERO,
             kept_of_ten: 5,
             registers: Vec::new(),
         }
@@ -198,6 +201,15 @@ impl Shared {
         while !self.over.load(Ordering::Relaxed) {
             let attempt = self.attempts.fetch_add(1, Ordering::Relaxed);
             self.tenure(&leases, &process, attempt, name).await;
+            self.rest(attempt).await;
+        }
+    }
+
+    async fn rest(&self, attempt: u64) {
+        let done_at = tokio::time::Instant::now() + self.load.rest.mul_f64(share(attempt, 3));
+        while !self.over.load(Ordering::Relaxed) && tokio::time::Instant::now() < done_at {
+            let look_again_at = tokio::time::Instant::now() + self.load.ttl / 4;
+            tokio::time::sleep_until(done_at.min(look_again_at)).await;
         }
     }
 
@@ -236,9 +248,7 @@ impl Shared {
         });
         self.granted.fetch_add(1, Ordering::Relaxed);
         self.write(number, fence, &process);
-        // Spread over the whole range without a random number, so that a run can be repeated.
-        let held_for = self.load.hold.mul_f64((attempt * 7 % 10) as f64 / 10.0);
-        let done_at = tokio::time::Instant::now() + held_for;
+        let done_at = tokio::time::Instant::now() + self.load.hold.mul_f64(share(attempt, 7));
         let mut over = false;
         while !over {
             let look_again_at = tokio::time::Instant::now() + self.load.ttl / 4;
@@ -288,6 +298,11 @@ impl Shared {
         let granted = self.granted.load(Ordering::Relaxed);
         Tally { granted, ..self.tally.lock().unwrap_or_else(PoisonError::into_inner).clone() }
     }
+}
+
+/// Spreads attempts over the whole range without a random number, so that a run can be repeated.
+fn share(attempt: u64, step: u64) -> f64 {
+    (attempt * step % 10) as f64 / 10.0
 }
 
 /// Until when `guard` is trusted. `at` was read before: a process that was stopped in between must not seem to trust
