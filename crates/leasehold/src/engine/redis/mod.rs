@@ -298,7 +298,10 @@ mod tests {
     use std::time::Duration;
 
     use super::*;
-    use crate::owner::Holder;
+    use crate::{
+        engine::Acks,
+        owner::{Holder, Owner},
+    };
 
     fn claim(random: u128, name: &str) -> Claim {
         Claim {
