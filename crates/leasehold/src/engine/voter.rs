@@ -26,7 +26,8 @@ pub trait Voter: Send + Sync + 'static {
     /// remembered, so that a withdrawal can wake it.
     fn vote(&self, ballot: &Arc<Ballot>, until: Until) -> Fut<'static, Vote>;
 
-    /// Raises the node's fence to the hold's, only while its owner still holds there.
+    /// Raises the node's fence to the hold's, only while its owner still holds there and the node has not given a higher
+    /// one: then somebody else was here since the votes were counted, and may have the same fence.
     fn confirm(&self, hold: &Arc<Hold>, until: Until) -> Fut<'static, bool>;
 
     /// Extends what is still held there. One answer per hold.
