@@ -104,6 +104,8 @@ pub enum Abstention {
     OtherSet,
     /// The record was written by a version that this one does not know.
     UnknownLayout,
+    /// It is another address of a node that votes already.
+    SameServer,
 }
 
 impl Abstention {
@@ -114,6 +116,7 @@ impl Abstention {
             Self::Forgot => "restarted or wiped; waits until nothing it forgot can matter",
             Self::OtherSet => "belongs to another quorum",
             Self::UnknownLayout => "its record was written by another version",
+            Self::SameServer => "another address of a node that votes already",
         }
     }
 }

@@ -121,6 +121,10 @@ impl Shared {
             });
             places[index] = seat;
         }
+        for index in seats::twins(&places) {
+            self.voters[index].seat(None);
+            places[index] = Seat::Abstains(Abstention::SameServer);
+        }
         places.clone()
     }
 
