@@ -165,8 +165,9 @@ impl Shared {
                     watches.remove(&index);
                     let state = State::Waits { nonce: nonce(), watched_ms: 0 };
                     let record = set.record(self.n(), index, &standing.identity, state);
-                    self.mark(index, seen.as_ref(), &record, Fence::default()).await;
-                    look_again = Duration::ZERO;
+                    if self.mark(index, seen.as_ref(), &record, Fence::default()).await {
+                        look_again = Duration::ZERO;
+                    }
                 }
                 Seat::Waits(record) => {
                     let watch =
