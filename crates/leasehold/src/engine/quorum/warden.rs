@@ -144,6 +144,8 @@ impl Shared {
             return QUIET;
         };
         let seats = self.place(&standings);
+        // The same for all that come back together: their votes are then equal.
+        let floor_of_new = self.floor_of_new(&standings, &seats);
         let mut look_again = QUIET;
         for (index, standing) in standings.iter().enumerate() {
             let Some(standing) = standing else {
@@ -176,8 +178,7 @@ impl Shared {
                         // Another client has counted on, or it began anew.
                         *watch = Watch { record: record.clone(), since: answered_at };
                     }
-                    let floor = seats::floor(index, &standings, &seats)
-                        .or_else(|| self.floor_of_new(&standings, &seats));
+                    let floor = seats::floor(index, &standings, &seats).or(floor_of_new);
                     self.watch(index, watch, asked_at, &set, floor).await;
                 }
             }
