@@ -1,6 +1,8 @@
 //! Locks that count only once replicas have them, on a real primary with real replicas.
 #![cfg(feature = "redis")]
 
+mod security_md;
+
 use std::{
     future::IntoFuture,
     sync::{
@@ -398,15 +400,26 @@ async fn claims_beyond_the_connections_for_them_are_told_so_in_time() {
     .await;
 }
 
+/// The user of SECURITY.md, with these rights besides.
+async fn user(stage: &Stage, rights: &[&str]) -> Leasehold {
+    let line = security_md::line("acl: locks").replace("PASSWORD", "pw");
+    let rules = line.split(' ').skip(2).chain(rights.iter().copied());
+    let words: Vec<_> = ["ACL", "SETUSER", "leasehold", "reset"].into_iter().chain(rules).collect();
+    assert_eq!(stage.primary.cli(&words).error(), None);
+    client(stage.primary.url().replace("redis://", "redis://leasehold:pw@"), secs(30)).await
+}
+
 #[tokio::test]
 async fn a_user_who_may_not_wait_for_replicas_is_told_so_and_holds_nothing() {
-    let primary = RedisServer::builder().acl_line("user worker on >pw ~* &* +@all -wait").start_or_skip();
-    let Some(stage) = primary.and_then(|primary| Stage::with(primary, 0)) else { return };
-    let url = stage.primary.url().replace("redis://", "redis://worker:pw@");
-    let leases = client(url, secs(30)).await;
-    let error = leases.lock("x").acks(1).acquire().await.unwrap_err();
-    assert!(matches!(error, Error::StoreRefused { refusal: Refusal::Acl, .. }), "{error}");
-    stage.is_given_back("x").await;
+    let Some(stage) = Stage::set(1) else { return };
+    for (rights, acks) in [(&["+wait"][..], Acks::Majority), (&["+info"], Acks::AtLeast(1))] {
+        let leases = user(&stage, rights).await;
+        let error = leases.lock("x").acks(acks).acquire().await.unwrap_err();
+        assert!(matches!(error, Error::StoreRefused { refusal: Refusal::Acl, .. }), "{error}");
+        stage.is_given_back("x").await;
+    }
+    let leases = user(&stage, &["+wait", "+info"]).await;
+    assert_eq!(leases.lock("x").acks(Acks::Majority).acquire().await.unwrap().acks(), 1);
 }
 
 #[cfg(feature = "blocking")]

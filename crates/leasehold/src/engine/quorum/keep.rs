@@ -117,6 +117,17 @@ impl Shared {
                 }
             }
         }
+        // Who has it, if it was not ours: a majority must say so.
+        while tally.refuted(n)
+            && by.len() < self.majority()
+            && by.len() + asked.len() >= self.majority()
+            && let Some((index, answer)) = asked.next().await
+        {
+            match answer {
+                Ok(withdrawn) => by.extend(withdrawn.by),
+                Err(error) => failed.push((index, error)),
+            }
+        }
         let outcome = match tally {
             tally if tally.carried(n) && woke => Ok(Released::HandedOver { next: None }),
             tally if tally.carried(n) => Ok(Released::Free),

@@ -1,6 +1,8 @@
 //! One connection to one server: dialled once for all who wait for it, failing fast between dials, replaced when it
 //! stops answering.
 
+mod hearing;
+
 use std::{
     collections::HashMap,
     sync::{
@@ -439,58 +441,6 @@ impl Node {
         }
     }
 
-    /// Makes sure that this connection hears wake-ups; answers when the server confirmed it.
-    pub(super) async fn subscribe(&self, connection: &Connection, until: Until) -> Result<(), EngineError> {
-        let began = self.options.clock.now();
-        let subscribed = connection
-            .subscribed
-            .get_or_try_init(|| async { connection.inner.clone().subscribe(self.channel()).await });
-        // Also while somebody else subscribes.
-        match self.options.clock.bounded(until, subscribed).await {
-            Some(Ok(())) => Ok(()),
-            Some(Err(error)) => Err(self.failed(connection, &error)),
-            None => Err(self.unanswered(connection, began)),
-        }
-    }
-
-    /// The same for one slot of a cluster, whose wake-ups come on a channel of its own.
-    pub(super) async fn subscribe_slot(
-        &self,
-        connection: &Connection,
-        (slot, channel): (u16, &str),
-        asking: bool,
-        until: Until,
-    ) -> Result<(), EngineError> {
-        let cell = connection.slots().entry(slot).or_default().clone();
-        let subscribed = cell.get_or_try_init(|| async {
-            let mut cmd = redis::cmd("SSUBSCRIBE");
-            cmd.arg(channel);
-            let sent = if asking {
-                self.send_asking(connection, &cmd, until).await
-            } else {
-                self.send(connection, &cmd, until).await
-            };
-            sent.map(drop)
-        });
-        // Also while somebody else subscribes.
-        self.options
-            .clock
-            .bounded(until, subscribed)
-            .await
-            .unwrap_or_else(|| Err(EngineError::no_answer()))?;
-        Ok(())
-    }
-
-    /// Whether the present connection hears the wake-ups of a slot.
-    pub(super) fn hears_slot(&self, slot: u16) -> bool {
-        match &*self.state() {
-            State::Up(connection) if !connection.broken.load(Ordering::Acquire) => {
-                connection.slots().get(&slot).is_some_and(|cell| cell.initialized())
-            }
-            _ => false,
-        }
-    }
-
     /// Whether there is a connection at present.
     pub(super) fn is_up(&self) -> bool {
         matches!(&*self.state(), State::Up(connection) if !connection.broken.load(Ordering::Acquire))
@@ -498,11 +448,5 @@ impl Node {
 
     pub(super) fn close(&self) {
         *self.state() = State::Closed;
-    }
-}
-
-impl Connection {
-    fn slots(&self) -> MutexGuard<'_, HashMap<u16, Arc<OnceCell<()>>>> {
-        self.slots.lock().unwrap_or_else(PoisonError::into_inner)
     }
 }
