@@ -48,7 +48,7 @@ use acks::Pool;
 use answer::Claimed;
 use batch::{Lane, Reply};
 use cluster::{Cluster, Stop};
-pub use health::WARNING_CODES;
+pub use health::{SET_WARNING_CODES, WARNING_CODES};
 use keys::Keys;
 use node::{Listener, Node, NodeOptions};
 use place::Place;
