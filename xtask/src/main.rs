@@ -42,6 +42,13 @@ enum Command {
         #[arg(trailing_var_arg = true, allow_hyphen_values = true)]
         args: Vec<String>,
     },
+    /// Break real servers under load, and check that every promise is kept; `chaos --help` lists what can be broken
+    #[command(disable_help_flag = true)]
+    Chaos {
+        /// Arguments for the program, as `--topology sentinel --seconds 60`
+        #[arg(trailing_var_arg = true, allow_hyphen_values = true)]
+        args: Vec<String>,
+    },
 }
 
 fn main() -> ExitCode {
@@ -50,6 +57,7 @@ fn main() -> ExitCode {
         Ok(Xtask { command: Command::Test(options) }) => test::run(&root, &options),
         Ok(Xtask { command: Command::Tidy }) => tidy::run(&root),
         Ok(Xtask { command: Command::Bench { args } }) => bench(&root, &args),
+        Ok(Xtask { command: Command::Chaos { args } }) => chaos(&root, &args),
         Err(misunderstood) => return explain(&misunderstood),
     };
     if succeeded { ExitCode::SUCCESS } else { ExitCode::FAILURE }
@@ -57,6 +65,11 @@ fn main() -> ExitCode {
 
 fn bench(root: &Path, args: &[String]) -> bool {
     let mut run = cargo::command(root, &["run", "--release", "-p", "leasehold-bench", "--", "core"]);
+    cargo::succeeds(run.args(args))
+}
+
+fn chaos(root: &Path, args: &[String]) -> bool {
+    let mut run = cargo::command(root, &["run", "--release", "-p", "leasehold-chaos", "--"]);
     cargo::succeeds(run.args(args))
 }
 
