@@ -106,7 +106,9 @@ mod tests {
 
     fn looked(label: &str, version: &str) -> Looked {
         let info = Info::parse(&Value::SimpleString(format!("redis_version:{version}\r\n")));
-        Looked { label: label.into(), seen: Ok(Seen { info, ..Seen::default() }) }
+        let mut seen = Seen::default();
+        seen.info = info;
+        Looked { label: label.into(), seen: Ok(seen) }
     }
 
     fn down(label: &str) -> Looked {
