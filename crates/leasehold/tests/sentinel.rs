@@ -34,8 +34,15 @@ async fn refusal(url: &str) -> Error {
 }
 
 fn clients_of(server: &RedisServer) -> usize {
-    let list = server.cli(&["CLIENT", "LIST", "TYPE", "normal"]).text().to_owned();
+    let list = server.cli(&["CLIENT", "LIST"]).text().to_owned();
     list.lines().filter(|line| line.contains("name=leasehold ")).count()
+}
+
+/// Closes all connections of lock clients.
+fn hang_up(server: &RedisServer) {
+    for kind in ["normal", "pubsub"] {
+        server.cli(&["CLIENT", "KILL", "TYPE", kind, "SKIPME", "yes"]);
+    }
 }
 
 /// The connections of clients that listen to a sentinel, as it lists them.
@@ -156,8 +163,32 @@ async fn sentinels_that_the_url_does_not_name_are_learnt() {
     })
     .await;
     set.sentinels()[0].kill();
-    set.primary().cli(&["CLIENT", "KILL", "TYPE", "normal", "SKIPME", "yes"]);
+    hang_up(set.primary());
+    eventually_async(LONG, "the break", || async { leases.stats().disconnected > 0 }).await;
     held(&leases, "x").await.release().await.unwrap();
+}
+
+#[tokio::test(flavor = "multi_thread")]
+async fn sentinels_that_missed_a_fail_over_are_not_believed_although_they_are_more() {
+    let Some(apart) = set().replicas(0).sentinels(2).start_or_skip() else { return };
+    let Some(set) = set().replicas(1).sentinels(1).start_or_skip() else { return };
+    let primary = set.failover();
+    // Three sentinels of one name: two know nothing of a fail-over, and their primary takes writes.
+    let hosts: Vec<_> =
+        apart.sentinels().iter().chain(set.sentinels()).map(|sentinel| sentinel.addr().to_string()).collect();
+    let leases = client(format!("redis-sentinel://{}/{}", hosts.join(","), SentinelSet::NAME)).await;
+    eventually_async(LONG, "the one that knows to be heard", || async {
+        leases.inspect("x").await.is_ok() && clients_of(primary) == 1
+    })
+    .await;
+    for _ in 0..10 {
+        let before = leases.stats().disconnected;
+        hang_up(primary);
+        eventually_async(LONG, "the break", || async { leases.stats().disconnected > before }).await;
+        let guard = held(&leases, "x").await;
+        assert_eq!(primary.cli(&["EXISTS", "lock:x"]).int(), 1);
+        guard.release().await.unwrap();
+    }
 }
 
 #[tokio::test(flavor = "multi_thread")]

@@ -9,9 +9,9 @@ use crate::certificates::Certificates;
 use crate::server::{RedisServer, ServerError, skip_if_missing};
 use crate::server_builder::{Duty, RedisServerBuilder, quote};
 
-const PRIMARY: &str = include_str!("../../../../deploy/sentinel/primary.conf");
-const REPLICA: &str = include_str!("../../../../deploy/sentinel/replica.conf");
-const SENTINEL: &str = include_str!("../../../../deploy/sentinel/sentinel.conf");
+const PRIMARY: &str = include_str!("../../deploy/sentinel/primary.conf");
+const REPLICA: &str = include_str!("../../deploy/sentinel/replica.conf");
+const SENTINEL: &str = include_str!("../../deploy/sentinel/sentinel.conf");
 /// What [`SENTINEL`] says of the primary: the only line that cannot be overridden by a later one.
 const WATCHED: &str = "127.0.0.1 6379 2";
 

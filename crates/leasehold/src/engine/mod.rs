@@ -20,12 +20,15 @@ use crate::{
 pub(crate) mod connect;
 #[cfg(feature = "memory")]
 pub mod memory;
+mod nodes;
 pub mod quorum;
 #[cfg(feature = "redis")]
 pub mod redis;
 #[cfg(feature = "sqlite")]
 pub mod sqlite;
 pub mod voter;
+
+pub use nodes::ClockOffset;
 
 /// The future of an engine call.
 ///

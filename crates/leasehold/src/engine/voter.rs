@@ -7,7 +7,7 @@ use std::{fmt, sync::Arc, sync::Weak, time::Duration};
 
 use crate::{
     clock::Until,
-    engine::{Claim, Cursor, Fut, Health, Hold, Page, WakeSink},
+    engine::{Claim, ClockOffset, Cursor, Fut, Health, Hold, Page, WakeSink},
     fence::Fence,
     name::Name,
     owner::{Holder, Owner},
@@ -62,6 +62,11 @@ pub trait Voter: Send + Sync + 'static {
 
     /// What an operator should know about the node.
     fn health(&self, until: Until) -> Fut<'static, Health>;
+
+    /// How far the node's clock is from ours, if it tells.
+    fn clock(&self, _: Until) -> Fut<'static, Option<ClockOffset>> {
+        Box::pin(std::future::ready(Ok(None)))
+    }
 
     /// Gives back its connections.
     fn close(&self);

@@ -294,6 +294,14 @@ impl Voter for SimulatedVoter {
             .ask(until, None, move |node, now| Ok(seat.is_some_and(|seat| node.repair(&hold, &seat, now))))
     }
 
+    fn retract(&self, name: &Name, owner: &Owner, until: Until) -> Fut<'static, ()> {
+        let (name, owner) = (name.clone(), owner.clone());
+        self.link.ask(until, None, move |node, now| {
+            node.retract(&name, &owner, now);
+            Ok(())
+        })
+    }
+
     fn withdraw(&self, name: &Name, owner: &Owner, until: Until) -> Fut<'static, Withdrawn> {
         let (name, owner, network) = (name.clone(), owner.clone(), self.link.network.clone());
         self.link.ask(until, None, move |node, now| {

@@ -139,6 +139,21 @@ impl Node {
             return Err(EngineError::new(Fault::Unsupported, "longer than this quorum allows"));
         }
         self.memory.drop_expired(&claim.name, now);
+        let first = self.memory.first_waiter(&claim.name, now);
+        if !self.memory.keys.contains_key(&claim.name)
+            && first.is_some_and(|first| first.owner != claim.owner.id())
+        {
+            let no = Vote::No {
+                fence: self.memory.fence(&claim.name),
+                holder: None,
+                expires_in: None,
+                ahead: self.memory.waiting(&claim.name),
+            };
+            if claim.queue_for.is_some() {
+                self.memory.enqueue(ballot, client, now);
+            }
+            return Ok(no);
+        }
         let value = claim.owner.expose();
         match self.memory.keys.get_mut(&claim.name) {
             Some(key) if key.owner == value => {
@@ -151,7 +166,8 @@ impl Node {
                 if claim.queue_for.is_some() {
                     self.memory.enqueue(ballot, client, now);
                 }
-                Ok(Vote::No { fence: self.memory.fence(&claim.name), holder, expires_in })
+                let ahead = self.memory.waiting(&claim.name);
+                Ok(Vote::No { fence: self.memory.fence(&claim.name), holder, expires_in, ahead })
             }
             None => {
                 if ballot.hint.get().abs_diff(now.wall_us) > HINT_MAX_US {
@@ -204,6 +220,12 @@ impl Node {
         repairs
     }
 
+    pub(crate) fn retract(&mut self, name: &Name, owner: &Owner, now: Moment) {
+        if self.memory.holder(name, now) == Some(owner.expose()) {
+            self.memory.keys.remove(name);
+        }
+    }
+
     pub(crate) fn withdraw(&mut self, name: &Name, owner: &Owner, now: Moment) -> (Withdrawn, Option<Nudge>) {
         self.memory.dequeue(name, owner);
         if self.flaw != Some(Flaw::NoTombstone) {
@@ -227,6 +249,7 @@ impl Node {
             expires_in: key.map(|key| key.expires_at.saturating_sub(now.at)),
             fence: self.memory.fence(name),
             waiters: waiters.map(|w| (w.holder.clone(), now.at.saturating_sub(w.since))).collect(),
+            waiting: self.memory.waiting(name),
         }
     }
 
@@ -323,6 +346,10 @@ impl Memory {
         if let Some(line) = self.waiters.get_mut(name) {
             line.retain(|(_, value), _| value != owner.expose());
         }
+    }
+
+    fn waiting(&self, name: &Name) -> u32 {
+        self.waiters.get(name).map_or(0, |line| line.len() as u32)
     }
 
     fn first_waiter(&mut self, name: &Name, now: Moment) -> Option<Nudge> {

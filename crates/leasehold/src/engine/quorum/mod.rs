@@ -26,7 +26,7 @@ use crate::{
     clock::{Clock, Until},
     engine::{
         Answer, Capabilities, Claim, Cursor, Engine, EngineError, Fault, Fut, Handover, Health, Hold,
-        Inspection, Leases, Page, Reach, Released, Renewed, WakeSink, Warning,
+        Inspection, Leases, Page, Reach, Released, Renewed, WakeSink, Warning, nodes,
         voter::{Abstention, Voter},
     },
     error::Refusal,
@@ -279,8 +279,11 @@ impl Quorum {
     async fn look_at_health(&self, until: Until) -> Result<Health, EngineError> {
         let shared = &self.shared;
         let members = shared.members(until).await;
-        let each =
-            futures_util::future::join_all(shared.voters.iter().map(|voter| voter.health(until))).await;
+        let (each, clocks) = futures_util::future::join(
+            futures_util::future::join_all(shared.voters.iter().map(|voter| voter.health(until))),
+            futures_util::future::join_all(shared.voters.iter().map(|voter| voter.clock(until))),
+        )
+        .await;
         let mut health = Health {
             facts: vec![
                 ("engine".into(), "redlock".into()),
@@ -288,6 +291,7 @@ impl Quorum {
             ],
             warnings: Vec::new(),
         };
+        let mut of_nodes = Vec::new();
         for (member, found) in members.iter().zip(each) {
             let label = &member.label;
             health.facts.push((label.clone(), member.state.to_string()));
@@ -300,12 +304,7 @@ impl Quorum {
                     health
                         .facts
                         .extend(found.facts.into_iter().filter(|(fact, _)| fact != "engine").map(about));
-                    health.warnings.extend(
-                        found.warnings.into_iter().map(|warning| Warning {
-                            found: format!("{label}: {}", warning.found),
-                            ..warning
-                        }),
-                    );
+                    of_nodes.extend(found.warnings.into_iter().map(|warning| (label.clone(), warning)));
                 }
                 Err(error) => health.warnings.push(Warning {
                     code: "node-down",
@@ -315,6 +314,17 @@ impl Quorum {
                 }),
             }
         }
+        health.warnings.extend(nodes::gather(of_nodes));
+        let clocks: Vec<_> = members
+            .iter()
+            .zip(clocks)
+            .filter_map(|(member, clock)| Some((member.label.as_str(), clock.ok()??)))
+            .collect();
+        health.warnings.extend(nodes::clocks_differ(
+            &clocks,
+            "a node refuses clients whose clocks are 60 s away from its own",
+            "no client is close to both for much longer",
+        ));
         Ok(health)
     }
 }

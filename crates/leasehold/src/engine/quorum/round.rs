@@ -78,7 +78,7 @@ impl Shared {
                 _ => break,
             }
         }
-        self.lost(claim, round, votes).await
+        self.lost(claim, round, votes, until).await
     }
 
     /// The second phase: a majority said yes under different fences.
@@ -113,7 +113,7 @@ impl Shared {
             self.give_back(claim);
             return Err(EngineError::new(Fault::NoAnswer, "too few nodes confirmed the fence in time"));
         }
-        self.take_back(claim, &Vec::from_iter(0..self.n())).await;
+        self.take_back(claim, &Vec::from_iter(0..self.n()), until).await;
         Ok(refused(claim, Refusal::default()))
     }
 
@@ -123,6 +123,7 @@ impl Shared {
         claim: &Claim,
         mut round: Round,
         votes: Answers<Vote>,
+        until: Until,
     ) -> Result<Answer, EngineError> {
         let outstanding = votes.len();
         self.run_on(votes);
@@ -132,7 +133,7 @@ impl Shared {
             if claim.queue_for.is_none() && (unanswered || round.count.any_yes()) {
                 self.give_back(claim);
             } else {
-                self.take_back(claim, &round.said_yes).await;
+                self.take_back(claim, &round.said_yes, until).await;
             }
             return Ok(refused(claim, round.refusal(self.majority())));
         }
@@ -149,8 +150,8 @@ impl Shared {
 
     /// Takes back what these nodes gave, so that somebody else gets a majority. If one of them does not answer, the owner
     /// value is spent: what was sent may undo a later yes.
-    async fn take_back(self: &Arc<Self>, claim: &Claim, nodes: &[usize]) {
-        let until = self.clock().now() + SETTLE_IN_QUEUE;
+    async fn take_back(self: &Arc<Self>, claim: &Claim, nodes: &[usize], until: Until) {
+        let until = until.min(self.clock().now() + SETTLE_IN_QUEUE);
         let taken = nodes.iter().map(|index| self.voters[*index].retract(&claim.name, &claim.owner, until));
         if futures_util::future::join_all(taken).await.iter().any(Result::is_err) {
             self.give_back(claim);

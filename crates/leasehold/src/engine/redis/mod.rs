@@ -44,7 +44,7 @@ use crate::{
 use acks::Pool;
 use batch::{Lane, Reply};
 use cluster::{Cluster, Stop};
-pub use health::WARNING_CODES;
+pub use health::{SET_WARNING_CODES, WARNING_CODES};
 use keys::Keys;
 use node::{Listener, Node, NodeOptions};
 use place::Place;

@@ -76,6 +76,8 @@ enum State {
     /// Being dialled; the channel closes when that is over.
     Dialling(watch::Receiver<()>),
     Up(Arc<Connection>),
+    /// Not connected, because its place moved; dialled when somebody needs it.
+    Left,
     Closed,
 }
 
@@ -148,8 +150,8 @@ impl Node {
                         self.start_dial(&mut state, pause)
                     }
                     State::Dialling(dial) if dial.has_changed().is_ok() => dial.clone(),
-                    // Over without an outcome: its runtime has ended.
-                    State::Dialling(_) => self.start_dial(&mut state, DIAL_PAUSE_MIN),
+                    // The former is over without an outcome: its runtime has ended.
+                    State::Dialling(_) | State::Left => self.start_dial(&mut state, DIAL_PAUSE_MIN),
                     State::Closed => {
                         return Err(EngineError::new(Fault::Unreachable, "the client was closed"));
                     }
@@ -368,17 +370,17 @@ impl Node {
 
     /// The place moved: a connection to the old one is closed, and a dial need not wait any longer.
     pub(super) fn look_again(&self) {
-        let now = State::Down {
-            next_dial: BootInstant::from_nanos(0),
-            pause: DIAL_PAUSE_MIN,
-            why: EngineError::new(Fault::Unreachable, MOVED),
-        };
         let before = {
             let mut state = self.state();
-            match &*state {
-                State::Up(connection) if connection.moves == self.options.place.moves() => return,
-                State::Dialling(_) | State::Closed => return,
-                State::Up(_) | State::Down { .. } => std::mem::replace(&mut *state, now),
+            match &mut *state {
+                State::Up(connection) if connection.moves != self.options.place.moves() => {
+                    std::mem::replace(&mut *state, State::Left)
+                }
+                State::Down { next_dial, pause, .. } => {
+                    (*next_dial, *pause) = (BootInstant::from_nanos(0), DIAL_PAUSE_MIN);
+                    return;
+                }
+                _ => return,
             }
         };
         if let State::Up(connection) = before {

@@ -39,7 +39,7 @@ use super::{
 use crate::{
     clock::{Clock, Until},
     engine::{
-        Cursor, EngineError, Fault, Fut, Health, Hold, Page, WAITERS_SHOWN, WakeSink,
+        ClockOffset, Cursor, EngineError, Fault, Fut, Health, Hold, Page, WAITERS_SHOWN, WakeSink,
         connect::EngineOptions,
         voter::{Abstention, Ballot, Kept, Record, Sighting, Standing, State, Vote, Voter, Withdrawn},
     },
@@ -370,7 +370,12 @@ impl Voter for RedisVoter {
 
     fn health(&self, until: Until) -> Fut<'static, Health> {
         let member = self.0.clone();
-        Box::pin(async move { health::look_at(&member.node, &member.clock, false, until).await })
+        Box::pin(async move { health::look_at(&member.node, &member.clock, until).await })
+    }
+
+    fn clock(&self, until: Until) -> Fut<'static, Option<ClockOffset>> {
+        let member = self.0.clone();
+        Box::pin(async move { health::clock_of(&member.node, &member.clock, until).await })
     }
 
     fn close(&self) {
