@@ -39,14 +39,12 @@ pub(crate) fn search(scope: &Scope, flaw: Option<Flaw>) -> Result<usize, Broken>
     while let Some((at, state)) = queue.pop_front() {
         for step in state.steps(scope) {
             match state.after(step, flaw) {
-                None => {}
                 Some(Err(promise)) => return Err(Broken { promise, way: way(scope, flaw, &ways, at, step) }),
-                Some(Ok(next)) => {
-                    if seen.insert(next.packed()) {
-                        ways.push(Some((at, step)));
-                        queue.push_back((ways.len() - 1, next));
-                    }
+                Some(Ok(next)) if seen.insert(next.packed()) => {
+                    ways.push(Some((at, step)));
+                    queue.push_back((ways.len() - 1, next));
                 }
+                Some(Ok(_)) | None => {}
             }
         }
     }

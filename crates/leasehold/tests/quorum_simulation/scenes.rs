@@ -10,6 +10,7 @@ use leasehold::{
 use crate::{
     fleet::{COMMAND, client, options},
     network::{Network, Weather},
+    node::Memory,
     plan::TTL_MAX,
     run::virtually,
 };
@@ -46,6 +47,51 @@ fn a_hanging_minority_slows_nobody() {
             again.unwrap().release().await.unwrap();
             assert!(acquired_in <= 4 * MS, "{nodes} nodes: {acquired_in:?}");
         }
+    });
+}
+
+#[test]
+fn nodes_that_begin_to_hang_slow_nobody() {
+    virtually(async {
+        for (nodes, hanging) in [(3, 1), (4, 1), (5, 2)] {
+            let (network, leases) = quiet(nodes);
+            leases.lock("x").acquire().await.unwrap().release().await.unwrap();
+            // Until the client knows that all of them vote.
+            tokio::time::sleep(1000 * MS).await;
+            (0..hanging).for_each(|node| network.hang(node, 60_000 * MS));
+            let (guard, acquired_in) = took(&network, leases.lock("x").acquire()).await;
+            let guard = guard.unwrap();
+            let (extended, extended_in) = took(&network, guard.extend()).await;
+            extended.unwrap();
+            let (outcome, released_in) = took(&network, guard.release()).await;
+            outcome.unwrap();
+            let slowest = acquired_in.max(extended_in).max(released_in);
+            assert!(slowest <= 4 * MS, "{nodes} nodes: {acquired_in:?} {extended_in:?} {released_in:?}");
+        }
+    });
+}
+
+#[test]
+fn a_node_that_comes_back_knows_the_fences_of_the_others() {
+    virtually(async {
+        let (network, _) = quiet(3);
+        let by = |skew_us| Arc::new(Quorum::over(network.voters(skew_us), options(&network)));
+        let ahead = client(&network, by(20_000_000), 2);
+        network.hang(2, 1000 * MS);
+        let guard = ahead.lock("x").acquire().await.unwrap();
+        let first = guard.fence();
+        guard.release().await.unwrap();
+        network.touch(1, |node, _| node.restart(Memory::default()));
+        let behind = client(&network, by(-5_000_000), 3);
+        tokio::time::sleep(1000 * MS).await;
+        behind.lock("y").acquire().await.unwrap().release().await.unwrap();
+        tokio::time::sleep(2 * TTL_MAX).await;
+        assert_eq!(network.admitted(), 3);
+        // Only the one that forgot has ever heard of the first fence.
+        network.hang(0, 60_000 * MS);
+        let guard = behind.lock("x").acquire().await.unwrap();
+        assert!(guard.fence() > first, "{} after {first}", guard.fence());
+        guard.release().await.unwrap();
     });
 }
 
