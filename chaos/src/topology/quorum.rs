@@ -4,12 +4,14 @@ use std::{thread, time::Duration};
 
 use leasehold_testkit::{QuorumSet, RedisServer, eventually};
 
-use super::{Cure, Fault, Topology, Victims, forget_scripts, pick};
+use super::{Cure, Fault, Topology, Victims, cut_clients, forget_scripts, pick};
 use crate::{Failure, storm::Options};
 
 const NODES: usize = 5;
 /// Where a node keeps its record; the text ends with its state.
 const RECORD: &str = "leasehold:quorum";
+/// Long enough for some votes that are going to be missed.
+const VOTED_FOR: Duration = Duration::from_millis(500);
 const VOTE_AGAIN_WITHIN: Duration = Duration::from_secs(60);
 
 pub(crate) struct Quorum {
@@ -32,6 +34,23 @@ impl Topology for Quorum {
         ),
         Fault::lasting("stop one node", Cure::Itself, |this: &Self, dice| this.stop(1, dice), Self::cont),
         Fault::lasting("stop two nodes", Cure::Itself, |this: &Self, dice| this.stop(2, dice), Self::cont),
+        Fault::lasting(
+            "cut two nodes off",
+            Cure::Itself,
+            |this: &Self, dice| this.cut_off(Self::victims(2, dice)),
+            Self::join,
+        ),
+        // A majority of the others knows the locks of that time, until one of them forgets: with it, the nodes that were
+        // cut off would be a majority that knows nothing, if it voted.
+        Fault::passing("cut two nodes off, empty a third", |this: &Self, dice| {
+            let mut victims = Self::victims(3, dice);
+            let third = victims.pop();
+            let cut_off = this.cut_off(victims);
+            thread::sleep(VOTED_FOR);
+            third.iter().for_each(|index| this.set.nodes()[*index].restart());
+            this.join(&cut_off);
+            Vec::new()
+        }),
         Fault::passing("empty a node", |this: &Self, dice| {
             this.node(dice).cli(&["FLUSHALL"]);
             Vec::new()
@@ -40,7 +59,7 @@ impl Topology for Quorum {
             let node = this.node(dice);
             node.cli(&["SAVE"]);
             // What is voted meanwhile is forgotten.
-            thread::sleep(Duration::from_millis(200));
+            thread::sleep(VOTED_FOR);
             node.restart_with_dump();
             Vec::new()
         }),
@@ -89,6 +108,23 @@ impl Quorum {
         let victims = Self::victims(number, dice);
         victims.iter().for_each(|index| self.set.nodes()[*index].stop());
         victims
+    }
+
+    /// They live on, and nobody can reach them.
+    fn cut_off(&self, victims: Victims) -> Victims {
+        for node in victims.iter().map(|index| &self.set.nodes()[*index]) {
+            node.cli(&["CONFIG", "SET", "port", "0"]);
+            cut_clients(node);
+        }
+        victims
+    }
+
+    fn join(&self, cut_off: &[usize]) {
+        for node in cut_off.iter().map(|index| &self.set.nodes()[*index]) {
+            eventually(VOTE_AGAIN_WITHIN, "the port of a node to be free again", || {
+                node.cli(&["CONFIG", "SET", "port", &node.port().to_string()]).error().is_none()
+            });
+        }
     }
 
     fn cont(&self, stopped: &[usize]) {
