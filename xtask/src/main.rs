@@ -36,9 +36,9 @@ enum Command {
     Test(test::Options),
     /// Check the house rules that neither rustc nor clippy knows
     Tidy,
-    /// Measure in release mode; what follows goes on to the benchmark
+    /// Measure in release mode: `core`, `topologies`, or both; what follows goes on to the benchmark
     Bench {
-        /// Arguments for the benchmark program
+        /// Arguments for the benchmark program, as in `bench topologies --only quorum`
         #[arg(trailing_var_arg = true, allow_hyphen_values = true)]
         args: Vec<String>,
     },
@@ -64,8 +64,12 @@ fn main() -> ExitCode {
 }
 
 fn bench(root: &Path, args: &[String]) -> bool {
-    let mut run = cargo::command(root, &["run", "--release", "-p", "leasehold-bench", "--", "core"]);
-    cargo::succeeds(run.args(args))
+    let run = |which: &[&str]| {
+        let mut run = cargo::command(root, &["run", "--release", "-p", "leasehold-bench", "--"]);
+        cargo::succeeds(run.args(which).args(args))
+    };
+    let is_named = args.first().is_some_and(|first| !first.starts_with('-'));
+    if is_named { run(&[]) } else { run(&["core"]) && run(&["topologies"]) }
 }
 
 fn chaos(root: &Path, args: &[String]) -> bool {
