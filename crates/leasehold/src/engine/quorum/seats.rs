@@ -181,9 +181,9 @@ mod tests {
 
     #[test]
     fn nodes_without_records_are_nobodys_quorum() {
-        let blank = Some(standing("a", None, 0));
-        assert_eq!(set_of(&[blank.clone(), blank.clone(), None]), None);
-        assert_eq!(seat(&blank.unwrap(), None, 3, false), Seat::Abstains(Abstention::NotAdmitted));
+        let blank = standing("a", None, 0);
+        assert_eq!(set_of(&[Some(blank.clone()), Some(blank.clone()), None]), None);
+        assert_eq!(seat(&blank, None, 3, false), Seat::Abstains(Abstention::NotAdmitted));
     }
 
     #[test]
