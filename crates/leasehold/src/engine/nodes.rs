@@ -55,9 +55,12 @@ pub(crate) fn clocks_differ(clocks: &[(&str, ClockOffset)], matters: &str, soon:
     })
 }
 
+/// A text, and the nodes it is about.
+type Finding = (String, Vec<String>);
+
 /// One warning per code and cure, which names the nodes it is about.
 pub(crate) fn gather(each: impl IntoIterator<Item = (String, Warning)>) -> Vec<Warning> {
-    let mut gathered: Vec<(Warning, Vec<(String, Vec<String>)>)> = Vec::new();
+    let mut gathered: Vec<(Warning, Vec<Finding>)> = Vec::new();
     for (label, warning) in each {
         let found = warning.found.clone();
         let same = |(known, _): &(Warning, _)| known.code == warning.code && known.cure == warning.cure;
@@ -65,15 +68,15 @@ pub(crate) fn gather(each: impl IntoIterator<Item = (String, Warning)>) -> Vec<W
             gathered.push((warning, Vec::new()));
             gathered.len() - 1
         });
-        let texts = &mut gathered[at].1;
-        match texts.iter_mut().find(|(text, _)| *text == found) {
+        let findings = &mut gathered[at].1;
+        match findings.iter_mut().find(|(text, _)| *text == found) {
             Some((_, labels)) => labels.push(label),
-            None => texts.push((found, vec![label])),
+            None => findings.push((found, vec![label])),
         }
     }
-    let joined = |(warning, texts): (Warning, Vec<(String, Vec<String>)>)| {
+    let joined = |(warning, findings): (Warning, Vec<Finding>)| {
         let texts: Vec<_> =
-            texts.iter().map(|(text, labels)| format!("{}: {text}", listed(labels))).collect();
+            findings.iter().map(|(text, labels)| format!("{}: {text}", listed(labels))).collect();
         Warning { found: texts.join("; "), ..warning }
     };
     gathered.into_iter().map(joined).collect()
