@@ -160,7 +160,8 @@ pub enum Acks {
     None,
     /// At least this many.
     AtLeast(u8),
-    /// So many that, with the primary, more than half of all copies have it.
+    /// So many that, with the primary, more than half of all copies have it. A copy that is down counts if it is known:
+    /// a server that keeps no list of them has those that this client saw connected.
     Majority,
 }
 

@@ -26,7 +26,8 @@ pub trait Voter: Send + Sync + 'static {
     /// remembered, so that a withdrawal can wake it and newcomers come after it.
     fn vote(&self, ballot: &Arc<Ballot>, until: Until) -> Fut<'static, Vote>;
 
-    /// Raises the node's fence to the hold's, only while its owner still holds there.
+    /// Raises the node's fence to the hold's, only while its owner still holds there and the node has not given a higher
+    /// one: then somebody else was here since the votes were counted, and may have the same fence.
     fn confirm(&self, hold: &Arc<Hold>, until: Until) -> Fut<'static, bool>;
 
     /// Extends what is still held there. One answer per hold.
@@ -114,6 +115,8 @@ pub enum Abstention {
     OtherSet,
     /// The record was written by a version that this one does not know.
     UnknownLayout,
+    /// It is another address of a node that votes already.
+    SameServer,
 }
 
 impl Abstention {
@@ -124,6 +127,7 @@ impl Abstention {
             Self::Forgot => "restarted or wiped; waits until nothing it forgot can matter",
             Self::OtherSet => "belongs to another quorum",
             Self::UnknownLayout => "its record was written by another version",
+            Self::SameServer => "another address of a node that votes already",
         }
     }
 }

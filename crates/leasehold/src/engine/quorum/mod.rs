@@ -34,7 +34,7 @@ use crate::{
     name::{NAME_MAX_BYTES, Name},
 };
 pub use admission::{Member, MemberState};
-use count::majority;
+pub use count::{Count, Verdict, majority};
 use seats::Seat;
 
 /// What a quorum needs besides its nodes.

@@ -1,6 +1,9 @@
 //! Which nodes vote, from what they say about themselves. Pure.
 
-use std::{collections::HashMap, time::Duration};
+use std::{
+    collections::{HashMap, HashSet},
+    time::Duration,
+};
 
 use crate::{
     engine::voter::{Abstention, Record, Standing, State},
@@ -123,6 +126,17 @@ pub(super) fn floor(index: usize, standings: &[Option<Standing>], seats: &[Seat]
     }
     let own = standings[index].as_ref().map_or(Fence::default(), |standing| standing.highest);
     heights.into_iter().max().map(|highest| highest.max(own))
+}
+
+/// Further addresses of servers that vote already.
+pub(super) fn twins(seats: &[Seat]) -> Vec<usize> {
+    let identity = |seat: &Seat| match seat {
+        Seat::Votes(record) => Some(record.identity.clone()),
+        _ => None,
+    };
+    let mut known = HashSet::new();
+    let again = |(index, seat)| identity(seat).filter(|id| !known.insert(id.clone())).map(|_| index);
+    seats.iter().enumerate().filter_map(again).collect()
 }
 
 #[cfg(test)]

@@ -128,6 +128,10 @@ impl Shared {
             });
             places[index] = seat;
         }
+        for index in seats::twins(&places) {
+            self.voters[index].seat(None);
+            places[index] = Seat::Abstains(Abstention::SameServer);
+        }
         places.clone()
     }
 
@@ -147,6 +151,8 @@ impl Shared {
             return QUIET;
         };
         let seats = self.place(&standings);
+        // The same for all that come back together: their votes are then equal.
+        let floor_of_new = self.floor_of_new(&standings, &seats);
         let mut look_again = QUIET;
         for (index, standing) in standings.iter().enumerate() {
             let Some(standing) = standing else {
@@ -168,8 +174,9 @@ impl Shared {
                     watches.remove(&index);
                     let state = State::Waits { nonce: nonce(), watched_ms: 0 };
                     let record = set.record(self.n(), index, &standing.identity, state);
-                    self.mark(index, seen.as_ref(), &record, Fence::default()).await;
-                    look_again = Duration::ZERO;
+                    if self.mark(index, seen.as_ref(), &record, Fence::default()).await {
+                        look_again = Duration::ZERO;
+                    }
                 }
                 Seat::Waits(record) => {
                     let watch =
@@ -178,8 +185,7 @@ impl Shared {
                         // Another client has counted on, or it began anew.
                         *watch = Watch { record: record.clone(), since: answered_at };
                     }
-                    let floor = seats::floor(index, &standings, &seats)
-                        .or_else(|| self.floor_of_new(&standings, &seats));
+                    let floor = seats::floor(index, &standings, &seats).or(floor_of_new);
                     self.watch(index, watch, asked_at, &set, floor).await;
                 }
             }

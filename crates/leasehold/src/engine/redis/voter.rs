@@ -25,11 +25,12 @@ use redis::{Cmd, Value};
 use tokio::task::unconstrained;
 
 use super::{
-    channel, client_name, health,
+    channel,
+    claim::not_sent,
+    client_name, health,
     keys::Keys,
     look,
     node::{Connection, Listener, Node, NodeOptions},
-    not_sent,
     place::Place,
     random_process,
     renewal::RENEWALS_PER_CALL,
