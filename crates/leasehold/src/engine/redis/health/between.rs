@@ -101,14 +101,10 @@ fn versions_differ<'a>(versions: impl Iterator<Item = (&'a str, String)>) -> Opt
 #[cfg(test)]
 mod tests {
     use super::*;
-    use crate::engine::{Fault, redis::health::info::Info};
-    use redis::Value;
+    use crate::engine::{Fault, redis::health::node::tests::seen};
 
     fn looked(label: &str, version: &str) -> Looked {
-        let info = Info::parse(&Value::SimpleString(format!("redis_version:{version}\r\n")));
-        let mut seen = Seen::default();
-        seen.info = info;
-        Looked { label: label.into(), seen: Ok(seen) }
+        Looked { label: label.into(), seen: Ok(seen(&format!("redis_version:{version}\r\n"))) }
     }
 
     fn down(label: &str) -> Looked {

@@ -358,10 +358,11 @@ impl Seen {
 const MIN_REPLICAS: &str = "set min-replicas-to-write 1 and min-replicas-max-lag";
 
 #[cfg(test)]
-mod tests {
+pub(super) mod tests {
     use super::*;
 
-    fn seen(info: &str) -> Seen {
+    /// A server that says this to INFO, seen by a user with a password.
+    pub(in super::super) fn seen(info: &str) -> Seen {
         Seen { info: Info::parse(&Value::SimpleString(info.into())), has_password: true, ..Seen::default() }
     }
 
