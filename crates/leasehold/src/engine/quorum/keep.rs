@@ -131,9 +131,9 @@ impl Shared {
         let free = if woke { Released::HandedOver { next: None } } else { Released::Free };
         let outcome = match tally {
             tally if tally.carried(n) => Ok(free),
-            // Whether it was still ours hangs on nodes that are silent. It is not any more, and nobody else's either.
+            // No majority can be shown to have held it, and none does now: as `inspect` sees it, it had run out.
             tally if !tally.refuted(n) && tally.yes + tally.no >= self.majority() && by.is_empty() => {
-                Ok(free)
+                Ok(Released::Expired)
             }
             tally if !tally.refuted(n) => {
                 let why = failed.last().map_or_else(String::new, |(_, error)| format!(": {error}"));
