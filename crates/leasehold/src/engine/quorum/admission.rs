@@ -204,10 +204,11 @@ impl Shared {
     }
 
     /// Above every fence that these nodes can have given, also those that they forgot: no node follows a hint that is
-    /// further ahead of its time than a minute. Rounded up, so that nodes admitted one after the other have the same.
+    /// further ahead of its time than a minute. Not rounded: fences grow by less than one in a microsecond, so the floor
+    /// of a later admission is above all that was granted upon an earlier one.
     fn floor_by_the_clock<'a>(&self, standings: impl Iterator<Item = &'a Standing>) -> Fence {
-        const MINUTE_US: u64 = 60_000_000;
-        let ahead = (self.clock().wall_us() / MINUTE_US + 2) * MINUTE_US;
+        const LEAD_US: u64 = 120_000_000;
+        let ahead = self.clock().wall_us() + LEAD_US;
         standings.map(|standing| standing.highest).fold(Fence::new(ahead), Fence::max)
     }
 }
