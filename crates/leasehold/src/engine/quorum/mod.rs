@@ -36,6 +36,9 @@ use crate::{
 pub use admission::{Member, MemberState};
 use count::majority;
 use seats::Seat;
+/// Every code that a [`Warning`] can have because a node is one of a quorum.
+pub const WARNING_CODES: [&str; 3] = ["quorum-marker", "node-down", "quorum-replicas"];
+
 
 /// What a quorum needs besides its nodes.
 #[derive(Clone, Debug)]

@@ -38,7 +38,7 @@ use super::{
 use crate::{
     clock::{Clock, Until},
     engine::{
-        Cursor, EngineError, Fault, Fut, Health, Hold, Page, WAITERS_SHOWN, WakeSink,
+        Cursor, EngineError, Fault, Fut, Health, Hold, Page, WAITERS_SHOWN, WakeSink, Warning,
         connect::EngineOptions,
         voter::{Abstention, Ballot, Kept, Record, Sighting, Standing, State, Vote, Voter, Withdrawn},
     },
@@ -294,6 +294,26 @@ impl Member {
     }
 }
 
+impl Member {
+    async fn health(&self, until: Until) -> Result<Health, EngineError> {
+        let mut health = health::look_at(&self.node, &self.clock, false, until).await?;
+        // How a primary and its replicas should be set up: here there should be none.
+        health.warnings.retain(|warning| !matches!(warning.code, "min-replicas" | "no-replicas"));
+        let mut info = Cmd::new();
+        info.arg("INFO").arg("replication");
+        let connection = self.node.connection(until).await?;
+        let info = health::Info::parse(&self.node.send(&connection, &info, until).await?);
+        if let Some(replicas) = info.number("connected_slaves").filter(|replicas| *replicas > 0) {
+            health.warnings.push(Warning {
+                code: "quorum-replicas",
+                found: format!("{replicas} connected replicas: one that takes over has forgotten votes"),
+                cure: "a node of a quorum has no replicas; more nodes make it safer".into(),
+            });
+        }
+        Ok(health)
+    }
+}
+
 fn is_in_seat(connection: &Connection, seat: &Seat) -> bool {
     connection.identity.as_ref() == Some(&seat.record.identity)
 }
@@ -369,7 +389,7 @@ impl Voter for RedisVoter {
 
     fn health(&self, until: Until) -> Fut<'static, Health> {
         let member = self.0.clone();
-        Box::pin(async move { health::look_at(&member.node, &member.clock, false, until).await })
+        Box::pin(async move { member.health(until).await })
     }
 
     fn close(&self) {
