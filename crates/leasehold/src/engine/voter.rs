@@ -109,6 +109,8 @@ pub enum Abstention {
     OtherSet,
     /// The record was written by a version that this one does not know.
     UnknownLayout,
+    /// Another name of the same server votes already.
+    Twin,
 }
 
 impl Abstention {
@@ -119,6 +121,7 @@ impl Abstention {
             Self::Forgot => "restarted or wiped; waits until nothing it forgot can matter",
             Self::OtherSet => "belongs to another quorum",
             Self::UnknownLayout => "its record was written by another version",
+            Self::Twin => "is the same server as another node; a quorum takes independent ones",
         }
     }
 }
