@@ -2,14 +2,14 @@
 
 use std::time::{Duration, Instant};
 
-use leasehold::{Error, Leasehold, Refusal, engine::quorum::MemberState};
+use leasehold::{Attempt, Error, Leasehold, Refusal, engine::quorum::MemberState};
 use leasehold_testkit::{
-    QuorumSet, QuorumSetBuilder, eventually_async,
+    QuorumSet, QuorumSetBuilder, RedisServer, eventually_async,
     load::{self, Load},
 };
 
 use crate::{
-    ground::{LONG, admit, all_vote, client, held, ms, nodes, nothing_is_left, quorum, states},
+    ground::{LONG, admit, all_vote, client, has, held, ms, nodes, nothing_is_left, quorum, states},
     story::Story,
 };
 
@@ -132,6 +132,52 @@ async fn nodes_that_lost_their_scripts_and_connections_go_on() {
         }
     })
     .await;
+}
+
+/// A lock that only the first two nodes have, the first of which forgets it: the others are no majority before the lease
+/// is over, however often they are asked.
+async fn is_not_granted_twice(builder: QuorumSetBuilder, forgets: impl Fn(&RedisServer)) {
+    let max_ttl = MAX_TTL * 2;
+    let Some(set) = builder.start_or_skip() else { return };
+    admit(&set, max_ttl).await;
+    let (leases, other) = (client(&set, max_ttl), client(&set, max_ttl));
+    held(&other, "warm up").await.release().await.unwrap();
+    set.nodes()[0].cli(&["SAVE"]);
+    let guard = leases.lock("x").wait(LONG).acquire().await.unwrap();
+    eventually_async(LONG, "the first node to have it", || async {
+        guard.extend().await.unwrap();
+        has(&set.nodes()[0], "x") && has(&set.nodes()[1], "x")
+    })
+    .await;
+    // As if the vote had never reached it.
+    set.nodes()[2].cli(&["DEL", "lock:x"]);
+    forgets(&set.nodes()[0]);
+    let granted = async {
+        loop {
+            if let Ok(Attempt::Held(next)) = other.lock("x").try_acquire().await {
+                assert!(!guard.is_held(), "two hold it");
+                return next;
+            }
+            tokio::time::sleep(ms(10)).await;
+        }
+    };
+    let next = tokio::time::timeout(LONG, granted).await.expect("a grant once the lease is over");
+    assert!(next.fence() > guard.fence(), "{} after {}", next.fence(), guard.fence());
+}
+
+#[tokio::test(flavor = "multi_thread")]
+async fn a_lock_is_not_granted_twice_when_a_node_is_wiped() {
+    is_not_granted_twice(nodes(3), |node| drop(node.cli(&["FLUSHALL"]))).await;
+}
+
+#[tokio::test(flavor = "multi_thread")]
+async fn a_lock_is_not_granted_twice_when_a_node_starts_empty() {
+    is_not_granted_twice(nodes(3), RedisServer::restart).await;
+}
+
+#[tokio::test(flavor = "multi_thread")]
+async fn a_lock_is_not_granted_twice_when_a_node_is_rolled_back() {
+    is_not_granted_twice(nodes(3).arg("appendonly", "no"), RedisServer::restart_with_dump).await;
 }
 
 /// Nobody is granted anything, and the error says that it is because of what was forgotten.
