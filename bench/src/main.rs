@@ -1,13 +1,18 @@
 //! Measures leasehold against its limit (the same scripts, PING and PUBLISH on a bare connection) and against a peer.
 //!
-//! `cargo run --release -p leasehold-bench -- core` starts a `redis-server` of its own. Absolute times depend on the
+//! `cargo run --release -p leasehold-bench -- core` and `-- topologies` start servers of their own. Absolute times depend on the
 //! machine and on what else it does; what is compared takes turns, and the ratio is the result.
 
+mod bare;
 mod core;
 mod cpu;
+mod pair;
 mod report;
+mod rounds;
 mod scripts;
 mod spread;
+mod topologies;
+mod votes;
 
 use std::{io::Write, process::ExitCode};
 
@@ -23,15 +28,20 @@ struct Arguments {
 #[derive(Subcommand)]
 enum What {
     /// Locks on one Redis: a cycle, many at once, hand-over, renewal
-    Core(core::Options),
+    Core(rounds::Options<core::Core>),
+    /// Locks on several nodes: a quorum, a cluster, sentinels
+    Topologies(rounds::Options<topologies::Topology>),
 }
 
 /// Anything that ends a run.
 type Failure = Box<dyn std::error::Error + Send + Sync>;
 
 fn main() -> ExitCode {
-    let What::Core(options) = Arguments::parse().what;
-    match core::run(&options).and_then(|text| Ok(std::io::stdout().write_all(text.as_bytes())?)) {
+    let text = match Arguments::parse().what {
+        What::Core(options) => rounds::run(&options),
+        What::Topologies(options) => rounds::run(&options),
+    };
+    match text.and_then(|text| Ok(std::io::stdout().write_all(text.as_bytes())?)) {
         Ok(()) => ExitCode::SUCCESS,
         Err(error) => {
             let _ = writeln!(std::io::stderr(), "error: {error}");

@@ -9,12 +9,14 @@ const LEASES: &str = concat!(
     include_str!("../../crates/leasehold/src/engine/redis/scripts/fence.lua"),
     include_str!("../../crates/leasehold/src/engine/redis/scripts/ordinary.lua"),
     "local function all_cases()\n",
+    include_str!("../../crates/leasehold/src/engine/redis/scripts/wake_whole.lua"),
     include_str!("../../crates/leasehold/src/engine/redis/scripts/handover.lua"),
     include_str!("../../crates/leasehold/src/engine/redis/scripts/claim.lua"),
     include_str!("../../crates/leasehold/src/engine/redis/scripts/release.lua"),
     include_str!("../../crates/leasehold/src/engine/redis/scripts/renew.lua"),
     "return { c = claim, r = release, a = abandon, t = abandon_unanswered, f = force_release, n = renew }\n",
     "end\n",
+    "local k, a = 1, 2\n",
     include_str!("../../crates/leasehold/src/engine/redis/scripts/dispatch.lua"),
 );
 

@@ -2,13 +2,25 @@
 
 use std::process::Command;
 
-const KEYS: [&str; 6] = [
+const CORE: [&str; 6] = [
     "cycle_p50_vs_raw_scripts",
     "cycle_p50_vs_two_pings",
     "throughput_64_vs_rslock",
     "handover_p50_vs_publish",
     "commands_per_handover",
     "renewal_core_share",
+];
+
+const TOPOLOGIES: [&str; 9] = [
+    "quorum_acquire_p50_vs_raw_votes",
+    "quorum_one_round_trip_share",
+    "quorum_acquire_p50_vs_one_node",
+    "quorum_one_stopped_vs_healthy",
+    "cluster_acquire_p50_vs_standalone",
+    "sentinel_acquire_p50_vs_standalone",
+    "acks_acquire_p50_vs_none",
+    "cluster_handover_p50_vs_standalone",
+    "quorum_handover_p50_vs_standalone",
 ];
 
 fn run(arguments: &[&str]) -> Option<String> {
@@ -21,18 +33,31 @@ fn run(arguments: &[&str]) -> Option<String> {
     Some(String::from_utf8(output.stdout).expect("text"))
 }
 
-#[test]
-fn a_quick_run_reports_every_result_as_json() {
-    let Some(text) = run(&["core", "--quick", "--rounds", "2", "--json"]) else { return };
+/// Two quick rounds, with every result in them.
+fn report(what: &str, keys: &[&str]) -> Option<serde_json::Value> {
+    let text = run(&[what, "--quick", "--rounds", "2", "--json"])?;
     let report: serde_json::Value = serde_json::from_str(&text).expect("one JSON object");
     assert_eq!(report["schema"]["version"], "v1");
     assert_eq!(report["rounds"], 2);
-    for key in KEYS {
+    for key in keys {
         let [min, median, max] = ["min", "median", "max"].map(|part| report[key][part].as_f64());
         assert!(min.is_some() && min <= median && median <= max, "{key}: {}", report[key]);
     }
+    Some(report)
+}
+
+#[test]
+fn a_quick_run_reports_every_result_as_json() {
+    let Some(report) = report("core", &CORE) else { return };
     assert_eq!(report["cycle_p50_vs_raw_scripts"]["target"], "<= 1.10");
     assert!(report["figures"]["cycle_us"]["median"].as_f64() > Some(0.0));
+}
+
+#[test]
+fn a_quick_run_of_topologies_reports_every_result_as_json() {
+    let Some(report) = report("topologies", &TOPOLOGIES) else { return };
+    assert_eq!(report["quorum_acquire_p50_vs_raw_votes"]["target"], "<= 1.20");
+    assert!(report["figures"]["cluster_cycle_us"]["median"].as_f64() > Some(0.0));
 }
 
 #[test]

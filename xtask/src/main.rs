@@ -36,9 +36,16 @@ enum Command {
     Test(test::Options),
     /// Check the house rules that neither rustc nor clippy knows
     Tidy,
-    /// Measure in release mode; what follows goes on to the benchmark
+    /// Measure in release mode: `core`, `topologies`, or both; what follows goes on to the benchmark
     Bench {
-        /// Arguments for the benchmark program
+        /// Arguments for the benchmark program, as in `bench topologies --only quorum`
+        #[arg(trailing_var_arg = true, allow_hyphen_values = true)]
+        args: Vec<String>,
+    },
+    /// Break real servers under load, and check that every promise is kept; `chaos --help` lists what can be broken
+    #[command(disable_help_flag = true)]
+    Chaos {
+        /// Arguments for the program, as `--topology sentinel --seconds 60`
         #[arg(trailing_var_arg = true, allow_hyphen_values = true)]
         args: Vec<String>,
     },
@@ -50,13 +57,23 @@ fn main() -> ExitCode {
         Ok(Xtask { command: Command::Test(options) }) => test::run(&root, &options),
         Ok(Xtask { command: Command::Tidy }) => tidy::run(&root),
         Ok(Xtask { command: Command::Bench { args } }) => bench(&root, &args),
+        Ok(Xtask { command: Command::Chaos { args } }) => chaos(&root, &args),
         Err(misunderstood) => return explain(&misunderstood),
     };
     if succeeded { ExitCode::SUCCESS } else { ExitCode::FAILURE }
 }
 
 fn bench(root: &Path, args: &[String]) -> bool {
-    let mut run = cargo::command(root, &["run", "--release", "-p", "leasehold-bench", "--", "core"]);
+    let run = |which: &[&str]| {
+        let mut run = cargo::command(root, &["run", "--release", "-p", "leasehold-bench", "--"]);
+        cargo::succeeds(run.args(which).args(args))
+    };
+    let is_named = args.first().is_some_and(|first| !first.starts_with('-'));
+    if is_named { run(&[]) } else { run(&["core"]) && run(&["topologies"]) }
+}
+
+fn chaos(root: &Path, args: &[String]) -> bool {
+    let mut run = cargo::command(root, &["run", "--release", "-p", "leasehold-chaos", "--"]);
     cargo::succeeds(run.args(args))
 }
 

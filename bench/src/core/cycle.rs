@@ -6,14 +6,14 @@ use leasehold::Leasehold;
 use redis::{Value, aio::MultiplexedConnection};
 
 use super::Bench;
-use crate::{Failure, report::Figures, scripts::RawLock, spread::p50_us};
+use crate::{Failure, bare, report::Figures, scripts::RawLock, spread::p50_us};
 
 /// Cycles of one contestant before the next has its turn.
 const PER_TURN: usize = 50;
 
 pub(super) async fn measure(bench: &Bench, turn: usize) -> Result<Figures, Failure> {
     let leases = Leasehold::connect(bench.server.url()).await?;
-    let mut bare = bench.bare_connection().await?;
+    let mut bare = bare::connection(&bench.server.url()).await?;
     bare.send_packed_command(&RawLock::load()).await?;
     let mut raw = RawLock::new("bench:cycle:raw");
 

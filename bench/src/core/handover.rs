@@ -2,21 +2,23 @@
 
 use std::time::{Duration, Instant};
 
-use leasehold::{Guard, Leasehold};
 use redis::{AsyncConnectionConfig, PushInfo, PushKind, aio::MultiplexedConnection};
-use tokio::sync::{mpsc, oneshot};
+use tokio::sync::mpsc;
 
 use super::Bench;
-use crate::{Failure, report::Figures, spread::p50_us};
+use crate::{
+    Failure, bare,
+    pair::{Pair, REST},
+    report::Figures,
+    spread::p50_us,
+};
 
 /// Samples of one contestant before the other has its turn.
 const PER_TURN: usize = 25;
 const CHANNEL: &str = "leasehold:wake:bench";
-/// Both kinds of waiter are at rest before anything is sent: who has just queued still sets its timer.
-const REST: Duration = Duration::from_millis(1);
 
 pub(super) async fn measure(bench: &Bench, turn: usize) -> Result<Figures, Failure> {
-    let mut pair = Pair::connect(bench).await?;
+    let mut pair = Pair::connect(&bench.server.url()).await?;
     let mut bare = Bare::connect(bench).await?;
     let [mut handovers, mut messages] = [const { Vec::new() }; 2];
     for now in 0..bench.count(60, 2) {
@@ -36,53 +38,6 @@ pub(super) async fn measure(bench: &Bench, turn: usize) -> Result<Figures, Failu
     Ok(vec![("handover_us", p50_us(&handovers)), ("publish_us", p50_us(&messages))])
 }
 
-/// Two clients that hand one lock to each other.
-struct Pair {
-    clients: [Leasehold; 2],
-    holder: Option<Guard>,
-    next: usize,
-}
-
-impl Pair {
-    async fn connect(bench: &Bench) -> Result<Self, Failure> {
-        let url = bench.server.url();
-        let clients = [Leasehold::connect(&url).await?, Leasehold::connect(&url).await?];
-        let holder = clients[0].lock("bench:handover").acquire().await?;
-        Ok(Self { clients, holder: Some(holder), next: 1 })
-    }
-
-    async fn hand_over(&mut self) -> Result<Duration, Failure> {
-        let (queued, is_queued) = oneshot::channel();
-        let queued = std::sync::Mutex::new(Some(queued));
-        let waiting = self.clients[self.next].lock("bench:handover").on_wait(move |_| {
-            if let Some(queued) = queued.lock().ok().and_then(|mut queued| queued.take()) {
-                let _ = queued.send(());
-            }
-        });
-        let waiter =
-            tokio::spawn(async move { waiting.acquire().await.map(|guard| (guard, Instant::now())) });
-        is_queued.await?;
-        tokio::time::sleep(REST).await;
-        let holder = self.holder.take().ok_or("nobody holds the lock")?;
-        let began = Instant::now();
-        holder.release().await?;
-        let (guard, arrived) = waiter.await??;
-        self.holder = Some(guard);
-        self.next = 1 - self.next;
-        Ok(arrived - began)
-    }
-
-    async fn close(mut self) -> Result<(), Failure> {
-        if let Some(holder) = self.holder.take() {
-            holder.release().await?;
-        }
-        for client in &self.clients {
-            client.close().await?;
-        }
-        Ok(())
-    }
-}
-
 /// A message from one connection to another, without the library.
 struct Bare {
     publisher: MultiplexedConnection,
@@ -100,9 +55,9 @@ impl Bare {
             Ok::<(), redis::aio::SendError>(())
         };
         let config = AsyncConnectionConfig::new().set_response_timeout(None).set_push_sender(push);
-        let mut subscriber = bench.bare_connection_with(&config).await?;
+        let mut subscriber = bare::connection_with(&bench.server.url(), &config).await?;
         subscriber.subscribe(CHANNEL).await?;
-        let publisher = bench.bare_connection().await?;
+        let publisher = bare::connection(&bench.server.url()).await?;
         Ok(Self { publisher, _subscriber: subscriber, messages: Some(messages) })
     }
 

@@ -6,35 +6,17 @@ mod handover;
 mod renewal;
 mod throughput;
 
-use std::{io::Write, sync::Arc};
-
 use leasehold_testkit::RedisServer;
-use redis::{IntoConnectionInfo, aio::MultiplexedConnection};
 
 use crate::{
     Failure,
-    report::{Ratio, Report, Round, Target},
+    report::{Figures, Ratio, Target},
+    rounds::Measurement,
 };
 
-#[derive(clap::Args, Clone)]
-pub(crate) struct Options {
-    /// One JSON object instead of tables
-    #[arg(long)]
-    json: bool,
-    /// How often everything is measured
-    #[arg(long, default_value_t = 5, value_parser = clap::value_parser!(u32).range(1..=100))]
-    rounds: u32,
-    /// A few seconds of everything: shows that it runs, the numbers mean little
-    #[arg(long)]
-    quick: bool,
-    /// Measure only these
-    #[arg(long, value_enum, value_delimiter = ',')]
-    only: Vec<Measurement>,
-}
-
-/// What takes turns in a round.
+/// What is measured.
 #[derive(Clone, Copy, PartialEq, Eq, clap::ValueEnum)]
-enum Measurement {
+pub(crate) enum Core {
     Cycle,
     Throughput,
     Handover,
@@ -42,16 +24,14 @@ enum Measurement {
     Renewal,
 }
 
-const ALL: [Measurement; 5] = [
-    Measurement::Cycle,
-    Measurement::Throughput,
-    Measurement::Handover,
-    Measurement::Commands,
-    Measurement::Renewal,
-];
+impl Measurement for Core {
+    type Bench = Bench;
 
-impl Measurement {
-    async fn run(self, bench: &Bench, turn: usize) -> Result<crate::report::Figures, Failure> {
+    fn start(quick: bool) -> Result<Bench, Failure> {
+        Ok(Bench { server: RedisServer::start()?, quick })
+    }
+
+    async fn run(self, bench: &Bench, turn: usize) -> Result<Figures, Failure> {
         match self {
             Self::Cycle => cycle::measure(bench, turn).await,
             Self::Throughput => throughput::measure(bench, turn).await,
@@ -90,8 +70,8 @@ impl Measurement {
 }
 
 /// What the measurements share.
-struct Bench {
-    server: Arc<RedisServer>,
+pub(crate) struct Bench {
+    server: RedisServer,
     quick: bool,
 }
 
@@ -99,52 +79,4 @@ impl Bench {
     fn count(&self, full: usize, quick: usize) -> usize {
         if self.quick { quick } else { full }
     }
-
-    /// A connection without the library, set up as the library's.
-    async fn bare_connection(&self) -> Result<MultiplexedConnection, Failure> {
-        let config = redis::AsyncConnectionConfig::new().set_response_timeout(None);
-        self.bare_connection_with(&config).await
-    }
-
-    async fn bare_connection_with(
-        &self,
-        config: &redis::AsyncConnectionConfig,
-    ) -> Result<MultiplexedConnection, Failure> {
-        Ok(self.bare_client()?.get_multiplexed_async_connection_with_config(config).await?)
-    }
-
-    fn bare_client(&self) -> Result<redis::Client, Failure> {
-        let info = format!("{}/?protocol=resp3", self.server.url()).into_connection_info()?;
-        let tcp = redis::io::tcp::TcpSettings::default().set_nodelay(true);
-        Ok(redis::Client::open(info.set_tcp_settings(tcp))?)
-    }
-}
-
-/// Runs all rounds; answers the text to print.
-pub(crate) fn run(options: &Options) -> Result<String, Failure> {
-    // Started on the main thread: the server dies with the thread that started it.
-    let server = Arc::new(RedisServer::start()?);
-    let runtime = tokio::runtime::Builder::new_multi_thread().enable_all().build()?;
-    let bench = Bench { server, quick: options.quick };
-    let chosen: Vec<_> =
-        ALL.into_iter().filter(|one| options.only.is_empty() || options.only.contains(one)).collect();
-    let number = options.rounds as usize;
-    let order = chosen.clone();
-    // On a worker, as an application's tasks are; the main thread would add a hop to everything.
-    let rounds = runtime.block_on(runtime.spawn(async move {
-        let mut rounds = Vec::new();
-        for turn in 0..number {
-            let _ = writeln!(std::io::stderr(), "round {} of {number}", turn + 1);
-            let mut round = Round::default();
-            for place in 0..order.len() {
-                let measurement = order[(place + turn) % order.len()];
-                round.0.extend(measurement.run(&bench, turn).await?);
-            }
-            rounds.push(round);
-        }
-        Ok::<_, Failure>(rounds)
-    }))??;
-    let ratios: Vec<_> = chosen.into_iter().flat_map(Measurement::ratios).collect();
-    let report = Report { rounds: &rounds, ratios: &ratios };
-    Ok(if options.json { report.json() } else { report.table() })
 }

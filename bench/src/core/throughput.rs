@@ -10,14 +10,14 @@ use rslock::LockManager;
 use tokio::task::JoinSet;
 
 use super::Bench;
-use crate::{Failure, cpu, report::Figures};
+use crate::{Failure, bare, cpu, report::Figures};
 
 const TASKS: usize = 64;
 const TTL: Duration = Duration::from_secs(30);
 
 pub(super) async fn measure(bench: &Bench, turn: usize) -> Result<Figures, Failure> {
     let leases = Leasehold::connect(bench.server.url()).await?;
-    let manager = LockManager::from_clients(vec![bench.bare_client()?]);
+    let manager = LockManager::from_clients(vec![bare::client(&bench.server.url())?]);
     let names: Vec<Arc<str>> = (0..TASKS).map(|task| format!("bench:throughput:{task}").into()).collect();
 
     let turns = bench.count(8, 1);

@@ -100,9 +100,14 @@ impl BoundChild {
         child.wait().map(drop)
     }
 
+    /// SIGTERM.
+    pub(crate) fn ask_to_end(&self) -> io::Result<()> {
+        self.signal(Signal::TERM)
+    }
+
     /// SIGTERM, and SIGKILL when that is not obeyed.
     pub(crate) fn terminate(&self) -> io::Result<()> {
-        self.signal(Signal::TERM)?;
+        self.ask_to_end()?;
         match self.wait(OBEY)? {
             Some(_) => Ok(()),
             None => self.kill(),

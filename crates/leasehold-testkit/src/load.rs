@@ -48,6 +48,8 @@ pub fn grants(short: u64) -> u64 {
 pub struct Load {
     /// What the names begin with.
     pub prefix: String,
+    /// Who works, in the history: different in every process whose events are judged together.
+    pub process: String,
     /// Names to fight for.
     pub names: usize,
     /// Tasks of each client.
@@ -58,6 +60,8 @@ pub struct Load {
     pub wait: Duration,
     /// Longest time that a lock is held; shorter ones are mixed in.
     pub hold: Duration,
+    /// Longest time that a task rests between two locks; with none, hardly any lock is ever free.
+    pub rest: Duration,
     /// How many of ten leases are kept alive.
     pub kept_of_ten: u64,
     /// The resource of each name, if there is one; see [`Load::registers`].
@@ -68,11 +72,13 @@ impl Default for Load {
     fn default() -> Self {
         Self {
             prefix: "load".into(),
+            process: "c".into(),
             names: 4,
             tasks: 16,
             ttl: Duration::from_secs(2),
             wait: Duration::from_secs(10),
             hold: Duration::from_millis(2),
+            rest: Duration::ZERO,
             kept_of_ten: 5,
             registers: Vec::new(),
         }
@@ -113,7 +119,8 @@ impl Load {
         Ok(logs.into_iter().flatten().collect())
     }
 
-    fn name(&self, number: usize) -> String {
+    /// The name of that number.
+    pub fn name(&self, number: usize) -> String {
         format!("{}-{number}", self.prefix)
     }
 
@@ -140,7 +147,7 @@ impl Load {
         for (number, leases) in clients.iter().enumerate() {
             for task in 0..self.tasks {
                 let (shared, leases) = (shared.clone(), leases.clone());
-                tasks.spawn(shared.work(leases, format!("c{number}"), task % self.names));
+                tasks.spawn(shared.work(leases, format!("{}{number}", self.process), task % self.names));
             }
         }
         Running { shared, tasks }
@@ -160,6 +167,11 @@ impl Running {
         self.shared.granted.load(Ordering::Relaxed)
     }
 
+    /// What came of it so far.
+    pub fn tally(&self) -> Tally {
+        self.shared.tally()
+    }
+
     /// Lets every task finish what it does, and returns what came of it.
     ///
     /// # Panics
@@ -167,8 +179,7 @@ impl Running {
     pub async fn stop(self) -> Tally {
         self.shared.over.store(true, Ordering::Relaxed);
         self.tasks.join_all().await;
-        let granted = self.shared.granted.load(Ordering::Relaxed);
-        Tally { granted, ..self.shared.tally.lock().unwrap_or_else(PoisonError::into_inner).clone() }
+        self.shared.tally()
     }
 }
 
@@ -190,6 +201,15 @@ impl Shared {
         while !self.over.load(Ordering::Relaxed) {
             let attempt = self.attempts.fetch_add(1, Ordering::Relaxed);
             self.tenure(&leases, &process, attempt, name).await;
+            self.rest(attempt).await;
+        }
+    }
+
+    async fn rest(&self, attempt: u64) {
+        let done_at = tokio::time::Instant::now() + self.load.rest.mul_f64(share(attempt, 3));
+        while !self.over.load(Ordering::Relaxed) && tokio::time::Instant::now() < done_at {
+            let look_again_at = tokio::time::Instant::now() + self.load.ttl / 4;
+            tokio::time::sleep_until(done_at.min(look_again_at)).await;
         }
     }
 
@@ -218,34 +238,47 @@ impl Shared {
     }
 
     async fn hold(&self, guard: Guard, process: String, attempt: u64, number: usize) {
-        let until = |left: Duration| now() + left.as_nanos() as u64;
-        let (fence, valid_until) = (guard.fence().get(), until(guard.remaining()));
+        let (fence, at) = (guard.fence().get(), now());
         self.recorder.record(&Event::Granted {
             process: process.clone(),
             attempt,
             fence,
-            at: now(),
-            valid_until,
+            at,
+            valid_until: validity_from(at, &guard),
         });
         self.granted.fetch_add(1, Ordering::Relaxed);
-        if let Some(register) = self.load.registers.get(number)
-            && !register.write(fence, &process).expect("a register can be written")
-        {
-            self.note(|tally| tally.writes_refused += 1);
-        }
-        // Spread over the whole range without a random number, so that a run can be repeated.
-        let held_for = self.load.hold.mul_f64((attempt * 7 % 10) as f64 / 10.0);
-        tokio::select! {
-            () = tokio::time::sleep(held_for) => {}
-            () = guard.lost() => self.note(|tally| tally.lost += 1),
-        }
-        if guard.is_held() {
-            let valid_until = until(guard.remaining());
-            self.recorder.record(&Event::Renewed { process: process.clone(), attempt, valid_until });
+        self.write(number, fence, &process);
+        let done_at = tokio::time::Instant::now() + self.load.hold.mul_f64(share(attempt, 7));
+        let mut over = false;
+        while !over {
+            let look_again_at = tokio::time::Instant::now() + self.load.ttl / 4;
+            over = done_at <= look_again_at || self.over.load(Ordering::Relaxed);
+            tokio::select! {
+                () = tokio::time::sleep_until(done_at.min(look_again_at)) => {}
+                () = guard.lost() => {
+                    self.note(|tally| tally.lost += 1);
+                    // As a holder that has not noticed: the resource is there to refuse it.
+                    self.write(number, fence, &process);
+                    over = true;
+                }
+            }
+            let at = now();
+            if guard.is_held() {
+                let valid_until = validity_from(at, &guard);
+                self.recorder.record(&Event::Renewed { process: process.clone(), attempt, valid_until });
+            }
         }
         self.recorder.record(&Event::Released { process, attempt, at: now() });
         if let Err(error) = guard.release().await {
             self.failed(error);
+        }
+    }
+
+    fn write(&self, number: usize, fence: u64, process: &str) {
+        if let Some(register) = self.load.registers.get(number)
+            && !register.write(fence, process).expect("a register can be written")
+        {
+            self.note(|tally| tally.writes_refused += 1);
         }
     }
 
@@ -260,4 +293,20 @@ impl Shared {
     fn note(&self, change: impl FnOnce(&mut Tally)) {
         change(&mut self.tally.lock().unwrap_or_else(PoisonError::into_inner));
     }
+
+    fn tally(&self) -> Tally {
+        let granted = self.granted.load(Ordering::Relaxed);
+        Tally { granted, ..self.tally.lock().unwrap_or_else(PoisonError::into_inner).clone() }
+    }
+}
+
+/// Spreads attempts over the whole range without a random number, so that a run can be repeated.
+fn share(attempt: u64, step: u64) -> f64 {
+    (attempt * step % 10) as f64 / 10.0
+}
+
+/// Until when `guard` is trusted. `at` was read before: a process that was stopped in between must not seem to trust
+/// it for longer.
+fn validity_from(at: u64, guard: &Guard) -> u64 {
+    at + guard.remaining().as_nanos() as u64
 }

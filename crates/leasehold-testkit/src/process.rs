@@ -2,7 +2,8 @@
 
 use std::env;
 use std::io::{self, BufRead, BufReader, Read, Write};
-use std::process::{ExitStatus, Stdio};
+use std::path::PathBuf;
+use std::process::{Command, ExitStatus, Stdio};
 use std::sync::{Arc, Condvar, Mutex, MutexGuard, PoisonError};
 use std::thread;
 use std::time::{Duration, Instant};
@@ -80,11 +81,26 @@ impl Helper {
     /// When the process cannot be started.
     #[track_caller]
     pub fn spawn(role: &str, env: &[(&str, &str)]) -> Self {
-        let binary = env::current_exe().expect("a test binary knows its path");
-        let mut command = bound_command(binary);
+        let mut command = bound_command(this_binary());
         // With one test thread libtest would print the name of the test in front of the first line.
         command.args(["--exact", ENTRY, "--nocapture", "--test-threads=2"]);
         command.env(ROLE, role).envs(env.iter().copied());
+        Self::start(role, command)
+    }
+
+    /// Starts this program once more, with other arguments: for programs that bring their own workers.
+    ///
+    /// # Panics
+    /// When the process cannot be started.
+    #[track_caller]
+    pub fn spawn_self(args: &[&str]) -> Self {
+        let mut command = bound_command(this_binary());
+        command.args(args);
+        Self::start(&args.join(" "), command)
+    }
+
+    #[track_caller]
+    fn start(role: &str, mut command: Command) -> Self {
         command.stdin(Stdio::null()).stdout(Stdio::piped()).stderr(Stdio::piped());
         let child = BoundChild::spawn(command)
             .unwrap_or_else(|error| panic!("cannot start a helper as {role:?}: {error}"));
@@ -121,6 +137,15 @@ impl Helper {
     #[track_caller]
     pub fn kill9(&self) {
         self.obeyed("kill", self.child.kill());
+    }
+
+    /// SIGTERM; returns at once. Does nothing when the process has ended.
+    #[track_caller]
+    pub fn term(&self) {
+        match self.child.ask_to_end() {
+            Err(error) if error.kind() == io::ErrorKind::NotFound => {}
+            outcome => self.obeyed("end", outcome),
+        }
     }
 
     /// SIGSTOP; returns when the process stands still.
@@ -187,6 +212,10 @@ impl Helper {
     fn obeyed<T>(&self, what: &str, outcome: io::Result<T>) -> T {
         outcome.unwrap_or_else(|error| panic!("cannot {what} helper {:?}: {error}", self.role))
     }
+}
+
+fn this_binary() -> PathBuf {
+    env::current_exe().expect("a program knows its path")
 }
 
 impl Output {

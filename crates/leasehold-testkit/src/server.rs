@@ -131,12 +131,16 @@ impl RedisServer {
 
     /// `redis://` or `rediss://`, with the password of the `default` user if there is one, without a database.
     pub fn url(&self) -> String {
-        let scheme = if self.settings.speaks_tls() { "rediss" } else { "redis" };
+        let scheme = self.scheme();
         let login = match self.settings.default_password() {
             Some(password) => format!(":{}@", utf8_percent_encode(password, NON_ALPHANUMERIC)),
             None => String::new(),
         };
         format!("{scheme}://{login}{}", self.addr())
+    }
+
+    pub(crate) fn scheme(&self) -> &'static str {
+        if self.settings.speaks_tls() { "rediss" } else { "redis" }
     }
 
     /// The process id.

@@ -1,6 +1,8 @@
 //! Locks that count only once replicas have them, on a real primary with real replicas.
 #![cfg(feature = "redis")]
 
+mod security_md;
+
 use std::{
     future::IntoFuture,
     sync::{
@@ -153,14 +155,14 @@ async fn neither_renewal_nor_release_waits_for_replicas() {
 async fn a_stopped_replica_delays_nobody_but_the_claim_that_needs_it() {
     let Some(stage) = Stage::set(1) else { return };
     let leases = stage.client(secs(6)).await;
-    let kept: Vec<_> = (0..10).map(|n| leases.lock(&format!("kept:{n}")).ttl(secs(5)).keep_alive()).collect();
+    let kept: Vec<_> = (0..10).map(|n| leases.lock(format!("kept:{n}")).ttl(secs(5)).keep_alive()).collect();
     let kept: Vec<_> = join_all(kept.into_iter().map(IntoFuture::into_future)).await;
     stage.freeze(0);
 
     let claim = tokio::spawn(leases.lock("x").acks(1).wait(LONG).into_future());
     stage.is_taken("x").await;
     let others = (0..100).map(|n| {
-        let lock = leases.lock(&format!("other:{n}"));
+        let lock = leases.lock(format!("other:{n}"));
         let lock = if n % 2 == 0 { lock.keep_alive() } else { lock };
         async move { lock.acquire().await.unwrap().release().await.unwrap() }
     });
@@ -184,7 +186,7 @@ async fn a_claim_that_waits_for_a_stopped_replica_does_not_delay_claims_that_wai
     let claim = tokio::spawn(leases.lock("x").acks(2).wait(LONG).into_future());
     stage.is_taken("x").await;
     let others = (0..40).map(|n| {
-        let lock = leases.lock(&format!("other:{n}")).acks(1);
+        let lock = leases.lock(format!("other:{n}")).acks(1);
         async move {
             let guard = lock.acquire().await.unwrap();
             assert_eq!(guard.acks(), 1);
@@ -237,9 +239,7 @@ async fn a_waiter_gets_a_lock_that_is_handed_over_once_replicas_have_it() {
         let asked = Arc::new(AtomicU32::new(0));
         let lock = leases.lock("x").acks(1).wait(secs(120)).on_wait({
             let asked = asked.clone();
-            move |_| {
-                asked.fetch_add(1, Ordering::Relaxed);
-            }
+            move |_| _ = asked.fetch_add(1, Ordering::Relaxed)
         });
         let waiter = tokio::spawn(lock.into_future());
         // Without acks, a message would be a grant after such a poll.
@@ -381,7 +381,7 @@ async fn claims_beyond_the_connections_for_them_are_told_so_in_time() {
     stage.freeze(0);
     let claims: Vec<_> = (0..16)
         .map(|n| {
-            let lock = leases.lock(&format!("x:{n}")).acks(1).wait(secs(300));
+            let lock = leases.lock(format!("x:{n}")).acks(1).wait(secs(300));
             tokio::spawn(lock.into_future())
         })
         .collect();
@@ -400,15 +400,26 @@ async fn claims_beyond_the_connections_for_them_are_told_so_in_time() {
     .await;
 }
 
+/// The user of SECURITY.md, with these rights besides.
+async fn user(stage: &Stage, rights: &[&str]) -> Leasehold {
+    let line = security_md::line("acl: locks").replace("PASSWORD", "pw");
+    let rules = line.split(' ').skip(2).chain(rights.iter().copied());
+    let words: Vec<_> = ["ACL", "SETUSER", "leasehold", "reset"].into_iter().chain(rules).collect();
+    assert_eq!(stage.primary.cli(&words).error(), None);
+    client(stage.primary.url().replace("redis://", "redis://leasehold:pw@"), secs(30)).await
+}
+
 #[tokio::test]
 async fn a_user_who_may_not_wait_for_replicas_is_told_so_and_holds_nothing() {
-    let primary = RedisServer::builder().acl_line("user worker on >pw ~* &* +@all -wait").start_or_skip();
-    let Some(stage) = primary.and_then(|primary| Stage::with(primary, 0)) else { return };
-    let url = stage.primary.url().replace("redis://", "redis://worker:pw@");
-    let leases = client(url, secs(30)).await;
-    let error = leases.lock("x").acks(1).acquire().await.unwrap_err();
-    assert!(matches!(error, Error::StoreRefused { refusal: Refusal::Acl, .. }), "{error}");
-    stage.is_given_back("x").await;
+    let Some(stage) = Stage::set(1) else { return };
+    for (rights, acks) in [(&["+wait"][..], Acks::Majority), (&["+info"], Acks::AtLeast(1))] {
+        let leases = user(&stage, rights).await;
+        let error = leases.lock("x").acks(acks).acquire().await.unwrap_err();
+        assert!(matches!(error, Error::StoreRefused { refusal: Refusal::Acl, .. }), "{error}");
+        stage.is_given_back("x").await;
+    }
+    let leases = user(&stage, &["+wait", "+info"]).await;
+    assert_eq!(leases.lock("x").acks(Acks::Majority).acquire().await.unwrap().acks(), 1);
 }
 
 #[cfg(feature = "blocking")]

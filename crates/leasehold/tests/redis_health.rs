@@ -1,18 +1,19 @@
 //! Each warning about a Redis server, on a server that is set up wrong in just that way.
 #![cfg(feature = "redis")]
 
+mod fake_server;
 mod security_md;
 
-use std::{
-    any::Any,
-    io::{BufRead, BufReader, Write},
-    net::{TcpListener, TcpStream},
-    time::{Duration, SystemTime},
-};
+use std::{any::Any, time::Duration};
+
+use fake_server::Says;
 
 use leasehold::{
     Leasehold,
-    engine::{Health, redis::WARNING_CODES},
+    engine::{
+        Health,
+        redis::{SET_WARNING_CODES, WARNING_CODES},
+    },
 };
 use leasehold_testkit::{RedisServer, RedisServerBuilder, eventually};
 
@@ -125,9 +126,9 @@ async fn each_warning_appears_on_a_server_set_up_wrong_in_that_way_and_no_other_
 
 #[test]
 fn each_warning_is_documented() {
-    let text = include_str!("../../../SECURITY.md");
-    for code in WARNING_CODES {
-        assert!(text.contains(&format!("\n| `{code}` | ")), "{code} is not in SECURITY.md");
+    let text = include_str!("../../../docs/troubleshooting.md");
+    for code in WARNING_CODES.iter().chain(&SET_WARNING_CODES) {
+        assert!(text.contains(&format!("\n| `{code}` | ")), "{code} is not in docs/troubleshooting.md");
     }
 }
 
@@ -178,51 +179,9 @@ async fn each_right_documented_for_the_doctor_shows_something_more() {
     assert_eq!(shown().await, everything);
 }
 
-/// A server that is none: it says what it is told about its version and its clock, and refuses everything else.
-fn fake(info: &'static str, ahead: Duration) -> String {
-    let listener = TcpListener::bind("127.0.0.1:0").unwrap();
-    let addr = listener.local_addr().unwrap();
-    std::thread::spawn(move || {
-        for stream in listener.incoming() {
-            let stream = stream.unwrap();
-            std::thread::spawn(move || answer(stream, info, ahead));
-        }
-    });
+/// A server that says these things about itself.
+fn fake(info: &str, ahead: Duration) -> String {
+    let (listener, addr) = fake_server::bind();
+    fake_server::serve(listener, Says { info: info.to_owned(), ahead, ..Says::default() });
     format!("redis://leasehold:pw@{addr}")
-}
-
-fn answer(mut to: TcpStream, info: &str, ahead: Duration) {
-    let mut from = BufReader::new(to.try_clone().unwrap());
-    while let Some(words) = request(&mut from) {
-        let reply = match words[0].as_str() {
-            "HELLO" => "%1\r\n$6\r\nserver\r\n$5\r\nredis\r\n".to_owned(),
-            "CLIENT" => "+OK\r\n".to_owned(),
-            "INFO" => format!("${}\r\n{info}\r\n", info.len()),
-            "TIME" => {
-                let now = SystemTime::now().duration_since(SystemTime::UNIX_EPOCH).unwrap() + ahead;
-                format!("*2\r\n+{}\r\n+{}\r\n", now.as_secs(), now.subsec_micros())
-            }
-            _ => "-NOPERM no\r\n".to_owned(),
-        };
-        if to.write_all(reply.as_bytes()).is_err() {
-            return;
-        }
-    }
-}
-
-fn request(from: &mut impl BufRead) -> Option<Vec<String>> {
-    let words = number(from, '*')?;
-    let word = |_| {
-        // The line's end is part of what is read.
-        let mut word = vec![0; number(from, '$')? + 2];
-        from.read_exact(&mut word).ok()?;
-        Some(String::from_utf8_lossy(&word).trim_end().to_owned())
-    };
-    (0..words).map(word).collect()
-}
-
-fn number(from: &mut impl BufRead, sign: char) -> Option<usize> {
-    let mut line = String::new();
-    from.read_line(&mut line).ok()?;
-    line.trim().strip_prefix(sign)?.parse().ok()
 }

@@ -22,7 +22,7 @@ fn ms(ms: u64) -> Duration {
 }
 
 fn set() -> SentinelSetBuilder {
-    SentinelSet::builder().down_after(ms(700))
+    SentinelSet::builder().down_after(ms(1500))
 }
 
 async fn client(set: &SentinelSet) -> Leasehold {

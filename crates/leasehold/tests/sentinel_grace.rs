@@ -20,7 +20,7 @@ const TTL: Duration = Duration::from_secs(5);
 const GRACE: Duration = Duration::from_secs(10);
 
 fn set() -> SentinelSetBuilder {
-    SentinelSet::builder().down_after(Duration::from_millis(700))
+    SentinelSet::builder().down_after(Duration::from_millis(1500))
 }
 
 /// One whose primary stays, however busy the machine is.

@@ -29,7 +29,8 @@ Examples:
   leasehold inspect nightly                who holds it, who waits
   leasehold doctor                         is the store in order?
 
-Stores: memory:  sqlite:PATH  redis://HOST  rediss://HOST
+Stores: memory:  sqlite:PATH  redis://HOST  redis-sentinel://HOST,HOST,HOST/NAME
+        redis-cluster://HOST,HOST  redlock://HOST,HOST,HOST; with TLS rediss://HOST and so on
 Data goes to stdout, words to stderr. NO_COLOR is respected.")]
 pub(crate) struct Cli {
     #[command(flatten)]
@@ -42,8 +43,8 @@ pub(crate) struct Cli {
 #[derive(Args, Debug)]
 #[command(next_help_heading = "Global options")]
 pub(crate) struct Global {
-    /// Where the locks are: memory:, sqlite:PATH, redis://HOST, rediss://HOST, or `env` for REDIS_HOST, REDIS_PORT
-    /// and REDIS_PASSWORD [env: LEASEHOLD_STORE] [file: leasehold.toml] [default: a SQLite file of this user]
+    /// Where the locks are: memory:, sqlite:PATH, redis://HOST, redis-sentinel://HOST,HOST,HOST/NAME,
+    /// redis-cluster://HOST,HOST, redlock://HOST,HOST,HOST, or `env` for REDIS_HOST, REDIS_PORT and REDIS_PASSWORD [env: LEASEHOLD_STORE] [file: leasehold.toml] [default: a SQLite file of this user]
     #[arg(long, global = true, value_name = "URL")]
     pub(crate) store: Option<String>,
 

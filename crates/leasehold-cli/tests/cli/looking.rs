@@ -2,7 +2,7 @@
 
 use std::{process::Stdio, time::Duration};
 
-use leasehold_testkit::{RedisServer, eventually, poll};
+use leasehold_testkit::{ClusterSet, RedisServer, eventually, poll};
 use rustix::process::Signal;
 
 use crate::sandbox::{LONG, Sandbox};
@@ -214,4 +214,22 @@ fn doctor_warns_of_a_store_that_throws_locks_away() {
     let ran = Sandbox::on(server.url()).run(&["doctor"]);
     assert_eq!(ran.code, Some(1), "{ran}");
     assert!(ran.stdout.contains("warning ") && ran.stdout.contains("verdict\t"), "{ran}");
+}
+
+#[test]
+fn doctor_looks_at_what_is_left_of_a_cluster() {
+    let Some(set) = ClusterSet::builder().replicas(0).start_or_skip() else { return };
+    let dead = set.primary_of("lock:leasehold:doctor");
+    dead.kill();
+    let ran = Sandbox::on(set.url()).run(&["doctor"]);
+    assert_eq!(ran.code, Some(1), "{ran}");
+    for node in set.nodes() {
+        let lines = ran.stdout.lines().filter(|line| line.starts_with(&format!("{}\t", node.addr())));
+        let lines: Vec<_> = lines.collect();
+        assert_eq!(lines.len(), 1, "{ran}");
+        assert_eq!(lines[0].ends_with("cannot be asked"), node.port() == dead.port(), "{ran}");
+    }
+    let down: Vec<_> = ran.stdout.lines().filter(|line| line.starts_with("warning node-down\t")).collect();
+    assert!(down.len() == 1 && down[0].contains(&dead.addr().to_string()), "{ran}");
+    assert!(ran.stdout.contains("\nround trip\t"), "{ran}");
 }

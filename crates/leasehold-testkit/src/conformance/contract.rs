@@ -236,7 +236,7 @@ async fn an_ended_waiter_is_passed_over(stage: Stage) {
 
 async fn an_expired_lock_goes_to_its_waiter_whoever_asks(stage: Stage) {
     let bare = Bare::new(&stage).await;
-    let (short, waiter) = (Claim { ttl: ms(150), ..claim(None) }, waiting_claim());
+    let (short, waiter) = (Claim { ttl: ms(1_000), ..claim(None) }, waiting_claim());
     bare.granted(&short).await;
     bare.ahead(&waiter).await;
     eventually("the lease expires", async || bare.held_fence().await.is_none()).await;

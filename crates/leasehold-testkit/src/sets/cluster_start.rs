@@ -9,7 +9,7 @@ use crate::poll::eventually;
 use crate::server::{RedisServer, ServerError, skip_if_missing};
 use crate::server_builder::Duty;
 
-const NODE: &str = include_str!("../../../../deploy/cluster/node.conf");
+const NODE: &str = include_str!("../../deploy/cluster/node.conf");
 
 /// Settings of a [`ClusterSet`] before it starts.
 ///

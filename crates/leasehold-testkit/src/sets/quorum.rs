@@ -3,7 +3,7 @@
 use super::{Directives, hosts, launch_all, login, with_directives};
 use crate::server::{RedisServer, ServerError, skip_if_missing};
 
-const NODE: &str = include_str!("../../../../deploy/quorum/node.conf");
+const NODE: &str = include_str!("../../deploy/quorum/node.conf");
 
 /// Independent nodes, for locks by majority. They keep their votes on disk:
 /// [`restart_with_data`](RedisServer::restart_with_data) brings a node back as it was,

@@ -45,12 +45,13 @@ impl SentinelSet {
         Self { nodes, sentinels, password, sentinel_password }
     }
 
-    /// `redis-sentinel://[:PASSWORD@]HOST:PORT,…/NAME[?sentinel-password=PASSWORD]`, all sentinels; the first password
+    /// `redis[s]-sentinel://[:PASSWORD@]HOST:PORT,…/NAME[?sentinel-password=PASSWORD]`, all sentinels; the first password
     /// is that of the data nodes.
     pub fn url(&self) -> String {
         let query = self.sentinel_password.as_deref().map(encode);
         format!(
-            "redis-sentinel://{}{}/{}{}",
+            "{}-sentinel://{}{}/{}{}",
+            self.nodes[0].scheme(),
             login(self.password.as_deref()),
             hosts(&self.sentinels),
             Self::NAME,

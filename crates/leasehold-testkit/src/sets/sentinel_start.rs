@@ -5,12 +5,13 @@ use std::time::Duration;
 
 use super::sentinel::SentinelSet;
 use super::{Directives, launch_all, with_directives};
+use crate::certificates::Certificates;
 use crate::server::{RedisServer, ServerError, skip_if_missing};
 use crate::server_builder::{Duty, RedisServerBuilder, quote};
 
-const PRIMARY: &str = include_str!("../../../../deploy/sentinel/primary.conf");
-const REPLICA: &str = include_str!("../../../../deploy/sentinel/replica.conf");
-const SENTINEL: &str = include_str!("../../../../deploy/sentinel/sentinel.conf");
+const PRIMARY: &str = include_str!("../../deploy/sentinel/primary.conf");
+const REPLICA: &str = include_str!("../../deploy/sentinel/replica.conf");
+const SENTINEL: &str = include_str!("../../deploy/sentinel/sentinel.conf");
 /// What [`SENTINEL`] says of the primary: the only line that cannot be overridden by a later one.
 const WATCHED: &str = "127.0.0.1 6379 2";
 
@@ -50,6 +51,7 @@ pub struct SentinelSetBuilder {
     password: Option<String>,
     sentinel_password: Option<String>,
     directives: Directives,
+    tls: Option<Certificates>,
 }
 
 impl Default for SentinelSetBuilder {
@@ -62,6 +64,7 @@ impl Default for SentinelSetBuilder {
             password: None,
             sentinel_password: None,
             directives: Vec::new(),
+            tls: None,
         }
     }
 }
@@ -104,6 +107,12 @@ impl SentinelSetBuilder {
         self
     }
 
+    /// Nodes and sentinels speak TLS, and nothing else, with these certificates.
+    pub fn tls(mut self, certificates: &Certificates) -> Self {
+        self.tls = Some(certificates.clone());
+        self
+    }
+
     /// A directive of `redis.conf` for every data node, as in
     /// [`RedisServerBuilder::arg`](crate::RedisServerBuilder::arg).
     pub fn arg(mut self, name: &str, value: &str) -> Self {
@@ -135,7 +144,15 @@ impl SentinelSetBuilder {
             .password_of_all_nodes(self.password.as_deref())
             // Otherwise a primary waits five seconds for more replicas before it serves the first.
             .arg("repl-diskless-sync-delay", "0");
-        with_directives(node, &self.directives)
+        with_directives(self.encrypted(node), &self.directives)
+    }
+
+    fn encrypted(&self, server: RedisServerBuilder) -> RedisServerBuilder {
+        match &self.tls {
+            // Also between nodes, and from a sentinel to what it watches.
+            Some(certificates) => server.tls(certificates).arg("tls-replication", "yes"),
+            None => server,
+        }
     }
 
     fn sentinel(&self, primary: u16) -> RedisServerBuilder {
@@ -153,6 +170,7 @@ impl SentinelSetBuilder {
         if let Some(password) = &self.password {
             set("auth-pass", &quote(Path::new(password)));
         }
+        let sentinel = self.encrypted(sentinel);
         match &self.sentinel_password {
             Some(password) => sentinel
                 .password(password)

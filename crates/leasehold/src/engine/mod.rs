@@ -20,12 +20,15 @@ use crate::{
 pub(crate) mod connect;
 #[cfg(feature = "memory")]
 pub mod memory;
+mod nodes;
 pub mod quorum;
 #[cfg(feature = "redis")]
 pub mod redis;
 #[cfg(feature = "sqlite")]
 pub mod sqlite;
 pub mod voter;
+
+pub use nodes::ClockOffset;
 
 /// The future of an engine call.
 ///
@@ -157,7 +160,8 @@ pub enum Acks {
     None,
     /// At least this many.
     AtLeast(u8),
-    /// So many that, with the primary, more than half of all copies have it.
+    /// So many that, with the primary, more than half of all copies have it. A copy that is down counts if it is known:
+    /// a server that keeps no list of them has those that this client saw connected.
     Majority,
 }
 

@@ -7,7 +7,7 @@ use std::{fmt, sync::Arc, sync::Weak, time::Duration};
 
 use crate::{
     clock::Until,
-    engine::{Claim, Cursor, Fut, Health, Hold, Page, WakeSink},
+    engine::{Claim, ClockOffset, Cursor, Fut, Health, Hold, Page, WakeSink},
     fence::Fence,
     name::Name,
     owner::{Holder, Owner},
@@ -26,7 +26,8 @@ pub trait Voter: Send + Sync + 'static {
     /// remembered, so that a withdrawal can wake it and newcomers come after it.
     fn vote(&self, ballot: &Arc<Ballot>, until: Until) -> Fut<'static, Vote>;
 
-    /// Raises the node's fence to the hold's, only while its owner still holds there.
+    /// Raises the node's fence to the hold's, only while its owner still holds there and the node has not given a higher
+    /// one: then somebody else was here since the votes were counted, and may have the same fence.
     fn confirm(&self, hold: &Arc<Hold>, until: Until) -> Fut<'static, bool>;
 
     /// Extends what is still held there. One answer per hold.
@@ -61,6 +62,11 @@ pub trait Voter: Send + Sync + 'static {
 
     /// What an operator should know about the node.
     fn health(&self, until: Until) -> Fut<'static, Health>;
+
+    /// How far the node's clock is from ours, if it tells.
+    fn clock(&self, _: Until) -> Fut<'static, Option<ClockOffset>> {
+        Box::pin(std::future::ready(Ok(None)))
+    }
 
     /// Gives back its connections.
     fn close(&self);
@@ -109,8 +115,8 @@ pub enum Abstention {
     OtherSet,
     /// The record was written by a version that this one does not know.
     UnknownLayout,
-    /// Another name of the same server votes already.
-    Twin,
+    /// It is another address of a node that votes already.
+    SameServer,
 }
 
 impl Abstention {
@@ -121,7 +127,7 @@ impl Abstention {
             Self::Forgot => "restarted or wiped; waits until nothing it forgot can matter",
             Self::OtherSet => "belongs to another quorum",
             Self::UnknownLayout => "its record was written by another version",
-            Self::Twin => "is the same server as another node; a quorum takes independent ones",
+            Self::SameServer => "another address of a node that votes already",
         }
     }
 }

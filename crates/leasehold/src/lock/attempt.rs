@@ -21,6 +21,8 @@ use crate::{
 const ANSWER_GRACE: Duration = Duration::from_millis(90);
 /// Pause before a store that could not be reached is tried again.
 const OUTAGE_PAUSE: Duration = Duration::from_millis(50);
+/// Longest pause before a new owner value takes the place of one that was spent.
+const START_OVER_PAUSE: Duration = Duration::from_millis(10);
 
 /// What an attempt owes the store: dropped before it was settled, it ends the attempt in the background.
 struct Obligation<'a> {
@@ -185,10 +187,14 @@ impl Waiter<'_> {
             if self.wish.max_attempts.is_some_and(|most| self.attempts >= most) {
                 return Err(self.timed_out());
             }
-            if self.obligation.claim.owner.has_ended() {
+            let pause = if self.obligation.claim.owner.has_ended() {
                 core.check_open()?;
                 ticket = self.start_over();
-            }
+                // Its place in the queue is open until it asks.
+                pause.min(START_OVER_PAUSE)
+            } else {
+                pause
+            };
             let again = core.clock.now() + pause;
             tokio::select! {
                 biased;

@@ -203,6 +203,7 @@ impl Lock {
     /// How many replicas must have the lock before it counts as acquired, so that a fail-over cannot forget it: a number
     /// or [`Acks::Majority`]. With fewer in time, the lock is given back and the error says so.
     ///
+    /// The time for it is that of one command, and at most half of the ttl; renewals and releases wait for no replica.
     /// It costs a round trip to the replicas and does not protect against a primary that is cut off from everybody but its
     /// replicas; it is refused by stores that have none.
     pub fn acks(mut self, acks: impl Into<Acks>) -> Self {

@@ -8,13 +8,13 @@
 use crate::fence::Fence;
 
 /// How many of `n` are more than half.
-pub(crate) fn majority(n: usize) -> usize {
+pub fn majority(n: usize) -> usize {
     n / 2 + 1
 }
 
 /// What is decided.
 #[derive(Clone, Copy, Debug, PartialEq, Eq)]
-pub(crate) enum Verdict {
+pub enum Verdict {
     /// Nothing yet.
     Open,
     /// A majority gave this fence: it is ours.
@@ -27,25 +27,26 @@ pub(crate) enum Verdict {
 
 /// The votes on one claim.
 #[derive(Clone, Debug)]
-pub(crate) struct Count {
+pub struct Count {
     n: usize,
     yes: Vec<Fence>,
     others: usize,
 }
 
 impl Count {
-    pub(crate) fn new(n: usize) -> Self {
+    /// No votes yet, of `n` nodes.
+    pub fn new(n: usize) -> Self {
         Self { n, yes: Vec::with_capacity(n), others: 0 }
     }
 
     /// A node said yes, under this fence.
-    pub(crate) fn yes(&mut self, fence: Fence) {
+    pub fn yes(&mut self, fence: Fence) {
         self.yes.push(fence);
         self.yes.sort_unstable();
     }
 
     /// A node said no, abstained or could not be asked.
-    pub(crate) fn other(&mut self) {
+    pub fn other(&mut self) {
         self.others += 1;
     }
 
@@ -53,7 +54,8 @@ impl Count {
         !self.yes.is_empty()
     }
 
-    pub(crate) fn verdict(&self) -> Verdict {
+    /// What is decided so far.
+    pub fn verdict(&self) -> Verdict {
         let most = majority(self.n);
         if let Some(equal) = self.yes.windows(most).find(|some| some[0] == some[most - 1]) {
             return Verdict::Granted(equal[0]);

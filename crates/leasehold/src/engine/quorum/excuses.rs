@@ -22,10 +22,6 @@ enum Excuse {
 }
 
 impl Excuses {
-    pub(super) fn len(&self) -> usize {
-        self.0.len()
-    }
-
     pub(super) fn fails(&mut self, label: &str, error: EngineError) {
         self.0.push((label.to_owned(), Excuse::Fails(error)));
     }

@@ -117,9 +117,24 @@ impl Shared {
                 }
             }
         }
+        // Who has it, if it was not ours: a majority must say so.
+        while tally.refuted(n)
+            && by.len() < self.majority()
+            && by.len() + asked.len() >= self.majority()
+            && let Some((index, answer)) = asked.next().await
+        {
+            match answer {
+                Ok(withdrawn) => by.extend(withdrawn.by),
+                Err(error) => failed.push((index, error)),
+            }
+        }
+        let free = if woke { Released::HandedOver { next: None } } else { Released::Free };
         let outcome = match tally {
-            tally if tally.carried(n) && woke => Ok(Released::HandedOver { next: None }),
-            tally if tally.carried(n) => Ok(Released::Free),
+            tally if tally.carried(n) => Ok(free),
+            // Whether it was still ours hangs on nodes that are silent. It is not any more, and nobody else's either.
+            tally if !tally.refuted(n) && tally.yes + tally.no >= self.majority() && by.is_empty() => {
+                Ok(free)
+            }
             tally if !tally.refuted(n) => {
                 let why = failed.last().map_or_else(String::new, |(_, error)| format!(": {error}"));
                 let words = format!("{} of {n} nodes gave it back{why}", tally.yes);

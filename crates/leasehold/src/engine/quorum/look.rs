@@ -1,6 +1,6 @@
 //! Looking at what a majority holds.
 
-use std::{collections::HashMap, sync::Arc};
+use std::{collections::HashMap, sync::Arc, time::Duration};
 
 use futures_util::StreamExt;
 
@@ -15,6 +15,9 @@ use crate::{
     name::Name,
     owner::{Holder, Owner},
 };
+
+/// How long those are waited for who come after a majority.
+const SETTLE: Duration = Duration::from_millis(20);
 
 /// What the nodes that answered know about one name.
 type Sightings = Vec<(usize, Sighting)>;
@@ -31,13 +34,18 @@ impl Shared {
         let mut asked = self.ask_all(|voter| voter.look(&names, until));
         let mut seen: Vec<Sightings> = vec![Vec::new(); names.len()];
         let (mut heard, mut last) = (0, None);
-        while let Some((index, answer)) = asked.next().await {
+        let (began, mut patience) = (self.clock().now(), until);
+        while let Some(Some((index, answer))) = self.clock().bounded(patience, asked.next()).await {
             match answer {
                 Ok(sightings) => {
                     heard += 1;
                     seen.iter_mut().zip(sightings).for_each(|(seen, sighting)| seen.push((index, sighting)));
                 }
                 Err(error) => last = Some(error),
+            }
+            if heard >= self.majority() && seen.iter().all(|seen| self.is_decided(seen, self.n() - heard)) {
+                // The rest changes little; a node that stands still is not waited for.
+                patience = patience.min(began + self.clock().now().since(began) * 3 + SETTLE);
             }
         }
         if heard >= self.majority() {
@@ -47,15 +55,15 @@ impl Shared {
         Err(EngineError::new(Fault::Unreachable, format!("{heard} of {} nodes answer{why}", self.n())))
     }
 
+    /// Whether those that were not heard cannot change who holds it.
+    fn is_decided(&self, seen: &Sightings, unheard: usize) -> bool {
+        let most = by_owner(seen).into_values().map(|sightings| sightings.len()).max().unwrap_or(0);
+        most >= self.majority() || most + unheard < self.majority()
+    }
+
     /// Whose value a majority has, and the fences there.
     fn holder<'a>(&self, seen: &'a Sightings) -> Option<(&'a Value, Vec<&'a Sighting>)> {
-        let mut by_owner: HashMap<&Value, Vec<&Sighting>> = HashMap::new();
-        for (_, sighting) in seen {
-            if let Some(owner) = &sighting.owner {
-                by_owner.entry(owner).or_default().push(sighting);
-            }
-        }
-        by_owner.into_iter().find(|(_, sightings)| sightings.len() >= self.majority())
+        by_owner(seen).into_iter().find(|(_, sightings)| sightings.len() >= self.majority())
     }
 
     fn inspection(&self, name: &Name, seen: &Sightings) -> Inspection {
@@ -117,7 +125,10 @@ impl Shared {
         let (mut node, cursor, mut skipped) = position(from.as_ref());
         let mut page = None;
         while node < self.n() {
-            match self.voters[node].scan(prefix, cursor.clone(), limit, until).await {
+            // One that stands still must leave time for the others.
+            let now = self.clock().now();
+            let node_until = now + until.since(now) / (self.n() as u32);
+            match self.voters[node].scan(prefix, cursor.clone(), limit, node_until).await {
                 Ok(found) => {
                     page = Some(found);
                     break;
@@ -179,6 +190,16 @@ impl Shared {
         };
         self.end(name, &owner, self.options.max_ttl, until).await
     }
+}
+
+fn by_owner(seen: &Sightings) -> HashMap<&Value, Vec<&Sighting>> {
+    let mut by_owner: HashMap<&Value, Vec<&Sighting>> = HashMap::new();
+    for (_, sighting) in seen {
+        if let Some(owner) = &sighting.owner {
+            by_owner.entry(owner).or_default().push(sighting);
+        }
+    }
+    by_owner
 }
 
 /// The node to go on with, its own cursor and the nodes that were passed over.

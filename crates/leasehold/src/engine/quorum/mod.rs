@@ -27,13 +27,13 @@ use crate::{
     clock::{Clock, Until},
     engine::{
         Answer, Capabilities, Claim, Cursor, Engine, EngineError, Fut, Handover, Health, Hold, Inspection,
-        Leases, Page, Reach, Released, Renewed, WakeSink, Warning, voter::Voter,
+        Leases, Page, Reach, Released, Renewed, WakeSink, Warning, nodes, voter::Voter,
     },
     fence::Fence,
     name::{NAME_MAX_BYTES, Name},
 };
 pub use admission::{Member, MemberState};
-use count::majority;
+pub use count::{Count, Verdict, majority};
 use seats::Seat;
 
 /// Every code that a [`Warning`] can have because a node is one of a quorum.
@@ -227,8 +227,11 @@ impl Quorum {
     async fn look_at_health(&self, until: Until) -> Result<Health, EngineError> {
         let shared = &self.shared;
         let members = shared.members(until).await;
-        let each =
-            futures_util::future::join_all(shared.voters.iter().map(|voter| voter.health(until))).await;
+        let (each, clocks) = futures_util::future::join(
+            futures_util::future::join_all(shared.voters.iter().map(|voter| voter.health(until))),
+            futures_util::future::join_all(shared.voters.iter().map(|voter| voter.clock(until))),
+        )
+        .await;
         let mut health = Health {
             facts: vec![
                 ("engine".into(), "redlock".into()),
@@ -236,6 +239,7 @@ impl Quorum {
             ],
             warnings: Vec::new(),
         };
+        let mut of_nodes = Vec::new();
         for (member, found) in members.iter().zip(each) {
             let label = &member.label;
             health.facts.push((label.clone(), member.state.to_string()));
@@ -248,12 +252,7 @@ impl Quorum {
                     health
                         .facts
                         .extend(found.facts.into_iter().filter(|(fact, _)| fact != "engine").map(about));
-                    health.warnings.extend(
-                        found.warnings.into_iter().map(|warning| Warning {
-                            found: format!("{label}: {}", warning.found),
-                            ..warning
-                        }),
-                    );
+                    of_nodes.extend(found.warnings.into_iter().map(|warning| (label.clone(), warning)));
                 }
                 Err(error) => health.warnings.push(Warning {
                     code: "node-down",
@@ -263,6 +262,17 @@ impl Quorum {
                 }),
             }
         }
+        health.warnings.extend(nodes::gather(of_nodes));
+        let clocks: Vec<_> = members
+            .iter()
+            .zip(clocks)
+            .filter_map(|(member, clock)| Some((member.label.as_str(), clock.ok()??)))
+            .collect();
+        health.warnings.extend(nodes::clocks_differ(
+            &clocks,
+            "a node refuses clients whose clocks are 60 s away from its own",
+            "no client is close to both for much longer",
+        ));
         Ok(health)
     }
 }

@@ -70,11 +70,16 @@ impl Shared {
             round.take(self, index, vote);
         }
         let settle = if claim.queue_for.is_some() { SETTLE_IN_QUEUE } else { SETTLE };
-        let patience = node_until.min(since + self.clock().now().since(since) * 3 + settle);
-        while let Some(Some((index, vote))) = self.clock().bounded(patience, votes.next()).await {
-            round.take(self, index, vote);
+        let soon = node_until.min(since + self.clock().now().since(since) * 3 + settle);
+        loop {
+            // Too few have voted to tell a lock that is held from a store that is down.
+            let patience = if round.voted() >= self.majority() { soon } else { node_until };
+            match self.clock().bounded(patience, votes.next()).await {
+                Some(Some((index, vote))) => round.take(self, index, vote),
+                _ => break,
+            }
         }
-        self.lost(claim, round, votes).await
+        self.lost(claim, round, votes, until).await
     }
 
     /// The second phase: a majority said yes under different fences.
@@ -109,7 +114,7 @@ impl Shared {
             self.give_back(claim);
             return Err(EngineError::new(Fault::NoAnswer, "too few nodes confirmed the fence in time"));
         }
-        self.take_back(claim, (0..self.n()).collect()).await;
+        self.take_back(claim, &Vec::from_iter(0..self.n()), until).await;
         Ok(refused(claim, Refusal::default()))
     }
 
@@ -119,17 +124,17 @@ impl Shared {
         claim: &Claim,
         mut round: Round,
         votes: Answers<Vote>,
+        until: Until,
     ) -> Result<Answer, EngineError> {
         let outstanding = votes.len();
         self.run_on(votes);
         let unanswered = round.unanswered || outstanding > 0;
-        let voting = self.n() - round.excuses.len() - outstanding;
-        if voting >= self.majority() {
+        if round.voted() >= self.majority() {
             // A yes that comes late is kept while the attempt waits, and given back with its end.
             if claim.queue_for.is_none() && (unanswered || round.count.any_yes()) {
                 self.give_back(claim);
             } else {
-                self.take_back(claim, std::mem::take(&mut round.said_yes)).await;
+                self.take_back(claim, &round.said_yes, until).await;
             }
             return Ok(refused(claim, round.refusal(self.majority())));
         }
@@ -146,8 +151,8 @@ impl Shared {
 
     /// Takes back what these nodes gave, so that somebody else gets a majority. If one of them does not answer, the owner
     /// value is spent: what was sent may undo a later yes.
-    async fn take_back(self: &Arc<Self>, claim: &Claim, nodes: Vec<usize>) {
-        let until = self.clock().now() + SETTLE_IN_QUEUE;
+    async fn take_back(self: &Arc<Self>, claim: &Claim, nodes: &[usize], until: Until) {
+        let until = until.min(self.clock().now() + SETTLE_IN_QUEUE);
         let taken = nodes.iter().map(|index| self.voters[*index].retract(&claim.name, &claim.owner, until));
         if futures_util::future::join_all(taken).await.iter().any(Result::is_err) {
             self.give_back(claim);
@@ -227,6 +232,11 @@ impl Round {
             }
         }
         self.count.other();
+    }
+
+    /// How many nodes said yes or no.
+    fn voted(&self) -> usize {
+        self.said_yes.len() + self.refusals.len()
     }
 
     /// Who holds it on most nodes, when enough of them will be free, and the place in the queue.

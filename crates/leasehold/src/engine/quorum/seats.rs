@@ -138,7 +138,7 @@ pub(super) fn beside(seats: &[Seat], index: usize, seat: Seat) -> Seat {
     for (_, other) in others {
         match other {
             Seat::Votes(other) if other.identity == record.identity => {
-                return Seat::Abstains(Abstention::Twin);
+                return Seat::Abstains(Abstention::SameServer);
             }
             Seat::Votes(other) if !Set::of(other).has(record) => return Seat::Abstains(Abstention::OtherSet),
             _ => {}
@@ -203,9 +203,9 @@ mod tests {
 
     #[test]
     fn nodes_without_records_are_nobodys_quorum() {
-        let blank = Some(standing("a", None, 0));
-        assert_eq!(set_of(&[blank.clone(), blank.clone(), None]), None);
-        assert_eq!(seat(&blank.unwrap(), None, 3, false), Seat::Abstains(Abstention::NotAdmitted));
+        let blank = standing("a", None, 0);
+        assert_eq!(set_of(&[Some(blank.clone()), Some(blank.clone()), None]), None);
+        assert_eq!(seat(&blank, None, 3, false), Seat::Abstains(Abstention::NotAdmitted));
     }
 
     #[test]
@@ -225,7 +225,7 @@ mod tests {
         let mut seats = [Seat::Unknown, Seat::Unknown, votes("b")];
         seats[0] = beside(&seats, 0, votes("a"));
         seats[1] = beside(&seats, 1, votes("a"));
-        assert_eq!(seats, [votes("a"), Seat::Abstains(Abstention::Twin), votes("b")]);
+        assert_eq!(seats, [votes("a"), Seat::Abstains(Abstention::SameServer), votes("b")]);
         assert_eq!(beside(&seats, 0, votes("a")), votes("a"));
     }
 

@@ -146,6 +146,7 @@ impl Shared {
         let seats = self.place(&standings);
         let set = seats::set_of(&standings).or_else(|| self.new_set(&standings));
         let Some(set) = set.filter(|_| same_server(self, &standings).is_ok()) else { return QUIET };
+        // The same for all that come back together: their votes are then equal.
         let floor_of_new = self.floor_of_new(&standings, &seats);
         let mut look_again = QUIET;
         for (index, standing) in standings.iter().enumerate() {
@@ -168,8 +169,9 @@ impl Shared {
                     watches.remove(&index);
                     let state = State::Waits { nonce: nonce(), watched_ms: 0 };
                     let record = set.record(self.n(), index, &standing.identity, state);
-                    self.mark(index, seen.as_ref(), &record, Fence::default()).await;
-                    look_again = Duration::ZERO;
+                    if self.mark(index, seen.as_ref(), &record, Fence::default()).await {
+                        look_again = Duration::ZERO;
+                    }
                 }
                 Seat::Waits(record) => {
                     let watch =

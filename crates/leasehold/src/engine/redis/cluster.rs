@@ -292,6 +292,11 @@ impl Cluster {
         self.quiet()(client)
     }
 
+    /// A connection of its own to any node.
+    pub(super) fn node_at(&self, address: &Address) -> Arc<Node> {
+        self.quiet_node(url::elsewhere(&self.seeds[0], address))
+    }
+
     fn quiet(&self) -> impl Fn(redis::Client) -> Arc<Node> + Send + Sync + 'static {
         let (client_name, clock) = (self.client_name.clone(), self.options.clock.clone());
         let command_timeout = self.options.command_timeout;

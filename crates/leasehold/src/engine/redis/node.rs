@@ -1,6 +1,8 @@
 //! One connection to one server: dialled once for all who wait for it, failing fast between dials, replaced when it
 //! stops answering.
 
+mod hearing;
+
 use std::{
     collections::HashMap,
     sync::{
@@ -74,6 +76,8 @@ enum State {
     /// Being dialled; the channel closes when that is over.
     Dialling(watch::Receiver<()>),
     Up(Arc<Connection>),
+    /// Not connected, because its place moved; dialled when somebody needs it.
+    Left,
     Closed,
 }
 
@@ -146,8 +150,8 @@ impl Node {
                         self.start_dial(&mut state, pause)
                     }
                     State::Dialling(dial) if dial.has_changed().is_ok() => dial.clone(),
-                    // Over without an outcome: its runtime has ended.
-                    State::Dialling(_) => self.start_dial(&mut state, DIAL_PAUSE_MIN),
+                    // The former is over without an outcome: its runtime has ended.
+                    State::Dialling(_) | State::Left => self.start_dial(&mut state, DIAL_PAUSE_MIN),
                     State::Closed => {
                         return Err(EngineError::new(Fault::Unreachable, "the client was closed"));
                     }
@@ -366,17 +370,17 @@ impl Node {
 
     /// The place moved: a connection to the old one is closed, and a dial need not wait any longer.
     pub(super) fn look_again(&self) {
-        let now = State::Down {
-            next_dial: BootInstant::from_nanos(0),
-            pause: DIAL_PAUSE_MIN,
-            why: EngineError::new(Fault::Unreachable, MOVED),
-        };
         let before = {
             let mut state = self.state();
-            match &*state {
-                State::Up(connection) if connection.moves == self.options.place.moves() => return,
-                State::Dialling(_) | State::Closed => return,
-                State::Up(_) | State::Down { .. } => std::mem::replace(&mut *state, now),
+            match &mut *state {
+                State::Up(connection) if connection.moves != self.options.place.moves() => {
+                    std::mem::replace(&mut *state, State::Left)
+                }
+                State::Down { next_dial, pause, .. } => {
+                    (*next_dial, *pause) = (BootInstant::from_nanos(0), DIAL_PAUSE_MIN);
+                    return;
+                }
+                _ => return,
             }
         };
         if let State::Up(connection) = before {
@@ -439,58 +443,6 @@ impl Node {
         }
     }
 
-    /// Makes sure that this connection hears wake-ups; answers when the server confirmed it.
-    pub(super) async fn subscribe(&self, connection: &Connection, until: Until) -> Result<(), EngineError> {
-        let began = self.options.clock.now();
-        let subscribed = connection
-            .subscribed
-            .get_or_try_init(|| async { connection.inner.clone().subscribe(self.channel()).await });
-        // Also while somebody else subscribes.
-        match self.options.clock.bounded(until, subscribed).await {
-            Some(Ok(())) => Ok(()),
-            Some(Err(error)) => Err(self.failed(connection, &error)),
-            None => Err(self.unanswered(connection, began)),
-        }
-    }
-
-    /// The same for one slot of a cluster, whose wake-ups come on a channel of its own.
-    pub(super) async fn subscribe_slot(
-        &self,
-        connection: &Connection,
-        (slot, channel): (u16, &str),
-        asking: bool,
-        until: Until,
-    ) -> Result<(), EngineError> {
-        let cell = connection.slots().entry(slot).or_default().clone();
-        let subscribed = cell.get_or_try_init(|| async {
-            let mut cmd = redis::cmd("SSUBSCRIBE");
-            cmd.arg(channel);
-            let sent = if asking {
-                self.send_asking(connection, &cmd, until).await
-            } else {
-                self.send(connection, &cmd, until).await
-            };
-            sent.map(drop)
-        });
-        // Also while somebody else subscribes.
-        self.options
-            .clock
-            .bounded(until, subscribed)
-            .await
-            .unwrap_or_else(|| Err(EngineError::no_answer()))?;
-        Ok(())
-    }
-
-    /// Whether the present connection hears the wake-ups of a slot.
-    pub(super) fn hears_slot(&self, slot: u16) -> bool {
-        match &*self.state() {
-            State::Up(connection) if !connection.broken.load(Ordering::Acquire) => {
-                connection.slots().get(&slot).is_some_and(|cell| cell.initialized())
-            }
-            _ => false,
-        }
-    }
-
     /// Whether there is a connection at present.
     pub(super) fn is_up(&self) -> bool {
         matches!(&*self.state(), State::Up(connection) if !connection.broken.load(Ordering::Acquire))
@@ -498,11 +450,5 @@ impl Node {
 
     pub(super) fn close(&self) {
         *self.state() = State::Closed;
-    }
-}
-
-impl Connection {
-    fn slots(&self) -> MutexGuard<'_, HashMap<u16, Arc<OnceCell<()>>>> {
-        self.slots.lock().unwrap_or_else(PoisonError::into_inner)
     }
 }

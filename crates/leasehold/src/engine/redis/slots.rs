@@ -55,9 +55,14 @@ pub(super) struct Address {
 
 impl Address {
     /// `HOST:PORT`; a node that does not know its own host leaves it out and means the one we asked.
-    fn parse(text: &str, asked: &str) -> Option<Self> {
+    pub(super) fn parse(text: &str, asked: &str) -> Option<Self> {
         let (host, port) = text.rsplit_once(':')?;
-        Some(Self { host: known_host(Some(host), asked), port: port.parse().ok()? })
+        Some(Self::told(Some(host), port.parse().ok()?, asked))
+    }
+
+    /// Host and port as a node at `asked` tells them.
+    pub(super) fn told(host: Option<&str>, port: u16, asked: &str) -> Self {
+        Self { host: known_host(host, asked), port }
     }
 }
 
@@ -149,7 +154,7 @@ pub(super) fn primaries(value: &Value, asked: &str) -> Result<Vec<Primary>, Engi
             _ => None,
         };
         let Some(port) = port.filter(|port| *port > 0) else { return Err(answer::unexpected(range)) };
-        let address = Address { host: known_host(node.first().and_then(answer::text), asked), port };
+        let address = Address::told(node.first().and_then(answer::text), port, asked);
         match found.iter_mut().find(|primary| primary.address == address) {
             Some(primary) => primary.ranges.push((first, last)),
             None => found.push(Primary { address, ranges: vec![(first, last)], replicas: replicas.len() }),

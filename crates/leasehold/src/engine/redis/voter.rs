@@ -25,11 +25,12 @@ use redis::{Cmd, Value};
 use tokio::task::unconstrained;
 
 use super::{
-    channel, client_name, health,
+    channel,
+    claim::not_sent,
+    client_name, health,
     keys::Keys,
     look,
     node::{Connection, Listener, Node, NodeOptions},
-    not_sent,
     place::Place,
     random_process,
     renewal::RENEWALS_PER_CALL,
@@ -38,7 +39,7 @@ use super::{
 use crate::{
     clock::{Clock, Until},
     engine::{
-        Cursor, EngineError, Fault, Fut, Health, Hold, Page, WAITERS_SHOWN, WakeSink, Warning,
+        ClockOffset, Cursor, EngineError, Fault, Fut, Health, Hold, Page, WAITERS_SHOWN, WakeSink, Warning,
         connect::EngineOptions,
         voter::{Abstention, Ballot, Kept, Record, Sighting, Standing, State, Vote, Voter, Withdrawn},
     },
@@ -292,13 +293,11 @@ impl Member {
         let build = |script: &_, by_hash| call::mark(script, by_hash, seen, &text, floor);
         call::yes_or_no(&self.node.run_script(&connection, &self.scripts.mark, build, until).await?)
     }
-}
 
-impl Member {
     async fn health(&self, until: Until) -> Result<Health, EngineError> {
-        let mut health = health::look_at(&self.node, &self.clock, false, until).await?;
+        let mut health = health::look_at(&self.node, &self.clock, until).await?;
         // How a primary and its replicas should be set up: here there should be none.
-        health.warnings.retain(|warning| !matches!(warning.code, "min-replicas" | "no-replicas"));
+        health.warnings.retain(|warning| warning.code != "min-replicas");
         let mut info = Cmd::new();
         info.arg("INFO").arg("replication");
         let connection = self.node.connection(until).await?;
@@ -390,6 +389,11 @@ impl Voter for RedisVoter {
     fn health(&self, until: Until) -> Fut<'static, Health> {
         let member = self.0.clone();
         Box::pin(async move { member.health(until).await })
+    }
+
+    fn clock(&self, until: Until) -> Fut<'static, Option<ClockOffset>> {
+        let member = self.0.clone();
+        Box::pin(async move { health::clock_of(&member.node, &member.clock, until).await })
     }
 
     fn close(&self) {

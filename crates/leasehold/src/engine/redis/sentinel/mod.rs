@@ -4,6 +4,7 @@
 //! and stopped is not believed. A task listens to all of them ([`watch`]): a client leaves a primary as soon as one of
 //! them names another, although the old one may still take writes.
 
+mod accounts;
 mod url;
 mod watch;
 
@@ -25,6 +26,7 @@ use crate::{
     engine::{EngineError, Fault, connect::EngineOptions},
     error::{Refusal, Result},
 };
+pub(super) use accounts::{Account, Told};
 use watch::Watch;
 
 /// Sentinels that are remembered because others named them.
@@ -32,7 +34,7 @@ const LEARNT_MAX: usize = 32;
 
 /// A server, as it is dialled.
 #[derive(Clone, Debug, PartialEq, Eq)]
-struct Address {
+pub(super) struct Address {
     host: String,
     port: u16,
 }
@@ -81,6 +83,8 @@ impl Sentinels {
             sentinel: target.sentinel,
             primary: target.primary,
             clock: options.clock.clone(),
+            client_name: super::client_name(options),
+            command_timeout: options.command_timeout,
             ask_within: options.command_timeout / 4,
             seen: Mutex::default(),
             replicas: AtomicU32::new(0),
@@ -169,6 +173,8 @@ struct Circle {
     sentinel: redis::Client,
     primary: redis::Client,
     clock: Clock,
+    client_name: String,
+    command_timeout: Duration,
     /// How long one sentinel may take: a part of what a dial may take, so that time is left for the primary.
     ask_within: Duration,
     /// The view that was acted on last.

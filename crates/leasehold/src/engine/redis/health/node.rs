@@ -1,31 +1,20 @@
-//! What an operator should know about a Redis server.
+//! One server.
 
 use std::{sync::Arc, time::Duration};
 
-use redis::{Cmd, Value};
+use redis::Value;
 
-use super::{Redis, Servers, answer, node::Node};
+use super::{
+    SET_WARNING_CODES, WARNING_CODES,
+    info::{Info, command, pairs, permitted, server_us},
+};
 use crate::{
     clock::{Clock, Until},
-    engine::{EngineError, Fault, Health, Warning},
+    engine::{
+        ClockOffset, EngineError, Health, Warning,
+        redis::{answer, node::Node},
+    },
 };
-
-/// Every code that a [`Warning`] of this engine can have.
-pub const WARNING_CODES: [&str; 13] = [
-    "no-info",
-    "eviction",
-    "replica",
-    "cluster",
-    "version",
-    "persistence",
-    "bgsave",
-    "min-replicas",
-    "no-replicas",
-    "clients",
-    "clock-skew",
-    "no-auth",
-    "acl",
-];
 
 /// The oldest major version whose scripts, commands and rights are the ones this engine uses.
 const VERSION_MIN: u32 = 7;
@@ -33,102 +22,92 @@ const VERSION_MIN: u32 = 7;
 const SKEW_MAX: Duration = Duration::from_secs(1);
 /// Share of `maxclients` above which the next deployment may not get a connection, in percent.
 const CLIENTS_MAX_PERCENT: u64 = 90;
+/// How long a replica may hear nothing. Primaries ping every ten seconds.
+const SILENT_MAX_S: u64 = 20;
 
-impl Redis {
-    pub(super) async fn look_at_health(&self, until: Until) -> Result<Health, EngineError> {
-        let (node, cluster) = match &self.servers {
-            Servers::One(lanes, _) => (lanes[0].node.clone(), None),
-            Servers::Cluster(cluster) => {
-                cluster.read_map(None, until).await?;
-                let map = cluster.map(until).await?;
-                let first = map.primaries.first().and_then(|primary| map.shard_of(primary));
-                let none = || EngineError::new(Fault::Unreachable, "the cluster has no primary");
-                (first.ok_or_else(none)?.node().clone(), Some(map))
-            }
-        };
-        let is_cluster = cluster.is_some();
-        let mut health = look_at(&node, &self.clock, is_cluster, until).await?;
-        let mut facts = vec![("engine".to_owned(), self.capabilities.engine.to_owned())];
-        if let Some(map) = cluster {
-            let replicas: usize = map.primaries.iter().map(|primary| primary.replicas).sum();
-            facts.push(("primaries".into(), map.primaries.len().to_string()));
-            facts.push(("replicas".into(), replicas.to_string()));
-        }
-        facts.append(&mut health.facts);
-        Ok(Health { facts, ..health })
-    }
+/// What the client takes a server for.
+#[derive(Clone, Copy, Debug, Default, PartialEq, Eq)]
+pub(super) enum Part {
+    /// The whole store.
+    #[default]
+    Whole,
+    /// One that grants locks, with replicas that may take its place.
+    Primary,
+    Replica,
 }
 
-/// Looks at the server behind a connection.
-/// `is_known_cluster` says that a node of a cluster is what was meant.
-pub(super) async fn look_at(
+/// Looks at a server that works alone.
+pub(in crate::engine::redis) async fn look_at(
     node: &Arc<Node>,
     clock: &Clock,
-    is_known_cluster: bool,
     until: Until,
 ) -> Result<Health, EngineError> {
+    let seen = look(node, clock, Part::Whole, false, until).await?;
+    Ok(Health { facts: seen.facts(), warnings: seen.warnings() })
+}
+
+/// How far a server's clock is from ours; `None` if this user may not ask for it.
+pub(in crate::engine::redis) async fn clock_of(
+    node: &Arc<Node>,
+    clock: &Clock,
+    until: Until,
+) -> Result<Option<ClockOffset>, EngineError> {
+    let connection = node.connection(until).await?;
+    let asked_us = clock.wall_us();
+    let answer = permitted(node.send(&connection, &command(&["TIME"]), until).await)?;
+    let answered_us = clock.wall_us();
+    let read = answer.as_ref().and_then(server_us);
+    Ok(read.map(|server_us| ClockOffset::new(asked_us, server_us, answered_us)))
+}
+
+pub(super) async fn look(
+    node: &Arc<Node>,
+    clock: &Clock,
+    part: Part,
+    in_cluster: bool,
+    until: Until,
+) -> Result<Seen, EngineError> {
+    let clock = clock_of(node, clock, until).await?;
     let connection = node.connection(until).await?;
     let ask = async |words: &[&str]| -> Result<Option<Value>, EngineError> {
         permitted(node.send(&connection, &command(words), until).await)
     };
-    let asked_us = clock.wall_us();
-    let server_us = ask(&["TIME"]).await?.as_ref().and_then(server_us);
-    let answered_us = clock.wall_us();
-    let user = ask(&["ACL", "WHOAMI"]).await?;
-    let seen = Seen {
+    let settings = [
+        "CONFIG",
+        "GET",
+        "save",
+        "tls-auth-clients",
+        "min-replicas-to-write",
+        "cluster-require-full-coverage",
+    ];
+    Ok(Seen {
+        user: ask(&["ACL", "WHOAMI"]).await?.as_ref().and_then(answer::text).map(str::to_owned),
         info: Info::parse(&ask(&["INFO"]).await?.unwrap_or(Value::Nil)),
-        config: ask(&["CONFIG", "GET", "save", "tls-auth-clients"]).await?.map(|value| pairs(&value)),
+        config: ask(&settings).await?.map(|value| pairs(&value)),
         // Changes nothing, and needs a right that no lock needs.
         is_administrator: ask(&["ACL", "USERS"]).await?.is_some(),
         has_password: node.place().has_password(),
         speaks_tls: node.place().speaks_tls(),
-        skew: server_us.map(|server| skew(asked_us, server, answered_us)),
-        is_known_cluster,
-    };
-    let mut facts = Vec::new();
-    let mut fact = |label: &str, value: Option<&str>| {
-        facts.extend(value.map(|value| (label.to_owned(), value.to_owned())));
-    };
-    fact("version", seen.info.get("redis_version"));
-    fact("valkey version", seen.info.get("valkey_version"));
-    fact("role", seen.info.get("role"));
-    fact("eviction policy", seen.info.get("maxmemory_policy"));
-    fact("persistence", seen.persistence().map(Persistence::as_str));
-    fact("clients", seen.info.get("connected_clients"));
-    fact("memory", seen.info.get("used_memory_human"));
-    fact("user", user.as_ref().and_then(answer::text));
-    Ok(Health { facts, warnings: seen.warnings() })
-}
-
-fn command(words: &[&str]) -> Cmd {
-    let mut cmd = Cmd::new();
-    words.iter().for_each(|word| {
-        cmd.arg(word);
-    });
-    cmd
-}
-
-/// A refusal means that this user may not see it, which is a finding; silence is a fault.
-fn permitted(answer: Result<Value, EngineError>) -> Result<Option<Value>, EngineError> {
-    match answer {
-        Ok(value) => Ok(Some(value)),
-        Err(EngineError { fault: Fault::Refused(_), .. }) => Ok(None),
-        Err(error) => Err(error),
-    }
+        clock,
+        part,
+        in_cluster,
+    })
 }
 
 /// What was found out about a server.
 #[derive(Default)]
-struct Seen {
-    info: Info,
+pub(super) struct Seen {
+    pub(super) info: Info,
+    pub(super) clock: Option<ClockOffset>,
+    user: Option<String>,
     /// Settings that INFO does not tell; `None` if this user may not read them.
     config: Option<Vec<(String, String)>>,
     is_administrator: bool,
     has_password: bool,
     speaks_tls: bool,
-    skew: Option<Duration>,
-    /// The client takes it for one node of a cluster, as it should.
-    is_known_cluster: bool,
+    pub(super) part: Part,
+    /// The client takes it for one node of a cluster.
+    pub(super) in_cluster: bool,
 }
 
 /// What survives a restart of the server.
@@ -168,14 +147,60 @@ impl Seen {
         })
     }
 
-    fn warnings(&self) -> Vec<Warning> {
+    /// The version, with the product where it is not the usual one.
+    pub(super) fn version(&self) -> Option<String> {
+        match self.info.get("valkey_version") {
+            Some(version) => Some(format!("Valkey {version}")),
+            None => self.info.get("redis_version").map(str::to_owned),
+        }
+    }
+
+    /// One fact per line, for a server that is looked at alone.
+    fn facts(&self) -> Vec<(String, String)> {
+        let info = &self.info;
+        let facts = [
+            ("version", info.get("redis_version")),
+            ("valkey version", info.get("valkey_version")),
+            ("role", info.get("role")),
+            ("eviction policy", info.get("maxmemory_policy")),
+            ("persistence", self.persistence().map(Persistence::as_str)),
+            ("clients", info.get("connected_clients")),
+            ("memory", info.get("used_memory_human")),
+            ("user", self.user.as_deref()),
+        ];
+        let known = |(label, value): (&str, Option<&str>)| Some((label.to_owned(), value?.to_owned()));
+        facts.into_iter().filter_map(known).collect()
+    }
+
+    /// The same in one line, for a server among others.
+    pub(super) fn summary(&self) -> String {
+        let version = self.version().map(|version| format!("version {version}"));
+        let persistence = self.persistence().map(|kept| match kept {
+            Persistence::Nothing => "no persistence".to_owned(),
+            Persistence::Unknown => "persistence not visible".to_owned(),
+            kept => kept.as_str().to_owned(),
+        });
+        let link = (self.part == Part::Replica).then(|| self.info.get("master_link_status")).flatten();
+        let link = link.map(|state| format!("link {state}"));
+        let words: Vec<_> = [version, persistence, link].into_iter().flatten().collect();
+        if words.is_empty() { "this user may not read INFO".into() } else { words.join(", ") }
+    }
+
+    pub(super) fn warnings(&self) -> Vec<Warning> {
         let mut found = Vec::new();
         let mut warn = |code: &'static str, words: String, cure: &str| {
-            debug_assert!(WARNING_CODES.contains(&code), "{code} is not in the list");
+            debug_assert!(
+                WARNING_CODES.contains(&code) || SET_WARNING_CODES.contains(&code),
+                "{code} is not in the list"
+            );
             found.push(Warning { code, found: words, cure: cure.into() });
         };
         self.look_at_kind(&mut warn);
         self.look_at_data(&mut warn);
+        match self.part {
+            Part::Whole | Part::Primary => self.look_at_replicas(&mut warn),
+            Part::Replica => self.look_at_link(&mut warn),
+        }
         self.look_at_load(&mut warn);
         self.look_at_access(&mut warn);
         found
@@ -184,7 +209,7 @@ impl Seen {
     /// Whether it is the kind of server that can grant locks.
     fn look_at_kind(&self, mut warn: impl FnMut(&'static str, String, &str)) {
         let info = &self.info;
-        if info.0.is_empty() {
+        if info.is_empty() {
             warn(
                 "no-info",
                 "this user may not read INFO: eviction, version, role and persistence were not checked"
@@ -192,18 +217,25 @@ impl Seen {
                 "grant +info, or look with another user",
             );
         }
-        if info.get("role") == Some("slave") {
+        if info.get("role") == Some("slave") && self.part != Part::Replica {
             warn(
                 "replica",
                 "this server is a replica: it cannot grant locks".into(),
                 "connect to its primary",
             );
         }
-        if info.get("cluster_enabled") == Some("1") && !self.is_known_cluster {
+        if info.get("cluster_enabled") == Some("1") && !self.in_cluster {
             warn(
                 "cluster",
                 "this server is one node of a cluster: it has only some of the names".into(),
                 "use redis-cluster:// with some of its nodes",
+            );
+        }
+        if self.in_cluster && self.setting("cluster-require-full-coverage") == Some("yes") {
+            warn(
+                "full-coverage",
+                "one dead shard stops all others: cluster-require-full-coverage is on".into(),
+                "set cluster-require-full-coverage no",
             );
         }
         let version = info.get("redis_version").unwrap_or_default();
@@ -241,8 +273,11 @@ impl Seen {
                 "look at its log and disk",
             );
         }
-        // The server tells how many replicas are good only if it was told to need some.
-        match (info.get("connected_slaves"), info.get("min_slaves_good_slaves")) {
+    }
+
+    /// Whether replicas have what it granted. The server tells how many are good only if it was told to need some.
+    fn look_at_replicas(&self, mut warn: impl FnMut(&'static str, String, &str)) {
+        match (self.info.get("connected_slaves"), self.info.get("min_slaves_good_slaves")) {
             (_, Some("0")) => warn(
                 "no-replicas",
                 "min-replicas-to-write asks for a replica and none is good: no lock can be granted".into(),
@@ -250,11 +285,32 @@ impl Seen {
             ),
             (Some(replicas), None) if replicas != "0" => warn(
                 "min-replicas",
-                format!("{replicas} connected replicas need not keep up: a fail-over may forget locks"),
-                "set min-replicas-to-write 1 and min-replicas-max-lag",
+                format!(
+                    "{replicas} connected replicas need not keep up: a fail-over may forget locks, and a primary \
+                     that is cut off goes on granting them"
+                ),
+                MIN_REPLICAS,
             ),
             _ => {}
         }
+    }
+
+    /// Whether it could take its primary's place.
+    fn look_at_link(&self, mut warn: impl FnMut(&'static str, String, &str)) {
+        if self.setting("min-replicas-to-write") == Some("0") {
+            let words = "as a primary it would not need replicas that keep up".into();
+            warn("min-replicas", words, MIN_REPLICAS);
+        }
+        let silent_s = self.info.number("master_last_io_seconds_ago").unwrap_or(0);
+        let words = match (self.info.get("role"), self.info.get("master_link_status")) {
+            (Some("master"), _) => "it should be a replica, and takes writes that nobody else has".into(),
+            (_, Some(link)) if link != "up" => {
+                format!("the link to its primary is {link}: a fail-over to it would forget locks")
+            }
+            _ if silent_s > SILENT_MAX_S => format!("it has heard nothing of its primary for {silent_s} s"),
+            _ => return,
+        };
+        warn("replica-link", words, "look at its log, at the network, and at masterauth");
     }
 
     /// Whether it has room, and the right time.
@@ -269,7 +325,7 @@ impl Seen {
                 "raise maxclients, or use fewer connections",
             );
         }
-        if let Some(skew) = self.skew.filter(|skew| *skew > SKEW_MAX) {
+        if let Some(skew) = self.clock.map(ClockOffset::from_ours).filter(|skew| *skew > SKEW_MAX) {
             let seconds = skew.as_secs_f64();
             warn(
                 "clock-skew",
@@ -299,71 +355,19 @@ impl Seen {
     }
 }
 
-/// An answer to INFO.
-#[derive(Default)]
-pub(super) struct Info(Vec<(String, String)>);
-
-impl Info {
-    pub(super) fn parse(value: &Value) -> Self {
-        let text = match value {
-            Value::VerbatimString { text, .. } => text,
-            other => answer::text(other).unwrap_or_default(),
-        };
-        let pair = |line: &str| {
-            line.split_once(':').map(|(field, value)| (field.to_owned(), value.trim().to_owned()))
-        };
-        Self(text.lines().filter_map(pair).collect())
-    }
-
-    fn get(&self, field: &str) -> Option<&str> {
-        self.0.iter().find(|(name, _)| name == field).map(|(_, value)| value.as_str())
-    }
-
-    pub(super) fn number(&self, field: &str) -> Option<u64> {
-        self.get(field)?.parse().ok()
-    }
-}
-
-fn pairs(value: &Value) -> Vec<(String, String)> {
-    let text = |value: &Value| answer::text(value).unwrap_or_default().to_owned();
-    match value {
-        Value::Map(pairs) => pairs.iter().map(|(name, value)| (text(name), text(value))).collect(),
-        Value::Array(list) => list.chunks_exact(2).map(|pair| (text(&pair[0]), text(&pair[1]))).collect(),
-        _ => Vec::new(),
-    }
-}
-
-/// The server's wall clock in microseconds since 1970, from its answer to TIME.
-fn server_us(value: &Value) -> Option<u64> {
-    let Value::Array(parts) = value else { return None };
-    let number = |at: usize| answer::text(parts.get(at)?)?.parse::<u64>().ok();
-    Some(number(0)? * 1_000_000 + number(1)?)
-}
-
-/// How far a clock read between two readings of ours lies outside of them.
-fn skew(asked_us: u64, server_us: u64, answered_us: u64) -> Duration {
-    let behind = asked_us.saturating_sub(server_us);
-    let ahead = server_us.saturating_sub(answered_us);
-    Duration::from_micros(behind.max(ahead))
-}
+const MIN_REPLICAS: &str = "set min-replicas-to-write 1 and min-replicas-max-lag";
 
 #[cfg(test)]
-mod tests {
+pub(super) mod tests {
     use super::*;
 
-    fn seen(info: &str) -> Seen {
+    /// A server that says this to INFO, seen by a user with a password.
+    pub(in super::super) fn seen(info: &str) -> Seen {
         Seen { info: Info::parse(&Value::SimpleString(info.into())), has_password: true, ..Seen::default() }
     }
 
     fn codes(seen: &Seen) -> Vec<&'static str> {
         seen.warnings().iter().map(|warning| warning.code).collect()
-    }
-
-    #[test]
-    fn a_slow_answer_is_no_skew() {
-        assert_eq!(skew(1_000, 2_500, 9_000), Duration::ZERO);
-        assert_eq!(skew(1_000, 400, 9_000), Duration::from_micros(600));
-        assert_eq!(skew(1_000, 9_700, 9_000), Duration::from_micros(700));
     }
 
     #[test]
@@ -386,5 +390,24 @@ mod tests {
         }
         seen.speaks_tls = false;
         assert_eq!(codes(&seen), ["no-auth"]);
+    }
+
+    #[test]
+    fn a_replica_is_asked_for_its_link_and_not_for_replicas_of_its_own() {
+        let sound = "role:slave\r\nmaster_link_status:up\r\nmaster_last_io_seconds_ago:3\r\n\
+                     min_slaves_good_slaves:0\r\nconnected_slaves:0\r\n";
+        let found = |info: &str, part| codes(&Seen { part, ..seen(info) });
+        assert_eq!(found(sound, Part::Replica), [""; 0]);
+        assert_eq!(found(sound, Part::Primary), ["replica", "no-replicas"]);
+        let silent = sound.replace("ago:3", "ago:21");
+        for (bad, says) in [
+            (sound.replace("status:up", "status:down"), "is down"),
+            (silent, "nothing of its primary for 21 s"),
+            ("role:master\r\n".to_owned(), "takes writes"),
+        ] {
+            let warnings = Seen { part: Part::Replica, ..seen(&bad) }.warnings();
+            assert_eq!((warnings.len(), warnings[0].code), (1, "replica-link"), "{warnings:?}");
+            assert!(warnings[0].found.contains(says), "{warnings:?}");
+        }
     }
 }

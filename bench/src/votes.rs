@@ -1,0 +1,177 @@
+//! The votes that the library sends to the nodes of a quorum, sent without the library.
+
+use std::time::{SystemTime, UNIX_EPOCH};
+
+use futures_util::{FutureExt, StreamExt, future::BoxFuture, stream::FuturesUnordered};
+use redis::{Cmd, RedisResult, Script, Value, aio::MultiplexedConnection};
+
+use crate::{Failure, bare};
+
+/// The same text in the same order as in the library's `engine/redis/voter/call.rs`; a test here compares the hashes
+/// with what the library loaded.
+const VOTE: &str = concat!(
+    include_str!("../../crates/leasehold/src/engine/redis/scripts/begin.lua"),
+    include_str!("../../crates/leasehold/src/engine/redis/scripts/voter/fence.lua"),
+    include_str!("../../crates/leasehold/src/engine/redis/scripts/voter/seat.lua"),
+    include_str!("../../crates/leasehold/src/engine/redis/scripts/voter/waiters.lua"),
+    include_str!("../../crates/leasehold/src/engine/redis/scripts/voter/vote.lua"),
+);
+const WITHDRAW: &str = concat!(
+    include_str!("../../crates/leasehold/src/engine/redis/scripts/begin.lua"),
+    include_str!("../../crates/leasehold/src/engine/redis/scripts/voter/waiters.lua"),
+    include_str!("../../crates/leasehold/src/engine/redis/scripts/voter/withdraw.lua"),
+);
+
+const RECORD: &str = "leasehold:quorum";
+const HIGHEST: &str = "leasehold:quorum:highest";
+const FLOOR: &str = "leasehold:quorum:floor";
+const FENCE_KEPT_MS: u32 = 86_400_000;
+const TOMBSTONE_MS: u32 = 1_200_000;
+const TTL_MS: u32 = 30_000;
+
+/// A lock on all nodes of a quorum.
+pub(crate) struct RawVotes {
+    nodes: Vec<Node>,
+    vote: String,
+    withdraw: String,
+    keys: [String; 4],
+    attempts: u64,
+}
+
+/// What a majority gave, and the votes that nobody waits for.
+pub(crate) struct RawGuard {
+    owner: String,
+    rest: Rest,
+}
+
+type Rest = FuturesUnordered<BoxFuture<'static, RedisResult<Value>>>;
+
+/// The driver does not send what nobody waits for any more.
+fn run_on(mut rest: Rest) {
+    tokio::spawn(async move { while rest.next().await.is_some() {} });
+}
+
+struct Node {
+    connection: MultiplexedConnection,
+    /// The record under which it votes.
+    seat: String,
+}
+
+impl RawVotes {
+    /// Nodes that have been admitted.
+    pub(crate) async fn connect(urls: impl Iterator<Item = String>, name: &str) -> Result<Self, Failure> {
+        let mut nodes = Vec::new();
+        for url in urls {
+            let mut connection = bare::connection(&url).await?;
+            for script in [VOTE, WITHDRAW] {
+                connection.send_packed_command(redis::cmd("SCRIPT").arg("LOAD").arg(script)).await?;
+            }
+            let seat = connection.send_packed_command(redis::cmd("GET").arg(RECORD)).await?;
+            nodes.push(Node { connection, seat: redis::from_redis_value(seat)? });
+        }
+        let tail = format!("{{lock:{name}}}");
+        let hash = |script| Script::new(script).get_hash().to_owned();
+        Ok(Self {
+            nodes,
+            vote: hash(VOTE),
+            withdraw: hash(WITHDRAW),
+            keys: [
+                format!("lock:{name}"),
+                format!("leasehold:fence:{tail}"),
+                format!("leasehold:waiters:{tail}"),
+                format!("leasehold:seen:{tail}"),
+            ],
+            attempts: 0,
+        })
+    }
+
+    /// Asks all nodes at once; answers when a majority said yes under one fence.
+    pub(crate) async fn acquire(&mut self) -> Result<RawGuard, Failure> {
+        self.attempts += 1;
+        let now_us = SystemTime::now().duration_since(UNIX_EPOCH)?.as_micros() as u64;
+        let owner = format!("{:032x} {} 12345 bench-host ", self.attempts, now_us / 1000);
+        let (votes, rest) = self.first_answers(|node| self.vote(node, &owner, now_us)).await?;
+        match votes.as_slice() {
+            [first @ Value::BulkString(_), others @ ..] if others.iter().all(|vote| vote == first) => {
+                Ok(RawGuard { owner, rest })
+            }
+            _ => Err(format!("the nodes voted {votes:?}").into()),
+        }
+    }
+
+    /// Takes all votes back; returns when a majority has.
+    pub(crate) async fn release(&self, RawGuard { owner, rest }: RawGuard) -> Result<(), Failure> {
+        run_on(rest);
+        let (withdrawn, rest) = self.first_answers(|_| self.withdrawal(&owner)).await?;
+        run_on(rest);
+        let was_ours = |answer: &Value| matches!(answer, Value::Array(parts) if parts[0] == Value::Int(1));
+        if !withdrawn.iter().all(was_ours) {
+            return Err(format!("the nodes answered {withdrawn:?} to a withdrawal").into());
+        }
+        Ok(())
+    }
+
+    /// Sends to every node and waits for a majority.
+    async fn first_answers(&self, command: impl Fn(&Node) -> Cmd) -> Result<(Vec<Value>, Rest), Failure> {
+        let mut asked: Rest = self
+            .nodes
+            .iter()
+            .map(|node| {
+                let (mut connection, command) = (node.connection.clone(), command(node));
+                async move { connection.send_packed_command(&command).await }.boxed()
+            })
+            .collect();
+        let majority = self.nodes.len() / 2 + 1;
+        let mut answers = Vec::with_capacity(majority);
+        while answers.len() < majority {
+            answers.push(asked.next().await.ok_or("too few nodes")??);
+        }
+        Ok((answers, asked))
+    }
+
+    fn vote(&self, node: &Node, owner: &str, now_us: u64) -> Cmd {
+        let [lock, fence, waiters, seen] = &self.keys;
+        let mut cmd = redis::cmd("EVALSHA");
+        cmd.arg(&self.vote).arg(8).arg(lock).arg(fence).arg(waiters).arg(seen);
+        cmd.arg(format!("leasehold:gone:{{{lock}}}:{}", &owner[..32]));
+        cmd.arg(RECORD).arg(HIGHEST).arg(FLOOR);
+        cmd.arg(FENCE_KEPT_MS).arg(owner).arg(TTL_MS).arg(now_us).arg(&node.seat);
+        // It asks once: no entry in the queue.
+        cmd.arg("").arg(now_us / 1000 * 1000);
+        cmd
+    }
+
+    fn withdrawal(&self, owner: &str) -> Cmd {
+        let mut cmd = redis::cmd("EVALSHA");
+        cmd.arg(&self.withdraw).arg(4);
+        for key in &self.keys {
+            cmd.arg(key);
+        }
+        cmd.arg(FENCE_KEPT_MS).arg(owner).arg("").arg(TOMBSTONE_MS);
+        cmd
+    }
+}
+
+#[cfg(test)]
+mod tests {
+    use super::*;
+    use leasehold_testkit::{QuorumSet, resp::Reply};
+
+    #[tokio::test]
+    async fn the_library_sends_the_very_same_votes() {
+        let Some(set) = QuorumSet::builder(3).arg("appendonly", "no").start_or_skip() else { return };
+        let leases = leasehold::Leasehold::connect_lazy(set.url()).unwrap();
+        leases.quorum().unwrap().admit_new().await.unwrap();
+        leases.lock("x").acquire().await.unwrap().release().await.unwrap();
+        for script in [VOTE, WITHDRAW] {
+            let known = set.nodes()[0].cli(&["SCRIPT", "EXISTS", Script::new(script).get_hash()]);
+            assert_eq!(known, Reply::List(vec![Reply::Int(1)]));
+        }
+
+        let urls = set.nodes().iter().map(|node| node.url());
+        let mut raw = RawVotes::connect(urls, "x").await.unwrap();
+        let guard = raw.acquire().await.unwrap();
+        assert!(leases.lock("x").try_acquire().await.unwrap().held().is_none());
+        raw.release(guard).await.unwrap();
+    }
+}

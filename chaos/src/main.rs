@@ -1,0 +1,62 @@
+//! Real servers, a real load in several processes, and random faults, one after the other. At the end the histories of
+//! all processes are judged together: was every promise kept, and how soon was everything well again?
+//!
+//! `cargo xtask chaos --topology sentinel` starts all servers itself.
+
+mod judge;
+mod load;
+mod probe;
+mod progress;
+mod report;
+mod schedule;
+mod storm;
+mod target;
+mod topology;
+mod worker;
+mod workers;
+
+use std::{io::Write, process::ExitCode};
+
+use clap::{Parser, Subcommand};
+
+#[derive(Parser)]
+#[command(
+    name = "leasehold-chaos",
+    bin_name = "cargo xtask chaos",
+    about = "Break real servers under load, and check that every promise is kept",
+    subcommand_negates_reqs = true,
+    args_conflicts_with_subcommands = true
+)]
+struct Arguments {
+    #[command(flatten)]
+    options: Option<storm::Options>,
+    #[command(subcommand)]
+    part: Option<Part>,
+}
+
+#[derive(Subcommand)]
+enum Part {
+    /// One process of the load
+    #[command(hide = true)]
+    Worker(worker::Orders),
+}
+
+/// Anything that ends a run.
+type Failure = Box<dyn std::error::Error + Send + Sync>;
+
+fn main() -> ExitCode {
+    let arguments = Arguments::parse();
+    let outcome = match (arguments.part, arguments.options) {
+        (Some(Part::Worker(orders)), _) => worker::run(&orders).map(|()| true),
+        (None, Some(options)) => topology::run(&options),
+        (None, None) => Err("the topology is missing".into()),
+    };
+    match outcome {
+        Ok(true) => ExitCode::SUCCESS,
+        Ok(false) => ExitCode::FAILURE,
+        Err(error) => {
+            let _ = writeln!(std::io::stderr(), "error: {error}");
+            ExitCode::FAILURE
+        }
+    }
+}

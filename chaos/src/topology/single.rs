@@ -1,0 +1,55 @@
+//! One server that writes everything down before it answers.
+
+use std::time::Duration;
+
+use leasehold_testkit::RedisServer;
+
+use super::{Cure, Fault, Topology, cut_clients, forget_scripts};
+use crate::{Failure, storm::Options};
+
+pub(crate) struct Single {
+    server: RedisServer,
+}
+
+impl Topology for Single {
+    const FAULTS: &'static [Fault<Self>] = &[
+        Fault::lasting(
+            "kill server",
+            Cure::Hand,
+            |single, _| {
+                single.server.kill();
+                vec![0]
+            },
+            |single, _| single.server.restart_with_data(),
+        ),
+        Fault::lasting(
+            "stop server",
+            Cure::Hand,
+            |single, _| {
+                single.server.stop();
+                vec![0]
+            },
+            |single, _| single.server.cont(),
+        ),
+        Fault::passing("pause clients", |single, dice| {
+            let pause_ms = 100 + dice % 1000;
+            single.server.cli(&["CLIENT", "PAUSE", &pause_ms.to_string(), "ALL"]);
+            Vec::new()
+        }),
+        Fault::passing("cut clients", |single, _| cut_clients(&single.server)),
+        Fault::passing("forget scripts", |single, _| forget_scripts(&single.server)),
+    ];
+
+    const MAX_TTL: Duration = Duration::from_secs(2);
+
+    fn start(_: &Options) -> Result<Self, Failure> {
+        let server = RedisServer::builder().arg("appendonly", "yes").arg("appendfsync", "always").start()?;
+        Ok(Self { server })
+    }
+
+    fn url(&self) -> String {
+        self.server.url()
+    }
+
+    fn await_whole(&self) {}
+}

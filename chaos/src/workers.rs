@@ -1,0 +1,84 @@
+//! The processes of the load, and what is done to them.
+
+use std::{path::PathBuf, sync::Arc, thread, time::Duration};
+
+use leasehold_testkit::Helper;
+
+use crate::{Failure, load::TTL};
+
+const NUMBER: usize = 3;
+/// A worker ends when all its attempts have, and each waits a few ttls at most; the machine may be busy.
+const ENDS_WITHIN: Duration = Duration::from_secs(60);
+
+pub(crate) struct Workers {
+    errand: Arc<Errand>,
+    /// How many were started; each has a name of its own, so that none continues another's history.
+    started: usize,
+    running: Vec<Helper>,
+}
+
+/// What every worker is told.
+pub(crate) struct Errand {
+    pub(crate) url: String,
+    pub(crate) stem: String,
+    pub(crate) folder: PathBuf,
+    pub(crate) max_ttl: Duration,
+}
+
+impl Workers {
+    pub(crate) fn start(errand: Arc<Errand>) -> Self {
+        let mut workers = Self { errand, started: 0, running: Vec::new() };
+        for _ in 0..NUMBER {
+            let worker = workers.spawn();
+            workers.running.push(worker);
+        }
+        workers
+    }
+
+    pub(crate) fn started(&self) -> usize {
+        self.started
+    }
+
+    fn spawn(&mut self) -> Helper {
+        self.started += 1;
+        let Errand { url, stem, folder, max_ttl } = &*self.errand;
+        let folder = folder.to_str().expect("a temporary folder has a printable name");
+        let (name, max_ttl_ms) = (format!("w{}", self.started), max_ttl.as_millis().to_string());
+        let orders = [("--url", url.as_str()), ("--folder", folder), ("--name", &name)];
+        let orders = orders.into_iter().chain([("--stem", stem.as_str()), ("--max-ttl-ms", &max_ttl_ms)]);
+        let words: Vec<_> =
+            ["worker"].into_iter().chain(orders.flat_map(|(key, value)| [key, value])).collect();
+        Helper::spawn_self(&words)
+    }
+
+    /// SIGKILL; another one takes its place.
+    pub(crate) fn kill(&mut self, dice: u64) {
+        let index = self.choose(dice);
+        self.running[index].kill9();
+        self.running[index] = self.spawn();
+    }
+
+    /// SIGSTOP until every lease that it had is over, then SIGCONT.
+    pub(crate) fn stop_past_ttl(&mut self, dice: u64) {
+        let worker = &self.running[self.choose(dice)];
+        worker.stop();
+        thread::sleep(TTL.mul_f64(1.5));
+        worker.cont();
+    }
+
+    fn choose(&self, dice: u64) -> usize {
+        dice as usize % self.running.len()
+    }
+
+    /// Lets them finish. A worker that failed fails the run: its part of the history is missing.
+    pub(crate) fn end(self) -> Result<(), Failure> {
+        self.running.iter().for_each(Helper::term);
+        for worker in &self.running {
+            let status = worker.wait(ENDS_WITHIN);
+            if !status.success() {
+                return Err(format!("a worker failed ({status}):\n{}", worker.stderr()).into());
+            }
+        }
+        Ok(())
+    }
+}

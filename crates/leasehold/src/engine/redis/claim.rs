@@ -1,0 +1,179 @@
+//! Claims on one server or in a cluster, and the ends of attempts.
+
+use std::sync::atomic::Ordering;
+
+use super::{
+    Redis, Servers,
+    answer::{self, Claimed},
+    lane_of,
+    script::Op,
+    slots,
+};
+use crate::{
+    clock::{BootInstant, Until},
+    engine::{Acks, Answer, Claim, EngineError, Fault, Grant, Released},
+    name::Name,
+    owner::Owner,
+};
+
+impl Redis {
+    pub(super) async fn claim(&self, claim: &Claim, until: Until) -> Result<Answer, EngineError> {
+        if claim.owner.has_ended() {
+            return Err(EngineError::new(Fault::Ended, "this attempt has ended"));
+        }
+        if let Some(why) = self.keys(&claim.name).clash() {
+            return Err(EngineError::new(Fault::Unsupported, why));
+        }
+        if claim.queue_for.is_none() {
+            return self.claim_with(claim, None, until).await;
+        }
+        match &self.servers {
+            // Nobody queues before the server confirmed that wake-ups reach us, or refused them.
+            Servers::One(lanes, _) => {
+                let lane = lane_of(lanes, &claim.name);
+                let connection = lane.node.connection(until).await?;
+                self.despite_refusal(lane.node.subscribe(&connection, until).await)?;
+            }
+            // The same there, slot by slot: most locks are free, and need none.
+            Servers::Cluster(cluster) => {
+                let slot = self.keys(&claim.name).slot();
+                if !self.attempts.knows(claim.owner.id()) && !cluster.hears(slot) {
+                    let once = Claim { queue_for: None, ..claim.clone() };
+                    match self.claim_with(&once, None, until).await? {
+                        Answer::Busy { .. } => {}
+                        answer => return Ok(answer),
+                    }
+                }
+            }
+        }
+        let arrival = self.attempts.enter(claim);
+        let answer = self.claim_with(claim, arrival, until).await;
+        // Nobody owes an end to a claim that had no effect.
+        if matches!(&answer, Err(error) if error.fault != Fault::NoAnswer) {
+            self.attempts.leave_unless_queued(claim.owner.id());
+        }
+        answer
+    }
+
+    /// Sends a claim until it is answered.
+    async fn claim_with(
+        &self,
+        claim: &Claim,
+        arrival: Option<String>,
+        until: Until,
+    ) -> Result<Answer, EngineError> {
+        loop {
+            let answer = match claim.acks {
+                Acks::None => self.claim_once(claim, arrival.clone(), until).await?,
+                _ => self.claim_with_acks(claim, arrival.clone(), until).await?,
+            };
+            if let Some(answer) = answer {
+                return Ok(answer);
+            }
+        }
+    }
+
+    /// Without wake-ups a claim waits by asking: slower, and never wrong.
+    pub(super) fn despite_refusal(&self, subscribed: Result<(), EngineError>) -> Result<(), EngineError> {
+        match subscribed {
+            Err(error) if matches!(error.fault, Fault::Refused(_)) => {
+                self.warn_of_polling(&error);
+                Ok(())
+            }
+            subscribed => subscribed.map_err(not_sent),
+        }
+    }
+
+    fn warn_of_polling(&self, error: &EngineError) {
+        if !self.polling_only.swap(true, Ordering::Relaxed) {
+            tracing::warn!(%error, "the server refuses wake-ups: waiting by polls alone");
+        }
+    }
+
+    /// Sends a claim; `None` if dead waiters were removed and those behind them come next.
+    pub(super) async fn claim_once(
+        &self,
+        claim: &Claim,
+        arrival: Option<String>,
+        until: Until,
+    ) -> Result<Option<Answer>, EngineError> {
+        let owner = &claim.owner;
+        let op = || Op::claim(self.keys(&claim.name), claim, arrival.clone());
+        let asked_at = self.clock.now();
+        owner.claim_sent();
+        // Counted first: an end that comes later knows of this claim, one that came before is seen here.
+        if owner.has_ended() {
+            owner.claim_answered();
+            return Err(EngineError::new(Fault::Ended, "this attempt has ended"));
+        }
+        let reply = self.run(&claim.name, op, until).await;
+        if !matches!(&reply, Err(error) if error.fault == Fault::NoAnswer) {
+            owner.claim_answered();
+        }
+        let (value, connection) = reply?;
+        Ok(self.heard(claim, answer::claimed(value)?, asked_at, connection))
+    }
+
+    /// Notes what a claim was answered; `None` if it must be sent again.
+    pub(super) fn heard(
+        &self,
+        claim: &Claim,
+        claimed: Claimed,
+        asked_at: BootInstant,
+        connection: u64,
+    ) -> Option<Answer> {
+        let owner = claim.owner.id();
+        Some(match claimed {
+            Claimed::Granted(fence) => {
+                if claim.queue_for.is_some() && claim.acks == Acks::None {
+                    self.attempts.leave(owner);
+                }
+                Answer::Granted(Grant { fence, since: asked_at, ttl: claim.ttl, acks: 0 })
+            }
+            Claimed::Queued { ahead, expires_in, last, arrival, holder } => {
+                self.attempts.queued(owner, arrival, last, asked_at, connection);
+                Answer::Queued { ahead, holder, expires_in }
+            }
+            Claimed::Busy { expires_in, holder } => Answer::Busy { holder, expires_in },
+            Claimed::MoreWait => return None,
+        })
+    }
+
+    /// Ends an attempt; nothing of it is believed from here on.
+    pub(super) async fn end(
+        &self,
+        name: &Name,
+        owner: &Owner,
+        claim: Option<&Claim>,
+        until: Until,
+    ) -> Result<Released, EngineError> {
+        owner.end();
+        self.attempts.leave(owner.id());
+        let mut freed = false;
+        loop {
+            let op = || Op::release(self.keys(name), owner, claim);
+            let value = match self.run(name, op, until).await {
+                Ok((value, _)) => value,
+                Err(error) if slots::is_torn(&error) => {
+                    return self.end_torn(name, owner, claim, until).await;
+                }
+                Err(error) => return Err(error),
+            };
+            match answer::released(value)? {
+                // Dead waiters were removed and the lock is free; the next round serves those behind them.
+                None => freed = true,
+                Some(Released::Expired) if freed => return Ok(Released::Free),
+                Some(Released::Taken { by }) if freed => return Ok(Released::HandedOver { next: by }),
+                Some(outcome) => return Ok(outcome),
+            }
+        }
+    }
+}
+
+/// A claim that could not even be prepared has had no effect, whatever became of the preparation.
+pub(super) fn not_sent(error: EngineError) -> EngineError {
+    match error.fault {
+        Fault::NoAnswer => EngineError { fault: Fault::Unreachable, ..error },
+        _ => error,
+    }
+}

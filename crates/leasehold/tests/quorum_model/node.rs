@@ -1,0 +1,103 @@
+//! The rules of one node, and what is under way between it and the clients.
+
+use crate::{Flaw, state::KEEPER};
+
+pub(crate) const ATTEMPTS_MAX: usize = 4;
+
+#[derive(Clone, Copy, Debug, PartialEq, Eq)]
+pub(crate) enum Mail {
+    /// Not sent, lost, or of no interest any more.
+    None,
+    OnItsWay,
+    /// Answered with yes, under this fence.
+    Yes(u8),
+    /// Nobody holds it there.
+    Missing,
+}
+
+/// One node, and what is under way between it and every attempt.
+#[derive(Clone, Copy, Debug)]
+pub(crate) struct Node {
+    pub(crate) key: Option<u8>,
+    pub(crate) fence: u8,
+    pub(crate) votes: bool,
+    /// Attempts whose vote it forgot while they were undecided.
+    pub(crate) forgot: u8,
+    /// What the others knew when it forgot.
+    pub(crate) early: u8,
+    pub(crate) vote: [Mail; ATTEMPTS_MAX],
+    pub(crate) confirm: [Mail; ATTEMPTS_MAX],
+    pub(crate) renew: Mail,
+    pub(crate) repair: Mail,
+}
+
+/// Small numbers, one after the other.
+#[derive(Default)]
+pub(crate) struct Bits(pub(crate) u64);
+
+impl Bits {
+    pub(crate) fn put(&mut self, bits: u32, number: u8) -> &mut Self {
+        assert!(u32::from(number) < 1 << bits && self.0 >> (64 - bits) == 0, "{number} needs more room");
+        self.0 = self.0 << bits | u64::from(number);
+        self
+    }
+}
+
+impl Node {
+    pub(crate) fn packed(&self) -> u64 {
+        let mut bits = Bits::default();
+        let mail = |mail: Mail| match mail {
+            Mail::None => 0,
+            Mail::OnItsWay => 1,
+            Mail::Missing => 2,
+            Mail::Yes(fence) => 3 + fence,
+        };
+        bits.put(3, self.key.map_or(0, |key| key + 1)).put(4, self.fence).put(1, self.votes.into());
+        bits.put(4, self.forgot).put(4, self.early).put(4, mail(self.renew)).put(4, mail(self.repair));
+        for (vote, confirm) in self.vote.into_iter().zip(self.confirm) {
+            bits.put(4, mail(vote)).put(4, mail(confirm));
+        }
+        bits.0
+    }
+
+    pub(crate) fn take_vote(&mut self, attempt: usize, hint: u8) -> Option<Mail> {
+        if !self.votes {
+            return None;
+        }
+        self.key = Some(attempt as u8);
+        self.fence = hint.max(self.fence + 1);
+        Some(Mail::Yes(self.fence))
+    }
+
+    pub(crate) fn take_confirm(&mut self, attempt: usize, fence: u8, flaw: Option<Flaw>) -> Option<()> {
+        let is_ours = self.key == Some(attempt as u8) || flaw == Some(Flaw::ConfirmsForAnybody);
+        let is_above = self.fence <= fence || flaw == Some(Flaw::ConfirmsBelowItsFence);
+        self.fence = self.fence.max(fence);
+        (is_ours && is_above).then_some(())
+    }
+
+    pub(crate) fn take_renewal(&mut self, vanished: bool) -> Option<()> {
+        if self.renew != Mail::OnItsWay {
+            return None;
+        }
+        self.key = self.key.filter(|_| !vanished);
+        self.renew = match self.key {
+            Some(holder) if holder == KEEPER as u8 => Mail::Yes(0),
+            Some(_) => return None,
+            None => Mail::Missing,
+        };
+        Some(())
+    }
+
+    pub(crate) fn take_repair(&mut self, fence: u8, flaw: Option<Flaw>) -> Option<()> {
+        let is_above = self.fence <= fence || flaw == Some(Flaw::RepairsBelowItsFence);
+        let is_asked = self.repair == Mail::OnItsWay;
+        if !is_asked || !self.votes || !is_above {
+            return None;
+        }
+        self.repair = Mail::None;
+        self.key = Some(KEEPER as u8);
+        self.fence = self.fence.max(fence);
+        Some(())
+    }
+}

@@ -1,0 +1,219 @@
+//! Single scenes, each with its own question.
+
+use std::{sync::Arc, time::Duration};
+
+use leasehold::{
+    Error, ErrorKind, Fence, Leasehold, Refusal,
+    engine::quorum::{Quorum, QuorumOptions},
+};
+
+use crate::{
+    fleet::{COMMAND, client, options},
+    network::{Network, Weather},
+    node::Memory,
+    plan::TTL_MAX,
+    run::virtually,
+};
+
+const MS: Duration = Duration::from_millis(1);
+
+/// Nodes a millisecond away, and a client of them.
+fn quiet(nodes: usize) -> (Arc<Network>, Leasehold) {
+    let network = Network::new(1, nodes, TTL_MAX, None);
+    network.set_weather(Weather::STILL);
+    let leases = client(&network, Arc::new(Quorum::over(network.voters(0), options(&network))), 1);
+    (network, leases)
+}
+
+async fn took<T>(network: &Network, future: impl Future<Output = T>) -> (T, Duration) {
+    let began = network.clock.now();
+    (future.await, network.clock.now().since(began))
+}
+
+#[test]
+fn a_hanging_minority_slows_nobody() {
+    virtually(async {
+        for (nodes, hanging) in [(3, 1), (4, 1), (5, 2)] {
+            let (network, _) = quiet(nodes);
+            (0..hanging).for_each(|node| network.hang(node, 60_000 * MS));
+            let leases = client(&network, Arc::new(Quorum::over(network.voters(0), options(&network))), 2);
+            let (guard, acquired_in) = took(&network, leases.lock("x").acquire()).await;
+            let (outcome, released_in) = took(&network, guard.unwrap().release()).await;
+            outcome.unwrap();
+            // Each node is asked where it stands, then for its vote.
+            assert!(acquired_in <= 6 * MS, "{nodes} nodes: {acquired_in:?}");
+            assert!(released_in <= 4 * MS, "{nodes} nodes: {released_in:?}");
+            let (again, acquired_in) = took(&network, leases.lock("x").acquire()).await;
+            again.unwrap().release().await.unwrap();
+            assert!(acquired_in <= 4 * MS, "{nodes} nodes: {acquired_in:?}");
+        }
+    });
+}
+
+#[test]
+fn nodes_that_begin_to_hang_slow_nobody() {
+    virtually(async {
+        for (nodes, hanging) in [(3, 1), (4, 1), (5, 2)] {
+            let (network, leases) = quiet(nodes);
+            leases.lock("x").acquire().await.unwrap().release().await.unwrap();
+            // Until the client knows that all of them vote.
+            tokio::time::sleep(1000 * MS).await;
+            (0..hanging).for_each(|node| network.hang(node, 60_000 * MS));
+            let (guard, acquired_in) = took(&network, leases.lock("x").acquire()).await;
+            let guard = guard.unwrap();
+            let (extended, extended_in) = took(&network, guard.extend()).await;
+            extended.unwrap();
+            let (outcome, released_in) = took(&network, guard.release()).await;
+            outcome.unwrap();
+            let slowest = acquired_in.max(extended_in).max(released_in);
+            assert!(slowest <= 4 * MS, "{nodes} nodes: {acquired_in:?} {extended_in:?} {released_in:?}");
+        }
+    });
+}
+
+#[test]
+fn a_node_that_comes_back_knows_the_fences_of_the_others() {
+    virtually(async {
+        let (network, _) = quiet(3);
+        let by = |skew_us| Arc::new(Quorum::over(network.voters(skew_us), options(&network)));
+        let ahead = client(&network, by(20_000_000), 2);
+        network.hang(2, 1000 * MS);
+        let guard = ahead.lock("x").acquire().await.unwrap();
+        let first = guard.fence();
+        guard.release().await.unwrap();
+        network.touch(1, |node, _| node.restart(Memory::default()));
+        let behind = client(&network, by(-5_000_000), 3);
+        tokio::time::sleep(1000 * MS).await;
+        behind.lock("y").acquire().await.unwrap().release().await.unwrap();
+        tokio::time::sleep(2 * TTL_MAX).await;
+        assert_eq!(network.admitted(), 3);
+        // Only the one that forgot has ever heard of the first fence.
+        network.hang(0, 60_000 * MS);
+        let guard = behind.lock("x").acquire().await.unwrap();
+        assert!(guard.fence() > first, "{} after {first}", guard.fence());
+        guard.release().await.unwrap();
+    });
+}
+
+#[test]
+fn without_a_majority_every_call_fails_in_time() {
+    virtually(async {
+        for (nodes, hanging) in [(3, 2), (4, 2), (5, 3)] {
+            let (network, leases) = quiet(nodes);
+            let held = leases.lock("held").ttl(1000 * MS).keep_alive().acquire().await.unwrap();
+            (0..hanging).for_each(|node| network.hang(node, 60_000 * MS));
+            let (tried, tried_in) = took(&network, leases.lock("x").try_acquire()).await;
+            assert_eq!(tried.unwrap_err().kind(), ErrorKind::StoreUnreachable, "{nodes} nodes");
+            assert!(tried_in <= COMMAND + 10 * MS, "{nodes} nodes: {tried_in:?}");
+            let (waited, waited_in) = took(&network, leases.lock("x").wait(1000 * MS).acquire()).await;
+            assert_eq!(waited.unwrap_err().kind(), ErrorKind::StoreUnreachable, "{nodes} nodes");
+            assert!(waited_in <= 1010 * MS, "{nodes} nodes: {waited_in:?}");
+            let ((), lost_in) = took(&network, held.lost()).await;
+            assert!(lost_in <= 1000 * MS, "{nodes} nodes: {lost_in:?}");
+        }
+    });
+}
+
+#[test]
+fn a_waiter_is_woken_by_the_release() {
+    virtually(async {
+        let (network, leases) = quiet(5);
+        let first = leases.lock("x").ttl(TTL_MAX).acquire().await.unwrap();
+        let other = client(&network, Arc::new(Quorum::over(network.voters(0), options(&network))), 2);
+        let next = tokio::spawn(async move { other.lock("x").wait(3000 * MS).acquire().await });
+        // Between two questions of the waiter.
+        tokio::time::sleep(1500 * MS).await;
+        let asked = network.clock.now();
+        first.release().await.unwrap();
+        let guard = next.await.unwrap().unwrap();
+        let handed_over_in = network.clock.now().since(asked);
+        guard.release().await.unwrap();
+        assert!(handed_over_in <= 20 * MS, "{handed_over_in:?}");
+    });
+}
+
+#[test]
+fn two_addresses_of_one_node_are_one_vote() {
+    virtually(async {
+        let (network, _) = quiet(3);
+        let quorum = Quorum::over(network.voters_of(&[0, 0, 1], 0), options(&network));
+        let leases = client(&network, Arc::new(quorum), 2);
+        network.hang(1, 60_000 * MS);
+        for _ in 0..5 {
+            leases.lock("x").try_acquire().await.unwrap_err();
+            tokio::time::sleep(1000 * MS).await;
+        }
+    });
+}
+
+#[test]
+fn a_node_that_cannot_be_marked_is_left_in_peace() {
+    virtually(async {
+        let (network, leases) = quiet(3);
+        leases.lock("x").acquire().await.unwrap().release().await.unwrap();
+        network.touch(0, |node, _| {
+            node.memory = Default::default();
+            node.is_full = true;
+        });
+        for _ in 0..100 {
+            leases.lock("x").acquire().await.unwrap().release().await.unwrap();
+            tokio::time::sleep(100 * MS).await;
+        }
+        let marks = network.touch(0, |node, _| node.marks);
+        assert!((2..=110).contains(&marks), "{marks} in ten seconds");
+        network.touch(0, |node, _| node.is_full = false);
+        tokio::time::sleep(2 * TTL_MAX).await;
+        assert_eq!(network.admitted(), 3);
+    });
+}
+
+/// Every node comes back as it was in the beginning, and a person says that it shall go on.
+#[test]
+fn a_quorum_that_forgot_everything_waits_for_a_person_and_repeats_no_fence() {
+    virtually(async {
+        let (network, leases) = quiet(3);
+        (0..3).for_each(|node| network.touch(node, |node, _| node.dump = Some(node.memory.clone())));
+        let mut last = Fence::default();
+        for round in 0..4 {
+            let guard = leases.lock("x").ttl(200 * MS).acquire().await.unwrap();
+            assert!(guard.fence() > last, "round {round}: {} after {last}", guard.fence());
+            last = guard.fence();
+            guard.release().await.unwrap();
+            (0..3).for_each(|node| {
+                network.touch(node, |node, _| node.restart(node.dump.clone().unwrap_or_default()));
+            });
+            tokio::time::sleep(3 * TTL_MAX).await;
+            let refused = leases.lock("x").try_acquire().await.unwrap_err();
+            let why = matches!(refused, Error::StoreRefused { refusal: Refusal::Abstention, .. });
+            assert!(why, "round {round}: {refused}");
+            let person = Quorum::over(network.voters(0), options(&network));
+            person.admit(network.clock.now() + COMMAND).await.unwrap();
+            tokio::time::sleep(2 * TTL_MAX).await;
+            assert_eq!(network.admitted(), 3, "round {round}");
+        }
+    });
+}
+
+#[test]
+fn nodes_without_records_become_a_quorum_only_when_told_so() {
+    virtually(async {
+        let (network, leases) = quiet(3);
+        (0..3).for_each(|node| network.touch(node, |node, _| node.memory = Default::default()));
+        tokio::time::sleep(3 * TTL_MAX).await;
+        leases.lock("x").try_acquire().await.unwrap_err();
+        // Several begin at the same time.
+        let tellers: Vec<_> = (0..3)
+            .map(|number| {
+                let options = QuorumOptions { admit_new: true, ..options(&network) };
+                client(&network, Arc::new(Quorum::over(network.voters(0), options)), number)
+            })
+            .collect();
+        for teller in &tellers {
+            let refused = teller.lock("x").try_acquire().await.unwrap_err();
+            assert!(matches!(refused, Error::StoreRefused { refusal: Refusal::Abstention, .. }), "{refused}");
+        }
+        tokio::time::sleep(2 * TTL_MAX).await;
+        assert_eq!(network.admitted(), 3);
+        leases.lock("x").acquire().await.unwrap().release().await.unwrap();
+    });
+}
