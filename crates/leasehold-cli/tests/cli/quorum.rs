@@ -36,7 +36,10 @@ fn a_new_quorum_is_admitted_at_once_and_then_all_vote() {
     insta::assert_snapshot!(shown(&set, &sandbox.run(&["quorum", "status"])), @"");
     let refused = sandbox.run(&["run", "x", "true"]);
     assert_eq!(refused.code, Some(77), "{refused}");
-    assert!(refused.stderr.contains("\nhint: ") && refused.stderr.contains("quorum admit --new"), "{refused}");
+    assert!(
+        refused.stderr.contains("\nhint: ") && refused.stderr.contains("quorum admit --new"),
+        "{refused}"
+    );
     insta::assert_snapshot!(shown(&set, &sandbox.run(&["quorum", "admit", "--new"])), @"");
     insta::assert_snapshot!(shown(&set, &sandbox.run(&["quorum", "status", "--json"])), @"");
     assert_eq!(sandbox.run(&["run", "x", "true"]).code, Some(0));
@@ -56,7 +59,11 @@ fn status_tells_a_missing_node_from_a_missing_majority() {
     assert!(shown(&set, &ran).contains("[C][TAB]votes"), "{ran}");
     let json = sandbox.run(&["quorum", "status", "--json"]);
     assert_eq!(json.code, Some(2), "{json}");
-    for part in [r#""majority":2,"voting":1,"#, r#""state":"abstains","why":"restarted or wiped"#, r#""state":"unreachable""#] {
+    for part in [
+        r#""majority":2,"voting":1,"#,
+        r#""state":"abstains","why":"restarted or wiped"#,
+        r#""state":"unreachable""#,
+    ] {
         assert!(json.stdout.contains(part), "{part} is not in {json}");
     }
 }

@@ -180,6 +180,18 @@ async fn a_lock_is_not_granted_twice_when_a_node_is_rolled_back() {
     is_not_granted_twice(nodes(3).arg("appendonly", "no"), RedisServer::restart_with_dump).await;
 }
 
+#[tokio::test(flavor = "multi_thread")]
+async fn a_holder_keeps_its_lock_while_all_nodes_restart_with_their_data() {
+    let Some(set) = quorum(3, LONG).await else { return };
+    let (leases, other) = (client(&set, LONG), client(&set, LONG));
+    let guard = held(&leases, "x").await;
+    set.nodes().iter().for_each(|node| node.restart_with_data());
+    eventually_async(LONG / 2, "a renewal", || async { guard.extend().await.is_ok() }).await;
+    assert!(guard.is_held());
+    assert!(other.lock("x").try_acquire().await.is_err(), "nobody votes");
+    guard.release().await.unwrap();
+}
+
 /// Nobody is granted anything, and the error says that it is because of what was forgotten.
 async fn is_refused(leases: &Leasehold) -> String {
     match leases.lock("x").wait(ms(100)).acquire().await {
