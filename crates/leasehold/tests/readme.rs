@@ -15,6 +15,7 @@ async fn the_engine_table_is_what_the_engines_can_do() {
         ("redis://h", "`redis://`"),
         ("redis-sentinel://h/n", "`redis-sentinel://`"),
         ("redis-cluster://h", "`redis-cluster://`"),
+        ("redlock://a,b,c", "`redlock://`"),
     ] {
         let leases = Leasehold::connect_lazy(url).unwrap();
         let can = leases.capabilities();

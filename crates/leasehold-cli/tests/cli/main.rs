@@ -4,6 +4,7 @@ mod docs;
 mod handles;
 mod looking;
 mod lost;
+mod quorum;
 mod run;
 mod sandbox;
 mod signals;

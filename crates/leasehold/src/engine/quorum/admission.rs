@@ -3,15 +3,14 @@
 use std::{
     fmt,
     sync::{Arc, atomic::Ordering},
-    time::Duration,
 };
 
 use serde::Serialize;
 
 use super::{
     Quorum, Shared,
-    seats::{self, Seat, Set},
-    warden::nonce,
+    seats::{self, Seat, Set, left},
+    warden::{nonce, same_server},
 };
 use crate::{
     clock::Until,
@@ -63,6 +62,7 @@ impl fmt::Display for MemberState {
     fn fmt(&self, f: &mut fmt::Formatter<'_>) -> fmt::Result {
         match self {
             Self::Votes => f.write_str("votes"),
+            Self::Waits { left_ms: 0 } => f.write_str("waits: too few others vote to learn the fences from"),
             Self::Waits { left_ms } => write!(f, "waits, {:.1} s left", *left_ms as f64 / 1000.0),
             Self::Abstains { why } => write!(f, "abstains: {why}"),
             Self::Unreachable { why } => write!(f, "unreachable: {why}"),
@@ -74,6 +74,9 @@ impl Member {
     pub(super) fn warning(&self) -> Option<Warning> {
         let (found, cure) = match &self.state {
             MemberState::Votes | MemberState::Unreachable { .. } => return None,
+            MemberState::Waits { left_ms: 0 } => {
+                (self.state.to_string(), "bring the others back, or run `leasehold quorum admit`")
+            }
             MemberState::Waits { .. } => {
                 (self.state.to_string(), "wait: it votes again by itself while a client watches it")
             }
@@ -122,22 +125,20 @@ impl Shared {
         let answers = self.standings(until).await;
         let standings: Vec<_> = answers.iter().map(|answer| answer.as_ref().ok().cloned()).collect();
         let set = seats::set_of(&standings);
-        let member = |(answer, voter): (Result<Standing, EngineError>, &Arc<dyn Voter>)| {
-            let label = voter.label().to_owned();
-            match answer {
-                Err(error) => Member {
-                    label,
-                    state: MemberState::Unreachable { why: error.to_string() },
-                    highest: Fence::default(),
-                },
-                Ok(standing) => Member {
-                    label,
-                    state: state(&seats::seat(&standing, set.as_ref(), self.n(), false), set.as_ref()),
-                    highest: standing.highest,
-                },
-            }
+        let mut taken = vec![Seat::Unknown; self.n()];
+        for (index, standing) in standings.iter().enumerate() {
+            let Some(standing) = standing else { continue };
+            let seat = seats::seat(standing, set.as_ref(), self.n(), false);
+            taken[index] = seats::beside(&taken, index, seat);
+        }
+        let member = |((answer, voter), seat): ((Result<Standing, EngineError>, &Arc<dyn Voter>), Seat)| {
+            let (state, highest) = match answer {
+                Ok(standing) => (state(&seat), standing.highest),
+                Err(error) => (MemberState::Unreachable { why: error.to_string() }, Fence::default()),
+            };
+            Member { label: voter.label().to_owned(), state, highest }
         };
-        answers.into_iter().zip(&self.voters).map(member).collect()
+        answers.into_iter().zip(&self.voters).zip(taken).map(member).collect()
     }
 
     async fn admit_new(&self, until: Until) -> Result<(), EngineError> {
@@ -151,8 +152,10 @@ impl Shared {
                 let why = format!("{}: {}", voter.label(), Abstention::UnknownLayout.as_str());
                 return Err(EngineError::new(Fault::Unsupported, why));
             }
-            standings.push(standing);
+            standings.push(Some(standing));
         }
+        same_server(self, &standings)?;
+        let standings: Vec<_> = standings.into_iter().flatten().collect();
         let epoch = standings.iter().filter_map(|node| node.record.as_ref()).map(|record| record.epoch).max();
         let set = self.fresh_set(epoch.unwrap_or(0) + 1);
         let floor = self.floor_by_the_clock(standings.iter());
@@ -204,23 +207,19 @@ impl Shared {
     }
 
     /// Above every fence that these nodes can have given, also those that they forgot: no node follows a hint that is
-    /// further ahead of its time than a minute, and what began from an earlier floor is not two minutes ahead any more.
+    /// further ahead of its time than a minute. Not rounded: fences grow by less than one in a microsecond, so the floor
+    /// of a later admission is above all that was granted upon an earlier one.
     fn floor_by_the_clock<'a>(&self, standings: impl Iterator<Item = &'a Standing>) -> Fence {
-        const AHEAD_US: u64 = 120_000_000;
-        let ahead = self.clock().wall_us() + AHEAD_US;
+        const LEAD_US: u64 = 120_000_000;
+        let ahead = self.clock().wall_us() + LEAD_US;
         standings.map(|standing| standing.highest).fold(Fence::new(ahead), Fence::max)
     }
 }
 
-fn state(seat: &Seat, set: Option<&Set>) -> MemberState {
+fn state(seat: &Seat) -> MemberState {
     match seat {
         Seat::Votes(_) => MemberState::Votes,
-        Seat::Waits(record) => {
-            let whole = set.map_or(Duration::ZERO, Set::watch_for);
-            let State::Waits { watched_ms, .. } = record.state else { return MemberState::Votes };
-            let left = whole.saturating_sub(Duration::from_millis(watched_ms));
-            MemberState::Waits { left_ms: left.as_millis() as u64 }
-        }
+        Seat::Waits(record) => MemberState::Waits { left_ms: left(record).as_millis() as u64 },
         Seat::Forgot { .. } => MemberState::Abstains { why: Abstention::Forgot.as_str() },
         Seat::Abstains(why) => MemberState::Abstains { why: why.as_str() },
         Seat::Unknown => MemberState::Abstains { why: Abstention::NotAdmitted.as_str() },

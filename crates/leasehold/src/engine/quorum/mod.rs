@@ -6,6 +6,7 @@
 
 mod admission;
 mod count;
+mod excuses;
 mod keep;
 mod look;
 mod round;
@@ -25,17 +26,18 @@ use tokio_util::{sync::CancellationToken, task::TaskTracker};
 use crate::{
     clock::{Clock, Until},
     engine::{
-        Answer, Capabilities, Claim, Cursor, Engine, EngineError, Fault, Fut, Handover, Health, Hold,
-        Inspection, Leases, Page, Reach, Released, Renewed, WakeSink, Warning, nodes,
-        voter::{Abstention, Voter},
+        Answer, Capabilities, Claim, Cursor, Engine, EngineError, Fut, Handover, Health, Hold, Inspection,
+        Leases, Page, Reach, Released, Renewed, WakeSink, Warning, nodes, voter::Voter,
     },
-    error::Refusal,
     fence::Fence,
     name::{NAME_MAX_BYTES, Name},
 };
 pub use admission::{Member, MemberState};
 pub use count::{Count, Verdict, majority};
 use seats::Seat;
+
+/// Every code that a [`Warning`] can have because a node is one of a quorum.
+pub const WARNING_CODES: [&str; 3] = ["quorum-marker", "node-down", "quorum-replicas"];
 
 /// What a quorum needs besides its nodes.
 #[derive(Clone, Debug)]
@@ -145,60 +147,6 @@ impl Shared {
         let next = self.highest.load(Ordering::Relaxed) + 1;
         Fence::new(if next.saturating_sub(now) <= NEAR_US { now.max(next) } else { now })
     }
-}
-
-/// What each node said that neither said yes nor no.
-struct Excuses(Vec<(String, Excuse)>);
-
-enum Excuse {
-    Abstains(Abstention),
-    Fails(EngineError),
-}
-
-impl Excuses {
-    fn abstain(&self) -> usize {
-        self.0.iter().filter(|(_, excuse)| matches!(excuse, Excuse::Abstains(_))).count()
-    }
-
-    /// Why there is no majority, node by node.
-    fn into_error(self, shared: &Shared) -> EngineError {
-        let (n, most, abstain) = (shared.n(), shared.majority(), self.abstain());
-        // A refusal of ours that every node would repeat, as a ttl that is too long, is told as it is.
-        if let Some((_, Excuse::Fails(error))) =
-            self.0.iter().find(|(_, excuse)| matches!(excuse, Excuse::Fails(error) if is_ours(error)))
-        {
-            return error.clone();
-        }
-        let fault = if n - self.0.len() + abstain >= most {
-            Fault::Refused(Refusal::Abstention)
-        } else if self
-            .0
-            .iter()
-            .any(|(_, excuse)| matches!(excuse, Excuse::Fails(error) if error.fault == Fault::NoAnswer))
-        {
-            Fault::NoAnswer
-        } else {
-            Fault::Unreachable
-        };
-        let words: Vec<_> = self
-            .0
-            .iter()
-            .map(|(label, excuse)| match excuse {
-                Excuse::Abstains(why) => format!("{label} abstains ({})", why.as_str()),
-                Excuse::Fails(error) => format!("{label}: {error}"),
-            })
-            .collect();
-        let voting = n - self.0.len();
-        EngineError::new(fault, format!("{voting} of {n} nodes vote and {most} must: {}", words.join("; ")))
-    }
-}
-
-/// Whether it would be the same on every node and at every time.
-fn is_ours(error: &EngineError) -> bool {
-    matches!(
-        error.fault,
-        Fault::Unsupported | Fault::WrongKind | Fault::Ended | Fault::Refused(Refusal::Auth | Refusal::Acl)
-    )
 }
 
 impl Engine for Quorum {

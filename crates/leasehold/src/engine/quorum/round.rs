@@ -5,8 +5,9 @@ use std::{sync::Arc, sync::atomic::Ordering, time::Duration};
 use futures_util::{StreamExt, future::BoxFuture, stream::FuturesUnordered};
 
 use super::{
-    Excuse, Excuses, Shared,
+    Shared,
     count::{Count, Tally, Verdict},
+    excuses::Excuses,
     seats::Seat,
 };
 use crate::{
@@ -142,8 +143,8 @@ impl Shared {
         if round.count.any_yes() || unanswered || waits {
             self.give_back(claim);
         }
-        for _ in 0..outstanding {
-            round.excuses.0.push(("a node".into(), Excuse::Fails(EngineError::no_answer())));
+        for (voter, _) in self.voters.iter().zip(&round.heard).filter(|(_, heard)| !**heard) {
+            round.excuses.fails(voter.label(), EngineError::no_answer());
         }
         Err(round.excuses.into_error(self))
     }
@@ -179,6 +180,8 @@ struct Round {
     /// What each node said that said no.
     refusals: Vec<Refusal>,
     excuses: Excuses,
+    /// Which nodes have answered, or failed to.
+    heard: Vec<bool>,
     said_yes: Vec<usize>,
     /// A node may have said yes without our knowing.
     unanswered: bool,
@@ -189,13 +192,16 @@ impl Round {
         Self {
             count: Count::new(n),
             refusals: Vec::new(),
-            excuses: Excuses(Vec::new()),
+            excuses: Excuses::default(),
+            heard: vec![false; n],
             said_yes: Vec::new(),
             unanswered: false,
         }
     }
 
     fn take(&mut self, shared: &Shared, index: usize, vote: Result<Vote, EngineError>) {
+        self.heard[index] = true;
+        let label = shared.voters[index].label();
         match vote {
             Ok(Vote::Yes(fence)) => {
                 shared.saw(fence);
@@ -209,19 +215,20 @@ impl Round {
             }
             Ok(Vote::Abstains(why)) => {
                 shared.counters.abstained.fetch_add(1, Ordering::Relaxed);
-                let excuse = match shared.seats()[index] {
+                let seat = shared.seats()[index].clone();
+                match seat {
                     // Its record could not be read so far.
                     Seat::Unknown => {
-                        Excuse::Fails(EngineError::new(Fault::Unreachable, "has not answered yet"))
+                        self.excuses
+                            .fails(label, EngineError::new(Fault::Unreachable, "has not answered yet"));
                     }
-                    _ => Excuse::Abstains(why),
-                };
+                    seat => self.excuses.abstains(label, &seat, why),
+                }
                 shared.lost_seat(index);
-                self.excuses.0.push((shared.voters[index].label().to_owned(), excuse));
             }
             Err(error) => {
                 self.unanswered |= error.fault == Fault::NoAnswer;
-                self.excuses.0.push((shared.voters[index].label().to_owned(), Excuse::Fails(error)));
+                self.excuses.fails(label, error);
             }
         }
         self.count.other();

@@ -1,9 +1,6 @@
 //! Which nodes vote, from what they say about themselves. Pure.
 
-use std::{
-    collections::{HashMap, HashSet},
-    time::Duration,
-};
+use std::{collections::HashMap, time::Duration};
 
 use crate::{
     engine::voter::{Abstention, Record, Standing, State},
@@ -46,6 +43,11 @@ impl Set {
         Self { id: record.set.clone(), epoch: record.epoch, max_ms: record.max_ms }
     }
 
+    /// Whether a node with this record belongs to it.
+    fn has(&self, record: &Record) -> bool {
+        record.set == self.id && record.epoch == self.epoch
+    }
+
     /// The record of one of its nodes.
     pub(super) fn record(&self, n: usize, index: usize, identity: &str, state: State) -> Record {
         Record {
@@ -64,6 +66,15 @@ impl Set {
         let longest = Duration::from_millis(self.max_ms);
         longest + longest / 50 + Duration::from_millis(10)
     }
+}
+
+/// How long a node with this record must still be watched, if it has forgotten.
+pub(super) fn left(record: &Record) -> Duration {
+    let watched_ms = match record.state {
+        State::Waits { watched_ms, .. } => watched_ms,
+        State::Votes => 0,
+    };
+    Set::of(record).watch_for().saturating_sub(Duration::from_millis(watched_ms))
 }
 
 /// The quorum that most of the nodes belong to: those that vote count first, then those that remember it.
@@ -97,7 +108,7 @@ pub(super) fn seat(standing: &Standing, set: Option<&Set>, n: usize, adopts: boo
         return Seat::Abstains(why);
     };
     let Some(record) = &standing.record else { return Seat::Forgot { seen: None } };
-    if record.set != set.id || record.epoch != set.epoch || record.n as usize != n {
+    if !set.has(record) || record.n as usize != n {
         let waits = adopts && matches!(record.state, State::Waits { .. });
         return if waits {
             Seat::Forgot { seen: Some(record.clone()) }
@@ -114,6 +125,28 @@ pub(super) fn seat(standing: &Standing, set: Option<&Set>, n: usize, adopts: boo
     }
 }
 
+/// The nodes that are known to vote in another quorum than this one: votes of two quorums make no majority.
+pub(super) fn strangers(seats: &[Seat], set: &Set) -> Vec<usize> {
+    let is_stranger = |seat: &Seat| matches!(seat, Seat::Votes(record) if !set.has(record));
+    seats.iter().enumerate().filter(|(_, seat)| is_stranger(seat)).map(|(index, _)| index).collect()
+}
+
+/// The seat of a node beside those that are taken: two names of one server would count its vote twice.
+pub(super) fn beside(seats: &[Seat], index: usize, seat: Seat) -> Seat {
+    let Seat::Votes(record) = &seat else { return seat };
+    let others = seats.iter().enumerate().filter(|(other, _)| *other != index);
+    for (_, other) in others {
+        match other {
+            Seat::Votes(other) if other.identity == record.identity => {
+                return Seat::Abstains(Abstention::SameServer);
+            }
+            Seat::Votes(other) if !Set::of(other).has(record) => return Seat::Abstains(Abstention::OtherSet),
+            _ => {}
+        }
+    }
+    seat
+}
+
 /// The floor for the fences of a node that has forgotten its own: the highest of so many other voting nodes that every
 /// majority it was part of is among them. `None` if too few of them vote.
 pub(super) fn floor(index: usize, standings: &[Option<Standing>], seats: &[Seat]) -> Option<Fence> {
@@ -126,17 +159,6 @@ pub(super) fn floor(index: usize, standings: &[Option<Standing>], seats: &[Seat]
     }
     let own = standings[index].as_ref().map_or(Fence::default(), |standing| standing.highest);
     heights.into_iter().max().map(|highest| highest.max(own))
-}
-
-/// Further addresses of servers that vote already.
-pub(super) fn twins(seats: &[Seat]) -> Vec<usize> {
-    let identity = |seat: &Seat| match seat {
-        Seat::Votes(record) => Some(record.identity.clone()),
-        _ => None,
-    };
-    let mut known = HashSet::new();
-    let again = |(index, seat)| identity(seat).filter(|id| !known.insert(id.clone())).map(|_| index);
-    seats.iter().enumerate().filter_map(again).collect()
 }
 
 #[cfg(test)]
@@ -195,6 +217,31 @@ mod tests {
             Seat::Abstains(Abstention::OtherSet)
         );
         assert_eq!(set_of(&[voting("a", 5), None, None, None, None]), None);
+    }
+
+    #[test]
+    fn of_two_names_of_one_server_the_first_votes() {
+        let votes = |identity| Seat::Votes(record(identity, State::Votes));
+        let mut seats = [Seat::Unknown, Seat::Unknown, votes("b")];
+        seats[0] = beside(&seats, 0, votes("a"));
+        seats[1] = beside(&seats, 1, votes("a"));
+        assert_eq!(seats, [votes("a"), Seat::Abstains(Abstention::SameServer), votes("b")]);
+        assert_eq!(beside(&seats, 0, votes("a")), votes("a"));
+    }
+
+    #[test]
+    fn nodes_that_vote_do_so_in_one_quorum() {
+        let set = Set { id: "s".into(), epoch: 1, max_ms: 2000 };
+        let ours = Seat::Votes(record("a", State::Votes));
+        for other in [
+            Record { set: "t".into(), ..record("b", State::Votes) },
+            Record { epoch: 2, ..record("b", State::Votes) },
+        ] {
+            let seats = [ours.clone(), Seat::Votes(other.clone()), Seat::Unknown];
+            assert_eq!(strangers(&seats, &set), [1]);
+            let late = beside(&[ours.clone(), Seat::Unknown, Seat::Unknown], 1, Seat::Votes(other));
+            assert_eq!(late, Seat::Abstains(Abstention::OtherSet));
+        }
     }
 
     #[test]

@@ -14,7 +14,8 @@ use futures_util::StreamExt;
 use tokio::sync::Notify;
 
 use super::{
-    Excuse, Excuses, Shared,
+    Shared,
+    excuses::Excuses,
     seats::{self, Seat, Set},
 };
 use crate::{
@@ -83,16 +84,14 @@ impl Shared {
         let until = until.min(self.clock().now() + self.options.command_timeout);
         let mut asked = self.ask_all(|voter| voter.standing(until));
         let mut standings: Vec<Option<Standing>> = vec![None; self.n()];
-        let mut excuses = Excuses(Vec::new());
+        let mut excuses = Excuses::default();
         let mut voting = 0;
         while voting < self.majority()
             && let Some((index, answer)) = asked.next().await
         {
             match answer {
                 Ok(standing) => standings[index] = Some(standing),
-                Err(error) => {
-                    excuses.0.push((self.voters[index].label().to_owned(), Excuse::Fails(error)));
-                }
+                Err(error) => excuses.fails(self.voters[index].label(), error),
             }
             voting = self.place(&standings).iter().filter(|seat| seat.votes()).count();
         }
@@ -103,34 +102,32 @@ impl Shared {
             return Ok(());
         }
         for (index, seat) in self.seats().iter().enumerate() {
-            let why = match seat {
-                // Who did not answer just now has its excuse already, whatever is known from before.
-                _ if standings[index].is_none() => continue,
-                Seat::Votes(_) | Seat::Unknown => continue,
-                Seat::Waits(_) | Seat::Forgot { .. } => Abstention::Forgot,
-                Seat::Abstains(why) => why.clone(),
-            };
-            excuses.0.push((self.voters[index].label().to_owned(), Excuse::Abstains(why)));
+            // Who did not answer just now has its excuse already, whatever is known from before.
+            if standings[index].is_some() && !matches!(seat, Seat::Votes(_) | Seat::Unknown) {
+                excuses.abstains(self.voters[index].label(), seat, Abstention::NotAdmitted);
+            }
         }
         Err(excuses.into_error(self))
     }
 
-    /// Seats every node that has answered; the others keep what they had.
+    /// Seats every node that has answered; the others keep what they had, if that was in the same quorum.
     fn place(&self, standings: &[Option<Standing>]) -> Vec<Seat> {
         let set = seats::set_of(standings);
         let mut places = self.seats();
+        let strangers = set.as_ref().map_or_else(Vec::new, |set| seats::strangers(&places, set));
+        for index in strangers {
+            self.voters[index].seat(None);
+            places[index] = Seat::Unknown;
+        }
         for (index, standing) in standings.iter().enumerate() {
             let Some(standing) = standing else { continue };
             let seat = seats::seat(standing, set.as_ref(), self.n(), self.options.admit_new);
+            let seat = seats::beside(&places, index, seat);
             self.voters[index].seat(match &seat {
                 Seat::Votes(record) => Some(record.clone()),
                 _ => None,
             });
             places[index] = seat;
-        }
-        for index in seats::twins(&places) {
-            self.voters[index].seat(None);
-            places[index] = Seat::Abstains(Abstention::SameServer);
         }
         places.clone()
     }
@@ -146,11 +143,9 @@ impl Shared {
         let answers = self.standings(asked_at + self.options.command_timeout).await;
         let answered_at = self.clock().now();
         let standings: Vec<_> = answers.into_iter().map(Result::ok).collect();
-        let Some(set) = seats::set_of(&standings).or_else(|| self.new_set(&standings)) else {
-            self.place(&standings);
-            return QUIET;
-        };
         let seats = self.place(&standings);
+        let set = seats::set_of(&standings).or_else(|| self.new_set(&standings));
+        let Some(set) = set.filter(|_| same_server(self, &standings).is_ok()) else { return QUIET };
         // The same for all that come back together: their votes are then equal.
         let floor_of_new = self.floor_of_new(&standings, &seats);
         let mut look_again = QUIET;
@@ -205,10 +200,11 @@ impl Shared {
     ) {
         let State::Waits { nonce, watched_ms } = &watch.record.state else { return };
         let watched = Duration::from_millis(*watched_ms) + asked_at.since(watch.since);
-        let next = if watched >= set.watch_for() {
-            let Some(_) = floor else { return };
+        let next = if watched >= set.watch_for() && floor.is_some() {
             State::Votes
         } else {
+            // Without anybody to learn from it goes on waiting, and people see that its time is over.
+            let watched = watched.min(set.watch_for());
             State::Waits { nonce: nonce.clone(), watched_ms: watched.as_millis() as u64 }
         };
         let record = Record { state: next, ..watch.record.clone() };
@@ -224,8 +220,10 @@ impl Shared {
         {
             if record.state == State::Votes {
                 tracing::info!(node = self.voters[index].label(), "votes again");
-                self.voters[index].seat(Some(record.clone()));
-                self.seats()[index] = Seat::Votes(record);
+                let mut places = self.seats();
+                let seat = seats::beside(&places, index, Seat::Votes(record.clone()));
+                self.voters[index].seat(seat.votes().then_some(record));
+                places[index] = seat;
                 return;
             }
             *watch = Watch { record, since: self.clock().now() };
@@ -260,7 +258,7 @@ async fn watch_over(shared: Weak<Shared>, bell: Bell) {
 }
 
 /// Two addresses of one server would count its vote twice.
-fn same_server(shared: &Shared, standings: &[Option<Standing>]) -> Result<(), EngineError> {
+pub(super) fn same_server(shared: &Shared, standings: &[Option<Standing>]) -> Result<(), EngineError> {
     for (index, one) in standings.iter().enumerate() {
         let twin = standings[..index].iter().position(
             |other| matches!((one, other), (Some(one), Some(other)) if one.identity == other.identity),

@@ -39,7 +39,7 @@ use super::{
 use crate::{
     clock::{Clock, Until},
     engine::{
-        ClockOffset, Cursor, EngineError, Fault, Fut, Health, Hold, Page, WAITERS_SHOWN, WakeSink,
+        ClockOffset, Cursor, EngineError, Fault, Fut, Health, Hold, Page, WAITERS_SHOWN, WakeSink, Warning,
         connect::EngineOptions,
         voter::{Abstention, Ballot, Kept, Record, Sighting, Standing, State, Vote, Voter, Withdrawn},
     },
@@ -293,6 +293,24 @@ impl Member {
         let build = |script: &_, by_hash| call::mark(script, by_hash, seen, &text, floor);
         call::yes_or_no(&self.node.run_script(&connection, &self.scripts.mark, build, until).await?)
     }
+
+    async fn health(&self, until: Until) -> Result<Health, EngineError> {
+        let mut health = health::look_at(&self.node, &self.clock, until).await?;
+        // How a primary and its replicas should be set up: here there should be none.
+        health.warnings.retain(|warning| warning.code != "min-replicas");
+        let mut info = Cmd::new();
+        info.arg("INFO").arg("replication");
+        let connection = self.node.connection(until).await?;
+        let info = health::Info::parse(&self.node.send(&connection, &info, until).await?);
+        if let Some(replicas) = info.number("connected_slaves").filter(|replicas| *replicas > 0) {
+            health.warnings.push(Warning {
+                code: "quorum-replicas",
+                found: format!("{replicas} connected replicas: one that takes over has forgotten votes"),
+                cure: "a node of a quorum has no replicas; more nodes make it safer".into(),
+            });
+        }
+        Ok(health)
+    }
 }
 
 fn is_in_seat(connection: &Connection, seat: &Seat) -> bool {
@@ -370,7 +388,7 @@ impl Voter for RedisVoter {
 
     fn health(&self, until: Until) -> Fut<'static, Health> {
         let member = self.0.clone();
-        Box::pin(async move { health::look_at(&member.node, &member.clock, until).await })
+        Box::pin(async move { member.health(until).await })
     }
 
     fn clock(&self, until: Until) -> Fut<'static, Option<ClockOffset>> {

@@ -1,0 +1,16 @@
+//! A quorum of real nodes that are killed, stopped, wiped, rolled back and replaced.
+#![cfg(feature = "redis")]
+
+mod admission;
+mod fences;
+mod forgetting;
+mod ground;
+mod health;
+mod majority;
+mod minority;
+mod repair;
+mod rights;
+#[path = "../security_md/mod.rs"]
+mod security_md;
+#[path = "../story/mod.rs"]
+mod story;
