@@ -97,7 +97,8 @@ async fn half_of_an_even_number_of_nodes_is_no_majority_and_nobody_hangs() {
     all_vote(&clients[0]).await;
     // Two that fight for one name get two votes each, now and then.
     let (mut fences, mut tasks) = (Vec::new(), tokio::task::JoinSet::new());
-    for leases in clients.iter().cycle().take(8).cloned() {
+    for leases in clients.iter().cycle().take(8) {
+        let leases = leases.clone();
         tasks.spawn(async move {
             let mut fences = Vec::new();
             for _ in 0..10 {

@@ -48,7 +48,6 @@ async fn a_lock_deleted_on_a_majority_is_lost_and_not_put_back() {
     tokio::time::timeout(LONG, guard.lost()).await.expect("the holder is told");
     let old = guard.fence();
     // Whatever it still does in the background is done after that.
-    std::mem::forget(guard);
     leases.close().await.unwrap();
     assert!(set.nodes()[..2].iter().all(|node| !has(node, "x")), "it was put back without a majority");
     let next = held(&other, "x").await;

@@ -16,7 +16,7 @@ use crate::{
     clock::Until,
     engine::{
         EngineError, Fault, Warning,
-        voter::{Abstention, Standing, State, Voter},
+        voter::{Abstention, Standing, State},
     },
     fence::Fence,
 };
@@ -131,14 +131,15 @@ impl Shared {
             let seat = seats::seat(standing, set.as_ref(), self.n(), false);
             taken[index] = seats::beside(&taken, index, seat);
         }
-        let member = |((answer, voter), seat): ((Result<Standing, EngineError>, &Arc<dyn Voter>), Seat)| {
+        let mut members = Vec::with_capacity(self.n());
+        for ((answer, voter), seat) in answers.into_iter().zip(&self.voters).zip(&taken) {
             let (state, highest) = match answer {
-                Ok(standing) => (state(&seat), standing.highest),
+                Ok(standing) => (state(seat), standing.highest),
                 Err(error) => (MemberState::Unreachable { why: error.to_string() }, Fence::default()),
             };
-            Member { label: voter.label().to_owned(), state, highest }
-        };
-        answers.into_iter().zip(&self.voters).zip(taken).map(member).collect()
+            members.push(Member { label: voter.label().to_owned(), state, highest });
+        }
+        members
     }
 
     async fn admit_new(&self, until: Until) -> Result<(), EngineError> {
