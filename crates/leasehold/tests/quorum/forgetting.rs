@@ -248,6 +248,8 @@ async fn when_all_forgot_even_that_they_were_a_quorum_only_a_new_one_helps() {
     let Some(set) = quorum(3, MAX_TTL).await else { return };
     let leases = client(&set, MAX_TTL);
     let old = held(&leases, "x").await.fence();
+    // All at once: one that is back before the others are gone would be told by them what they were.
+    set.nodes().iter().for_each(|node| node.kill());
     set.nodes().iter().for_each(|node| node.restart());
     eventually_async(LONG, "nobody to be granted anything", || async {
         leases.lock("y").try_acquire().await.is_err()
