@@ -4,6 +4,7 @@ use std::time::{SystemTime, UNIX_EPOCH};
 
 use futures_util::{FutureExt, StreamExt, future::BoxFuture, stream::FuturesUnordered};
 use redis::{Cmd, RedisResult, Script, Value, aio::MultiplexedConnection};
+use tokio::task::unconstrained;
 
 use crate::{Failure, bare};
 
@@ -118,7 +119,8 @@ impl RawVotes {
             .iter()
             .map(|node| {
                 let (mut connection, command) = (node.connection.clone(), command(node));
-                async move { connection.send_packed_command(&command).await }.boxed()
+                // A task's budget must not hold a vote back until its withdrawal has left.
+                unconstrained(async move { connection.send_packed_command(&command).await }).boxed()
             })
             .collect();
         let majority = self.nodes.len() / 2 + 1;
