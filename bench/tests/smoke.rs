@@ -11,12 +11,13 @@ const CORE: [&str; 6] = [
     "renewal_core_share",
 ];
 
-const TOPOLOGIES: [&str; 9] = [
+const TOPOLOGIES: [&str; 10] = [
     "quorum_acquire_p50_vs_raw_votes",
     "quorum_one_round_trip_share",
     "quorum_acquire_p50_vs_one_node",
     "quorum_one_stopped_vs_healthy",
     "cluster_acquire_p50_vs_standalone",
+    "cluster_acquire_p50_vs_three_servers",
     "sentinel_acquire_p50_vs_standalone",
     "acks_acquire_p50_vs_none",
     "cluster_handover_p50_vs_standalone",

@@ -3,66 +3,88 @@
 use std::time::{Duration, Instant};
 
 use leasehold::{Acks, Leasehold};
+use leasehold_testkit::RedisServer;
 
 use super::Bench;
 use crate::{Failure, report::Figures, spread::p50_us};
 
-/// Cycles of one contestant before the other has its turn; each with a name of its own.
+/// Cycles of one contestant before the next has its turn; each with a name of its own.
 const PER_TURN: usize = 64;
 
 pub(super) async fn of_cluster(bench: &Bench, turn: usize) -> Result<Figures, Failure> {
-    let cluster = Leasehold::connect(bench.cluster().await?.url()).await?;
-    let one = Leasehold::connect(bench.one.url()).await?;
-    let [cluster, one] = in_turns(bench, turn, [(&cluster, Acks::None), (&one, Acks::None)]).await?;
-    Ok(vec![("cluster_cycle_us", cluster), ("beside_cluster_cycle_us", one)])
+    let cluster = Contestant::connect([bench.cluster().await?.url()], Acks::None).await?;
+    let one = Contestant::connect([bench.one.url()], Acks::None).await?;
+    let apart =
+        Contestant::connect(bench.apart().await?.each_ref().map(RedisServer::url), Acks::None).await?;
+    let [cluster, one, apart] = in_turns(bench, turn, [cluster, one, apart]).await?;
+    Ok(vec![
+        ("cluster_cycle_us", cluster),
+        ("beside_cluster_cycle_us", one),
+        ("three_servers_cycle_us", apart),
+    ])
 }
 
 pub(super) async fn of_sentinel(bench: &Bench, turn: usize) -> Result<Figures, Failure> {
-    let primary = Leasehold::connect(bench.sentinel().await?.url()).await?;
-    let one = Leasehold::connect(bench.one.url()).await?;
-    let [primary, one] = in_turns(bench, turn, [(&primary, Acks::None), (&one, Acks::None)]).await?;
+    let primary = Contestant::connect([bench.sentinel().await?.url()], Acks::None).await?;
+    let one = Contestant::connect([bench.one.url()], Acks::None).await?;
+    let [primary, one] = in_turns(bench, turn, [primary, one]).await?;
     Ok(vec![("sentinel_cycle_us", primary), ("beside_sentinel_cycle_us", one)])
 }
 
 pub(super) async fn with_acks(bench: &Bench, turn: usize) -> Result<Figures, Failure> {
-    let leases = Leasehold::connect(bench.sentinel().await?.url()).await?;
-    let [acks, none] = in_turns(bench, turn, [(&leases, 1.into()), (&leases, Acks::None)]).await?;
+    let url = bench.sentinel().await?.url();
+    let acks = Contestant::connect([&url], 1.into()).await?;
+    let none = Contestant::connect([&url], Acks::None).await?;
+    let [acks, none] = in_turns(bench, turn, [acks, none]).await?;
     Ok(vec![("acks_cycle_us", acks), ("no_acks_cycle_us", none)])
 }
 
-/// The medians of two contestants: a client, and which replicas must have a grant.
-async fn in_turns(
+/// Who takes turns.
+struct Contestant {
+    /// One for each store; names are dealt out to them in turn.
+    clients: Vec<Leasehold>,
+    acks: Acks,
+    samples: Vec<Duration>,
+}
+
+impl Contestant {
+    async fn connect(urls: impl IntoIterator<Item: AsRef<str>>, acks: Acks) -> Result<Self, Failure> {
+        let mut clients = Vec::new();
+        for url in urls {
+            clients.push(Leasehold::connect(url).await?);
+        }
+        Ok(Self { clients, acks, samples: Vec::new() })
+    }
+
+    async fn cycles(&mut self, names: &[String]) -> Result<(), Failure> {
+        for (leases, name) in self.clients.iter().cycle().zip(names) {
+            let began = Instant::now();
+            leases.lock(name).acks(self.acks).acquire().await?.release().await?;
+            self.samples.push(began.elapsed());
+        }
+        Ok(())
+    }
+}
+
+/// The median of each contestant.
+async fn in_turns<const N: usize>(
     bench: &Bench,
     turn: usize,
-    contestants: [(&Leasehold, Acks); 2],
-) -> Result<[f64; 2], Failure> {
+    mut contestants: [Contestant; N],
+) -> Result<[f64; N], Failure> {
     let names: Vec<String> = (0..PER_TURN).map(|number| format!("bench:cycle:{number}")).collect();
-    let mut samples = [const { Vec::new() }; 2];
     // The first turn of each warms up.
     for now in 0..=bench.count(50, 2) {
-        for contestant in 0..2 {
-            let who = (contestant + now + turn) % 2;
-            cycles(contestants[who], &names, &mut samples[who]).await?;
+        for place in 0..N {
+            let contestant = &mut contestants[(place + now + turn) % N];
+            contestant.cycles(&names).await?;
             if now == 0 {
-                samples[who].clear();
+                contestant.samples.clear();
             }
         }
     }
-    for (leases, _) in contestants {
-        leases.close().await?;
+    for client in contestants.iter().flat_map(|contestant| &contestant.clients) {
+        client.close().await?;
     }
-    Ok(samples.map(|samples| p50_us(&samples)))
-}
-
-async fn cycles(
-    (leases, acks): (&Leasehold, Acks),
-    names: &[String],
-    samples: &mut Vec<Duration>,
-) -> Result<(), Failure> {
-    for name in names {
-        let began = Instant::now();
-        leases.lock(name).acks(acks).acquire().await?.release().await?;
-        samples.push(began.elapsed());
-    }
-    Ok(())
+    Ok(contestants.map(|contestant| p50_us(&contestant.samples)))
 }

@@ -37,6 +37,7 @@ impl Measurement for Topology {
             one: RedisServer::start()?,
             quorum: OnceCell::new(),
             cluster: OnceCell::new(),
+            apart: OnceCell::new(),
             sentinel: OnceCell::new(),
             quick,
         })
@@ -70,9 +71,14 @@ impl Measurement for Topology {
             Self::Stopped => vec![ratio("quorum_one_stopped_vs_healthy", Target::AtMost(1.2), |round| {
                 round.figure("one_stopped_acquire_us") / round.figure("healthy_acquire_us")
             })],
-            Self::Cluster => vec![ratio("cluster_acquire_p50_vs_standalone", Target::AtMost(1.3), |round| {
-                round.figure("cluster_cycle_us") / round.figure("beside_cluster_cycle_us")
-            })],
+            Self::Cluster => vec![
+                ratio("cluster_acquire_p50_vs_standalone", Target::AtMost(1.3), |round| {
+                    round.figure("cluster_cycle_us") / round.figure("beside_cluster_cycle_us")
+                }),
+                ratio("cluster_acquire_p50_vs_three_servers", Target::None, |round| {
+                    round.figure("cluster_cycle_us") / round.figure("three_servers_cycle_us")
+                }),
+            ],
             Self::Sentinel => vec![ratio("sentinel_acquire_p50_vs_standalone", Target::None, |round| {
                 round.figure("sentinel_cycle_us") / round.figure("beside_sentinel_cycle_us")
             })],
@@ -96,6 +102,7 @@ pub(crate) struct Bench {
     one: RedisServer,
     quorum: OnceCell<QuorumSet>,
     cluster: OnceCell<ClusterSet>,
+    apart: OnceCell<[RedisServer; 3]>,
     sentinel: OnceCell<SentinelSet>,
     quick: bool,
 }
@@ -121,6 +128,12 @@ impl Bench {
     async fn cluster(&self) -> Result<&ClusterSet, Failure> {
         let start = async || Ok(ClusterSet::builder().replicas(0).arg("appendonly", "no").start()?);
         self.cluster.get_or_try_init(start).await
+    }
+
+    /// As many servers that know nothing of each other: names that go to them in turn wake as many processes.
+    async fn apart(&self) -> Result<&[RedisServer; 3], Failure> {
+        let start = async || Ok([RedisServer::start()?, RedisServer::start()?, RedisServer::start()?]);
+        self.apart.get_or_try_init(start).await
     }
 
     /// A primary with a replica.

@@ -17,6 +17,9 @@ const BACK_WITHIN: Duration = Duration::from_secs(60);
 pub(super) async fn measure(bench: &Bench, turn: usize) -> Result<Figures, Failure> {
     let set = bench.quorum().await?;
     let leases = Leasehold::connect(set.url()).await?;
+    // It is connected when a majority has answered; the last node must have, too, before another one stands still.
+    all_vote(&leases).await?;
+    acquires(&leases, WARM_UP, &mut Vec::new()).await?;
     let [mut healthy, mut one_stopped] = [const { Vec::new() }; 2];
     for now in 0..bench.count(12, 1) {
         for contestant in 0..2 {
