@@ -166,7 +166,7 @@ impl Member {
         let mut valid_until = until(at, &guard);
         self.diary.note(Event::Granted { process: process.clone(), attempt, fence, at, valid_until });
         let still = match self.chance.random_range(0..4) {
-            0 => 2 * ttl,
+            0 => 4 * ttl,
             1 => self.up_to(ttl),
             _ => self.up_to(50 * MS),
         };

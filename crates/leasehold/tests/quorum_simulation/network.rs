@@ -1,6 +1,7 @@
 //! A network between clients and nodes: slow, lossy, and repeatable from a seed.
 
 use std::{
+    collections::BTreeMap,
     sync::{Arc, Mutex, MutexGuard, PoisonError, Weak},
     time::Duration,
 };
@@ -54,6 +55,8 @@ pub(crate) struct Network {
 struct Place {
     node: Node,
     hangs_until: BootInstant,
+    /// Clients that do not reach it, and until when.
+    cut_off: BTreeMap<usize, BootInstant>,
 }
 
 fn lock<T>(mutex: &Mutex<T>) -> MutexGuard<'_, T> {
@@ -86,7 +89,7 @@ impl Network {
                 identity: node.identity(),
                 max_ms: max_ttl.as_millis() as u64,
             });
-            Place { node, hangs_until: clock.now() }
+            Place { node, hangs_until: clock.now(), cut_off: BTreeMap::new() }
         };
         let places = (0..n).map(place).collect();
         Arc::new(Self {
@@ -133,6 +136,16 @@ impl Network {
     /// A node answers nothing for a while.
     pub(crate) fn hang(&self, node: usize, still: Duration) {
         lock(&self.places)[node].hangs_until = self.clock.now() + still;
+    }
+
+    /// A client and a node do not reach each other for a while.
+    pub(crate) fn cut(&self, client: usize, node: usize, still: Duration) {
+        lock(&self.places)[node].cut_off.insert(client, self.clock.now() + still);
+    }
+
+    fn is_cut(&self, client: usize, node: usize) -> bool {
+        let until = lock(&self.places)[node].cut_off.get(&client).copied();
+        until.is_some_and(|until| until > self.clock.now())
     }
 
     /// Which nodes vote.
@@ -213,6 +226,9 @@ impl Link {
         let network = &self.network;
         let run = network.touch(self.node, |node, _| node.run);
         let (there, back) = (network.journey(), network.journey());
+        if network.is_cut(self.client, self.node) {
+            return None;
+        }
         tokio::time::sleep(there?).await;
         loop {
             let hangs_until = lock(&network.places)[self.node].hangs_until;
@@ -232,6 +248,9 @@ impl Link {
             }
             handle(node, now)
         });
+        if network.is_cut(self.client, self.node) {
+            return None;
+        }
         tokio::time::sleep(back?).await;
         Some(result)
     }

@@ -27,9 +27,9 @@ pub(crate) struct Plan {
 pub(crate) enum Trouble {
     /// Nothing.
     None,
-    /// They hang.
+    /// They hang, or some clients do not reach some of them.
     Hangs,
-    /// They hang and forget; enough of them remember to bring the others back.
+    /// Also they forget; enough of them remember to bring the others back.
     Forgets,
     /// They forget however few are left. Promises hold, but it takes a person to go on.
     ForgetsAll,

@@ -72,11 +72,18 @@ async fn trouble(network: Arc<Network>, plan: Plan) -> Vec<bool> {
     let mut rolled_back = vec![false; plan.nodes];
     let end = network.clock.now() + plan.lasts;
     while plan.trouble != Trouble::None && network.clock.now() < end {
-        tokio::time::sleep(MS * chance.random_range(50..1500)).await;
+        tokio::time::sleep(MS * chance.random_range(50..1000)).await;
         let node = chance.random_range(0..plan.nodes);
         let others = network.admitted() - usize::from(network.touch(node, |node, _| node.is_admitted()));
         let may_forget = plan.forgets() && (plan.trouble == Trouble::ForgetsAll || others > plan.nodes / 2);
-        match chance.random_range(0..6) {
+        match chance.random_range(0..8) {
+            6 | 7 => {
+                let (client, still) =
+                    (chance.random_range(0..plan.skews_us.len()), MS * chance.random_range(300..3000));
+                // Some of the nodes, often more than half of them.
+                let cut = (0..plan.nodes).filter(|_| chance.random_bool(0.6));
+                cut.for_each(|node| network.cut(client, node, still));
+            }
             0 | 1 => network.hang(node, MS * chance.random_range(20..1200)),
             2 => network.touch(node, |node, _| node.dump = Some(node.memory.clone())),
             3 if may_forget => network.touch(node, |node, _| node.restart(Memory::default())),
@@ -91,7 +98,10 @@ async fn trouble(network: Arc<Network>, plan: Plan) -> Vec<bool> {
             _ => {}
         }
     }
-    (0..plan.nodes).for_each(|node| network.hang(node, Duration::ZERO));
+    for node in 0..plan.nodes {
+        network.hang(node, Duration::ZERO);
+        (0..plan.skews_us.len()).for_each(|client| network.cut(client, node, Duration::ZERO));
+    }
     rolled_back
 }
 

@@ -108,8 +108,8 @@ fn without_a_majority_every_call_fails_in_time() {
             let (waited, waited_in) = took(&network, leases.lock("x").wait(1000 * MS).acquire()).await;
             assert_eq!(waited.unwrap_err().kind(), ErrorKind::StoreUnreachable, "{nodes} nodes");
             assert!(waited_in <= 1010 * MS, "{nodes} nodes: {waited_in:?}");
-            let ((), lost_in) = took(&network, held.lost()).await;
-            assert!(lost_in <= 1000 * MS, "{nodes} nodes: {lost_in:?}");
+            let lost = tokio::time::timeout(1000 * MS, held.lost()).await;
+            assert!(lost.is_ok(), "{nodes} nodes: it is still believed to be held");
         }
     });
 }
