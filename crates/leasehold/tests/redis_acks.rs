@@ -386,7 +386,7 @@ async fn claims_beyond_the_connections_for_them_are_told_so_in_time() {
         })
         .collect();
     stage.blocks(16).await;
-    let error = leases.lock("one more").acks(1).wait(Duration::from_millis(200)).acquire().await.unwrap_err();
+    let error = leases.lock("one more").acks(1).wait(secs(2)).acquire().await.unwrap_err();
     assert_eq!(error.kind(), ErrorKind::Overloaded, "{error}");
     leases.lock("ordinary").acquire().await.unwrap().release().await.unwrap();
     claims.iter().for_each(tokio::task::JoinHandle::abort);
