@@ -74,6 +74,14 @@ pub enum Error {
         /// What the store said about it.
         found: String,
     },
+    /// What is stored under the key cannot be read. It was left as it is.
+    #[error("\"{key}\" holds something that is not a record of this library: {why}")]
+    Corrupt {
+        /// The key.
+        key: Name,
+        /// What is wrong with it.
+        why: String,
+    },
     /// This store or this build cannot do it.
     #[error("{what} is not supported: {why}")]
     Unsupported {
@@ -145,6 +153,8 @@ pub enum ErrorKind {
     Invalid,
     /// [`Error::WrongKind`]
     WrongKind,
+    /// [`Error::Corrupt`]
+    Corrupt,
     /// [`Error::Unsupported`]
     Unsupported,
     /// [`Error::Overloaded`]
@@ -153,13 +163,14 @@ pub enum ErrorKind {
 
 impl ErrorKind {
     /// Every kind, for tables and tests.
-    pub const ALL: [ErrorKind; 8] = [
+    pub const ALL: [ErrorKind; 9] = [
         Self::TimedOut,
         Self::Lost,
         Self::StoreUnreachable,
         Self::StoreRefused,
         Self::Invalid,
         Self::WrongKind,
+        Self::Corrupt,
         Self::Unsupported,
         Self::Overloaded,
     ];
@@ -173,6 +184,7 @@ impl ErrorKind {
             Self::StoreRefused => "store_refused",
             Self::Invalid => "invalid",
             Self::WrongKind => "wrong_kind",
+            Self::Corrupt => "corrupt",
             Self::Unsupported => "unsupported",
             Self::Overloaded => "overloaded",
         }
@@ -186,6 +198,7 @@ impl ErrorKind {
             Self::WrongKind => 65,
             Self::StoreUnreachable => 69,
             Self::Unsupported => 70,
+            Self::Corrupt => 74,
             Self::Overloaded => 75,
             Self::Lost => 76,
             Self::StoreRefused => 77,
@@ -229,6 +242,7 @@ impl Error {
             Self::StoreRefused { .. } => ErrorKind::StoreRefused,
             Self::Invalid { .. } => ErrorKind::Invalid,
             Self::WrongKind { .. } => ErrorKind::WrongKind,
+            Self::Corrupt { .. } => ErrorKind::Corrupt,
             Self::Unsupported { .. } => ErrorKind::Unsupported,
             Self::Overloaded { .. } => ErrorKind::Overloaded,
         }
@@ -243,9 +257,11 @@ impl Error {
                 Refusal::ReadOnly | Refusal::OutOfMemory | Refusal::TooFewAcks | Refusal::Abstention
             ),
             // The work may have been done in part: whether to do it again is the caller's decision.
-            Self::Lost { .. } | Self::Invalid { .. } | Self::WrongKind { .. } | Self::Unsupported { .. } => {
-                false
-            }
+            Self::Lost { .. }
+            | Self::Invalid { .. }
+            | Self::WrongKind { .. }
+            | Self::Corrupt { .. }
+            | Self::Unsupported { .. } => false,
         }
     }
 
@@ -277,6 +293,9 @@ impl Error {
             },
             Self::Invalid { .. } => "change the value",
             Self::WrongKind { .. } => "choose another name or prefix, or remove the foreign key",
+            Self::Corrupt { .. } => {
+                "find out who wrote it; `leasehold idem rm OP KEY` removes it, and the next call executes again"
+            }
             Self::Unsupported { .. } => "the reason says what it would take",
             Self::Overloaded { .. } => "slow down, or raise the limit",
         }

@@ -18,10 +18,13 @@ use crate::{
 };
 
 pub(crate) mod connect;
+mod crc16;
+pub mod deadlines;
 #[cfg(feature = "memory")]
 pub mod memory;
 mod nodes;
 pub mod quorum;
+pub mod records;
 #[cfg(feature = "redis")]
 pub mod redis;
 #[cfg(feature = "sqlite")]
@@ -42,6 +45,14 @@ pub trait Engine: Send + Sync + 'static {
     fn capabilities(&self) -> &Capabilities;
     /// Its leases.
     fn leases(&self) -> &dyn Leases;
+    /// Its records, or why it keeps none.
+    fn records(&self) -> Result<&dyn records::Records, &'static str> {
+        Err("this store keeps no records")
+    }
+    /// Its deadlines, or why it keeps none.
+    fn deadlines(&self) -> Result<&dyn deadlines::Deadlines, &'static str> {
+        Err("this store keeps no deadlines")
+    }
     /// Reaches the store once, so that a wrong address or password shows before the first lock.
     fn dial(&self, until: Until) -> Fut<'_, ()>;
     /// What an operator should know about the store.
@@ -147,6 +158,7 @@ impl Claim {
             fence,
             ttl: self.ttl,
             lock_delay: self.lock_delay,
+            kind: Kind::Lock,
         }
     }
 }
@@ -184,6 +196,17 @@ pub struct Hold {
     pub ttl: Duration,
     /// How long the lock stays closed after the lease *expired*.
     pub lock_delay: Duration,
+    /// What it is a lease of.
+    pub kind: Kind,
+}
+
+/// What a lease is of.
+#[derive(Clone, Copy, Debug, PartialEq, Eq, PartialOrd, Ord)]
+pub enum Kind {
+    /// A lock: see [`Leases`].
+    Lock,
+    /// A record that is running: see [`Records`](records::Records).
+    Record,
 }
 
 /// A grant.
@@ -445,6 +468,8 @@ pub enum Fault {
     Refused(Refusal),
     /// The name is another kind of key.
     WrongKind,
+    /// What is stored under the key cannot be read; it was left as it is.
+    Corrupt,
     /// A bound on load.
     Overloaded,
     /// The engine does not do this.

@@ -4,7 +4,7 @@ use std::{fmt, time::Duration};
 
 use crate::{
     Leasehold,
-    engine::{Hold, Released, Renewed},
+    engine::{Hold, Kind, Released, Renewed},
     error::{Error, Result},
     fence::Fence,
     name::Name,
@@ -40,7 +40,7 @@ impl Handle {
 
     /// The text to keep in a file. It contains the secret.
     pub fn expose(&self) -> String {
-        let Hold { name, owner, fence, ttl, lock_delay } = &self.hold;
+        let Hold { name, owner, fence, ttl, lock_delay, .. } = &self.hold;
         let (ttl, delay, owner) = (ttl.as_millis(), lock_delay.as_millis(), owner.expose());
         format!("{HEADER}\n{name}\n{fence}\n{ttl}\n{delay}\n{owner}\n")
     }
@@ -60,7 +60,7 @@ impl Handle {
             let ttl = Duration::from_millis(lines.next()?.parse().ok()?);
             let lock_delay = Duration::from_millis(lines.next()?.parse().ok()?);
             let owner = Owner::from_exposed(lines.next()?)?;
-            Some(Self { hold: Hold { name, owner, fence, ttl, lock_delay } })
+            Some(Self { hold: Hold { name, owner, fence, ttl, lock_delay, kind: Kind::Lock } })
         };
         read()
             .ok_or_else(|| Error::invalid("lock handle", "…", format!("text that begins with \"{HEADER}\"")))
@@ -113,6 +113,7 @@ mod tests {
             fence: Fence::new(7),
             ttl: Duration::from_secs(30),
             lock_delay: Duration::ZERO,
+            kind: Kind::Lock,
         };
         let handle = Handle { hold };
         let back = Handle::parse(&handle.expose()).unwrap();

@@ -15,7 +15,7 @@ use tokio_util::sync::CancellationToken;
 use super::{state::LeaseState, validity};
 use crate::{
     clock::{BootInstant, Clock},
-    engine::{Engine, EngineError, Hold, Renewed},
+    engine::{Engine, EngineError, Hold, Kind, Renewed},
     telemetry::{Count, Telemetry},
 };
 
@@ -206,11 +206,15 @@ impl Renewer {
         }
     }
 
-    /// Leases of each part of the store by themselves.
+    /// Leases of each part of the store by themselves, and locks and records apart.
     fn by_part(&self, due: Vec<(u64, Hold)>) -> Vec<Vec<(u64, Hold)>> {
-        let mut parts: Vec<(u64, Vec<(u64, Hold)>)> = Vec::new();
+        let mut parts: Vec<(_, Vec<(u64, Hold)>)> = Vec::new();
         for (id, hold) in due {
-            let part = self.engine.leases().part_of(&hold.name);
+            let part = match (hold.kind, self.engine.records()) {
+                (Kind::Record, Ok(records)) => records.part_of(&hold.name),
+                _ => self.engine.leases().part_of(&hold.name),
+            };
+            let part = (part, hold.kind);
             match parts.iter_mut().find(|(known, _)| *known == part) {
                 Some((_, batch)) => batch.push((id, hold)),
                 None => parts.push((part, vec![(id, hold)])),
@@ -233,7 +237,11 @@ impl Renewer {
         let shortest = holds.iter().map(|hold| hold.ttl).min().unwrap_or_default();
         let patience = self.command_timeout.min((shortest / 6).max(TRY_MIN));
         let until = self.keeper.clock.now() + patience;
-        let answers = match self.engine.leases().renew(&holds, until).await {
+        let renewed = match (holds[0].kind, self.engine.records()) {
+            (Kind::Record, Ok(records)) => records.renew(&holds, until),
+            _ => self.engine.leases().renew(&holds, until),
+        };
+        let answers = match renewed.await {
             Ok(answers) => answers,
             Err(error) => vec![Err(error); holds.len()],
         };

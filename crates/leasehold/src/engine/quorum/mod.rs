@@ -27,7 +27,8 @@ use crate::{
     clock::{Clock, Until},
     engine::{
         Answer, Capabilities, Claim, Cursor, Engine, EngineError, Fut, Handover, Health, Hold, Inspection,
-        Leases, Page, Reach, Released, Renewed, WakeSink, Warning, nodes, voter::Voter,
+        Leases, Page, Reach, Released, Renewed, WakeSink, Warning, deadlines::Deadlines, nodes,
+        records::Records, voter::Voter,
     },
     fence::Fence,
     name::{NAME_MAX_BYTES, Name},
@@ -156,6 +157,20 @@ impl Engine for Quorum {
 
     fn leases(&self) -> &dyn Leases {
         self
+    }
+
+    fn records(&self) -> Result<&dyn Records, &'static str> {
+        Err(
+            "a result stored on a majority of nodes can be missing from the next majority: keep records on one Redis, \
+             behind sentinels or in a cluster",
+        )
+    }
+
+    fn deadlines(&self) -> Result<&dyn Deadlines, &'static str> {
+        Err(
+            "nodes that know nothing of each other cannot agree on what was claimed: keep deadlines on one Redis, \
+             behind sentinels or in a cluster",
+        )
     }
 
     fn dial(&self, until: Until) -> Fut<'_, ()> {

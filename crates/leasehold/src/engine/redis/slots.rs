@@ -6,7 +6,10 @@ use redis::Value;
 
 use super::answer;
 use crate::{
-    engine::{EngineError, Fault},
+    engine::{
+        EngineError, Fault,
+        crc16::{POLYNOMIAL, crc16},
+    },
     name::hash_tag,
 };
 
@@ -16,17 +19,6 @@ pub(super) const SLOTS: u16 = 16384;
 /// The slot of a key: only its hash tag counts, if it has one.
 pub(super) fn slot(key: &str) -> u16 {
     crc16(hash_tag(key).unwrap_or(key).as_bytes()) % SLOTS
-}
-
-const POLYNOMIAL: u16 = 0x1021;
-
-/// CRC-16/XMODEM.
-fn crc16(bytes: &[u8]) -> u16 {
-    bytes.iter().fold(0, |crc, byte| {
-        (0..8).fold(crc ^ (u16::from(*byte) << 8), |crc, _| {
-            if crc & 0x8000 == 0 { crc << 1 } else { (crc << 1) ^ POLYNOMIAL }
-        })
-    })
 }
 
 /// A short text without spaces that falls into a slot: what is to lie beside names of that slot can have it as its tag.

@@ -1,0 +1,214 @@
+//! The contract of deadlines: times at which something must be looked at, that outlive whoever set them.
+//!
+//! The deadlines of a pool are dealt out to buckets by their id. Whoever claims what is due hides it from all others for
+//! a while (*visibility*) and gets a *receipt*: only with that can it be acknowledged, postponed or buried. If the claimer
+//! dies, it becomes visible again. All times are the store's.
+
+use std::{sync::Arc, time::Duration};
+
+use bytes::Bytes;
+
+use super::{Cursor, Fut, Page, crc16::crc16};
+use crate::{clock::Until, name::Name};
+
+/// Deadlines of many pools. Every operation is atomic per bucket.
+pub trait Deadlines: Send + Sync {
+    /// Stores how the pool is laid out, if it is new, and answers how it is. Whoever uses a pool asks this first, and
+    /// goes on only if the answer is what it wants.
+    fn layout<'a>(&'a self, pool: &'a Pool, until: Until) -> Fut<'a, PoolLayout>;
+
+    /// Sets deadlines. One of that id, also a dead one, is replaced: a claim of it is void, its attempts begin anew.
+    fn set<'a>(&'a self, pool: &'a Pool, deadlines: &'a [Deadline], until: Until) -> Fut<'a, ()>;
+
+    /// Claims what is due, at most `limit` per bucket, oldest first within a bucket; nothing is claimed twice within its
+    /// visibility. One round trip, on a sharded store one to each shard, all at once.
+    fn claim_due<'a>(
+        &'a self,
+        pool: &'a Pool,
+        limit: u32,
+        visibility: Duration,
+        until: Until,
+    ) -> Fut<'a, Claimed>;
+
+    /// Removes what was done. False for a receipt that is no longer good; then nothing is removed.
+    fn acknowledge<'a>(&'a self, pool: &'a Pool, done: &'a [Receipt], until: Until) -> Fut<'a, Vec<bool>>;
+
+    /// Makes claimed deadlines due again after a while; their attempts are kept. False as above.
+    fn postpone<'a>(
+        &'a self,
+        pool: &'a Pool,
+        again: &'a [(Receipt, Duration)],
+        until: Until,
+    ) -> Fut<'a, Vec<bool>>;
+
+    /// Moves claimed deadlines, with their context, to the dead ones. False as above.
+    fn bury<'a>(&'a self, pool: &'a Pool, dead: &'a [(Receipt, String)], until: Until) -> Fut<'a, Vec<bool>>;
+
+    /// Removes deadlines, claimed or not, alive or dead. True where there was one.
+    fn cancel<'a>(&'a self, pool: &'a Pool, ids: &'a [DeadlineId], until: Until) -> Fut<'a, Vec<bool>>;
+
+    /// What is due, oldest first, without claiming it; at most `limit`.
+    fn peek<'a>(&'a self, pool: &'a Pool, limit: u32, until: Until) -> Fut<'a, Vec<Pending>>;
+
+    /// A page of dead deadlines. A page may be empty although more follow.
+    fn dead<'a>(
+        &'a self,
+        pool: &'a Pool,
+        from: Option<Cursor>,
+        limit: u32,
+        until: Until,
+    ) -> Fut<'a, Page<Dead>>;
+
+    /// How the pool stands.
+    fn stats<'a>(&'a self, pool: &'a Pool, until: Until) -> Fut<'a, PoolStats>;
+}
+
+/// Names one deadline of a pool.
+pub type DeadlineId = Arc<str>;
+
+/// A pool of deadlines.
+#[derive(Clone, Debug, PartialEq, Eq)]
+pub struct Pool {
+    /// Its name.
+    pub name: Name,
+    /// How it is laid out.
+    pub layout: PoolLayout,
+}
+
+/// How a pool is laid out. Stored with the pool: it is the same for all who use it, for ever.
+#[derive(Clone, Copy, Debug, PartialEq, Eq)]
+pub struct PoolLayout {
+    /// How many buckets there are.
+    pub buckets: u16,
+    /// Where they are.
+    pub placement: Placement,
+}
+
+/// Where the buckets of a pool are on a sharded store.
+#[derive(Clone, Copy, Debug, Default, PartialEq, Eq)]
+#[non_exhaustive]
+pub enum Placement {
+    /// Each for itself, on any shard: the pool's load is shared.
+    #[default]
+    Spread,
+    /// All on one shard: one script claims from all of them.
+    Together,
+}
+
+/// Most buckets of a pool.
+pub const BUCKETS_MAX: u16 = 1024;
+
+impl Pool {
+    /// The bucket of an id. The same for ever, in every version and language: the CRC-16 that Redis places keys by
+    /// (XMODEM) modulo the number of buckets.
+    pub fn bucket_of(&self, id: &str) -> u16 {
+        crc16(id.as_bytes()) % self.layout.buckets.max(1)
+    }
+}
+
+/// A deadline to set.
+#[derive(Clone, Debug, PartialEq, Eq)]
+pub struct Deadline {
+    /// Its id in the pool.
+    pub id: DeadlineId,
+    /// When it is due.
+    pub due: DueTime,
+    /// What whoever claims it shall know.
+    pub context: Option<Bytes>,
+}
+
+/// When a deadline is due. Stores count in milliseconds.
+#[derive(Clone, Copy, Debug, PartialEq, Eq)]
+pub enum DueTime {
+    /// So long after the store's present time.
+    In(Duration),
+    /// At this time, in milliseconds since 1970.
+    AtMs(u64),
+}
+
+/// What a claim got.
+#[derive(Clone, Debug, Default, PartialEq, Eq)]
+pub struct Claimed {
+    /// Oldest first within each bucket.
+    pub due: Vec<Due>,
+    /// Whether more is due by now than the limit let through.
+    pub more: bool,
+}
+
+/// A deadline that was claimed.
+#[derive(Clone, Debug, PartialEq, Eq)]
+pub struct Due {
+    /// Proof of the claim.
+    pub receipt: Receipt,
+    /// The how-manieth claim of this deadline it is; the first is 1.
+    pub attempt: u32,
+    /// How late it is claimed. For a later attempt it counts from when it became visible again.
+    pub overdue: Duration,
+    /// What was given with it.
+    pub context: Option<Bytes>,
+}
+
+/// Proof of a claim. Good until the deadline is claimed or set again.
+#[derive(Clone, Debug, PartialEq, Eq)]
+pub struct Receipt {
+    /// The deadline.
+    pub id: DeadlineId,
+    /// Grows with every claim in a bucket, and with the store's time.
+    pub number: u64,
+}
+
+/// A deadline that is due and was not claimed.
+#[derive(Clone, Debug, PartialEq, Eq)]
+pub struct Pending {
+    /// The deadline.
+    pub id: DeadlineId,
+    /// How often it was claimed so far.
+    pub attempts: u32,
+    /// For how long it has been due.
+    pub overdue: Duration,
+}
+
+/// A deadline that was given up.
+#[derive(Clone, Debug, PartialEq, Eq)]
+pub struct Dead {
+    /// The deadline.
+    pub id: DeadlineId,
+    /// How often it was claimed.
+    pub attempts: u32,
+    /// When it was buried, in milliseconds since 1970 by the store's clock.
+    pub buried_at_ms: u64,
+    /// Why.
+    pub why: String,
+    /// What was given with it.
+    pub context: Option<Bytes>,
+}
+
+/// How a pool stands.
+#[derive(Clone, Copy, Debug, Default, PartialEq, Eq)]
+pub struct PoolStats {
+    /// Deadlines that are not dead: due, not yet due, or claimed.
+    pub pending: u64,
+    /// Of these, due now and not hidden by a claim.
+    pub due: u64,
+    /// Of these, claimed at least once.
+    pub tried: u64,
+    /// How long the oldest has been due; zero if none is.
+    pub overdue: Duration,
+    /// Deadlines that were given up.
+    pub dead: u64,
+}
+
+#[cfg(test)]
+mod tests {
+    use super::*;
+
+    #[test]
+    fn the_bucket_of_an_id_is_the_same_for_ever() {
+        let layout = PoolLayout { buckets: 16, placement: Placement::Spread };
+        let pool = Pool { name: Name::new("payments").unwrap(), layout };
+        assert_eq!(pool.bucket_of("123456789"), 3);
+        let mut counts = [0; 16];
+        (0..16_000).for_each(|n| counts[usize::from(pool.bucket_of(&format!("tx:{n}")))] += 1);
+        assert!(counts.iter().all(|count| (500..2000).contains(count)), "{counts:?}");
+    }
+}

@@ -1,0 +1,192 @@
+//! The contract of records: what was begun, how it ended, and plain marks.
+//!
+//! A record lives under its key as given, without the prefix of locks, so that other programs can share it. A bare `1`
+//! is a mark: somebody did it, or is at it, and nothing more is known. Everything else has the layout of [`Stored`].
+//!
+//! A record that is *running* is a lease: it ends by itself, is renewed like a lock, and has a fence. Who begins after it
+//! ran out gets a higher fence, and the one before can no longer settle anything.
+
+use std::time::Duration;
+
+use bytes::Bytes;
+
+use super::{Cursor, EngineError, Fut, Grant, Hold, Page, Renewed};
+use crate::{
+    clock::Until,
+    fence::Fence,
+    name::Name,
+    owner::{Holder, Owner},
+};
+
+pub mod decide;
+mod stored;
+
+pub use stored::{Fingerprint, State, Stored};
+
+/// What a mark is.
+pub const MARK: &[u8] = b"1";
+
+/// Records and marks. Every operation is atomic per key.
+pub trait Records: Send + Sync {
+    /// Begins a record, or says how it stands. The same owner again gets the same fence and a fresh lease.
+    fn begin<'a>(&'a self, begin: &'a Begin, until: Until) -> Fut<'a, Begun>;
+
+    /// Extends records that are still running under their owner. One result per item.
+    fn renew<'a>(&'a self, holds: &'a [Hold], until: Until) -> Fut<'a, Vec<Result<Renewed, EngineError>>>;
+
+    /// The part of the store that has a key, as [`Leases::part_of`](super::Leases::part_of).
+    fn part_of(&self, _key: &Name) -> u64 {
+        0
+    }
+
+    /// Ends an execution, keeps its outcome, and wakes who waits for it. It counts while the record is still running under
+    /// its owner, and also after its lease ran out if nobody has begun since: the work was done once. Sent again it says
+    /// the same. Somebody else's record is never touched.
+    fn settle<'a>(&'a self, settle: &'a Settle, until: Until) -> Fut<'a, Settled>;
+
+    /// Sets marks, all in one round trip. What is there is replaced and lasts anew, unless `if_absent`; a record never is.
+    /// True where the mark was set; false where something was there and was left alone.
+    fn mark<'a>(
+        &'a self,
+        keys: &'a [Name],
+        ttl: Duration,
+        if_absent: bool,
+        until: Until,
+    ) -> Fut<'a, Vec<bool>>;
+
+    /// Whether there is anything, all in one round trip.
+    fn exist<'a>(&'a self, keys: &'a [Name], until: Until) -> Fut<'a, Vec<bool>>;
+
+    /// Removes marks, all in one round trip; a record is left alone. True where something was removed.
+    fn clear<'a>(&'a self, keys: &'a [Name], until: Until) -> Fut<'a, Vec<bool>>;
+
+    /// What is under a key.
+    fn read<'a>(&'a self, key: &'a Name, until: Until) -> Fut<'a, Option<Record>>;
+
+    /// Removes whatever is under a key, also what cannot be read, and wakes who waits for it. For operators: a later
+    /// execution still gets a higher fence. True if there was something.
+    fn remove<'a>(&'a self, key: &'a Name, until: Until) -> Fut<'a, bool>;
+
+    /// Records and marks whose key begins with `prefix`, a page at a time. A page may be empty although more follow.
+    fn scan<'a>(
+        &'a self,
+        prefix: &'a str,
+        from: Option<Cursor>,
+        limit: u32,
+        until: Until,
+    ) -> Fut<'a, Page<Record>>;
+}
+
+/// One wish to begin a record.
+#[derive(Clone, Debug)]
+pub struct Begin {
+    /// Which record.
+    pub key: Name,
+    /// Who.
+    pub owner: Owner,
+    /// What was asked for; another one under the same key is a mismatch. Without one nothing is compared.
+    pub print: Option<Fingerprint>,
+    /// How long it runs unless renewed.
+    pub lease: Duration,
+    /// Whether to be woken ([`Wake::LookAgain`](super::Wake::LookAgain)) when somebody else's is settled or removed. Such
+    /// hints may be lost: who waits asks again from time to time, and at the latest when the lease has run out.
+    pub wake: bool,
+}
+
+impl Begin {
+    /// The lease that this wish's grant leads to.
+    pub fn hold(&self, fence: Fence) -> Hold {
+        Hold {
+            name: self.key.clone(),
+            owner: self.owner.clone(),
+            fence,
+            ttl: self.lease,
+            lock_delay: Duration::ZERO,
+            kind: super::Kind::Record,
+        }
+    }
+}
+
+/// How a record stands for who asked to begin it.
+#[derive(Clone, Debug, PartialEq, Eq)]
+pub enum Begun {
+    /// It is yours to execute.
+    Yours(Grant),
+    /// Somebody else is at it.
+    Running {
+        /// Who.
+        holder: Holder,
+        /// When its lease runs out, unless it is renewed.
+        expires_in: Duration,
+    },
+    /// It was done; this is the result.
+    Completed(Bytes),
+    /// It failed, and everybody gets this failure.
+    Failed(Bytes),
+    /// It failed, and nobody tries again until it is removed; this is why.
+    Kept(Bytes),
+    /// There is a mark, and no result.
+    DoneElsewhere,
+    /// The record is of another request.
+    Mismatch,
+}
+
+/// The end of an execution.
+#[derive(Clone, Debug)]
+pub struct Settle {
+    /// The lease under which it ran.
+    pub hold: Hold,
+    /// Of which request it was, as it was begun.
+    pub print: Option<Fingerprint>,
+    /// How it ended.
+    pub outcome: Outcome,
+    /// How long the outcome is kept.
+    pub keep: Duration,
+}
+
+/// How an execution ended.
+#[derive(Clone, Debug, PartialEq, Eq)]
+pub enum Outcome {
+    /// With this result.
+    Completed(Bytes),
+    /// With this failure, for everybody who asks.
+    Failed(Bytes),
+    /// With this failure, and nobody shall try again until somebody has looked.
+    Kept(Bytes),
+    /// Without a result: the next one may try.
+    Retry,
+}
+
+/// What became of a settlement.
+#[derive(Clone, Copy, Debug, PartialEq, Eq)]
+pub enum Settled {
+    /// It stands.
+    Stored,
+    /// Nothing was stored: the lease had run out, and somebody else has begun since.
+    FencedOff {
+        /// The fence of the later execution, if it is known.
+        by: Option<Fence>,
+    },
+}
+
+/// What is under a key, for people.
+#[derive(Clone, Debug, PartialEq, Eq)]
+pub struct Record {
+    /// The key.
+    pub key: Name,
+    /// What it says, or why it cannot be read.
+    pub content: Content,
+    /// When it goes away by itself, if it does.
+    pub expires_in: Option<Duration>,
+}
+
+/// What a record says.
+#[derive(Clone, Debug, PartialEq, Eq)]
+pub enum Content {
+    /// A mark.
+    Mark,
+    /// A record of this library.
+    Stored(Stored),
+    /// Neither; the key was left alone.
+    Corrupt,
+}

@@ -1,0 +1,224 @@
+//! What becomes of a record, given what is there. Pure: for stores that read, decide and write in one transaction.
+//! `found` is what is stored and has not run out.
+
+use std::time::Duration;
+
+use super::{Begin, Begun, Content, MARK, Outcome, Settle, Settled, State, Stored};
+use crate::{
+    engine::{EngineError, Fault},
+    fence::Fence,
+};
+
+/// What to do about a wish to begin.
+#[derive(Debug, PartialEq, Eq)]
+pub enum Beginning {
+    /// Nothing is there: write it down as running, under a new fence.
+    Take,
+    /// It is the same owner's: its lease begins anew.
+    Refresh(Fence),
+    /// Nothing to write.
+    Say(Begun),
+}
+
+/// Decides about a wish to begin; what was found runs out in `expires_in`.
+///
+/// # Errors
+/// `Corrupt` for what cannot be read.
+pub fn begin(found: Option<&[u8]>, expires_in: Duration, begin: &Begin) -> Result<Beginning, EngineError> {
+    let Some(found) = found else { return Ok(Beginning::Take) };
+    let stored = match content(found) {
+        Content::Mark => return Ok(Beginning::Say(Begun::DoneElsewhere)),
+        Content::Corrupt => return Err(corrupt(found)),
+        Content::Stored(stored) => stored,
+    };
+    if matches!((&stored.print, &begin.print), (Some(theirs), Some(ours)) if theirs != ours) {
+        return Ok(Beginning::Say(Begun::Mismatch));
+    }
+    Ok(match stored.state {
+        State::Running(owner) if owner == begin.owner => Beginning::Refresh(stored.fence),
+        State::Running(owner) => Beginning::Say(Begun::Running { holder: owner.holder(), expires_in }),
+        State::Completed(result) => Beginning::Say(Begun::Completed(result)),
+        State::Failed(why) => Beginning::Say(Begun::Failed(why)),
+        State::Kept(why) => Beginning::Say(Begun::Kept(why)),
+    })
+}
+
+/// What to do about a settlement.
+#[derive(Debug, PartialEq, Eq)]
+pub enum Settling {
+    /// Write this, for as long as the outcome is kept; nothing: remove the record.
+    Write(Option<Vec<u8>>),
+    /// Nothing to write.
+    Say(Settled),
+}
+
+/// Decides about a settlement; `last` is the fence of the last execution that began under this key, if that is known.
+///
+/// # Errors
+/// `Corrupt` for what cannot be read.
+pub fn settle(found: Option<&[u8]>, last: Option<Fence>, settle: &Settle) -> Result<Settling, EngineError> {
+    let fence = settle.hold.fence;
+    let write = || {
+        let state = match &settle.outcome {
+            Outcome::Completed(result) => State::Completed(result.clone()),
+            Outcome::Failed(why) => State::Failed(why.clone()),
+            Outcome::Kept(why) => State::Kept(why.clone()),
+            Outcome::Retry => return Settling::Write(None),
+        };
+        Settling::Write(Some(Stored { state, fence, print: settle.print.clone() }.write()))
+    };
+    let fenced_off = |by| Settling::Say(Settled::FencedOff { by });
+    let Some(found) = found else {
+        return Ok(match (&settle.outcome, last) {
+            // Late, but nobody has begun since.
+            (_, Some(last)) if last == fence => write(),
+            (Outcome::Retry, _) => Settling::Say(Settled::Stored),
+            (_, last) => fenced_off(last.filter(|last| *last > fence)),
+        });
+    };
+    Ok(match content(found) {
+        Content::Corrupt => return Err(corrupt(found)),
+        Content::Mark => fenced_off(None),
+        Content::Stored(Stored { state: State::Running(owner), .. }) if owner == settle.hold.owner => write(),
+        // A settlement that was sent again: no two executions of a key have one fence.
+        Content::Stored(stored) if stored.fence == fence => Settling::Say(Settled::Stored),
+        Content::Stored(stored) => fenced_off(Some(stored.fence)),
+    })
+}
+
+/// What a text under a key says.
+pub fn content(text: &[u8]) -> Content {
+    if text == MARK {
+        return Content::Mark;
+    }
+    Stored::read(text).map_or(Content::Corrupt, Content::Stored)
+}
+
+/// Whether a mark must not replace or clear it.
+pub fn is_record(text: &[u8]) -> bool {
+    text.starts_with(b"leasehold:")
+}
+
+/// The error for a text that cannot be read.
+pub fn corrupt(text: &[u8]) -> EngineError {
+    let why = if is_record(text) {
+        "a record of another version, or a damaged one".to_owned()
+    } else {
+        format!("{} bytes that another program wrote", text.len())
+    };
+    EngineError::new(Fault::Corrupt, why)
+}
+
+#[cfg(test)]
+mod tests {
+    use bytes::Bytes;
+
+    use super::*;
+    use crate::{
+        engine::records::Fingerprint,
+        name::Name,
+        owner::{Holder, Owner},
+    };
+
+    const LEFT: Duration = Duration::from_secs(7);
+
+    fn wish(random: u128, print: Option<&str>) -> Begin {
+        Begin {
+            key: Name::new("idempotency:payout:42").unwrap(),
+            owner: Owner::new(random, &Holder::this_process("", 1)),
+            print: print.map(Fingerprint::of),
+            lease: Duration::from_secs(30),
+            wake: false,
+        }
+    }
+
+    fn running(of: &Begin, fence: u64) -> Vec<u8> {
+        let state = State::Running(of.owner.clone());
+        Stored { state, fence: Fence::new(fence), print: of.print.clone() }.write()
+    }
+
+    fn end(of: &Begin, fence: u64, outcome: Outcome) -> Settle {
+        let hold = of.hold(Fence::new(fence));
+        Settle { hold, print: of.print.clone(), outcome, keep: Duration::from_secs(60) }
+    }
+
+    fn done() -> Outcome {
+        Outcome::Completed(Bytes::from_static(b"paid"))
+    }
+
+    fn written(settling: Settling) -> Vec<u8> {
+        match settling {
+            Settling::Write(Some(text)) => text,
+            other => panic!("{other:?}"),
+        }
+    }
+
+    #[test]
+    fn only_one_executes_and_the_others_see_how_it_stands() {
+        let (first, second) = (wish(1, Some("a")), wish(2, Some("a")));
+        assert_eq!(begin(None, LEFT, &first).unwrap(), Beginning::Take);
+        let text = running(&first, 5);
+        assert_eq!(begin(Some(&text), LEFT, &first).unwrap(), Beginning::Refresh(Fence::new(5)));
+        let seen = begin(Some(&text), LEFT, &second).unwrap();
+        assert!(matches!(seen, Beginning::Say(Begun::Running { expires_in: LEFT, .. })), "{seen:?}");
+        let text = written(settle(Some(&text), None, &end(&first, 5, done())).unwrap());
+        let seen = begin(Some(&text), LEFT, &second).unwrap();
+        assert_eq!(seen, Beginning::Say(Begun::Completed(Bytes::from_static(b"paid"))));
+        assert_eq!(begin(Some(MARK), LEFT, &first).unwrap(), Beginning::Say(Begun::DoneElsewhere));
+    }
+
+    #[test]
+    fn another_request_under_the_same_key_is_a_mismatch_also_after_completion() {
+        let (first, other) = (wish(1, Some("a")), wish(2, Some("b")));
+        let text = running(&first, 5);
+        assert_eq!(begin(Some(&text), LEFT, &other).unwrap(), Beginning::Say(Begun::Mismatch));
+        let text = written(settle(Some(&text), None, &end(&first, 5, done())).unwrap());
+        assert_eq!(begin(Some(&text), LEFT, &other).unwrap(), Beginning::Say(Begun::Mismatch));
+        // Who gives none compares none.
+        assert_ne!(begin(Some(&text), LEFT, &wish(3, None)).unwrap(), Beginning::Say(Begun::Mismatch));
+    }
+
+    #[test]
+    fn a_slow_execution_never_overwrites_a_later_one() {
+        let (slow, later) = (wish(1, None), wish(2, None));
+        let text = running(&later, 9);
+        for outcome in [done(), Outcome::Retry, Outcome::Kept(Bytes::new())] {
+            let said = settle(Some(&text), Some(Fence::new(9)), &end(&slow, 5, outcome)).unwrap();
+            assert_eq!(said, Settling::Say(Settled::FencedOff { by: Some(Fence::new(9)) }));
+        }
+        // Also when the later one has ended without leaving anything.
+        let said = settle(None, Some(Fence::new(9)), &end(&slow, 5, done())).unwrap();
+        assert_eq!(said, Settling::Say(Settled::FencedOff { by: Some(Fence::new(9)) }));
+        let said = settle(None, None, &end(&slow, 5, done())).unwrap();
+        assert_eq!(said, Settling::Say(Settled::FencedOff { by: None }));
+        let said = settle(Some(MARK), Some(Fence::new(5)), &end(&slow, 5, done())).unwrap();
+        assert_eq!(said, Settling::Say(Settled::FencedOff { by: None }));
+    }
+
+    #[test]
+    fn a_late_execution_that_nobody_followed_counts() {
+        let late = wish(1, Some("a"));
+        let text = written(settle(None, Some(Fence::new(5)), &end(&late, 5, done())).unwrap());
+        assert_eq!(begin(Some(&text), LEFT, &wish(2, Some("b"))).unwrap(), Beginning::Say(Begun::Mismatch));
+    }
+
+    #[test]
+    fn a_settlement_that_is_sent_again_says_the_same() {
+        let one = wish(1, None);
+        let text = written(settle(Some(&running(&one, 5)), None, &end(&one, 5, done())).unwrap());
+        let again = settle(Some(&text), Some(Fence::new(5)), &end(&one, 5, done())).unwrap();
+        assert_eq!(again, Settling::Say(Settled::Stored));
+        let retry = end(&one, 5, Outcome::Retry);
+        assert_eq!(settle(Some(&running(&one, 5)), None, &retry).unwrap(), Settling::Write(None));
+        assert_eq!(settle(None, None, &retry).unwrap(), Settling::Say(Settled::Stored));
+    }
+
+    #[test]
+    fn what_cannot_be_read_is_an_error_and_left_alone() {
+        let one = wish(1, None);
+        for text in [&b"2"[..], b"", b"leasehold:9 running", b"\xff\0"] {
+            assert_eq!(begin(Some(text), LEFT, &one).unwrap_err().fault, Fault::Corrupt);
+            assert_eq!(settle(Some(text), None, &end(&one, 5, done())).unwrap_err().fault, Fault::Corrupt);
+        }
+    }
+}

@@ -1,0 +1,206 @@
+//! How a record is written down. Pure; the same text in every store.
+//!
+//! `leasehold:1 STATE FENCE PRINT REST`: STATE is `running`, `completed`, `failed` or `kept`; PRINT is the fingerprint in
+//! hex or `-`; REST is the owner value of a running record, else the result as it was given. 1 is the layout.
+
+use std::fmt;
+
+use bytes::Bytes;
+use sha2::{Digest, Sha256};
+
+use crate::{fence::Fence, owner::Owner};
+
+/// A record as it is stored.
+#[derive(Clone, PartialEq, Eq)]
+pub struct Stored {
+    /// How it stands.
+    pub state: State,
+    /// Under which fence.
+    pub fence: Fence,
+    /// Of which request.
+    pub print: Option<Fingerprint>,
+}
+
+/// How a record stands.
+#[derive(Clone, PartialEq, Eq)]
+pub enum State {
+    /// Somebody is at it.
+    Running(Owner),
+    /// It was done, with this result.
+    Completed(Bytes),
+    /// It failed, with this for everybody.
+    Failed(Bytes),
+    /// It failed, and nobody tries again; this is why.
+    Kept(Bytes),
+}
+
+const LAYOUT: &[u8] = b"leasehold:1";
+
+impl Stored {
+    /// The text of it.
+    pub fn write(&self) -> Vec<u8> {
+        let (word, rest): (&str, &[u8]) = match &self.state {
+            State::Running(owner) => ("running", owner.expose().as_bytes()),
+            State::Completed(result) => ("completed", result),
+            State::Failed(why) => ("failed", why),
+            State::Kept(why) => ("kept", why),
+        };
+        let print = self.print.as_ref().map_or_else(|| "-".to_owned(), Fingerprint::to_string);
+        let mut text = Vec::with_capacity(LAYOUT.len() + 100 + rest.len());
+        text.extend_from_slice(LAYOUT);
+        text.extend_from_slice(format!(" {word} {} {print} ", self.fence).as_bytes());
+        text.extend_from_slice(rest);
+        text
+    }
+
+    /// Reads the text of one; `None` if it is something else.
+    pub fn read(text: &[u8]) -> Option<Self> {
+        let mut parts = text.splitn(5, |byte| *byte == b' ');
+        let mut next = || parts.next();
+        if next()? != LAYOUT {
+            return None;
+        }
+        let word = next()?;
+        let fence = std::str::from_utf8(next()?).ok()?;
+        // As written: no sign, no leading zeros, nothing that a script would read differently.
+        let fence = fence.parse::<u64>().ok().filter(|number| number.to_string() == fence)?;
+        let print = match next()? {
+            b"-" => None,
+            hex => Some(Fingerprint::read(hex)?),
+        };
+        let rest = next()?;
+        let state = match word {
+            b"running" => State::Running(Owner::from_exposed(std::str::from_utf8(rest).ok()?)?),
+            b"completed" => State::Completed(Bytes::copy_from_slice(rest)),
+            b"failed" => State::Failed(Bytes::copy_from_slice(rest)),
+            b"kept" => State::Kept(Bytes::copy_from_slice(rest)),
+            _ => return None,
+        };
+        Some(Self { state, fence: Fence::new(fence), print })
+    }
+}
+
+impl State {
+    /// The word for it.
+    pub const fn as_str(&self) -> &'static str {
+        match self {
+            Self::Running(_) => "running",
+            Self::Completed(_) => "completed",
+            Self::Failed(_) => "failed",
+            Self::Kept(_) => "kept",
+        }
+    }
+}
+
+/// No owner value and no result: both may be secrets.
+impl fmt::Debug for Stored {
+    fn fmt(&self, f: &mut fmt::Formatter<'_>) -> fmt::Result {
+        f.debug_struct("Stored")
+            .field("state", &self.state)
+            .field("fence", &self.fence)
+            .finish_non_exhaustive()
+    }
+}
+
+impl fmt::Debug for State {
+    fn fmt(&self, f: &mut fmt::Formatter<'_>) -> fmt::Result {
+        f.write_str(self.as_str())
+    }
+}
+
+/// What tells one request from another: a SHA-256 of what the caller gave.
+#[derive(Clone, PartialEq, Eq)]
+pub struct Fingerprint([u8; 32]);
+
+impl Fingerprint {
+    /// The fingerprint of some bytes.
+    pub fn of(bytes: impl AsRef<[u8]>) -> Self {
+        Self(Sha256::digest(bytes).into())
+    }
+
+    fn read(hex: &[u8]) -> Option<Self> {
+        let digit = |byte: u8| match byte {
+            b'0'..=b'9' => Some(byte - b'0'),
+            b'a'..=b'f' => Some(byte - b'a' + 10),
+            _ => None,
+        };
+        let mut print = [0; 32];
+        if hex.len() != 64 {
+            return None;
+        }
+        for (byte, pair) in print.iter_mut().zip(hex.chunks_exact(2)) {
+            *byte = digit(pair[0])? << 4 | digit(pair[1])?;
+        }
+        Some(Self(print))
+    }
+}
+
+/// In hex.
+impl fmt::Display for Fingerprint {
+    fn fmt(&self, f: &mut fmt::Formatter<'_>) -> fmt::Result {
+        self.0.iter().try_for_each(|byte| write!(f, "{byte:02x}"))
+    }
+}
+
+impl fmt::Debug for Fingerprint {
+    fn fmt(&self, f: &mut fmt::Formatter<'_>) -> fmt::Result {
+        write!(f, "{self}")
+    }
+}
+
+#[cfg(test)]
+mod tests {
+    use super::*;
+    use crate::owner::Holder;
+
+    fn samples() -> Vec<Stored> {
+        let owner = Owner::new(7, &Holder::this_process("a label", 1));
+        let bytes = Bytes::from_static(b"a \0\xff result ");
+        [
+            State::Running(owner),
+            State::Completed(bytes.clone()),
+            State::Failed(bytes),
+            State::Kept(Bytes::new()),
+        ]
+        .into_iter()
+        .flat_map(|state| {
+            [None, Some(Fingerprint::of("x"))].map(|print| Stored {
+                state: state.clone(),
+                fence: Fence::new(1_763_251_200_000_000),
+                print,
+            })
+        })
+        .collect()
+    }
+
+    #[test]
+    fn what_was_written_is_read_back() {
+        for sample in samples() {
+            assert!(Stored::read(&sample.write()) == Some(sample));
+        }
+    }
+
+    #[test]
+    fn anything_else_is_not_a_record() {
+        for text in ["", "1", "leasehold:1", "leasehold:2 completed 1 - x", "leasehold:1 done 1 - x"] {
+            assert!(Stored::read(text.as_bytes()).is_none(), "{text}");
+        }
+        for text in
+            ["leasehold:1 completed 01 - x", "leasehold:1 completed 1 00 x", "leasehold:1 running 1 - x"]
+        {
+            assert!(Stored::read(text.as_bytes()).is_none(), "{text}");
+        }
+        // Cut anywhere before its rest, a record is none.
+        let whole = samples()[2].write();
+        let header = whole.len() - b"a \0\xff result ".len();
+        assert!((0..header).all(|end| Stored::read(&whole[..end]).is_none()));
+    }
+
+    #[test]
+    fn debug_output_tells_no_secret() {
+        for sample in samples() {
+            let shown = format!("{sample:?}");
+            assert!(!shown.contains("result") && !shown.contains("label"), "{shown}");
+        }
+    }
+}
