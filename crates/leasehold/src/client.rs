@@ -12,6 +12,7 @@ use crate::{
     },
     error::{Error, Result},
     fence::Fence,
+    idempotency::Idempotency,
     lock::Lock,
     name::Name,
     policy::{BoundPolicy, Policies},
@@ -127,6 +128,11 @@ impl Leasehold {
     /// An exclusive lock of that name.
     pub fn lock(&self, name: impl AsRef<str>) -> Lock {
         Lock::new(self.core.clone(), name.as_ref())
+    }
+
+    /// Requests of one kind that shall be executed once each, such as `payout`.
+    pub fn idempotency(&self, operation: impl AsRef<str>) -> Idempotency {
+        Idempotency::new(self.core.clone(), operation.as_ref())
     }
 
     /// Who holds a lock and who waits for it.

@@ -36,7 +36,7 @@ use std::{collections::BTreeMap, path::Path, time::Duration};
 pub use bound::BoundPolicy;
 pub(crate) use read::TABLES;
 use template::Template;
-pub(crate) use template::escape;
+pub(crate) use template::{escape, escape_value};
 
 use crate::{
     config::{Config, Section, WAIT_MAX, nearest_of, quoted, read_text},

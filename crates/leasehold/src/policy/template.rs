@@ -75,7 +75,7 @@ impl Template {
                 let what = format!("parameter {known} of policy {policy}");
                 return Err(Error::invalid(what, value, "a value that is not empty"));
             }
-            given.push((known, escape(&value, |c| c == '%' || SEPARATORS.contains(&c) || c.is_control())));
+            given.push((known, escape_value(&value)));
         }
         if let Some(missing) = self.parameters().find(|known| !given.iter().any(|(name, _)| name == known)) {
             let what = format!("parameters of policy {policy}");
@@ -158,6 +158,11 @@ fn cannot_be_told_apart(parts: &[Part]) -> Option<(&str, &str)> {
         }
     }
     None
+}
+
+/// A value as it stands in a key: with nothing in it that could be mistaken for the rest of the key.
+pub(crate) fn escape_value(value: &str) -> String {
+    escape(value, |c| c == '%' || SEPARATORS.contains(&c) || c.is_control())
 }
 
 /// Percent-encodes the characters that `must` be, as the uppercase hex of their UTF-8 bytes.
