@@ -29,7 +29,7 @@
 //! | the same across several steps | [`begin`](IdempotencyKey::begin), then [`Execution::complete`] or [`Execution::fail`] |
 //! | the result of who is at it, or its work if it dies | [`wait`](IdempotencyKey::wait) with either |
 //! | at most once, and nothing if it crashed | [`check_and_set`](IdempotencyKey::check_and_set) |
-//! | to know that somebody is at it, no more | a marker |
+//! | to know that somebody is at it, no more | a [`Marker`](crate::Marker) |
 //! | one at a time, each of them executed | a [`Lock`](crate::Lock) |
 
 mod execution;

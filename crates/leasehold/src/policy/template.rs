@@ -16,7 +16,7 @@ const SEPARATORS: [char; 3] = [':', '{', '}'];
 
 /// The key schema of one policy.
 #[derive(Clone, Debug)]
-pub(super) struct Template {
+pub(crate) struct Template {
     /// The policy, for errors.
     policy: String,
     text: String,
@@ -31,7 +31,7 @@ enum Part {
 
 impl Template {
     /// Reads a template; `place` is what errors call it.
-    pub(super) fn parse(text: &str, policy: &str, place: &str) -> Result<Self> {
+    pub(crate) fn parse(text: &str, policy: &str, place: &str) -> Result<Self> {
         let refuse = |allowed: String| Error::invalid(place, quoted(text), allowed);
         let parts = parse_parts(text).map_err(|allowed| refuse(allowed.into()))?;
         if let Some((first, second)) = cannot_be_told_apart(&parts) {
@@ -44,19 +44,19 @@ impl Template {
         Ok(template)
     }
 
-    pub(super) fn as_str(&self) -> &str {
+    pub(crate) fn as_str(&self) -> &str {
         &self.text
     }
 
     /// The names of its parameters, in order, each once.
-    pub(super) fn parameters(&self) -> impl Iterator<Item = &str> {
+    pub(crate) fn parameters(&self) -> impl Iterator<Item = &str> {
         self.parts.iter().enumerate().filter_map(|(at, part)| match part {
             Part::Parameter(name) if !self.parts[..at].contains(part) => Some(name.as_str()),
             _ => None,
         })
     }
 
-    pub(super) fn render<K: AsRef<str>, V: ToString>(
+    pub(crate) fn render<K: AsRef<str>, V: ToString>(
         &self,
         values: impl IntoIterator<Item = (K, V)>,
     ) -> Result<Name> {
