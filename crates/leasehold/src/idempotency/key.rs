@@ -170,15 +170,8 @@ impl IdempotencyKey {
     /// of key; `unsupported` for a store without records; the store's faults.
     pub async fn begin<T: DeserializeOwned>(self) -> Result<Begun<T>> {
         let key = self.key.clone();
-        Ok(match self.begin_bytes().await? {
-            Begun::Completed(bytes) => Begun::Completed(read(&key?, &bytes)?),
-            Begun::Yours(execution) => Begun::Yours(execution.retyped()),
-            Begun::Failed { why } => Begun::Failed { why },
-            Begun::Kept { why } => Begun::Kept { why },
-            Begun::InProgress { holder, look_again } => Begun::InProgress { holder, look_again },
-            Begun::Mismatch => Begun::Mismatch,
-            Begun::DoneElsewhere => Begun::DoneElsewhere,
-        })
+        let begun = self.begin_bytes().await?;
+        begun.try_map(Execution::retyped, |bytes| read(&key?, &bytes))
     }
 
     /// The same for results that are bytes already.
@@ -241,9 +234,9 @@ impl IdempotencyKey {
         T: Serialize + DeserializeOwned,
         E: fmt::Display,
     {
-        let execution = match self.begin::<T>().await? {
-            Begun::Yours(execution) => execution,
-            stands => return Ok(stands.into_idempotent()),
+        let execution = match self.begin::<T>().await?.for_run() {
+            Ok(execution) => execution,
+            Err(stands) => return Ok(stands),
         };
         let lease = execution.lease();
         let ended = tokio::select! {
@@ -288,21 +281,6 @@ impl IdempotencyKey {
             return Err(Error::invalid("largest result", got, format!("1 to {RESULT_MAX_LIMIT} bytes")));
         }
         Ok(key)
-    }
-}
-
-impl<T> Begun<T> {
-    /// Of one that is not ours.
-    pub(crate) fn into_idempotent<E>(self) -> Idempotent<T, E> {
-        match self {
-            Self::Yours(_) => unreachable!("executed by its caller"),
-            Self::Completed(result) => Idempotent::Replayed(result),
-            Self::Failed { why } => Idempotent::ReplayedFailure(why),
-            Self::Kept { why } => Idempotent::Kept { why },
-            Self::InProgress { holder, look_again } => Idempotent::InProgress { holder, look_again },
-            Self::Mismatch => Idempotent::Mismatch,
-            Self::DoneElsewhere => Idempotent::DoneElsewhere,
-        }
     }
 }
 

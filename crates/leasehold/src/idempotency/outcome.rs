@@ -3,7 +3,11 @@
 use std::{fmt, time::Duration};
 
 use super::Execution;
-use crate::{error::Error, fence::Fence, owner::Holder};
+use crate::{
+    error::{Error, Result},
+    fence::Fence,
+    owner::Holder,
+};
 
 /// What becomes of a key whose execution failed.
 #[derive(Clone, Copy, Debug, Default, PartialEq, Eq)]
@@ -104,9 +108,9 @@ impl<T, E> fmt::Debug for Idempotent<T, E> {
 /// How [`begin`](super::IdempotencyKey::begin) ended.
 #[must_use = "an execution that is dropped is given back"]
 #[non_exhaustive]
-pub enum Begun<T> {
+pub enum Begun<T, X = Execution<T>> {
     /// It is yours to execute.
-    Yours(Execution<T>),
+    Yours(X),
     /// It was executed before; this is its result.
     Completed(T),
     /// It failed before, and everybody gets this failure.
@@ -132,18 +136,48 @@ pub enum Begun<T> {
     DoneElsewhere,
 }
 
-impl<T> Begun<T> {
+impl<T, X> Begun<T, X> {
     /// The execution, if it is yours.
-    pub fn yours(self) -> Option<Execution<T>> {
+    pub fn yours(self) -> Option<X> {
         match self {
             Self::Yours(execution) => Some(execution),
             _ => None,
         }
     }
+
+    /// The same with another execution and another result.
+    pub(crate) fn try_map<U, Y>(
+        self,
+        yours: impl FnOnce(X) -> Y,
+        result: impl FnOnce(T) -> Result<U>,
+    ) -> Result<Begun<U, Y>> {
+        Ok(match self {
+            Self::Yours(execution) => Begun::Yours(yours(execution)),
+            Self::Completed(of) => Begun::Completed(result(of)?),
+            Self::Failed { why } => Begun::Failed { why },
+            Self::Kept { why } => Begun::Kept { why },
+            Self::InProgress { holder, look_again } => Begun::InProgress { holder, look_again },
+            Self::Mismatch => Begun::Mismatch,
+            Self::DoneElsewhere => Begun::DoneElsewhere,
+        })
+    }
+
+    /// The execution if it is ours, else how it stands.
+    pub(crate) fn for_run<E>(self) -> Result<X, Idempotent<T, E>> {
+        Err(match self {
+            Self::Yours(execution) => return Ok(execution),
+            Self::Completed(result) => Idempotent::Replayed(result),
+            Self::Failed { why } => Idempotent::ReplayedFailure(why),
+            Self::Kept { why } => Idempotent::Kept { why },
+            Self::InProgress { holder, look_again } => Idempotent::InProgress { holder, look_again },
+            Self::Mismatch => Idempotent::Mismatch,
+            Self::DoneElsewhere => Idempotent::DoneElsewhere,
+        })
+    }
 }
 
 /// No result: it may be a secret.
-impl<T> fmt::Debug for Begun<T> {
+impl<T, X: fmt::Debug> fmt::Debug for Begun<T, X> {
     fn fmt(&self, f: &mut fmt::Formatter<'_>) -> fmt::Result {
         match self {
             Self::Yours(execution) => f.debug_tuple("Yours").field(execution).finish(),
