@@ -87,6 +87,11 @@ counters! {
     renew_miss: "Renewals that got no answer.",
     overheld: "Leases of a fixed ttl held for more than half of it.",
     degraded: "Runs that went on without protection.",
+    executed: "Executions under an idempotency key whose result was stored.",
+    replayed: "Calls that got the result of an earlier execution.",
+    in_progress: "Calls that found somebody else at it.",
+    mismatched: "Calls whose idempotency key belongs to another request.",
+    fenced_off: "Executions that ended after a later one had begun.",
     disconnected: "Breaks of the connection to the store.",
 }
 
