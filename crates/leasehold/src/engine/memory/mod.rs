@@ -4,6 +4,7 @@
 //! same name. With [`Clock::tokio`] it is deterministic. Use it for tests and inside one process; it protects
 //! nothing from another process.
 
+mod deadlines;
 mod store;
 
 use std::{
@@ -89,6 +90,10 @@ impl Engine for Memory {
 
     fn leases(&self) -> &dyn Leases {
         self
+    }
+
+    fn deadlines(&self) -> Result<&dyn super::deadlines::Deadlines, &'static str> {
+        Ok(self)
     }
 
     fn dial(&self, _: Until) -> Fut<'_, ()> {

@@ -5,6 +5,7 @@ use std::{
     sync::Weak,
 };
 
+use super::deadlines::Pools;
 use crate::{
     clock::BootInstant,
     engine::{
@@ -32,6 +33,7 @@ pub(super) struct Store {
     fence: u64,
     claims: u64,
     wakes: Vec<(Weak<dyn WakeSink>, Wake)>,
+    pub(super) pools: Pools,
 }
 
 #[derive(Default)]
