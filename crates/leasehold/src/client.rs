@@ -6,6 +6,7 @@ use crate::{
     clock::Clock,
     config::{Config, Settings},
     core::{Chance, Core},
+    deadlines::Deadlines,
     engine::{
         Capabilities, Cursor, Engine, Health, Inspection, Page, Released,
         connect::{self, EngineOptions},
@@ -127,6 +128,26 @@ impl Leasehold {
     /// An exclusive lock of that name.
     pub fn lock(&self, name: impl AsRef<str>) -> Lock {
         Lock::new(self.core.clone(), name.as_ref())
+    }
+
+    /// The pool of deadlines of that name.
+    ///
+    /// ```
+    /// # #[tokio::main(flavor = "current_thread")] async fn main() -> leasehold::Result<()> {
+    /// use std::time::Duration;
+    ///
+    /// let leases = leasehold::Leasehold::connect("memory:").await?;
+    /// let payments = leases.deadlines("payments");
+    /// payments.set_with("tx:42", Duration::ZERO, "order 7").await?;
+    /// for due in payments.claim(100, Duration::from_secs(60)).await? {
+    ///     println!("{} should have ended", due.id());
+    ///     due.acknowledge().await?;
+    /// }
+    /// # leases.close().await
+    /// # }
+    /// ```
+    pub fn deadlines(&self, pool: impl AsRef<str>) -> Deadlines {
+        Deadlines::new(self.core.clone(), pool.as_ref())
     }
 
     /// Who holds a lock and who waits for it.

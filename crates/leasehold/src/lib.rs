@@ -23,7 +23,8 @@
 //! | to go on without a lock when the store is down, knowingly | [`Lock::acquire_or_proceed`] |
 //! | a lock that a later process gives back | [`Guard::detach`] |
 //! | names and ttls from a file, checked at start-up | [`Leasehold::policy`] |
-//! | all of it without `async` | the feature `blocking` |
+//! | to notice what should have ended by now, also after a crash | [`Leasehold::deadlines`] |
+//! | locks without `async` | the feature `blocking` |
 //! | to see who holds what, or to end it | [`Leasehold::inspect`], [`Leasehold::list`], [`Leasehold::force_release`] |
 //!
 //! # What dropping does
@@ -44,6 +45,7 @@ mod client;
 pub mod clock;
 pub mod config;
 mod core;
+pub mod deadlines;
 pub mod engine;
 pub mod error;
 pub mod fence;
@@ -58,6 +60,7 @@ mod telemetry;
 pub use client::{Builder, Leasehold};
 pub use clock::{BootInstant, Clock};
 pub use config::{Config, Settings, WAIT_MAX};
+pub use deadlines::{Deadline, Deadlines, Due, Placement, Recovery};
 pub use engine::Acks;
 pub use error::{Error, ErrorKind, Refusal, Result};
 pub use fence::Fence;
