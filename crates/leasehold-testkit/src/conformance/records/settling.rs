@@ -79,7 +79,11 @@ async fn a_slow_execution_is_fenced_off_by_one_that_left_nothing(stage: Stage) {
     let party = Party::join(&stage).await;
     let ((slow, old), (later, fence)) = slow_and_later(&party).await;
     party.settle(&end(&later, fence, Outcome::Retry)).await;
-    assert_eq!(party.complete(&slow, old, "slow").await, Settled::FencedOff { by: Some(fence) });
+    match party.complete(&slow, old, "slow").await {
+        // A store may have forgotten by whom.
+        Settled::FencedOff { by } => assert!(by.is_none_or(|by| by == fence), "{by:?}"),
+        Settled::Stored => panic!("a slow execution counts although another one came after it"),
+    }
     assert_eq!(party.read(&slow.key).await, None);
 }
 
