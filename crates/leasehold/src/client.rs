@@ -6,6 +6,7 @@ use crate::{
     clock::Clock,
     config::{Config, Settings},
     core::{Chance, Core},
+    deadlines::Deadlines,
     engine::{
         Capabilities, Cursor, Engine, Health, Inspection, Page, Released,
         connect::{self, EngineOptions},
@@ -162,6 +163,26 @@ impl Leasehold {
     pub fn marker_policy(&self, name: &str) -> Result<Marker> {
         let policy = self.policies.marker(name)?;
         Ok(Marker::laid_out(self.core.clone(), Ok(policy.layout().clone()), policy.ttl()))
+    }
+
+    /// The pool of deadlines of that name.
+    ///
+    /// ```
+    /// # #[tokio::main(flavor = "current_thread")] async fn main() -> leasehold::Result<()> {
+    /// use std::time::Duration;
+    ///
+    /// let leases = leasehold::Leasehold::connect("memory:").await?;
+    /// let payments = leases.deadlines("payments");
+    /// payments.set_with("tx:42", Duration::ZERO, "order 7").await?;
+    /// for due in payments.claim(100, Duration::from_secs(60)).await? {
+    ///     println!("{} should have ended", due.id());
+    ///     due.acknowledge().await?;
+    /// }
+    /// # leases.close().await
+    /// # }
+    /// ```
+    pub fn deadlines(&self, pool: impl AsRef<str>) -> Deadlines {
+        Deadlines::new(self.core.clone(), pool.as_ref())
     }
 
     /// Who holds a lock and who waits for it.

@@ -119,13 +119,18 @@ impl Core {
     /// An engine's failure with the name and the operation; counted in the log and told to the observer.
     pub(crate) fn failed(&self, error: EngineError, doing: &str, name: &Name) -> Error {
         let error = self.explain(error, doing, name);
+        self.report(&error, name);
+        error
+    }
+
+    /// Logs a failure and tells it to the observer.
+    pub(crate) fn report(&self, error: &Error, name: &Name) {
         tracing::error!(%name, kind = %error.kind(), %error, "store error");
         self.telemetry.tell(|| Event::Error {
             kind: error.kind(),
             name: Some(name.clone()),
             text: error.to_string(),
         });
-        error
     }
 
     /// An engine's failure with the name and the operation.
@@ -146,6 +151,11 @@ impl Core {
                 Error::Unsupported { what: doing, why }
             }
         }
+    }
+
+    /// Cancelled when the client is closed.
+    pub(crate) fn closing(&self) -> CancellationToken {
+        self.closed.child_token()
     }
 
     pub(crate) fn check_open(&self) -> Result<()> {

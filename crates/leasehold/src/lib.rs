@@ -25,7 +25,8 @@
 //! | to execute a request once and give everybody its result | [`Leasehold::idempotency`] |
 //! | to tell others that somebody is at it | [`Leasehold::marker`] |
 //! | names and ttls from a file, checked at start-up | [`Leasehold::policy`] |
-//! | all of it without `async` | the feature `blocking` |
+//! | to notice what should have ended by now, also after a crash | [`Leasehold::deadlines`] |
+//! | locks without `async` | the feature `blocking` |
 //! | to see who holds what, or to end it | [`Leasehold::inspect`], [`Leasehold::list`], [`Leasehold::force_release`] |
 //!
 //! # What dropping does
@@ -46,6 +47,7 @@ mod client;
 pub mod clock;
 pub mod config;
 mod core;
+pub mod deadlines;
 pub mod engine;
 pub mod error;
 pub mod fence;
@@ -63,6 +65,7 @@ mod telemetry;
 pub use client::{Builder, Leasehold};
 pub use clock::{BootInstant, Clock};
 pub use config::{Config, Settings, WAIT_MAX};
+pub use deadlines::{Deadline, Deadlines, Due, Placement, Recovery};
 pub use engine::Acks;
 pub use error::{Error, ErrorKind, Refusal, Result};
 pub use fence::Fence;

@@ -4,6 +4,7 @@
 //! same name. With [`Clock::tokio`] it is deterministic. Use it for tests and inside one process; it protects
 //! nothing from another process.
 
+mod deadlines;
 mod records;
 mod store;
 
@@ -93,6 +94,10 @@ impl Engine for Memory {
     }
 
     fn records(&self) -> Result<&dyn Records, &'static str> {
+        Ok(self)
+    }
+
+    fn deadlines(&self) -> Result<&dyn super::deadlines::Deadlines, &'static str> {
         Ok(self)
     }
 

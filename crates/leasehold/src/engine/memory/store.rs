@@ -5,7 +5,7 @@ use std::{
     sync::Weak,
 };
 
-use super::records::RecordStore;
+use super::{deadlines::Pools, records::RecordStore};
 use crate::{
     clock::BootInstant,
     engine::{
@@ -34,6 +34,7 @@ pub(super) struct Store {
     claims: u64,
     wakes: Vec<(Weak<dyn WakeSink>, Wake)>,
     pub(super) records: RecordStore,
+    pub(super) pools: Pools,
 }
 
 #[derive(Default)]
