@@ -5,6 +5,7 @@
 //! nothing from another process.
 
 mod deadlines;
+mod records;
 mod store;
 
 use std::{
@@ -16,7 +17,7 @@ use crate::{
     clock::{Clock, Until},
     engine::{
         Answer, Capabilities, Claim, Cursor, Engine, Fut, Handover, Health, Hold, Inspection, Leases, Page,
-        Reach, Released, Renewed, WakeSink,
+        Reach, Released, Renewed, WakeSink, records::Records,
     },
     fence::Fence,
     name::{NAME_MAX_BYTES, Name},
@@ -90,6 +91,10 @@ impl Engine for Memory {
 
     fn leases(&self) -> &dyn Leases {
         self
+    }
+
+    fn records(&self) -> Result<&dyn Records, &'static str> {
+        Ok(self)
     }
 
     fn deadlines(&self) -> Result<&dyn super::deadlines::Deadlines, &'static str> {

@@ -122,6 +122,14 @@ fn failed(list: &[Value]) -> EngineError {
     }
 }
 
+/// What an operation failed with, if it is that.
+pub(super) fn failed_or_unexpected(value: Value) -> EngineError {
+    match value {
+        Value::Array(list) => failed(&list),
+        other => unexpected(&other),
+    }
+}
+
 /// The refusal of an operation by a server that takes no writes.
 pub(super) fn read_only(reply: &Value) -> Option<EngineError> {
     match reply {
@@ -168,6 +176,8 @@ fn fault(code: &str, words: &str) -> Fault {
         "OOM" => Fault::Refused(Refusal::OutOfMemory),
         // A primary that does not write at the moment, for want of a disk or a replica.
         "MISCONF" | "NOREPLICAS" => Fault::Refused(Refusal::ReadOnly),
+        // One that begins nothing for a while.
+        "GRACE" => Fault::Refused(Refusal::ReadOnly),
         // Not now: nothing happened, and it may work in a moment.
         "LOADING" | "BUSY" | "MASTERDOWN" | "TRYAGAIN" | "CLUSTERDOWN" => Fault::Unreachable,
         _ if lacks_a_right(words) => Fault::Refused(Refusal::Acl),

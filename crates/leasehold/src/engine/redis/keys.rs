@@ -1,6 +1,7 @@
-//! How a lock lies in Redis.
+//! How locks and records lie in Redis.
 //!
-//! The lock itself is a plain string under `prefix + name`, as in many other libraries, so that a fleet can mix them.
+//! A lock itself is a plain string under `prefix + name`, as in many other libraries, so that a fleet can mix them; a
+//! record is one under its key as given.
 //! Everything else lies in side keys in the same slot, under a prefix of their own, where no lock name can collide
 //! with them and a scan for locks does not see them.
 
@@ -11,7 +12,7 @@ use redis::{RedisWrite, ToRedisArgs};
 use super::slots;
 use crate::name::{Name, hash_tag};
 
-/// The keys of one lock.
+/// The keys of one lock, or of one record.
 #[derive(Clone)]
 pub(super) struct Keys {
     /// What side keys end with: K in braces, or K alone if it has a hash tag of its own.
@@ -32,7 +33,12 @@ impl Keys {
         Self { tail, in_braces }
     }
 
-    /// K: the owner value, expiring with the lease.
+    /// The keys of a record.
+    pub(super) fn of_record(key: &Name) -> Self {
+        Self::new("", key)
+    }
+
+    /// K: the owner value, expiring with the lease; or the record.
     pub(super) fn lock(&self) -> &str {
         if self.in_braces { &self.tail[1..self.tail.len() - 1] } else { &self.tail }
     }
@@ -69,6 +75,11 @@ impl Keys {
     /// S: when each waiter was last heard of.
     pub(super) fn seen(&self) -> Parts<'_> {
         Parts(["leasehold:seen:", &self.tail, "", ""])
+    }
+
+    /// V: who watches a record.
+    pub(super) fn watchers(&self) -> Parts<'_> {
+        Parts(["leasehold:watchers:", &self.tail, "", ""])
     }
 
     /// G: the tombstone of one attempt.

@@ -112,50 +112,61 @@ impl Redis {
         limit: u32,
         until: Until,
     ) -> Result<Page<Inspection>, EngineError> {
-        let (names, next) = match &self.servers {
-            Servers::One(lanes, _) => {
-                let found = scan_names(&lanes[0].node, &self.prefix, prefix, from, limit, until).await?;
-                (found.items, found.next)
-            }
-            Servers::Cluster(cluster) => {
-                let from = from.as_ref().map(Cursor::as_str);
-                let (names, next) = self.scan_primaries(cluster, prefix, from, limit, until).await?;
-                (names, next.map(Cursor::new))
-            }
-        };
+        let Page { items: names, next } =
+            self.page_of_names(&self.prefix, prefix, from, limit, until).await?;
         let mut items = self.inspect_many(&names, WAITERS_SHOWN, until).await?;
         // Freed since the scan.
         items.retain(|found| found.held.is_some() || found.waiting > 0);
         Ok(Page { items, next })
     }
 
-    /// Names that the primaries of a cluster have, one primary after the other.
-    async fn scan_primaries(
+    /// Names on all servers that begin with `prefix` after the store's own.
+    pub(super) async fn page_of_names(
         &self,
-        cluster: &Arc<Cluster>,
+        store_prefix: &str,
         prefix: &str,
-        from: Option<&str>,
+        from: Option<Cursor>,
         limit: u32,
         until: Until,
-    ) -> Result<(Vec<Name>, Option<String>), EngineError> {
-        let map = cluster.map(until).await?;
-        let (mut names, mut next) = (Vec::new(), from.map(str::to_owned));
-        while let Some(Turn { first_slot, shard, at }) = turn(&map, next.as_deref()) {
-            let room = limit - u32::try_from(names.len()).unwrap_or(limit);
-            let at = at.map(Cursor::new);
-            let found = scan_names(shard.node(), &self.prefix, prefix, at, room, until).await?;
-            names.extend(found.items);
-            let is_done = found.next.is_none();
-            next = match found.next {
-                Some(at) => Some(format!("{first_slot} {} {}", shard.address, at.as_str())),
-                None => after(&map, first_slot),
-            };
-            if next.is_none() || !is_done || names.len() == limit as usize {
-                return Ok((names, next));
+    ) -> Result<Page<Name>, EngineError> {
+        match &self.servers {
+            Servers::One(lanes, _) => {
+                scan_names(&lanes[0].node, store_prefix, prefix, from, limit, until).await
+            }
+            Servers::Cluster(cluster) => {
+                let (from, prefixes) = (from.as_ref().map(Cursor::as_str), (store_prefix, prefix));
+                let (items, next) = scan_primaries(cluster, prefixes, from, limit, until).await?;
+                Ok(Page { items, next: next.map(Cursor::new) })
             }
         }
-        Ok((names, None))
     }
+}
+
+/// Names that the primaries of a cluster have, one primary after the other.
+async fn scan_primaries(
+    cluster: &Arc<Cluster>,
+    (store_prefix, prefix): (&str, &str),
+    from: Option<&str>,
+    limit: u32,
+    until: Until,
+) -> Result<(Vec<Name>, Option<String>), EngineError> {
+    let map = cluster.map(until).await?;
+    let (mut names, mut next) = (Vec::new(), from.map(str::to_owned));
+    while let Some(Turn { first_slot, shard, at }) = turn(&map, next.as_deref()) {
+        let room = limit - u32::try_from(names.len()).unwrap_or(limit);
+        let at = at.map(Cursor::new);
+        let found = scan_names(shard.node(), store_prefix, prefix, at, room, until).await?;
+        names.extend(found.items);
+        let is_done = found.next.is_none();
+        next = match found.next {
+            Some(at) => Some(format!("{first_slot} {} {}", shard.address, at.as_str())),
+            None => after(&map, first_slot),
+        };
+        if next.is_none() || !is_done || names.len() == limit as usize {
+            return Ok((names, next));
+        }
+    }
+    Ok((names, None))
 }
 
 /// What the server says about some names, each as `inspect.lua` answers it.

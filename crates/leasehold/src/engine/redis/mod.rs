@@ -11,11 +11,13 @@ mod answer;
 mod batch;
 mod claim;
 mod cluster;
+mod errands;
 mod health;
 mod keys;
 mod look;
 mod node;
 mod place;
+mod records;
 mod renewal;
 mod script;
 mod sentinel;
@@ -35,7 +37,8 @@ use crate::{
     clock::{Clock, Until},
     engine::{
         Answer, Capabilities, Claim, Cursor, Engine, EngineError, Fault, Fut, Handover, Health, Hold,
-        Inspection, Leases, Page, Reach, Released, Renewed, WakeSink, connect::EngineOptions,
+        Inspection, Kind, Leases, Page, Reach, Released, Renewed, WakeSink, connect::EngineOptions,
+        records::Records,
     },
     error::Result,
     fence::Fence,
@@ -127,16 +130,25 @@ impl Redis {
         Keys::new(&self.prefix, name)
     }
 
+    /// The keys of what is held.
+    fn keys_of(&self, hold: &Hold) -> Keys {
+        match hold.kind {
+            Kind::Lock => self.keys(&hold.name),
+            Kind::Record => Keys::of_record(&hold.name),
+        }
+    }
+
     /// Sends an operation to the server that has its name.
     async fn run(&self, name: &Name, build: impl Fn() -> Op, until: Until) -> Reply {
         match &self.servers {
             Servers::One(lanes, _) => lane_of(lanes, name).run(build(), until).await,
             Servers::Cluster(cluster) => {
-                let slot = self.keys(name).slot();
+                let mut next = Some(build());
+                let slot = next.as_ref().map_or(0, Op::slot);
                 let mut route = cluster.route(slot, until);
                 loop {
                     let stop = route.next().await?;
-                    let op = build();
+                    let op = next.take().unwrap_or_else(&build);
                     let (patient, channel) = (op.can_wait_for_its_keys(), cluster.channel_of(&op));
                     match self.run_at(&stop, name, op, channel, until).await {
                         Err(error) if slots::is_torn(&error) && !patient => return Err(error),
@@ -212,6 +224,10 @@ impl Engine for Redis {
 
     fn leases(&self) -> &dyn Leases {
         self
+    }
+
+    fn records(&self) -> std::result::Result<&dyn Records, &'static str> {
+        Ok(self)
     }
 
     fn dial(&self, until: Until) -> Fut<'_, ()> {

@@ -309,6 +309,32 @@ impl Node {
         self.answered(connection, inner.send_packed_command(cmd), until).await
     }
 
+    /// Sends commands in one write; one answer each.
+    pub(super) async fn send_all(
+        &self,
+        connection: &Connection,
+        cmds: &[Cmd],
+        until: Until,
+    ) -> Vec<Result<Value, EngineError>> {
+        let mut inner = connection.inner.clone();
+        let mut all = redis::Pipeline::with_capacity(cmds.len());
+        for cmd in cmds {
+            all.add_command(cmd.clone());
+        }
+        let values = async { inner.send_packed_commands(&all, 0, cmds.len()).await.map(Value::Array) };
+        match self.answered(connection, values, until).await {
+            Ok(Value::Array(values)) if values.len() == cmds.len() => {
+                let one = |value| match value {
+                    Value::ServerError(error) => Err(self.failed(connection, &error.into())),
+                    value => Ok(value),
+                };
+                values.into_iter().map(one).collect()
+            }
+            Ok(other) => vec![Err(answer::unexpected(&other)); cmds.len()],
+            Err(error) => vec![Err(error); cmds.len()],
+        }
+    }
+
     /// Sends one command to a node that is about to get its slot. Both commands leave together: nothing gets in between.
     pub(super) async fn send_asking(
         &self,

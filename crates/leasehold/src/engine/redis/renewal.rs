@@ -7,7 +7,7 @@ use futures_util::future::join_all;
 use super::{Redis, Servers, answer, batch::Lane, cluster::Cluster, lane_of, script::Op, slots};
 use crate::{
     clock::Until,
-    engine::{EngineError, Fault, Hold, Renewed},
+    engine::{EngineError, Fault, Hold, Kind, Renewed},
 };
 
 /// Renewals in one call; bounds how long the server is busy with one.
@@ -51,8 +51,7 @@ impl Redis {
         places: &[usize],
         until: Until,
     ) -> Vec<(usize, Result<Renewed, EngineError>)> {
-        let ops: Vec<_> =
-            places.iter().map(|at| Op::renew(self.keys(&holds[*at].name), &holds[*at])).collect();
+        let ops: Vec<_> = places.iter().map(|at| Op::renew(self.keys_of(&holds[*at]), &holds[*at])).collect();
         let since = self.clock.now();
         let values = lane.run_together(&ops, until).await;
         let results = values.into_iter().map(|value| value.and_then(|value| answer::renewed(value, since)));
@@ -74,7 +73,7 @@ impl Redis {
             Ok(map) => map,
             Err(error) => return vec![Err(error); holds.len()],
         };
-        let lane = |hold: &Hold| match map.shard(self.keys(&hold.name).slot()) {
+        let lane = |hold: &Hold| match map.shard(self.keys_of(hold).slot()) {
             Some(shard) => Ok(shard.lane(&hold.name).clone()),
             None => Err(EngineError::new(Fault::Unreachable, "its slot of the cluster has no primary")),
         };
@@ -90,9 +89,12 @@ impl Redis {
     /// Follows a lease to where it is.
     async fn renew_one(&self, hold: &Hold, until: Until) -> Result<Renewed, EngineError> {
         let since = self.clock.now();
-        match self.run(&hold.name, || Op::renew(self.keys(&hold.name), hold), until).await {
+        match self.run(&hold.name, || Op::renew(self.keys_of(hold), hold), until).await {
             Ok((value, _)) => answer::renewed(value, since),
-            Err(error) if slots::is_torn(&error) => self.renew_torn(hold, until).await,
+            Err(error) if slots::is_torn(&error) => match hold.kind {
+                Kind::Lock => self.renew_torn(hold, until).await,
+                Kind::Record => self.renew_record_torn(hold, until).await,
+            },
             Err(error) => Err(error),
         }
     }

@@ -4,9 +4,9 @@ use std::{fmt, io::Write, time::Duration};
 
 use redis::{Cmd, RedisWrite, Value};
 
-use super::{answer, keys::Keys};
+use super::{answer, keys::Keys, records};
 use crate::{
-    engine::{Claim, Hold, liveness},
+    engine::{Claim, Hold, Kind, liveness},
     fence::Fence,
     owner::Owner,
 };
@@ -21,17 +21,26 @@ pub(super) const TOMBSTONE: Duration = Duration::from_secs(1200);
 const OP_BYTES: usize = 512;
 const ARG_BYTES: usize = 40;
 
-/// Claim, release and renewal are one script, so that many operations of many names can share one call. Those of a
-/// client with a grace have a few fragments more, each right behind what it changes.
+/// What can be done with locks and records is one script, so that many operations of many names can share one call. Those
+/// of a client with a grace have a few fragments more, each right behind what it changes.
 macro_rules! leases {
-    ($wake:literal, $begin:expr, $handover:expr, $claim:expr, $renew:expr, $cases:literal, $first:literal) => {
+    (
+        $wake:literal,
+        $begin:expr,
+        $handover:expr,
+        $claim:expr,
+        $renew:expr,
+        $record:expr,
+        $cases:literal,
+        $first:literal
+    ) => {
         concat!(
             include_str!("scripts/begin.lua"),
             include_str!("scripts/fence.lua"),
             include_str!("scripts/ordinary.lua"),
             $begin,
-            "local function all_cases()\n",
             include_str!($wake),
+            "local function all_cases()\n",
             include_str!("scripts/handover.lua"),
             $handover,
             include_str!("scripts/claim.lua"),
@@ -43,16 +52,26 @@ macro_rules! leases {
             $cases,
             " }\n",
             "end\n",
+            "local function all_records()\n",
+            include_str!("scripts/records/look.lua"),
+            include_str!("scripts/records/watchers.lua"),
+            include_str!("scripts/records/begin.lua"),
+            $record,
+            include_str!("scripts/records/settle.lua"),
+            include_str!("scripts/records/renew.lua"),
+            include_str!("scripts/records/cases.lua"),
+            "end\n",
             $first,
             include_str!("scripts/dispatch.lua"),
         )
     };
 }
 
-const LEASES: &str = leases!("scripts/wake_whole.lua", "", "", "", "", "", "local k, a = 1, 2\n");
+const LEASES: &str = leases!("scripts/wake_whole.lua", "", "", "", "", "", "", "local k, a = 1, 2\n");
 
 /// The same where one call may only touch one slot, and wake-ups stay on the node of that slot.
-const LEASES_SHARDED: &str = leases!("scripts/wake_sharded.lua", "", "", "", "", "", "local k, a = 1, 2\n");
+const LEASES_SHARDED: &str =
+    leases!("scripts/wake_sharded.lua", "", "", "", "", "", "", "local k, a = 1, 2\n");
 
 /// The same for a client that grants nothing new for a while after a promotion.
 const LEASES_WITH_GRACE: &str = leases!(
@@ -61,6 +80,7 @@ const LEASES_WITH_GRACE: &str = leases!(
     include_str!("scripts/grace/handover.lua"),
     include_str!("scripts/grace/claim.lua"),
     include_str!("scripts/grace/renew.lua"),
+    include_str!("scripts/grace/record.lua"),
     ", g = renew_or_assert",
     "local k, a = 3, 3\n"
 );
@@ -102,7 +122,7 @@ impl Script {
     }
 }
 
-/// One operation on one lock. It holds what it was made from: its texts are written straight into the call.
+/// One operation on one lock or record. It holds what it was made from: its texts are written straight into the call.
 pub(super) struct Op {
     keys: Keys,
     step: Step,
@@ -125,6 +145,7 @@ enum Step {
         unanswered: bool,
     },
     ForceRelease(Fence),
+    Record(records::Step),
 }
 
 impl Op {
@@ -159,7 +180,18 @@ impl Op {
     }
 
     pub(super) fn renew(keys: Keys, hold: &Hold) -> Self {
-        Self::new(keys, Step::Renew(hold.clone()))
+        Self::new(
+            keys,
+            match hold.kind {
+                Kind::Lock => Step::Renew(hold.clone()),
+                Kind::Record => Step::Record(records::Step::Renew { hold: hold.clone(), alone: false }),
+            },
+        )
+    }
+
+    /// One step of a record.
+    pub(super) fn record(keys: Keys, step: records::Step) -> Self {
+        Self::new(keys, Step::Record(step))
     }
 
     /// Whether it must not be sent (any more).
@@ -168,9 +200,13 @@ impl Op {
         matches!(&self.step, Step::Claim { claim, .. } if claim.owner.has_ended())
     }
 
-    /// Whether it may enter the queue.
+    /// Whether somebody is to be woken for it.
     pub(super) fn may_queue(&self) -> bool {
-        matches!(&self.step, Step::Claim { claim, .. } if claim.queue_for.is_some())
+        match &self.step {
+            Step::Claim { claim, .. } => claim.queue_for.is_some(),
+            Step::Record(step) => step.watches(),
+            _ => false,
+        }
     }
 
     /// Whether it names a place in the queue, and with it a channel.
@@ -180,7 +216,11 @@ impl Op {
 
     /// Whether it can wait until all keys of its name are on one node. Who holds or has held the lock cannot.
     pub(super) fn can_wait_for_its_keys(&self) -> bool {
-        matches!(self.step, Step::Claim { .. } | Step::ForceRelease(_))
+        match &self.step {
+            Step::Claim { .. } | Step::ForceRelease(_) => true,
+            Step::Record(step) => step.is_patient(),
+            Step::Renew(_) | Step::End { .. } => false,
+        }
     }
 
     fn key_count(&self) -> usize {
@@ -188,11 +228,15 @@ impl Op {
             Step::Claim { .. } | Step::End { unanswered: true, .. } => 5,
             Step::End { .. } | Step::ForceRelease(_) => 4,
             Step::Renew(_) => 2,
+            Step::Record(step) => step.key_count(),
         }
     }
 
     fn write_keys(&self, cmd: &mut Cmd) {
         let keys = &self.keys;
+        if let Step::Record(step) = &self.step {
+            return step.write_keys(keys, cmd);
+        }
         cmd.arg(keys.lock()).arg(keys.fence());
         if matches!(self.step, Step::Renew(_)) {
             return;
@@ -234,6 +278,7 @@ impl Op {
             Step::ForceRelease(seen) => {
                 cmd.arg("f").arg(seen.get());
             }
+            Step::Record(step) => step.write_arguments(cmd, channel),
         }
     }
 }
@@ -405,7 +450,9 @@ mod tests {
 
     #[test]
     fn the_script_bounds_the_queue_as_the_contract_says() {
-        assert!(LEASES.contains(&format!("local WAITERS_MAX = {}\n", crate::engine::WAITERS_MAX)));
+        for bound in ["WAITERS_MAX", "WATCHERS_MAX"] {
+            assert!(LEASES.contains(&format!("local {bound} = {}\n", crate::engine::WAITERS_MAX)));
+        }
     }
 
     #[test]

@@ -130,6 +130,9 @@ impl Attempts {
 
 impl Listener for Attempts {
     fn message(&self, connection: u64, payload: &[u8]) {
+        if let Some(owners) = payload.strip_prefix(LOOK) {
+            return watchers(owners).for_each(|owner| self.tell(Wake::LookAgain { owner }));
+        }
         let Some((owner, fence)) = parse(payload) else { return };
         let wake = match self.waiting().get_mut(&owner) {
             // Who released it waited for no replica: claiming again does.
@@ -161,6 +164,14 @@ impl Listener for Attempts {
         self.tell_link(LinkChange::Disconnected { why: why.into() });
         self.tell(Wake::LookAgainAll);
     }
+}
+
+/// How a message to those who watch a record begins; their random parts follow.
+const LOOK: &[u8] = b"look ";
+
+/// Whom such a message is for.
+fn watchers(owners: &[u8]) -> impl Iterator<Item = OwnerId> {
+    owners.split(|byte| *byte == b' ').filter_map(|owner| OwnerId::parse(std::str::from_utf8(owner).ok()?))
 }
 
 /// A message is "random part of the owner value, fence".
@@ -247,6 +258,22 @@ mod tests {
         };
         let Wake::Granted { grant, .. } = hear(left, 1, 11) else { panic!("ignored") };
         assert_eq!((grant.since.as_nanos(), grant.ttl), (0, Duration::ZERO));
+    }
+
+    #[test]
+    fn those_who_watch_a_record_are_told_to_look_again() {
+        let heard = Arc::new(Heard::default());
+        let sink: Arc<dyn WakeSink> = heard.clone();
+        let attempts = Attempts::default();
+        attempts.wake_into(Arc::downgrade(&sink));
+        let [one, other] = [1, 2].map(|random| Owner::new(random, &Holder::Foreign));
+        let text = format!("look {} noise {}", one.id_text(), other.id_text());
+        // What an older client takes for no message.
+        assert!(parse(text.as_bytes()).is_none());
+        attempts.message(1, text.as_bytes());
+        let told: Vec<_> = heard.0.lock().unwrap().drain(..).collect();
+        let look = |wake: &Wake, of: &Owner| matches!(wake, Wake::LookAgain { owner } if *owner == of.id());
+        assert!(matches!(&told[..], [a, b] if look(a, &one) && look(b, &other)), "{told:?}");
     }
 
     #[test]

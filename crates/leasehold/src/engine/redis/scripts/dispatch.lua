@@ -1,11 +1,14 @@
 -- Fragment: runs the operations of one call, in order, each on its own: an error in one leaves the others alone.
 -- KEYS of each operation follow each other: K (owner value, PX) · F (last fence) · W (waiters) · S (when each waiter
--- was last heard of) · G (tombstone of one attempt)
+-- was last heard of) · G (tombstone of one attempt); those of a record are other ones, see `records/look.lua`
 -- ARGV 1 how long F is kept in ms, then per operation a letter and its arguments:
 --   c claim  r release  a abandon  t abandon with tombstone  f force-release  n renew  g renew with a grace
+--   and of records, in capitals:
+--   B begin  S settle  U settle with tombstone  O settle by K alone  W renew  V renew by K alone  X remove  L look
 -- `k` and `a` are where the first operation has its keys and its letter: the text before this one says so.
 -- answers a list with one reply per operation; {9, error} if it failed
-local cases -- made when the first operation needs them: to make them takes longer than an ordinary operation
+-- Made when the first operation needs them: to make them takes longer than an ordinary operation.
+local cases, records, steps
 local function run(letter, k, a)
   local reply, first
   if letter == 'c' then
@@ -15,6 +18,10 @@ local function run(letter, k, a)
   end
   if reply then return reply end
   if not now then read_clock() end
+  if letter < 'a' then
+    if not records then records, steps = all_records() end
+    return records[letter](k, a)
+  end
   cases = cases or all_cases()
   return cases[letter](k, a, first)
 end
@@ -37,8 +44,11 @@ while letter do
     k, a = k + 5, a + 4
   elseif letter == 'g' then
     k, a = k + 2, a + 4
-  else
+  elseif letter == 'f' then
     k, a = k + 4, a + 2
+  else
+    local step = steps[letter]
+    k, a = k + step[1], a + step[2]
   end
   letter = ARGV[a]
 end

@@ -1,0 +1,255 @@
+//! Records: what was begun, how it ended, and marks.
+//!
+//! Each step of a record is an operation of the script that locks use ([`step`]), shares its calls and finds its way like
+//! one. What a script finds and cannot judge by the owner alone it answers as it is; the contract's own rules read it.
+//! Who waits for the end of somebody else's execution is in a set beside the record and told by a message.
+//!
+//! While nothing new is granted after a promotion (`grace=on`) a record that is not there is refused, because it may have
+//! been begun or done at the server before; a running one that was forgotten is lost.
+
+mod foreign;
+mod marks;
+mod step;
+
+use std::time::Duration;
+
+use futures_util::future::join_all;
+use redis::Value;
+
+use super::{Redis, Servers, answer, keys::Keys, lane_of, script::Op, slots};
+use crate::{
+    clock::{BootInstant, Until},
+    engine::{
+        Cursor, EngineError, Fault, Fut, Grant, Hold, Page, Renewed,
+        records::{Begin, Begun, Content, Record, Records, Settle, Settled, decide},
+    },
+    fence::Fence,
+    name::Name,
+};
+use marks::Deed;
+pub(super) use step::Step;
+use step::{Ending, Form};
+
+/// When to ask again about a running record that never runs out by itself, because somebody changed it by hand.
+const NEVER: Duration = Duration::from_secs(86_400);
+/// Records that are looked at together; a result may be long.
+const LOOKS_AT_ONCE: usize = 32;
+
+impl Redis {
+    async fn step(&self, key: &Name, build: impl Fn() -> Step, until: Until) -> Result<Value, EngineError> {
+        let op = || Op::record(Keys::of_record(key), build());
+        self.run(key, op, until).await.map(|(value, _)| value)
+    }
+
+    async fn begin_record(&self, begin: &Begin, until: Until) -> Result<Begun, EngineError> {
+        foreign::check(&begin.key)?;
+        if begin.wake {
+            match &self.servers {
+                // Nobody watches before the server confirmed that wake-ups reach us, or refused them.
+                Servers::One(lanes, _) => {
+                    let lane = lane_of(lanes, &begin.key);
+                    let connection = lane.node.connection(until).await?;
+                    self.despite_refusal(lane.node.subscribe(&connection, until).await)?;
+                }
+                // The same there, slot by slot: most records are not running, and need none.
+                Servers::Cluster(cluster) if !cluster.hears(slots::slot(begin.key.as_str())) => {
+                    let once = Begin { wake: false, ..begin.clone() };
+                    match self.begin_once(&once, until).await? {
+                        Begun::Running { .. } => {}
+                        begun => return Ok(begun),
+                    }
+                }
+                Servers::Cluster(_) => {}
+            }
+        }
+        self.begin_once(begin, until).await
+    }
+
+    async fn begin_once(&self, begin: &Begin, until: Until) -> Result<Begun, EngineError> {
+        let since = self.clock.now();
+        // Counted first: a settlement that comes later leaves a tombstone for it.
+        begin.owner.claim_sent();
+        let reply = self.step(&begin.key, || Step::Begin(begin.clone()), until).await;
+        if !matches!(&reply, Err(error) if error.fault == Fault::NoAnswer) {
+            begin.owner.claim_answered();
+        }
+        begun(reply?, begin, since).map_err(|error| foreign::named(&begin.key, error))
+    }
+
+    async fn settle_record(&self, settle: &Settle, until: Until) -> Result<Settled, EngineError> {
+        let key = &settle.hold.name;
+        foreign::check(key)?;
+        let ending = Ending::of(settle);
+        let send = async |form| {
+            self.step(key, || Step::Settle { ending: ending.clone(), form }, until)
+                .await
+                .and_then(|value| settled(value, settle))
+                .map_err(|error| foreign::named(key, error))
+        };
+        match send(Form::Whole).await {
+            // Who waits for it finds it at its next poll.
+            Err(error) if slots::is_torn(&error) => match send(Form::Alone).await {
+                Err(error) if slots::is_torn(&error) => send(Form::Patient).await,
+                settled => settled,
+            },
+            settled => settled,
+        }
+    }
+
+    /// Renews by the record's own key alone.
+    pub(super) async fn renew_record_torn(&self, hold: &Hold, until: Until) -> Result<Renewed, EngineError> {
+        let since = self.clock.now();
+        let step = || Step::Renew { hold: hold.clone(), alone: true };
+        answer::renewed(self.step(&hold.name, step, until).await?, since)
+    }
+
+    async fn read_record(&self, key: &Name, until: Until) -> Result<Option<Record>, EngineError> {
+        foreign::check(key)?;
+        let value = self.step(key, || Step::Look, until).await?;
+        record(key, value).map_err(|error| foreign::named(key, error))
+    }
+
+    async fn remove_record(&self, key: &Name, until: Until) -> Result<bool, EngineError> {
+        foreign::check(key)?;
+        match self.step(key, || Step::Remove, until).await? {
+            Value::Int(removed) => Ok(removed > 0),
+            other => Err(answer::failed_or_unexpected(other)),
+        }
+    }
+
+    async fn scan_records(
+        &self,
+        prefix: &str,
+        from: Option<Cursor>,
+        limit: u32,
+        until: Until,
+    ) -> Result<Page<Record>, EngineError> {
+        let mut found = self.page_of_names("", prefix, from, limit, until).await?;
+        if !self.prefix.is_empty() && !prefix.starts_with(&self.prefix) {
+            found.items.retain(|key| !key.as_str().starts_with(&self.prefix));
+        }
+        let mut items = Vec::with_capacity(found.items.len());
+        for some in found.items.chunks(LOOKS_AT_ONCE) {
+            let looks = join_all(some.iter().map(|key| self.read_record(key, until))).await;
+            for (key, look) in some.iter().zip(looks) {
+                match look {
+                    Err(error) if error.fault == Fault::WrongKind => {
+                        items.push(Record { key: key.clone(), content: Content::Corrupt, expires_in: None });
+                    }
+                    // Gone since the scan, if there is none.
+                    look => items.extend(look?),
+                }
+            }
+        }
+        Ok(Page { items, next: found.next })
+    }
+}
+
+fn begun(value: Value, begin: &Begin, since: BootInstant) -> Result<Begun, EngineError> {
+    let list = match value {
+        Value::Array(list) => list,
+        fence => {
+            let fence = answer::fence(&fence)?;
+            return Ok(Begun::Yours(Grant { fence, since, ttl: begin.lease, acks: 0 }));
+        }
+    };
+    match list.as_slice() {
+        [Value::BulkString(found), Value::Int(pttl)] => {
+            match decide::begin(Some(found), answer::left(*pttl).unwrap_or(NEVER), begin)? {
+                decide::Beginning::Say(begun) => Ok(begun),
+                _ => Err(answer::unexpected(&list[0])),
+            }
+        }
+        [Value::Int(5)] => Err(EngineError::new(Fault::Ended, "this attempt has ended")),
+        _ => Err(answer::failed_or_unexpected(Value::Array(list))),
+    }
+}
+
+fn settled(value: Value, settle: &Settle) -> Result<Settled, EngineError> {
+    let list = match value {
+        Value::Int(1) => return Ok(Settled::Stored),
+        Value::Array(list) => list,
+        other => return Err(answer::unexpected(&other)),
+    };
+    let found = match &list[..] {
+        [Value::BulkString(found), _] => Some(&found[..]),
+        [Value::Nil, _] => None,
+        _ => return Err(answer::failed_or_unexpected(Value::Array(list))),
+    };
+    let last = Some(answer::fence(&list[1])?).filter(|last| *last > Fence::new(0));
+    match decide::settle(found, last, settle)? {
+        decide::Settling::Say(settled) => Ok(settled),
+        decide::Settling::Write(_) => Err(answer::unexpected(&list[1])),
+    }
+}
+
+fn record(key: &Name, value: Value) -> Result<Option<Record>, EngineError> {
+    let Value::Array(list) = value else { return Err(answer::unexpected(&value)) };
+    match &list[..] {
+        [Value::Nil, Value::Int(_)] => Ok(None),
+        [Value::BulkString(text), Value::Int(pttl)] => Ok(Some(Record {
+            key: key.clone(),
+            content: decide::content(text),
+            expires_in: answer::left(*pttl),
+        })),
+        _ => Err(answer::failed_or_unexpected(Value::Array(list))),
+    }
+}
+
+impl Records for Redis {
+    fn begin<'a>(&'a self, begin: &'a Begin, until: Until) -> Fut<'a, Begun> {
+        Box::pin(self.begin_record(begin, until))
+    }
+
+    fn renew<'a>(&'a self, holds: &'a [Hold], until: Until) -> Fut<'a, Vec<Result<Renewed, EngineError>>> {
+        Box::pin(async move { Ok(self.renew(holds, until).await) })
+    }
+
+    fn part_of(&self, key: &Name) -> u64 {
+        match &self.servers {
+            Servers::One(..) => 0,
+            Servers::Cluster(cluster) => cluster.part(slots::slot(key.as_str())),
+        }
+    }
+
+    fn settle<'a>(&'a self, settle: &'a Settle, until: Until) -> Fut<'a, Settled> {
+        Box::pin(self.settle_record(settle, until))
+    }
+
+    fn mark<'a>(
+        &'a self,
+        keys: &'a [Name],
+        ttl: Duration,
+        if_absent: bool,
+        until: Until,
+    ) -> Fut<'a, Vec<bool>> {
+        let deed = if if_absent { Deed::SetIfAbsent(ttl) } else { Deed::Set(ttl) };
+        Box::pin(self.on_marks(keys, deed, until))
+    }
+
+    fn exist<'a>(&'a self, keys: &'a [Name], until: Until) -> Fut<'a, Vec<bool>> {
+        Box::pin(self.on_marks(keys, Deed::Test, until))
+    }
+
+    fn clear<'a>(&'a self, keys: &'a [Name], until: Until) -> Fut<'a, Vec<bool>> {
+        Box::pin(self.on_marks(keys, Deed::Clear, until))
+    }
+
+    fn read<'a>(&'a self, key: &'a Name, until: Until) -> Fut<'a, Option<Record>> {
+        Box::pin(self.read_record(key, until))
+    }
+
+    fn remove<'a>(&'a self, key: &'a Name, until: Until) -> Fut<'a, bool> {
+        Box::pin(self.remove_record(key, until))
+    }
+
+    fn scan<'a>(
+        &'a self,
+        prefix: &'a str,
+        from: Option<Cursor>,
+        limit: u32,
+        until: Until,
+    ) -> Fut<'a, Page<Record>> {
+        Box::pin(self.scan_records(prefix, from, limit, until))
+    }
+}

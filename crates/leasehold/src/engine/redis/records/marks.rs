@@ -1,0 +1,117 @@
+//! Marks, many at once.
+
+use std::{collections::BTreeMap, sync::LazyLock, time::Duration};
+
+use redis::{Cmd, Value};
+
+use super::{super::errands::Errand, foreign};
+use crate::{
+    clock::Until,
+    engine::{
+        EngineError,
+        redis::{
+            Redis, Servers, answer,
+            script::{self, Script, px},
+            slots,
+        },
+    },
+    name::Name,
+};
+
+/// Sets, tests and clears.
+static MARKS: LazyLock<Script> = LazyLock::new(|| Script::new(include_str!("../scripts/records/marks.lua")));
+
+/// Keys in one call; bounds how long the server is busy with one.
+const MARKS_PER_CALL: usize = 1000;
+
+/// About the size of a key.
+const KEY_BYTES: usize = 64;
+
+/// What to do with marks.
+#[derive(Clone, Copy)]
+pub(super) enum Deed {
+    Set(Duration),
+    SetIfAbsent(Duration),
+    Test,
+    Clear,
+}
+
+impl Redis {
+    /// One answer per key. On one server all leave in one write; in a cluster all that a shard has.
+    pub(super) async fn on_marks(
+        &self,
+        keys: &[Name],
+        deed: Deed,
+        until: Until,
+    ) -> Result<Vec<bool>, EngineError> {
+        let mut groups: BTreeMap<u16, Vec<usize>> = BTreeMap::new();
+        for (at, key) in keys.iter().enumerate() {
+            foreign::check(key)?;
+            let slot = match &self.servers {
+                Servers::One(..) => 0,
+                Servers::Cluster(_) => slots::slot(key.as_str()),
+            };
+            groups.entry(slot).or_default().push(at);
+        }
+        let calls: Vec<(u16, &[usize])> = groups
+            .iter()
+            .flat_map(|(slot, places)| places.chunks(MARKS_PER_CALL).map(|some| (*slot, some)))
+            .collect();
+        let build = |places: &[usize], script: &Script, by_hash: bool| {
+            call(script, by_hash, places.iter().map(|at| &keys[*at]), deed)
+        };
+        let errands =
+            calls.iter().map(|(slot, places)| Errand::new(*slot, |s, h| build(places, s, h)).impatient());
+        let answers = self.run_errands(keys.first(), &MARKS, errands.collect(), until).await;
+        let mut found = vec![false; keys.len()];
+        for ((slot, places), answer) in calls.iter().zip(answers) {
+            let digits = match answer {
+                // Its keys are on two nodes at the moment; each alone can be found.
+                Err(error) if slots::is_torn(&error) && places.len() > 1 => {
+                    let alone = places
+                        .iter()
+                        .map(|at| Errand::new(*slot, |s, h| build(std::slice::from_ref(at), s, h)));
+                    let answers = self.run_errands(None, &MARKS, alone.collect(), until).await;
+                    let digits = answers.into_iter().map(|answer| digits(answer?, 1));
+                    digits.collect::<Result<Vec<_>, _>>()?.concat()
+                }
+                answer => digits(answer?, places.len())?,
+            };
+            for (at, digit) in places.iter().zip(digits) {
+                found[*at] = match digit {
+                    b'0' => false,
+                    b'1' => true,
+                    _ => return Err(foreign::kind(&keys[*at])),
+                };
+            }
+        }
+        Ok(found)
+    }
+}
+
+fn call<'a>(
+    script: &Script,
+    by_hash: bool,
+    keys: impl ExactSizeIterator<Item = &'a Name>,
+    deed: Deed,
+) -> Cmd {
+    let mut cmd = script::begin(script, by_hash, keys.len() * KEY_BYTES);
+    cmd.arg(keys.len());
+    for key in keys {
+        cmd.arg(key.as_str());
+    }
+    match deed {
+        Deed::Set(ttl) => cmd.arg("m").arg(px(ttl)),
+        Deed::SetIfAbsent(ttl) => cmd.arg("n").arg(px(ttl)),
+        Deed::Test => cmd.arg("e"),
+        Deed::Clear => cmd.arg("c"),
+    };
+    cmd
+}
+
+fn digits(value: Value, expected: usize) -> Result<Vec<u8>, EngineError> {
+    match value {
+        Value::BulkString(digits) if digits.len() == expected => Ok(digits),
+        other => Err(answer::unexpected(&other)),
+    }
+}

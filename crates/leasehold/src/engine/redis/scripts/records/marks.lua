@@ -1,0 +1,35 @@
+-- Many marks at once: sets, tests or clears them. A mark is a bare 1; a record is never touched.
+-- KEYS the marks
+-- ARGV 1 'm' set, 'n' set where there is nothing, 'e' test, 'c' clear; 2 ms to keep them, if they are set
+-- a text with one digit per key: 1 set, there or removed; 0 not; 2 another type of key, which was left alone
+local call, try = redis.call, redis.pcall
+local letter, ms = ARGV[1], ARGV[2]
+
+-- Whether a mark may replace or clear what is there.
+local function refusal(K)
+  local head = try('GETRANGE', K, 0, 9)
+  if type(head) == 'table' then return 2 end
+  if head == 'leasehold:' then return 0 end
+end
+
+local cases = {
+  m = function(K)
+    return refusal(K) or (call('SET', K, 1, 'PX', ms) and 1)
+  end,
+  n = function(K)
+    return call('SET', K, 1, 'PX', ms, 'NX') and 1 or 0
+  end,
+  e = function(K)
+    return call('EXISTS', K)
+  end,
+  c = function(K)
+    return refusal(K) or call('DEL', K)
+  end,
+}
+local case, digits = cases[letter], {}
+for i = 1, #KEYS do
+  digits[i] = case(KEYS[i])
+end
+-- Changes nothing, but is a write: a replica refuses instead of answering from old data.
+call('PEXPIRE', KEYS[1], 0, 'GT')
+return table.concat(digits)

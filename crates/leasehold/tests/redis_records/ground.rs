@@ -1,0 +1,142 @@
+//! What the tests of records share.
+
+use std::{
+    sync::{Arc, Mutex},
+    time::Duration,
+};
+
+use bytes::Bytes;
+use leasehold::{
+    Clock, Leasehold,
+    clock::Until,
+    engine::{
+        Engine, EngineError, Grant, LinkChange, Wake, WakeSink,
+        records::{Begin, Begun, Fingerprint, Outcome, Records, Settle},
+    },
+    fence::Fence,
+    name::Name,
+    owner::{Holder, Owner, OwnerId},
+};
+use leasehold_testkit::{ClusterSet, RedisServer, SentinelSet};
+
+/// For things that take a moment on a busy machine.
+pub(crate) const LONG: Duration = Duration::from_secs(60);
+
+/// Servers of every kind; each is skipped where it cannot be started.
+pub(crate) enum Servers {
+    One(RedisServer),
+    Sentinel(SentinelSet),
+    Cluster(ClusterSet),
+}
+
+impl Servers {
+    pub(crate) fn all() -> impl Iterator<Item = Self> {
+        let one = || leasehold_testkit::redis_or_skip().map(Self::One);
+        // One whose primary stays, however busy the machine is.
+        let sentinel = || SentinelSet::builder().down_after(LONG * 10).start_or_skip().map(Self::Sentinel);
+        let cluster = || ClusterSet::builder().replicas(0).start_or_skip().map(Self::Cluster);
+        let starts: [Box<dyn Fn() -> Option<Self>>; 3] =
+            [Box::new(one), Box::new(sentinel), Box::new(cluster)];
+        starts.into_iter().filter_map(|start| start())
+    }
+
+    pub(crate) fn client(&self) -> Client {
+        Client::open(match self {
+            Self::One(server) => server.url(),
+            Self::Sentinel(set) => set.url(),
+            Self::Cluster(set) => set.url(),
+        })
+    }
+
+    /// The server that has a key.
+    pub(crate) fn server(&self, key: &str) -> &RedisServer {
+        match self {
+            Self::One(server) => server,
+            Self::Sentinel(set) => set.primary(),
+            Self::Cluster(set) => set.primary_of(key),
+        }
+    }
+}
+
+/// An engine, and the wake-ups it told.
+pub(crate) struct Client {
+    engine: Arc<dyn Engine>,
+    heard: Arc<Heard>,
+}
+
+#[derive(Default)]
+struct Heard(Mutex<Vec<OwnerId>>);
+
+impl WakeSink for Heard {
+    fn wake(&self, wake: Wake) {
+        if let Wake::LookAgain { owner } = wake {
+            self.0.lock().unwrap().push(owner);
+        }
+    }
+
+    fn link(&self, _: LinkChange) {}
+}
+
+impl Client {
+    pub(crate) fn open(url: impl AsRef<str>) -> Self {
+        let engine = Leasehold::builder(url).command_timeout(LONG).into_engine().unwrap();
+        let heard = Arc::new(Heard::default());
+        let sink: Arc<dyn WakeSink> = heard.clone();
+        engine.leases().wake_into(Arc::downgrade(&sink));
+        Self { engine, heard }
+    }
+
+    pub(crate) fn records(&self) -> &dyn Records {
+        self.engine.records().unwrap()
+    }
+
+    pub(crate) async fn begin(&self, begin: &Begin) -> Begun {
+        self.try_begin(begin).await.unwrap()
+    }
+
+    pub(crate) async fn try_begin(&self, begin: &Begin) -> Result<Begun, EngineError> {
+        self.records().begin(begin, soon()).await
+    }
+
+    /// Begins what nobody else has begun.
+    pub(crate) async fn begun(&self, begin: &Begin) -> Grant {
+        match self.begin(begin).await {
+            Begun::Yours(grant) => grant,
+            other => panic!("not ours: {other:?}"),
+        }
+    }
+
+    /// How often an attempt was told to look again.
+    pub(crate) fn told(&self, begin: &Begin) -> usize {
+        self.heard.0.lock().unwrap().iter().filter(|owner| **owner == begin.owner.id()).count()
+    }
+}
+
+pub(crate) fn soon() -> Until {
+    Clock::system().now() + LONG
+}
+
+pub(crate) fn name(text: &str) -> Name {
+    Name::new(text).unwrap()
+}
+
+/// A wish of an attempt of its own.
+pub(crate) fn wish(key: &str, print: Option<&str>) -> Begin {
+    static NEXT: std::sync::atomic::AtomicU64 = std::sync::atomic::AtomicU64::new(1);
+    let random = NEXT.fetch_add(1, std::sync::atomic::Ordering::Relaxed);
+    Begin {
+        key: name(key),
+        owner: Owner::new(u128::from(random) << 64 | 7, &Holder::this_process("a test", 1)),
+        print: print.map(Fingerprint::of),
+        lease: LONG,
+        wake: false,
+    }
+}
+
+pub(crate) fn end(begin: &Begin, fence: Fence, outcome: Outcome) -> Settle {
+    Settle { hold: begin.hold(fence), print: begin.print.clone(), outcome, keep: LONG }
+}
+
+pub(crate) fn paid() -> Outcome {
+    Outcome::Completed(Bytes::from_static(b"paid \0\xff"))
+}
