@@ -1,6 +1,7 @@
 //! The subcommands, one file each.
 
 mod completions;
+mod deadlines;
 mod doctor;
 mod force_release;
 mod inspect;
@@ -76,6 +77,8 @@ enum Command {
     Doctor(doctor::Doctor),
     #[command(subcommand)]
     Quorum(quorum::Quorum),
+    #[command(subcommand)]
+    Deadlines(deadlines::Deadlines),
     Completions(completions::Completions),
     Man(man::Man),
 }
@@ -94,6 +97,7 @@ impl Cli {
             Command::Stats(stats) => stats.execute(global).await,
             Command::Doctor(doctor) => doctor.execute(global).await,
             Command::Quorum(quorum) => quorum.execute(global).await,
+            Command::Deadlines(deadlines) => deadlines.execute(global).await,
             Command::Completions(completions) => completions.execute(),
             Command::Man(man) => man.execute(),
         }
