@@ -4,4 +4,6 @@
 mod contract;
 #[path = "../every_server/mod.rs"]
 mod every_server;
+mod faults;
 mod ground;
+mod moving;
