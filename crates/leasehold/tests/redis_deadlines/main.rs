@@ -6,3 +6,6 @@ mod contract;
 mod every_server;
 mod faults;
 mod ground;
+mod rights;
+#[path = "../security_md/mod.rs"]
+mod security_md;

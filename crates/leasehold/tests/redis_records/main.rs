@@ -7,3 +7,6 @@ mod every_server;
 mod faults;
 mod ground;
 mod moving;
+mod rights;
+#[path = "../security_md/mod.rs"]
+mod security_md;
