@@ -2,4 +2,6 @@
 #![cfg(feature = "redis")]
 
 mod contract;
+#[path = "../every_server/mod.rs"]
+mod every_server;
 mod ground;
