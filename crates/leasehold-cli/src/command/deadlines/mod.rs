@@ -12,7 +12,10 @@ use clap::Subcommand;
 use serde::Serialize;
 
 use super::Global;
-use crate::exit::{Exit, Failure};
+use crate::{
+    exit::{Exit, Failure},
+    view::readable,
+};
 
 /// Set, look at and work off deadlines: what should have ended by a time
 #[derive(Subcommand)]
@@ -59,13 +62,10 @@ struct ContextView {
 
 impl ContextView {
     fn new(context: Option<&[u8]>) -> Self {
-        let Some(bytes) = context else { return Self::default() };
-        match std::str::from_utf8(bytes) {
-            Ok(text) => Self { context: Some(text.into()), context_hex: None },
-            Err(_) => {
-                let hex = bytes.iter().map(|byte| format!("{byte:02x}")).collect();
-                Self { context: None, context_hex: Some(hex) }
-            }
+        match context.map(readable) {
+            None => Self::default(),
+            Some(Ok(text)) => Self { context: Some(text), context_hex: None },
+            Some(Err(hex)) => Self { context: None, context_hex: Some(hex) },
         }
     }
 
