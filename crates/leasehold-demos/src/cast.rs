@@ -2,7 +2,7 @@
 
 use std::{
     fs::File,
-    process::{Child, Command, ExitStatus, Stdio},
+    process::{Child, Command, Stdio},
 };
 
 use rand::{RngExt, rngs::StdRng};
@@ -53,21 +53,6 @@ impl Cast {
         actor.part.life += 1;
         actor.process = spawn(&actor.part)?;
         Ok(Some((killed, actor.process.id())))
-    }
-
-    /// Those of a role that ended by themselves, with how; a worker that failed is worth looking at.
-    pub(crate) fn ended(&mut self, role: &str) -> Result<Vec<(u32, ExitStatus)>> {
-        let mut ended = Vec::new();
-        for actor in self.actors.iter_mut().filter(|actor| actor.part.role == role) {
-            if let Some(status) = actor.process.try_wait()? {
-                ended.push((actor.process.id(), status));
-            }
-        }
-        Ok(ended)
-    }
-
-    pub(crate) fn pids(&self) -> Vec<u32> {
-        self.actors.iter().map(|actor| actor.process.id()).collect()
     }
 
     /// Ends all of them.

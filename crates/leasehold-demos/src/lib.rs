@@ -28,7 +28,7 @@ use verdict::Verdict;
 /// What can go wrong in a demo.
 type Result<T, E = Box<dyn std::error::Error + Send + Sync>> = std::result::Result<T, E>;
 
-type Scene<'a> = Pin<Box<dyn Future<Output = Result<()>> + Send + 'a>>;
+type Scene<'a> = Pin<Box<dyn Future<Output = Result<()>> + 'a>>;
 
 /// One of the demos.
 pub struct Demo {

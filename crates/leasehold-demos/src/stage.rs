@@ -200,8 +200,11 @@ fn play(demo: &Demo, options: &Options) -> Result<bool> {
 }
 
 fn bar() -> ProgressBar {
-    let target =
-        if std::io::stderr().is_terminal() { ProgressDrawTarget::stderr() } else { ProgressDrawTarget::hidden() };
+    let target = if std::io::stderr().is_terminal() {
+        ProgressDrawTarget::stderr()
+    } else {
+        ProgressDrawTarget::hidden()
+    };
     let style = ProgressStyle::with_template("  {bar:40} {pos}/{len} {elapsed} {msg}");
     let bar = ProgressBar::with_draw_target(None, target);
     match style {

@@ -84,10 +84,10 @@ mod tests {
 
     #[test]
     fn a_verdict_says_what_broke_and_what_it_should_have_been() {
-        let verdict = Verdict::default().tells("buyers", 9).expects("sold", 5_u64, 7).chart(
-            "sold by worker",
-            vec![("1".into(), 4), ("2".into(), 0)],
-        );
+        let verdict = Verdict::default()
+            .tells("buyers", 9)
+            .expects("sold", 5_u64, 7)
+            .chart("sold by worker", vec![("1".into(), 4), ("2".into(), 0)]);
         assert!(!verdict.held());
         let shown = verdict.show();
         assert!(shown.contains("✗ sold    7, and should be 5"), "{shown}");

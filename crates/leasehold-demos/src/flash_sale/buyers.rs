@@ -26,14 +26,15 @@ pub(super) async fn buy(part: Part) -> Result<()> {
     let buyers = part.options.scaled(BUYERS);
     let visits = part.clone();
     tokio::spawn(async move {
-        // Every tenth comes a second time, at the same moment.
-        for visit in 0..buyers + buyers / 10 {
-            let buyer = if visit < buyers { visit } else { (visit - buyers) * 10 };
+        // Every tenth presses the button twice.
+        let presses =
+            (0..buyers).flat_map(|buyer| std::iter::repeat_n(buyer, 1 + usize::from(buyer % 10 == 0)));
+        for (visit, buyer) in presses.enumerate() {
             let Ok(place) = room.clone().acquire_owned().await else { return };
             let (part, tell) = (visits.clone(), tell.clone());
             tokio::spawn(async move {
                 let wish = Wish { product: 1 + buyer % PRODUCTS, buyer };
-                let answer = visit_shop(&part, &wish, visit).await;
+                let answer = visit_shop(&part, &wish, visit as u64).await;
                 let _director_gone = tell.send(Told { wish, answer }).await;
                 drop(place);
             });

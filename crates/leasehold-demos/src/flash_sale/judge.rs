@@ -23,7 +23,9 @@ pub(super) fn judge(database: &Connection, _: &Options) -> Result<Verdict> {
         .expects(
             "buyers with two orders of one product",
             0,
-            number("select count(*) from (select 1 from orders group by buyer, product having count(*) > 1)")?,
+            number(
+                "select count(*) from (select 1 from orders group by buyer, product having count(*) > 1)",
+            )?,
         )
         .expects(
             "buyers told \"ordered\" whose order is lost",

@@ -10,7 +10,12 @@ mod shop;
 
 use rusqlite::Connection;
 
-use crate::{Demo, Result, part::Part, stage::Options, stage::Stage};
+use crate::{
+    Demo, Result,
+    database::number,
+    part::Part,
+    stage::{Options, Stage},
+};
 
 pub(crate) static DEMO: Demo = Demo {
     name: "flash-sale",
@@ -54,15 +59,15 @@ fn set_up(database: &mut Connection, options: &Options) -> Result<()> {
 async fn direct(stage: &mut Stage) -> Result<()> {
     let buyers = stage.options.scaled(BUYERS);
     stage.tell(format!(
-        "{PRODUCTS} products with {} units each; {buyers} buyers, some of whom press the button twice",
+        "{PRODUCTS} products with {} units each; {buyers} buyers, every tenth of whom presses the button twice",
         stage.options.scaled(STOCK)
     ));
     stage.start(SHOP, 3)?;
     stage.start(PACKER, 1)?;
     stage.start(BUYER, 1)?;
-    let total = buyers + buyers / 10;
-    stage.until_done(total, SHOP, |database| crate::database::number(database, "select count(*) from answers")).await?;
-    stage.until(|database| Ok(crate::database::number(database, "select count(*) from queue")? == 0)).await
+    let presses = buyers + buyers.div_ceil(10);
+    stage.until_done(presses, SHOP, |database| number(database, "select count(*) from answers")).await?;
+    stage.until(|database| Ok(number(database, "select count(*) from queue")? == 0)).await
 }
 
 async fn act(part: Part) -> Result<()> {

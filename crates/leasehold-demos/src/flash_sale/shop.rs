@@ -50,10 +50,7 @@ pub(super) async fn serve(part: Part) -> Result<()> {
         stock_in_name: part.options.variant.as_deref() == Some("stock-in-key"),
         database: Mutex::new(part.database()?),
     });
-    let routes = Router::new()
-        .route("/orders", post(order))
-        .route("/metrics", get(metrics))
-        .with_state(shop);
+    let routes = Router::new().route("/orders", post(order)).route("/metrics", get(metrics)).with_state(shop);
     database.execute("insert or replace into shops (number, port) values (?, ?)", (part.number, port))?;
     axum::serve(listener, routes).await?;
     Ok(())
@@ -99,8 +96,8 @@ impl Shop {
     }
 
     fn product_lock(&self, leases: &Leasehold, product: u64, stock: u64) -> Lock {
-        // With the stock in its name every unit has a lock of its own: who reads 7 and who reads 6 do not exclude each
-        // other, and the one who read 7 long ago writes 6 over whatever is there now. Only the fence check stops that.
+        // With the stock in its name every unit has a lock of its own: who read 7 and who read 6 do not exclude each other,
+        // although both will read the stock again and write it. It protects nothing.
         let name = if self.stock_in_name {
             format!("product:{product}:stock:{stock}")
         } else {
