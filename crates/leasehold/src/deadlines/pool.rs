@@ -366,11 +366,16 @@ fn calls(deadlines: &[Deadline]) -> impl Iterator<Item = &[Deadline]> {
 
 impl fmt::Display for PoolLayout {
     fn fmt(&self, f: &mut fmt::Formatter<'_>) -> fmt::Result {
-        let placement = match self.placement {
-            Placement::Spread => "spread",
-            Placement::Together => "together",
-        };
-        write!(f, "{} buckets {placement}", self.buckets)
+        write!(f, "{} buckets {}", self.buckets, self.placement)
+    }
+}
+
+impl fmt::Display for Placement {
+    fn fmt(&self, f: &mut fmt::Formatter<'_>) -> fmt::Result {
+        f.write_str(match self {
+            Self::Spread => "spread",
+            Self::Together => "together",
+        })
     }
 }
 

@@ -1,14 +1,9 @@
 //! What the tests of records share.
 
-use std::{
-    sync::{Arc, Mutex},
-    time::Duration,
-};
+use std::sync::{Arc, Mutex};
 
 use bytes::Bytes;
 use leasehold::{
-    Clock, Leasehold,
-    clock::Until,
     engine::{
         Engine, EngineError, Grant, LinkChange, Wake, WakeSink,
         records::{Begin, Begun, Fingerprint, Outcome, Records, Settle},
@@ -17,46 +12,8 @@ use leasehold::{
     name::Name,
     owner::{Holder, Owner, OwnerId},
 };
-use leasehold_testkit::{ClusterSet, RedisServer, SentinelSet};
 
-/// For things that take a moment on a busy machine.
-pub(crate) const LONG: Duration = Duration::from_secs(60);
-
-/// Servers of every kind; each is skipped where it cannot be started.
-pub(crate) enum Servers {
-    One(RedisServer),
-    Sentinel(SentinelSet),
-    Cluster(ClusterSet),
-}
-
-impl Servers {
-    pub(crate) fn all() -> impl Iterator<Item = Self> {
-        let one = || leasehold_testkit::redis_or_skip().map(Self::One);
-        // One whose primary stays, however busy the machine is.
-        let sentinel = || SentinelSet::builder().down_after(LONG * 10).start_or_skip().map(Self::Sentinel);
-        let cluster = || ClusterSet::builder().replicas(0).start_or_skip().map(Self::Cluster);
-        let starts: [Box<dyn Fn() -> Option<Self>>; 3] =
-            [Box::new(one), Box::new(sentinel), Box::new(cluster)];
-        starts.into_iter().filter_map(|start| start())
-    }
-
-    pub(crate) fn client(&self) -> Client {
-        Client::open(match self {
-            Self::One(server) => server.url(),
-            Self::Sentinel(set) => set.url(),
-            Self::Cluster(set) => set.url(),
-        })
-    }
-
-    /// The server that has a key.
-    pub(crate) fn server(&self, key: &str) -> &RedisServer {
-        match self {
-            Self::One(server) => server,
-            Self::Sentinel(set) => set.primary(),
-            Self::Cluster(set) => set.primary_of(key),
-        }
-    }
-}
+pub(crate) use crate::every_server::{LONG, Servers, open, soon};
 
 /// An engine, and the wake-ups it told.
 pub(crate) struct Client {
@@ -77,9 +34,15 @@ impl WakeSink for Heard {
     fn link(&self, _: LinkChange) {}
 }
 
+impl Servers {
+    pub(crate) fn client(&self) -> Client {
+        Client::open(self.url())
+    }
+}
+
 impl Client {
     pub(crate) fn open(url: impl AsRef<str>) -> Self {
-        let engine = Leasehold::builder(url).command_timeout(LONG).into_engine().unwrap();
+        let engine = open(url);
         let heard = Arc::new(Heard::default());
         let sink: Arc<dyn WakeSink> = heard.clone();
         engine.leases().wake_into(Arc::downgrade(&sink));
@@ -110,10 +73,6 @@ impl Client {
     pub(crate) fn told(&self, begin: &Begin) -> usize {
         self.heard.0.lock().unwrap().iter().filter(|owner| **owner == begin.owner.id()).count()
     }
-}
-
-pub(crate) fn soon() -> Until {
-    Clock::system().now() + LONG
 }
 
 pub(crate) fn name(text: &str) -> Name {

@@ -2,4 +2,11 @@
 #![cfg(feature = "redis")]
 
 mod contract;
+#[path = "../every_server/mod.rs"]
+mod every_server;
+mod faults;
 mod ground;
+mod moving;
+mod rights;
+#[path = "../security_md/mod.rs"]
+mod security_md;

@@ -11,6 +11,7 @@ mod answer;
 mod batch;
 mod claim;
 mod cluster;
+mod deadlines;
 mod errands;
 mod health;
 mod keys;
@@ -38,7 +39,7 @@ use crate::{
     engine::{
         Answer, Capabilities, Claim, Cursor, Engine, EngineError, Fault, Fut, Handover, Health, Hold,
         Inspection, Kind, Leases, Page, Reach, Released, Renewed, WakeSink, connect::EngineOptions,
-        records::Records,
+        deadlines::Deadlines, records::Records,
     },
     error::Result,
     fence::Fence,
@@ -227,6 +228,10 @@ impl Engine for Redis {
     }
 
     fn records(&self) -> std::result::Result<&dyn Records, &'static str> {
+        Ok(self)
+    }
+
+    fn deadlines(&self) -> std::result::Result<&dyn Deadlines, &'static str> {
         Ok(self)
     }
 

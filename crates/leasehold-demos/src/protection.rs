@@ -1,0 +1,58 @@
+//! The one place where `--unsafe` takes effect: coordination calls, or nothing in their place.
+
+use leasehold::{Attempt, Guard, Leasehold, Lock};
+
+use crate::Result;
+
+/// The client, unless coordination is switched off.
+#[derive(Clone)]
+pub(crate) struct Protection(Option<Leasehold>);
+
+/// What a caller got before it goes on: a lock, or nothing because nothing protects this run.
+pub(crate) struct Pass(Option<Guard>);
+
+impl Protection {
+    pub(crate) fn new(leases: Option<Leasehold>) -> Self {
+        Self(leases)
+    }
+
+    /// The client; `None` with `--unsafe`.
+    pub(crate) fn leases(&self) -> Option<&Leasehold> {
+        self.0.as_ref()
+    }
+
+    /// Waits for a lock.
+    pub(crate) async fn lock(&self, lock: impl FnOnce(&Leasehold) -> Lock) -> leasehold::Result<Pass> {
+        match &self.0 {
+            Some(leases) => Ok(Pass(Some(lock(leases).acquire().await?))),
+            None => Ok(Pass(None)),
+        }
+    }
+
+    /// Asks once for a lock; `None` if somebody else has it.
+    pub(crate) async fn try_lock(
+        &self,
+        lock: impl FnOnce(&Leasehold) -> Lock,
+    ) -> leasehold::Result<Option<Pass>> {
+        let Some(leases) = &self.0 else { return Ok(Some(Pass(None))) };
+        Ok(match lock(leases).try_acquire().await? {
+            Attempt::Held(guard) => Some(Pass(Some(guard))),
+            Attempt::Busy { .. } => None,
+        })
+    }
+}
+
+impl Pass {
+    /// The fence to write with. Without a lock it is one that no check refuses.
+    pub(crate) fn fence(&self) -> i64 {
+        self.0.as_ref().map_or(i64::MAX, |guard| guard.fence().get().cast_signed())
+    }
+
+    /// Gives the lock back.
+    pub(crate) async fn release(self) -> Result<()> {
+        if let Some(guard) = self.0 {
+            guard.release().await?;
+        }
+        Ok(())
+    }
+}

@@ -1,0 +1,193 @@
+//! How the deadlines of a pool lie in Redis.
+
+use std::{fmt, sync::LazyLock};
+
+use redis::Cmd;
+
+use crate::engine::{
+    EngineError, Fault,
+    deadlines::{BUCKETS_MAX, Placement, Pool, PoolLayout},
+    redis::{
+        script::{self, Script},
+        slots,
+    },
+};
+
+/// One of the keys of a bucket.
+#[derive(Clone, Copy)]
+pub(super) enum Side {
+    Due,
+    Tries,
+    Context,
+    Dead,
+}
+
+/// All of them, in the order of the scripts that take all.
+pub(super) const ALL: [Side; 4] = [Side::Due, Side::Tries, Side::Context, Side::Dead];
+
+/// One bucket of a pool. All its keys have one hash tag: its own, or the pool's if all buckets are to be together.
+#[derive(Clone, Copy)]
+pub(super) struct Bucket<'a> {
+    pub(super) pool: &'a Pool,
+    pub(super) number: u16,
+}
+
+impl Bucket<'_> {
+    pub(super) fn key(&self, side: Side) -> String {
+        let side = match side {
+            Side::Due => "due",
+            Side::Tries => "tries",
+            Side::Context => "context",
+            Side::Dead => "dead",
+        };
+        format!("leasehold:{side}:{self}")
+    }
+
+    /// The slot of a cluster that all its keys are in.
+    pub(super) fn slot(&self) -> u16 {
+        slots::slot(&self.to_string())
+    }
+}
+
+/// What all its keys end with. A pool's name has no braces, so that no two buckets of any pools end alike.
+impl fmt::Display for Bucket<'_> {
+    fn fmt(&self, f: &mut fmt::Formatter<'_>) -> fmt::Result {
+        let Self { pool, number } = self;
+        match pool.layout.placement {
+            Placement::Spread => write!(f, "{{{}:{number}}}", pool.name),
+            Placement::Together => write!(f, "{{{}}}:{number}", pool.name),
+        }
+    }
+}
+
+/// All buckets of a pool.
+pub(super) fn all(pool: &Pool) -> Result<Vec<Bucket<'_>>, EngineError> {
+    if pool.name.as_str().contains(['{', '}']) {
+        return Err(EngineError::new(Fault::Unsupported, "the name of a pool has no braces on this store"));
+    }
+    if !(1..=BUCKETS_MAX).contains(&pool.layout.buckets) {
+        let words = format!("a pool has 1 to {BUCKETS_MAX} buckets");
+        return Err(EngineError::new(Fault::Unsupported, words));
+    }
+    Ok((0..pool.layout.buckets).map(|number| Bucket { pool, number }).collect())
+}
+
+/// Where it is stored how a pool is laid out.
+pub(super) fn layout_key(pool: &Pool) -> String {
+    format!("leasehold:deadlines:{{{}}}", pool.name)
+}
+
+/// How a layout is written.
+pub(super) fn write_layout(layout: PoolLayout) -> String {
+    let placement = match layout.placement {
+        Placement::Spread => "spread",
+        Placement::Together => "together",
+    };
+    format!("1 {} {placement}", layout.buckets)
+}
+
+/// Reads the text of one; `None` if it is something else.
+pub(super) fn read_layout(text: &str) -> Option<PoolLayout> {
+    let mut words = text.split(' ');
+    let (Some("1"), Some(buckets), Some(placement), None) =
+        (words.next(), words.next(), words.next(), words.next())
+    else {
+        return None;
+    };
+    let placement = match placement {
+        "spread" => Placement::Spread,
+        "together" => Placement::Together,
+        _ => return None,
+    };
+    Some(PoolLayout { buckets: buckets.parse().ok()?, placement })
+}
+
+macro_rules! scripts {
+    ($($name:ident: $($file:literal)+;)+) => {
+        $(pub(super) static $name: LazyLock<Script> = LazyLock::new(|| {
+            Script::new(concat!(
+                include_str!("../scripts/deadlines/begin.lua"),
+                $(include_str!(concat!("../scripts/deadlines/", $file)),)+
+            ))
+        });)+
+    };
+}
+
+scripts! {
+    LAYOUT: "layout.lua";
+    SET: "set.lua";
+    CLAIM: "claim.lua";
+    ACKNOWLEDGE: "receipts.lua" "acknowledge.lua";
+    POSTPONE: "receipts.lua" "postpone.lua";
+    BURY: "receipts.lua" "bury.lua";
+    CANCEL: "cancel.lua";
+    PEEK: "peek.lua";
+    STATS: "stats.lua";
+    DEAD: "dead.lua";
+}
+
+/// About the size of a key or an argument.
+const ARG_BYTES: usize = 40;
+
+/// The begin of a call on some buckets; `arguments` is about how many follow.
+pub(super) fn call(
+    script: &Script,
+    by_hash: bool,
+    buckets: &[Bucket<'_>],
+    sides: &[Side],
+    arguments: usize,
+) -> Cmd {
+    let keys = buckets.len() * sides.len();
+    let mut cmd = script::begin(script, by_hash, (keys + arguments) * ARG_BYTES);
+    cmd.arg(keys);
+    for bucket in buckets {
+        for side in sides {
+            cmd.arg(bucket.key(*side));
+        }
+    }
+    cmd
+}
+
+#[cfg(test)]
+mod tests {
+    use super::*;
+    use crate::name::{Name, hash_tag};
+
+    fn pool(name: &str, placement: Placement) -> Pool {
+        Pool { name: Name::new(name).unwrap(), layout: PoolLayout { buckets: 16, placement } }
+    }
+
+    #[test]
+    fn all_keys_of_a_bucket_have_one_hash_tag() {
+        for (placement, tag) in [(Placement::Spread, "pay:3"), (Placement::Together, "pay")] {
+            let pool = pool("pay", placement);
+            let bucket = Bucket { pool: &pool, number: 3 };
+            assert!(ALL.iter().all(|side| hash_tag(&bucket.key(*side)) == Some(tag)));
+            assert_eq!(bucket.slot(), slots::slot(&format!("{{{tag}}}")));
+        }
+        assert_eq!(all(&pool("{a}b", Placement::Spread)).err().map(|e| e.fault), Some(Fault::Unsupported));
+    }
+
+    #[test]
+    fn no_two_buckets_share_a_key() {
+        let mut keys = std::collections::HashSet::new();
+        for name in ["pay", "pay:3", "pay:3:3"] {
+            for placement in [Placement::Spread, Placement::Together] {
+                for bucket in all(&pool(name, placement)).unwrap() {
+                    assert!(keys.insert(bucket.key(Side::Due)), "{bucket}");
+                }
+            }
+        }
+    }
+
+    #[test]
+    fn a_layout_is_read_back_and_anything_else_is_not() {
+        for placement in [Placement::Spread, Placement::Together] {
+            let layout = PoolLayout { buckets: 16, placement };
+            assert_eq!(read_layout(&write_layout(layout)), Some(layout));
+        }
+        for text in ["", "1", "2 16 spread", "1 16", "1 x spread", "1 16 apart", "1 16 spread more"] {
+            assert_eq!(read_layout(text), None, "{text}");
+        }
+    }
+}

@@ -1,0 +1,9 @@
+-- Moves claimed deadlines to the dead ones. A receipt has the reason in addition.
+local digits, good = each_good(3, function(id, attempt, at)
+  local why, given = ARGV[at + 2], call('HGET', context, id)
+  local text = attempt .. ' ' .. now .. ' ' .. #why .. ' ' .. why
+  if given then text = text .. ' ' .. given end
+  call('HSET', dead, id, text)
+end)
+if good[1] then forget(good) end
+return digits

@@ -1,0 +1,8 @@
+-- Makes claimed deadlines due again. A receipt has the ms after which in addition.
+local scores = {}
+local digits = each_good(3, function(id, _, at)
+  scores[#scores + 1] = after(ARGV[at + 2])
+  scores[#scores + 1] = id
+end)
+if scores[1] then call('ZADD', due, unpack(scores)) end
+return digits

@@ -1,0 +1,11 @@
+//! Deadlines on real servers of every kind.
+#![cfg(feature = "redis")]
+
+mod contract;
+#[path = "../every_server/mod.rs"]
+mod every_server;
+mod faults;
+mod ground;
+mod rights;
+#[path = "../security_md/mod.rs"]
+mod security_md;
