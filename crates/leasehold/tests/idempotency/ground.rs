@@ -30,6 +30,10 @@ impl Ground {
         Self::with(&format!("memory:idempotency-{number}"), Clock::tokio()).await
     }
 
+    pub(crate) async fn at(store: &str) -> Self {
+        Self::with(store, Clock::system()).await
+    }
+
     async fn with(store: &str, clock: Clock) -> Self {
         let builder = || Leasehold::builder(store).clock(clock.clone());
         Self {

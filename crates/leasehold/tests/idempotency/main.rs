@@ -1,4 +1,4 @@
-//! Idempotency keys and markers, as callers see them: on memory with paused time.
+//! Idempotency keys and markers, as callers see them: on memory with paused time, and on a real server.
 
 /// One test per store and case.
 macro_rules! on_every_store {
@@ -7,6 +7,15 @@ macro_rules! on_every_store {
             $(#[tokio::test(start_paused = true)]
             async fn $case() {
                 super::$case($crate::ground::Ground::memory().await).await;
+            })+
+        }
+
+        #[cfg(feature = "redis")]
+        mod redis {
+            $(#[tokio::test]
+            async fn $case() {
+                let Some(server) = leasehold_testkit::redis_or_skip() else { return };
+                super::$case($crate::ground::Ground::at(&server.url()).await).await;
             })+
         }
     };

@@ -4,4 +4,8 @@
 mod contract;
 #[path = "../every_server/mod.rs"]
 mod every_server;
+mod faults;
 mod ground;
+mod rights;
+#[path = "../security_md/mod.rs"]
+mod security_md;

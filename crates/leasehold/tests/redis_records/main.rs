@@ -4,4 +4,9 @@
 mod contract;
 #[path = "../every_server/mod.rs"]
 mod every_server;
+mod faults;
 mod ground;
+mod moving;
+mod rights;
+#[path = "../security_md/mod.rs"]
+mod security_md;

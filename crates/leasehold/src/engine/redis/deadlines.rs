@@ -34,6 +34,14 @@ const LATEST_MS: u64 = 1 << 52;
 /// Calls of one page of dead deadlines.
 const SCANS_PER_PAGE: usize = 50;
 
+/// Whether a bucket whose keys are on two nodes is waited for.
+#[derive(Clone, Copy, PartialEq, Eq)]
+enum Patience {
+    Some,
+    /// It keeps back what was claimed from the others, whose time is running.
+    None,
+}
+
 type Result<T> = std::result::Result<T, EngineError>;
 
 impl Redis {
@@ -68,16 +76,17 @@ impl Redis {
     async fn ask_all(
         &self,
         pool: &Pool,
-        script: &Script,
+        (script, patience): (&Script, Patience),
         sides: &[Side],
         write: impl Fn(&mut Cmd) + Send + Sync,
         until: Until,
     ) -> Result<Vec<Result<Value>>> {
         let buckets = bucket::all(pool)?;
-        let errands = buckets
-            .chunks(self.buckets_per_call(pool))
-            .map(|some| self.errand(some, sides, 4, &write))
-            .collect();
+        let errand = |some| {
+            let errand = self.errand(some, sides, 4, &write);
+            if patience == Patience::None { errand.impatient() } else { errand }
+        };
+        let errands = buckets.chunks(self.buckets_per_call(pool)).map(errand).collect();
         let answers = self.run_errands(Some(&pool.name), script, errands, until).await;
         Ok(answers.into_iter().map(|answer| named(pool, answer)).collect())
     }
@@ -186,7 +195,8 @@ impl Redis {
         let write = |cmd: &mut Cmd| {
             cmd.arg(limit.max(1)).arg(millis(visibility)).arg(sides.len());
         };
-        let answers = self.ask_all(pool, &bucket::CLAIM, sides, write, until).await?;
+        let claim = (&*bucket::CLAIM, Patience::None);
+        let answers = self.ask_all(pool, claim, sides, write, until).await?;
         let (mut claimed, mut failed) = (Claimed::default(), None);
         for answer in answers {
             if let Err(error) = answer.and_then(|value| answer::claimed(value, &mut claimed)) {
@@ -205,7 +215,7 @@ impl Redis {
         let write = |cmd: &mut Cmd| {
             cmd.arg(limit);
         };
-        for answer in self.ask_all(pool, &bucket::PEEK, &ALL[..2], write, until).await? {
+        for answer in self.ask_all(pool, (&bucket::PEEK, Patience::Some), &ALL[..2], write, until).await? {
             answer::peeked(answer?, &mut found)?;
         }
         found.sort_by_key(|pending| std::cmp::Reverse(pending.overdue));
@@ -216,7 +226,7 @@ impl Redis {
     async fn pool_stats(&self, pool: &Pool, until: Until) -> Result<PoolStats> {
         let mut stats = PoolStats::default();
         let sides = [Side::Due, Side::Tries, Side::Dead];
-        for answer in self.ask_all(pool, &bucket::STATS, &sides, |_| {}, until).await? {
+        for answer in self.ask_all(pool, (&bucket::STATS, Patience::Some), &sides, |_| {}, until).await? {
             answer::stats(answer?, &mut stats)?;
         }
         Ok(stats)

@@ -5,6 +5,8 @@
 //! early; a step back makes deadlines late.
 
 mod rows;
+#[cfg(test)]
+mod tests;
 
 use std::time::Duration;
 

@@ -4,6 +4,8 @@
 //! decides, and the outcome is written. A record that ran out keeps its row for a day, so that the last fence is known.
 
 mod rows;
+#[cfg(test)]
+mod tests;
 
 use std::time::Duration;
 

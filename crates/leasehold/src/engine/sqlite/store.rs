@@ -249,6 +249,12 @@ impl<'t> Store<'t> {
         Ok(self.db.query_row("PRAGMA journal_mode", [], |row| row.get(0))?)
     }
 
+    /// How much of a commit waits for the disk: 1 is seldom, 2 is each.
+    #[cfg(test)]
+    pub(super) fn synchronous(&self) -> Result<i64, Failure> {
+        Ok(self.db.query_row("PRAGMA synchronous", [], |row| row.get(0))?)
+    }
+
     fn lock(&self, name: &Name) -> Result<Option<Lock>, Failure> {
         let lock = self
             .cached("SELECT fence, owner, boot, closed_until FROM lock WHERE name = ?1")?

@@ -26,10 +26,18 @@ local cases = {
     return refusal(K) or call('DEL', K)
   end,
 }
-local case, digits = cases[letter], {}
+
+-- Changes nothing, but is a write: a replica refuses instead of answering from old data. Who sets marks does so at the
+-- end, because what follows a write is not refused when memory is full; who removes them at the beginning, because in a
+-- slot that is on its way a key that is not here (any more) is an error.
+local function write_nothing()
+  call('PEXPIRE', KEYS[1], 0, 'GT')
+end
+
+local case, digits, sets = cases[letter], {}, ms ~= nil
+if not sets then write_nothing() end
 for i = 1, #KEYS do
   digits[i] = case(KEYS[i])
 end
--- Changes nothing, but is a write: a replica refuses instead of answering from old data.
-call('PEXPIRE', KEYS[1], 0, 'GT')
+if sets then write_nothing() end
 return table.concat(digits)

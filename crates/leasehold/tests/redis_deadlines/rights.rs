@@ -1,0 +1,51 @@
+//! The rights that deadlines take.
+
+use std::time::Duration;
+
+use leasehold::engine::{EngineError, deadlines::Placement};
+use leasehold_testkit::RedisServer;
+
+use crate::{
+    ground::{Client, LONG, due, receipts, soon, with},
+    security_md,
+};
+
+/// Everything that a client does with deadlines.
+async fn use_everything(server: &RedisServer) -> Result<(), EngineError> {
+    let url = format!("redis://leasehold:pw@{}", server.addr());
+    let client = Client::open(url, "pay", Placement::Spread);
+    let (deadlines, pool) = (client.deadlines(), &client.pool);
+    deadlines.layout(pool, soon()).await?;
+    let all = ["a", "b", "c", "d"].map(|id| with(due(id), b"context"));
+    deadlines.set(pool, &all, soon()).await?;
+    deadlines.set(pool, &[due("d")], soon()).await?;
+    deadlines.peek(pool, 10, soon()).await?;
+    let claimed = deadlines.claim_due(pool, 10, LONG, soon()).await?;
+    let [a, b, c, d] = &receipts(&claimed)[..] else { panic!("{claimed:?}") };
+    deadlines.acknowledge(pool, std::slice::from_ref(a), soon()).await?;
+    deadlines.postpone(pool, &[(b.clone(), Duration::ZERO)], soon()).await?;
+    deadlines.bury(pool, &[(c.clone(), "no go".into())], soon()).await?;
+    deadlines.dead(pool, None, 100, soon()).await?;
+    deadlines.stats(pool, soon()).await?;
+    deadlines.cancel(pool, &[d.id.clone()], soon()).await.map(drop)
+}
+
+#[tokio::test]
+async fn the_documented_rights_suffice_and_each_is_needed() {
+    let line = security_md::line("acl: locks").replace("PASSWORD", "pw");
+    let more = security_md::line("acl: deadlines");
+    let builder = RedisServer::builder().acl_line("user default off").acl_line(&format!("{line} {more}"));
+    let Some(server) = builder.start_or_skip() else { return };
+    use_everything(&server).await.unwrap();
+    let denied = server.cli(&["ACL", "LOG"]);
+    assert!(denied.list().is_empty(), "{denied:?}");
+    for right in more.split(' ') {
+        let fewer = more.split(' ').filter(|other| *other != right);
+        let line = line.split(' ').skip(2).chain(fewer);
+        let words: Vec<_> = ["ACL", "SETUSER", "leasehold", "reset"].into_iter().chain(line).collect();
+        assert_eq!(server.cli(&words).error(), None);
+        server.cli(&["FLUSHALL"]);
+        let outcome = use_everything(&server).await;
+        assert!(outcome.is_err(), "{right} is not needed: take it out of SECURITY.md");
+    }
+}

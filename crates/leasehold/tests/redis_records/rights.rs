@@ -1,0 +1,64 @@
+//! The rights that records take.
+
+use leasehold::engine::records::{Begin, Begun, Content, Outcome};
+use leasehold_testkit::{RedisServer, eventually_async};
+
+use crate::{
+    ground::{Client, LONG, end, name, paid, soon, wish},
+    security_md,
+};
+
+type Failure = Box<dyn std::error::Error>;
+
+fn must(holds: bool, what: &str) -> Result<(), Failure> {
+    if holds { Ok(()) } else { Err(what.into()) }
+}
+
+/// Everything that a client does with records and marks.
+async fn use_everything(server: &RedisServer) -> Result<(), Failure> {
+    let open = || Client::open(format!("redis://leasehold:pw@{}", server.addr()));
+    let (a, b) = (open(), open());
+    let (one, watching) = (wish("idempotency:x", None), Begin { wake: true, ..wish("idempotency:x", None) });
+    let Begun::Yours(grant) = a.try_begin(&one).await? else { return Err("not ours".into()) };
+    must(matches!(b.try_begin(&watching).await?, Begun::Running { .. }), "running")?;
+    a.records().renew(&[one.hold(grant.fence)], soon()).await?.remove(0)?;
+    a.records().settle(&end(&one, grant.fence, paid()), soon()).await?;
+    eventually_async(LONG, "the wake-up", || async { b.told(&watching) == 1 }).await;
+    must(matches!(b.try_begin(&watching).await?, Begun::Completed(_)), "completed")?;
+    must(a.records().read(&one.key, soon()).await?.is_some(), "read")?;
+    must(a.records().remove(&one.key, soon()).await?, "remove")?;
+    let again = wish("idempotency:x", None);
+    let Begun::Yours(grant) = a.try_begin(&again).await? else { return Err("not ours".into()) };
+    // As if a copy of the wish were on its way.
+    again.owner.claim_sent();
+    a.records().settle(&end(&again, grant.fence, Outcome::Retry), soon()).await?;
+
+    let keys = [name("processing:1"), name("processing:2")];
+    for if_absent in [true, false] {
+        a.records().mark(&keys, LONG, if_absent, soon()).await?;
+    }
+    must(a.records().exist(&keys, soon()).await? == [true, true], "exist")?;
+    let page = a.records().scan("processing:", None, 10, soon()).await?;
+    must(page.items.len() == 2 && page.items[0].content == Content::Mark, "scan")?;
+    must(a.records().clear(&keys, soon()).await? == [true, true], "clear")
+}
+
+#[tokio::test]
+async fn the_documented_rights_suffice_and_each_is_needed() {
+    let line = security_md::line("acl: locks").replace("PASSWORD", "pw");
+    let more = security_md::line("acl: records");
+    let builder = RedisServer::builder().acl_line("user default off").acl_line(&format!("{line} {more}"));
+    let Some(server) = builder.start_or_skip() else { return };
+    use_everything(&server).await.unwrap();
+    let denied = server.cli(&["ACL", "LOG"]);
+    assert!(denied.list().is_empty(), "{denied:?}");
+    for right in more.split(' ') {
+        let fewer = more.split(' ').filter(|other| *other != right);
+        let line = line.split(' ').skip(2).chain(fewer);
+        let words: Vec<_> = ["ACL", "SETUSER", "leasehold", "reset"].into_iter().chain(line).collect();
+        assert_eq!(server.cli(&words).error(), None);
+        server.cli(&["FLUSHALL"]);
+        let outcome = use_everything(&server).await;
+        assert!(outcome.is_err(), "{right} is not needed: take it out of SECURITY.md");
+    }
+}
