@@ -257,7 +257,6 @@ async fn a_server_that_dies_between_claim_and_acknowledgement_costs_nothing() {
     leases.close().await.unwrap();
 }
 
-/// While the store is away the log has one line about it, whoever scans.
 #[cfg(feature = "redis")]
 #[tokio::test]
 async fn a_recovery_that_starts_before_its_store_waits_for_it() {
