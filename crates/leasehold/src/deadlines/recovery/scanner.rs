@@ -207,6 +207,8 @@ impl Scanner {
         self.outages = self.outages.saturating_add(1);
         if self.outages == 1 {
             tracing::error!(pool = %self.name, %error, "recovery waits for the store");
+        } else {
+            tracing::debug!(pool = %self.name, %error, "recovery still waits for the store");
         }
         let pauses = Backoff::new(OUTAGE_PAUSE, OUTAGE_PAUSE_MAX);
         pauses.pause(self.outages, self.deadlines.core().chance.fraction())
