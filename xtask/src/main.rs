@@ -42,6 +42,12 @@ enum Command {
         #[arg(trailing_var_arg = true, allow_hyphen_values = true)]
         args: Vec<String>,
     },
+    /// Run the fault tests under a long load: at least 10,000 grants in each
+    Faults {
+        /// Grants that each test shall see
+        #[arg(long, default_value_t = 10_000)]
+        grants: u64,
+    },
     /// Break real servers under load, and check that every promise is kept; `chaos --help` lists what can be broken
     #[command(disable_help_flag = true)]
     Chaos {
@@ -57,6 +63,7 @@ fn main() -> ExitCode {
         Ok(Xtask { command: Command::Test(options) }) => test::run(&root, &options),
         Ok(Xtask { command: Command::Tidy }) => tidy::run(&root),
         Ok(Xtask { command: Command::Bench { args } }) => bench(&root, &args),
+        Ok(Xtask { command: Command::Faults { grants } }) => faults(&root, grants),
         Ok(Xtask { command: Command::Chaos { args } }) => chaos(&root, &args),
         Err(misunderstood) => return explain(&misunderstood),
     };
@@ -70,6 +77,16 @@ fn bench(root: &Path, args: &[String]) -> bool {
     };
     let is_named = args.first().is_some_and(|first| !first.starts_with('-'));
     if is_named { run(&[]) } else { run(&["core"]) && run(&["topologies"]) && run(&["records"]) }
+}
+
+/// Tests that break servers while a load runs, and end with the verdict on its history.
+const FAULT_TESTS: [&str; 5] = ["acks_sets", "cluster_load", "quorum", "sentinel_failover", "sentinel_grace"];
+
+fn faults(root: &Path, grants: u64) -> bool {
+    let mut run = cargo::command(root, &["test", "--release", "-p", "leasehold", "--all-features"]);
+    run.env("LEASEHOLD_LOAD_GRANTS", grants.to_string());
+    run.args(FAULT_TESTS.iter().flat_map(|test| ["--test", test]));
+    packages::ensure(false) && cargo::succeeds(&mut run)
 }
 
 fn chaos(root: &Path, args: &[String]) -> bool {

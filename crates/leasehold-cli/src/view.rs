@@ -96,3 +96,9 @@ impl From<&Waiter> for WaiterView {
 pub(crate) fn millis(duration: Duration) -> u64 {
     u64::try_from(duration.as_millis()).unwrap_or(u64::MAX)
 }
+
+/// Bytes as text where they are text, else in hexadecimal.
+pub(crate) fn readable(bytes: &[u8]) -> Result<String, String> {
+    let hex = |_| bytes.iter().map(|byte| format!("{byte:02x}")).collect();
+    std::str::from_utf8(bytes).map(str::to_owned).map_err(hex)
+}

@@ -34,9 +34,11 @@ impl Certificates {
         let wrong_ca = authority("unrelated test authority");
         write(dir.path(), "ca.pem", &ca.pem());
         write(dir.path(), "wrong-ca.pem", &wrong_ca.pem());
-        issue(dir.path(), "server", &["127.0.0.1", "localhost"], ExtendedKeyUsagePurpose::ServerAuth, &ca);
-        issue(dir.path(), "client", &["client"], ExtendedKeyUsagePurpose::ClientAuth, &ca);
-        issue(dir.path(), "wrong-client", &["client"], ExtendedKeyUsagePurpose::ClientAuth, &wrong_ca);
+        // A node of a cluster is a client of the others.
+        let both = [ExtendedKeyUsagePurpose::ServerAuth, ExtendedKeyUsagePurpose::ClientAuth];
+        issue(dir.path(), "server", &["127.0.0.1", "localhost"], &both, &ca);
+        issue(dir.path(), "client", &["client"], &both[1..], &ca);
+        issue(dir.path(), "wrong-client", &["client"], &both[1..], &wrong_ca);
         Self { dir: Arc::new(dir) }
     }
 
@@ -97,14 +99,14 @@ fn issue(
     dir: &Path,
     file: &str,
     names: &[&str],
-    usage: ExtendedKeyUsagePurpose,
+    usages: &[ExtendedKeyUsagePurpose],
     issuer: &Issuer<'_, KeyPair>,
 ) {
     let names: Vec<String> = names.iter().map(|name| (*name).to_owned()).collect();
     let mut params = CertificateParams::new(names).expect("the names are valid");
     params.distinguished_name.push(DnType::CommonName, format!("leasehold test {file}"));
     params.key_usages = vec![KeyUsagePurpose::DigitalSignature];
-    params.extended_key_usages = vec![usage];
+    params.extended_key_usages = usages.to_vec();
     params.use_authority_key_identifier_extension = true;
     let key = key();
     let certificate = params.signed_by(&key, issuer).expect("cannot sign a certificate");

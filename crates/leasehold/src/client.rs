@@ -6,13 +6,16 @@ use crate::{
     clock::Clock,
     config::{Config, Settings},
     core::{Chance, Core},
+    deadlines::Deadlines,
     engine::{
         Capabilities, Cursor, Engine, Health, Inspection, Page, Released,
         connect::{self, EngineOptions},
     },
     error::{Error, Result},
     fence::Fence,
+    idempotency::{Idempotency, IdempotencyKey},
     lock::Lock,
+    marker::Marker,
     name::Name,
     policy::{BoundPolicy, Policies},
     telemetry::{Observer, Stats, Telemetry},
@@ -127,6 +130,59 @@ impl Leasehold {
     /// An exclusive lock of that name.
     pub fn lock(&self, name: impl AsRef<str>) -> Lock {
         Lock::new(self.core.clone(), name.as_ref())
+    }
+
+    /// Requests of one kind that shall be executed once each, such as `payout`.
+    pub fn idempotency(&self, operation: impl AsRef<str>) -> Idempotency {
+        Idempotency::new(self.core.clone(), operation.as_ref())
+    }
+
+    /// One request of the policy `[idempotency.NAME]`, kept as long as that says.
+    ///
+    /// # Errors
+    /// `invalid` for a name that is not there, with the nearest and all others. Wrong values are reported when the key is
+    /// used.
+    pub fn idempotency_policy<K: AsRef<str>, V: ToString>(
+        &self,
+        name: &str,
+        values: impl IntoIterator<Item = (K, V)>,
+    ) -> Result<IdempotencyKey> {
+        let policy = self.policies.idempotency(name)?;
+        Ok(IdempotencyKey::named(self.core.clone(), policy.key(values)).keep(policy.ttl()))
+    }
+
+    /// Marks that say that somebody is at it, such as `processing`.
+    pub fn marker(&self, kind: impl AsRef<str>) -> Marker {
+        Marker::new(self.core.clone(), kind.as_ref())
+    }
+
+    /// Marks of the policy `[markers.NAME]`. An id has as many values as the policy's key has parameters, in their order.
+    ///
+    /// # Errors
+    /// `invalid` for a name that is not there, with the nearest and all others.
+    pub fn marker_policy(&self, name: &str) -> Result<Marker> {
+        let policy = self.policies.marker(name)?;
+        Ok(Marker::laid_out(self.core.clone(), Ok(policy.layout().clone()), policy.ttl()))
+    }
+
+    /// The pool of deadlines of that name.
+    ///
+    /// ```
+    /// # #[tokio::main(flavor = "current_thread")] async fn main() -> leasehold::Result<()> {
+    /// use std::time::Duration;
+    ///
+    /// let leases = leasehold::Leasehold::connect("memory:").await?;
+    /// let payments = leases.deadlines("payments");
+    /// payments.set_with("tx:42", Duration::ZERO, "order 7").await?;
+    /// for due in payments.claim(100, Duration::from_secs(60)).await? {
+    ///     println!("{} should have ended", due.id());
+    ///     due.acknowledge().await?;
+    /// }
+    /// # leases.close().await
+    /// # }
+    /// ```
+    pub fn deadlines(&self, pool: impl AsRef<str>) -> Deadlines {
+        Deadlines::new(self.core.clone(), pool.as_ref())
     }
 
     /// Who holds a lock and who waits for it.

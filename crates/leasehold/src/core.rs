@@ -11,7 +11,7 @@ use tokio_util::sync::{CancellationToken, DropGuard};
 use crate::{
     clock::{Clock, Until},
     config::Config,
-    engine::{Engine, EngineError, Fault, Hold, Released, Renewed, WakeSink},
+    engine::{Engine, EngineError, Fault, Hold, Kind, Released, Renewed, WakeSink, records::Records},
     error::{Error, Result},
     lease::{Keeper, Reaper},
     lock::Waiting,
@@ -89,9 +89,18 @@ impl Core {
         self.clock.now() + self.config.command_timeout
     }
 
+    /// The store's records, or an error that says why it keeps none.
+    pub(crate) fn records(&self) -> Result<&dyn Records> {
+        self.engine.records().map_err(|why| Error::unsupported("idempotency keys and markers", why))
+    }
+
     pub(crate) async fn renew(&self, hold: &Hold) -> Result<Renewed, EngineError> {
         let holds = std::slice::from_ref(hold);
-        let mut answers = self.engine.leases().renew(holds, self.command_until()).await?;
+        let until = self.command_until();
+        let mut answers = match (hold.kind, self.engine.records()) {
+            (Kind::Record, Ok(records)) => records.renew(holds, until).await?,
+            _ => self.engine.leases().renew(holds, until).await?,
+        };
         answers.pop().unwrap_or_else(|| Err(EngineError::no_answer()))
     }
 
@@ -110,13 +119,18 @@ impl Core {
     /// An engine's failure with the name and the operation; counted in the log and told to the observer.
     pub(crate) fn failed(&self, error: EngineError, doing: &str, name: &Name) -> Error {
         let error = self.explain(error, doing, name);
+        self.report(&error, name);
+        error
+    }
+
+    /// Logs a failure and tells it to the observer.
+    pub(crate) fn report(&self, error: &Error, name: &Name) {
         tracing::error!(%name, kind = %error.kind(), %error, "store error");
         self.telemetry.tell(|| Event::Error {
             kind: error.kind(),
             name: Some(name.clone()),
             text: error.to_string(),
         });
-        error
     }
 
     /// An engine's failure with the name and the operation.
@@ -137,6 +151,11 @@ impl Core {
                 Error::Unsupported { what: doing, why }
             }
         }
+    }
+
+    /// Cancelled when the client is closed.
+    pub(crate) fn closing(&self) -> CancellationToken {
+        self.closed.child_token()
     }
 
     pub(crate) fn check_open(&self) -> Result<()> {

@@ -22,8 +22,11 @@
 //! | once per interval across a fleet | [`Lock::try_acquire`] with [`Lock::hold_at_least`] |
 //! | to go on without a lock when the store is down, knowingly | [`Lock::acquire_or_proceed`] |
 //! | a lock that a later process gives back | [`Guard::detach`] |
+//! | to execute a request once and give everybody its result | [`Leasehold::idempotency`] |
+//! | to tell others that somebody is at it | [`Leasehold::marker`] |
 //! | names and ttls from a file, checked at start-up | [`Leasehold::policy`] |
-//! | all of it without `async` | the feature `blocking` |
+//! | to notice what should have ended by now, also after a crash | [`Leasehold::deadlines`] |
+//! | locks without `async` | the feature `blocking` |
 //! | to see who holds what, or to end it | [`Leasehold::inspect`], [`Leasehold::list`], [`Leasehold::force_release`] |
 //!
 //! # What dropping does
@@ -44,25 +47,32 @@ mod client;
 pub mod clock;
 pub mod config;
 mod core;
+pub mod deadlines;
 pub mod engine;
 pub mod error;
 pub mod fence;
+pub mod idempotency;
 pub mod lease;
 mod lock;
+pub mod marker;
 mod members;
 pub mod name;
 pub mod owner;
 pub mod policy;
+mod record;
 mod telemetry;
 
 pub use client::{Builder, Leasehold};
 pub use clock::{BootInstant, Clock};
 pub use config::{Config, Settings, WAIT_MAX};
+pub use deadlines::{Deadline, Deadlines, Due, Placement, Recovery};
 pub use engine::Acks;
 pub use error::{Error, ErrorKind, Refusal, Result};
 pub use fence::Fence;
+pub use idempotency::{Idempotency, IdempotencyKey};
 pub use lease::{Guard, Handle, Lease};
 pub use lock::{Attempt, Lock, OnOutage, Protection, Retry, RunError, Waited};
+pub use marker::{Marker, MarkerGuard};
 pub use members::Members;
 pub use name::Name;
 pub use owner::Holder;

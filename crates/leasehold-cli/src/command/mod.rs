@@ -1,12 +1,15 @@
 //! The subcommands, one file each.
 
 mod completions;
+mod deadlines;
 mod doctor;
 mod force_release;
+mod idem;
 mod inspect;
 mod lock;
 mod ls;
 mod man;
+mod marker;
 mod quorum;
 mod run;
 mod stats;
@@ -76,6 +79,12 @@ enum Command {
     Doctor(doctor::Doctor),
     #[command(subcommand)]
     Quorum(quorum::Quorum),
+    #[command(subcommand)]
+    Idem(idem::Idem),
+    #[command(subcommand)]
+    Marker(marker::Marker),
+    #[command(subcommand)]
+    Deadlines(deadlines::Deadlines),
     Completions(completions::Completions),
     Man(man::Man),
 }
@@ -94,6 +103,9 @@ impl Cli {
             Command::Stats(stats) => stats.execute(global).await,
             Command::Doctor(doctor) => doctor.execute(global).await,
             Command::Quorum(quorum) => quorum.execute(global).await,
+            Command::Idem(idem) => idem.execute(global).await,
+            Command::Marker(marker) => marker.execute(global).await,
+            Command::Deadlines(deadlines) => deadlines.execute(global).await,
             Command::Completions(completions) => completions.execute(),
             Command::Man(man) => man.execute(),
         }

@@ -1,10 +1,12 @@
 //! The command as a user meets it: exit code, stdout and stderr of real processes.
 
+mod deadlines;
 mod docs;
 mod handles;
 mod looking;
 mod lost;
 mod quorum;
+mod records;
 mod run;
 mod sandbox;
 mod signals;

@@ -34,6 +34,10 @@ impl Sandbox {
         Self { store: store.into(), ..Self::new() }
     }
 
+    pub(crate) fn store(&self) -> &str {
+        &self.store
+    }
+
     pub(crate) fn path(&self, name: &str) -> PathBuf {
         self.folder.path().join(name)
     }

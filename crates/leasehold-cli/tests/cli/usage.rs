@@ -2,7 +2,7 @@
 
 use crate::sandbox::Sandbox;
 
-const COMMANDS: [&[&str]; 12] = [
+const COMMANDS: [&[&str]; 26] = [
     &["run"],
     &["lock"],
     &["lock", "acquire"],
@@ -15,6 +15,20 @@ const COMMANDS: [&[&str]; 12] = [
     &["stats"],
     &["doctor"],
     &["completions"],
+    &["idem"],
+    &["idem", "get"],
+    &["idem", "rm"],
+    &["marker"],
+    &["marker", "set"],
+    &["marker", "test"],
+    &["marker", "clear"],
+    &["deadlines"],
+    &["deadlines", "add"],
+    &["deadlines", "due"],
+    &["deadlines", "claim"],
+    &["deadlines", "ack"],
+    &["deadlines", "stats"],
+    &["deadlines", "dead"],
 ];
 
 #[test]

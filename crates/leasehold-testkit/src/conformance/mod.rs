@@ -25,9 +25,9 @@
 /// The list of a subject's cases: a function's name is the case's name, what follows the colon is what it needs.
 macro_rules! cases {
     ($($run:ident $(: $($need:ident)+)?),+ $(,)?) => {
-        pub(super) const CASES: &[super::Case] = &[$(super::Case {
+        pub(in crate::conformance) const CASES: &[crate::conformance::Case] = &[$(crate::conformance::Case {
             name: stringify!($run),
-            needs: &[$($(super::Need::$need),+)?],
+            needs: &[$($(crate::conformance::Need::$need),+)?],
             run: |stage| Box::pin($run(stage)),
         }),+];
     };
@@ -38,6 +38,7 @@ pub mod broken;
 mod cancellation;
 mod closing;
 mod contract;
+mod deadlines;
 mod exclusion;
 mod fencing;
 mod ground;
@@ -46,8 +47,10 @@ mod keeping;
 mod limits;
 mod listing;
 mod outage;
+mod party;
 mod paused;
 mod queue;
+mod records;
 mod release;
 mod report;
 mod runner;
@@ -98,8 +101,8 @@ impl fmt::Debug for Case {
     }
 }
 
-/// What a case needs beyond the least that every engine has. The first two are capabilities of the engine, the others
-/// are offered by the [`Ground`].
+/// What a case needs beyond the least that every engine has. The first four are the engine's, the others are offered by
+/// the [`Ground`].
 #[derive(Clone, Copy, Debug, PartialEq, Eq, PartialOrd, Ord)]
 #[non_exhaustive]
 pub enum Need {
@@ -107,6 +110,10 @@ pub enum Need {
     Push,
     /// Locks outlive every client of the store.
     Durable,
+    /// The engine keeps records. Looked at through [`Need::Contract`].
+    Records,
+    /// The engine keeps deadlines. Looked at through [`Need::Contract`].
+    Deadlines,
     /// [`Ground::engine`]: the engine contract without a client.
     Contract,
     /// The store follows tokio's paused clock.
@@ -127,6 +134,8 @@ impl Need {
         match self {
             Self::Push => "push hand-over",
             Self::Durable => "durable",
+            Self::Records => "records",
+            Self::Deadlines => "deadlines",
             Self::Contract => "engine contract",
             Self::PausedTime => "paused time",
             Self::Outage => "outage",
@@ -145,7 +154,7 @@ impl fmt::Display for Need {
 
 /// All cases, subject by subject.
 pub fn cases() -> Vec<Case> {
-    [
+    let locks = [
         // Long ones first, so that nothing waits for them at the end.
         keeping::CASES,
         validity::CASES,
@@ -164,8 +173,8 @@ pub fn cases() -> Vec<Case> {
         telemetry::CASES,
         paused::CASES,
         outage::CASES,
-    ]
-    .concat()
+    ];
+    [locks.concat(), records::cases(), deadlines::cases()].concat()
 }
 
 #[cfg(test)]
@@ -179,6 +188,6 @@ mod tests {
         names.sort_unstable();
         names.dedup();
         assert_eq!(names.len(), all);
-        assert!(all >= 65, "{all} cases");
+        assert!(all >= 150, "{all} cases");
     }
 }

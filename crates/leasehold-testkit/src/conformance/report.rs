@@ -10,7 +10,14 @@ pub struct Report {
     cases: usize,
     passed: Vec<String>,
     failed: Vec<(String, String)>,
-    skipped: Vec<(String, Need)>,
+    skipped: Vec<Skipped>,
+}
+
+#[derive(Debug)]
+struct Skipped {
+    case: String,
+    need: Need,
+    why: Option<&'static str>,
 }
 
 impl Report {
@@ -28,8 +35,9 @@ impl Report {
         self.failed.push((format!("{engine}: {case}"), why));
     }
 
-    pub(super) fn skip(&mut self, engine: &str, case: &str, need: Need) {
-        self.skipped.push((format!("{engine}: {case}"), need));
+    /// `why` is what the engine says about what is missing, if it does.
+    pub(super) fn skip(&mut self, engine: &str, case: &str, need: Need, why: Option<&'static str>) {
+        self.skipped.push(Skipped { case: format!("{engine}: {case}"), need, why });
     }
 
     /// Both reports as one, if they are of the same cases.
@@ -54,13 +62,16 @@ impl Report {
 
     /// The cases that were skipped, as `engine: case`, each with what was missing.
     pub fn skipped(&self) -> impl Iterator<Item = (&str, Need)> {
-        self.skipped.iter().map(|(case, need)| (case.as_str(), *need))
+        self.skipped.iter().map(|skipped| (skipped.case.as_str(), skipped.need))
     }
 
     /// One line for each failure and each skip, then one with the numbers.
     pub fn lines(&self) -> Vec<String> {
         let failed = self.failed.iter().map(|(case, why)| format!("failed: {case}: {why}"));
-        let skipped = self.skipped.iter().map(|(case, need)| format!("skipped: {case}: needs {need}"));
+        let skipped = self.skipped.iter().map(|Skipped { case, need, why }| {
+            let why = why.map(|why| format!(" ({why})")).unwrap_or_default();
+            format!("skipped: {case}: needs {need}{why}")
+        });
         let numbers = format!(
             "conformance: {} cases x {} engines, {} passed, {} failed, {} skipped",
             self.cases,
@@ -99,16 +110,17 @@ mod tests {
     fn the_last_line_has_the_numbers_of_all_engines() {
         let mut one = Report::of_one_engine(2);
         one.pass("memory", "a");
-        one.skip("memory", "b", Need::Wipe);
+        one.skip("memory", "b", Need::Wipe, None);
         let mut two = Report::of_one_engine(2);
-        two.pass("redis", "a");
+        two.skip("redis", "a", Need::Records, Some("no memory"));
         two.fail("redis", "b", "left: 1\n right: 2");
         assert_eq!(
             one.and(two).lines(),
             [
                 "failed: redis: b: left: 1 right: 2",
                 "skipped: memory: b: needs wipe",
-                "conformance: 2 cases x 2 engines, 2 passed, 1 failed, 1 skipped",
+                "skipped: redis: a: needs records (no memory)",
+                "conformance: 2 cases x 2 engines, 1 passed, 1 failed, 2 skipped",
             ]
         );
     }

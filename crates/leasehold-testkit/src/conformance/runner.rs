@@ -46,6 +46,7 @@ pub async fn run_some(label: &str, ground: impl Ground, chosen: &[Case]) -> Repo
         label,
         number,
         capabilities: Arc::new(capabilities(&*ground, number).await),
+        lacks: lacks(&*ground, number),
         ground,
         report: Report::of_one_engine(chosen.len()),
         under_way: JoinSet::new(),
@@ -70,11 +71,23 @@ async fn capabilities(ground: &dyn Ground, run: u32) -> Capabilities {
     capabilities
 }
 
+/// What the engine does not keep, and why not.
+fn lacks(ground: &dyn Ground, run: u32) -> Vec<(Need, &'static str)> {
+    if !ground.offers().contains(&Need::Contract) {
+        return [Need::Records, Need::Deadlines].map(|need| (need, "no engine to look at")).into();
+    }
+    let engine = ground.engine(&Plot::new(format!("run{run}"), false));
+    let records = engine.records().err().map(|why| (Need::Records, why));
+    let deadlines = engine.deadlines().err().map(|why| (Need::Deadlines, why));
+    records.into_iter().chain(deadlines).collect()
+}
+
 struct Run<'a> {
     label: &'a str,
     number: u32,
     ground: Arc<dyn Ground>,
     capabilities: Arc<Capabilities>,
+    lacks: Vec<(Need, &'static str)>,
     report: Report,
     under_way: JoinSet<(&'static str, Result<(), String>)>,
 }
@@ -84,7 +97,8 @@ impl Run<'_> {
     async fn start(&mut self, number: usize, case: Case, at_once: usize) {
         self.finish(at_once).await;
         if let Some(need) = case.needs.iter().find(|need| !self.has(**need)) {
-            self.report.skip(self.label, case.name, *need);
+            let why = self.lacks.iter().find(|(lacked, _)| lacked == need).map(|(_, why)| *why);
+            self.report.skip(self.label, case.name, *need, why);
             return;
         }
         let plot = Plot::new(format!("run{}case{number}", self.number), case.needs.contains(&Need::Outage));
@@ -108,6 +122,7 @@ impl Run<'_> {
         match need {
             Need::Push => self.capabilities.handover == Handover::Push,
             Need::Durable => self.capabilities.durable,
+            Need::Records | Need::Deadlines => self.lacks.iter().all(|(lacked, _)| *lacked != need),
             offered => self.ground.offers().contains(&offered),
         }
     }

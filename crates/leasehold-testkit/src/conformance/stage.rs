@@ -36,6 +36,11 @@ impl Stage {
         &self.capabilities
     }
 
+    /// This case's part of the store, for what has no prefix of its own: records and pools.
+    pub fn space(&self) -> &str {
+        &self.plot.space
+    }
+
     /// A new client of this case's space.
     pub async fn client(&self) -> Leasehold {
         self.client_with(|builder| builder).await

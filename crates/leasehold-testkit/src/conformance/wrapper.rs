@@ -1,5 +1,8 @@
 //! An engine around another engine, so that a fault needs only the one method it is about.
 
+mod deadlines;
+mod records;
+
 use std::sync::{Arc, OnceLock, Weak};
 
 use leasehold::{
@@ -7,7 +10,7 @@ use leasehold::{
     clock::Until,
     engine::{
         Answer, Capabilities, Claim, Cursor, Engine, EngineError, Fut, Grant, Health, Hold, Inspection,
-        Leases, LinkChange, Page, Released, Renewed, Wake, WakeSink,
+        Leases, LinkChange, Page, Released, Renewed, Wake, WakeSink, deadlines::Deadlines, records::Records,
     },
     owner::OwnerId,
 };
@@ -96,6 +99,14 @@ impl<T: Tamper> Engine for Wrapped<T> {
 
     fn leases(&self) -> &dyn Leases {
         self
+    }
+
+    fn records(&self) -> Result<&dyn Records, &'static str> {
+        self.inner.records().map(|_| self as &dyn Records)
+    }
+
+    fn deadlines(&self) -> Result<&dyn Deadlines, &'static str> {
+        self.inner.deadlines().map(|_| self as &dyn Deadlines)
     }
 
     fn dial(&self, until: Until) -> Fut<'_, ()> {

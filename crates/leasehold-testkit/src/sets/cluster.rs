@@ -40,10 +40,10 @@ impl ClusterSet {
         Self { nodes, password }
     }
 
-    /// `redis-cluster://[:PASSWORD@]HOST:PORT,…`: three nodes, from which a client has to find the others.
+    /// `redis[s]-cluster://[:PASSWORD@]HOST:PORT,…`: three nodes, from which a client has to find the others.
     pub fn url(&self) -> String {
         let seeds = &self.nodes[..self.nodes.len().min(3)];
-        format!("redis-cluster://{}{}", login(self.password()), hosts(seeds))
+        format!("{}-cluster://{}{}", seeds[0].scheme(), login(self.password()), hosts(seeds))
     }
 
     pub(super) fn password(&self) -> Option<&str> {

@@ -5,6 +5,7 @@ use std::time::Duration;
 use super::cluster::ClusterSet;
 use super::slot::SLOTS;
 use super::{AGREE_WITHIN, Directives, launch_all, with_directives};
+use crate::certificates::Certificates;
 use crate::poll::eventually;
 use crate::server::{RedisServer, ServerError, skip_if_missing};
 use crate::server_builder::Duty;
@@ -27,6 +28,7 @@ pub struct ClusterSetBuilder {
     node_timeout: Duration,
     password: Option<String>,
     directives: Directives,
+    tls: Option<Certificates>,
 }
 
 impl Default for ClusterSetBuilder {
@@ -37,6 +39,7 @@ impl Default for ClusterSetBuilder {
             node_timeout: Duration::from_secs(2),
             password: None,
             directives: Vec::new(),
+            tls: None,
         }
     }
 }
@@ -67,6 +70,12 @@ impl ClusterSetBuilder {
         self
     }
 
+    /// Nodes speak TLS, and nothing else, with these certificates.
+    pub fn tls(mut self, certificates: &Certificates) -> Self {
+        self.tls = Some(certificates.clone());
+        self
+    }
+
     /// A directive of `redis.conf` for every node, as in [`RedisServerBuilder::arg`](crate::RedisServerBuilder::arg).
     pub fn arg(mut self, name: &str, value: &str) -> Self {
         self.directives.push((name.to_owned(), value.to_owned()));
@@ -82,6 +91,12 @@ impl ClusterSetBuilder {
             .arg("cluster-node-timeout", &self.node_timeout.as_millis().to_string())
             // Otherwise a primary waits five seconds for more replicas before it serves the first.
             .arg("repl-diskless-sync-delay", "0");
+        let node = match &self.tls {
+            Some(certificates) => {
+                node.tls(certificates).arg("tls-replication", "yes").arg("tls-cluster", "yes")
+            }
+            None => node,
+        };
         let node = with_directives(node, &self.directives);
         let nodes = launch_all(vec![node; self.primaries * (1 + self.replicas)])?;
         share_slots(&nodes[..self.primaries]);

@@ -1,6 +1,7 @@
 //! Nodes that know nothing of each other.
 
 use super::{Directives, hosts, launch_all, login, with_directives};
+use crate::certificates::Certificates;
 use crate::server::{RedisServer, ServerError, skip_if_missing};
 
 const NODE: &str = include_str!("../../deploy/quorum/node.conf");
@@ -28,17 +29,19 @@ pub struct QuorumSetBuilder {
     nodes: usize,
     password: Option<String>,
     directives: Directives,
+    tls: Option<Certificates>,
 }
 
 impl QuorumSet {
     /// Settings for a set of `nodes`.
     pub fn builder(nodes: usize) -> QuorumSetBuilder {
-        QuorumSetBuilder { nodes, password: None, directives: Vec::new() }
+        QuorumSetBuilder { nodes, password: None, directives: Vec::new(), tls: None }
     }
 
-    /// `redlock://[:PASSWORD@]HOST:PORT,…`, all nodes.
+    /// `redlock[s]://[:PASSWORD@]HOST:PORT,…`, all nodes.
     pub fn url(&self) -> String {
-        format!("redlock://{}{}", login(self.password.as_deref()), hosts(&self.nodes))
+        let scheme = if self.nodes[0].scheme() == "rediss" { "redlocks" } else { "redlock" };
+        format!("{scheme}://{}{}", login(self.password.as_deref()), hosts(&self.nodes))
     }
 
     /// The nodes, always in the same order.
@@ -60,11 +63,20 @@ impl QuorumSetBuilder {
         self
     }
 
+    /// Nodes speak TLS, and nothing else, with these certificates.
+    pub fn tls(mut self, certificates: &Certificates) -> Self {
+        self.tls = Some(certificates.clone());
+        self
+    }
+
     /// Starts all nodes at the same time and waits until they answer.
     pub fn start(self) -> Result<QuorumSet, ServerError> {
         let mut node = RedisServer::builder().file(NODE);
         if let Some(password) = &self.password {
             node = node.password(password);
+        }
+        if let Some(certificates) = &self.tls {
+            node = node.tls(certificates);
         }
         let node = with_directives(node, &self.directives);
         Ok(QuorumSet { nodes: launch_all(vec![node; self.nodes])?, password: self.password })

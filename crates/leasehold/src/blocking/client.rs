@@ -1,6 +1,10 @@
 //! The client.
 
-use super::{lock::Lock, runtime::wait};
+use super::{
+    idempotency::{Idempotency, IdempotencyKey},
+    lock::Lock,
+    runtime::wait,
+};
 use crate::{
     client::Builder,
     engine::{Capabilities, Cursor, Health, Inspection, Page, Released},
@@ -77,6 +81,23 @@ impl Leasehold {
     /// The policies it was made with.
     pub fn policies(&self) -> &Policies {
         self.inner.policies()
+    }
+
+    /// As [`crate::Leasehold::idempotency`].
+    pub fn idempotency(&self, operation: impl AsRef<str>) -> Idempotency {
+        Idempotency::new(self.inner.idempotency(operation))
+    }
+
+    /// As [`crate::Leasehold::idempotency_policy`].
+    ///
+    /// # Errors
+    /// As there.
+    pub fn idempotency_policy<K: AsRef<str>, V: ToString>(
+        &self,
+        name: &str,
+        values: impl IntoIterator<Item = (K, V)>,
+    ) -> Result<IdempotencyKey> {
+        Ok(IdempotencyKey::new(self.inner.idempotency_policy(name, values)?))
     }
 
     /// Who holds a lock and who waits for it.

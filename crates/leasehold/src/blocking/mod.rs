@@ -30,10 +30,12 @@
 //! tasks of that thread. That includes `spawn_blocking`; use [`crate::Leasehold`] there.
 
 mod client;
+mod idempotency;
 mod lease;
 mod lock;
 mod runtime;
 
 pub use client::{BoundPolicy, Leasehold};
+pub use idempotency::{Begun, Execution, Idempotency, IdempotencyKey};
 pub use lease::{Guard, Lease};
 pub use lock::{Attempt, Lock, Protection};

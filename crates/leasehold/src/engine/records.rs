@@ -28,7 +28,8 @@ pub const MARK: &[u8] = b"1";
 
 /// Records and marks. Every operation is atomic per key.
 pub trait Records: Send + Sync {
-    /// Begins a record, or says how it stands. The same owner again gets the same fence and a fresh lease.
+    /// Begins a record, or says how it stands. The same owner again gets the same fence and a fresh lease; one that has
+    /// ended begins nothing.
     fn begin<'a>(&'a self, begin: &'a Begin, until: Until) -> Fut<'a, Begun>;
 
     /// Extends records that are still running under their owner. One result per item.

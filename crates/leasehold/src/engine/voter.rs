@@ -37,9 +37,9 @@ pub trait Voter: Send + Sync + 'static {
     /// without a seat.
     fn repair(&self, hold: &Arc<Hold>, until: Until) -> Fut<'static, bool>;
 
-    /// Takes a yes back; the attempt goes on. It counts as done only when it was answered: until then it may undo a later
-    /// yes.
-    fn retract(&self, name: &Name, owner: &Owner, until: Until) -> Fut<'static, ()>;
+    /// Takes a yes back. The attempt goes on: if it may wait, it waits again in its old place, and who is before it is
+    /// woken. It counts as done only when it was answered: until then it may undo a later yes.
+    fn retract(&self, ballot: &Arc<Ballot>, until: Until) -> Fut<'static, ()>;
 
     /// Takes the vote back, forgets that the claim waits, and wakes who waits first. Nothing of the owner counts on this
     /// node from here on, whatever arrives late.

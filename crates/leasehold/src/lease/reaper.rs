@@ -1,4 +1,4 @@
-//! Gives back what was dropped: releases of guards and abandons of attempts whose caller went away.
+//! Gives back what was dropped: releases of guards, abandons of attempts and ends of executions whose caller went away.
 
 use std::{sync::Arc, time::Duration};
 
@@ -7,7 +7,7 @@ use tokio_util::task::TaskTracker;
 
 use crate::{
     clock::{BootInstant, Clock},
-    engine::{Claim, Engine, EngineError, Fault, Hold},
+    engine::{Claim, Engine, EngineError, Fault, Hold, records::Settle},
 };
 
 /// Something the store must still be told.
@@ -17,6 +17,7 @@ enum Debt {
     /// The lock stays closed for the hold's ttl and is then free.
     Shorten(Hold),
     Abandon(Claim),
+    Settle(Settle),
     /// Answers once everything before it was settled or given up.
     Drain(oneshot::Sender<()>),
 }
@@ -85,6 +86,12 @@ impl Reaper {
         self.owe(Debt::Abandon(claim));
     }
 
+    /// Ends an execution in the background.
+    pub(crate) fn settle(&self, settle: Settle) {
+        settle.hold.owner.end();
+        self.owe(Debt::Settle(settle));
+    }
+
     /// Waits until all debts so far are settled.
     pub(crate) async fn drained(&self) {
         let (done, all_settled) = oneshot::channel();
@@ -105,6 +112,7 @@ impl Settler {
         let (name, lapses_in) = match &debt {
             Debt::Release(hold) | Debt::Shorten(hold) => (hold.name.clone(), hold.ttl + hold.lock_delay),
             Debt::Abandon(claim) => (claim.name.clone(), (claim.ttl + claim.lock_delay).max(ENTRY_LAPSES)),
+            Debt::Settle(settle) => (settle.hold.name.clone(), settle.hold.ttl),
             Debt::Drain(_) => return,
         };
         let give_up = since + lapses_in;
@@ -114,7 +122,7 @@ impl Settler {
             match self.try_once(&debt, until).await {
                 Ok(()) => return,
                 Err(error) if !worth_repeating(&error) || self.clock.now() + pause >= give_up => {
-                    tracing::error!(%name, %error, "could not give the lock back; it ends with its ttl");
+                    tracing::error!(%name, %error, "could not give it back; it ends with its ttl");
                     return;
                 }
                 Err(_) => {}
@@ -132,6 +140,10 @@ impl Settler {
                 answers.pop().unwrap_or_else(|| Err(EngineError::no_answer())).map(drop)
             }
             Debt::Abandon(claim) => self.engine.leases().abandon(claim, until).await,
+            Debt::Settle(settle) => match self.engine.records() {
+                Ok(records) => records.settle(settle, until).await.map(drop),
+                Err(why) => Err(EngineError::new(Fault::Unsupported, why)),
+            },
             Debt::Drain(_) => Ok(()),
         }
     }

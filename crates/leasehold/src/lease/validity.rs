@@ -33,6 +33,11 @@ pub fn least_remaining(ttl: Duration) -> Duration {
     ttl / 4
 }
 
+/// Whether a grant has enough left to be used.
+pub fn is_worth_having(grant: &Grant, now: BootInstant) -> bool {
+    valid_until(grant.since, grant.ttl).since(now) >= least_remaining(grant.ttl)
+}
+
 /// When a kept-alive lease is renewed.
 pub fn renew_interval(ttl: Duration) -> Duration {
     ttl / 3

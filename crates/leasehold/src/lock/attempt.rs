@@ -97,7 +97,7 @@ pub(super) async fn ask_once(core: &Arc<Core>, wish: &Wish) -> Result<Tried> {
     let answer = obligation.claim(core.command_until()).await;
     obligation.settled = true;
     match answer {
-        Ok(Answer::Granted(grant)) if is_long_enough(&grant, core.clock.now()) => {
+        Ok(Answer::Granted(grant)) if validity::is_worth_having(&grant, core.clock.now()) => {
             Ok(Tried::Held(guard(core, wish, obligation, grant, began, false)))
         }
         Ok(Answer::Granted(_)) => {
@@ -175,7 +175,7 @@ impl Waiter<'_> {
             ticket.forget_hints();
             let limit = core.command_until().min(self.until.max(self.began + ANSWER_GRACE));
             let pause = match self.obligation.claim(limit).await {
-                Ok(Answer::Granted(grant)) if is_long_enough(&grant, core.clock.now()) => {
+                Ok(Answer::Granted(grant)) if validity::is_worth_having(&grant, core.clock.now()) => {
                     return Ok((grant, false));
                 }
                 // Answered too late to be of use; it is ours, and asking again refreshes it.
@@ -280,10 +280,6 @@ impl Waiter<'_> {
             holder: self.holder.clone(),
         }
     }
-}
-
-fn is_long_enough(grant: &Grant, now: BootInstant) -> bool {
-    validity::valid_until(grant.since, grant.ttl).since(now) >= validity::least_remaining(grant.ttl)
 }
 
 fn too_slow() -> EngineError {

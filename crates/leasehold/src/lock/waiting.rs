@@ -26,7 +26,8 @@ pub(crate) struct Waiting {
 
 #[derive(Default)]
 struct Room {
-    waiting: HashMap<OwnerId, (Claim, Arc<Slot>)>,
+    /// Without a claim it waits for a record, and leaves nothing behind in the store that must be ended.
+    waiting: HashMap<OwnerId, (Option<Claim>, Arc<Slot>)>,
     ended: HashMap<OwnerId, Claim>,
     ended_order: VecDeque<OwnerId>,
 }
@@ -69,15 +70,26 @@ impl Waiting {
 
     /// Takes a place before the first claim leaves, so that no wake-up can be missed.
     pub(crate) fn enter(self: &Arc<Self>, claim: &Claim) -> Ticket {
-        let (owner, slot) = (claim.owner.id(), Arc::<Slot>::default());
-        lock(&self.room).waiting.insert(owner, (claim.clone(), slot.clone()));
+        self.place(claim.owner.id(), Some(claim.clone()))
+    }
+
+    /// Takes a place for hints only.
+    pub(crate) fn listen(self: &Arc<Self>, owner: OwnerId) -> Ticket {
+        self.place(owner, None)
+    }
+
+    fn place(self: &Arc<Self>, owner: OwnerId, claim: Option<Claim>) -> Ticket {
+        let slot = Arc::<Slot>::default();
+        lock(&self.room).waiting.insert(owner, (claim, slot.clone()));
         Ticket { waiting: self.clone(), owner, slot }
     }
 
     /// Ends every waiting attempt in the store and wakes it, so that its caller learns of it.
     pub(crate) fn end_all(&self) {
         for (claim, slot) in lock(&self.room).waiting.values() {
-            self.reaper.abandon(claim.clone());
+            if let Some(claim) = claim {
+                self.reaper.abandon(claim.clone());
+            }
             slot.put(News::LookAgain);
         }
     }

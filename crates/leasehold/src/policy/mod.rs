@@ -35,8 +35,7 @@ use std::{collections::BTreeMap, path::Path, time::Duration};
 
 pub use bound::BoundPolicy;
 pub(crate) use read::TABLES;
-use template::Template;
-pub(crate) use template::escape;
+pub(crate) use template::{Template, escape, escape_value};
 
 use crate::{
     config::{Config, Section, WAIT_MAX, nearest_of, quoted, read_text},
@@ -289,9 +288,8 @@ impl LockPolicy {
     }
 }
 
-/// How one kind of idempotency key or marker is named and kept.
-///
-/// It renders keys and knows the ttl. Idempotency keys and markers themselves come with a later release.
+/// How one kind of idempotency key or marker is named and kept: see [`Leasehold::idempotency_policy`](crate::Leasehold::idempotency_policy)
+/// and [`Leasehold::marker_policy`](crate::Leasehold::marker_policy).
 #[derive(Clone, Debug)]
 pub struct RecordPolicy {
     name: String,
@@ -327,6 +325,10 @@ impl RecordPolicy {
     /// As [`LockPolicy::key`].
     pub fn key<K: AsRef<str>, V: ToString>(&self, values: impl IntoIterator<Item = (K, V)>) -> Result<Name> {
         self.template.render(values)
+    }
+
+    pub(crate) fn layout(&self) -> &Template {
+        &self.template
     }
 
     /// How long it is kept.

@@ -16,7 +16,7 @@ const SEPARATORS: [char; 3] = [':', '{', '}'];
 
 /// The key schema of one policy.
 #[derive(Clone, Debug)]
-pub(super) struct Template {
+pub(crate) struct Template {
     /// The policy, for errors.
     policy: String,
     text: String,
@@ -31,7 +31,7 @@ enum Part {
 
 impl Template {
     /// Reads a template; `place` is what errors call it.
-    pub(super) fn parse(text: &str, policy: &str, place: &str) -> Result<Self> {
+    pub(crate) fn parse(text: &str, policy: &str, place: &str) -> Result<Self> {
         let refuse = |allowed: String| Error::invalid(place, quoted(text), allowed);
         let parts = parse_parts(text).map_err(|allowed| refuse(allowed.into()))?;
         if let Some((first, second)) = cannot_be_told_apart(&parts) {
@@ -44,19 +44,19 @@ impl Template {
         Ok(template)
     }
 
-    pub(super) fn as_str(&self) -> &str {
+    pub(crate) fn as_str(&self) -> &str {
         &self.text
     }
 
     /// The names of its parameters, in order, each once.
-    pub(super) fn parameters(&self) -> impl Iterator<Item = &str> {
+    pub(crate) fn parameters(&self) -> impl Iterator<Item = &str> {
         self.parts.iter().enumerate().filter_map(|(at, part)| match part {
             Part::Parameter(name) if !self.parts[..at].contains(part) => Some(name.as_str()),
             _ => None,
         })
     }
 
-    pub(super) fn render<K: AsRef<str>, V: ToString>(
+    pub(crate) fn render<K: AsRef<str>, V: ToString>(
         &self,
         values: impl IntoIterator<Item = (K, V)>,
     ) -> Result<Name> {
@@ -75,7 +75,7 @@ impl Template {
                 let what = format!("parameter {known} of policy {policy}");
                 return Err(Error::invalid(what, value, "a value that is not empty"));
             }
-            given.push((known, escape(&value, |c| c == '%' || SEPARATORS.contains(&c) || c.is_control())));
+            given.push((known, escape_value(&value)));
         }
         if let Some(missing) = self.parameters().find(|known| !given.iter().any(|(name, _)| name == known)) {
             let what = format!("parameters of policy {policy}");
@@ -158,6 +158,11 @@ fn cannot_be_told_apart(parts: &[Part]) -> Option<(&str, &str)> {
         }
     }
     None
+}
+
+/// A value as it stands in a key: with nothing in it that could be mistaken for the rest of the key.
+pub(crate) fn escape_value(value: &str) -> String {
+    escape(value, |c| c == '%' || SEPARATORS.contains(&c) || c.is_control())
 }
 
 /// Percent-encodes the characters that `must` be, as the uppercase hex of their UTF-8 bytes.

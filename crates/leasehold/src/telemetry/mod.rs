@@ -87,7 +87,21 @@ counters! {
     renew_miss: "Renewals that got no answer.",
     overheld: "Leases of a fixed ttl held for more than half of it.",
     degraded: "Runs that went on without protection.",
+    executed: "Executions under an idempotency key whose result was stored.",
+    replayed: "Calls that got the result of an earlier execution.",
+    in_progress: "Calls that found somebody else at it.",
+    mismatched: "Calls whose idempotency key belongs to another request.",
+    fenced_off: "Executions that ended after a later one had begun.",
     disconnected: "Breaks of the connection to the store.",
+    deadlines_claimed: "Deadlines claimed.",
+    deadlines_done: "Deadlines acknowledged.",
+    deadlines_failed: "Deadlines whose handler returned an error.",
+    deadlines_panicked: "Deadlines whose handler panicked.",
+    deadlines_timed_out: "Deadlines whose handler took too long.",
+    deadlines_buried: "Deadlines given up.",
+    deadlines_stale: "Deadlines that somebody else had claimed or set again before they were settled.",
+    recovery_scans: "Scans for deadlines that are due.",
+    recovery_skipped: "Scans left to another process.",
 }
 
 impl Stats {
@@ -126,7 +140,11 @@ impl Telemetry {
     }
 
     pub(crate) fn count(&self, count: Count) {
-        self.counters.of(count).fetch_add(1, Ordering::Relaxed);
+        self.count_many(count, 1);
+    }
+
+    pub(crate) fn count_many(&self, count: Count, times: usize) {
+        self.counters.of(count).fetch_add(times as u64, Ordering::Relaxed);
     }
 
     pub(crate) fn acquired_after(&self, latency: Duration) {

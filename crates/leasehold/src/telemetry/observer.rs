@@ -2,7 +2,12 @@
 
 use std::time::Duration;
 
-use crate::{engine::Released, error::ErrorKind, fence::Fence, name::Name};
+use crate::{
+    engine::{Released, deadlines::DeadlineId},
+    error::ErrorKind,
+    fence::Fence,
+    name::Name,
+};
 
 /// Is told what happens in a client. Calls come from the client's own tasks: return quickly, never block. A
 /// panic is caught and logged.
@@ -61,5 +66,14 @@ pub enum Event {
         name: Name,
         /// Its token.
         fence: Fence,
+    },
+    /// A deadline was given up.
+    Buried {
+        /// Its pool.
+        pool: Name,
+        /// Its id.
+        id: DeadlineId,
+        /// Why.
+        why: String,
     },
 }

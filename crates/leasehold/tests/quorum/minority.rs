@@ -60,6 +60,37 @@ async fn a_dead_node_is_not_noticed() {
     nothing_is_left(&set).await;
 }
 
+/// How long it takes to hand one lock from task to task, of three clients.
+async fn turns(clients: &[Leasehold], name: &str) -> Duration {
+    let began = Instant::now();
+    let tasks = (0..16).map(|number| {
+        let lock = clients[number % clients.len()].lock(name).wait(LONG * 4);
+        tokio::spawn(async move {
+            for _ in 0..15 {
+                let guard = lock.clone().acquire().await.unwrap();
+                tokio::time::sleep(ms(1)).await;
+                guard.release().await.unwrap();
+            }
+        })
+    });
+    for task in tasks.collect::<Vec<_>>() {
+        task.await.unwrap();
+    }
+    began.elapsed()
+}
+
+#[tokio::test(flavor = "multi_thread")]
+async fn with_the_fewest_nodes_that_can_decide_waiters_get_their_turns_as_fast() {
+    let Some(set) = quorum(5, MAX_TTL).await else { return };
+    let clients = [client(&set, MAX_TTL), client(&set, MAX_TTL), client(&set, MAX_TTL)];
+    turns(&clients, "warm").await;
+    let with_all = turns(&clients, "x").await;
+    set.nodes()[..2].iter().for_each(RedisServer::kill);
+    // Now all that are left must choose the same waiter.
+    let with_fewest = turns(&clients, "x").await;
+    assert!(with_fewest < with_all * 5, "{with_fewest:?} with the fewest, {with_all:?} with all");
+}
+
 #[tokio::test(flavor = "multi_thread")]
 async fn a_node_that_stands_still_is_not_noticed_and_holds_nothing_afterwards() {
     let Some((set, leases)) = is_not_noticed(RedisServer::stop).await else { return };

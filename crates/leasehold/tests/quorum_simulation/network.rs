@@ -313,10 +313,12 @@ impl Voter for SimulatedVoter {
             .ask(until, None, move |node, now| Ok(seat.is_some_and(|seat| node.repair(&hold, &seat, now))))
     }
 
-    fn retract(&self, name: &Name, owner: &Owner, until: Until) -> Fut<'static, ()> {
-        let (name, owner) = (name.clone(), owner.clone());
+    fn retract(&self, ballot: &Arc<Ballot>, until: Until) -> Fut<'static, ()> {
+        let (ballot, client, network) = (ballot.clone(), self.link.client, self.link.network.clone());
         self.link.ask(until, None, move |node, now| {
-            node.retract(&name, &owner, now);
+            if let Some(nudge) = node.retract(&ballot, client, now) {
+                network.nudge(nudge.client, nudge.owner);
+            }
             Ok(())
         })
     }

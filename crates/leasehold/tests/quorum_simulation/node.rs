@@ -5,7 +5,7 @@ use std::{collections::BTreeMap, time::Duration};
 use leasehold::{
     Fence, Holder, Name, Refusal,
     engine::{
-        EngineError, Fault, Hold,
+        Claim, EngineError, Fault, Hold,
         voter::{Abstention, Ballot, Kept, Record, Sighting, Standing, State, Value, Vote, Withdrawn},
     },
     owner::{Owner, OwnerId},
@@ -220,10 +220,17 @@ impl Node {
         repairs
     }
 
-    pub(crate) fn retract(&mut self, name: &Name, owner: &Owner, now: Moment) {
+    pub(crate) fn retract(&mut self, ballot: &Ballot, client: usize, now: Moment) -> Option<Nudge> {
+        let Claim { name, owner, queue_for, .. } = &ballot.claim;
         if self.memory.holder(name, now) == Some(owner.expose()) {
             self.memory.keys.remove(name);
         }
+        if queue_for.is_some() && !self.has_ended(name, owner, now) {
+            self.memory.enqueue(ballot, client, now);
+        }
+        let is_free = self.memory.holder(name, now).is_none();
+        let first = if is_free { self.memory.first_waiter(name, now) } else { None };
+        first.filter(|first| first.owner != owner.id())
     }
 
     pub(crate) fn withdraw(&mut self, name: &Name, owner: &Owner, now: Moment) -> (Withdrawn, Option<Nudge>) {

@@ -4,6 +4,8 @@
 //! same name. With [`Clock::tokio`] it is deterministic. Use it for tests and inside one process; it protects
 //! nothing from another process.
 
+mod deadlines;
+mod records;
 mod store;
 
 use std::{
@@ -15,7 +17,7 @@ use crate::{
     clock::{Clock, Until},
     engine::{
         Answer, Capabilities, Claim, Cursor, Engine, Fut, Handover, Health, Hold, Inspection, Leases, Page,
-        Reach, Released, Renewed, WakeSink,
+        Reach, Released, Renewed, WakeSink, records::Records,
     },
     fence::Fence,
     name::{NAME_MAX_BYTES, Name},
@@ -89,6 +91,14 @@ impl Engine for Memory {
 
     fn leases(&self) -> &dyn Leases {
         self
+    }
+
+    fn records(&self) -> Result<&dyn Records, &'static str> {
+        Ok(self)
+    }
+
+    fn deadlines(&self) -> Result<&dyn super::deadlines::Deadlines, &'static str> {
+        Ok(self)
     }
 
     fn dial(&self, _: Until) -> Fut<'_, ()> {

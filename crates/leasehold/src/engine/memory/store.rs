@@ -5,6 +5,7 @@ use std::{
     sync::Weak,
 };
 
+use super::{deadlines::Pools, records::RecordStore};
 use crate::{
     clock::BootInstant,
     engine::{
@@ -32,6 +33,8 @@ pub(super) struct Store {
     fence: u64,
     claims: u64,
     wakes: Vec<(Weak<dyn WakeSink>, Wake)>,
+    pub(super) records: RecordStore,
+    pub(super) pools: Pools,
 }
 
 #[derive(Default)]
@@ -69,7 +72,9 @@ impl Store {
     }
 
     pub(super) fn take_wakes(&mut self) -> Vec<(Weak<dyn WakeSink>, Wake)> {
-        std::mem::take(&mut self.wakes)
+        let mut wakes = std::mem::take(&mut self.wakes);
+        wakes.append(&mut self.records.take_wakes());
+        wakes
     }
 
     pub(super) fn claim(

@@ -1,8 +1,8 @@
 //! A majority of independent nodes holds the lock.
 //!
-//! Nodes know nothing of each other: each votes for itself ([`Voter`]), and the client counts ([`count`]). All nodes are
+//! Nodes know nothing of each other: each votes for itself ([`Voter`]), and the client counts (`count`). All nodes are
 //! asked at once, a majority decides, and whoever is dead or slow is not waited for. Fences come from the votes.
-//! A node that may have forgotten its votes does not vote until nothing that it forgot can matter ([`warden`]).
+//! A node that may have forgotten its votes does not vote until nothing that it forgot can matter (`warden`).
 
 mod admission;
 mod count;

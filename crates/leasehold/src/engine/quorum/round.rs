@@ -61,7 +61,7 @@ impl Shared {
                 }
                 Verdict::Confirm(fence) => {
                     self.run_on(votes);
-                    return self.confirm(claim, fence, since, until).await;
+                    return self.confirm(&ballot, fence, since, until).await;
                 }
                 Verdict::Lost => break,
             }
@@ -79,17 +79,18 @@ impl Shared {
                 _ => break,
             }
         }
-        self.lost(claim, round, votes, until).await
+        self.lost(&ballot, round, votes, until).await
     }
 
     /// The second phase: a majority said yes under different fences.
     async fn confirm(
         self: &Arc<Self>,
-        claim: &Claim,
+        ballot: &Arc<Ballot>,
         fence: Fence,
         since: BootInstant,
         until: Until,
     ) -> Result<Answer, EngineError> {
+        let claim = &ballot.claim;
         self.counters.confirmed.fetch_add(1, Ordering::Relaxed);
         let hold = Arc::new(claim.hold(fence));
         let node_until = self.node_until(claim.ttl, until);
@@ -114,19 +115,19 @@ impl Shared {
             self.give_back(claim);
             return Err(EngineError::new(Fault::NoAnswer, "too few nodes confirmed the fence in time"));
         }
-        self.take_back(claim, &Vec::from_iter(0..self.n()), until).await;
+        self.take_back(ballot, &Vec::from_iter(0..self.n()), until).await;
         Ok(refused(claim, Refusal::default()))
     }
 
     /// No majority: what some nodes gave is given back.
     async fn lost(
         self: &Arc<Self>,
-        claim: &Claim,
+        ballot: &Arc<Ballot>,
         mut round: Round,
         votes: Answers<Vote>,
         until: Until,
     ) -> Result<Answer, EngineError> {
-        let outstanding = votes.len();
+        let (claim, outstanding) = (&ballot.claim, votes.len());
         self.run_on(votes);
         let unanswered = round.unanswered || outstanding > 0;
         if round.voted() >= self.majority() {
@@ -134,7 +135,7 @@ impl Shared {
             if claim.queue_for.is_none() && (unanswered || round.count.any_yes()) {
                 self.give_back(claim);
             } else {
-                self.take_back(claim, &round.said_yes, until).await;
+                self.take_back(ballot, &round.said_yes, until).await;
             }
             return Ok(refused(claim, round.refusal(self.majority())));
         }
@@ -151,11 +152,11 @@ impl Shared {
 
     /// Takes back what these nodes gave, so that somebody else gets a majority. If one of them does not answer, the owner
     /// value is spent: what was sent may undo a later yes.
-    async fn take_back(self: &Arc<Self>, claim: &Claim, nodes: &[usize], until: Until) {
+    async fn take_back(self: &Arc<Self>, ballot: &Arc<Ballot>, nodes: &[usize], until: Until) {
         let until = until.min(self.clock().now() + SETTLE_IN_QUEUE);
-        let taken = nodes.iter().map(|index| self.voters[*index].retract(&claim.name, &claim.owner, until));
+        let taken = nodes.iter().map(|index| self.voters[*index].retract(ballot, until));
         if futures_util::future::join_all(taken).await.iter().any(Result::is_err) {
-            self.give_back(claim);
+            self.give_back(&ballot.claim);
         }
     }
 

@@ -145,16 +145,13 @@ impl Shared {
         let standings: Vec<_> = answers.into_iter().map(Result::ok).collect();
         let seats = self.place(&standings);
         let set = seats::set_of(&standings).or_else(|| self.new_set(&standings));
-        let Some(set) = set.filter(|_| same_server(self, &standings).is_ok()) else { return QUIET };
+        // A node that does not answer may come back at any time, and then it has probably forgotten.
+        let mut look_again = if standings.contains(&None) { LOOK_MAX } else { QUIET };
+        let Some(set) = set.filter(|_| same_server(self, &standings).is_ok()) else { return look_again };
         // The same for all that come back together: their votes are then equal.
         let floor_of_new = self.floor_of_new(&standings, &seats);
-        let mut look_again = QUIET;
         for (index, standing) in standings.iter().enumerate() {
-            let Some(standing) = standing else {
-                // It may come back at any time, and then it has probably forgotten.
-                look_again = look_again.min(LOOK_MAX);
-                continue;
-            };
+            let Some(standing) = standing else { continue };
             let seat = match &seats[index] {
                 // Of the quorum that is about to be made.
                 Seat::Abstains(Abstention::NotAdmitted) => &Seat::Forgot { seen: None },

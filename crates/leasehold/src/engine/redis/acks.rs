@@ -62,8 +62,7 @@ impl Redis {
         match &self.servers {
             Servers::One(lanes, pool) => {
                 let channel = lane_of(lanes, &claim.name).node.channel();
-                let way = Way { pool, channel, replicas: None };
-                self.claim_and_wait(way, claim, arrival, until).await
+                self.claim_and_wait(Way { pool, channel }, claim, arrival, until).await
             }
             Servers::Cluster(cluster) => {
                 let slot = self.keys(&claim.name).slot();
@@ -74,9 +73,8 @@ impl Redis {
                         let why = "the lock is on its way to another node of the cluster";
                         return Err(EngineError::new(Fault::Unreachable, why));
                     }
-                    let replicas = cluster.map(until).await?.replicas_of(&stop.shard);
-                    let (pool, channel) = (&stop.shard.pool, cluster.channel(slot));
-                    let way = Way { pool, channel: &channel, replicas };
+                    let channel = cluster.channel(slot);
+                    let way = Way { pool: &stop.shard.pool, channel: &channel };
                     match self.claim_and_wait(way, claim, arrival.clone(), until).await {
                         Err(error) => route.after(&stop, error).await?,
                         answer => return answer,
@@ -111,9 +109,8 @@ impl Redis {
         by_hash: bool,
         until: Until,
     ) -> Result<Option<Answer>, EngineError> {
-        let (owner, Way { pool, channel, replicas }) = (&claim.owner, way);
+        let (owner, Way { pool, channel }) = (&claim.owner, way);
         let mut own = pool.take(until).await?;
-        own.known = replicas;
         own.look_for_replicas(claim.acks, until).await?;
 
         let asked_at = self.clock.now();
@@ -149,8 +146,6 @@ struct Way<'a> {
     pool: &'a Arc<Pool>,
     /// Where its waiters are woken.
     channel: &'a str,
-    /// How many copies there are besides the primary's, where that is known.
-    replicas: Option<u32>,
 }
 
 /// A connection number that no message comes with.
@@ -290,7 +285,7 @@ impl Own {
         if acks != Acks::Majority {
             return Ok(());
         }
-        self.known = self.known.or_else(|| self.node.place().replicas());
+        self.known = self.node.place().replicas();
         if self.counts_replicas(acks) && self.replicas() == 0 {
             self.busy = true;
             let answer = self.ask(replication(), until).await;

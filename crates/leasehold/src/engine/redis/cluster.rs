@@ -80,12 +80,6 @@ impl Map {
         self.part(slot).map(|at| &self.shards[usize::from(at)])
     }
 
-    /// How many replicas a primary has, dead ones included.
-    pub(super) fn replicas_of(&self, shard: &Shard) -> Option<u32> {
-        let primary = self.primaries.iter().find(|primary| primary.address == shard.address)?;
-        u32::try_from(primary.replicas).ok()
-    }
-
     /// A primary by its place in the map.
     pub(super) fn shard_of(&self, primary: &Primary) -> Option<&Arc<Shard>> {
         self.shards.iter().find(|shard| shard.address == primary.address)

@@ -1,10 +1,10 @@
 //! `redis://`, `redis-sentinel://`, `redis-cluster://` and the same with TLS — leases between hosts, on one Redis (7.0 or
-//! later) or Valkey, on whichever server of a set is the primary ([`sentinel`]), or on a cluster.
+//! later) or Valkey, on whichever server of a set is the primary (`sentinel`), or on a cluster.
 //!
-//! A claim, a release or a renewal is one script on the server ([`script`]); many of them share a call when the client
-//! is busy ([`batch`]). The next holder learns of a release in one hop, by a message on its connection ([`wake`]). A claim
-//! that waits for replicas takes a connection of its own ([`acks`]).
-//! In a cluster every name has its own server, which may change at any time ([`cluster`]).
+//! A claim, a release or a renewal is one script on the server (`script`); many of them share a call when the client
+//! is busy (`batch`). The next holder learns of a release in one hop, by a message on its connection (`wake`). A claim
+//! that waits for replicas takes a connection of its own (`acks`).
+//! In a cluster every name has its own server, which may change at any time (`cluster`).
 
 mod acks;
 mod answer;

@@ -67,8 +67,12 @@ impl Redis {
 
     async fn begin_once(&self, begin: &Begin, until: Until) -> Result<Begun, EngineError> {
         let since = self.clock.now();
-        // Counted first: a settlement that comes later leaves a tombstone for it.
+        // Counted first: a settlement that comes later leaves a tombstone for it, one that came before is seen here.
         begin.owner.claim_sent();
+        if begin.owner.has_ended() {
+            begin.owner.claim_answered();
+            return Err(EngineError::new(Fault::Ended, "this execution has ended"));
+        }
         let reply = self.step(&begin.key, || Step::Begin(begin.clone()), until).await;
         if !matches!(&reply, Err(error) if error.fault == Fault::NoAnswer) {
             begin.owner.claim_answered();

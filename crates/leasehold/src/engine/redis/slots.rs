@@ -112,7 +112,7 @@ pub(super) fn is_torn(error: &EngineError) -> bool {
     error.why.starts_with("TRYAGAIN")
 }
 
-/// One primary, what it has, and how many replicas follow it.
+/// One primary, what it has, and how many live replicas of it the node that was asked has heard of.
 #[derive(Clone, Debug, PartialEq, Eq)]
 pub(super) struct Primary {
     pub(super) address: Address,

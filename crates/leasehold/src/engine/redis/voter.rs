@@ -167,7 +167,7 @@ impl Member {
         }
     }
 
-    /// Sends a vote or a repair. Each copy of it is counted, and none leaves after the attempt's end.
+    /// Sends a vote, its retraction or a repair. Each copy of it is counted, and none leaves after the attempt's end.
     async fn send(
         &self,
         connection: &Connection,
@@ -249,12 +249,15 @@ impl Member {
         call::withdrawn(&value)
     }
 
-    async fn retract(&self, name: &Name, owner: &Owner, until: Until) -> Result<(), EngineError> {
-        let keys = self.keys(name)?;
+    async fn retract(&self, ballot: &Arc<Ballot>, until: Until) -> Result<(), EngineError> {
+        let keys = self.keys(&ballot.claim.name)?;
+        let call = self.attempts.enter(&ballot.claim.owner, self.clock.now())?;
         let connection = self.node.connection(until).await?;
-        let build = |script: &_, by_hash| call::withdraw(script, by_hash, &keys, owner, None, false, "");
-        let value = self.node.run_script(&connection, &self.scripts.withdraw, build, until).await?;
-        call::withdrawn(&value).map(drop)
+        let waits = ballot.claim.queue_for.map(|_| ballot);
+        let channel = self.node.channel();
+        let build = |script: &_, by_hash| call::retract(script, by_hash, &keys, ballot, channel);
+        let value = self.send(&connection, &call, waits, &self.scripts.retract, build, until).await?;
+        call::yes_or_no(&value).map(drop)
     }
 
     async fn look(&self, names: &[Name], until: Until) -> Result<Vec<Sighting>, EngineError> {
@@ -347,9 +350,9 @@ impl Voter for RedisVoter {
         Box::pin(async move { member.repair(&hold, until).await })
     }
 
-    fn retract(&self, name: &Name, owner: &Owner, until: Until) -> Fut<'static, ()> {
-        let (member, name, owner) = (self.0.clone(), name.clone(), owner.clone());
-        Box::pin(async move { member.retract(&name, &owner, until).await })
+    fn retract(&self, ballot: &Arc<Ballot>, until: Until) -> Fut<'static, ()> {
+        let (member, ballot) = (self.0.clone(), ballot.clone());
+        Box::pin(async move { member.retract(&ballot, until).await })
     }
 
     fn withdraw(&self, name: &Name, owner: &Owner, until: Until) -> Fut<'static, Withdrawn> {

@@ -2,9 +2,13 @@
 //!
 //! # Why `synchronous = NORMAL` is enough
 //! In WAL mode it syncs at checkpoints only. What was committed survives the end of any process; a power loss
-//! may take the last commits back, but never tears the file. Nothing that counts is lost with them: a power loss
-//! ends every holder and every waiter of the host, and rows of another boot count as expired anyway. Only a fence
+//! may take the last commits back, but never tears the file. Of locks nothing that counts is lost with them: a power
+//! loss ends every holder and every waiter of the host, and rows of another boot count as expired anyway. Only a fence
 //! could be forgotten, and the next one is still higher: it is at least the wall clock, which has moved on.
+//!
+//! Results, marks and deadlines outlive the host's power: such commits are synced one by one (`FULL`).
+
+use std::cell::Cell;
 
 use rusqlite::{Connection, OpenFlags, Transaction, TransactionBehavior};
 
@@ -14,15 +18,22 @@ use super::{
 };
 
 /// The layout that this build reads and writes.
-pub(super) const LAYOUT: i64 = 1;
+pub(super) const LAYOUT: i64 = LAYOUTS as i64;
+const LAYOUTS: usize = ADDITIONS.len();
 /// "Leas": marks a file as ours.
 const APPLICATION_ID: i64 = 0x4C65_6173;
-const STATEMENTS_CACHED: usize = 32;
+const STATEMENTS_CACHED: usize = 64;
+/// What each layout adds to the one before it.
+const ADDITIONS: [&str; 2] = [include_str!("schema.sql"), include_str!("schema_2.sql")];
+
+const SYNC_EACH: &str = "PRAGMA synchronous = FULL";
+const SYNC_SELDOM: &str = "PRAGMA synchronous = NORMAL";
 
 /// An open lease file.
 pub(super) struct LeaseFile {
     pub(super) db: Connection,
     id: Option<FileId>,
+    synced: Cell<bool>,
 }
 
 impl LeaseFile {
@@ -34,7 +45,16 @@ impl LeaseFile {
         let flags = OpenFlags::SQLITE_OPEN_READ_WRITE | OpenFlags::SQLITE_OPEN_NO_MUTEX;
         let db = Connection::open_with_flags(place.path(), flags)?;
         prepare(&db)?;
-        Ok(Self { db, id })
+        Ok(Self { db, id, synced: Cell::new(false) })
+    }
+
+    /// Whether the next commit waits until it is on the disk.
+    pub(super) fn sync(&self, synced: bool) -> Result<(), Failure> {
+        if self.synced.get() != synced {
+            self.db.execute_batch(if synced { SYNC_EACH } else { SYNC_SELDOM })?;
+            self.synced.set(synced);
+        }
+        Ok(())
     }
 
     /// Whether the path still leads to this file. Processes that had another one open would not exclude us.
@@ -43,29 +63,30 @@ impl LeaseFile {
     }
 }
 
-/// Makes a connection ready for a store, and the file too if it is empty.
+/// Makes a connection ready for a store, and the file too if it is empty or of an older layout.
 pub(super) fn prepare(db: &Connection) -> Result<(), Failure> {
     db.busy_timeout(std::time::Duration::ZERO)?;
     db.set_prepared_statement_cache_capacity(STATEMENTS_CACHED);
     // Before anything is changed: it may be somebody else's file.
-    let is_new = is_new(db)?;
+    let found = layout(db)?;
     db.query_row("PRAGMA journal_mode = WAL", [], |_| Ok(()))?;
-    db.execute_batch("PRAGMA synchronous = NORMAL")?;
-    if is_new {
+    db.execute_batch(SYNC_SELDOM)?;
+    if found < LAYOUTS {
         let transaction = Transaction::new_unchecked(db, TransactionBehavior::Immediate)?;
-        // Another process may have been faster.
-        if self::is_new(db)? {
-            db.execute_batch(include_str!("schema.sql"))?;
-            db.pragma_update(None, "application_id", APPLICATION_ID)?;
-            db.pragma_update(None, "user_version", LAYOUT)?;
+        // Another process may have been faster. Programs that know the older layout only and have the file open go on:
+        // nothing of theirs is changed.
+        for addition in &ADDITIONS[layout(db)?..] {
+            db.execute_batch(addition)?;
         }
+        db.pragma_update(None, "application_id", APPLICATION_ID)?;
+        db.pragma_update(None, "user_version", LAYOUT)?;
         transaction.commit()?;
     }
     Ok(())
 }
 
-/// Whether the file is empty; refuses one that is not ours.
-fn is_new(db: &Connection) -> Result<bool, Failure> {
+/// The layout of the file, 0 if it is empty; refuses one that is not ours, or newer.
+fn layout(db: &Connection) -> Result<usize, Failure> {
     let (application, layout, tables): (i64, i64, i64) = db.query_row(
         "SELECT (SELECT application_id FROM pragma_application_id), \
                 (SELECT user_version FROM pragma_user_version), \
@@ -73,11 +94,11 @@ fn is_new(db: &Connection) -> Result<bool, Failure> {
         [],
         |row| Ok((row.get(0)?, row.get(1)?, row.get(2)?)),
     )?;
-    match (application, layout) {
-        (0, 0) if tables == 0 => Ok(true),
-        (APPLICATION_ID, LAYOUT) => Ok(false),
-        (APPLICATION_ID, newer) => Err(Failure::refused(format!(
-            "the file has layout {newer}, this program knows layout {LAYOUT} only: update the program"
+    match (application, usize::try_from(layout)) {
+        (0, Ok(0)) if tables == 0 => Ok(0),
+        (APPLICATION_ID, Ok(known @ 1..=LAYOUTS)) => Ok(known),
+        (APPLICATION_ID, _) => Err(Failure::refused(format!(
+            "the file has layout {layout}, this program knows layouts up to {LAYOUT} only: update the program"
         ))),
         _ => Err(Failure::refused("the file is another program's database: choose another path")),
     }
@@ -102,7 +123,29 @@ mod tests {
         let db = Connection::open_in_memory().unwrap();
         prepare(&db).unwrap();
         prepare(&db).unwrap();
-        assert!(!is_new(&db).unwrap());
+        assert_eq!(layout(&db).unwrap(), LAYOUTS);
+    }
+
+    #[test]
+    fn an_older_layout_is_extended_and_keeps_what_it_has() {
+        let dir = TempDir::new();
+        let path = dir.path("old.db");
+        let old = Connection::open(&path).unwrap();
+        old.execute_batch(ADDITIONS[0]).unwrap();
+        old.pragma_update(None, "application_id", APPLICATION_ID).unwrap();
+        old.pragma_update(None, "user_version", 1).unwrap();
+        old.execute_batch("INSERT INTO lock VALUES ('deal', 7, 'owner', 'boot', 9)").unwrap();
+        let place = Place::parse(&path).unwrap();
+        let file = LeaseFile::open(&place).unwrap();
+        assert_eq!(layout(&file.db).unwrap(), LAYOUTS);
+        let count = |table: &str| {
+            let sql = format!("SELECT count(*) FROM {table}");
+            file.db.query_row(&sql, [], |row| row.get::<_, i64>(0)).unwrap()
+        };
+        assert_eq!(["lock", "record", "deadline"].map(count), [1, 0, 0]);
+        // A program that had it open before goes on.
+        old.execute_batch("UPDATE lock SET fence = 8").unwrap();
+        LeaseFile::open(&place).unwrap();
     }
 
     #[test]
@@ -110,7 +153,7 @@ mod tests {
         let db = Connection::open_in_memory().unwrap();
         prepare(&db).unwrap();
         db.pragma_update(None, "user_version", LAYOUT + 1).unwrap();
-        assert!(refusal(prepare(&db)).contains("layout 2"));
+        assert!(refusal(prepare(&db)).contains("layout 3"));
     }
 
     #[test]

@@ -11,10 +11,12 @@
 //! all others waiting until it goes on or ends; their calls then fail in time and say so.
 
 mod boot;
+mod deadlines;
 mod fault;
 mod file;
 mod health;
 mod place;
+mod records;
 mod store;
 #[cfg(test)]
 mod tests;
@@ -27,7 +29,8 @@ use crate::{
     clock::{Clock, Until},
     engine::{
         Answer, Capabilities, Claim, Cursor, Engine, EngineError, Fut, Handover, Health, Hold, Inspection,
-        Leases, Page, Reach, Released, Renewed, WakeSink, connect::EngineOptions,
+        Leases, Page, Reach, Released, Renewed, WakeSink, connect::EngineOptions, deadlines::Deadlines,
+        records::Records,
     },
     error::{Error, Result},
     fence::Fence,
@@ -72,6 +75,14 @@ impl Engine for Sqlite {
 
     fn leases(&self) -> &dyn Leases {
         self
+    }
+
+    fn records(&self) -> std::result::Result<&dyn Records, &'static str> {
+        Ok(self)
+    }
+
+    fn deadlines(&self) -> std::result::Result<&dyn Deadlines, &'static str> {
+        Ok(self)
     }
 
     fn dial(&self, until: Until) -> Fut<'_, ()> {

@@ -31,12 +31,12 @@ use super::fault::Failure;
 /// Longest turn: two polls of a waiter that knows it is near the front.
 const TURN_MAX: Duration = Duration::from_secs(2);
 const TURN_MIN: Duration = Duration::from_millis(100);
-/// How long the row of a free lock stays.
-const KEPT: Duration = Duration::from_secs(86_400);
+/// How long the row of a free name stays.
+pub(super) const KEPT: Duration = Duration::from_secs(86_400);
 /// Most waiters that one operation sends a hint to.
 const HINTS_MAX: u32 = 16;
 /// Most rows that one page of a scan looks at, held or not.
-const SCAN_ROWS_MAX: u32 = 1000;
+pub(super) const SCAN_ROWS_MAX: u32 = 1000;
 /// The place of those who are not in the queue.
 const BEHIND_ALL: i64 = i64::MAX;
 
@@ -59,9 +59,9 @@ pub(super) struct Hint {
 /// A lease file within one transaction.
 pub(super) struct Store<'t> {
     db: &'t Connection,
-    boot: &'t str,
-    now: Now,
-    hints: Vec<Hint>,
+    pub(super) boot: &'t str,
+    pub(super) now: Now,
+    pub(super) hints: Vec<Hint>,
 }
 
 struct Lock {
@@ -85,11 +85,11 @@ fn turn(poll_every: Duration) -> Duration {
     poll_every.saturating_mul(2).clamp(TURN_MIN, TURN_MAX)
 }
 
-fn nanos(at: BootInstant) -> i64 {
+pub(super) fn nanos(at: BootInstant) -> i64 {
     i64::try_from(at.as_nanos()).unwrap_or(i64::MAX)
 }
 
-fn instant(row: &Row<'_>, column: usize) -> rusqlite::Result<BootInstant> {
+pub(super) fn instant(row: &Row<'_>, column: usize) -> rusqlite::Result<BootInstant> {
     Ok(BootInstant::from_nanos(row.get::<_, i64>(column)?.max(0).unsigned_abs()))
 }
 
@@ -249,6 +249,12 @@ impl<'t> Store<'t> {
         Ok(self.db.query_row("PRAGMA journal_mode", [], |row| row.get(0))?)
     }
 
+    /// How much of a commit waits for the disk: 1 is seldom, 2 is each.
+    #[cfg(test)]
+    pub(super) fn synchronous(&self) -> Result<i64, Failure> {
+        Ok(self.db.query_row("PRAGMA synchronous", [], |row| row.get(0))?)
+    }
+
     fn lock(&self, name: &Name) -> Result<Option<Lock>, Failure> {
         let lock = self
             .cached("SELECT fence, owner, boot, closed_until FROM lock WHERE name = ?1")?
@@ -288,11 +294,7 @@ impl<'t> Store<'t> {
     }
 
     fn grant(&self, claim: &Claim, last: Option<&Lock>, since: BootInstant) -> Result<Answer, Failure> {
-        let fence = last.map_or(1, |last| last.fence.saturating_add(1)).max(self.now.wall_us);
-        if fence >= FENCE_LIMIT {
-            let why = format!("fence exhausted: the next one would be {fence}, and fences end at 2^53");
-            return Err(EngineError::new(Fault::Refused(Refusal::Other), why).into());
-        }
+        let fence = self.next_fence(last.map_or(0, |last| last.fence))?;
         self.leave_queue(&claim.name, &claim.owner)?;
         self.run(
             include_str!("grant.sql"),
@@ -312,6 +314,15 @@ impl<'t> Store<'t> {
             )?;
         }
         Ok(Answer::Granted(Grant { fence: Fence::new(fence), since, ttl: claim.ttl, acks: 0 }))
+    }
+
+    pub(super) fn next_fence(&self, last: u64) -> Result<u64, Failure> {
+        let fence = last.saturating_add(1).max(self.now.wall_us);
+        if fence >= FENCE_LIMIT {
+            let why = format!("fence exhausted: the next one would be {fence}, and fences end at 2^53");
+            return Err(EngineError::new(Fault::Refused(Refusal::Other), why).into());
+        }
+        Ok(fence)
     }
 
     fn extend(&self, hold: &Hold) -> Result<bool, Failure> {
@@ -392,11 +403,11 @@ impl<'t> Store<'t> {
         Ok(Inspection { name: name.clone(), held, waiters, waiting })
     }
 
-    fn run(&self, sql: &str, params: impl rusqlite::Params) -> Result<usize, Failure> {
+    pub(super) fn run(&self, sql: &str, params: impl rusqlite::Params) -> Result<usize, Failure> {
         Ok(self.cached(sql)?.execute(params)?)
     }
 
-    fn cached(&self, sql: &str) -> Result<CachedStatement<'t>, Failure> {
+    pub(super) fn cached(&self, sql: &str) -> Result<CachedStatement<'t>, Failure> {
         Ok(self.db.prepare_cached(sql)?)
     }
 }

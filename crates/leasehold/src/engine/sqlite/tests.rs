@@ -1,5 +1,7 @@
 //! The engine on real files, and between real processes.
 
+pub(super) mod host;
+
 use std::{
     fs,
     io::Write,
@@ -123,6 +125,18 @@ async fn two_engines_of_one_file_exclude_each_other_and_hand_over_by_hint() {
 }
 
 #[tokio::test]
+async fn what_must_survive_a_power_loss_is_synced() {
+    let dir = TempDir::new();
+    let engine = open(&dir.path("x.db"));
+    for _ in 0..2 {
+        let worker = &engine.worker;
+        assert_eq!(worker.write(soon(), Purpose::Ask, |store| store.synchronous()).await.unwrap(), 1);
+        assert_eq!(worker.write_to_last(soon(), Purpose::Ask, |store| store.synchronous()).await.unwrap(), 2);
+        assert_eq!(worker.read(soon(), |store| store.synchronous()).await.unwrap(), 1);
+    }
+}
+
+#[tokio::test]
 async fn a_claim_that_waited_in_line_is_not_run_after_its_attempt_ended() {
     let dir = TempDir::new();
     let engine = open(&dir.path("x.db"));
@@ -164,7 +178,7 @@ async fn the_number_of_calls_that_ask_is_bounded() {
             assert_eq!(refused.fault, Fault::Overloaded);
             // What is held is kept and given back all the same.
             let held = waiting("held").hold(Fence::new(0));
-            let kept = engine.renew(std::slice::from_ref(&held), soon());
+            let kept = engine.leases().renew(std::slice::from_ref(&held), soon());
             let ended = engine.release(&held, soon());
             let (kept, ended, ()) = tokio::join!(kept, ended, async { drop(resume) });
             assert!(kept.is_ok() && ended.is_ok());
@@ -182,8 +196,16 @@ async fn a_file_locked_by_another_process_is_unreachable_in_the_callers_time() {
     engine.dial(soon()).await.unwrap();
     let other = rusqlite::Connection::open(dir.path("x.db")).unwrap();
     other.execute_batch("BEGIN IMMEDIATE").unwrap();
-    let until = Clock::system().now() + Duration::from_millis(300);
-    let locked = engine.claim(&waiting("deal"), until).await.unwrap_err();
+    let mut asked = 0;
+    let locked = loop {
+        let until = Clock::system().now() + Duration::from_millis(300);
+        let locked = engine.claim(&waiting("deal"), until).await.unwrap_err();
+        asked += 1;
+        // Where the machine is busy, the reason may come too late.
+        if locked.fault != Fault::NoAnswer || asked == 50 {
+            break locked;
+        }
+    };
     assert_eq!(locked.fault, Fault::Unreachable);
     assert_eq!(locked.why, "the database is locked by another process");
     assert!(engine.inspect(&Name::new("deal").unwrap(), soon()).await.is_ok(), "readers are not kept out");
@@ -217,7 +239,8 @@ async fn a_removed_file_is_noticed_and_its_leases_are_lost() {
     let other = open(&dir.path("x.db"));
     let Answer::Granted(second) = other.claim(&waiting("deal"), soon()).await.unwrap() else { panic!() };
     assert!(second.fence > first.fence);
-    let renewed = engine.renew(&[held.hold(Fence::new(0))], soon()).await.unwrap().remove(0).unwrap();
+    let renewed =
+        engine.leases().renew(&[held.hold(Fence::new(0))], soon()).await.unwrap().remove(0).unwrap();
     assert_eq!(renewed, Renewed::Gone);
 }
 

@@ -2,10 +2,13 @@
 //!
 //! Every engine has a random id, which its waiters carry in the file. An engine that frees a lock sends the
 //! waiting attempt's random part to the engine with that id: directly if it is itself, otherwise, on Linux, as a
-//! datagram to an abstract Unix address made of the id. A hint proves nothing and may be lost (another network
+//! datagram to an abstract Unix address made of the id. Whoever settles a record does the same for all who wait for it. A hint proves nothing and may be lost (another network
 //! namespace, a full socket, another platform): waiters poll as well, and whoever forges one causes a poll.
 
-use std::sync::{Arc, OnceLock, Weak};
+use std::{
+    collections::BTreeMap,
+    sync::{Arc, OnceLock, Weak},
+};
 
 use crate::{
     engine::{Wake, WakeSink},
@@ -13,6 +16,12 @@ use crate::{
 };
 
 use super::store::Hint;
+
+/// The random part of an attempt, in hexadecimal digits.
+const ID_BYTES: usize = 32;
+/// Most attempts in one datagram: a socket holds few of them, and many may wait for one end.
+#[cfg(any(target_os = "linux", target_os = "android"))]
+const IDS_MAX: usize = 1000;
 
 /// Where one engine's hints go, and its way to other engines.
 pub(super) struct Wakes {
@@ -45,12 +54,16 @@ impl Wakes {
 
     /// Delivers hints. Never blocks, never fails.
     pub(super) fn send(&self, hints: Vec<Hint>) {
+        let mut to_others = BTreeMap::<String, String>::new();
         for hint in hints {
             if hint.wake == self.id {
                 self.receive(&hint.owner_id);
-            } else {
-                self.post.send(&hint);
+            } else if hint.owner_id.len() == ID_BYTES {
+                to_others.entry(hint.wake).or_default().push_str(&hint.owner_id);
             }
+        }
+        for (wake, owner_ids) in &to_others {
+            self.post.send(wake, owner_ids);
         }
     }
 
@@ -84,7 +97,7 @@ mod post {
         thread,
     };
 
-    use super::{Hint, Wakes};
+    use super::{ID_BYTES, IDS_MAX, Wakes};
 
     #[derive(Default)]
     pub(super) struct Post {
@@ -109,15 +122,16 @@ mod post {
             }
         }
 
-        pub(super) fn send(&self, hint: &Hint) {
+        pub(super) fn send(&self, wake: &str, owner_ids: &str) {
             let mut outgoing = self.outgoing.lock().unwrap_or_else(PoisonError::into_inner);
             if outgoing.is_none() {
                 *outgoing = outgoing_socket().ok();
             }
-            if let (Some(socket), Ok(address)) = (&*outgoing, address(&hint.wake)) {
-                let sent = socket.send_to_addr(hint.owner_id.as_bytes(), &address);
-                if let Err(error) = sent {
-                    tracing::trace!(%error, "a wake-up was not delivered");
+            if let (Some(socket), Ok(address)) = (&*outgoing, address(wake)) {
+                for owner_ids in owner_ids.as_bytes().chunks(ID_BYTES * IDS_MAX) {
+                    if let Err(error) = socket.send_to_addr(owner_ids, &address) {
+                        tracing::trace!(%error, "a wake-up was not delivered");
+                    }
                 }
             }
         }
@@ -150,14 +164,16 @@ mod post {
     }
 
     fn receive(socket: &UnixDatagram, stopped: &AtomicBool, wakes: &Weak<Wakes>) {
-        let mut buffer = [0; 64];
+        let mut buffer = vec![0; ID_BYTES * IDS_MAX];
         while let Ok(length) = socket.recv(&mut buffer) {
             if stopped.load(Ordering::Acquire) {
                 return;
             }
             let Some(wakes) = wakes.upgrade() else { return };
-            if let Ok(owner_id) = std::str::from_utf8(&buffer[..length]) {
-                wakes.receive(owner_id);
+            for owner_id in buffer[..length].chunks(ID_BYTES) {
+                if let Ok(owner_id) = std::str::from_utf8(owner_id) {
+                    wakes.receive(owner_id);
+                }
             }
         }
     }
@@ -178,14 +194,14 @@ mod post {
 mod post {
     use std::sync::Arc;
 
-    use super::{Hint, Wakes};
+    use super::Wakes;
 
     #[derive(Default)]
     pub(super) struct Post;
 
     impl Post {
         pub(super) fn listen(&self, _: &Arc<Wakes>) {}
-        pub(super) fn send(&self, _: &Hint) {}
+        pub(super) fn send(&self, _: &str, _: &str) {}
         pub(super) fn close(&self) {}
     }
 }
@@ -244,6 +260,19 @@ mod tests {
         waiting.listen();
         releasing.send(hint(&waiting, &owner));
         assert_eq!(told.recv_timeout(std::time::Duration::from_secs(10)).unwrap(), owner.id());
+    }
+
+    #[cfg(target_os = "linux")]
+    #[test]
+    fn many_hints_reach_another_engine_together() {
+        let (waiting, _sink, told) = engine();
+        let (settling, _, _) = engine();
+        waiting.listen();
+        let owners: Vec<_> = (0..2500).map(|_| owner()).collect();
+        settling.send(owners.iter().flat_map(|owner| hint(&waiting, owner)).collect());
+        for owner in owners {
+            assert_eq!(told.recv_timeout(std::time::Duration::from_secs(30)).unwrap(), owner.id());
+        }
     }
 
     #[cfg(target_os = "linux")]

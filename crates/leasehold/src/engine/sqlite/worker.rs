@@ -51,6 +51,14 @@ pub(super) enum Purpose {
     End,
 }
 
+/// What a transaction does to the file.
+#[derive(Clone, Copy, PartialEq, Eq)]
+enum Access {
+    Read,
+    Write,
+    WriteToLast,
+}
+
 /// What the thread works with.
 pub(super) struct Desk {
     pub(super) place: Place,
@@ -81,8 +89,17 @@ impl Worker {
         purpose: Purpose,
         operation: impl FnOnce(&mut Store<'_>) -> Result<T, Failure> + Send + 'static,
     ) -> Result<T, EngineError> {
-        self.ask(until, purpose, move |desk| desk.transact(TransactionBehavior::Immediate, until, operation))
-            .await
+        self.ask(until, purpose, move |desk| desk.transact(Access::Write, until, operation)).await
+    }
+
+    /// Runs an operation whose effect must survive a power loss.
+    pub(super) async fn write_to_last<T: Send + 'static>(
+        &self,
+        until: Until,
+        purpose: Purpose,
+        operation: impl FnOnce(&mut Store<'_>) -> Result<T, Failure> + Send + 'static,
+    ) -> Result<T, EngineError> {
+        self.ask(until, purpose, move |desk| desk.transact(Access::WriteToLast, until, operation)).await
     }
 
     /// Runs an operation that changes nothing, beside those who write.
@@ -91,10 +108,7 @@ impl Worker {
         until: Until,
         operation: impl FnOnce(&mut Store<'_>) -> Result<T, Failure> + Send + 'static,
     ) -> Result<T, EngineError> {
-        self.ask(until, Purpose::Ask, move |desk| {
-            desk.transact(TransactionBehavior::Deferred, until, operation)
-        })
-        .await
+        self.ask(until, Purpose::Ask, move |desk| desk.transact(Access::Read, until, operation)).await
     }
 
     /// Closes the file; a later call opens it again.
@@ -141,7 +155,7 @@ impl Worker {
 impl Desk {
     fn transact<T>(
         &mut self,
-        behaviour: TransactionBehavior,
+        access: Access,
         until: Until,
         operation: impl FnOnce(&mut Store<'_>) -> Result<T, Failure>,
     ) -> Result<T, Failure> {
@@ -150,8 +164,9 @@ impl Desk {
         let remaining = until.since(clock.now());
         let patience = until - (remaining / 10).min(Duration::from_millis(20));
         patiently(&clock, patience, || self.open_file())?;
-        let db = &self.file.as_ref().expect("opened above").db;
-        let transaction = patiently(&clock, patience, || begin(db, behaviour))?;
+        let file = self.file.as_ref().expect("opened above");
+        file.sync(access == Access::WriteToLast)?;
+        let transaction = patiently(&clock, patience, || begin(&file.db, access))?;
         // Read while nobody else can write: what was committed before is not in the future.
         let now = Now { boot: clock.now(), wall_us: clock.wall_us() };
         let mut store = Store::new(&transaction, self.boot, now);
@@ -175,9 +190,13 @@ impl Desk {
 }
 
 /// Begins a transaction, with its snapshot taken, so that nothing after it finds the file busy.
-fn begin(db: &rusqlite::Connection, behaviour: TransactionBehavior) -> Result<Transaction<'_>, Failure> {
+fn begin(db: &rusqlite::Connection, access: Access) -> Result<Transaction<'_>, Failure> {
+    let behaviour = match access {
+        Access::Read => TransactionBehavior::Deferred,
+        Access::Write | Access::WriteToLast => TransactionBehavior::Immediate,
+    };
     let transaction = Transaction::new_unchecked(db, behaviour)?;
-    if matches!(behaviour, TransactionBehavior::Deferred) {
+    if access == Access::Read {
         db.prepare_cached("SELECT EXISTS (SELECT 1 FROM lock)")?.query_row([], |_| Ok(()))?;
     }
     Ok(transaction)

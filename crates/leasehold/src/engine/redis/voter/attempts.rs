@@ -21,7 +21,7 @@ pub(super) struct Attempts(Mutex<HashMap<OwnerId, Attempt>>);
 struct Attempt {
     /// Calls that have not returned.
     callers: u32,
-    /// Copies of a vote or repair that are about to enter some connection's queue.
+    /// Copies of a vote, its retraction or a repair that are about to enter some connection's queue.
     leaving: u32,
     /// The newest connection over which a copy left, and how many are unanswered there and on older ones.
     newest: u64,
@@ -128,7 +128,7 @@ impl Attempts {
     }
 }
 
-/// A vote or repair whose caller waits.
+/// A vote, its retraction or a repair whose caller waits.
 pub(super) struct Call {
     attempts: Arc<Attempts>,
     owner: Owner,

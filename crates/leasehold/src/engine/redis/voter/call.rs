@@ -48,6 +48,11 @@ const WITHDRAW: &str = concat!(
     include_str!("../scripts/voter/waiters.lua"),
     include_str!("../scripts/voter/withdraw.lua")
 );
+const RETRACT: &str = concat!(
+    include_str!("../scripts/begin.lua"),
+    include_str!("../scripts/voter/waiters.lua"),
+    include_str!("../scripts/voter/retract.lua")
+);
 const STANDING: &str = include_str!("../scripts/voter/standing.lua");
 const MARK: &str = include_str!("../scripts/voter/mark.lua");
 
@@ -56,6 +61,7 @@ pub(super) struct Scripts {
     pub(super) confirm: Script,
     pub(super) renew: Script,
     pub(super) repair: Script,
+    pub(super) retract: Script,
     pub(super) withdraw: Script,
     pub(super) standing: Script,
     pub(super) mark: Script,
@@ -69,6 +75,7 @@ impl Scripts {
             confirm: Script::new(CONFIRM),
             renew: Script::new(RENEW),
             repair: Script::new(REPAIR),
+            retract: Script::new(RETRACT),
             withdraw: Script::new(WITHDRAW),
             standing: Script::new(STANDING),
             mark: Script::new(MARK),
@@ -172,6 +179,16 @@ pub(super) fn repair(script: &Script, by_hash: bool, keys: &Keys, hold: &Hold, s
     cmd.arg(keys.lock()).arg(keys.fence()).arg(keys.gone(hold.owner.id_text())).arg(RECORD).arg(HIGHEST);
     cmd.arg(kept_ms()).arg(hold.owner.expose()).arg(script::px(hold.ttl + hold.lock_delay));
     cmd.arg(&seat.text).arg(hold.fence.get());
+    cmd
+}
+
+pub(super) fn retract(script: &Script, by_hash: bool, keys: &Keys, ballot: &Ballot, channel: &str) -> Cmd {
+    let claim = &ballot.claim;
+    let mut cmd = begin(script, by_hash, 5);
+    cmd.arg(keys.lock()).arg(keys.fence()).arg(keys.waiters()).arg(keys.seen());
+    cmd.arg(keys.gone(claim.owner.id_text())).arg(kept_ms()).arg(claim.owner.expose());
+    script::write_entry(&mut cmd, Some(claim), channel);
+    cmd.arg(ballot.arrival);
     cmd
 }
 

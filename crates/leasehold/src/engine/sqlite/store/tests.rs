@@ -3,57 +3,15 @@
 mod fences;
 
 use super::*;
-use crate::engine::sqlite::file;
+use crate::engine::sqlite::tests::host::{Host, WALL_US};
 
 const SECOND: u64 = 1_000_000_000;
 const DAY_US: u64 = 86_400_000_000;
-/// One hour after boot.
-const START: u64 = 3600 * SECOND;
-const WALL_US: u64 = 1_700_000_000_000_000;
 const TTL: Duration = Duration::from_secs(10);
 /// Polls every 5 s: a turn of 2 s, live for 15 s.
 const POLL: Duration = Duration::from_secs(5);
 
-/// A lease file and a host whose clocks stand still until they are moved.
-struct Host {
-    db: Connection,
-    boot: &'static str,
-    boot_ns: u64,
-    wall_us: u64,
-    hints: Vec<String>,
-}
-
 impl Host {
-    fn new() -> Self {
-        Self::with(Connection::open_in_memory().unwrap())
-    }
-
-    fn with(db: Connection) -> Self {
-        file::prepare(&db).unwrap();
-        Self { db, boot: "this boot", boot_ns: START, wall_us: WALL_US, hints: Vec::new() }
-    }
-
-    fn pass(&mut self, time: Duration) {
-        self.boot_ns += time.as_nanos() as u64;
-        self.wall_us += time.as_micros() as u64;
-    }
-
-    fn now(&self) -> BootInstant {
-        BootInstant::from_nanos(self.boot_ns)
-    }
-
-    /// Runs one operation; keeps the hints it sends, as labels of those they are for.
-    fn run<T>(&mut self, operation: impl FnOnce(&mut Store<'_>) -> Result<T, Failure>) -> Result<T, Failure> {
-        let mut store = Store::new(&self.db, self.boot, Now { boot: self.now(), wall_us: self.wall_us });
-        let out = operation(&mut store);
-        self.hints = store
-            .into_hints()
-            .into_iter()
-            .map(|hint| format!("{}@{}", u128::from_str_radix(&hint.owner_id, 16).unwrap(), hint.wake))
-            .collect();
-        out
-    }
-
     fn claim(&mut self, claim: &Claim) -> Answer {
         let since = self.now() - Duration::from_millis(1);
         self.run(|store| store.claim(claim, since, "engine")).unwrap()
@@ -70,10 +28,6 @@ impl Host {
 
     fn inspect(&mut self, name: &str) -> Inspection {
         self.run(|store| store.inspect(&Name::new(name).unwrap())).unwrap()
-    }
-
-    fn rows(&self, table: &str) -> i64 {
-        self.db.query_row(&format!("SELECT count(*) FROM {table}"), [], |row| row.get(0)).unwrap()
     }
 }
 

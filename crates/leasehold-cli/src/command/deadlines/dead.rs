@@ -1,0 +1,114 @@
+//! `leasehold deadlines dead`: what was given up.
+
+use std::time::{Duration, UNIX_EPOCH};
+
+use clap::Args;
+use leasehold::{Deadlines, deadlines::Dead};
+use serde::Serialize;
+
+use super::ContextView;
+use crate::{
+    command::Global,
+    exit::{Exit, Failure},
+    output,
+    store::{self, Store},
+};
+
+/// Show what was given up, and why
+#[derive(Args)]
+#[command(after_help = "\
+Columns: id, attempts, when it was given up, why, context. In a pipe the columns are separated by
+tabs and there is no heading. Set a dead deadline again to have it tried again, cancel it to
+forget it.
+
+Examples:
+  leasehold deadlines dead payments
+  leasehold deadlines dead payments --json")]
+pub(crate) struct ShowDead {
+    /// The pool
+    pool: String,
+
+    /// Show at most this many
+    #[arg(long, value_name = "N", default_value_t = 1000, value_parser = clap::value_parser!(u32).range(1..))]
+    limit: u32,
+}
+
+#[derive(Serialize)]
+struct Shown {
+    pool: String,
+    dead: Vec<DeadView>,
+    /// The limit cut the list short.
+    more: bool,
+}
+
+#[derive(Serialize)]
+struct DeadView {
+    id: String,
+    attempts: u32,
+    buried_at_ms: u64,
+    why: String,
+    #[serde(flatten)]
+    context: ContextView,
+}
+
+impl ShowDead {
+    pub(super) async fn execute(self, global: &Global) -> Result<Exit, Failure> {
+        let leases = Store::choose(global)?.connect().await?;
+        let answer = all(&leases.deadlines(&self.pool), self.limit as usize).await;
+        store::close(&leases).await;
+        let (dead, more) = answer?;
+        let dead: Vec<_> = dead.into_iter().map(DeadView::new).collect();
+        let out = global.output();
+        let rows: Vec<_> = dead.iter().map(DeadView::row).collect();
+        out.print(Shown { pool: self.pool, dead, more }, || {
+            out.table(&["ID", "ATTEMPTS", "BURIED", "WHY", "CONTEXT"], &rows)
+        })?;
+        if rows.is_empty() && out.terminal && !out.json {
+            output::say("nothing was given up");
+        }
+        if more && !out.json {
+            output::say("note: more follow; raise --limit");
+        }
+        Ok(Exit::OK)
+    }
+}
+
+impl DeadView {
+    fn new(dead: Dead) -> Self {
+        Self {
+            id: dead.id.to_string(),
+            attempts: dead.attempts,
+            buried_at_ms: dead.buried_at_ms,
+            why: dead.why,
+            context: ContextView::new(dead.context.as_deref()),
+        }
+    }
+
+    fn row(&self) -> Vec<String> {
+        let buried = UNIX_EPOCH + Duration::from_millis(self.buried_at_ms);
+        let buried = humantime::format_rfc3339_seconds(buried).to_string();
+        vec![self.id.clone(), self.attempts.to_string(), buried, self.why.clone(), self.context.text()]
+    }
+}
+
+/// Dead deadlines asked for at a time.
+const PAGE: u32 = 500;
+
+/// Follows the pages, sorted by id; also tells whether the limit cut them short.
+async fn all(pool: &Deadlines, limit: usize) -> Result<(Vec<Dead>, bool), Failure> {
+    let mut found: Vec<Dead> = Vec::new();
+    let mut from = None;
+    loop {
+        let page = pool.dead(from, PAGE).await?;
+        found.extend(page.items);
+        from = page.next;
+        if from.is_none() || found.len() > limit {
+            break;
+        }
+    }
+    found.sort_by(|a, b| a.id.cmp(&b.id));
+    found.dedup_by(|next, kept| next.id == kept.id);
+    let more = from.is_some() || found.len() > limit;
+    found.truncate(limit);
+    Ok((found, more))
+}

@@ -1,0 +1,70 @@
+//! `leasehold deadlines stats`: how a pool stands.
+
+use clap::Args;
+use serde::Serialize;
+
+use crate::{
+    command::Global,
+    exit::{Exit, Failure},
+    output::spoken,
+    store::{self, Store},
+    view::millis,
+};
+
+/// Count what a pool holds
+#[derive(Args)]
+#[command(after_help = "\
+Pending are all that are not dead; due are those of them whose time has come and that no claim
+hides; tried were claimed at least once; overdue is for how long the oldest has been due.
+
+Examples:
+  leasehold deadlines stats payments
+  leasehold deadlines stats payments --json")]
+pub(crate) struct Stats {
+    /// The pool
+    pool: String,
+}
+
+#[derive(Serialize)]
+struct StatsView {
+    pool: String,
+    pending: u64,
+    due: u64,
+    tried: u64,
+    overdue_ms: u64,
+    dead: u64,
+    buckets: u16,
+    placement: String,
+}
+
+impl Stats {
+    pub(super) async fn execute(self, global: &Global) -> Result<Exit, Failure> {
+        let leases = Store::choose(global)?.connect().await?;
+        let pool = leases.deadlines(&self.pool);
+        let (layout, stats) = (pool.layout().await, pool.stats().await);
+        store::close(&leases).await;
+        let (layout, stats) = (layout?, stats?);
+        let out = global.output();
+        let view = StatsView {
+            pool: self.pool,
+            pending: stats.pending,
+            due: stats.due,
+            tried: stats.tried,
+            overdue_ms: millis(stats.overdue),
+            dead: stats.dead,
+            buckets: layout.buckets,
+            placement: layout.placement.to_string(),
+        };
+        let facts = [
+            ("pending", view.pending.to_string()),
+            ("due", view.due.to_string()),
+            ("tried", view.tried.to_string()),
+            ("overdue", spoken(stats.overdue)),
+            ("dead", view.dead.to_string()),
+            ("buckets", view.buckets.to_string()),
+            ("placement", view.placement.clone()),
+        ];
+        out.print(view, || out.facts(&facts.map(|(what, value)| (what.to_owned(), value))))?;
+        Ok(Exit::OK)
+    }
+}

@@ -1,0 +1,74 @@
+//! Deadlines that were given up.
+
+use std::collections::BTreeSet;
+
+use super::{Dead, HIDDEN, NOW, Party, ids, many};
+use crate::conformance::{Stage, stage::ms};
+
+cases! {
+    a_buried_deadline_is_kept_with_its_context: Contract Deadlines,
+    the_dead_are_listed_page_by_page: Contract Deadlines,
+    setting_a_dead_deadline_revives_it: Contract Deadlines,
+    cancelling_a_dead_deadline_removes_it: Contract Deadlines,
+}
+
+async fn a_buried_deadline_is_kept_with_its_context(stage: Stage) {
+    let (one, two) = (Party::join(&stage).await, Party::join(&stage).await);
+    let pool = one.pool("payments", 4).await;
+    one.set_with(&pool, "deal", NOW, b"context \0\xff").await;
+    one.claim_one(&pool, ms(200)).await;
+    let last = one.claim_when_due(&pool, HIDDEN).await;
+    let before = one.now_ms();
+    assert!(one.bury(&pool, &last.receipt, "the bank said no").await);
+    assert!(!one.bury(&pool, &last.receipt, "again").await);
+    let found = two.dead(&pool, 10).await;
+    let [Dead { id, attempts, buried_at_ms, why, context }] = &found[..] else { panic!("{found:?}") };
+    assert_eq!((&**id, *attempts, why.as_str()), ("deal", 2, "the bank said no"));
+    assert_eq!(*context, last.context);
+    assert!(*buried_at_ms + 1_000 >= before && *buried_at_ms <= one.now_ms() + 1_000);
+    two.assert_nothing_due(&pool).await;
+    let stats = two.stats(&pool).await;
+    assert_eq!((stats.pending, stats.tried, stats.dead), (0, 0, 1));
+    two.assert_void(&pool, &last.receipt).await;
+}
+
+async fn the_dead_are_listed_page_by_page(stage: Stage) {
+    let party = Party::join(&stage).await;
+    let pool = party.pool("payments", 4).await;
+    party.set_all(&pool, &many("deal:", 40, NOW)).await;
+    let claimed = party.claim(&pool, 40, HIDDEN).await.due;
+    let dead: Vec<_> = claimed.iter().map(|due| (due.receipt.clone(), due.receipt.id.to_string())).collect();
+    assert_eq!(party.deadlines().bury(&pool, &dead, party.until()).await.unwrap(), [true; 40]);
+    for page in [1, 7, 40, 100] {
+        let found = party.dead(&pool, page).await;
+        assert!(found.iter().all(|dead| *dead.why == *dead.id && dead.context.is_none()));
+        let found: BTreeSet<_> = found.into_iter().map(|dead| dead.id).collect();
+        assert_eq!(found, ids(&claimed), "pages of {page}");
+    }
+}
+
+async fn setting_a_dead_deadline_revives_it(stage: Stage) {
+    let party = Party::join(&stage).await;
+    let pool = party.pool("payments", 2).await;
+    party.set_with(&pool, "deal", NOW, b"old").await;
+    let due = party.claim_one(&pool, HIDDEN).await;
+    assert!(party.bury(&pool, &due.receipt, "why").await);
+    party.set_with(&pool, "deal", NOW, b"new").await;
+    assert!(party.dead(&pool, 10).await.is_empty());
+    let again = party.claim_one(&pool, HIDDEN).await;
+    assert_eq!((again.attempt, again.context.as_deref()), (1, Some(&b"new"[..])));
+    let stats = party.stats(&pool).await;
+    assert_eq!((stats.pending, stats.dead), (1, 0));
+}
+
+async fn cancelling_a_dead_deadline_removes_it(stage: Stage) {
+    let party = Party::join(&stage).await;
+    let pool = party.pool("payments", 2).await;
+    party.set(&pool, "deal", NOW).await;
+    let due = party.claim_one(&pool, HIDDEN).await;
+    assert!(party.bury(&pool, &due.receipt, "why").await);
+    assert!(party.cancel(&pool, "deal").await);
+    assert!(!party.cancel(&pool, "deal").await);
+    assert!(party.dead(&pool, 10).await.is_empty());
+    assert_eq!(party.stats(&pool).await.dead, 0);
+}

@@ -1,0 +1,89 @@
+//! One of those who share a store: an engine without a client, and what it was woken with.
+
+use std::sync::{
+    Arc, Mutex,
+    atomic::{AtomicU64, Ordering},
+};
+
+use leasehold::{
+    Clock, Holder, Name,
+    clock::Until,
+    engine::{Engine, LinkChange, Wake, WakeSink, deadlines::Deadlines, records::Records},
+    owner::Owner,
+};
+
+use super::{Stage, stage::ms};
+
+/// For calls that must be answered, however busy the machine is.
+const LIMIT_MS: u64 = 20_000;
+
+pub(super) struct Party {
+    engine: Arc<dyn Engine>,
+    woken: Arc<Woken>,
+    clock: Clock,
+    space: String,
+}
+
+#[derive(Default)]
+struct Woken(Mutex<Vec<Wake>>);
+
+impl WakeSink for Woken {
+    fn wake(&self, wake: Wake) {
+        self.0.lock().unwrap().push(wake);
+    }
+    fn link(&self, _: LinkChange) {}
+}
+
+impl Party {
+    pub(super) async fn join(stage: &Stage) -> Self {
+        let (engine, woken, clock) = (stage.engine(), Arc::<Woken>::default(), Clock::system());
+        let sink: Arc<dyn WakeSink> = woken.clone();
+        engine.leases().wake_into(Arc::downgrade(&sink));
+        let party = Self { engine, woken, clock, space: stage.space().to_owned() };
+        party.engine.dial(party.until()).await.unwrap();
+        party
+    }
+
+    /// Gives back its connections and files.
+    pub(super) async fn leave(self) {
+        self.engine.close(self.until()).await.unwrap();
+    }
+
+    pub(super) fn until(&self) -> Until {
+        self.clock.now() + ms(LIMIT_MS)
+    }
+
+    pub(super) fn now(&self) -> leasehold::BootInstant {
+        self.clock.now()
+    }
+
+    pub(super) fn now_ms(&self) -> u64 {
+        self.clock.wall_us() / 1000
+    }
+
+    pub(super) fn records(&self) -> &dyn Records {
+        self.engine.records().expect("the case needs records")
+    }
+
+    pub(super) fn deadlines(&self) -> &dyn Deadlines {
+        self.engine.deadlines().expect("the case needs deadlines")
+    }
+
+    /// A name in this case's space.
+    pub(super) fn name(&self, text: &str) -> Name {
+        Name::new(format!("{}:{text}", self.space)).unwrap()
+    }
+
+    /// Whether this owner was told to look again.
+    pub(super) fn was_told(&self, owner: &Owner) -> bool {
+        let told = |wake: &Wake| matches!(wake, Wake::LookAgain { owner: woken } if *woken == owner.id());
+        self.woken.0.lock().unwrap().iter().any(told)
+    }
+}
+
+/// An owner value that nobody else has.
+pub(super) fn owner(label: &str) -> Owner {
+    static NEXT: AtomicU64 = AtomicU64::new(1);
+    let random = u128::from(NEXT.fetch_add(1, Ordering::Relaxed)) << 64 | u128::from(std::process::id());
+    Owner::new(random, &Holder::this_process(label, Clock::system().wall_us()))
+}

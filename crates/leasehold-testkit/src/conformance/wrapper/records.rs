@@ -1,0 +1,73 @@
+//! Records pass through, unless the tamper lets nothing through.
+
+use std::time::Duration;
+
+use leasehold::{
+    Name,
+    clock::Until,
+    engine::{
+        Cursor, EngineError, Fut, Hold, Page, Renewed,
+        records::{Begin, Begun, Record, Records, Settle, Settled},
+    },
+};
+
+use super::{Tamper, Wrapped};
+
+impl<T: Tamper> Wrapped<T> {
+    fn pass_record<'a, O: Send + 'a>(
+        &'a self,
+        call: impl FnOnce(&'a dyn Records) -> Fut<'a, O>,
+    ) -> Fut<'a, O> {
+        self.pass(|inner| call(inner.records().expect("asked for once it was known to be there")))
+    }
+}
+
+impl<T: Tamper> Records for Wrapped<T> {
+    fn begin<'a>(&'a self, begin: &'a Begin, until: Until) -> Fut<'a, Begun> {
+        self.pass_record(|records| records.begin(begin, until))
+    }
+
+    fn renew<'a>(&'a self, holds: &'a [Hold], until: Until) -> Fut<'a, Vec<Result<Renewed, EngineError>>> {
+        self.pass_record(|records| records.renew(holds, until))
+    }
+
+    fn settle<'a>(&'a self, settle: &'a Settle, until: Until) -> Fut<'a, Settled> {
+        self.pass_record(|records| records.settle(settle, until))
+    }
+
+    fn mark<'a>(
+        &'a self,
+        keys: &'a [Name],
+        ttl: Duration,
+        if_absent: bool,
+        until: Until,
+    ) -> Fut<'a, Vec<bool>> {
+        self.pass_record(|records| records.mark(keys, ttl, if_absent, until))
+    }
+
+    fn exist<'a>(&'a self, keys: &'a [Name], until: Until) -> Fut<'a, Vec<bool>> {
+        self.pass_record(|records| records.exist(keys, until))
+    }
+
+    fn clear<'a>(&'a self, keys: &'a [Name], until: Until) -> Fut<'a, Vec<bool>> {
+        self.pass_record(|records| records.clear(keys, until))
+    }
+
+    fn read<'a>(&'a self, key: &'a Name, until: Until) -> Fut<'a, Option<Record>> {
+        self.pass_record(|records| records.read(key, until))
+    }
+
+    fn remove<'a>(&'a self, key: &'a Name, until: Until) -> Fut<'a, bool> {
+        self.pass_record(|records| records.remove(key, until))
+    }
+
+    fn scan<'a>(
+        &'a self,
+        prefix: &'a str,
+        from: Option<Cursor>,
+        limit: u32,
+        until: Until,
+    ) -> Fut<'a, Page<Record>> {
+        self.pass_record(|records| records.scan(prefix, from, limit, until))
+    }
+}

@@ -1,0 +1,159 @@
+//! The layer for the `Idempotency-Key` header.
+
+use std::{sync::Arc, time::Duration};
+
+use http::{HeaderName, Method, StatusCode, header, request::Parts};
+use leasehold::Leasehold;
+use tower::Layer;
+
+use crate::service::IdempotencyService;
+
+/// What a replayed response carries, with the value `true`.
+pub const REPLAYED: HeaderName = HeaderName::from_static("idempotency-replayed");
+
+/// Executes requests with the same `Idempotency-Key` once, and replays the response to the others.
+///
+/// - It looks at POST and PATCH; other methods pass.
+/// - A key is of one caller ([`principal`](Self::principal)), method and path. The path is that which the layer sees:
+///   without what a router above has taken away.
+/// - Two requests are the same if method, path, query and body are; else the second one is refused with 422.
+/// - The work goes on when its caller hangs up: it runs as a task of its own.
+/// - A replay has the status, the [headers that are kept](Self::keep_headers) and the body; no trailers.
+/// - Responses of 5xx are not stored and the next request executes again: [`store_when`](Self::store_when).
+/// - A response that is too large passes, and the record says "done": later requests are refused with 409.
+/// - Work that outlived its lease, after which somebody else began: both callers get their own response, and the later
+///   one is stored. Give the [`Fence`](leasehold::Fence), which is among the request's extensions, to what you write to.
+///
+/// In the store a key is `idempotency:OPERATION:SCOPE.KEY`, SCOPE being 32 hex digits.
+#[derive(Clone)]
+pub struct IdempotencyLayer {
+    pub(crate) settings: Settings,
+}
+
+#[derive(Clone)]
+pub(crate) struct Settings {
+    pub(crate) leases: Leasehold,
+    pub(crate) operation: String,
+    pub(crate) required: bool,
+    pub(crate) methods: Vec<Method>,
+    pub(crate) principal: Option<Principal>,
+    pub(crate) keep_headers: Vec<HeaderName>,
+    pub(crate) request_max: usize,
+    pub(crate) response_max: usize,
+    pub(crate) store_when: StoreWhen,
+    pub(crate) lease: Duration,
+    pub(crate) keep: Duration,
+    pub(crate) wait: Duration,
+}
+
+type Principal = Arc<dyn Fn(&Parts) -> Option<String> + Send + Sync>;
+type StoreWhen = Arc<dyn Fn(StatusCode) -> bool + Send + Sync>;
+
+const KEPT_HEADERS: [HeaderName; 8] = [
+    header::CONTENT_TYPE,
+    header::CONTENT_ENCODING,
+    header::CONTENT_LANGUAGE,
+    header::CONTENT_LOCATION,
+    header::LOCATION,
+    header::ETAG,
+    header::LAST_MODIFIED,
+    header::LINK,
+];
+
+impl IdempotencyLayer {
+    /// A layer with the defaults.
+    pub fn new(leases: Leasehold) -> Self {
+        Self {
+            settings: Settings {
+                leases,
+                operation: "http".into(),
+                required: false,
+                methods: vec![Method::POST, Method::PATCH],
+                principal: None,
+                keep_headers: KEPT_HEADERS.to_vec(),
+                request_max: 1024 * 1024,
+                response_max: 192 * 1024,
+                store_when: Arc::new(|status| !status.is_server_error()),
+                lease: Duration::from_secs(30),
+                keep: Duration::from_secs(86_400),
+                wait: Duration::ZERO,
+            },
+        }
+    }
+
+    /// Refuses requests without a key. Default: they pass.
+    pub fn required(mut self) -> Self {
+        self.settings.required = true;
+        self
+    }
+
+    /// The methods it looks at. Default: POST and PATCH.
+    pub fn methods(mut self, methods: impl IntoIterator<Item = Method>) -> Self {
+        self.settings.methods = methods.into_iter().collect();
+        self
+    }
+
+    /// Who asks, such as the user that was authenticated. Without it all callers share one space of keys, and one who
+    /// guesses another's key and request gets the other's response: leave it out only where all callers are one.
+    pub fn principal(mut self, who: impl Fn(&Parts) -> Option<String> + Send + Sync + 'static) -> Self {
+        self.settings.principal = Some(Arc::new(who));
+        self
+    }
+
+    /// What the requests are called in the store. Default: `http`. Services that share a store need one each.
+    pub fn operation(mut self, operation: impl Into<String>) -> Self {
+        self.settings.operation = operation.into();
+        self
+    }
+
+    /// The headers that a replay has. Default: type, encoding, language and location of the content, `Location`, `ETag`,
+    /// `Last-Modified` and `Link`.
+    pub fn keep_headers(mut self, names: impl IntoIterator<Item = HeaderName>) -> Self {
+        self.settings.keep_headers = names.into_iter().collect();
+        self
+    }
+
+    /// Largest request body in bytes; it is read before the work begins. Default 1 MiB.
+    pub fn request_max(mut self, bytes: usize) -> Self {
+        self.settings.request_max = bytes;
+        self
+    }
+
+    /// Largest response body in bytes that is stored. Default 192 KiB.
+    pub fn response_max(mut self, bytes: usize) -> Self {
+        self.settings.response_max = bytes;
+        self
+    }
+
+    /// Which responses are stored and replayed; after others the next request executes again. Default: all but 5xx.
+    pub fn store_when(mut self, stored: impl Fn(StatusCode) -> bool + Send + Sync + 'static) -> Self {
+        self.settings.store_when = Arc::new(stored);
+        self
+    }
+
+    /// How long a crashed execution keeps others from trying. Default 30 s; it is renewed while the work goes on.
+    pub fn lease(mut self, lease: Duration) -> Self {
+        self.settings.lease = lease;
+        self
+    }
+
+    /// How long a response is kept. Default 24 h.
+    pub fn keep(mut self, keep: Duration) -> Self {
+        self.settings.keep = keep;
+        self
+    }
+
+    /// How long a duplicate waits for the response of the first. Default: not at all, it is answered with 409.
+    pub fn wait(mut self, wait: Duration) -> Self {
+        self.settings.wait = wait;
+        self
+    }
+}
+
+impl<S> Layer<S> for IdempotencyLayer {
+    type Service = IdempotencyService<S>;
+
+    fn layer(&self, inner: S) -> Self::Service {
+        IdempotencyService { inner, settings: Arc::new(self.settings.clone()) }
+    }
+}

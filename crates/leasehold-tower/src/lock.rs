@@ -1,0 +1,150 @@
+//! The layer that lets one request at a time through, per name.
+
+use std::{
+    pin::Pin,
+    sync::Arc,
+    task::{Context, Poll},
+    time::Duration,
+};
+
+use bytes::Bytes;
+use http::{Request, Response, StatusCode, request::Parts};
+use http_body::Body as HttpBody;
+use leasehold::{Attempt, Error, Guard, Leasehold};
+use tower::{Layer, Service};
+
+use crate::{
+    body::{Body, BoxError, Holding, boxed},
+    problem::{again_in, fault, lost, problem},
+};
+
+/// Pause that is told after a wait in vain.
+const BUSY_PAUSE: Duration = Duration::from_secs(1);
+
+/// Holds a lock while a request is worked on, until its response was given.
+///
+/// - The closure names the lock; without a name the request passes.
+/// - The lock is kept alive. When it is lost, the work is cancelled and answered with 503; a response that is being given
+///   breaks off.
+/// - The [`Fence`](leasehold::Fence) and the [`Lease`](leasehold::Lease) are among the request's extensions.
+/// - When the caller hangs up, the work is dropped and the lock given back.
+/// - It is given back in the background once the last byte was handed to the server: a caller that asks again at once may
+///   find it held for a moment, and [waits](Self::wait) if it may.
+#[derive(Clone)]
+pub struct LockLayer {
+    settings: Settings,
+}
+
+#[derive(Clone)]
+struct Settings {
+    leases: Leasehold,
+    name: NameOf,
+    ttl: Duration,
+    wait: Duration,
+}
+
+type NameOf = Arc<dyn Fn(&Parts) -> Option<String> + Send + Sync>;
+
+impl LockLayer {
+    /// A layer whose closure names the lock of a request.
+    pub fn new(leases: Leasehold, name: impl Fn(&Parts) -> Option<String> + Send + Sync + 'static) -> Self {
+        let settings =
+            Settings { leases, name: Arc::new(name), ttl: Duration::from_secs(30), wait: Duration::ZERO };
+        Self { settings }
+    }
+
+    /// How long a crashed server keeps the lock closed. Default 30 s.
+    pub fn ttl(mut self, ttl: Duration) -> Self {
+        self.settings.ttl = ttl;
+        self
+    }
+
+    /// How long a request waits for the lock. Default: not at all, it is answered with 409.
+    pub fn wait(mut self, wait: Duration) -> Self {
+        self.settings.wait = wait;
+        self
+    }
+}
+
+impl<S> Layer<S> for LockLayer {
+    type Service = LockService<S>;
+
+    fn layer(&self, inner: S) -> Self::Service {
+        LockService { inner, settings: self.settings.clone() }
+    }
+}
+
+/// A service that works on one request at a time, per name; made by [`LockLayer`].
+#[derive(Clone)]
+pub struct LockService<S> {
+    inner: S,
+    settings: Settings,
+}
+
+impl<S, B, R> Service<Request<B>> for LockService<S>
+where
+    S: Service<Request<B>, Response = Response<R>> + Clone + Send + 'static,
+    S::Future: Send + 'static,
+    B: Send + 'static,
+    R: HttpBody<Data = Bytes> + Send + 'static,
+    R::Error: Into<BoxError>,
+{
+    type Response = Response<Body>;
+    type Error = S::Error;
+    type Future = Pin<Box<dyn Future<Output = Result<Self::Response, Self::Error>> + Send>>;
+
+    fn poll_ready(&mut self, context: &mut Context<'_>) -> Poll<Result<(), Self::Error>> {
+        self.inner.poll_ready(context)
+    }
+
+    fn call(&mut self, request: Request<B>) -> Self::Future {
+        // The one that is ready is used up, and a copy of it stays.
+        let copy = self.inner.clone();
+        let mut inner = std::mem::replace(&mut self.inner, copy);
+        let settings = self.settings.clone();
+        Box::pin(async move {
+            let (mut parts, body) = request.into_parts();
+            let guard = match (settings.name)(&parts) {
+                None => None,
+                Some(name) => match settings.acquire(&name).await {
+                    Ok(guard) => Some(guard),
+                    Err(answer) => return Ok(answer),
+                },
+            };
+            let Some(guard) = guard else {
+                let response = inner.call(Request::from_parts(parts, body)).await?;
+                return Ok(response.map(boxed));
+            };
+            parts.extensions.insert(guard.fence());
+            parts.extensions.insert(guard.lease());
+            let response = tokio::select! {
+                biased;
+                () = guard.lost() => return Ok(lost()),
+                response = inner.call(Request::from_parts(parts, body)) => response?,
+            };
+            Ok(response.map(|body| boxed(Holding { body: boxed(body), guard: Some(guard) })))
+        })
+    }
+}
+
+impl Settings {
+    async fn acquire(&self, name: &str) -> Result<Guard, Response<Body>> {
+        let lock = self.leases.lock(name).ttl(self.ttl).keep_alive();
+        let busy = |pause| {
+            let detail = "another request is being worked on";
+            again_in(problem(StatusCode::CONFLICT, "busy", "busy", detail), pause)
+        };
+        if self.wait.is_zero() {
+            return match lock.try_acquire().await {
+                Ok(Attempt::Held(guard)) => Ok(guard),
+                Ok(Attempt::Busy { retry_after, .. }) => Err(busy(retry_after)),
+                Err(error) => Err(fault(&error)),
+            };
+        }
+        match lock.wait(self.wait).acquire().await {
+            Ok(guard) => Ok(guard),
+            Err(Error::TimedOut { .. }) => Err(busy(BUSY_PAUSE)),
+            Err(error) => Err(fault(&error)),
+        }
+    }
+}

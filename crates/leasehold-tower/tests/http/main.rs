@@ -1,0 +1,5 @@
+//! Both layers in a real server, over TCP.
+
+mod idempotency;
+mod lock;
+mod site;

@@ -1,0 +1,89 @@
+//! One deadline in the hands of its handler.
+
+use std::{any::Any, future::Future, panic::AssertUnwindSafe, pin::Pin, sync::Arc};
+
+use futures_util::FutureExt;
+use tokio_util::sync::CancellationToken;
+use tracing::Instrument;
+
+use super::{
+    Plan,
+    settler::Ended,
+    verdict::{End, verdict},
+};
+use crate::{
+    deadlines::{Deadlines, Due},
+    lease::validity,
+    telemetry::Count,
+};
+
+pub(super) type Handler =
+    Arc<dyn Fn(Due) -> Pin<Box<dyn Future<Output = Result<(), String>> + Send>> + Send + Sync>;
+
+/// Handles one deadline; `None` if it is somebody else's by now.
+pub(super) async fn handle(
+    deadlines: &Deadlines,
+    plan: &Plan,
+    handler: Handler,
+    mut due: Due,
+    cut: &CancellationToken,
+) -> Option<Ended> {
+    let core = deadlines.core();
+    if due.hidden_for() < plan.handler_timeout() && !hide_again(deadlines, plan, &mut due).await {
+        core.telemetry.count(Count::deadlines_stale);
+        return None;
+    }
+    let span = tracing::debug_span!("deadline", id = due.id(), attempt = due.attempt());
+    let until = due.hidden_until().min(core.clock.now() + plan.handler_timeout());
+    let given = due.clone();
+    let work = AssertUnwindSafe(async move { handler(given).await }).catch_unwind();
+    let ended = tokio::select! {
+        biased;
+        () = cut.cancelled() => End::CutOff,
+        ended = core.clock.bounded(until, work.instrument(span)) => match ended {
+            Some(Ok(Ok(()))) => End::Done,
+            Some(Ok(Err(why))) => End::Failed(why),
+            Some(Err(panic)) => End::Panicked(panic_text(&*panic)),
+            None => End::TimedOut(plan.handler_timeout()),
+        },
+    };
+    count(deadlines, &due, &ended);
+    let ended = if due.is_settled() { End::Settled } else { ended };
+    let chance = core.chance.fraction();
+    let verdict = verdict(&ended, due.attempt(), plan.attempts, &plan.backoff, chance);
+    Some(Ended { receipt: due.receipt().clone(), verdict })
+}
+
+/// It waited for its turn so long that somebody else could claim it before the handler ends: hides it anew. False if it
+/// is somebody else's already, or if the store does not say.
+async fn hide_again(deadlines: &Deadlines, plan: &Plan, due: &mut Due) -> bool {
+    let core = deadlines.core();
+    let Ok((engine, pool)) = deadlines.ready().await else { return false };
+    let since = core.clock.now();
+    let again = [(due.receipt().clone(), plan.visibility)];
+    let ours = engine.postpone(pool, &again, core.command_until()).await.is_ok_and(|good| good == [true]);
+    if ours {
+        due.hide_until(validity::valid_until(since, plan.visibility));
+    }
+    ours
+}
+
+fn count(deadlines: &Deadlines, due: &Due, ended: &End) {
+    let (count, what) = match ended {
+        End::Failed(_) => (Count::deadlines_failed, "failed"),
+        End::Panicked(_) => (Count::deadlines_panicked, "panicked"),
+        End::TimedOut(_) => (Count::deadlines_timed_out, "took too long"),
+        End::Done | End::Settled | End::CutOff => return,
+    };
+    deadlines.core().telemetry.count(count);
+    let (End::Failed(why) | End::Panicked(why)) = ended else {
+        tracing::warn!(id = due.id(), attempt = due.attempt(), "the handler of a deadline {what}");
+        return;
+    };
+    tracing::warn!(id = due.id(), attempt = due.attempt(), why, "the handler of a deadline {what}");
+}
+
+fn panic_text(panic: &(dyn Any + Send)) -> String {
+    let text = panic.downcast_ref::<&str>().map(|text| (*text).to_owned());
+    text.or_else(|| panic.downcast_ref::<String>().cloned()).unwrap_or_else(|| "without a message".into())
+}

@@ -1,0 +1,116 @@
+//! Tells the store what became of deadlines. One outcome leaves at once; those that come while a call is under way leave
+//! together with the next.
+
+use std::time::Duration;
+
+use tokio::sync::mpsc;
+
+use super::{backoff::Backoff, verdict::Verdict};
+use crate::{
+    deadlines::{Deadlines, ITEMS_MAX, bounds::shortened},
+    engine::{EngineError, Fault, Fut, deadlines::Receipt},
+    error::Refusal,
+    telemetry::{Count, Event},
+};
+
+/// What shall become of one deadline.
+pub(super) struct Ended {
+    pub(super) receipt: Receipt,
+    pub(super) verdict: Verdict,
+}
+
+/// Pauses while the store cannot be reached.
+const RETRY: (Duration, Duration) = (Duration::from_millis(100), Duration::from_secs(2));
+
+pub(super) struct Settler {
+    pub(super) deadlines: Deadlines,
+    /// How long an outcome is worth sending: after it the deadline has come back anyway.
+    pub(super) patience: Duration,
+}
+
+impl Settler {
+    /// Settles what arrives until nobody can send any more.
+    pub(super) async fn run(self, mut ended: mpsc::UnboundedReceiver<Ended>) {
+        let mut batch = Vec::new();
+        while ended.recv_many(&mut batch, ITEMS_MAX).await > 0 {
+            let (mut done, mut again, mut dead) = (Vec::new(), Vec::new(), Vec::new());
+            for Ended { receipt, verdict } in batch.drain(..) {
+                match verdict {
+                    Verdict::Acknowledge => done.push(receipt),
+                    Verdict::Postpone(by) => again.push((receipt, by)),
+                    Verdict::Bury(why) => dead.push((receipt, shortened(&why))),
+                    Verdict::Leave => {}
+                }
+            }
+            tokio::join!(self.acknowledge(&done), self.postpone(&again), self.bury(&dead));
+        }
+    }
+
+    async fn acknowledge(&self, done: &[Receipt]) {
+        let Ok((engine, pool)) = self.deadlines.ready().await else { return };
+        let core = self.deadlines.core();
+        let good = self.send(done.len(), || engine.acknowledge(pool, done, core.command_until())).await;
+        self.deadlines.count_good(Count::deadlines_done, &good);
+    }
+
+    async fn postpone(&self, again: &[(Receipt, Duration)]) {
+        let Ok((engine, pool)) = self.deadlines.ready().await else { return };
+        let core = self.deadlines.core();
+        self.send(again.len(), || engine.postpone(pool, again, core.command_until())).await;
+    }
+
+    async fn bury(&self, dead: &[(Receipt, String)]) {
+        let Ok((engine, pool)) = self.deadlines.ready().await else { return };
+        let core = self.deadlines.core();
+        let good = self.send(dead.len(), || engine.bury(pool, dead, core.command_until())).await;
+        self.deadlines.count_good(Count::deadlines_buried, &good);
+        for ((receipt, why), _) in dead.iter().zip(good).filter(|(_, good)| *good) {
+            tracing::error!(pool = %pool.name, id = %receipt.id, why, "gave a deadline up");
+            core.telemetry.tell(|| Event::Buried {
+                pool: pool.name.clone(),
+                id: receipt.id.clone(),
+                why: why.clone(),
+            });
+        }
+    }
+
+    /// Sends until it is answered, or until it is not worth it any more. True where it took effect.
+    async fn send<'a>(&self, items: usize, call: impl Fn() -> Fut<'a, Vec<bool>>) -> Vec<bool> {
+        if items == 0 {
+            return Vec::new();
+        }
+        let core = self.deadlines.core();
+        let give_up = core.clock.now() + self.patience;
+        let pauses = Backoff::new(RETRY.0, RETRY.1);
+        for nth in 1.. {
+            match call().await {
+                Ok(good) => {
+                    // Sent again, a receipt may be used up by the first call: which of the two it was is not known.
+                    if nth == 1 {
+                        let stale = good.iter().filter(|good| !**good).count();
+                        core.telemetry.count_many(Count::deadlines_stale, stale);
+                    }
+                    return good;
+                }
+                Err(error) => {
+                    let pause = pauses.pause(nth, core.chance.fraction());
+                    if !may_pass(&error) || core.clock.now() + pause >= give_up {
+                        tracing::warn!(%error, items, "could not settle deadlines; they come back");
+                        break;
+                    }
+                    core.clock.sleep_until(core.clock.now() + pause).await;
+                }
+            }
+        }
+        Vec::new()
+    }
+}
+
+/// Whether the same call may succeed a little later.
+fn may_pass(error: &EngineError) -> bool {
+    match error.fault {
+        Fault::Unreachable | Fault::NoAnswer | Fault::Overloaded => true,
+        Fault::Refused(refusal) => matches!(refusal, Refusal::ReadOnly | Refusal::OutOfMemory),
+        _ => false,
+    }
+}

@@ -1,0 +1,265 @@
+//! Records of `memory:`. Pure: the time comes with each call, the deciding is that of all stores.
+
+use std::{collections::BTreeMap, sync::Weak, time::Duration};
+
+use super::{Memory, store::Now};
+use crate::{
+    clock::{BootInstant, Until},
+    engine::{
+        Cursor, EngineError, Fault, Fut, Grant, Hold, Page, Renewed, WAITERS_MAX, Wake, WakeSink,
+        records::{
+            Begin, Begun, Content, MARK, Record, Records, Settle, Settled, State, Stored,
+            decide::{self, Beginning, Settling},
+        },
+    },
+    fence::Fence,
+    name::Name,
+    owner::OwnerId,
+};
+
+const SWEEP_EVERY_WRITES: u64 = 4096;
+/// How long it is remembered who was at it last, after the lease ran out.
+const LAST_REMEMBERED: Duration = Duration::from_secs(86_400);
+/// Who waits and has not asked for this long is told nothing any more.
+const WATCHER_LAPSES: Duration = Duration::from_secs(15);
+
+#[derive(Default)]
+pub(super) struct RecordStore {
+    entries: BTreeMap<Name, Entry>,
+    // One counter for all keys: a key that nobody uses needs no memory of its own.
+    fence: u64,
+    writes: u64,
+    wakes: Vec<(Weak<dyn WakeSink>, Wake)>,
+}
+
+/// It outlives its text, so that an execution that ends late is known to have been the last one.
+struct Entry {
+    text: Option<Vec<u8>>,
+    until: BootInstant,
+    last: Option<Fence>,
+    watchers: Vec<Watcher>,
+}
+
+struct Watcher {
+    owner: OwnerId,
+    seen: BootInstant,
+    sink: Weak<dyn WakeSink>,
+}
+
+impl Entry {
+    fn found(&self, now: BootInstant) -> Option<&[u8]> {
+        self.text.as_deref().filter(|_| now < self.until)
+    }
+
+    /// Nothing is there, and nobody can come late for it.
+    fn is_over(&self, now: BootInstant) -> bool {
+        let settled = self.text.as_deref().is_some_and(|text| {
+            let content = decide::content(text);
+            !matches!(content, Content::Stored(Stored { state: State::Running(_), .. }))
+        });
+        let remembered = if settled || self.last.is_none() { Duration::ZERO } else { LAST_REMEMBERED };
+        now >= self.until + remembered
+    }
+
+    fn watch(&mut self, owner: OwnerId, sink: Weak<dyn WakeSink>, now: BootInstant) {
+        self.watchers.retain(|known| {
+            known.owner != owner && now.since(known.seen) <= WATCHER_LAPSES && known.sink.strong_count() > 0
+        });
+        // Over the bound nobody is told: who waits asks from time to time as well.
+        if self.watchers.len() < WAITERS_MAX as usize {
+            self.watchers.push(Watcher { owner, seen: now, sink });
+        }
+    }
+}
+
+impl RecordStore {
+    pub(super) fn take_wakes(&mut self) -> Vec<(Weak<dyn WakeSink>, Wake)> {
+        std::mem::take(&mut self.wakes)
+    }
+
+    fn begin(&mut self, begin: &Begin, sink: Weak<dyn WakeSink>, now: Now) -> Result<Begun, EngineError> {
+        // With the store locked: its end comes after this, or is seen here.
+        if begin.owner.has_ended() {
+            return Err(EngineError::new(Fault::Ended, "this attempt has ended"));
+        }
+        let entry = self.entries.get_mut(&begin.key);
+        let expires_in = entry.as_ref().map_or(Duration::ZERO, |entry| entry.until.since(now.boot));
+        let found = entry.as_ref().and_then(|entry| entry.found(now.boot));
+        let fence = match decide::begin(found, expires_in, begin)? {
+            Beginning::Take => {
+                self.fence = (self.fence + 1).max(now.wall_us);
+                Fence::new(self.fence)
+            }
+            Beginning::Refresh(fence) => fence,
+            Beginning::Say(said) => {
+                if let (true, Begun::Running { .. }, Some(entry)) = (begin.wake, &said, entry) {
+                    entry.watch(begin.owner.id(), sink, now.boot);
+                }
+                return Ok(said);
+            }
+        };
+        let state = State::Running(begin.owner.clone());
+        let text = Stored { state, fence, print: begin.print.clone() }.write();
+        self.write(&begin.key, text, begin.lease, Some(fence), now);
+        Ok(Begun::Yours(Grant { fence, since: now.boot, ttl: begin.lease, acks: 0 }))
+    }
+
+    fn renew(&mut self, hold: &Hold, now: Now) -> Renewed {
+        let running = self.entries.get_mut(&hold.name).filter(|entry| {
+            let content = entry.found(now.boot).map(decide::content);
+            matches!(content, Some(Content::Stored(Stored { state: State::Running(owner), .. })) if owner == hold.owner)
+        });
+        match running {
+            Some(entry) => {
+                entry.until = now.boot + hold.ttl;
+                Renewed::Kept { since: now.boot }
+            }
+            None => Renewed::Gone,
+        }
+    }
+
+    fn settle(&mut self, settle: &Settle, now: Now) -> Result<Settled, EngineError> {
+        let key = &settle.hold.name;
+        let entry = self.entries.get(key);
+        let found = entry.and_then(|entry| entry.found(now.boot));
+        match decide::settle(found, entry.and_then(|entry| entry.last), settle)? {
+            Settling::Say(said) => return Ok(said),
+            Settling::Write(text) => {
+                self.wake(key);
+                match text {
+                    Some(text) => self.write(key, text, settle.keep, Some(settle.hold.fence), now),
+                    None => drop(self.entries.remove(key)),
+                }
+            }
+        }
+        Ok(Settled::Stored)
+    }
+
+    fn mark(&mut self, key: &Name, ttl: Duration, if_absent: bool, now: Now) -> bool {
+        let entry = self.entries.get(key);
+        let free = match entry.and_then(|entry| entry.found(now.boot)) {
+            Some(text) => !if_absent && !decide::is_record(text),
+            None => true,
+        };
+        if free {
+            let last = entry.and_then(|entry| entry.last);
+            self.write(key, MARK.to_vec(), ttl, last, now);
+        }
+        free
+    }
+
+    fn exists(&self, key: &Name, now: Now) -> bool {
+        self.entries.get(key).is_some_and(|entry| entry.found(now.boot).is_some())
+    }
+
+    fn clear(&mut self, key: &Name, now: Now) -> bool {
+        let found = self.entries.get(key).and_then(|entry| entry.found(now.boot));
+        found.is_some_and(|text| !decide::is_record(text)) && self.remove(key, now)
+    }
+
+    fn remove(&mut self, key: &Name, now: Now) -> bool {
+        self.wake(key);
+        let Some(entry) = self.entries.get_mut(key) else { return false };
+        let found = entry.found(now.boot).is_some();
+        if entry.last.is_none() {
+            self.entries.remove(key);
+        } else {
+            entry.text = None;
+        }
+        found
+    }
+
+    fn read(&self, key: &Name, now: Now) -> Option<Record> {
+        let entry = self.entries.get(key)?;
+        let content = decide::content(entry.found(now.boot)?);
+        Some(Record { key: key.clone(), content, expires_in: Some(entry.until.since(now.boot)) })
+    }
+
+    fn scan(&self, prefix: &str, from: Option<&Cursor>, limit: u32, now: Now) -> Page<Record> {
+        let after = from.map(Cursor::as_str);
+        let mut found = self
+            .entries
+            .keys()
+            .filter(|key| key.as_str().starts_with(prefix) && after.is_none_or(|after| key.as_str() > after))
+            .filter_map(|key| self.read(key, now));
+        let items: Vec<Record> = found.by_ref().take(limit as usize).collect();
+        let more = found.next().is_some();
+        let next = items.last().filter(|_| more).map(|last| Cursor::new(last.key.as_str()));
+        Page { items, next }
+    }
+
+    fn write(&mut self, key: &Name, text: Vec<u8>, lasts: Duration, last: Option<Fence>, now: Now) {
+        self.writes += 1;
+        if self.writes.is_multiple_of(SWEEP_EVERY_WRITES) {
+            self.entries.retain(|_, entry| !entry.is_over(now.boot));
+        }
+        let until = now.boot + lasts;
+        match self.entries.get_mut(key) {
+            Some(entry) => {
+                entry.text = Some(text);
+                entry.until = until;
+                entry.last = last;
+            }
+            None => {
+                let entry = Entry { text: Some(text), until, last, watchers: Vec::new() };
+                self.entries.insert(key.clone(), entry);
+            }
+        }
+    }
+
+    /// Tells all who wait for a key to look again.
+    fn wake(&mut self, key: &Name) {
+        let Some(entry) = self.entries.get_mut(key) else { return };
+        let told = entry.watchers.drain(..);
+        self.wakes.extend(told.map(|watcher| (watcher.sink, Wake::LookAgain { owner: watcher.owner })));
+    }
+}
+
+impl Records for Memory {
+    fn begin<'a>(&'a self, begin: &'a Begin, _: Until) -> Fut<'a, Begun> {
+        let sink = self.sink();
+        let begun = self.atomic(|store, now| store.records.begin(begin, sink, now));
+        Box::pin(async move { begun.await? })
+    }
+
+    fn renew<'a>(&'a self, holds: &'a [Hold], _: Until) -> Fut<'a, Vec<Result<Renewed, EngineError>>> {
+        self.atomic(|store, now| holds.iter().map(|hold| Ok(store.records.renew(hold, now))).collect())
+    }
+
+    fn settle<'a>(&'a self, settle: &'a Settle, _: Until) -> Fut<'a, Settled> {
+        let settled = self.atomic(|store, now| store.records.settle(settle, now));
+        Box::pin(async move { settled.await? })
+    }
+
+    fn mark<'a>(&'a self, keys: &'a [Name], ttl: Duration, if_absent: bool, _: Until) -> Fut<'a, Vec<bool>> {
+        self.atomic(|store, now| {
+            keys.iter().map(|key| store.records.mark(key, ttl, if_absent, now)).collect()
+        })
+    }
+
+    fn exist<'a>(&'a self, keys: &'a [Name], _: Until) -> Fut<'a, Vec<bool>> {
+        self.atomic(|store, now| keys.iter().map(|key| store.records.exists(key, now)).collect())
+    }
+
+    fn clear<'a>(&'a self, keys: &'a [Name], _: Until) -> Fut<'a, Vec<bool>> {
+        self.atomic(|store, now| keys.iter().map(|key| store.records.clear(key, now)).collect())
+    }
+
+    fn read<'a>(&'a self, key: &'a Name, _: Until) -> Fut<'a, Option<Record>> {
+        self.atomic(|store, now| store.records.read(key, now))
+    }
+
+    fn remove<'a>(&'a self, key: &'a Name, _: Until) -> Fut<'a, bool> {
+        self.atomic(|store, now| store.records.remove(key, now))
+    }
+
+    fn scan<'a>(
+        &'a self,
+        prefix: &'a str,
+        from: Option<Cursor>,
+        limit: u32,
+        _: Until,
+    ) -> Fut<'a, Page<Record>> {
+        self.atomic(|store, now| store.records.scan(prefix, from.as_ref(), limit, now))
+    }
+}

@@ -1,0 +1,29 @@
+-- Takes a vote back from an attempt that goes on. It waits again, in its old place: a yes had taken it out of the queue,
+-- and one that is missing on some nodes and first on others would never get all of them.
+-- KEYS K F W S · G tombstone of this attempt
+-- ARGV 1 how long F is kept in ms · 2 owner · 3 entry to queue, or '' · 4 its arrival
+-- 1 taken back   0 was not ours
+local K, F, W, S, G = unpack(KEYS)
+local owner, entry, arrival = ARGV[2], ARGV[3], ARGV[4]
+local id = owner:sub(1, 32)
+
+call('PEXPIRE', F, keep, 'GT') -- a write, so that a replica refuses instead of answering from old data
+local holder = try('GET', K)
+local mine = holder == owner
+if mine then
+  call('DEL', K)
+  holder = false
+end
+if entry ~= '' and call('EXISTS', G) == 0 then
+  read_clock()
+  call('ZADD', W, arrival, entry)
+  call('PEXPIRE', W, 86400000)
+  call('HSET', S, id, now)
+  call('PEXPIRE', S, 86400000)
+end
+if not holder then
+  -- Itself it need not wake: it asks again after a pause, or when somebody else finds it first in the queue.
+  local first, channel, first_id = first_waiter(W, S)
+  if first and first_id ~= id then wake(channel, first_id) end
+end
+return mine and 1 or 0

@@ -1,0 +1,100 @@
+//! Deadlines of a lease file.
+//!
+//! Due times are those of the wall clock: they were given as such, or have to outlive a restart of the host. How long a
+//! claim hides its deadline is counted by the boot clock too, so that a step of the wall clock shows it to nobody too
+//! early; a step back makes deadlines late.
+
+mod rows;
+#[cfg(test)]
+mod tests;
+
+use std::time::Duration;
+
+use crate::{
+    clock::Until,
+    engine::{
+        Cursor, Fut, Page,
+        deadlines::{
+            Claimed, Dead, Deadline, DeadlineId, Deadlines, Pending, Pool, PoolLayout, PoolStats, Receipt,
+        },
+    },
+};
+
+use super::{Sqlite, worker::Purpose};
+
+impl Deadlines for Sqlite {
+    fn layout<'a>(&'a self, pool: &'a Pool, until: Until) -> Fut<'a, PoolLayout> {
+        let pool = pool.clone();
+        Box::pin(self.worker.write_to_last(until, Purpose::Ask, move |store| store.pool_layout(&pool)))
+    }
+
+    fn set<'a>(&'a self, pool: &'a Pool, deadlines: &'a [Deadline], until: Until) -> Fut<'a, ()> {
+        let (pool, deadlines) = (pool.clone(), deadlines.to_vec());
+        Box::pin(
+            self.worker
+                .write_to_last(until, Purpose::Ask, move |store| store.set_deadlines(&pool, &deadlines)),
+        )
+    }
+
+    fn claim_due<'a>(
+        &'a self,
+        pool: &'a Pool,
+        limit: u32,
+        visibility: Duration,
+        until: Until,
+    ) -> Fut<'a, Claimed> {
+        let pool = pool.clone();
+        // Not synced: a power loss ends the claimer, and only shows its deadlines earlier.
+        Box::pin(
+            self.worker.write(until, Purpose::Ask, move |store| store.claim_due(&pool, limit, visibility)),
+        )
+    }
+
+    fn acknowledge<'a>(&'a self, pool: &'a Pool, done: &'a [Receipt], until: Until) -> Fut<'a, Vec<bool>> {
+        let (pool, done) = (pool.clone(), done.to_vec());
+        Box::pin(self.worker.write_to_last(until, Purpose::End, move |store| store.acknowledge(&pool, &done)))
+    }
+
+    fn postpone<'a>(
+        &'a self,
+        pool: &'a Pool,
+        again: &'a [(Receipt, Duration)],
+        until: Until,
+    ) -> Fut<'a, Vec<bool>> {
+        let (pool, again) = (pool.clone(), again.to_vec());
+        Box::pin(self.worker.write_to_last(until, Purpose::End, move |store| store.postpone(&pool, &again)))
+    }
+
+    fn bury<'a>(&'a self, pool: &'a Pool, dead: &'a [(Receipt, String)], until: Until) -> Fut<'a, Vec<bool>> {
+        let (pool, dead) = (pool.clone(), dead.to_vec());
+        Box::pin(self.worker.write_to_last(until, Purpose::End, move |store| store.bury(&pool, &dead)))
+    }
+
+    fn cancel<'a>(&'a self, pool: &'a Pool, ids: &'a [DeadlineId], until: Until) -> Fut<'a, Vec<bool>> {
+        let (pool, ids) = (pool.clone(), ids.to_vec());
+        Box::pin(
+            self.worker.write_to_last(until, Purpose::End, move |store| store.cancel_deadlines(&pool, &ids)),
+        )
+    }
+
+    fn peek<'a>(&'a self, pool: &'a Pool, limit: u32, until: Until) -> Fut<'a, Vec<Pending>> {
+        let pool = pool.clone();
+        Box::pin(self.worker.read(until, move |store| store.peek(&pool, limit)))
+    }
+
+    fn dead<'a>(
+        &'a self,
+        pool: &'a Pool,
+        from: Option<Cursor>,
+        limit: u32,
+        until: Until,
+    ) -> Fut<'a, Page<Dead>> {
+        let pool = pool.clone();
+        Box::pin(self.worker.read(until, move |store| store.dead(&pool, from.as_ref(), limit)))
+    }
+
+    fn stats<'a>(&'a self, pool: &'a Pool, until: Until) -> Fut<'a, PoolStats> {
+        let pool = pool.clone();
+        Box::pin(self.worker.read(until, move |store| store.pool_stats(&pool)))
+    }
+}

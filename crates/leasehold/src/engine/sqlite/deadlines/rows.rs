@@ -1,0 +1,273 @@
+//! The atomic operations on deadlines, inside one transaction at one point in time.
+
+use std::time::Duration;
+
+use bytes::Bytes;
+use rusqlite::{OptionalExtension, Row, params};
+
+use crate::engine::{
+    Cursor, Page,
+    deadlines::{
+        Claimed, Dead, Deadline, DeadlineId, Due, DueTime, Pending, Placement, Pool, PoolLayout, PoolStats,
+        Receipt,
+    },
+    sqlite::{
+        fault::Failure,
+        store::{Store, nanos},
+    },
+};
+
+/// A deadline that may be claimed.
+struct Visible {
+    place: i64,
+    id: DeadlineId,
+    due: i64,
+    attempts: u32,
+    context: Option<Bytes>,
+}
+
+/// The number of a pool that is not there: no row has it.
+const NO_POOL: i64 = -1;
+
+impl Store<'_> {
+    pub(in super::super) fn pool_layout(&self, pool: &Pool) -> Result<PoolLayout, Failure> {
+        let PoolLayout { buckets, placement } = pool.layout;
+        let word = match placement {
+            Placement::Spread => "spread",
+            Placement::Together => "together",
+        };
+        self.run(
+            "INSERT INTO pool (name, buckets, placement, receipt) VALUES (?1, ?2, ?3, 0) \
+             ON CONFLICT (name) DO NOTHING",
+            params![pool.name.as_str(), buckets, word],
+        )?;
+        let stored = self
+            .cached("SELECT buckets, placement = 'together' FROM pool WHERE name = ?1")?
+            .query_row([pool.name.as_str()], |row| Ok((row.get(0)?, row.get(1)?)))?;
+        let (buckets, together): (u16, bool) = stored;
+        let placement = if together { Placement::Together } else { Placement::Spread };
+        Ok(PoolLayout { buckets, placement })
+    }
+
+    pub(in super::super) fn set_deadlines(&self, pool: &Pool, deadlines: &[Deadline]) -> Result<(), Failure> {
+        self.pool_layout(pool)?;
+        let number = self.pool(pool)?;
+        let mut set = self.cached(include_str!("set.sql"))?;
+        let mut revive = self.cached("DELETE FROM dead WHERE pool = ?1 AND id = ?2")?;
+        for Deadline { id, due, context } in deadlines {
+            let due = match due {
+                DueTime::In(time) => self.ms_in(*time),
+                DueTime::AtMs(at) => i64::try_from(*at).unwrap_or(i64::MAX),
+            };
+            set.execute(params![number, &**id, pool.bucket_of(id), due, context.as_deref()])?;
+            revive.execute(params![number, &**id])?;
+        }
+        Ok(())
+    }
+
+    pub(in super::super) fn claim_due(
+        &self,
+        pool: &Pool,
+        limit: u32,
+        visibility: Duration,
+    ) -> Result<Claimed, Failure> {
+        let number = self.pool(pool)?;
+        let mut claimed = Claimed::default();
+        let mut hide = self.cached(include_str!("hide.sql"))?;
+        let (mut receipt, visible_at) = (None, self.ms_in(visibility));
+        for bucket in 0..pool.layout.buckets {
+            let mut visible = self.visible(number, bucket, limit.saturating_add(1))?;
+            if visible.len() > limit as usize {
+                claimed.more = true;
+                visible.truncate(limit as usize);
+            }
+            for found in visible {
+                let receipt = match receipt {
+                    Some(receipt) => receipt,
+                    None => *receipt.insert(self.next_receipt(number)?),
+                };
+                let hidden_until = nanos(self.now.boot + visibility);
+                hide.execute(params![found.place, visible_at, receipt, self.boot, hidden_until])?;
+                claimed.due.push(Due {
+                    receipt: Receipt { id: found.id, number: receipt.unsigned_abs() },
+                    attempt: found.attempts.saturating_add(1),
+                    overdue: self.overdue(found.due),
+                    context: found.context,
+                });
+            }
+        }
+        Ok(claimed)
+    }
+
+    pub(in super::super) fn acknowledge(&self, pool: &Pool, done: &[Receipt]) -> Result<Vec<bool>, Failure> {
+        let number = self.pool(pool)?;
+        done.iter().map(|receipt| self.end(number, receipt)).collect()
+    }
+
+    pub(in super::super) fn postpone(
+        &self,
+        pool: &Pool,
+        again: &[(Receipt, Duration)],
+    ) -> Result<Vec<bool>, Failure> {
+        let number = self.pool(pool)?;
+        let mut postpone = self.cached(include_str!("postpone.sql"))?;
+        let postponed = again.iter().map(|(receipt, time)| {
+            let changed =
+                postpone.execute(params![number, &*receipt.id, number_of(receipt), self.ms_in(*time)])?;
+            Ok(changed == 1)
+        });
+        postponed.collect()
+    }
+
+    pub(in super::super) fn bury(
+        &self,
+        pool: &Pool,
+        dead: &[(Receipt, String)],
+    ) -> Result<Vec<bool>, Failure> {
+        let number = self.pool(pool)?;
+        let mut bury = self.cached(include_str!("bury.sql"))?;
+        let buried = dead.iter().map(|(receipt, why)| {
+            let params = params![number, &*receipt.id, number_of(receipt), self.now_ms(), why];
+            Ok(bury.execute(params)? == 1 && self.end(number, receipt)?)
+        });
+        buried.collect()
+    }
+
+    pub(in super::super) fn cancel_deadlines(
+        &self,
+        pool: &Pool,
+        ids: &[DeadlineId],
+    ) -> Result<Vec<bool>, Failure> {
+        let number = self.pool(pool)?;
+        let cancelled = ids.iter().map(|id| {
+            let pending =
+                self.run("DELETE FROM deadline WHERE pool = ?1 AND id = ?2", params![number, &**id])?;
+            let dead = self.run("DELETE FROM dead WHERE pool = ?1 AND id = ?2", params![number, &**id])?;
+            Ok(pending + dead > 0)
+        });
+        cancelled.collect()
+    }
+
+    pub(in super::super) fn peek(&self, pool: &Pool, limit: u32) -> Result<Vec<Pending>, Failure> {
+        let number = self.pool(pool)?;
+        let mut due = Vec::new();
+        for bucket in 0..pool.layout.buckets {
+            due.extend(self.visible(number, bucket, limit)?);
+        }
+        due.sort_by_key(|found| found.due);
+        due.truncate(limit as usize);
+        let show = |found: Visible| Pending {
+            id: found.id,
+            attempts: found.attempts,
+            overdue: self.overdue(found.due),
+        };
+        Ok(due.into_iter().map(show).collect())
+    }
+
+    pub(in super::super) fn dead(
+        &self,
+        pool: &Pool,
+        from: Option<&Cursor>,
+        limit: u32,
+    ) -> Result<Page<Dead>, Failure> {
+        let number = self.pool(pool)?;
+        let after = from.map_or("", Cursor::as_str);
+        let read = |row: &Row<'_>| {
+            Ok(Dead {
+                id: row.get::<_, String>(0)?.into(),
+                attempts: row.get(1)?,
+                buried_at_ms: row.get::<_, i64>(2)?.max(0).unsigned_abs(),
+                why: row.get(3)?,
+                context: row.get::<_, Option<Vec<u8>>>(4)?.map(Bytes::from),
+            })
+        };
+        let limit = limit.max(1);
+        let mut items = self
+            .cached(include_str!("dead.sql"))?
+            .query_map(params![number, after, limit.saturating_add(1)], read)
+            .and_then(Iterator::collect::<rusqlite::Result<Vec<_>>>)?;
+        let more = items.len() > limit as usize;
+        items.truncate(limit as usize);
+        let next = items.last().filter(|_| more).map(|last| Cursor::new(&*last.id));
+        Ok(Page { items, next })
+    }
+
+    pub(in super::super) fn pool_stats(&self, pool: &Pool) -> Result<PoolStats, Failure> {
+        let read = |row: &Row<'_>| {
+            let count = |column| Ok::<_, rusqlite::Error>(row.get::<_, i64>(column)?.unsigned_abs());
+            let oldest: Option<i64> = row.get(4)?;
+            Ok(PoolStats {
+                pending: count(0)?,
+                tried: count(1)?,
+                dead: count(2)?,
+                due: count(3)?,
+                overdue: oldest.map_or(Duration::ZERO, |oldest| self.overdue(oldest)),
+            })
+        };
+        let params = params![self.pool(pool)?, self.now_ms(), self.boot, nanos(self.now.boot)];
+        Ok(self.cached(include_str!("stats.sql"))?.query_row(params, read)?)
+    }
+
+    /// The pool's number in the file.
+    fn pool(&self, pool: &Pool) -> Result<i64, Failure> {
+        let number = self
+            .cached("SELECT place FROM pool WHERE name = ?1")?
+            .query_row([pool.name.as_str()], |row| row.get(0))
+            .optional()?;
+        Ok(number.unwrap_or(NO_POOL))
+    }
+
+    /// What may be claimed of a bucket, oldest first.
+    fn visible(&self, pool: i64, bucket: u16, limit: u32) -> Result<Vec<Visible>, Failure> {
+        let read = |row: &Row<'_>| {
+            Ok(Visible {
+                place: row.get(0)?,
+                id: row.get::<_, String>(1)?.into(),
+                due: row.get(2)?,
+                attempts: row.get(3)?,
+                context: row.get::<_, Option<Vec<u8>>>(4)?.map(Bytes::from),
+            })
+        };
+        let params = params![pool, bucket, self.now_ms(), self.boot, nanos(self.now.boot), limit];
+        let visible = self
+            .cached(include_str!("visible.sql"))?
+            .query_map(params, read)
+            .and_then(Iterator::collect::<rusqlite::Result<Vec<_>>>)?;
+        Ok(visible)
+    }
+
+    /// Later claims have higher ones, also of an id that was removed meanwhile.
+    fn next_receipt(&self, pool: i64) -> Result<i64, Failure> {
+        let receipt = self
+            .cached("UPDATE pool SET receipt = max(receipt + 1, ?2) WHERE place = ?1 RETURNING receipt")?
+            .query_row(params![pool, self.now.wall_us.cast_signed()], |row| row.get(0))?;
+        Ok(receipt)
+    }
+
+    fn end(&self, pool: i64, receipt: &Receipt) -> Result<bool, Failure> {
+        let removed = self.run(
+            "DELETE FROM deadline WHERE pool = ?1 AND id = ?2 AND receipt = ?3",
+            params![pool, &*receipt.id, number_of(receipt)],
+        )?;
+        Ok(removed == 1)
+    }
+
+    fn now_ms(&self) -> i64 {
+        i64::try_from(self.now.wall_us / 1000).unwrap_or(i64::MAX)
+    }
+
+    /// Never earlier than asked for, but for the part of a millisecond that has passed already.
+    fn ms_in(&self, time: Duration) -> i64 {
+        let time = i64::try_from(time.as_nanos().div_ceil(1_000_000)).unwrap_or(i64::MAX);
+        self.now_ms().saturating_add(time)
+    }
+
+    fn overdue(&self, due: i64) -> Duration {
+        Duration::from_millis(self.now_ms().saturating_sub(due).max(0).unsigned_abs())
+    }
+}
+
+/// A number that was never given fits no row.
+fn number_of(receipt: &Receipt) -> Option<i64> {
+    i64::try_from(receipt.number).ok()
+}

@@ -1,0 +1,121 @@
+//! Deadlines with hand-set time.
+
+use std::time::Duration;
+
+use crate::{
+    engine::{
+        deadlines::{Claimed, Deadline, Due, DueTime, Placement, Pool, PoolLayout},
+        sqlite::tests::host::{Host, WALL_US},
+    },
+    name::Name,
+};
+
+const VISIBILITY: Duration = Duration::from_secs(60);
+const HOUR: Duration = Duration::from_secs(3600);
+const HOUR_US: u64 = 3_600_000_000;
+
+impl Host {
+    fn set(&mut self, id: &str, due: DueTime) {
+        let deadline = Deadline { id: id.into(), due, context: None };
+        self.run(|store| store.set_deadlines(&pool(), &[deadline])).unwrap();
+    }
+
+    fn claim_all(&mut self) -> Claimed {
+        self.run(|store| store.claim_due(&pool(), 100, VISIBILITY)).unwrap()
+    }
+
+    fn claim_one(&mut self) -> Option<Due> {
+        let claimed = self.claim_all();
+        assert!(claimed.due.len() <= 1 && !claimed.more);
+        claimed.due.into_iter().next()
+    }
+}
+
+fn pool() -> Pool {
+    let layout = PoolLayout { buckets: 4, placement: Placement::Spread };
+    Pool { name: Name::new("payments").unwrap(), layout }
+}
+
+#[test]
+fn a_deadline_is_due_to_the_millisecond() {
+    let mut host = Host::new();
+    host.set("in", DueTime::In(Duration::from_micros(1_500)));
+    host.set("at", DueTime::AtMs(WALL_US / 1000 + 5));
+    host.pass(Duration::from_micros(1_999));
+    assert_eq!(host.claim_one(), None);
+    host.pass(Duration::from_micros(1));
+    let due = host.claim_one().unwrap();
+    assert_eq!((&*due.receipt.id, due.overdue), ("in", Duration::ZERO));
+    host.pass(Duration::from_micros(2_999));
+    assert_eq!(host.claim_one(), None);
+    host.pass(Duration::from_millis(2));
+    let due = host.claim_one().unwrap();
+    assert_eq!((&*due.receipt.id, due.overdue), ("at", Duration::from_millis(1)));
+}
+
+#[test]
+fn a_step_of_the_wall_clock_shows_no_claimed_deadline_too_early() {
+    let mut host = Host::new();
+    host.set("deal", DueTime::In(Duration::ZERO));
+    let first = host.claim_one().unwrap();
+    host.wall_us += HOUR_US;
+    host.pass(VISIBILITY - Duration::from_nanos(1000));
+    assert_eq!(host.claim_one(), None);
+    assert_eq!(host.run(|store| store.peek(&pool(), 10)).unwrap(), []);
+    let stats = host.run(|store| store.pool_stats(&pool())).unwrap();
+    assert_eq!((stats.pending, stats.due, stats.tried), (1, 0, 1));
+    host.pass(Duration::from_nanos(1000));
+    let second = host.claim_one().unwrap();
+    assert_eq!(second.attempt, 2);
+    assert!(second.receipt.number > first.receipt.number);
+}
+
+#[test]
+fn a_wall_clock_that_goes_back_makes_late_and_repeats_no_receipt() {
+    let mut host = Host::new();
+    host.set("deal", DueTime::In(Duration::ZERO));
+    let first = host.claim_one().unwrap();
+    host.wall_us -= HOUR_US;
+    host.pass(VISIBILITY);
+    assert_eq!(host.claim_one(), None);
+    host.pass(HOUR);
+    let second = host.claim_one().unwrap();
+    assert!(second.receipt.number > first.receipt.number);
+    let done = host.run(|store| store.acknowledge(&pool(), &[first.receipt, second.receipt])).unwrap();
+    assert_eq!(done, [false, true]);
+}
+
+#[test]
+fn deadlines_and_claims_outlive_a_restart() {
+    let mut host = Host::new();
+    host.set("claimed", DueTime::In(Duration::ZERO));
+    host.set("later", DueTime::In(HOUR));
+    let receipt = host.claim_one().unwrap().receipt;
+    host.restart(VISIBILITY / 2);
+    assert_eq!(host.claim_one(), None, "a restart shows nothing earlier");
+    host.pass(VISIBILITY / 2);
+    let again = host.claim_one().unwrap();
+    assert_eq!((again.receipt.id.clone(), again.attempt), (receipt.id.clone(), 2));
+    assert_eq!(host.run(|store| store.acknowledge(&pool(), &[receipt])).unwrap(), [false]);
+    host.pass(HOUR);
+    assert_eq!(host.claim_all().due.len(), 2);
+}
+
+/// Not a matter of seconds: the plan says what is read.
+#[test]
+fn a_claim_reads_only_what_it_takes() {
+    let host = Host::new();
+    let plan = |sql: &str| {
+        let mut plan = host.db.prepare(&format!("EXPLAIN QUERY PLAN {sql}")).unwrap();
+        let params = plan.parameter_count();
+        let rows = plan.query_map(rusqlite::params_from_iter(vec![1; params]), |row| row.get::<_, String>(3));
+        rows.unwrap().collect::<Result<Vec<_>, _>>().unwrap().join("; ")
+    };
+    let claim = plan(include_str!("visible.sql"));
+    assert!(claim.contains("deadline_by_due (pool=? AND bucket=? AND due<?)"), "{claim}");
+    assert!(!claim.contains("TEMP B-TREE") && !claim.contains("SCAN"), "{claim}");
+    for sql in [include_str!("hide.sql"), include_str!("postpone.sql"), include_str!("bury.sql")] {
+        let plan = plan(sql);
+        assert!(plan.contains("SEARCH") && !plan.contains("SCAN"), "{plan}");
+    }
+}

@@ -1,0 +1,149 @@
+//! An execution that is ours, until its outcome is told.
+
+use std::{fmt, marker::PhantomData, ops::Deref, time::Duration};
+
+use bytes::Bytes;
+use serde::Serialize;
+
+use super::OnFailure;
+use crate::{
+    engine::records::{Outcome, Settled},
+    error::{Error, Result},
+    lease::Lease,
+    record::Held,
+    telemetry::Count,
+};
+
+/// How outcomes of a key are stored.
+#[derive(Clone, Copy, Debug)]
+pub(super) struct Terms {
+    pub(super) keep: Duration,
+    pub(super) result_max: usize,
+    pub(super) on_failure: OnFailure,
+}
+
+/// An execution that is yours: a lease that is kept alive until you say how it ended.
+///
+/// Dropped without an end it is given back in the background, and the next one may try; with [`OnFailure::Keep`] it is
+/// left to its lease instead, as after a crash. If the program ends first, its lease runs out.
+#[must_use = "an execution that is dropped is given back"]
+pub struct Execution<T> {
+    held: Held,
+    terms: Terms,
+    result: PhantomData<fn(T)>,
+}
+
+impl<T> Execution<T> {
+    pub(super) fn new(held: Held, terms: Terms) -> Self {
+        Self { held, terms, result: PhantomData }
+    }
+
+    pub(super) fn retyped<U>(self) -> Execution<U> {
+        Execution::new(self.held, self.terms)
+    }
+
+    /// Stores the result, and wakes who waits for it. It counts also after the lease was lost, if nobody else has begun
+    /// since.
+    ///
+    /// # Cancel safety
+    /// Dropping the future after it was polled still stores the result, in the background.
+    ///
+    /// # Errors
+    /// `invalid` for a result that is too large or cannot be written as JSON: the record is then settled as
+    /// [`OnFailure::Keep`] does, because the work was done. The store's faults: without an answer it is not known whether
+    /// it is stored, and it is tried on in the background for as long as the lease lasts.
+    pub async fn complete(self, result: &T) -> Result<Settled>
+    where
+        T: Serialize,
+    {
+        match serde_json::to_vec(result) {
+            Ok(bytes) => self.complete_bytes(Bytes::from(bytes)).await,
+            Err(error) => {
+                let refused =
+                    Error::invalid("result", error.to_string(), "a value that can be written as JSON");
+                self.keep(refused).await
+            }
+        }
+    }
+
+    /// Stores a result that is bytes already. Only [`begin_bytes`](super::IdempotencyKey::begin_bytes) reads any bytes
+    /// back; the others read JSON.
+    ///
+    /// # Cancel safety
+    /// As [`Execution::complete`].
+    ///
+    /// # Errors
+    /// As [`Execution::complete`].
+    pub async fn complete_bytes(self, result: Bytes) -> Result<Settled> {
+        let most = self.terms.result_max;
+        if result.len() > most {
+            let got = format!("{} bytes", result.len());
+            return self.keep(Error::invalid("result", got, format!("at most {most} bytes"))).await;
+        }
+        let core = self.held.lease().core.clone();
+        let settled = self.held.settle(Outcome::Completed(result), self.terms.keep).await?;
+        core.telemetry.count(match settled {
+            Settled::Stored => Count::executed,
+            Settled::FencedOff { .. } => Count::fenced_off,
+        });
+        Ok(settled)
+    }
+
+    /// The work was done and its result cannot be stored: nobody shall do it again. An end that cannot be told is logged
+    /// and tried on in the background.
+    async fn keep(self, refused: Error) -> Result<Settled> {
+        let why = Bytes::from(format!("it was done, but: {refused}"));
+        let _logged = self.held.settle(Outcome::Kept(why), self.terms.keep).await;
+        Err(refused)
+    }
+
+    /// Tells that it failed; what becomes of the key is what [`OnFailure`] says.
+    ///
+    /// # Cancel safety
+    /// As [`Execution::complete`].
+    ///
+    /// # Errors
+    /// The store's faults, as with [`Execution::complete`].
+    pub async fn fail(self, why: impl fmt::Display) -> Result<Settled> {
+        let core = self.held.lease().core.clone();
+        let outcome = match self.terms.on_failure {
+            OnFailure::Retry => Outcome::Retry,
+            OnFailure::Replay => Outcome::Failed(self.terms.shorten(why)),
+            OnFailure::Keep => Outcome::Kept(self.terms.shorten(why)),
+        };
+        let settled = self.held.settle(outcome, self.terms.keep).await?;
+        if matches!(settled, Settled::FencedOff { .. }) {
+            core.telemetry.count(Count::fenced_off);
+        }
+        Ok(settled)
+    }
+
+    /// The lease as a value that can be cloned into tasks.
+    pub fn lease(&self) -> Lease {
+        self.held.lease().clone()
+    }
+}
+
+impl Terms {
+    /// A failure's text as it is stored: a long one is cut, so that telling a failure never fails for its length.
+    fn shorten(&self, why: impl fmt::Display) -> Bytes {
+        let text = why.to_string();
+        let most = text.len().min(self.result_max);
+        let end = (0..=most).rev().find(|at| text.is_char_boundary(*at)).unwrap_or(0);
+        Bytes::from(text[..end].to_owned())
+    }
+}
+
+/// What a lease tells: its fence, whether it is held, when it is lost.
+impl<T> Deref for Execution<T> {
+    type Target = Lease;
+    fn deref(&self) -> &Lease {
+        self.held.lease()
+    }
+}
+
+impl<T> fmt::Debug for Execution<T> {
+    fn fmt(&self, f: &mut fmt::Formatter<'_>) -> fmt::Result {
+        self.held.lease().fmt(f)
+    }
+}

@@ -1,0 +1,310 @@
+//! The builder: which request, and how its outcome is kept.
+
+use std::{fmt, sync::Arc, time::Duration};
+
+use bytes::Bytes;
+use serde::{Serialize, de::DeserializeOwned};
+
+use super::{Begun, Execution, Idempotent, OnFailure, execution::Terms};
+use crate::{
+    config::{WAIT_MAX, between, check_label, check_wait, placed},
+    core::Core,
+    engine::records::{self, Fingerprint, Record, Settled},
+    error::{Error, Result},
+    lease::Lease,
+    name::Name,
+    policy::escape_value,
+    record::{self, Began, Wish},
+    telemetry::Count,
+};
+
+/// Largest result in bytes, unless the builder is told otherwise.
+pub const RESULT_MAX_DEFAULT: usize = 256 * 1024;
+const RESULT_MAX_LIMIT: usize = 64 * 1024 * 1024;
+const LEASE_DEFAULT: Duration = Duration::from_secs(30);
+const KEEP_DEFAULT: Duration = Duration::from_secs(86_400);
+const KEEP_MIN: Duration = Duration::from_secs(1);
+
+/// One kind of request; made by [`Leasehold::idempotency`](crate::Leasehold::idempotency).
+#[derive(Clone)]
+#[must_use = "it does nothing until a key is run"]
+pub struct Idempotency {
+    core: Arc<Core>,
+    operation: String,
+}
+
+impl Idempotency {
+    pub(crate) fn new(core: Arc<Core>, operation: &str) -> Self {
+        Self { core, operation: operation.to_owned() }
+    }
+
+    /// One request of this kind. In the store it is `idempotency:OPERATION:KEY`; `%`, `:`, `{`, `}` and control characters
+    /// of both are percent-encoded, so no two pairs share a key.
+    pub fn key(&self, key: impl ToString) -> IdempotencyKey {
+        IdempotencyKey::named(self.core.clone(), store_key(&self.operation, &key.to_string()))
+    }
+}
+
+fn store_key(operation: &str, key: &str) -> Result<Name> {
+    for (what, text) in [("operation", operation), ("idempotency key", key)] {
+        if text.is_empty() {
+            return Err(Error::invalid(what, text, "text that is not empty"));
+        }
+    }
+    Name::new(format!("idempotency:{}:{}", escape_value(operation), escape_value(key)))
+        .map_err(|error| placed(error, "idempotency key"))
+}
+
+/// Builder of one request's execution.
+///
+/// Not the right tool when every call must be executed, one after the other: that is a [`Lock`](crate::Lock).
+#[derive(Clone)]
+#[must_use = "a key does nothing until it is run"]
+pub struct IdempotencyKey {
+    core: Arc<Core>,
+    // What is wrong is reported when the key is used, so that the builder reads as one sentence.
+    key: Result<Name>,
+    print: Result<Option<Fingerprint>>,
+    lease: Duration,
+    wait: Duration,
+    label: String,
+    terms: Terms,
+}
+
+impl IdempotencyKey {
+    pub(crate) fn named(core: Arc<Core>, key: Result<Name>) -> Self {
+        let terms =
+            Terms { keep: KEEP_DEFAULT, result_max: RESULT_MAX_DEFAULT, on_failure: OnFailure::Retry };
+        let lease = LEASE_DEFAULT.min(core.config.max_ttl);
+        Self { core, key, print: Ok(None), lease, wait: Duration::ZERO, label: String::new(), terms }
+    }
+
+    /// What was asked for: the same key with another one is a mismatch. Written as JSON with sorted keys, of which only
+    /// the SHA-256 is stored. Without one nothing is compared.
+    pub fn fingerprint(mut self, request: &impl Serialize) -> Self {
+        let written = serde_json::to_value(request).map(|mut value| {
+            value.sort_all_objects();
+            value.to_string()
+        });
+        self.print = written.map(|text| Some(Fingerprint::of(text))).map_err(|error| {
+            Error::invalid("fingerprint", error.to_string(), "a value that can be written as JSON")
+        });
+        self
+    }
+
+    /// The same for bytes.
+    pub fn fingerprint_bytes(mut self, request: impl AsRef<[u8]>) -> Self {
+        self.print = Ok(Some(Fingerprint::of(request)));
+        self
+    }
+
+    /// How long a crashed execution keeps others from trying. Default 30 s; it is renewed while the execution lives.
+    pub fn lease(mut self, lease: Duration) -> Self {
+        self.lease = lease;
+        self
+    }
+
+    /// How long a result is kept, and replayed. Default 24 h.
+    pub fn keep(mut self, keep: Duration) -> Self {
+        self.terms.keep = keep;
+        self
+    }
+
+    /// Largest result in bytes. Default 256 KiB.
+    pub fn result_max(mut self, bytes: usize) -> Self {
+        self.terms.result_max = bytes;
+        self
+    }
+
+    /// How long to wait for somebody else's execution: its result is replayed, and if it dies, the execution becomes ours.
+    /// Default: not at all.
+    pub fn wait(mut self, wait: Duration) -> Self {
+        self.wait = wait;
+        self
+    }
+
+    /// What becomes of the key when the execution fails.
+    pub fn on_failure(mut self, what: OnFailure) -> Self {
+        self.terms.on_failure = what;
+        self
+    }
+
+    /// What people see as the holder, besides host and process.
+    pub fn label(mut self, label: impl Into<String>) -> Self {
+        self.label = label.into();
+        self
+    }
+
+    /// The key in the store.
+    ///
+    /// # Errors
+    /// `invalid` for one that is empty or too long.
+    pub fn store_key(&self) -> Result<Name> {
+        self.key.clone()
+    }
+
+    /// At most once: sets a bare mark if there is nothing, and answers whether to go on. Nothing else is stored, so after
+    /// a crash the work is *skipped*; a key that is running or completed is skipped too.
+    ///
+    /// # Cancel safety
+    /// Dropping the future may leave the mark behind: then nobody goes on.
+    ///
+    /// # Errors
+    /// The store's faults: without an answer it is not known whether the mark was set.
+    pub async fn check_and_set(self) -> Result<bool> {
+        let key = self.checked()?;
+        let records = self.core.records()?;
+        let keys = std::slice::from_ref(&key);
+        let answer = records.mark(keys, self.terms.keep, true, self.core.command_until()).await;
+        let set = answer.map_err(|error| self.core.failed(error, "marking", &key))?;
+        Ok(set.first() == Some(&true))
+    }
+
+    /// Begins an execution, or says how it stands; waits for somebody else's as long as [`wait`](Self::wait) says.
+    ///
+    /// # Cancel safety
+    /// Dropping the future gives back, in the background, what may have been begun.
+    ///
+    /// # Errors
+    /// `corrupt` when something else is under the key, or a result of another type; `wrong_kind` when it is another kind
+    /// of key; `unsupported` for a store without records; the store's faults.
+    pub async fn begin<T: DeserializeOwned>(self) -> Result<Begun<T>> {
+        let key = self.key.clone();
+        let begun = self.begin_bytes().await?;
+        begun.try_map(Execution::retyped, |bytes| read(&key?, &bytes))
+    }
+
+    /// The same for results that are bytes already.
+    ///
+    /// # Cancel safety
+    /// As [`begin`](Self::begin).
+    ///
+    /// # Errors
+    /// As [`begin`](Self::begin).
+    pub async fn begin_bytes(self) -> Result<Begun<Bytes>> {
+        let wish = Wish {
+            key: self.checked()?,
+            print: self.print?,
+            lease: self.lease,
+            wait: self.wait,
+            label: self.label,
+            left_when_dropped: self.terms.on_failure == OnFailure::Keep,
+        };
+        let text = |bytes: Bytes| String::from_utf8_lossy(&bytes).into_owned();
+        let stands = match record::begin(&self.core, &wish).await? {
+            Began::Yours(held) => return Ok(Begun::Yours(Execution::new(held, self.terms))),
+            Began::Stands(stands) => stands,
+        };
+        let count = |count| self.core.telemetry.count(count);
+        Ok(match stands {
+            records::Begun::Completed(result) => {
+                count(Count::replayed);
+                Begun::Completed(result)
+            }
+            records::Begun::Failed(why) => {
+                count(Count::replayed);
+                Begun::Failed { why: text(why) }
+            }
+            records::Begun::Running { holder, expires_in } => {
+                count(Count::in_progress);
+                Begun::InProgress { holder, look_again: expires_in }
+            }
+            records::Begun::Mismatch => {
+                count(Count::mismatched);
+                tracing::warn!(key = %wish.key, "the key belongs to another request");
+                Begun::Mismatch
+            }
+            records::Begun::Kept(why) => Begun::Kept { why: text(why) },
+            records::Begun::DoneElsewhere => Begun::DoneElsewhere,
+            records::Begun::Yours(_) => unreachable!("told as ours above"),
+        })
+    }
+
+    /// Executes `body` unless it was executed before, and stores its result. When the lease can no longer be trusted the
+    /// body is cancelled. A body that panics is as one that was dropped: see [`Execution`].
+    ///
+    /// # Cancel safety
+    /// Dropping the future drops the body, and the execution is given back in the background: see [`Execution`].
+    ///
+    /// # Errors
+    /// `lost` when the lease ended before the body did: the work may be done in part. Otherwise as
+    /// [`begin`](Self::begin); once the body has ended, nothing hides its result: [`Idempotent::Unstored`].
+    pub async fn run<T, E>(self, body: impl AsyncFnOnce(Lease) -> Result<T, E>) -> Result<Idempotent<T, E>>
+    where
+        T: Serialize + DeserializeOwned,
+        E: fmt::Display,
+    {
+        let execution = match self.begin::<T>().await?.for_run() {
+            Ok(execution) => execution,
+            Err(stands) => return Ok(stands),
+        };
+        let lease = execution.lease();
+        let ended = tokio::select! {
+            biased;
+            () = lease.lost() => return Err(lease.lost_error()),
+            ended = body(lease.clone()) => ended,
+        };
+        Ok(execution.settle(ended).await)
+    }
+
+    /// What is under the key, for people.
+    ///
+    /// # Errors
+    /// The store's faults.
+    pub async fn get(&self) -> Result<Option<Record>> {
+        let key = self.checked()?;
+        let answer = self.core.records()?.read(&key, self.core.command_until()).await;
+        answer.map_err(|error| self.core.failed(error, "reading", &key))
+    }
+
+    /// Removes what is under the key, also what cannot be read; the next call executes again. An execution that is under
+    /// way goes on, and its result counts unless another one has begun by then. True if there was something.
+    ///
+    /// # Errors
+    /// The store's faults.
+    pub async fn remove(&self) -> Result<bool> {
+        let key = self.checked()?;
+        let answer = self.core.records()?.remove(&key, self.core.command_until()).await;
+        answer.map_err(|error| self.core.failed(error, "removing", &key))
+    }
+
+    fn checked(&self) -> Result<Name> {
+        self.core.check_open()?;
+        let key = self.key.clone()?;
+        self.print.as_ref().map_err(Clone::clone)?;
+        between("lease", self.lease, crate::lease::validity::TTL_MIN, self.core.config.max_ttl)?;
+        between("keep", self.terms.keep, KEEP_MIN, WAIT_MAX)?;
+        check_wait(self.wait)?;
+        check_label(&self.label)?;
+        if !(1..=RESULT_MAX_LIMIT).contains(&self.terms.result_max) {
+            let got = format!("{} bytes", self.terms.result_max);
+            return Err(Error::invalid("largest result", got, format!("1 to {RESULT_MAX_LIMIT} bytes")));
+        }
+        Ok(key)
+    }
+}
+
+impl<T: Serialize> Execution<T> {
+    /// Tells how a body ended; nothing hides what it came to.
+    pub(crate) async fn settle<E: fmt::Display>(self, ended: Result<T, E>) -> Idempotent<T, E> {
+        match ended {
+            Ok(result) => match self.complete(&result).await {
+                Ok(Settled::Stored) => Idempotent::Executed(result),
+                Ok(Settled::FencedOff { by }) => Idempotent::FencedOff { result, by },
+                Err(why) => Idempotent::Unstored { result, why },
+            },
+            Err(failure) => {
+                let _logged = self.fail(&failure).await;
+                Idempotent::Failed(failure)
+            }
+        }
+    }
+}
+
+/// A result of another type is as bad as none: the record is left as it is.
+fn read<T: DeserializeOwned>(key: &Name, bytes: &[u8]) -> Result<T> {
+    serde_json::from_slice(bytes).map_err(|error| Error::Corrupt {
+        key: key.clone(),
+        why: format!("its result is not of the type that was asked for: {error}"),
+    })
+}

@@ -1,0 +1,192 @@
+//! How asking for an execution ends.
+
+use std::{fmt, time::Duration};
+
+use super::Execution;
+use crate::{
+    error::{Error, Result},
+    fence::Fence,
+    owner::Holder,
+};
+
+/// What becomes of a key whose execution failed.
+#[derive(Clone, Copy, Debug, Default, PartialEq, Eq)]
+#[non_exhaustive]
+pub enum OnFailure {
+    /// The next one may try.
+    #[default]
+    Retry,
+    /// Everybody gets the same failure, for as long as results are kept.
+    Replay,
+    /// Nobody tries again until somebody has looked and [removed](super::IdempotencyKey::remove) the record. It goes away
+    /// by itself after as long as results are kept.
+    Keep,
+}
+
+/// How [`run`](super::IdempotencyKey::run) ended.
+#[must_use = "it may not have been executed"]
+#[non_exhaustive]
+pub enum Idempotent<T, E> {
+    /// It was executed now, and its result is stored.
+    Executed(T),
+    /// It had been executed before; this is its result.
+    Replayed(T),
+    /// It was executed now, and failed.
+    Failed(E),
+    /// It had failed before, and [`OnFailure::Replay`] is what it was settled with; this is the failure's text.
+    ReplayedFailure(String),
+    /// It had failed before, and nobody tries again until the record is removed.
+    Kept {
+        /// The failure's text.
+        why: String,
+    },
+    /// Somebody else is at it.
+    InProgress {
+        /// Who.
+        holder: Holder,
+        /// When its lease runs out unless it is renewed: ask again then, at the latest.
+        look_again: Duration,
+    },
+    /// The key belongs to another request: its fingerprint differs.
+    Mismatch,
+    /// It was executed now, but its lease had run out and somebody else has begun since: their result counts.
+    FencedOff {
+        /// What it came to.
+        result: T,
+        /// The fence of the later execution, if it is known.
+        by: Option<Fence>,
+    },
+    /// There is a mark, of [`check_and_set`](super::IdempotencyKey::check_and_set) or of another program: it was done, or
+    /// begun, and there is no result.
+    DoneElsewhere,
+    /// It was executed now, and its result could not be stored.
+    ///
+    /// One that is too large or cannot be written as JSON is settled as [`OnFailure::Keep`] does, so that nobody executes
+    /// it again. Without an answer of the store it is not known whether it is stored; that is then tried on in the
+    /// background for as long as the lease lasts.
+    Unstored {
+        /// What it came to.
+        result: T,
+        /// Why it is not stored.
+        why: Error,
+    },
+}
+
+impl<T, E> Idempotent<T, E> {
+    /// The result that counts, executed or replayed.
+    pub fn result(self) -> Option<T> {
+        match self {
+            Self::Executed(result) | Self::Replayed(result) => Some(result),
+            _ => None,
+        }
+    }
+
+    /// A word for it, for logs.
+    pub const fn as_str(&self) -> &'static str {
+        match self {
+            Self::Executed(_) => "executed",
+            Self::Replayed(_) => "replayed",
+            Self::Failed(_) => "failed",
+            Self::ReplayedFailure(_) => "replayed failure",
+            Self::Kept { .. } => "kept",
+            Self::InProgress { .. } => "in progress",
+            Self::Mismatch => "mismatch",
+            Self::FencedOff { .. } => "fenced off",
+            Self::DoneElsewhere => "done elsewhere",
+            Self::Unstored { .. } => "unstored",
+        }
+    }
+}
+
+/// No result: it may be a secret.
+impl<T, E> fmt::Debug for Idempotent<T, E> {
+    fn fmt(&self, f: &mut fmt::Formatter<'_>) -> fmt::Result {
+        f.write_str(self.as_str())
+    }
+}
+
+/// How [`begin`](super::IdempotencyKey::begin) ended.
+#[must_use = "an execution that is dropped is given back"]
+#[non_exhaustive]
+pub enum Begun<T, X = Execution<T>> {
+    /// It is yours to execute.
+    Yours(X),
+    /// It was executed before; this is its result.
+    Completed(T),
+    /// It failed before, and everybody gets this failure.
+    Failed {
+        /// The failure's text.
+        why: String,
+    },
+    /// It failed before, and nobody tries again until the record is removed.
+    Kept {
+        /// The failure's text.
+        why: String,
+    },
+    /// Somebody else is at it.
+    InProgress {
+        /// Who.
+        holder: Holder,
+        /// When its lease runs out unless it is renewed: ask again then, at the latest.
+        look_again: Duration,
+    },
+    /// The key belongs to another request: its fingerprint differs.
+    Mismatch,
+    /// There is a mark, and no result.
+    DoneElsewhere,
+}
+
+impl<T, X> Begun<T, X> {
+    /// The execution, if it is yours.
+    pub fn yours(self) -> Option<X> {
+        match self {
+            Self::Yours(execution) => Some(execution),
+            _ => None,
+        }
+    }
+
+    /// The same with another execution and another result.
+    pub(crate) fn try_map<U, Y>(
+        self,
+        yours: impl FnOnce(X) -> Y,
+        result: impl FnOnce(T) -> Result<U>,
+    ) -> Result<Begun<U, Y>> {
+        Ok(match self {
+            Self::Yours(execution) => Begun::Yours(yours(execution)),
+            Self::Completed(of) => Begun::Completed(result(of)?),
+            Self::Failed { why } => Begun::Failed { why },
+            Self::Kept { why } => Begun::Kept { why },
+            Self::InProgress { holder, look_again } => Begun::InProgress { holder, look_again },
+            Self::Mismatch => Begun::Mismatch,
+            Self::DoneElsewhere => Begun::DoneElsewhere,
+        })
+    }
+
+    /// The execution if it is ours, else how it stands.
+    pub(crate) fn for_run<E>(self) -> Result<X, Idempotent<T, E>> {
+        Err(match self {
+            Self::Yours(execution) => return Ok(execution),
+            Self::Completed(result) => Idempotent::Replayed(result),
+            Self::Failed { why } => Idempotent::ReplayedFailure(why),
+            Self::Kept { why } => Idempotent::Kept { why },
+            Self::InProgress { holder, look_again } => Idempotent::InProgress { holder, look_again },
+            Self::Mismatch => Idempotent::Mismatch,
+            Self::DoneElsewhere => Idempotent::DoneElsewhere,
+        })
+    }
+}
+
+/// No result: it may be a secret.
+impl<T, X: fmt::Debug> fmt::Debug for Begun<T, X> {
+    fn fmt(&self, f: &mut fmt::Formatter<'_>) -> fmt::Result {
+        match self {
+            Self::Yours(execution) => f.debug_tuple("Yours").field(execution).finish(),
+            Self::Completed(_) => f.write_str("Completed"),
+            Self::Failed { .. } => f.write_str("Failed"),
+            Self::Kept { .. } => f.write_str("Kept"),
+            Self::InProgress { holder, .. } => f.debug_tuple("InProgress").field(holder).finish(),
+            Self::Mismatch => f.write_str("Mismatch"),
+            Self::DoneElsewhere => f.write_str("DoneElsewhere"),
+        }
+    }
+}

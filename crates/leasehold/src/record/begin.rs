@@ -1,0 +1,184 @@
+//! One attempt to begin a record, from the first question to a lease or to how the record stands.
+
+use std::{sync::Arc, time::Duration};
+
+use super::Held;
+use crate::{
+    clock::{BootInstant, Until},
+    core::Core,
+    engine::{
+        EngineError, Fault,
+        records::{Begin, Begun, Fingerprint, Outcome, Records, Settle},
+    },
+    error::{Refusal, Result},
+    fence::Fence,
+    lease::validity,
+    name::Name,
+};
+
+/// Longest time between two questions of who waits: a wake-up may have been lost.
+const FAR_POLL: Duration = Duration::from_secs(5);
+/// Shortest time between two questions.
+const NEAR_POLL: Duration = Duration::from_millis(2);
+/// Those who wait for a dead execution do not all ask at the same moment.
+const SPREAD: Duration = Duration::from_millis(50);
+/// Pause before a store that could not be reached is asked again.
+const OUTAGE_PAUSE: Duration = Duration::from_millis(50);
+
+/// What a caller wants of a record.
+pub(crate) struct Wish {
+    pub(crate) key: Name,
+    pub(crate) print: Option<Fingerprint>,
+    pub(crate) lease: Duration,
+    /// How long to wait for somebody else's execution; zero asks once.
+    pub(crate) wait: Duration,
+    pub(crate) label: String,
+    /// Whether a lease that is dropped runs out instead of being given back.
+    pub(crate) left_when_dropped: bool,
+}
+
+/// How it went.
+pub(crate) enum Began {
+    /// It is ours to execute.
+    Yours(Held),
+    /// It is not; this is how it stands. Never [`Begun::Yours`].
+    Stands(Begun),
+}
+
+/// What an attempt owes the store: dropped before it was settled, it gives back in the background what it may have got.
+struct Obligation<'a> {
+    core: &'a Core,
+    begin: Begin,
+    owed: bool,
+}
+
+impl Obligation<'_> {
+    /// Asks. The obligation exists before the first byte leaves.
+    async fn ask(&mut self, records: &dyn Records, until: Until) -> Result<Begun, EngineError> {
+        let owed_before = self.owed;
+        self.owed = true;
+        let answer = records.begin(&self.begin, until).await;
+        self.owed = owed_before
+            || match &answer {
+                Ok(begun) => matches!(begun, Begun::Yours(_)),
+                Err(error) => error.fault == Fault::NoAnswer,
+            };
+        answer
+    }
+}
+
+impl Drop for Obligation<'_> {
+    fn drop(&mut self) {
+        if self.owed {
+            // Its fence is not known; the owner value is proof enough.
+            let hold = self.begin.hold(Fence::new(0));
+            let print = self.begin.print.take();
+            self.core.reaper.settle(Settle { hold, print, outcome: Outcome::Retry, keep: Duration::ZERO });
+        }
+    }
+}
+
+/// Begins a record, or waits for who is at it. A store that does not answer gets as much time as one command.
+pub(crate) async fn begin(core: &Arc<Core>, wish: &Wish) -> Result<Began> {
+    let records = core.records()?;
+    let began = core.clock.now();
+    let begin = Begin {
+        key: wish.key.clone(),
+        owner: core.new_owner(&wish.label),
+        print: wish.print.clone(),
+        lease: wish.lease,
+        wake: !wish.wait.is_zero(),
+    };
+    let until = began + wish.wait;
+    let mut waiter = Waiter {
+        core,
+        until,
+        answer_until: until.max(began + core.config.command_timeout),
+        obligation: Obligation { core, begin, owed: false },
+        running: None,
+    };
+    waiter.wait(records, wish).await
+}
+
+struct Waiter<'a> {
+    core: &'a Arc<Core>,
+    until: Until,
+    /// Until when an answer is waited for.
+    answer_until: Until,
+    obligation: Obligation<'a>,
+    /// The last answer that somebody else is at it.
+    running: Option<Begun>,
+}
+
+impl Waiter<'_> {
+    async fn wait(&mut self, records: &dyn Records, wish: &Wish) -> Result<Began> {
+        let core = self.core;
+        let ticket = (!wish.wait.is_zero()).then(|| core.waiting.listen(self.obligation.begin.owner.id()));
+        loop {
+            if let Some(ticket) = &ticket {
+                ticket.forget_hints();
+            }
+            let limit = core.command_until().min(self.answer_until);
+            let again = match self.obligation.ask(records, limit).await {
+                Ok(Begun::Yours(grant)) if validity::is_worth_having(&grant, core.clock.now()) => {
+                    self.obligation.owed = false;
+                    return Ok(Began::Yours(Held::new(core, wish, &self.obligation.begin, grant)));
+                }
+                // Answered too late to be of use; it is ours, and asking again refreshes it.
+                Ok(Begun::Yours(_)) => self.outage(too_slow())?,
+                Ok(running @ Begun::Running { .. }) => self.look_again(running),
+                Ok(stands) => return Ok(Began::Stands(stands)),
+                Err(error) => self.outage(error)?,
+            };
+            let end = if self.running.is_some() { self.until } else { self.answer_until };
+            let again = again.min(end);
+            match &ticket {
+                Some(ticket) => {
+                    tokio::select! {
+                        biased;
+                        _look_again = ticket.news() => {}
+                        () = core.clock.sleep_until(again) => {}
+                    }
+                }
+                None if self.running.is_some() => {}
+                None => core.clock.sleep_until(again).await,
+            }
+            core.check_open()?;
+            if core.clock.now() >= end
+                && let Some(running) = self.running.take()
+            {
+                return Ok(Began::Stands(running));
+            }
+        }
+    }
+
+    /// When to ask again about an execution that nobody tells the end of.
+    fn look_again(&mut self, running: Begun) -> BootInstant {
+        let Begun::Running { expires_in, .. } = &running else { return self.until };
+        let over = *expires_in + NEAR_POLL + SPREAD.mul_f64(self.core.chance.fraction());
+        let again = self.core.clock.now() + over.min(FAR_POLL);
+        self.running = Some(running);
+        again
+    }
+
+    fn outage(&mut self, error: EngineError) -> Result<BootInstant> {
+        let passing = match error.fault {
+            Fault::Unreachable | Fault::NoAnswer => true,
+            // No reason to stop waiting for an execution that somebody else is at.
+            Fault::Overloaded | Fault::Refused(Refusal::ReadOnly | Refusal::OutOfMemory) => {
+                self.running.is_some()
+            }
+            _ => false,
+        };
+        let pause = OUTAGE_PAUSE.mul_f64(0.5 + self.core.chance.fraction());
+        let again = self.core.clock.now() + pause;
+        if passing && (self.running.is_some() || again < self.answer_until) {
+            return Ok(again);
+        }
+        Err(self.core.failed(error, "beginning", &self.obligation.begin.key))
+    }
+}
+
+fn too_slow() -> EngineError {
+    EngineError::new(Fault::NoAnswer, "the answer took so long that too little of the lease was left")
+}

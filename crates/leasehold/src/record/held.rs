@@ -1,0 +1,115 @@
+//! A record that is running under our lease, until its outcome is told.
+
+use std::{sync::Arc, time::Duration};
+
+use super::Wish;
+use crate::{
+    core::Core,
+    engine::{
+        EngineError, Fault, Grant,
+        records::{Begin, Fingerprint, Outcome, Settle, Settled},
+    },
+    error::Result,
+    lease::{Lease, LeaseState, NewLease, validity},
+};
+
+/// Pause before an outcome is told again.
+const AGAIN_PAUSE: Duration = Duration::from_millis(50);
+
+pub(crate) struct Held {
+    lease: Lease,
+    watch: u64,
+    print: Option<Fingerprint>,
+    left_when_dropped: bool,
+    /// What is still to be told when it is dropped.
+    ending: Option<Settle>,
+    settled: bool,
+}
+
+impl Held {
+    pub(super) fn new(core: &Arc<Core>, wish: &Wish, begin: &Begin, grant: Grant) -> Self {
+        let new = NewLease { hold: begin.hold(grant.fence), grant, keep_alive: true, max_lifetime: None };
+        let state = Arc::new(LeaseState::new(new, core.clock.clone(), core.telemetry.clone()));
+        let watch = core.keeper.watch(state.clone(), Some(grant.since + validity::renew_interval(grant.ttl)));
+        tracing::debug!(key = %wish.key, fence = %grant.fence, "begun");
+        Self {
+            lease: Lease { state, core: core.clone() },
+            watch,
+            print: begin.print.clone(),
+            left_when_dropped: wish.left_when_dropped,
+            ending: None,
+            settled: false,
+        }
+    }
+
+    pub(crate) fn lease(&self) -> &Lease {
+        &self.lease
+    }
+
+    /// Tells the outcome, again if there is no answer, for as long as one command may take; then in the background.
+    /// Also after the lease was lost: if nobody has begun since, it counts.
+    ///
+    /// # Cancel safety
+    /// Dropping the future after it was polled still tells the outcome, in the background.
+    pub(crate) async fn settle(mut self, outcome: Outcome, keep: Duration) -> Result<Settled> {
+        let (core, key) = (self.lease.core.clone(), self.lease.name().clone());
+        self.stop();
+        let settle = self.settlement(outcome, keep);
+        self.ending = Some(settle.clone());
+        let records = core.records()?;
+        let until = core.command_until();
+        let error = loop {
+            let error = match records.settle(&settle, until).await {
+                Ok(settled) => {
+                    self.settled = true;
+                    tracing::debug!(%key, fence = %self.lease.fence(), ?settled, "settled");
+                    return Ok(settled);
+                }
+                Err(error) => error,
+            };
+            let again = core.clock.now() + AGAIN_PAUSE;
+            if !matches!(error.fault, Fault::Unreachable | Fault::NoAnswer) || again >= until {
+                break error;
+            }
+            core.clock.sleep_until(again).await;
+        };
+        let error = match error.fault {
+            Fault::NoAnswer => {
+                let why = format!(
+                    "{}; whether it is stored is unknown, and it is told again in the background",
+                    error.why
+                );
+                EngineError::new(error.fault, why)
+            }
+            _ => error,
+        };
+        Err(core.failed(error, "storing the outcome of", &key))
+    }
+
+    /// Renewals stop before anything is sent, and nothing of this attempt is begun again.
+    fn stop(&self) {
+        let state = &self.lease.state;
+        self.lease.core.keeper.forget(self.watch);
+        state.end();
+        state.hold().owner.end();
+    }
+
+    fn settlement(&mut self, outcome: Outcome, keep: Duration) -> Settle {
+        Settle { hold: self.lease.state.hold().clone(), print: self.print.take(), outcome, keep }
+    }
+}
+
+impl Drop for Held {
+    fn drop(&mut self) {
+        if self.settled {
+            return;
+        }
+        self.stop();
+        let ending = self.ending.take();
+        if ending.is_none() && self.left_when_dropped {
+            return;
+        }
+        let ending = ending.unwrap_or_else(|| self.settlement(Outcome::Retry, Duration::ZERO));
+        self.lease.core.reaper.settle(ending);
+    }
+}

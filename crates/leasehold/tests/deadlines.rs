@@ -1,0 +1,140 @@
+//! Pools of deadlines as callers use them, on `memory:` with tokio's time.
+#![cfg(feature = "memory")]
+
+use std::time::{Duration, SystemTime};
+
+use leasehold::{
+    Clock, Deadline, Error, ErrorKind, Leasehold, Placement,
+    deadlines::{PoolStats, Receipt},
+};
+
+const SECOND: Duration = Duration::from_secs(1);
+const MINUTE: Duration = Duration::from_secs(60);
+
+async fn client(store: &str) -> Leasehold {
+    Leasehold::builder(format!("memory:{store}")).clock(Clock::tokio()).connect().await.unwrap()
+}
+
+#[tokio::test(start_paused = true)]
+async fn a_deadline_is_claimed_when_it_is_due_with_its_context_and_not_before() {
+    let leases = client("").await;
+    let pool = leases.deadlines("payments");
+    pool.set_json("tx:42", 30 * SECOND, &("EUR", 100)).await.unwrap();
+    pool.set_with("tx:43", 40 * SECOND, vec![0, 255]).await.unwrap();
+    tokio::time::advance(29 * SECOND).await;
+    assert!(pool.claim(100, MINUTE).await.unwrap().due.is_empty());
+    tokio::time::advance(11 * SECOND).await;
+    assert_eq!(pool.peek(10).await.unwrap().len(), 2);
+    let mut claimed = pool.claim(100, MINUTE).await.unwrap();
+    assert!(!claimed.more && pool.peek(10).await.unwrap().is_empty());
+    claimed.due.sort_by(|a, b| a.id().cmp(b.id()));
+    let [first, second] = &claimed.due[..] else { panic!("{claimed:?}") };
+    assert_eq!((first.id(), first.attempt(), first.overdue()), ("tx:42", 1, 10 * SECOND));
+    assert_eq!(first.context_as::<(String, u64)>().unwrap(), Some(("EUR".into(), 100)));
+    assert_eq!(second.context().map(|context| &context[..]), Some(&[0, 255][..]));
+    let error = second.context_as::<u64>().unwrap_err().to_string();
+    assert!(error.contains("tx:43") && error.contains("u64"), "{error}");
+    assert_eq!(first.hidden_for(), MINUTE - Duration::from_millis(602));
+    assert_eq!(claimed.acknowledge().await.unwrap(), [true, true]);
+    assert_eq!(pool.stats().await.unwrap(), PoolStats::default());
+    let stats = leases.stats();
+    assert_eq!((stats.deadlines_claimed, stats.deadlines_done), (2, 2));
+    assert!(stats.prometheus().contains("\nleasehold_deadlines_done_total 2\n"));
+}
+
+#[tokio::test(start_paused = true)]
+async fn a_late_word_about_an_old_claim_changes_nothing() {
+    let leases = client("").await;
+    let pool = leases.deadlines("payments");
+    pool.set("tx:42", Duration::ZERO).await.unwrap();
+    let slow = pool.claim(1, SECOND).await.unwrap().due.remove(0);
+    tokio::time::advance(SECOND).await;
+    let quick = pool.claim(1, SECOND).await.unwrap().due.remove(0);
+    assert_eq!((slow.attempt(), quick.attempt()), (1, 2));
+    assert!(!slow.clone().acknowledge().await.unwrap());
+    assert!(!slow.clone().postpone(MINUTE).await.unwrap());
+    assert!(!slow.bury("too late").await.unwrap());
+    pool.set("tx:42", MINUTE).await.unwrap();
+    assert!(!quick.acknowledge().await.unwrap(), "it was set again since");
+    assert_eq!(pool.stats().await.unwrap(), PoolStats { pending: 1, ..PoolStats::default() });
+    assert!(pool.cancel("tx:42").await.unwrap() && !pool.cancel("tx:42").await.unwrap());
+}
+
+#[tokio::test(start_paused = true)]
+async fn what_was_postponed_comes_back_and_what_was_buried_does_not() {
+    let leases = client("").await;
+    let pool = leases.deadlines("payments");
+    pool.set_many(&[
+        Deadline::new("again", SystemTime::UNIX_EPOCH),
+        Deadline::new("dead", SystemTime::UNIX_EPOCH).context("why it mattered"),
+    ])
+    .await
+    .unwrap();
+    for due in pool.claim(100, MINUTE).await.unwrap() {
+        assert!(match due.id() {
+            "again" => due.postpone(2 * MINUTE).await.unwrap(),
+            _ => due.bury("no such account").await.unwrap(),
+        });
+    }
+    tokio::time::advance(2 * MINUTE - SECOND).await;
+    assert!(pool.claim(100, MINUTE).await.unwrap().due.is_empty());
+    tokio::time::advance(SECOND).await;
+    let back = pool.claim(100, MINUTE).await.unwrap();
+    assert_eq!(back.due.iter().map(|due| (due.id(), due.attempt())).collect::<Vec<_>>(), [("again", 2)]);
+    let dead = pool.dead(None, 10).await.unwrap();
+    assert!(dead.next.is_none());
+    assert_eq!((&*dead.items[0].id, &*dead.items[0].why), ("dead", "no such account"));
+    assert_eq!(dead.items[0].context.as_deref(), Some(b"why it mattered".as_slice()));
+    pool.set("dead", Duration::ZERO).await.unwrap();
+    let revived = pool.claim(100, MINUTE).await.unwrap();
+    assert_eq!((revived.due[0].attempt(), pool.stats().await.unwrap().dead), (1, 0));
+}
+
+#[tokio::test(start_paused = true)]
+async fn a_pool_keeps_the_layout_it_was_made_with() {
+    let leases = client("").await;
+    let made = leases.deadlines("payments").buckets(8).placement(Placement::Together);
+    made.set("tx:42", Duration::ZERO).await.unwrap();
+    let error = leases.deadlines("payments").buckets(16).stats().await.unwrap_err();
+    assert_eq!(error.kind(), ErrorKind::Invalid);
+    let text = error.to_string();
+    assert!(text.contains("8 buckets together") && text.contains("16 buckets spread"), "{text}");
+    let unasked = leases.deadlines("payments");
+    assert_eq!(unasked.layout().await.unwrap().buckets, 8);
+    assert_eq!(unasked.stats().await.unwrap().pending, 1);
+    let error = made.placement(Placement::Spread).stats().await.unwrap_err();
+    assert_eq!(error.kind(), ErrorKind::Invalid);
+}
+
+#[tokio::test(start_paused = true)]
+async fn what_is_out_of_range_is_refused_before_anything_is_sent() {
+    let leases = client("").await;
+    let pool = leases.deadlines("payments").context_max(10);
+    let errors: [Error; 9] = [
+        leases.deadlines("").stats().await.unwrap_err(),
+        leases.deadlines("{a}").set("x", SECOND).await.unwrap_err(),
+        leases.deadlines("other").buckets(0).stats().await.unwrap_err(),
+        pool.set("", SECOND).await.unwrap_err(),
+        pool.set_with("x", SECOND, "eleven bytes").await.unwrap_err(),
+        pool.set_many(&vec![Deadline::new("x", SECOND); 10_001]).await.unwrap_err(),
+        pool.claim(0, MINUTE).await.unwrap_err(),
+        pool.claim(1, Duration::from_millis(99)).await.unwrap_err(),
+        pool.postpone_many(&[(Receipt { id: "x".into(), number: 1 }, Duration::MAX)]).await.unwrap_err(),
+    ];
+    for error in errors {
+        assert_eq!(error.kind(), ErrorKind::Invalid, "{error}");
+    }
+    leases.close().await.unwrap();
+    assert_eq!(pool.stats().await.unwrap_err().kind(), ErrorKind::Unsupported);
+}
+
+#[tokio::test]
+#[cfg(feature = "redis")]
+async fn a_quorum_keeps_no_deadlines_and_says_why() {
+    let url = "redlock://127.0.0.1:1,127.0.0.1:2,127.0.0.1:3";
+    let leases = Leasehold::connect_lazy(url).unwrap();
+    let error = leases.deadlines("payments").set("x", SECOND).await.unwrap_err();
+    assert_eq!(error.kind(), ErrorKind::Unsupported);
+    assert!(error.to_string().starts_with("a pool of deadlines is not supported: "), "{error}");
+    leases.close().await.unwrap();
+}

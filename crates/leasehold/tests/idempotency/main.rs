@@ -1,0 +1,29 @@
+//! Idempotency keys and markers, as callers see them: on memory with paused time, and on a real server.
+
+/// One test per store and case.
+macro_rules! on_every_store {
+    ($($case:ident),+ $(,)?) => {
+        mod memory {
+            $(#[tokio::test(start_paused = true)]
+            async fn $case() {
+                super::$case($crate::ground::Ground::memory().await).await;
+            })+
+        }
+
+        #[cfg(feature = "redis")]
+        mod redis {
+            $(#[tokio::test]
+            async fn $case() {
+                let Some(server) = leasehold_testkit::redis_or_skip() else { return };
+                super::$case($crate::ground::Ground::at(&server.url()).await).await;
+            })+
+        }
+    };
+}
+
+mod duplicates;
+mod endings;
+mod ground;
+mod keys;
+mod markers;
+mod waiting;
