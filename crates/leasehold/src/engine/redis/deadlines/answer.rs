@@ -70,7 +70,7 @@ impl Now {
 pub(super) fn claimed(value: Value, into: &mut Claimed) -> Result<()> {
     let (now, buckets) = Now::of(list(value)?)?;
     for bucket in buckets {
-        let [_, receipt, more, found, attempts, contexts] = parts(bucket)?;
+        let [receipt, more, found, attempts, contexts] = parts(bucket)?;
         into.more |= more == Value::Int(1);
         let (receipt, mut found) = (number(&receipt)?, list(found)?.into_iter());
         let mut contexts = match contexts {
