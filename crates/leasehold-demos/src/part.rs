@@ -2,7 +2,7 @@
 
 use std::{io::Write, path::PathBuf, process::ExitCode};
 
-use leasehold::Leasehold;
+use leasehold::{Builder, Leasehold};
 use rusqlite::Connection;
 use serde::{Deserialize, Serialize};
 use tokio::io::AsyncReadExt;
@@ -34,12 +34,17 @@ impl Part {
 
     /// A client of the store, unless coordination is switched off.
     pub(crate) async fn protection(&self) -> Result<Protection> {
+        self.protection_with(|builder| builder).await
+    }
+
+    /// The same with settings of the demo's own.
+    pub(crate) async fn protection_with(&self, set: impl FnOnce(Builder) -> Builder) -> Result<Protection> {
         if self.options.r#unsafe {
             return Ok(Protection::new(None));
         }
         let label = format!("{} {}", self.role, self.number);
         let builder = Leasehold::builder(&self.store).configure(|config| config.label = label);
-        Ok(Protection::new(Some(builder.connect().await?)))
+        Ok(Protection::new(Some(set(builder).connect().await?)))
     }
 
     pub(crate) fn to_env(&self) -> Result<(&'static str, String)> {

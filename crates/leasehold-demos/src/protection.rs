@@ -1,6 +1,9 @@
 //! The one place where `--unsafe` takes effect: coordination calls, or nothing in their place.
 
-use leasehold::{Attempt, Guard, Leasehold, Lock};
+use leasehold::{
+    Attempt, Guard, Leasehold, Lock, Marker, Protection as Protected,
+    marker::{MarkerGuard, MarkerId},
+};
 
 use crate::Result;
 
@@ -39,6 +42,71 @@ impl Protection {
             Attempt::Held(guard) => Some(Pass(Some(guard))),
             Attempt::Busy { .. } => None,
         })
+    }
+}
+
+/// A run under a lock, or one that an outage left without.
+pub(crate) enum Run {
+    Held(Box<Guard>),
+    Unprotected,
+    /// With `--unsafe`.
+    Off,
+}
+
+/// A mark of one's own, or somebody else's.
+pub(crate) enum Mark {
+    Mine(Box<MarkerGuard>),
+    Taken,
+    /// With `--unsafe`, or without a store.
+    Off,
+}
+
+impl Protection {
+    /// Waits for a lock; goes on without it in an outage if the lock says so.
+    pub(crate) async fn run(
+        &self,
+        lock: impl FnOnce(&Leasehold) -> leasehold::Result<Lock>,
+    ) -> leasehold::Result<Run> {
+        let Some(leases) = &self.0 else { return Ok(Run::Off) };
+        Ok(match lock(leases)?.acquire_or_proceed().await? {
+            Protected::Held(guard) => Run::Held(Box::new(guard)),
+            Protected::Unprotected { .. } => Run::Unprotected,
+        })
+    }
+
+    /// Marks something as being worked on.
+    pub(crate) async fn mark(
+        &self,
+        marker: impl FnOnce(&Leasehold) -> leasehold::Result<Marker>,
+        id: impl MarkerId,
+    ) -> leasehold::Result<Mark> {
+        let Some(leases) = &self.0 else { return Ok(Mark::Off) };
+        Ok(match marker(leases)?.guard(id).await? {
+            Attempt::Held(guard) => Mark::Mine(Box::new(guard)),
+            Attempt::Busy { .. } => Mark::Taken,
+        })
+    }
+}
+
+impl Run {
+    pub(crate) fn is_unprotected(&self) -> bool {
+        matches!(self, Self::Unprotected)
+    }
+
+    /// Gives the lock back; one that cannot be given back now ends with its ttl.
+    pub(crate) async fn end(self) {
+        if let Self::Held(guard) = self {
+            drop(guard.release().await);
+        }
+    }
+}
+
+impl Mark {
+    /// Clears the mark; one that cannot be cleared now ends with its lease.
+    pub(crate) async fn end(self) {
+        if let Self::Mine(guard) = self {
+            drop(guard.finish().await);
+        }
     }
 }
 

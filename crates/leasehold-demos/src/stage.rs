@@ -57,6 +57,8 @@ pub(crate) struct Stage {
     pub(crate) options: Options,
     pub(crate) cast: Cast,
     pub(crate) database: Connection,
+    /// Where the locks are unless told otherwise.
+    embedded: PathBuf,
     bar: ProgressBar,
     chance: StdRng,
     kills: u32,
@@ -86,12 +88,23 @@ impl Stage {
         victims: &str,
         done: impl Fn(&Connection) -> Result<u64>,
     ) -> Result<()> {
+        self.until_reached(total, total, victims, done).await
+    }
+
+    /// The same for a part of the work.
+    pub(crate) async fn until_reached(
+        &mut self,
+        total: u64,
+        part: u64,
+        victims: &str,
+        done: impl Fn(&Connection) -> Result<u64>,
+    ) -> Result<()> {
         self.bar.set_length(total);
         let (mut last, mut moved_at) = (0, Instant::now());
         loop {
             let now = done(&self.database)?;
             self.bar.set_position(now);
-            if now >= total {
+            if now >= part {
                 break;
             }
             if now > last {
@@ -107,7 +120,7 @@ impl Stage {
             }
             tokio::time::sleep(LOOK).await;
         }
-        while self.kills < self.options.kills {
+        while part == total && self.kills < self.options.kills {
             self.kill(victims)?;
         }
         Ok(())
@@ -123,6 +136,18 @@ impl Stage {
             tokio::time::sleep(LOOK).await;
         }
         Ok(())
+    }
+
+    /// Puts the store out of reach until what it answers is dropped. Only the embedded one: who runs a server can stop it.
+    pub(crate) async fn outage(&self) -> Result<Option<Connection>> {
+        if self.options.store.is_some() {
+            return Ok(None);
+        }
+        // Whoever wants to write waits for this transaction, which never ends.
+        let file = Connection::open(&self.embedded)?;
+        file.busy_timeout(PATIENCE)?;
+        file.execute_batch("begin exclusive")?;
+        Ok(Some(file))
     }
 
     fn kill(&mut self, victims: &str) -> Result<()> {
@@ -156,13 +181,13 @@ fn play(demo: &Demo, options: &Options) -> Result<bool> {
     }
     let mut database = database::open(&file)?;
     (demo.set_up)(&mut database, options)?;
-    let embedded = format!("sqlite:{}", folder.join("locks.db").display());
+    let embedded = folder.join("locks.db");
     let part = Part {
         demo: demo.name.into(),
         role: String::new(),
         number: 0,
         life: 0,
-        store: options.store.clone().unwrap_or(embedded),
+        store: options.store.clone().unwrap_or_else(|| format!("sqlite:{}", embedded.display())),
         folder,
         options: options.clone(),
     };
@@ -171,6 +196,7 @@ fn play(demo: &Demo, options: &Options) -> Result<bool> {
         options: options.clone(),
         cast: Cast::new(part),
         database,
+        embedded,
         bar: bar(),
         chance: StdRng::seed_from_u64(seed),
         kills: 0,
