@@ -1,0 +1,96 @@
+//! The processes of a demo: started, killed without warning, started again.
+
+use std::{
+    fs::File,
+    process::{Child, Command, Stdio},
+};
+
+use rand::{RngExt, rngs::StdRng};
+
+use crate::{Result, part::Part, verdict::Verdict};
+
+/// The role that only reads the database and says what became of it.
+pub(crate) const JUDGE: &str = "judge";
+
+/// Those who play now.
+pub(crate) struct Cast {
+    /// What all of them are told.
+    part: Part,
+    actors: Vec<Actor>,
+}
+
+struct Actor {
+    part: Part,
+    process: Child,
+}
+
+impl Cast {
+    pub(crate) fn new(part: Part) -> Self {
+        Self { part, actors: Vec::new() }
+    }
+
+    /// Starts one more process of a role; answers its pid.
+    pub(crate) fn start(&mut self, role: &str) -> Result<u32> {
+        let number = 1 + self.actors.iter().filter(|actor| actor.part.role == role).count();
+        let part = Part { role: role.into(), number, ..self.part.clone() };
+        let process = spawn(&part)?;
+        let pid = process.id();
+        self.actors.push(Actor { part, process });
+        Ok(pid)
+    }
+
+    /// Kills a random process of a role with SIGKILL, and starts another in its place; answers both pids.
+    pub(crate) fn kill_one(&mut self, role: &str, chance: &mut StdRng) -> Result<Option<(u32, u32)>> {
+        let mut candidates: Vec<_> = self.actors.iter_mut().filter(|actor| actor.part.role == role).collect();
+        if candidates.is_empty() {
+            return Ok(None);
+        }
+        let chosen = chance.random_range(0..candidates.len());
+        let actor = &mut candidates[chosen];
+        let killed = actor.process.id();
+        actor.process.kill()?;
+        actor.process.wait()?;
+        actor.part.life += 1;
+        actor.process = spawn(&actor.part)?;
+        Ok(Some((killed, actor.process.id())))
+    }
+
+    /// Ends all of them.
+    pub(crate) fn leave(&mut self) -> Result<()> {
+        for mut actor in self.actors.drain(..) {
+            actor.process.kill()?;
+            actor.process.wait()?;
+        }
+        Ok(())
+    }
+
+    /// Has the database judged, by a process that took no part; answers its pid too.
+    pub(crate) fn judge(&self) -> Result<(Verdict, u32)> {
+        let part = Part { role: JUDGE.into(), number: 1, ..self.part.clone() };
+        let judge = spawn(&part)?;
+        let pid = judge.id();
+        let said = judge.wait_with_output()?;
+        if !said.status.success() {
+            return Err(format!("the judge failed: see {}", log_of(&part).display()).into());
+        }
+        Ok((serde_json::from_slice(&said.stdout)?, pid))
+    }
+}
+
+impl Drop for Cast {
+    fn drop(&mut self) {
+        let _gone_already = self.leave();
+    }
+}
+
+fn log_of(part: &Part) -> std::path::PathBuf {
+    part.folder.join(format!("{}-{}.log", part.role, part.number))
+}
+
+fn spawn(part: &Part) -> Result<Child> {
+    let log = File::options().create(true).append(true).open(log_of(part))?;
+    let (name, value) = part.to_env()?;
+    let mut program = Command::new(std::env::current_exe()?);
+    program.env(name, value).stdin(Stdio::piped()).stdout(Stdio::piped()).stderr(log);
+    Ok(program.spawn()?)
+}

@@ -1,0 +1,40 @@
+//! Sold is stock, nobody got two, and nobody was told "ordered" in vain.
+
+use rusqlite::Connection;
+
+use crate::{Result, database::number, stage::Options, verdict::Verdict};
+
+pub(super) fn judge(database: &Connection, _: &Options) -> Result<Verdict> {
+    let number = |sql| number(database, sql);
+    let stock = number("select sum(first_stock) from products")?;
+    let mut sold_by = database.prepare("select shop, count(*) from orders group by shop order by shop")?;
+    let sold_by = sold_by.query_map([], |row| Ok((row.get(0)?, row.get(1)?)))?.collect::<Result<_, _>>()?;
+    Ok(Verdict::default()
+        .tells("buyers who got an answer", number("select count(*) from answers")?)
+        .expects("units sold, of the stock", stock, number("select count(*) from orders")?)
+        .expects(
+            "products sold more often than there were units",
+            0,
+            number(
+                "select count(*) from products where first_stock <
+                     (select count(*) from orders where product = products.id)",
+            )?,
+        )
+        .expects(
+            "buyers with two orders of one product",
+            0,
+            number(
+                "select count(*) from (select 1 from orders group by buyer, product having count(*) > 1)",
+            )?,
+        )
+        .expects(
+            "buyers told \"ordered\" whose order is lost",
+            0,
+            number(
+                "select count(*) from answers where answer = 'ordered' and not exists
+                     (select 1 from orders where orders.buyer = answers.buyer
+                      and orders.product = answers.product and status = 'CONFIRMED')",
+            )?,
+        )
+        .chart("orders taken by each instance", sold_by))
+}

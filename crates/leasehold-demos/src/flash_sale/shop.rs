@@ -1,0 +1,145 @@
+//! One instance of the shop.
+
+use std::{
+    sync::{Arc, Mutex, MutexGuard, PoisonError},
+    time::{Duration, SystemTime, UNIX_EPOCH},
+};
+
+use axum::{
+    Json, Router,
+    extract::State,
+    http::StatusCode,
+    routing::{get, post},
+};
+use leasehold::{Leasehold, Lock};
+use rusqlite::{Connection, OptionalExtension};
+use serde::{Deserialize, Serialize};
+use tokio::net::TcpListener;
+
+use crate::{
+    Result,
+    part::Part,
+    protection::{Pass, Protection},
+};
+
+/// How long a product stays locked when its instance dies. An instance that is slow, not dead, keeps it alive.
+const LOCK_TTL: Duration = Duration::from_millis(1000);
+const WAIT: Duration = Duration::from_secs(5);
+
+#[derive(Serialize, Deserialize)]
+pub(super) struct Wish {
+    pub(super) product: u64,
+    pub(super) buyer: u64,
+}
+
+struct Shop {
+    name: String,
+    database: Mutex<Connection>,
+    protection: Protection,
+    /// The stock is part of the lock's name, as some do it.
+    stock_in_name: bool,
+}
+
+pub(super) async fn serve(part: Part) -> Result<()> {
+    let listener = TcpListener::bind("127.0.0.1:0").await?;
+    let port = listener.local_addr()?.port();
+    let database = part.database()?;
+    let shop = Arc::new(Shop {
+        name: format!("{} {}", part.role, part.number),
+        protection: part.protection().await?,
+        stock_in_name: part.options.variant.as_deref() == Some("stock-in-key"),
+        database: Mutex::new(part.database()?),
+    });
+    let routes = Router::new().route("/orders", post(order)).route("/metrics", get(metrics)).with_state(shop);
+    database.execute("insert or replace into shops (number, port) values (?, ?)", (part.number, port))?;
+    axum::serve(listener, routes).await?;
+    Ok(())
+}
+
+/// Answers of the shop that a buyer need not ask again about.
+pub(super) const SOLD_OUT: &str = "sold out";
+pub(super) const ORDERED: &str = "ordered";
+
+async fn order(State(shop): State<Arc<Shop>>, Json(wish): Json<Wish>) -> (StatusCode, String) {
+    match shop.order(&wish).await {
+        Ok(answer) => answer,
+        Err(error) => (StatusCode::BAD_REQUEST, format!("cannot process the order now: {error}")),
+    }
+}
+
+async fn metrics(State(shop): State<Arc<Shop>>) -> String {
+    shop.protection.leases().map_or_else(String::new, |leases| leases.stats().prometheus())
+}
+
+impl Shop {
+    fn database(&self) -> MutexGuard<'_, Connection> {
+        self.database.lock().unwrap_or_else(PoisonError::into_inner)
+    }
+
+    async fn order(&self, wish: &Wish) -> Result<(StatusCode, String)> {
+        let Some(stock) = self.stock_on_sale(wish.product)? else {
+            return Ok((StatusCode::BAD_REQUEST, "this product is not on sale".into()));
+        };
+        if stock == 0 && !self.has_ordered(wish)? {
+            return Ok((StatusCode::CONFLICT, SOLD_OUT.into()));
+        }
+        // Against two presses of one button, which may reach two instances.
+        let user = format!("user:{}", wish.buyer);
+        let Some(user) = self.protection.try_lock(|leases| leases.lock(user).ttl(LOCK_TTL)).await? else {
+            return Ok((StatusCode::BAD_REQUEST, "another order of yours is being processed".into()));
+        };
+        let pass = self.protection.lock(|leases| self.product_lock(leases, wish.product, stock)).await?;
+        let answer = self.sell(wish, &pass);
+        pass.release().await?;
+        user.release().await?;
+        answer
+    }
+
+    fn product_lock(&self, leases: &Leasehold, product: u64, stock: u64) -> Lock {
+        // With the stock in its name every unit has a lock of its own: who read 7 and who read 6 do not exclude each other,
+        // although both will read the stock again and write it. It protects nothing.
+        let name = if self.stock_in_name {
+            format!("product:{product}:stock:{stock}")
+        } else {
+            format!("product:{product}")
+        };
+        leases.lock(name).ttl(LOCK_TTL).wait(WAIT)
+    }
+
+    fn stock_on_sale(&self, product: u64) -> Result<Option<u64>> {
+        let now = SystemTime::now().duration_since(UNIX_EPOCH)?.as_millis() as i64;
+        let sql = "select stock from products where id = ? and starts_ms <= ? and ends_ms > ?";
+        Ok(self.database().query_row(sql, (product, now, now), |row| row.get(0)).optional()?)
+    }
+
+    fn has_ordered(&self, wish: &Wish) -> Result<bool> {
+        let sql = "select 1 from orders where buyer = ? and product = ?";
+        Ok(self.database().query_row(sql, (wish.buyer, wish.product), |_| Ok(())).optional()?.is_some())
+    }
+
+    /// Reads, decides, writes. Everything that is written is written at once, so a crash leaves all of it or nothing.
+    fn sell(&self, wish: &Wish, pass: &Pass) -> Result<(StatusCode, String)> {
+        if self.has_ordered(wish)? {
+            return Ok((StatusCode::OK, ORDERED.into()));
+        }
+        let Some(stock) = self.stock_on_sale(wish.product)?.filter(|stock| *stock > 0) else {
+            return Ok((StatusCode::CONFLICT, SOLD_OUT.into()));
+        };
+        let mut database = self.database();
+        let change = database.transaction_with_behavior(rusqlite::TransactionBehavior::Immediate)?;
+        let sold = change.execute(
+            "update products set stock = ?1, fence = ?2 where id = ?3 and fence <= ?2",
+            (stock - 1, pass.fence(), wish.product),
+        )?;
+        if sold == 0 {
+            return Err("somebody else has had the product's lock since".into());
+        }
+        change.execute(
+            "insert into orders (product, buyer, status, shop) values (?, ?, 'PENDING', ?)",
+            (wish.product, wish.buyer, &self.name),
+        )?;
+        change.execute("insert into queue (order_id) values (last_insert_rowid())", ())?;
+        change.commit()?;
+        Ok((StatusCode::OK, ORDERED.into()))
+    }
+}

@@ -1,0 +1,55 @@
+//! A small HTTP client for the load of demos that are services.
+
+use std::net::SocketAddr;
+
+use http_body_util::{BodyExt, Full};
+use hyper::{Method, Request, StatusCode, body::Bytes, client::conn::http1};
+use hyper_util::rt::TokioIo;
+use tokio::net::TcpStream;
+
+use crate::Result;
+
+/// A connection that is kept open while the other side lives.
+pub(crate) struct Client {
+    address: SocketAddr,
+    sender: Option<http1::SendRequest<Full<Bytes>>>,
+}
+
+impl Client {
+    pub(crate) fn new(address: SocketAddr) -> Self {
+        Self { address, sender: None }
+    }
+
+    /// Sends a request and reads all of the answer. An error means that the other side went away: whether it did what it
+    /// was asked is unknown.
+    pub(crate) async fn ask(
+        &mut self,
+        method: Method,
+        path: &str,
+        headers: &[(&str, &str)],
+        body: impl Into<Bytes>,
+    ) -> Result<(StatusCode, Bytes)> {
+        let mut sender = match self.sender.take() {
+            Some(sender) if sender.is_ready() => sender,
+            _ => self.dial().await?,
+        };
+        let mut request = Request::builder().method(method).uri(path).header("host", "demo");
+        for (name, value) in headers {
+            request = request.header(*name, *value);
+        }
+        let answer = sender.send_request(request.body(Full::new(body.into()))?).await?;
+        let status = answer.status();
+        let body = answer.into_body().collect().await?.to_bytes();
+        self.sender = Some(sender);
+        Ok((status, body))
+    }
+
+    async fn dial(&self) -> Result<http1::SendRequest<Full<Bytes>>> {
+        let stream = TcpStream::connect(self.address).await?;
+        stream.set_nodelay(true)?;
+        let (mut sender, connection) = http1::handshake(TokioIo::new(stream)).await?;
+        tokio::spawn(connection);
+        sender.ready().await?;
+        Ok(sender)
+    }
+}

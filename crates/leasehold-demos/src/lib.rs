@@ -1,0 +1,74 @@
+//! Five systems that stand or fall with coordination, as programs small enough to read.
+//!
+//! Each demo is a cast of processes on one SQLite database: workers, which are killed at random and started again; whatever
+//! makes work for them; and, after the last scene, a judge that reads nothing but the database and says whether the
+//! invariant held. With `--unsafe` the same cast plays the same scenes with its coordination calls switched off.
+//!
+//! A binary that can play calls [`play_part`] first thing: the processes of a demo are copies of it.
+
+mod cast;
+mod database;
+mod flash_sale;
+mod http;
+mod invoices;
+mod part;
+mod protection;
+mod stage;
+mod verdict;
+
+use std::{future::Future, pin::Pin, process::ExitCode};
+
+pub use part::play_part;
+pub use stage::{Options, run};
+
+use part::Part;
+use rusqlite::Connection;
+use stage::Stage;
+use verdict::Verdict;
+
+/// What can go wrong in a demo.
+type Result<T, E = Box<dyn std::error::Error + Send + Sync>> = std::result::Result<T, E>;
+
+type Scene<'a> = Pin<Box<dyn Future<Output = Result<()>> + 'a>>;
+
+/// One of the demos.
+pub struct Demo {
+    /// What it is called on the command line.
+    pub name: &'static str,
+    /// What it shows, in one line.
+    pub line: &'static str,
+    /// Why it breaks without coordination, in a sentence for people who just saw that.
+    without: &'static str,
+    /// Makes the tables.
+    set_up: fn(&mut Connection, &Options) -> Result<()>,
+    /// What the first process does: starts the others, makes trouble, returns when the work is done.
+    direct: for<'a> fn(&'a mut Stage) -> Scene<'a>,
+    /// What each other process does, until its work is done or it is killed.
+    act: fn(Part) -> Scene<'static>,
+    /// What became of it all.
+    judge: fn(&Connection, &Options) -> Result<Verdict>,
+}
+
+/// All demos.
+pub static DEMOS: [&Demo; 2] = [&flash_sale::DEMO, &invoices::DEMO];
+
+/// The demo of that name.
+pub fn find(name: &str) -> Option<&'static Demo> {
+    DEMOS.iter().copied().find(|demo| demo.name == name)
+}
+
+/// The main function of a binary that plays one demo.
+pub fn main_of(name: &str) -> ExitCode {
+    use clap::Parser;
+
+    #[derive(Parser)]
+    struct Alone {
+        #[command(flatten)]
+        options: Options,
+    }
+    if let Some(code) = play_part() {
+        return code;
+    }
+    let demo = find(name).expect("each binary has its demo");
+    run(demo, &Alone::parse().options)
+}

@@ -1,0 +1,86 @@
+//! One process of a demo: what it is told, and how it begins and ends.
+
+use std::{io::Write, path::PathBuf, process::ExitCode};
+
+use leasehold::{Builder, Leasehold};
+use rusqlite::Connection;
+use serde::{Deserialize, Serialize};
+use tokio::io::AsyncReadExt;
+
+use crate::{Result, cast::JUDGE, database, find, protection::Protection, stage::Options};
+
+/// Tells a copy of the program that it is one of a cast.
+const PART: &str = "LEASEHOLD_DEMO_PART";
+
+/// What a process is told.
+#[derive(Clone, Serialize, Deserialize)]
+pub(crate) struct Part {
+    pub(crate) demo: String,
+    pub(crate) role: String,
+    /// Which one of that role.
+    pub(crate) number: usize,
+    /// How many lives it has had before this one.
+    pub(crate) life: u32,
+    pub(crate) folder: PathBuf,
+    pub(crate) store: String,
+    pub(crate) options: Options,
+}
+
+impl Part {
+    /// The demo's database.
+    pub(crate) fn database(&self) -> Result<Connection> {
+        database::open(&self.folder.join("app.db"))
+    }
+
+    /// A client of the store, unless coordination is switched off.
+    pub(crate) async fn protection(&self) -> Result<Protection> {
+        self.protection_with(|builder| builder).await
+    }
+
+    /// The same with settings of the demo's own.
+    pub(crate) async fn protection_with(&self, set: impl FnOnce(Builder) -> Builder) -> Result<Protection> {
+        if self.options.r#unsafe {
+            return Ok(Protection::new(None));
+        }
+        let label = format!("{} {}", self.role, self.number);
+        let builder = Leasehold::builder(&self.store).configure(|config| config.label = label);
+        Ok(Protection::new(Some(set(builder).connect().await?)))
+    }
+
+    pub(crate) fn to_env(&self) -> Result<(&'static str, String)> {
+        Ok((PART, serde_json::to_string(self)?))
+    }
+}
+
+/// Plays a part if this process was started for one; call it before anything else.
+pub fn play_part() -> Option<ExitCode> {
+    let part = std::env::var(PART).ok()?;
+    Some(match play(&part) {
+        Ok(()) => ExitCode::SUCCESS,
+        Err(error) => {
+            // Into the log of this process.
+            let _nobody_reads = writeln!(std::io::stderr(), "{error}");
+            ExitCode::FAILURE
+        }
+    })
+}
+
+fn play(part: &str) -> Result<()> {
+    let part: Part = serde_json::from_str(part)?;
+    let demo = find(&part.demo).ok_or("there is no such demo")?;
+    if part.role == JUDGE {
+        let verdict = (demo.judge)(&part.database()?, &part.options)?;
+        writeln!(std::io::stdout(), "{}", serde_json::to_string(&verdict)?)?;
+        return Ok(());
+    }
+    let runtime = tokio::runtime::Builder::new_multi_thread().worker_threads(2).enable_all().build()?;
+    runtime.spawn(end_with_the_director());
+    runtime.block_on((demo.act)(part))
+}
+
+/// The director holds the other end of our standard input: when it is gone, so are we.
+async fn end_with_the_director() {
+    let mut nothing = Vec::new();
+    let _ended = tokio::io::stdin().read_to_end(&mut nothing).await;
+    std::process::exit(0);
+}

@@ -1,0 +1,240 @@
+//! The first process of a demo: starts the others, makes trouble, tells the story, and shows the verdict.
+
+use std::{
+    io::{IsTerminal, Write},
+    path::PathBuf,
+    process::ExitCode,
+    time::{Duration, Instant},
+};
+
+use indicatif::{ProgressBar, ProgressDrawTarget, ProgressStyle};
+use rand::{SeedableRng, rngs::StdRng};
+use rusqlite::Connection;
+use serde::{Deserialize, Serialize};
+
+use crate::{Demo, Result, cast::Cast, database, part::Part};
+
+/// How a demo is played.
+#[derive(Clone, Debug, clap::Args, Serialize, Deserialize)]
+pub struct Options {
+    /// Where the locks are; by default in a file that only this demo uses
+    #[arg(long, value_name = "URL")]
+    pub store: Option<String>,
+    /// Switch the coordination off, and see what breaks
+    #[arg(long)]
+    pub r#unsafe: bool,
+    /// How much work there is, in percent
+    #[arg(long, value_name = "PERCENT", default_value_t = 100, value_parser = clap::value_parser!(u32).range(1..=10_000))]
+    pub scale: u32,
+    /// How many workers are killed, and started again, before the work is done
+    #[arg(long, value_name = "N", default_value_t = 12, value_parser = clap::value_parser!(u32).range(0..=1000))]
+    pub kills: u32,
+    /// Makes the choice of victims repeatable
+    #[arg(long, value_name = "SEED")]
+    pub seed: Option<u64>,
+    /// Keep the database and the logs of all processes in this folder
+    #[arg(long, value_name = "FOLDER")]
+    pub keep: Option<PathBuf>,
+    /// Variant of a demo; its page says which there are
+    #[arg(long, value_name = "NAME")]
+    pub variant: Option<String>,
+}
+
+impl Options {
+    /// So much of an amount of work.
+    pub(crate) fn scaled(&self, amount: u64) -> u64 {
+        (amount * u64::from(self.scale) / 100).max(1)
+    }
+}
+
+/// How often the director looks how far the others are.
+const LOOK: Duration = Duration::from_millis(40);
+/// Without any progress for so long something is wrong with the demo itself.
+const PATIENCE: Duration = Duration::from_secs(90);
+
+/// What the director works with.
+pub(crate) struct Stage {
+    pub(crate) options: Options,
+    pub(crate) cast: Cast,
+    pub(crate) database: Connection,
+    /// Where the locks are unless told otherwise.
+    embedded: PathBuf,
+    bar: ProgressBar,
+    chance: StdRng,
+    kills: u32,
+}
+
+impl Stage {
+    /// Says a sentence of the story.
+    pub(crate) fn tell(&self, words: impl AsRef<str>) {
+        let words = words.as_ref();
+        self.bar.suspend(|| {
+            let _closed = writeln!(anstream::stderr(), "  {words}");
+        });
+    }
+
+    /// Starts some processes of a role, and says which.
+    pub(crate) fn start(&mut self, role: &str, count: usize) -> Result<()> {
+        let pids: Vec<_> = (0..count).map(|_| self.cast.start(role)).collect::<Result<_>>()?;
+        let pids: Vec<_> = pids.iter().map(u32::to_string).collect();
+        self.tell(format!("{count} × {role}: pid {}", pids.join(", ")));
+        Ok(())
+    }
+
+    /// Waits until all work is done, as `done` reads it from the database, and kills workers on the way.
+    pub(crate) async fn until_done(
+        &mut self,
+        total: u64,
+        victims: &str,
+        done: impl Fn(&Connection) -> Result<u64>,
+    ) -> Result<()> {
+        self.until_reached(total, total, victims, done).await
+    }
+
+    /// The same for a part of the work.
+    pub(crate) async fn until_reached(
+        &mut self,
+        total: u64,
+        part: u64,
+        victims: &str,
+        done: impl Fn(&Connection) -> Result<u64>,
+    ) -> Result<()> {
+        self.bar.set_length(total);
+        let (mut last, mut moved_at) = (0, Instant::now());
+        loop {
+            let now = done(&self.database)?;
+            self.bar.set_position(now);
+            if now >= part {
+                break;
+            }
+            if now > last {
+                (last, moved_at) = (now, Instant::now());
+            }
+            if moved_at.elapsed() > PATIENCE {
+                return Err(format!("{now} of {total} done, and no progress for {PATIENCE:?}").into());
+            }
+            // Spread over the whole of the work.
+            let due = now * u64::from(self.options.kills + 1) / total;
+            if u64::from(self.kills) < due.min(u64::from(self.options.kills)) {
+                self.kill(victims)?;
+            }
+            tokio::time::sleep(LOOK).await;
+        }
+        while part == total && self.kills < self.options.kills {
+            self.kill(victims)?;
+        }
+        Ok(())
+    }
+
+    /// Waits until something is true of the database.
+    pub(crate) async fn until(&self, is_true: impl Fn(&Connection) -> Result<bool>) -> Result<()> {
+        let began = Instant::now();
+        while !is_true(&self.database)? {
+            if began.elapsed() > PATIENCE {
+                return Err(format!("no end after {PATIENCE:?}").into());
+            }
+            tokio::time::sleep(LOOK).await;
+        }
+        Ok(())
+    }
+
+    /// Puts the store out of reach until what it answers is dropped. Only the embedded one: who runs a server can stop it.
+    pub(crate) async fn outage(&self) -> Result<Option<Connection>> {
+        if self.options.store.is_some() {
+            return Ok(None);
+        }
+        // Whoever wants to write waits for this transaction, which never ends.
+        let file = Connection::open(&self.embedded)?;
+        file.busy_timeout(PATIENCE)?;
+        file.execute_batch("begin exclusive")?;
+        Ok(Some(file))
+    }
+
+    fn kill(&mut self, victims: &str) -> Result<()> {
+        if let Some((killed, started)) = self.cast.kill_one(victims, &mut self.chance)? {
+            self.bar.set_message(format!("kill -9 {killed}, {victims} again as {started}"));
+        }
+        self.kills += 1;
+        Ok(())
+    }
+}
+
+/// Plays a demo, shows what came of it, and answers 0 if the invariant held and 1 if it broke.
+pub fn run(demo: &Demo, options: &Options) -> ExitCode {
+    match play(demo, options) {
+        Ok(true) => ExitCode::SUCCESS,
+        Ok(false) => ExitCode::from(1),
+        Err(error) => {
+            let _closed = writeln!(anstream::stderr(), "the demo {} could not be played: {error}", demo.name);
+            ExitCode::from(70)
+        }
+    }
+}
+
+fn play(demo: &Demo, options: &Options) -> Result<bool> {
+    let temporary = tempfile::tempdir()?;
+    let folder = options.keep.clone().unwrap_or_else(|| temporary.path().to_owned());
+    std::fs::create_dir_all(&folder)?;
+    let file = folder.join("app.db");
+    if file.exists() {
+        return Err(format!("{} exists: choose an empty folder", file.display()).into());
+    }
+    let mut database = database::open(&file)?;
+    (demo.set_up)(&mut database, options)?;
+    let embedded = folder.join("locks.db");
+    let part = Part {
+        demo: demo.name.into(),
+        role: String::new(),
+        number: 0,
+        life: 0,
+        store: options.store.clone().unwrap_or_else(|| format!("sqlite:{}", embedded.display())),
+        folder,
+        options: options.clone(),
+    };
+    let seed = options.seed.unwrap_or_else(rand::random);
+    let mut stage = Stage {
+        options: options.clone(),
+        cast: Cast::new(part),
+        database,
+        embedded,
+        bar: bar(),
+        chance: StdRng::seed_from_u64(seed),
+        kills: 0,
+    };
+    let mode = if options.r#unsafe { "without coordination" } else { "with coordination" };
+    stage.tell(format!("{}: {} ({mode}, seed {seed})", demo.name, demo.line));
+    let began = Instant::now();
+    let runtime = tokio::runtime::Builder::new_multi_thread().worker_threads(2).enable_all().build()?;
+    let played = runtime.block_on((demo.direct)(&mut stage));
+    stage.bar.finish_and_clear();
+    stage.cast.leave()?;
+    played?;
+    let (verdict, judge) = stage.cast.judge()?;
+    stage.tell(format!(
+        "played in {:.1} s; {} workers killed with -9; judged from the database by pid {judge}:",
+        began.elapsed().as_secs_f64(),
+        stage.kills
+    ));
+    let mut out = anstream::stdout();
+    write!(out, "{}", verdict.show())?;
+    if verdict.held() {
+        writeln!(out, "\n  the invariant held")?;
+    } else {
+        writeln!(out, "\n  THE INVARIANT BROKE: {}", demo.without)?;
+    }
+    Ok(verdict.held())
+}
+
+fn bar() -> ProgressBar {
+    let target = if std::io::stderr().is_terminal() {
+        ProgressDrawTarget::stderr()
+    } else {
+        ProgressDrawTarget::hidden()
+    };
+    let style = ProgressStyle::with_template("  {bar:40} {pos}/{len} {elapsed} {msg}");
+    let bar = ProgressBar::with_draw_target(None, target);
+    match style {
+        Ok(style) => bar.with_style(style),
+        Err(_) => bar,
+    }
+}

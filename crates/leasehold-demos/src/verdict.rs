@@ -1,0 +1,97 @@
+//! What the judge says, and how it is shown.
+
+use std::fmt::Write;
+
+use serde::{Deserialize, Serialize};
+
+/// Widest bar of a chart.
+const BAR: usize = 40;
+
+/// Whether the invariant held, point by point.
+#[derive(Default, Serialize, Deserialize)]
+pub(crate) struct Verdict {
+    points: Vec<Point>,
+    /// Titles, labels and heights.
+    charts: Vec<(String, Vec<(String, u64)>)>,
+}
+
+#[derive(Serialize, Deserialize)]
+struct Point {
+    what: String,
+    wanted: String,
+    found: String,
+    held: bool,
+}
+
+impl Verdict {
+    /// A part of the invariant: this is what was found, and it must be that.
+    pub(crate) fn expects<T: PartialEq + ToString>(mut self, what: &str, wanted: T, found: T) -> Self {
+        self.points.push(Point {
+            what: what.into(),
+            held: wanted == found,
+            wanted: wanted.to_string(),
+            found: found.to_string(),
+        });
+        self
+    }
+
+    /// A fact beside the invariant.
+    pub(crate) fn tells(mut self, what: &str, found: impl ToString) -> Self {
+        let point = Point { what: what.into(), wanted: String::new(), found: found.to_string(), held: true };
+        self.points.push(point);
+        self
+    }
+
+    /// A small chart.
+    pub(crate) fn chart(mut self, title: &str, bars: Vec<(String, u64)>) -> Self {
+        self.charts.push((title.into(), bars));
+        self
+    }
+
+    /// Whether all of the invariant held.
+    pub(crate) fn held(&self) -> bool {
+        self.points.iter().all(|point| point.held)
+    }
+
+    /// The text of it.
+    pub(crate) fn show(&self) -> String {
+        let mut text = String::new();
+        let width = self.points.iter().map(|point| point.what.chars().count()).max().unwrap_or(0);
+        for Point { what, wanted, found, held } in &self.points {
+            let line = match (wanted.as_str(), held) {
+                ("", _) => format!("    {what:width$}  {found}"),
+                (_, true) => format!("  ✓ {what:width$}  {found}"),
+                (_, false) => format!("  ✗ {what:width$}  {found}, and should be {wanted}"),
+            };
+            let _infallible = writeln!(text, "{line}");
+        }
+        for (title, bars) in &self.charts {
+            let _infallible = writeln!(text, "\n  {title}");
+            let width = bars.iter().map(|(label, _)| label.chars().count()).max().unwrap_or(0);
+            let highest = bars.iter().map(|(_, height)| *height).max().unwrap_or(0).max(1);
+            for (label, height) in bars {
+                let length = (*height as usize * BAR).div_ceil(highest as usize);
+                let _infallible = writeln!(text, "  {label:>width$} {} {height}", "█".repeat(length));
+            }
+        }
+        text
+    }
+}
+
+#[cfg(test)]
+mod tests {
+    use super::*;
+
+    #[test]
+    fn a_verdict_says_what_broke_and_what_it_should_have_been() {
+        let verdict = Verdict::default()
+            .tells("buyers", 9)
+            .expects("sold", 5_u64, 7)
+            .chart("sold by worker", vec![("1".into(), 4), ("2".into(), 0)]);
+        assert!(!verdict.held());
+        let shown = verdict.show();
+        assert!(shown.contains("✗ sold    7, and should be 5"), "{shown}");
+        assert!(shown.contains("  2  0"), "{shown}");
+        assert!(Verdict::default().expects("sold", 5, 5).held());
+    }
+}
