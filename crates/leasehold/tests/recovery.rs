@@ -40,7 +40,7 @@ async fn until(what: &str, condition: impl AsyncFn() -> bool) {
     let limit = Instant::now() + 3600 * SECOND;
     while !condition().await {
         assert!(Instant::now() < limit, "{what}");
-        tokio::time::sleep(Duration::from_millis(1)).await;
+        tokio::time::sleep(Duration::from_millis(10)).await;
     }
 }
 

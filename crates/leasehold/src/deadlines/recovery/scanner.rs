@@ -92,9 +92,9 @@ impl Scanner {
         self.running.wait().await;
         let until = until.max(core.command_until());
         let abort = settler.abort_handle();
-        let settled = core.clock.bounded(until, settler).await.is_some();
+        let all_told = core.clock.bounded(until, settler).await.is_some_and(|told| told.unwrap_or(false));
         abort.abort();
-        in_time && settled
+        in_time && all_told
     }
 
     async fn scan(&mut self, ended: &mpsc::UnboundedSender<Ended>) -> Result<()> {
