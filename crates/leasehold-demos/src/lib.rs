@@ -11,6 +11,7 @@ mod database;
 mod flash_sale;
 mod http;
 mod invoices;
+mod outage;
 mod part;
 mod protection;
 mod stage;
@@ -39,6 +40,8 @@ pub struct Demo {
     pub line: &'static str,
     /// Why it breaks without coordination, in a sentence for people who just saw that.
     without: &'static str,
+    /// Whether the director puts the store out of reach.
+    has_outage: bool,
     /// Makes the tables.
     set_up: fn(&mut Connection, &Options) -> Result<()>,
     /// What the first process does: starts the others, makes trouble, returns when the work is done.
@@ -63,6 +66,9 @@ pub fn main_of(name: &str) -> ExitCode {
 
     #[derive(Parser)]
     struct Alone {
+        /// Where the locks are; by default in a file that only this demo uses
+        #[arg(long, value_name = "URL")]
+        store: Option<String>,
         #[command(flatten)]
         options: Options,
     }
@@ -70,5 +76,6 @@ pub fn main_of(name: &str) -> ExitCode {
         return code;
     }
     let demo = find(name).expect("each binary has its demo");
-    run(demo, &Alone::parse().options)
+    let Alone { store, options } = Alone::parse();
+    ExitCode::from(run(demo, &Options { store, ..options }))
 }
