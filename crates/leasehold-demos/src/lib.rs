@@ -7,6 +7,7 @@
 //! A binary that can play calls [`play_part`] first thing: the processes of a demo are copies of it.
 
 mod cast;
+mod crawler;
 mod database;
 mod flash_sale;
 mod http;
@@ -49,7 +50,7 @@ pub struct Demo {
 }
 
 /// All demos.
-pub static DEMOS: [&Demo; 1] = [&flash_sale::DEMO];
+pub static DEMOS: [&Demo; 2] = [&flash_sale::DEMO, &crawler::DEMO];
 
 /// The demo of that name.
 pub fn find(name: &str) -> Option<&'static Demo> {

@@ -48,6 +48,16 @@ impl Pass {
         self.0.as_ref().map_or(i64::MAX, |guard| guard.fence().get().cast_signed())
     }
 
+    /// Does something while the lock lasts; `None` if it was lost before the end, and then it is not done to the end.
+    pub(crate) async fn while_held<T>(&self, work: impl Future<Output = T>) -> Option<T> {
+        let Some(guard) = &self.0 else { return Some(work.await) };
+        tokio::select! {
+            biased;
+            () = guard.lost() => None,
+            done = work => Some(done),
+        }
+    }
+
     /// Gives the lock back.
     pub(crate) async fn release(self) -> Result<()> {
         if let Some(guard) = self.0 {

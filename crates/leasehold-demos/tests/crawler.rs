@@ -1,0 +1,50 @@
+//! The demo `crawler`, as a user starts it.
+
+mod play;
+
+use std::time::Duration;
+
+use leasehold::{Leasehold, engine::quorum::MemberState};
+use leasehold_testkit::{QuorumSet, eventually_async};
+
+use play::Play;
+
+const CRAWLER: &str = env!("CARGO_BIN_EXE_crawler");
+const FETCHED: &str = "select count(*) from pages where crawler is not null";
+/// At the scale that is used here.
+const PAGES: u64 = 1200;
+
+#[test]
+fn no_two_requests_to_a_domain_meet_although_crawlers_are_killed() {
+    Play::begin(CRAWLER, &["--scale", "20"]).end().held();
+}
+
+#[test]
+fn without_locks_requests_to_one_domain_meet() {
+    let ended = Play::begin(CRAWLER, &["--scale", "20", "--unsafe"]).end();
+    ended.broke("requests while the domain had another one");
+}
+
+#[tokio::test(flavor = "multi_thread")]
+async fn two_of_five_nodes_come_back_empty_and_crawlers_stay_apart() {
+    let Some(nodes) = QuorumSet::builder(5).arg("appendfsync", "no").start_or_skip() else { return };
+    let max_ttl = Duration::from_secs(2);
+    let leases = Leasehold::builder(nodes.url())
+        .configure(|config| (config.ttl, config.max_ttl) = (max_ttl, max_ttl))
+        .connect_lazy()
+        .unwrap();
+    leases.quorum().unwrap().admit_new().await.unwrap();
+    let play = Play::begin(CRAWLER, &["--scale", "20", "--store", &nodes.url()]);
+    play.until(FETCHED, PAGES / 4, PAGES / 2);
+    nodes.nodes()[..2].iter().for_each(|node| node.kill());
+    play.until(FETCHED, PAGES / 2, PAGES * 3 / 4);
+    nodes.nodes()[..2].iter().for_each(|node| node.restart());
+    play.end().held();
+    // The other half of the story: they come back by themselves.
+    let vote = || async {
+        let members = leases.quorum().unwrap().list().await;
+        members.iter().all(|member| member.state == MemberState::Votes)
+    };
+    eventually_async(Duration::from_secs(60), "all nodes to vote again", vote).await;
+    leases.close().await.unwrap();
+}
