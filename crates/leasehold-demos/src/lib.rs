@@ -13,6 +13,7 @@ mod flash_sale;
 mod http;
 mod part;
 mod protection;
+mod recovery;
 mod stage;
 mod verdict;
 
@@ -50,7 +51,7 @@ pub struct Demo {
 }
 
 /// All demos.
-pub static DEMOS: [&Demo; 2] = [&flash_sale::DEMO, &crawler::DEMO];
+pub static DEMOS: [&Demo; 3] = [&flash_sale::DEMO, &crawler::DEMO, &recovery::DEMO];
 
 /// The demo of that name.
 pub fn find(name: &str) -> Option<&'static Demo> {

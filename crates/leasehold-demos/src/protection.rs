@@ -1,6 +1,10 @@
 //! The one place where `--unsafe` takes effect: coordination calls, or nothing in their place.
 
+mod timeouts;
+
 use leasehold::{Attempt, Guard, Leasehold, Lock};
+
+pub(crate) use timeouts::{Late, Plan, TABLE as TIMEOUTS_TABLE, Timeouts};
 
 use crate::Result;
 
