@@ -7,6 +7,7 @@
 //! A binary that can play calls [`play_part`] first thing: the processes of a demo are copies of it.
 
 mod cast;
+mod crawler;
 mod database;
 mod flash_sale;
 mod http;
@@ -14,6 +15,7 @@ mod invoices;
 mod outage;
 mod part;
 mod protection;
+mod recovery;
 mod stage;
 mod verdict;
 
@@ -53,7 +55,7 @@ pub struct Demo {
 }
 
 /// All demos.
-pub static DEMOS: [&Demo; 2] = [&flash_sale::DEMO, &invoices::DEMO];
+pub static DEMOS: [&Demo; 4] = [&flash_sale::DEMO, &recovery::DEMO, &crawler::DEMO, &invoices::DEMO];
 
 /// The demo of that name.
 pub fn find(name: &str) -> Option<&'static Demo> {
