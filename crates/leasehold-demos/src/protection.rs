@@ -1,9 +1,13 @@
 //! The one place where `--unsafe` takes effect: coordination calls, or nothing in their place.
 
+mod timeouts;
+
 use leasehold::{
     Attempt, Guard, Leasehold, Lock, Marker, Protection as Protected,
     marker::{MarkerGuard, MarkerId},
 };
+
+pub(crate) use timeouts::{Late, Plan, TABLE as TIMEOUTS_TABLE, Timeouts};
 
 use crate::Result;
 
@@ -114,6 +118,16 @@ impl Pass {
     /// The fence to write with. Without a lock it is one that no check refuses.
     pub(crate) fn fence(&self) -> i64 {
         self.0.as_ref().map_or(i64::MAX, |guard| guard.fence().get().cast_signed())
+    }
+
+    /// Does something while the lock lasts; `None` if it was lost before the end, and then it is not done to the end.
+    pub(crate) async fn while_held<T>(&self, work: impl Future<Output = T>) -> Option<T> {
+        let Some(guard) = &self.0 else { return Some(work.await) };
+        tokio::select! {
+            biased;
+            () = guard.lost() => None,
+            done = work => Some(done),
+        }
     }
 
     /// Gives the lock back.

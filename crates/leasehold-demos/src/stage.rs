@@ -3,7 +3,6 @@
 use std::{
     io::{IsTerminal, Write},
     path::PathBuf,
-    process::ExitCode,
     time::{Duration, Instant},
 };
 
@@ -12,14 +11,17 @@ use rand::{SeedableRng, rngs::StdRng};
 use rusqlite::Connection;
 use serde::{Deserialize, Serialize};
 
-use crate::{Demo, Result, cast::Cast, database, part::Part};
+use crate::{Demo, Result, cast::Cast, database, outage::Switch, part::Part};
 
 /// How a demo is played.
 #[derive(Clone, Debug, clap::Args, Serialize, Deserialize)]
 pub struct Options {
-    /// Where the locks are; by default in a file that only this demo uses
-    #[arg(long, value_name = "URL")]
+    /// Where the locks are; by default in a file that only this demo uses.
+    #[arg(skip)]
     pub store: Option<String>,
+    /// Print the verdict as JSON.
+    #[arg(skip)]
+    pub json: bool,
     /// Switch the coordination off, and see what breaks
     #[arg(long)]
     pub r#unsafe: bool,
@@ -57,8 +59,7 @@ pub(crate) struct Stage {
     pub(crate) options: Options,
     pub(crate) cast: Cast,
     pub(crate) database: Connection,
-    /// Where the locks are unless told otherwise.
-    embedded: PathBuf,
+    pub(crate) switch: Switch,
     bar: ProgressBar,
     chance: StdRng,
     kills: u32,
@@ -138,18 +139,6 @@ impl Stage {
         Ok(())
     }
 
-    /// Puts the store out of reach until what it answers is dropped. Only the embedded one: who runs a server can stop it.
-    pub(crate) async fn outage(&self) -> Result<Option<Connection>> {
-        if self.options.store.is_some() {
-            return Ok(None);
-        }
-        // Whoever wants to write waits for this transaction, which never ends.
-        let file = Connection::open(&self.embedded)?;
-        file.busy_timeout(PATIENCE)?;
-        file.execute_batch("begin exclusive")?;
-        Ok(Some(file))
-    }
-
     fn kill(&mut self, victims: &str) -> Result<()> {
         if let Some((killed, started)) = self.cast.kill_one(victims, &mut self.chance)? {
             self.bar.set_message(format!("kill -9 {killed}, {victims} again as {started}"));
@@ -159,17 +148,19 @@ impl Stage {
     }
 }
 
-/// Plays a demo, shows what came of it, and answers 0 if the invariant held and 1 if it broke.
-pub fn run(demo: &Demo, options: &Options) -> ExitCode {
+/// Plays a demo and shows what came of it. Answers the exit code: 0 if the invariant held, 1 if it broke.
+pub fn run(demo: &Demo, options: &Options) -> u8 {
     match play(demo, options) {
-        Ok(true) => ExitCode::SUCCESS,
-        Ok(false) => ExitCode::from(1),
+        Ok(held) => u8::from(!held),
         Err(error) => {
             let _closed = writeln!(anstream::stderr(), "the demo {} could not be played: {error}", demo.name);
-            ExitCode::from(70)
+            NOT_PLAYED
         }
     }
 }
+
+/// The exit code of a demo that did not come to its end.
+const NOT_PLAYED: u8 = 70;
 
 fn play(demo: &Demo, options: &Options) -> Result<bool> {
     let temporary = tempfile::tempdir()?;
@@ -182,12 +173,19 @@ fn play(demo: &Demo, options: &Options) -> Result<bool> {
     let mut database = database::open(&file)?;
     (demo.set_up)(&mut database, options)?;
     let embedded = folder.join("locks.db");
+    let runtime = tokio::runtime::Builder::new_multi_thread().worker_threads(2).enable_all().build()?;
+    let store = options.store.clone().unwrap_or_else(|| format!("sqlite:{}", embedded.display()));
+    let (switch, store) = if demo.has_outage {
+        runtime.block_on(Switch::before(&store, &embedded))?
+    } else {
+        (Switch::None, store)
+    };
     let part = Part {
         demo: demo.name.into(),
         role: String::new(),
         number: 0,
         life: 0,
-        store: options.store.clone().unwrap_or_else(|| format!("sqlite:{}", embedded.display())),
+        store,
         folder,
         options: options.clone(),
     };
@@ -196,7 +194,7 @@ fn play(demo: &Demo, options: &Options) -> Result<bool> {
         options: options.clone(),
         cast: Cast::new(part),
         database,
-        embedded,
+        switch,
         bar: bar(),
         chance: StdRng::seed_from_u64(seed),
         kills: 0,
@@ -204,7 +202,6 @@ fn play(demo: &Demo, options: &Options) -> Result<bool> {
     let mode = if options.r#unsafe { "without coordination" } else { "with coordination" };
     stage.tell(format!("{}: {} ({mode}, seed {seed})", demo.name, demo.line));
     let began = Instant::now();
-    let runtime = tokio::runtime::Builder::new_multi_thread().worker_threads(2).enable_all().build()?;
     let played = runtime.block_on((demo.direct)(&mut stage));
     stage.bar.finish_and_clear();
     stage.cast.leave()?;
@@ -216,6 +213,10 @@ fn play(demo: &Demo, options: &Options) -> Result<bool> {
         stage.kills
     ));
     let mut out = anstream::stdout();
+    if options.json {
+        writeln!(out, "{}", verdict.to_json(demo.name)?)?;
+        return Ok(verdict.held());
+    }
     write!(out, "{}", verdict.show())?;
     if verdict.held() {
         writeln!(out, "\n  the invariant held")?;

@@ -45,7 +45,7 @@ pub(super) async fn serve(part: Part) -> Result<()> {
     let intake = Arc::new(Intake {
         name: name(part.number as u64),
         protection: part
-            .protection_with(|builder| builder.policies(policies).command_timeout(COMMAND_TIMEOUT))
+            .protection_with(|builder| builder.policies(policies.clone()).command_timeout(COMMAND_TIMEOUT))
             .await?,
         database: Mutex::new(part.database()?),
         on_outage: if proceeds { OnOutage::Proceed } else { OnOutage::Deny },

@@ -24,16 +24,17 @@ pub(super) fn judge(database: &Connection, options: &Options) -> Result<Verdict>
                      (select 1 from invoices where cents = 100 + uploads.invoice)",
             )?,
         );
-    let verdict = match (options.r#unsafe, proceeds) {
-        (true, _) => verdict,
-        (false, true) => {
+    let had_outage = number("select had_outage from scenes")? == 1;
+    let verdict = match (had_outage, proceeds) {
+        (false, _) => verdict,
+        (true, true) => {
             verdict.expects("runs without protection during the outage", IN_OUTAGE, unprotected).expects(
                 "the same by the metric of the instances",
                 unprotected,
                 number("select sum(unprotected) from metrics")?,
             )
         }
-        (false, false) => verdict
+        (true, false) => verdict
             .expects("uploads refused during the outage", IN_OUTAGE, number("select count(*) from refusals")?)
             .expects("runs without protection", 0, unprotected),
     };
