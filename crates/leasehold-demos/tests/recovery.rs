@@ -2,7 +2,7 @@
 
 mod play;
 
-use std::time::Duration;
+use std::{io::Write, time::Duration};
 
 use leasehold::{Deadline, Due, Leasehold, deadlines::Scans};
 use leasehold_testkit::{ClusterSet, RedisServer, eventually_async, redis_or_skip};
@@ -80,7 +80,7 @@ async fn a_scan_of_sixteen_buckets_with_contexts_is_one_round_trip() {
         assert!(recovery.stop().await);
         let scripts = scripts(&server) - scripts_before;
         let scanned = leases.stats().recovery_scans - scans_before;
-        println!("{scans:?}: {scripts} round trips for {scanned} scans");
+        writeln!(std::io::stdout(), "{scans:?}: {scripts} round trips for {scanned} scans").unwrap();
         // A lock that is taken and given back before and after each.
         let each = if scans == Scans::Shared { 1 } else { 3 };
         assert!(scripts <= each * scanned + 2, "{scans:?}: {scripts} round trips for {scanned} scans");
