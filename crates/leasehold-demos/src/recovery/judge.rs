@@ -54,7 +54,7 @@ pub(super) fn judge(database: &Connection, _: &Options) -> Result<Verdict> {
             "transactions completed and refunded",
             0,
             number(
-                "select count(*) from transactions where state = 'completed'
+                "select count(*) from transactions where cancelled_us is not null
                      and id in (select tx from refunds)",
             )?,
         )

@@ -1,6 +1,6 @@
 //! The demo `recovery`, as a user starts it, and what its scans cost.
 
-use std::time::Duration;
+use std::{io::Write, time::Duration};
 
 use leasehold::{Deadline, Due, Leasehold, deadlines::Scans};
 use leasehold_testkit::{ClusterSet, RedisServer, eventually_async, redis_or_skip};
@@ -68,19 +68,21 @@ async fn a_scan_of_sixteen_buckets_with_contexts_is_one_round_trip() {
     assert!(claimed.due.iter().all(|due| due.context().is_some()));
 
     for scans in [Scans::Shared, Scans::SingleWinner] {
-        let (scripts_before, scans_before) = (scripts(&server), leases.stats().recovery_scans);
+        let (scripts_before, before) = (scripts(&server), leases.stats());
         let handler = async |_: Due| Result::<(), String>::Ok(());
         let recovery = pool.recover(handler).every(Duration::from_millis(20)).scans(scans).await.unwrap();
-        eventually_async(LONG, "thirty scans", || async {
-            leases.stats().recovery_scans >= scans_before + 30
-        })
-        .await;
+        let enough = || async { leases.stats().recovery_scans >= before.recovery_scans + 30 };
+        eventually_async(LONG, "thirty scans", enough).await;
         assert!(recovery.stop().await);
-        let scripts = scripts(&server) - scripts_before;
-        let scanned = leases.stats().recovery_scans - scans_before;
-        println!("{scans:?}: {scripts} round trips for {scanned} scans");
-        // A lock that is taken and given back before and after each.
+        let (scripts, after) = (scripts(&server) - scripts_before, leases.stats());
+        let scanned = after.recovery_scans - before.recovery_scans;
+        // The lock of the last scan may still be closed when the next one comes: a question, and no scan.
+        let skipped = after.recovery_skipped - before.recovery_skipped;
+        let said = format!("{scans:?}: {scripts} round trips for {scanned} scans, {skipped} skipped");
+        writeln!(std::io::stdout(), "{said}").unwrap();
+        // One winner takes the lock before and gives it back after.
         let each = if scans == Scans::Shared { 1 } else { 3 };
-        assert!(scripts <= each * scanned + 2, "{scans:?}: {scripts} round trips for {scanned} scans");
+        // And one, because the script of a lock must be sent when it is first used.
+        assert!(scripts <= each * scanned + skipped + 1, "{said}");
     }
 }
