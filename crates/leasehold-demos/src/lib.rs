@@ -7,11 +7,15 @@
 //! A binary that can play calls [`play_part`] first thing: the processes of a demo are copies of it.
 
 mod cast;
+mod crawler;
 mod database;
 mod flash_sale;
 mod http;
+mod invoices;
+mod outage;
 mod part;
 mod protection;
+mod recovery;
 mod stage;
 mod verdict;
 
@@ -38,6 +42,8 @@ pub struct Demo {
     pub line: &'static str,
     /// Why it breaks without coordination, in a sentence for people who just saw that.
     without: &'static str,
+    /// Whether the director puts the store out of reach.
+    has_outage: bool,
     /// Makes the tables.
     set_up: fn(&mut Connection, &Options) -> Result<()>,
     /// What the first process does: starts the others, makes trouble, returns when the work is done.
@@ -49,7 +55,7 @@ pub struct Demo {
 }
 
 /// All demos.
-pub static DEMOS: [&Demo; 1] = [&flash_sale::DEMO];
+pub static DEMOS: [&Demo; 4] = [&flash_sale::DEMO, &recovery::DEMO, &crawler::DEMO, &invoices::DEMO];
 
 /// The demo of that name.
 pub fn find(name: &str) -> Option<&'static Demo> {
@@ -62,6 +68,9 @@ pub fn main_of(name: &str) -> ExitCode {
 
     #[derive(Parser)]
     struct Alone {
+        /// Where the locks are; by default in a file that only this demo uses
+        #[arg(long, value_name = "URL")]
+        store: Option<String>,
         #[command(flatten)]
         options: Options,
     }
@@ -69,5 +78,6 @@ pub fn main_of(name: &str) -> ExitCode {
         return code;
     }
     let demo = find(name).expect("each binary has its demo");
-    run(demo, &Alone::parse().options)
+    let Alone { store, options } = Alone::parse();
+    ExitCode::from(run(demo, &Options { store, ..options }))
 }

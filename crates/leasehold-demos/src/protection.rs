@@ -1,6 +1,13 @@
 //! The one place where `--unsafe` takes effect: coordination calls, or nothing in their place.
 
-use leasehold::{Attempt, Guard, Leasehold, Lock};
+mod timeouts;
+
+use leasehold::{
+    Attempt, Guard, Leasehold, Lock, Marker, Protection as Protected,
+    marker::{MarkerGuard, MarkerId},
+};
+
+pub(crate) use timeouts::{Late, Plan, TABLE as TIMEOUTS_TABLE, Timeouts};
 
 use crate::Result;
 
@@ -42,10 +49,85 @@ impl Protection {
     }
 }
 
+/// A run under a lock, or one that an outage left without.
+pub(crate) enum Run {
+    Held(Box<Guard>),
+    Unprotected,
+    /// With `--unsafe`.
+    Off,
+}
+
+/// A mark of one's own, or somebody else's.
+pub(crate) enum Mark {
+    Mine(Box<MarkerGuard>),
+    Taken,
+    /// With `--unsafe`, or without a store.
+    Off,
+}
+
+impl Protection {
+    /// Waits for a lock; goes on without it in an outage if the lock says so.
+    pub(crate) async fn run(
+        &self,
+        lock: impl FnOnce(&Leasehold) -> leasehold::Result<Lock>,
+    ) -> leasehold::Result<Run> {
+        let Some(leases) = &self.0 else { return Ok(Run::Off) };
+        Ok(match lock(leases)?.acquire_or_proceed().await? {
+            Protected::Held(guard) => Run::Held(Box::new(guard)),
+            Protected::Unprotected { .. } => Run::Unprotected,
+        })
+    }
+
+    /// Marks something as being worked on.
+    pub(crate) async fn mark(
+        &self,
+        marker: impl FnOnce(&Leasehold) -> leasehold::Result<Marker>,
+        id: impl MarkerId,
+    ) -> leasehold::Result<Mark> {
+        let Some(leases) = &self.0 else { return Ok(Mark::Off) };
+        Ok(match marker(leases)?.guard(id).await? {
+            Attempt::Held(guard) => Mark::Mine(Box::new(guard)),
+            Attempt::Busy { .. } => Mark::Taken,
+        })
+    }
+}
+
+impl Run {
+    pub(crate) fn is_unprotected(&self) -> bool {
+        matches!(self, Self::Unprotected)
+    }
+
+    /// Gives the lock back; one that cannot be given back now ends with its ttl.
+    pub(crate) async fn end(self) {
+        if let Self::Held(guard) = self {
+            drop(guard.release().await);
+        }
+    }
+}
+
+impl Mark {
+    /// Clears the mark; one that cannot be cleared now ends with its lease.
+    pub(crate) async fn end(self) {
+        if let Self::Mine(guard) = self {
+            drop(guard.finish().await);
+        }
+    }
+}
+
 impl Pass {
     /// The fence to write with. Without a lock it is one that no check refuses.
     pub(crate) fn fence(&self) -> i64 {
         self.0.as_ref().map_or(i64::MAX, |guard| guard.fence().get().cast_signed())
+    }
+
+    /// Does something while the lock lasts; `None` if it was lost before the end, and then it is not done to the end.
+    pub(crate) async fn while_held<T>(&self, work: impl Future<Output = T>) -> Option<T> {
+        let Some(guard) = &self.0 else { return Some(work.await) };
+        tokio::select! {
+            biased;
+            () = guard.lost() => None,
+            done = work => Some(done),
+        }
     }
 
     /// Gives the lock back.
