@@ -141,6 +141,7 @@ mod tests {
             fingerprint(&parts("POST", "/a"), b""),
             fingerprint(&parts("POST", "/a?"), b"b"),
             fingerprint(&parts("POST", "/a?b"), b""),
+            fingerprint(&parts("POST", "/a?c"), b""),
             fingerprint(&parts("PUT", "/a"), b"b"),
         ];
         for (at, print) in all.iter().enumerate() {
