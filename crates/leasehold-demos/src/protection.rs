@@ -120,6 +120,11 @@ impl Pass {
         self.0.as_ref().map_or(i64::MAX, |guard| guard.fence().get().cast_signed())
     }
 
+    /// Whether the lock can be trusted at this moment.
+    pub(crate) fn is_held(&self) -> bool {
+        self.0.as_ref().is_none_or(|guard| guard.is_held())
+    }
+
     /// Does something while the lock lasts; `None` if it was lost before the end, and then it is not done to the end.
     pub(crate) async fn while_held<T>(&self, work: impl Future<Output = T>) -> Option<T> {
         let Some(guard) = &self.0 else { return Some(work.await) };

@@ -6,7 +6,12 @@ use hyper::{Method, StatusCode};
 use rand::RngExt;
 use rusqlite::{Connection, OptionalExtension, TransactionBehavior::Immediate};
 
-use crate::{Result, http::Client, part::Part, protection::Protection};
+use crate::{
+    Result,
+    http::Client,
+    part::Part,
+    protection::{Pass, Protection},
+};
 
 /// How long a domain stays locked when its crawler dies. Much longer than a page takes: the last request of a crawler
 /// that was killed is over before anybody else may ask.
@@ -70,7 +75,7 @@ impl Crawler {
             self.database.execute(sql, (&domain, &self.name))?;
             return Ok(false);
         };
-        let fetched = pass.while_held(self.fetch_some(&domain)).await;
+        let fetched = pass.while_held(self.fetch_some(&domain, &pass)).await;
         pass.release().await?;
         fetched.unwrap_or(Ok(()))?;
         Ok(true)
@@ -82,11 +87,15 @@ impl Crawler {
         Ok(self.database.query_row(sql, [], |row| row.get(0)).optional()?)
     }
 
-    async fn fetch_some(&mut self, domain: &str) -> Result<()> {
+    async fn fetch_some(&mut self, domain: &str, pass: &Pass) -> Result<()> {
         for _ in 0..VISIT {
             let sql = "select page from pages where domain = ? and crawler is null order by page limit 1";
             let page = self.database.query_row(sql, [domain], |row| row.get::<_, u64>(0)).optional()?;
             let Some(page) = page else { break };
+            // A process that was stopped for a while goes on here before anything tells it how long.
+            if !pass.is_held() {
+                break;
+            }
             let headers = [("user-agent", self.name.as_str())];
             let path = format!("/{domain}/{page}");
             let (status, html) = self.site.ask(Method::GET, &path, &headers, "").await?;
