@@ -8,6 +8,7 @@
 
 mod cast;
 mod database;
+mod escrow;
 mod flash_sale;
 mod http;
 mod part;
@@ -49,7 +50,7 @@ pub struct Demo {
 }
 
 /// All demos.
-pub static DEMOS: [&Demo; 1] = [&flash_sale::DEMO];
+pub static DEMOS: [&Demo; 2] = [&flash_sale::DEMO, &escrow::DEMO];
 
 /// The demo of that name.
 pub fn find(name: &str) -> Option<&'static Demo> {

@@ -1,8 +1,8 @@
 //! One process of a demo: what it is told, and how it begins and ends.
 
-use std::{io::Write, path::PathBuf, process::ExitCode};
+use std::{io::Write, path::PathBuf, process::ExitCode, time::Duration};
 
-use leasehold::Leasehold;
+use leasehold::{Leasehold, Policies};
 use rusqlite::Connection;
 use serde::{Deserialize, Serialize};
 use tokio::io::AsyncReadExt;
@@ -11,6 +11,8 @@ use crate::{Result, cast::JUDGE, database, find, protection::Protection, stage::
 
 /// Tells a copy of the program that it is one of a cast.
 const PART: &str = "LEASEHOLD_DEMO_PART";
+/// How often a process that starts asks for a store that is down.
+const ASK_AGAIN: Duration = Duration::from_millis(100);
 
 /// What a process is told.
 #[derive(Clone, Serialize, Deserialize)]
@@ -34,12 +36,22 @@ impl Part {
 
     /// A client of the store, unless coordination is switched off.
     pub(crate) async fn protection(&self) -> Result<Protection> {
+        self.protection_by(Policies::default()).await
+    }
+
+    /// The same with named policies. A process that starts while the store is down waits for it.
+    pub(crate) async fn protection_by(&self, policies: Policies) -> Result<Protection> {
         if self.options.r#unsafe {
             return Ok(Protection::new(None));
         }
-        let label = format!("{} {}", self.role, self.number);
-        let builder = Leasehold::builder(&self.store).configure(|config| config.label = label);
-        Ok(Protection::new(Some(builder.connect().await?)))
+        loop {
+            let label = format!("{} {}", self.role, self.number);
+            let builder = Leasehold::builder(&self.store).policies(policies.clone());
+            match builder.configure(|config| config.label = label).connect().await {
+                Err(error) if error.retry() => tokio::time::sleep(ASK_AGAIN).await,
+                connected => return Ok(Protection::new(Some(connected?))),
+            }
+        }
     }
 
     pub(crate) fn to_env(&self) -> Result<(&'static str, String)> {

@@ -1,0 +1,107 @@
+//! The poller of the outbox: sends what transitions asked for. One of all instances polls at a time.
+//!
+//! A notification and the mark that it was sent are written together, for it stays in this database. Orders go to the
+//! broker, which is another system: a poller that dies before it has marked an order leaves it to be sent again.
+
+use std::time::Duration;
+
+use rusqlite::TransactionBehavior::Immediate;
+
+use super::{books::Books, broker, keys};
+use crate::{
+    Result,
+    protection::{Begun, Protection},
+};
+
+const BATCH: u64 = 16;
+const REST: Duration = Duration::from_millis(15);
+
+pub(super) struct Poller {
+    pub(super) books: Books,
+    pub(super) protection: Protection,
+}
+
+struct Row {
+    id: u64,
+    deal: u64,
+    kind: String,
+    text: String,
+    fence: i64,
+}
+
+impl Poller {
+    pub(super) async fn work(self) -> Result<()> {
+        loop {
+            // An error is another poller at work, or a store out of reach: the rows stay where they are.
+            let sent = if self.unsent(1)?.is_empty() { 0 } else { self.send_batch().await.unwrap_or(0) };
+            if sent == 0 {
+                tokio::time::sleep(REST).await;
+            }
+        }
+    }
+
+    fn unsent(&self, most: u64) -> Result<Vec<Row>> {
+        let database = self.books.database();
+        let mut rows = database
+            .prepare("select id, deal, kind, text, fence from outbox where not sent order by id limit ?")?;
+        let row = |row: &rusqlite::Row<'_>| {
+            let (id, deal, kind) = (row.get(0)?, row.get(1)?, row.get(2)?);
+            Ok(Row { id, deal, kind, text: row.get(3)?, fence: row.get(4)? })
+        };
+        Ok(rows.query_map([most], row)?.collect::<Result<_, _>>()?)
+    }
+
+    /// Sends some rows, and says how many.
+    async fn send_batch(&self) -> Result<usize> {
+        let pass = self.protection.lock_of_policy(|leases| keys::lock(leases, "outbox", None)).await?;
+        let fence = pass.fence();
+        // From here on no earlier poller can mark anything.
+        self.check(&self.books.database(), fence)?;
+        let mut sent = 0;
+        for row in self.unsent(BATCH)? {
+            if row.kind == "notify" {
+                sent += usize::from(self.notify(&row, fence).await?);
+            } else {
+                broker::send(&self.books.database(), &row.kind, row.deal, ("", 0), row.fence)?;
+                self.mark(&row, fence, None)?;
+                sent += 1;
+            }
+        }
+        pass.release().await?;
+        Ok(sent)
+    }
+
+    /// False if a poller was at it that died not long ago: not now.
+    async fn notify(&self, row: &Row, fence: i64) -> Result<bool> {
+        let id = ("outbox_id", row.id);
+        match self.protection.begin(|leases| keys::request(leases, "notify", id)).await? {
+            Begun::Yours(execution) => {
+                self.mark(row, fence, Some(&row.text))?;
+                execution.complete().await?;
+            }
+            Begun::Done => self.mark(row, fence, None)?,
+            Begun::Busy => return Ok(false),
+        }
+        Ok(true)
+    }
+
+    /// Marks a row as sent, together with its notification.
+    fn mark(&self, row: &Row, fence: i64, notification: Option<&str>) -> Result<()> {
+        let mut database = self.books.database();
+        let change = database.transaction_with_behavior(Immediate)?;
+        self.check(&change, fence)?;
+        if let Some(text) = notification {
+            change.execute("insert into notifications (outbox_id, text) values (?, ?)", (row.id, text))?;
+        }
+        change.execute("update outbox set sent = 1 where id = ?", [row.id])?;
+        Ok(change.commit()?)
+    }
+
+    /// Refuses a poller that has a successor.
+    fn check(&self, database: &rusqlite::Connection, fence: i64) -> Result<()> {
+        match database.execute("update poller set fence = ?1 where fence <= ?1", [fence])? {
+            0 => Err("somebody else has polled since".into()),
+            _ => Ok(()),
+        }
+    }
+}
