@@ -95,7 +95,9 @@ impl Books {
             movement.write(&change, deal, &self.by)?;
         }
         let outbox = "insert into outbox (deal, kind, text, fence) values (?, ?, ?, ?)";
-        change.execute(outbox, (deal.id, "notify", format!("deal {}: {to}", deal.id), deal.fence))?;
+        if to == State::Funded || to.is_final() {
+            change.execute(outbox, (deal.id, "notify", format!("deal {}: {to}", deal.id), deal.fence))?;
+        }
         let order = match to {
             State::Accepted => Some("payout"),
             State::Disputed => Some("refund"),

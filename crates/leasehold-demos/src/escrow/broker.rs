@@ -19,7 +19,6 @@ pub(super) struct Message {
     pub(super) deal: u64,
     /// Of a deposit: the bank's number of it.
     pub(super) tx_hash: String,
-    pub(super) amount: i64,
     /// Of an order: the fence of the lock under which it was given.
     pub(super) fence: i64,
 }
@@ -36,15 +35,9 @@ pub(super) enum Outcome {
     Requeue,
 }
 
-pub(super) fn send(
-    broker: &Connection,
-    kind: &str,
-    deal: u64,
-    (tx_hash, amount): (&str, i64),
-    fence: i64,
-) -> Result<()> {
-    let sql = "insert into messages (kind, deal, tx_hash, amount, fence) values (?, ?, ?, ?, ?)";
-    broker.execute(sql, (kind, deal, tx_hash, amount, fence))?;
+pub(super) fn send(broker: &Connection, kind: &str, deal: u64, tx_hash: &str, fence: i64) -> Result<()> {
+    let sql = "insert into messages (kind, deal, tx_hash, fence) values (?, ?, ?, ?)";
+    broker.execute(sql, (kind, deal, tx_hash, fence))?;
     Ok(())
 }
 
@@ -59,7 +52,7 @@ pub(super) fn take(broker: &Connection) -> Result<Option<Message>> {
     }
     let sql = format!(
         "update messages set visible_ms = ?2, deliveries = deliveries + 1 where id = ({next})
-         returning id, kind, deal, tx_hash, amount, fence"
+         returning id, kind, deal, tx_hash, fence"
     );
     let message = |row: &rusqlite::Row<'_>| {
         Ok(Message {
@@ -67,8 +60,7 @@ pub(super) fn take(broker: &Connection) -> Result<Option<Message>> {
             kind: row.get(1)?,
             deal: row.get(2)?,
             tx_hash: row.get(3)?,
-            amount: row.get(4)?,
-            fence: row.get(5)?,
+            fence: row.get(4)?,
         })
     };
     Ok(broker.query_row(&sql, (now, now + VISIBLE_AGAIN.as_millis() as i64), message).optional()?)

@@ -6,10 +6,10 @@
 use std::time::Duration;
 
 use super::{
-    PLATFORM,
+    PLATFORM, bank,
     books::{Books, Deal, Movement},
     broker::{self, Message, Outcome},
-    fee_of, keys,
+    keys,
     state::State,
 };
 use crate::{
@@ -18,11 +18,13 @@ use crate::{
 };
 
 /// How long a cashier rests when there is nothing to do.
-const REST: Duration = Duration::from_millis(15);
+const REST: Duration = Duration::from_millis(40);
 
 pub(super) struct Cashier {
     pub(super) books: Books,
     pub(super) protection: Protection,
+    /// The port of the bank.
+    pub(super) bank: u16,
 }
 
 impl Cashier {
@@ -45,9 +47,7 @@ impl Cashier {
         let deal = ("deal_id", message.deal);
         let payment = self.protection.lock_of_policy(|leases| keys::lock(leases, policy, Some(deal))).await?;
         let begun = self.protection.begin(|leases| match policy {
-            "deposit" => {
-                Ok(keys::request(leases, policy, ("tx_hash", &message.tx_hash))?.fingerprint(&message.amount))
-            }
+            "deposit" => keys::request(leases, policy, ("tx_hash", &message.tx_hash)),
             _ => keys::request(leases, policy, deal),
         });
         let outcome = match begun.await? {
@@ -82,21 +82,22 @@ impl Cashier {
             // Done by a cashier who died before it could say so.
             Outcome::Again
         } else {
-            self.pay(&deal, to, message.amount).await?;
+            self.pay(&deal, to, &message.tx_hash).await?;
             Outcome::Done
         };
         pass.release().await?;
         Ok(outcome)
     }
 
-    async fn pay(&self, deal: &Deal, to: State, deposit: i64) -> Result<()> {
+    /// Asks the bank between reading and writing: no database transaction spans that, only locks do.
+    async fn pay(&self, deal: &Deal, to: State, tx_hash: &str) -> Result<()> {
         match to {
             State::PaidOut => {
-                let fee = fee_of(deal.amount);
                 // Sellers before the platform, in every cashier: nobody waits for somebody who waits for him.
-                let (seller_lock, platform_lock) =
-                    (self.lock(deal.seller).await?, self.lock(PLATFORM).await?);
+                let seller_lock = self.lock(deal.seller).await?;
                 let seller = self.books.open_account(deal.seller, &seller_lock)?;
+                let fee = bank::ask(self.bank, &format!("/fees/{}", deal.amount)).await?;
+                let platform_lock = self.lock(PLATFORM).await?;
                 let platform = self.books.open_account(PLATFORM, &platform_lock)?;
                 let payout = Movement::Credit { kind: "payout", account: &seller, amount: deal.amount - fee };
                 let fee = Movement::Credit { kind: "fee", account: &platform, amount: fee };
@@ -111,7 +112,10 @@ impl Cashier {
                 self.books.change(deal, to, &[refund])?;
                 lock.release().await
             }
-            _ => self.books.change(deal, to, &[Movement::Deposit(deposit)]),
+            _ => {
+                let amount = bank::ask(self.bank, &format!("/deposits/{tx_hash}")).await?;
+                self.books.change(deal, to, &[Movement::Deposit(amount)])
+            }
         }
     }
 

@@ -8,7 +8,7 @@ use leasehold::{IdempotencyKey, Leasehold, Lock, Policies};
 /// half of the demo.
 const FASTER: u32 = 30;
 /// The longest of them, reconciliation, must not hold up the end of the demo either.
-const TTL_MAX: Duration = Duration::from_secs(2);
+const TTL_MAX: Duration = Duration::from_secs(1);
 /// How long the request of who died cannot be tried again.
 const REQUEST_LEASE: Duration = Duration::from_secs(1);
 

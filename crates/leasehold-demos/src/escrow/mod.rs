@@ -4,6 +4,7 @@
 //! come twice, instances die in the middle of a payment, buyers accept and dispute at the same time. All names and times of
 //! locks come from a policy file.
 
+mod bank;
 mod books;
 mod broker;
 mod cashier;
@@ -36,18 +37,17 @@ pub(crate) static DEMO: Demo = Demo {
     judge: judge::judge,
 };
 
-const DEALS: u64 = 500;
+const DEALS: u64 = 200;
 const BUYERS: u64 = 8;
 const SELLERS: u64 = 4;
 /// The account of who runs the service: it gets a fee of every payout.
 const PLATFORM: u64 = 1;
 
+const SERVICES: u64 = 3;
+
+const BANK: &str = "bank";
 const SERVICE: &str = "service";
 const TRADERS: &str = "traders";
-
-const fn fee_of(amount: i64) -> i64 {
-    amount / 100
-}
 
 fn set_up(database: &mut Connection, options: &Options) -> Result<()> {
     database.execute_batch(include_str!("schema.sql"))?;
@@ -82,7 +82,9 @@ async fn direct(stage: &mut Stage) -> Result<()> {
         "{deals} deals between {BUYERS} buyers and {SELLERS} sellers; the bank tells of every deposit twice, and every \
          fourth buyer accepts and disputes at the same time"
     ));
-    stage.start(SERVICE, 3)?;
+    stage.start(BANK, 1)?;
+    stage.until(|database| Ok(number(database, "select count(*) from addresses")? == 1)).await?;
+    stage.start(SERVICE, SERVICES as usize)?;
     stage.start(TRADERS, 1)?;
     stage.until_done(deals, SERVICE, |database| number(database, "select count(*) from ended")).await?;
     stage.tell(
@@ -99,6 +101,7 @@ const RECONCILED: &str = "select max(id) from reconciliations";
 
 async fn act(part: Part) -> Result<()> {
     match part.role.as_str() {
+        BANK => bank::serve(part).await,
         SERVICE => service::serve(part).await,
         _ => traders::trade(part).await,
     }

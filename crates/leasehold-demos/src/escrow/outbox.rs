@@ -5,6 +5,7 @@
 
 use std::time::Duration;
 
+use futures_util::future::try_join_all;
 use rusqlite::TransactionBehavior::Immediate;
 
 use super::{books::Books, broker, keys};
@@ -13,8 +14,8 @@ use crate::{
     protection::{Begun, Protection},
 };
 
-const BATCH: u64 = 16;
-const REST: Duration = Duration::from_millis(15);
+const BATCH: u64 = 32;
+const REST: Duration = Duration::from_millis(40);
 
 pub(super) struct Poller {
     pub(super) books: Books,
@@ -57,22 +58,19 @@ impl Poller {
         let fence = pass.fence();
         // From here on no earlier poller can mark anything.
         self.check(&self.books.database(), fence)?;
-        let mut sent = 0;
-        for row in self.unsent(BATCH)? {
-            if row.kind == "notify" {
-                sent += usize::from(self.notify(&row, fence).await?);
-            } else {
-                broker::send(&self.books.database(), &row.kind, row.deal, ("", 0), row.fence)?;
-                self.mark(&row, fence, None)?;
-                sent += 1;
-            }
-        }
+        let rows = self.unsent(BATCH)?;
+        let sent = try_join_all(rows.iter().map(|row| self.send(row, fence))).await?;
         pass.release().await?;
-        Ok(sent)
+        Ok(sent.into_iter().filter(|sent| *sent).count())
     }
 
     /// False if a poller was at it that died not long ago: not now.
-    async fn notify(&self, row: &Row, fence: i64) -> Result<bool> {
+    async fn send(&self, row: &Row, fence: i64) -> Result<bool> {
+        if row.kind != "notify" {
+            broker::send(&self.books.database(), &row.kind, row.deal, "", row.fence)?;
+            self.mark(row, fence, None)?;
+            return Ok(true);
+        }
         let id = ("outbox_id", row.id);
         match self.protection.begin(|leases| keys::request(leases, "notify", id)).await? {
             Begun::Yours(execution) => {

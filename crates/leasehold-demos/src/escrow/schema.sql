@@ -31,13 +31,13 @@ create table notifications (outbox_id integer, text text);
 
 -- Stands for a message broker: a message that is not settled becomes visible again, as it was.
 create table messages (
-    id integer primary key, kind text, deal integer, tx_hash text, amount integer, fence integer,
+    id integer primary key, kind text, deal integer, tx_hash text, fence integer,
     visible_ms integer not null default 0, deliveries integer not null default 0, outcome text
 );
 create index open_messages on messages (visible_ms, id) where outcome is null;
 
 create table reconciliations (id integer primary key, run integer, by text, fence integer, difference integer, wrong integer);
 
-create table services (number integer primary key, port integer);
+create table addresses (name text primary key, port integer);
 -- What became of each deal, as its traders saw it, and how often they were told to come back.
 create table ended (deal integer, state text, busy integer);

@@ -14,7 +14,7 @@ use tokio::net::TcpListener;
 use super::{books::Books, cashier::Cashier, keys, outbox::Poller, reconciliation::Reconciler, state::State};
 use crate::{Result, part::Part, protection::Protection};
 
-const CASHIERS: usize = 3;
+const CASHIERS: usize = 4;
 
 struct Service {
     books: Books,
@@ -25,15 +25,17 @@ pub(super) async fn serve(part: Part) -> Result<()> {
     let listener = TcpListener::bind("127.0.0.1:0").await?;
     let port = listener.local_addr()?.port();
     let protection = part.protection_by(keys::policies()?).await?;
-    let books =
-        || part.database().map(|database| Books::new(database, format!("{} {}", part.role, part.number)));
+    let name = format!("{} {}", part.role, part.number);
+    let books = || part.database().map(|database| Books::new(database, &name));
+    let sql = "select port from addresses where name = ?";
+    let bank = part.database()?.query_row(sql, [super::BANK], |row| row.get(0))?;
     for _ in 0..CASHIERS {
-        tokio::spawn(Cashier { books: books()?, protection: protection.clone() }.work());
+        tokio::spawn(Cashier { books: books()?, protection: protection.clone(), bank }.work());
     }
     tokio::spawn(Poller { books: books()?, protection: protection.clone() }.work());
     tokio::spawn(Reconciler { books: books()?, protection: protection.clone() }.work());
-    let sql = "insert or replace into services (number, port) values (?, ?)";
-    part.database()?.execute(sql, (part.number, port))?;
+    let sql = "insert or replace into addresses (name, port) values (?, ?)";
+    part.database()?.execute(sql, (&name, port))?;
     let routes = Router::new()
         .route("/deals/{deal}", get(look))
         .route("/deals/{deal}/{step}", post(step))

@@ -1,4 +1,4 @@
-//! The bank, the sellers and the buyers: they bring each deal from its deposit to its end.
+//! The sellers and the buyers: they bring each deal from its deposit to its end.
 
 use std::{
     net::SocketAddr,
@@ -7,22 +7,21 @@ use std::{
 };
 
 use hyper::{Method, StatusCode};
-use rusqlite::Connection;
 use tokio::sync::{Semaphore, mpsc};
 
 use super::{
-    broker,
+    SERVICE, SERVICES, bank,
     service::BUSY,
     state::State::{self, Created, Delivered, Funded},
 };
 use crate::{Result, http::Client, part::Part};
 
 /// Deals under way at the same time.
-const AT_ONCE: usize = 32;
+const AT_ONCE: usize = 40;
 /// How often traders look how their deal stands.
-const LOOK: Duration = Duration::from_millis(40);
+const LOOK: Duration = Duration::from_millis(120);
 /// Without any change for so long a deal is given up, and counts as one that never ended.
-const PATIENCE: Duration = Duration::from_secs(30);
+const PATIENCE: Duration = Duration::from_secs(75);
 
 struct Ended {
     deal: u64,
@@ -44,7 +43,7 @@ pub(super) async fn trade(part: Part) -> Result<()> {
             let Ok(place) = room.clone().acquire_owned().await else { return };
             let (part, tell) = (traders.clone(), tell.clone());
             tokio::spawn(async move {
-                let mut trader = Trader { part, deal, asked: deal, busy: 0 };
+                let mut trader = Trader::new(part, deal);
                 let state = trader.trade().await;
                 let _director_gone = tell.send(Ended { deal, state, busy: trader.busy }).await;
                 drop(place);
@@ -57,32 +56,25 @@ pub(super) async fn trade(part: Part) -> Result<()> {
     Ok(())
 }
 
-/// The bank has the money; it says so twice, as banks do.
-fn deposit(database: &mut Connection, deal: u64) -> Result<()> {
-    let change = database.transaction_with_behavior(rusqlite::TransactionBehavior::Immediate)?;
-    let sql = "select amount from deals where id = ?";
-    let amount: i64 = change.query_row(sql, [deal], |row| row.get(0))?;
-    let tx_hash = format!("tx-{deal}");
-    change.execute("insert into bank (tx_hash, deal, amount) values (?, ?, ?)", (&tx_hash, deal, amount))?;
-    for _ in 0..2 {
-        broker::send(&change, "deposit", deal, (&tx_hash, amount), 0)?;
-    }
-    Ok(change.commit()?)
-}
-
 struct Trader {
     part: Part,
     deal: u64,
     /// Chooses the instance to ask.
     asked: u64,
+    /// The instance that answered last.
+    service: Option<Client>,
     /// How often an instance said that the deal is in the hands of somebody else.
     busy: u64,
 }
 
 impl Trader {
+    fn new(part: Part, deal: u64) -> Self {
+        Self { part, deal, asked: deal, service: None, busy: 0 }
+    }
+
     /// Does what the state of the deal asks for until it has ended.
     async fn trade(&mut self) -> String {
-        let deposited = self.part.database().and_then(|mut database| deposit(&mut database, self.deal));
+        let deposited = self.part.database().and_then(|mut database| bank::deposit(&mut database, self.deal));
         let mut last = (Created.to_string(), Instant::now());
         while deposited.is_ok() && last.1.elapsed() < PATIENCE {
             // No answer is as good as none: an instance died, and another will know.
@@ -107,9 +99,9 @@ impl Trader {
     async fn decide(&mut self) {
         match self.deal % 4 {
             0 => {
-                let mut other = Self { part: self.part.clone(), asked: self.asked + 1, ..*self };
+                let mut other = Self::new(self.part.clone(), self.deal);
                 tokio::join!(self.step("/accept"), other.step("/dispute"));
-                self.busy = other.busy.max(self.busy);
+                self.busy += other.busy;
             }
             1 => self.step("/dispute").await,
             _ => self.step("/accept").await,
@@ -123,13 +115,21 @@ impl Trader {
     }
 
     async fn ask(&mut self, method: Method, step: &str) -> Result<(StatusCode, String)> {
-        self.asked += 1;
-        let sql =
-            "select port from services order by number limit 1 offset ? % (select count(*) from services)";
-        let port: u16 = self.part.database()?.query_row(sql, [self.asked], |row| row.get(0))?;
-        let mut service = Client::new(SocketAddr::from(([127, 0, 0, 1], port)));
+        let mut service = match self.service.take() {
+            Some(service) => service,
+            None => self.another_service()?,
+        };
         let path = format!("/deals/{}{step}", self.deal);
         let (status, body) = service.ask(method, &path, &[], "").await?;
+        self.service = Some(service);
         Ok((status, String::from_utf8_lossy(&body).into_owned()))
+    }
+
+    fn another_service(&mut self) -> Result<Client> {
+        self.asked += 1;
+        let name = format!("{SERVICE} {}", self.asked % SERVICES + 1);
+        let sql = "select port from addresses where name = ?";
+        let port: u16 = self.part.database()?.query_row(sql, [name], |row| row.get(0))?;
+        Ok(Client::new(SocketAddr::from(([127, 0, 0, 1], port))))
     }
 }
