@@ -104,4 +104,12 @@ impl Execution {
         }
         Ok(())
     }
+
+    /// Tells that it was not executed: the next one may.
+    pub(crate) async fn give_back(self) -> Result<()> {
+        if let Some(execution) = self.0 {
+            execution.fail("not executed").await?;
+        }
+        Ok(())
+    }
 }

@@ -148,3 +148,51 @@ impl Movement<'_> {
         Ok(())
     }
 }
+
+#[cfg(test)]
+mod tests {
+    use leasehold::Leasehold;
+
+    use super::*;
+    use crate::{database::number, protection::Protection};
+
+    #[tokio::test]
+    async fn whoever_had_the_lock_before_can_write_neither_the_deal_nor_the_account() {
+        let database = Connection::open_in_memory().unwrap();
+        database.execute_batch(include_str!("schema.sql")).unwrap();
+        database
+            .execute_batch(
+                "insert into accounts (id, name, balance) values (2, 'buyer', 0);
+                 insert into deals (id, buyer, seller, amount, state, escrow)
+                 values (1, 2, 3, 500, 'DISPUTED', 500)",
+            )
+            .unwrap();
+        let books = Books::new(database, "test");
+        let protection = Protection::new(Some(Leasehold::connect("memory:").await.unwrap()));
+        // Each is held twice, one after the other: the first holder is late.
+        let hold = async |name: &str| {
+            let first = protection.lock(|leases| leases.lock(name)).await.unwrap();
+            let fence = first.fence();
+            first.release().await.unwrap();
+            (fence, protection.lock(|leases| leases.lock(name)).await.unwrap())
+        };
+        let ((deal_before, deal_now), (account_before, account_now)) =
+            (hold("deal").await, hold("account").await);
+        let deal = books.open_deal(1, &deal_now).unwrap().unwrap();
+        let account = books.open_account(2, &account_now).unwrap();
+        let late_deal = Deal { fence: deal_before, ..books.open_deal(1, &deal_now).unwrap().unwrap() };
+        let late_account = Account { fence: account_before, ..account };
+        let pay = |deal: &Deal, account: &Account| {
+            let refund = Movement::Credit { kind: "refund", account, amount: 500 };
+            books.change(deal, State::Refunded, &[refund])
+        };
+        assert!(pay(&late_deal, &account).is_err());
+        assert!(pay(&deal, &late_account).is_err());
+        let count = |sql| number(&books.database(), sql).unwrap();
+        let moved = "select (select count(*) from entries) + (select count(*) from history) + sum(balance) from accounts";
+        assert_eq!(count(moved), 0, "half of it was written");
+        assert_eq!(count("select escrow from deals"), 500);
+        pay(&deal, &account).unwrap();
+        assert_eq!(count("select balance from accounts"), 500);
+    }
+}

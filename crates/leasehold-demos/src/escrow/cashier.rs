@@ -35,10 +35,14 @@ impl Cashier {
                 tokio::time::sleep(REST).await;
                 continue;
             };
-            // An error is a lock that is busy, a store out of reach or a fence that came too late: not now.
-            let outcome = self.handle(&message).await.unwrap_or(Outcome::Requeue);
+            let outcome = self.deliver(&message).await;
             broker::settle(&self.books.database(), message.id, outcome)?;
         }
+    }
+
+    async fn deliver(&self, message: &Message) -> Outcome {
+        // An error is a lock that is busy, a store out of reach or a fence that came too late: not now.
+        self.handle(message).await.unwrap_or(Outcome::Requeue)
     }
 
     /// Locks the kind of payment of this deal, then asks whether it was done before.
@@ -53,8 +57,9 @@ impl Cashier {
         let outcome = match begun.await? {
             Begun::Yours(execution) => {
                 let outcome = self.execute(message).await?;
-                if outcome != Outcome::Stale {
-                    execution.complete().await?;
+                match outcome {
+                    Outcome::Stale => execution.give_back().await?,
+                    _ => execution.complete().await?,
                 }
                 outcome
             }
@@ -122,5 +127,83 @@ impl Cashier {
     async fn lock(&self, account: u64) -> Result<Pass> {
         let id = Some(("account_id", account));
         Ok(self.protection.lock_of_policy(|leases| keys::lock(leases, "balance", id)).await?)
+    }
+}
+
+#[cfg(test)]
+mod tests {
+    use leasehold::Leasehold;
+    use rusqlite::Connection;
+
+    use super::*;
+    use crate::database::number;
+
+    /// The fence of the latest order about the deal.
+    const ORDERED: i64 = 7;
+
+    /// A cashier, and a deal that is to be refunded.
+    async fn cashier() -> (Cashier, Leasehold) {
+        let database = Connection::open_in_memory().unwrap();
+        database.execute_batch(include_str!("schema.sql")).unwrap();
+        database
+            .execute_batch(&format!(
+                "insert into accounts (id, name, balance) values (2, 'buyer', 0);
+                 insert into deals (id, buyer, seller, amount, state, escrow, ordered)
+                 values (1, 2, 3, 500, 'DISPUTED', 500, {ORDERED})"
+            ))
+            .unwrap();
+        let builder = Leasehold::builder("memory:").policies(keys::policies().unwrap());
+        let leases = builder.connect().await.unwrap();
+        let protection = Protection::new(Some(leases.clone()));
+        (Cashier { books: Books::new(database, "test"), protection, bank: 0 }, leases)
+    }
+
+    fn refund(fence: i64) -> Message {
+        Message { id: 1, kind: "refund".into(), deal: 1, tx_hash: String::new(), fence }
+    }
+
+    fn refunded(cashier: &Cashier) -> u64 {
+        number(&cashier.books.database(), "select sum(amount) from entries where kind = 'refund'").unwrap()
+    }
+
+    #[tokio::test]
+    async fn a_message_with_an_older_fence_than_the_latest_order_is_refused() {
+        let (cashier, _leases) = cashier().await;
+        assert_eq!(cashier.deliver(&refund(ORDERED - 1)).await, Outcome::Stale);
+        assert_eq!(refunded(&cashier), 0);
+        assert_eq!(cashier.deliver(&refund(ORDERED)).await, Outcome::Done);
+        assert_eq!(refunded(&cashier), 500);
+    }
+
+    #[tokio::test]
+    async fn a_message_that_is_delivered_again_changes_nothing() {
+        let (cashier, leases) = cashier().await;
+        assert_eq!(cashier.deliver(&refund(ORDERED)).await, Outcome::Done);
+        assert_eq!(cashier.deliver(&refund(ORDERED)).await, Outcome::Again);
+        // As after the death of a cashier who had paid and could not say so any more.
+        assert!(keys::request(&leases, "refund", ("deal_id", 1)).unwrap().remove().await.unwrap());
+        assert_eq!(cashier.deliver(&refund(ORDERED)).await, Outcome::Again);
+        assert_eq!(refunded(&cashier), 500);
+    }
+
+    #[tokio::test]
+    async fn nothing_is_paid_without_every_lock_and_the_message_goes_back_into_the_queue() {
+        let (cashier, leases) = cashier().await;
+        for (policy, id) in
+            [("refund", ("deal_id", 1)), ("deal", ("deal_id", 1)), ("balance", ("account_id", 2))]
+        {
+            let other = leases.policy(policy).unwrap().key([id]).acquire().await.unwrap();
+            assert_eq!(cashier.deliver(&refund(ORDERED)).await, Outcome::Requeue, "{policy}");
+            assert_eq!(refunded(&cashier), 0, "{policy}");
+            other.release().await.unwrap();
+        }
+        // Requests that were given up are given back in the background.
+        leasehold_testkit::eventually_async(Duration::from_secs(30), "the refund is paid", async || {
+            cashier.deliver(&refund(ORDERED)).await == Outcome::Done
+        })
+        .await;
+        leases.close().await.unwrap();
+        assert_eq!(cashier.deliver(&refund(ORDERED)).await, Outcome::Requeue, "the store is gone");
+        assert_eq!(refunded(&cashier), 500);
     }
 }
