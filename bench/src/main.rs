@@ -1,12 +1,13 @@
 //! Measures leasehold against its limit (the same scripts, PING and PUBLISH on a bare connection) and against a peer.
 //!
-//! `cargo run --release -p leasehold-bench -- core` and `-- topologies` start servers of their own. Absolute times depend on the
+//! `cargo run --release -p leasehold-bench -- core`, `-- topologies` and `-- records` start servers of their own. Absolute times depend on the
 //! machine and on what else it does; what is compared takes turns, and the ratio is the result.
 
 mod bare;
 mod core;
 mod cpu;
 mod pair;
+mod records;
 mod report;
 mod rounds;
 mod scripts;
@@ -31,6 +32,8 @@ enum What {
     Core(rounds::Options<core::Core>),
     /// Locks on several nodes: a quorum, a cluster, sentinels
     Topologies(rounds::Options<topologies::Topology>),
+    /// Records and deadlines on one Redis: a cycle, a wake-up, many marks, claims, scans
+    Records(rounds::Options<records::OfRecords>),
 }
 
 /// Anything that ends a run.
@@ -40,6 +43,7 @@ fn main() -> ExitCode {
     let text = match Arguments::parse().what {
         What::Core(options) => rounds::run(&options),
         What::Topologies(options) => rounds::run(&options),
+        What::Records(options) => rounds::run(&options),
     };
     match text.and_then(|text| Ok(std::io::stdout().write_all(text.as_bytes())?)) {
         Ok(()) => ExitCode::SUCCESS,

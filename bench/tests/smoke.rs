@@ -24,6 +24,18 @@ const TOPOLOGIES: [&str; 10] = [
     "quorum_handover_p50_vs_standalone",
 ];
 
+const RECORDS: [&str; 9] = [
+    "record_cycles_64_vs_lock_cycles",
+    "result_wake_p50_vs_handover",
+    "round_trips_per_1000_marks",
+    "deadlines_claimed_and_acknowledged_per_s",
+    "deadline_cost_many_vs_few_pending",
+    "bytes_per_pending_deadline",
+    "empty_scan_p50_vs_ping",
+    "nothing_due_scan_p50_vs_ping",
+    "cluster_empty_scan_p50_vs_ping",
+];
+
 fn run(arguments: &[&str]) -> Option<String> {
     leasehold_testkit::RedisServer::shared_or_skip()?;
     let output = Command::new(env!("CARGO_BIN_EXE_leasehold-bench"))
@@ -59,6 +71,13 @@ fn a_quick_run_of_topologies_reports_every_result_as_json() {
     let Some(report) = report("topologies", &TOPOLOGIES) else { return };
     assert_eq!(report["quorum_acquire_p50_vs_raw_votes"]["target"], "<= 1.20");
     assert!(report["figures"]["cluster_cycle_us"]["median"].as_f64() > Some(0.0));
+}
+
+#[test]
+fn a_quick_run_of_records_reports_every_result_as_json() {
+    let Some(report) = report("records", &RECORDS) else { return };
+    assert_eq!(report["round_trips_per_1000_marks"]["target"], "<= 1.00");
+    assert_eq!(report["round_trips_per_1000_marks"]["max"].as_f64(), Some(1.0));
 }
 
 #[test]

@@ -1,8 +1,9 @@
 //! Real servers, a real load in several processes, and random faults, one after the other. At the end the histories of
 //! all processes are judged together: was every promise kept, and how soon was everything well again?
 //!
-//! `cargo xtask chaos --topology sentinel` starts all servers itself.
+//! `cargo xtask chaos --topology sentinel` starts all servers itself; `--demo all` plays the demos on such servers.
 
+mod demo;
 mod judge;
 mod load;
 mod probe;
@@ -28,6 +29,9 @@ use clap::{Parser, Subcommand};
     args_conflicts_with_subcommands = true
 )]
 struct Arguments {
+    /// Play this demo, or `all`, while the servers under it break
+    #[arg(long, value_name = "NAME", conflicts_with = "topology")]
+    demo: Option<String>,
     #[command(flatten)]
     options: Option<storm::Options>,
     #[command(subcommand)]
@@ -45,12 +49,23 @@ enum Part {
 type Failure = Box<dyn std::error::Error + Send + Sync>;
 
 fn main() -> ExitCode {
+    // The processes of a demo are copies of this one.
+    if let Some(code) = leasehold_demos::play_part() {
+        return code;
+    }
     let arguments = Arguments::parse();
+    if let Some(name) = arguments.demo {
+        return told(demo::run(&name));
+    }
     let outcome = match (arguments.part, arguments.options) {
         (Some(Part::Worker(orders)), _) => worker::run(&orders).map(|()| true),
         (None, Some(options)) => topology::run(&options),
         (None, None) => Err("the topology is missing".into()),
     };
+    told(outcome)
+}
+
+fn told(outcome: Result<bool, Failure>) -> ExitCode {
     match outcome {
         Ok(true) => ExitCode::SUCCESS,
         Ok(false) => ExitCode::FAILURE,

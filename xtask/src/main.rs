@@ -36,7 +36,7 @@ enum Command {
     Test(test::Options),
     /// Check the house rules that neither rustc nor clippy knows
     Tidy,
-    /// Measure in release mode: `core`, `topologies`, or both; what follows goes on to the benchmark
+    /// Measure in release mode: `core`, `topologies`, `records`, or all; what follows goes on to the benchmark
     Bench {
         /// Arguments for the benchmark program, as in `bench topologies --only quorum`
         #[arg(trailing_var_arg = true, allow_hyphen_values = true)]
@@ -76,7 +76,7 @@ fn bench(root: &Path, args: &[String]) -> bool {
         cargo::succeeds(run.args(which).args(args))
     };
     let is_named = args.first().is_some_and(|first| !first.starts_with('-'));
-    if is_named { run(&[]) } else { run(&["core"]) && run(&["topologies"]) }
+    if is_named { run(&[]) } else { run(&["core"]) && run(&["topologies"]) && run(&["records"]) }
 }
 
 /// Tests that break servers while a load runs, and end with the verdict on its history.

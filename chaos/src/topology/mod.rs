@@ -1,9 +1,9 @@
 //! What can be broken: one file per topology, with its faults.
 
-mod cluster;
-mod quorum;
-mod sentinel;
-mod single;
+pub(crate) mod cluster;
+pub(crate) mod quorum;
+pub(crate) mod sentinel;
+pub(crate) mod single;
 
 use std::{thread, time::Duration};
 

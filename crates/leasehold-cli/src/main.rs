@@ -20,6 +20,10 @@ use command::Cli;
 use exit::{Exit, Failure};
 
 fn main() -> ExitCode {
+    // The processes of a demo are copies of this one.
+    if let Some(code) = leasehold_demos::play_part() {
+        return code;
+    }
     let cli = match Cli::try_parse() {
         Ok(cli) => cli,
         Err(error) => return exit::after_parsing(&error),

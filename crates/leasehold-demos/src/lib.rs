@@ -7,12 +7,16 @@
 //! A binary that can play calls [`play_part`] first thing: the processes of a demo are copies of it.
 
 mod cast;
+mod crawler;
 mod database;
 mod escrow;
 mod flash_sale;
 mod http;
+mod invoices;
+mod outage;
 mod part;
 mod protection;
+mod recovery;
 mod stage;
 mod verdict;
 
@@ -39,6 +43,8 @@ pub struct Demo {
     pub line: &'static str,
     /// Why it breaks without coordination, in a sentence for people who just saw that.
     without: &'static str,
+    /// Whether the director puts the store out of reach.
+    has_outage: bool,
     /// Makes the tables.
     set_up: fn(&mut Connection, &Options) -> Result<()>,
     /// What the first process does: starts the others, makes trouble, returns when the work is done.
@@ -50,7 +56,8 @@ pub struct Demo {
 }
 
 /// All demos.
-pub static DEMOS: [&Demo; 2] = [&flash_sale::DEMO, &escrow::DEMO];
+pub static DEMOS: [&Demo; 5] =
+    [&flash_sale::DEMO, &escrow::DEMO, &recovery::DEMO, &crawler::DEMO, &invoices::DEMO];
 
 /// The demo of that name.
 pub fn find(name: &str) -> Option<&'static Demo> {
@@ -63,6 +70,9 @@ pub fn main_of(name: &str) -> ExitCode {
 
     #[derive(Parser)]
     struct Alone {
+        /// Where the locks are; by default in a file that only this demo uses
+        #[arg(long, value_name = "URL")]
+        store: Option<String>,
         #[command(flatten)]
         options: Options,
     }
@@ -70,5 +80,6 @@ pub fn main_of(name: &str) -> ExitCode {
         return code;
     }
     let demo = find(name).expect("each binary has its demo");
-    run(demo, &Alone::parse().options)
+    let Alone { store, options } = Alone::parse();
+    ExitCode::from(run(demo, &Options { store, ..options }))
 }

@@ -2,7 +2,7 @@
 
 use std::{io::Write, path::PathBuf, process::ExitCode, time::Duration};
 
-use leasehold::{Leasehold, Policies};
+use leasehold::{Builder, Leasehold};
 use rusqlite::Connection;
 use serde::{Deserialize, Serialize};
 use tokio::io::AsyncReadExt;
@@ -11,8 +11,7 @@ use crate::{Result, cast::JUDGE, database, find, protection::Protection, stage::
 
 /// Tells a copy of the program that it is one of a cast.
 const PART: &str = "LEASEHOLD_DEMO_PART";
-/// How often a process that starts asks for a store that is down.
-const ASK_AGAIN: Duration = Duration::from_millis(100);
+const CONNECT_AGAIN: Duration = Duration::from_millis(200);
 
 /// What a process is told.
 #[derive(Clone, Serialize, Deserialize)]
@@ -36,20 +35,23 @@ impl Part {
 
     /// A client of the store, unless coordination is switched off.
     pub(crate) async fn protection(&self) -> Result<Protection> {
-        self.protection_by(Policies::default()).await
+        self.protection_with(|builder| builder).await
     }
 
-    /// The same with named policies. A process that starts while the store is down waits for it.
-    pub(crate) async fn protection_by(&self, policies: Policies) -> Result<Protection> {
-        if self.options.r#unsafe {
-            return Ok(Protection::new(None));
-        }
+    /// The same with other settings.
+    pub(crate) async fn protection_with(&self, set: impl Fn(Builder) -> Builder) -> Result<Protection> {
+        let leases = if self.options.r#unsafe { None } else { Some(self.leases_with(set).await?) };
+        Ok(Protection::new(leases))
+    }
+
+    /// A client of the store. One that is out of reach is waited for: workers are also started while it is down.
+    async fn leases_with(&self, set: impl Fn(Builder) -> Builder) -> Result<Leasehold> {
+        let label = format!("{} {}", self.role, self.number);
         loop {
-            let label = format!("{} {}", self.role, self.number);
-            let builder = Leasehold::builder(&self.store).policies(policies.clone());
-            match builder.configure(|config| config.label = label).connect().await {
-                Err(error) if error.retry() => tokio::time::sleep(ASK_AGAIN).await,
-                connected => return Ok(Protection::new(Some(connected?))),
+            let builder = Leasehold::builder(&self.store).configure(|config| config.label.clone_from(&label));
+            match set(builder).connect().await {
+                Err(error) if error.retry() => tokio::time::sleep(CONNECT_AGAIN).await,
+                connected => return Ok(connected?),
             }
         }
     }

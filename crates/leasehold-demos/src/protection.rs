@@ -1,6 +1,15 @@
 //! The one place where `--unsafe` takes effect: coordination calls, or nothing in their place.
 
-use leasehold::{Attempt, Guard, IdempotencyKey, Leasehold, Lock, idempotency};
+mod requests;
+mod timeouts;
+
+use leasehold::{
+    Attempt, Guard, Leasehold, Lock, Marker, Protection as Protected,
+    marker::{MarkerGuard, MarkerId},
+};
+
+pub(crate) use requests::Begun;
+pub(crate) use timeouts::{Late, Plan, TABLE as TIMEOUTS_TABLE, Timeouts};
 
 use crate::Result;
 
@@ -10,18 +19,6 @@ pub(crate) struct Protection(Option<Leasehold>);
 
 /// What a caller got before it goes on: a lock, or nothing because nothing protects this run.
 pub(crate) struct Pass(Option<Guard>);
-
-/// Whether a request is to be executed.
-pub(crate) enum Begun {
-    Yours(Execution),
-    /// It was executed before.
-    Done,
-    /// Somebody else is at it, or was and died not long ago.
-    Busy,
-}
-
-/// A request that is being executed; dropped, it is given back for another try.
-pub(crate) struct Execution(Option<idempotency::Execution<()>>);
 
 impl Protection {
     pub(crate) fn new(leases: Option<Leasehold>) -> Self {
@@ -38,7 +35,7 @@ impl Protection {
         self.lock_of_policy(|leases| Ok(lock(leases))).await
     }
 
-    /// Waits for a lock that may be wrongly named.
+    /// Waits for a lock whose policy may not exist.
     pub(crate) async fn lock_of_policy(
         &self,
         lock: impl FnOnce(&Leasehold) -> leasehold::Result<Lock>,
@@ -60,19 +57,70 @@ impl Protection {
             Attempt::Busy { .. } => None,
         })
     }
+}
 
-    /// Begins the execution of a request; without coordination every request is a new one.
-    pub(crate) async fn begin(
+/// A run under a lock, or one that an outage left without.
+pub(crate) enum Run {
+    Held(Box<Guard>),
+    Unprotected,
+    /// With `--unsafe`.
+    Off,
+}
+
+/// A mark of one's own, or somebody else's.
+pub(crate) enum Mark {
+    Mine(Box<MarkerGuard>),
+    Taken,
+    /// With `--unsafe`, or without a store.
+    Off,
+}
+
+impl Protection {
+    /// Waits for a lock; goes on without it in an outage if the lock says so.
+    pub(crate) async fn run(
         &self,
-        key: impl FnOnce(&Leasehold) -> leasehold::Result<IdempotencyKey>,
-    ) -> Result<Begun> {
-        let Some(leases) = &self.0 else { return Ok(Begun::Yours(Execution(None))) };
-        Ok(match key(leases)?.begin::<()>().await? {
-            idempotency::Begun::Yours(execution) => Begun::Yours(Execution(Some(execution))),
-            idempotency::Begun::Completed(()) | idempotency::Begun::DoneElsewhere => Begun::Done,
-            idempotency::Begun::InProgress { .. } => Begun::Busy,
-            other => return Err(format!("this request is not to be executed: {other:?}").into()),
+        lock: impl FnOnce(&Leasehold) -> leasehold::Result<Lock>,
+    ) -> leasehold::Result<Run> {
+        let Some(leases) = &self.0 else { return Ok(Run::Off) };
+        Ok(match lock(leases)?.acquire_or_proceed().await? {
+            Protected::Held(guard) => Run::Held(Box::new(guard)),
+            Protected::Unprotected { .. } => Run::Unprotected,
         })
+    }
+
+    /// Marks something as being worked on.
+    pub(crate) async fn mark(
+        &self,
+        marker: impl FnOnce(&Leasehold) -> leasehold::Result<Marker>,
+        id: impl MarkerId,
+    ) -> leasehold::Result<Mark> {
+        let Some(leases) = &self.0 else { return Ok(Mark::Off) };
+        Ok(match marker(leases)?.guard(id).await? {
+            Attempt::Held(guard) => Mark::Mine(Box::new(guard)),
+            Attempt::Busy { .. } => Mark::Taken,
+        })
+    }
+}
+
+impl Run {
+    pub(crate) fn is_unprotected(&self) -> bool {
+        matches!(self, Self::Unprotected)
+    }
+
+    /// Gives the lock back; one that cannot be given back now ends with its ttl.
+    pub(crate) async fn end(self) {
+        if let Self::Held(guard) = self {
+            drop(guard.release().await);
+        }
+    }
+}
+
+impl Mark {
+    /// Clears the mark; one that cannot be cleared now ends with its lease.
+    pub(crate) async fn end(self) {
+        if let Self::Mine(guard) = self {
+            drop(guard.finish().await);
+        }
     }
 }
 
@@ -82,33 +130,20 @@ impl Pass {
         self.0.as_ref().map_or(i64::MAX, |guard| guard.fence().get().cast_signed())
     }
 
-    /// Whether the lock can still be trusted.
-    pub(crate) fn is_held(&self) -> bool {
-        self.0.as_ref().is_none_or(|guard| guard.is_held())
+    /// Does something while the lock lasts; `None` if it was lost before the end, and then it is not done to the end.
+    pub(crate) async fn while_held<T>(&self, work: impl Future<Output = T>) -> Option<T> {
+        let Some(guard) = &self.0 else { return Some(work.await) };
+        tokio::select! {
+            biased;
+            () = guard.lost() => None,
+            done = work => Some(done),
+        }
     }
 
     /// Gives the lock back.
     pub(crate) async fn release(self) -> Result<()> {
         if let Some(guard) = self.0 {
             guard.release().await?;
-        }
-        Ok(())
-    }
-}
-
-impl Execution {
-    /// Tells that it was executed: nobody shall do it again.
-    pub(crate) async fn complete(self) -> Result<()> {
-        if let Some(execution) = self.0 {
-            execution.complete(&()).await?;
-        }
-        Ok(())
-    }
-
-    /// Tells that it was not executed: the next one may.
-    pub(crate) async fn give_back(self) -> Result<()> {
-        if let Some(execution) = self.0 {
-            execution.fail("not executed").await?;
         }
         Ok(())
     }

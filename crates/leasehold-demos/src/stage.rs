@@ -3,7 +3,6 @@
 use std::{
     io::{IsTerminal, Write},
     path::PathBuf,
-    process::ExitCode,
     time::{Duration, Instant},
 };
 
@@ -12,14 +11,17 @@ use rand::{SeedableRng, rngs::StdRng};
 use rusqlite::Connection;
 use serde::{Deserialize, Serialize};
 
-use crate::{Demo, Result, cast::Cast, database, part::Part};
+use crate::{Demo, Result, cast::Cast, database, outage::Switch, part::Part};
 
 /// How a demo is played.
 #[derive(Clone, Debug, clap::Args, Serialize, Deserialize)]
 pub struct Options {
-    /// Where the locks are; by default in a file that only this demo uses
-    #[arg(long, value_name = "URL")]
+    /// Where the locks are; by default in a file that only this demo uses.
+    #[arg(skip)]
     pub store: Option<String>,
+    /// Print the verdict as JSON.
+    #[arg(skip)]
+    pub json: bool,
     /// Switch the coordination off, and see what breaks
     #[arg(long)]
     pub r#unsafe: bool,
@@ -57,6 +59,7 @@ pub(crate) struct Stage {
     pub(crate) options: Options,
     pub(crate) cast: Cast,
     pub(crate) database: Connection,
+    pub(crate) switch: Switch,
     bar: ProgressBar,
     chance: StdRng,
     kills: u32,
@@ -86,12 +89,23 @@ impl Stage {
         victims: &str,
         done: impl Fn(&Connection) -> Result<u64>,
     ) -> Result<()> {
+        self.until_reached(total, total, victims, done).await
+    }
+
+    /// The same for a part of the work.
+    pub(crate) async fn until_reached(
+        &mut self,
+        total: u64,
+        part: u64,
+        victims: &str,
+        done: impl Fn(&Connection) -> Result<u64>,
+    ) -> Result<()> {
         self.bar.set_length(total);
         let (mut last, mut moved_at) = (0, Instant::now());
         loop {
             let now = done(&self.database)?;
             self.bar.set_position(now);
-            if now >= total {
+            if now >= part {
                 break;
             }
             if now > last {
@@ -107,7 +121,7 @@ impl Stage {
             }
             tokio::time::sleep(LOOK).await;
         }
-        while self.kills < self.options.kills {
+        while part == total && self.kills < self.options.kills {
             self.kill(victims)?;
         }
         Ok(())
@@ -134,17 +148,19 @@ impl Stage {
     }
 }
 
-/// Plays a demo, shows what came of it, and answers 0 if the invariant held and 1 if it broke.
-pub fn run(demo: &Demo, options: &Options) -> ExitCode {
+/// Plays a demo and shows what came of it. Answers the exit code: 0 if the invariant held, 1 if it broke.
+pub fn run(demo: &Demo, options: &Options) -> u8 {
     match play(demo, options) {
-        Ok(true) => ExitCode::SUCCESS,
-        Ok(false) => ExitCode::from(1),
+        Ok(held) => u8::from(!held),
         Err(error) => {
             let _closed = writeln!(anstream::stderr(), "the demo {} could not be played: {error}", demo.name);
-            ExitCode::from(70)
+            NOT_PLAYED
         }
     }
 }
+
+/// The exit code of a demo that did not come to its end.
+const NOT_PLAYED: u8 = 70;
 
 fn play(demo: &Demo, options: &Options) -> Result<bool> {
     let temporary = tempfile::tempdir()?;
@@ -156,13 +172,20 @@ fn play(demo: &Demo, options: &Options) -> Result<bool> {
     }
     let mut database = database::open(&file)?;
     (demo.set_up)(&mut database, options)?;
-    let embedded = format!("sqlite:{}", folder.join("locks.db").display());
+    let embedded = folder.join("locks.db");
+    let runtime = tokio::runtime::Builder::new_multi_thread().worker_threads(2).enable_all().build()?;
+    let store = options.store.clone().unwrap_or_else(|| format!("sqlite:{}", embedded.display()));
+    let (switch, store) = if demo.has_outage {
+        runtime.block_on(Switch::before(&store, &embedded))?
+    } else {
+        (Switch::None, store)
+    };
     let part = Part {
         demo: demo.name.into(),
         role: String::new(),
         number: 0,
         life: 0,
-        store: options.store.clone().unwrap_or(embedded),
+        store,
         folder,
         options: options.clone(),
     };
@@ -171,6 +194,7 @@ fn play(demo: &Demo, options: &Options) -> Result<bool> {
         options: options.clone(),
         cast: Cast::new(part),
         database,
+        switch,
         bar: bar(),
         chance: StdRng::seed_from_u64(seed),
         kills: 0,
@@ -178,7 +202,6 @@ fn play(demo: &Demo, options: &Options) -> Result<bool> {
     let mode = if options.r#unsafe { "without coordination" } else { "with coordination" };
     stage.tell(format!("{}: {} ({mode}, seed {seed})", demo.name, demo.line));
     let began = Instant::now();
-    let runtime = tokio::runtime::Builder::new_multi_thread().worker_threads(2).enable_all().build()?;
     let played = runtime.block_on((demo.direct)(&mut stage));
     stage.bar.finish_and_clear();
     stage.cast.leave()?;
@@ -190,6 +213,10 @@ fn play(demo: &Demo, options: &Options) -> Result<bool> {
         stage.kills
     ));
     let mut out = anstream::stdout();
+    if options.json {
+        writeln!(out, "{}", verdict.to_json(demo.name)?)?;
+        return Ok(verdict.held());
+    }
     write!(out, "{}", verdict.show())?;
     if verdict.held() {
         writeln!(out, "\n  the invariant held")?;

@@ -53,6 +53,15 @@ impl Verdict {
         self.points.iter().all(|point| point.held)
     }
 
+    /// For programs.
+    pub(crate) fn to_json(&self, demo: &str) -> serde_json::Result<String> {
+        let Self { points, .. } = self;
+        let verdict = serde_json::json!({
+            "schema": { "version": "v1" }, "demo": demo, "held": self.held(), "points": points,
+        });
+        serde_json::to_string(&verdict)
+    }
+
     /// The text of it.
     pub(crate) fn show(&self) -> String {
         let mut text = String::new();

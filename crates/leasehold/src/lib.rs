@@ -26,7 +26,7 @@
 //! | to tell others that somebody is at it | [`Leasehold::marker`] |
 //! | names and ttls from a file, checked at start-up | [`Leasehold::policy`] |
 //! | to notice what should have ended by now, also after a crash | [`Leasehold::deadlines`] |
-//! | locks without `async` | the feature `blocking` |
+//! | locks and idempotency keys without `async` | the feature `blocking` |
 //! | to see who holds what, or to end it | [`Leasehold::inspect`], [`Leasehold::list`], [`Leasehold::force_release`] |
 //!
 //! # What dropping does
@@ -38,8 +38,10 @@
 //!
 //! Through `tracing`, in the spans `acquire`, `hold` (the body of [`Lock::run`]) and `release`: acquired, released and
 //! waiting are `debug`; a release of a lock that was not ours any more, a lost lock, a broken connection and a lock held
-//! for more than half of a fixed ttl are `warn`; a store's failure is `error`.
-//! Fields: `name`, `fence`, `held`, `waited`, `outcome`, `kind`, `error`. Owner values and passwords are never logged.
+//! for more than half of a fixed ttl are `warn`; a store's failure is `error`. Of deadlines: a handler that failed is `warn`;
+//! a deadline that was given up, and the first failure of an outage, are `error`.
+//! Fields: `name`, `fence`, `held`, `waited`, `outcome`, `kind`, `error`; `pool`, `id`, `attempt`, `why`. Owner values and
+//! passwords are never logged.
 
 #[cfg(feature = "blocking")]
 pub mod blocking;

@@ -1,6 +1,9 @@
 //! What the types promise to the compiler.
 
-use leasehold::{Attempt, Error, Guard, Handle, Lease, Leasehold, Lock, Protection, RunError, Stats};
+use leasehold::{
+    Attempt, Deadlines, Due, Error, Guard, Handle, Lease, Leasehold, Lock, Protection, Recovery, RunError,
+    Stats,
+};
 
 fn is_send_and_sync<T: Send + Sync + 'static>() {}
 fn is_error<T: std::error::Error + Send + Sync + 'static>() {}
@@ -12,6 +15,7 @@ fn is_send<T: Send>(value: T) -> T {
 fn public_types_cross_threads_and_errors_are_errors() {
     is_send_and_sync::<(Leasehold, Lock, Guard, Lease, Handle)>();
     is_send_and_sync::<(Attempt, Protection, Stats)>();
+    is_send_and_sync::<(Deadlines, Due, Recovery, leasehold::deadlines::Claimed)>();
     is_error::<Error>();
     is_error::<RunError<u8>>();
 }
@@ -28,5 +32,20 @@ async fn every_future_can_be_spawned() {
     drop(is_send(leases.lock("x").try_acquire()).await.unwrap());
     drop(is_send(leases.lock("x").acquire_or_proceed()));
     drop((is_send(leases.inspect("x")), is_send(leases.list("", None, 1)), is_send(leases.health())));
+    let pool = leases.deadlines("x");
+    is_send(pool.set("x", std::time::Duration::ZERO)).await.unwrap();
+    for due in is_send(pool.claim(1, std::time::Duration::from_secs(1))).await.unwrap() {
+        drop(is_send(due.clone().postpone(std::time::Duration::ZERO)));
+        drop(is_send(due.clone().bury("why")));
+        is_send(due.acknowledge()).await.unwrap();
+    }
+    drop((
+        is_send(pool.cancel("x")),
+        is_send(pool.peek(1)),
+        is_send(pool.dead(None, 1)),
+        is_send(pool.stats()),
+    ));
+    let recovery = is_send(pool.recover(async |_| leasehold::Result::<()>::Ok(())).start()).await.unwrap();
+    is_send(recovery.stop()).await;
     is_send(leases.close()).await.unwrap();
 }

@@ -189,6 +189,17 @@ async fn sentinels_that_missed_a_fail_over_are_not_believed_although_they_are_mo
         assert_eq!(primary.cli(&["EXISTS", "lock:x"]).int(), 1);
         guard.release().await.unwrap();
     }
+    // Also when the one that knows is silent: what was heard is not forgotten.
+    set.sentinels()[0].stop();
+    primary.kill();
+    for _ in 0..3 {
+        let error = leases.lock("x").try_acquire().await.unwrap_err();
+        assert!(matches!(error, Error::StoreUnreachable { .. }), "{error}");
+        tokio::time::sleep(ms(1100)).await;
+    }
+    let error = leases.lock("x").try_acquire().await.unwrap_err();
+    assert!(error.to_string().contains("which was replaced since"), "{error}");
+    assert_eq!(apart.primary().cli(&["EXISTS", "lock:x"]).int(), 0);
 }
 
 #[tokio::test(flavor = "multi_thread")]

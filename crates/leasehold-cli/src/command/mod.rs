@@ -2,6 +2,7 @@
 
 mod completions;
 mod deadlines;
+mod demo;
 mod doctor;
 mod force_release;
 mod idem;
@@ -85,6 +86,7 @@ enum Command {
     Marker(marker::Marker),
     #[command(subcommand)]
     Deadlines(deadlines::Deadlines),
+    Demo(demo::Demo),
     Completions(completions::Completions),
     Man(man::Man),
 }
@@ -106,6 +108,7 @@ impl Cli {
             Command::Idem(idem) => idem.execute(global).await,
             Command::Marker(marker) => marker.execute(global).await,
             Command::Deadlines(deadlines) => deadlines.execute(global).await,
+            Command::Demo(demo) => demo.execute(global),
             Command::Completions(completions) => completions.execute(),
             Command::Man(man) => man.execute(),
         }

@@ -52,6 +52,23 @@ fn every_command_of_the_troubleshooting_guide_runs() {
     }
 }
 
+#[test]
+fn every_command_of_the_guide_to_deadlines_runs() {
+    let sandbox = Sandbox::new();
+    let bin = sandbox.path("bin");
+    fs::create_dir(&bin).unwrap();
+    std::os::unix::fs::symlink(BINARY, bin.join("leasehold")).unwrap();
+    let text = guide("deadlines.md");
+    let commands = commands(&text);
+    assert!(commands.len() >= 6, "{commands:?}");
+    for command in commands {
+        let mut shell = sandbox.program("sh");
+        shell.args(["-c", command]).env("PATH", format!("{}:/usr/bin:/bin", bin.display()));
+        let ran = sandbox.run_command(shell);
+        assert_eq!(ran.code, Some(0), "$ {command}\n{ran}");
+    }
+}
+
 /// The guide's table of errors has every exit code.
 #[test]
 fn the_troubleshooting_guide_knows_the_errors_of_a_store() {

@@ -31,6 +31,7 @@ pub(crate) static DEMO: Demo = Demo {
     line: "deals with deposits, payouts and refunds, three instances of a service that are killed at random",
     without: "instances worked on the same message, deal or account at the same time: each read what the others were \
               about to change, so money was paid twice and balances were overwritten",
+    has_outage: false,
     set_up,
     direct: |stage| Box::pin(direct(stage)),
     act: |part| Box::pin(act(part)),

@@ -6,11 +6,7 @@
 use std::time::Duration;
 
 use super::{books::Books, keys};
-use crate::{
-    Result,
-    database::number,
-    protection::{Pass, Protection},
-};
+use crate::{Result, database::number, protection::Protection};
 
 const PAUSE: Duration = Duration::from_millis(100);
 
@@ -24,15 +20,16 @@ impl Reconciler {
         loop {
             let lock = self.protection.lock_of_policy(|leases| keys::lock(leases, "reconciliation", None));
             if let Ok(pass) = lock.await {
-                self.reconcile_while_held(&pass).await?;
+                // Ends when the lock is lost, or somebody else is found at work, which is the same told by the database.
+                pass.while_held(self.reconcile_again_and_again(pass.fence())).await.transpose()?;
             }
             tokio::time::sleep(PAUSE).await;
         }
     }
 
-    async fn reconcile_while_held(&self, pass: &Pass) -> Result<()> {
-        let run: u32 = rand::random();
-        while pass.is_held() && self.reconcile(run, pass.fence())? {
+    async fn reconcile_again_and_again(&self, fence: i64) -> Result<()> {
+        let run = rand::random();
+        while self.reconcile(run, fence)? {
             tokio::time::sleep(PAUSE).await;
         }
         Ok(())

@@ -24,7 +24,8 @@ struct Service {
 pub(super) async fn serve(part: Part) -> Result<()> {
     let listener = TcpListener::bind("127.0.0.1:0").await?;
     let port = listener.local_addr()?.port();
-    let protection = part.protection_by(keys::policies()?).await?;
+    let policies = keys::policies()?;
+    let protection = part.protection_with(|builder| builder.policies(policies.clone())).await?;
     let name = format!("{} {}", part.role, part.number);
     let books = || part.database().map(|database| Books::new(database, &name));
     let sql = "select port from addresses where name = ?";

@@ -10,7 +10,11 @@ use std::{
 use leasehold::{
     Clock, Fence,
     clock::Until,
-    engine::{Engine, Fut, Grant, Hold, Leases, Released},
+    engine::{
+        Engine, Fut, Grant, Hold, Leases, Released,
+        deadlines::{Deadlines, Pool, Receipt},
+        records::{Begin, Begun, Records, Settle, Settled},
+    },
     owner::OwnerId,
 };
 
@@ -31,6 +35,56 @@ impl Tamper for ReleasesAnybody {
                 Some(held) => inner.force_release(&hold.name, held.fence, until).await,
                 None => inner.release(hold, until).await,
             }
+        })
+    }
+}
+
+/// Stores every result, whoever holds the record by then: a bare `SET`. An execution that comes late overwrites what the
+/// one after it did.
+pub fn settle_without_compare(inner: Arc<dyn Engine>) -> Arc<dyn Engine> {
+    Arc::new(Wrapped::new(inner, SettlesAnyway))
+}
+
+struct SettlesAnyway;
+
+impl Tamper for SettlesAnyway {
+    fn settle<'a>(&'a self, inner: &'a dyn Records, settle: &'a Settle, until: Until) -> Fut<'a, Settled> {
+        Box::pin(async move {
+            let refused = inner.settle(settle, until).await?;
+            let Settled::FencedOff { .. } = refused else { return Ok(refused) };
+            inner.remove(&settle.hold.name, until).await?;
+            let Hold { name: key, owner, ttl: lease, .. } = settle.hold.clone();
+            let print = settle.print.clone();
+            match inner.begin(&Begin { key, owner, print, lease, wake: false }, until).await? {
+                Begun::Yours(grant) => {
+                    let hold = Hold { fence: grant.fence, ..settle.hold.clone() };
+                    inner.settle(&Settle { hold, ..settle.clone() }, until).await
+                }
+                _ => Ok(refused),
+            }
+        })
+    }
+}
+
+/// Removes what is said to be done by its id alone, without looking at the receipt. Who comes late removes what was set
+/// or claimed again meanwhile.
+pub fn acknowledge_without_receipt(inner: Arc<dyn Engine>) -> Arc<dyn Engine> {
+    Arc::new(Wrapped::new(inner, AcknowledgesAnyway))
+}
+
+struct AcknowledgesAnyway;
+
+impl Tamper for AcknowledgesAnyway {
+    fn acknowledge<'a>(
+        &'a self,
+        inner: &'a dyn Deadlines,
+        pool: &'a Pool,
+        done: &'a [Receipt],
+        until: Until,
+    ) -> Fut<'a, Vec<bool>> {
+        Box::pin(async move {
+            let ids: Vec<_> = done.iter().map(|receipt| receipt.id.clone()).collect();
+            inner.cancel(pool, &ids, until).await
         })
     }
 }

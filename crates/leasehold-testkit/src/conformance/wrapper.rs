@@ -10,7 +10,9 @@ use leasehold::{
     clock::Until,
     engine::{
         Answer, Capabilities, Claim, Cursor, Engine, EngineError, Fut, Grant, Health, Hold, Inspection,
-        Leases, LinkChange, Page, Released, Renewed, Wake, WakeSink, deadlines::Deadlines, records::Records,
+        Leases, LinkChange, Page, Released, Renewed, Wake, WakeSink,
+        deadlines::{Deadlines, Pool, Receipt},
+        records::{Records, Settle, Settled},
     },
     owner::OwnerId,
 };
@@ -46,6 +48,22 @@ pub trait Tamper: Send + Sync + 'static {
     /// [`Leases::release`]
     fn release<'a>(&'a self, inner: &'a dyn Leases, hold: &'a Hold, until: Until) -> Fut<'a, Released> {
         inner.release(hold, until)
+    }
+
+    /// [`Records::settle`]
+    fn settle<'a>(&'a self, inner: &'a dyn Records, settle: &'a Settle, until: Until) -> Fut<'a, Settled> {
+        inner.settle(settle, until)
+    }
+
+    /// [`Deadlines::acknowledge`]
+    fn acknowledge<'a>(
+        &'a self,
+        inner: &'a dyn Deadlines,
+        pool: &'a Pool,
+        done: &'a [Receipt],
+        until: Until,
+    ) -> Fut<'a, Vec<bool>> {
+        inner.acknowledge(pool, done, until)
     }
 }
 

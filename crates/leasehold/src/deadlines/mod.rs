@@ -13,10 +13,10 @@
 //! payments.set_json("tx:42", Duration::from_secs(1800), &("EUR", 100)).await?;
 //!
 //! let recovery = payments
-//!     .recover(async |due: Due| {
+//!     .recover(async |due: Due| -> leasehold::Result<()> {
 //!         let (currency, amount): (String, u64) = due.context_as()?.unwrap_or_default();
 //!         println!("{} is late: {amount} {currency}", due.id());
-//!         leasehold::Result::Ok(())
+//!         Ok(())
 //!     })
 //!     .every(Duration::from_secs(5))
 //!     .start()

@@ -17,6 +17,7 @@ use crate::{
     owner::{Holder, Owner, OwnerId},
 };
 
+mod capabilities;
 pub(crate) mod connect;
 mod crc16;
 pub mod deadlines;
@@ -31,6 +32,7 @@ pub mod redis;
 pub mod sqlite;
 pub mod voter;
 
+pub use capabilities::{Capabilities, Handover, Reach};
 pub use nodes::ClockOffset;
 
 /// The future of an engine call.
@@ -367,64 +369,6 @@ pub struct Page<T> {
     pub items: Vec<T>,
     /// Where the next one begins, if there is one.
     pub next: Option<Cursor>,
-}
-
-/// What an engine can do, as plain data: it drives errors, docs and which conformance cases run.
-#[derive(Clone, Debug)]
-#[non_exhaustive]
-pub struct Capabilities {
-    /// The engine's word, as in its URL scheme.
-    pub engine: &'static str,
-    /// Who can share a lock.
-    pub reach: Reach,
-    /// How the next waiter learns that it is its turn.
-    pub handover: Handover,
-    /// Whether locks outlive the client that made the store.
-    pub durable: bool,
-    /// Longest name, in bytes, after the store's own prefix.
-    pub name_max_bytes: usize,
-    /// Why a claim cannot wait for replicas, if it cannot.
-    pub no_acks: Option<&'static str>,
-}
-
-impl Capabilities {
-    /// The capabilities of an engine.
-    pub fn new(
-        engine: &'static str,
-        reach: Reach,
-        handover: Handover,
-        durable: bool,
-        name_max_bytes: usize,
-    ) -> Self {
-        Self { engine, reach, handover, durable, name_max_bytes, no_acks: None }
-    }
-
-    /// The same without claims that wait for replicas, and why.
-    pub fn without_acks(self, why: &'static str) -> Self {
-        Self { no_acks: Some(why), ..self }
-    }
-}
-
-/// Who can share a lock.
-#[derive(Clone, Copy, Debug, PartialEq, Eq, PartialOrd, Ord)]
-#[non_exhaustive]
-pub enum Reach {
-    /// The tasks of one process.
-    Process,
-    /// The processes of one host.
-    Host,
-    /// Every host that reaches the store.
-    Network,
-}
-
-/// How the next waiter learns that it is its turn.
-#[derive(Clone, Copy, Debug, PartialEq, Eq)]
-#[non_exhaustive]
-pub enum Handover {
-    /// A release makes the next waiter the holder and tells it so.
-    Push,
-    /// A release wakes the next waiter, which then claims for itself.
-    Pull,
 }
 
 /// What an operator should know about a store.

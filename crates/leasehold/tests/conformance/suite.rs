@@ -8,7 +8,10 @@ use leasehold::{
 };
 use leasehold_testkit::conformance::{
     Case, Ground, Need, Plot, Report, Slow, Wrapped,
-    broken::{BareCounter, fence_from_a_counter, release_without_compare, validity_from_the_reply},
+    broken::{
+        BareCounter, acknowledge_without_receipt, fence_from_a_counter, release_without_compare,
+        settle_without_compare, validity_from_the_reply,
+    },
     cases, run_some,
 };
 
@@ -49,6 +52,28 @@ fn names_of(report: &Report) -> Vec<String> {
 async fn a_release_without_compare_is_found() {
     let names = ["a_late_release_leaves_the_second_holder_alone", "releasing_a_taken_lock_says_by_whom"];
     assert_eq!(failures_of(|engine, _| release_without_compare(engine), &names).await, names);
+}
+
+#[tokio::test]
+async fn a_settlement_without_compare_is_found() {
+    let names = [
+        "a_slow_execution_is_fenced_off_by_a_later_one",
+        "a_slow_execution_is_fenced_off_by_one_that_has_ended",
+        "a_slow_execution_is_fenced_off_by_one_that_left_nothing",
+        "a_stranger_settles_nothing",
+    ];
+    assert_eq!(failures_of(|engine, _| settle_without_compare(engine), &names).await, names);
+}
+
+#[tokio::test]
+async fn an_acknowledgement_without_receipt_is_found() {
+    let names = [
+        "a_receipt_is_void_after_it_was_set_again",
+        "a_receipt_is_void_after_the_next_claim",
+        "a_receipt_that_nobody_got_is_void",
+        "of_many_receipts_each_is_answered",
+    ];
+    assert_eq!(failures_of(|engine, _| acknowledge_without_receipt(engine), &names).await, names);
 }
 
 #[tokio::test]

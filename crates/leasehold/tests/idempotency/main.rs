@@ -1,4 +1,4 @@
-//! Idempotency keys and markers, as callers see them: on memory with paused time, and on a real server.
+//! Idempotency keys and markers, as callers see them: on memory with paused time, on a file and on a real server.
 
 /// One test per store and case.
 macro_rules! on_every_store {
@@ -16,6 +16,16 @@ macro_rules! on_every_store {
             async fn $case() {
                 let Some(server) = leasehold_testkit::redis_or_skip() else { return };
                 super::$case($crate::ground::Ground::at(&server.url()).await).await;
+            })+
+        }
+
+        #[cfg(feature = "sqlite")]
+        mod sqlite {
+            $(#[tokio::test]
+            async fn $case() {
+                let dir = tempfile::tempdir().unwrap();
+                let store = format!("sqlite:{}", dir.path().join("records.db").display());
+                super::$case($crate::ground::Ground::at(&store).await).await;
             })+
         }
     };

@@ -9,6 +9,7 @@ cases! {
     a_receipt_is_void_after_the_next_claim: Contract Deadlines,
     a_receipt_is_good_until_somebody_claims_again: Contract Deadlines,
     a_postponed_deadline_comes_back_with_its_attempts: Contract Deadlines,
+    what_was_postponed_can_still_be_ended: Contract Deadlines,
     a_receipt_is_void_after_it_was_set_again: Contract Deadlines,
     what_is_set_again_while_claimed_is_claimed_anew: Contract Deadlines,
     a_receipt_is_void_after_a_cancellation: Contract Deadlines,
@@ -53,6 +54,23 @@ async fn a_postponed_deadline_comes_back_with_its_attempts(stage: Stage) {
     // At once is a time, too.
     assert!(party.postpone(&pool, &again.receipt, ms(0)).await);
     assert_eq!(party.claim_when_due(&pool, HIDDEN).await.attempt, 3);
+}
+
+async fn what_was_postponed_can_still_be_ended(stage: Stage) {
+    let party = Party::join(&stage).await;
+    let pool = party.pool("payments", 2).await;
+    party.set_all(&pool, &many("deal:", 3, NOW)).await;
+    let claimed = party.claim(&pool, 3, HIDDEN).await.due;
+    for due in &claimed {
+        assert!(party.postpone(&pool, &due.receipt, HIDDEN).await);
+        assert!(party.postpone(&pool, &due.receipt, HIDDEN * 2).await, "it was sent again");
+    }
+    assert!(party.acknowledge(&pool, &claimed[0].receipt).await);
+    assert!(party.bury(&pool, &claimed[1].receipt, "why").await);
+    assert!(party.postpone(&pool, &claimed[2].receipt, ms(0)).await);
+    assert_eq!(party.claim_when_due(&pool, HIDDEN).await.attempt, 2);
+    let stats = party.stats(&pool).await;
+    assert_eq!((stats.pending, stats.dead), (1, 1));
 }
 
 async fn a_receipt_is_void_after_it_was_set_again(stage: Stage) {

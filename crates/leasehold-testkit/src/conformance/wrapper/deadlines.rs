@@ -1,4 +1,4 @@
-//! Deadlines pass through, unless the tamper lets nothing through.
+//! Deadlines pass through, but for what the tamper says.
 
 use std::time::Duration;
 
@@ -43,7 +43,7 @@ impl<T: Tamper> Deadlines for Wrapped<T> {
     }
 
     fn acknowledge<'a>(&'a self, pool: &'a Pool, done: &'a [Receipt], until: Until) -> Fut<'a, Vec<bool>> {
-        self.pass_deadline(|deadlines| deadlines.acknowledge(pool, done, until))
+        self.pass_deadline(|deadlines| self.tamper.acknowledge(deadlines, pool, done, until))
     }
 
     fn postpone<'a>(

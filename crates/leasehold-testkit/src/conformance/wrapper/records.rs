@@ -1,4 +1,4 @@
-//! Records pass through, unless the tamper lets nothing through.
+//! Records pass through, but for what the tamper says.
 
 use std::time::Duration;
 
@@ -32,7 +32,7 @@ impl<T: Tamper> Records for Wrapped<T> {
     }
 
     fn settle<'a>(&'a self, settle: &'a Settle, until: Until) -> Fut<'a, Settled> {
-        self.pass_record(|records| records.settle(settle, until))
+        self.pass_record(|records| self.tamper.settle(records, settle, until))
     }
 
     fn mark<'a>(

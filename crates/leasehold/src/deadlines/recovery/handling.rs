@@ -20,7 +20,7 @@ use crate::{
 pub(super) type Handler =
     Arc<dyn Fn(Due) -> Pin<Box<dyn Future<Output = Result<(), String>> + Send>> + Send + Sync>;
 
-/// Handles one deadline; `None` if it is somebody else's by now.
+/// Handles one deadline; `None` if that could not begin in time.
 pub(super) async fn handle(
     deadlines: &Deadlines,
     plan: &Plan,
@@ -29,9 +29,8 @@ pub(super) async fn handle(
     cut: &CancellationToken,
 ) -> Option<Ended> {
     let core = deadlines.core();
-    if due.hidden_for() < plan.handler_timeout() && !hide_again(deadlines, plan, &mut due).await {
-        core.telemetry.count(Count::deadlines_stale);
-        return None;
+    if due.hidden_for() < plan.handler_timeout() {
+        hide_again(deadlines, plan, &mut due).await?;
     }
     let span = tracing::debug_span!("deadline", id = due.id(), attempt = due.attempt());
     let until = due.hidden_until().min(core.clock.now() + plan.handler_timeout());
@@ -54,18 +53,19 @@ pub(super) async fn handle(
     Some(Ended { receipt: due.receipt().clone(), verdict })
 }
 
-/// It waited for its turn so long that somebody else could claim it before the handler ends: hides it anew. False if it
+/// It waited for its turn so long that somebody else could claim it before the handler ends: hides it anew. `None` if it
 /// is somebody else's already, or if the store does not say.
-async fn hide_again(deadlines: &Deadlines, plan: &Plan, due: &mut Due) -> bool {
+async fn hide_again(deadlines: &Deadlines, plan: &Plan, due: &mut Due) -> Option<()> {
     let core = deadlines.core();
-    let Ok((engine, pool)) = deadlines.ready().await else { return false };
+    let (engine, pool) = deadlines.ready().await.ok()?;
     let since = core.clock.now();
     let again = [(due.receipt().clone(), plan.visibility)];
-    let ours = engine.postpone(pool, &again, core.command_until()).await.is_ok_and(|good| good == [true]);
-    if ours {
-        due.hide_until(validity::valid_until(since, plan.visibility));
+    if engine.postpone(pool, &again, core.command_until()).await.ok()? != [true] {
+        core.telemetry.count(Count::deadlines_stale);
+        return None;
     }
-    ours
+    due.hide_until(validity::valid_until(since, plan.visibility));
+    Some(())
 }
 
 fn count(deadlines: &Deadlines, due: &Due, ended: &End) {

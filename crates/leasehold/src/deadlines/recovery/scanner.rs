@@ -92,9 +92,9 @@ impl Scanner {
         self.running.wait().await;
         let until = until.max(core.command_until());
         let abort = settler.abort_handle();
-        let settled = core.clock.bounded(until, settler).await.is_some();
+        let all_told = core.clock.bounded(until, settler).await.is_some_and(|told| told.unwrap_or(false));
         abort.abort();
-        in_time && settled
+        in_time && all_told
     }
 
     async fn scan(&mut self, ended: &mpsc::UnboundedSender<Ended>) -> Result<()> {
@@ -207,6 +207,8 @@ impl Scanner {
         self.outages = self.outages.saturating_add(1);
         if self.outages == 1 {
             tracing::error!(pool = %self.name, %error, "recovery waits for the store");
+        } else {
+            tracing::debug!(pool = %self.name, %error, "recovery still waits for the store");
         }
         let pauses = Backoff::new(OUTAGE_PAUSE, OUTAGE_PAUSE_MAX);
         pauses.pause(self.outages, self.deadlines.core().chance.fraction())

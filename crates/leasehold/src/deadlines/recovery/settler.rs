@@ -29,9 +29,10 @@ pub(super) struct Settler {
 }
 
 impl Settler {
-    /// Settles what arrives until nobody can send any more.
-    pub(super) async fn run(self, mut ended: mpsc::UnboundedReceiver<Ended>) {
+    /// Settles what arrives until nobody can send any more. False if something could not be told to the store.
+    pub(super) async fn run(self, mut ended: mpsc::UnboundedReceiver<Ended>) -> bool {
         let mut batch = Vec::new();
+        let mut all_told = true;
         while ended.recv_many(&mut batch, ITEMS_MAX).await > 0 {
             let (mut done, mut again, mut dead) = (Vec::new(), Vec::new(), Vec::new());
             for Ended { receipt, verdict } in batch.drain(..) {
@@ -42,27 +43,30 @@ impl Settler {
                     Verdict::Leave => {}
                 }
             }
-            tokio::join!(self.acknowledge(&done), self.postpone(&again), self.bury(&dead));
+            let told = tokio::join!(self.acknowledge(&done), self.postpone(&again), self.bury(&dead));
+            all_told &= told.0.is_some() && told.1.is_some() && told.2.is_some();
         }
+        all_told
     }
 
-    async fn acknowledge(&self, done: &[Receipt]) {
-        let Ok((engine, pool)) = self.deadlines.ready().await else { return };
+    async fn acknowledge(&self, done: &[Receipt]) -> Option<()> {
+        let (engine, pool) = self.deadlines.ready().await.ok()?;
         let core = self.deadlines.core();
-        let good = self.send(done.len(), || engine.acknowledge(pool, done, core.command_until())).await;
+        let good = self.send(done.len(), || engine.acknowledge(pool, done, core.command_until())).await?;
         self.deadlines.count_good(Count::deadlines_done, &good);
+        Some(())
     }
 
-    async fn postpone(&self, again: &[(Receipt, Duration)]) {
-        let Ok((engine, pool)) = self.deadlines.ready().await else { return };
+    async fn postpone(&self, again: &[(Receipt, Duration)]) -> Option<()> {
+        let (engine, pool) = self.deadlines.ready().await.ok()?;
         let core = self.deadlines.core();
-        self.send(again.len(), || engine.postpone(pool, again, core.command_until())).await;
+        self.send(again.len(), || engine.postpone(pool, again, core.command_until())).await.map(drop)
     }
 
-    async fn bury(&self, dead: &[(Receipt, String)]) {
-        let Ok((engine, pool)) = self.deadlines.ready().await else { return };
+    async fn bury(&self, dead: &[(Receipt, String)]) -> Option<()> {
+        let (engine, pool) = self.deadlines.ready().await.ok()?;
         let core = self.deadlines.core();
-        let good = self.send(dead.len(), || engine.bury(pool, dead, core.command_until())).await;
+        let good = self.send(dead.len(), || engine.bury(pool, dead, core.command_until())).await?;
         self.deadlines.count_good(Count::deadlines_buried, &good);
         for ((receipt, why), _) in dead.iter().zip(good).filter(|(_, good)| *good) {
             tracing::error!(pool = %pool.name, id = %receipt.id, why, "gave a deadline up");
@@ -72,12 +76,13 @@ impl Settler {
                 why: why.clone(),
             });
         }
+        Some(())
     }
 
-    /// Sends until it is answered, or until it is not worth it any more. True where it took effect.
-    async fn send<'a>(&self, items: usize, call: impl Fn() -> Fut<'a, Vec<bool>>) -> Vec<bool> {
+    /// Sends until it is answered; `None` if it is not worth it any more. True where it took effect.
+    async fn send<'a>(&self, items: usize, call: impl Fn() -> Fut<'a, Vec<bool>>) -> Option<Vec<bool>> {
         if items == 0 {
-            return Vec::new();
+            return Some(Vec::new());
         }
         let core = self.deadlines.core();
         let give_up = core.clock.now() + self.patience;
@@ -90,7 +95,7 @@ impl Settler {
                         let stale = good.iter().filter(|good| !**good).count();
                         core.telemetry.count_many(Count::deadlines_stale, stale);
                     }
-                    return good;
+                    return Some(good);
                 }
                 Err(error) => {
                     let pause = pauses.pause(nth, core.chance.fraction());
@@ -102,7 +107,7 @@ impl Settler {
                 }
             }
         }
-        Vec::new()
+        None
     }
 }
 

@@ -218,9 +218,8 @@ impl Redis {
         for answer in self.ask_all(pool, (&bucket::PEEK, Patience::Some), &ALL[..2], write, until).await? {
             answer::peeked(answer?, &mut found)?;
         }
-        found.sort_by_key(|pending| std::cmp::Reverse(pending.overdue));
-        found.truncate(limit as usize);
-        Ok(found)
+        found.sort_by(|(one, _), (other, _)| one.total_cmp(other));
+        Ok(found.into_iter().take(limit as usize).map(|(_, pending)| pending).collect())
     }
 
     async fn pool_stats(&self, pool: &Pool, until: Until) -> Result<PoolStats> {

@@ -139,6 +139,9 @@ async fn send(node: &Arc<Node>, script: &Script, errands: &[&Errand<'_>], until:
         Ok(connection) => connection,
         Err(error) => return vec![Err(error); errands.len()],
     };
+    if let [errand] = errands {
+        return vec![node.run_script(&connection, script, &errand.build, until).await];
+    }
     let calls: Vec<_> = errands.iter().map(|errand| (errand.build)(script, true)).collect();
     let mut answers = node.send_all(&connection, &calls, until).await;
     let is_unknown =

@@ -141,6 +141,9 @@ pub(super) fn primaries(value: &Value, asked: &str) -> Result<Vec<Primary>, Engi
         let (Some(first), Some(last)) = (number(first), number(last)) else {
             return Err(answer::unexpected(range));
         };
+        if first > last {
+            return Err(answer::unexpected(range));
+        }
         let port = match node.get(1) {
             Some(Value::Int(port)) => u16::try_from(*port).ok(),
             _ => None,
@@ -258,9 +261,12 @@ mod tests {
             ]
         );
         assert!(check_complete(&found).is_ok());
-        for bad in
-            [Value::Nil, Value::Array(vec![Value::Int(1)]), Value::Array(vec![range(0, 99_999, vec![])])]
-        {
+        for bad in [
+            Value::Nil,
+            Value::Array(vec![Value::Int(1)]),
+            Value::Array(vec![range(0, 99_999, vec![])]),
+            Value::Array(vec![range(9, 8, vec![node(named("a"), 1)])]),
+        ] {
             assert!(primaries(&bad, "asked").is_err());
         }
     }

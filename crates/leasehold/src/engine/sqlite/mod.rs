@@ -2,8 +2,9 @@
 //!
 //! The file is an ordinary SQLite database on a local disk; every process that opens the same path shares its
 //! locks. Times are those of the host's boot clock, so neither a step of the wall clock nor a suspended laptop
-//! changes who holds what, and a restart of the host frees everything. Containers share locks if they share the
-//! directory (not only the file: SQLite keeps two more beside it) and the kernel.
+//! changes who holds what, and a restart of the host frees everything. Results, marks and deadlines outlive it, by the
+//! wall clock, and a power loss as well. Containers share locks if they share the directory (not only the file: SQLite
+//! keeps two more beside it) and the kernel.
 //!
 //! Use it for programs of one host. It protects nothing from another host: a network file system is refused.
 //! Do not remove the file while programs use it; they notice and begin a new one, but holders lose their leases.

@@ -404,9 +404,10 @@ async fn more_waiters_than_places_outlast_a_file_that_is_locked_for_a_while() {
     let guard = holder.lock("deal").ttl(Duration::from_secs(60)).acquire().await.unwrap();
     let mut waiters = Vec::new();
     for number in 1..=5 {
-        let lock = crowded.lock("deal").ttl(Duration::from_millis(300)).wait(Duration::from_secs(30));
+        let lock = crowded.lock("deal").ttl(Duration::from_millis(300)).wait(Duration::from_secs(120));
         waiters.push(tokio::spawn(async move { lock.acquire().await?.release().await }));
         while holder.inspect("deal").await.unwrap().waiting < number {
+            assert!(waiters.iter().all(|waiter| !waiter.is_finished()), "one gave up");
             tokio::time::sleep(Duration::from_millis(5)).await;
         }
     }

@@ -70,7 +70,7 @@ impl Now {
 pub(super) fn claimed(value: Value, into: &mut Claimed) -> Result<()> {
     let (now, buckets) = Now::of(list(value)?)?;
     for bucket in buckets {
-        let [_, receipt, more, found, attempts, contexts] = parts(bucket)?;
+        let [receipt, more, found, attempts, contexts] = parts(bucket)?;
         into.more |= more == Value::Int(1);
         let (receipt, mut found) = (number(&receipt)?, list(found)?.into_iter());
         let mut contexts = match contexts {
@@ -92,14 +92,14 @@ pub(super) fn claimed(value: Value, into: &mut Claimed) -> Result<()> {
     Ok(())
 }
 
-/// Adds what one call saw due.
-pub(super) fn peeked(value: Value, into: &mut Vec<Pending>) -> Result<()> {
+/// Adds what one call saw due, and since when: servers that are asked at once do not have quite the same time.
+pub(super) fn peeked(value: Value, into: &mut Vec<(f64, Pending)>) -> Result<()> {
     let (now, buckets) = Now::of(list(value)?)?;
     for bucket in buckets {
         let mut found = list(bucket)?.into_iter();
         while let (Some(name), Some(score), Some(attempts)) = (found.next(), found.next(), found.next()) {
             let (overdue, attempts) = (now.overdue(&score)?, number(&attempts)?);
-            into.push(Pending { id: id(name)?, attempts, overdue });
+            into.push((number(&score)?, Pending { id: id(name)?, attempts, overdue }));
         }
     }
     Ok(())

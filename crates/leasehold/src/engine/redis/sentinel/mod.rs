@@ -116,7 +116,9 @@ impl Sentinels {
 
     /// A connection that shall learn at once that the primary moved.
     pub(super) fn tell(&self, node: &Arc<Node>) {
-        lock(&self.circle.nodes).push(Arc::downgrade(node));
+        let mut nodes = lock(&self.circle.nodes);
+        nodes.retain(|node| node.strong_count() > 0);
+        nodes.push(Arc::downgrade(node));
     }
 
     /// How many replicas there are, those that are down included, if a sentinel has told.
@@ -200,7 +202,8 @@ impl Circle {
     }
 
     /// The view of the latest fail-over. Waits no longer than it takes until more than half say the same, unless a
-    /// later fail-over was heard of: those that answer first may not know of it yet.
+    /// later fail-over was heard of: those that answer first may not know of it yet. Those that are behind what was heard
+    /// were cut off, and count only if all of them are, because they were told to forget.
     async fn ask_all(&self, sentinels: &[Address], silent: &mut Vec<(Address, EngineError)>) -> Option<View> {
         let heard = lock(&self.seen).as_ref().map_or(0, |seen| seen.epoch);
         let ask = |(place, at)| async move {
@@ -208,24 +211,31 @@ impl Circle {
             (place, self.in_time(view).await)
         };
         let mut answers: FuturesUnordered<_> = sentinels.iter().enumerate().map(ask).collect();
-        let (mut views, mut errors) = (Vec::<View>::new(), Vec::new());
+        let (mut views, mut errors) = (Vec::<(usize, View)>::new(), Vec::new());
         while let Some((place, answer)) = answers.next().await {
             match answer {
                 Err(error) => errors.push((place, error)),
                 Ok(view) => {
-                    views.push(view);
-                    let last = views.len() - 1;
-                    let equal = views.iter().filter(|other| **other == views[last]).count();
-                    if equal * 2 > sentinels.len() && views[last].epoch >= heard {
-                        return views.pop();
+                    views.push((place, view.clone()));
+                    let equal = views.iter().filter(|(_, other)| *other == view).count();
+                    if equal * 2 > sentinels.len() && view.epoch >= heard {
+                        return Some(view);
                     }
                 }
             }
         }
+        let latest = views.iter().map(|(_, view)| view).max_by_key(|view| view.epoch);
+        if let Some(view) = latest.filter(|view| view.epoch >= heard || errors.is_empty()) {
+            return Some(view.clone());
+        }
+        errors.extend(views.into_iter().map(|(place, view)| {
+            let why = format!("names {}, which was replaced since", view.primary);
+            (place, EngineError::new(Fault::Unreachable, why))
+        }));
         // In the order of the URL, not in that of the answers.
         errors.sort_by_key(|(place, _)| *place);
         silent.extend(errors.into_iter().map(|(place, error)| (sentinels[place].clone(), error)));
-        views.into_iter().max_by_key(|view| view.epoch)
+        None
     }
 
     async fn in_time<T>(

@@ -143,20 +143,20 @@ fn what_has_ended_is_swept_a_day_later_and_a_mark_at_once() {
 #[test]
 fn a_renewed_record_is_not_swept() {
     let mut host = Host::new();
-    let mine = wish(1, "payout");
-    let fence = host.yours(&mine);
-    for _ in 0..5 {
+    let mine = Begin { lease: DAY, ..wish(1, "payout") };
+    let hold = mine.hold(host.yours(&mine));
+    for number in 0..6 {
         host.pass(DAY / 2);
-        let long = Begin { lease: DAY, ..mine.clone() };
-        if host.read("payout").is_none() {
-            assert_eq!(host.begin(&long).map(|begun| matches!(begun, Begun::Yours(_))).unwrap(), true);
-        }
         let since = host.now();
-        let renewed = host.run(|store| store.renew_record(&long.hold(fence), since)).unwrap();
+        let renewed = host.run(|store| store.renew_record(&hold, since)).unwrap();
         assert_eq!(renewed, Renewed::Kept { since });
-        assert!(host.mark(&format!("other:{since:?}"), LEASE));
+        assert!(host.mark(&format!("other:{number}"), LEASE));
     }
-    assert!(host.read("payout").is_some());
+    host.pass(DAY);
+    assert_eq!(host.read("payout"), None);
+    assert!(host.mark("last", LEASE));
+    let settle = end(&mine, hold.fence, Outcome::Completed(Bytes::new()));
+    assert_eq!(host.settle(&settle).unwrap(), Settled::Stored, "late, but nobody has begun since");
 }
 
 /// Bytes that repeat from run to run, some of which begin as a record does.

@@ -1,4 +1,6 @@
--- Moves claimed deadlines to the dead ones. A receipt has the reason in addition.
+-- Moves claimed deadlines to the dead ones.
+-- KEYS and answer as in `receipts.lua`
+-- ARGV per receipt: id, number, why
 local digits, good = each_good(3, function(id, attempt, at)
   local why, given = ARGV[at + 2], call('HGET', context, id)
   local text = attempt .. ' ' .. now .. ' ' .. #why .. ' ' .. why

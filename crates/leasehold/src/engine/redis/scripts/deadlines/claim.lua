@@ -1,19 +1,35 @@
--- Claims what is due, oldest first.
+-- Claims what is due, oldest first. The keys of a bucket are told in `begin.lua`, which is not part of this script: most
+-- claims find nothing due, and cost what they do until they know it.
 -- KEYS per bucket: due; where a bucket's keys may be on two nodes also its tries and its context
 -- ARGV most per bucket, ms of visibility, keys per bucket
--- {now, {bucket from 0, receipt, 1 if more is due, {id, score, ..}, {attempt, ..}, {context or false, ..} or false}, ..}, with
--- a list for each bucket where something is due
-local limit, visible, stride = tonumber(ARGV[1]), after(ARGV[2]), tonumber(ARGV[3])
+-- {now, {receipt, 1 if more is due, {id, score, ..}, {attempt, ..}, {context or false, ..} or false}, ..}, with a list for
+-- each bucket where something is due
+local call, KEYS = redis.call, KEYS
+local time = call('TIME')
+local us = ('00000' .. time[2]):sub(-6)
+local now = time[1] .. us:sub(1, 3) -- in ms, as text: numbers cost a conversion at every command
+
+-- Changes nothing, but is a write: a replica refuses instead of answering from old data, and what follows it passes when
+-- memory is full, because to acknowledge gives memory back.
+call('PEXPIRE', KEYS[1], '0', 'GT')
+local counts, is_any = {}, false
+for k = 1, #KEYS, ARGV[3] do
+  local count = call('ZCOUNT', KEYS[k], '-inf', now)
+  if count > 0 then
+    counts[k], is_any = count, true
+  end
+end
+if not is_any then return { now } end
+
+local PART = 500 -- arguments are unpacked in parts, because Lua's stack is bounded
+local limit, now_us = tonumber(ARGV[1]), time[1] .. us
+local visible = ('%.0f'):format(now + ARGV[2])
 
 -- All that is read is read before the first write: in a slot that is on its way, a key that is not here is an error.
-local function claim(found, due)
+local function claim(due)
   local tail = due:sub(15)
   local tries, context = 'leasehold:tries:' .. tail, 'leasehold:context:' .. tail
-  local more = 0
-  if #found > 2 * limit then
-    found[#found], more = nil, 1
-    found[#found] = nil
-  end
+  local found = call('ZRANGEBYSCORE', due, '-inf', now, 'WITHSCORES', 'LIMIT', '0', ARGV[1])
   local ids = {}
   for i = 1, #found, 2 do
     ids[#ids + 1] = found[i]
@@ -42,15 +58,14 @@ local function claim(found, due)
     call('HSET', tries, unpack(texts))
   end
   call('HSET', tries, '', receipt)
-  return receipt, more, found, attempts, contexts
+  return receipt, found, attempts, contexts
 end
 
--- Changes nothing, but is a write: a replica refuses instead of answering from old data, and what follows it passes when
--- memory is full, because to acknowledge gives memory back.
-call('PEXPIRE', KEYS[1], 0, 'GT')
-local claimed, most = { now }, limit + 1
-for k = 1, #KEYS, stride do
-  local found = call('ZRANGEBYSCORE', KEYS[k], '-inf', now, 'WITHSCORES', 'LIMIT', 0, most)
-  if found[1] then claimed[#claimed + 1] = { (k - 1) / stride, claim(found, KEYS[k]) } end
+local claimed = { now }
+for k = 1, #KEYS, ARGV[3] do
+  if counts[k] then
+    local receipt, found, attempts, contexts = claim(KEYS[k])
+    claimed[#claimed + 1] = { receipt, counts[k] > limit and 1 or 0, found, attempts, contexts }
+  end
 end
 return claimed

@@ -1,4 +1,6 @@
--- Makes claimed deadlines due again. A receipt has the ms after which in addition.
+-- Makes claimed deadlines due again after a while.
+-- KEYS and answer as in `receipts.lua`
+-- ARGV per receipt: id, number, ms
 local scores = {}
 local digits = each_good(3, function(id, _, at)
   scores[#scores + 1] = after(ARGV[at + 2])

@@ -1,5 +1,6 @@
 -- How buckets stand. Reads only.
 -- KEYS per bucket: due, tries, dead
+-- ARGV none
 -- {now, {pending, due, tried, oldest score or false, dead}, ..}
 local seen = { now }
 for k = 1, #KEYS, 3 do

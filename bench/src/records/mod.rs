@@ -1,0 +1,208 @@
+//! Records and deadlines, as the store keeps them: what the engine costs, without the layers above it.
+
+mod cycle;
+mod deadlines;
+mod marks;
+mod scan;
+mod wake;
+
+use std::{
+    sync::Arc,
+    time::{Duration, Instant},
+};
+
+use leasehold::{
+    Clock, Leasehold,
+    clock::Until,
+    engine::{
+        Engine,
+        deadlines::{Deadline, Deadlines, DueTime, Placement, Pool, PoolLayout},
+        records::{Begin, Records},
+    },
+    name::Name,
+    owner::{Holder, Owner},
+};
+use leasehold_testkit::{ClusterSet, RedisServer};
+use tokio::sync::OnceCell;
+
+use crate::{
+    Failure,
+    report::{Figures, Ratio, Target},
+    rounds::Measurement,
+};
+
+/// What is measured.
+#[derive(Clone, Copy, PartialEq, Eq, clap::ValueEnum)]
+pub(crate) enum OfRecords {
+    Cycle,
+    Wake,
+    Marks,
+    Deadlines,
+    Scan,
+}
+
+impl Measurement for OfRecords {
+    type Bench = Bench;
+
+    fn start(quick: bool) -> Result<Bench, Failure> {
+        Ok(Bench { server: RedisServer::start()?, full: OnceCell::new(), cluster: OnceCell::new(), quick })
+    }
+
+    async fn run(self, bench: &Bench, turn: usize) -> Result<Figures, Failure> {
+        match self {
+            Self::Cycle => cycle::measure(bench, turn).await,
+            Self::Wake => wake::measure(bench, turn).await,
+            Self::Marks => marks::measure(bench).await,
+            Self::Deadlines => deadlines::measure(bench, turn).await,
+            Self::Scan => scan::measure(bench, turn).await,
+        }
+    }
+
+    fn ratios(self) -> Vec<Ratio> {
+        let ratio = |key, target, of| Ratio { key, target, of };
+        match self {
+            Self::Cycle => vec![ratio("record_cycles_64_vs_lock_cycles", Target::AtLeast(0.5), |round| {
+                round.figure("record_cycles_per_s_64") / round.figure("lock_cycles_per_s_64")
+            })],
+            Self::Wake => vec![ratio("result_wake_p50_vs_handover", Target::AtMost(3.0), |round| {
+                round.figure("result_wake_us") / round.figure("lock_handover_us")
+            })],
+            Self::Marks => vec![ratio("round_trips_per_1000_marks", Target::AtMost(1.0), |round| {
+                round.figure("calls_per_1000_marks")
+            })],
+            Self::Deadlines => vec![
+                ratio("deadlines_claimed_and_acknowledged_per_s", Target::AtLeast(50_000.0), |round| {
+                    round.figure("deadlines_per_s_many_pending")
+                }),
+                ratio("deadline_cost_many_vs_few_pending", Target::AtMost(1.5), |round| {
+                    round.figure("deadlines_per_s_few_pending") / round.figure("deadlines_per_s_many_pending")
+                }),
+                ratio("bytes_per_pending_deadline", Target::AtMost(200.0), |round| {
+                    round.figure("pending_deadline_bytes")
+                }),
+            ],
+            Self::Scan => vec![
+                ratio("empty_scan_p50_vs_ping", Target::AtMost(1.6), |round| {
+                    round.figure("empty_scan_us") / round.figure("ping_us")
+                }),
+                ratio("nothing_due_scan_p50_vs_ping", Target::AtMost(1.6), |round| {
+                    round.figure("nothing_due_scan_us") / round.figure("ping_us")
+                }),
+                ratio("cluster_empty_scan_p50_vs_ping", Target::AtMost(2.5), |round| {
+                    round.figure("cluster_empty_scan_us") / round.figure("cluster_ping_us")
+                }),
+            ],
+        }
+    }
+}
+
+/// What the measurements share. What takes long to make is made when it is first needed.
+pub(crate) struct Bench {
+    server: RedisServer,
+    full: OnceCell<Full>,
+    cluster: OnceCell<ClusterSet>,
+    quick: bool,
+}
+
+/// A server with many deadlines that are not due, and what each of them takes.
+struct Full {
+    server: RedisServer,
+    bytes_each: f64,
+}
+
+/// A pool with many pending deadlines, one with few, and one with none.
+const MANY: &str = "many";
+const FEW: &str = "few";
+const EMPTY: &str = "empty";
+
+impl Bench {
+    fn count(&self, full: usize, quick: usize) -> usize {
+        if self.quick { quick } else { full }
+    }
+
+    async fn full(&self) -> Result<&Full, Failure> {
+        let fill = async || {
+            let server = RedisServer::start()?;
+            let store = Store::open(&server.url())?;
+            let used = || server.info("used_memory").and_then(|used| used.parse::<f64>().ok());
+            let before = used().ok_or("no used_memory")?;
+            let many = self.count(1_000_000, 20_000);
+            store.fill(MANY, many).await?;
+            let bytes_each = (used().ok_or("no used_memory")? - before) / many as f64;
+            store.fill(FEW, 10_000).await?;
+            Ok::<_, Failure>(Full { server, bytes_each })
+        };
+        self.full.get_or_try_init(fill).await
+    }
+
+    /// One node with all slots: what a call per bucket costs, and not how many processes share two cores.
+    async fn cluster(&self) -> Result<&ClusterSet, Failure> {
+        let builder = ClusterSet::builder().primaries(1).replicas(0).arg("appendonly", "no");
+        let start = async || Ok(builder.start()?);
+        self.cluster.get_or_try_init(start).await
+    }
+}
+
+/// An engine, used as the layers above it do.
+struct Store {
+    engine: Arc<dyn Engine>,
+    clock: Clock,
+}
+
+const LIMIT: Duration = Duration::from_secs(30);
+const DAY: Duration = Duration::from_secs(86_400);
+
+impl Store {
+    fn open(url: &str) -> Result<Self, Failure> {
+        Ok(Self { engine: Leasehold::builder(url).into_engine()?, clock: Clock::system() })
+    }
+
+    fn until(&self) -> Until {
+        self.clock.now() + LIMIT
+    }
+
+    fn records(&self) -> Result<&dyn Records, Failure> {
+        Ok(self.engine.records()?)
+    }
+
+    fn deadlines(&self) -> Result<&dyn Deadlines, Failure> {
+        Ok(self.engine.deadlines()?)
+    }
+
+    /// So many deadlines that are due tomorrow.
+    async fn fill(&self, name: &str, count: usize) -> Result<(), Failure> {
+        self.set(name, "pending", count, DueTime::In(DAY)).await
+    }
+
+    async fn set(&self, name: &str, stem: &str, count: usize, due: DueTime) -> Result<(), Failure> {
+        let pool = pool(name)?;
+        for first in (0..count).step_by(10_000) {
+            let one = |n| Deadline { id: format!("{stem}:{n:010}").into(), due, context: None };
+            let some: Vec<_> = (first..count.min(first + 10_000)).map(one).collect();
+            self.deadlines()?.set(&pool, &some, self.until()).await?;
+        }
+        Ok(())
+    }
+
+    /// A wish to begin a record, of an attempt of its own.
+    fn wish(&self, key: &str, random: u128) -> Result<Begin, Failure> {
+        Ok(Begin {
+            key: Name::new(key)?,
+            owner: Owner::new(random, &Holder::this_process("", self.clock.wall_us())),
+            print: None,
+            lease: LIMIT,
+            wake: false,
+        })
+    }
+}
+
+fn pool(name: &str) -> Result<Pool, Failure> {
+    let layout = PoolLayout { buckets: 16, placement: Placement::Spread };
+    Ok(Pool { name: Name::new(name)?, layout })
+}
+
+/// A number that no other attempt of any run has.
+fn random(n: u64) -> u128 {
+    use std::hash::{BuildHasher, RandomState};
+    u128::from(RandomState::new().hash_one(Instant::now())) << 64 | u128::from(n)
+}

@@ -1,0 +1,87 @@
+//! The demos, each on the servers that its design names, which break while it is played.
+
+use std::{
+    io::Write,
+    thread,
+    time::{Duration, Instant},
+};
+
+use leasehold_demos::{DEMOS, Demo};
+
+use crate::{
+    Failure,
+    schedule::Schedule,
+    storm,
+    topology::{Fault, Kind, Topology, cluster::Cluster, quorum::Quorum, sentinel::Sentinel, single::Single},
+};
+
+/// More work and more deaths than a user would watch.
+const SCALE: u32 = 300;
+const KILLS: u32 = 40;
+/// Undisturbed work between two faults.
+const REST: Duration = Duration::from_secs(2);
+
+/// Plays the demo of that name, or `all`; whether every invariant held.
+pub(crate) fn run(name: &str) -> Result<bool, Failure> {
+    let chosen: Vec<_> = DEMOS.into_iter().filter(|demo| name == "all" || demo.name == name).collect();
+    if chosen.is_empty() {
+        let names: Vec<_> = DEMOS.iter().map(|demo| demo.name).collect();
+        return Err(format!("there is no demo \"{name}\"; there are: all, {}", names.join(", ")).into());
+    }
+    let mut held = true;
+    for demo in chosen {
+        held &= match demo.name {
+            // The fence in its database makes up for locks that were forgotten.
+            "flash-sale" => play::<Sentinel>(demo, Kind::Sentinel, |_| true)?,
+            // What a primary has not copied yet is lost with it, and a deadline with that.
+            "recovery" => play::<Cluster>(demo, Kind::Cluster, |fault| !fault.may_forget)?,
+            "crawler" => play::<Quorum>(demo, Kind::Quorum, |_| true)?,
+            _ => play::<Single>(demo, Kind::Single, |_| true)?,
+        };
+    }
+    Ok(held)
+}
+
+fn play<T: Topology>(
+    demo: &'static Demo,
+    topology: Kind,
+    wanted: impl Fn(&Fault<T>) -> bool,
+) -> Result<bool, Failure> {
+    let set = T::start(&storm::Options::quiet(topology))?;
+    set.await_whole();
+    let options = leasehold_demos::Options {
+        store: Some(set.url()),
+        json: false,
+        r#unsafe: false,
+        scale: SCALE,
+        kills: KILLS,
+        seed: None,
+        keep: None,
+        variant: None,
+    };
+    let faults: Vec<_> = T::FAULTS.iter().filter(|fault| wanted(fault)).collect();
+    let played = thread::spawn(move || leasehold_demos::run(demo, &options));
+    let mut inflicted = 0;
+    for strike in Schedule::new(rand::random(), faults.len()) {
+        rest(|| played.is_finished());
+        if played.is_finished() {
+            break;
+        }
+        let fault = faults[strike.fault];
+        let victims = (fault.inflict)(&set, strike.dice);
+        thread::sleep(strike.outage);
+        (fault.mend)(&set, &victims);
+        set.await_whole();
+        inflicted += 1;
+    }
+    let code = played.join().map_err(|_| "the demo panicked")?;
+    writeln!(std::io::stdout(), "  faults of its {topology:?} servers: {inflicted}\n")?;
+    Ok(code == 0)
+}
+
+fn rest(is_over: impl Fn() -> bool) {
+    let until = Instant::now() + REST;
+    while Instant::now() < until && !is_over() {
+        thread::sleep(Duration::from_millis(50));
+    }
+}

@@ -1,0 +1,61 @@
+//! `leasehold demo`: small systems that show what coordination is for.
+
+use std::thread;
+
+use clap::Args;
+use leasehold_demos::{DEMOS, Options, find};
+use serde::Serialize;
+
+use super::Global;
+use crate::exit::{Exit, Failure};
+
+/// Play a small system whose processes are killed at random, and see whether its invariant held
+#[derive(Args)]
+#[command(after_help = "\
+Each demo runs several processes on a database and a store of its own, kills workers without warning, and has a separate
+process judge the database at the end. With --unsafe the coordination calls are switched off, and nothing else.
+
+Examples:
+  leasehold demo                                 list them
+  leasehold demo flash-sale                      play one on the embedded store
+  leasehold demo flash-sale --unsafe             see what breaks without coordination
+  leasehold demo escrow --store redis://HOST     play one on Redis
+
+Exit codes: 0 the invariant held; 1 it broke; 64 there is no such demo; 70 it could not be played to its end")]
+pub(super) struct Demo {
+    /// Which one; without a name they are listed
+    name: Option<String>,
+    #[command(flatten)]
+    options: Options,
+}
+
+impl Demo {
+    pub(super) fn execute(self, global: &Global) -> Result<Exit, Failure> {
+        let Some(name) = self.name else { return list(global) };
+        let Some(demo) = find(&name) else {
+            let names: Vec<_> = DEMOS.iter().map(|demo| demo.name).collect();
+            return Err(leasehold::Error::invalid("demo", name, names.join(", ")).into());
+        };
+        // Only a store that was named for it: what a demo does to its own is nothing for a shared one.
+        let options = Options { store: global.store.clone(), json: global.json, ..self.options };
+        // It has a runtime of its own.
+        let played = thread::spawn(move || leasehold_demos::run(demo, &options)).join();
+        Ok(Exit(played.unwrap_or(70)))
+    }
+}
+
+fn list(global: &Global) -> Result<Exit, Failure> {
+    #[derive(Serialize)]
+    struct Listed {
+        demos: Vec<Line>,
+    }
+    #[derive(Serialize)]
+    struct Line {
+        name: &'static str,
+        line: &'static str,
+    }
+    let demos = DEMOS.iter().map(|demo| Line { name: demo.name, line: demo.line }).collect();
+    let text = || DEMOS.iter().map(|demo| format!("{:<11} {}\n", demo.name, demo.line)).collect();
+    global.output().print(Listed { demos }, text)?;
+    Ok(Exit::OK)
+}

@@ -1,0 +1,44 @@
+//! Each invoice is filed once. Where an outage let instances go on, their metric says exactly how often.
+
+use rusqlite::Connection;
+
+use super::{IN_OUTAGE, PROCEED};
+use crate::{Result, database::number, stage::Options, verdict::Verdict};
+
+pub(super) fn judge(database: &Connection, options: &Options) -> Result<Verdict> {
+    let number = |sql| number(database, sql);
+    let twice = number(
+        "select count(*) from (select 1 from invoices group by account, vendor, plain_number having count(*) > 1)",
+    )?;
+    let unprotected = number("select count(*) from unprotected")?;
+    let proceeds = options.variant.as_deref() == Some(PROCEED);
+    let verdict = Verdict::default()
+        .tells("uploads that got an answer", number("select count(*) from uploads")?)
+        .tells("invoices filed", number("select count(*) from invoices")?)
+        .expects("invoices filed twice", 0, twice)
+        .expects(
+            "invoices uploaded and not filed",
+            0,
+            number(
+                "select count(distinct invoice) from uploads where not exists
+                     (select 1 from invoices where cents = 100 + uploads.invoice)",
+            )?,
+        );
+    let had_outage = number("select had_outage from scenes")? == 1;
+    let verdict = match (had_outage, proceeds) {
+        (false, _) => verdict,
+        (true, true) => {
+            verdict.expects("runs without protection during the outage", IN_OUTAGE, unprotected).expects(
+                "the same by the metric of the instances",
+                unprotected,
+                number("select sum(unprotected) from metrics")?,
+            )
+        }
+        (true, false) => verdict
+            .expects("uploads refused during the outage", IN_OUTAGE, number("select count(*) from refusals")?)
+            .expects("runs without protection", 0, unprotected),
+    };
+    let mut answers = database.prepare("select answer, count(*) from uploads group by answer order by 1")?;
+    let answers = answers.query_map([], |row| Ok((row.get(0)?, row.get(1)?)))?.collect::<Result<_, _>>()?;
+    Ok(verdict.chart("answers", answers))
+}

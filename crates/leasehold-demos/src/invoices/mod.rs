@@ -1,0 +1,123 @@
+//! Uploads of invoices: the same one comes several times, at the same moment, to several instances, and the store of the
+//! locks is out of reach for a while.
+//!
+//! An instance looks for a duplicate, finds none, and files the invoice. Two that do so at the same time file it twice,
+//! unless one of them waits.
+
+mod intake;
+mod invoice;
+mod judge;
+mod uploads;
+
+use std::{net::SocketAddr, time::Duration};
+
+use hyper::Method;
+use rusqlite::Connection;
+
+use crate::{
+    Demo, Result,
+    database::number,
+    http::Client,
+    part::Part,
+    stage::{Options, Stage},
+};
+
+pub(crate) static DEMO: Demo = Demo {
+    name: "invoices",
+    line: "200 uploads at once, each invoice several times, and an outage of the store in the middle",
+    without: "two uploads of one invoice looked for a duplicate at the same time, and neither saw the other",
+    has_outage: true,
+    set_up,
+    direct: |stage| Box::pin(direct(stage)),
+    act: |part| Box::pin(act(part)),
+    judge: judge::judge,
+};
+
+const INVOICES: u64 = 1000;
+/// How often each one is uploaded.
+const COPIES: u64 = 4;
+/// Uploads while the store is out of reach.
+const IN_OUTAGE: u64 = 12;
+
+const INTAKE: &str = "intake";
+const UPLOADS: &str = "uploads";
+
+/// The variant that goes on without protection when the store is out of reach.
+const PROCEED: &str = "proceed";
+
+fn set_up(database: &mut Connection, _: &Options) -> Result<()> {
+    Ok(database.execute_batch(
+        "create table invoices (id integer primary key, account text, number text, plain_number text,
+                                vendor text, cents integer, intake text, protected integer);
+         create index invoices_of_accounts on invoices (account, vendor);
+         create table files (hash text, content text);
+         create table intakes (number integer primary key, port integer);
+         create table uploads (invoice integer, answer text);
+         create table refusals (upload integer);
+         create table unprotected (intake text, invoice integer);
+         create table metrics (intake text, unprotected integer);
+         create table scenes (scene integer, had_outage integer);
+         insert into scenes values (1, 0);",
+    )?)
+}
+
+async fn direct(stage: &mut Stage) -> Result<()> {
+    let uploads = stage.options.scaled(INVOICES) * COPIES;
+    let proceeds = stage.options.variant.as_deref() == Some(PROCEED);
+    let rule = if proceeds { "goes on without protection, and counts it" } else { "refuses" };
+    stage
+        .tell(format!("{uploads} uploads of {} invoices; in an outage an instance {rule}", uploads / COPIES));
+    stage.start(INTAKE, 3)?;
+    stage.start(UPLOADS, 1)?;
+    let answers = |database: &Connection| number(database, "select count(*) from uploads");
+    stage.until_reached(uploads, uploads / 2, INTAKE, answers).await?;
+    if !stage.options.r#unsafe {
+        outage(stage).await?;
+    }
+    stage.database.execute("update scenes set scene = 3", ())?;
+    stage.until_reached(uploads, uploads, INTAKE, answers).await
+}
+
+/// Nobody reaches the store, uploads come all the same, and afterwards every instance tells how often it went on.
+async fn outage(stage: &mut Stage) -> Result<()> {
+    let Some(outage) = stage.switch.cut()? else {
+        stage.tell("no outage: that takes the embedded store, or a redis:// URL");
+        return Ok(());
+    };
+    stage.tell("the store is out of reach");
+    stage.database.execute("update scenes set scene = 2, had_outage = 1", ())?;
+    let answered = |database: &Connection| {
+        let sql = "select (select count(*) from refusals) + (select count(*) from unprotected)";
+        number(database, sql)
+    };
+    stage.until(|database| Ok(answered(database)? >= IN_OUTAGE)).await?;
+    drop(outage);
+    stage.tell("the store is back");
+    let mut intakes = stage.database.prepare("select number, port from intakes")?;
+    let intakes: Vec<(u64, u16)> =
+        intakes.query_map([], |row| Ok((row.get(0)?, row.get(1)?)))?.collect::<rusqlite::Result<_>>()?;
+    for (intake, port) in intakes {
+        let metrics = scrape(port).await?;
+        stage.database.execute("insert into metrics values (?, ?)", (intake::name(intake), metrics))?;
+    }
+    Ok(())
+}
+
+/// What an instance tells Prometheus about runs without protection.
+async fn scrape(port: u16) -> Result<u64> {
+    let mut intake = Client::new(SocketAddr::from(([127, 0, 0, 1], port)));
+    let (_, text) = intake.ask(Method::GET, "/metrics", &[], "").await?;
+    let text = String::from_utf8_lossy(&text).into_owned();
+    let line = text.lines().find_map(|line| line.strip_prefix("leasehold_degraded_total "));
+    Ok(line.ok_or("no such metric")?.parse()?)
+}
+
+async fn act(part: Part) -> Result<()> {
+    match part.role.as_str() {
+        INTAKE => intake::serve(part).await,
+        _ => uploads::upload(part).await,
+    }
+}
+
+/// How long a call may take before the store counts as out of reach.
+const COMMAND_TIMEOUT: Duration = Duration::from_millis(700);

@@ -1,0 +1,109 @@
+//! The uploaders: 200 at once, each asks until it knows what became of its invoice.
+
+use std::{io::Write, net::SocketAddr, sync::Arc, time::Duration};
+
+use hyper::{Method, StatusCode};
+use tokio::sync::{Semaphore, mpsc};
+
+use super::{
+    COPIES, IN_OUTAGE, INVOICES,
+    intake::{DUPLICATE, FILED, NEAR_DUPLICATE},
+    invoice::Invoice,
+};
+use crate::{Result, http::Client, part::Part};
+
+const AT_ONCE: usize = 200;
+
+pub(super) async fn upload(part: Part) -> Result<()> {
+    let (tell, mut told) = mpsc::channel::<(u64, &'static str)>(1024);
+    let uploads = part.options.scaled(INVOICES) * COPIES;
+    let part = Arc::new(part);
+    let half = part.clone();
+    tokio::spawn(async move {
+        // Copies of one invoice follow each other, so they are under way at the same time.
+        upload_some(&half, 0..uploads / 2, &tell).await;
+        if scene(&half).await == 2 {
+            if let Err(error) = in_outage(&half).await {
+                let _log = writeln!(std::io::stderr(), "in the outage: {error}");
+            }
+            while scene(&half).await < 3 {
+                tokio::time::sleep(LOOK).await;
+            }
+        }
+        upload_some(&half, uploads / 2..uploads, &tell).await;
+    });
+    let mut database = part.database()?;
+    let mut some = Vec::new();
+    while told.recv_many(&mut some, 256).await > 0 {
+        let change = database.transaction()?;
+        for (invoice, answer) in some.drain(..) {
+            change.execute("insert into uploads (invoice, answer) values (?, ?)", (invoice, answer))?;
+        }
+        change.commit()?;
+    }
+    Ok(())
+}
+
+const LOOK: Duration = Duration::from_millis(20);
+
+/// The scene after the first: the outage, or the second half of the uploads.
+async fn scene(part: &Part) -> u32 {
+    loop {
+        let scene = part.database().and_then(|database| {
+            Ok(database.query_row("select scene from scenes", [], |row| row.get::<_, u32>(0))?)
+        });
+        match scene {
+            Ok(scene) if scene > 1 => return scene,
+            _ => tokio::time::sleep(LOOK).await,
+        }
+    }
+}
+
+async fn upload_some(part: &Arc<Part>, some: std::ops::Range<u64>, tell: &mpsc::Sender<(u64, &'static str)>) {
+    let room = Arc::new(Semaphore::new(AT_ONCE));
+    for upload in some {
+        let Ok(place) = room.clone().acquire_owned().await else { return };
+        let (part, tell) = (part.clone(), tell.clone());
+        tokio::spawn(async move {
+            let (invoice, copy) = (upload / COPIES, upload % COPIES);
+            let answer = until_answered(&part, &Invoice::copy(invoice, copy), upload).await;
+            let _director_gone = tell.send((invoice, answer)).await;
+            drop(place);
+        });
+    }
+    let _all = room.acquire_many(AT_ONCE as u32).await;
+}
+
+async fn until_answered(part: &Part, invoice: &Invoice, upload: u64) -> &'static str {
+    for attempt in 0.. {
+        // Told to wait, or the instance died: it is safe to upload again.
+        if let Ok((_, Some(answer))) = ask(part, invoice, upload + attempt).await {
+            return answer;
+        }
+        tokio::time::sleep(Duration::from_millis(10 + 20 * attempt.min(10))).await;
+    }
+    unreachable!("an uploader never gives up")
+}
+
+/// Uploads of invoices that nobody has seen, while the store is out of reach.
+async fn in_outage(part: &Part) -> Result<()> {
+    let invoices: Vec<_> = (0..IN_OUTAGE).map(|upload| Invoice::copy(1_000_000 + upload, 0)).collect();
+    let asked = invoices.iter().zip(0..).map(|(invoice, upload)| ask(part, invoice, upload));
+    for (answer, upload) in futures_util::future::join_all(asked).await.into_iter().zip(0_u64..) {
+        if answer?.0 == StatusCode::SERVICE_UNAVAILABLE {
+            part.database()?.execute("insert into refusals values (?)", [upload])?;
+        }
+    }
+    Ok(())
+}
+
+async fn ask(part: &Part, invoice: &Invoice, number: u64) -> Result<(StatusCode, Option<&'static str>)> {
+    let sql = "select port from intakes order by number limit 1 offset ? % (select count(*) from intakes)";
+    let port: u16 = part.database()?.query_row(sql, [number], |row| row.get(0))?;
+    let mut intake = Client::new(SocketAddr::from(([127, 0, 0, 1], port)));
+    let headers = [("content-type", "application/json")];
+    let (status, body) =
+        intake.ask(Method::POST, "/invoices", &headers, serde_json::to_vec(invoice)?).await?;
+    let known = [FILED, DUPLICATE, NEAR_DUPLICATE].into_iter().find(|answer| body == answer.as_bytes());
+    Ok((status, known.filter(|_| status.is_success())))
+}

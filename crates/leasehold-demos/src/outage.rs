@@ -1,0 +1,89 @@
+//! A store that can be put out of reach: the embedded one, or a server behind a pair of ears of our own.
+
+use std::path::{Path, PathBuf};
+
+use rusqlite::Connection;
+use tokio::{
+    io::copy_bidirectional,
+    net::{TcpListener, TcpStream},
+    sync::watch,
+};
+
+use crate::Result;
+
+/// How a demo's store is put out of reach.
+pub(crate) enum Switch {
+    /// A file that can be kept busy.
+    File(PathBuf),
+    /// All that clients say passes here.
+    Line(watch::Sender<bool>),
+    /// Not at all.
+    None,
+}
+
+/// The store is out of reach until this is dropped.
+pub(crate) enum Outage<'a> {
+    File { _busy: Connection },
+    Line(&'a watch::Sender<bool>),
+}
+
+impl Switch {
+    /// A switch for the store of a URL, and the URL that clients must use for it.
+    pub(crate) async fn before(url: &str, embedded: &Path) -> Result<(Self, String)> {
+        if url.starts_with("sqlite:") {
+            return Ok((Self::File(embedded.to_owned()), url.into()));
+        }
+        let Some(rest) = url.strip_prefix("redis://") else { return Ok((Self::None, url.into())) };
+        let end = rest.find(['/', '?']).unwrap_or(rest.len());
+        let (login, host) =
+            rest[..end].rsplit_once('@').map_or(("", &rest[..end]), |(login, host)| (login, host));
+        let server = if host.contains(':') { host.to_owned() } else { format!("{host}:6379") };
+        let listener = TcpListener::bind("127.0.0.1:0").await?;
+        let here = listener.local_addr()?;
+        let (cut, is_cut) = watch::channel(false);
+        tokio::spawn(pass_on(listener, server, is_cut));
+        let login = if login.is_empty() { String::new() } else { format!("{login}@") };
+        Ok((Self::Line(cut), format!("redis://{login}{here}{}", &rest[end..])))
+    }
+
+    /// Puts the store out of reach; `None` if that cannot be done.
+    pub(crate) fn cut(&self) -> Result<Option<Outage<'_>>> {
+        match self {
+            Self::File(file) => {
+                // Whoever wants to write waits for this transaction.
+                let busy = Connection::open(file)?;
+                busy.busy_timeout(std::time::Duration::from_secs(30))?;
+                busy.execute_batch("begin exclusive")?;
+                Ok(Some(Outage::File { _busy: busy }))
+            }
+            Self::Line(cut) => {
+                cut.send_replace(true);
+                Ok(Some(Outage::Line(cut)))
+            }
+            Self::None => Ok(None),
+        }
+    }
+}
+
+impl Drop for Outage<'_> {
+    fn drop(&mut self) {
+        if let Self::Line(cut) = self {
+            cut.send_replace(false);
+        }
+    }
+}
+
+/// Passes everything on, except while the line is cut: then connections end and new ones wait.
+async fn pass_on(listener: TcpListener, server: String, is_cut: watch::Receiver<bool>) {
+    while let Ok((mut client, _)) = listener.accept().await {
+        let (server, mut is_cut) = (server.clone(), is_cut.clone());
+        tokio::spawn(async move {
+            is_cut.wait_for(|cut| !cut).await.ok()?;
+            let mut server = TcpStream::connect(server).await.ok()?;
+            tokio::select! {
+                ended = copy_bidirectional(&mut client, &mut server) => ended.ok().map(drop),
+                cut = is_cut.wait_for(|cut| *cut) => cut.ok().map(drop),
+            }
+        });
+    }
+}

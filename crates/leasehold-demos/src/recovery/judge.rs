@@ -1,0 +1,81 @@
+//! Every transaction was completed or refunded once, and no two pods had one at the same time.
+
+use rusqlite::Connection;
+
+use crate::{Result, database::number, stage::Options, verdict::Verdict};
+
+/// Attempts that began while another one was under way: not ended, and hidden from everybody else. One of a pod that was
+/// killed never ends, but it is not hidden for ever either.
+const MET: &str = "
+    select count(*) from attempts as first, attempts as second
+    where first.tx = second.tx and first.id < second.id
+      and second.began_us < min(coalesce(first.ended_us, first.hidden_until_us), first.hidden_until_us)";
+
+pub(super) fn judge(database: &Connection, _: &Options) -> Result<Verdict> {
+    let number = |sql| number(database, sql);
+    let bars = |sql| -> Result<Vec<(String, u64)>> {
+        let mut found = database.prepare(sql)?;
+        let bars = found.query_map([], |row| Ok((row.get(0)?, row.get(1)?)))?.collect::<Result<_, _>>()?;
+        Ok(bars)
+    };
+    Ok(Verdict::default()
+        .tells(
+            "transactions that completed",
+            number("select count(*) from transactions where state = 'completed'")?,
+        )
+        .tells("attempts to refund", number("select count(*) from attempts")?)
+        .tells(
+            "of these refused by the bank",
+            number("select count(*) from attempts where outcome = 'refused'")?,
+        )
+        .tells(
+            "of these cut off, because the pod was killed",
+            number("select count(*) from attempts where ended_us is null")?,
+        )
+        .tells("scans by either pod", number("select sum(done) from scans")?)
+        .tells("scans that a pod left to the other", number("select sum(skipped) from scans")?)
+        .expects(
+            "transactions that timed out and were refunded",
+            number("select count(*) from transactions where state <> 'completed'")?,
+            number("select count(distinct tx) from refunds")?,
+        )
+        .expects(
+            "transactions refunded more than once",
+            0,
+            number("select count(*) from (select 1 from refunds group by tx having count(*) > 1)")?,
+        )
+        .expects(
+            "euros refunded",
+            number("select sum(euros) from transactions where state <> 'completed'")?,
+            number("select sum(euros) from refunds")?,
+        )
+        .expects("attempts while another had the same transaction", 0, number(MET)?)
+        .expects(
+            "transactions completed and refunded",
+            0,
+            number(
+                "select count(*) from transactions where cancelled_us is not null
+                     and id in (select tx from refunds)",
+            )?,
+        )
+        .expects(
+            "deadlines claimed after they were cancelled",
+            0,
+            number(
+                "select count(*) from attempts join transactions on transactions.id = tx
+                 where claimed_us > cancelled_us",
+            )?,
+        )
+        .chart(
+            "how late transactions were refunded",
+            bars(
+                "with late as (select (min(at_us) - due_us) / 1000 as ms from refunds
+                               join transactions on transactions.id = tx group by tx),
+                      steps (label, least, most) as (values
+                          ('up to 250 ms', -1000000, 250), ('up to 500 ms', 250, 500), ('up to 1 s', 500, 1000),
+                          ('up to 2 s', 1000, 2000), ('up to 4 s', 2000, 4000), ('later', 4000, 1000000))
+                 select label, (select count(*) from late where ms >= least and ms < most) from steps",
+            )?,
+        )
+        .chart("refunded by each pod", bars("select pod, count(*) from refunds group by pod order by pod")?))
+}

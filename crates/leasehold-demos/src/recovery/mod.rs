@@ -1,0 +1,95 @@
+//! Transactions that must end: those that take too long are refunded, by whichever of two pods finds them first.
+//!
+//! Whoever begins a transaction sets a deadline, and cancels it when the transaction is complete. Pods claim what is due,
+//! so that nobody else has it meanwhile, and refund it. A pod that dies on the way loses nothing: what it had claimed
+//! becomes due again.
+
+mod judge;
+mod payments;
+mod pod;
+
+use std::time::Duration;
+
+use rusqlite::Connection;
+use serde::{Deserialize, Serialize};
+
+use crate::{
+    Demo, Result,
+    database::number,
+    part::Part,
+    protection::TIMEOUTS_TABLE,
+    stage::{Options, Stage},
+};
+
+pub(crate) static DEMO: Demo = Demo {
+    name: "recovery",
+    line: "2,000 transactions, of which those that time out are refunded by two pods",
+    without: "pods read the same timed-out transaction, and each refunded it",
+    has_outage: false,
+    set_up,
+    direct: |stage| Box::pin(direct(stage)),
+    act: |part| Box::pin(act(part)),
+    judge: judge::judge,
+};
+
+const TRANSACTIONS: u64 = 2_000;
+/// How long a transaction may take.
+const TIMEOUT: Duration = Duration::from_millis(500);
+/// Where their deadlines are.
+const POOL: &str = "transactions";
+
+const PAYMENTS: &str = "payments";
+const POD: &str = "pod";
+
+/// What a pod has to know of a transaction that is late. It is kept with the deadline.
+#[derive(Serialize, Deserialize)]
+struct Order {
+    account: u64,
+    euros: u64,
+    /// The bank refuses so many attempts to refund it.
+    bank_refuses: u32,
+}
+
+fn set_up(database: &mut Connection, _: &Options) -> Result<()> {
+    database.execute_batch(
+        "create table transactions (id text, account integer, euros integer, state text, fence integer,
+                                    due_us integer, cancelled_us integer);
+         create index transactions_by_id on transactions (id);
+         create table attempts (id integer primary key, tx text, pod text, attempt integer,
+                                claimed_us integer, hidden_until_us integer, began_us integer,
+                                ended_us integer, outcome text);
+         create index attempts_of_transactions on attempts (tx);
+         create table refunds (tx text, pod text, euros integer, at_us integer);
+         create index refunds_of_transactions on refunds (tx);
+         create table scans (pod text, life integer, done integer, skipped integer);",
+    )?;
+    Ok(database.execute_batch(TIMEOUTS_TABLE)?)
+}
+
+async fn direct(stage: &mut Stage) -> Result<()> {
+    let transactions = stage.options.scaled(TRANSACTIONS);
+    stage.tell(format!(
+        "{transactions} transactions with {} ms each; four of ten never end, two of these meet a bank that refuses at first",
+        TIMEOUT.as_millis()
+    ));
+    stage.start(POD, 2)?;
+    stage.start(PAYMENTS, 1)?;
+    let ended = "select count(*) from transactions where state <> 'open'";
+    stage.until_done(transactions, POD, |database| number(database, ended)).await?;
+    // Deadlines are cancelled a little later.
+    let cancelling = "select count(*) from transactions where state = 'completed' and cancelled_us is null";
+    stage.until(|database| Ok(number(database, cancelling)? == 0)).await
+}
+
+async fn act(part: Part) -> Result<()> {
+    match part.role.as_str() {
+        PAYMENTS => payments::pay(part).await,
+        _ => pod::recover(part).await,
+    }
+}
+
+/// A time that is the same for all processes of this machine, and never goes back.
+fn now_us() -> i64 {
+    let now = rustix::time::clock_gettime(rustix::time::ClockId::Monotonic);
+    now.tv_sec * 1_000_000 + now.tv_nsec / 1_000
+}

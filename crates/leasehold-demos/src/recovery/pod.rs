@@ -1,0 +1,150 @@
+//! One of the pods that refund what has timed out.
+
+use std::{
+    sync::{Arc, Mutex, MutexGuard, PoisonError},
+    time::Duration,
+};
+
+use leasehold::{Leasehold, deadlines::Scans};
+use rusqlite::{Connection, OptionalExtension, TransactionBehavior::Immediate};
+
+use super::{Order, POOL, now_us};
+use crate::{
+    Result,
+    part::Part,
+    protection::{Late, Plan},
+};
+
+/// How long others wait for the lock of the scans when its holder was killed. Made for pods that crash once in a while, it
+/// would be a minute; here one is killed every second.
+const LOCK_TTL: Duration = Duration::from_millis(500);
+/// How long a transaction waits for another pod when the one that claimed it was killed.
+const VISIBILITY: Duration = Duration::from_secs(2);
+const EVERY: Duration = Duration::from_millis(200);
+const BACKOFF: (Duration, Duration) = (Duration::from_millis(100), Duration::from_millis(400));
+/// How often a pod writes down how often it has scanned.
+const NOTE_EVERY: Duration = Duration::from_millis(100);
+
+struct Pod {
+    name: String,
+    database: Mutex<Connection>,
+}
+
+/// An attempt to refund a transaction. It ends when it is dropped, also because it took too long; not if the pod is killed.
+struct Attempt<'a> {
+    pod: &'a Pod,
+    row: i64,
+    is_open: bool,
+    outcome: &'static str,
+}
+
+pub(super) async fn recover(part: Part) -> Result<()> {
+    let name = format!("{} {}", part.role, part.number);
+    let protection = part
+        .protection_with(|builder| {
+            builder.configure(|config| (config.ttl, config.max_ttl) = (LOCK_TTL, LOCK_TTL))
+        })
+        .await?;
+    let pod = Arc::new(Pod { name, database: Mutex::new(part.database()?) });
+    if let Some(leases) = protection.leases() {
+        tokio::spawn(note_scans(leases.clone(), pod.clone(), part.life));
+    }
+    let scans = match part.options.variant.as_deref() {
+        Some("shared") => Scans::Shared,
+        _ => Scans::SingleWinner,
+    };
+    let plan = Plan { every: EVERY, parallelism: 8, visibility: VISIBILITY, backoff: BACKOFF, scans };
+    let handler = move |late| {
+        let pod = pod.clone();
+        async move { pod.refund_late(late).await }
+    };
+    protection.timeouts(&part, POOL)?.recover(plan, handler).await
+}
+
+async fn note_scans(leases: Leasehold, pod: Arc<Pod>, life: u32) -> Result<()> {
+    let sql = "insert into scans (pod, life, done, skipped) values (?, ?, 0, 0)";
+    pod.database().execute(sql, (&pod.name, life))?;
+    loop {
+        tokio::time::sleep(NOTE_EVERY).await;
+        let stats = leases.stats();
+        pod.database().execute(
+            "update scans set done = ?, skipped = ? where pod = ? and life = ?",
+            (stats.recovery_scans, stats.recovery_skipped, &pod.name, life),
+        )?;
+    }
+}
+
+impl Pod {
+    fn database(&self) -> MutexGuard<'_, Connection> {
+        self.database.lock().unwrap_or_else(PoisonError::into_inner)
+    }
+
+    async fn refund_late(&self, late: Late) -> Result<()> {
+        let order: Order = late.context()?;
+        let mut attempt = self.begin(&late)?;
+        if !attempt.is_open {
+            // Somebody refunded it and died before saying so, or it was completed at the last moment.
+            attempt.outcome = "nothing to do";
+            return Ok(());
+        }
+        attempt.outcome = "refused";
+        ask_bank(&order, late.attempt).await?;
+        attempt.outcome = if self.refund(&late, &order)? { "refunded" } else { "too late" };
+        Ok(())
+    }
+
+    /// Looks at the transaction, and raises its fence: whoever had it before can write nothing any more.
+    fn begin(&self, late: &Late) -> Result<Attempt<'_>> {
+        let began_us = now_us();
+        let hidden_until_us = began_us + late.hidden_for.as_micros() as i64;
+        let claimed_us = hidden_until_us - VISIBILITY.as_micros() as i64;
+        let mut database = self.database();
+        let change = database.transaction_with_behavior(Immediate)?;
+        change
+            .execute("update transactions set fence = max(fence, ?) where id = ?", (late.fence, &late.id))?;
+        let sql = "select state = 'open' from transactions where id = ?";
+        let is_open = change.query_row(sql, [&late.id], |row| row.get(0)).optional()?;
+        change.execute(
+            "insert into attempts (tx, pod, attempt, claimed_us, hidden_until_us, began_us) values (?, ?, ?, ?, ?, ?)",
+            (&late.id, &self.name, late.attempt, claimed_us, hidden_until_us, began_us),
+        )?;
+        let row = change.last_insert_rowid();
+        change.commit()?;
+        Ok(Attempt { pod: self, row, is_open: is_open.unwrap_or(false), outcome: "failed" })
+    }
+
+    /// False if it was completed meanwhile, or belongs to another pod by now.
+    fn refund(&self, late: &Late, order: &Order) -> Result<bool> {
+        let mut database = self.database();
+        let change = database.transaction_with_behavior(Immediate)?;
+        let ours = change.execute(
+            "update transactions set state = 'refunded' where id = ? and fence <= ? and state <> 'completed'",
+            (&late.id, late.fence),
+        )?;
+        if ours == 0 {
+            return Ok(false);
+        }
+        change.execute(
+            "insert into refunds (tx, pod, euros, at_us) values (?, ?, ?, ?)",
+            (&late.id, &self.name, order.euros, now_us()),
+        )?;
+        change.commit()?;
+        Ok(true)
+    }
+}
+
+impl Drop for Attempt<'_> {
+    fn drop(&mut self) {
+        let sql = "update attempts set ended_us = ?, outcome = ? where id = ?";
+        let _judged_as_unended = self.pod.database().execute(sql, (now_us(), self.outcome, self.row));
+    }
+}
+
+/// The bank takes its time, and does not always want to.
+async fn ask_bank(order: &Order, attempt: u32) -> Result<()> {
+    tokio::time::sleep(Duration::from_millis(10 + order.account % 10)).await;
+    if attempt <= order.bank_refuses {
+        return Err(format!("the bank refuses to refund account {} now", order.account).into());
+    }
+    Ok(())
+}

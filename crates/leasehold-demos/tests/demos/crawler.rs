@@ -1,0 +1,48 @@
+//! The demo `crawler`, as a user starts it.
+
+use std::time::Duration;
+
+use leasehold::{Leasehold, engine::quorum::MemberState};
+use leasehold_testkit::{QuorumSet, eventually_async};
+
+use crate::play::Play;
+
+const CRAWLER: &str = env!("CARGO_BIN_EXE_crawler");
+const FETCHED: &str = "select count(*) from pages where crawler is not null";
+
+#[test]
+fn no_two_requests_to_a_domain_meet_although_crawlers_are_killed() {
+    Play::begin(CRAWLER, &["--scale", "20"]).end().held();
+}
+
+#[test]
+fn without_locks_requests_to_one_domain_meet() {
+    let ended = Play::begin(CRAWLER, &["--scale", "20", "--unsafe"]).end();
+    ended.broke("requests while the domain had another one");
+}
+
+#[tokio::test(flavor = "multi_thread")]
+async fn two_of_five_nodes_come_back_empty_and_crawlers_stay_apart() {
+    let Some(nodes) = QuorumSet::builder(5).arg("appendfsync", "no").start_or_skip() else { return };
+    let max_ttl = Duration::from_secs(2);
+    let leases = Leasehold::builder(nodes.url())
+        .configure(|config| (config.ttl, config.max_ttl) = (max_ttl, max_ttl))
+        .connect_lazy()
+        .unwrap();
+    leases.quorum().unwrap().admit_new().await.unwrap();
+    let pages = 3600;
+    let play = Play::begin(CRAWLER, &["--scale", "60", "--store", &nodes.url()]);
+    play.until(FETCHED, pages / 8, pages / 2);
+    nodes.nodes()[..2].iter().for_each(|node| node.kill());
+    play.until(FETCHED, pages / 5, pages / 2);
+    nodes.nodes()[..2].iter().for_each(|node| node.restart());
+    let vote = || async {
+        let members = leases.quorum().unwrap().list().await;
+        members.iter().all(|member| member.state == MemberState::Votes)
+    };
+    eventually_async(Duration::from_secs(60), "all nodes to vote again", vote).await;
+    // From here on those that forgot everything are needed for every majority.
+    nodes.nodes()[3..].iter().for_each(|node| node.kill());
+    play.until(FETCHED, pages / 5, pages - 1);
+    play.end().held();
+}

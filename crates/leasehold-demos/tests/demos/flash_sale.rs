@@ -1,0 +1,31 @@
+//! The demo `flash-sale`, as a user starts it.
+
+use crate::play::Play;
+use leasehold_testkit::SentinelSet;
+
+const FLASH_SALE: &str = env!("CARGO_BIN_EXE_flash-sale");
+const UNITS: &str = "units sold, of the stock";
+
+#[test]
+fn nothing_is_oversold_although_instances_are_killed() {
+    Play::begin(FLASH_SALE, &["--scale", "10"]).end().held();
+}
+
+#[test]
+fn without_coordination_units_are_sold_twice() {
+    Play::begin(FLASH_SALE, &["--scale", "20", "--unsafe"]).end().broke(UNITS);
+}
+
+#[test]
+fn a_lock_with_the_stock_in_its_name_protects_nothing() {
+    Play::begin(FLASH_SALE, &["--scale", "40", "--variant", "stock-in-key"]).end().broke(UNITS);
+}
+
+#[test]
+fn a_fail_over_in_the_middle_of_the_sale_sells_nothing_twice() {
+    let Some(set) = SentinelSet::builder().start_or_skip() else { return };
+    let play = Play::begin(FLASH_SALE, &["--scale", "20", "--store", &set.url()]);
+    play.until("select count(*) from orders", 40, 190);
+    set.failover();
+    play.end().held();
+}

@@ -1,0 +1,35 @@
+//! The demo `invoices`, as a user starts it.
+
+use crate::play::Play;
+use leasehold_testkit::RedisServer;
+
+const INVOICES: &str = env!("CARGO_BIN_EXE_invoices");
+
+/// What each variant counts in an outage.
+const VARIANTS: [(&str, &str); 2] =
+    [("deny", "uploads refused during the outage"), ("proceed", "the same by the metric of the instances")];
+
+#[test]
+fn no_invoice_is_filed_twice_and_what_an_outage_does_is_counted() {
+    for (variant, counted) in VARIANTS {
+        let ended = Play::begin(INVOICES, &["--scale", "10", "--variant", variant]).end();
+        ended.held();
+        assert!(ended.said.contains(counted), "{}", ended.said);
+    }
+}
+
+#[test]
+fn without_coordination_invoices_are_filed_twice() {
+    Play::begin(INVOICES, &["--scale", "20", "--unsafe"]).end().broke("invoices filed twice");
+}
+
+#[test]
+fn the_same_on_a_redis_that_cannot_be_reached_for_a_while() {
+    let Some(server) = RedisServer::builder().start_or_skip() else { return };
+    for (variant, counted) in VARIANTS {
+        let args = ["--scale", "10", "--variant", variant, "--store", &server.url()];
+        let ended = Play::begin(INVOICES, &args).end();
+        ended.held();
+        assert!(ended.said.contains(counted), "{}", ended.said);
+    }
+}

@@ -1,0 +1,88 @@
+//! The demo `recovery`, as a user starts it, and what its scans cost.
+
+use std::{io::Write, time::Duration};
+
+use leasehold::{Deadline, Due, Leasehold, deadlines::Scans};
+use leasehold_testkit::{ClusterSet, RedisServer, eventually_async, redis_or_skip};
+
+use crate::play::Play;
+
+const RECOVERY: &str = env!("CARGO_BIN_EXE_recovery");
+const LONG: Duration = Duration::from_secs(60);
+
+#[test]
+fn everything_late_is_refunded_once_although_pods_are_killed() {
+    Play::begin(RECOVERY, &["--scale", "20"]).end().held();
+}
+
+#[test]
+fn pods_that_all_claim_refund_everything_once_too() {
+    Play::begin(RECOVERY, &["--scale", "20", "--variant", "shared"]).end().held();
+}
+
+#[test]
+fn without_claims_transactions_are_refunded_twice() {
+    let ended = Play::begin(RECOVERY, &["--scale", "20", "--unsafe"]).end();
+    ended.broke("transactions refunded more than once");
+    ended.broke("attempts while another had the same transaction");
+}
+
+/// Nothing is lost by a fail-over that is asked for; one by force forgets what was not copied, claims too.
+#[test]
+fn pods_bear_that_a_primary_of_the_cluster_is_replaced_and_killed() {
+    let Some(set) = ClusterSet::builder().start_or_skip() else { return };
+    let play = Play::begin(RECOVERY, &["--scale", "40", "--store", &set.url()]);
+    let ended = "select count(*) from transactions where state <> 'open'";
+    play.until(ended, 100, 400);
+    let primary = set.primaries()[0];
+    set.failover_of(primary);
+    primary.kill();
+    play.until(ended, 100, 799);
+    play.end().held();
+}
+
+/// Scripts that the server has run.
+fn scripts(server: &RedisServer) -> u64 {
+    let stats = server.cli(&["INFO", "commandstats"]).text().to_owned();
+    let calls = stats.lines().filter_map(|line| {
+        let (name, rest) = line.strip_prefix("cmdstat_")?.split_once(":calls=")?;
+        name.starts_with("eval").then_some(rest.split(',').next()?.parse::<u64>().ok()?)
+    });
+    calls.sum()
+}
+
+#[tokio::test(flavor = "multi_thread")]
+async fn a_scan_of_sixteen_buckets_with_contexts_is_one_round_trip() {
+    let Some(server) = redis_or_skip() else { return };
+    let leases = Leasehold::connect(server.url()).await.unwrap();
+    let pool = leases.deadlines("transactions");
+    let late: Vec<_> =
+        (0..200).map(|n| Deadline::new(format!("tx:{n}"), Duration::ZERO).context("x")).collect();
+    pool.set_many(&late).await.unwrap();
+    // The script is known to the server from here on.
+    assert!(leases.deadlines("another").claim(1, LONG).await.unwrap().due.is_empty());
+    let before = scripts(&server);
+    let claimed = pool.claim(100, LONG).await.unwrap();
+    assert_eq!(scripts(&server) - before, 1, "finding, reading contexts and hiding is one call");
+    assert_eq!(claimed.due.len(), 200);
+    assert!(claimed.due.iter().all(|due| due.context().is_some()));
+
+    for scans in [Scans::Shared, Scans::SingleWinner] {
+        let (scripts_before, before) = (scripts(&server), leases.stats());
+        let handler = async |_: Due| Result::<(), String>::Ok(());
+        let recovery = pool.recover(handler).every(Duration::from_millis(20)).scans(scans).await.unwrap();
+        let enough = || async { leases.stats().recovery_scans >= before.recovery_scans + 30 };
+        eventually_async(LONG, "thirty scans", enough).await;
+        assert!(recovery.stop().await);
+        let (scripts, after) = (scripts(&server) - scripts_before, leases.stats());
+        let scanned = after.recovery_scans - before.recovery_scans;
+        // The lock of the last scan may still be closed when the next one comes: a question, and no scan.
+        let skipped = after.recovery_skipped - before.recovery_skipped;
+        let said = format!("{scans:?}: {scripts} round trips for {scanned} scans, {skipped} skipped");
+        writeln!(std::io::stdout(), "{said}").unwrap();
+        // One winner takes the lock before and gives it back after.
+        let each = if scans == Scans::Shared { 1 } else { 3 };
+        // And one, because the script of a lock must be sent when it is first used.
+        assert!(scripts <= each * scanned + skipped + 1, "{said}");
+    }
+}
