@@ -10,7 +10,7 @@ use rusqlite::{Connection, OptionalExtension, Transaction, TransactionBehavior::
 use super::state::State;
 use crate::{Result, protection::Pass};
 
-/// The shop window of the database for one task.
+/// The database, as one task uses it.
 pub(super) struct Books {
     database: Mutex<Connection>,
     /// Who writes, for the records.

@@ -28,16 +28,22 @@ pub(super) struct Cashier {
 }
 
 impl Cashier {
-    pub(super) async fn work(self) -> Result<()> {
+    pub(super) async fn work(self) {
         loop {
-            let message = broker::take(&self.books.database())?;
-            let Some(message) = message else {
+            // A database that is busy for too long is as if there were nothing to do.
+            if !self.next_message().await.unwrap_or(false) {
                 tokio::time::sleep(REST).await;
-                continue;
-            };
-            let outcome = self.deliver(&message).await;
-            broker::settle(&self.books.database(), message.id, outcome)?;
+            }
         }
+    }
+
+    /// False if there is none.
+    async fn next_message(&self) -> Result<bool> {
+        let message = broker::take(&self.books.database())?;
+        let Some(message) = message else { return Ok(false) };
+        let outcome = self.deliver(&message).await;
+        broker::settle(&self.books.database(), message.id, outcome)?;
+        Ok(true)
     }
 
     async fn deliver(&self, message: &Message) -> Outcome {

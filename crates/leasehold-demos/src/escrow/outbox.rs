@@ -31,11 +31,10 @@ struct Row {
 }
 
 impl Poller {
-    pub(super) async fn work(self) -> Result<()> {
+    pub(super) async fn work(self) {
         loop {
             // An error is another poller at work, or a store out of reach: the rows stay where they are.
-            let sent = if self.unsent(1)?.is_empty() { 0 } else { self.send_batch().await.unwrap_or(0) };
-            if sent == 0 {
+            if self.send_batch().await.unwrap_or(0) == 0 {
                 tokio::time::sleep(REST).await;
             }
         }
@@ -54,6 +53,10 @@ impl Poller {
 
     /// Sends some rows, and says how many.
     async fn send_batch(&self) -> Result<usize> {
+        // Most looks are in vain, and need no lock.
+        if self.unsent(1)?.is_empty() {
+            return Ok(0);
+        }
         let pass = self.protection.lock_of_policy(|leases| keys::lock(leases, "outbox", None)).await?;
         let fence = pass.fence();
         // From here on no earlier poller can mark anything.

@@ -16,12 +16,12 @@ pub(super) struct Reconciler {
 }
 
 impl Reconciler {
-    pub(super) async fn work(self) -> Result<()> {
+    pub(super) async fn work(self) {
         loop {
             let lock = self.protection.lock_of_policy(|leases| keys::lock(leases, "reconciliation", None));
             if let Ok(pass) = lock.await {
-                // Ends when the lock is lost, or somebody else is found at work, which is the same told by the database.
-                pass.while_held(self.reconcile_again_and_again(pass.fence())).await.transpose()?;
+                // Ends when the lock is lost, or when the database knows a later reconciler.
+                let _ended = pass.while_held(self.reconcile_again_and_again(pass.fence())).await;
             }
             tokio::time::sleep(PAUSE).await;
         }

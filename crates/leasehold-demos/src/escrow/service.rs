@@ -85,7 +85,11 @@ impl Service {
             Err(error) => return Err(error.into()),
         };
         let Some(deal) = self.books.open_deal(id, &pass)? else {
-            return Ok((StatusCode::NOT_FOUND, "no such deal".into()));
+            // There is none, or it was opened by a later holder.
+            return Ok(match self.books.state_of(id)? {
+                None => (StatusCode::NOT_FOUND, "no such deal".into()),
+                Some(_) => (StatusCode::CONFLICT, BUSY.into()),
+            });
         };
         let answer = if deal.state.may_become(to) {
             self.books.change(&deal, to, &[])?;
