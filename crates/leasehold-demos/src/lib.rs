@@ -9,6 +9,7 @@
 mod cast;
 mod crawler;
 mod database;
+mod escrow;
 mod flash_sale;
 mod http;
 mod invoices;
@@ -55,7 +56,8 @@ pub struct Demo {
 }
 
 /// All demos.
-pub static DEMOS: [&Demo; 4] = [&flash_sale::DEMO, &recovery::DEMO, &crawler::DEMO, &invoices::DEMO];
+pub static DEMOS: [&Demo; 5] =
+    [&flash_sale::DEMO, &escrow::DEMO, &recovery::DEMO, &crawler::DEMO, &invoices::DEMO];
 
 /// The demo of that name.
 pub fn find(name: &str) -> Option<&'static Demo> {

@@ -1,5 +1,6 @@
 //! The one place where `--unsafe` takes effect: coordination calls, or nothing in their place.
 
+mod requests;
 mod timeouts;
 
 use leasehold::{
@@ -7,6 +8,7 @@ use leasehold::{
     marker::{MarkerGuard, MarkerId},
 };
 
+pub(crate) use requests::Begun;
 pub(crate) use timeouts::{Late, Plan, TABLE as TIMEOUTS_TABLE, Timeouts};
 
 use crate::Result;
@@ -30,8 +32,16 @@ impl Protection {
 
     /// Waits for a lock.
     pub(crate) async fn lock(&self, lock: impl FnOnce(&Leasehold) -> Lock) -> leasehold::Result<Pass> {
+        self.lock_of_policy(|leases| Ok(lock(leases))).await
+    }
+
+    /// Waits for a lock whose policy may not exist.
+    pub(crate) async fn lock_of_policy(
+        &self,
+        lock: impl FnOnce(&Leasehold) -> leasehold::Result<Lock>,
+    ) -> leasehold::Result<Pass> {
         match &self.0 {
-            Some(leases) => Ok(Pass(Some(lock(leases).acquire().await?))),
+            Some(leases) => Ok(Pass(Some(lock(leases)?.acquire().await?))),
             None => Ok(Pass(None)),
         }
     }

@@ -1,6 +1,7 @@
 //! The demos, as users start them.
 
 mod crawler;
+mod escrow;
 mod flash_sale;
 mod invoices;
 mod play;

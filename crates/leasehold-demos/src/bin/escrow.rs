@@ -1,0 +1,7 @@
+//! The demo `escrow` alone.
+
+use std::process::ExitCode;
+
+fn main() -> ExitCode {
+    leasehold_demos::main_of("escrow")
+}

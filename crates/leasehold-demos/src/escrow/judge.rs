@@ -1,0 +1,83 @@
+//! No money came or went on its own, everything was paid once, and every deal took a legal path.
+
+use std::collections::BTreeMap;
+
+use rusqlite::Connection;
+
+use super::{reconciliation::WRONG_ACCOUNTS, state::State};
+use crate::{Result, database::number, stage::Options, verdict::Verdict};
+
+pub(super) fn judge(database: &Connection, _: &Options) -> Result<Verdict> {
+    let number = |sql| number(database, sql);
+    Ok(Verdict::default()
+        .tells("deliveries of messages", number("select sum(deliveries) from messages")?)
+        .tells(
+            "of them for something done before",
+            number("select count(*) from messages where outcome = 'again'")?,
+        )
+        .tells(
+            "orders refused because of a later one",
+            number("select count(*) from messages where outcome = 'stale'")?,
+        )
+        .tells("answers \"409, busy\"", number("select sum(busy) from ended")?)
+        .expects(
+            "money in accounts and escrow, of what came in",
+            number("select sum(amount) from bank")?,
+            number("select (select sum(balance) from accounts) + (select sum(escrow) from deals)")?,
+        )
+        .expects("accounts that are not the sum of their entries", 0, number(WRONG_ACCOUNTS)?)
+        .expects("deals with a deposit, a payout or a refund too many", 0, number(TOO_MANY)?)
+        .expects("deals both paid out and refunded", 0, number(BOTH)?)
+        .expects("deals without an end, or on no legal path to it", 0, wrong_paths(database)?)
+        .expects("outbox rows not notified exactly once", 0, number(NOT_NOTIFIED_ONCE)?)
+        .expects("reconcilers at work beside another", 0, number(BESIDE_ANOTHER)?)
+        .expects(
+            "reconciliations that found a difference",
+            0,
+            number("select count(*) from reconciliations where difference <> 0 or wrong <> 0")?,
+        )
+        .chart("deals by how they ended", bars(database, "select state, count(*) from deals group by 1")?)
+        .chart(
+            "payments by each instance",
+            bars(database, "select by, count(*) from entries where kind <> 'fee' group by 1")?,
+        ))
+}
+
+const TOO_MANY: &str = "select count(distinct deal) from
+    (select deal from entries group by deal, kind having count(*) > 1)";
+
+const BOTH: &str = "select count(*) from deals
+    where exists (select 1 from entries where deal = deals.id and kind = 'payout')
+      and exists (select 1 from entries where deal = deals.id and kind = 'refund')";
+
+const NOT_NOTIFIED_ONCE: &str = "select count(*) from outbox where kind = 'notify'
+    and 1 <> (select count(*) from notifications where outbox_id = outbox.id)";
+
+/// A run has pages of its own from its first to its last; another one's in between were written at the same time.
+const BESIDE_ANOTHER: &str = "with runs as
+    (select run, min(id) as first, max(id) as last from reconciliations group by run)
+    select count(*) from runs where exists
+    (select 1 from runs as other where other.run <> runs.run and other.first between runs.first and runs.last)";
+
+fn wrong_paths(database: &Connection) -> Result<u64> {
+    let mut paths: BTreeMap<u64, Vec<(String, String)>> = BTreeMap::new();
+    let mut deals = database.prepare("select id from deals")?;
+    for deal in deals.query_map([], |row| row.get(0))? {
+        paths.insert(deal?, Vec::new());
+    }
+    let mut steps = database.prepare("select deal, was, became from history order by id")?;
+    for step in steps.query_map([], |row| Ok((row.get(0)?, (row.get(1)?, row.get(2)?))))? {
+        let (deal, step) = step?;
+        paths.entry(deal).or_default().push(step);
+    }
+    let is_whole = |path: &Vec<(String, String)>| {
+        let steps = path.iter().map(|(was, became)| State::parse(was).zip(State::parse(became)));
+        steps.collect::<Option<Vec<_>>>().is_some_and(|steps| State::is_whole_path(&steps))
+    };
+    Ok(paths.values().filter(|path| !is_whole(path)).count() as u64)
+}
+
+fn bars(database: &Connection, sql: &str) -> Result<Vec<(String, u64)>> {
+    let mut rows = database.prepare(sql)?;
+    Ok(rows.query_map([], |row| Ok((row.get(0)?, row.get(1)?)))?.collect::<Result<_, _>>()?)
+}

@@ -1,0 +1,135 @@
+//! The sellers and the buyers: they bring each deal from its deposit to its end.
+
+use std::{
+    net::SocketAddr,
+    sync::Arc,
+    time::{Duration, Instant},
+};
+
+use hyper::{Method, StatusCode};
+use tokio::sync::{Semaphore, mpsc};
+
+use super::{
+    SERVICE, SERVICES, bank,
+    service::BUSY,
+    state::State::{self, Created, Delivered, Funded},
+};
+use crate::{Result, http::Client, part::Part};
+
+/// Deals under way at the same time.
+const AT_ONCE: usize = 40;
+/// How often traders look how their deal stands.
+const LOOK: Duration = Duration::from_millis(120);
+/// Without any change for so long a deal is given up, and counts as one that never ended.
+const PATIENCE: Duration = Duration::from_secs(75);
+
+struct Ended {
+    deal: u64,
+    state: String,
+    busy: u64,
+}
+
+pub(super) async fn trade(part: Part) -> Result<()> {
+    let (tell, mut told) = mpsc::channel::<Ended>(256);
+    let room = Arc::new(Semaphore::new(AT_ONCE));
+    let database = part.database()?;
+    let deals: Vec<u64> = database
+        .prepare("select id from deals order by id")?
+        .query_map([], |row| row.get(0))?
+        .collect::<Result<_, _>>()?;
+    let traders = part.clone();
+    tokio::spawn(async move {
+        for deal in deals {
+            let Ok(place) = room.clone().acquire_owned().await else { return };
+            let (part, tell) = (traders.clone(), tell.clone());
+            tokio::spawn(async move {
+                let mut trader = Trader::new(part, deal);
+                let state = trader.trade().await;
+                let _director_gone = tell.send(Ended { deal, state, busy: trader.busy }).await;
+                drop(place);
+            });
+        }
+    });
+    while let Some(Ended { deal, state, busy }) = told.recv().await {
+        database.execute("insert into ended (deal, state, busy) values (?, ?, ?)", (deal, state, busy))?;
+    }
+    Ok(())
+}
+
+struct Trader {
+    part: Part,
+    deal: u64,
+    /// Chooses the instance to ask.
+    asked: u64,
+    /// The instance that answered last.
+    service: Option<Client>,
+    /// How often an instance said that the deal is in the hands of somebody else.
+    busy: u64,
+}
+
+impl Trader {
+    fn new(part: Part, deal: u64) -> Self {
+        Self { part, deal, asked: deal, service: None, busy: 0 }
+    }
+
+    /// Does what the state of the deal asks for until it has ended.
+    async fn trade(&mut self) -> String {
+        let deposited = self.part.database().and_then(|mut database| bank::deposit(&mut database, self.deal));
+        let mut last = (Created.to_string(), Instant::now());
+        while deposited.is_ok() && last.1.elapsed() < PATIENCE {
+            // No answer is as good as none: an instance died, and another will know.
+            if let Ok((StatusCode::OK, state)) = self.ask(Method::GET, "").await {
+                let known = State::parse(&state);
+                if state != last.0 {
+                    last = (state, Instant::now());
+                }
+                match known {
+                    Some(state) if state.is_final() => break,
+                    Some(Funded) => self.step("/deliver").await,
+                    Some(Delivered) => self.decide().await,
+                    _ => {}
+                }
+            }
+            tokio::time::sleep(LOOK).await;
+        }
+        last.0
+    }
+
+    /// Half of the buyers accept, a quarter dispute, and a quarter do both, in two windows.
+    async fn decide(&mut self) {
+        match self.deal % 4 {
+            0 => {
+                let mut other = Self::new(self.part.clone(), self.deal);
+                tokio::join!(self.step("/accept"), other.step("/dispute"));
+                self.busy += other.busy;
+            }
+            1 => self.step("/dispute").await,
+            _ => self.step("/accept").await,
+        }
+    }
+
+    async fn step(&mut self, step: &str) {
+        if let Ok((StatusCode::CONFLICT, why)) = self.ask(Method::POST, step).await {
+            self.busy += u64::from(why == BUSY);
+        }
+    }
+
+    async fn ask(&mut self, method: Method, step: &str) -> Result<(StatusCode, String)> {
+        let mut service = match self.service.take() {
+            Some(service) => service,
+            None => self.another_service()?,
+        };
+        let path = format!("/deals/{}{step}", self.deal);
+        let (status, body) = service.ask(method, &path, &[], "").await?;
+        self.service = Some(service);
+        Ok((status, String::from_utf8_lossy(&body).into_owned()))
+    }
+
+    fn another_service(&mut self) -> Result<Client> {
+        self.asked += 1;
+        let name = format!("{SERVICE} {}", self.asked % SERVICES + 1);
+        let sql = "select port from addresses where name = ?";
+        let port: u16 = self.part.database()?.query_row(sql, [name], |row| row.get(0))?;
+        Ok(Client::new(SocketAddr::from(([127, 0, 0, 1], port))))
+    }
+}

@@ -1,0 +1,30 @@
+//! The demo `escrow`, as a user starts it.
+
+use leasehold_testkit::redis_or_skip;
+
+use crate::play::Play;
+
+const ESCROW: &str = env!("CARGO_BIN_EXE_escrow");
+const ENDED: &str = "select count(*) from ended";
+
+#[test]
+fn money_is_paid_once_although_instances_are_killed() {
+    Play::begin(ESCROW, &["--scale", "15"]).end().held();
+}
+
+#[test]
+fn without_coordination_money_is_paid_twice() {
+    let ended = Play::begin(ESCROW, &["--scale", "20", "--unsafe"]).end();
+    ended.broke("deals with a deposit, a payout or a refund too many");
+}
+
+#[test]
+fn money_is_paid_once_on_a_redis_that_is_killed_and_forgets_everything() {
+    let Some(server) = redis_or_skip() else { return };
+    let deals = 80;
+    let play = Play::begin(ESCROW, &["--scale", "40", "--store", &server.url()]);
+    play.until(ENDED, deals / 8, deals / 2);
+    server.restart();
+    play.until(ENDED, deals / 4, deals - 1);
+    play.end().held();
+}
