@@ -27,7 +27,7 @@ async fn use_everything(server: &RedisServer) -> Result<(), EngineError> {
     deadlines.bury(pool, &[(c.clone(), "no go".into())], soon()).await?;
     deadlines.dead(pool, None, 100, soon()).await?;
     deadlines.stats(pool, soon()).await?;
-    deadlines.cancel(pool, &[d.id.clone()], soon()).await.map(drop)
+    deadlines.cancel(pool, std::slice::from_ref(&d.id), soon()).await.map(drop)
 }
 
 #[tokio::test]
