@@ -79,7 +79,7 @@ impl Books {
     pub(super) fn change(&self, deal: &Deal, to: State, movements: &[Movement<'_>]) -> Result<()> {
         let mut database = self.database();
         let change = database.transaction_with_behavior(Immediate)?;
-        let escrow = deal.escrow + movements.iter().map(Movement::added_to_escrow).sum::<i64>();
+        let escrow = deal.escrow + movements.iter().map(Movement::change_of_escrow).sum::<i64>();
         let written = change.execute(
             "update deals set state = ?3, escrow = ?4 where id = ?1 and fence <= ?2",
             (deal.id, deal.fence, to.as_str(), escrow),
@@ -123,7 +123,7 @@ pub(super) enum Movement<'a> {
 }
 
 impl Movement<'_> {
-    fn added_to_escrow(&self) -> i64 {
+    fn change_of_escrow(&self) -> i64 {
         match self {
             Self::Deposit(amount) => *amount,
             Self::Credit { amount, .. } => -amount,
