@@ -8,7 +8,7 @@ use std::{
 use serde::Serialize;
 
 use super::{
-    Quorum, Shared,
+    Quorum, Shared, list,
     seats::{self, Seat, Set, left},
     warden::{nonce, same_server},
 };
@@ -124,7 +124,7 @@ impl Shared {
     pub(super) async fn members(&self, until: Until) -> Vec<Member> {
         let answers = self.standings(until).await;
         let standings: Vec<_> = answers.iter().map(|answer| answer.as_ref().ok().cloned()).collect();
-        let set = seats::set_of(&standings);
+        let set = seats::set_of(&standings, &self.list);
         let mut taken = vec![Seat::Unknown; self.n()];
         for (index, standing) in standings.iter().enumerate() {
             let Some(standing) = standing else { continue };
@@ -175,7 +175,7 @@ impl Shared {
 
     async fn admit(self: &Arc<Self>, until: Until) -> Result<(), EngineError> {
         let standings: Vec<_> = self.standings(until).await.into_iter().map(Result::ok).collect();
-        if seats::set_of(&standings).is_none() {
+        if seats::set_of(&standings, &self.list).is_none() {
             let why = "no node remembers this quorum; `leasehold quorum admit --new` makes a new one";
             return Err(EngineError::new(Fault::Unsupported, why));
         }
@@ -186,7 +186,7 @@ impl Shared {
     }
 
     fn fresh_set(&self, epoch: u32) -> Set {
-        Set { id: nonce(), epoch, max_ms: self.options.max_ttl.as_millis() as u64 }
+        Set { id: list::id_with(&nonce(), &self.list), epoch, max_ms: self.options.max_ttl.as_millis() as u64 }
     }
 
     /// The quorum that `admit=new` makes of nodes without records. All must answer: a rack that lost its power while

@@ -8,6 +8,7 @@ mod admission;
 mod count;
 mod excuses;
 mod keep;
+mod list;
 mod look;
 mod round;
 mod seats;
@@ -35,6 +36,7 @@ use crate::{
 };
 pub use admission::{Member, MemberState};
 pub use count::{Count, Verdict, majority};
+pub use list::list_of;
 use seats::Seat;
 
 /// Every code that a [`Warning`] can have because a node is one of a quorum.
@@ -64,6 +66,8 @@ pub struct Quorum {
 /// What the engine and its background work share.
 struct Shared {
     voters: Vec<Arc<dyn Voter>>,
+    /// What stands for their addresses.
+    list: String,
     options: QuorumOptions,
     seats: Mutex<Vec<Seat>>,
     /// The highest fence seen in any vote, so that a client whose clock is behind still asks for one that all can give.
@@ -99,6 +103,7 @@ impl Quorum {
         .without_acks("a quorum's grant is on a majority of nodes by itself; its nodes have no replicas");
         let seats = vec![Seat::Unknown; voters.len()];
         let shared = Shared {
+            list: list_of(voters.iter().map(|voter| voter.label())),
             voters,
             options,
             seats: Mutex::new(seats),

@@ -112,7 +112,7 @@ impl Shared {
 
     /// Seats every node that has answered; the others keep what they had, if that was in the same quorum.
     fn place(&self, standings: &[Option<Standing>]) -> Vec<Seat> {
-        let set = seats::set_of(standings);
+        let set = seats::set_of(standings, &self.list);
         let mut places = self.seats();
         let strangers = set.as_ref().map_or_else(Vec::new, |set| seats::strangers(&places, set));
         for index in strangers {
@@ -144,10 +144,11 @@ impl Shared {
         let answered_at = self.clock().now();
         let standings: Vec<_> = answers.into_iter().map(Result::ok).collect();
         let seats = self.place(&standings);
-        let set = seats::set_of(&standings).or_else(|| self.new_set(&standings));
+        let set = seats::set_of(&standings, &self.list).or_else(|| self.new_set(&standings));
         // A node that does not answer may come back at any time, and then it has probably forgotten.
         let mut look_again = if standings.contains(&None) { LOOK_MAX } else { QUIET };
-        let Some(set) = set.filter(|_| same_server(self, &standings).is_ok()) else { return look_again };
+        let is_sound = same_server(self, &standings).is_ok() && !seats::are_divided(&seats);
+        let Some(set) = set.filter(|_| is_sound) else { return look_again };
         // The same for all that come back together: their votes are then equal.
         let floor_of_new = self.floor_of_new(&standings, &seats);
         for (index, standing) in standings.iter().enumerate() {
