@@ -12,5 +12,6 @@ mod repair;
 mod rights;
 #[path = "../security_md/mod.rs"]
 mod security_md;
+mod spread;
 #[path = "../story/mod.rs"]
 mod story;

@@ -132,7 +132,8 @@ impl Network {
         let client = sinks.len() - 1;
         let voter = |&node: &usize| {
             let link = Link { network: self.clone(), node, client };
-            Arc::new(SimulatedVoter { link, label: label(node), skew_us, seat: Mutex::new(None) }) as Arc<dyn Voter>
+            Arc::new(SimulatedVoter { link, label: label(node), skew_us, seat: Mutex::new(None) })
+                as Arc<dyn Voter>
         };
         nodes.iter().map(voter).collect()
     }

@@ -26,8 +26,8 @@ use crate::{
 const RENEWALS_PER_CALL: usize = 128;
 /// First pause before a node is told again that a lock was given back.
 const PAUSE: Duration = Duration::from_millis(50);
-/// Withdrawals under way in the background; beyond it the ttl settles the rest.
-const BACKGROUND_MAX: usize = 10_000;
+/// Withdrawals of one node under way in the background; beyond it the ttl settles the rest.
+const WITHDRAWALS_MAX: usize = 10_000;
 
 impl Shared {
     pub(super) async fn renew(
@@ -66,7 +66,7 @@ impl Shared {
         });
         let answers = answers.collect();
         if !asked.is_empty() || !renewal.missing.is_empty() {
-            self.background.spawn(self.clone().repair(renewal, asked));
+            self.late.spawn(self.clone().repair(renewal, asked));
         }
         answers
     }
@@ -131,10 +131,6 @@ impl Shared {
         let free = if woke { Released::HandedOver { next: None } } else { Released::Free };
         let outcome = match tally {
             tally if tally.carried(n) => Ok(free),
-            // No majority can be shown to have held it, and none does now: as `inspect` sees it, it had run out.
-            tally if !tally.refuted(n) && tally.yes + tally.no >= self.majority() && by.is_empty() => {
-                Ok(Released::Expired)
-            }
             tally if !tally.refuted(n) => {
                 let why = failed.last().map_or_else(String::new, |(_, error)| format!(": {error}"));
                 let words = format!("{} of {n} nodes gave it back{why}", tally.yes);
@@ -142,11 +138,12 @@ impl Shared {
             }
             _ => Ok(fence_of(by, n).map_or(Released::Expired, |fence| Released::Taken { by: Some(fence) })),
         };
-        // Nobody repeats it for those who did not answer, unless nobody knows the outcome.
+        // Without an outcome the caller asks again, and all nodes with it. With one nobody does, so those that did not
+        // answer are told here.
         if outcome.is_ok() {
             failed.into_iter().for_each(|(index, _)| self.withdraw_later(index, name, owner, lapses_at));
             let (shared, name, owner) = (self.clone(), name.clone(), owner.clone());
-            self.background.spawn(async move {
+            self.late.spawn(async move {
                 while let Some((index, answer)) = asked.next().await {
                     if answer.is_err() {
                         shared.withdraw_later(index, &name, &owner, lapses_at);
@@ -166,11 +163,12 @@ impl Shared {
 
     /// Tells one node until it knows, or until its key has lapsed by itself.
     fn withdraw_later(self: &Arc<Self>, index: usize, name: &Name, owner: &Owner, lapses_at: Until) {
-        if self.background.len() >= BACKGROUND_MAX {
+        let withdrawals = &self.withdrawals[index];
+        if withdrawals.len() >= WITHDRAWALS_MAX {
             return;
         }
         let (shared, name, owner) = (self.clone(), name.clone(), owner.clone());
-        self.background.spawn(async move {
+        withdrawals.spawn(async move {
             let mut pause = PAUSE;
             loop {
                 let until = shared.clock().now() + shared.options.command_timeout;

@@ -32,7 +32,9 @@ mod tests {
     fn another_address_or_order_is_another_list() {
         let list = list_of(["a:1", "b:1", "c:1"]);
         assert_eq!(list, list_of(["A:1", "b:1", "C:1"]));
-        for other in [&["a:1", "b:1", "d:1"][..], &["b:1", "a:1", "c:1"], &["a:1", "b:1"], &["a:1,b:1,c:1", ""]] {
+        for other in
+            [&["a:1", "b:1", "d:1"][..], &["b:1", "a:1", "c:1"], &["a:1", "b:1"], &["a:1,b:1,c:1", ""]]
+        {
             assert_ne!(list, list_of(other.iter().copied()), "{other:?}");
         }
         assert!(is_with(&id_with("0f", &list), &list));

@@ -12,6 +12,7 @@ mod list;
 mod look;
 mod round;
 mod seats;
+mod spread;
 mod warden;
 
 use std::{
@@ -75,8 +76,10 @@ struct Shared {
     counters: Counters,
     /// An operator said that nodes may come back although too few others vote to learn from.
     by_the_clock: AtomicBool,
-    /// Votes that come late and withdrawals that go on after the caller has its answer.
-    background: TaskTracker,
+    /// What goes on after the caller has its answer: votes that come late, repairs.
+    late: TaskTracker,
+    /// Withdrawals that are repeated, of each node: those of one that hangs must not use up what the others need.
+    withdrawals: Vec<TaskTracker>,
     closed: CancellationToken,
     warden: OnceLock<warden::Bell>,
 }
@@ -102,6 +105,7 @@ impl Quorum {
         )
         .without_acks("a quorum's grant is on a majority of nodes by itself; its nodes have no replicas");
         let seats = vec![Seat::Unknown; voters.len()];
+        let withdrawals = voters.iter().map(|_| TaskTracker::new()).collect();
         let shared = Shared {
             list: list_of(voters.iter().map(|voter| voter.label())),
             voters,
@@ -110,7 +114,8 @@ impl Quorum {
             highest: AtomicU64::new(0),
             counters: Counters::default(),
             by_the_clock: AtomicBool::new(false),
-            background: TaskTracker::new(),
+            late: TaskTracker::new(),
+            withdrawals,
             closed: CancellationToken::new(),
             warden: OnceLock::new(),
         };
@@ -194,9 +199,13 @@ impl Engine for Quorum {
         let shared = self.shared.clone();
         Box::pin(async move {
             shared.closed.cancel();
-            shared.background.close();
+            let under_way = || shared.withdrawals.iter().chain([&shared.late]);
+            for tasks in under_way() {
+                tasks.close();
+            }
             // What a minority was not told ends with its ttl.
-            let _settled = shared.clock().bounded(until, shared.background.wait()).await;
+            let settled = futures_util::future::join_all(under_way().map(TaskTracker::wait));
+            let _settled = shared.clock().bounded(until, settled).await;
             shared.voters.iter().for_each(|voter| voter.close());
             Ok(())
         })

@@ -108,6 +108,14 @@ pub(super) fn set_of(standings: &[Option<Standing>], list: &str) -> Option<Set> 
 pub(super) fn seat(standing: &Standing, set: Option<&Set>, n: usize, adopts: bool) -> Seat {
     if standing.unknown_layout {
         return Seat::Abstains(Abstention::UnknownLayout);
+/// The quorum of the nodes that are known to vote.
+pub(super) fn set_of_seats(seats: &[Seat]) -> Option<Set> {
+    seats.iter().find_map(|seat| match seat {
+        Seat::Votes(record) => Some(Set::of(record)),
+        _ => None,
+    })
+}
+
     }
     let Some(set) = set else {
         return Seat::Abstains(match &standing.record {

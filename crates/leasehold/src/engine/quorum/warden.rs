@@ -16,6 +16,7 @@ use tokio::sync::Notify;
 use super::{
     Shared,
     excuses::Excuses,
+    round::Answers,
     seats::{self, Seat, Set},
 };
 use crate::{
@@ -36,6 +37,8 @@ const QUIET: Duration = Duration::from_secs(60);
 const LOOKS: u32 = 20;
 const LOOK_MIN: Duration = Duration::from_millis(20);
 const LOOK_MAX: Duration = Duration::from_secs(2);
+/// How long the other nodes are waited for once a majority is known to vote.
+const SETTLE: Duration = Duration::from_millis(5);
 
 /// Since when a node is watched by this client, and what its record said then.
 struct Watch {
@@ -95,7 +98,15 @@ impl Shared {
             }
             voting = self.place(&standings).iter().filter(|seat| seat.votes()).count();
         }
-        self.run_on(asked);
+        // A vote leaves only for a node whose seat is known: without the others a grant would lie on a bare majority.
+        let soon = until.min(self.clock().now() + SETTLE);
+        while let Some(Some((index, answer))) = self.clock().bounded(soon, asked.next()).await {
+            if let Ok(standing) = answer {
+                standings[index] = Some(standing);
+                voting = self.place(&standings).iter().filter(|seat| seat.votes()).count();
+            }
+        }
+        self.place_late(asked);
         same_server(self, &standings)?;
         self.ring();
         if voting >= self.majority() {
@@ -130,6 +141,35 @@ impl Shared {
             places[index] = seat;
         }
         places.clone()
+    }
+
+    /// Seats nodes that answer when nobody waits for them any more, unless the warden has been there first.
+    fn place_late(self: &Arc<Self>, mut asked: Answers<Standing>) {
+        if asked.is_empty() {
+            return;
+        }
+        let shared = self.clone();
+        self.late.spawn(async move {
+            while let Some((index, answer)) = asked.next().await {
+                if let Ok(standing) = answer {
+                    shared.place_one(index, &standing);
+                }
+            }
+        });
+    }
+
+    fn place_one(&self, index: usize, standing: &Standing) {
+        let mut places = self.seats();
+        let Some(set) = seats::set_of_seats(&places) else { return };
+        if places[index] != Seat::Unknown {
+            return;
+        }
+        let seat = seats::seat(standing, Some(&set), self.n(), false);
+        let seat = seats::beside(&places, index, seat);
+        if let Seat::Votes(record) = &seat {
+            self.voters[index].seat(Some(record.clone()));
+            places[index] = seat;
+        }
     }
 
     /// What every node says about itself; `None` for those that do not answer.
