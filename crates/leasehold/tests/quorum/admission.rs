@@ -8,7 +8,7 @@ use leasehold::{
 };
 use leasehold_testkit::{QuorumSet, RedisServer, eventually_async};
 
-use crate::ground::{LONG, admit, all_vote, builder, client, held, ms, nodes, quorum, states};
+use crate::ground::{LONG, all_vote, builder, client, held, ms, nodes, quorum, states};
 
 const MAX_TTL: Duration = Duration::from_secs(1);
 
@@ -29,7 +29,8 @@ async fn nodes_that_were_not_admitted_say_how_to_do_it() {
     assert!(matches!(error, Error::StoreRefused { refusal: Refusal::Abstention, .. }), "{error:?}");
     assert!(error.to_string().contains("0 of 3 nodes vote and 2 must"), "{error}");
     assert!(error.to_string().contains("abstains (not admitted yet)"), "{error}");
-    assert!(error.hint().contains("`leasehold quorum admit --new`"), "{}", error.hint());
+    assert!(error.to_string().contains("`leasehold quorum admit --new`"), "{error}");
+    assert!(!error.hint().contains("--new"), "{}", error.hint());
     assert!(builder(set.url(), MAX_TTL).connect().await.is_err());
     // Nobody admits them by asking.
     assert!(states(&leases).await.iter().all(|state| matches!(state, MemberState::Abstains { .. })));
@@ -74,6 +75,22 @@ async fn two_clients_that_admit_new_nodes_at_once_end_with_one_quorum_after_the_
     }
 }
 
+#[tokio::test(flavor = "multi_thread")]
+async fn nodes_that_are_a_quorum_are_made_a_new_one_only_on_purpose() {
+    let Some(set) = quorum(3, MAX_TTL).await else { return };
+    let leases = client(&set, MAX_TTL);
+    // Also when only one of them remembers it.
+    set.nodes()[..2].iter().for_each(|node| drop(node.cli(&["FLUSHALL"])));
+    let before = record(&set.nodes()[2]);
+    let error = leases.quorum().unwrap().admit_new().await.unwrap_err();
+    assert_eq!(error.kind(), ErrorKind::Unsupported, "{error}");
+    assert!(error.to_string().contains("is part of a quorum already"), "{error}");
+    assert_eq!(record(&set.nodes()[2]), before);
+    leases.quorum().unwrap().replace().await.unwrap();
+    all_vote(&leases).await;
+    assert_ne!(record(&set.nodes()[2])[1], before[1]);
+}
+
 fn url_of<const N: usize>(nodes: [&RedisServer; N]) -> String {
     format!("redlock://{}", nodes.map(|node| node.addr().to_string()).join(","))
 }
@@ -85,8 +102,8 @@ async fn a_node_of_another_quorum_does_not_count() {
     let [first, second, _] = set.nodes() else { panic!("three nodes") };
     // It was one of ours, until somebody made it part of another quorum.
     let mixed = builder(url_of([first, second, &other.nodes()[0]]), MAX_TTL).connect_lazy().unwrap();
-    mixed.quorum().unwrap().admit_new().await.unwrap();
-    admit(&other, MAX_TTL).await;
+    mixed.quorum().unwrap().replace().await.unwrap();
+    client(&other, MAX_TTL).quorum().unwrap().replace().await.unwrap();
     let before = record(&other.nodes()[0]);
     // Also with the parameter that makes a new quorum of new nodes.
     for parameter in ["", "?admit=new"] {
@@ -142,6 +159,7 @@ async fn a_client_with_another_list_is_refused_and_brings_nobody_in() {
         assert!(states(&other).await.iter().all(|state| matches!(state, MemberState::Abstains { .. })));
         assert_eq!(stranger.cli(&["DBSIZE"]).int(), 0, "it was brought in");
         other.close().await.unwrap();
+        held(&ours, "x").await.release().await.unwrap();
     }
     // A server that starts empty at an address of the list comes back by itself.
     c.restart();
@@ -158,7 +176,6 @@ fn with_a_twin(set: &QuorumSet) -> String {
     format!("redlock://{},localhost:{},{}", first.addr(), first.port(), second.addr())
 }
 
-        held(&ours, "x").await.release().await.unwrap();
 #[tokio::test(flavor = "multi_thread")]
 async fn one_server_under_two_names_is_refused() {
     let Some(set) = nodes(3).start_or_skip() else { return };

@@ -236,6 +236,24 @@ fn a_quorum_that_forgot_everything_waits_for_a_person_and_repeats_no_fence() {
 }
 
 #[test]
+fn the_setting_that_admits_new_nodes_brings_no_quorum_back_that_forgot() {
+    virtually(async {
+        let (network, _) = quiet(3);
+        let options = QuorumOptions { admit_new: true, ..options(&network) };
+        let leases = client(&network, Arc::new(Quorum::over(network.voters(0), options)), 2);
+        leases.lock("x").acquire().await.unwrap().release().await.unwrap();
+        // One with all it knew, one empty; the third goes on.
+        network.touch(0, |node, _| node.restart(node.memory.clone()));
+        network.touch(1, |node, _| node.restart(Memory::default()));
+        for _ in 0..50 {
+            leases.lock("x").try_acquire().await.unwrap_err();
+            tokio::time::sleep(TTL_MAX / 10).await;
+        }
+        assert_eq!(network.admitted(), 1);
+    });
+}
+
+#[test]
 fn nodes_without_records_become_a_quorum_only_when_told_so() {
     virtually(async {
         let (network, leases) = quiet(3);

@@ -73,6 +73,14 @@ impl Set {
     }
 }
 
+/// What the nonce of a node begins with that waits to be part of a new quorum and never voted in it.
+pub(super) const NEW: &str = "new-";
+
+/// Whether a node with this record waits to be part of a new quorum.
+pub(super) fn never_voted(record: &Record) -> bool {
+    matches!(&record.state, State::Waits { nonce, .. } if nonce.starts_with(NEW))
+}
+
 /// How long a node with this record must still be watched, if it has forgotten.
 pub(super) fn left(record: &Record) -> Duration {
     let watched_ms = match record.state {
@@ -100,14 +108,6 @@ pub(super) fn set_of(standings: &[Option<Standing>], list: &str) -> Option<Set> 
     most.map(|(_, (_, _, record))| Set::of(record))
 }
 
-/// Where a node stands in a quorum.
-///
-/// With `adopts`, a node that waits to be part of another quorum is taken over, because two clients may have made one of
-/// new nodes at the same time. It may have voted before it began to wait; but it is watched from the beginning again, and
-/// whoever counted its votes has the same list of addresses.
-pub(super) fn seat(standing: &Standing, set: Option<&Set>, n: usize, adopts: bool) -> Seat {
-    if standing.unknown_layout {
-        return Seat::Abstains(Abstention::UnknownLayout);
 /// The quorum of the nodes that are known to vote.
 pub(super) fn set_of_seats(seats: &[Seat]) -> Option<Set> {
     seats.iter().find_map(|seat| match seat {
@@ -116,6 +116,14 @@ pub(super) fn set_of_seats(seats: &[Seat]) -> Option<Set> {
     })
 }
 
+/// Where a node stands in a quorum.
+///
+/// With `adopts`, a node that waits to be part of another quorum is taken over, because two clients may have made one of
+/// new nodes at the same time. It may have voted before it began to wait; but it is watched from the beginning again, and
+/// whoever counted its votes has the same list of addresses.
+pub(super) fn seat(standing: &Standing, set: Option<&Set>, n: usize, adopts: bool) -> Seat {
+    if standing.unknown_layout {
+        return Seat::Abstains(Abstention::UnknownLayout);
     }
     let Some(set) = set else {
         return Seat::Abstains(match &standing.record {

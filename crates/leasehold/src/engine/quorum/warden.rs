@@ -193,10 +193,11 @@ impl Shared {
         let floor_of_new = self.floor_of_new(&standings, &seats);
         for (index, standing) in standings.iter().enumerate() {
             let Some(standing) = standing else { continue };
-            let seat = match &seats[index] {
+            let (seat, is_new) = match &seats[index] {
                 // Of the quorum that is about to be made.
-                Seat::Abstains(Abstention::NotAdmitted) => &Seat::Forgot { seen: None },
-                seat => seat,
+                Seat::Abstains(Abstention::NotAdmitted) => (&Seat::Forgot { seen: None }, true),
+                Seat::Forgot { seen: Some(record) } => (&seats[index], seats::never_voted(record)),
+                seat => (seat, false),
             };
             match seat {
                 Seat::Votes(_) | Seat::Abstains(_) | Seat::Unknown => {
@@ -205,7 +206,8 @@ impl Shared {
                 }
                 Seat::Forgot { seen } => {
                     watches.remove(&index);
-                    let state = State::Waits { nonce: nonce(), watched_ms: 0 };
+                    let nonce = if is_new { format!("{}{}", seats::NEW, nonce()) } else { nonce() };
+                    let state = State::Waits { nonce, watched_ms: 0 };
                     let record = set.record(self.n(), index, &standing.identity, state);
                     if self.mark(index, seen.as_ref(), &record, Fence::default()).await {
                         look_again = Duration::ZERO;
@@ -218,7 +220,8 @@ impl Shared {
                         // Another client has counted on, or it began anew.
                         *watch = Watch { record: record.clone(), since: answered_at };
                     }
-                    let floor = seats::floor(index, &standings, &seats).or(floor_of_new);
+                    let by_the_clock = floor_of_new.filter(|_| self.goes_by_the_clock(record));
+                    let floor = seats::floor(index, &standings, &seats).or(by_the_clock);
                     self.watch(index, watch, asked_at, &set, floor).await;
                 }
             }
