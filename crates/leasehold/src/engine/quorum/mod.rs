@@ -226,11 +226,12 @@ impl Leases for Quorum {
     }
 
     fn release<'a>(&'a self, hold: &'a Hold, until: Until) -> Fut<'a, Released> {
-        Box::pin(self.shared.end(&hold.name, &hold.owner, hold.ttl, until))
+        Box::pin(self.shared.end(&hold.name, &hold.owner, hold.ttl + hold.lock_delay, until))
     }
 
     fn abandon<'a>(&'a self, claim: &'a Claim, until: Until) -> Fut<'a, ()> {
-        Box::pin(async move { self.shared.end(&claim.name, &claim.owner, claim.ttl, until).await.map(drop) })
+        let lapses_in = claim.ttl + claim.lock_delay;
+        Box::pin(async move { self.shared.end(&claim.name, &claim.owner, lapses_in, until).await.map(drop) })
     }
 
     fn inspect<'a>(&'a self, name: &'a Name, until: Until) -> Fut<'a, Inspection> {
