@@ -56,7 +56,7 @@ impl Excuses {
         let is_of_all = |error: &&EngineError| {
             let same =
                 self.errors().filter(|other| other.fault == error.fault && other.why == error.why).count();
-            is_ours(error) || matches!(error.fault, Fault::Refused(_)) && same >= blocking
+            is_ours(error) || matches!(error.fault, Fault::Refused(_) | Fault::Overloaded) && same >= blocking
         };
         self.errors().find(is_of_all)
     }
