@@ -15,15 +15,13 @@ use super::{
 use crate::{
     clock::Until,
     engine::{
-        Claim, EngineError, Fault, Hold, Released, Renewed,
+        Claim, EngineError, Fault, Hold, RENEWALS_PER_CALL, Released, Renewed,
         voter::{Kept, Withdrawn},
     },
     name::Name,
     owner::Owner,
 };
 
-/// Renewals in one call; bounds how long a node is busy with one.
-const RENEWALS_PER_CALL: usize = 128;
 /// First pause before a node is told again that a lock was given back.
 const PAUSE: Duration = Duration::from_millis(50);
 /// Withdrawals of one node under way in the background; beyond it the ttl settles the rest.
@@ -49,19 +47,27 @@ impl Shared {
         let shortest = holds.iter().map(|hold| hold.ttl).min().unwrap_or_default();
         let node_until = self.node_until(shortest, until);
         let mut asked = self.ask_all(|voter| voter.renew(&holds, node_until));
-        let mut renewal =
-            Renewal { tallies: vec![Tally::default(); holds.len()], missing: Vec::new(), holds };
+        let mut renewal = Renewal {
+            tallies: vec![Tally::default(); holds.len()],
+            missing: Vec::new(),
+            failed: None,
+            holds,
+        };
         while renewal.tallies.iter().any(|tally| !tally.settled(n))
             && let Some((index, kept)) = asked.next().await
         {
             renewal.take(index, kept);
         }
+        let why = renewal
+            .failed
+            .as_ref()
+            .map_or_else(String::new, |(index, error)| format!("; {}: {error}", self.voters[*index].label()));
         let answers = renewal.tallies.iter().map(|tally| match tally {
             tally if tally.carried(n) => Ok(Renewed::Kept { since }),
             tally if tally.refuted(n) => Ok(Renewed::Gone),
             tally => Err(EngineError::new(
                 Fault::NoAnswer,
-                format!("{} of {n} nodes renewed it and {} must", tally.yes, self.majority()),
+                format!("{} of {n} nodes renewed it and {} must{why}", tally.yes, self.majority()),
             )),
         });
         let answers = answers.collect();
@@ -132,7 +138,9 @@ impl Shared {
         let outcome = match tally {
             tally if tally.carried(n) => Ok(free),
             tally if !tally.refuted(n) => {
-                let why = failed.last().map_or_else(String::new, |(_, error)| format!(": {error}"));
+                let why = failed.last().map_or_else(String::new, |(index, error)| {
+                    format!("; {}: {error}", self.voters[*index].label())
+                });
                 let words = format!("{} of {n} nodes gave it back{why}", tally.yes);
                 Err(EngineError::new(Fault::NoAnswer, words))
             }
@@ -190,11 +198,16 @@ struct Renewal {
     tallies: Vec<Tally>,
     /// Node and hold: nobody holds it there.
     missing: Vec<(usize, usize)>,
+    /// The last node that failed, and how.
+    failed: Option<(usize, EngineError)>,
 }
 
 impl Renewal {
     fn take(&mut self, index: usize, kept: Result<Vec<Kept>, EngineError>) {
-        let kept = kept.unwrap_or_default();
+        let kept = kept.unwrap_or_else(|error| {
+            self.failed = Some((index, error));
+            Vec::new()
+        });
         for (at, tally) in self.tallies.iter_mut().enumerate() {
             match kept.get(at) {
                 Some(Kept::Yes) => tally.yes += 1,

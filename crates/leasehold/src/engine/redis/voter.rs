@@ -36,13 +36,13 @@ use super::{
     node::{Connection, Listener, Node, NodeOptions},
     place::Place,
     random_process,
-    renewal::RENEWALS_PER_CALL,
     script::Script,
 };
 use crate::{
     clock::{Clock, Until},
     engine::{
-        ClockOffset, Cursor, EngineError, Fault, Fut, Health, Hold, Page, WAITERS_SHOWN, WakeSink, Warning,
+        ClockOffset, Cursor, EngineError, Fault, Fut, Health, Hold, Page, RENEWALS_PER_CALL, WAITERS_SHOWN,
+        WakeSink, Warning,
         connect::EngineOptions,
         voter::{Abstention, Ballot, Kept, Record, Sighting, Standing, State, Vote, Voter, Withdrawn},
     },
