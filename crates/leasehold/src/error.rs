@@ -287,7 +287,7 @@ impl Error {
                 }
                 Refusal::TooFewAcks => "bring the replicas back, or ask for fewer acknowledgements",
                 Refusal::Abstention => {
-                    "`leasehold quorum status` shows each node and when it votes again; a new quorum takes `leasehold quorum admit --new`"
+                    "`leasehold quorum status` shows each node and when it votes again; where too many forgot, `leasehold quorum admit` brings them back after the longest ttl"
                 }
                 Refusal::Other => "the store's own words say why",
             },

@@ -38,13 +38,26 @@ impl Members<'_> {
         self.quorum.members(self.core.command_until()).await
     }
 
-    /// Makes the nodes a new quorum, at once. Every node must answer, and nobody may hold a lock on them: who holds what
-    /// is forgotten, and a holder of before does not learn of it until its next renewal.
+    /// Makes nodes that never were a quorum one, at once. Every node must answer.
+    ///
+    /// # Errors
+    /// When a node does not answer, was changed at the same time, or is part of a quorum already.
+    pub async fn admit_new(&self) -> Result<()> {
+        self.admit_all(false).await
+    }
+
+    /// Makes the nodes a new quorum, at once, whatever they were before. Locks that a majority of them still knows stay
+    /// held. One that they have forgotten can be granted again at once, although its holder does not learn of it until its
+    /// next renewal: only where nobody holds anything. [`Members::admit`] waits for that instead.
     ///
     /// # Errors
     /// When a node does not answer or was changed at the same time.
-    pub async fn admit_new(&self) -> Result<()> {
-        let admitted = self.quorum.admit_new(self.core.command_until()).await;
+    pub async fn replace(&self) -> Result<()> {
+        self.admit_all(true).await
+    }
+
+    async fn admit_all(&self, over: bool) -> Result<()> {
+        let admitted = self.quorum.admit_new(over, self.core.command_until()).await;
         admitted.map_err(|error| self.core.explain_doing(error, "admitting a new quorum".into(), None))
     }
 

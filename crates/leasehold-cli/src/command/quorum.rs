@@ -40,16 +40,20 @@ pub(super) struct Status {}
 /// it is, and also brings nodes back when so many have forgotten that the others cannot teach them.
 #[derive(Args)]
 #[command(after_help = "\
-Exit codes: 0 all nodes vote · 1 a node is still missing · 69 unreachable
+Exit codes: 0 all nodes vote · 1 a node is still missing · 2 no majority votes · 69 unreachable
 
 Examples:
   leasehold quorum admit --new --store redlock://a,b,c    the first time: nobody holds anything yet
   leasehold quorum admit --store redlock://a,b,c          after too many nodes were lost at once")]
 pub(super) struct Admit {
-    /// Make a new quorum of all nodes at once, without waiting. Only while nobody holds a lock on them:
-    /// whoever does is forgotten
+    /// Make a new quorum of all nodes at once, without waiting. A lock that they have forgotten can then be
+    /// granted again at once, while its holder goes on until its next renewal
     #[arg(long)]
     new: bool,
+
+    /// With --new: also if nodes are part of a quorum already
+    #[arg(long, requires = "new")]
+    yes: bool,
 }
 
 #[derive(Serialize)]
@@ -70,7 +74,7 @@ impl Quorum {
         let leases = Store::choose(global)?.connect_lazy()?;
         let nodes = match self {
             Self::Status(Status {}) => look(&leases, leases.quorum()?).await,
-            Self::Admit(Admit { new }) => match admit(&leases, new, global.output()).await {
+            Self::Admit(how) => match admit(&leases, &how, global.output()).await {
                 Ok(nodes) => nodes,
                 Err(failure) => {
                     store::close(&leases).await;
@@ -101,10 +105,10 @@ async fn look(leases: &Leasehold, members: Members<'_>) -> Nodes {
     Nodes { store: leases.store().to_owned(), majority: nodes.len() / 2 + 1, voting, nodes }
 }
 
-async fn admit(leases: &Leasehold, new: bool, out: Output) -> Result<Nodes, Failure> {
+async fn admit(leases: &Leasehold, how: &Admit, out: Output) -> Result<Nodes, Failure> {
     let members = leases.quorum()?;
-    if new {
-        members.admit_new().await?;
+    if how.new {
+        if how.yes { members.replace().await } else { members.admit_new().await }?;
         return Ok(look(leases, members).await);
     }
     members.admit().await?;

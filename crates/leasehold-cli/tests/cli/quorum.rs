@@ -111,6 +111,46 @@ fn admit_needs_a_node_that_remembers() {
 }
 
 #[test]
+fn a_quorum_is_replaced_by_a_new_one_only_on_purpose() {
+    let Some((set, sandbox)) = quorum() else { return };
+    // One that forgot everything is no reason: the others remember.
+    set.nodes()[0].cli(&["FLUSHALL"]);
+    let ran = sandbox.run(&["quorum", "admit", "--new"]);
+    assert_eq!(ran.code, Some(70), "{ran}");
+    for words in
+        ["is part of a quorum already", "`leasehold quorum admit`", "`leasehold quorum admit --new --yes`"]
+    {
+        assert!(ran.stderr.contains(words), "{words} is not in {ran}");
+    }
+    let ran = sandbox.run(&["quorum", "admit", "--new", "--yes"]);
+    assert_eq!(ran.code, Some(0), "{ran}");
+    assert_eq!(sandbox.run(&["quorum", "admit", "--yes"]).code, Some(64));
+}
+
+#[test]
+fn admit_says_why_there_is_no_quorum_to_bring_nodes_back_into() {
+    let Some((set, sandbox)) = quorum() else { return };
+    let addr = |index: usize| set.nodes()[index].addr().to_string();
+    let admit = |hosts: String| Sandbox::on(format!("redlock://{hosts}")).run(&["quorum", "admit"]);
+    let Some(fourth) = leasehold_testkit::redis_or_skip() else { return };
+    let ran = admit(format!("{},{},{},{}", addr(0), addr(1), addr(2), fourth.addr()));
+    assert_eq!(ran.code, Some(70), "{ran}");
+    assert!(ran.stderr.contains("remember a quorum of 3 nodes, and the store URL names 4"), "{ran}");
+    let ran = admit(format!("{},{},{}", addr(1), addr(0), addr(2)));
+    assert_eq!(ran.code, Some(70), "{ran}");
+    assert!(ran.stderr.contains("all clients must use the same list"), "{ran}");
+    for node in set.nodes() {
+        node.cli(&["CONFIG", "SET", "requirepass", "secret"]);
+    }
+    let ran = sandbox.run(&["quorum", "admit"]);
+    assert_eq!(ran.code, Some(77), "{ran}");
+    set.nodes().iter().for_each(RedisServer::kill);
+    let ran = sandbox.run(&["quorum", "admit"]);
+    assert_eq!(ran.code, Some(69), "{ran}");
+    assert!(shown(&set, &ran).contains("no node that answers remembers this quorum; [A]: "), "{ran}");
+}
+
+#[test]
 fn a_store_that_is_no_quorum_has_no_nodes() {
     for words in [&["quorum", "status"][..], &["quorum", "admit"], &["quorum", "admit", "--new"]] {
         insta::allow_duplicates! {

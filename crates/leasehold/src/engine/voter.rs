@@ -113,6 +113,8 @@ pub enum Abstention {
     Forgot,
     /// Its record belongs to another set of nodes.
     OtherSet,
+    /// Its quorum was admitted with another list of addresses than ours.
+    OtherList,
     /// The record was written by a version that this one does not know.
     UnknownLayout,
     /// It is another address of a node that votes already.
@@ -126,6 +128,9 @@ impl Abstention {
             Self::NotAdmitted => "not admitted yet",
             Self::Forgot => "restarted or wiped; waits until nothing it forgot can matter",
             Self::OtherSet => "belongs to another quorum",
+            Self::OtherList => {
+                "this quorum was admitted with other addresses or in another order; all clients must use the same list"
+            }
             Self::UnknownLayout => "its record was written by another version",
             Self::SameServer => "another address of a node that votes already",
         }
@@ -197,7 +202,7 @@ pub struct Standing {
 pub struct Record {
     /// Whether it votes.
     pub state: State,
-    /// The quorum it belongs to; random.
+    /// The quorum it belongs to: random, and what stands for the addresses of its members.
     pub set: String,
     /// Grows when the quorum's members change.
     pub epoch: u32,

@@ -21,7 +21,7 @@ use crate::{
 const ANSWER_GRACE: Duration = Duration::from_millis(90);
 /// Pause before a store that could not be reached is tried again.
 const OUTAGE_PAUSE: Duration = Duration::from_millis(50);
-/// Longest pause before a new owner value takes the place of one that was spent.
+/// Longest pause before a new owner value takes the place of one that was spent; doubles with each that is.
 const START_OVER_PAUSE: Duration = Duration::from_millis(10);
 
 /// What an attempt owes the store: dropped before it was settled, it ends the attempt in the background.
@@ -128,6 +128,7 @@ pub(super) async fn wait_for(core: &Arc<Core>, wish: &Wish) -> Result<Guard> {
         until: began + wish.wait,
         obligation: obligation(core, wish, Some(wish.wait)),
         attempts: 0,
+        spent: 0,
         contended: false,
         answered: false,
         last_fault: None,
@@ -158,6 +159,8 @@ struct Waiter<'a> {
     until: Until,
     obligation: Obligation<'a>,
     attempts: u32,
+    /// Owner values that were spent.
+    spent: u32,
     contended: bool,
     /// The store answered this attempt at least once.
     answered: bool,
@@ -190,8 +193,9 @@ impl Waiter<'_> {
             let pause = if self.obligation.claim.owner.has_ended() {
                 core.check_open()?;
                 ticket = self.start_over();
-                // Its place in the queue is open until it asks.
-                pause.min(START_OVER_PAUSE)
+                // Its place in the queue is open until it asks. A store that spends one after the other is not hurried.
+                self.spent = (self.spent + 1).min(16);
+                pause.min(START_OVER_PAUSE * (1 << (self.spent - 1)))
             } else {
                 pause
             };

@@ -1,6 +1,6 @@
 //! A quorum as a ground: three nodes of its own, of which one may be dead, or stand still for a while.
 
-use std::sync::Arc;
+use std::{sync::Arc, time::Duration};
 
 use leasehold::{Builder, Leasehold, engine::Engine};
 use leasehold_testkit::{
@@ -40,7 +40,8 @@ impl QuorumGround {
 
 /// Makes the nodes a quorum: nobody holds anything on them yet.
 pub(crate) async fn admit(set: &QuorumSet) {
-    let leases = Leasehold::connect_lazy(set.url()).unwrap();
+    let patient = Leasehold::builder(set.url()).command_timeout(Duration::from_secs(30));
+    let leases = patient.connect_lazy().unwrap();
     leases.quorum().unwrap().admit_new().await.unwrap();
     leases.close().await.unwrap();
 }

@@ -2,7 +2,10 @@
 
 use std::time::{Duration, Instant};
 
-use leasehold::{Attempt, Error, ErrorKind, Leasehold, Refusal, engine::quorum::MemberState};
+use leasehold::{
+    Attempt, Error, ErrorKind, Leasehold, Refusal,
+    engine::quorum::{MemberState, list_of},
+};
 use leasehold_testkit::{QuorumSet, RedisServer, eventually_async};
 
 use crate::ground::{LONG, all_vote, builder, client, held, ms, nodes, quorum, states};
@@ -26,7 +29,8 @@ async fn nodes_that_were_not_admitted_say_how_to_do_it() {
     assert!(matches!(error, Error::StoreRefused { refusal: Refusal::Abstention, .. }), "{error:?}");
     assert!(error.to_string().contains("0 of 3 nodes vote and 2 must"), "{error}");
     assert!(error.to_string().contains("abstains (not admitted yet)"), "{error}");
-    assert!(error.hint().contains("`leasehold quorum admit --new`"), "{}", error.hint());
+    assert!(error.to_string().contains("`leasehold quorum admit --new`"), "{error}");
+    assert!(!error.hint().contains("--new"), "{}", error.hint());
     assert!(builder(set.url(), MAX_TTL).connect().await.is_err());
     // Nobody admits them by asking.
     assert!(states(&leases).await.iter().all(|state| matches!(state, MemberState::Abstains { .. })));
@@ -71,6 +75,22 @@ async fn two_clients_that_admit_new_nodes_at_once_end_with_one_quorum_after_the_
     }
 }
 
+#[tokio::test(flavor = "multi_thread")]
+async fn nodes_that_are_a_quorum_are_made_a_new_one_only_on_purpose() {
+    let Some(set) = quorum(3, MAX_TTL).await else { return };
+    let leases = client(&set, MAX_TTL);
+    // Also when only one of them remembers it.
+    set.nodes()[..2].iter().for_each(|node| drop(node.cli(&["FLUSHALL"])));
+    let before = record(&set.nodes()[2]);
+    let error = leases.quorum().unwrap().admit_new().await.unwrap_err();
+    assert_eq!(error.kind(), ErrorKind::Unsupported, "{error}");
+    assert!(error.to_string().contains("is part of a quorum already"), "{error}");
+    assert_eq!(record(&set.nodes()[2]), before);
+    leases.quorum().unwrap().replace().await.unwrap();
+    all_vote(&leases).await;
+    assert_ne!(record(&set.nodes()[2])[1], before[1]);
+}
+
 fn url_of<const N: usize>(nodes: [&RedisServer; N]) -> String {
     format!("redlock://{}", nodes.map(|node| node.addr().to_string()).join(","))
 }
@@ -78,9 +98,13 @@ fn url_of<const N: usize>(nodes: [&RedisServer; N]) -> String {
 #[tokio::test(flavor = "multi_thread")]
 async fn a_node_of_another_quorum_does_not_count() {
     let Some(set) = quorum(3, MAX_TTL).await else { return };
-    let Some(other) = quorum(3, MAX_TTL).await else { return };
-    let before = record(&other.nodes()[0]);
+    let Some(other) = nodes(3).start_or_skip() else { return };
     let [first, second, _] = set.nodes() else { panic!("three nodes") };
+    // It was one of ours, until somebody made it part of another quorum.
+    let mixed = builder(url_of([first, second, &other.nodes()[0]]), MAX_TTL).connect_lazy().unwrap();
+    mixed.quorum().unwrap().replace().await.unwrap();
+    client(&other, MAX_TTL).quorum().unwrap().replace().await.unwrap();
+    let before = record(&other.nodes()[0]);
     // Also with the parameter that makes a new quorum of new nodes.
     for parameter in ["", "?admit=new"] {
         let url = url_of([first, second, &other.nodes()[0]]) + parameter;
@@ -111,6 +135,41 @@ async fn a_node_of_another_quorum_does_not_count() {
     assert_eq!(record(&other.nodes()[0]), before);
 }
 
+#[tokio::test(flavor = "multi_thread")]
+async fn a_client_with_another_list_is_refused_and_brings_nobody_in() {
+    let Some(set) = quorum(3, MAX_TTL).await else { return };
+    let Some(stranger) = RedisServer::builder().start_or_skip() else { return };
+    let [a, b, c] = set.nodes() else { panic!("three nodes") };
+    let ours = client(&set, MAX_TTL);
+    for (url, refused) in [
+        (url_of([a, b, &stranger]), 2),
+        (url_of([a, b, &stranger]) + "?admit=new", 2),
+        (url_of([b, a, c]), 3),
+    ] {
+        let other = builder(&url, MAX_TTL).connect_lazy().unwrap();
+        let began = Instant::now();
+        while began.elapsed() < MAX_TTL * 2 {
+            let error = other.lock("x").try_acquire().await.unwrap_err();
+            assert!(matches!(error, Error::StoreRefused { refusal: Refusal::Abstention, .. }), "{error:?}");
+            let words =
+                "this quorum was admitted with other addresses or in another order; all clients must use";
+            assert_eq!(error.to_string().matches(words).count(), refused, "{error}");
+            tokio::time::sleep(ms(50)).await;
+        }
+        assert!(states(&other).await.iter().all(|state| matches!(state, MemberState::Abstains { .. })));
+        assert_eq!(stranger.cli(&["DBSIZE"]).int(), 0, "it was brought in");
+        other.close().await.unwrap();
+        held(&ours, "x").await.release().await.unwrap();
+    }
+    // A server that starts empty at an address of the list comes back by itself.
+    c.restart();
+    eventually_async(LONG, "it to vote again", || async {
+        held(&ours, "y").await.release().await.unwrap();
+        !c.cli(&["GET", "leasehold:quorum"]).is_nil() && record(c)[7] == "votes"
+    })
+    .await;
+}
+
 /// A URL in which the first node has two names.
 fn with_a_twin(set: &QuorumSet) -> String {
     let [first, second, _] = set.nodes() else { panic!("three nodes") };
@@ -135,6 +194,13 @@ async fn one_server_under_two_names_is_refused() {
 async fn one_server_under_two_names_never_votes_twice() {
     let Some(set) = quorum(3, MAX_TTL).await else { return };
     let url = with_a_twin(&set);
+    // The second name led to another server when the quorum was admitted.
+    let list = list_of(url.trim_start_matches("redlock://").split(','));
+    for node in set.nodes() {
+        let mut words = record(node);
+        words[1] = format!("0f.{list}");
+        node.cli(&["SET", "leasehold:quorum", &words.join(" ")]);
+    }
     for _ in 0..20 {
         let leases = builder(&url, MAX_TTL).connect_lazy().unwrap();
         // Either it is found out at once, or the others were faster, and it does not vote.

@@ -31,7 +31,8 @@ pub(crate) fn client(set: &QuorumSet, max_ttl: Duration) -> Leasehold {
 
 /// Makes the nodes a quorum: nobody holds anything on them yet.
 pub(crate) async fn admit(set: &QuorumSet, max_ttl: Duration) {
-    let leases = client(set, max_ttl);
+    // Servers that have just started on a busy machine may take a while to answer.
+    let leases = builder(set.url(), max_ttl).command_timeout(LONG / 2).connect_lazy().unwrap();
     leases.quorum().unwrap().admit_new().await.unwrap();
     leases.close().await.unwrap();
 }

@@ -12,5 +12,7 @@ mod repair;
 mod rights;
 #[path = "../security_md/mod.rs"]
 mod security_md;
+mod slow;
+mod spread;
 #[path = "../story/mod.rs"]
 mod story;

@@ -11,6 +11,7 @@ use leasehold::{
     clock::Until,
     engine::{
         Cursor, EngineError, Fault, Fut, Health, Hold, Page, Wake, WakeSink,
+        quorum::list_of,
         voter::{Abstention, Ballot, Kept, Record, Sighting, Standing, State, Vote, Voter, Withdrawn},
     },
     owner::Owner,
@@ -63,14 +64,25 @@ fn lock<T>(mutex: &Mutex<T>) -> MutexGuard<'_, T> {
     mutex.lock().unwrap_or_else(PoisonError::into_inner)
 }
 
+fn label(node: usize) -> String {
+    format!("node{node}")
+}
+
+/// The id of a quorum that was admitted with these addresses.
+pub(crate) fn set_id(nodes: &[usize]) -> String {
+    let labels: Vec<_> = nodes.iter().map(|node| label(*node)).collect();
+    format!("simulated.{}", list_of(labels.iter().map(String::as_str)))
+}
+
 impl Network {
     /// `n` nodes that are a quorum already.
     pub(crate) fn new(seed: u64, n: usize, max_ttl: Duration, flaw: Option<Flaw>) -> Arc<Self> {
         let clock = Clock::tokio();
         let mut chance = StdRng::seed_from_u64(seed);
+        let set = set_id(&(0..n).collect::<Vec<_>>());
         let place = |index: usize| {
             let mut node = Node {
-                label: format!("node{index}"),
+                label: label(index),
                 run: 1,
                 memory: Memory::default(),
                 dump: None,
@@ -82,7 +94,7 @@ impl Network {
             };
             node.memory.record = Some(Record {
                 state: State::Votes,
-                set: "simulated".into(),
+                set: set.clone(),
                 epoch: 1,
                 n: n as u32,
                 index: index as u32,
@@ -120,8 +132,8 @@ impl Network {
         let client = sinks.len() - 1;
         let voter = |&node: &usize| {
             let link = Link { network: self.clone(), node, client };
-            let label = format!("node{node}");
-            Arc::new(SimulatedVoter { link, label, skew_us, seat: Mutex::new(None) }) as Arc<dyn Voter>
+            Arc::new(SimulatedVoter { link, label: label(node), skew_us, seat: Mutex::new(None) })
+                as Arc<dyn Voter>
         };
         nodes.iter().map(voter).collect()
     }

@@ -9,6 +9,8 @@ use serde::Serialize;
 
 use super::{
     Quorum, Shared,
+    excuses::is_ours,
+    list,
     seats::{self, Seat, Set, left},
     warden::{nonce, same_server},
 };
@@ -16,7 +18,7 @@ use crate::{
     clock::Until,
     engine::{
         EngineError, Fault, Warning,
-        voter::{Abstention, Standing, State},
+        voter::{Abstention, Record, Standing, State},
     },
     fence::Fence,
 };
@@ -80,13 +82,27 @@ impl Member {
             MemberState::Waits { .. } => {
                 (self.state.to_string(), "wait: it votes again by itself while a client watches it")
             }
-            MemberState::Abstains { .. } => (
-                self.state.to_string(),
-                "see `leasehold quorum status`; a new quorum takes `leasehold quorum admit --new`",
-            ),
+            MemberState::Abstains { why } => (self.state.to_string(), cure(why)),
         };
         Some(Warning { code: "quorum-marker", found: format!("{}: {found}", self.label), cure: cure.into() })
     }
+}
+
+/// What helps a node that abstains.
+fn cure(why: &str) -> &'static str {
+    let cures = [
+        (
+            Abstention::Forgot,
+            "it comes back by itself while a client watches it; where too many forgot, run `leasehold quorum admit`",
+        ),
+        (
+            Abstention::NotAdmitted,
+            "`leasehold quorum admit --new` makes a new quorum of nodes that never were one",
+        ),
+        (Abstention::OtherList, "give every client the list that the quorum was admitted with"),
+    ];
+    let found = cures.into_iter().find(|(abstention, _)| abstention.as_str() == why);
+    found.map_or("list servers of one quorum only, each of them once", |(_, cure)| cure)
 }
 
 impl Quorum {
@@ -101,13 +117,14 @@ impl Quorum {
         (counters.confirmed.load(Ordering::Relaxed), counters.granted.load(Ordering::Relaxed))
     }
 
-    /// Makes all nodes a new quorum at once. Every one must answer. Whoever held a lock on these nodes is forgotten:
-    /// only for nodes on which nobody holds anything.
+    /// Makes all nodes a new quorum at once. Every one must answer. What they still know stays held; what they have
+    /// forgotten can be granted again at once, while its holder goes on until its next renewal.
     ///
     /// # Errors
-    /// When a node does not answer, or another client changed one at the same time.
-    pub async fn admit_new(&self, until: Until) -> Result<(), EngineError> {
-        self.shared.admit_new(until).await
+    /// When a node does not answer, or another client changed one at the same time; and when one is part of a quorum,
+    /// unless `over` that.
+    pub async fn admit_new(&self, over: bool, until: Until) -> Result<(), EngineError> {
+        self.shared.admit_new(over, until).await
     }
 
     /// Brings back nodes that have forgotten, also when too few others vote to learn the fences from: the clock then
@@ -124,7 +141,7 @@ impl Shared {
     pub(super) async fn members(&self, until: Until) -> Vec<Member> {
         let answers = self.standings(until).await;
         let standings: Vec<_> = answers.iter().map(|answer| answer.as_ref().ok().cloned()).collect();
-        let set = seats::set_of(&standings);
+        let set = seats::set_of(&standings, &self.list);
         let mut taken = vec![Seat::Unknown; self.n()];
         for (index, standing) in standings.iter().enumerate() {
             let Some(standing) = standing else { continue };
@@ -142,7 +159,7 @@ impl Shared {
         members
     }
 
-    async fn admit_new(&self, until: Until) -> Result<(), EngineError> {
+    async fn admit_new(&self, over: bool, until: Until) -> Result<(), EngineError> {
         let mut standings = Vec::with_capacity(self.n());
         for (answer, voter) in self.standings(until).await.into_iter().zip(&self.voters) {
             let standing = answer.map_err(|error| EngineError {
@@ -151,6 +168,15 @@ impl Shared {
             })?;
             if standing.unknown_layout {
                 let why = format!("{}: {}", voter.label(), Abstention::UnknownLayout.as_str());
+                return Err(EngineError::new(Fault::Unsupported, why));
+            }
+            if standing.record.is_some() && !over {
+                let why = format!(
+                    "{} is part of a quorum already, and locks that its nodes have forgotten could be granted a second \
+                     time at once; `leasehold quorum admit` brings nodes back safely, after the longest ttl, and `leasehold \
+                     quorum admit --new --yes` makes a new quorum all the same",
+                    voter.label()
+                );
                 return Err(EngineError::new(Fault::Unsupported, why));
             }
             standings.push(Some(standing));
@@ -174,10 +200,10 @@ impl Shared {
     }
 
     async fn admit(self: &Arc<Self>, until: Until) -> Result<(), EngineError> {
-        let standings: Vec<_> = self.standings(until).await.into_iter().map(Result::ok).collect();
-        if seats::set_of(&standings).is_none() {
-            let why = "no node remembers this quorum; `leasehold quorum admit --new` makes a new one";
-            return Err(EngineError::new(Fault::Unsupported, why));
+        let answers = self.standings(until).await;
+        let standings: Vec<_> = answers.iter().map(|answer| answer.as_ref().ok().cloned()).collect();
+        if seats::set_of(&standings, &self.list).is_none() {
+            return Err(self.no_set(&answers));
         }
         self.by_the_clock.store(true, Ordering::Relaxed);
         let _not_yet = self.take_seats(until).await;
@@ -185,8 +211,42 @@ impl Shared {
         Ok(())
     }
 
+    /// Why there is no quorum to bring nodes back into.
+    fn no_set(&self, answers: &[Result<Standing, EngineError>]) -> EngineError {
+        let records = answers.iter().flatten().filter_map(|standing| standing.record.as_ref());
+        if let Some(record) = records.max_by_key(|record| record.epoch) {
+            let why = if record.n as usize == self.n() {
+                Abstention::OtherList.as_str().to_owned()
+            } else {
+                format!(
+                    "the nodes remember a quorum of {} nodes, and the store URL names {}",
+                    record.n,
+                    self.n()
+                )
+            };
+            return EngineError::new(Fault::Unsupported, why);
+        }
+        let failed: Vec<_> = self
+            .voters
+            .iter()
+            .zip(answers)
+            .filter_map(|(voter, answer)| Some((voter.label(), answer.as_ref().err()?)))
+            .collect();
+        let Some((_, first)) = failed.iter().find(|(_, error)| is_ours(error)).or(failed.first()) else {
+            let why = "no node remembers this quorum; `leasehold quorum admit --new` makes a new one";
+            return EngineError::new(Fault::Unsupported, why);
+        };
+        let words: Vec<_> = failed.iter().map(|(label, error)| format!("{label}: {error}")).collect();
+        let why = format!("no node that answers remembers this quorum; {}", words.join("; "));
+        EngineError { why, ..(*first).clone() }
+    }
+
     fn fresh_set(&self, epoch: u32) -> Set {
-        Set { id: nonce(), epoch, max_ms: self.options.max_ttl.as_millis() as u64 }
+        Set {
+            id: list::id_with(&nonce(), &self.list),
+            epoch,
+            max_ms: self.options.max_ttl.as_millis() as u64,
+        }
     }
 
     /// The quorum that `admit=new` makes of nodes without records. All must answer: a rack that lost its power while
@@ -201,10 +261,14 @@ impl Shared {
     /// The floor where too few nodes vote to learn it from: all are on their way back, and an operator said so or the
     /// quorum is new. No fence is further ahead of the time than a node lets a hint be.
     pub(super) fn floor_of_new(&self, standings: &[Option<Standing>], seats: &[Seat]) -> Option<Fence> {
-        let by_the_clock = self.by_the_clock.load(Ordering::Relaxed) || self.options.admit_new;
         let voting = seats.iter().filter(|seat| seat.votes()).count();
-        (by_the_clock && voting < self.majority())
-            .then(|| self.floor_by_the_clock(standings.iter().flatten()))
+        (voting < self.majority()).then(|| self.floor_by_the_clock(standings.iter().flatten()))
+    }
+
+    /// Whether the clock may give a node with this record its floor. `admit=new` may have been left in a URL: it makes a
+    /// new quorum of blank nodes, and never brings one back that has forgotten.
+    pub(super) fn goes_by_the_clock(&self, record: &Record) -> bool {
+        self.by_the_clock.load(Ordering::Relaxed) || self.options.admit_new && seats::never_voted(record)
     }
 
     /// Above every fence that these nodes can have given, also those that they forgot: no node follows a hint that is

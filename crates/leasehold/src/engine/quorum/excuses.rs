@@ -18,6 +18,8 @@ pub(super) struct Excuses(Vec<(String, Excuse)>);
 enum Excuse {
     /// In words.
     Abstains(String),
+    /// It has no record.
+    IsBlank,
     Fails(EngineError),
 }
 
@@ -32,6 +34,10 @@ impl Excuses {
             Seat::Waits(record) | Seat::Forgot { seen: Some(record) } => waits(left(record)),
             Seat::Votes(record) if why == Abstention::Forgot => waits(left(record)),
             Seat::Forgot { seen: None } => Abstention::Forgot.as_str().into(),
+            Seat::Abstains(Abstention::NotAdmitted) => {
+                self.0.push((label.to_owned(), Excuse::IsBlank));
+                return;
+            }
             Seat::Abstains(why) => why.as_str().into(),
             Seat::Votes(_) | Seat::Unknown => why.as_str().into(),
         };
@@ -41,7 +47,7 @@ impl Excuses {
     fn errors(&self) -> impl Iterator<Item = &EngineError> {
         self.0.iter().filter_map(|(_, excuse)| match excuse {
             Excuse::Fails(error) => Some(error),
-            Excuse::Abstains(_) => None,
+            Excuse::Abstains(_) | Excuse::IsBlank => None,
         })
     }
 
@@ -50,7 +56,7 @@ impl Excuses {
         let is_of_all = |error: &&EngineError| {
             let same =
                 self.errors().filter(|other| other.fault == error.fault && other.why == error.why).count();
-            is_ours(error) || matches!(error.fault, Fault::Refused(_)) && same >= blocking
+            is_ours(error) || matches!(error.fault, Fault::Refused(_) | Fault::Overloaded) && same >= blocking
         };
         self.errors().find(is_of_all)
     }
@@ -75,11 +81,17 @@ impl Excuses {
             .iter()
             .map(|(label, excuse)| match excuse {
                 Excuse::Abstains(why) => format!("{label} abstains ({why})"),
+                Excuse::IsBlank => format!("{label} abstains ({})", Abstention::NotAdmitted.as_str()),
                 Excuse::Fails(error) => format!("{label}: {error}"),
             })
             .collect();
         let voting = n - self.0.len();
-        EngineError::new(fault, format!("{voting} of {n} nodes vote and {most} must: {}", words.join("; ")))
+        // Where one of them has a record, a new quorum would forget what that stands for.
+        let blank = self.0.iter().filter(|(_, excuse)| matches!(excuse, Excuse::IsBlank)).count();
+        let cure =
+            if blank == n { "; `leasehold quorum admit --new` makes a new quorum of them" } else { "" };
+        let words = words.join("; ");
+        EngineError::new(fault, format!("{voting} of {n} nodes vote and {most} must: {words}{cure}"))
     }
 }
 
@@ -93,7 +105,7 @@ fn waits(left: Duration) -> String {
 }
 
 /// Whether it would be the same on every node and at every time.
-fn is_ours(error: &EngineError) -> bool {
+pub(super) fn is_ours(error: &EngineError) -> bool {
     matches!(
         error.fault,
         Fault::Unsupported | Fault::WrongKind | Fault::Ended | Fault::Refused(Refusal::Auth | Refusal::Acl)

@@ -15,19 +15,17 @@ use super::{
 use crate::{
     clock::Until,
     engine::{
-        Claim, EngineError, Fault, Hold, Released, Renewed,
+        Claim, EngineError, Fault, Hold, RENEWALS_PER_CALL, Released, Renewed,
         voter::{Kept, Withdrawn},
     },
     name::Name,
     owner::Owner,
 };
 
-/// Renewals in one call; bounds how long a node is busy with one.
-const RENEWALS_PER_CALL: usize = 128;
 /// First pause before a node is told again that a lock was given back.
 const PAUSE: Duration = Duration::from_millis(50);
-/// Withdrawals under way in the background; beyond it the ttl settles the rest.
-const BACKGROUND_MAX: usize = 10_000;
+/// Withdrawals of one node under way in the background; beyond it the ttl settles the rest.
+const WITHDRAWALS_MAX: usize = 10_000;
 
 impl Shared {
     pub(super) async fn renew(
@@ -49,24 +47,32 @@ impl Shared {
         let shortest = holds.iter().map(|hold| hold.ttl).min().unwrap_or_default();
         let node_until = self.node_until(shortest, until);
         let mut asked = self.ask_all(|voter| voter.renew(&holds, node_until));
-        let mut renewal =
-            Renewal { tallies: vec![Tally::default(); holds.len()], missing: Vec::new(), holds };
+        let mut renewal = Renewal {
+            tallies: vec![Tally::default(); holds.len()],
+            missing: Vec::new(),
+            failed: None,
+            holds,
+        };
         while renewal.tallies.iter().any(|tally| !tally.settled(n))
             && let Some((index, kept)) = asked.next().await
         {
             renewal.take(index, kept);
         }
+        let why = renewal
+            .failed
+            .as_ref()
+            .map_or_else(String::new, |(index, error)| format!("; {}: {error}", self.voters[*index].label()));
         let answers = renewal.tallies.iter().map(|tally| match tally {
             tally if tally.carried(n) => Ok(Renewed::Kept { since }),
             tally if tally.refuted(n) => Ok(Renewed::Gone),
             tally => Err(EngineError::new(
                 Fault::NoAnswer,
-                format!("{} of {n} nodes renewed it and {} must", tally.yes, self.majority()),
+                format!("{} of {n} nodes renewed it and {} must{why}", tally.yes, self.majority()),
             )),
         });
         let answers = answers.collect();
         if !asked.is_empty() || !renewal.missing.is_empty() {
-            self.background.spawn(self.clone().repair(renewal, asked));
+            self.late.spawn(self.clone().repair(renewal, asked));
         }
         answers
     }
@@ -131,22 +137,21 @@ impl Shared {
         let free = if woke { Released::HandedOver { next: None } } else { Released::Free };
         let outcome = match tally {
             tally if tally.carried(n) => Ok(free),
-            // No majority can be shown to have held it, and none does now: as `inspect` sees it, it had run out.
-            tally if !tally.refuted(n) && tally.yes + tally.no >= self.majority() && by.is_empty() => {
-                Ok(Released::Expired)
-            }
             tally if !tally.refuted(n) => {
-                let why = failed.last().map_or_else(String::new, |(_, error)| format!(": {error}"));
+                let why = failed.last().map_or_else(String::new, |(index, error)| {
+                    format!("; {}: {error}", self.voters[*index].label())
+                });
                 let words = format!("{} of {n} nodes gave it back{why}", tally.yes);
                 Err(EngineError::new(Fault::NoAnswer, words))
             }
             _ => Ok(fence_of(by, n).map_or(Released::Expired, |fence| Released::Taken { by: Some(fence) })),
         };
-        // Nobody repeats it for those who did not answer, unless nobody knows the outcome.
+        // Without an outcome the caller asks again, and all nodes with it. With one nobody does, so those that did not
+        // answer are told here.
         if outcome.is_ok() {
             failed.into_iter().for_each(|(index, _)| self.withdraw_later(index, name, owner, lapses_at));
             let (shared, name, owner) = (self.clone(), name.clone(), owner.clone());
-            self.background.spawn(async move {
+            self.late.spawn(async move {
                 while let Some((index, answer)) = asked.next().await {
                     if answer.is_err() {
                         shared.withdraw_later(index, &name, &owner, lapses_at);
@@ -166,11 +171,12 @@ impl Shared {
 
     /// Tells one node until it knows, or until its key has lapsed by itself.
     fn withdraw_later(self: &Arc<Self>, index: usize, name: &Name, owner: &Owner, lapses_at: Until) {
-        if self.background.len() >= BACKGROUND_MAX {
+        let withdrawals = &self.withdrawals[index];
+        if withdrawals.len() >= WITHDRAWALS_MAX {
             return;
         }
         let (shared, name, owner) = (self.clone(), name.clone(), owner.clone());
-        self.background.spawn(async move {
+        withdrawals.spawn(async move {
             let mut pause = PAUSE;
             loop {
                 let until = shared.clock().now() + shared.options.command_timeout;
@@ -192,11 +198,16 @@ struct Renewal {
     tallies: Vec<Tally>,
     /// Node and hold: nobody holds it there.
     missing: Vec<(usize, usize)>,
+    /// The last node that failed, and how.
+    failed: Option<(usize, EngineError)>,
 }
 
 impl Renewal {
     fn take(&mut self, index: usize, kept: Result<Vec<Kept>, EngineError>) {
-        let kept = kept.unwrap_or_default();
+        let kept = kept.unwrap_or_else(|error| {
+            self.failed = Some((index, error));
+            Vec::new()
+        });
         for (at, tally) in self.tallies.iter_mut().enumerate() {
             match kept.get(at) {
                 Some(Kept::Yes) => tally.yes += 1,

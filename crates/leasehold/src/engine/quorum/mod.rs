@@ -8,9 +8,11 @@ mod admission;
 mod count;
 mod excuses;
 mod keep;
+mod list;
 mod look;
 mod round;
 mod seats;
+mod spread;
 mod warden;
 
 use std::{
@@ -35,6 +37,7 @@ use crate::{
 };
 pub use admission::{Member, MemberState};
 pub use count::{Count, Verdict, majority};
+pub use list::list_of;
 use seats::Seat;
 
 /// Every code that a [`Warning`] can have because a node is one of a quorum.
@@ -64,6 +67,8 @@ pub struct Quorum {
 /// What the engine and its background work share.
 struct Shared {
     voters: Vec<Arc<dyn Voter>>,
+    /// What stands for their addresses.
+    list: String,
     options: QuorumOptions,
     seats: Mutex<Vec<Seat>>,
     /// The highest fence seen in any vote, so that a client whose clock is behind still asks for one that all can give.
@@ -71,8 +76,10 @@ struct Shared {
     counters: Counters,
     /// An operator said that nodes may come back although too few others vote to learn from.
     by_the_clock: AtomicBool,
-    /// Votes that come late and withdrawals that go on after the caller has its answer.
-    background: TaskTracker,
+    /// What goes on after the caller has its answer: votes that come late, repairs.
+    late: TaskTracker,
+    /// Withdrawals that are repeated, of each node: those of one that hangs must not use up what the others need.
+    withdrawals: Vec<TaskTracker>,
     closed: CancellationToken,
     warden: OnceLock<warden::Bell>,
 }
@@ -98,14 +105,17 @@ impl Quorum {
         )
         .without_acks("a quorum's grant is on a majority of nodes by itself; its nodes have no replicas");
         let seats = vec![Seat::Unknown; voters.len()];
+        let withdrawals = voters.iter().map(|_| TaskTracker::new()).collect();
         let shared = Shared {
+            list: list_of(voters.iter().map(|voter| voter.label())),
             voters,
             options,
             seats: Mutex::new(seats),
             highest: AtomicU64::new(0),
             counters: Counters::default(),
             by_the_clock: AtomicBool::new(false),
-            background: TaskTracker::new(),
+            late: TaskTracker::new(),
+            withdrawals,
             closed: CancellationToken::new(),
             warden: OnceLock::new(),
         };
@@ -189,9 +199,13 @@ impl Engine for Quorum {
         let shared = self.shared.clone();
         Box::pin(async move {
             shared.closed.cancel();
-            shared.background.close();
+            let under_way = || shared.withdrawals.iter().chain([&shared.late]);
+            for tasks in under_way() {
+                tasks.close();
+            }
             // What a minority was not told ends with its ttl.
-            let _settled = shared.clock().bounded(until, shared.background.wait()).await;
+            let settled = futures_util::future::join_all(under_way().map(TaskTracker::wait));
+            let _settled = shared.clock().bounded(until, settled).await;
             shared.voters.iter().for_each(|voter| voter.close());
             Ok(())
         })
@@ -212,11 +226,12 @@ impl Leases for Quorum {
     }
 
     fn release<'a>(&'a self, hold: &'a Hold, until: Until) -> Fut<'a, Released> {
-        Box::pin(self.shared.end(&hold.name, &hold.owner, hold.ttl, until))
+        Box::pin(self.shared.end(&hold.name, &hold.owner, hold.ttl + hold.lock_delay, until))
     }
 
     fn abandon<'a>(&'a self, claim: &'a Claim, until: Until) -> Fut<'a, ()> {
-        Box::pin(async move { self.shared.end(&claim.name, &claim.owner, claim.ttl, until).await.map(drop) })
+        let lapses_in = claim.ttl + claim.lock_delay;
+        Box::pin(async move { self.shared.end(&claim.name, &claim.owner, lapses_in, until).await.map(drop) })
     }
 
     fn inspect<'a>(&'a self, name: &'a Name, until: Until) -> Fut<'a, Inspection> {

@@ -55,13 +55,14 @@ impl Shared {
             match round.count.verdict() {
                 Verdict::Open => {}
                 Verdict::Granted(fence) => {
-                    self.run_on(votes);
                     self.counters.granted.fetch_add(1, Ordering::Relaxed);
+                    let lacking = round.said_otherwise();
+                    self.spread(claim.hold(fence), since, lacking, votes, Self::is_late_yes);
                     return Ok(granted(claim, fence, since));
                 }
                 Verdict::Confirm(fence) => {
                     self.run_on(votes);
-                    return self.confirm(&ballot, fence, since, until).await;
+                    return self.confirm(&ballot, &round, fence, since, until).await;
                 }
                 Verdict::Lost => break,
             }
@@ -79,13 +80,14 @@ impl Shared {
                 _ => break,
             }
         }
-        self.lost(&ballot, round, votes, until).await
+        self.lost(&ballot, round, votes, since, until).await
     }
 
     /// The second phase: a majority said yes under different fences.
     async fn confirm(
         self: &Arc<Self>,
         ballot: &Arc<Ballot>,
+        round: &Round,
         fence: Fence,
         since: BootInstant,
         until: Until,
@@ -96,26 +98,35 @@ impl Shared {
         let node_until = self.node_until(claim.ttl, until);
         // Also where the vote is still on its way: it arrives first.
         let mut confirmed = self.ask_all(|voter| voter.confirm(&hold, node_until));
-        let mut tally = Tally::default();
+        let (mut tally, mut lacking) = (Tally::default(), Vec::new());
         while !tally.settled(self.n())
-            && let Some((_, answer)) = confirmed.next().await
+            && let Some((index, answer)) = confirmed.next().await
         {
             match answer {
                 Ok(true) => tally.yes += 1,
                 Ok(false) => tally.no += 1,
                 Err(_) => tally.unknown += 1,
             }
+            if !matches!(answer, Ok(true)) {
+                lacking.push(index);
+            }
         }
-        self.run_on(confirmed);
         if tally.carried(self.n()) {
             self.counters.granted.fetch_add(1, Ordering::Relaxed);
+            self.spread(claim.hold(fence), since, lacking, confirmed, |_, _, raised| *raised);
             return Ok(granted(claim, fence, since));
         }
+        self.run_on(confirmed);
         if !tally.refuted(self.n()) {
             self.give_back(claim);
             return Err(EngineError::new(Fault::NoAnswer, "too few nodes confirmed the fence in time"));
         }
-        self.take_back(ballot, &Vec::from_iter(0..self.n()), until).await;
+        if claim.queue_for.is_some() {
+            self.take_back(ballot, &round.may_have_given(), since, until).await;
+        } else {
+            // Nobody asks again, and a vote that has not left yet would lock for nobody.
+            self.give_back(claim);
+        }
         Ok(refused(claim, Refusal::default()))
     }
 
@@ -125,6 +136,7 @@ impl Shared {
         ballot: &Arc<Ballot>,
         mut round: Round,
         votes: Answers<Vote>,
+        since: BootInstant,
         until: Until,
     ) -> Result<Answer, EngineError> {
         let (claim, outstanding) = (&ballot.claim, votes.len());
@@ -135,7 +147,7 @@ impl Shared {
             if claim.queue_for.is_none() && (unanswered || round.count.any_yes()) {
                 self.give_back(claim);
             } else {
-                self.take_back(ballot, &round.said_yes, until).await;
+                self.take_back(ballot, &round.said_yes, since, until).await;
             }
             return Ok(refused(claim, round.refusal(self.majority())));
         }
@@ -150,10 +162,19 @@ impl Shared {
         Err(round.excuses.into_error(self))
     }
 
-    /// Takes back what these nodes gave, so that somebody else gets a majority. If one of them does not answer, the owner
-    /// value is spent: what was sent may undo a later yes.
-    async fn take_back(self: &Arc<Self>, ballot: &Arc<Ballot>, nodes: &[usize], until: Until) {
-        let until = until.min(self.clock().now() + SETTLE_IN_QUEUE);
+    /// Takes back what these nodes gave in the round that began at `since`, so that somebody else gets a majority. If one
+    /// of them does not answer, the owner value is spent: what was sent may undo a later yes. On a slow network they have
+    /// time accordingly, or every round would spend one.
+    async fn take_back(
+        self: &Arc<Self>,
+        ballot: &Arc<Ballot>,
+        nodes: &[usize],
+        since: BootInstant,
+        until: Until,
+    ) {
+        let now = self.clock().now();
+        let patience = now.since(since) * 3 + SETTLE_IN_QUEUE;
+        let until = self.node_until(ballot.claim.ttl, until).min(now + patience);
         let taken = nodes.iter().map(|index| self.voters[*index].retract(ballot, until));
         if futures_util::future::join_all(taken).await.iter().any(Result::is_err) {
             self.give_back(&ballot.claim);
@@ -163,7 +184,7 @@ impl Shared {
     /// Lets answers come in that nobody waits for any more.
     pub(super) fn run_on<T: Send + 'static>(&self, mut answers: Answers<T>) {
         if !answers.is_empty() {
-            self.background.spawn(async move { while answers.next().await.is_some() {} });
+            self.late.spawn(async move { while answers.next().await.is_some() {} });
         }
     }
 }
@@ -184,6 +205,8 @@ struct Round {
     /// Which nodes have answered, or failed to.
     heard: Vec<bool>,
     said_yes: Vec<usize>,
+    /// Which nodes said that they gave nothing.
+    gave_nothing: Vec<bool>,
     /// A node may have said yes without our knowing.
     unanswered: bool,
 }
@@ -196,6 +219,7 @@ impl Round {
             excuses: Excuses::default(),
             heard: vec![false; n],
             said_yes: Vec::new(),
+            gave_nothing: vec![false; n],
             unanswered: false,
         }
     }
@@ -211,10 +235,12 @@ impl Round {
                 return;
             }
             Ok(Vote::No { fence, holder, expires_in, ahead }) => {
+                self.gave_nothing[index] = true;
                 shared.saw(fence);
                 self.refusals.push(Refusal { holder, expires_in, ahead });
             }
             Ok(Vote::Abstains(why)) => {
+                self.gave_nothing[index] = true;
                 shared.counters.abstained.fetch_add(1, Ordering::Relaxed);
                 let seat = shared.seats()[index].clone();
                 match seat {
@@ -233,6 +259,16 @@ impl Round {
             }
         }
         self.count.other();
+    }
+
+    /// The nodes that have answered, or failed to, and did not say yes.
+    fn said_otherwise(&self) -> Vec<usize> {
+        (0..self.heard.len()).filter(|index| self.heard[*index] && !self.said_yes.contains(index)).collect()
+    }
+
+    /// The nodes that said yes, or may have.
+    fn may_have_given(&self) -> Vec<usize> {
+        (0..self.heard.len()).filter(|index| !self.gave_nothing[*index]).collect()
     }
 
     /// How many nodes said yes or no.

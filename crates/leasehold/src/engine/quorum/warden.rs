@@ -16,6 +16,7 @@ use tokio::sync::Notify;
 use super::{
     Shared,
     excuses::Excuses,
+    round::Answers,
     seats::{self, Seat, Set},
 };
 use crate::{
@@ -36,6 +37,8 @@ const QUIET: Duration = Duration::from_secs(60);
 const LOOKS: u32 = 20;
 const LOOK_MIN: Duration = Duration::from_millis(20);
 const LOOK_MAX: Duration = Duration::from_secs(2);
+/// How long the other nodes are waited for once a majority is known to vote.
+const SETTLE: Duration = Duration::from_millis(5);
 
 /// Since when a node is watched by this client, and what its record said then.
 struct Watch {
@@ -95,7 +98,15 @@ impl Shared {
             }
             voting = self.place(&standings).iter().filter(|seat| seat.votes()).count();
         }
-        self.run_on(asked);
+        // A vote leaves only for a node whose seat is known: without the others a grant would lie on a bare majority.
+        let soon = until.min(self.clock().now() + SETTLE);
+        while let Some(Some((index, answer))) = self.clock().bounded(soon, asked.next()).await {
+            if let Ok(standing) = answer {
+                standings[index] = Some(standing);
+                voting = self.place(&standings).iter().filter(|seat| seat.votes()).count();
+            }
+        }
+        self.place_late(asked);
         same_server(self, &standings)?;
         self.ring();
         if voting >= self.majority() {
@@ -112,7 +123,7 @@ impl Shared {
 
     /// Seats every node that has answered; the others keep what they had, if that was in the same quorum.
     fn place(&self, standings: &[Option<Standing>]) -> Vec<Seat> {
-        let set = seats::set_of(standings);
+        let set = seats::set_of(standings, &self.list);
         let mut places = self.seats();
         let strangers = set.as_ref().map_or_else(Vec::new, |set| seats::strangers(&places, set));
         for index in strangers {
@@ -132,6 +143,35 @@ impl Shared {
         places.clone()
     }
 
+    /// Seats nodes that answer when nobody waits for them any more, unless the warden has been there first.
+    fn place_late(self: &Arc<Self>, mut asked: Answers<Standing>) {
+        if asked.is_empty() {
+            return;
+        }
+        let shared = self.clone();
+        self.late.spawn(async move {
+            while let Some((index, answer)) = asked.next().await {
+                if let Ok(standing) = answer {
+                    shared.place_one(index, &standing);
+                }
+            }
+        });
+    }
+
+    fn place_one(&self, index: usize, standing: &Standing) {
+        let mut places = self.seats();
+        let Some(set) = seats::set_of_seats(&places) else { return };
+        if places[index] != Seat::Unknown {
+            return;
+        }
+        let seat = seats::seat(standing, Some(&set), self.n(), false);
+        let seat = seats::beside(&places, index, seat);
+        if let Seat::Votes(record) = &seat {
+            self.voters[index].seat(Some(record.clone()));
+            places[index] = seat;
+        }
+    }
+
     /// What every node says about itself; `None` for those that do not answer.
     pub(super) async fn standings(&self, until: Until) -> Vec<Result<Standing, EngineError>> {
         futures_util::future::join_all(self.voters.iter().map(|voter| voter.standing(until))).await
@@ -144,18 +184,20 @@ impl Shared {
         let answered_at = self.clock().now();
         let standings: Vec<_> = answers.into_iter().map(Result::ok).collect();
         let seats = self.place(&standings);
-        let set = seats::set_of(&standings).or_else(|| self.new_set(&standings));
+        let set = seats::set_of(&standings, &self.list).or_else(|| self.new_set(&standings));
         // A node that does not answer may come back at any time, and then it has probably forgotten.
         let mut look_again = if standings.contains(&None) { LOOK_MAX } else { QUIET };
-        let Some(set) = set.filter(|_| same_server(self, &standings).is_ok()) else { return look_again };
+        let is_sound = same_server(self, &standings).is_ok() && !seats::are_divided(&seats);
+        let Some(set) = set.filter(|_| is_sound) else { return look_again };
         // The same for all that come back together: their votes are then equal.
         let floor_of_new = self.floor_of_new(&standings, &seats);
         for (index, standing) in standings.iter().enumerate() {
             let Some(standing) = standing else { continue };
-            let seat = match &seats[index] {
+            let (seat, is_new) = match &seats[index] {
                 // Of the quorum that is about to be made.
-                Seat::Abstains(Abstention::NotAdmitted) => &Seat::Forgot { seen: None },
-                seat => seat,
+                Seat::Abstains(Abstention::NotAdmitted) => (&Seat::Forgot { seen: None }, true),
+                Seat::Forgot { seen: Some(record) } => (&seats[index], seats::never_voted(record)),
+                seat => (seat, false),
             };
             match seat {
                 Seat::Votes(_) | Seat::Abstains(_) | Seat::Unknown => {
@@ -164,7 +206,8 @@ impl Shared {
                 }
                 Seat::Forgot { seen } => {
                     watches.remove(&index);
-                    let state = State::Waits { nonce: nonce(), watched_ms: 0 };
+                    let nonce = if is_new { format!("{}{}", seats::NEW, nonce()) } else { nonce() };
+                    let state = State::Waits { nonce, watched_ms: 0 };
                     let record = set.record(self.n(), index, &standing.identity, state);
                     if self.mark(index, seen.as_ref(), &record, Fence::default()).await {
                         look_again = Duration::ZERO;
@@ -177,7 +220,8 @@ impl Shared {
                         // Another client has counted on, or it began anew.
                         *watch = Watch { record: record.clone(), since: answered_at };
                     }
-                    let floor = seats::floor(index, &standings, &seats).or(floor_of_new);
+                    let by_the_clock = floor_of_new.filter(|_| self.goes_by_the_clock(record));
+                    let floor = seats::floor(index, &standings, &seats).or(by_the_clock);
                     self.watch(index, watch, asked_at, &set, floor).await;
                 }
             }

@@ -7,11 +7,8 @@ use futures_util::future::join_all;
 use super::{Redis, Servers, answer, batch::Lane, cluster::Cluster, lane_of, script::Op, slots};
 use crate::{
     clock::Until,
-    engine::{EngineError, Fault, Hold, Kind, Renewed},
+    engine::{EngineError, Fault, Hold, Kind, RENEWALS_PER_CALL, Renewed},
 };
-
-/// Renewals in one call; bounds how long the server is busy with one.
-pub(super) const RENEWALS_PER_CALL: usize = 128;
 
 impl Redis {
     /// One result per lease. Servers are asked at the same time: a silent one fails its own leases only.

@@ -22,7 +22,10 @@ use std::{
 };
 
 use redis::{Cmd, Value};
-use tokio::task::unconstrained;
+use tokio::{
+    sync::{Semaphore, SemaphorePermit},
+    task::unconstrained,
+};
 
 use super::{
     channel,
@@ -33,13 +36,13 @@ use super::{
     node::{Connection, Listener, Node, NodeOptions},
     place::Place,
     random_process,
-    renewal::RENEWALS_PER_CALL,
     script::Script,
 };
 use crate::{
     clock::{Clock, Until},
     engine::{
-        ClockOffset, Cursor, EngineError, Fault, Fut, Health, Hold, Page, WAITERS_SHOWN, WakeSink, Warning,
+        ClockOffset, Cursor, EngineError, Fault, Fut, Health, Hold, Page, RENEWALS_PER_CALL, WAITERS_SHOWN,
+        WakeSink, Warning,
         connect::EngineOptions,
         voter::{Abstention, Ballot, Kept, Record, Sighting, Standing, State, Vote, Voter, Withdrawn},
     },
@@ -77,6 +80,8 @@ struct Member {
     hints: Arc<Hints>,
     /// Told once that the server refuses wake-ups.
     polling_only: AtomicBool,
+    in_flight: Semaphore,
+    max_in_flight: usize,
 }
 
 impl Member {
@@ -102,7 +107,23 @@ impl Member {
             attempts: Arc::default(),
             hints,
             polling_only: AtomicBool::new(false),
+            in_flight: Semaphore::new(options.max_in_flight),
+            max_in_flight: options.max_in_flight,
         })
+    }
+
+    /// Room for one more call. A node that hangs keeps those it has, and only its own.
+    async fn room(&self, until: Until) -> Result<SemaphorePermit<'_>, EngineError> {
+        if let Ok(permit) = self.in_flight.try_acquire() {
+            return Ok(permit);
+        }
+        match self.clock.bounded(until, self.in_flight.acquire()).await {
+            Some(Ok(permit)) => Ok(permit),
+            _ => {
+                let why = format!("{} operations are under way already", self.max_in_flight);
+                Err(EngineError::new(Fault::Overloaded, why))
+            }
+        }
     }
 
     fn keys(&self, name: &Name) -> Result<Keys, EngineError> {
@@ -131,6 +152,7 @@ impl Member {
             Err(why) => return Ok(Vote::Abstains(why)),
         };
         let call = self.attempts.enter(&claim.owner, self.clock.now())?;
+        let _room = self.room(until).await?;
         let connection = self.node.connection(until).await?;
         if !is_in_seat(&connection, &seat) {
             return Ok(Vote::Abstains(Abstention::Forgot));
@@ -201,6 +223,7 @@ impl Member {
 
     async fn confirm(&self, hold: &Hold, until: Until) -> Result<bool, EngineError> {
         let keys = self.keys(&hold.name)?;
+        let _room = self.room(until).await?;
         let connection = self.node.connection(until).await?;
         let build = |script: &_, by_hash| call::confirm(script, by_hash, &keys, hold);
         call::yes_or_no(&self.node.run_script(&connection, &self.scripts.confirm, build, until).await?)
@@ -229,6 +252,7 @@ impl Member {
         let keys = self.keys(&hold.name)?;
         let Ok(seat) = self.seat() else { return Ok(false) };
         let call = self.attempts.enter(&hold.owner, self.clock.now())?;
+        let _room = self.room(until).await?;
         let connection = self.node.connection(until).await?;
         if !is_in_seat(&connection, &seat) {
             return Ok(false);
@@ -239,6 +263,7 @@ impl Member {
 
     async fn withdraw(&self, name: &Name, owner: &Owner, until: Until) -> Result<Withdrawn, EngineError> {
         let keys = self.keys(name)?;
+        let _room = self.room(until).await?;
         let connection = self.node.connection(until).await?;
         let remains = self.attempts.remains(owner.id(), connection.number);
         let (waits, late) = (remains.waits.as_deref(), remains.may_come_late);
@@ -252,6 +277,7 @@ impl Member {
     async fn retract(&self, ballot: &Arc<Ballot>, until: Until) -> Result<(), EngineError> {
         let keys = self.keys(&ballot.claim.name)?;
         let call = self.attempts.enter(&ballot.claim.owner, self.clock.now())?;
+        let _room = self.room(until).await?;
         let connection = self.node.connection(until).await?;
         let waits = ballot.claim.queue_for.map(|_| ballot);
         let channel = self.node.channel();
@@ -261,6 +287,7 @@ impl Member {
     }
 
     async fn look(&self, names: &[Name], until: Until) -> Result<Vec<Sighting>, EngineError> {
+        let _room = self.room(until).await?;
         let inspect = &self.scripts.inspect;
         let seen = look::look_at(&self.node, inspect, &self.prefix, names, WAITERS_SHOWN, until).await?;
         seen.iter().map(call::sighting).collect()

@@ -39,14 +39,23 @@ pub(super) fn parse(text: &str) -> Result<(Vec<(String, Client)>, Parameters)> {
         .rsplit_once('@')
         .map_or(("", authority), |(_, hosts)| authority.split_at(authority.len() - hosts.len()));
     let hosts: Vec<&str> = hosts.split(',').collect();
+    // The rest of a password that had one.
+    let slash = if tail.contains('@') { "; a '/' in a password is written %2F" } else { "" };
     if !(NODES_MIN..=NODES_MAX).contains(&hosts.len()) || hosts.contains(&"") {
-        return Err(refuse(&format!("{NODES_MIN} to {NODES_MAX} hosts, each HOST[:PORT]")));
+        return Err(refuse(&format!("{NODES_MIN} to {NODES_MAX} hosts, each HOST[:PORT]{slash}")));
     }
     let (path, query) = tail.split_once('?').unwrap_or((tail, ""));
     let (query, parameters) = read_query(query, scheme, &shown)?;
     let mut nodes: Vec<(String, Client)> = Vec::with_capacity(hosts.len());
     for host in hosts {
-        let client = url::open(&format!("{scheme}://{login}{host}{path}{query}"))?;
+        let client = match url::open(&format!("{scheme}://{login}{host}{path}{query}")) {
+            // In terms of the URL that was written, not of the one for this node.
+            Err(Error::Invalid { what, allowed, .. }) if what == "store URL" => {
+                let of_all = if allowed.starts_with("redis") { FORM.to_owned() } else { allowed };
+                return Err(refuse(&format!("{of_all}{slash}")));
+            }
+            client => client?,
+        };
         let label = client.get_connection_info().addr().to_string();
         if nodes.iter().any(|(other, _)| other.eq_ignore_ascii_case(&label)) {
             return Err(refuse(&format!("each host once; {label} would vote twice")));
@@ -122,7 +131,9 @@ mod tests {
             ("redlock://:secret@a,b", "3 to 15 hosts"),
             ("redlock://u:secret@a,u:secret@b,u:secret@c", "3 to 15 hosts"),
             ("redlock://:secret@a,,c", "3 to 15 hosts"),
-            ("redlock://:secret@a,b,c:x", "redis://"),
+            ("redlock://:secret@a,b,c:x", "redlock://"),
+            ("redlock://:secret@a,b,c/1/2", "a database number"),
+            ("redlock://u:1/secret@a,b,c", "%2F"),
             ("redlock://:secret@a,b,a:6379", "a:6379 would vote twice"),
             ("redlock://:secret@a,b,A", "A:6379 would vote twice"),
             ("redlock://:secret@a,b,c/x", "a database number"),
@@ -136,6 +147,7 @@ mod tests {
             let text = parse(bad).err().unwrap().to_string();
             assert!(text.contains("allowed is") && text.contains(allowed), "{bad}: {text}");
             assert!(!text.contains("secret"), "{text}");
+            assert!(!text.contains("redis:"), "a URL that nobody wrote: {text}");
         }
         let many = (0..16).map(|n| format!("h{n}")).collect::<Vec<_>>().join(",");
         assert!(parse(&format!("redlock://{many}")).is_err());

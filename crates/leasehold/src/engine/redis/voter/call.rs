@@ -328,8 +328,10 @@ mod tests {
     use crate::engine::voter::State;
 
     #[test]
-    fn the_script_bounds_the_waiters_as_the_contract_says() {
-        assert!(VOTE.contains(&format!("local WAITERS_MAX = {WAITERS_MAX}\n")));
+    fn the_scripts_bound_the_waiters_as_the_contract_says() {
+        for script in [VOTE, RETRACT] {
+            assert!(script.contains(&format!("local WAITERS_MAX = {WAITERS_MAX}\n")));
+        }
     }
 
     #[test]

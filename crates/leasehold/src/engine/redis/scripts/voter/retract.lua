@@ -3,6 +3,8 @@
 -- KEYS K F W S · G tombstone of this attempt
 -- ARGV 1 how long F is kept in ms · 2 owner · 3 entry to queue, or '' · 4 its arrival
 -- 1 taken back   0 was not ours
+local WAITERS_MAX = 10000
+
 local K, F, W, S, G = unpack(KEYS)
 local owner, entry, arrival = ARGV[2], ARGV[3], ARGV[4]
 local id = owner:sub(1, 32)
@@ -16,10 +18,13 @@ if mine then
 end
 if entry ~= '' and call('EXISTS', G) == 0 then
   read_clock()
-  call('ZADD', W, arrival, entry)
-  call('PEXPIRE', W, 86400000)
-  call('HSET', S, id, now)
-  call('PEXPIRE', S, 86400000)
+  -- Its place may have gone to others meanwhile. Then it asks for one with its next poll.
+  if call('ZSCORE', W, entry) or call('ZCARD', W) < WAITERS_MAX then
+    call('ZADD', W, arrival, entry)
+    call('PEXPIRE', W, 86400000)
+    call('HSET', S, id, now)
+    call('PEXPIRE', S, 86400000)
+  end
 end
 if not holder then
   -- Itself it need not wake: it asks again after a pause, or when somebody else finds it first in the queue.

@@ -218,3 +218,21 @@ async fn a_vote_that_has_not_left_when_its_attempt_ends_never_leaves() {
     assert!(!ending.await.unwrap().was_ours);
     assert_eq!((tombstones(&server), server.cli(&["EXISTS", "lock:x"]).int()), (0, 0));
 }
+
+#[tokio::test]
+async fn a_retraction_takes_no_place_in_a_queue_that_is_full() {
+    let Some((server, voter, _)) = seated().await else { return };
+    let fill =
+        "for i = 1, tonumber(ARGV[1]) do redis.call('ZADD', KEYS[1], i, 'of another version ' .. i) end";
+    let (key, most) = ("leasehold:waiters:{lock:x}", crate::engine::WAITERS_MAX);
+    for (waits, joins) in [(most, false), (most - 1, true)] {
+        server.cli(&["DEL", key]);
+        server.cli(&["EVAL", fill, "1", key, &waits.to_string()]);
+        let claim = waiting(u128::from(waits));
+        yes(vote(&voter, claim.clone()).await);
+        voter.retract(&ballot(claim.clone()), soon()).await.unwrap();
+        assert!(!holds(&server, &claim));
+        assert_eq!(server.cli(&["ZCARD", key]).int(), i64::from(most));
+        assert_eq!(waiters(&server).iter().any(|entry| is_entry_of(entry, &claim)), joins, "{waits}");
+    }
+}

@@ -34,6 +34,29 @@ async fn a_replica_refuses_instead_of_answering_from_old_data() {
 }
 
 #[tokio::test]
+async fn a_node_that_hangs_gets_no_more_calls_than_it_has_room_for() {
+    let Some((server, voter, _)) = seated().await else { return };
+    yes(vote(&voter, claim(1)).await);
+    server.stop();
+    let most = options().max_in_flight as u128;
+    let busy: Vec<_> =
+        (0..most).map(|number| tokio::spawn(voter.vote(&ballot(claim(2 + number)), soon()))).collect();
+    leasehold_testkit::eventually_async(PATIENCE, "its room to be taken", || async {
+        voter.0.in_flight.available_permits() == 0
+    })
+    .await;
+    let until = Clock::system().now() + Duration::from_millis(200);
+    let error = voter.vote(&ballot(claim(1000)), until).await.unwrap_err();
+    assert_eq!(error.fault, Fault::Overloaded, "{error}");
+    assert!(voter.withdraw(&claim(1).name, &claim(1).owner, until).await.is_err());
+    server.cont();
+    for answer in busy {
+        assert!(matches!(answer.await.unwrap(), Ok(Vote::No { .. })));
+    }
+    assert!(matches!(vote(&voter, claim(1000)).await, Vote::No { .. }));
+}
+
+#[tokio::test]
 async fn without_memory_a_vote_fails_clearly_and_holders_go_on() {
     let Some((server, voter, _)) = seated().await else { return };
     let heard = listen_to(&voter);

@@ -170,3 +170,20 @@ async fn a_record_of_an_unknown_layout_is_never_overwritten() {
         assert_eq!(server.cli(&["GET", "leasehold:quorum"]).text(), unknown);
     }
 }
+
+#[tokio::test]
+async fn a_floor_of_a_wrong_clock_is_refused() {
+    let Some((server, voter, record)) = seated().await else { return };
+    let ahead = |seconds: u64| Fence::new(Clock::system().wall_us() + seconds * 1_000_000);
+    let error = voter.mark(Some(&record), &record, ahead(400), soon()).await.unwrap_err();
+    assert!(error.to_string().contains("differ by more than 60 s"), "{error}");
+    assert_eq!(voter.standing(soon()).await.unwrap().highest, Fence::new(0), "nothing was raised");
+    let highest = ahead(120);
+    assert!(voter.mark(Some(&record), &record, highest, soon()).await.unwrap());
+    assert_eq!(voter.standing(soon()).await.unwrap().highest, highest);
+    // What it gave already is no news.
+    let far = ahead(100_000).to_string();
+    server.cli(&["SET", "leasehold:quorum:highest", &far]);
+    let far = Fence::new(far.parse().unwrap());
+    assert!(voter.mark(Some(&record), &record, far, soon()).await.unwrap());
+}
