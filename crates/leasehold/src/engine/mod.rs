@@ -444,8 +444,6 @@ impl std::error::Error for EngineError {}
 
 /// Most waiters of one name.
 pub const WAITERS_MAX: u32 = 10_000;
-/// Renewals in one call; bounds how long a server is busy with one.
-pub(crate) const RENEWALS_PER_CALL: usize = 128;
 
 /// How long a waiter may be silent before it is passed over: a powered-off host looks connected for minutes.
 pub fn liveness(poll_every: Duration) -> Duration {

@@ -13,6 +13,9 @@ use crate::{
     owner::{Holder, Owner},
 };
 
+/// Renewals in one call; bounds how long a server is busy with one.
+pub(crate) const RENEWALS_PER_CALL: usize = 128;
+
 /// One node.
 pub trait Voter: Send + Sync + 'static {
     /// How people call it: host and port.

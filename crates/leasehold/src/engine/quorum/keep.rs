@@ -15,8 +15,8 @@ use super::{
 use crate::{
     clock::Until,
     engine::{
-        Claim, EngineError, Fault, Hold, RENEWALS_PER_CALL, Released, Renewed,
-        voter::{Kept, Withdrawn},
+        Claim, EngineError, Fault, Hold, Released, Renewed,
+        voter::{Kept, RENEWALS_PER_CALL, Withdrawn},
     },
     name::Name,
     owner::Owner,

@@ -7,7 +7,7 @@ use futures_util::future::join_all;
 use super::{Redis, Servers, answer, batch::Lane, cluster::Cluster, lane_of, script::Op, slots};
 use crate::{
     clock::Until,
-    engine::{EngineError, Fault, Hold, Kind, RENEWALS_PER_CALL, Renewed},
+    engine::{EngineError, Fault, Hold, Kind, Renewed, voter::RENEWALS_PER_CALL},
 };
 
 impl Redis {

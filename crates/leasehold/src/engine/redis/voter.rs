@@ -41,10 +41,12 @@ use super::{
 use crate::{
     clock::{Clock, Until},
     engine::{
-        ClockOffset, Cursor, EngineError, Fault, Fut, Health, Hold, Page, RENEWALS_PER_CALL, WAITERS_SHOWN,
-        WakeSink, Warning,
+        ClockOffset, Cursor, EngineError, Fault, Fut, Health, Hold, Page, WAITERS_SHOWN, WakeSink, Warning,
         connect::EngineOptions,
-        voter::{Abstention, Ballot, Kept, Record, Sighting, Standing, State, Vote, Voter, Withdrawn},
+        voter::{
+            Abstention, Ballot, Kept, RENEWALS_PER_CALL, Record, Sighting, Standing, State, Vote, Voter,
+            Withdrawn,
+        },
     },
     error::Result,
     fence::Fence,
