@@ -1,6 +1,6 @@
 //! A small HTTP client for the load of demos that are services.
 
-use std::net::SocketAddr;
+use std::{net::SocketAddr, time::Duration};
 
 use http_body_util::{BodyExt, Full};
 use hyper::{Method, Request, StatusCode, body::Bytes, client::conn::http1};
@@ -8,6 +8,9 @@ use hyper_util::rt::TokioIo;
 use tokio::net::TcpStream;
 
 use crate::Result;
+
+/// The longest wait for an answer. A request that is sent while its connection ends may never get one.
+const LIMIT: Duration = Duration::from_secs(10);
 
 /// A connection that is kept open while the other side lives.
 pub(crate) struct Client {
@@ -37,9 +40,13 @@ impl Client {
         for (name, value) in headers {
             request = request.header(*name, *value);
         }
-        let answer = sender.send_request(request.body(Full::new(body.into()))?).await?;
-        let status = answer.status();
-        let body = answer.into_body().collect().await?.to_bytes();
+        let request = request.body(Full::new(body.into()))?;
+        let (status, body) = tokio::time::timeout(LIMIT, async {
+            let answer = sender.send_request(request).await?;
+            let status = answer.status();
+            Ok::<_, hyper::Error>((status, answer.into_body().collect().await?.to_bytes()))
+        })
+        .await??;
         self.sender = Some(sender);
         Ok((status, body))
     }
