@@ -117,8 +117,13 @@ impl Shop {
         Ok(self.database().query_row(sql, (wish.buyer, wish.product), |_| Ok(())).optional()?.is_some())
     }
 
-    /// Reads, decides, writes. Everything that is written is written at once, so a crash leaves all of it or nothing.
+    /// Reads, decides, writes. Everything that is sold is written at once, so a crash leaves all of it or nothing.
     fn sell(&self, wish: &Wish, pass: &Pass) -> Result<(StatusCode, String)> {
+        // Before it is read: an earlier holder that wakes up now could still write between our reading and our writing.
+        let open = "update products set fence = ?1 where id = ?2 and fence <= ?1";
+        if self.database().execute(open, (pass.fence(), wish.product))? == 0 {
+            return Err("somebody else has had the product's lock since".into());
+        }
         if self.has_ordered(wish)? {
             return Ok((StatusCode::OK, ORDERED.into()));
         }

@@ -174,7 +174,19 @@ impl IdempotencyKey {
         begun.try_map(Execution::retyped, |bytes| read(&key?, &bytes))
     }
 
-    /// The same for results that are bytes already.
+    /// Waits for the result of somebody else's execution, woken when that is stored. If nobody is at it, or who was has died,
+    /// the execution becomes ours; short for [`wait`](Self::wait) and [`begin`](Self::begin).
+    ///
+    /// # Cancel safety
+    /// As [`begin`](Self::begin).
+    ///
+    /// # Errors
+    /// As [`begin`](Self::begin).
+    pub async fn wait_for_result<T: DeserializeOwned>(self, most: Duration) -> Result<Begun<T>> {
+        self.wait(most).begin().await
+    }
+
+    /// The same as [`begin`](Self::begin) for results that are bytes already.
     ///
     /// # Cancel safety
     /// As [`begin`](Self::begin).
