@@ -198,7 +198,7 @@ impl ErrorKind {
             Self::WrongKind => 65,
             Self::StoreUnreachable => 69,
             Self::Unsupported => 70,
-            Self::Corrupt => 74,
+            Self::Corrupt => 78,
             Self::Overloaded => 75,
             Self::Lost => 76,
             Self::StoreRefused => 77,

@@ -13,7 +13,7 @@ const TTL_MAX: Duration = Duration::from_secs(1);
 const REQUEST_LEASE: Duration = Duration::from_secs(1);
 
 pub(super) fn policies() -> leasehold::Result<Policies> {
-    Policies::parse(include_str!("../../../../policies/escrow.toml"), "policies/escrow.toml")
+    Policies::parse(include_str!("../../policies/escrow.toml"), "policies/escrow.toml")
 }
 
 /// The lock of a policy: its values in the order of the key.

@@ -21,7 +21,7 @@ use crate::{
 };
 
 /// The key schema of this design.
-const POLICIES: &str = include_str!("../../../../policies/invoices.toml");
+const POLICIES: &str = include_str!("../../policies/invoices.toml");
 /// How long lock and mark outlive an instance that was killed. One that is only slow keeps them alive.
 const LEASE: Duration = Duration::from_millis(1000);
 const WAIT: Duration = Duration::from_secs(5);

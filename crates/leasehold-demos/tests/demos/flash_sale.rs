@@ -18,7 +18,10 @@ fn without_coordination_units_are_sold_twice() {
 
 #[test]
 fn a_lock_with_the_stock_in_its_name_protects_nothing() {
-    Play::begin(FLASH_SALE, &["--scale", "40", "--variant", "stock-in-key"]).end().broke(UNITS);
+    // Most sales show it, but not every one.
+    let breaks =
+        || Play::begin(FLASH_SALE, &["--scale", "40", "--variant", "stock-in-key"]).end().code == Some(1);
+    assert!((0..8).any(|_| breaks()));
 }
 
 #[test]
