@@ -6,6 +6,7 @@ use std::{
     time::{Duration, Instant},
 };
 
+use leasehold::Leasehold;
 use leasehold_demos::{DEMOS, Demo};
 
 use crate::{
@@ -48,6 +49,8 @@ fn play<T: Topology>(
     wanted: impl Fn(&Fault<T>) -> bool,
 ) -> Result<bool, Failure> {
     let set = T::start(&storm::Options::quiet(topology))?;
+    let runtime = tokio::runtime::Builder::new_multi_thread().worker_threads(1).enable_all().build()?;
+    runtime.spawn(stay_in_touch(set.url(), T::MAX_TTL));
     set.await_whole();
     let options = leasehold_demos::Options {
         store: Some(set.url()),
@@ -77,6 +80,17 @@ fn play<T: Topology>(
     let code = played.join().map_err(|_| "the demo panicked")?;
     writeln!(std::io::stdout(), "  faults of its {topology:?} servers: {inflicted}\n")?;
     Ok(code == 0)
+}
+
+/// Uses the servers all the time, also while the demo begins and ends: nodes that forgot come back for those who ask.
+async fn stay_in_touch(url: String, max_ttl: Duration) {
+    let builder =
+        Leasehold::builder(url).configure(|config| (config.ttl, config.max_ttl) = (max_ttl, max_ttl));
+    let Ok(leases) = builder.connect_lazy() else { return };
+    loop {
+        let _whatever = leases.lock("chaos:in-touch").try_acquire().await;
+        tokio::time::sleep(Duration::from_millis(200)).await;
+    }
 }
 
 fn rest(is_over: impl Fn() -> bool) {
