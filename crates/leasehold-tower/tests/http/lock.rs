@@ -89,10 +89,6 @@ async fn requests_wait_their_turn_if_they_may_and_others_do_not_wait_for_them() 
     // Another name is free.
     let other = call("b");
     begun.opened().await;
-    for _ in 0..3 {
-        go_on.open();
-        tokio::time::sleep(Duration::from_millis(10)).await;
-    }
     eventually_async(LONG, "all are answered", || async {
         go_on.open();
         first.is_finished() && second.is_finished() && other.is_finished()
