@@ -15,6 +15,7 @@ pub struct Report {
 
 #[derive(Debug)]
 struct Skipped {
+    engine: String,
     case: String,
     need: Need,
     why: Option<&'static str>,
@@ -37,7 +38,8 @@ impl Report {
 
     /// `why` is what the engine says about what is missing, if it does.
     pub(super) fn skip(&mut self, engine: &str, case: &str, need: Need, why: Option<&'static str>) {
-        self.skipped.push(Skipped { case: format!("{engine}: {case}"), need, why });
+        let case = format!("{engine}: {case}");
+        self.skipped.push(Skipped { engine: engine.to_owned(), case, need, why });
     }
 
     /// Both reports as one, if they are of the same cases.
@@ -65,13 +67,20 @@ impl Report {
         self.skipped.iter().map(|skipped| (skipped.case.as_str(), skipped.need))
     }
 
-    /// One line for each failure and each skip, then one with the numbers.
+    /// One line for each thing that was missing, one for each failure, then one with the numbers: what matters most comes
+    /// last, where the end of a log is all that is read.
     pub fn lines(&self) -> Vec<String> {
-        let failed = self.failed.iter().map(|(case, why)| format!("failed: {case}: {why}"));
-        let skipped = self.skipped.iter().map(|Skipped { case, need, why }| {
+        let mut missing: Vec<(String, usize)> = Vec::new();
+        for Skipped { engine, need, why, .. } in &self.skipped {
             let why = why.map(|why| format!(" ({why})")).unwrap_or_default();
-            format!("skipped: {case}: needs {need}{why}")
-        });
+            let line = format!("{engine}: needs {need}{why}");
+            match missing.iter_mut().find(|(known, _)| *known == line) {
+                Some((_, cases)) => *cases += 1,
+                None => missing.push((line, 1)),
+            }
+        }
+        let skipped = missing.into_iter().map(|(line, cases)| format!("skipped: {cases} x {line}"));
+        let failed = self.failed.iter().map(|(case, why)| format!("failed: {case}: {why}"));
         let numbers = format!(
             "conformance: {} cases x {} engines, {} passed, {} failed, {} skipped",
             self.cases,
@@ -80,7 +89,7 @@ impl Report {
             self.failed.len(),
             self.skipped.len()
         );
-        failed.chain(skipped).chain([numbers]).collect()
+        skipped.chain(failed).chain([numbers]).collect()
     }
 
     /// Prints the report.
@@ -108,19 +117,20 @@ mod tests {
 
     #[test]
     fn the_last_line_has_the_numbers_of_all_engines() {
-        let mut one = Report::of_one_engine(2);
+        let mut one = Report::of_one_engine(3);
         one.pass("memory", "a");
         one.skip("memory", "b", Need::Wipe, None);
-        let mut two = Report::of_one_engine(2);
+        let mut two = Report::of_one_engine(3);
         two.skip("redis", "a", Need::Records, Some("no memory"));
+        two.skip("redis", "c", Need::Records, Some("no memory"));
         two.fail("redis", "b", "left: 1\n right: 2");
         assert_eq!(
             one.and(two).lines(),
             [
+                "skipped: 1 x memory: needs wipe",
+                "skipped: 2 x redis: needs records (no memory)",
                 "failed: redis: b: left: 1 right: 2",
-                "skipped: memory: b: needs wipe",
-                "skipped: redis: a: needs records (no memory)",
-                "conformance: 2 cases x 2 engines, 1 passed, 1 failed, 2 skipped",
+                "conformance: 3 cases x 2 engines, 1 passed, 1 failed, 3 skipped",
             ]
         );
     }

@@ -20,6 +20,7 @@ use crate::{
 mod capabilities;
 pub(crate) mod connect;
 mod crc16;
+mod cursor;
 pub mod deadlines;
 #[cfg(feature = "memory")]
 pub mod memory;
@@ -33,6 +34,8 @@ pub mod sqlite;
 pub mod voter;
 
 pub use capabilities::{Capabilities, Handover, Reach};
+pub(crate) use cursor::Told;
+pub use cursor::{Cursor, Page};
 pub use nodes::ClockOffset;
 
 /// The future of an engine call.
@@ -344,31 +347,6 @@ pub struct Waiter {
     pub holder: Holder,
     /// For how long.
     pub waiting_for: Duration,
-}
-
-/// Where the next page begins; opaque.
-#[derive(Clone, Debug, PartialEq, Eq)]
-pub struct Cursor(pub(crate) String);
-
-impl Cursor {
-    /// Wraps an engine's own continuation text.
-    pub fn new(text: impl Into<String>) -> Self {
-        Self(text.into())
-    }
-
-    /// The engine's continuation text.
-    pub fn as_str(&self) -> &str {
-        &self.0
-    }
-}
-
-/// A page of results.
-#[derive(Clone, Debug)]
-pub struct Page<T> {
-    /// What is on it.
-    pub items: Vec<T>,
-    /// Where the next one begins, if there is one.
-    pub next: Option<Cursor>,
 }
 
 /// What an operator should know about a store.

@@ -51,7 +51,7 @@ pub trait Voter: Send + Sync + 'static {
     /// What the node knows about some names.
     fn look(&self, names: &Arc<[Name]>, until: Until) -> Fut<'static, Vec<Sighting>>;
 
-    /// Names that are held or waited for there.
+    /// Names that are held or waited for there. A cursor without text begins.
     fn scan(&self, prefix: &str, from: Option<Cursor>, limit: u32, until: Until) -> Fut<'static, Page<Name>>;
 
     /// Who the node is, what its record says and the highest fence it ever gave.

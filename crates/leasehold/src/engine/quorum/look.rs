@@ -8,7 +8,7 @@ use super::{Shared, count::fence_of};
 use crate::{
     clock::Until,
     engine::{
-        Cursor, EngineError, Fault, Inspection, Page, Released, Tenure, WAITERS_SHOWN, Waiter,
+        Cursor, EngineError, Fault, Inspection, Page, Released, Tenure, Told, WAITERS_SHOWN, Waiter,
         voter::{Sighting, Value},
     },
     fence::Fence,
@@ -113,8 +113,8 @@ impl Shared {
         }
     }
 
-    /// One node after another. What a majority holds is on one of any `n - majority + 1` nodes; a name is told by the
-    /// first of them that has it.
+    /// One node after another: what a majority holds is on one of any `n - majority + 1` nodes. A name is told by the first
+    /// of them that has it when it is asked; a vote may come to a node after that.
     async fn scan_next(
         &self,
         prefix: &str,
@@ -122,20 +122,22 @@ impl Shared {
         limit: u32,
         until: Until,
     ) -> Result<Page<Inspection>, EngineError> {
-        let (mut node, cursor, mut skipped) = position(from.as_ref());
+        let told = Told::before(from.as_ref());
+        let (mut node, at, mut skipped) = position(from.as_ref());
         let mut page = None;
         while node < self.n() {
             // One that stands still must leave time for the others.
             let now = self.clock().now();
             let node_until = now + until.since(now) / (self.n() as u32);
-            match self.voters[node].scan(prefix, cursor.clone(), limit, node_until).await {
+            let from = Cursor::telling(&at, told.clone());
+            match self.voters[node].scan(prefix, Some(from), limit, node_until).await {
                 Ok(found) => {
                     page = Some(found);
                     break;
                 }
                 // The others have what a majority has, if enough of them answer. One that fails in the middle of its
                 // pages would leave a gap.
-                Err(error) if cursor.is_some() || skipped.len() + 1 > self.n() - self.majority() => {
+                Err(error) if !at.is_empty() || skipped.len() + 1 > self.n() - self.majority() => {
                     return Err(error);
                 }
                 Err(_) => skipped.push(node),
@@ -146,9 +148,11 @@ impl Shared {
             return Ok(Page { items: Vec::new(), next: None });
         };
         let seen = self.sight(&names, until).await?;
+        // Without a memory of what was told, whoever has it now is taken for having told it.
         let is_first = |seen: &Sightings| {
             let has = |sighting: &Sighting| sighting.owner.is_some() || !sighting.waiters.is_empty();
-            !seen.iter().any(|(index, sighting)| *index < node && !skipped.contains(index) && has(sighting))
+            let is_before = |index: usize| index < node && !skipped.contains(&index);
+            told.is_whole() || !seen.iter().any(|(index, sighting)| is_before(*index) && has(sighting))
         };
         let items = names
             .iter()
@@ -160,12 +164,13 @@ impl Shared {
         let skipped_text: Vec<_> = skipped.iter().map(usize::to_string).collect();
         let skips = skipped_text.join(",");
         let enough = self.n() - self.majority() + 1;
+        let told = next.as_ref().and_then(Cursor::told).unwrap_or_else(|| told.and(&names));
         let next = match next {
-            Some(cursor) => Some(format!("{node}/{skips}/{}", cursor.as_str())),
+            Some(at) => Some(format!("{node}/{skips}/{}", at.as_str())),
             None if node + 1 - skipped.len() >= enough || node + 1 == self.n() => None,
             None => Some(format!("{}/{skips}/", node + 1)),
         };
-        Ok(Page { items, next: next.map(Cursor::new) })
+        Ok(Page { items, next: next.map(|text| Cursor::telling(text, told)) })
     }
 
     /// Takes the lock from the holder that was seen, on every node.
@@ -202,14 +207,13 @@ fn by_owner(seen: &Sightings) -> HashMap<&Value, Vec<&Sighting>> {
     by_owner
 }
 
-/// The node to go on with, its own cursor and the nodes that were passed over.
-fn position(from: Option<&Cursor>) -> (usize, Option<Cursor>, Vec<usize>) {
+/// The node to go on with, where it goes on, and the nodes that were passed over.
+fn position(from: Option<&Cursor>) -> (usize, String, Vec<usize>) {
     let read = || {
         let mut parts = from?.as_str().splitn(3, '/');
         let node = parts.next()?.parse().ok()?;
         let skipped = parts.next()?.split(',').filter_map(|node| node.parse().ok()).collect();
-        let cursor = parts.next().filter(|cursor| !cursor.is_empty()).map(Cursor::new);
-        Some((node, cursor, skipped))
+        Some((node, parts.next()?.to_owned(), skipped))
     };
-    read().unwrap_or((0, None, Vec::new()))
+    read().unwrap_or_default()
 }

@@ -15,7 +15,7 @@ use super::{
 };
 use crate::{
     clock::Until,
-    engine::{Cursor, EngineError, Inspection, Page, Tenure, WAITERS_SHOWN, Waiter},
+    engine::{Cursor, EngineError, Inspection, Page, Tenure, Told, WAITERS_SHOWN, Waiter},
     fence::Fence,
     name::Name,
     owner::Holder,
@@ -103,8 +103,6 @@ impl Redis {
         }
     }
 
-    /// A page is what some SCANs find. The cursor is the server's, and how many of its names were given already; in a
-    /// cluster the server comes first.
     pub(super) async fn scan_page(
         &self,
         prefix: &str,
@@ -129,15 +127,10 @@ impl Redis {
         limit: u32,
         until: Until,
     ) -> Result<Page<Name>, EngineError> {
+        let prefixes = (store_prefix, prefix);
         match &self.servers {
-            Servers::One(lanes, _) => {
-                scan_names(&lanes[0].node, store_prefix, prefix, from, limit, until).await
-            }
-            Servers::Cluster(cluster) => {
-                let (from, prefixes) = (from.as_ref().map(Cursor::as_str), (store_prefix, prefix));
-                let (items, next) = scan_primaries(cluster, prefixes, from, limit, until).await?;
-                Ok(Page { items, next: next.map(Cursor::new) })
-            }
+            Servers::One(lanes, _) => scan_server(&lanes[0].node, prefixes, from, limit, until).await,
+            Servers::Cluster(cluster) => scan_primaries(cluster, prefixes, from, limit, until).await,
         }
     }
 }
@@ -145,28 +138,29 @@ impl Redis {
 /// Names that the primaries of a cluster have, one primary after the other.
 async fn scan_primaries(
     cluster: &Arc<Cluster>,
-    (store_prefix, prefix): (&str, &str),
-    from: Option<&str>,
+    prefixes: (&str, &str),
+    from: Option<Cursor>,
     limit: u32,
     until: Until,
-) -> Result<(Vec<Name>, Option<String>), EngineError> {
+) -> Result<Page<Name>, EngineError> {
     let map = cluster.map(until).await?;
-    let (mut names, mut next) = (Vec::new(), from.map(str::to_owned));
+    let mut told = Told::before(from.as_ref());
+    let (mut names, mut next) = (Vec::new(), from.map(Cursor::into_text));
     while let Some(Turn { first_slot, shard, at }) = turn(&map, next.as_deref()) {
         let room = limit - u32::try_from(names.len()).unwrap_or(limit);
-        let at = at.map(Cursor::new);
-        let found = scan_names(shard.node(), store_prefix, prefix, at, room, until).await?;
-        names.extend(found.items);
-        let is_done = found.next.is_none();
-        next = match found.next {
-            Some(at) => Some(format!("{first_slot} {} {}", shard.address, at.as_str())),
+        let (node, at) = (shard.node(), at.unwrap_or_default());
+        let (found, rest) = scan_names(node, prefixes, at, &mut told, room, until).await?;
+        names.extend(found);
+        let is_done = rest.is_none();
+        next = match rest {
+            Some(at) => Some(format!("{first_slot} {} {at}", shard.address)),
             None => after(&map, first_slot),
         };
         if next.is_none() || !is_done || names.len() == limit as usize {
-            return Ok((names, next));
+            break;
         }
     }
-    Ok((names, None))
+    Ok(Page { items: names, next: next.map(|text| Cursor::telling(text, told)) })
 }
 
 /// What the server says about some names, each as `inspect.lua` answers it.
@@ -189,48 +183,60 @@ pub(super) async fn look_at(
     Ok(seen)
 }
 
-/// A page of names is what some SCANs find. The cursor is the server's, and how many of its names were given already.
-pub(super) async fn scan_names(
+/// The names that one server has.
+pub(super) async fn scan_server(
     node: &Arc<Node>,
-    store_prefix: &str,
-    prefix: &str,
+    prefixes: (&str, &str),
     from: Option<Cursor>,
     limit: u32,
     until: Until,
 ) -> Result<Page<Name>, EngineError> {
-    let page = |items, next: String| Ok(Page { items, next: Some(Cursor::new(next)) });
+    let mut told = Told::before(from.as_ref());
+    let at = from.as_ref().map_or("", Cursor::as_str);
+    let (items, next) = scan_names(node, prefixes, at, &mut told, limit, until).await?;
+    Ok(Page { items, next: next.map(|text| Cursor::telling(text, told)) })
+}
+
+/// What some SCANs find that was not told yet, and where they go on: at the server's own cursor, after so many of the
+/// names that it leads to.
+async fn scan_names(
+    node: &Arc<Node>,
+    (store_prefix, prefix): (&str, &str),
+    from: &str,
+    told: &mut Told,
+    limit: u32,
+    until: Until,
+) -> Result<(Vec<Name>, Option<String>), EngineError> {
     let connection = node.connection(until).await?;
     let pattern = scan_pattern(&format!("{store_prefix}{prefix}"));
-    let (mut at, mut given) = position(from.as_ref().map(Cursor::as_str));
-    let mut names = Vec::new();
+    let (mut at, mut given) = position(from);
+    let mut names: Vec<Name> = Vec::new();
     for _ in 0..SCANS_PER_PAGE {
         let mut cmd = redis::cmd("SCAN");
         cmd.arg(&at).arg("MATCH").arg(&pattern).arg("COUNT").arg(SCAN_COUNT);
         let (next, keys) = scanned(node.send(&connection, &cmd, until).await?)?;
-        let name_of = |key: &String| name_of(store_prefix, key);
-        let fresh: Vec<_> = keys.iter().skip(given).filter_map(name_of).collect();
-        let room = limit as usize - names.len();
-        if fresh.len() > room {
-            // Part of what this SCAN found: it is asked again for the rest.
-            let taken = keys.iter().skip(given).enumerate().filter(|(_, key)| name_of(key).is_some());
-            given += taken
-                .map(|(place, _)| place + 1)
-                .nth(room.saturating_sub(1))
-                .filter(|_| room > 0)
-                .unwrap_or(0);
-            names.extend(fresh.into_iter().take(room));
-            return page(names, format!("{at}/{given}"));
+        let mut found: Vec<_> = keys.iter().filter_map(|key| name_of(store_prefix, key)).collect();
+        let all = found.len();
+        if !told.is_whole() {
+            // The text is all that is known of what was given.
+            *told = told.and(&found[..given.min(all)]);
         }
-        names.extend(fresh);
-        (at, given) = (next, 0);
-        if at == "0" {
-            return Ok(Page { items: names, next: None });
+        // The number is no help to who knows the names: a server that resizes its table finds others at a cursor.
+        found.retain(|name| !told.has(name));
+        let room = limit as usize - names.len();
+        let rest = found.len().saturating_sub(room);
+        found.truncate(room);
+        *told = told.and(&found);
+        names.append(&mut found);
+        (at, given) = if rest > 0 { (at, all - rest) } else { (next, 0) };
+        if rest == 0 && at == "0" {
+            return Ok((names, None));
         }
         if names.len() == limit as usize {
             break;
         }
     }
-    page(names, format!("{at}/0"))
+    Ok((names, Some(format!("{at}/{given}"))))
 }
 
 fn name_of(store_prefix: &str, key: &str) -> Option<Name> {
@@ -239,8 +245,8 @@ fn name_of(store_prefix: &str, key: &str) -> Option<Name> {
     key.strip_prefix(store_prefix).filter(|_| !side).and_then(|name| Name::new(name).ok())
 }
 
-fn position(from: Option<&str>) -> (String, usize) {
-    let (at, given) = from.and_then(|text| text.split_once('/')).unwrap_or(("0", "0"));
+fn position(from: &str) -> (String, usize) {
+    let (at, given) = from.split_once('/').unwrap_or(("0", "0"));
     (at.to_owned(), given.parse().unwrap_or(0))
 }
 

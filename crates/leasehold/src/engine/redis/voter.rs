@@ -398,9 +398,9 @@ impl Voter for RedisVoter {
 
     fn scan(&self, prefix: &str, from: Option<Cursor>, limit: u32, until: Until) -> Fut<'static, Page<Name>> {
         let (member, prefix) = (self.0.clone(), prefix.to_owned());
-        Box::pin(
-            async move { look::scan_names(&member.node, &member.prefix, &prefix, from, limit, until).await },
-        )
+        Box::pin(async move {
+            look::scan_server(&member.node, (&member.prefix, &prefix), from, limit, until).await
+        })
     }
 
     fn standing(&self, until: Until) -> Fut<'static, Standing> {
