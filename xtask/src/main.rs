@@ -2,6 +2,7 @@
 #![expect(clippy::print_stdout, clippy::print_stderr, reason = "talking to the terminal is the whole job")]
 
 mod cargo;
+mod failures;
 mod manifests;
 mod packages;
 mod tally;

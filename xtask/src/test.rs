@@ -5,6 +5,7 @@ use std::time::{Duration, Instant};
 
 use clap::{Args, ValueEnum};
 
+use crate::failures::Failures;
 use crate::tally::Tally;
 use crate::{cargo, manifests, packages, tidy};
 
@@ -84,13 +85,13 @@ struct Finished {
 
 /// Prints `0 failed` exactly when it returns true.
 pub(crate) fn run(root: &Path, options: &Options) -> bool {
-    let mut tally = Tally::default();
+    let (mut tally, mut failures) = (Tally::default(), Failures::default());
     let steps: Vec<Step> =
         Step::value_variants().iter().copied().filter(|step| options.wants(*step)).collect();
     let ready = !steps.iter().any(|step| step.needs_packages()) || packages::ensure(options.allow_missing);
     if ready {
-        let finished = run_steps(root, options, &steps, &mut tally);
-        print_summary(&finished);
+        let finished = run_steps(root, options, &steps, &mut tally, &mut failures);
+        print_summary(&finished, &failures);
     } else {
         tally.failed += 1;
     }
@@ -98,7 +99,13 @@ pub(crate) fn run(root: &Path, options: &Options) -> bool {
     tally.failed == 0
 }
 
-fn run_steps(root: &Path, options: &Options, steps: &[Step], tally: &mut Tally) -> Vec<Finished> {
+fn run_steps(
+    root: &Path,
+    options: &Options,
+    steps: &[Step],
+    tally: &mut Tally,
+    failures: &mut Failures,
+) -> Vec<Finished> {
     let mut finished = Vec::new();
     let mut compiles = true;
     for &step in steps {
@@ -108,7 +115,7 @@ fn run_steps(root: &Path, options: &Options, steps: &[Step], tally: &mut Tally) 
         }
         println!("\n==> {}", step.name());
         let (started, failed_before) = (Instant::now(), tally.failed);
-        let outcome = run_step(root, options, step, tally);
+        let outcome = run_step(root, options, step, tally, failures);
         let took = started.elapsed();
         println!("<== {}: {} ({:.1}s)", step.name(), outcome.word(), took.as_secs_f64());
         // A lint, a crash or a compile error fails a step without a failed test.
@@ -121,14 +128,20 @@ fn run_steps(root: &Path, options: &Options, steps: &[Step], tally: &mut Tally) 
     finished
 }
 
-fn run_step(root: &Path, options: &Options, step: Step, tally: &mut Tally) -> Outcome {
+fn run_step(
+    root: &Path,
+    options: &Options,
+    step: Step,
+    tally: &mut Tally,
+    failures: &mut Failures,
+) -> Outcome {
     let cargo = |args: &[&str]| cargo::succeeds(&mut cargo::command(root, args));
     match step {
         Step::Fmt => Outcome::of(cargo(&["fmt", "--all", "--check"])),
         Step::Clippy => Outcome::of(cargo(&CLIPPY)),
         Step::Tidy => Outcome::of(tidy::run(root)),
-        Step::Test => test(root, options, &TEST, tally),
-        Step::DocTests => test(root, options, &DOC_TESTS, tally),
+        Step::Test => test(root, options, &TEST, tally, failures),
+        Step::DocTests => test(root, options, &DOC_TESTS, tally, failures),
         Step::Features => Outcome::of(manifests::features(root)),
         Step::Package => Outcome::of(manifests::package(root)),
     }
@@ -140,7 +153,13 @@ const CLIPPY: [&str; 7] =
 const TEST: [&str; 7] = ["test", "--workspace", "--all-features", "--lib", "--bins", "--tests", "--examples"];
 const DOC_TESTS: [&str; 4] = ["test", "--doc", "--workspace", "--all-features"];
 
-fn test(root: &Path, options: &Options, args: &[&str], tally: &mut Tally) -> Outcome {
+fn test(
+    root: &Path,
+    options: &Options,
+    args: &[&str],
+    tally: &mut Tally,
+    failures: &mut Failures,
+) -> Outcome {
     let mut command = cargo::command(root, args);
     // Without `--show-output` libtest keeps the conformance line of a passing test to itself.
     command.args(["--no-fail-fast", "--", "--show-output"]).env_remove(ALLOW_MISSING);
@@ -157,6 +176,10 @@ fn test(root: &Path, options: &Options, args: &[&str], tally: &mut Tally) -> Out
             println!("{line}");
         }
         tally.read(line);
+        // What a passing test prints is no failure: the suite is tried on engines that are wrong.
+        if !in_successes {
+            failures.read(line);
+        }
     });
     match succeeded {
         false if !any_ran => Outcome::DoesNotCompile,
@@ -178,8 +201,9 @@ impl Options {
     }
 }
 
-fn print_summary(finished: &[Finished]) {
+fn print_summary(finished: &[Finished], failures: &Failures) {
     println!();
+    failures.lines().for_each(|line| println!("{line}"));
     for Finished { step, outcome, took } in finished {
         let line = format!("{:<10} {:>6.1}s  {}", step.name(), took.as_secs_f64(), outcome.word());
         match outcome {

@@ -196,7 +196,8 @@ impl Leasehold {
     }
 
     /// A page of the locks that are held or waited for and whose name begins with `prefix`. A page may be short or
-    /// empty although more follow; the last one has no `next`.
+    /// empty although more follow; the last one has no `next`. What is held from the first page to the last is on exactly
+    /// one of them, as long as the cursors stay in this process.
     ///
     /// # Errors
     /// When the store is at fault.

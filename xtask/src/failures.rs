@@ -1,0 +1,79 @@
+//! What failed, out of what test binaries print: the last thing that a long run shows.
+
+/// A message of `assert_eq!` on large values can have megabytes.
+const LONGEST: usize = 400;
+
+/// Failed tests, each with what it said.
+#[derive(Debug, Default)]
+pub(crate) struct Failures {
+    lines: Vec<String>,
+    /// The last line was the place of a panic; the next is what it says.
+    panicked: bool,
+}
+
+impl Failures {
+    /// Takes what one line of test output says; most lines say nothing.
+    pub(crate) fn read(&mut self, line: &str) {
+        if std::mem::take(&mut self.panicked) {
+            self.add("    ", line);
+        } else if line.starts_with("thread '") && line.contains(" panicked at ") {
+            self.add("  ", line);
+            self.panicked = true;
+        } else if let Some(case) = line.strip_prefix("failed: ") {
+            self.add("  ", case);
+        } else if let Some(name) =
+            line.strip_prefix("---- ").and_then(|rest| rest.strip_suffix(" stdout ----"))
+        {
+            self.add("", name);
+        }
+    }
+
+    /// One line each for a test, where it panicked and what it said.
+    pub(crate) fn lines(&self) -> impl Iterator<Item = &str> {
+        self.lines.iter().map(String::as_str)
+    }
+
+    fn add(&mut self, indent: &str, text: &str) {
+        let short: String = text.chars().take(LONGEST).collect();
+        let cut = if short.len() < text.len() { " …" } else { "" };
+        self.lines.push(format!("{indent}{short}{cut}"));
+    }
+}
+
+#[cfg(test)]
+mod tests {
+    use super::*;
+
+    fn failures(lines: &[&str]) -> Vec<String> {
+        let mut failures = Failures::default();
+        lines.iter().for_each(|line| failures.read(line));
+        failures.lines().map(str::to_owned).collect()
+    }
+
+    #[test]
+    fn a_failure_is_its_name_its_place_and_its_first_line() {
+        let lines = [
+            "test lease::expires ... FAILED",
+            "failures:",
+            "---- lease::expires stdout ----",
+            "thread 'lease::expires' (7) panicked at src/lease.rs:1:2:",
+            "assertion `left == right` failed",
+            "  left: 1",
+        ];
+        let place = "  thread 'lease::expires' (7) panicked at src/lease.rs:1:2:";
+        assert_eq!(failures(&lines), ["lease::expires", place, "    assertion `left == right` failed"]);
+    }
+
+    #[test]
+    fn conformance_cases_that_failed_are_among_them() {
+        let lines = ["skipped: 1 x memory: needs wipe", "failed: redis: a: why", "1 cases failed: redis: a"];
+        assert_eq!(failures(&lines), ["  redis: a: why"]);
+    }
+
+    #[test]
+    fn long_messages_are_cut() {
+        let long = format!("failed: {}", "ä".repeat(LONGEST + 1));
+        let [line] = failures(&[&long]).try_into().unwrap();
+        assert_eq!(line, format!("  {} …", "ä".repeat(LONGEST)));
+    }
+}
