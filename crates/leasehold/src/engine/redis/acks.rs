@@ -163,9 +163,9 @@ impl Own {
         if acks != Acks::Majority {
             return Ok(());
         }
-        self.known = self.node.place().replicas();
+        self.known = self.taken.node.place().replicas();
         if self.counts_replicas(acks) && self.replicas() == 0 {
-            self.busy = true;
+            self.taken.busy = true;
             let answer = self.ask(replication(), until).await;
             self.answered(&answer);
             self.count(&answer?);
@@ -183,16 +183,16 @@ impl Own {
     }
 
     fn replicas(&self) -> u32 {
-        self.known.unwrap_or_else(|| self.pool.seen.load(Ordering::Relaxed))
+        self.known.unwrap_or_else(|| self.taken.pool.seen.load(Ordering::Relaxed))
     }
 
     fn count(&self, info: &Value) {
         let connected = Info::parse(info).number("connected_slaves").unwrap_or(0);
-        self.pool.seen.fetch_max(u32::try_from(connected).unwrap_or(u32::MAX), Ordering::Relaxed);
+        self.taken.pool.seen.fetch_max(u32::try_from(connected).unwrap_or(u32::MAX), Ordering::Relaxed);
     }
 
     fn wait(&self, claim: &Claim, needed: u8, until: Until) -> Asked {
-        let left = until.since(self.pool.clock.now());
+        let left = until.since(self.taken.pool.clock.now());
         let mut wait = redis::cmd("WAIT");
         wait.arg(needed).arg(patience(left, claim.ttl));
         self.ask(wait, until)
@@ -207,7 +207,7 @@ impl Own {
             owner.claim_answered();
             return Err(EngineError::new(Fault::Ended, "this attempt has ended"));
         }
-        self.busy = true;
+        self.taken.busy = true;
         let count = self.counts_replicas(claim.acks).then(|| self.ask(replication(), until));
         let needed = needed(claim.acks, self.replicas());
         let mut waited = future::maybe_done(self.wait(claim, needed, until));
@@ -226,7 +226,7 @@ impl Own {
             owner.claim_answered();
         }
         let claimed = claimed.and_then(|value| only(value).and_then(answer::claimed));
-        let claimed = claimed.map_err(|error| self.node.refused(&self.connection, error));
+        let claimed = claimed.map_err(|error| self.taken.node.refused(&self.connection, error));
         Ok(Sent { claimed, needed, waited })
     }
 

@@ -66,7 +66,7 @@ impl Pool {
     pub(super) async fn take(self: &Arc<Self>, until: Until) -> Result<Own, EngineError> {
         match self.clock.bounded(until, self.turns.clone().acquire_owned()).await {
             Some(Ok(turn)) => self.connect(Arc::new(turn), until).await,
-            Some(Err(_)) => Err(EngineError::new(Fault::Unreachable, "the client was closed")),
+            Some(Err(_)) => Err(closed()),
             None => {
                 let why = format!("{CONNECTIONS_MAX} claims wait for replicas already");
                 Err(EngineError::new(Fault::Overloaded, why))
@@ -75,18 +75,18 @@ impl Pool {
     }
 
     async fn connect(self: &Arc<Self>, turn: Arc<Turn>, until: Until) -> Result<Own, EngineError> {
-        let idle = self.idle().pop();
-        let node = idle.unwrap_or_else(|| (self.open)());
-        match node.connection(until).await {
-            Ok(connection) => {
-                Ok(Own { pool: self.clone(), node, connection, busy: false, known: None, turn })
+        let node = {
+            let mut idle = self.idle();
+            if self.turns.is_closed() {
+                return Err(closed());
             }
-            Err(error) => {
-                // Kept: it knows when to dial again.
-                self.give_back(node);
-                Err(error)
-            }
-        }
+            idle.pop().unwrap_or_else(|| (self.open)())
+        };
+        // Before it is dialled: a dial that failed says when to dial again, and one that nobody waits for any more goes
+        // on for the next claim.
+        let taken = Taken { pool: self.clone(), node, busy: false, turn };
+        let connection = taken.node.connection(until).await?;
+        Ok(Own { connection, known: None, taken })
     }
 
     fn give_back(&self, node: Arc<Node>) {
@@ -105,21 +105,29 @@ impl Pool {
     }
 }
 
-/// A connection that one claim has to itself. Dropped before it has answered everything, it is closed: whoever came next
-/// would wait behind that.
+fn closed() -> EngineError {
+    EngineError::new(Fault::Unreachable, "the client was closed")
+}
+
+/// A connection that one claim has to itself.
 pub(super) struct Own {
-    pub(super) pool: Arc<Pool>,
-    pub(super) node: Arc<Node>,
+    /// Dropped before what it was taken with, so that it is closed before the next one's turn.
     pub(super) connection: Arc<Connection>,
-    /// Something that was sent is not answered yet.
-    pub(super) busy: bool,
     /// How many replicas there are, where others than the server keep count.
     pub(super) known: Option<u32>,
-    /// Dropped last: it is the next one's when this connection is no longer in use.
+    pub(super) taken: Taken,
+}
+
+/// What was taken out of the pool. Dropped before everything was answered, it is closed: whoever came next would wait
+/// behind that.
+pub(super) struct Taken {
+    pub(super) pool: Arc<Pool>,
+    pub(super) node: Arc<Node>,
+    pub(super) busy: bool,
     turn: Arc<Turn>,
 }
 
-impl Drop for Own {
+impl Drop for Taken {
     fn drop(&mut self) {
         if self.busy {
             self.node.close();
@@ -134,13 +142,13 @@ pub(super) type Asked = Pin<Box<dyn Future<Output = Result<Value, EngineError>> 
 impl Own {
     /// Sends a command when it is polled first.
     pub(super) fn ask(&self, cmd: Cmd, until: Until) -> Asked {
-        let (node, connection) = (self.node.clone(), self.connection.clone());
+        let (node, connection) = (self.taken.node.clone(), self.connection.clone());
         Box::pin(async move { node.send(&connection, &cmd, until).await })
     }
 
     /// Nothing is outstanding on this connection, unless the answer did not come.
     pub(super) fn answered<T>(&mut self, answer: &Result<T, EngineError>) {
-        self.busy = matches!(answer, Err(error) if error.fault == Fault::NoAnswer);
+        self.taken.busy = matches!(answer, Err(error) if error.fault == Fault::NoAnswer);
     }
 
     /// Leaves the connection to its WAIT.
@@ -152,14 +160,14 @@ impl Own {
     /// behind claims that came later, and two connections would be taken for it meanwhile.
     pub(super) async fn again(mut self, waited: MaybeDone<Asked>, until: Until) -> Result<Self, EngineError> {
         self.outlast(waited).await;
-        let (pool, turn) = (self.pool.clone(), self.turn.clone());
+        let (pool, turn) = (self.taken.pool.clone(), self.taken.turn.clone());
         drop(self);
         pool.connect(turn, until).await
     }
 
     /// Waits for a WAIT, of which nobody wants to know the answer, for as long as that is cheaper than a new connection.
     async fn outlast(&mut self, mut waited: MaybeDone<Asked>) {
-        let clock = self.pool.clock.clone();
+        let clock = self.taken.pool.clock.clone();
         if clock.bounded(clock.now() + LINGER, Pin::new(&mut waited)).await.is_some()
             && let Some(answer) = Pin::new(&mut waited).take_output()
         {
