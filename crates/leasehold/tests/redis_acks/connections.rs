@@ -3,7 +3,7 @@
 use std::future::IntoFuture;
 
 use futures_util::future::join_all;
-use leasehold::{Attempt, ErrorKind, engine::Released};
+use leasehold::{Attempt, ErrorKind, Leasehold, engine::Released};
 use leasehold_testkit::eventually_async;
 use tokio::task::JoinSet;
 
@@ -88,12 +88,11 @@ async fn claims_beyond_the_connections_for_them_are_told_so_in_time() {
     .await;
 }
 
-#[tokio::test]
-async fn a_claim_whose_script_is_not_known_does_not_wait_for_a_connection_again() {
-    let Some(stage) = Stage::set(1) else { return };
-    let leases = stage.client(secs(60)).await;
+/// One more claim than there are connections, the last of which would be answered at once: the others, which have to be
+/// sent again, do not have to wait behind it.
+async fn keep_their_turns(stage: &Stage, leases: &Leasehold) {
     stage.freeze(0);
-    // One more than there are connections, in this order: they begin without a wait.
+    // They ask for a connection in this order: without a queue, nothing comes before that.
     let claims: Vec<_> = (0..17)
         .map(|n| {
             let lock = leases.lock(format!("x:{n}")).acks(1);
@@ -107,6 +106,29 @@ async fn a_claim_whose_script_is_not_known_does_not_wait_for_a_connection_again(
     eventually_async(LONG, "16 locks to be taken", || async { taken() == 16 }).await;
     assert!(!stage.has("x:16"));
     claims.iter().for_each(tokio::task::JoinHandle::abort);
+}
+
+#[tokio::test]
+async fn a_claim_whose_script_is_not_known_does_not_wait_for_a_connection_again() {
+    let Some(stage) = Stage::set(1) else { return };
+    let leases = stage.client(secs(60)).await;
+    keep_their_turns(&stage, &leases).await;
+}
+
+#[tokio::test]
+async fn a_claim_behind_a_crowd_of_dead_waiters_does_not_wait_for_a_connection_again() {
+    let Some(stage) = Stage::set(1) else { return };
+    let leases = stage.client(secs(60)).await;
+    leases.lock("ordinary").acquire().await.unwrap().release().await.unwrap();
+    // One call removes a hundred.
+    let dead = |number| format!("1 1000 9000000000000 15000 nobody-listens {number:032x} 1 1 host dead");
+    let crowd: Vec<_> = (0..150).flat_map(|number| [number.to_string(), dead(number)]).collect();
+    for n in 0..16 {
+        let waiters = format!("leasehold:waiters:{{lock:x:{n}}}");
+        let words: Vec<_> = ["ZADD", &waiters].into_iter().chain(crowd.iter().map(String::as_str)).collect();
+        assert_eq!(stage.primary.cli(&words).int(), 150);
+    }
+    keep_their_turns(&stage, &leases).await;
 }
 
 #[tokio::test]
