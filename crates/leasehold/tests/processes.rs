@@ -1,5 +1,8 @@
 //! Locks between real processes: killed, stopped, with a wrong wall clock, in order of arrival.
 
+#[macro_use]
+mod every_store;
+
 use std::{
     path::Path,
     process::Command,
@@ -194,29 +197,6 @@ async fn a_process_whose_wall_clock_is_an_hour_off_changes_nothing(arena: Arena)
         last = guard.fence();
         guard.release().await.unwrap();
     }
-}
-
-/// One test per store and case.
-macro_rules! on_every_store {
-    ($($case:ident),+ $(,)?) => {
-        #[cfg(feature = "redis")]
-        mod redis {
-            $(#[tokio::test]
-            async fn $case() {
-                let Some(server) = leasehold_testkit::redis_or_skip() else { return };
-                super::$case(super::Arena::new(server.url())).await;
-            })+
-        }
-
-        #[cfg(feature = "sqlite")]
-        mod sqlite {
-            $(#[tokio::test]
-            async fn $case() {
-                let dir = tempfile::tempdir().unwrap();
-                super::$case(super::Arena::new(format!("sqlite:{}", dir.path().join("locks.db").display()))).await;
-            })+
-        }
-    };
 }
 
 on_every_store!(

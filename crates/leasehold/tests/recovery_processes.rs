@@ -1,5 +1,8 @@
 //! Recovery by real processes on real stores: killed, stopped, and with the store gone between claim and acknowledgement.
 
+#[macro_use]
+mod every_store;
+
 use std::{
     collections::BTreeMap,
     io::Write,
@@ -193,29 +196,6 @@ async fn a_stopped_worker_has_no_say_about_what_was_claimed_since(arena: Arena) 
     assert_eq!((stats.pending, stats.due), (1, 0), "it is still claimed");
     assert!(mine.acknowledge().await.unwrap());
     leases.close().await.unwrap();
-}
-
-/// One test per store and case.
-macro_rules! on_every_store {
-    ($($case:ident),+ $(,)?) => {
-        #[cfg(feature = "redis")]
-        mod redis {
-            $(#[tokio::test]
-            async fn $case() {
-                let Some(server) = leasehold_testkit::redis_or_skip() else { return };
-                super::$case(super::Arena::new(server.url())).await;
-            })+
-        }
-
-        #[cfg(feature = "sqlite")]
-        mod sqlite {
-            $(#[tokio::test]
-            async fn $case() {
-                let dir = tempfile::tempdir().unwrap();
-                super::$case(super::Arena::new(format!("sqlite:{}", dir.path().join("file.db").display()))).await;
-            })+
-        }
-    };
 }
 
 on_every_store!(

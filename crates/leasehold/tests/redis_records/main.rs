@@ -2,6 +2,8 @@
 #![cfg(feature = "redis")]
 
 mod contract;
+#[path = "../each_right/mod.rs"]
+mod each_right;
 #[path = "../every_server/mod.rs"]
 mod every_server;
 mod faults;

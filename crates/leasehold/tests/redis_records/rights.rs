@@ -4,8 +4,8 @@ use leasehold::engine::records::{Begin, Begun, Content, Outcome};
 use leasehold_testkit::{RedisServer, eventually_async};
 
 use crate::{
+    each_right,
     ground::{Client, LONG, end, name, paid, soon, wish},
-    security_md,
 };
 
 type Failure = Box<dyn std::error::Error>;
@@ -45,20 +45,5 @@ async fn use_everything(server: &RedisServer) -> Result<(), Failure> {
 
 #[tokio::test]
 async fn the_documented_rights_suffice_and_each_is_needed() {
-    let line = security_md::line("acl: locks").replace("PASSWORD", "pw");
-    let more = security_md::line("acl: records");
-    let builder = RedisServer::builder().acl_line("user default off").acl_line(&format!("{line} {more}"));
-    let Some(server) = builder.start_or_skip() else { return };
-    use_everything(&server).await.unwrap();
-    let denied = server.cli(&["ACL", "LOG"]);
-    assert!(denied.list().is_empty(), "{denied:?}");
-    for right in more.split(' ') {
-        let fewer = more.split(' ').filter(|other| *other != right);
-        let line = line.split(' ').skip(2).chain(fewer);
-        let words: Vec<_> = ["ACL", "SETUSER", "leasehold", "reset"].into_iter().chain(line).collect();
-        assert_eq!(server.cli(&words).error(), None);
-        server.cli(&["FLUSHALL"]);
-        let outcome = use_everything(&server).await;
-        assert!(outcome.is_err(), "{right} is not needed: take it out of SECURITY.md");
-    }
+    each_right::is_needed("acl: records", use_everything).await;
 }

@@ -8,38 +8,33 @@
 //! claims again here: that refreshes the ttl, which is a write, so replicas that acknowledge it have the grant too,
 //! whoever wrote that.
 
+mod pool;
+
 use std::{
     future::poll_fn,
     pin::Pin,
-    sync::{
-        Arc, Mutex, MutexGuard, PoisonError,
-        atomic::{AtomicU32, Ordering},
-    },
+    sync::{Arc, atomic::Ordering},
     time::Duration,
 };
 
 use futures_util::future::{self, MaybeDone, OptionFuture};
 use redis::{Cmd, Value};
-use tokio::sync::{OwnedSemaphorePermit, Semaphore};
 
+pub(super) use self::pool::Pool;
+use self::pool::{Asked, Own};
 use super::{
     Redis, Servers,
     answer::{self, Claimed},
     health::Info,
     lane_of,
-    node::{Connection, Node},
-    script::{self, Op, Script},
+    script::{self, Op},
 };
 use crate::{
-    clock::{Clock, Until},
+    clock::Until,
     engine::{Acks, Answer, Claim, EngineError, Fault, Grant},
     error::Refusal,
 };
 
-/// Claims of one client that can wait for replicas at the same time.
-const CONNECTIONS_MAX: usize = 16;
-/// How long the WAIT behind a claim that was not granted may take before its connection is given up instead.
-const LINGER: Duration = Duration::from_millis(100);
 /// Most time that the answer to a WAIT is given to come back to us.
 const WAY_BACK: Duration = Duration::from_millis(250);
 
@@ -91,52 +86,34 @@ impl Redis {
         arrival: Option<String>,
         until: Until,
     ) -> Result<Option<Answer>, EngineError> {
+        let Way { pool, channel } = way;
         let op = Op::claim(self.keys(&claim.name), claim, arrival);
-        match self.claim_and_wait_once(way, claim, &op, true, until).await {
-            // Over another connection: the WAIT behind the first one may last.
-            Err(error) if error.why.starts_with("NOSCRIPT") => {
-                self.claim_and_wait_once(way, claim, &op, false, until).await
-            }
-            answer => answer,
-        }
-    }
-
-    async fn claim_and_wait_once(
-        &self,
-        way: Way<'_>,
-        claim: &Claim,
-        op: &Op,
-        by_hash: bool,
-        until: Until,
-    ) -> Result<Option<Answer>, EngineError> {
-        let (owner, Way { pool, channel }) = (&claim.owner, way);
         let mut own = pool.take(until).await?;
-        own.look_for_replicas(claim.acks, until).await?;
-
-        let asked_at = self.clock.now();
-        owner.claim_sent();
-        // As for every claim: either its end sees this one, or this one sees its end.
-        if owner.has_ended() {
-            owner.claim_answered();
-            return Err(EngineError::new(Fault::Ended, "this attempt has ended"));
+        let mut by_hash = true;
+        loop {
+            own.look_for_replicas(claim.acks, until).await?;
+            let asked_at = self.clock.now();
+            let era = own.connection.identity.as_deref().filter(|_| pool.with_grace);
+            let cmd = script::call(&pool.leases, by_hash, [&op].into_iter(), channel, era);
+            let sent = own.claim(cmd, claim, until).await?;
+            match sent.claimed {
+                Ok(Claimed::Granted(fence)) => {
+                    let acks = own.acknowledged(claim, sent.needed, sent.waited, until).await?;
+                    if claim.queue_for.is_some() {
+                        self.attempts.leave(claim.owner.id());
+                    }
+                    let grant = Grant { fence, since: asked_at, ttl: claim.ttl, acks };
+                    return Ok(Some(Answer::Granted(grant)));
+                }
+                Err(error) if by_hash && error.why.starts_with("NOSCRIPT") => by_hash = false,
+                Ok(Claimed::MoreWait) => {}
+                claimed => {
+                    own.linger(sent.waited);
+                    return Ok(self.heard(claim, claimed?, asked_at, NO_MESSAGES));
+                }
+            }
+            own = own.again(sent.waited, until).await?;
         }
-        let era = own.connection.identity.as_deref().filter(|_| pool.with_grace);
-        let cmd = script::call(&pool.leases, by_hash, [op].into_iter(), channel, era);
-        let sent = own.send(cmd, claim, until).await;
-        if !matches!(&sent.claimed, Err(error) if error.fault == Fault::NoAnswer) {
-            owner.claim_answered();
-        }
-        let claimed = sent.claimed.and_then(|value| only(value).and_then(answer::claimed));
-        let claimed = claimed.map_err(|error| own.node.refused(&own.connection, error));
-        let Ok(Claimed::Granted(fence)) = claimed else {
-            own.linger(sent.waited);
-            return Ok(self.heard(claim, claimed?, asked_at, NO_MESSAGES));
-        };
-        let acks = own.acknowledged(claim, sent.needed, sent.waited, until).await?;
-        if claim.queue_for.is_some() {
-            self.attempts.leave(owner.id());
-        }
-        Ok(Some(Answer::Granted(Grant { fence, since: asked_at, ttl: claim.ttl, acks })))
     }
 }
 
@@ -172,108 +149,9 @@ fn patience(left: Duration, ttl: Duration) -> u64 {
     (wait.as_millis() as u64).max(1)
 }
 
-/// Connections to one server for claims that wait for replicas.
-pub(super) struct Pool {
-    open: Box<dyn Fn() -> Arc<Node> + Send + Sync>,
-    clock: Clock,
-    leases: Script,
-    with_grace: bool,
-    idle: Mutex<Vec<Arc<Node>>>,
-    turns: Arc<Semaphore>,
-    /// The most replicas that the server was seen with: one that is down is still a copy.
-    seen: AtomicU32,
-}
-
-impl Pool {
-    /// An empty pool; `open` makes a connection that is not dialled yet.
-    pub(super) fn new(
-        clock: Clock,
-        with_grace: bool,
-        by_slot: bool,
-        open: impl Fn() -> Arc<Node> + Send + Sync + 'static,
-    ) -> Arc<Self> {
-        Arc::new(Self {
-            open: Box::new(open),
-            clock,
-            leases: Script::new(script::leases(by_slot, with_grace)),
-            with_grace,
-            idle: Mutex::default(),
-            turns: Arc::new(Semaphore::new(CONNECTIONS_MAX)),
-            seen: AtomicU32::new(0),
-        })
-    }
-
-    fn idle(&self) -> MutexGuard<'_, Vec<Arc<Node>>> {
-        self.idle.lock().unwrap_or_else(PoisonError::into_inner)
-    }
-
-    /// A connection that nobody else uses.
-    async fn take(self: &Arc<Self>, until: Until) -> Result<Own, EngineError> {
-        let turn = match self.clock.bounded(until, self.turns.clone().acquire_owned()).await {
-            Some(Ok(turn)) => turn,
-            Some(Err(_)) => return Err(EngineError::new(Fault::Unreachable, "the client was closed")),
-            None => {
-                let why = format!("{CONNECTIONS_MAX} claims wait for replicas already");
-                return Err(EngineError::new(Fault::Overloaded, why));
-            }
-        };
-        let idle = self.idle().pop();
-        let node = idle.unwrap_or_else(|| (self.open)());
-        match node.connection(until).await {
-            Ok(connection) => {
-                Ok(Own { pool: self.clone(), node, connection, busy: false, known: None, _turn: turn })
-            }
-            Err(error) => {
-                // Kept: it knows when to dial again.
-                self.give_back(node);
-                Err(error)
-            }
-        }
-    }
-
-    fn give_back(&self, node: Arc<Node>) {
-        let mut idle = self.idle();
-        if self.turns.is_closed() {
-            node.close();
-        } else {
-            idle.push(node);
-        }
-    }
-
-    pub(super) fn close(&self) {
-        let mut idle = self.idle();
-        self.turns.close();
-        idle.drain(..).for_each(|node| node.close());
-    }
-}
-
-/// A connection that one claim has to itself. Dropped before it has answered everything, it is closed: whoever came next
-/// would wait behind that.
-struct Own {
-    pool: Arc<Pool>,
-    node: Arc<Node>,
-    connection: Arc<Connection>,
-    busy: bool,
-    /// How many replicas there are, where others than the server keep count.
-    known: Option<u32>,
-    _turn: OwnedSemaphorePermit,
-}
-
-impl Drop for Own {
-    fn drop(&mut self) {
-        if self.busy {
-            self.node.close();
-        } else {
-            self.pool.give_back(self.node.clone());
-        }
-    }
-}
-
-type Asked = Pin<Box<dyn Future<Output = Result<Value, EngineError>> + Send>>;
-
 /// A claim that was answered, and the WAIT behind it.
 struct Sent {
-    claimed: Result<Value, EngineError>,
+    claimed: Result<Claimed, EngineError>,
     /// The acknowledgements that WAIT waits for.
     needed: u8,
     waited: MaybeDone<Asked>,
@@ -285,9 +163,9 @@ impl Own {
         if acks != Acks::Majority {
             return Ok(());
         }
-        self.known = self.node.place().replicas();
+        self.known = self.taken.node.place().replicas();
         if self.counts_replicas(acks) && self.replicas() == 0 {
-            self.busy = true;
+            self.taken.busy = true;
             let answer = self.ask(replication(), until).await;
             self.answered(&answer);
             self.count(&answer?);
@@ -305,30 +183,31 @@ impl Own {
     }
 
     fn replicas(&self) -> u32 {
-        self.known.unwrap_or_else(|| self.pool.seen.load(Ordering::Relaxed))
+        self.known.unwrap_or_else(|| self.taken.pool.seen.load(Ordering::Relaxed))
     }
 
     fn count(&self, info: &Value) {
         let connected = Info::parse(info).number("connected_slaves").unwrap_or(0);
-        self.pool.seen.fetch_max(u32::try_from(connected).unwrap_or(u32::MAX), Ordering::Relaxed);
-    }
-
-    /// Sends a command when it is polled first.
-    fn ask(&self, cmd: Cmd, until: Until) -> Asked {
-        let (node, connection) = (self.node.clone(), self.connection.clone());
-        Box::pin(async move { node.send(&connection, &cmd, until).await })
+        self.taken.pool.seen.fetch_max(u32::try_from(connected).unwrap_or(u32::MAX), Ordering::Relaxed);
     }
 
     fn wait(&self, claim: &Claim, needed: u8, until: Until) -> Asked {
-        let left = until.since(self.pool.clock.now());
+        let left = until.since(self.taken.pool.clock.now());
         let mut wait = redis::cmd("WAIT");
         wait.arg(needed).arg(patience(left, claim.ttl));
         self.ask(wait, until)
     }
 
     /// Sends a claim and a WAIT right behind it, and waits for the claim's answer.
-    async fn send(&mut self, cmd: Cmd, claim: &Claim, until: Until) -> Sent {
-        self.busy = true;
+    async fn claim(&mut self, cmd: Cmd, claim: &Claim, until: Until) -> Result<Sent, EngineError> {
+        let owner = &claim.owner;
+        owner.claim_sent();
+        // As for every claim: either its end sees this one, or this one sees its end.
+        if owner.has_ended() {
+            owner.claim_answered();
+            return Err(EngineError::new(Fault::Ended, "this attempt has ended"));
+        }
+        self.taken.busy = true;
         let count = self.counts_replicas(claim.acks).then(|| self.ask(replication(), until));
         let needed = needed(claim.acks, self.replicas());
         let mut waited = future::maybe_done(self.wait(claim, needed, until));
@@ -343,12 +222,12 @@ impl Own {
         if let Some(Ok(info)) = &counted {
             self.count(info);
         }
-        Sent { claimed, needed, waited }
-    }
-
-    /// Nothing is outstanding on this connection, unless the answer did not come.
-    fn answered<T>(&mut self, answer: &Result<T, EngineError>) {
-        self.busy = matches!(answer, Err(error) if error.fault == Fault::NoAnswer);
+        if !matches!(&claimed, Err(error) if error.fault == Fault::NoAnswer) {
+            owner.claim_answered();
+        }
+        let claimed = claimed.and_then(|value| only(value).and_then(answer::claimed));
+        let claimed = claimed.map_err(|error| self.taken.node.refused(&self.connection, error));
+        Ok(Sent { claimed, needed, waited })
     }
 
     /// How many replicas acknowledged a grant.
@@ -379,20 +258,6 @@ impl Own {
         }
         let why = format!("{reached} of {needed} replicas acknowledged");
         Err(EngineError::new(Fault::Refused(Refusal::TooFewAcks), why))
-    }
-
-    /// Leaves the connection to its WAIT, of which nobody wants to know the answer, for as long as that is cheaper than a
-    /// new one.
-    fn linger(mut self, mut waited: MaybeDone<Asked>) {
-        tokio::spawn(async move {
-            let limit = self.pool.clock.now() + LINGER;
-            let clock = self.pool.clock.clone();
-            if clock.bounded(limit, Pin::new(&mut waited)).await.is_some()
-                && let Some(answer) = Pin::new(&mut waited).take_output()
-            {
-                self.answered(&answer);
-            }
-        });
     }
 }
 

@@ -1,6 +1,8 @@
 //! Locks that count only once replicas have them, on a real primary with real replicas.
 #![cfg(feature = "redis")]
 
+mod connections;
+#[path = "../security_md/mod.rs"]
 mod security_md;
 
 use std::{
@@ -149,55 +151,6 @@ async fn neither_renewal_nor_release_waits_for_replicas() {
     assert!(guard.is_held());
     assert_eq!(guard.release().await.unwrap(), Released::Free);
     assert_eq!(stage.waits(), waits);
-}
-
-#[tokio::test]
-async fn a_stopped_replica_delays_nobody_but_the_claim_that_needs_it() {
-    let Some(stage) = Stage::set(1) else { return };
-    let leases = stage.client(secs(6)).await;
-    let kept: Vec<_> = (0..10).map(|n| leases.lock(format!("kept:{n}")).ttl(secs(5)).keep_alive()).collect();
-    let kept: Vec<_> = join_all(kept.into_iter().map(IntoFuture::into_future)).await;
-    stage.freeze(0);
-
-    let claim = tokio::spawn(leases.lock("x").acks(1).wait(LONG).into_future());
-    stage.is_taken("x").await;
-    let others = (0..100).map(|n| {
-        let lock = leases.lock(format!("other:{n}"));
-        let lock = if n % 2 == 0 { lock.keep_alive() } else { lock };
-        async move { lock.acquire().await.unwrap().release().await.unwrap() }
-    });
-    assert!(join_all(others).await.iter().all(|released| *released == Released::Free));
-    // Behind its WAIT they would have waited as long as it does.
-    assert!(!claim.is_finished());
-
-    too_few(&claim.await.unwrap().unwrap_err(), "0 of 1");
-    stage.is_given_back("x").await;
-    assert!(kept.iter().all(|guard| guard.as_ref().unwrap().is_held()));
-    assert_eq!(leases.stats().lost, 0);
-    stage.replicas[0].cont();
-    assert_eq!(leases.lock("x").acks(1).acquire().await.unwrap().acks(), 1);
-}
-
-#[tokio::test]
-async fn a_claim_that_waits_for_a_stopped_replica_does_not_delay_claims_that_wait_for_another() {
-    let Some(stage) = Stage::set(2) else { return };
-    let leases = stage.client(secs(8)).await;
-    stage.freeze(1);
-    let claim = tokio::spawn(leases.lock("x").acks(2).wait(LONG).into_future());
-    stage.is_taken("x").await;
-    let others = (0..40).map(|n| {
-        let lock = leases.lock(format!("other:{n}")).acks(1);
-        async move {
-            let guard = lock.acquire().await.unwrap();
-            assert_eq!(guard.acks(), 1);
-            guard.release().await.unwrap();
-        }
-    });
-    join_all(others).await;
-    assert!(!claim.is_finished());
-    too_few(&claim.await.unwrap().unwrap_err(), "1 of 2");
-    stage.is_given_back("x").await;
-    stage.blocks(0).await;
 }
 
 #[tokio::test]
@@ -372,36 +325,6 @@ async fn giving_back_an_unacknowledged_lock_spares_the_next_holder() {
     too_few(&claim.await.unwrap().unwrap_err(), "0 of 1");
     leases.close().await.unwrap();
     assert_eq!(stage.primary.cli(&["GET", "lock:x"]).text(), "another");
-}
-
-#[tokio::test]
-async fn claims_beyond_the_connections_for_them_are_told_so_in_time() {
-    let Some(stage) = Stage::set(1) else { return };
-    let leases = stage.client(secs(60)).await;
-    stage.freeze(0);
-    let claims: Vec<_> = (0..16)
-        .map(|n| {
-            let lock = leases.lock(format!("x:{n}")).acks(1).wait(secs(300));
-            tokio::spawn(lock.into_future())
-        })
-        .collect();
-    stage.blocks(16).await;
-    // The server counts connections, also one that its claim has given up for another a moment ago.
-    eventually_async(LONG, "no connection to be left", || async {
-        let refused = leases.lock("one more").acks(1).wait(secs(2)).acquire().await;
-        refused.is_err_and(|error| error.kind() == ErrorKind::Overloaded)
-    })
-    .await;
-    leases.lock("ordinary").acquire().await.unwrap().release().await.unwrap();
-    claims.iter().for_each(tokio::task::JoinHandle::abort);
-    // They come back for others.
-    stage.replicas[0].cont();
-    assert_eq!(leases.lock("one more").acks(1).acquire().await.unwrap().acks(), 1);
-    leases.close().await.unwrap();
-    eventually_async(LONG, "connections to be closed", || async {
-        stage.info("clients", "connected_clients:1") == 1
-    })
-    .await;
 }
 
 /// The user of SECURITY.md, with these rights besides.
