@@ -1,6 +1,8 @@
 //! Calls of one script, each to the server that has its slot: all that one server gets leave in one write, and servers are
 //! asked at the same time.
 
+mod glance;
+
 use std::sync::Arc;
 
 use futures_util::future::join_all;
@@ -26,6 +28,8 @@ pub(super) struct Errand<'a> {
     build: Build<'a>,
     /// It can wait until all its keys are on one node.
     patient: bool,
+    /// A sorted set by due times, in ms; it is needless unless something in it is due.
+    unless_due: Option<String>,
 }
 
 /// The command, with the script's hash or its text.
@@ -34,12 +38,18 @@ type Build<'a> = Box<dyn Fn(&Script, bool) -> Cmd + Send + Sync + 'a>;
 impl<'a> Errand<'a> {
     /// A call that touches this slot only; on one server any will do.
     pub(super) fn new(slot: u16, build: impl Fn(&Script, bool) -> Cmd + Send + Sync + 'a) -> Self {
-        Self { slot, build: Box::new(build), patient: true }
+        Self { slot, build: Box::new(build), patient: true, unless_due: None }
     }
 
     /// The same, but it fails at once if its keys are on two nodes.
     pub(super) fn impatient(self) -> Self {
         Self { patient: false, ..self }
+    }
+
+    /// The same, but it need not be sent, and answers nil, if nothing in this sorted set is due. That is asked before, where it
+    /// spares something: if a server gets several.
+    pub(super) fn unless_due(self, key: String) -> Self {
+        Self { unless_due: Some(key), ..self }
     }
 }
 
@@ -142,15 +152,22 @@ async fn send(node: &Arc<Node>, script: &Script, errands: &[&Errand<'_>], until:
     if let [errand] = errands {
         return vec![node.run_script(&connection, script, &errand.build, until).await];
     }
-    let calls: Vec<_> = errands.iter().map(|errand| (errand.build)(script, true)).collect();
-    let mut answers = node.send_all(&connection, &calls, until).await;
+    let needless = glance::needless(node, &connection, errands, until).await;
+    let needed: Vec<_> = (0..errands.len()).filter(|at| !needless[*at]).collect();
+    let mut answers: Answers = vec![Ok(Value::Nil); errands.len()];
+    if needed.is_empty() {
+        return answers;
+    }
+    let calls = needed.iter().map(|at| (errands[*at].build)(script, true)).collect();
+    let sent = node.send_all(&connection, calls, until).await;
+    needed.into_iter().zip(sent).for_each(|(at, answer)| answers[at] = answer);
     let is_unknown =
         |answer: &Result<_, EngineError>| matches!(answer, Err(error) if error.why.starts_with("NOSCRIPT"));
     let unknown: Vec<_> = (0..answers.len()).filter(|at| is_unknown(&answers[*at])).collect();
     if !unknown.is_empty() {
         // The first brings the text, by which the server knows it for the others.
         let calls = unknown.iter().enumerate().map(|(nth, at)| (errands[*at].build)(script, nth > 0));
-        let again = node.send_all(&connection, &calls.collect::<Vec<_>>(), until).await;
+        let again = node.send_all(&connection, calls.collect(), until).await;
         unknown.into_iter().zip(again).for_each(|(at, answer)| answers[at] = answer);
     }
     answers
