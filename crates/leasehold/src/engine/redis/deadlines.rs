@@ -1,7 +1,7 @@
 //! Deadlines: a sorted set per bucket, and beside it what is known of those that were claimed.
 //!
 //! Each operation is one script ([`bucket`]). On one server all buckets of a pool are claimed from by a single call, which
-//! mostly ends at a side key that says when it is worth to look; in a cluster each bucket has its own, all of a shard leave
+//! mostly ends at a side key that exists while nothing is due; in a cluster each bucket has its own, all of a shard leave
 //! in one write and shards are asked at the same time. All times are the server's.
 
 mod answer;
@@ -33,6 +33,8 @@ use bucket::{ALL, Bucket, Side, Touched};
 const ITEMS_PER_CALL: usize = 500;
 /// Latest time that scores are exact for.
 const LATEST_MS: u64 = 1 << 52;
+/// How far the clock of a node may be ahead of ours before quiet pools are not recognized as such.
+const CLOCKS_APART_MS: u64 = 1000;
 /// Calls of one page of dead deadlines.
 const SCANS_PER_PAGE: usize = 50;
 
@@ -82,9 +84,9 @@ impl Redis {
         !matches!((&self.servers, pool.layout.placement), (Servers::Cluster(_), Placement::Spread))
     }
 
-    /// Where a time is kept before which nothing is due, if a claim is one call.
-    fn next_key(&self, pool: &Pool) -> Option<String> {
-        self.reaches_all(pool).then(|| bucket::next_key(pool))
+    /// What exists while nothing of the pool is due, if a claim is one call.
+    fn quiet_key(&self, pool: &Pool) -> Option<String> {
+        self.reaches_all(pool).then(|| bucket::quiet_key(pool))
     }
 
     /// The buckets of a pool, as many at a time as one call can reach.
@@ -102,7 +104,7 @@ impl Redis {
         until: Until,
     ) -> Result<Vec<Value>> {
         let buckets = bucket::all(pool)?;
-        let errand = |some| self.errand(Touched { buckets: some, sides, next: None }, 2, &write);
+        let errand = |some| self.errand(Touched { buckets: some, sides, quiet: None }, 2, &write);
         let errands = self.at_once(pool, &buckets).map(errand).collect();
         let answers = self.run_errands(Some(&pool.name), script, errands, until).await;
         answers.into_iter().map(|answer| named(&pool.name, answer)).collect()
@@ -112,7 +114,7 @@ impl Redis {
     async fn deal<'a>(
         &self,
         pool: &Pool,
-        (script, next): (&Script, Option<&str>),
+        (script, quiet): (&Script, Option<&str>),
         ids: impl Iterator<Item = &'a str>,
         write: impl Fn(usize, &mut Cmd) + Send + Sync,
         until: Until,
@@ -130,7 +132,7 @@ impl Redis {
             .collect();
         let write = &write;
         let errands = calls.iter().map(|(bucket, places)| {
-            let touched = Touched { buckets: &buckets[*bucket..=*bucket], sides: &ALL, next };
+            let touched = Touched { buckets: &buckets[*bucket..=*bucket], sides: &ALL, quiet };
             self.errand(touched, 3 * places.len(), move |cmd| {
                 places.iter().for_each(|at| write(*at, cmd));
             })
@@ -209,8 +211,8 @@ impl Redis {
             };
         };
         let ids = places.iter().map(|at| &*deadlines[*at].id);
-        let next = self.next_key(pool);
-        self.deal(pool, (&bucket::SET, next.as_deref()), ids, write, until).await.map(drop)
+        let quiet = self.quiet_key(pool);
+        self.deal(pool, (&bucket::SET, quiet.as_deref()), ids, write, until).await.map(drop)
     }
 
     async fn claim_deadlines(
@@ -225,12 +227,13 @@ impl Redis {
             Servers::One(..) => &[],
             Servers::Cluster(_) => &ALL[..3],
         };
-        let next = self.next_key(pool);
-        let script = if next.is_some() { &*bucket::CLAIM_ALL } else { &*bucket::CLAIM_ONE };
-        let looks_first = next.is_none() && self.quiet.has(&pool.name);
+        let quiet = self.quiet_key(pool);
+        let script = if quiet.is_some() { &*bucket::CLAIM_ALL } else { &*bucket::CLAIM_ONE };
+        let soon = self.clock.wall_us() / 1000 + CLOCKS_APART_MS;
+        let looks_first = quiet.is_none() && self.quiet.has(&pool.name);
         let write = |cmd: &mut Cmd| {
             cmd.arg(limit.max(1)).arg(millis(visibility));
-            if next.is_some() {
+            if quiet.is_some() {
                 let (before, after) = bucket::around_number(pool);
                 cmd.arg(pool.layout.buckets).arg(before).arg(after);
             }
@@ -239,10 +242,10 @@ impl Redis {
         let errand = |some| {
             // A bucket whose keys are on two nodes is not waited for: it would keep back what was claimed from the
             // others, whose time is running.
-            let touched = Touched { buckets: some, sides, next: next.as_deref() };
+            let touched = Touched { buckets: some, sides, quiet: quiet.as_deref() };
             let errand = self.errand(touched, 5, &write).impatient();
             match some {
-                [bucket] if looks_first => errand.unless_due(bucket.key(Side::Due)),
+                [bucket] if looks_first => errand.if_due(bucket.key(Side::Due), soon),
                 _ => errand,
             }
         };
@@ -255,7 +258,7 @@ impl Redis {
                 failed.get_or_insert(error);
             }
         }
-        if next.is_none() {
+        if quiet.is_none() {
             self.quiet.note(&pool.name, claimed.due.is_empty() && failed.is_none());
         }
         match failed {
@@ -302,7 +305,7 @@ impl Redis {
             let Some(bucket) = buckets.get(number..=number) else {
                 return Ok(Page { items, next: None });
             };
-            let touched = Touched { buckets: bucket, sides: &[Side::Dead], next: None };
+            let touched = Touched { buckets: bucket, sides: &[Side::Dead], quiet: None };
             let errand = self.errand(touched, 2, |cmd: &mut Cmd| {
                 cmd.arg(&at).arg(limit.clamp(10, 100));
             });
@@ -394,8 +397,8 @@ impl Deadlines for Redis {
         };
         let ids = again.iter().map(|(receipt, _)| &*receipt.id);
         Box::pin(async move {
-            let next = self.next_key(pool);
-            self.deal_for_digits(pool, (&bucket::POSTPONE, next.as_deref()), ids, write, until).await
+            let quiet = self.quiet_key(pool);
+            self.deal_for_digits(pool, (&bucket::POSTPONE, quiet.as_deref()), ids, write, until).await
         })
     }
 

@@ -6,6 +6,7 @@ mod glance;
 use std::sync::Arc;
 
 use futures_util::future::join_all;
+use glance::Glance;
 use redis::{Cmd, Value};
 
 use super::{
@@ -28,8 +29,8 @@ pub(super) struct Errand<'a> {
     build: Build<'a>,
     /// It can wait until all its keys are on one node.
     patient: bool,
-    /// A sorted set by due times, in ms; it is needless unless something in it is due.
-    unless_due: Option<String>,
+    /// How to find out whether it is needless.
+    glance: Option<Glance>,
 }
 
 /// The command, with the script's hash or its text.
@@ -38,7 +39,7 @@ type Build<'a> = Box<dyn Fn(&Script, bool) -> Cmd + Send + Sync + 'a>;
 impl<'a> Errand<'a> {
     /// A call that touches this slot only; on one server any will do.
     pub(super) fn new(slot: u16, build: impl Fn(&Script, bool) -> Cmd + Send + Sync + 'a) -> Self {
-        Self { slot, build: Box::new(build), patient: true, unless_due: None }
+        Self { slot, build: Box::new(build), patient: true, glance: None }
     }
 
     /// The same, but it fails at once if its keys are on two nodes.
@@ -46,10 +47,10 @@ impl<'a> Errand<'a> {
         Self { patient: false, ..self }
     }
 
-    /// The same, but it need not be sent, and answers nil, if nothing in this sorted set is due. That is asked before, where it
-    /// spares something: if a server gets several.
-    pub(super) fn unless_due(self, key: String) -> Self {
-        Self { unless_due: Some(key), ..self }
+    /// The same, but it is sent only if something in this sorted set may be due; else its answer is nil. That is asked before,
+    /// where it spares something: if a server gets several errands. `soon` is a time in ms that the server has not reached.
+    pub(super) fn if_due(self, key: String, soon: u64) -> Self {
+        Self { glance: Some(Glance { key, soon }), ..self }
     }
 }
 
@@ -87,9 +88,7 @@ async fn run_by_shard(
         Ok(map) => map,
         Err(error) => return vec![Err(error); errands.len()],
     };
-    // Whose slot has no primary at the moment is looked for on its own.
-    let nowhere = EngineError::new(Fault::Unreachable, "its slot of the cluster has no primary");
-    let mut answers: Answers = vec![Err(nowhere); errands.len()];
+    let mut answers = vec![None; errands.len()];
     let mut groups: Vec<(&Arc<Node>, Vec<usize>)> = Vec::new();
     for (at, errand) in errands.iter().enumerate() {
         let Some(shard) = map.shard(errand.slot) else { continue };
@@ -103,14 +102,16 @@ async fn run_by_shard(
         send(node, script, &some, until).await
     }));
     for ((_, places), some) in groups.iter().zip(sent.await) {
-        places.iter().zip(some).for_each(|(at, answer)| answers[*at] = answer);
+        places.iter().zip(some).for_each(|(at, answer)| answers[*at] = Some(answer));
     }
     let followed = errands.iter().zip(answers).map(async |(errand, answer)| match answer {
         // Nothing happened where it was asked for: another node may have the slot.
-        Err(error) if slots::points_elsewhere(&error) || error.fault == Fault::Unreachable => {
+        Some(Err(error)) if slots::points_elsewhere(&error) || error.fault == Fault::Unreachable => {
             follow(cluster, script, errand, until).await
         }
-        answer => answer,
+        Some(answer) => answer,
+        // Its slot has no primary at the moment.
+        None => follow(cluster, script, errand, until).await,
     });
     join_all(followed).await
 }

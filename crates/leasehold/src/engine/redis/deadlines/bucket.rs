@@ -63,8 +63,11 @@ pub(super) fn around_number(pool: &Pool) -> (String, &'static str) {
 /// What all its keys end with. A pool's name has no braces, so that no two buckets of any pools end alike.
 impl fmt::Display for Bucket<'_> {
     fn fmt(&self, f: &mut fmt::Formatter<'_>) -> fmt::Result {
-        let (before, after) = around_number(self.pool);
-        write!(f, "{before}{}{after}", self.number)
+        let Self { pool, number } = self;
+        match pool.layout.placement {
+            Placement::Spread => write!(f, "{{{}:{number}}}", pool.name),
+            Placement::Together => write!(f, "{{{}}}:{number}", pool.name),
+        }
     }
 }
 
@@ -90,9 +93,9 @@ pub(super) fn layout_key(pool: &Name) -> String {
     format!("leasehold:deadlines:{{{pool}}}")
 }
 
-/// Where a time is kept before which nothing of the pool is due. Only who reaches all buckets by one call has a use for it.
-pub(super) fn next_key(pool: &Pool) -> String {
-    format!("leasehold:next:{{{}}}", pool.name)
+/// What exists while nothing of the pool is due. Only who reaches all buckets by one call has a use for it.
+pub(super) fn quiet_key(pool: &Pool) -> String {
+    format!("leasehold:quiet:{{{}}}", pool.name)
 }
 
 /// How a layout is written.
@@ -133,9 +136,9 @@ macro_rules! scripts {
 
 scripts! {
     LAYOUT: "layout.lua";
-    SET: "next.lua" "set.lua";
+    SET: "quiet.lua" "set.lua";
     ACKNOWLEDGE: "receipts.lua" "acknowledge.lua";
-    POSTPONE: "next.lua" "receipts.lua" "postpone.lua";
+    POSTPONE: "quiet.lua" "receipts.lua" "postpone.lua";
     BURY: "receipts.lua" "bury.lua";
     CANCEL: "cancel.lua";
     PEEK: "peek.lua";
@@ -166,13 +169,13 @@ const ARG_BYTES: usize = 40;
 pub(super) struct Touched<'a> {
     pub(super) buckets: &'a [Bucket<'a>],
     pub(super) sides: &'a [Side],
-    /// A key of the pool itself, after those of the buckets.
-    pub(super) next: Option<&'a str>,
+    /// The pool's quiet, after those of the buckets.
+    pub(super) quiet: Option<&'a str>,
 }
 
 /// The begin of a call; `arguments` is about how many follow.
 pub(super) fn call(script: &Script, by_hash: bool, touched: Touched<'_>, arguments: usize) -> Cmd {
-    let keys = touched.buckets.len() * touched.sides.len() + usize::from(touched.next.is_some());
+    let keys = touched.buckets.len() * touched.sides.len() + usize::from(touched.quiet.is_some());
     let mut cmd = script::begin(script, by_hash, (keys + arguments) * ARG_BYTES);
     cmd.arg(keys);
     for bucket in touched.buckets {
@@ -180,8 +183,8 @@ pub(super) fn call(script: &Script, by_hash: bool, touched: Touched<'_>, argumen
             cmd.arg(bucket.key(*side));
         }
     }
-    if let Some(next) = touched.next {
-        cmd.arg(next);
+    if let Some(quiet) = touched.quiet {
+        cmd.arg(quiet);
     }
     cmd
 }
@@ -203,7 +206,7 @@ mod tests {
             assert!(ALL.iter().all(|side| hash_tag(&bucket.key(*side)) == Some(tag)));
             assert_eq!(bucket.slot(), slots::slot(&format!("{{{tag}}}")));
             let shared = placement == Placement::Together;
-            assert_eq!(hash_tag(&next_key(&pool)) == Some(tag), shared, "{placement:?}");
+            assert_eq!(hash_tag(&quiet_key(&pool)) == Some(tag), shared, "{placement:?}");
         }
         assert_eq!(all(&pool("{a}b", Placement::Spread)).err().map(|e| e.fault), Some(Fault::Unsupported));
     }
@@ -215,6 +218,8 @@ mod tests {
             for placement in [Placement::Spread, Placement::Together] {
                 for bucket in all(&pool(name, placement)).unwrap() {
                     assert!(keys.insert(bucket.key(Side::Due)), "{bucket}");
+                    let (before, after) = around_number(bucket.pool);
+                    assert_eq!(bucket.to_string(), format!("{before}{}{after}", bucket.number));
                 }
             }
         }

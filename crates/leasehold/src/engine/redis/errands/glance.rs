@@ -1,6 +1,8 @@
-//! A cheap question before errands that are mostly needless: has the time come for anything in their sorted sets?
+//! A cheap question before errands that are mostly needless: is anything in their sorted sets due?
 //!
-//! A script in each bucket costs a node more than everything else of a claim that finds nothing; a plain read does not.
+//! A script in each bucket costs a node more than everything else of a claim that finds nothing; a plain count does not. How
+//! many are due by a time can only be asked with the time, so it is ours, a little ahead; and the node tells its own after
+//! all counts. If that is later, our clock is no good, and the errands are sent.
 
 use redis::{Cmd, Value};
 
@@ -13,89 +15,63 @@ use crate::{
     },
 };
 
-/// Which of these errands are needless, by the node's own time. What the node does not answer, or answers in another way than
-/// expected, is left to the errand itself.
+/// A sorted set by due times, and a time that the node will not have reached when it is asked; both in ms.
+pub(super) struct Glance {
+    pub(super) key: String,
+    pub(super) soon: u64,
+}
+
+impl Glance {
+    fn question(&self) -> Cmd {
+        let mut cmd = Cmd::with_capacity(4, self.key.len() + 30);
+        cmd.arg("ZCOUNT").arg(&self.key).arg("-inf").arg(self.soon);
+        cmd
+    }
+}
+
+/// Which of these errands are needless. What the node does not answer, or answers in another way than expected, is left to the
+/// errand itself.
 pub(super) async fn needless(
     node: &Node,
     connection: &Connection,
     errands: &[&Errand<'_>],
     until: Until,
 ) -> Vec<bool> {
-    let asked: Vec<_> = (0..errands.len()).filter(|at| errands[*at].unless_due.is_some()).collect();
     let mut needless = vec![false; errands.len()];
-    if asked.is_empty() {
+    let asked = || errands.iter().enumerate().filter_map(|(at, errand)| Some((at, errand.glance.as_ref()?)));
+    let mut calls: Vec<_> = asked().map(|(_, glance)| glance.question()).collect();
+    if calls.is_empty() {
         return needless;
     }
-    let firsts = asked.iter().filter_map(|at| errands[*at].unless_due.as_deref()).map(first);
-    let calls = std::iter::once(redis::cmd("TIME")).chain(firsts).collect();
-    let mut answers = node.send_all(connection, calls, until).await.into_iter();
-    let Some(now) = answers.next().and_then(Result::ok).as_ref().and_then(now_ms) else { return needless };
-    for (at, answer) in asked.into_iter().zip(answers) {
-        needless[at] = answer.is_ok_and(|first| is_later(&first, now));
+    calls.push(redis::cmd("TIME"));
+    let mut answers = node.send_all(connection, calls, until).await;
+    let Some(now) = answers.pop().and_then(Result::ok).as_ref().and_then(now_ms) else { return needless };
+    for ((at, glance), answer) in asked().zip(answers) {
+        needless[at] = now <= glance.soon && matches!(answer, Ok(Value::Int(0)));
     }
     needless
 }
 
-/// Asks for the member of a sorted set that is due first.
-fn first(key: &str) -> Cmd {
-    let mut cmd = redis::cmd("ZRANGE");
-    cmd.arg(key).arg(0).arg(0).arg("WITHSCORES");
-    cmd
-}
-
-fn now_ms(time: &Value) -> Option<f64> {
+/// The answer of TIME in milliseconds.
+fn now_ms(time: &Value) -> Option<u64> {
     let Value::Array(parts) = time else { return None };
     let [seconds, micros] = &parts[..] else { return None };
     let part = |value| text(value)?.parse::<u64>().ok();
-    Some((part(seconds)? * 1000 + part(micros)? / 1000) as f64)
-}
-
-/// Whether the first member, if there is one, is due after this time. With its score it comes as a pair, which newer
-/// protocols put into a list of its own.
-fn is_later(first: &Value, now: f64) -> bool {
-    match first {
-        Value::Array(parts) => match &parts[..] {
-            [] => true,
-            [pair @ Value::Array(_)] => is_later(pair, now),
-            [_, Value::Double(score)] => *score > now,
-            [_, score] => {
-                text(score).and_then(|score| score.parse::<f64>().ok()).is_some_and(|due| due > now)
-            }
-            _ => false,
-        },
-        _ => false,
-    }
+    Some(part(seconds)? * 1000 + part(micros)? / 1000)
 }
 
 #[cfg(test)]
 mod tests {
     use super::*;
 
-    fn texts(parts: &[&str]) -> Value {
-        Value::Array(parts.iter().map(|part| Value::BulkString((*part).into())).collect())
-    }
-
     #[test]
-    fn only_what_is_surely_due_later_is_needless() {
-        let now = now_ms(&texts(&["1700000000", "5999"])).unwrap();
-        assert_eq!(now, 1_700_000_000_005.0);
-        let later = [
-            texts(&[]),
-            texts(&["a", "1700000000006"]),
-            texts(&["a", "inf"]),
-            Value::Array(vec![Value::Array(vec![Value::Nil, Value::Double(now + 1.0)])]),
-        ];
-        assert!(later.iter().all(|first| is_later(first, now)));
-        let unsure = [
-            texts(&["a", "1700000000005"]),
-            texts(&["a", "-inf"]),
-            texts(&["a", "x"]),
-            texts(&["a", "nan"]),
-            texts(&["a"]),
-            Value::Nil,
-            Value::Array(vec![Value::Array(vec![Value::Nil, Value::Double(now)])]),
-        ];
-        assert!(unsure.iter().all(|first| !is_later(first, now)));
-        assert!([texts(&["1"]), texts(&["a", "b"]), Value::Nil].iter().all(|time| now_ms(time).is_none()));
+    fn the_time_of_a_node_is_read_in_milliseconds() {
+        let texts = |parts: &[&str]| {
+            Value::Array(parts.iter().map(|part| Value::BulkString((*part).into())).collect())
+        };
+        assert_eq!(now_ms(&texts(&["1700000000", "5999"])), Some(1_700_000_000_005));
+        for other in [texts(&["1"]), texts(&["a", "b"]), texts(&["1", "2", "3"]), Value::Nil] {
+            assert_eq!(now_ms(&other), None);
+        }
     }
 }

@@ -1,5 +1,5 @@
 -- Makes claimed deadlines due again after a while.
--- KEYS and answer as in `receipts.lua`, and the side key of `next.lua`
+-- KEYS and answer as in `receipts.lua`, and that of `quiet.lua`
 -- ARGV per receipt: id, number, ms
 local scores = {}
 local digits = each_good(3, function(id, _, at)
@@ -8,6 +8,6 @@ local digits = each_good(3, function(id, _, at)
 end)
 if scores[1] then
   call('ZADD', due, unpack(scores))
-  tell_next(scores)
+  end_quiet(scores)
 end
 return digits
