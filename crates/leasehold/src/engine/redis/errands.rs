@@ -88,10 +88,14 @@ async fn run_by_shard(
         Ok(map) => map,
         Err(error) => return vec![Err(error); errands.len()],
     };
-    let mut answers = vec![None; errands.len()];
     let mut groups: Vec<(&Arc<Node>, Vec<usize>)> = Vec::new();
+    // What is to be followed: whose slot has no primary at the moment, and what went where it did nothing.
+    let mut astray = Vec::new();
     for (at, errand) in errands.iter().enumerate() {
-        let Some(shard) = map.shard(errand.slot) else { continue };
+        let Some(shard) = map.shard(errand.slot) else {
+            astray.push(at);
+            continue;
+        };
         match groups.iter_mut().find(|(node, _)| Arc::ptr_eq(node, shard.node())) {
             Some((_, places)) => places.push(at),
             None => groups.push((shard.node(), vec![at])),
@@ -101,19 +105,26 @@ async fn run_by_shard(
         let some: Vec<_> = places.iter().map(|at| &errands[*at]).collect();
         send(node, script, &some, until).await
     }));
+    let mut answers: Answers = vec![Ok(Value::Nil); errands.len()];
     for ((_, places), some) in groups.iter().zip(sent.await) {
-        places.iter().zip(some).for_each(|(at, answer)| answers[*at] = Some(answer));
-    }
-    let followed = errands.iter().zip(answers).map(async |(errand, answer)| match answer {
-        // Nothing happened where it was asked for: another node may have the slot.
-        Some(Err(error)) if slots::points_elsewhere(&error) || error.fault == Fault::Unreachable => {
-            follow(cluster, script, errand, until).await
+        for (at, answer) in places.iter().zip(some) {
+            if answer.as_ref().is_err_and(may_be_elsewhere) {
+                astray.push(*at);
+            }
+            answers[*at] = answer;
         }
-        Some(answer) => answer,
-        // Its slot has no primary at the moment.
-        None => follow(cluster, script, errand, until).await,
-    });
-    join_all(followed).await
+    }
+    // A future for each of them is large: it is made for those that need it.
+    let followed = join_all(astray.iter().map(|at| follow(cluster, script, &errands[*at], until)));
+    for (at, answer) in astray.iter().zip(followed.await) {
+        answers[*at] = answer;
+    }
+    answers
+}
+
+/// Nothing happened where it was asked for: another node may have the slot.
+fn may_be_elsewhere(error: &EngineError) -> bool {
+    slots::points_elsewhere(error) || error.fault == Fault::Unreachable
 }
 
 /// Goes where the nodes of a cluster say that the slot is.

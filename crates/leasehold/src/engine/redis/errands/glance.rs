@@ -27,6 +27,11 @@ impl Glance {
         cmd.arg("ZCOUNT").arg(&self.key).arg("-inf").arg(self.soon);
         cmd
     }
+
+    /// Whether nothing was due when the node counted, which told its time after it.
+    fn is_needless(&self, count: &Value, now: u64) -> bool {
+        *count == Value::Int(0) && now <= self.soon
+    }
 }
 
 /// Which of these errands are needless. What the node does not answer, or answers in another way than expected, is left to the
@@ -47,7 +52,7 @@ pub(super) async fn needless(
     let mut answers = node.send_all(connection, calls, until).await;
     let Some(now) = answers.pop().and_then(Result::ok).as_ref().and_then(now_ms) else { return needless };
     for ((at, glance), answer) in asked().zip(answers) {
-        needless[at] = now <= glance.soon && matches!(answer, Ok(Value::Int(0)));
+        needless[at] = answer.is_ok_and(|count| glance.is_needless(&count, now));
     }
     needless
 }
@@ -63,6 +68,14 @@ fn now_ms(time: &Value) -> Option<u64> {
 #[cfg(test)]
 mod tests {
     use super::*;
+
+    #[test]
+    fn nothing_is_needless_by_a_clock_that_is_behind() {
+        let glance = Glance { key: String::new(), soon: 1000 };
+        let needless = |count, now| glance.is_needless(&Value::Int(count), now);
+        assert!(needless(0, 0) && needless(0, 1000));
+        assert!(!needless(0, 1001) && !needless(1, 0) && !glance.is_needless(&Value::Nil, 0));
+    }
 
     #[test]
     fn the_time_of_a_node_is_read_in_milliseconds() {
