@@ -24,7 +24,7 @@ const TOPOLOGIES: [&str; 10] = [
     "quorum_handover_p50_vs_standalone",
 ];
 
-const RECORDS: [&str; 9] = [
+const RECORDS: [&str; 10] = [
     "record_cycles_64_vs_lock_cycles",
     "result_wake_p50_vs_handover",
     "round_trips_per_1000_marks",
@@ -34,6 +34,7 @@ const RECORDS: [&str; 9] = [
     "empty_scan_p50_vs_ping",
     "nothing_due_scan_p50_vs_ping",
     "cluster_empty_scan_p50_vs_ping",
+    "cluster_nothing_due_scan_p50_vs_ping",
 ];
 
 fn run(arguments: &[&str]) -> Option<String> {

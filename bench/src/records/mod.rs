@@ -91,6 +91,9 @@ impl Measurement for OfRecords {
                 ratio("cluster_empty_scan_p50_vs_ping", Target::AtMost(2.5), |round| {
                     round.figure("cluster_empty_scan_us") / round.figure("cluster_ping_us")
                 }),
+                ratio("cluster_nothing_due_scan_p50_vs_ping", Target::AtMost(2.5), |round| {
+                    round.figure("cluster_nothing_due_scan_us") / round.figure("cluster_ping_us")
+                }),
             ],
         }
     }
@@ -135,10 +138,14 @@ impl Bench {
         self.full.get_or_try_init(fill).await
     }
 
-    /// One node with all slots: what a call per bucket costs, and not how many processes share two cores.
+    /// One node with all slots: what buckets that are asked one by one cost, and not how many processes share two cores.
     async fn cluster(&self) -> Result<&ClusterSet, Failure> {
         let builder = ClusterSet::builder().primaries(1).replicas(0).arg("appendonly", "no");
-        let start = async || Ok(builder.start()?);
+        let start = async || {
+            let cluster = builder.start()?;
+            Store::open(&cluster.url())?.fill(MANY, self.count(100_000, 2_000)).await?;
+            Ok::<_, Failure>(cluster)
+        };
         self.cluster.get_or_try_init(start).await
     }
 }

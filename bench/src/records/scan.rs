@@ -17,7 +17,7 @@ pub(super) async fn measure(bench: &Bench, turn: usize) -> Result<Figures, Failu
     let (one, many) = (Store::open(&full.server.url())?, Store::open(&cluster.url())?);
     let mut ping = bare::connection(&full.server.url()).await?;
     let mut cluster_ping = bare::connection(&node.url()).await?;
-    let mut samples = [const { Vec::new() }; 5];
+    let mut samples = [const { Vec::new() }; 6];
     // The first turn of each warms up.
     for now in 0..=bench.count(60, 2) {
         for contestant in 0..samples.len() {
@@ -28,15 +28,22 @@ pub(super) async fn measure(bench: &Bench, turn: usize) -> Result<Figures, Failu
                 1 => scans(&one, EMPTY, took).await?,
                 2 => scans(&one, MANY, took).await?,
                 3 => pings(&mut cluster_ping, took).await?,
-                _ => scans(&many, EMPTY, took).await?,
+                4 => scans(&many, EMPTY, took).await?,
+                _ => scans(&many, MANY, took).await?,
             }
             if now == 0 {
                 took.clear();
             }
         }
     }
-    let names =
-        ["ping_us", "empty_scan_us", "nothing_due_scan_us", "cluster_ping_us", "cluster_empty_scan_us"];
+    let names = [
+        "ping_us",
+        "empty_scan_us",
+        "nothing_due_scan_us",
+        "cluster_ping_us",
+        "cluster_empty_scan_us",
+        "cluster_nothing_due_scan_us",
+    ];
     Ok(names.into_iter().zip(samples.iter().map(|samples| p50_us(samples))).collect())
 }
 

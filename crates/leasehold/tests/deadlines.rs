@@ -100,7 +100,7 @@ async fn a_pool_keeps_the_layout_it_was_made_with() {
     let text = error.to_string();
     assert!(text.contains("8 buckets together") && text.contains("16 buckets spread"), "{text}");
     let unasked = leases.deadlines("payments");
-    assert_eq!(unasked.layout().await.unwrap().buckets, 8);
+    assert_eq!(unasked.layout().await.unwrap().map(|layout| layout.buckets), Some(8));
     assert_eq!(unasked.stats().await.unwrap().pending, 1);
     let error = made.placement(Placement::Spread).stats().await.unwrap_err();
     assert_eq!(error.kind(), ErrorKind::Invalid);

@@ -94,7 +94,7 @@ fn what_was_given_up_is_listed_with_its_reason() {
     let sandbox = Sandbox::new();
     let run = |words: &[&str]| deadlines(&sandbox, words);
     insta::assert_snapshot!(run(&["dead", "cli", "--json"]), @r#"
-    exit 0
+    exit 1
     --- stdout
     {"schema":{"version":"v1"},"pool":"cli","dead":[],"more":false}
     --- stderr
@@ -114,6 +114,48 @@ fn what_was_given_up_is_listed_with_its_reason() {
     assert!(row[2].starts_with("20") && row[2].ends_with('Z'), "{row:?}");
     let json = run(&["dead", "cli", "--json"]).stdout;
     assert!(json.contains(r#""context":null,"context_hex":"00ff""#), "{json}");
+}
+
+/// Looked at on a store where it was never used.
+fn an_unknown_pool_stays_unknown(sandbox: &Sandbox) {
+    let run = |words: &[&str]| deadlines(sandbox, words);
+    insta::allow_duplicates! {
+        for what in ["due", "dead"] {
+            insta::assert_snapshot!(run(&[what, "typo"]), @r"
+            exit 1
+            --- stdout
+            --- stderr
+            there is no such pool
+            ");
+        }
+        insta::assert_snapshot!(run(&["stats", "typo"]), @r"
+        exit 1
+        --- stdout
+        pending[TAB]0
+        due[TAB]0
+        tried[TAB]0
+        overdue[TAB]0s
+        dead[TAB]0
+        --- stderr
+        there is no such pool
+        ");
+        insta::assert_snapshot!(run(&["stats", "typo", "--json"]), @r#"
+        exit 1
+        --- stdout
+        {"schema":{"version":"v1"},"pool":"typo","pending":0,"due":0,"tried":0,"overdue_ms":0,"dead":0,"buckets":null,"placement":null}
+        --- stderr
+        "#);
+    }
+    // It can still be made with any layout.
+    assert_eq!(run(&["add", "typo", "tx:42", "--in", "1h", "--buckets", "8"]).code, Some(0));
+    assert_eq!(run(&["stats", "typo"]).code, Some(0));
+}
+
+#[test]
+fn to_look_at_an_unknown_pool_does_not_make_it() {
+    an_unknown_pool_stays_unknown(&Sandbox::new());
+    let Some(server) = RedisServer::builder().start_or_skip() else { return };
+    an_unknown_pool_stays_unknown(&Sandbox::on(server.url()));
 }
 
 #[test]

@@ -246,13 +246,13 @@ impl Deadlines {
             .inspect(|good| self.count_good(Count::deadlines_buried, good))
     }
 
-    /// What is due, oldest first, without claiming it.
+    /// What is due, oldest first, without claiming it. Of a pool that nobody ever used, nothing.
     ///
     /// # Errors
     /// As [`Deadlines::set`].
     pub async fn peek(&self, limit: u32) -> Result<Vec<Pending>> {
         bounds::check_page(limit)?;
-        let (engine, pool) = self.ready().await?;
+        let Some((engine, pool)) = self.known().await? else { return Ok(Vec::new()) };
         let answer = engine.peek(pool, limit, self.core().command_until()).await;
         answer.map_err(|error| self.failed(error, "looking at the pool"))
     }
@@ -264,27 +264,29 @@ impl Deadlines {
     /// As [`Deadlines::set`].
     pub async fn dead(&self, from: Option<Cursor>, limit: u32) -> Result<Page<Dead>> {
         bounds::check_page(limit)?;
-        let (engine, pool) = self.ready().await?;
+        let Some((engine, pool)) = self.known().await? else {
+            return Ok(Page { items: Vec::new(), next: None });
+        };
         let answer = engine.dead(pool, from, limit, self.core().command_until()).await;
         answer.map_err(|error| self.failed(error, "looking at the dead of the pool"))
     }
 
-    /// How the pool stands.
+    /// How the pool stands; all zero for one that nobody ever used.
     ///
     /// # Errors
     /// As [`Deadlines::set`].
     pub async fn stats(&self) -> Result<PoolStats> {
-        let (engine, pool) = self.ready().await?;
+        let Some((engine, pool)) = self.known().await? else { return Ok(PoolStats::default()) };
         let answer = engine.stats(pool, self.core().command_until()).await;
         answer.map_err(|error| self.failed(error, "counting the pool"))
     }
 
-    /// How the pool is laid out.
+    /// How the pool is laid out; `None` if nobody ever used it. To look at a pool does not make it.
     ///
     /// # Errors
     /// As [`Deadlines::set`].
-    pub async fn layout(&self) -> Result<PoolLayout> {
-        Ok(self.ready().await?.1.layout)
+    pub async fn layout(&self) -> Result<Option<PoolLayout>> {
+        Ok(self.known().await?.map(|(_, pool)| pool.layout))
     }
 
     /// A task that claims what is due again and again and gives it to `handler`; see [`Recover`].
@@ -305,37 +307,68 @@ impl Deadlines {
         self.parts.name.as_ref().map_err(Clone::clone)
     }
 
-    /// The store's deadlines, and the pool after its layout was checked once.
+    /// The store's deadlines, and the pool after its layout was checked once. Makes the pool if it is new.
     pub(super) async fn ready(&self) -> Result<(&dyn contract::Deadlines, &Pool)> {
-        self.core().check_open()?;
-        let name = self.name()?;
-        let engine = self.core().engine.deadlines();
-        let engine = engine.map_err(|why| Error::unsupported("a pool of deadlines", why))?;
-        let pool = self.parts.pool.get_or_try_init(|| self.lay_out(engine, name)).await?;
-        Ok((engine, pool))
+        let engine = self.engine()?;
+        let make = async || {
+            let asked = self.asked()?;
+            let answer = engine.layout(&asked, self.core().command_until()).await;
+            self.agreed(&asked, answer.map_err(|error| self.not_opened(error, &asked.name))?)
+        };
+        Ok((engine, self.parts.pool.get_or_try_init(make).await?))
     }
 
-    async fn lay_out(&self, engine: &dyn contract::Deadlines, name: &Name) -> Result<Pool> {
+    /// The same, but a pool that is new stays unknown: who only looks makes nothing.
+    async fn known(&self) -> Result<Option<(&dyn contract::Deadlines, &Pool)>> {
+        let engine = self.engine()?;
+        if let Some(pool) = self.parts.pool.get() {
+            return Ok(Some((engine, pool)));
+        }
+        let asked = self.asked()?;
+        let answer = engine.known_layout(&asked.name, self.core().command_until()).await;
+        let Some(stored) = answer.map_err(|error| self.not_opened(error, &asked.name))? else {
+            return Ok(None);
+        };
+        let pool = self.agreed(&asked, stored)?;
+        Ok(Some((engine, self.parts.pool.get_or_init(async || pool).await)))
+    }
+
+    fn engine(&self) -> Result<&dyn contract::Deadlines> {
+        self.core().check_open()?;
+        self.name()?;
+        let engine = self.core().engine.deadlines();
+        engine.map_err(|why| Error::unsupported("a pool of deadlines", why))
+    }
+
+    /// The pool as it was asked for.
+    fn asked(&self) -> Result<Pool> {
         let Parts { buckets, placement, context_max, .. } = &*self.parts;
         buckets.map_or(Ok(()), bounds::check_buckets)?;
         bounds::check_context_max(*context_max)?;
-        let asked = PoolLayout {
+        let layout = PoolLayout {
             buckets: buckets.unwrap_or(BUCKETS_DEFAULT),
             placement: placement.unwrap_or_default(),
         };
-        let pool = Pool { name: name.clone(), layout: asked };
-        let answer = engine.layout(&pool, self.core().command_until()).await;
-        let stored = answer.map_err(|error| self.core().explain(error, "opening the pool", name))?;
+        Ok(Pool { name: self.name()?.clone(), layout })
+    }
+
+    /// The pool as it is stored, unless something else was asked for.
+    fn agreed(&self, asked: &Pool, stored: PoolLayout) -> Result<Pool> {
+        let Parts { buckets, placement, .. } = &*self.parts;
         let agrees = buckets.is_none_or(|buckets| buckets == stored.buckets)
             && placement.is_none_or(|placement| placement == stored.placement);
         if !agrees {
             return Err(Error::invalid(
-                format!("layout of the pool \"{name}\""),
-                asked.to_string(),
+                format!("layout of the pool \"{}\"", asked.name),
+                asked.layout.to_string(),
                 format!("{stored}, with which the pool was made"),
             ));
         }
-        Ok(Pool { layout: stored, ..pool })
+        Ok(Pool { name: asked.name.clone(), layout: stored })
+    }
+
+    fn not_opened(&self, error: EngineError, name: &Name) -> Error {
+        self.core().explain(error, "opening the pool", name)
     }
 
     pub(super) fn count_good(&self, count: Count, answers: &[bool]) {

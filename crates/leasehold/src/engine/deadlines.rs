@@ -17,11 +17,15 @@ pub trait Deadlines: Send + Sync {
     /// goes on only if the answer is what it wants.
     fn layout<'a>(&'a self, pool: &'a Pool, until: Until) -> Fut<'a, PoolLayout>;
 
+    /// How the pool of that name is laid out, if anybody ever used it. Stores nothing.
+    fn known_layout<'a>(&'a self, pool: &'a Name, until: Until) -> Fut<'a, Option<PoolLayout>>;
+
     /// Sets deadlines. One of that id, also a dead one, is replaced: a claim of it is void, its attempts begin anew.
     fn set<'a>(&'a self, pool: &'a Pool, deadlines: &'a [Deadline], until: Until) -> Fut<'a, ()>;
 
     /// Claims what is due, at most `limit` per bucket, oldest first within a bucket; nothing is claimed twice within its
-    /// visibility. One round trip, on a sharded store one to each shard, all at once.
+    /// visibility. One round trip, on a sharded store one to each shard, all at once, and there a second one where something
+    /// became due since a claim found nothing.
     fn claim_due<'a>(
         &'a self,
         pool: &'a Pool,

@@ -136,6 +136,9 @@ async fn a_replica_refuses_instead_of_answering_from_old_data() {
     let client = open(&primary);
     client.set(&[due("a")]).await;
     let claimed = client.claim(10, Duration::ZERO).await;
+    // Of this one it is known that nothing is due.
+    let idle = Client::open(primary.url(), "idle", Placement::Spread);
+    idle.claim(10, LONG).await;
     replica.cli(&["REPLICAOF", "127.0.0.1", &primary.port().to_string()]);
     eventually(LONG, "the copy", || replica.cli(&["EXISTS", &client.key("tries", "a")]).int() == 1);
     let stale = open(&replica);
@@ -146,6 +149,7 @@ async fn a_replica_refuses_instead_of_answering_from_old_data() {
         deadlines.set(pool, &[due("a")], soon()).await.unwrap_err(),
         deadlines.claim_due(pool, 10, LONG, soon()).await.unwrap_err(),
         deadlines.claim_due(&empty, 10, LONG, soon()).await.unwrap_err(),
+        deadlines.claim_due(&idle.pool, 10, LONG, soon()).await.unwrap_err(),
         deadlines.acknowledge(pool, std::slice::from_ref(&receipt), soon()).await.unwrap_err(),
         deadlines.acknowledge(pool, &[old], soon()).await.unwrap_err(),
         deadlines.postpone(pool, &[(receipt.clone(), LONG)], soon()).await.unwrap_err(),
@@ -166,6 +170,10 @@ async fn what_is_due_can_be_worked_off_when_memory_is_full() {
     assert_eq!(server.cli(&["CONFIG", "SET", "maxmemory", "1"]).error(), None);
     let error = client.deadlines().set(&client.pool, &[due("d")], soon()).await.unwrap_err();
     assert_eq!(error.fault, Fault::Refused(Refusal::OutOfMemory), "{error}");
+    let idle = Client::open(server.url(), "idle", Placement::Spread);
+    for _ in 0..2 {
+        assert!(idle.claim(10, LONG).await.due.is_empty());
+    }
     let claimed = receipts(&client.claim(10, LONG).await);
     let [a, b, c] = &claimed[..] else { panic!("{claimed:?}") };
     assert_eq!(client.acknowledge(std::slice::from_ref(a)).await, [true]);

@@ -9,5 +9,6 @@ mod every_server;
 mod faults;
 mod ground;
 mod rights;
+mod scans;
 #[path = "../security_md/mod.rs"]
 mod security_md;

@@ -6,7 +6,7 @@ use clap::Args;
 use leasehold::{Deadlines, deadlines::Dead};
 use serde::Serialize;
 
-use super::ContextView;
+use super::{ContextView, looked_at};
 use crate::{
     command::Global,
     exit::{Exit, Failure},
@@ -17,6 +17,8 @@ use crate::{
 /// Show what was given up, and why
 #[derive(Args)]
 #[command(after_help = "\
+Exit codes: 0 there is such a pool · 1 there is none: nobody ever used it
+
 Columns: id, attempts, when it was given up, why, context. In a pipe the columns are separated by
 tabs and there is no heading. Set a dead deadline again to have it tried again, cancel it to
 forget it.
@@ -54,22 +56,23 @@ struct DeadView {
 impl ShowDead {
     pub(super) async fn execute(self, global: &Global) -> Result<Exit, Failure> {
         let leases = Store::choose(global)?.connect().await?;
-        let answer = all(&leases.deadlines(&self.pool), self.limit as usize).await;
+        let pool = leases.deadlines(&self.pool);
+        let (layout, answer) = (pool.layout().await, all(&pool, self.limit as usize).await);
         store::close(&leases).await;
-        let (dead, more) = answer?;
+        let (layout, (dead, more)) = (layout?, answer?);
         let dead: Vec<_> = dead.into_iter().map(DeadView::new).collect();
         let out = global.output();
         let rows: Vec<_> = dead.iter().map(DeadView::row).collect();
         out.print(Shown { pool: self.pool, dead, more }, || {
             out.table(&["ID", "ATTEMPTS", "BURIED", "WHY", "CONTEXT"], &rows)
         })?;
-        if rows.is_empty() && out.terminal && !out.json {
+        if rows.is_empty() && layout.is_some() && out.terminal && !out.json {
             output::say("nothing was given up");
         }
         if more && !out.json {
             output::say("note: more follow; raise --limit");
         }
-        Ok(Exit::OK)
+        Ok(looked_at(layout, out))
     }
 }
 

@@ -4,6 +4,7 @@ use clap::Args;
 use leasehold::deadlines::Pending;
 use serde::Serialize;
 
+use super::looked_at;
 use crate::{
     command::Global,
     exit::{Exit, Failure},
@@ -15,6 +16,8 @@ use crate::{
 /// Show what is due and not claimed, oldest first
 #[derive(Args)]
 #[command(after_help = "\
+Exit codes: 0 there is such a pool · 1 there is none: nobody ever used it
+
 Columns: id, attempts so far, how long it has been due. In a pipe the columns are separated by
 tabs and there is no heading.
 
@@ -48,9 +51,10 @@ struct PendingView {
 impl ShowDue {
     pub(super) async fn execute(self, global: &Global) -> Result<Exit, Failure> {
         let leases = Store::choose(global)?.connect().await?;
-        let answer = leases.deadlines(&self.pool).peek(self.limit + 1).await;
+        let pool = leases.deadlines(&self.pool);
+        let (layout, answer) = (pool.layout().await, pool.peek(self.limit + 1).await);
         store::close(&leases).await;
-        let mut pending = answer?;
+        let (layout, mut pending) = (layout?, answer?);
         let more = pending.len() > self.limit as usize;
         pending.truncate(self.limit as usize);
         let out = global.output();
@@ -63,12 +67,12 @@ impl ShowDue {
         };
         let shown = Shown { pool: self.pool, due: pending.into_iter().map(view).collect(), more };
         out.print(shown, || out.table(&["ID", "ATTEMPTS", "OVERDUE"], &rows))?;
-        if rows.is_empty() && out.terminal && !out.json {
+        if rows.is_empty() && layout.is_some() && out.terminal && !out.json {
             output::say("nothing is due");
         }
         if more && !out.json {
             output::say("note: more is due; raise --limit");
         }
-        Ok(Exit::OK)
+        Ok(looked_at(layout, out))
     }
 }

@@ -9,11 +9,13 @@ mod due;
 mod stats;
 
 use clap::Subcommand;
+use leasehold::deadlines::PoolLayout;
 use serde::Serialize;
 
 use super::Global;
 use crate::{
     exit::{Exit, Failure},
+    output::{self, Output},
     view::readable,
 };
 
@@ -50,6 +52,17 @@ impl Deadlines {
             Self::Dead(dead) => dead.execute(global).await,
         }
     }
+}
+
+/// How a look at a pool ends; says so if there is no such pool.
+fn looked_at(layout: Option<PoolLayout>, out: Output) -> Exit {
+    if layout.is_some() {
+        return Exit::OK;
+    }
+    if !out.json {
+        output::say("there is no such pool");
+    }
+    Exit::NO
 }
 
 /// A context in JSON: text where it is text, else its bytes in hexadecimal.

@@ -3,6 +3,7 @@
 use clap::Args;
 use serde::Serialize;
 
+use super::looked_at;
 use crate::{
     command::Global,
     exit::{Exit, Failure},
@@ -14,6 +15,8 @@ use crate::{
 /// Count what a pool holds
 #[derive(Args)]
 #[command(after_help = "\
+Exit codes: 0 there is such a pool · 1 there is none: nobody ever used it
+
 Pending are all that are not dead; due are those of them whose time has come and that no claim
 hides; tried were claimed at least once; overdue is for how long the oldest has been due.
 
@@ -33,8 +36,8 @@ struct StatsView {
     tried: u64,
     overdue_ms: u64,
     dead: u64,
-    buckets: u16,
-    placement: String,
+    buckets: Option<u16>,
+    placement: Option<String>,
 }
 
 impl Stats {
@@ -52,19 +55,21 @@ impl Stats {
             tried: stats.tried,
             overdue_ms: millis(stats.overdue),
             dead: stats.dead,
-            buckets: layout.buckets,
-            placement: layout.placement.to_string(),
+            buckets: layout.map(|layout| layout.buckets),
+            placement: layout.map(|layout| layout.placement.to_string()),
         };
         let facts = [
-            ("pending", view.pending.to_string()),
-            ("due", view.due.to_string()),
-            ("tried", view.tried.to_string()),
-            ("overdue", spoken(stats.overdue)),
-            ("dead", view.dead.to_string()),
-            ("buckets", view.buckets.to_string()),
+            ("pending", Some(view.pending.to_string())),
+            ("due", Some(view.due.to_string())),
+            ("tried", Some(view.tried.to_string())),
+            ("overdue", Some(spoken(stats.overdue))),
+            ("dead", Some(view.dead.to_string())),
+            ("buckets", view.buckets.map(|buckets| buckets.to_string())),
             ("placement", view.placement.clone()),
         ];
-        out.print(view, || out.facts(&facts.map(|(what, value)| (what.to_owned(), value))))?;
-        Ok(Exit::OK)
+        let known: Vec<_> =
+            facts.into_iter().filter_map(|(what, value)| Some((what.to_owned(), value?))).collect();
+        out.print(view, || out.facts(&known))?;
+        Ok(looked_at(layout, out))
     }
 }

@@ -10,6 +10,7 @@ use crate::conformance::Stage;
 
 cases! {
     the_layout_of_a_pool_is_told_to_who_wants_another: Contract Deadlines,
+    a_pool_is_unknown_until_it_is_laid_out: Contract Deadlines,
     pools_do_not_share_deadlines: Contract Deadlines,
     five_thousand_deadlines_take_one_call: Contract Deadlines,
     a_deadline_that_is_set_again_is_moved: Contract Deadlines,
@@ -34,6 +35,21 @@ async fn the_layout_of_a_pool_is_told_to_who_wants_another(stage: Stage) {
     assert_eq!(one.deadlines().layout(&together, one.until()).await.unwrap(), layout);
     one.set(&together, "deal", NOW).await;
     assert_eq!(&*two.claim_one(&together, HIDDEN).await.receipt.id, "deal");
+}
+
+async fn a_pool_is_unknown_until_it_is_laid_out(stage: Stage) {
+    let (one, two) = (Party::join(&stage).await, Party::join(&stage).await);
+    let layout = PoolLayout { buckets: 5, placement: Placement::Together };
+    let pool = Pool { name: one.name("payments"), layout };
+    for party in [&one, &two, &one] {
+        let known = party.deadlines().known_layout(&pool.name, party.until()).await.unwrap();
+        assert_eq!(known, None, "to ask for a layout does not store one");
+    }
+    assert_eq!(one.deadlines().layout(&pool, one.until()).await.unwrap(), layout);
+    for party in [&one, &two] {
+        let known = party.deadlines().known_layout(&pool.name, party.until()).await.unwrap();
+        assert_eq!(known, Some(layout));
+    }
 }
 
 async fn pools_do_not_share_deadlines(stage: Stage) {

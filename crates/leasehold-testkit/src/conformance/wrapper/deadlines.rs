@@ -10,6 +10,7 @@ use leasehold::{
             Claimed, Dead, Deadline, DeadlineId, Deadlines, Pending, Pool, PoolLayout, PoolStats, Receipt,
         },
     },
+    name::Name,
 };
 
 use super::{Tamper, Wrapped};
@@ -26,6 +27,10 @@ impl<T: Tamper> Wrapped<T> {
 impl<T: Tamper> Deadlines for Wrapped<T> {
     fn layout<'a>(&'a self, pool: &'a Pool, until: Until) -> Fut<'a, PoolLayout> {
         self.pass_deadline(|deadlines| deadlines.layout(pool, until))
+    }
+
+    fn known_layout<'a>(&'a self, pool: &'a Name, until: Until) -> Fut<'a, Option<PoolLayout>> {
+        self.pass_deadline(|deadlines| deadlines.known_layout(pool, until))
     }
 
     fn set<'a>(&'a self, pool: &'a Pool, items: &'a [Deadline], until: Until) -> Fut<'a, ()> {

@@ -55,6 +55,10 @@ impl Pools {
         *self.pool(pool).layout.get_or_insert(pool.layout)
     }
 
+    pub(super) fn known_layout(&self, pool: &Name) -> Option<PoolLayout> {
+        self.0.get(pool)?.layout
+    }
+
     pub(super) fn set(&mut self, pool: &Pool, deadlines: &[Deadline], now: Now) {
         let state = self.pool(pool);
         for deadline in deadlines {
@@ -229,6 +233,10 @@ fn later(now: Now, by: Duration) -> u64 {
 impl Deadlines for Memory {
     fn layout<'a>(&'a self, pool: &'a Pool, _: Until) -> Fut<'a, PoolLayout> {
         self.atomic(|store, _| store.pools.layout(pool))
+    }
+
+    fn known_layout<'a>(&'a self, pool: &'a Name, _: Until) -> Fut<'a, Option<PoolLayout>> {
+        self.atomic(|store, _| store.pools.known_layout(pool))
     }
 
     fn set<'a>(&'a self, pool: &'a Pool, deadlines: &'a [Deadline], _: Until) -> Fut<'a, ()> {

@@ -1,14 +1,15 @@
 //! Deadlines: a sorted set per bucket, and beside it what is known of those that were claimed.
 //!
-//! Each operation is one script ([`bucket`]). On one server all buckets of a pool are claimed from by a single call; in
-//! a cluster each bucket has its own, all of a shard leave in one write and shards are asked at the same time. All times
-//! are the server's.
+//! Each operation is one script ([`bucket`]). On one server all buckets of a pool are claimed from by a single call, which
+//! mostly ends at a side key that exists while nothing is due; in a cluster each bucket has its own, all of a shard leave
+//! in one write and shards are asked at the same time. All times are the server's.
 
 mod answer;
 mod bucket;
 
 use std::{
-    collections::{BTreeMap, HashMap},
+    collections::{BTreeMap, HashMap, HashSet},
+    sync::{Mutex, PoisonError},
     time::Duration,
 };
 
@@ -24,22 +25,37 @@ use crate::{
             PoolStats, Receipt,
         },
     },
+    name::Name,
 };
-use bucket::{ALL, Bucket, Side};
+use bucket::{ALL, Bucket, Side, Touched};
 
 /// Deadlines in one call; bounds how long the server is busy with one, and what Lua unpacks.
 const ITEMS_PER_CALL: usize = 500;
 /// Latest time that scores are exact for.
 const LATEST_MS: u64 = 1 << 52;
+/// How far the clock of a node may be ahead of ours before quiet pools are not recognized as such.
+const CLOCKS_APART_MS: u64 = 1000;
 /// Calls of one page of dead deadlines.
 const SCANS_PER_PAGE: usize = 50;
 
-/// Whether a bucket whose keys are on two nodes is waited for.
-#[derive(Clone, Copy, PartialEq, Eq)]
-enum Patience {
-    Some,
-    /// It keeps back what was claimed from the others, whose time is running.
-    None,
+/// Pools of a cluster whose last claim found nothing due. The next one asks first whether anything is, which costs another
+/// round trip if so, and much less if not.
+#[derive(Default)]
+pub(super) struct Quiet(Mutex<HashSet<Name>>);
+
+impl Quiet {
+    fn has(&self, pool: &Name) -> bool {
+        self.0.lock().unwrap_or_else(PoisonError::into_inner).contains(pool)
+    }
+
+    fn note(&self, pool: &Name, quiet: bool) {
+        let mut pools = self.0.lock().unwrap_or_else(PoisonError::into_inner);
+        if !quiet {
+            pools.remove(pool);
+        } else if !pools.contains(pool) {
+            pools.insert(pool.clone());
+        }
+    }
 }
 
 type Result<T> = std::result::Result<T, EngineError>;
@@ -48,54 +64,57 @@ impl Redis {
     /// One call on some buckets of a pool.
     fn errand<'a>(
         &self,
-        buckets: &'a [Bucket<'a>],
-        sides: &'a [Side],
+        touched: Touched<'a>,
         arguments: usize,
         write: impl Fn(&mut Cmd) + Send + Sync + 'a,
     ) -> Errand<'a> {
-        let slot = match (&self.servers, buckets.first()) {
+        let slot = match (&self.servers, touched.buckets.first()) {
             (Servers::Cluster(_), Some(bucket)) => bucket.slot(),
             _ => 0,
         };
         Errand::new(slot, move |script: &Script, by_hash| {
-            let mut cmd = bucket::call(script, by_hash, buckets, sides, arguments);
+            let mut cmd = bucket::call(script, by_hash, touched, arguments);
             write(&mut cmd);
             cmd
         })
     }
 
-    /// How many buckets one call can reach.
-    fn buckets_per_call(&self, pool: &Pool) -> usize {
-        match (&self.servers, pool.layout.placement) {
-            (Servers::Cluster(_), Placement::Spread) => 1,
-            _ => usize::from(pool.layout.buckets),
-        }
+    /// Whether one call can reach all buckets; otherwise it reaches one.
+    fn reaches_all(&self, pool: &Pool) -> bool {
+        !matches!((&self.servers, pool.layout.placement), (Servers::Cluster(_), Placement::Spread))
+    }
+
+    /// What exists while nothing of the pool is due, if a claim is one call.
+    fn quiet_key(&self, pool: &Pool) -> Option<String> {
+        self.reaches_all(pool).then(|| bucket::quiet_key(pool))
+    }
+
+    /// The buckets of a pool, as many at a time as one call can reach.
+    fn at_once<'a>(&self, pool: &Pool, buckets: &'a [Bucket<'a>]) -> std::slice::Chunks<'a, Bucket<'a>> {
+        buckets.chunks(if self.reaches_all(pool) { buckets.len() } else { 1 })
     }
 
     /// Asks all buckets of a pool.
     async fn ask_all(
         &self,
         pool: &Pool,
-        (script, patience): (&Script, Patience),
+        script: &Script,
         sides: &[Side],
         write: impl Fn(&mut Cmd) + Send + Sync,
         until: Until,
-    ) -> Result<Vec<Result<Value>>> {
+    ) -> Result<Vec<Value>> {
         let buckets = bucket::all(pool)?;
-        let errand = |some| {
-            let errand = self.errand(some, sides, 4, &write);
-            if patience == Patience::None { errand.impatient() } else { errand }
-        };
-        let errands = buckets.chunks(self.buckets_per_call(pool)).map(errand).collect();
+        let errand = |some| self.errand(Touched { buckets: some, sides, quiet: None }, 2, &write);
+        let errands = self.at_once(pool, &buckets).map(errand).collect();
         let answers = self.run_errands(Some(&pool.name), script, errands, until).await;
-        Ok(answers.into_iter().map(|answer| named(pool, answer)).collect())
+        answers.into_iter().map(|answer| named(&pool.name, answer)).collect()
     }
 
     /// Deals items out to their buckets; answers which items each call had, and what it answered.
     async fn deal<'a>(
         &self,
         pool: &Pool,
-        script: &Script,
+        (script, quiet): (&Script, Option<&str>),
         ids: impl Iterator<Item = &'a str>,
         write: impl Fn(usize, &mut Cmd) + Send + Sync,
         until: Until,
@@ -113,7 +132,8 @@ impl Redis {
             .collect();
         let write = &write;
         let errands = calls.iter().map(|(bucket, places)| {
-            self.errand(&buckets[*bucket..=*bucket], &ALL, 3 * places.len(), move |cmd| {
+            let touched = Touched { buckets: &buckets[*bucket..=*bucket], sides: &ALL, quiet };
+            self.errand(touched, 3 * places.len(), move |cmd| {
                 places.iter().for_each(|at| write(*at, cmd));
             })
         });
@@ -121,7 +141,7 @@ impl Redis {
         calls
             .iter()
             .zip(answers)
-            .map(|((_, places), answer)| Ok((places.to_vec(), named(pool, answer)?)))
+            .map(|((_, places), answer)| Ok((places.to_vec(), named(&pool.name, answer)?)))
             .collect()
     }
 
@@ -129,7 +149,7 @@ impl Redis {
     async fn deal_for_digits<'a>(
         &self,
         pool: &Pool,
-        script: &Script,
+        script: (&Script, Option<&str>),
         ids: impl ExactSizeIterator<Item = &'a str>,
         write: impl Fn(usize, &mut Cmd) + Send + Sync,
         until: Until,
@@ -142,20 +162,34 @@ impl Redis {
         Ok(found)
     }
 
-    async fn lay_out(&self, pool: &Pool, until: Until) -> Result<PoolLayout> {
-        bucket::all(pool)?;
+    /// How a pool is laid out; what is wanted is stored if it is new.
+    async fn layout_of(
+        &self,
+        pool: &Name,
+        wanted: Option<PoolLayout>,
+        until: Until,
+    ) -> Result<Option<PoolLayout>> {
+        bucket::check_name(pool)?;
         let key = bucket::layout_key(pool);
         let errand = Errand::new(slots::slot(&key), |script: &Script, by_hash| {
             let mut cmd = super::script::begin(script, by_hash, 2 * key.len());
-            cmd.arg(1).arg(&key).arg(bucket::write_layout(pool.layout));
+            cmd.arg(1).arg(&key).arg(wanted.map(bucket::write_layout));
             cmd
         });
-        let mut answers = self.run_errands(Some(&pool.name), &bucket::LAYOUT, vec![errand], until).await;
-        let stored = named(pool, answers.pop().unwrap_or_else(|| Err(EngineError::no_answer())))?;
-        super::answer::text(&stored).and_then(bucket::read_layout).ok_or_else(|| {
-            let words = format!("the layout of the pool {} cannot be read: see the key {key}", pool.name);
-            EngineError::new(Fault::Corrupt, words)
-        })
+        let mut answers = self.run_errands(Some(pool), &bucket::LAYOUT, vec![errand], until).await;
+        match named(pool, answers.pop().unwrap_or_else(|| Err(EngineError::no_answer())))? {
+            Value::Nil => Ok(None),
+            stored => super::answer::text(&stored).and_then(bucket::read_layout).map(Some).ok_or_else(|| {
+                let words = format!("the layout of the pool {pool} cannot be read: see the key {key}");
+                EngineError::new(Fault::Corrupt, words)
+            }),
+        }
+    }
+
+    async fn lay_out(&self, pool: &Pool, until: Until) -> Result<PoolLayout> {
+        bucket::all(pool)?;
+        let stored = self.layout_of(&pool.name, Some(pool.layout), until).await?;
+        stored.ok_or_else(EngineError::no_answer)
     }
 
     async fn set_deadlines(&self, pool: &Pool, deadlines: &[Deadline], until: Until) -> Result<()> {
@@ -177,7 +211,8 @@ impl Redis {
             };
         };
         let ids = places.iter().map(|at| &*deadlines[*at].id);
-        self.deal(pool, &bucket::SET, ids, write, until).await.map(drop)
+        let quiet = self.quiet_key(pool);
+        self.deal(pool, (&bucket::SET, quiet.as_deref()), ids, write, until).await.map(drop)
     }
 
     async fn claim_deadlines(
@@ -187,21 +222,44 @@ impl Redis {
         visibility: Duration,
         until: Until,
     ) -> Result<Claimed> {
-        // On one server a call names as few keys as possible: most find nothing due.
+        // A node that is about to get a slot and has not all of its keys must not answer; one server has them all.
         let sides: &[Side] = match &self.servers {
-            Servers::One(..) => &ALL[..1],
+            Servers::One(..) => &[],
             Servers::Cluster(_) => &ALL[..3],
         };
+        let quiet = self.quiet_key(pool);
+        let script = if quiet.is_some() { &*bucket::CLAIM_ALL } else { &*bucket::CLAIM_ONE };
+        let soon = self.clock.wall_us() / 1000 + CLOCKS_APART_MS;
+        let looks_first = quiet.is_none() && self.quiet.has(&pool.name);
         let write = |cmd: &mut Cmd| {
-            cmd.arg(limit.max(1)).arg(millis(visibility)).arg(sides.len());
+            cmd.arg(limit.max(1)).arg(millis(visibility));
+            if quiet.is_some() {
+                let (before, after) = bucket::around_number(pool);
+                cmd.arg(pool.layout.buckets).arg(before).arg(after);
+            }
         };
-        let claim = (&*bucket::CLAIM, Patience::None);
-        let answers = self.ask_all(pool, claim, sides, write, until).await?;
+        let buckets = bucket::all(pool)?;
+        let errand = |some| {
+            // A bucket whose keys are on two nodes is not waited for: it would keep back what was claimed from the
+            // others, whose time is running.
+            let touched = Touched { buckets: some, sides, quiet: quiet.as_deref() };
+            let errand = self.errand(touched, 5, &write).impatient();
+            match some {
+                [bucket] if looks_first => errand.if_due(bucket.key(Side::Due), soon),
+                _ => errand,
+            }
+        };
+        let errands = self.at_once(pool, &buckets).map(errand).collect();
+        let answers = self.run_errands(Some(&pool.name), script, errands, until).await;
         let (mut claimed, mut failed) = (Claimed::default(), None);
         for answer in answers {
-            if let Err(error) = answer.and_then(|value| answer::claimed(value, &mut claimed)) {
+            let read = named(&pool.name, answer).and_then(|value| answer::claimed(value, &mut claimed));
+            if let Err(error) = read {
                 failed.get_or_insert(error);
             }
+        }
+        if quiet.is_none() {
+            self.quiet.note(&pool.name, claimed.due.is_empty() && failed.is_none());
         }
         match failed {
             // What was claimed is not lost because of a shard that is.
@@ -215,8 +273,8 @@ impl Redis {
         let write = |cmd: &mut Cmd| {
             cmd.arg(limit);
         };
-        for answer in self.ask_all(pool, (&bucket::PEEK, Patience::Some), &ALL[..2], write, until).await? {
-            answer::peeked(answer?, &mut found)?;
+        for answer in self.ask_all(pool, &bucket::PEEK, &ALL[..2], write, until).await? {
+            answer::peeked(answer, &mut found)?;
         }
         found.sort_by(|(one, _), (other, _)| one.total_cmp(other));
         Ok(found.into_iter().take(limit as usize).map(|(_, pending)| pending).collect())
@@ -225,8 +283,8 @@ impl Redis {
     async fn pool_stats(&self, pool: &Pool, until: Until) -> Result<PoolStats> {
         let mut stats = PoolStats::default();
         let sides = [Side::Due, Side::Tries, Side::Dead];
-        for answer in self.ask_all(pool, (&bucket::STATS, Patience::Some), &sides, |_| {}, until).await? {
-            answer::stats(answer?, &mut stats)?;
+        for answer in self.ask_all(pool, &bucket::STATS, &sides, |_| {}, until).await? {
+            answer::stats(answer, &mut stats)?;
         }
         Ok(stats)
     }
@@ -247,12 +305,13 @@ impl Redis {
             let Some(bucket) = buckets.get(number..=number) else {
                 return Ok(Page { items, next: None });
             };
-            let errand = self.errand(bucket, &[Side::Dead], 2, |cmd: &mut Cmd| {
+            let touched = Touched { buckets: bucket, sides: &[Side::Dead], quiet: None };
+            let errand = self.errand(touched, 2, |cmd: &mut Cmd| {
                 cmd.arg(&at).arg(limit.clamp(10, 100));
             });
             let mut answers = self.run_errands(Some(&pool.name), &bucket::DEAD, vec![errand], until).await;
             let answer = answers.pop().unwrap_or_else(|| Err(EngineError::no_answer()));
-            let (next, found) = answer::dead(named(pool, answer)?)?;
+            let (next, found) = answer::dead(named(&pool.name, answer)?)?;
             let room = (limit as usize).saturating_sub(items.len());
             let fresh = found.len().saturating_sub(given);
             items.extend(found.into_iter().skip(given).take(room));
@@ -286,10 +345,10 @@ fn millis(duration: Duration) -> u64 {
 }
 
 /// An error about a key of another type says whose it is.
-fn named<T>(pool: &Pool, answer: Result<T>) -> Result<T> {
+fn named<T>(pool: &Name, answer: Result<T>) -> Result<T> {
     answer.map_err(|error| match error.fault {
         Fault::WrongKind => {
-            let words = format!("a key of the pool {} is of another type", pool.name);
+            let words = format!("a key of the pool {pool} is of another type");
             EngineError::new(Fault::WrongKind, words)
         }
         _ => error,
@@ -299,6 +358,10 @@ fn named<T>(pool: &Pool, answer: Result<T>) -> Result<T> {
 impl Deadlines for Redis {
     fn layout<'a>(&'a self, pool: &'a Pool, until: Until) -> Fut<'a, PoolLayout> {
         Box::pin(self.lay_out(pool, until))
+    }
+
+    fn known_layout<'a>(&'a self, pool: &'a Name, until: Until) -> Fut<'a, Option<PoolLayout>> {
+        Box::pin(self.layout_of(pool, None, until))
     }
 
     fn set<'a>(&'a self, pool: &'a Pool, deadlines: &'a [Deadline], until: Until) -> Fut<'a, ()> {
@@ -318,7 +381,7 @@ impl Deadlines for Redis {
     fn acknowledge<'a>(&'a self, pool: &'a Pool, done: &'a [Receipt], until: Until) -> Fut<'a, Vec<bool>> {
         let write = |at: usize, cmd: &mut Cmd| write_receipt(&done[at], cmd);
         let ids = done.iter().map(|receipt| &*receipt.id);
-        Box::pin(self.deal_for_digits(pool, &bucket::ACKNOWLEDGE, ids, write, until))
+        Box::pin(self.deal_for_digits(pool, (&bucket::ACKNOWLEDGE, None), ids, write, until))
     }
 
     fn postpone<'a>(
@@ -333,7 +396,10 @@ impl Deadlines for Redis {
             cmd.arg(millis(*after));
         };
         let ids = again.iter().map(|(receipt, _)| &*receipt.id);
-        Box::pin(self.deal_for_digits(pool, &bucket::POSTPONE, ids, write, until))
+        Box::pin(async move {
+            let quiet = self.quiet_key(pool);
+            self.deal_for_digits(pool, (&bucket::POSTPONE, quiet.as_deref()), ids, write, until).await
+        })
     }
 
     fn bury<'a>(&'a self, pool: &'a Pool, dead: &'a [(Receipt, String)], until: Until) -> Fut<'a, Vec<bool>> {
@@ -343,14 +409,20 @@ impl Deadlines for Redis {
             cmd.arg(why);
         };
         let ids = dead.iter().map(|(receipt, _)| &*receipt.id);
-        Box::pin(self.deal_for_digits(pool, &bucket::BURY, ids, write, until))
+        Box::pin(self.deal_for_digits(pool, (&bucket::BURY, None), ids, write, until))
     }
 
     fn cancel<'a>(&'a self, pool: &'a Pool, ids: &'a [DeadlineId], until: Until) -> Fut<'a, Vec<bool>> {
         let write = |at: usize, cmd: &mut Cmd| {
             cmd.arg(&*ids[at]);
         };
-        Box::pin(self.deal_for_digits(pool, &bucket::CANCEL, ids.iter().map(|id| &**id), write, until))
+        Box::pin(self.deal_for_digits(
+            pool,
+            (&bucket::CANCEL, None),
+            ids.iter().map(|id| &**id),
+            write,
+            until,
+        ))
     }
 
     fn peek<'a>(&'a self, pool: &'a Pool, limit: u32, until: Until) -> Fut<'a, Vec<Pending>> {

@@ -1,9 +1,12 @@
 //! Calls of one script, each to the server that has its slot: all that one server gets leave in one write, and servers are
 //! asked at the same time.
 
+mod glance;
+
 use std::sync::Arc;
 
 use futures_util::future::join_all;
+use glance::Glance;
 use redis::{Cmd, Value};
 
 use super::{
@@ -26,6 +29,8 @@ pub(super) struct Errand<'a> {
     build: Build<'a>,
     /// It can wait until all its keys are on one node.
     patient: bool,
+    /// How to find out whether it is needless.
+    glance: Option<Glance>,
 }
 
 /// The command, with the script's hash or its text.
@@ -34,12 +39,18 @@ type Build<'a> = Box<dyn Fn(&Script, bool) -> Cmd + Send + Sync + 'a>;
 impl<'a> Errand<'a> {
     /// A call that touches this slot only; on one server any will do.
     pub(super) fn new(slot: u16, build: impl Fn(&Script, bool) -> Cmd + Send + Sync + 'a) -> Self {
-        Self { slot, build: Box::new(build), patient: true }
+        Self { slot, build: Box::new(build), patient: true, glance: None }
     }
 
     /// The same, but it fails at once if its keys are on two nodes.
     pub(super) fn impatient(self) -> Self {
         Self { patient: false, ..self }
+    }
+
+    /// The same, but it is sent only if something in this sorted set may be due; else its answer is nil. That is asked before,
+    /// where it spares something: if a server gets several errands. `soon` is a time in ms that the server has not reached.
+    pub(super) fn if_due(self, key: String, soon: u64) -> Self {
+        Self { glance: Some(Glance { key, soon }), ..self }
     }
 }
 
@@ -77,12 +88,14 @@ async fn run_by_shard(
         Ok(map) => map,
         Err(error) => return vec![Err(error); errands.len()],
     };
-    // Whose slot has no primary at the moment is looked for on its own.
-    let nowhere = EngineError::new(Fault::Unreachable, "its slot of the cluster has no primary");
-    let mut answers: Answers = vec![Err(nowhere); errands.len()];
     let mut groups: Vec<(&Arc<Node>, Vec<usize>)> = Vec::new();
+    // What is to be followed: whose slot has no primary at the moment, and what went where it did nothing.
+    let mut astray = Vec::new();
     for (at, errand) in errands.iter().enumerate() {
-        let Some(shard) = map.shard(errand.slot) else { continue };
+        let Some(shard) = map.shard(errand.slot) else {
+            astray.push(at);
+            continue;
+        };
         match groups.iter_mut().find(|(node, _)| Arc::ptr_eq(node, shard.node())) {
             Some((_, places)) => places.push(at),
             None => groups.push((shard.node(), vec![at])),
@@ -92,17 +105,26 @@ async fn run_by_shard(
         let some: Vec<_> = places.iter().map(|at| &errands[*at]).collect();
         send(node, script, &some, until).await
     }));
+    let mut answers: Answers = vec![Ok(Value::Nil); errands.len()];
     for ((_, places), some) in groups.iter().zip(sent.await) {
-        places.iter().zip(some).for_each(|(at, answer)| answers[*at] = answer);
-    }
-    let followed = errands.iter().zip(answers).map(async |(errand, answer)| match answer {
-        // Nothing happened where it was asked for: another node may have the slot.
-        Err(error) if slots::points_elsewhere(&error) || error.fault == Fault::Unreachable => {
-            follow(cluster, script, errand, until).await
+        for (at, answer) in places.iter().zip(some) {
+            if answer.as_ref().is_err_and(may_be_elsewhere) {
+                astray.push(*at);
+            }
+            answers[*at] = answer;
         }
-        answer => answer,
-    });
-    join_all(followed).await
+    }
+    // A future for each of them is large: it is made for those that need it.
+    let followed = join_all(astray.iter().map(|at| follow(cluster, script, &errands[*at], until)));
+    for (at, answer) in astray.iter().zip(followed.await) {
+        answers[*at] = answer;
+    }
+    answers
+}
+
+/// Nothing happened where it was asked for: another node may have the slot.
+fn may_be_elsewhere(error: &EngineError) -> bool {
+    slots::points_elsewhere(error) || error.fault == Fault::Unreachable
 }
 
 /// Goes where the nodes of a cluster say that the slot is.
@@ -142,15 +164,22 @@ async fn send(node: &Arc<Node>, script: &Script, errands: &[&Errand<'_>], until:
     if let [errand] = errands {
         return vec![node.run_script(&connection, script, &errand.build, until).await];
     }
-    let calls: Vec<_> = errands.iter().map(|errand| (errand.build)(script, true)).collect();
-    let mut answers = node.send_all(&connection, &calls, until).await;
+    let needless = glance::needless(node, &connection, errands, until).await;
+    let needed: Vec<_> = (0..errands.len()).filter(|at| !needless[*at]).collect();
+    let mut answers: Answers = vec![Ok(Value::Nil); errands.len()];
+    if needed.is_empty() {
+        return answers;
+    }
+    let calls = needed.iter().map(|at| (errands[*at].build)(script, true)).collect();
+    let sent = node.send_all(&connection, calls, until).await;
+    needed.into_iter().zip(sent).for_each(|(at, answer)| answers[at] = answer);
     let is_unknown =
         |answer: &Result<_, EngineError>| matches!(answer, Err(error) if error.why.starts_with("NOSCRIPT"));
     let unknown: Vec<_> = (0..answers.len()).filter(|at| is_unknown(&answers[*at])).collect();
     if !unknown.is_empty() {
         // The first brings the text, by which the server knows it for the others.
         let calls = unknown.iter().enumerate().map(|(nth, at)| (errands[*at].build)(script, nth > 0));
-        let again = node.send_all(&connection, &calls.collect::<Vec<_>>(), until).await;
+        let again = node.send_all(&connection, calls.collect(), until).await;
         unknown.into_iter().zip(again).for_each(|(at, answer)| answers[at] = answer);
     }
     answers

@@ -48,6 +48,7 @@ use crate::{
 use acks::Pool;
 use batch::{Lane, Reply};
 use cluster::{Cluster, Stop};
+use deadlines::Quiet;
 pub use health::{SET_WARNING_CODES, WARNING_CODES};
 use keys::Keys;
 use node::{Listener, Node, NodeOptions};
@@ -63,6 +64,8 @@ pub struct Redis {
     attempts: Arc<Attempts>,
     /// Told once that the server refuses wake-ups.
     polling_only: AtomicBool,
+    /// Pools of deadlines whose last claim found nothing.
+    quiet: Quiet,
     capabilities: Capabilities,
 }
 
@@ -124,6 +127,7 @@ impl Redis {
             clock: options.clock.clone(),
             attempts,
             polling_only: AtomicBool::new(false),
+            quiet: Quiet::default(),
         })
     }
 

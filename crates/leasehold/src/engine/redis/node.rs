@@ -313,25 +313,26 @@ impl Node {
     pub(super) async fn send_all(
         &self,
         connection: &Connection,
-        cmds: &[Cmd],
+        cmds: Vec<Cmd>,
         until: Until,
     ) -> Vec<Result<Value, EngineError>> {
         let mut inner = connection.inner.clone();
-        let mut all = redis::Pipeline::with_capacity(cmds.len());
+        let count = cmds.len();
+        let mut all = redis::Pipeline::with_capacity(count);
         for cmd in cmds {
-            all.add_command(cmd.clone());
+            all.add_command(cmd);
         }
-        let values = async { inner.send_packed_commands(&all, 0, cmds.len()).await.map(Value::Array) };
+        let values = async { inner.send_packed_commands(&all, 0, count).await.map(Value::Array) };
         match self.answered(connection, values, until).await {
-            Ok(Value::Array(values)) if values.len() == cmds.len() => {
+            Ok(Value::Array(values)) if values.len() == count => {
                 let one = |value| match value {
                     Value::ServerError(error) => Err(self.failed(connection, &error.into())),
                     value => Ok(value),
                 };
                 values.into_iter().map(one).collect()
             }
-            Ok(other) => vec![Err(answer::unexpected(&other)); cmds.len()],
-            Err(error) => vec![Err(error); cmds.len()],
+            Ok(other) => vec![Err(answer::unexpected(&other)); count],
+            Err(error) => vec![Err(error); count],
         }
     }
 

@@ -18,6 +18,7 @@ use crate::{
             Claimed, Dead, Deadline, DeadlineId, Deadlines, Pending, Pool, PoolLayout, PoolStats, Receipt,
         },
     },
+    name::Name,
 };
 
 use super::{Sqlite, worker::Purpose};
@@ -26,6 +27,11 @@ impl Deadlines for Sqlite {
     fn layout<'a>(&'a self, pool: &'a Pool, until: Until) -> Fut<'a, PoolLayout> {
         let pool = pool.clone();
         Box::pin(self.worker.write_to_last(until, Purpose::Ask, move |store| store.pool_layout(&pool)))
+    }
+
+    fn known_layout<'a>(&'a self, pool: &'a Name, until: Until) -> Fut<'a, Option<PoolLayout>> {
+        let pool = pool.clone();
+        Box::pin(self.worker.read(until, move |store| store.known_layout(&pool)))
     }
 
     fn set<'a>(&'a self, pool: &'a Pool, deadlines: &'a [Deadline], until: Until) -> Fut<'a, ()> {

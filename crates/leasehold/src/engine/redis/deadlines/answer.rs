@@ -66,8 +66,11 @@ impl Now {
     }
 }
 
-/// Adds what one call claimed.
+/// Adds what one call claimed; none if nothing was due.
 pub(super) fn claimed(value: Value, into: &mut Claimed) -> Result<()> {
+    if value == Value::Nil {
+        return Ok(());
+    }
     let (now, buckets) = Now::of(list(value)?)?;
     for bucket in buckets {
         let [receipt, more, found, attempts, contexts] = parts(bucket)?;

@@ -4,13 +4,16 @@ use std::{fmt, sync::LazyLock};
 
 use redis::Cmd;
 
-use crate::engine::{
-    EngineError, Fault,
-    deadlines::{BUCKETS_MAX, Placement, Pool, PoolLayout},
-    redis::{
-        script::{self, Script},
-        slots,
+use crate::{
+    engine::{
+        EngineError, Fault,
+        deadlines::{BUCKETS_MAX, Placement, Pool, PoolLayout},
+        redis::{
+            script::{self, Script},
+            slots,
+        },
     },
+    name::Name,
 };
 
 /// One of the keys of a bucket.
@@ -49,6 +52,14 @@ impl Bucket<'_> {
     }
 }
 
+/// What the names of a pool's buckets are before and after their number.
+pub(super) fn around_number(pool: &Pool) -> (String, &'static str) {
+    match pool.layout.placement {
+        Placement::Spread => (format!("{{{}:", pool.name), "}"),
+        Placement::Together => (format!("{{{}}}:", pool.name), ""),
+    }
+}
+
 /// What all its keys end with. A pool's name has no braces, so that no two buckets of any pools end alike.
 impl fmt::Display for Bucket<'_> {
     fn fmt(&self, f: &mut fmt::Formatter<'_>) -> fmt::Result {
@@ -60,11 +71,16 @@ impl fmt::Display for Bucket<'_> {
     }
 }
 
-/// All buckets of a pool.
-pub(super) fn all(pool: &Pool) -> Result<Vec<Bucket<'_>>, EngineError> {
-    if pool.name.as_str().contains(['{', '}']) {
+pub(super) fn check_name(pool: &Name) -> Result<(), EngineError> {
+    if pool.as_str().contains(['{', '}']) {
         return Err(EngineError::new(Fault::Unsupported, "the name of a pool has no braces on this store"));
     }
+    Ok(())
+}
+
+/// All buckets of a pool.
+pub(super) fn all(pool: &Pool) -> Result<Vec<Bucket<'_>>, EngineError> {
+    check_name(&pool.name)?;
     if !(1..=BUCKETS_MAX).contains(&pool.layout.buckets) {
         let words = format!("a pool has 1 to {BUCKETS_MAX} buckets");
         return Err(EngineError::new(Fault::Unsupported, words));
@@ -73,8 +89,13 @@ pub(super) fn all(pool: &Pool) -> Result<Vec<Bucket<'_>>, EngineError> {
 }
 
 /// Where it is stored how a pool is laid out.
-pub(super) fn layout_key(pool: &Pool) -> String {
-    format!("leasehold:deadlines:{{{}}}", pool.name)
+pub(super) fn layout_key(pool: &Name) -> String {
+    format!("leasehold:deadlines:{{{pool}}}")
+}
+
+/// What exists while nothing of the pool is due. Only who reaches all buckets by one call has a use for it.
+pub(super) fn quiet_key(pool: &Pool) -> String {
+    format!("leasehold:quiet:{{{}}}", pool.name)
 }
 
 /// How a layout is written.
@@ -115,9 +136,9 @@ macro_rules! scripts {
 
 scripts! {
     LAYOUT: "layout.lua";
-    SET: "set.lua";
+    SET: "quiet.lua" "set.lua";
     ACKNOWLEDGE: "receipts.lua" "acknowledge.lua";
-    POSTPONE: "receipts.lua" "postpone.lua";
+    POSTPONE: "quiet.lua" "receipts.lua" "postpone.lua";
     BURY: "receipts.lua" "bury.lua";
     CANCEL: "cancel.lua";
     PEEK: "peek.lua";
@@ -125,28 +146,45 @@ scripts! {
     DEAD: "dead.lua";
 }
 
-/// The one that runs all the time brings along nothing that it does not need.
-pub(super) static CLAIM: LazyLock<Script> =
-    LazyLock::new(|| Script::new(include_str!("../scripts/deadlines/claim.lua")));
+macro_rules! claim {
+    ($file:literal) => {
+        LazyLock::new(|| {
+            Script::new(concat!(
+                include_str!(concat!("../scripts/deadlines/", $file)),
+                include_str!("../scripts/deadlines/claim.lua")
+            ))
+        })
+    };
+}
+
+/// Those that run all the time bring along nothing that they do not need.
+pub(super) static CLAIM_ALL: LazyLock<Script> = claim!("claim_all.lua");
+pub(super) static CLAIM_ONE: LazyLock<Script> = claim!("claim_one.lua");
 
 /// About the size of a key or an argument.
 const ARG_BYTES: usize = 40;
 
-/// The begin of a call on some buckets; `arguments` is about how many follow.
-pub(super) fn call(
-    script: &Script,
-    by_hash: bool,
-    buckets: &[Bucket<'_>],
-    sides: &[Side],
-    arguments: usize,
-) -> Cmd {
-    let keys = buckets.len() * sides.len();
+/// The keys of a call.
+#[derive(Clone, Copy)]
+pub(super) struct Touched<'a> {
+    pub(super) buckets: &'a [Bucket<'a>],
+    pub(super) sides: &'a [Side],
+    /// The pool's quiet, after those of the buckets.
+    pub(super) quiet: Option<&'a str>,
+}
+
+/// The begin of a call; `arguments` is about how many follow.
+pub(super) fn call(script: &Script, by_hash: bool, touched: Touched<'_>, arguments: usize) -> Cmd {
+    let keys = touched.buckets.len() * touched.sides.len() + usize::from(touched.quiet.is_some());
     let mut cmd = script::begin(script, by_hash, (keys + arguments) * ARG_BYTES);
     cmd.arg(keys);
-    for bucket in buckets {
-        for side in sides {
+    for bucket in touched.buckets {
+        for side in touched.sides {
             cmd.arg(bucket.key(*side));
         }
+    }
+    if let Some(quiet) = touched.quiet {
+        cmd.arg(quiet);
     }
     cmd
 }
@@ -154,7 +192,7 @@ pub(super) fn call(
 #[cfg(test)]
 mod tests {
     use super::*;
-    use crate::name::{Name, hash_tag};
+    use crate::name::hash_tag;
 
     fn pool(name: &str, placement: Placement) -> Pool {
         Pool { name: Name::new(name).unwrap(), layout: PoolLayout { buckets: 16, placement } }
@@ -167,6 +205,8 @@ mod tests {
             let bucket = Bucket { pool: &pool, number: 3 };
             assert!(ALL.iter().all(|side| hash_tag(&bucket.key(*side)) == Some(tag)));
             assert_eq!(bucket.slot(), slots::slot(&format!("{{{tag}}}")));
+            let shared = placement == Placement::Together;
+            assert_eq!(hash_tag(&quiet_key(&pool)) == Some(tag), shared, "{placement:?}");
         }
         assert_eq!(all(&pool("{a}b", Placement::Spread)).err().map(|e| e.fault), Some(Fault::Unsupported));
     }
@@ -178,6 +218,8 @@ mod tests {
             for placement in [Placement::Spread, Placement::Together] {
                 for bucket in all(&pool(name, placement)).unwrap() {
                     assert!(keys.insert(bucket.key(Side::Due)), "{bucket}");
+                    let (before, after) = around_number(bucket.pool);
+                    assert_eq!(bucket.to_string(), format!("{before}{}{after}", bucket.number));
                 }
             }
         }

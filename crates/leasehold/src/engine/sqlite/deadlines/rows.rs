@@ -5,16 +5,19 @@ use std::time::Duration;
 use bytes::Bytes;
 use rusqlite::{OptionalExtension, Row, params};
 
-use crate::engine::{
-    Cursor, Page,
-    deadlines::{
-        Claimed, Dead, Deadline, DeadlineId, Due, DueTime, Pending, Placement, Pool, PoolLayout, PoolStats,
-        Receipt,
+use crate::{
+    engine::{
+        Cursor, Page,
+        deadlines::{
+            Claimed, Dead, Deadline, DeadlineId, Due, DueTime, Pending, Placement, Pool, PoolLayout,
+            PoolStats, Receipt,
+        },
+        sqlite::{
+            fault::Failure,
+            store::{Store, nanos},
+        },
     },
-    sqlite::{
-        fault::Failure,
-        store::{Store, nanos},
-    },
+    name::Name,
 };
 
 /// A deadline that may be claimed.
@@ -41,12 +44,16 @@ impl Store<'_> {
              ON CONFLICT (name) DO NOTHING",
             params![pool.name.as_str(), buckets, word],
         )?;
-        let stored = self
-            .cached("SELECT buckets, placement = 'together' FROM pool WHERE name = ?1")?
-            .query_row([pool.name.as_str()], |row| Ok((row.get(0)?, row.get(1)?)))?;
-        let (buckets, together): (u16, bool) = stored;
-        let placement = if together { Placement::Together } else { Placement::Spread };
-        Ok(PoolLayout { buckets, placement })
+        Ok(self.known_layout(&pool.name)?.unwrap_or(pool.layout))
+    }
+
+    pub(in super::super) fn known_layout(&self, pool: &Name) -> Result<Option<PoolLayout>, Failure> {
+        let read = |row: &Row<'_>| {
+            let placement = if row.get(1)? { Placement::Together } else { Placement::Spread };
+            Ok(PoolLayout { buckets: row.get(0)?, placement })
+        };
+        let mut stored = self.cached("SELECT buckets, placement = 'together' FROM pool WHERE name = ?1")?;
+        Ok(stored.query_row([pool.as_str()], read).optional()?)
     }
 
     pub(in super::super) fn set_deadlines(&self, pool: &Pool, deadlines: &[Deadline]) -> Result<(), Failure> {

@@ -1,35 +1,19 @@
--- Claims what is due, oldest first. The keys of a bucket are told in `begin.lua`, which is not part of this script: most
--- claims find nothing due, and cost what they do until they know it.
--- KEYS per bucket: due; in a cluster also its tries and its context: a node that is about to get the slot and has not all
---      of them must not answer
--- ARGV most per bucket, ms of visibility, keys per bucket
--- {now, {receipt, 1 if more is due, {id, score, ..}, {attempt, ..}, {context or false, ..} or false}, ..}, with a list for
--- each bucket where something is due
-local call, KEYS = redis.call, KEYS
-local time = call('TIME')
-local us = ('00000' .. time[2]):sub(-6)
-local now = time[1] .. us:sub(1, 3) -- in ms, as text: numbers cost a conversion at every command
-
-local counts, is_any = {}, false
-for k = 1, #KEYS, ARGV[3] do
-  local count = call('ZCOUNT', KEYS[k], '-inf', now)
-  if count > 0 then
-    counts[k], is_any = count, true
-  end
-end
--- Changes nothing, but is a write: a replica refuses instead of answering from old data (that of a cluster points to its
--- primary anyway), and what follows it passes when memory is full, because to acknowledge gives memory back.
-if is_any or ARGV[3] == '1' then call('PEXPIRE', KEYS[1], '0', 'GT') end
-if not is_any then return { now } end
-
+-- Claims what is due, oldest first. A script together with `claim_all.lua` or `claim_one.lua`, which end it if nothing is due:
+-- most claims find nothing, and cost what they do until they know it. They leave behind
+--   buckets   the due keys of buckets where something is due; the keys are told in `begin.lua`
+--   time      the answer of TIME, and now_ms, the same in milliseconds
+-- false if nothing is due, or {now, {receipt, 1 if more is due, {id, score, ..}, {attempt, ..}, {context or false, ..} or
+-- false}, ..}, with a list for each bucket
 local PART = 500 -- arguments are unpacked in parts, because Lua's stack is bounded
-local limit, now_us = tonumber(ARGV[1]), time[1] .. us
-local visible = ('%.0f'):format(now + ARGV[2])
+local now_us = time[1] .. ('00000' .. time[2]):sub(-6)
+-- Times are texts: numbers cost a conversion at every command.
+local now, visible = ('%.0f'):format(now_ms), ('%.0f'):format(now_ms + ARGV[2])
 
 -- What is due in a bucket, and what is known of it.
 local function look(due)
   local tail = due:sub(15)
   local tries, context = 'leasehold:tries:' .. tail, 'leasehold:context:' .. tail
+  local more = call('ZCOUNT', due, '-inf', now) > tonumber(ARGV[1]) and 1 or 0
   local found = call('ZRANGEBYSCORE', due, '-inf', now, 'WITHSCORES', 'LIMIT', '0', ARGV[1])
   local ids = {}
   for i = 1, #found, 2 do
@@ -48,7 +32,8 @@ local function look(due)
       if given then contexts[n] = given[n - i + 1] end
     end
   end
-  return { due = due, tries = tries, receipt = receipt, found = found, ids = ids, attempts = attempts, contexts = contexts }
+  local answer = { receipt, more, found, attempts, contexts }
+  return { due = due, tries = tries, receipt = receipt, ids = ids, attempts = attempts, answer = answer }
 end
 
 local function hide(seen)
@@ -68,12 +53,9 @@ end
 
 -- All is read before anything changes: an error on the way leaves everything as it was.
 local seen, claimed = {}, { now }
-for k = 1, #KEYS, ARGV[3] do
-  if counts[k] then
-    local one = look(KEYS[k])
-    seen[#seen + 1] = one
-    claimed[#claimed + 1] = { one.receipt, counts[k] > limit and 1 or 0, one.found, one.attempts, one.contexts }
-  end
+for n, due in ipairs(buckets) do
+  seen[n] = look(due)
+  claimed[n + 1] = seen[n].answer
 end
 for _, one in ipairs(seen) do
   hide(one)

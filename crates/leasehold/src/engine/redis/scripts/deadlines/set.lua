@@ -1,5 +1,5 @@
 -- Sets deadlines; whatever there was of these ids is replaced.
--- KEYS due, tries, context, dead
+-- KEYS due, tries, context, dead, and that of `quiet.lua`
 -- ARGV per deadline: id, when in ms ('+' before it: from now), context with '=' before it or '-'; no id twice
 local due, tries, context, dead = KEYS[1], KEYS[2], KEYS[3], KEYS[4]
 local ids, scores, given, without = {}, {}, {}, {}
@@ -17,6 +17,7 @@ for i = 1, #ARGV, 3 do
   end
 end
 call('ZADD', due, unpack(scores))
+end_quiet(scores)
 call('HDEL', tries, unpack(ids))
 call('HDEL', dead, unpack(ids))
 if given[1] then call('HSET', context, unpack(given)) end
