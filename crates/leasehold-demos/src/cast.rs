@@ -29,6 +29,11 @@ impl Cast {
         Self { part, actors: Vec::new() }
     }
 
+    /// What all of them are told.
+    pub(crate) fn part(&self) -> &Part {
+        &self.part
+    }
+
     /// Starts one more process of a role; answers its pid.
     pub(crate) fn start(&mut self, role: &str) -> Result<u32> {
         let number = 1 + self.actors.iter().filter(|actor| actor.part.role == role).count();

@@ -7,6 +7,7 @@ use std::{
 };
 
 use indicatif::{ProgressBar, ProgressDrawTarget, ProgressStyle};
+use leasehold::Leasehold;
 use rand::{SeedableRng, rngs::StdRng};
 use rusqlite::Connection;
 use serde::{Deserialize, Serialize};
@@ -72,6 +73,11 @@ impl Stage {
         self.bar.suspend(|| {
             let _closed = writeln!(anstream::stderr(), "  {words}");
         });
+    }
+
+    /// A client of the store that the others use.
+    pub(crate) async fn client(&self) -> Result<Leasehold> {
+        self.cast.part().leases_with(|builder| builder).await
     }
 
     /// Starts some processes of a role, and says which.
@@ -148,8 +154,13 @@ impl Stage {
     }
 }
 
-/// Plays a demo and shows what came of it. Answers the exit code: 0 if the invariant held, 1 if it broke.
+/// Plays a demo and shows what came of it. Answers the exit code: 0 if the invariant held, 1 if it broke,
+/// 64 for a variant that there is not, 70 if it did not come to its end.
 pub fn run(demo: &Demo, options: &Options) -> u8 {
+    if let Err(error) = demo.check_variant(options) {
+        let _closed = writeln!(anstream::stderr(), "error: {error}");
+        return USAGE;
+    }
     match play(demo, options) {
         Ok(held) => u8::from(!held),
         Err(error) => {
@@ -159,6 +170,21 @@ pub fn run(demo: &Demo, options: &Options) -> u8 {
     }
 }
 
+impl Demo {
+    /// A variant that does not exist would otherwise be played as the ordinary one, and its verdict believed.
+    fn check_variant(&self, options: &Options) -> Result<()> {
+        match (options.variant.as_deref(), self.variants) {
+            (Some(variant), []) => Err(format!("there is no variant \"{variant}\": it has none").into()),
+            (Some(variant), all) if !all.contains(&variant) => {
+                Err(format!("there is no variant \"{variant}\": choose {}", all.join(" or ")).into())
+            }
+            _ => Ok(()),
+        }
+    }
+}
+
+/// The exit code of a demo that was asked for wrongly.
+const USAGE: u8 = 64;
 /// The exit code of a demo that did not come to its end.
 const NOT_PLAYED: u8 = 70;
 

@@ -27,6 +27,7 @@ pub(crate) static DEMO: Demo = Demo {
     line: "200 uploads at once, each invoice several times, and an outage of the store in the middle",
     without: "two uploads of one invoice looked for a duplicate at the same time, and neither saw the other",
     has_outage: true,
+    variants: &["deny", PROCEED],
     set_up,
     direct: |stage| Box::pin(direct(stage)),
     act: |part| Box::pin(act(part)),

@@ -25,6 +25,17 @@ fn a_lock_with_the_stock_in_its_name_protects_nothing() {
 }
 
 #[test]
+fn a_variant_that_there_is_not_is_refused() {
+    let ended = Play::begin(FLASH_SALE, &["--variant", "stock-in-kye"]).end();
+    assert_eq!(ended.code, Some(64), "{}", ended.said);
+    assert!(
+        ended.said.contains("there is no variant \"stock-in-kye\": choose stock-in-key"),
+        "{}",
+        ended.said
+    );
+}
+
+#[test]
 fn a_fail_over_in_the_middle_of_the_sale_sells_nothing_twice() {
     let Some(set) = SentinelSet::builder().start_or_skip() else { return };
     let play = Play::begin(FLASH_SALE, &["--scale", "20", "--store", &set.url()]);

@@ -1,0 +1,71 @@
+//! What a scan costs: how often it asks the store and waits for the answer, by the client's own count.
+//!
+//! Counted before the first transaction, on the pool of this run: nothing else uses the client, and nothing is due.
+
+use std::time::Duration;
+
+use leasehold::{Deadlines, Due, Leasehold, deadlines::Scans};
+
+use super::pool;
+use crate::{Result, stage::Stage};
+
+/// Scans that are counted, of each kind.
+const SCANS: u64 = 20;
+/// Time between two scans. Long enough for the lock of the one before to be open again.
+const EVERY: Duration = Duration::from_millis(50);
+const LOOK: Duration = Duration::from_millis(5);
+
+pub(super) async fn measure(stage: &Stage) -> Result<()> {
+    let leases = stage.client().await?;
+    let name = pool(&stage.database)?;
+    let pool = leases.deadlines(&name);
+    // From here on the store knows the pool and the scripts.
+    drop(pool.claim(1, Duration::from_secs(1)).await?);
+    let lock = leases.lock(format!("recovery:{name}"));
+    lock.clone().acquire().await?.release().await?;
+    let note = |scan: &str, asked: u64, scans: u64| {
+        stage.database.execute("insert into costs values (?, ?, ?)", (scan, asked, scans))
+    };
+    let shared = scan(&leases, &pool, Scans::Shared).await?;
+    note("that all pods share", shared.asked, shared.done)?;
+    let another = stage.client().await?;
+    let winner = another.lock(format!("recovery:{name}")).keep_alive().acquire().await?;
+    let lost = scan(&leases, &pool, Scans::SingleWinner).await?;
+    winner.release().await?;
+    note("left to the one who won", lost.asked, lost.skipped)?;
+    let won = scan(&leases, &pool, Scans::SingleWinner).await?;
+    // A scan that came before the lock was open again was left to nobody, and cost what those before did.
+    let in_vain = won.skipped * lost.asked / lost.skipped;
+    note("by one winner, with its lock", won.asked - in_vain, won.done)?;
+    another.close().await?;
+    Ok(leases.close().await?)
+}
+
+/// What some scans came to.
+struct Counted {
+    asked: u64,
+    done: u64,
+    skipped: u64,
+}
+
+async fn scan(leases: &Leasehold, pool: &Deadlines, scans: Scans) -> Result<Counted> {
+    let (before, asked_before) = (leases.stats(), asked(leases)?);
+    let count = || {
+        let now = leases.stats();
+        let (done, skipped) = (now.recovery_scans, now.recovery_skipped);
+        (done - before.recovery_scans, skipped - before.recovery_skipped)
+    };
+    let nothing = async |_: Due| Result::<(), String>::Ok(());
+    let recovery = pool.recover(nothing).every(EVERY).scans(scans).start().await?;
+    while count().0.max(count().1) < SCANS {
+        tokio::time::sleep(LOOK).await;
+    }
+    // It ends what it is at.
+    recovery.stop().await;
+    let (done, skipped) = count();
+    Ok(Counted { asked: asked(leases)? - asked_before, done, skipped })
+}
+
+fn asked(leases: &Leasehold) -> Result<u64> {
+    leases.round_trips().ok_or_else(|| "this store does not count what it is asked".into())
+}
