@@ -21,7 +21,7 @@
 use std::{fmt, ops::Deref, sync::Arc, time::Duration};
 
 use crate::{
-    config::{WAIT_MAX, between, check_label, quoted},
+    config::{WAIT_MAX, between, check_label, placed, quoted},
     core::Core,
     engine::records::{Begun, Outcome, Settled},
     error::{Error, Result},
@@ -242,7 +242,7 @@ impl Marker {
             return Err(Error::invalid("id of a mark", quoted(&values.join(", ")), allowed));
         }
         let values: Vec<_> = layout.parameters().zip(values).collect();
-        layout.render(values)
+        layout.render(values).map_err(|error| placed(error, "id of a mark"))
     }
 }
 

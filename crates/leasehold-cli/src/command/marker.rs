@@ -43,7 +43,7 @@ pub(super) struct Set {
     mark: Mark,
 
     /// How long it stays marked [default: 5m]
-    #[arg(long, value_name = "DUR", value_parser = duration::parse)]
+    #[arg(long, value_name = "DUR", value_parser = duration::parse, allow_hyphen_values = true)]
     ttl: Option<Duration>,
 
     /// Only if it is not marked yet
