@@ -44,6 +44,12 @@ impl Cast {
         Ok(pid)
     }
 
+    /// Which processes of a role there are, by number and life.
+    pub(crate) fn lives(&self, role: &str) -> Vec<(usize, u32)> {
+        let actors = self.actors.iter().filter(|actor| actor.part.role == role);
+        actors.map(|actor| (actor.part.number, actor.part.life)).collect()
+    }
+
     /// Kills a random process of a role with SIGKILL, and starts another in its place; answers both pids.
     pub(crate) fn kill_one(&mut self, role: &str, chance: &mut StdRng) -> Result<Option<(u32, u32)>> {
         let mut candidates: Vec<_> = self.actors.iter_mut().filter(|actor| actor.part.role == role).collect();
@@ -58,6 +64,19 @@ impl Cast {
         actor.part.life += 1;
         actor.process = spawn(&actor.part)?;
         Ok(Some((killed, actor.process.id())))
+    }
+
+    /// Fails if one of them has failed: the others would wait for it in vain.
+    pub(crate) fn check(&mut self) -> Result<()> {
+        for Actor { part, process } in &mut self.actors {
+            if let Some(status) = process.try_wait()?
+                && !status.success()
+            {
+                let name = format!("{} {}", part.role, part.number);
+                return Err(format!("{name} ended with {status}: {}", last_words(part)).into());
+            }
+        }
+        Ok(())
     }
 
     /// Ends all of them.
@@ -76,7 +95,7 @@ impl Cast {
         let pid = judge.id();
         let said = judge.wait_with_output()?;
         if !said.status.success() {
-            return Err(format!("the judge failed: see {}", log_of(&part).display()).into());
+            return Err(format!("the judge failed: {}", last_words(&part)).into());
         }
         Ok((serde_json::from_slice(&said.stdout)?, pid))
     }
@@ -90,6 +109,12 @@ impl Drop for Cast {
 
 fn log_of(part: &Part) -> std::path::PathBuf {
     part.folder.join(format!("{}-{}.log", part.role, part.number))
+}
+
+/// The end of a process's log, which may be gone with its folder soon.
+fn last_words(part: &Part) -> String {
+    let log = std::fs::read_to_string(log_of(part)).unwrap_or_default();
+    log.lines().next_back().unwrap_or("without a word").to_owned()
 }
 
 fn spawn(part: &Part) -> Result<Child> {

@@ -45,6 +45,8 @@ pub struct Demo {
     without: &'static str,
     /// Whether the director puts the store out of reach.
     has_outage: bool,
+    /// Whether it uses idempotency keys or markers, which not every store has.
+    has_records: bool,
     /// What `--variant` may say.
     variants: &'static [&'static str],
     /// Makes the tables.

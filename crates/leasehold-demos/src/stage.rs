@@ -7,7 +7,7 @@ use std::{
 };
 
 use indicatif::{ProgressBar, ProgressDrawTarget, ProgressStyle};
-use leasehold::Leasehold;
+use leasehold::{Error, Leasehold, engine::Reach};
 use rand::{SeedableRng, rngs::StdRng};
 use rusqlite::Connection;
 use serde::{Deserialize, Serialize};
@@ -77,7 +77,8 @@ impl Stage {
 
     /// A client of the store that the others use.
     pub(crate) async fn client(&self) -> Result<Leasehold> {
-        self.cast.part().leases_with(|builder| builder).await
+        let connecting = self.cast.part().leases_with(|builder| builder);
+        tokio::time::timeout(PATIENCE, connecting).await?
     }
 
     /// Starts some processes of a role, and says which.
@@ -120,6 +121,7 @@ impl Stage {
             if moved_at.elapsed() > PATIENCE {
                 return Err(format!("{now} of {total} done, and no progress for {PATIENCE:?}").into());
             }
+            self.cast.check()?;
             // Spread over the whole of the work.
             let due = now * u64::from(self.options.kills + 1) / total;
             if u64::from(self.kills) < due.min(u64::from(self.options.kills)) {
@@ -201,6 +203,9 @@ fn play(demo: &Demo, options: &Options) -> Result<bool> {
     let embedded = folder.join("locks.db");
     let runtime = tokio::runtime::Builder::new_multi_thread().worker_threads(2).enable_all().build()?;
     let store = options.store.clone().unwrap_or_else(|| format!("sqlite:{}", embedded.display()));
+    if !options.r#unsafe {
+        runtime.block_on(try_out(&store, demo))?;
+    }
     let (switch, store) = if demo.has_outage {
         runtime.block_on(Switch::before(&store, &embedded))?
     } else {
@@ -250,6 +255,21 @@ fn play(demo: &Demo, options: &Options) -> Result<bool> {
         writeln!(out, "\n  THE INVARIANT BROKE: {}", demo.without)?;
     }
     Ok(verdict.held())
+}
+
+/// Whether the store will do. Workers wait for one that is out of reach, because that may happen on the way.
+async fn try_out(store: &str, demo: &Demo) -> Result<()> {
+    let leases = Leasehold::builder(store).connect_lazy()?;
+    if leases.capabilities().reach == Reach::Process {
+        return Err("this store is seen by one process only, and a demo has several".into());
+    }
+    if demo.has_records
+        && let Err(error @ Error::Unsupported { .. }) = leases.idempotency("demo").key("demo").get().await
+    {
+        return Err(error.into());
+    }
+    Leasehold::connect(store).await?.close().await?;
+    Ok(leases.close().await?)
 }
 
 fn bar() -> ProgressBar {

@@ -27,6 +27,7 @@ pub(crate) static DEMO: Demo = Demo {
     line: "2,000 transactions, of which those that time out are refunded by two pods",
     without: "pods read the same timed-out transaction, and each refunded it",
     has_outage: false,
+    has_records: false,
     variants: &["single-winner", "shared"],
     set_up,
     direct: |stage| Box::pin(direct(stage)),
