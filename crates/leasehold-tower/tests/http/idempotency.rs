@@ -114,6 +114,30 @@ async fn of_a_hundred_duplicates_at_once_one_is_executed() {
 }
 
 #[tokio::test]
+async fn of_a_hundred_duplicates_to_two_instances_one_is_executed() {
+    let Some(server) = leasehold_testkit::redis_or_skip() else { return };
+    let counter = Counter::default();
+    let mut sites = Vec::new();
+    for _ in 0..2 {
+        let leases = Leasehold::connect(server.url()).await.unwrap();
+        sites.push(Arc::new(Site::serve(counter.app(IdempotencyLayer::new(leases).wait(LONG))).await));
+    }
+    let held = counter.1.write().await;
+    let mut calls = JoinSet::new();
+    for number in 0..100 {
+        let site = sites[number % 2].clone();
+        calls.spawn(async move { site.post("/payouts", "k", "100").await });
+    }
+    eventually_async(LONG, "one began", || async { counter.count() == 1 }).await;
+    drop(held);
+    let answers = calls.join_all().await;
+    assert!(
+        answers.iter().all(|answer| answer.status == 201 && answer.header("location") == Some("/payouts/1"))
+    );
+    assert_eq!((counter.count(), answers.iter().filter(|answer| answer.is_replay()).count()), (1, 99));
+}
+
+#[tokio::test]
 async fn another_request_under_the_same_key_is_refused() {
     let counter = Counter::default();
     let site = Site::serve(counter.app(IdempotencyLayer::new(memory().await))).await;
