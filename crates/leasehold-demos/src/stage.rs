@@ -12,6 +12,8 @@ use rand::{SeedableRng, rngs::StdRng};
 use rusqlite::Connection;
 use serde::{Deserialize, Serialize};
 
+use tokio::signal::unix::{SignalKind, signal};
+
 use crate::{Demo, Result, cast::Cast, database, outage::Switch, part::Part};
 
 /// How a demo is played.
@@ -233,7 +235,13 @@ fn play(demo: &Demo, options: &Options) -> Result<bool> {
     let mode = if options.r#unsafe { "without coordination" } else { "with coordination" };
     stage.tell(format!("{}: {} ({mode}, seed {seed})", demo.name, demo.line));
     let began = Instant::now();
-    let played = runtime.block_on((demo.direct)(&mut stage));
+    let played = runtime.block_on(async {
+        tokio::select! {
+            biased;
+            () = interrupted() => Err("it was interrupted".into()),
+            played = (demo.direct)(&mut stage) => played,
+        }
+    });
     stage.bar.finish_and_clear();
     stage.cast.leave()?;
     played?;
@@ -270,6 +278,16 @@ async fn try_out(store: &str, demo: &Demo) -> Result<()> {
     }
     Leasehold::connect(store).await?.close().await?;
     Ok(leases.close().await?)
+}
+
+/// Ends when somebody wants to stop the demo: its processes and its folder shall not outlive it.
+async fn interrupted() {
+    let signals = [SignalKind::interrupt(), SignalKind::terminate()].map(signal);
+    let [Ok(mut interrupt), Ok(mut terminate)] = signals else { return std::future::pending().await };
+    tokio::select! {
+        _ = interrupt.recv() => {}
+        _ = terminate.recv() => {}
+    }
 }
 
 fn bar() -> ProgressBar {
