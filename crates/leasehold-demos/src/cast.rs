@@ -1,6 +1,7 @@
 //! The processes of a demo: started, killed without warning, started again.
 
 use std::{
+    collections::BTreeMap,
     fs::File,
     process::{Child, Command, Stdio},
 };
@@ -66,17 +67,21 @@ impl Cast {
         Ok(Some((killed, actor.process.id())))
     }
 
-    /// Fails if one of them has failed: the others would wait for it in vain.
+    /// Fails if nobody is left of a role, because all failed: the others would wait for them in vain.
     pub(crate) fn check(&mut self) -> Result<()> {
+        let mut failed: BTreeMap<&str, Option<String>> = BTreeMap::new();
         for Actor { part, process } in &mut self.actors {
-            if let Some(status) = process.try_wait()?
-                && !status.success()
-            {
-                let name = format!("{} {}", part.role, part.number);
-                return Err(format!("{name} ended with {status}: {}", last_words(part)).into());
-            }
+            let how = match process.try_wait()? {
+                Some(status) if !status.success() => Some(format!("{status}: {}", last_words(part))),
+                _ => None,
+            };
+            let all = failed.entry(&part.role).or_insert_with(|| how.clone());
+            *all = all.take().and(how);
         }
-        Ok(())
+        match failed.into_iter().find_map(|(role, how)| Some((role, how?))) {
+            Some((role, how)) => Err(format!("every {role} has failed, the last one with {how}").into()),
+            None => Ok(()),
+        }
     }
 
     /// Ends all of them.
