@@ -1,6 +1,7 @@
 //! The processes of a demo: started, killed without warning, started again.
 
 use std::{
+    collections::BTreeMap,
     fs::File,
     process::{Child, Command, Stdio},
 };
@@ -29,6 +30,11 @@ impl Cast {
         Self { part, actors: Vec::new() }
     }
 
+    /// What all of them are told.
+    pub(crate) fn part(&self) -> &Part {
+        &self.part
+    }
+
     /// Starts one more process of a role; answers its pid.
     pub(crate) fn start(&mut self, role: &str) -> Result<u32> {
         let number = 1 + self.actors.iter().filter(|actor| actor.part.role == role).count();
@@ -37,6 +43,12 @@ impl Cast {
         let pid = process.id();
         self.actors.push(Actor { part, process });
         Ok(pid)
+    }
+
+    /// Which processes of a role there are, by number and life.
+    pub(crate) fn lives(&self, role: &str) -> Vec<(usize, u32)> {
+        let actors = self.actors.iter().filter(|actor| actor.part.role == role);
+        actors.map(|actor| (actor.part.number, actor.part.life)).collect()
     }
 
     /// Kills a random process of a role with SIGKILL, and starts another in its place; answers both pids.
@@ -55,6 +67,23 @@ impl Cast {
         Ok(Some((killed, actor.process.id())))
     }
 
+    /// Fails if nobody is left of a role, because all failed: the others would wait for them in vain.
+    pub(crate) fn check(&mut self) -> Result<()> {
+        let mut failed: BTreeMap<&str, Option<String>> = BTreeMap::new();
+        for Actor { part, process } in &mut self.actors {
+            let how = match process.try_wait()? {
+                Some(status) if !status.success() => Some(format!("{status}: {}", last_words(part))),
+                _ => None,
+            };
+            let all = failed.entry(&part.role).or_insert_with(|| how.clone());
+            *all = all.take().and(how);
+        }
+        match failed.into_iter().find_map(|(role, how)| Some((role, how?))) {
+            Some((role, how)) => Err(format!("every {role} has failed, the last one with {how}").into()),
+            None => Ok(()),
+        }
+    }
+
     /// Ends all of them.
     pub(crate) fn leave(&mut self) -> Result<()> {
         for mut actor in self.actors.drain(..) {
@@ -71,7 +100,7 @@ impl Cast {
         let pid = judge.id();
         let said = judge.wait_with_output()?;
         if !said.status.success() {
-            return Err(format!("the judge failed: see {}", log_of(&part).display()).into());
+            return Err(format!("the judge failed: {}", last_words(&part)).into());
         }
         Ok((serde_json::from_slice(&said.stdout)?, pid))
     }
@@ -85,6 +114,12 @@ impl Drop for Cast {
 
 fn log_of(part: &Part) -> std::path::PathBuf {
     part.folder.join(format!("{}-{}.log", part.role, part.number))
+}
+
+/// The end of a process's log, which may be gone with its folder soon.
+fn last_words(part: &Part) -> String {
+    let log = std::fs::read_to_string(log_of(part)).unwrap_or_default();
+    log.lines().next_back().unwrap_or("without a word").to_owned()
 }
 
 fn spawn(part: &Part) -> Result<Child> {

@@ -45,6 +45,10 @@ pub struct Demo {
     without: &'static str,
     /// Whether the director puts the store out of reach.
     has_outage: bool,
+    /// Whether it uses idempotency keys or markers, which not every store has.
+    has_records: bool,
+    /// What `--variant` may say.
+    variants: &'static [&'static str],
     /// Makes the tables.
     set_up: fn(&mut Connection, &Options) -> Result<()>,
     /// What the first process does: starts the others, makes trouble, returns when the work is done.

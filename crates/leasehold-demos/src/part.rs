@@ -45,7 +45,7 @@ impl Part {
     }
 
     /// A client of the store. One that is out of reach is waited for: workers are also started while it is down.
-    async fn leases_with(&self, set: impl Fn(Builder) -> Builder) -> Result<Leasehold> {
+    pub(crate) async fn leases_with(&self, set: impl Fn(Builder) -> Builder) -> Result<Leasehold> {
         let label = format!("{} {}", self.role, self.number);
         loop {
             let builder = Leasehold::builder(&self.store).configure(|config| config.label.clone_from(&label));

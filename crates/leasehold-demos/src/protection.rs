@@ -107,6 +107,14 @@ impl Run {
         matches!(self, Self::Unprotected)
     }
 
+    /// Whether its lock, if it has one, can be trusted at this moment.
+    pub(crate) fn is_valid(&self) -> bool {
+        match self {
+            Self::Held(guard) => guard.is_held(),
+            Self::Unprotected | Self::Off => true,
+        }
+    }
+
     /// Gives the lock back; one that cannot be given back now ends with its ttl.
     pub(crate) async fn end(self) {
         if let Self::Held(guard) = self {

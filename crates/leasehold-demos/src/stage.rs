@@ -7,9 +7,12 @@ use std::{
 };
 
 use indicatif::{ProgressBar, ProgressDrawTarget, ProgressStyle};
+use leasehold::{Error, Leasehold, engine::Reach};
 use rand::{SeedableRng, rngs::StdRng};
 use rusqlite::Connection;
 use serde::{Deserialize, Serialize};
+
+use tokio::signal::unix::{SignalKind, signal};
 
 use crate::{Demo, Result, cast::Cast, database, outage::Switch, part::Part};
 
@@ -74,6 +77,12 @@ impl Stage {
         });
     }
 
+    /// A client of the store that the others use.
+    pub(crate) async fn client(&self) -> Result<Leasehold> {
+        let connecting = self.cast.part().leases_with(|builder| builder);
+        tokio::time::timeout(PATIENCE, connecting).await?
+    }
+
     /// Starts some processes of a role, and says which.
     pub(crate) fn start(&mut self, role: &str, count: usize) -> Result<()> {
         let pids: Vec<_> = (0..count).map(|_| self.cast.start(role)).collect::<Result<_>>()?;
@@ -114,6 +123,7 @@ impl Stage {
             if moved_at.elapsed() > PATIENCE {
                 return Err(format!("{now} of {total} done, and no progress for {PATIENCE:?}").into());
             }
+            self.cast.check()?;
             // Spread over the whole of the work.
             let due = now * u64::from(self.options.kills + 1) / total;
             if u64::from(self.kills) < due.min(u64::from(self.options.kills)) {
@@ -148,8 +158,13 @@ impl Stage {
     }
 }
 
-/// Plays a demo and shows what came of it. Answers the exit code: 0 if the invariant held, 1 if it broke.
+/// Plays a demo and shows what came of it. Answers the exit code: 0 if the invariant held, 1 if it broke,
+/// 64 for a variant that there is not, 70 if it did not come to its end.
 pub fn run(demo: &Demo, options: &Options) -> u8 {
+    if let Err(error) = demo.check_variant(options) {
+        let _closed = writeln!(anstream::stderr(), "error: {error}");
+        return USAGE;
+    }
     match play(demo, options) {
         Ok(held) => u8::from(!held),
         Err(error) => {
@@ -159,6 +174,21 @@ pub fn run(demo: &Demo, options: &Options) -> u8 {
     }
 }
 
+impl Demo {
+    /// A variant that does not exist would otherwise be played as the ordinary one, and its verdict believed.
+    fn check_variant(&self, options: &Options) -> Result<()> {
+        match (options.variant.as_deref(), self.variants) {
+            (Some(variant), []) => Err(format!("there is no variant \"{variant}\": it has none").into()),
+            (Some(variant), all) if !all.contains(&variant) => {
+                Err(format!("there is no variant \"{variant}\": choose {}", all.join(" or ")).into())
+            }
+            _ => Ok(()),
+        }
+    }
+}
+
+/// The exit code of a demo that was asked for wrongly.
+const USAGE: u8 = 64;
 /// The exit code of a demo that did not come to its end.
 const NOT_PLAYED: u8 = 70;
 
@@ -175,6 +205,9 @@ fn play(demo: &Demo, options: &Options) -> Result<bool> {
     let embedded = folder.join("locks.db");
     let runtime = tokio::runtime::Builder::new_multi_thread().worker_threads(2).enable_all().build()?;
     let store = options.store.clone().unwrap_or_else(|| format!("sqlite:{}", embedded.display()));
+    if !options.r#unsafe {
+        runtime.block_on(try_out(&store, demo))?;
+    }
     let (switch, store) = if demo.has_outage {
         runtime.block_on(Switch::before(&store, &embedded))?
     } else {
@@ -202,7 +235,13 @@ fn play(demo: &Demo, options: &Options) -> Result<bool> {
     let mode = if options.r#unsafe { "without coordination" } else { "with coordination" };
     stage.tell(format!("{}: {} ({mode}, seed {seed})", demo.name, demo.line));
     let began = Instant::now();
-    let played = runtime.block_on((demo.direct)(&mut stage));
+    let played = runtime.block_on(async {
+        tokio::select! {
+            biased;
+            () = interrupted() => Err("it was interrupted".into()),
+            played = (demo.direct)(&mut stage) => played,
+        }
+    });
     stage.bar.finish_and_clear();
     stage.cast.leave()?;
     played?;
@@ -224,6 +263,31 @@ fn play(demo: &Demo, options: &Options) -> Result<bool> {
         writeln!(out, "\n  THE INVARIANT BROKE: {}", demo.without)?;
     }
     Ok(verdict.held())
+}
+
+/// Whether the store will do. Workers wait for one that is out of reach, because that may happen on the way.
+async fn try_out(store: &str, demo: &Demo) -> Result<()> {
+    let leases = Leasehold::builder(store).connect_lazy()?;
+    if leases.capabilities().reach == Reach::Process {
+        return Err("this store is seen by one process only, and a demo has several".into());
+    }
+    if demo.has_records
+        && let Err(error @ Error::Unsupported { .. }) = leases.idempotency("demo").key("demo").get().await
+    {
+        return Err(error.into());
+    }
+    Leasehold::connect(store).await?.close().await?;
+    Ok(leases.close().await?)
+}
+
+/// Ends when somebody wants to stop the demo: its processes and its folder shall not outlive it.
+async fn interrupted() {
+    let signals = [SignalKind::interrupt(), SignalKind::terminate()].map(signal);
+    let [Ok(mut interrupt), Ok(mut terminate)] = signals else { return std::future::pending().await };
+    tokio::select! {
+        _ = interrupt.recv() => {}
+        _ = terminate.recv() => {}
+    }
 }
 
 fn bar() -> ProgressBar {

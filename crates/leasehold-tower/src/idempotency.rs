@@ -19,7 +19,9 @@ pub const REPLAYED: HeaderName = HeaderName::from_static("idempotency-replayed")
 /// - Two requests are the same if method, path, query and body are; else the second one is refused with 422.
 /// - The work goes on when its caller hangs up: it runs as a task of its own.
 /// - A replay has the status, the [headers that are kept](Self::keep_headers) and the body; no trailers.
-/// - Responses of 5xx are not stored and the next request executes again: [`store_when`](Self::store_when).
+/// - Responses that hold for the moment only are not stored and the next request executes again: 5xx, 408, 425, 429
+///   ([`store_when`](Self::store_when)), and any 4xx with `Retry-After`, such as that of a [`LockLayer`](crate::LockLayer)
+///   inside of this one.
 /// - A response that is too large passes, and the record says "done": later requests are refused with 409.
 /// - Work that outlived its lease, after which somebody else began: both callers get their own response, and the later
 ///   one is stored. Give the [`Fence`](leasehold::Fence), which is among the request's extensions, to what you write to.
@@ -73,7 +75,7 @@ impl IdempotencyLayer {
                 keep_headers: KEPT_HEADERS.to_vec(),
                 request_max: 1024 * 1024,
                 response_max: 192 * 1024,
-                store_when: Arc::new(|status| !status.is_server_error()),
+                store_when: Arc::new(is_final),
                 lease: Duration::from_secs(30),
                 keep: Duration::from_secs(86_400),
                 wait: Duration::ZERO,
@@ -125,7 +127,8 @@ impl IdempotencyLayer {
         self
     }
 
-    /// Which responses are stored and replayed; after others the next request executes again. Default: all but 5xx.
+    /// Which responses are stored and replayed; after others the next request executes again. Default: all but 5xx, 408,
+    /// 425 and 429. A 4xx with `Retry-After` never is: it asks its caller to come again.
     pub fn store_when(mut self, stored: impl Fn(StatusCode) -> bool + Send + Sync + 'static) -> Self {
         self.settings.store_when = Arc::new(stored);
         self
@@ -148,6 +151,12 @@ impl IdempotencyLayer {
         self.settings.wait = wait;
         self
     }
+}
+
+/// Whether a response would be the same later.
+fn is_final(status: StatusCode) -> bool {
+    let passing = [StatusCode::REQUEST_TIMEOUT, StatusCode::TOO_EARLY, StatusCode::TOO_MANY_REQUESTS];
+    !status.is_server_error() && !passing.contains(&status)
 }
 
 impl<S> Layer<S> for IdempotencyLayer {

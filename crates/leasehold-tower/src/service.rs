@@ -212,7 +212,8 @@ where
             return Ok(unreadable_response(&error));
         }
     };
-    if !(settings.store_when)(head.status) {
+    let asks_again = head.status.is_client_error() && head.headers.contains_key(header::RETRY_AFTER);
+    if asks_again || !(settings.store_when)(head.status) {
         give_back(execution, head.status.as_str()).await;
     } else {
         let bytes = match &body {

@@ -10,6 +10,7 @@ use crate::body::{Body, full};
 struct Head {
     v: u8,
     status: u16,
+    /// Each byte of a value as a character: not all of them are UTF-8.
     headers: Vec<(String, String)>,
     /// Whether the body follows; otherwise it was too large.
     whole: bool,
@@ -27,7 +28,7 @@ pub(crate) fn write(
     let headers = headers
         .iter()
         .filter(|(name, _)| keep.contains(name))
-        .filter_map(|(name, value)| Some((name.to_string(), value.to_str().ok()?.to_owned())))
+        .map(|(name, value)| (name.to_string(), value.as_bytes().iter().copied().map(char::from).collect()))
         .collect();
     let head = Head { v: LAYOUT, status: status.as_u16(), headers, whole: body.is_some() };
     let body = body.unwrap_or_default();
@@ -58,6 +59,7 @@ pub(crate) fn read(text: &Bytes) -> Option<Stored> {
     *response.status_mut() = status;
     for (name, value) in head.headers {
         let name = HeaderName::try_from(name).ok()?;
+        let value = value.chars().map(u8::try_from).collect::<Result<Vec<_>, _>>().ok()?;
         response.headers_mut().append(name, HeaderValue::try_from(value).ok()?);
     }
     Some(Stored::Whole(response))

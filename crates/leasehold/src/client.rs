@@ -228,6 +228,13 @@ impl Leasehold {
         self.core.telemetry.stats()
     }
 
+    /// How often this client has asked its store and waited for the answer: calls over the network, transactions of a
+    /// file. In a cluster what is asked of several shards at once counts for each. `None` where it is not counted
+    /// (`memory:`, `redlock://`).
+    pub fn round_trips(&self) -> Option<u64> {
+        self.core.engine.round_trips()
+    }
+
     /// What an operator should know about the store.
     ///
     /// # Errors

@@ -293,9 +293,10 @@ impl Error {
             },
             Self::Invalid { .. } => "change the value",
             Self::WrongKind { .. } => "choose another name or prefix, or remove the foreign key",
-            Self::Corrupt { .. } => {
+            Self::Corrupt { key, .. } if key.as_str().starts_with("idempotency:") => {
                 "find out who wrote it; `leasehold idem rm OP KEY` removes it, and the next call executes again"
             }
+            Self::Corrupt { .. } => "find out who wrote it, and remove the key if nobody needs it",
             Self::Unsupported { .. } => "the reason says what it would take",
             Self::Overloaded { .. } => "slow down, or raise the limit",
         }

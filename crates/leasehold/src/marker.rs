@@ -21,7 +21,7 @@
 use std::{fmt, ops::Deref, sync::Arc, time::Duration};
 
 use crate::{
-    config::{WAIT_MAX, between, check_label, quoted},
+    config::{WAIT_MAX, between, check_label, placed, quoted},
     core::Core,
     engine::records::{Begun, Outcome, Settled},
     error::{Error, Result},
@@ -58,7 +58,7 @@ pub enum Cleared {
     Cleared,
     /// There was none.
     NotMarked,
-    /// A guard holds it; it was left alone.
+    /// What is there is no plain mark: a guard holds it, or another program wrote it. It was left alone.
     Guarded,
 }
 
@@ -104,7 +104,8 @@ impl Marker {
         self
     }
 
-    /// Marks it; a mark that is there lasts anew. False if a guard holds it: it was left alone.
+    /// Marks it; a mark that is there lasts anew. False if a guard holds it, or if another program's value is there: it was
+    /// left alone.
     ///
     /// # Errors
     /// `invalid` for a bad id or ttl; the store's faults.
@@ -165,7 +166,7 @@ impl Marker {
         answer.map_err(|error| self.core.failed(error, "looking at", first))
     }
 
-    /// Clears a mark, whoever set it; one that a guard holds is left alone.
+    /// Clears a mark, whoever set it; one that a guard holds is left alone, and so is anything that is no mark.
     ///
     /// # Errors
     /// As [`Marker::mark`].
@@ -241,7 +242,7 @@ impl Marker {
             return Err(Error::invalid("id of a mark", quoted(&values.join(", ")), allowed));
         }
         let values: Vec<_> = layout.parameters().zip(values).collect();
-        layout.render(values)
+        layout.render(values).map_err(|error| placed(error, "id of a mark"))
     }
 }
 

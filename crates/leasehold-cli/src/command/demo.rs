@@ -21,7 +21,7 @@ Examples:
   leasehold demo flash-sale --unsafe             see what breaks without coordination
   leasehold demo escrow --store redis://HOST     play one on Redis
 
-Exit codes: 0 the invariant held; 1 it broke; 64 there is no such demo; 70 it could not be played to its end")]
+Exit codes: 0 the invariant held; 1 it broke; 64 there is no such demo or variant; 70 it could not be played to its end")]
 pub(super) struct Demo {
     /// Which one; without a name they are listed
     name: Option<String>,

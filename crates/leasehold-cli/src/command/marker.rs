@@ -32,7 +32,8 @@ pub(super) enum Marker {
 /// Mark something; a mark that is there lasts anew
 #[derive(Args)]
 #[command(after_help = "\
-Exit codes: 0 marked · 1 not marked: a guard holds it, or with --if-absent it was marked already
+Exit codes: 0 marked · 1 nothing done: a guard or another program has the key, or with --if-absent
+it was marked already
 
 Examples:
   leasehold marker set processing a.csv
@@ -42,7 +43,7 @@ pub(super) struct Set {
     mark: Mark,
 
     /// How long it stays marked [default: 5m]
-    #[arg(long, value_name = "DUR", value_parser = duration::parse)]
+    #[arg(long, value_name = "DUR", value_parser = duration::parse, allow_hyphen_values = true)]
     ttl: Option<Duration>,
 
     /// Only if it is not marked yet
@@ -64,10 +65,10 @@ pub(super) struct Test {
     mark: Mark,
 }
 
-/// Clear a mark, whoever set it; one that a guard holds is left alone
+/// Clear a mark, whoever set it; one that a guard holds, and anything that is no mark, is left alone
 #[derive(Args)]
 #[command(after_help = "\
-Exit codes: 0 cleared · 1 not marked, or held by a guard
+Exit codes: 0 cleared · 1 not marked, or a guard or another program has the key
 
 Example:
   leasehold marker clear processing a.csv")]
@@ -75,6 +76,9 @@ pub(super) struct Clear {
     #[command(flatten)]
     mark: Mark,
 }
+
+/// Why a mark is left alone.
+const NO_MARK: &str = "a guard holds it, or another program wrote it";
 
 /// One mark.
 #[derive(Args)]
@@ -117,7 +121,7 @@ impl Set {
         }
         let id = &*self.mark.id;
         let set = if self.if_absent { marker.mark_if_absent(id).await? } else { marker.mark(id).await? };
-        let refused = if self.if_absent { "it is marked already" } else { "a guard holds it" };
+        let refused = if self.if_absent { "it is marked already" } else { NO_MARK };
         self.mark.changed(out, true, set, refused)
     }
 }
@@ -134,7 +138,7 @@ impl Test {
 impl Clear {
     async fn execute(self, leases: &Leasehold, out: Output) -> Result<Exit, Failure> {
         let cleared = leases.marker(&self.mark.kind).clear(&*self.mark.id).await?;
-        let refused = if cleared == Cleared::Guarded { "a guard holds it" } else { "it is not marked" };
+        let refused = if cleared == Cleared::Guarded { NO_MARK } else { "it is not marked" };
         self.mark.changed(out, cleared == Cleared::Guarded, cleared == Cleared::Cleared, refused)
     }
 }

@@ -32,6 +32,31 @@ const COMMANDS: [&[&str]; 26] = [
 ];
 
 #[test]
+fn a_duration_below_zero_is_told_what_durations_are() {
+    let sandbox = Sandbox::new();
+    for words in [
+        &["marker", "set", "processing", "a.csv", "--ttl", "-5s"][..],
+        &["deadlines", "add", "payments", "tx:1", "--in", "-5s"],
+        &["deadlines", "claim", "payments", "--visibility", "-5s"],
+    ] {
+        let said = sandbox.run(words);
+        assert_eq!(said.code, Some(64));
+        assert!(
+            said.stderr.contains("invalid value '-5s'") && said.stderr.contains("hint:"),
+            "{}",
+            said.stderr
+        );
+    }
+}
+
+#[test]
+fn a_mark_without_an_id_is_refused_in_words_of_marks() {
+    let said = Sandbox::new().run(&["marker", "set", "processing", ""]);
+    assert_eq!(said.code, Some(64));
+    assert!(said.stderr.starts_with("error: invalid id of a mark \"\""), "{}", said.stderr);
+}
+
+#[test]
 fn every_command_has_an_example_in_its_help() {
     let sandbox = Sandbox::on("memory:");
     for command in COMMANDS.into_iter().chain([&["man"][..], &[]]) {

@@ -21,6 +21,8 @@ pub(crate) static DEMO: Demo = Demo {
     line: "40 domains with 150 pages each, four crawlers, and one request at a time to a domain",
     without: "crawlers asked for pages of the same domain at the same time",
     has_outage: false,
+    has_records: false,
+    variants: &[],
     set_up,
     direct: |stage| Box::pin(direct(stage)),
     act: |part| Box::pin(act(part)),

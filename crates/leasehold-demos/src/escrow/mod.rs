@@ -32,6 +32,8 @@ pub(crate) static DEMO: Demo = Demo {
     without: "instances worked on the same message, deal or account at the same time: each read what the others were \
               about to change, so money was paid twice and balances were overwritten",
     has_outage: false,
+    has_records: true,
+    variants: &[],
     set_up,
     direct: |stage| Box::pin(direct(stage)),
     act: |part| Box::pin(act(part)),

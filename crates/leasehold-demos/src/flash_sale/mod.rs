@@ -22,6 +22,8 @@ pub(crate) static DEMO: Demo = Demo {
     line: "10,000 buyers, 1,000 units, three instances of a shop that are killed at random",
     without: "instances read the same stock at the same time, and each sold that unit",
     has_outage: false,
+    has_records: false,
+    variants: &["stock-in-key"],
     set_up,
     direct: |stage| Box::pin(direct(stage)),
     act: |part| Box::pin(act(part)),

@@ -81,7 +81,9 @@ impl Shop {
         }
         // Against two presses of one button, which may reach two instances.
         let user = format!("user:{}", wish.buyer);
-        let Some(user) = self.protection.try_lock(|leases| leases.lock(user).ttl(LOCK_TTL)).await? else {
+        let Some(user) =
+            self.protection.try_lock(|leases| leases.lock(user).ttl(LOCK_TTL).keep_alive()).await?
+        else {
             return Ok((StatusCode::BAD_REQUEST, "another order of yours is being processed".into()));
         };
         let pass = self.protection.lock(|leases| self.product_lock(leases, wish.product, stock)).await?;
@@ -101,7 +103,7 @@ impl Shop {
         } else {
             format!("product:{product}")
         };
-        leases.lock(name).ttl(LOCK_TTL).wait(WAIT)
+        leases.lock(name).ttl(LOCK_TTL).keep_alive().wait(WAIT)
     }
 
     fn stock_on_sale(&self, product: u64) -> Result<Option<u64>> {

@@ -28,6 +28,7 @@ const WAIT: Duration = Duration::from_secs(5);
 
 struct Intake {
     name: String,
+    life: u32,
     database: Mutex<Connection>,
     protection: Protection,
     on_outage: OnOutage,
@@ -44,6 +45,7 @@ pub(super) async fn serve(part: Part) -> Result<()> {
     let proceeds = part.options.variant.as_deref() == Some(PROCEED);
     let intake = Arc::new(Intake {
         name: name(part.number as u64),
+        life: part.life,
         protection: part
             .protection_with(|builder| builder.policies(policies.clone()).command_timeout(COMMAND_TIMEOUT))
             .await?,
@@ -52,8 +54,8 @@ pub(super) async fn serve(part: Part) -> Result<()> {
     });
     let routes =
         Router::new().route("/invoices", post(upload)).route("/metrics", get(metrics)).with_state(intake);
-    part.database()?
-        .execute("insert or replace into intakes (number, port) values (?, ?)", (part.number, port))?;
+    let sql = "insert or replace into intakes (number, port, life) values (?, ?, ?)";
+    part.database()?.execute(sql, (part.number, port, part.life))?;
     axum::serve(listener, routes).await?;
     Ok(())
 }
@@ -122,8 +124,8 @@ impl Intake {
     /// Looks for a duplicate; if there is none, keeps the file, reads it, and files the invoice.
     fn check_and_file(&self, invoice: &Invoice, run: &Run) -> Result<(StatusCode, &'static str)> {
         if run.is_unprotected() {
-            let sql = "insert into unprotected (intake, invoice) values (?, ?)";
-            self.database().execute(sql, (&self.name, invoice.cents - 100))?;
+            let sql = "insert into unprotected select ?, ?, ?, scene from scenes";
+            self.database().execute(sql, (&self.name, self.life, invoice.cents - 100))?;
         }
         let exact = "select 1 from invoices where account = ? and vendor = ? and number = ?";
         let same = (&invoice.account, &invoice.vendor, &invoice.number);
@@ -140,6 +142,10 @@ impl Intake {
         self.database().execute("insert into files (hash, content) values (?, ?)", file)?;
         if invoice.sum() != invoice.cents {
             return Ok((StatusCode::BAD_REQUEST, "the items do not add up"));
+        }
+        // A process that was stopped for a while goes on here before anything tells it how long.
+        if !run.is_valid() {
+            return Err("the lock was lost".into());
         }
         self.database().execute(
             "insert into invoices (account, number, plain_number, vendor, cents, intake, protected)

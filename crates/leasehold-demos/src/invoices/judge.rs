@@ -2,15 +2,21 @@
 
 use rusqlite::Connection;
 
-use super::{IN_OUTAGE, PROCEED};
+use super::{IN_OUTAGE, NEW, PROCEED};
 use crate::{Result, database::number, stage::Options, verdict::Verdict};
 
+/// Runs without protection that instances had counted by the time they were asked.
+const COUNTED: &str = "select count(*) from unprotected join metrics using (intake, life) where scene < 3";
+
 pub(super) fn judge(database: &Connection, options: &Options) -> Result<Verdict> {
-    let number = |sql| number(database, sql);
+    let number = |sql: &str| number(database, sql);
+    // A run without protection may file what is there already: that is what going on without it means.
     let twice = number(
-        "select count(*) from (select 1 from invoices group by account, vendor, plain_number having count(*) > 1)",
+        "select count(*) from
+             (select 1 from invoices group by account, vendor, plain_number having sum(protected) > 1)",
     )?;
     let unprotected = number("select count(*) from unprotected")?;
+    let in_outage = number(&format!("select count(*) from unprotected where invoice >= {NEW}"))?;
     let proceeds = options.variant.as_deref() == Some(PROCEED);
     let verdict = Verdict::default()
         .tells("uploads that got an answer", number("select count(*) from uploads")?)
@@ -27,13 +33,14 @@ pub(super) fn judge(database: &Connection, options: &Options) -> Result<Verdict>
     let had_outage = number("select had_outage from scenes")? == 1;
     let verdict = match (had_outage, proceeds) {
         (false, _) => verdict,
-        (true, true) => {
-            verdict.expects("runs without protection during the outage", IN_OUTAGE, unprotected).expects(
+        (true, true) => verdict
+            .tells("runs without protection because the store was slow", unprotected - in_outage)
+            .expects("runs without protection during the outage", IN_OUTAGE, in_outage)
+            .expects(
                 "the same by the metric of the instances",
-                unprotected,
+                number(COUNTED)?,
                 number("select sum(unprotected) from metrics")?,
-            )
-        }
+            ),
         (true, false) => verdict
             .expects("uploads refused during the outage", IN_OUTAGE, number("select count(*) from refusals")?)
             .expects("runs without protection", 0, unprotected),

@@ -27,6 +27,8 @@ pub(crate) static DEMO: Demo = Demo {
     line: "200 uploads at once, each invoice several times, and an outage of the store in the middle",
     without: "two uploads of one invoice looked for a duplicate at the same time, and neither saw the other",
     has_outage: true,
+    has_records: true,
+    variants: &["deny", PROCEED],
     set_up,
     direct: |stage| Box::pin(direct(stage)),
     act: |part| Box::pin(act(part)),
@@ -38,6 +40,8 @@ const INVOICES: u64 = 1000;
 const COPIES: u64 = 4;
 /// Uploads while the store is out of reach.
 const IN_OUTAGE: u64 = 12;
+/// The first of them; nobody else uploads what they do.
+const NEW: u64 = 1_000_000;
 
 const INTAKE: &str = "intake";
 const UPLOADS: &str = "uploads";
@@ -51,11 +55,11 @@ fn set_up(database: &mut Connection, _: &Options) -> Result<()> {
                                 vendor text, cents integer, intake text, protected integer);
          create index invoices_of_accounts on invoices (account, vendor);
          create table files (hash text, content text);
-         create table intakes (number integer primary key, port integer);
+         create table intakes (number integer primary key, port integer, life integer);
          create table uploads (invoice integer, answer text);
          create table refusals (upload integer);
-         create table unprotected (intake text, invoice integer);
-         create table metrics (intake text, unprotected integer);
+         create table unprotected (intake text, life integer, invoice integer, scene integer);
+         create table metrics (intake text, life integer, unprotected integer);
          create table scenes (scene integer, had_outage integer);
          insert into scenes values (1, 0);",
     )?)
@@ -80,6 +84,18 @@ async fn direct(stage: &mut Stage) -> Result<()> {
 
 /// Nobody reaches the store, uploads come all the same, and afterwards every instance tells how often it went on.
 async fn outage(stage: &mut Stage) -> Result<()> {
+    // One that was killed just now would wait for the store to come back, and nobody could ask it meanwhile.
+    let lives = stage.cast.lives(INTAKE);
+    let sql = "select count(*) from intakes where number = ? and life = ?";
+    let is_there = |database: &Connection, life: &(usize, u32)| {
+        database.query_row(sql, *life, |row| row.get::<_, u64>(0)).map(|there| there == 1)
+    };
+    stage
+        .until(|database| {
+            let there = lives.iter().map(|life| is_there(database, life));
+            Ok(there.collect::<rusqlite::Result<Vec<_>>>()?.into_iter().all(|there| there))
+        })
+        .await?;
     let Some(outage) = stage.switch.cut()? else {
         stage.tell("no outage: that takes the embedded store, or a redis:// URL");
         return Ok(());
@@ -87,18 +103,19 @@ async fn outage(stage: &mut Stage) -> Result<()> {
     stage.tell("the store is out of reach");
     stage.database.execute("update scenes set scene = 2, had_outage = 1", ())?;
     let answered = |database: &Connection| {
-        let sql = "select (select count(*) from refusals) + (select count(*) from unprotected)";
-        number(database, sql)
+        let sql = "select (select count(*) from refusals) +
+                   (select count(*) from unprotected where invoice >= ?)";
+        database.query_row(sql, [NEW], |row| row.get::<_, u64>(0))
     };
     stage.until(|database| Ok(answered(database)? >= IN_OUTAGE)).await?;
     drop(outage);
     stage.tell("the store is back");
-    let mut intakes = stage.database.prepare("select number, port from intakes")?;
-    let intakes: Vec<(u64, u16)> =
-        intakes.query_map([], |row| Ok((row.get(0)?, row.get(1)?)))?.collect::<rusqlite::Result<_>>()?;
-    for (intake, port) in intakes {
-        let metrics = scrape(port).await?;
-        stage.database.execute("insert into metrics values (?, ?)", (intake::name(intake), metrics))?;
+    let mut intakes = stage.database.prepare("select number, port, life from intakes")?;
+    let intake = |row: &rusqlite::Row<'_>| Ok((row.get(0)?, row.get(1)?, row.get(2)?));
+    let intakes: Vec<(u64, u16, u32)> = intakes.query_map([], intake)?.collect::<rusqlite::Result<_>>()?;
+    for (number, port, life) in intakes {
+        let metrics = (intake::name(number), life, scrape(port).await?);
+        stage.database.execute("insert into metrics values (?, ?, ?)", metrics)?;
     }
     Ok(())
 }

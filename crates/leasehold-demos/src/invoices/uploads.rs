@@ -6,7 +6,7 @@ use hyper::{Method, StatusCode};
 use tokio::sync::{Semaphore, mpsc};
 
 use super::{
-    COPIES, IN_OUTAGE, INVOICES,
+    COPIES, IN_OUTAGE, INVOICES, NEW,
     intake::{DUPLICATE, FILED, NEAR_DUPLICATE},
     invoice::Invoice,
 };
@@ -87,7 +87,7 @@ async fn until_answered(part: &Part, invoice: &Invoice, upload: u64) -> &'static
 
 /// Uploads of invoices that nobody has seen, while the store is out of reach.
 async fn in_outage(part: &Part) -> Result<()> {
-    let invoices: Vec<_> = (0..IN_OUTAGE).map(|upload| Invoice::copy(1_000_000 + upload, 0)).collect();
+    let invoices: Vec<_> = (0..IN_OUTAGE).map(|upload| Invoice::copy(NEW + upload, 0)).collect();
     let asked = invoices.iter().zip(0..).map(|(invoice, upload)| ask(part, invoice, upload));
     for (answer, upload) in futures_util::future::join_all(asked).await.into_iter().zip(0_u64..) {
         if answer?.0 == StatusCode::SERVICE_UNAVAILABLE {

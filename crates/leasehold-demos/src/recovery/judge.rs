@@ -18,7 +18,9 @@ pub(super) fn judge(database: &Connection, _: &Options) -> Result<Verdict> {
         let bars = found.query_map([], |row| Ok((row.get(0)?, row.get(1)?)))?.collect::<Result<_, _>>()?;
         Ok(bars)
     };
-    Ok(Verdict::default()
+    let verdict =
+        costs(database)?.iter().fold(Verdict::default(), |verdict, (what, each)| verdict.tells(what, each));
+    Ok(verdict
         .tells(
             "transactions that completed",
             number("select count(*) from transactions where state = 'completed'")?,
@@ -78,4 +80,15 @@ pub(super) fn judge(database: &Connection, _: &Options) -> Result<Verdict> {
             )?,
         )
         .chart("refunded by each pod", bars("select pod, count(*) from refunds group by pod order by pod")?))
+}
+
+/// What scans cost on average, a line for each kind; none with `--unsafe`.
+fn costs(database: &Connection) -> Result<Vec<(String, String)>> {
+    let mut found = database.prepare("select scan, round_trips, scans from costs order by rowid")?;
+    let costs = found.query_map([], |row| {
+        let (scan, trips, scans): (String, f64, f64) = (row.get(0)?, row.get(1)?, row.get(2)?);
+        let each = (10.0 * trips / scans).round() / 10.0;
+        Ok((format!("round trips of a scan {scan}"), each.to_string()))
+    })?;
+    Ok(costs.collect::<Result<_, _>>()?)
 }

@@ -4,6 +4,7 @@
 //! so that nobody else has it meanwhile, and refund it. A pod that dies on the way loses nothing: what it had claimed
 //! becomes due again.
 
+mod costs;
 mod judge;
 mod payments;
 mod pod;
@@ -26,6 +27,8 @@ pub(crate) static DEMO: Demo = Demo {
     line: "2,000 transactions, of which those that time out are refunded by two pods",
     without: "pods read the same timed-out transaction, and each refunded it",
     has_outage: false,
+    has_records: false,
+    variants: &["single-winner", "shared"],
     set_up,
     direct: |stage| Box::pin(direct(stage)),
     act: |part| Box::pin(act(part)),
@@ -35,8 +38,6 @@ pub(crate) static DEMO: Demo = Demo {
 const TRANSACTIONS: u64 = 2_000;
 /// How long a transaction may take.
 const TIMEOUT: Duration = Duration::from_millis(500);
-/// Where their deadlines are.
-const POOL: &str = "transactions";
 
 const PAYMENTS: &str = "payments";
 const POD: &str = "pod";
@@ -61,8 +62,13 @@ fn set_up(database: &mut Connection, _: &Options) -> Result<()> {
          create index attempts_of_transactions on attempts (tx);
          create table refunds (tx text, pod text, euros integer, at_us integer);
          create index refunds_of_transactions on refunds (tx);
-         create table scans (pod text, life integer, done integer, skipped integer);",
+         create table scans (pod text, life integer, done integer, skipped integer);
+         create table costs (scan text, round_trips integer, scans integer);
+         create table pool (name text);",
     )?;
+    // Nobody else's: the store may be one that is in use, with a pool of transactions of its own.
+    let name = format!("demo-transactions-{}-{}", std::process::id(), now_us());
+    database.execute("insert into pool values (?)", [name])?;
     Ok(database.execute_batch(TIMEOUTS_TABLE)?)
 }
 
@@ -72,6 +78,13 @@ async fn direct(stage: &mut Stage) -> Result<()> {
         "{transactions} transactions with {} ms each; four of ten never end, two of these meet a bank that refuses at first",
         TIMEOUT.as_millis()
     ));
+    if !stage.options.r#unsafe {
+        match costs::measure(stage).await {
+            Err(error) if !costs::may_pass(&*error) => return Err(error),
+            Err(error) => stage.tell(format!("round trips were not counted: {error}")),
+            Ok(()) => {}
+        }
+    }
     stage.start(POD, 2)?;
     stage.start(PAYMENTS, 1)?;
     let ended = "select count(*) from transactions where state <> 'open'";
@@ -86,6 +99,11 @@ async fn act(part: Part) -> Result<()> {
         PAYMENTS => payments::pay(part).await,
         _ => pod::recover(part).await,
     }
+}
+
+/// Where the deadlines of this run are.
+fn pool(database: &Connection) -> Result<String> {
+    Ok(database.query_row("select name from pool", [], |row| row.get(0))?)
 }
 
 /// A time that is the same for all processes of this machine, and never goes back.

@@ -10,7 +10,7 @@ use leasehold::Deadline;
 use rusqlite::Connection;
 use tokio::task::JoinSet;
 
-use super::{Order, POOL, TIMEOUT, TRANSACTIONS, now_us};
+use super::{Order, TIMEOUT, TRANSACTIONS, now_us, pool};
 use crate::{Result, part::Part, protection::Timeouts};
 
 /// Transactions that begin together.
@@ -26,10 +26,9 @@ struct Payments {
 
 pub(super) async fn pay(part: Part) -> Result<()> {
     let protection = part.protection().await?;
-    let payments = Arc::new(Payments {
-        database: Mutex::new(part.database()?),
-        timeouts: protection.timeouts(&part, POOL)?,
-    });
+    let database = part.database()?;
+    let timeouts = protection.timeouts(&part, &pool(&database)?)?;
+    let payments = Arc::new(Payments { database: Mutex::new(database), timeouts });
     let numbers: Vec<_> = (0..part.options.scaled(TRANSACTIONS)).collect();
     let mut completing = JoinSet::new();
     for batch in numbers.chunks(BATCH) {

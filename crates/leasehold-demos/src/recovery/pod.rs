@@ -8,7 +8,7 @@ use std::{
 use leasehold::{Leasehold, deadlines::Scans};
 use rusqlite::{Connection, OptionalExtension, TransactionBehavior::Immediate};
 
-use super::{Order, POOL, now_us};
+use super::{Order, now_us, pool};
 use crate::{
     Result,
     part::Part,
@@ -45,7 +45,9 @@ pub(super) async fn recover(part: Part) -> Result<()> {
             builder.configure(|config| (config.ttl, config.max_ttl) = (LOCK_TTL, LOCK_TTL))
         })
         .await?;
-    let pod = Arc::new(Pod { name, database: Mutex::new(part.database()?) });
+    let database = part.database()?;
+    let timeouts = protection.timeouts(&part, &pool(&database)?)?;
+    let pod = Arc::new(Pod { name, database: Mutex::new(database) });
     if let Some(leases) = protection.leases() {
         tokio::spawn(note_scans(leases.clone(), pod.clone(), part.life));
     }
@@ -58,7 +60,7 @@ pub(super) async fn recover(part: Part) -> Result<()> {
         let pod = pod.clone();
         async move { pod.refund_late(late).await }
     };
-    protection.timeouts(&part, POOL)?.recover(plan, handler).await
+    timeouts.recover(plan, handler).await
 }
 
 async fn note_scans(leases: Leasehold, pod: Arc<Pod>, life: u32) -> Result<()> {

@@ -1,6 +1,10 @@
 //! The demo `crawler`, as a user starts it.
 
-use std::time::Duration;
+use std::{
+    io::{BufRead, BufReader},
+    process::{Command, Stdio},
+    time::Duration,
+};
 
 use leasehold::{Leasehold, engine::quorum::MemberState};
 use leasehold_testkit::{QuorumSet, eventually_async};
@@ -19,6 +23,28 @@ fn no_two_requests_to_a_domain_meet_although_crawlers_are_killed() {
 fn without_locks_requests_to_one_domain_meet() {
     let ended = Play::begin(CRAWLER, &["--scale", "20", "--unsafe"]).end();
     ended.broke("requests while the domain had another one");
+}
+
+#[test]
+fn a_demo_that_is_interrupted_leaves_nothing_behind() {
+    for signal in [rustix::process::Signal::INT, rustix::process::Signal::TERM] {
+        let folder = tempfile::tempdir().unwrap();
+        let mut demo = Command::new(CRAWLER)
+            .env("TMPDIR", folder.path())
+            .stderr(Stdio::piped())
+            .stdout(Stdio::null())
+            .spawn()
+            .unwrap();
+        let is_empty = || std::fs::read_dir(folder.path()).unwrap().next().is_none();
+        let mut lines = BufReader::new(demo.stderr.take().unwrap()).lines();
+        let started = lines.find(|line| line.as_ref().unwrap().contains("crawler: pid"));
+        assert!(started.is_some() && !is_empty());
+        rustix::process::kill_process(rustix::process::Pid::from_child(&demo), signal).unwrap();
+        let said: Vec<_> = lines.map(Result::unwrap).collect();
+        assert_eq!(demo.wait().unwrap().code(), Some(70), "{said:?}");
+        assert!(said.iter().any(|line| line.contains("interrupted")), "{said:?}");
+        assert!(is_empty());
+    }
 }
 
 #[tokio::test(flavor = "multi_thread")]

@@ -8,6 +8,24 @@ const ESCROW: &str = env!("CARGO_BIN_EXE_escrow");
 const ENDED: &str = "select count(*) from ended";
 
 #[test]
+fn a_store_that_will_not_do_is_told_at_once() {
+    let stores = [
+        ("redis://127.0.0.1:1", "127.0.0.1:1"),
+        ("rdis://127.0.0.1", "rdis"),
+        ("memory:", "one process"),
+        ("redlock://127.0.0.1:1,127.0.0.1:2,127.0.0.1:3", "idempotency"),
+    ];
+    for (store, words) in stores {
+        let began = std::time::Instant::now();
+        let ended = Play::begin(ESCROW, &["--scale", "5", "--store", store]).end();
+        assert_eq!(ended.code, Some(70), "{}", ended.said);
+        assert!(ended.said.contains("could not be played") && ended.said.contains(words), "{}", ended.said);
+        // Not only because nothing moved for a long time.
+        assert!(began.elapsed() < std::time::Duration::from_secs(60), "{}", ended.said);
+    }
+}
+
+#[test]
 fn money_is_paid_once_although_instances_are_killed() {
     Play::begin(ESCROW, &["--scale", "15"]).end().held();
 }

@@ -13,7 +13,7 @@ fn nothing_is_oversold_although_instances_are_killed() {
 
 #[test]
 fn without_coordination_units_are_sold_twice() {
-    Play::begin(FLASH_SALE, &["--scale", "20", "--unsafe"]).end().broke(UNITS);
+    Play::begin(FLASH_SALE, &["--scale", "60", "--unsafe"]).end().broke(UNITS);
 }
 
 #[test]
@@ -22,6 +22,17 @@ fn a_lock_with_the_stock_in_its_name_protects_nothing() {
     let breaks =
         || Play::begin(FLASH_SALE, &["--scale", "40", "--variant", "stock-in-key"]).end().code == Some(1);
     assert!((0..8).any(|_| breaks()));
+}
+
+#[test]
+fn a_variant_that_there_is_not_is_refused() {
+    let ended = Play::begin(FLASH_SALE, &["--variant", "stock-in-kye"]).end();
+    assert_eq!(ended.code, Some(64), "{}", ended.said);
+    assert!(
+        ended.said.contains("there is no variant \"stock-in-kye\": choose stock-in-key"),
+        "{}",
+        ended.said
+    );
 }
 
 #[test]

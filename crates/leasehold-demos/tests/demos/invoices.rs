@@ -20,7 +20,7 @@ fn no_invoice_is_filed_twice_and_what_an_outage_does_is_counted() {
 
 #[test]
 fn without_coordination_invoices_are_filed_twice() {
-    Play::begin(INVOICES, &["--scale", "20", "--unsafe"]).end().broke("invoices filed twice");
+    Play::begin(INVOICES, &["--scale", "60", "--unsafe"]).end().broke("invoices filed twice");
 }
 
 #[test]

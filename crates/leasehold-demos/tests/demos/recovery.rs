@@ -5,14 +5,23 @@ use std::{io::Write, time::Duration};
 use leasehold::{Deadline, Due, Leasehold, deadlines::Scans};
 use leasehold_testkit::{ClusterSet, RedisServer, eventually_async, redis_or_skip};
 
-use crate::play::Play;
+use crate::play::{Ended, Play};
 
 const RECOVERY: &str = env!("CARGO_BIN_EXE_recovery");
 const LONG: Duration = Duration::from_secs(60);
 
+/// What it tells about scans that several pods share, that one left to another, and that one won.
+#[track_caller]
+fn costs(ended: &Ended) -> Vec<&str> {
+    let lines = ended.said.lines().filter(|line| line.contains("round trips of a scan"));
+    lines.filter_map(|line| line.split_whitespace().next_back()).collect()
+}
+
 #[test]
 fn everything_late_is_refunded_once_although_pods_are_killed() {
-    Play::begin(RECOVERY, &["--scale", "20"]).end().held();
+    let ended = Play::begin(RECOVERY, &["--scale", "20"]).end();
+    ended.held();
+    assert_eq!(costs(&ended), ["1", "1", "3"], "{}", ended.said);
 }
 
 #[test]
@@ -21,10 +30,25 @@ fn pods_that_all_claim_refund_everything_once_too() {
 }
 
 #[test]
+fn a_store_that_is_in_use_keeps_its_own_transactions() {
+    let Some(server) = RedisServer::builder().start_or_skip() else { return };
+    let runtime = tokio::runtime::Runtime::new().unwrap();
+    let leases = runtime.block_on(Leasehold::connect(server.url())).unwrap();
+    let theirs = leases.deadlines("transactions");
+    runtime.block_on(theirs.set("tx:1", Duration::ZERO)).unwrap();
+    let ended = Play::begin(RECOVERY, &["--scale", "20", "--store", &server.url()]).end();
+    ended.held();
+    assert_eq!(costs(&ended), ["1", "1", "3"], "{}", ended.said);
+    let stats = runtime.block_on(theirs.stats()).unwrap();
+    assert_eq!((stats.pending, stats.due, stats.tried, stats.dead), (1, 1, 0, 0));
+}
+
+#[test]
 fn without_claims_transactions_are_refunded_twice() {
     let ended = Play::begin(RECOVERY, &["--scale", "20", "--unsafe"]).end();
     ended.broke("transactions refunded more than once");
     ended.broke("attempts while another had the same transaction");
+    assert!(costs(&ended).is_empty(), "{}", ended.said);
 }
 
 /// Nothing is lost by a fail-over that is asked for; one by force forgets what was not copied, claims too.
@@ -69,6 +93,7 @@ async fn a_scan_of_sixteen_buckets_with_contexts_is_one_round_trip() {
 
     for scans in [Scans::Shared, Scans::SingleWinner] {
         let (scripts_before, before) = (scripts(&server), leases.stats());
+        let asked_before = leases.round_trips().unwrap();
         let handler = async |_: Due| Result::<(), String>::Ok(());
         let recovery = pool.recover(handler).every(Duration::from_millis(20)).scans(scans).await.unwrap();
         let enough = || async { leases.stats().recovery_scans >= before.recovery_scans + 30 };
@@ -84,5 +109,8 @@ async fn a_scan_of_sixteen_buckets_with_contexts_is_one_round_trip() {
         let each = if scans == Scans::Shared { 1 } else { 3 };
         // And one, because the script of a lock must be sent when it is first used.
         assert!(scripts <= each * scanned + skipped + 1, "{said}");
+        // The client counts what the server counts, but for the refusal of a script that it did not know.
+        let asked = leases.round_trips().unwrap() - asked_before;
+        assert!((scripts..=scripts + 1).contains(&asked), "{said}, and {asked} by the client");
     }
 }

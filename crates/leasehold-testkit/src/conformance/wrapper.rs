@@ -127,6 +127,10 @@ impl<T: Tamper> Engine for Wrapped<T> {
         self.inner.deadlines().map(|_| self as &dyn Deadlines)
     }
 
+    fn round_trips(&self) -> Option<u64> {
+        self.inner.round_trips()
+    }
+
     fn dial(&self, until: Until) -> Fut<'_, ()> {
         self.pass(|inner| inner.dial(until))
     }

@@ -8,18 +8,20 @@ use std::{
     time::Duration,
 };
 
+use tokio::{sync::RwLock, task::JoinSet};
+
 use axum::{Extension, Router, body::Body, response::Response, routing::post};
 use bytes::Bytes;
 use http::StatusCode;
 use leasehold::{Clock, Fence, Leasehold};
 use leasehold_testkit::eventually_async;
-use leasehold_tower::IdempotencyLayer;
+use leasehold_tower::{IdempotencyLayer, LockLayer};
 
 use crate::site::{self, LONG, Site};
 
-/// A service that counts its executions.
+/// A service that counts its executions, and can be made to wait before it answers.
 #[derive(Clone, Default)]
-struct Counter(Arc<AtomicU32>);
+struct Counter(Arc<AtomicU32>, Arc<RwLock<()>>);
 
 impl Counter {
     fn count(&self) -> u32 {
@@ -36,7 +38,7 @@ impl Counter {
         let pay = async move |Extension(fence): Extension<Fence>, body: Bytes| {
             assert!(fence.get() > 0);
             let number = counter.next();
-            tokio::time::sleep(Duration::from_millis(100)).await;
+            let _let_go = counter.1.read().await;
             Response::builder()
                 .status(201)
                 .header("location", format!("/payouts/{number}"))
@@ -78,15 +80,19 @@ async fn of_a_hundred_duplicates_at_once_one_is_executed() {
         let counter = Counter::default();
         let layer = IdempotencyLayer::new(memory().await).wait(wait);
         let site = Arc::new(Site::serve(counter.app(layer)).await);
-        let calls: Vec<_> = (0..100)
-            .map(|_| {
-                let site = site.clone();
-                tokio::spawn(async move { site.post("/payouts", "k", "100").await })
-            })
-            .collect();
+        let mut held = Some(counter.1.write().await);
+        let mut calls = JoinSet::new();
+        for _ in 0..100 {
+            let site = site.clone();
+            calls.spawn(async move { site.post("/payouts", "k", "100").await });
+        }
+        if !wait.is_zero() {
+            eventually_async(LONG, "one began", || async { counter.count() == 1 }).await;
+            held = None;
+        }
         let (mut executed, mut replayed, mut refused) = (0, 0, 0);
-        for call in calls {
-            let answer = call.await.unwrap();
+        while let Some(call) = calls.join_next().await {
+            let answer = call.unwrap();
             match answer.status.as_u16() {
                 201 if answer.is_replay() => replayed += 1,
                 201 => executed += 1,
@@ -96,10 +102,39 @@ async fn of_a_hundred_duplicates_at_once_one_is_executed() {
                     refused += 1;
                 }
             }
+            // Nobody but the first is still there: it was under way all the time.
+            if calls.len() == 1 {
+                held = None;
+            }
         }
+        drop(held);
         assert_eq!((counter.count(), executed, replayed + refused), (1, 1, 99));
-        assert!(wait.is_zero() || refused == 0, "those who may wait get the response");
+        assert_eq!(refused, if wait.is_zero() { 99 } else { 0 }, "those who may wait get the response");
     }
+}
+
+#[tokio::test]
+async fn of_a_hundred_duplicates_to_two_instances_one_is_executed() {
+    let Some(server) = leasehold_testkit::redis_or_skip() else { return };
+    let counter = Counter::default();
+    let mut sites = Vec::new();
+    for _ in 0..2 {
+        let leases = Leasehold::connect(server.url()).await.unwrap();
+        sites.push(Arc::new(Site::serve(counter.app(IdempotencyLayer::new(leases).wait(LONG))).await));
+    }
+    let held = counter.1.write().await;
+    let mut calls = JoinSet::new();
+    for number in 0..100 {
+        let site = sites[number % 2].clone();
+        calls.spawn(async move { site.post("/payouts", "k", "100").await });
+    }
+    eventually_async(LONG, "one began", || async { counter.count() == 1 }).await;
+    drop(held);
+    let answers = calls.join_all().await;
+    assert!(
+        answers.iter().all(|answer| answer.status == 201 && answer.header("location") == Some("/payouts/1"))
+    );
+    assert_eq!((counter.count(), answers.iter().filter(|answer| answer.is_replay()).count()), (1, 99));
 }
 
 #[tokio::test]
@@ -184,6 +219,57 @@ async fn a_server_error_is_not_kept_and_a_refusal_is() {
     assert_eq!(site.post("/payouts", "k", "100").await.status, 502);
     let again = site.post("/payouts", "k", "100").await;
     assert!(again.status == 502 && again.is_replay() && counter.count() == 1);
+}
+
+#[tokio::test]
+async fn a_refusal_for_the_moment_is_not_kept() {
+    let leases = memory().await;
+    let app = Router::new().route("/payouts", post(async || "paid"));
+    // The lock is inside of the other layer, so its refusal is a response to be stored or not.
+    let busy = LockLayer::new(leases.clone(), |_| Some("account".into()));
+    let site = Site::serve(app.layer(busy).layer(IdempotencyLayer::new(leases.clone()))).await;
+    let guard = leases.lock("account").acquire().await.unwrap();
+    site.post("/payouts", "k", "100").await.is_problem(409, "busy");
+    guard.release().await.unwrap();
+    let answer = site.post("/payouts", "k", "100").await;
+    assert!(answer.status == 200 && !answer.is_replay() && answer.text() == "paid", "{}", answer.text());
+    assert!(site.post("/payouts", "k", "100").await.is_replay());
+
+    let counter = Counter::default();
+    let hurried = {
+        let counter = counter.clone();
+        async move || match counter.next() {
+            1 => StatusCode::TOO_MANY_REQUESTS,
+            2 => StatusCode::REQUEST_TIMEOUT,
+            3 => StatusCode::TOO_EARLY,
+            _ => StatusCode::CONFLICT,
+        }
+    };
+    let app = Router::new().route("/payouts", post(hurried));
+    let site = Site::serve(app.layer(IdempotencyLayer::new(leases).operation("hurried"))).await;
+    let mut seen = Vec::new();
+    for _ in 0..5 {
+        let answer = site.post("/payouts", "k", "100").await;
+        seen.push((answer.status.as_u16(), answer.is_replay()));
+    }
+    assert_eq!(seen, [(429, false), (408, false), (425, false), (409, false), (409, true)]);
+}
+
+#[tokio::test]
+async fn a_kept_header_is_replayed_byte_by_byte() {
+    let place = "/r\u{e9}cepiss\u{e9}s/\u{6f22}".as_bytes();
+    let place = [place, b"\xff \"7\""].concat();
+    let answer = {
+        let place = place.clone();
+        async move || Response::builder().header("location", place.as_slice()).body(Body::empty()).unwrap()
+    };
+    let app = Router::new().route("/payouts", post(answer));
+    let site = Site::serve(app.layer(IdempotencyLayer::new(memory().await))).await;
+    for replayed in [false, true] {
+        let answer = site.post("/payouts", "k", "100").await;
+        assert_eq!(answer.is_replay(), replayed);
+        assert_eq!(answer.headers.get("location").map(|value| value.as_bytes()), Some(&place[..]));
+    }
 }
 
 #[tokio::test]

@@ -129,6 +129,11 @@ impl Leasehold {
         self.inner.stats()
     }
 
+    /// How often this client has asked its store; see [`Leasehold::round_trips`](crate::Leasehold::round_trips).
+    pub fn round_trips(&self) -> Option<u64> {
+        self.inner.round_trips()
+    }
+
     /// What an operator should know about the store.
     ///
     /// # Errors

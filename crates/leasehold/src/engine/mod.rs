@@ -58,6 +58,11 @@ pub trait Engine: Send + Sync + 'static {
     fn deadlines(&self) -> Result<&dyn deadlines::Deadlines, &'static str> {
         Err("this store keeps no deadlines")
     }
+    /// How often the store was asked and its answer waited for, if that is counted. What is asked of several servers at
+    /// the same time counts for each.
+    fn round_trips(&self) -> Option<u64> {
+        None
+    }
     /// Reaches the store once, so that a wrong address or password shows before the first lock.
     fn dial(&self, until: Until) -> Fut<'_, ()>;
     /// What an operator should know about the store.

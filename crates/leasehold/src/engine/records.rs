@@ -45,8 +45,8 @@ pub trait Records: Send + Sync {
     /// the same. Somebody else's record is never touched.
     fn settle<'a>(&'a self, settle: &'a Settle, until: Until) -> Fut<'a, Settled>;
 
-    /// Sets marks, all in one round trip. What is there is replaced and lasts anew, unless `if_absent`; a record never is.
-    /// True where the mark was set; false where something was there and was left alone.
+    /// Sets marks, all in one round trip. A mark that is there lasts anew, unless `if_absent`; anything else is left alone,
+    /// because it may be a record, a lock or another program's data. True where the mark was set.
     fn mark<'a>(
         &'a self,
         keys: &'a [Name],
@@ -58,7 +58,7 @@ pub trait Records: Send + Sync {
     /// Whether there is anything, all in one round trip.
     fn exist<'a>(&'a self, keys: &'a [Name], until: Until) -> Fut<'a, Vec<bool>>;
 
-    /// Removes marks, all in one round trip; a record is left alone. True where something was removed.
+    /// Removes marks, all in one round trip; anything else is left alone. True where a mark was removed.
     fn clear<'a>(&'a self, keys: &'a [Name], until: Until) -> Fut<'a, Vec<bool>>;
 
     /// What is under a key.

@@ -250,6 +250,29 @@ async fn another_type_of_key_is_named_and_left_alone() {
     }
 }
 
+/// The key may be a lock, or somebody's data.
+#[tokio::test(flavor = "multi_thread")]
+async fn a_mark_neither_replaces_nor_clears_what_is_no_mark() {
+    for servers in Servers::all() {
+        let a = servers.client();
+        let (key, records) = ([name("lock:stock")], a.records());
+        let server = servers.server("lock:stock");
+        for text in ["0123456789abcdef0123456789abcdef 1 7 host", "11", "important", ""] {
+            server.cli(&["SET", "lock:stock", text]);
+            for if_absent in [false, true] {
+                assert_eq!(records.mark(&key, LONG, if_absent, soon()).await.unwrap(), [false], "{text}");
+            }
+            assert_eq!(records.clear(&key, soon()).await.unwrap(), [false], "{text}");
+            assert_eq!(records.exist(&key, soon()).await.unwrap(), [true]);
+            assert_eq!(server.cli(&["GET", "lock:stock"]).text(), text);
+        }
+        // Another program's mark is one.
+        server.cli(&["SET", "lock:stock", "1", "EX", "60"]);
+        assert_eq!(records.mark(&key, LONG, false, soon()).await.unwrap(), [true]);
+        assert_eq!(records.clear(&key, soon()).await.unwrap(), [true]);
+    }
+}
+
 #[tokio::test(flavor = "multi_thread")]
 async fn a_scan_finds_records_and_marks_by_their_prefix() {
     for servers in Servers::all() {

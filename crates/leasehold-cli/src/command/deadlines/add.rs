@@ -31,7 +31,7 @@ pub(crate) struct Add {
     id: String,
 
     /// When it is due, from now, by the store's clock
-    #[arg(long = "in", value_name = "DUR", value_parser = duration::parse)]
+    #[arg(long = "in", value_name = "DUR", value_parser = duration::parse, allow_hyphen_values = true)]
     after: Duration,
 
     /// What whoever claims it shall know

@@ -37,7 +37,7 @@ pub(crate) struct Claim {
     limit: u32,
 
     /// How long it is hidden from others
-    #[arg(long, value_name = "DUR", default_value = "60s", value_parser = duration::parse)]
+    #[arg(long, value_name = "DUR", default_value = "60s", value_parser = duration::parse, allow_hyphen_values = true)]
     visibility: Duration,
 }
 

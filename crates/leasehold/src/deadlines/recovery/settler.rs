@@ -1,8 +1,10 @@
 //! Tells the store what became of deadlines. One outcome leaves at once; those that come while a call is under way leave
-//! together with the next.
+//! together with the next. Calls that are slow, or have to be sent again, hold up nobody: a part of the store that is silent
+//! would otherwise make what the others have come back, although it was handled.
 
 use std::time::Duration;
 
+use futures_util::{StreamExt, stream::FuturesUnordered};
 use tokio::sync::mpsc;
 
 use super::{backoff::Backoff, verdict::Verdict};
@@ -22,6 +24,11 @@ pub(super) struct Ended {
 /// Pauses while the store cannot be reached.
 const RETRY: (Duration, Duration) = (Duration::from_millis(100), Duration::from_secs(2));
 
+/// How long outcomes wait for the call before theirs.
+const HELD_UP: Duration = Duration::from_millis(20);
+/// Most calls that are slow at a time.
+const SLOW_MAX: usize = 256;
+
 pub(super) struct Settler {
     pub(super) deadlines: Deadlines,
     /// How long an outcome is worth sending: after it the deadline has come back anyway.
@@ -31,22 +38,45 @@ pub(super) struct Settler {
 impl Settler {
     /// Settles what arrives until nobody can send any more. False if something could not be told to the store.
     pub(super) async fn run(self, mut ended: mpsc::UnboundedReceiver<Ended>) -> bool {
-        let mut batch = Vec::new();
+        let clock = &self.deadlines.core().clock;
+        let mut slow = FuturesUnordered::new();
         let mut all_told = true;
-        while ended.recv_many(&mut batch, ITEMS_MAX).await > 0 {
-            let (mut done, mut again, mut dead) = (Vec::new(), Vec::new(), Vec::new());
-            for Ended { receipt, verdict } in batch.drain(..) {
-                match verdict {
-                    Verdict::Acknowledge => done.push(receipt),
-                    Verdict::Postpone(by) => again.push((receipt, by)),
-                    Verdict::Bury(why) => dead.push((receipt, shortened(&why))),
-                    Verdict::Leave => {}
+        loop {
+            let mut batch = Vec::new();
+            tokio::select! {
+                biased;
+                Some(told) = slow.next() => all_told &= told,
+                received = ended.recv_many(&mut batch, ITEMS_MAX), if slow.len() < SLOW_MAX => {
+                    if received == 0 {
+                        break;
+                    }
+                    let mut call = Box::pin(self.settle(batch));
+                    match clock.bounded(clock.now() + HELD_UP, call.as_mut()).await {
+                        Some(told) => all_told &= told,
+                        None => slow.push(call),
+                    }
                 }
             }
-            let told = tokio::join!(self.acknowledge(&done), self.postpone(&again), self.bury(&dead));
-            all_told &= told.0.is_some() && told.1.is_some() && told.2.is_some();
+        }
+        while let Some(told) = slow.next().await {
+            all_told &= told;
         }
         all_told
+    }
+
+    /// False if something could not be told to the store.
+    async fn settle(&self, batch: Vec<Ended>) -> bool {
+        let (mut done, mut again, mut dead) = (Vec::new(), Vec::new(), Vec::new());
+        for Ended { receipt, verdict } in batch {
+            match verdict {
+                Verdict::Acknowledge => done.push(receipt),
+                Verdict::Postpone(by) => again.push((receipt, by)),
+                Verdict::Bury(why) => dead.push((receipt, shortened(&why))),
+                Verdict::Leave => {}
+            }
+        }
+        let told = tokio::join!(self.acknowledge(&done), self.postpone(&again), self.bury(&dead));
+        told.0.is_some() && told.1.is_some() && told.2.is_some()
     }
 
     async fn acknowledge(&self, done: &[Receipt]) -> Option<()> {

@@ -9,7 +9,7 @@ use bytes::Bytes;
 
 use super::{Memory, store::Now};
 use crate::{
-    clock::Until,
+    clock::{BootInstant, Until},
     engine::{
         Cursor, Fut, Page,
         deadlines::{
@@ -40,7 +40,10 @@ struct Bucket {
 }
 
 struct Entry {
+    /// By the wall clock.
     due_ms: u64,
+    /// By the boot clock, once it was claimed: a step of the wall clock shows nothing too early.
+    hidden_until: Option<BootInstant>,
     attempts: u32,
     receipt: Option<u64>,
     context: Option<Bytes>,
@@ -67,7 +70,8 @@ impl Pools {
                 DueTime::In(after) => later(now, after),
                 DueTime::AtMs(at) => at,
             };
-            let entry = Entry { due_ms, attempts: 0, receipt: None, context: deadline.context.clone() };
+            let context = deadline.context.clone();
+            let entry = Entry { due_ms, hidden_until: None, attempts: 0, receipt: None, context };
             state.bucket(pool, &deadline.id).put(deadline.id.clone(), entry);
         }
     }
@@ -92,7 +96,7 @@ impl Pools {
             let entry = bucket.take_claimed(receipt);
             let held = entry.is_some();
             if let Some(entry) = entry {
-                bucket.put(receipt.id.clone(), Entry { due_ms: later(now, *by), ..entry });
+                bucket.put(receipt.id.clone(), entry.hidden_for(*by, now));
             }
             held
         });
@@ -134,7 +138,7 @@ impl Pools {
             .pool(pool)
             .buckets
             .values()
-            .flat_map(|bucket| bucket.due(now_ms).take(limit as usize).map(move |key| (key, bucket)))
+            .flat_map(|bucket| bucket.due(now).take(limit as usize).map(move |key| (key, bucket)))
             .collect();
         due.sort_unstable_by_key(|(key, _)| *key);
         let show = |((due_ms, id), bucket): (&(u64, DeadlineId), &Bucket)| Pending {
@@ -161,9 +165,9 @@ impl Pools {
         let mut stats = PoolStats { dead: state.dead.len() as u64, ..PoolStats::default() };
         for bucket in state.buckets.values() {
             stats.pending += bucket.deadlines.len() as u64;
-            stats.due += bucket.due(now_ms).count() as u64;
+            stats.due += bucket.due(now).count() as u64;
             stats.tried += bucket.deadlines.values().filter(|entry| entry.attempts > 0).count() as u64;
-            if let Some((oldest, _)) = bucket.due(now_ms).next() {
+            if let Some((oldest, _)) = bucket.due(now).next() {
                 stats.overdue = stats.overdue.max(Duration::from_millis(now_ms - oldest));
             }
         }
@@ -177,9 +181,16 @@ impl PoolState {
     }
 }
 
+impl Entry {
+    fn hidden_for(self, time: Duration, now: Now) -> Self {
+        Self { due_ms: later(now, time), hidden_until: Some(now.boot + time), ..self }
+    }
+}
+
 impl Bucket {
-    fn due(&self, now_ms: u64) -> impl Iterator<Item = &(u64, DeadlineId)> {
-        self.order.iter().take_while(move |(due_ms, _)| *due_ms <= now_ms)
+    fn due(&self, now: Now) -> impl Iterator<Item = &(u64, DeadlineId)> {
+        let come = self.order.iter().take_while(move |(due_ms, _)| *due_ms <= now.wall_us / 1_000);
+        come.filter(move |(_, id)| self.deadlines[id].hidden_until.is_none_or(|until| until <= now.boot))
     }
 
     fn put(&mut self, id: DeadlineId, entry: Entry) {
@@ -205,7 +216,7 @@ impl Bucket {
 
     fn claim_due(&mut self, limit: u32, visibility: Duration, now: Now, claimed: &mut Claimed) {
         let now_ms = now.wall_us / 1_000;
-        let mut due: Vec<_> = self.due(now_ms).take(limit as usize + 1).cloned().collect();
+        let mut due: Vec<_> = self.due(now).take(limit as usize + 1).cloned().collect();
         if due.len() > limit as usize {
             due.pop();
             claimed.more = true;
@@ -221,7 +232,7 @@ impl Bucket {
                 context: entry.context.clone(),
             });
             let receipt = Some(self.last_receipt);
-            self.put(id, Entry { due_ms: later(now, visibility), attempts: attempt, receipt, ..entry });
+            self.put(id, Entry { attempts: attempt, receipt, ..entry }.hidden_for(visibility, now));
         }
     }
 }
@@ -290,7 +301,7 @@ impl Deadlines for Memory {
 #[cfg(test)]
 mod tests {
     use super::*;
-    use crate::{clock::BootInstant, engine::deadlines::Placement};
+    use crate::engine::deadlines::Placement;
 
     fn at(ms: u64) -> Now {
         Now { boot: BootInstant::from_nanos(ms * 1_000_000), wall_us: ms * 1_000 }
@@ -321,6 +332,24 @@ mod tests {
         let again = pools.claim_due(&pool, 10, VISIBILITY, at(150));
         assert_eq!(ids(&again), ["early", "late"]);
         assert!(again.due.iter().all(|due| due.attempt == 2 && due.overdue.is_zero()));
+    }
+
+    #[test]
+    fn a_step_of_the_wall_clock_shows_no_claimed_deadline_too_early() {
+        let (mut pools, pool) = (Pools::default(), pool());
+        let stepped = |ms| Now { wall_us: (ms + 3_600_000) * 1_000, ..at(ms) };
+        pools.set(&pool, &[due_at("a", 0)], at(0));
+        let claimed = pools.claim_due(&pool, 10, VISIBILITY, at(0)).due.remove(0);
+        let nobodys = |pools: &mut Pools, ms| {
+            assert!(pools.claim_due(&pool, 10, VISIBILITY, stepped(ms)).due.is_empty());
+            assert!(pools.peek(&pool, 10, stepped(ms)).is_empty());
+            let stats = PoolStats { pending: 1, tried: 1, ..PoolStats::default() };
+            assert_eq!(pools.stats(&pool, stepped(ms)), stats);
+        };
+        nobodys(&mut pools, 99);
+        assert_eq!(pools.postpone(&pool, &[(claimed.receipt, VISIBILITY)], at(99)), [true]);
+        nobodys(&mut pools, 198);
+        assert_eq!(pools.claim_due(&pool, 10, VISIBILITY, stepped(199)).due[0].attempt, 2);
     }
 
     #[test]

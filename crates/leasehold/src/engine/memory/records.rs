@@ -138,7 +138,7 @@ impl RecordStore {
     fn mark(&mut self, key: &Name, ttl: Duration, if_absent: bool, now: Now) -> bool {
         let entry = self.entries.get(key);
         let free = match entry.and_then(|entry| entry.found(now.boot)) {
-            Some(text) => !if_absent && !decide::is_record(text),
+            Some(text) => !if_absent && decide::is_mark(text),
             None => true,
         };
         if free {
@@ -154,7 +154,7 @@ impl RecordStore {
 
     fn clear(&mut self, key: &Name, now: Now) -> bool {
         let found = self.entries.get(key).and_then(|entry| entry.found(now.boot));
-        found.is_some_and(|text| !decide::is_record(text)) && self.remove(key, now)
+        found.is_some_and(decide::is_mark) && self.remove(key, now)
     }
 
     fn remove(&mut self, key: &Name, now: Now) -> bool {

@@ -88,20 +88,20 @@ pub fn settle(found: Option<&[u8]>, last: Option<Fence>, settle: &Settle) -> Res
 
 /// What a text under a key says.
 pub fn content(text: &[u8]) -> Content {
-    if text == MARK {
+    if is_mark(text) {
         return Content::Mark;
     }
     Stored::read(text).map_or(Content::Corrupt, Content::Stored)
 }
 
-/// Whether a mark must not replace or clear it.
-pub fn is_record(text: &[u8]) -> bool {
-    text.starts_with(b"leasehold:")
+/// Whether a mark may replace or clear it: anything else may be somebody's record, lock or data.
+pub fn is_mark(text: &[u8]) -> bool {
+    text == MARK
 }
 
 /// The error for a text that cannot be read.
 pub fn corrupt(text: &[u8]) -> EngineError {
-    let why = if is_record(text) {
+    let why = if text.starts_with(b"leasehold:") {
         "a record of another version, or a damaged one".to_owned()
     } else {
         format!("{} bytes that another program wrote", text.len())

@@ -239,6 +239,10 @@ impl Engine for Redis {
         Ok(self)
     }
 
+    fn round_trips(&self) -> Option<u64> {
+        Some(self.attempts.round_trips())
+    }
+
     fn dial(&self, until: Until) -> Fut<'_, ()> {
         Box::pin(async move {
             match &self.servers {

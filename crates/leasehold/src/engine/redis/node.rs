@@ -33,6 +33,8 @@ pub(super) trait Listener: Send + Sync {
     fn connected(&self);
     /// A connection broke.
     fn disconnected(&self, why: &str);
+    /// Something was sent whose answer is waited for.
+    fn asked(&self) {}
 }
 
 /// Commands without an answer after which a connection is replaced.
@@ -360,6 +362,9 @@ impl Node {
         until: Until,
     ) -> Result<Value, EngineError> {
         let began = self.options.clock.now();
+        if let Some(listener) = self.listener() {
+            listener.asked();
+        }
         let answer = self.options.clock.bounded(until, answer).await;
         if answer.is_some() && connection.shifted.load(Ordering::Acquire) {
             return Err(EngineError::new(Fault::NoAnswer, "the connection was replaced"));

@@ -2,7 +2,10 @@
 
 use std::{
     collections::HashMap,
-    sync::{Mutex, MutexGuard, OnceLock, PoisonError, Weak},
+    sync::{
+        Mutex, MutexGuard, OnceLock, PoisonError, Weak,
+        atomic::{AtomicU64, Ordering},
+    },
     time::Duration,
 };
 
@@ -19,6 +22,8 @@ use crate::{
 pub(super) struct Attempts {
     waiting: Mutex<HashMap<OwnerId, Place>>,
     sink: OnceLock<Weak<dyn WakeSink>>,
+    /// How often its client has asked, of attempts or otherwise.
+    round_trips: AtomicU64,
 }
 
 struct Place {
@@ -43,6 +48,10 @@ struct Bound {
 }
 
 impl Attempts {
+    pub(super) fn round_trips(&self) -> u64 {
+        self.round_trips.load(Ordering::Relaxed)
+    }
+
     pub(super) fn wake_into(&self, sink: Weak<dyn WakeSink>) {
         let _first = self.sink.set(sink);
     }
@@ -129,6 +138,10 @@ impl Attempts {
 }
 
 impl Listener for Attempts {
+    fn asked(&self) {
+        self.round_trips.fetch_add(1, Ordering::Relaxed);
+    }
+
     fn message(&self, connection: u64, payload: &[u8]) {
         if let Some(owners) = payload.strip_prefix(LOOK) {
             return watchers(owners).for_each(|owner| self.tell(Wake::LookAgain { owner }));

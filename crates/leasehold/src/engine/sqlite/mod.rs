@@ -82,6 +82,10 @@ impl Engine for Sqlite {
         Ok(self)
     }
 
+    fn round_trips(&self) -> Option<u64> {
+        Some(self.worker.asked())
+    }
+
     fn deadlines(&self) -> std::result::Result<&dyn Deadlines, &'static str> {
         Ok(self)
     }

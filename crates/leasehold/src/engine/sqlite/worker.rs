@@ -4,6 +4,7 @@ use std::{
     io,
     sync::{
         Arc,
+        atomic::{AtomicU64, Ordering},
         mpsc::{Receiver, Sender, channel},
     },
     thread,
@@ -36,6 +37,7 @@ pub(super) struct Worker {
     jobs: Sender<Job>,
     asking: Arc<Semaphore>,
     clock: Clock,
+    asked: AtomicU64,
 }
 
 type Job = Box<dyn FnOnce(&mut Desk) + Send>;
@@ -79,7 +81,12 @@ impl Worker {
                 job(&mut desk);
             }
         })?;
-        Ok(Self { jobs, asking, clock })
+        Ok(Self { jobs, asking, clock, asked: AtomicU64::new(0) })
+    }
+
+    /// How many operations it was asked for.
+    pub(super) fn asked(&self) -> u64 {
+        self.asked.load(Ordering::Relaxed)
     }
 
     /// Runs an operation that changes the file.
@@ -133,6 +140,7 @@ impl Worker {
                 })?),
                 Purpose::Keep | Purpose::End => None,
             };
+        self.asked.fetch_add(1, Ordering::Relaxed);
         let (answer, answered) = oneshot::channel();
         let job = Box::new(move |desk: &mut Desk| {
             drop(place);

@@ -119,9 +119,9 @@ impl Store<'_> {
         let number = self.pool(pool)?;
         let mut postpone = self.cached(include_str!("postpone.sql"))?;
         let postponed = again.iter().map(|(receipt, time)| {
-            let changed =
-                postpone.execute(params![number, &*receipt.id, number_of(receipt), self.ms_in(*time)])?;
-            Ok(changed == 1)
+            let (due, hidden_until) = (self.ms_in(*time), nanos(self.now.boot + *time));
+            let params = params![number, &*receipt.id, number_of(receipt), due, self.boot, hidden_until];
+            Ok(postpone.execute(params)? == 1)
         });
         postponed.collect()
     }

@@ -68,6 +68,14 @@ fn a_step_of_the_wall_clock_shows_no_claimed_deadline_too_early() {
     let second = host.claim_one().unwrap();
     assert_eq!(second.attempt, 2);
     assert!(second.receipt.number > first.receipt.number);
+    // Who needs more time hides it anew.
+    let again = [(second.receipt, VISIBILITY)];
+    assert_eq!(host.run(|store| store.postpone(&pool(), &again)).unwrap(), [true]);
+    host.wall_us += HOUR_US;
+    host.pass(VISIBILITY - Duration::from_nanos(1000));
+    assert_eq!(host.claim_one(), None);
+    host.pass(Duration::from_nanos(1000));
+    assert_eq!(host.claim_one().unwrap().attempt, 3);
 }
 
 #[test]

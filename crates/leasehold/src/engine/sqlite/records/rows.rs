@@ -116,7 +116,7 @@ impl Store<'_> {
 
     pub(in super::super) fn mark(&self, key: &Name, ttl: Duration, if_absent: bool) -> Result<bool, Failure> {
         let found = self.found(key)?;
-        if found.text().is_some_and(|text| if_absent || decide::is_record(text)) {
+        if found.text().is_some_and(|text| if_absent || !decide::is_mark(text)) {
             return Ok(false);
         }
         self.write_record(key, &found, MARK, Stay::Keep(ttl))?;
@@ -129,7 +129,7 @@ impl Store<'_> {
 
     pub(in super::super) fn clear_mark(&self, key: &Name) -> Result<bool, Failure> {
         let found = self.found(key)?;
-        let is_mark = found.text().is_some_and(|text| !decide::is_record(text));
+        let is_mark = found.text().is_some_and(decide::is_mark);
         if is_mark {
             self.take_away(key, &found)?;
         }

@@ -1,20 +1,22 @@
--- Many marks at once: sets, tests or clears them. A mark is a bare 1; a record is never touched.
+-- Many marks at once: sets, tests or clears them. A mark is a bare 1; anything else is never touched: it may be a record, a
+-- lock, or another program's data.
 -- KEYS the marks
 -- ARGV 1 'm' set, 'n' set where there is nothing, 'e' test, 'c' clear; 2 ms to keep them, if they are set
 -- a text with one digit per key: 1 set, there or removed; 0 not; 2 another type of key, which was left alone
 local call, try = redis.call, redis.pcall
 local letter, ms = ARGV[1], ARGV[2]
 
--- Whether a mark may replace or clear what is there.
-local function refusal(K)
-  local head = try('GETRANGE', K, 0, 9)
-  if type(head) == 'table' then return 2 end
-  if head == 'leasehold:' then return 0 end
+-- What there is, or the first of it: '1' is a mark, '' nothing or an empty text. A table: a key of another type.
+local function look(K)
+  return try('GETRANGE', K, 0, 1)
 end
 
 local cases = {
   m = function(K)
-    return refusal(K) or (call('SET', K, 1, 'PX', ms) and 1)
+    local found = look(K)
+    if type(found) == 'table' then return 2 end
+    if found == '1' then return call('SET', K, 1, 'PX', ms) and 1 end
+    return found == '' and call('SET', K, 1, 'PX', ms, 'NX') and 1 or 0
   end,
   n = function(K)
     return call('SET', K, 1, 'PX', ms, 'NX') and 1 or 0
@@ -23,7 +25,9 @@ local cases = {
     return call('EXISTS', K)
   end,
   c = function(K)
-    return refusal(K) or call('DEL', K)
+    local found = look(K)
+    if type(found) == 'table' then return 2 end
+    return found == '1' and call('DEL', K) or 0
   end,
 }
 

@@ -1,0 +1,85 @@
+//! What a scan costs: how often it asks the store and waits for the answer, by the client's own count.
+//!
+//! Counted before the first transaction, on the pool of this run: nothing else uses the client, and nothing is due.
+
+use std::time::{Duration, Instant};
+
+use leasehold::{Deadlines, Due, Leasehold, deadlines::Scans};
+
+use super::pool;
+use crate::{Result, stage::Stage};
+
+/// Scans that are counted, of each kind.
+const SCANS: u64 = 20;
+/// Time between two scans. Long enough for the lock of the one before to be open again.
+const EVERY: Duration = Duration::from_millis(50);
+const LOOK: Duration = Duration::from_millis(5);
+const PATIENCE: Duration = Duration::from_secs(60);
+
+pub(super) async fn measure(stage: &Stage) -> Result<()> {
+    let leases = stage.client().await?;
+    let name = pool(&stage.database)?;
+    let pool = leases.deadlines(&name);
+    // From here on the store knows the pool and the scripts.
+    drop(pool.claim(1, Duration::from_secs(1)).await?);
+    let lock = leases.lock(format!("recovery:{name}"));
+    lock.clone().acquire().await?.release().await?;
+    let note = |scan: &str, asked: u64, scans: u64| {
+        let sql = "insert into costs select ?1, ?2, ?3 where ?3 > 0";
+        stage.database.execute(sql, (scan, asked, scans))
+    };
+    // A cluster is asked for its buckets all at once, and each primary counts.
+    let is_cluster = leases.capabilities().engine == "redis-cluster";
+    let beside = if is_cluster { " (to every primary at once)" } else { "" };
+    let shared = scan(&leases, &pool, Scans::Shared).await?;
+    note(&format!("that all pods share{beside}"), shared.asked, shared.done)?;
+    let another = stage.client().await?;
+    let winner = another.lock(format!("recovery:{name}")).keep_alive().acquire().await?;
+    let lost = scan(&leases, &pool, Scans::SingleWinner).await?;
+    winner.release().await?;
+    note("left to the one who won", lost.asked, lost.skipped)?;
+    let won = scan(&leases, &pool, Scans::SingleWinner).await?;
+    // A scan that came before the lock was open again was left to nobody, and cost what those before did.
+    let in_vain = won.skipped * lost.asked.checked_div(lost.skipped).unwrap_or(1);
+    note(&format!("by one winner, with its lock{beside}"), won.asked.saturating_sub(in_vain), won.done)?;
+    another.close().await?;
+    Ok(leases.close().await?)
+}
+
+/// Whether it is no reason to give up the demo, whose store may be out of reach for a while.
+pub(super) fn may_pass(error: &(dyn std::error::Error + 'static)) -> bool {
+    error.downcast_ref::<leasehold::Error>().is_some_and(leasehold::Error::retry)
+}
+
+/// What some scans came to.
+struct Counted {
+    asked: u64,
+    done: u64,
+    skipped: u64,
+}
+
+async fn scan(leases: &Leasehold, pool: &Deadlines, scans: Scans) -> Result<Counted> {
+    let (before, asked_before) = (leases.stats(), asked(leases)?);
+    let count = || {
+        let now = leases.stats();
+        let (done, skipped) = (now.recovery_scans, now.recovery_skipped);
+        (done - before.recovery_scans, skipped - before.recovery_skipped)
+    };
+    let nothing = async |_: Due| Result::<(), String>::Ok(());
+    let recovery = pool.recover(nothing).every(EVERY).scans(scans).start().await?;
+    let began = Instant::now();
+    while count().0.max(count().1) < SCANS {
+        if began.elapsed() > PATIENCE {
+            return Err("scans take too long to be counted".into());
+        }
+        tokio::time::sleep(LOOK).await;
+    }
+    // It ends what it is at.
+    recovery.stop().await;
+    let (done, skipped) = count();
+    Ok(Counted { asked: asked(leases)? - asked_before, done, skipped })
+}
+
+fn asked(leases: &Leasehold) -> Result<u64> {
+    leases.round_trips().ok_or_else(|| "this store does not count what it is asked".into())
+}
