@@ -442,7 +442,7 @@ async fn a_plan_out_of_range_is_refused() {
         assert_eq!(plan.start().await.unwrap_err().kind(), ErrorKind::Invalid);
     }
     let pool = leases.deadlines("payments");
-    pool.claim(1, MINUTE).await.unwrap();
+    let _none = pool.claim(1, MINUTE).await.unwrap();
     let other = pool.buckets(4).recover(async |_: Due| Handled::Ok(()));
     assert_eq!(other.start().await.unwrap_err().kind(), ErrorKind::Invalid);
 }

@@ -19,7 +19,7 @@ use super::{Redis, Servers, errands::Errand, script::Script, slots};
 use crate::{
     clock::Until,
     engine::{
-        Cursor, EngineError, Fault, Fut, Page,
+        Cursor, EngineError, Fault, Fut, Page, Told,
         deadlines::{
             Claimed, Dead, Deadline, DeadlineId, Deadlines, DueTime, Pending, Placement, Pool, PoolLayout,
             PoolStats, Receipt,
@@ -299,6 +299,7 @@ impl Redis {
         until: Until,
     ) -> Result<Page<Dead>> {
         let buckets = bucket::all(pool)?;
+        let mut told = Told::before(from.as_ref());
         let (mut number, mut at, mut given) = position(from.as_ref().map_or("", Cursor::as_str));
         let mut items: Vec<Dead> = Vec::new();
         for _ in 0..SCANS_PER_PAGE {
@@ -312,22 +313,18 @@ impl Redis {
             let mut answers = self.run_errands(Some(&pool.name), &bucket::DEAD, vec![errand], until).await;
             let answer = answers.pop().unwrap_or_else(|| Err(EngineError::no_answer()));
             let (next, found) = answer::dead(named(&pool.name, answer)?)?;
-            let room = (limit as usize).saturating_sub(items.len());
-            let fresh = found.len().saturating_sub(given);
-            items.extend(found.into_iter().skip(given).take(room));
-            if fresh > room {
-                given += room;
-                break;
-            }
-            (at, given) = (next, 0);
-            if at == "0" {
-                number += 1;
+            let (fresh, left) = told.take(found, given, limit as usize - items.len(), |dead| &dead.id);
+            items.extend(fresh);
+            given = left.unwrap_or(0);
+            if left.is_none() {
+                at = next;
+                number += usize::from(at == "0");
             }
             if items.len() == limit as usize {
                 break;
             }
         }
-        let next = (number < buckets.len()).then(|| Cursor::new(format!("{number} {at} {given}")));
+        let next = (number < buckets.len()).then(|| Cursor::telling(format!("{number} {at} {given}"), told));
         Ok(Page { items, next })
     }
 }

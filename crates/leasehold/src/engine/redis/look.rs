@@ -215,22 +215,15 @@ async fn scan_names(
         let mut cmd = redis::cmd("SCAN");
         cmd.arg(&at).arg("MATCH").arg(&pattern).arg("COUNT").arg(SCAN_COUNT);
         let (next, keys) = scanned(node.send(&connection, &cmd, until).await?)?;
-        let mut found: Vec<_> = keys.iter().filter_map(|key| name_of(store_prefix, key)).collect();
-        let all = found.len();
-        if !told.is_whole() {
-            // The text is all that is known of what was given.
-            *told = told.and(&found[..given.min(all)]);
-        }
-        // The number is no help to who knows the names: a server that resizes its table finds others at a cursor.
-        found.retain(|name| !told.has(name));
-        let room = limit as usize - names.len();
-        let rest = found.len().saturating_sub(room);
-        found.truncate(room);
-        *told = told.and(&found);
-        names.append(&mut found);
-        (at, given) = if rest > 0 { (at, all - rest) } else { (next, 0) };
-        if rest == 0 && at == "0" {
-            return Ok((names, None));
+        let found = keys.iter().filter_map(|key| name_of(store_prefix, key)).collect();
+        let (fresh, left) = told.take(found, given, limit as usize - names.len(), Name::as_str);
+        names.extend(fresh);
+        given = left.unwrap_or(0);
+        if left.is_none() {
+            at = next;
+            if at == "0" {
+                return Ok((names, None));
+            }
         }
         if names.len() == limit as usize {
             break;

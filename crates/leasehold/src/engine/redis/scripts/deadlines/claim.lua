@@ -1,5 +1,5 @@
--- Claims what is due, oldest first. A script together with `claim_all.lua` or `claim_one.lua`, which end it if nothing is due:
--- most claims find nothing, and cost what they do until they know it. They leave behind
+-- Fragment: claims what is due, oldest first. It follows `claim_all.lua` or `claim_one.lua`, which end the script if nothing is
+-- due: most claims find nothing, and cost what they do until they know it. They leave behind
 --   buckets   the due keys of buckets where something is due; the keys are told in `begin.lua`
 --   time      the answer of TIME, and now_ms, the same in milliseconds
 -- false if nothing is due, or {now, {receipt, 1 if more is due, {id, score, ..}, {attempt, ..}, {context or false, ..} or
