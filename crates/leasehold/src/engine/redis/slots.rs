@@ -18,7 +18,12 @@ pub(super) const SLOTS: u16 = 16384;
 
 /// The slot of a key: only its hash tag counts, if it has one.
 pub(super) fn slot(key: &str) -> u16 {
-    crc16(hash_tag(key).unwrap_or(key).as_bytes()) % SLOTS
+    slot_of_tag(hash_tag(key).unwrap_or(key))
+}
+
+/// The slot of all keys with this hash tag.
+pub(super) fn slot_of_tag(tag: &str) -> u16 {
+    crc16(tag.as_bytes()) % SLOTS
 }
 
 /// A short text without spaces that falls into a slot: what is to lie beside names of that slot can have it as its tag.

@@ -48,7 +48,11 @@ impl Bucket<'_> {
 
     /// The slot of a cluster that all its keys are in.
     pub(super) fn slot(&self) -> u16 {
-        slots::slot(&self.to_string())
+        let Self { pool, number } = self;
+        match pool.layout.placement {
+            Placement::Spread => slots::slot_of_tag(&format!("{}:{number}", pool.name)),
+            Placement::Together => slots::slot_of_tag(pool.name.as_str()),
+        }
     }
 }
 
