@@ -15,9 +15,12 @@ pub const REPLAYED: HeaderName = HeaderName::from_static("idempotency-replayed")
 ///
 /// - It looks at POST and PATCH; other methods pass.
 /// - A key is of one caller ([`principal`](Self::principal)), method and path. The path is that which the layer sees:
-///   without what a router above has taken away.
+///   without what a router above has taken away. So layers inside of two nested routers need an
+///   [`operation`](Self::operation) each, or put one layer around both.
 /// - Two requests are the same if method, path, query and body are; else the second one is refused with 422.
 /// - The work goes on when its caller hangs up: it runs as a task of its own.
+/// - The response is read to its end, or until it is too large to be kept, before its caller gets any of it: leave
+///   requests without a key that are answered with a stream.
 /// - A replay has the status, the [headers that are kept](Self::keep_headers) and the body; no trailers.
 /// - Responses that hold for the moment only are not stored and the next request executes again: 5xx, 408, 425, 429
 ///   ([`store_when`](Self::store_when)), and any 4xx with `Retry-After`, such as that of a [`LockLayer`](crate::LockLayer)
