@@ -243,7 +243,7 @@ impl Redis {
             // A bucket whose keys are on two nodes is not waited for: it would keep back what was claimed from the
             // others, whose time is running.
             let touched = Touched { buckets: some, sides, quiet: quiet.as_deref() };
-            let errand = self.errand(touched, 5, &write).impatient();
+            let errand = self.errand(touched, 5, write).impatient();
             match some {
                 [bucket] if looks_first => errand.if_due(bucket.key(Side::Due), soon),
                 _ => errand,
