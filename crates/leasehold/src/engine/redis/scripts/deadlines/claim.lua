@@ -2,6 +2,7 @@
 -- due: most claims find nothing, and cost what they do until they know it. They leave behind
 --   buckets   the due keys of buckets where something is due; the keys are told in `begin.lua`
 --   time      the answer of TIME, and now_ms, the same in milliseconds
+-- KEYS and ARGV as in the one before it
 -- false if nothing is due, or {now, {receipt, 1 if more is due, {id, score, ..}, {attempt, ..}, {context or false, ..} or
 -- false}, ..}, with a list for each bucket
 local PART = 500 -- arguments are unpacked in parts, because Lua's stack is bounded
