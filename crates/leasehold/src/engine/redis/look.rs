@@ -189,7 +189,10 @@ pub(super) async fn look_at(
     Ok(seen)
 }
 
-/// A page of names is what some SCANs find. The cursor is the server's, and how many of its names were given already.
+/// A page of names is what some SCANs find. What one SCAN finds is on one page: asked again it may find something else,
+/// because keys came and went meanwhile. So a page ends early rather than with a part, and a SCAN that finds more than
+/// a whole page has is asked for less. Only what lies in one place of the server's table may be more than a page; then the
+/// cursor has the names that were given already.
 pub(super) async fn scan_names(
     node: &Arc<Node>,
     store_prefix: &str,
@@ -202,35 +205,36 @@ pub(super) async fn scan_names(
     let connection = node.connection(until).await?;
     let pattern = scan_pattern(&format!("{store_prefix}{prefix}"));
     let (mut at, mut given) = position(from.as_ref().map(Cursor::as_str));
-    let mut names = Vec::new();
+    let mut count = if given.is_empty() { SCAN_COUNT } else { 1 };
+    let mut names: Vec<Name> = Vec::new();
     for _ in 0..SCANS_PER_PAGE {
         let mut cmd = redis::cmd("SCAN");
-        cmd.arg(&at).arg("MATCH").arg(&pattern).arg("COUNT").arg(SCAN_COUNT);
+        cmd.arg(&at).arg("MATCH").arg(&pattern).arg("COUNT").arg(count);
         let (next, keys) = scanned(node.send(&connection, &cmd, until).await?)?;
-        let name_of = |key: &String| name_of(store_prefix, key);
-        let fresh: Vec<_> = keys.iter().skip(given).filter_map(name_of).collect();
+        let mut fresh: Vec<Name> = keys.iter().filter_map(|key| name_of(store_prefix, key)).collect();
+        fresh.retain(|name| !given.iter().any(|given| given == name.as_str()));
         let room = limit as usize - names.len();
-        if fresh.len() > room {
-            // Part of what this SCAN found: it is asked again for the rest.
-            let taken = keys.iter().skip(given).enumerate().filter(|(_, key)| name_of(key).is_some());
-            given += taken
-                .map(|(place, _)| place + 1)
-                .nth(room.saturating_sub(1))
-                .filter(|_| room > 0)
-                .unwrap_or(0);
-            names.extend(fresh.into_iter().take(room));
-            return page(names, format!("{at}/{given}"));
-        }
-        names.extend(fresh);
-        (at, given) = (next, 0);
-        if at == "0" {
-            return Ok(Page { items: names, next: None });
-        }
-        if names.len() == limit as usize {
+        if fresh.len() <= room {
+            names.extend(fresh);
+            (at, count) = (next, SCAN_COUNT);
+            given.clear();
+            if at == "0" {
+                return Ok(Page { items: names, next: None });
+            }
+            if names.len() == limit as usize {
+                break;
+            }
+        } else if !names.is_empty() {
             break;
+        } else if count > 1 {
+            count = (count / 4).max(1);
+        } else {
+            fresh.truncate(room);
+            given.extend(fresh.iter().map(|name| name.as_str().to_owned()));
+            return page(fresh, format!("{at}/{}", given.join(GIVEN)));
         }
     }
-    page(names, format!("{at}/0"))
+    page(names, format!("{at}/"))
 }
 
 fn name_of(store_prefix: &str, key: &str) -> Option<Name> {
@@ -239,9 +243,13 @@ fn name_of(store_prefix: &str, key: &str) -> Option<Name> {
     key.strip_prefix(store_prefix).filter(|_| !side).and_then(|name| Name::new(name).ok())
 }
 
-fn position(from: Option<&str>) -> (String, usize) {
-    let (at, given) = from.and_then(|text| text.split_once('/')).unwrap_or(("0", "0"));
-    (at.to_owned(), given.parse().unwrap_or(0))
+/// Stands between the names in a cursor; no name has it.
+const GIVEN: &str = "\n";
+
+/// The server's cursor, and what was given already of what it leads to.
+fn position(from: Option<&str>) -> (String, Vec<String>) {
+    let (at, given) = from.and_then(|text| text.split_once('/')).unwrap_or(("0", ""));
+    (at.to_owned(), given.split(GIVEN).filter(|name| !name.is_empty()).map(str::to_owned).collect())
 }
 
 /// Whose turn it is in a scan of all primaries, which goes by their first slot.
