@@ -68,7 +68,8 @@ pub trait Records: Send + Sync {
     /// execution still gets a higher fence. True if there was something.
     fn remove<'a>(&'a self, key: &'a Name, until: Until) -> Fut<'a, bool>;
 
-    /// Records and marks whose key begins with `prefix`, a page at a time. A page may be empty although more follow.
+    /// Records and marks whose key begins with `prefix`, a page at a time. A page may be empty although more follow. What is
+    /// there all the time is not missed, and may come twice.
     fn scan<'a>(
         &'a self,
         prefix: &'a str,
