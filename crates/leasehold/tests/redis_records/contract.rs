@@ -291,10 +291,40 @@ async fn a_scan_finds_records_and_marks_by_their_prefix() {
         servers.server("lock:scan").cli(&["SET", "lock:scan", "x"]);
         a.begun(&wish("elsewhere", None)).await;
         let (found, odd) = scan(&a, "scan:", 50).await;
-        assert_eq!((found, odd), (expected.clone(), vec![name("scan:odd")]));
+        assert_eq!((found, odd), (expected.clone(), BTreeSet::from([name("scan:odd")])));
         // Neither locks nor side keys.
         expected.insert(name("elsewhere"));
         assert_eq!(scan(&a, "", 1000).await.0, expected);
+    }
+}
+
+#[tokio::test(flavor = "multi_thread")]
+async fn a_scan_misses_nothing_although_keys_come_and_go_between_its_pages() {
+    for servers in Servers::all() {
+        let a = servers.client();
+        for limit in [1, 7, 50] {
+            let marks: Vec<_> = (0..200).map(|n| name(&format!("pages:{limit}:{n}"))).collect();
+            a.records().mark(&marks, LONG, false, soon()).await.unwrap();
+            let (mut seen, mut from, mut others) = (BTreeSet::new(), None, 0);
+            loop {
+                let prefix = format!("pages:{limit}:");
+                let page = a.records().scan(&prefix, from, limit, soon()).await.unwrap();
+                assert!(page.items.len() <= limit as usize);
+                let keys: Vec<_> = page.items.into_iter().map(|record| record.key).collect();
+                // What was seen goes, and others come.
+                assert!(a.records().clear(&keys, soon()).await.unwrap().into_iter().all(|cleared| cleared));
+                let more: Vec<_> = (0..5).map(|n| name(&format!("others:{limit}:{}", others + n))).collect();
+                a.records().mark(&more, LONG, false, soon()).await.unwrap();
+                others += 5;
+                seen.extend(keys);
+                match page.next {
+                    Some(next) => from = Some(next),
+                    None => break,
+                }
+            }
+            let missed: Vec<_> = marks.iter().filter(|mark| !seen.contains(*mark)).collect();
+            assert!(missed.is_empty(), "pages of {limit}: {missed:?}");
+        }
     }
 }
 
@@ -303,16 +333,16 @@ async fn scan(
     client: &Client,
     prefix: &str,
     limit: u32,
-) -> (BTreeSet<leasehold::name::Name>, Vec<leasehold::name::Name>) {
-    let (mut found, mut odd, mut from) = (BTreeSet::new(), Vec::new(), None);
+) -> (BTreeSet<leasehold::name::Name>, BTreeSet<leasehold::name::Name>) {
+    let (mut found, mut odd, mut from) = (BTreeSet::new(), BTreeSet::new(), None);
     loop {
         let page = client.records().scan(prefix, from, limit, soon()).await.unwrap();
         assert!(page.items.len() <= limit as usize);
         for record in page.items {
             if record.content == Content::Corrupt {
-                odd.push(record.key.clone());
+                odd.insert(record.key.clone());
             }
-            found.insert(record.key);
+            assert!(found.insert(record.key.clone()), "{} came twice", record.key);
         }
         match page.next {
             Some(next) => from = Some(next),
