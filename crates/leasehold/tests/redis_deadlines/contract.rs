@@ -1,10 +1,13 @@
 //! The same on one server, behind sentinels and in a cluster, spread and together.
 
-use std::{collections::BTreeSet, time::Duration};
+use std::{
+    collections::{BTreeMap, BTreeSet},
+    time::Duration,
+};
 
 use leasehold::engine::{
     Fault,
-    deadlines::{DeadlineId, DueTime, Placement, Pool, PoolLayout, Receipt},
+    deadlines::{Deadline, DeadlineId, DueTime, Placement, Pool, PoolLayout, Receipt},
 };
 use leasehold_testkit::eventually_async;
 
@@ -207,5 +210,25 @@ async fn a_pool_keeps_the_layout_it_was_made_with() {
         servers.server(&key).cli(&["SET", &key, "x"]);
         let set = client.deadlines().set(&client.pool, &[due("a")], soon()).await;
         assert_eq!(set.unwrap_err().fault, Fault::WrongKind);
+    }
+}
+
+/// More than one command of a script takes as arguments.
+#[tokio::test(flavor = "multi_thread")]
+async fn peeking_into_a_large_bucket_tells_every_attempt() {
+    for (servers, _) in everywhere() {
+        let mut client = servers.client("pay:large", Placement::Together);
+        client.pool.layout.buckets = 1;
+        let all: Vec<_> =
+            (0..1100_u64).map(|n| Deadline { due: DueTime::AtMs(n), ..due(n.to_string()) }).collect();
+        client.set(&all).await;
+        let again: Vec<_> =
+            receipts(&client.claim(700, LONG).await).into_iter().map(|it| (it, Duration::ZERO)).collect();
+        let postponed = client.deadlines().postpone(&client.pool, &again, soon()).await.unwrap();
+        assert!(again.len() == 700 && postponed.into_iter().all(|postponed| postponed));
+        let seen = client.deadlines().peek(&client.pool, 10_000, soon()).await.unwrap();
+        let seen: BTreeMap<_, _> =
+            seen.into_iter().map(|one| (one.id.parse().unwrap(), one.attempts)).collect();
+        assert_eq!(seen, (0..1100_u64).map(|n| (n, u32::from(n < 700))).collect());
     }
 }
