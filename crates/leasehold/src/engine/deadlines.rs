@@ -25,7 +25,7 @@ pub trait Deadlines: Send + Sync {
 
     /// Claims what is due, at most `limit` per bucket, oldest first within a bucket; nothing is claimed twice within its
     /// visibility. One round trip, on a sharded store one to each shard, all at once, and there a second one where something
-    /// became due since a claim found nothing.
+    /// became due since a claim found nothing. If their contexts are too much for one answer, some are left, and more is due.
     fn claim_due<'a>(
         &'a self,
         pool: &'a Pool,

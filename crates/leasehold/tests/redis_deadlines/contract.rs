@@ -5,6 +5,7 @@ use std::{
     time::Duration,
 };
 
+use bytes::Bytes;
 use leasehold::engine::{
     Fault,
     deadlines::{Deadline, DeadlineId, DueTime, Placement, Pool, PoolLayout, Receipt},
@@ -230,5 +231,24 @@ async fn peeking_into_a_large_bucket_tells_every_attempt() {
         let seen: BTreeMap<_, _> =
             seen.into_iter().map(|one| (one.id.parse().unwrap(), one.attempts)).collect();
         assert_eq!(seen, (0..1100_u64).map(|n| (n, u32::from(n < 700))).collect());
+    }
+}
+
+#[tokio::test(flavor = "multi_thread")]
+async fn contexts_that_would_not_arrive_in_time_are_left_for_the_next_claim() {
+    for (servers, _) in everywhere() {
+        for placement in PLACEMENTS {
+            let client = servers.client(&format!("pay:wide:{placement:?}"), placement);
+            let wide = Bytes::from(vec![b'x'; 1 << 20]);
+            // All in one bucket, which is one call in a cluster, too.
+            let ids = (0..).map(|n| n.to_string()).filter(|id| client.pool.bucket_of(id) == 0);
+            let with_context = |id| Deadline { context: Some(wide.clone()), ..due(id) };
+            client.set(&ids.take(20).map(with_context).collect::<Vec<_>>()).await;
+            let first = client.claim(100, LONG).await;
+            assert_eq!((first.due.len(), first.more), (16, true));
+            let rest = client.claim(100, LONG).await;
+            assert_eq!((rest.due.len(), rest.more), (4, false));
+            assert!(rest.due.iter().all(|one| one.attempt == 1 && one.context.as_ref() == Some(&wide)));
+        }
     }
 }

@@ -10,6 +10,20 @@ local now_us = time[1] .. ('00000' .. time[2]):sub(-6)
 -- Times are texts: numbers cost a conversion at every command.
 local now, visible = ('%.0f'):format(now_ms), ('%.0f'):format(now_ms + ARGV[2])
 
+-- Most bytes of contexts in one answer. One that takes too long to arrive would count attempts that nobody makes.
+local BYTES_MAX = 16777216
+local bytes = 0
+
+-- How many of these there is room for; there is for one, whatever its size.
+local function fitting(context, ids)
+  for n, id in ipairs(ids) do
+    local size = call('HSTRLEN', context, id)
+    if bytes > 0 and bytes + size > BYTES_MAX then return n - 1 end
+    bytes = bytes + size
+  end
+  return #ids
+end
+
 -- What is due in a bucket, and what is known of it.
 local function look(due)
   local tail = due:sub(15)
@@ -20,9 +34,13 @@ local function look(due)
   for i = 1, #found, 2 do
     ids[#ids + 1] = found[i]
   end
+  local contexts = call('EXISTS', context) == 1 and {}
+  for n = #ids, (contexts and fitting(context, ids) or #ids) + 1, -1 do
+    more, ids[n], found[2 * n - 1], found[2 * n] = 1, nil, nil, nil
+  end
   local receipt, last = now_us, call('HGET', tries, '')
   if last and tonumber(last) >= tonumber(now_us) then receipt = ('%.0f'):format(last + 1) end
-  local attempts, contexts = {}, call('EXISTS', context) == 1 and {}
+  local attempts = {}
   for i = 1, #ids, PART do
     local j = math.min(i + PART - 1, #ids)
     local tried = call('HMGET', tries, unpack(ids, i, j))
