@@ -36,10 +36,6 @@ impl Cursor {
         &self.text
     }
 
-    pub(crate) fn into_text(self) -> String {
-        self.text
-    }
-
     pub(crate) fn told(&self) -> Option<Told> {
         self.told.clone()
     }
@@ -99,12 +95,6 @@ impl Told {
         self.is_whole
     }
 
-    pub(crate) fn has(&self, name: impl AsRef<str>) -> bool {
-        let history = self.history();
-        let hash = history.hasher.hash_one(name.as_ref());
-        history.steps.get(&hash).is_some_and(|step| *step < self.step)
-    }
-
     /// The next step, which has the names of this one.
     pub(crate) fn and<T: AsRef<str>>(&self, names: impl IntoIterator<Item = T>) -> Self {
         let mut shared = self.history();
@@ -117,6 +107,20 @@ impl Told {
         history.taken = self.step + 1;
         let history = branch.map_or_else(|| self.history.clone(), |branch| Arc::new(Mutex::new(branch)));
         Self { history, step: self.step + 1, is_whole: self.is_whole }
+    }
+
+    fn history(&self) -> MutexGuard<'_, History> {
+        self.history.lock().unwrap_or_else(PoisonError::into_inner)
+    }
+}
+
+/// For stores whose own cursors promise less.
+#[cfg(any(feature = "redis", test))]
+impl Told {
+    pub(crate) fn has(&self, name: impl AsRef<str>) -> bool {
+        let history = self.history();
+        let hash = history.hasher.hash_one(name.as_ref());
+        history.steps.get(&hash).is_some_and(|step| *step < self.step)
     }
 
     /// What is new of a batch that a store's own cursor leads to, as far as there is room. Also how many of the batch were told
@@ -140,10 +144,6 @@ impl Told {
         batch.truncate(room);
         *self = self.and(batch.iter().map(&name));
         (batch, (left > 0).then_some(all - left))
-    }
-
-    fn history(&self) -> MutexGuard<'_, History> {
-        self.history.lock().unwrap_or_else(PoisonError::into_inner)
     }
 }
 

@@ -145,7 +145,7 @@ async fn scan_primaries(
 ) -> Result<Page<Name>, EngineError> {
     let map = cluster.map(until).await?;
     let mut told = Told::before(from.as_ref());
-    let (mut names, mut next) = (Vec::new(), from.map(Cursor::into_text));
+    let (mut names, mut next) = (Vec::new(), from.map(|cursor| cursor.as_str().to_owned()));
     while let Some(Turn { first_slot, shard, at }) = turn(&map, next.as_deref()) {
         let room = limit - u32::try_from(names.len()).unwrap_or(limit);
         let (node, at) = (shard.node(), at.unwrap_or_default());
