@@ -7,6 +7,8 @@ const LONGEST: usize = 400;
 #[derive(Debug, Default)]
 pub(crate) struct Failures {
     lines: Vec<String>,
+    /// Of the binary that runs: tests that pass may panic and print, too.
+    suspected: Vec<String>,
     /// The last line was the place of a panic; the next is what it says.
     panicked: bool,
 }
@@ -14,7 +16,12 @@ pub(crate) struct Failures {
 impl Failures {
     /// Takes what one line of test output says; most lines say nothing.
     pub(crate) fn read(&mut self, line: &str) {
-        if std::mem::take(&mut self.panicked) {
+        if let Some(verdict) = line.strip_prefix("test result: ") {
+            let suspected = std::mem::take(&mut self.suspected);
+            if verdict.starts_with("FAILED") {
+                self.lines.extend(suspected);
+            }
+        } else if std::mem::take(&mut self.panicked) {
             self.add("    ", line);
         } else if line.starts_with("thread '") && line.contains(" panicked at ") {
             self.add("  ", line);
@@ -36,7 +43,7 @@ impl Failures {
     fn add(&mut self, indent: &str, text: &str) {
         let short: String = text.chars().take(LONGEST).collect();
         let cut = if short.len() < text.len() { " …" } else { "" };
-        self.lines.push(format!("{indent}{short}{cut}"));
+        self.suspected.push(format!("{indent}{short}{cut}"));
     }
 }
 
@@ -47,6 +54,8 @@ mod tests {
     fn failures(lines: &[&str]) -> Vec<String> {
         let mut failures = Failures::default();
         lines.iter().for_each(|line| failures.read(line));
+        assert_eq!(failures.lines().count(), 0, "the binary has not ended");
+        failures.read("test result: FAILED. 1 passed; 1 failed");
         failures.lines().map(str::to_owned).collect()
     }
 
@@ -68,6 +77,13 @@ mod tests {
     fn conformance_cases_that_failed_are_among_them() {
         let lines = ["skipped: 1 x memory: needs wipe", "failed: redis: a: why", "1 cases failed: redis: a"];
         assert_eq!(failures(&lines), ["  redis: a: why"]);
+    }
+
+    #[test]
+    fn what_passing_binaries_print_is_no_failure() {
+        let lines =
+            ["failed: broken: a: why", "test result: ok. 9 passed; 0 failed", "failed: redis: b: why"];
+        assert_eq!(failures(&lines), ["  redis: b: why"]);
     }
 
     #[test]

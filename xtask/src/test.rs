@@ -176,7 +176,7 @@ fn test(
             println!("{line}");
         }
         tally.read(line);
-        // What a passing test prints is no failure: the suite is tried on engines that are wrong.
+        // The suite is tried on engines that are wrong, and says so.
         if !in_successes {
             failures.read(line);
         }
