@@ -26,16 +26,16 @@ fn describes_a_package(variable: &OsStr) -> bool {
         .is_some_and(|name| name.starts_with("CARGO_PKG_") || name.starts_with("CARGO_MANIFEST_"))
 }
 
-/// Shows the command and runs it to its end.
+/// Shows the command, beside what it prints, and runs it to its end.
 pub(crate) fn succeeds(command: &mut Command) -> bool {
-    println!("$ {}", shown(command));
+    eprintln!("$ {}", shown(command));
     let status = command.status();
     status.map_err(|error| cannot_run(command, &error)).is_ok_and(|status| status.success())
 }
 
 /// Like [`succeeds`], with every line of standard output handed to `on_line` as it arrives.
 pub(crate) fn succeeds_reading(command: &mut Command, mut on_line: impl FnMut(&str)) -> bool {
-    println!("$ {}", shown(command));
+    eprintln!("$ {}", shown(command));
     let mut child = match command.stdout(Stdio::piped()).spawn() {
         Ok(child) => child,
         Err(error) => {
