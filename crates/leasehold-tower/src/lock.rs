@@ -18,17 +18,20 @@ use crate::{
     problem::{again_in, fault, lost, problem},
 };
 
-/// Pause that is told after a wait in vain.
+/// `Retry-After` once a request has waited in vain.
 const BUSY_PAUSE: Duration = Duration::from_secs(1);
+/// Longest time that a request holds its lock, unless set otherwise.
+const LIFETIME_MAX: Duration = Duration::from_secs(300);
 
-/// Holds a lock while a request is worked on, until its response was given.
+/// Holds a lock while a request is processed, until its response has been sent.
 ///
-/// - The closure names the lock; without a name the request passes.
-/// - The lock is kept alive. When it is lost, the work is cancelled and answered with 503; a response that is being given
+/// - The closure names the lock. A request without a name is not locked.
+/// - The lock is kept alive, up to its [maximum lifetime](Self::max_lifetime): a caller that stops reading the response does
+///   not hold it for ever. When it is lost, the work is cancelled and answered with 503; a response that is being sent
 ///   breaks off.
 /// - The [`Fence`](leasehold::Fence) and the [`Lease`](leasehold::Lease) are among the request's extensions.
-/// - When the caller hangs up, the work is dropped and the lock given back.
-/// - It is given back in the background once the last byte was handed to the server: a caller that asks again at once may
+/// - When the caller hangs up, the work is dropped and the lock released.
+/// - It is released in the background once the last byte was handed to the server: a caller that asks again at once may
 ///   find it held for a moment, and [waits](Self::wait) if it may.
 #[derive(Clone)]
 pub struct LockLayer {
@@ -40,6 +43,7 @@ struct Settings {
     leases: Leasehold,
     name: NameOf,
     ttl: Duration,
+    max_lifetime: Option<Duration>,
     wait: Duration,
 }
 
@@ -48,14 +52,26 @@ type NameOf = Arc<dyn Fn(&Parts) -> Option<String> + Send + Sync>;
 impl LockLayer {
     /// A layer whose closure names the lock of a request.
     pub fn new(leases: Leasehold, name: impl Fn(&Parts) -> Option<String> + Send + Sync + 'static) -> Self {
-        let settings =
-            Settings { leases, name: Arc::new(name), ttl: Duration::from_secs(30), wait: Duration::ZERO };
+        let settings = Settings {
+            leases,
+            name: Arc::new(name),
+            ttl: Duration::from_secs(30),
+            max_lifetime: None,
+            wait: Duration::ZERO,
+        };
         Self { settings }
     }
 
     /// How long a crashed server keeps the lock closed. Default 30 s.
     pub fn ttl(mut self, ttl: Duration) -> Self {
         self.settings.ttl = ttl;
+        self
+    }
+
+    /// Longest time that one request holds the lock, including the time its caller takes to read the response. After
+    /// that the lock is lost, and free within its ttl. At least the ttl. Default 5 min, or the ttl if that is longer.
+    pub fn max_lifetime(mut self, most: Duration) -> Self {
+        self.settings.max_lifetime = Some(most);
         self
     }
 
@@ -129,7 +145,8 @@ where
 
 impl Settings {
     async fn acquire(&self, name: &str) -> Result<Guard, Response<Body>> {
-        let lock = self.leases.lock(name).ttl(self.ttl).keep_alive();
+        let most = self.max_lifetime.unwrap_or(LIFETIME_MAX.max(self.ttl));
+        let lock = self.leases.lock(name).ttl(self.ttl).keep_alive().max_lifetime(most);
         let busy = |pause| {
             let detail = "another request is being worked on";
             again_in(problem(StatusCode::CONFLICT, "busy", "busy", detail), pause)

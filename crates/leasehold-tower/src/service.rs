@@ -15,8 +15,8 @@ use tower::Service;
 use tracing::Instrument;
 
 use crate::{
-    body::{Body, BoxError, Read, boxed, full, read},
-    idempotency::{REPLAYED, Settings},
+    body::{Body, BoxError, Read, boxed, read, whole},
+    idempotency::{HEAD_BYTES, REPLAYED, Settings},
     key,
     problem::{again_in, fault, lost, problem},
     stored::{self, Stored},
@@ -24,8 +24,6 @@ use crate::{
 
 /// Longest pause that a duplicate is told: the work is seldom as long as its lease.
 const PAUSE_MAX: Duration = Duration::from_secs(5);
-/// What the first line of a stored response may take, besides its body.
-const HEAD_BYTES: usize = 64 * 1024;
 
 /// A service whose requests are executed once per key; made by [`IdempotencyLayer`](crate::IdempotencyLayer).
 #[derive(Clone)]
@@ -81,8 +79,8 @@ where
         Err(refusal) => return Ok(refusal),
     };
     let (mut parts, body) = request.into_parts();
-    let body = match read(body, settings.request_max).await {
-        Ok(Read::Whole(body)) => body,
+    let (body, trailers) = match read(body, settings.request_max).await {
+        Ok(Read::Whole(body, trailers)) => (body, trailers),
         Ok(Read::TooLarge(_)) => return Ok(too_large(settings.request_max)),
         Err(error) => return Ok(unreadable(&error)),
     };
@@ -91,7 +89,7 @@ where
         Err(answer) => return Ok(answer),
     };
     parts.extensions.insert(execution.fence());
-    let request = Request::from_parts(parts, full(body));
+    let request = Request::from_parts(parts, whole(body, trailers));
     // A caller that hangs up drops this future; the work and its result must not go with it.
     let work = async move { execute(inner.call(request), execution, &settings).await };
     match tokio::spawn(work.in_current_span()).await {
@@ -137,7 +135,7 @@ async fn begin(
         .lease(settings.lease)
         .keep(settings.keep)
         .wait(settings.wait)
-        .result_max(settings.response_max.saturating_add(HEAD_BYTES))
+        .result_max(settings.response_max + HEAD_BYTES)
         .begin_bytes()
         .await;
     let conflict = |word, title, detail: &str| problem(StatusCode::CONFLICT, word, title, detail);
@@ -217,7 +215,7 @@ where
         give_back(execution, head.status.as_str()).await;
     } else {
         let bytes = match &body {
-            Read::Whole(bytes) => Some(&bytes[..]),
+            Read::Whole(bytes, _) => Some(&bytes[..]),
             Read::TooLarge(_) => None,
         };
         let text = stored::write(head.status, &head.headers, &settings.keep_headers, bytes);
@@ -227,7 +225,7 @@ where
         }
     }
     let body = match body {
-        Read::Whole(bytes) => full(bytes),
+        Read::Whole(bytes, trailers) => whole(bytes, trailers),
         Read::TooLarge(body) => body,
     };
     Ok(Response::from_parts(head, body))

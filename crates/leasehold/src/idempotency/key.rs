@@ -20,7 +20,8 @@ use crate::{
 
 /// Largest result in bytes, unless the builder is told otherwise.
 pub const RESULT_MAX_DEFAULT: usize = 256 * 1024;
-const RESULT_MAX_LIMIT: usize = 64 * 1024 * 1024;
+/// Largest result that can be stored, in bytes.
+pub const RESULT_MAX_LIMIT: usize = 64 * 1024 * 1024;
 const LEASE_DEFAULT: Duration = Duration::from_secs(30);
 const KEEP_DEFAULT: Duration = Duration::from_secs(86_400);
 const KEEP_MIN: Duration = Duration::from_secs(1);
