@@ -31,7 +31,7 @@ const FILE: &str = "leasehold.toml";
 /// | `label` | `LEASEHOLD_LABEL` | |
 /// | `default-ttl` | `LEASEHOLD_DEFAULT_TTL`; after the file `LOCK_TTL`, in milliseconds | `30s` |
 /// | `acquisition-timeout` | `LEASEHOLD_ACQUISITION_TIMEOUT` | `5s` |
-/// | `retry-interval` | `LEASEHOLD_RETRY_INTERVAL` | growing from `100ms` to `1s` |
+/// | `retry-interval` | `LEASEHOLD_RETRY_INTERVAL` | growing from `50ms` to `1s` |
 /// | `command-timeout` | `LEASEHOLD_COMMAND_TIMEOUT` | `2s` |
 /// | `max-ttl` | `LEASEHOLD_MAX_TTL` | `5m` |
 /// | `connections` | `LEASEHOLD_CONNECTIONS` | `1` |
