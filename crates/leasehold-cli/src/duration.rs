@@ -10,7 +10,7 @@ pub(crate) fn parse(text: &str) -> Result<Duration, String> {
         return Ok(Duration::ZERO);
     }
     parse_duration(text).map_err(|error| match error {
-        Error::Invalid { allowed, .. } => format!("hint: write {allowed}"),
+        Error::Invalid { expected, .. } => format!("expected {expected}"),
         other => other.to_string(),
     })
 }
@@ -26,7 +26,7 @@ mod tests {
             assert_eq!(parse(text), Ok(Duration::from_millis(millis)));
         }
         for bad in ["30", "", "-1s", "1.5", "soon"] {
-            assert!(parse(bad).is_err_and(|why| why.starts_with("hint:")), "{bad}");
+            assert!(parse(bad).is_err_and(|why| why.starts_with("expected ")), "{bad}");
         }
     }
 }

@@ -139,7 +139,7 @@ struct ErrorObject<'a> {
 impl From<Error> for Failure {
     fn from(error: Error) -> Self {
         let name = match &error {
-            Error::TimedOut { name, .. } | Error::Lost { name, .. } | Error::WrongKind { name, .. } => {
+            Error::TimedOut { name, .. } | Error::Lost { name, .. } | Error::WrongType { name, .. } => {
                 Some(name.to_string())
             }
             _ => None,

@@ -2,7 +2,6 @@
 //!
 //! Data goes to stdout, words to stderr. Exit codes and JSON are part of the interface.
 
-mod acks;
 mod command;
 mod duration;
 mod exit;

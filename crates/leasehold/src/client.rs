@@ -53,7 +53,7 @@ impl Leasehold {
     /// The same without reaching the store yet: it may be down while the program starts.
     ///
     /// # Errors
-    /// `invalid` or `unsupported`, as [`Leasehold::connect`]; `invalid` when called outside of a tokio runtime.
+    /// `invalid` or `unsupported`, as [`Leasehold::connect`]; `unsupported` outside of a Tokio runtime.
     pub fn connect_lazy(url: impl AsRef<str>) -> Result<Self> {
         Self::builder(url).connect_lazy()
     }
@@ -365,7 +365,8 @@ impl Builder {
         self.config.check()?;
         self.policies.check(&self.config)?;
         if tokio::runtime::Handle::try_current().is_err() {
-            return Err(Error::invalid("place of the call", "no runtime", "inside of a tokio runtime"));
+            let why = "it must be called from within a Tokio runtime";
+            return Err(Error::unsupported("connecting from here", why));
         }
         let engine = self.open()?;
         let telemetry = Arc::new(Telemetry::new(self.observer));

@@ -154,34 +154,34 @@ fn a_policy_that_cannot_work_is_refused_with_its_place() {
     for (text, why) in [
         (
             lock("critical = true\non-outage = \"proceed\""),
-            "invalid on-outage in [locks.payout] of p.toml \"proceed\": allowed is \"deny\", because it is critical: it must never be gone without",
+            "invalid on-outage in [locks.payout] of p.toml \"proceed\": expected \"deny\", because it is critical: it must never be gone without",
         ),
-        (lock("on-outage = \"wait\""), "allowed is \"deny\" or \"proceed\""),
+        (lock("on-outage = \"wait\""), "expected \"deny\" or \"proceed\""),
         (
             lock("ttl = \"301s\""),
-            "invalid ttl in [locks.payout] of p.toml \"301s\": allowed is 50ms to 300s; max-ttl can be raised to allow more",
+            "invalid ttl in [locks.payout] of p.toml \"301s\": expected 50ms to 300s; max-ttl can be raised to allow more",
         ),
         (lock("ttl = \"49ms\""), "invalid ttl in [locks.payout] of p.toml \"49ms\""),
-        (lock("ttl = 30"), "invalid ttl in [locks.payout] of p.toml \"30\": allowed is a number with a unit"),
+        (lock("ttl = 30"), "invalid ttl in [locks.payout] of p.toml \"30\": expected a number with a unit"),
         (lock("wait = \"366d\""), "invalid wait in [locks.payout]"),
         (lock("lock-delay = \"301s\""), "invalid lock-delay in [locks.payout]"),
         (
             lock("acks = \"most\""),
-            "invalid acks in [locks.payout] of p.toml \"most\": allowed is 0 to 255, or majority",
+            "invalid acks in [locks.payout] of p.toml \"most\": expected 0 to 255, or majority",
         ),
-        (lock("acks = true"), "allowed is 0 to 255, or \"majority\""),
+        (lock("acks = true"), "expected 0 to 255, or \"majority\""),
         (lock("hold-at-least = \"301s\""), "invalid hold-at-least in [locks.payout]"),
         (lock("ttl = \"10s\"\nmax-lifetime = \"9s\""), "it cannot be shorter than the ttl"),
         (lock("max-lifetime = \"29s\""), "it cannot be shorter than the ttl"),
         (
             lock("keep-alife = true"),
-            "invalid key in [locks.payout] of p.toml \"keep-alife\": allowed is \"keep-alive\"",
+            "invalid key in [locks.payout] of p.toml \"keep-alife\": expected \"keep-alive\"",
         ),
-        (lock("keep-alive = \"yes\""), "allowed is true or false"),
+        (lock("keep-alive = \"yes\""), "expected true or false"),
         ("[locks.payout]".into(), "invalid [locks.payout] of p.toml \"without key\""),
         ("[locks.payout]\nkey = \"{a}{b}\"".into(), "invalid key in [locks.payout] of p.toml \"{a}{b}\""),
         ("[locks.\"pay out\"]\nkey = \"a\"".into(), "invalid policy name of locks in p.toml \"pay out\""),
-        ("[lock.payout]\nkey = \"a\"".into(), "invalid key in p.toml \"lock\": allowed is \"locks\""),
+        ("[lock.payout]\nkey = \"a\"".into(), "invalid key in p.toml \"lock\": expected \"locks\""),
         ("locks = 3".into(), "tables such as [locks.NAME]"),
         ("store = \"memory:\"".into(), "invalid key in p.toml \"store\""),
         ("[idempotency.a]\nkey = \"a\"".into(), "invalid [idempotency.a] of p.toml \"without ttl\""),
@@ -210,7 +210,7 @@ fn an_unknown_policy_names_the_nearest_and_the_others() {
     let error = policies.lock("pay-out").unwrap_err().to_string();
     assert_eq!(
         error,
-        "invalid lock policy \"pay-out\": allowed is \"payout\", the nearest of balance, deal, deposit, outbox, payout, reconciliation, refund"
+        "invalid lock policy \"pay-out\": expected \"payout\", the nearest of balance, deal, deposit, outbox, payout, reconciliation, refund"
     );
     assert!(policies.marker("x").unwrap_err().to_string().contains("nothing of this kind is defined"));
     assert!(policies.idempotency("payouts").unwrap_err().to_string().contains("\"payout\""));

@@ -14,7 +14,7 @@ use serde::Serialize;
 
 use super::Global;
 use crate::{
-    acks, duration,
+    duration,
     exit::{Exit, Failure},
     output::Output,
     signals::{FORWARDED, Signals},
@@ -71,7 +71,7 @@ pub(super) struct Acquire {
     label: String,
 
     /// Replicas that must have the lock before it counts: a number, or majority
-    #[arg(long, value_name = "N", value_parser = acks::parse)]
+    #[arg(long, value_name = "N")]
     acks: Option<Acks>,
 
     /// Where to write the handle; must not exist [env: LEASEHOLD_HANDLE] [default: a new file, whose path is printed]

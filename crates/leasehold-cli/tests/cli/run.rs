@@ -238,7 +238,7 @@ fn a_wrong_policy_or_value_is_named() {
     exit 64
     --- stdout
     --- stderr
-    error: invalid lock policy "pay-out": allowed is "payout"
+    error: invalid lock policy "pay-out": expected "payout"
 
     hint: change the value
     "#);
@@ -246,7 +246,7 @@ fn a_wrong_policy_or_value_is_named() {
     exit 64
     --- stdout
     --- stderr
-    error: invalid parameter of policy payout "dael_id": allowed is "deal_id"
+    error: invalid parameter of policy payout "dael_id": expected "deal_id"
 
     hint: change the value
     "#);

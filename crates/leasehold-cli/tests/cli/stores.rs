@@ -49,7 +49,7 @@ fn the_file_sets_the_ttl_and_a_bad_value_is_named() {
     exit 64
     --- stdout
     --- stderr
-    error: invalid default-ttl in leasehold.toml "12": allowed is a number with a unit, such as 12s or 12ms
+    error: invalid default-ttl in leasehold.toml "12": expected a number with a unit, such as 12s or 12ms
 
     hint: change the value
     "#);
@@ -83,7 +83,7 @@ fn a_url_that_names_no_store_is_refused() {
     let ran = Sandbox::on("mysql://localhost").run(&["ls"]);
     assert_eq!(ran.code, Some(64));
     assert!(
-        ran.stderr.starts_with("error: invalid store URL \"mysql://localhost\": allowed is memory:"),
+        ran.stderr.starts_with("error: invalid store URL \"mysql://localhost\": expected memory:"),
         "{ran}"
     );
 }

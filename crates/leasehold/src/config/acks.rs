@@ -37,7 +37,7 @@ mod tests {
         }
         for bad in ["", "256", "-1", "most", "1.5", "Majority"] {
             let error = bad.parse::<Acks>().unwrap_err().to_string();
-            assert!(error.ends_with("allowed is 0 to 255, or majority"), "{error}");
+            assert!(error.ends_with("expected 0 to 255, or majority"), "{error}");
         }
     }
 }

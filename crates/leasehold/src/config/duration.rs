@@ -103,10 +103,7 @@ mod tests {
     #[test]
     fn a_bare_number_gets_a_hint() {
         let text = parse_duration("5000").unwrap_err().to_string();
-        assert_eq!(
-            text,
-            "invalid duration \"5000\": allowed is a number with a unit, such as 5000s or 5000ms"
-        );
+        assert_eq!(text, "invalid duration \"5000\": expected a number with a unit, such as 5000s or 5000ms");
     }
 
     #[test]

@@ -130,7 +130,7 @@ pub(crate) fn quoted(text: &str) -> String {
 /// The same error, telling of a certain place.
 pub(crate) fn placed(error: Error, place: impl Into<String>) -> Error {
     match error {
-        Error::Invalid { got, allowed, .. } => Error::invalid(place, got, allowed),
+        Error::Invalid { got, expected, .. } => Error::invalid(place, got, expected),
         other => other,
     }
 }

@@ -1,6 +1,6 @@
 //! "Did you mean …": the known word nearest to a mistyped one.
 
-/// The nearest known word and the list of all, as the end of a sentence that begins with "allowed is".
+/// The nearest known word and the list of all, as the end of a sentence that begins with "expected".
 pub(crate) fn nearest_of<'a>(word: &str, known: impl IntoIterator<Item = &'a str>) -> String {
     let mut known: Vec<&str> = known.into_iter().collect();
     known.sort_unstable();

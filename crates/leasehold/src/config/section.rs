@@ -170,7 +170,7 @@ mod tests {
     #[test]
     fn an_unknown_key_names_the_nearest() {
         let error = Section::parse("tll = 1", "x.toml", &["ttl", "count"]).err().unwrap().to_string();
-        assert_eq!(error, "invalid key in x.toml \"tll\": allowed is \"ttl\", the nearest of count, ttl");
+        assert_eq!(error, "invalid key in x.toml \"tll\": expected \"ttl\", the nearest of count, ttl");
     }
 
     #[test]

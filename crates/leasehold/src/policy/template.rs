@@ -220,23 +220,17 @@ mod tests {
     #[test]
     fn wrong_parameters_are_named() {
         for (values, error) in [
-            (&[][..], "invalid parameters of policy p \"none for deal\": allowed is a value for deal"),
+            (&[][..], "invalid parameters of policy p \"none for deal\": expected a value for deal"),
             (
                 &[("dael", "1")],
-                "invalid parameter of policy p \"dael\": allowed is \"deal\", the nearest of deal, user",
+                "invalid parameter of policy p \"dael\": expected \"deal\", the nearest of deal, user",
             ),
-            (
-                &[("deal", "")],
-                "invalid parameter deal of policy p \"\": allowed is a value that is not empty",
-            ),
+            (&[("deal", "")], "invalid parameter deal of policy p \"\": expected a value that is not empty"),
             (
                 &[("deal", "1"), ("deal", "1")],
-                "invalid parameter of policy p \"deal\": allowed is each one once",
+                "invalid parameter of policy p \"deal\": expected each one once",
             ),
-            (
-                &[("deal", "1")],
-                "invalid parameters of policy p \"none for user\": allowed is a value for user",
-            ),
+            (&[("deal", "1")], "invalid parameters of policy p \"none for user\": expected a value for user"),
         ] {
             assert_eq!(rendered("{deal}:{user}", values).unwrap_err().to_string(), error);
         }

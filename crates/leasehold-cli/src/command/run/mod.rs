@@ -19,7 +19,7 @@ use self::{
 };
 use super::Global;
 use crate::{
-    acks, duration,
+    duration,
     exit::{self, Exit, Failure},
     output::{self, spoken},
     signals::{FORWARDED, Signals},
@@ -98,7 +98,7 @@ pub(super) struct Run {
     lock_delay: Option<Duration>,
 
     /// Replicas that must have the lock before it counts: a number, or majority
-    #[arg(long, value_name = "N", value_parser = acks::parse)]
+    #[arg(long, value_name = "N")]
     acks: Option<Acks>,
 
     /// Do not renew the lock: the command is stopped before the ttl ends

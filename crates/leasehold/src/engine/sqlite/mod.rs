@@ -29,9 +29,9 @@ use std::sync::{Arc, Weak};
 use crate::{
     clock::{Clock, Until},
     engine::{
-        Answer, Capabilities, Claim, Cursor, Engine, EngineError, Fut, Handover, Health, Hold, Inspection,
-        Leases, Page, Reach, Released, Renewed, WakeSink, connect::EngineOptions, deadlines::Deadlines,
-        records::Records,
+        Answer, Capabilities, Claim, Cursor, Engine, EngineError, Fault, Fut, Handover, Health, Hold,
+        Inspection, Leases, Page, Reach, Released, Renewed, WakeSink, connect::EngineOptions,
+        deadlines::Deadlines, records::Records,
     },
     error::{Error, Result},
     fence::Fence,
@@ -61,7 +61,7 @@ impl Sqlite {
             Desk { place: place.clone(), boot, clock: clock.clone(), wakes: Arc::clone(&wakes), file: None };
         let worker = Worker::start(desk, options.max_in_flight).map_err(|error| Error::Overloaded {
             doing: format!("opening sqlite:{path}"),
-            why: format!("cannot start a thread: {error}"),
+            source: EngineError::new(Fault::Overloaded, format!("cannot start a thread: {error}")),
         })?;
         let capabilities = Capabilities::new("sqlite", Reach::Host, Handover::Pull, true, NAME_MAX_BYTES)
             .without_acks("a file has no replicas");
