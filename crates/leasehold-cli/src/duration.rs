@@ -4,11 +4,8 @@ use std::time::Duration;
 
 use leasehold::{Error, config::parse_duration};
 
-/// Reads a duration. A number alone is refused, except for none at all.
+/// Reads a duration. A number without a unit is refused, except 0.
 pub(crate) fn parse(text: &str) -> Result<Duration, String> {
-    if text == "0" {
-        return Ok(Duration::ZERO);
-    }
     parse_duration(text).map_err(|error| match error {
         Error::Invalid { expected, .. } => format!("expected {expected}"),
         other => other.to_string(),

@@ -1,6 +1,6 @@
 //! Settings from a file and an environment. No test touches the environment of this process.
 
-use std::{path::PathBuf, time::Duration};
+use std::{os::unix::fs::PermissionsExt, path::PathBuf, time::Duration};
 
 use leasehold::{Config, Leasehold, Result, Retry, Settings, config::Sources};
 use tempfile::TempDir;
@@ -10,6 +10,8 @@ fn folder(text: &str) -> (TempDir, PathBuf) {
     let folder = tempfile::tempdir().unwrap();
     let path = folder.path().join("leasehold.toml");
     std::fs::write(&path, text).unwrap();
+    // Whatever the umask.
+    std::fs::set_permissions(&path, std::fs::Permissions::from_mode(0o644)).unwrap();
     (folder, path)
 }
 
@@ -133,13 +135,13 @@ fn the_file_is_named_or_lies_in_the_directory() {
 }
 
 #[test]
-fn what_is_wrong_in_a_file_is_told_with_the_file_and_what_is_allowed() {
+fn what_is_wrong_in_a_file_is_told_with_the_file_and_what_is_expected() {
     for (text, why) in [
         (
             "defualt-ttl = '1s'",
-            "leasehold.toml \"defualt-ttl\": expected \"default-ttl\", the nearest of acquisition-timeout, command-timeout, connections, default-ttl, idempotency, label, locks, markers, max-in-flight, max-ttl, prefix, retry-interval, store",
+            "leasehold.toml \"defualt-ttl\": expected one of acquisition-timeout, command-timeout, connections, default-ttl, idempotency, label, locks, markers, max-in-flight, max-ttl, prefix, retry-interval, store; did you mean \"default-ttl\"?",
         ),
-        ("default_ttl = '1s'", "\"default-ttl\", the nearest of"),
+        ("default_ttl = '1s'", "did you mean \"default-ttl\"?"),
         ("default-ttl = 30", "leasehold.toml \"30\": expected a number with a unit, such as 30s or 30ms"),
         ("default-ttl = '10m'", "leasehold.toml \"600s\": expected 50ms to 300s"),
         ("max-ttl = '25h'", "leasehold.toml \"90000s\": expected 50ms to 86400s"),
@@ -155,7 +157,7 @@ fn what_is_wrong_in_a_file_is_told_with_the_file_and_what_is_allowed() {
         ("label = 7", "<integer>\": expected text in quotes"),
         ("store = ", "leasehold.toml line 1"),
         ("[locks.a]\nkey = 'a'\nttl = '301s'", "invalid ttl in [locks.a] of"),
-        ("[locks.a]\nkey = 'a'\ncritical = true\non-outage = 'proceed'", "because it is critical"),
+        ("[locks.a]\nkey = 'a'\ncritical = true\non-outage = 'proceed'", "because the lock is critical"),
     ] {
         let error = refused(text, &[]);
         assert!(error.contains(why), "{text}\n{error}");

@@ -154,7 +154,7 @@ fn a_policy_that_cannot_work_is_refused_with_its_place() {
     for (text, why) in [
         (
             lock("critical = true\non-outage = \"proceed\""),
-            "invalid on-outage in [locks.payout] of p.toml \"proceed\": expected \"deny\", because it is critical: it must never be gone without",
+            "invalid on-outage in [locks.payout] of p.toml \"proceed\": expected \"deny\", because the lock is critical",
         ),
         (lock("on-outage = \"wait\""), "expected \"deny\" or \"proceed\""),
         (
@@ -169,19 +169,22 @@ fn a_policy_that_cannot_work_is_refused_with_its_place() {
             lock("acks = \"most\""),
             "invalid acks in [locks.payout] of p.toml \"most\": expected 0 to 255, or majority",
         ),
-        (lock("acks = true"), "expected 0 to 255, or \"majority\""),
+        (lock("acks = true"), "\"true\": expected 0 to 255, or majority"),
         (lock("hold-at-least = \"301s\""), "invalid hold-at-least in [locks.payout]"),
         (lock("ttl = \"10s\"\nmax-lifetime = \"9s\""), "it cannot be shorter than the ttl"),
         (lock("max-lifetime = \"29s\""), "it cannot be shorter than the ttl"),
         (
             lock("keep-alife = true"),
-            "invalid key in [locks.payout] of p.toml \"keep-alife\": expected \"keep-alive\"",
+            "invalid key in [locks.payout] of p.toml \"keep-alife\": expected one of acks, ",
         ),
         (lock("keep-alive = \"yes\""), "expected true or false"),
         ("[locks.payout]".into(), "invalid [locks.payout] of p.toml \"without key\""),
         ("[locks.payout]\nkey = \"{a}{b}\"".into(), "invalid key in [locks.payout] of p.toml \"{a}{b}\""),
         ("[locks.\"pay out\"]\nkey = \"a\"".into(), "invalid policy name of locks in p.toml \"pay out\""),
-        ("[lock.payout]\nkey = \"a\"".into(), "invalid key in p.toml \"lock\": expected \"locks\""),
+        (
+            "[lock.payout]\nkey = \"a\"".into(),
+            "invalid key in p.toml \"lock\": expected one of idempotency, locks, markers, max-ttl, prefix; did you mean \"locks\"?",
+        ),
         ("locks = 3".into(), "tables such as [locks.NAME]"),
         ("store = \"memory:\"".into(), "invalid key in p.toml \"store\""),
         ("[idempotency.a]\nkey = \"a\"".into(), "invalid [idempotency.a] of p.toml \"without ttl\""),
@@ -193,6 +196,21 @@ fn a_policy_that_cannot_work_is_refused_with_its_place() {
     ] {
         let error = refused(&text);
         assert!(error.contains(why), "{text}\n{error}");
+    }
+}
+
+#[test]
+fn a_marker_and_an_idempotency_policy_never_share_a_key() {
+    let both = |marker: &str, key: &str| {
+        let table = |kind: &str, key: &str| format!("[{kind}.a]\nkey = \"{key}\"\nttl = \"1m\"\n");
+        Policies::parse(&(table("markers", marker) + &table("idempotency", key)), "p.toml")
+    };
+    for (marker, key) in [("x:{id}", "x:{deal}"), ("x:{id}", "x:y"), ("x", "{kind}"), ("{a}:y", "x:{b}")] {
+        let error = both(marker, key).expect_err(marker).to_string();
+        assert!(error.starts_with("invalid key of the marker policy a"), "{error}");
+    }
+    for (marker, key) in [("x:{id}", "y:{id}"), ("x:{id}", "x:{a}:{b}"), ("x", "y"), ("x{id}", "y{id}")] {
+        both(marker, key).unwrap();
     }
 }
 
@@ -210,7 +228,7 @@ fn an_unknown_policy_names_the_nearest_and_the_others() {
     let error = policies.lock("pay-out").unwrap_err().to_string();
     assert_eq!(
         error,
-        "invalid lock policy \"pay-out\": expected \"payout\", the nearest of balance, deal, deposit, outbox, payout, reconciliation, refund"
+        "invalid lock policy \"pay-out\": expected one of balance, deal, deposit, outbox, payout, reconciliation, refund; did you mean \"payout\"?"
     );
     assert!(policies.marker("x").unwrap_err().to_string().contains("nothing of this kind is defined"));
     assert!(policies.idempotency("payouts").unwrap_err().to_string().contains("\"payout\""));

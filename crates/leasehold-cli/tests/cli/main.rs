@@ -12,4 +12,5 @@ mod sandbox;
 mod signals;
 mod stores;
 mod terminal;
+mod trust;
 mod usage;

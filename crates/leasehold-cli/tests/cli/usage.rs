@@ -42,7 +42,8 @@ fn a_duration_below_zero_is_told_what_durations_are() {
         let said = sandbox.run(words);
         assert_eq!(said.code, Some(64));
         assert!(
-            said.stderr.contains("invalid value '-5s'") && said.stderr.contains("hint:"),
+            said.stderr.contains("invalid value '-5s'")
+                && said.stderr.contains("expected a number with a unit"),
             "{}",
             said.stderr
         );

@@ -1,8 +1,8 @@
-//! Variables that other libraries read as well: `REDIS_HOST`, `REDIS_PORT`, `REDIS_PASSWORD`, `LOCK_TTL`.
+//! Variables: `LEASEHOLD_*` for every setting, and those that other libraries read as well.
 
-use std::time::Duration;
+use toml::Value;
 
-use super::{duration::parse_duration, placed, quoted};
+use super::{file::Document, text::quoted};
 use crate::{
     error::{Error, Result},
     policy::escape,
@@ -16,15 +16,26 @@ pub(super) fn variable(env: Environment<'_>, name: &str) -> Option<String> {
     env(name).filter(|value| !value.is_empty())
 }
 
-/// `LOCK_TTL`: milliseconds, or a duration with a unit.
-pub(super) fn lock_ttl(env: Environment<'_>) -> Result<Option<Duration>> {
-    let Some(text) = variable(env, "LOCK_TTL") else { return Ok(None) };
-    if let Ok(ms) = text.parse() {
-        return Ok(Some(Duration::from_millis(ms)));
+/// Lets `LEASEHOLD_*` replace settings of a file, and `LOCK_TTL` give what neither has. That may be meant for another
+/// library, so it is not even looked at otherwise.
+pub(super) fn replace(document: &mut Document, keys: &[&'static str], env: Environment<'_>) {
+    for &key in keys {
+        let name = format!("LEASEHOLD_{}", key.replace('-', "_").to_uppercase());
+        let value = match key {
+            "prefix" | "label" => env(&name).map(Value::String),
+            "store" => variable(env, &name).map(Value::String),
+            _ => variable(env, &name).map(|text| text.parse().map_or(Value::String(text), Value::Integer)),
+        };
+        if let Some(value) = value {
+            document.set(key, value, name);
+        }
     }
-    parse_duration(&text).map(Some).map_err(|_| {
-        Error::invalid("LOCK_TTL", quoted(&text), "milliseconds, such as 5000, or a duration, such as 5s")
-    })
+    if !document.has("default-ttl")
+        && let Some(text) = variable(env, "LOCK_TTL")
+    {
+        let text = if text.parse::<u64>().is_ok() { text + "ms" } else { text };
+        document.set("default-ttl", Value::String(text), "LOCK_TTL".into());
+    }
 }
 
 /// The store that `REDIS_*` name, if one of them is set.
@@ -40,6 +51,8 @@ pub(super) fn redis_url(env: Environment<'_>) -> Result<Option<String>> {
         (None, Some(host)) => host,
         (None, None) => "localhost".into(),
     };
+    // Everything but what a URL leaves alone everywhere.
+    let encode = |secret: &str| escape(secret, |c| !(c.is_ascii_alphanumeric() || "-._~".contains(c)));
     let login = password.map_or(String::new(), |password| format!(":{}@", encode(&password)));
     Ok(Some(format!("redis://{login}{host}:{port}")))
 }
@@ -62,16 +75,13 @@ fn checked_host(host: &str, variable: &str) -> Result<String> {
     // An address of IPv6 needs brackets in a URL.
     let is_bare_ipv6 = host.parse::<std::net::Ipv6Addr>().is_ok();
     let host = if is_bare_ipv6 { format!("[{host}]") } else { host.to_owned() };
-    let parsed = url::Host::parse(&host);
-    parsed.map(|_| host.clone()).map_err(|error| {
-        let refused = Error::invalid("host", quoted(&host), format!("a host name or an address ({error})"));
-        placed(refused, variable)
-    })
-}
-
-/// Everything but letters, digits and `-._~` is encoded: what a URL leaves alone everywhere.
-fn encode(secret: &str) -> String {
-    escape(secret, |c| !(c.is_ascii_alphanumeric() || "-._~".contains(c)))
+    match url::Host::parse(&host) {
+        Ok(_) => Ok(host),
+        Err(error) => {
+            let expected = format!("a host name or an address ({error})");
+            Err(Error::invalid(variable, quoted(&host), expected))
+        }
+    }
 }
 
 #[cfg(test)]
@@ -133,14 +143,5 @@ mod tests {
             assert_eq!(error.kind().as_str(), "invalid");
             assert!(error.to_string().starts_with(&format!("invalid {name} ")), "{error}");
         }
-    }
-
-    #[test]
-    fn lock_ttl_is_in_milliseconds_unless_it_has_a_unit() {
-        let read = |text: &str| lock_ttl(&|_: &str| Some(text.to_owned()));
-        assert_eq!(read("5000").unwrap(), Some(Duration::from_secs(5)));
-        assert_eq!(read("5s").unwrap(), Some(Duration::from_secs(5)));
-        assert_eq!(read("").unwrap(), None);
-        assert!(read("5 s").unwrap_err().to_string().starts_with("invalid LOCK_TTL \"5 s\""));
     }
 }

@@ -28,17 +28,17 @@
 //! braces of the key itself, for hash tags.
 
 mod bound;
-mod read;
 mod template;
 
 use std::{collections::BTreeMap, path::Path, time::Duration};
 
+use serde::{Deserialize, Deserializer};
+
 pub use bound::BoundPolicy;
-pub(crate) use read::TABLES;
 pub(crate) use template::{Template, escape, escape_value};
 
 use crate::{
-    config::{Config, Section, WAIT_MAX, nearest_of, quoted, read_text},
+    config::{Config, Document, WAIT_MAX, acks, between, duration, one_of, quoted, written},
     engine::Acks,
     error::{Error, Result},
     lease::validity::TTL_MIN,
@@ -76,27 +76,27 @@ pub const NO_PARAMETERS: [(&str, &str); 0] = [];
 /// assert!(policies.lock("pay-out").is_err());
 /// # Ok::<(), leasehold::Error>(())
 /// ```
-#[derive(Clone, Debug, Default)]
+#[derive(Clone, Debug, Default, Deserialize)]
+#[serde(rename_all = "kebab-case", deny_unknown_fields)]
 pub struct Policies {
-    prefix: Option<String>,
-    max_ttl: Option<Duration>,
-    locks: BTreeMap<String, LockPolicy>,
-    idempotency: BTreeMap<String, RecordPolicy>,
-    markers: BTreeMap<String, RecordPolicy>,
+    pub(crate) prefix: Option<String>,
+    #[serde(default, deserialize_with = "duration")]
+    pub(crate) max_ttl: Option<Duration>,
+    #[serde(default)]
+    pub(crate) locks: BTreeMap<String, LockPolicy>,
+    #[serde(default)]
+    pub(crate) idempotency: BTreeMap<String, RecordPolicy>,
+    #[serde(default)]
+    pub(crate) markers: BTreeMap<String, RecordPolicy>,
 }
 
 impl Policies {
     /// Reads a text; `origin` is what errors call it. Besides policies it may set `prefix` and `max-ttl`.
     ///
     /// # Errors
-    /// `invalid`, with the place and what is allowed.
+    /// `invalid`, with the place and what is expected.
     pub fn parse(text: &str, origin: &str) -> Result<Self> {
-        let known: Vec<_> = ["prefix", "max-ttl"].into_iter().chain(TABLES).collect();
-        let policies = Self::read(&Section::parse(text, origin, &known)?)?;
-        let mut config = Config::default();
-        policies.take_over(&mut config);
-        policies.check(&config)?;
-        Ok(policies)
+        Self::from_document(&Document::parse(text, origin)?)
     }
 
     /// Reads a file.
@@ -104,14 +104,40 @@ impl Policies {
     /// # Errors
     /// As [`Policies::parse`]; also for a file that cannot be read.
     pub fn load(path: impl AsRef<Path>) -> Result<Self> {
-        let path = path.as_ref();
-        Self::parse(&read_text(path)?, &path.display().to_string())
+        Self::from_document(&Document::load(path.as_ref())?)
+    }
+
+    fn from_document(document: &Document) -> Result<Self> {
+        let policies: Self = document.read()?;
+        let mut config = Config::default();
+        policies.take_over(&mut config);
+        policies.checked(document, &config)
+    }
+
+    /// Gives every policy its name and its place, and checks it.
+    pub(crate) fn checked(mut self, document: &Document, config: &Config) -> Result<Self> {
+        for (name, policy) in &mut self.locks {
+            check_name("locks", name, document)?;
+            policy.place = document.place(&["locks", name]);
+            policy.name.clone_from(name);
+            policy.template.policy.clone_from(name);
+        }
+        for (kind, policies) in [("idempotency", &mut self.idempotency), ("markers", &mut self.markers)] {
+            for (name, policy) in policies {
+                check_name(kind, name, document)?;
+                between(&document.place(&[kind, name, "ttl"]), policy.ttl, TTL_MIN, WAIT_MAX)?;
+                policy.name.clone_from(name);
+                policy.template.policy.clone_from(name);
+            }
+        }
+        self.check(config)?;
+        Ok(self)
     }
 
     /// The policy `[locks.NAME]`.
     ///
     /// # Errors
-    /// `invalid` for a name that is not there, with the nearest and all others.
+    /// `invalid` for an unknown name; the error lists all names and the nearest one.
     pub fn lock(&self, name: &str) -> Result<&LockPolicy> {
         find(&self.locks, "lock policy", name)
     }
@@ -147,17 +173,17 @@ impl Policies {
         self.markers.values()
     }
 
-    /// What the file says precedes its lock keys in the store, if it does.
+    /// The prefix of lock keys, if the file sets it.
     pub fn prefix(&self) -> Option<&str> {
         self.prefix.as_deref()
     }
 
-    /// The longest ttl that the file allows, if it does.
+    /// The longest ttl, if the file sets it.
     pub fn max_ttl(&self) -> Option<Duration> {
         self.max_ttl
     }
 
-    /// Puts what the file sets beside its policies into a client's settings.
+    /// Applies the prefix and the longest ttl to the settings of a client.
     pub(crate) fn take_over(&self, config: &mut Config) {
         if let Some(prefix) = &self.prefix {
             config.prefix.clone_from(prefix);
@@ -167,33 +193,70 @@ impl Policies {
         }
     }
 
-    /// Checks every time against its range, which depends on the client's settings.
+    /// Checks every time against its range, which depends on the client's settings, and that no two policies share a key:
+    /// a mark would count as a request that was executed.
     pub(crate) fn check(&self, config: &Config) -> Result<()> {
+        for marker in self.markers.values() {
+            if let Some(other) =
+                self.idempotency.values().find(|other| other.template.meets(&marker.template))
+            {
+                let what = format!("key of the marker policy {}", marker.name);
+                let expected = format!("a key that the idempotency policy {} cannot have", other.name);
+                return Err(Error::invalid(what, quoted(marker.template()), expected));
+            }
+        }
         self.locks.values().try_for_each(|policy| policy.check(config))
     }
 }
 
 fn find<'a, T>(policies: &'a BTreeMap<String, T>, what: &str, name: &str) -> Result<&'a T> {
     let names = || policies.keys().map(String::as_str);
-    policies.get(name).ok_or_else(|| Error::invalid(what, quoted(name), nearest_of(name, names())))
+    policies.get(name).ok_or_else(|| Error::invalid(what, quoted(name), one_of(name, names())))
+}
+
+fn check_name(kind: &str, name: &str, document: &Document) -> Result<()> {
+    let is_plain = |byte: u8| byte.is_ascii_alphanumeric() || byte == b'-' || byte == b'_';
+    if name.is_empty() || !name.bytes().all(is_plain) {
+        let what = format!("policy name of {}", document.place(&[kind]));
+        return Err(Error::invalid(what, quoted(name), "letters, digits, '-' and '_'"));
+    }
+    Ok(())
+}
+
+/// The key schema of a policy. Its name is added later.
+fn template<'de, D: Deserializer<'de>>(from: D) -> Result<Template, D::Error> {
+    written(from, |text| Template::parse(text, "", "key"))
 }
 
 /// How one kind of lock is named and held.
-#[derive(Clone, Debug)]
+#[derive(Clone, Debug, Deserialize)]
+#[serde(rename_all = "kebab-case", deny_unknown_fields, expecting = "a table such as [locks.NAME]")]
 pub struct LockPolicy {
+    #[serde(skip)]
     name: String,
+    #[serde(default)]
     description: String,
+    #[serde(rename = "key", deserialize_with = "template")]
     template: Template,
     /// Where it stands, for errors.
+    #[serde(skip)]
     place: String,
+    #[serde(default, deserialize_with = "duration")]
     ttl: Option<Duration>,
+    #[serde(default, deserialize_with = "duration")]
     wait: Option<Duration>,
     keep_alive: Option<bool>,
+    #[serde(default)]
     critical: bool,
+    #[serde(default)]
     on_outage: OnOutage,
+    #[serde(default, deserialize_with = "duration")]
     lock_delay: Option<Duration>,
+    #[serde(default, deserialize_with = "acks")]
     acks: Option<Acks>,
+    #[serde(default, deserialize_with = "duration")]
     max_lifetime: Option<Duration>,
+    #[serde(default, deserialize_with = "duration")]
     hold_at_least: Option<Duration>,
 }
 
@@ -241,22 +304,22 @@ impl LockPolicy {
         self.keep_alive
     }
 
-    /// Whether it must never be gone without, as for anything that moves money.
+    /// Whether the work must never run without the lock, as for anything that moves money.
     pub fn is_critical(&self) -> bool {
         self.critical
     }
 
-    /// What to do when the store is out of reach.
+    /// What to do when the store is unreachable.
     pub fn on_outage(&self) -> OnOutage {
         self.on_outage
     }
 
-    /// How long the lock stays closed after a lease expired, if the policy says so.
+    /// How long the lock stays unavailable after its lease expired, if the policy says so.
     pub fn lock_delay(&self) -> Option<Duration> {
         self.lock_delay
     }
 
-    /// How many replicas must have the lock before it counts, if the policy says so.
+    /// How many replicas must acknowledge the lock, if the policy says so.
     pub fn acks(&self) -> Option<Acks> {
         self.acks
     }
@@ -266,12 +329,16 @@ impl LockPolicy {
         self.max_lifetime
     }
 
-    /// The shortest time it stays closed, if the policy says so.
+    /// The shortest time it is held, if the policy says so.
     pub fn hold_at_least(&self) -> Option<Duration> {
         self.hold_at_least
     }
 
     fn check(&self, config: &Config) -> Result<()> {
+        if self.critical && self.on_outage == OnOutage::Proceed {
+            let what = format!("on-outage in {}", self.place);
+            return Err(Error::invalid(what, "proceed", "\"deny\", because the lock is critical"));
+        }
         let check = |key: &str, value: Option<Duration>, least: Duration, most: Duration, hint: &str| {
             let Some(value) = value.filter(|value| !(least..=most).contains(value)) else { return Ok(()) };
             let what = format!("{key} in {}", self.place);
@@ -290,11 +357,16 @@ impl LockPolicy {
 
 /// How one kind of idempotency key or marker is named and kept: see [`Leasehold::idempotency_policy`](crate::Leasehold::idempotency_policy)
 /// and [`Leasehold::marker_policy`](crate::Leasehold::marker_policy).
-#[derive(Clone, Debug)]
+#[derive(Clone, Debug, Deserialize)]
+#[serde(deny_unknown_fields, expecting = "a table with key and ttl")]
 pub struct RecordPolicy {
+    #[serde(skip)]
     name: String,
+    #[serde(default)]
     description: String,
+    #[serde(rename = "key", deserialize_with = "template")]
     template: Template,
+    #[serde(deserialize_with = "duration")]
     ttl: Duration,
 }
 
