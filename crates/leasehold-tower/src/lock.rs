@@ -1,4 +1,4 @@
-//! The layer that lets one request at a time through, per name.
+//! The layer that processes one request at a time, per name.
 
 use std::{
     pin::Pin,
@@ -62,7 +62,7 @@ impl LockLayer {
         Self { settings }
     }
 
-    /// How long a crashed server keeps the lock closed. Default 30 s.
+    /// How long the lock stays held after a crash of the server. Default 30 s.
     pub fn ttl(mut self, ttl: Duration) -> Self {
         self.settings.ttl = ttl;
         self
@@ -75,7 +75,7 @@ impl LockLayer {
         self
     }
 
-    /// How long a request waits for the lock. Default: not at all, it is answered with 409.
+    /// How long a request waits for the lock. Default: it does not wait, and gets 409.
     pub fn wait(mut self, wait: Duration) -> Self {
         self.settings.wait = wait;
         self
@@ -90,7 +90,7 @@ impl<S> Layer<S> for LockLayer {
     }
 }
 
-/// A service that works on one request at a time, per name; made by [`LockLayer`].
+/// A service that processes one request at a time, per name; made by [`LockLayer`].
 #[derive(Clone)]
 pub struct LockService<S> {
     inner: S,
@@ -114,7 +114,7 @@ where
     }
 
     fn call(&mut self, request: Request<B>) -> Self::Future {
-        // The one that is ready is used up, and a copy of it stays.
+        // The service that was polled ready handles this request; its clone stays for the next one.
         let copy = self.inner.clone();
         let mut inner = std::mem::replace(&mut self.inner, copy);
         let settings = self.settings.clone();
@@ -148,7 +148,7 @@ impl Settings {
         let most = self.max_lifetime.unwrap_or(LIFETIME_MAX.max(self.ttl));
         let lock = self.leases.lock(name).ttl(self.ttl).keep_alive().max_lifetime(most);
         let busy = |pause| {
-            let detail = "another request is being worked on";
+            let detail = "another request holds the lock";
             again_in(problem(StatusCode::CONFLICT, "busy", "busy", detail), pause)
         };
         if self.wait.is_zero() {

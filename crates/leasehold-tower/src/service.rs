@@ -1,4 +1,4 @@
-//! What the layer does with a request.
+//! How a request with an `Idempotency-Key` is processed.
 
 use std::{
     pin::Pin,
@@ -22,7 +22,7 @@ use crate::{
     stored::{self, Stored},
 };
 
-/// Longest pause that a duplicate is told: the work is seldom as long as its lease.
+/// Longest `Retry-After` of a duplicate: the work seldom takes as long as its lease.
 const PAUSE_MAX: Duration = Duration::from_secs(5);
 
 /// A service whose requests are executed once per key; made by [`IdempotencyLayer`](crate::IdempotencyLayer).
@@ -51,7 +51,7 @@ where
     }
 
     fn call(&mut self, request: Request<B>) -> Self::Future {
-        // The one that is ready is used up, and a copy of it stays.
+        // The service that was polled ready handles this request; its clone stays for the next one.
         let copy = self.inner.clone();
         let inner = std::mem::replace(&mut self.inner, copy);
         let settings = self.settings.clone();
@@ -101,8 +101,8 @@ where
     }
 }
 
-/// The key, if the request is one to look at and has one.
-#[expect(clippy::result_large_err, reason = "an answer is what a service deals in")]
+/// The key, if the layer handles this method and the request has one.
+#[expect(clippy::result_large_err, reason = "the error is a response")]
 fn key_of<B>(settings: &Settings, request: &Request<B>) -> Result<Option<String>, Response<Body>> {
     if !settings.methods.contains(request.method()) {
         return Ok(None);
@@ -143,7 +143,7 @@ async fn begin(
         Ok(Begun::Yours(execution)) => return Ok(execution),
         Ok(Begun::Completed(text)) => replay(&text),
         Ok(Begun::InProgress { look_again, .. }) => {
-            let detail = "the same request is being executed; its response can be had later";
+            let detail = "the same request is in progress; try again later for its response";
             again_in(conflict("in-progress", "in progress", detail), look_again.min(PAUSE_MAX))
         }
         Ok(Begun::Mismatch) => problem(
@@ -152,12 +152,14 @@ async fn begin(
             "key of another request",
             "this Idempotency-Key was used for a request with another body or query",
         ),
-        Ok(_) => conflict("not-replayable", "done already", "it was done, and its response was not kept"),
+        Ok(_) => {
+            conflict("not-replayable", "done already", "it was done already, and its response was not stored")
+        }
         Err(error) => fault(&error),
     })
 }
 
-/// The response that was stored.
+/// The stored response.
 fn replay(text: &Bytes) -> Response<Body> {
     match stored::read(text) {
         Some(Stored::Whole(mut response)) => {
@@ -166,18 +168,18 @@ fn replay(text: &Bytes) -> Response<Body> {
         }
         Some(Stored::TooLarge(status)) => {
             let detail =
-                format!("it was done with status {status}, and its response was too large to be kept");
+                format!("it was done already with status {status}, and its response was too large to store");
             problem(StatusCode::CONFLICT, "not-replayable", "done already", &detail)
         }
         None => {
             tracing::error!("a stored response cannot be read");
-            let detail = "what is stored under this Idempotency-Key is no response";
+            let detail = "the record of this Idempotency-Key is not a response";
             problem(StatusCode::INTERNAL_SERVER_ERROR, "fault", "fault", detail)
         }
     }
 }
 
-/// Does the work, and stores what it came to. It is cancelled when its lease is lost.
+/// Executes the request and stores the response. The work is cancelled when its lease is lost.
 async fn execute<R, E>(
     work: impl Future<Output = Result<Response<R>, E>>,
     execution: Execution<Bytes>,
@@ -219,7 +221,7 @@ where
             Read::TooLarge(_) => None,
         };
         let text = stored::write(head.status, &head.headers, &settings.keep_headers, bytes);
-        // A failure is logged by the library and tried on: the work was done, and its caller shall have the response.
+        // The library logs a failure and retries: the work was done, so its caller gets the response.
         if let Ok(Settled::FencedOff { .. }) = execution.complete_bytes(text).await {
             tracing::warn!("a request took longer than its lease, and was executed again meanwhile");
         }
@@ -231,7 +233,7 @@ where
     Ok(Response::from_parts(head, body))
 }
 
-/// The next request may execute; an end that cannot be told is logged by the library and tried on.
+/// Lets the next request execute. The library logs a failure and retries.
 async fn give_back(execution: Execution<Bytes>, why: &str) {
     let _logged = execution.fail(why).await;
 }

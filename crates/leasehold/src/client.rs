@@ -95,9 +95,9 @@ impl Leasehold {
     /// `invalid` when they name no store.
     pub fn from_settings(settings: Settings) -> Result<Builder> {
         let Some(store) = settings.store else {
-            let allowed =
+            let expected =
                 "a URL in LEASEHOLD_STORE, in `store` of leasehold.toml, or a REDIS_HOST for from_env()";
-            return Err(Error::invalid("store", "", allowed));
+            return Err(Error::invalid("store", "", expected));
         };
         Ok(Builder { config: settings.config, policies: settings.policies, ..Self::builder(store) })
     }

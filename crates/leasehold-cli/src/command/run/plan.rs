@@ -1,4 +1,4 @@
-//! What `run` is going to do, decided and checked before anything is sent.
+//! What `run` will do, checked before anything is sent.
 
 use std::{ffi::OsString, path::Path, time::Duration};
 
@@ -11,7 +11,7 @@ use crate::{exit::Failure, output::spoken};
 #[derive(Debug)]
 pub(super) struct Plan {
     pub(super) name: String,
-    /// Nothing: the lock is only held.
+    /// `None`: the lock is only held.
     pub(super) command: Option<Command>,
     pub(super) ttl: Duration,
     pub(super) wait: Wait,
