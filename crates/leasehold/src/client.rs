@@ -148,7 +148,7 @@ impl Leasehold {
         values: impl IntoIterator<Item = (K, V)>,
     ) -> Result<IdempotencyKey> {
         let policy = self.policies.idempotency(name)?;
-        Ok(IdempotencyKey::named(self.core.clone(), policy.key(values)).keep(policy.ttl()))
+        Ok(IdempotencyKey::named(self.core.clone(), policy.key(values)).keep(policy.ttl))
     }
 
     /// Marks that say that somebody is at it, such as `processing`.
@@ -162,7 +162,7 @@ impl Leasehold {
     /// `invalid` for a name that is not there, with the nearest and all others.
     pub fn marker_policy(&self, name: &str) -> Result<Marker> {
         let policy = self.policies.marker(name)?;
-        Ok(Marker::laid_out(self.core.clone(), Ok(policy.layout().clone()), policy.ttl()))
+        Ok(Marker::laid_out(self.core.clone(), Ok(policy.template.clone()), policy.ttl))
     }
 
     /// The pool of deadlines of that name.

@@ -86,7 +86,7 @@ fn every_key_and_ttl_is_the_one_of_its_design() {
             "lock" => {
                 let policy = policies.lock(name).unwrap();
                 let prefix = policies.prefix().unwrap_or("lock:");
-                (format!("{prefix}{}", policy.key(values).unwrap()), policy.ttl())
+                (format!("{prefix}{}", policy.key(values).unwrap()), policy.ttl)
             }
             "idempotency" => record(policies.idempotency(name).unwrap(), values),
             _ => record(policies.marker(name).unwrap(), values),
@@ -99,7 +99,7 @@ fn record<'a>(
     policy: &RecordPolicy,
     values: impl Iterator<Item = (&'a str, &'a str)>,
 ) -> (String, Option<Duration>) {
-    (policy.key(values).unwrap().to_string(), Some(policy.ttl()))
+    (policy.key(values).unwrap().to_string(), Some(policy.ttl))
 }
 
 #[test]
@@ -107,11 +107,9 @@ fn the_files_and_the_table_have_the_same_policies() {
     let mut found = BTreeSet::new();
     for file in files() {
         let policies = load(&file);
-        found.extend(policies.locks().map(|policy| format!("{file} lock {}", policy.name())));
-        found.extend(
-            policies.idempotency_keys().map(|policy| format!("{file} idempotency {}", policy.name())),
-        );
-        found.extend(policies.markers().map(|policy| format!("{file} marker {}", policy.name())));
+        found.extend(policies.locks().map(|policy| format!("{file} lock {}", policy.name)));
+        found.extend(policies.idempotency_keys().map(|policy| format!("{file} idempotency {}", policy.name)));
+        found.extend(policies.markers().map(|policy| format!("{file} marker {}", policy.name)));
     }
     let listed: BTreeSet<_> =
         TABLE.iter().map(|(file, kind, name, ..)| format!("{file} {kind} {name}")).collect();
@@ -123,11 +121,11 @@ fn the_files_and_the_table_have_the_same_policies() {
 fn what_moves_money_is_critical_and_only_invoices_go_on_without() {
     for file in files() {
         for policy in load(&file).locks() {
-            let name = policy.name();
-            assert_eq!(policy.is_critical(), CRITICAL.contains(&name), "{file} {name}");
+            let name = policy.name.as_str();
+            assert_eq!(policy.critical, CRITICAL.contains(&name), "{file} {name}");
             let expected = if file == "invoices" { OnOutage::Proceed } else { OnOutage::Deny };
-            assert_eq!(policy.on_outage(), expected, "{file} {name}");
-            assert!(!policy.description().is_empty(), "{file} {name}");
+            assert_eq!(policy.on_outage, expected, "{file} {name}");
+            assert!(!policy.description.is_empty(), "{file} {name}");
         }
     }
 }
@@ -241,10 +239,10 @@ fn a_policy_tells_all_it_was_given() {
     let policies = Policies::parse(text, "p.toml").unwrap();
     let a: &LockPolicy = policies.lock("a").unwrap();
     let secs = |secs| Some(Duration::from_secs(secs));
-    assert_eq!((a.ttl(), a.wait(), a.keep_alive()), (secs(1), secs(2), Some(true)));
-    assert_eq!((a.lock_delay(), a.max_lifetime(), a.hold_at_least()), (secs(3), secs(4), secs(5)));
-    assert_eq!(a.acks(), Some(Acks::AtLeast(2)));
-    assert_eq!((a.description(), a.template(), a.is_critical()), ("d", "a:{x}:{y}:{x}", false));
+    assert_eq!((a.ttl, a.wait, a.keep_alive), (secs(1), secs(2), Some(true)));
+    assert_eq!((a.lock_delay, a.max_lifetime, a.hold_at_least), (secs(3), secs(4), secs(5)));
+    assert_eq!(a.acks, Some(Acks::AtLeast(2)));
+    assert_eq!((a.description.as_str(), a.template(), a.critical), ("d", "a:{x}:{y}:{x}", false));
     assert_eq!(a.parameters().collect::<Vec<_>>(), ["x", "y"]);
 }
 

@@ -18,8 +18,8 @@ pub(super) fn variable(env: Environment<'_>, name: &str) -> Option<String> {
 
 /// Lets `LEASEHOLD_*` replace settings of a file, and `LOCK_TTL` give what neither has. That may be meant for another
 /// library, so it is not even looked at otherwise.
-pub(super) fn replace(document: &mut Document, keys: &[&'static str], env: Environment<'_>) {
-    for &key in keys {
+pub(super) fn replace(document: &mut Document, keys: &'static str, env: Environment<'_>) {
+    for key in keys.split_whitespace() {
         let name = format!("LEASEHOLD_{}", key.replace('-', "_").to_uppercase());
         let value = match key {
             "prefix" | "label" => env(&name).map(Value::String),
@@ -45,11 +45,15 @@ pub(super) fn redis_url(env: Environment<'_>) -> Result<Option<String>> {
     if host.is_none() && port.is_none() && password.is_none() {
         return Ok(None);
     }
-    let (service_host, port) = port.as_deref().map_or(Ok((None, 6379)), read_port)?;
-    let host = match (host, service_host) {
-        (Some(host), _) => checked_host(&host, "REDIS_HOST")?,
-        (None, Some(host)) => host,
-        (None, None) => "localhost".into(),
+    let (service_host, port) = match &port {
+        None => (None, 6379),
+        Some(text) => read_port(text)
+            .filter(|(_, port)| *port != 0)
+            .ok_or_else(|| Error::invalid("REDIS_PORT", quoted(text), "1 to 65535, or tcp://HOST:PORT"))?,
+    };
+    let host = match host {
+        Some(host) => bracketed(&host)?,
+        None => service_host.unwrap_or_else(|| "localhost".into()),
     };
     // Everything but what a URL leaves alone everywhere.
     let encode = |secret: &str| escape(secret, |c| !(c.is_ascii_alphanumeric() || "-._~".contains(c)));
@@ -58,30 +62,21 @@ pub(super) fn redis_url(env: Environment<'_>) -> Result<Option<String>> {
 }
 
 /// `6379`, or `tcp://10.0.0.11:6379`, which Kubernetes sets for a service that is called `redis`.
-fn read_port(text: &str) -> Result<(Option<String>, u16)> {
-    let (host, digits) = match text.strip_prefix("tcp://") {
-        Some(address) => match address.rsplit_once(':') {
-            Some((host, port)) => (Some(checked_host(host, "REDIS_PORT")?), port),
-            None => (None, ""),
-        },
-        None => (None, text),
-    };
-    let port = digits.parse().ok().filter(|port| *port != 0);
-    let refuse = || Error::invalid("REDIS_PORT", quoted(text), "1 to 65535, or tcp://HOST:PORT");
-    Ok((host, port.ok_or_else(refuse)?))
+fn read_port(text: &str) -> Option<(Option<String>, u16)> {
+    if let Ok(port) = text.parse() {
+        return Some((None, port));
+    }
+    let url = url::Url::parse(text).ok().filter(|url| url.scheme() == "tcp")?;
+    Some((Some(url.host_str()?.to_owned()), url.port()?))
 }
 
-fn checked_host(host: &str, variable: &str) -> Result<String> {
-    // An address of IPv6 needs brackets in a URL.
+/// A host as URLs have it: an IPv6 address in brackets.
+fn bracketed(host: &str) -> Result<String> {
     let is_bare_ipv6 = host.parse::<std::net::Ipv6Addr>().is_ok();
     let host = if is_bare_ipv6 { format!("[{host}]") } else { host.to_owned() };
-    match url::Host::parse(&host) {
-        Ok(_) => Ok(host),
-        Err(error) => {
-            let expected = format!("a host name or an address ({error})");
-            Err(Error::invalid(variable, quoted(&host), expected))
-        }
-    }
+    url::Host::parse(&host).map(|_| host.clone()).map_err(|error| {
+        Error::invalid("REDIS_HOST", quoted(&host), format!("a host name or an address ({error})"))
+    })
 }
 
 #[cfg(test)]

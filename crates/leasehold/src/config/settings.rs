@@ -157,18 +157,8 @@ impl fmt::Debug for Sources<'_> {
 }
 
 /// The settings that variables can replace.
-const KEYS: [&str; 10] = [
-    "store",
-    "prefix",
-    "label",
-    "default-ttl",
-    "acquisition-timeout",
-    "retry-interval",
-    "command-timeout",
-    "max-ttl",
-    "connections",
-    "max-in-flight",
-];
+const KEYS: &str = "store prefix label default-ttl acquisition-timeout retry-interval command-timeout max-ttl connections \
+                    max-in-flight";
 
 /// A whole file.
 #[derive(Deserialize)]
@@ -206,7 +196,7 @@ impl Settings {
     pub fn load(sources: &Sources<'_>) -> Result<Self> {
         let (path, ignored) = sources.find_file();
         let mut document = path.as_deref().map(Document::load).transpose()?.unwrap_or_default();
-        environment::replace(&mut document, &KEYS, sources.env);
+        environment::replace(&mut document, KEYS, sources.env);
         let file: File = document.read()?;
         let defaults = Config::default();
         let config = Config {

@@ -25,7 +25,7 @@
 //!
 //! A typo in a name or a parameter is an error at once and not a second lock beside the right one, and no two tuples of
 //! values share a key: `%`, `:`, `{`, `}` and control characters in a value are percent-encoded. `{{` and `}}` are
-//! braces of the key itself, for hash tags.
+//! braces of the key itself, for hash tags. A marker and an idempotency policy that could share a key are refused.
 
 mod bound;
 mod template;
@@ -72,7 +72,7 @@ pub const NO_PARAMETERS: [(&str, &str); 0] = [];
 /// let policies = Policies::parse(text, "policies.toml")?;
 /// let payout = policies.lock("payout")?;
 /// assert_eq!(payout.key([("deal_id", 42)])?.as_str(), "payout:42");
-/// assert_eq!(payout.ttl(), Some(Duration::from_secs(60)));
+/// assert_eq!(payout.ttl, Some(Duration::from_secs(60)));
 /// assert!(policies.lock("pay-out").is_err());
 /// # Ok::<(), leasehold::Error>(())
 /// ```
@@ -228,112 +228,51 @@ fn template<'de, D: Deserializer<'de>>(from: D) -> Result<Template, D::Error> {
     written(from, |text| Template::parse(text, "", "key"))
 }
 
-/// How one kind of lock is named and held.
+/// How one kind of lock is named and held. What is `None` is up to the client.
 #[derive(Clone, Debug, Deserialize)]
 #[serde(rename_all = "kebab-case", deny_unknown_fields, expecting = "a table such as [locks.NAME]")]
+#[non_exhaustive]
 pub struct LockPolicy {
+    /// Its name in the file.
     #[serde(skip)]
-    name: String,
+    pub name: String,
+    /// What it is for.
     #[serde(default)]
-    description: String,
+    pub description: String,
     #[serde(rename = "key", deserialize_with = "template")]
     template: Template,
     /// Where it stands, for errors.
     #[serde(skip)]
     place: String,
+    /// How long a lease lasts.
     #[serde(default, deserialize_with = "duration")]
-    ttl: Option<Duration>,
+    pub ttl: Option<Duration>,
+    /// How long to wait for the lock.
     #[serde(default, deserialize_with = "duration")]
-    wait: Option<Duration>,
-    keep_alive: Option<bool>,
+    pub wait: Option<Duration>,
+    /// Whether the lease is renewed.
+    pub keep_alive: Option<bool>,
+    /// Whether the work must never run without the lock, as for anything that moves money.
     #[serde(default)]
-    critical: bool,
+    pub critical: bool,
+    /// What to do when the store is unreachable.
     #[serde(default)]
-    on_outage: OnOutage,
+    pub on_outage: OnOutage,
+    /// How long the lock stays unavailable after its lease expired.
     #[serde(default, deserialize_with = "duration")]
-    lock_delay: Option<Duration>,
+    pub lock_delay: Option<Duration>,
+    /// How many replicas must acknowledge the lock.
     #[serde(default, deserialize_with = "acks")]
-    acks: Option<Acks>,
+    pub acks: Option<Acks>,
+    /// The longest time it can be held.
     #[serde(default, deserialize_with = "duration")]
-    max_lifetime: Option<Duration>,
+    pub max_lifetime: Option<Duration>,
+    /// The shortest time it is held.
     #[serde(default, deserialize_with = "duration")]
-    hold_at_least: Option<Duration>,
+    pub hold_at_least: Option<Duration>,
 }
 
 impl LockPolicy {
-    /// Its name in the file.
-    pub fn name(&self) -> &str {
-        &self.name
-    }
-
-    /// What it is for.
-    pub fn description(&self) -> &str {
-        &self.description
-    }
-
-    /// The key schema as written.
-    pub fn template(&self) -> &str {
-        self.template.as_str()
-    }
-
-    /// The parameters of its key, in order.
-    pub fn parameters(&self) -> impl Iterator<Item = &str> {
-        self.template.parameters()
-    }
-
-    /// The name of the lock for these values.
-    ///
-    /// # Errors
-    /// `invalid` for a parameter that is missing, unknown, empty or given twice, and for a key that becomes too long.
-    pub fn key<K: AsRef<str>, V: ToString>(&self, values: impl IntoIterator<Item = (K, V)>) -> Result<Name> {
-        self.template.render(values)
-    }
-
-    /// How long a lease lasts, if the policy says so.
-    pub fn ttl(&self) -> Option<Duration> {
-        self.ttl
-    }
-
-    /// How long to wait for the lock, if the policy says so.
-    pub fn wait(&self) -> Option<Duration> {
-        self.wait
-    }
-
-    /// Whether the lease is renewed, if the policy says so.
-    pub fn keep_alive(&self) -> Option<bool> {
-        self.keep_alive
-    }
-
-    /// Whether the work must never run without the lock, as for anything that moves money.
-    pub fn is_critical(&self) -> bool {
-        self.critical
-    }
-
-    /// What to do when the store is unreachable.
-    pub fn on_outage(&self) -> OnOutage {
-        self.on_outage
-    }
-
-    /// How long the lock stays unavailable after its lease expired, if the policy says so.
-    pub fn lock_delay(&self) -> Option<Duration> {
-        self.lock_delay
-    }
-
-    /// How many replicas must acknowledge the lock, if the policy says so.
-    pub fn acks(&self) -> Option<Acks> {
-        self.acks
-    }
-
-    /// The longest time it can be held, if the policy says so.
-    pub fn max_lifetime(&self) -> Option<Duration> {
-        self.max_lifetime
-    }
-
-    /// The shortest time it is held, if the policy says so.
-    pub fn hold_at_least(&self) -> Option<Duration> {
-        self.hold_at_least
-    }
-
     fn check(&self, config: &Config) -> Result<()> {
         if self.critical && self.on_outage == OnOutage::Proceed {
             let what = format!("on-outage in {}", self.place);
@@ -356,58 +295,50 @@ impl LockPolicy {
 }
 
 /// How one kind of idempotency key or marker is named and kept: see [`Leasehold::idempotency_policy`](crate::Leasehold::idempotency_policy)
-/// and [`Leasehold::marker_policy`](crate::Leasehold::marker_policy).
+/// and [`Leasehold::marker_policy`](crate::Leasehold::marker_policy). No prefix precedes its keys.
 #[derive(Clone, Debug, Deserialize)]
 #[serde(deny_unknown_fields, expecting = "a table with key and ttl")]
+#[non_exhaustive]
 pub struct RecordPolicy {
-    #[serde(skip)]
-    name: String,
-    #[serde(default)]
-    description: String,
-    #[serde(rename = "key", deserialize_with = "template")]
-    template: Template,
-    #[serde(deserialize_with = "duration")]
-    ttl: Duration,
-}
-
-impl RecordPolicy {
     /// Its name in the file.
-    pub fn name(&self) -> &str {
-        &self.name
-    }
-
+    #[serde(skip)]
+    pub name: String,
     /// What it is for.
-    pub fn description(&self) -> &str {
-        &self.description
-    }
-
-    /// The key schema as written.
-    pub fn template(&self) -> &str {
-        self.template.as_str()
-    }
-
-    /// The parameters of its key, in order.
-    pub fn parameters(&self) -> impl Iterator<Item = &str> {
-        self.template.parameters()
-    }
-
-    /// The whole key for these values; no prefix precedes it.
-    ///
-    /// # Errors
-    /// As [`LockPolicy::key`].
-    pub fn key<K: AsRef<str>, V: ToString>(&self, values: impl IntoIterator<Item = (K, V)>) -> Result<Name> {
-        self.template.render(values)
-    }
-
-    pub(crate) fn layout(&self) -> &Template {
-        &self.template
-    }
-
+    #[serde(default)]
+    pub description: String,
+    #[serde(rename = "key", deserialize_with = "template")]
+    pub(crate) template: Template,
     /// How long it is kept.
-    pub fn ttl(&self) -> Duration {
-        self.ttl
-    }
+    #[serde(deserialize_with = "duration")]
+    pub ttl: Duration,
 }
+
+/// What policies of all kinds have: a key schema.
+macro_rules! has_template {
+    ($($policy:ident)+) => {$(
+        impl $policy {
+            /// The key schema as written.
+            pub fn template(&self) -> &str {
+                self.template.as_str()
+            }
+
+            /// The parameters of its key, in order.
+            pub fn parameters(&self) -> impl Iterator<Item = &str> {
+                self.template.parameters()
+            }
+
+            /// The key for these values.
+            ///
+            /// # Errors
+            /// `invalid` for a parameter that is missing, unknown, empty or given twice, and for a key that becomes too long.
+            pub fn key<K: AsRef<str>, V: ToString>(&self, values: impl IntoIterator<Item = (K, V)>) -> Result<Name> {
+                self.template.render(values)
+            }
+        }
+    )+};
+}
+
+has_template! { LockPolicy RecordPolicy }
 
 #[cfg(test)]
 mod tests {
