@@ -66,7 +66,7 @@ async fn one_request_at_a_time_has_the_lock_and_its_fence() {
     busy.says_when_to_try_again();
     go_on.open();
     let first: u64 = first.await.unwrap().text().parse().unwrap();
-    let free = || async { leases.inspect("account:a").await.unwrap().held.is_none() };
+    let free = || async { leases.inspect("account:a").await.unwrap().held().is_none() };
     eventually_async(LONG, "it is given back", free).await;
     go_on.open();
     let second: u64 = send(&site, "a").await.text().parse().unwrap();
@@ -132,10 +132,10 @@ async fn the_lock_is_held_until_the_last_byte_of_the_response() {
         tokio::spawn(async move { send(&site, "a").await })
     };
     half.opened().await;
-    assert!(leases.inspect("account:a").await.unwrap().held.is_some());
+    assert!(leases.inspect("account:a").await.unwrap().held().is_some());
     go_on.open();
     assert_eq!(call.await.unwrap().text(), "one two");
-    let free = || async { leases.inspect("account:a").await.unwrap().held.is_none() };
+    let free = || async { leases.inspect("account:a").await.unwrap().held().is_none() };
     eventually_async(LONG, "it is given back", free).await;
 }
 
@@ -169,9 +169,9 @@ async fn a_reader_that_takes_no_more_of_a_response_does_not_hold_the_lock_for_ev
         let request = site::post("/").header("x-user", "a").body(Body::empty()).unwrap();
         let response = app.call(request).await.unwrap();
         tokio::time::sleep(secs(most - 5)).await;
-        assert!(leases.inspect("account:a").await.unwrap().held.is_some(), "kept alive until then");
+        assert!(leases.inspect("account:a").await.unwrap().held().is_some(), "kept alive until then");
         tokio::time::sleep(secs(5 + 30 + 1)).await;
-        assert!(leases.inspect("account:a").await.unwrap().held.is_none(), "its ttl is over");
+        assert!(leases.inspect("account:a").await.unwrap().held().is_none(), "its ttl is over");
         let read = response.into_body().collect().await;
         assert!(read.unwrap_err().to_string().contains("the lock was lost"));
     }
@@ -192,7 +192,7 @@ async fn work_that_loses_its_lock_is_cancelled() {
         tokio::spawn(async move { send(&site, "a").await })
     };
     begun.opened().await;
-    let held = leases.inspect("account:a").await.unwrap().held.unwrap();
+    let held = leases.inspect("account:a").await.unwrap().held().cloned().unwrap();
     leases.force_release("account:a", held.fence).await.unwrap();
     let answer = call.await.unwrap();
     answer.is_problem(503, "lease-lost");
@@ -210,7 +210,7 @@ async fn a_caller_that_hangs_up_gives_the_lock_back() {
     };
     begun.opened().await;
     call.abort();
-    let free = || async { leases.inspect("account:a").await.unwrap().held.is_none() };
+    let free = || async { leases.inspect("account:a").await.unwrap().held().is_none() };
     eventually_async(LONG, "it is given back", free).await;
 }
 
