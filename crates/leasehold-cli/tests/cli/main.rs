@@ -13,3 +13,4 @@ mod signals;
 mod stores;
 mod terminal;
 mod usage;
+mod valgrind;
