@@ -245,6 +245,23 @@ async fn a_removed_file_is_noticed_and_its_leases_are_lost() {
 }
 
 #[tokio::test]
+async fn a_holder_keeps_its_lease_when_the_file_gets_a_second_name_and_new_clients_are_refused() {
+    let dir = TempDir::new();
+    let engine = open(&dir.path("x.db"));
+    let held = waiting("deal");
+    let Answer::Granted(grant) = engine.claim(&held, soon()).await.unwrap() else { panic!() };
+    fs::hard_link(dir.path("x.db"), dir.path("copy.db")).unwrap();
+    for name in ["x.db", "copy.db"] {
+        let refused = open(&dir.path(name)).dial(soon()).await.unwrap_err();
+        assert!(refused.why.contains("2 hard links"), "{refused}");
+    }
+    let renewed = engine.leases().renew(&[held.hold(grant.fence)], soon()).await.unwrap().remove(0).unwrap();
+    assert!(matches!(renewed, Renewed::Kept { .. }), "{renewed:?}");
+    let health = engine.health(soon()).await.unwrap();
+    assert!(health.warnings.iter().any(|warning| warning.code == "file-refused"), "{health:?}");
+}
+
+#[tokio::test]
 async fn a_store_that_cannot_be_is_refused_in_words() {
     let dir = TempDir::new();
     fs::write(dir.path("notes.txt"), "words ".repeat(1000)).unwrap();
@@ -255,7 +272,7 @@ async fn a_store_that_cannot_be_is_refused_in_words() {
     {
         let refused = open("/sys/leasehold/x.db").dial(soon()).await.unwrap_err();
         assert!(matches!(refused.fault, Fault::Refused(_)), "{refused:?}");
-        assert!(refused.why.contains("cannot create the directory /sys/leasehold"), "{refused}");
+        assert!(refused.why.contains("cannot create /sys/leasehold"), "{refused}");
     }
     let invalid = Sqlite::open("", &options(1)).err().unwrap();
     assert_eq!(invalid.kind(), ErrorKind::Invalid);
