@@ -169,11 +169,21 @@ fn a_symbolic_link_is_no_database_file_but_may_lead_to_its_directory() {
     assert_eq!(sandbox.run(&take(&url(&sandbox.path("here/locks.db")), "second")).code, Some(1));
 }
 
+fn chmod(path: &Path, mode: u32) {
+    fs::set_permissions(path, fs::Permissions::from_mode(mode)).unwrap();
+}
+
+fn run_as(sandbox: &Sandbox, user: u32, group: u32, words: &[&str]) -> Ran {
+    let mut command = sandbox.command(words);
+    command.uid(user).gid(group);
+    sandbox.run_command(command)
+}
+
 /// A directory in which everybody may create files, and only owners may remove them.
 fn sticky(sandbox: &Sandbox) -> std::path::PathBuf {
     let directory = sandbox.path("sticky");
     fs::create_dir(&directory).unwrap();
-    fs::set_permissions(&directory, fs::Permissions::from_mode(0o1777)).unwrap();
+    chmod(&directory, 0o1777);
     directory
 }
 
@@ -206,15 +216,8 @@ fn files_of_ours_and_of_root_are_trusted_in_a_directory_of_all() {
     }
     let sandbox = Sandbox::new();
     let directory = sticky(&sandbox);
-    for folder in [sandbox.path(""), sandbox.path("state")] {
-        fs::create_dir_all(&folder).unwrap();
-        fs::set_permissions(&folder, fs::Permissions::from_mode(0o755)).unwrap();
-    }
-    let as_nobody = |words: &[&str]| {
-        let mut command = sandbox.command(words);
-        command.uid(NOBODY).gid(NOBODY);
-        sandbox.run_command(command)
-    };
+    chmod(&sandbox.path(""), 0o755);
+    let as_nobody = |words: &[&str]| run_as(&sandbox, NOBODY, NOBODY, words);
     let own = url(&directory.join("own.db"));
     let ran = as_nobody(&["--store", &own, "run", "x", "true"]);
     assert_eq!(ran.code, Some(0), "{ran}");
@@ -222,10 +225,29 @@ fn files_of_ours_and_of_root_are_trusted_in_a_directory_of_all() {
 
     let roots = url(&directory.join("roots.db"));
     assert_eq!(sandbox.run(&["ls", "--store", &roots]).code, Some(0));
-    let everybody = fs::Permissions::from_mode(0o666);
-    fs::set_permissions(directory.join("roots.db"), everybody).unwrap();
+    chmod(&directory.join("roots.db"), 0o666);
     let ran = as_nobody(&["--store", &roots, "run", "x", "true"]);
     assert_eq!(ran.code, Some(0), "{ran}");
+}
+
+#[test]
+fn users_share_a_file_in_a_directory_of_their_group() {
+    if !is_root() {
+        return;
+    }
+    let (one, other, group) = (50_001, 50_002, 50_000);
+    let sandbox = Sandbox::new();
+    chmod(&sandbox.path(""), 0o755);
+    let directory = sandbox.path("group");
+    fs::create_dir(&directory).unwrap();
+    chown(&directory, None, Some(group)).unwrap();
+    chmod(&directory, 0o2770);
+    let (store, handle) = (url(&directory.join("x.db")), directory.join("handle").display().to_string());
+    let first = run_as(&sandbox, one, group, &take(&store, &handle));
+    assert_eq!(first.code, Some(0), "{first}");
+    chmod(&directory.join("x.db"), 0o660);
+    let second = run_as(&sandbox, other, group, &["--store", &store, "run", "-n", "x", "true"]);
+    assert_eq!(second.code, Some(1), "{second}");
 }
 
 #[test]
@@ -235,7 +257,7 @@ fn doctor_warns_of_a_directory_that_everybody_can_replace() {
     fs::create_dir(directory.join("inner")).unwrap();
     let doctor = || sandbox.run(&["doctor", "--store", &url(&directory.join("inner/x.db"))]);
     assert_eq!(doctor().code, Some(0));
-    fs::set_permissions(&directory, fs::Permissions::from_mode(0o777)).unwrap();
+    chmod(&directory, 0o777);
     let ran = doctor();
     assert_eq!(ran.code, Some(1), "{ran}");
     assert!(
