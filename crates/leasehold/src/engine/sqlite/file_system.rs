@@ -77,10 +77,29 @@ mod kernel {
     }
 
     pub(super) fn file_system(path: &Path) -> Option<String> {
+        mounted(path).or_else(|| numbered(path).map(str::to_owned))
+    }
+
+    fn mounted(path: &Path) -> Option<String> {
         let id = mount_id(path)?;
         let mounts = fs::read_to_string("/proc/self/mountinfo").ok()?;
         let mount = mounts.lines().find(|line| line.split(' ').next() == Some(&id))?;
         Some(mount.split_once(" - ")?.1.split(' ').next()?.to_owned())
+    }
+
+    /// Common local file systems by number, for a `chroot` into a directory of a mount that is not visible inside.
+    pub(super) fn numbered(path: &Path) -> Option<&'static str> {
+        Some(match rustix::fs::statfs(path).ok()?.f_type as u32 {
+            0x0000_EF53 => "ext4",
+            0x5846_5342 => "xfs",
+            0x9123_683E => "btrfs",
+            0x2FC1_2FC1 => "zfs",
+            0xCA45_1A4E => "bcachefs",
+            0xF2F5_2010 => "f2fs",
+            0x0102_1994 => "tmpfs",
+            0x794C_7630 => "overlay",
+            _ => return None,
+        })
     }
 }
 
@@ -136,5 +155,13 @@ mod tests {
     fn the_kernel_names_file_systems() {
         assert_eq!(name(Path::new("/proc/self")), "proc");
         assert_eq!(name(Path::new("/nowhere at all")), "unknown");
+        assert_eq!(kernel::numbered(Path::new("/proc")), None);
+        for directory in ["/", "/dev/shm", "/tmp"].map(Path::new) {
+            if let Some(numbered) = kernel::numbered(directory) {
+                let name = name(directory);
+                assert_eq!(name.starts_with("ext"), numbered == "ext4", "{name}");
+                assert!(name.starts_with("ext") || name == numbered, "{name}");
+            }
+        }
     }
 }
