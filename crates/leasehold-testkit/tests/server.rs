@@ -147,12 +147,24 @@ fn a_bad_setting_is_reported_with_the_log() {
 }
 
 #[test]
+fn servers_of_another_version_are_found_before_those_on_the_path() {
+    let Some(server) = redis_or_skip() else { return };
+    let link = server.dir().join("redis-server");
+    std::os::unix::fs::symlink(format!("/proc/{}/exe", server.pid()), &link).unwrap();
+    let folder = server.dir().to_str().unwrap();
+    let helper =
+        Helper::spawn("uses the shared server", &[("PATH", "/nowhere"), ("LEASEHOLD_SERVERS", folder)]);
+    helper.wait_for_line("serves ", SOON);
+}
+
+#[test]
 fn a_missing_binary_is_named_and_skipped_only_on_request() {
-    let helper = Helper::spawn("starts without redis", &[("PATH", "/nowhere")]);
+    let nowhere = [("PATH", "/nowhere"), ("LEASEHOLD_SERVERS", "/nowhere")];
+    let helper = Helper::spawn("starts without redis", &nowhere);
     assert!(helper.wait_for_line("error ", SOON).contains("Debian package `redis-server`"));
     assert_eq!(helper.wait_for_line("skipped ", SOON), "false");
-    let helper =
-        Helper::spawn("starts without redis", &[("PATH", "/nowhere"), ("LEASEHOLD_ALLOW_MISSING", "1")]);
+    let [path, servers] = nowhere;
+    let helper = Helper::spawn("starts without redis", &[path, servers, ("LEASEHOLD_ALLOW_MISSING", "1")]);
     assert_eq!(helper.wait_for_line("skipped ", SOON), "true");
     eventually(SOON, "the skip to be printed", || helper.stderr().contains("skipped: no `redis-server`"));
 }
