@@ -29,7 +29,7 @@ fn named_numbers(text: &str) -> Vec<String> {
     let mut found: Vec<_> =
         listed.flat_map(|names| names.split(',')).map(|name| name.trim().to_owned()).collect();
     let code: Vec<_> = text.lines().map(without_texts).collect();
-    let assigned: Vec<_> = code.iter().filter_map(|line| assignment(line)).collect();
+    let assigned: Vec<_> = code.iter().flat_map(|line| assignments(line)).collect();
     for (name, value) in &assigned {
         let is_always = assigned.iter().all(|(other, value)| other != name || is_number(value, &[]));
         if is_number(value, &[]) && is_always {
@@ -39,12 +39,16 @@ fn named_numbers(text: &str) -> Vec<String> {
     found
 }
 
-/// `local NAME = VALUE`, with one name.
-fn assignment(line: &str) -> Option<(&str, &str)> {
-    let (name, value) = line.split_once(" = ")?;
-    let name = name.trim();
-    let name = name.strip_prefix("local ").unwrap_or(name);
-    name.chars().all(|c| c.is_alphanumeric() || c == '_').then_some((name, value))
+/// The names and values of `local NAME, NAME = VALUE, VALUE`.
+fn assignments(line: &str) -> Vec<(&str, &str)> {
+    let Some((names, mut values)) = line.split_once(" = ") else { return Vec::new() };
+    let names = names.trim().trim_start_matches("local ").split(',').map(str::trim);
+    let mut next = || {
+        let value = first_operand(values);
+        values = values.trim_start()[value.len()..].trim_start_matches(',');
+        value
+    };
+    names.map(|name| (name, next())).collect()
 }
 
 /// The line without comments, and with nothing inside its string literals.
@@ -161,6 +165,7 @@ mod tests {
             "call('ZADD', W, 'GT', '<')",
             "-- numbers: a, last_us\nif a > b and last_us < now_us then",
             "local last = tonumber(call('GET', F) or 0)\nif last > fence then",
+            "local holder, last = try('GET', K), tonumber(call('GET', F) or 0)\nif last > fence then",
         ] {
             assert!(flagged(lua_orders_numbers_only, [("a.lua", line)]).is_empty(), "{line}");
         }
