@@ -69,11 +69,8 @@ pub(crate) fn run(root: &Path, options: &Options) -> bool {
     if !packages::ensure(false) {
         return false;
     }
-    let mut failures = Vec::new();
-    let rows: Vec<Row> =
-        versions.iter().map(|version| run_version(root, version, &suites, &cache, &mut failures)).collect();
+    let rows: Vec<Row> = versions.iter().map(|version| run_version(root, version, &suites, &cache)).collect();
     println!();
-    failures.iter().for_each(|line| println!("{line}"));
     print!("{}", table(&suites, &rows));
     rows.iter().flat_map(|row| row.outcome.iter().flatten()).all(|tally| tally.failed == 0)
 }
@@ -104,13 +101,7 @@ fn list(versions: &[&Version], suites: &[&Suite], cache: &Path) {
     }
 }
 
-fn run_version(
-    root: &Path,
-    version: &Version,
-    suites: &[&Suite],
-    cache: &Path,
-    failures: &mut Vec<String>,
-) -> Row {
+fn run_version(root: &Path, version: &Version, suites: &[&Suite], cache: &Path) -> Row {
     let server = match version.fetch(cache) {
         Ok(server) => server,
         Err(why) => {
@@ -119,11 +110,11 @@ fn run_version(
         }
     };
     let label = format!("{} ({})", version.name, server.number);
-    let tallies = suites.iter().map(|suite| run_suite(root, &label, &server, suite, failures)).collect();
+    let tallies = suites.iter().map(|suite| run_suite(root, &label, &server, suite)).collect();
     Row { version: label, outcome: Ok(tallies) }
 }
 
-fn run_suite(root: &Path, label: &str, server: &Server, suite: &Suite, failures: &mut Vec<String>) -> Tally {
+fn run_suite(root: &Path, label: &str, server: &Server, suite: &Suite) -> Tally {
     println!("\n==> {label}: {}", suite.name);
     let mut test = cargo::command(root, &["test", "-p", "leasehold", "--all-features", "--no-fail-fast"]);
     test.args(suite.binaries.iter().flat_map(|binary| ["--test", binary]));
@@ -144,7 +135,7 @@ fn run_suite(root: &Path, label: &str, server: &Server, suite: &Suite, failures:
     if !succeeded && tally.failed == 0 {
         tally.failed = 1;
     }
-    failures.extend(failed.lines().map(|line| format!("{label}: {line}")));
+    failed.lines().for_each(|line| println!("{line}"));
     println!("<== {label}: {}: {tally} ({:.0}s)", suite.name, started.elapsed().as_secs_f64());
     tally
 }
