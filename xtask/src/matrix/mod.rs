@@ -143,23 +143,19 @@ fn run_suite(root: &Path, label: &str, server: &Server, suite: &Suite) -> Tally 
 /// A line per version, a column per suite: how many passed, and how many did not.
 fn table(suites: &[&Suite], rows: &[Row]) -> String {
     let mut text = format!("{:<20}", "");
-    suites.iter().for_each(|suite| write!(text, " {:<14}", suite.name).expect("writing to a string works"));
+    suites.iter().for_each(|suite| write!(text, " {:<16}", suite.name).expect("writing to a string works"));
     for Row { version, outcome } in rows {
         text = format!("{}\n{version:<20}", text.trim_end());
         match outcome {
-            Ok(tallies) => tallies.iter().for_each(|tally| text += &format!(" {:<14}", cell(tally))),
+            Ok(tallies) => tallies.iter().for_each(|tally| text += &format!(" {:<16}", cell(tally))),
             Err(why) => text += &format!(" skipped: {why}"),
         }
     }
     format!("{}\n", text.trim_end())
 }
 
-fn cell(Tally { passed, failed, skipped }: &Tally) -> String {
-    let mut words = format!("{passed} ok");
-    for (count, word) in [(failed, "FAILED"), (skipped, "skipped")].iter().filter(|(count, _)| **count > 0) {
-        words += &format!(", {count} {word}");
-    }
-    words
+fn cell(Tally { passed, failed, .. }: &Tally) -> String {
+    if *failed == 0 { format!("{passed} ok") } else { format!("{passed} ok, {failed} FAILED") }
 }
 
 #[cfg(test)]
@@ -194,7 +190,7 @@ mod tests {
         let table = table(&suites, &rows);
         let lines: Vec<Vec<&str>> = table.lines().map(|line| line.split_whitespace().collect()).collect();
         assert_eq!(lines[0], ["conformance", "redis"]);
-        assert_eq!(lines[1], ["redis-8", "(8.0.2)", "6", "ok", "9", "ok,", "1", "FAILED,", "2", "skipped"]);
+        assert_eq!(lines[1], ["redis-8", "(8.0.2)", "6", "ok", "9", "ok,", "1", "FAILED"]);
         assert_eq!(lines[2], ["valkey-9", "skipped:", "no", "archive"]);
     }
 }
