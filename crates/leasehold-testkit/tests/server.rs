@@ -6,7 +6,7 @@ use std::thread;
 use std::time::Duration;
 
 use leasehold_testkit::resp::Connection;
-use leasehold_testkit::{Helper, RedisServer, ServerError, eventually, redis_or_skip};
+use leasehold_testkit::{Helper, RedisServer, RedisServerBuilder, ServerError, eventually, redis_or_skip};
 
 const SOON: Duration = Duration::from_secs(10);
 
@@ -27,8 +27,16 @@ fn helper_process() {
                 panic::catch_unwind(|| redis_or_skip().is_none() && RedisServer::shared_or_skip().is_none());
             Helper::say(&format!("skipped {}", skipped.unwrap_or(false)));
         }
+        Some("starts with a locale that nobody has") => {
+            let skipped = panic::catch_unwind(|| nowhere().start_or_skip().is_none());
+            Helper::say(&format!("skipped {}", skipped.unwrap_or(false)));
+        }
         Some(role) => panic!("no such role: {role}"),
     }
+}
+
+fn nowhere() -> RedisServerBuilder {
+    RedisServer::builder().locale("xx_XX.UTF-8")
 }
 
 fn serves(addr: SocketAddr) -> bool {
@@ -143,6 +151,16 @@ fn a_bad_setting_is_reported_with_the_log() {
             assert!(error.to_string().contains("/no/such/module.so"), "{error}");
         }
         other => panic!("{other:?}"),
+    }
+}
+
+#[test]
+fn a_missing_locale_is_named_and_skipped_only_on_request() {
+    assert!(nowhere().start().unwrap_err().to_string().contains("`xx_XX.UTF-8`: install the Debian package"));
+    for allowed in ["0", "1"] {
+        let allow = [("LEASEHOLD_ALLOW_MISSING", allowed)];
+        let helper = Helper::spawn("starts with a locale that nobody has", &allow);
+        assert_eq!(helper.wait_for_line("skipped ", SOON), (allowed == "1").to_string());
     }
 }
 
