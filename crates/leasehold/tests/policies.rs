@@ -414,3 +414,35 @@ async fn a_critical_lock_does_not_go_on_without_protection_whatever_the_caller_s
     let error = lock.acquire_or_proceed().await.unwrap_err();
     assert!(error.to_string().contains("critical"), "{error}");
 }
+
+#[test]
+fn a_marker_and_an_idempotency_key_cannot_share_a_key() {
+    let read = |idempotency: &str, marker: &str| {
+        let text = format!(
+            "[idempotency.pay]\nkey = \"{idempotency}\"\nttl = \"1h\"\n\n[markers.busy]\nkey = \"{marker}\"\nttl = \"5m\""
+        );
+        Policies::parse(&text, "x.toml")
+    };
+    for (idempotency, marker) in [
+        ("pay:{id}", "pay:{id}"),
+        ("pay:{id}", "pay:{account}"),
+        ("pay:{id}", "{kind}:7"),
+        ("pay:a-{id}", "pay:{id}-z"),
+        ("pay", "pay"),
+        ("{{pay}}:{id}", "{{{x}}}:{id}"),
+    ] {
+        let error = read(idempotency, marker).expect_err(marker).to_string();
+        assert!(error.contains("[markers.busy]") && error.contains("[idempotency.pay]"), "{error}");
+    }
+    for (idempotency, marker) in [
+        ("pay:{id}", "busy:{id}"),
+        ("pay:{id}", "pay:{id}:{part}"),
+        ("pay:{id}", "pay"),
+        ("pay:a-{id}", "pay:b-{id}"),
+        ("pay:{id}-a", "pay:{id}-b"),
+        ("pay:{id}-a", "pay:-a"),
+        ("{{pay}}:{id}", "pay:{id}"),
+    ] {
+        read(idempotency, marker).unwrap();
+    }
+}

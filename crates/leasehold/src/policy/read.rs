@@ -45,7 +45,23 @@ impl Policies {
                 into.insert(name.clone(), read_record(&section, name)?);
             }
         }
+        policies.check_apart(top)?;
         Ok(policies)
+    }
+
+    /// A marker and an idempotency key under one key would take each other for work that is done.
+    fn check_apart(&self, top: &Section) -> Result<()> {
+        for marker in self.markers.values() {
+            let clash = self.idempotency.values().find(|policy| policy.layout().may_equal(marker.layout()));
+            if let Some(RecordPolicy { name, template, .. }) = clash {
+                return Err(Error::invalid(
+                    format!("key of [markers.{}] of {}", marker.name, top.place()),
+                    marker.template(),
+                    format!("a key that differs from \"{}\" of [idempotency.{name}]", template.as_str()),
+                ));
+            }
+        }
+        Ok(())
     }
 }
 
