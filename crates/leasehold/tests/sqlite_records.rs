@@ -168,7 +168,7 @@ fn wish(label: &str) -> Begin {
     Begin {
         key: Name::new("idempotency:payout:42").unwrap(),
         owner: Owner::new(random, &Holder::this_process(label, Clock::system().wall_us())),
-        print: None,
+        fingerprint: None,
         lease: LEASE,
         wake: false,
     }
@@ -176,7 +176,7 @@ fn wish(label: &str) -> Begin {
 
 fn end(begin: &Begin, fence: Fence, result: &'static str) -> Settle {
     let outcome = Outcome::Completed(result.into());
-    Settle { hold: begin.hold(fence), print: None, outcome, keep: LONG }
+    Settle { hold: begin.hold(fence), fingerprint: None, outcome, keep: LONG }
 }
 
 fn pool() -> Pool {

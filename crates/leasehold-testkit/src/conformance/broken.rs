@@ -54,8 +54,8 @@ impl Tamper for SettlesAnyway {
             let Settled::FencedOff { .. } = refused else { return Ok(refused) };
             inner.remove(&settle.hold.name, until).await?;
             let Hold { name: key, owner, ttl: lease, .. } = settle.hold.clone();
-            let print = settle.print.clone();
-            match inner.begin(&Begin { key, owner, print, lease, wake: false }, until).await? {
+            let fingerprint = settle.fingerprint.clone();
+            match inner.begin(&Begin { key, owner, fingerprint, lease, wake: false }, until).await? {
                 Begun::Yours(grant) => {
                     let hold = Hold { fence: grant.fence, ..settle.hold.clone() };
                     inner.settle(&Settle { hold, ..settle.clone() }, until).await
