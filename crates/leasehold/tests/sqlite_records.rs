@@ -15,7 +15,7 @@ use leasehold::{
     clock::Until,
     engine::{
         Engine, LinkChange, Wake, WakeSink,
-        deadlines::{Deadline, DueTime, Placement, Pool, PoolLayout},
+        deadlines::{Deadline, DueTime, Placement, Pool, PoolLayout, Settle as SettleDeadline},
         records::{Begin, Begun, Outcome, Settle, Settled},
     },
     owner::Owner,
@@ -89,12 +89,12 @@ async fn work(scene: &Scene) {
     while !scene.has_flag("enough") {
         let before = now();
         let claimed = deadlines.claim_due(&pool(), 2, VISIBILITY, soon()).await.unwrap();
-        let mut receipts = Vec::new();
+        let mut done = Vec::new();
         for due in claimed.due {
             writeln!(log, "{} {} {before} {}", due.receipt.id, due.receipt.number, now()).unwrap();
-            receipts.push(due.receipt);
+            done.push((due.receipt, SettleDeadline::Done));
         }
-        deadlines.acknowledge(&pool(), &receipts, soon()).await.unwrap();
+        deadlines.settle(&pool(), &done, soon()).await.unwrap();
     }
 }
 

@@ -1,25 +1,25 @@
-//! Tells the store what became of deadlines. One outcome leaves at once; those that come while a call is under way leave
-//! together with the next. Calls that are slow, or have to be sent again, hold up nobody: a part of the store that is silent
-//! would otherwise make what the others have come back, although it was handled.
+//! Settles deadlines in the store. One outcome leaves at once; those that come while a call is under way leave together
+//! with the next. Calls that are slow, or have to be sent again, delay no other: otherwise a part of the store that does not
+//! answer would make what the others have come back, although it was handled.
 
 use std::time::Duration;
 
 use futures_util::{StreamExt, stream::FuturesUnordered};
 use tokio::sync::mpsc;
 
-use super::{backoff::Backoff, verdict::Verdict};
+use super::backoff::Backoff;
 use crate::{
-    deadlines::{Deadlines, ITEMS_MAX, bounds::shortened},
-    engine::{EngineError, Fault, Fut, deadlines::Receipt},
-    error::Refusal,
+    deadlines::{Deadlines, ITEMS_MAX, bounds::checked},
+    engine::{
+        EngineError, Fault,
+        deadlines::{Receipt, Settle},
+    },
+    error::{Refusal, Result},
     telemetry::{Count, Event},
 };
 
-/// What shall become of one deadline.
-pub(super) struct Ended {
-    pub(super) receipt: Receipt,
-    pub(super) verdict: Verdict,
-}
+/// What becomes of one deadline.
+pub(super) type Settlement = (Receipt, Settle);
 
 /// Pauses while the store cannot be reached.
 const RETRY: (Duration, Duration) = (Duration::from_millis(100), Duration::from_secs(2));
@@ -36,8 +36,8 @@ pub(super) struct Settler {
 }
 
 impl Settler {
-    /// Settles what arrives until nobody can send any more. False if something could not be told to the store.
-    pub(super) async fn run(self, mut ended: mpsc::UnboundedReceiver<Ended>) -> bool {
+    /// Settles what arrives until nobody can send any more. False if the store did not learn of something.
+    pub(super) async fn run(self, mut ended: mpsc::UnboundedReceiver<Settlement>) -> bool {
         let clock = &self.deadlines.core().clock;
         let mut slow = FuturesUnordered::new();
         let mut all_told = true;
@@ -64,61 +64,38 @@ impl Settler {
         all_told
     }
 
-    /// False if something could not be told to the store.
-    async fn settle(&self, batch: Vec<Ended>) -> bool {
-        let (mut done, mut again, mut dead) = (Vec::new(), Vec::new(), Vec::new());
-        for Ended { receipt, verdict } in batch {
-            match verdict {
-                Verdict::Acknowledge => done.push(receipt),
-                Verdict::Postpone(by) => again.push((receipt, by)),
-                Verdict::Bury(why) => dead.push((receipt, shortened(&why))),
-                Verdict::Leave => {}
+    /// False if the store did not learn of it.
+    async fn settle(&self, batch: Vec<Settlement>) -> bool {
+        let checked = |(receipt, settle)| Ok((receipt, checked(&settle)?));
+        let Ok(batch) = batch.into_iter().map(checked).collect::<Result<Vec<_>>>() else { return false };
+        let Some(good) = self.send(&batch).await else { return false };
+        self.deadlines.count_settled(&batch, &good);
+        for ((receipt, settle), _) in batch.iter().zip(good).filter(|(_, good)| *good) {
+            if let Settle::Bury(why) = settle {
+                self.report_buried(receipt, why);
             }
         }
-        let told = tokio::join!(self.acknowledge(&done), self.postpone(&again), self.bury(&dead));
-        told.0.is_some() && told.1.is_some() && told.2.is_some()
+        true
     }
 
-    async fn acknowledge(&self, done: &[Receipt]) -> Option<()> {
-        let (engine, pool) = self.deadlines.ready().await.ok()?;
-        let core = self.deadlines.core();
-        let good = self.send(done.len(), || engine.acknowledge(pool, done, core.command_until())).await?;
-        self.deadlines.count_good(Count::deadlines_done, &good);
-        Some(())
-    }
-
-    async fn postpone(&self, again: &[(Receipt, Duration)]) -> Option<()> {
-        let (engine, pool) = self.deadlines.ready().await.ok()?;
-        let core = self.deadlines.core();
-        self.send(again.len(), || engine.postpone(pool, again, core.command_until())).await.map(drop)
-    }
-
-    async fn bury(&self, dead: &[(Receipt, String)]) -> Option<()> {
-        let (engine, pool) = self.deadlines.ready().await.ok()?;
-        let core = self.deadlines.core();
-        let good = self.send(dead.len(), || engine.bury(pool, dead, core.command_until())).await?;
-        self.deadlines.count_good(Count::deadlines_buried, &good);
-        for ((receipt, why), _) in dead.iter().zip(good).filter(|(_, good)| *good) {
-            tracing::error!(pool = %pool.name, id = %receipt.id, why, "gave a deadline up");
-            core.telemetry.tell(|| Event::Buried {
-                pool: pool.name.clone(),
-                id: receipt.id.clone(),
-                why: why.clone(),
-            });
-        }
-        Some(())
+    fn report_buried(&self, receipt: &Receipt, why: &str) {
+        let Ok(pool) = self.deadlines.opening().name() else { return };
+        tracing::error!(%pool, id = %receipt.id, why, "gave a deadline up");
+        self.deadlines.core().telemetry.tell(|| Event::Buried {
+            pool: pool.clone(),
+            id: receipt.id.clone(),
+            why: why.to_owned(),
+        });
     }
 
     /// Sends until it is answered; `None` if it is not worth it any more. True where it took effect.
-    async fn send<'a>(&self, items: usize, call: impl Fn() -> Fut<'a, Vec<bool>>) -> Option<Vec<bool>> {
-        if items == 0 {
-            return Some(Vec::new());
-        }
+    async fn send(&self, batch: &[Settlement]) -> Option<Vec<bool>> {
+        let (engine, pool) = self.deadlines.opening().ready().await.ok()?;
         let core = self.deadlines.core();
         let give_up = core.clock.now() + self.patience;
         let pauses = Backoff::new(RETRY.0, RETRY.1);
         for nth in 1.. {
-            match call().await {
+            match engine.settle(pool, batch, core.command_until()).await {
                 Ok(good) => {
                     // Sent again, a receipt may be used up by the first call: which of the two it was is not known.
                     if nth == 1 {
@@ -130,6 +107,7 @@ impl Settler {
                 Err(error) => {
                     let pause = pauses.pause(nth, core.chance.fraction());
                     if !may_pass(&error) || core.clock.now() + pause >= give_up {
+                        let items = batch.len();
                         tracing::warn!(%error, items, "could not settle deadlines; they come back");
                         break;
                     }
