@@ -2,8 +2,8 @@
 
 mod backoff;
 mod handling;
+mod outbox;
 mod scanner;
-mod settler;
 mod verdict;
 
 use std::{

@@ -9,7 +9,7 @@ use super::{
     Plan, Scans,
     backoff::Backoff,
     handling::{Handler, handle},
-    settler::{Settlement, Settler},
+    outbox::{Outbox, Settlement},
     verdict::verdict_before,
 };
 use crate::{
@@ -66,8 +66,8 @@ impl Scanner {
     /// Scans until it is stopped, then ends what it began. False if handlers had to be cut off.
     pub(super) async fn run(mut self) -> bool {
         let (settlements, received) = mpsc::unbounded_channel();
-        let settler = Settler { deadlines: self.deadlines.clone(), patience: self.plan.visibility };
-        let mut settler = tokio::spawn(settler.run(received));
+        let outbox = Outbox { deadlines: self.deadlines.clone(), patience: self.plan.visibility };
+        let mut outbox = tokio::spawn(outbox.run(received));
         let grace = tokio::spawn(self.grace());
         let core = self.deadlines.core().clone();
         while !self.stop.is_cancelled() {
@@ -94,11 +94,11 @@ impl Scanner {
         };
         let all_told = tokio::select! {
             biased;
-            told = &mut settler => told.unwrap_or(false),
+            told = &mut outbox => told.unwrap_or(false),
             () = too_late => false,
         };
         grace.abort();
-        settler.abort();
+        outbox.abort();
         in_time && all_told
     }
 

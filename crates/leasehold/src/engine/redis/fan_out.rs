@@ -1,5 +1,7 @@
 //! Calls of one script to many slots: all that one server gets leave in one write, and servers are asked at the same time.
 
+mod due_probe;
+
 use std::sync::Arc;
 
 use futures_util::future::join_all;
@@ -25,6 +27,8 @@ pub(super) struct ScriptCall<'a> {
     build: Build<'a>,
     /// Whether it fails while its keys are on two nodes, instead of waiting until all have arrived.
     fails_fast: bool,
+    /// A sorted set by due times: the call is sent only if something in it is due.
+    due_key: Option<String>,
 }
 
 /// The command, with the script's hash or its text.
@@ -33,12 +37,18 @@ type Build<'a> = Box<dyn Fn(&Script, bool) -> Cmd + Send + Sync + 'a>;
 impl<'a> ScriptCall<'a> {
     /// A call whose keys are all in this slot; on one server any will do.
     pub(super) fn new(slot: u16, build: impl Fn(&Script, bool) -> Cmd + Send + Sync + 'a) -> Self {
-        Self { slot, build: Box::new(build), fails_fast: false }
+        Self { slot, build: Box::new(build), fails_fast: false, due_key: None }
     }
 
     /// The same, but it fails at once while its keys are on two nodes.
     pub(super) fn fail_fast(self) -> Self {
         Self { fails_fast: true, ..self }
+    }
+
+    /// The same, but its answer is nil if nothing in this sorted set is due. A server that gets several such calls is asked
+    /// that first, by plain commands.
+    pub(super) fn if_due(self, key: String) -> Self {
+        Self { due_key: Some(key), ..self }
     }
 }
 
@@ -152,8 +162,15 @@ async fn send(node: &Arc<Node>, script: &Script, calls: &[&ScriptCall<'_>], unti
     if let [call] = calls {
         return vec![node.run_script(&connection, script, &call.build, until).await];
     }
-    let commands = calls.iter().map(|call| (call.build)(script, true)).collect();
-    let mut answers = node.send_all(&connection, commands, until).await;
+    let nothing_due = due_probe::nothing_due(node, &connection, calls, until).await;
+    let wanted: Vec<_> = (0..calls.len()).filter(|at| !nothing_due[*at]).collect();
+    let mut answers: Answers = vec![Ok(Value::Nil); calls.len()];
+    if wanted.is_empty() {
+        return answers;
+    }
+    let commands = wanted.iter().map(|at| (calls[*at].build)(script, true)).collect();
+    let sent = node.send_all(&connection, commands, until).await;
+    wanted.into_iter().zip(sent).for_each(|(at, answer)| answers[at] = answer);
     let is_unknown =
         |answer: &Result<_, EngineError>| matches!(answer, Err(error) if error.why.starts_with("NOSCRIPT"));
     let unknown: Vec<_> = (0..answers.len()).filter(|at| is_unknown(&answers[*at])).collect();

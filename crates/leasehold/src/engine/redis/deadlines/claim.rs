@@ -43,8 +43,12 @@ impl Redis {
         let call = |some| {
             // A bucket whose keys are on two nodes is not waited for: it would keep back what was claimed from the
             // others, whose time is running.
-            self.script_call(ScriptKeys { buckets: some, of_each, quiet: quiet.as_deref() }, 5, write)
-                .fail_fast()
+            let keys = ScriptKeys { buckets: some, of_each, quiet: quiet.as_deref() };
+            let call = self.script_call(keys, 5, write).fail_fast();
+            match some {
+                [bucket] if quiet.is_none() => call.if_due(bucket.key(BucketKey::Due)),
+                _ => call,
+            }
         };
         let calls = self.at_once(pool, &buckets).map(call).collect();
         let answers = self.call_each(Some(&pool.name), script, calls, until).await;

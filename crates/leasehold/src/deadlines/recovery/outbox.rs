@@ -29,13 +29,14 @@ const HELD_UP: Duration = Duration::from_millis(20);
 /// Most calls that are slow at a time.
 const SLOW_MAX: usize = 256;
 
-pub(super) struct Settler {
+/// Outcomes of handlers on their way to the store.
+pub(super) struct Outbox {
     pub(super) deadlines: Deadlines,
     /// How long an outcome is worth sending: after it the deadline has come back anyway.
     pub(super) patience: Duration,
 }
 
-impl Settler {
+impl Outbox {
     /// Settles what arrives until nobody can send any more. False if the store did not learn of something.
     pub(super) async fn run(self, mut ended: mpsc::UnboundedReceiver<Settlement>) -> bool {
         let clock = &self.deadlines.core().clock;
