@@ -24,8 +24,8 @@ pub trait Deadlines: Send + Sync {
     fn set<'a>(&'a self, pool: &'a Pool, deadlines: &'a [Deadline], until: Until) -> Fut<'a, ()>;
 
     /// Claims what is due, at most `limit` per bucket, oldest first within a bucket; nothing is claimed twice within its
-    /// visibility. One round trip, on a sharded store one to each shard, all at once, and there a second one where something
-    /// became due since a claim found nothing. If their contexts are too much for one answer, some are left, and more is due.
+    /// visibility. One round trip; on a sharded store two to each shard, all at once. If their contexts are too much for one
+    /// answer, some are left, and more is due.
     fn claim_due<'a>(
         &'a self,
         pool: &'a Pool,

@@ -15,7 +15,7 @@ local function give_back(id, attempt)
   if attempt == '1' then
     call('HDEL', tries, id)
   else
-    call('HSET', tries, id, attempt - 1 .. ' -')
+    call('HSET', tries, id, (attempt - 1) .. ' -')
   end
 end
 
