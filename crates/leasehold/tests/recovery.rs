@@ -6,15 +6,18 @@ use std::{
     future::pending,
     sync::{
         Arc, Mutex,
-        atomic::{AtomicUsize, Ordering},
+        atomic::{AtomicBool, AtomicUsize, Ordering},
     },
     time::Duration,
 };
 
 use leasehold::{
     Clock, Deadline, Deadlines, Due, ErrorKind, Event, Leasehold,
+    clock::Until,
     deadlines::{PoolStats, Scans},
+    engine::{EngineError, Fault, Fut, deadlines as contract},
 };
+use leasehold_testkit::conformance::{Tamper, Wrapped};
 use tokio::time::Instant;
 
 const SECOND: Duration = Duration::from_secs(1);
@@ -365,6 +368,53 @@ async fn a_stop_takes_no_attempt_from_what_was_not_begun() {
     until_empty(&pool).await;
     assert!(recovery.stop().await);
     assert_eq!((seen.counts(), pool.stats().await.unwrap().dead), (vec![1; 3], 0));
+}
+
+/// Deadlines cannot be settled while it is told so.
+struct Unsettling(Arc<AtomicBool>);
+
+impl Tamper for Unsettling {
+    fn settle_deadlines<'a>(
+        &'a self,
+        inner: &'a dyn contract::Deadlines,
+        pool: &'a contract::Pool,
+        settlements: &'a [(contract::Receipt, contract::Settle)],
+        until: Until,
+    ) -> Fut<'a, Vec<bool>> {
+        if self.0.load(Ordering::Relaxed) {
+            return Box::pin(async { Err(EngineError::new(Fault::Unreachable, "no route")) });
+        }
+        inner.settle(pool, settlements, until)
+    }
+}
+
+#[tokio::test(start_paused = true)]
+async fn a_store_that_is_away_takes_no_attempt_from_what_waits_for_its_turn() {
+    let (away, clock) = (Arc::new(AtomicBool::new(false)), Clock::tokio());
+    let builder = || Leasehold::builder("memory:").clock(clock.clone()).seed(1);
+    let engine = Wrapped::new(builder().into_engine().unwrap(), Unsettling(away.clone()));
+    let leases = builder().engine(Arc::new(engine)).connect().await.unwrap();
+    let pool = leases.deadlines("payments").buckets(1);
+    fill(&pool, 2).await;
+    let seen = Seen::default();
+    let noted = seen.clone();
+    let handler = move |due: Due| {
+        noted.add(&due);
+        async {
+            tokio::time::sleep(10 * SECOND).await;
+            Handled::Ok(())
+        }
+    };
+    let recovery = pool.recover(handler).parallelism(1).attempts(1);
+    let recovery = recovery.visibility(20 * SECOND).handler_timeout(15 * SECOND).every(SECOND).await.unwrap();
+    tokio::time::sleep(9 * SECOND).await;
+    // The other one would have to be hidden again now.
+    away.store(true, Ordering::Relaxed);
+    tokio::time::sleep(2 * SECOND).await;
+    away.store(false, Ordering::Relaxed);
+    until_empty(&pool).await;
+    assert!(recovery.stop().await);
+    assert_eq!((seen.counts(), pool.stats().await.unwrap().dead), (vec![1; 2], 0));
 }
 
 /// Two clients that recover one pool as single winners, and how many handlers of both run at once.
