@@ -506,7 +506,7 @@ async fn a_winner_that_lost_its_lock_cuts_its_handlers_and_begins_no_other() {
     let first = winners.recover(0, 45 * SECOND).await.unwrap();
     until("it handles", async || winners.counted()[0] == 1).await;
     let other = &winners.clients[1];
-    let fence = other.inspect("recovery:payments").await.unwrap().held.unwrap().fence;
+    let fence = other.inspect("recovery:payments").await.unwrap().held().unwrap().fence;
     other.force_release("recovery:payments", fence).await.unwrap();
     // Nobody else may scan until the handler was cut.
     let taken = other.lock("recovery:payments").keep_alive().acquire().await.unwrap();

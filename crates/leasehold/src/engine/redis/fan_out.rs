@@ -4,6 +4,7 @@ mod due_probe;
 
 use std::sync::Arc;
 
+use due_probe::DueProbe;
 use futures_util::future::join_all;
 use redis::{Cmd, Value};
 
@@ -27,8 +28,8 @@ pub(super) struct ScriptCall<'a> {
     build: Build<'a>,
     /// Whether it fails while its keys are on two nodes, instead of waiting until all have arrived.
     fails_fast: bool,
-    /// A sorted set by due times: the call is sent only if something in it is due.
-    due_key: Option<String>,
+    /// Whether it is needed at all.
+    probe: Option<DueProbe>,
 }
 
 /// The command, with the script's hash or its text.
@@ -37,7 +38,7 @@ type Build<'a> = Box<dyn Fn(&Script, bool) -> Cmd + Send + Sync + 'a>;
 impl<'a> ScriptCall<'a> {
     /// A call whose keys are all in this slot; on one server any will do.
     pub(super) fn new(slot: u16, build: impl Fn(&Script, bool) -> Cmd + Send + Sync + 'a) -> Self {
-        Self { slot, build: Box::new(build), fails_fast: false, due_key: None }
+        Self { slot, build: Box::new(build), fails_fast: false, probe: None }
     }
 
     /// The same, but it fails at once while its keys are on two nodes.
@@ -46,9 +47,9 @@ impl<'a> ScriptCall<'a> {
     }
 
     /// The same, but its answer is nil if nothing in this sorted set is due. A server that gets several such calls is asked
-    /// that first, by plain commands.
-    pub(super) fn if_due(self, key: String) -> Self {
-        Self { due_key: Some(key), ..self }
+    /// that first, by plain commands. `soon_ms` is a time that the server has not reached.
+    pub(super) fn if_due(self, key: String, soon_ms: u64) -> Self {
+        Self { probe: Some(DueProbe { key, soon_ms }), ..self }
     }
 }
 

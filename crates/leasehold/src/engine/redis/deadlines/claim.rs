@@ -17,6 +17,9 @@ use crate::{
     },
 };
 
+/// How far the clock of a node may be ahead of ours before its buckets are no longer probed.
+const CLOCKS_APART_MS: u64 = 1000;
+
 impl Redis {
     pub(super) async fn claim_deadlines(
         &self,
@@ -39,6 +42,7 @@ impl Redis {
                 cmd.arg(pool.layout.buckets).arg(before).arg(after);
             }
         };
+        let soon_ms = self.clock.wall_us() / 1000 + CLOCKS_APART_MS;
         let buckets = bucket::all(pool)?;
         let call = |some| {
             // A bucket whose keys are on two nodes is not waited for: it would keep back what was claimed from the
@@ -46,7 +50,7 @@ impl Redis {
             let keys = ScriptKeys { buckets: some, of_each, quiet: quiet.as_deref() };
             let call = self.script_call(keys, 5, write).fail_fast();
             match some {
-                [bucket] if quiet.is_none() => call.if_due(bucket.key(BucketKey::Due)),
+                [bucket] if quiet.is_none() => call.if_due(bucket.key(BucketKey::Due), soon_ms),
                 _ => call,
             }
         };

@@ -1,7 +1,7 @@
-//! Asks a node by plain commands in which buckets something is due. A script in each of them costs the node more than
-//! everything else of a claim that finds nothing.
+//! Asks a node by plain counts in which buckets something is due. A script in each of them costs the node about four times as
+//! much, and most claims find nothing.
 
-use redis::Value;
+use redis::{Cmd, Value};
 
 use super::ScriptCall;
 use crate::{
@@ -9,39 +9,55 @@ use crate::{
     engine::redis::node::{Connection, Node},
 };
 
-/// For each call whether nothing is due for it by the node's time. A call that asks for no probe is sent, and so is one whose
-/// probe fails: its own answer tells why.
+/// A sorted set by due times, and a time by our clock that the node has not reached. A count needs a time: ours, a little
+/// ahead. The node tells its own after all counts; if that is later, our clock is behind, and the count proves nothing.
+pub(super) struct DueProbe {
+    pub(super) key: String,
+    pub(super) soon_ms: u64,
+}
+
+impl DueProbe {
+    fn count(&self) -> Cmd {
+        let mut cmd = Cmd::with_capacity(4, self.key.len() + 30);
+        cmd.arg("ZCOUNT").arg(&self.key).arg("-inf").arg(self.soon_ms);
+        cmd
+    }
+}
+
+/// For each call whether nothing is due for it. A call without a probe is sent, and so is one whose probe fails: its own
+/// answer tells why.
 pub(super) async fn nothing_due(
     node: &Node,
     connection: &Connection,
     calls: &[&ScriptCall<'_>],
     until: Until,
 ) -> Vec<bool> {
-    let mut probes: Vec<_> = calls.iter().filter_map(|call| call.due_key.as_ref()).map(first_due).collect();
+    let probes: Vec<_> = calls.iter().filter_map(|call| call.probe.as_ref()).collect();
     if probes.len() < calls.len() {
         return vec![false; calls.len()];
     }
-    // Last, so that what was due when a bucket was read is due by this time.
-    probes.push(redis::cmd("TIME"));
-    let mut answers = node.send_all(connection, probes, until).await;
-    let now = answers.pop().and_then(Result::ok).and_then(now_ms);
-    let is_later = |first: Value| Some(first_score(first)?.is_none_or(|score| Some(score) > now));
-    answers.into_iter().map(|first| now.is_some() && first.ok().and_then(is_later).unwrap_or(false)).collect()
+    let commands = probes.iter().map(|probe| probe.count()).chain([redis::cmd("TIME")]).collect();
+    let mut answers = node.send_all(connection, commands, until).await;
+    let now_ms = answers.pop().and_then(Result::ok).and_then(now_ms).unwrap_or(u64::MAX);
+    let counts = answers.into_iter().map(|count| count.is_ok_and(|count| count == Value::Int(0)));
+    counts.zip(probes).map(|(none, probe)| none && now_ms <= probe.soon_ms).collect()
 }
 
-fn first_due(key: &String) -> redis::Cmd {
-    let mut cmd = redis::cmd("ZRANGE");
-    cmd.arg(key).arg(0).arg(0).arg("WITHSCORES");
-    cmd
-}
-
-/// When the first of a bucket is due; `None` inside if it is empty.
-fn first_score(first: Value) -> Option<Option<f64>> {
-    let first: Vec<(Value, f64)> = redis::from_redis_value(first).ok()?;
-    Some(first.first().map(|(_, score)| *score))
-}
-
-fn now_ms(time: Value) -> Option<f64> {
+fn now_ms(time: Value) -> Option<u64> {
     let (seconds, micros): (u64, u64) = redis::from_redis_value(time).ok()?;
-    Some((seconds * 1000 + micros / 1000) as f64)
+    Some(seconds * 1000 + micros / 1000)
+}
+
+#[cfg(test)]
+mod tests {
+    use super::*;
+
+    #[test]
+    fn the_time_of_a_node_is_read_in_milliseconds() {
+        let texts = |parts: &[&str]| {
+            Value::Array(parts.iter().map(|part| Value::BulkString((*part).into())).collect())
+        };
+        assert_eq!(now_ms(texts(&["1700000000", "5999"])), Some(1_700_000_000_005));
+        assert_eq!(now_ms(texts(&["a", "b"])), None);
+    }
 }
