@@ -15,7 +15,7 @@ use std::{
 
 use redis::{Cmd, Value};
 
-use super::{Redis, Servers, errands::Errand, script::Script, slots};
+use super::{Redis, errands::Errand, script::Script, slots};
 use crate::{
     clock::Until,
     engine::{
@@ -68,10 +68,7 @@ impl Redis {
         arguments: usize,
         write: impl Fn(&mut Cmd) + Send + Sync + 'a,
     ) -> Errand<'a> {
-        let slot = match (&self.servers, touched.buckets.first()) {
-            (Servers::Cluster(_), Some(bucket)) => bucket.slot(),
-            _ => 0,
-        };
+        let slot = self.topology.cluster().and(touched.buckets.first()).map_or(0, Bucket::slot);
         Errand::new(slot, move |script: &Script, by_hash| {
             let mut cmd = bucket::call(script, by_hash, touched, arguments);
             write(&mut cmd);
@@ -81,7 +78,7 @@ impl Redis {
 
     /// Whether one call can reach all buckets; otherwise it reaches one.
     fn reaches_all(&self, pool: &Pool) -> bool {
-        !matches!((&self.servers, pool.layout.placement), (Servers::Cluster(_), Placement::Spread))
+        self.topology.cluster().is_none() || pool.layout.placement != Placement::Spread
     }
 
     /// What exists while nothing of the pool is due, if a claim is one call.
@@ -223,10 +220,7 @@ impl Redis {
         until: Until,
     ) -> Result<Claimed> {
         // A node that is about to get a slot and has not all of its keys must not answer; one server has them all.
-        let sides: &[Side] = match &self.servers {
-            Servers::One(..) => &[],
-            Servers::Cluster(_) => &ALL[..3],
-        };
+        let sides: &[Side] = if self.topology.cluster().is_some() { &ALL[..3] } else { &[] };
         let quiet = self.quiet_key(pool);
         let script = if quiet.is_some() { &*bucket::CLAIM_ALL } else { &*bucket::CLAIM_ONE };
         let soon = self.clock.wall_us() / 1000 + CLOCKS_APART_MS;

@@ -9,7 +9,7 @@ use std::{
     time::Duration,
 };
 
-use super::node::Listener;
+use super::connection::Listener;
 use crate::{
     clock::BootInstant,
     engine::{Acks, Claim, Grant, LinkChange, Wake, WakeSink},
@@ -173,7 +173,7 @@ impl Listener for Attempts {
         self.tell_link(LinkChange::Connected);
     }
 
-    fn disconnected(&self, why: &str) {
+    fn disconnected(&self, _: u64, why: &str) {
         self.tell_link(LinkChange::Disconnected { why: why.into() });
         self.tell(Wake::LookAgainAll);
     }

@@ -9,10 +9,7 @@ use redis::{Cmd, Value};
 use super::Errand;
 use crate::{
     clock::Until,
-    engine::redis::{
-        answer::text,
-        node::{Connection, Node},
-    },
+    engine::redis::{answer::text, connection::Link},
 };
 
 /// A sorted set by due times, and a time that the node will not have reached when it is asked; both in ms.
@@ -36,12 +33,7 @@ impl Glance {
 
 /// Which of these errands are needless. What the node does not answer, or answers in another way than expected, is left to the
 /// errand itself.
-pub(super) async fn needless(
-    node: &Node,
-    connection: &Connection,
-    errands: &[&Errand<'_>],
-    until: Until,
-) -> Vec<bool> {
+pub(super) async fn needless(link: &Link, errands: &[&Errand<'_>], until: Until) -> Vec<bool> {
     let mut needless = vec![false; errands.len()];
     let asked = || errands.iter().enumerate().filter_map(|(at, errand)| Some((at, errand.glance.as_ref()?)));
     let mut calls: Vec<_> = asked().map(|(_, glance)| glance.question()).collect();
@@ -49,7 +41,7 @@ pub(super) async fn needless(
         return needless;
     }
     calls.push(redis::cmd("TIME"));
-    let mut answers = node.send_all(connection, calls, until).await;
+    let mut answers = link.send_all(calls, until).await;
     let Some(now) = answers.pop().and_then(Result::ok).as_ref().and_then(now_ms) else { return needless };
     for ((at, glance), answer) in asked().zip(answers) {
         needless[at] = answer.is_ok_and(|count| glance.is_needless(&count, now));

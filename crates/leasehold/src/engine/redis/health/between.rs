@@ -7,7 +7,7 @@ use futures_util::future::join_all;
 use super::node::{Part, Seen, look};
 use crate::{
     clock::{Clock, Until},
-    engine::{EngineError, Warning, nodes, redis::node::Node},
+    engine::{EngineError, Warning, nodes, redis::connection::Connection},
 };
 
 /// So many are looked at, each over a connection of its own.
@@ -32,14 +32,14 @@ impl Looked {
 
 /// Looks at all of them at the same time.
 pub(super) async fn look_at_all(
-    nodes: impl IntoIterator<Item = (String, Result<Arc<Node>, EngineError>, Part)>,
+    nodes: impl IntoIterator<Item = (String, Result<Arc<Connection>, EngineError>, Part)>,
     in_cluster: bool,
     clock: &Clock,
     until: Until,
 ) -> Vec<Looked> {
-    let each = nodes.into_iter().take(NODES_MAX).map(async |(label, node, part)| {
-        let seen = match node {
-            Ok(node) => look(&node, clock, part, in_cluster, until).await,
+    let each = nodes.into_iter().take(NODES_MAX).map(async |(label, connection, part)| {
+        let seen = match connection {
+            Ok(connection) => look(&connection, clock, part, in_cluster, until).await,
             Err(error) => Err(error),
         };
         Looked { label, seen }

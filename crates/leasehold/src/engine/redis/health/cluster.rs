@@ -17,9 +17,12 @@ use crate::{
         EngineError, Fault, Health, Warning, nodes,
         redis::{
             answer,
-            cluster::Cluster,
-            node::Node,
-            slots::{self, Address, Primary},
+            connection::Connection,
+            topology::{
+                Cluster,
+                slots::{self, Primary},
+            },
+            url::Endpoint,
         },
     },
 };
@@ -42,7 +45,7 @@ pub(super) async fn look_at(
     let asked = found
         .nodes
         .iter()
-        .map(|(address, part, _)| (address.to_string(), Ok(cluster.node_at(address)), *part));
+        .map(|(address, part, _)| (address.to_string(), cluster.connection_to(address), *part));
     let looked = look_at_all(asked, true, clock, until).await;
     for (one, (_, _, what)) in looked.iter().zip(&found.nodes) {
         found.health.facts.push(one.fact(what));
@@ -60,8 +63,11 @@ pub(super) async fn look_at(
 
 /// All nodes, as the first one that answers knows them; `None` if this user may not see them.
 async fn ask_for_members(cluster: &Cluster, until: Until) -> Result<Option<Vec<Member>>, EngineError> {
-    let mut asked: FuturesUnordered<_> =
-        cluster.sources(None).into_iter().map(|(address, node)| ask(address, node, until)).collect();
+    let mut asked: FuturesUnordered<_> = cluster
+        .sources(None)
+        .into_iter()
+        .map(|(endpoint, connection)| ask(endpoint, connection, until))
+        .collect();
     let mut fault = EngineError::new(Fault::Unreachable, "no node of the cluster has answered");
     let mut is_refused = false;
     while let Some(answer) = asked.next().await {
@@ -74,17 +80,21 @@ async fn ask_for_members(cluster: &Cluster, until: Until) -> Result<Option<Vec<M
     if is_refused { Ok(None) } else { Err(fault) }
 }
 
-async fn ask(address: Address, node: Arc<Node>, until: Until) -> Result<Option<Vec<Member>>, EngineError> {
-    let connection = node.connection(until).await?;
-    let nodes = permitted(node.send(&connection, &command(&["CLUSTER", "NODES"]), until).await)?;
+async fn ask(
+    endpoint: Endpoint,
+    connection: Arc<Connection>,
+    until: Until,
+) -> Result<Option<Vec<Member>>, EngineError> {
+    let link = connection.link(until).await?;
+    let nodes = permitted(link.send(&command(&["CLUSTER", "NODES"]), until).await)?;
     let Some(nodes) = nodes else { return Ok(None) };
-    let slots = node.send(&connection, &command(&["CLUSTER", "SLOTS"]), until).await?;
+    let slots = link.send(&command(&["CLUSTER", "SLOTS"]), until).await?;
     let text = match &nodes {
         Value::VerbatimString { text, .. } => Some(text.as_str()),
         other => answer::text(other),
     };
     match text {
-        Some(text) => Ok(Some(members(text, &slots, &address.host))),
+        Some(text) => Ok(Some(members(text, &slots, &endpoint.host))),
         None => Err(answer::unexpected(&nodes)),
     }
 }
@@ -92,8 +102,8 @@ async fn ask(address: Address, node: Arc<Node>, until: Until) -> Result<Option<V
 /// What the map alone tells.
 fn primaries_only(primaries: &[Primary]) -> Vec<Member> {
     let member = |primary: &Primary| Member {
-        id: primary.address.to_string(),
-        address: primary.address.clone(),
+        id: primary.endpoint.to_string(),
+        address: primary.endpoint.clone(),
         follows: None,
         has_failed: false,
         slots: primary.ranges.iter().map(|(first, last)| u32::from(last - first) + 1).sum(),
@@ -104,7 +114,7 @@ fn primaries_only(primaries: &[Primary]) -> Vec<Member> {
 /// What the cluster says about itself, and whom to look at.
 struct About {
     health: Health,
-    nodes: Vec<(Address, Part, String)>,
+    nodes: Vec<(Endpoint, Part, String)>,
 }
 
 fn about(members: &[Member], primaries: &[Primary]) -> About {
@@ -134,7 +144,7 @@ fn about(members: &[Member], primaries: &[Primary]) -> About {
         });
     }
     let has_replica = |owner: &Member| {
-        let known = primaries.iter().find(|primary| primary.address == owner.address);
+        let known = primaries.iter().find(|primary| primary.endpoint == owner.address);
         others.iter().any(|other| other.follows.as_ref() == Some(&owner.id) && !other.has_failed)
             || known.is_some_and(|primary| primary.replicas > 0)
     };

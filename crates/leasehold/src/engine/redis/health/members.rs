@@ -2,16 +2,13 @@
 
 use redis::Value;
 
-use crate::engine::redis::{
-    answer,
-    slots::{Address, SLOTS},
-};
+use crate::engine::redis::{answer, slots::SLOTS, url::Endpoint};
 
 /// A node in the eyes of another.
 #[derive(Clone, Debug, PartialEq, Eq)]
 pub(super) struct Member {
     pub(super) id: String,
-    pub(super) address: Address,
+    pub(super) address: Endpoint,
     /// The id of the primary that it follows.
     pub(super) follows: Option<String>,
     /// The cluster agreed that it is dead.
@@ -30,13 +27,13 @@ pub(super) fn members(nodes: &str, slots: &Value, asked: &str) -> Vec<Member> {
 }
 
 /// `ID HOST:PORT@BUS[,NAME] FLAGS PRIMARY PING PONG EPOCH LINK SLOT…`
-fn member(line: &str, endpoints: &[(String, Address)], asked: &str) -> Option<Member> {
+fn member(line: &str, endpoints: &[(String, Endpoint)], asked: &str) -> Option<Member> {
     let mut words = line.split(' ');
     let id = words.next()?.to_owned();
     let (address, _) = words.next()?.split_once('@')?;
     let address = match endpoints.iter().find(|(known, _)| *known == id) {
         Some((_, address)) => address.clone(),
-        None => Address::parse(address, asked)?,
+        None => Endpoint::parse(address, asked)?,
     };
     let flags: Vec<_> = words.next()?.split(',').collect();
     // One that was never reached is nobody yet.
@@ -56,7 +53,7 @@ fn count(word: &str) -> Option<u32> {
 }
 
 /// Ids of nodes, and where clients reach them.
-fn endpoints(slots: &Value, asked: &str) -> Vec<(String, Address)> {
+fn endpoints(slots: &Value, asked: &str) -> Vec<(String, Endpoint)> {
     let Value::Array(ranges) = slots else { return Vec::new() };
     let nodes = ranges.iter().flat_map(|range| match range {
         Value::Array(parts) => parts.get(2..).unwrap_or_default(),
@@ -65,11 +62,11 @@ fn endpoints(slots: &Value, asked: &str) -> Vec<(String, Address)> {
     nodes.filter_map(|node| endpoint(node, asked)).collect()
 }
 
-fn endpoint(node: &Value, asked: &str) -> Option<(String, Address)> {
+fn endpoint(node: &Value, asked: &str) -> Option<(String, Endpoint)> {
     let Value::Array(parts) = node else { return None };
     let [host, Value::Int(port), id, ..] = parts.as_slice() else { return None };
     let port = u16::try_from(*port).ok().filter(|port| *port > 0)?;
-    Some((answer::text(id)?.to_owned(), Address::told(answer::text(host), port, asked)))
+    Some((answer::text(id)?.to_owned(), Endpoint::reported(answer::text(host), port, asked)))
 }
 
 #[cfg(test)]

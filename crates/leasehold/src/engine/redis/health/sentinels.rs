@@ -8,7 +8,10 @@ use crate::{
     clock::{Clock, Until},
     engine::{
         EngineError, Health, Warning, nodes,
-        redis::sentinel::{Account, Address, Sentinels, Told},
+        redis::{
+            topology::sentinel::{Report, SentinelReport, Sentinels},
+            url::Endpoint,
+        },
     },
 };
 
@@ -20,8 +23,8 @@ pub(super) async fn look_at(
     clock: &Clock,
     until: Until,
 ) -> Result<Health, EngineError> {
-    let (accounts, primary) = sentinels.accounts().await?;
-    let mut health = about(&accounts, &primary);
+    let (reports, primary) = sentinels.reports().await?;
+    let mut health = about(&reports, &primary);
     if !sentinels.has_login() {
         health.warnings.push(Warning {
             code: "no-auth",
@@ -29,8 +32,8 @@ pub(super) async fn look_at(
             cure: "set a password, and give it as sentinel-password: see SECURITY.md".into(),
         });
     }
-    let one = |address: &Address, part| (address.to_string(), sentinels.node_at(address), part);
-    let (replicas, are_known) = replicas(&accounts, &primary);
+    let one = |address: &Endpoint, part| (address.to_string(), sentinels.connection_to(address), part);
+    let (replicas, are_known) = replicas(&reports, &primary);
     let asked = replicas.iter().map(|replica| one(replica, Part::Replica));
     let looked =
         look_at_all([one(&primary, Part::Primary)].into_iter().chain(asked), false, clock, until).await;
@@ -54,11 +57,11 @@ pub(super) async fn look_at(
 }
 
 /// The replicas of the primary, as those sentinels tell that name it, and whether any of them tells.
-fn replicas(accounts: &[Account], primary: &Address) -> (Vec<Address>, bool) {
-    let told = accounts.iter().filter_map(|account| account.told.as_ref().ok());
+fn replicas(reports: &[SentinelReport], primary: &Endpoint) -> (Vec<Endpoint>, bool) {
+    let told = reports.iter().filter_map(|account| account.report.as_ref().ok());
     let lists: Vec<_> =
         told.filter(|told| told.primary == *primary).filter_map(|told| told.replicas.as_ref()).collect();
-    let mut found: Vec<Address> = Vec::new();
+    let mut found: Vec<Endpoint> = Vec::new();
     for replica in lists.iter().copied().flatten() {
         if !found.contains(replica) {
             found.push(replica.clone());
@@ -68,9 +71,9 @@ fn replicas(accounts: &[Account], primary: &Address) -> (Vec<Address>, bool) {
 }
 
 /// What the sentinels say about themselves.
-fn about(accounts: &[Account], primary: &Address) -> Health {
-    let told: Vec<(&Address, &Told)> =
-        accounts.iter().filter_map(|account| Some((&account.at, account.told.as_ref().ok()?))).collect();
+fn about(reports: &[SentinelReport], primary: &Endpoint) -> Health {
+    let told: Vec<(&Endpoint, &Report)> =
+        reports.iter().filter_map(|account| Some((&account.at, account.report.as_ref().ok()?))).collect();
     let answer = told.len();
     let known = told.iter().map(|(_, told)| told.others + 1).max().unwrap_or(0).max(answer);
     let must_agree = told.iter().filter_map(|(_, told)| told.quorum).max();
@@ -78,8 +81,8 @@ fn about(accounts: &[Account], primary: &Address) -> Health {
     health.facts.push(("primary".into(), primary.to_string()));
     let agree = must_agree.map_or_else(String::new, |agree| format!(", {agree} must miss the primary"));
     health.facts.push(("sentinels".into(), format!("{known} known, {answer} answer{agree}")));
-    health.facts.extend(accounts.iter().map(|Account { at, told }| {
-        let words = match told {
+    health.facts.extend(reports.iter().map(|SentinelReport { at, report }| {
+        let words = match report {
             Ok(told) => format!("names {}, epoch {}", told.primary, told.epoch),
             Err(_) => "cannot be asked".into(),
         };
@@ -96,9 +99,9 @@ fn about(accounts: &[Account], primary: &Address) -> Health {
             "run three, on machines that do not fail together",
         );
     }
-    let silent: Vec<_> = accounts
+    let silent: Vec<_> = reports
         .iter()
-        .filter_map(|account| Some(format!("{} ({})", account.at, account.told.as_ref().err()?)))
+        .filter_map(|account| Some(format!("{} ({})", account.at, account.report.as_ref().err()?)))
         .collect();
     if !silent.is_empty() || answer < known {
         let enough = answer * 2 > known && answer >= must_agree.unwrap_or(0);
@@ -106,7 +109,7 @@ fn about(accounts: &[Account], primary: &Address) -> Health {
         let whom = if silent.is_empty() { String::new() } else { format!(": {}", nodes::listed(&silent)) };
         warn(
             "sentinel-down",
-            format!("{answer} of {} sentinels answer{whom}{but}", known.max(accounts.len())),
+            format!("{answer} of {} sentinels answer{whom}{but}", known.max(reports.len())),
             "bring them back; those that are gone for good are forgotten after SENTINEL RESET",
         );
     }
