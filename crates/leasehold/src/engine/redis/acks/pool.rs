@@ -21,7 +21,7 @@ use crate::{
 
 /// Claims of one client that can wait for replicas of one server at the same time, and connections that they have for it.
 const CONNECTIONS_MAX: usize = 16;
-/// How long a WAIT that nobody wants to know the answer of may take before its connection is given up instead.
+/// How long a WAIT whose answer nobody needs may take before its connection is given up instead.
 const WAIT_IGNORED_MAX: Duration = Duration::from_millis(100);
 
 pub(super) type Asked = Pin<Box<dyn Future<Output = Result<Value, EngineError>> + Send>>;
@@ -31,16 +31,10 @@ pub(in super::super) struct Pool {
     open: Box<dyn Fn() -> Arc<Connection> + Send + Sync>,
     pub(super) clock: Clock,
     pub(super) leases: Script,
-    idle: Mutex<Vec<Idle>>,
+    idle: Mutex<Vec<Arc<Connection>>>,
     permits: Arc<Semaphore>,
     /// The most replicas that the server was seen with: one that is down is still a copy.
     pub(super) seen: AtomicU32,
-}
-
-struct Idle {
-    connection: Arc<Connection>,
-    /// What it has not answered yet.
-    pending: Option<MaybeDone<Asked>>,
 }
 
 impl Pool {
@@ -61,7 +55,7 @@ impl Pool {
         })
     }
 
-    fn idle(&self) -> MutexGuard<'_, Vec<Idle>> {
+    fn idle(&self) -> MutexGuard<'_, Vec<Arc<Connection>>> {
         self.idle.lock().unwrap_or_else(PoisonError::into_inner)
     }
 
@@ -82,20 +76,16 @@ impl Pool {
         permit: Permit,
         until: Until,
     ) -> Result<DedicatedConnection, EngineError> {
-        let idle = {
+        let connection = {
             let mut idle = self.idle();
             if self.permits.is_closed() {
                 return Err(closed());
             }
-            idle.pop()
+            idle.pop().unwrap_or_else(|| (self.open)())
         };
-        let Idle { connection, pending } =
-            idle.unwrap_or_else(|| Idle { connection: (self.open)(), pending: None });
         // Before it is dialled: a dial that failed says when to dial again, and one that nobody waits for any more goes
         // on for the next claim.
-        let mut checkout =
-            Checkout { pool: self.clone(), connection, busy: false, pending, permit: Some(permit) };
-        checkout.settle_pending().await;
+        let checkout = Checkout { pool: self.clone(), connection, busy: false, permit: Some(permit) };
         let link = checkout.connection.link(until).await?;
         Ok(DedicatedConnection { link, known: None, checkout })
     }
@@ -103,7 +93,7 @@ impl Pool {
     pub(in super::super) fn close(&self) {
         let mut idle = self.idle();
         self.permits.close();
-        idle.drain(..).for_each(|idle| idle.connection.close());
+        idle.drain(..).for_each(|connection| connection.close());
     }
 }
 
@@ -129,23 +119,7 @@ pub(super) struct Checkout {
     pub(super) pool: Arc<Pool>,
     pub(super) connection: Arc<Connection>,
     pub(super) busy: bool,
-    /// A WAIT that nobody wants to know the answer of: the next claim waits for it, for as long as that is cheaper than a
-    /// new connection.
-    pending: Option<MaybeDone<Asked>>,
     permit: Option<Permit>,
-}
-
-impl Checkout {
-    async fn settle_pending(&mut self) {
-        let Some(mut pending) = self.pending.take() else { return };
-        let clock = self.pool.clock.clone();
-        let in_time = clock.bounded(clock.now() + WAIT_IGNORED_MAX, Pin::new(&mut pending)).await.is_some();
-        let answer = Pin::new(&mut pending).take_output().filter(|_| in_time);
-        if matches!(&answer, None | Some(Err(EngineError { fault: Fault::NoAnswer, .. }))) {
-            self.connection.close();
-            self.connection = (self.pool.open)();
-        }
-    }
 }
 
 impl Drop for Checkout {
@@ -154,7 +128,7 @@ impl Drop for Checkout {
         if self.busy || self.pool.permits.is_closed() {
             self.connection.close();
         } else {
-            idle.push(Idle { connection: self.connection.clone(), pending: self.pending.take() });
+            idle.push(self.connection.clone());
         }
     }
 }
@@ -172,19 +146,29 @@ impl DedicatedConnection {
     }
 
     /// Leaves the connection to its WAIT, whose answer nobody needs.
-    pub(super) fn ignore(mut self, waited: MaybeDone<Asked>) {
-        self.checkout.busy = false;
-        self.checkout.pending = Some(waited);
+    pub(super) fn ignore(self, waited: MaybeDone<Asked>) {
+        let connection = self.checkout.connection.clone();
+        drop(connection.tasks().spawn(self.outlast(waited)));
     }
 
     /// A connection for the same claim, which has to be sent again. It keeps its permit: waiting for another, it would be
     /// behind claims that came later, and two connections would be taken for it meanwhile.
     pub(super) async fn again(mut self, waited: MaybeDone<Asked>, until: Until) -> Result<Self, EngineError> {
         let (pool, permit) = (self.checkout.pool.clone(), self.checkout.permit.take());
-        self.ignore(waited);
+        self.outlast(waited).await;
         match permit {
             Some(permit) => pool.connect(permit, until).await,
             None => pool.take(until).await,
+        }
+    }
+
+    /// Gives the connection back once its WAIT was answered, or up if a new one is cheaper.
+    async fn outlast(mut self, mut waited: MaybeDone<Asked>) {
+        let clock = self.checkout.pool.clock.clone();
+        if clock.bounded(clock.now() + WAIT_IGNORED_MAX, Pin::new(&mut waited)).await.is_some()
+            && let Some(answer) = Pin::new(&mut waited).take_output()
+        {
+            self.answered(&answer);
         }
     }
 }
