@@ -13,7 +13,7 @@ use redis::Value;
 use tokio::sync::{Semaphore, oneshot};
 
 use super::{
-    connection::{Connection, Link},
+    connection::{Connection, ConnectionOptions, Link},
     script::{self, Op, Script},
 };
 use crate::{
@@ -67,20 +67,15 @@ pub(super) type Reply = Result<(Value, u64), EngineError>;
 
 impl Lane {
     /// `by_slot` for a node of a cluster.
-    pub(super) fn new(
-        connection: Arc<Connection>,
-        clock: Clock,
-        max_in_flight: usize,
-        by_slot: bool,
-    ) -> Arc<Self> {
-        let with_grace = connection.target().grace().is_some();
+    pub(super) fn new(connection: ConnectionOptions, max_in_flight: usize, by_slot: bool) -> Arc<Self> {
+        let with_grace = connection.target.grace().is_some();
         Arc::new(Self {
-            connection,
+            clock: connection.clock.clone(),
+            connection: Connection::new(connection),
             leases: Script::new(script::leases(by_slot, with_grace)),
             with_grace,
             inspect: Script::new(script::INSPECT),
             by_slot,
-            clock,
             queue: Mutex::default(),
             in_flight: Semaphore::new(max_in_flight),
             max_in_flight,

@@ -11,7 +11,7 @@ use redis::{Cmd, Value};
 use tokio::sync::{OwnedSemaphorePermit, Semaphore};
 
 use super::super::{
-    connection::{Connection, Link},
+    connection::{Connection, ConnectionOptions, Link},
     script::{self, Script},
 };
 use crate::{
@@ -28,7 +28,7 @@ pub(super) type Asked = Pin<Box<dyn Future<Output = Result<Value, EngineError>> 
 
 /// Connections to one server for claims that wait for replicas.
 pub(in super::super) struct Pool {
-    open: Box<dyn Fn() -> Arc<Connection> + Send + Sync>,
+    connection: ConnectionOptions,
     pub(super) clock: Clock,
     pub(super) leases: Script,
     idle: Mutex<Vec<Arc<Connection>>>,
@@ -38,17 +38,12 @@ pub(in super::super) struct Pool {
 }
 
 impl Pool {
-    /// An empty pool; `open` makes a connection that is not dialled yet.
-    pub(in super::super) fn new(
-        clock: Clock,
-        by_slot: bool,
-        open: impl Fn() -> Arc<Connection> + Send + Sync + 'static,
-    ) -> Arc<Self> {
-        let with_grace = open().target().grace().is_some();
+    /// An empty pool; nobody is woken over its connections.
+    pub(in super::super) fn new(connection: ConnectionOptions, by_slot: bool) -> Arc<Self> {
         Arc::new(Self {
-            open: Box::new(open),
-            clock,
-            leases: Script::new(script::leases(by_slot, with_grace)),
+            clock: connection.clock.clone(),
+            leases: Script::new(script::leases(by_slot, connection.target.grace().is_some())),
+            connection: ConnectionOptions { listener: None, ..connection },
             idle: Mutex::default(),
             permits: Arc::new(Semaphore::new(CONNECTIONS_MAX)),
             seen: AtomicU32::new(0),
@@ -81,7 +76,7 @@ impl Pool {
             if self.permits.is_closed() {
                 return Err(closed());
             }
-            idle.pop().unwrap_or_else(|| (self.open)())
+            idle.pop().unwrap_or_else(|| Connection::new(self.connection.clone()))
         };
         // Before it is dialled: a dial that failed says when to dial again, and one that nobody waits for any more goes
         // on for the next claim.

@@ -102,7 +102,12 @@ impl State {
 
 impl Connection {
     pub(super) fn new(options: ConnectionOptions) -> Arc<Self> {
-        Arc::new(Self { options: Arc::new(options), state: Mutex::new(State::down("not connected yet")) })
+        let state = Mutex::new(State::down("not connected yet"));
+        let connection = Arc::new(Self { options: Arc::new(options), state });
+        if let Some(sentinels) = connection.options.target.sentinels() {
+            sentinels.tell(&connection);
+        }
+        connection
     }
 
     /// The channel on which waiters of this connection are woken.

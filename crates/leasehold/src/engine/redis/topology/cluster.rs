@@ -20,8 +20,6 @@ use crate::{
         EngineError, Fault,
         connect::EngineOptions,
         redis::{
-            acks::Pool,
-            batch::Lane,
             connection::{Connection, ConnectionOptions},
             target::DialTarget,
             url::Endpoint,
@@ -304,23 +302,11 @@ impl Cluster {
         if let Some(shard) = state.shards.get(endpoint) {
             return Ok(shard.clone());
         }
-        let shard = Arc::new(self.open_shard(endpoint)?);
+        let target = DialTarget::Fixed(Box::new(endpoint.client(&self.seeds[0])?));
+        let connection = ConnectionOptions { target, ..self.connection.clone() };
+        let shard = Arc::new(Shard::new(endpoint.clone(), &connection, &self.options, None));
         state.shards.insert(endpoint.clone(), shard.clone());
         Ok(shard)
-    }
-
-    fn open_shard(&self, endpoint: &Endpoint) -> Result<Shard, EngineError> {
-        let EngineOptions { clock, connections, max_in_flight, .. } = &self.options;
-        let target = DialTarget::Fixed(Box::new(endpoint.client(&self.seeds[0])?));
-        let observed = ConnectionOptions { target, ..self.connection.clone() };
-        let unobserved = ConnectionOptions { listener: None, ..observed.clone() };
-        let lane = || Lane::new(Connection::new(observed.clone()), clock.clone(), *max_in_flight, true);
-        Ok(Shard {
-            endpoint: endpoint.clone(),
-            lanes: (0..*connections).map(|_| lane()).collect(),
-            subscriber: Some(lane()),
-            pool: Pool::new(clock.clone(), true, move || Connection::new(unobserved.clone())),
-        })
     }
 
     /// A connection that reports no link events.

@@ -44,7 +44,7 @@ impl Cluster {
                     return Ok(primaries);
                 }
                 Some((_, Ok(primaries))) if slots::coverage(&primaries) > slots::coverage(&best) => {
-                    best = primaries
+                    best = primaries;
                 }
                 Some((_, Ok(_))) => {}
                 Some((address, Err(error))) => faults.push((address, error)),

@@ -13,7 +13,6 @@ mod cluster;
 mod map;
 pub(super) mod outcome;
 pub(super) mod sentinel;
-mod single;
 pub(super) mod slots;
 
 use std::{
@@ -58,6 +57,28 @@ pub(super) struct Shard {
 }
 
 impl Shard {
+    /// The connections to a server, none of them dialled. One that is a node of a cluster has a subscriber; otherwise each
+    /// lane has a wake channel of its own.
+    fn new(
+        endpoint: Endpoint,
+        connection: &ConnectionOptions,
+        options: &EngineOptions,
+        channels: Option<u64>,
+    ) -> Self {
+        let in_cluster = channels.is_none();
+        let lane = |number| {
+            let channel = channels.map_or_else(String::new, |process| super::channel(process, number));
+            let connection = ConnectionOptions { channel, ..connection.clone() };
+            Lane::new(connection, options.max_in_flight, in_cluster)
+        };
+        Self {
+            endpoint,
+            lanes: (0..options.connections).map(lane).collect(),
+            subscriber: in_cluster.then(|| lane(0)),
+            pool: Pool::new(connection.clone(), in_cluster),
+        }
+    }
+
     /// All operations of a name take the same connection, but for claims that wait in a cluster: what is sent later
     /// arrives later.
     pub(super) fn lane(&self, name: &Name) -> &Arc<Lane> {
@@ -127,21 +148,21 @@ impl Topology {
             listener: Some(listener.clone()),
             tasks: tasks.clone(),
         };
-        let (word, servers) = if scheme.ends_with("-cluster") {
+        let (word, endpoint, target) = if scheme.ends_with("-cluster") {
             let seeds = url::cluster(url)?;
             let connection = connection(DialTarget::Fixed(Box::new(seeds[0].clone())));
-            ("redis-cluster", Servers::Cluster(Cluster::new(seeds, options, connection, process)))
+            let servers = Servers::Cluster(Cluster::new(seeds, options, connection, process));
+            return Ok(("redis-cluster", Self { servers, polling_only: AtomicBool::new(false) }));
         } else if scheme.ends_with("-sentinel") {
             let sentinels = sentinel::Sentinels::open(url, options, tasks.clone())?;
             let endpoint = Endpoint::of(sentinels.template());
-            let connection = connection(DialTarget::Sentinel(Arc::new(sentinels)));
-            ("redis-sentinel", Servers::One(single::open(endpoint, &connection, options, process)))
+            ("redis-sentinel", endpoint, DialTarget::Sentinel(Arc::new(sentinels)))
         } else {
             let client = url::server(url)?;
-            let endpoint = Endpoint::of(&client);
-            let connection = connection(DialTarget::Fixed(Box::new(client)));
-            ("redis", Servers::One(single::open(endpoint, &connection, options, process)))
+            ("redis", Endpoint::of(&client), DialTarget::Fixed(Box::new(client)))
         };
+        let shard = Shard::new(endpoint, &connection(target), options, Some(process));
+        let servers = Servers::One(Arc::new(shard));
         Ok((word, Self { servers, polling_only: AtomicBool::new(false) }))
     }
 

@@ -96,7 +96,7 @@ impl Sentinels {
     }
 
     /// A connection that shall learn at once that the primary moved.
-    pub(super) fn tell(&self, connection: &Arc<Connection>) {
+    pub(in super::super) fn tell(&self, connection: &Arc<Connection>) {
         let mut connections = lock(&self.set.connections);
         connections.retain(|connection| connection.strong_count() > 0);
         connections.push(Arc::downgrade(connection));
