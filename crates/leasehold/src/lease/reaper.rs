@@ -12,6 +12,7 @@ use tokio_util::task::TaskTracker;
 use crate::{
     clock::{BootInstant, Clock},
     engine::{Claim, Engine, EngineError, Fault, Hold, records::Settle},
+    fence::Fence,
 };
 
 /// Something the store must still be told.
@@ -89,7 +90,6 @@ impl Reaper {
 
     /// Gives a lease back in the background.
     pub(crate) fn release(&self, hold: Hold) {
-        hold.owner.end();
         self.owe(Debt::Release(hold));
     }
 
@@ -100,13 +100,11 @@ impl Reaper {
 
     /// Ends an attempt in the background.
     pub(crate) fn abandon(&self, claim: Claim) {
-        claim.owner.end();
         self.owe(Debt::Abandon(claim));
     }
 
     /// Ends an execution in the background.
     pub(crate) fn settle(&self, settle: Settle) {
-        settle.hold.owner.end();
         self.owe(Debt::Settle(settle));
     }
 
@@ -188,11 +186,9 @@ impl Settler {
     fn turns(&self, debt: &Debt) -> Arc<Semaphore> {
         let leases = self.engine.leases();
         let shard = match debt {
-            Debt::Release(hold) | Debt::Shorten(hold) => leases.part_of(&hold.name),
-            Debt::Abandon(claim) => leases.part_of(&claim.name),
-            Debt::Settle(settle) => {
-                self.engine.records().map_or(0, |records| records.part_of(&settle.hold.name))
-            }
+            Debt::Release(hold) | Debt::Shorten(hold) => leases.shard_of(hold),
+            Debt::Abandon(claim) => leases.shard_of(&claim.hold(Fence::new(0))),
+            Debt::Settle(settle) => leases.shard_of(&settle.hold),
             Debt::Drain(_) => 0,
         };
         let mut turns = self.turns.lock().unwrap_or_else(PoisonError::into_inner);

@@ -28,6 +28,7 @@ use super::{
     health::Info,
     script::{self, Op},
     topology::{Stop, outcome, outcome::Resend},
+    wake::NO_MESSAGES,
 };
 use crate::{
     clock::Until,
@@ -62,7 +63,7 @@ impl Redis {
                 return Err(EngineError::new(Fault::Unreachable, why));
             }
             // Before it may queue, although its wake-ups come over another connection.
-            let lane = match claim.queue_for {
+            let lane = match claim.queue {
                 Some(_) => self.topology.subscribe(&stop, &claim.name, || slot, until).await?,
                 None => stop.shard.lane(&claim.name),
             };
@@ -82,19 +83,24 @@ impl Redis {
         until: Until,
     ) -> Result<Option<Answer>, EngineError> {
         let Route { pool, channel } = route;
-        let op = Op::claim(self.keys(&claim.name), claim, arrival);
         let mut own = pool.take(until).await?;
         let mut by_hash = true;
         loop {
             own.look_for_replicas(claim.acks, until).await?;
             let asked_at = self.clock.now();
+            // As for every claim: either its end sees this one, or this one sees its end.
+            let call = self.attempts.leaves(claim.owner.id(), asked_at)?;
+            let op = Op::claim(self.keys(&claim.name), claim, arrival.clone(), call.clone());
             let era = own.link.identity.as_deref();
             let cmd = script::call(&pool.leases, by_hash, [&op].into_iter(), channel, era);
-            let sent = own.claim(cmd, claim, until).await?;
+            let sent = own.claim(cmd, claim, until).await;
+            if !matches!(&sent.claimed, Err(error) if error.fault == Fault::NoAnswer) {
+                self.attempts.answered(&call);
+            }
             match sent.claimed {
                 Ok(Claimed::Granted(fence)) => {
                     let acks = own.acknowledged(claim, sent.needed, sent.waited, until).await?;
-                    if claim.queue_for.is_some() {
+                    if claim.queue.is_some() {
                         self.attempts.leave(claim.owner.id());
                     }
                     let grant = Grant { fence, since: asked_at, ttl: claim.ttl, acks };
@@ -119,9 +125,6 @@ struct Route<'a> {
     /// Where its waiters are woken.
     channel: &'a str,
 }
-
-/// A connection number that no message comes with.
-const NO_MESSAGES: u64 = 0;
 
 fn only(value: Value) -> Result<Value, EngineError> {
     script::replies(value, 1).map(|mut replies| replies.remove(0))
@@ -194,14 +197,7 @@ impl DedicatedConnection {
     }
 
     /// Sends a claim and a WAIT right behind it, and waits for the claim's answer.
-    async fn claim(&mut self, cmd: Cmd, claim: &Claim, until: Until) -> Result<Sent, EngineError> {
-        let owner = &claim.owner;
-        owner.claim_sent();
-        // As for every claim: either its end sees this one, or this one sees its end.
-        if owner.has_ended() {
-            owner.claim_answered();
-            return Err(EngineError::new(Fault::Ended, "this attempt has ended"));
-        }
+    async fn claim(&mut self, cmd: Cmd, claim: &Claim, until: Until) -> Sent {
         self.checkout.busy = true;
         let count = self.counts_replicas(claim.acks).then(|| self.ask(replication(), until));
         let needed = needed(claim.acks, self.replicas());
@@ -217,12 +213,9 @@ impl DedicatedConnection {
         if let Some(Ok(info)) = &counted {
             self.count(info);
         }
-        if !matches!(&claimed, Err(error) if error.fault == Fault::NoAnswer) {
-            owner.claim_answered();
-        }
         let claimed = claimed.and_then(|value| only(value).and_then(answer::claimed));
         let claimed = claimed.map_err(|error| self.link.refused(error));
-        Ok(Sent { claimed, needed, waited })
+        Sent { claimed, needed, waited }
     }
 
     /// How many replicas acknowledged a grant.

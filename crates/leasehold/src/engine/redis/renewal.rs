@@ -12,14 +12,12 @@ use super::{
 };
 use crate::{
     clock::Until,
-    engine::{EngineError, Hold, Kind, Renewed, voter::RENEWALS_PER_CALL},
+    engine::{EngineError, Held, Hold, Renewed, voter::RENEWALS_PER_CALL},
 };
 
 impl Redis {
     /// One result per lease. Servers are asked at the same time: a silent one fails its own leases only.
     pub(super) async fn renew(&self, holds: &[Hold], until: Until) -> Vec<Result<Renewed, EngineError>> {
-        // A hand-over was believed: it waits no longer.
-        holds.iter().for_each(|hold| self.attempts.leave(hold.owner.id()));
         let slots = holds.iter().map(|hold| self.keys_of(hold).slot());
         let together = |shard, places| self.renew_at(shard, holds, places, until);
         self.topology.send_each(slots, until, together, |at| self.renew_one(&holds[at], until)).await
@@ -62,9 +60,9 @@ impl Redis {
         let since = self.clock.now();
         match self.topology.send(&hold.name, || Op::renew(self.keys_of(hold), hold), until).await {
             Ok((value, _)) => answer::renewed(value, since),
-            Err(error) if outcome::is_try_again(&error) => match hold.kind {
-                Kind::Lock => self.renew_torn(hold, until).await,
-                Kind::Record => self.renew_record_torn(hold, until).await,
+            Err(error) if outcome::is_try_again(&error) => match hold.of {
+                Held::Lock => self.renew_torn(hold, until).await,
+                Held::Record => self.renew_record_torn(hold, until).await,
             },
             Err(error) => Err(error),
         }

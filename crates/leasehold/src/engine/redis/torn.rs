@@ -34,11 +34,12 @@ impl Redis {
         name: &Name,
         owner: &Owner,
         claim: Option<&Claim>,
+        may_come_late: bool,
         until: Until,
     ) -> Result<Released, EngineError> {
         let keys = self.keys(name);
         let channel = self.topology.channel(keys.slot()).unwrap_or_default();
-        for cmd in script::torn_end(&keys, owner, claim, &channel) {
+        for cmd in script::torn_end(&keys, owner, claim, may_come_late, &channel) {
             self.send_torn(&keys, &cmd, until).await?;
         }
         let build = |script: &_, by_hash| script::torn(script, by_hash, &keys, owner, None);

@@ -4,7 +4,6 @@
 //! its record gives it, in the run of the server for which that was written: what a restarted, wiped or rolled back
 //! server has forgotten cannot be voted on twice.
 
-mod attempts;
 mod call;
 mod hints;
 #[cfg(test)]
@@ -42,6 +41,7 @@ use crate::{
     engine::{
         ClockOffset, Cursor, EngineError, Fault, Fut, Health, Hold, Page, WAITERS_SHOWN, WakeSink, Warning,
         connect::EngineOptions,
+        registry::{Call, Registry},
         voter::{
             Abstention, Ballot, Kept, RENEWALS_PER_CALL, Record, Sighting, Standing, State, Vote, Voter,
             Withdrawn,
@@ -52,7 +52,6 @@ use crate::{
     name::Name,
     owner::Owner,
 };
-use attempts::{Attempts, Call};
 use call::{Scripts, Seat};
 use hints::Hints;
 pub(crate) use url::Parameters;
@@ -78,7 +77,7 @@ struct Member {
     connection: Arc<Connection>,
     scripts: Scripts,
     seat: Mutex<Option<Arc<Seat>>>,
-    attempts: Arc<Attempts>,
+    attempts: Arc<Registry<Arc<Ballot>>>,
     hints: Arc<Hints>,
     /// Told once that the server refuses wake-ups.
     polling_only: AtomicBool,
@@ -155,13 +154,13 @@ impl Member {
             Ok(seat) => seat,
             Err(why) => return Ok(Vote::Abstains(why)),
         };
-        let call = self.attempts.enter(&claim.owner, self.clock.now())?;
+        let call = self.attempts.enter(claim.owner.id(), self.clock.now())?;
         let _room = self.room(until).await?;
         let link = self.connection.link(until).await?;
         if !is_in_seat(&link, &seat) {
             return Ok(Vote::Abstains(Abstention::Forgot));
         }
-        let waits = claim.queue_for.map(|_| ballot);
+        let waits = claim.queue.map(|_| ballot);
         if waits.is_some() {
             self.listen(&link, until).await?;
         }
@@ -197,7 +196,7 @@ impl Member {
     async fn send(
         &self,
         link: &Link,
-        call: &Call,
+        call: &Call<Arc<Ballot>>,
         waits: Option<&Arc<Ballot>>,
         script: &Script,
         build: impl Fn(&Script, bool) -> Cmd,
@@ -250,7 +249,7 @@ impl Member {
     async fn repair(&self, hold: &Hold, until: Until) -> Result<bool, EngineError> {
         let keys = self.keys(&hold.name)?;
         let Ok(seat) = self.seat() else { return Ok(false) };
-        let call = self.attempts.enter(&hold.owner, self.clock.now())?;
+        let call = self.attempts.enter(hold.owner.id(), self.clock.now())?;
         let _room = self.room(until).await?;
         let link = self.connection.link(until).await?;
         if !is_in_seat(&link, &seat) {
@@ -275,10 +274,10 @@ impl Member {
 
     async fn retract(&self, ballot: &Arc<Ballot>, until: Until) -> Result<(), EngineError> {
         let keys = self.keys(&ballot.claim.name)?;
-        let call = self.attempts.enter(&ballot.claim.owner, self.clock.now())?;
+        let call = self.attempts.enter(ballot.claim.owner.id(), self.clock.now())?;
         let _room = self.room(until).await?;
         let link = self.connection.link(until).await?;
-        let waits = ballot.claim.queue_for.map(|_| ballot);
+        let waits = ballot.claim.queue.map(|_| ballot);
         let channel = self.connection.channel();
         let build = |script: &_, by_hash| call::retract(script, by_hash, &keys, ballot, channel);
         let value = self.send(&link, &call, waits, &self.scripts.retract, build, until).await?;
@@ -384,7 +383,7 @@ impl Voter for RedisVoter {
     fn withdraw(&self, name: &Name, owner: &Owner, until: Until) -> Fut<'static, Withdrawn> {
         let (member, name, owner) = (self.0.clone(), name.clone(), owner.clone());
         // At once, not when the future is first polled: no vote leaves from here on.
-        member.attempts.withdraw(owner.id());
+        member.attempts.end(owner.id());
         Box::pin(async move { member.withdraw(&name, &owner, until).await })
     }
 
@@ -411,8 +410,8 @@ impl Voter for RedisVoter {
         Box::pin(async move { member.mark(&seen, &record, floor, until).await })
     }
 
-    fn wake_into(&self, sink: Weak<dyn WakeSink>) {
-        self.0.hints.wake_into(sink);
+    fn set_wake_sink(&self, sink: Weak<dyn WakeSink>) {
+        self.0.hints.set_sink(sink);
     }
 
     fn health(&self, until: Until) -> Fut<'static, Health> {

@@ -37,7 +37,7 @@ use super::{
 };
 use crate::{
     clock::Until,
-    engine::{EngineError, Fault, connect::EngineOptions},
+    engine::{EngineError, Fault, connect::EngineOptions, registry::ended_error},
     error::Result,
     name::Name,
 };
@@ -240,7 +240,7 @@ impl Topology {
         };
         // It may have been on its way for a while, and its end may be ahead of it.
         if op.is_void() {
-            return Err(EngineError::new(Fault::Ended, "this attempt has ended"));
+            return Err(ended_error());
         }
         if stop.asking { lane.run_asking(&op, until).await } else { lane.run(op, until).await }
     }
