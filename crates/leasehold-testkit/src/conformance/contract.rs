@@ -183,13 +183,15 @@ async fn a_waiter_that_asks_again_keeps_its_place(stage: Stage) {
 
 async fn an_owner_value_is_compared_in_full(stage: Stage) {
     let bare = Bare::new(&stage).await;
-    let with = |label| Owner::new(0xabcd, &Holder::this_process(label, 5_000));
-    let mine = Claim { owner: with("abc"), ..claim(None) };
-    let prefix = Claim { owner: with("a"), ..claim(None) };
+    let with = |random| Owner::new(random, &Holder::this_process("abc", 5_000));
+    let mine = Claim { owner: with(0xabcd), ..claim(None) };
     let fence = bare.granted(&mine).await.fence;
-    assert!(matches!(bare.ask(&prefix).await, Answer::Busy { .. }));
-    assert_eq!(bare.renew(&prefix).await, Renewed::Gone);
-    assert_eq!(bare.release(&prefix).await, Released::Taken { by: Some(fence) });
+    for nearly in [0xabcc, 0xabcd << 4, 0x1_0000_abcd, 1 << 127 | 0xabcd] {
+        let nearly = Claim { owner: with(nearly), ..claim(None) };
+        assert!(matches!(bare.ask(&nearly).await, Answer::Busy { .. }));
+        assert_eq!(bare.renew(&nearly).await, Renewed::Gone);
+        assert_eq!(bare.release(&nearly).await, Released::Taken { by: Some(fence) });
+    }
     assert_eq!(bare.held_fence().await, Some(fence));
 }
 
