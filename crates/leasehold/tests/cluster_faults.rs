@@ -161,7 +161,7 @@ async fn a_stopped_primary_costs_only_its_own_locks() {
 async fn guards_that_were_dropped_are_given_back_although_many_of_a_stopped_primary_are_owed() {
     let Some(set) = ClusterSet::builder().replicas(0).node_timeout(LONG).start_or_skip() else { return };
     let [stopped, healthy, ..] = set.primaries()[..] else { panic!("three primaries") };
-    let leases = client(&set, ms(500)).await;
+    let leases = client(&set, Duration::from_secs(5)).await;
     let name = set.name_on(healthy, "x");
     let kept = leases.lock(&name).ttl(LONG).acquire().await.unwrap();
     // More than are given back at the same time.
