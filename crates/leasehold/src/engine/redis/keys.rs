@@ -19,7 +19,7 @@ use crate::{
 /// apart.
 pub(super) fn check_prefix(prefix: &str) -> Result<(), Error> {
     match Name::new(format!("{prefix}x")) {
-        Err(Error::Invalid { got, allowed, .. }) => Err(Error::invalid("prefix", got, allowed)),
+        Err(Error::Invalid { got, expected, .. }) => Err(Error::invalid("prefix", got, expected)),
         name => name.map(drop),
     }
 }
