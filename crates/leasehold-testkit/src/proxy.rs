@@ -32,6 +32,8 @@ enum Flow {
 
 #[derive(Debug, Clone, Copy)]
 struct Switches {
+    /// Where new connections lead.
+    upstream: SocketAddr,
     requests: Flow,
     replies: Flow,
     delay: Duration,
@@ -41,8 +43,9 @@ struct Switches {
 }
 
 impl Switches {
-    fn passing(generation: u64) -> Self {
-        Self { requests: Flow::Pass, replies: Flow::Pass, delay: Duration::ZERO, refuse: false, generation }
+    fn passing(upstream: SocketAddr, generation: u64) -> Self {
+        let (requests, replies) = (Flow::Pass, Flow::Pass);
+        Self { upstream, requests, replies, delay: Duration::ZERO, refuse: false, generation }
     }
 }
 
@@ -91,7 +94,7 @@ impl FaultProxy {
         let listener = StdListener::bind((Ipv4Addr::LOCALHOST, 0)).expect("cannot bind a loopback port");
         listener.set_nonblocking(true).expect("cannot make the listener non-blocking");
         let addr = listener.local_addr().expect("a bound listener has an address");
-        let (switches, view) = watch::channel(Switches::passing(0));
+        let (switches, view) = watch::channel(Switches::passing(upstream, 0));
         let traffic = Arc::<Traffic>::default();
         let (end, ended) = oneshot::channel();
         let runtime = tokio::runtime::Builder::new_current_thread()
@@ -105,7 +108,7 @@ impl FaultProxy {
                 runtime.block_on(async {
                     let listener = TcpListener::from_std(listener).expect("cannot register the listener");
                     tokio::select! {
-                        () = accept(listener, upstream, view, counted) => {}
+                        () = accept(listener, view, counted) => {}
                         _ = ended => {}
                     }
                 });
@@ -126,7 +129,8 @@ impl FaultProxy {
 
     /// Ends every fault; what was held is delivered, in order.
     pub fn pass(&self) {
-        self.switches.send_modify(|switches| *switches = Switches::passing(switches.generation));
+        self.switches
+            .send_modify(|switches| *switches = Switches::passing(switches.upstream, switches.generation));
     }
 
     /// Delivers every byte this much later, in each direction: a round trip takes twice as long.
@@ -168,6 +172,12 @@ impl FaultProxy {
         self.switches.send_modify(|switches| switches.refuse = true);
     }
 
+    /// Leads new connections to another server, as a virtual address or a DNS name does after a fail-over; open ones
+    /// stay where they are.
+    pub fn lead_to(&self, upstream: SocketAddr) {
+        self.switches.send_modify(|switches| switches.upstream = upstream);
+    }
+
     /// Connections accepted so far, refused ones included.
     pub fn connections(&self) -> u64 {
         self.traffic.connections.load(Ordering::SeqCst)
@@ -194,12 +204,7 @@ impl Drop for FaultProxy {
     }
 }
 
-async fn accept(
-    listener: TcpListener,
-    upstream: SocketAddr,
-    switches: watch::Receiver<Switches>,
-    traffic: Arc<Traffic>,
-) {
+async fn accept(listener: TcpListener, switches: watch::Receiver<Switches>, traffic: Arc<Traffic>) {
     loop {
         // Out of file descriptors, or a client that is already gone: the next one may do better.
         let Ok((client, _)) = listener.accept().await else {
@@ -215,7 +220,7 @@ async fn accept(
         traffic.open().insert(id);
         let (mut switches, traffic) = (switches.clone(), Arc::clone(&traffic));
         tokio::spawn(async move {
-            carry(client, upstream, now.generation, &mut switches, &traffic).await;
+            carry(client, now.upstream, now.generation, &mut switches, &traffic).await;
             traffic.open().remove(&id);
         });
     }

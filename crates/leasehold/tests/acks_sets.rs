@@ -138,3 +138,20 @@ async fn in_a_cluster_a_grant_that_no_replica_has_is_none() {
     story.goes_on(load::grants(600) / 2).await;
     story.end(is_overlap).await;
 }
+
+/// Its wake-ups come over another connection than the claim: without a subscription it would be passed over as dead.
+#[tokio::test(flavor = "multi_thread", worker_threads = 2)]
+async fn in_a_cluster_a_claim_that_waits_for_replicas_is_handed_the_lock() {
+    let Some(set) = ClusterSet::builder().start_or_skip() else { return };
+    let name = set.name_on(set.primaries()[0], "x");
+    let (holder, other) = (client(set.url()).await, client(set.url()).await);
+    for _ in 0..5 {
+        let guard = holder.lock(&name).ttl(LONG).acquire().await.unwrap();
+        let fresh = client(set.url()).await;
+        let waiter = tokio::spawn(fresh.lock(&name).ttl(LONG).acks(1).wait(LONG).into_future());
+        eventually_async(LONG, "the waiter", || async { other.inspect(&name).await.unwrap().waiting == 1 })
+            .await;
+        assert!(matches!(guard.release().await.unwrap(), Released::HandedOver { .. }));
+        waiter.await.unwrap().unwrap().release().await.unwrap();
+    }
+}

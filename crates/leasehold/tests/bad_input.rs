@@ -202,8 +202,9 @@ mod redis {
             ("redis://u:1?hunter2@h", "password-file, ca, cert, key"),
             ("redis://u:1#hunter2@h", "%23"),
             ("redis://:hunter2@h?password-file=/nowhere", "a readable file"),
-            ("redis://:hunter2@h?ca=/nowhere", "a readable file"),
-            ("redis://:hunter2@h?ca=/dev/null", "in PEM form"),
+            ("redis://:hunter2@h?ca=/nowhere", "only with TLS"),
+            ("rediss://:hunter2@h?ca=/nowhere", "a readable file"),
+            ("rediss://:hunter2@h?ca=/dev/null", "in PEM form"),
         ] {
             table
                 .row(&format!("URL {url:?}"), INVALID, &["invalid", says], Duration::ZERO, connect(url))
@@ -212,6 +213,11 @@ mod redis {
         // A setting that is out of range.
         let long = Leasehold::builder("redis://h").configure(|config| config.prefix = "p".repeat(129));
         table.row("long prefix", INVALID, &["prefix"], Duration::ZERO, long.connect()).await;
+        // In a cluster a lock and its queue would be in two places.
+        let torn = Leasehold::builder("redis://h").configure(|config| config.prefix = "a}".into());
+        table
+            .row("prefix with a brace", INVALID, &["prefix", "hash tag"], Duration::ZERO, torn.connect())
+            .await;
     }
 
     /// The store at `url` is bad from the start: for `connect`, and for a lock of a client that was made before.
@@ -331,7 +337,7 @@ mod redis {
             replica.cli(&["INFO", "replication"]).text().contains("master_link_status:up")
         });
         let follower = connect(replica.url()).await.unwrap();
-        cannot_lock(table, "replica", REFUSED_FOR_NOW, "read-only: READONLY", &follower).await;
+        cannot_lock(table, "replica", UNREACHABLE, "READONLY", &follower).await;
         // All is well again.
         leases.lock(NAME).acquire().await.unwrap().release().await.unwrap();
 

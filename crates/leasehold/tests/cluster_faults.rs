@@ -158,6 +158,27 @@ async fn a_stopped_primary_costs_only_its_own_locks() {
 }
 
 #[tokio::test(flavor = "multi_thread", worker_threads = 2)]
+async fn guards_that_were_dropped_are_given_back_although_many_of_a_stopped_primary_are_owed() {
+    let Some(set) = ClusterSet::builder().replicas(0).node_timeout(LONG).start_or_skip() else { return };
+    let [stopped, healthy, ..] = set.primaries()[..] else { panic!("three primaries") };
+    let leases = client(&set, Duration::from_secs(5)).await;
+    let name = set.name_on(healthy, "x");
+    let kept = leases.lock(&name).ttl(LONG).acquire().await.unwrap();
+    // More than are given back at the same time.
+    let lock = |n: u32| leases.lock(set.name_on(stopped, &format!("owed{n}:"))).ttl(LONG).into_future();
+    let owed = futures_util::future::try_join_all((0..320).map(lock)).await.unwrap();
+    stopped.stop();
+    drop(owed);
+    drop(kept);
+    let key = format!("lock:{name}");
+    eventually_async(LONG / 4, "the lock of a healthy primary", || async {
+        healthy.cli(&["EXISTS", &key]).int() == 0
+    })
+    .await;
+    stopped.cont();
+}
+
+#[tokio::test(flavor = "multi_thread", worker_threads = 2)]
 async fn a_planned_fail_over_loses_no_lock_and_no_waiter() {
     let Some(set) = ClusterSet::builder().start_or_skip() else { return };
     let first = set.primaries()[0];

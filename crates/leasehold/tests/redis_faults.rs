@@ -425,3 +425,68 @@ async fn no_two_names_meet_in_one_key() {
         held(&leases, name).await.release().await.unwrap();
     }
 }
+
+/// A virtual address, a DNS name or a managed endpoint leads somewhere else after a fail-over, while connections to the
+/// old primary stay open.
+#[tokio::test]
+async fn a_server_that_became_a_replica_is_left_for_the_one_that_its_address_leads_to_now() {
+    let (Some(old), Some(new)) = (leasehold_testkit::redis_or_skip(), leasehold_testkit::redis_or_skip())
+    else {
+        return;
+    };
+    new.cli(&["REPLICAOF", "127.0.0.1", &old.port().to_string()]);
+    let proxy = FaultProxy::start(old.addr());
+    let leases = client(proxy.url()).await;
+    let guard = leases.lock("x").ttl(ms(6000)).keep_alive().acquire().await.unwrap();
+    let waiter = tokio::spawn(leases.lock("x").wait(LONG).into_future());
+    waiting(&leases, "x", 1).await;
+    eventually_async(LONG, "the copy of the lock and its queue", || async {
+        new.cli(&["ZCARD", "leasehold:waiters:{lock:x}"]).int() == 1
+    })
+    .await;
+    proxy.lead_to(new.addr());
+    new.cli(&["REPLICAOF", "NO", "ONE"]);
+    old.cli(&["REPLICAOF", "127.0.0.1", &new.port().to_string()]);
+    let renewed = leases.stats().renewed;
+    eventually_async(LONG, "renewals at the new primary", || async { leases.stats().renewed > renewed })
+        .await;
+    assert!(guard.is_held());
+    guard.release().await.unwrap();
+    waiter.await.unwrap().unwrap().release().await.unwrap();
+}
+
+/// Operations gather in a task of the runtime that began to gather, whoever else waits for it.
+#[test]
+fn operations_go_on_after_a_runtime_ended_while_they_gathered() {
+    let Some(server) = leasehold_testkit::redis_or_skip() else { return };
+    let proxy = FaultProxy::start(server.addr());
+    let home = tokio::runtime::Builder::new_multi_thread().worker_threads(1).enable_all().build().unwrap();
+    let leases = home.block_on(
+        Leasehold::builder(proxy.url())
+            .configure(|config| config.connections = 1)
+            .command_timeout(ms(2000))
+            .connect(),
+    );
+    let leases = leases.unwrap();
+    home.block_on(async { held(&leases, "warm").await.release().await.unwrap() });
+    for _ in 0..10 {
+        let short = tokio::runtime::Builder::new_current_thread().enable_all().build().unwrap();
+        proxy.hold();
+        short.block_on(async {
+            let names = ["a", "b", "c"].map(|name| leases.lock(name).into_future());
+            // The first leaves alone, the others gather; the runtime ends before they leave.
+            let mut all = futures_util::future::join_all(names);
+            let polled = futures_util::poll!(&mut all);
+            assert!(polled.is_pending(), "{polled:?}");
+        });
+        drop(short);
+        proxy.pass();
+        let got = home.block_on(leases.lock("d").try_acquire());
+        assert!(matches!(got, Ok(Attempt::Held(_))), "{got:?}");
+        home.block_on(async {
+            if let Ok(Attempt::Held(guard)) = got {
+                guard.release().await.unwrap();
+            }
+        });
+    }
+}

@@ -161,6 +161,13 @@ impl<W: Clone> Registry<W> {
         }
     }
 
+    /// The attempts that wait, if `which` of their ways to wait says so.
+    pub fn waiting(&self, which: impl Fn(&W) -> bool) -> Vec<OwnerId> {
+        let all = self.all();
+        let waiting = all.open.iter().filter(|(_, attempt)| attempt.waits.as_ref().is_some_and(&which));
+        waiting.map(|(owner, _)| *owner).collect()
+    }
+
     /// How many attempts it keeps.
     pub fn len(&self) -> usize {
         self.all().open.len()

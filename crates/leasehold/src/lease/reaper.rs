@@ -1,13 +1,18 @@
 //! Gives back what was dropped: releases of guards, abandons of attempts and ends of executions whose caller went away.
 
-use std::{sync::Arc, time::Duration};
+use std::{
+    collections::HashMap,
+    sync::{Arc, Mutex, PoisonError},
+    time::Duration,
+};
 
-use tokio::sync::{Semaphore, mpsc, oneshot};
+use tokio::sync::{OwnedSemaphorePermit, Semaphore, mpsc, oneshot};
 use tokio_util::task::TaskTracker;
 
 use crate::{
     clock::{BootInstant, Clock},
     engine::{Claim, Engine, EngineError, Fault, Hold, records::Settle},
+    fence::Fence,
 };
 
 /// Something the store must still be told.
@@ -25,11 +30,17 @@ enum Debt {
 /// Where debts are left. Never blocks, never panics, also without a runtime: then the ttl settles the debt.
 #[derive(Clone)]
 pub(crate) struct Reaper {
-    debts: mpsc::UnboundedSender<(Debt, BootInstant)>,
+    debts: mpsc::UnboundedSender<Owed>,
+    room: Arc<Semaphore>,
     clock: Clock,
 }
 
-/// Debts settled at the same time; more wait their turn.
+/// A debt, since when it is one, and its share of the room for debts.
+type Owed = (Debt, BootInstant, Option<OwnedSemaphorePermit>);
+
+/// Debts that are remembered; the ttl settles what comes on top of them.
+const DEBTS_MAX: usize = 16_384;
+/// Calls under way at the same time for one shard of the store; more wait their turn, and a silent shard has its own.
 const AT_ONCE: usize = 256;
 /// First pause after a failure.
 const PAUSE: Duration = Duration::from_millis(50);
@@ -39,13 +50,13 @@ const ENTRY_LAPSES: Duration = Duration::from_secs(15);
 impl Reaper {
     /// Starts the task. It ends when every `Reaper` is gone and the debts are settled.
     pub(crate) fn start(engine: Arc<dyn Engine>, clock: Clock, command_timeout: Duration) -> Self {
-        let (debts, mut owed) = mpsc::unbounded_channel();
-        let reaper = Self { debts, clock: clock.clone() };
+        let (debts, mut owed) = mpsc::unbounded_channel::<Owed>();
+        let room = Arc::new(Semaphore::new(DEBTS_MAX));
+        let reaper = Self { debts, room, clock: clock.clone() };
         tokio::spawn(async move {
             let tracker = TaskTracker::new();
-            let turns = Arc::new(Semaphore::new(AT_ONCE));
-            let settler = Arc::new(Settler { engine, clock, command_timeout });
-            while let Some((debt, since)) = owed.recv().await {
+            let settler = Arc::new(Settler { engine, clock, command_timeout, turns: Mutex::default() });
+            while let Some((debt, since, room)) = owed.recv().await {
                 if let Debt::Drain(done) = debt {
                     tracker.close();
                     tracker.wait().await;
@@ -53,11 +64,10 @@ impl Reaper {
                     let _ = done.send(());
                     continue;
                 }
-                let Ok(turn) = turns.clone().acquire_owned().await else { return };
                 let settler = settler.clone();
                 tracker.spawn(async move {
                     settler.settle(debt, since).await;
-                    drop(turn);
+                    drop(room);
                 });
             }
         });
@@ -65,8 +75,17 @@ impl Reaper {
     }
 
     /// Leaves a debt; it counts from now, however long it waits for its turn.
-    fn owe(&self, debt: Debt) -> bool {
-        self.debts.send((debt, self.clock.now())).is_ok()
+    fn owe(&self, debt: Debt) {
+        match self.room.clone().try_acquire_owned() {
+            Ok(room) => drop(self.debts.send((debt, self.clock.now(), Some(room)))),
+            Err(_) => {
+                let name = debt.name();
+                tracing::error!(
+                    name,
+                    "{DEBTS_MAX} locks are being given back already; this one ends with its ttl"
+                );
+            }
+        }
     }
 
     /// Gives a lease back in the background.
@@ -92,8 +111,19 @@ impl Reaper {
     /// Waits until all debts so far are settled.
     pub(crate) async fn drained(&self) {
         let (done, all_settled) = oneshot::channel();
-        if self.owe(Debt::Drain(done)) {
+        if self.debts.send((Debt::Drain(done), self.clock.now(), None)).is_ok() {
             let _ = all_settled.await;
+        }
+    }
+}
+
+impl Debt {
+    fn name(&self) -> Option<&str> {
+        match self {
+            Self::Release(hold) | Self::Shorten(hold) => Some(hold.name.as_str()),
+            Self::Abandon(claim) => Some(claim.name.as_str()),
+            Self::Settle(settle) => Some(settle.hold.name.as_str()),
+            Self::Drain(_) => None,
         }
     }
 }
@@ -102,6 +132,8 @@ struct Settler {
     engine: Arc<dyn Engine>,
     clock: Clock,
     command_timeout: Duration,
+    /// Of each shard.
+    turns: Mutex<HashMap<u64, Arc<Semaphore>>>,
 }
 
 impl Settler {
@@ -115,8 +147,7 @@ impl Settler {
         let give_up = since + lapses_in;
         let mut pause = PAUSE;
         loop {
-            let until = self.clock.now() + self.command_timeout;
-            match self.try_once(&debt, until).await {
+            match self.try_once(&debt).await {
                 Ok(()) => return,
                 Err(error) if !worth_repeating(&error) || self.clock.now() + pause >= give_up => {
                     tracing::error!(%name, %error, "could not give it back; it ends with its ttl");
@@ -129,7 +160,11 @@ impl Settler {
         }
     }
 
-    async fn try_once(&self, debt: &Debt, until: BootInstant) -> Result<(), EngineError> {
+    /// Tries when it is its turn, which ends with the try.
+    async fn try_once(&self, debt: &Debt) -> Result<(), EngineError> {
+        let turns = self.turns(debt);
+        let _turn = turns.acquire().await;
+        let until = self.clock.now() + self.command_timeout;
         match debt {
             Debt::Release(hold) => self.engine.leases().release(hold, until).await.map(drop),
             Debt::Shorten(hold) => {
@@ -143,6 +178,21 @@ impl Settler {
             },
             Debt::Drain(_) => Ok(()),
         }
+    }
+}
+
+impl Settler {
+    /// The turns of the shard that a debt is owed to, which may be another one at each try.
+    fn turns(&self, debt: &Debt) -> Arc<Semaphore> {
+        let leases = self.engine.leases();
+        let shard = match debt {
+            Debt::Release(hold) | Debt::Shorten(hold) => leases.shard_of(hold),
+            Debt::Abandon(claim) => leases.shard_of(&claim.hold(Fence::new(0))),
+            Debt::Settle(settle) => leases.shard_of(&settle.hold),
+            Debt::Drain(_) => 0,
+        };
+        let mut turns = self.turns.lock().unwrap_or_else(PoisonError::into_inner);
+        turns.entry(shard).or_insert_with(|| Arc::new(Semaphore::new(AT_ONCE))).clone()
     }
 }
 

@@ -19,8 +19,10 @@ use crate::{
 
 /// A claim is answered even if the caller's time is shorter than a round trip.
 const ANSWER_GRACE: Duration = Duration::from_millis(90);
-/// Pause before a store that could not be reached is tried again.
+/// First pause before a store that could not be reached, or that refuses for now, is tried again; doubles each time.
 const OUTAGE_PAUSE: Duration = Duration::from_millis(50);
+/// Longest such pause while no server is reached: asking then costs nobody anything.
+const OUTAGE_PAUSE_MAX: Duration = Duration::from_secs(1);
 /// Longest pause before a new owner value takes the place of one that was spent; doubles with each that is.
 const START_OVER_PAUSE: Duration = Duration::from_millis(10);
 
@@ -146,6 +148,7 @@ pub(super) async fn wait_for(core: &Arc<Core>, wish: &Wish) -> Result<Guard> {
         obligation: obligation(core, wish, Some(wish.wait)),
         attempts: 0,
         spent: 0,
+        outages: 0,
         contended: false,
         answered: false,
         last_fault: None,
@@ -177,6 +180,8 @@ struct Waiter<'a> {
     attempts: u32,
     /// Owner values that were spent.
     spent: u32,
+    /// Claims in a row that failed.
+    outages: u32,
     contended: bool,
     /// The store answered this attempt at least once.
     answered: bool,
@@ -228,17 +233,21 @@ impl Waiter<'_> {
             } else {
                 pause
             };
-            let again = core.clock.now() + pause;
-            tokio::select! {
-                biased;
-                news = self.ticket().news() => {
-                    if let News::Granted(grant) = news
-                        && validity::handover_is_fresh(&grant, core.clock.now())
-                    {
-                        return Ok((grant, true));
-                    }
+            let again = (core.clock.now() + pause).min(self.until);
+            loop {
+                tokio::select! {
+                    biased;
+                    news = self.ticket().news() => match news {
+                        News::Granted(grant) if validity::handover_is_fresh(&grant, core.clock.now()) => {
+                            return Ok((grant, true));
+                        }
+                        // A link that breaks is no reason to hurry: with many waiters that would be a storm.
+                        News::LookAgain if self.outages > 0 && core.check_open().is_ok() => continue,
+                        _ => {}
+                    },
+                    () = core.clock.sleep_until(again) => {}
                 }
-                () = core.clock.sleep_until(again.min(self.until)) => {}
+                break;
             }
             if core.clock.now() >= self.until {
                 return Err(self.timed_out());
@@ -270,6 +279,7 @@ impl Waiter<'_> {
 
     fn queued(&mut self, ahead: u32, holders: Holders) -> Duration {
         self.answered = true;
+        self.outages = 0;
         self.last_fault = None;
         self.holder = holders.shown.into_iter().next().map(|tenure| tenure.holder);
         if !self.contended {
@@ -301,7 +311,13 @@ impl Waiter<'_> {
         };
         let now = self.core.clock.now();
         let patience = self.until.min(self.began + self.core.config.command_timeout);
-        let pause = OUTAGE_PAUSE.mul_f64(0.5 + self.core.chance.fraction());
+        let longest = match error.fault {
+            Fault::Unreachable | Fault::NoAnswer => OUTAGE_PAUSE_MAX,
+            _ => Duration::MAX,
+        };
+        let longest = longest.min(retry::poll_every(self.wish.ttl));
+        let pause = retry::pause_in_outage(OUTAGE_PAUSE, longest, self.outages, self.core.chance.fraction());
+        self.outages += 1;
         // Once it was answered, somebody holds the lock: silence at the end of the wait is no outage.
         if passing && (self.answered || now + pause < patience) {
             self.last_fault = (!self.answered).then_some(error);

@@ -82,6 +82,11 @@ pub(crate) fn pause_in_queue(retry: &Retry, place: &Place, nth: u32, chance: f64
     [near, expiry].into_iter().flatten().fold(place.poll_every, Duration::min).max(PAUSE_MIN)
 }
 
+/// The pause after the `nth` failure in a row (0 is the first): twice as long each time, half of it at random.
+pub(crate) fn pause_in_outage(first: Duration, most: Duration, nth: u32, chance: f64) -> Duration {
+    (first * 2_u32.pow(nth.min(10))).min(most).mul_f64(0.5 + chance / 2.0)
+}
+
 /// Longest silence of a waiting attempt: its place in the queue lapses after three of them.
 pub(crate) fn poll_every(ttl: Duration) -> Duration {
     (ttl / 3).clamp(Duration::from_millis(50), Duration::from_secs(5))
@@ -113,6 +118,14 @@ mod tests {
         assert_eq!(pause_in_queue(&retry, &place(9, 60_000 * MS), 0, 0.5), 5000 * MS);
         assert_eq!(pause_in_queue(&retry, &place(2, 300 * MS), 0, 0.5), 401 * MS);
         assert!(pause_in_queue(&retry, &place(1, 60_000 * MS), 0, 1.0) == 50 * MS);
+    }
+
+    #[test]
+    fn failures_in_a_row_are_answered_by_longer_pauses() {
+        let longest: Vec<_> =
+            (0..4).map(|nth| pause_in_outage(50 * MS, 300 * MS, nth, 1.0).as_millis()).collect();
+        assert_eq!(longest, [50, 100, 200, 300]);
+        assert_eq!(pause_in_outage(50 * MS, 300 * MS, u32::MAX, 0.0), 150 * MS);
     }
 
     #[test]

@@ -158,7 +158,8 @@ async fn a_replica_refuses_instead_of_answering_from_old_data() {
         deadlines.layout(pool, soon()).await.unwrap_err(),
     ];
     for (n, error) in errors.iter().enumerate() {
-        assert_eq!(error.fault, Fault::Refused(Refusal::ReadOnly), "{n}: {error}");
+        // The connection leads to the wrong server; the next one may not.
+        assert!(error.fault == Fault::Unreachable && error.why.starts_with("READONLY"), "{n}: {error}");
     }
 }
 

@@ -21,13 +21,14 @@ use futures_util::future::{self, MaybeDone, OptionFuture};
 use redis::{Cmd, Value};
 
 pub(super) use self::pool::Pool;
-use self::pool::{Asked, Own};
+use self::pool::{Asked, DedicatedConnection};
 use super::{
-    Redis, Servers,
+    Redis,
     answer::{self, Claimed},
     health::Info,
-    lane_of,
     script::{self, Op},
+    topology::{Stop, outcome, outcome::Resend},
+    wake::NO_MESSAGES,
 };
 use crate::{
     clock::Until,
@@ -54,39 +55,34 @@ impl Redis {
                 other => return Ok(other),
             }
         }
-        match &self.servers {
-            Servers::One(lanes, pool) => {
-                let channel = lane_of(lanes, &claim.name).node.channel();
-                self.claim_and_wait(Way { pool, channel }, claim, arrival, until).await
+        let slot = self.topology.cluster().map_or(0, |_| self.keys(&claim.name).slot());
+        let arrival = &arrival;
+        let call = |stop: Stop| async move {
+            if stop.asking {
+                let why = "the lock is on its way to another node of the cluster";
+                return Err(EngineError::new(Fault::Unreachable, why));
             }
-            Servers::Cluster(cluster) => {
-                let slot = self.keys(&claim.name).slot();
-                let mut route = cluster.route(slot, until);
-                loop {
-                    let stop = route.next().await?;
-                    if stop.asking {
-                        let why = "the lock is on its way to another node of the cluster";
-                        return Err(EngineError::new(Fault::Unreachable, why));
-                    }
-                    let channel = cluster.channel(slot);
-                    let way = Way { pool: &stop.shard.pool, channel: &channel };
-                    match self.claim_and_wait(way, claim, arrival.clone(), until).await {
-                        Err(error) => route.after(&stop, error).await?,
-                        answer => return answer,
-                    }
-                }
-            }
-        }
+            // Before it may queue, although its wake-ups come over another connection.
+            let lane = match claim.queue {
+                Some(_) => self.topology.subscribe(&stop, &claim.name, || slot, until).await?,
+                None => stop.shard.lane(&claim.name),
+            };
+            let channel = self.topology.channel(slot);
+            let channel = channel.as_deref().unwrap_or(lane.connection.channel());
+            let route = Route { pool: &stop.shard.pool, channel };
+            self.claim_and_wait(route, claim, arrival.clone(), until).await
+        };
+        self.topology.follow(slot, Resend::AwaitMigration, until, call).await
     }
 
     async fn claim_and_wait(
         &self,
-        way: Way<'_>,
+        route: Route<'_>,
         claim: &Claim,
         arrival: Option<String>,
         until: Until,
     ) -> Result<Option<Answer>, EngineError> {
-        let Way { pool, channel } = way;
+        let Route { pool, channel } = route;
         let mut own = pool.take(until).await?;
         let mut by_hash = true;
         loop {
@@ -95,7 +91,7 @@ impl Redis {
             // As for every claim: either its end sees this one, or this one sees its end.
             let call = self.attempts.leaves(claim.owner.id(), asked_at)?;
             let op = Op::claim(self.keys(&claim.name), claim, arrival.clone(), call.clone());
-            let era = own.connection.identity.as_deref().filter(|_| pool.with_grace);
+            let era = own.link.identity.as_deref();
             let cmd = script::call(&pool.leases, by_hash, [&op].into_iter(), channel, era);
             let sent = own.claim(cmd, claim, until).await;
             if !matches!(&sent.claimed, Err(error) if error.fault == Fault::NoAnswer) {
@@ -110,10 +106,10 @@ impl Redis {
                     let grant = Grant { fence, since: asked_at, ttl: claim.ttl, acks };
                     return Ok(Some(Answer::Granted(grant)));
                 }
-                Err(error) if by_hash && error.why.starts_with("NOSCRIPT") => by_hash = false,
+                Err(error) if by_hash && outcome::is_unknown_script(&error) => by_hash = false,
                 Ok(Claimed::MoreWait) => {}
                 claimed => {
-                    own.linger(sent.waited);
+                    own.ignore(sent.waited);
                     return Ok(self.heard(claim, claimed?, asked_at, NO_MESSAGES));
                 }
             }
@@ -124,14 +120,11 @@ impl Redis {
 
 /// How a claim that waits for replicas goes.
 #[derive(Clone, Copy)]
-struct Way<'a> {
+struct Route<'a> {
     pool: &'a Arc<Pool>,
     /// Where its waiters are woken.
     channel: &'a str,
 }
-
-/// A connection number that no message comes with.
-const NO_MESSAGES: u64 = 0;
 
 fn only(value: Value) -> Result<Value, EngineError> {
     script::replies(value, 1).map(|mut replies| replies.remove(0))
@@ -162,15 +155,15 @@ struct Sent {
     waited: MaybeDone<Asked>,
 }
 
-impl Own {
+impl DedicatedConnection {
     /// Makes sure that a majority is more than the primary alone.
     async fn look_for_replicas(&mut self, acks: Acks, until: Until) -> Result<(), EngineError> {
         if acks != Acks::Majority {
             return Ok(());
         }
-        self.known = self.taken.node.place().replicas();
+        self.known = self.checkout.connection.target().sentinels().and_then(|sentinels| sentinels.replicas());
         if self.counts_replicas(acks) && self.replicas() == 0 {
-            self.taken.busy = true;
+            self.checkout.busy = true;
             let answer = self.ask(replication(), until).await;
             self.answered(&answer);
             self.count(&answer?);
@@ -188,16 +181,16 @@ impl Own {
     }
 
     fn replicas(&self) -> u32 {
-        self.known.unwrap_or_else(|| self.taken.pool.seen.load(Ordering::Relaxed))
+        self.known.unwrap_or_else(|| self.checkout.pool.seen.load(Ordering::Relaxed))
     }
 
     fn count(&self, info: &Value) {
         let connected = Info::parse(info).number("connected_slaves").unwrap_or(0);
-        self.taken.pool.seen.fetch_max(u32::try_from(connected).unwrap_or(u32::MAX), Ordering::Relaxed);
+        self.checkout.pool.seen.fetch_max(u32::try_from(connected).unwrap_or(u32::MAX), Ordering::Relaxed);
     }
 
     fn wait(&self, claim: &Claim, needed: u8, until: Until) -> Asked {
-        let left = until.since(self.taken.pool.clock.now());
+        let left = until.since(self.checkout.pool.clock.now());
         let mut wait = redis::cmd("WAIT");
         wait.arg(needed).arg(patience(left, claim.ttl));
         self.ask(wait, until)
@@ -205,7 +198,7 @@ impl Own {
 
     /// Sends a claim and a WAIT right behind it, and waits for the claim's answer.
     async fn claim(&mut self, cmd: Cmd, claim: &Claim, until: Until) -> Sent {
-        self.taken.busy = true;
+        self.checkout.busy = true;
         let count = self.counts_replicas(claim.acks).then(|| self.ask(replication(), until));
         let needed = needed(claim.acks, self.replicas());
         let mut waited = future::maybe_done(self.wait(claim, needed, until));
@@ -221,7 +214,7 @@ impl Own {
             self.count(info);
         }
         let claimed = claimed.and_then(|value| only(value).and_then(answer::claimed));
-        let claimed = claimed.map_err(|error| self.taken.node.refused(&self.connection, error));
+        let claimed = claimed.map_err(|error| self.link.refused(error));
         Sent { claimed, needed, waited }
     }
 

@@ -188,6 +188,7 @@ fn fault(code: &str, words: &str) -> Fault {
         "GRACE" => Fault::Refused(Refusal::ReadOnly),
         // Not now: nothing happened, and it may work in a moment.
         "LOADING" | "BUSY" | "MASTERDOWN" | "TRYAGAIN" | "CLUSTERDOWN" => Fault::Unreachable,
+        _ if words.contains("max number of clients reached") => Fault::Unreachable,
         _ if lacks_a_right(words) => Fault::Refused(Refusal::Acl),
         _ => Fault::Refused(Refusal::Other),
     }

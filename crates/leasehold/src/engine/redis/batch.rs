@@ -13,7 +13,7 @@ use redis::Value;
 use tokio::sync::{Semaphore, oneshot};
 
 use super::{
-    node::{Connection, Node},
+    connection::{Connection, ConnectionOptions, Link},
     script::{self, Op, Script},
 };
 use crate::{
@@ -29,7 +29,7 @@ const OPS_PER_CALL: usize = 32;
 
 /// One connection and the operations that share it.
 pub(super) struct Lane {
-    pub(super) node: Arc<Node>,
+    pub(super) connection: Arc<Connection>,
     leases: Script,
     with_grace: bool,
     pub(super) inspect: Script,
@@ -52,31 +52,30 @@ struct Queue {
 struct Waiting {
     op: Op,
     until: Until,
-    reply: oneshot::Sender<Reply>,
+    reply: oneshot::Sender<Gathered>,
 }
 
-/// An operation's reply, and the connection it came over.
+/// What became of an operation that gathered.
+enum Gathered {
+    Reply(Reply),
+    /// It never left, because the runtime that gathered has ended.
+    Unsent(Box<Op>),
+}
+
+/// An operation's reply, and the link it came over.
 pub(super) type Reply = Result<(Value, u64), EngineError>;
 
 impl Lane {
-    pub(super) fn new(node: Arc<Node>, clock: Clock, max_in_flight: usize) -> Arc<Self> {
-        Self::open(node, clock, max_in_flight, false)
-    }
-
-    /// The same for a node of a cluster.
-    pub(super) fn by_slot(node: Arc<Node>, clock: Clock, max_in_flight: usize) -> Arc<Self> {
-        Self::open(node, clock, max_in_flight, true)
-    }
-
-    fn open(node: Arc<Node>, clock: Clock, max_in_flight: usize, by_slot: bool) -> Arc<Self> {
-        let with_grace = node.place().grace().is_some();
+    /// `by_slot` for a node of a cluster.
+    pub(super) fn new(connection: ConnectionOptions, max_in_flight: usize, by_slot: bool) -> Arc<Self> {
+        let with_grace = connection.target.grace().is_some();
         Arc::new(Self {
-            node,
+            clock: connection.clock.clone(),
+            connection: Connection::new(connection),
             leases: Script::new(script::leases(by_slot, with_grace)),
             with_grace,
             inspect: Script::new(script::INSPECT),
             by_slot,
-            clock,
             queue: Mutex::default(),
             in_flight: Semaphore::new(max_in_flight),
             max_in_flight,
@@ -88,35 +87,37 @@ impl Lane {
     }
 
     /// Runs one operation, alone or together with others.
-    pub(super) async fn run(self: &Arc<Self>, op: Op, until: Until) -> Reply {
+    pub(super) async fn run(self: &Arc<Self>, mut op: Op, until: Until) -> Reply {
         let _permit = match self.in_flight.try_acquire() {
             Ok(permit) => permit,
             Err(_) => self.permit(until).await?,
         };
-        let waiting = {
-            let mut queue = self.queue();
-            if queue.calls == 0 && queue.waiting.is_empty() {
-                queue.calls = 1;
-                Err(op)
-            } else {
-                let (reply, answer) = oneshot::channel();
-                queue.waiting.push_back(Waiting { op, until, reply });
-                Ok(answer)
-            }
-        };
-        if waiting.is_ok() {
+        loop {
+            let waiting = {
+                let mut queue = self.queue();
+                if queue.calls == 0 && queue.waiting.is_empty() {
+                    queue.calls = 1;
+                    Err(op)
+                } else {
+                    let (reply, answer) = oneshot::channel();
+                    queue.waiting.push_back(Waiting { op, until, reply });
+                    Ok(answer)
+                }
+            };
+            let answer = match waiting {
+                Ok(answer) => answer,
+                Err(op) => {
+                    let _call = Call { lane: self.clone(), gathers: false };
+                    let (replies, number) = self.call(&[op], until).await;
+                    return only(replies).map(|value| (value, number));
+                }
+            };
             self.gather();
-        }
-        match waiting {
-            Err(op) => {
-                let _call = Call { lane: self, gathers: false };
-                let (replies, number) = self.call(&[op], until).await;
-                only(replies).map(|value| (value, number))
+            match self.clock.bounded(until, answer).await {
+                Some(Ok(Gathered::Reply(reply))) => return reply,
+                Some(Ok(Gathered::Unsent(unsent))) => op = *unsent,
+                _ => return Err(EngineError::no_answer()),
             }
-            Ok(answer) => match self.clock.bounded(until, answer).await {
-                Some(Ok(reply)) => reply,
-                _ => Err(EngineError::no_answer()),
-            },
         }
     }
 
@@ -127,12 +128,12 @@ impl Lane {
 
     /// Runs one operation at a node that is about to get its slot.
     pub(super) async fn run_asking(&self, op: &Op, until: Until) -> Reply {
-        let connection = self.node.connection(until).await?;
-        let build =
-            |script: &_, by_hash| script::call(script, by_hash, [op].into_iter(), self.node.channel(), None);
-        let value = self.node.run_script_asking(&connection, &self.leases, build, until).await?;
+        let link = self.connection.link(until).await?;
+        let channel = self.connection.channel();
+        let build = |script: &_, by_hash| script::call(script, by_hash, [op].into_iter(), channel, None);
+        let value = link.run_script(true, &self.leases, build, until).await?;
         let replies = script::replies(value, 1)?.into_iter().map(Ok).collect();
-        only(replies).map(|value| (value, connection.number))
+        only(replies).map(|value| (value, link.number))
     }
 
     async fn permit(&self, until: Until) -> Result<tokio::sync::SemaphorePermit<'_>, EngineError> {
@@ -145,53 +146,43 @@ impl Lane {
         }
     }
 
-    /// One reply per operation, and the connection they came over.
+    /// One reply per operation, and the link they came over.
     async fn call(&self, ops: &[Op], until: Until) -> (Vec<Result<Value, EngineError>>, u64) {
-        let connection = match self.node.connection(until).await {
-            Ok(connection) => connection,
+        let link = match self.connection.link(until).await {
+            Ok(link) => link,
             Err(error) => return (vec![Err(error); ops.len()], 0),
         };
         let replies = if self.by_slot && ops.len() > 1 {
-            self.call_by_slot(&connection, ops, until).await
+            self.call_by_slot(&link, ops, until).await
         } else {
-            self.call_once(&connection, ops.iter(), until).await
+            self.call_once(&link, ops.iter(), until).await
         };
-        (replies, connection.number)
+        (replies, link.number)
     }
 
-    async fn call_once<'a, I>(
-        &self,
-        connection: &Connection,
-        ops: I,
-        until: Until,
-    ) -> Vec<Result<Value, EngineError>>
+    async fn call_once<'a, I>(&self, link: &Link, ops: I, until: Until) -> Vec<Result<Value, EngineError>>
     where
         I: ExactSizeIterator<Item = &'a Op> + Clone,
     {
         let expected = ops.len();
-        let era = connection.identity.as_deref().filter(|_| self.with_grace);
-        let build =
-            |script: &_, by_hash| script::call(script, by_hash, ops.clone(), self.node.channel(), era);
-        let value = self.node.run_script(connection, &self.leases, build, until).await;
+        let era = link.identity.as_deref().filter(|_| self.with_grace);
+        let channel = self.connection.channel();
+        let build = |script: &_, by_hash| script::call(script, by_hash, ops.clone(), channel, era);
+        let value = link.run_script(false, &self.leases, build, until).await;
         let replies = value.and_then(|value| script::replies(value, expected));
-        match replies.and_then(|replies| self.node.believed(connection, replies)) {
+        match replies.and_then(|replies| link.believed(replies)) {
             Ok(values) => values.into_iter().map(Ok).collect(),
             Err(error) => vec![Err(error); expected],
         }
     }
 
-    async fn call_by_slot(
-        &self,
-        connection: &Connection,
-        ops: &[Op],
-        until: Until,
-    ) -> Vec<Result<Value, EngineError>> {
+    async fn call_by_slot(&self, link: &Link, ops: &[Op], until: Until) -> Vec<Result<Value, EngineError>> {
         // In a stable order: operations of one name stay in theirs.
         let mut order: Vec<(u16, usize)> = ops.iter().enumerate().map(|(at, op)| (op.slot(), at)).collect();
         order.sort_unstable();
         let calls = order
             .chunk_by(|one, other| one.0 == other.0)
-            .map(|places| self.call_once(connection, places.iter().map(|(_, at)| &ops[*at]), until));
+            .map(|places| self.call_once(link, places.iter().map(|(_, at)| &ops[*at]), until));
         let replies = futures_util::future::join_all(calls).await.into_iter().flatten();
         let mut sorted: Vec<_> = order.iter().map(|(_, at)| *at).zip(replies).collect();
         sorted.sort_unstable_by_key(|(at, _)| *at);
@@ -209,17 +200,18 @@ impl Lane {
             queue.calls += 1;
             queue.gathers = true;
         }
-        let lane = self.clone();
-        tokio::spawn(async move {
-            let mut call = Call { lane: &lane, gathers: true };
+        // Before the task: a runtime that ends drops it without having run it.
+        let mut call = Call { lane: self.clone(), gathers: true };
+        let task = async move {
             tokio::task::yield_now().await;
             let batch = call.take();
             // More may wait than one call carries.
-            lane.gather();
+            call.lane.gather();
             if !batch.is_empty() {
-                lane.answer_all(batch).await;
+                call.lane.answer_all(batch).await;
             }
-        });
+        };
+        drop(self.connection.tasks().spawn(task));
     }
 
     async fn answer_all(&self, batch: Vec<Waiting>) {
@@ -229,7 +221,7 @@ impl Lane {
             batch.into_iter().map(|Waiting { op, reply, .. }| (op, reply)).unzip();
         let (results, number) = self.call(&ops, until).await;
         for (reply, result) in replies.into_iter().zip(results) {
-            let _ = reply.send(result.map(|value| (value, number)));
+            let _ = reply.send(Gathered::Reply(result.map(|value| (value, number))));
         }
     }
 }
@@ -239,12 +231,12 @@ fn only(mut replies: Vec<Result<Value, EngineError>>) -> Result<Value, EngineErr
 }
 
 /// A call under way. Its end, also by a dropped future, lets those that wait go.
-struct Call<'a> {
-    lane: &'a Arc<Lane>,
+struct Call {
+    lane: Arc<Lane>,
     gathers: bool,
 }
 
-impl Call<'_> {
+impl Call {
     /// Ends gathering: what one call carries of what waits.
     fn take(&mut self) -> Vec<Waiting> {
         let mut queue = self.lane.queue();
@@ -263,15 +255,19 @@ impl Call<'_> {
     }
 }
 
-impl Drop for Call<'_> {
+impl Drop for Call {
     fn drop(&mut self) {
-        {
+        let unsent = {
             let mut queue = self.lane.queue();
             queue.calls -= 1;
             queue.gathers &= !self.gathers;
+            if self.gathers { std::mem::take(&mut queue.waiting) } else { VecDeque::new() }
+        };
+        // It ended while it gathered, because its runtime did: each caller goes on by itself, on its own.
+        for Waiting { op, reply, .. } in unsent {
+            let _ = reply.send(Gathered::Unsent(Box::new(op)));
         }
-        // Without a runtime nobody can wait for an answer either.
-        if tokio::runtime::Handle::try_current().is_ok() {
+        if !self.gathers {
             self.lane.gather();
         }
     }

@@ -1,13 +1,10 @@
 //! Claims on one server or in a cluster, and the ends of attempts.
 
-use std::sync::atomic::Ordering;
-
 use super::{
-    Redis, Servers,
+    Redis,
     answer::{self, Claimed},
-    lane_of,
     script::Op,
-    slots,
+    topology::outcome,
 };
 use crate::{
     clock::{BootInstant, Until},
@@ -25,23 +22,14 @@ impl Redis {
         if claim.queue.is_none() {
             return self.claim_with(claim, None, until).await;
         }
-        match &self.servers {
-            // Nobody queues before the server confirmed that wake-ups reach us, or refused them.
-            Servers::One(lanes, _) => {
-                let lane = lane_of(lanes, &claim.name);
-                let connection = lane.node.connection(until).await?;
-                self.despite_refusal(lane.node.subscribe(&connection, until).await)?;
-            }
-            // The same there, slot by slot: most locks are free, and need none.
-            Servers::Cluster(cluster) => {
-                let slot = self.keys(&claim.name).slot();
-                if !self.attempts.knows(claim.owner.id()) && !cluster.hears(slot) {
-                    let once = Claim { queue: None, ..claim.clone() };
-                    match self.claim_with(&once, None, until).await? {
-                        Answer::Busy { .. } => {}
-                        answer => return Ok(answer),
-                    }
-                }
+        // In a cluster a subscription costs a call per slot, and most locks are free: a first claim asks once.
+        if !self.attempts.knows(claim.owner.id())
+            && !self.topology.is_subscribed(|| self.keys(&claim.name).slot())
+        {
+            let once = Claim { queue: None, ..claim.clone() };
+            match self.claim_with(&once, None, until).await? {
+                Answer::Busy { .. } => {}
+                answer => return Ok(answer),
             }
         }
         let arrival = self.attempts.enter(claim, self.clock.now())?;
@@ -71,23 +59,6 @@ impl Redis {
         }
     }
 
-    /// Without wake-ups a claim waits by asking: slower, and never wrong.
-    pub(super) fn despite_refusal(&self, subscribed: Result<(), EngineError>) -> Result<(), EngineError> {
-        match subscribed {
-            Err(error) if matches!(error.fault, Fault::Refused(_)) => {
-                self.warn_of_polling(&error);
-                Ok(())
-            }
-            subscribed => subscribed.map_err(not_sent),
-        }
-    }
-
-    fn warn_of_polling(&self, error: &EngineError) {
-        if !self.polling_only.swap(true, Ordering::Relaxed) {
-            tracing::warn!(%error, "the server refuses wake-ups: waiting by polls alone");
-        }
-    }
-
     /// Sends a claim; `None` if dead waiters were removed and those behind them come next.
     pub(super) async fn claim_once(
         &self,
@@ -98,7 +69,7 @@ impl Redis {
         let asked_at = self.clock.now();
         let call = self.attempts.leaves(claim.owner.id(), asked_at)?;
         let op = || Op::claim(self.keys(&claim.name), claim, arrival.clone(), call.clone());
-        let reply = self.run(&claim.name, op, until).await;
+        let reply = self.topology.send(&claim.name, op, until).await;
         if !matches!(&reply, Err(error) if error.fault == Fault::NoAnswer) {
             self.attempts.answered(&call);
         }
@@ -123,7 +94,7 @@ impl Redis {
                 Answer::Granted(Grant { fence, since: asked_at, ttl: claim.ttl, acks: 0 })
             }
             Claimed::Queued { ahead, last, arrival, holders } => {
-                self.attempts.queued(owner, arrival);
+                self.attempts.queued(owner, arrival, connection);
                 Answer::Queued { ahead, holders, last: Fence::new(last), link: connection }
             }
             Claimed::Busy { holders } => Answer::Busy { holders },
@@ -158,9 +129,9 @@ impl Redis {
         let mut freed = false;
         loop {
             let op = || Op::release(self.keys(name), owner, claim, may_come_late);
-            let value = match self.run(name, op, until).await {
+            let value = match self.topology.send(name, op, until).await {
                 Ok((value, _)) => value,
-                Err(error) if slots::is_torn(&error) => {
+                Err(error) if outcome::is_try_again(&error) => {
                     return self.end_torn(name, owner, claim, may_come_late, until).await;
                 }
                 Err(error) => return Err(error),
@@ -173,13 +144,5 @@ impl Redis {
                 Some(outcome) => return Ok(outcome),
             }
         }
-    }
-}
-
-/// A claim that could not even be prepared has had no effect, whatever became of the preparation.
-pub(super) fn not_sent(error: EngineError) -> EngineError {
-    match error.fault {
-        Fault::NoAnswer => EngineError { fault: Fault::Unreachable, ..error },
-        _ => error,
     }
 }

@@ -16,7 +16,7 @@ use std::{
 
 use redis::{Cmd, Value};
 
-use super::{Redis, Servers, fan_out::ScriptCall, script::Script};
+use super::{Redis, fan_out::ScriptCall, script::Script};
 use crate::{
     clock::Until,
     engine::{
@@ -45,10 +45,7 @@ impl Redis {
         arguments: usize,
         write: impl Fn(&mut Cmd) + Send + Sync + 'a,
     ) -> ScriptCall<'a> {
-        let slot = match (&self.servers, keys.buckets.first()) {
-            (Servers::Cluster(_), Some(bucket)) => bucket.slot(),
-            _ => 0,
-        };
+        let slot = self.topology.cluster().and(keys.buckets.first()).map_or(0, Bucket::slot);
         ScriptCall::new(slot, move |script: &Script, by_hash| {
             let mut cmd = bucket::call(script, by_hash, keys, arguments);
             write(&mut cmd);
@@ -58,7 +55,7 @@ impl Redis {
 
     /// Whether one call can reach all buckets; otherwise it reaches one.
     fn reaches_all(&self, pool: &Pool) -> bool {
-        !matches!((&self.servers, pool.layout.placement), (Servers::Cluster(_), Placement::Spread))
+        self.topology.cluster().is_none() || pool.layout.placement != Placement::Spread
     }
 
     /// The key that exists while nothing of the pool is due, if a claim is one call.

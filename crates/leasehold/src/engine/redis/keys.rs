@@ -10,7 +10,19 @@ use std::io::Write;
 use redis::{RedisWrite, ToRedisArgs};
 
 use super::slots;
-use crate::name::{Name, hash_tag};
+use crate::{
+    error::Error,
+    name::{Name, hash_tag},
+};
+
+/// A prefix is part of every key, so the rule for names holds for it: with a stray `}` a lock and its queue would be torn
+/// apart.
+pub(super) fn check_prefix(prefix: &str) -> Result<(), Error> {
+    match Name::new(format!("{prefix}x")) {
+        Err(Error::Invalid { got, expected, .. }) => Err(Error::invalid("prefix", got, expected)),
+        name => name.map(drop),
+    }
+}
 
 /// The keys of one lock, or of one record.
 #[derive(Clone)]

@@ -6,12 +6,15 @@ use futures_util::future::join_all;
 use redis::Value;
 
 use super::{
-    Redis, Servers, answer,
-    cluster::{Cluster, Map, Shard, Stop},
+    Redis, answer,
+    connection::Connection,
     keys::{Keys, scan_pattern},
-    node::Node,
     script::{self, Script},
-    slots,
+    topology::{
+        Cluster, Map, Shard,
+        outcome::{self, Resend},
+        slots,
+    },
 };
 use crate::{
     clock::Until,
@@ -40,27 +43,25 @@ impl Redis {
         most_waiters: u32,
         until: Until,
     ) -> Result<Vec<Inspection>, EngineError> {
-        let lane = match &self.servers {
-            Servers::One(lanes, _) => &lanes[0],
-            Servers::Cluster(cluster) => {
-                return self.inspect_by_slot(cluster, names, most_waiters, until).await;
-            }
+        let Some(server) = self.topology.server() else {
+            return self.inspect_by_slot(names, most_waiters, until).await;
         };
-        let seen = look_at(&lane.node, &lane.inspect, &self.prefix, names, most_waiters, until).await?;
+        let (connection, inspect) = (server.connection(), &server.lanes()[0].inspect);
+        let seen = look_at(connection, inspect, &self.prefix, names, most_waiters, until).await?;
         names.iter().zip(&seen).map(|(name, value)| inspection(name, value)).collect()
     }
 
     /// Each name where it is, a few at a time.
     async fn inspect_by_slot(
         &self,
-        cluster: &Arc<Cluster>,
         names: &[Name],
         most_waiters: u32,
         until: Until,
     ) -> Result<Vec<Inspection>, EngineError> {
         let mut found = Vec::with_capacity(names.len());
+        let script = Script::new(script::INSPECT);
         for some in names.chunks(NAMES_PER_CALL) {
-            let looks = some.iter().map(|name| self.follow_and_inspect(cluster, name, most_waiters, until));
+            let looks = some.iter().map(|name| self.follow_and_inspect(&script, name, most_waiters, until));
             for look in join_all(looks).await {
                 found.push(look?);
             }
@@ -70,36 +71,21 @@ impl Redis {
 
     async fn follow_and_inspect(
         &self,
-        cluster: &Arc<Cluster>,
+        script: &Script,
         name: &Name,
         most_waiters: u32,
         until: Until,
     ) -> Result<Inspection, EngineError> {
         let keys = [self.keys(name)];
         let build = |script: &_, by_hash| script::inspection(script, by_hash, &keys, most_waiters);
-        let mut route = cluster.route(keys[0].slot(), until);
-        loop {
-            let stop = route.next().await?;
-            let Stop { shard, asking } = &stop;
-            let looked = async {
-                let (node, script) = (shard.node(), &shard.lane(name).inspect);
-                let connection = node.connection(until).await?;
-                if *asking {
-                    node.run_script_asking(&connection, script, build, until).await
-                } else {
-                    node.run_script(&connection, script, build, until).await
-                }
-            };
-            match looked.await {
-                Ok(value) => {
-                    let values = script::replies(value, 1)?;
-                    return inspection(name, values.first().unwrap_or(&Value::Nil));
-                }
-                Err(error) if slots::is_torn(&error) => {
-                    return self.inspect_torn(name, most_waiters, until).await;
-                }
-                Err(error) => route.after(&stop, error).await?,
+        let (slot, resend) = (keys[0].slot(), Resend::NotWhileMigrating);
+        match self.topology.send_script(slot, resend, script, build, until).await {
+            Ok(value) => {
+                let values = script::replies(value, 1)?;
+                inspection(name, values.first().unwrap_or(&Value::Nil))
             }
+            Err(error) if outcome::is_try_again(&error) => self.inspect_torn(name, most_waiters, until).await,
+            Err(error) => Err(error),
         }
     }
 
@@ -128,9 +114,10 @@ impl Redis {
         until: Until,
     ) -> Result<Page<Name>, EngineError> {
         let prefixes = (store_prefix, prefix);
-        match &self.servers {
-            Servers::One(lanes, _) => scan_server(&lanes[0].node, prefixes, from, limit, until).await,
-            Servers::Cluster(cluster) => scan_primaries(cluster, prefixes, from, limit, until).await,
+        match (self.topology.server(), self.topology.cluster()) {
+            (Some(server), _) => scan_server(server.connection(), prefixes, from, limit, until).await,
+            (_, Some(cluster)) => scan_primaries(cluster, prefixes, from, limit, until).await,
+            _ => Ok(Page { items: Vec::new(), next: None }),
         }
     }
 }
@@ -148,12 +135,12 @@ async fn scan_primaries(
     let (mut names, mut next) = (Vec::new(), from.map(|cursor| cursor.as_str().to_owned()));
     while let Some(Turn { first_slot, shard, at }) = turn(&map, next.as_deref()) {
         let room = limit - u32::try_from(names.len()).unwrap_or(limit);
-        let (node, at) = (shard.node(), at.unwrap_or_default());
-        let (found, rest) = scan_names(node, prefixes, at, &mut told, room, until).await?;
+        let (connection, at) = (shard.connection(), at.unwrap_or_default());
+        let (found, rest) = scan_names(connection, prefixes, at, &mut told, room, until).await?;
         names.extend(found);
         let is_done = rest.is_none();
         next = match rest {
-            Some(at) => Some(format!("{first_slot} {} {at}", shard.address)),
+            Some(at) => Some(format!("{first_slot} {} {at}", shard.endpoint)),
             None => after(&map, first_slot),
         };
         if next.is_none() || !is_done || names.len() == limit as usize {
@@ -165,19 +152,19 @@ async fn scan_primaries(
 
 /// What the server says about some names, each as `inspect.lua` answers it.
 pub(super) async fn look_at(
-    node: &Arc<Node>,
+    connection: &Arc<Connection>,
     inspect: &Script,
     store_prefix: &str,
     names: &[Name],
     most_waiters: u32,
     until: Until,
 ) -> Result<Vec<Value>, EngineError> {
-    let connection = node.connection(until).await?;
+    let link = connection.link(until).await?;
     let mut seen = Vec::with_capacity(names.len());
     for some in names.chunks(NAMES_PER_CALL) {
         let keys: Vec<_> = some.iter().map(|name| Keys::new(store_prefix, name)).collect();
         let build = |script: &_, by_hash| script::inspection(script, by_hash, &keys, most_waiters);
-        let value = node.run_script(&connection, inspect, build, until).await?;
+        let value = link.run_script(false, inspect, build, until).await?;
         seen.extend(script::replies(value, some.len())?);
     }
     Ok(seen)
@@ -185,7 +172,7 @@ pub(super) async fn look_at(
 
 /// The names that one server has.
 pub(super) async fn scan_server(
-    node: &Arc<Node>,
+    connection: &Arc<Connection>,
     prefixes: (&str, &str),
     from: Option<Cursor>,
     limit: u32,
@@ -193,28 +180,28 @@ pub(super) async fn scan_server(
 ) -> Result<Page<Name>, EngineError> {
     let mut told = Told::before(from.as_ref());
     let at = from.as_ref().map_or("", Cursor::as_str);
-    let (items, next) = scan_names(node, prefixes, at, &mut told, limit, until).await?;
+    let (items, next) = scan_names(connection, prefixes, at, &mut told, limit, until).await?;
     Ok(Page { items, next: next.map(|text| Cursor::telling(text, told)) })
 }
 
 /// What some SCANs find that was not told yet, and where they go on: at the server's own cursor, after so many of the
 /// names that it leads to.
 async fn scan_names(
-    node: &Arc<Node>,
+    connection: &Arc<Connection>,
     (store_prefix, prefix): (&str, &str),
     from: &str,
     told: &mut Told,
     limit: u32,
     until: Until,
 ) -> Result<(Vec<Name>, Option<String>), EngineError> {
-    let connection = node.connection(until).await?;
+    let link = connection.link(until).await?;
     let pattern = scan_pattern(&format!("{store_prefix}{prefix}"));
     let (mut at, mut given) = position(from);
     let mut names: Vec<Name> = Vec::new();
     for _ in 0..SCANS_PER_PAGE {
         let mut cmd = redis::cmd("SCAN");
         cmd.arg(&at).arg("MATCH").arg(&pattern).arg("COUNT").arg(SCAN_COUNT);
-        let (next, keys) = scanned(node.send(&connection, &cmd, until).await?)?;
+        let (next, keys) = scanned(link.send(&cmd, until).await?)?;
         let found = keys.iter().filter_map(|key| name_of(store_prefix, key)).collect();
         let (fresh, left) = told.take(found, given, limit as usize - names.len(), Name::as_str);
         names.extend(fresh);
@@ -257,7 +244,7 @@ fn turn<'a>(map: &'a Map, from: Option<&'a str>) -> Option<Turn<'a>> {
     let least = words.next()?.parse().unwrap_or(0);
     let (address, at) = (words.next(), words.next());
     let primary = map.primaries.iter().find(|primary| primary.first_slot() >= least)?;
-    let same = primary.first_slot() == least && address == Some(&*primary.address.to_string());
+    let same = primary.first_slot() == least && address == Some(&*primary.endpoint.to_string());
     let shard = map.shard_of(primary)?;
     Some(Turn { first_slot: primary.first_slot(), shard, at: at.filter(|_| same) })
 }

@@ -16,7 +16,12 @@ use std::time::Duration;
 use futures_util::future::join_all;
 use redis::Value;
 
-use super::{Redis, Servers, answer, keys::Keys, lane_of, script::Op, slots};
+use super::{
+    Redis, answer,
+    keys::Keys,
+    script::Op,
+    topology::{outcome, slots},
+};
 use crate::{
     clock::{BootInstant, Until},
     engine::{
@@ -38,28 +43,17 @@ const LOOKS_AT_ONCE: usize = 32;
 impl Redis {
     async fn step(&self, key: &Name, build: impl Fn() -> Step, until: Until) -> Result<Value, EngineError> {
         let op = || Op::record(Keys::of_record(key), build());
-        self.run(key, op, until).await.map(|(value, _)| value)
+        self.topology.send(key, op, until).await.map(|(value, _)| value)
     }
 
     async fn begin_record(&self, begin: &Begin, until: Until) -> Result<Begun, EngineError> {
         foreign::check(&begin.key)?;
-        if begin.wake {
-            match &self.servers {
-                // Nobody watches before the server confirmed that wake-ups reach us, or refused them.
-                Servers::One(lanes, _) => {
-                    let lane = lane_of(lanes, &begin.key);
-                    let connection = lane.node.connection(until).await?;
-                    self.despite_refusal(lane.node.subscribe(&connection, until).await)?;
-                }
-                // The same there, slot by slot: most records are not running, and need none.
-                Servers::Cluster(cluster) if !cluster.hears(slots::slot(begin.key.as_str())) => {
-                    let once = Begin { wake: false, ..begin.clone() };
-                    match self.begin_once(&once, until).await? {
-                        Begun::Running { .. } => {}
-                        begun => return Ok(begun),
-                    }
-                }
-                Servers::Cluster(_) => {}
+        // In a cluster a subscription costs a call per slot, and most records are not running: first it is asked once.
+        if begin.wake && !self.topology.is_subscribed(|| slots::slot(begin.key.as_str())) {
+            let once = Begin { wake: false, ..begin.clone() };
+            match self.begin_once(&once, until).await? {
+                Begun::Running { .. } => {}
+                begun => return Ok(begun),
             }
         }
         self.begin_once(begin, until).await
@@ -87,8 +81,8 @@ impl Redis {
         };
         let settled = match send(Form::Whole).await {
             // Who waits for it finds it at its next poll.
-            Err(error) if slots::is_torn(&error) => match send(Form::Alone).await {
-                Err(error) if slots::is_torn(&error) => send(Form::Patient).await,
+            Err(error) if outcome::is_try_again(&error) => match send(Form::Alone).await {
+                Err(error) if outcome::is_try_again(&error) => send(Form::Patient).await,
                 settled => settled,
             },
             settled => settled,

@@ -4,91 +4,63 @@ use std::sync::Arc;
 
 use futures_util::future::join_all;
 
-use super::{Redis, Servers, answer, batch::Lane, cluster::Cluster, lane_of, script::Op, slots};
+use super::{
+    Redis, answer,
+    batch::Lane,
+    script::Op,
+    topology::{Shard, outcome},
+};
 use crate::{
     clock::Until,
-    engine::{EngineError, Fault, Held, Hold, Renewed, voter::RENEWALS_PER_CALL},
+    engine::{EngineError, Held, Hold, Renewed, voter::RENEWALS_PER_CALL},
 };
 
 impl Redis {
     /// One result per lease. Servers are asked at the same time: a silent one fails its own leases only.
     pub(super) async fn renew(&self, holds: &[Hold], until: Until) -> Vec<Result<Renewed, EngineError>> {
-        // A hand-over was believed: it waits no longer.
-        holds.iter().for_each(|hold| self.attempts.leave(hold.owner.id()));
-        let lanes = match &self.servers {
-            Servers::One(lanes, _) => {
-                holds.iter().map(|hold| Ok(lane_of(lanes, &hold.name).clone())).collect()
-            }
-            Servers::Cluster(cluster) => self.lanes_of(cluster, holds, until).await,
-        };
-        let mut answers: Vec<_> = holds.iter().map(|_| Err(EngineError::no_answer())).collect();
-        let mut groups: Vec<(Arc<Lane>, Vec<usize>)> = Vec::new();
-        for (at, lane) in lanes.into_iter().enumerate() {
-            match lane {
-                Err(error) => answers[at] = Err(error),
-                Ok(lane) => match groups.iter_mut().find(|(known, _)| Arc::ptr_eq(known, &lane)) {
-                    Some((_, places)) => places.push(at),
-                    None => groups.push((lane, vec![at])),
-                },
-            }
-        }
-        let calls = groups.iter().flat_map(|(lane, places)| {
-            places.chunks(RENEWALS_PER_CALL).map(|some| self.renew_some(lane, holds, some, until))
-        });
-        for (place, answer) in join_all(calls).await.into_iter().flatten() {
-            answers[place] = answer;
-        }
-        answers
+        let slots = holds.iter().map(|hold| self.keys_of(hold).slot());
+        let together = |shard, places| self.renew_at(shard, holds, places, until);
+        self.topology.send_each(slots, until, together, |at| self.renew_one(&holds[at], until)).await
     }
 
-    async fn renew_some(
+    /// All that one server has, over the connections of their names.
+    async fn renew_at(
         &self,
-        lane: &Arc<Lane>,
+        shard: Arc<Shard>,
         holds: &[Hold],
-        places: &[usize],
+        places: Vec<usize>,
         until: Until,
-    ) -> Vec<(usize, Result<Renewed, EngineError>)> {
-        let ops: Vec<_> = places.iter().map(|at| Op::renew(self.keys_of(&holds[*at]), &holds[*at])).collect();
-        let since = self.clock.now();
-        let values = lane.run_together(&ops, until).await;
-        let results = values.into_iter().map(|value| value.and_then(|value| answer::renewed(value, since)));
-        let again = places.iter().zip(results).map(async |(at, result)| match result {
-            Err(error) if self.is_elsewhere(&error) => (*at, self.renew_one(&holds[*at], until).await),
-            result => (*at, result),
+    ) -> Vec<Result<Renewed, EngineError>> {
+        let mut by_lane: Vec<(&Arc<Lane>, Vec<usize>)> =
+            shard.lanes().iter().map(|lane| (lane, Vec::new())).collect();
+        for (nth, at) in places.iter().enumerate() {
+            let lane = shard.lane(&holds[*at].name);
+            by_lane.iter_mut().filter(|(one, _)| Arc::ptr_eq(one, lane)).for_each(|(_, of)| of.push(nth));
+        }
+        let calls = by_lane.iter().flat_map(|(lane, of)| {
+            of.chunks(RENEWALS_PER_CALL).map(async |some| {
+                let op = |nth: &usize| &holds[places[*nth]];
+                let ops: Vec<_> =
+                    some.iter().map(op).map(|hold| Op::renew(self.keys_of(hold), hold)).collect();
+                let since = self.clock.now();
+                let values = lane.run_together(&ops, until).await;
+                let renewed = values.into_iter().map(|value| answer::renewed(value?, since));
+                some.iter().copied().zip(renewed).collect::<Vec<_>>()
+            })
         });
-        join_all(again).await
-    }
-
-    /// The connection for each lease.
-    async fn lanes_of(
-        &self,
-        cluster: &Arc<Cluster>,
-        holds: &[Hold],
-        until: Until,
-    ) -> Vec<Result<Arc<Lane>, EngineError>> {
-        let map = match cluster.map(until).await {
-            Ok(map) => map,
-            Err(error) => return vec![Err(error); holds.len()],
-        };
-        let lane = |hold: &Hold| match map.shard(self.keys_of(hold).slot()) {
-            Some(shard) => Ok(shard.lane(&hold.name).clone()),
-            None => Err(EngineError::new(Fault::Unreachable, "its slot of the cluster has no primary")),
-        };
-        holds.iter().map(lane).collect()
-    }
-
-    /// Whether another node may have the lease: nothing happened where it was asked for.
-    fn is_elsewhere(&self, error: &EngineError) -> bool {
-        matches!(self.servers, Servers::Cluster(_))
-            && (slots::points_elsewhere(error) || error.fault == Fault::Unreachable)
+        let mut results: Vec<_> = places.iter().map(|_| Err(EngineError::no_answer())).collect();
+        for (nth, result) in join_all(calls).await.into_iter().flatten() {
+            results[nth] = result;
+        }
+        results
     }
 
     /// Follows a lease to where it is.
     async fn renew_one(&self, hold: &Hold, until: Until) -> Result<Renewed, EngineError> {
         let since = self.clock.now();
-        match self.run(&hold.name, || Op::renew(self.keys_of(hold), hold), until).await {
+        match self.topology.send(&hold.name, || Op::renew(self.keys_of(hold), hold), until).await {
             Ok((value, _)) => answer::renewed(value, since),
-            Err(error) if slots::is_torn(&error) => match hold.of {
+            Err(error) if outcome::is_try_again(&error) => match hold.of {
                 Held::Lock => self.renew_torn(hold, until).await,
                 Held::Record => self.renew_record_torn(hold, until).await,
             },

@@ -5,7 +5,12 @@
 
 use redis::{Cmd, Value};
 
-use super::{Redis, Servers, answer, cluster::Stop, keys::Keys, script};
+use super::{
+    Redis, answer,
+    keys::Keys,
+    script::{self, Script},
+    topology::outcome::Resend,
+};
 use crate::{
     clock::Until,
     engine::{Claim, EngineError, Fault, Hold, Inspection, Released, Renewed},
@@ -33,10 +38,7 @@ impl Redis {
         until: Until,
     ) -> Result<Released, EngineError> {
         let keys = self.keys(name);
-        let channel = match &self.servers {
-            Servers::Cluster(cluster) => cluster.channel(keys.slot()),
-            Servers::One(..) => String::new(),
-        };
+        let channel = self.topology.channel(keys.slot()).unwrap_or_default();
         for cmd in script::torn_end(&keys, owner, claim, may_come_late, &channel) {
             self.send_torn(&keys, &cmd, until).await?;
         }
@@ -91,40 +93,14 @@ impl Redis {
     async fn run_torn(
         &self,
         keys: &Keys,
-        build: impl Fn(&script::Script, bool) -> Cmd,
+        build: impl Fn(&Script, bool) -> Cmd,
         until: Until,
     ) -> Result<Value, EngineError> {
-        let script = script::Script::new(script::TORN);
-        match self.send_torn(keys, &build(&script, true), until).await {
-            Err(error) if error.why.starts_with("NOSCRIPT") => {
-                self.send_torn(keys, &build(&script, false), until).await
-            }
-            answer => answer,
-        }
+        let script = Script::new(script::TORN);
+        self.topology.send_script(keys.slot(), Resend::AwaitMigration, &script, build, until).await
     }
 
     async fn send_torn(&self, keys: &Keys, cmd: &Cmd, until: Until) -> Result<Value, EngineError> {
-        let Servers::Cluster(cluster) = &self.servers else { return Err(not_a_cluster()) };
-        let mut route = cluster.route(keys.slot(), until);
-        loop {
-            let stop = route.next().await?;
-            let Stop { shard, asking } = &stop;
-            let sent = async {
-                let connection = shard.node().connection(until).await?;
-                if *asking {
-                    shard.node().send_asking(&connection, cmd, until).await
-                } else {
-                    shard.node().send(&connection, cmd, until).await
-                }
-            };
-            match sent.await {
-                Err(error) => route.after(&stop, error).await?,
-                value => return value,
-            }
-        }
+        self.topology.send_command(keys.slot(), cmd, until).await
     }
-}
-
-fn not_a_cluster() -> EngineError {
-    EngineError::new(Fault::Unsupported, "only the nodes of a cluster share a name")
 }

@@ -4,7 +4,6 @@
 //! its record gives it, in the run of the server for which that was written: what a restarted, wiped or rolled back
 //! server has forgotten cannot be voted on twice.
 
-mod address;
 mod call;
 mod hints;
 #[cfg(test)]
@@ -27,15 +26,15 @@ use tokio::{
 };
 
 use super::{
-    channel,
-    claim::not_sent,
-    client_name, health,
-    keys::Keys,
-    look,
-    node::{Connection, Listener, Node, NodeOptions},
-    place::Place,
-    random_process,
+    channel, client_name,
+    connection::{Connection, ConnectionOptions, Link, Listener, Tasks},
+    health,
+    keys::{self, Keys},
+    look, random_process,
     script::Script,
+    target::DialTarget,
+    topology::{not_sent, outcome},
+    url::{self, Endpoint},
 };
 use crate::{
     clock::{Clock, Until},
@@ -53,16 +52,17 @@ use crate::{
     name::Name,
     owner::Owner,
 };
-pub(crate) use address::Parameters;
 use call::{Scripts, Seat};
 use hints::Hints;
+pub(crate) use url::Parameters;
 
 /// The voters of a quorum; nothing is dialled.
 pub(crate) fn voters(url: &str, options: &EngineOptions) -> Result<(Vec<Arc<dyn Voter>>, Parameters)> {
-    let (nodes, parameters) = address::parse(url)?;
-    let process = random_process();
-    let voter = |(number, (label, client)): (usize, (String, redis::Client))| -> Arc<dyn Voter> {
-        Arc::new(RedisVoter(Member::new(label, client, channel(process, number), options)))
+    keys::check_prefix(&options.prefix)?;
+    let (nodes, parameters) = url::quorum(url)?;
+    let (process, tasks) = (random_process(), Tasks::here());
+    let voter = |(number, client): (usize, redis::Client)| -> Arc<dyn Voter> {
+        Arc::new(RedisVoter(Member::new(client, channel(process, number), options, tasks.clone())))
     };
     Ok((nodes.into_iter().enumerate().map(voter).collect(), parameters))
 }
@@ -74,7 +74,7 @@ struct Member {
     label: String,
     prefix: String,
     clock: Clock,
-    node: Arc<Node>,
+    connection: Arc<Connection>,
     scripts: Scripts,
     seat: Mutex<Option<Arc<Seat>>>,
     attempts: Arc<Registry<Arc<Ballot>>>,
@@ -86,23 +86,25 @@ struct Member {
 }
 
 impl Member {
-    fn new(label: String, client: redis::Client, channel: String, options: &EngineOptions) -> Arc<Self> {
-        let node = Node::new(NodeOptions {
-            place: Place::Fixed(Box::new(client)),
+    fn new(client: redis::Client, channel: String, options: &EngineOptions, tasks: Arc<Tasks>) -> Arc<Self> {
+        let label = Endpoint::of(&client).to_string();
+        let hints = Arc::new(Hints::new(&label));
+        let listener: Arc<dyn Listener> = hints.clone();
+        let connection = Connection::new(ConnectionOptions {
+            target: DialTarget::Fixed(Box::new(client)),
             client_name: client_name(options),
             channel,
             clock: options.clock.clone(),
             command_timeout: options.command_timeout,
             identify: true,
+            listener: Some(Arc::downgrade(&listener)),
+            tasks,
         });
-        let hints = Arc::new(Hints::new(&label));
-        let listener: Arc<dyn Listener> = hints.clone();
-        node.listen(Arc::downgrade(&listener));
         Arc::new(Self {
             label,
             prefix: options.prefix.clone(),
             clock: options.clock.clone(),
-            node,
+            connection,
             scripts: Scripts::new(),
             seat: Mutex::default(),
             attempts: Arc::default(),
@@ -154,31 +156,31 @@ impl Member {
         };
         let call = self.attempts.enter(claim.owner.id(), self.clock.now())?;
         let _room = self.room(until).await?;
-        let connection = self.node.connection(until).await?;
-        if !is_in_seat(&connection, &seat) {
+        let link = self.connection.link(until).await?;
+        if !is_in_seat(&link, &seat) {
             return Ok(Vote::Abstains(Abstention::Forgot));
         }
         let waits = claim.queue.map(|_| ballot);
         if waits.is_some() {
-            self.listen(&connection, until).await?;
+            self.listen(&link, until).await?;
         }
-        let channel = self.node.channel();
+        let channel = self.connection.channel();
         let build = |script: &_, by_hash| call::vote(script, by_hash, &keys, ballot, &seat, channel);
-        let value = self.send(&connection, &call, waits, &self.scripts.vote, build, until).await?;
+        let value = self.send(&link, &call, waits, &self.scripts.vote, build, until).await?;
         let vote = call::voted(&value, &seat)?;
         if matches!(vote, Vote::Yes(_)) {
             call.waits_no_longer();
         }
         // Only a new connection tells who the server is by now. One for each other abstention would be a storm.
         if call::is_other_data_set(&value, &seat) {
-            self.node.replace(&connection, "the server has another data set by now");
+            link.broke("the server has another data set by now");
         }
         Ok(vote)
     }
 
     /// Makes sure that hints reach us, or that they never will.
-    async fn listen(&self, connection: &Connection, until: Until) -> Result<(), EngineError> {
-        match self.node.subscribe(connection, until).await {
+    async fn listen(&self, link: &Link, until: Until) -> Result<(), EngineError> {
+        match link.subscribe(until).await {
             Err(error) if matches!(error.fault, Fault::Refused(_)) => {
                 // Without them it waits by asking: slower, and never wrong.
                 if !self.polling_only.swap(true, Ordering::Relaxed) {
@@ -193,7 +195,7 @@ impl Member {
     /// Sends a vote, its retraction or a repair. Each copy of it is counted, and none leaves after the attempt's end.
     async fn send(
         &self,
-        connection: &Connection,
+        link: &Link,
         call: &Call<Arc<Ballot>>,
         waits: Option<&Arc<Ballot>>,
         script: &Script,
@@ -205,18 +207,18 @@ impl Member {
             let cmd = build(script, by_hash);
             call.leaves(waits)?;
             // Polled once it is in the connection's queue, or in line for it; a task's budget must not delay that.
-            let mut sending = pin!(unconstrained(self.node.send(connection, &cmd, until)));
+            let mut sending = pin!(unconstrained(link.send(&cmd, until)));
             let first = poll_fn(|context| Poll::Ready(sending.as_mut().poll(context))).await;
-            call.left(connection.number);
+            call.left(link.number);
             let answer = match first {
                 Poll::Ready(answer) => answer,
                 Poll::Pending => sending.await,
             };
             if !matches!(&answer, Err(error) if error.fault == Fault::NoAnswer) {
-                call.answered(connection.number);
+                call.answered(link.number);
             }
             match answer {
-                Err(error) if by_hash && error.why.starts_with("NOSCRIPT") => by_hash = false,
+                Err(error) if by_hash && outcome::is_unknown_script(&error) => by_hash = false,
                 answer => return answer,
             }
         }
@@ -225,27 +227,22 @@ impl Member {
     async fn confirm(&self, hold: &Hold, until: Until) -> Result<bool, EngineError> {
         let keys = self.keys(&hold.name)?;
         let _room = self.room(until).await?;
-        let connection = self.node.connection(until).await?;
+        let link = self.connection.link(until).await?;
         let build = |script: &_, by_hash| call::confirm(script, by_hash, &keys, hold);
-        call::yes_or_no(&self.node.run_script(&connection, &self.scripts.confirm, build, until).await?)
+        call::yes_or_no(&link.run_script(false, &self.scripts.confirm, build, until).await?)
     }
 
     async fn renew(&self, holds: &[Hold], until: Until) -> Result<Vec<Kept>, EngineError> {
-        let connection = self.node.connection(until).await?;
-        let calls = holds.chunks(RENEWALS_PER_CALL).map(|some| self.renew_some(&connection, some, until));
+        let link = self.connection.link(until).await?;
+        let calls = holds.chunks(RENEWALS_PER_CALL).map(|some| self.renew_some(&link, some, until));
         let kept = futures_util::future::try_join_all(calls).await?;
         Ok(kept.into_iter().flatten().collect())
     }
 
-    async fn renew_some(
-        &self,
-        connection: &Connection,
-        holds: &[Hold],
-        until: Until,
-    ) -> Result<Vec<Kept>, EngineError> {
+    async fn renew_some(&self, link: &Link, holds: &[Hold], until: Until) -> Result<Vec<Kept>, EngineError> {
         let keys: Vec<_> = holds.iter().map(|hold| Keys::new(&self.prefix, &hold.name)).collect();
         let build = |script: &_, by_hash| call::renew(script, by_hash, &keys, holds);
-        let value = self.node.run_script(connection, &self.scripts.renew, build, until).await?;
+        let value = link.run_script(false, &self.scripts.renew, build, until).await?;
         call::renewed(value, holds.len())
     }
 
@@ -254,23 +251,23 @@ impl Member {
         let Ok(seat) = self.seat() else { return Ok(false) };
         let call = self.attempts.enter(hold.owner.id(), self.clock.now())?;
         let _room = self.room(until).await?;
-        let connection = self.node.connection(until).await?;
-        if !is_in_seat(&connection, &seat) {
+        let link = self.connection.link(until).await?;
+        if !is_in_seat(&link, &seat) {
             return Ok(false);
         }
         let build = |script: &_, by_hash| call::repair(script, by_hash, &keys, hold, &seat);
-        call::yes_or_no(&self.send(&connection, &call, None, &self.scripts.repair, build, until).await?)
+        call::yes_or_no(&self.send(&link, &call, None, &self.scripts.repair, build, until).await?)
     }
 
     async fn withdraw(&self, name: &Name, owner: &Owner, until: Until) -> Result<Withdrawn, EngineError> {
         let keys = self.keys(name)?;
         let _room = self.room(until).await?;
-        let connection = self.node.connection(until).await?;
-        let remains = self.attempts.remains(owner.id(), connection.number);
+        let link = self.connection.link(until).await?;
+        let remains = self.attempts.remains(owner.id(), link.number);
         let (waits, late) = (remains.waits.as_deref(), remains.may_come_late);
-        let channel = self.node.channel();
+        let channel = self.connection.channel();
         let build = |script: &_, by_hash| call::withdraw(script, by_hash, &keys, owner, waits, late, channel);
-        let value = self.node.run_script(&connection, &self.scripts.withdraw, build, until).await?;
+        let value = link.run_script(false, &self.scripts.withdraw, build, until).await?;
         self.attempts.ended(owner.id());
         call::withdrawn(&value)
     }
@@ -279,30 +276,30 @@ impl Member {
         let keys = self.keys(&ballot.claim.name)?;
         let call = self.attempts.enter(ballot.claim.owner.id(), self.clock.now())?;
         let _room = self.room(until).await?;
-        let connection = self.node.connection(until).await?;
+        let link = self.connection.link(until).await?;
         let waits = ballot.claim.queue.map(|_| ballot);
-        let channel = self.node.channel();
+        let channel = self.connection.channel();
         let build = |script: &_, by_hash| call::retract(script, by_hash, &keys, ballot, channel);
-        let value = self.send(&connection, &call, waits, &self.scripts.retract, build, until).await?;
+        let value = self.send(&link, &call, waits, &self.scripts.retract, build, until).await?;
         call::yes_or_no(&value).map(drop)
     }
 
     async fn look(&self, names: &[Name], until: Until) -> Result<Vec<Sighting>, EngineError> {
         let _room = self.room(until).await?;
         let inspect = &self.scripts.inspect;
-        let seen = look::look_at(&self.node, inspect, &self.prefix, names, WAITERS_SHOWN, until).await?;
+        let seen =
+            look::look_at(&self.connection, inspect, &self.prefix, names, WAITERS_SHOWN, until).await?;
         seen.iter().map(call::sighting).collect()
     }
 
     async fn standing(&self, until: Until) -> Result<Standing, EngineError> {
         for _ in 0..2 {
-            let connection = self.node.connection(until).await?;
-            let value =
-                self.node.run_script(&connection, &self.scripts.standing, call::standing, until).await?;
-            let identity = connection.identity.as_deref().unwrap_or_default();
+            let link = self.connection.link(until).await?;
+            let value = link.run_script(false, &self.scripts.standing, call::standing, until).await?;
+            let identity = link.identity.as_deref().unwrap_or_default();
             match call::stands(&value, identity)? {
                 Some(standing) => return Ok(standing),
-                None => self.node.replace(&connection, "the server has another data set by now"),
+                None => link.broke("the server has another data set by now"),
             }
         }
         Err(EngineError::new(Fault::Unreachable, "the server changes its data set"))
@@ -315,24 +312,24 @@ impl Member {
         floor: Fence,
         until: Until,
     ) -> Result<bool, EngineError> {
-        let connection = self.node.connection(until).await?;
+        let link = self.connection.link(until).await?;
         // Another run of the server than the one that the record speaks of.
-        if connection.identity.as_ref() != Some(&record.identity) {
+        if link.identity.as_ref() != Some(&record.identity) {
             return Ok(false);
         }
         let text = record.to_string();
         let build = |script: &_, by_hash| call::mark(script, by_hash, seen, &text, floor);
-        call::yes_or_no(&self.node.run_script(&connection, &self.scripts.mark, build, until).await?)
+        call::yes_or_no(&link.run_script(false, &self.scripts.mark, build, until).await?)
     }
 
     async fn health(&self, until: Until) -> Result<Health, EngineError> {
-        let mut health = health::look_at(&self.node, &self.clock, until).await?;
+        let mut health = health::look_at(&self.connection, &self.clock, until).await?;
         // How a primary and its replicas should be set up: here there should be none.
         health.warnings.retain(|warning| warning.code != "min-replicas");
         let mut info = Cmd::new();
         info.arg("INFO").arg("replication");
-        let connection = self.node.connection(until).await?;
-        let info = health::Info::parse(&self.node.send(&connection, &info, until).await?);
+        let link = self.connection.link(until).await?;
+        let info = health::Info::parse(&link.send(&info, until).await?);
         if let Some(replicas) = info.number("connected_slaves").filter(|replicas| *replicas > 0) {
             health.warnings.push(Warning {
                 code: "quorum-replicas",
@@ -344,8 +341,8 @@ impl Member {
     }
 }
 
-fn is_in_seat(connection: &Connection, seat: &Seat) -> bool {
-    connection.identity.as_ref() == Some(&seat.record.identity)
+fn is_in_seat(link: &Link, seat: &Seat) -> bool {
+    link.identity.as_ref() == Some(&seat.record.identity)
 }
 
 impl Voter for RedisVoter {
@@ -398,7 +395,7 @@ impl Voter for RedisVoter {
     fn scan(&self, prefix: &str, from: Option<Cursor>, limit: u32, until: Until) -> Fut<'static, Page<Name>> {
         let (member, prefix) = (self.0.clone(), prefix.to_owned());
         Box::pin(async move {
-            look::scan_server(&member.node, (&member.prefix, &prefix), from, limit, until).await
+            look::scan_server(&member.connection, (&member.prefix, &prefix), from, limit, until).await
         })
     }
 
@@ -424,10 +421,10 @@ impl Voter for RedisVoter {
 
     fn clock(&self, until: Until) -> Fut<'static, Option<ClockOffset>> {
         let member = self.0.clone();
-        Box::pin(async move { health::clock_of(&member.node, &member.clock, until).await })
+        Box::pin(async move { health::clock_of(&member.connection, &member.clock, until).await })
     }
 
     fn close(&self) {
-        self.0.node.close();
+        self.0.connection.close();
     }
 }

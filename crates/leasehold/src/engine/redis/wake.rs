@@ -5,7 +5,7 @@ use std::sync::{
     atomic::{AtomicU64, Ordering},
 };
 
-use super::node::Listener;
+use super::connection::Listener;
 use crate::{
     clock::BootInstant,
     engine::{
@@ -20,6 +20,8 @@ use crate::{
 #[derive(Default)]
 pub(super) struct Attempts {
     registry: Arc<Registry<WaitingAttempt>>,
+    /// Its waiters are on many servers: a link that breaks concerns those that wait there.
+    by_shard: bool,
     sink: OnceLock<Weak<dyn WakeSink>>,
     /// How often its client has asked, of attempts or otherwise.
     round_trips: AtomicU64,
@@ -36,12 +38,20 @@ pub(super) struct WaitingAttempt {
     waits_for_replicas: bool,
     /// It was told that the lock is its own.
     called: bool,
+    /// Over which link it was last answered that it is queued.
+    link: Option<u64>,
 }
 
+/// The number of a link that no message comes over.
+pub(super) const NO_MESSAGES: u64 = 0;
 /// Copies of a claim are not yet told apart by connection.
 const ANY_CONNECTION: u64 = 1;
 
 impl Attempts {
+    pub(super) fn new(by_shard: bool) -> Arc<Self> {
+        Arc::new(Self { by_shard, ..Self::default() })
+    }
+
     pub(super) fn round_trips(&self) -> u64 {
         self.round_trips.load(Ordering::Relaxed)
     }
@@ -111,10 +121,11 @@ impl Attempts {
     }
 
     /// The server said "queued".
-    pub(super) fn queued(&self, owner: OwnerId, arrival: String) {
+    pub(super) fn queued(&self, owner: OwnerId, arrival: String, link: u64) {
         self.registry.waits(owner, |waits| {
             if let Some(waits) = waits {
                 (waits.arrival, waits.called) = (Some(arrival), false);
+                waits.link = (link != NO_MESSAGES).then_some(link);
             }
         });
     }
@@ -162,7 +173,11 @@ impl Listener for Attempts {
                 waits.called = true;
                 true
             }
-            _ => false,
+            // It has left the queue, whatever its client makes of it.
+            _ => {
+                *waits = None;
+                false
+            }
         });
         // Who released it waited for no replica: claiming again does.
         let wake = if waits_for_replicas {
@@ -177,9 +192,14 @@ impl Listener for Attempts {
         self.tell_link(LinkChange::Connected);
     }
 
-    fn disconnected(&self, why: &str) {
+    fn disconnected(&self, link: u64, why: &str) {
         self.tell_link(LinkChange::Disconnected { why: why.into() });
-        self.tell(Wake::LookAgainAll);
+        if !self.by_shard {
+            return self.tell(Wake::LookAgainAll);
+        }
+        // Who waits for a record finds its end at the next poll.
+        let concerned = self.registry.waiting(|waits| waits.link.is_none_or(|waits_on| waits_on == link));
+        concerned.into_iter().for_each(|owner| self.tell(Wake::LookAgain { owner }));
     }
 }
 
@@ -235,7 +255,7 @@ mod tests {
         let (attempts, claim) = (Attempts::default(), claim(acks));
         attempts.set_sink(Arc::downgrade(&sink));
         attempts.enter(&claim, BootInstant::from_nanos(0)).unwrap();
-        attempts.queued(claim.owner.id(), "1".into());
+        attempts.queued(claim.owner.id(), "1".into(), 3);
         attempts.message(3, format!("{} 11", claim.owner.id_text()).as_bytes());
         assert_eq!(attempts.was_called(claim.owner.id()), acks != Acks::None);
         heard.0.lock().unwrap().pop().unwrap()
@@ -250,6 +270,26 @@ mod tests {
     #[test]
     fn a_message_to_an_attempt_that_waits_for_replicas_is_only_a_hint() {
         assert!(matches!(hear(Acks::AtLeast(1)), Wake::LookAgain { .. }));
+    }
+
+    #[test]
+    fn in_a_cluster_a_broken_link_wakes_those_who_wait_there() {
+        let heard = Arc::new(Heard::default());
+        let sink: Arc<dyn WakeSink> = heard.clone();
+        let attempts = Attempts::new(true);
+        attempts.set_sink(Arc::downgrade(&sink));
+        let claims =
+            [1, 2].map(|random| Claim { owner: Owner::new(random, &Holder::Foreign), ..claim(Acks::None) });
+        for (link, claim) in [3, 4].into_iter().zip(&claims) {
+            attempts.enter(claim, BootInstant::from_nanos(0)).unwrap();
+            attempts.queued(claim.owner.id(), "1".into(), link);
+        }
+        attempts.disconnected(4, "moved");
+        let told: Vec<_> = heard.0.lock().unwrap().drain(..).collect();
+        assert!(
+            matches!(&told[..], [Wake::LookAgain { owner }] if *owner == claims[1].owner.id()),
+            "{told:?}"
+        );
     }
 
     #[test]

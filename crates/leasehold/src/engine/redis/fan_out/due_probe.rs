@@ -4,10 +4,7 @@
 use redis::{Cmd, Value};
 
 use super::ScriptCall;
-use crate::{
-    clock::Until,
-    engine::redis::node::{Connection, Node},
-};
+use crate::{clock::Until, engine::redis::connection::Link};
 
 /// A sorted set by due times, and a time by our clock that the node has not reached. A count needs a time: ours, a little
 /// ahead. The node tells its own after all counts; if that is later, our clock is behind, and the count proves nothing.
@@ -26,18 +23,13 @@ impl DueProbe {
 
 /// For each call whether nothing is due for it. A call without a probe is sent, and so is one whose probe fails: its own
 /// answer tells why.
-pub(super) async fn nothing_due(
-    node: &Node,
-    connection: &Connection,
-    calls: &[&ScriptCall<'_>],
-    until: Until,
-) -> Vec<bool> {
+pub(super) async fn nothing_due(link: &Link, calls: &[&ScriptCall<'_>], until: Until) -> Vec<bool> {
     let probes: Vec<_> = calls.iter().filter_map(|call| call.probe.as_ref()).collect();
     if probes.len() < calls.len() {
         return vec![false; calls.len()];
     }
     let commands = probes.iter().map(|probe| probe.count()).chain([redis::cmd("TIME")]).collect();
-    let mut answers = node.send_all(connection, commands, until).await;
+    let mut answers = link.send_all(commands, until).await;
     let now_ms = answers.pop().and_then(Result::ok).and_then(now_ms).unwrap_or(u64::MAX);
     let counts = answers.into_iter().map(|count| count.is_ok_and(|count| count == Value::Int(0)));
     counts.zip(probes).map(|(none, probe)| none && now_ms <= probe.soon_ms).collect()

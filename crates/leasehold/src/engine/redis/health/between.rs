@@ -7,7 +7,7 @@ use futures_util::future::join_all;
 use super::node::{Duty, Seen, look};
 use crate::{
     clock::{Clock, Until},
-    engine::{EngineError, Health, Warning, nodes, redis::node::Node},
+    engine::{EngineError, Health, Warning, nodes, redis::connection::Connection},
 };
 
 /// So many are looked at, each over a connection of its own.
@@ -16,7 +16,7 @@ const NODES_MAX: usize = 256;
 /// A server to be looked at.
 pub(super) struct Other {
     pub(super) label: String,
-    pub(super) node: Result<Arc<Node>, EngineError>,
+    pub(super) node: Result<Arc<Connection>, EngineError>,
     pub(super) duty: Duty,
     /// What it is, in words.
     pub(super) what: String,

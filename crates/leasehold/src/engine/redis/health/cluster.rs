@@ -18,9 +18,12 @@ use crate::{
         EngineError, Fault, Health, nodes,
         redis::{
             answer,
-            cluster::Cluster,
-            node::Node,
-            slots::{self, Address, Primary},
+            connection::Connection,
+            topology::{
+                Cluster,
+                slots::{self, Primary},
+            },
+            url::Endpoint,
         },
     },
 };
@@ -32,7 +35,7 @@ pub(super) const CHECKS: [Check<Option<Vec<Shard>>>; 4] = [
     }),
     Check("slots", "give the slots to a node: redis-cli --cluster fix", |shards| {
         let with_slots = |shard: &Shard| Primary {
-            address: shard.nodes[0].address.clone(),
+            endpoint: shard.nodes[0].address.clone(),
             ranges: shard.ranges.clone(),
             replicas: 0,
         };
@@ -69,7 +72,7 @@ pub(super) struct Shard {
 
 #[derive(Debug, PartialEq, Eq)]
 struct Member {
-    address: Address,
+    address: Endpoint,
     part: Part,
     /// The cluster agreed that it is dead.
     has_failed: bool,
@@ -90,7 +93,7 @@ impl Shard {
             let port =
                 slot(field(node, if with_tls { "tls-port" } else { "port" })?).filter(|port| *port > 0)?;
             Some(Member {
-                address: Address::told(text("endpoint"), port, asked),
+                address: Endpoint::reported(text("endpoint"), port, asked),
                 part: if text("role")? == "master" { Part::Primary } else { Part::Replica },
                 has_failed: text("health") == Some("fail"),
             })
@@ -132,7 +135,7 @@ pub(super) async fn look_at(
     }
     let others = nodes().map(|(shard, node)| Other {
         label: node.address.to_string(),
-        node: Ok(cluster.node_at(&node.address)),
+        node: cluster.connection_to(&node.address),
         duty: Duty { part: node.part, in_cluster: true, with_grace: false },
         what: shard.part(node),
     });
@@ -154,11 +157,15 @@ async fn ask_for_shards(cluster: &Cluster, until: Until) -> Result<Option<Vec<Sh
     last
 }
 
-async fn ask(address: Address, node: Arc<Node>, until: Until) -> Result<Option<Vec<Shard>>, EngineError> {
-    let connection = node.connection(until).await?;
-    let answer = permitted(node.send(&connection, &command(&["CLUSTER", "SHARDS"]), until).await)?;
+async fn ask(
+    address: Endpoint,
+    node: Arc<Connection>,
+    until: Until,
+) -> Result<Option<Vec<Shard>>, EngineError> {
+    let link = node.link(until).await?;
+    let answer = permitted(link.send(&command(&["CLUSTER", "SHARDS"]), until).await)?;
     let Some(value) = answer else { return Ok(None) };
     let Value::Array(shards) = &value else { return Err(answer::unexpected(&value)) };
-    let with_tls = node.place().speaks_tls();
+    let with_tls = node.target().speaks_tls();
     Ok(Some(shards.iter().filter_map(|shard| Shard::read(shard, &address.host, with_tls)).collect()))
 }

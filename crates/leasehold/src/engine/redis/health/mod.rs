@@ -11,7 +11,7 @@ mod sentinels;
 pub(super) use info::Info;
 pub(super) use node::{clock_of, look_at};
 
-use super::{Redis, Servers, place::Place};
+use super::Redis;
 use crate::{
     clock::Until,
     engine::{EngineError, Health, Warning},
@@ -61,15 +61,13 @@ pub const SET_WARNING_CODES: [&str; 12] = [
 
 impl Redis {
     pub(super) async fn look_at_health(&self, until: Until) -> Result<Health, EngineError> {
-        let found = match &self.servers {
-            Servers::Cluster(cluster) => cluster::look_at(cluster, &self.clock, until).await?,
-            Servers::One(lanes, _) => {
-                let node = &lanes[0].node;
-                match node.place() {
-                    Place::Fixed(_) => look_at(node, &self.clock, until).await?,
-                    Place::Sentinel(sentinels) => sentinels::look_at(sentinels, &self.clock, until).await?,
-                }
-            }
+        let server = self.topology.server().map(|server| server.connection());
+        let sentinels = server.and_then(|server| server.target().sentinels());
+        let found = match (self.topology.cluster(), sentinels, server) {
+            (Some(cluster), ..) => cluster::look_at(cluster, &self.clock, until).await?,
+            (_, Some(sentinels), _) => sentinels::look_at(sentinels, &self.clock, until).await?,
+            (_, _, Some(server)) => look_at(server, &self.clock, until).await?,
+            _ => Health::default(),
         };
         let mut facts = vec![("engine".to_owned(), self.capabilities.engine.to_owned())];
         facts.extend(found.facts);

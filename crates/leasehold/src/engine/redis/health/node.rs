@@ -13,7 +13,7 @@ use crate::{
     clock::{Clock, Until},
     engine::{
         ClockOffset, EngineError, Fault, Health, Warning,
-        redis::{answer, node::Node},
+        redis::{answer, connection::Connection},
     },
 };
 
@@ -160,37 +160,37 @@ pub(super) enum Part {
 
 /// Looks at a server that works alone.
 pub(in crate::engine::redis) async fn look_at(
-    node: &Arc<Node>,
+    connection: &Arc<Connection>,
     clock: &Clock,
     until: Until,
 ) -> Result<Health, EngineError> {
-    let seen = look(node, clock, Duty::default(), until).await?;
+    let seen = look(connection, clock, Duty::default(), until).await?;
     Ok(Health { facts: seen.facts(), warnings: seen.warnings() })
 }
 
 /// How far a server's clock is from ours; `None` if this user may not ask for it.
 pub(in crate::engine::redis) async fn clock_of(
-    node: &Arc<Node>,
+    connection: &Arc<Connection>,
     clock: &Clock,
     until: Until,
 ) -> Result<Option<ClockOffset>, EngineError> {
-    let connection = node.connection(until).await?;
+    let link = connection.link(until).await?;
     let asked_us = clock.wall_us();
-    let answer = permitted(node.send(&connection, &command(&["TIME"]), until).await)?;
+    let answer = permitted(link.send(&command(&["TIME"]), until).await)?;
     let answered_us = clock.wall_us();
     let read = answer.as_ref().and_then(server_us);
     Ok(read.map(|server_us| ClockOffset::new(asked_us, server_us, answered_us)))
 }
 
 pub(super) async fn look(
-    node: &Arc<Node>,
+    connection: &Arc<Connection>,
     clock: &Clock,
     duty: Duty,
     until: Until,
 ) -> Result<Seen, EngineError> {
-    let clock = clock_of(node, clock, until).await?;
-    let connection = node.connection(until).await?;
-    let send = async |words: &[&str]| node.send(&connection, &command(words), until).await;
+    let clock = clock_of(connection, clock, until).await?;
+    let link = connection.link(until).await?;
+    let send = async |words: &[&str]| link.send(&command(words), until).await;
     let ask = async |words: &[&str]| permitted(send(words).await);
     let told = ask(&["INFO"]).await?;
     let mut info = Info::parse(told.as_ref().unwrap_or(&Value::Nil));
@@ -207,8 +207,8 @@ pub(super) async fn look(
         user: ask(&["ACL", "WHOAMI"]).await?.as_ref().and_then(answer::text).map(str::to_owned),
         // Changes nothing, and needs a right that no lock needs.
         is_administrator: ask(&["ACL", "USERS"]).await?.is_some(),
-        has_password: node.place().has_password(),
-        speaks_tls: node.place().speaks_tls(),
+        has_password: connection.target().has_password(),
+        speaks_tls: connection.target().speaks_tls(),
         clock,
         duty,
     })

@@ -10,7 +10,10 @@ use crate::{
     clock::{Clock, Until},
     engine::{
         EngineError, Health, nodes,
-        redis::sentinel::{Account, Address, Sentinels, Told},
+        redis::{
+            topology::sentinel::{Report, SentinelReport, Sentinels},
+            url::Endpoint,
+        },
     },
 };
 
@@ -30,17 +33,16 @@ pub(super) const CHECKS: [Check<View>; 6] = [
         |view| {
             let (answer, known) = (view.told().count(), view.known());
             let silent = view
-                .accounts
+                .reports
                 .iter()
-                .filter_map(|account| Some(format!("{} ({})", account.at, account.told.as_ref().err()?)));
+                .filter_map(|account| Some(format!("{} ({})", account.at, account.report.as_ref().err()?)));
             let silent: Vec<_> = silent.collect();
             let enough = answer * 2 > known && answer >= view.must_agree().unwrap_or(0);
             let but = if enough { "" } else { "; too few are left to name another primary" };
             let whom =
                 if silent.is_empty() { String::new() } else { format!(": {}", nodes::listed(&silent)) };
-            (!silent.is_empty() || answer < known).then(|| {
-                format!("{answer} of {} sentinels answer{whom}{but}", known.max(view.accounts.len()))
-            })
+            (!silent.is_empty() || answer < known)
+                .then(|| format!("{answer} of {} sentinels answer{whom}{but}", known.max(view.reports.len())))
         },
     ),
     Check(
@@ -69,15 +71,15 @@ pub(super) const CHECKS: [Check<View>; 6] = [
 
 /// What the sentinels report.
 pub(super) struct View {
-    accounts: Vec<Account>,
-    primary: Address,
+    reports: Vec<SentinelReport>,
+    primary: Endpoint,
     has_login: bool,
 }
 
 impl View {
     /// Those that answer.
-    fn told(&self) -> impl Iterator<Item = (&Address, &Told)> {
-        self.accounts.iter().filter_map(|account| Some((&account.at, account.told.as_ref().ok()?)))
+    fn told(&self) -> impl Iterator<Item = (&Endpoint, &Report)> {
+        self.reports.iter().filter_map(|account| Some((&account.at, account.report.as_ref().ok()?)))
     }
 
     /// How many there are, as far as any of them knows.
@@ -92,10 +94,10 @@ impl View {
     }
 
     /// The replicas of the primary, as those sentinels report that name it; `None` if none of them does.
-    fn replicas(&self) -> Option<Vec<Address>> {
+    fn replicas(&self) -> Option<Vec<Endpoint>> {
         let right = self.told().filter(|(_, told)| told.primary == self.primary);
         let lists: Vec<_> = right.filter_map(|(_, told)| told.replicas.as_ref()).collect();
-        let mut found: Vec<Address> = Vec::new();
+        let mut found: Vec<Endpoint> = Vec::new();
         for replica in lists.iter().copied().flatten() {
             if !found.contains(replica) {
                 found.push(replica.clone());
@@ -108,8 +110,8 @@ impl View {
         let agree =
             self.must_agree().map_or_else(String::new, |agree| format!(", {agree} must miss the primary"));
         let counts = format!("{} known, {} answer{agree}", self.known(), self.told().count());
-        let each = self.accounts.iter().map(|Account { at, told }| {
-            let words = match told {
+        let each = self.reports.iter().map(|SentinelReport { at, report }| {
+            let words = match report {
                 Ok(told) => format!("names {}, epoch {}", told.primary, told.epoch),
                 Err(_) => "cannot be asked".into(),
             };
@@ -125,12 +127,12 @@ pub(super) async fn look_at(
     clock: &Clock,
     until: Until,
 ) -> Result<Health, EngineError> {
-    let (accounts, primary) = sentinels.accounts().await?;
-    let view = View { accounts, primary, has_login: sentinels.has_login() };
+    let (reports, primary) = sentinels.reports().await?;
+    let view = View { reports, primary, has_login: sentinels.has_login() };
     let health = Health { facts: view.facts(), warnings: warnings(&CHECKS, &view) };
-    let other = |address: &Address, part, what: &str| Other {
+    let other = |address: &Endpoint, part, what: &str| Other {
         label: address.to_string(),
-        node: sentinels.node_at(address),
+        node: sentinels.connection_to(address),
         duty: Duty { part, in_cluster: false, with_grace: sentinels.grace.is_some() },
         what: what.into(),
     };

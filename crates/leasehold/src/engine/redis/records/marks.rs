@@ -10,9 +10,9 @@ use crate::{
     engine::{
         EngineError,
         redis::{
-            Redis, Servers, answer,
+            Redis, answer,
             script::{self, Script, px},
-            slots,
+            topology::{outcome, slots},
         },
     },
     name::Name,
@@ -47,10 +47,7 @@ impl Redis {
         let mut groups: BTreeMap<u16, Vec<usize>> = BTreeMap::new();
         for (at, key) in keys.iter().enumerate() {
             foreign::check(key)?;
-            let slot = match &self.servers {
-                Servers::One(..) => 0,
-                Servers::Cluster(_) => slots::slot(key.as_str()),
-            };
+            let slot = self.topology.cluster().map_or(0, |_| slots::slot(key.as_str()));
             groups.entry(slot).or_default().push(at);
         }
         let calls: Vec<(u16, &[usize])> = groups
@@ -67,7 +64,7 @@ impl Redis {
         for ((slot, places), answer) in calls.iter().zip(answers) {
             let digits = match answer {
                 // Its keys are on two nodes at the moment; each alone can be found.
-                Err(error) if slots::is_torn(&error) && places.len() > 1 => {
+                Err(error) if outcome::is_try_again(&error) && places.len() > 1 => {
                     let alone = places
                         .iter()
                         .map(|at| ScriptCall::new(*slot, |s, h| build(std::slice::from_ref(at), s, h)));

@@ -5,7 +5,7 @@ use std::{fmt, io::Write, sync::Arc};
 use redis::{Cmd, RedisWrite};
 
 use super::{
-    super::{keys::Keys, records, wake::Call},
+    super::{keys::Keys, records, topology::outcome::Resend, wake::Call},
     TOMBSTONE, px,
 };
 use crate::{
@@ -117,11 +117,11 @@ impl Op {
     }
 
     /// Whether it can wait until all keys of its name are on one node. Who holds or has held the lock cannot.
-    pub(in super::super) fn can_wait_for_its_keys(&self) -> bool {
+    pub(in super::super) fn resend(&self) -> Resend {
         match &self.step {
-            Step::Claim { .. } | Step::ForceRelease(_) => true,
-            Step::Record(step) => step.is_patient(),
-            Step::Renew(_) | Step::End { .. } => false,
+            Step::Claim { .. } | Step::ForceRelease(_) => Resend::AwaitMigration,
+            Step::Record(step) if step.is_patient() => Resend::AwaitMigration,
+            Step::Record(_) | Step::Renew(_) | Step::End { .. } => Resend::NotWhileMigrating,
         }
     }
 

@@ -2,7 +2,7 @@
 
 use std::sync::{OnceLock, Weak};
 
-use super::super::node::Listener;
+use super::super::connection::Listener;
 use crate::{
     engine::{LinkChange, Wake, WakeSink},
     owner::OwnerId,
@@ -42,7 +42,7 @@ impl Listener for Hints {
         self.tell(|sink| sink.link(LinkChange::Connected));
     }
 
-    fn disconnected(&self, why: &str) {
+    fn disconnected(&self, _: u64, why: &str) {
         self.tell(|sink| {
             sink.link(LinkChange::Disconnected { why: format!("{}: {why}", self.label) });
             sink.wake(Wake::LookAgainAll);

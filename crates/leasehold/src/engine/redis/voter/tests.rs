@@ -36,8 +36,8 @@ fn soon() -> Until {
 
 /// A voter of a client of its own.
 fn voter_at(addr: SocketAddr) -> RedisVoter {
-    let client = super::super::url::open(&format!("redis://{addr}")).unwrap();
-    RedisVoter(Member::new(addr.to_string(), client, channel(random_process(), 0), &options()))
+    let client = url::server(&format!("redis://{addr}")).unwrap();
+    RedisVoter(Member::new(client, channel(random_process(), 0), &options(), Tasks::here()))
 }
 
 /// A server and a voter that was admitted to it.

@@ -206,7 +206,7 @@ async fn a_vote_that_has_not_left_when_its_attempt_ends_never_leaves() {
     proxy.hold();
     proxy.cut();
     eventually_async(PATIENCE, "the loss to be noticed", || async {
-        voter.0.node.connection(Clock::system().now() + Duration::from_millis(50)).await.is_err()
+        voter.0.connection.link(Clock::system().now() + Duration::from_millis(50)).await.is_err()
     })
     .await;
     let mine = claim(2);

@@ -14,12 +14,12 @@ async fn a_replica_refuses_instead_of_answering_from_old_data() {
     let free = Claim { name: Name::new("free").unwrap(), ..claim(5) };
     for asked in [free.clone(), mine.clone(), other.clone(), waiting(2), claim(3)] {
         let error = voter.vote(&ballot(asked), soon()).await.unwrap_err();
-        assert_eq!(error.fault, Fault::Refused(Refusal::ReadOnly), "{error}");
+        assert_eq!(error.fault, Fault::Unreachable, "{error}");
     }
     let of = |claim: &Claim| hold(claim, 1);
     let read_only = |error: Option<EngineError>| {
         let fault = error.map(|error| error.fault);
-        assert_eq!(fault, Some(Fault::Refused(Refusal::ReadOnly)));
+        assert_eq!(fault, Some(Fault::Unreachable));
     };
     for claim in [&free, &mine, &other] {
         read_only(voter.confirm(&of(claim), soon()).await.err());

@@ -1,33 +1,31 @@
 //! How a cluster places names, and what it says about the place: pure.
 
-use std::fmt;
-
 use redis::Value;
 
-use super::answer;
 use crate::{
     engine::{
         EngineError, Fault,
         crc16::{POLYNOMIAL, crc16},
+        redis::{answer, url::Endpoint},
     },
     name::hash_tag,
 };
 
 /// How many parts a cluster's keys fall into.
-pub(super) const SLOTS: u16 = 16384;
+pub(in super::super) const SLOTS: u16 = 16384;
 
 /// The slot of a key: only its hash tag counts, if it has one.
-pub(super) fn slot(key: &str) -> u16 {
+pub(in super::super) fn slot(key: &str) -> u16 {
     slot_of_tag(hash_tag(key).unwrap_or(key))
 }
 
 /// The slot of all keys with this hash tag.
-pub(super) fn slot_of_tag(tag: &str) -> u16 {
+pub(in super::super) fn slot_of_tag(tag: &str) -> u16 {
     crc16(tag.as_bytes()) % SLOTS
 }
 
 /// A short text without spaces that falls into a slot: what is to lie beside names of that slot can have it as its tag.
-pub(super) fn tag_of(slot: u16) -> String {
+pub(in super::super) fn tag_of(slot: u16) -> String {
     // Two bytes at the end can turn any checksum into any other; the text before them is varied until both are letters
     // or digits.
     (0_u16..)
@@ -43,97 +41,23 @@ pub(super) fn tag_of(slot: u16) -> String {
         .unwrap_or_default()
 }
 
-/// Where a node of a cluster is reached.
-#[derive(Clone, Debug, PartialEq, Eq, Hash, PartialOrd, Ord)]
-pub(super) struct Address {
-    pub(super) host: String,
-    pub(super) port: u16,
-}
-
-impl Address {
-    /// `HOST:PORT`; a node that does not know its own host leaves it out and means the one we asked.
-    pub(super) fn parse(text: &str, asked: &str) -> Option<Self> {
-        let (host, port) = text.rsplit_once(':')?;
-        Some(Self::told(Some(host), port.parse().ok()?, asked))
-    }
-
-    /// Host and port as a node at `asked` tells them.
-    pub(super) fn told(host: Option<&str>, port: u16, asked: &str) -> Self {
-        Self { host: known_host(host, asked), port }
-    }
-}
-
-impl fmt::Display for Address {
-    fn fmt(&self, f: &mut fmt::Formatter<'_>) -> fmt::Result {
-        if self.host.contains(':') {
-            write!(f, "[{}]:{}", self.host, self.port)
-        } else {
-            write!(f, "{}:{}", self.host, self.port)
-        }
-    }
-}
-
-fn known_host(told: Option<&str>, asked: &str) -> String {
-    match told {
-        None | Some("" | "?") => asked.to_owned(),
-        Some(host) => host.trim_start_matches('[').trim_end_matches(']').to_owned(),
-    }
-}
-
-/// What a node says instead of an answer, when it is not the one to ask or not ready to answer.
-#[derive(Debug, PartialEq, Eq)]
-pub(super) enum Redirection {
-    /// The slot belongs to another node.
-    Moved { slot: u16, to: Address },
-    /// The slot is on its way to another node, and this name has arrived there already.
-    Ask(Address),
-    /// The slot is on its way, and the keys of this name are on both nodes.
-    TryAgain,
-}
-
-impl Redirection {
-    /// What an error says, if it is one. `asked` is the host that said it.
-    pub(super) fn of(error: &EngineError, asked: &str) -> Option<Self> {
-        let mut words = error.why.split(' ');
-        match words.next()? {
-            "MOVED" => {
-                let slot = words.next()?.parse().ok().filter(|slot| *slot < SLOTS)?;
-                Some(Self::Moved { slot, to: Address::parse(words.next()?, asked)? })
-            }
-            "ASK" => words.nth(1).and_then(|to| Address::parse(to, asked)).map(Self::Ask),
-            "TRYAGAIN" => Some(Self::TryAgain),
-            _ => None,
-        }
-    }
-}
-
-/// Whether an error only says that another node has the slot, or will have it.
-pub(super) fn points_elsewhere(error: &EngineError) -> bool {
-    Redirection::of(error, "").is_some()
-}
-
-/// Whether the keys of a name are on two nodes at the moment.
-pub(super) fn is_torn(error: &EngineError) -> bool {
-    error.why.starts_with("TRYAGAIN")
-}
-
 /// One primary, what it has, and how many live replicas of it the node that was asked has heard of.
 #[derive(Clone, Debug, PartialEq, Eq)]
-pub(super) struct Primary {
-    pub(super) address: Address,
+pub(in super::super) struct Primary {
+    pub(in super::super) endpoint: Endpoint,
     /// First and last slot of each of its ranges, in order.
-    pub(super) ranges: Vec<(u16, u16)>,
-    pub(super) replicas: usize,
+    pub(in super::super) ranges: Vec<(u16, u16)>,
+    pub(in super::super) replicas: usize,
 }
 
 impl Primary {
-    pub(super) fn first_slot(&self) -> u16 {
+    pub(in super::super) fn first_slot(&self) -> u16 {
         self.ranges.first().map_or(SLOTS, |(first, _)| *first)
     }
 }
 
 /// Reads an answer to `CLUSTER SLOTS` of a node at `asked`: the primaries in order of their first slot.
-pub(super) fn primaries(value: &Value, asked: &str) -> Result<Vec<Primary>, EngineError> {
+pub(in super::super) fn primaries(value: &Value, asked: &str) -> Result<Vec<Primary>, EngineError> {
     let Value::Array(ranges) = value else { return Err(answer::unexpected(value)) };
     let mut found: Vec<Primary> = Vec::new();
     for range in ranges {
@@ -154,38 +78,71 @@ pub(super) fn primaries(value: &Value, asked: &str) -> Result<Vec<Primary>, Engi
             _ => None,
         };
         let Some(port) = port.filter(|port| *port > 0) else { return Err(answer::unexpected(range)) };
-        let address = Address::told(node.first().and_then(answer::text), port, asked);
-        match found.iter_mut().find(|primary| primary.address == address) {
+        let endpoint = Endpoint::reported(node.first().and_then(answer::text), port, asked);
+        match found.iter_mut().find(|primary| primary.endpoint == endpoint) {
             Some(primary) => primary.ranges.push((first, last)),
-            None => found.push(Primary { address, ranges: vec![(first, last)], replicas: replicas.len() }),
+            None => found.push(Primary { endpoint, ranges: vec![(first, last)], replicas: replicas.len() }),
         }
     }
-    for primary in &mut found {
-        primary.ranges.sort_unstable();
-    }
-    found.sort_by_key(Primary::first_slot);
-    Ok(found)
+    Ok(sorted(found))
 }
 
-/// Fails if some slots have no primary, and says which.
-pub(super) fn check_complete(primaries: &[Primary]) -> Result<(), EngineError> {
+/// Slots that have no primary: first and last of each range, in order.
+fn holes(primaries: &[Primary]) -> Vec<(u16, u16)> {
     let mut ranges: Vec<_> = primaries.iter().flat_map(|primary| primary.ranges.iter().copied()).collect();
     ranges.sort_unstable();
-    let (mut next, mut missing) = (0, Vec::new());
+    let (mut next, mut holes) = (0, Vec::new());
     for (first, last) in ranges.into_iter().chain([(SLOTS, SLOTS)]) {
-        match first.saturating_sub(next) {
-            0 => {}
-            1 => missing.push(next.to_string()),
-            _ => missing.push(format!("{next}-{}", first - 1)),
+        if first > next {
+            holes.push((next, first - 1));
         }
         next = next.max(last + 1);
     }
-    if missing.is_empty() {
+    holes
+}
+
+/// How many slots have a primary.
+pub(in super::super) fn coverage(primaries: &[Primary]) -> u16 {
+    SLOTS - holes(primaries).iter().map(|(first, last)| last - first + 1).sum::<u16>()
+}
+
+/// A map with holes takes nothing away: slots that it gives to nobody stay with the primary that had them before.
+pub(in super::super) fn keep_owned(mut found: Vec<Primary>, before: &[Primary]) -> Vec<Primary> {
+    for (first, last) in holes(&found) {
+        for former in before {
+            let kept = former.ranges.iter().map(|(from, to)| (first.max(*from), last.min(*to)));
+            let kept: Vec<_> = kept.filter(|(from, to)| from <= to).collect();
+            if kept.is_empty() {
+                continue;
+            }
+            match found.iter_mut().find(|primary| primary.endpoint == former.endpoint) {
+                Some(primary) => primary.ranges.extend(kept),
+                None => found.push(Primary { ranges: kept, ..former.clone() }),
+            }
+        }
+    }
+    sorted(found)
+}
+
+fn sorted(mut primaries: Vec<Primary>) -> Vec<Primary> {
+    primaries.iter_mut().for_each(|primary| primary.ranges.sort_unstable());
+    primaries.sort_by_key(Primary::first_slot);
+    primaries
+}
+
+/// Fails if some slots have no primary, and says which.
+pub(in super::super) fn check_complete(primaries: &[Primary]) -> Result<(), EngineError> {
+    let holes = holes(primaries);
+    if holes.is_empty() {
         return Ok(());
     }
-    let more = if missing.len() > SHOWN { " and more" } else { "" };
-    missing.truncate(SHOWN);
-    let words = format!("the cluster has no primary for the slots {}{more}", missing.join(", "));
+    let shown = holes
+        .iter()
+        .take(SHOWN)
+        .map(|(first, last)| if first == last { first.to_string() } else { format!("{first}-{last}") });
+    let shown = shown.collect::<Vec<_>>().join(", ");
+    let more = if holes.len() > SHOWN { " and more" } else { "" };
+    let words = format!("the cluster has no primary for the slots {shown}{more}");
     Err(EngineError::new(Fault::Unreachable, words))
 }
 
@@ -196,12 +153,8 @@ const SHOWN: usize = 8;
 mod tests {
     use super::*;
 
-    fn error(why: &str) -> EngineError {
-        EngineError::new(Fault::Unreachable, why)
-    }
-
-    fn address(host: &str, port: u16) -> Address {
-        Address { host: host.into(), port }
+    fn endpoint(host: &str, port: u16) -> Endpoint {
+        Endpoint::new(host, port)
     }
 
     #[test]
@@ -220,25 +173,6 @@ mod tests {
             let tag = tag_of(wanted);
             assert_eq!(slot(&format!("leasehold:wake:{{{tag}}}:1")), wanted, "{tag}");
             assert!(tag.len() <= 6 && tag.bytes().all(|byte| byte.is_ascii_alphanumeric()), "{tag}");
-        }
-    }
-
-    #[test]
-    fn redirections_are_read_and_other_errors_are_not() {
-        let of = |why: &str| Redirection::of(&error(why), "asked");
-        assert_eq!(of("MOVED 3999 10.0.0.1:6381"), {
-            Some(Redirection::Moved { slot: 3999, to: address("10.0.0.1", 6381) })
-        });
-        assert_eq!(of("MOVED 1 :6381"), Some(Redirection::Moved { slot: 1, to: address("asked", 6381) }));
-        assert_eq!(of("ASK 3999 fe80::1:6381"), Some(Redirection::Ask(address("fe80::1", 6381))));
-        assert_eq!(
-            of("TRYAGAIN Multiple keys request during rehashing of slot"),
-            Some(Redirection::TryAgain)
-        );
-        for other in
-            ["MOVED 99999 h:1", "MOVED x h:1", "MOVED 1 h", "ASK 1", "CLUSTERDOWN The cluster is down", ""]
-        {
-            assert_eq!(of(other), None, "{other}");
         }
     }
 
@@ -261,8 +195,8 @@ mod tests {
         assert_eq!(
             found,
             [
-                Primary { address: address("asked", 2), ranges: vec![(0, 10)], replicas: 0 },
-                Primary { address: address("a", 1), ranges: vec![(11, 8999), (9000, 16383)], replicas: 1 },
+                Primary { endpoint: endpoint("asked", 2), ranges: vec![(0, 10)], replicas: 0 },
+                Primary { endpoint: endpoint("a", 1), ranges: vec![(11, 8999), (9000, 16383)], replicas: 1 },
             ]
         );
         assert!(check_complete(&found).is_ok());
@@ -279,7 +213,7 @@ mod tests {
     #[test]
     fn slots_without_a_primary_are_named() {
         let with = |ranges: &[(u16, u16)]| {
-            check_complete(&[Primary { address: address("a", 1), ranges: ranges.to_vec(), replicas: 0 }])
+            check_complete(&[Primary { endpoint: endpoint("a", 1), ranges: ranges.to_vec(), replicas: 0 }])
         };
         let words = |ranges: &[(u16, u16)]| with(ranges).unwrap_err().why;
         assert!(with(&[(0, 16383)]).is_ok() && with(&[(0, 1), (2, 16383)]).is_ok());
@@ -288,5 +222,22 @@ mod tests {
         assert!(check_complete(&[]).unwrap_err().why.ends_with("0-16383"));
         let holes: Vec<_> = (0..20).map(|at| (at * 2, at * 2)).collect();
         assert!(words(&holes).ends_with("15 and more"), "{}", words(&holes));
+    }
+    #[test]
+    fn a_map_with_holes_takes_no_slot_from_its_primary() {
+        let primary = |port, ranges: &[(u16, u16)]| Primary {
+            endpoint: endpoint("a", port),
+            ranges: ranges.to_vec(),
+            replicas: 0,
+        };
+        let before = [primary(1, &[(0, 99)]), primary(2, &[(100, 16383)])];
+        // The first primary is missing, and the second has got some of its slots.
+        let kept = keep_owned(vec![primary(2, &[(50, 16383)])], &before);
+        assert_eq!(kept, [primary(1, &[(0, 49)]), primary(2, &[(50, 16383)])]);
+        let kept = keep_owned(vec![primary(1, &[(0, 99)]), primary(3, &[(200, 16383)])], &before);
+        assert_eq!(kept[1], primary(2, &[(100, 199)]));
+        assert!(check_complete(&kept).is_ok());
+        assert_eq!(keep_owned(before.to_vec(), &[primary(9, &[(0, 16383)])]), before);
+        assert_eq!(coverage(&[primary(1, &[(0, 9), (20, 29)])]), 20);
     }
 }

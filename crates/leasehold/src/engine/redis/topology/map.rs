@@ -1,4 +1,4 @@
-//! Reading a cluster's map from whichever node answers.
+//! Reading a cluster's slot map from whichever node answers.
 
 use std::{sync::Arc, time::Duration};
 
@@ -6,12 +6,14 @@ use futures_util::{StreamExt, stream::FuturesUnordered};
 
 use super::{
     cluster::Cluster,
-    node::Node,
-    slots::{self, Address, Primary},
+    slots::{self, Primary},
 };
 use crate::{
     clock::Until,
-    engine::{EngineError, Fault},
+    engine::{
+        EngineError, Fault,
+        redis::{connection::Connection, url::Endpoint},
+    },
     error::Refusal,
 };
 
@@ -19,10 +21,10 @@ use crate::{
 const NEXT_AFTER: Duration = Duration::from_millis(200);
 
 impl Cluster {
-    /// The first complete map that a node tells; if there is none, the one with the most primaries.
+    /// The first complete map that a node returns; if there is none, the one with the most slots.
     pub(super) async fn ask_for_map(
         &self,
-        doubted: Option<&Address>,
+        doubted: Option<&Endpoint>,
         until: Until,
     ) -> Result<Vec<Primary>, EngineError> {
         let clock = &self.options().clock;
@@ -30,8 +32,8 @@ impl Cluster {
         let mut asked = FuturesUnordered::new();
         let (mut best, mut faults) = (Vec::new(), Vec::new());
         loop {
-            if let Some((address, node)) = sources.next() {
-                asked.push(ask(address, node, until));
+            if let Some((endpoint, connection)) = sources.next() {
+                asked.push(ask(endpoint, connection, until));
             }
             if asked.is_empty() {
                 break;
@@ -41,7 +43,9 @@ impl Cluster {
                 Some((_, Ok(primaries))) if slots::check_complete(&primaries).is_ok() => {
                     return Ok(primaries);
                 }
-                Some((_, Ok(primaries))) if primaries.len() > best.len() => best = primaries,
+                Some((_, Ok(primaries))) if slots::coverage(&primaries) > slots::coverage(&best) => {
+                    best = primaries;
+                }
                 Some((_, Ok(_))) => {}
                 Some((address, Err(error))) => faults.push((address, error)),
                 None if clock.now() >= until => break,
@@ -53,27 +57,24 @@ impl Cluster {
 }
 
 async fn ask(
-    address: Address,
-    node: Arc<Node>,
+    endpoint: Endpoint,
+    connection: Arc<Connection>,
     until: Until,
-) -> (Address, Result<Vec<Primary>, EngineError>) {
-    let told = async {
-        let connection = node.connection(until).await?;
+) -> (Endpoint, Result<Vec<Primary>, EngineError>) {
+    let map = async {
         let mut cmd = redis::cmd("CLUSTER");
         cmd.arg("SLOTS");
-        slots::primaries(&node.send(&connection, &cmd, until).await?, &address.host)
+        let value = connection.link(until).await?.send(&cmd, until).await?;
+        slots::primaries(&value, &endpoint.host)
     };
-    let told = told.await;
-    (address, told)
+    let map = map.await;
+    (endpoint, map)
 }
 
-/// What to say when no node told a map.
-fn nobody(faults: &[(Address, EngineError)]) -> EngineError {
+/// The error when no node returned a map.
+fn nobody(faults: &[(Endpoint, EngineError)]) -> EngineError {
     let Some((address, first)) = faults.first() else {
-        return EngineError::new(
-            Fault::Unreachable,
-            "no node of the cluster has answered, or knows a primary",
-        );
+        return EngineError::new(Fault::Unreachable, "no cluster node has answered, or knows a primary");
     };
     if first.why.contains("cluster support disabled") {
         let words = format!("{address} is not part of a cluster; use redis://");
@@ -86,6 +87,6 @@ fn nobody(faults: &[(Address, EngineError)]) -> EngineError {
         return first.clone();
     }
     let said: Vec<_> = faults.iter().map(|(address, error)| format!("{address} ({error})")).collect();
-    let words = format!("no node of the cluster tells its map: {}", said.join(", "));
+    let words = format!("no cluster node returned a slot map: {}", said.join(", "));
     EngineError::new(Fault::Unreachable, words.chars().take(400).collect::<String>())
 }

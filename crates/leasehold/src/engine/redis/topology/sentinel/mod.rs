@@ -1,15 +1,13 @@
 //! Sentinels: who knows where the primary is.
 //!
-//! All of them are asked at every dial, and the answer of the latest fail-over counts, so that one that was cut off
-//! and stopped is not believed. A task listens to all of them ([`watch`]): a client leaves a primary as soon as one of
-//! them names another, although the old one may still take writes.
+//! All of them are asked at every dial; [`choose`] is the one rule that decides among their views. A task listens to all of
+//! them ([`watch`]): a client leaves a primary as soon as one of them names another under a later epoch, although the old one
+//! may still take writes.
 
-mod accounts;
-mod url;
+mod report;
 mod watch;
 
 use std::{
-    fmt,
     sync::{
         Arc, Mutex, MutexGuard, PoisonError, Weak,
         atomic::{AtomicU32, AtomicU64, Ordering},
@@ -18,112 +16,95 @@ use std::{
 };
 
 use futures_util::{StreamExt, stream::FuturesUnordered};
-use redis::{AsyncConnectionConfig, Cmd, ConnectionAddr, Value, aio::MultiplexedConnection};
+use redis::{AsyncConnectionConfig, Cmd, Value, aio::MultiplexedConnection};
 
-use super::{answer, node::Node, place};
+pub(in super::super) use self::report::{Report, SentinelReport};
+use self::watch::Watch;
 use crate::{
     clock::Clock,
-    engine::{EngineError, Fault, connect::EngineOptions},
+    engine::{
+        EngineError, Fault,
+        connect::EngineOptions,
+        redis::{
+            answer,
+            connection::{Connection, Tasks},
+            target,
+            url::{self, Endpoint},
+        },
+    },
     error::{Refusal, Result},
 };
-pub(super) use accounts::{Account, Told};
-use watch::Watch;
 
 /// Sentinels that are remembered because others named them.
 const LEARNT_MAX: usize = 32;
-
-/// A server, as it is dialled.
-#[derive(Clone, Debug, PartialEq, Eq)]
-pub(super) struct Address {
-    host: String,
-    port: u16,
-}
-
-impl Address {
-    fn new(host: &str, port: u16) -> Self {
-        Self { host: host.trim_start_matches('[').trim_end_matches(']').to_owned(), port }
-    }
-
-    /// Host and port as a sentinel tells them.
-    fn parse(host: &Value, port: &Value) -> Option<Self> {
-        Some(Self::new(answer::text(host)?, answer::text(port)?.parse().ok()?))
-    }
-}
-
-impl fmt::Display for Address {
-    fn fmt(&self, f: &mut fmt::Formatter<'_>) -> fmt::Result {
-        let Self { host, port } = self;
-        if host.contains(':') { write!(f, "[{host}]:{port}") } else { write!(f, "{host}:{port}") }
-    }
-}
 
 /// Who is the primary, in one sentinel's view.
 #[derive(Clone, Debug, PartialEq, Eq)]
 struct View {
     /// Grows with every fail-over.
     epoch: u64,
-    primary: Address,
+    primary: Endpoint,
 }
 
 /// The sentinels of one primary. The task that listens to them ends with this value.
-pub(super) struct Sentinels {
-    circle: Arc<Circle>,
+pub(in super::super) struct Sentinels {
+    set: Arc<SentinelSet>,
     watch: Watch,
     /// How long nothing new is granted after a promotion, if that was asked for.
-    pub(super) grace: Option<Duration>,
+    pub(in super::super) grace: Option<Duration>,
 }
 
 impl Sentinels {
-    pub(super) fn open(url: &str, options: &EngineOptions) -> Result<Self> {
-        let target = url::read(url)?;
-        let circle = Circle {
-            named: target.sentinels,
+    pub(super) fn open(url: &str, options: &EngineOptions, tasks: Arc<Tasks>) -> Result<Self> {
+        let url = url::sentinel(url)?;
+        let set = SentinelSet {
+            named: url.sentinels,
             learnt: Mutex::default(),
-            name: target.name,
-            sentinel: target.sentinel,
-            primary: target.primary,
+            name: url.name,
+            sentinel: url.sentinel,
+            primary: url.primary,
+            tasks,
             clock: options.clock.clone(),
-            client_name: super::client_name(options),
+            client_name: super::super::client_name(options),
             command_timeout: options.command_timeout,
             ask_within: options.command_timeout / 4,
             seen: Mutex::default(),
             replicas: AtomicU32::new(0),
             moves: AtomicU64::new(0),
-            nodes: Mutex::default(),
+            connections: Mutex::default(),
         };
         // A lease may last this long, and then its lock may stay closed for as long again.
-        let grace = target.grace.then_some(options.max_ttl * 2);
-        Ok(Self { circle: Arc::new(circle), watch: Watch::default(), grace })
+        let grace = url.grace.then_some(options.max_ttl * 2);
+        Ok(Self { set: Arc::new(set), watch: Watch::default(), grace })
     }
 
     /// The primary, as a server to dial.
-    pub(super) async fn primary(&self) -> Result<redis::Client, EngineError> {
-        // Here, because a runtime is certain; it may be another one than at the last dial.
-        self.watch.start(&self.circle);
-        let view = self.circle.find().await?;
-        at(&self.circle.primary, &view.primary)
+    pub(in super::super) async fn primary(&self) -> Result<redis::Client, EngineError> {
+        self.watch.start(&self.set);
+        let view = self.set.find().await?;
+        view.primary.client(&self.set.primary)
     }
 
     /// How often the primary moved.
-    pub(super) fn moves(&self) -> u64 {
-        self.circle.moves.load(Ordering::Acquire)
+    pub(in super::super) fn moves(&self) -> u64 {
+        self.set.moves.load(Ordering::Acquire)
     }
 
     /// How to log in to the primary.
-    pub(super) fn template(&self) -> &redis::Client {
-        &self.circle.primary
+    pub(in super::super) fn template(&self) -> &redis::Client {
+        &self.set.primary
     }
 
     /// A connection that shall learn at once that the primary moved.
-    pub(super) fn tell(&self, node: &Arc<Node>) {
-        let mut nodes = lock(&self.circle.nodes);
-        nodes.retain(|node| node.strong_count() > 0);
-        nodes.push(Arc::downgrade(node));
+    pub(in super::super) fn tell(&self, connection: &Arc<Connection>) {
+        let mut connections = lock(&self.set.connections);
+        connections.retain(|connection| connection.strong_count() > 0);
+        connections.push(Arc::downgrade(connection));
     }
 
     /// How many replicas there are, those that are down included, if a sentinel has told.
-    pub(super) fn replicas(&self) -> Option<u32> {
-        Some(self.circle.replicas.load(Ordering::Relaxed)).filter(|replicas| *replicas > 0)
+    pub(in super::super) fn replicas(&self) -> Option<u32> {
+        Some(self.set.replicas.load(Ordering::Relaxed)).filter(|replicas| *replicas > 0)
     }
 
     pub(super) fn close(&self) {
@@ -132,11 +113,11 @@ impl Sentinels {
 }
 
 /// Whether a server is a primary.
-pub(super) async fn check_role(
+pub(in super::super) async fn check_role(
     connection: &mut MultiplexedConnection,
     client: &redis::Client,
 ) -> Result<(), EngineError> {
-    let role = place::asked(connection, &redis::cmd("ROLE")).await?;
+    let role = target::asked(connection, &redis::cmd("ROLE")).await?;
     match &role {
         Value::Array(parts) if parts.first().and_then(answer::text) == Some("master") => Ok(()),
         _ => {
@@ -147,34 +128,21 @@ pub(super) async fn check_role(
     }
 }
 
-/// The same login at another address.
-fn at(template: &redis::Client, address: &Address) -> Result<redis::Client, EngineError> {
-    let info = template.get_connection_info().clone();
-    let Address { host, port } = address.clone();
-    let addr = match info.addr() {
-        ConnectionAddr::TcpTls { insecure, tls_params, .. } => {
-            ConnectionAddr::TcpTls { host, port, insecure: *insecure, tls_params: tls_params.clone() }
-        }
-        _ => ConnectionAddr::Tcp(host, port),
-    };
-    redis::Client::open(info.set_addr(addr))
-        .map_err(|error| EngineError::new(Fault::Unreachable, format!("{address}: {error}")))
-}
-
 fn lock<T>(mutex: &Mutex<T>) -> MutexGuard<'_, T> {
     mutex.lock().unwrap_or_else(PoisonError::into_inner)
 }
 
 /// What the listening task and the dials share.
-struct Circle {
+struct SentinelSet {
     /// Those in the URL.
-    named: Vec<Address>,
+    named: Vec<Endpoint>,
     /// Those that others told of; asked when none of the URL's answers.
-    learnt: Mutex<Vec<Address>>,
+    learnt: Mutex<Vec<Endpoint>>,
     name: String,
     sentinel: redis::Client,
     primary: redis::Client,
     clock: Clock,
+    tasks: Arc<Tasks>,
     client_name: String,
     command_timeout: Duration,
     /// How long one sentinel may take: a part of what a dial may take, so that time is left for the primary.
@@ -184,10 +152,10 @@ struct Circle {
     /// How many replicas a sentinel last told of, those that are down included.
     replicas: AtomicU32,
     moves: AtomicU64,
-    nodes: Mutex<Vec<Weak<Node>>>,
+    connections: Mutex<Vec<Weak<Connection>>>,
 }
 
-impl Circle {
+impl SentinelSet {
     /// Asks all sentinels at once.
     async fn find(&self) -> Result<View, EngineError> {
         let mut silent = Vec::new();
@@ -201,34 +169,32 @@ impl Circle {
         Ok(view)
     }
 
-    /// The view of the latest fail-over. Waits no longer than it takes until more than half say the same, unless a
-    /// later fail-over was heard of: those that answer first may not know of it yet. Those that are behind what was heard
-    /// were cut off, and count only if all of them are, because they were told to forget.
-    async fn ask_all(&self, sentinels: &[Address], silent: &mut Vec<(Address, EngineError)>) -> Option<View> {
+    /// The view that counts ([`choose`]), as soon as that is certain.
+    async fn ask_all(
+        &self,
+        sentinels: &[Endpoint],
+        silent: &mut Vec<(Endpoint, EngineError)>,
+    ) -> Option<View> {
         let heard = lock(&self.seen).as_ref().map_or(0, |seen| seen.epoch);
         let ask = |(place, at)| async move {
             let view = async { self.view(&mut self.connect(at, None).await?).await };
             (place, self.in_time(view).await)
         };
         let mut answers: FuturesUnordered<_> = sentinels.iter().enumerate().map(ask).collect();
-        let (mut views, mut errors) = (Vec::<(usize, View)>::new(), Vec::new());
+        let (mut views, mut places, mut errors) = (Vec::new(), Vec::new(), Vec::new());
         while let Some((place, answer)) = answers.next().await {
             match answer {
                 Err(error) => errors.push((place, error)),
                 Ok(view) => {
-                    views.push((place, view.clone()));
-                    let equal = views.iter().filter(|(_, other)| *other == view).count();
-                    if equal * 2 > sentinels.len() && view.epoch >= heard {
-                        return Some(view);
-                    }
+                    views.push(view);
+                    places.push(place);
                 }
             }
+            if let Some(view) = choose(&views, sentinels.len(), errors.len(), heard) {
+                return Some(view.clone());
+            }
         }
-        let latest = views.iter().map(|(_, view)| view).max_by_key(|view| view.epoch);
-        if let Some(view) = latest.filter(|view| view.epoch >= heard || errors.is_empty()) {
-            return Some(view.clone());
-        }
-        errors.extend(views.into_iter().map(|(place, view)| {
+        errors.extend(places.into_iter().zip(views).map(|(place, view)| {
             let why = format!("names {}, which was replaced since", view.primary);
             (place, EngineError::new(Fault::Unreachable, why))
         }));
@@ -250,10 +216,10 @@ impl Circle {
 
     async fn connect(
         &self,
-        address: &Address,
+        endpoint: &Endpoint,
         push: Option<Arc<tokio::sync::Notify>>,
     ) -> Result<MultiplexedConnection, EngineError> {
-        let client = at(&self.sentinel, address)?;
+        let client = endpoint.client(&self.sentinel)?;
         let mut config = AsyncConnectionConfig::new().set_connection_timeout(None).set_response_timeout(None);
         if let Some(news) = push {
             config = config.set_push_sender(move |_| -> Result<(), redis::aio::SendError> {
@@ -264,7 +230,7 @@ impl Circle {
         client
             .get_multiplexed_async_connection_with_config(&config)
             .await
-            .map_err(|error| answer::of_dial(&error, place::speaks_tls(&client)))
+            .map_err(|error| answer::of_dial(&error, target::speaks_tls(&client)))
     }
 
     /// What one sentinel says.
@@ -273,11 +239,14 @@ impl Circle {
         let (who, when) = (self.command("GET-MASTER-ADDR-BY-NAME"), self.command("MASTER"));
         // Sent together, because a fail-over may end between them.
         let (primary, details) =
-            tokio::join!(place::asked(connection, &who), place::asked(&mut other, &when));
+            tokio::join!(target::asked(connection, &who), target::asked(&mut other, &when));
         match primary? {
             Value::Array(parts) if parts.len() == 2 => {
-                let primary = Address::parse(&parts[0], &parts[1])
-                    .ok_or_else(|| answer::unexpected(&Value::Array(parts)))?;
+                let port = answer::text(&parts[1]).and_then(|port| port.parse().ok());
+                let Some((host, port)) = answer::text(&parts[0]).zip(port) else {
+                    return Err(answer::unexpected(&Value::Array(parts)));
+                };
+                let primary = Endpoint::new(host, port);
                 let details = details.unwrap_or(Value::Nil);
                 let epoch = field(&details, "config-epoch").and_then(|epoch| epoch.parse().ok());
                 if let Some(replicas) = field(&details, "num-slaves").and_then(|number| number.parse().ok()) {
@@ -296,7 +265,7 @@ impl Circle {
         cmd
     }
 
-    fn nobody_knows(&self, silent: &[(Address, EngineError)]) -> EngineError {
+    fn nobody_knows(&self, silent: &[(Endpoint, EngineError)]) -> EngineError {
         let each: Vec<_> = silent.iter().map(|(at, error)| format!("{at} ({error})")).collect();
         let words = format!("no sentinel knows a primary called {:?}: {}", self.name, each.join(", "));
         let refusal = silent.iter().find_map(|(_, error)| match error.fault {
@@ -323,25 +292,43 @@ impl Circle {
             self.moves.fetch_add(1, Ordering::AcqRel);
         }
         tracing::debug!(primary = %view.primary, "the sentinels name another primary");
-        let nodes: Vec<_> = {
-            let mut nodes = lock(&self.nodes);
-            nodes.retain(|node| node.strong_count() > 0);
-            nodes.iter().filter_map(Weak::upgrade).collect()
-        };
-        nodes.iter().for_each(|node| node.look_again());
+        let connections: Vec<_> = lock(&self.connections).iter().filter_map(Weak::upgrade).collect();
+        connections.iter().for_each(|connection| connection.look_again());
     }
 
-    fn learn(&self, told: &Value) {
-        let Value::Array(sentinels) = told else { return };
-        let parts = |sentinel| Some((field(sentinel, "ip")?, field(sentinel, "port")?.parse().ok()?));
+    fn learn(&self, value: &Value) {
         let mut learnt = lock(&self.learnt);
-        for (host, port) in sentinels.iter().filter_map(parts) {
-            let address = Address::new(host, port);
-            if learnt.len() < LEARNT_MAX && !self.named.contains(&address) && !learnt.contains(&address) {
-                learnt.push(address);
+        for (endpoint, _) in listed(value) {
+            if learnt.len() < LEARNT_MAX && !self.named.contains(&endpoint) && !learnt.contains(&endpoint) {
+                learnt.push(endpoint);
             }
         }
     }
+}
+
+/// Which of the views counts, if that can be said yet; `asked` sentinels were asked, `silent` of them failed.
+///
+/// More than half of all that were asked decide as soon as they agree, unless a later fail-over than theirs was heard of:
+/// those that answer first may not know of it yet. Otherwise the view of the latest fail-over counts once nobody else can
+/// answer, because a sentinel that was cut off names an old primary for ever. One from before what was `heard` counts only
+/// if nobody was silent: then all of them were told to forget.
+fn choose(views: &[View], asked: usize, silent: usize, heard: u64) -> Option<&View> {
+    let agree = |view: &&View| views.iter().filter(|other| other == view).count() * 2 > asked;
+    if let Some(view) = views.iter().find(|view| agree(view) && view.epoch >= heard) {
+        return Some(view);
+    }
+    let latest = views.iter().max_by_key(|view| view.epoch).filter(|_| views.len() + silent == asked);
+    latest.filter(|view| view.epoch >= heard || silent == 0)
+}
+
+/// Endpoints and ids in a list of servers.
+fn listed(value: &Value) -> Vec<(Endpoint, Option<String>)> {
+    let Value::Array(servers) = value else { return Vec::new() };
+    let server = |server: &Value| {
+        let endpoint = Endpoint::new(field(server, "ip")?, field(server, "port")?.parse().ok()?);
+        Some((endpoint, field(server, "runid").map(str::to_owned)))
+    };
+    servers.iter().filter_map(server).collect()
 }
 
 /// A value among the names and values that a sentinel tells.
@@ -356,5 +343,45 @@ fn field<'a>(value: &'a Value, name: &str) -> Option<&'a str> {
             .find(|pair| answer::text(&pair[0]) == Some(name))
             .and_then(|pair| answer::text(&pair[1])),
         _ => None,
+    }
+}
+
+#[cfg(test)]
+mod tests {
+    use super::*;
+
+    fn view(epoch: u64, port: u16) -> View {
+        View { epoch, primary: Endpoint::new("h", port) }
+    }
+
+    fn chosen(views: &[View], asked: usize, silent: usize, heard: u64) -> Option<u16> {
+        choose(views, asked, silent, heard).map(|view| view.primary.port)
+    }
+
+    #[test]
+    fn more_than_half_decide_before_the_others_answer() {
+        assert_eq!(chosen(&[view(1, 1), view(1, 1)], 3, 0, 0), Some(1));
+        assert_eq!(chosen(&[view(1, 1)], 3, 0, 0), None);
+        assert_eq!(chosen(&[view(1, 1)], 1, 0, 0), Some(1));
+    }
+
+    #[test]
+    fn without_a_majority_the_latest_fail_over_counts_once_all_have_answered_or_failed() {
+        assert_eq!(chosen(&[view(3, 1), view(4, 2)], 3, 0, 0), None);
+        assert_eq!(chosen(&[view(3, 1), view(4, 2)], 3, 1, 0), Some(2));
+        assert_eq!(chosen(&[view(3, 1), view(4, 2)], 2, 0, 0), Some(2));
+        assert_eq!(chosen(&[], 2, 2, 0), None);
+    }
+
+    #[test]
+    fn a_majority_that_is_behind_what_was_heard_does_not_decide() {
+        assert_eq!(chosen(&[view(1, 1), view(1, 1)], 3, 0, 2), None, "the third may know better");
+        assert_eq!(chosen(&[view(1, 1), view(1, 1), view(2, 2)], 3, 0, 2), Some(2));
+        assert_eq!(chosen(&[view(1, 1), view(1, 1)], 3, 1, 2), None, "the one that knows is silent");
+        assert_eq!(
+            chosen(&[view(1, 1), view(1, 1), view(1, 1)], 3, 0, 2),
+            Some(1),
+            "all were told to forget"
+        );
     }
 }

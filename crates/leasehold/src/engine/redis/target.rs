@@ -1,44 +1,30 @@
-//! Where a connection goes: a fixed server, or whichever is the primary at the moment.
+//! Where a connection leads: a fixed server, or whichever is the primary at the moment.
 
 use std::{sync::Arc, time::Duration};
 
 use redis::{Cmd, ConnectionAddr, Value, aio::MultiplexedConnection};
 
 use super::{
-    answer,
-    node::Node,
-    script,
-    sentinel::{self, Sentinels},
-    url,
+    answer, script,
+    topology::sentinel::{self, Sentinels},
 };
-use crate::{
-    engine::{EngineError, connect::EngineOptions},
-    error::Result,
-};
+use crate::engine::EngineError;
 
 /// Where to dial.
 #[derive(Clone)]
-pub(super) enum Place {
+pub(super) enum DialTarget {
     /// One server.
     Fixed(Box<redis::Client>),
     /// The primary that sentinels name.
     Sentinel(Arc<Sentinels>),
 }
 
-impl Place {
-    /// The place that a URL names. Nothing is dialled.
-    pub(super) fn open(url: &str, options: &EngineOptions) -> Result<Self> {
-        if url.starts_with("redis-sentinel:") || url.starts_with("rediss-sentinel:") {
-            return Ok(Self::Sentinel(Arc::new(Sentinels::open(url, options)?)));
-        }
-        url::open(url).map(|client| Self::Fixed(Box::new(client)))
-    }
-
-    /// The engine's word, as in its URL scheme.
-    pub(super) fn engine(&self) -> &'static str {
+impl DialTarget {
+    /// Who names the server, if it may be another one next time.
+    pub(super) fn sentinels(&self) -> Option<&Arc<Sentinels>> {
         match self {
-            Self::Fixed(_) => "redis",
-            Self::Sentinel(_) => "redis-sentinel",
+            Self::Fixed(_) => None,
+            Self::Sentinel(sentinels) => Some(sentinels),
         }
     }
 
@@ -50,27 +36,9 @@ impl Place {
         }
     }
 
-    /// Whether it may be another server next time.
-    pub(super) fn follows(&self) -> bool {
-        match self {
-            Self::Fixed(_) => false,
-            Self::Sentinel(_) => true,
-        }
-    }
-
-    /// How often the server moved: a connection made before the last time must not be used any more.
+    /// How often the server moved: a link made before the last time must not be used any more.
     pub(super) fn moves(&self) -> u64 {
-        match self {
-            Self::Fixed(_) => 0,
-            Self::Sentinel(sentinels) => sentinels.moves(),
-        }
-    }
-
-    /// Has a connection look for its server again whenever that moves.
-    pub(super) fn tell(&self, node: &Arc<Node>) {
-        if let Self::Sentinel(sentinels) = self {
-            sentinels.tell(node);
-        }
+        self.sentinels().map_or(0, |sentinels| sentinels.moves())
     }
 
     /// Whether the server that was dialled is the one that was meant.
@@ -87,10 +55,7 @@ impl Place {
 
     /// How long nothing new is granted after a promotion, if that was asked for.
     pub(super) fn grace(&self) -> Option<Duration> {
-        match self {
-            Self::Fixed(_) => None,
-            Self::Sentinel(sentinels) => sentinels.grace,
-        }
+        self.sentinels().and_then(|sentinels| sentinels.grace)
     }
 
     /// Begins a grace if this server is another one than before, before anything else is sent.
@@ -118,14 +83,6 @@ impl Place {
         }
     }
 
-    /// How many replicas the deployment has, those that are down included, if anybody but the server itself keeps count.
-    pub(super) fn replicas(&self) -> Option<u32> {
-        match self {
-            Self::Fixed(_) => None,
-            Self::Sentinel(sentinels) => sentinels.replicas(),
-        }
-    }
-
     /// Whether this client shows a password.
     pub(super) fn has_password(&self) -> bool {
         self.template().get_connection_info().redis_settings().password().is_some()
@@ -139,13 +96,6 @@ impl Place {
         match self {
             Self::Fixed(client) => client,
             Self::Sentinel(sentinels) => sentinels.template(),
-        }
-    }
-
-    /// Ends what goes on besides the connections.
-    pub(super) fn close(&self) {
-        if let Self::Sentinel(sentinels) = self {
-            sentinels.close();
         }
     }
 }

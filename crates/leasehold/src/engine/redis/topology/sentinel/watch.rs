@@ -8,8 +8,11 @@ use std::{
 
 use tokio::{sync::Notify, task::AbortHandle};
 
-use super::{Address, Circle, lock};
-use crate::engine::{EngineError, redis::answer, redis::place};
+use super::{SentinelSet, lock};
+use crate::engine::{
+    EngineError,
+    redis::{answer, target, url::Endpoint},
+};
 
 /// `+promoted-slave` comes first, and only from the sentinel that leads the fail-over; the other one from all of them.
 const CHANNELS: [&str; 2] = ["+switch-master", "+promoted-slave"];
@@ -24,15 +27,15 @@ pub(super) struct Watch(Mutex<Option<AbortHandle>>);
 
 impl Watch {
     /// Starts the task, unless it runs.
-    pub(super) fn start(&self, circle: &Arc<Circle>) {
+    pub(super) fn start(&self, set: &Arc<SentinelSet>) {
         let mut task = lock(&self.0);
         // It may have ended together with the runtime it was started on.
         if task.as_ref().is_none_or(AbortHandle::is_finished) {
-            let circle = circle.clone();
+            let listened = set.clone();
             let listen = async move {
-                futures_util::future::join_all(circle.named.iter().map(|at| circle.follow(at))).await;
+                futures_util::future::join_all(listened.named.iter().map(|at| listened.follow(at))).await;
             };
-            *task = Some(tokio::spawn(listen).abort_handle());
+            *task = set.tasks.spawn(listen).map(|task| task.abort_handle());
         }
     }
 
@@ -49,9 +52,9 @@ impl Drop for Watch {
     }
 }
 
-impl Circle {
+impl SentinelSet {
     /// Listens to one sentinel, again and again.
-    async fn follow(&self, at: &Address) -> Infallible {
+    async fn follow(&self, at: &Endpoint) -> Infallible {
         loop {
             let Err(error) = self.listen(at).await;
             tracing::debug!(sentinel = %at, %error, "not listening to this sentinel");
@@ -59,17 +62,17 @@ impl Circle {
         }
     }
 
-    async fn listen(&self, at: &Address) -> Result<Infallible, EngineError> {
+    async fn listen(&self, at: &Endpoint) -> Result<Infallible, EngineError> {
         let news = Arc::new(Notify::new());
         let mut connection = self.in_time(self.connect(at, Some(news.clone()))).await?;
         let subscribed = async {
-            let tls = place::speaks_tls(&self.sentinel);
+            let tls = target::speaks_tls(&self.sentinel);
             connection.subscribe(&CHANNELS[..]).await.map_err(|error| answer::of_dial(&error, tls))
         };
         self.in_time(subscribed).await?;
         // A sentinel that hides the others is still a sentinel.
         let others = self.command("SENTINELS");
-        if let Ok(others) = self.in_time(place::asked(&mut connection, &others)).await {
+        if let Ok(others) = self.in_time(target::asked(&mut connection, &others)).await {
             self.learn(&others);
         }
         loop {
