@@ -6,6 +6,7 @@ mod fences;
 mod forgetting;
 mod ground;
 mod health;
+mod leftovers;
 mod listing;
 mod majority;
 mod minority;

@@ -85,7 +85,7 @@ impl Shared {
         for (index, at) in std::mem::take(&mut renewal.missing) {
             let hold = &renewal.holds[at];
             let is_held = renewal.tallies[at].carried(self.n()) && !hold.owner.has_ended();
-            if !is_held || !self.seats()[index].votes() {
+            if !is_held || !self.members()[index].votes() {
                 continue;
             }
             let until = self.node_until(hold.ttl, self.clock().now() + self.options.command_timeout);

@@ -2,27 +2,29 @@
 //!
 //! Nodes know nothing of each other: each votes for itself ([`Voter`]), and the client counts (`count`). All nodes are
 //! asked at once, a majority decides, and whoever is dead or slow is not waited for. Fences come from the votes.
-//! A node that may have forgotten its votes does not vote until nothing that it forgot can matter (`warden`).
+//! A node that may have forgotten its votes does not vote until nothing that it forgot can matter (`readmission`).
 
 mod admission;
 mod count;
-mod excuses;
 mod keep;
 mod list;
 mod look;
+mod membership;
+mod no_quorum;
+mod readmission;
 mod round;
-mod seats;
 mod spread;
-mod warden;
+mod watch;
 
 use std::{
     sync::{
-        Arc, Mutex, MutexGuard, OnceLock, PoisonError, Weak,
+        Arc, Mutex, MutexGuard, PoisonError, Weak,
         atomic::{AtomicBool, AtomicU64, Ordering},
     },
     time::Duration,
 };
 
+use tokio::{sync::Notify, task::JoinHandle};
 use tokio_util::{sync::CancellationToken, task::TaskTracker};
 
 use crate::{
@@ -38,7 +40,7 @@ use crate::{
 pub use admission::{Member, MemberState};
 pub use count::{Count, Verdict, majority};
 pub use list::list_of;
-use seats::Seat;
+use membership::VotingStatus;
 
 /// Every code that a [`Warning`] can have because a node is one of a quorum.
 pub const WARNING_CODES: [&str; 3] = ["quorum-marker", "node-down", "quorum-replicas"];
@@ -54,8 +56,6 @@ pub struct QuorumOptions {
     pub max_ttl: Duration,
     /// What precedes a name in the nodes, in bytes.
     pub prefix_bytes: usize,
-    /// Whether nodes without a record become a new quorum, once they were watched for long enough.
-    pub admit_new: bool,
 }
 
 /// The engine behind `redlock://`.
@@ -70,7 +70,10 @@ struct Shared {
     /// What stands for their addresses.
     list: String,
     options: QuorumOptions,
-    seats: Mutex<Vec<Seat>>,
+    members: Mutex<Vec<VotingStatus>>,
+    /// Why each node could not be brought back when that was last tried.
+    refusals: Mutex<Vec<Option<String>>>,
+    watches: tokio::sync::Mutex<readmission::Watches>,
     /// The highest fence seen in any vote, so that a client whose clock is behind still asks for one that all can give.
     highest: AtomicU64,
     counters: Counters,
@@ -81,7 +84,9 @@ struct Shared {
     /// Withdrawals that are repeated, of each node: those of one that hangs must not use up what the others need.
     withdrawals: Vec<TaskTracker>,
     closed: CancellationToken,
-    warden: OnceLock<warden::Bell>,
+    readmission: Mutex<Option<JoinHandle<()>>>,
+    /// Inspects the nodes before their time.
+    wake: Arc<Notify>,
 }
 
 /// What a quorum has done so far.
@@ -104,20 +109,24 @@ impl Quorum {
             NAME_MAX_BYTES - options.prefix_bytes,
         )
         .without_acks("a quorum's grant is on a majority of nodes by itself; its nodes have no replicas");
-        let seats = vec![Seat::Unknown; voters.len()];
+        let wake = Arc::new(Notify::new());
+        voters.iter().for_each(|voter| voter.on_disconnect(wake.clone()));
         let withdrawals = voters.iter().map(|_| TaskTracker::new()).collect();
         let shared = Shared {
             list: list_of(voters.iter().map(|voter| voter.label())),
+            members: Mutex::new(vec![VotingStatus::Unknown; voters.len()]),
+            refusals: Mutex::new(vec![None; voters.len()]),
+            watches: tokio::sync::Mutex::default(),
             voters,
             options,
-            seats: Mutex::new(seats),
             highest: AtomicU64::new(0),
             counters: Counters::default(),
             by_the_clock: AtomicBool::new(false),
             late: TaskTracker::new(),
             withdrawals,
             closed: CancellationToken::new(),
-            warden: OnceLock::new(),
+            readmission: Mutex::default(),
+            wake,
         };
         Self { shared: Arc::new(shared), capabilities }
     }
@@ -132,8 +141,12 @@ impl Shared {
         majority(self.n())
     }
 
-    fn seats(&self) -> MutexGuard<'_, Vec<Seat>> {
-        self.seats.lock().unwrap_or_else(PoisonError::into_inner)
+    fn members(&self) -> MutexGuard<'_, Vec<VotingStatus>> {
+        self.members.lock().unwrap_or_else(PoisonError::into_inner)
+    }
+
+    fn refusals(&self) -> MutexGuard<'_, Vec<Option<String>>> {
+        self.refusals.lock().unwrap_or_else(PoisonError::into_inner)
     }
 
     fn clock(&self) -> &Clock {
@@ -184,7 +197,7 @@ impl Engine for Quorum {
     }
 
     fn dial(&self, until: Until) -> Fut<'_, ()> {
-        Box::pin(async move { self.shared.take_seats(until).await })
+        Box::pin(async move { self.shared.refresh(until).await })
     }
 
     fn health(&self, until: Until) -> Fut<'_, Health> {
@@ -205,7 +218,14 @@ impl Engine for Quorum {
             }
             // What a minority was not told ends with its ttl.
             let settled = futures_util::future::join_all(under_way().map(TaskTracker::wait));
-            let _settled = shared.clock().bounded(until, settled).await;
+            // Clients that live for a moment count, too.
+            let counted = async {
+                let is_watching = !shared.watches.lock().await.is_empty();
+                if is_watching {
+                    shared.inspect_nodes().await;
+                }
+            };
+            let _over = shared.clock().bounded(until, futures_util::future::join(settled, counted)).await;
             shared.voters.iter().for_each(|voter| voter.close());
             Ok(())
         })
@@ -256,7 +276,7 @@ impl Leases for Quorum {
 impl Quorum {
     async fn look_at_health(&self, until: Until) -> Result<Health, EngineError> {
         let shared = &self.shared;
-        let members = shared.members(until).await;
+        let members = shared.list_members(until).await;
         let (each, clocks) = futures_util::future::join(
             futures_util::future::join_all(shared.voters.iter().map(|voter| voter.health(until))),
             futures_util::future::join_all(shared.voters.iter().map(|voter| voter.clock(until))),

@@ -7,13 +7,14 @@ use futures_util::{StreamExt, future::BoxFuture, stream::FuturesUnordered};
 use super::{
     Shared,
     count::{Count, Tally, Verdict},
-    excuses::Excuses,
-    seats::Seat,
+    membership::VotingStatus,
+    no_quorum::NoQuorum,
 };
 use crate::{
     clock::{BootInstant, Until},
     engine::{
         Answer, Claim, EngineError, Fault, Grant,
+        quorum::MemberState,
         voter::{Ballot, Vote, Voter},
     },
     fence::Fence,
@@ -45,7 +46,7 @@ impl Shared {
         if claim.owner.has_ended() {
             return Err(EngineError::new(Fault::Ended, "this attempt has ended"));
         }
-        self.ensure_seats(until).await?;
+        self.ensure_majority(until).await?;
         let since = self.clock().now();
         let ballot = Arc::new(Ballot { claim: claim.clone(), hint: self.hint(), arrival: arrival(claim) });
         let node_until = self.node_until(claim.ttl, until);
@@ -157,9 +158,9 @@ impl Shared {
             self.give_back(claim);
         }
         for (voter, _) in self.voters.iter().zip(&round.heard).filter(|(_, heard)| !**heard) {
-            round.excuses.fails(voter.label(), EngineError::no_answer());
+            round.missing.fails(voter.label(), EngineError::no_answer());
         }
-        Err(round.excuses.into_error(self))
+        Err(round.missing.into_error(self))
     }
 
     /// Takes back what these nodes gave in the round that began at `since`, so that somebody else gets a majority. If one
@@ -201,7 +202,7 @@ struct Round {
     count: Count,
     /// What each node said that said no.
     refusals: Vec<Refusal>,
-    excuses: Excuses,
+    missing: NoQuorum,
     /// Which nodes have answered, or failed to.
     heard: Vec<bool>,
     said_yes: Vec<usize>,
@@ -216,7 +217,7 @@ impl Round {
         Self {
             count: Count::new(n),
             refusals: Vec::new(),
-            excuses: Excuses::default(),
+            missing: NoQuorum::default(),
             heard: vec![false; n],
             said_yes: Vec::new(),
             gave_nothing: vec![false; n],
@@ -242,20 +243,23 @@ impl Round {
             Ok(Vote::Abstains(why)) => {
                 self.gave_nothing[index] = true;
                 shared.counters.abstained.fetch_add(1, Ordering::Relaxed);
-                let seat = shared.seats()[index].clone();
-                match seat {
+                let status = shared.members()[index].clone();
+                match status {
                     // Its record could not be read so far.
-                    Seat::Unknown => {
-                        self.excuses
-                            .fails(label, EngineError::new(Fault::Unreachable, "has not answered yet"));
+                    VotingStatus::Unknown => {
+                        let error = EngineError::new(Fault::Unreachable, "has not answered yet");
+                        self.missing.fails(label, error);
                     }
-                    seat => self.excuses.abstains(label, &seat, why),
+                    VotingStatus::Votes(_) => {
+                        self.missing.abstains(label, MemberState::Abstains { why: why.as_str() });
+                    }
+                    status => self.missing.abstains(label, shared.state(index, &status, None)),
                 }
-                shared.lost_seat(index);
+                shared.abstained(index);
             }
             Err(error) => {
                 self.unanswered |= error.fault == Fault::NoAnswer;
-                self.excuses.fails(label, error);
+                self.missing.fails(label, error);
             }
         }
         self.count.other();

@@ -52,7 +52,7 @@ impl Shared {
     /// Whether a vote that comes late is a yes. One that does not vote any more is looked at, as if it had come in time.
     pub(super) fn is_late_yes(&self, index: usize, vote: &Vote) -> bool {
         if matches!(vote, Vote::Abstains(_)) {
-            self.lost_seat(index);
+            self.abstained(index);
         }
         matches!(vote, Vote::Yes(_))
     }
@@ -76,8 +76,8 @@ impl Shared {
             if hold.owner.has_ended() || self.clock().now() >= last {
                 return;
             }
-            let is_seated = self.seats()[index].votes();
-            if is_seated {
+            let votes = self.members()[index].votes();
+            if votes {
                 match self.voters[index].repair(hold, self.node_until(hold.ttl, last)).await {
                     Ok(false) => {}
                     Ok(true) => {

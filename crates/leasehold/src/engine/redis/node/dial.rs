@@ -79,6 +79,7 @@ impl Node {
         let config = AsyncConnectionConfig::new()
             .set_connection_timeout(None)
             .set_response_timeout(None)
+            .set_pipeline_buffer_size(1 << 20)
             .set_push_sender(push);
         let options = &self.options;
         let moves = options.place.moves();

@@ -6,23 +6,16 @@ use super::super::{super::connect::redact, url};
 use crate::error::{Error, Result};
 
 const FORM: &str = "redlock://[USER[:PASSWORD]@]HOST[:PORT],HOST[:PORT],HOST[:PORT][/DB]";
-const PARAMETERS: &str = "password-file, admit, ca, cert, key";
+const PARAMETERS: &str = "password-file, ca, cert, key";
 /// A majority of fewer is all of them.
 const NODES_MIN: usize = 3;
 /// Every operation asks all of them.
 const NODES_MAX: usize = 15;
 
-/// What the URL says about the quorum as a whole.
-#[derive(Clone, Copy, Debug, PartialEq, Eq)]
-pub(crate) struct Parameters {
-    /// A set of nodes without any record may be admitted as a new quorum.
-    pub(crate) admit_new: bool,
-}
-
 /// The nodes of a quorum, each with what people call it. Nothing is dialled.
 ///
-/// `redlock[s]://[USER[:PASSWORD]@]HOST[:PORT],…[/DB][?password-file=F&admit=new&ca=F&cert=F&key=F]`
-pub(super) fn parse(text: &str) -> Result<(Vec<(String, Client)>, Parameters)> {
+/// `redlock[s]://[USER[:PASSWORD]@]HOST[:PORT],…[/DB][?password-file=F&ca=F&cert=F&key=F]`
+pub(super) fn parse(text: &str) -> Result<Vec<(String, Client)>> {
     let shown = redact(text);
     let refuse = |allowed: &str| Error::invalid("store URL", shown.clone(), allowed);
     let (scheme, rest) = text.split_once("://").ok_or_else(|| refuse(FORM))?;
@@ -45,7 +38,7 @@ pub(super) fn parse(text: &str) -> Result<(Vec<(String, Client)>, Parameters)> {
         return Err(refuse(&format!("{NODES_MIN} to {NODES_MAX} hosts, each HOST[:PORT]{slash}")));
     }
     let (path, query) = tail.split_once('?').unwrap_or((tail, ""));
-    let (query, parameters) = read_query(query, scheme, &shown)?;
+    let query = read_query(query, scheme, &shown)?;
     let mut nodes: Vec<(String, Client)> = Vec::with_capacity(hosts.len());
     for host in hosts {
         let client = match url::open(&format!("{scheme}://{login}{host}{path}{query}")) {
@@ -62,18 +55,15 @@ pub(super) fn parse(text: &str) -> Result<(Vec<(String, Client)>, Parameters)> {
         }
         nodes.push((label, client));
     }
-    Ok((nodes, parameters))
+    Ok(nodes)
 }
 
-/// What concerns the quorum, and the rest for its nodes.
-fn read_query(query: &str, scheme: &str, shown: &str) -> Result<(String, Parameters)> {
-    let mut parameters = Parameters { admit_new: false };
+/// The parameters for every node.
+fn read_query(query: &str, scheme: &str, shown: &str) -> Result<String> {
     let mut of_nodes = Vec::new();
     for pair in query.split('&').filter(|pair| !pair.is_empty()) {
-        let (parameter, value) = pair.split_once('=').unwrap_or((pair, ""));
+        let parameter = pair.split('=').next().unwrap_or(pair);
         match parameter {
-            "admit" if value == "new" => parameters.admit_new = true,
-            "admit" => return Err(Error::invalid("parameter admit of the store URL", shown, "new")),
             "ca" | "cert" | "key" if scheme != "rediss" => {
                 return Err(Error::invalid("store URL", shown, "ca, cert and key only with redlocks://"));
             }
@@ -87,7 +77,7 @@ fn read_query(query: &str, scheme: &str, shown: &str) -> Result<(String, Paramet
         }
     }
     let separator = if of_nodes.is_empty() { "" } else { "?" };
-    Ok((format!("{separator}{}", of_nodes.join("&")), parameters))
+    Ok(format!("{separator}{}", of_nodes.join("&")))
 }
 
 #[cfg(test)]
@@ -95,13 +85,12 @@ mod tests {
     use super::*;
 
     fn labels(url: &str) -> Vec<String> {
-        parse(url).unwrap().0.into_iter().map(|(label, _)| label).collect()
+        parse(url).unwrap().into_iter().map(|(label, _)| label).collect()
     }
 
     #[test]
     fn a_url_names_every_node_and_what_they_share() {
-        let (nodes, parameters) = parse("redlock://ann:p%40,s@a,b:7000,[::1]/3?admit=new").unwrap();
-        assert!(parameters.admit_new);
+        let nodes = parse("redlock://ann:p%40,s@a,b:7000,[::1]/3").unwrap();
         for ((label, client), expected) in nodes.iter().zip(["a:6379", "b:7000", "::1:6379"]) {
             let settings = client.get_connection_info().redis_settings();
             assert_eq!(label, expected);
@@ -111,15 +100,14 @@ mod tests {
             );
         }
         assert_eq!(labels("redlock://a,b,c,d"), ["a:6379", "b:6379", "c:6379", "d:6379"]);
-        assert!(!parse("redlock://a,b,c").unwrap().1.admit_new);
     }
 
     #[test]
     fn every_node_gets_the_password_of_the_file() {
         let file = tempfile::NamedTempFile::new().unwrap();
         std::fs::write(file.path(), "from a file\n").unwrap();
-        let url = format!("redlock://a,b,c?admit=new&password-file={}", file.path().display());
-        for (_, client) in parse(&url).unwrap().0 {
+        let url = format!("redlock://a,b,c?password-file={}", file.path().display());
+        for (_, client) in parse(&url).unwrap() {
             assert_eq!(client.get_connection_info().redis_settings().password(), Some("from a file"));
         }
     }
@@ -137,8 +125,8 @@ mod tests {
             ("redlock://:secret@a,b,a:6379", "a:6379 would vote twice"),
             ("redlock://:secret@a,b,A", "A:6379 would vote twice"),
             ("redlock://:secret@a,b,c/x", "a database number"),
-            ("redlock://:secret@a,b,c?what=1", "admit"),
-            ("redlock://:secret@a,b,c?admit=old", "new"),
+            ("redlock://:secret@a,b,c?what=1", "password-file"),
+            ("redlock://:secret@a,b,c?admit=new", "password-file"),
             ("redlock://:secret@a,b,c?ca=x", "redlocks://"),
             ("redlock://:1#secret@a,b,c", "%23"),
             ("redlock://u:1?secret@a,b,c", "hosts"),
