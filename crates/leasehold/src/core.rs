@@ -146,7 +146,7 @@ impl Core {
             (Fault::Refused(refusal), _) => Error::StoreRefused { store, doing, refusal, why },
             (Fault::WrongKind, Some(name)) => Error::WrongKind { name: name.clone(), found: why },
             (Fault::Corrupt, Some(name)) => Error::Corrupt { key: name.clone(), why },
-            (Fault::Overloaded, _) => Error::Overloaded { doing, why },
+            (Fault::Overloaded | Fault::Busy, _) => Error::Overloaded { doing, why },
             (Fault::WrongKind | Fault::Corrupt | Fault::Unsupported | Fault::Ended, _) => {
                 Error::Unsupported { what: doing, why }
             }

@@ -2,6 +2,7 @@
 #![cfg(feature = "redis")]
 
 mod admission;
+mod busy;
 mod fences;
 mod forgetting;
 mod ground;

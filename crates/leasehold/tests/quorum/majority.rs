@@ -61,7 +61,7 @@ async fn with_two_of_three_nodes_dead_everybody_is_told_in_time() {
     .await;
     // With the other one back there are still too few that could teach it.
     set.nodes()[1].restart_with_data();
-    let over = |state: &MemberState| *state == MemberState::Waits { left_ms: 0 };
+    let over = |state: &MemberState| matches!(state, MemberState::Waits { left_ms: 0, .. });
     eventually_async(LONG, "their time to be over", || async { states(&leases).await[..2].iter().all(over) })
         .await;
     let error = told_that(&leases, "too few others vote").await;

@@ -67,9 +67,9 @@ impl fmt::Display for MemberState {
         match self {
             Self::Votes => f.write_str("votes"),
             Self::Waits { refused: Some(why), .. } => write!(f, "waits: {why}"),
-            Self::Waits { left_ms: 0, .. } => {
-                f.write_str("waits: too few others vote to learn the fences from")
-            }
+            Self::Waits { left_ms: 0, .. } => f.write_str(
+                "waits: too few others vote to learn the fences from; see `leasehold quorum admit`",
+            ),
             Self::Waits { left_ms, .. } => write!(f, "waits, {:.1} s left", *left_ms as f64 / 1000.0),
             Self::Abstains { why } => write!(f, "abstains: {why}"),
             Self::Unreachable { why } => write!(f, "unreachable: {why}"),

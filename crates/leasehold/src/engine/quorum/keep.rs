@@ -104,6 +104,8 @@ impl Shared {
         until: Until,
     ) -> Result<Released, EngineError> {
         owner.end();
+        // In its turn if that comes in time; what is held must be given back in any case.
+        let _turn = self.turn(&self.ends, until).await.ok();
         let n = self.n();
         let lapses_at = self.clock().now() + lapses_in;
         let mut asked = self.ask_all(|voter| voter.withdraw(name, owner, until));

@@ -19,19 +19,22 @@ mod watch;
 use std::{
     sync::{
         Arc, Mutex, MutexGuard, PoisonError, Weak,
-        atomic::{AtomicBool, AtomicU64, Ordering},
+        atomic::{AtomicBool, AtomicU64, AtomicUsize, Ordering},
     },
     time::Duration,
 };
 
-use tokio::{sync::Notify, task::JoinHandle};
+use tokio::{
+    sync::{Notify, Semaphore, SemaphorePermit},
+    task::JoinHandle,
+};
 use tokio_util::{sync::CancellationToken, task::TaskTracker};
 
 use crate::{
     clock::{Clock, Until},
     engine::{
-        Answer, Capabilities, Claim, Cursor, Engine, EngineError, Fut, Handover, Health, Hold, Inspection,
-        Leases, Page, Reach, Released, Renewed, WakeSink, Warning, deadlines::Deadlines, nodes,
+        Answer, Capabilities, Claim, Cursor, Engine, EngineError, Fault, Fut, Handover, Health, Hold,
+        Inspection, Leases, Page, Reach, Released, Renewed, WakeSink, Warning, deadlines::Deadlines, nodes,
         records::Records, voter::Voter,
     },
     fence::Fence,
@@ -44,6 +47,10 @@ use membership::VotingStatus;
 
 /// Every code that a [`Warning`] can have because a node is one of a quorum.
 pub const WARNING_CODES: [&str; 3] = ["quorum-marker", "node-down", "quorum-replicas"];
+
+/// Rounds under way at once; the others wait for their turn. What a client sends at once then reaches the nodes soon, and
+/// the time of a lease and the patience with a node begin when it is sent, not when it was asked for.
+const TURNS: usize = 64;
 
 /// What a quorum needs besides its nodes.
 #[derive(Clone, Debug)]
@@ -77,6 +84,11 @@ struct Shared {
     /// The highest fence seen in any vote, so that a client whose clock is behind still asks for one that all can give.
     highest: AtomicU64,
     counters: Counters,
+    /// Rounds of votes, and of withdrawals: a release must not wait for claims that nobody answers.
+    votes: Semaphore,
+    ends: Semaphore,
+    /// Rounds since the last one with a majority of votes.
+    in_vain: AtomicUsize,
     /// An operator said that nodes may come back although too few others vote to learn from.
     by_the_clock: AtomicBool,
     /// What goes on after the caller has its answer: votes that come late, repairs.
@@ -121,6 +133,9 @@ impl Quorum {
             options,
             highest: AtomicU64::new(0),
             counters: Counters::default(),
+            votes: Semaphore::new(TURNS),
+            ends: Semaphore::new(TURNS),
+            in_vain: AtomicUsize::new(0),
             by_the_clock: AtomicBool::new(false),
             late: TaskTracker::new(),
             withdrawals,
@@ -157,6 +172,29 @@ impl Shared {
     fn node_until(&self, ttl: Duration, until: Until) -> Until {
         let patience = (ttl / 4).max(Duration::from_millis(100)).min(self.options.command_timeout);
         until.min(self.clock().now() + patience)
+    }
+
+    /// Waits for a turn, as long as that leaves as much time for what follows. A client that is busy does not call its nodes
+    /// silent.
+    async fn turn<'a>(&self, turns: &'a Semaphore, until: Until) -> Result<SemaphorePermit<'a>, EngineError> {
+        if let Ok(turn) = turns.try_acquire() {
+            return Ok(turn);
+        }
+        let now = self.clock().now();
+        match self.clock().bounded(now + until.since(now) / 2, turns.acquire()).await {
+            Some(Ok(turn)) => Ok(turn),
+            _ if self.in_vain.load(Ordering::Relaxed) >= TURNS => Err(EngineError::no_answer()),
+            _ => Err(EngineError::new(Fault::Busy, format!("{TURNS} operations are under way already"))),
+        }
+    }
+
+    /// A round is over, with a majority of votes or without.
+    fn ended_round(&self, has_majority: bool) {
+        if has_majority {
+            self.in_vain.store(0, Ordering::Relaxed);
+        } else {
+            self.in_vain.fetch_add(1, Ordering::Relaxed);
+        }
     }
 
     fn saw(&self, fence: Fence) {

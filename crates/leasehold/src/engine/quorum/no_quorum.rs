@@ -28,7 +28,9 @@ impl NoQuorum {
         let is_of_all = |error: &&EngineError| {
             let same =
                 self.errors().filter(|other| other.fault == error.fault && other.why == error.why).count();
-            is_ours(error) || matches!(error.fault, Fault::Refused(_) | Fault::Overloaded) && same >= blocking
+            is_ours(error)
+                || matches!(error.fault, Fault::Refused(_) | Fault::Overloaded | Fault::Busy)
+                    && same >= blocking
         };
         self.errors().find(is_of_all)
     }

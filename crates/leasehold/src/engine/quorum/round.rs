@@ -46,6 +46,7 @@ impl Shared {
         if claim.owner.has_ended() {
             return Err(EngineError::new(Fault::Ended, "this attempt has ended"));
         }
+        let _turn = self.turn(&self.votes, until).await?;
         self.ensure_majority(until).await?;
         let since = self.clock().now();
         let ballot = Arc::new(Ballot { claim: claim.clone(), hint: self.hint(), arrival: arrival(claim) });
@@ -57,6 +58,7 @@ impl Shared {
                 Verdict::Open => {}
                 Verdict::Granted(fence) => {
                     self.counters.granted.fetch_add(1, Ordering::Relaxed);
+                    self.ended_round(true);
                     let lacking = round.said_otherwise();
                     self.spread(claim.hold(fence), since, lacking, votes, Self::is_late_yes);
                     return Ok(granted(claim, fence, since));
@@ -143,7 +145,9 @@ impl Shared {
         let (claim, outstanding) = (&ballot.claim, votes.len());
         self.run_on(votes);
         let unanswered = round.unanswered || outstanding > 0;
-        if round.voted() >= self.majority() {
+        let has_majority = round.voted() >= self.majority();
+        self.ended_round(has_majority);
+        if has_majority {
             // A yes that comes late is kept while the attempt waits, and given back with its end.
             if claim.queue_for.is_none() && (unanswered || round.count.any_yes()) {
                 self.give_back(claim);

@@ -122,7 +122,7 @@ impl Member {
             Some(Ok(permit)) => Ok(permit),
             _ => {
                 let why = format!("{} operations are under way already", self.max_in_flight);
-                Err(EngineError::new(Fault::Overloaded, why))
+                Err(EngineError::new(Fault::Busy, why))
             }
         }
     }

@@ -47,7 +47,7 @@ async fn a_node_that_hangs_gets_no_more_calls_than_it_has_room_for() {
     .await;
     let until = Clock::system().now() + Duration::from_millis(200);
     let error = voter.vote(&ballot(claim(1000)), until).await.unwrap_err();
-    assert_eq!(error.fault, Fault::Overloaded, "{error}");
+    assert_eq!(error.fault, Fault::Busy, "{error}");
     assert!(voter.withdraw(&claim(1).name, &claim(1).owner, until).await.is_err());
     server.cont();
     for answer in busy {
