@@ -12,10 +12,10 @@ mod listing;
 mod majority;
 mod minority;
 mod repair;
+mod replicate;
 mod rights;
 #[path = "../security_md/mod.rs"]
 mod security_md;
 mod slow;
-mod spread;
 #[path = "../story/mod.rs"]
 mod story;

@@ -6,14 +6,15 @@
 
 mod admission;
 mod count;
-mod keep;
+mod inspect;
 mod list;
-mod look;
 mod membership;
 mod no_quorum;
 mod readmission;
+mod release;
+mod renewal;
+mod replicate;
 mod round;
-mod spread;
 mod watch;
 
 use std::{
@@ -239,7 +240,7 @@ impl Engine for Quorum {
     }
 
     fn health(&self, until: Until) -> Fut<'_, Health> {
-        Box::pin(self.look_at_health(until))
+        Box::pin(self.inspect_health(until))
     }
 
     fn quorum(&self) -> Option<&Quorum> {
@@ -312,7 +313,7 @@ impl Leases for Quorum {
 }
 
 impl Quorum {
-    async fn look_at_health(&self, until: Until) -> Result<Health, EngineError> {
+    async fn inspect_health(&self, until: Until) -> Result<Health, EngineError> {
         let shared = &self.shared;
         let members = shared.list_members(until).await;
         let (each, clocks) = futures_util::future::join(
@@ -358,8 +359,8 @@ impl Quorum {
             .collect();
         health.warnings.extend(nodes::clocks_differ(
             &clocks,
-            "a node refuses clients whose clocks are 60 s away from its own",
-            "no client is close to both for much longer",
+            "a node refuses votes of clients whose clocks are more than 60 s away from its own",
+            "one of them gives no votes to most clients, and cannot be brought back after a restart, until the clocks agree",
         ));
         Ok(health)
     }

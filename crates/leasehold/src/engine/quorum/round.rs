@@ -60,7 +60,7 @@ impl Shared {
                     self.counters.granted.fetch_add(1, Ordering::Relaxed);
                     self.ended_round(true);
                     let lacking = round.said_otherwise();
-                    self.spread(claim.hold(fence), since, lacking, votes, Self::is_late_yes);
+                    self.replicate_grant(claim.hold(fence), since, lacking, votes, Self::is_late_yes);
                     return Ok(granted(claim, fence, since));
                 }
                 Verdict::Confirm(fence) => {
@@ -116,7 +116,7 @@ impl Shared {
         }
         if tally.carried(self.n()) {
             self.counters.granted.fetch_add(1, Ordering::Relaxed);
-            self.spread(claim.hold(fence), since, lacking, confirmed, |_, _, raised| *raised);
+            self.replicate_grant(claim.hold(fence), since, lacking, confirmed, |_, _, raised| *raised);
             return Ok(granted(claim, fence, since));
         }
         self.run_on(confirmed);

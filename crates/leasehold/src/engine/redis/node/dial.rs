@@ -17,6 +17,8 @@ use super::{
 };
 use crate::engine::{EngineError, Fault};
 
+/// More commands than a client has under way over one connection.
+const QUEUE_MAX: usize = 1 << 20;
 const PAUSE_MAX: Duration = Duration::from_secs(1);
 
 /// Numbers of connections, unique in this process: what was learnt over one says nothing about another server's.
@@ -79,7 +81,8 @@ impl Node {
         let config = AsyncConnectionConfig::new()
             .set_connection_timeout(None)
             .set_response_timeout(None)
-            .set_pipeline_buffer_size(1 << 20)
+            // A command that was polled once is in the queue, and what is sent later arrives later: see `Attempts::remains`.
+            .set_pipeline_buffer_size(QUEUE_MAX)
             .set_push_sender(push);
         let options = &self.options;
         let moves = options.place.moves();

@@ -1,4 +1,4 @@
-//! Looking at what a majority holds.
+//! Inspecting what a majority holds.
 
 use std::{collections::HashMap, sync::Arc, time::Duration};
 
