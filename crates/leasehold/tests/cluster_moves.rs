@@ -60,7 +60,7 @@ async fn a_lock_is_renewed_and_given_back_while_its_keys_are_on_two_nodes() {
         assert!(guard.is_held());
         // It can be looked at, too.
         let seen = leases.inspect(&name).await.unwrap();
-        assert_eq!(seen.held.map(|held| held.fence), Some(guard.fence()));
+        assert_eq!(seen.held().map(|held| held.fence), Some(guard.fence()));
         assert_eq!(guard.release().await.unwrap(), Released::Free);
         // Nobody can claim it before the slot has arrived; then everybody can.
         let claim = tokio::spawn(leases.lock(&name).wait(LONG).into_future());

@@ -384,7 +384,7 @@ impl Voter for SimulatedVoter {
 
     fn on_disconnect(&self, _: Arc<tokio::sync::Notify>) {}
 
-    fn wake_into(&self, sink: Weak<dyn WakeSink>) {
+    fn set_wake_sink(&self, sink: Weak<dyn WakeSink>) {
         lock(&self.link.network.sinks)[self.link.client] = Some(sink);
     }
 

@@ -2,7 +2,10 @@
 
 use std::{sync::Arc, time::Duration};
 
-use leasehold::{Error, ErrorKind, Fence, Leasehold, Refusal, engine::quorum::Quorum};
+use leasehold::{
+    Error, ErrorKind, Fence, Leasehold, Refusal,
+    engine::{Members, quorum::Quorum},
+};
 
 use crate::{
     fleet::{COMMAND, client, options},
@@ -347,10 +350,10 @@ fn a_node_whose_clock_is_wrong_says_why_it_does_not_come_back() {
             leases.lock("x").acquire().await.unwrap().release().await.unwrap();
         }
         tokio::time::sleep(3 * TTL_MAX).await;
-        let state = quorum.members(network.clock.now() + COMMAND).await.remove(2).state.to_string();
+        let state = quorum.list(network.clock.now() + COMMAND).await.remove(2).state.to_string();
         assert!(state.starts_with("waits: ") && state.contains("clock"), "{state}");
         let stranger = another(&network, 4).1;
-        let state = stranger.members(network.clock.now() + COMMAND).await.remove(2).state.to_string();
+        let state = stranger.list(network.clock.now() + COMMAND).await.remove(2).state.to_string();
         assert!(state.starts_with("waits: ") && state.contains("clock"), "{state}");
         // In time again, it comes back.
         network.touch(2, |node, _| node.wall_ahead_us = 0);

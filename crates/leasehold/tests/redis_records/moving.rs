@@ -58,7 +58,7 @@ async fn a_record_is_renewed_and_settled_while_its_keys_are_on_two_nodes() {
             let fence = client.begun(&one).await.fence;
             set.begin_move(slot, from, to);
             set.migrate_keys(from, to, &[if record_moves { &key } else { &fence_key }]);
-            let renewed = client.records().renew(&[one.hold(fence)], soon()).await.unwrap();
+            let renewed = client.leases().renew(&[one.hold(fence)], soon()).await.unwrap();
             assert!(matches!(renewed[..], [Ok(Renewed::Kept { .. })]), "{renewed:?}");
             assert!(client.records().read(&one.key, soon()).await.unwrap().is_some());
             let settled = client.records().settle(&end(&one, fence, outcome.clone()), soon()).await;

@@ -1,14 +1,9 @@
 //! What an operator sees of a quorum's nodes, and how a new quorum begins.
 
-use std::{
-    fmt,
-    sync::{Arc, atomic::Ordering},
-};
-
-use serde::Serialize;
+use std::sync::{Arc, atomic::Ordering};
 
 use super::{
-    Quorum, Shared, list,
+    Shared, list,
     membership::{self, Set, VotingStatus, left},
     no_quorum::is_ours,
     readmission::{nonce, same_server},
@@ -16,81 +11,24 @@ use super::{
 use crate::{
     clock::Until,
     engine::{
-        EngineError, Fault, Warning,
+        EngineError, Fault, Member, MemberState, Warning,
         voter::{Abstention, NodeStatus, State},
     },
     fence::Fence,
 };
 
-/// One node of a quorum.
-#[derive(Clone, Debug, PartialEq, Eq, Serialize)]
-#[non_exhaustive]
-pub struct Member {
-    /// Host and port.
-    pub label: String,
-    /// Whether it votes.
-    #[serde(flatten)]
-    pub state: MemberState,
-    /// The highest fence it gave.
-    pub highest: Fence,
-}
-
-/// Whether a node votes.
-#[derive(Clone, Debug, PartialEq, Eq, Serialize)]
-#[serde(tag = "state", rename_all = "snake_case")]
-#[non_exhaustive]
-pub enum MemberState {
-    /// It does.
-    Votes,
-    /// It is watched, and votes again after this long if a client keeps watching.
-    Waits {
-        /// Milliseconds left.
-        left_ms: u64,
-        /// Why it cannot be brought back, if that was tried or can be seen.
-        #[serde(skip_serializing_if = "Option::is_none")]
-        refused: Option<String>,
-    },
-    /// It does not vote.
-    Abstains {
-        /// Why.
-        why: &'static str,
-    },
-    /// It does not answer.
-    Unreachable {
-        /// Why.
-        why: String,
-    },
-}
-
-impl fmt::Display for MemberState {
-    fn fmt(&self, f: &mut fmt::Formatter<'_>) -> fmt::Result {
-        match self {
-            Self::Votes => f.write_str("votes"),
-            Self::Waits { refused: Some(why), .. } => write!(f, "waits: {why}"),
-            Self::Waits { left_ms: 0, .. } => f.write_str(
-                "waits: too few others vote to learn the fences from; see `leasehold quorum admit`",
-            ),
-            Self::Waits { left_ms, .. } => write!(f, "waits, {:.1} s left", *left_ms as f64 / 1000.0),
-            Self::Abstains { why } => write!(f, "abstains: {why}"),
-            Self::Unreachable { why } => write!(f, "unreachable: {why}"),
+pub(super) fn warning(member: &Member) -> Option<Warning> {
+    let cure = match &member.state {
+        MemberState::Votes | MemberState::Unreachable { .. } => return None,
+        MemberState::Waits { refused: Some(_), .. } => {
+            "remove what the node objects to; it then votes again by itself"
         }
-    }
-}
-
-impl Member {
-    pub(super) fn warning(&self) -> Option<Warning> {
-        let cure = match &self.state {
-            MemberState::Votes | MemberState::Unreachable { .. } => return None,
-            MemberState::Waits { refused: Some(_), .. } => {
-                "remove what the node objects to; it then votes again by itself"
-            }
-            MemberState::Waits { left_ms: 0, .. } => "bring the others back, or run `leasehold quorum admit`",
-            MemberState::Waits { .. } => "wait: it votes again by itself while a client watches it",
-            MemberState::Abstains { why } => cure(why),
-        };
-        let found = format!("{}: {}", self.label, self.state);
-        Some(Warning { code: "quorum-marker", found, cure: cure.into() })
-    }
+        MemberState::Waits { left_ms: 0, .. } => "bring the others back, or run `leasehold quorum admit`",
+        MemberState::Waits { .. } => "wait: it votes again by itself while a client watches it",
+        MemberState::Abstains { why } => cure(why),
+    };
+    let found = format!("{}: {}", member.label, member.state);
+    Some(Warning { code: "quorum-marker", found, cure: cure.into() })
 }
 
 /// What helps a node that abstains.
@@ -108,38 +46,6 @@ fn cure(why: &str) -> &'static str {
     ];
     let found = cures.into_iter().find(|(abstention, _)| abstention.as_str() == why);
     found.map_or("list servers of one quorum only, each of them once", |(_, cure)| cure)
-}
-
-impl Quorum {
-    /// Every node and whether it votes.
-    pub async fn members(&self, until: Until) -> Vec<Member> {
-        self.shared.list_members(until).await
-    }
-
-    /// How often the second phase was needed, and how many grants there were.
-    pub fn confirmed_of_granted(&self) -> (u64, u64) {
-        let counters = &self.shared.counters;
-        (counters.confirmed.load(Ordering::Relaxed), counters.granted.load(Ordering::Relaxed))
-    }
-
-    /// Makes all nodes a new quorum at once. Every one must answer. What they still know stays held; what they have
-    /// forgotten can be granted again at once, while its holder goes on until its next renewal.
-    ///
-    /// # Errors
-    /// When a node does not answer, or another client changed one at the same time; and when one is part of a quorum,
-    /// unless `over` that.
-    pub async fn admit_new(&self, over: bool, until: Until) -> Result<(), EngineError> {
-        self.shared.admit_new(over, until).await
-    }
-
-    /// Brings back nodes that have forgotten, also when too few others vote to learn the fences from: the clock then
-    /// gives them. It takes the longest ttl; ask [`Quorum::members`] how far it is.
-    ///
-    /// # Errors
-    /// When no node remembers that it belonged to a quorum.
-    pub async fn admit(&self, until: Until) -> Result<(), EngineError> {
-        self.shared.admit(until).await
-    }
 }
 
 impl Shared {
@@ -182,7 +88,9 @@ impl Shared {
         }
     }
 
-    async fn admit_new(&self, over: bool, until: Until) -> Result<(), EngineError> {
+    /// Makes all nodes a new quorum at once. What they still know stays held; what they have forgotten can be granted again
+    /// at once, while its holder goes on until its next renewal.
+    pub(super) async fn admit_new(&self, over: bool, until: Until) -> Result<(), EngineError> {
         let mut nodes = Vec::with_capacity(self.n());
         for (answer, voter) in self.statuses(until).await.into_iter().zip(&self.voters) {
             let node = answer.map_err(|error| EngineError {
@@ -247,7 +155,9 @@ impl Shared {
         }
     }
 
-    async fn admit(self: &Arc<Self>, until: Until) -> Result<(), EngineError> {
+    /// Brings back nodes that lost their data, also when too few others vote to learn the fences from: the nodes' clocks
+    /// then give them.
+    pub(super) async fn admit(self: &Arc<Self>, until: Until) -> Result<(), EngineError> {
         let answers = self.statuses(until).await;
         let nodes: Vec<_> = answers.iter().map(|answer| answer.as_ref().ok().cloned()).collect();
         if membership::set_of(&nodes, &self.list).is_none() {

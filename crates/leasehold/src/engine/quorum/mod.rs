@@ -25,6 +25,7 @@ use std::{
     time::Duration,
 };
 
+use futures_util::future::BoxFuture;
 use tokio::{
     sync::{Notify, Semaphore, SemaphorePermit},
     task::JoinHandle,
@@ -35,13 +36,13 @@ use crate::{
     clock::{Clock, Until},
     engine::{
         Answer, Capabilities, Claim, Cursor, Engine, EngineError, Fault, Fut, Handover, Health, Hold,
-        Inspection, Leases, Page, Reach, Released, Renewed, WakeSink, Warning, deadlines::Deadlines, nodes,
-        records::Records, voter::Voter,
+        Inspect, Inspection, Leases, Member, Members, Page, Reach, Released, Renewed, Rounds, WakeSink,
+        Warning, deadlines::Deadlines, nodes, records::Records, registry::EndedAttempts, voter::Voter,
     },
     fence::Fence,
     name::{NAME_MAX_BYTES, Name},
+    owner::OwnerId,
 };
-pub use admission::{Member, MemberState};
 pub use count::{Count, Verdict, majority};
 pub use list::list_of;
 use membership::VotingStatus;
@@ -82,6 +83,8 @@ struct Shared {
     /// Why each node could not be brought back when that was last tried.
     refusals: Mutex<Vec<Option<String>>>,
     watches: tokio::sync::Mutex<readmission::Watches>,
+    /// Attempts whose end was sent: nothing of them is sent any more.
+    ended: Mutex<EndedAttempts>,
     /// The highest fence seen in any vote, so that a client whose clock is behind still asks for one that all can give.
     highest: AtomicU64,
     counters: Counters,
@@ -132,6 +135,7 @@ impl Quorum {
             watches: tokio::sync::Mutex::default(),
             voters,
             options,
+            ended: Mutex::default(),
             highest: AtomicU64::new(0),
             counters: Counters::default(),
             votes: Semaphore::new(TURNS),
@@ -163,6 +167,14 @@ impl Shared {
 
     fn refusals(&self) -> MutexGuard<'_, Vec<Option<String>>> {
         self.refusals.lock().unwrap_or_else(PoisonError::into_inner)
+    }
+
+    fn ended(&self) -> MutexGuard<'_, EndedAttempts> {
+        self.ended.lock().unwrap_or_else(PoisonError::into_inner)
+    }
+
+    fn has_ended(&self, owner: OwnerId) -> bool {
+        self.ended().contains(owner)
     }
 
     fn clock(&self) -> &Clock {
@@ -221,6 +233,14 @@ impl Engine for Quorum {
         self
     }
 
+    fn inspector(&self) -> &dyn Inspect {
+        self
+    }
+
+    fn set_wake_sink(&self, sink: Weak<dyn WakeSink>) {
+        self.shared.voters.iter().for_each(|voter| voter.set_wake_sink(sink.clone()));
+    }
+
     fn records(&self) -> Result<&dyn Records, &'static str> {
         Err(
             "a result stored on a majority of nodes can be missing from the next majority: keep records on one Redis, \
@@ -235,7 +255,7 @@ impl Engine for Quorum {
         )
     }
 
-    fn dial(&self, until: Until) -> Fut<'_, ()> {
+    fn connect(&self, until: Until) -> Fut<'_, ()> {
         Box::pin(async move { self.shared.refresh(until).await })
     }
 
@@ -243,7 +263,7 @@ impl Engine for Quorum {
         Box::pin(self.inspect_health(until))
     }
 
-    fn quorum(&self) -> Option<&Quorum> {
+    fn members(&self) -> Option<&dyn Members> {
         Some(self)
     }
 
@@ -276,10 +296,6 @@ impl Leases for Quorum {
         Box::pin(self.shared.claim(claim, until))
     }
 
-    fn wake_into(&self, sink: Weak<dyn WakeSink>) {
-        self.shared.voters.iter().for_each(|voter| voter.wake_into(sink.clone()));
-    }
-
     fn renew<'a>(&'a self, holds: &'a [Hold], until: Until) -> Fut<'a, Vec<Result<Renewed, EngineError>>> {
         Box::pin(async move { Ok(self.shared.renew(holds, until).await) })
     }
@@ -293,11 +309,17 @@ impl Leases for Quorum {
         Box::pin(async move { self.shared.end(&claim.name, &claim.owner, lapses_in, until).await.map(drop) })
     }
 
+    fn force_release<'a>(&'a self, name: &'a Name, seen: Fence, until: Until) -> Fut<'a, Released> {
+        Box::pin(self.shared.force_release(name, seen, until))
+    }
+}
+
+impl Inspect for Quorum {
     fn inspect<'a>(&'a self, name: &'a Name, until: Until) -> Fut<'a, Inspection> {
         Box::pin(self.shared.inspect(name, until))
     }
 
-    fn scan<'a>(
+    fn page<'a>(
         &'a self,
         prefix: &'a str,
         from: Option<Cursor>,
@@ -306,9 +328,24 @@ impl Leases for Quorum {
     ) -> Fut<'a, Page<Inspection>> {
         Box::pin(self.shared.scan(prefix, from, limit, until))
     }
+}
 
-    fn force_release<'a>(&'a self, name: &'a Name, seen: Fence, until: Until) -> Fut<'a, Released> {
-        Box::pin(self.shared.force_release(name, seen, until))
+impl Members for Quorum {
+    fn list(&self, until: Until) -> BoxFuture<'_, Vec<Member>> {
+        Box::pin(self.shared.list_members(until))
+    }
+
+    fn admit_new(&self, over: bool, until: Until) -> Fut<'_, ()> {
+        Box::pin(self.shared.admit_new(over, until))
+    }
+
+    fn admit(&self, until: Until) -> Fut<'_, ()> {
+        Box::pin(self.shared.admit(until))
+    }
+
+    fn rounds(&self) -> Rounds {
+        let Counters { granted, confirmed, .. } = &self.shared.counters;
+        Rounds { granted: granted.load(Ordering::Relaxed), confirmed: confirmed.load(Ordering::Relaxed) }
     }
 }
 
@@ -332,7 +369,7 @@ impl Quorum {
         for (member, found) in members.iter().zip(each) {
             let label = &member.label;
             health.facts.push((label.clone(), member.state.to_string()));
-            if let Some(warning) = member.warning() {
+            if let Some(warning) = admission::warning(member) {
                 health.warnings.push(warning);
             }
             match found {

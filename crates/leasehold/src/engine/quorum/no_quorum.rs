@@ -2,7 +2,7 @@
 
 use super::Shared;
 use crate::{
-    engine::{EngineError, Fault, quorum::MemberState, voter::Abstention},
+    engine::{EngineError, Fault, MemberState, voter::Abstention},
     error::Refusal,
 };
 

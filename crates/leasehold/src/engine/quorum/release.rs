@@ -29,7 +29,7 @@ impl Shared {
         lapses_in: Duration,
         until: Until,
     ) -> Result<Released, EngineError> {
-        owner.end();
+        self.ended().insert(owner.id());
         // In its turn if that comes in time; what is held must be given back in any case.
         let _turn = self.turn(&self.ends, until).await.ok();
         let n = self.n();
@@ -62,7 +62,7 @@ impl Shared {
                 Err(error) => failed.push((index, error)),
             }
         }
-        let free = if woke { Released::HandedOver { next: None } } else { Released::Free };
+        let free = if woke { Released::handed_over(None) } else { Released::Free };
         let outcome = match tally {
             tally if tally.carried(n) => Ok(free),
             tally if !tally.refuted(n) => {
@@ -92,7 +92,7 @@ impl Shared {
 
     /// Gives back, in the background, whatever a claim got. Nothing of its owner counts from here on.
     pub(super) fn give_back(self: &Arc<Self>, claim: &Claim) {
-        claim.owner.end();
+        self.ended().insert(claim.owner.id());
         let lapses_at = self.clock().now() + claim.ttl + claim.lock_delay;
         (0..self.n()).for_each(|index| self.withdraw_later(index, &claim.name, &claim.owner, lapses_at));
     }

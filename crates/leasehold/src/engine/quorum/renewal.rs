@@ -70,7 +70,7 @@ impl Shared {
         }
         for (index, at) in std::mem::take(&mut renewal.missing) {
             let hold = &renewal.holds[at];
-            let is_held = renewal.tallies[at].carried(self.n()) && !hold.owner.has_ended();
+            let is_held = renewal.tallies[at].carried(self.n()) && !self.has_ended(hold.owner.id());
             if !is_held || !self.members()[index].votes() {
                 continue;
             }

@@ -67,15 +67,10 @@ impl Redis {
 
     async fn begin_once(&self, begin: &Begin, until: Until) -> Result<Begun, EngineError> {
         let since = self.clock.now();
-        // Counted first: a settlement that comes later leaves a tombstone for it, one that came before is seen here.
-        begin.owner.claim_sent();
-        if begin.owner.has_ended() {
-            begin.owner.claim_answered();
-            return Err(EngineError::new(Fault::Ended, "this execution has ended"));
-        }
+        let call = self.attempts.leaves(begin.owner.id(), since)?;
         let reply = self.step(&begin.key, || Step::Begin(begin.clone()), until).await;
         if !matches!(&reply, Err(error) if error.fault == Fault::NoAnswer) {
-            begin.owner.claim_answered();
+            self.attempts.answered(&call);
         }
         begun(reply?, begin, since).map_err(|error| foreign::named(&begin.key, error))
     }
@@ -83,21 +78,25 @@ impl Redis {
     async fn settle_record(&self, settle: &Settle, until: Until) -> Result<Settled, EngineError> {
         let key = &settle.hold.name;
         foreign::check(key)?;
-        let ending = Ending::of(settle);
+        let ending = Ending::of(settle, self.attempts.may_come_late(settle.hold.owner.id()));
         let send = async |form| {
             self.step(key, || Step::Settle { ending: ending.clone(), form }, until)
                 .await
                 .and_then(|value| settled(value, settle))
                 .map_err(|error| foreign::named(key, error))
         };
-        match send(Form::Whole).await {
+        let settled = match send(Form::Whole).await {
             // Who waits for it finds it at its next poll.
             Err(error) if slots::is_torn(&error) => match send(Form::Alone).await {
                 Err(error) if slots::is_torn(&error) => send(Form::Patient).await,
                 settled => settled,
             },
             settled => settled,
+        };
+        if settled.is_ok() {
+            self.attempts.ended(settle.hold.owner.id());
         }
+        settled
     }
 
     /// Renews by the record's own key alone.
@@ -203,17 +202,6 @@ fn record(key: &Name, value: Value) -> Result<Option<Record>, EngineError> {
 impl Records for Redis {
     fn begin<'a>(&'a self, begin: &'a Begin, until: Until) -> Fut<'a, Begun> {
         Box::pin(self.begin_record(begin, until))
-    }
-
-    fn renew<'a>(&'a self, holds: &'a [Hold], until: Until) -> Fut<'a, Vec<Result<Renewed, EngineError>>> {
-        Box::pin(async move { Ok(self.renew(holds, until).await) })
-    }
-
-    fn part_of(&self, key: &Name) -> u64 {
-        match &self.servers {
-            Servers::One(..) => 0,
-            Servers::Cluster(cluster) => cluster.part(slots::slot(key.as_str())),
-        }
     }
 
     fn settle<'a>(&'a self, settle: &'a Settle, until: Until) -> Fut<'a, Settled> {

@@ -7,7 +7,7 @@ use futures_util::future::join_all;
 use super::{Redis, Servers, answer, batch::Lane, cluster::Cluster, lane_of, script::Op, slots};
 use crate::{
     clock::Until,
-    engine::{EngineError, Fault, Hold, Kind, Renewed, voter::RENEWALS_PER_CALL},
+    engine::{EngineError, Fault, Held, Hold, Renewed, voter::RENEWALS_PER_CALL},
 };
 
 impl Redis {
@@ -88,9 +88,9 @@ impl Redis {
         let since = self.clock.now();
         match self.run(&hold.name, || Op::renew(self.keys_of(hold), hold), until).await {
             Ok((value, _)) => answer::renewed(value, since),
-            Err(error) if slots::is_torn(&error) => match hold.kind {
-                Kind::Lock => self.renew_torn(hold, until).await,
-                Kind::Record => self.renew_record_torn(hold, until).await,
+            Err(error) if slots::is_torn(&error) => match hold.of {
+                Held::Lock => self.renew_torn(hold, until).await,
+                Held::Record => self.renew_record_torn(hold, until).await,
             },
             Err(error) => Err(error),
         }

@@ -183,14 +183,20 @@ pub(super) fn torn(
 
 /// Ends an attempt key by key, all but the lock itself: the tombstone if a copy of its claim may still come, then its
 /// place in the queue.
-pub(super) fn torn_end(keys: &Keys, owner: &Owner, claim: Option<&Claim>, channel: &str) -> Vec<Cmd> {
+pub(super) fn torn_end(
+    keys: &Keys,
+    owner: &Owner,
+    claim: Option<&Claim>,
+    may_come_late: bool,
+    channel: &str,
+) -> Vec<Cmd> {
     let mut steps = Vec::new();
-    if owner.has_unanswered_claim() {
+    if may_come_late {
         let mut tombstone = redis::cmd("SET");
         tombstone.arg(keys.gone(owner.id_text())).arg(1).arg("PX").arg(TOMBSTONE.as_millis() as u64);
         steps.push(tombstone);
     }
-    if let Some(claim) = claim.filter(|claim| claim.queue_for.is_some()) {
+    if let Some(claim) = claim.filter(|claim| claim.queue.is_some()) {
         let mut entry = redis::cmd("ZREM");
         entry.arg(keys.waiters());
         write_entry(&mut entry, Some(claim), channel);

@@ -29,6 +29,7 @@ impl Redis {
         name: &Name,
         owner: &Owner,
         claim: Option<&Claim>,
+        may_come_late: bool,
         until: Until,
     ) -> Result<Released, EngineError> {
         let keys = self.keys(name);
@@ -36,7 +37,7 @@ impl Redis {
             Servers::Cluster(cluster) => cluster.channel(keys.slot()),
             Servers::One(..) => String::new(),
         };
-        for cmd in script::torn_end(&keys, owner, claim, &channel) {
+        for cmd in script::torn_end(&keys, owner, claim, may_come_late, &channel) {
             self.send_torn(&keys, &cmd, until).await?;
         }
         let build = |script: &_, by_hash| script::torn(script, by_hash, &keys, owner, None);

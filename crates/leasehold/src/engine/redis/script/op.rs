@@ -1,15 +1,15 @@
 //! The operations that one call carries.
 
-use std::{fmt, io::Write, time::Duration};
+use std::{fmt, io::Write, sync::Arc};
 
 use redis::{Cmd, RedisWrite};
 
 use super::{
-    super::{keys::Keys, records},
+    super::{keys::Keys, records, wake::Call},
     TOMBSTONE, px,
 };
 use crate::{
-    engine::{Claim, Hold, Kind, liveness},
+    engine::{Claim, Held, Hold, Queue, liveness},
     fence::Fence,
     owner::Owner,
 };
@@ -27,6 +27,7 @@ enum Step {
         claim: Claim,
         /// What the server told when the attempt queued.
         arrival: Option<String>,
+        call: Arc<Call>,
     },
     Renew(Hold),
     End {
@@ -56,14 +57,23 @@ impl Op {
     }
 
     /// Asks for a lock, and to wait for it if the claim says so.
-    pub(in super::super) fn claim(keys: Keys, claim: &Claim, arrival: Option<String>) -> Self {
-        Self::new(keys, Step::Claim { claim: claim.clone(), arrival })
+    pub(in super::super) fn claim(
+        keys: Keys,
+        claim: &Claim,
+        arrival: Option<String>,
+        call: Arc<Call>,
+    ) -> Self {
+        Self::new(keys, Step::Claim { claim: claim.clone(), arrival, call })
     }
 
-    /// Ends an attempt. `claim` is how it queued, if it may have.
-    pub(in super::super) fn release(keys: Keys, owner: &Owner, claim: Option<&Claim>) -> Self {
-        let claim = claim.filter(|claim| claim.queue_for.is_some()).cloned();
-        let unanswered = owner.has_unanswered_claim();
+    /// Ends an attempt. `claim` is how it queued, if it may have; `unanswered` whether a copy of it may still come.
+    pub(in super::super) fn release(
+        keys: Keys,
+        owner: &Owner,
+        claim: Option<&Claim>,
+        unanswered: bool,
+    ) -> Self {
+        let claim = claim.filter(|claim| claim.queue.is_some()).cloned();
         Self::new(keys, Step::End { owner: owner.clone(), claim, unanswered })
     }
 
@@ -74,9 +84,9 @@ impl Op {
     pub(in super::super) fn renew(keys: Keys, hold: &Hold) -> Self {
         Self::new(
             keys,
-            match hold.kind {
-                Kind::Lock => Step::Renew(hold.clone()),
-                Kind::Record => Step::Record(records::Step::Renew { hold: hold.clone(), alone: false }),
+            match hold.of {
+                Held::Lock => Step::Renew(hold.clone()),
+                Held::Record => Step::Record(records::Step::Renew { hold: hold.clone(), alone: false }),
             },
         )
     }
@@ -89,13 +99,13 @@ impl Op {
     /// Whether it must not be sent (any more).
     pub(in super::super) fn is_void(&self) -> bool {
         // A claim must not leave once its attempt has ended.
-        matches!(&self.step, Step::Claim { claim, .. } if claim.owner.has_ended())
+        matches!(&self.step, Step::Claim { call, .. } if call.has_ended())
     }
 
     /// Whether somebody is to be woken for it.
     pub(in super::super) fn may_queue(&self) -> bool {
         match &self.step {
-            Step::Claim { claim, .. } => claim.queue_for.is_some(),
+            Step::Claim { claim, .. } => claim.queue.is_some(),
             Step::Record(step) => step.watches(),
             _ => false,
         }
@@ -145,7 +155,7 @@ impl Op {
     pub(super) fn write_arguments(&self, cmd: &mut Cmd, channel: &str, with_grace: bool) {
         let channel = self.channel.as_deref().unwrap_or(channel);
         match &self.step {
-            Step::Claim { claim, arrival } => {
+            Step::Claim { claim, arrival, .. } => {
                 cmd.arg("c").arg(claim.owner.expose()).arg(px(claim.ttl + claim.lock_delay));
                 write_entry(cmd, Some(claim), channel);
                 cmd.arg(arrival.as_deref().unwrap_or("0"));
@@ -178,22 +188,22 @@ impl Op {
 /// A waiter's entry in the queue, which `handover.lua` reads: the same text on every resend.
 struct Entry<'a> {
     claim: &'a Claim,
-    wait: Duration,
+    queue: Queue,
     channel: &'a str,
 }
 
 impl<'a> Entry<'a> {
     /// The entry of a claim that may queue.
     fn of(claim: &'a Claim, channel: &'a str) -> Option<Self> {
-        claim.queue_for.map(|wait| Self { claim, wait, channel })
+        claim.queue.map(|queue| Self { claim, queue, channel })
     }
 }
 
 impl fmt::Display for Entry<'_> {
     fn fmt(&self, f: &mut fmt::Formatter<'_>) -> fmt::Result {
-        let Self { claim, wait, channel } = self;
-        let (px, wait) = (px(claim.ttl + claim.lock_delay), wait.as_millis());
-        let live = liveness(claim.poll_every).as_millis();
+        let Self { claim, queue, channel } = self;
+        let (px, wait) = (px(claim.ttl + claim.lock_delay), queue.wait.as_millis());
+        let live = liveness(queue.poll_every).as_millis();
         write!(f, "1 {px} {wait} {live} {channel} {}", claim.owner.expose())
     }
 }
@@ -213,6 +223,8 @@ pub(in super::super) fn entry_owner(entry: &str) -> &str {
 
 #[cfg(test)]
 mod tests {
+    use std::time::Duration;
+
     use super::*;
     use crate::{name::Name, owner::Holder};
 
@@ -223,13 +235,13 @@ mod tests {
             owner: Owner::new(5, &Holder::this_process("a label with spaces", 1)),
             ttl: Duration::from_secs(1),
             lock_delay: Duration::ZERO,
-            queue_for: Some(Duration::from_secs(2)),
-            poll_every: Duration::from_millis(333),
+            mode: crate::engine::Mode::Exclusive,
+            queue: Some(Queue { wait: Duration::from_secs(2), poll_every: Duration::from_millis(333) }),
             acks: crate::engine::Acks::None,
         };
         let text = Entry::of(&claim, "leasehold:wake:1").unwrap().to_string();
         assert!(text.starts_with("1 1000 2000 999 leasehold:wake:1 "), "{text}");
         assert_eq!(entry_owner(&text), claim.owner.expose());
-        assert!(Entry::of(&Claim { queue_for: None, ..claim }, "leasehold:wake:1").is_none());
+        assert!(Entry::of(&Claim { queue: None, ..claim }, "leasehold:wake:1").is_none());
     }
 }

@@ -11,6 +11,7 @@ use super::super::{
 use crate::{
     engine::{
         EngineError, Fault, Hold, WAITERS_MAX,
+        registry::ended_error,
         voter::{self, Abstention, Ballot, Kept, NodeStatus, Record, Sighting, Vote, Withdrawn},
     },
     error::Refusal,
@@ -132,7 +133,7 @@ pub(super) fn voted(value: &Value, expected: &VotingRecord) -> Result<Vote, Engi
             Fault::Overloaded,
             format!("{WAITERS_MAX} attempts wait for this name already"),
         )),
-        [Value::Int(5)] => Err(ended()),
+        [Value::Int(5)] => Err(ended_error()),
         [Value::Int(8)] => Ok(Vote::Abstains(abstention(expected, None))),
         [Value::Int(8), record] => Ok(Vote::Abstains(abstention(expected, answer::text(record)))),
         _ => Err(answer::unexpected(value)),
@@ -143,10 +144,6 @@ pub(super) fn voted(value: &Value, expected: &VotingRecord) -> Result<Vote, Engi
 pub(super) fn is_other_data_set(value: &Value, expected: &VotingRecord) -> bool {
     let Value::Array(list) = value else { return false };
     matches!(list.as_slice(), [Value::Int(8), record] if answer::text(record) == Some(&expected.text))
-}
-
-pub(super) fn ended() -> EngineError {
-    EngineError::new(Fault::Ended, "this attempt has ended")
 }
 
 /// Why a node with this record does not vote under the expected.
