@@ -31,6 +31,7 @@ pub struct RedisServerBuilder {
     duty: Duty,
     file: Option<String>,
     once_up: Vec<Vec<String>>,
+    locale: Option<String>,
 }
 
 /// What the program is started as.
@@ -48,6 +49,13 @@ impl RedisServerBuilder {
     /// A later one overrides an earlier one and the defaults.
     pub fn arg(mut self, name: &str, value: &str) -> Self {
         self.directives.push((name.trim_start_matches('-').to_owned(), value.to_owned()));
+        self
+    }
+
+    /// The locale of the server's environment, such as `en_US.UTF-8`: scripts compare strings by its rules. It is
+    /// compiled for this server, from the Debian package `locales`.
+    pub fn locale(mut self, locale: &str) -> Self {
+        self.locale = Some(locale.to_owned());
         self
     }
 
@@ -120,6 +128,10 @@ impl RedisServerBuilder {
 
     pub(crate) fn commands_once_up(&self) -> &[Vec<String>] {
         &self.once_up
+    }
+
+    pub(crate) fn locale_name(&self) -> Option<&str> {
+        self.locale.as_deref()
     }
 
     pub(crate) fn speaks_tls(&self) -> bool {

@@ -7,6 +7,7 @@ mod headers;
 mod layers;
 mod layout;
 mod links;
+mod lua;
 mod wording;
 
 use std::collections::BTreeMap;
@@ -27,6 +28,7 @@ const RULES: &[Rule] = &[
     layers::engines_do_not_know_each_other,
     headers::lua_says_its_arguments,
     headers::sql_says_its_purpose,
+    lua::lua_orders_numbers_only,
     layout::no_vague_names,
     layout::lints_are_shared,
     links::relative_links_exist,

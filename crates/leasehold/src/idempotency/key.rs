@@ -9,7 +9,10 @@ use super::{Begun, Execution, Idempotent, OnFailure, execution::Terms};
 use crate::{
     config::{WAIT_MAX, between, check_label, check_wait, placed},
     core::Core,
-    engine::records::{self, Fingerprint, Record, Settled},
+    engine::{
+        EngineError, Fault,
+        records::{self, Fingerprint, Record, Settled},
+    },
     error::{Error, Result},
     lease::Lease,
     name::Name,
@@ -20,7 +23,8 @@ use crate::{
 
 /// Largest result in bytes, unless the builder is told otherwise.
 pub const RESULT_MAX_DEFAULT: usize = 256 * 1024;
-const RESULT_MAX_LIMIT: usize = 64 * 1024 * 1024;
+/// Largest result that can be stored, in bytes.
+pub const RESULT_MAX_LIMIT: usize = 64 * 1024 * 1024;
 const LEASE_DEFAULT: Duration = Duration::from_secs(30);
 const KEEP_DEFAULT: Duration = Duration::from_secs(86_400);
 const KEEP_MIN: Duration = Duration::from_secs(1);
@@ -64,7 +68,7 @@ pub struct IdempotencyKey {
     core: Arc<Core>,
     // What is wrong is reported when the key is used, so that the builder reads as one sentence.
     key: Result<Name>,
-    print: Result<Option<Fingerprint>>,
+    fingerprint: Result<Option<Fingerprint>>,
     lease: Duration,
     wait: Duration,
     label: String,
@@ -76,7 +80,7 @@ impl IdempotencyKey {
         let terms =
             Terms { keep: KEEP_DEFAULT, result_max: RESULT_MAX_DEFAULT, on_failure: OnFailure::Retry };
         let lease = LEASE_DEFAULT.min(core.config.max_ttl);
-        Self { core, key, print: Ok(None), lease, wait: Duration::ZERO, label: String::new(), terms }
+        Self { core, key, fingerprint: Ok(None), lease, wait: Duration::ZERO, label: String::new(), terms }
     }
 
     /// What was asked for: the same key with another one is a mismatch. Written as JSON with sorted keys, of which only
@@ -86,7 +90,7 @@ impl IdempotencyKey {
             value.sort_all_objects();
             value.to_string()
         });
-        self.print = written.map(|text| Some(Fingerprint::of(text))).map_err(|error| {
+        self.fingerprint = written.map(|text| Some(Fingerprint::of(text))).map_err(|error| {
             Error::invalid("fingerprint", error.to_string(), "a value that can be written as JSON")
         });
         self
@@ -94,7 +98,7 @@ impl IdempotencyKey {
 
     /// The same for bytes.
     pub fn fingerprint_bytes(mut self, request: impl AsRef<[u8]>) -> Self {
-        self.print = Ok(Some(Fingerprint::of(request)));
+        self.fingerprint = Ok(Some(Fingerprint::of(request)));
         self
     }
 
@@ -166,7 +170,7 @@ impl IdempotencyKey {
     /// Dropping the future gives back, in the background, what may have been begun.
     ///
     /// # Errors
-    /// `corrupt` when something else is under the key, or a result of another type; `wrong_kind` when it is another kind
+    /// `corrupt` when something else is under the key, or a result of another type; `wrong_type` when it is another kind
     /// of key; `unsupported` for a store without records; the store's faults.
     pub async fn begin<T: DeserializeOwned>(self) -> Result<Begun<T>> {
         let key = self.key.clone();
@@ -196,11 +200,11 @@ impl IdempotencyKey {
     pub async fn begin_bytes(self) -> Result<Begun<Bytes>> {
         let wish = Wish {
             key: self.checked()?,
-            print: self.print?,
+            fingerprint: self.fingerprint?,
             lease: self.lease,
             wait: self.wait,
             label: self.label,
-            left_when_dropped: self.terms.on_failure == OnFailure::Keep,
+            left_when_dropped: self.terms.on_failure == OnFailure::Quarantine,
         };
         let text = |bytes: Bytes| String::from_utf8_lossy(&bytes).into_owned();
         let stands = match record::begin(&self.core, &wish).await? {
@@ -226,7 +230,7 @@ impl IdempotencyKey {
                 tracing::warn!(key = %wish.key, "the key belongs to another request");
                 Begun::Mismatch
             }
-            records::Begun::Kept(why) => Begun::Kept { why: text(why) },
+            records::Begun::Quarantined(why) => Begun::Quarantined { why: text(why) },
             records::Begun::DoneElsewhere => Begun::DoneElsewhere,
             records::Begun::Yours(_) => unreachable!("told as ours above"),
         })
@@ -283,7 +287,7 @@ impl IdempotencyKey {
     fn checked(&self) -> Result<Name> {
         self.core.check_open()?;
         let key = self.key.clone()?;
-        self.print.as_ref().map_err(Clone::clone)?;
+        self.fingerprint.as_ref().map_err(Clone::clone)?;
         between("lease", self.lease, crate::lease::validity::TTL_MIN, self.core.config.max_ttl)?;
         between("keep", self.terms.keep, KEEP_MIN, WAIT_MAX)?;
         check_wait(self.wait)?;
@@ -315,8 +319,8 @@ impl<T: Serialize> Execution<T> {
 
 /// A result of another type is as bad as none: the record is left as it is.
 fn read<T: DeserializeOwned>(key: &Name, bytes: &[u8]) -> Result<T> {
-    serde_json::from_slice(bytes).map_err(|error| Error::Corrupt {
-        key: key.clone(),
-        why: format!("its result is not of the type that was asked for: {error}"),
+    serde_json::from_slice(bytes).map_err(|error| {
+        let why = format!("its result is not of the type that was asked for: {error}");
+        Error::Corrupt { key: key.clone(), source: EngineError::new(Fault::Corrupt, why) }
     })
 }

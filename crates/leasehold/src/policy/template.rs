@@ -6,7 +6,7 @@
 //! key. Templates where that does not hold are refused when they are loaded.
 
 use crate::{
-    config::{nearest_of, placed, quoted},
+    config::{one_of, placed, quoted},
     error::{Error, Result},
     name::Name,
 };
@@ -18,7 +18,7 @@ const SEPARATORS: [char; 3] = [':', '{', '}'];
 #[derive(Clone, Debug)]
 pub(crate) struct Template {
     /// The policy, for errors.
-    policy: String,
+    pub(super) policy: String,
     text: String,
     parts: Vec<Part>,
 }
@@ -32,8 +32,8 @@ enum Part {
 impl Template {
     /// Reads a template; `place` is what errors call it.
     pub(crate) fn parse(text: &str, policy: &str, place: &str) -> Result<Self> {
-        let refuse = |allowed: String| Error::invalid(place, quoted(text), allowed);
-        let parts = parse_parts(text).map_err(|allowed| refuse(allowed.into()))?;
+        let refuse = |expected: String| Error::invalid(place, quoted(text), expected);
+        let parts = parse_parts(text).map_err(|expected| refuse(expected.into()))?;
         if let Some((first, second)) = cannot_be_told_apart(&parts) {
             let why = "or two different pairs of values could make the same key";
             return Err(refuse(format!("a template with a ':' between {{{first}}} and {{{second}}}, {why}")));
@@ -56,6 +56,15 @@ impl Template {
         })
     }
 
+    /// Whether some values make a key here that other values make there. No value holds a separator, so both keys have the
+    /// same separators, and at most one value between two of them.
+    pub(super) fn may_equal(&self, other: &Self) -> bool {
+        let (one, other) = (self.fill(|_| VALUE.into()), other.fill(|_| VALUE.into()));
+        let (pieces, others) = (one.split(SEPARATORS), other.split(SEPARATORS));
+        one.matches(SEPARATORS).eq(other.matches(SEPARATORS))
+            && pieces.zip(others).all(|(one, other)| pieces_may_equal(one, other))
+    }
+
     pub(crate) fn render<K: AsRef<str>, V: ToString>(
         &self,
         values: impl IntoIterator<Item = (K, V)>,
@@ -66,7 +75,7 @@ impl Template {
             let (name, value) = (name.as_ref(), value.to_string());
             let Some(known) = self.parameters().find(|known| *known == name) else {
                 let what = format!("parameter of policy {policy}");
-                return Err(Error::invalid(what, quoted(name), nearest_of(name, self.parameters())));
+                return Err(Error::invalid(what, quoted(name), one_of(name, self.parameters())));
             };
             if given.iter().any(|(name, _)| *name == known) {
                 return Err(Error::invalid(format!("parameter of policy {policy}"), known, "each one once"));
@@ -103,9 +112,27 @@ impl Template {
     }
 }
 
+/// Stands for a value; no literal holds it.
+const VALUE: char = '\0';
+
+fn pieces_may_equal(one: &str, other: &str) -> bool {
+    let fits = |text: &str, (start, end): (&str, &str)| {
+        text.len() > start.len() + end.len() && text.starts_with(start) && text.ends_with(end)
+    };
+    match (one.split_once(VALUE), other.split_once(VALUE)) {
+        (None, None) => one == other,
+        (Some(around), None) => fits(other, around),
+        (None, Some(around)) => fits(one, around),
+        (Some((start, end)), Some((other_start, other_end))) => {
+            (start.starts_with(other_start) || other_start.starts_with(start))
+                && (end.ends_with(other_end) || other_end.ends_with(end))
+        }
+    }
+}
+
 const SYNTAX: &str = "text with {parameters}, and {{ or }} for a brace itself";
 
-/// Literals and parameters in turn; two parameters may be neighbours here. The error is what would be allowed.
+/// Literals and parameters in turn; two parameters may be neighbours here. The error is what is expected.
 fn parse_parts(text: &str) -> Result<Vec<Part>, &'static str> {
     let mut parts = Vec::new();
     let mut literal = String::new();
@@ -220,23 +247,17 @@ mod tests {
     #[test]
     fn wrong_parameters_are_named() {
         for (values, error) in [
-            (&[][..], "invalid parameters of policy p \"none for deal\": allowed is a value for deal"),
+            (&[][..], "invalid parameters of policy p \"none for deal\": expected a value for deal"),
             (
                 &[("dael", "1")],
-                "invalid parameter of policy p \"dael\": allowed is \"deal\", the nearest of deal, user",
+                "invalid parameter of policy p \"dael\": expected one of deal, user; did you mean \"deal\"?",
             ),
-            (
-                &[("deal", "")],
-                "invalid parameter deal of policy p \"\": allowed is a value that is not empty",
-            ),
+            (&[("deal", "")], "invalid parameter deal of policy p \"\": expected a value that is not empty"),
             (
                 &[("deal", "1"), ("deal", "1")],
-                "invalid parameter of policy p \"deal\": allowed is each one once",
+                "invalid parameter of policy p \"deal\": expected each one once",
             ),
-            (
-                &[("deal", "1")],
-                "invalid parameters of policy p \"none for user\": allowed is a value for user",
-            ),
+            (&[("deal", "1")], "invalid parameters of policy p \"none for user\": expected a value for user"),
         ] {
             assert_eq!(rendered("{deal}:{user}", values).unwrap_err().to_string(), error);
         }

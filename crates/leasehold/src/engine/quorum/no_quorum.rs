@@ -75,6 +75,6 @@ impl NoQuorum {
 pub(super) fn is_ours(error: &EngineError) -> bool {
     matches!(
         error.fault,
-        Fault::Unsupported | Fault::WrongKind | Fault::Ended | Fault::Refused(Refusal::Auth | Refusal::Acl)
+        Fault::Unsupported | Fault::WrongType | Fault::Ended | Fault::Refused(Refusal::Auth | Refusal::Acl)
     )
 }

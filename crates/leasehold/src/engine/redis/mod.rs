@@ -12,7 +12,7 @@ mod batch;
 mod claim;
 mod cluster;
 mod deadlines;
-mod errands;
+mod fan_out;
 mod health;
 mod keys;
 mod look;
@@ -48,7 +48,6 @@ use crate::{
 use acks::Pool;
 use batch::{Lane, Reply};
 use cluster::{Cluster, Stop};
-use deadlines::Quiet;
 pub use health::{SET_WARNING_CODES, WARNING_CODES};
 use keys::Keys;
 use node::{Listener, Node, NodeOptions};
@@ -65,7 +64,6 @@ pub struct Redis {
     /// Told once that the server refuses wake-ups.
     polling_only: AtomicBool,
     /// Pools of deadlines whose last claim found nothing.
-    quiet: Quiet,
     capabilities: Capabilities,
 }
 
@@ -127,7 +125,6 @@ impl Redis {
             clock: options.clock.clone(),
             attempts,
             polling_only: AtomicBool::new(false),
-            quiet: Quiet::default(),
         })
     }
 
@@ -367,7 +364,7 @@ mod tests {
 
         server.cli(&["HSET", "lock:foreign", "a", "b"]);
         let error = engine.claim(&claim(1, "foreign"), until()).await.unwrap_err();
-        assert_eq!(error.fault, Fault::WrongKind);
+        assert_eq!(error.fault, Fault::WrongType);
         assert_eq!(engine.attempts.count(), 0);
 
         let (first, second) = (claim(2, "x"), claim(3, "x"));

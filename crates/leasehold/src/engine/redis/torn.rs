@@ -55,7 +55,7 @@ impl Redis {
         let keys = self.keys(name);
         let ask = async |cmd: &Cmd| self.send_torn(&keys, cmd, until).await;
         let holder = match ask(redis::cmd("GET").arg(keys.lock())).await {
-            Err(error) if error.fault == Fault::WrongKind => Value::Int(0),
+            Err(error) if error.fault == Fault::WrongType => Value::Int(0),
             holder => holder?,
         };
         let pttl = ask(redis::cmd("PTTL").arg(keys.lock())).await?;

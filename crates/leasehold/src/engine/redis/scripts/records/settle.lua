@@ -19,8 +19,8 @@ local function settle(k, a)
   if not is_run_by(found, ARGV[a]) then
     call('PEXPIRE', F, keep, 'GT') -- a write in any case, as in a renewal
     local last = call('GET', F) or '0'
-    -- Late, but nobody has begun since: it counts.
-    if found or last ~= ARGV[a + 1] then return { found, last } end
+    -- Late, or forgotten, but nobody has begun since: it counts.
+    if found or tonumber(last) > tonumber(ARGV[a + 1]) then return { found, last } end
   end
   local watchers = take_watchers(V)
   keep_outcome(K, ARGV[a + 2], ARGV[a + 3])
