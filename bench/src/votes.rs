@@ -13,7 +13,7 @@ use crate::{Failure, bare};
 const VOTE: &str = concat!(
     include_str!("../../crates/leasehold/src/engine/redis/scripts/begin.lua"),
     include_str!("../../crates/leasehold/src/engine/redis/scripts/voter/fence.lua"),
-    include_str!("../../crates/leasehold/src/engine/redis/scripts/voter/seat.lua"),
+    include_str!("../../crates/leasehold/src/engine/redis/scripts/voter/record.lua"),
     include_str!("../../crates/leasehold/src/engine/redis/scripts/voter/waiters.lua"),
     include_str!("../../crates/leasehold/src/engine/redis/scripts/voter/vote.lua"),
 );
@@ -55,7 +55,7 @@ fn run_on(mut rest: Rest) {
 struct Node {
     connection: MultiplexedConnection,
     /// The record under which it votes.
-    seat: String,
+    record: String,
 }
 
 impl RawVotes {
@@ -67,8 +67,8 @@ impl RawVotes {
             for script in [VOTE, WITHDRAW] {
                 connection.send_packed_command(redis::cmd("SCRIPT").arg("LOAD").arg(script)).await?;
             }
-            let seat = connection.send_packed_command(redis::cmd("GET").arg(RECORD)).await?;
-            nodes.push(Node { connection, seat: redis::from_redis_value(seat)? });
+            let record = connection.send_packed_command(redis::cmd("GET").arg(RECORD)).await?;
+            nodes.push(Node { connection, record: redis::from_redis_value(record)? });
         }
         let tail = format!("{{lock:{name}}}");
         let hash = |script| Script::new(script).get_hash().to_owned();
@@ -137,7 +137,7 @@ impl RawVotes {
         cmd.arg(&self.vote).arg(8).arg(lock).arg(fence).arg(waiters).arg(seen);
         cmd.arg(format!("leasehold:gone:{{{lock}}}:{}", &owner[..32]));
         cmd.arg(RECORD).arg(HIGHEST).arg(FLOOR);
-        cmd.arg(FENCE_KEPT_MS).arg(owner).arg(TTL_MS).arg(now_us).arg(&node.seat);
+        cmd.arg(FENCE_KEPT_MS).arg(owner).arg(TTL_MS).arg(now_us).arg(&node.record);
         // It asks once: no entry in the queue.
         cmd.arg("").arg(now_us / 1000 * 1000);
         cmd

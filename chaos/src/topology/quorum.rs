@@ -5,7 +5,7 @@ use std::{thread, time::Duration};
 use leasehold_testkit::{QuorumSet, RedisServer, eventually};
 
 use super::{Cure, Fault, Topology, Victims, cut_clients, forget_scripts, pick};
-use crate::{Failure, storm::Options};
+use crate::{Failure, load, storm::Options};
 
 const NODES: usize = 5;
 /// Where a node keeps its record; the text ends with its state.
@@ -70,11 +70,18 @@ impl Topology for Quorum {
     const MAX_TTL: Duration = Duration::from_secs(2);
 
     fn start(_: &Options) -> Result<Self, Failure> {
-        Ok(Self { set: QuorumSet::builder(NODES).arg("appendonly", "no").start()? })
+        let set = QuorumSet::builder(NODES).arg("appendonly", "no").start()?;
+        let runtime = tokio::runtime::Builder::new_current_thread().enable_all().build()?;
+        runtime.block_on(async {
+            let leases = load::connect(&set.url(), Self::MAX_TTL)?;
+            leases.quorum()?.admit_new().await?;
+            leases.close().await
+        })?;
+        Ok(Self { set })
     }
 
     fn url(&self) -> String {
-        format!("{}?admit=new", self.set.url())
+        self.set.url()
     }
 
     fn await_whole(&self) {

@@ -141,7 +141,7 @@ impl Core {
             (Fault::Refused(refusal), _) => Error::StoreRefused { store, doing, refusal, source },
             (Fault::WrongType, Some(name)) => Error::WrongType { name: name.clone(), source },
             (Fault::Corrupt, Some(name)) => Error::Corrupt { key: name.clone(), source },
-            (Fault::Overloaded, _) => Error::Overloaded { doing, source },
+            (Fault::Overloaded | Fault::Busy, _) => Error::Overloaded { doing, source },
             (Fault::WrongType | Fault::Corrupt | Fault::Unsupported | Fault::Ended, _) => {
                 Error::unsupported(doing, source.why)
             }

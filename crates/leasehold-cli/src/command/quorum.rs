@@ -16,7 +16,7 @@ use crate::{
     store::{self, Store},
 };
 
-/// Look at the nodes of a quorum, and admit them
+/// Show the nodes of a quorum, and admit them
 #[derive(Subcommand)]
 pub(super) enum Quorum {
     Status(Status),
@@ -33,11 +33,11 @@ Examples:
   leasehold quorum status --store redlock://a,b,c --json")]
 pub(super) struct Status {}
 
-/// Let nodes vote that are new, or that have forgotten what they voted for
+/// Let nodes vote that are new, or that have lost their data
 ///
-/// A node that was restarted, wiped or rolled back may have forgotten a lock that is still held, so it does not vote until
-/// the longest lease is over. Every client of the quorum watches such nodes by itself; this command does too, shows how far
-/// it is, and also brings nodes back when so many have forgotten that the others cannot teach them.
+/// A node that was restarted, wiped or rolled back may have forgotten a lock that is still held, so it abstains until every
+/// lease it might have granted has expired. Every client of the quorum watches such nodes; this command does too, shows the
+/// time left, and also brings nodes back when too few others vote to learn the fences from.
 #[derive(Args)]
 #[command(after_help = "\
 Exit codes: 0 all nodes vote · 1 a node is still missing · 2 no majority votes · 69 unreachable

@@ -128,13 +128,12 @@ fn open_rediss(scheme: &str, _: &str, _: &EngineOptions) -> Result<Arc<dyn Engin
 
 #[cfg(feature = "redis")]
 fn open_redlock(url: &str, options: &EngineOptions) -> Result<Arc<dyn Engine>> {
-    let (voters, parameters) = super::redis::voter::voters(url, options)?;
+    let voters = super::redis::voter::voters(url, options)?;
     let quorum = super::quorum::QuorumOptions {
         clock: options.clock.clone(),
         command_timeout: options.command_timeout,
         max_ttl: options.max_ttl,
         prefix_bytes: options.prefix.len(),
-        admit_new: parameters.admit_new,
     };
     Ok(Arc::new(super::quorum::Quorum::over(voters, quorum)))
 }

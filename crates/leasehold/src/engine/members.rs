@@ -57,6 +57,9 @@ pub enum MemberState {
     Waits {
         /// Milliseconds left.
         left_ms: u64,
+        /// Why it cannot be brought back, if that was tried or can be seen.
+        #[serde(skip_serializing_if = "Option::is_none")]
+        refused: Option<String>,
     },
     /// It does not vote.
     Abstains {
@@ -74,8 +77,11 @@ impl fmt::Display for MemberState {
     fn fmt(&self, f: &mut fmt::Formatter<'_>) -> fmt::Result {
         match self {
             Self::Votes => f.write_str("votes"),
-            Self::Waits { left_ms: 0 } => f.write_str("waits: too few others vote to learn the fences from"),
-            Self::Waits { left_ms } => write!(f, "waits, {:.1} s left", *left_ms as f64 / 1000.0),
+            Self::Waits { refused: Some(why), .. } => write!(f, "waits: {why}"),
+            Self::Waits { left_ms: 0, .. } => f.write_str(
+                "waits: too few others vote to learn the fences from; see `leasehold quorum admit`",
+            ),
+            Self::Waits { left_ms, .. } => write!(f, "waits, {:.1} s left", *left_ms as f64 / 1000.0),
             Self::Abstains { why } => write!(f, "abstains: {why}"),
             Self::Unreachable { why } => write!(f, "unreachable: {why}"),
         }

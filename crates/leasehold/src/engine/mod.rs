@@ -177,6 +177,8 @@ pub enum Fault {
     Corrupt,
     /// A bound on load.
     Overloaded,
+    /// This client has too much under way: nothing was sent, and its turn comes.
+    Busy,
     /// The engine does not do this.
     Unsupported,
     /// This attempt has ended already: going on needs a new owner value.

@@ -5,6 +5,8 @@
 
 use std::{fmt, sync::Arc, sync::Weak, time::Duration};
 
+use tokio::sync::Notify;
+
 use crate::{
     clock::Until,
     engine::{Claim, ClockOffset, Cursor, Fut, Health, Hold, Page, WakeSink},
@@ -16,6 +18,9 @@ use crate::{
 /// Renewals in one call; bounds how long a server is busy with one.
 pub(crate) const RENEWALS_PER_CALL: usize = 128;
 
+/// How far ahead of its own clock a node lets the floor of its fences be.
+pub const FLOOR_LEAD_MAX: Duration = Duration::from_secs(180);
+
 /// One node.
 pub trait Voter: Send + Sync + 'static {
     /// How people call it: host and port.
@@ -23,7 +28,7 @@ pub trait Voter: Send + Sync + 'static {
 
     /// Votes under this record from now on. The node compares it with its own at every vote, so a node that was
     /// restarted, flushed or rolled back does not vote.
-    fn seat(&self, record: Option<Record>);
+    fn vote_under(&self, record: Option<Record>);
 
     /// Asks for the node's vote. Idempotent for its owner; a yes refreshes the ttl. A refused claim that may wait is
     /// remembered, so that a withdrawal can wake it and newcomers come after it.
@@ -37,7 +42,7 @@ pub trait Voter: Send + Sync + 'static {
     fn renew(&self, holds: &Arc<[Hold]>, until: Until) -> Fut<'static, Vec<Kept>>;
 
     /// Puts a hold back that the node has lost; refused when another one holds, when its fence is above the hold's, and
-    /// without a seat.
+    /// without a record to vote under.
     fn repair(&self, hold: &Arc<Hold>, until: Until) -> Fut<'static, bool>;
 
     /// Takes a yes back. The attempt goes on: if it may wait, it waits again in its old place, and who is before it is
@@ -49,16 +54,25 @@ pub trait Voter: Send + Sync + 'static {
     fn withdraw(&self, name: &Name, owner: &Owner, until: Until) -> Fut<'static, Withdrawn>;
 
     /// What the node knows about some names.
-    fn look(&self, names: &Arc<[Name]>, until: Until) -> Fut<'static, Vec<Sighting>>;
+    fn inspect(&self, names: &Arc<[Name]>, until: Until) -> Fut<'static, Vec<Sighting>>;
 
     /// Names that are held or waited for there. A cursor without text begins.
     fn scan(&self, prefix: &str, from: Option<Cursor>, limit: u32, until: Until) -> Fut<'static, Page<Name>>;
 
-    /// Who the node is, what its record says and the highest fence it ever gave.
-    fn standing(&self, until: Until) -> Fut<'static, Standing>;
+    /// Who the node is, what its record says, its time and the highest fence it ever gave.
+    fn status(&self, until: Until) -> Fut<'static, NodeStatus>;
 
     /// Writes a record if the present one still is `seen`, and raises the floor of its fences. Answers whether it did.
-    fn mark(&self, seen: Option<&Record>, record: &Record, floor: Fence, until: Until) -> Fut<'static, bool>;
+    fn write_record(
+        &self,
+        seen: Option<&Record>,
+        record: &Record,
+        floor: Fence,
+        until: Until,
+    ) -> Fut<'static, bool>;
+
+    /// Whom to notify when a connection to the node breaks: the server may have been restarted.
+    fn on_disconnect(&self, wake: Arc<Notify>);
 
     /// Where hints for waiting claims go.
     fn set_wake_sink(&self, sink: Weak<dyn WakeSink>);
@@ -129,7 +143,7 @@ impl Abstention {
     pub fn as_str(&self) -> &'static str {
         match self {
             Self::NotAdmitted => "not admitted yet",
-            Self::Forgot => "restarted or wiped; waits until nothing it forgot can matter",
+            Self::Forgot => "restarted or wiped, until every lease that it might have granted has expired",
             Self::OtherSet => "belongs to another quorum",
             Self::OtherList => {
                 "this quorum was admitted with other addresses or in another order; all clients must use the same list"
@@ -189,7 +203,7 @@ impl fmt::Debug for Value {
 
 /// Who a node is and what it remembers.
 #[derive(Clone, Debug, PartialEq, Eq)]
-pub struct Standing {
+pub struct NodeStatus {
     /// This run of the server and its data set; another one may have forgotten everything.
     pub identity: String,
     /// Its record, if it has one that can be read.
@@ -198,6 +212,8 @@ pub struct Standing {
     pub unknown_layout: bool,
     /// The highest fence it gave to any name.
     pub highest: Fence,
+    /// Its wall clock, in microseconds since 1970.
+    pub time_us: u64,
 }
 
 /// What a node knows about its place in a quorum. Its text is what the node stores and compares.

@@ -198,7 +198,7 @@ impl Settler {
 
 fn worth_repeating(error: &EngineError) -> bool {
     match error.fault {
-        Fault::Unreachable | Fault::NoAnswer | Fault::Overloaded | Fault::Refused(_) => true,
+        Fault::Unreachable | Fault::NoAnswer | Fault::Overloaded | Fault::Busy | Fault::Refused(_) => true,
         Fault::WrongType | Fault::Corrupt | Fault::Unsupported | Fault::Ended => false,
     }
 }

@@ -302,7 +302,7 @@ impl Waiter<'_> {
     /// A store that never answered gets as much time as one command; a break in the middle is waited out.
     fn outage(&mut self, error: EngineError) -> Result<Duration> {
         let passing = match error.fault {
-            Fault::Unreachable | Fault::NoAnswer => true,
+            Fault::Unreachable | Fault::NoAnswer | Fault::Busy => true,
             // A client too busy for a poll, or a store that cannot write for a while, is no reason to give up a place in
             // the queue.
             Fault::Overloaded
@@ -310,7 +310,10 @@ impl Waiter<'_> {
             _ => false,
         };
         let now = self.core.clock.now();
-        let patience = self.until.min(self.began + self.core.config.command_timeout);
+        // A client that is busy says nothing about the store.
+        let is_busy = error.fault == Fault::Busy;
+        let patience =
+            if is_busy { self.until } else { self.until.min(self.began + self.core.config.command_timeout) };
         let longest = match error.fault {
             Fault::Unreachable | Fault::NoAnswer => OUTAGE_PAUSE_MAX,
             _ => Duration::MAX,

@@ -170,7 +170,7 @@ impl Waiter<'_> {
         let passing = match error.fault {
             Fault::Unreachable | Fault::NoAnswer => true,
             // No reason to stop waiting for an execution that somebody else is at.
-            Fault::Overloaded | Fault::Refused(Refusal::ReadOnly | Refusal::OutOfMemory) => {
+            Fault::Overloaded | Fault::Busy | Fault::Refused(Refusal::ReadOnly | Refusal::OutOfMemory) => {
                 self.running.is_some()
             }
             _ => false,

@@ -2,14 +2,14 @@
 
 use std::time::{Duration, Instant};
 
-use leasehold::{Attempt, Error, Leasehold, Refusal, engine::MemberState};
+use leasehold::{Attempt, Clock, Error, Leasehold, Refusal, engine::MemberState};
 use leasehold_testkit::{
     QuorumSet, QuorumSetBuilder, RedisServer, eventually_async,
     load::{self, Load},
 };
 
 use crate::{
-    ground::{LONG, admit, all_vote, client, has, held, ms, nodes, nothing_is_left, quorum, states},
+    ground::{LONG, admit, all_vote, builder, client, has, held, ms, nodes, nothing_is_left, quorum, states},
     story::Story,
 };
 
@@ -215,11 +215,14 @@ async fn when_a_majority_forgot_nobody_is_granted_until_an_operator_says_so() {
     })
     .await;
     eventually_async(LONG, "their time to be over", || async {
-        states(&leases).await.iter().all(|state| *state == MemberState::Waits { left_ms: 0 })
+        states(&leases).await.iter().all(|state| matches!(state, MemberState::Waits { left_ms: 0, .. }))
     })
     .await;
     let why = is_refused(&leases).await;
-    assert!(why.contains("0 of 3 nodes vote and 2 must") && why.contains("quorum admit"), "{why}");
+    assert!(
+        why.contains("only 0 of 3 nodes can vote; 2 are required") && why.contains("quorum admit"),
+        "{why}"
+    );
 
     leases.quorum().unwrap().admit().await.unwrap();
     all_vote(&leases).await;
@@ -243,22 +246,68 @@ async fn an_admitted_majority_still_waits_for_what_it_forgot() {
     assert!(killed.elapsed() >= MAX_TTL, "{:?}", killed.elapsed());
 }
 
+/// All nodes lose everything at once: one that is back before the others are gone would learn from them what they were.
+fn lose_everything(set: &QuorumSet) {
+    set.nodes().iter().for_each(|node| node.kill());
+    set.nodes().iter().for_each(|node| node.restart());
+}
+
 #[tokio::test(flavor = "multi_thread")]
 async fn when_all_forgot_even_that_they_were_a_quorum_only_a_new_one_helps() {
     let Some(set) = quorum(3, MAX_TTL).await else { return };
-    let leases = client(&set, MAX_TTL);
-    let old = held(&leases, "x").await.fence();
-    // All at once: one that is back before the others are gone would be told by them what they were.
-    set.nodes().iter().for_each(|node| node.kill());
-    set.nodes().iter().for_each(|node| node.restart());
-    eventually_async(LONG, "nobody to be granted anything", || async {
-        leases.lock("y").try_acquire().await.is_err()
+    // Clients that go on asking notice the new quorum while it is being made.
+    let clients: Vec<_> = (0..8).map(|_| client(&set, MAX_TTL)).collect();
+    let mut last = held(&clients[0], "x").await.fence();
+    let busy: Vec<_> = clients
+        .iter()
+        .map(|leases| {
+            let leases = leases.clone();
+            tokio::spawn(async move {
+                loop {
+                    let _refused_or_granted = leases.lock("y").try_acquire().await;
+                    tokio::time::sleep(ms(5)).await;
+                }
+            })
+        })
+        .collect();
+    for _ in 0..4 {
+        lose_everything(&set);
+        let operator = client(&set, MAX_TTL);
+        let error = operator.quorum().unwrap().admit().await.unwrap_err();
+        assert!(error.to_string().contains("`leasehold quorum admit --new`"), "{error}");
+        operator.quorum().unwrap().admit_new().await.unwrap();
+        let next = operator.lock("x").wait(LONG).acquire().await.unwrap();
+        assert!(next.fence() > last, "{} after {last}", next.fence());
+        last = next.fence();
+        all_vote(&operator).await;
+        operator.close().await.unwrap();
+    }
+    busy.iter().for_each(|task| task.abort());
+}
+
+#[tokio::test(flavor = "multi_thread")]
+async fn fences_go_on_when_all_is_lost_and_the_admitting_clients_clock_is_behind() {
+    let Some(set) = quorum(3, MAX_TTL).await else { return };
+    let old = held(&client(&set, MAX_TTL), "x").await.fence();
+    lose_everything(&set);
+    // It begins years ago.
+    let operator = builder(set.url(), MAX_TTL).clock(Clock::tokio()).connect_lazy().unwrap();
+    operator.quorum().unwrap().admit_new().await.unwrap();
+    let next = client(&set, MAX_TTL).lock("x").wait(LONG).acquire().await.unwrap();
+    assert!(next.fence() > old, "{} after {old}", next.fence());
+}
+
+#[tokio::test(flavor = "multi_thread")]
+async fn a_client_that_only_renews_notices_a_restarted_node() {
+    let Some(set) = quorum(3, LONG).await else { return };
+    let leases = client(&set, LONG);
+    let guard = held(&leases, "x").await;
+    set.nodes()[2].restart();
+    // Long before it looks at nodes that seem to vote.
+    eventually_async(LONG / 3, "the node to be watched", || async {
+        let record = set.nodes()[2].cli(&["GET", "leasehold:quorum"]);
+        !record.is_nil() && record.text().contains(" waits ")
     })
     .await;
-    let operator = client(&set, MAX_TTL);
-    let error = operator.quorum().unwrap().admit().await.unwrap_err();
-    assert!(error.to_string().contains("`leasehold quorum admit --new`"), "{error}");
-    operator.quorum().unwrap().admit_new().await.unwrap();
-    let next = operator.lock("x").wait(LONG).acquire().await.unwrap();
-    assert!(next.fence() > old, "{} after {old}", next.fence());
+    assert!(guard.is_held());
 }

@@ -2,18 +2,20 @@
 #![cfg(feature = "redis")]
 
 mod admission;
+mod busy;
 mod fences;
 mod forgetting;
 mod ground;
 mod health;
+mod leftovers;
 mod listing;
 mod majority;
 mod minority;
 mod repair;
+mod replicate;
 mod rights;
 #[path = "../security_md/mod.rs"]
 mod security_md;
 mod slow;
-mod spread;
 #[path = "../story/mod.rs"]
 mod story;

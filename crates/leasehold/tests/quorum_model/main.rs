@@ -30,6 +30,8 @@ pub(crate) enum Flaw {
     LearnsAtTheStart,
     /// A lost hold is put back below the node's fence.
     RepairsBelowItsFence,
+    /// A withdrawal leaves no tombstone although a repair is on its way.
+    NoTombstone,
 }
 
 /// How much is searched.
@@ -74,6 +76,7 @@ fn a_rule_that_is_left_out_breaks_a_promise() {
         (Flaw::NoAbstention, scope(2, &[0, 2], 1, 0), "not above"),
         (Flaw::LearnsAtTheStart, scope(2, &[0, 2], 1, 0), "not above"),
         (Flaw::RepairsBelowItsFence, scope(2, &[0, 2], 0, 2), "renewed although"),
+        (Flaw::NoTombstone, scope(1, &[0], 0, 1), "after its end"),
     ];
     for (flaw, scope, promise) in cases {
         let broken = search(&scope, Some(flaw)).err();

@@ -29,6 +29,9 @@ pub(crate) struct Node {
     pub(crate) confirm: [Mail; ATTEMPTS_MAX],
     pub(crate) renew: Mail,
     pub(crate) repair: Mail,
+    /// The keeper's withdrawal, and whether it left a tombstone.
+    pub(crate) withdrawal: Mail,
+    pub(crate) gone: bool,
 }
 
 /// Small numbers, one after the other.
@@ -54,6 +57,7 @@ impl Node {
         };
         bits.put(3, self.key.map_or(0, |key| key + 1)).put(4, self.fence).put(1, self.votes.into());
         bits.put(4, self.forgot).put(4, self.early).put(4, mail(self.renew)).put(4, mail(self.repair));
+        bits.put(1, mail(self.withdrawal)).put(1, self.gone.into());
         for (vote, confirm) in self.vote.into_iter().zip(self.confirm) {
             bits.put(4, mail(vote)).put(4, mail(confirm));
         }
@@ -89,10 +93,21 @@ impl Node {
         Some(())
     }
 
+    /// A repair on its way counts as an unanswered copy of the claim.
+    pub(crate) fn take_withdrawal(&mut self, flaw: Option<Flaw>) -> Option<()> {
+        if self.withdrawal != Mail::OnItsWay {
+            return None;
+        }
+        self.withdrawal = Mail::None;
+        self.gone = self.repair == Mail::OnItsWay && flaw != Some(Flaw::NoTombstone);
+        self.key = self.key.filter(|holder| *holder != KEEPER as u8);
+        Some(())
+    }
+
     pub(crate) fn take_repair(&mut self, fence: u8, flaw: Option<Flaw>) -> Option<()> {
         let is_above = self.fence <= fence || flaw == Some(Flaw::RepairsBelowItsFence);
         let is_asked = self.repair == Mail::OnItsWay;
-        if !is_asked || !self.votes || !is_above {
+        if !is_asked || !self.votes || !is_above || self.gone {
             return None;
         }
         self.repair = Mail::None;

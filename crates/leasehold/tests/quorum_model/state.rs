@@ -39,6 +39,8 @@ pub(crate) struct State {
     pub(crate) renewals: u8,
     /// The highest fence that was granted before the renewal under way began.
     pub(crate) renewed_after: u8,
+    /// The keeper has released.
+    pub(crate) ended: bool,
 }
 
 #[derive(Clone, Copy, Debug)]
@@ -83,6 +85,11 @@ pub(crate) enum Step {
     Repair {
         node: usize,
     },
+    /// The keeper releases: nothing of it leaves any more, and what has left still arrives.
+    End,
+    Withdraw {
+        node: usize,
+    },
 }
 
 /// What comes of a step: a new state, a broken promise, or nothing.
@@ -101,6 +108,8 @@ impl State {
             confirm: none,
             renew: Mail::None,
             repair: Mail::None,
+            withdrawal: Mail::None,
+            gone: false,
         };
         let attempt = Attempt { phase: Phase::Unborn, hint: 0, after: 0 };
         let mut start = Self {
@@ -109,6 +118,7 @@ impl State {
             forgets: scope.forgets,
             renewals: scope.renewals,
             renewed_after: 0,
+            ended: false,
         };
         if scope.renewals > 0 {
             start.attempts[KEEPER].phase = Phase::Granted(1);
@@ -130,7 +140,7 @@ impl State {
             };
             rest.put(3, kind).put(4, fence).put(2, hint).put(4, after);
         }
-        rest.put(2, self.forgets).put(2, self.renewals).put(4, self.renewed_after);
+        rest.put(2, self.forgets).put(2, self.renewals).put(4, self.renewed_after).put(1, self.ended.into());
         let [a, b, c] = self.nodes.map(|node| node.packed());
         let mut packed = [a, b, c, rest.0];
         packed[..NODES].sort_unstable();
@@ -184,6 +194,10 @@ impl State {
             steps.extend([false, true].map(|vanished| Step::Renew { node, vanished }));
         }
         steps.extend([Step::AskRenewal, Step::Renewed]);
+        if scope.renewals > 0 {
+            steps.push(Step::End);
+            steps.extend((0..NODES).map(|node| Step::Withdraw { node }));
+        }
         steps
     }
 
@@ -221,7 +235,7 @@ impl State {
             Step::Readmit { node } => next.readmit(node, flaw)?,
             Step::AskRenewal => {
                 let is_idle = self.count(|node| node.renew == Mail::None) == NODES;
-                self.fence(KEEPER).filter(|_| is_idle && !self.is_undecided(KEEPER))?;
+                self.fence(KEEPER).filter(|_| is_idle && !self.is_undecided(KEEPER) && !self.ended)?;
                 next.renewals = self.renewals.checked_sub(1)?;
                 next.renewed_after = self.grants().max()?;
                 next.nodes.iter_mut().for_each(|node| node.renew = Mail::OnItsWay);
@@ -236,13 +250,26 @@ impl State {
                     return Some(Err("a lease was renewed although a later one had been granted before"));
                 }
                 for node in &mut next.nodes {
-                    if node.renew == Mail::Missing {
+                    if node.renew == Mail::Missing && !self.ended {
                         node.repair = Mail::OnItsWay;
                     }
                     node.renew = Mail::None;
                 }
             }
-            Step::Repair { node } => next.nodes[node].take_repair(self.fence(KEEPER)?, flaw)?,
+            Step::Repair { node } => {
+                next.nodes[node].take_repair(self.fence(KEEPER)?, flaw)?;
+                if self.ended && self.nodes[node].withdrawal == Mail::None {
+                    return Some(Err("a node holds a lock after its end"));
+                }
+            }
+            Step::End => {
+                if self.ended {
+                    return None;
+                }
+                next.ended = true;
+                next.nodes.iter_mut().for_each(|node| node.withdrawal = Mail::OnItsWay);
+            }
+            Step::Withdraw { node } => next.nodes[node].take_withdrawal(flaw)?,
         }
         Some(Ok(next))
     }
@@ -325,6 +352,8 @@ impl State {
             confirm: node.confirm.map(broken),
             renew: broken(node.renew),
             repair: Mail::None,
+            withdrawal: node.withdrawal,
+            gone: false,
         };
         Some(())
     }

@@ -58,7 +58,6 @@ pub(crate) fn options(network: &Network) -> QuorumOptions {
         command_timeout: COMMAND,
         max_ttl: TTL_MAX,
         prefix_bytes: 0,
-        admit_new: false,
     }
 }
 

@@ -12,7 +12,7 @@ use leasehold::{
     engine::{
         Cursor, EngineError, Fault, Fut, Health, Hold, Page, Wake, WakeSink,
         quorum::list_of,
-        voter::{Abstention, Ballot, Kept, Record, Sighting, Standing, State, Vote, Voter, Withdrawn},
+        voter::{Abstention, Ballot, Kept, NodeStatus, Record, Sighting, State, Vote, Voter, Withdrawn},
     },
     owner::Owner,
 };
@@ -132,7 +132,7 @@ impl Network {
         let client = sinks.len() - 1;
         let voter = |&node: &usize| {
             let link = Link { network: self.clone(), node, client };
-            Arc::new(SimulatedVoter { link, label: label(node), skew_us, seat: Mutex::new(None) })
+            Arc::new(SimulatedVoter { link, label: label(node), skew_us, votes_under: Mutex::new(None) })
                 as Arc<dyn Voter>
         };
         nodes.iter().map(voter).collect()
@@ -272,12 +272,12 @@ struct SimulatedVoter {
     link: Link,
     label: String,
     skew_us: i64,
-    seat: Mutex<Option<Record>>,
+    votes_under: Mutex<Option<Record>>,
 }
 
 impl SimulatedVoter {
-    fn seated(&self) -> Option<Record> {
-        lock(&self.seat).clone()
+    fn record(&self) -> Option<Record> {
+        lock(&self.votes_under).clone()
     }
 
     /// The fence that a client asks for whose wall clock is wrong.
@@ -292,17 +292,17 @@ impl Voter for SimulatedVoter {
         &self.label
     }
 
-    fn seat(&self, record: Option<Record>) {
-        *lock(&self.seat) = record;
+    fn vote_under(&self, record: Option<Record>) {
+        *lock(&self.votes_under) = record;
     }
 
     fn vote(&self, ballot: &Arc<Ballot>, until: Until) -> Fut<'static, Vote> {
-        let Some(seat) = self.seated() else {
+        let Some(expected) = self.record() else {
             return Box::pin(async { Ok(Vote::Abstains(Abstention::NotAdmitted)) });
         };
         let ballot = Ballot { hint: self.skewed(ballot.hint), ..Ballot::clone(ballot) };
         let (client, name) = (self.link.client, ballot.claim.name.clone());
-        self.link.ask(until, Some(name), move |node, now| node.vote(&ballot, &seat, client, now))
+        self.link.ask(until, Some(name), move |node, now| node.vote(&ballot, &expected, client, now))
     }
 
     fn confirm(&self, hold: &Arc<Hold>, until: Until) -> Fut<'static, bool> {
@@ -320,9 +320,10 @@ impl Voter for SimulatedVoter {
     }
 
     fn repair(&self, hold: &Arc<Hold>, until: Until) -> Fut<'static, bool> {
-        let (hold, seat) = (hold.clone(), self.seated());
-        self.link
-            .ask(until, None, move |node, now| Ok(seat.is_some_and(|seat| node.repair(&hold, &seat, now))))
+        let (hold, expected) = (hold.clone(), self.record());
+        self.link.ask(until, None, move |node, now| {
+            Ok(expected.is_some_and(|expected| node.repair(&hold, &expected, now)))
+        })
     }
 
     fn retract(&self, ballot: &Arc<Ballot>, until: Until) -> Fut<'static, ()> {
@@ -346,10 +347,10 @@ impl Voter for SimulatedVoter {
         })
     }
 
-    fn look(&self, names: &Arc<[Name]>, until: Until) -> Fut<'static, Vec<Sighting>> {
+    fn inspect(&self, names: &Arc<[Name]>, until: Until) -> Fut<'static, Vec<Sighting>> {
         let names = names.clone();
         self.link
-            .ask(until, None, move |node, now| Ok(names.iter().map(|name| node.look(name, now)).collect()))
+            .ask(until, None, move |node, now| Ok(names.iter().map(|name| node.inspect(name, now)).collect()))
     }
 
     fn scan(
@@ -366,14 +367,22 @@ impl Voter for SimulatedVoter {
         })
     }
 
-    fn standing(&self, until: Until) -> Fut<'static, Standing> {
-        self.link.ask(until, None, |node, _| Ok(node.standing()))
+    fn status(&self, until: Until) -> Fut<'static, NodeStatus> {
+        self.link.ask(until, None, |node, now| Ok(node.status(now)))
     }
 
-    fn mark(&self, seen: Option<&Record>, record: &Record, floor: Fence, until: Until) -> Fut<'static, bool> {
+    fn write_record(
+        &self,
+        seen: Option<&Record>,
+        record: &Record,
+        floor: Fence,
+        until: Until,
+    ) -> Fut<'static, bool> {
         let (seen, record) = (seen.cloned(), record.clone());
-        self.link.ask(until, None, move |node, _| node.mark(seen.as_ref(), &record, floor))
+        self.link.ask(until, None, move |node, now| node.write_record(seen.as_ref(), &record, floor, now))
     }
+
+    fn on_disconnect(&self, _: Arc<tokio::sync::Notify>) {}
 
     fn set_wake_sink(&self, sink: Weak<dyn WakeSink>) {
         lock(&self.link.network.sinks)[self.link.client] = Some(sink);

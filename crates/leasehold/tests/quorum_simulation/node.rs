@@ -6,7 +6,10 @@ use leasehold::{
     Fence, Holder, Name, Refusal,
     engine::{
         Claim, EngineError, Fault, Hold,
-        voter::{Abstention, Ballot, Kept, Record, Sighting, Standing, State, Value, Vote, Withdrawn},
+        voter::{
+            Abstention, Ballot, FLOOR_LEAD_MAX, Kept, NodeStatus, Record, Sighting, State, Value, Vote,
+            Withdrawn,
+        },
     },
     owner::{Owner, OwnerId},
 };
@@ -114,16 +117,16 @@ impl Node {
         self.memory = Memory { waiters: BTreeMap::new(), ..memory };
     }
 
-    /// Whether it votes under a seat.
-    fn knows(&self, seat: &Record) -> bool {
+    /// Whether it votes under a expected.
+    fn knows(&self, expected: &Record) -> bool {
         self.flaw == Some(Flaw::NoAbstention)
-            || (self.memory.record.as_ref() == Some(seat) && seat.identity == self.identity())
+            || (self.memory.record.as_ref() == Some(expected) && expected.identity == self.identity())
     }
 
     pub(crate) fn vote(
         &mut self,
         ballot: &Ballot,
-        seat: &Record,
+        expected: &Record,
         client: usize,
         now: Moment,
     ) -> Result<Vote, EngineError> {
@@ -131,11 +134,11 @@ impl Node {
         if self.has_ended(&claim.name, &claim.owner, now) {
             return Err(EngineError::new(Fault::Ended, "this attempt has ended"));
         }
-        if !self.knows(seat) {
+        if !self.knows(expected) {
             return Ok(Vote::Abstains(Abstention::Forgot));
         }
         let length = claim.ttl + claim.lock_delay;
-        if length > Duration::from_millis(seat.max_ms) {
+        if length > Duration::from_millis(expected.max_ms) {
             return Err(EngineError::new(Fault::Unsupported, "longer than this quorum allows"));
         }
         self.memory.drop_expired(&claim.name, now);
@@ -205,13 +208,13 @@ impl Node {
         }
     }
 
-    pub(crate) fn repair(&mut self, hold: &Hold, seat: &Record, now: Moment) -> bool {
+    pub(crate) fn repair(&mut self, hold: &Hold, expected: &Record, now: Moment) -> bool {
         let value = hold.owner.expose();
         let is_free = match self.memory.holder(&hold.name, now) {
             None => self.memory.fence(&hold.name) <= hold.fence,
             Some(holder) => holder == value,
         };
-        let repairs = is_free && self.knows(seat) && !self.has_ended(&hold.name, &hold.owner, now);
+        let repairs = is_free && self.knows(expected) && !self.has_ended(&hold.name, &hold.owner, now);
         if repairs {
             self.memory.raise(&hold.name, hold.fence);
             let expires_at = now.at + hold.ttl + hold.lock_delay;
@@ -247,7 +250,7 @@ impl Node {
         (Withdrawn { was_ours, woke: nudge.is_some(), by }, nudge)
     }
 
-    pub(crate) fn look(&mut self, name: &Name, now: Moment) -> Sighting {
+    pub(crate) fn inspect(&mut self, name: &Name, now: Moment) -> Sighting {
         self.memory.drop_expired(name, now);
         let key = self.memory.keys.get(name);
         let waiters = self.memory.waiters.get(name).into_iter().flat_map(BTreeMap::values);
@@ -273,26 +276,31 @@ impl Node {
         self.memory.holder(name, now).is_some()
     }
 
-    pub(crate) fn standing(&self) -> Standing {
-        Standing {
+    pub(crate) fn status(&self, now: Moment) -> NodeStatus {
+        NodeStatus {
             identity: self.identity(),
             record: self.memory.record.clone(),
             unknown_layout: false,
             highest: self.memory.highest,
+            time_us: now.wall_us,
         }
     }
 
-    pub(crate) fn mark(
+    pub(crate) fn write_record(
         &mut self,
         seen: Option<&Record>,
         record: &Record,
         floor: Fence,
+        now: Moment,
     ) -> Result<bool, EngineError> {
         self.marks += 1;
         if self.is_full {
             return Err(EngineError::new(Fault::Refused(Refusal::OutOfMemory), "out of memory"));
         }
         let unchanged = self.memory.record.as_ref() == seen;
+        if unchanged && floor.get() > now.wall_us + FLOOR_LEAD_MAX.as_micros() as u64 {
+            return Err(EngineError::new(Fault::Refused(Refusal::Other), "FLOOR its clock is behind"));
+        }
         if unchanged {
             self.memory.record = Some(record.clone());
             self.memory.floor = self.memory.floor.max(floor);

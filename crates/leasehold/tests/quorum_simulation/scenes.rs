@@ -4,10 +4,7 @@ use std::{sync::Arc, time::Duration};
 
 use leasehold::{
     Error, ErrorKind, Fence, Leasehold, Refusal,
-    engine::{
-        Members,
-        quorum::{Quorum, QuorumOptions},
-    },
+    engine::{Members, quorum::Quorum},
 };
 
 use crate::{
@@ -238,44 +235,129 @@ fn a_quorum_that_forgot_everything_waits_for_a_person_and_repeats_no_fence() {
     });
 }
 
+/// A client of nodes a millisecond away.
+fn another(network: &Arc<Network>, seed: u64) -> (Leasehold, Arc<Quorum>) {
+    let quorum = Arc::new(Quorum::over(network.voters(0), options(network)));
+    (client(network, quorum.clone(), seed), quorum)
+}
+
+/// A job of a few looks, or of less than one: it takes a lock, and ends.
+async fn job(network: Arc<Network>, seed: u64, lasts: Duration) {
+    let (leases, _) = another(&network, seed);
+    leases.lock(format!("job-{seed}")).acquire().await.unwrap().release().await.unwrap();
+    tokio::time::sleep(lasts).await;
+    leases.close().await.unwrap();
+}
+
 #[test]
-fn the_setting_that_admits_new_nodes_brings_no_quorum_back_that_forgot() {
+fn a_node_comes_back_in_time_while_clients_come_and_go() {
     virtually(async {
-        let (network, _) = quiet(3);
-        let options = QuorumOptions { admit_new: true, ..options(&network) };
-        let leases = client(&network, Arc::new(Quorum::over(network.voters(0), options)), 2);
-        leases.lock("x").acquire().await.unwrap().release().await.unwrap();
-        // One with all it knew, one empty; the third goes on.
-        network.touch(0, |node, _| node.restart(node.memory.clone()));
-        network.touch(1, |node, _| node.restart(Memory::default()));
-        for _ in 0..50 {
-            leases.lock("x").try_acquire().await.unwrap_err();
-            tokio::time::sleep(TTL_MAX / 10).await;
+        for (steady, every) in [(true, 50 * MS), (false, 50 * MS), (false, 8 * MS)] {
+            let (network, leases) = quiet(3);
+            let steady = Some(leases).filter(|_| steady);
+            if let Some(leases) = &steady {
+                leases.lock("x").acquire().await.unwrap().release().await.unwrap();
+            }
+            network.touch(2, |node, _| node.restart(Memory::default()));
+            let began = network.clock.now();
+            for number in 0.. {
+                if network.admitted() == 3 {
+                    break;
+                }
+                let watched = network.clock.now().since(began);
+                assert!(watched < 2 * TTL_MAX, "{number} jobs, one every {every:?}: it still waits");
+                tokio::spawn(job(network.clone(), number, 60 * MS));
+                tokio::time::sleep(every).await;
+            }
+            assert!(network.clock.now().since(began) >= TTL_MAX);
         }
-        assert_eq!(network.admitted(), 1);
     });
 }
 
 #[test]
-fn nodes_without_records_become_a_quorum_only_when_told_so() {
+fn jobs_one_after_the_other_bring_a_node_back() {
+    virtually(async {
+        let (network, _) = quiet(3);
+        network.touch(2, |node, _| node.restart(Memory::default()));
+        let began = network.clock.now();
+        for number in 0.. {
+            if network.admitted() == 3 {
+                break;
+            }
+            assert!(network.clock.now().since(began) < 2 * TTL_MAX, "{number} jobs: it still waits");
+            job(network.clone(), number, 30 * MS).await;
+        }
+        assert!(network.clock.now().since(began) >= TTL_MAX);
+    });
+}
+
+#[test]
+fn a_new_quorum_is_admitted_whatever_running_clients_do_meanwhile() {
+    virtually(async {
+        for seed in 0..30 {
+            let network = Network::new(seed, 3, TTL_MAX, None);
+            let clients: Vec<_> = (0..8).map(|number| another(&network, number).0).collect();
+            for leases in &clients {
+                leases.lock("x").wait(1000 * MS).acquire().await.unwrap().release().await.unwrap();
+            }
+            (0..3).for_each(|node| network.touch(node, |node, _| node.restart(Memory::default())));
+            let mut busy = tokio::task::JoinSet::new();
+            for leases in clients {
+                busy.spawn(async move {
+                    loop {
+                        let _refused = leases.lock("y").try_acquire().await;
+                        tokio::time::sleep(5 * MS).await;
+                    }
+                });
+            }
+            tokio::time::sleep(100 * MS).await;
+            let operator = another(&network, 9).1;
+            operator.admit_new(false, network.clock.now() + COMMAND).await.unwrap();
+            busy.shutdown().await;
+            assert_eq!(network.admitted(), 3, "seed {seed}");
+        }
+    });
+}
+
+#[test]
+fn what_an_operator_allowed_once_is_not_allowed_the_next_time() {
     virtually(async {
         let (network, leases) = quiet(3);
-        (0..3).for_each(|node| network.touch(node, |node, _| node.memory = Default::default()));
-        tokio::time::sleep(3 * TTL_MAX).await;
-        leases.lock("x").try_acquire().await.unwrap_err();
-        // Several begin at the same time.
-        let tellers: Vec<_> = (0..3)
-            .map(|number| {
-                let options = QuorumOptions { admit_new: true, ..options(&network) };
-                client(&network, Arc::new(Quorum::over(network.voters(0), options)), number)
-            })
-            .collect();
-        for teller in &tellers {
-            let refused = teller.lock("x").try_acquire().await.unwrap_err();
-            assert!(matches!(refused, Error::StoreRefused { refusal: Refusal::Abstention, .. }), "{refused}");
-        }
-        tokio::time::sleep(2 * TTL_MAX).await;
-        assert_eq!(network.admitted(), 3);
         leases.lock("x").acquire().await.unwrap().release().await.unwrap();
+        let operator = another(&network, 2).1;
+        for allowed in [true, false] {
+            (0..3).for_each(|node| network.touch(node, |node, _| node.restart(node.memory.clone())));
+            if allowed {
+                operator.admit(network.clock.now() + COMMAND).await.unwrap();
+            }
+            // Long enough for a look at nodes that all seemed to vote.
+            tokio::time::sleep(30 * TTL_MAX).await;
+            assert_eq!(network.admitted() == 3, allowed);
+        }
+    });
+}
+
+#[test]
+fn a_node_whose_clock_is_wrong_says_why_it_does_not_come_back() {
+    virtually(async {
+        let (network, leases) = quiet(3);
+        let (_, quorum) = another(&network, 2);
+        network.touch(2, |node, _| {
+            node.restart(Memory::default());
+            node.wall_ahead_us = -600_000_000;
+        });
+        for leases in [leases, client(&network, quorum.clone(), 3)] {
+            leases.lock("x").acquire().await.unwrap().release().await.unwrap();
+        }
+        tokio::time::sleep(3 * TTL_MAX).await;
+        let state = quorum.list(network.clock.now() + COMMAND).await.remove(2).state.to_string();
+        assert!(state.starts_with("waits: ") && state.contains("clock"), "{state}");
+        let stranger = another(&network, 4).1;
+        let state = stranger.list(network.clock.now() + COMMAND).await.remove(2).state.to_string();
+        assert!(state.starts_with("waits: ") && state.contains("clock"), "{state}");
+        // In time again, it comes back.
+        network.touch(2, |node, _| node.wall_ahead_us = 0);
+        tokio::time::sleep(TTL_MAX).await;
+        assert_eq!(network.admitted(), 3);
     });
 }

@@ -123,7 +123,7 @@ impl Outbox {
 /// Whether the same call may succeed a little later.
 fn may_pass(error: &EngineError) -> bool {
     match error.fault {
-        Fault::Unreachable | Fault::NoAnswer | Fault::Overloaded => true,
+        Fault::Unreachable | Fault::NoAnswer | Fault::Overloaded | Fault::Busy => true,
         Fault::Refused(refusal) => matches!(refusal, Refusal::ReadOnly | Refusal::OutOfMemory),
         _ => false,
     }

@@ -2,36 +2,42 @@
 //!
 //! Nodes know nothing of each other: each votes for itself ([`Voter`]), and the client counts (`count`). All nodes are
 //! asked at once, a majority decides, and whoever is dead or slow is not waited for. Fences come from the votes.
-//! A node that may have forgotten its votes does not vote until nothing that it forgot can matter (`warden`).
+//! A node that may have forgotten its votes does not vote until nothing that it forgot can matter (`readmission`).
 
 mod admission;
 mod count;
-mod excuses;
-mod keep;
+mod inspect;
 mod list;
-mod look;
+mod membership;
+mod no_quorum;
+mod readmission;
+mod release;
+mod renewal;
+mod replicate;
 mod round;
-mod seats;
-mod spread;
-mod warden;
+mod watch;
 
 use std::{
     sync::{
-        Arc, Mutex, MutexGuard, OnceLock, PoisonError, Weak,
-        atomic::{AtomicBool, AtomicU64, Ordering},
+        Arc, Mutex, MutexGuard, PoisonError, Weak,
+        atomic::{AtomicBool, AtomicU64, AtomicUsize, Ordering},
     },
     time::Duration,
 };
 
 use futures_util::future::BoxFuture;
+use tokio::{
+    sync::{Notify, Semaphore, SemaphorePermit},
+    task::JoinHandle,
+};
 use tokio_util::{sync::CancellationToken, task::TaskTracker};
 
 use crate::{
     clock::{Clock, Until},
     engine::{
-        Answer, Capabilities, Claim, Cursor, Engine, EngineError, Fut, Handover, Health, Hold, Inspect,
-        Inspection, Leases, Member, Members, Page, Reach, Released, Renewed, Rounds, WakeSink, Warning,
-        deadlines::Deadlines, nodes, records::Records, registry::EndedAttempts, voter::Voter,
+        Answer, Capabilities, Claim, Cursor, Engine, EngineError, Fault, Fut, Handover, Health, Hold,
+        Inspect, Inspection, Leases, Member, Members, Page, Reach, Released, Renewed, Rounds, WakeSink,
+        Warning, deadlines::Deadlines, nodes, records::Records, registry::EndedAttempts, voter::Voter,
     },
     fence::Fence,
     name::{NAME_MAX_BYTES, Name},
@@ -39,10 +45,14 @@ use crate::{
 };
 pub use count::{Count, Verdict, majority};
 pub use list::list_of;
-use seats::Seat;
+use membership::VotingStatus;
 
 /// Every code that a [`Warning`] can have because a node is one of a quorum.
 pub const WARNING_CODES: [&str; 3] = ["quorum-marker", "node-down", "quorum-replicas"];
+
+/// Rounds under way at once; the others wait for their turn. What a client sends at once then reaches the nodes soon, and
+/// the time of a lease and the patience with a node begin when it is sent, not when it was asked for.
+const TURNS: usize = 64;
 
 /// What a quorum needs besides its nodes.
 #[derive(Clone, Debug)]
@@ -55,8 +65,6 @@ pub struct QuorumOptions {
     pub max_ttl: Duration,
     /// What precedes a name in the nodes, in bytes.
     pub prefix_bytes: usize,
-    /// Whether nodes without a record become a new quorum, once they were watched for long enough.
-    pub admit_new: bool,
 }
 
 /// The engine behind `redlock://`.
@@ -71,12 +79,20 @@ struct Shared {
     /// What stands for their addresses.
     list: String,
     options: QuorumOptions,
-    seats: Mutex<Vec<Seat>>,
+    members: Mutex<Vec<VotingStatus>>,
+    /// Why each node could not be brought back when that was last tried.
+    refusals: Mutex<Vec<Option<String>>>,
+    watches: tokio::sync::Mutex<readmission::Watches>,
     /// Attempts whose end was sent: nothing of them is sent any more.
     ended: Mutex<EndedAttempts>,
     /// The highest fence seen in any vote, so that a client whose clock is behind still asks for one that all can give.
     highest: AtomicU64,
     counters: Counters,
+    /// Rounds of votes, and of withdrawals: a release must not wait for claims that nobody answers.
+    votes: Semaphore,
+    ends: Semaphore,
+    /// Rounds since the last one with a majority of votes.
+    in_vain: AtomicUsize,
     /// An operator said that nodes may come back although too few others vote to learn from.
     by_the_clock: AtomicBool,
     /// What goes on after the caller has its answer: votes that come late, repairs.
@@ -84,7 +100,9 @@ struct Shared {
     /// Withdrawals that are repeated, of each node: those of one that hangs must not use up what the others need.
     withdrawals: Vec<TaskTracker>,
     closed: CancellationToken,
-    warden: OnceLock<warden::Bell>,
+    readmission: Mutex<Option<JoinHandle<()>>>,
+    /// Inspects the nodes before their time.
+    wake: Arc<Notify>,
 }
 
 /// What a quorum has done so far.
@@ -107,21 +125,28 @@ impl Quorum {
             NAME_MAX_BYTES - options.prefix_bytes,
         )
         .without_acks("a quorum's grant is on a majority of nodes by itself; its nodes have no replicas");
-        let seats = vec![Seat::Unknown; voters.len()];
+        let wake = Arc::new(Notify::new());
+        voters.iter().for_each(|voter| voter.on_disconnect(wake.clone()));
         let withdrawals = voters.iter().map(|_| TaskTracker::new()).collect();
         let shared = Shared {
             list: list_of(voters.iter().map(|voter| voter.label())),
+            members: Mutex::new(vec![VotingStatus::Unknown; voters.len()]),
+            refusals: Mutex::new(vec![None; voters.len()]),
+            watches: tokio::sync::Mutex::default(),
             voters,
             options,
-            seats: Mutex::new(seats),
             ended: Mutex::default(),
             highest: AtomicU64::new(0),
             counters: Counters::default(),
+            votes: Semaphore::new(TURNS),
+            ends: Semaphore::new(TURNS),
+            in_vain: AtomicUsize::new(0),
             by_the_clock: AtomicBool::new(false),
             late: TaskTracker::new(),
             withdrawals,
             closed: CancellationToken::new(),
-            warden: OnceLock::new(),
+            readmission: Mutex::default(),
+            wake,
         };
         Self { shared: Arc::new(shared), capabilities }
     }
@@ -136,8 +161,12 @@ impl Shared {
         majority(self.n())
     }
 
-    fn seats(&self) -> MutexGuard<'_, Vec<Seat>> {
-        self.seats.lock().unwrap_or_else(PoisonError::into_inner)
+    fn members(&self) -> MutexGuard<'_, Vec<VotingStatus>> {
+        self.members.lock().unwrap_or_else(PoisonError::into_inner)
+    }
+
+    fn refusals(&self) -> MutexGuard<'_, Vec<Option<String>>> {
+        self.refusals.lock().unwrap_or_else(PoisonError::into_inner)
     }
 
     fn ended(&self) -> MutexGuard<'_, EndedAttempts> {
@@ -156,6 +185,29 @@ impl Shared {
     fn node_until(&self, ttl: Duration, until: Until) -> Until {
         let patience = (ttl / 4).max(Duration::from_millis(100)).min(self.options.command_timeout);
         until.min(self.clock().now() + patience)
+    }
+
+    /// Waits for a turn, as long as that leaves as much time for what follows. A client that is busy does not call its nodes
+    /// silent.
+    async fn turn<'a>(&self, turns: &'a Semaphore, until: Until) -> Result<SemaphorePermit<'a>, EngineError> {
+        if let Ok(turn) = turns.try_acquire() {
+            return Ok(turn);
+        }
+        let now = self.clock().now();
+        match self.clock().bounded(now + until.since(now) / 2, turns.acquire()).await {
+            Some(Ok(turn)) => Ok(turn),
+            _ if self.in_vain.load(Ordering::Relaxed) >= TURNS => Err(EngineError::no_answer()),
+            _ => Err(EngineError::new(Fault::Busy, format!("{TURNS} operations are under way already"))),
+        }
+    }
+
+    /// A round is over, with a majority of votes or without.
+    fn ended_round(&self, has_majority: bool) {
+        if has_majority {
+            self.in_vain.store(0, Ordering::Relaxed);
+        } else {
+            self.in_vain.fetch_add(1, Ordering::Relaxed);
+        }
     }
 
     fn saw(&self, fence: Fence) {
@@ -204,11 +256,11 @@ impl Engine for Quorum {
     }
 
     fn connect(&self, until: Until) -> Fut<'_, ()> {
-        Box::pin(async move { self.shared.take_seats(until).await })
+        Box::pin(async move { self.shared.refresh(until).await })
     }
 
     fn health(&self, until: Until) -> Fut<'_, Health> {
-        Box::pin(self.look_at_health(until))
+        Box::pin(self.inspect_health(until))
     }
 
     fn members(&self) -> Option<&dyn Members> {
@@ -225,7 +277,14 @@ impl Engine for Quorum {
             }
             // What a minority was not told ends with its ttl.
             let settled = futures_util::future::join_all(under_way().map(TaskTracker::wait));
-            let _settled = shared.clock().bounded(until, settled).await;
+            // Clients that live for a moment count, too.
+            let counted = async {
+                let is_watching = !shared.watches.lock().await.is_empty();
+                if is_watching {
+                    shared.inspect_nodes().await;
+                }
+            };
+            let _over = shared.clock().bounded(until, futures_util::future::join(settled, counted)).await;
             shared.voters.iter().for_each(|voter| voter.close());
             Ok(())
         })
@@ -273,15 +332,15 @@ impl Inspect for Quorum {
 
 impl Members for Quorum {
     fn list(&self, until: Until) -> BoxFuture<'_, Vec<Member>> {
-        Box::pin(self.shared.members(until))
+        Box::pin(self.shared.list_members(until))
     }
 
     fn admit_new(&self, over: bool, until: Until) -> Fut<'_, ()> {
-        Box::pin(self.admit_all(over, until))
+        Box::pin(self.shared.admit_new(over, until))
     }
 
     fn admit(&self, until: Until) -> Fut<'_, ()> {
-        Box::pin(self.admit_forgotten(until))
+        Box::pin(self.shared.admit(until))
     }
 
     fn rounds(&self) -> Rounds {
@@ -291,9 +350,9 @@ impl Members for Quorum {
 }
 
 impl Quorum {
-    async fn look_at_health(&self, until: Until) -> Result<Health, EngineError> {
+    async fn inspect_health(&self, until: Until) -> Result<Health, EngineError> {
         let shared = &self.shared;
-        let members = shared.members(until).await;
+        let members = shared.list_members(until).await;
         let (each, clocks) = futures_util::future::join(
             futures_util::future::join_all(shared.voters.iter().map(|voter| voter.health(until))),
             futures_util::future::join_all(shared.voters.iter().map(|voter| voter.clock(until))),
@@ -337,8 +396,8 @@ impl Quorum {
             .collect();
         health.warnings.extend(nodes::clocks_differ(
             &clocks,
-            "a node refuses clients whose clocks are 60 s away from its own",
-            "no client is close to both for much longer",
+            "a node refuses votes of clients whose clocks are more than 60 s away from its own",
+            "one of them gives no votes to most clients, and cannot be brought back after a restart, until the clocks agree",
         ));
         Ok(health)
     }

@@ -7,13 +7,13 @@ use futures_util::{StreamExt, future::BoxFuture, stream::FuturesUnordered};
 use super::{
     Shared,
     count::{Count, Tally, Verdict},
-    excuses::Excuses,
-    seats::Seat,
+    membership::VotingStatus,
+    no_quorum::NoQuorum,
 };
 use crate::{
     clock::{BootInstant, Until},
     engine::{
-        Answer, Claim, EngineError, Fault, Grant, Holders, Mode, Tenure,
+        Answer, Claim, EngineError, Fault, Grant, Holders, MemberState, Mode, Tenure,
         registry::ended_error,
         voter::{Ballot, Vote, Voter},
     },
@@ -46,7 +46,8 @@ impl Shared {
         if self.has_ended(claim.owner.id()) {
             return Err(ended_error());
         }
-        self.ensure_seats(until).await?;
+        let _turn = self.turn(&self.votes, until).await?;
+        self.ensure_majority(until).await?;
         let since = self.clock().now();
         let ballot = Arc::new(Ballot { claim: claim.clone(), hint: self.hint(), arrival: arrival(claim) });
         let node_until = self.node_until(claim.ttl, until);
@@ -57,8 +58,9 @@ impl Shared {
                 Verdict::Open => {}
                 Verdict::Granted(fence) => {
                     self.counters.granted.fetch_add(1, Ordering::Relaxed);
+                    self.ended_round(true);
                     let lacking = round.said_otherwise();
-                    self.spread(claim.hold(fence), since, lacking, votes, Self::is_late_yes);
+                    self.replicate_grant(claim.hold(fence), since, lacking, votes, Self::is_late_yes);
                     return Ok(granted(claim, fence, since));
                 }
                 Verdict::Confirm(fence) => {
@@ -114,7 +116,7 @@ impl Shared {
         }
         if tally.carried(self.n()) {
             self.counters.granted.fetch_add(1, Ordering::Relaxed);
-            self.spread(claim.hold(fence), since, lacking, confirmed, |_, _, raised| *raised);
+            self.replicate_grant(claim.hold(fence), since, lacking, confirmed, |_, _, raised| *raised);
             return Ok(granted(claim, fence, since));
         }
         self.run_on(confirmed);
@@ -145,7 +147,9 @@ impl Shared {
         let (claim, outstanding) = (&ballot.claim, votes.len());
         self.run_on(votes);
         let unanswered = round.unanswered || outstanding > 0;
-        if round.voted() >= self.majority() {
+        let has_majority = round.voted() >= self.majority();
+        self.ended_round(has_majority);
+        if has_majority {
             // A yes that comes late is kept while the attempt waits, and given back with its end.
             if claim.queue.is_none() && (unanswered || round.count.any_yes()) {
                 self.give_back(claim);
@@ -160,9 +164,9 @@ impl Shared {
             self.give_back(claim);
         }
         for (voter, _) in self.voters.iter().zip(&round.heard).filter(|(_, heard)| !**heard) {
-            round.excuses.fails(voter.label(), EngineError::no_answer());
+            round.missing.fails(voter.label(), EngineError::no_answer());
         }
-        Err(round.excuses.into_error(self))
+        Err(round.missing.into_error(self))
     }
 
     /// Takes back what these nodes gave in the round that began at `since`, so that somebody else gets a majority. If one
@@ -213,7 +217,7 @@ struct Round {
     count: Count,
     /// What each node said that said no.
     refusals: Vec<Refusal>,
-    excuses: Excuses,
+    missing: NoQuorum,
     /// Which nodes have answered, or failed to.
     heard: Vec<bool>,
     said_yes: Vec<usize>,
@@ -228,7 +232,7 @@ impl Round {
         Self {
             count: Count::new(n),
             refusals: Vec::new(),
-            excuses: Excuses::default(),
+            missing: NoQuorum::default(),
             heard: vec![false; n],
             said_yes: Vec::new(),
             gave_nothing: vec![false; n],
@@ -254,20 +258,23 @@ impl Round {
             Ok(Vote::Abstains(why)) => {
                 self.gave_nothing[index] = true;
                 shared.counters.abstained.fetch_add(1, Ordering::Relaxed);
-                let seat = shared.seats()[index].clone();
-                match seat {
+                let status = shared.members()[index].clone();
+                match status {
                     // Its record could not be read so far.
-                    Seat::Unknown => {
-                        self.excuses
-                            .fails(label, EngineError::new(Fault::Unreachable, "has not answered yet"));
+                    VotingStatus::Unknown => {
+                        let error = EngineError::new(Fault::Unreachable, "has not answered yet");
+                        self.missing.fails(label, error);
                     }
-                    seat => self.excuses.abstains(label, &seat, why),
+                    VotingStatus::Votes(_) => {
+                        self.missing.abstains(label, MemberState::Abstains { why: why.as_str() });
+                    }
+                    status => self.missing.abstains(label, shared.state(index, &status, None)),
                 }
-                shared.lost_seat(index);
+                shared.abstained(index);
             }
             Err(error) => {
                 self.unanswered |= error.fault == Fault::NoAnswer;
-                self.excuses.fails(label, error);
+                self.missing.fails(label, error);
             }
         }
         self.count.other();

@@ -1,7 +1,7 @@
 //! One Redis as a voter of a quorum.
 //!
-//! Each node is asked on its own, over one connection, by scripts of its own ([`call`]). It votes only in the seat that
-//! its record gives it, in the run of the server for which that was written: what a restarted, wiped or rolled back
+//! Each node is asked on its own, over one connection, by scripts of its own ([`call`]). It votes only under its record,
+//! in the run of the server for which that was written: what a restarted, wiped or rolled back
 //! server has forgotten cannot be voted on twice.
 
 mod call;
@@ -21,7 +21,7 @@ use std::{
 
 use redis::{Cmd, Value};
 use tokio::{
-    sync::{Semaphore, SemaphorePermit},
+    sync::{Notify, Semaphore, SemaphorePermit},
     task::unconstrained,
 };
 
@@ -43,7 +43,7 @@ use crate::{
         connect::EngineOptions,
         registry::{Call, Registry},
         voter::{
-            Abstention, Ballot, Kept, RENEWALS_PER_CALL, Record, Sighting, Standing, State, Vote, Voter,
+            Abstention, Ballot, Kept, NodeStatus, RENEWALS_PER_CALL, Record, Sighting, State, Vote, Voter,
             Withdrawn,
         },
     },
@@ -52,19 +52,18 @@ use crate::{
     name::Name,
     owner::Owner,
 };
-use call::{Scripts, Seat};
+use call::{Scripts, VotingRecord};
 use hints::Hints;
-pub(crate) use url::Parameters;
 
 /// The voters of a quorum; nothing is dialled.
-pub(crate) fn voters(url: &str, options: &EngineOptions) -> Result<(Vec<Arc<dyn Voter>>, Parameters)> {
+pub(crate) fn voters(url: &str, options: &EngineOptions) -> Result<Vec<Arc<dyn Voter>>> {
     keys::check_prefix(&options.prefix)?;
-    let (nodes, parameters) = url::quorum(url)?;
+    let nodes = url::quorum(url)?;
     let (process, tasks) = (random_process(), Tasks::here());
     let voter = |(number, client): (usize, redis::Client)| -> Arc<dyn Voter> {
         Arc::new(RedisVoter(Member::new(client, channel(process, number), options, tasks.clone())))
     };
-    Ok((nodes.into_iter().enumerate().map(voter).collect(), parameters))
+    Ok(nodes.into_iter().enumerate().map(voter).collect())
 }
 
 struct RedisVoter(Arc<Member>);
@@ -76,7 +75,7 @@ struct Member {
     clock: Clock,
     connection: Arc<Connection>,
     scripts: Scripts,
-    seat: Mutex<Option<Arc<Seat>>>,
+    votes_under: Mutex<Option<Arc<VotingRecord>>>,
     attempts: Arc<Registry<Arc<Ballot>>>,
     hints: Arc<Hints>,
     /// Told once that the server refuses wake-ups.
@@ -106,7 +105,7 @@ impl Member {
             clock: options.clock.clone(),
             connection,
             scripts: Scripts::new(),
-            seat: Mutex::default(),
+            votes_under: Mutex::default(),
             attempts: Arc::default(),
             hints,
             polling_only: AtomicBool::new(false),
@@ -124,7 +123,7 @@ impl Member {
             Some(Ok(permit)) => Ok(permit),
             _ => {
                 let why = format!("{} operations are under way already", self.max_in_flight);
-                Err(EngineError::new(Fault::Overloaded, why))
+                Err(EngineError::new(Fault::Busy, why))
             }
         }
     }
@@ -137,11 +136,11 @@ impl Member {
         }
     }
 
-    /// The seat, or why the node has none.
-    fn seat(&self) -> Result<Arc<Seat>, Abstention> {
-        let seat = self.seat.lock().unwrap_or_else(PoisonError::into_inner).clone();
-        match seat {
-            Some(seat) if seat.record.state == State::Votes => Ok(seat),
+    /// The record that the node votes under, or why there is none.
+    fn record(&self) -> Result<Arc<VotingRecord>, Abstention> {
+        let expected = self.votes_under.lock().unwrap_or_else(PoisonError::into_inner).clone();
+        match expected {
+            Some(expected) if expected.record.state == State::Votes => Ok(expected),
             Some(_) => Err(Abstention::Forgot),
             None => Err(Abstention::NotAdmitted),
         }
@@ -150,14 +149,14 @@ impl Member {
     async fn vote(&self, ballot: &Arc<Ballot>, until: Until) -> Result<Vote, EngineError> {
         let claim = &ballot.claim;
         let keys = self.keys(&claim.name)?;
-        let seat = match self.seat() {
-            Ok(seat) => seat,
+        let expected = match self.record() {
+            Ok(expected) => expected,
             Err(why) => return Ok(Vote::Abstains(why)),
         };
         let call = self.attempts.enter(claim.owner.id(), self.clock.now())?;
         let _room = self.room(until).await?;
         let link = self.connection.link(until).await?;
-        if !is_in_seat(&link, &seat) {
+        if !is_of_run(&link, &expected) {
             return Ok(Vote::Abstains(Abstention::Forgot));
         }
         let waits = claim.queue.map(|_| ballot);
@@ -165,14 +164,14 @@ impl Member {
             self.listen(&link, until).await?;
         }
         let channel = self.connection.channel();
-        let build = |script: &_, by_hash| call::vote(script, by_hash, &keys, ballot, &seat, channel);
+        let build = |script: &_, by_hash| call::vote(script, by_hash, &keys, ballot, &expected, channel);
         let value = self.send(&link, &call, waits, &self.scripts.vote, build, until).await?;
-        let vote = call::voted(&value, &seat)?;
+        let vote = call::voted(&value, &expected)?;
         if matches!(vote, Vote::Yes(_)) {
             call.waits_no_longer();
         }
         // Only a new connection tells who the server is by now. One for each other abstention would be a storm.
-        if call::is_other_data_set(&value, &seat) {
+        if call::is_other_data_set(&value, &expected) {
             link.broke("the server has another data set by now");
         }
         Ok(vote)
@@ -248,14 +247,14 @@ impl Member {
 
     async fn repair(&self, hold: &Hold, until: Until) -> Result<bool, EngineError> {
         let keys = self.keys(&hold.name)?;
-        let Ok(seat) = self.seat() else { return Ok(false) };
+        let Ok(expected) = self.record() else { return Ok(false) };
         let call = self.attempts.enter(hold.owner.id(), self.clock.now())?;
         let _room = self.room(until).await?;
         let link = self.connection.link(until).await?;
-        if !is_in_seat(&link, &seat) {
+        if !is_of_run(&link, &expected) {
             return Ok(false);
         }
-        let build = |script: &_, by_hash| call::repair(script, by_hash, &keys, hold, &seat);
+        let build = |script: &_, by_hash| call::repair(script, by_hash, &keys, hold, &expected);
         call::yes_or_no(&self.send(&link, &call, None, &self.scripts.repair, build, until).await?)
     }
 
@@ -284,7 +283,7 @@ impl Member {
         call::yes_or_no(&value).map(drop)
     }
 
-    async fn look(&self, names: &[Name], until: Until) -> Result<Vec<Sighting>, EngineError> {
+    async fn inspect(&self, names: &[Name], until: Until) -> Result<Vec<Sighting>, EngineError> {
         let _room = self.room(until).await?;
         let inspect = &self.scripts.inspect;
         let seen =
@@ -292,20 +291,20 @@ impl Member {
         seen.iter().map(call::sighting).collect()
     }
 
-    async fn standing(&self, until: Until) -> Result<Standing, EngineError> {
+    async fn status(&self, until: Until) -> Result<NodeStatus, EngineError> {
         for _ in 0..2 {
             let link = self.connection.link(until).await?;
-            let value = link.run_script(false, &self.scripts.standing, call::standing, until).await?;
+            let value = link.run_script(false, &self.scripts.status, call::status, until).await?;
             let identity = link.identity.as_deref().unwrap_or_default();
-            match call::stands(&value, identity)? {
-                Some(standing) => return Ok(standing),
+            match call::node_status(&value, identity)? {
+                Some(status) => return Ok(status),
                 None => link.broke("the server has another data set by now"),
             }
         }
         Err(EngineError::new(Fault::Unreachable, "the server changes its data set"))
     }
 
-    async fn mark(
+    async fn write_record(
         &self,
         seen: &str,
         record: &Record,
@@ -318,8 +317,8 @@ impl Member {
             return Ok(false);
         }
         let text = record.to_string();
-        let build = |script: &_, by_hash| call::mark(script, by_hash, seen, &text, floor);
-        call::yes_or_no(&link.run_script(false, &self.scripts.mark, build, until).await?)
+        let build = |script: &_, by_hash| call::write_record(script, by_hash, seen, &text, floor);
+        call::yes_or_no(&link.run_script(false, &self.scripts.write_record, build, until).await?)
     }
 
     async fn health(&self, until: Until) -> Result<Health, EngineError> {
@@ -341,8 +340,8 @@ impl Member {
     }
 }
 
-fn is_in_seat(link: &Link, seat: &Seat) -> bool {
-    link.identity.as_ref() == Some(&seat.record.identity)
+fn is_of_run(link: &Link, expected: &VotingRecord) -> bool {
+    link.identity.as_ref() == Some(&expected.record.identity)
 }
 
 impl Voter for RedisVoter {
@@ -350,9 +349,9 @@ impl Voter for RedisVoter {
         &self.0.label
     }
 
-    fn seat(&self, record: Option<Record>) {
-        let seat = record.map(|record| Arc::new(Seat { text: record.to_string(), record }));
-        *self.0.seat.lock().unwrap_or_else(PoisonError::into_inner) = seat;
+    fn vote_under(&self, record: Option<Record>) {
+        let expected = record.map(|record| Arc::new(VotingRecord { text: record.to_string(), record }));
+        *self.0.votes_under.lock().unwrap_or_else(PoisonError::into_inner) = expected;
     }
 
     fn vote(&self, ballot: &Arc<Ballot>, until: Until) -> Fut<'static, Vote> {
@@ -387,9 +386,9 @@ impl Voter for RedisVoter {
         Box::pin(async move { member.withdraw(&name, &owner, until).await })
     }
 
-    fn look(&self, names: &Arc<[Name]>, until: Until) -> Fut<'static, Vec<Sighting>> {
+    fn inspect(&self, names: &Arc<[Name]>, until: Until) -> Fut<'static, Vec<Sighting>> {
         let (member, names) = (self.0.clone(), names.clone());
-        Box::pin(async move { member.look(&names, until).await })
+        Box::pin(async move { member.inspect(&names, until).await })
     }
 
     fn scan(&self, prefix: &str, from: Option<Cursor>, limit: u32, until: Until) -> Fut<'static, Page<Name>> {
@@ -399,15 +398,25 @@ impl Voter for RedisVoter {
         })
     }
 
-    fn standing(&self, until: Until) -> Fut<'static, Standing> {
+    fn status(&self, until: Until) -> Fut<'static, NodeStatus> {
         let member = self.0.clone();
-        Box::pin(async move { member.standing(until).await })
+        Box::pin(async move { member.status(until).await })
     }
 
-    fn mark(&self, seen: Option<&Record>, record: &Record, floor: Fence, until: Until) -> Fut<'static, bool> {
+    fn write_record(
+        &self,
+        seen: Option<&Record>,
+        record: &Record,
+        floor: Fence,
+        until: Until,
+    ) -> Fut<'static, bool> {
         let (member, record) = (self.0.clone(), record.clone());
         let seen = seen.map(Record::to_string).unwrap_or_default();
-        Box::pin(async move { member.mark(&seen, &record, floor, until).await })
+        Box::pin(async move { member.write_record(&seen, &record, floor, until).await })
+    }
+
+    fn on_disconnect(&self, wake: Arc<Notify>) {
+        self.0.hints.on_disconnect(wake);
     }
 
     fn set_wake_sink(&self, sink: Weak<dyn WakeSink>) {

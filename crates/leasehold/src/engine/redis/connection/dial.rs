@@ -17,6 +17,9 @@ use crate::engine::{
     redis::{answer, target},
 };
 
+/// More commands than a client has under way over one connection.
+const QUEUE_MAX: usize = 1 << 20;
+
 /// Numbers of links, unique in this process: what was learnt over one says nothing about another server's.
 static NUMBERS: AtomicU64 = AtomicU64::new(0);
 
@@ -70,6 +73,8 @@ async fn dial_once(options: Arc<ConnectionOptions>) -> Result<Link, EngineError>
     let config = AsyncConnectionConfig::new()
         .set_connection_timeout(None)
         .set_response_timeout(None)
+        // A command that was polled once is in the queue, and what is sent later arrives later: see `Registry::remains`.
+        .set_pipeline_buffer_size(QUEUE_MAX)
         .set_push_sender(push);
     let moves = options.target.moves();
     let until = options.clock.now() + options.command_timeout;

@@ -58,7 +58,7 @@ const QUORUM: Form = Form {
     syntax: "redlock://[USER[:PASSWORD]@]HOST[:PORT],HOST[:PORT],HOST[:PORT][/DB]",
     hosts: 3..=15,
     port: 6379,
-    parameters: &["admit"],
+    parameters: &[],
 };
 const FILES: [&str; 4] = ["password-file", "ca", "cert", "key"];
 
@@ -124,30 +124,16 @@ pub(super) fn sentinel(text: &str) -> Result<SentinelUrl> {
     Ok(SentinelUrl { name: decoded(name), sentinel, primary, grace, sentinels })
 }
 
-/// What a `redlock[s]://` URL says about the quorum as a whole.
-#[derive(Clone, Copy, Debug, PartialEq, Eq)]
-pub(crate) struct Parameters {
-    /// A set of nodes without any record may be admitted as a new quorum.
-    pub(crate) admit_new: bool,
-}
-
 /// The nodes of a quorum.
-pub(super) fn quorum(text: &str) -> Result<(Vec<Client>, Parameters)> {
+pub(super) fn quorum(text: &str) -> Result<Vec<Client>> {
     let url = StoreUrl::parse(text, &QUORUM)?;
-    let mut parameters = Parameters { admit_new: false };
-    for (_, value) in &url.parameters {
-        if value != "new" {
-            return Err(Error::invalid("parameter admit of the store URL", &url.shown, "new"));
-        }
-        parameters.admit_new = true;
-    }
     for (at, host) in url.hosts.iter().enumerate() {
         if url.hosts[..at].iter().any(|other| other.to_string().eq_ignore_ascii_case(&host.to_string())) {
             return Err(url.refuse(&format!("each host once; {host} would vote twice")));
         }
     }
     let settings = url.login(url.path.as_deref())?;
-    Ok((url.clients(settings)?, parameters))
+    url.clients(settings)
 }
 
 /// A URL in its parts.

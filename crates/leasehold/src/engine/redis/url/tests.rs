@@ -59,20 +59,18 @@ fn a_login_for_the_primary_is_not_one_for_sentinels() {
 
 #[test]
 fn a_quorum_url_names_every_node_and_what_they_share() {
-    let (nodes, parameters) = quorum("redlock://ann:p%40,s@a,b:7000,[::1]/3?admit=new").unwrap();
-    assert!(parameters.admit_new);
+    let nodes = quorum("redlock://ann:p%40,s@a,b:7000,[::1]/3").unwrap();
     assert_eq!(shown(&nodes), ["a:6379", "b:7000", "[::1]:6379"]);
     assert!(nodes.iter().all(|node| login(node) == (Some("ann"), Some("p@,s"), 3)));
-    assert_eq!(quorum("redlock://a,b,c,d").unwrap().0.len(), 4);
-    assert!(!quorum("redlock://a,b,c").unwrap().1.admit_new);
+    assert_eq!(quorum("redlock://a,b,c,d").unwrap().len(), 4);
 }
 
 #[test]
 fn every_node_gets_the_password_of_the_file() {
     let file = tempfile::NamedTempFile::new().unwrap();
     std::fs::write(file.path(), "from a file\n").unwrap();
-    let url = format!("redlock://a,b,c?admit=new&password-file={}", file.path().display());
-    for node in quorum(&url).unwrap().0 {
+    let url = format!("redlock://a,b,c?password-file={}", file.path().display());
+    for node in quorum(&url).unwrap() {
         assert_eq!(login(&node).1, Some("from a file"));
     }
 }
@@ -119,8 +117,8 @@ fn bad_urls_say_what_is_allowed_and_hide_the_password() {
         ("redlock://:secret@a,b,a:6379", "a:6379 would vote twice"),
         ("redlock://:secret@a,b,A", "A:6379 would vote twice"),
         ("redlock://:secret@a,b,c/x", "a database number"),
-        ("redlock://:secret@a,b,c?what=1", "admit"),
-        ("redlock://:secret@a,b,c?admit=old", "new"),
+        ("redlock://:secret@a,b,c?what=1", "password-file"),
+        ("redlock://:secret@a,b,c?admit=new", "password-file"),
         ("redlock://:secret@a,b,c?ca=x", "redlocks://"),
         ("redlock://:1#secret@a,b,c", "%23"),
         ("redlock://u:1?secret@a,b,c", "hosts"),

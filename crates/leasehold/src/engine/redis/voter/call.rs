@@ -12,7 +12,7 @@ use crate::{
     engine::{
         EngineError, Fault, Hold, WAITERS_MAX,
         registry::ended_error,
-        voter::{self, Abstention, Ballot, Kept, Record, Sighting, Standing, Vote, Withdrawn},
+        voter::{self, Abstention, Ballot, Kept, NodeStatus, Record, Sighting, Vote, Withdrawn},
     },
     error::Refusal,
     fence::Fence,
@@ -40,8 +40,8 @@ macro_rules! with_fences {
 }
 
 const VOTE: &str =
-    with_fences!("../scripts/voter/seat.lua", "../scripts/voter/waiters.lua", "../scripts/voter/vote.lua");
-const REPAIR: &str = with_fences!("../scripts/voter/seat.lua", "../scripts/voter/repair.lua");
+    with_fences!("../scripts/voter/record.lua", "../scripts/voter/waiters.lua", "../scripts/voter/vote.lua");
+const REPAIR: &str = with_fences!("../scripts/voter/record.lua", "../scripts/voter/repair.lua");
 const CONFIRM: &str = with_fences!("../scripts/voter/confirm.lua");
 const RENEW: &str = concat!(include_str!("../scripts/begin.lua"), include_str!("../scripts/voter/renew.lua"));
 const WITHDRAW: &str = concat!(
@@ -54,8 +54,8 @@ const RETRACT: &str = concat!(
     include_str!("../scripts/voter/waiters.lua"),
     include_str!("../scripts/voter/retract.lua")
 );
-const STANDING: &str = include_str!("../scripts/voter/standing.lua");
-const MARK: &str = include_str!("../scripts/voter/mark.lua");
+const STATUS: &str = include_str!("../scripts/voter/status.lua");
+const WRITE_RECORD: &str = include_str!("../scripts/voter/write_record.lua");
 
 pub(super) struct Scripts {
     pub(super) vote: Script,
@@ -64,8 +64,8 @@ pub(super) struct Scripts {
     pub(super) repair: Script,
     pub(super) retract: Script,
     pub(super) withdraw: Script,
-    pub(super) standing: Script,
-    pub(super) mark: Script,
+    pub(super) status: Script,
+    pub(super) write_record: Script,
     pub(super) inspect: Script,
 }
 
@@ -78,15 +78,15 @@ impl Scripts {
             repair: Script::new(REPAIR),
             retract: Script::new(RETRACT),
             withdraw: Script::new(WITHDRAW),
-            standing: Script::new(STANDING),
-            mark: Script::new(MARK),
+            status: Script::new(STATUS),
+            write_record: Script::new(WRITE_RECORD),
             inspect: Script::new(INSPECT),
         }
     }
 }
 
 /// The record under which a node votes, and its text.
-pub(super) struct Seat {
+pub(super) struct VotingRecord {
     pub(super) record: Record,
     pub(super) text: String,
 }
@@ -106,7 +106,7 @@ pub(super) fn vote(
     by_hash: bool,
     keys: &Keys,
     ballot: &Ballot,
-    seat: &Seat,
+    expected: &VotingRecord,
     channel: &str,
 ) -> Cmd {
     let claim = &ballot.claim;
@@ -114,13 +114,13 @@ pub(super) fn vote(
     cmd.arg(keys.lock()).arg(keys.fence()).arg(keys.waiters()).arg(keys.seen());
     cmd.arg(keys.gone(claim.owner.id_text())).arg(RECORD).arg(HIGHEST).arg(FLOOR);
     cmd.arg(kept_ms()).arg(claim.owner.expose()).arg(script::px(claim.ttl + claim.lock_delay));
-    cmd.arg(ballot.hint.get()).arg(&seat.text);
+    cmd.arg(ballot.hint.get()).arg(&expected.text);
     script::write_entry(&mut cmd, Some(claim), channel);
     cmd.arg(ballot.arrival);
     cmd
 }
 
-pub(super) fn voted(value: &Value, seat: &Seat) -> Result<Vote, EngineError> {
+pub(super) fn voted(value: &Value, expected: &VotingRecord) -> Result<Vote, EngineError> {
     let Value::Array(list) = value else { return Ok(Vote::Yes(answer::fence(value)?)) };
     match list.as_slice() {
         [Value::Int(3), Value::Int(pttl), fence, holder, Value::Int(ahead)] => Ok(Vote::No {
@@ -134,28 +134,28 @@ pub(super) fn voted(value: &Value, seat: &Seat) -> Result<Vote, EngineError> {
             format!("{WAITERS_MAX} attempts wait for this name already"),
         )),
         [Value::Int(5)] => Err(ended_error()),
-        [Value::Int(8)] => Ok(Vote::Abstains(abstention(seat, None))),
-        [Value::Int(8), record] => Ok(Vote::Abstains(abstention(seat, answer::text(record)))),
+        [Value::Int(8)] => Ok(Vote::Abstains(abstention(expected, None))),
+        [Value::Int(8), record] => Ok(Vote::Abstains(abstention(expected, answer::text(record)))),
         _ => Err(answer::unexpected(value)),
     }
 }
 
-/// Whether the node has the seat's record, over another data set than the one it was written for.
-pub(super) fn is_other_data_set(value: &Value, seat: &Seat) -> bool {
+/// Whether the node has the expected's record, over another data set than the one it was written for.
+pub(super) fn is_other_data_set(value: &Value, expected: &VotingRecord) -> bool {
     let Value::Array(list) = value else { return false };
-    matches!(list.as_slice(), [Value::Int(8), record] if answer::text(record) == Some(&seat.text))
+    matches!(list.as_slice(), [Value::Int(8), record] if answer::text(record) == Some(&expected.text))
 }
 
-/// Why a node with this record does not vote under the seat.
-fn abstention(seat: &Seat, record: Option<&str>) -> Abstention {
+/// Why a node with this record does not vote under the expected.
+fn abstention(expected: &VotingRecord, record: Option<&str>) -> Abstention {
     let Some(text) = record else { return Abstention::NotAdmitted };
     let Some(record) = Record::parse(text) else { return Abstention::UnknownLayout };
     let place = |record: &Record| (record.set.clone(), record.epoch, record.n, record.index);
-    if place(&record) != place(&seat.record) {
+    if place(&record) != place(&expected.record) {
         Abstention::OtherSet
-    } else if record.identity == seat.record.identity
+    } else if record.identity == expected.record.identity
         && record.state == voter::State::Votes
-        && text != seat.text
+        && text != expected.text
     {
         // Another limit: it votes, under a record that was not read yet.
         Abstention::NotAdmitted
@@ -171,11 +171,17 @@ pub(super) fn confirm(script: &Script, by_hash: bool, keys: &Keys, hold: &Hold) 
     cmd
 }
 
-pub(super) fn repair(script: &Script, by_hash: bool, keys: &Keys, hold: &Hold, seat: &Seat) -> Cmd {
+pub(super) fn repair(
+    script: &Script,
+    by_hash: bool,
+    keys: &Keys,
+    hold: &Hold,
+    expected: &VotingRecord,
+) -> Cmd {
     let mut cmd = begin(script, by_hash, 5);
     cmd.arg(keys.lock()).arg(keys.fence()).arg(keys.gone(hold.owner.id_text())).arg(RECORD).arg(HIGHEST);
     cmd.arg(kept_ms()).arg(hold.owner.expose()).arg(script::px(hold.ttl + hold.lock_delay));
-    cmd.arg(&seat.text).arg(hold.fence.get());
+    cmd.arg(&expected.text).arg(hold.fence.get());
     cmd
 }
 
@@ -289,30 +295,33 @@ pub(super) fn sighting(value: &Value) -> Result<Sighting, EngineError> {
     })
 }
 
-pub(super) fn standing(script: &Script, by_hash: bool) -> Cmd {
+pub(super) fn status(script: &Script, by_hash: bool) -> Cmd {
     let mut cmd = begin(script, by_hash, 2);
     cmd.arg(RECORD).arg(HIGHEST);
     cmd
 }
 
 /// What a node said about itself, if its data set still is that of `identity`.
-pub(super) fn stands(value: &Value, identity: &str) -> Result<Option<Standing>, EngineError> {
+pub(super) fn node_status(value: &Value, identity: &str) -> Result<Option<NodeStatus>, EngineError> {
     let Value::Array(list) = value else { return Err(answer::unexpected(value)) };
-    let [record, highest, data] = list.as_slice() else { return Err(answer::unexpected(value)) };
+    let [record, highest, data, seconds, micros] = list.as_slice() else {
+        return Err(answer::unexpected(value));
+    };
     if identity.split_once('-').map(|(_, data)| data) != answer::text(data) {
         return Ok(None);
     }
     let text = answer::text(record);
     let record = text.and_then(Record::parse);
-    Ok(Some(Standing {
+    Ok(Some(NodeStatus {
         identity: identity.to_owned(),
         unknown_layout: text.is_some() && record.is_none(),
         record,
         highest: answer::fence(highest)?,
+        time_us: answer::fence(seconds)?.get() * 1_000_000 + answer::fence(micros)?.get(),
     }))
 }
 
-pub(super) fn mark(script: &Script, by_hash: bool, seen: &str, record: &str, floor: Fence) -> Cmd {
+pub(super) fn write_record(script: &Script, by_hash: bool, seen: &str, record: &str, floor: Fence) -> Cmd {
     let mut cmd = begin(script, by_hash, 3);
     cmd.arg(RECORD).arg(HIGHEST).arg(FLOOR);
     cmd.arg(seen).arg(record).arg(floor.get());
@@ -332,6 +341,12 @@ mod tests {
     }
 
     #[test]
+    fn the_script_bounds_the_floor_as_the_contract_says() {
+        let most = voter::FLOOR_LEAD_MAX.as_micros();
+        assert!(WRITE_RECORD.contains(&format!("local FLOOR_LEAD_MAX_US = {most}\n")));
+    }
+
+    #[test]
     fn a_record_that_differs_says_why_the_node_does_not_vote() {
         let record = Record {
             state: State::Votes,
@@ -342,8 +357,8 @@ mod tests {
             identity: "1-2".into(),
             max_ms: 300_000,
         };
-        let seat = Seat { text: record.to_string(), record: record.clone() };
-        let why = |record: Record| abstention(&seat, Some(&record.to_string()));
+        let expected = VotingRecord { text: record.to_string(), record: record.clone() };
+        let why = |record: Record| abstention(&expected, Some(&record.to_string()));
         let waits = State::Waits { nonce: "n".into(), watched_ms: 0 };
         assert_eq!(why(Record { state: waits, ..record.clone() }), Abstention::Forgot);
         assert_eq!(why(Record { identity: "1-3".into(), ..record.clone() }), Abstention::Forgot);
@@ -352,7 +367,7 @@ mod tests {
         assert_eq!(why(Record { max_ms: 1, ..record.clone() }), Abstention::NotAdmitted);
         // The same record, over another data set than the one it was written for.
         assert_eq!(why(record), Abstention::Forgot);
-        assert_eq!(abstention(&seat, Some("2 what")), Abstention::UnknownLayout);
-        assert_eq!(abstention(&seat, None), Abstention::NotAdmitted);
+        assert_eq!(abstention(&expected, Some("2 what")), Abstention::UnknownLayout);
+        assert_eq!(abstention(&expected, None), Abstention::NotAdmitted);
     }
 }

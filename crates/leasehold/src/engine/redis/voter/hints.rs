@@ -1,6 +1,8 @@
 //! Wake-ups of a voter are hints: they grant nothing, and who gets one tries at once.
 
-use std::sync::{OnceLock, Weak};
+use std::sync::{Arc, OnceLock, Weak};
+
+use tokio::sync::Notify;
 
 use super::super::connection::Listener;
 use crate::{
@@ -13,15 +15,21 @@ pub(super) struct Hints {
     /// How people call the node.
     label: String,
     sink: OnceLock<Weak<dyn WakeSink>>,
+    /// Notified when a connection breaks.
+    broken: OnceLock<Arc<Notify>>,
 }
 
 impl Hints {
     pub(super) fn new(label: &str) -> Self {
-        Self { label: label.into(), sink: OnceLock::new() }
+        Self { label: label.into(), sink: OnceLock::new(), broken: OnceLock::new() }
     }
 
     pub(super) fn set_sink(&self, sink: Weak<dyn WakeSink>) {
         let _first = self.sink.set(sink);
+    }
+
+    pub(super) fn on_disconnect(&self, wake: Arc<Notify>) {
+        let _first = self.broken.set(wake);
     }
 
     fn tell(&self, tell: impl FnOnce(&dyn WakeSink)) {
@@ -43,6 +51,9 @@ impl Listener for Hints {
     }
 
     fn disconnected(&self, _: u64, why: &str) {
+        if let Some(wake) = self.broken.get() {
+            wake.notify_one();
+        }
         self.tell(|sink| {
             sink.link(LinkChange::Disconnected { why: format!("{}: {why}", self.label) });
             sink.wake(Wake::LookAgainAll);

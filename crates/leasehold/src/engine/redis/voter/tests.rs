@@ -41,27 +41,27 @@ fn voter_at(addr: SocketAddr) -> RedisVoter {
 }
 
 /// A server and a voter that was admitted to it.
-async fn seated() -> Option<(RedisServer, RedisVoter, Record)> {
+async fn admitted() -> Option<(RedisServer, RedisVoter, Record)> {
     let server = redis_or_skip()?;
     let voter = voter_at(server.addr());
     let record = admit(&voter).await;
     Some((server, voter, record))
 }
 
-/// Admits a node to a quorum and takes the seat.
+/// Admits a node to a quorum and lets it vote.
 async fn admit(voter: &RedisVoter) -> Record {
-    let standing = voter.standing(soon()).await.unwrap();
+    let status = voter.status(soon()).await.unwrap();
     let record = Record {
         state: State::Votes,
         set: "5e7".into(),
         epoch: 1,
         n: 3,
         index: 0,
-        identity: standing.identity,
+        identity: status.identity,
         max_ms: MAX_MS,
     };
-    assert!(voter.mark(standing.record.as_ref(), &record, Fence::new(0), soon()).await.unwrap());
-    voter.seat(Some(record.clone()));
+    assert!(voter.write_record(status.record.as_ref(), &record, Fence::new(0), soon()).await.unwrap());
+    voter.vote_under(Some(record.clone()));
     record
 }
 

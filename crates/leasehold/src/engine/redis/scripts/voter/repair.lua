@@ -1,6 +1,6 @@
 -- Puts a lease back that this node has lost, while a majority still has it. Idempotent for its owner.
 -- KEYS K F · G tombstone of this attempt · Q the node's record · H highest fence
--- ARGV 1 how long F is kept in ms · 2 owner · 3 px · 4 seat: the record's text · 5 fence of the lease
+-- ARGV 1 how long F is kept in ms · 2 owner · 3 px · 4 expected record · 5 fence of the lease
 -- 1 ours   0 refused
 local K, F, G, Q, H = unpack(KEYS)
 local owner, px, fence = ARGV[2], ARGV[3], tonumber(ARGV[5])
@@ -8,7 +8,7 @@ call('PEXPIRE', F, keep, 'GT') -- a write, so that a replica refuses instead of 
 
 check_px(px)
 if call('EXISTS', G) == 1 then return 0 end
-local data, most = read_seat(Q, ARGV[4])
+local data, most = read_record(Q, ARGV[4])
 if not data or not is_data_set(data) then return 0 end
 check_longest(px, most)
 

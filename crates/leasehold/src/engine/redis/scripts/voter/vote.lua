@@ -1,17 +1,17 @@
 -- A vote. Idempotent for its owner.
 -- KEYS K F W S as elsewhere · G tombstone of this attempt · Q the node's record · H highest fence · L floor of fences
--- ARGV 1 how long F is kept in ms · 2 owner · 3 px · 4 hint: the fence that is asked for · 5 seat: the record's text
+-- ARGV 1 how long F is kept in ms · 2 owner · 3 px · 4 hint: the fence that is asked for · 5 expected record
 --      6 entry that waits ('': asks once) · 7 its arrival
 -- <fence>                     yes, or already ours: the ttl is refreshed
 -- {3, pttl, fence, holder, ahead}   no; without a holder somebody waits and comes first
 -- {4}                         too many wait
 -- {5}                         this attempt has ended
--- {8, record or false}        does not vote under this seat
+-- {8, record or false}        has another record than expected
 local WAITERS_MAX = 10000
 local HINT_MAX_US = 60000000
 
 local K, F, W, S, G, Q, H, L = unpack(KEYS)
-local owner, px, hint, seat, entry, arrival = ARGV[2], ARGV[3], tonumber(ARGV[4]), ARGV[5], ARGV[6], ARGV[7]
+local owner, px, hint, expected, entry, arrival = ARGV[2], ARGV[3], tonumber(ARGV[4]), ARGV[5], ARGV[6], ARGV[7]
 local id = owner:sub(1, 32)
 
 -- A refusal writes too, so that a replica refuses instead of answering from old data.
@@ -30,7 +30,7 @@ end
 
 check_px(px)
 if call('EXISTS', G) == 1 then return refuse({ 5 }) end
-local data, most = read_seat(Q, seat)
+local data, most = read_record(Q, expected)
 if not data then return refuse({ 8, call('GET', Q) }) end
 check_longest(px, most)
 
@@ -39,7 +39,7 @@ local holder = call('GET', K)
 local first, channel, first_id
 if not holder then first, channel, first_id = first_waiter(W, S) end
 if holder == owner or not holder and (not first or first == entry) then
-  if not is_data_set(data) then return refuse({ 8, seat }) end
+  if not is_data_set(data) then return refuse({ 8, expected }) end
   if holder then
     call('PEXPIRE', K, px)
     return call('GET', F) or next_fence()

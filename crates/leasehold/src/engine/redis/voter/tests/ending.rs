@@ -1,5 +1,6 @@
 //! Withdrawals: whom they wake, and what can no longer happen after them.
 
+use futures_util::FutureExt;
 use leasehold_testkit::{FaultProxy, eventually, eventually_async};
 
 use super::*;
@@ -26,7 +27,7 @@ fn is_entry_of(entry: &str, claim: &Claim) -> bool {
 
 #[tokio::test]
 async fn a_withdrawal_takes_back_only_what_is_ours_and_says_what_it_found() {
-    let Some((server, voter, _)) = seated().await else { return };
+    let Some((server, voter, _)) = admitted().await else { return };
     let fence = yes(vote(&voter, claim(1)).await);
     let other = withdraw(&voter, &claim(2)).await;
     assert_eq!(other, Withdrawn { was_ours: false, woke: false, by: Some(fence) });
@@ -43,9 +44,9 @@ async fn a_withdrawal_takes_back_only_what_is_ours_and_says_what_it_found() {
 
 #[tokio::test]
 async fn a_withdrawal_wakes_who_came_first_and_leaves_it_in_its_place() {
-    let Some((server, voter, record)) = seated().await else { return };
+    let Some((server, voter, record)) = admitted().await else { return };
     let another = voter_at(server.addr());
-    another.seat(Some(record));
+    another.vote_under(Some(record));
     let (heard, heard_by_another) = (listen_to(&voter), listen_to(&another));
     let (first, second) = (waiting(2), waiting(3));
     yes(vote(&voter, claim(1)).await);
@@ -78,7 +79,7 @@ async fn a_withdrawal_wakes_who_came_first_and_leaves_it_in_its_place() {
 
 #[tokio::test]
 async fn nobody_is_woken_while_somebody_else_holds() {
-    let Some((server, voter, _)) = seated().await else { return };
+    let Some((server, voter, _)) = admitted().await else { return };
     yes(vote(&voter, claim(1)).await);
     refused(&voter, &waiting(2), 1_000).await;
     assert!(!withdraw(&voter, &claim(3)).await.woke);
@@ -87,9 +88,9 @@ async fn nobody_is_woken_while_somebody_else_holds() {
 
 #[tokio::test]
 async fn waiters_that_are_silent_or_gone_are_passed_over_and_forgotten() {
-    let Some((server, voter, record)) = seated().await else { return };
+    let Some((server, voter, record)) = admitted().await else { return };
     let gone = voter_at(server.addr());
-    gone.seat(Some(record));
+    gone.vote_under(Some(record));
     let heard = listen_to(&voter);
     let (silent, live) = (waiting(3), waiting(4));
     yes(vote(&voter, claim(1)).await);
@@ -115,7 +116,7 @@ async fn waiters_that_are_silent_or_gone_are_passed_over_and_forgotten() {
 
 #[tokio::test]
 async fn too_many_waiters_are_a_clear_error() {
-    let Some((server, voter, _)) = seated().await else { return };
+    let Some((server, voter, _)) = admitted().await else { return };
     yes(vote(&voter, claim(1)).await);
     let fill = "for i = 1, 10000 do redis.call('ZADD', KEYS[1], i, i) end";
     server.cli(&["EVAL", fill, "1", "leasehold:waiters:{lock:x}"]);
@@ -126,7 +127,7 @@ async fn too_many_waiters_are_a_clear_error() {
 
 #[tokio::test]
 async fn a_broken_connection_tells_everybody_to_look_again() {
-    let Some((server, voter, _)) = seated().await else { return };
+    let Some((server, voter, _)) = admitted().await else { return };
     let heard = listen_to(&voter);
     server.kill();
     eventually_async(PATIENCE, "the loss to be noticed", || async { heard.heard_all() }).await;
@@ -197,6 +198,35 @@ async fn over_one_connection_the_order_protects_and_no_tombstone_is_left() {
 }
 
 #[tokio::test]
+async fn what_was_asked_first_arrives_first_however_much_the_connection_has_to_send() {
+    let Some((server, voter, _)) = admitted().await else { return };
+    // The node knows the scripts.
+    assert!(voter.repair(&hold(&claim(3), 1), soon()).await.unwrap());
+    withdraw(&voter, &claim(3)).await;
+    let mine = claim(1);
+    // Nothing of this is sent before this task gives way, and the driver takes only so many at a time.
+    let mut busy: Vec<_> = (0..90)
+        .map(|number| {
+            let name = Name::new(format!("busy-{number}")).unwrap();
+            voter.vote(&ballot(Claim { name, ..claim(2) }), soon())
+        })
+        .collect();
+    busy.iter_mut().for_each(|vote| assert!(vote.now_or_never().is_none()));
+    let (mine, later) = (hold(&mine, u64::MAX >> 12), claim(1));
+    let mut repair = voter.repair(&mine, soon());
+    assert!((&mut repair).now_or_never().is_none());
+    let mut withdrawal = voter.withdraw(&later.name, &later.owner, soon());
+    assert!((&mut withdrawal).now_or_never().is_none());
+    for vote in busy {
+        yes(vote.await.unwrap());
+    }
+    // As two threads may: the later one goes on first.
+    assert!(withdrawal.await.unwrap().was_ours);
+    assert!(repair.await.unwrap());
+    assert_eq!((tombstones(&server), server.cli(&["EXISTS", "lock:x"]).int()), (0, 0));
+}
+
+#[tokio::test]
 async fn a_vote_that_has_not_left_when_its_attempt_ends_never_leaves() {
     let Some(server) = redis_or_skip() else { return };
     let proxy = FaultProxy::start(server.addr());
@@ -221,7 +251,7 @@ async fn a_vote_that_has_not_left_when_its_attempt_ends_never_leaves() {
 
 #[tokio::test]
 async fn a_retraction_takes_no_place_in_a_queue_that_is_full() {
-    let Some((server, voter, _)) = seated().await else { return };
+    let Some((server, voter, _)) = admitted().await else { return };
     let fill =
         "for i = 1, tonumber(ARGV[1]) do redis.call('ZADD', KEYS[1], i, 'of another version ' .. i) end";
     let (key, most) = ("leasehold:waiters:{lock:x}", crate::engine::WAITERS_MAX);

@@ -5,7 +5,7 @@ use crate::error::Refusal;
 
 #[tokio::test]
 async fn a_replica_refuses_instead_of_answering_from_old_data() {
-    let Some((server, voter, record)) = seated().await else { return };
+    let Some((server, voter, record)) = admitted().await else { return };
     let (mine, other) = (claim(1), claim(2));
     yes(vote(&voter, mine.clone()).await);
     server.cli(&["SET", &format!("leasehold:gone:{{lock:x}}:{}", claim(3).owner.id_text()), "1"]);
@@ -27,15 +27,15 @@ async fn a_replica_refuses_instead_of_answering_from_old_data() {
         read_only(voter.renew(&Arc::from([(*of(claim)).clone()]), soon()).await.err());
         read_only(voter.withdraw(&claim.name, &claim.owner, soon()).await.err());
     }
-    read_only(voter.standing(soon()).await.err());
-    read_only(voter.mark(None, &record, Fence::new(0), soon()).await.err());
-    voter.seat(Some(Record { set: "0".into(), ..record }));
+    read_only(voter.status(soon()).await.err());
+    read_only(voter.write_record(None, &record, Fence::new(0), soon()).await.err());
+    voter.vote_under(Some(Record { set: "0".into(), ..record }));
     read_only(voter.vote(&ballot(claim(4)), soon()).await.err());
 }
 
 #[tokio::test]
 async fn a_node_that_hangs_gets_no_more_calls_than_it_has_room_for() {
-    let Some((server, voter, _)) = seated().await else { return };
+    let Some((server, voter, _)) = admitted().await else { return };
     yes(vote(&voter, claim(1)).await);
     server.stop();
     let most = options().max_in_flight as u128;
@@ -47,7 +47,7 @@ async fn a_node_that_hangs_gets_no_more_calls_than_it_has_room_for() {
     .await;
     let until = Clock::system().now() + Duration::from_millis(200);
     let error = voter.vote(&ballot(claim(1000)), until).await.unwrap_err();
-    assert_eq!(error.fault, Fault::Overloaded, "{error}");
+    assert_eq!(error.fault, Fault::Busy, "{error}");
     assert!(voter.withdraw(&claim(1).name, &claim(1).owner, until).await.is_err());
     server.cont();
     for answer in busy {
@@ -58,7 +58,7 @@ async fn a_node_that_hangs_gets_no_more_calls_than_it_has_room_for() {
 
 #[tokio::test]
 async fn without_memory_a_vote_fails_clearly_and_holders_go_on() {
-    let Some((server, voter, _)) = seated().await else { return };
+    let Some((server, voter, _)) = admitted().await else { return };
     let heard = listen_to(&voter);
     let fence = yes(vote(&voter, claim(1)).await).get();
     assert!(matches!(vote(&voter, waiting(2)).await, Vote::No { .. }));

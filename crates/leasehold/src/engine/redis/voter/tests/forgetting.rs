@@ -24,17 +24,17 @@ async fn vote_again(voter: &RedisVoter) -> Vote {
 }
 
 #[tokio::test]
-async fn without_a_seat_a_node_does_not_vote() {
-    let Some((server, voter, record)) = seated().await else { return };
-    voter.seat(None);
+async fn without_a_record_a_node_does_not_vote() {
+    let Some((server, voter, record)) = admitted().await else { return };
+    voter.vote_under(None);
     assert_eq!(abstains(&voter).await, Abstention::NotAdmitted);
     let waits = State::Waits { nonce: "n".into(), watched_ms: 0 };
     let waits = Record { state: waits, ..record.clone() };
-    assert!(voter.mark(Some(&record), &waits, Fence::new(0), soon()).await.unwrap());
-    voter.seat(Some(waits));
+    assert!(voter.write_record(Some(&record), &waits, Fence::new(0), soon()).await.unwrap());
+    voter.vote_under(Some(waits));
     assert_eq!(abstains(&voter).await, Abstention::Forgot);
     assert!(!voter.repair(&hold(&claim(9), 1), soon()).await.unwrap());
-    voter.seat(Some(record));
+    voter.vote_under(Some(record));
     let connection = voter.0.connection.link(soon()).await.unwrap().number;
     assert_eq!(abstains(&voter).await, Abstention::Forgot, "the node itself knows that it waits");
     assert_eq!(voter.0.connection.link(soon()).await.unwrap().number, connection, "it stays connected");
@@ -44,37 +44,40 @@ async fn without_a_seat_a_node_does_not_vote() {
 
 #[tokio::test]
 async fn a_node_of_another_quorum_does_not_vote() {
-    let Some((_server, voter, record)) = seated().await else { return };
+    let Some((_server, voter, record)) = admitted().await else { return };
     for other in [
         Record { set: "0".into(), ..record.clone() },
         Record { epoch: 2, ..record.clone() },
         Record { n: 5, ..record.clone() },
         Record { index: 1, ..record },
     ] {
-        voter.seat(Some(other));
+        voter.vote_under(Some(other));
         assert_eq!(abstains(&voter).await, Abstention::OtherSet);
     }
 }
 
 #[tokio::test]
 async fn a_restarted_node_does_not_vote() {
-    let Some((server, voter, record)) = seated().await else { return };
+    let Some((server, voter, record)) = admitted().await else { return };
     yes(vote(&voter, claim(1)).await);
     server.restart();
     assert_eq!(vote_again(&voter).await, Vote::Abstains(Abstention::Forgot));
-    let standing = voter.standing(soon()).await.unwrap();
-    assert_ne!(standing.identity, record.identity);
-    assert_eq!((standing.record, standing.highest.get()), (None, 0));
+    let status = voter.status(soon()).await.unwrap();
+    assert_ne!(status.identity, record.identity);
+    assert_eq!((status.record, status.highest.get()), (None, 0));
     // Even if its record came back.
     server.cli(&["SET", "leasehold:quorum", &record.to_string()]);
     assert_eq!(abstains(&voter).await, Abstention::Forgot);
     assert!(!voter.repair(&hold(&claim(1), 1), soon()).await.unwrap());
-    assert!(!voter.mark(Some(&record), &record, Fence::new(0), soon()).await.unwrap(), "of another run");
+    assert!(
+        !voter.write_record(Some(&record), &record, Fence::new(0), soon()).await.unwrap(),
+        "of another run"
+    );
 }
 
 #[tokio::test]
 async fn a_flushed_node_does_not_vote() {
-    let Some((server, voter, _)) = seated().await else { return };
+    let Some((server, voter, _)) = admitted().await else { return };
     yes(vote(&voter, claim(1)).await);
     server.cli(&["FLUSHALL"]);
     assert_eq!(abstains(&voter).await, Abstention::NotAdmitted);
@@ -84,7 +87,7 @@ async fn a_flushed_node_does_not_vote() {
 
 #[tokio::test]
 async fn a_node_rolled_back_to_an_old_dump_does_not_vote() {
-    let Some((server, voter, record)) = seated().await else { return };
+    let Some((server, voter, record)) = admitted().await else { return };
     server.cli(&["SAVE"]);
     yes(vote(&voter, claim(1)).await);
     server.restart_with_dump();
@@ -105,7 +108,7 @@ async fn a_node_that_was_a_replica_for_a_while_does_not_vote() {
     follow(&replica, &server);
     let (voter, another) = (voter_at(server.addr()), voter_at(server.addr()));
     let record = admit(&voter).await;
-    assert_eq!(another.standing(soon()).await.unwrap().identity, record.identity);
+    assert_eq!(another.status(soon()).await.unwrap().identity, record.identity);
     eventually(PATIENCE, "the record to be copied", || !replica.cli(&["GET", "leasehold:quorum"]).is_nil());
     replica.cli(&["REPLICAOF", "NO", "ONE"]);
     yes(vote(&voter, claim(1)).await);
@@ -117,7 +120,7 @@ async fn a_node_that_was_a_replica_for_a_while_does_not_vote() {
 
     assert!(!voter.repair(&hold(&claim(1), u64::MAX >> 12), soon()).await.unwrap());
     assert_eq!(abstains(&voter).await, Abstention::Forgot);
-    assert_ne!(another.standing(soon()).await.unwrap().identity, record.identity);
+    assert_ne!(another.status(soon()).await.unwrap().identity, record.identity);
     admit(&voter).await;
     yes(vote(&voter, claim(2)).await);
 }
@@ -126,7 +129,7 @@ async fn a_node_that_was_a_replica_for_a_while_does_not_vote() {
 async fn of_two_that_write_a_record_one_succeeds() {
     let Some(server) = redis_or_skip() else { return };
     let (one, another) = (voter_at(server.addr()), voter_at(server.addr()));
-    let identity = one.standing(soon()).await.unwrap().identity;
+    let identity = one.status(soon()).await.unwrap().identity;
     let of = |set: &str| Record {
         state: State::Votes,
         set: set.into(),
@@ -138,34 +141,34 @@ async fn of_two_that_write_a_record_one_succeeds() {
     };
     let (first, second) = (of("1"), of("2"));
     let (a, b) = tokio::join!(
-        one.mark(None, &first, Fence::new(5), soon()),
-        another.mark(None, &second, Fence::new(6), soon())
+        one.write_record(None, &first, Fence::new(5), soon()),
+        another.write_record(None, &second, Fence::new(6), soon())
     );
     let (a, b) = (a.unwrap(), b.unwrap());
     assert!(a != b, "{a} {b}");
     let (won, floor) = if a { (&first, 5) } else { (&second, 6) };
-    let standing = another.standing(soon()).await.unwrap();
-    assert_eq!((standing.record.as_ref(), standing.highest.get()), (Some(won), floor));
+    let status = another.status(soon()).await.unwrap();
+    assert_eq!((status.record.as_ref(), status.highest.get()), (Some(won), floor));
     assert_eq!(server.cli(&["GET", "leasehold:quorum:floor"]).int() as u64, floor, "who lost raises nothing");
 
     let third = of("3");
     let lost = if a { &second } else { &first };
-    assert!(!one.mark(Some(lost), &third, Fence::new(9), soon()).await.unwrap());
-    assert!(!one.mark(None, &third, Fence::new(9), soon()).await.unwrap());
-    assert!(one.mark(Some(won), &third, Fence::new(9), soon()).await.unwrap());
-    assert!(one.mark(Some(&third), &third, Fence::new(u64::MAX), soon()).await.is_err(), "no fence");
+    assert!(!one.write_record(Some(lost), &third, Fence::new(9), soon()).await.unwrap());
+    assert!(!one.write_record(None, &third, Fence::new(9), soon()).await.unwrap());
+    assert!(one.write_record(Some(won), &third, Fence::new(9), soon()).await.unwrap());
+    assert!(one.write_record(Some(&third), &third, Fence::new(u64::MAX), soon()).await.is_err(), "no fence");
 }
 
 #[tokio::test]
 async fn a_record_of_an_unknown_layout_is_never_overwritten() {
-    let Some((server, voter, record)) = seated().await else { return };
+    let Some((server, voter, record)) = admitted().await else { return };
     for unknown in ["2 of another version", ""] {
         server.cli(&["SET", "leasehold:quorum", unknown]);
-        let standing = voter.standing(soon()).await.unwrap();
-        assert!(standing.unknown_layout && standing.record.is_none());
+        let status = voter.status(soon()).await.unwrap();
+        assert!(status.unknown_layout && status.record.is_none());
         assert_eq!(abstains(&voter).await, Abstention::UnknownLayout);
         for seen in [None, Some(&record)] {
-            assert!(!voter.mark(seen, &record, Fence::new(1), soon()).await.unwrap());
+            assert!(!voter.write_record(seen, &record, Fence::new(1), soon()).await.unwrap());
         }
         assert_eq!(server.cli(&["GET", "leasehold:quorum"]).text(), unknown);
     }
@@ -173,17 +176,17 @@ async fn a_record_of_an_unknown_layout_is_never_overwritten() {
 
 #[tokio::test]
 async fn a_floor_of_a_wrong_clock_is_refused() {
-    let Some((server, voter, record)) = seated().await else { return };
+    let Some((server, voter, record)) = admitted().await else { return };
     let ahead = |seconds: u64| Fence::new(Clock::system().wall_us() + seconds * 1_000_000);
-    let error = voter.mark(Some(&record), &record, ahead(400), soon()).await.unwrap_err();
-    assert!(error.to_string().contains("differ by more than 60 s"), "{error}");
-    assert_eq!(voter.standing(soon()).await.unwrap().highest, Fence::new(0), "nothing was raised");
+    let error = voter.write_record(Some(&record), &record, ahead(400), soon()).await.unwrap_err();
+    assert!(error.to_string().contains("clock of this node is too far behind"), "{error}");
+    assert_eq!(voter.status(soon()).await.unwrap().highest, Fence::new(0), "nothing was raised");
     let highest = ahead(120);
-    assert!(voter.mark(Some(&record), &record, highest, soon()).await.unwrap());
-    assert_eq!(voter.standing(soon()).await.unwrap().highest, highest);
+    assert!(voter.write_record(Some(&record), &record, highest, soon()).await.unwrap());
+    assert_eq!(voter.status(soon()).await.unwrap().highest, highest);
     // What it gave already is no news.
     let far = ahead(100_000).to_string();
     server.cli(&["SET", "leasehold:quorum:highest", &far]);
     let far = Fence::new(far.parse().unwrap());
-    assert!(voter.mark(Some(&record), &record, far, soon()).await.unwrap());
+    assert!(voter.write_record(Some(&record), &record, far, soon()).await.unwrap());
 }

@@ -4,7 +4,7 @@ use super::*;
 
 #[tokio::test]
 async fn a_vote_repeated_is_the_same_vote_and_refreshes_the_ttl() {
-    let Some((server, voter, _)) = seated().await else { return };
+    let Some((server, voter, _)) = admitted().await else { return };
     let first = yes(vote(&voter, claim(1)).await);
     server.cli(&["PEXPIRE", "lock:x", "5000"]);
     assert_eq!(yes(vote(&voter, claim(1)).await), first);
@@ -14,7 +14,7 @@ async fn a_vote_repeated_is_the_same_vote_and_refreshes_the_ttl() {
 
 #[tokio::test]
 async fn a_node_votes_for_one_at_a_time_and_says_who_has_it() {
-    let Some((server, voter, _)) = seated().await else { return };
+    let Some((server, voter, _)) = admitted().await else { return };
     let fence = yes(vote(&voter, claim(1)).await);
     let Vote::No { fence: seen, holder, expires_in, .. } = vote(&voter, claim(2)).await else {
         panic!("two owners")
@@ -29,46 +29,45 @@ async fn a_node_votes_for_one_at_a_time_and_says_who_has_it() {
 async fn nodes_that_can_give_the_hint_give_the_same_fence() {
     let servers: Vec<_> = (0..3).filter_map(|_| redis_or_skip()).collect();
     let [a, b, c] = servers.as_slice() else { return };
-    let url = format!("redlock://{},{},{}?admit=new", a.addr(), b.addr(), c.addr());
-    let (voters, parameters) = voters(&url, &options()).unwrap();
-    assert!(parameters.admit_new);
+    let url = format!("redlock://{},{},{}", a.addr(), b.addr(), c.addr());
+    let voters = voters(&url, &options()).unwrap();
     assert_eq!(voters[1].label(), b.addr().to_string());
 
     let asked = ballot(claim(1));
     for (voter, index) in voters.iter().zip(0..) {
-        let identity = voter.standing(soon()).await.unwrap().identity;
+        let identity = voter.status(soon()).await.unwrap().identity;
         let (state, set) = (State::Votes, "5e7".into());
         let record = Record { state, set, epoch: 1, n: 3, index, identity, max_ms: MAX_MS };
-        assert!(voter.mark(None, &record, Fence::new(0), soon()).await.unwrap());
-        voter.seat(Some(record));
+        assert!(voter.write_record(None, &record, Fence::new(0), soon()).await.unwrap());
+        voter.vote_under(Some(record));
         assert_eq!(voter.vote(&asked, soon()).await.unwrap(), Vote::Yes(asked.hint));
-        assert_eq!(voter.standing(soon()).await.unwrap().highest, asked.hint);
+        assert_eq!(voter.status(soon()).await.unwrap().highest, asked.hint);
     }
 }
 
 #[tokio::test]
 async fn a_fence_is_above_the_last_one_and_above_the_floor() {
-    let Some((server, voter, record)) = seated().await else { return };
+    let Some((server, voter, record)) = admitted().await else { return };
     let now = Clock::system().wall_us();
     let (last, floor) = (now + 20_000_000, now + 40_000_000);
     server.cli(&["SET", "leasehold:fence:{lock:x}", &last.to_string()]);
     assert_eq!(yes(vote(&voter, claim(1)).await).get(), last + 1);
 
     server.cli(&["DEL", "lock:x"]);
-    assert!(voter.mark(Some(&record), &record, Fence::new(floor), soon()).await.unwrap());
+    assert!(voter.write_record(Some(&record), &record, Fence::new(floor), soon()).await.unwrap());
     assert_eq!(yes(vote(&voter, claim(2)).await).get(), floor + 1, "a fence below the floor");
     server.cli(&["DEL", "lock:x", "leasehold:fence:{lock:x}"]);
     assert_eq!(yes(vote(&voter, claim(3)).await).get(), floor + 1, "a name that the node does not know");
-    assert_eq!(voter.standing(soon()).await.unwrap().highest.get(), floor + 1);
+    assert_eq!(voter.status(soon()).await.unwrap().highest.get(), floor + 1);
 
     // A lower floor lowers nothing.
-    assert!(voter.mark(Some(&record), &record, Fence::new(7), soon()).await.unwrap());
+    assert!(voter.write_record(Some(&record), &record, Fence::new(7), soon()).await.unwrap());
     assert_eq!(server.cli(&["GET", "leasehold:quorum:floor"]).int() as u64, floor);
 }
 
 #[tokio::test]
 async fn a_fence_is_kept_for_a_day_and_its_lead() {
-    let Some((server, voter, _)) = seated().await else { return };
+    let Some((server, voter, _)) = admitted().await else { return };
     let pttl = || server.cli(&["PTTL", "leasehold:fence:{lock:x}"]).int();
     let lead_us = 3_600_000_000;
     let last = Clock::system().wall_us() + lead_us;
@@ -84,7 +83,7 @@ async fn a_fence_is_kept_for_a_day_and_its_lead() {
 
 #[tokio::test]
 async fn no_fence_reaches_two_to_the_53() {
-    let Some((server, voter, _)) = seated().await else { return };
+    let Some((server, voter, _)) = admitted().await else { return };
     server.cli(&["SET", "leasehold:fence:{lock:x}", "9007199254740990"]);
     assert_eq!(yes(vote(&voter, claim(1)).await).get(), 9_007_199_254_740_991);
     server.cli(&["DEL", "lock:x"]);
@@ -95,7 +94,7 @@ async fn no_fence_reaches_two_to_the_53() {
 
 #[tokio::test]
 async fn a_hint_far_from_the_nodes_time_is_refused() {
-    let Some((server, voter, _)) = seated().await else { return };
+    let Some((server, voter, _)) = admitted().await else { return };
     let now = Clock::system().wall_us();
     for hint in [now - 90_000_000, now + 90_000_000] {
         let ballot = Ballot { hint: Fence::new(hint), ..(*ballot(claim(1))).clone() };
@@ -107,7 +106,7 @@ async fn a_hint_far_from_the_nodes_time_is_refused() {
 
 #[tokio::test]
 async fn a_lease_longer_than_the_record_allows_is_refused_by_name_of_the_limit() {
-    let Some((server, voter, _)) = seated().await else { return };
+    let Some((server, voter, _)) = admitted().await else { return };
     let longest = |ttl, delay| Claim {
         ttl: Duration::from_millis(ttl),
         lock_delay: Duration::from_millis(delay),
@@ -130,7 +129,7 @@ async fn a_lease_longer_than_the_record_allows_is_refused_by_name_of_the_limit()
 
 #[tokio::test]
 async fn a_confirmation_counts_only_while_the_owner_holds() {
-    let Some((server, voter, _)) = seated().await else { return };
+    let Some((server, voter, _)) = admitted().await else { return };
     let fence = yes(vote(&voter, claim(1)).await).get();
     assert!(!voter.confirm(&hold(&claim(2), fence + 10), soon()).await.unwrap());
     assert_eq!(fence_of(&server), fence, "another's confirmation raises nothing");
@@ -138,7 +137,7 @@ async fn a_confirmation_counts_only_while_the_owner_holds() {
     assert_eq!(fence_of(&server), fence + 5);
     assert!(!voter.confirm(&hold(&claim(1), fence + 3), soon()).await.unwrap());
     assert_eq!(fence_of(&server), fence + 5, "a fence never falls");
-    assert_eq!(voter.standing(soon()).await.unwrap().highest.get(), fence + 5);
+    assert_eq!(voter.status(soon()).await.unwrap().highest.get(), fence + 5);
     server.cli(&["DEL", "lock:x"]);
     assert!(!voter.confirm(&hold(&claim(1), fence + 9), soon()).await.unwrap());
     assert_eq!(fence_of(&server), fence + 5);
@@ -146,7 +145,7 @@ async fn a_confirmation_counts_only_while_the_owner_holds() {
 
 #[tokio::test]
 async fn a_renewal_tells_kept_from_missing_from_taken() {
-    let Some((server, voter, _)) = seated().await else { return };
+    let Some((server, voter, _)) = admitted().await else { return };
     let of = |name: &str| Claim { name: Name::new(name).unwrap(), ..claim(1) };
     yes(vote(&voter, of("mine")).await);
     yes(vote(&voter, Claim { owner: claim(2).owner, ..of("taken") }).await);
@@ -166,7 +165,7 @@ async fn a_renewal_tells_kept_from_missing_from_taken() {
 
 #[tokio::test]
 async fn a_repair_puts_a_lost_hold_back_and_nothing_else() {
-    let Some((server, voter, _)) = seated().await else { return };
+    let Some((server, voter, _)) = admitted().await else { return };
     let mine = claim(1);
     let repair = |fence| voter.repair(&hold(&mine, fence), soon());
     assert!(repair(50).await.unwrap() && holds(&server, &mine));
@@ -187,14 +186,14 @@ async fn a_repair_puts_a_lost_hold_back_and_nothing_else() {
 
 #[tokio::test]
 async fn a_name_that_is_another_kind_of_key_is_an_error() {
-    let Some((server, voter, _)) = seated().await else { return };
+    let Some((server, voter, _)) = admitted().await else { return };
     server.cli(&["HSET", "lock:x", "a", "b"]);
     let error = voter.vote(&ballot(claim(1)), soon()).await.unwrap_err();
     assert_eq!(error.fault, Fault::WrongType);
     assert!(!voter.confirm(&hold(&claim(1), 5), soon()).await.unwrap());
     assert!(!voter.repair(&hold(&claim(1), 5), soon()).await.unwrap());
     let names: Arc<[Name]> = [claim(1).name].into();
-    let seen = voter.look(&names, soon()).await.unwrap();
+    let seen = voter.inspect(&names, soon()).await.unwrap();
     assert_eq!(Holder::parse(&seen[0].owner.as_ref().unwrap().0), Holder::Foreign);
     let outcome = voter.withdraw(&claim(1).name, &claim(1).owner, soon()).await.unwrap();
     assert_eq!(outcome, Withdrawn { was_ours: false, woke: false, by: Some(Fence::new(0)) });
@@ -202,11 +201,11 @@ async fn a_name_that_is_another_kind_of_key_is_an_error() {
 
 #[tokio::test]
 async fn looking_and_scanning_show_holders_and_waiters() {
-    let Some((_server, voter, _)) = seated().await else { return };
+    let Some((_server, voter, _)) = admitted().await else { return };
     let fence = yes(vote(&voter, claim(1)).await);
     assert!(matches!(vote(&voter, waiting(2)).await, Vote::No { .. }));
     let names: Arc<[Name]> = ["x", "free"].map(|name| Name::new(name).unwrap()).into();
-    let seen = voter.look(&names, soon()).await.unwrap();
+    let seen = voter.inspect(&names, soon()).await.unwrap();
     assert_eq!(seen[0].owner.as_ref().unwrap().0, claim(1).owner.expose());
     assert_eq!(seen[0].fence, fence);
     assert!(seen[0].expires_in.is_some());
@@ -223,7 +222,7 @@ async fn looking_and_scanning_show_holders_and_waiters() {
 
 #[tokio::test]
 async fn a_script_that_the_node_lost_is_sent_again_unnoticed() {
-    let Some((server, voter, _)) = seated().await else { return };
+    let Some((server, voter, _)) = admitted().await else { return };
     yes(vote(&voter, claim(1)).await);
     server.cli(&["SCRIPT", "FLUSH"]);
     yes(vote(&voter, claim(1)).await);

@@ -1,4 +1,4 @@
-//! Looking at what a majority holds.
+//! Inspecting what a majority holds.
 
 use std::{collections::HashMap, sync::Arc, time::Duration};
 
@@ -31,7 +31,7 @@ impl Shared {
     /// Every node that answers while a majority can still be heard; per name what each saw.
     async fn sight(&self, names: &[Name], until: Until) -> Result<Vec<Sightings>, EngineError> {
         let names: Arc<[Name]> = names.into();
-        let mut asked = self.ask_all(|voter| voter.look(&names, until));
+        let mut asked = self.ask_all(|voter| voter.inspect(&names, until));
         let mut seen: Vec<Sightings> = vec![Vec::new(); names.len()];
         let (mut heard, mut last) = (0, None);
         let (began, mut patience) = (self.clock().now(), until);

@@ -1,7 +1,7 @@
-//! A grant soon lies on all nodes, not only on the majority that decided it.
+//! Replicates a grant to all nodes, not only to the majority that decided it.
 //!
-//! A bare majority is enough to hold a lock and too little to keep it: one node that hangs would cost it. So whoever did
-//! not say yes is told of the grant in the background.
+//! A bare majority is enough to hold a lock and too little to keep it: one node that hangs would cost it. So the grant is
+//! sent to the other nodes in the background.
 
 use std::{
     sync::{Arc, atomic::Ordering},
@@ -16,17 +16,17 @@ use crate::{
     engine::{Hold, voter::Vote},
 };
 
-/// How often a node is told that does not take it: it is not seated yet, or has a vote for somebody else who gives it back.
+/// How often it is sent to a node that does not take it: one that does not vote yet, or has voted for a claim that gives it
+/// back.
 const TIMES_MAX: u32 = 5;
-/// Pause before a node is told again; doubles.
+/// Pause before it is sent again; doubles.
 const PAUSE: Duration = Duration::from_millis(20);
 /// Grants under way to nodes in the background; beyond it the next renewal settles the rest.
 const UNDER_WAY_MAX: usize = 10_000;
 
 impl Shared {
-    /// Brings a grant to the nodes that lack it, also to those that turn out to when their late answers come: `is_yes`
-    /// is told which node said what.
-    pub(super) fn spread<T: Send + 'static>(
+    /// Sends a grant to the nodes that lack it, also to those whose late answers turn out not to be a yes.
+    pub(super) fn replicate_grant<T: Send + 'static>(
         self: &Arc<Self>,
         hold: Hold,
         since: BootInstant,
@@ -35,7 +35,7 @@ impl Shared {
         is_yes: fn(&Self, usize, &T) -> bool,
     ) {
         let hold = Arc::new(hold);
-        lacking.into_iter().for_each(|index| self.bring(index, &hold, since));
+        lacking.into_iter().for_each(|index| self.repair_node(index, &hold, since));
         if late.is_empty() {
             return;
         }
@@ -43,7 +43,7 @@ impl Shared {
         self.late.spawn(async move {
             while let Some((index, answer)) = late.next().await {
                 if !answer.is_ok_and(|answer| is_yes(&shared, index, &answer)) {
-                    shared.bring(index, &hold, since);
+                    shared.repair_node(index, &hold, since);
                 }
             }
         });
@@ -52,32 +52,32 @@ impl Shared {
     /// Whether a vote that comes late is a yes. One that does not vote any more is looked at, as if it had come in time.
     pub(super) fn is_late_yes(&self, index: usize, vote: &Vote) -> bool {
         if matches!(vote, Vote::Abstains(_)) {
-            self.lost_seat(index);
+            self.abstained(index);
         }
         matches!(vote, Vote::Yes(_))
     }
 
-    fn bring(self: &Arc<Self>, index: usize, hold: &Arc<Hold>, since: BootInstant) {
+    fn repair_node(self: &Arc<Self>, index: usize, hold: &Arc<Hold>, since: BootInstant) {
         if self.late.len() >= UNDER_WAY_MAX {
             return;
         }
         let (shared, hold) = (self.clone(), hold.clone());
         self.late.spawn(async move {
             let closed = shared.closed.clone();
-            closed.run_until_cancelled(shared.bring_in_time(index, &hold, since)).await;
+            closed.run_until_cancelled(shared.repair_in_time(index, &hold, since)).await;
         });
     }
 
     /// Only in the first half of the lease: until then the majority that granted it has it, whatever its holder does.
-    async fn bring_in_time(&self, index: usize, hold: &Arc<Hold>, since: BootInstant) {
+    async fn repair_in_time(&self, index: usize, hold: &Arc<Hold>, since: BootInstant) {
         let last = since + hold.ttl / 2;
         let mut pause = PAUSE;
         for _ in 0..TIMES_MAX {
             if self.has_ended(hold.owner.id()) || self.clock().now() >= last {
                 return;
             }
-            let is_seated = self.seats()[index].votes();
-            if is_seated {
+            let votes = self.members()[index].votes();
+            if votes {
                 match self.voters[index].repair(hold, self.node_until(hold.ttl, last)).await {
                     Ok(false) => {}
                     Ok(true) => {

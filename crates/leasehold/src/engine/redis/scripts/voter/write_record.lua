@@ -14,7 +14,7 @@ if (present or '') ~= seen or present == '' then return 0 end
 local time = call('TIME')
 local ahead = floor - (time[1] * 1000000 + time[2])
 if ahead > FLOOR_LEAD_MAX_US and floor > tonumber(call('GET', H) or 0) then
-  return redis.error_reply('FLOOR the clocks of this client and of the node differ by more than 60 s')
+  return redis.error_reply('FLOOR the clock of this node is too far behind the fences of the other nodes')
 end
 -- A vote under the new record must find the floor.
 for _, key in ipairs({ L, H }) do

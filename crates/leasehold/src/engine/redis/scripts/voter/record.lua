@@ -1,10 +1,10 @@
 -- Fragment: under which record a node votes. Its text has the words of `Record`.
 
--- What the seat says about a node that votes under it: its data set, and the longest px that it votes for. Nil if its own
--- record is another one.
-local function read_seat(Q, seat)
-  if call('GET', Q) ~= seat then return nil end
-  return seat:match('^1 %S+ %d+ %d+ %d+ %x+%-(%x+) (%d+) votes$')
+-- What the expected record says: its data set, and the longest px that the node votes for. Nil if the node has another
+-- record.
+local function read_record(Q, expected)
+  if call('GET', Q) ~= expected then return nil end
+  return expected:match('^1 %S+ %d+ %d+ %d+ %x+%-(%x+) (%d+) votes$')
 end
 
 -- Whether the data set is still that one. A connection outlives a change of roles, after which the record may have come
