@@ -324,6 +324,7 @@ fn spawn(settings: &RedisServerBuilder, dir: &Path) -> Result<BoundChild, Server
     if settings.is(Duty::Sentinel) {
         command.arg("--sentinel");
     }
+    command.envs(settings.environment.iter().map(|(name, value)| (name, value)));
     command.current_dir(dir).stdin(Stdio::null()).stdout(Stdio::null()).stderr(Stdio::null());
     let child = BoundChild::spawn(command)?;
     let ready = poll(READY_WITHIN, || match child.exited() {

@@ -31,6 +31,7 @@ pub struct RedisServerBuilder {
     duty: Duty,
     file: Option<String>,
     once_up: Vec<Vec<String>>,
+    pub(crate) environment: Vec<(String, String)>,
 }
 
 /// What the program is started as.
@@ -48,6 +49,12 @@ impl RedisServerBuilder {
     /// A later one overrides an earlier one and the defaults.
     pub fn arg(mut self, name: &str, value: &str) -> Self {
         self.directives.push((name.trim_start_matches('-').to_owned(), value.to_owned()));
+        self
+    }
+
+    /// A variable of the server's environment, such as its locale.
+    pub fn env(mut self, name: &str, value: &str) -> Self {
+        self.environment.push((name.to_owned(), value.to_owned()));
         self
     }
 

@@ -210,11 +210,20 @@ pub struct Hold {
     pub kind: Kind,
 }
 
+impl Hold {
+    /// The same, given back and closed for a while.
+    pub(crate) fn closed_for(&self, remaining: Duration) -> Self {
+        Self { ttl: remaining, lock_delay: Duration::ZERO, kind: Kind::Closed, ..self.clone() }
+    }
+}
+
 /// What a lease is of.
 #[derive(Clone, Copy, Debug, PartialEq, Eq, PartialOrd, Ord)]
 pub enum Kind {
     /// A lock: see [`Leases`].
     Lock,
+    /// A lock that was given back and stays closed for the ttl: a renewal that comes later changes nothing.
+    Closed,
     /// A record that is running: see [`Records`](records::Records).
     Record,
 }

@@ -27,7 +27,7 @@ use super::{
     answer::{self, Claimed},
     health::Info,
     lane_of,
-    script::{self, Op},
+    script::{self, Call, Op},
 };
 use crate::{
     clock::Until,
@@ -93,8 +93,8 @@ impl Redis {
         loop {
             own.look_for_replicas(claim.acks, until).await?;
             let asked_at = self.clock.now();
-            let era = own.connection.identity.as_deref().filter(|_| pool.with_grace);
-            let cmd = script::call(&pool.leases, by_hash, [&op].into_iter(), channel, era);
+            let era = own.connection.identity.as_deref().zip(own.taken.node.place().grace());
+            let cmd = pool.scripts.build(Call::Locks, by_hash, [&op].into_iter(), channel, era);
             let sent = own.claim(cmd, claim, until).await?;
             match sent.claimed {
                 Ok(Claimed::Granted(fence)) => {

@@ -41,11 +41,11 @@ pub(super) fn claimed(value: Value) -> Result<Claimed, EngineError> {
             expires_in: left(*pttl),
             last: self::fence(last)?.get(),
             arrival: text(arrival).unwrap_or("0").to_owned(),
-            holder: text(holder).map(Holder::parse),
+            holder: text(holder).map(|text| tenant(text).0),
         }),
         [Value::Int(3), Value::Int(pttl), rest @ ..] => Ok(Claimed::Busy {
             expires_in: left(*pttl),
-            holder: rest.first().and_then(text).map(Holder::parse),
+            holder: rest.first().and_then(text).map(|text| tenant(text).0),
         }),
         [Value::Int(4)] => Err(EngineError::new(
             Fault::Overloaded,
@@ -72,14 +72,9 @@ pub(super) fn released(value: Value) -> Result<Option<Released>, EngineError> {
     match list.as_slice() {
         [Value::Int(2), next] => Ok(Some(Released::HandedOver { next: Some(fence(next)?) })),
         [Value::Int(0), Value::Int(-2), ..] => Ok(Some(Released::Expired)),
-        [Value::Int(0), _, by, rest @ ..] => {
-            let ours = rest
-                .first()
-                .and_then(text)
-                .map(Holder::parse)
-                .is_some_and(|holder| holder != Holder::Foreign);
-            let by = if ours { Some(fence(by)?) } else { None };
-            Ok(Some(Released::Taken { by }))
+        [Value::Int(0), _, holder] => {
+            let (holder, fence) = tenant(text(holder).unwrap_or_default());
+            Ok(Some(Released::Taken { by: (holder != Holder::Foreign).then_some(fence) }))
         }
         other => Err(failed(other)),
     }
@@ -96,6 +91,25 @@ pub(super) fn renewed(value: Value, since: BootInstant) -> Result<Renewed, Engin
         },
         other => Err(unexpected(&other)),
     }
+}
+
+/// Whom a lock's text names, `ID FENCE HOLDER`, and under which fence; another library's has none.
+pub(super) fn tenant(text: &str) -> (Holder, Fence) {
+    let (owner, fence) = split(text).unwrap_or_default();
+    (Holder::parse(&owner), fence)
+}
+
+/// The owner value in a lock's text; another library's text as it is.
+pub(super) fn owner_text(text: &str) -> String {
+    split(text).map_or_else(|| text.to_owned(), |(owner, _)| owner)
+}
+
+/// The owner value and the fence in the text of a lock of this library.
+fn split(text: &str) -> Option<(String, Fence)> {
+    let (id, rest) = text.split_at_checked(33)?;
+    let (fence, holder) = rest.split_once(' ')?;
+    let owner = format!("{id}{holder}");
+    (Holder::parse(&owner) != Holder::Foreign).then_some((owner, fence.parse().ok()?))
 }
 
 pub(super) fn text(value: &Value) -> Option<&str> {
@@ -181,6 +195,8 @@ fn fault(code: &str, words: &str) -> Fault {
         // Not now: nothing happened, and it may work in a moment.
         "LOADING" | "BUSY" | "MASTERDOWN" | "TRYAGAIN" | "CLUSTERDOWN" => Fault::Unreachable,
         _ if lacks_a_right(words) => Fault::Refused(Refusal::Acl),
+        // A script broke off: what it did until then stands.
+        _ if words.trim_start_matches("ERR ").starts_with("user_script:") => Fault::NoAnswer,
         _ => Fault::Refused(Refusal::Other),
     }
 }

@@ -14,7 +14,7 @@ use tokio::sync::{Semaphore, oneshot};
 
 use super::{
     node::{Connection, Node},
-    script::{self, Op, Script},
+    script::{self, Contended, Op, Script, Scripts},
 };
 use crate::{
     clock::{Clock, Until},
@@ -30,11 +30,9 @@ const OPS_PER_CALL: usize = 32;
 /// One connection and the operations that share it.
 pub(super) struct Lane {
     pub(super) node: Arc<Node>,
-    leases: Script,
-    with_grace: bool,
+    scripts: &'static Scripts,
+    contended: Contended,
     pub(super) inspect: Script,
-    /// A node of a cluster: a call may only touch one slot.
-    by_slot: bool,
     clock: Clock,
     queue: Mutex<Queue>,
     in_flight: Semaphore,
@@ -72,10 +70,9 @@ impl Lane {
         let with_grace = node.place().grace().is_some();
         Arc::new(Self {
             node,
-            leases: Script::new(script::leases(by_slot, with_grace)),
-            with_grace,
+            scripts: Scripts::of(by_slot, with_grace),
+            contended: Contended::default(),
             inspect: Script::new(script::INSPECT),
-            by_slot,
             clock,
             queue: Mutex::default(),
             in_flight: Semaphore::new(max_in_flight),
@@ -128,9 +125,11 @@ impl Lane {
     /// Runs one operation at a node that is about to get its slot.
     pub(super) async fn run_asking(&self, op: &Op, until: Until) -> Reply {
         let connection = self.node.connection(until).await?;
+        let (call, _) = self.scripts.group(op);
         let build =
-            |script: &_, by_hash| script::call(script, by_hash, [op].into_iter(), self.node.channel(), None);
-        let value = self.node.run_script_asking(&connection, &self.leases, build, until).await?;
+            |_: &_, by_hash| self.scripts.build(call, by_hash, [op].into_iter(), self.node.channel(), None);
+        let script = self.scripts.script(call);
+        let value = self.node.run_script_asking(&connection, script, build, until).await?;
         let replies = script::replies(value, 1)?.into_iter().map(Ok).collect();
         only(replies).map(|value| (value, connection.number))
     }
@@ -151,12 +150,37 @@ impl Lane {
             Ok(connection) => connection,
             Err(error) => return (vec![Err(error); ops.len()], 0),
         };
-        let replies = if self.by_slot && ops.len() > 1 {
-            self.call_by_slot(&connection, ops, until).await
-        } else {
-            self.call_once(&connection, ops.iter(), until).await
+        let replies = match ops {
+            [op] => vec![self.call_with_one(&connection, op, until).await],
+            ops => self.call_by_group(&connection, ops, until).await,
         };
         (replies, connection.number)
+    }
+
+    /// Tries the ordinary case first: its script is a fraction of the other.
+    async fn call_with_one(
+        &self,
+        connection: &Connection,
+        op: &Op,
+        until: Until,
+    ) -> Result<Value, EngineError> {
+        if let Some(call) = self.scripts.ordinary(op).filter(|_| !self.contended.is(op)) {
+            let script = self.scripts.script(call);
+            let build = |_: &_, by_hash| self.scripts.build(call, by_hash, [op].into_iter(), "", None);
+            match self.node.run_script(connection, script, build, until).await? {
+                Value::Nil => self.contended.note(op, true),
+                value => return Ok(value),
+            }
+            // The attempt may have ended meanwhile.
+            if op.is_void() {
+                return Err(EngineError::new(Fault::Ended, "this attempt has ended"));
+            }
+        }
+        let value = only(self.call_once(connection, [op].into_iter(), until).await);
+        if matches!(value, Ok(Value::Int(1))) {
+            self.contended.note(op, false);
+        }
+        value
     }
 
     async fn call_once<'a, I>(
@@ -169,10 +193,11 @@ impl Lane {
         I: ExactSizeIterator<Item = &'a Op> + Clone,
     {
         let expected = ops.len();
-        let era = connection.identity.as_deref().filter(|_| self.with_grace);
-        let build =
-            |script: &_, by_hash| script::call(script, by_hash, ops.clone(), self.node.channel(), era);
-        let value = self.node.run_script(connection, &self.leases, build, until).await;
+        let Some(first) = ops.clone().next() else { return Vec::new() };
+        let (call, _) = self.scripts.group(first);
+        let era = connection.identity.as_deref().zip(self.node.place().grace());
+        let build = |_: &_, by_hash| self.scripts.build(call, by_hash, ops.clone(), self.node.channel(), era);
+        let value = self.node.run_script(connection, self.scripts.script(call), build, until).await;
         let replies = value.and_then(|value| script::replies(value, expected));
         match replies.and_then(|replies| self.node.believed(connection, replies)) {
             Ok(values) => values.into_iter().map(Ok).collect(),
@@ -180,17 +205,21 @@ impl Lane {
         }
     }
 
-    async fn call_by_slot(
+    /// One call for each script, and in a cluster for each slot.
+    async fn call_by_group(
         &self,
         connection: &Connection,
         ops: &[Op],
         until: Until,
     ) -> Vec<Result<Value, EngineError>> {
         // In a stable order: operations of one name stay in theirs.
-        let mut order: Vec<(u16, usize)> = ops.iter().enumerate().map(|(at, op)| (op.slot(), at)).collect();
+        let group = |(at, op)| (self.scripts.group(op), at);
+        let mut order: Vec<_> = ops.iter().enumerate().map(group).collect();
         order.sort_unstable();
         let calls = order
-            .chunk_by(|one, other| one.0 == other.0)
+            .chunk_by(|(one, at), (other, next)| {
+                one == other && !ops[*at].is_alone() && !ops[*next].is_alone()
+            })
             .map(|places| self.call_once(connection, places.iter().map(|(_, at)| &ops[*at]), until));
         let replies = futures_util::future::join_all(calls).await.into_iter().flatten();
         let mut sorted: Vec<_> = order.iter().map(|(_, at)| *at).zip(replies).collect();

@@ -154,8 +154,8 @@ impl Redis {
             let op = || Op::release(self.keys(name), owner, claim);
             let value = match self.run(name, op, until).await {
                 Ok((value, _)) => value,
-                Err(error) if slots::is_torn(&error) => {
-                    return self.end_torn(name, owner, claim, until).await;
+                Err(error) if slots::is_try_again(&error) => {
+                    return self.end_by_single_keys(name, owner, claim, until).await;
                 }
                 Err(error) => return Err(error),
             };

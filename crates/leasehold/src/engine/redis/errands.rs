@@ -148,7 +148,7 @@ async fn follow(
             }
         };
         match sent.await {
-            Err(error) if slots::is_torn(&error) && !errand.patient => return Err(error),
+            Err(error) if slots::is_try_again(&error) && !errand.patient => return Err(error),
             Err(error) => route.after(&stop, error).await?,
             value => return value,
         }

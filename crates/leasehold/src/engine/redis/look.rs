@@ -46,7 +46,8 @@ impl Redis {
                 return self.inspect_by_slot(cluster, names, most_waiters, until).await;
             }
         };
-        let seen = look_at(&lane.node, &lane.inspect, &self.prefix, names, most_waiters, until).await?;
+        let seen =
+            look_at(&lane.node, &lane.inspect, &self.prefix, names, most_waiters, false, until).await?;
         names.iter().zip(&seen).map(|(name, value)| inspection(name, value)).collect()
     }
 
@@ -76,7 +77,7 @@ impl Redis {
         until: Until,
     ) -> Result<Inspection, EngineError> {
         let keys = [self.keys(name)];
-        let build = |script: &_, by_hash| script::inspection(script, by_hash, &keys, most_waiters);
+        let build = |script: &_, by_hash| script::inspection(script, by_hash, &keys, most_waiters, false);
         let mut route = cluster.route(keys[0].slot(), until);
         loop {
             let stop = route.next().await?;
@@ -94,9 +95,6 @@ impl Redis {
                 Ok(value) => {
                     let values = script::replies(value, 1)?;
                     return inspection(name, values.first().unwrap_or(&Value::Nil));
-                }
-                Err(error) if slots::is_torn(&error) => {
-                    return self.inspect_torn(name, most_waiters, until).await;
                 }
                 Err(error) => route.after(&stop, error).await?,
             }
@@ -170,13 +168,15 @@ pub(super) async fn look_at(
     store_prefix: &str,
     names: &[Name],
     most_waiters: u32,
+    own_fences: bool,
     until: Until,
 ) -> Result<Vec<Value>, EngineError> {
     let connection = node.connection(until).await?;
     let mut seen = Vec::with_capacity(names.len());
     for some in names.chunks(NAMES_PER_CALL) {
         let keys: Vec<_> = some.iter().map(|name| Keys::new(store_prefix, name)).collect();
-        let build = |script: &_, by_hash| script::inspection(script, by_hash, &keys, most_waiters);
+        let build =
+            |script: &_, by_hash| script::inspection(script, by_hash, &keys, most_waiters, own_fences);
         let value = node.run_script(&connection, inspect, build, until).await?;
         seen.extend(script::replies(value, some.len())?);
     }
@@ -283,23 +283,16 @@ fn scanned(value: Value) -> Result<(String, Vec<String>), EngineError> {
 
 pub(super) fn inspection(name: &Name, value: &Value) -> Result<Inspection, EngineError> {
     let Value::Array(parts) = value else { return Err(answer::unexpected(value)) };
-    let [holder, Value::Int(pttl), fence, Value::Int(count), Value::Array(waiters)] = parts.as_slice() else {
+    let [holder, Value::Int(pttl), _, Value::Int(count), Value::Array(waiters)] = parts.as_slice() else {
         return Err(answer::unexpected(value));
     };
-    let holder = match holder {
-        Value::Int(_) => Some(Holder::Foreign),
-        holder => answer::text(holder).map(Holder::parse),
-    };
-    let held = match holder {
-        None => None,
-        Some(holder) => {
-            let fence = if holder == Holder::Foreign { Fence::new(0) } else { answer::fence(fence)? };
-            Some(Tenure { holder, fence, expires_in: answer::left(*pttl) })
-        }
+    let tenant = match holder {
+        Value::Int(_) => Some((Holder::Foreign, Fence::new(0))),
+        holder => answer::text(holder).map(answer::tenant),
     };
     Ok(Inspection {
         name: name.clone(),
-        held,
+        held: tenant.map(|(holder, fence)| Tenure { holder, fence, expires_in: answer::left(*pttl) }),
         waiters: waiters.chunks(2).map(waiter).collect(),
         waiting: u32::try_from(*count).unwrap_or(u32::MAX),
     })

@@ -16,6 +16,7 @@ mod errands;
 mod health;
 mod keys;
 mod look;
+mod migrating;
 mod node;
 mod place;
 mod records;
@@ -24,7 +25,6 @@ mod script;
 mod sentinel;
 mod slots;
 mod topology;
-mod torn;
 mod url;
 pub(crate) mod voter;
 mod wake;
@@ -138,7 +138,7 @@ impl Redis {
     /// The keys of what is held.
     fn keys_of(&self, hold: &Hold) -> Keys {
         match hold.kind {
-            Kind::Lock => self.keys(&hold.name),
+            Kind::Lock | Kind::Closed => self.keys(&hold.name),
             Kind::Record => Keys::of_record(&hold.name),
         }
     }
@@ -156,7 +156,7 @@ impl Redis {
                     let op = next.take().unwrap_or_else(&build);
                     let (patient, channel) = (op.can_wait_for_its_keys(), cluster.channel_of(&op));
                     match self.run_at(&stop, name, op, channel, until).await {
-                        Err(error) if slots::is_torn(&error) && !patient => return Err(error),
+                        Err(error) if slots::is_try_again(&error) && !patient => return Err(error),
                         Err(error) => route.after(&stop, error).await?,
                         reply => return reply,
                     }

@@ -7,7 +7,7 @@ use futures_util::future::join_all;
 use super::{Redis, Servers, answer, batch::Lane, cluster::Cluster, lane_of, script::Op, slots};
 use crate::{
     clock::Until,
-    engine::{EngineError, Fault, Hold, Kind, Renewed, voter::RENEWALS_PER_CALL},
+    engine::{EngineError, Fault, Hold, Renewed, voter::RENEWALS_PER_CALL},
 };
 
 impl Redis {
@@ -86,13 +86,9 @@ impl Redis {
     /// Follows a lease to where it is.
     async fn renew_one(&self, hold: &Hold, until: Until) -> Result<Renewed, EngineError> {
         let since = self.clock.now();
-        match self.run(&hold.name, || Op::renew(self.keys_of(hold), hold), until).await {
-            Ok((value, _)) => answer::renewed(value, since),
-            Err(error) if slots::is_torn(&error) => match hold.kind {
-                Kind::Lock => self.renew_torn(hold, until).await,
-                Kind::Record => self.renew_record_torn(hold, until).await,
-            },
-            Err(error) => Err(error),
-        }
+        // In a call of its own it takes one key, which can be found while the slot is moving.
+        let op = || Op::renew(self.keys_of(hold), hold).alone();
+        let (value, _) = self.run(&hold.name, op, until).await?;
+        answer::renewed(value, since)
     }
 }

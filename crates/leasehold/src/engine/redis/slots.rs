@@ -113,7 +113,7 @@ pub(super) fn points_elsewhere(error: &EngineError) -> bool {
 }
 
 /// Whether the keys of a name are on two nodes at the moment.
-pub(super) fn is_torn(error: &EngineError) -> bool {
+pub(super) fn is_try_again(error: &EngineError) -> bool {
     error.why.starts_with("TRYAGAIN")
 }
 

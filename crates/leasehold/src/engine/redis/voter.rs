@@ -291,7 +291,8 @@ impl Member {
     async fn look(&self, names: &[Name], until: Until) -> Result<Vec<Sighting>, EngineError> {
         let _room = self.room(until).await?;
         let inspect = &self.scripts.inspect;
-        let seen = look::look_at(&self.node, inspect, &self.prefix, names, WAITERS_SHOWN, until).await?;
+        let seen =
+            look::look_at(&self.node, inspect, &self.prefix, names, WAITERS_SHOWN, true, until).await?;
         seen.iter().map(call::sighting).collect()
     }
 

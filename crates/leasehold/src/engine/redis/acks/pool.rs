@@ -12,7 +12,7 @@ use tokio::sync::{OwnedSemaphorePermit, Semaphore};
 
 use super::super::{
     node::{Connection, Node},
-    script::{self, Script},
+    script::Scripts,
 };
 use crate::{
     clock::{Clock, Until},
@@ -31,8 +31,7 @@ type Turn = OwnedSemaphorePermit;
 pub(in super::super) struct Pool {
     open: Box<dyn Fn() -> Arc<Node> + Send + Sync>,
     pub(super) clock: Clock,
-    pub(super) leases: Script,
-    pub(super) with_grace: bool,
+    pub(super) scripts: &'static Scripts,
     idle: Mutex<Vec<Arc<Node>>>,
     turns: Arc<Semaphore>,
     /// The most replicas that the server was seen with: one that is down is still a copy.
@@ -50,8 +49,7 @@ impl Pool {
         Arc::new(Self {
             open: Box::new(open),
             clock,
-            leases: Script::new(script::leases(by_slot, with_grace)),
-            with_grace,
+            scripts: Scripts::of(by_slot, with_grace),
             idle: Mutex::default(),
             turns: Arc::new(Semaphore::new(CONNECTIONS_MAX)),
             seen: AtomicU32::new(0),

@@ -1,11 +1,18 @@
--- Fragment: renewal. Never brings back a key that is gone.
--- keys K F   arguments owner, px
--- 1 extended   0 not ours
-local function renew(k, a)
-  check_px(ARGV[a + 1])
-  local mine = call('GET', KEYS[k]) == ARGV[a]
-  if mine then call('PEXPIRE', KEYS[k], ARGV[a + 1]) end
-  -- F outlives a long hold; also a write in either case, so that a replica refuses instead of answering "not ours".
-  call('PEXPIRE', KEYS[k + 1], keep, 'GT')
-  return mine and 1 or 0
+-- Renews locks. Never brings back a key that is gone. Each takes its own key only, so it works in a slot that is moving.
+-- KEYS K of each   ARGV per lock: id and a space, px
+-- per lock 1 extended   0 not ours   {9, error}
+local call, try = redis.call, redis.pcall
+local replies = {}
+for i = 1, #KEYS do
+  local K, px = KEYS[i], ARGV[2 * i]
+  if try('GETRANGE', K, '0', '32') ~= ARGV[2 * i - 1] then
+    call('PEXPIRE', K, '0', 'GT') -- changes nothing, but a replica refuses it instead of answering "not ours"
+    replies[i] = 0
+  elseif #px > 9 then
+    replies[i] = { 9, 'TTL a lease of ' .. px .. ' ms is too long' }
+  else
+    call('PEXPIRE', K, px)
+    replies[i] = 1
+  end
 end
+return replies
