@@ -149,8 +149,11 @@ async fn a_far_waiter_listens_again_long_before_its_next_poll() {
     let Some(server) = leasehold_testkit::redis_or_skip() else { return };
     let (a, b) = (client(server.url()).await, client(server.url()).await);
     let guard = held(&a, "x").await;
-    let others: Vec<_> = (0..3).map(|_| tokio::spawn(a.lock("x").wait(LONG).into_future())).collect();
-    waiting(&a, "x", 3).await;
+    let mut others = Vec::new();
+    for number in 1..=3 {
+        others.push(tokio::spawn(a.lock("x").wait(LONG).into_future()));
+        waiting(&a, "x", number).await;
+    }
     let far = tokio::spawn(b.lock("x").wait(LONG).into_future());
     waiting(&a, "x", 4).await;
     server.cli(&["CLIENT", "KILL", "TYPE", "pubsub"]);

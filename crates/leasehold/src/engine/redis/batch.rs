@@ -177,7 +177,7 @@ impl Lane {
             }
         }
         let value = only(self.call_once(connection, [op].into_iter(), until).await);
-        if matches!(value, Ok(Value::Int(1))) {
+        if op.is_release() && matches!(value, Ok(Value::Int(1))) {
             self.contended.note(op, false);
         }
         value

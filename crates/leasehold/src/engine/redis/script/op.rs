@@ -153,6 +153,11 @@ impl Op {
         self.alone
     }
 
+    /// Whether it gives a lock back.
+    pub(in super::super) fn is_release(&self) -> bool {
+        matches!(self.step, Step::End { .. })
+    }
+
     /// The call that it takes if it is the only one of its call and the case is an ordinary one.
     pub(in super::super) fn ordinary(&self) -> Option<Call> {
         match &self.step {

@@ -11,15 +11,18 @@ local function run(letter, k, a)
   -- The ordinary cases, as in `claim_free.lua` and `release_unwanted.lua`.
   if grace_ms <= 0 then
     local K, W = KEYS[k], KEYS[k + 2]
-    if letter == 'c' and try('EXISTS', K, W, KEYS[k + 4]) == 0 then
+    if letter == 'c' and call('EXISTS', K, W, KEYS[k + 4]) == 0 then
       check_px(ARGV[a + 2])
       if not now then read_clock() end
       local fence = next_fence(KEYS[k + 1])
       call('SET', K, ARGV[a] .. fence .. ' ' .. ARGV[a + 1], 'PX', ARGV[a + 2])
       return fence
-    elseif letter == 'r' and try('GETRANGE', K, '0', '32') == ARGV[a] and call('EXISTS', W) == 0 then
-      call('DEL', K)
-      return 1
+    elseif letter == 'r' then
+      local holder = call('GET', K)
+      if holder and holder:sub(1, 33) == ARGV[a] and call('EXISTS', W) == 0 then
+        call('DEL', K)
+        return 1
+      end
     end
   end
   if not now then read_clock() end

@@ -19,8 +19,13 @@ end
 local function end_attempt(k, id, entry, tombstone)
   local K, W, S = KEYS[k], KEYS[k + 2], KEYS[k + 3]
   local holder = call('GET', K)
-  call('ZREM', W, entry) -- first write: passes when memory is full, and a replica refuses it
-  call('HDEL', S, id)
+  -- First write: passes when memory is full, and a replica refuses it.
+  if entry then
+    call('ZREM', W, entry)
+    call('HDEL', S, id)
+  else
+    call('PEXPIRE', K, '0', 'GT')
+  end
   if tombstone then call('SET', KEYS[k + 4], 1, 'PX', tombstone) end
   if holder and holder:sub(1, 33) == id then return pass_on(k) end
   if not holder and hand_over(K, KEYS[k + 1], W, S) == nil then return 3 end
@@ -28,7 +33,7 @@ local function end_attempt(k, id, entry, tombstone)
 end
 
 local function release(k, a)
-  return end_attempt(k, ARGV[a], '')
+  return end_attempt(k, ARGV[a])
 end
 
 local function abandon(k, a)

@@ -4,6 +4,7 @@
 -- nil   any other case: nothing was done, and the release of `dispatch.lua` finds out
 local call = redis.call
 local K = KEYS[1]
-if call('GETRANGE', K, '0', '32') ~= ARGV[1] or call('EXISTS', KEYS[2]) ~= 0 then return nil end
+local holder = call('GET', K)
+if not holder or holder:sub(1, 33) ~= ARGV[1] or call('EXISTS', KEYS[2]) ~= 0 then return nil end
 call('DEL', K)
 return 1

@@ -5,14 +5,16 @@ local call, try = redis.call, redis.pcall
 local replies = {}
 for i = 1, #KEYS do
   local K, px = KEYS[i], ARGV[2 * i]
-  if try('GETRANGE', K, '0', '32') ~= ARGV[2 * i - 1] then
-    call('PEXPIRE', K, '0', 'GT') -- changes nothing, but a replica refuses it instead of answering "not ours"
-    replies[i] = 0
+  local holder, done = try('GET', K), 1
+  if type(holder) == 'table' then
+    done = holder
+  elseif not holder or holder:sub(1, 33) ~= ARGV[2 * i - 1] then
+    done = try('PEXPIRE', K, '0', 'GT') -- changes nothing, but a replica refuses it instead of answering "not ours"
   elseif #px > 9 then
-    replies[i] = { 9, 'TTL a lease of ' .. px .. ' ms is too long' }
+    done = { err = 'TTL a lease of ' .. px .. ' ms is too long' }
   else
-    call('PEXPIRE', K, px)
-    replies[i] = 1
+    done = try('PEXPIRE', K, px)
   end
+  replies[i] = type(done) == 'table' and { 9, done.err } or done
 end
 return replies
