@@ -292,6 +292,30 @@ mod tests {
     }
 
     #[test]
+    fn the_effect_of_a_script_that_broke_off_is_unknown() {
+        for words in ["ERR user_script:21: attempt to compare nil", "user_script:21: attempt to compare nil"]
+        {
+            assert_eq!(from_words(words).fault, Fault::NoAnswer, "{words}");
+        }
+        for code in ["TTL a lease", "FENCE the last", "ERA the data"] {
+            assert_eq!(from_words(code).fault, Fault::Refused(Refusal::Other), "{code}");
+        }
+    }
+
+    #[test]
+    fn a_locks_text_has_its_fence_behind_the_id() {
+        let id = "0123456789abcdef0123456789abcdef";
+        let (holder, fence) = tenant(&format!("{id} 17 1700000000000 7 host a label"));
+        assert_eq!(holder, Holder::parse(&format!("{id} 1700000000000 7 host a label")));
+        assert_eq!(fence.get(), 17);
+        let before = format!("{id} 1700000000000 7 host a label");
+        for text in [&*before, &format!("{id} x 1 7 host "), id, "", "ü", &"ü".repeat(40)] {
+            assert_eq!(tenant(text), (Holder::Foreign, Fence::new(0)), "{text}");
+            assert_eq!(owner_text(text), text);
+        }
+    }
+
+    #[test]
     fn an_odd_answer_does_not_show_its_content() {
         let secret = Value::BulkString(b"0123456789abcdef0123456789abcdef 1 2 h ".to_vec());
         let error = renewed(secret, BootInstant::from_nanos(0)).unwrap_err();
