@@ -64,7 +64,7 @@ impl Waiter {
     fn open(bench: &Bench) -> Result<Self, Failure> {
         let (store, told) = (Store::open(&bench.server.url())?, Arc::new(Told::default()));
         let sink: Arc<dyn WakeSink> = told.clone();
-        store.engine.leases().wake_into(Arc::downgrade(&sink));
+        store.engine.set_wake_sink(Arc::downgrade(&sink));
         Ok(Self { store: Arc::new(store), told })
     }
 

@@ -31,14 +31,14 @@ pub(super) async fn measure(bench: &Bench, turn: usize) -> Result<Figures, Failu
             }
         }
     }
-    let (confirmed, granted) = engine.quorum().ok_or("no quorum")?.confirmed_of_granted();
+    let rounds = engine.members().ok_or("no quorum")?.rounds();
     leases.close().await?;
     one.close().await?;
     Ok(vec![
         ("quorum_acquire_us", p50_us(&library)),
         ("raw_votes_us", p50_us(&votes)),
         ("one_node_acquire_us", p50_us(&single)),
-        ("quorum_one_round_trip", 1.0 - confirmed as f64 / granted as f64),
+        ("quorum_one_round_trip", 1.0 - rounds.confirmed as f64 / rounds.granted as f64),
     ])
 }
 

@@ -2,7 +2,7 @@
 
 use std::time::Duration;
 
-use leasehold::{Leasehold, engine::quorum::MemberState};
+use leasehold::{Leasehold, engine::MemberState};
 use leasehold_testkit::{RedisServer, eventually_async};
 
 use super::{Bench, quorum::acquires};

@@ -45,12 +45,12 @@ impl State {
 
 impl From<&Inspection> for LockView {
     fn from(lock: &Inspection) -> Self {
-        let state = match (&lock.held, lock.waiting) {
+        let state = match (lock.held(), lock.waiting) {
             (Some(_), _) => State::Held,
             (None, 0) => State::Free,
             (None, _) => State::Waiting,
         };
-        let held = lock.held.as_ref();
+        let held = lock.held();
         Self {
             name: lock.name.to_string(),
             state,

@@ -191,7 +191,7 @@ impl Leasehold {
     /// When the name is bad or the store is at fault.
     pub async fn inspect(&self, name: impl AsRef<str>) -> Result<Inspection> {
         let name = self.name(name.as_ref())?;
-        let answer = self.core.engine.leases().inspect(&name, self.core.command_until()).await;
+        let answer = self.core.engine.inspector().inspect(&name, self.core.command_until()).await;
         answer.map_err(|error| self.core.failed(error, "inspecting", &name))
     }
 
@@ -206,7 +206,7 @@ impl Leasehold {
         if !(1..=10_000).contains(&limit) {
             return Err(Error::invalid("page size", limit.to_string(), "1 to 10000"));
         }
-        let answer = self.core.engine.leases().scan(prefix, from, limit, self.core.command_until()).await;
+        let answer = self.core.engine.inspector().page(prefix, from, limit, self.core.command_until()).await;
         answer.map_err(|error| self.core.explain_doing(error, format!("listing \"{prefix}\""), None))
     }
 
@@ -352,8 +352,8 @@ impl Builder {
     pub async fn connect(self) -> Result<Leasehold> {
         let client = self.connect_lazy()?;
         let core = client.core();
-        let dialled = core.engine.dial(core.command_until()).await;
-        dialled.map_err(|error| core.explain_doing(error, "connecting".into(), None))?;
+        let connected = core.engine.connect(core.command_until()).await;
+        connected.map_err(|error| core.explain_doing(error, "connecting".into(), None))?;
         Ok(client)
     }
 

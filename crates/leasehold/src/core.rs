@@ -11,7 +11,7 @@ use tokio_util::sync::{CancellationToken, DropGuard};
 use crate::{
     clock::{Clock, Until},
     config::Config,
-    engine::{Engine, EngineError, Fault, Hold, Kind, Released, Renewed, WakeSink, records::Records},
+    engine::{Engine, EngineError, Fault, Hold, Released, Renewed, WakeSink, records::Records},
     error::{Error, Result},
     lease::{Keeper, Reaper},
     lock::Waiting,
@@ -49,7 +49,7 @@ impl Core {
         let reaper = Reaper::start(engine.clone(), clock.clone(), config.command_timeout);
         let waiting = Arc::new(Waiting::new(reaper.clone(), telemetry.clone()));
         let sink: Arc<dyn WakeSink> = waiting.clone();
-        engine.leases().wake_into(Arc::downgrade(&sink));
+        engine.set_wake_sink(Arc::downgrade(&sink));
         let keeper = Keeper::start(
             engine.clone(),
             clock.clone(),
@@ -96,11 +96,7 @@ impl Core {
 
     pub(crate) async fn renew(&self, hold: &Hold) -> Result<Renewed, EngineError> {
         let holds = std::slice::from_ref(hold);
-        let until = self.command_until();
-        let mut answers = match (hold.kind, self.engine.records()) {
-            (Kind::Record, Ok(records)) => records.renew(holds, until).await?,
-            _ => self.engine.leases().renew(holds, until).await?,
-        };
+        let mut answers = self.engine.leases().renew(holds, self.command_until()).await?;
         answers.pop().unwrap_or_else(|| Err(EngineError::no_answer()))
     }
 

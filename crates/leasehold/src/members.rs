@@ -3,7 +3,7 @@
 use crate::{
     Leasehold,
     core::Core,
-    engine::quorum::{Member, Quorum},
+    engine::{self, Member},
     error::{Error, Result},
 };
 
@@ -11,7 +11,7 @@ use crate::{
 #[derive(Clone, Copy)]
 pub struct Members<'a> {
     core: &'a Core,
-    quorum: &'a Quorum,
+    members: &'a dyn engine::Members,
 }
 
 impl Leasehold {
@@ -22,8 +22,8 @@ impl Leasehold {
     pub fn quorum(&self) -> Result<Members<'_>> {
         let core = self.core();
         core.check_open()?;
-        match core.engine.quorum() {
-            Some(quorum) => Ok(Members { core, quorum }),
+        match core.engine.members() {
+            Some(members) => Ok(Members { core, members }),
             None => Err(Error::unsupported(
                 format!("asking the store {} for its quorum", core.store),
                 "one server or one cluster decides there; a quorum is a redlock:// store",
@@ -35,7 +35,7 @@ impl Leasehold {
 impl Members<'_> {
     /// Every node, and whether it votes.
     pub async fn list(&self) -> Vec<Member> {
-        self.quorum.members(self.core.command_until()).await
+        self.members.list(self.core.command_until()).await
     }
 
     /// Makes nodes that never were a quorum one, at once. Every node must answer.
@@ -57,7 +57,7 @@ impl Members<'_> {
     }
 
     async fn admit_all(&self, over: bool) -> Result<()> {
-        let admitted = self.quorum.admit_new(over, self.core.command_until()).await;
+        let admitted = self.members.admit_new(over, self.core.command_until()).await;
         admitted.map_err(|error| self.core.explain_doing(error, "admitting a new quorum".into(), None))
     }
 
@@ -67,7 +67,7 @@ impl Members<'_> {
     /// # Errors
     /// When no node remembers a quorum.
     pub async fn admit(&self) -> Result<()> {
-        let begun = self.quorum.admit(self.core.command_until()).await;
+        let begun = self.members.admit(self.core.command_until()).await;
         begun.map_err(|error| self.core.explain_doing(error, "admitting nodes".into(), None))
     }
 }

@@ -2,10 +2,7 @@
 
 use std::{
     fmt::{self, Write},
-    sync::{
-        Arc, OnceLock,
-        atomic::{AtomicBool, AtomicU32, Ordering},
-    },
+    sync::{Arc, OnceLock},
     time::{Duration, SystemTime},
 };
 
@@ -32,21 +29,15 @@ impl fmt::Debug for OwnerId {
 
 /// The owner value of **one attempt**: 128 random bits followed by readable holder data.
 ///
-/// The whole text is what the store holds and compares, so "who holds it" costs nothing extra. It also
-/// keeps the two facts that decide how an attempt may end: whether a copy of its claim is still
-/// unanswered, and whether its end was already sent.
-#[derive(Clone)]
-pub struct Owner(Arc<Inner>);
+/// The whole text is what the store holds, so "who holds it" costs nothing extra.
+#[derive(Clone, PartialEq, Eq)]
+pub struct Owner {
+    id: OwnerId,
+    value: Arc<str>,
+}
 
 /// Enough for most owner values: host names and labels are short.
 const VALUE_BYTES: usize = 128;
-
-struct Inner {
-    id: OwnerId,
-    value: String,
-    unanswered: AtomicU32,
-    ended: AtomicBool,
-}
 
 impl Owner {
     /// An owner value from its random bits and what people may see.
@@ -54,73 +45,35 @@ impl Owner {
         let mut value = String::with_capacity(VALUE_BYTES);
         let _infallible = write!(value, "{random:032x} ");
         holder.encode(&mut value);
-        Self::with(OwnerId(random), value)
+        Self { id: OwnerId(random), value: value.into() }
     }
 
     /// An owner value read back from [`Owner::expose`], for a lock that one process took and another returns.
     pub fn from_exposed(value: &str) -> Option<Self> {
         let id = OwnerId::parse(value.get(..32)?)?;
-        (value.as_bytes().get(32) == Some(&b' ')).then(|| Self::with(id, value.into()))
-    }
-
-    fn with(id: OwnerId, value: String) -> Self {
-        Self(Arc::new(Inner { id, value, unanswered: AtomicU32::new(0), ended: AtomicBool::new(false) }))
+        (value.as_bytes().get(32) == Some(&b' ')).then(|| Self { id, value: value.into() })
     }
 
     /// The random part.
     pub fn id(&self) -> OwnerId {
-        self.0.id
+        self.id
     }
 
     /// The random part as it is written into the store.
     pub fn id_text(&self) -> &str {
-        &self.0.value[..32]
+        &self.value[..32]
     }
 
     /// The whole value, secret included: for stores and handle files, never for logs.
     pub fn expose(&self) -> &str {
-        &self.0.value
+        &self.value
     }
 
     /// What people may see.
     pub fn holder(&self) -> Holder {
-        Holder::parse(&self.0.value)
-    }
-
-    /// A copy of this attempt's claim is about to leave.
-    pub fn claim_sent(&self) {
-        self.0.unanswered.fetch_add(1, Ordering::SeqCst);
-    }
-
-    /// The store answered a copy of this attempt's claim.
-    pub fn claim_answered(&self) {
-        self.0.unanswered.fetch_sub(1, Ordering::SeqCst);
-    }
-
-    /// Whether some copy of the claim may still reach the store, after the attempt's end.
-    pub fn has_unanswered_claim(&self) -> bool {
-        self.0.unanswered.load(Ordering::SeqCst) > 0
-    }
-
-    /// Marks the attempt as ended; from now on no claim of it may leave and no grant for it is believed.
-    ///
-    /// One total order of this and [`Owner::claim_sent`]: either the end sees the claim or the claim sees the end.
-    pub fn end(&self) {
-        self.0.ended.store(true, Ordering::SeqCst);
-    }
-
-    /// Whether the attempt has ended.
-    pub fn has_ended(&self) -> bool {
-        self.0.ended.load(Ordering::SeqCst)
+        Holder::parse(&self.value)
     }
 }
-
-impl PartialEq for Owner {
-    fn eq(&self, other: &Self) -> bool {
-        self.0.value == other.0.value
-    }
-}
-impl Eq for Owner {}
 
 impl fmt::Debug for Owner {
     fn fmt(&self, f: &mut fmt::Formatter<'_>) -> fmt::Result {
@@ -245,16 +198,5 @@ mod tests {
         let owner = Owner::new(0xfeed_beef, &holder("x"));
         let shown = format!("{owner:?} {:?}", owner.id());
         assert!(!shown.contains("feedbeef"), "{shown}");
-    }
-
-    #[test]
-    fn a_claim_is_unanswered_until_each_copy_was_answered() {
-        let owner = Owner::new(1, &holder(""));
-        owner.claim_sent();
-        owner.claim_sent();
-        owner.claim_answered();
-        assert!(owner.has_unanswered_claim());
-        owner.claim_answered();
-        assert!(!owner.has_unanswered_claim());
     }
 }

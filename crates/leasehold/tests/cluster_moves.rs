@@ -94,7 +94,7 @@ async fn a_waiter_leaves_a_queue_whose_keys_are_on_two_nodes() {
     });
     set.migrate_slot(slot, from, to);
     set.end_move(slot, to);
-    assert_eq!(looked.await.unwrap().unwrap().held.map(|held| held.fence), Some(guard.fence()));
+    assert_eq!(looked.await.unwrap().unwrap().held().map(|held| held.fence), Some(guard.fence()));
     assert_eq!(guard.release().await.unwrap(), Released::Free);
     leases.lock(&name).acquire().await.unwrap().release().await.unwrap();
 }

@@ -117,7 +117,7 @@ async fn what_python_holds_is_busy_until_python_releases_it() {
     assert!(matches!(attempt, Attempt::Busy { holder: Some(Holder::Foreign), .. }), "{attempt:?}");
 
     let seen = leases.inspect("theirs").await.unwrap();
-    let held = seen.held.as_ref().unwrap();
+    let held = seen.held().unwrap();
     assert_eq!((&held.holder, held.fence), (&Holder::Foreign, Fence::new(0)));
     assert!(held.expires_in.is_some_and(|left| left <= Duration::from_secs(30)));
     let secret = server.cli(&["GET", "lock:theirs"]).text().to_owned();
@@ -192,7 +192,7 @@ async fn fences_grow_across_tenures_of_python() {
 async fn a_lock_that_python_took_for_ever_can_be_taken_away() {
     let Some((_, leases, mut python)) = both().await else { return };
     assert_eq!(python.ask("take lock:stuck 0"), "True");
-    let seen = leases.inspect("stuck").await.unwrap().held.unwrap();
+    let seen = leases.inspect("stuck").await.unwrap().held().cloned().unwrap();
     assert_eq!((seen.expires_in, seen.holder), (None, Holder::Foreign));
     assert_eq!(leases.force_release("stuck", seen.fence).await.unwrap(), Released::Free);
     assert_eq!(python.ask("release lock:stuck"), "LockNotOwnedError");

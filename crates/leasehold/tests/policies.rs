@@ -238,8 +238,8 @@ mod on_a_client {
         Attempt, Clock, Error, Fence, Leasehold, Name, Protection,
         clock::Until,
         engine::{
-            Answer, Capabilities, Claim, Cursor, Engine, EngineError, Fault, Fut, Health, Hold, Inspection,
-            Leases, Page, Released, Renewed, WakeSink, memory::Memory,
+            Answer, Capabilities, Claim, Engine, EngineError, Fault, Fut, Health, Hold, Inspect, Leases,
+            Released, Renewed, WakeSink, memory::Memory,
         },
     };
 
@@ -348,7 +348,11 @@ mod on_a_client {
         fn leases(&self) -> &dyn Leases {
             self
         }
-        fn dial(&self, _: Until) -> Fut<'_, ()> {
+        fn inspector(&self) -> &dyn Inspect {
+            self.0.inspector()
+        }
+        fn set_wake_sink(&self, _: Weak<dyn WakeSink>) {}
+        fn connect(&self, _: Until) -> Fut<'_, ()> {
             unreachable()
         }
         fn health(&self, _: Until) -> Fut<'_, Health> {
@@ -363,7 +367,6 @@ mod on_a_client {
         fn claim<'a>(&'a self, _: &'a Claim, _: Until) -> Fut<'a, Answer> {
             unreachable()
         }
-        fn wake_into(&self, _: Weak<dyn WakeSink>) {}
         fn renew<'a>(&'a self, _: &'a [Hold], _: Until) -> Fut<'a, Vec<Result<Renewed, EngineError>>> {
             unreachable()
         }
@@ -371,12 +374,6 @@ mod on_a_client {
             unreachable()
         }
         fn abandon<'a>(&'a self, _: &'a Claim, _: Until) -> Fut<'a, ()> {
-            unreachable()
-        }
-        fn inspect<'a>(&'a self, _: &'a Name, _: Until) -> Fut<'a, Inspection> {
-            unreachable()
-        }
-        fn scan<'a>(&'a self, _: &'a str, _: Option<Cursor>, _: u32, _: Until) -> Fut<'a, Page<Inspection>> {
             unreachable()
         }
         fn force_release<'a>(&'a self, _: &'a Name, _: Fence, _: Until) -> Fut<'a, Released> {

@@ -31,7 +31,7 @@ async fn all_names_of_a_server_share_one_fence_that_is_in_the_text_of_each_lock(
         let text = server.cli(&["GET", &format!("lock:{name}")]).text().to_owned();
         let words: Vec<_> = text.splitn(3, ' ').collect();
         assert!(words[0].len() == 32 && words[1] == last.to_string(), "{} words", words.len());
-        assert_eq!(leases.inspect(name).await.unwrap().held.unwrap().fence, last);
+        assert_eq!(leases.inspect(name).await.unwrap().held().unwrap().fence, last);
         assert_eq!(server.cli(&["GET", FENCE]).text(), last.to_string());
         guard.release().await.unwrap();
         assert_eq!(keys(&server), [FENCE], "a released lock leaves nothing behind");

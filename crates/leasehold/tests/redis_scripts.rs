@@ -9,7 +9,7 @@ use std::{path::Path, process::Command, time::Duration};
 use every_server::{LONG, Servers, open, soon};
 use leasehold::{
     Error, Fence, Guard, Leasehold, Retry,
-    engine::{Acks, Answer, Claim, Engine, Hold, Kind, Released, Renewed},
+    engine::{Acks, Answer, Claim, Engine, Hold, Mode, Released, Renewed},
     idempotency::Idempotent,
     name::Name,
     owner::{Holder, Owner},
@@ -32,8 +32,8 @@ fn claim(random: u128, name: &str) -> Claim {
         owner: Owner::new(random, &Holder::this_process("tests", 1)),
         ttl: Duration::from_secs(3),
         lock_delay: Duration::ZERO,
-        queue_for: None,
-        poll_every: Duration::from_secs(1),
+        mode: Mode::Exclusive,
+        queue: None,
         acks: Acks::None,
     }
 }
@@ -98,7 +98,7 @@ async fn a_late_renewal_or_claim_opens_no_lock_that_was_given_back_closed() {
         let first = claim(1, "x");
         let fence = granted(&*engine, &first).await;
         let hold = first.hold(fence);
-        let closed = |ttl| Hold { ttl, kind: Kind::Closed, ..hold.clone() };
+        let closed = |remaining| hold.closed_for(remaining);
         for _sent_again in 0..2 {
             assert!(matches!(renewed(&*engine, closed(LONG)).await, Renewed::Kept { .. }));
         }
@@ -107,7 +107,7 @@ async fn a_late_renewal_or_claim_opens_no_lock_that_was_given_back_closed() {
         let left = || servers.server("lock:x").cli(&["PTTL", "lock:x"]).int();
         assert!(left() > 30_000, "{}", left());
         // It can be shortened, and is shown with its fence until it opens.
-        assert_eq!(engine.leases().inspect(&first.name, soon()).await.unwrap().held.unwrap().fence, fence);
+        assert_eq!(Engine::inspect(&*engine).inspect(&first.name, soon()).await.unwrap().held().unwrap().fence, fence);
         assert!(matches!(renewed(&*engine, closed(Duration::from_millis(50))).await, Renewed::Kept { .. }));
         eventually_async(LONG, "it to open", || async { left() == -2 }).await;
         granted(&*engine, &claim(2, "x")).await;
@@ -194,7 +194,7 @@ async fn an_earlier_version_is_respected_or_named_and_never_overtaken_silently()
     let held = format!("{} 1700000000000 7 host label", "a".repeat(32));
     server.cli(&["SET", "lock:x", &held, "PX", "60000"]);
     assert!(leases.lock("x").try_acquire().await.unwrap().held().is_none());
-    assert_eq!(leases.inspect("x").await.unwrap().held.unwrap().holder, Holder::Foreign);
+    assert_eq!(leases.inspect("x").await.unwrap().held().unwrap().holder, Holder::Foreign);
     server.cli(&["ZADD", "leasehold:waiters:{lock:y}", "1", &format!("1 1000 1000 15000 channel {held}")]);
     let error = leases.lock("y").acquire().await.unwrap_err();
     assert!(matches!(error, Error::Unsupported { .. }) && error.to_string().contains("version"), "{error}");

@@ -104,7 +104,7 @@ async fn a_holder_whose_grant_was_not_copied_keeps_its_lock() {
         new.cli(&["EXISTS", "lock:x"]).int() == 1
     })
     .await;
-    assert_eq!(other.inspect("x").await.unwrap().held.unwrap().fence, guard.fence());
+    assert_eq!(other.inspect("x").await.unwrap().held().unwrap().fence, guard.fence());
     assert!(guard.is_held() && in_grace(new) && is_busy(&other, "x").await && is_busy(&other, "y").await);
     eventually_async(LONG, "the end of the grace", || async { !in_grace(new) }).await;
     assert!(guard.is_held() && !waiter.is_finished());
@@ -202,7 +202,7 @@ async fn only_a_holder_that_nobody_followed_is_written_down_again() {
     for (guard, expected) in guards.iter().zip([true, true, true, false, false]) {
         assert_eq!(guard.extend().await.is_ok(), expected, "{}", guard.name());
         if expected {
-            let found = leases.inspect(guard.name().as_str()).await.unwrap().held.unwrap();
+            let found = leases.inspect(guard.name().as_str()).await.unwrap().held().cloned().unwrap();
             assert_eq!(found.fence, guard.fence());
         }
     }

@@ -71,7 +71,7 @@ async fn watch(scene: &Scene) {
     let engine = scene.engine();
     let (tell, told) = mpsc::channel();
     let sink: Arc<dyn WakeSink> = Arc::new(Told(tell));
-    engine.leases().wake_into(Arc::downgrade(&sink));
+    engine.set_wake_sink(Arc::downgrade(&sink));
     let mine = Begin { wake: true, ..wish("watcher") };
     let begun = engine.records().unwrap().begin(&mine, soon()).await.unwrap();
     assert!(matches!(begun, Begun::Running { .. }), "{begun:?}");

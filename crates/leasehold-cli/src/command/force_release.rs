@@ -66,7 +66,7 @@ impl ForceRelease {
         if ask {
             let found = leases.inspect(&name).await?;
             output::say(inspect::text(Output { json: false, terminal: true }, &found).trim_end());
-            let Some(tenure) = found.held else {
+            let Some(tenure) = found.held() else {
                 output::say(&format!("\"{name}\" is not held"));
                 return Ok(Exit::OK);
             };
@@ -92,10 +92,10 @@ fn confirm(name: &Name) -> Result<(), Failure> {
 
 fn text(name: &Name, fence: Fence, outcome: Released) -> String {
     match outcome {
-        Released::HandedOver { next: Some(next) } => {
+        Released::HandedOver { next: Some(next), .. } => {
             format!("released \"{name}\" from fence {fence}; handed over to fence {next}\n")
         }
-        Released::HandedOver { next: None } => {
+        Released::HandedOver { next: None, .. } => {
             format!("released \"{name}\" from fence {fence}; the next waiter is woken\n")
         }
         Released::Taken { by: Some(by) } => {

@@ -5,7 +5,7 @@ use std::time::Duration;
 use clap::{Args, Subcommand};
 use leasehold::{
     Leasehold, Members,
-    engine::quorum::{Member, MemberState},
+    engine::{Member, MemberState},
 };
 use serde::Serialize;
 

@@ -70,7 +70,7 @@ impl Stats {
 fn figures(locks: &[Inspection]) -> Figures {
     let mut figures = Figures::default();
     for lock in locks {
-        if let Some(tenure) = &lock.held {
+        if let Some(tenure) = &lock.held() {
             figures.held += 1;
             figures.held_by_other_libraries += u64::from(tenure.holder == Holder::Foreign);
             let age = tenure.holder.age().map_or(0, millis);
@@ -137,15 +137,19 @@ mod tests {
     use super::*;
     use leasehold::{
         Fence, Name,
-        engine::{Tenure, Waiter},
+        engine::{Mode, Tenure, Waiter},
     };
 
     fn lock(name: &str, held: bool, waits_ms: &[u64]) -> Inspection {
-        let tenure = Tenure { holder: Holder::Foreign, fence: Fence::new(0), expires_in: None };
-        let waiter = |ms: &u64| Waiter { holder: Holder::Foreign, waiting_for: Duration::from_millis(*ms) };
+        let mode = Mode::Exclusive;
+        let tenure = Tenure { holder: Holder::Foreign, fence: Fence::new(0), mode, expires_in: None };
+        let waiter = |ms: &u64| {
+            let waiting_for = Duration::from_millis(*ms);
+            Waiter { holder: Holder::Foreign, mode, waiting_for }
+        };
         Inspection {
             name: Name::new(name).unwrap(),
-            held: held.then_some(tenure),
+            holders: held.then_some(tenure).into(),
             waiters: waits_ms.iter().map(waiter).collect(),
             waiting: waits_ms.len() as u32,
         }

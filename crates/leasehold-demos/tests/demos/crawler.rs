@@ -6,7 +6,7 @@ use std::{
     time::Duration,
 };
 
-use leasehold::{Leasehold, engine::quorum::MemberState};
+use leasehold::{Leasehold, engine::MemberState};
 use leasehold_testkit::{QuorumSet, eventually_async};
 
 use crate::play::Play;

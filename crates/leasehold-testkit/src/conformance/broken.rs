@@ -11,7 +11,7 @@ use leasehold::{
     Clock, Fence,
     clock::Until,
     engine::{
-        Engine, Fut, Grant, Hold, Leases, Released,
+        Engine, Fut, Grant, Hold, Released,
         deadlines::{Deadlines, Pool, Receipt},
         records::{Begin, Begun, Records, Settle, Settled},
     },
@@ -29,11 +29,11 @@ pub fn release_without_compare(inner: Arc<dyn Engine>) -> Arc<dyn Engine> {
 struct ReleasesAnybody;
 
 impl Tamper for ReleasesAnybody {
-    fn release<'a>(&'a self, inner: &'a dyn Leases, hold: &'a Hold, until: Until) -> Fut<'a, Released> {
+    fn release<'a>(&'a self, inner: &'a dyn Engine, hold: &'a Hold, until: Until) -> Fut<'a, Released> {
         Box::pin(async move {
-            match inner.inspect(&hold.name, until).await?.held {
-                Some(held) => inner.force_release(&hold.name, held.fence, until).await,
-                None => inner.release(hold, until).await,
+            match inner.inspector().inspect(&hold.name, until).await?.held() {
+                Some(held) => inner.leases().force_release(&hold.name, held.fence, until).await,
+                None => inner.leases().release(hold, until).await,
             }
         })
     }

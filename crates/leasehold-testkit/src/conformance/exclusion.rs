@@ -120,9 +120,9 @@ async fn a_refused_try_leaves_no_queue_entry(stage: Stage) {
 async fn a_refused_try_leaves_the_holder_alone(stage: Stage) {
     let (one, two) = (stage.client().await, stage.client().await);
     let guard = one.lock("job").ttl(ms(5_000)).acquire().await.unwrap();
-    let before = one.inspect("job").await.unwrap().held.unwrap();
+    let before = one.inspect("job").await.unwrap().held().cloned().unwrap();
     assert!(two.lock("job").ttl(ms(60_000)).try_acquire().await.unwrap().held().is_none());
-    let after = one.inspect("job").await.unwrap().held.unwrap();
+    let after = one.inspect("job").await.unwrap().held().cloned().unwrap();
     assert_eq!(before.fence, after.fence);
     assert!(after.expires_in <= before.expires_in, "a refused try prolonged the lease");
     guard.extend().await.unwrap();

@@ -76,16 +76,16 @@ async fn a_fence_stays_while_its_lease_is_extended(stage: Stage) {
     for _ in 0..3 {
         guard.extend().await.unwrap();
         assert_eq!(guard.fence(), fence);
-        assert_eq!(client.inspect("job").await.unwrap().held.unwrap().fence, fence);
+        assert_eq!(client.inspect("job").await.unwrap().held().unwrap().fence, fence);
     }
 }
 
 async fn the_fence_shown_is_the_holders_fence(stage: Stage) {
     let (one, two) = (stage.client().await, stage.client().await);
     let guard = one.lock("job").acquire().await.unwrap();
-    assert_eq!(two.inspect("job").await.unwrap().held.unwrap().fence, guard.fence());
+    assert_eq!(two.inspect("job").await.unwrap().held().unwrap().fence, guard.fence());
     let listed = two.list("job", None, 10).await.unwrap().items;
-    assert_eq!(listed[0].held.as_ref().unwrap().fence, guard.fence());
+    assert_eq!(listed[0].held().as_ref().unwrap().fence, guard.fence());
 }
 
 async fn a_fence_reads_as_name_mode_and_number(stage: Stage) {

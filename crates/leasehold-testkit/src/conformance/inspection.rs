@@ -31,7 +31,7 @@ async fn a_free_lock_shows_nobody(stage: Stage) {
     for _ in 0..2 {
         let inspection = client.inspect("job").await.unwrap();
         assert_eq!(inspection.name.as_str(), "job");
-        assert!(inspection.held.is_none() && inspection.waiters.is_empty() && inspection.waiting == 0);
+        assert!(inspection.held().is_none() && inspection.waiters.is_empty() && inspection.waiting == 0);
         client.lock("job").acquire().await.unwrap().release().await.unwrap();
     }
 }
@@ -40,7 +40,7 @@ async fn a_holder_is_shown_with_label_host_and_process(stage: Stage) {
     let (one, two) = (stage.client().await, stage.client().await);
     for label in ["nightly", "", "two words", "größe 🔒"] {
         let guard = one.lock("job").label(label).acquire().await.unwrap();
-        let held = two.inspect("job").await.unwrap().held.unwrap();
+        let held = two.inspect("job").await.unwrap().held().cloned().unwrap();
         let Holder::Leasehold { host, pid, since_ms, label: shown } = &held.holder else {
             panic!("{held:?}")
         };
@@ -57,7 +57,7 @@ async fn a_clients_label_is_its_locks_label(stage: Stage) {
     let _plain = client.lock("plain").acquire().await.unwrap();
     let _own = client.lock("own").label("refunds").acquire().await.unwrap();
     for (name, label) in [("plain", "billing"), ("own", "refunds")] {
-        let held = client.inspect(name).await.unwrap().held.unwrap();
+        let held = client.inspect(name).await.unwrap().held().cloned().unwrap();
         assert_eq!(label_of(&held.holder), label);
     }
 }
@@ -65,7 +65,7 @@ async fn a_clients_label_is_its_locks_label(stage: Stage) {
 async fn a_lease_is_shown_with_the_time_it_has_left(stage: Stage) {
     let client = stage.client().await;
     let guard = client.lock("job").ttl(ms(20_000)).acquire().await.unwrap();
-    let left = async || client.inspect("job").await.unwrap().held.unwrap().expires_in.unwrap();
+    let left = async || client.inspect("job").await.unwrap().held().unwrap().expires_in.unwrap();
     let first = left().await;
     assert!(first <= ms(20_000) && first > ms(5_000), "{first:?}");
     sleep(ms(30)).await;
@@ -115,7 +115,7 @@ async fn more_waiters_are_counted_than_shown(stage: Stage) {
 async fn an_expired_lock_shows_nobody(stage: Stage) {
     let client = stage.client().await;
     let _handle = client.lock("job").ttl(ms(150)).acquire().await.unwrap().detach();
-    eventually("nobody is shown", async || client.inspect("job").await.unwrap().held.is_none()).await;
+    eventually("nobody is shown", async || client.inspect("job").await.unwrap().held().is_none()).await;
     stage.assert_empty().await;
 }
 
@@ -126,7 +126,7 @@ async fn a_holder_of_a_handed_over_lock_is_the_waiter(stage: Stage) {
     guard.release().await.unwrap();
     let guard = soon("its turn", waiter).await.unwrap();
     let inspection = one.inspect("job").await.unwrap();
-    assert_eq!(label_of(&inspection.held.unwrap().holder), "after");
+    assert_eq!(label_of(&inspection.held().unwrap().holder), "after");
     assert_eq!(inspection.waiting, 0);
     guard.release().await.unwrap();
 }

@@ -50,7 +50,7 @@ async fn names_of_every_script_and_of_full_length_work(stage: Stage) {
         let guard = client.lock(name).acquire().await.unwrap();
         assert_eq!(guard.name().as_str(), name);
         let inspection = client.inspect(name).await.unwrap();
-        assert_eq!(inspection.held.expect("held").fence, guard.fence(), "{name}");
+        assert_eq!(inspection.held().expect("held").fence, guard.fence(), "{name}");
         let listed = list_all(&client, "", 100).await;
         assert_eq!(listed.iter().map(|item| item.name.as_str()).collect::<Vec<_>>(), [name]);
         assert!(client.lock(name).try_acquire().await.unwrap().held().is_none());

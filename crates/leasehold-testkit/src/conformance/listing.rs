@@ -31,7 +31,7 @@ async fn a_list_in_pages_shows_each_of_250_names_once(stage: Stage) {
             let page = client.list("page:", from, limit).await.unwrap();
             assert!(page.items.len() <= limit as usize, "{} on a page of {limit}", page.items.len());
             for item in page.items {
-                assert!(item.held.is_some());
+                assert!(item.held().is_some());
                 *seen.entry(item.name.to_string()).or_insert(0) += 1;
             }
             let Some(next) = page.next else { break };
@@ -85,7 +85,7 @@ async fn a_list_shows_holders_and_waiters(stage: Stage) {
     let waiter = enqueue(&one, two.lock("job").wait(ms(20_000)), "job", 0).await;
     let found = list_all(&two, "job", 10).await;
     assert_eq!((found.len(), found[0].waiting), (1, 1));
-    let held = found[0].held.as_ref().unwrap();
+    let held = found[0].held().unwrap();
     assert!(held.fence == guard.fence() && held.holder.to_string().contains("nightly"));
     guard.release().await.unwrap();
     waiter.await.unwrap().release().await.unwrap();

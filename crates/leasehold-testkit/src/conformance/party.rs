@@ -8,7 +8,7 @@ use std::sync::{
 use leasehold::{
     Clock, Holder, Name,
     clock::Until,
-    engine::{Engine, LinkChange, Wake, WakeSink, deadlines::Deadlines, records::Records},
+    engine::{Engine, Leases, LinkChange, Wake, WakeSink, deadlines::Deadlines, records::Records},
     owner::Owner,
 };
 
@@ -38,9 +38,9 @@ impl Party {
     pub(super) async fn join(stage: &Stage) -> Self {
         let (engine, woken, clock) = (stage.engine(), Arc::<Woken>::default(), Clock::system());
         let sink: Arc<dyn WakeSink> = woken.clone();
-        engine.leases().wake_into(Arc::downgrade(&sink));
+        engine.set_wake_sink(Arc::downgrade(&sink));
         let party = Self { engine, woken, clock, space: stage.space().to_owned() };
-        party.engine.dial(party.until()).await.unwrap();
+        party.engine.connect(party.until()).await.unwrap();
         party
     }
 
@@ -59,6 +59,10 @@ impl Party {
 
     pub(super) fn now_ms(&self) -> u64 {
         self.clock.wall_us() / 1000
+    }
+
+    pub(super) fn leases(&self) -> &dyn Leases {
+        self.engine.leases()
     }
 
     pub(super) fn records(&self) -> &dyn Records {

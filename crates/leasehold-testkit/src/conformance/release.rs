@@ -34,7 +34,7 @@ async fn a_release_leaves_the_lock_free(stage: Stage) {
     let guard = client.lock("job").acquire().await.unwrap();
     assert_eq!(guard.release().await.unwrap(), Released::Free);
     let inspection = client.inspect("job").await.unwrap();
-    assert!(inspection.held.is_none() && inspection.waiting == 0);
+    assert!(inspection.held().is_none() && inspection.waiting == 0);
     client.close().await.unwrap();
     stage.assert_empty().await;
 }
@@ -43,7 +43,9 @@ async fn a_release_with_a_waiter_hands_over(stage: Stage) {
     let (one, two) = (stage.client().await, stage.client().await);
     let guard = one.lock("job").acquire().await.unwrap();
     let waiter = enqueue(&one, two.lock("job"), "job", 0).await;
-    let Released::HandedOver { next } = guard.release().await.unwrap() else { panic!("not handed over") };
+    let Released::HandedOver { to: 1, next } = guard.release().await.unwrap() else {
+        panic!("not handed over")
+    };
     let guard = soon("its turn", waiter).await.unwrap();
     match stage.capabilities().handover {
         Handover::Push => assert_eq!(next, Some(guard.fence())),
@@ -81,7 +83,7 @@ async fn a_late_release_leaves_the_second_holder_alone(stage: Stage) {
     drop(dropped);
     one.close().await.unwrap();
     for (name, guard) in [("job", &next), ("other", &other)] {
-        let held = two.inspect(name).await.unwrap().held.expect("still held");
+        let held = two.inspect(name).await.unwrap().held().cloned().expect("still held");
         assert_eq!(held.fence, guard.fence());
         guard.extend().await.expect("still extended");
         assert!(guard.is_held());
@@ -158,7 +160,7 @@ async fn a_detached_lock_stays_and_its_handle_releases_it(stage: Stage) {
     let text = handle.expose();
     let handle = Handle::parse(&text).unwrap();
     assert_eq!(handle.name().as_str(), "job");
-    assert_eq!(two.inspect("job").await.unwrap().held.unwrap().fence, handle.fence());
+    assert_eq!(two.inspect("job").await.unwrap().held().unwrap().fence, handle.fence());
     assert_eq!(handle.release(&two).await.unwrap(), Released::Free);
     assert!(!is_closed(&two, "job").await);
 }
@@ -167,7 +169,7 @@ async fn a_handle_extends_what_it_stands_for(stage: Stage) {
     let client = stage.client().await;
     let handle = client.lock("job").ttl(ms(2_000)).acquire().await.unwrap().detach();
     handle.extend(&client, Some(ms(50_000))).await.unwrap();
-    let left = client.inspect("job").await.unwrap().held.unwrap().expires_in.unwrap();
+    let left = client.inspect("job").await.unwrap().held().unwrap().expires_in.unwrap();
     assert!(left > ms(2_000), "{left:?}");
     handle.release(&client).await.unwrap();
     let error = handle.extend(&client, None).await.unwrap_err();
@@ -181,7 +183,7 @@ async fn a_lock_outlives_every_client(stage: Stage) {
     first.close().await.unwrap();
     drop(first);
     let second = stage.client().await;
-    assert_eq!(second.inspect("job").await.unwrap().held.expect("still held").fence, handle.fence());
+    assert_eq!(second.inspect("job").await.unwrap().held().expect("still held").fence, handle.fence());
     assert!(second.lock("job").try_acquire().await.unwrap().held().is_none());
     handle.release(&second).await.unwrap();
 }

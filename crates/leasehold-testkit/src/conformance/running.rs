@@ -40,7 +40,7 @@ async fn a_run_gives_its_body_the_lease(stage: Stage) {
     let lease = client
         .lock("job")
         .run(async |lease| {
-            let held = looker.inspect("job").await.unwrap().held.unwrap();
+            let held = looker.inspect("job").await.unwrap().held().cloned().unwrap();
             assert_eq!(held.fence, lease.fence());
             assert!(lease.is_held() && lease.name().as_str() == "job");
             lease
@@ -151,7 +151,7 @@ async fn a_lost_run_leaves_the_next_holder_alone(stage: Stage) {
     one.close().await.unwrap();
     let next = taken.lock().await.take().expect("taken by the next holder");
     next.extend().await.expect("the next holder keeps it");
-    assert_eq!(two.inspect("job").await.unwrap().held.unwrap().fence, next.fence());
+    assert_eq!(two.inspect("job").await.unwrap().held().unwrap().fence, next.fence());
 }
 
 async fn a_lost_run_with_a_delay_keeps_the_delay(stage: Stage) {

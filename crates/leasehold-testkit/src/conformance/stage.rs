@@ -189,7 +189,7 @@ pub(super) async fn until_waiting(client: &Leasehold, name: &str, waiting: u32) 
 /// Whether somebody else would be refused.
 pub(super) async fn is_closed(client: &Leasehold, name: &str) -> bool {
     let inspection = client.inspect(name).await.expect("inspected");
-    inspection.held.is_some()
+    inspection.held().is_some()
 }
 
 /// Starts to wait for a lock and returns once it is in the queue behind `ahead` others.
@@ -213,7 +213,7 @@ pub(super) async fn list_all(client: &Leasehold, prefix: &str, page: u32) -> Vec
 }
 
 fn describe(found: &Inspection) -> String {
-    let held = if found.held.is_some() { "held" } else { "free" };
+    let held = if found.held().is_some() { "held" } else { "free" };
     format!("{} ({held}, {} waiting)", found.name, found.waiting)
 }
 

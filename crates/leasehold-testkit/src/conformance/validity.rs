@@ -51,7 +51,7 @@ async fn remaining_decreases_and_is_never_above_the_ttl_less_drift(stage: Stage)
 async fn assert_within_the_stores_lease(client: &Leasehold, guard: &Guard) {
     let asked = Instant::now();
     let believed = guard.remaining();
-    let held = client.inspect(guard.name()).await.unwrap().held.expect("held");
+    let held = client.inspect(guard.name()).await.unwrap().held().cloned().expect("held");
     assert_eq!(held.fence, guard.fence());
     let kept = held.expires_in.expect("a lease ends") + asked.elapsed();
     assert!(believed <= kept, "the holder believes {believed:?}, the store keeps it {kept:?}");
@@ -84,7 +84,7 @@ async fn a_loss_is_told_before_the_store_lets_go(stage: Stage) {
     for _ in 0..4 {
         let guard = one.lock("job").ttl(ms(1_500)).acquire().await.unwrap();
         soon("the loss is told", guard.lost()).await;
-        let held = two.inspect("job").await.unwrap().held;
+        let held = two.inspect("job").await.unwrap().held().cloned();
         if held.is_some_and(|held| held.fence == guard.fence()) {
             return;
         }
@@ -188,7 +188,7 @@ async fn a_lost_guard_with_a_delay_releases_nothing(stage: Stage) {
     soon("the loss is told", guard.lost()).await;
     drop(guard);
     one.close().await.unwrap();
-    let held = two.inspect("job").await.unwrap().held.expect("the delay keeps it closed");
+    let held = two.inspect("job").await.unwrap().held().cloned().expect("the delay keeps it closed");
     assert_eq!(held.fence, fence);
     assert!(two.lock("job").try_acquire().await.unwrap().held().is_none());
 }
@@ -200,7 +200,7 @@ async fn a_minimum_hold_time_keeps_it_closed_after_a_release(stage: Stage) {
     let guard = one.lock("job").ttl(ms(20_000)).hold_at_least(ms(800)).acquire().await.unwrap();
     let lease = guard.lease();
     match guard.release().await.unwrap() {
-        Released::Kept { still } => assert!(still <= ms(800), "{still:?}"),
+        Released::Closed { remaining } => assert!(remaining <= ms(800), "{remaining:?}"),
         other => panic!("{other:?}"),
     }
     assert!(!lease.is_held(), "its holder is done with it");

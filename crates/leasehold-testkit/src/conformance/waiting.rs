@@ -196,7 +196,7 @@ async fn a_hand_over_reaches_a_waiter_that_asked_only_once(stage: Stage) {
         counts.fetch_add(1, Ordering::SeqCst);
     });
     let waiter = enqueue(&one, lock.wait(ms(60_000)), "job", 0).await;
-    let Released::HandedOver { next: Some(next) } = guard.release().await.unwrap() else {
+    let Released::HandedOver { next: Some(next), .. } = guard.release().await.unwrap() else {
         panic!("not handed over")
     };
     let guard = soon("its turn", waiter).await.unwrap();

@@ -3,14 +3,17 @@
 mod deadlines;
 mod records;
 
-use std::sync::{Arc, OnceLock, Weak};
+use std::{
+    sync::{Arc, OnceLock, Weak},
+    time::Duration,
+};
 
 use leasehold::{
-    Fence, Name,
+    BootInstant, Fence, Name,
     clock::Until,
     engine::{
-        Answer, Capabilities, Claim, Cursor, Engine, EngineError, Fut, Grant, Health, Hold, Inspection,
-        Leases, LinkChange, Page, Released, Renewed, Wake, WakeSink,
+        Answer, Capabilities, Claim, Cursor, Engine, EngineError, Fut, Grant, Health, Hold, Inspect,
+        Inspection, Leases, LinkChange, Members, Page, Released, Renewed, Wake, WakeSink,
         deadlines::{Deadlines, Pool, Receipt},
         records::{Records, Settle, Settled},
     },
@@ -46,8 +49,8 @@ pub trait Tamper: Send + Sync + 'static {
     }
 
     /// [`Leases::release`]
-    fn release<'a>(&'a self, inner: &'a dyn Leases, hold: &'a Hold, until: Until) -> Fut<'a, Released> {
-        inner.release(hold, until)
+    fn release<'a>(&'a self, inner: &'a dyn Engine, hold: &'a Hold, until: Until) -> Fut<'a, Released> {
+        inner.leases().release(hold, until)
     }
 
     /// [`Records::settle`]
@@ -98,7 +101,11 @@ impl<T: Tamper> WakeSink for Sink<T> {
     fn wake(&self, wake: Wake) {
         let Some(client) = self.client.upgrade() else { return };
         client.wake(match wake {
-            Wake::Granted { owner, grant } => Wake::Granted { owner, grant: self.tamper.grant(owner, grant) },
+            Wake::Granted { owner, fence, link } => {
+                let since = BootInstant::from_nanos(0);
+                let grant = Grant { fence, since, ttl: Duration::ZERO, acks: 0 };
+                Wake::Granted { owner, fence: self.tamper.grant(owner, grant).fence, link }
+            }
             other => other,
         });
     }
@@ -131,8 +138,22 @@ impl<T: Tamper> Engine for Wrapped<T> {
         self.inner.round_trips()
     }
 
-    fn dial(&self, until: Until) -> Fut<'_, ()> {
-        self.pass(|inner| inner.dial(until))
+    fn inspector(&self) -> &dyn Inspect {
+        self
+    }
+
+    fn members(&self) -> Option<&dyn Members> {
+        self.inner.members()
+    }
+
+    fn set_wake_sink(&self, client: Weak<dyn WakeSink>) {
+        let sink = self.sink.get_or_init(|| Arc::new(Sink { tamper: self.tamper.clone(), client }));
+        let sink: Arc<dyn WakeSink> = sink.clone();
+        self.inner.set_wake_sink(Arc::downgrade(&sink));
+    }
+
+    fn connect(&self, until: Until) -> Fut<'_, ()> {
+        self.pass(|inner| inner.connect(until))
     }
 
     fn health(&self, until: Until) -> Fut<'_, Health> {
@@ -155,10 +176,8 @@ impl<T: Tamper> Leases for Wrapped<T> {
         })
     }
 
-    fn wake_into(&self, client: Weak<dyn WakeSink>) {
-        let sink = self.sink.get_or_init(|| Arc::new(Sink { tamper: self.tamper.clone(), client }));
-        let sink: Arc<dyn WakeSink> = sink.clone();
-        self.inner.leases().wake_into(Arc::downgrade(&sink));
+    fn shard_of(&self, hold: &Hold) -> u64 {
+        self.inner.leases().shard_of(hold)
     }
 
     fn renew<'a>(&'a self, holds: &'a [Hold], until: Until) -> Fut<'a, Vec<Result<Renewed, EngineError>>> {
@@ -166,28 +185,30 @@ impl<T: Tamper> Leases for Wrapped<T> {
     }
 
     fn release<'a>(&'a self, hold: &'a Hold, until: Until) -> Fut<'a, Released> {
-        self.pass(|inner| self.tamper.release(inner.leases(), hold, until))
+        self.pass(|inner| self.tamper.release(inner, hold, until))
     }
 
     fn abandon<'a>(&'a self, claim: &'a Claim, until: Until) -> Fut<'a, ()> {
         self.pass(|inner| inner.leases().abandon(claim, until))
     }
 
+    fn force_release<'a>(&'a self, name: &'a Name, seen: Fence, until: Until) -> Fut<'a, Released> {
+        self.pass(|inner| inner.leases().force_release(name, seen, until))
+    }
+}
+
+impl<T: Tamper> Inspect for Wrapped<T> {
     fn inspect<'a>(&'a self, name: &'a Name, until: Until) -> Fut<'a, Inspection> {
-        self.pass(|inner| inner.leases().inspect(name, until))
+        self.pass(|inner| inner.inspector().inspect(name, until))
     }
 
-    fn scan<'a>(
+    fn page<'a>(
         &'a self,
         prefix: &'a str,
         from: Option<Cursor>,
         limit: u32,
         until: Until,
     ) -> Fut<'a, Page<Inspection>> {
-        self.pass(|inner| inner.leases().scan(prefix, from, limit, until))
-    }
-
-    fn force_release<'a>(&'a self, name: &'a Name, seen: Fence, until: Until) -> Fut<'a, Released> {
-        self.pass(|inner| inner.leases().force_release(name, seen, until))
+        self.pass(|inner| inner.inspector().page(prefix, from, limit, until))
     }
 }

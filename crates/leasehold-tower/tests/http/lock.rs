@@ -64,7 +64,7 @@ async fn one_request_at_a_time_has_the_lock_and_its_fence() {
     busy.says_when_to_try_again();
     go_on.open();
     let first: u64 = first.await.unwrap().text().parse().unwrap();
-    let free = || async { leases.inspect("account:a").await.unwrap().held.is_none() };
+    let free = || async { leases.inspect("account:a").await.unwrap().held().is_none() };
     eventually_async(LONG, "it is given back", free).await;
     go_on.open();
     let second: u64 = send(&site, "a").await.text().parse().unwrap();
@@ -130,10 +130,10 @@ async fn the_lock_is_held_until_the_last_byte_of_the_response() {
         tokio::spawn(async move { send(&site, "a").await })
     };
     half.opened().await;
-    assert!(leases.inspect("account:a").await.unwrap().held.is_some());
+    assert!(leases.inspect("account:a").await.unwrap().held().is_some());
     go_on.open();
     assert_eq!(call.await.unwrap().text(), "one two");
-    let free = || async { leases.inspect("account:a").await.unwrap().held.is_none() };
+    let free = || async { leases.inspect("account:a").await.unwrap().held().is_none() };
     eventually_async(LONG, "it is given back", free).await;
 }
 
@@ -168,7 +168,7 @@ async fn work_that_loses_its_lock_is_cancelled() {
         tokio::spawn(async move { send(&site, "a").await })
     };
     begun.opened().await;
-    let held = leases.inspect("account:a").await.unwrap().held.unwrap();
+    let held = leases.inspect("account:a").await.unwrap().held().cloned().unwrap();
     leases.force_release("account:a", held.fence).await.unwrap();
     let answer = call.await.unwrap();
     answer.is_problem(503, "lease-lost");
@@ -186,7 +186,7 @@ async fn a_caller_that_hangs_up_gives_the_lock_back() {
     };
     begun.opened().await;
     call.abort();
-    let free = || async { leases.inspect("account:a").await.unwrap().held.is_none() };
+    let free = || async { leases.inspect("account:a").await.unwrap().held().is_none() };
     eventually_async(LONG, "it is given back", free).await;
 }
 

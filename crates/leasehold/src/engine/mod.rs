@@ -9,19 +9,16 @@ use std::{fmt, future::Future, pin::Pin, sync::Weak, time::Duration};
 
 use serde::Serialize;
 
-use crate::{
-    clock::{BootInstant, Until},
-    error::Refusal,
-    fence::Fence,
-    name::Name,
-    owner::{Holder, Owner, OwnerId},
-};
+use crate::{clock::Until, error::Refusal, fence::Fence, name::Name};
 
 mod capabilities;
 pub(crate) mod connect;
 mod crc16;
 mod cursor;
 pub mod deadlines;
+mod inspect;
+mod lease;
+mod members;
 #[cfg(feature = "memory")]
 pub mod memory;
 mod nodes;
@@ -29,13 +26,19 @@ pub mod quorum;
 pub mod records;
 #[cfg(feature = "redis")]
 pub mod redis;
+pub mod registry;
 #[cfg(feature = "sqlite")]
 pub mod sqlite;
 pub mod voter;
 
-pub use capabilities::{Capabilities, Handover, Reach};
+pub use capabilities::{Capabilities, Handover, Modes, Reach, TtlRange};
 pub(crate) use cursor::Told;
 pub use cursor::{Cursor, Page};
+pub use inspect::{Inspect, Inspection, Tenure, WAITERS_SHOWN, Waiter};
+pub use lease::{
+    Acks, Answer, Claim, Grant, HOLDERS_SHOWN, Held, Hold, Holders, Mode, Queue, Released, Renewed, Wake,
+};
+pub use members::{Member, MemberState, Members, Rounds};
 pub use nodes::ClockOffset;
 
 /// The future of an engine call.
@@ -50,6 +53,8 @@ pub trait Engine: Send + Sync + 'static {
     fn capabilities(&self) -> &Capabilities;
     /// Its leases.
     fn leases(&self) -> &dyn Leases;
+    /// What people may see of them.
+    fn inspector(&self) -> &dyn Inspect;
     /// Its records, or why it keeps none.
     fn records(&self) -> Result<&dyn records::Records, &'static str> {
         Err("this store keeps no records")
@@ -64,56 +69,43 @@ pub trait Engine: Send + Sync + 'static {
         None
     }
     /// Reaches the store once, so that a wrong address or password shows before the first lock.
-    fn dial(&self, until: Until) -> Fut<'_, ()>;
+    fn connect(&self, until: Until) -> Fut<'_, ()>;
     /// What an operator should know about the store.
     fn health(&self, until: Until) -> Fut<'_, Health>;
-    /// The nodes, where a majority of them decides.
-    fn quorum(&self) -> Option<&quorum::Quorum> {
+    /// The members, where a majority of them decides.
+    fn members(&self) -> Option<&dyn Members> {
         None
     }
+    /// Where wake-ups go. Called once, before the first claim. Hints may be lost; a waiter always polls too. The sink is
+    /// gone when its client is.
+    fn set_wake_sink(&self, sink: Weak<dyn WakeSink>);
     /// Gives back connections and files.
     fn close(&self, until: Until) -> Fut<'_, ()>;
 }
 
-/// Exclusive leases. Every operation is atomic in the store.
+/// Leases of locks and of running records. Every operation is atomic in the store.
 pub trait Leases: Send + Sync {
     /// Asks for the lease, or asks again. The same owner gets the same answer, never a second count; a claim
-    /// that finds itself the holder refreshes the ttl. A free lock with waiters is never given to a newcomer. An
-    /// engine that gave back what a claim got has ended its owner: going on takes a new one.
+    /// that finds itself the holder refreshes the ttl. A free lock with waiters is never given to a newcomer. After its
+    /// [`abandon`](Leases::abandon) was called a claim is refused as [`Fault::Ended`].
     fn claim<'a>(&'a self, claim: &'a Claim, until: Until) -> Fut<'a, Answer>;
 
-    /// Where wake-ups go. Called once, before the first claim. Hints may be lost; a waiter always polls too. The sink is
-    /// gone when its client is.
-    fn wake_into(&self, sink: Weak<dyn WakeSink>);
-
-    /// The part of the store that has a name. Leases of different parts are renewed by calls of their own, so that a
-    /// silent part delays no other.
-    fn part_of(&self, _name: &Name) -> u64 {
+    /// The shard of the store that has what is held. Leases of different shards are renewed by calls of their own, so that
+    /// a silent shard delays no other.
+    fn shard_of(&self, _hold: &Hold) -> u64 {
         0
     }
 
-    /// Extends leases that are still held. Never brings back one that is gone. One result per item, so that one
-    /// dead shard fails only its own.
+    /// Extends leases that are still held, of locks and of running records alike. Never brings back one that is gone. One
+    /// result per item, so that one dead shard fails only its own.
     fn renew<'a>(&'a self, holds: &'a [Hold], until: Until) -> Fut<'a, Vec<Result<Renewed, EngineError>>>;
 
-    /// Gives the lease back, to the next waiter if there is one. An `Err` means that the outcome is unknown.
+    /// Gives the lease of a lock back, to the next waiter if there is one. An `Err` means that the outcome is unknown.
     fn release<'a>(&'a self, hold: &'a Hold, until: Until) -> Fut<'a, Released>;
 
-    /// Leaves the queue, or gives back what was granted meanwhile.
+    /// Ends an attempt: leaves the queue, or gives back what was granted meanwhile. Nothing of the owner value counts from
+    /// here on, whatever arrives late.
     fn abandon<'a>(&'a self, claim: &'a Claim, until: Until) -> Fut<'a, ()>;
-
-    /// Who holds it and who waits, in order.
-    fn inspect<'a>(&'a self, name: &'a Name, until: Until) -> Fut<'a, Inspection>;
-
-    /// Names that are held or waited for and begin with `prefix`, a page at a time. A page may be empty although
-    /// more follow.
-    fn scan<'a>(
-        &'a self,
-        prefix: &'a str,
-        from: Option<Cursor>,
-        limit: u32,
-        until: Until,
-    ) -> Fut<'a, Page<Inspection>>;
 
     /// Takes the lease away from its holder if it is still the one with the fence that was seen.
     fn force_release<'a>(&'a self, name: &'a Name, seen: Fence, until: Until) -> Fut<'a, Released>;
@@ -138,229 +130,6 @@ pub enum LinkChange {
         /// What is known about it.
         why: String,
     },
-}
-
-/// One attempt to get a lease.
-#[derive(Clone, Debug)]
-pub struct Claim {
-    /// What is asked for.
-    pub name: Name,
-    /// The attempt.
-    pub owner: Owner,
-    /// How long the lease shall last.
-    pub ttl: Duration,
-    /// How long the lock stays closed after the lease *expired*.
-    pub lock_delay: Duration,
-    /// How long it may stay in the queue; `None` asks once and leaves no trace when refused.
-    pub queue_for: Option<Duration>,
-    /// Longest time between two claims of a waiting attempt; one silent for much longer is passed over.
-    pub poll_every: Duration,
-    /// How many replicas must have the grant before it counts.
-    pub acks: Acks,
-}
-
-impl Claim {
-    /// The lease that this claim's grant leads to.
-    pub fn hold(&self, fence: Fence) -> Hold {
-        Hold {
-            name: self.name.clone(),
-            owner: self.owner.clone(),
-            fence,
-            ttl: self.ttl,
-            lock_delay: self.lock_delay,
-            kind: Kind::Lock,
-        }
-    }
-}
-
-/// How many replicas must have a grant before it counts.
-#[derive(Clone, Copy, Debug, Default, PartialEq, Eq)]
-#[non_exhaustive]
-pub enum Acks {
-    /// None: a fail-over may forget the grant.
-    #[default]
-    None,
-    /// At least this many.
-    AtLeast(u8),
-    /// So many that, with the primary, more than half of all copies have it. A copy that is down counts if it is known:
-    /// a server that keeps no list of them has those that this client saw connected.
-    Majority,
-}
-
-impl From<u8> for Acks {
-    fn from(least: u8) -> Self {
-        if least == 0 { Self::None } else { Self::AtLeast(least) }
-    }
-}
-
-/// A lease that was granted.
-#[derive(Clone, Debug)]
-pub struct Hold {
-    /// What is held.
-    pub name: Name,
-    /// By which attempt.
-    pub owner: Owner,
-    /// Under which fence.
-    pub fence: Fence,
-    /// How long a renewal shall last.
-    pub ttl: Duration,
-    /// How long the lock stays closed after the lease *expired*.
-    pub lock_delay: Duration,
-    /// What it is a lease of.
-    pub kind: Kind,
-}
-
-impl Hold {
-    /// The same, given back and closed for a while.
-    pub(crate) fn closed_for(&self, remaining: Duration) -> Self {
-        Self { ttl: remaining, lock_delay: Duration::ZERO, kind: Kind::Closed, ..self.clone() }
-    }
-}
-
-/// What a lease is of.
-#[derive(Clone, Copy, Debug, PartialEq, Eq, PartialOrd, Ord)]
-pub enum Kind {
-    /// A lock: see [`Leases`].
-    Lock,
-    /// A lock that was given back and stays closed for the ttl: a renewal that comes later changes nothing.
-    Closed,
-    /// A record that is running: see [`Records`](records::Records).
-    Record,
-}
-
-/// A grant.
-#[derive(Clone, Copy, Debug, PartialEq, Eq)]
-pub struct Grant {
-    /// Its fencing token.
-    pub fence: Fence,
-    /// A lower bound of the lease's start: read before the first byte was sent, or the causal bound of a
-    /// hand-over. Only `lease::validity` turns it into an end.
-    pub since: BootInstant,
-    /// How long it lasts from its start.
-    pub ttl: Duration,
-    /// How many replicas are known to have it; zero unless the claim asked for some.
-    pub acks: u8,
-}
-
-/// The answer to a claim.
-#[derive(Clone, Debug)]
-pub enum Answer {
-    /// It is ours.
-    Granted(Grant),
-    /// We are in the queue.
-    Queued {
-        /// How many are before us.
-        ahead: u32,
-        /// Who holds it.
-        holder: Option<Holder>,
-        /// When the present lease runs out, unless it is renewed.
-        expires_in: Option<Duration>,
-    },
-    /// Somebody else holds it, and we did not queue.
-    Busy {
-        /// Who holds it.
-        holder: Option<Holder>,
-        /// When the present lease runs out, unless it is renewed.
-        expires_in: Option<Duration>,
-    },
-}
-
-/// A wake-up for a waiting attempt.
-#[derive(Clone, Debug)]
-pub enum Wake {
-    /// The lease was handed to it. Never told to an attempt that waits for replicas: it has to claim again.
-    Granted {
-        /// The attempt.
-        owner: OwnerId,
-        /// What it got. A `since` at the clock's origin means that its start is not known.
-        grant: Grant,
-    },
-    /// Something changed for it: claim again.
-    LookAgain {
-        /// The attempt.
-        owner: OwnerId,
-    },
-    /// Wake-ups may have been missed: everybody claims again.
-    LookAgainAll,
-}
-
-/// The answer to a renewal.
-#[derive(Clone, Copy, Debug, PartialEq, Eq)]
-pub enum Renewed {
-    /// Extended.
-    Kept {
-        /// Lower bound of the extended lease's start.
-        since: BootInstant,
-    },
-    /// No longer ours.
-    Gone,
-}
-
-/// How a release ended. An unknown end is an error.
-#[derive(Clone, Copy, Debug, PartialEq, Eq, Serialize)]
-#[serde(tag = "outcome", rename_all = "snake_case")]
-#[non_exhaustive]
-pub enum Released {
-    /// Nobody waits; the lock is free.
-    Free,
-    /// The next waiter has it.
-    HandedOver {
-        /// The next holder's fence; `None` where the store only wakes the next waiter.
-        next: Option<Fence>,
-    },
-    /// It had run out before, and nobody has taken it since.
-    Expired,
-    /// Somebody else holds it by now.
-    Taken {
-        /// The present holder's fence; `None` for a holder of another library.
-        by: Option<Fence>,
-    },
-    /// Kept closed until its minimum hold time is over.
-    Kept {
-        /// How long it stays closed.
-        #[serde(rename = "for_ms", serialize_with = "millis")]
-        still: Duration,
-    },
-}
-
-fn millis<S: serde::Serializer>(duration: &Duration, to: S) -> Result<S::Ok, S::Error> {
-    to.serialize_u64(duration.as_millis() as u64)
-}
-
-/// What is known about one name.
-#[derive(Clone, Debug, PartialEq, Eq)]
-pub struct Inspection {
-    /// The name.
-    pub name: Name,
-    /// Who holds it.
-    pub held: Option<Tenure>,
-    /// Who waits, next first; at most [`WAITERS_SHOWN`].
-    pub waiters: Vec<Waiter>,
-    /// How many wait in all.
-    pub waiting: u32,
-}
-
-/// Most waiters an [`Inspection`] lists.
-pub const WAITERS_SHOWN: u32 = 100;
-
-/// Somebody holding a lock.
-#[derive(Clone, Debug, PartialEq, Eq)]
-pub struct Tenure {
-    /// Who.
-    pub holder: Holder,
-    /// Under which fence; zero for a holder of another library, which has none.
-    pub fence: Fence,
-    /// Time until it runs out unless renewed; `None` if it never does (another library's doing).
-    pub expires_in: Option<Duration>,
-}
-
-/// Somebody waiting for a lock.
-#[derive(Clone, Debug, PartialEq, Eq)]
-pub struct Waiter {
-    /// Who.
-    pub holder: Holder,
-    /// For how long.
-    pub waiting_for: Duration,
 }
 
 /// What an operator should know about a store.

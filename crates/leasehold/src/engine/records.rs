@@ -3,14 +3,14 @@
 //! A record lives under its key as given, without the prefix of locks, so that other programs can share it. A bare `1`
 //! is a mark: somebody did it, or is at it, and nothing more is known. Everything else has the layout of [`Stored`].
 //!
-//! A record that is *running* is a lease: it ends by itself, is renewed like a lock, and has a fence. Who begins after it
+//! A record that is *running* is a lease: it ends by itself, is renewed as [`Leases`](super::Leases) says, and has a fence. Who begins after it
 //! ran out gets a higher fence, and the one before can no longer settle anything.
 
 use std::time::Duration;
 
 use bytes::Bytes;
 
-use super::{Cursor, EngineError, Fut, Grant, Hold, Page, Renewed};
+use super::{Cursor, Fut, Grant, Held, Hold, Mode, Page};
 use crate::{
     clock::Until,
     fence::Fence,
@@ -28,17 +28,8 @@ pub const MARK: &[u8] = b"1";
 
 /// Records and marks. Every operation is atomic per key.
 pub trait Records: Send + Sync {
-    /// Begins a record, or says how it stands. The same owner again gets the same fence and a fresh lease; one that has
-    /// ended begins nothing.
+    /// Begins a record, or says how it stands. The same owner again gets the same fence and a fresh lease.
     fn begin<'a>(&'a self, begin: &'a Begin, until: Until) -> Fut<'a, Begun>;
-
-    /// Extends records that are still running under their owner. One result per item.
-    fn renew<'a>(&'a self, holds: &'a [Hold], until: Until) -> Fut<'a, Vec<Result<Renewed, EngineError>>>;
-
-    /// The part of the store that has a key, as [`Leases::part_of`](super::Leases::part_of).
-    fn part_of(&self, _key: &Name) -> u64 {
-        0
-    }
 
     /// Ends an execution, keeps its outcome, and wakes who waits for it. It counts while the record is still running under
     /// its owner, and also after its lease ran out if nobody has begun since: the work was done once. Sent again it says
@@ -104,7 +95,8 @@ impl Begin {
             fence,
             ttl: self.lease,
             lock_delay: Duration::ZERO,
-            kind: super::Kind::Record,
+            mode: Mode::Exclusive,
+            of: Held::Record,
         }
     }
 }

@@ -61,7 +61,7 @@ pub trait Voter: Send + Sync + 'static {
     fn mark(&self, seen: Option<&Record>, record: &Record, floor: Fence, until: Until) -> Fut<'static, bool>;
 
     /// Where hints for waiting claims go.
-    fn wake_into(&self, sink: Weak<dyn WakeSink>);
+    fn set_wake_sink(&self, sink: Weak<dyn WakeSink>);
 
     /// What an operator should know about the node.
     fn health(&self, until: Until) -> Fut<'static, Health>;

@@ -144,13 +144,10 @@ impl Guard {
         let hold = state.hold();
         let answer = match still {
             Some(still) => core.renew(&hold.closed_for(still)).await.map(|renewed| match renewed {
-                Renewed::Kept { .. } => Released::Kept { still },
+                Renewed::Kept { .. } => Released::Closed { remaining: still },
                 Renewed::Gone => Released::Expired,
             }),
-            None => {
-                hold.owner.end();
-                core.release(hold).await
-            }
+            None => core.release(hold).await,
         };
         self.settled = true;
         match answer {
@@ -200,7 +197,7 @@ impl Guard {
         let (name, fence) = (&state.hold().name, state.fence());
         let held = core.clock.now().since(state.acquired_at());
         match outcome {
-            Released::Free | Released::HandedOver { .. } | Released::Kept { .. } => {
+            Released::Free | Released::HandedOver { .. } | Released::Closed { .. } => {
                 core.telemetry.count(Count::released);
                 tracing::debug!(%name, %fence, ?held, ?outcome, "released");
             }

@@ -4,7 +4,7 @@ use std::{fmt, time::Duration};
 
 use crate::{
     Leasehold,
-    engine::{Hold, Kind, Released, Renewed},
+    engine::{Held, Hold, Mode, Released, Renewed},
     error::{Error, Result},
     fence::Fence,
     name::Name,
@@ -60,7 +60,8 @@ impl Handle {
             let ttl = Duration::from_millis(lines.next()?.parse().ok()?);
             let lock_delay = Duration::from_millis(lines.next()?.parse().ok()?);
             let owner = Owner::from_exposed(lines.next()?)?;
-            Some(Self { hold: Hold { name, owner, fence, ttl, lock_delay, kind: Kind::Lock } })
+            let (mode, of) = (Mode::Exclusive, Held::Lock);
+            Some(Self { hold: Hold { name, owner, fence, mode, ttl, lock_delay, of } })
         };
         read()
             .ok_or_else(|| Error::invalid("lock handle", "…", format!("text that begins with \"{HEADER}\"")))
@@ -113,7 +114,8 @@ mod tests {
             fence: Fence::new(7),
             ttl: Duration::from_secs(30),
             lock_delay: Duration::ZERO,
-            kind: Kind::Lock,
+            mode: Mode::Exclusive,
+            of: Held::Lock,
         };
         let handle = Handle { hold };
         let back = Handle::parse(&handle.expose()).unwrap();

@@ -15,7 +15,7 @@ use tokio_util::sync::CancellationToken;
 use super::{state::LeaseState, validity};
 use crate::{
     clock::{BootInstant, Clock},
-    engine::{Engine, EngineError, Hold, Kind, Renewed},
+    engine::{Engine, EngineError, Hold, Renewed},
     telemetry::{Count, Telemetry},
 };
 
@@ -185,7 +185,7 @@ impl Renewer {
             for lease in ran_out {
                 lease.lose();
             }
-            for batch in self.by_part(renew) {
+            for batch in self.by_shard(renew) {
                 tokio::spawn(self.clone().renew(batch));
             }
             let earlier = self.keeper.earlier.notified();
@@ -206,21 +206,17 @@ impl Renewer {
         }
     }
 
-    /// Leases of each part of the store by themselves, and locks and records apart.
-    fn by_part(&self, due: Vec<(u64, Hold)>) -> Vec<Vec<(u64, Hold)>> {
-        let mut parts: Vec<(_, Vec<(u64, Hold)>)> = Vec::new();
+    /// Leases of each shard of the store by themselves.
+    fn by_shard(&self, due: Vec<(u64, Hold)>) -> Vec<Vec<(u64, Hold)>> {
+        let mut shards: Vec<(u64, Vec<(u64, Hold)>)> = Vec::new();
         for (id, hold) in due {
-            let part = match (hold.kind, self.engine.records()) {
-                (Kind::Record, Ok(records)) => records.part_of(&hold.name),
-                _ => self.engine.leases().part_of(&hold.name),
-            };
-            let part = (part, hold.kind);
-            match parts.iter_mut().find(|(known, _)| *known == part) {
+            let shard = self.engine.leases().shard_of(&hold);
+            match shards.iter_mut().find(|(known, _)| *known == shard) {
                 Some((_, batch)) => batch.push((id, hold)),
-                None => parts.push((part, vec![(id, hold)])),
+                None => shards.push((shard, vec![(id, hold)])),
             }
         }
-        parts.into_iter().map(|(_, batch)| batch).collect()
+        shards.into_iter().map(|(_, batch)| batch).collect()
     }
 
     async fn renew(self: Arc<Self>, mut batch: Vec<(u64, Hold)>) {
@@ -237,11 +233,7 @@ impl Renewer {
         let shortest = holds.iter().map(|hold| hold.ttl).min().unwrap_or_default();
         let patience = self.command_timeout.min((shortest / 6).max(TRY_MIN));
         let until = self.keeper.clock.now() + patience;
-        let renewed = match (holds[0].kind, self.engine.records()) {
-            (Kind::Record, Ok(records)) => records.renew(&holds, until),
-            _ => self.engine.leases().renew(&holds, until),
-        };
-        let answers = match renewed.await {
+        let answers = match self.engine.leases().renew(&holds, until).await {
             Ok(answers) => answers,
             Err(error) => vec![Err(error); holds.len()],
         };

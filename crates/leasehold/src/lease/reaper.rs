@@ -71,7 +71,6 @@ impl Reaper {
 
     /// Gives a lease back in the background.
     pub(crate) fn release(&self, hold: Hold) {
-        hold.owner.end();
         self.owe(Debt::Release(hold));
     }
 
@@ -82,13 +81,11 @@ impl Reaper {
 
     /// Ends an attempt in the background.
     pub(crate) fn abandon(&self, claim: Claim) {
-        claim.owner.end();
         self.owe(Debt::Abandon(claim));
     }
 
     /// Ends an execution in the background.
     pub(crate) fn settle(&self, settle: Settle) {
-        settle.hold.owner.end();
         self.owe(Debt::Settle(settle));
     }
 

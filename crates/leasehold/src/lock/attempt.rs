@@ -5,12 +5,12 @@ use std::{sync::Arc, time::Duration};
 use super::{
     exclusive::Wish,
     retry::{self, Place},
-    waiting::{News, Ticket},
+    waiting::{Bound, News, Ticket},
 };
 use crate::{
     clock::{BootInstant, Until},
     core::Core,
-    engine::{Acks, Answer, Claim, EngineError, Fault, Grant},
+    engine::{Acks, Answer, Claim, EngineError, Fault, Grant, Holders, Mode, Queue},
     error::{Error, Refusal, Result},
     lease::{Guard, Lease, LeaseState, NewLease, validity},
     owner::Holder,
@@ -28,6 +28,8 @@ const START_OVER_PAUSE: Duration = Duration::from_millis(10);
 struct Obligation<'a> {
     core: &'a Core,
     claim: Claim,
+    /// Its place among those of this client that wait, if it may wait.
+    ticket: Option<Ticket>,
     /// A claim may have had an effect.
     owed: bool,
     settled: bool,
@@ -42,7 +44,7 @@ impl Obligation<'_> {
         self.owed = owed_before
             || match &answer {
                 Ok(Answer::Granted(_) | Answer::Queued { .. }) => true,
-                Ok(Answer::Busy { .. }) => false,
+                Ok(Answer::Busy { .. } | Answer::Spent) => false,
                 Err(error) => match error.fault {
                     Fault::NoAnswer => true,
                     // What was refused may be the wait for replicas, after the grant.
@@ -52,6 +54,16 @@ impl Obligation<'_> {
             };
         answer
     }
+
+    /// Takes a place before the first claim leaves, so that no wake-up can be missed.
+    fn enter(&mut self) {
+        self.ticket = Some(self.core.waiting.enter(&self.claim));
+    }
+
+    /// Whether the client was closed and has ended the attempt.
+    fn leave(&mut self) -> bool {
+        self.ticket.take().is_some_and(Ticket::leave)
+    }
 }
 
 impl Drop for Obligation<'_> {
@@ -59,10 +71,9 @@ impl Drop for Obligation<'_> {
         if !self.settled {
             self.core.telemetry.count(Count::cancelled);
         }
-        // Its end may be on its way already, if the client was closed: a second one would come too late to be sent.
-        if self.owed && !self.claim.owner.has_ended() {
-            self.claim.owner.end();
-            if self.claim.queue_for.is_some() {
+        // Ended by close(): a second end would come too late to be sent.
+        if !self.leave() && self.owed {
+            if self.claim.queue.is_some() {
                 self.core.waiting.ended(self.claim.clone());
             }
             self.core.reaper.abandon(self.claim.clone());
@@ -70,18 +81,18 @@ impl Drop for Obligation<'_> {
     }
 }
 
-fn obligation<'a>(core: &'a Core, wish: &Wish, queue_for: Option<Duration>) -> Obligation<'a> {
+fn obligation<'a>(core: &'a Core, wish: &Wish, wait: Option<Duration>) -> Obligation<'a> {
     core.telemetry.count(Count::attempts);
     let claim = Claim {
         name: wish.name.clone(),
         owner: core.new_owner(&wish.label),
+        mode: Mode::Exclusive,
         ttl: wish.ttl,
         lock_delay: wish.lock_delay,
-        queue_for,
-        poll_every: retry::poll_every(wish.ttl),
+        queue: wait.map(|wait| Queue { wait, poll_every: retry::poll_every(wish.ttl) }),
         acks: wish.acks,
     };
-    Obligation { core, claim, owed: false, settled: false }
+    Obligation { core, claim, ticket: None, owed: false, settled: false }
 }
 
 /// The result of asking once.
@@ -104,11 +115,17 @@ pub(super) async fn ask_once(core: &Arc<Core>, wish: &Wish) -> Result<Tried> {
             core.telemetry.count(Count::failed);
             Err(core.failed(too_slow(), "acquiring", &wish.name))
         }
-        Ok(Answer::Queued { holder, expires_in, .. } | Answer::Busy { holder, expires_in }) => {
+        Ok(answer @ (Answer::Queued { .. } | Answer::Busy { .. } | Answer::Spent)) => {
             core.telemetry.count(Count::refused);
             core.telemetry.count(Count::contended);
+            let holders = match answer {
+                Answer::Queued { holders, .. } | Answer::Busy { holders } => holders,
+                _ => Holders::default(),
+            };
             let pause = wish.retry.pause(0, core.chance.fraction());
-            let retry_after = expires_in.map_or(pause, |left| left.min(pause).max(Duration::from_millis(1)));
+            let free_in = holders.free_in;
+            let retry_after = free_in.map_or(pause, |left| left.min(pause).max(Duration::from_millis(1)));
+            let holder = holders.shown.into_iter().next().map(|tenure| tenure.holder);
             Ok(Tried::Busy { holder, retry_after })
         }
         Err(error) => {
@@ -134,7 +151,6 @@ pub(super) async fn wait_for(core: &Arc<Core>, wish: &Wish) -> Result<Guard> {
         last_fault: None,
         holder: None,
     };
-    // Its ticket is returned by now: an attempt that close() has not ended yet stays ours.
     let result = waiter.wait().await.and_then(|got| waiter.not_ended().map(|()| got));
     waiter.obligation.settled = true;
     match result {
@@ -172,27 +188,35 @@ struct Waiter<'a> {
 impl Waiter<'_> {
     async fn wait(&mut self) -> Result<(Grant, bool)> {
         let core = self.core;
-        let mut ticket = core.waiting.enter(&self.obligation.claim);
+        self.obligation.enter();
         loop {
             self.attempts += 1;
-            ticket.forget_hints();
+            self.ticket().forget_hints();
             let limit = core.command_until().min(self.until.max(self.began + ANSWER_GRACE));
+            let (asked_at, mut spent) = (core.clock.now(), false);
             let pause = match self.obligation.claim(limit).await {
                 Ok(Answer::Granted(grant)) if validity::is_worth_having(&grant, core.clock.now()) => {
                     return Ok((grant, false));
                 }
                 // Answered too late to be of use; it is ours, and asking again refreshes it.
                 Ok(Answer::Granted(_)) => Duration::ZERO,
-                Ok(Answer::Queued { ahead, holder, expires_in }) => self.queued(ahead, holder, expires_in),
-                Ok(Answer::Busy { holder, expires_in }) => self.queued(0, holder, expires_in),
+                Ok(Answer::Queued { ahead, holders, last, link }) => {
+                    self.ticket().queued(Bound { link, last, asked_at });
+                    self.queued(ahead, holders)
+                }
+                Ok(Answer::Busy { holders }) => self.queued(0, holders),
+                Ok(Answer::Spent) | Err(EngineError { fault: Fault::Ended, .. }) => {
+                    spent = true;
+                    self.queued(0, Holders::default())
+                }
                 Err(error) => self.outage(error)?,
             };
             if self.wish.max_attempts.is_some_and(|most| self.attempts >= most) {
                 return Err(self.timed_out());
             }
-            let pause = if self.obligation.claim.owner.has_ended() {
+            let pause = if spent {
                 core.check_open()?;
-                ticket = self.start_over();
+                self.start_over();
                 // Its place in the queue is open until it asks. A store that spends one after the other is not hurried.
                 self.spent = (self.spent + 1).min(16);
                 pause.min(START_OVER_PAUSE * (1 << (self.spent - 1)))
@@ -202,7 +226,7 @@ impl Waiter<'_> {
             let again = core.clock.now() + pause;
             tokio::select! {
                 biased;
-                news = ticket.news() => {
+                news = self.ticket().news() => {
                     if let News::Granted(grant) = news
                         && validity::handover_is_fresh(&grant, core.clock.now())
                     {
@@ -219,17 +243,30 @@ impl Waiter<'_> {
     }
 
     /// Goes on under a new owner value: the old one was given back, and nothing of it is believed any more.
-    fn start_over(&mut self) -> Ticket {
+    fn start_over(&mut self) {
         let obligation = &mut self.obligation;
         obligation.claim.owner = self.core.another_owner(&obligation.claim.owner);
         obligation.owed = false;
-        self.core.waiting.enter(&obligation.claim)
+        obligation.enter();
     }
 
-    fn queued(&mut self, ahead: u32, holder: Option<Holder>, expires_in: Option<Duration>) -> Duration {
+    fn ticket(&self) -> &Ticket {
+        self.obligation.ticket.as_ref().expect("entered before the first claim")
+    }
+
+    /// Nothing is believed of an attempt that close() has ended: the lock is on its way to the next one.
+    fn not_ended(&mut self) -> Result<()> {
+        if self.obligation.leave() {
+            self.obligation.owed = false;
+            self.core.check_open()?;
+        }
+        Ok(())
+    }
+
+    fn queued(&mut self, ahead: u32, holders: Holders) -> Duration {
         self.answered = true;
         self.last_fault = None;
-        self.holder = holder;
+        self.holder = holders.shown.into_iter().next().map(|tenure| tenure.holder);
         if !self.contended {
             self.contended = true;
             self.core.telemetry.count(Count::contended);
@@ -242,7 +279,8 @@ impl Waiter<'_> {
                 waited: self.core.clock.now().since(self.began),
             });
         }
-        let place = Place { ahead, expires_in, poll_every: self.obligation.claim.poll_every };
+        let poll_every = retry::poll_every(self.wish.ttl);
+        let place = Place { ahead, expires_in: holders.free_in, poll_every };
         retry::pause_in_queue(&self.wish.retry, &place, self.attempts - 1, self.core.chance.fraction())
     }
 
@@ -265,11 +303,6 @@ impl Waiter<'_> {
             return Ok(pause);
         }
         Err(self.core.failed(error, "acquiring", &self.wish.name))
-    }
-
-    /// Nothing is believed of an attempt whose end was sent: the lock is on its way to the next one.
-    fn not_ended(&self) -> Result<()> {
-        if self.obligation.claim.owner.has_ended() { self.core.check_open() } else { Ok(()) }
     }
 
     fn timed_out(&mut self) -> Error {

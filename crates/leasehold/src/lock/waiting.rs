@@ -2,13 +2,18 @@
 
 use std::{
     collections::{HashMap, VecDeque},
-    sync::{Arc, Mutex, PoisonError},
+    sync::{
+        Arc, Mutex, PoisonError,
+        atomic::{AtomicBool, Ordering},
+    },
 };
 
 use tokio::sync::Notify;
 
 use crate::{
+    clock::BootInstant,
     engine::{Claim, Grant, LinkChange, Wake, WakeSink},
+    fence::Fence,
     lease::Reaper,
     owner::OwnerId,
     telemetry::{Count, Event, Telemetry},
@@ -36,6 +41,25 @@ struct Room {
 struct Slot {
     news: Mutex<Option<News>>,
     changed: Notify,
+    bound: Mutex<Option<Bound>>,
+    /// The client was closed, and has ended the attempt.
+    ended: AtomicBool,
+}
+
+/// A lease handed over under a fence above `last` cannot have begun before `asked_at`: then the store still answered
+/// "queued", and `last` was its last fence. It holds for messages over the same link, thus of the same run of the store.
+#[derive(Clone, Copy, Debug)]
+pub(crate) struct Bound {
+    pub(crate) link: u64,
+    pub(crate) last: Fence,
+    pub(crate) asked_at: BootInstant,
+}
+
+impl Bound {
+    /// Since when a lease is trusted that was handed over by this message; `None` if its start is not known.
+    fn start_of(&self, fence: Fence, link: u64) -> Option<BootInstant> {
+        (link == self.link && fence > self.last).then_some(self.asked_at)
+    }
 }
 
 /// What a waiting attempt is told.
@@ -48,6 +72,12 @@ pub(crate) enum News {
 }
 
 impl Slot {
+    /// What a hand-over to this claim means. One whose start is not known is a hint: asking again refreshes the lease.
+    fn handed_over(&self, claim: &Claim, fence: Fence, link: u64) -> News {
+        let since = lock(&self.bound).and_then(|bound| bound.start_of(fence, link));
+        since.map_or(News::LookAgain, |since| News::Granted(Grant { fence, since, ttl: claim.ttl, acks: 0 }))
+    }
+
     fn put(&self, news: News) {
         let mut place = lock(&self.news);
         // A hint never replaces a grant.
@@ -86,9 +116,10 @@ impl Waiting {
 
     /// Ends every waiting attempt in the store and wakes it, so that its caller learns of it.
     pub(crate) fn end_all(&self) {
-        for (claim, slot) in lock(&self.room).waiting.values() {
-            if let Some(claim) = claim {
-                self.reaper.abandon(claim.clone());
+        for (claim, slot) in lock(&self.room).waiting.values_mut() {
+            if let Some(claim) = claim.take() {
+                slot.ended.store(true, Ordering::Relaxed);
+                self.reaper.abandon(claim);
             }
             slot.put(News::LookAgain);
         }
@@ -111,8 +142,9 @@ impl WakeSink for Waiting {
     fn wake(&self, wake: Wake) {
         let room = lock(&self.room);
         match wake {
-            Wake::Granted { owner, grant } => match room.waiting.get(&owner) {
-                Some((_, slot)) => slot.put(News::Granted(grant)),
+            Wake::Granted { owner, fence, link } => match room.waiting.get(&owner) {
+                Some((Some(claim), slot)) => slot.put(slot.handed_over(claim, fence, link)),
+                Some((None, slot)) => slot.put(News::LookAgain),
                 None => {
                     if let Some(claim) = room.ended.get(&owner) {
                         self.reaper.abandon(claim.clone());
@@ -164,6 +196,19 @@ impl Ticket {
         }
     }
 
+    /// Gives the place up; answers whether the client has ended the attempt before.
+    pub(crate) fn leave(self) -> bool {
+        let slot = self.slot.clone();
+        drop(self);
+        // Set with the room locked, and only of those in it.
+        slot.ended.load(Ordering::Relaxed)
+    }
+
+    /// The store answered that the attempt is queued.
+    pub(crate) fn queued(&self, bound: Bound) {
+        *lock(&self.slot.bound) = Some(bound);
+    }
+
     /// Forgets hints that were put before a claim: its answer is newer. A grant stays.
     pub(crate) fn forget_hints(&self) {
         let mut place = lock(&self.slot.news);
@@ -186,7 +231,7 @@ mod tests {
     use super::*;
     use crate::{
         clock::Clock,
-        engine::{Answer, Engine, memory::Memory},
+        engine::{Answer, Engine, Queue, memory::Memory},
         name::Name,
         owner::{Holder, Owner},
     };
@@ -198,10 +243,10 @@ mod tests {
         let claim = Claim {
             name: Name::new("x").unwrap(),
             owner: Owner::new(1, &Holder::Foreign),
+            mode: crate::engine::Mode::Exclusive,
             ttl: Duration::from_secs(60),
             lock_delay: Duration::ZERO,
-            queue_for: Some(Duration::from_secs(60)),
-            poll_every: Duration::from_secs(5),
+            queue: Some(Queue { wait: Duration::from_secs(60), poll_every: Duration::from_secs(5) }),
             acks: crate::engine::Acks::None,
         };
         let Ok(Answer::Granted(grant)) = engine.leases().claim(&claim, soon()).await else {
@@ -210,8 +255,17 @@ mod tests {
         let reaper = Reaper::start(engine.clone(), Clock::system(), Duration::from_secs(2));
         let waiting = Waiting::new(reaper.clone(), Arc::new(Telemetry::new(None)));
         waiting.ended(claim.clone());
-        waiting.wake(Wake::Granted { owner: claim.owner.id(), grant });
+        waiting.wake(Wake::Granted { owner: claim.owner.id(), fence: grant.fence, link: 0 });
         reaper.drained().await;
-        assert_eq!(engine.leases().inspect(&claim.name, soon()).await.unwrap().held, None);
+        assert_eq!(engine.inspector().inspect(&claim.name, soon()).await.unwrap().held(), None);
+    }
+
+    #[test]
+    fn a_lease_that_was_handed_over_began_after_the_last_answer_over_the_same_link_with_a_lower_fence() {
+        let asked_at = BootInstant::from_nanos(5_000);
+        let bound = Bound { link: 1, last: Fence::new(10), asked_at };
+        assert_eq!(bound.start_of(Fence::new(11), 1), Some(asked_at));
+        assert_eq!(bound.start_of(Fence::new(10), 1), None);
+        assert_eq!(bound.start_of(Fence::new(11), 2), None);
     }
 }

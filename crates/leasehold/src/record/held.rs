@@ -91,7 +91,6 @@ impl Held {
         let state = &self.lease.state;
         self.lease.core.keeper.forget(self.watch);
         state.end();
-        state.hold().owner.end();
     }
 
     fn settlement(&mut self, outcome: Outcome, keep: Duration) -> Settle {

@@ -4,7 +4,7 @@ use std::time::{Duration, Instant};
 
 use leasehold::{
     Attempt, Error, ErrorKind, Leasehold, Refusal,
-    engine::quorum::{MemberState, list_of},
+    engine::{MemberState, quorum::list_of},
 };
 use leasehold_testkit::{QuorumSet, RedisServer, eventually_async};
 

@@ -16,7 +16,8 @@ fn counted(set: &QuorumSet) -> (Leasehold, Arc<dyn Engine>) {
 }
 
 fn confirmed_of_granted(engine: &Arc<dyn Engine>) -> (u64, u64) {
-    engine.quorum().unwrap().confirmed_of_granted()
+    let rounds = engine.members().unwrap().rounds();
+    (rounds.confirmed, rounds.granted)
 }
 
 #[tokio::test(flavor = "multi_thread")]

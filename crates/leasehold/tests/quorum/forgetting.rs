@@ -2,7 +2,7 @@
 
 use std::time::{Duration, Instant};
 
-use leasehold::{Attempt, Error, Leasehold, Refusal, engine::quorum::MemberState};
+use leasehold::{Attempt, Error, Leasehold, Refusal, engine::MemberState};
 use leasehold_testkit::{
     QuorumSet, QuorumSetBuilder, RedisServer, eventually_async,
     load::{self, Load},

@@ -4,7 +4,7 @@ use std::time::Duration;
 
 use leasehold::{
     Builder, Guard, Leasehold,
-    engine::quorum::{Member, MemberState},
+    engine::{Member, MemberState},
 };
 use leasehold_testkit::{QuorumSet, QuorumSetBuilder, RedisServer, eventually_async};
 

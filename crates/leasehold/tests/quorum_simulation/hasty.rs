@@ -6,8 +6,8 @@ use leasehold::{
     Clock, Fence, Name,
     clock::Until,
     engine::{
-        Answer, Capabilities, Claim, Cursor, Engine, EngineError, Fut, Grant, Health, Hold, Inspection,
-        Leases, Page, Released, Renewed, WakeSink, quorum::Quorum,
+        Answer, Capabilities, Claim, Engine, EngineError, Fut, Grant, Health, Hold, Inspect, Leases,
+        Released, Renewed, WakeSink, quorum::Quorum,
     },
 };
 
@@ -29,8 +29,14 @@ impl Engine for Hasty {
     fn leases(&self) -> &dyn Leases {
         self
     }
-    fn dial(&self, until: Until) -> Fut<'_, ()> {
-        self.quorum.dial(until)
+    fn inspector(&self) -> &dyn Inspect {
+        self.quorum.inspector()
+    }
+    fn set_wake_sink(&self, sink: Weak<dyn WakeSink>) {
+        self.quorum.set_wake_sink(sink);
+    }
+    fn connect(&self, until: Until) -> Fut<'_, ()> {
+        self.quorum.connect(until)
     }
     fn health(&self, until: Until) -> Fut<'_, Health> {
         self.quorum.health(until)
@@ -49,9 +55,6 @@ impl Leases for Hasty {
             })
         })
     }
-    fn wake_into(&self, sink: Weak<dyn WakeSink>) {
-        self.quorum.wake_into(sink);
-    }
     fn renew<'a>(&'a self, holds: &'a [Hold], until: Until) -> Fut<'a, Vec<Result<Renewed, EngineError>>> {
         self.quorum.renew(holds, until)
     }
@@ -60,18 +63,6 @@ impl Leases for Hasty {
     }
     fn abandon<'a>(&'a self, claim: &'a Claim, until: Until) -> Fut<'a, ()> {
         self.quorum.abandon(claim, until)
-    }
-    fn inspect<'a>(&'a self, name: &'a Name, until: Until) -> Fut<'a, Inspection> {
-        self.quorum.inspect(name, until)
-    }
-    fn scan<'a>(
-        &'a self,
-        prefix: &'a str,
-        from: Option<Cursor>,
-        limit: u32,
-        until: Until,
-    ) -> Fut<'a, Page<Inspection>> {
-        self.quorum.scan(prefix, from, limit, until)
     }
     fn force_release<'a>(&'a self, name: &'a Name, seen: Fence, until: Until) -> Fut<'a, Released> {
         self.quorum.force_release(name, seen, until)

@@ -375,7 +375,7 @@ impl Voter for SimulatedVoter {
         self.link.ask(until, None, move |node, _| node.mark(seen.as_ref(), &record, floor))
     }
 
-    fn wake_into(&self, sink: Weak<dyn WakeSink>) {
+    fn set_wake_sink(&self, sink: Weak<dyn WakeSink>) {
         lock(&self.link.network.sinks)[self.link.client] = Some(sink);
     }
 

@@ -149,7 +149,7 @@ impl Node {
                 expires_in: None,
                 ahead: self.memory.waiting(&claim.name),
             };
-            if claim.queue_for.is_some() {
+            if claim.queue.is_some() {
                 self.memory.enqueue(ballot, client, now);
             }
             return Ok(no);
@@ -163,7 +163,7 @@ impl Node {
             Some(key) => {
                 let holder = Some(Holder::parse(&key.owner));
                 let expires_in = Some(key.expires_at.saturating_sub(now.at));
-                if claim.queue_for.is_some() {
+                if claim.queue.is_some() {
                     self.memory.enqueue(ballot, client, now);
                 }
                 let ahead = self.memory.waiting(&claim.name);
@@ -221,11 +221,11 @@ impl Node {
     }
 
     pub(crate) fn retract(&mut self, ballot: &Ballot, client: usize, now: Moment) -> Option<Nudge> {
-        let Claim { name, owner, queue_for, .. } = &ballot.claim;
+        let Claim { name, owner, queue, .. } = &ballot.claim;
         if self.memory.holder(name, now) == Some(owner.expose()) {
             self.memory.keys.remove(name);
         }
-        if queue_for.is_some() && !self.has_ended(name, owner, now) {
+        if queue.is_some() && !self.has_ended(name, owner, now) {
             self.memory.enqueue(ballot, client, now);
         }
         let is_free = self.memory.holder(name, now).is_none();
@@ -344,7 +344,7 @@ impl Memory {
             holder: claim.owner.holder(),
             since: now.at,
             seen_at: now.at,
-            silent_max: leasehold::engine::liveness(claim.poll_every),
+            silent_max: leasehold::engine::liveness(claim.queue.expect("it waits").poll_every),
         });
         waiter.seen_at = now.at;
     }

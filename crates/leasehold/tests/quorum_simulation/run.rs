@@ -2,7 +2,7 @@
 
 use std::{sync::Arc, time::Duration};
 
-use leasehold::Name;
+use leasehold::{Name, engine::Members};
 use leasehold_testkit::history::{Event, History, Violation, check};
 use rand::{RngExt, SeedableRng, rngs::StdRng};
 
@@ -62,7 +62,7 @@ async fn simulate(plan: Plan, flaw: Option<Flaw>) -> Report {
             fresh.last(&format!("name{number}")).await;
         }
     }
-    let confirmed = members.iter().map(|member| member.quorum.confirmed_of_granted().0).sum();
+    let confirmed = members.iter().map(|member| member.quorum.rounds().confirmed).sum();
     judge(&plan, &diary, confirmed)
 }
 

@@ -4,7 +4,10 @@ use std::{sync::Arc, time::Duration};
 
 use leasehold::{
     Error, ErrorKind, Fence, Leasehold, Refusal,
-    engine::quorum::{Quorum, QuorumOptions},
+    engine::{
+        Members,
+        quorum::{Quorum, QuorumOptions},
+    },
 };
 
 use crate::{

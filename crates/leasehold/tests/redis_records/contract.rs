@@ -25,9 +25,9 @@ async fn one_executes_and_everybody_gets_its_result() {
         assert_eq!(a.begun(&first).await.fence, grant.fence);
         assert!(matches!(b.begin(&second).await, Begun::Running { expires_in, .. } if expires_in <= LONG));
         assert_eq!(b.begin(&wish(key, Some("200 EUR"))).await, Begun::Mismatch);
-        let renewed = a.records().renew(&[first.hold(grant.fence)], soon()).await.unwrap();
+        let renewed = a.leases().renew(&[first.hold(grant.fence)], soon()).await.unwrap();
         assert!(matches!(renewed[..], [Ok(Renewed::Kept { .. })]), "{renewed:?}");
-        let renewed = b.records().renew(&[second.hold(grant.fence)], soon()).await.unwrap();
+        let renewed = b.leases().renew(&[second.hold(grant.fence)], soon()).await.unwrap();
         assert!(matches!(renewed[..], [Ok(Renewed::Gone)]), "{renewed:?}");
 
         let done = end(&first, grant.fence, paid());
@@ -37,7 +37,7 @@ async fn one_executes_and_everybody_gets_its_result() {
         let Outcome::Completed(result) = paid() else { unreachable!() };
         assert_eq!(b.begin(&second).await, Begun::Completed(result.clone()));
         assert_eq!(b.begin(&wish(key, Some("200 EUR"))).await, Begun::Mismatch);
-        let renewed = a.records().renew(&[first.hold(grant.fence)], soon()).await.unwrap();
+        let renewed = a.leases().renew(&[first.hold(grant.fence)], soon()).await.unwrap();
         assert!(matches!(renewed[..], [Ok(Renewed::Gone)]), "{renewed:?}");
         let read = a.records().read(&first.key, soon()).await.unwrap().unwrap();
         let Content::Stored(stored) = read.content else { panic!("{:?}", read.content) };

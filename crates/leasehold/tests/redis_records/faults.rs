@@ -114,8 +114,10 @@ async fn a_replica_refuses_instead_of_answering_from_old_data() {
         records.begin(&wish("done", None), soon()).await.unwrap_err(),
         records.settle(&end(&one, grant.fence, paid()), soon()).await.unwrap_err(),
         records.settle(&end(&wish("x", None), grant.fence, paid()), soon()).await.unwrap_err(),
-        records.renew(&[one.hold(grant.fence)], soon()).await.unwrap()[0].clone().unwrap_err(),
-        records.renew(&[wish("x", None).hold(grant.fence)], soon()).await.unwrap()[0].clone().unwrap_err(),
+        stale.leases().renew(&[one.hold(grant.fence)], soon()).await.unwrap()[0].clone().unwrap_err(),
+        stale.leases().renew(&[wish("x", None).hold(grant.fence)], soon()).await.unwrap()[0]
+            .clone()
+            .unwrap_err(),
         records.exist(&key, soon()).await.unwrap_err(),
         records.mark(&key, LONG, true, soon()).await.unwrap_err(),
         records.mark(&key, LONG, false, soon()).await.unwrap_err(),
@@ -141,7 +143,7 @@ async fn what_was_begun_can_be_kept_and_ended_when_memory_is_full() {
     assert_eq!(client.begun(&one).await.fence, first);
     let watching = Begin { wake: true, ..wish("x", None) };
     assert!(matches!(client.begin(&watching).await, Begun::Running { .. }));
-    let renewed = client.records().renew(&[one.hold(first)], soon()).await.unwrap();
+    let renewed = client.leases().renew(&[one.hold(first)], soon()).await.unwrap();
     assert!(matches!(renewed[..], [Ok(Renewed::Kept { .. })]), "{renewed:?}");
     for settle in [end(&one, first, paid()), end(&other, second, Outcome::Retry)] {
         assert_eq!(client.records().settle(&settle, soon()).await.unwrap(), Settled::Stored);

@@ -5,7 +5,7 @@ use std::sync::{Arc, Mutex};
 use bytes::Bytes;
 use leasehold::{
     engine::{
-        Engine, EngineError, Grant, LinkChange, Wake, WakeSink,
+        Engine, EngineError, Grant, Leases, LinkChange, Wake, WakeSink,
         records::{Begin, Begun, Fingerprint, Outcome, Records, Settle},
     },
     fence::Fence,
@@ -45,8 +45,12 @@ impl Client {
         let engine = open(url);
         let heard = Arc::new(Heard::default());
         let sink: Arc<dyn WakeSink> = heard.clone();
-        engine.leases().wake_into(Arc::downgrade(&sink));
+        engine.set_wake_sink(Arc::downgrade(&sink));
         Self { engine, heard }
+    }
+
+    pub(crate) fn leases(&self) -> &dyn Leases {
+        self.engine.leases()
     }
 
     pub(crate) fn records(&self) -> &dyn Records {

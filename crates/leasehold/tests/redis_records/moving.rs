@@ -58,7 +58,7 @@ async fn a_record_is_renewed_while_its_keys_are_on_two_nodes_and_settled_when_th
             let fence = client.begun(&one).await.fence;
             set.begin_move(slot, from, to);
             set.migrate_keys(from, to, &[if record_moves { &key } else { &begun_key }]);
-            let renewed = client.records().renew(&[one.hold(fence)], soon()).await.unwrap();
+            let renewed = client.leases().renew(&[one.hold(fence)], soon()).await.unwrap();
             assert!(matches!(renewed[..], [Ok(Renewed::Kept { .. })]), "{renewed:?}");
             assert!(client.records().read(&one.key, soon()).await.unwrap().is_some());
             let settled = tokio::spawn({

@@ -1,5 +1,6 @@
 //! The rights that records take.
 
+use futures_util::FutureExt;
 use leasehold::engine::records::{Begin, Begun, Content, Outcome};
 use leasehold_testkit::{RedisServer, eventually_async};
 
@@ -21,7 +22,7 @@ async fn use_everything(server: &RedisServer) -> Result<(), Failure> {
     let (one, watching) = (wish("idempotency:x", None), Begin { wake: true, ..wish("idempotency:x", None) });
     let Begun::Yours(grant) = a.try_begin(&one).await? else { return Err("not ours".into()) };
     must(matches!(b.try_begin(&watching).await?, Begun::Running { .. }), "running")?;
-    a.records().renew(&[one.hold(grant.fence)], soon()).await?.remove(0)?;
+    a.leases().renew(&[one.hold(grant.fence)], soon()).await?.remove(0)?;
     a.records().settle(&end(&one, grant.fence, paid()), soon()).await?;
     eventually_async(LONG, "the wake-up", || async { b.told(&watching) == 1 }).await;
     must(matches!(b.try_begin(&watching).await?, Begun::Completed(_)), "completed")?;
@@ -29,8 +30,8 @@ async fn use_everything(server: &RedisServer) -> Result<(), Failure> {
     must(a.records().remove(&one.key, soon()).await?, "remove")?;
     let again = wish("idempotency:x", None);
     let Begun::Yours(grant) = a.try_begin(&again).await? else { return Err("not ours".into()) };
-    // As if a copy of the wish were on its way.
-    again.owner.claim_sent();
+    // A copy of the wish that nobody waits for any more may still be on its way.
+    let _unanswered = a.records().begin(&again, soon()).now_or_never();
     a.records().settle(&end(&again, grant.fence, Outcome::Retry), soon()).await?;
 
     let keys = [name("processing:1"), name("processing:2")];

@@ -2,8 +2,9 @@
 
 use std::sync::Arc;
 
+use futures_util::FutureExt;
 use leasehold::{
-    Holder,
+    Fence, Holder,
     engine::records::{Begin, Begun, Outcome, Settled},
     owner::Owner,
 };
@@ -26,7 +27,7 @@ cases! {
     an_execution_that_died_is_followed_under_a_higher_fence: Contract Records,
     every_execution_of_a_key_has_a_higher_fence: Contract Records,
     keys_that_look_alike_are_different_records: Contract Records,
-    an_execution_that_has_ended_does_not_begin: Contract Records,
+    an_execution_that_nobody_waited_for_is_ended_by_its_settlement: Contract Records,
 }
 
 async fn what_a_store_does_not_keep_it_refuses_with_a_reason(stage: Stage) {
@@ -171,11 +172,10 @@ async fn keys_that_look_alike_are_different_records(stage: Stage) {
     }
 }
 
-async fn an_execution_that_has_ended_does_not_begin(stage: Stage) {
+async fn an_execution_that_nobody_waited_for_is_ended_by_its_settlement(stage: Stage) {
     let party = Party::join(&stage).await;
     let mine = wish(&party.name("payout"));
-    mine.owner.end();
-    let error = party.records().begin(&mine, party.until()).await.unwrap_err();
-    assert_eq!(error.fault, leasehold::engine::Fault::Ended);
-    assert_eq!(party.read(&mine.key).await, None);
+    let _dropped = party.records().begin(&mine, party.until()).now_or_never();
+    party.settle(&end(&mine, Fence::new(0), Outcome::Retry)).await;
+    party.yours(&wish(&mine.key)).await;
 }

@@ -17,7 +17,7 @@ cases! {
 
 impl Party {
     async fn renew(&self, begin: &Begin, fence: Fence) -> Renewed {
-        let answers = self.records().renew(&[begin.hold(fence)], self.until()).await.unwrap();
+        let answers = self.leases().renew(&[begin.hold(fence)], self.until()).await.unwrap();
         answers.into_iter().next().expect("one answer for one record").unwrap()
     }
 }
@@ -72,9 +72,9 @@ async fn renewals_of_many_records_are_answered_one_by_one(stage: Stage) {
         }
         holds.push(mine.hold(fence));
     }
-    let answers = party.records().renew(&holds, party.until()).await.unwrap();
+    let answers = party.leases().renew(&holds, party.until()).await.unwrap();
     let kept: Vec<_> = answers.iter().map(|answer| matches!(answer, Ok(Renewed::Kept { .. }))).collect();
     let expected: Vec<_> = (0..60).map(|number| number % 3 == 0).collect();
     assert_eq!(kept, expected);
-    assert!(party.records().renew(&[], party.until()).await.unwrap().is_empty());
+    assert!(party.leases().renew(&[], party.until()).await.unwrap().is_empty());
 }

@@ -6,7 +6,7 @@ use leasehold::{
     Name,
     clock::Until,
     engine::{
-        Cursor, EngineError, Fut, Hold, Page, Renewed,
+        Cursor, Fut, Page,
         records::{Begin, Begun, Record, Records, Settle, Settled},
     },
 };
@@ -25,10 +25,6 @@ impl<T: Tamper> Wrapped<T> {
 impl<T: Tamper> Records for Wrapped<T> {
     fn begin<'a>(&'a self, begin: &'a Begin, until: Until) -> Fut<'a, Begun> {
         self.pass_record(|records| records.begin(begin, until))
-    }
-
-    fn renew<'a>(&'a self, holds: &'a [Hold], until: Until) -> Fut<'a, Vec<Result<Renewed, EngineError>>> {
-        self.pass_record(|records| records.renew(holds, until))
     }
 
     fn settle<'a>(&'a self, settle: &'a Settle, until: Until) -> Fut<'a, Settled> {

@@ -16,8 +16,8 @@ use std::{
 use crate::{
     clock::{Clock, Until},
     engine::{
-        Answer, Capabilities, Claim, Cursor, Engine, Fut, Handover, Health, Hold, Inspection, Leases, Page,
-        Reach, Released, Renewed, WakeSink, records::Records,
+        Answer, Capabilities, Claim, Cursor, Engine, Fut, Handover, Health, Held, Hold, Inspect, Inspection,
+        Leases, Page, Reach, Released, Renewed, WakeSink, records::Records,
     },
     fence::Fence,
     name::{NAME_MAX_BYTES, Name},
@@ -93,6 +93,14 @@ impl Engine for Memory {
         self
     }
 
+    fn inspector(&self) -> &dyn Inspect {
+        self
+    }
+
+    fn set_wake_sink(&self, sink: Weak<dyn WakeSink>) {
+        let _first = self.sink.set(sink);
+    }
+
     fn records(&self) -> Result<&dyn Records, &'static str> {
         Ok(self)
     }
@@ -101,7 +109,7 @@ impl Engine for Memory {
         Ok(self)
     }
 
-    fn dial(&self, _: Until) -> Fut<'_, ()> {
+    fn connect(&self, _: Until) -> Fut<'_, ()> {
         Box::pin(std::future::ready(Ok(())))
     }
 
@@ -128,12 +136,12 @@ impl Leases for Memory {
         Box::pin(async move { answer.await? })
     }
 
-    fn wake_into(&self, sink: Weak<dyn WakeSink>) {
-        let _first = self.sink.set(sink);
-    }
-
     fn renew<'a>(&'a self, holds: &'a [Hold], _: Until) -> Fut<'a, Vec<Result<Renewed, super::EngineError>>> {
-        self.atomic(|store, now| holds.iter().map(|hold| Ok(store.renew(hold, now))).collect())
+        let renew = |store: &mut Store, hold: &Hold, now| match hold.of {
+            Held::Lock | Held::Closed => store.renew(hold, now),
+            Held::Record => store.records.renew(hold, now),
+        };
+        self.atomic(|store, now| holds.iter().map(|hold| Ok(renew(store, hold, now))).collect())
     }
 
     fn release<'a>(&'a self, hold: &'a Hold, _: Until) -> Fut<'a, Released> {
@@ -142,15 +150,22 @@ impl Leases for Memory {
 
     fn abandon<'a>(&'a self, claim: &'a Claim, _: Until) -> Fut<'a, ()> {
         self.atomic(|store, now| {
+            store.ended.insert(claim.owner.id());
             store.release(&claim.name, &claim.owner, now);
         })
     }
 
+    fn force_release<'a>(&'a self, name: &'a Name, seen: Fence, _: Until) -> Fut<'a, Released> {
+        self.atomic(|store, now| store.force_release(name, seen, now))
+    }
+}
+
+impl Inspect for Memory {
     fn inspect<'a>(&'a self, name: &'a Name, _: Until) -> Fut<'a, Inspection> {
         self.atomic(|store, now| store.inspect(name, now))
     }
 
-    fn scan<'a>(
+    fn page<'a>(
         &'a self,
         prefix: &'a str,
         from: Option<Cursor>,
@@ -158,9 +173,5 @@ impl Leases for Memory {
         _: Until,
     ) -> Fut<'a, Page<Inspection>> {
         self.atomic(|store, now| store.scan(prefix, from.as_ref(), limit, now))
-    }
-
-    fn force_release<'a>(&'a self, name: &'a Name, seen: Fence, _: Until) -> Fut<'a, Released> {
-        self.atomic(|store, now| store.force_release(name, seen, now))
     }
 }

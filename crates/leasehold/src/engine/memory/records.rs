@@ -6,7 +6,7 @@ use super::{Memory, store::Now};
 use crate::{
     clock::{BootInstant, Until},
     engine::{
-        Cursor, EngineError, Fault, Fut, Grant, Hold, Page, Renewed, WAITERS_MAX, Wake, WakeSink,
+        Cursor, EngineError, Fut, Grant, Hold, Page, Renewed, WAITERS_MAX, Wake, WakeSink,
         records::{
             Begin, Begun, Content, MARK, Record, Records, Settle, Settled, State, Stored,
             decide::{self, Beginning, Settling},
@@ -78,10 +78,6 @@ impl RecordStore {
     }
 
     fn begin(&mut self, begin: &Begin, sink: Weak<dyn WakeSink>, now: Now) -> Result<Begun, EngineError> {
-        // With the store locked: its end comes after this, or is seen here.
-        if begin.owner.has_ended() {
-            return Err(EngineError::new(Fault::Ended, "this attempt has ended"));
-        }
         let entry = self.entries.get_mut(&begin.key);
         let expires_in = entry.as_ref().map_or(Duration::ZERO, |entry| entry.until.since(now.boot));
         let found = entry.as_ref().and_then(|entry| entry.found(now.boot));
@@ -104,7 +100,7 @@ impl RecordStore {
         Ok(Begun::Yours(Grant { fence, since: now.boot, ttl: begin.lease, acks: 0 }))
     }
 
-    fn renew(&mut self, hold: &Hold, now: Now) -> Renewed {
+    pub(super) fn renew(&mut self, hold: &Hold, now: Now) -> Renewed {
         let running = self.entries.get_mut(&hold.name).filter(|entry| {
             let content = entry.found(now.boot).map(decide::content);
             matches!(content, Some(Content::Stored(Stored { state: State::Running(owner), .. })) if owner == hold.owner)
@@ -220,10 +216,6 @@ impl Records for Memory {
         let sink = self.sink();
         let begun = self.atomic(|store, now| store.records.begin(begin, sink, now));
         Box::pin(async move { begun.await? })
-    }
-
-    fn renew<'a>(&'a self, holds: &'a [Hold], _: Until) -> Fut<'a, Vec<Result<Renewed, EngineError>>> {
-        self.atomic(|store, now| holds.iter().map(|hold| Ok(store.records.renew(hold, now))).collect())
     }
 
     fn settle<'a>(&'a self, settle: &'a Settle, _: Until) -> Fut<'a, Settled> {

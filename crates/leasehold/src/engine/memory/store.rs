@@ -9,8 +9,9 @@ use super::{deadlines::Pools, records::RecordStore};
 use crate::{
     clock::BootInstant,
     engine::{
-        Answer, Claim, Cursor, EngineError, Fault, Grant, Hold, Inspection, Page, Released, Renewed, Tenure,
-        WAITERS_MAX, WAITERS_SHOWN, Waiter, Wake, WakeSink, liveness,
+        Answer, Claim, Cursor, EngineError, Fault, Grant, Hold, Holders, Inspection, Mode, Page, Released,
+        Renewed, Tenure, WAITERS_MAX, WAITERS_SHOWN, Waiter, Wake, WakeSink, liveness,
+        registry::{EndedAttempts, ended_error},
     },
     fence::Fence,
     name::Name,
@@ -32,6 +33,7 @@ pub(super) struct Store {
     // One counter for all names: a name that nobody uses needs no memory of its own.
     fence: u64,
     claims: u64,
+    pub(super) ended: EndedAttempts,
     wakes: Vec<(Weak<dyn WakeSink>, Wake)>,
     pub(super) records: RecordStore,
     pub(super) pools: Pools,
@@ -49,6 +51,17 @@ struct Held {
     closed_until: BootInstant,
 }
 
+impl Held {
+    fn tenure(&self, now: BootInstant) -> Tenure {
+        Tenure {
+            holder: self.owner.holder(),
+            fence: self.fence,
+            mode: Mode::Exclusive,
+            expires_in: Some(self.closed_until.since(now)),
+        }
+    }
+}
+
 struct Waiting {
     claim: Claim,
     arrived: BootInstant,
@@ -58,11 +71,9 @@ struct Waiting {
 
 impl Waiting {
     fn is_live(&self, now: BootInstant) -> bool {
-        let patience = self.claim.queue_for.unwrap_or_default();
-        now < self.arrived + patience
-            && now.since(self.seen) <= liveness(self.claim.poll_every)
-            && self.sink.strong_count() > 0
-            && !self.claim.owner.has_ended()
+        self.claim.queue.is_some_and(|queue| {
+            now < self.arrived + queue.wait && now.since(self.seen) <= liveness(queue.poll_every)
+        }) && self.sink.strong_count() > 0
     }
 }
 
@@ -83,9 +94,8 @@ impl Store {
         sink: Weak<dyn WakeSink>,
         now: Now,
     ) -> Result<Answer, EngineError> {
-        // With the store locked: its end comes after this claim, or is seen here.
-        if claim.owner.has_ended() {
-            return Err(EngineError::new(Fault::Ended, "this attempt has ended"));
+        if self.ended.contains(claim.owner.id()) {
+            return Err(ended_error());
         }
         self.claims += 1;
         if self.claims.is_multiple_of(SWEEP_EVERY_CLAIMS) {
@@ -113,10 +123,9 @@ impl Store {
                 acks: 0,
             }));
         }
-        let holder = Some(held.owner.holder());
-        let expires_in = Some(held.closed_until.since(now.boot));
-        if claim.queue_for.is_none() {
-            return Ok(Answer::Busy { holder, expires_in });
+        let holders = Holders::one(held.tenure(now.boot));
+        if claim.queue.is_none() {
+            return Ok(Answer::Busy { holders });
         }
         let place = entry.queue.iter().position(|waiting| waiting.claim.owner == claim.owner);
         let ahead = match place {
@@ -138,7 +147,7 @@ impl Store {
                 entry.queue.len() - 1
             }
         };
-        Ok(Answer::Queued { ahead: ahead as u32, holder, expires_in })
+        Ok(Answer::Queued { ahead: ahead as u32, holders, last: Fence::new(self.fence), link: 0 })
     }
 
     pub(super) fn renew(&mut self, hold: &Hold, now: Now) -> Renewed {
@@ -167,7 +176,7 @@ impl Store {
                 entry.held = None;
                 self.wakes.extend(entry.hand_over(&mut self.fence, now));
                 match &entry.held {
-                    Some(next) if mine => Released::HandedOver { next: Some(next.fence) },
+                    Some(next) if mine => Released::handed_over(Some(next.fence)),
                     Some(next) => Released::Taken { by: Some(next.fence) },
                     None if mine => Released::Free,
                     None => Released::Expired,
@@ -193,7 +202,7 @@ impl Store {
 
     pub(super) fn inspect(&mut self, name: &Name, now: Now) -> Inspection {
         match self.entries.get_mut(name) {
-            None => Inspection { name: name.clone(), held: None, waiters: Vec::new(), waiting: 0 },
+            None => Inspection::unused(name.clone()),
             Some(entry) => entry.inspect(name, now.boot),
         }
     }
@@ -212,7 +221,7 @@ impl Store {
                 continue;
             }
             let found = entry.inspect(name, now.boot);
-            if found.held.is_none() && found.waiting == 0 {
+            if !found.is_in_use() {
                 continue;
             }
             if items.len() == limit as usize {
@@ -260,7 +269,8 @@ impl Entry {
         while let Some(next) = self.queue.pop_front() {
             if next.is_live(now.boot) {
                 let grant = self.grant(&next.claim, last, now);
-                return Some((next.sink, Wake::Granted { owner: next.claim.owner.id(), grant }));
+                let owner = next.claim.owner.id();
+                return Some((next.sink, Wake::Granted { owner, fence: grant.fence, link: 0 }));
             }
         }
         None
@@ -269,18 +279,14 @@ impl Entry {
     fn inspect(&mut self, name: &Name, now: BootInstant) -> Inspection {
         self.expire(now);
         self.queue.retain(|waiting| waiting.is_live(now));
-        let held = self.held.as_ref().map(|held| Tenure {
-            holder: held.owner.holder(),
-            fence: held.fence,
-            expires_in: Some(held.closed_until.since(now)),
-        });
         let show = |waiting: &Waiting| Waiter {
             holder: waiting.claim.owner.holder(),
+            mode: waiting.claim.mode,
             waiting_for: now.since(waiting.arrived),
         };
         Inspection {
             name: name.clone(),
-            held,
+            holders: self.held.as_ref().map(|held| held.tenure(now)).into(),
             waiters: self.queue.iter().take(WAITERS_SHOWN as usize).map(show).collect(),
             waiting: self.queue.len() as u32,
         }

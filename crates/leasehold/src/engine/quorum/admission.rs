@@ -1,11 +1,6 @@
 //! What an operator sees of a quorum's nodes, and how a new quorum begins.
 
-use std::{
-    fmt,
-    sync::{Arc, atomic::Ordering},
-};
-
-use serde::Serialize;
+use std::sync::{Arc, atomic::Ordering};
 
 use super::{
     Quorum, Shared,
@@ -17,75 +12,25 @@ use super::{
 use crate::{
     clock::Until,
     engine::{
-        EngineError, Fault, Warning,
+        EngineError, Fault, Member, MemberState, Warning,
         voter::{Abstention, Record, Standing, State},
     },
     fence::Fence,
 };
 
-/// One node of a quorum.
-#[derive(Clone, Debug, PartialEq, Eq, Serialize)]
-#[non_exhaustive]
-pub struct Member {
-    /// Host and port.
-    pub label: String,
-    /// Whether it votes.
-    #[serde(flatten)]
-    pub state: MemberState,
-    /// The highest fence it gave.
-    pub highest: Fence,
-}
-
-/// Whether a node votes.
-#[derive(Clone, Debug, PartialEq, Eq, Serialize)]
-#[serde(tag = "state", rename_all = "snake_case")]
-#[non_exhaustive]
-pub enum MemberState {
-    /// It does.
-    Votes,
-    /// It is watched, and votes again after this long if a client keeps watching.
-    Waits {
-        /// Milliseconds left.
-        left_ms: u64,
-    },
-    /// It does not vote.
-    Abstains {
-        /// Why.
-        why: &'static str,
-    },
-    /// It does not answer.
-    Unreachable {
-        /// Why.
-        why: String,
-    },
-}
-
-impl fmt::Display for MemberState {
-    fn fmt(&self, f: &mut fmt::Formatter<'_>) -> fmt::Result {
-        match self {
-            Self::Votes => f.write_str("votes"),
-            Self::Waits { left_ms: 0 } => f.write_str("waits: too few others vote to learn the fences from"),
-            Self::Waits { left_ms } => write!(f, "waits, {:.1} s left", *left_ms as f64 / 1000.0),
-            Self::Abstains { why } => write!(f, "abstains: {why}"),
-            Self::Unreachable { why } => write!(f, "unreachable: {why}"),
+pub(super) fn warning(member: &Member) -> Option<Warning> {
+    let state = &member.state;
+    let (found, cure) = match state {
+        MemberState::Votes | MemberState::Unreachable { .. } => return None,
+        MemberState::Waits { left_ms: 0 } => {
+            (state.to_string(), "bring the others back, or run `leasehold quorum admit`")
         }
-    }
-}
-
-impl Member {
-    pub(super) fn warning(&self) -> Option<Warning> {
-        let (found, cure) = match &self.state {
-            MemberState::Votes | MemberState::Unreachable { .. } => return None,
-            MemberState::Waits { left_ms: 0 } => {
-                (self.state.to_string(), "bring the others back, or run `leasehold quorum admit`")
-            }
-            MemberState::Waits { .. } => {
-                (self.state.to_string(), "wait: it votes again by itself while a client watches it")
-            }
-            MemberState::Abstains { why } => (self.state.to_string(), cure(why)),
-        };
-        Some(Warning { code: "quorum-marker", found: format!("{}: {found}", self.label), cure: cure.into() })
-    }
+        MemberState::Waits { .. } => {
+            (state.to_string(), "wait: it votes again by itself while a client watches it")
+        }
+        MemberState::Abstains { why } => (state.to_string(), cure(why)),
+    };
+    Some(Warning { code: "quorum-marker", found: format!("{}: {found}", member.label), cure: cure.into() })
 }
 
 /// What helps a node that abstains.
@@ -106,24 +51,13 @@ fn cure(why: &str) -> &'static str {
 }
 
 impl Quorum {
-    /// Every node and whether it votes.
-    pub async fn members(&self, until: Until) -> Vec<Member> {
-        self.shared.members(until).await
-    }
-
-    /// How often the second phase was needed, and how many grants there were.
-    pub fn confirmed_of_granted(&self) -> (u64, u64) {
-        let counters = &self.shared.counters;
-        (counters.confirmed.load(Ordering::Relaxed), counters.granted.load(Ordering::Relaxed))
-    }
-
     /// Makes all nodes a new quorum at once. Every one must answer. What they still know stays held; what they have
     /// forgotten can be granted again at once, while its holder goes on until its next renewal.
     ///
     /// # Errors
     /// When a node does not answer, or another client changed one at the same time; and when one is part of a quorum,
     /// unless `over` that.
-    pub async fn admit_new(&self, over: bool, until: Until) -> Result<(), EngineError> {
+    pub(super) async fn admit_all(&self, over: bool, until: Until) -> Result<(), EngineError> {
         self.shared.admit_new(over, until).await
     }
 
@@ -132,7 +66,7 @@ impl Quorum {
     ///
     /// # Errors
     /// When no node remembers that it belonged to a quorum.
-    pub async fn admit(&self, until: Until) -> Result<(), EngineError> {
+    pub(super) async fn admit_forgotten(&self, until: Until) -> Result<(), EngineError> {
         self.shared.admit(until).await
     }
 }

@@ -84,7 +84,7 @@ impl Shared {
         }
         for (index, at) in std::mem::take(&mut renewal.missing) {
             let hold = &renewal.holds[at];
-            let is_held = renewal.tallies[at].carried(self.n()) && !hold.owner.has_ended();
+            let is_held = renewal.tallies[at].carried(self.n()) && !self.has_ended(hold.owner.id());
             if !is_held || !self.seats()[index].votes() {
                 continue;
             }
@@ -103,7 +103,7 @@ impl Shared {
         lapses_in: Duration,
         until: Until,
     ) -> Result<Released, EngineError> {
-        owner.end();
+        self.ended().insert(owner.id());
         let n = self.n();
         let lapses_at = self.clock().now() + lapses_in;
         let mut asked = self.ask_all(|voter| voter.withdraw(name, owner, until));
@@ -134,7 +134,7 @@ impl Shared {
                 Err(error) => failed.push((index, error)),
             }
         }
-        let free = if woke { Released::HandedOver { next: None } } else { Released::Free };
+        let free = if woke { Released::handed_over(None) } else { Released::Free };
         let outcome = match tally {
             tally if tally.carried(n) => Ok(free),
             tally if !tally.refuted(n) => {
@@ -164,7 +164,7 @@ impl Shared {
 
     /// Gives back, in the background, whatever a claim got. Nothing of its owner counts from here on.
     pub(super) fn give_back(self: &Arc<Self>, claim: &Claim) {
-        claim.owner.end();
+        self.ended().insert(claim.owner.id());
         let lapses_at = self.clock().now() + claim.ttl + claim.lock_delay;
         (0..self.n()).for_each(|index| self.withdraw_later(index, &claim.name, &claim.owner, lapses_at));
     }

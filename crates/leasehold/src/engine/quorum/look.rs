@@ -8,7 +8,7 @@ use super::{Shared, count::fence_of};
 use crate::{
     clock::Until,
     engine::{
-        Cursor, EngineError, Fault, Inspection, Page, Released, Tenure, Told, WAITERS_SHOWN, Waiter,
+        Cursor, EngineError, Fault, Inspection, Mode, Page, Released, Tenure, Told, WAITERS_SHOWN, Waiter,
         voter::{Sighting, Value},
     },
     fence::Fence,
@@ -75,7 +75,8 @@ impl Shared {
             let fence = if holder == Holder::Foreign { None } else { fence_of(fences, self.n()) };
             // It is over when fewer than a majority are left.
             let expires_in = ends.len().checked_sub(self.majority()).and_then(|at| ends.get(at)).copied();
-            Tenure { holder, fence: fence.unwrap_or_default(), expires_in }
+            let fence = fence.unwrap_or_default();
+            Tenure { holder, fence, mode: Mode::Exclusive, expires_in }
         });
         let longest = seen.iter().map(|(_, sighting)| &sighting.waiters).max_by_key(|waiters| waiters.len());
         // So many wait on a majority; a node that missed an end may show more.
@@ -85,11 +86,15 @@ impl Shared {
         let waiters: Vec<_> = longest
             .into_iter()
             .flatten()
-            .map(|(holder, waiting_for)| Waiter { holder: holder.clone(), waiting_for: *waiting_for })
+            .map(|(holder, waiting_for)| Waiter {
+                holder: holder.clone(),
+                mode: Mode::Exclusive,
+                waiting_for: *waiting_for,
+            })
             .collect();
         Inspection {
             name: name.clone(),
-            held,
+            holders: held.into(),
             waiting,
             waiters: waiters.into_iter().take(WAITERS_SHOWN.min(waiting) as usize).collect(),
         }
@@ -159,7 +164,7 @@ impl Shared {
             .zip(&seen)
             .filter(|(_, seen)| is_first(seen))
             .map(|(name, seen)| self.inspection(name, seen))
-            .filter(|found| found.held.is_some() || found.waiting > 0)
+            .filter(Inspection::is_in_use)
             .collect();
         let skipped_text: Vec<_> = skipped.iter().map(usize::to_string).collect();
         let skips = skipped_text.join(",");
@@ -181,7 +186,8 @@ impl Shared {
         until: Until,
     ) -> Result<Released, EngineError> {
         let sightings = self.sight(std::slice::from_ref(name), until).await?.pop().unwrap_or_default();
-        let Some(held) = self.inspection(name, &sightings).held else { return Ok(Released::Expired) };
+        let inspection = self.inspection(name, &sightings);
+        let Some(held) = inspection.held() else { return Ok(Released::Expired) };
         if held.fence != seen {
             let by = (held.holder != Holder::Foreign).then_some(held.fence);
             return Ok(Released::Taken { by });

@@ -23,19 +23,20 @@ use std::{
     time::Duration,
 };
 
+use futures_util::future::BoxFuture;
 use tokio_util::{sync::CancellationToken, task::TaskTracker};
 
 use crate::{
     clock::{Clock, Until},
     engine::{
-        Answer, Capabilities, Claim, Cursor, Engine, EngineError, Fut, Handover, Health, Hold, Inspection,
-        Leases, Page, Reach, Released, Renewed, WakeSink, Warning, deadlines::Deadlines, nodes,
-        records::Records, voter::Voter,
+        Answer, Capabilities, Claim, Cursor, Engine, EngineError, Fut, Handover, Health, Hold, Inspect,
+        Inspection, Leases, Member, Members, Page, Reach, Released, Renewed, Rounds, WakeSink, Warning,
+        deadlines::Deadlines, nodes, records::Records, registry::EndedAttempts, voter::Voter,
     },
     fence::Fence,
     name::{NAME_MAX_BYTES, Name},
+    owner::OwnerId,
 };
-pub use admission::{Member, MemberState};
 pub use count::{Count, Verdict, majority};
 pub use list::list_of;
 use seats::Seat;
@@ -71,6 +72,8 @@ struct Shared {
     list: String,
     options: QuorumOptions,
     seats: Mutex<Vec<Seat>>,
+    /// Attempts whose end was sent: nothing of them is sent any more.
+    ended: Mutex<EndedAttempts>,
     /// The highest fence seen in any vote, so that a client whose clock is behind still asks for one that all can give.
     highest: AtomicU64,
     counters: Counters,
@@ -111,6 +114,7 @@ impl Quorum {
             voters,
             options,
             seats: Mutex::new(seats),
+            ended: Mutex::default(),
             highest: AtomicU64::new(0),
             counters: Counters::default(),
             by_the_clock: AtomicBool::new(false),
@@ -134,6 +138,14 @@ impl Shared {
 
     fn seats(&self) -> MutexGuard<'_, Vec<Seat>> {
         self.seats.lock().unwrap_or_else(PoisonError::into_inner)
+    }
+
+    fn ended(&self) -> MutexGuard<'_, EndedAttempts> {
+        self.ended.lock().unwrap_or_else(PoisonError::into_inner)
+    }
+
+    fn has_ended(&self, owner: OwnerId) -> bool {
+        self.ended().contains(owner)
     }
 
     fn clock(&self) -> &Clock {
@@ -169,6 +181,14 @@ impl Engine for Quorum {
         self
     }
 
+    fn inspector(&self) -> &dyn Inspect {
+        self
+    }
+
+    fn set_wake_sink(&self, sink: Weak<dyn WakeSink>) {
+        self.shared.voters.iter().for_each(|voter| voter.set_wake_sink(sink.clone()));
+    }
+
     fn records(&self) -> Result<&dyn Records, &'static str> {
         Err(
             "a result stored on a majority of nodes can be missing from the next majority: keep records on one Redis, \
@@ -183,7 +203,7 @@ impl Engine for Quorum {
         )
     }
 
-    fn dial(&self, until: Until) -> Fut<'_, ()> {
+    fn connect(&self, until: Until) -> Fut<'_, ()> {
         Box::pin(async move { self.shared.take_seats(until).await })
     }
 
@@ -191,7 +211,7 @@ impl Engine for Quorum {
         Box::pin(self.look_at_health(until))
     }
 
-    fn quorum(&self) -> Option<&Quorum> {
+    fn members(&self) -> Option<&dyn Members> {
         Some(self)
     }
 
@@ -217,10 +237,6 @@ impl Leases for Quorum {
         Box::pin(self.shared.claim(claim, until))
     }
 
-    fn wake_into(&self, sink: Weak<dyn WakeSink>) {
-        self.shared.voters.iter().for_each(|voter| voter.wake_into(sink.clone()));
-    }
-
     fn renew<'a>(&'a self, holds: &'a [Hold], until: Until) -> Fut<'a, Vec<Result<Renewed, EngineError>>> {
         Box::pin(async move { Ok(self.shared.renew(holds, until).await) })
     }
@@ -234,11 +250,17 @@ impl Leases for Quorum {
         Box::pin(async move { self.shared.end(&claim.name, &claim.owner, lapses_in, until).await.map(drop) })
     }
 
+    fn force_release<'a>(&'a self, name: &'a Name, seen: Fence, until: Until) -> Fut<'a, Released> {
+        Box::pin(self.shared.force_release(name, seen, until))
+    }
+}
+
+impl Inspect for Quorum {
     fn inspect<'a>(&'a self, name: &'a Name, until: Until) -> Fut<'a, Inspection> {
         Box::pin(self.shared.inspect(name, until))
     }
 
-    fn scan<'a>(
+    fn page<'a>(
         &'a self,
         prefix: &'a str,
         from: Option<Cursor>,
@@ -247,9 +269,24 @@ impl Leases for Quorum {
     ) -> Fut<'a, Page<Inspection>> {
         Box::pin(self.shared.scan(prefix, from, limit, until))
     }
+}
 
-    fn force_release<'a>(&'a self, name: &'a Name, seen: Fence, until: Until) -> Fut<'a, Released> {
-        Box::pin(self.shared.force_release(name, seen, until))
+impl Members for Quorum {
+    fn list(&self, until: Until) -> BoxFuture<'_, Vec<Member>> {
+        Box::pin(self.shared.members(until))
+    }
+
+    fn admit_new(&self, over: bool, until: Until) -> Fut<'_, ()> {
+        Box::pin(self.admit_all(over, until))
+    }
+
+    fn admit(&self, until: Until) -> Fut<'_, ()> {
+        Box::pin(self.admit_forgotten(until))
+    }
+
+    fn rounds(&self) -> Rounds {
+        let Counters { granted, confirmed, .. } = &self.shared.counters;
+        Rounds { granted: granted.load(Ordering::Relaxed), confirmed: confirmed.load(Ordering::Relaxed) }
     }
 }
 
@@ -273,7 +310,7 @@ impl Quorum {
         for (member, found) in members.iter().zip(each) {
             let label = &member.label;
             health.facts.push((label.clone(), member.state.to_string()));
-            if let Some(warning) = member.warning() {
+            if let Some(warning) = admission::warning(member) {
                 health.warnings.push(warning);
             }
             match found {

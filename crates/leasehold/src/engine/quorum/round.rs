@@ -13,7 +13,8 @@ use super::{
 use crate::{
     clock::{BootInstant, Until},
     engine::{
-        Answer, Claim, EngineError, Fault, Grant,
+        Answer, Claim, EngineError, Fault, Grant, Holders, Mode, Tenure,
+        registry::ended_error,
         voter::{Ballot, Vote, Voter},
     },
     fence::Fence,
@@ -42,8 +43,8 @@ impl Shared {
     }
 
     pub(super) async fn claim(self: &Arc<Self>, claim: &Claim, until: Until) -> Result<Answer, EngineError> {
-        if claim.owner.has_ended() {
-            return Err(EngineError::new(Fault::Ended, "this attempt has ended"));
+        if self.has_ended(claim.owner.id()) {
+            return Err(ended_error());
         }
         self.ensure_seats(until).await?;
         let since = self.clock().now();
@@ -70,7 +71,7 @@ impl Shared {
             let Some((index, vote)) = votes.next().await else { break };
             round.take(self, index, vote);
         }
-        let settle = if claim.queue_for.is_some() { SETTLE_IN_QUEUE } else { SETTLE };
+        let settle = if claim.queue.is_some() { SETTLE_IN_QUEUE } else { SETTLE };
         let soon = node_until.min(since + self.clock().now().since(since) * 3 + settle);
         loop {
             // Too few have voted to tell a lock that is held from a store that is down.
@@ -121,12 +122,14 @@ impl Shared {
             self.give_back(claim);
             return Err(EngineError::new(Fault::NoAnswer, "too few nodes confirmed the fence in time"));
         }
-        if claim.queue_for.is_some() {
-            self.take_back(ballot, &round.may_have_given(), since, until).await;
-        } else {
-            // Nobody asks again, and a vote that has not left yet would lock for nobody.
-            self.give_back(claim);
+        if claim.queue.is_some() {
+            return Ok(match self.take_back(ballot, &round.may_have_given(), since, until).await {
+                Taken::Back => refused(claim, Refusal::default()),
+                Taken::Perhaps => Answer::Spent,
+            });
         }
+        // Nobody asks again, and a vote that has not left yet would lock for nobody.
+        self.give_back(claim);
         Ok(refused(claim, Refusal::default()))
     }
 
@@ -144,15 +147,15 @@ impl Shared {
         let unanswered = round.unanswered || outstanding > 0;
         if round.voted() >= self.majority() {
             // A yes that comes late is kept while the attempt waits, and given back with its end.
-            if claim.queue_for.is_none() && (unanswered || round.count.any_yes()) {
+            if claim.queue.is_none() && (unanswered || round.count.any_yes()) {
                 self.give_back(claim);
-            } else {
-                self.take_back(ballot, &round.said_yes, since, until).await;
+            } else if let Taken::Perhaps = self.take_back(ballot, &round.said_yes, since, until).await {
+                return Ok(Answer::Spent);
             }
             return Ok(refused(claim, round.refusal(self.majority())));
         }
         // A node where it waits would wake an attempt that has failed.
-        let waits = claim.queue_for.is_some() && !round.refusals.is_empty();
+        let waits = claim.queue.is_some() && !round.refusals.is_empty();
         if round.count.any_yes() || unanswered || waits {
             self.give_back(claim);
         }
@@ -171,14 +174,16 @@ impl Shared {
         nodes: &[usize],
         since: BootInstant,
         until: Until,
-    ) {
+    ) -> Taken {
         let now = self.clock().now();
         let patience = now.since(since) * 3 + SETTLE_IN_QUEUE;
         let until = self.node_until(ballot.claim.ttl, until).min(now + patience);
         let taken = nodes.iter().map(|index| self.voters[*index].retract(ballot, until));
         if futures_util::future::join_all(taken).await.iter().any(Result::is_err) {
             self.give_back(&ballot.claim);
+            return Taken::Perhaps;
         }
+        Taken::Back
     }
 
     /// Lets answers come in that nobody waits for any more.
@@ -187,6 +192,13 @@ impl Shared {
             self.late.spawn(async move { while answers.next().await.is_some() {} });
         }
     }
+}
+
+/// Whether what nodes gave was taken back.
+enum Taken {
+    Back,
+    /// A node did not answer, so the attempt was ended: its owner value is spent.
+    Perhaps,
 }
 
 /// Why a node, or the quorum, said no.
@@ -297,9 +309,12 @@ fn granted(claim: &Claim, fence: Fence, since: BootInstant) -> Answer {
 
 fn refused(claim: &Claim, refusal: Refusal) -> Answer {
     let Refusal { holder, expires_in, ahead } = refusal;
-    match claim.queue_for {
-        Some(_) => Answer::Queued { ahead, holder, expires_in },
-        None => Answer::Busy { holder, expires_in },
+    let tenure = |holder| Tenure { holder, fence: Fence::new(0), mode: Mode::Exclusive, expires_in };
+    let holders = holder.map_or_else(|| Holders::none(expires_in), |holder| Holders::one(tenure(holder)));
+    match claim.queue {
+        // Nobody is handed a lock, so nothing is concluded from a fence.
+        Some(_) => Answer::Queued { ahead, holders, last: Fence::new(0), link: 0 },
+        None => Answer::Busy { holders },
     }
 }
 

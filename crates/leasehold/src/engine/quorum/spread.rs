@@ -73,7 +73,7 @@ impl Shared {
         let last = since + hold.ttl / 2;
         let mut pause = PAUSE;
         for _ in 0..TIMES_MAX {
-            if hold.owner.has_ended() || self.clock().now() >= last {
+            if self.has_ended(hold.owner.id()) || self.clock().now() >= last {
                 return;
             }
             let is_seated = self.seats()[index].votes();

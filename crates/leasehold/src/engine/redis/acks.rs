@@ -87,19 +87,24 @@ impl Redis {
         until: Until,
     ) -> Result<Option<Answer>, EngineError> {
         let Way { pool, channel } = way;
-        let op = Op::claim(self.keys(&claim.name), claim, arrival);
         let mut own = pool.take(until).await?;
         let mut by_hash = true;
         loop {
             own.look_for_replicas(claim.acks, until).await?;
             let asked_at = self.clock.now();
+            // As for every claim: either its end sees this one, or this one sees its end.
+            let call = self.attempts.leaves(claim.owner.id(), asked_at)?;
+            let op = Op::claim(self.keys(&claim.name), claim, arrival.clone(), call.clone());
             let era = own.connection.identity.as_deref().zip(own.taken.node.place().grace());
             let cmd = pool.scripts.build(Call::Locks, by_hash, [&op].into_iter(), channel, era);
-            let sent = own.claim(cmd, claim, until).await?;
+            let sent = own.claim(cmd, claim, until).await;
+            if !matches!(&sent.claimed, Err(error) if error.fault == Fault::NoAnswer) {
+                self.attempts.answered(&call);
+            }
             match sent.claimed {
                 Ok(Claimed::Granted(fence)) => {
                     let acks = own.acknowledged(claim, sent.needed, sent.waited, until).await?;
-                    if claim.queue_for.is_some() {
+                    if claim.queue.is_some() {
                         self.attempts.leave(claim.owner.id());
                     }
                     let grant = Grant { fence, since: asked_at, ttl: claim.ttl, acks };
@@ -199,14 +204,7 @@ impl Own {
     }
 
     /// Sends a claim and a WAIT right behind it, and waits for the claim's answer.
-    async fn claim(&mut self, cmd: Cmd, claim: &Claim, until: Until) -> Result<Sent, EngineError> {
-        let owner = &claim.owner;
-        owner.claim_sent();
-        // As for every claim: either its end sees this one, or this one sees its end.
-        if owner.has_ended() {
-            owner.claim_answered();
-            return Err(EngineError::new(Fault::Ended, "this attempt has ended"));
-        }
+    async fn claim(&mut self, cmd: Cmd, claim: &Claim, until: Until) -> Sent {
         self.taken.busy = true;
         let count = self.counts_replicas(claim.acks).then(|| self.ask(replication(), until));
         let needed = needed(claim.acks, self.replicas());
@@ -222,12 +220,9 @@ impl Own {
         if let Some(Ok(info)) = &counted {
             self.count(info);
         }
-        if !matches!(&claimed, Err(error) if error.fault == Fault::NoAnswer) {
-            owner.claim_answered();
-        }
         let claimed = claimed.and_then(|value| only(value).and_then(answer::claimed));
         let claimed = claimed.map_err(|error| self.taken.node.refused(&self.connection, error));
-        Ok(Sent { claimed, needed, waited })
+        Sent { claimed, needed, waited }
     }
 
     /// How many replicas acknowledged a grant.

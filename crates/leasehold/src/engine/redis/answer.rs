@@ -6,7 +6,7 @@ use redis::{ErrorKind, RedisError, Value};
 
 use crate::{
     clock::BootInstant,
-    engine::{EngineError, Fault, Released, Renewed, WAITERS_MAX},
+    engine::{EngineError, Fault, Holders, Mode, Released, Renewed, Tenure, WAITERS_MAX},
     error::Refusal,
     fence::Fence,
     owner::Holder,
@@ -17,14 +17,12 @@ pub(super) enum Claimed {
     Granted(Fence),
     Queued {
         ahead: u32,
-        expires_in: Option<Duration>,
         last: u64,
         arrival: String,
-        holder: Option<Holder>,
+        holders: Holders,
     },
     Busy {
-        expires_in: Option<Duration>,
-        holder: Option<Holder>,
+        holders: Holders,
     },
     /// Dead waiters were removed and the lock is free: it must be sent again.
     MoreWait,
@@ -38,15 +36,13 @@ pub(super) fn claimed(value: Value) -> Result<Claimed, EngineError> {
     match list.as_slice() {
         [Value::Int(2), Value::Int(ahead), Value::Int(pttl), last, arrival, holder] => Ok(Claimed::Queued {
             ahead: u32::try_from(*ahead).unwrap_or(u32::MAX),
-            expires_in: left(*pttl),
             last: self::fence(last)?.get(),
             arrival: text(arrival).unwrap_or("0").to_owned(),
-            holder: text(holder).map(|text| tenant(text).0),
+            holders: holders(text(holder), *pttl),
         }),
-        [Value::Int(3), Value::Int(pttl), rest @ ..] => Ok(Claimed::Busy {
-            expires_in: left(*pttl),
-            holder: rest.first().and_then(text).map(|text| tenant(text).0),
-        }),
+        [Value::Int(3), Value::Int(pttl), rest @ ..] => {
+            Ok(Claimed::Busy { holders: holders(rest.first().and_then(text), *pttl) })
+        }
         [Value::Int(4)] => Err(EngineError::new(
             Fault::Overloaded,
             format!("{WAITERS_MAX} attempts wait for this name already"),
@@ -61,6 +57,18 @@ pub(super) fn claimed(value: Value) -> Result<Claimed, EngineError> {
     }
 }
 
+/// Who holds a lock, from its text.
+fn holders(value: Option<&str>, pttl: i64) -> Holders {
+    let expires_in = left(pttl);
+    value.map_or_else(
+        || Holders::none(expires_in),
+        |value| {
+            let (holder, fence) = tenant(value);
+            Holders::one(Tenure { holder, fence, mode: Mode::Exclusive, expires_in })
+        },
+    )
+}
+
 /// The answer to a release; `None` means that dead waiters were removed and it must be sent again.
 pub(super) fn released(value: Value) -> Result<Option<Released>, EngineError> {
     let list = match value {
@@ -70,7 +78,7 @@ pub(super) fn released(value: Value) -> Result<Option<Released>, EngineError> {
         other => return Err(unexpected(&other)),
     };
     match list.as_slice() {
-        [Value::Int(2), next] => Ok(Some(Released::HandedOver { next: Some(fence(next)?) })),
+        [Value::Int(2), next] => Ok(Some(Released::handed_over(Some(fence(next)?)))),
         [Value::Int(0), Value::Int(-2), ..] => Ok(Some(Released::Expired)),
         [Value::Int(0), _, holder] => {
             let (holder, fence) = tenant(text(holder).unwrap_or_default());

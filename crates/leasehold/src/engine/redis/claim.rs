@@ -12,19 +12,17 @@ use super::{
 use crate::{
     clock::{BootInstant, Until},
     engine::{Acks, Answer, Claim, EngineError, Fault, Grant, Released},
+    fence::Fence,
     name::Name,
     owner::Owner,
 };
 
 impl Redis {
     pub(super) async fn claim(&self, claim: &Claim, until: Until) -> Result<Answer, EngineError> {
-        if claim.owner.has_ended() {
-            return Err(EngineError::new(Fault::Ended, "this attempt has ended"));
-        }
         if let Some(why) = self.keys(&claim.name).clash() {
             return Err(EngineError::new(Fault::Unsupported, why));
         }
-        if claim.queue_for.is_none() {
+        if claim.queue.is_none() {
             return self.claim_with(claim, None, until).await;
         }
         match &self.servers {
@@ -38,7 +36,7 @@ impl Redis {
             Servers::Cluster(cluster) => {
                 let slot = self.keys(&claim.name).slot();
                 if !self.attempts.knows(claim.owner.id()) && !cluster.hears(slot) {
-                    let once = Claim { queue_for: None, ..claim.clone() };
+                    let once = Claim { queue: None, ..claim.clone() };
                     match self.claim_with(&once, None, until).await? {
                         Answer::Busy { .. } => {}
                         answer => return Ok(answer),
@@ -46,7 +44,7 @@ impl Redis {
                 }
             }
         }
-        let arrival = self.attempts.enter(claim);
+        let arrival = self.attempts.enter(claim, self.clock.now())?;
         let answer = self.claim_with(claim, arrival, until).await;
         // Nobody owes an end to a claim that had no effect.
         if matches!(&answer, Err(error) if error.fault != Fault::NoAnswer) {
@@ -97,18 +95,12 @@ impl Redis {
         arrival: Option<String>,
         until: Until,
     ) -> Result<Option<Answer>, EngineError> {
-        let owner = &claim.owner;
-        let op = || Op::claim(self.keys(&claim.name), claim, arrival.clone());
         let asked_at = self.clock.now();
-        owner.claim_sent();
-        // Counted first: an end that comes later knows of this claim, one that came before is seen here.
-        if owner.has_ended() {
-            owner.claim_answered();
-            return Err(EngineError::new(Fault::Ended, "this attempt has ended"));
-        }
+        let call = self.attempts.leaves(claim.owner.id(), asked_at)?;
+        let op = || Op::claim(self.keys(&claim.name), claim, arrival.clone(), call.clone());
         let reply = self.run(&claim.name, op, until).await;
         if !matches!(&reply, Err(error) if error.fault == Fault::NoAnswer) {
-            owner.claim_answered();
+            self.attempts.answered(&call);
         }
         let (value, connection) = reply?;
         Ok(self.heard(claim, answer::claimed(value)?, asked_at, connection))
@@ -125,16 +117,16 @@ impl Redis {
         let owner = claim.owner.id();
         Some(match claimed {
             Claimed::Granted(fence) => {
-                if claim.queue_for.is_some() && claim.acks == Acks::None {
+                if claim.queue.is_some() && claim.acks == Acks::None {
                     self.attempts.leave(owner);
                 }
                 Answer::Granted(Grant { fence, since: asked_at, ttl: claim.ttl, acks: 0 })
             }
-            Claimed::Queued { ahead, expires_in, last, arrival, holder } => {
-                self.attempts.queued(owner, arrival, last, asked_at, connection);
-                Answer::Queued { ahead, holder, expires_in }
+            Claimed::Queued { ahead, last, arrival, holders } => {
+                self.attempts.queued(owner, arrival);
+                Answer::Queued { ahead, holders, last: Fence::new(last), link: connection }
             }
-            Claimed::Busy { expires_in, holder } => Answer::Busy { holder, expires_in },
+            Claimed::Busy { holders } => Answer::Busy { holders },
             Claimed::MoreWait => return None,
         })
     }
@@ -147,15 +139,29 @@ impl Redis {
         claim: Option<&Claim>,
         until: Until,
     ) -> Result<Released, EngineError> {
-        owner.end();
-        self.attempts.leave(owner.id());
+        let may_come_late = self.attempts.end(owner.id());
+        let outcome = self.send_end(name, owner, claim, may_come_late, until).await;
+        if outcome.is_ok() {
+            self.attempts.ended(owner.id());
+        }
+        outcome
+    }
+
+    async fn send_end(
+        &self,
+        name: &Name,
+        owner: &Owner,
+        claim: Option<&Claim>,
+        may_come_late: bool,
+        until: Until,
+    ) -> Result<Released, EngineError> {
         let mut freed = false;
         loop {
-            let op = || Op::release(self.keys(name), owner, claim);
+            let op = || Op::release(self.keys(name), owner, claim, may_come_late);
             let value = match self.run(name, op, until).await {
                 Ok((value, _)) => value,
                 Err(error) if slots::is_try_again(&error) => {
-                    return self.end_by_single_keys(name, owner, claim, until).await;
+                    return self.end_by_single_keys(name, owner, claim, may_come_late, until).await;
                 }
                 Err(error) => return Err(error),
             };
@@ -163,7 +169,7 @@ impl Redis {
                 // Dead waiters were removed and the lock is free; the next round serves those behind them.
                 None => freed = true,
                 Some(Released::Expired) if freed => return Ok(Released::Free),
-                Some(Released::Taken { by }) if freed => return Ok(Released::HandedOver { next: by }),
+                Some(Released::Taken { by }) if freed => return Ok(Released::handed_over(by)),
                 Some(outcome) => return Ok(outcome),
             }
         }

@@ -15,7 +15,7 @@ use super::{
 };
 use crate::{
     clock::Until,
-    engine::{Cursor, EngineError, Inspection, Page, Tenure, Told, WAITERS_SHOWN, Waiter},
+    engine::{Cursor, EngineError, Inspection, Mode, Page, Tenure, Told, WAITERS_SHOWN, Waiter},
     fence::Fence,
     name::Name,
     owner::Holder,
@@ -112,7 +112,7 @@ impl Redis {
             self.page_of_names(&self.prefix, prefix, from, limit, until).await?;
         let mut items = self.inspect_many(&names, WAITERS_SHOWN, until).await?;
         // Freed since the scan.
-        items.retain(|found| found.held.is_some() || found.waiting > 0);
+        items.retain(Inspection::is_in_use);
         Ok(Page { items, next })
     }
 
@@ -290,9 +290,11 @@ pub(super) fn inspection(name: &Name, value: &Value) -> Result<Inspection, Engin
         Value::Int(_) => Some((Holder::Foreign, Fence::new(0))),
         holder => answer::text(holder).map(answer::tenant),
     };
+    let expires_in = answer::left(*pttl);
+    let held = |(holder, fence)| Tenure { holder, fence, mode: Mode::Exclusive, expires_in };
     Ok(Inspection {
         name: name.clone(),
-        held: tenant.map(|(holder, fence)| Tenure { holder, fence, expires_in: answer::left(*pttl) }),
+        holders: tenant.map(held).into(),
         waiters: waiters.chunks(2).map(waiter).collect(),
         waiting: u32::try_from(*count).unwrap_or(u32::MAX),
     })
@@ -302,6 +304,7 @@ pub(super) fn inspection(name: &Name, value: &Value) -> Result<Inspection, Engin
 pub(super) fn waiter(pair: &[Value]) -> Waiter {
     Waiter {
         holder: Holder::parse(pair.first().and_then(answer::text).map_or("", script::entry_owner)),
+        mode: Mode::Exclusive,
         waiting_for: Duration::from_micros(
             pair.get(1).and_then(answer::text).and_then(|us| us.parse().ok()).unwrap_or(0),
         ),

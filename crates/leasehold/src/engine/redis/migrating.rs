@@ -21,16 +21,17 @@ impl Redis {
         name: &Name,
         owner: &Owner,
         claim: Option<&Claim>,
+        may_come_late: bool,
         until: Until,
     ) -> Result<Released, EngineError> {
         let run = async |part: EndPart| {
             let op = || Op::end_part(self.keys(name), owner, part.clone());
             self.run(name, op, until).await.map(|(value, _)| value)
         };
-        if owner.has_unanswered_claim() {
+        if may_come_late {
             run(EndPart::Tombstone).await?;
         }
-        if let Some(claim) = claim.filter(|claim| claim.queue_for.is_some()) {
+        if let Some(claim) = claim.filter(|claim| claim.queue.is_some()) {
             run(EndPart::LeaveQueue(claim.clone())).await?;
             run(EndPart::ForgetSeen).await?;
         }

@@ -37,9 +37,9 @@ use std::{
 use crate::{
     clock::{Clock, Until},
     engine::{
-        Answer, Capabilities, Claim, Cursor, Engine, EngineError, Fault, Fut, Handover, Health, Hold,
-        Inspection, Kind, Leases, Page, Reach, Released, Renewed, WakeSink, connect::EngineOptions,
-        deadlines::Deadlines, records::Records,
+        Answer, Capabilities, Claim, Cursor, Engine, EngineError, Fut, Handover, Health, Held, Hold, Inspect,
+        Inspection, Leases, Page, Reach, Released, Renewed, WakeSink, connect::EngineOptions,
+        deadlines::Deadlines, records::Records, registry::ended_error,
     },
     error::Result,
     fence::Fence,
@@ -137,9 +137,9 @@ impl Redis {
 
     /// The keys of what is held.
     fn keys_of(&self, hold: &Hold) -> Keys {
-        match hold.kind {
-            Kind::Lock | Kind::Closed => self.keys(&hold.name),
-            Kind::Record => Keys::of_record(&hold.name),
+        match hold.of {
+            Held::Lock | Held::Closed => self.keys(&hold.name),
+            Held::Record => Keys::of_record(&hold.name),
         }
     }
 
@@ -191,7 +191,7 @@ impl Redis {
         };
         // It may have been on its way for a while, and its end may be ahead of it.
         if op.is_void() {
-            return Err(EngineError::new(Fault::Ended, "this attempt has ended"));
+            return Err(ended_error());
         }
         if *asking { lane.run_asking(&op, until).await } else { lane.run(op, until).await }
     }
@@ -231,6 +231,14 @@ impl Engine for Redis {
         self
     }
 
+    fn inspector(&self) -> &dyn Inspect {
+        self
+    }
+
+    fn set_wake_sink(&self, sink: Weak<dyn WakeSink>) {
+        self.attempts.set_sink(sink);
+    }
+
     fn records(&self) -> std::result::Result<&dyn Records, &'static str> {
         Ok(self)
     }
@@ -243,7 +251,7 @@ impl Engine for Redis {
         Some(self.attempts.round_trips())
     }
 
-    fn dial(&self, until: Until) -> Fut<'_, ()> {
+    fn connect(&self, until: Until) -> Fut<'_, ()> {
         Box::pin(async move {
             match &self.servers {
                 Servers::One(lanes, _) => lanes[0].node.connection(until).await.map(drop),
@@ -276,14 +284,10 @@ impl Leases for Redis {
         Box::pin(self.claim(claim, until))
     }
 
-    fn wake_into(&self, sink: Weak<dyn WakeSink>) {
-        self.attempts.wake_into(sink);
-    }
-
-    fn part_of(&self, name: &Name) -> u64 {
+    fn shard_of(&self, hold: &Hold) -> u64 {
         match &self.servers {
             Servers::One(..) => 0,
-            Servers::Cluster(cluster) => cluster.part(self.keys(name).slot()),
+            Servers::Cluster(cluster) => cluster.part(self.keys_of(hold).slot()),
         }
     }
 
@@ -299,20 +303,6 @@ impl Leases for Redis {
         Box::pin(async move { self.end(&claim.name, &claim.owner, Some(claim), until).await.map(drop) })
     }
 
-    fn inspect<'a>(&'a self, name: &'a Name, until: Until) -> Fut<'a, Inspection> {
-        Box::pin(self.inspect_one(name, until))
-    }
-
-    fn scan<'a>(
-        &'a self,
-        prefix: &'a str,
-        from: Option<Cursor>,
-        limit: u32,
-        until: Until,
-    ) -> Fut<'a, Page<Inspection>> {
-        Box::pin(self.scan_page(prefix, from, limit, until))
-    }
-
     fn force_release<'a>(&'a self, name: &'a Name, seen: Fence, until: Until) -> Fut<'a, Released> {
         Box::pin(async move {
             let (value, _) = self.run(name, || Op::force_release(self.keys(name), seen), until).await?;
@@ -322,13 +312,29 @@ impl Leases for Redis {
     }
 }
 
+impl Inspect for Redis {
+    fn inspect<'a>(&'a self, name: &'a Name, until: Until) -> Fut<'a, Inspection> {
+        Box::pin(self.inspect_one(name, until))
+    }
+
+    fn page<'a>(
+        &'a self,
+        prefix: &'a str,
+        from: Option<Cursor>,
+        limit: u32,
+        until: Until,
+    ) -> Fut<'a, Page<Inspection>> {
+        Box::pin(self.scan_page(prefix, from, limit, until))
+    }
+}
+
 #[cfg(test)]
 mod tests {
     use std::time::Duration;
 
     use super::*;
     use crate::{
-        engine::Acks,
+        engine::{Acks, Fault, Mode, Queue},
         owner::{Holder, Owner},
     };
 
@@ -338,8 +344,8 @@ mod tests {
             owner: Owner::new(random, &Holder::this_process("", 1)),
             ttl: Duration::from_secs(30),
             lock_delay: Duration::ZERO,
-            queue_for: Some(Duration::from_secs(30)),
-            poll_every: Duration::from_secs(5),
+            mode: Mode::Exclusive,
+            queue: Some(Queue { wait: Duration::from_secs(30), poll_every: Duration::from_secs(5) }),
             acks: Acks::None,
         }
     }

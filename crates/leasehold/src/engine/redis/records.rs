@@ -19,7 +19,7 @@ use super::{Redis, Servers, answer, keys::Keys, lane_of, script::Op, slots};
 use crate::{
     clock::{BootInstant, Until},
     engine::{
-        Cursor, EngineError, Fault, Fut, Grant, Hold, Page, Renewed,
+        Cursor, EngineError, Fault, Fut, Grant, Page,
         records::{Begin, Begun, Content, Record, Records, Settle, Settled, decide},
     },
     fence::Fence,
@@ -66,15 +66,10 @@ impl Redis {
 
     async fn begin_once(&self, begin: &Begin, until: Until) -> Result<Begun, EngineError> {
         let since = self.clock.now();
-        // Counted first: a settlement that comes later leaves a tombstone for it, one that came before is seen here.
-        begin.owner.claim_sent();
-        if begin.owner.has_ended() {
-            begin.owner.claim_answered();
-            return Err(EngineError::new(Fault::Ended, "this execution has ended"));
-        }
+        let call = self.attempts.leaves(begin.owner.id(), since)?;
         let reply = self.step(&begin.key, || Step::Begin(begin.clone()), until).await;
         if !matches!(&reply, Err(error) if error.fault == Fault::NoAnswer) {
-            begin.owner.claim_answered();
+            self.attempts.answered(&call);
         }
         begun(reply?, begin, since).map_err(|error| foreign::named(&begin.key, error))
     }
@@ -82,11 +77,16 @@ impl Redis {
     async fn settle_record(&self, settle: &Settle, until: Until) -> Result<Settled, EngineError> {
         let key = &settle.hold.name;
         foreign::check(key)?;
-        let ending = Ending::of(settle);
-        self.step(key, || Step::Settle(ending.clone()), until)
+        let ending = Ending::of(settle, self.attempts.may_come_late(settle.hold.owner.id()));
+        let settled = self
+            .step(key, || Step::Settle(ending.clone()), until)
             .await
             .and_then(|value| settled(value, settle))
-            .map_err(|error| foreign::named(key, error))
+            .map_err(|error| foreign::named(key, error));
+        if settled.is_ok() {
+            self.attempts.ended(settle.hold.owner.id());
+        }
+        settled
     }
 
     async fn read_record(&self, key: &Name, until: Until) -> Result<Option<Record>, EngineError> {
@@ -185,17 +185,6 @@ fn record(key: &Name, value: Value) -> Result<Option<Record>, EngineError> {
 impl Records for Redis {
     fn begin<'a>(&'a self, begin: &'a Begin, until: Until) -> Fut<'a, Begun> {
         Box::pin(self.begin_record(begin, until))
-    }
-
-    fn renew<'a>(&'a self, holds: &'a [Hold], until: Until) -> Fut<'a, Vec<Result<Renewed, EngineError>>> {
-        Box::pin(async move { Ok(self.renew(holds, until).await) })
-    }
-
-    fn part_of(&self, key: &Name) -> u64 {
-        match &self.servers {
-            Servers::One(..) => 0,
-            Servers::Cluster(cluster) => cluster.part(slots::slot(key.as_str())),
-        }
     }
 
     fn settle<'a>(&'a self, settle: &'a Settle, until: Until) -> Fut<'a, Settled> {

@@ -5,7 +5,6 @@
 //! server has forgotten cannot be voted on twice.
 
 mod address;
-mod attempts;
 mod call;
 mod hints;
 #[cfg(test)]
@@ -43,6 +42,7 @@ use crate::{
     engine::{
         ClockOffset, Cursor, EngineError, Fault, Fut, Health, Hold, Page, WAITERS_SHOWN, WakeSink, Warning,
         connect::EngineOptions,
+        registry::{Call, Registry},
         voter::{
             Abstention, Ballot, Kept, RENEWALS_PER_CALL, Record, Sighting, Standing, State, Vote, Voter,
             Withdrawn,
@@ -54,7 +54,6 @@ use crate::{
     owner::Owner,
 };
 pub(crate) use address::Parameters;
-use attempts::{Attempts, Call};
 use call::{Scripts, Seat};
 use hints::Hints;
 
@@ -78,7 +77,7 @@ struct Member {
     node: Arc<Node>,
     scripts: Scripts,
     seat: Mutex<Option<Arc<Seat>>>,
-    attempts: Arc<Attempts>,
+    attempts: Arc<Registry<Arc<Ballot>>>,
     hints: Arc<Hints>,
     /// Told once that the server refuses wake-ups.
     polling_only: AtomicBool,
@@ -153,13 +152,13 @@ impl Member {
             Ok(seat) => seat,
             Err(why) => return Ok(Vote::Abstains(why)),
         };
-        let call = self.attempts.enter(&claim.owner, self.clock.now())?;
+        let call = self.attempts.enter(claim.owner.id(), self.clock.now())?;
         let _room = self.room(until).await?;
         let connection = self.node.connection(until).await?;
         if !is_in_seat(&connection, &seat) {
             return Ok(Vote::Abstains(Abstention::Forgot));
         }
-        let waits = claim.queue_for.map(|_| ballot);
+        let waits = claim.queue.map(|_| ballot);
         if waits.is_some() {
             self.listen(&connection, until).await?;
         }
@@ -195,7 +194,7 @@ impl Member {
     async fn send(
         &self,
         connection: &Connection,
-        call: &Call,
+        call: &Call<Arc<Ballot>>,
         waits: Option<&Arc<Ballot>>,
         script: &Script,
         build: impl Fn(&Script, bool) -> Cmd,
@@ -253,7 +252,7 @@ impl Member {
     async fn repair(&self, hold: &Hold, until: Until) -> Result<bool, EngineError> {
         let keys = self.keys(&hold.name)?;
         let Ok(seat) = self.seat() else { return Ok(false) };
-        let call = self.attempts.enter(&hold.owner, self.clock.now())?;
+        let call = self.attempts.enter(hold.owner.id(), self.clock.now())?;
         let _room = self.room(until).await?;
         let connection = self.node.connection(until).await?;
         if !is_in_seat(&connection, &seat) {
@@ -278,10 +277,10 @@ impl Member {
 
     async fn retract(&self, ballot: &Arc<Ballot>, until: Until) -> Result<(), EngineError> {
         let keys = self.keys(&ballot.claim.name)?;
-        let call = self.attempts.enter(&ballot.claim.owner, self.clock.now())?;
+        let call = self.attempts.enter(ballot.claim.owner.id(), self.clock.now())?;
         let _room = self.room(until).await?;
         let connection = self.node.connection(until).await?;
-        let waits = ballot.claim.queue_for.map(|_| ballot);
+        let waits = ballot.claim.queue.map(|_| ballot);
         let channel = self.node.channel();
         let build = |script: &_, by_hash| call::retract(script, by_hash, &keys, ballot, channel);
         let value = self.send(&connection, &call, waits, &self.scripts.retract, build, until).await?;
@@ -388,7 +387,7 @@ impl Voter for RedisVoter {
     fn withdraw(&self, name: &Name, owner: &Owner, until: Until) -> Fut<'static, Withdrawn> {
         let (member, name, owner) = (self.0.clone(), name.clone(), owner.clone());
         // At once, not when the future is first polled: no vote leaves from here on.
-        member.attempts.withdraw(owner.id());
+        member.attempts.end(owner.id());
         Box::pin(async move { member.withdraw(&name, &owner, until).await })
     }
 
@@ -415,8 +414,8 @@ impl Voter for RedisVoter {
         Box::pin(async move { member.mark(&seen, &record, floor, until).await })
     }
 
-    fn wake_into(&self, sink: Weak<dyn WakeSink>) {
-        self.0.hints.wake_into(sink);
+    fn set_wake_sink(&self, sink: Weak<dyn WakeSink>) {
+        self.0.hints.set_sink(sink);
     }
 
     fn health(&self, until: Until) -> Fut<'static, Health> {

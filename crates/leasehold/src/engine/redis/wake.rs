@@ -1,18 +1,17 @@
-//! Attempts that wait, and what a hand-over message means for them.
+//! Attempts that wait, and what a message means for them.
 
-use std::{
-    collections::HashMap,
-    sync::{
-        Mutex, MutexGuard, OnceLock, PoisonError, Weak,
-        atomic::{AtomicU64, Ordering},
-    },
-    time::Duration,
+use std::sync::{
+    Arc, OnceLock, Weak,
+    atomic::{AtomicU64, Ordering},
 };
 
 use super::node::Listener;
 use crate::{
     clock::BootInstant,
-    engine::{Acks, Claim, Grant, LinkChange, Wake, WakeSink},
+    engine::{
+        Acks, Claim, EngineError, LinkChange, Wake, WakeSink,
+        registry::{self, Registry},
+    },
     fence::Fence,
     owner::OwnerId,
 };
@@ -20,44 +19,35 @@ use crate::{
 /// The attempts of one client that may be queued.
 #[derive(Default)]
 pub(super) struct Attempts {
-    waiting: Mutex<HashMap<OwnerId, Place>>,
+    registry: Arc<Registry<WaitingAttempt>>,
     sink: OnceLock<Weak<dyn WakeSink>>,
     /// How often its client has asked, of attempts or otherwise.
     round_trips: AtomicU64,
 }
 
-struct Place {
-    ttl: Duration,
+/// A claim whose caller waits for the answer.
+pub(super) type Call = registry::Call<WaitingAttempt>;
+
+#[derive(Clone, Default)]
+pub(super) struct WaitingAttempt {
     /// When it came, as the server told; resends keep the place by it.
     arrival: Option<String>,
-    /// The last fence before its turn, and a time before which its lease cannot have begun.
-    bound: Option<Bound>,
     /// A grant counts only once replicas have it, so a message is no more than a hint.
     waits_for_replicas: bool,
     /// It was told that the lock is its own.
     called: bool,
 }
 
-/// A lease handed over under a fence above `last` cannot have begun before `asked_at`: then the server still said
-/// "queued", and its last fence was `last`. It holds only for messages of the same connection, thus of the same run of
-/// the server.
-struct Bound {
-    connection: u64,
-    last: u64,
-    asked_at: BootInstant,
-}
+/// Copies of a claim are not yet told apart by connection.
+const ANY_CONNECTION: u64 = 1;
 
 impl Attempts {
     pub(super) fn round_trips(&self) -> u64 {
         self.round_trips.load(Ordering::Relaxed)
     }
 
-    pub(super) fn wake_into(&self, sink: Weak<dyn WakeSink>) {
+    pub(super) fn set_sink(&self, sink: Weak<dyn WakeSink>) {
         let _first = self.sink.set(sink);
-    }
-
-    fn waiting(&self) -> MutexGuard<'_, HashMap<OwnerId, Place>> {
-        self.waiting.lock().unwrap_or_else(PoisonError::into_inner)
     }
 
     fn tell(&self, wake: Wake) {
@@ -72,68 +62,88 @@ impl Attempts {
         }
     }
 
-    /// Notes an attempt before its claim leaves; answers the arrival it was told before.
-    pub(super) fn enter(&self, claim: &Claim) -> Option<String> {
-        let mut waiting = self.waiting();
-        let place = waiting.entry(claim.owner.id()).or_insert(Place {
-            ttl: claim.ttl,
-            arrival: None,
-            bound: None,
-            waits_for_replicas: claim.acks != Acks::None,
-            called: false,
-        });
-        place.arrival.clone()
+    /// A copy of a claim is about to leave. Counted first: an end that comes later knows of it, one that came before is
+    /// seen here.
+    pub(super) fn leaves(&self, owner: OwnerId, now: BootInstant) -> Result<Arc<Call>, EngineError> {
+        let call = self.registry.enter(owner, now)?;
+        call.leaves(None)?;
+        call.left(ANY_CONNECTION);
+        Ok(Arc::new(call))
+    }
+
+    /// The server answered it.
+    pub(super) fn answered(&self, call: &Call) {
+        call.answered(ANY_CONNECTION);
+    }
+
+    /// The attempt ends: no copy of a claim leaves from here on. Answers whether one may arrive later.
+    pub(super) fn end(&self, owner: OwnerId) -> bool {
+        self.registry.end(owner);
+        self.leave(owner);
+        self.may_come_late(owner)
+    }
+
+    /// Whether a copy of a claim, or of a wish to begin a record, is unanswered.
+    pub(super) fn may_come_late(&self, owner: OwnerId) -> bool {
+        self.registry.remains(owner, u64::MAX).may_come_late
+    }
+
+    /// The server has answered the end.
+    pub(super) fn ended(&self, owner: OwnerId) {
+        self.registry.ended(owner);
+    }
+
+    /// Notes that an attempt may queue, before its claim leaves; answers the arrival it was told before.
+    pub(super) fn enter(&self, claim: &Claim, now: BootInstant) -> Result<Option<String>, EngineError> {
+        let _entered = self.registry.enter(claim.owner.id(), now)?;
+        Ok(self.registry.waits(claim.owner.id(), |waits| {
+            let waits_for_replicas = claim.acks != Acks::None;
+            waits
+                .get_or_insert_with(|| WaitingAttempt { waits_for_replicas, ..Default::default() })
+                .arrival
+                .clone()
+        }))
     }
 
     /// Whether a claim of this attempt that may queue has left before.
     pub(super) fn knows(&self, owner: OwnerId) -> bool {
-        self.waiting().contains_key(&owner)
+        self.registry.waits(owner, |waits| waits.is_some())
     }
 
     /// The server said "queued".
-    pub(super) fn queued(
-        &self,
-        owner: OwnerId,
-        arrival: String,
-        last: u64,
-        asked_at: BootInstant,
-        connection: u64,
-    ) {
-        if let Some(place) = self.waiting().get_mut(&owner) {
-            place.arrival = Some(arrival);
-            place.bound = Some(Bound { connection, last, asked_at });
-            place.called = false;
-        }
+    pub(super) fn queued(&self, owner: OwnerId, arrival: String) {
+        self.registry.waits(owner, |waits| {
+            if let Some(waits) = waits {
+                (waits.arrival, waits.called) = (Some(arrival), false);
+            }
+        });
     }
 
     /// The server said that the lock is this attempt's, which still has to wait for replicas.
     pub(super) fn call(&self, owner: OwnerId) {
-        if let Some(place) = self.waiting().get_mut(&owner) {
-            place.called = true;
-        }
+        self.registry.waits(owner, |waits| waits.iter_mut().for_each(|waits| waits.called = true));
     }
 
     /// Whether the attempt was told that the lock is its own.
     pub(super) fn was_called(&self, owner: OwnerId) -> bool {
-        self.waiting().get(&owner).is_some_and(|place| place.called)
+        self.registry.waits(owner, |waits| waits.as_ref().is_some_and(|waits| waits.called))
     }
 
     /// The attempt waits no longer.
     pub(super) fn leave(&self, owner: OwnerId) {
-        self.waiting().remove(&owner);
+        self.registry.waits(owner, |waits| *waits = None);
     }
 
     /// Its claim failed without effect. One that was queued before still is, and is ended by its client.
     pub(super) fn leave_unless_queued(&self, owner: OwnerId) {
-        let mut waiting = self.waiting();
-        if waiting.get(&owner).is_some_and(|place| place.arrival.is_none()) {
-            waiting.remove(&owner);
-        }
+        self.registry.waits(owner, |waits| {
+            waits.take_if(|waits| waits.arrival.is_none());
+        });
     }
 
     #[cfg(test)]
     pub(super) fn count(&self) -> usize {
-        self.waiting().len()
+        self.registry.len()
     }
 }
 
@@ -147,24 +157,18 @@ impl Listener for Attempts {
             return watchers(owners).for_each(|owner| self.tell(Wake::LookAgain { owner }));
         }
         let Some((owner, fence)) = parse(payload) else { return };
-        let wake = match self.waiting().get_mut(&owner) {
-            // Who released it waited for no replica: claiming again does.
-            Some(place) if place.waits_for_replicas => {
-                place.called = true;
-                Wake::LookAgain { owner }
+        let waits_for_replicas = self.registry.waits(owner, |waits| match waits {
+            Some(waits) if waits.waits_for_replicas => {
+                waits.called = true;
+                true
             }
-            Some(Place { ttl, bound: Some(bound), .. })
-                if bound.connection == connection && fence.get() > bound.last =>
-            {
-                Wake::Granted { owner, grant: Grant { fence, since: bound.asked_at, ttl: *ttl, acks: 0 } }
-            }
-            // Its start is not known: asking again refreshes the lease and tells.
-            Some(_) => Wake::LookAgain { owner },
-            // An attempt that has ended: the client ends it again, so that the lock moves on.
-            None => {
-                let since = BootInstant::from_nanos(0);
-                Wake::Granted { owner, grant: Grant { fence, since, ttl: Duration::ZERO, acks: 0 } }
-            }
+            _ => false,
+        });
+        // Who released it waited for no replica: claiming again does.
+        let wake = if waits_for_replicas {
+            Wake::LookAgain { owner }
+        } else {
+            Wake::Granted { owner, fence, link: connection }
         };
         self.tell(wake);
     }
@@ -195,12 +199,14 @@ fn parse(payload: &[u8]) -> Option<(OwnerId, Fence)> {
 
 #[cfg(test)]
 mod tests {
+    use std::{sync::Mutex, time::Duration};
+
     use super::*;
     use crate::{
+        engine::{Mode, Queue},
         name::Name,
         owner::{Holder, Owner},
     };
-    use std::sync::Arc;
 
     #[derive(Default)]
     struct Heard(Mutex<Vec<Wake>>);
@@ -211,66 +217,39 @@ mod tests {
         fn link(&self, _: LinkChange) {}
     }
 
-    fn claim() -> Claim {
+    fn claim(acks: Acks) -> Claim {
         Claim {
             name: Name::new("x").unwrap(),
             owner: Owner::new(7, &Holder::Foreign),
+            mode: Mode::Exclusive,
             ttl: Duration::from_secs(1),
             lock_delay: Duration::ZERO,
-            queue_for: Some(Duration::from_secs(9)),
-            poll_every: Duration::from_millis(300),
-            acks: Acks::None,
+            queue: Some(Queue { wait: Duration::from_secs(9), poll_every: Duration::from_millis(300) }),
+            acks,
         }
     }
 
-    fn hear(before: impl FnOnce(&Attempts, &Claim), connection: u64, fence: u64) -> Wake {
+    fn hear(acks: Acks) -> Wake {
         let heard = Arc::new(Heard::default());
         let sink: Arc<dyn WakeSink> = heard.clone();
-        let (attempts, claim) = (Attempts::default(), claim());
-        attempts.wake_into(Arc::downgrade(&sink));
-        before(&attempts, &claim);
-        attempts.message(connection, format!("{} {fence}", claim.owner.id_text()).as_bytes());
+        let (attempts, claim) = (Attempts::default(), claim(acks));
+        attempts.set_sink(Arc::downgrade(&sink));
+        attempts.enter(&claim, BootInstant::from_nanos(0)).unwrap();
+        attempts.queued(claim.owner.id(), "1".into());
+        attempts.message(3, format!("{} 11", claim.owner.id_text()).as_bytes());
+        assert_eq!(attempts.was_called(claim.owner.id()), acks != Acks::None);
         heard.0.lock().unwrap().pop().unwrap()
     }
 
-    const ASKED: BootInstant = BootInstant::from_nanos(5_000);
-
-    fn queue(attempts: &Attempts, claim: &Claim) {
-        attempts.enter(claim);
-        attempts.queued(claim.owner.id(), "1".into(), 10, ASKED, 1);
-    }
-
     #[test]
-    fn a_handover_begins_when_the_attempt_last_asked() {
-        let Wake::Granted { grant, .. } = hear(queue, 1, 11) else { panic!("not granted") };
-        assert_eq!((grant.since, grant.fence.get()), (ASKED, 11));
-    }
-
-    #[test]
-    fn a_message_of_an_earlier_connection_or_fence_is_only_a_hint() {
-        assert!(matches!(hear(queue, 2, 11), Wake::LookAgain { .. }));
-        assert!(matches!(hear(queue, 1, 10), Wake::LookAgain { .. }));
-        let entered = |attempts: &Attempts, claim: &Claim| drop(attempts.enter(claim));
-        assert!(matches!(hear(entered, 1, 11), Wake::LookAgain { .. }));
+    fn a_handover_names_its_fence_and_the_connection_it_came_over() {
+        let wake = hear(Acks::None);
+        assert!(matches!(wake, Wake::Granted { fence, link: 3, .. } if fence.get() == 11), "{wake:?}");
     }
 
     #[test]
     fn a_message_to_an_attempt_that_waits_for_replicas_is_only_a_hint() {
-        let queue_for_acks = |attempts: &Attempts, claim: &Claim| {
-            queue(attempts, &Claim { acks: Acks::AtLeast(1), ..claim.clone() });
-            assert!(!attempts.was_called(claim.owner.id()));
-        };
-        assert!(matches!(hear(queue_for_acks, 1, 11), Wake::LookAgain { .. }));
-    }
-
-    #[test]
-    fn a_message_for_an_ended_attempt_grants_nothing() {
-        let left = |attempts: &Attempts, claim: &Claim| {
-            queue(attempts, claim);
-            attempts.leave(claim.owner.id());
-        };
-        let Wake::Granted { grant, .. } = hear(left, 1, 11) else { panic!("ignored") };
-        assert_eq!((grant.since.as_nanos(), grant.ttl), (0, Duration::ZERO));
+        assert!(matches!(hear(Acks::AtLeast(1)), Wake::LookAgain { .. }));
     }
 
     #[test]
@@ -278,7 +257,7 @@ mod tests {
         let heard = Arc::new(Heard::default());
         let sink: Arc<dyn WakeSink> = heard.clone();
         let attempts = Attempts::default();
-        attempts.wake_into(Arc::downgrade(&sink));
+        attempts.set_sink(Arc::downgrade(&sink));
         let [one, other] = [1, 2].map(|random| Owner::new(random, &Holder::Foreign));
         let text = format!("look {} noise {}", one.id_text(), other.id_text());
         // What an older client takes for no message.

@@ -24,18 +24,22 @@ mod tests;
 mod wake;
 mod worker;
 
-use std::sync::{Arc, Weak};
+use std::sync::{Arc, Mutex, PoisonError, Weak};
 
 use crate::{
     clock::{Clock, Until},
     engine::{
-        Answer, Capabilities, Claim, Cursor, Engine, EngineError, Fut, Handover, Health, Hold, Inspection,
-        Leases, Page, Reach, Released, Renewed, WakeSink, connect::EngineOptions, deadlines::Deadlines,
+        Answer, Capabilities, Claim, Cursor, Engine, EngineError, Fut, Handover, Health, Held, Hold, Inspect,
+        Inspection, Leases, Page, Reach, Released, Renewed, WakeSink,
+        connect::EngineOptions,
+        deadlines::Deadlines,
         records::Records,
+        registry::{EndedAttempts, ended_error},
     },
     error::{Error, Result},
     fence::Fence,
     name::{NAME_MAX_BYTES, Name},
+    owner::{Owner, OwnerId},
 };
 use place::Place;
 use wake::Wakes;
@@ -47,6 +51,7 @@ pub struct Sqlite {
     wakes: Arc<Wakes>,
     place: Place,
     clock: Clock,
+    ended: Arc<Mutex<EndedAttempts>>,
     capabilities: Capabilities,
 }
 
@@ -65,7 +70,24 @@ impl Sqlite {
         })?;
         let capabilities = Capabilities::new("sqlite", Reach::Host, Handover::Pull, true, NAME_MAX_BYTES)
             .without_acks("a file has no replicas");
-        Ok(Self { worker, wakes, place, clock, capabilities })
+        Ok(Self { worker, wakes, place, clock, ended: Arc::default(), capabilities })
+    }
+
+    /// From here on nothing of the attempt takes effect, also if it still waits for the thread.
+    fn end(&self, owner: &Owner) {
+        self.ended.lock().unwrap_or_else(PoisonError::into_inner).insert(owner.id());
+    }
+
+    /// What an operation that asks checks first, on the thread: its end may have overtaken it.
+    fn still_open(
+        &self,
+        owner: OwnerId,
+    ) -> impl FnOnce() -> std::result::Result<(), EngineError> + Send + 'static {
+        let ended = Arc::clone(&self.ended);
+        move || {
+            let ended = ended.lock().unwrap_or_else(PoisonError::into_inner).contains(owner);
+            if ended { Err(ended_error()) } else { Ok(()) }
+        }
     }
 }
 
@@ -76,6 +98,14 @@ impl Engine for Sqlite {
 
     fn leases(&self) -> &dyn Leases {
         self
+    }
+
+    fn inspector(&self) -> &dyn Inspect {
+        self
+    }
+
+    fn set_wake_sink(&self, sink: Weak<dyn WakeSink>) {
+        self.wakes.set_sink(sink);
     }
 
     fn records(&self) -> std::result::Result<&dyn Records, &'static str> {
@@ -90,7 +120,7 @@ impl Engine for Sqlite {
         Ok(self)
     }
 
-    fn dial(&self, until: Until) -> Fut<'_, ()> {
+    fn connect(&self, until: Until) -> Fut<'_, ()> {
         // A file that cannot be written shows here and not at the first lock.
         Box::pin(self.worker.write(until, Purpose::Ask, |_| Ok(())))
     }
@@ -109,27 +139,18 @@ impl Engine for Sqlite {
 impl Leases for Sqlite {
     fn claim<'a>(&'a self, claim: &'a Claim, until: Until) -> Fut<'a, Answer> {
         Box::pin(async move {
-            if claim.owner.has_ended() {
-                return Err(store::ended());
-            }
-            if claim.queue_for.is_some() {
+            if claim.queue.is_some() {
                 self.wakes.listen();
             }
             let (since, asked, wake) = (self.clock.now(), claim.clone(), self.wakes.id().to_owned());
+            let open = self.still_open(claim.owner.id());
             self.worker
                 .write(until, Purpose::Ask, move |store| {
-                    // Its end may have been sent while it waited for the thread, and is behind it then.
-                    if asked.owner.has_ended() {
-                        return Err(store::ended().into());
-                    }
+                    open()?;
                     store.claim(&asked, since, &wake)
                 })
                 .await
         })
-    }
-
-    fn wake_into(&self, sink: Weak<dyn WakeSink>) {
-        self.wakes.wake_into(sink);
     }
 
     fn renew<'a>(
@@ -141,18 +162,24 @@ impl Leases for Sqlite {
             let (since, holds) = (self.clock.now(), holds.to_vec());
             self.worker
                 .write(until, Purpose::Keep, move |store| {
-                    holds.iter().map(|hold| Ok(Ok(store.renew(hold, since)?))).collect()
+                    let renew = |hold: &Hold| match hold.of {
+                        Held::Lock | Held::Closed => store.renew(hold, since),
+                        Held::Record => store.renew_record(hold, since),
+                    };
+                    holds.iter().map(|hold| Ok(Ok(renew(hold)?))).collect()
                 })
                 .await
         })
     }
 
     fn release<'a>(&'a self, hold: &'a Hold, until: Until) -> Fut<'a, Released> {
+        self.end(&hold.owner);
         let hold = hold.clone();
         Box::pin(self.worker.write(until, Purpose::End, move |store| store.release(&hold.name, &hold.owner)))
     }
 
     fn abandon<'a>(&'a self, claim: &'a Claim, until: Until) -> Fut<'a, ()> {
+        self.end(&claim.owner);
         let claim = claim.clone();
         Box::pin(self.worker.write(until, Purpose::End, move |store| {
             store.release(&claim.name, &claim.owner)?;
@@ -160,12 +187,19 @@ impl Leases for Sqlite {
         }))
     }
 
+    fn force_release<'a>(&'a self, name: &'a Name, seen: Fence, until: Until) -> Fut<'a, Released> {
+        let name = name.clone();
+        Box::pin(self.worker.write(until, Purpose::Ask, move |store| store.force_release(&name, seen)))
+    }
+}
+
+impl Inspect for Sqlite {
     fn inspect<'a>(&'a self, name: &'a Name, until: Until) -> Fut<'a, Inspection> {
         let name = name.clone();
         Box::pin(self.worker.read(until, move |store| store.inspect(&name)))
     }
 
-    fn scan<'a>(
+    fn page<'a>(
         &'a self,
         prefix: &'a str,
         from: Option<Cursor>,
@@ -174,10 +208,5 @@ impl Leases for Sqlite {
     ) -> Fut<'a, Page<Inspection>> {
         let prefix = prefix.to_owned();
         Box::pin(self.worker.read(until, move |store| store.scan(&prefix, from.as_ref(), limit)))
-    }
-
-    fn force_release<'a>(&'a self, name: &'a Name, seen: Fence, until: Until) -> Fut<'a, Released> {
-        let name = name.clone();
-        Box::pin(self.worker.write(until, Purpose::Ask, move |store| store.force_release(&name, seen)))
     }
 }

@@ -12,43 +12,23 @@ use std::time::Duration;
 use crate::{
     clock::Until,
     engine::{
-        Cursor, EngineError, Fut, Hold, Page, Renewed,
+        Cursor, Fut, Page,
         records::{Begin, Begun, Outcome, Record, Records, Settle, Settled},
     },
     name::Name,
 };
 
-use super::{Sqlite, store, worker::Purpose};
+use super::{Sqlite, worker::Purpose};
 
 impl Records for Sqlite {
     fn begin<'a>(&'a self, begin: &'a Begin, until: Until) -> Fut<'a, Begun> {
         Box::pin(async move {
-            if begin.owner.has_ended() {
-                return Err(store::ended());
-            }
             if begin.wake {
                 self.wakes.listen();
             }
             let (since, asked, wake) = (self.clock.now(), begin.clone(), self.wakes.id().to_owned());
             self.worker
-                .write(until, Purpose::Ask, move |store| {
-                    // Its end may have been sent while it waited for the thread, and is behind it then.
-                    if asked.owner.has_ended() {
-                        return Err(store::ended().into());
-                    }
-                    store.begin_record(&asked, since, &wake)
-                })
-                .await
-        })
-    }
-
-    fn renew<'a>(&'a self, holds: &'a [Hold], until: Until) -> Fut<'a, Vec<Result<Renewed, EngineError>>> {
-        Box::pin(async move {
-            let (since, holds) = (self.clock.now(), holds.to_vec());
-            self.worker
-                .write(until, Purpose::Keep, move |store| {
-                    holds.iter().map(|hold| Ok(Ok(store.renew_record(hold, since)?))).collect()
-                })
+                .write(until, Purpose::Ask, move |store| store.begin_record(&asked, since, &wake))
                 .await
         })
     }

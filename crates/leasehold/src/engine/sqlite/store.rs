@@ -17,8 +17,8 @@ use rusqlite::{CachedStatement, Connection, OptionalExtension, Row, params};
 use crate::{
     clock::BootInstant,
     engine::{
-        Answer, Claim, Cursor, EngineError, Fault, Grant, Hold, Inspection, Page, Released, Renewed, Tenure,
-        WAITERS_MAX, WAITERS_SHOWN, Waiter, liveness,
+        Answer, Claim, Cursor, EngineError, Fault, Grant, Hold, Holders, Inspection, Mode, Page, Released,
+        Renewed, Tenure, WAITERS_MAX, WAITERS_SHOWN, Waiter, liveness,
     },
     error::Refusal,
     fence::{FENCE_LIMIT, Fence},
@@ -74,10 +74,6 @@ struct Lock {
 struct Line {
     ahead: u32,
     turns: Duration,
-}
-
-pub(super) fn ended() -> EngineError {
-    EngineError::new(Fault::Ended, "this attempt has ended")
 }
 
 /// How long a free lock waits for one waiter.
@@ -143,9 +139,10 @@ impl<'t> Store<'t> {
             // Somebody's turn, not ours: it may not have heard of it.
             self.hint_those_in_turn(&claim.name, free_since, Some(&claim.owner))?;
         }
-        let holder = held.map(Holder::parse);
-        let expires_in = Some(opens_at.since(self.now.boot));
-        let Some(queue_for) = claim.queue_for else { return Ok(Answer::Busy { holder, expires_in }) };
+        let free_in = Some(opens_at.since(self.now.boot));
+        let tenure = lock.as_ref().and_then(|lock| self.tenure(lock));
+        let holders = tenure.map_or_else(|| Holders::none(free_in), Holders::one);
+        let Some(queue) = claim.queue else { return Ok(Answer::Busy { holders }) };
         if place.is_none() && line.ahead >= WAITERS_MAX {
             let why = format!("{WAITERS_MAX} attempts wait for this name already");
             return Err(EngineError::new(Fault::Overloaded, why).into());
@@ -157,16 +154,17 @@ impl<'t> Store<'t> {
                 claim.owner.expose(),
                 self.boot,
                 nanos(self.now.boot),
-                nanos(self.now.boot + queue_for),
-                nanos(self.now.boot + liveness(claim.poll_every)),
-                turn(claim.poll_every).as_nanos() as i64,
+                nanos(self.now.boot + queue.wait),
+                nanos(self.now.boot + liveness(queue.poll_every)),
+                turn(queue.poll_every).as_nanos() as i64,
                 wake,
             ],
         )?;
         if place.is_none() {
             self.run(include_str!("sweep_waiters.sql"), params![self.boot, nanos(self.now.boot)])?;
         }
-        Ok(Answer::Queued { ahead: line.ahead, holder, expires_in })
+        // Nobody is handed a lock here, so nothing is concluded from the last fence.
+        Ok(Answer::Queued { ahead: line.ahead, holders, last: fence, link: 0 })
     }
 
     pub(super) fn renew(&self, hold: &Hold, since: BootInstant) -> Result<Renewed, Failure> {
@@ -269,6 +267,15 @@ impl<'t> Store<'t> {
         lock.owner.as_deref().filter(|_| closed)
     }
 
+    fn tenure(&self, lock: &Lock) -> Option<Tenure> {
+        self.tenant(lock).map(|owner| Tenure {
+            holder: Holder::parse(owner),
+            fence: Fence::new(lock.fence),
+            mode: Mode::Exclusive,
+            expires_in: Some(lock.closed_until.since(self.now.boot)),
+        })
+    }
+
     /// Since when the lock is free, or when it will be unless it is renewed.
     fn free_since(&self, lock: &Lock) -> BootInstant {
         if lock.boot == self.boot { lock.closed_until } else { BootInstant::from_nanos(0) }
@@ -346,7 +353,7 @@ impl<'t> Store<'t> {
             params![name.as_str(), nanos(self.now.boot)],
         )?;
         let waited_for = self.hint_those_in_turn(name, self.now.boot, None)?;
-        Ok(if waited_for { Released::HandedOver { next: None } } else { Released::Free })
+        Ok(if waited_for { Released::handed_over(None) } else { Released::Free })
     }
 
     fn leave_queue(&self, name: &Name, owner: &Owner) -> Result<(), Failure> {
@@ -380,17 +387,11 @@ impl<'t> Store<'t> {
     }
 
     fn inspection(&self, name: &Name, lock: Option<&Lock>) -> Result<Inspection, Failure> {
-        let held = lock.and_then(|lock| {
-            self.tenant(lock).map(|owner| Tenure {
-                holder: Holder::parse(owner),
-                fence: Fence::new(lock.fence),
-                expires_in: Some(lock.closed_until.since(self.now.boot)),
-            })
-        });
         let show = |row: &Row<'_>| {
             let owner: String = row.get(0)?;
             let arrived = instant(row, 1)?;
-            Ok(Waiter { holder: Holder::parse(&owner), waiting_for: self.now.boot.since(arrived) })
+            let holder = Holder::parse(&owner);
+            Ok(Waiter { holder, mode: Mode::Exclusive, waiting_for: self.now.boot.since(arrived) })
         };
         let waiters = self
             .cached(include_str!("queue.sql"))?
@@ -400,7 +401,8 @@ impl<'t> Store<'t> {
             shown if shown < WAITERS_SHOWN => shown,
             _ => self.line(name, BEHIND_ALL)?.ahead,
         };
-        Ok(Inspection { name: name.clone(), held, waiters, waiting })
+        let holders = lock.and_then(|lock| self.tenure(lock)).into();
+        Ok(Inspection { name: name.clone(), holders, waiters, waiting })
     }
 
     pub(super) fn run(&self, sql: &str, params: impl rusqlite::Params) -> Result<usize, Failure> {

@@ -13,7 +13,7 @@ use tokio::sync::Notify;
 
 use super::*;
 use crate::{
-    engine::{Fault, LinkChange, Wake},
+    engine::{Fault, LinkChange, Mode, Queue, Wake},
     error::ErrorKind,
     owner::{Holder, Owner},
 };
@@ -61,14 +61,14 @@ fn soon() -> Until {
 
 const POLL: Duration = Duration::from_secs(5);
 
-fn claim(name: &str, queue_for: Option<Duration>) -> Claim {
+fn claim(name: &str, wait: Option<Duration>) -> Claim {
     Claim {
         name: Name::new(name).unwrap(),
         owner: Owner::new(rand::random(), &Holder::this_process("test", 0)),
+        mode: Mode::Exclusive,
         ttl: Duration::from_secs(30),
         lock_delay: Duration::ZERO,
-        queue_for,
-        poll_every: POLL,
+        queue: wait.map(|wait| Queue { wait, poll_every: POLL }),
         acks: crate::engine::Acks::None,
     }
 }
@@ -90,7 +90,7 @@ impl WakeSink for Told {
 fn listening(engine: &Sqlite) -> Arc<Told> {
     let told = Arc::new(Told(Notify::new()));
     let sink: Arc<dyn WakeSink> = told.clone();
-    engine.wake_into(Arc::downgrade(&sink));
+    engine.set_wake_sink(Arc::downgrade(&sink));
     told
 }
 
@@ -102,7 +102,7 @@ async fn acquire(engine: &Sqlite, claim: &Claim, told: &Told) -> (crate::engine:
             Answer::Granted(grant) => return (grant, waited),
             Answer::Queued { .. } => {
                 waited = true;
-                let _ = tokio::time::timeout(claim.poll_every, told.0.notified()).await;
+                let _ = tokio::time::timeout(claim.queue.unwrap().poll_every, told.0.notified()).await;
             }
             refused => panic!("{refused:?}"),
         }
@@ -118,7 +118,7 @@ async fn two_engines_of_one_file_exclude_each_other_and_hand_over_by_hint() {
     let Answer::Granted(held) = one.claim(&first, soon()).await.unwrap() else { panic!() };
     assert!(matches!(other.claim(&second, soon()).await.unwrap(), Answer::Queued { ahead: 0, .. }));
     let released = one.release(&first.hold(Fence::new(0)), soon()).await.unwrap();
-    assert_eq!(released, Released::HandedOver { next: None });
+    assert_eq!(released, Released::handed_over(None));
     tokio::time::timeout(Duration::from_secs(10), told.0.notified()).await.expect("a hint");
     let Answer::Granted(next) = other.claim(&second, soon()).await.unwrap() else { panic!() };
     assert!(next.fence > held.fence);
@@ -149,12 +149,13 @@ async fn a_claim_that_waited_in_line_is_not_run_after_its_attempt_ended() {
     let asked = engine.claim(&claim, soon());
     let ended = async {
         tokio::task::yield_now().await;
-        claim.owner.end();
+        let abandoned = engine.abandon(&claim, soon());
         drop(resume);
+        abandoned.await.unwrap();
     };
     let (_, asked, ()) = tokio::join!(stopped, asked, ended);
     assert_eq!(asked.unwrap_err().fault, Fault::Ended);
-    assert_eq!(engine.inspect(&claim.name, soon()).await.unwrap().held, None);
+    assert_eq!(engine.inspect(&claim.name, soon()).await.unwrap().held(), None);
     assert_eq!(engine.claim(&claim, soon()).await.unwrap_err().fault, Fault::Ended);
 }
 
@@ -193,7 +194,7 @@ async fn the_number_of_calls_that_ask_is_bounded() {
 async fn a_file_locked_by_another_process_is_unreachable_in_the_callers_time() {
     let dir = TempDir::new();
     let engine = open(&dir.path("x.db"));
-    engine.dial(soon()).await.unwrap();
+    engine.connect(soon()).await.unwrap();
     let other = rusqlite::Connection::open(dir.path("x.db")).unwrap();
     other.execute_batch("BEGIN IMMEDIATE").unwrap();
     let mut asked = 0;
@@ -210,7 +211,7 @@ async fn a_file_locked_by_another_process_is_unreachable_in_the_callers_time() {
     assert_eq!(locked.why, "the database is locked by another process");
     assert!(engine.inspect(&Name::new("deal").unwrap(), soon()).await.is_ok(), "readers are not kept out");
     other.execute_batch("ROLLBACK").unwrap();
-    engine.dial(soon()).await.unwrap();
+    engine.connect(soon()).await.unwrap();
 }
 
 #[tokio::test]
@@ -222,9 +223,9 @@ async fn a_call_whose_time_is_over_is_not_begun_but_an_end_is() {
     let past = Clock::system().now() - Duration::from_secs(1);
     let other = waiting("other");
     assert!(engine.claim(&other, past).await.is_err());
-    assert!(engine.inspect(&other.name, soon()).await.unwrap().held.is_none());
+    assert!(engine.inspect(&other.name, soon()).await.unwrap().held().is_none());
     let _ = engine.release(&held.hold(Fence::new(0)), past).await;
-    assert!(engine.inspect(&held.name, soon()).await.unwrap().held.is_none());
+    assert!(engine.inspect(&held.name, soon()).await.unwrap().held().is_none());
 }
 
 #[tokio::test]
@@ -248,12 +249,12 @@ async fn a_removed_file_is_noticed_and_its_leases_are_lost() {
 async fn a_store_that_cannot_be_is_refused_in_words() {
     let dir = TempDir::new();
     fs::write(dir.path("notes.txt"), "words ".repeat(1000)).unwrap();
-    let refused = open(&dir.path("notes.txt")).dial(soon()).await.unwrap_err();
+    let refused = open(&dir.path("notes.txt")).connect(soon()).await.unwrap_err();
     assert!(matches!(refused.fault, Fault::Refused(_)), "{refused:?}");
     assert!(refused.why.contains("not a SQLite database"), "{refused}");
     #[cfg(target_os = "linux")]
     {
-        let refused = open("/sys/leasehold/x.db").dial(soon()).await.unwrap_err();
+        let refused = open("/sys/leasehold/x.db").connect(soon()).await.unwrap_err();
         assert!(matches!(refused.fault, Fault::Refused(_)), "{refused:?}");
         assert!(refused.why.contains("cannot create the directory /sys/leasehold"), "{refused}");
     }
@@ -296,7 +297,7 @@ async fn many_engines_may_create_the_file_at_once() {
         let engines: Vec<_> = (0..8).map(|_| open(&dir.path("sub/x.db"))).collect();
         let dials = engines.into_iter().map(|engine| {
             tokio::spawn(async move {
-                engine.dial(soon()).await?;
+                engine.connect(soon()).await?;
                 engine.claim(&claim("deal", None), soon()).await
             })
         });
@@ -329,7 +330,8 @@ async fn contend(dir: &str) -> Vec<Duration> {
     let told = listening(&engine);
     let mut took = Vec::new();
     for _ in 0..ROUNDS {
-        let claim = Claim { poll_every: HANDOVER_POLL, ..waiting("deal") };
+        let mut claim = waiting("deal");
+        claim.queue.as_mut().unwrap().poll_every = HANDOVER_POLL;
         let (_, waited) = acquire(&engine, &claim, &told).await;
         let granted_at = clock.now();
         fs::File::create_new(path("inside")).expect("another process is inside");

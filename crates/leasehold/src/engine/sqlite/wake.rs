@@ -43,7 +43,7 @@ impl Wakes {
     }
 
     /// Where wake-ups go.
-    pub(super) fn wake_into(&self, sink: Weak<dyn WakeSink>) {
+    pub(super) fn set_sink(&self, sink: Weak<dyn WakeSink>) {
         let _first = self.sink.set(sink);
     }
 
@@ -231,7 +231,7 @@ mod tests {
         let wakes = Arc::new(Wakes::new(rand::random()));
         let (tell, told) = mpsc::channel();
         let sink: Arc<dyn WakeSink> = Arc::new(Told(tell));
-        wakes.wake_into(Arc::downgrade(&sink));
+        wakes.set_sink(Arc::downgrade(&sink));
         (wakes, sink, told)
     }
 

@@ -34,7 +34,8 @@ pub(in super::super) struct Ending {
 }
 
 impl Ending {
-    pub(super) fn of(settle: &Settle) -> Self {
+    /// `unanswered`: some copy of the wish to begin may still reach the server.
+    pub(super) fn of(settle: &Settle, unanswered: bool) -> Self {
         let state = match &settle.outcome {
             Outcome::Completed(result) => Some(State::Completed(result.clone())),
             Outcome::Failed(why) => Some(State::Failed(why.clone())),
@@ -43,12 +44,7 @@ impl Ending {
         };
         let (hold, print) = (settle.hold.clone(), settle.print.clone());
         let text = state.map(|state| Stored { state, fence: hold.fence, print }.write());
-        Self {
-            text: text.unwrap_or_default().into(),
-            keep: settle.keep,
-            unanswered: hold.owner.has_unanswered_claim(),
-            hold,
-        }
+        Self { text: text.unwrap_or_default().into(), keep: settle.keep, unanswered, hold }
     }
 }
 

@@ -1,15 +1,15 @@
 //! The operations that one call carries.
 
-use std::{fmt, io::Write, time::Duration};
+use std::{fmt, io::Write, sync::Arc};
 
 use redis::{Cmd, RedisWrite};
 
 use super::{
-    super::{keys::Keys, records},
+    super::{keys::Keys, records, wake},
     Call, TOMBSTONE, px,
 };
 use crate::{
-    engine::{Claim, Hold, Kind, liveness},
+    engine::{Claim, Held, Hold, Queue, liveness},
     fence::Fence,
     owner::Owner,
 };
@@ -29,6 +29,8 @@ enum Step {
         claim: Claim,
         /// What the server told when the attempt queued.
         arrival: Option<String>,
+        /// The copy that this is.
+        copy: Arc<wake::Call>,
     },
     Renew(Hold),
     /// A release of a lock that stays closed for the hold's ttl.
@@ -83,14 +85,23 @@ impl Op {
     }
 
     /// Asks for a lock, and to wait for it if the claim says so.
-    pub(in super::super) fn claim(keys: Keys, claim: &Claim, arrival: Option<String>) -> Self {
-        Self::new(keys, Step::Claim { claim: claim.clone(), arrival })
+    pub(in super::super) fn claim(
+        keys: Keys,
+        claim: &Claim,
+        arrival: Option<String>,
+        copy: Arc<wake::Call>,
+    ) -> Self {
+        Self::new(keys, Step::Claim { claim: claim.clone(), arrival, copy })
     }
 
-    /// Ends an attempt. `claim` is how it queued, if it may have.
-    pub(in super::super) fn release(keys: Keys, owner: &Owner, claim: Option<&Claim>) -> Self {
-        let claim = claim.filter(|claim| claim.queue_for.is_some()).cloned();
-        let unanswered = owner.has_unanswered_claim();
+    /// Ends an attempt. `claim` is how it queued, if it may have; `unanswered` whether a copy of it may still come.
+    pub(in super::super) fn release(
+        keys: Keys,
+        owner: &Owner,
+        claim: Option<&Claim>,
+        unanswered: bool,
+    ) -> Self {
+        let claim = claim.filter(|claim| claim.queue.is_some()).cloned();
         Self::new(keys, Step::End { owner: owner.clone(), claim, unanswered })
     }
 
@@ -106,10 +117,10 @@ impl Op {
     pub(in super::super) fn renew(keys: Keys, hold: &Hold) -> Self {
         Self::new(
             keys,
-            match hold.kind {
-                Kind::Lock => Step::Renew(hold.clone()),
-                Kind::Closed => Step::Close(hold.clone()),
-                Kind::Record => Step::Record(records::Step::Renew(hold.clone())),
+            match hold.of {
+                Held::Lock => Step::Renew(hold.clone()),
+                Held::Closed => Step::Close(hold.clone()),
+                Held::Record => Step::Record(records::Step::Renew(hold.clone())),
             },
         )
     }
@@ -122,13 +133,13 @@ impl Op {
     /// Whether it must not be sent (any more).
     pub(in super::super) fn is_void(&self) -> bool {
         // A claim must not leave once its attempt has ended.
-        matches!(&self.step, Step::Claim { claim, .. } if claim.owner.has_ended())
+        matches!(&self.step, Step::Claim { copy, .. } if copy.has_ended())
     }
 
     /// Whether somebody is to be woken for it.
     pub(in super::super) fn may_queue(&self) -> bool {
         match &self.step {
-            Step::Claim { claim, .. } => claim.queue_for.is_some(),
+            Step::Claim { claim, .. } => claim.queue.is_some(),
             Step::Record(step) => step.watches(),
             _ => false,
         }
@@ -228,7 +239,7 @@ impl Op {
     pub(super) fn write_arguments(&self, cmd: &mut Cmd, call: Call, channel: &str) {
         let channel = self.channel.as_deref().unwrap_or(channel);
         match &self.step {
-            Step::Claim { claim, arrival } => {
+            Step::Claim { claim, arrival, .. } => {
                 let (id, rest) = parts(&claim.owner);
                 if call == Call::Locks {
                     cmd.arg("c");
@@ -294,22 +305,22 @@ fn parts(owner: &Owner) -> (&str, &str) {
 /// What a waiter's entry begins with, which `handover.lua` reads; its owner value follows. The same text on every resend.
 struct Head<'a> {
     claim: &'a Claim,
-    wait: Duration,
+    queue: Queue,
     channel: &'a str,
 }
 
 impl<'a> Head<'a> {
     /// That of a claim that may queue.
     fn of(claim: &'a Claim, channel: &'a str) -> Option<Self> {
-        claim.queue_for.map(|wait| Self { claim, wait, channel })
+        claim.queue.map(|queue| Self { claim, queue, channel })
     }
 }
 
 impl fmt::Display for Head<'_> {
     fn fmt(&self, f: &mut fmt::Formatter<'_>) -> fmt::Result {
-        let Self { claim, wait, channel } = self;
-        let (px, wait) = (px(claim.ttl + claim.lock_delay), wait.as_millis());
-        let live = liveness(claim.poll_every).as_millis();
+        let Self { claim, queue, channel } = self;
+        let (px, wait) = (px(claim.ttl + claim.lock_delay), queue.wait.as_millis());
+        let live = liveness(queue.poll_every).as_millis();
         write!(f, "2 {px} {wait} {live} {channel} ")
     }
 }
@@ -337,6 +348,8 @@ pub(in super::super) fn entry_owner(entry: &str) -> &str {
 
 #[cfg(test)]
 mod tests {
+    use std::time::Duration;
+
     use super::*;
     use crate::{name::Name, owner::Holder};
 
@@ -347,14 +360,14 @@ mod tests {
             owner: Owner::new(5, &Holder::this_process("a label with spaces", 1)),
             ttl: Duration::from_secs(1),
             lock_delay: Duration::ZERO,
-            queue_for: Some(Duration::from_secs(2)),
-            poll_every: Duration::from_millis(333),
+            mode: crate::engine::Mode::Exclusive,
+            queue: Some(Queue { wait: Duration::from_secs(2), poll_every: Duration::from_millis(333) }),
             acks: crate::engine::Acks::None,
         };
         let head = Head::of(&claim, "leasehold:wake:1").unwrap().to_string();
         assert_eq!(head, "2 1000 2000 999 leasehold:wake:1 ");
         let owner = claim.owner.expose();
         assert_eq!(entry_owner(&format!("{head}{owner}")), owner);
-        assert!(Head::of(&Claim { queue_for: None, ..claim.clone() }, "leasehold:wake:1").is_none());
+        assert!(Head::of(&Claim { queue: None, ..claim.clone() }, "leasehold:wake:1").is_none());
     }
 }

@@ -11,6 +11,7 @@ use super::super::{
 use crate::{
     engine::{
         EngineError, Fault, Hold, WAITERS_MAX,
+        registry::ended_error,
         voter::{self, Abstention, Ballot, Kept, Record, Sighting, Standing, Vote, Withdrawn},
     },
     error::Refusal,
@@ -139,7 +140,7 @@ pub(super) fn voted(value: &Value, seat: &Seat) -> Result<Vote, EngineError> {
             Fault::Overloaded,
             format!("{WAITERS_MAX} attempts wait for this name already"),
         )),
-        [Value::Int(5)] => Err(ended()),
+        [Value::Int(5)] => Err(ended_error()),
         [Value::Int(8)] => Ok(Vote::Abstains(abstention(seat, None))),
         [Value::Int(8), record] => Ok(Vote::Abstains(abstention(seat, answer::text(record)))),
         _ => Err(answer::unexpected(value)),
@@ -150,10 +151,6 @@ pub(super) fn voted(value: &Value, seat: &Seat) -> Result<Vote, EngineError> {
 pub(super) fn is_other_data_set(value: &Value, seat: &Seat) -> bool {
     let Value::Array(list) = value else { return false };
     matches!(list.as_slice(), [Value::Int(8), record] if answer::text(record) == Some(&seat.text))
-}
-
-pub(super) fn ended() -> EngineError {
-    EngineError::new(Fault::Ended, "this attempt has ended")
 }
 
 /// Why a node with this record does not vote under the seat.

@@ -20,7 +20,7 @@ impl Hints {
         Self { label: label.into(), sink: OnceLock::new() }
     }
 
-    pub(super) fn wake_into(&self, sink: Weak<dyn WakeSink>) {
+    pub(super) fn set_sink(&self, sink: Weak<dyn WakeSink>) {
         let _first = self.sink.set(sink);
     }
 

@@ -71,14 +71,20 @@ fn claim(random: u128) -> Claim {
         owner: Owner::new(random, &Holder::this_process("tests", 1)),
         ttl: Duration::from_secs(30),
         lock_delay: Duration::ZERO,
-        queue_for: None,
-        poll_every: Duration::from_secs(5),
+        mode: crate::engine::Mode::Exclusive,
+        queue: None,
         acks: Acks::None,
     }
 }
 
 fn waiting(random: u128) -> Claim {
-    Claim { queue_for: Some(Duration::from_secs(30)), ..claim(random) }
+    Claim {
+        queue: Some(crate::engine::Queue {
+            wait: Duration::from_secs(30),
+            poll_every: Duration::from_secs(5),
+        }),
+        ..claim(random)
+    }
 }
 
 fn ballot(claim: Claim) -> Arc<Ballot> {
@@ -138,6 +144,6 @@ impl WakeSink for Heard {
 fn listen_to(voter: &RedisVoter) -> Arc<Heard> {
     let heard = Arc::new(Heard::default());
     let sink: Arc<dyn WakeSink> = heard.clone();
-    voter.wake_into(Arc::downgrade(&sink));
+    voter.set_wake_sink(Arc::downgrade(&sink));
     heard
 }

@@ -40,15 +40,15 @@ fn waiting(number: u128) -> Claim {
         owner: Owner::new(number, &holder),
         ttl: TTL,
         lock_delay: Duration::ZERO,
-        queue_for: Some(Duration::from_secs(60)),
-        poll_every: POLL,
+        mode: Mode::Exclusive,
+        queue: Some(crate::engine::Queue { wait: Duration::from_secs(60), poll_every: POLL }),
         acks: crate::engine::Acks::None,
     }
 }
 
 /// The attempt `number`, which does not wait.
 fn trying(number: u128) -> Claim {
-    Claim { queue_for: None, ..waiting(number) }
+    Claim { queue: None, ..waiting(number) }
 }
 
 fn named(name: &str, claim: Claim) -> Claim {
@@ -91,9 +91,9 @@ fn a_held_lock_is_busy_and_says_who_and_for_how_long() {
     host.claim(&trying(1));
     host.pass(Duration::from_secs(4));
     match host.claim(&trying(2)) {
-        Answer::Busy { holder, expires_in } => {
-            assert_eq!(holder, Some(trying(1).owner.holder()));
-            assert_eq!(expires_in, Some(Duration::from_secs(6)));
+        Answer::Busy { holders } => {
+            assert_eq!(holders.first().unwrap().holder, trying(1).owner.holder());
+            assert_eq!(holders.free_in, Some(Duration::from_secs(6)));
         }
         other => panic!("{other:?}"),
     }
@@ -129,7 +129,7 @@ fn waiters_get_the_lock_in_order_of_arrival() {
         host.claim(&waiting(number));
     }
     for number in 1..=4 {
-        assert_eq!(host.release(&waiting(number)), Released::HandedOver { next: None });
+        assert_eq!(host.release(&waiting(number)), Released::handed_over(None));
         assert_eq!(host.hints, [format!("{}@engine", number + 1)], "only the next one is woken");
         let next = fence(&host.claim(&waiting(number + 1)));
         assert!(next > last);
@@ -174,7 +174,7 @@ fn a_stopped_head_is_passed_over_after_its_turn() {
     host.claim(&waiting(4));
     host.release(&waiting(1));
     match host.claim(&waiting(3)) {
-        Answer::Queued { ahead: 1, holder: None, expires_in } => assert_eq!(expires_in, Some(TURN_MAX)),
+        Answer::Queued { ahead: 1, holders, .. } => assert_eq!(holders, Holders::none(Some(TURN_MAX))),
         other => panic!("{other:?}"),
     }
     host.pass(TURN_MAX);
@@ -224,7 +224,10 @@ fn a_head_that_leaves_gives_its_turn_to_the_next() {
 #[test]
 fn a_silent_waiter_and_one_out_of_time_do_not_count() {
     let mut host = Host::new();
-    let impatient = Claim { queue_for: Some(Duration::from_secs(3)), ..waiting(3) };
+    let impatient = Claim {
+        queue: Some(crate::engine::Queue { wait: Duration::from_secs(3), poll_every: POLL }),
+        ..waiting(3)
+    };
     host.claim(&waiting(1));
     host.claim(&waiting(2));
     host.claim(&impatient);
@@ -280,7 +283,7 @@ fn a_renewal_extends_and_never_resurrects() {
     assert_eq!(host.renew(&trying(2)), Renewed::Gone);
     host.pass(Duration::from_secs(1));
     assert_eq!(host.renew(&trying(1)), Renewed::Gone, "expired, though nobody has taken it");
-    assert_eq!(host.inspect("deal").held, None);
+    assert_eq!(host.inspect("deal").held(), None);
 }
 
 #[test]
@@ -296,7 +299,7 @@ fn a_release_says_how_it_ended() {
     let by = Fence::new(fence(&host.claim(&trying(2))));
     assert_eq!(host.release(&trying(1)), Released::Taken { by: Some(by) });
     host.claim(&waiting(3));
-    assert_eq!(host.release(&trying(2)), Released::HandedOver { next: None });
+    assert_eq!(host.release(&trying(2)), Released::handed_over(None));
 }
 
 #[test]
@@ -355,14 +358,19 @@ fn inspection_shows_holder_and_waiters_in_order_and_no_secret() {
     let shown = host.inspect("deal");
     let holder = |number| waiting(number).owner.holder();
     assert_eq!(
-        shown.held,
-        Some(Tenure { holder: holder(1), fence: Fence::new(held), expires_in: Some(Duration::from_secs(8)) })
+        shown.held(),
+        Some(&Tenure {
+            holder: holder(1),
+            fence: Fence::new(held),
+            mode: Mode::Exclusive,
+            expires_in: Some(Duration::from_secs(8))
+        })
     );
     assert_eq!(
         shown.waiters,
         [
-            Waiter { holder: holder(2), waiting_for: Duration::from_secs(2) },
-            Waiter { holder: holder(3), waiting_for: Duration::ZERO },
+            Waiter { holder: holder(2), mode: Mode::Exclusive, waiting_for: Duration::from_secs(2) },
+            Waiter { holder: holder(3), mode: Mode::Exclusive, waiting_for: Duration::ZERO },
         ]
     );
 }

@@ -11,7 +11,7 @@ async fn a_replica_refuses_instead_of_answering_from_old_data() {
     server.cli(&["SET", &format!("leasehold:gone:{{lock:x}}:{}", claim(3).owner.id_text()), "1"]);
     server.cli(&["REPLICAOF", "127.0.0.1", "1"]);
 
-    let free = Claim { name: Name::new("free").unwrap(), ..claim(1) };
+    let free = Claim { name: Name::new("free").unwrap(), ..claim(5) };
     for asked in [free.clone(), mine.clone(), other.clone(), waiting(2), claim(3)] {
         let error = voter.vote(&ballot(asked), soon()).await.unwrap_err();
         assert_eq!(error.fault, Fault::Refused(Refusal::ReadOnly), "{error}");

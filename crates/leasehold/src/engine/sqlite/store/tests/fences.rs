@@ -33,7 +33,7 @@ fn a_row_that_is_held_or_waited_for_is_never_swept() {
     host.claim(&Claim { ttl: Duration::from_secs(200_000), ..trying(1) });
     host.claim(&named("waited", trying(2)));
     host.pass(Duration::from_secs(86_401));
-    host.claim(&Claim { queue_for: Some(TTL), ..waiting(3) });
+    host.claim(&Claim { queue: Some(crate::engine::Queue { wait: TTL, poll_every: POLL }), ..waiting(3) });
     host.db.execute("UPDATE waiter SET name = 'waited'", []).unwrap();
     host.claim(&named("other", trying(4)));
     assert!(is_busy(&host.claim(&trying(5))), "held");
@@ -76,10 +76,7 @@ fn a_restart_of_the_host_frees_everything_but_the_fence() {
     host.boot = "another boot";
     host.boot_ns = 5 * SECOND;
     host.wall_us = WALL_US - 1;
-    assert_eq!(
-        host.inspect("deal"),
-        Inspection { name: Name::new("deal").unwrap(), held: None, waiters: Vec::new(), waiting: 0 }
-    );
+    assert_eq!(host.inspect("deal"), Inspection::unused(Name::new("deal").unwrap()));
     assert_eq!(host.renew(&waiting(1)), Renewed::Gone);
     assert_eq!(host.release(&waiting(1)), Released::Expired);
     assert_eq!(fence(&host.claim(&waiting(3))), first + 1);
