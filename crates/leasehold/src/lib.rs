@@ -50,6 +50,7 @@ pub mod clock;
 pub mod config;
 mod core;
 pub mod deadlines;
+pub mod decide;
 pub mod engine;
 pub mod error;
 pub mod fence;

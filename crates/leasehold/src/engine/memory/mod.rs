@@ -145,18 +145,21 @@ impl Leases for Memory {
     }
 
     fn release<'a>(&'a self, hold: &'a Hold, _: Until) -> Fut<'a, Released> {
-        self.atomic(|store, now| store.release(&hold.name, &hold.owner, now))
+        let released = self.atomic(|store, now| store.release(&hold.name, &hold.owner, now));
+        Box::pin(async move { released.await? })
     }
 
     fn abandon<'a>(&'a self, claim: &'a Claim, _: Until) -> Fut<'a, ()> {
-        self.atomic(|store, now| {
+        let released = self.atomic(|store, now| {
             store.ended.insert(claim.owner.id());
-            store.release(&claim.name, &claim.owner, now);
-        })
+            store.release(&claim.name, &claim.owner, now)
+        });
+        Box::pin(async move { released.await?.map(drop) })
     }
 
     fn force_release<'a>(&'a self, name: &'a Name, seen: Fence, _: Until) -> Fut<'a, Released> {
-        self.atomic(|store, now| store.force_release(name, seen, now))
+        let released = self.atomic(|store, now| store.force_release(name, seen, now));
+        Box::pin(async move { released.await? })
     }
 }
 

@@ -1,4 +1,4 @@
-//! The state behind `memory:` and its atomic operations. Pure: the time comes with each call.
+//! The state behind `memory:` and its atomic operations; `decide::lock` decides. Pure: the time comes with each call.
 
 use std::{
     collections::{BTreeMap, VecDeque},
@@ -8,9 +8,10 @@ use std::{
 use super::{deadlines::Pools, records::RecordStore};
 use crate::{
     clock::BootInstant,
+    decide::lock::{self, Claimed, Ended, Lease, View},
     engine::{
-        Answer, Claim, Cursor, EngineError, Fault, Grant, Hold, Holders, Inspection, Mode, Page, Released,
-        Renewed, Tenure, WAITERS_MAX, WAITERS_SHOWN, Waiter, Wake, WakeSink, liveness,
+        Answer, Claim, Cursor, EngineError, Grant, Hold, Holders, Inspection, Mode, Page, Released, Renewed,
+        Tenure, WAITERS_SHOWN, Waiter, Wake, WakeSink, liveness,
         registry::{EndedAttempts, ended_error},
     },
     fence::Fence,
@@ -26,6 +27,9 @@ pub(super) struct Now {
     pub(super) wall_us: u64,
 }
 
+/// A wake-up, and where it goes.
+type Woken = (Weak<dyn WakeSink>, Wake);
+
 #[derive(Default)]
 pub(super) struct Store {
     // Ordered, so that scans have a cursor and nothing depends on a hash's order.
@@ -34,7 +38,7 @@ pub(super) struct Store {
     fence: u64,
     claims: u64,
     pub(super) ended: EndedAttempts,
-    wakes: Vec<(Weak<dyn WakeSink>, Wake)>,
+    wakes: Vec<Woken>,
     pub(super) records: RecordStore,
     pub(super) pools: Pools,
 }
@@ -52,6 +56,10 @@ struct Held {
 }
 
 impl Held {
+    fn lease(&self) -> Lease {
+        Lease { owner: self.owner.id(), fence: self.fence, closed_until: self.closed_until }
+    }
+
     fn tenure(&self, now: BootInstant) -> Tenure {
         Tenure {
             holder: self.owner.holder(),
@@ -82,7 +90,7 @@ impl Store {
         self.entries.len()
     }
 
-    pub(super) fn take_wakes(&mut self) -> Vec<(Weak<dyn WakeSink>, Wake)> {
+    pub(super) fn take_wakes(&mut self) -> Vec<Woken> {
         let mut wakes = std::mem::take(&mut self.wakes);
         wakes.append(&mut self.records.take_wakes());
         wakes
@@ -103,61 +111,54 @@ impl Store {
         }
         let entry = self.entries.entry(claim.name.clone()).or_default();
         entry.expire(now.boot);
-        if entry.held.is_none() {
-            if entry.queue.front().is_some_and(|head| head.claim.owner != claim.owner) {
-                // Never barge: those who wait come first.
-                self.wakes.extend(entry.hand_over(&mut self.fence, now));
-            }
-            if entry.held.is_none() {
-                entry.queue.retain(|waiting| waiting.claim.owner != claim.owner);
-                return Ok(Answer::Granted(entry.grant(claim, &mut self.fence, now)));
+        loop {
+            let position = entry.queue.iter().position(|waiting| waiting.claim.owner == claim.owner);
+            let ahead = position.unwrap_or(entry.queue.len()) as u32;
+            let view = View {
+                holder: entry.held.as_ref().map(Held::lease),
+                free_since: now.boot,
+                ahead,
+                turns: None,
+                is_queued: position.is_some(),
+            };
+            let granted = |fence| Grant { fence, since: now.boot, ttl: claim.ttl, acks: 0 };
+            let decided = lock::claim(&view, claim, now.boot)?;
+            let holders = Holders::from(entry.held.as_ref().map(|held| held.tenure(now.boot)));
+            match (decided, &mut entry.held) {
+                (Claimed::HandOver, _) => self.wakes.extend(entry.hand_over(&mut self.fence, now)?),
+                (Claimed::Refresh(fence), Some(held)) => {
+                    held.closed_until = lock::closed_until(now.boot, claim.ttl, claim.lock_delay);
+                    return Ok(Answer::Granted(granted(fence)));
+                }
+                (Claimed::Grant | Claimed::Refresh(_), _) => {
+                    entry.queue.retain(|waiting| waiting.claim.owner != claim.owner);
+                    return Ok(Answer::Granted(granted(entry.grant(claim, &mut self.fence, now)?)));
+                }
+                (Claimed::Refuse { .. }, _) => return Ok(Answer::Busy { holders }),
+                (Claimed::Queue { .. }, _) => {
+                    match position {
+                        Some(position) => entry.queue[position].seen = now.boot,
+                        None => entry.queue.push_back(Waiting {
+                            claim: claim.clone(),
+                            arrived: now.boot,
+                            seen: now.boot,
+                            sink,
+                        }),
+                    }
+                    return Ok(Answer::Queued { ahead, holders, last: Fence::new(self.fence), link: 0 });
+                }
             }
         }
-        let held = entry.held.as_mut().expect("a free lock was granted above");
-        if held.owner == claim.owner {
-            held.closed_until = now.boot + claim.ttl + claim.lock_delay;
-            return Ok(Answer::Granted(Grant {
-                fence: held.fence,
-                since: now.boot,
-                ttl: claim.ttl,
-                acks: 0,
-            }));
-        }
-        let holders = Holders::one(held.tenure(now.boot));
-        if claim.queue.is_none() {
-            return Ok(Answer::Busy { holders });
-        }
-        let place = entry.queue.iter().position(|waiting| waiting.claim.owner == claim.owner);
-        let ahead = match place {
-            Some(place) => {
-                entry.queue[place].seen = now.boot;
-                place
-            }
-            None if entry.queue.len() >= WAITERS_MAX as usize => {
-                let why = format!("{WAITERS_MAX} attempts wait for this name already");
-                return Err(EngineError::new(Fault::Overloaded, why));
-            }
-            None => {
-                entry.queue.push_back(Waiting {
-                    claim: claim.clone(),
-                    arrived: now.boot,
-                    seen: now.boot,
-                    sink,
-                });
-                entry.queue.len() - 1
-            }
-        };
-        Ok(Answer::Queued { ahead: ahead as u32, holders, last: Fence::new(self.fence), link: 0 })
     }
 
     pub(super) fn renew(&mut self, hold: &Hold, now: Now) -> Renewed {
         let held = self.entries.get_mut(&hold.name).and_then(|entry| {
             entry.expire(now.boot);
-            entry.held.as_mut().filter(|held| held.owner == hold.owner)
+            entry.held.as_mut().filter(|held| lock::is_held(Some(&held.lease()), hold))
         });
         match held {
             Some(held) => {
-                held.closed_until = now.boot + hold.ttl + hold.lock_delay;
+                held.closed_until = lock::closed_until(now.boot, hold.ttl, hold.lock_delay);
                 Renewed::Kept { since: now.boot }
             }
             None => Renewed::Gone,
@@ -165,39 +166,41 @@ impl Store {
     }
 
     /// Release and abandon: leaves the queue, and gives back what is held.
-    pub(super) fn release(&mut self, name: &Name, owner: &Owner, now: Now) -> Released {
-        let Some(entry) = self.entries.get_mut(name) else { return Released::Expired };
+    pub(super) fn release(&mut self, name: &Name, owner: &Owner, now: Now) -> Result<Released, EngineError> {
+        self.end(name, now, |entry| {
+            entry.queue.retain(|waiting| waiting.claim.owner != *owner);
+            lock::end(entry.lease().as_ref(), owner.id())
+        })
+    }
+
+    pub(super) fn force_release(
+        &mut self,
+        name: &Name,
+        seen: Fence,
+        now: Now,
+    ) -> Result<Released, EngineError> {
+        self.end(name, now, |entry| lock::force(entry.lease().as_ref(), seen))
+    }
+
+    fn end(
+        &mut self,
+        name: &Name,
+        now: Now,
+        decide: impl FnOnce(&mut Entry) -> Ended,
+    ) -> Result<Released, EngineError> {
+        let Some(entry) = self.entries.get_mut(name) else { return Ok(Released::Expired) };
         entry.expire(now.boot);
-        entry.queue.retain(|waiting| waiting.claim.owner != *owner);
-        let out = match &entry.held {
-            Some(held) if held.owner != *owner => Released::Taken { by: Some(held.fence) },
-            held => {
-                let mine = held.is_some();
+        let ended = decide(entry);
+        let next = match ended {
+            Ended::Taken(_) => None,
+            Ended::Ours | Ended::Free => {
                 entry.held = None;
-                self.wakes.extend(entry.hand_over(&mut self.fence, now));
-                match &entry.held {
-                    Some(next) if mine => Released::handed_over(Some(next.fence)),
-                    Some(next) => Released::Taken { by: Some(next.fence) },
-                    None if mine => Released::Free,
-                    None => Released::Expired,
-                }
+                self.wakes.extend(entry.hand_over(&mut self.fence, now)?);
+                entry.held.as_ref().map(|next| next.fence)
             }
         };
         self.forget_if_unused(name);
-        out
-    }
-
-    pub(super) fn force_release(&mut self, name: &Name, seen: Fence, now: Now) -> Released {
-        let Some(entry) = self.entries.get_mut(name) else { return Released::Expired };
-        entry.expire(now.boot);
-        match &entry.held {
-            None => Released::Expired,
-            Some(held) if held.fence != seen => Released::Taken { by: Some(held.fence) },
-            Some(held) => {
-                let owner = held.owner.clone();
-                self.release(name, &owner, now)
-            }
-        }
+        Ok(ended.outcome(next.map(Some)))
     }
 
     pub(super) fn inspect(&mut self, name: &Name, now: Now) -> Inspection {
@@ -256,24 +259,28 @@ impl Entry {
         }
     }
 
-    fn grant(&mut self, claim: &Claim, last: &mut u64, now: Now) -> Grant {
-        *last = (*last + 1).max(now.wall_us);
-        let fence = Fence::new(*last);
-        let closed_until = now.boot + claim.ttl + claim.lock_delay;
+    fn lease(&self) -> Option<Lease> {
+        self.held.as_ref().map(Held::lease)
+    }
+
+    fn grant(&mut self, claim: &Claim, last: &mut u64, now: Now) -> Result<Fence, EngineError> {
+        let fence = lock::next_fence(*last, now.wall_us)?;
+        *last = fence.get();
+        let closed_until = lock::closed_until(now.boot, claim.ttl, claim.lock_delay);
         self.held = Some(Held { owner: claim.owner.clone(), fence, closed_until });
-        Grant { fence, since: now.boot, ttl: claim.ttl, acks: 0 }
+        Ok(fence)
     }
 
     /// Gives a free lock to the first live waiter.
-    fn hand_over(&mut self, last: &mut u64, now: Now) -> Option<(Weak<dyn WakeSink>, Wake)> {
+    fn hand_over(&mut self, last: &mut u64, now: Now) -> Result<Option<Woken>, EngineError> {
         while let Some(next) = self.queue.pop_front() {
             if next.is_live(now.boot) {
-                let grant = self.grant(&next.claim, last, now);
+                let fence = self.grant(&next.claim, last, now)?;
                 let owner = next.claim.owner.id();
-                return Some((next.sink, Wake::Granted { owner, fence: grant.fence, link: 0 }));
+                return Ok(Some((next.sink, Wake::Granted { owner, fence, link: 0 })));
             }
         }
-        None
+        Ok(None)
     }
 
     fn inspect(&mut self, name: &Name, now: BootInstant) -> Inspection {

@@ -1,4 +1,5 @@
-//! The atomic operations on a lease file, inside one transaction at one point in time.
+//! The atomic operations on a lease file, inside one transaction at one point in time: rows are read, `decide::lock`
+//! decides, rows are written.
 //!
 //! # Whose turn it is
 //! Nobody gives the lock to a waiter here: a release frees it, and the next waiter claims for itself. So that
@@ -16,14 +17,14 @@ use rusqlite::{CachedStatement, Connection, OptionalExtension, Row, params};
 
 use crate::{
     clock::BootInstant,
+    decide::lock::{self, Claimed, Ended, Lease, View},
     engine::{
-        Answer, Claim, Cursor, EngineError, Fault, Grant, Hold, Holders, Inspection, Mode, Page, Released,
-        Renewed, Tenure, WAITERS_MAX, WAITERS_SHOWN, Waiter, liveness,
+        Answer, Claim, Cursor, Grant, Hold, Holders, Inspection, Mode, Page, Released, Renewed, Tenure,
+        WAITERS_SHOWN, Waiter, liveness,
     },
-    error::Refusal,
-    fence::{FENCE_LIMIT, Fence},
+    fence::Fence,
     name::Name,
-    owner::{Holder, Owner},
+    owner::{Holder, Owner, OwnerId},
 };
 
 use super::fault::Failure;
@@ -114,39 +115,38 @@ impl<'t> Store<'t> {
     /// `since` is the grant's lower bound, read before the claim set out; `wake` is the engine that asks.
     pub(super) fn claim(&mut self, claim: &Claim, since: BootInstant, wake: &str) -> Result<Answer, Failure> {
         let lock = self.lock(&claim.name)?;
-        let held = lock.as_ref().and_then(|lock| self.tenant(lock));
-        let fence = Fence::new(lock.as_ref().map_or(0, |lock| lock.fence));
-        if held == Some(claim.owner.expose()) && self.extend(&claim.hold(fence))? {
-            return Ok(Answer::Granted(Grant { fence, since, ttl: claim.ttl, acks: 0 }));
-        }
         let place = self.place(&claim.name, &claim.owner)?;
         let line = self.line(&claim.name, place.unwrap_or(BEHIND_ALL))?;
         let free_since = lock.as_ref().map_or(BootInstant::from_nanos(0), |lock| self.free_since(lock));
-        let opens_at = match held {
-            Some(_) => free_since,
-            None => free_since + line.turns,
+        let view = View {
+            holder: lock.as_ref().and_then(|lock| self.lease(lock)),
+            free_since,
+            ahead: line.ahead,
+            turns: Some(line.turns),
+            is_queued: place.is_some(),
         };
-        if opens_at <= self.now.boot {
-            if line.ahead > 0 {
-                self.run(
-                    include_str!("pass_over.sql"),
-                    params![claim.name.as_str(), place.unwrap_or(BEHIND_ALL)],
-                )?;
+        let (free_in, queue) = match lock::claim(&view, claim, self.now.boot)? {
+            Claimed::Refresh(fence) => {
+                self.extend(&claim.hold(fence))?;
+                return Ok(Answer::Granted(Grant { fence, since, ttl: claim.ttl, acks: 0 }));
             }
-            return self.grant(claim, lock.as_ref(), since);
-        }
-        if held.is_none() {
+            Claimed::Grant | Claimed::HandOver => {
+                if line.ahead > 0 {
+                    let before = params![claim.name.as_str(), place.unwrap_or(BEHIND_ALL)];
+                    self.run(include_str!("pass_over.sql"), before)?;
+                }
+                return self.grant(claim, lock.as_ref(), since);
+            }
+            Claimed::Queue { free_in } => (free_in, claim.queue),
+            Claimed::Refuse { free_in } => (free_in, None),
+        };
+        if view.holder.is_none() {
             // Somebody's turn, not ours: it may not have heard of it.
             self.hint_those_in_turn(&claim.name, free_since, Some(&claim.owner))?;
         }
-        let free_in = Some(opens_at.since(self.now.boot));
         let tenure = lock.as_ref().and_then(|lock| self.tenure(lock));
-        let holders = tenure.map_or_else(|| Holders::none(free_in), Holders::one);
-        let Some(queue) = claim.queue else { return Ok(Answer::Busy { holders }) };
-        if place.is_none() && line.ahead >= WAITERS_MAX {
-            let why = format!("{WAITERS_MAX} attempts wait for this name already");
-            return Err(EngineError::new(Fault::Overloaded, why).into());
-        }
+        let holders = tenure.map_or_else(|| Holders::none(Some(free_in)), Holders::one);
+        let Some(queue) = queue else { return Ok(Answer::Busy { holders }) };
         self.run(
             include_str!("enqueue.sql"),
             params![
@@ -163,8 +163,8 @@ impl<'t> Store<'t> {
         if place.is_none() {
             self.run(include_str!("sweep_waiters.sql"), params![self.boot, nanos(self.now.boot)])?;
         }
-        // Nobody is handed a lock here, so nothing is concluded from the last fence.
-        Ok(Answer::Queued { ahead: line.ahead, holders, last: fence, link: 0 })
+        // Nobody is handed a lock here, so nothing is concluded from a fence.
+        Ok(Answer::Queued { ahead: line.ahead, holders, last: Fence::new(0), link: 0 })
     }
 
     pub(super) fn renew(&self, hold: &Hold, since: BootInstant) -> Result<Renewed, Failure> {
@@ -174,25 +174,33 @@ impl<'t> Store<'t> {
     /// Release and abandon: leaves the queue, and gives back what is held.
     pub(super) fn release(&mut self, name: &Name, owner: &Owner) -> Result<Released, Failure> {
         self.leave_queue(name, owner)?;
-        let Some(lock) = self.lock(name)? else { return Ok(Released::Expired) };
-        match self.tenant(&lock) {
-            Some(tenant) if tenant == owner.expose() => self.free(name),
-            Some(_) => Ok(Released::Taken { by: Some(Fence::new(lock.fence)) }),
-            None => {
-                // It may have been our turn: then it is the next one's.
-                self.hint_those_in_turn(name, self.free_since(&lock), None)?;
-                Ok(Released::Expired)
-            }
-        }
+        self.end_tenancy(name, |lease| lock::end(lease, owner.id()))
     }
 
     pub(super) fn force_release(&mut self, name: &Name, seen: Fence) -> Result<Released, Failure> {
+        self.end_tenancy(name, |lease| lock::force(lease, seen))
+    }
+
+    fn end_tenancy(
+        &mut self,
+        name: &Name,
+        decide: impl FnOnce(Option<&Lease>) -> Ended,
+    ) -> Result<Released, Failure> {
         let Some(lock) = self.lock(name)? else { return Ok(Released::Expired) };
-        match self.tenant(&lock) {
-            None => Ok(Released::Expired),
-            Some(_) if lock.fence != seen.get() => Ok(Released::Taken { by: Some(Fence::new(lock.fence)) }),
-            Some(_) => self.free(name),
-        }
+        let ended = decide(self.lease(&lock).as_ref());
+        let free_since = match ended {
+            Ended::Taken(_) => return Ok(ended.outcome(None)),
+            Ended::Free => self.free_since(&lock),
+            Ended::Ours => {
+                self.run(
+                    "UPDATE lock SET owner = NULL, closed_until = ?2 WHERE name = ?1",
+                    params![name.as_str(), nanos(self.now.boot)],
+                )?;
+                self.now.boot
+            }
+        };
+        let anybody = self.hint_those_in_turn(name, free_since, None)?;
+        Ok(ended.outcome(anybody.then_some(None)))
     }
 
     pub(super) fn inspect(&self, name: &Name) -> Result<Inspection, Failure> {
@@ -267,6 +275,11 @@ impl<'t> Store<'t> {
         lock.owner.as_deref().filter(|_| closed)
     }
 
+    fn lease(&self, lock: &Lock) -> Option<Lease> {
+        let owner = OwnerId::parse(self.tenant(lock)?.get(..32)?)?;
+        Some(Lease { owner, fence: Fence::new(lock.fence), closed_until: lock.closed_until })
+    }
+
     fn tenure(&self, lock: &Lock) -> Option<Tenure> {
         self.tenant(lock).map(|owner| Tenure {
             holder: Holder::parse(owner),
@@ -310,7 +323,7 @@ impl<'t> Store<'t> {
                 fence.cast_signed(),
                 claim.owner.expose(),
                 self.boot,
-                nanos(self.now.boot + claim.ttl + claim.lock_delay),
+                nanos(lock::closed_until(self.now.boot, claim.ttl, claim.lock_delay)),
             ],
         )?;
         if last.is_none() {
@@ -324,12 +337,7 @@ impl<'t> Store<'t> {
     }
 
     pub(super) fn next_fence(&self, last: u64) -> Result<u64, Failure> {
-        let fence = last.saturating_add(1).max(self.now.wall_us);
-        if fence >= FENCE_LIMIT {
-            let why = format!("fence exhausted: the next one would be {fence}, and fences end at 2^53");
-            return Err(EngineError::new(Fault::Refused(Refusal::Other), why).into());
-        }
-        Ok(fence)
+        Ok(lock::next_fence(last, self.now.wall_us)?.get())
     }
 
     fn extend(&self, hold: &Hold) -> Result<bool, Failure> {
@@ -340,20 +348,10 @@ impl<'t> Store<'t> {
                 hold.owner.expose(),
                 self.boot,
                 nanos(self.now.boot),
-                nanos(self.now.boot + hold.ttl + hold.lock_delay),
+                nanos(lock::closed_until(self.now.boot, hold.ttl, hold.lock_delay)),
             ],
         )?;
         Ok(changed == 1)
-    }
-
-    /// Frees a held lock and tells the next waiter.
-    fn free(&mut self, name: &Name) -> Result<Released, Failure> {
-        self.run(
-            "UPDATE lock SET owner = NULL, closed_until = ?2 WHERE name = ?1",
-            params![name.as_str(), nanos(self.now.boot)],
-        )?;
-        let waited_for = self.hint_those_in_turn(name, self.now.boot, None)?;
-        Ok(if waited_for { Released::handed_over(None) } else { Released::Free })
     }
 
     fn leave_queue(&self, name: &Name, owner: &Owner) -> Result<(), Failure> {

@@ -3,7 +3,13 @@
 mod fences;
 
 use super::*;
-use crate::engine::sqlite::tests::host::{Host, WALL_US};
+use crate::{
+    engine::{
+        EngineError, Fault, WAITERS_MAX,
+        sqlite::tests::host::{Host, WALL_US},
+    },
+    error::Refusal,
+};
 
 const SECOND: u64 = 1_000_000_000;
 const DAY_US: u64 = 86_400_000_000;
@@ -300,16 +306,6 @@ fn a_release_says_how_it_ended() {
     assert_eq!(host.release(&trying(1)), Released::Taken { by: Some(by) });
     host.claim(&waiting(3));
     assert_eq!(host.release(&trying(2)), Released::handed_over(None));
-}
-
-#[test]
-fn an_owner_value_is_compared_as_a_whole() {
-    let mut host = Host::new();
-    host.claim(&trying(1));
-    let lookalike = Claim { owner: Owner::new(1, &Holder::Foreign), ..trying(1) };
-    assert!(matches!(host.release(&lookalike), Released::Taken { .. }));
-    assert_eq!(host.renew(&lookalike), Renewed::Gone);
-    assert!(is_busy(&host.claim(&lookalike)));
 }
 
 #[test]
