@@ -107,7 +107,10 @@ async fn a_late_renewal_or_claim_opens_no_lock_that_was_given_back_closed() {
         let left = || servers.server("lock:x").cli(&["PTTL", "lock:x"]).int();
         assert!(left() > 30_000, "{}", left());
         // It can be shortened, and is shown with its fence until it opens.
-        assert_eq!(Engine::inspect(&*engine).inspect(&first.name, soon()).await.unwrap().held().unwrap().fence, fence);
+        assert_eq!(
+            engine.inspector().inspect(&first.name, soon()).await.unwrap().held().unwrap().fence,
+            fence
+        );
         assert!(matches!(renewed(&*engine, closed(Duration::from_millis(50))).await, Renewed::Kept { .. }));
         eventually_async(LONG, "it to open", || async { left() == -2 }).await;
         granted(&*engine, &claim(2, "x")).await;
