@@ -4,7 +4,7 @@
 #[path = "every_server/mod.rs"]
 mod every_server;
 
-use std::{path::Path, process::Command, time::Duration};
+use std::{io::Write, path::Path, process::Command, time::Duration};
 
 use every_server::{LONG, Servers, open, soon};
 use leasehold::{
@@ -61,7 +61,8 @@ fn generate_locale(folder: &Path) -> bool {
 async fn locks_and_records_work_beside_each_other_in_any_locale() {
     let folder = tempfile::tempdir().unwrap();
     if !generate_locale(folder.path()) {
-        eprintln!("skipped: locks_and_records_work_beside_each_other_in_any_locale: no locale en_US.UTF-8");
+        let name = "locks_and_records_work_beside_each_other_in_any_locale";
+        let _ = writeln!(std::io::stderr(), "skipped: {name}: no locale en_US.UTF-8");
         return;
     }
     let builder = RedisServer::builder().env("LOCPATH", folder.path().to_str().unwrap());

@@ -29,9 +29,8 @@ use tokio::{
 use super::{
     channel,
     claim::not_sent,
-    client_name, health,
+    client_name, health, inspect,
     keys::Keys,
-    look,
     node::{Connection, Listener, Node, NodeOptions},
     place::Place,
     random_process,
@@ -291,7 +290,8 @@ impl Member {
         let _room = self.room(until).await?;
         let inspect = &self.scripts.inspect;
         let seen =
-            look::look_at(&self.node, inspect, &self.prefix, names, WAITERS_SHOWN, true, until).await?;
+            inspect::inspect_names(&self.node, inspect, &self.prefix, names, WAITERS_SHOWN, true, until)
+                .await?;
         seen.iter().map(call::sighting).collect()
     }
 
@@ -399,7 +399,7 @@ impl Voter for RedisVoter {
     fn scan(&self, prefix: &str, from: Option<Cursor>, limit: u32, until: Until) -> Fut<'static, Page<Name>> {
         let (member, prefix) = (self.0.clone(), prefix.to_owned());
         Box::pin(async move {
-            look::scan_server(&member.node, (&member.prefix, &prefix), from, limit, until).await
+            inspect::scan_server(&member.node, (&member.prefix, &prefix), from, limit, until).await
         })
     }
 

@@ -3,9 +3,8 @@
 use redis::{Cmd, Value};
 
 use super::super::{
-    answer,
+    answer, inspect,
     keys::Keys,
-    look,
     script::{self, FENCE_KEPT, INSPECT, Script, TOMBSTONE},
 };
 use crate::{
@@ -289,7 +288,7 @@ pub(super) fn sighting(value: &Value) -> Result<Sighting, EngineError> {
         fence: answer::fence(fence)?,
         waiters: waiters
             .chunks(2)
-            .map(look::waiter)
+            .map(inspect::waiter)
             .map(|waiter| (waiter.holder, waiter.waiting_for))
             .collect(),
         waiting: u32::try_from(*waiting).unwrap_or(u32::MAX),

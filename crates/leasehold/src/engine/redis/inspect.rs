@@ -1,4 +1,4 @@
-//! Looking at locks: one, or a page of them.
+//! Inspecting locks: one, or a page of them.
 
 use std::{sync::Arc, time::Duration};
 
@@ -47,7 +47,7 @@ impl Redis {
             }
         };
         let seen =
-            look_at(&lane.node, &lane.inspect, &self.prefix, names, most_waiters, false, until).await?;
+            inspect_names(&lane.node, &lane.inspect, &self.prefix, names, most_waiters, false, until).await?;
         names.iter().zip(&seen).map(|(name, value)| inspection(name, value)).collect()
     }
 
@@ -162,7 +162,7 @@ async fn scan_primaries(
 }
 
 /// What the server says about some names, each as `inspect.lua` answers it.
-pub(super) async fn look_at(
+pub(super) async fn inspect_names(
     node: &Arc<Node>,
     inspect: &Script,
     store_prefix: &str,
