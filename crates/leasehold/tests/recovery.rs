@@ -6,7 +6,7 @@ use std::{
     future::pending,
     sync::{
         Arc, Mutex,
-        atomic::{AtomicUsize, Ordering},
+        atomic::{AtomicU64, AtomicUsize, Ordering},
     },
     time::Duration,
 };
@@ -27,8 +27,10 @@ async fn client(store: &str) -> Leasehold {
 
 /// Clients of one store need one clock: each of tokio's begins when it is made.
 async fn client_at(store: &str, clock: &Clock) -> Leasehold {
-    let builder = Leasehold::builder(format!("memory:{store}")).clock(clock.clone()).seed(1);
-    builder.connect().await.unwrap()
+    // Each with owner values of its own.
+    static NEXT: AtomicU64 = AtomicU64::new(1);
+    let builder = Leasehold::builder(format!("memory:{store}")).clock(clock.clone());
+    builder.seed(NEXT.fetch_add(1, Ordering::Relaxed)).connect().await.unwrap()
 }
 
 async fn fill(pool: &Deadlines, many: usize) {

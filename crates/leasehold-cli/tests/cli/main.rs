@@ -10,6 +10,8 @@ mod records;
 mod run;
 mod sandbox;
 mod signals;
+mod sqlite;
 mod stores;
 mod terminal;
 mod usage;
+mod valgrind;

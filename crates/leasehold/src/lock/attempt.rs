@@ -205,9 +205,14 @@ impl Waiter<'_> {
                     self.queued(ahead, holders)
                 }
                 Ok(Answer::Busy { holders }) => self.queued(0, holders),
-                Ok(Answer::Spent) | Err(EngineError { fault: Fault::Ended, .. }) => {
+                Ok(Answer::Spent) => {
                     spent = true;
                     self.queued(0, Holders::default())
+                }
+                // A claim that failed was given back; it is no news of the store.
+                Err(EngineError { fault: Fault::Ended, .. }) => {
+                    spent = true;
+                    Duration::ZERO
                 }
                 Err(error) => self.outage(error)?,
             };

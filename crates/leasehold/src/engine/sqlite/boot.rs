@@ -6,13 +6,31 @@ use std::sync::OnceLock;
 
 use crate::error::{Error, Result};
 
-/// The id of this boot, the same for every process of the host until it restarts.
-pub(super) fn id() -> Result<&'static str> {
-    static ID: OnceLock<Result<String>> = OnceLock::new();
-    match ID.get_or_init(|| same_clock().and_then(|()| read())) {
-        Ok(id) => Ok(id),
-        Err(error) => Err(error.clone()),
+use super::path::SharedBy;
+
+/// A boot id, and whether every process of the host reads the same one.
+struct BootId {
+    id: String,
+    is_the_hosts: bool,
+}
+
+/// The id of this boot, the same for all processes that share a database file.
+pub(super) fn id(shared_by: SharedBy) -> Result<&'static str> {
+    static READ: OnceLock<Result<BootId>> = OnceLock::new();
+    let boot = READ.get_or_init(|| check_clock().and_then(|()| read())).as_ref().map_err(Clone::clone)?;
+    if boot.id.is_empty() {
+        return Err(unsupported("the boot id is empty"));
     }
+    // A container's own id changes when the container restarts, which ends all its processes too.
+    if !boot.is_the_hosts && shared_by != SharedBy::Container {
+        return Err(unsupported(
+            "another file is mounted over the kernel's boot id, as LXC, Incus and systemd-nspawn do, so leases of \
+             other containers would look expired; add ?shared-by=container to the URL if only this container uses \
+             the file, or run `umount /proc/sys/kernel/random/boot_id` in each container that shares it, or use \
+             a store such as redis://",
+        ));
+    }
+    Ok(&boot.id)
 }
 
 fn unsupported(why: impl Into<String>) -> Error {
@@ -20,31 +38,31 @@ fn unsupported(why: impl Into<String>) -> Error {
 }
 
 #[cfg(any(target_os = "linux", target_os = "android"))]
-fn read() -> Result<String> {
+fn read() -> Result<BootId> {
+    use rustix::fs::{PROC_SUPER_MAGIC, fstatfs};
     const PATH: &str = "/proc/sys/kernel/random/boot_id";
-    let id = std::fs::read_to_string(PATH)
-        .map_err(|error| unsupported(format!("it needs the boot id of {PATH}: {error}")))?;
-    checked(&id)
+    let read = || {
+        let file = std::fs::File::open(PATH)?;
+        let is_the_hosts = fstatfs(&file)?.f_type == PROC_SUPER_MAGIC;
+        let id = std::io::read_to_string(file)?.trim().to_owned();
+        Ok(BootId { id, is_the_hosts })
+    };
+    read().map_err(|error: std::io::Error| unsupported(format!("cannot read the boot id in {PATH}: {error}")))
 }
 
 #[cfg(not(any(target_os = "linux", target_os = "android")))]
-fn read() -> Result<String> {
+fn read() -> Result<BootId> {
     const NAME: &str = "kern.bootsessionuuid";
     let out = std::process::Command::new("sysctl")
         .args(["-n", NAME])
         .output()
-        .map_err(|error| unsupported(format!("it needs the boot id of sysctl {NAME}: {error}")))?;
-    checked(&String::from_utf8_lossy(&out.stdout))
-}
-
-fn checked(id: &str) -> Result<String> {
-    let id = id.trim();
-    if id.is_empty() { Err(unsupported("the boot id is empty")) } else { Ok(id.into()) }
+        .map_err(|error| unsupported(format!("cannot read the boot id of sysctl {NAME}: {error}")))?;
+    let id = String::from_utf8_lossy(&out.stdout).trim().to_owned();
+    Ok(BootId { id, is_the_hosts: true })
 }
 
 /// Refuses a Linux time namespace with a boot clock of its own: leases of other processes would end too early.
-#[cfg(any(target_os = "linux", target_os = "android"))]
-fn same_clock() -> Result<()> {
+fn check_clock() -> Result<()> {
     let offsets = std::fs::read_to_string("/proc/self/timens_offsets").unwrap_or_default();
     if boot_clock_is_shifted(&offsets) {
         return Err(unsupported(
@@ -54,12 +72,6 @@ fn same_clock() -> Result<()> {
     Ok(())
 }
 
-#[cfg(not(any(target_os = "linux", target_os = "android")))]
-fn same_clock() -> Result<()> {
-    Ok(())
-}
-
-#[cfg(any(target_os = "linux", target_os = "android", test))]
 fn boot_clock_is_shifted(offsets: &str) -> bool {
     offsets
         .lines()
@@ -73,8 +85,9 @@ mod tests {
 
     #[test]
     fn the_boot_id_stays_the_same() {
-        assert_eq!(id().unwrap(), id().unwrap());
-        assert!(id().unwrap().len() >= 8);
+        let id = || id(SharedBy::Container).unwrap();
+        assert_eq!(id(), id());
+        assert!(id().len() >= 8);
     }
 
     #[test]

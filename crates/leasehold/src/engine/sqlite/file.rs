@@ -1,4 +1,4 @@
-//! Opening a lease file: whose it is, its layout and its settings.
+//! Opening a database file: whose it is, its layout and its settings.
 //!
 //! # Why `synchronous = NORMAL` is enough
 //! In WAL mode it syncs at checkpoints only. What was committed survives the end of any process; a power loss
@@ -13,8 +13,9 @@ use std::cell::Cell;
 use rusqlite::{Connection, OpenFlags, Transaction, TransactionBehavior};
 
 use super::{
+    checks,
     fault::Failure,
-    place::{FileId, Place},
+    path::{DatabasePath, FileId},
 };
 
 /// The layout that this build reads and writes.
@@ -29,7 +30,7 @@ const ADDITIONS: [&str; 2] = [include_str!("schema.sql"), include_str!("schema_2
 const SYNC_EACH: &str = "PRAGMA synchronous = FULL";
 const SYNC_SELDOM: &str = "PRAGMA synchronous = NORMAL";
 
-/// An open lease file.
+/// An open database file.
 pub(super) struct LeaseFile {
     pub(super) db: Connection,
     id: Option<FileId>,
@@ -38,13 +39,18 @@ pub(super) struct LeaseFile {
 
 impl LeaseFile {
     /// Opens the file, and creates it first if it is missing. Never waits: a busy file is a failure.
-    pub(super) fn open(place: &Place) -> Result<Self, Failure> {
-        place.prepare()?;
+    pub(super) fn open(path: &DatabasePath) -> Result<Self, Failure> {
+        path.create()?;
         // Looked up first: if the file is replaced before it is open, the next operation sees a change.
-        let id = place.file_id();
-        let flags = OpenFlags::SQLITE_OPEN_READ_WRITE | OpenFlags::SQLITE_OPEN_NO_MUTEX;
-        let db = Connection::open_with_flags(place.path(), flags)?;
+        let id = path.file_id();
+        let real = checks::check(path)?;
+        let flags = OpenFlags::SQLITE_OPEN_READ_WRITE
+            | OpenFlags::SQLITE_OPEN_NO_MUTEX
+            | OpenFlags::SQLITE_OPEN_NOFOLLOW;
+        let db = Connection::open_with_flags(&real, flags)?;
         prepare(&db)?;
+        // The log may have been planted since the first check; from now on it is in use.
+        checks::check(path)?;
         Ok(Self { db, id, synced: Cell::new(false) })
     }
 
@@ -58,8 +64,8 @@ impl LeaseFile {
     }
 
     /// Whether the path still leads to this file. Processes that had another one open would not exclude us.
-    pub(super) fn is_still_at(&self, place: &Place) -> bool {
-        self.id.is_some() && self.id == place.file_id()
+    pub(super) fn is_still_at(&self, path: &DatabasePath) -> bool {
+        self.id.is_some() && self.id == path.file_id()
     }
 }
 
@@ -135,8 +141,8 @@ mod tests {
         old.pragma_update(None, "application_id", APPLICATION_ID).unwrap();
         old.pragma_update(None, "user_version", 1).unwrap();
         old.execute_batch("INSERT INTO lock VALUES ('deal', 7, 'owner', 'boot', 9)").unwrap();
-        let place = Place::parse(&path).unwrap();
-        let file = LeaseFile::open(&place).unwrap();
+        let path = DatabasePath::parse(&path).unwrap();
+        let file = LeaseFile::open(&path).unwrap();
         assert_eq!(layout(&file.db).unwrap(), LAYOUTS);
         let count = |table: &str| {
             let sql = format!("SELECT count(*) FROM {table}");
@@ -145,7 +151,7 @@ mod tests {
         assert_eq!(["lock", "record", "deadline"].map(count), [1, 0, 0]);
         // A program that had it open before goes on.
         old.execute_batch("UPDATE lock SET fence = 8").unwrap();
-        LeaseFile::open(&place).unwrap();
+        LeaseFile::open(&path).unwrap();
     }
 
     #[test]
@@ -164,9 +170,9 @@ mod tests {
         other.execute_batch("CREATE TABLE mail (text)").unwrap();
         drop(other);
         let before = std::fs::read(&path).unwrap();
-        let place = Place::parse(&path).unwrap();
-        assert!(refusal(LeaseFile::open(&place).map(drop)).contains("another program's"));
-        assert_eq!(std::fs::read(&path).unwrap(), before);
+        let path = DatabasePath::parse(&path).unwrap();
+        assert!(refusal(LeaseFile::open(&path).map(drop)).contains("another program's"));
+        assert_eq!(std::fs::read(path.path()).unwrap(), before);
     }
 
     #[test]
@@ -174,8 +180,8 @@ mod tests {
         let dir = TempDir::new();
         let path = dir.path("notes.txt");
         std::fs::write(&path, "not a database at all\n".repeat(100)).unwrap();
-        let place = Place::parse(&path).unwrap();
-        assert!(refusal(LeaseFile::open(&place).map(drop)).contains("not a SQLite database"));
-        assert!(std::fs::read_to_string(&path).unwrap().starts_with("not a database"));
+        let path = DatabasePath::parse(&path).unwrap();
+        assert!(refusal(LeaseFile::open(&path).map(drop)).contains("not a SQLite database"));
+        assert!(std::fs::read_to_string(path.path()).unwrap().starts_with("not a database"));
     }
 }

@@ -3,20 +3,24 @@
 //! The file is an ordinary SQLite database on a local disk; every process that opens the same path shares its
 //! locks. Times are those of the host's boot clock, so neither a step of the wall clock nor a suspended laptop
 //! changes who holds what, and a restart of the host frees everything. Results, marks and deadlines outlive it, by the
-//! wall clock, and a power loss as well. Containers share locks if they share the directory (not only the file: SQLite
-//! keeps two more beside it) and the kernel.
+//! wall clock, and a power loss as well.
 //!
-//! Use it for programs of one host. It protects nothing from another host: a network file system is refused.
+//! Use it for programs of one host. Containers share locks if they share the directory (not only the file: SQLite
+//! keeps two more beside it) and the kernel. What cannot be shared safely is refused when the file is opened: see
+//! `docs/stores.md`.
+//!
 //! Do not remove the file while programs use it; they notice and begin a new one, but holders lose their leases.
 //! A program that is stopped (`SIGSTOP`) within one of its transactions, a fraction of a millisecond each, keeps
 //! all others waiting until it goes on or ends; their calls then fail in time and say so.
 
 mod boot;
+mod checks;
 mod deadlines;
 mod fault;
 mod file;
+mod file_system;
 mod health;
-mod place;
+mod path;
 mod records;
 mod store;
 #[cfg(test)]
@@ -41,15 +45,15 @@ use crate::{
     name::{NAME_MAX_BYTES, Name},
     owner::{Owner, OwnerId},
 };
-use place::Place;
+use path::DatabasePath;
 use wake::Wakes;
-use worker::{Desk, Purpose, Worker};
+use worker::{Purpose, ThreadState, Worker};
 
 /// The engine behind `sqlite:`.
 pub struct Sqlite {
     worker: Worker,
     wakes: Arc<Wakes>,
-    place: Place,
+    path: DatabasePath,
     clock: Clock,
     ended: Arc<Mutex<EndedAttempts>>,
     capabilities: Capabilities,
@@ -57,20 +61,25 @@ pub struct Sqlite {
 
 impl Sqlite {
     /// Checks the path that follows `sqlite:` in a store URL. The file is opened, or created, by the first call.
-    pub(crate) fn open(path: &str, options: &EngineOptions) -> Result<Self> {
-        let place = Place::parse(path)?;
-        let boot = boot::id()?;
+    pub(crate) fn open(url: &str, options: &EngineOptions) -> Result<Self> {
+        let path = DatabasePath::parse(url)?;
+        let boot = boot::id(path.shared_by())?;
         let clock = options.clock.clone();
         let wakes = Arc::new(Wakes::new(rand::random()));
-        let desk =
-            Desk { place: place.clone(), boot, clock: clock.clone(), wakes: Arc::clone(&wakes), file: None };
-        let worker = Worker::start(desk, options.max_in_flight).map_err(|error| Error::Overloaded {
-            doing: format!("opening sqlite:{path}"),
+        let state = ThreadState {
+            path: path.clone(),
+            boot,
+            clock: clock.clone(),
+            wakes: Arc::clone(&wakes),
+            file: None,
+        };
+        let worker = Worker::start(state, options.max_in_flight).map_err(|error| Error::Overloaded {
+            doing: format!("opening sqlite:{url}"),
             why: format!("cannot start a thread: {error}"),
         })?;
         let capabilities = Capabilities::new("sqlite", Reach::Host, Handover::Pull, true, NAME_MAX_BYTES)
             .without_acks("a file has no replicas");
-        Ok(Self { worker, wakes, place, clock, ended: Arc::default(), capabilities })
+        Ok(Self { worker, wakes, path, clock, ended: Arc::default(), capabilities })
     }
 
     /// From here on nothing of the attempt takes effect, also if it still waits for the thread.
@@ -113,7 +122,7 @@ impl Engine for Sqlite {
     }
 
     fn round_trips(&self) -> Option<u64> {
-        Some(self.worker.asked())
+        Some(self.worker.calls())
     }
 
     fn deadlines(&self) -> std::result::Result<&dyn Deadlines, &'static str> {
@@ -126,8 +135,8 @@ impl Engine for Sqlite {
     }
 
     fn health(&self, until: Until) -> Fut<'_, Health> {
-        let place = self.place.clone();
-        Box::pin(self.worker.read(until, move |store| health::look(store, &place)))
+        let path = self.path.clone();
+        Box::pin(self.worker.read(until, move |store| health::inspect(store, &path)))
     }
 
     fn close(&self, until: Until) -> Fut<'_, ()> {

@@ -1,9 +1,10 @@
 //! Hints between engines: "claim now, it may be your turn".
 //!
-//! Every engine has a random id, which its waiters carry in the file. An engine that frees a lock sends the
-//! waiting attempt's random part to the engine with that id: directly if it is itself, otherwise, on Linux, as a
-//! datagram to an abstract Unix address made of the id. Whoever settles a record does the same for all who wait for it. A hint proves nothing and may be lost (another network
-//! namespace, a full socket, another platform): waiters poll as well, and whoever forges one causes a poll.
+//! Every engine has a random id, which its waiters carry in the file. An engine that frees a lock sends the id of the
+//! waiting attempt to the engine with that id: directly if it is itself, otherwise, on Linux, as a datagram to an
+//! abstract Unix address made of the id. An engine that settles a record does the same for all its waiters. A hint
+//! proves nothing and may be lost (another network namespace, a full socket, another platform): waiters poll as well,
+//! and a forged hint causes a poll.
 
 use std::{
     collections::BTreeMap,
@@ -27,14 +28,14 @@ const IDS_MAX: usize = 1000;
 pub(super) struct Wakes {
     id: String,
     sink: OnceLock<Weak<dyn WakeSink>>,
-    post: post::Post,
+    datagrams: datagrams::Datagrams,
 }
 
 impl Wakes {
     /// An engine's wake-ups under a random id. Nothing is opened before somebody waits.
     pub(super) fn new(random: u128) -> Self {
         let id = format!("{random:032x}");
-        Self { id, sink: OnceLock::new(), post: post::Post::default() }
+        Self { id, sink: OnceLock::new(), datagrams: datagrams::Datagrams::default() }
     }
 
     /// The id under which hints reach this engine.
@@ -49,7 +50,7 @@ impl Wakes {
 
     /// Somebody may have to wait from now on.
     pub(super) fn listen(self: &Arc<Self>) {
-        self.post.listen(self);
+        self.datagrams.listen(self);
     }
 
     /// Delivers hints. Never blocks, never fails.
@@ -63,13 +64,13 @@ impl Wakes {
             }
         }
         for (wake, owner_ids) in &to_others {
-            self.post.send(wake, owner_ids);
+            self.datagrams.send(wake, owner_ids);
         }
     }
 
     /// Stops listening until somebody waits again.
     pub(super) fn close(&self) {
-        self.post.close();
+        self.datagrams.close();
     }
 
     fn receive(&self, owner_id: &str) {
@@ -82,7 +83,7 @@ impl Wakes {
 
 /// Datagrams on abstract Unix addresses.
 #[cfg(any(target_os = "linux", target_os = "android"))]
-mod post {
+mod datagrams {
     #[cfg(target_os = "android")]
     use std::os::android::net::SocketAddrExt;
     #[cfg(target_os = "linux")]
@@ -100,7 +101,7 @@ mod post {
     use super::{ID_BYTES, IDS_MAX, Wakes};
 
     #[derive(Default)]
-    pub(super) struct Post {
+    pub(super) struct Datagrams {
         listener: Mutex<Option<Listener>>,
         outgoing: Mutex<Option<UnixDatagram>>,
     }
@@ -111,7 +112,7 @@ mod post {
         stopped: Arc<AtomicBool>,
     }
 
-    impl Post {
+    impl Datagrams {
         pub(super) fn listen(&self, wakes: &Arc<Wakes>) {
             let mut listener = self.listener.lock().unwrap_or_else(PoisonError::into_inner);
             if listener.is_none() {
@@ -158,7 +159,7 @@ mod post {
     impl Drop for Listener {
         fn drop(&mut self) {
             self.stopped.store(true, Ordering::Release);
-            // Any datagram makes the thread look. If its socket is full, it is about to look anyway.
+            // Any datagram makes the thread check. If its socket is full, it is about to check anyway.
             let _poked = outgoing_socket().and_then(|socket| socket.send_to_addr(b"", &self.address));
         }
     }
@@ -191,15 +192,15 @@ mod post {
 
 /// No way to other processes: their waiters poll.
 #[cfg(not(any(target_os = "linux", target_os = "android")))]
-mod post {
+mod datagrams {
     use std::sync::Arc;
 
     use super::Wakes;
 
     #[derive(Default)]
-    pub(super) struct Post;
+    pub(super) struct Datagrams;
 
-    impl Post {
+    impl Datagrams {
         pub(super) fn listen(&self, _: &Arc<Wakes>) {}
         pub(super) fn send(&self, _: &str, _: &str) {}
         pub(super) fn close(&self) {}
@@ -216,9 +217,9 @@ mod tests {
         owner::{Holder, Owner},
     };
 
-    struct Told(mpsc::Sender<OwnerId>);
+    struct Recorder(mpsc::Sender<OwnerId>);
 
-    impl WakeSink for Told {
+    impl WakeSink for Recorder {
         fn wake(&self, wake: Wake) {
             if let Wake::LookAgain { owner } = wake {
                 let _ = self.0.send(owner);
@@ -230,7 +231,7 @@ mod tests {
     fn engine() -> (Arc<Wakes>, Arc<dyn WakeSink>, mpsc::Receiver<OwnerId>) {
         let wakes = Arc::new(Wakes::new(rand::random()));
         let (tell, told) = mpsc::channel();
-        let sink: Arc<dyn WakeSink> = Arc::new(Told(tell));
+        let sink: Arc<dyn WakeSink> = Arc::new(Recorder(tell));
         wakes.set_sink(Arc::downgrade(&sink));
         (wakes, sink, told)
     }

@@ -23,24 +23,24 @@ use crate::{
 use super::{
     fault::Failure,
     file::LeaseFile,
-    place::Place,
+    path::DatabasePath,
     store::{Now, Store},
     wake::Wakes,
 };
 
 /// First and longest pause while another process writes; a transaction takes well below a millisecond.
-const NAP_MIN: Duration = Duration::from_micros(50);
-const NAP_MAX: Duration = Duration::from_millis(4);
+const PAUSE_MIN: Duration = Duration::from_micros(50);
+const PAUSE_MAX: Duration = Duration::from_millis(4);
 
 /// A handle of the thread; it ends when this is dropped and its work is done.
 pub(super) struct Worker {
     jobs: Sender<Job>,
     asking: Arc<Semaphore>,
     clock: Clock,
-    asked: AtomicU64,
+    calls: AtomicU64,
 }
 
-type Job = Box<dyn FnOnce(&mut Desk) + Send>;
+type Job = Box<dyn FnOnce(&mut ThreadState) + Send>;
 
 /// What a call is for.
 #[derive(Clone, Copy, PartialEq, Eq)]
@@ -62,8 +62,8 @@ enum Access {
 }
 
 /// What the thread works with.
-pub(super) struct Desk {
-    pub(super) place: Place,
+pub(super) struct ThreadState {
+    pub(super) path: DatabasePath,
     pub(super) boot: &'static str,
     pub(super) clock: Clock,
     pub(super) wakes: Arc<Wakes>,
@@ -72,21 +72,21 @@ pub(super) struct Desk {
 
 impl Worker {
     /// Starts the thread. At most `asking_max` calls that ask for something may wait for it.
-    pub(super) fn start(mut desk: Desk, asking_max: usize) -> io::Result<Self> {
+    pub(super) fn start(mut state: ThreadState, asking_max: usize) -> io::Result<Self> {
         let (jobs, received): (_, Receiver<Job>) = channel();
         let asking = Arc::new(Semaphore::new(asking_max.max(1)));
-        let clock = desk.clock.clone();
+        let clock = state.clock.clone();
         thread::Builder::new().name("leasehold-sqlite".into()).spawn(move || {
             for job in received {
-                job(&mut desk);
+                job(&mut state);
             }
         })?;
-        Ok(Self { jobs, asking, clock, asked: AtomicU64::new(0) })
+        Ok(Self { jobs, asking, clock, calls: AtomicU64::new(0) })
     }
 
-    /// How many operations it was asked for.
-    pub(super) fn asked(&self) -> u64 {
-        self.asked.load(Ordering::Relaxed)
+    /// How many operations were requested.
+    pub(super) fn calls(&self) -> u64 {
+        self.calls.load(Ordering::Relaxed)
     }
 
     /// Runs an operation that changes the file.
@@ -96,7 +96,7 @@ impl Worker {
         purpose: Purpose,
         operation: impl FnOnce(&mut Store<'_>) -> Result<T, Failure> + Send + 'static,
     ) -> Result<T, EngineError> {
-        self.ask(until, purpose, move |desk| desk.transact(Access::Write, until, operation)).await
+        self.call(until, purpose, move |state| state.transact(Access::Write, until, operation)).await
     }
 
     /// Runs an operation whose effect must survive a power loss.
@@ -106,7 +106,7 @@ impl Worker {
         purpose: Purpose,
         operation: impl FnOnce(&mut Store<'_>) -> Result<T, Failure> + Send + 'static,
     ) -> Result<T, EngineError> {
-        self.ask(until, purpose, move |desk| desk.transact(Access::WriteToLast, until, operation)).await
+        self.call(until, purpose, move |state| state.transact(Access::WriteToLast, until, operation)).await
     }
 
     /// Runs an operation that changes nothing, beside those who write.
@@ -115,37 +115,37 @@ impl Worker {
         until: Until,
         operation: impl FnOnce(&mut Store<'_>) -> Result<T, Failure> + Send + 'static,
     ) -> Result<T, EngineError> {
-        self.ask(until, Purpose::Ask, move |desk| desk.transact(Access::Read, until, operation)).await
+        self.call(until, Purpose::Ask, move |state| state.transact(Access::Read, until, operation)).await
     }
 
     /// Closes the file; a later call opens it again.
     pub(super) async fn close(&self, until: Until) -> Result<(), EngineError> {
-        self.ask(until, Purpose::End, |desk| {
-            desk.file = None;
+        self.call(until, Purpose::End, |state| {
+            state.file = None;
             Ok(())
         })
         .await
     }
 
-    async fn ask<T: Send + 'static>(
+    async fn call<T: Send + 'static>(
         &self,
         until: Until,
         purpose: Purpose,
-        work: impl FnOnce(&mut Desk) -> Result<T, Failure> + Send + 'static,
+        work: impl FnOnce(&mut ThreadState) -> Result<T, Failure> + Send + 'static,
     ) -> Result<T, EngineError> {
-        let place =
+        let permit =
             match purpose {
                 Purpose::Ask => Some(self.asking.clone().try_acquire_owned().map_err(|_| {
                     EngineError::new(Fault::Overloaded, "too many operations wait for the file")
                 })?),
                 Purpose::Keep | Purpose::End => None,
             };
-        self.asked.fetch_add(1, Ordering::Relaxed);
+        self.calls.fetch_add(1, Ordering::Relaxed);
         let (answer, answered) = oneshot::channel();
-        let job = Box::new(move |desk: &mut Desk| {
-            drop(place);
-            let in_time = purpose == Purpose::End || desk.clock.now() < until;
-            let result = if in_time { work(desk) } else { Err(EngineError::no_answer().into()) };
+        let job = Box::new(move |state: &mut ThreadState| {
+            drop(permit);
+            let in_time = purpose == Purpose::End || state.clock.now() < until;
+            let result = if in_time { work(state) } else { Err(EngineError::no_answer().into()) };
             // Nobody may be waiting any more.
             let _ = answer.send(result);
         });
@@ -160,7 +160,7 @@ impl Worker {
     }
 }
 
-impl Desk {
+impl ThreadState {
     fn transact<T>(
         &mut self,
         access: Access,
@@ -168,13 +168,13 @@ impl Desk {
         operation: impl FnOnce(&mut Store<'_>) -> Result<T, Failure>,
     ) -> Result<T, Failure> {
         let clock = self.clock.clone();
-        // A little less than the caller's time, so that it still hears why it had to wait.
+        // A little less than the caller's time, so that the reason still reaches it.
         let remaining = until.since(clock.now());
-        let patience = until - (remaining / 10).min(Duration::from_millis(20));
-        patiently(&clock, patience, || self.open_file())?;
+        let busy_until = until - (remaining / 10).min(Duration::from_millis(20));
+        retry_while_busy(&clock, busy_until, || self.open_file())?;
         let file = self.file.as_ref().expect("opened above");
         file.sync(access == Access::WriteToLast)?;
-        let transaction = patiently(&clock, patience, || begin(&file.db, access))?;
+        let transaction = retry_while_busy(&clock, busy_until, || begin(&file.db, access))?;
         // Read while nobody else can write: what was committed before is not in the future.
         let now = Now { boot: clock.now(), wall_us: clock.wall_us() };
         let mut store = Store::new(&transaction, self.boot, now);
@@ -186,18 +186,18 @@ impl Desk {
     }
 
     fn open_file(&mut self) -> Result<(), Failure> {
-        if self.file.as_ref().is_some_and(|file| file.is_still_at(&self.place)) {
+        if self.file.as_ref().is_some_and(|file| file.is_still_at(&self.path)) {
             return Ok(());
         }
         if self.file.take().is_some() {
-            tracing::warn!(path = %self.place.path().display(), "the lease file was removed or replaced");
+            tracing::warn!(path = %self.path.path().display(), "the database file was removed or replaced");
         }
-        self.file = Some(LeaseFile::open(&self.place)?);
+        self.file = Some(LeaseFile::open(&self.path)?);
         Ok(())
     }
 }
 
-/// Begins a transaction, with its snapshot taken, so that nothing after it finds the file busy.
+/// Begins a transaction, with its spauseshot taken, so that nothing after it finds the file busy.
 fn begin(db: &rusqlite::Connection, access: Access) -> Result<Transaction<'_>, Failure> {
     let behaviour = match access {
         Access::Read => TransactionBehavior::Deferred,
@@ -210,20 +210,20 @@ fn begin(db: &rusqlite::Connection, access: Access) -> Result<Transaction<'_>, F
     Ok(transaction)
 }
 
-/// Repeats what fails because another process is at the file. SQLite's own waiting is made for longer
+/// Repeats what fails because another process has locked the file. SQLite's own waiting is made for longer
 /// transactions: it would sleep up to 100 ms where ours are over in a fraction of one.
-fn patiently<T>(
+fn retry_while_busy<T>(
     clock: &Clock,
     until: Until,
     mut attempt: impl FnMut() -> Result<T, Failure>,
 ) -> Result<T, Failure> {
-    let mut nap = NAP_MIN;
+    let mut pause = PAUSE_MIN;
     loop {
         match attempt() {
             Err(failure) if failure.is_busy() && clock.now() < until => {
                 let left = until.since(clock.now());
-                thread::sleep(nap.mul_f64(rand::rng().random_range(0.5..1.5)).min(left));
-                nap = (nap * 2).min(NAP_MAX);
+                thread::sleep(pause.mul_f64(rand::rng().random_range(0.5..1.5)).min(left));
+                pause = (pause * 2).min(PAUSE_MAX);
             }
             result => return result,
         }
