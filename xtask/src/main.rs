@@ -4,6 +4,7 @@
 mod cargo;
 mod failures;
 mod manifests;
+mod matrix;
 mod packages;
 mod tally;
 mod test;
@@ -49,6 +50,8 @@ enum Command {
         #[arg(long, default_value_t = 10_000)]
         grants: u64,
     },
+    /// Run the Redis suites on Redis 7.0 and 8 and Valkey 8 and 9, which are unpacked from other Debian releases
+    Matrix(matrix::Options),
     /// Break real servers under load, and check that every promise is kept; `chaos --help` lists what can be broken
     #[command(disable_help_flag = true)]
     Chaos {
@@ -65,6 +68,7 @@ fn main() -> ExitCode {
         Ok(Xtask { command: Command::Tidy }) => tidy::run(&root),
         Ok(Xtask { command: Command::Bench { args } }) => bench(&root, &args),
         Ok(Xtask { command: Command::Faults { grants } }) => faults(&root, grants),
+        Ok(Xtask { command: Command::Matrix(options) }) => matrix::run(&root, &options),
         Ok(Xtask { command: Command::Chaos { args } }) => chaos(&root, &args),
         Err(misunderstood) => return explain(&misunderstood),
     };

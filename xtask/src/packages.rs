@@ -16,6 +16,11 @@ const PACKAGES: &[Package] = &[
         needed_for: "every test of the Redis engine",
     },
     Package {
+        name: "locales",
+        proofs: &[&["localedef", "--version"], &["test", "-r", "/usr/share/i18n/locales/en_US"]],
+        needed_for: "servers whose scripts compare strings by the rules of a locale",
+    },
+    Package {
         name: "python3",
         proofs: &[&["python3", "--version"]],
         needed_for: "taking turns with the Lock of redis-py",

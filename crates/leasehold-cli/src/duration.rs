@@ -4,13 +4,10 @@ use std::time::Duration;
 
 use leasehold::{Error, config::parse_duration};
 
-/// Reads a duration. A number alone is refused, except for none at all.
+/// Reads a duration. A number without a unit is refused, except 0.
 pub(crate) fn parse(text: &str) -> Result<Duration, String> {
-    if text == "0" {
-        return Ok(Duration::ZERO);
-    }
     parse_duration(text).map_err(|error| match error {
-        Error::Invalid { allowed, .. } => format!("hint: write {allowed}"),
+        Error::Invalid { expected, .. } => format!("expected {expected}"),
         other => other.to_string(),
     })
 }
@@ -26,7 +23,7 @@ mod tests {
             assert_eq!(parse(text), Ok(Duration::from_millis(millis)));
         }
         for bad in ["30", "", "-1s", "1.5", "soon"] {
-            assert!(parse(bad).is_err_and(|why| why.starts_with("hint:")), "{bad}");
+            assert!(parse(bad).is_err_and(|why| why.starts_with("expected ")), "{bad}");
         }
     }
 }

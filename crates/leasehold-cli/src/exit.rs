@@ -7,18 +7,18 @@ use serde::Serialize;
 
 use crate::output::{self, Envelope};
 
-/// The exit code of a command that did what it was asked.
+/// The exit code of a command that did not fail.
 #[derive(Clone, Copy, Debug, PartialEq, Eq)]
 pub(crate) struct Exit(pub(crate) u8);
 
 impl Exit {
     pub(crate) const OK: Self = Self(0);
-    /// The answer is "no": warnings were found, or the holder had changed.
+    /// Warnings were found, or nothing was done.
     pub(crate) const NO: Self = Self(1);
-    /// Too few nodes vote.
+    /// No majority of nodes votes.
     pub(crate) const NO_MAJORITY: Self = Self(2);
 
-    /// What a shell says of a program that a signal ended.
+    /// As shells report a program that a signal ended.
     pub(crate) fn by_signal(signal: i32) -> Self {
         Self(u8::try_from(128 + signal).unwrap_or(u8::MAX))
     }
@@ -33,7 +33,7 @@ pub(crate) const NOT_FOUND: u8 = 127;
 /// A file or the terminal failed (`EX_IOERR`).
 const IO: u8 = 74;
 
-/// Why a command did not do what it was asked.
+/// Why a command failed.
 #[derive(Debug, Serialize)]
 pub(crate) struct Failure {
     #[serde(skip)]
@@ -47,7 +47,7 @@ pub(crate) struct Failure {
     hint: Option<String>,
     #[serde(skip_serializing_if = "Option::is_none")]
     name: Option<String>,
-    /// Nobody is left to read it.
+    /// It is not printed.
     #[serde(skip)]
     silent: bool,
 }
@@ -66,7 +66,7 @@ impl Failure {
         }
     }
 
-    /// The command line asks for something that is not possible.
+    /// Wrong usage.
     pub(crate) fn usage(message: impl Into<String>, hint: impl Into<String>) -> Self {
         let kind = ErrorKind::Invalid;
         Self::new(kind.exit_code(), kind.as_str(), message).hint(hint)
@@ -97,7 +97,7 @@ impl Failure {
         self
     }
 
-    /// Says more in the same sentence.
+    /// Appends to the message.
     pub(crate) fn add(mut self, more: &str) -> Self {
         self.message.push_str(more);
         self
@@ -108,7 +108,7 @@ impl Failure {
         self
     }
 
-    /// Says it on stderr, and gives the exit code.
+    /// Prints it to stderr and returns the exit code.
     pub(crate) fn report(&self, json: bool) -> ExitCode {
         if self.silent {
         } else if json {
@@ -139,7 +139,7 @@ struct ErrorObject<'a> {
 impl From<Error> for Failure {
     fn from(error: Error) -> Self {
         let name = match &error {
-            Error::TimedOut { name, .. } | Error::Lost { name, .. } | Error::WrongKind { name, .. } => {
+            Error::TimedOut { name, .. } | Error::Lost { name, .. } | Error::WrongType { name, .. } => {
                 Some(name.to_string())
             }
             _ => None,
@@ -153,14 +153,14 @@ impl From<Error> for Failure {
 impl From<io::Error> for Failure {
     fn from(error: io::Error) -> Self {
         match error.kind() {
-            // Whoever read our output has seen enough.
+            // The reader of our output is gone.
             io::ErrorKind::BrokenPipe => Self::new(Exit::OK.0, "io", "").silent(),
             _ => Self::file("input or output failed", &error),
         }
     }
 }
 
-/// Help and version are answers; anything else that clap says is wrong usage.
+/// Help and version are output; any other error of clap is wrong usage.
 pub(crate) fn after_parsing(error: &clap::Error) -> ExitCode {
     if !error.use_stderr() {
         let _closed = error.print();

@@ -1,8 +1,7 @@
 //! The `leasehold` command: jobs under a lock, who holds what, and a stuck lock released safely.
 //!
-//! Data goes to stdout, words to stderr. Exit codes and JSON are part of the interface.
+//! Data goes to stdout, messages to stderr. Exit codes and JSON are part of the interface.
 
-mod acks;
 mod command;
 mod duration;
 mod exit;

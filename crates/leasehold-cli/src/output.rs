@@ -83,19 +83,19 @@ pub(crate) fn print(text: &str) -> io::Result<()> {
     stdout.flush()
 }
 
-/// Says something to people on stderr. Nothing is to be done if they cannot be reached.
+/// Prints a message to stderr. If that fails, nothing can be done.
 pub(crate) fn say(text: &str) {
     let _unheard = writeln!(anstream::stderr().lock(), "{text}");
 }
 
-/// Says something to programs on stderr.
+/// Prints JSON to stderr.
 pub(crate) fn say_json<T: Serialize>(envelope: &Envelope<T>) {
     if let Ok(line) = envelope.line() {
         say(line.trim_end());
     }
 }
 
-/// Every JSON document says which schema it follows.
+/// Every JSON document names its schema.
 #[derive(Serialize)]
 pub(crate) struct Envelope<T> {
     schema: Schema,
@@ -118,12 +118,12 @@ impl<T: Serialize> Envelope<T> {
     }
 }
 
-/// Holder data come from the store, where anybody may have written: nothing in them may steer a terminal.
+/// Holder data come from the store, where anybody may have written: control characters must not reach a terminal.
 pub(crate) fn clean(text: &str) -> String {
     text.chars().map(|c| if c.is_control() { '\u{fffd}' } else { c }).collect()
 }
 
-/// A duration as people say it: milliseconds only below ten seconds.
+/// A duration for people: milliseconds only below ten seconds.
 pub(crate) fn spoken(duration: Duration) -> String {
     let rounded = if duration < Duration::from_secs(10) {
         Duration::from_millis(duration.as_millis() as u64)

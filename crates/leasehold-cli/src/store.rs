@@ -15,7 +15,7 @@ use crate::{command::Global, exit::Failure, output};
 /// A chosen store with its settings.
 pub(crate) struct Store {
     settings: Settings,
-    /// Who chose it, for `-v`.
+    /// What chose it, for `-v`.
     chosen_by: String,
     verbose: bool,
 }
@@ -23,10 +23,15 @@ pub(crate) struct Store {
 impl Store {
     /// Chooses the store.
     pub(crate) fn choose(global: &Global) -> Result<Self, Failure> {
-        let user_file = user_file();
+        let user_file =
+            folder("XDG_CONFIG_HOME", ".config").map(|folder| folder.join("leasehold/leasehold.toml"));
         let sources = Sources::new(&variable);
-        let sources = user_file.as_deref().map_or(sources, |file| sources.file(file));
+        let sources = user_file.as_deref().map_or(sources, |file| sources.fallback(file));
         let mut settings = Settings::load(&sources)?;
+        // With -v the log has said so.
+        for ignored in settings.ignored.iter().filter(|_| global.verbose == 0) {
+            output::say(&format!("warning: {ignored}"));
+        }
         let (url, chosen_by) = match (&global.store, settings.store.take()) {
             (Some(url), _) => (url.clone(), "by --store"),
             (None, Some(url)) if is_set("LEASEHOLD_STORE") => (url, "by LEASEHOLD_STORE"),
@@ -37,7 +42,7 @@ impl Store {
         Ok(Self { settings, chosen_by: chosen_by.into(), verbose: global.verbose > 0 })
     }
 
-    /// What applies where no flag says otherwise.
+    /// The defaults of all flags.
     pub(crate) fn defaults(&self) -> &Config {
         &self.settings.config
     }
@@ -73,7 +78,7 @@ impl Store {
     }
 }
 
-/// Ends a client. What could not be given back ends with its ttl, which is worth a word and no failure.
+/// Closes a client. Locks that could not be released end with their ttl: a warning, not a failure.
 pub(crate) async fn close(leases: &Leasehold) {
     if let Err(error) = leases.close().await {
         output::say(&format!("warning: {error}"));
@@ -86,17 +91,6 @@ fn variable(name: &str) -> Option<String> {
 
 fn is_set(name: &str) -> bool {
     env::var_os(name).is_some_and(|value| !value.is_empty())
-}
-
-const FILE: &str = "leasehold.toml";
-
-/// The user's own file, where neither the environment nor the current folder has one.
-fn user_file() -> Option<PathBuf> {
-    if is_set("LEASEHOLD_CONFIG") || Path::new(FILE).exists() {
-        return None;
-    }
-    let file = folder("XDG_CONFIG_HOME", ".config")?.join("leasehold").join(FILE);
-    file.exists().then_some(file)
 }
 
 /// The store that `REDIS_HOST`, `REDIS_PORT` and `REDIS_PASSWORD` name, whatever else is set.
@@ -125,7 +119,7 @@ pub(crate) fn state_folder() -> Result<PathBuf, Failure> {
     let base = if is_root { Some("/var/lib".into()) } else { folder("XDG_STATE_HOME", ".local/state") };
     base.map(|base: PathBuf| base.join("leasehold")).ok_or_else(|| {
         Failure::usage(
-            "cannot tell where the locks of this user live: HOME is not set",
+            "no place for the locks of this user: HOME is not set",
             "choose a store with --store or LEASEHOLD_STORE",
         )
     })

@@ -40,7 +40,7 @@ impl Wait {
 pub(crate) enum Wanted {
     /// It is ours.
     Held(Guard),
-    /// It is somebody else's, and we were not to wait any longer.
+    /// Another holder has it, and the wait is over.
     NotAcquired(Failure),
     /// A signal came first. The attempt ends in the background until the client is closed.
     Interrupted(Signal),
@@ -127,7 +127,7 @@ impl StatusLine {
     }
 
     fn text(&self, waited: &Waited<'_>) -> String {
-        let holder = waited.holder.map_or_else(|| "nobody yet".to_owned(), held_by);
+        let holder = waited.holder.map_or_else(|| "nobody".to_owned(), held_by);
         let ahead = match waited.ahead {
             0 => "next in line".to_owned(),
             ahead => format!("{ahead} ahead"),

@@ -39,10 +39,14 @@ static SPAWNER: LazyLock<Sender<Order>> = LazyLock::new(|| {
     orders
 });
 
-/// The first executable file called `name` on the search path.
+/// Names a folder with servers of another version than those on the search path.
+const SERVERS: &str = "LEASEHOLD_SERVERS";
+
+/// The first executable file called `name` in that folder and on the search path.
 pub(crate) fn find_program(name: &str) -> Option<PathBuf> {
-    let path = env::var_os("PATH")?;
-    env::split_paths(&path).map(|folder| folder.join(name)).find(|file| file.is_file())
+    let path = env::var_os("PATH").unwrap_or_default();
+    let folders = env::var_os(SERVERS).map(PathBuf::from).into_iter().chain(env::split_paths(&path));
+    folders.map(|folder| folder.join(name)).find(|file| file.is_file())
 }
 
 /// A command whose process gets SIGKILL when this process ends, however it ends. Where `setpriv` (util-linux)

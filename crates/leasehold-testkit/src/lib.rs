@@ -22,6 +22,7 @@ pub mod conformance;
 mod folder;
 pub mod history;
 pub mod load;
+mod locale;
 mod poll;
 mod port;
 mod process;

@@ -12,6 +12,7 @@ use percent_encoding::{NON_ALPHANUMERIC, utf8_percent_encode};
 
 use crate::child::{BoundChild, bound_command, find_program};
 use crate::folder::Folder;
+use crate::locale::compile;
 use crate::poll::poll;
 use crate::port::free_port;
 use crate::resp::{Connection, Reply};
@@ -33,6 +34,12 @@ pub enum ServerError {
         "no `redis-server` on the PATH: install the Debian package `redis-server` (`apt install redis-server`)"
     )]
     Missing,
+    /// The locale of the server's environment cannot be compiled.
+    #[error("no locale `{locale}`: install the Debian package `locales` (`apt install locales`)")]
+    MissingLocale {
+        /// Its name.
+        locale: String,
+    },
     /// The process could not be started, or its folder not be made.
     #[error("cannot start `redis-server`")]
     Io(#[from] io::Error),
@@ -107,6 +114,9 @@ impl RedisServer {
 
     pub(crate) fn launch(settings: RedisServerBuilder) -> Result<Self, ServerError> {
         let dir = Folder::create()?;
+        if let Some(locale) = settings.locale_name().filter(|locale| !compile(locale, dir.path())) {
+            return Err(ServerError::MissingLocale { locale: locale.to_owned() });
+        }
         let mut tried = 1;
         loop {
             let port = free_port(settings.is(Duty::ClusterNode))?;
@@ -303,7 +313,9 @@ pub fn redis_or_skip() -> Option<RedisServer> {
 pub(crate) fn skip_if_missing<T>(outcome: Result<T, ServerError>) -> Option<T> {
     match outcome {
         Ok(server) => Some(server),
-        Err(error @ ServerError::Missing) if env::var_os(ALLOW_MISSING).is_some_and(|value| value == "1") => {
+        Err(error @ (ServerError::Missing | ServerError::MissingLocale { .. }))
+            if env::var_os(ALLOW_MISSING).is_some_and(|value| value == "1") =>
+        {
             // The macros would be captured, and a skip nobody sees is a pass.
             let _ = io::Write::write_all(&mut io::stderr(), format!("skipped: {error}\n").as_bytes());
             None
@@ -324,7 +336,9 @@ fn spawn(settings: &RedisServerBuilder, dir: &Path) -> Result<BoundChild, Server
     if settings.is(Duty::Sentinel) {
         command.arg("--sentinel");
     }
-    command.envs(settings.environment.iter().map(|(name, value)| (name, value)));
+    if let Some(locale) = settings.locale_name() {
+        command.env("LOCPATH", dir).env("LC_ALL", locale);
+    }
     command.current_dir(dir).stdin(Stdio::null()).stdout(Stdio::null()).stderr(Stdio::null());
     let child = BoundChild::spawn(command)?;
     let ready = poll(READY_WITHIN, || match child.exited() {

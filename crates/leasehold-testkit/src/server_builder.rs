@@ -31,7 +31,7 @@ pub struct RedisServerBuilder {
     duty: Duty,
     file: Option<String>,
     once_up: Vec<Vec<String>>,
-    pub(crate) environment: Vec<(String, String)>,
+    locale: Option<String>,
 }
 
 /// What the program is started as.
@@ -52,9 +52,10 @@ impl RedisServerBuilder {
         self
     }
 
-    /// A variable of the server's environment, such as its locale.
-    pub fn env(mut self, name: &str, value: &str) -> Self {
-        self.environment.push((name.to_owned(), value.to_owned()));
+    /// The locale of the server's environment, such as `en_US.UTF-8`: scripts compare strings by its rules. It is
+    /// compiled for this server, from the Debian package `locales`.
+    pub fn locale(mut self, locale: &str) -> Self {
+        self.locale = Some(locale.to_owned());
         self
     }
 
@@ -127,6 +128,10 @@ impl RedisServerBuilder {
 
     pub(crate) fn commands_once_up(&self) -> &[Vec<String>] {
         &self.once_up
+    }
+
+    pub(crate) fn locale_name(&self) -> Option<&str> {
+        self.locale.as_deref()
     }
 
     pub(crate) fn speaks_tls(&self) -> bool {

@@ -6,7 +6,7 @@ use std::thread;
 use std::time::Duration;
 
 use leasehold_testkit::resp::Connection;
-use leasehold_testkit::{Helper, RedisServer, ServerError, eventually, redis_or_skip};
+use leasehold_testkit::{Helper, RedisServer, RedisServerBuilder, ServerError, eventually, redis_or_skip};
 
 const SOON: Duration = Duration::from_secs(10);
 
@@ -27,8 +27,16 @@ fn helper_process() {
                 panic::catch_unwind(|| redis_or_skip().is_none() && RedisServer::shared_or_skip().is_none());
             Helper::say(&format!("skipped {}", skipped.unwrap_or(false)));
         }
+        Some("starts with a locale that nobody has") => {
+            let skipped = panic::catch_unwind(|| nowhere().start_or_skip().is_none());
+            Helper::say(&format!("skipped {}", skipped.unwrap_or(false)));
+        }
         Some(role) => panic!("no such role: {role}"),
     }
+}
+
+fn nowhere() -> RedisServerBuilder {
+    RedisServer::builder().locale("xx_XX.UTF-8")
 }
 
 fn serves(addr: SocketAddr) -> bool {
@@ -147,12 +155,34 @@ fn a_bad_setting_is_reported_with_the_log() {
 }
 
 #[test]
+fn a_missing_locale_is_named_and_skipped_only_on_request() {
+    assert!(nowhere().start().unwrap_err().to_string().contains("`xx_XX.UTF-8`: install the Debian package"));
+    for allowed in ["0", "1"] {
+        let allow = [("LEASEHOLD_ALLOW_MISSING", allowed)];
+        let helper = Helper::spawn("starts with a locale that nobody has", &allow);
+        assert_eq!(helper.wait_for_line("skipped ", SOON), (allowed == "1").to_string());
+    }
+}
+
+#[test]
+fn servers_of_another_version_are_found_before_those_on_the_path() {
+    let Some(server) = redis_or_skip() else { return };
+    let link = server.dir().join("redis-server");
+    std::os::unix::fs::symlink(format!("/proc/{}/exe", server.pid()), &link).unwrap();
+    let folder = server.dir().to_str().unwrap();
+    let helper =
+        Helper::spawn("uses the shared server", &[("PATH", "/nowhere"), ("LEASEHOLD_SERVERS", folder)]);
+    helper.wait_for_line("serves ", SOON);
+}
+
+#[test]
 fn a_missing_binary_is_named_and_skipped_only_on_request() {
-    let helper = Helper::spawn("starts without redis", &[("PATH", "/nowhere")]);
+    let nowhere = [("PATH", "/nowhere"), ("LEASEHOLD_SERVERS", "/nowhere")];
+    let helper = Helper::spawn("starts without redis", &nowhere);
     assert!(helper.wait_for_line("error ", SOON).contains("Debian package `redis-server`"));
     assert_eq!(helper.wait_for_line("skipped ", SOON), "false");
-    let helper =
-        Helper::spawn("starts without redis", &[("PATH", "/nowhere"), ("LEASEHOLD_ALLOW_MISSING", "1")]);
+    let [path, servers] = nowhere;
+    let helper = Helper::spawn("starts without redis", &[path, servers, ("LEASEHOLD_ALLOW_MISSING", "1")]);
     assert_eq!(helper.wait_for_line("skipped ", SOON), "true");
     eventually(SOON, "the skip to be printed", || helper.stderr().contains("skipped: no `redis-server`"));
 }

@@ -2,11 +2,13 @@
 
 use std::{
     collections::VecDeque,
+    future::ready,
     pin::Pin,
     task::{Context, Poll},
 };
 
 use bytes::{Bytes, BytesMut};
+use http::HeaderMap;
 use http_body::{Body as HttpBody, Frame, SizeHint};
 use http_body_util::{BodyExt, Full, combinators::UnsyncBoxBody};
 use leasehold::Guard;
@@ -14,7 +16,7 @@ use leasehold::Guard;
 /// Any error.
 pub type BoxError = Box<dyn std::error::Error + Send + Sync>;
 
-/// The body of requests that a layer passes on, and of responses that it gives.
+/// The body of requests that a layer passes on, and of its responses.
 pub struct Body(UnsyncBoxBody<Bytes, BoxError>);
 
 impl HttpBody for Body {
@@ -57,10 +59,17 @@ pub(crate) fn full(bytes: impl Into<Bytes>) -> Body {
 
 /// A body that was read.
 pub(crate) enum Read {
-    /// All of it. Trailers are left out.
-    Whole(Bytes),
+    Whole(Bytes, Option<HeaderMap>),
     /// It is larger than the limit; this is still all of it.
     TooLarge(Body),
+}
+
+/// A body of these bytes, then these trailers.
+pub(crate) fn whole(bytes: Bytes, trailers: Option<HeaderMap>) -> Body {
+    match trailers {
+        Some(trailers) => boxed(Full::new(bytes).with_trailers(ready(Some(Ok(trailers))))),
+        None => full(bytes),
+    }
 }
 
 /// Reads a body of at most `most` bytes.
@@ -70,9 +79,15 @@ where
     B::Error: Into<BoxError>,
 {
     let mut rest = boxed(body);
-    let (mut frames, mut length) = (VecDeque::new(), 0);
+    let (mut frames, mut length, mut trailers) = (VecDeque::new(), 0, None);
     while let Some(frame) = rest.frame().await {
-        let Ok(data) = frame?.into_data() else { continue };
+        let data = match frame?.into_data() {
+            Ok(data) => data,
+            Err(frame) => {
+                trailers = frame.into_trailers().ok();
+                continue;
+            }
+        };
         length += data.len();
         frames.push_back(data);
         if length > most {
@@ -81,7 +96,7 @@ where
     }
     let mut whole = BytesMut::with_capacity(length);
     frames.iter().for_each(|data| whole.extend_from_slice(data));
-    Ok(Read::Whole(whole.freeze()))
+    Ok(Read::Whole(whole.freeze(), trailers))
 }
 
 /// A body of which some frames were read already.
@@ -105,7 +120,7 @@ impl HttpBody for Resumed {
     }
 }
 
-/// A body that holds a lock until it was given, and ends with an error if that is lost.
+/// A body that holds a lock until it has been sent, and ends with an error if the lock is lost.
 pub(crate) struct Holding {
     pub(crate) body: Body,
     pub(crate) guard: Option<Guard>,
@@ -121,11 +136,11 @@ impl HttpBody for Holding {
     ) -> Poll<Option<Result<Frame<Bytes>, BoxError>>> {
         if self.guard.as_ref().is_some_and(|guard| !guard.is_held()) {
             self.guard = None;
-            return Poll::Ready(Some(Err("the lock was lost before the response was given".into())));
+            return Poll::Ready(Some(Err("the lock was lost before the response was sent".into())));
         }
         let frame = Pin::new(&mut self.body).poll_frame(context);
         if matches!(frame, Poll::Ready(None)) || self.body.is_end_stream() {
-            // Given back in the background.
+            // Released in the background.
             self.guard = None;
         }
         frame

@@ -3,17 +3,20 @@
 use std::{sync::Arc, time::Duration};
 
 use http::{HeaderName, Method, StatusCode, header, request::Parts};
-use leasehold::Leasehold;
+use leasehold::{Leasehold, idempotency::RESULT_MAX_LIMIT};
 use tower::Layer;
 
 use crate::service::IdempotencyService;
+
+/// Room for the first line of a stored response, besides its body.
+pub(crate) const HEAD_BYTES: usize = 64 * 1024;
 
 /// What a replayed response carries, with the value `true`.
 pub const REPLAYED: HeaderName = HeaderName::from_static("idempotency-replayed");
 
 /// Executes requests with the same `Idempotency-Key` once, and replays the response to the others.
 ///
-/// - It looks at POST and PATCH; other methods pass.
+/// - It handles POST and PATCH; other methods pass.
 /// - A key is of one caller ([`principal`](Self::principal)), method and path. The path is that which the layer sees:
 ///   without what a router above has taken away. So layers inside of two nested routers need an
 ///   [`operation`](Self::operation) each, or put one layer around both.
@@ -21,13 +24,14 @@ pub const REPLAYED: HeaderName = HeaderName::from_static("idempotency-replayed")
 /// - The work goes on when its caller hangs up: it runs as a task of its own.
 /// - The response is read to its end, or until it is too large to be kept, before its caller gets any of it: leave
 ///   requests without a key that are answered with a stream.
-/// - A replay has the status, the [headers that are kept](Self::keep_headers) and the body; no trailers.
-/// - Responses that hold for the moment only are not stored and the next request executes again: 5xx, 408, 425, 429
+/// - The first response is passed on as it is. A replay has the status, the [headers that are kept](Self::keep_headers) and
+///   the body, but no trailers.
+/// - Responses that may differ next time are not stored, and the next request executes again: 5xx, 401, 403, 408, 425, 429
 ///   ([`store_when`](Self::store_when)), and any 4xx with `Retry-After`, such as that of a [`LockLayer`](crate::LockLayer)
 ///   inside of this one.
 /// - A response that is too large passes, and the record says "done": later requests are refused with 409.
-/// - Work that outlived its lease, after which somebody else began: both callers get their own response, and the later
-///   one is stored. Give the [`Fence`](leasehold::Fence), which is among the request's extensions, to what you write to.
+/// - If work outlives its lease and another request begins, both callers get their own response, and the later one is
+///   stored. Give the [`Fence`](leasehold::Fence), which is among the request's extensions, to what you write to.
 ///
 /// In the store a key is `idempotency:OPERATION:SCOPE.KEY`, SCOPE being 32 hex digits.
 #[derive(Clone)]
@@ -125,13 +129,18 @@ impl IdempotencyLayer {
     }
 
     /// Largest response body in bytes that is stored. Default 192 KiB.
+    ///
+    /// # Panics
+    /// For more than 64 MiB less 64 KiB, because no store keeps a longer result.
     pub fn response_max(mut self, bytes: usize) -> Self {
+        let most = RESULT_MAX_LIMIT - HEAD_BYTES;
+        assert!(bytes <= most, "response_max is {bytes} bytes; expected at most {most}");
         self.settings.response_max = bytes;
         self
     }
 
-    /// Which responses are stored and replayed; after others the next request executes again. Default: all but 5xx, 408,
-    /// 425 and 429. A 4xx with `Retry-After` never is: it asks its caller to come again.
+    /// Which responses are stored and replayed; after others the next request executes again. Default: all but 5xx, 401,
+    /// 403, 408, 425 and 429. A 4xx with `Retry-After` is never stored.
     pub fn store_when(mut self, stored: impl Fn(StatusCode) -> bool + Send + Sync + 'static) -> Self {
         self.settings.store_when = Arc::new(stored);
         self
@@ -156,10 +165,9 @@ impl IdempotencyLayer {
     }
 }
 
-/// Whether a response would be the same later.
+/// Whether a response would be the same later: a caller may authenticate, be given a right, or come at a better time.
 fn is_final(status: StatusCode) -> bool {
-    let passing = [StatusCode::REQUEST_TIMEOUT, StatusCode::TOO_EARLY, StatusCode::TOO_MANY_REQUESTS];
-    !status.is_server_error() && !passing.contains(&status)
+    !status.is_server_error() && !matches!(status.as_u16(), 401 | 403 | 408 | 425 | 429)
 }
 
 impl<S> Layer<S> for IdempotencyLayer {

@@ -19,7 +19,7 @@ pub(crate) fn key_of(headers: &HeaderMap) -> Result<Option<String>, ()> {
         None => text.to_owned(),
     };
     let good = (1..=KEY_MAX_BYTES).contains(&key.len()) && key.bytes().all(|byte| byte.is_ascii_graphic());
-    // Two keys are as bad as a broken one: nobody knows which one counts.
+    // Two keys are as bad as a broken one: neither can be preferred.
     if good && all.next().is_none() { Ok(Some(key)) } else { Err(()) }
 }
 

@@ -19,17 +19,17 @@
 //! # }
 //! ```
 //!
-//! What a layer answers itself is `application/problem+json` (RFC 9457):
+//! Responses of the layers themselves are `application/problem+json` (RFC 9457):
 //!
 //! | status | `type` | when |
 //! |---|---|---|
 //! | 400 | `urn:leasehold:key-missing`, `urn:leasehold:key-invalid` | no key where one is required; not 1 to 255 visible ASCII characters |
-//! | 409, `Retry-After` | `urn:leasehold:in-progress` | the same request is being executed |
-//! | 409 | `urn:leasehold:not-replayable` | it was done, but its response was not kept |
-//! | 409, `Retry-After` | `urn:leasehold:busy` | somebody else has the lock |
+//! | 409, `Retry-After` | `urn:leasehold:in-progress` | the same request is in progress |
+//! | 409 | `urn:leasehold:not-replayable` | it was done already, and its response was not stored |
+//! | 409, `Retry-After` | `urn:leasehold:busy` | another request holds the lock |
 //! | 413 | `urn:leasehold:request-too-large` | a body larger than may be compared |
 //! | 422 | `urn:leasehold:mismatch` | the key belongs to another request |
-//! | 503, `Retry-After` | `urn:leasehold:store-unavailable`, `urn:leasehold:lease-lost` | the store is out of reach; the lease ended before the work did |
+//! | 503, `Retry-After` | `urn:leasehold:store-unavailable`, `urn:leasehold:lease-lost` | the store is unavailable; the lease ended before the work did |
 //! | 500 | `urn:leasehold:fault` | what is stored cannot be read, or the layer is set up wrongly |
 
 mod body;

@@ -1,4 +1,4 @@
-//! The layer that lets one request at a time through, per name.
+//! The layer that processes one request at a time, per name.
 
 use std::{
     pin::Pin,
@@ -18,17 +18,20 @@ use crate::{
     problem::{again_in, fault, lost, problem},
 };
 
-/// Pause that is told after a wait in vain.
+/// `Retry-After` once a request has waited in vain.
 const BUSY_PAUSE: Duration = Duration::from_secs(1);
+/// Longest time that a request holds its lock, unless set otherwise.
+const LIFETIME_MAX: Duration = Duration::from_secs(300);
 
-/// Holds a lock while a request is worked on, until its response was given.
+/// Holds a lock while a request is processed, until its response has been sent.
 ///
-/// - The closure names the lock; without a name the request passes.
-/// - The lock is kept alive. When it is lost, the work is cancelled and answered with 503; a response that is being given
+/// - The closure names the lock. A request without a name is not locked.
+/// - The lock is kept alive, up to its [maximum lifetime](Self::max_lifetime): a caller that stops reading the response does
+///   not hold it for ever. When it is lost, the work is cancelled and answered with 503; a response that is being sent
 ///   breaks off.
 /// - The [`Fence`](leasehold::Fence) and the [`Lease`](leasehold::Lease) are among the request's extensions.
-/// - When the caller hangs up, the work is dropped and the lock given back.
-/// - It is given back in the background once the last byte was handed to the server: a caller that asks again at once may
+/// - When the caller hangs up, the work is dropped and the lock released.
+/// - It is released in the background once the last byte was handed to the server: a caller that asks again at once may
 ///   find it held for a moment, and [waits](Self::wait) if it may.
 #[derive(Clone)]
 pub struct LockLayer {
@@ -40,6 +43,7 @@ struct Settings {
     leases: Leasehold,
     name: NameOf,
     ttl: Duration,
+    max_lifetime: Option<Duration>,
     wait: Duration,
 }
 
@@ -48,18 +52,30 @@ type NameOf = Arc<dyn Fn(&Parts) -> Option<String> + Send + Sync>;
 impl LockLayer {
     /// A layer whose closure names the lock of a request.
     pub fn new(leases: Leasehold, name: impl Fn(&Parts) -> Option<String> + Send + Sync + 'static) -> Self {
-        let settings =
-            Settings { leases, name: Arc::new(name), ttl: Duration::from_secs(30), wait: Duration::ZERO };
+        let settings = Settings {
+            leases,
+            name: Arc::new(name),
+            ttl: Duration::from_secs(30),
+            max_lifetime: None,
+            wait: Duration::ZERO,
+        };
         Self { settings }
     }
 
-    /// How long a crashed server keeps the lock closed. Default 30 s.
+    /// How long the lock stays held after a crash of the server. Default 30 s.
     pub fn ttl(mut self, ttl: Duration) -> Self {
         self.settings.ttl = ttl;
         self
     }
 
-    /// How long a request waits for the lock. Default: not at all, it is answered with 409.
+    /// Longest time that one request holds the lock, including the time its caller takes to read the response. After
+    /// that the lock is lost, and free within its ttl. At least the ttl. Default 5 min, or the ttl if that is longer.
+    pub fn max_lifetime(mut self, most: Duration) -> Self {
+        self.settings.max_lifetime = Some(most);
+        self
+    }
+
+    /// How long a request waits for the lock. Default: it does not wait, and gets 409.
     pub fn wait(mut self, wait: Duration) -> Self {
         self.settings.wait = wait;
         self
@@ -74,7 +90,7 @@ impl<S> Layer<S> for LockLayer {
     }
 }
 
-/// A service that works on one request at a time, per name; made by [`LockLayer`].
+/// A service that processes one request at a time, per name; made by [`LockLayer`].
 #[derive(Clone)]
 pub struct LockService<S> {
     inner: S,
@@ -98,7 +114,7 @@ where
     }
 
     fn call(&mut self, request: Request<B>) -> Self::Future {
-        // The one that is ready is used up, and a copy of it stays.
+        // The service that was polled ready handles this request; its clone stays for the next one.
         let copy = self.inner.clone();
         let mut inner = std::mem::replace(&mut self.inner, copy);
         let settings = self.settings.clone();
@@ -129,9 +145,10 @@ where
 
 impl Settings {
     async fn acquire(&self, name: &str) -> Result<Guard, Response<Body>> {
-        let lock = self.leases.lock(name).ttl(self.ttl).keep_alive();
+        let most = self.max_lifetime.unwrap_or(LIFETIME_MAX.max(self.ttl));
+        let lock = self.leases.lock(name).ttl(self.ttl).keep_alive().max_lifetime(most);
         let busy = |pause| {
-            let detail = "another request is being worked on";
+            let detail = "another request holds the lock";
             again_in(problem(StatusCode::CONFLICT, "busy", "busy", detail), pause)
         };
         if self.wait.is_zero() {

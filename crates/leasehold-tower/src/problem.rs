@@ -1,4 +1,4 @@
-//! What a layer answers itself: problem details as RFC 9457 has them.
+//! Responses of the layers themselves: problem details (RFC 9457).
 
 use std::time::Duration;
 
@@ -16,7 +16,7 @@ struct Details<'a> {
     detail: &'a str,
 }
 
-/// A problem; `word` is the end of its type.
+/// A problem of the type `urn:leasehold:WORD`.
 pub(crate) fn problem(status: StatusCode, word: &str, title: &str, detail: &str) -> Response<Body> {
     let details = Details { r#type: format!("urn:leasehold:{word}"), title, status: status.as_u16(), detail };
     let text = serde_json::to_string(&details).unwrap_or_default();
@@ -27,7 +27,7 @@ pub(crate) fn problem(status: StatusCode, word: &str, title: &str, detail: &str)
     response
 }
 
-/// The same, with when to try again: in whole seconds, at least one.
+/// Adds `Retry-After`: whole seconds, at least one.
 pub(crate) fn again_in(mut response: Response<Body>, pause: Duration) -> Response<Body> {
     let seconds = pause.as_millis().div_ceil(1000).max(1);
     if let Ok(value) = HeaderValue::try_from(seconds.to_string()) {
@@ -36,29 +36,29 @@ pub(crate) fn again_in(mut response: Response<Body>, pause: Duration) -> Respons
     response
 }
 
-/// Pause after which a store may be back.
+/// `Retry-After` when the store is unavailable.
 const OUTAGE_PAUSE: Duration = Duration::from_secs(2);
 
-/// The answer to a fault. It tells callers nothing about the store; the library has logged it.
+/// The response to a fault. It says nothing about the store, which the library has logged.
 pub(crate) fn fault(error: &Error) -> Response<Body> {
     match error.kind() {
         ErrorKind::StoreUnreachable | ErrorKind::StoreRefused | ErrorKind::Overloaded => {
-            let detail = "what makes sure that this is done once is out of reach; nothing was done";
+            let detail = "the coordination store is unavailable; nothing was done";
             let response =
                 problem(StatusCode::SERVICE_UNAVAILABLE, "store-unavailable", "store unavailable", detail);
             again_in(response, OUTAGE_PAUSE)
         }
         kind => {
             tracing::error!(%kind, %error, "a request was refused");
-            let detail = "the request cannot be told from others; see the log of the server";
+            let detail = "the request could not be coordinated; see the log of the server";
             problem(StatusCode::INTERNAL_SERVER_ERROR, "fault", "fault", detail)
         }
     }
 }
 
-/// The answer when a lease ended before the work did.
+/// The response when a lease ended before the work did.
 pub(crate) fn lost() -> Response<Body> {
-    let detail = "the work took longer than its lease could be kept; it may be done in part";
+    let detail = "the lease ended before the work did; the work may be partly done";
     let response = problem(StatusCode::SERVICE_UNAVAILABLE, "lease-lost", "lease lost", detail);
     again_in(response, OUTAGE_PAUSE)
 }

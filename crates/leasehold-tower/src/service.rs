@@ -1,4 +1,4 @@
-//! What the layer does with a request.
+//! How a request with an `Idempotency-Key` is processed.
 
 use std::{
     pin::Pin,
@@ -15,17 +15,15 @@ use tower::Service;
 use tracing::Instrument;
 
 use crate::{
-    body::{Body, BoxError, Read, boxed, full, read},
-    idempotency::{REPLAYED, Settings},
+    body::{Body, BoxError, Read, boxed, read, whole},
+    idempotency::{HEAD_BYTES, REPLAYED, Settings},
     key,
     problem::{again_in, fault, lost, problem},
     stored::{self, Stored},
 };
 
-/// Longest pause that a duplicate is told: the work is seldom as long as its lease.
+/// Longest `Retry-After` of a duplicate: the work seldom takes as long as its lease.
 const PAUSE_MAX: Duration = Duration::from_secs(5);
-/// What the first line of a stored response may take, besides its body.
-const HEAD_BYTES: usize = 64 * 1024;
 
 /// A service whose requests are executed once per key; made by [`IdempotencyLayer`](crate::IdempotencyLayer).
 #[derive(Clone)]
@@ -53,7 +51,7 @@ where
     }
 
     fn call(&mut self, request: Request<B>) -> Self::Future {
-        // The one that is ready is used up, and a copy of it stays.
+        // The service that was polled ready handles this request; its clone stays for the next one.
         let copy = self.inner.clone();
         let inner = std::mem::replace(&mut self.inner, copy);
         let settings = self.settings.clone();
@@ -81,8 +79,8 @@ where
         Err(refusal) => return Ok(refusal),
     };
     let (mut parts, body) = request.into_parts();
-    let body = match read(body, settings.request_max).await {
-        Ok(Read::Whole(body)) => body,
+    let (body, trailers) = match read(body, settings.request_max).await {
+        Ok(Read::Whole(body, trailers)) => (body, trailers),
         Ok(Read::TooLarge(_)) => return Ok(too_large(settings.request_max)),
         Err(error) => return Ok(unreadable(&error)),
     };
@@ -91,7 +89,7 @@ where
         Err(answer) => return Ok(answer),
     };
     parts.extensions.insert(execution.fence());
-    let request = Request::from_parts(parts, full(body));
+    let request = Request::from_parts(parts, whole(body, trailers));
     // A caller that hangs up drops this future; the work and its result must not go with it.
     let work = async move { execute(inner.call(request), execution, &settings).await };
     match tokio::spawn(work.in_current_span()).await {
@@ -103,8 +101,8 @@ where
     }
 }
 
-/// The key, if the request is one to look at and has one.
-#[expect(clippy::result_large_err, reason = "an answer is what a service deals in")]
+/// The key, if the layer handles this method and the request has one.
+#[expect(clippy::result_large_err, reason = "the error is a response")]
 fn key_of<B>(settings: &Settings, request: &Request<B>) -> Result<Option<String>, Response<Body>> {
     if !settings.methods.contains(request.method()) {
         return Ok(None);
@@ -137,7 +135,7 @@ async fn begin(
         .lease(settings.lease)
         .keep(settings.keep)
         .wait(settings.wait)
-        .result_max(settings.response_max.saturating_add(HEAD_BYTES))
+        .result_max(settings.response_max + HEAD_BYTES)
         .begin_bytes()
         .await;
     let conflict = |word, title, detail: &str| problem(StatusCode::CONFLICT, word, title, detail);
@@ -145,7 +143,7 @@ async fn begin(
         Ok(Begun::Yours(execution)) => return Ok(execution),
         Ok(Begun::Completed(text)) => replay(&text),
         Ok(Begun::InProgress { look_again, .. }) => {
-            let detail = "the same request is being executed; its response can be had later";
+            let detail = "the same request is in progress; try again later for its response";
             again_in(conflict("in-progress", "in progress", detail), look_again.min(PAUSE_MAX))
         }
         Ok(Begun::Mismatch) => problem(
@@ -154,12 +152,14 @@ async fn begin(
             "key of another request",
             "this Idempotency-Key was used for a request with another body or query",
         ),
-        Ok(_) => conflict("not-replayable", "done already", "it was done, and its response was not kept"),
+        Ok(_) => {
+            conflict("not-replayable", "done already", "it was done already, and its response was not stored")
+        }
         Err(error) => fault(&error),
     })
 }
 
-/// The response that was stored.
+/// The stored response.
 fn replay(text: &Bytes) -> Response<Body> {
     match stored::read(text) {
         Some(Stored::Whole(mut response)) => {
@@ -168,18 +168,18 @@ fn replay(text: &Bytes) -> Response<Body> {
         }
         Some(Stored::TooLarge(status)) => {
             let detail =
-                format!("it was done with status {status}, and its response was too large to be kept");
+                format!("it was done already with status {status}, and its response was too large to store");
             problem(StatusCode::CONFLICT, "not-replayable", "done already", &detail)
         }
         None => {
             tracing::error!("a stored response cannot be read");
-            let detail = "what is stored under this Idempotency-Key is no response";
+            let detail = "the record of this Idempotency-Key is not a response";
             problem(StatusCode::INTERNAL_SERVER_ERROR, "fault", "fault", detail)
         }
     }
 }
 
-/// Does the work, and stores what it came to. It is cancelled when its lease is lost.
+/// Executes the request and stores the response. The work is cancelled when its lease is lost.
 async fn execute<R, E>(
     work: impl Future<Output = Result<Response<R>, E>>,
     execution: Execution<Bytes>,
@@ -217,23 +217,23 @@ where
         give_back(execution, head.status.as_str()).await;
     } else {
         let bytes = match &body {
-            Read::Whole(bytes) => Some(&bytes[..]),
+            Read::Whole(bytes, _) => Some(&bytes[..]),
             Read::TooLarge(_) => None,
         };
         let text = stored::write(head.status, &head.headers, &settings.keep_headers, bytes);
-        // A failure is logged by the library and tried on: the work was done, and its caller shall have the response.
+        // The library logs a failure and retries: the work was done, so its caller gets the response.
         if let Ok(Settled::FencedOff { .. }) = execution.complete_bytes(text).await {
             tracing::warn!("a request took longer than its lease, and was executed again meanwhile");
         }
     }
     let body = match body {
-        Read::Whole(bytes) => full(bytes),
+        Read::Whole(bytes, trailers) => whole(bytes, trailers),
         Read::TooLarge(body) => body,
     };
     Ok(Response::from_parts(head, body))
 }
 
-/// The next request may execute; an end that cannot be told is logged by the library and tried on.
+/// Lets the next request execute. The library logs a failure and retries.
 async fn give_back(execution: Execution<Bytes>, why: &str) {
     let _logged = execution.fail(why).await;
 }

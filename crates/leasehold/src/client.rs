@@ -53,7 +53,7 @@ impl Leasehold {
     /// The same without reaching the store yet: it may be down while the program starts.
     ///
     /// # Errors
-    /// `invalid` or `unsupported`, as [`Leasehold::connect`]; `invalid` when called outside of a tokio runtime.
+    /// `invalid` or `unsupported`, as [`Leasehold::connect`]; `unsupported` outside of a Tokio runtime.
     pub fn connect_lazy(url: impl AsRef<str>) -> Result<Self> {
         Self::builder(url).connect_lazy()
     }
@@ -95,9 +95,9 @@ impl Leasehold {
     /// `invalid` when they name no store.
     pub fn from_settings(settings: Settings) -> Result<Builder> {
         let Some(store) = settings.store else {
-            let allowed =
+            let expected =
                 "a URL in LEASEHOLD_STORE, in `store` of leasehold.toml, or a REDIS_HOST for from_env()";
-            return Err(Error::invalid("store", "", allowed));
+            return Err(Error::invalid("store", "", expected));
         };
         Ok(Builder { config: settings.config, policies: settings.policies, ..Self::builder(store) })
     }
@@ -148,7 +148,7 @@ impl Leasehold {
         values: impl IntoIterator<Item = (K, V)>,
     ) -> Result<IdempotencyKey> {
         let policy = self.policies.idempotency(name)?;
-        Ok(IdempotencyKey::named(self.core.clone(), policy.key(values)).keep(policy.ttl()))
+        Ok(IdempotencyKey::named(self.core.clone(), policy.key(values)).keep(policy.ttl))
     }
 
     /// Marks that say that somebody is at it, such as `processing`.
@@ -162,7 +162,7 @@ impl Leasehold {
     /// `invalid` for a name that is not there, with the nearest and all others.
     pub fn marker_policy(&self, name: &str) -> Result<Marker> {
         let policy = self.policies.marker(name)?;
-        Ok(Marker::laid_out(self.core.clone(), Ok(policy.layout().clone()), policy.ttl()))
+        Ok(Marker::laid_out(self.core.clone(), Ok(policy.template.clone()), policy.ttl))
     }
 
     /// The pool of deadlines of that name.
@@ -365,7 +365,8 @@ impl Builder {
         self.config.check()?;
         self.policies.check(&self.config)?;
         if tokio::runtime::Handle::try_current().is_err() {
-            return Err(Error::invalid("place of the call", "no runtime", "inside of a tokio runtime"));
+            let why = "it must be called from within a Tokio runtime";
+            return Err(Error::unsupported("connecting from here", why));
         }
         let engine = self.open()?;
         let telemetry = Arc::new(Telemetry::new(self.observer));

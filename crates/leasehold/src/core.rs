@@ -135,16 +135,15 @@ impl Core {
     }
 
     pub(crate) fn explain_doing(&self, error: EngineError, doing: String, name: Option<&Name>) -> Error {
-        let store = self.store.clone();
-        let why = error.why;
-        match (error.fault, name) {
-            (Fault::Unreachable | Fault::NoAnswer, _) => Error::StoreUnreachable { store, doing, why },
-            (Fault::Refused(refusal), _) => Error::StoreRefused { store, doing, refusal, why },
-            (Fault::WrongKind, Some(name)) => Error::WrongKind { name: name.clone(), found: why },
-            (Fault::Corrupt, Some(name)) => Error::Corrupt { key: name.clone(), why },
-            (Fault::Overloaded, _) => Error::Overloaded { doing, why },
-            (Fault::WrongKind | Fault::Corrupt | Fault::Unsupported | Fault::Ended, _) => {
-                Error::Unsupported { what: doing, why }
+        let (store, source) = (self.store.clone(), error);
+        match (source.fault, name) {
+            (Fault::Unreachable | Fault::NoAnswer, _) => Error::StoreUnreachable { store, doing, source },
+            (Fault::Refused(refusal), _) => Error::StoreRefused { store, doing, refusal, source },
+            (Fault::WrongType, Some(name)) => Error::WrongType { name: name.clone(), source },
+            (Fault::Corrupt, Some(name)) => Error::Corrupt { key: name.clone(), source },
+            (Fault::Overloaded, _) => Error::Overloaded { doing, source },
+            (Fault::WrongType | Fault::Corrupt | Fault::Unsupported | Fault::Ended, _) => {
+                Error::unsupported(doing, source.why)
             }
         }
     }
@@ -183,7 +182,10 @@ impl Core {
             (None, _) => Err(Error::StoreUnreachable {
                 store: self.store.clone(),
                 doing: "closing".into(),
-                why: "some locks could not be given back in time; they end with their ttl".into(),
+                source: EngineError::new(
+                    Fault::NoAnswer,
+                    "some locks could not be released in time; they end with their ttl",
+                ),
             }),
             (_, Err(error)) => Err(self.explain_doing(error, "closing".into(), None)),
             (Some(()), Ok(())) => Ok(()),

@@ -2,19 +2,20 @@
 
 use std::{fmt, time::Duration};
 
-use crate::{fence::Fence, name::Name, owner::Holder};
+use crate::{engine::EngineError, fence::Fence, name::Name, owner::Holder};
 
 /// Short for a result of this library.
 pub type Result<T, E = Error> = std::result::Result<T, E>;
 
-/// A fault. Expected refusals (somebody else holds the lock and you did not want to wait) are values.
+/// A fault. Expected refusals, such as a lock that another holder has, are values.
 ///
-/// Every error says what happened, to which name, whether to retry ([`Error::retry`]) and what to do
-/// ([`Error::hint`]); none carries a password or an owner value.
+/// Its text is one line: what happened, during which operation, to which name, and the cause. [`Error::retry`] says whether
+/// to retry, [`Error::hint`] what to do. The source of a store's failure is an [`EngineError`]. No error carries a password
+/// or an owner value.
 #[derive(Clone, Debug, thiserror::Error)]
 #[non_exhaustive]
 pub enum Error {
-    /// The lock did not become ours within the time or the attempts the caller gave.
+    /// The lock was not acquired within the time or the attempts that the caller gave.
     #[error("{}", timed_out_text(name, *waited, *attempts, holder.as_ref()))]
     TimedOut {
         /// The lock.
@@ -23,7 +24,7 @@ pub enum Error {
         waited: Duration,
         /// How often the store was asked.
         attempts: u32,
-        /// Who holds it, as far as the store said.
+        /// Who holds it, if the store reported it.
         holder: Option<Holder>,
     },
     /// The lease ended before the work did.
@@ -35,17 +36,17 @@ pub enum Error {
         fence: Fence,
     },
     /// The store did not answer.
-    #[error("cannot reach the store {store} while {doing}: {why}")]
+    #[error("cannot reach the store {store} while {doing}: {source}")]
     StoreUnreachable {
         /// The store, without its password.
         store: String,
         /// The operation and its lock.
         doing: String,
         /// What failed.
-        why: String,
+        source: EngineError,
     },
     /// The store answered, and refused.
-    #[error("the store {store} refused while {doing}: {refusal}: {why}")]
+    #[error("the store {store} refused while {doing}: {refusal}: {source}")]
     StoreRefused {
         /// The store, without its password.
         store: String,
@@ -54,33 +55,33 @@ pub enum Error {
         /// The reason, as a word.
         refusal: Refusal,
         /// The store's own words.
-        why: String,
+        source: EngineError,
     },
-    /// The caller asked for something outside the allowed range.
-    #[error("invalid {what} \"{got}\": allowed is {allowed}")]
+    /// An argument or a setting is out of range or malformed.
+    #[error("invalid {what} \"{got}\": expected {expected}")]
     Invalid {
         /// What is wrong.
         what: String,
         /// What was given, shortened.
         got: String,
-        /// What is allowed.
-        allowed: String,
+        /// What would be valid.
+        expected: String,
     },
-    /// The name is in use for another kind of thing in this store.
-    #[error("\"{name}\" is in use as another kind of key: {found}")]
-    WrongKind {
+    /// The key of this name holds a value of another type.
+    #[error("\"{name}\" holds a value of another type: {source}")]
+    WrongType {
         /// The lock.
         name: Name,
-        /// What the store said about it.
-        found: String,
+        /// The store's own words.
+        source: EngineError,
     },
     /// What is stored under the key cannot be read. It was left as it is.
-    #[error("\"{key}\" holds something that is not a record of this library: {why}")]
+    #[error("\"{key}\" holds something that is not a record of this library: {source}")]
     Corrupt {
         /// The key.
         key: Name,
         /// What is wrong with it.
-        why: String,
+        source: EngineError,
     },
     /// This store or this build cannot do it.
     #[error("{what} is not supported: {why}")]
@@ -91,12 +92,12 @@ pub enum Error {
         why: String,
     },
     /// A bound on load was reached.
-    #[error("overloaded while {doing}: {why}")]
+    #[error("overloaded while {doing}: {source}")]
     Overloaded {
         /// The operation and its lock.
         doing: String,
         /// Which bound.
-        why: String,
+        source: EngineError,
     },
 }
 
@@ -106,7 +107,7 @@ pub enum Error {
 pub enum Refusal {
     /// User or password.
     Auth,
-    /// The user lacks a right.
+    /// The user lacks a permission.
     Acl,
     /// A replica, or a store that cannot write at the moment.
     ReadOnly,
@@ -116,9 +117,9 @@ pub enum Refusal {
     Certificate,
     /// Fewer replicas than asked for had the grant in time; it was given back.
     TooFewAcks,
-    /// Too many nodes of a quorum do not vote, because it is not known what they have forgotten.
+    /// Too many nodes of a quorum abstain, because they may have lost votes.
     Abstention,
-    /// Anything else; the store's own words say it.
+    /// Anything else; see the store's own message.
     Other,
 }
 
@@ -126,7 +127,7 @@ impl fmt::Display for Refusal {
     fn fmt(&self, f: &mut fmt::Formatter<'_>) -> fmt::Result {
         f.write_str(match self {
             Self::Auth => "authentication failed",
-            Self::Acl => "a right is missing",
+            Self::Acl => "permission denied",
             Self::ReadOnly => "read-only",
             Self::OutOfMemory => "out of memory",
             Self::Certificate => "certificate refused",
@@ -151,8 +152,8 @@ pub enum ErrorKind {
     StoreRefused,
     /// [`Error::Invalid`]
     Invalid,
-    /// [`Error::WrongKind`]
-    WrongKind,
+    /// [`Error::WrongType`]
+    WrongType,
     /// [`Error::Corrupt`]
     Corrupt,
     /// [`Error::Unsupported`]
@@ -169,7 +170,7 @@ impl ErrorKind {
         Self::StoreUnreachable,
         Self::StoreRefused,
         Self::Invalid,
-        Self::WrongKind,
+        Self::WrongType,
         Self::Corrupt,
         Self::Unsupported,
         Self::Overloaded,
@@ -183,7 +184,7 @@ impl ErrorKind {
             Self::StoreUnreachable => "store_unreachable",
             Self::StoreRefused => "store_refused",
             Self::Invalid => "invalid",
-            Self::WrongKind => "wrong_kind",
+            Self::WrongType => "wrong_type",
             Self::Corrupt => "corrupt",
             Self::Unsupported => "unsupported",
             Self::Overloaded => "overloaded",
@@ -195,7 +196,7 @@ impl ErrorKind {
         match self {
             Self::TimedOut => 1,
             Self::Invalid => 64,
-            Self::WrongKind => 65,
+            Self::WrongType => 65,
             Self::StoreUnreachable => 69,
             Self::Unsupported => 70,
             Self::Corrupt => 78,
@@ -214,15 +215,15 @@ impl fmt::Display for ErrorKind {
 
 impl Error {
     /// An [`Error::Invalid`].
-    pub fn invalid(what: impl Into<String>, got: impl Into<String>, allowed: impl Into<String>) -> Self {
-        Self::Invalid { what: what.into(), got: got.into(), allowed: allowed.into() }
+    pub fn invalid(what: impl Into<String>, got: impl Into<String>, expected: impl Into<String>) -> Self {
+        Self::Invalid { what: what.into(), got: got.into(), expected: expected.into() }
     }
 
     /// The same about a certain lock, if it is an [`Error::Invalid`].
     pub(crate) fn about(self, name: &Name) -> Self {
         match self {
-            Self::Invalid { what, got, allowed } => {
-                Self::Invalid { what: format!("{what} of the lock \"{name}\""), got, allowed }
+            Self::Invalid { what, got, expected } => {
+                Self::Invalid { what: format!("{what} of the lock \"{name}\""), got, expected }
             }
             other => other,
         }
@@ -241,7 +242,7 @@ impl Error {
             Self::StoreUnreachable { .. } => ErrorKind::StoreUnreachable,
             Self::StoreRefused { .. } => ErrorKind::StoreRefused,
             Self::Invalid { .. } => ErrorKind::Invalid,
-            Self::WrongKind { .. } => ErrorKind::WrongKind,
+            Self::WrongType { .. } => ErrorKind::WrongType,
             Self::Corrupt { .. } => ErrorKind::Corrupt,
             Self::Unsupported { .. } => ErrorKind::Unsupported,
             Self::Overloaded { .. } => ErrorKind::Overloaded,
@@ -259,7 +260,7 @@ impl Error {
             // The work may have been done in part: whether to do it again is the caller's decision.
             Self::Lost { .. }
             | Self::Invalid { .. }
-            | Self::WrongKind { .. }
+            | Self::WrongType { .. }
             | Self::Corrupt { .. }
             | Self::Unsupported { .. } => false,
         }
@@ -273,13 +274,13 @@ impl Error {
                 "check what the work has done; use a longer ttl or keep-alive, and pass the fence to the resource"
             }
             Self::StoreUnreachable { .. } => {
-                "check the address, the network and that the store is running; `leasehold doctor` looks at it"
+                "check the address, the network and that the store is running; `leasehold doctor` examines it"
             }
             Self::StoreRefused { refusal, .. } => match refusal {
                 Refusal::Auth => "check user and password in the store URL or its password file",
                 Refusal::Acl => "give the user the rights listed in SECURITY.md",
                 Refusal::ReadOnly => {
-                    "connect to the primary, or wait for the fail-over; a primary says what keeps it from writing"
+                    "connect to the primary, or wait for the fail-over; the message says what keeps a primary from writing"
                 }
                 Refusal::OutOfMemory => "raise the store's memory limit; locks need a few hundred bytes each",
                 Refusal::Certificate => {
@@ -287,17 +288,17 @@ impl Error {
                 }
                 Refusal::TooFewAcks => "bring the replicas back, or ask for fewer acknowledgements",
                 Refusal::Abstention => {
-                    "`leasehold quorum status` shows each node and when it votes again; where too many forgot, `leasehold quorum admit` brings them back after the longest ttl"
+                    "`leasehold quorum status` shows when each node votes again; if too many lost their data, `leasehold quorum admit` readmits them after the longest ttl"
                 }
-                Refusal::Other => "the store's own words say why",
+                Refusal::Other => "see the store's own message",
             },
             Self::Invalid { .. } => "change the value",
-            Self::WrongKind { .. } => "choose another name or prefix, or remove the foreign key",
+            Self::WrongType { .. } => "choose another name or prefix, or remove the key",
             Self::Corrupt { key, .. } if key.as_str().starts_with("idempotency:") => {
                 "find out who wrote it; `leasehold idem rm OP KEY` removes it, and the next call executes again"
             }
             Self::Corrupt { .. } => "find out who wrote it, and remove the key if nobody needs it",
-            Self::Unsupported { .. } => "the reason says what it would take",
+            Self::Unsupported { .. } => "see the reason given",
             Self::Overloaded { .. } => "slow down, or raise the limit",
         }
     }

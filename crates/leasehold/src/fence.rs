@@ -41,7 +41,7 @@ impl Fence {
 
     /// A SQL condition that is true unless a later holder has written already.
     ///
-    /// `column` holds the fence of the last write, `parameter` is the place of this fence. Zero rows
+    /// `column` holds the fence of the last write, `parameter` is the placeholder of this fence. Zero rows
     /// updated means that the write came too late.
     ///
     /// ```

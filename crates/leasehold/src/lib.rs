@@ -18,12 +18,12 @@
 //! |---|---|
 //! | to run something while nobody else does | [`Lock::run`] |
 //! | to hold a lock across several steps | [`Lock::acquire`], then [`Guard::release`] |
-//! | to skip it when somebody else is at it | [`Lock::try_acquire`] |
+//! | to skip it when another holder is working on it | [`Lock::try_acquire`] |
 //! | once per interval across a fleet | [`Lock::try_acquire`] with [`Lock::hold_at_least`] |
 //! | to go on without a lock when the store is down, knowingly | [`Lock::acquire_or_proceed`] |
 //! | a lock that a later process gives back | [`Guard::detach`] |
 //! | to execute a request once and give everybody its result | [`Leasehold::idempotency`] |
-//! | to tell others that somebody is at it | [`Leasehold::marker`] |
+//! | to tell others that something is in progress | [`Leasehold::marker`] |
 //! | names and ttls from a file, checked at start-up | [`Leasehold::policy`] |
 //! | to notice what should have ended by now, also after a crash | [`Leasehold::deadlines`] |
 //! | locks and idempotency keys without `async` | the feature `blocking` |

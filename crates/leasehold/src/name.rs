@@ -19,7 +19,7 @@ impl Name {
     /// Checks and wraps a name.
     pub fn new(text: impl AsRef<str>) -> Result<Self, Error> {
         let text = text.as_ref();
-        let refuse = |allowed: &str| Err(Error::invalid("lock name", shorten(text), allowed));
+        let refuse = |expected: &str| Err(Error::invalid("lock name", shorten(text), expected));
         if text.is_empty() {
             return refuse("1 to 512 bytes of printable text");
         }
@@ -88,7 +88,7 @@ mod tests {
     }
 
     #[test]
-    fn bad_names_say_what_is_allowed() {
+    fn bad_names_say_what_is_expected() {
         for bad in ["", "a\nb", "a\0", "a}b", "a{}b", &"n".repeat(513)] {
             let text = Name::new(bad).unwrap_err().to_string();
             assert!(text.contains("lock name") && !text.contains('\n') && text.len() < 200, "{text}");

@@ -183,7 +183,7 @@ mod redis {
     const UNREACHABLE: Expect = expect(ErrorKind::StoreUnreachable, 69, true);
     const REFUSED: Expect = expect(ErrorKind::StoreRefused, 77, false);
     const REFUSED_FOR_NOW: Expect = expect(ErrorKind::StoreRefused, 77, true);
-    const WRONG_KIND: Expect = expect(ErrorKind::WrongKind, 65, false);
+    const WRONG_TYPE: Expect = expect(ErrorKind::WrongType, 65, false);
     const READY: Duration = Duration::from_secs(10);
 
     pub(super) async fn urls(table: &mut Table) {
@@ -297,7 +297,7 @@ mod redis {
         cannot_connect(table, "no password", REFUSED, unknown, &format!("redis://{}", server.addr())).await;
         for user in ["nobody", "reader", "stranger"] {
             let leases = connect(url(user)).await.unwrap();
-            cannot_lock(table, user, REFUSED, "a right is missing", &leases).await;
+            cannot_lock(table, user, REFUSED, "permission denied", &leases).await;
         }
         let database = format!("redis://:not%20that@{}/99", server.addr());
         table.row("no such database", REFUSED, &["DB index"], COMMAND, connect(database)).await;
@@ -309,9 +309,9 @@ mod redis {
         let leases = connect(server.url()).await.unwrap();
 
         server.cli(&["LPUSH", &format!("lock:{NAME}"), "a list"]);
-        cannot_lock(table, "another kind of key", WRONG_KIND, "WRONGTYPE", &leases).await;
+        cannot_lock(table, "another kind of key", WRONG_TYPE, "WRONGTYPE", &leases).await;
         let force = leases.force_release(NAME, leasehold::Fence::new(1));
-        table.row("another kind of key: force", WRONG_KIND, &[NAME], COMMAND, force).await;
+        table.row("another kind of key: force", WRONG_TYPE, &[NAME], COMMAND, force).await;
         server.cli(&["FLUSHALL"]);
 
         let held = leases.lock("held before").acquire().await.unwrap();

@@ -171,7 +171,7 @@ fn policies_and_the_rest_of_the_client_are_there() {
     let guard = leases.policy("a").unwrap().key([("x", 1)]).acquire().unwrap();
     let _other = leases.policy("b").unwrap().lock().acquire().unwrap();
     assert_eq!(leases.policies().locks().count(), 2);
-    assert_eq!(leases.policy("b").unwrap().policy().name(), "b");
+    assert_eq!(leases.policy("b").unwrap().policy().name, "b");
     assert_eq!(leases.list("a:", None, 10).unwrap().items.len(), 1);
     let fence = guard.fence();
     assert_eq!(leases.force_release("a:1", fence).unwrap(), Released::Free);

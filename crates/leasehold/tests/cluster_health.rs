@@ -109,9 +109,9 @@ async fn each_warning_names_the_nodes_it_is_about_and_is_given_once() {
         assert!(names(text, replica) && !names(text, primary), "{text}");
         set_right(replica, right);
     }
-    set.nodes().iter().for_each(|node| set_right(node, "-cluster|nodes"));
-    assert!(text(&found(&url, &["no-info"]).await, "no-info").contains("CLUSTER NODES"));
-    set.nodes().iter().for_each(|node| set_right(node, "+cluster|nodes"));
+    set.nodes().iter().for_each(|node| set_right(node, "-cluster|shards"));
+    assert!(text(&found(&url, &["no-info"]).await, "no-info").contains("CLUSTER SHARDS"));
+    set.nodes().iter().for_each(|node| set_right(node, "+cluster|shards"));
     let anybody = found(&set.url(), &["no-auth", "acl"]).await;
     assert!(set.nodes().iter().all(|node| names(text(&anybody, "acl"), node)), "{anybody:?}");
 }

@@ -1,6 +1,6 @@
 //! Settings from a file and an environment. No test touches the environment of this process.
 
-use std::{path::PathBuf, time::Duration};
+use std::{os::unix::fs::PermissionsExt, path::PathBuf, time::Duration};
 
 use leasehold::{Config, Leasehold, Result, Retry, Settings, config::Sources};
 use tempfile::TempDir;
@@ -10,6 +10,8 @@ fn folder(text: &str) -> (TempDir, PathBuf) {
     let folder = tempfile::tempdir().unwrap();
     let path = folder.path().join("leasehold.toml");
     std::fs::write(&path, text).unwrap();
+    // Whatever the umask.
+    std::fs::set_permissions(&path, std::fs::Permissions::from_mode(0o644)).unwrap();
     (folder, path)
 }
 
@@ -133,29 +135,29 @@ fn the_file_is_named_or_lies_in_the_directory() {
 }
 
 #[test]
-fn what_is_wrong_in_a_file_is_told_with_the_file_and_what_is_allowed() {
+fn what_is_wrong_in_a_file_is_told_with_the_file_and_what_is_expected() {
     for (text, why) in [
         (
             "defualt-ttl = '1s'",
-            "leasehold.toml \"defualt-ttl\": allowed is \"default-ttl\", the nearest of acquisition-timeout, command-timeout, connections, default-ttl, idempotency, label, locks, markers, max-in-flight, max-ttl, prefix, retry-interval, store",
+            "leasehold.toml \"defualt-ttl\": expected one of acquisition-timeout, command-timeout, connections, default-ttl, idempotency, label, locks, markers, max-in-flight, max-ttl, prefix, retry-interval, store; did you mean \"default-ttl\"?",
         ),
-        ("default_ttl = '1s'", "\"default-ttl\", the nearest of"),
-        ("default-ttl = 30", "leasehold.toml \"30\": allowed is a number with a unit, such as 30s or 30ms"),
-        ("default-ttl = '10m'", "leasehold.toml \"600s\": allowed is 50ms to 300s"),
-        ("max-ttl = '25h'", "leasehold.toml \"90000s\": allowed is 50ms to 86400s"),
-        ("max-ttl = '10s'", "invalid default-ttl (not set, so the default) \"30s\": allowed is 50ms to 10s"),
+        ("default_ttl = '1s'", "did you mean \"default-ttl\"?"),
+        ("default-ttl = 30", "leasehold.toml \"30\": expected a number with a unit, such as 30s or 30ms"),
+        ("default-ttl = '10m'", "leasehold.toml \"600s\": expected 50ms to 300s"),
+        ("max-ttl = '25h'", "leasehold.toml \"90000s\": expected 50ms to 86400s"),
+        ("max-ttl = '10s'", "invalid default-ttl (not set, so the default) \"30s\": expected 50ms to 10s"),
         ("acquisition-timeout = '366d'", "acquisition-timeout in"),
         ("retry-interval = '0s'", "retry-interval in"),
         ("retry-interval = '61s'", "retry-interval in"),
         ("command-timeout = '9ms'", "command-timeout in"),
-        ("connections = 0", "allowed is 1 to 64"),
-        ("connections = '2'", "<string>\": allowed is a whole number"),
+        ("connections = 0", "expected 1 to 64"),
+        ("connections = '2'", "<string>\": expected a whole number"),
         ("max-in-flight = 100001", "max-in-flight in"),
         ("prefix = \"a\\nb\"", "prefix in"),
-        ("label = 7", "<integer>\": allowed is text in quotes"),
+        ("label = 7", "<integer>\": expected text in quotes"),
         ("store = ", "leasehold.toml line 1"),
         ("[locks.a]\nkey = 'a'\nttl = '301s'", "invalid ttl in [locks.a] of"),
-        ("[locks.a]\nkey = 'a'\ncritical = true\non-outage = 'proceed'", "because it is critical"),
+        ("[locks.a]\nkey = 'a'\ncritical = true\non-outage = 'proceed'", "because the lock is critical"),
     ] {
         let error = refused(text, &[]);
         assert!(error.contains(why), "{text}\n{error}");
@@ -167,7 +169,7 @@ fn what_is_wrong_in_a_file_is_told_with_the_file_and_what_is_allowed() {
 fn what_is_wrong_in_the_environment_is_told_with_the_variable() {
     for (variable, value, why) in [
         ("LEASEHOLD_DEFAULT_TTL", "30", "a number with a unit, such as 30s or 30ms"),
-        ("LEASEHOLD_DEFAULT_TTL", "1ms", "allowed is 50ms to 300s"),
+        ("LEASEHOLD_DEFAULT_TTL", "1ms", "expected 50ms to 300s"),
         ("LEASEHOLD_CONNECTIONS", "many", "a whole number"),
         ("LEASEHOLD_CONNECTIONS", "65", "1 to 64"),
         ("LEASEHOLD_MAX_IN_FLIGHT", "-1", "a whole number"),
@@ -184,7 +186,7 @@ fn a_policy_over_the_limit_is_allowed_by_either_max_ttl() {
     assert!(load(&format!("max-ttl = '1h'\n{policy}"), &[]).is_ok());
     assert!(load(policy, &[("LEASEHOLD_MAX_TTL", "1h")]).is_ok());
     let lowered = refused(&format!("max-ttl = '1h'\n{policy}"), &[("LEASEHOLD_MAX_TTL", "5m")]);
-    assert!(lowered.contains("\"3600s\": allowed is 50ms to 300s"), "{lowered}");
+    assert!(lowered.contains("\"3600s\": expected 50ms to 300s"), "{lowered}");
 }
 
 #[test]

@@ -44,6 +44,14 @@ async fn redis_conforms() {
 
 #[cfg(feature = "redis")]
 #[tokio::test(flavor = "multi_thread", worker_threads = 2)]
+async fn redis_that_orders_strings_by_a_locale_conforms() {
+    if let Some(ground) = redis::RedisGround::with_locale_or_skip() {
+        leasehold_testkit::conformance::run("redis, en_US.UTF-8", ground).await.conclude();
+    }
+}
+
+#[cfg(feature = "redis")]
+#[tokio::test(flavor = "multi_thread", worker_threads = 2)]
 async fn quorum_conforms() {
     if let Some(ground) = quorum::QuorumGround::start_or_skip().await {
         leasehold_testkit::conformance::run("quorum", ground).await.conclude();

@@ -20,6 +20,23 @@ fn public_types_cross_threads_and_errors_are_errors() {
     is_error::<RunError<u8>>();
 }
 
+/// The one line of an error has its cause in it; programs find it as the source.
+#[tokio::test]
+#[cfg(feature = "redis")]
+async fn an_error_of_a_store_has_the_engines_error_as_its_source() {
+    use leasehold::engine::{EngineError, Fault};
+    use std::error::Error as _;
+
+    let leases = Leasehold::builder("redis://127.0.0.1:1").connect_lazy().unwrap();
+    let error = leases.lock("x").try_acquire().await.unwrap_err();
+    let source = error.source().unwrap().downcast_ref::<EngineError>().unwrap();
+    assert_eq!(source.fault, Fault::Unreachable);
+    let text = error.to_string();
+    assert!(text.contains("acquiring \"x\"") && text.ends_with(&source.to_string()), "{text}");
+    let not_run = leases.lock("x").run(async |_| ()).await.unwrap_err();
+    assert!(not_run.source().unwrap().is::<EngineError>());
+}
+
 #[tokio::test]
 #[cfg(feature = "memory")]
 async fn every_future_can_be_spawned() {

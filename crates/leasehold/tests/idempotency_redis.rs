@@ -65,7 +65,7 @@ async fn what_is_no_record_is_named_and_left_alone() {
     assert!(key().remove().await.unwrap());
     server.cli(&["RPUSH", KEY, "theirs"]);
     let error = key().begin::<u32>().await.unwrap_err();
-    assert_eq!(error.kind(), ErrorKind::WrongKind, "{error}");
+    assert_eq!(error.kind(), ErrorKind::WrongType, "{error}");
     assert_eq!(server.cli(&["LLEN", KEY]).int(), 1);
 }
 

@@ -53,6 +53,20 @@ async fn a_fixed_lease_is_lost_when_its_time_is_over() {
     assert!(matches!(error, Error::Invalid { .. }));
 }
 
+#[tokio::test(start_paused = true)]
+async fn nothing_remains_of_a_lease_that_is_no_longer_held() {
+    let leases = Leasehold::builder("memory:").clock(leasehold::Clock::tokio()).connect().await.unwrap();
+    let guard = leases.lock("x").ttl(Duration::from_secs(1)).acquire().await.unwrap();
+    let mut held = true;
+    while held {
+        // Asked first, so that no question about the loss precedes it.
+        let remaining = guard.remaining();
+        held = guard.is_held();
+        assert_eq!(remaining.is_zero(), !held, "{remaining:?}");
+        tokio::time::sleep(Duration::from_millis(1)).await;
+    }
+}
+
 #[tokio::test]
 async fn a_lock_handed_to_a_client_that_closes_is_not_believed() {
     let url = "memory:a lock handed to a client that closes";

@@ -37,24 +37,23 @@ fn serve(ahead_s: &[u64], says: impl Fn(usize, &[SocketAddr]) -> Says) -> Vec<So
 }
 
 /// One primary with all slots, followed by the others.
-fn cluster(addrs: &[SocketAddr]) -> (String, String) {
-    let line = |(at, addr): (usize, &SocketAddr)| {
-        let bus = u32::from(addr.port()) + 10_000;
-        let rest = if at == 0 { "master - 0 1 1 connected 0-16383" } else { "slave id0 0 1 1 connected" };
-        format!("id{at} {addr}@{bus} {rest}\n")
-    };
-    let nodes = addrs.iter().enumerate().map(line).collect();
+fn shards(addrs: &[SocketAddr]) -> String {
     let node = |(at, addr): (usize, &SocketAddr)| {
-        format!("*3\r\n{}:{}\r\n{}", bulk(&addr.ip().to_string()), addr.port(), bulk(&format!("id{at}")))
+        let role = if at == 0 { "master" } else { "replica" };
+        let text = |name: &str, value: &str| format!("{}{}", bulk(name), bulk(value));
+        let port = format!("{}:{}\r\n", bulk("port"), addr.port());
+        let place = text("endpoint", &addr.ip().to_string());
+        format!("*8\r\n{place}{port}{}{}", text("role", role), text("health", "online"))
     };
-    let each: String = addrs.iter().enumerate().map(node).collect();
-    (nodes, format!("*1\r\n*{}\r\n:0\r\n:16383\r\n{each}", 2 + addrs.len()))
+    let nodes: String = addrs.iter().enumerate().map(node).collect();
+    let slots = format!("{}*2\r\n:0\r\n:16383\r\n", bulk("slots"));
+    format!("*1\r\n*4\r\n{slots}{}*{}\r\n{nodes}", bulk("nodes"), addrs.len())
 }
 
 #[tokio::test]
 async fn clocks_of_a_cluster_are_compared() {
     let of = |ahead_s: &[u64]| {
-        serve(ahead_s, |_, addrs| Says { info: SOUND.into(), cluster: cluster(addrs), ..Says::default() })
+        serve(ahead_s, |_, addrs| Says { info: SOUND.into(), shards: shards(addrs), ..Says::default() })
     };
     let addrs = of(&[0, 0, 0]);
     let health_of = async |addrs: &[SocketAddr]| health(&format!("redis-cluster://{}", hosts(addrs))).await;
@@ -78,7 +77,7 @@ async fn clocks_of_a_cluster_are_compared() {
 async fn versions_of_a_cluster_are_compared() {
     let addrs = serve(&[0, 0, 0], |at, addrs| Says {
         info: SOUND.replace("7.0.0", if at == 1 { "7.2.4" } else { "7.0.0" }),
-        cluster: cluster(addrs),
+        shards: shards(addrs),
         ..Says::default()
     });
     let found = health(&format!("redis-cluster://{}", hosts(&addrs))).await;

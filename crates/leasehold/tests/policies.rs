@@ -86,7 +86,7 @@ fn every_key_and_ttl_is_the_one_of_its_design() {
             "lock" => {
                 let policy = policies.lock(name).unwrap();
                 let prefix = policies.prefix().unwrap_or("lock:");
-                (format!("{prefix}{}", policy.key(values).unwrap()), policy.ttl())
+                (format!("{prefix}{}", policy.key(values).unwrap()), policy.ttl)
             }
             "idempotency" => record(policies.idempotency(name).unwrap(), values),
             _ => record(policies.marker(name).unwrap(), values),
@@ -99,7 +99,7 @@ fn record<'a>(
     policy: &RecordPolicy,
     values: impl Iterator<Item = (&'a str, &'a str)>,
 ) -> (String, Option<Duration>) {
-    (policy.key(values).unwrap().to_string(), Some(policy.ttl()))
+    (policy.key(values).unwrap().to_string(), Some(policy.ttl))
 }
 
 #[test]
@@ -107,11 +107,9 @@ fn the_files_and_the_table_have_the_same_policies() {
     let mut found = BTreeSet::new();
     for file in files() {
         let policies = load(&file);
-        found.extend(policies.locks().map(|policy| format!("{file} lock {}", policy.name())));
-        found.extend(
-            policies.idempotency_keys().map(|policy| format!("{file} idempotency {}", policy.name())),
-        );
-        found.extend(policies.markers().map(|policy| format!("{file} marker {}", policy.name())));
+        found.extend(policies.locks().map(|policy| format!("{file} lock {}", policy.name)));
+        found.extend(policies.idempotency_keys().map(|policy| format!("{file} idempotency {}", policy.name)));
+        found.extend(policies.markers().map(|policy| format!("{file} marker {}", policy.name)));
     }
     let listed: BTreeSet<_> =
         TABLE.iter().map(|(file, kind, name, ..)| format!("{file} {kind} {name}")).collect();
@@ -123,11 +121,11 @@ fn the_files_and_the_table_have_the_same_policies() {
 fn what_moves_money_is_critical_and_only_invoices_go_on_without() {
     for file in files() {
         for policy in load(&file).locks() {
-            let name = policy.name();
-            assert_eq!(policy.is_critical(), CRITICAL.contains(&name), "{file} {name}");
+            let name = policy.name.as_str();
+            assert_eq!(policy.critical, CRITICAL.contains(&name), "{file} {name}");
             let expected = if file == "invoices" { OnOutage::Proceed } else { OnOutage::Deny };
-            assert_eq!(policy.on_outage(), expected, "{file} {name}");
-            assert!(!policy.description().is_empty(), "{file} {name}");
+            assert_eq!(policy.on_outage, expected, "{file} {name}");
+            assert!(!policy.description.is_empty(), "{file} {name}");
         }
     }
 }
@@ -154,34 +152,37 @@ fn a_policy_that_cannot_work_is_refused_with_its_place() {
     for (text, why) in [
         (
             lock("critical = true\non-outage = \"proceed\""),
-            "invalid on-outage in [locks.payout] of p.toml \"proceed\": allowed is \"deny\", because it is critical: it must never be gone without",
+            "invalid on-outage in [locks.payout] of p.toml \"proceed\": expected \"deny\", because the lock is critical",
         ),
-        (lock("on-outage = \"wait\""), "allowed is \"deny\" or \"proceed\""),
+        (lock("on-outage = \"wait\""), "expected \"deny\" or \"proceed\""),
         (
             lock("ttl = \"301s\""),
-            "invalid ttl in [locks.payout] of p.toml \"301s\": allowed is 50ms to 300s; max-ttl can be raised to allow more",
+            "invalid ttl in [locks.payout] of p.toml \"301s\": expected 50ms to 300s; max-ttl can be raised to allow more",
         ),
         (lock("ttl = \"49ms\""), "invalid ttl in [locks.payout] of p.toml \"49ms\""),
-        (lock("ttl = 30"), "invalid ttl in [locks.payout] of p.toml \"30\": allowed is a number with a unit"),
+        (lock("ttl = 30"), "invalid ttl in [locks.payout] of p.toml \"30\": expected a number with a unit"),
         (lock("wait = \"366d\""), "invalid wait in [locks.payout]"),
         (lock("lock-delay = \"301s\""), "invalid lock-delay in [locks.payout]"),
         (
             lock("acks = \"most\""),
-            "invalid acks in [locks.payout] of p.toml \"most\": allowed is 0 to 255, or majority",
+            "invalid acks in [locks.payout] of p.toml \"most\": expected 0 to 255, or majority",
         ),
-        (lock("acks = true"), "allowed is 0 to 255, or \"majority\""),
+        (lock("acks = true"), "\"true\": expected 0 to 255, or majority"),
         (lock("hold-at-least = \"301s\""), "invalid hold-at-least in [locks.payout]"),
         (lock("ttl = \"10s\"\nmax-lifetime = \"9s\""), "it cannot be shorter than the ttl"),
         (lock("max-lifetime = \"29s\""), "it cannot be shorter than the ttl"),
         (
             lock("keep-alife = true"),
-            "invalid key in [locks.payout] of p.toml \"keep-alife\": allowed is \"keep-alive\"",
+            "invalid key in [locks.payout] of p.toml \"keep-alife\": expected one of acks, ",
         ),
-        (lock("keep-alive = \"yes\""), "allowed is true or false"),
+        (lock("keep-alive = \"yes\""), "expected true or false"),
         ("[locks.payout]".into(), "invalid [locks.payout] of p.toml \"without key\""),
         ("[locks.payout]\nkey = \"{a}{b}\"".into(), "invalid key in [locks.payout] of p.toml \"{a}{b}\""),
         ("[locks.\"pay out\"]\nkey = \"a\"".into(), "invalid policy name of locks in p.toml \"pay out\""),
-        ("[lock.payout]\nkey = \"a\"".into(), "invalid key in p.toml \"lock\": allowed is \"locks\""),
+        (
+            "[lock.payout]\nkey = \"a\"".into(),
+            "invalid key in p.toml \"lock\": expected one of idempotency, locks, markers, max-ttl, prefix; did you mean \"locks\"?",
+        ),
         ("locks = 3".into(), "tables such as [locks.NAME]"),
         ("store = \"memory:\"".into(), "invalid key in p.toml \"store\""),
         ("[idempotency.a]\nkey = \"a\"".into(), "invalid [idempotency.a] of p.toml \"without ttl\""),
@@ -193,6 +194,21 @@ fn a_policy_that_cannot_work_is_refused_with_its_place() {
     ] {
         let error = refused(&text);
         assert!(error.contains(why), "{text}\n{error}");
+    }
+}
+
+#[test]
+fn a_marker_and_an_idempotency_policy_never_share_a_key() {
+    let both = |marker: &str, key: &str| {
+        let table = |kind: &str, key: &str| format!("[{kind}.a]\nkey = \"{key}\"\nttl = \"1m\"\n");
+        Policies::parse(&(table("markers", marker) + &table("idempotency", key)), "p.toml")
+    };
+    for (marker, key) in [("x:{id}", "x:{deal}"), ("x:{id}", "x:y"), ("x", "{kind}"), ("{a}:y", "x:{b}")] {
+        let error = both(marker, key).expect_err(marker).to_string();
+        assert!(error.starts_with("invalid key of the marker policy a"), "{error}");
+    }
+    for (marker, key) in [("x:{id}", "y:{id}"), ("x:{id}", "x:{a}:{b}"), ("x", "y"), ("x{id}", "y{id}")] {
+        both(marker, key).unwrap();
     }
 }
 
@@ -210,7 +226,7 @@ fn an_unknown_policy_names_the_nearest_and_the_others() {
     let error = policies.lock("pay-out").unwrap_err().to_string();
     assert_eq!(
         error,
-        "invalid lock policy \"pay-out\": allowed is \"payout\", the nearest of balance, deal, deposit, outbox, payout, reconciliation, refund"
+        "invalid lock policy \"pay-out\": expected one of balance, deal, deposit, outbox, payout, reconciliation, refund; did you mean \"payout\"?"
     );
     assert!(policies.marker("x").unwrap_err().to_string().contains("nothing of this kind is defined"));
     assert!(policies.idempotency("payouts").unwrap_err().to_string().contains("\"payout\""));
@@ -223,10 +239,10 @@ fn a_policy_tells_all_it_was_given() {
     let policies = Policies::parse(text, "p.toml").unwrap();
     let a: &LockPolicy = policies.lock("a").unwrap();
     let secs = |secs| Some(Duration::from_secs(secs));
-    assert_eq!((a.ttl(), a.wait(), a.keep_alive()), (secs(1), secs(2), Some(true)));
-    assert_eq!((a.lock_delay(), a.max_lifetime(), a.hold_at_least()), (secs(3), secs(4), secs(5)));
-    assert_eq!(a.acks(), Some(Acks::AtLeast(2)));
-    assert_eq!((a.description(), a.template(), a.is_critical()), ("d", "a:{x}:{y}:{x}", false));
+    assert_eq!((a.ttl, a.wait, a.keep_alive), (secs(1), secs(2), Some(true)));
+    assert_eq!((a.lock_delay, a.max_lifetime, a.hold_at_least), (secs(3), secs(4), secs(5)));
+    assert_eq!(a.acks, Some(Acks::AtLeast(2)));
+    assert_eq!((a.description.as_str(), a.template(), a.critical), ("d", "a:{x}:{y}:{x}", false));
     assert_eq!(a.parameters().collect::<Vec<_>>(), ["x", "y"]);
 }
 

@@ -59,6 +59,7 @@ fn arrange(code: &str) -> Option<(String, Vec<Box<dyn Any>>)> {
             let line = doctor().replace(" +info", "");
             one(RedisServer::builder().arg("appendonly", "yes").acl_line("user default off").acl_line(&line))
         }
+        "scripts" => one(sound().arg("rename-command", "EVAL \"\"")),
         "eviction" => one(sound().arg("maxmemory-policy", "volatile-ttl")),
         "replica" => {
             let primary = RedisServer::builder().start_or_skip()?;
@@ -122,6 +123,15 @@ async fn each_warning_appears_on_a_server_set_up_wrong_in_that_way_and_no_other_
         let warning = &health.warnings[0];
         assert!(!warning.found.is_empty() && !warning.cure.is_empty(), "{warning:?}");
     }
+}
+
+#[tokio::test]
+async fn a_user_that_may_not_run_scripts_is_told_and_the_server_is_not_blamed() {
+    let Some(server) = sound().start_or_skip() else { return };
+    server.cli(&["ACL", "SETUSER", "leasehold", "-eval"]);
+    let health = health(&url(&server)).await;
+    assert_eq!(codes(&health), ["scripts"], "{:?}", health.warnings);
+    assert!(health.warnings[0].found.contains("NOPERM"), "{:?}", health.warnings);
 }
 
 #[test]

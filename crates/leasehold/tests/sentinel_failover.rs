@@ -208,7 +208,7 @@ async fn a_primary_that_became_a_replica_is_left_at_its_first_refusal() {
     eventually_async(LONG, "the refusal", || async { leases.stats().disconnected > 0 }).await;
     eventually_async(LONG, "the reason", || async {
         match leases.lock("y").try_acquire().await {
-            Err(Error::StoreUnreachable { why, .. }) => why.contains("is no primary"),
+            Err(Error::StoreUnreachable { source, .. }) => source.why.contains("is no primary"),
             other => panic!("{other:?}"),
         }
     })

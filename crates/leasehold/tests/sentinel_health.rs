@@ -166,6 +166,19 @@ async fn each_warning_names_the_node_it_is_about() {
 }
 
 #[tokio::test(flavor = "multi_thread")]
+async fn a_backlog_that_ends_is_a_warning_where_a_grace_would_follow() {
+    let Some(set) = sound().start_or_skip() else { return };
+    let url = with_users(&set);
+    let with_grace = format!("{url}&grace=on");
+    found(&with_grace, &[]).await;
+    let replica = set.replicas()[0];
+    set_config(replica, "repl-backlog-ttl", "3600");
+    let text = found(&with_grace, &["backlog-ttl"]).await;
+    assert!(text.starts_with(&replica.addr().to_string()) && text.contains("3600 s"), "{text}");
+    found(&url, &[]).await;
+}
+
+#[tokio::test(flavor = "multi_thread")]
 async fn sentinels_that_are_gone_or_disagree_are_named() {
     let Some(set) = sound().start_or_skip() else { return };
     let url = with_users(&set);

@@ -43,6 +43,14 @@ async fn tls_goes_to_every_node_of_a_cluster() {
     for name in &names {
         hand_over(&leases, name).await;
     }
+    // Every node is found and asked over TLS.
+    let health = leases.health().await.unwrap();
+    for node in set.nodes() {
+        let is_seen = |(label, words): &(String, String)| {
+            *label == node.addr().to_string() && words.contains(", version ")
+        };
+        assert!(health.facts.iter().any(is_seen), "{:?}", health.facts);
+    }
     // Where a node sends a client, TLS is spoken too.
     let key = format!("lock:{}", names[0]);
     tokio::task::block_in_place(|| set.failover_of(set.primary_of(&key)));

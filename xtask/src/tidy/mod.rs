@@ -7,6 +7,7 @@ mod headers;
 mod layers;
 mod layout;
 mod links;
+mod lua;
 mod wording;
 
 use std::collections::BTreeMap;
@@ -28,6 +29,7 @@ const RULES: &[Rule] = &[
     headers::lua_says_its_arguments,
     headers::lua_orders_no_strings,
     headers::sql_says_its_purpose,
+    lua::lua_orders_numbers_only,
     layout::no_vague_names,
     layout::lints_are_shared,
     links::relative_links_exist,

@@ -9,21 +9,21 @@ use serde::Serialize;
 use super::Global;
 use crate::exit::{Exit, Failure};
 
-/// Play a small system whose processes are killed at random, and see whether its invariant held
+/// Run a small system whose processes are killed at random, and check its invariant
 #[derive(Args)]
 #[command(after_help = "\
-Each demo runs several processes on a database and a store of its own, kills workers without warning, and has a separate
-process judge the database at the end. With --unsafe the coordination calls are switched off, and nothing else.
+Each demo runs several processes on a database and a store of its own, kills workers without warning, and checks the
+database in a separate process at the end. --unsafe switches off the coordination calls and nothing else.
 
 Examples:
   leasehold demo                                 list them
-  leasehold demo flash-sale                      play one on the embedded store
+  leasehold demo flash-sale                      run one on the embedded store
   leasehold demo flash-sale --unsafe             see what breaks without coordination
-  leasehold demo escrow --store redis://HOST     play one on Redis
+  leasehold demo escrow --store redis://HOST     run one on Redis
 
-Exit codes: 0 the invariant held; 1 it broke; 64 there is no such demo or variant; 70 it could not be played to its end")]
+Exit codes: 0 the invariant held; 1 it broke; 64 there is no such demo or variant; 70 it could not be run to its end")]
 pub(super) struct Demo {
-    /// Which one; without a name they are listed
+    /// The demo; without a name all are listed
     name: Option<String>,
     #[command(flatten)]
     options: Options,

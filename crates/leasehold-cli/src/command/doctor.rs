@@ -1,4 +1,4 @@
-//! `leasehold doctor`: is the store in order, and how far away is it?
+//! `leasehold doctor`: checks the store and measures round trips.
 
 use std::time::{Duration, Instant};
 
@@ -16,19 +16,19 @@ use crate::{
     store::{self, Store},
 };
 
-/// Look at the store: facts, round-trip times, and what should be changed
+/// Check the store: facts, round-trip times and warnings
 #[derive(Args)]
 #[command(after_help = "\
-Exit codes: 0 in order · 1 something should be changed · 69 unreachable · 77 refused
+Exit codes: 0 no warnings · 1 warnings · 69 unreachable · 77 refused
 
 Examples:
   leasehold doctor
   leasehold doctor --store redis://db1 --json")]
 pub(super) struct Doctor {}
 
-/// Calls whose time is taken.
+/// Calls that are timed.
 const PROBES: usize = 9;
-/// Locks that are looked at for it. Nobody needs to hold them; while one is out of reach another may not be.
+/// Locks that are inspected for that; they need not be held. If the shard of one is unreachable, the next one is tried.
 const PROBE: [&str; 4] =
     ["leasehold:doctor", "leasehold:doctor:1", "leasehold:doctor:2", "leasehold:doctor:3"];
 
@@ -37,7 +37,7 @@ struct Findings {
     store: String,
     engine: &'static str,
     facts: Vec<Fact>,
-    /// Missing where a part of the store is out of reach.
+    /// `None` if all probed locks are unreachable.
     round_trip: Option<RoundTrip>,
     warnings: Vec<Warning>,
 }
@@ -83,7 +83,7 @@ async fn look(leases: &Leasehold) -> Result<(Health, Option<RoundTrip>), Failure
     for name in PROBE {
         match time(leases, name).await {
             Ok(trip) => return Ok((health, Some(trip))),
-            // Then the warnings say what is wrong, and they are worth more than this number.
+            // The warnings say what is wrong, and matter more than this number.
             Err(error) if error.kind() == ErrorKind::StoreUnreachable && !health.warnings.is_empty() => {}
             Err(error) => return Err(error.into()),
         }
@@ -111,7 +111,7 @@ fn text(out: Output, store: &str, health: &Health, trip: Option<RoundTrip>) -> S
         Some(trip) => {
             format!("{} ({} to {})", shown(trip.median_us), shown(trip.fastest_us), shown(trip.slowest_us))
         }
-        None => "no lock could be looked at".into(),
+        None => "no lock could be inspected".into(),
     };
     facts.push(("round trip".into(), trip));
     for warning in &health.warnings {

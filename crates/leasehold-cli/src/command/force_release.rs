@@ -1,4 +1,4 @@
-//! `leasehold force-release`: takes a stuck lock away from its holder.
+//! `leasehold force-release`: releases a stuck lock.
 
 use std::io::{self, BufRead, IsTerminal};
 
@@ -16,10 +16,10 @@ use crate::{
 /// Take a lock away from its holder, which may still be running
 #[derive(Args)]
 #[command(after_help = "\
-The holder may still be at work: it learns of the loss at its next renewal, and only a fence
-check by what it writes to stops it before. See the fence with `leasehold inspect`.
+The holder may still be running. It notices the loss at its next renewal; until then only a
+fence check in the resource stops it. `leasehold inspect` shows the fence.
 
-Exit codes: 0 released, or nobody held it · 1 the holder had changed, nothing was done
+Exit codes: 0 released, or not held · 1 another holder has it, nothing was done
 
 Examples:
   leasehold force-release nightly
@@ -28,11 +28,11 @@ pub(super) struct ForceRelease {
     /// The lock
     name: String,
 
-    /// The fence of the holder that you saw; required unless a terminal can be asked
+    /// The fence of the holder to remove; required unless stdin is a terminal
     #[arg(long, value_name = "F")]
     fence: Option<Fence>,
 
-    /// Do not ask
+    /// Do not ask for confirmation
     #[arg(long, requires = "fence")]
     yes: bool,
 }
@@ -50,8 +50,8 @@ impl ForceRelease {
         let asks = io::stdin().is_terminal() && io::stderr().is_terminal();
         if self.fence.is_none() && !asks {
             return Err(Failure::usage(
-                "--fence is required where nobody can be asked",
-                format!("see the holder's fence with `leasehold inspect {}`", self.name),
+                "--fence is required unless stdin is a terminal",
+                format!("`leasehold inspect {}` shows the fence of the holder", self.name),
             ));
         }
         let leases = Store::choose(global)?.connect().await?;
@@ -81,7 +81,7 @@ impl ForceRelease {
 }
 
 fn confirm(name: &Name) -> Result<(), Failure> {
-    output::say("\nThe holder may still be running. Type the name of the lock to take it away:");
+    output::say("\nThe holder may still be running. Type the name of the lock to release it:");
     let mut typed = String::new();
     io::stdin().lock().read_line(&mut typed)?;
     if typed.trim_end_matches(['\r', '\n']) == name.as_str() {
@@ -96,13 +96,13 @@ fn text(name: &Name, fence: Fence, outcome: Released) -> String {
             format!("released \"{name}\" from fence {fence}; handed over to fence {next}\n")
         }
         Released::HandedOver { next: None, .. } => {
-            format!("released \"{name}\" from fence {fence}; the next waiter is woken\n")
+            format!("released \"{name}\" from fence {fence}; the next waiter was woken\n")
         }
         Released::Taken { by: Some(by) } => {
-            format!("nothing done: \"{name}\" is held under fence {by} by now, not {fence}\n")
+            format!("nothing done: \"{name}\" is now held under fence {by}, not {fence}\n")
         }
         Released::Taken { by: None } => {
-            format!("nothing done: \"{name}\" is held by a client of another library by now\n")
+            format!("nothing done: \"{name}\" is now held by a client of another library\n")
         }
         Released::Expired => format!("nothing to do: nobody holds \"{name}\"\n"),
         _ => format!("released \"{name}\" from fence {fence}\n"),

@@ -1,4 +1,4 @@
-//! `leasehold idem`: what is known about a request that must not be executed twice.
+//! `leasehold idem`: the record of a request that must not be executed twice.
 
 use clap::{Args, Subcommand};
 use leasehold::{
@@ -15,7 +15,7 @@ use crate::{
     view::{millis, readable},
 };
 
-/// Look at idempotency keys, and remove them
+/// Show or remove idempotency keys
 #[derive(Subcommand)]
 #[command(after_help = "\
 Example:
@@ -26,10 +26,10 @@ pub(super) enum Idem {
     Rm(Rm),
 }
 
-/// Show how a request stands: running, completed, failed, kept or marked
+/// Show the state of a request: running, completed, failed, kept or marked
 #[derive(Args)]
 #[command(after_help = "\
-Exit codes: 0 there is something · 1 nothing is known: the next call executes
+Exit codes: 0 found · 1 not found: the next call executes
 
 Examples:
   leasehold idem get payout 42
@@ -39,12 +39,12 @@ pub(super) struct Get {
     request: Request,
 }
 
-/// Remove what is known about a request: the next call executes again
+/// Remove the record of a request: the next call executes again
 ///
-/// An execution that is under way goes on, and its result counts unless another one has begun by then.
+/// A running execution continues, and its result is stored unless another execution has started by then.
 #[derive(Args)]
 #[command(after_help = "\
-Exit codes: 0 removed · 1 there was nothing
+Exit codes: 0 removed · 1 not found
 
 Example:
   leasehold idem rm payout 42")]
@@ -124,7 +124,7 @@ impl Rm {
             return Ok(Exit::OK);
         }
         if !out.json {
-            output::say("there was nothing to remove");
+            output::say("nothing to remove");
         }
         Ok(Exit::NO)
     }

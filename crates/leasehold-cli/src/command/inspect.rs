@@ -14,10 +14,10 @@ use crate::{
     view::{LockView, State, WaiterView},
 };
 
-/// Show who holds a lock and who waits for it, next first
+/// Show who holds a lock and who waits for it, in order
 #[derive(Args)]
 #[command(after_help = "\
-\"since\" is when the holder began to ask for the lock, by its own clock.
+\"since\" is when the holder started to acquire the lock, by its own clock.
 
 Examples:
   leasehold inspect nightly

@@ -14,7 +14,7 @@ use serde::Serialize;
 
 use super::Global;
 use crate::{
-    acks, duration,
+    duration,
     exit::{Exit, Failure},
     output::Output,
     signals::{FORWARDED, Signals},
@@ -23,12 +23,12 @@ use crate::{
     waiting::{self, Wait, Wanted},
 };
 
-/// Take a lock in one command and give it back in another
+/// Acquire a lock in one command and release it in another
 #[derive(Subcommand)]
 #[command(after_help = "\
 The handle file holds the secret that proves ownership: only its user can read it, and it is
-never printed. Nothing renews the lock between the commands: choose a ttl that is long enough,
-or extend it. Prefer `leasehold run` where one command can be wrapped.
+never printed. The lock is not renewed between the commands: choose a ttl that is long enough,
+or extend it. Prefer `leasehold run` to wrap a single command.
 
 Example:
   export LEASEHOLD_HANDLE=$(mktemp -u)
@@ -41,7 +41,7 @@ pub(super) enum Lock {
     Release(Release),
 }
 
-/// Acquire a lock and keep it after this command has ended
+/// Acquire a lock that outlives this command
 #[derive(Args)]
 #[command(after_help = "\
 Prints name, fence and the path of the handle.
@@ -54,27 +54,27 @@ pub(super) struct Acquire {
     /// The lock
     name: String,
 
-    /// How long it stays locked unless extended [default: 30s]
+    /// How long the lock is held unless extended [default: 30s]
     #[arg(long, value_name = "DUR", value_parser = duration::parse)]
     ttl: Option<Duration>,
 
-    /// Ask once, do not wait
+    /// Fail at once if the lock is held
     #[arg(short, long, conflicts_with = "wait")]
     nonblock: bool,
 
-    /// Wait at most this long; 0 asks once [default: for ever]
+    /// Wait at most this long; 0 means do not wait [default: for ever]
     #[arg(short, long, value_name = "DUR", value_parser = duration::parse)]
     wait: Option<Duration>,
 
-    /// Who holds it, for people
+    /// Description of the holder, shown by inspect
     #[arg(long, value_name = "TEXT", default_value = "", hide_default_value = true)]
     label: String,
 
-    /// Replicas that must have the lock before it counts: a number, or majority
-    #[arg(long, value_name = "N", value_parser = acks::parse)]
+    /// Replicas that must acknowledge the lock: a number, or majority
+    #[arg(long, value_name = "N")]
     acks: Option<Acks>,
 
-    /// Where to write the handle; must not exist [env: LEASEHOLD_HANDLE] [default: a new file, whose path is printed]
+    /// File to write the handle to; it must not exist [env: LEASEHOLD_HANDLE] [default: a new file]
     #[arg(long, value_name = "FILE")]
     handle: Option<PathBuf>,
 }
@@ -91,18 +91,17 @@ pub(super) struct Extend {
     #[arg(long, value_name = "FILE")]
     handle: Option<PathBuf>,
 
-    /// Another ttl from now on until the next extension [default: as acquired]
+    /// New ttl, until the next extension [default: as acquired]
     #[arg(long, value_name = "DUR", value_parser = duration::parse)]
     ttl: Option<Duration>,
 }
 
-/// Give a lock back and remove its handle
+/// Release a lock and remove its handle
 #[derive(Args)]
 #[command(after_help = "\
-The handle is removed as soon as it is known what became of the lock; it stays if the store
-did not answer.
+The handle is removed once the store has answered, and kept otherwise.
 
-Exit codes: 0 released · 76 the lock had been lost before
+Exit codes: 0 released · 76 the lock had been lost
 
 Example:
   leasehold lock release --handle /run/deploy.lock")]
@@ -227,9 +226,8 @@ fn from_env() -> Option<PathBuf> {
 }
 
 fn path(flag: Option<PathBuf>) -> Result<PathBuf, Failure> {
-    flag.or_else(from_env).ok_or_else(|| {
-        Failure::usage("which lock? no handle was given", "give --handle FILE or set LEASEHOLD_HANDLE")
-    })
+    flag.or_else(from_env)
+        .ok_or_else(|| Failure::usage("no handle was given", "give --handle FILE or set LEASEHOLD_HANDLE"))
 }
 
 /// Longest handle that is read: a name, an owner value and some numbers.
@@ -244,7 +242,7 @@ fn read(path: &Path) -> Result<Handle, Failure> {
     Ok(Handle::parse(&text)?)
 }
 
-/// A file for a handle, which nobody had before us; removed unless it is kept.
+/// A new file for a handle; removed unless it is kept.
 struct HandleFile {
     path: PathBuf,
     file: fs::File,
@@ -263,7 +261,7 @@ impl HandleFile {
             Err(error) => {
                 let failure = Failure::file(format!("cannot create the handle {}", path.display()), &error);
                 Err(if error.kind() == io::ErrorKind::AlreadyExists {
-                    failure.hint("another lock may need it: release that, or choose another file")
+                    failure.hint("another lock may use it: release that lock, or choose another file")
                 } else {
                     failure
                 })
@@ -271,7 +269,7 @@ impl HandleFile {
         }
     }
 
-    /// Writes the handle; a lock whose handle cannot be kept is given back.
+    /// Writes the handle; if that fails, the lock is released.
     async fn keep(mut self, handle: Handle, leases: &Leasehold) -> Result<(Handle, PathBuf), Failure> {
         let written = self.file.write_all(handle.expose().as_bytes()).and_then(|()| self.file.sync_all());
         if let Err(error) = written {

@@ -1,4 +1,4 @@
-//! `leasehold ls`: the locks that are held or waited for.
+//! `leasehold ls`: the locks that are held or have waiters.
 
 use clap::Args;
 use leasehold::{Leasehold, engine::Inspection};
@@ -12,10 +12,10 @@ use crate::{
     view::LockView,
 };
 
-/// List the locks that are held or waited for
+/// List all locks that are held or have waiters
 #[derive(Args)]
 #[command(after_help = "\
-Columns: name, state (held, waiting), holder, fence, time until it runs out unless renewed,
+Columns: name, state (held, waiting), holder, fence, time until it expires unless renewed,
 waiters. In a pipe the columns are separated by tabs and there is no heading.
 
 Examples:
@@ -52,7 +52,7 @@ impl Ls {
             out.table(&["NAME", "STATE", "HOLDER", "FENCE", "TTL", "WAITERS"], &rows)
         })?;
         if rows.is_empty() && out.terminal && !out.json {
-            output::say("no locks are held or waited for");
+            output::say("no locks are held and nobody waits");
         }
         if more && !out.json {
             output::say("note: more locks follow; raise --limit or give a longer prefix");
@@ -70,7 +70,7 @@ fn row(lock: &LockView) -> Vec<String> {
 /// Locks asked for at a time.
 const PAGE: u32 = 500;
 
-/// Follows the pages, sorted by name; also tells whether the limit cut them short.
+/// All pages, sorted by name, and whether the limit cut them short.
 pub(super) async fn all(
     leases: &Leasehold,
     prefix: &str,

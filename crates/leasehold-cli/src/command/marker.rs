@@ -1,4 +1,4 @@
-//! `leasehold marker`: "somebody is at it", for a while.
+//! `leasehold marker`: marks that something is in progress.
 
 use std::time::Duration;
 
@@ -14,11 +14,11 @@ use crate::{
     store::{self, Store},
 };
 
-/// Set, test and clear marks: somebody is at it
+/// Set, test and clear marks: something is in progress
 #[derive(Subcommand)]
 #[command(after_help = "\
-A mark says nothing about who set it, and anybody can clear it. To test first and to set then is
-a race: `set --if-absent` is one step.
+A mark does not record who set it, and anybody can clear it. `test` followed by `set` is a race;
+`set --if-absent` is one atomic step.
 
 Example:
   leasehold marker set processing a.csv --ttl 10m --if-absent && ./import a.csv
@@ -29,11 +29,11 @@ pub(super) enum Marker {
     Clear(Clear),
 }
 
-/// Mark something; a mark that is there lasts anew
+/// Mark something; a mark that exists gets a new ttl
 #[derive(Args)]
 #[command(after_help = "\
-Exit codes: 0 marked · 1 nothing done: a guard or another program has the key, or with --if-absent
-it was marked already
+Exit codes: 0 marked · 1 nothing done: the key belongs to a guard or another program, or with
+--if-absent it was already marked
 
 Examples:
   leasehold marker set processing a.csv
@@ -46,29 +46,29 @@ pub(super) struct Set {
     #[arg(long, value_name = "DUR", value_parser = duration::parse, allow_hyphen_values = true)]
     ttl: Option<Duration>,
 
-    /// Only if it is not marked yet
+    /// Do nothing if it is already marked
     #[arg(long)]
     if_absent: bool,
 }
 
-/// Say whether something is marked
+/// Test whether something is marked
 #[derive(Args)]
 #[command(after_help = "\
-Prints nothing, unless --json.
+Prints nothing without --json.
 
 Exit codes: 0 marked · 1 not marked · 69 store unreachable
 
 Example:
-  leasehold marker test processing a.csv || echo nobody is at it")]
+  leasehold marker test processing a.csv || echo not in progress")]
 pub(super) struct Test {
     #[command(flatten)]
     mark: Mark,
 }
 
-/// Clear a mark, whoever set it; one that a guard holds, and anything that is no mark, is left alone
+/// Clear a mark, whoever set it; marks of a guard and values of other programs are not touched
 #[derive(Args)]
 #[command(after_help = "\
-Exit codes: 0 cleared · 1 not marked, or a guard or another program has the key
+Exit codes: 0 cleared · 1 not marked, or the key belongs to a guard or another program
 
 Example:
   leasehold marker clear processing a.csv")]
@@ -77,8 +77,8 @@ pub(super) struct Clear {
     mark: Mark,
 }
 
-/// Why a mark is left alone.
-const NO_MARK: &str = "a guard holds it, or another program wrote it";
+/// Why a mark is not touched.
+const NO_MARK: &str = "the key belongs to a guard or another program";
 
 /// One mark.
 #[derive(Args)]
@@ -95,7 +95,7 @@ struct MarkView {
     kind: String,
     id: String,
     marked: bool,
-    /// What a command that changes marks has done.
+    /// Whether the command changed the mark.
     #[serde(skip_serializing_if = "Option::is_none")]
     changed: Option<bool>,
 }
@@ -121,7 +121,7 @@ impl Set {
         }
         let id = &*self.mark.id;
         let set = if self.if_absent { marker.mark_if_absent(id).await? } else { marker.mark(id).await? };
-        let refused = if self.if_absent { "it is marked already" } else { NO_MARK };
+        let refused = if self.if_absent { "it is already marked" } else { NO_MARK };
         self.mark.changed(out, true, set, refused)
     }
 }

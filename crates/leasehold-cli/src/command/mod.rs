@@ -28,14 +28,14 @@ use crate::{
 #[command(name = "leasehold", version, arg_required_else_help = true)]
 #[command(after_help = "\
 Examples:
-  leasehold run nightly -- ./report.sh     run a job that must not run twice at a time
+  leasehold run nightly -- ./report.sh     run a job, one at a time across all hosts
   leasehold ls                             who holds what
-  leasehold inspect nightly                who holds it, who waits
-  leasehold doctor                         is the store in order?
+  leasehold inspect nightly                who holds it and who waits
+  leasehold doctor                         check the store
 
 Stores: memory:  sqlite:PATH  redis://HOST  redis-sentinel://HOST,HOST,HOST/NAME
         redis-cluster://HOST,HOST  redlock://HOST,HOST,HOST; with TLS rediss://HOST and so on
-Data goes to stdout, words to stderr. NO_COLOR is respected.")]
+Data goes to stdout, messages to stderr. NO_COLOR is respected.")]
 pub(crate) struct Cli {
     #[command(flatten)]
     pub(crate) global: Global,
@@ -47,7 +47,7 @@ pub(crate) struct Cli {
 #[derive(Args, Debug)]
 #[command(next_help_heading = "Global options")]
 pub(crate) struct Global {
-    /// Where the locks are: memory:, sqlite:PATH, redis://HOST, redis-sentinel://HOST,HOST,HOST/NAME,
+    /// The store: memory:, sqlite:PATH, redis://HOST, redis-sentinel://HOST,HOST,HOST/NAME,
     /// redis-cluster://HOST,HOST, redlock://HOST,HOST,HOST, or `env` for REDIS_HOST, REDIS_PORT and REDIS_PASSWORD [env: LEASEHOLD_STORE] [file: leasehold.toml] [default: a SQLite file of this user]
     #[arg(long, global = true, value_name = "URL")]
     pub(crate) store: Option<String>,
@@ -56,7 +56,7 @@ pub(crate) struct Global {
     #[arg(long, global = true)]
     pub(crate) json: bool,
 
-    /// Say which store is used; twice: log what happens
+    /// Print the store and log warnings; -vv logs everything
     #[arg(short, long, global = true, action = ArgAction::Count)]
     pub(crate) verbose: u8,
 }
@@ -92,7 +92,7 @@ enum Command {
 }
 
 impl Cli {
-    /// Does what was asked.
+    /// Runs the subcommand.
     pub(crate) async fn execute(self) -> Result<Exit, Failure> {
         let global = &self.global;
         match self.command {

@@ -1,4 +1,4 @@
-//! `leasehold stats`: figures of the whole store.
+//! `leasehold stats`: figures about the whole store.
 
 use std::{fmt::Write, time::Duration};
 
@@ -14,11 +14,11 @@ use crate::{
     view::millis,
 };
 
-/// Count what is held and waited for in the whole store
+/// Count held locks and waiters in the whole store
 #[derive(Args)]
 #[command(after_help = "\
-These are figures of the store at this moment. Counters of one client (acquired, lost,
-latencies) live in the program that uses the library: `Leasehold::stats()`.
+These figures describe the store at this moment. Counters of one client (acquired, lost,
+latencies) are in the program that uses the library: `Leasehold::stats()`.
 
 Examples:
   leasehold stats

@@ -20,8 +20,8 @@ use crate::{
 /// Print a line for every change: acquired, released, handed-over, waiting
 #[derive(Args)]
 #[command(after_help = "\
-The store is asked again and again: a tenure shorter than the interval may not be seen. Ends
-with 0 on INT, on TERM, or when its reader is gone.
+The store is polled: a lock held for less than the interval may not be seen. Exits with 0 on
+INT, on TERM, or when the reader of its output is gone.
 
 Examples:
   leasehold watch
@@ -31,18 +31,18 @@ pub(super) struct Watch {
     #[arg(default_value = "", hide_default_value = true)]
     prefix: String,
 
-    /// How often to look
+    /// How often to poll
     #[arg(long, value_name = "DUR", default_value = "1s", value_parser = duration::parse)]
     interval: Duration,
 
-    /// End after this many lines
+    /// Exit after this many lines
     #[arg(long, value_name = "N")]
     count: Option<u64>,
 }
 
 /// Most locks that are watched.
 const NAMES_MAX: usize = 100_000;
-/// Shortest interval: below it, looking would be most of what the store does.
+/// Shortest interval: below it, polling would be most of the load of the store.
 const INTERVAL_MIN: Duration = Duration::from_millis(10);
 
 #[derive(Debug, PartialEq, Eq, Serialize)]

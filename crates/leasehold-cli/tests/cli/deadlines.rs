@@ -72,7 +72,7 @@ fn its_life(run: &dyn Fn(&[&str]) -> Ran) {
     exit 64
     --- stdout
     --- stderr
-    error: invalid layout of the pool "cli" "8 buckets spread": allowed is 16 buckets spread, with which the pool was made
+    error: invalid layout of the pool "cli" "8 buckets spread": expected 16 buckets spread, with which the pool was made
 
     hint: change the value
     "#);
@@ -180,7 +180,7 @@ fn what_is_out_of_range_is_wrong_usage() {
     exit 64
     --- stdout
     --- stderr
-    error: invalid visibility "1ms": allowed is 100ms to 86400s
+    error: invalid visibility "1ms": expected 100ms to 86400s
 
     hint: change the value
     "#);

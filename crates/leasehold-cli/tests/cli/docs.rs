@@ -74,7 +74,7 @@ fn every_command_of_the_guide_to_deadlines_runs() {
 fn the_troubleshooting_guide_knows_the_errors_of_a_store() {
     use leasehold::ErrorKind as Kind;
     let text = guide("troubleshooting.md");
-    for kind in [Kind::StoreUnreachable, Kind::StoreRefused, Kind::WrongKind, Kind::Overloaded, Kind::Lost] {
+    for kind in [Kind::StoreUnreachable, Kind::StoreRefused, Kind::WrongType, Kind::Overloaded, Kind::Lost] {
         assert!(text.contains(&format!("| `{kind}`, {}", kind.exit_code())), "{kind}");
     }
 }

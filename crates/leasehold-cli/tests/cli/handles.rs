@@ -56,7 +56,7 @@ fn an_existing_handle_is_not_overwritten_and_no_lock_is_taken() {
     error: cannot create the handle h
       caused by: File exists (os error 17)
 
-    hint: another lock may need it: release that, or choose another file
+    hint: another lock may use it: release that lock, or choose another file
     ");
     assert_eq!(std::fs::read_to_string(sandbox.path("h")).unwrap(), "mine");
     assert_eq!(sandbox.fact("deploy", "state"), "free");
@@ -105,7 +105,7 @@ fn a_missing_or_wrong_handle_is_named() {
     exit 64
     --- stdout
     --- stderr
-    error: which lock? no handle was given
+    error: no handle was given
 
     hint: give --handle FILE or set LEASEHOLD_HANDLE
     ");

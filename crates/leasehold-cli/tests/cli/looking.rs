@@ -97,14 +97,14 @@ fn a_force_release_needs_the_fence_that_was_seen() {
     exit 64
     --- stdout
     --- stderr
-    error: --fence is required where nobody can be asked
+    error: --fence is required unless stdin is a terminal
 
-    hint: see the holder's fence with `leasehold inspect x`
+    hint: `leasehold inspect x` shows the fence of the holder
     ");
     insta::assert_snapshot!(sandbox.run(&["force-release", "x", "--fence", "7", "--yes"]), @r#"
     exit 1
     --- stdout
-    nothing done: "x" is held under fence [FENCE] by now, not 7
+    nothing done: "x" is now held under fence [FENCE], not 7
     --- stderr
     "#);
     let fence = sandbox.fact("x", "fence");

@@ -13,5 +13,6 @@ mod signals;
 mod sqlite;
 mod stores;
 mod terminal;
+mod trust;
 mod usage;
 mod valgrind;

@@ -8,7 +8,7 @@ use crate::sandbox::{LONG, Ran, Sandbox};
 fn nodes() -> Option<(QuorumSet, Sandbox)> {
     let set = QuorumSet::builder(3).arg("appendfsync", "no").start_or_skip()?;
     let sandbox = Sandbox::on(set.url());
-    std::fs::write(sandbox.path("leasehold.toml"), "max-ttl = '1s'\ndefault-ttl = '1s'").unwrap();
+    sandbox.write("leasehold.toml", "max-ttl = '1s'\ndefault-ttl = '1s'");
     Some((set, sandbox))
 }
 
@@ -106,7 +106,7 @@ fn admit_needs_a_node_that_remembers() {
     --- stderr
     error: admitting nodes is not supported: no node remembers this quorum; `leasehold quorum admit --new` makes a new one
 
-    hint: the reason says what it would take
+    hint: see the reason given
     ");
 }
 
@@ -160,7 +160,7 @@ fn a_store_that_is_no_quorum_has_no_nodes() {
             --- stderr
             error: asking the store memory: for its quorum is not supported: one server or one cluster decides there; a quorum is a redlock:// store
 
-            hint: the reason says what it would take
+            hint: see the reason given
             ");
         }
     }

@@ -27,7 +27,7 @@ fn a_mark_is_set_tested_and_cleared() {
     exit 1
     --- stdout
     --- stderr
-    nothing done: it is marked already
+    nothing done: it is already marked
     ");
     insta::assert_snapshot!(marker(&["clear", "cli-marks", "a.csv", "--json"]), @r#"
     exit 0
@@ -45,7 +45,7 @@ fn a_mark_is_set_tested_and_cleared() {
     let guarded = marker(&["clear", "cli-marks", "b.csv"]);
     assert_eq!(
         (guarded.code, &*guarded.stderr),
-        (Some(1), "nothing done: a guard holds it, or another program wrote it\n")
+        (Some(1), "nothing done: the key belongs to a guard or another program\n")
     );
 }
 
@@ -96,7 +96,7 @@ fn a_request_is_shown_and_removed() {
     exit 1
     --- stdout
     --- stderr
-    there was nothing to remove
+    nothing to remove
     ");
     insta::assert_snapshot!(idem(&["rm", "cli-payout", "42", "--json"]), @r#"
     exit 1

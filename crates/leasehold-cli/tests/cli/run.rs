@@ -164,7 +164,7 @@ fn a_command_that_runs_too_long_is_stopped_with_all_it_started() {
     insta::assert_snapshot!(run.stderr(), @r"
     error: stopped after 300ms
 
-    hint: raise --max-runtime, or see why it took so long
+    hint: raise --max-runtime, or find out why it took so long
     ");
     assert_eq!(sandbox.fact("x", "state"), "free");
 }
@@ -212,7 +212,7 @@ fn processes_never_overlap_and_fences_grow() {
 fn a_policy_gives_the_name_and_what_no_option_says() {
     let sandbox = Sandbox::new();
     let file = "[locks.payout]\nkey = 'payout:{deal_id}'\nttl = '20s'\nwait = '0s'\nhold-at-least = '1m'";
-    std::fs::write(sandbox.path("leasehold.toml"), file).unwrap();
+    sandbox.write("leasehold.toml", file);
     let show = "echo $LEASEHOLD_NAME $LEASEHOLD_TTL_MS";
     let pay = ["run", "--policy", "payout", "deal_id=4:2", "--", "sh", "-c", show];
     assert_eq!(sandbox.run(&pay).stdout, "payout:4%3A2 20000\n");
@@ -233,12 +233,12 @@ fn a_wrong_policy_or_value_is_named() {
 
     hint: write [locks.NAME] tables into leasehold.toml, or point LEASEHOLD_CONFIG at a file with some
     "#);
-    std::fs::write(sandbox.path("leasehold.toml"), "[locks.payout]\nkey = 'payout:{deal_id}'").unwrap();
+    sandbox.write("leasehold.toml", "[locks.payout]\nkey = 'payout:{deal_id}'");
     insta::assert_snapshot!(sandbox.run(&["run", "--policy", "pay-out", "deal_id=42", "--", "true"]), @r#"
     exit 64
     --- stdout
     --- stderr
-    error: invalid lock policy "pay-out": allowed is "payout"
+    error: invalid lock policy "pay-out": expected "payout"
 
     hint: change the value
     "#);
@@ -246,7 +246,7 @@ fn a_wrong_policy_or_value_is_named() {
     exit 64
     --- stdout
     --- stderr
-    error: invalid parameter of policy payout "dael_id": allowed is "deal_id"
+    error: invalid parameter of policy payout "dael_id": expected "deal_id"
 
     hint: change the value
     "#);

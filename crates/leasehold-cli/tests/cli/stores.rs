@@ -25,9 +25,9 @@ fn a_flag_wins_over_the_environment_the_file_and_the_default() {
     );
     let user = sandbox.path(".config/leasehold");
     std::fs::create_dir_all(&user).unwrap();
-    std::fs::write(user.join("leasehold.toml"), "store = 'memory:user'").unwrap();
+    sandbox.write(".config/leasehold/leasehold.toml", "store = 'memory:user'");
     assert_eq!(chosen(without_env(&words), &sandbox), "store: memory:user (chosen by leasehold.toml)");
-    std::fs::write(sandbox.path("leasehold.toml"), "store = 'memory:here'\n[locks.x]\nkey = 'x'").unwrap();
+    sandbox.write("leasehold.toml", "store = 'memory:here'\n[locks.x]\nkey = 'x'");
     assert_eq!(chosen(without_env(&words), &sandbox), "store: memory:here (chosen by leasehold.toml)");
     assert_eq!(
         chosen(sandbox.command(&words), &sandbox),
@@ -42,14 +42,14 @@ fn a_flag_wins_over_the_environment_the_file_and_the_default() {
 #[test]
 fn the_file_sets_the_ttl_and_a_bad_value_is_named() {
     let sandbox = Sandbox::on("memory:");
-    std::fs::write(sandbox.path("leasehold.toml"), "default-ttl = '12s'").unwrap();
+    sandbox.write("leasehold.toml", "default-ttl = '12s'");
     assert_eq!(sandbox.run(&["run", "x", "-c", "echo $LEASEHOLD_TTL_MS"]).stdout, "12000\n");
-    std::fs::write(sandbox.path("leasehold.toml"), "default-ttl = 12").unwrap();
+    sandbox.write("leasehold.toml", "default-ttl = 12");
     insta::assert_snapshot!(sandbox.run(&["run", "x", "true"]), @r#"
     exit 64
     --- stdout
     --- stderr
-    error: invalid default-ttl in leasehold.toml "12": allowed is a number with a unit, such as 12s or 12ms
+    error: invalid default-ttl in leasehold.toml "12": expected a number with a unit, such as 12s or 12ms
 
     hint: change the value
     "#);
@@ -83,7 +83,7 @@ fn a_url_that_names_no_store_is_refused() {
     let ran = Sandbox::on("mysql://localhost").run(&["ls"]);
     assert_eq!(ran.code, Some(64));
     assert!(
-        ran.stderr.starts_with("error: invalid store URL \"mysql://localhost\": allowed is memory:"),
+        ran.stderr.starts_with("error: invalid store URL \"mysql://localhost\": expected memory:"),
         "{ran}"
     );
 }
@@ -131,7 +131,7 @@ fn a_lock_waits_for_replicas_where_there_are_some() {
 fn a_policy_says_how_many_replicas_and_a_flag_wins_over_it() {
     let Some(server) = RedisServer::shared_or_skip() else { return };
     let sandbox = Sandbox::on(server.url());
-    std::fs::write(sandbox.path("leasehold.toml"), "[locks.x]\nkey = 'policy'\nacks = 'majority'").unwrap();
+    sandbox.write("leasehold.toml", "[locks.x]\nkey = 'policy'\nacks = 'majority'");
     assert_eq!(sandbox.run(&["run", "--policy", "x", "true"]).code, Some(77));
     assert_eq!(sandbox.run(&["run", "--policy", "x", "--acks", "0", "true"]).code, Some(0));
 }

@@ -42,7 +42,8 @@ fn a_duration_below_zero_is_told_what_durations_are() {
         let said = sandbox.run(words);
         assert_eq!(said.code, Some(64));
         assert!(
-            said.stderr.contains("invalid value '-5s'") && said.stderr.contains("hint:"),
+            said.stderr.contains("invalid value '-5s'")
+                && said.stderr.contains("expected a number with a unit"),
             "{}",
             said.stderr
         );
@@ -108,7 +109,7 @@ fn a_number_without_a_unit_is_refused() {
     exit 64
     --- stdout
     --- stderr
-    error: invalid value '30' for '--ttl <DUR>': hint: write a number with a unit, such as 30s or 30ms
+    error: invalid value '30' for '--ttl <DUR>': expected a number with a unit, such as 30s or 30ms
 
     For more information, try '--help'.
     ");
@@ -130,7 +131,7 @@ fn a_ttl_out_of_range_is_refused() {
     exit 64
     --- stdout
     --- stderr
-    error: invalid ttl "600s": allowed is 50ms to 300s
+    error: invalid ttl "600s": expected 50ms to 300s
 
     hint: change the value
     "#);
@@ -142,7 +143,7 @@ fn a_bad_name_is_refused() {
     exit 64
     --- stdout
     --- stderr
-    error: invalid lock name "a\nb": allowed is printable text without control characters
+    error: invalid lock name "a\nb": expected printable text without control characters
 
     hint: change the value
     "#);

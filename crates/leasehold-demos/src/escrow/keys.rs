@@ -20,10 +20,10 @@ pub(super) fn policies() -> leasehold::Result<Policies> {
 pub(super) fn lock(leases: &Leasehold, policy: &str, id: Option<(&str, u64)>) -> leasehold::Result<Lock> {
     let bound = leases.policy(policy)?;
     let mut lock = bound.key(id);
-    if let Some(ttl) = bound.policy().ttl() {
+    if let Some(ttl) = bound.policy().ttl {
         lock = lock.ttl((ttl / FASTER).min(TTL_MAX));
     }
-    if let Some(wait) = bound.policy().wait() {
+    if let Some(wait) = bound.policy().wait {
         lock = lock.wait(wait / FASTER);
     }
     Ok(lock)
@@ -35,7 +35,7 @@ pub(super) fn request(
     policy: &str,
     (what, id): (&str, impl ToString),
 ) -> leasehold::Result<IdempotencyKey> {
-    let keep = leases.policies().idempotency(policy)?.ttl() / FASTER;
+    let keep = leases.policies().idempotency(policy)?.ttl / FASTER;
     Ok(leases.idempotency_policy(policy, [(what, id)])?.lease(REQUEST_LEASE).keep(keep))
 }
 
@@ -47,7 +47,7 @@ mod tests {
     fn whatever_moves_money_never_goes_on_without_its_lock() {
         let policies = policies().unwrap();
         for policy in ["deal", "deposit", "payout", "refund", "balance", "reconciliation"] {
-            assert!(policies.lock(policy).unwrap().is_critical(), "{policy}");
+            assert!(policies.lock(policy).unwrap().critical, "{policy}");
         }
     }
 }

@@ -2,6 +2,9 @@
 
 use std::ops::RangeInclusive;
 
+/// How far the port for other nodes is above the one for clients.
+const BUS_OFFSET: u16 = 10_000;
+
 /// All nodes, by port; two nodes agree when their maps are equal.
 #[derive(Debug, Clone, PartialEq, Eq)]
 pub(super) struct ClusterMap {
@@ -59,12 +62,13 @@ impl Member {
     fn parse(line: &str) -> Option<Self> {
         let mut words = line.split(' ');
         let id = words.next()?.to_owned();
-        let (address, _) = words.next()?.split_once('@')?;
-        let (_, port) = address.rsplit_once(':')?;
+        // Later servers report the port for the kind of connection that asks, which is 0 beside TLS.
+        let (_, bus) = words.next()?.split_once('@')?;
+        let bus: u16 = bus.split(',').next()?.parse().ok()?;
         let flags: Vec<&str> = words.next()?.split(',').collect();
         let follows = words.next().filter(|id| *id != "-").map(str::to_owned);
         Some(Self {
-            port: port.parse().ok()?,
+            port: bus.checked_sub(BUS_OFFSET)?,
             id,
             is_primary: flags.contains(&"master"),
             is_doubtful: flags.iter().any(|flag| ["fail", "fail?", "handshake", "noaddr"].contains(flag)),

@@ -163,11 +163,14 @@ impl SentinelSet {
     }
 
     fn sees_all(&self, sentinel: &RedisServer) -> bool {
-        let sees = |what: &str, flags: &str, length: usize| {
+        // What another sentinel last thought of the primary; Valkey 9 keeps it after the fail-over.
+        let harmless = "master_down";
+        let sees = |what: &str, flag: &str, length: usize| {
             ask(sentinel, &["SENTINEL", what, Self::NAME]).is_some_and(|seen| {
                 let sound = |one: &Reply| {
                     let link = field(one, "master-link-status");
-                    field(one, "flags") == Some(flags) && link.is_none_or(|link| link == "ok")
+                    let is_sound = |flags: &str| flags.split(',').all(|one| one == flag || one == harmless);
+                    field(one, "flags").is_some_and(is_sound) && link.is_none_or(|link| link == "ok")
                 };
                 seen.list().len() == length && seen.list().iter().all(sound)
             })

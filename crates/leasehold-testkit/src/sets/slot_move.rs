@@ -1,8 +1,8 @@
 //! A slot on its way from one primary to another, step by step.
 
-use super::AGREE_WITHIN;
 use super::cluster::ClusterSet;
 use super::cluster_start::{id, ok};
+use super::{AGREE_WITHIN, ask};
 use crate::poll::eventually;
 use crate::server::RedisServer;
 
@@ -66,7 +66,8 @@ impl ClusterSet {
         // The new owner first: while nobody claims the slot, clients would be sent in circles.
         ok(to, &words);
         let others = self.primaries().into_iter().filter(|node| node.port() != to.port() && node.is_up());
-        others.for_each(|primary| ok(primary, &words));
+        // Valkey leaves a node whose writes are paused without an answer; it learns the owner from the others.
+        others.for_each(|primary| drop(ask(primary, &words)));
         eventually(AGREE_WITHIN, "nodes that agree on the owner of a moved slot", || {
             self.agreed_map().is_some_and(|map| map.owner_of(slot) == Some(to.port()))
         });

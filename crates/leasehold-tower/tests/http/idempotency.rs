@@ -1,6 +1,7 @@
 //! The `Idempotency-Key` header.
 
 use std::{
+    future::ready,
     sync::{
         Arc,
         atomic::{AtomicU32, Ordering},
@@ -8,11 +9,13 @@ use std::{
     time::Duration,
 };
 
-use tokio::{sync::RwLock, task::JoinSet};
-
 use axum::{Extension, Router, body::Body, response::Response, routing::post};
 use bytes::Bytes;
-use http::StatusCode;
+use http::{HeaderMap, HeaderValue, StatusCode, header};
+use http_body_util::{BodyExt, Full};
+use tokio::{sync::RwLock, task::JoinSet};
+use tower::Service;
+
 use leasehold::{Clock, Fence, Leasehold};
 use leasehold_testkit::eventually_async;
 use leasehold_tower::{IdempotencyLayer, LockLayer};
@@ -242,17 +245,20 @@ async fn a_refusal_for_the_moment_is_not_kept() {
             1 => StatusCode::TOO_MANY_REQUESTS,
             2 => StatusCode::REQUEST_TIMEOUT,
             3 => StatusCode::TOO_EARLY,
+            4 => StatusCode::UNAUTHORIZED,
+            5 => StatusCode::FORBIDDEN,
             _ => StatusCode::CONFLICT,
         }
     };
     let app = Router::new().route("/payouts", post(hurried));
     let site = Site::serve(app.layer(IdempotencyLayer::new(leases).operation("hurried"))).await;
     let mut seen = Vec::new();
-    for _ in 0..5 {
+    for _ in 0..7 {
         let answer = site.post("/payouts", "k", "100").await;
         seen.push((answer.status.as_u16(), answer.is_replay()));
     }
-    assert_eq!(seen, [(429, false), (408, false), (425, false), (409, false), (409, true)]);
+    let passed_on = [429, 408, 425, 401, 403, 409].map(|status| (status, false));
+    assert_eq!(seen, [&passed_on[..], &[(409, true)]].concat());
 }
 
 #[tokio::test]
@@ -288,6 +294,39 @@ async fn a_response_that_is_too_large_passes_and_is_never_computed_again() {
     let again = site.post("/payouts", "k", "100").await;
     again.is_problem(409, "not-replayable");
     assert!(again.text().contains("200 OK") && counter.count() == 1);
+}
+
+#[tokio::test]
+async fn trailers_of_a_request_and_of_its_first_response_are_passed_on() {
+    let echo = async |body: Body| {
+        let sent = body.collect().await.unwrap();
+        let trailers = sent.trailers().cloned().unwrap();
+        Response::new(Body::new(Full::new(sent.to_bytes()).with_trailers(ready(Some(Ok(trailers))))))
+    };
+    let mut app = Router::new()
+        .route("/payouts", post(echo))
+        .layer(IdempotencyLayer::new(memory().await).request_max(10).response_max(3));
+    for (key, body) in [("kept", "100"), ("too large to be kept", "1000000")] {
+        let trailers = HeaderMap::from_iter([(header::EXPIRES, HeaderValue::from_static("never"))]);
+        let body = Full::new(Bytes::from(body)).with_trailers(ready(Some(Ok(trailers.clone()))));
+        let request = site::post("/payouts").header("idempotency-key", key.replace(' ', "-"));
+        let response = app.call(request.body(Body::new(body)).unwrap()).await.unwrap();
+        let given = response.into_body().collect().await.unwrap();
+        assert_eq!(given.trailers(), Some(&trailers), "{key}");
+    }
+}
+
+#[tokio::test]
+async fn a_limit_of_responses_that_the_store_cannot_keep_is_refused_when_the_layer_is_made() {
+    let most = 64 * 1024 * 1024 - 64 * 1024;
+    let leases = memory().await;
+    let counter = Counter::default();
+    let layer = IdempotencyLayer::new(leases.clone()).response_max(most);
+    let site = Site::serve(counter.app(layer)).await;
+    assert_eq!(site.post("/payouts", "k", "100").await.status, 201);
+    let made = tokio::spawn(async move { drop(IdempotencyLayer::new(leases).response_max(most + 1)) });
+    let panic = made.await.unwrap_err().into_panic();
+    assert!(panic.downcast::<String>().unwrap().contains(&most.to_string()));
 }
 
 #[tokio::test]

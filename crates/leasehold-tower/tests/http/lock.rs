@@ -5,9 +5,11 @@ use std::{sync::Arc, time::Duration};
 use axum::{Extension, Router, body::Body, routing::post};
 use bytes::Bytes;
 use futures::Gate;
-use leasehold::{Fence, Lease, Leasehold};
+use http_body_util::BodyExt;
+use leasehold::{Clock, Fence, Lease, Leasehold};
 use leasehold_testkit::eventually_async;
 use leasehold_tower::LockLayer;
+use tower::Service;
 
 use crate::site::{self, Answer, LONG, Site};
 
@@ -155,6 +157,28 @@ impl http_body::Body for Written {
     ) -> std::task::Poll<Option<Result<http_body::Frame<Bytes>, Self::Error>>> {
         self.0.poll_recv(context).map(|data| data.map(|data| Ok(http_body::Frame::data(data))))
     }
+}
+
+#[tokio::test(start_paused = true)]
+async fn a_reader_that_takes_no_more_of_a_response_does_not_hold_the_lock_for_ever() {
+    for (layer, most) in
+        [(by_user as fn(&Leasehold) -> LockLayer, 300), (|leases| by_user(leases).max_lifetime(secs(40)), 40)]
+    {
+        let leases = Leasehold::builder("memory:").clock(Clock::tokio()).connect().await.unwrap();
+        let mut app = Router::new().route("/", post(async || "never read")).layer(layer(&leases));
+        let request = site::post("/").header("x-user", "a").body(Body::empty()).unwrap();
+        let response = app.call(request).await.unwrap();
+        tokio::time::sleep(secs(most - 5)).await;
+        assert!(leases.inspect("account:a").await.unwrap().held().is_some(), "kept alive until then");
+        tokio::time::sleep(secs(5 + 30 + 1)).await;
+        assert!(leases.inspect("account:a").await.unwrap().held().is_none(), "its ttl is over");
+        let read = response.into_body().collect().await;
+        assert!(read.unwrap_err().to_string().contains("the lock was lost"));
+    }
+}
+
+fn secs(secs: u64) -> Duration {
+    Duration::from_secs(secs)
 }
 
 #[tokio::test]

@@ -3,6 +3,7 @@
 use super::{
     idempotency::{Idempotency, IdempotencyKey},
     lock::Lock,
+    mirror::mirror,
     runtime::wait,
 };
 use crate::{
@@ -65,27 +66,12 @@ impl Leasehold {
         Ok(Self { inner })
     }
 
-    /// An exclusive lock of that name.
-    pub fn lock(&self, name: impl AsRef<str>) -> Lock {
-        Lock::new(self.inner.lock(name))
-    }
-
     /// As [`crate::Leasehold::policy`].
     ///
     /// # Errors
     /// As there.
     pub fn policy(&self, name: &str) -> Result<BoundPolicy<'_>> {
         Ok(BoundPolicy { inner: self.inner.policy(name)? })
-    }
-
-    /// The policies it was made with.
-    pub fn policies(&self) -> &Policies {
-        self.inner.policies()
-    }
-
-    /// As [`crate::Leasehold::idempotency`].
-    pub fn idempotency(&self, operation: impl AsRef<str>) -> Idempotency {
-        Idempotency::new(self.inner.idempotency(operation))
     }
 
     /// As [`crate::Leasehold::idempotency_policy`].
@@ -97,67 +83,22 @@ impl Leasehold {
         name: &str,
         values: impl IntoIterator<Item = (K, V)>,
     ) -> Result<IdempotencyKey> {
-        Ok(IdempotencyKey::new(self.inner.idempotency_policy(name, values)?))
+        self.inner.idempotency_policy(name, values).map(IdempotencyKey::new)
     }
 
-    /// Who holds a lock and who waits for it.
-    ///
-    /// # Errors
-    /// As [`crate::Leasehold::inspect`]; also `unsupported` in async code.
-    pub fn inspect(&self, name: impl AsRef<str>) -> Result<Inspection> {
-        wait(self.inner.inspect(name))?
-    }
-
-    /// As [`crate::Leasehold::list`].
-    ///
-    /// # Errors
-    /// As there; also `unsupported` in async code.
-    pub fn list(&self, prefix: &str, from: Option<Cursor>, limit: u32) -> Result<Page<Inspection>> {
-        wait(self.inner.list(prefix, from, limit))?
-    }
-
-    /// As [`crate::Leasehold::force_release`].
-    ///
-    /// # Errors
-    /// As there; also `unsupported` in async code.
-    pub fn force_release(&self, name: impl AsRef<str>, seen: Fence) -> Result<Released> {
-        wait(self.inner.force_release(name, seen))?
-    }
-
-    /// What was counted so far.
-    pub fn stats(&self) -> Stats {
-        self.inner.stats()
-    }
-
-    /// How often this client has asked its store; see [`Leasehold::round_trips`](crate::Leasehold::round_trips).
-    pub fn round_trips(&self) -> Option<u64> {
-        self.inner.round_trips()
-    }
-
-    /// What an operator should know about the store.
-    ///
-    /// # Errors
-    /// As [`crate::Leasehold::health`]; also `unsupported` in async code.
-    pub fn health(&self) -> Result<Health> {
-        wait(self.inner.health())?
-    }
-
-    /// What the store can do.
-    pub fn capabilities(&self) -> &Capabilities {
-        self.inner.capabilities()
-    }
-
-    /// The store's URL without its password.
-    pub fn store(&self) -> &str {
-        self.inner.store()
-    }
-
-    /// As [`crate::Leasehold::close`].
-    ///
-    /// # Errors
-    /// As there; also `unsupported` in async code.
-    pub fn close(&self) -> Result<()> {
-        wait(self.inner.close())?
+    mirror! { "Leasehold"
+        get lock(name: impl AsRef<str>) -> Lock => Lock::new;
+        get policies() -> &Policies;
+        get idempotency(operation: impl AsRef<str>) -> Idempotency => Idempotency::new;
+        wait inspect(name: impl AsRef<str>) -> Inspection;
+        wait list(prefix: &str, from: Option<Cursor>, limit: u32) -> Page<Inspection>;
+        wait force_release(name: impl AsRef<str>, seen: Fence) -> Released;
+        get stats() -> Stats;
+        get round_trips() -> Option<u64>;
+        wait health() -> Health;
+        get capabilities() -> &Capabilities;
+        get store() -> &str;
+        wait close() -> ();
     }
 }
 
@@ -169,18 +110,13 @@ pub struct BoundPolicy<'a> {
 }
 
 impl<'a> BoundPolicy<'a> {
-    /// The lock for these values, set as the policy says. Wrong values are reported when it is acquired.
+    /// As [`key`](policy::BoundPolicy::key) of the async one.
     pub fn key<K: AsRef<str>, V: ToString>(&self, values: impl IntoIterator<Item = (K, V)>) -> Lock {
         Lock::new(self.inner.key(values))
     }
 
-    /// The lock of a policy without parameters.
-    pub fn lock(&self) -> Lock {
-        Lock::new(self.inner.lock())
-    }
-
-    /// The policy itself.
-    pub fn policy(&self) -> &'a LockPolicy {
-        self.inner.policy()
+    mirror! { "policy::BoundPolicy"
+        get lock() -> Lock => Lock::new;
+        get policy() -> &'a LockPolicy;
     }
 }

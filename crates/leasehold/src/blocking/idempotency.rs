@@ -11,6 +11,7 @@ use serde::{Serialize, de::DeserializeOwned};
 
 use super::{
     lease::Lease,
+    mirror::mirror,
     runtime::{for_waiting, wait},
 };
 use crate::{
@@ -31,9 +32,8 @@ impl Idempotency {
         Self { inner }
     }
 
-    /// As [`crate::Idempotency::key`].
-    pub fn key(&self, key: impl ToString) -> IdempotencyKey {
-        IdempotencyKey { inner: self.inner.key(key) }
+    mirror! { "Idempotency"
+        get key(key: impl ToString) -> IdempotencyKey => IdempotencyKey::new;
     }
 }
 
@@ -44,52 +44,30 @@ pub struct IdempotencyKey {
     inner: idempotency::IdempotencyKey,
 }
 
-/// The builder's methods are those of the async one, under the same names.
-macro_rules! same_as_async {
-    ($($method:ident($argument:ident: $type:ty);)+) => {$(
-        #[doc = concat!("As [`", stringify!($method), "`](crate::IdempotencyKey::", stringify!($method), ").")]
-        pub fn $method(self, $argument: $type) -> Self {
-            Self { inner: self.inner.$method($argument) }
-        }
-    )+};
-}
-
 impl IdempotencyKey {
     pub(super) fn new(inner: idempotency::IdempotencyKey) -> Self {
         Self { inner }
     }
 
-    same_as_async! {
-        fingerprint(request: &impl Serialize);
-        fingerprint_bytes(request: impl AsRef<[u8]>);
-        lease(lease: Duration);
-        keep(keep: Duration);
-        result_max(bytes: usize);
-        wait(wait: Duration);
-        on_failure(what: OnFailure);
-        label(label: impl Into<String>);
+    mirror! { "IdempotencyKey"
+        set fingerprint(request: &impl Serialize);
+        set fingerprint_bytes(request: impl AsRef<[u8]>);
+        set lease(lease: Duration);
+        set keep(keep: Duration);
+        set result_max(bytes: usize);
+        set wait(wait: Duration);
+        set on_failure(what: OnFailure);
+        set label(label: impl Into<String>);
+        get store_key() -> Result<Name>;
+        end check_and_set() -> bool;
+        wait get() -> Option<Record>;
+        wait remove() -> bool;
     }
 
-    /// As [`crate::IdempotencyKey::store_key`].
+    /// As [`crate::IdempotencyKey::begin`].
     ///
     /// # Errors
-    /// As there.
-    pub fn store_key(&self) -> Result<Name> {
-        self.inner.store_key()
-    }
-
-    /// At most once: answers whether to go on.
-    ///
-    /// # Errors
-    /// As [`crate::IdempotencyKey::check_and_set`]; also `unsupported` in async code.
-    pub fn check_and_set(self) -> Result<bool> {
-        wait(self.inner.check_and_set())?
-    }
-
-    /// Begins an execution, or says how it stands.
-    ///
-    /// # Errors
-    /// As [`crate::IdempotencyKey::begin`]; also `unsupported` in async code.
+    /// As there; also `unsupported` in async code.
     pub fn begin<T: DeserializeOwned>(self) -> Result<Begun<T>> {
         wait(self.inner.begin::<T>())??.try_map(Execution::new, Ok)
     }
@@ -120,22 +98,6 @@ impl IdempotencyKey {
             }
         }
     }
-
-    /// What is under the key, for people.
-    ///
-    /// # Errors
-    /// As [`crate::IdempotencyKey::get`]; also `unsupported` in async code.
-    pub fn get(&self) -> Result<Option<Record>> {
-        wait(self.inner.get())?
-    }
-
-    /// Removes what is under the key.
-    ///
-    /// # Errors
-    /// As [`crate::IdempotencyKey::remove`]; also `unsupported` in async code.
-    pub fn remove(&self) -> Result<bool> {
-        wait(self.inner.remove())?
-    }
 }
 
 /// How [`IdempotencyKey::begin`] ended.
@@ -154,27 +116,19 @@ impl<T> Execution<T> {
         Self { lease: Lease::new(inner.lease()), inner }
     }
 
-    /// Stores the result, and wakes who waits for it.
-    ///
-    /// # Errors
-    /// As [`crate::idempotency::Execution::complete`]. In async code `unsupported`; the execution is then given back.
-    pub fn complete(self, result: &T) -> Result<Settled>
-    where
-        T: Serialize,
-    {
-        wait(self.inner.complete(result))?
-    }
-
-    /// Tells that it failed.
-    ///
-    /// # Errors
-    /// As [`crate::idempotency::Execution::fail`]. In async code `unsupported`; the execution is then given back.
-    pub fn fail(self, why: impl fmt::Display) -> Result<Settled> {
-        wait(self.inner.fail(why))?
+    mirror! { "idempotency::Execution"
+        #[doc = "In async code the execution is given back."]
+        end fail(why: impl fmt::Display) -> Settled;
     }
 }
 
-/// What a lease tells: its fence, whether it is held, when it is lost.
+impl<T: Serialize> Execution<T> {
+    mirror! { "idempotency::Execution"
+        #[doc = "In async code the execution is given back."]
+        end complete(result: &T) -> Settled;
+    }
+}
+
 impl<T> Deref for Execution<T> {
     type Target = Lease;
     fn deref(&self) -> &Lease {

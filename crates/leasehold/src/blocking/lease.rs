@@ -2,10 +2,10 @@
 
 use std::{fmt, ops::Deref, time::Duration};
 
-use super::runtime::wait;
+use super::{mirror::mirror, runtime::wait};
 use crate::{engine::Released, error::Result, fence::Fence, lease, name::Name};
 
-/// A lease that is held, without `async`; see [`crate::Lease`]. Cheap to clone; it cannot give the lock back.
+/// A lease that is held, without `async`; see [`crate::Lease`]. Cheap to clone; it cannot release the lock.
 #[derive(Clone)]
 pub struct Lease {
     inner: lease::Lease,
@@ -16,32 +16,16 @@ impl Lease {
         Self { inner }
     }
 
-    /// What is held.
-    pub fn name(&self) -> &Name {
-        self.inner.name()
+    mirror! { "Lease"
+        get name() -> &Name;
+        get fence() -> Fence;
+        get acks() -> u8;
+        get remaining() -> Duration;
+        get is_held() -> bool;
+        wait extend() -> ();
     }
 
-    /// The fencing token: give it to whatever you write to.
-    pub fn fence(&self) -> Fence {
-        self.inner.fence()
-    }
-
-    /// How many replicas had the lock when it was acquired; zero unless [`acks`](super::Lock::acks) asked for some.
-    pub fn acks(&self) -> u8 {
-        self.inner.acks()
-    }
-
-    /// How long the lease can still be trusted; zero once it was lost or given back.
-    pub fn remaining(&self) -> Duration {
-        self.inner.remaining()
-    }
-
-    /// Whether the lease can be trusted at this moment. Once `false` it stays `false`.
-    pub fn is_held(&self) -> bool {
-        self.inner.is_held()
-    }
-
-    /// Waits until the lease is lost, but no longer than `timeout`, and answers whether it is.
+    /// Waits until the lease is lost, but no longer than `timeout`, and returns whether it is.
     ///
     /// # Errors
     /// `unsupported` in async code.
@@ -49,14 +33,6 @@ impl Lease {
         let clock = &self.inner.core.clock;
         let lost = wait(clock.bounded(clock.now() + timeout, self.inner.lost()))?;
         Ok(lost.is_some())
-    }
-
-    /// Extends the lease by its ttl from now.
-    ///
-    /// # Errors
-    /// As [`crate::Lease::extend`]; also `unsupported` in async code.
-    pub fn extend(&self) -> Result<()> {
-        wait(self.inner.extend())?
     }
 }
 
@@ -68,10 +44,10 @@ impl fmt::Debug for Lease {
 
 /// A lock that is yours until you release it, drop it, or lose it; see [`crate::Guard`].
 ///
-/// Dropping it gives it back in the background, also in async code; if the program ends first, the lock stays closed
+/// Dropping it releases the lock in the background, also in async code; if the program ends first, the lock stays closed
 /// until its ttl is over.
 #[derive(Debug)]
-#[must_use = "the lock is given back when the guard is dropped"]
+#[must_use = "the lock is released when the guard is dropped"]
 pub struct Guard {
     lease: Lease,
     inner: lease::Guard,
@@ -82,12 +58,9 @@ impl Guard {
         Self { lease: Lease::new(inner.lease()), inner }
     }
 
-    /// Gives the lock back, and tells what had become of it.
-    ///
-    /// # Errors
-    /// As [`crate::Guard::release`]. In async code `unsupported`; the lock is then given back in the background.
-    pub fn release(self) -> Result<Released> {
-        wait(self.inner.release())?
+    mirror! { "Guard"
+        #[doc = "In async code the lock is released in the background."]
+        end release() -> Released;
     }
 
     /// The lease as a value that can be cloned into threads.

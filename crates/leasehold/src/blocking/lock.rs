@@ -7,6 +7,7 @@ use std::{
 
 use super::{
     lease::{Guard, Lease},
+    mirror::mirror,
     runtime::{for_waiting, wait},
 };
 use crate::{
@@ -22,70 +23,33 @@ pub struct Lock {
     inner: lock::Lock,
 }
 
-/// The builder's methods are those of the async one, under the same names.
-macro_rules! same_as_async {
-    ($($method:ident($($argument:ident: $type:ty)?);)+) => {$(
-        #[doc = concat!("As [`", stringify!($method), "`](crate::Lock::", stringify!($method), ").")]
-        pub fn $method(self $(, $argument: $type)?) -> Self {
-            Self { inner: self.inner.$method($($argument)?) }
-        }
-    )+};
-}
-
 impl Lock {
     pub(super) fn new(inner: lock::Lock) -> Self {
         Self { inner }
     }
 
-    same_as_async! {
-        ttl(ttl: Duration);
-        wait(wait: Duration);
-        wait_forever();
-        max_attempts(most: u32);
-        retry(retry: Retry);
-        keep_alive();
-        fixed();
-        label(label: impl Into<String>);
-        lock_delay(delay: Duration);
-        acks(acks: impl Into<Acks>);
-        max_lifetime(most: Duration);
-        hold_at_least(least: Duration);
-        on_outage(what: OnOutage);
-        on_wait(progress: impl Fn(&Waited<'_>) + Send + Sync + 'static);
-    }
-
-    /// Waits for the lock.
-    ///
-    /// # Errors
-    /// As [`crate::Lock::acquire`]; also `unsupported` in async code.
-    pub fn acquire(self) -> Result<Guard> {
-        wait(self.inner.acquire())?.map(Guard::new)
-    }
-
-    /// Asks once and does not wait.
-    ///
-    /// # Errors
-    /// As [`crate::Lock::try_acquire`]; also `unsupported` in async code.
-    pub fn try_acquire(self) -> Result<Attempt> {
-        Ok(match wait(self.inner.try_acquire())?? {
-            lock::Attempt::Held(guard) => Attempt::Held(Guard::new(guard)),
-            lock::Attempt::Busy { holder, retry_after } => Attempt::Busy { holder, retry_after },
-        })
-    }
-
-    /// Waits for the lock; when the store is out of reach and [`OnOutage::Proceed`] was chosen, goes on without it.
-    ///
-    /// # Errors
-    /// As [`crate::Lock::acquire_or_proceed`]; also `unsupported` in async code.
-    pub fn acquire_or_proceed(self) -> Result<Protection> {
-        Ok(match wait(self.inner.acquire_or_proceed())?? {
-            lock::Protection::Held(guard) => Protection::Held(Guard::new(guard)),
-            lock::Protection::Unprotected { cause } => Protection::Unprotected { cause },
-        })
+    mirror! { "Lock"
+        set ttl(ttl: Duration);
+        set wait(wait: Duration);
+        set wait_forever();
+        set max_attempts(most: u32);
+        set retry(retry: Retry);
+        set keep_alive();
+        set fixed();
+        set label(label: impl Into<String>);
+        set lock_delay(delay: Duration);
+        set acks(acks: impl Into<Acks>);
+        set max_lifetime(most: Duration);
+        set hold_at_least(least: Duration);
+        set on_outage(what: OnOutage);
+        set on_wait(progress: impl Fn(&Waited<'_>) + Send + Sync + 'static);
+        end acquire() -> Guard => Guard::new;
+        end try_acquire() -> Attempt => attempt;
+        end acquire_or_proceed() -> Protection => protection;
     }
 
     /// Runs `body` while holding the lock, kept alive unless [`Lock::fixed`]. Nothing can cancel the body: a long one
-    /// asks [`Lease::is_held`] before each step. The lock is always given back, also when the body panics.
+    /// asks [`Lease::is_held`] before each step. The lock is always released, also when the body panics.
     ///
     /// # Errors
     /// [`RunError::Lost`], with the body's value, when the lease ended before the body did; [`RunError::NotRun`] when
@@ -104,3 +68,17 @@ pub type Attempt = lock::Attempt<Guard>;
 
 /// The result of [`Lock::acquire_or_proceed`].
 pub type Protection = lock::Protection<Guard>;
+
+fn attempt(attempt: lock::Attempt) -> Attempt {
+    match attempt {
+        lock::Attempt::Held(guard) => Attempt::Held(Guard::new(guard)),
+        lock::Attempt::Busy { holder, retry_after } => Attempt::Busy { holder, retry_after },
+    }
+}
+
+fn protection(protection: lock::Protection) -> Protection {
+    match protection {
+        lock::Protection::Held(guard) => Protection::Held(Guard::new(guard)),
+        lock::Protection::Unprotected { cause } => Protection::Unprotected { cause },
+    }
+}

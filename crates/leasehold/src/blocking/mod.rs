@@ -25,7 +25,7 @@
 //! # Ok::<(), leasehold::Error>(())
 //! ```
 //!
-//! All clients of a process share one background thread, which renews leases and gives dropped locks back while yours
+//! All clients of a process share one background thread, which renews leases and releases dropped locks while yours
 //! is busy. Not for async code: there, calls that wait are refused as `unsupported`, because they would stop all other
 //! tasks of that thread. That includes `spawn_blocking`; use [`crate::Leasehold`] there.
 
@@ -33,6 +33,7 @@ mod client;
 mod idempotency;
 mod lease;
 mod lock;
+mod mirror;
 mod runtime;
 
 pub use client::{BoundPolicy, Leasehold};

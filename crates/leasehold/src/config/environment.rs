@@ -1,8 +1,8 @@
-//! Variables that other libraries read as well: `REDIS_HOST`, `REDIS_PORT`, `REDIS_PASSWORD`, `LOCK_TTL`.
+//! Variables: `LEASEHOLD_*` for every setting, and those that other libraries read as well.
 
-use std::time::Duration;
+use toml::Value;
 
-use super::{duration::parse_duration, placed, quoted};
+use super::{file::Document, text::quoted};
 use crate::{
     error::{Error, Result},
     policy::escape,
@@ -16,15 +16,26 @@ pub(super) fn variable(env: Environment<'_>, name: &str) -> Option<String> {
     env(name).filter(|value| !value.is_empty())
 }
 
-/// `LOCK_TTL`: milliseconds, or a duration with a unit.
-pub(super) fn lock_ttl(env: Environment<'_>) -> Result<Option<Duration>> {
-    let Some(text) = variable(env, "LOCK_TTL") else { return Ok(None) };
-    if let Ok(ms) = text.parse() {
-        return Ok(Some(Duration::from_millis(ms)));
+/// Lets `LEASEHOLD_*` replace settings of a file, and `LOCK_TTL` give what neither has. That may be meant for another
+/// library, so it is not even looked at otherwise.
+pub(super) fn replace(document: &mut Document, keys: &'static str, env: Environment<'_>) {
+    for key in keys.split_whitespace() {
+        let name = format!("LEASEHOLD_{}", key.replace('-', "_").to_uppercase());
+        let value = match key {
+            "prefix" | "label" => env(&name).map(Value::String),
+            "store" => variable(env, &name).map(Value::String),
+            _ => variable(env, &name).map(|text| text.parse().map_or(Value::String(text), Value::Integer)),
+        };
+        if let Some(value) = value {
+            document.set(key, value, name);
+        }
     }
-    parse_duration(&text).map(Some).map_err(|_| {
-        Error::invalid("LOCK_TTL", quoted(&text), "milliseconds, such as 5000, or a duration, such as 5s")
-    })
+    if !document.has("default-ttl")
+        && let Some(text) = variable(env, "LOCK_TTL")
+    {
+        let text = if text.parse::<u64>().is_ok() { text + "ms" } else { text };
+        document.set("default-ttl", Value::String(text), "LOCK_TTL".into());
+    }
 }
 
 /// The store that `REDIS_*` name, if one of them is set.
@@ -34,44 +45,38 @@ pub(super) fn redis_url(env: Environment<'_>) -> Result<Option<String>> {
     if host.is_none() && port.is_none() && password.is_none() {
         return Ok(None);
     }
-    let (service_host, port) = port.as_deref().map_or(Ok((None, 6379)), read_port)?;
-    let host = match (host, service_host) {
-        (Some(host), _) => checked_host(&host, "REDIS_HOST")?,
-        (None, Some(host)) => host,
-        (None, None) => "localhost".into(),
+    let (service_host, port) = match &port {
+        None => (None, 6379),
+        Some(text) => read_port(text)
+            .filter(|(_, port)| *port != 0)
+            .ok_or_else(|| Error::invalid("REDIS_PORT", quoted(text), "1 to 65535, or tcp://HOST:PORT"))?,
     };
+    let host = match host {
+        Some(host) => bracketed(&host)?,
+        None => service_host.unwrap_or_else(|| "localhost".into()),
+    };
+    // Everything but what a URL leaves alone everywhere.
+    let encode = |secret: &str| escape(secret, |c| !(c.is_ascii_alphanumeric() || "-._~".contains(c)));
     let login = password.map_or(String::new(), |password| format!(":{}@", encode(&password)));
     Ok(Some(format!("redis://{login}{host}:{port}")))
 }
 
 /// `6379`, or `tcp://10.0.0.11:6379`, which Kubernetes sets for a service that is called `redis`.
-fn read_port(text: &str) -> Result<(Option<String>, u16)> {
-    let (host, digits) = match text.strip_prefix("tcp://") {
-        Some(address) => match address.rsplit_once(':') {
-            Some((host, port)) => (Some(checked_host(host, "REDIS_PORT")?), port),
-            None => (None, ""),
-        },
-        None => (None, text),
-    };
-    let port = digits.parse().ok().filter(|port| *port != 0);
-    let refuse = || Error::invalid("REDIS_PORT", quoted(text), "1 to 65535, or tcp://HOST:PORT");
-    Ok((host, port.ok_or_else(refuse)?))
+fn read_port(text: &str) -> Option<(Option<String>, u16)> {
+    if let Ok(port) = text.parse() {
+        return Some((None, port));
+    }
+    let url = url::Url::parse(text).ok().filter(|url| url.scheme() == "tcp")?;
+    Some((Some(url.host_str()?.to_owned()), url.port()?))
 }
 
-fn checked_host(host: &str, variable: &str) -> Result<String> {
-    // An address of IPv6 needs brackets in a URL.
+/// A host as URLs have it: an IPv6 address in brackets.
+fn bracketed(host: &str) -> Result<String> {
     let is_bare_ipv6 = host.parse::<std::net::Ipv6Addr>().is_ok();
     let host = if is_bare_ipv6 { format!("[{host}]") } else { host.to_owned() };
-    let parsed = url::Host::parse(&host);
-    parsed.map(|_| host.clone()).map_err(|error| {
-        let refused = Error::invalid("host", quoted(&host), format!("a host name or an address ({error})"));
-        placed(refused, variable)
+    url::Host::parse(&host).map(|_| host.clone()).map_err(|error| {
+        Error::invalid("REDIS_HOST", quoted(&host), format!("a host name or an address ({error})"))
     })
-}
-
-/// Everything but letters, digits and `-._~` is encoded: what a URL leaves alone everywhere.
-fn encode(secret: &str) -> String {
-    escape(secret, |c| !(c.is_ascii_alphanumeric() || "-._~".contains(c)))
 }
 
 #[cfg(test)]
@@ -133,14 +138,5 @@ mod tests {
             assert_eq!(error.kind().as_str(), "invalid");
             assert!(error.to_string().starts_with(&format!("invalid {name} ")), "{error}");
         }
-    }
-
-    #[test]
-    fn lock_ttl_is_in_milliseconds_unless_it_has_a_unit() {
-        let read = |text: &str| lock_ttl(&|_: &str| Some(text.to_owned()));
-        assert_eq!(read("5000").unwrap(), Some(Duration::from_secs(5)));
-        assert_eq!(read("5s").unwrap(), Some(Duration::from_secs(5)));
-        assert_eq!(read("").unwrap(), None);
-        assert!(read("5 s").unwrap_err().to_string().starts_with("invalid LOCK_TTL \"5 s\""));
     }
 }

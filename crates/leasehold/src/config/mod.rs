@@ -3,19 +3,17 @@
 //! A setting in code wins over a `LEASEHOLD_*` variable, that over the file `leasehold.toml`, that over the variables
 //! `LOCK_TTL` and `REDIS_*` that other libraries use, and those over the default. See [`Settings`].
 
-mod acks;
-mod duration;
 mod environment;
-mod nearest;
-mod section;
+mod file;
 mod settings;
+mod text;
 
 use std::time::Duration;
 
-pub use duration::parse_duration;
-pub(crate) use nearest::nearest_of;
-pub(crate) use section::{Section, read_text};
+pub(crate) use file::{Document, acks, duration, written};
 pub use settings::{Settings, Sources};
+pub use text::parse_duration;
+pub(crate) use text::{one_of, placed, quoted};
 
 use crate::{
     error::{Error, Result},
@@ -116,23 +114,6 @@ pub(crate) fn between(what: &str, value: Duration, least: Duration, most: Durati
         return Err(Error::invalid(what, format!("{value:?}"), format!("{least:?} to {most:?}")));
     }
     Ok(())
-}
-
-/// Bad input as errors quote it: short, and without control characters.
-pub(crate) fn quoted(text: &str) -> String {
-    let mut short: String = text.chars().take(64).filter(|c| !c.is_control()).collect();
-    if text.chars().nth(64).is_some() {
-        short.push('…');
-    }
-    short
-}
-
-/// The same error, telling of a certain place.
-pub(crate) fn placed(error: Error, place: impl Into<String>) -> Error {
-    match error {
-        Error::Invalid { got, allowed, .. } => Error::invalid(place, got, allowed),
-        other => other,
-    }
 }
 
 #[cfg(test)]

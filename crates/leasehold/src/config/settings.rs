@@ -1,22 +1,25 @@
 //! Everything a client needs, put together from the environment and a file.
 
 use std::{
-    fmt,
+    collections::BTreeMap,
+    fmt, fs,
     path::{Path, PathBuf},
     time::Duration,
 };
 
+use serde::Deserialize;
+
 use super::{
-    Config, Section,
-    duration::parse_duration,
+    Config,
     environment::{self, Environment, variable},
-    placed, quoted, read_text,
+    file::{Document, duration, written_by_others},
+    text::placed,
 };
 use crate::{
     engine::connect::redact,
     error::{Error, Result},
     lock::Retry,
-    policy::{self, Policies},
+    policy::{LockPolicy, Policies, RecordPolicy},
 };
 
 /// The file that is read unless another one is named.
@@ -31,7 +34,7 @@ const FILE: &str = "leasehold.toml";
 /// | `label` | `LEASEHOLD_LABEL` | |
 /// | `default-ttl` | `LEASEHOLD_DEFAULT_TTL`; after the file `LOCK_TTL`, in milliseconds | `30s` |
 /// | `acquisition-timeout` | `LEASEHOLD_ACQUISITION_TIMEOUT` | `5s` |
-/// | `retry-interval` | `LEASEHOLD_RETRY_INTERVAL` | growing from `100ms` to `1s` |
+/// | `retry-interval` | `LEASEHOLD_RETRY_INTERVAL` | growing from `50ms` to `1s` |
 /// | `command-timeout` | `LEASEHOLD_COMMAND_TIMEOUT` | `2s` |
 /// | `max-ttl` | `LEASEHOLD_MAX_TTL` | `5m` |
 /// | `connections` | `LEASEHOLD_CONNECTIONS` | `1` |
@@ -59,6 +62,8 @@ pub struct Settings {
     pub config: Config,
     /// The named policies.
     pub policies: Policies,
+    /// Files that were found and not read, each with the reason; see [`Sources::new`].
+    pub ignored: Vec<String>,
 }
 
 impl fmt::Debug for Settings {
@@ -67,6 +72,7 @@ impl fmt::Debug for Settings {
             .field("store", &self.store.as_deref().map(redact))
             .field("config", &self.config)
             .field("policies", &self.policies)
+            .field("ignored", &self.ignored)
             .finish()
     }
 }
@@ -77,14 +83,20 @@ pub struct Sources<'a> {
     env: Environment<'a>,
     file: Option<&'a Path>,
     directory: &'a Path,
+    fallback: Option<&'a Path>,
     redis_store: bool,
 }
 
 impl<'a> Sources<'a> {
     /// An environment, as a function from a variable's name to its value, and the file it names with
     /// `LEASEHOLD_CONFIG`. If it names none, `leasehold.toml` in the current directory, if that exists.
+    ///
+    /// A file that was not named is read only if it and its directory belong to the effective user or to root and nobody
+    /// else can write them: a store in it may name a file whose first line is sent as a password. Otherwise it is
+    /// [ignored](Settings::ignored), with a warning in the log. A file that was named is read, but if others can write it,
+    /// its store must not have a `password-file`.
     pub fn new(env: &'a dyn Fn(&str) -> Option<String>) -> Self {
-        Self { env, file: None, directory: Path::new(""), redis_store: false }
+        Self { env, file: None, directory: Path::new(""), fallback: None, redis_store: false }
     }
 
     /// A certain file, which must exist.
@@ -97,6 +109,11 @@ impl<'a> Sources<'a> {
         Self { directory, ..self }
     }
 
+    /// A file to read where neither a file was named nor the directory has one, if it exists.
+    pub fn fallback(self, file: &'a Path) -> Self {
+        Self { fallback: Some(file), ..self }
+    }
+
     /// If neither environment nor file name a store, takes the one that `REDIS_HOST`, `REDIS_PORT` and
     /// `REDIS_PASSWORD` describe. At least one of them must be set; the host is `localhost` and the port 6379 otherwise.
     ///
@@ -105,10 +122,26 @@ impl<'a> Sources<'a> {
         Self { redis_store: true, ..self }
     }
 
-    fn find_file(&self) -> Option<PathBuf> {
+    /// The file to read, if there is one, and what was ignored.
+    fn find_file(&self) -> (Option<PathBuf>, Vec<String>) {
         let named = self.file.map(Path::to_owned);
         let named = named.or_else(|| variable(self.env, "LEASEHOLD_CONFIG").map(PathBuf::from));
-        named.or_else(|| Some(self.directory.join(FILE)).filter(|path| path.exists()))
+        if named.is_some() {
+            return (named, Vec::new());
+        }
+        let mut ignored = Vec::new();
+        for path in [Some(self.directory.join(FILE)), self.fallback.map(Path::to_owned)].into_iter().flatten()
+        {
+            let Ok(target) = fs::canonicalize(&path) else { continue };
+            // The folder first: whoever can write it can also replace the file.
+            let distrusted =
+                target.parent().and_then(written_by_others).or_else(|| written_by_others(&target));
+            let Some(why) = distrusted else { return (Some(path), ignored) };
+            let text = format!("ignored {}: {why}; LEASEHOLD_CONFIG can name it", path.display());
+            tracing::warn!("{text}");
+            ignored.push(text);
+        }
+        (None, ignored)
     }
 }
 
@@ -117,105 +150,82 @@ impl fmt::Debug for Sources<'_> {
         f.debug_struct("Sources")
             .field("file", &self.file)
             .field("directory", &self.directory)
+            .field("fallback", &self.fallback)
             .field("redis_store", &self.redis_store)
             .finish_non_exhaustive()
     }
 }
 
-/// One setting of file and environment.
-struct Key {
-    name: &'static str,
-    /// What [`Config::check`] calls it.
-    checked_as: &'static str,
-    set: Set,
-}
+/// The settings that variables can replace.
+const KEYS: &str = "store prefix label default-ttl acquisition-timeout retry-interval command-timeout max-ttl connections \
+                    max-in-flight";
 
-enum Set {
-    Text(fn(&mut Settings, String)),
-    Duration(fn(&mut Settings, Duration)),
-    Count(fn(&mut Settings, usize)),
-}
-
-const fn key(name: &'static str, checked_as: &'static str, set: Set) -> Key {
-    Key { name, checked_as, set }
-}
-
-const KEYS: [Key; 10] = [
-    key("store", "store", Set::Text(|to, store| to.store = Some(store))),
-    key("prefix", "prefix", Set::Text(|to, prefix| to.config.prefix = prefix)),
-    key("label", "label", Set::Text(|to, label| to.config.label = label)),
-    key(DEFAULT_TTL, "ttl", Set::Duration(|to, ttl| to.config.ttl = ttl)),
-    key("acquisition-timeout", "wait", Set::Duration(|to, wait| to.config.wait = wait)),
-    key("retry-interval", "retry interval", Set::Duration(|to, pause| to.config.retry = Retry::fixed(pause))),
-    key("command-timeout", "command timeout", Set::Duration(|to, most| to.config.command_timeout = most)),
-    key("max-ttl", "max ttl", Set::Duration(|to, most| to.config.max_ttl = most)),
-    key("connections", "connections", Set::Count(|to, count| to.config.connections = count)),
-    key("max-in-flight", "max in flight", Set::Count(|to, count| to.config.max_in_flight = count)),
-];
-
-const DEFAULT_TTL: &str = "default-ttl";
-
-impl Key {
-    /// `default-ttl` is `LEASEHOLD_DEFAULT_TTL`.
-    fn variable(&self) -> String {
-        format!("LEASEHOLD_{}", self.name.replace('-', "_").to_uppercase())
-    }
-
-    /// Sets it from the file and answers where, if it is there.
-    fn set_from_file(&self, to: &mut Settings, top: &Section) -> Result<Option<String>> {
-        let name = self.name;
-        let found = match self.set {
-            Set::Text(set) => top.text(name)?.map(|value| set(to, value)),
-            Set::Duration(set) => top.duration(name)?.map(|value| set(to, value)),
-            Set::Count(set) => top.count(name)?.map(|value| set(to, value)),
-        };
-        Ok(found.map(|()| top.place_of(name)))
-    }
-
-    /// Sets it from the environment and answers where, if it is there.
-    fn set_from_env(&self, to: &mut Settings, env: Environment<'_>) -> Result<Option<String>> {
-        let name = self.variable();
-        let may_be_empty = matches!(self.name, "prefix" | "label");
-        let Some(text) = (if may_be_empty { env(&name) } else { variable(env, &name) }) else {
-            return Ok(None);
-        };
-        match self.set {
-            Set::Text(set) => set(to, text),
-            Set::Duration(set) => {
-                set(to, parse_duration(&text).map_err(|error| placed(error, name.as_str()))?);
-            }
-            Set::Count(set) => {
-                let count = text.parse();
-                set(to, count.map_err(|_| Error::invalid(name.as_str(), quoted(&text), "a whole number"))?);
-            }
-        }
-        Ok(Some(name))
-    }
+/// A whole file.
+#[derive(Deserialize)]
+#[serde(rename_all = "kebab-case", deny_unknown_fields)]
+struct File {
+    store: Option<String>,
+    prefix: Option<String>,
+    label: Option<String>,
+    #[serde(default, deserialize_with = "duration")]
+    default_ttl: Option<Duration>,
+    #[serde(default, deserialize_with = "duration")]
+    acquisition_timeout: Option<Duration>,
+    #[serde(default, deserialize_with = "duration")]
+    retry_interval: Option<Duration>,
+    #[serde(default, deserialize_with = "duration")]
+    command_timeout: Option<Duration>,
+    #[serde(default, deserialize_with = "duration")]
+    max_ttl: Option<Duration>,
+    connections: Option<usize>,
+    max_in_flight: Option<usize>,
+    #[serde(default)]
+    locks: BTreeMap<String, LockPolicy>,
+    #[serde(default)]
+    idempotency: BTreeMap<String, RecordPolicy>,
+    #[serde(default)]
+    markers: BTreeMap<String, RecordPolicy>,
 }
 
 impl Settings {
     /// Reads environment and file: a `LEASEHOLD_*` variable wins over the file, the file over `LOCK_TTL`.
     ///
     /// # Errors
-    /// `invalid`, with the variable or the file and what is allowed: for an unknown key, a value of the wrong type or
+    /// `invalid`, with the variable or the file and what is expected: for an unknown key, a value of the wrong type or
     /// out of range, a policy that cannot work, a file that cannot be read.
     pub fn load(sources: &Sources<'_>) -> Result<Self> {
-        let mut settings = Self::default();
-        let top = sources.find_file().map(|path| parse_file(&path)).transpose()?;
-        let mut places = Vec::new();
-        for key in &KEYS {
-            let in_file =
-                top.as_ref().map(|top| key.set_from_file(&mut settings, top)).transpose()?.flatten();
-            let place = key.set_from_env(&mut settings, sources.env)?.or(in_file);
-            places.push((key, place));
+        let (path, ignored) = sources.find_file();
+        let mut document = path.as_deref().map(Document::load).transpose()?.unwrap_or_default();
+        environment::replace(&mut document, KEYS, sources.env);
+        let file: File = document.read()?;
+        let defaults = Config::default();
+        let config = Config {
+            ttl: file.default_ttl.unwrap_or(defaults.ttl),
+            wait: file.acquisition_timeout.unwrap_or(defaults.wait),
+            retry: file.retry_interval.map_or(defaults.retry, Retry::fixed),
+            command_timeout: file.command_timeout.unwrap_or(defaults.command_timeout),
+            max_ttl: file.max_ttl.unwrap_or(defaults.max_ttl),
+            prefix: file.prefix.clone().unwrap_or(defaults.prefix),
+            connections: file.connections.unwrap_or(defaults.connections),
+            max_in_flight: file.max_in_flight.unwrap_or(defaults.max_in_flight),
+            label: file.label.unwrap_or(defaults.label),
+        };
+        config.check().map_err(|error| at_its_place(error, &document))?;
+        let mut store = file.store;
+        if let (Some(path), Some(url)) = (&path, &store) {
+            check_password_file(url, path, &document)?;
         }
-        settings.fall_back(sources, &mut places)?;
-        settings.config.check().map_err(|error| at_its_place(error, &places))?;
-        if let Some(top) = &top {
-            settings.policies = Policies::read(top)?;
-            settings.policies.check(&settings.config)?;
+        if sources.redis_store && store.is_none() {
+            store = environment::redis_url(sources.env)?;
         }
-        Ok(settings)
+        let policies = Policies {
+            prefix: file.prefix,
+            max_ttl: file.max_ttl,
+            locks: file.locks,
+            idempotency: file.idempotency,
+            markers: file.markers,
+        };
+        Ok(Self { store, policies: policies.checked(&document, &config)?, config, ignored })
     }
 
     /// [`Settings::load`] from the environment of this process, `REDIS_*` included.
@@ -226,34 +236,26 @@ impl Settings {
         let env = |name: &str| std::env::var_os(name).map(|value| value.to_string_lossy().into_owned());
         Self::load(&Sources::new(&env).redis_store())
     }
-
-    /// Variables of other libraries, for what is still unset. They are not even looked at otherwise: they may be meant
-    /// for somebody else.
-    fn fall_back(&mut self, sources: &Sources<'_>, places: &mut [(&Key, Option<String>)]) -> Result<()> {
-        for (key, place) in places {
-            if key.name == DEFAULT_TTL
-                && place.is_none()
-                && let Some(ttl) = environment::lock_ttl(sources.env)?
-            {
-                self.config.ttl = ttl;
-                *place = Some("LOCK_TTL".into());
-            }
-        }
-        if sources.redis_store && self.store.is_none() {
-            self.store = environment::redis_url(sources.env)?;
-        }
-        Ok(())
-    }
 }
 
-fn parse_file(path: &Path) -> Result<Section> {
-    let known: Vec<_> = KEYS.iter().map(|key| key.name).chain(policy::TABLES).collect();
-    Section::parse(&read_text(path)?, &path.display().to_string(), &known)
+/// Whoever wrote the file could make us send the first line of any file that we can read.
+fn check_password_file(url: &str, path: &Path, document: &Document) -> Result<()> {
+    if !url.contains("password-file=") || document.is_variable("store") {
+        return Ok(());
+    }
+    let Some(why) = written_by_others(path) else { return Ok(()) };
+    let expected = format!("a URL without password-file, because {why}");
+    Err(Error::invalid(document.place(&["store"]), redact(url), expected))
 }
 
 /// An error of [`Config::check`] with the variable or the file that the value came from.
-fn at_its_place(error: Error, places: &[(&Key, Option<String>)]) -> Error {
+fn at_its_place(error: Error, document: &Document) -> Error {
     let Error::Invalid { what, .. } = &error else { return error };
-    let Some((key, place)) = places.iter().find(|(key, _)| key.checked_as == what) else { return error };
-    placed(error, place.clone().unwrap_or_else(|| format!("{} (not set, so the default)", key.name)))
+    let key = match what.as_str() {
+        "ttl" => "default-ttl".into(),
+        "wait" => "acquisition-timeout".into(),
+        other => other.replace(' ', "-"),
+    };
+    let is_set = document.has(&key);
+    placed(error, if is_set { document.place(&[&key]) } else { format!("{key} (not set, so the default)") })
 }

@@ -172,7 +172,7 @@ pub enum Fault {
     /// The store refused; nothing happened, unless the claim waits for replicas: then it may have been granted.
     Refused(Refusal),
     /// The name is another kind of key.
-    WrongKind,
+    WrongType,
     /// What is stored under the key cannot be read; it was left as it is.
     Corrupt,
     /// A bound on load.

@@ -9,7 +9,10 @@ use super::{Begun, Execution, Idempotent, OnFailure, execution::Terms};
 use crate::{
     config::{WAIT_MAX, between, check_label, check_wait, placed},
     core::Core,
-    engine::records::{self, Fingerprint, Record, Settled},
+    engine::{
+        EngineError, Fault,
+        records::{self, Fingerprint, Record, Settled},
+    },
     error::{Error, Result},
     lease::Lease,
     name::Name,
@@ -20,7 +23,8 @@ use crate::{
 
 /// Largest result in bytes, unless the builder is told otherwise.
 pub const RESULT_MAX_DEFAULT: usize = 256 * 1024;
-const RESULT_MAX_LIMIT: usize = 64 * 1024 * 1024;
+/// Largest result that can be stored, in bytes.
+pub const RESULT_MAX_LIMIT: usize = 64 * 1024 * 1024;
 const LEASE_DEFAULT: Duration = Duration::from_secs(30);
 const KEEP_DEFAULT: Duration = Duration::from_secs(86_400);
 const KEEP_MIN: Duration = Duration::from_secs(1);
@@ -166,7 +170,7 @@ impl IdempotencyKey {
     /// Dropping the future gives back, in the background, what may have been begun.
     ///
     /// # Errors
-    /// `corrupt` when something else is under the key, or a result of another type; `wrong_kind` when it is another kind
+    /// `corrupt` when something else is under the key, or a result of another type; `wrong_type` when it is another kind
     /// of key; `unsupported` for a store without records; the store's faults.
     pub async fn begin<T: DeserializeOwned>(self) -> Result<Begun<T>> {
         let key = self.key.clone();
@@ -315,8 +319,8 @@ impl<T: Serialize> Execution<T> {
 
 /// A result of another type is as bad as none: the record is left as it is.
 fn read<T: DeserializeOwned>(key: &Name, bytes: &[u8]) -> Result<T> {
-    serde_json::from_slice(bytes).map_err(|error| Error::Corrupt {
-        key: key.clone(),
-        why: format!("its result is not of the type that was asked for: {error}"),
+    serde_json::from_slice(bytes).map_err(|error| {
+        let why = format!("its result is not of the type that was asked for: {error}");
+        Error::Corrupt { key: key.clone(), source: EngineError::new(Fault::Corrupt, why) }
     })
 }

@@ -37,7 +37,7 @@ mod key;
 mod outcome;
 
 pub use execution::Execution;
-pub use key::{Idempotency, IdempotencyKey, RESULT_MAX_DEFAULT};
+pub use key::{Idempotency, IdempotencyKey, RESULT_MAX_DEFAULT, RESULT_MAX_LIMIT};
 pub use outcome::{Begun, Idempotent, OnFailure};
 
 pub use crate::engine::records::{Content, Record, Settled, State, Stored};

@@ -37,7 +37,7 @@ impl Lease {
         self.state.acks()
     }
 
-    /// How long the lease can still be trusted; zero once it was lost or given back.
+    /// How long the lease can still be trusted; zero once [`is_held`](Self::is_held) is false.
     pub fn remaining(&self) -> Duration {
         self.state.remaining()
     }

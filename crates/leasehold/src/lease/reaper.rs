@@ -149,6 +149,6 @@ impl Settler {
 fn worth_repeating(error: &EngineError) -> bool {
     match error.fault {
         Fault::Unreachable | Fault::NoAnswer | Fault::Overloaded | Fault::Refused(_) => true,
-        Fault::WrongKind | Fault::Corrupt | Fault::Unsupported | Fault::Ended => false,
+        Fault::WrongType | Fault::Corrupt | Fault::Unsupported | Fault::Ended => false,
     }
 }

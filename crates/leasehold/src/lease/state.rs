@@ -34,6 +34,12 @@ struct Standing {
     phase: Phase,
 }
 
+impl Standing {
+    fn lost_at(&self) -> BootInstant {
+        self.valid_until - validity::margin(self.ttl)
+    }
+}
+
 #[derive(Clone, Copy, PartialEq, Eq)]
 enum Phase {
     Held,
@@ -98,15 +104,15 @@ impl LeaseState {
 
     /// When the holder must be told, at the latest, that the lease is lost.
     pub(crate) fn lost_at(&self) -> BootInstant {
-        let standing = self.standing();
-        standing.valid_until - validity::margin(standing.ttl)
+        self.standing().lost_at()
     }
 
+    /// Zero from the moment at which [`is_held`](Self::is_held) says no.
     pub(crate) fn remaining(&self) -> Duration {
-        let standing = self.standing();
+        let (standing, now) = (self.standing(), self.clock.now());
         match standing.phase {
-            Phase::Held => standing.valid_until.since(self.clock.now()),
-            Phase::Ended | Phase::Lost => Duration::ZERO,
+            Phase::Held if standing.lost_at() > now => standing.valid_until.since(now),
+            Phase::Held | Phase::Ended | Phase::Lost => Duration::ZERO,
         }
     }
 

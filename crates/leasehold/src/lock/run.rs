@@ -69,7 +69,14 @@ impl<T> fmt::Debug for RunError<T> {
     }
 }
 
-impl<T> std::error::Error for RunError<T> {}
+impl<T> std::error::Error for RunError<T> {
+    fn source(&self) -> Option<&(dyn std::error::Error + 'static)> {
+        match self {
+            Self::NotRun(error) => error.source(),
+            Self::Lost { .. } => None,
+        }
+    }
+}
 
 pub(super) async fn under<T>(guard: Guard, body: impl AsyncFnOnce(Lease) -> T) -> Result<T, RunError<T>> {
     let lease = guard.lease();

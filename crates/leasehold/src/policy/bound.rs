@@ -20,7 +20,7 @@ impl<'a> BoundPolicy<'a> {
     pub fn key<K: AsRef<str>, V: ToString>(&self, values: impl IntoIterator<Item = (K, V)>) -> Lock {
         let policy = self.policy;
         let mut lock = Lock::named(self.leases.core().clone(), policy.key(values))
-            .critical(policy.is_critical())
+            .critical(policy.critical)
             .on_outage(policy.on_outage);
         if let Some(ttl) = policy.ttl {
             lock = lock.ttl(ttl);

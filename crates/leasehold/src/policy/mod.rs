@@ -25,20 +25,20 @@
 //!
 //! A typo in a name or a parameter is an error at once and not a second lock beside the right one, and no two tuples of
 //! values share a key: `%`, `:`, `{`, `}` and control characters in a value are percent-encoded. `{{` and `}}` are
-//! braces of the key itself, for hash tags.
+//! braces of the key itself, for hash tags. A marker and an idempotency policy that could share a key are refused.
 
 mod bound;
-mod read;
 mod template;
 
 use std::{collections::BTreeMap, path::Path, time::Duration};
 
+use serde::{Deserialize, Deserializer};
+
 pub use bound::BoundPolicy;
-pub(crate) use read::TABLES;
 pub(crate) use template::{Template, escape, escape_value};
 
 use crate::{
-    config::{Config, Section, WAIT_MAX, nearest_of, quoted, read_text},
+    config::{Config, Document, WAIT_MAX, acks, between, duration, one_of, quoted, written},
     engine::Acks,
     error::{Error, Result},
     lease::validity::TTL_MIN,
@@ -72,31 +72,31 @@ pub const NO_PARAMETERS: [(&str, &str); 0] = [];
 /// let policies = Policies::parse(text, "policies.toml")?;
 /// let payout = policies.lock("payout")?;
 /// assert_eq!(payout.key([("deal_id", 42)])?.as_str(), "payout:42");
-/// assert_eq!(payout.ttl(), Some(Duration::from_secs(60)));
+/// assert_eq!(payout.ttl, Some(Duration::from_secs(60)));
 /// assert!(policies.lock("pay-out").is_err());
 /// # Ok::<(), leasehold::Error>(())
 /// ```
-#[derive(Clone, Debug, Default)]
+#[derive(Clone, Debug, Default, Deserialize)]
+#[serde(rename_all = "kebab-case", deny_unknown_fields)]
 pub struct Policies {
-    prefix: Option<String>,
-    max_ttl: Option<Duration>,
-    locks: BTreeMap<String, LockPolicy>,
-    idempotency: BTreeMap<String, RecordPolicy>,
-    markers: BTreeMap<String, RecordPolicy>,
+    pub(crate) prefix: Option<String>,
+    #[serde(default, deserialize_with = "duration")]
+    pub(crate) max_ttl: Option<Duration>,
+    #[serde(default)]
+    pub(crate) locks: BTreeMap<String, LockPolicy>,
+    #[serde(default)]
+    pub(crate) idempotency: BTreeMap<String, RecordPolicy>,
+    #[serde(default)]
+    pub(crate) markers: BTreeMap<String, RecordPolicy>,
 }
 
 impl Policies {
     /// Reads a text; `origin` is what errors call it. Besides policies it may set `prefix` and `max-ttl`.
     ///
     /// # Errors
-    /// `invalid`, with the place and what is allowed.
+    /// `invalid`, with the place and what is expected.
     pub fn parse(text: &str, origin: &str) -> Result<Self> {
-        let known: Vec<_> = ["prefix", "max-ttl"].into_iter().chain(TABLES).collect();
-        let policies = Self::read(&Section::parse(text, origin, &known)?)?;
-        let mut config = Config::default();
-        policies.take_over(&mut config);
-        policies.check(&config)?;
-        Ok(policies)
+        Self::from_document(&Document::parse(text, origin)?)
     }
 
     /// Reads a file.
@@ -104,14 +104,40 @@ impl Policies {
     /// # Errors
     /// As [`Policies::parse`]; also for a file that cannot be read.
     pub fn load(path: impl AsRef<Path>) -> Result<Self> {
-        let path = path.as_ref();
-        Self::parse(&read_text(path)?, &path.display().to_string())
+        Self::from_document(&Document::load(path.as_ref())?)
+    }
+
+    fn from_document(document: &Document) -> Result<Self> {
+        let policies: Self = document.read()?;
+        let mut config = Config::default();
+        policies.take_over(&mut config);
+        policies.checked(document, &config)
+    }
+
+    /// Gives every policy its name and its place, and checks it.
+    pub(crate) fn checked(mut self, document: &Document, config: &Config) -> Result<Self> {
+        for (name, policy) in &mut self.locks {
+            check_name("locks", name, document)?;
+            policy.place = document.place(&["locks", name]);
+            policy.name.clone_from(name);
+            policy.template.policy.clone_from(name);
+        }
+        for (kind, policies) in [("idempotency", &mut self.idempotency), ("markers", &mut self.markers)] {
+            for (name, policy) in policies {
+                check_name(kind, name, document)?;
+                between(&document.place(&[kind, name, "ttl"]), policy.ttl, TTL_MIN, WAIT_MAX)?;
+                policy.name.clone_from(name);
+                policy.template.policy.clone_from(name);
+            }
+        }
+        self.check(config)?;
+        Ok(self)
     }
 
     /// The policy `[locks.NAME]`.
     ///
     /// # Errors
-    /// `invalid` for a name that is not there, with the nearest and all others.
+    /// `invalid` for an unknown name; the error lists all names and the nearest one.
     pub fn lock(&self, name: &str) -> Result<&LockPolicy> {
         find(&self.locks, "lock policy", name)
     }
@@ -147,17 +173,17 @@ impl Policies {
         self.markers.values()
     }
 
-    /// What the file says precedes its lock keys in the store, if it does.
+    /// The prefix of lock keys, if the file sets it.
     pub fn prefix(&self) -> Option<&str> {
         self.prefix.as_deref()
     }
 
-    /// The longest ttl that the file allows, if it does.
+    /// The longest ttl, if the file sets it.
     pub fn max_ttl(&self) -> Option<Duration> {
         self.max_ttl
     }
 
-    /// Puts what the file sets beside its policies into a client's settings.
+    /// Applies the prefix and the longest ttl to the settings of a client.
     pub(crate) fn take_over(&self, config: &mut Config) {
         if let Some(prefix) = &self.prefix {
             config.prefix.clone_from(prefix);
@@ -167,111 +193,91 @@ impl Policies {
         }
     }
 
-    /// Checks every time against its range, which depends on the client's settings.
+    /// Checks every time against its range, which depends on the client's settings, and that no two policies share a key:
+    /// a mark would count as a request that was executed.
     pub(crate) fn check(&self, config: &Config) -> Result<()> {
+        for marker in self.markers.values() {
+            if let Some(other) =
+                self.idempotency.values().find(|other| other.template.meets(&marker.template))
+            {
+                let what = format!("key of the marker policy {}", marker.name);
+                let expected = format!("a key that the idempotency policy {} cannot have", other.name);
+                return Err(Error::invalid(what, quoted(marker.template()), expected));
+            }
+        }
         self.locks.values().try_for_each(|policy| policy.check(config))
     }
 }
 
 fn find<'a, T>(policies: &'a BTreeMap<String, T>, what: &str, name: &str) -> Result<&'a T> {
     let names = || policies.keys().map(String::as_str);
-    policies.get(name).ok_or_else(|| Error::invalid(what, quoted(name), nearest_of(name, names())))
+    policies.get(name).ok_or_else(|| Error::invalid(what, quoted(name), one_of(name, names())))
 }
 
-/// How one kind of lock is named and held.
-#[derive(Clone, Debug)]
+fn check_name(kind: &str, name: &str, document: &Document) -> Result<()> {
+    let is_plain = |byte: u8| byte.is_ascii_alphanumeric() || byte == b'-' || byte == b'_';
+    if name.is_empty() || !name.bytes().all(is_plain) {
+        let what = format!("policy name of {}", document.place(&[kind]));
+        return Err(Error::invalid(what, quoted(name), "letters, digits, '-' and '_'"));
+    }
+    Ok(())
+}
+
+/// The key schema of a policy. Its name is added later.
+fn template<'de, D: Deserializer<'de>>(from: D) -> Result<Template, D::Error> {
+    written(from, |text| Template::parse(text, "", "key"))
+}
+
+/// How one kind of lock is named and held. What is `None` is up to the client.
+#[derive(Clone, Debug, Deserialize)]
+#[serde(rename_all = "kebab-case", deny_unknown_fields, expecting = "a table such as [locks.NAME]")]
+#[non_exhaustive]
 pub struct LockPolicy {
-    name: String,
-    description: String,
+    /// Its name in the file.
+    #[serde(skip)]
+    pub name: String,
+    /// What it is for.
+    #[serde(default)]
+    pub description: String,
+    #[serde(rename = "key", deserialize_with = "template")]
     template: Template,
     /// Where it stands, for errors.
+    #[serde(skip)]
     place: String,
-    ttl: Option<Duration>,
-    wait: Option<Duration>,
-    keep_alive: Option<bool>,
-    critical: bool,
-    on_outage: OnOutage,
-    lock_delay: Option<Duration>,
-    acks: Option<Acks>,
-    max_lifetime: Option<Duration>,
-    hold_at_least: Option<Duration>,
+    /// How long a lease lasts.
+    #[serde(default, deserialize_with = "duration")]
+    pub ttl: Option<Duration>,
+    /// How long to wait for the lock.
+    #[serde(default, deserialize_with = "duration")]
+    pub wait: Option<Duration>,
+    /// Whether the lease is renewed.
+    pub keep_alive: Option<bool>,
+    /// Whether the work must never run without the lock, as for anything that moves money.
+    #[serde(default)]
+    pub critical: bool,
+    /// What to do when the store is unreachable.
+    #[serde(default)]
+    pub on_outage: OnOutage,
+    /// How long the lock stays unavailable after its lease expired.
+    #[serde(default, deserialize_with = "duration")]
+    pub lock_delay: Option<Duration>,
+    /// How many replicas must acknowledge the lock.
+    #[serde(default, deserialize_with = "acks")]
+    pub acks: Option<Acks>,
+    /// The longest time it can be held.
+    #[serde(default, deserialize_with = "duration")]
+    pub max_lifetime: Option<Duration>,
+    /// The shortest time it is held.
+    #[serde(default, deserialize_with = "duration")]
+    pub hold_at_least: Option<Duration>,
 }
 
 impl LockPolicy {
-    /// Its name in the file.
-    pub fn name(&self) -> &str {
-        &self.name
-    }
-
-    /// What it is for.
-    pub fn description(&self) -> &str {
-        &self.description
-    }
-
-    /// The key schema as written.
-    pub fn template(&self) -> &str {
-        self.template.as_str()
-    }
-
-    /// The parameters of its key, in order.
-    pub fn parameters(&self) -> impl Iterator<Item = &str> {
-        self.template.parameters()
-    }
-
-    /// The name of the lock for these values.
-    ///
-    /// # Errors
-    /// `invalid` for a parameter that is missing, unknown, empty or given twice, and for a key that becomes too long.
-    pub fn key<K: AsRef<str>, V: ToString>(&self, values: impl IntoIterator<Item = (K, V)>) -> Result<Name> {
-        self.template.render(values)
-    }
-
-    /// How long a lease lasts, if the policy says so.
-    pub fn ttl(&self) -> Option<Duration> {
-        self.ttl
-    }
-
-    /// How long to wait for the lock, if the policy says so.
-    pub fn wait(&self) -> Option<Duration> {
-        self.wait
-    }
-
-    /// Whether the lease is renewed, if the policy says so.
-    pub fn keep_alive(&self) -> Option<bool> {
-        self.keep_alive
-    }
-
-    /// Whether it must never be gone without, as for anything that moves money.
-    pub fn is_critical(&self) -> bool {
-        self.critical
-    }
-
-    /// What to do when the store is out of reach.
-    pub fn on_outage(&self) -> OnOutage {
-        self.on_outage
-    }
-
-    /// How long the lock stays closed after a lease expired, if the policy says so.
-    pub fn lock_delay(&self) -> Option<Duration> {
-        self.lock_delay
-    }
-
-    /// How many replicas must have the lock before it counts, if the policy says so.
-    pub fn acks(&self) -> Option<Acks> {
-        self.acks
-    }
-
-    /// The longest time it can be held, if the policy says so.
-    pub fn max_lifetime(&self) -> Option<Duration> {
-        self.max_lifetime
-    }
-
-    /// The shortest time it stays closed, if the policy says so.
-    pub fn hold_at_least(&self) -> Option<Duration> {
-        self.hold_at_least
-    }
-
     fn check(&self, config: &Config) -> Result<()> {
+        if self.critical && self.on_outage == OnOutage::Proceed {
+            let what = format!("on-outage in {}", self.place);
+            return Err(Error::invalid(what, "proceed", "\"deny\", because the lock is critical"));
+        }
         let check = |key: &str, value: Option<Duration>, least: Duration, most: Duration, hint: &str| {
             let Some(value) = value.filter(|value| !(least..=most).contains(value)) else { return Ok(()) };
             let what = format!("{key} in {}", self.place);
@@ -289,53 +295,50 @@ impl LockPolicy {
 }
 
 /// How one kind of idempotency key or marker is named and kept: see [`Leasehold::idempotency_policy`](crate::Leasehold::idempotency_policy)
-/// and [`Leasehold::marker_policy`](crate::Leasehold::marker_policy).
-#[derive(Clone, Debug)]
+/// and [`Leasehold::marker_policy`](crate::Leasehold::marker_policy). No prefix precedes its keys.
+#[derive(Clone, Debug, Deserialize)]
+#[serde(deny_unknown_fields, expecting = "a table with key and ttl")]
+#[non_exhaustive]
 pub struct RecordPolicy {
-    name: String,
-    description: String,
-    template: Template,
-    ttl: Duration,
-}
-
-impl RecordPolicy {
     /// Its name in the file.
-    pub fn name(&self) -> &str {
-        &self.name
-    }
-
+    #[serde(skip)]
+    pub name: String,
     /// What it is for.
-    pub fn description(&self) -> &str {
-        &self.description
-    }
-
-    /// The key schema as written.
-    pub fn template(&self) -> &str {
-        self.template.as_str()
-    }
-
-    /// The parameters of its key, in order.
-    pub fn parameters(&self) -> impl Iterator<Item = &str> {
-        self.template.parameters()
-    }
-
-    /// The whole key for these values; no prefix precedes it.
-    ///
-    /// # Errors
-    /// As [`LockPolicy::key`].
-    pub fn key<K: AsRef<str>, V: ToString>(&self, values: impl IntoIterator<Item = (K, V)>) -> Result<Name> {
-        self.template.render(values)
-    }
-
-    pub(crate) fn layout(&self) -> &Template {
-        &self.template
-    }
-
+    #[serde(default)]
+    pub description: String,
+    #[serde(rename = "key", deserialize_with = "template")]
+    pub(crate) template: Template,
     /// How long it is kept.
-    pub fn ttl(&self) -> Duration {
-        self.ttl
-    }
+    #[serde(deserialize_with = "duration")]
+    pub ttl: Duration,
 }
+
+/// What policies of all kinds have: a key schema.
+macro_rules! has_template {
+    ($($policy:ident)+) => {$(
+        impl $policy {
+            /// The key schema as written.
+            pub fn template(&self) -> &str {
+                self.template.as_str()
+            }
+
+            /// The parameters of its key, in order.
+            pub fn parameters(&self) -> impl Iterator<Item = &str> {
+                self.template.parameters()
+            }
+
+            /// The key for these values.
+            ///
+            /// # Errors
+            /// `invalid` for a parameter that is missing, unknown, empty or given twice, and for a key that becomes too long.
+            pub fn key<K: AsRef<str>, V: ToString>(&self, values: impl IntoIterator<Item = (K, V)>) -> Result<Name> {
+                self.template.render(values)
+            }
+        }
+    )+};
+}
+
+has_template! { LockPolicy RecordPolicy }
 
 #[cfg(test)]
 mod tests {

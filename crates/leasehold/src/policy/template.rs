@@ -6,7 +6,7 @@
 //! key. Templates where that does not hold are refused when they are loaded.
 
 use crate::{
-    config::{nearest_of, placed, quoted},
+    config::{one_of, placed, quoted},
     error::{Error, Result},
     name::Name,
 };
@@ -18,7 +18,7 @@ const SEPARATORS: [char; 3] = [':', '{', '}'];
 #[derive(Clone, Debug)]
 pub(crate) struct Template {
     /// The policy, for errors.
-    policy: String,
+    pub(super) policy: String,
     text: String,
     parts: Vec<Part>,
 }
@@ -32,8 +32,8 @@ enum Part {
 impl Template {
     /// Reads a template; `place` is what errors call it.
     pub(crate) fn parse(text: &str, policy: &str, place: &str) -> Result<Self> {
-        let refuse = |allowed: String| Error::invalid(place, quoted(text), allowed);
-        let parts = parse_parts(text).map_err(|allowed| refuse(allowed.into()))?;
+        let refuse = |expected: String| Error::invalid(place, quoted(text), expected);
+        let parts = parse_parts(text).map_err(|expected| refuse(expected.into()))?;
         if let Some((first, second)) = cannot_be_told_apart(&parts) {
             let why = "or two different pairs of values could make the same key";
             return Err(refuse(format!("a template with a ':' between {{{first}}} and {{{second}}}, {why}")));
@@ -66,7 +66,7 @@ impl Template {
             let (name, value) = (name.as_ref(), value.to_string());
             let Some(known) = self.parameters().find(|known| *known == name) else {
                 let what = format!("parameter of policy {policy}");
-                return Err(Error::invalid(what, quoted(name), nearest_of(name, self.parameters())));
+                return Err(Error::invalid(what, quoted(name), one_of(name, self.parameters())));
             };
             if given.iter().any(|(name, _)| *name == known) {
                 return Err(Error::invalid(format!("parameter of policy {policy}"), known, "each one once"));
@@ -94,6 +94,13 @@ impl Template {
         Name::new(self.fill(value_of)).map_err(|error| placed(error, format!("key of policy {policy}")))
     }
 
+    /// Whether some values make the same key of both. A value has no ':', so parts between colons are compared.
+    pub(super) fn meets(&self, other: &Self) -> bool {
+        let [ours, theirs] = [self, other].map(|template| template.fill(|_| "\n".into()));
+        ours.split(':').count() == theirs.split(':').count()
+            && ours.split(':').zip(theirs.split(':')).all(|(a, b)| a == b || a == "\n" || b == "\n")
+    }
+
     fn fill(&self, value_of: impl Fn(&str) -> String) -> String {
         let piece = |part: &Part| match part {
             Part::Literal(text) => text.clone(),
@@ -105,7 +112,7 @@ impl Template {
 
 const SYNTAX: &str = "text with {parameters}, and {{ or }} for a brace itself";
 
-/// Literals and parameters in turn; two parameters may be neighbours here. The error is what would be allowed.
+/// Literals and parameters in turn; two parameters may be neighbours here. The error is what is expected.
 fn parse_parts(text: &str) -> Result<Vec<Part>, &'static str> {
     let mut parts = Vec::new();
     let mut literal = String::new();
@@ -220,23 +227,17 @@ mod tests {
     #[test]
     fn wrong_parameters_are_named() {
         for (values, error) in [
-            (&[][..], "invalid parameters of policy p \"none for deal\": allowed is a value for deal"),
+            (&[][..], "invalid parameters of policy p \"none for deal\": expected a value for deal"),
             (
                 &[("dael", "1")],
-                "invalid parameter of policy p \"dael\": allowed is \"deal\", the nearest of deal, user",
+                "invalid parameter of policy p \"dael\": expected one of deal, user; did you mean \"deal\"?",
             ),
-            (
-                &[("deal", "")],
-                "invalid parameter deal of policy p \"\": allowed is a value that is not empty",
-            ),
+            (&[("deal", "")], "invalid parameter deal of policy p \"\": expected a value that is not empty"),
             (
                 &[("deal", "1"), ("deal", "1")],
-                "invalid parameter of policy p \"deal\": allowed is each one once",
+                "invalid parameter of policy p \"deal\": expected each one once",
             ),
-            (
-                &[("deal", "1")],
-                "invalid parameters of policy p \"none for user\": allowed is a value for user",
-            ),
+            (&[("deal", "1")], "invalid parameters of policy p \"none for user\": expected a value for user"),
         ] {
             assert_eq!(rendered("{deal}:{user}", values).unwrap_err().to_string(), error);
         }

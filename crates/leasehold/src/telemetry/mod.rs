@@ -1,4 +1,4 @@
-//! What a client counts, and who is told.
+//! Counters of a client, and events for an observer.
 
 mod histogram;
 mod observer;
@@ -21,7 +21,7 @@ pub use histogram::Histogram;
 use histogram::LiveHistogram;
 pub use observer::{Event, Observer};
 
-/// What can happen, as a counter each. The list is the metric list: names, help and order come from here.
+/// The list of metrics: names, help and order come from here.
 macro_rules! counters {
     ($($field:ident : $help:literal),+ $(,)?) => {
         #[derive(Default)]
@@ -77,8 +77,8 @@ counters! {
     failed: "Attempts that ended in another error.",
     cancelled: "Attempts whose future was dropped.",
     contended: "Attempts that found the lock held by somebody else.",
-    handed_over: "Locks that came from their last holder directly.",
-    released: "Locks given back while they were held.",
+    handed_over: "Locks handed over by their last holder.",
+    released: "Locks released while they were held.",
     release_not_ours: "Releases that found the lock expired or taken.",
     release_failed: "Releases whose outcome is unknown.",
     dropped: "Guards dropped without release.",
@@ -89,7 +89,7 @@ counters! {
     degraded: "Runs that went on without protection.",
     executed: "Executions under an idempotency key whose result was stored.",
     replayed: "Calls that got the result of an earlier execution.",
-    in_progress: "Calls that found somebody else at it.",
+    in_progress: "Calls that found the request in progress.",
     mismatched: "Calls whose idempotency key belongs to another request.",
     fenced_off: "Executions that ended after a later one had begun.",
     disconnected: "Breaks of the connection to the store.",
@@ -99,7 +99,7 @@ counters! {
     deadlines_panicked: "Deadlines whose handler panicked.",
     deadlines_timed_out: "Deadlines whose handler took too long.",
     deadlines_buried: "Deadlines given up.",
-    deadlines_stale: "Deadlines that somebody else had claimed or set again before they were settled.",
+    deadlines_stale: "Deadlines claimed by another client or set again before they were settled.",
     recovery_scans: "Scans for deadlines that are due.",
     recovery_skipped: "Scans left to another process.",
 }
@@ -165,8 +165,8 @@ impl Telemetry {
         }
     }
 
-    /// Tells the observer. The event is built only if there is one. A panic of the observer ends here: it would take
-    /// the task that renews every lease with it.
+    /// Notifies the observer. The event is built only if there is one. A panic of the observer is caught: it would end
+    /// the task that renews every lease.
     pub(crate) fn tell(&self, event: impl FnOnce() -> Event) {
         if let Some(observer) = &self.observer {
             let event = event();

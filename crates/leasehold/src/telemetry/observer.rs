@@ -9,7 +9,7 @@ use crate::{
     name::Name,
 };
 
-/// Is told what happens in a client. Calls come from the client's own tasks: return quickly, never block. A
+/// Receives the events of a client. Calls come from the client's own tasks: return quickly, never block. A
 /// panic is caught and logged.
 pub trait Observer: Send + Sync + 'static {
     /// Takes one event.
@@ -51,7 +51,7 @@ pub enum Event {
         /// How long it took.
         waited: Duration,
     },
-    /// A lock was given back.
+    /// A lock was released.
     Released {
         /// The lock.
         name: Name,

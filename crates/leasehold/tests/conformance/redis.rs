@@ -18,6 +18,10 @@ impl RedisGround {
         redis_or_skip().map(|server| Self { server })
     }
 
+    pub(crate) fn with_locale_or_skip() -> Option<Self> {
+        RedisServer::builder().locale("en_US.UTF-8").start_or_skip().map(|server| Self { server })
+    }
+
     /// Keys of a space, its side keys included.
     fn keys(&self, space: &str) -> Vec<String> {
         let reply = self.server.cli(&["KEYS", &format!("*{space}:*")]);

@@ -206,11 +206,11 @@ async fn a_pool_keeps_the_layout_it_was_made_with() {
         servers.server(key).cli(&["DEL", key]);
         servers.server(key).cli(&["LPUSH", key, "x"]);
         let error = layout(&other).await.unwrap_err();
-        assert!(error.fault == Fault::WrongKind && error.why.contains("pay"), "{error}");
+        assert!(error.fault == Fault::WrongType && error.why.contains("pay"), "{error}");
         let key = client.key("due", "a");
         servers.server(&key).cli(&["SET", &key, "x"]);
         let set = client.deadlines().set(&client.pool, &[due("a")], soon()).await;
-        assert_eq!(set.unwrap_err().fault, Fault::WrongKind);
+        assert_eq!(set.unwrap_err().fault, Fault::WrongType);
     }
 }
 

@@ -169,7 +169,7 @@ async fn a_side_key_of_another_type_is_told() {
     client.set(&[due("a")]).await;
     server.cli(&["LPUSH", QUIET, "x"]);
     let error = client.deadlines().claim_due(&client.pool, 10, LONG, soon()).await.unwrap_err();
-    assert!(error.fault == Fault::WrongKind && error.why.contains("pay"), "{error}");
+    assert!(error.fault == Fault::WrongType && error.why.contains("pay"), "{error}");
     // Whoever sets something that is due ends it, whatever it is.
     client.set(&[due("b")]).await;
     assert_eq!(client.claim(10, LONG).await.due.len(), 2);

@@ -251,7 +251,7 @@ async fn another_type_of_key_is_named_and_left_alone() {
             records.clear(&keys, soon()).await.unwrap_err(),
         ];
         for error in errors {
-            assert_eq!(error.fault, Fault::WrongKind, "{error}");
+            assert_eq!(error.fault, Fault::WrongType, "{error}");
             assert!(error.why.contains("foreign:hash"), "{error}");
         }
         assert_eq!(records.exist(&keys, soon()).await.unwrap(), [false, true]);

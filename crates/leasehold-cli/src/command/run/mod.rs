@@ -19,7 +19,7 @@ use self::{
 };
 use super::Global;
 use crate::{
-    acks, duration,
+    duration,
     exit::{self, Exit, Failure},
     output::{self, spoken},
     signals::{FORWARDED, Signals},
@@ -36,22 +36,23 @@ use crate::{
                       leasehold run [OPTIONS] --policy POLICY [KEY=VALUE]... [--] CMD [ARGS]...\n       \
                       leasehold run [OPTIONS] NAME",
     after_help = "\
-Options end at the first word that is not one. The lock is kept alive while the command runs
-and released when it has ended. The command finds LEASEHOLD_NAME, LEASEHOLD_FENCE and
-LEASEHOLD_TTL_MS in its environment; pass the fence to whatever it writes to. We pass on INT,
-TERM, HUP, QUIT, USR1 and USR2, and the command is killed if we are (what it has started itself
-is not). Without a command the name and the fence are printed and the lock is held until TERM.
+Options come before the name. The lock is renewed while the command runs and released when it
+ends. The command has LEASEHOLD_NAME, LEASEHOLD_FENCE and LEASEHOLD_TTL_MS in its environment;
+pass the fence to everything it writes to. INT, TERM, HUP, QUIT, USR1 and USR2 are forwarded. If
+leasehold is killed, so is the command, but not processes the command has started. Without a
+command, leasehold prints the name and the fence and holds the lock until TERM.
 
-When the lock cannot be kept, the command and all it has started get TERM, and after a grace
-KILL, so that nothing of it is left when the lock ends. With --fixed that is so before the ttl
-ends. A job stopped with Ctrl-Z is not renewed, and never goes on without its lock.
+If the lock cannot be renewed, the command and all processes it has started get TERM, and KILL
+after a grace period, so that none of them outlives the lock. With --fixed this happens before
+the ttl ends. The lock is not renewed while the job is stopped with Ctrl-Z, and the job never
+continues without its lock.
 
 Exit codes:
-  the command's own; 128+N if signal N ended it, or us while waiting
-  1         the lock was not acquired (-n, -w); -E chooses another code, and 0 is silent
+  the command's own; 128+N if signal N ended the command, or leasehold while it waited
+  1         the lock was not acquired (-n, -w); -E sets another code, and -E 0 prints nothing
   64        wrong usage
-  69, 77    the store cannot be reached, or refused
-  76        the lock was lost; what the command did may be incomplete
+  69, 77    the store was unreachable, or refused
+  76        the lock was lost; the command may have done part of its work
   124       stopped after --max-runtime
   126, 127  the command cannot be executed, or was not found
 
@@ -61,15 +62,15 @@ Examples:
   leasehold run -w 30s --ttl 1m -c 'deploy && notify' deploy"
 )]
 pub(super) struct Run {
-    /// How long the lock stays closed after a crash [default: 30s]
+    /// How long the lock stays held after a crash [default: 30s]
     #[arg(long, value_name = "DUR", value_parser = duration::parse)]
     ttl: Option<Duration>,
 
-    /// Ask once, do not wait
+    /// Fail at once if the lock is held
     #[arg(short, long, conflicts_with = "wait")]
     nonblock: bool,
 
-    /// Wait at most this long; 0 asks once [default: for ever]
+    /// Wait at most this long; 0 means do not wait [default: for ever]
     #[arg(short, long, value_name = "DUR", value_parser = duration::parse)]
     wait: Option<Duration>,
 
@@ -81,7 +82,7 @@ pub(super) struct Run {
     #[arg(short = 'c', long, value_name = "STR")]
     shell: Option<OsString>,
 
-    /// Keep the lock closed at least this long, even if the command ends earlier
+    /// Hold the lock at least this long, even if the command ends earlier
     #[arg(long, value_name = "DUR", value_parser = duration::parse)]
     hold_at_least: Option<Duration>,
 
@@ -89,16 +90,16 @@ pub(super) struct Run {
     #[arg(long, value_name = "DUR", value_parser = duration::parse)]
     max_runtime: Option<Duration>,
 
-    /// Who holds it, for people [default: the command's file name]
+    /// Description of the holder, shown by inspect [default: the command's file name]
     #[arg(long, value_name = "TEXT")]
     label: Option<String>,
 
-    /// Keep the lock closed this long after it expired (not after a release)
+    /// Keep the lock unavailable this long after it expires (not after a release)
     #[arg(long, value_name = "DUR", value_parser = duration::parse)]
     lock_delay: Option<Duration>,
 
-    /// Replicas that must have the lock before it counts: a number, or majority
-    #[arg(long, value_name = "N", value_parser = acks::parse)]
+    /// Replicas that must acknowledge the lock: a number, or majority
+    #[arg(long, value_name = "N")]
     acks: Option<Acks>,
 
     /// Do not renew the lock: the command is stopped before the ttl ends
@@ -109,7 +110,7 @@ pub(super) struct Run {
     #[arg(long, value_name = "DUR", value_parser = duration::parse)]
     kill_after: Option<Duration>,
 
-    /// Take the name, and what no option says, from [locks.POLICY] in leasehold.toml
+    /// Use [locks.POLICY] of leasehold.toml for the lock name and for any option not given on the command line
     #[arg(long, value_name = "POLICY")]
     policy: Option<String>,
 
@@ -165,7 +166,7 @@ impl Plan {
         }
     }
 
-    /// Whoever says that not getting the lock is fine does not want to read about it either.
+    /// With `-E 0` a lock that is held is no failure, so nothing is printed about it.
     fn conflict(&self, failure: Failure) -> Failure {
         let failure = failure.code(self.conflict_code);
         if self.conflict_code == Exit::OK.0 { failure.silent() } else { failure }
@@ -186,7 +187,7 @@ impl Plan {
                 let (name, fence) = (self.name.as_str(), guard.fence());
                 let out = global.output();
                 let holding = Holding { name, fence, ttl_ms: millis(self.ttl), acks: guard.acks() };
-                // The lock is held for its own sake, whether or not anybody reads about it.
+                // The lock is held whether or not anybody reads this.
                 let _unread = out.print(holding, || format!("{name}\t{fence}\n"));
                 supervisor.hold(signals).await
             }
@@ -194,7 +195,7 @@ impl Plan {
         self.settle(guard, end).await
     }
 
-    /// Gives the lock back and decides the exit code. A lost lock never ends with 0, whatever the command said.
+    /// Releases the lock and decides the exit code. A lost lock never ends with 0, whatever the command said.
     async fn settle(&self, guard: Guard, end: End) -> Result<Exit, Failure> {
         let lost = Error::Lost { name: guard.name().clone(), fence: guard.fence() };
         let lost = Failure::from(lost);
@@ -208,7 +209,7 @@ impl Plan {
                 give_back(guard).await;
                 let most = self.max_runtime.map(spoken).unwrap_or_default();
                 Err(Failure::new(exit::MAX_RUNTIME, "max_runtime", format!("stopped after {most}"))
-                    .hint("raise --max-runtime, or see why it took so long"))
+                    .hint("raise --max-runtime, or find out why it took so long"))
             }
             End::Exited(exit) => {
                 let held = guard.is_held();
@@ -227,7 +228,7 @@ impl Plan {
     }
 }
 
-/// Releases the lock; answers whether it was still ours as far as the store says.
+/// Releases the lock; returns whether it was still ours according to the store.
 async fn give_back(guard: Guard) -> bool {
     match guard.release().await {
         Ok(outcome) => !matches!(outcome, Released::Expired | Released::Taken { .. }),

@@ -1,8 +1,8 @@
-//! What `run` is going to do, decided and checked before anything is sent.
+//! What `run` will do, checked before anything is sent.
 
 use std::{ffi::OsString, path::Path, time::Duration};
 
-use leasehold::{Acks, Config, Policies, lease::validity, policy::LockPolicy};
+use leasehold::{Acks, Config, Policies, lease::validity};
 
 use super::{Run, Wait, policy};
 use crate::{exit::Failure, output::spoken};
@@ -11,7 +11,7 @@ use crate::{exit::Failure, output::spoken};
 #[derive(Debug)]
 pub(super) struct Plan {
     pub(super) name: String,
-    /// Nothing: the lock is only held.
+    /// `None`: the lock is only held.
     pub(super) command: Option<Command>,
     pub(super) ttl: Duration,
     pub(super) wait: Wait,
@@ -46,10 +46,10 @@ impl Plan {
             }
             None => (text(words.before.into_iter().next().unwrap_or_default())?, None),
         };
-        let ttl = run.ttl.or(policy.and_then(LockPolicy::ttl)).unwrap_or(defaults.ttl);
-        let wait = run.wait.or(policy.and_then(LockPolicy::wait));
-        let hold_at_least = run.hold_at_least.or(policy.and_then(LockPolicy::hold_at_least));
-        let lock_delay = run.lock_delay.or(policy.and_then(LockPolicy::lock_delay));
+        let ttl = run.ttl.or(policy.and_then(|policy| policy.ttl)).unwrap_or(defaults.ttl);
+        let wait = run.wait.or(policy.and_then(|policy| policy.wait));
+        let hold_at_least = run.hold_at_least.or(policy.and_then(|policy| policy.hold_at_least));
+        let lock_delay = run.lock_delay.or(policy.and_then(|policy| policy.lock_delay));
         let command = command(run.shell, words.command)?;
         let own_label = Some(defaults.label.clone()).filter(|label| !label.is_empty());
         Ok(Self {
@@ -63,9 +63,9 @@ impl Plan {
             hold_at_least: hold_at_least.unwrap_or_default(),
             max_runtime: run.max_runtime,
             lock_delay: lock_delay.unwrap_or_default(),
-            acks: run.acks.or(policy.and_then(LockPolicy::acks)).unwrap_or_default(),
-            max_lifetime: policy.and_then(LockPolicy::max_lifetime),
-            fixed: run.fixed || policy.and_then(LockPolicy::keep_alive) == Some(false),
+            acks: run.acks.or(policy.and_then(|policy| policy.acks)).unwrap_or_default(),
+            max_lifetime: policy.and_then(|policy| policy.max_lifetime),
+            fixed: run.fixed || policy.and_then(|policy| policy.keep_alive) == Some(false),
         })
     }
 }

@@ -1,4 +1,4 @@
-//! Locks by policy: the name comes from a template of `leasehold.toml`, and so does what no flag says.
+//! Locks by policy: the name and the defaults of all flags come from `leasehold.toml`.
 
 use std::ffi::{OsStr, OsString};
 

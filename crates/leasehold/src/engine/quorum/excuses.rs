@@ -108,6 +108,6 @@ fn waits(left: Duration) -> String {
 pub(super) fn is_ours(error: &EngineError) -> bool {
     matches!(
         error.fault,
-        Fault::Unsupported | Fault::WrongKind | Fault::Ended | Fault::Refused(Refusal::Auth | Refusal::Acl)
+        Fault::Unsupported | Fault::WrongType | Fault::Ended | Fault::Refused(Refusal::Auth | Refusal::Acl)
     )
 }

@@ -94,7 +94,7 @@ pub(super) fn renewed(value: Value, since: BootInstant) -> Result<Renewed, Engin
         Value::Int(0) => Ok(Renewed::Gone),
         Value::Array(list) => match failed(&list) {
             // Another kind of key took the lock's place: it is certainly not ours.
-            EngineError { fault: Fault::WrongKind, .. } => Ok(Renewed::Gone),
+            EngineError { fault: Fault::WrongType, .. } => Ok(Renewed::Gone),
             error => Err(error),
         },
         other => Err(unexpected(&other)),
@@ -191,7 +191,7 @@ fn shorten(words: &str) -> String {
 
 fn fault(code: &str, words: &str) -> Fault {
     match code {
-        "WRONGTYPE" => Fault::WrongKind,
+        "WRONGTYPE" => Fault::WrongType,
         "NOAUTH" | "WRONGPASS" => Fault::Refused(Refusal::Auth),
         "NOPERM" => Fault::Refused(Refusal::Acl),
         "READONLY" => Fault::Refused(Refusal::ReadOnly),
@@ -274,7 +274,7 @@ mod tests {
     #[test]
     fn the_servers_words_become_kinds() {
         for (words, expected) in [
-            ("WRONGTYPE Operation against a key", Fault::WrongKind),
+            ("WRONGTYPE Operation against a key", Fault::WrongType),
             ("OOM command not allowed script: abc, on @user_script:3.", Fault::Refused(Refusal::OutOfMemory)),
             ("READONLY You can't write against a read only replica.", Fault::Refused(Refusal::ReadOnly)),
             (

@@ -344,9 +344,9 @@ fn millis(duration: Duration) -> u64 {
 /// An error about a key of another type says whose it is.
 fn named<T>(pool: &Name, answer: Result<T>) -> Result<T> {
     answer.map_err(|error| match error.fault {
-        Fault::WrongKind => {
+        Fault::WrongType => {
             let words = format!("a key of the pool {pool} is of another type");
-            EngineError::new(Fault::WrongKind, words)
+            EngineError::new(Fault::WrongType, words)
         }
         _ => error,
     })

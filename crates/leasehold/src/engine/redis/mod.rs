@@ -367,7 +367,7 @@ mod tests {
 
         server.cli(&["HSET", "lock:foreign", "a", "b"]);
         let error = engine.claim(&claim(1, "foreign"), until()).await.unwrap_err();
-        assert_eq!(error.fault, Fault::WrongKind);
+        assert_eq!(error.fault, Fault::WrongType);
         assert_eq!(engine.attempts.count(), 0);
 
         let (first, second) = (claim(2, "x"), claim(3, "x"));

@@ -119,7 +119,7 @@ impl Redis {
             let looks = join_all(some.iter().map(|key| self.read_record(key, until))).await;
             for (key, look) in some.iter().zip(looks) {
                 match look {
-                    Err(error) if error.fault == Fault::WrongKind => {
+                    Err(error) if error.fault == Fault::WrongType => {
                         items.push(Record { key: key.clone(), content: Content::Corrupt, expires_in: None });
                     }
                     // Gone since the scan, if there is none.

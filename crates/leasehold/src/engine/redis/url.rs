@@ -85,7 +85,7 @@ pub(super) fn open_cluster(text: &str) -> Result<Vec<redis::Client>> {
     // As texts of their own, because a URL has one host.
     let one = |host: &str| match open(&format!("{scheme}://{user}{at}{host}{query}")) {
         _ if host.is_empty() => Err(refuse(form)),
-        Err(Error::Invalid { what, allowed, .. }) if what == "store URL" => Err(refuse(&allowed)),
+        Err(Error::Invalid { what, expected, .. }) if what == "store URL" => Err(refuse(&expected)),
         client => client,
     };
     hosts.split(',').map(one).collect()
@@ -246,7 +246,7 @@ mod tests {
             "redis://u:1#secret@h",
         ] {
             let text = open(bad).unwrap_err().to_string();
-            assert!(text.contains("allowed is") && !text.contains("secret"), "{text}");
+            assert!(text.contains("expected") && !text.contains("secret"), "{text}");
         }
     }
 
@@ -289,7 +289,7 @@ mod tests {
             "redis-cluster://:secret@a,b?ca=/nowhere",
         ] {
             let text = open_cluster(bad).unwrap_err().to_string();
-            assert!(text.contains("allowed is") && !text.contains("secret"), "{text}");
+            assert!(text.contains("expected") && !text.contains("secret"), "{text}");
         }
     }
 }

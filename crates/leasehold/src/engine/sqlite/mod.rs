@@ -33,8 +33,8 @@ use std::sync::{Arc, Mutex, PoisonError, Weak};
 use crate::{
     clock::{Clock, Until},
     engine::{
-        Answer, Capabilities, Claim, Cursor, Engine, EngineError, Fut, Handover, Health, Held, Hold, Inspect,
-        Inspection, Leases, Page, Reach, Released, Renewed, WakeSink,
+        Answer, Capabilities, Claim, Cursor, Engine, EngineError, Fault, Fut, Handover, Health, Held, Hold,
+        Inspect, Inspection, Leases, Page, Reach, Released, Renewed, WakeSink,
         connect::EngineOptions,
         deadlines::Deadlines,
         records::Records,
@@ -75,7 +75,7 @@ impl Sqlite {
         };
         let worker = Worker::start(state, options.max_in_flight).map_err(|error| Error::Overloaded {
             doing: format!("opening sqlite:{url}"),
-            why: format!("cannot start a thread: {error}"),
+            source: EngineError::new(Fault::Overloaded, format!("cannot start a thread: {error}")),
         })?;
         let capabilities = Capabilities::new("sqlite", Reach::Host, Handover::Pull, true, NAME_MAX_BYTES)
             .without_acks("a file has no replicas");

@@ -6,15 +6,16 @@ use futures_util::{StreamExt, stream::FuturesUnordered};
 use redis::Value;
 
 use super::{
-    between::{look_at_all, warnings},
-    info::{command, permitted},
-    members::{Member, members},
-    node::Part,
+    Check,
+    between::{Other, look_at_all},
+    info::{command, field, permitted},
+    node::{Duty, Part},
+    warnings, when,
 };
 use crate::{
     clock::{Clock, Until},
     engine::{
-        EngineError, Fault, Health, Warning, nodes,
+        EngineError, Fault, Health, nodes,
         redis::{
             answer,
             cluster::Cluster,
@@ -24,6 +25,96 @@ use crate::{
     },
 };
 
+/// What can be wrong with the shards of a cluster; `None` if this user may not see them.
+pub(super) const CHECKS: [Check<Option<Vec<Shard>>>; 4] = [
+    Check("no-info", "grant +cluster|shards, or look with another user", |shards| {
+        when(shards.is_none(), "this user may not run CLUSTER SHARDS: no node was checked")
+    }),
+    Check("slots", "give the slots to a node: redis-cli --cluster fix", |shards| {
+        let with_slots = |shard: &Shard| Primary {
+            address: shard.nodes[0].address.clone(),
+            ranges: shard.ranges.clone(),
+            replicas: 0,
+        };
+        let primaries: Vec<_> = shards.as_ref()?.iter().map(with_slots).collect();
+        let missing = slots::check_complete(&primaries).err()?;
+        Some(format!("{missing}: names that fall there cannot be locked"))
+    }),
+    Check("node-failed", "bring it back, or remove it with CLUSTER FORGET", |shards| {
+        let nodes = shards.iter().flatten().flat_map(|shard| &shard.nodes);
+        let failed = listed(nodes.filter(|node| node.has_failed))?;
+        Some(format!("{failed}: the cluster takes it for dead"))
+    }),
+    Check("unreplicated", "add a replica", |shards| {
+        let alone = shards.iter().flatten().filter(|shard| !shard.ranges.is_empty() && !shard.has_replica());
+        let alone = listed(alone.map(|shard| &shard.nodes[0]))?;
+        Some(format!("{alone}: no replica can take its place, its locks stop with it"))
+    }),
+];
+
+/// Some nodes by their addresses, if there are any.
+fn listed<'a>(members: impl Iterator<Item = &'a Member>) -> Option<String> {
+    let addresses: Vec<_> = members.map(|member| member.address.to_string()).collect();
+    (!addresses.is_empty()).then(|| nodes::listed(&addresses))
+}
+
+/// A primary and its replicas.
+#[derive(Debug, PartialEq, Eq)]
+pub(super) struct Shard {
+    /// First and last slot of each range.
+    ranges: Vec<(u16, u16)>,
+    /// The primary first; never empty.
+    nodes: Vec<Member>,
+}
+
+#[derive(Debug, PartialEq, Eq)]
+struct Member {
+    address: Address,
+    part: Part,
+    /// The cluster agreed that it is dead.
+    has_failed: bool,
+}
+
+impl Shard {
+    /// Reads one shard in an answer to `CLUSTER SHARDS` of a node at `asked`.
+    fn read(value: &Value, asked: &str, with_tls: bool) -> Option<Self> {
+        let Value::Array(slots) = field(value, "slots")? else { return None };
+        let Value::Array(nodes) = field(value, "nodes")? else { return None };
+        let slot = |value: &Value| match value {
+            Value::Int(slot) => u16::try_from(*slot).ok(),
+            _ => None,
+        };
+        let ranges = slots.chunks_exact(2).filter_map(|range| Some((slot(&range[0])?, slot(&range[1])?)));
+        let member = |node: &Value| {
+            let text = |name| field(node, name).and_then(answer::text);
+            let port =
+                slot(field(node, if with_tls { "tls-port" } else { "port" })?).filter(|port| *port > 0)?;
+            Some(Member {
+                address: Address::told(text("endpoint"), port, asked),
+                part: if text("role")? == "master" { Part::Primary } else { Part::Replica },
+                has_failed: text("health") == Some("fail"),
+            })
+        };
+        let mut members: Vec<_> = nodes.iter().filter_map(member).collect();
+        members.sort_by_key(|member| (member.part == Part::Replica, member.has_failed));
+        (!members.is_empty()).then(|| Self { ranges: ranges.collect(), nodes: members })
+    }
+
+    fn has_replica(&self) -> bool {
+        self.nodes.iter().any(|node| node.part == Part::Replica && !node.has_failed)
+    }
+
+    /// What one of its nodes is, in words.
+    fn part(&self, node: &Member) -> String {
+        let slots: u32 =
+            self.ranges.iter().map(|(first, last)| u32::from(last.saturating_sub(*first)) + 1).sum();
+        match node.part {
+            Part::Replica => format!("replica of {}", self.nodes[0].address),
+            _ => format!("primary of {slots} slots"),
+        }
+    }
+}
+
 pub(super) async fn look_at(
     cluster: &Arc<Cluster>,
     clock: &Clock,
@@ -31,130 +122,43 @@ pub(super) async fn look_at(
 ) -> Result<Health, EngineError> {
     // A node that is silent must leave time for looking at the others.
     let now = clock.now();
-    let soon = now + until.since(now) / 2;
-    cluster.read_map(None, soon).await?;
-    let map = cluster.map(soon).await?;
-    let told = ask_for_members(cluster, soon).await?;
-    let (mut found, may_see_nodes) = match told {
-        Some(members) => (about(&members, &map.primaries), true),
-        None => (about(&primaries_only(&map.primaries), &map.primaries), false),
-    };
-    let asked = found
-        .nodes
-        .iter()
-        .map(|(address, part, _)| (address.to_string(), Ok(cluster.node_at(address)), *part));
-    let looked = look_at_all(asked, true, clock, until).await;
-    for (one, (_, _, what)) in looked.iter().zip(&found.nodes) {
-        found.health.facts.push(one.fact(what));
+    let shards = ask_for_shards(cluster, now + until.since(now) / 2).await?;
+    let mut health = Health { facts: Vec::new(), warnings: warnings(&CHECKS, &shards) };
+    let nodes =
+        || shards.iter().flatten().flat_map(|shard| shard.nodes.iter().map(move |node| (shard, node)));
+    for (label, part) in [("primaries", Part::Primary), ("replicas", Part::Replica)] {
+        let has_part = |(shard, node): &(&Shard, &Member)| node.part == part && !shard.ranges.is_empty();
+        health.facts.push((label.into(), nodes().filter(has_part).count().to_string()));
     }
-    if !may_see_nodes {
-        found.health.warnings.push(Warning {
-            code: "no-info",
-            found: "this user may not run CLUSTER NODES: replicas and failed nodes were not checked".into(),
-            cure: "grant +cluster|nodes, or look with another user".into(),
-        });
-    }
-    found.health.warnings.extend(warnings(&looked)?);
-    Ok(found.health)
+    let others = nodes().map(|(shard, node)| Other {
+        label: node.address.to_string(),
+        node: Ok(cluster.node_at(&node.address)),
+        duty: Duty { part: node.part, in_cluster: true, with_grace: false },
+        what: shard.part(node),
+    });
+    look_at_all(health, others.collect(), clock, until).await
 }
 
-/// All nodes, as the first one that answers knows them; `None` if this user may not see them.
-async fn ask_for_members(cluster: &Cluster, until: Until) -> Result<Option<Vec<Member>>, EngineError> {
+/// All shards, as the first node that answers knows them; `None` if this user may not see them.
+async fn ask_for_shards(cluster: &Cluster, until: Until) -> Result<Option<Vec<Shard>>, EngineError> {
     let mut asked: FuturesUnordered<_> =
         cluster.sources(None).into_iter().map(|(address, node)| ask(address, node, until)).collect();
-    let mut fault = EngineError::new(Fault::Unreachable, "no node of the cluster has answered");
-    let mut is_refused = false;
+    let mut last = Err(EngineError::new(Fault::Unreachable, "no cluster node has answered"));
     while let Some(answer) = asked.next().await {
         match answer {
-            Ok(Some(members)) => return Ok(Some(members)),
-            Ok(None) => is_refused = true,
-            Err(error) => fault = error,
+            Ok(Some(shards)) => return Ok(Some(shards)),
+            Err(_) if matches!(last, Ok(None)) => {}
+            answer => last = answer,
         }
     }
-    if is_refused { Ok(None) } else { Err(fault) }
+    last
 }
 
-async fn ask(address: Address, node: Arc<Node>, until: Until) -> Result<Option<Vec<Member>>, EngineError> {
+async fn ask(address: Address, node: Arc<Node>, until: Until) -> Result<Option<Vec<Shard>>, EngineError> {
     let connection = node.connection(until).await?;
-    let nodes = permitted(node.send(&connection, &command(&["CLUSTER", "NODES"]), until).await)?;
-    let Some(nodes) = nodes else { return Ok(None) };
-    let slots = node.send(&connection, &command(&["CLUSTER", "SLOTS"]), until).await?;
-    let text = match &nodes {
-        Value::VerbatimString { text, .. } => Some(text.as_str()),
-        other => answer::text(other),
-    };
-    match text {
-        Some(text) => Ok(Some(members(text, &slots, &address.host))),
-        None => Err(answer::unexpected(&nodes)),
-    }
-}
-
-/// What the map alone tells.
-fn primaries_only(primaries: &[Primary]) -> Vec<Member> {
-    let member = |primary: &Primary| Member {
-        id: primary.address.to_string(),
-        address: primary.address.clone(),
-        follows: None,
-        has_failed: false,
-        slots: primary.ranges.iter().map(|(first, last)| u32::from(last - first) + 1).sum(),
-    };
-    primaries.iter().map(member).collect()
-}
-
-/// What the cluster says about itself, and whom to look at.
-struct About {
-    health: Health,
-    nodes: Vec<(Address, Part, String)>,
-}
-
-fn about(members: &[Member], primaries: &[Primary]) -> About {
-    let (owners, others): (Vec<_>, Vec<_>) = members.iter().partition(|member| member.follows.is_none());
-    let with_slots = owners.iter().filter(|owner| owner.slots > 0);
-    let mut health = Health::default();
-    let replicas = others.len().max(primaries.iter().map(|primary| primary.replicas).sum());
-    health.facts.push(("primaries".into(), with_slots.clone().count().to_string()));
-    health.facts.push(("replicas".into(), replicas.to_string()));
-
-    if let Err(missing) = slots::check_complete(primaries) {
-        health.warnings.push(Warning {
-            code: "slots",
-            found: format!("{missing}: names that fall there cannot be locked"),
-            cure: "give the slots to a node: redis-cli --cluster fix".into(),
-        });
-    }
-    let shown = |members: &[&Member]| {
-        nodes::listed(&members.iter().map(|member| member.address.to_string()).collect::<Vec<_>>())
-    };
-    let failed: Vec<_> = members.iter().filter(|member| member.has_failed).collect();
-    if !failed.is_empty() {
-        health.warnings.push(Warning {
-            code: "node-failed",
-            found: format!("{}: the cluster takes it for dead", shown(&failed)),
-            cure: "bring it back, or remove it with CLUSTER FORGET".into(),
-        });
-    }
-    let has_replica = |owner: &Member| {
-        let known = primaries.iter().find(|primary| primary.address == owner.address);
-        others.iter().any(|other| other.follows.as_ref() == Some(&owner.id) && !other.has_failed)
-            || known.is_some_and(|primary| primary.replicas > 0)
-    };
-    let alone: Vec<_> = with_slots.filter(|owner| !has_replica(owner)).copied().collect();
-    if !alone.is_empty() {
-        health.warnings.push(Warning {
-            code: "unreplicated",
-            found: format!("{}: no replica can take its place, its locks stop with it", shown(&alone)),
-            cure: "add a replica".into(),
-        });
-    }
-
-    let address_of = |id: &String| members.iter().find(|member| member.id == *id);
-    let owner =
-        |owner: &&Member| (owner.address.clone(), Part::Primary, format!("primary of {} slots", owner.slots));
-    let other = |other: &&Member| {
-        let of = other.follows.as_ref().and_then(address_of);
-        let what = of.map_or_else(|| "replica".into(), |of| format!("replica of {}", of.address));
-        (other.address.clone(), Part::Replica, what)
-    };
-    let nodes = owners.iter().map(owner).chain(others.iter().map(other)).collect();
-    About { health, nodes }
+    let answer = permitted(node.send(&connection, &command(&["CLUSTER", "SHARDS"]), until).await)?;
+    let Some(value) = answer else { return Ok(None) };
+    let Value::Array(shards) = &value else { return Err(answer::unexpected(&value)) };
+    let with_tls = node.place().speaks_tls();
+    Ok(Some(shards.iter().filter_map(|shard| Shard::read(shard, &address.host, with_tls)).collect()))
 }

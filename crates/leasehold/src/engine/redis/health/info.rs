@@ -1,10 +1,10 @@
-//! Reading what a server tells about itself.
+//! Reading what a server reports about itself.
 
 use redis::{Cmd, Value};
 
 use crate::engine::{EngineError, Fault, redis::answer};
 
-/// An answer to INFO.
+/// Fields of INFO, and settings of CONFIG GET, whose names are others.
 #[derive(Default)]
 pub(in crate::engine::redis) struct Info(Vec<(String, String)>);
 
@@ -14,18 +14,22 @@ impl Info {
             Value::VerbatimString { text, .. } => text,
             other => answer::text(other).unwrap_or_default(),
         };
-        let pair = |line: &str| {
-            line.split_once(':').map(|(field, value)| (field.to_owned(), value.trim().to_owned()))
-        };
-        Self(text.lines().filter_map(pair).collect())
+        let pairs = text.lines().filter_map(|line| line.split_once(':'));
+        Self(pairs.map(|(field, value)| (field.to_owned(), value.trim().to_owned())).collect())
     }
 
-    pub(super) fn is_empty(&self) -> bool {
-        self.0.is_empty()
+    /// Adds an answer to CONFIG GET.
+    pub(super) fn add(&mut self, value: &Value) {
+        let text = |value: &Value| answer::text(value).unwrap_or_default().to_owned();
+        self.0.extend(pairs(value).map(|(name, value)| (text(name), text(value))));
     }
 
     pub(super) fn get(&self, field: &str) -> Option<&str> {
         self.0.iter().find(|(name, _)| name == field).map(|(_, value)| value.as_str())
+    }
+
+    pub(super) fn is(&self, field: &str, value: &str) -> bool {
+        self.get(field) == Some(value)
     }
 
     pub(in crate::engine::redis) fn number(&self, field: &str) -> Option<u64> {
@@ -33,14 +37,20 @@ impl Info {
     }
 }
 
-/// Names and values, as CONFIG GET tells them.
-pub(super) fn pairs(value: &Value) -> Vec<(String, String)> {
-    let text = |value: &Value| answer::text(value).unwrap_or_default().to_owned();
-    match value {
-        Value::Map(pairs) => pairs.iter().map(|(name, value)| (text(name), text(value))).collect(),
-        Value::Array(list) => list.chunks_exact(2).map(|pair| (text(&pair[0]), text(&pair[1]))).collect(),
-        _ => Vec::new(),
-    }
+/// Names and values, as a map or as a list.
+fn pairs(value: &Value) -> impl Iterator<Item = (&Value, &Value)> {
+    let (map, list) = match value {
+        Value::Map(map) => (map.as_slice(), &[][..]),
+        Value::Array(list) => (&[][..], list.as_slice()),
+        _ => (&[][..], &[][..]),
+    };
+    let in_map = map.iter().map(|(name, value)| (name, value));
+    in_map.chain(list.chunks_exact(2).map(|pair| (&pair[0], &pair[1])))
+}
+
+/// A value by its name.
+pub(super) fn field<'a>(value: &'a Value, name: &str) -> Option<&'a Value> {
+    pairs(value).find(|(field, _)| answer::text(field) == Some(name)).map(|(_, value)| value)
 }
 
 /// The server's wall clock in microseconds since 1970, from its answer to TIME.
@@ -52,9 +62,7 @@ pub(super) fn server_us(value: &Value) -> Option<u64> {
 
 pub(super) fn command(words: &[&str]) -> Cmd {
     let mut cmd = Cmd::new();
-    words.iter().for_each(|word| {
-        cmd.arg(word);
-    });
+    cmd.arg(words);
     cmd
 }
 

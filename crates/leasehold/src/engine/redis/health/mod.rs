@@ -1,10 +1,10 @@
 //! What an operator should know: about one server ([`node`]), about those that sentinels watch ([`sentinels`]), about a
-//! cluster ([`cluster`]), and what shows only when nodes are compared ([`between`]).
+//! cluster ([`cluster`]), and what shows only when nodes are compared ([`between`]). What can be wrong is a table of
+//! [`Check`]s in each of them.
 
 mod between;
 mod cluster;
 mod info;
-mod members;
 mod node;
 mod sentinels;
 
@@ -14,34 +14,44 @@ pub(super) use node::{clock_of, look_at};
 use super::{Redis, Servers, place::Place};
 use crate::{
     clock::Until,
-    engine::{EngineError, Health},
+    engine::{EngineError, Health, Warning},
 };
 
-/// Every code that a [`Warning`](crate::engine::Warning) about a single server can have.
-pub const WARNING_CODES: [&str; 13] = [
-    "no-info",
-    "eviction",
-    "replica",
-    "cluster",
-    "version",
-    "persistence",
-    "bgsave",
-    "min-replicas",
-    "no-replicas",
-    "clients",
-    "clock-skew",
-    "no-auth",
-    "acl",
-];
+/// One thing that can be wrong with a `T`: its code, the cure, and what was found, if it is wrong.
+struct Check<T>(&'static str, &'static str, fn(&T) -> Option<String>);
+
+fn warnings<T>(checks: &[Check<T>], of: &T) -> Vec<Warning> {
+    let warning =
+        |Check(code, cure, finds): &Check<T>| Some(Warning { code, found: finds(of)?, cure: (*cure).into() });
+    checks.iter().filter_map(warning).collect()
+}
+
+fn when(is_wrong: bool, words: &str) -> Option<String> {
+    is_wrong.then(|| words.to_owned())
+}
+
+const fn codes<T, const N: usize>(checks: &[Check<T>; N]) -> [&'static str; N] {
+    let mut codes = [""; N];
+    let mut at = 0;
+    while at < N {
+        codes[at] = checks[at].0;
+        at += 1;
+    }
+    codes
+}
+
+/// Every code that a [`Warning`] about a single server can have.
+pub const WARNING_CODES: [&str; 14] = codes(&node::CHECKS);
 
 /// The codes that are possible besides when several servers work together.
-pub const SET_WARNING_CODES: [&str; 11] = [
+pub const SET_WARNING_CODES: [&str; 12] = [
     "node-down",
     "node-failed",
     "versions-differ",
     "clocks-differ",
     "unreplicated",
     "replica-link",
+    "backlog-ttl",
     "slots",
     "full-coverage",
     "few-sentinels",
@@ -64,5 +74,22 @@ impl Redis {
         let mut facts = vec![("engine".to_owned(), self.capabilities.engine.to_owned())];
         facts.extend(found.facts);
         Ok(Health { facts, ..found })
+    }
+}
+
+#[cfg(test)]
+mod tests {
+    use super::*;
+
+    #[test]
+    fn every_code_of_a_set_is_listed() {
+        let of_sets = [
+            codes(&node::SET_CHECKS).to_vec(),
+            codes(&cluster::CHECKS).into(),
+            codes(&sentinels::CHECKS).into(),
+        ];
+        for code in of_sets.into_iter().flatten() {
+            assert!(SET_WARNING_CODES.contains(&code) || WARNING_CODES.contains(&code), "{code}");
+        }
     }
 }

@@ -5,13 +5,14 @@ use std::{sync::Arc, time::Duration};
 use redis::Value;
 
 use super::{
-    SET_WARNING_CODES, WARNING_CODES,
-    info::{Info, command, pairs, permitted, server_us},
+    Check,
+    info::{Info, command, permitted, server_us},
+    warnings, when,
 };
 use crate::{
     clock::{Clock, Until},
     engine::{
-        ClockOffset, EngineError, Health, Warning,
+        ClockOffset, EngineError, Fault, Health, Warning,
         redis::{answer, node::Node},
     },
 };
@@ -24,8 +25,129 @@ const SKEW_MAX: Duration = Duration::from_secs(1);
 const CLIENTS_MAX_PERCENT: u64 = 90;
 /// How long a replica may hear nothing. Primaries ping every ten seconds.
 const SILENT_MAX_S: u64 = 20;
+const NO_PERSISTENCE: &str = "none";
+/// Settings that INFO does not have.
+const SETTINGS: [&str; 7] = [
+    "CONFIG",
+    "GET",
+    "save",
+    "tls-auth-clients",
+    "min-replicas-to-write",
+    "cluster-require-full-coverage",
+    "repl-backlog-ttl",
+];
+
+/// What can be wrong with any server.
+pub(super) const CHECKS: [Check<Seen>; 14] = [
+    Check("no-info", "grant +info, or look with another user", |seen| {
+        let words = "this user may not read INFO: eviction, version, role and persistence were not checked";
+        when(!seen.sees_info, words)
+    }),
+    Check("scripts", "use a server that has Lua scripts, and the ACL line in SECURITY.md", |seen| {
+        let why = seen.scripts.as_ref().err()?;
+        Some(format!("no lock can be granted, because EVAL is refused: {why}"))
+    }),
+    Check("replica", "connect to its primary", |seen| {
+        let is_replica = seen.info.is("role", "slave") && seen.duty.part != Part::Replica;
+        when(is_replica, "this server is a replica: it cannot grant locks")
+    }),
+    Check("cluster", "use redis-cluster:// with some of its nodes", |seen| {
+        let is_alone = seen.info.is("cluster_enabled", "1") && !seen.duty.in_cluster;
+        when(is_alone, "this server is one node of a cluster: it has only some of the names")
+    }),
+    Check("version", "use Redis 7.0 or later, or Valkey", |seen| {
+        let version = seen.info.get("redis_version")?;
+        let major = version.split('.').next()?.parse::<u32>().ok()?;
+        (major < VERSION_MIN).then(|| format!("version {version} is older than {VERSION_MIN}.0"))
+    }),
+    Check("eviction", "set maxmemory-policy noeviction", |seen| {
+        let policy = seen.info.get("maxmemory_policy").filter(|policy| *policy != "noeviction")?;
+        Some(format!("the eviction policy is {policy}: a full server removes locks that are held"))
+    }),
+    Check("persistence", "set appendonly yes, or accept it for locks that only save work", |seen| {
+        let is_nothing = seen.persistence() == Some(NO_PERSISTENCE);
+        when(is_nothing, "nothing is written to disk: a restart forgets who holds what")
+    }),
+    Check("bgsave", "look at its log and disk", |seen| {
+        let has_failed = seen.info.is("rdb_last_bgsave_status", "err");
+        when(has_failed, "the last snapshot failed: the server may refuse writes")
+    }),
+    Check("no-replicas", "bring a replica back, or set min-replicas-to-write 0", |seen| {
+        // Reported only by a server that was told to need some.
+        let has_none = seen.duty.part != Part::Replica && seen.info.is("min_slaves_good_slaves", "0");
+        when(has_none, "min-replicas-to-write asks for a replica and none is good: no lock can be granted")
+    }),
+    Check("min-replicas", "set min-replicas-to-write 1 and min-replicas-max-lag", |seen| {
+        let is_off = seen.info.is("min-replicas-to-write", "0");
+        if seen.duty.part == Part::Replica {
+            return when(is_off, "as a primary it would not need replicas that keep up");
+        }
+        let replicas = seen.info.number("connected_slaves").filter(|replicas| *replicas > 0)?;
+        seen.info.get("min_slaves_good_slaves").is_none().then(|| {
+            format!(
+                "{replicas} connected replicas need not keep up: a fail-over may forget locks, and a primary \
+                 that is cut off goes on granting them"
+            )
+        })
+    }),
+    Check("clients", "raise maxclients, or use fewer connections", |seen| {
+        let (clients, most) = (seen.info.number("connected_clients")?, seen.info.number("maxclients")?);
+        (clients * 100 >= most * CLIENTS_MAX_PERCENT)
+            .then(|| format!("{clients} of at most {most} clients are connected"))
+    }),
+    Check("clock-skew", "keep both clocks in time; locks do not depend on it", |seen| {
+        let skew_s = seen.clock.map(ClockOffset::from_ours).filter(|skew| *skew > SKEW_MAX)?.as_secs_f64();
+        Some(format!("the server's clock and ours differ by {skew_s:.1} s: ages and log times mislead"))
+    }),
+    Check("no-auth", "set a password, best for a user of its own: see SECURITY.md", |seen| {
+        let has_certificate = seen.speaks_tls && !seen.info.is("tls-auth-clients", "no");
+        when(!seen.has_password && !has_certificate, "the server lets everybody in who reaches it")
+    }),
+    Check("acl", "use the ACL line in SECURITY.md", |seen| {
+        let words = "this user may run administrative commands; a lock client needs far less";
+        when(seen.is_administrator, words)
+    }),
+];
+
+/// What can be wrong besides with a server among others.
+pub(super) const SET_CHECKS: [Check<Seen>; 3] = [
+    Check("full-coverage", "set cluster-require-full-coverage no", |seen| {
+        let is_on = seen.duty.in_cluster && seen.info.is("cluster-require-full-coverage", "yes");
+        when(is_on, "one dead shard stops all others: cluster-require-full-coverage is on")
+    }),
+    Check("replica-link", "look at its log, at the network, and at masterauth", |seen| {
+        let silent_s = seen.info.number("master_last_io_seconds_ago").unwrap_or(0);
+        match (seen.info.get("role"), seen.info.get("master_link_status")) {
+            _ if seen.duty.part != Part::Replica => None,
+            (Some("master"), _) => {
+                Some("it should be a replica, and takes writes that nobody else has".into())
+            }
+            (_, Some(link)) if link != "up" => {
+                Some(format!("the link to its primary is {link}: a fail-over to it would forget locks"))
+            }
+            _ => (silent_s > SILENT_MAX_S)
+                .then(|| format!("it has heard nothing of its primary for {silent_s} s")),
+        }
+    }),
+    Check("backlog-ttl", "set repl-backlog-ttl 0", |seen| {
+        let ttl_s =
+            seen.info.number("repl-backlog-ttl").filter(|ttl_s| seen.duty.with_grace && *ttl_s > 0)?;
+        Some(format!(
+            "with no replica for {ttl_s} s (repl-backlog-ttl) the data set gets another name: nothing is granted for \
+             a whole grace, although no primary was replaced"
+        ))
+    }),
+];
 
 /// What the client takes a server for.
+#[derive(Clone, Copy, Default)]
+pub(super) struct Duty {
+    pub(super) part: Part,
+    pub(super) in_cluster: bool,
+    /// Nothing is granted for a while once its run or its data set is another.
+    pub(super) with_grace: bool,
+}
+
 #[derive(Clone, Copy, Debug, Default, PartialEq, Eq)]
 pub(super) enum Part {
     /// The whole store.
@@ -42,7 +164,7 @@ pub(in crate::engine::redis) async fn look_at(
     clock: &Clock,
     until: Until,
 ) -> Result<Health, EngineError> {
-    let seen = look(node, clock, Part::Whole, false, until).await?;
+    let seen = look(node, clock, Duty::default(), until).await?;
     Ok(Health { facts: seen.facts(), warnings: seen.warnings() })
 }
 
@@ -63,87 +185,59 @@ pub(in crate::engine::redis) async fn clock_of(
 pub(super) async fn look(
     node: &Arc<Node>,
     clock: &Clock,
-    part: Part,
-    in_cluster: bool,
+    duty: Duty,
     until: Until,
 ) -> Result<Seen, EngineError> {
     let clock = clock_of(node, clock, until).await?;
     let connection = node.connection(until).await?;
-    let ask = async |words: &[&str]| -> Result<Option<Value>, EngineError> {
-        permitted(node.send(&connection, &command(words), until).await)
+    let send = async |words: &[&str]| node.send(&connection, &command(words), until).await;
+    let ask = async |words: &[&str]| permitted(send(words).await);
+    let told = ask(&["INFO"]).await?;
+    let mut info = Info::parse(told.as_ref().unwrap_or(&Value::Nil));
+    info.add(&ask(&SETTINGS).await?.unwrap_or(Value::Nil));
+    let scripts = match send(&["EVAL", "return 1", "0"]).await {
+        Ok(_) => Ok(()),
+        Err(EngineError { fault: Fault::Refused(_), why, .. }) => Err(why),
+        Err(error) => return Err(error),
     };
-    let settings = [
-        "CONFIG",
-        "GET",
-        "save",
-        "tls-auth-clients",
-        "min-replicas-to-write",
-        "cluster-require-full-coverage",
-    ];
     Ok(Seen {
+        sees_info: told.is_some(),
+        info,
+        scripts,
         user: ask(&["ACL", "WHOAMI"]).await?.as_ref().and_then(answer::text).map(str::to_owned),
-        info: Info::parse(&ask(&["INFO"]).await?.unwrap_or(Value::Nil)),
-        config: ask(&settings).await?.map(|value| pairs(&value)),
         // Changes nothing, and needs a right that no lock needs.
         is_administrator: ask(&["ACL", "USERS"]).await?.is_some(),
         has_password: node.place().has_password(),
         speaks_tls: node.place().speaks_tls(),
         clock,
-        part,
-        in_cluster,
+        duty,
     })
 }
 
 /// What was found out about a server.
-#[derive(Default)]
 pub(super) struct Seen {
-    pub(super) info: Info,
+    sees_info: bool,
+    /// With the settings, if this user may read them.
+    info: Info,
+    /// Why the server runs no script, if it does not.
+    scripts: Result<(), String>,
     pub(super) clock: Option<ClockOffset>,
     user: Option<String>,
-    /// Settings that INFO does not tell; `None` if this user may not read them.
-    config: Option<Vec<(String, String)>>,
     is_administrator: bool,
     has_password: bool,
     speaks_tls: bool,
-    pub(super) part: Part,
-    /// The client takes it for one node of a cluster.
-    pub(super) in_cluster: bool,
-}
-
-/// What survives a restart of the server.
-#[derive(Clone, Copy, Debug, PartialEq, Eq)]
-enum Persistence {
-    AppendOnly,
-    Snapshots,
-    Nothing,
-    Unknown,
-}
-
-impl Persistence {
-    fn as_str(self) -> &'static str {
-        match self {
-            Self::AppendOnly => "append-only file",
-            Self::Snapshots => "snapshots",
-            Self::Nothing => "none",
-            Self::Unknown => "this user may not see it",
-        }
-    }
+    duty: Duty,
 }
 
 impl Seen {
-    fn setting(&self, name: &str) -> Option<&str> {
-        let settings = self.config.as_ref()?;
-        settings.iter().find(|(setting, _)| setting == name).map(|(_, value)| value.as_str())
-    }
-
-    /// INFO tells about the append-only file, and only the configuration about snapshots: the numbers in INFO look the
-    /// same on a server that will write one in an hour and on a server that never will.
-    fn persistence(&self) -> Option<Persistence> {
-        Some(match (self.info.get("aof_enabled")?, self.setting("save")) {
-            ("1", _) => Persistence::AppendOnly,
-            (_, Some("")) => Persistence::Nothing,
-            (_, Some(_)) => Persistence::Snapshots,
-            (_, None) => Persistence::Unknown,
+    /// What survives a restart. INFO reports the append-only file, and only the configuration snapshots: the numbers in
+    /// INFO look the same on a server that will write one in an hour and on a server that never will.
+    fn persistence(&self) -> Option<&'static str> {
+        Some(match (self.info.get("aof_enabled")?, self.info.get("save")) {
+            ("1", _) => "append-only file",
+            (_, Some("")) => NO_PERSISTENCE,
+            (_, Some(_)) => "snapshots",
+            (_, None) => "not visible to this user",
         })
     }
 
@@ -163,207 +257,54 @@ impl Seen {
             ("valkey version", info.get("valkey_version")),
             ("role", info.get("role")),
             ("eviction policy", info.get("maxmemory_policy")),
-            ("persistence", self.persistence().map(Persistence::as_str)),
+            ("persistence", self.persistence()),
             ("clients", info.get("connected_clients")),
             ("memory", info.get("used_memory_human")),
             ("user", self.user.as_deref()),
+            ("link", info.get("master_link_status")),
         ];
         let known = |(label, value): (&str, Option<&str>)| Some((label.to_owned(), value?.to_owned()));
         facts.into_iter().filter_map(known).collect()
     }
 
-    /// The same in one line, for a server among others.
+    /// Those that matter most in one line, for a server among others.
     pub(super) fn summary(&self) -> String {
-        let version = self.version().map(|version| format!("version {version}"));
-        let persistence = self.persistence().map(|kept| match kept {
-            Persistence::Nothing => "no persistence".to_owned(),
-            Persistence::Unknown => "persistence not visible".to_owned(),
-            kept => kept.as_str().to_owned(),
-        });
-        let link = (self.part == Part::Replica).then(|| self.info.get("master_link_status")).flatten();
-        let link = link.map(|state| format!("link {state}"));
-        let words: Vec<_> = [version, persistence, link].into_iter().flatten().collect();
+        let matters = |label: &str| ["version", "valkey version", "persistence", "link"].contains(&label);
+        let facts = self.facts().into_iter().filter(|(label, _)| matters(label));
+        let words: Vec<_> = facts.map(|(label, value)| format!("{label} {value}")).collect();
         if words.is_empty() { "this user may not read INFO".into() } else { words.join(", ") }
     }
 
     pub(super) fn warnings(&self) -> Vec<Warning> {
-        let mut found = Vec::new();
-        let mut warn = |code: &'static str, words: String, cure: &str| {
-            debug_assert!(
-                WARNING_CODES.contains(&code) || SET_WARNING_CODES.contains(&code),
-                "{code} is not in the list"
-            );
-            found.push(Warning { code, found: words, cure: cure.into() });
-        };
-        self.look_at_kind(&mut warn);
-        self.look_at_data(&mut warn);
-        match self.part {
-            Part::Whole | Part::Primary => self.look_at_replicas(&mut warn),
-            Part::Replica => self.look_at_link(&mut warn),
+        let mut found = warnings(&CHECKS, self);
+        if self.duty.part != Part::Whole {
+            found.extend(warnings(&SET_CHECKS, self));
         }
-        self.look_at_load(&mut warn);
-        self.look_at_access(&mut warn);
         found
-    }
-
-    /// Whether it is the kind of server that can grant locks.
-    fn look_at_kind(&self, mut warn: impl FnMut(&'static str, String, &str)) {
-        let info = &self.info;
-        if info.is_empty() {
-            warn(
-                "no-info",
-                "this user may not read INFO: eviction, version, role and persistence were not checked"
-                    .into(),
-                "grant +info, or look with another user",
-            );
-        }
-        if info.get("role") == Some("slave") && self.part != Part::Replica {
-            warn(
-                "replica",
-                "this server is a replica: it cannot grant locks".into(),
-                "connect to its primary",
-            );
-        }
-        if info.get("cluster_enabled") == Some("1") && !self.in_cluster {
-            warn(
-                "cluster",
-                "this server is one node of a cluster: it has only some of the names".into(),
-                "use redis-cluster:// with some of its nodes",
-            );
-        }
-        if self.in_cluster && self.setting("cluster-require-full-coverage") == Some("yes") {
-            warn(
-                "full-coverage",
-                "one dead shard stops all others: cluster-require-full-coverage is on".into(),
-                "set cluster-require-full-coverage no",
-            );
-        }
-        let version = info.get("redis_version").unwrap_or_default();
-        let major = version.split('.').next().and_then(|major| major.parse::<u32>().ok());
-        if major.is_some_and(|major| major < VERSION_MIN) {
-            warn(
-                "version",
-                format!("version {version} is older than {VERSION_MIN}.0"),
-                "use Redis 7.0 or later, or Valkey",
-            );
-        }
-    }
-
-    /// Whether it may forget who holds what.
-    fn look_at_data(&self, mut warn: impl FnMut(&'static str, String, &str)) {
-        let info = &self.info;
-        if let Some(policy) = info.get("maxmemory_policy").filter(|policy| *policy != "noeviction") {
-            warn(
-                "eviction",
-                format!("the eviction policy is {policy}: a full server removes locks that are held"),
-                "set maxmemory-policy noeviction",
-            );
-        }
-        if self.persistence() == Some(Persistence::Nothing) {
-            warn(
-                "persistence",
-                "nothing is written to disk: a restart forgets who holds what".into(),
-                "set appendonly yes, or accept it for locks that only save work",
-            );
-        }
-        if info.get("rdb_last_bgsave_status") == Some("err") {
-            warn(
-                "bgsave",
-                "the last snapshot failed: the server may refuse writes".into(),
-                "look at its log and disk",
-            );
-        }
-    }
-
-    /// Whether replicas have what it granted. The server tells how many are good only if it was told to need some.
-    fn look_at_replicas(&self, mut warn: impl FnMut(&'static str, String, &str)) {
-        match (self.info.get("connected_slaves"), self.info.get("min_slaves_good_slaves")) {
-            (_, Some("0")) => warn(
-                "no-replicas",
-                "min-replicas-to-write asks for a replica and none is good: no lock can be granted".into(),
-                "bring a replica back, or set min-replicas-to-write 0",
-            ),
-            (Some(replicas), None) if replicas != "0" => warn(
-                "min-replicas",
-                format!(
-                    "{replicas} connected replicas need not keep up: a fail-over may forget locks, and a primary \
-                     that is cut off goes on granting them"
-                ),
-                MIN_REPLICAS,
-            ),
-            _ => {}
-        }
-    }
-
-    /// Whether it could take its primary's place.
-    fn look_at_link(&self, mut warn: impl FnMut(&'static str, String, &str)) {
-        if self.setting("min-replicas-to-write") == Some("0") {
-            let words = "as a primary it would not need replicas that keep up".into();
-            warn("min-replicas", words, MIN_REPLICAS);
-        }
-        let silent_s = self.info.number("master_last_io_seconds_ago").unwrap_or(0);
-        let words = match (self.info.get("role"), self.info.get("master_link_status")) {
-            (Some("master"), _) => "it should be a replica, and takes writes that nobody else has".into(),
-            (_, Some(link)) if link != "up" => {
-                format!("the link to its primary is {link}: a fail-over to it would forget locks")
-            }
-            _ if silent_s > SILENT_MAX_S => format!("it has heard nothing of its primary for {silent_s} s"),
-            _ => return,
-        };
-        warn("replica-link", words, "look at its log, at the network, and at masterauth");
-    }
-
-    /// Whether it has room, and the right time.
-    fn look_at_load(&self, mut warn: impl FnMut(&'static str, String, &str)) {
-        if let (Some(clients), Some(most)) =
-            (self.info.number("connected_clients"), self.info.number("maxclients"))
-            && clients * 100 >= most * CLIENTS_MAX_PERCENT
-        {
-            warn(
-                "clients",
-                format!("{clients} of at most {most} clients are connected"),
-                "raise maxclients, or use fewer connections",
-            );
-        }
-        if let Some(skew) = self.clock.map(ClockOffset::from_ours).filter(|skew| *skew > SKEW_MAX) {
-            let seconds = skew.as_secs_f64();
-            warn(
-                "clock-skew",
-                format!("the server's clock and ours differ by {seconds:.1} s: ages and log times mislead"),
-                "keep both clocks in time; locks do not depend on it",
-            );
-        }
-    }
-
-    /// Who gets in, and what they may do.
-    fn look_at_access(&self, mut warn: impl FnMut(&'static str, String, &str)) {
-        let has_client_certificates = self.speaks_tls && self.setting("tls-auth-clients") != Some("no");
-        if !self.has_password && !has_client_certificates {
-            warn(
-                "no-auth",
-                "the server lets everybody in who reaches it".into(),
-                "set a password, best for a user of its own: see SECURITY.md",
-            );
-        }
-        if self.is_administrator {
-            warn(
-                "acl",
-                "this user may run administrative commands; a lock client needs far less".into(),
-                "use the ACL line in SECURITY.md",
-            );
-        }
     }
 }
 
-const MIN_REPLICAS: &str = "set min-replicas-to-write 1 and min-replicas-max-lag";
-
 #[cfg(test)]
-pub(super) mod tests {
+mod tests {
     use super::*;
 
-    /// A server that says this to INFO, seen by a user with a password.
-    pub(in super::super) fn seen(info: &str) -> Seen {
-        Seen { info: Info::parse(&Value::SimpleString(info.into())), has_password: true, ..Seen::default() }
+    /// A server with this INFO, seen by a user with a password.
+    fn seen(info: &str) -> Seen {
+        Seen {
+            sees_info: true,
+            info: Info::parse(&Value::SimpleString(info.into())),
+            scripts: Ok(()),
+            clock: None,
+            user: None,
+            is_administrator: false,
+            has_password: true,
+            speaks_tls: false,
+            duty: Duty::default(),
+        }
+    }
+
+    fn set(seen: &mut Seen, setting: &str, value: &str) {
+        seen.info.add(&Value::Array([setting, value].map(|text| Value::SimpleString(text.into())).into()));
     }
 
     fn codes(seen: &Seen) -> Vec<&'static str> {
@@ -372,40 +313,41 @@ pub(super) mod tests {
 
     #[test]
     fn a_setting_that_may_not_be_read_is_not_guessed() {
-        let mut seen = seen("redis_version:7.0.0\r\naof_enabled:0\r\nrdb_saves:0\r\n");
-        assert_eq!((seen.persistence(), codes(&seen).len()), (Some(Persistence::Unknown), 0));
-        seen.config = Some(vec![("save".into(), "3600 1".into())]);
-        assert_eq!((seen.persistence(), codes(&seen).len()), (Some(Persistence::Snapshots), 0));
-        seen.config = Some(vec![("save".into(), String::new())]);
-        assert_eq!(codes(&seen), ["persistence"]);
+        for (save, kept, expected) in [
+            (None, "not visible to this user", &[][..]),
+            (Some("3600 1"), "snapshots", &[]),
+            (Some(""), NO_PERSISTENCE, &["persistence"]),
+        ] {
+            let mut seen = seen("redis_version:7.0.0\r\naof_enabled:0\r\nrdb_saves:0\r\n");
+            save.into_iter().for_each(|save| set(&mut seen, "save", save));
+            assert_eq!((seen.persistence(), &codes(&seen)[..]), (Some(kept), expected));
+        }
     }
 
     #[test]
     fn a_client_certificate_is_as_good_as_a_password() {
-        let mut seen = seen("redis_version:7.0.0\r\n");
-        (seen.has_password, seen.speaks_tls) = (false, true);
-        for (setting, expected) in [("yes", &[][..]), ("no", &["no-auth"])] {
-            seen.config = Some(vec![("tls-auth-clients".into(), setting.into())]);
+        for (speaks_tls, setting, expected) in
+            [(true, "yes", &[][..]), (true, "no", &["no-auth"]), (false, "yes", &["no-auth"])]
+        {
+            let mut seen = Seen { has_password: false, speaks_tls, ..seen("redis_version:7.0.0\r\n") };
+            set(&mut seen, "tls-auth-clients", setting);
             assert_eq!(codes(&seen), expected, "{setting}");
         }
-        seen.speaks_tls = false;
-        assert_eq!(codes(&seen), ["no-auth"]);
     }
 
     #[test]
     fn a_replica_is_asked_for_its_link_and_not_for_replicas_of_its_own() {
         let sound = "role:slave\r\nmaster_link_status:up\r\nmaster_last_io_seconds_ago:3\r\n\
                      min_slaves_good_slaves:0\r\nconnected_slaves:0\r\n";
-        let found = |info: &str, part| codes(&Seen { part, ..seen(info) });
-        assert_eq!(found(sound, Part::Replica), [""; 0]);
-        assert_eq!(found(sound, Part::Primary), ["replica", "no-replicas"]);
-        let silent = sound.replace("ago:3", "ago:21");
+        let of = |info: &str, part| Seen { duty: Duty { part, ..Duty::default() }, ..seen(info) };
+        assert_eq!(codes(&of(sound, Part::Replica)), [""; 0]);
+        assert_eq!(codes(&of(sound, Part::Primary)), ["replica", "no-replicas"]);
         for (bad, says) in [
             (sound.replace("status:up", "status:down"), "is down"),
-            (silent, "nothing of its primary for 21 s"),
+            (sound.replace("ago:3", "ago:21"), "nothing of its primary for 21 s"),
             ("role:master\r\n".to_owned(), "takes writes"),
         ] {
-            let warnings = Seen { part: Part::Replica, ..seen(&bad) }.warnings();
+            let warnings = of(&bad, Part::Replica).warnings();
             assert_eq!((warnings.len(), warnings[0].code), (1, "replica-link"), "{warnings:?}");
             assert!(warnings[0].found.contains(says), "{warnings:?}");
         }

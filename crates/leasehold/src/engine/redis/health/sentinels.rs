@@ -1,13 +1,15 @@
 //! A primary, its replicas, and the sentinels that watch them.
 
 use super::{
-    between::{look_at_all, warnings},
-    node::Part,
+    Check,
+    between::{Other, look_at_all},
+    node::{Duty, Part},
+    warnings,
 };
 use crate::{
     clock::{Clock, Until},
     engine::{
-        EngineError, Health, Warning, nodes,
+        EngineError, Health, nodes,
         redis::sentinel::{Account, Address, Sentinels, Told},
     },
 };
@@ -15,108 +17,125 @@ use crate::{
 /// With fewer, one that fails leaves no majority to name another primary.
 const SENTINELS_MIN: usize = 3;
 
+/// What can be wrong with the sentinels, and with the set as they report it.
+pub(super) const CHECKS: [Check<View>; 6] = [
+    Check("few-sentinels", "run three, on machines that do not fail together", |view| {
+        let known = view.known();
+        (known < SENTINELS_MIN)
+            .then(|| format!("{known} sentinels are known: when one fails, nobody can name another primary"))
+    }),
+    Check(
+        "sentinel-down",
+        "bring them back; those that are gone for good are forgotten after SENTINEL RESET",
+        |view| {
+            let (answer, known) = (view.told().count(), view.known());
+            let silent = view
+                .accounts
+                .iter()
+                .filter_map(|account| Some(format!("{} ({})", account.at, account.told.as_ref().err()?)));
+            let silent: Vec<_> = silent.collect();
+            let enough = answer * 2 > known && answer >= view.must_agree().unwrap_or(0);
+            let but = if enough { "" } else { "; too few are left to name another primary" };
+            let whom =
+                if silent.is_empty() { String::new() } else { format!(": {}", nodes::listed(&silent)) };
+            (!silent.is_empty() || answer < known).then(|| {
+                format!("{answer} of {} sentinels answer{whom}{but}", known.max(view.accounts.len()))
+            })
+        },
+    ),
+    Check(
+        "sentinel-views",
+        "a moment after a fail-over it is normal; otherwise look at what the odd one monitors",
+        |view| {
+            let each: Vec<_> = view.told().map(|(at, told)| format!("{at} names {}", told.primary)).collect();
+            view.told()
+                .any(|(_, told)| told.primary != view.primary)
+                .then(|| format!("the sentinels disagree about the primary: {}", nodes::listed(&each)))
+        },
+    ),
+    Check("no-auth", "set a password, and give it as sentinel-password: see SECURITY.md", |view| {
+        (!view.has_login).then(|| "the sentinels let everybody in who reaches them".to_owned())
+    }),
+    Check("no-info", "grant +sentinel|replicas, or look with another user", |view| {
+        let words = "no sentinel lets this user see the replicas: they were not checked";
+        view.replicas().is_none().then(|| words.to_owned())
+    }),
+    Check("unreplicated", "add a replica", |view| {
+        let primary = &view.primary;
+        (view.replicas()?.is_empty())
+            .then(|| format!("{primary}: no replica can take its place, all locks stop with it"))
+    }),
+];
+
+/// What the sentinels report.
+pub(super) struct View {
+    accounts: Vec<Account>,
+    primary: Address,
+    has_login: bool,
+}
+
+impl View {
+    /// Those that answer.
+    fn told(&self) -> impl Iterator<Item = (&Address, &Told)> {
+        self.accounts.iter().filter_map(|account| Some((&account.at, account.told.as_ref().ok()?)))
+    }
+
+    /// How many there are, as far as any of them knows.
+    fn known(&self) -> usize {
+        let by_one = self.told().map(|(_, told)| told.others + 1).max().unwrap_or(0);
+        by_one.max(self.told().count())
+    }
+
+    /// How many must miss the primary.
+    fn must_agree(&self) -> Option<usize> {
+        self.told().filter_map(|(_, told)| told.quorum).max()
+    }
+
+    /// The replicas of the primary, as those sentinels report that name it; `None` if none of them does.
+    fn replicas(&self) -> Option<Vec<Address>> {
+        let right = self.told().filter(|(_, told)| told.primary == self.primary);
+        let lists: Vec<_> = right.filter_map(|(_, told)| told.replicas.as_ref()).collect();
+        let mut found: Vec<Address> = Vec::new();
+        for replica in lists.iter().copied().flatten() {
+            if !found.contains(replica) {
+                found.push(replica.clone());
+            }
+        }
+        (!lists.is_empty()).then_some(found)
+    }
+
+    fn facts(&self) -> Vec<(String, String)> {
+        let agree =
+            self.must_agree().map_or_else(String::new, |agree| format!(", {agree} must miss the primary"));
+        let counts = format!("{} known, {} answer{agree}", self.known(), self.told().count());
+        let each = self.accounts.iter().map(|Account { at, told }| {
+            let words = match told {
+                Ok(told) => format!("names {}, epoch {}", told.primary, told.epoch),
+                Err(_) => "cannot be asked".into(),
+            };
+            (format!("sentinel {at}"), words)
+        });
+        let all = [("primary".into(), self.primary.to_string()), ("sentinels".into(), counts)];
+        all.into_iter().chain(each).collect()
+    }
+}
+
 pub(super) async fn look_at(
     sentinels: &Sentinels,
     clock: &Clock,
     until: Until,
 ) -> Result<Health, EngineError> {
     let (accounts, primary) = sentinels.accounts().await?;
-    let mut health = about(&accounts, &primary);
-    if !sentinels.has_login() {
-        health.warnings.push(Warning {
-            code: "no-auth",
-            found: "the sentinels let everybody in who reaches them".into(),
-            cure: "set a password, and give it as sentinel-password: see SECURITY.md".into(),
-        });
-    }
-    let one = |address: &Address, part| (address.to_string(), sentinels.node_at(address), part);
-    let (replicas, are_known) = replicas(&accounts, &primary);
-    let asked = replicas.iter().map(|replica| one(replica, Part::Replica));
-    let looked =
-        look_at_all([one(&primary, Part::Primary)].into_iter().chain(asked), false, clock, until).await;
-    if !are_known {
-        health.warnings.push(Warning {
-            code: "no-info",
-            found: "no sentinel lets this user see the replicas: they were not checked".into(),
-            cure: "grant +sentinel|replicas, or look with another user".into(),
-        });
-    } else if replicas.is_empty() {
-        health.warnings.push(Warning {
-            code: "unreplicated",
-            found: format!("{primary}: no replica can take its place, all locks stop with it"),
-            cure: "add a replica".into(),
-        });
-    }
-    let words = ["primary"].into_iter().chain(std::iter::repeat("replica"));
-    health.facts.extend(looked.iter().zip(words).map(|(one, what)| one.fact(what)));
-    health.warnings.extend(warnings(&looked)?);
-    Ok(health)
-}
-
-/// The replicas of the primary, as those sentinels tell that name it, and whether any of them tells.
-fn replicas(accounts: &[Account], primary: &Address) -> (Vec<Address>, bool) {
-    let told = accounts.iter().filter_map(|account| account.told.as_ref().ok());
-    let lists: Vec<_> =
-        told.filter(|told| told.primary == *primary).filter_map(|told| told.replicas.as_ref()).collect();
-    let mut found: Vec<Address> = Vec::new();
-    for replica in lists.iter().copied().flatten() {
-        if !found.contains(replica) {
-            found.push(replica.clone());
-        }
-    }
-    (found, !lists.is_empty())
-}
-
-/// What the sentinels say about themselves.
-fn about(accounts: &[Account], primary: &Address) -> Health {
-    let told: Vec<(&Address, &Told)> =
-        accounts.iter().filter_map(|account| Some((&account.at, account.told.as_ref().ok()?))).collect();
-    let answer = told.len();
-    let known = told.iter().map(|(_, told)| told.others + 1).max().unwrap_or(0).max(answer);
-    let must_agree = told.iter().filter_map(|(_, told)| told.quorum).max();
-    let mut health = Health::default();
-    health.facts.push(("primary".into(), primary.to_string()));
-    let agree = must_agree.map_or_else(String::new, |agree| format!(", {agree} must miss the primary"));
-    health.facts.push(("sentinels".into(), format!("{known} known, {answer} answer{agree}")));
-    health.facts.extend(accounts.iter().map(|Account { at, told }| {
-        let words = match told {
-            Ok(told) => format!("names {}, epoch {}", told.primary, told.epoch),
-            Err(_) => "cannot be asked".into(),
-        };
-        (format!("sentinel {at}"), words)
-    }));
-
-    let mut warn = |code, found: String, cure: &str| {
-        health.warnings.push(Warning { code, found, cure: cure.into() });
+    let view = View { accounts, primary, has_login: sentinels.has_login() };
+    let health = Health { facts: view.facts(), warnings: warnings(&CHECKS, &view) };
+    let other = |address: &Address, part, what: &str| Other {
+        label: address.to_string(),
+        node: sentinels.node_at(address),
+        duty: Duty { part, in_cluster: false, with_grace: sentinels.grace.is_some() },
+        what: what.into(),
     };
-    if known < SENTINELS_MIN {
-        warn(
-            "few-sentinels",
-            format!("{known} sentinels are known: when one fails, nobody can name another primary"),
-            "run three, on machines that do not fail together",
-        );
-    }
-    let silent: Vec<_> = accounts
-        .iter()
-        .filter_map(|account| Some(format!("{} ({})", account.at, account.told.as_ref().err()?)))
-        .collect();
-    if !silent.is_empty() || answer < known {
-        let enough = answer * 2 > known && answer >= must_agree.unwrap_or(0);
-        let but = if enough { "" } else { "; too few are left to name another primary" };
-        let whom = if silent.is_empty() { String::new() } else { format!(": {}", nodes::listed(&silent)) };
-        warn(
-            "sentinel-down",
-            format!("{answer} of {} sentinels answer{whom}{but}", known.max(accounts.len())),
-            "bring them back; those that are gone for good are forgotten after SENTINEL RESET",
-        );
-    }
-    if told.iter().any(|(_, one)| one.primary != *primary) {
-        let each: Vec<_> = told.iter().map(|(at, told)| format!("{at} names {}", told.primary)).collect();
-        warn(
-            "sentinel-views",
-            format!("the sentinels disagree about the primary: {}", nodes::listed(&each)),
-            "a moment after a fail-over it is normal; otherwise look at what the odd one monitors",
-        );
-    }
-    health
+    let mut others = vec![other(&view.primary, Part::Primary, "primary")];
+    let replicas = view.replicas().unwrap_or_default();
+    others.extend(replicas.iter().map(|replica| other(replica, Part::Replica, "replica")));
+    look_at_all(health, others, clock, until).await
 }

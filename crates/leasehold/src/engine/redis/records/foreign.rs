@@ -15,10 +15,10 @@ pub(super) fn check(key: &Name) -> Result<(), EngineError> {
 
 /// The error for a key of another type.
 pub(super) fn kind(key: &Name) -> EngineError {
-    EngineError::new(Fault::WrongKind, format!("the key {key} is of another type than a record"))
+    EngineError::new(Fault::WrongType, format!("the key {key} is of another type than a record"))
 }
 
 /// The same error with the key in it, if it is that one.
 pub(super) fn named(key: &Name, error: EngineError) -> EngineError {
-    if error.fault == Fault::WrongKind { kind(key) } else { error }
+    if error.fault == Fault::WrongType { kind(key) } else { error }
 }

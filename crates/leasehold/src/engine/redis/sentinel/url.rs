@@ -195,7 +195,7 @@ mod tests {
         ] {
             let Err(error) = read(bad) else { panic!("{bad} was taken") };
             let text = error.to_string();
-            assert!(text.contains("allowed is") && !text.contains("secret"), "{text}");
+            assert!(text.contains("expected") && !text.contains("secret"), "{text}");
         }
     }
 }

@@ -50,8 +50,8 @@ pub(super) fn parse(text: &str) -> Result<(Vec<(String, Client)>, Parameters)> {
     for host in hosts {
         let client = match url::open(&format!("{scheme}://{login}{host}{path}{query}")) {
             // In terms of the URL that was written, not of the one for this node.
-            Err(Error::Invalid { what, allowed, .. }) if what == "store URL" => {
-                let of_all = if allowed.starts_with("redis") { FORM.to_owned() } else { allowed };
+            Err(Error::Invalid { what, expected, .. }) if what == "store URL" => {
+                let of_all = if expected.starts_with("redis") { FORM.to_owned() } else { expected };
                 return Err(refuse(&format!("{of_all}{slash}")));
             }
             client => client?,
@@ -145,7 +145,7 @@ mod tests {
             ("redlock:u:secret@a,b,c", "redlock://"),
         ] {
             let text = parse(bad).err().unwrap().to_string();
-            assert!(text.contains("allowed is") && text.contains(allowed), "{bad}: {text}");
+            assert!(text.contains("expected") && text.contains(allowed), "{bad}: {text}");
             assert!(!text.contains("secret"), "{text}");
             assert!(!text.contains("redis:"), "a URL that nobody wrote: {text}");
         }

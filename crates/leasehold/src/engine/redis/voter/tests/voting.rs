@@ -190,7 +190,7 @@ async fn a_name_that_is_another_kind_of_key_is_an_error() {
     let Some((server, voter, _)) = seated().await else { return };
     server.cli(&["HSET", "lock:x", "a", "b"]);
     let error = voter.vote(&ballot(claim(1)), soon()).await.unwrap_err();
-    assert_eq!(error.fault, Fault::WrongKind);
+    assert_eq!(error.fault, Fault::WrongType);
     assert!(!voter.confirm(&hold(&claim(1), 5), soon()).await.unwrap());
     assert!(!voter.repair(&hold(&claim(1), 5), soon()).await.unwrap());
     let names: Arc<[Name]> = [claim(1).name].into();

@@ -1,0 +1,38 @@
+//! Methods of an async type, under the same names.
+
+/// Each line is one method of `crate::$of`. `set` returns the builder, `get` answers at once, `wait` waits for the answer, and
+/// `end` also uses the value up. What follows `=>` wraps the answer.
+macro_rules! mirror {
+    ($of:literal $($(#[$more:meta])* $kind:ident $name:ident($($arg:ident: $type:ty),*) $(-> $out:ty)? $(=> $wrap:path)?;)+) => {
+        $(mirror!(@$kind $of, [$($more)*] $name($($arg: $type),*) $(-> $out)? $(=> $wrap)?);)+
+    };
+    (@set $of:literal, [$($more:meta)*] $name:ident($($arg:ident: $type:ty),*)) => {
+        #[doc = concat!("As [`crate::", $of, "::", stringify!($name), "`].")]
+        $(#[$more])*
+        pub fn $name(self $(, $arg: $type)*) -> Self {
+            Self { inner: self.inner.$name($($arg),*) }
+        }
+    };
+    (@get $of:literal, [$($more:meta)*] $name:ident($($arg:ident: $type:ty),*) -> $out:ty $(=> $wrap:path)?) => {
+        #[doc = concat!("As [`crate::", $of, "::", stringify!($name), "`].")]
+        $(#[$more])*
+        pub fn $name(&self $(, $arg: $type)*) -> $out {
+            $($wrap)?(self.inner.$name($($arg),*))
+        }
+    };
+    (@wait $($rest:tt)+) => { mirror!(@waiting [&self] [self] $($rest)+); };
+    (@end $($rest:tt)+) => { mirror!(@waiting [self] [self] $($rest)+); };
+    (@waiting [$($receiver:tt)+] [$this:ident] $of:literal, [$($more:meta)*] $name:ident($($arg:ident: $type:ty),*)
+        -> $out:ty $(=> $wrap:path)?) => {
+        #[doc = concat!("As [`crate::", $of, "::", stringify!($name), "`].")]
+        $(#[$more])*
+        ///
+        /// # Errors
+        /// As there; also `unsupported` in async code.
+        pub fn $name($($receiver)+ $(, $arg: $type)*) -> Result<$out> {
+            wait($this.inner.$name($($arg),*))?$(.map($wrap))?
+        }
+    };
+}
+
+pub(super) use mirror;
