@@ -57,7 +57,7 @@ async fn record_turn(store: &Arc<Store>, length: Duration) -> Result<(u64, Durat
                     return Err("a new record is not ours".into());
                 };
                 let outcome = Outcome::Completed(b"done".as_slice().into());
-                let settle = Settle { hold: begin.hold(grant.fence), print: None, outcome, keep: KEEP };
+                let settle = Settle { hold: begin.hold(grant.fence), fingerprint: None, outcome, keep: KEEP };
                 if records.settle(&settle, store.until()).await? != Settled::Stored {
                     return Err("our record was not settled".into());
                 }

@@ -2,7 +2,7 @@
 
 use std::time::{Duration, Instant};
 
-use leasehold::engine::deadlines::{DueTime, Receipt};
+use leasehold::engine::deadlines::{DueTime, Settle};
 
 use super::{Bench, FEW, LIMIT, MANY, Store, pool};
 use crate::{Failure, report::Figures};
@@ -43,11 +43,11 @@ async fn work_off(store: &Store, name: &str, count: usize) -> Result<(usize, Dur
         if claimed.due.is_empty() {
             return Err("less was due than was set".into());
         }
-        let receipts: Vec<Receipt> = claimed.due.into_iter().map(|due| due.receipt).collect();
-        if deadlines.acknowledge(&pool, &receipts, store.until()).await?.contains(&false) {
+        let handled: Vec<_> = claimed.due.into_iter().map(|due| (due.receipt, Settle::Done)).collect();
+        if deadlines.settle(&pool, &handled, store.until()).await?.contains(&false) {
             return Err("a claim was not ours".into());
         }
-        done += receipts.len();
+        done += handled.len();
     }
     Ok((done, began.elapsed()))
 }

@@ -196,7 +196,7 @@ impl Store {
         Ok(Begin {
             key: Name::new(key)?,
             owner: Owner::new(random, &Holder::this_process("", self.clock.wall_us())),
-            print: None,
+            fingerprint: None,
             lease: LIMIT,
             wake: false,
         })

@@ -87,7 +87,7 @@ impl Waiter {
         });
         tokio::time::sleep(REST).await;
         let outcome = Outcome::Completed(b"done".as_slice().into());
-        let settle = Settle { hold: begin.hold(grant.fence), print: None, outcome, keep: LIMIT };
+        let settle = Settle { hold: begin.hold(grant.fence), fingerprint: None, outcome, keep: LIMIT };
         let began = Instant::now();
         executor.records()?.settle(&settle, executor.until()).await?;
         match waiter.await?? {

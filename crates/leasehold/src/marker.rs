@@ -202,7 +202,7 @@ impl Marker {
         let key = self.key(&id)?;
         let wish = Wish {
             key,
-            print: None,
+            fingerprint: None,
             lease: self.lease,
             wait: Duration::ZERO,
             label: self.label.clone(),

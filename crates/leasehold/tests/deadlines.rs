@@ -5,7 +5,7 @@ use std::time::{Duration, SystemTime};
 
 use leasehold::{
     Clock, Deadline, Error, ErrorKind, Leasehold, Placement,
-    deadlines::{PoolStats, Receipt},
+    deadlines::{PoolStats, Receipt, Settle},
 };
 
 const SECOND: Duration = Duration::from_secs(1);
@@ -91,6 +91,22 @@ async fn what_was_postponed_comes_back_and_what_was_buried_does_not() {
 }
 
 #[tokio::test(start_paused = true)]
+async fn everything_that_one_claim_got_can_be_acknowledged_at_once() {
+    let leases = client("").await;
+    let pool = leases.deadlines("payments");
+    let many: Vec<_> = (0..16_000).map(|n| Deadline::new(format!("tx:{n}"), Duration::ZERO)).collect();
+    pool.set_many(&many).await.unwrap();
+    let claimed = pool.claim(1_000, MINUTE).await.unwrap();
+    assert!(claimed.due.len() > 10_000, "{}", claimed.due.len());
+    assert_eq!(claimed.acknowledge().await.unwrap(), vec![true; claimed.due.len()]);
+    let left = 16_000 - claimed.due.len();
+    assert_eq!(pool.stats().await.unwrap().pending, left as u64);
+    let ids: Vec<_> = many.iter().map(|deadline| deadline.id.clone()).collect();
+    let cancelled = pool.cancel_many(&ids).await.unwrap();
+    assert_eq!(cancelled.iter().filter(|there| **there).count(), left);
+}
+
+#[tokio::test(start_paused = true)]
 async fn a_pool_keeps_the_layout_it_was_made_with() {
     let leases = client("").await;
     let made = leases.deadlines("payments").buckets(8).placement(Placement::Together);
@@ -110,16 +126,17 @@ async fn a_pool_keeps_the_layout_it_was_made_with() {
 async fn what_is_out_of_range_is_refused_before_anything_is_sent() {
     let leases = client("").await;
     let pool = leases.deadlines("payments").context_max(10);
-    let errors: [Error; 9] = [
+    let errors: [Error; 8] = [
         leases.deadlines("").stats().await.unwrap_err(),
         leases.deadlines("{a}").set("x", SECOND).await.unwrap_err(),
         leases.deadlines("other").buckets(0).stats().await.unwrap_err(),
         pool.set("", SECOND).await.unwrap_err(),
         pool.set_with("x", SECOND, "eleven bytes").await.unwrap_err(),
-        pool.set_many(&vec![Deadline::new("x", SECOND); 10_001]).await.unwrap_err(),
         pool.claim(0, MINUTE).await.unwrap_err(),
         pool.claim(1, Duration::from_millis(99)).await.unwrap_err(),
-        pool.postpone_many(&[(Receipt { id: "x".into(), number: 1 }, Duration::MAX)]).await.unwrap_err(),
+        pool.settle(&[(Receipt { id: "x".into(), number: 1 }, Settle::Postpone(Duration::MAX))])
+            .await
+            .unwrap_err(),
     ];
     for error in errors {
         assert_eq!(error.kind(), ErrorKind::Invalid, "{error}");

@@ -70,6 +70,30 @@ async fn what_is_no_record_is_named_and_left_alone() {
 }
 
 #[tokio::test]
+async fn a_result_is_stored_although_the_server_forgot_the_execution_unless_another_has_begun() {
+    let Some(server) = leasehold_testkit::redis_or_skip() else { return };
+    let leases = client(&server).await;
+    let begin = || leases.idempotency("payout").key(42).begin::<u32>();
+    let forgotten = begin().await.unwrap().yours().unwrap();
+    server.cli(&["FLUSHALL"]);
+    assert_eq!(forgotten.complete(&7).await.unwrap(), Settled::Stored);
+    assert!(matches!(begin().await.unwrap(), Begun::Completed(7)));
+
+    server.cli(&["FLUSHALL"]);
+    let slow = begin().await.unwrap().yours().unwrap();
+    server.cli(&["FLUSHALL"]);
+    let later = begin().await.unwrap().yours().unwrap();
+    let fence = later.fence();
+    assert_eq!(slow.complete(&7).await.unwrap(), Settled::FencedOff { by: Some(fence) });
+    later.fail("no funds").await.unwrap();
+    let slow = begin().await.unwrap().yours().unwrap();
+    server.cli(&["DEL", KEY]);
+    begin().await.unwrap().yours().unwrap().fail("no funds").await.unwrap();
+    assert!(matches!(slow.complete(&7).await.unwrap(), Settled::FencedOff { by: Some(_) }));
+    assert!(server.cli(&["GET", KEY]).is_nil());
+}
+
+#[tokio::test]
 async fn a_result_whose_answer_was_cut_off_is_told_again() {
     let Some(server) = leasehold_testkit::redis_or_skip() else { return };
     let proxy = FaultProxy::start(server.addr());

@@ -198,7 +198,36 @@ async fn a_stopped_worker_has_no_say_about_what_was_claimed_since(arena: Arena) 
     leases.close().await.unwrap();
 }
 
+async fn a_stop_takes_no_attempt_from_what_was_not_begun(arena: Arena) {
+    let leases = arena.client().await;
+    let pool = leases.deadlines("payments").buckets(1);
+    fill(&pool, 3).await;
+    let (begun, gate) = (Arc::new(AtomicUsize::new(0)), Arc::new(tokio::sync::Semaphore::new(0)));
+    let recover = || {
+        let (begun, gate) = (begun.clone(), gate.clone());
+        let handler = move |_: Due| {
+            begun.fetch_add(1, Ordering::SeqCst);
+            let gate = gate.clone();
+            async move { gate.acquire().await.map(drop) }
+        };
+        pool.recover(handler).parallelism(1).attempts(1).every(Duration::from_millis(100))
+    };
+    let recovery = recover().await.unwrap();
+    eventually_async(LONG, "one handler runs and another deadline waits for its turn", || async {
+        begun.load(Ordering::SeqCst) == 1 && pool.stats().await.unwrap().tried == 2
+    })
+    .await;
+    let (ended, ()) = tokio::join!(recovery.stop(), async { gate.add_permits(1_000) });
+    assert!(ended);
+    let recovery = recover().await.unwrap();
+    until_empty(&pool).await;
+    assert!(recovery.stop().await);
+    assert_eq!((begun.load(Ordering::SeqCst), pool.stats().await.unwrap().dead), (3, 0));
+    leases.close().await.unwrap();
+}
+
 on_every_store!(
+    a_stop_takes_no_attempt_from_what_was_not_begun,
     of_two_workers_one_is_killed_and_everything_is_handled,
     a_stopped_worker_has_no_say_about_what_was_claimed_since,
 );

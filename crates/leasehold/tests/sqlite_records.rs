@@ -15,7 +15,7 @@ use leasehold::{
     clock::Until,
     engine::{
         Engine, LinkChange, Wake, WakeSink,
-        deadlines::{Deadline, DueTime, Placement, Pool, PoolLayout},
+        deadlines::{Deadline, DueTime, Placement, Pool, PoolLayout, Settle as SettleDeadline},
         records::{Begin, Begun, Outcome, Settle, Settled},
     },
     owner::Owner,
@@ -89,12 +89,12 @@ async fn work(scene: &Scene) {
     while !scene.has_flag("enough") {
         let before = now();
         let claimed = deadlines.claim_due(&pool(), 2, VISIBILITY, soon()).await.unwrap();
-        let mut receipts = Vec::new();
+        let mut done = Vec::new();
         for due in claimed.due {
             writeln!(log, "{} {} {before} {}", due.receipt.id, due.receipt.number, now()).unwrap();
-            receipts.push(due.receipt);
+            done.push((due.receipt, SettleDeadline::Done));
         }
-        deadlines.acknowledge(&pool(), &receipts, soon()).await.unwrap();
+        deadlines.settle(&pool(), &done, soon()).await.unwrap();
     }
 }
 
@@ -168,7 +168,7 @@ fn wish(label: &str) -> Begin {
     Begin {
         key: Name::new("idempotency:payout:42").unwrap(),
         owner: Owner::new(random, &Holder::this_process(label, Clock::system().wall_us())),
-        print: None,
+        fingerprint: None,
         lease: LEASE,
         wake: false,
     }
@@ -176,7 +176,7 @@ fn wish(label: &str) -> Begin {
 
 fn end(begin: &Begin, fence: Fence, result: &'static str) -> Settle {
     let outcome = Outcome::Completed(result.into());
-    Settle { hold: begin.hold(fence), print: None, outcome, keep: LONG }
+    Settle { hold: begin.hold(fence), fingerprint: None, outcome, keep: LONG }
 }
 
 fn pool() -> Pool {

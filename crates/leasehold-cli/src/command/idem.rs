@@ -26,7 +26,7 @@ pub(super) enum Idem {
     Rm(Rm),
 }
 
-/// Show the state of a request: running, completed, failed, kept or marked
+/// Show the state of a request: running, completed, failed, quarantined or marked
 #[derive(Args)]
 #[command(after_help = "\
 Exit codes: 0 found · 1 not found: the next call executes
@@ -151,16 +151,16 @@ impl RecordView {
         }
     }
 
-    fn with(self, Stored { state, fence, print }: &Stored) -> Self {
+    fn with(self, Stored { state, fence, fingerprint }: &Stored) -> Self {
         let view = Self {
             state: state.as_str(),
             fence: Some(*fence),
-            fingerprint: print.as_ref().map(ToString::to_string),
+            fingerprint: fingerprint.as_ref().map(ToString::to_string),
             ..self
         };
         match state {
             State::Running(owner) => Self { holder: Some(owner.holder()), ..view },
-            State::Completed(result) | State::Failed(result) | State::Kept(result) => {
+            State::Completed(result) | State::Failed(result) | State::Quarantined(result) => {
                 match readable(result) {
                     Ok(text) => Self { result: Some(text), ..view },
                     Err(hex) => Self { result_hex: Some(hex), ..view },

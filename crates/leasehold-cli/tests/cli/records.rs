@@ -67,8 +67,8 @@ fn a_request_is_shown_and_removed() {
     state[TAB]absent
     --- stderr
     ");
-    let print = "ab".repeat(32);
-    let stored = format!("leasehold:1 completed 7 {print} {{\"paid\":true}}");
+    let fingerprint = "ab".repeat(32);
+    let stored = format!("leasehold:1 completed 7 {fingerprint} {{\"paid\":true}}");
     server.cli(&["SET", "idempotency:cli-payout:42", &stored]);
     insta::assert_snapshot!(idem(&["get", "cli-payout", "42"]), @r#"
     exit 0
@@ -86,7 +86,9 @@ fn a_request_is_shown_and_removed() {
     {"schema":{"version":"v1"},"key":"idempotency:cli-payout:42","state":"completed","holder":null,"fence":7,"fingerprint":"abababababababababababababababababababababababababababababababab","expires_in_ms":null,"result":"{\"paid\":true}"}
     --- stderr
     "#);
-    for (value, state) in [("1", "marked"), ("garbage", "corrupt"), ("leasehold:1 kept 8 - no", "kept")] {
+    for (value, state) in
+        [("1", "marked"), ("garbage", "corrupt"), ("leasehold:1 quarantined 8 - no", "quarantined")]
+    {
         server.cli(&["SET", "idempotency:cli-payout:42", value]);
         let shown = idem(&["get", "cli-payout", "42"]).stdout;
         assert!(shown.contains(&format!("state\t{state}\n")), "{shown}");

@@ -12,7 +12,7 @@ use leasehold::{
     clock::Until,
     engine::{
         Engine, Fut, Grant, Hold, Released,
-        deadlines::{Deadlines, Pool, Receipt},
+        deadlines::{Deadlines, Pool, Receipt, Settle as SettleDeadline},
         records::{Begin, Begun, Records, Settle, Settled},
     },
     owner::OwnerId,
@@ -54,8 +54,8 @@ impl Tamper for SettlesAnyway {
             let Settled::FencedOff { .. } = refused else { return Ok(refused) };
             inner.remove(&settle.hold.name, until).await?;
             let Hold { name: key, owner, ttl: lease, .. } = settle.hold.clone();
-            let print = settle.print.clone();
-            match inner.begin(&Begin { key, owner, print, lease, wake: false }, until).await? {
+            let fingerprint = settle.fingerprint.clone();
+            match inner.begin(&Begin { key, owner, fingerprint, lease, wake: false }, until).await? {
                 Begun::Yours(grant) => {
                     let hold = Hold { fence: grant.fence, ..settle.hold.clone() };
                     inner.settle(&Settle { hold, ..settle.clone() }, until).await
@@ -75,16 +75,21 @@ pub fn acknowledge_without_receipt(inner: Arc<dyn Engine>) -> Arc<dyn Engine> {
 struct AcknowledgesAnyway;
 
 impl Tamper for AcknowledgesAnyway {
-    fn acknowledge<'a>(
+    fn settle_deadlines<'a>(
         &'a self,
         inner: &'a dyn Deadlines,
         pool: &'a Pool,
-        done: &'a [Receipt],
+        settlements: &'a [(Receipt, SettleDeadline)],
         until: Until,
     ) -> Fut<'a, Vec<bool>> {
         Box::pin(async move {
-            let ids: Vec<_> = done.iter().map(|receipt| receipt.id.clone()).collect();
-            inner.cancel(pool, &ids, until).await
+            let mut settled = inner.settle(pool, settlements, until).await?;
+            for ((receipt, settle), settled) in settlements.iter().zip(&mut settled) {
+                if *settle == SettleDeadline::Done && !*settled {
+                    *settled = inner.cancel(pool, std::slice::from_ref(&receipt.id), until).await? == [true];
+                }
+            }
+            Ok(settled)
         })
     }
 }

@@ -14,7 +14,7 @@ use leasehold::{
     engine::{
         Answer, Capabilities, Claim, Cursor, Engine, EngineError, Fut, Grant, Health, Hold, Inspect,
         Inspection, Leases, LinkChange, Members, Page, Released, Renewed, Wake, WakeSink,
-        deadlines::{Deadlines, Pool, Receipt},
+        deadlines::{Deadlines, Pool, Receipt, Settle as SettleDeadline},
         records::{Records, Settle, Settled},
     },
     owner::OwnerId,
@@ -58,15 +58,15 @@ pub trait Tamper: Send + Sync + 'static {
         inner.settle(settle, until)
     }
 
-    /// [`Deadlines::acknowledge`]
-    fn acknowledge<'a>(
+    /// [`Deadlines::settle`]
+    fn settle_deadlines<'a>(
         &'a self,
         inner: &'a dyn Deadlines,
         pool: &'a Pool,
-        done: &'a [Receipt],
+        settlements: &'a [(Receipt, SettleDeadline)],
         until: Until,
     ) -> Fut<'a, Vec<bool>> {
-        inner.acknowledge(pool, done, until)
+        inner.settle(pool, settlements, until)
     }
 }
 

@@ -4,7 +4,7 @@ use std::time::Duration;
 
 use crate::{
     config::{between, placed, quoted},
-    engine::deadlines::{BUCKETS_MAX, Deadline, DueTime},
+    engine::deadlines::{BUCKETS_MAX, Deadline, DueTime, Settle},
     error::{Error, Result},
     name::Name,
 };
@@ -19,7 +19,7 @@ pub const ID_MAX_BYTES: usize = 512;
 pub const CONTEXT_BYTES_DEFAULT: usize = 64 * 1024;
 /// Largest context that a pool can allow.
 pub const CONTEXT_BYTES_MAX: usize = 1024 * 1024;
-/// Most deadlines in one call.
+/// Most deadlines in one call to the store, and on one page.
 pub const ITEMS_MAX: usize = 10_000;
 /// Most deadlines that one claim takes from a bucket.
 pub const LIMIT_MAX: u32 = 1_000;
@@ -70,16 +70,18 @@ pub(super) fn check_page(limit: u32) -> Result<()> {
     check("page size", limit, (1..=ITEMS_MAX as u32).contains(&limit), &format!("1 to {ITEMS_MAX}"))
 }
 
-pub(super) fn check_items(items: usize) -> Result<()> {
-    check("number of deadlines", items, items <= ITEMS_MAX, &format!("at most {ITEMS_MAX} in one call"))
-}
-
 pub(super) fn check_visibility(visibility: Duration) -> Result<()> {
     between("visibility", visibility, VISIBILITY_MIN, VISIBILITY_MAX)
 }
 
-pub(super) fn check_postponement(by: Duration) -> Result<()> {
-    between("postponement", by, Duration::ZERO, DUE_MAX)
+/// What becomes of a deadline, as it is stored: a long reason is cut.
+pub(super) fn checked(settle: &Settle) -> Result<Settle> {
+    match settle {
+        Settle::Postpone(by) => between("postponement", *by, Duration::ZERO, DUE_MAX)?,
+        Settle::Bury(why) => return Ok(Settle::Bury(shortened(why))),
+        Settle::Done | Settle::GiveBack => {}
+    }
+    Ok(settle.clone())
 }
 
 pub(super) fn check_id(id: &str) -> Result<()> {
@@ -100,8 +102,8 @@ pub(super) fn check_deadline(deadline: &Deadline, context_max: usize) -> Result<
     check("size of a context", got, size <= context_max, &format!("at most {context_max} bytes"))
 }
 
-/// A reason as it is stored: short, and cut between two characters.
-pub(super) fn shortened(why: &str) -> String {
+/// Cut between two characters.
+fn shortened(why: &str) -> String {
     let ends = why.char_indices().map(|(at, c)| at + c.len_utf8());
     why[..ends.take_while(|end| *end <= WHY_MAX_BYTES).last().unwrap_or(0)].to_owned()
 }
@@ -126,10 +128,9 @@ mod tests {
         refused(check_id("a\nb"), "printable");
         refused(check_limit(1_001), "1 to 1000 per bucket");
         refused(check_visibility(Duration::from_millis(99)), "100ms");
-        refused(check_items(10_001), "10000");
         refused(check_buckets(0), "1 to 1024");
         refused(check_context_max(CONTEXT_BYTES_MAX + 1), "1048576");
-        refused(check_postponement(DUE_MAX * 2), "postponement");
+        refused(checked(&Settle::Postpone(DUE_MAX * 2)).map(drop), "postponement");
         refused(pool_name("a{b}c").map(drop), "without { and }");
         refused(pool_name("").map(drop), "deadline pool");
         refused(pool_name(&"p".repeat(201)).map(drop), "200 bytes");

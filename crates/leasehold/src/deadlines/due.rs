@@ -15,7 +15,7 @@ use serde::de::DeserializeOwned;
 use super::pool::Deadlines;
 use crate::{
     clock::BootInstant,
-    engine::deadlines as contract,
+    engine::deadlines::{Delivery, Receipt, Settle},
     error::{Error, Result},
 };
 
@@ -30,7 +30,7 @@ pub struct Claimed {
 }
 
 impl Claimed {
-    /// Acknowledges all of them in one call. False where the receipt was no longer good.
+    /// Acknowledges all of them. False where the receipt was no longer good.
     ///
     /// # Cancel safety
     /// Dropping the future leaves open which of them were removed. It may be sent again.
@@ -39,9 +39,9 @@ impl Claimed {
     /// When the store is at fault.
     pub async fn acknowledge(&self) -> Result<Vec<bool>> {
         let Some(first) = self.due.first() else { return Ok(Vec::new()) };
-        let receipts: Vec<_> = self.due.iter().map(|due| due.receipt().clone()).collect();
-        self.due.iter().for_each(Due::settle);
-        first.deadlines.acknowledge_many(&receipts).await
+        self.due.iter().for_each(Due::note_settled);
+        let done: Vec<_> = self.due.iter().map(|due| (due.receipt().clone(), Settle::Done)).collect();
+        first.deadlines.settle(&done).await
     }
 }
 
@@ -61,29 +61,29 @@ impl IntoIterator for Claimed {
 #[must_use = "a deadline that is not acknowledged comes back"]
 pub struct Due {
     deadlines: Deadlines,
-    due: contract::Due,
+    delivery: Delivery,
     hidden_until: BootInstant,
     settled: Arc<AtomicBool>,
 }
 
 impl Due {
-    pub(super) fn new(deadlines: Deadlines, due: contract::Due, hidden_until: BootInstant) -> Self {
-        Self { deadlines, due, hidden_until, settled: Arc::default() }
+    pub(super) fn new(deadlines: Deadlines, delivery: Delivery, hidden_until: BootInstant) -> Self {
+        Self { deadlines, delivery, hidden_until, settled: Arc::default() }
     }
 
     /// Its id in the pool.
     pub fn id(&self) -> &str {
-        &self.due.receipt.id
+        &self.delivery.receipt.id
     }
 
-    /// The how-manieth claim of this deadline it is; the first is 1.
+    /// Which delivery attempt this is, starting at 1.
     pub fn attempt(&self) -> u32 {
-        self.due.attempt
+        self.delivery.attempt
     }
 
     /// How late it was claimed. For a later attempt it counts from when it became visible again.
     pub fn overdue(&self) -> Duration {
-        self.due.overdue
+        self.delivery.overdue
     }
 
     /// How long nobody else can claim it. Counted from before it was claimed, so that the store never ends it earlier
@@ -94,7 +94,7 @@ impl Due {
 
     /// What was given with it.
     pub fn context(&self) -> Option<&Bytes> {
-        self.due.context.as_ref()
+        self.delivery.context.as_ref()
     }
 
     /// What was given with it as JSON.
@@ -113,8 +113,8 @@ impl Due {
     }
 
     /// Proof of the claim, for settling many at once.
-    pub fn receipt(&self) -> &contract::Receipt {
-        &self.due.receipt
+    pub fn receipt(&self) -> &Receipt {
+        &self.delivery.receipt
     }
 
     /// Removes it: it was handled. False if the receipt was no longer good, because it was claimed, set or cancelled
@@ -126,12 +126,10 @@ impl Due {
     /// # Errors
     /// When the store is at fault. Clone it first, or keep the receipt, to try again.
     pub async fn acknowledge(self) -> Result<bool> {
-        self.settle();
-        let answers = self.deadlines.acknowledge_many(std::slice::from_ref(self.receipt())).await?;
-        Ok(answers.first().is_some_and(|good| *good))
+        self.settle(Settle::Done).await
     }
 
-    /// Makes it due again after a while; its attempts are kept. False as in [`Due::acknowledge`].
+    /// Makes it due again after a while; the attempt counts. False as in [`Due::acknowledge`].
     ///
     /// # Cancel safety
     /// Dropping the future leaves open when it is due again.
@@ -139,9 +137,19 @@ impl Due {
     /// # Errors
     /// When the store is at fault; `invalid` for more than ten years.
     pub async fn postpone(self, by: Duration) -> Result<bool> {
-        self.settle();
-        let answers = self.deadlines.postpone_many(&[(self.receipt().clone(), by)]).await?;
-        Ok(answers.first().is_some_and(|good| *good))
+        self.settle(Settle::Postpone(by)).await
+    }
+
+    /// Makes it due again at once, for somebody else to handle; the attempt does not count. False as in
+    /// [`Due::acknowledge`].
+    ///
+    /// # Cancel safety
+    /// Dropping the future leaves open whether it was given back; otherwise it comes back after its visibility.
+    ///
+    /// # Errors
+    /// When the store is at fault.
+    pub async fn give_back(self) -> Result<bool> {
+        self.settle(Settle::GiveBack).await
     }
 
     /// Gives it up: it goes to the dead ones of the pool, with its context and this reason. False as in
@@ -153,13 +161,16 @@ impl Due {
     /// # Errors
     /// When the store is at fault.
     pub async fn bury(self, why: impl Into<String>) -> Result<bool> {
-        self.settle();
-        let answers = self.deadlines.bury_many(&[(self.receipt().clone(), why.into())]).await?;
-        Ok(answers.first().is_some_and(|good| *good))
+        self.settle(Settle::Bury(why.into())).await
     }
 
-    /// From here on its handler's result does not matter any more: it has been said what shall become of it.
-    fn settle(&self) {
+    async fn settle(self, settle: Settle) -> Result<bool> {
+        self.note_settled();
+        Ok(self.deadlines.settle(&[(self.receipt().clone(), settle)]).await? == [true])
+    }
+
+    /// From here on the result of its handler does not matter any more.
+    fn note_settled(&self) {
         self.settled.store(true, Ordering::Relaxed);
     }
 

@@ -34,19 +34,21 @@
 //!   called again.
 //! - *Not twice at once*: what was claimed is hidden from all others for its *visibility*. A claim that ends later than
 //!   that may meet another one.
-//! - *A late word changes nothing*: acknowledging, postponing and burying take the *receipt* of the claim. Once the
-//!   deadline was claimed or set again, the receipt is good for nothing.
+//! - *A late word changes nothing*: to settle a deadline takes the *receipt* of its claim. Once the deadline was claimed
+//!   or set again, the receipt is good for nothing.
 //!
 //! Times are the store's, so that the clocks of those who set and of those who claim do not matter.
 
 mod bounds;
 mod due;
 mod new;
+mod opening;
 mod pool;
 mod recovery;
 
 pub use crate::engine::deadlines::{
     BUCKETS_MAX, Dead, Deadline, DeadlineId, DueTime, Pending, Placement, PoolLayout, PoolStats, Receipt,
+    Settle,
 };
 pub use bounds::{
     BUCKETS_DEFAULT, CONTEXT_BYTES_DEFAULT, CONTEXT_BYTES_MAX, DUE_MAX, ID_MAX_BYTES, ITEMS_MAX, LIMIT_MAX,

@@ -1,8 +1,8 @@
 //! The contract of deadlines: times at which something must be looked at, that outlive whoever set them.
 //!
-//! The deadlines of a pool are dealt out to buckets by their id. Whoever claims what is due hides it from all others for
-//! a while (*visibility*) and gets a *receipt*: only with that can it be acknowledged, postponed or buried. If the claimer
-//! dies, it becomes visible again. All times are the store's.
+//! The id of a deadline decides in which bucket of its pool it is. A claim hides what is due from all others for a while
+//! (*visibility*) and returns a *receipt* for each; only with that can it be settled. If the claimer dies, the deadline
+//! becomes visible again. All times are the store's.
 
 use std::{sync::Arc, time::Duration};
 
@@ -24,29 +24,24 @@ pub trait Deadlines: Send + Sync {
     fn set<'a>(&'a self, pool: &'a Pool, deadlines: &'a [Deadline], until: Until) -> Fut<'a, ()>;
 
     /// Claims what is due, at most `limit` per bucket, oldest first within a bucket; nothing is claimed twice within its
-    /// visibility. One round trip, on a sharded store one to each shard, all at once, and there a second one where something
-    /// became due since a claim found nothing. If their contexts are too much for one answer, some are left, and more is due.
+    /// visibility. One round trip; on a sharded store two to each shard, all at once. If their contexts are too much for one
+    /// answer, some are left, and more is due.
     fn claim_due<'a>(
         &'a self,
         pool: &'a Pool,
         limit: u32,
         visibility: Duration,
         until: Until,
-    ) -> Fut<'a, Claimed>;
+    ) -> Fut<'a, Batch>;
 
-    /// Removes what was done. False for a receipt that is no longer good; then nothing is removed.
-    fn acknowledge<'a>(&'a self, pool: &'a Pool, done: &'a [Receipt], until: Until) -> Fut<'a, Vec<bool>>;
-
-    /// Makes claimed deadlines due again after a while; their attempts are kept. False as above.
-    fn postpone<'a>(
+    /// Settles claimed deadlines, in order. One result each: false for a receipt that is no longer good; then nothing of
+    /// that deadline changes.
+    fn settle<'a>(
         &'a self,
         pool: &'a Pool,
-        again: &'a [(Receipt, Duration)],
+        settlements: &'a [(Receipt, Settle)],
         until: Until,
     ) -> Fut<'a, Vec<bool>>;
-
-    /// Moves claimed deadlines, with their context, to the dead ones. False as above.
-    fn bury<'a>(&'a self, pool: &'a Pool, dead: &'a [(Receipt, String)], until: Until) -> Fut<'a, Vec<bool>>;
 
     /// Removes deadlines, claimed or not, alive or dead. True where there was one.
     fn cancel<'a>(&'a self, pool: &'a Pool, ids: &'a [DeadlineId], until: Until) -> Fut<'a, Vec<bool>>;
@@ -132,19 +127,19 @@ pub enum DueTime {
 
 /// What a claim got.
 #[derive(Clone, Debug, Default, PartialEq, Eq)]
-pub struct Claimed {
+pub struct Batch {
     /// Oldest first within each bucket.
-    pub due: Vec<Due>,
+    pub due: Vec<Delivery>,
     /// Whether more is due by now than the limit let through.
     pub more: bool,
 }
 
 /// A deadline that was claimed.
 #[derive(Clone, Debug, PartialEq, Eq)]
-pub struct Due {
+pub struct Delivery {
     /// Proof of the claim.
     pub receipt: Receipt,
-    /// The how-manieth claim of this deadline it is; the first is 1.
+    /// Which delivery attempt this is, starting at 1.
     pub attempt: u32,
     /// How late it is claimed. For a later attempt it counts from when it became visible again.
     pub overdue: Duration,
@@ -159,6 +154,19 @@ pub struct Receipt {
     pub id: DeadlineId,
     /// Grows with every claim in a bucket, and with the store's time.
     pub number: u64,
+}
+
+/// What becomes of a claimed deadline.
+#[derive(Clone, Debug, PartialEq, Eq)]
+pub enum Settle {
+    /// It was handled: remove it.
+    Done,
+    /// It is due again after this time, and the attempt counts. The receipt stays good until somebody claims it.
+    Postpone(Duration),
+    /// It was not handled: it is due again at once, and the attempt does not count. The receipt is void.
+    GiveBack,
+    /// Move it to the dead ones, with its context and this reason.
+    Bury(String),
 }
 
 /// A deadline that is due and was not claimed.

@@ -78,7 +78,7 @@ pub struct Begin {
     /// Who.
     pub owner: Owner,
     /// What was asked for; another one under the same key is a mismatch. Without one nothing is compared.
-    pub print: Option<Fingerprint>,
+    pub fingerprint: Option<Fingerprint>,
     /// How long it runs unless renewed.
     pub lease: Duration,
     /// Whether to be woken ([`Wake::LookAgain`](super::Wake::LookAgain)) when somebody else's is settled or removed. Such
@@ -118,7 +118,7 @@ pub enum Begun {
     /// It failed, and everybody gets this failure.
     Failed(Bytes),
     /// It failed, and nobody tries again until it is removed; this is why.
-    Kept(Bytes),
+    Quarantined(Bytes),
     /// There is a mark, and no result.
     DoneElsewhere,
     /// The record is of another request.
@@ -131,7 +131,7 @@ pub struct Settle {
     /// The lease under which it ran.
     pub hold: Hold,
     /// Of which request it was, as it was begun.
-    pub print: Option<Fingerprint>,
+    pub fingerprint: Option<Fingerprint>,
     /// How it ended.
     pub outcome: Outcome,
     /// How long the outcome is kept.
@@ -146,7 +146,7 @@ pub enum Outcome {
     /// With this failure, for everybody who asks.
     Failed(Bytes),
     /// With this failure, and nobody shall try again until somebody has looked.
-    Kept(Bytes),
+    Quarantined(Bytes),
     /// Without a result: the next one may try.
     Retry,
 }

@@ -24,7 +24,7 @@ pub(super) struct Terms {
 
 /// An execution that is yours: a lease that is kept alive until you say how it ended.
 ///
-/// Dropped without an end it is given back in the background, and the next one may try; with [`OnFailure::Keep`] it is
+/// Dropped without an end it is given back in the background, and the next one may try; with [`OnFailure::Quarantine`] it is
 /// left to its lease instead, as after a crash. If the program ends first, its lease runs out.
 #[must_use = "an execution that is dropped is given back"]
 pub struct Execution<T> {
@@ -50,7 +50,7 @@ impl<T> Execution<T> {
     ///
     /// # Errors
     /// `invalid` for a result that is too large or cannot be written as JSON: the record is then settled as
-    /// [`OnFailure::Keep`] does, because the work was done. The store's faults: without an answer it is not known whether
+    /// [`OnFailure::Quarantine`] does, because the work was done. The store's faults: without an answer it is not known whether
     /// it is stored, and it is tried on in the background for as long as the lease lasts.
     pub async fn complete(self, result: &T) -> Result<Settled>
     where
@@ -61,7 +61,7 @@ impl<T> Execution<T> {
             Err(error) => {
                 let refused =
                     Error::invalid("result", error.to_string(), "a value that can be written as JSON");
-                self.keep(refused).await
+                self.quarantine(refused).await
             }
         }
     }
@@ -78,7 +78,7 @@ impl<T> Execution<T> {
         let most = self.terms.result_max;
         if result.len() > most {
             let got = format!("{} bytes", result.len());
-            return self.keep(Error::invalid("result", got, format!("at most {most} bytes"))).await;
+            return self.quarantine(Error::invalid("result", got, format!("at most {most} bytes"))).await;
         }
         let core = self.held.lease().core.clone();
         let settled = self.held.settle(Outcome::Completed(result), self.terms.keep).await?;
@@ -91,9 +91,9 @@ impl<T> Execution<T> {
 
     /// The work was done and its result cannot be stored: nobody shall do it again. An end that cannot be told is logged
     /// and tried on in the background.
-    async fn keep(self, refused: Error) -> Result<Settled> {
+    async fn quarantine(self, refused: Error) -> Result<Settled> {
         let why = Bytes::from(format!("it was done, but: {refused}"));
-        let _logged = self.held.settle(Outcome::Kept(why), self.terms.keep).await;
+        let _logged = self.held.settle(Outcome::Quarantined(why), self.terms.keep).await;
         Err(refused)
     }
 
@@ -109,7 +109,7 @@ impl<T> Execution<T> {
         let outcome = match self.terms.on_failure {
             OnFailure::Retry => Outcome::Retry,
             OnFailure::Replay => Outcome::Failed(self.terms.shorten(why)),
-            OnFailure::Keep => Outcome::Kept(self.terms.shorten(why)),
+            OnFailure::Quarantine => Outcome::Quarantined(self.terms.shorten(why)),
         };
         let settled = self.held.settle(outcome, self.terms.keep).await?;
         if matches!(settled, Settled::FencedOff { .. }) {

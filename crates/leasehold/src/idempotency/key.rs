@@ -68,7 +68,7 @@ pub struct IdempotencyKey {
     core: Arc<Core>,
     // What is wrong is reported when the key is used, so that the builder reads as one sentence.
     key: Result<Name>,
-    print: Result<Option<Fingerprint>>,
+    fingerprint: Result<Option<Fingerprint>>,
     lease: Duration,
     wait: Duration,
     label: String,
@@ -80,7 +80,7 @@ impl IdempotencyKey {
         let terms =
             Terms { keep: KEEP_DEFAULT, result_max: RESULT_MAX_DEFAULT, on_failure: OnFailure::Retry };
         let lease = LEASE_DEFAULT.min(core.config.max_ttl);
-        Self { core, key, print: Ok(None), lease, wait: Duration::ZERO, label: String::new(), terms }
+        Self { core, key, fingerprint: Ok(None), lease, wait: Duration::ZERO, label: String::new(), terms }
     }
 
     /// What was asked for: the same key with another one is a mismatch. Written as JSON with sorted keys, of which only
@@ -90,7 +90,7 @@ impl IdempotencyKey {
             value.sort_all_objects();
             value.to_string()
         });
-        self.print = written.map(|text| Some(Fingerprint::of(text))).map_err(|error| {
+        self.fingerprint = written.map(|text| Some(Fingerprint::of(text))).map_err(|error| {
             Error::invalid("fingerprint", error.to_string(), "a value that can be written as JSON")
         });
         self
@@ -98,7 +98,7 @@ impl IdempotencyKey {
 
     /// The same for bytes.
     pub fn fingerprint_bytes(mut self, request: impl AsRef<[u8]>) -> Self {
-        self.print = Ok(Some(Fingerprint::of(request)));
+        self.fingerprint = Ok(Some(Fingerprint::of(request)));
         self
     }
 
@@ -200,11 +200,11 @@ impl IdempotencyKey {
     pub async fn begin_bytes(self) -> Result<Begun<Bytes>> {
         let wish = Wish {
             key: self.checked()?,
-            print: self.print?,
+            fingerprint: self.fingerprint?,
             lease: self.lease,
             wait: self.wait,
             label: self.label,
-            left_when_dropped: self.terms.on_failure == OnFailure::Keep,
+            left_when_dropped: self.terms.on_failure == OnFailure::Quarantine,
         };
         let text = |bytes: Bytes| String::from_utf8_lossy(&bytes).into_owned();
         let stands = match record::begin(&self.core, &wish).await? {
@@ -230,7 +230,7 @@ impl IdempotencyKey {
                 tracing::warn!(key = %wish.key, "the key belongs to another request");
                 Begun::Mismatch
             }
-            records::Begun::Kept(why) => Begun::Kept { why: text(why) },
+            records::Begun::Quarantined(why) => Begun::Quarantined { why: text(why) },
             records::Begun::DoneElsewhere => Begun::DoneElsewhere,
             records::Begun::Yours(_) => unreachable!("told as ours above"),
         })
@@ -287,7 +287,7 @@ impl IdempotencyKey {
     fn checked(&self) -> Result<Name> {
         self.core.check_open()?;
         let key = self.key.clone()?;
-        self.print.as_ref().map_err(Clone::clone)?;
+        self.fingerprint.as_ref().map_err(Clone::clone)?;
         between("lease", self.lease, crate::lease::validity::TTL_MIN, self.core.config.max_ttl)?;
         between("keep", self.terms.keep, KEEP_MIN, WAIT_MAX)?;
         check_wait(self.wait)?;

@@ -20,7 +20,7 @@ pub enum OnFailure {
     Replay,
     /// Nobody tries again until somebody has looked and [removed](super::IdempotencyKey::remove) the record. It goes away
     /// by itself after as long as results are kept.
-    Keep,
+    Quarantine,
 }
 
 /// How [`run`](super::IdempotencyKey::run) ended.
@@ -36,7 +36,7 @@ pub enum Idempotent<T, E> {
     /// It had failed before, and [`OnFailure::Replay`] is what it was settled with; this is the failure's text.
     ReplayedFailure(String),
     /// It had failed before, and nobody tries again until the record is removed.
-    Kept {
+    Quarantined {
         /// The failure's text.
         why: String,
     },
@@ -61,7 +61,7 @@ pub enum Idempotent<T, E> {
     DoneElsewhere,
     /// It was executed now, and its result could not be stored.
     ///
-    /// One that is too large or cannot be written as JSON is settled as [`OnFailure::Keep`] does, so that nobody executes
+    /// One that is too large or cannot be written as JSON is settled as [`OnFailure::Quarantine`] does, so that nobody executes
     /// it again. Without an answer of the store it is not known whether it is stored; that is then tried on in the
     /// background for as long as the lease lasts.
     Unstored {
@@ -88,7 +88,7 @@ impl<T, E> Idempotent<T, E> {
             Self::Replayed(_) => "replayed",
             Self::Failed(_) => "failed",
             Self::ReplayedFailure(_) => "replayed failure",
-            Self::Kept { .. } => "kept",
+            Self::Quarantined { .. } => "quarantined",
             Self::InProgress { .. } => "in progress",
             Self::Mismatch => "mismatch",
             Self::FencedOff { .. } => "fenced off",
@@ -119,7 +119,7 @@ pub enum Begun<T, X = Execution<T>> {
         why: String,
     },
     /// It failed before, and nobody tries again until the record is removed.
-    Kept {
+    Quarantined {
         /// The failure's text.
         why: String,
     },
@@ -155,7 +155,7 @@ impl<T, X> Begun<T, X> {
             Self::Yours(execution) => Begun::Yours(yours(execution)),
             Self::Completed(of) => Begun::Completed(result(of)?),
             Self::Failed { why } => Begun::Failed { why },
-            Self::Kept { why } => Begun::Kept { why },
+            Self::Quarantined { why } => Begun::Quarantined { why },
             Self::InProgress { holder, look_again } => Begun::InProgress { holder, look_again },
             Self::Mismatch => Begun::Mismatch,
             Self::DoneElsewhere => Begun::DoneElsewhere,
@@ -168,7 +168,7 @@ impl<T, X> Begun<T, X> {
             Self::Yours(execution) => return Ok(execution),
             Self::Completed(result) => Idempotent::Replayed(result),
             Self::Failed { why } => Idempotent::ReplayedFailure(why),
-            Self::Kept { why } => Idempotent::Kept { why },
+            Self::Quarantined { why } => Idempotent::Quarantined { why },
             Self::InProgress { holder, look_again } => Idempotent::InProgress { holder, look_again },
             Self::Mismatch => Idempotent::Mismatch,
             Self::DoneElsewhere => Idempotent::DoneElsewhere,
@@ -183,7 +183,7 @@ impl<T, X: fmt::Debug> fmt::Debug for Begun<T, X> {
             Self::Yours(execution) => f.debug_tuple("Yours").field(execution).finish(),
             Self::Completed(_) => f.write_str("Completed"),
             Self::Failed { .. } => f.write_str("Failed"),
-            Self::Kept { .. } => f.write_str("Kept"),
+            Self::Quarantined { .. } => f.write_str("Quarantined"),
             Self::InProgress { holder, .. } => f.debug_tuple("InProgress").field(holder).finish(),
             Self::Mismatch => f.write_str("Mismatch"),
             Self::DoneElsewhere => f.write_str("DoneElsewhere"),

@@ -198,10 +198,10 @@ impl Policies {
     pub(crate) fn check(&self, config: &Config) -> Result<()> {
         for marker in self.markers.values() {
             if let Some(other) =
-                self.idempotency.values().find(|other| other.template.meets(&marker.template))
+                self.idempotency.values().find(|other| other.template.may_equal(&marker.template))
             {
-                let what = format!("key of the marker policy {}", marker.name);
-                let expected = format!("a key that the idempotency policy {} cannot have", other.name);
+                let what = format!("key of [markers.{}]", marker.name);
+                let expected = format!("a key that [idempotency.{}] cannot have", other.name);
                 return Err(Error::invalid(what, quoted(marker.template()), expected));
             }
         }

@@ -56,6 +56,15 @@ impl Template {
         })
     }
 
+    /// Whether some values make a key here that other values make there. No value holds a separator, so both keys have the
+    /// same separators, and at most one value between two of them.
+    pub(super) fn may_equal(&self, other: &Self) -> bool {
+        let (one, other) = (self.fill(|_| VALUE.into()), other.fill(|_| VALUE.into()));
+        let (pieces, others) = (one.split(SEPARATORS), other.split(SEPARATORS));
+        one.matches(SEPARATORS).eq(other.matches(SEPARATORS))
+            && pieces.zip(others).all(|(one, other)| pieces_may_equal(one, other))
+    }
+
     pub(crate) fn render<K: AsRef<str>, V: ToString>(
         &self,
         values: impl IntoIterator<Item = (K, V)>,
@@ -94,19 +103,30 @@ impl Template {
         Name::new(self.fill(value_of)).map_err(|error| placed(error, format!("key of policy {policy}")))
     }
 
-    /// Whether some values make the same key of both. A value has no ':', so parts between colons are compared.
-    pub(super) fn meets(&self, other: &Self) -> bool {
-        let [ours, theirs] = [self, other].map(|template| template.fill(|_| "\n".into()));
-        ours.split(':').count() == theirs.split(':').count()
-            && ours.split(':').zip(theirs.split(':')).all(|(a, b)| a == b || a == "\n" || b == "\n")
-    }
-
     fn fill(&self, value_of: impl Fn(&str) -> String) -> String {
         let piece = |part: &Part| match part {
             Part::Literal(text) => text.clone(),
             Part::Parameter(name) => value_of(name),
         };
         self.parts.iter().map(piece).collect()
+    }
+}
+
+/// Stands for a value; no literal holds it.
+const VALUE: char = '\0';
+
+fn pieces_may_equal(one: &str, other: &str) -> bool {
+    let fits = |text: &str, (start, end): (&str, &str)| {
+        text.len() > start.len() + end.len() && text.starts_with(start) && text.ends_with(end)
+    };
+    match (one.split_once(VALUE), other.split_once(VALUE)) {
+        (None, None) => one == other,
+        (Some(around), None) => fits(other, around),
+        (None, Some(around)) => fits(one, around),
+        (Some((start, end)), Some((other_start, other_end))) => {
+            (start.starts_with(other_start) || other_start.starts_with(start))
+                && (end.ends_with(other_end) || other_end.ends_with(end))
+        }
     }
 }
 

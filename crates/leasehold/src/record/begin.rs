@@ -28,7 +28,7 @@ const OUTAGE_PAUSE: Duration = Duration::from_millis(50);
 /// What a caller wants of a record.
 pub(crate) struct Wish {
     pub(crate) key: Name,
-    pub(crate) print: Option<Fingerprint>,
+    pub(crate) fingerprint: Option<Fingerprint>,
     pub(crate) lease: Duration,
     /// How long to wait for somebody else's execution; zero asks once.
     pub(crate) wait: Duration,
@@ -72,8 +72,13 @@ impl Drop for Obligation<'_> {
         if self.owed {
             // Its fence is not known; the owner value is proof enough.
             let hold = self.begin.hold(Fence::new(0));
-            let print = self.begin.print.take();
-            self.core.reaper.settle(Settle { hold, print, outcome: Outcome::Retry, keep: Duration::ZERO });
+            let fingerprint = self.begin.fingerprint.take();
+            self.core.reaper.settle(Settle {
+                hold,
+                fingerprint,
+                outcome: Outcome::Retry,
+                keep: Duration::ZERO,
+            });
         }
     }
 }
@@ -85,7 +90,7 @@ pub(crate) async fn begin(core: &Arc<Core>, wish: &Wish) -> Result<Began> {
     let begin = Begin {
         key: wish.key.clone(),
         owner: core.new_owner(&wish.label),
-        print: wish.print.clone(),
+        fingerprint: wish.fingerprint.clone(),
         lease: wish.lease,
         wake: !wish.wait.is_zero(),
     };

@@ -19,7 +19,7 @@ const AGAIN_PAUSE: Duration = Duration::from_millis(50);
 pub(crate) struct Held {
     lease: Lease,
     watch: u64,
-    print: Option<Fingerprint>,
+    fingerprint: Option<Fingerprint>,
     left_when_dropped: bool,
     /// What is still to be told when it is dropped.
     ending: Option<Settle>,
@@ -35,7 +35,7 @@ impl Held {
         Self {
             lease: Lease { state, core: core.clone() },
             watch,
-            print: begin.print.clone(),
+            fingerprint: begin.fingerprint.clone(),
             left_when_dropped: wish.left_when_dropped,
             ending: None,
             settled: false,
@@ -94,7 +94,7 @@ impl Held {
     }
 
     fn settlement(&mut self, outcome: Outcome, keep: Duration) -> Settle {
-        Settle { hold: self.lease.state.hold().clone(), print: self.print.take(), outcome, keep }
+        Settle { hold: self.lease.state.hold().clone(), fingerprint: self.fingerprint.take(), outcome, keep }
     }
 }
 

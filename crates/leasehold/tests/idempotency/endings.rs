@@ -16,17 +16,19 @@ async fn a_failure_is_retried_replayed_or_kept(ground: Ground) {
         let body = async move |_| if fails { Err("no funds") } else { Ok(5) };
         async move { key.run(body).await.unwrap() }
     };
-    for policy in [OnFailure::Retry, OnFailure::Replay, OnFailure::Keep] {
+    for policy in [OnFailure::Retry, OnFailure::Replay, OnFailure::Quarantine] {
         assert!(matches!(run(policy, true).await, Idempotent::Failed("no funds")), "{policy:?}");
     }
     assert!(matches!(run(OnFailure::Retry, false).await, Idempotent::Executed(5)));
     assert!(
         matches!(run(OnFailure::Replay, false).await, Idempotent::ReplayedFailure(why) if why == "no funds")
     );
-    assert!(matches!(run(OnFailure::Keep, false).await, Idempotent::Kept { why } if why == "no funds"));
+    assert!(
+        matches!(run(OnFailure::Quarantine, false).await, Idempotent::Quarantined { why } if why == "no funds")
+    );
     // Somebody has looked.
-    assert!(ground.leases.idempotency("payout").key("Keep").remove().await.unwrap());
-    assert!(matches!(run(OnFailure::Keep, false).await, Idempotent::Executed(5)));
+    assert!(ground.leases.idempotency("payout").key("Quarantine").remove().await.unwrap());
+    assert!(matches!(run(OnFailure::Quarantine, false).await, Idempotent::Executed(5)));
 }
 
 async fn a_result_that_is_too_large_is_given_back_and_never_computed_again(ground: Ground) {
@@ -41,7 +43,9 @@ async fn a_result_that_is_too_large_is_given_back_and_never_computed_again(groun
         }
         other => panic!("{other:?}"),
     }
-    assert!(matches!(run().await.unwrap(), Idempotent::Kept { why } if why.contains("at most 1000 bytes")));
+    assert!(
+        matches!(run().await.unwrap(), Idempotent::Quarantined { why } if why.contains("at most 1000 bytes"))
+    );
 }
 
 async fn a_result_that_cannot_be_written_is_given_back_and_never_computed_again(ground: Ground) {
@@ -51,7 +55,7 @@ async fn a_result_that_cannot_be_written_is_given_back_and_never_computed_again(
     };
     let outcome = run().await.unwrap();
     assert!(matches!(outcome, Idempotent::Unstored { result, .. } if result[&(1, 2)] == 3));
-    assert!(matches!(run().await.unwrap(), Idempotent::Kept { .. }));
+    assert!(matches!(run().await.unwrap(), Idempotent::Quarantined { .. }));
 }
 
 async fn the_largest_result_is_replayed(ground: Ground) {
@@ -94,7 +98,7 @@ async fn a_body_that_is_dropped_or_panics_is_the_next_ones(ground: Ground) {
 async fn what_is_to_be_kept_is_left_to_its_lease_when_dropped(ground: Ground) {
     let key = || {
         let key = ground.leases.idempotency("payout").key(1);
-        key.lease(Duration::from_millis(800)).on_failure(OnFailure::Keep)
+        key.lease(Duration::from_millis(800)).on_failure(OnFailure::Quarantine)
     };
     let began = ground.clock.now();
     drop(key().begin::<u32>().await.unwrap());

@@ -49,7 +49,7 @@ impl Ground {
         let begin = Begin {
             key: Name::new(key).unwrap(),
             owner: Owner::new(rand(), &Holder::this_process("dead", 1)),
-            print: None,
+            fingerprint: None,
             lease,
             wake: false,
         };
@@ -64,7 +64,7 @@ impl Ground {
     pub(crate) async fn late(&self, dead: &Dead, result: &'static [u8]) -> Settled {
         let settle = Settle {
             hold: dead.begin.hold(dead.fence),
-            print: None,
+            fingerprint: None,
             outcome: Outcome::Completed(result.into()),
             keep: LONG,
         };

@@ -87,9 +87,9 @@ async fn a_record_is_shown_as_it_stands_without_its_secrets(ground: Ground) {
     assert_eq!(key().get().await.unwrap(), None);
     let execution = key().begin::<String>().await.unwrap().yours().unwrap();
     let shown = key().get().await.unwrap().unwrap();
-    let Content::Stored(Stored { state, fence, print }) = &shown.content else { panic!("{shown:?}") };
+    let Content::Stored(Stored { state, fence, fingerprint }) = &shown.content else { panic!("{shown:?}") };
     assert_eq!((state.as_str(), *fence), ("running", execution.fence()));
-    assert_eq!(*print, Some(print_of("\"x\"")));
+    assert_eq!(*fingerprint, Some(print_of("\"x\"")));
     execution.complete(&"secret".into()).await.unwrap();
     let shown = key().get().await.unwrap().unwrap();
     assert!(!format!("{shown:?}").contains("secret"));

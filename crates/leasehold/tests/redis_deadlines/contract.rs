@@ -8,7 +8,7 @@ use std::{
 use bytes::Bytes;
 use leasehold::engine::{
     Fault,
-    deadlines::{Deadline, DeadlineId, DueTime, Placement, Pool, PoolLayout, Receipt},
+    deadlines::{Deadline, DeadlineId, DueTime, Placement, Pool, PoolLayout, Receipt, Settle},
 };
 use leasehold_testkit::eventually_async;
 
@@ -119,8 +119,9 @@ async fn a_postponed_deadline_keeps_its_attempts() {
             claimed.due.sort_by(|one, other| one.receipt.id.cmp(&other.receipt.id));
             let [a, b] = &receipts(&claimed)[..] else { panic!("{claimed:?}") };
             let stale = Receipt { number: 7, ..b.clone() };
-            let again = [(a.clone(), Duration::ZERO), (b.clone(), LONG), (stale, Duration::ZERO)];
-            let postponed = client.deadlines().postpone(&client.pool, &again, soon()).await.unwrap();
+            let again = [(a.clone(), Duration::ZERO), (b.clone(), LONG), (stale, Duration::ZERO)]
+                .map(|(receipt, by)| (receipt, Settle::Postpone(by)));
+            let postponed = client.deadlines().settle(&client.pool, &again, soon()).await.unwrap();
             assert_eq!(postponed, [true, true, false]);
             let due = client.claim(10, LONG).await.due;
             assert!(matches!(&due[..], [one] if one.attempt == 2 && one.receipt.id == a.id), "{due:?}");
@@ -135,9 +136,7 @@ async fn the_dead_are_kept_apart_with_their_reason_and_context() {
             let all: Vec<_> = (0..600).map(|n| with(due(format!("tx:{n}")), b"what")).collect();
             client.set(&all).await;
             let claimed = client.claim(1000, LONG).await;
-            let dead: Vec<_> =
-                receipts(&claimed).into_iter().map(|receipt| (receipt, "no go".to_owned())).collect();
-            let bury = async || client.deadlines().bury(&client.pool, &dead, soon()).await.unwrap();
+            let bury = async || client.settle(&receipts(&claimed), Settle::Bury("no go".into())).await;
             assert!(bury().await.iter().all(|buried| *buried));
             assert!(bury().await.iter().all(|buried| !buried));
             let stats = client.stats().await;
@@ -223,10 +222,8 @@ async fn peeking_into_a_large_bucket_tells_every_attempt() {
         let all: Vec<_> =
             (0..1100_u64).map(|n| Deadline { due: DueTime::AtMs(n), ..due(n.to_string()) }).collect();
         client.set(&all).await;
-        let again: Vec<_> =
-            receipts(&client.claim(700, LONG).await).into_iter().map(|it| (it, Duration::ZERO)).collect();
-        let postponed = client.deadlines().postpone(&client.pool, &again, soon()).await.unwrap();
-        assert!(again.len() == 700 && postponed.into_iter().all(|postponed| postponed));
+        let claimed = receipts(&client.claim(700, LONG).await);
+        assert_eq!(client.settle(&claimed, Settle::Postpone(Duration::ZERO)).await, [true; 700]);
         let seen = client.deadlines().peek(&client.pool, 10_000, soon()).await.unwrap();
         let seen: BTreeMap<_, _> =
             seen.into_iter().map(|one| (one.id.parse().unwrap(), one.attempts)).collect();

@@ -5,7 +5,7 @@ use std::{collections::BTreeSet, time::Duration};
 use leasehold::{
     engine::{
         Fault,
-        deadlines::{Placement, Receipt},
+        deadlines::{Placement, Receipt, Settle},
     },
     error::Refusal,
 };
@@ -150,10 +150,10 @@ async fn a_replica_refuses_instead_of_answering_from_old_data() {
         deadlines.claim_due(pool, 10, LONG, soon()).await.unwrap_err(),
         deadlines.claim_due(&empty, 10, LONG, soon()).await.unwrap_err(),
         deadlines.claim_due(&idle.pool, 10, LONG, soon()).await.unwrap_err(),
-        deadlines.acknowledge(pool, std::slice::from_ref(&receipt), soon()).await.unwrap_err(),
-        deadlines.acknowledge(pool, &[old], soon()).await.unwrap_err(),
-        deadlines.postpone(pool, &[(receipt.clone(), LONG)], soon()).await.unwrap_err(),
-        deadlines.bury(pool, &[(receipt, String::new())], soon()).await.unwrap_err(),
+        deadlines.settle(pool, &[(receipt.clone(), Settle::Done)], soon()).await.unwrap_err(),
+        deadlines.settle(pool, &[(old, Settle::Done)], soon()).await.unwrap_err(),
+        deadlines.settle(pool, &[(receipt.clone(), Settle::Postpone(LONG))], soon()).await.unwrap_err(),
+        deadlines.settle(pool, &[(receipt, Settle::GiveBack)], soon()).await.unwrap_err(),
         deadlines.cancel(pool, &["none".into()], soon()).await.unwrap_err(),
         deadlines.layout(pool, soon()).await.unwrap_err(),
     ];
@@ -166,20 +166,25 @@ async fn a_replica_refuses_instead_of_answering_from_old_data() {
 async fn what_is_due_can_be_worked_off_when_memory_is_full() {
     let Some(server) = redis_or_skip() else { return };
     let client = open(&server);
-    client.set(&["a", "b", "c"].map(|id| with(due(id), b"context"))).await;
+    client.set(&["a", "b", "c", "d"].map(|id| with(due(id), b"context"))).await;
     assert_eq!(server.cli(&["CONFIG", "SET", "maxmemory", "1"]).error(), None);
-    let error = client.deadlines().set(&client.pool, &[due("d")], soon()).await.unwrap_err();
+    let error = client.deadlines().set(&client.pool, &[due("e")], soon()).await.unwrap_err();
     assert_eq!(error.fault, Fault::Refused(Refusal::OutOfMemory), "{error}");
     let idle = Client::open(server.url(), "idle", Placement::Spread);
     for _ in 0..2 {
         assert!(idle.claim(10, LONG).await.due.is_empty());
     }
     let claimed = receipts(&client.claim(10, LONG).await);
-    let [a, b, c] = &claimed[..] else { panic!("{claimed:?}") };
-    assert_eq!(client.acknowledge(std::slice::from_ref(a)).await, [true]);
-    let (deadlines, pool) = (client.deadlines(), &client.pool);
-    assert_eq!(deadlines.postpone(pool, &[(b.clone(), LONG)], soon()).await.unwrap(), [true]);
-    assert_eq!(deadlines.bury(pool, &[(c.clone(), "x".into())], soon()).await.unwrap(), [true]);
+    let [a, b, c, d] = &claimed[..] else { panic!("{claimed:?}") };
+    let settlements = [
+        (a, Settle::Done),
+        (b, Settle::Postpone(LONG)),
+        (c, Settle::GiveBack),
+        (d, Settle::Bury("x".into())),
+    ];
+    for (receipt, settle) in settlements {
+        assert_eq!(client.settle(std::slice::from_ref(receipt), settle).await, [true]);
+    }
 }
 
 #[tokio::test]

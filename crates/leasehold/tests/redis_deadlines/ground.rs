@@ -7,8 +7,8 @@ use leasehold::{
     engine::{
         Engine,
         deadlines::{
-            Claimed, Deadline, DeadlineId, Deadlines, Due, DueTime, Placement, Pool, PoolLayout, PoolStats,
-            Receipt,
+            Batch, Deadline, DeadlineId, Deadlines, Delivery, DueTime, Placement, Pool, PoolLayout,
+            PoolStats, Receipt, Settle,
         },
     },
     name::Name,
@@ -42,12 +42,17 @@ impl Client {
         self.deadlines().set(&self.pool, deadlines, soon()).await.unwrap();
     }
 
-    pub(crate) async fn claim(&self, limit: u32, visibility: Duration) -> Claimed {
+    pub(crate) async fn claim(&self, limit: u32, visibility: Duration) -> Batch {
         self.deadlines().claim_due(&self.pool, limit, visibility, soon()).await.unwrap()
     }
 
     pub(crate) async fn acknowledge(&self, done: &[Receipt]) -> Vec<bool> {
-        self.deadlines().acknowledge(&self.pool, done, soon()).await.unwrap()
+        self.settle(done, Settle::Done).await
+    }
+
+    pub(crate) async fn settle(&self, receipts: &[Receipt], settle: Settle) -> Vec<bool> {
+        let all: Vec<_> = receipts.iter().map(|receipt| (receipt.clone(), settle.clone())).collect();
+        self.deadlines().settle(&self.pool, &all, soon()).await.unwrap()
     }
 
     pub(crate) async fn stats(&self) -> PoolStats {
@@ -77,10 +82,10 @@ pub(crate) fn with(deadline: Deadline, context: &'static [u8]) -> Deadline {
     Deadline { context: Some(Bytes::from_static(context)), ..deadline }
 }
 
-pub(crate) fn ids(due: &[Due]) -> BTreeSet<DeadlineId> {
+pub(crate) fn ids(due: &[Delivery]) -> BTreeSet<DeadlineId> {
     due.iter().map(|due| due.receipt.id.clone()).collect()
 }
 
-pub(crate) fn receipts(claimed: &Claimed) -> Vec<Receipt> {
+pub(crate) fn receipts(claimed: &Batch) -> Vec<Receipt> {
     claimed.due.iter().map(|due| due.receipt.clone()).collect()
 }

@@ -2,7 +2,10 @@
 
 use std::time::Duration;
 
-use leasehold::engine::{EngineError, deadlines::Placement};
+use leasehold::engine::{
+    EngineError,
+    deadlines::{Placement, Settle},
+};
 use leasehold_testkit::RedisServer;
 
 use crate::{
@@ -22,9 +25,12 @@ async fn use_everything(server: &RedisServer) -> Result<(), EngineError> {
     deadlines.peek(pool, 10, soon()).await?;
     let claimed = deadlines.claim_due(pool, 10, LONG, soon()).await?;
     let [a, b, c, d] = &receipts(&claimed)[..] else { panic!("{claimed:?}") };
-    deadlines.acknowledge(pool, std::slice::from_ref(a), soon()).await?;
-    deadlines.postpone(pool, &[(b.clone(), Duration::ZERO)], soon()).await?;
-    deadlines.bury(pool, &[(c.clone(), "no go".into())], soon()).await?;
+    let settlements = [
+        (a.clone(), Settle::Done),
+        (b.clone(), Settle::Postpone(Duration::ZERO)),
+        (c.clone(), Settle::Bury("no go".into())),
+    ];
+    deadlines.settle(pool, &settlements, soon()).await?;
     deadlines.dead(pool, None, 100, soon()).await?;
     deadlines.stats(pool, soon()).await?;
     deadlines.cancel(pool, std::slice::from_ref(&d.id), soon()).await.map(drop)

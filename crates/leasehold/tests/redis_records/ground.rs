@@ -84,20 +84,20 @@ pub(crate) fn name(text: &str) -> Name {
 }
 
 /// A wish of an attempt of its own.
-pub(crate) fn wish(key: &str, print: Option<&str>) -> Begin {
+pub(crate) fn wish(key: &str, fingerprint: Option<&str>) -> Begin {
     static NEXT: std::sync::atomic::AtomicU64 = std::sync::atomic::AtomicU64::new(1);
     let random = NEXT.fetch_add(1, std::sync::atomic::Ordering::Relaxed);
     Begin {
         key: name(key),
         owner: Owner::new(u128::from(random) << 64 | 7, &Holder::this_process("a test", 1)),
-        print: print.map(Fingerprint::of),
+        fingerprint: fingerprint.map(Fingerprint::of),
         lease: LONG,
         wake: false,
     }
 }
 
 pub(crate) fn end(begin: &Begin, fence: Fence, outcome: Outcome) -> Settle {
-    Settle { hold: begin.hold(fence), print: begin.print.clone(), outcome, keep: LONG }
+    Settle { hold: begin.hold(fence), fingerprint: begin.fingerprint.clone(), outcome, keep: LONG }
 }
 
 pub(crate) fn paid() -> Outcome {

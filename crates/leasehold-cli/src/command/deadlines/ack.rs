@@ -1,7 +1,7 @@
 //! `leasehold deadlines ack`: removes what was claimed and handled.
 
 use clap::Args;
-use leasehold::deadlines::Receipt;
+use leasehold::deadlines::{Receipt, Settle};
 use serde::Serialize;
 
 use crate::{
@@ -40,7 +40,7 @@ impl Ack {
     pub(super) async fn execute(self, global: &Global) -> Result<Exit, Failure> {
         let leases = Store::choose(global)?.connect().await?;
         let receipt = Receipt { id: self.id.as_str().into(), number: self.receipt };
-        let answer = leases.deadlines(&self.pool).acknowledge_many(&[receipt]).await;
+        let answer = leases.deadlines(&self.pool).settle(&[(receipt, Settle::Done)]).await;
         store::close(&leases).await;
         let acknowledged = answer? == [true];
         let out = global.output();

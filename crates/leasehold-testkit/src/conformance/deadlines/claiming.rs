@@ -5,7 +5,7 @@ use std::{
     sync::Arc,
 };
 
-use leasehold::engine::deadlines::{Claimed, Deadline, DeadlineId, DueTime};
+use leasehold::engine::deadlines::{Batch, Deadline, DeadlineId, DueTime};
 
 use super::{HIDDEN, LATER, NOW, Party, ids, many};
 use crate::conformance::{Stage, stage::ms};
@@ -130,7 +130,7 @@ async fn a_claim_has_a_limit_per_bucket_and_says_when_more_is_due(stage: Stage) 
     let mut left = BTreeMap::<u16, usize>::new();
     all.iter().for_each(|deadline| *left.entry(pool.bucket_of(&deadline.id)).or_default() += 1);
     loop {
-        let Claimed { due, more } = party.claim(&pool, 3, HIDDEN).await;
+        let Batch { due, more } = party.claim(&pool, 3, HIDDEN).await;
         let mut taken = BTreeMap::<u16, usize>::new();
         due.iter().for_each(|due| *taken.entry(pool.bucket_of(&due.receipt.id)).or_default() += 1);
         for (bucket, left) in &mut left {
@@ -183,8 +183,6 @@ async fn a_pool_that_nobody_used_has_nothing_due(stage: Stage) {
     assert_eq!(party.stats(&pool).await, leasehold::engine::deadlines::PoolStats::default());
     // Nothing to do is done.
     deadlines.set(&pool, &[], party.until()).await.unwrap();
-    assert!(deadlines.acknowledge(&pool, &[], party.until()).await.unwrap().is_empty());
-    assert!(deadlines.postpone(&pool, &[], party.until()).await.unwrap().is_empty());
-    assert!(deadlines.bury(&pool, &[], party.until()).await.unwrap().is_empty());
+    assert!(deadlines.settle(&pool, &[], party.until()).await.unwrap().is_empty());
     assert!(deadlines.cancel(&pool, &[], party.until()).await.unwrap().is_empty());
 }

@@ -2,7 +2,7 @@
 
 use std::collections::BTreeSet;
 
-use super::{Dead, HIDDEN, NOW, Party, ids, many};
+use super::{Dead, HIDDEN, NOW, Party, Receipt, Settle, ids, many};
 use crate::conformance::{Stage, stage::ms};
 
 cases! {
@@ -37,8 +37,9 @@ async fn the_dead_are_listed_page_by_page(stage: Stage) {
     let pool = party.pool("payments", 4).await;
     party.set_all(&pool, &many("deal:", 40, NOW)).await;
     let claimed = party.claim(&pool, 40, HIDDEN).await.due;
-    let dead: Vec<_> = claimed.iter().map(|due| (due.receipt.clone(), due.receipt.id.to_string())).collect();
-    assert_eq!(party.deadlines().bury(&pool, &dead, party.until()).await.unwrap(), [true; 40]);
+    let bury = |receipt: &Receipt| (receipt.clone(), Settle::Bury(receipt.id.to_string()));
+    let dead: Vec<_> = claimed.iter().map(|due| bury(&due.receipt)).collect();
+    assert_eq!(party.deadlines().settle(&pool, &dead, party.until()).await.unwrap(), [true; 40]);
     for page in [1, 7, 40, 100] {
         let found = party.dead(&pool, page).await;
         assert!(found.iter().all(|dead| *dead.why == *dead.id && dead.context.is_none()));

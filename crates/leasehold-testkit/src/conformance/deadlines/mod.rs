@@ -10,7 +10,8 @@ use std::{collections::BTreeSet, sync::Arc, time::Duration};
 
 use bytes::Bytes;
 use leasehold::engine::deadlines::{
-    Claimed, Dead, Deadline, DeadlineId, Due, DueTime, Placement, Pool, PoolLayout, PoolStats, Receipt,
+    Batch, Dead, Deadline, DeadlineId, Delivery, DueTime, Placement, Pool, PoolLayout, PoolStats, Receipt,
+    Settle,
 };
 
 use super::{Case, eventually, party::Party, stage::ms};
@@ -48,19 +49,19 @@ impl Party {
         self.deadlines().set(pool, deadlines, self.until()).await.unwrap();
     }
 
-    async fn claim(&self, pool: &Pool, limit: u32, visibility: Duration) -> Claimed {
+    async fn claim(&self, pool: &Pool, limit: u32, visibility: Duration) -> Batch {
         self.deadlines().claim_due(pool, limit, visibility, self.until()).await.unwrap()
     }
 
     /// The only one that is due.
-    async fn claim_one(&self, pool: &Pool, visibility: Duration) -> Due {
+    async fn claim_one(&self, pool: &Pool, visibility: Duration) -> Delivery {
         let mut claimed = self.claim(pool, 100, visibility).await;
         assert_eq!((claimed.due.len(), claimed.more), (1, false), "{claimed:?}");
         claimed.due.remove(0)
     }
 
     /// Waits until the only deadline can be claimed, and claims it.
-    async fn claim_when_due(&self, pool: &Pool, visibility: Duration) -> Due {
+    async fn claim_when_due(&self, pool: &Pool, visibility: Duration) -> Delivery {
         let mut due = None;
         eventually("it becomes due", async || {
             due = self.claim(pool, 100, visibility).await.due.pop();
@@ -71,22 +72,28 @@ impl Party {
     }
 
     async fn assert_nothing_due(&self, pool: &Pool) {
-        assert_eq!(self.claim(pool, 100, HIDDEN).await, Claimed::default());
+        assert_eq!(self.claim(pool, 100, HIDDEN).await, Batch::default());
+    }
+
+    async fn settle_one(&self, pool: &Pool, receipt: &Receipt, settle: Settle) -> bool {
+        let settlements = [(receipt.clone(), settle)];
+        self.deadlines().settle(pool, &settlements, self.until()).await.unwrap() == [true]
     }
 
     async fn acknowledge(&self, pool: &Pool, receipt: &Receipt) -> bool {
-        let done = [receipt.clone()];
-        self.deadlines().acknowledge(pool, &done, self.until()).await.unwrap() == [true]
+        self.settle_one(pool, receipt, Settle::Done).await
     }
 
     async fn postpone(&self, pool: &Pool, receipt: &Receipt, by: Duration) -> bool {
-        let again = [(receipt.clone(), by)];
-        self.deadlines().postpone(pool, &again, self.until()).await.unwrap() == [true]
+        self.settle_one(pool, receipt, Settle::Postpone(by)).await
+    }
+
+    async fn give_back(&self, pool: &Pool, receipt: &Receipt) -> bool {
+        self.settle_one(pool, receipt, Settle::GiveBack).await
     }
 
     async fn bury(&self, pool: &Pool, receipt: &Receipt, why: &str) -> bool {
-        let dead = [(receipt.clone(), why.to_owned())];
-        self.deadlines().bury(pool, &dead, self.until()).await.unwrap() == [true]
+        self.settle_one(pool, receipt, Settle::Bury(why.into())).await
     }
 
     async fn cancel(&self, pool: &Pool, id: &str) -> bool {
@@ -117,6 +124,7 @@ impl Party {
         let before = self.stats(pool).await;
         assert!(!self.acknowledge(pool, receipt).await, "a void receipt was acknowledged");
         assert!(!self.postpone(pool, receipt, ms(0)).await, "a void receipt was postponed");
+        assert!(!self.give_back(pool, receipt).await, "a void receipt was given back");
         assert!(!self.bury(pool, receipt, "void").await, "a void receipt was buried");
         let after = self.stats(pool).await;
         assert_eq!((after.pending, after.dead), (before.pending, before.dead));
@@ -128,6 +136,6 @@ fn many(prefix: &str, count: usize, due: DueTime) -> Vec<Deadline> {
     (0..count).map(|number| Deadline { id: format!("{prefix}{number}").into(), due, context: None }).collect()
 }
 
-fn ids<'a>(due: impl IntoIterator<Item = &'a Due>) -> BTreeSet<DeadlineId> {
+fn ids<'a>(due: impl IntoIterator<Item = &'a Delivery>) -> BTreeSet<DeadlineId> {
     due.into_iter().map(|due| Arc::clone(&due.receipt.id)).collect()
 }

@@ -1,6 +1,6 @@
 //! Only who claimed a deadline last may end it.
 
-use leasehold::engine::deadlines::Receipt;
+use leasehold::engine::deadlines::{Receipt, Settle};
 
 use super::{HIDDEN, LATER, NOW, Party, many};
 use crate::conformance::{Stage, eventually, stage::ms};
@@ -15,6 +15,8 @@ cases! {
     a_receipt_is_void_after_a_cancellation: Contract Deadlines,
     a_receipt_that_nobody_got_is_void: Contract Deadlines,
     of_many_receipts_each_is_answered: Contract Deadlines,
+    what_is_given_back_is_due_at_once_and_has_its_attempt_again: Contract Deadlines,
+    of_two_settlements_in_one_call_the_first_decides: Contract Deadlines,
 }
 
 async fn a_receipt_is_void_after_the_next_claim(stage: Stage) {
@@ -136,14 +138,60 @@ async fn of_many_receipts_each_is_answered(stage: Stage) {
         party.claim(&pool, 90, HIDDEN).await.due.into_iter().map(|due| due.receipt).collect();
     assert_eq!(receipts.len(), 90);
     receipts.iter_mut().skip(1).step_by(2).for_each(|receipt| receipt.number -= 1);
-    let expected: Vec<_> = (0..30).map(|number| number % 2 == 0).collect();
-    let deadlines = party.deadlines();
-    let done = deadlines.acknowledge(&pool, &receipts[..30], party.until()).await.unwrap();
-    assert_eq!(done, expected);
-    let again: Vec<_> = receipts[30..60].iter().map(|receipt| (receipt.clone(), HIDDEN)).collect();
-    assert_eq!(deadlines.postpone(&pool, &again, party.until()).await.unwrap(), expected);
-    let dead: Vec<_> = receipts[60..].iter().map(|receipt| (receipt.clone(), "why".to_owned())).collect();
-    assert_eq!(deadlines.bury(&pool, &dead, party.until()).await.unwrap(), expected);
+    let settle = |number: usize| match number % 3 {
+        0 => Settle::Done,
+        1 => Settle::Postpone(HIDDEN),
+        _ => Settle::Bury("why".into()),
+    };
+    let all: Vec<_> =
+        receipts.iter().enumerate().map(|(at, receipt)| (receipt.clone(), settle(at / 2))).collect();
+    let expected: Vec<_> = (0..90).map(|number| number % 2 == 0).collect();
+    assert_eq!(party.deadlines().settle(&pool, &all, party.until()).await.unwrap(), expected);
     let stats = party.stats(&pool).await;
     assert_eq!((stats.pending, stats.dead), (60, 15));
+}
+
+async fn what_is_given_back_is_due_at_once_and_has_its_attempt_again(stage: Stage) {
+    let (one, two) = (Party::join(&stage).await, Party::join(&stage).await);
+    let pool = one.pool("payments", 2).await;
+    one.set_with(&pool, "deal", NOW, b"context").await;
+    for attempt in [1, 1, 1] {
+        let due = one.claim_one(&pool, HIDDEN).await;
+        assert_eq!((due.attempt, due.context.as_deref()), (attempt, Some(&b"context"[..])));
+        assert!(one.give_back(&pool, &due.receipt).await);
+        // Sent again, it must not take an attempt away that was made before.
+        one.assert_void(&pool, &due.receipt).await;
+        let stats = two.stats(&pool).await;
+        assert_eq!((stats.pending, stats.due, stats.tried), (1, 1, 0));
+    }
+    let made = two.claim_one(&pool, HIDDEN).await;
+    assert!(two.postpone(&pool, &made.receipt, ms(0)).await);
+    for _ in 0..3 {
+        let due = one.claim_when_due(&pool, HIDDEN).await;
+        assert_eq!(due.attempt, 2);
+        assert!(due.receipt.number > made.receipt.number);
+        assert!(one.give_back(&pool, &due.receipt).await && !one.give_back(&pool, &due.receipt).await);
+        assert_eq!(one.stats(&pool).await.tried, 1);
+    }
+}
+
+async fn of_two_settlements_in_one_call_the_first_decides(stage: Stage) {
+    let party = Party::join(&stage).await;
+    let pool = party.pool("payments", 2).await;
+    party.set_all(&pool, &many("deal:", 3, NOW)).await;
+    let claimed = party.claim(&pool, 3, HIDDEN).await.due;
+    let [a, b, c] = &claimed[..] else { panic!("{claimed:?}") };
+    let twice = |receipt: &Receipt, first, second| [(receipt.clone(), first), (receipt.clone(), second)];
+    let all = [
+        twice(&a.receipt, Settle::Done, Settle::Bury("why".into())),
+        twice(&b.receipt, Settle::GiveBack, Settle::GiveBack),
+        twice(&c.receipt, Settle::Postpone(ms(0)), Settle::Done),
+    ];
+    let settled = party.deadlines().settle(&pool, all.as_flattened(), party.until()).await.unwrap();
+    // A receipt that was used to postpone stays good.
+    assert_eq!(settled, [true, false, true, false, true, true]);
+    let left = party.claim_when_due(&pool, HIDDEN).await;
+    assert_eq!((left.receipt.id, left.attempt), (b.receipt.id.clone(), 1));
+    let stats = party.stats(&pool).await;
+    assert_eq!((stats.pending, stats.dead), (1, 0));
 }

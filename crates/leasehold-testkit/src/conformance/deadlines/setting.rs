@@ -5,7 +5,7 @@ use std::collections::BTreeSet;
 use bytes::Bytes;
 use leasehold::engine::deadlines::{Deadline, DeadlineId, DueTime, Placement, Pool, PoolLayout};
 
-use super::{HIDDEN, LATER, NOW, Party, ids, many};
+use super::{HIDDEN, LATER, NOW, Party, Settle, ids, many};
 use crate::conformance::Stage;
 
 cases! {
@@ -74,9 +74,8 @@ async fn five_thousand_deadlines_take_one_call(stage: Stage) {
     let claimed = party.claim(&pool, 1_000, HIDDEN).await;
     let expected: BTreeSet<DeadlineId> = all.iter().map(|deadline| deadline.id.clone()).collect();
     assert_eq!((ids(&claimed.due), claimed.more), (expected, false));
-    let receipts: Vec<_> = claimed.due.into_iter().map(|due| due.receipt).collect();
-    let done = party.deadlines().acknowledge(&pool, &receipts, party.until()).await.unwrap();
-    assert_eq!(done, [true; 5_000]);
+    let done: Vec<_> = claimed.due.into_iter().map(|due| (due.receipt, Settle::Done)).collect();
+    assert_eq!(party.deadlines().settle(&pool, &done, party.until()).await.unwrap(), [true; 5_000]);
     assert_eq!(party.stats(&pool).await.pending, 0);
     party.set_all(&pool, &all).await;
     let every: Vec<_> = all.iter().map(|deadline| deadline.id.clone()).collect();

@@ -140,10 +140,10 @@ async fn clearing_leaves_records_alone(stage: Stage) {
     let fence = party.yours(&mine).await;
     assert!(party.exists(&mine.key).await);
     assert!(!party.clear(&mine.key).await);
-    assert_eq!(party.settle(&end(&mine, fence, Outcome::Kept("why".into()))).await, Settled::Stored);
+    assert_eq!(party.settle(&end(&mine, fence, Outcome::Quarantined("why".into()))).await, Settled::Stored);
     assert!(!party.clear(&mine.key).await);
     assert!(party.exists(&mine.key).await);
-    assert_eq!(party.begin(&wish(&mine.key)).await, Begun::Kept("why".into()));
+    assert_eq!(party.begin(&wish(&mine.key)).await, Begun::Quarantined("why".into()));
 }
 
 async fn who_meets_a_mark_does_not_execute(stage: Stage) {

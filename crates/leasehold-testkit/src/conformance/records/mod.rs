@@ -89,12 +89,12 @@ impl Party {
 
 /// An execution of its own that wants to begin, without a fingerprint.
 fn wish(key: &Name) -> Begin {
-    Begin { key: key.clone(), owner: owner("wish"), print: None, lease: ms(20_000), wake: false }
+    Begin { key: key.clone(), owner: owner("wish"), fingerprint: None, lease: ms(20_000), wake: false }
 }
 
 /// The same, of a request.
 fn request(key: &Name, of: &str) -> Begin {
-    Begin { print: Some(Fingerprint::of(of)), ..wish(key) }
+    Begin { fingerprint: Some(Fingerprint::of(of)), ..wish(key) }
 }
 
 /// The same, of one that dies soon.
@@ -103,7 +103,7 @@ fn short(key: &Name) -> Begin {
 }
 
 fn end(begin: &Begin, fence: Fence, outcome: Outcome) -> Settle {
-    Settle { hold: begin.hold(fence), print: begin.print.clone(), outcome, keep: ms(60_000) }
+    Settle { hold: begin.hold(fence), fingerprint: begin.fingerprint.clone(), outcome, keep: ms(60_000) }
 }
 
 fn completed(result: &'static str) -> Outcome {
@@ -113,7 +113,12 @@ fn completed(result: &'static str) -> Outcome {
 /// One of each kind.
 fn outcomes() -> [Outcome; 4] {
     let bytes = Bytes::from_static(b"a text \0\xff of bytes");
-    [Outcome::Completed(bytes.clone()), Outcome::Failed(bytes.clone()), Outcome::Kept(bytes), Outcome::Retry]
+    [
+        Outcome::Completed(bytes.clone()),
+        Outcome::Failed(bytes.clone()),
+        Outcome::Quarantined(bytes),
+        Outcome::Retry,
+    ]
 }
 
 /// What the next one is told of an outcome that was kept.
@@ -121,7 +126,7 @@ fn told(outcome: &Outcome) -> Option<Begun> {
     match outcome.clone() {
         Outcome::Completed(bytes) => Some(Begun::Completed(bytes)),
         Outcome::Failed(bytes) => Some(Begun::Failed(bytes)),
-        Outcome::Kept(bytes) => Some(Begun::Kept(bytes)),
+        Outcome::Quarantined(bytes) => Some(Begun::Quarantined(bytes)),
         Outcome::Retry => None,
     }
 }

@@ -15,6 +15,7 @@ cases! {
     a_slow_execution_is_fenced_off_by_one_that_has_ended: Contract Records,
     a_slow_execution_is_fenced_off_by_one_that_left_nothing: Contract Records,
     a_late_settlement_that_nobody_followed_counts: Contract Records,
+    a_settlement_of_a_forgotten_execution_counts: Contract Records,
     everybody_is_told_how_it_ended: Contract Records,
     an_outcome_is_shown_with_its_fence_and_request: Contract Records,
     a_retry_frees_the_key: Contract Records,
@@ -80,8 +81,7 @@ async fn a_slow_execution_is_fenced_off_by_one_that_left_nothing(stage: Stage) {
     let ((slow, old), (later, fence)) = slow_and_later(&party).await;
     party.settle(&end(&later, fence, Outcome::Retry)).await;
     match party.complete(&slow, old, "slow").await {
-        // A store may have forgotten by whom.
-        Settled::FencedOff { by } => assert!(by.is_none_or(|by| by == fence), "{by:?}"),
+        Settled::FencedOff { by } => assert_eq!(by, Some(fence)),
         Settled::Stored => panic!("a slow execution counts although another one came after it"),
     }
     assert_eq!(party.read(&slow.key).await, None);
@@ -121,17 +121,17 @@ async fn an_outcome_is_shown_with_its_fence_and_request(stage: Stage) {
         let fence = party.yours(&mine).await;
         let running = party.stored(&mine.key).await;
         assert!(matches!(&running.state, State::Running(owner) if *owner == mine.owner));
-        assert_eq!((running.fence, &running.print), (fence, &mine.print));
+        assert_eq!((running.fence, &running.fingerprint), (fence, &mine.fingerprint));
         party.settle(&end(&mine, fence, outcome.clone())).await;
         let expected = match outcome {
             Outcome::Completed(bytes) => State::Completed(bytes),
             Outcome::Failed(bytes) => State::Failed(bytes),
-            Outcome::Kept(bytes) => State::Kept(bytes),
+            Outcome::Quarantined(bytes) => State::Quarantined(bytes),
             _ => continue,
         };
         let settled = party.stored(&mine.key).await;
         assert!(settled.state == expected, "{:?}", settled.state);
-        assert_eq!((settled.fence, settled.print), (fence, mine.print.clone()));
+        assert_eq!((settled.fence, settled.fingerprint), (fence, mine.fingerprint.clone()));
         let left = party.expires_in(&mine.key).await;
         assert!(left > mine.lease && left <= ms(60_000), "{left:?} is not how long it is kept");
     }
@@ -192,10 +192,23 @@ async fn a_stranger_settles_nothing(stage: Stage) {
         }
     }
     assert_eq!(party.yours(&mine).await, fence);
-    let nothing = party.name("never begun");
-    let said = party.settle(&end(&wish(&nothing), fence, completed("made up"))).await;
-    assert_eq!(said, Settled::FencedOff { by: None });
-    assert_eq!(party.read(&nothing).await, None);
+}
+
+/// What a store has forgotten looks like what was never begun.
+async fn a_settlement_of_a_forgotten_execution_counts(stage: Stage) {
+    let (one, two) = (Party::join(&stage).await, Party::join(&stage).await);
+    let fence = one.yours(&wish(&one.name("another"))).await;
+    for (number, outcome) in outcomes().into_iter().enumerate() {
+        let forgotten = wish(&one.name(&format!("payout:{number}")));
+        let settle = end(&forgotten, fence, outcome.clone());
+        for _ in 0..2 {
+            assert_eq!(one.settle(&settle).await, Settled::Stored, "{outcome:?}");
+        }
+        match told(&outcome) {
+            Some(told) => assert_eq!(two.begin(&wish(&forgotten.key)).await, told),
+            None => assert!(two.yours(&wish(&forgotten.key)).await > fence),
+        }
+    }
 }
 
 async fn a_settlement_that_meets_a_mark_changes_nothing(stage: Stage) {

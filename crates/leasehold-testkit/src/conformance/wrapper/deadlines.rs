@@ -7,7 +7,8 @@ use leasehold::{
     engine::{
         Cursor, Fut, Page,
         deadlines::{
-            Claimed, Dead, Deadline, DeadlineId, Deadlines, Pending, Pool, PoolLayout, PoolStats, Receipt,
+            Batch, Dead, Deadline, DeadlineId, Deadlines, Pending, Pool, PoolLayout, PoolStats, Receipt,
+            Settle,
         },
     },
     name::Name,
@@ -43,25 +44,17 @@ impl<T: Tamper> Deadlines for Wrapped<T> {
         limit: u32,
         visibility: Duration,
         until: Until,
-    ) -> Fut<'a, Claimed> {
+    ) -> Fut<'a, Batch> {
         self.pass_deadline(|deadlines| deadlines.claim_due(pool, limit, visibility, until))
     }
 
-    fn acknowledge<'a>(&'a self, pool: &'a Pool, done: &'a [Receipt], until: Until) -> Fut<'a, Vec<bool>> {
-        self.pass_deadline(|deadlines| self.tamper.acknowledge(deadlines, pool, done, until))
-    }
-
-    fn postpone<'a>(
+    fn settle<'a>(
         &'a self,
         pool: &'a Pool,
-        again: &'a [(Receipt, Duration)],
+        settlements: &'a [(Receipt, Settle)],
         until: Until,
     ) -> Fut<'a, Vec<bool>> {
-        self.pass_deadline(|deadlines| deadlines.postpone(pool, again, until))
-    }
-
-    fn bury<'a>(&'a self, pool: &'a Pool, dead: &'a [(Receipt, String)], until: Until) -> Fut<'a, Vec<bool>> {
-        self.pass_deadline(|deadlines| deadlines.bury(pool, dead, until))
+        self.pass_deadline(|deadlines| self.tamper.settle_deadlines(deadlines, pool, settlements, until))
     }
 
     fn cancel<'a>(&'a self, pool: &'a Pool, ids: &'a [DeadlineId], until: Until) -> Fut<'a, Vec<bool>> {

@@ -8,11 +8,11 @@ use tracing::Instrument;
 
 use super::{
     Plan,
-    settler::Ended,
     verdict::{End, verdict},
 };
 use crate::{
-    deadlines::{Deadlines, Due},
+    deadlines::{Deadlines, Due, Settle},
+    error::Result,
     lease::validity,
     telemetry::Count,
 };
@@ -20,17 +20,25 @@ use crate::{
 pub(super) type Handler =
     Arc<dyn Fn(Due) -> Pin<Box<dyn Future<Output = Result<(), String>> + Send>> + Send + Sync>;
 
-/// Handles one deadline; `None` if that could not begin in time.
+/// Handles one deadline; what becomes of it, unless it is to be left alone.
 pub(super) async fn handle(
     deadlines: &Deadlines,
     plan: &Plan,
     handler: Handler,
     mut due: Due,
     cut: &CancellationToken,
-) -> Option<Ended> {
+) -> Option<Settle> {
     let core = deadlines.core();
     if due.hidden_for() < plan.handler_timeout() {
-        hide_again(deadlines, plan, &mut due).await?;
+        match hide_again(deadlines, plan, &mut due).await {
+            Ok(true) => {}
+            Ok(false) => {
+                core.telemetry.count(Count::deadlines_stale);
+                return None;
+            }
+            // Its handler was not called, so it must not cost an attempt.
+            Err(_unreachable) => return Some(Settle::GiveBack),
+        }
     }
     let span = tracing::debug_span!("deadline", id = due.id(), attempt = due.attempt());
     let until = due.hidden_until().min(core.clock.now() + plan.handler_timeout());
@@ -48,24 +56,20 @@ pub(super) async fn handle(
     };
     count(deadlines, &due, &ended);
     let ended = if due.is_settled() { End::Settled } else { ended };
-    let chance = core.chance.fraction();
-    let verdict = verdict(&ended, due.attempt(), plan.attempts, &plan.backoff, chance);
-    Some(Ended { receipt: due.receipt().clone(), verdict })
+    verdict(&ended, due.attempt(), plan.attempts, &plan.backoff, core.chance.fraction())
 }
 
-/// It waited for its turn so long that somebody else could claim it before the handler ends: hides it anew. `None` if it
-/// is somebody else's already, or if the store does not say.
-async fn hide_again(deadlines: &Deadlines, plan: &Plan, due: &mut Due) -> Option<()> {
+/// Renews the claim of a deadline that has waited so long for a free handler that its visibility would end mid-run. False
+/// if somebody else has claimed it since.
+async fn hide_again(deadlines: &Deadlines, plan: &Plan, due: &mut Due) -> Result<bool> {
     let core = deadlines.core();
-    let (engine, pool) = deadlines.ready().await.ok()?;
+    let (engine, pool) = deadlines.opening().ready().await?;
     let since = core.clock.now();
-    let again = [(due.receipt().clone(), plan.visibility)];
-    if engine.postpone(pool, &again, core.command_until()).await.ok()? != [true] {
-        core.telemetry.count(Count::deadlines_stale);
-        return None;
-    }
+    let again = [(due.receipt().clone(), Settle::Postpone(plan.visibility))];
+    let answer = engine.settle(pool, &again, core.command_until()).await;
+    let hidden = answer.map_err(|error| core.explain(error, "claiming again in", &pool.name))? == [true];
     due.hide_until(validity::valid_until(since, plan.visibility));
-    Some(())
+    Ok(hidden)
 }
 
 fn count(deadlines: &Deadlines, due: &Due, ended: &End) {

@@ -2,8 +2,8 @@
 
 mod backoff;
 mod handling;
+mod outbox;
 mod scanner;
-mod settler;
 mod verdict;
 
 use std::{
@@ -205,11 +205,11 @@ impl Recover {
     /// deadlines, `store_refused` where waiting would not help.
     pub async fn start(self) -> Result<Recovery> {
         self.plan.check()?;
-        match self.deadlines.ready().await {
+        match self.deadlines.opening().ready().await {
             Err(error) if !error.retry() => return Err(error),
             Err(_) | Ok(_) => {}
         }
-        let name = self.deadlines.name()?.clone();
+        let name = self.deadlines.opening().name()?.clone();
         let stop = self.deadlines.core().closing();
         if let Some(stop_when) = self.stop_when {
             let stop = stop.clone();

@@ -1,21 +1,20 @@
 //! Claims what is due and gives it to the handlers, scan after scan.
 
-use std::{sync::Arc, time::Duration};
+use std::{pin::pin, sync::Arc, time::Duration};
 
 use tokio::sync::{Semaphore, mpsc};
-use tokio_util::{sync::CancellationToken, task::TaskTracker};
+use tokio_util::sync::CancellationToken;
 
 use super::{
     Plan, Scans,
     backoff::Backoff,
     handling::{Handler, handle},
-    settler::{Ended, Settler},
-    verdict::{Verdict, verdict_before},
+    outbox::{Outbox, Settlement},
+    verdict::verdict_before,
 };
 use crate::{
-    deadlines::{Deadlines, Due},
+    deadlines::{Deadlines, Due, Settle},
     error::Result,
-    lease::Guard,
     lock::{Attempt, Lock},
     name::Name,
     telemetry::Count,
@@ -35,12 +34,14 @@ pub(super) struct Scanner {
     handler: Handler,
     /// No more claims.
     stop: CancellationToken,
-    slots: Arc<Semaphore>,
-    running: TaskTracker,
     /// Handlers end now.
     cut: CancellationToken,
+    /// As many permits as handlers may run; each has one until it ended.
+    slots: Arc<Semaphore>,
     outages: u32,
 }
+
+type Settlements = mpsc::UnboundedSender<Settlement>;
 
 impl Scanner {
     pub(super) fn new(
@@ -57,7 +58,6 @@ impl Scanner {
             plan: Arc::new(plan),
             handler,
             stop,
-            running: TaskTracker::new(),
             cut: CancellationToken::new(),
             outages: 0,
         }
@@ -65,13 +65,14 @@ impl Scanner {
 
     /// Scans until it is stopped, then ends what it began. False if handlers had to be cut off.
     pub(super) async fn run(mut self) -> bool {
-        let (ended, endings) = mpsc::unbounded_channel();
-        let settler = Settler { deadlines: self.deadlines.clone(), patience: self.plan.visibility };
-        let settler = tokio::spawn(settler.run(endings));
+        let (settlements, received) = mpsc::unbounded_channel();
+        let outbox = Outbox { deadlines: self.deadlines.clone(), patience: self.plan.visibility };
+        let mut outbox = tokio::spawn(outbox.run(received));
+        let grace = tokio::spawn(self.grace());
         let core = self.deadlines.core().clone();
         while !self.stop.is_cancelled() {
             let began = core.clock.now();
-            let next = match self.scan(&ended).await {
+            let next = match self.scan(&settlements).await {
                 Ok(()) => {
                     self.reached();
                     began + self.plan.every
@@ -84,69 +85,90 @@ impl Scanner {
                 () = core.clock.sleep_until(next) => {}
             }
         }
-        drop(ended);
-        self.running.close();
-        let until = core.clock.now() + self.plan.grace;
-        let in_time = core.clock.bounded(until, self.running.wait()).await.is_some();
-        self.cut.cancel();
-        self.running.wait().await;
-        let until = until.max(core.command_until());
-        let abort = settler.abort_handle();
-        let all_told = core.clock.bounded(until, settler).await.is_some_and(|told| told.unwrap_or(false));
-        abort.abort();
+        drop(settlements);
+        self.handlers_ended().await;
+        let in_time = !self.cut.is_cancelled();
+        let too_late = async {
+            core.clock.sleep_until(core.command_until()).await;
+            self.cut.cancelled().await;
+        };
+        let all_told = tokio::select! {
+            biased;
+            told = &mut outbox => told.unwrap_or(false),
+            () = too_late => false,
+        };
+        grace.abort();
+        outbox.abort();
         in_time && all_told
     }
 
-    async fn scan(&mut self, ended: &mpsc::UnboundedSender<Ended>) -> Result<()> {
-        let telemetry = &self.deadlines.core().telemetry;
-        let winner = match self.plan.scans {
-            Scans::Shared => None,
-            Scans::SingleWinner => {
-                self.probe().await?;
-                let Attempt::Held(guard) = self.lock().try_acquire().await? else {
-                    telemetry.count(Count::recovery_skipped);
-                    return Ok(());
-                };
-                Some(guard)
-            }
-        };
-        telemetry.count(Count::recovery_scans);
-        let scanned = self.drain(winner.as_ref(), ended).await;
-        if let Some(winner) = winner {
-            let all = self.slots.acquire_many(self.plan.parallelism as u32);
-            tokio::select! {
-                biased;
-                () = self.stop.cancelled() => {}
-                () = winner.lost() => {}
-                _ = all => {}
-            }
-            // A release that fails is logged and counted; the lease ends by itself.
-            let _outcome = winner.release().await;
+    /// Cuts the handlers off once they have had the grace after a stop.
+    fn grace(&self) -> impl Future<Output = ()> + Send + use<> {
+        let (stop, cut) = (self.stop.clone(), self.cut.clone());
+        let (core, grace) = (self.deadlines.core().clone(), self.plan.grace);
+        async move {
+            stop.cancelled().await;
+            core.clock.sleep_until(core.clock.now() + grace).await;
+            cut.cancel();
         }
-        scanned
     }
 
-    /// Claims until nothing more is due and every handler was begun.
-    async fn drain(&self, winner: Option<&Guard>, ended: &mpsc::UnboundedSender<Ended>) -> Result<()> {
-        let buckets = usize::from(self.deadlines.ready().await?.1.layout.buckets);
+    async fn handlers_ended(&self) {
+        let _all = self.slots.acquire_many(self.plan.parallelism as u32).await;
+    }
+
+    async fn scan(&self, settlements: &Settlements) -> Result<()> {
+        let telemetry = &self.deadlines.core().telemetry;
+        if self.plan.scans == Scans::Shared {
+            telemetry.count(Count::recovery_scans);
+            return self.drain(&self.cut, settlements).await;
+        }
+        self.probe().await?;
+        let Attempt::Held(winner) = self.lock().try_acquire().await? else {
+            telemetry.count(Count::recovery_skipped);
+            return Ok(());
+        };
+        telemetry.count(Count::recovery_scans);
+        // Nobody else may scan while a handler runs: the lock outlives them all, and none outlives the lock.
+        let cut = self.cut.child_token();
+        let mut work = pin!(async {
+            let drained = self.drain(&cut, settlements).await;
+            self.handlers_ended().await;
+            drained
+        });
+        let drained = tokio::select! {
+            biased;
+            drained = &mut work => drained,
+            () = winner.lost() => {
+                cut.cancel();
+                work.await
+            }
+        };
+        // A release that fails is logged and counted; the lease ends by itself.
+        let _outcome = winner.release().await;
+        drained
+    }
+
+    /// Claims until nothing more is due and every handler was begun, or until `cut`.
+    async fn drain(&self, cut: &CancellationToken, settlements: &Settlements) -> Result<()> {
+        let buckets = usize::from(self.deadlines.opening().ready().await?.1.layout.buckets);
         // Not more than is soon begun: what waits here for a turn is hidden from others who have the time.
         let fair = (self.plan.parallelism * 2).div_ceil(buckets) as u32;
         let limit = fair.clamp(1, self.plan.limit);
         loop {
-            if self.stop.is_cancelled() || winner.is_some_and(|winner| !winner.is_held()) {
+            if self.stop.is_cancelled() || cut.is_cancelled() {
                 return Ok(());
             }
             let claimed = self.deadlines.claim_quietly(limit, self.plan.visibility).await?;
             let more = claimed.more;
             let mut waiting = claimed.into_iter();
             while let Some(due) = waiting.next() {
-                if let Some(verdict) = verdict_before(due.attempt(), self.plan.attempts) {
-                    let _open = ended.send(Ended { receipt: due.receipt().clone(), verdict });
-                } else if let Some(due) = self.begin(due, ended).await {
+                if let Some(settle) = verdict_before(due.attempt(), self.plan.attempts) {
+                    let _open = settlements.send((due.receipt().clone(), settle));
+                } else if let Some(due) = self.begin(due, cut, settlements).await {
                     // Nobody here will handle the rest: others can have it at once.
                     for due in [due].into_iter().chain(waiting) {
-                        let verdict = Verdict::Postpone(Duration::ZERO);
-                        let _open = ended.send(Ended { receipt: due.receipt().clone(), verdict });
+                        let _open = settlements.send((due.receipt().clone(), Settle::GiveBack));
                     }
                     return Ok(());
                 }
@@ -157,20 +179,22 @@ impl Scanner {
         }
     }
 
-    /// Begins a handler as soon as there is a place; gives the deadline back when stopped before.
-    async fn begin(&self, due: Due, ended: &mpsc::UnboundedSender<Ended>) -> Option<Due> {
-        let place = tokio::select! {
+    /// Begins a handler as soon as one may run; returns the deadline when stopped before.
+    async fn begin(&self, due: Due, cut: &CancellationToken, settlements: &Settlements) -> Option<Due> {
+        let slot = tokio::select! {
             biased;
             () = self.stop.cancelled() => return Some(due),
-            place = self.slots.clone().acquire_owned() => place,
+            () = cut.cancelled() => return Some(due),
+            slot = self.slots.clone().acquire_owned() => slot,
         };
         let (deadlines, plan) = (self.deadlines.clone(), self.plan.clone());
-        let (handler, cut, ended) = (self.handler.clone(), self.cut.clone(), ended.clone());
-        self.running.spawn(async move {
-            if let Some(end) = handle(&deadlines, &plan, handler, due, &cut).await {
-                let _open = ended.send(end);
+        let (handler, cut, settlements) = (self.handler.clone(), cut.clone(), settlements.clone());
+        tokio::spawn(async move {
+            let receipt = due.receipt().clone();
+            if let Some(settle) = handle(&deadlines, &plan, handler, due, &cut).await {
+                let _open = settlements.send((receipt, settle));
             }
-            drop(place);
+            drop(slot);
         });
         None
     }
@@ -190,7 +214,7 @@ impl Scanner {
             return Ok(());
         }
         let core = self.deadlines.core();
-        let (engine, pool) = self.deadlines.ready().await?;
+        let (engine, pool) = self.deadlines.opening().ready().await?;
         let answer = engine.peek(pool, 1, core.command_until()).await;
         answer.map(drop).map_err(|error| core.explain(error, "looking at the pool", &pool.name))
     }

@@ -3,6 +3,7 @@
 use std::time::Duration;
 
 use super::backoff::Backoff;
+use crate::engine::deadlines::Settle;
 
 /// How a handler ended.
 #[derive(Clone, Debug, PartialEq, Eq)]
@@ -11,43 +12,40 @@ pub(super) enum End {
     Failed(String),
     Panicked(String),
     TimedOut(Duration),
-    /// It said itself what shall become of the deadline.
+    /// It settled the deadline itself.
     Settled,
     /// It was stopped before it ended.
     CutOff,
 }
 
-/// What to do about the deadline.
-#[derive(Clone, Debug, PartialEq, Eq)]
-pub(super) enum Verdict {
-    Acknowledge,
-    Postpone(Duration),
-    Bury(String),
-    /// It comes back by itself, or is somebody else's by now.
-    Leave,
-}
-
-/// A failure of any kind uses up one attempt; after the last one the deadline is buried with the reason.
-pub(super) fn verdict(end: &End, attempt: u32, attempts_max: u32, backoff: &Backoff, chance: f64) -> Verdict {
+/// A failure of any kind uses up one attempt; after the last one the deadline is buried with the reason. `None`: it comes
+/// back by itself, or is somebody else's by now.
+pub(super) fn verdict(
+    end: &End,
+    attempt: u32,
+    attempts_max: u32,
+    backoff: &Backoff,
+    chance: f64,
+) -> Option<Settle> {
     let why = match end {
-        End::Done => return Verdict::Acknowledge,
-        End::Settled | End::CutOff => return Verdict::Leave,
+        End::Done => return Some(Settle::Done),
+        End::Settled | End::CutOff => return None,
         End::Failed(why) => format!("attempt {attempt} failed: {why}"),
         End::Panicked(why) => format!("attempt {attempt} panicked: {why}"),
         End::TimedOut(after) => format!("attempt {attempt} took longer than {after:?}"),
     };
-    if attempt >= attempts_max {
-        Verdict::Bury(why)
+    Some(if attempt >= attempts_max {
+        Settle::Bury(why)
     } else {
-        Verdict::Postpone(backoff.pause(attempt, chance))
-    }
+        Settle::Postpone(backoff.pause(attempt, chance))
+    })
 }
 
 /// What to do before a handler is called: one that takes its whole process down never reports a failure, and would do so
 /// for ever.
-pub(super) fn verdict_before(attempt: u32, attempts_max: u32) -> Option<Verdict> {
+pub(super) fn verdict_before(attempt: u32, attempts_max: u32) -> Option<Settle> {
     let why = || format!("claimed {} times, and no claimer said how it ended", attempt - 1);
-    (attempt > attempts_max).then(|| Verdict::Bury(why()))
+    (attempt > attempts_max).then(|| Settle::Bury(why()))
 }
 
 #[cfg(test)]
@@ -64,17 +62,17 @@ mod tests {
         ];
         for (end, why) in ends {
             let pause = Duration::from_secs(2);
-            assert_eq!(verdict(&end, 2, 3, &backoff, 1.0), Verdict::Postpone(pause));
-            assert_eq!(verdict(&end, 3, 3, &backoff, 1.0), Verdict::Bury(why.into()));
+            assert_eq!(verdict(&end, 2, 3, &backoff, 1.0), Some(Settle::Postpone(pause)));
+            assert_eq!(verdict(&end, 3, 3, &backoff, 1.0), Some(Settle::Bury(why.into())));
         }
-        assert_eq!(verdict(&End::Done, 3, 3, &backoff, 1.0), Verdict::Acknowledge);
-        assert_eq!(verdict(&End::CutOff, 3, 3, &backoff, 1.0), Verdict::Leave);
+        assert_eq!(verdict(&End::Done, 3, 3, &backoff, 1.0), Some(Settle::Done));
+        assert_eq!(verdict(&End::CutOff, 3, 3, &backoff, 1.0), None);
     }
 
     #[test]
     fn a_deadline_that_nobody_ever_settled_is_given_up() {
         assert_eq!(verdict_before(3, 3), None);
         let why = "claimed 3 times, and no claimer said how it ended";
-        assert_eq!(verdict_before(4, 3), Some(Verdict::Bury(why.into())));
+        assert_eq!(verdict_before(4, 3), Some(Settle::Bury(why.into())));
     }
 }

@@ -18,7 +18,7 @@ use crate::{
 };
 
 const SWEEP_EVERY_WRITES: u64 = 4096;
-/// How long it is remembered who was at it last, after the lease ran out.
+/// How long the last fence of a key is remembered after its record is over.
 const LAST_REMEMBERED: Duration = Duration::from_secs(86_400);
 /// Who waits and has not asked for this long is told nothing any more.
 const WATCHER_LAPSES: Duration = Duration::from_secs(15);
@@ -53,11 +53,7 @@ impl Entry {
 
     /// Nothing is there, and nobody can come late for it.
     fn is_over(&self, now: BootInstant) -> bool {
-        let settled = self.text.as_deref().is_some_and(|text| {
-            let content = decide::content(text);
-            !matches!(content, Content::Stored(Stored { state: State::Running(_), .. }))
-        });
-        let remembered = if settled || self.last.is_none() { Duration::ZERO } else { LAST_REMEMBERED };
+        let remembered = if self.last.is_none() { Duration::ZERO } else { LAST_REMEMBERED };
         now >= self.until + remembered
     }
 
@@ -95,7 +91,7 @@ impl RecordStore {
             }
         };
         let state = State::Running(begin.owner.clone());
-        let text = Stored { state, fence, print: begin.print.clone() }.write();
+        let text = Stored { state, fence, fingerprint: begin.fingerprint.clone() }.write();
         self.write(&begin.key, text, begin.lease, Some(fence), now);
         Ok(Begun::Yours(Grant { fence, since: now.boot, ttl: begin.lease, acks: 0 }))
     }
@@ -124,7 +120,7 @@ impl RecordStore {
                 self.wake(key);
                 match text {
                     Some(text) => self.write(key, text, settle.keep, Some(settle.hold.fence), now),
-                    None => drop(self.entries.remove(key)),
+                    None => drop(self.remove(key, now)),
                 }
             }
         }
@@ -187,7 +183,10 @@ impl RecordStore {
     fn write(&mut self, key: &Name, text: Vec<u8>, lasts: Duration, last: Option<Fence>, now: Now) {
         self.writes += 1;
         if self.writes.is_multiple_of(SWEEP_EVERY_WRITES) {
-            self.entries.retain(|_, entry| !entry.is_over(now.boot));
+            self.entries.retain(|_, entry| {
+                entry.text.take_if(|_| now.boot >= entry.until);
+                !entry.is_over(now.boot)
+            });
         }
         let until = now.boot + lasts;
         match self.entries.get_mut(key) {

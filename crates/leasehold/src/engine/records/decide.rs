@@ -31,7 +31,7 @@ pub fn begin(found: Option<&[u8]>, expires_in: Duration, begin: &Begin) -> Resul
         Content::Corrupt => return Err(corrupt(found)),
         Content::Stored(stored) => stored,
     };
-    if matches!((&stored.print, &begin.print), (Some(theirs), Some(ours)) if theirs != ours) {
+    if matches!((&stored.fingerprint, &begin.fingerprint), (Some(theirs), Some(ours)) if theirs != ours) {
         return Ok(Beginning::Say(Begun::Mismatch));
     }
     Ok(match stored.state {
@@ -39,7 +39,7 @@ pub fn begin(found: Option<&[u8]>, expires_in: Duration, begin: &Begin) -> Resul
         State::Running(owner) => Beginning::Say(Begun::Running { holder: owner.holder(), expires_in }),
         State::Completed(result) => Beginning::Say(Begun::Completed(result)),
         State::Failed(why) => Beginning::Say(Begun::Failed(why)),
-        State::Kept(why) => Beginning::Say(Begun::Kept(why)),
+        State::Quarantined(why) => Beginning::Say(Begun::Quarantined(why)),
     })
 }
 
@@ -62,18 +62,18 @@ pub fn settle(found: Option<&[u8]>, last: Option<Fence>, settle: &Settle) -> Res
         let state = match &settle.outcome {
             Outcome::Completed(result) => State::Completed(result.clone()),
             Outcome::Failed(why) => State::Failed(why.clone()),
-            Outcome::Kept(why) => State::Kept(why.clone()),
+            Outcome::Quarantined(why) => State::Quarantined(why.clone()),
             Outcome::Retry => return Settling::Write(None),
         };
-        Settling::Write(Some(Stored { state, fence, print: settle.print.clone() }.write()))
+        Settling::Write(Some(Stored { state, fence, fingerprint: settle.fingerprint.clone() }.write()))
     };
     let fenced_off = |by| Settling::Say(Settled::FencedOff { by });
     let Some(found) = found else {
         return Ok(match (&settle.outcome, last) {
-            // Late, but nobody has begun since.
-            (_, Some(last)) if last == fence => write(),
-            (Outcome::Retry, _) => Settling::Say(Settled::Stored),
-            (_, last) => fenced_off(last.filter(|last| *last > fence)),
+            (Outcome::Retry, Some(last)) if last > fence => Settling::Say(Settled::Stored),
+            (_, Some(last)) if last > fence => fenced_off(Some(last)),
+            // Late, or the store forgot it; but nobody has begun since.
+            _ => write(),
         });
     };
     Ok(match content(found) {
@@ -122,11 +122,11 @@ mod tests {
 
     const LEFT: Duration = Duration::from_secs(7);
 
-    fn wish(random: u128, print: Option<&str>) -> Begin {
+    fn wish(random: u128, fingerprint: Option<&str>) -> Begin {
         Begin {
             key: Name::new("idempotency:payout:42").unwrap(),
             owner: Owner::new(random, &Holder::this_process("", 1)),
-            print: print.map(Fingerprint::of),
+            fingerprint: fingerprint.map(Fingerprint::of),
             lease: Duration::from_secs(30),
             wake: false,
         }
@@ -134,12 +134,12 @@ mod tests {
 
     fn running(of: &Begin, fence: u64) -> Vec<u8> {
         let state = State::Running(of.owner.clone());
-        Stored { state, fence: Fence::new(fence), print: of.print.clone() }.write()
+        Stored { state, fence: Fence::new(fence), fingerprint: of.fingerprint.clone() }.write()
     }
 
     fn end(of: &Begin, fence: u64, outcome: Outcome) -> Settle {
         let hold = of.hold(Fence::new(fence));
-        Settle { hold, print: of.print.clone(), outcome, keep: Duration::from_secs(60) }
+        Settle { hold, fingerprint: of.fingerprint.clone(), outcome, keep: Duration::from_secs(60) }
     }
 
     fn done() -> Outcome {
@@ -182,24 +182,25 @@ mod tests {
     fn a_slow_execution_never_overwrites_a_later_one() {
         let (slow, later) = (wish(1, None), wish(2, None));
         let text = running(&later, 9);
-        for outcome in [done(), Outcome::Retry, Outcome::Kept(Bytes::new())] {
+        for outcome in [done(), Outcome::Retry, Outcome::Quarantined(Bytes::new())] {
             let said = settle(Some(&text), Some(Fence::new(9)), &end(&slow, 5, outcome)).unwrap();
             assert_eq!(said, Settling::Say(Settled::FencedOff { by: Some(Fence::new(9)) }));
         }
         // Also when the later one has ended without leaving anything.
         let said = settle(None, Some(Fence::new(9)), &end(&slow, 5, done())).unwrap();
         assert_eq!(said, Settling::Say(Settled::FencedOff { by: Some(Fence::new(9)) }));
-        let said = settle(None, None, &end(&slow, 5, done())).unwrap();
-        assert_eq!(said, Settling::Say(Settled::FencedOff { by: None }));
         let said = settle(Some(MARK), Some(Fence::new(5)), &end(&slow, 5, done())).unwrap();
         assert_eq!(said, Settling::Say(Settled::FencedOff { by: None }));
     }
 
     #[test]
-    fn a_late_execution_that_nobody_followed_counts() {
+    fn an_execution_that_nobody_followed_counts_although_it_is_late_or_forgotten() {
         let late = wish(1, Some("a"));
-        let text = written(settle(None, Some(Fence::new(5)), &end(&late, 5, done())).unwrap());
-        assert_eq!(begin(Some(&text), LEFT, &wish(2, Some("b"))).unwrap(), Beginning::Say(Begun::Mismatch));
+        for last in [Some(Fence::new(5)), Some(Fence::new(4)), None] {
+            let text = written(settle(None, last, &end(&late, 5, done())).unwrap());
+            let other = begin(Some(&text), LEFT, &wish(2, Some("b"))).unwrap();
+            assert_eq!(other, Beginning::Say(Begun::Mismatch));
+        }
     }
 
     #[test]
@@ -210,7 +211,9 @@ mod tests {
         assert_eq!(again, Settling::Say(Settled::Stored));
         let retry = end(&one, 5, Outcome::Retry);
         assert_eq!(settle(Some(&running(&one, 5)), None, &retry).unwrap(), Settling::Write(None));
-        assert_eq!(settle(None, None, &retry).unwrap(), Settling::Say(Settled::Stored));
+        assert_eq!(settle(None, None, &retry).unwrap(), Settling::Write(None));
+        let followed = settle(None, Some(Fence::new(6)), &retry).unwrap();
+        assert_eq!(followed, Settling::Say(Settled::Stored));
     }
 
     #[test]

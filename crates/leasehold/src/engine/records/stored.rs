@@ -1,6 +1,6 @@
 //! How a record is written down. Pure; the same text in every store.
 //!
-//! `leasehold:1 STATE FENCE PRINT REST`: STATE is `running`, `completed`, `failed` or `kept`; PRINT is the fingerprint in
+//! `leasehold:1 STATE FENCE FINGERPRINT REST`: STATE is `running`, `completed`, `failed` or `quarantined`; FINGERPRINT is in
 //! hex or `-`; REST is the owner value of a running record, else the result as it was given. 1 is the layout.
 
 use std::fmt;
@@ -18,7 +18,7 @@ pub struct Stored {
     /// Under which fence.
     pub fence: Fence,
     /// Of which request.
-    pub print: Option<Fingerprint>,
+    pub fingerprint: Option<Fingerprint>,
 }
 
 /// How a record stands.
@@ -31,7 +31,7 @@ pub enum State {
     /// It failed, with this for everybody.
     Failed(Bytes),
     /// It failed, and nobody tries again; this is why.
-    Kept(Bytes),
+    Quarantined(Bytes),
 }
 
 const LAYOUT: &[u8] = b"leasehold:1";
@@ -43,12 +43,12 @@ impl Stored {
             State::Running(owner) => ("running", owner.expose().as_bytes()),
             State::Completed(result) => ("completed", result),
             State::Failed(why) => ("failed", why),
-            State::Kept(why) => ("kept", why),
+            State::Quarantined(why) => ("quarantined", why),
         };
-        let print = self.print.as_ref().map_or_else(|| "-".to_owned(), Fingerprint::to_string);
+        let fingerprint = self.fingerprint.as_ref().map_or_else(|| "-".to_owned(), Fingerprint::to_string);
         let mut text = Vec::with_capacity(LAYOUT.len() + 100 + rest.len());
         text.extend_from_slice(LAYOUT);
-        text.extend_from_slice(format!(" {word} {} {print} ", self.fence).as_bytes());
+        text.extend_from_slice(format!(" {word} {} {fingerprint} ", self.fence).as_bytes());
         text.extend_from_slice(rest);
         text
     }
@@ -64,7 +64,7 @@ impl Stored {
         let fence = std::str::from_utf8(next()?).ok()?;
         // As written: no sign, no leading zeros, nothing that a script would read differently.
         let fence = fence.parse::<u64>().ok().filter(|number| number.to_string() == fence)?;
-        let print = match next()? {
+        let fingerprint = match next()? {
             b"-" => None,
             hex => Some(Fingerprint::read(hex)?),
         };
@@ -73,10 +73,10 @@ impl Stored {
             b"running" => State::Running(Owner::from_exposed(std::str::from_utf8(rest).ok()?)?),
             b"completed" => State::Completed(Bytes::copy_from_slice(rest)),
             b"failed" => State::Failed(Bytes::copy_from_slice(rest)),
-            b"kept" => State::Kept(Bytes::copy_from_slice(rest)),
+            b"quarantined" => State::Quarantined(Bytes::copy_from_slice(rest)),
             _ => return None,
         };
-        Some(Self { state, fence: Fence::new(fence), print })
+        Some(Self { state, fence: Fence::new(fence), fingerprint })
     }
 }
 
@@ -87,7 +87,7 @@ impl State {
             Self::Running(_) => "running",
             Self::Completed(_) => "completed",
             Self::Failed(_) => "failed",
-            Self::Kept(_) => "kept",
+            Self::Quarantined(_) => "quarantined",
         }
     }
 }
@@ -124,14 +124,14 @@ impl Fingerprint {
             b'a'..=b'f' => Some(byte - b'a' + 10),
             _ => None,
         };
-        let mut print = [0; 32];
+        let mut fingerprint = [0; 32];
         if hex.len() != 64 {
             return None;
         }
-        for (byte, pair) in print.iter_mut().zip(hex.chunks_exact(2)) {
+        for (byte, pair) in fingerprint.iter_mut().zip(hex.chunks_exact(2)) {
             *byte = digit(pair[0])? << 4 | digit(pair[1])?;
         }
-        Some(Self(print))
+        Some(Self(fingerprint))
     }
 }
 
@@ -160,14 +160,14 @@ mod tests {
             State::Running(owner),
             State::Completed(bytes.clone()),
             State::Failed(bytes),
-            State::Kept(Bytes::new()),
+            State::Quarantined(Bytes::new()),
         ]
         .into_iter()
         .flat_map(|state| {
-            [None, Some(Fingerprint::of("x"))].map(|print| Stored {
+            [None, Some(Fingerprint::of("x"))].map(|fingerprint| Stored {
                 state: state.clone(),
                 fence: Fence::new(1_763_251_200_000_000),
-                print,
+                fingerprint,
             })
         })
         .collect()

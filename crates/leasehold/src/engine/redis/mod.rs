@@ -12,7 +12,7 @@ mod batch;
 mod claim;
 mod cluster;
 mod deadlines;
-mod errands;
+mod fan_out;
 mod health;
 mod inspect;
 mod keys;
@@ -48,7 +48,6 @@ use crate::{
 use acks::Pool;
 use batch::{Lane, Reply};
 use cluster::{Cluster, Stop};
-use deadlines::Quiet;
 pub use health::{SET_WARNING_CODES, WARNING_CODES};
 use keys::Keys;
 use node::{Listener, Node, NodeOptions};
@@ -65,7 +64,6 @@ pub struct Redis {
     /// Told once that the server refuses wake-ups.
     polling_only: AtomicBool,
     /// Pools of deadlines whose last claim found nothing.
-    quiet: Quiet,
     capabilities: Capabilities,
 }
 
@@ -127,7 +125,6 @@ impl Redis {
             clock: options.clock.clone(),
             attempts,
             polling_only: AtomicBool::new(false),
-            quiet: Quiet::default(),
         })
     }
 

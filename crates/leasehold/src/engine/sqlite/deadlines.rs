@@ -15,7 +15,8 @@ use crate::{
     engine::{
         Cursor, Fut, Page,
         deadlines::{
-            Claimed, Dead, Deadline, DeadlineId, Deadlines, Pending, Pool, PoolLayout, PoolStats, Receipt,
+            Batch, Dead, Deadline, DeadlineId, Deadlines, Pending, Pool, PoolLayout, PoolStats, Receipt,
+            Settle,
         },
     },
     name::Name,
@@ -48,7 +49,7 @@ impl Deadlines for Sqlite {
         limit: u32,
         visibility: Duration,
         until: Until,
-    ) -> Fut<'a, Claimed> {
+    ) -> Fut<'a, Batch> {
         let pool = pool.clone();
         // Not synced: a power loss ends the claimer, and only shows its deadlines earlier.
         Box::pin(
@@ -56,24 +57,17 @@ impl Deadlines for Sqlite {
         )
     }
 
-    fn acknowledge<'a>(&'a self, pool: &'a Pool, done: &'a [Receipt], until: Until) -> Fut<'a, Vec<bool>> {
-        let (pool, done) = (pool.clone(), done.to_vec());
-        Box::pin(self.worker.write_to_last(until, Purpose::End, move |store| store.acknowledge(&pool, &done)))
-    }
-
-    fn postpone<'a>(
+    fn settle<'a>(
         &'a self,
         pool: &'a Pool,
-        again: &'a [(Receipt, Duration)],
+        settlements: &'a [(Receipt, Settle)],
         until: Until,
     ) -> Fut<'a, Vec<bool>> {
-        let (pool, again) = (pool.clone(), again.to_vec());
-        Box::pin(self.worker.write_to_last(until, Purpose::End, move |store| store.postpone(&pool, &again)))
-    }
-
-    fn bury<'a>(&'a self, pool: &'a Pool, dead: &'a [(Receipt, String)], until: Until) -> Fut<'a, Vec<bool>> {
-        let (pool, dead) = (pool.clone(), dead.to_vec());
-        Box::pin(self.worker.write_to_last(until, Purpose::End, move |store| store.bury(&pool, &dead)))
+        let (pool, settlements) = (pool.clone(), settlements.to_vec());
+        Box::pin(
+            self.worker
+                .write_to_last(until, Purpose::End, move |store| store.settle_deadlines(&pool, &settlements)),
+        )
     }
 
     fn cancel<'a>(&'a self, pool: &'a Pool, ids: &'a [DeadlineId], until: Until) -> Fut<'a, Vec<bool>> {

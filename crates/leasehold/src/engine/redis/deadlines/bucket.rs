@@ -18,7 +18,7 @@ use crate::{
 
 /// One of the keys of a bucket.
 #[derive(Clone, Copy)]
-pub(super) enum Side {
+pub(super) enum BucketKey {
     Due,
     Tries,
     Context,
@@ -26,7 +26,8 @@ pub(super) enum Side {
 }
 
 /// All of them, in the order of the scripts that take all.
-pub(super) const ALL: [Side; 4] = [Side::Due, Side::Tries, Side::Context, Side::Dead];
+pub(super) const ALL: [BucketKey; 4] =
+    [BucketKey::Due, BucketKey::Tries, BucketKey::Context, BucketKey::Dead];
 
 /// One bucket of a pool. All its keys have one hash tag: its own, or the pool's if all buckets are to be together.
 #[derive(Clone, Copy)]
@@ -36,14 +37,14 @@ pub(super) struct Bucket<'a> {
 }
 
 impl Bucket<'_> {
-    pub(super) fn key(&self, side: Side) -> String {
-        let side = match side {
-            Side::Due => "due",
-            Side::Tries => "tries",
-            Side::Context => "context",
-            Side::Dead => "dead",
+    pub(super) fn key(&self, which: BucketKey) -> String {
+        let word = match which {
+            BucketKey::Due => "due",
+            BucketKey::Tries => "tries",
+            BucketKey::Context => "context",
+            BucketKey::Dead => "dead",
         };
-        format!("leasehold:{side}:{self}")
+        format!("leasehold:{word}:{self}")
     }
 
     /// The slot of a cluster that all its keys are in.
@@ -104,11 +105,7 @@ pub(super) fn quiet_key(pool: &Pool) -> String {
 
 /// How a layout is written.
 pub(super) fn write_layout(layout: PoolLayout) -> String {
-    let placement = match layout.placement {
-        Placement::Spread => "spread",
-        Placement::Together => "together",
-    };
-    format!("1 {} {placement}", layout.buckets)
+    format!("1 {} {}", layout.buckets, layout.placement)
 }
 
 /// Reads the text of one; `None` if it is something else.
@@ -141,9 +138,7 @@ macro_rules! scripts {
 scripts! {
     LAYOUT: "layout.lua";
     SET: "quiet.lua" "set.lua";
-    ACKNOWLEDGE: "receipts.lua" "acknowledge.lua";
-    POSTPONE: "quiet.lua" "receipts.lua" "postpone.lua";
-    BURY: "receipts.lua" "bury.lua";
+    SETTLE: "quiet.lua" "settle.lua";
     CANCEL: "cancel.lua";
     PEEK: "peek.lua";
     STATS: "stats.lua";
@@ -170,24 +165,25 @@ const ARG_BYTES: usize = 40;
 
 /// The keys of a call.
 #[derive(Clone, Copy)]
-pub(super) struct Touched<'a> {
+pub(super) struct ScriptKeys<'a> {
     pub(super) buckets: &'a [Bucket<'a>],
-    pub(super) sides: &'a [Side],
+    pub(super) of_each: &'a [BucketKey],
     /// The pool's quiet, after those of the buckets.
     pub(super) quiet: Option<&'a str>,
 }
 
 /// The begin of a call; `arguments` is about how many follow.
-pub(super) fn call(script: &Script, by_hash: bool, touched: Touched<'_>, arguments: usize) -> Cmd {
-    let keys = touched.buckets.len() * touched.sides.len() + usize::from(touched.quiet.is_some());
-    let mut cmd = script::begin(script, by_hash, (keys + arguments) * ARG_BYTES);
-    cmd.arg(keys);
-    for bucket in touched.buckets {
-        for side in touched.sides {
-            cmd.arg(bucket.key(*side));
+pub(super) fn call(script: &Script, by_hash: bool, keys: ScriptKeys<'_>, arguments: usize) -> Cmd {
+    let ScriptKeys { buckets, of_each, quiet } = keys;
+    let count = buckets.len() * of_each.len() + usize::from(quiet.is_some());
+    let mut cmd = script::begin(script, by_hash, (count + arguments) * ARG_BYTES);
+    cmd.arg(count);
+    for bucket in buckets {
+        for which in of_each {
+            cmd.arg(bucket.key(*which));
         }
     }
-    if let Some(quiet) = touched.quiet {
+    if let Some(quiet) = quiet {
         cmd.arg(quiet);
     }
     cmd
@@ -207,7 +203,7 @@ mod tests {
         for (placement, tag) in [(Placement::Spread, "pay:3"), (Placement::Together, "pay")] {
             let pool = pool("pay", placement);
             let bucket = Bucket { pool: &pool, number: 3 };
-            assert!(ALL.iter().all(|side| hash_tag(&bucket.key(*side)) == Some(tag)));
+            assert!(ALL.iter().all(|which| hash_tag(&bucket.key(*which)) == Some(tag)));
             assert_eq!(bucket.slot(), slots::slot(&format!("{{{tag}}}")));
             let shared = placement == Placement::Together;
             assert_eq!(hash_tag(&quiet_key(&pool)) == Some(tag), shared, "{placement:?}");
@@ -221,7 +217,7 @@ mod tests {
         for name in ["pay", "pay:3", "pay:3:3"] {
             for placement in [Placement::Spread, Placement::Together] {
                 for bucket in all(&pool(name, placement)).unwrap() {
-                    assert!(keys.insert(bucket.key(Side::Due)), "{bucket}");
+                    assert!(keys.insert(bucket.key(BucketKey::Due)), "{bucket}");
                     let (before, after) = around_number(bucket.pool);
                     assert_eq!(bucket.to_string(), format!("{before}{}{after}", bucket.number));
                 }

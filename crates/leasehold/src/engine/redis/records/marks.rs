@@ -4,7 +4,7 @@ use std::{collections::BTreeMap, sync::LazyLock, time::Duration};
 
 use redis::{Cmd, Value};
 
-use super::{super::errands::Errand, foreign};
+use super::{super::fan_out::ScriptCall, foreign};
 use crate::{
     clock::Until,
     engine::{
@@ -60,9 +60,9 @@ impl Redis {
         let build = |places: &[usize], script: &Script, by_hash: bool| {
             call(script, by_hash, places.iter().map(|at| &keys[*at]), op)
         };
-        let errands =
-            calls.iter().map(|(slot, places)| Errand::new(*slot, |s, h| build(places, s, h)).impatient());
-        let answers = self.run_errands(keys.first(), &MARKS, errands.collect(), until).await;
+        let whole =
+            calls.iter().map(|(slot, places)| ScriptCall::new(*slot, |s, h| build(places, s, h)).fail_fast());
+        let answers = self.call_each(keys.first(), &MARKS, whole.collect(), until).await;
         let mut found = vec![false; keys.len()];
         for ((slot, places), answer) in calls.iter().zip(answers) {
             let digits = match answer {
@@ -70,8 +70,8 @@ impl Redis {
                 Err(error) if slots::is_try_again(&error) && places.len() > 1 => {
                     let alone = places
                         .iter()
-                        .map(|at| Errand::new(*slot, |s, h| build(std::slice::from_ref(at), s, h)));
-                    let answers = self.run_errands(None, &MARKS, alone.collect(), until).await;
+                        .map(|at| ScriptCall::new(*slot, |s, h| build(std::slice::from_ref(at), s, h)));
+                    let answers = self.call_each(None, &MARKS, alone.collect(), until).await;
                     let digits = answers.into_iter().map(|answer| digits(answer?, 1));
                     digits.collect::<Result<Vec<_>, _>>()?.concat()
                 }

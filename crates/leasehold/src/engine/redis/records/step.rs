@@ -39,11 +39,11 @@ impl Ending {
         let state = match &settle.outcome {
             Outcome::Completed(result) => Some(State::Completed(result.clone())),
             Outcome::Failed(why) => Some(State::Failed(why.clone())),
-            Outcome::Kept(why) => Some(State::Kept(why.clone())),
+            Outcome::Quarantined(why) => Some(State::Quarantined(why.clone())),
             Outcome::Retry => None,
         };
-        let (hold, print) = (settle.hold.clone(), settle.print.clone());
-        let text = state.map(|state| Stored { state, fence: hold.fence, print }.write());
+        let (hold, fingerprint) = (settle.hold.clone(), settle.fingerprint.clone());
+        let text = state.map(|state| Stored { state, fence: hold.fence, fingerprint }.write());
         Self { text: text.unwrap_or_default().into(), keep: settle.keep, unanswered, hold }
     }
 }
@@ -87,8 +87,8 @@ impl Step {
         match self {
             Self::Begin(begin) => {
                 cmd.arg("b").arg(begin.owner.expose()).arg(px(begin.lease));
-                match &begin.print {
-                    Some(print) => cmd.arg(print.to_string()),
+                match &begin.fingerprint {
+                    Some(fingerprint) => cmd.arg(fingerprint.to_string()),
                     None => cmd.arg("-"),
                 };
                 let mut watcher = cmd.writer_for_next_arg();

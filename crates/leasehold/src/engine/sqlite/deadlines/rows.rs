@@ -9,8 +9,8 @@ use crate::{
     engine::{
         Cursor, Page,
         deadlines::{
-            Claimed, Dead, Deadline, DeadlineId, Due, DueTime, Pending, Placement, Pool, PoolLayout,
-            PoolStats, Receipt,
+            Batch, Dead, Deadline, DeadlineId, Delivery, DueTime, Pending, Placement, Pool, PoolLayout,
+            PoolStats, Receipt, Settle,
         },
         sqlite::{
             fault::Failure,
@@ -77,15 +77,15 @@ impl Store<'_> {
         pool: &Pool,
         limit: u32,
         visibility: Duration,
-    ) -> Result<Claimed, Failure> {
+    ) -> Result<Batch, Failure> {
         let number = self.pool(pool)?;
-        let mut claimed = Claimed::default();
+        let mut batch = Batch::default();
         let mut hide = self.cached(include_str!("hide.sql"))?;
         let (mut receipt, visible_at) = (None, self.ms_in(visibility));
         for bucket in 0..pool.layout.buckets {
             let mut visible = self.visible(number, bucket, limit.saturating_add(1))?;
             if visible.len() > limit as usize {
-                claimed.more = true;
+                batch.more = true;
                 visible.truncate(limit as usize);
             }
             for found in visible {
@@ -95,7 +95,7 @@ impl Store<'_> {
                 };
                 let hidden_until = nanos(self.now.boot + visibility);
                 hide.execute(params![found.place, visible_at, receipt, self.boot, hidden_until])?;
-                claimed.due.push(Due {
+                batch.due.push(Delivery {
                     receipt: Receipt { id: found.id, number: receipt.unsigned_abs() },
                     attempt: found.attempts.saturating_add(1),
                     overdue: self.overdue(found.due),
@@ -103,41 +103,26 @@ impl Store<'_> {
                 });
             }
         }
-        Ok(claimed)
+        Ok(batch)
     }
 
-    pub(in super::super) fn acknowledge(&self, pool: &Pool, done: &[Receipt]) -> Result<Vec<bool>, Failure> {
-        let number = self.pool(pool)?;
-        done.iter().map(|receipt| self.end(number, receipt)).collect()
-    }
-
-    pub(in super::super) fn postpone(
+    pub(in super::super) fn settle_deadlines(
         &self,
         pool: &Pool,
-        again: &[(Receipt, Duration)],
+        settlements: &[(Receipt, Settle)],
     ) -> Result<Vec<bool>, Failure> {
         let number = self.pool(pool)?;
-        let mut postpone = self.cached(include_str!("postpone.sql"))?;
-        let postponed = again.iter().map(|(receipt, time)| {
-            let (due, hidden_until) = (self.ms_in(*time), nanos(self.now.boot + *time));
-            let params = params![number, &*receipt.id, number_of(receipt), due, self.boot, hidden_until];
-            Ok(postpone.execute(params)? == 1)
+        let settled = settlements.iter().map(|(receipt, settle)| match settle {
+            Settle::Done => self.remove_claimed(number, receipt),
+            Settle::Postpone(time) => self.show_claimed(number, receipt, *time, false),
+            Settle::GiveBack => self.show_claimed(number, receipt, Duration::ZERO, true),
+            Settle::Bury(why) => {
+                let params = params![number, &*receipt.id, number_of(receipt), self.now_ms(), why];
+                Ok(self.run(include_str!("bury.sql"), params)? == 1
+                    && self.remove_claimed(number, receipt)?)
+            }
         });
-        postponed.collect()
-    }
-
-    pub(in super::super) fn bury(
-        &self,
-        pool: &Pool,
-        dead: &[(Receipt, String)],
-    ) -> Result<Vec<bool>, Failure> {
-        let number = self.pool(pool)?;
-        let mut bury = self.cached(include_str!("bury.sql"))?;
-        let buried = dead.iter().map(|(receipt, why)| {
-            let params = params![number, &*receipt.id, number_of(receipt), self.now_ms(), why];
-            Ok(bury.execute(params)? == 1 && self.end(number, receipt)?)
-        });
-        buried.collect()
+        settled.collect()
     }
 
     pub(in super::super) fn cancel_deadlines(
@@ -251,12 +236,28 @@ impl Store<'_> {
         Ok(receipt)
     }
 
-    fn end(&self, pool: i64, receipt: &Receipt) -> Result<bool, Failure> {
+    fn remove_claimed(&self, pool: i64, receipt: &Receipt) -> Result<bool, Failure> {
         let removed = self.run(
             "DELETE FROM deadline WHERE pool = ?1 AND id = ?2 AND receipt = ?3",
             params![pool, &*receipt.id, number_of(receipt)],
         )?;
         Ok(removed == 1)
+    }
+
+    /// Makes a claimed deadline visible after this time; one that is given back has the attempt of its claim again.
+    fn show_claimed(
+        &self,
+        pool: i64,
+        receipt: &Receipt,
+        after: Duration,
+        given_back: bool,
+    ) -> Result<bool, Failure> {
+        let (due, hidden_until) = (self.ms_in(after), nanos(self.now.boot + after));
+        let shown = self.run(
+            include_str!("show.sql"),
+            params![pool, &*receipt.id, number_of(receipt), due, self.boot, hidden_until, given_back],
+        )?;
+        Ok(shown == 1)
     }
 
     fn now_ms(&self) -> i64 {

@@ -4,7 +4,7 @@ use std::time::Duration;
 
 use crate::{
     engine::{
-        deadlines::{Claimed, Deadline, Due, DueTime, Placement, Pool, PoolLayout},
+        deadlines::{Batch, Deadline, Delivery, DueTime, Placement, Pool, PoolLayout, Receipt, Settle},
         sqlite::tests::host::{Host, WALL_US},
     },
     name::Name,
@@ -20,14 +20,19 @@ impl Host {
         self.run(|store| store.set_deadlines(&pool(), &[deadline])).unwrap();
     }
 
-    fn claim_all(&mut self) -> Claimed {
+    fn claim_all(&mut self) -> Batch {
         self.run(|store| store.claim_due(&pool(), 100, VISIBILITY)).unwrap()
     }
 
-    fn claim_one(&mut self) -> Option<Due> {
+    fn claim_one(&mut self) -> Option<Delivery> {
         let claimed = self.claim_all();
         assert!(claimed.due.len() <= 1 && !claimed.more);
         claimed.due.into_iter().next()
+    }
+
+    fn settle_deadline(&mut self, receipt: &Receipt, settle: Settle) -> bool {
+        let settlements = [(receipt.clone(), settle)];
+        self.run(|store| store.settle_deadlines(&pool(), &settlements)).unwrap() == [true]
     }
 }
 
@@ -69,8 +74,7 @@ fn a_step_of_the_wall_clock_shows_no_claimed_deadline_too_early() {
     assert_eq!(second.attempt, 2);
     assert!(second.receipt.number > first.receipt.number);
     // Who needs more time hides it anew.
-    let again = [(second.receipt, VISIBILITY)];
-    assert_eq!(host.run(|store| store.postpone(&pool(), &again)).unwrap(), [true]);
+    assert!(host.settle_deadline(&second.receipt, Settle::Postpone(VISIBILITY)));
     host.wall_us += HOUR_US;
     host.pass(VISIBILITY - Duration::from_nanos(1000));
     assert_eq!(host.claim_one(), None);
@@ -87,13 +91,13 @@ fn a_wall_clock_that_goes_back_makes_late_and_repeats_no_receipt() {
     host.set("other", DueTime::In(Duration::ZERO));
     let other = host.claim_one().unwrap();
     assert!(other.receipt.number > first.receipt.number);
-    assert_eq!(host.run(|store| store.acknowledge(&pool(), &[other.receipt])).unwrap(), [true]);
+    assert!(host.settle_deadline(&other.receipt, Settle::Done));
     host.pass(VISIBILITY);
     assert_eq!(host.claim_one(), None);
     host.pass(HOUR);
     let second = host.claim_one().unwrap();
-    let done = host.run(|store| store.acknowledge(&pool(), &[first.receipt, second.receipt])).unwrap();
-    assert_eq!(done, [false, true]);
+    assert!(!host.settle_deadline(&first.receipt, Settle::Done));
+    assert!(host.settle_deadline(&second.receipt, Settle::Done));
 }
 
 #[test]
@@ -107,7 +111,7 @@ fn deadlines_and_claims_outlive_a_restart() {
     host.pass(VISIBILITY / 2);
     let again = host.claim_one().unwrap();
     assert_eq!((again.receipt.id.clone(), again.attempt), (receipt.id.clone(), 2));
-    assert_eq!(host.run(|store| store.acknowledge(&pool(), &[receipt])).unwrap(), [false]);
+    assert!(!host.settle_deadline(&receipt, Settle::Done));
     host.pass(HOUR);
     assert_eq!(host.claim_all().due.len(), 2);
 }
@@ -125,7 +129,7 @@ fn a_claim_reads_only_what_it_takes() {
     let claim = plan(include_str!("visible.sql"));
     assert!(claim.contains("deadline_by_due (pool=? AND bucket=? AND due<?)"), "{claim}");
     assert!(!claim.contains("TEMP B-TREE") && !claim.contains("SCAN"), "{claim}");
-    for sql in [include_str!("hide.sql"), include_str!("postpone.sql"), include_str!("bury.sql")] {
+    for sql in [include_str!("hide.sql"), include_str!("show.sql"), include_str!("bury.sql")] {
         let plan = plan(sql);
         assert!(plan.contains("SEARCH") && !plan.contains("SCAN"), "{plan}");
     }

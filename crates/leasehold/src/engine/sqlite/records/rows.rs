@@ -70,7 +70,7 @@ impl Store<'_> {
             Beginning::Take => {
                 let fence = Fence::new(self.next_fence(found.fence)?);
                 let state = State::Running(begin.owner.clone());
-                let text = Stored { state, fence, print: begin.print.clone() }.write();
+                let text = Stored { state, fence, fingerprint: begin.fingerprint.clone() }.write();
                 let found = Found { fence: fence.get(), ..found };
                 self.write_record(&begin.key, &found, &text, Stay::Lease(begin.lease))?;
                 fence
@@ -107,7 +107,10 @@ impl Store<'_> {
         let found = self.found(key)?;
         match decide::settle(found.text(), found.last(), settle)? {
             Settling::Say(said) => return Ok(said),
-            Settling::Write(Some(text)) => self.write_record(key, &found, &text, Stay::Keep(settle.keep))?,
+            Settling::Write(Some(text)) => {
+                let found = Found { fence: settle.hold.fence.get(), ..found };
+                self.write_record(key, &found, &text, Stay::Keep(settle.keep))?;
+            }
             Settling::Write(None) => self.take_away(key, &found)?,
         }
         self.tell_watchers(key)?;

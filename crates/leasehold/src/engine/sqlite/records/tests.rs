@@ -60,11 +60,11 @@ fn name(key: &str) -> Name {
 
 fn wish(number: u128, key: &str) -> Begin {
     let owner = Owner::new(number, &Holder::this_process("", 1));
-    Begin { key: name(key), owner, print: None, lease: LEASE, wake: false }
+    Begin { key: name(key), owner, fingerprint: None, lease: LEASE, wake: false }
 }
 
 fn end(begin: &Begin, fence: Fence, outcome: Outcome) -> Settle {
-    Settle { hold: begin.hold(fence), print: None, outcome, keep: DAY }
+    Settle { hold: begin.hold(fence), fingerprint: None, outcome, keep: DAY }
 }
 
 #[test]

@@ -10,8 +10,8 @@ local function settle(k, a)
   call('PEXPIRE', K, '0', 'GT') -- first write: passes when memory is full, and a replica refuses it
   if not is_run_by(found, ARGV[a]) then
     local last = call('GET', B) or '0'
-    -- Late, but nobody has begun since: it counts.
-    if found or last ~= ARGV[a + 1] then return { found, last } end
+    -- Late, or forgotten, but nobody has begun since: it counts.
+    if found or tonumber(last) > tonumber(ARGV[a + 1]) then return { found, last } end
   end
   local watchers = take_watchers(KEYS[k + 2])
   if ARGV[a + 2] == '' then

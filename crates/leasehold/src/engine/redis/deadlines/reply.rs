@@ -7,7 +7,7 @@ use redis::Value;
 
 use crate::engine::{
     EngineError,
-    deadlines::{Claimed, Dead, DeadlineId, Due, Pending, PoolStats, Receipt},
+    deadlines::{Batch, Dead, DeadlineId, Delivery, Pending, PoolStats, Receipt},
     redis::answer::{text, unexpected},
 };
 
@@ -67,7 +67,7 @@ impl Now {
 }
 
 /// Adds what one call claimed; none if nothing was due.
-pub(super) fn claimed(value: Value, into: &mut Claimed) -> Result<()> {
+pub(super) fn claimed(value: Value, into: &mut Batch) -> Result<()> {
     if value == Value::Nil {
         return Ok(());
     }
@@ -84,7 +84,7 @@ pub(super) fn claimed(value: Value, into: &mut Claimed) -> Result<()> {
             let (Some(name), Some(score)) = (found.next(), found.next()) else {
                 return Err(unexpected(&Value::Array(Vec::new())));
             };
-            into.due.push(Due {
+            into.due.push(Delivery {
                 receipt: Receipt { id: id(name)?, number: receipt },
                 attempt: number(&attempt)?,
                 overdue: now.overdue(&score)?,
@@ -145,7 +145,7 @@ pub(super) fn dead(value: Value) -> Result<(String, Vec<Dead>)> {
     Ok((text(&next).unwrap_or("0").to_owned(), some))
 }
 
-/// What `bury.lua` wrote.
+/// What `settle.lua` wrote.
 fn buried(id: DeadlineId, text: &[u8]) -> Dead {
     read_buried(&id, text).unwrap_or_else(|| Dead {
         id,

@@ -1,0 +1,130 @@
+//! Settles deadlines in the store. One outcome leaves at once; those that come while a call is under way leave together
+//! with the next. Calls that are slow, or have to be sent again, delay no other: otherwise a part of the store that does not
+//! answer would make what the others have come back, although it was handled.
+
+use std::time::Duration;
+
+use futures_util::{StreamExt, stream::FuturesUnordered};
+use tokio::sync::mpsc;
+
+use super::backoff::Backoff;
+use crate::{
+    deadlines::{Deadlines, ITEMS_MAX, bounds::checked},
+    engine::{
+        EngineError, Fault,
+        deadlines::{Receipt, Settle},
+    },
+    error::{Refusal, Result},
+    telemetry::{Count, Event},
+};
+
+/// What becomes of one deadline.
+pub(super) type Settlement = (Receipt, Settle);
+
+/// Pauses while the store cannot be reached.
+const RETRY: (Duration, Duration) = (Duration::from_millis(100), Duration::from_secs(2));
+
+/// How long outcomes wait for the call before theirs.
+const HELD_UP: Duration = Duration::from_millis(20);
+/// Most calls that are slow at a time.
+const SLOW_MAX: usize = 256;
+
+/// Outcomes of handlers on their way to the store.
+pub(super) struct Outbox {
+    pub(super) deadlines: Deadlines,
+    /// How long an outcome is worth sending: after it the deadline has come back anyway.
+    pub(super) patience: Duration,
+}
+
+impl Outbox {
+    /// Settles what arrives until nobody can send any more. False if the store did not learn of something.
+    pub(super) async fn run(self, mut ended: mpsc::UnboundedReceiver<Settlement>) -> bool {
+        let clock = &self.deadlines.core().clock;
+        let mut slow = FuturesUnordered::new();
+        let mut all_told = true;
+        loop {
+            let mut batch = Vec::new();
+            tokio::select! {
+                biased;
+                Some(told) = slow.next() => all_told &= told,
+                received = ended.recv_many(&mut batch, ITEMS_MAX), if slow.len() < SLOW_MAX => {
+                    if received == 0 {
+                        break;
+                    }
+                    let mut call = Box::pin(self.settle(batch));
+                    match clock.bounded(clock.now() + HELD_UP, call.as_mut()).await {
+                        Some(told) => all_told &= told,
+                        None => slow.push(call),
+                    }
+                }
+            }
+        }
+        while let Some(told) = slow.next().await {
+            all_told &= told;
+        }
+        all_told
+    }
+
+    /// False if the store did not learn of it.
+    async fn settle(&self, batch: Vec<Settlement>) -> bool {
+        let checked = |(receipt, settle)| Ok((receipt, checked(&settle)?));
+        let Ok(batch) = batch.into_iter().map(checked).collect::<Result<Vec<_>>>() else { return false };
+        let Some(good) = self.send(&batch).await else { return false };
+        self.deadlines.count_settled(&batch, &good);
+        for ((receipt, settle), _) in batch.iter().zip(good).filter(|(_, good)| *good) {
+            if let Settle::Bury(why) = settle {
+                self.report_buried(receipt, why);
+            }
+        }
+        true
+    }
+
+    fn report_buried(&self, receipt: &Receipt, why: &str) {
+        let Ok(pool) = self.deadlines.opening().name() else { return };
+        tracing::error!(%pool, id = %receipt.id, why, "gave a deadline up");
+        self.deadlines.core().telemetry.tell(|| Event::Buried {
+            pool: pool.clone(),
+            id: receipt.id.clone(),
+            why: why.to_owned(),
+        });
+    }
+
+    /// Sends until it is answered; `None` if it is not worth it any more. True where it took effect.
+    async fn send(&self, batch: &[Settlement]) -> Option<Vec<bool>> {
+        let (engine, pool) = self.deadlines.opening().ready().await.ok()?;
+        let core = self.deadlines.core();
+        let give_up = core.clock.now() + self.patience;
+        let pauses = Backoff::new(RETRY.0, RETRY.1);
+        for nth in 1.. {
+            match engine.settle(pool, batch, core.command_until()).await {
+                Ok(good) => {
+                    // Sent again, a receipt may be used up by the first call: which of the two it was is not known.
+                    if nth == 1 {
+                        let stale = good.iter().filter(|good| !**good).count();
+                        core.telemetry.count_many(Count::deadlines_stale, stale);
+                    }
+                    return Some(good);
+                }
+                Err(error) => {
+                    let pause = pauses.pause(nth, core.chance.fraction());
+                    if !may_pass(&error) || core.clock.now() + pause >= give_up {
+                        let items = batch.len();
+                        tracing::warn!(%error, items, "could not settle deadlines; they come back");
+                        break;
+                    }
+                    core.clock.sleep_until(core.clock.now() + pause).await;
+                }
+            }
+        }
+        None
+    }
+}
+
+/// Whether the same call may succeed a little later.
+fn may_pass(error: &EngineError) -> bool {
+    match error.fault {
+        Fault::Unreachable | Fault::NoAnswer | Fault::Overloaded => true,
+        Fault::Refused(refusal) => matches!(refusal, Refusal::ReadOnly | Refusal::OutOfMemory),
+        _ => false,
+    }
+}
