@@ -1,88 +1,131 @@
-//! The scripts that the library sends, sent without the library.
+//! The scripts of a lone claim and release, sent without the library: ours, and those of a peer.
 
 use redis::{Cmd, Script};
 
-/// The same text in the same order as in the library's `engine/redis/script.rs`; a test here compares the hash with
-/// what the library loaded.
-const LEASES: &str = concat!(
-    include_str!("../../crates/leasehold/src/engine/redis/scripts/begin.lua"),
-    include_str!("../../crates/leasehold/src/engine/redis/scripts/fence.lua"),
-    include_str!("../../crates/leasehold/src/engine/redis/scripts/ordinary.lua"),
-    include_str!("../../crates/leasehold/src/engine/redis/scripts/wake_whole.lua"),
-    "local function all_cases()\n",
-    include_str!("../../crates/leasehold/src/engine/redis/scripts/handover.lua"),
-    include_str!("../../crates/leasehold/src/engine/redis/scripts/claim.lua"),
-    include_str!("../../crates/leasehold/src/engine/redis/scripts/release.lua"),
-    include_str!("../../crates/leasehold/src/engine/redis/scripts/renew.lua"),
-    "return { c = claim, r = release, a = abandon, t = abandon_unanswered, f = force_release, n = renew }\n",
-    "end\n",
-    "local function all_records()\n",
-    include_str!("../../crates/leasehold/src/engine/redis/scripts/records/look.lua"),
-    include_str!("../../crates/leasehold/src/engine/redis/scripts/records/watchers.lua"),
-    include_str!("../../crates/leasehold/src/engine/redis/scripts/records/begin.lua"),
-    include_str!("../../crates/leasehold/src/engine/redis/scripts/records/settle.lua"),
-    include_str!("../../crates/leasehold/src/engine/redis/scripts/records/renew.lua"),
-    include_str!("../../crates/leasehold/src/engine/redis/scripts/records/cases.lua"),
-    "end\n",
-    "local k, a = 1, 2\n",
-    include_str!("../../crates/leasehold/src/engine/redis/scripts/dispatch.lua"),
-);
+/// What the library sends for a lock that nobody else wants; a test here compares the hashes with what it loaded.
+const CLAIM: &str = include_str!("../../crates/leasehold/src/engine/redis/scripts/claim_free.lua");
+const RELEASE: &str = include_str!("../../crates/leasehold/src/engine/redis/scripts/release_unwanted.lua");
+
+/// Teaches a server a script.
+fn load(script: &str) -> Cmd {
+    let mut cmd = redis::cmd("SCRIPT");
+    cmd.arg("LOAD").arg(script);
+    cmd
+}
+
+fn call(script: &str) -> Cmd {
+    let mut cmd = redis::cmd("EVALSHA");
+    cmd.arg(Script::new(script).get_hash());
+    cmd
+}
 
 /// Builds claims and releases of one lock as the library does.
 pub(crate) struct RawLock {
-    hash: String,
-    keys: [String; 4],
+    keys: [String; 3],
     attempts: u64,
 }
 
-const CHANNEL: &str = "leasehold:wake:0123456789abcdef:0";
-
 impl RawLock {
     pub(crate) fn new(name: &str) -> Self {
-        let tail = format!("{{lock:{name}}}");
-        Self {
-            hash: Script::new(LEASES).get_hash().to_owned(),
-            keys: [
-                format!("lock:{name}"),
-                format!("leasehold:fence:{tail}"),
-                format!("leasehold:waiters:{tail}"),
-                format!("leasehold:seen:{tail}"),
-            ],
-            attempts: 0,
-        }
+        let [lock, waiters] = [format!("lock:{name}"), format!("leasehold:waiters:{{lock:{name}}}")];
+        Self { keys: [lock, "leasehold:fence".to_owned(), waiters], attempts: 0 }
     }
 
-    /// Teaches a server the scripts.
-    pub(crate) fn load() -> Cmd {
-        let mut cmd = redis::cmd("SCRIPT");
-        cmd.arg("LOAD").arg(LEASES);
-        cmd
+    pub(crate) fn load() -> [Cmd; 2] {
+        [CLAIM, RELEASE].map(load)
     }
 
-    /// The next attempt's owner value.
-    pub(crate) fn next_owner(&mut self) -> String {
+    /// The next attempt's random part, and the space behind it.
+    pub(crate) fn next_id(&mut self) -> String {
         self.attempts += 1;
-        format!("{:032x} 1700000000000 12345 bench-host ", self.attempts)
+        format!("{:032x} ", self.attempts)
     }
 
-    pub(crate) fn claim(&self, owner: &str) -> Cmd {
-        let [lock, fence, waiters, seen] = &self.keys;
-        let mut cmd = redis::cmd("EVALSHA");
-        cmd.arg(&self.hash).arg(5).arg(lock).arg(fence).arg(waiters).arg(seen);
-        cmd.arg(format!("leasehold:gone:{{{lock}}}:{}", &owner[..32]));
-        cmd.arg(86_400_000).arg("c").arg(owner).arg(30_000);
-        cmd.arg(format!("1 30000 5000 15000 {CHANNEL} {owner}")).arg("0");
+    pub(crate) fn claim(&self, id: &str) -> Cmd {
+        self.claim_as(id, "1700000000000 12345 bench-host ")
+    }
+
+    /// The same with the shortest holder data.
+    pub(crate) fn claim_shortly(&self, id: &str) -> Cmd {
+        self.claim_as(id, "1700000000000 1 h ")
+    }
+
+    fn claim_as(&self, id: &str, holder: &str) -> Cmd {
+        let [lock, fence, waiters] = &self.keys;
+        let mut cmd = call(CLAIM);
+        cmd.arg(4).arg(lock).arg(fence).arg(waiters);
+        cmd.arg(format!("leasehold:gone:{{{lock}}}:{}", id.trim_end()));
+        cmd.arg(id).arg(holder).arg(30_000);
         cmd
     }
 
-    pub(crate) fn release(&self, owner: &str) -> Cmd {
-        let mut cmd = redis::cmd("EVALSHA");
-        cmd.arg(&self.hash).arg(4);
-        for key in &self.keys {
-            cmd.arg(key);
-        }
-        cmd.arg(86_400_000).arg("r").arg(owner);
+    pub(crate) fn release(&self, id: &str) -> Cmd {
+        let [lock, _, waiters] = &self.keys;
+        let mut cmd = call(RELEASE);
+        cmd.arg(2).arg(lock).arg(waiters).arg(id);
         cmd
+    }
+}
+
+/// What Redisson's fenced lock does for a lock that nobody else wants, command by command: a hash with a field per
+/// holder, a counter per name, a message to whoever listens, and the outcome of a release kept until it was answered, so
+/// that a retry finds it.
+const PEER_CLAIM: &str = "
+if redis.call('EXISTS', KEYS[1]) == 0 or redis.call('HEXISTS', KEYS[1], ARGV[2]) == 1 then
+  local fence = redis.call('INCR', KEYS[2])
+  redis.call('HINCRBY', KEYS[1], ARGV[2], 1)
+  redis.call('PEXPIRE', KEYS[1], ARGV[1])
+  return { -1, fence }
+end
+return { redis.call('PTTL', KEYS[1]), -1 }
+";
+const PEER_RELEASE: &str = "
+local outcome = redis.call('GET', KEYS[3])
+if outcome then return tonumber(outcome) end
+if redis.call('HEXISTS', KEYS[1], ARGV[3]) == 0 then return nil end
+local holds, freed = redis.call('HINCRBY', KEYS[1], ARGV[3], -1), 0
+if holds > 0 then
+  redis.call('PEXPIRE', KEYS[1], ARGV[2])
+else
+  redis.call('DEL', KEYS[1])
+  redis.call(ARGV[4], KEYS[2], ARGV[1])
+  freed = 1
+end
+redis.call('SET', KEYS[3], freed, 'PX', ARGV[5])
+return freed
+";
+
+/// Builds the commands of the peer.
+pub(crate) struct PeerLock {
+    name: String,
+    field: String,
+}
+
+impl PeerLock {
+    pub(crate) fn new(name: &str) -> Self {
+        Self { name: name.to_owned(), field: "01234567-89ab-cdef-0123-456789abcdef:1".to_owned() }
+    }
+
+    pub(crate) fn load() -> [Cmd; 2] {
+        [PEER_CLAIM, PEER_RELEASE].map(load)
+    }
+
+    pub(crate) fn claim(&self) -> Cmd {
+        let mut cmd = call(PEER_CLAIM);
+        cmd.arg(2).arg(&self.name).arg(format!("redisson_lock_token:{{{}}}", self.name));
+        cmd.arg(30_000).arg(&self.field);
+        cmd
+    }
+
+    /// The release, and what its client sends once it was answered.
+    pub(crate) fn release(&self) -> [Cmd; 2] {
+        let outcome = format!("redisson_unlock_latch:{{{}}}:0123456789abcdef0123456789abcdef", self.name);
+        let mut cmd = call(PEER_RELEASE);
+        cmd.arg(3).arg(&self.name).arg(format!("redisson_lock__channel:{{{}}}", self.name)).arg(&outcome);
+        cmd.arg(0).arg(30_000).arg(&self.field).arg("PUBLISH").arg(13_500);
+        let mut forget = redis::cmd("DEL");
+        forget.arg(outcome);
+        [cmd, forget]
     }
 }
 
@@ -92,11 +135,13 @@ mod tests {
     use leasehold_testkit::{RedisServer, resp::Reply};
 
     #[tokio::test]
-    async fn the_library_sends_the_very_same_script() {
+    async fn the_library_sends_the_very_same_scripts() {
         let Some(server) = RedisServer::shared_or_skip() else { return };
         let leases = leasehold::Leasehold::connect(server.url()).await.unwrap();
         leases.lock("x").acquire().await.unwrap().release().await.unwrap();
-        let known = server.cli(&["SCRIPT", "EXISTS", Script::new(LEASES).get_hash()]);
-        assert_eq!(known, Reply::List(vec![Reply::Int(1)]));
+        for script in [CLAIM, RELEASE] {
+            let known = server.cli(&["SCRIPT", "EXISTS", Script::new(script).get_hash()]);
+            assert_eq!(known, Reply::List(vec![Reply::Int(1)]));
+        }
     }
 }

@@ -12,6 +12,7 @@ use crate::{Failure, bare};
 /// with what the library loaded.
 const VOTE: &str = concat!(
     include_str!("../../crates/leasehold/src/engine/redis/scripts/begin.lua"),
+    include_str!("../../crates/leasehold/src/engine/redis/scripts/voter/begin.lua"),
     include_str!("../../crates/leasehold/src/engine/redis/scripts/voter/fence.lua"),
     include_str!("../../crates/leasehold/src/engine/redis/scripts/voter/record.lua"),
     include_str!("../../crates/leasehold/src/engine/redis/scripts/voter/waiters.lua"),
@@ -19,6 +20,7 @@ const VOTE: &str = concat!(
 );
 const WITHDRAW: &str = concat!(
     include_str!("../../crates/leasehold/src/engine/redis/scripts/begin.lua"),
+    include_str!("../../crates/leasehold/src/engine/redis/scripts/voter/begin.lua"),
     include_str!("../../crates/leasehold/src/engine/redis/scripts/voter/waiters.lua"),
     include_str!("../../crates/leasehold/src/engine/redis/scripts/voter/withdraw.lua"),
 );

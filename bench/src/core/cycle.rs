@@ -14,7 +14,9 @@ const PER_TURN: usize = 50;
 pub(super) async fn measure(bench: &Bench, turn: usize) -> Result<Figures, Failure> {
     let leases = Leasehold::connect(bench.server.url()).await?;
     let mut bare = bare::connection(&bench.server.url()).await?;
-    bare.send_packed_command(&RawLock::load()).await?;
+    for cmd in RawLock::load() {
+        bare.send_packed_command(&cmd).await?;
+    }
     let mut raw = RawLock::new("bench:cycle:raw");
 
     let turns = bench.count(100, 4);
@@ -62,22 +64,15 @@ async fn script_cycles<'a>(
 ) -> Result<&'a mut Samples, Failure> {
     for _ in 0..PER_TURN {
         let began = Instant::now();
-        let owner = raw.next_owner();
-        let granted = bare.send_packed_command(&raw.claim(&owner)).await?;
-        let released = bare.send_packed_command(&raw.release(&owner)).await?;
+        let id = raw.next_id();
+        let granted = bare.send_packed_command(&raw.claim(&id)).await?;
+        let released = bare.send_packed_command(&raw.release(&id)).await?;
         samples.push(began.elapsed());
-        if !matches!(only(&granted), Some(Value::BulkString(_))) || only(&released) != Some(&Value::Int(1)) {
+        if !matches!((&granted, &released), (Value::BulkString(_), Value::Int(1))) {
             return Err(format!("the bare scripts answered {granted:?} and {released:?}").into());
         }
     }
     Ok(samples)
-}
-
-fn only(replies: &Value) -> Option<&Value> {
-    match replies {
-        Value::Array(replies) => replies.first(),
-        _ => None,
-    }
 }
 
 async fn two_pings<'a>(

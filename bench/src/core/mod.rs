@@ -3,6 +3,8 @@
 mod commands;
 mod cycle;
 mod handover;
+mod lone;
+mod memory;
 mod renewal;
 mod throughput;
 
@@ -18,6 +20,8 @@ use crate::{
 #[derive(Clone, Copy, PartialEq, Eq, clap::ValueEnum)]
 pub(crate) enum Core {
     Cycle,
+    Lone,
+    Memory,
     Throughput,
     Handover,
     Commands,
@@ -34,6 +38,8 @@ impl Measurement for Core {
     async fn run(self, bench: &Bench, turn: usize) -> Result<Figures, Failure> {
         match self {
             Self::Cycle => cycle::measure(bench, turn).await,
+            Self::Lone => lone::measure(bench, turn).await,
+            Self::Memory => memory::measure(bench, turn).await,
             Self::Throughput => throughput::measure(bench, turn).await,
             Self::Handover => handover::measure(bench, turn).await,
             Self::Commands => commands::measure(bench).await,
@@ -52,6 +58,20 @@ impl Measurement for Core {
                     round.figure("cycle_us") / round.figure("two_pings_us")
                 }),
             ],
+            Self::Lone => vec![
+                ratio("lone_cycle_server_vs_redisson", Target::AtMost(0.7), |round| {
+                    round.figure("lone_cycle_server_us") / round.figure("redisson_cycle_server_us")
+                }),
+                ratio("lone_cycle_scripts_vs_redisson", Target::None, |round| {
+                    round.figure("lone_cycle_scripts_us") / round.figure("redisson_cycle_scripts_us")
+                }),
+            ],
+            Self::Memory => vec![
+                ratio("memory_per_lock", Target::AtMost(220.0), |round| round.figure("memory_per_lock")),
+                ratio("memory_after_release", Target::AtMost(0.0), |round| {
+                    round.figure("memory_after_release")
+                }),
+            ],
             Self::Throughput => vec![ratio("throughput_64_vs_rslock", Target::AtLeast(0.75), |round| {
                 round.figure("cycles_per_s_64") / round.figure("rslock_cycles_per_s_64")
             })],
@@ -62,9 +82,14 @@ impl Measurement for Core {
                 round.figure("commands_per_handover_1000_waiters")
                     / round.figure("commands_per_handover_10_waiters")
             })],
-            Self::Renewal => vec![ratio("renewal_core_share", Target::AtMost(0.01), |round| {
-                round.figure("renewal_client_core_share").max(round.figure("renewal_server_core_share"))
-            })],
+            Self::Renewal => vec![
+                ratio("renewal_core_share", Target::AtMost(0.005), |round| {
+                    round.figure("renewal_server_core_share")
+                }),
+                ratio("renewal_client_core_share", Target::AtMost(0.01), |round| {
+                    round.figure("renewal_client_core_share")
+                }),
+            ],
         }
     }
 }

@@ -107,7 +107,7 @@ impl Core {
     /// Gives a lease back in the background, at once or after the time it must still be held.
     pub(crate) fn give_back(&self, hold: Hold, still: Option<Duration>) {
         match still {
-            Some(still) => self.reaper.shorten(Hold { ttl: still, lock_delay: Duration::ZERO, ..hold }),
+            Some(still) => self.reaper.shorten(hold.closed_for(still)),
             None => self.reaper.release(hold),
         }
     }

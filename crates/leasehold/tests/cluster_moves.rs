@@ -49,19 +49,19 @@ async fn a_lock_is_renewed_and_given_back_while_its_keys_are_on_two_nodes() {
     let Some(set) = start() else { return };
     let (name, slot, from, to) = place(&set);
     let leases = client(&set).await;
-    let key = format!("lock:{name}");
+    let (key, beside) = (format!("lock:{name}"), format!("lock:{{lock:{name}}}:beside"));
     for lock_moves in [true, false] {
         let guard = leases.lock(&name).ttl(Duration::from_secs(3)).keep_alive().acquire().await.unwrap();
+        // Another name of the slot, which is renewed in the same call.
+        let other = leases.lock(&beside["lock:".len()..]).ttl(Duration::from_secs(3)).keep_alive();
+        let other = other.acquire().await.unwrap();
         set.begin_move(slot, from, to);
-        let side = format!("leasehold:fence:{{{key}}}");
-        set.migrate_keys(from, to, &[if lock_moves { &key } else { &side }]);
+        set.migrate_keys(from, to, &[if lock_moves { &key } else { &beside }]);
         let renewed = leases.stats().renewed;
         eventually_async(LONG, "renewals", || async { leases.stats().renewed >= renewed + 5 }).await;
-        assert!(guard.is_held());
-        // It can be looked at, too.
-        let seen = leases.inspect(&name).await.unwrap();
-        assert_eq!(seen.held().map(|held| held.fence), Some(guard.fence()));
+        assert!(guard.is_held() && other.is_held());
         assert_eq!(guard.release().await.unwrap(), Released::Free);
+        assert_eq!(other.release().await.unwrap(), Released::Free);
         // Nobody can claim it before the slot has arrived; then everybody can.
         let claim = tokio::spawn(leases.lock(&name).wait(LONG).into_future());
         set.migrate_slot(slot, from, to);
@@ -81,11 +81,20 @@ async fn a_waiter_leaves_a_queue_whose_keys_are_on_two_nodes() {
     waiting(&leases, &name, 1).await;
     set.begin_move(slot, from, to);
     set.migrate_keys(from, to, &[&format!("lock:{name}")]);
-    assert_eq!(leases.inspect(&name).await.unwrap().waiters.len(), 1);
+    let queue = format!("leasehold:waiters:{{lock:{name}}}");
     waiter.abort();
-    waiting(&leases, &name, 0).await;
+    // A key that is not there (any more) is asked for at the other node.
+    let is_empty = || async { from.cli(&["ZCARD", &queue]).error().is_some() };
+    eventually_async(LONG, "an empty queue", is_empty).await;
+    // Who looks at it waits for its keys.
+    let looker = leases.clone();
+    let looked = tokio::spawn({
+        let name = name.clone();
+        async move { looker.inspect(&name).await }
+    });
     set.migrate_slot(slot, from, to);
     set.end_move(slot, to);
+    assert_eq!(looked.await.unwrap().unwrap().held().map(|held| held.fence), Some(guard.fence()));
     assert_eq!(guard.release().await.unwrap(), Released::Free);
     leases.lock(&name).acquire().await.unwrap().release().await.unwrap();
 }

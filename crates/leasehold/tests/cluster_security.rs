@@ -27,8 +27,10 @@ async fn use_everything(set: &ClusterSet) {
     set.begin_move(slot, from, to);
     set.migrate_keys(from, to, &[&key]);
     gives_up.abort();
-    eventually_async(LONG, "an empty queue", || async { leases.inspect(&name).await.unwrap().waiting == 0 })
-        .await;
+    // Who looks at it would wait for its keys.
+    let queue = format!("leasehold:waiters:{{{key}}}");
+    let is_empty = || async { from.cli(&["ZCARD", &queue]).error().is_some() };
+    eventually_async(LONG, "an empty queue", is_empty).await;
     guard.extend().await.unwrap();
     assert_eq!(guard.release().await.unwrap(), Released::Free);
     set.migrate_slot(slot, from, to);

@@ -207,6 +207,9 @@ async fn hand_over(a: &Leasehold, b: &Leasehold, patience: Duration) -> Result<G
     while asked.elapsed() < Duration::from_millis(700) && !waiter.is_finished() {
         tokio::time::sleep(Duration::from_millis(20)).await;
     }
+    if waiter.is_finished() {
+        return Err(waiter.await.unwrap().map_or_else(Failure::Error, |_| Failure::Missed("exclusion")));
+    }
     let listed = a.list("", None, 10).await?;
     must(listed.items.iter().any(|Inspection { name, .. }| name.as_str() == "deal"), "listing")?;
     let outcome = held.release().await?;

@@ -82,8 +82,9 @@ async fn a_first_use_waits_and_later_ones_do_not() {
     assert!(matches!(later.lock("x").try_acquire().await.unwrap(), Attempt::Held(_)));
     // A client with longer leases is known to the next primary.
     client_with(&set, TTL * 2).await.close().await.unwrap();
-    let longest = set.primary().cli(&["GET", "leasehold:grace:ms"]).int();
-    assert_eq!(longest as u128, (GRACE * 2).as_millis());
+    let known = set.primary().cli(&["ZRANGE", "leasehold:graces", "0", "-1"]);
+    let known: Vec<_> = known.list().iter().map(|ms| ms.text().parse::<u128>().unwrap()).collect();
+    assert_eq!(known, [GRACE.as_millis(), (GRACE * 2).as_millis()]);
 }
 
 #[tokio::test(flavor = "multi_thread")]
@@ -186,26 +187,27 @@ async fn only_a_holder_that_nobody_followed_is_written_down_again() {
     let Some(set) = calm_set().start_or_skip() else { return };
     let primary = settled(&set).await;
     let leases = client_with(&set, LONG).await;
-    let names = ["kept", "missing", "earlier", "later", "taken", "foreign"];
+    let names = ["kept", "missing", "earlier", "later", "foreign"];
     let mut guards = Vec::new();
     for name in names {
         guards.push(leases.lock(name).wait(LONG).acquire().await.unwrap());
     }
-    let fence = |name: &str| format!("leasehold:fence:{{lock:{name}}}");
-    let another = format!("{} 1 1 host ", "0".repeat(32));
-    primary.cli(&["DEL", "lock:missing", "lock:later", &fence("earlier"), &fence("foreign")]);
-    primary.cli(&["SET", "lock:earlier", &another, "PX", "60000"]);
-    primary.cli(&["INCR", &fence("later")]);
-    primary.cli(&["SET", "lock:taken", &another, "PX", "60000"]);
+    let another = |fence: u64| format!("{} {fence} 1 1 host ", "0".repeat(32));
+    let fence_of = |at: usize| guards[at].fence().get();
+    primary.cli(&["DEL", "lock:missing", "leasehold:fence"]);
+    primary.cli(&["SET", "lock:earlier", &another(fence_of(2) - 1), "PX", "60000"]);
+    primary.cli(&["SET", "lock:later", &another(fence_of(3) + 1), "PX", "60000"]);
     primary.cli(&["SET", "lock:foreign", "a token", "PX", "60000"]);
     begin_era(primary, &leases).await;
-    for (guard, expected) in guards.iter().zip([true, true, true, false, false, false]) {
+    for (guard, expected) in guards.iter().zip([true, true, true, false, false]) {
         assert_eq!(guard.extend().await.is_ok(), expected, "{}", guard.name());
         if expected {
             let found = leases.inspect(guard.name().as_str()).await.unwrap().held().cloned().unwrap();
             assert_eq!(found.fence, guard.fence());
         }
     }
+    let last = primary.cli(&["GET", "leasehold:fence"]).text().parse::<u64>().unwrap();
+    assert!(last >= fence_of(2), "a later grant could have the fence of one that was written down again");
     assert_eq!(primary.cli(&["DEL", "leasehold:grace"]).int(), 1, "it was over before everything was tried");
     // Afterwards what is gone is gone.
     let guard = leases.lock("after").wait(LONG).acquire().await.unwrap();
@@ -230,4 +232,32 @@ async fn a_wiped_primary_grants_nothing_while_its_holders_come_back() {
     let fence = guard.fence();
     guard.release().await.unwrap();
     assert!(waiter.await.unwrap().unwrap().fence() > fence);
+}
+
+/// L10: one run with long leases must not make every later grace as long, for ever.
+#[tokio::test(flavor = "multi_thread")]
+async fn a_grace_is_as_long_as_those_who_use_the_primary_need_it() {
+    let Some(set) = calm_set().start_or_skip() else { return };
+    let primary = settled(&set).await;
+    let hour = Duration::from_secs(3600);
+    client_with(&set, hour).await.close().await.unwrap();
+    let leases = client(&set).await;
+    let next_grace = async || {
+        begin_era(primary, &leases).await;
+        let left = primary.cli(&["PTTL", "leasehold:grace"]).int();
+        primary.cli(&["DEL", "leasehold:grace"]);
+        left
+    };
+    let with_hour = next_grace().await;
+    assert!(with_hour > hour.as_millis() as i64, "who may still hold for an hour is waited for: {with_hour}");
+    // As if two hours had passed since anybody with such leases came.
+    let ms = (hour * 2).as_millis().to_string();
+    primary.cli(&["ZADD", "leasehold:graces", "XX", "1", &ms]);
+    let without = next_grace().await;
+    assert!(without <= GRACE.as_millis() as i64, "{without}");
+    // Who stays connected and goes on taking locks is known for as long.
+    let patient = client_with(&set, hour).await;
+    primary.cli(&["DEL", "leasehold:graces", "leasehold:grace"]);
+    held(&patient, "x").await.release().await.unwrap();
+    assert!(primary.cli(&["ZSCORE", "leasehold:graces", &ms]).text().len() > 10);
 }

@@ -113,11 +113,20 @@ pub struct Hold {
     pub of: Held,
 }
 
+impl Hold {
+    /// The same, given back and closed for a while.
+    pub fn closed_for(&self, remaining: Duration) -> Self {
+        Self { ttl: remaining, lock_delay: Duration::ZERO, of: Held::Closed, ..self.clone() }
+    }
+}
+
 /// What a lease is of.
 #[derive(Clone, Copy, Debug, PartialEq, Eq)]
 pub enum Held {
     /// A lock.
     Lock,
+    /// A lock that was given back and stays closed for the ttl: a renewal of it that comes later changes nothing.
+    Closed,
     /// A running record: see [`Records`](super::records::Records).
     Record,
 }

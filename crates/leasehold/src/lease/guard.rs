@@ -7,7 +7,7 @@ use tracing::Instrument;
 use super::{Handle, state::LeaseState};
 use crate::{
     core::Core,
-    engine::{Hold, Released, Renewed},
+    engine::{Released, Renewed},
     error::{Error, Result},
     fence::Fence,
     name::Name,
@@ -143,13 +143,10 @@ impl Guard {
         let still = self.stop();
         let hold = state.hold();
         let answer = match still {
-            Some(still) => core
-                .renew(&Hold { ttl: still, lock_delay: Duration::ZERO, ..hold.clone() })
-                .await
-                .map(|renewed| match renewed {
-                    Renewed::Kept { .. } => Released::Closed { remaining: still },
-                    Renewed::Gone => Released::Expired,
-                }),
+            Some(still) => core.renew(&hold.closed_for(still)).await.map(|renewed| match renewed {
+                Renewed::Kept { .. } => Released::Closed { remaining: still },
+                Renewed::Gone => Released::Expired,
+            }),
             None => core.release(hold).await,
         };
         self.settled = true;

@@ -121,7 +121,7 @@ async fn a_claim_behind_a_crowd_of_dead_waiters_does_not_wait_for_a_connection_a
     let leases = stage.client(secs(60)).await;
     leases.lock("ordinary").acquire().await.unwrap().release().await.unwrap();
     // One call removes a hundred.
-    let dead = |number| format!("1 1000 9000000000000 15000 nobody-listens {number:032x} 1 1 host dead");
+    let dead = |number| format!("2 1000 9000000000000 15000 nobody-listens {number:032x} 1 1 host dead");
     let crowd: Vec<_> = (0..150).flat_map(|number| [number.to_string(), dead(number)]).collect();
     for n in 0..16 {
         let waiters = format!("leasehold:waiters:{{lock:x:{n}}}");

@@ -110,6 +110,18 @@ async fn a_late_execution_counts_unless_another_has_begun() {
                 (false, Begun::Completed(_)) | (true, Begun::Running { .. })
             ));
         }
+        // Another has begun, and left nothing behind but its fence.
+        let slow = Begin { lease: Duration::from_millis(30), ..wish("late:over", None) };
+        let grant = a.begun(&slow).await;
+        eventually_async(LONG, "an expired lease", || async {
+            a.records().read(&slow.key, soon()).await.unwrap().is_none()
+        })
+        .await;
+        let other = wish("late:over", None);
+        let later = a.begun(&other).await.fence;
+        a.records().settle(&end(&other, later, Outcome::Retry), soon()).await.unwrap();
+        let settled = a.records().settle(&end(&slow, grant.fence, paid()), soon()).await.unwrap();
+        assert_eq!(settled, Settled::FencedOff { by: Some(later) });
         // The server may have forgotten it.
         let never = wish("late:never", None);
         let settled = a.records().settle(&end(&never, Fence::new(5), paid()), soon()).await.unwrap();

@@ -2,6 +2,7 @@
 
 use std::time::Duration;
 
+use futures_util::FutureExt;
 use leasehold::{
     Clock,
     engine::{
@@ -86,7 +87,8 @@ async fn a_wish_that_arrives_after_its_end_begins_nothing() {
     let one = wish("x", None);
     let shortly = Clock::system().now() + Duration::from_millis(300);
     assert_eq!(late.records().begin(&one, shortly).await.unwrap_err().fault, Fault::NoAnswer);
-    // Its caller gave up; the end overtakes it on another connection.
+    // Its caller gave up, with another copy unanswered; the end overtakes the first on another connection.
+    let _unanswered = client.records().begin(&one, soon()).now_or_never();
     let retry = end(&one, leasehold::fence::Fence::new(0), Outcome::Retry);
     assert_eq!(client.records().settle(&retry, soon()).await.unwrap(), Settled::Stored);
     let before = calls(&server);

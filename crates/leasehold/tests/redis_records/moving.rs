@@ -47,24 +47,27 @@ async fn a_moved_record_is_followed_and_who_waits_is_woken_there() {
 }
 
 #[tokio::test(flavor = "multi_thread")]
-async fn a_record_is_renewed_and_settled_while_its_keys_are_on_two_nodes() {
+async fn a_record_is_renewed_while_its_keys_are_on_two_nodes_and_settled_when_they_have_arrived() {
     let Some(set) = start() else { return };
     let (key, slot, from, to) = place(&set);
-    let client = Client::open(set.url());
-    let fence_key = format!("leasehold:fence:{{{key}}}");
+    let client = std::sync::Arc::new(Client::open(set.url()));
+    let begun_key = format!("leasehold:begun:{{{key}}}");
     for record_moves in [true, false] {
         for outcome in [paid(), Outcome::Retry] {
             let one = wish(&key, None);
             let fence = client.begun(&one).await.fence;
             set.begin_move(slot, from, to);
-            set.migrate_keys(from, to, &[if record_moves { &key } else { &fence_key }]);
+            set.migrate_keys(from, to, &[if record_moves { &key } else { &begun_key }]);
             let renewed = client.leases().renew(&[one.hold(fence)], soon()).await.unwrap();
             assert!(matches!(renewed[..], [Ok(Renewed::Kept { .. })]), "{renewed:?}");
             assert!(client.records().read(&one.key, soon()).await.unwrap().is_some());
-            let settled = client.records().settle(&end(&one, fence, outcome.clone()), soon()).await;
-            assert_eq!(settled.unwrap(), Settled::Stored);
+            let settled = tokio::spawn({
+                let (client, settle) = (client.clone(), end(&one, fence, outcome.clone()));
+                async move { client.records().settle(&settle, soon()).await }
+            });
             set.migrate_slot(slot, from, to);
             set.end_move(slot, to);
+            assert_eq!(settled.await.unwrap().unwrap(), Settled::Stored);
             match client.begin(&wish(&key, None)).await {
                 Begun::Completed(_) => assert_eq!(outcome, paid()),
                 Begun::Yours(grant) => assert!(outcome == Outcome::Retry && grant.fence > fence),

@@ -138,7 +138,7 @@ impl Leases for Memory {
 
     fn renew<'a>(&'a self, holds: &'a [Hold], _: Until) -> Fut<'a, Vec<Result<Renewed, super::EngineError>>> {
         let renew = |store: &mut Store, hold: &Hold, now| match hold.of {
-            Held::Lock => store.renew(hold, now),
+            Held::Lock | Held::Closed => store.renew(hold, now),
             Held::Record => store.records.renew(hold, now),
         };
         self.atomic(|store, now| holds.iter().map(|hold| Ok(renew(store, hold, now))).collect())

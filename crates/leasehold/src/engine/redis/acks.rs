@@ -26,7 +26,7 @@ use super::{
     Redis,
     answer::{self, Claimed},
     health::Info,
-    script::{self, Op},
+    script::{self, Call, Op},
     topology::{Stop, outcome, outcome::Resend},
     wake::NO_MESSAGES,
 };
@@ -91,8 +91,8 @@ impl Redis {
             // As for every claim: either its end sees this one, or this one sees its end.
             let call = self.attempts.leaves(claim.owner.id(), asked_at)?;
             let op = Op::claim(self.keys(&claim.name), claim, arrival.clone(), call.clone());
-            let era = own.link.identity.as_deref();
-            let cmd = script::call(&pool.leases, by_hash, [&op].into_iter(), channel, era);
+            let era = own.link.identity.as_deref().zip(pool.grace);
+            let cmd = pool.scripts.build(Call::Locks, by_hash, [&op].into_iter(), channel, era);
             let sent = own.claim(cmd, claim, until).await;
             if !matches!(&sent.claimed, Err(error) if error.fault == Fault::NoAnswer) {
                 self.attempts.answered(&call);

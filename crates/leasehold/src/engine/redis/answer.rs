@@ -57,13 +57,13 @@ pub(super) fn claimed(value: Value) -> Result<Claimed, EngineError> {
     }
 }
 
-/// Who holds a lock, from its value; its fence is not told here.
+/// Who holds a lock, from its text.
 fn holders(value: Option<&str>, pttl: i64) -> Holders {
     let expires_in = left(pttl);
     value.map_or_else(
         || Holders::none(expires_in),
         |value| {
-            let (holder, fence) = (Holder::parse(value), Fence::new(0));
+            let (holder, fence) = tenant(value);
             Holders::one(Tenure { holder, fence, mode: Mode::Exclusive, expires_in })
         },
     )
@@ -80,14 +80,9 @@ pub(super) fn released(value: Value) -> Result<Option<Released>, EngineError> {
     match list.as_slice() {
         [Value::Int(2), next] => Ok(Some(Released::handed_over(Some(fence(next)?)))),
         [Value::Int(0), Value::Int(-2), ..] => Ok(Some(Released::Expired)),
-        [Value::Int(0), _, by, rest @ ..] => {
-            let ours = rest
-                .first()
-                .and_then(text)
-                .map(Holder::parse)
-                .is_some_and(|holder| holder != Holder::Foreign);
-            let by = if ours { Some(fence(by)?) } else { None };
-            Ok(Some(Released::Taken { by }))
+        [Value::Int(0), _, holder] => {
+            let (holder, fence) = tenant(text(holder).unwrap_or_default());
+            Ok(Some(Released::Taken { by: (holder != Holder::Foreign).then_some(fence) }))
         }
         other => Err(failed(other)),
     }
@@ -104,6 +99,25 @@ pub(super) fn renewed(value: Value, since: BootInstant) -> Result<Renewed, Engin
         },
         other => Err(unexpected(&other)),
     }
+}
+
+/// Whom a lock's text names, `ID FENCE HOLDER`, and under which fence; another library's has none.
+pub(super) fn tenant(text: &str) -> (Holder, Fence) {
+    let (owner, fence) = split(text).unwrap_or_default();
+    (Holder::parse(&owner), fence)
+}
+
+/// The owner value in a lock's text; another library's text as it is.
+pub(super) fn owner_text(text: &str) -> String {
+    split(text).map_or_else(|| text.to_owned(), |(owner, _)| owner)
+}
+
+/// The owner value and the fence in the text of a lock of this library.
+fn split(text: &str) -> Option<(String, Fence)> {
+    let (id, rest) = text.split_at_checked(33)?;
+    let (fence, holder) = rest.split_once(' ')?;
+    let owner = format!("{id}{holder}");
+    (Holder::parse(&owner) != Holder::Foreign).then_some((owner, fence.parse().ok()?))
 }
 
 pub(super) fn text(value: &Value) -> Option<&str> {
@@ -190,6 +204,8 @@ fn fault(code: &str, words: &str) -> Fault {
         "LOADING" | "BUSY" | "MASTERDOWN" | "TRYAGAIN" | "CLUSTERDOWN" => Fault::Unreachable,
         _ if words.contains("max number of clients reached") => Fault::Unreachable,
         _ if lacks_a_right(words) => Fault::Refused(Refusal::Acl),
+        // A script broke off: what it did until then stands.
+        _ if words.trim_start_matches("ERR ").starts_with("user_script:") => Fault::NoAnswer,
         _ => Fault::Refused(Refusal::Other),
     }
 }
@@ -281,6 +297,30 @@ mod tests {
             let error = from_words(words);
             assert_eq!(error.fault, expected, "{words}");
             assert!(!error.why.contains("user_script"), "{}", error.why);
+        }
+    }
+
+    #[test]
+    fn the_effect_of_a_script_that_broke_off_is_unknown() {
+        for words in ["ERR user_script:21: attempt to compare nil", "user_script:21: attempt to compare nil"]
+        {
+            assert_eq!(from_words(words).fault, Fault::NoAnswer, "{words}");
+        }
+        for code in ["TTL a lease", "FENCE the last", "ERA the data"] {
+            assert_eq!(from_words(code).fault, Fault::Refused(Refusal::Other), "{code}");
+        }
+    }
+
+    #[test]
+    fn a_locks_text_has_its_fence_behind_the_id() {
+        let id = "0123456789abcdef0123456789abcdef";
+        let (holder, fence) = tenant(&format!("{id} 17 1700000000000 7 host a label"));
+        assert_eq!(holder, Holder::parse(&format!("{id} 1700000000000 7 host a label")));
+        assert_eq!(fence.get(), 17);
+        let before = format!("{id} 1700000000000 7 host a label");
+        for text in [&*before, &format!("{id} x 1 7 host "), id, "", "ü", &"ü".repeat(40)] {
+            assert_eq!(tenant(text), (Holder::Foreign, Fence::new(0)), "{text}");
+            assert_eq!(owner_text(text), text);
         }
     }
 

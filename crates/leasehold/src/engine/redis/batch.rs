@@ -7,6 +7,7 @@
 use std::{
     collections::VecDeque,
     sync::{Arc, Mutex, MutexGuard, PoisonError},
+    time::Duration,
 };
 
 use redis::Value;
@@ -14,11 +15,11 @@ use tokio::sync::{Semaphore, oneshot};
 
 use super::{
     connection::{Connection, ConnectionOptions, Link},
-    script::{self, Op, Script},
+    script::{self, Contended, Op, Script, Scripts},
 };
 use crate::{
     clock::{Clock, Until},
-    engine::{EngineError, Fault},
+    engine::{EngineError, Fault, registry::ended_error},
     error::Refusal,
 };
 
@@ -30,11 +31,10 @@ const OPS_PER_CALL: usize = 32;
 /// One connection and the operations that share it.
 pub(super) struct Lane {
     pub(super) connection: Arc<Connection>,
-    leases: Script,
-    with_grace: bool,
+    scripts: &'static Scripts,
+    contended: Contended,
+    grace: Option<Duration>,
     pub(super) inspect: Script,
-    /// A node of a cluster: a call may only touch one slot.
-    by_slot: bool,
     clock: Clock,
     queue: Mutex<Queue>,
     in_flight: Semaphore,
@@ -68,14 +68,14 @@ pub(super) type Reply = Result<(Value, u64), EngineError>;
 impl Lane {
     /// `by_slot` for a node of a cluster.
     pub(super) fn new(connection: ConnectionOptions, max_in_flight: usize, by_slot: bool) -> Arc<Self> {
-        let with_grace = connection.target.grace().is_some();
+        let grace = connection.target.grace();
         Arc::new(Self {
             clock: connection.clock.clone(),
+            scripts: Scripts::of(by_slot, grace.is_some()),
+            contended: Contended::default(),
+            grace,
             connection: Connection::new(connection),
-            leases: Script::new(script::leases(by_slot, with_grace)),
-            with_grace,
             inspect: Script::new(script::INSPECT),
-            by_slot,
             queue: Mutex::default(),
             in_flight: Semaphore::new(max_in_flight),
             max_in_flight,
@@ -129,9 +129,10 @@ impl Lane {
     /// Runs one operation at a node that is about to get its slot.
     pub(super) async fn run_asking(&self, op: &Op, until: Until) -> Reply {
         let link = self.connection.link(until).await?;
+        let (call, _) = self.scripts.group(op);
         let channel = self.connection.channel();
-        let build = |script: &_, by_hash| script::call(script, by_hash, [op].into_iter(), channel, None);
-        let value = link.run_script(true, &self.leases, build, until).await?;
+        let build = |_: &_, by_hash| self.scripts.build(call, by_hash, [op].into_iter(), channel, None);
+        let value = link.run_script(true, self.scripts.script(call), build, until).await?;
         let replies = script::replies(value, 1)?.into_iter().map(Ok).collect();
         only(replies).map(|value| (value, link.number))
     }
@@ -152,12 +153,32 @@ impl Lane {
             Ok(link) => link,
             Err(error) => return (vec![Err(error); ops.len()], 0),
         };
-        let replies = if self.by_slot && ops.len() > 1 {
-            self.call_by_slot(&link, ops, until).await
-        } else {
-            self.call_once(&link, ops.iter(), until).await
+        let replies = match ops {
+            [op] => vec![self.call_with_one(&link, op, until).await],
+            ops => self.call_by_group(&link, ops, until).await,
         };
         (replies, link.number)
+    }
+
+    /// Tries the ordinary case first: its script is a fraction of the other.
+    async fn call_with_one(&self, link: &Link, op: &Op, until: Until) -> Result<Value, EngineError> {
+        if let Some(call) = self.scripts.ordinary(op).filter(|_| !self.contended.is(op)) {
+            let script = self.scripts.script(call);
+            let build = |_: &_, by_hash| self.scripts.build(call, by_hash, [op].into_iter(), "", None);
+            match link.run_script(false, script, build, until).await? {
+                Value::Nil => self.contended.note(op, true),
+                value => return Ok(value),
+            }
+            // The attempt may have ended meanwhile.
+            if op.is_void() {
+                return Err(ended_error());
+            }
+        }
+        let value = only(self.call_once(link, [op].into_iter(), until).await);
+        if op.is_release() && matches!(value, Ok(Value::Int(1))) {
+            self.contended.note(op, false);
+        }
+        value
     }
 
     async fn call_once<'a, I>(&self, link: &Link, ops: I, until: Until) -> Vec<Result<Value, EngineError>>
@@ -165,10 +186,12 @@ impl Lane {
         I: ExactSizeIterator<Item = &'a Op> + Clone,
     {
         let expected = ops.len();
-        let era = link.identity.as_deref().filter(|_| self.with_grace);
+        let Some(first) = ops.clone().next() else { return Vec::new() };
+        let (call, _) = self.scripts.group(first);
+        let era = link.identity.as_deref().zip(self.grace);
         let channel = self.connection.channel();
-        let build = |script: &_, by_hash| script::call(script, by_hash, ops.clone(), channel, era);
-        let value = link.run_script(false, &self.leases, build, until).await;
+        let build = |_: &_, by_hash| self.scripts.build(call, by_hash, ops.clone(), channel, era);
+        let value = link.run_script(false, self.scripts.script(call), build, until).await;
         let replies = value.and_then(|value| script::replies(value, expected));
         match replies.and_then(|replies| link.believed(replies)) {
             Ok(values) => values.into_iter().map(Ok).collect(),
@@ -176,12 +199,16 @@ impl Lane {
         }
     }
 
-    async fn call_by_slot(&self, link: &Link, ops: &[Op], until: Until) -> Vec<Result<Value, EngineError>> {
+    /// One call for each script, and in a cluster for each slot.
+    async fn call_by_group(&self, link: &Link, ops: &[Op], until: Until) -> Vec<Result<Value, EngineError>> {
         // In a stable order: operations of one name stay in theirs.
-        let mut order: Vec<(u16, usize)> = ops.iter().enumerate().map(|(at, op)| (op.slot(), at)).collect();
+        let group = |(at, op)| (self.scripts.group(op), at);
+        let mut order: Vec<_> = ops.iter().enumerate().map(group).collect();
         order.sort_unstable();
         let calls = order
-            .chunk_by(|one, other| one.0 == other.0)
+            .chunk_by(|(one, at), (other, next)| {
+                one == other && !ops[*at].is_alone() && !ops[*next].is_alone()
+            })
             .map(|places| self.call_once(link, places.iter().map(|(_, at)| &ops[*at]), until));
         let replies = futures_util::future::join_all(calls).await.into_iter().flatten();
         let mut sorted: Vec<_> = order.iter().map(|(_, at)| *at).zip(replies).collect();

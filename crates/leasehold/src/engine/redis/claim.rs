@@ -132,7 +132,7 @@ impl Redis {
             let value = match self.topology.send(name, op, until).await {
                 Ok((value, _)) => value,
                 Err(error) if outcome::is_try_again(&error) => {
-                    return self.end_torn(name, owner, claim, may_come_late, until).await;
+                    return self.end_by_single_keys(name, owner, claim, may_come_late, until).await;
                 }
                 Err(error) => return Err(error),
             };

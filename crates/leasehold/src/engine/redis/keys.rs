@@ -74,9 +74,22 @@ impl Keys {
         )
     }
 
-    /// F: the last fence.
+    /// F: the last fence of the server; in a cluster, of the slot.
+    pub(super) fn counter(&self, by_slot: bool) -> String {
+        match by_slot {
+            false => "leasehold:fence".to_owned(),
+            true => format!("leasehold:fence:{{{}}}", slots::tag_of(self.slot())),
+        }
+    }
+
+    /// F of this name alone, on a node of a quorum.
     pub(super) fn fence(&self) -> Parts<'_> {
         Parts(["leasehold:fence:", &self.tail, "", ""])
+    }
+
+    /// B: the fence of the last that began under a record's key.
+    pub(super) fn begun(&self) -> Parts<'_> {
+        Parts(["leasehold:begun:", &self.tail, "", ""])
     }
 
     /// W: the waiters in order of arrival.
@@ -154,7 +167,9 @@ mod tests {
             let keys = keys(name);
             let place = hash_tag(keys.lock()).unwrap_or(keys.lock());
             assert_eq!(keys.lock(), format!("lock:{name}"));
-            for side in [keys.fence(), keys.waiters(), keys.seen(), keys.gone("0")].map(written) {
+            let side_keys = [keys.fence(), keys.begun(), keys.waiters(), keys.seen(), keys.gone("0")];
+            assert_eq!(slots::slot(&keys.counter(true)), keys.slot());
+            for side in side_keys.map(written) {
                 assert_eq!(hash_tag(&side), Some(place), "{side}");
             }
         }

@@ -14,14 +14,14 @@ mod connection;
 mod deadlines;
 mod fan_out;
 mod health;
+mod inspect;
 mod keys;
-mod look;
+mod migrating;
 mod records;
 mod renewal;
 mod script;
 mod target;
 mod topology;
-mod torn;
 mod url;
 pub(crate) mod voter;
 mod wake;
@@ -86,7 +86,7 @@ impl Redis {
     /// The keys of what is held.
     fn keys_of(&self, hold: &Hold) -> Keys {
         match hold.of {
-            Held::Lock => self.keys(&hold.name),
+            Held::Lock | Held::Closed => self.keys(&hold.name),
             Held::Record => Keys::of_record(&hold.name),
         }
     }

@@ -1,7 +1,6 @@
 //! Records: what was begun, how it ended, and marks.
 //!
-//! Each step of a record is an operation of the script that locks use ([`step`]), shares its calls and finds its way like
-//! one. What a script finds and cannot judge by the owner alone it answers as it is; the contract's own rules read it.
+//! Each step of a record is an operation ([`step`]) of a script of their own, and finds its way like one of a lock. What a script finds and cannot judge by the owner alone it answers as it is; the contract's own rules read it.
 //! Who waits for the end of somebody else's execution is in a set beside the record and told by a message.
 //!
 //! While nothing new is granted after a promotion (`grace=on`) a record that is not there is refused, because it may have
@@ -16,24 +15,19 @@ use std::time::Duration;
 use futures_util::future::join_all;
 use redis::Value;
 
-use super::{
-    Redis, answer,
-    keys::Keys,
-    script::Op,
-    topology::{outcome, slots},
-};
+use super::{Redis, answer, keys::Keys, script::Op, topology::slots};
 use crate::{
     clock::{BootInstant, Until},
     engine::{
-        Cursor, EngineError, Fault, Fut, Grant, Hold, Page, Renewed,
+        Cursor, EngineError, Fault, Fut, Grant, Page,
         records::{Begin, Begun, Content, Record, Records, Settle, Settled, decide},
     },
     fence::Fence,
     name::Name,
 };
-use marks::Deed;
+use marks::MarkOp;
+use step::Ending;
 pub(super) use step::Step;
-use step::{Ending, Form};
 
 /// When to ask again about a running record that never runs out by itself, because somebody changed it by hand.
 const NEVER: Duration = Duration::from_secs(86_400);
@@ -73,31 +67,15 @@ impl Redis {
         let key = &settle.hold.name;
         foreign::check(key)?;
         let ending = Ending::of(settle, self.attempts.may_come_late(settle.hold.owner.id()));
-        let send = async |form| {
-            self.step(key, || Step::Settle { ending: ending.clone(), form }, until)
-                .await
-                .and_then(|value| settled(value, settle))
-                .map_err(|error| foreign::named(key, error))
-        };
-        let settled = match send(Form::Whole).await {
-            // Who waits for it finds it at its next poll.
-            Err(error) if outcome::is_try_again(&error) => match send(Form::Alone).await {
-                Err(error) if outcome::is_try_again(&error) => send(Form::Patient).await,
-                settled => settled,
-            },
-            settled => settled,
-        };
+        let settled = self
+            .step(key, || Step::Settle(ending.clone()), until)
+            .await
+            .and_then(|value| settled(value, settle))
+            .map_err(|error| foreign::named(key, error));
         if settled.is_ok() {
             self.attempts.ended(settle.hold.owner.id());
         }
         settled
-    }
-
-    /// Renews by the record's own key alone.
-    pub(super) async fn renew_record_torn(&self, hold: &Hold, until: Until) -> Result<Renewed, EngineError> {
-        let since = self.clock.now();
-        let step = || Step::Renew { hold: hold.clone(), alone: true };
-        answer::renewed(self.step(&hold.name, step, until).await?, since)
     }
 
     async fn read_record(&self, key: &Name, until: Until) -> Result<Option<Record>, EngineError> {
@@ -209,16 +187,16 @@ impl Records for Redis {
         if_absent: bool,
         until: Until,
     ) -> Fut<'a, Vec<bool>> {
-        let deed = if if_absent { Deed::SetIfAbsent(ttl) } else { Deed::Set(ttl) };
-        Box::pin(self.on_marks(keys, deed, until))
+        let op = if if_absent { MarkOp::SetIfAbsent(ttl) } else { MarkOp::Set(ttl) };
+        Box::pin(self.on_marks(keys, op, until))
     }
 
     fn exist<'a>(&'a self, keys: &'a [Name], until: Until) -> Fut<'a, Vec<bool>> {
-        Box::pin(self.on_marks(keys, Deed::Test, until))
+        Box::pin(self.on_marks(keys, MarkOp::Test, until))
     }
 
     fn clear<'a>(&'a self, keys: &'a [Name], until: Until) -> Fut<'a, Vec<bool>> {
-        Box::pin(self.on_marks(keys, Deed::Clear, until))
+        Box::pin(self.on_marks(keys, MarkOp::Clear, until))
     }
 
     fn read<'a>(&'a self, key: &'a Name, until: Until) -> Fut<'a, Option<Record>> {

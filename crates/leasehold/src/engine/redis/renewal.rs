@@ -4,15 +4,10 @@ use std::sync::Arc;
 
 use futures_util::future::join_all;
 
-use super::{
-    Redis, answer,
-    batch::Lane,
-    script::Op,
-    topology::{Shard, outcome},
-};
+use super::{Redis, answer, batch::Lane, script::Op, topology::Shard};
 use crate::{
     clock::Until,
-    engine::{EngineError, Held, Hold, Renewed, voter::RENEWALS_PER_CALL},
+    engine::{EngineError, Hold, Renewed, voter::RENEWALS_PER_CALL},
 };
 
 impl Redis {
@@ -58,13 +53,9 @@ impl Redis {
     /// Follows a lease to where it is.
     async fn renew_one(&self, hold: &Hold, until: Until) -> Result<Renewed, EngineError> {
         let since = self.clock.now();
-        match self.topology.send(&hold.name, || Op::renew(self.keys_of(hold), hold), until).await {
-            Ok((value, _)) => answer::renewed(value, since),
-            Err(error) if outcome::is_try_again(&error) => match hold.of {
-                Held::Lock => self.renew_torn(hold, until).await,
-                Held::Record => self.renew_record_torn(hold, until).await,
-            },
-            Err(error) => Err(error),
-        }
+        // In a call of its own it takes one key, which can be found while the slot is moving.
+        let op = || Op::renew(self.keys_of(hold), hold).alone();
+        let (value, _) = self.topology.send(&hold.name, op, until).await?;
+        answer::renewed(value, since)
     }
 }

@@ -28,9 +28,9 @@ use tokio::{
 use super::{
     channel, client_name,
     connection::{Connection, ConnectionOptions, Link, Listener, Tasks},
-    health,
+    health, inspect,
     keys::{self, Keys},
-    look, random_process,
+    random_process,
     script::Script,
     target::DialTarget,
     topology::{not_sent, outcome},
@@ -286,8 +286,16 @@ impl Member {
     async fn inspect(&self, names: &[Name], until: Until) -> Result<Vec<Sighting>, EngineError> {
         let _room = self.room(until).await?;
         let inspect = &self.scripts.inspect;
-        let seen =
-            look::look_at(&self.connection, inspect, &self.prefix, names, WAITERS_SHOWN, until).await?;
+        let seen = inspect::inspect_names(
+            &self.connection,
+            inspect,
+            &self.prefix,
+            names,
+            WAITERS_SHOWN,
+            true,
+            until,
+        )
+        .await?;
         seen.iter().map(call::sighting).collect()
     }
 
@@ -394,7 +402,7 @@ impl Voter for RedisVoter {
     fn scan(&self, prefix: &str, from: Option<Cursor>, limit: u32, until: Until) -> Fut<'static, Page<Name>> {
         let (member, prefix) = (self.0.clone(), prefix.to_owned());
         Box::pin(async move {
-            look::scan_server(&member.connection, (&member.prefix, &prefix), from, limit, until).await
+            inspect::scan_server(&member.connection, (&member.prefix, &prefix), from, limit, until).await
         })
     }
 

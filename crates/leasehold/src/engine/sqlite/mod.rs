@@ -172,7 +172,7 @@ impl Leases for Sqlite {
             self.worker
                 .write(until, Purpose::Keep, move |store| {
                     let renew = |hold: &Hold| match hold.of {
-                        Held::Lock => store.renew(hold, since),
+                        Held::Lock | Held::Closed => store.renew(hold, since),
                         Held::Record => store.renew_record(hold, since),
                     };
                     holds.iter().map(|hold| Ok(Ok(renew(hold)?))).collect()

@@ -12,7 +12,7 @@ use tokio::sync::{OwnedSemaphorePermit, Semaphore};
 
 use super::super::{
     connection::{Connection, ConnectionOptions, Link},
-    script::{self, Script},
+    script::Scripts,
 };
 use crate::{
     clock::{Clock, Until},
@@ -30,7 +30,8 @@ pub(super) type Asked = Pin<Box<dyn Future<Output = Result<Value, EngineError>> 
 pub(in super::super) struct Pool {
     connection: ConnectionOptions,
     pub(super) clock: Clock,
-    pub(super) leases: Script,
+    pub(super) scripts: &'static Scripts,
+    pub(super) grace: Option<Duration>,
     idle: Mutex<Vec<Arc<Connection>>>,
     permits: Arc<Semaphore>,
     /// The most replicas that the server was seen with: one that is down is still a copy.
@@ -42,7 +43,8 @@ impl Pool {
     pub(in super::super) fn new(connection: ConnectionOptions, by_slot: bool) -> Arc<Self> {
         Arc::new(Self {
             clock: connection.clock.clone(),
-            leases: Script::new(script::leases(by_slot, connection.target.grace().is_some())),
+            scripts: Scripts::of(by_slot, connection.target.grace().is_some()),
+            grace: connection.target.grace(),
             connection: ConnectionOptions { listener: None, ..connection },
             idle: Mutex::default(),
             permits: Arc::new(Semaphore::new(CONNECTIONS_MAX)),

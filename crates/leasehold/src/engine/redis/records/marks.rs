@@ -29,7 +29,7 @@ const KEY_BYTES: usize = 64;
 
 /// What to do with marks.
 #[derive(Clone, Copy)]
-pub(super) enum Deed {
+pub(super) enum MarkOp {
     Set(Duration),
     SetIfAbsent(Duration),
     Test,
@@ -41,7 +41,7 @@ impl Redis {
     pub(super) async fn on_marks(
         &self,
         keys: &[Name],
-        deed: Deed,
+        op: MarkOp,
         until: Until,
     ) -> Result<Vec<bool>, EngineError> {
         let mut groups: BTreeMap<u16, Vec<usize>> = BTreeMap::new();
@@ -55,7 +55,7 @@ impl Redis {
             .flat_map(|(slot, places)| places.chunks(MARKS_PER_CALL).map(|some| (*slot, some)))
             .collect();
         let build = |places: &[usize], script: &Script, by_hash: bool| {
-            call(script, by_hash, places.iter().map(|at| &keys[*at]), deed)
+            call(script, by_hash, places.iter().map(|at| &keys[*at]), op)
         };
         let whole =
             calls.iter().map(|(slot, places)| ScriptCall::new(*slot, |s, h| build(places, s, h)).fail_fast());
@@ -90,18 +90,18 @@ fn call<'a>(
     script: &Script,
     by_hash: bool,
     keys: impl ExactSizeIterator<Item = &'a Name>,
-    deed: Deed,
+    op: MarkOp,
 ) -> Cmd {
     let mut cmd = script::begin(script, by_hash, keys.len() * KEY_BYTES);
     cmd.arg(keys.len());
     for key in keys {
         cmd.arg(key.as_str());
     }
-    match deed {
-        Deed::Set(ttl) => cmd.arg("m").arg(px(ttl)),
-        Deed::SetIfAbsent(ttl) => cmd.arg("n").arg(px(ttl)),
-        Deed::Test => cmd.arg("e"),
-        Deed::Clear => cmd.arg("c"),
+    match op {
+        MarkOp::Set(ttl) => cmd.arg("m").arg(px(ttl)),
+        MarkOp::SetIfAbsent(ttl) => cmd.arg("n").arg(px(ttl)),
+        MarkOp::Test => cmd.arg("e"),
+        MarkOp::Clear => cmd.arg("c"),
     };
     cmd
 }

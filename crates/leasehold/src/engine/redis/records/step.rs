@@ -8,39 +8,18 @@ use super::super::{
     keys::Keys,
     script::{TOMBSTONE, px},
 };
-use crate::{
-    engine::{
-        Hold,
-        records::{Begin, Outcome, Settle, State, Stored},
-    },
-    owner::Owner,
+use crate::engine::{
+    Hold,
+    records::{Begin, Outcome, Settle, State, Stored},
 };
 
 /// One step of a record.
 pub(in super::super) enum Step {
     Begin(Begin),
-    Settle {
-        ending: Ending,
-        form: Form,
-    },
-    Renew {
-        hold: Hold,
-        /// By the record's own key.
-        alone: bool,
-    },
+    Settle(Ending),
+    Renew(Hold),
     Remove,
     Look,
-}
-
-/// How a settlement is sent.
-#[derive(Clone, Copy, PartialEq, Eq)]
-pub(in super::super) enum Form {
-    /// At once or not at all.
-    Whole,
-    /// By the record's own key, while its keys are on two nodes.
-    Alone,
-    /// When all keys are on one node again.
-    Patient,
 }
 
 /// The end of an execution, ready to be sent as often as needed.
@@ -67,10 +46,6 @@ impl Ending {
         let text = state.map(|state| Stored { state, fence: hold.fence, fingerprint }.write());
         Self { text: text.unwrap_or_default().into(), keep: settle.keep, unanswered, hold }
     }
-
-    fn owner(&self) -> &Owner {
-        &self.hold.owner
-    }
 }
 
 impl Step {
@@ -79,20 +54,11 @@ impl Step {
         matches!(self, Self::Begin(begin) if begin.wake)
     }
 
-    /// Whether it can wait until all keys of the record are on one node.
-    pub(in super::super) fn is_patient(&self) -> bool {
-        match self {
-            Self::Settle { form, .. } => *form == Form::Patient,
-            Self::Renew { .. } => false,
-            Self::Begin(_) | Self::Remove | Self::Look => true,
-        }
-    }
-
     pub(in super::super) fn key_count(&self) -> usize {
         match self {
-            Self::Settle { form: Form::Alone, .. } | Self::Renew { alone: true, .. } | Self::Look => 1,
-            Self::Renew { .. } | Self::Remove => 2,
-            Self::Settle { ending, .. } => 3 + usize::from(ending.unanswered),
+            Self::Renew(_) | Self::Look => 1,
+            Self::Remove => 2,
+            Self::Settle(ending) => 3 + usize::from(ending.unanswered),
             Self::Begin(_) => 4,
         }
     }
@@ -100,21 +66,18 @@ impl Step {
     pub(in super::super) fn write_keys(&self, keys: &Keys, cmd: &mut Cmd) {
         cmd.arg(keys.lock());
         match self {
-            Self::Settle { form: Form::Alone, .. } | Self::Renew { alone: true, .. } | Self::Look => {}
-            Self::Renew { .. } => {
-                cmd.arg(keys.fence());
-            }
+            Self::Renew(_) | Self::Look => {}
             Self::Remove => {
                 cmd.arg(keys.watchers());
             }
-            Self::Settle { ending, .. } => {
-                cmd.arg(keys.fence()).arg(keys.watchers());
+            Self::Settle(ending) => {
+                cmd.arg(keys.begun()).arg(keys.watchers());
                 if ending.unanswered {
-                    cmd.arg(keys.gone(ending.owner().id_text()));
+                    cmd.arg(keys.gone(ending.hold.owner.id_text()));
                 }
             }
             Self::Begin(begin) => {
-                cmd.arg(keys.fence()).arg(keys.watchers()).arg(keys.gone(begin.owner.id_text()));
+                cmd.arg(keys.begun()).arg(keys.watchers()).arg(keys.gone(begin.owner.id_text()));
             }
         }
     }
@@ -123,7 +86,7 @@ impl Step {
     pub(in super::super) fn write_arguments(&self, cmd: &mut Cmd, channel: &str) {
         match self {
             Self::Begin(begin) => {
-                cmd.arg("B").arg(begin.owner.expose()).arg(px(begin.lease));
+                cmd.arg("b").arg(begin.owner.expose()).arg(px(begin.lease));
                 match &begin.fingerprint {
                     Some(fingerprint) => cmd.arg(fingerprint.to_string()),
                     None => cmd.arg("-"),
@@ -134,25 +97,22 @@ impl Step {
                     write!(watcher, "{channel} {id}").expect("a command takes what is written");
                 }
             }
-            Self::Settle { ending, form: Form::Alone } => {
-                cmd.arg("O").arg(ending.owner().expose()).arg(&ending.text[..]).arg(px(ending.keep));
-            }
-            Self::Settle { ending, .. } => {
-                let (owner, fence) = (ending.owner().expose(), ending.hold.fence.get());
-                cmd.arg(if ending.unanswered { "U" } else { "S" }).arg(owner).arg(fence);
+            Self::Settle(ending) => {
+                let (owner, fence) = (ending.hold.owner.expose(), ending.hold.fence.get());
+                cmd.arg(if ending.unanswered { "t" } else { "s" }).arg(owner).arg(fence);
                 cmd.arg(&ending.text[..]).arg(px(ending.keep));
                 if ending.unanswered {
                     cmd.arg(TOMBSTONE.as_millis() as u64);
                 }
             }
-            Self::Renew { hold, alone } => {
-                cmd.arg(if *alone { "V" } else { "W" }).arg(hold.owner.expose()).arg(px(hold.ttl));
+            Self::Renew(hold) => {
+                cmd.arg("r").arg(hold.owner.expose()).arg(px(hold.ttl));
             }
             Self::Remove => {
-                cmd.arg("X");
+                cmd.arg("x");
             }
             Self::Look => {
-                cmd.arg("L");
+                cmd.arg("l");
             }
         }
     }

@@ -1,10 +1,8 @@
--- Fragment: what all others use. All fragments of this folder together are one script; `dispatch.lua` has its KEYS and
--- ARGV. The scripts of a voter use it too.
+-- Fragment: what all others use. The fragments of this folder together are one script; `dispatch.lua` has its KEYS and
+-- ARGV. The scripts of records and of a voter use it too.
 local call, try, KEYS, ARGV = redis.call, redis.pcall, KEYS, ARGV
-local keep = ARGV[1]
 
 -- The server's time in microseconds, as text, because numbers cost a conversion at every command, and as a number.
--- Nil until it is needed: the ordinary release needs no time.
 local now, now_us
 local function read_clock()
   local time = call('TIME')

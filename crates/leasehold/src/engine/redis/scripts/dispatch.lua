@@ -1,55 +1,47 @@
 -- Fragment: runs the operations of one call, in order, each on its own: an error in one leaves the others alone.
--- KEYS of each operation follow each other: K (owner value, PX) · F (last fence) · W (waiters) · S (when each waiter
--- was last heard of) · G (tombstone of one attempt); those of a record are other ones, see `records/look.lua`
--- ARGV 1 how long F is kept in ms, then per operation a letter and its arguments:
---   c claim  r release  a abandon  t abandon with tombstone  f force-release  n renew  g renew with a grace
---   and of records, in capitals:
---   B begin  S settle  U settle with tombstone  O settle by K alone  W renew  V renew by K alone  X remove  L look
+-- KEYS of each operation follow each other: K (owner value and fence, PX) · F (last fence of the server, in a cluster of
+-- the slot) · W (waiters) · S (when each waiter was last heard of) · G (tombstone of one attempt)
+-- ARGV per operation a letter and its arguments:
+--   c claim  r release  a abandon  t abandon with tombstone  f force-release  n renew in a grace, and by one key:
+--   k keep closed  o release  w leave W  h forget in S  g set G
 -- `k` and `a` are where the first operation has its keys and its letter: the text before this one says so.
 -- answers a list with one reply per operation; {9, error} if it failed
--- Made when the first operation needs them: to make them takes longer than an ordinary operation.
-local cases, records, steps
+local cases
 local function run(letter, k, a)
-  local reply, first
-  if letter == 'c' then
-    reply = claim_free(k, a)
-  elseif letter == 'r' then
-    reply, first = release_unwanted(k, a)
+  -- The ordinary cases, as in `claim_free.lua` and `release_unwanted.lua`.
+  if grace_ms <= 0 then
+    local K, W = KEYS[k], KEYS[k + 2]
+    if letter == 'c' and call('EXISTS', K, W, KEYS[k + 4]) == 0 then
+      check_px(ARGV[a + 2])
+      if not now then read_clock() end
+      local fence = next_fence(KEYS[k + 1])
+      call('SET', K, ARGV[a] .. fence .. ' ' .. ARGV[a + 1], 'PX', ARGV[a + 2])
+      return fence
+    elseif letter == 'r' then
+      local holder = call('GET', K)
+      if holder and holder:sub(1, 33) == ARGV[a] and call('EXISTS', W) == 0 then
+        call('DEL', K)
+        return 1
+      end
+    end
   end
-  if reply then return reply end
   if not now then read_clock() end
-  if letter < 'a' then
-    if not records then records, steps = all_records() end
-    return records[letter](k, a)
-  end
   cases = cases or all_cases()
-  return cases[letter](k, a, first)
+  return cases[letter](k, a)
 end
 
+-- Keys and arguments of each, the letter included.
+local WIDTHS = {
+  c = { 5, 6 }, r = { 4, 2 }, a = { 4, 3 }, t = { 5, 4 }, f = { 4, 2 }, n = { 2, 5 },
+  k = { 1, 5 }, o = { 1, 2 }, w = { 1, 2 }, h = { 1, 2 }, g = { 1, 2 },
+}
 local replies, count = {}, 0
-local letter = ARGV[a]
-while letter do
+while ARGV[a] do
+  local letter = ARGV[a]
+  local width = WIDTHS[letter]
   local ok, reply = pcall(run, letter, k, a + 1)
   count = count + 1
   replies[count] = ok and reply or { 9, type(reply) == 'table' and reply.err or tostring(reply) }
-  if letter == 'c' then
-    k, a = k + 5, a + 5
-  elseif letter == 'r' then
-    k, a = k + 4, a + 2
-  elseif letter == 'n' then
-    k, a = k + 2, a + 3
-  elseif letter == 'a' then
-    k, a = k + 4, a + 3
-  elseif letter == 't' then
-    k, a = k + 5, a + 4
-  elseif letter == 'g' then
-    k, a = k + 2, a + 4
-  elseif letter == 'f' then
-    k, a = k + 4, a + 2
-  else
-    local step = steps[letter]
-    k, a = k + step[1], a + step[2]
-  end
-  letter = ARGV[a]
+  k, a = k + width[1], a + width[2]
 end
 return replies

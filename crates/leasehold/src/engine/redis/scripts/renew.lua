@@ -1,11 +1,20 @@
--- Fragment: renewal. Never brings back a key that is gone.
--- keys K F   arguments owner, px
--- 1 extended   0 not ours
-local function renew(k, a)
-  check_px(ARGV[a + 1])
-  local mine = call('GET', KEYS[k]) == ARGV[a]
-  if mine then call('PEXPIRE', KEYS[k], ARGV[a + 1]) end
-  -- F outlives a long hold; also a write in either case, so that a replica refuses instead of answering "not ours".
-  call('PEXPIRE', KEYS[k + 1], keep, 'GT')
-  return mine and 1 or 0
+-- Renews locks. Never brings back a key that is gone. Each takes its own key only, so it works in a slot that is moving.
+-- KEYS K of each   ARGV per lock: id and a space, px
+-- per lock 1 extended   0 not ours   {9, error}
+local call, try = redis.call, redis.pcall
+local replies = {}
+for i = 1, #KEYS do
+  local K, px = KEYS[i], ARGV[2 * i]
+  local holder, done = try('GET', K), 1
+  if type(holder) == 'table' then
+    done = holder
+  elseif not holder or holder:sub(1, 33) ~= ARGV[2 * i - 1] then
+    done = try('PEXPIRE', K, '0', 'GT') -- changes nothing, but a replica refuses it instead of answering "not ours"
+  elseif #px > 9 then
+    done = { err = 'TTL a lease of ' .. px .. ' ms is too long' }
+  else
+    done = try('PEXPIRE', K, px)
+  end
+  replies[i] = type(done) == 'table' and { 9, done.err } or done
 end
+return replies

@@ -293,14 +293,6 @@ impl Topology {
         .await
     }
 
-    /// Sends a command to the server that has a slot.
-    pub(super) async fn send_command(&self, slot: u16, cmd: &Cmd, until: Until) -> Answer<Value> {
-        self.follow(slot, Resend::AwaitMigration, until, |Stop { shard, asking }| async move {
-            shard.connection().link(until).await?.send_to(asking, cmd, until).await
-        })
-        .await
-    }
-
     /// Sends many calls at once, one result each: `together` sends those of one shard, `alone` follows one that was
     /// redirected or could not be sent. A silent server fails its own calls only.
     pub(super) async fn send_each<T, F, G>(

@@ -3,9 +3,8 @@
 use redis::{Cmd, Value};
 
 use super::super::{
-    answer,
+    answer, inspect,
     keys::Keys,
-    look,
     script::{self, FENCE_KEPT, INSPECT, Script, TOMBSTONE},
 };
 use crate::{
@@ -33,6 +32,7 @@ macro_rules! with_fences {
     ($($part:literal),+) => {
         concat!(
             include_str!("../scripts/begin.lua"),
+            include_str!("../scripts/voter/begin.lua"),
             include_str!("../scripts/voter/fence.lua"),
             $(include_str!($part)),+
         )
@@ -43,14 +43,20 @@ const VOTE: &str =
     with_fences!("../scripts/voter/record.lua", "../scripts/voter/waiters.lua", "../scripts/voter/vote.lua");
 const REPAIR: &str = with_fences!("../scripts/voter/record.lua", "../scripts/voter/repair.lua");
 const CONFIRM: &str = with_fences!("../scripts/voter/confirm.lua");
-const RENEW: &str = concat!(include_str!("../scripts/begin.lua"), include_str!("../scripts/voter/renew.lua"));
+const RENEW: &str = concat!(
+    include_str!("../scripts/begin.lua"),
+    include_str!("../scripts/voter/begin.lua"),
+    include_str!("../scripts/voter/renew.lua")
+);
 const WITHDRAW: &str = concat!(
     include_str!("../scripts/begin.lua"),
+    include_str!("../scripts/voter/begin.lua"),
     include_str!("../scripts/voter/waiters.lua"),
     include_str!("../scripts/voter/withdraw.lua")
 );
 const RETRACT: &str = concat!(
     include_str!("../scripts/begin.lua"),
+    include_str!("../scripts/voter/begin.lua"),
     include_str!("../scripts/voter/waiters.lua"),
     include_str!("../scripts/voter/retract.lua")
 );
@@ -125,7 +131,7 @@ pub(super) fn voted(value: &Value, expected: &VotingRecord) -> Result<Vote, Engi
     match list.as_slice() {
         [Value::Int(3), Value::Int(pttl), fence, holder, Value::Int(ahead)] => Ok(Vote::No {
             fence: answer::fence(fence)?,
-            holder: answer::text(holder).map(Holder::parse),
+            holder: answer::text(holder).map(|text| answer::tenant(text).0),
             expires_in: answer::left(*pttl),
             ahead: u32::try_from(*ahead).unwrap_or(u32::MAX),
         }),
@@ -261,7 +267,7 @@ pub(super) fn withdrawn(value: &Value) -> Result<Withdrawn, EngineError> {
     let [Value::Int(ours), Value::Int(woke), holder, fence] = list.as_slice() else {
         return Err(answer::unexpected(value));
     };
-    let by = match answer::text(holder).map(Holder::parse) {
+    let by = match answer::text(holder).map(|text| answer::tenant(text).0) {
         None => None,
         // Another library's lock has no fence.
         Some(Holder::Foreign) => Some(Fence::new(0)),
@@ -280,7 +286,7 @@ pub(super) fn sighting(value: &Value) -> Result<Sighting, EngineError> {
     let owner = match owner {
         // Another kind of key: somebody else's, whose value is not read.
         Value::Int(_) => Some(String::new()),
-        owner => answer::text(owner).map(str::to_owned),
+        owner => answer::text(owner).map(answer::owner_text),
     };
     Ok(Sighting {
         expires_in: owner.as_ref().and_then(|_| answer::left(*pttl)),
@@ -288,7 +294,7 @@ pub(super) fn sighting(value: &Value) -> Result<Sighting, EngineError> {
         fence: answer::fence(fence)?,
         waiters: waiters
             .chunks(2)
-            .map(look::waiter)
+            .map(inspect::waiter)
             .map(|waiter| (waiter.holder, waiter.waiting_for))
             .collect(),
         waiting: u32::try_from(*waiting).unwrap_or(u32::MAX),

@@ -1,22 +1,27 @@
 -- Fragment: begins a record. Idempotent for its owner.
--- keys K F V G   arguments owner, px, print or '-', "CHANNEL ID" to be told of its end ('': nobody)
+-- keys K B V G   arguments owner, px, fingerprint or '-', "CHANNEL ID" to be told of its end ('': nobody)
 -- <fence>        it is ours, also if it was already: the lease is refreshed
 -- {text, pttl}   something else is there
 -- {5}            this attempt has ended
 local function begin(k, a)
-  local K, F, V, G = KEYS[k], KEYS[k + 1], KEYS[k + 2], KEYS[k + 3]
-  local owner, px, print, watcher = ARGV[a], ARGV[a + 1], ARGV[a + 2], ARGV[a + 3]
+  local K, B, V, G = KEYS[k], KEYS[k + 1], KEYS[k + 2], KEYS[k + 3]
+  local owner, px, fingerprint, watcher = ARGV[a], ARGV[a + 1], ARGV[a + 2], ARGV[a + 3]
   check_px(px)
   if call('EXISTS', K, G) == 0 then
-    local fence = next_fence(F)
-    call('SET', K, 'leasehold:1 running ' .. fence .. ' ' .. print .. ' ' .. owner, 'PX', px)
+    -- It may have been begun at the server before this one, or even done.
+    if grace_ms > 0 then
+      error({ err = ('GRACE the primary is new: nothing is begun for %d ms'):format(grace_ms) })
+    end
+    local fence = next_fence(B)
+    call('PEXPIRE', B, ('%.0f'):format(KEPT + math.max(0, fence - now_us) / 1000))
+    call('SET', K, 'leasehold:1 running ' .. fence .. ' ' .. fingerprint .. ' ' .. owner, 'PX', px)
     return fence
   end
   if call('EXISTS', G) == 1 then return { 5 } end
 
   local found = call('GET', K)
   local fence, theirs, rest = running(found)
-  local same = theirs == print or theirs == '-' or print == '-'
+  local same = theirs == fingerprint or theirs == '-' or fingerprint == '-'
   if rest and same and found:sub(rest) == owner then
     call('PEXPIRE', K, px)
     return fence

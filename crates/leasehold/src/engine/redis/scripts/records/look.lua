@@ -1,9 +1,12 @@
--- Fragment: what a record is, and what is under a key. The fragments of this folder are part of the script of leases, where
--- `dispatch.lua` has KEYS and ARGV: K (the record, PX) · F (last fence) · V (who watches) · G (tombstone of one attempt)
+-- Fragment: what a record is, and what is under a key. K (the record, PX) · B (the fence of the last that began) · V (who
+-- watches) · G (tombstone of one attempt)
 -- A record is "leasehold:1 running FENCE PRINT OWNER", or another state with its result instead of an owner. Whatever a
 -- script cannot decide by its owner alone it answers as it found it: the client reads it.
 
--- Of a running record its fence, its print and where its owner begins; nothing of anything else.
+-- How long B outlives what began, in ms.
+local KEPT = 86400000
+
+-- Of a running record its fence, its fingerprint and where its owner begins; nothing of anything else.
 local function running(found)
   if found then return found:match('^leasehold:1 running (%d+) (%S+) ()') end
 end

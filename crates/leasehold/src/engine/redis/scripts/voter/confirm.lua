@@ -7,7 +7,7 @@
 local K, F, H = unpack(KEYS)
 local fence = tonumber(ARGV[3])
 call('PEXPIRE', F, keep, 'GT') -- first write: passes when memory is full, and a replica refuses it
-if try('GET', K) ~= ARGV[2] then return 0 end
+if not is_held_by(try('GET', K), ARGV[2]) then return 0 end
 local last = tonumber(call('GET', F) or 0)
 if last > fence then return 0 end
 if last < fence then

@@ -15,7 +15,7 @@ for k = 2, #KEYS, 2 do
   local answer = 2
   if not holder then
     answer = 0
-  elseif holder == owner then
+  elseif is_held_by(holder, owner) then
     answer = tonumber(px) <= most and 1 or 3
   end
   if answer == 1 then call('PEXPIRE', K, px) end

@@ -13,12 +13,12 @@ if not data or not is_data_set(data) then return 0 end
 check_longest(px, most)
 
 local holder, last = try('GET', K), tonumber(call('GET', F) or 0)
-if holder and holder ~= owner then return 0 end
+if holder and not is_held_by(holder, owner) then return 0 end
 -- Somebody had it under a later fence: this lease is over, whatever its holder still believes.
 if not holder and last > fence then return 0 end
 if last < fence then
   read_clock()
   set_fence(F, H, fence)
 end
-call('SET', K, owner, 'PX', px)
+call('SET', K, held_text(owner, ARGV[5]), 'PX', px)
 return 1

@@ -11,7 +11,7 @@ local id = owner:sub(1, 32)
 
 call('PEXPIRE', F, keep, 'GT') -- a write, so that a replica refuses instead of answering from old data
 local holder = try('GET', K)
-local mine = holder == owner
+local mine = is_held_by(holder, owner)
 if mine then
   call('DEL', K)
   holder = false

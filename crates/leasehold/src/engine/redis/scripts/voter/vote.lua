@@ -38,14 +38,15 @@ read_clock()
 local holder = call('GET', K)
 local first, channel, first_id
 if not holder then first, channel, first_id = first_waiter(W, S) end
-if holder == owner or not holder and (not first or first == entry) then
+local mine = is_held_by(holder, owner)
+if mine or not holder and (not first or first == entry) then
   if not is_data_set(data) then return refuse({ 8, expected }) end
   if holder then
     call('PEXPIRE', K, px)
     return call('GET', F) or next_fence()
   end
   local fence = next_fence()
-  call('SET', K, owner, 'PX', px)
+  call('SET', K, held_text(owner, fence), 'PX', px)
   if entry ~= '' then
     call('ZREM', W, entry)
     call('HDEL', S, id)

@@ -8,7 +8,7 @@ local function first_waiter(W, S)
     local found = call('ZRANGE', W, at, at, 'WITHSCORES')
     local entry, arrival = found[1], found[2]
     if not entry then return nil end
-    local wait, live, channel, id = entry:match('^1 %d+ (%d+) (%d+) (%S+) (%x+)')
+    local wait, live, channel, id = entry:match('^2 %d+ (%d+) (%d+) (%S+) (%x+)')
     if not live then
       at = ('%.0f'):format(at + 1) -- of another version
     else

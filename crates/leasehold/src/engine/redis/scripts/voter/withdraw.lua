@@ -10,7 +10,7 @@ call('HDEL', S, owner:sub(1, 32))
 if G then call('SET', G, 1, 'PX', ARGV[4]) end
 local holder = try('GET', K)
 if type(holder) == 'table' then holder = '' end
-local mine = holder == owner
+local mine = is_held_by(holder, owner)
 if mine then
   call('DEL', K)
   holder = false

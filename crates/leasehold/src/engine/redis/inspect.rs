@@ -1,4 +1,4 @@
-//! Looking at locks: one, or a page of them.
+//! Inspecting locks: one, or a page of them.
 
 use std::{sync::Arc, time::Duration};
 
@@ -10,11 +10,7 @@ use super::{
     connection::Connection,
     keys::{Keys, scan_pattern},
     script::{self, Script},
-    topology::{
-        Cluster, Map, Shard,
-        outcome::{self, Resend},
-        slots,
-    },
+    topology::{Cluster, Map, Shard, outcome::Resend, slots},
 };
 use crate::{
     clock::Until,
@@ -47,7 +43,8 @@ impl Redis {
             return self.inspect_by_slot(names, most_waiters, until).await;
         };
         let (connection, inspect) = (server.connection(), &server.lanes()[0].inspect);
-        let seen = look_at(connection, inspect, &self.prefix, names, most_waiters, until).await?;
+        let seen =
+            inspect_names(connection, inspect, &self.prefix, names, most_waiters, false, until).await?;
         names.iter().zip(&seen).map(|(name, value)| inspection(name, value)).collect()
     }
 
@@ -77,16 +74,11 @@ impl Redis {
         until: Until,
     ) -> Result<Inspection, EngineError> {
         let keys = [self.keys(name)];
-        let build = |script: &_, by_hash| script::inspection(script, by_hash, &keys, most_waiters);
-        let (slot, resend) = (keys[0].slot(), Resend::NotWhileMigrating);
-        match self.topology.send_script(slot, resend, script, build, until).await {
-            Ok(value) => {
-                let values = script::replies(value, 1)?;
-                inspection(name, values.first().unwrap_or(&Value::Nil))
-            }
-            Err(error) if outcome::is_try_again(&error) => self.inspect_torn(name, most_waiters, until).await,
-            Err(error) => Err(error),
-        }
+        let build = |script: &_, by_hash| script::inspection(script, by_hash, &keys, most_waiters, false);
+        let (slot, resend) = (keys[0].slot(), Resend::AwaitMigration);
+        let value = self.topology.send_script(slot, resend, script, build, until).await?;
+        let values = script::replies(value, 1)?;
+        inspection(name, values.first().unwrap_or(&Value::Nil))
     }
 
     pub(super) async fn scan_page(
@@ -151,19 +143,21 @@ async fn scan_primaries(
 }
 
 /// What the server says about some names, each as `inspect.lua` answers it.
-pub(super) async fn look_at(
+pub(super) async fn inspect_names(
     connection: &Arc<Connection>,
     inspect: &Script,
     store_prefix: &str,
     names: &[Name],
     most_waiters: u32,
+    own_fences: bool,
     until: Until,
 ) -> Result<Vec<Value>, EngineError> {
     let link = connection.link(until).await?;
     let mut seen = Vec::with_capacity(names.len());
     for some in names.chunks(NAMES_PER_CALL) {
         let keys: Vec<_> = some.iter().map(|name| Keys::new(store_prefix, name)).collect();
-        let build = |script: &_, by_hash| script::inspection(script, by_hash, &keys, most_waiters);
+        let build =
+            |script: &_, by_hash| script::inspection(script, by_hash, &keys, most_waiters, own_fences);
         let value = link.run_script(false, inspect, build, until).await?;
         seen.extend(script::replies(value, some.len())?);
     }
@@ -270,23 +264,18 @@ fn scanned(value: Value) -> Result<(String, Vec<String>), EngineError> {
 
 pub(super) fn inspection(name: &Name, value: &Value) -> Result<Inspection, EngineError> {
     let Value::Array(parts) = value else { return Err(answer::unexpected(value)) };
-    let [holder, Value::Int(pttl), fence, Value::Int(count), Value::Array(waiters)] = parts.as_slice() else {
+    let [holder, Value::Int(pttl), _, Value::Int(count), Value::Array(waiters)] = parts.as_slice() else {
         return Err(answer::unexpected(value));
     };
-    let holder = match holder {
-        Value::Int(_) => Some(Holder::Foreign),
-        holder => answer::text(holder).map(Holder::parse),
+    let tenant = match holder {
+        Value::Int(_) => Some((Holder::Foreign, Fence::new(0))),
+        holder => answer::text(holder).map(answer::tenant),
     };
-    let held = match holder {
-        None => None,
-        Some(holder) => {
-            let fence = if holder == Holder::Foreign { Fence::new(0) } else { answer::fence(fence)? };
-            Some(Tenure { holder, fence, mode: Mode::Exclusive, expires_in: answer::left(*pttl) })
-        }
-    };
+    let expires_in = answer::left(*pttl);
+    let held = |(holder, fence)| Tenure { holder, fence, mode: Mode::Exclusive, expires_in };
     Ok(Inspection {
         name: name.clone(),
-        holders: held.into(),
+        holders: tenant.map(held).into(),
         waiters: waiters.chunks(2).map(waiter).collect(),
         waiting: u32::try_from(*count).unwrap_or(u32::MAX),
     })
