@@ -12,25 +12,6 @@ pub(super) fn lua_says_its_arguments(tree: &Tree) -> Vec<Violation> {
     unclear.map(|(path, _)| Violation::new(path, 1, "header", why)).collect()
 }
 
-/// Strings are ordered by the server's locale. Seen are those that the text shows to be strings: quoted ones and ARGV.
-pub(super) fn lua_orders_no_strings(tree: &Tree) -> Vec<Violation> {
-    let mut found = Vec::new();
-    for (path, text) in tree.with_extension(&["lua"]) {
-        for (number, line) in text.lines().enumerate() {
-            let code = line.split("--").next().unwrap_or_default();
-            let orders = code.match_indices(['<', '>']).any(|(at, _)| {
-                let (before, after) = (&code[..at], code[at + 1..].trim_start_matches('=').trim_start());
-                before.trim_end().ends_with('\'') || after.starts_with('\'') || after.starts_with("ARGV[")
-            });
-            if orders {
-                let why = "Lua orders strings by the server's locale: compare numbers";
-                found.push(Violation::new(path, number + 1, "strings", why));
-            }
-        }
-    }
-    found
-}
-
 pub(super) fn sql_says_its_purpose(tree: &Tree) -> Vec<Violation> {
     let unclear = tree.with_extension(&["sql"]).filter(|(_, text)| header(text).is_empty());
     unclear
@@ -60,18 +41,6 @@ mod tests {
         let script = "-- Takes the lock.\n-- KEYS[1] lock\n-- ARGV[1] owner\nreturn 1";
         let fragment = "-- Fragment: reads the clock.\nlocal now = 0";
         assert!(flagged(lua_says_its_arguments, [("a.lua", script), ("b.lua", fragment)]).is_empty());
-    }
-
-    #[test]
-    fn lua_that_orders_strings_is_flagged() {
-        for line in ["if letter < 'a' then", "if 'a' <= letter then", "return last > ARGV[1]"] {
-            let text = format!("-- Fragment\n{line}");
-            assert_eq!(flagged(lua_orders_no_strings, [("a.lua", &*text)]), ["a.lua:2"], "{line}");
-        }
-        for line in ["if #px > 9 then", "if last - fence >= 0 then return 'x' end", "-- a < 'b'"] {
-            let text = format!("-- Fragment\n{line}");
-            assert!(flagged(lua_orders_no_strings, [("a.lua", &*text)]).is_empty(), "{line}");
-        }
     }
 
     #[test]

@@ -27,7 +27,6 @@ const RULES: &[Rule] = &[
     layers::sqlite_stays_in_its_engine,
     layers::engines_do_not_know_each_other,
     headers::lua_says_its_arguments,
-    headers::lua_orders_no_strings,
     headers::sql_says_its_purpose,
     lua::lua_orders_numbers_only,
     layout::no_vague_names,

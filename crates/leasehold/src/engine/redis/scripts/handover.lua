@@ -11,7 +11,7 @@ local silent = {}
 local function is_live(S, arrival, wait, live, channel, id)
   local seen = call('HGET', S, id)
   local silent_after = seen and seen + live * 1000 or arrival + math.min(wait, live) * 1000
-  if silent_after <= now_us then return false end
+  if silent_after - now_us <= 0 then return false end
   if silent[channel] == nil then silent[channel] = call('PUBSUB', COUNT, channel)[2] == 0 end
   return not silent[channel]
 end

@@ -14,7 +14,7 @@ local function renew(k, a)
   -- A holder with an earlier fence gave it back to the old server, which told nobody. One of another library has no
   -- fence, so nobody knows when it came.
   local theirs, mine = holder and fence_of(holder) or 1, tonumber(fence)
-  if grace_ms <= 0 or theirs == 0 or theirs >= mine then return 0 end
+  if grace_ms <= 0 or theirs == 0 or theirs - mine >= 0 then return 0 end
   if tonumber(call('GET', F) or 0) < mine then call('SET', F, fence) end
   call('SET', K, id .. fence .. ' ' .. ARGV[a + 1], 'PX', px)
   return 1
