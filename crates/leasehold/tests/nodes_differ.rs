@@ -94,7 +94,7 @@ async fn clocks_of_a_quorum_are_compared() {
     let found = health_of(&addrs).await;
     let text = &warning(&found, "clocks-differ").unwrap().found;
     assert!(text.starts_with(&format!("the clock of {} is ", addrs[2])), "{text}");
-    assert!(text.contains("60 s away") && !text.contains("much longer"), "{text}");
+    assert!(text.contains("60 s away") && !text.contains("gives no votes"), "{text}");
     let found = health_of(&of(&[0, 45, 0])).await;
-    assert!(warning(&found, "clocks-differ").unwrap().found.contains("for much longer"), "{found:?}");
+    assert!(warning(&found, "clocks-differ").unwrap().found.contains("gives no votes"), "{found:?}");
 }

@@ -270,7 +270,7 @@ async fn when_all_forgot_even_that_they_were_a_quorum_only_a_new_one_helps() {
             })
         })
         .collect();
-    for _ in 0..4 {
+    for _ in 0..10 {
         lose_everything(&set);
         let operator = client(&set, MAX_TTL);
         let error = operator.quorum().unwrap().admit().await.unwrap_err();

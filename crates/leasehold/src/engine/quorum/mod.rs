@@ -397,7 +397,7 @@ impl Quorum {
         health.warnings.extend(nodes::clocks_differ(
             &clocks,
             "a node refuses votes of clients whose clocks are more than 60 s away from its own",
-            "one of them gives no votes to most clients, and cannot be brought back after a restart, until the clocks agree",
+            "soon one of them gives no votes to most clients, and cannot be brought back after a restart, until the clocks agree",
         ));
         Ok(health)
     }

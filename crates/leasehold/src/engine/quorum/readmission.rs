@@ -163,6 +163,14 @@ impl Shared {
         futures_util::future::join_all(self.voters.iter().map(|voter| voter.status(until))).await
     }
 
+    /// Whether a node still belongs to this quorum, asked after another one was found without a record. Answers of one look
+    /// may come from before and after all nodes were lost together: that quorum must not be written down again.
+    async fn is_remembered(&self, set: &Set) -> bool {
+        let answers = self.statuses(self.clock().now() + self.options.command_timeout).await;
+        let nodes: Vec<_> = answers.into_iter().map(Result::ok).collect();
+        membership::set_of(&nodes, &self.list).as_ref() == Some(set)
+    }
+
     /// Inspects every node, does for each what can be done now, and answers when to look again.
     pub(super) async fn inspect_nodes(&self) -> Duration {
         let mut watches = self.watches.lock().await;
@@ -177,6 +185,9 @@ impl Shared {
         let is_sound = same_server(self, &nodes).is_ok() && !membership::are_divided(&members);
         let set = membership::set_of(&nodes, &self.list).filter(|_| is_sound);
         let Some(set) = set else { return look_again };
+        if members.contains(&VotingStatus::Forgot { seen: None }) && !self.is_remembered(&set).await {
+            return LOOK_MAX;
+        }
         let has_majority = self.voting(&members) >= self.majority();
         if by_the_clock && has_majority {
             // What the operator allowed is done.
