@@ -224,7 +224,9 @@ async fn the_documented_rights_suffice() {
         assert_eq!(server.cli(&[&words, more].concat()).error(), None);
     };
     let (locks, asking) = (security_md::line("acl: locks"), security_md::line("acl: sentinels"));
-    set.nodes().iter().for_each(|node| give(node, &locks, &["+role", "+info"]));
+    set.nodes()
+        .iter()
+        .for_each(|node| give(node, &locks, &["+role", "+info", "+zscore", "+zremrangebyscore"]));
     set.sentinels().iter().for_each(|sentinel| give(sentinel, &asking, &[]));
     let login = "leasehold:pw@";
     let url = set.url().replace("://", &format!("://{login}"));

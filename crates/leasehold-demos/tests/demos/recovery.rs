@@ -10,18 +10,20 @@ use crate::play::{Ended, Play};
 const RECOVERY: &str = env!("CARGO_BIN_EXE_recovery");
 const LONG: Duration = Duration::from_secs(60);
 
-/// What it tells about scans that several pods share, that one left to another, and that one won.
+/// What it tells about scans that several pods share, that one left to another, and that one won. In whole round trips: the
+/// first refusal of a lock takes one more, because a lone claim tries the ordinary case first.
 #[track_caller]
-fn costs(ended: &Ended) -> Vec<&str> {
+fn costs(ended: &Ended) -> Vec<u32> {
     let lines = ended.said.lines().filter(|line| line.contains("round trips of a scan"));
-    lines.filter_map(|line| line.split_whitespace().next_back()).collect()
+    let figures = lines.filter_map(|line| line.split_whitespace().next_back()?.parse::<f64>().ok());
+    figures.map(|trips| trips.round() as u32).collect()
 }
 
 #[test]
 fn everything_late_is_refunded_once_although_pods_are_killed() {
     let ended = Play::begin(RECOVERY, &["--scale", "20"]).end();
     ended.held();
-    assert_eq!(costs(&ended), ["1", "1", "3"], "{}", ended.said);
+    assert_eq!(costs(&ended), [1, 1, 3], "{}", ended.said);
 }
 
 #[test]
@@ -38,7 +40,7 @@ fn a_store_that_is_in_use_keeps_its_own_transactions() {
     runtime.block_on(theirs.set("tx:1", Duration::ZERO)).unwrap();
     let ended = Play::begin(RECOVERY, &["--scale", "20", "--store", &server.url()]).end();
     ended.held();
-    assert_eq!(costs(&ended), ["1", "1", "3"], "{}", ended.said);
+    assert_eq!(costs(&ended), [1, 1, 3], "{}", ended.said);
     let stats = runtime.block_on(theirs.stats()).unwrap();
     assert_eq!((stats.pending, stats.due, stats.tried, stats.dead), (1, 1, 0, 0));
 }
@@ -107,10 +109,10 @@ async fn a_scan_of_sixteen_buckets_with_contexts_is_one_round_trip() {
         writeln!(std::io::stdout(), "{said}").unwrap();
         // One winner takes the lock before and gives it back after.
         let each = if scans == Scans::Shared { 1 } else { 3 };
-        // And one, because the script of a lock must be sent when it is first used.
-        assert!(scripts <= each * scanned + skipped + 1, "{said}");
-        // The client counts what the server counts, but for the refusal of a script that it did not know.
+        // And one for each script of a lock, which must be sent when it is first used, and for the first refusal.
+        assert!(scripts <= each * scanned + skipped + 4, "{said}");
+        // The client counts what the server counts, but for refusals of scripts that it did not know.
         let asked = leases.round_trips().unwrap() - asked_before;
-        assert!((scripts..=scripts + 1).contains(&asked), "{said}, and {asked} by the client");
+        assert!((scripts..=scripts + 3).contains(&asked), "{said}, and {asked} by the client");
     }
 }
