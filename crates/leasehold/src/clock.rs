@@ -57,6 +57,15 @@ impl fmt::Debug for BootInstant {
 /// The caller's time limit of one call, on the client's [`Clock`].
 pub type Until = BootInstant;
 
+/// Both clocks at one moment.
+#[derive(Clone, Copy, Debug)]
+pub struct Now {
+    /// The clock that leases are timed by.
+    pub boot: BootInstant,
+    /// The wall clock, in microseconds since 1970; see [`Clock::wall_us`].
+    pub wall_us: u64,
+}
+
 /// Longest sleep before the clock is read again: tokio's timers do not count suspend.
 const SLICE: Duration = Duration::from_millis(500);
 
@@ -100,6 +109,11 @@ impl Clock {
                     + tokio::time::Instant::now().duration_since(*origin)
             }
         }
+    }
+
+    /// Both clocks now.
+    pub fn read(&self) -> Now {
+        Now { boot: self.now(), wall_us: self.wall_us() }
     }
 
     /// The wall clock, in microseconds since 1970: good for a fence's floor and for people, never for validity.

@@ -1,101 +1,283 @@
-//! Who gets a lock.
+//! One name of a store: who holds its lock, who waits, and who is next.
+//!
+//! # Whose turn it is
+//! Nobody overtakes: a free lock is kept for its live waiters, in order of arrival. The first one may claim it at once,
+//! the second one when the first has let its *turn* pass, and so on. A newcomer comes after all of them.
+//!
+//! - [`Handover::Push`]: turns never pass. The store hands a free lock to the first live waiter whenever it finds one.
+//! - [`Handover::Pull`]: a release wakes the first live waiter, which claims for itself. A turn lasts two near polls, so a
+//!   waiter gets its lock even if every hint is lost. A stopped waiter delays the others once: when somebody behind it
+//!   gets the lock, its turn shrinks to nothing until it claims again. It keeps its place while it is live.
 
-use std::time::Duration;
+use std::{collections::VecDeque, time::Duration};
 
 use crate::{
-    clock::BootInstant,
-    engine::{Claim, EngineError, Fault, Hold, Released, WAITERS_MAX},
+    clock::{BootInstant, Now},
+    engine::{
+        self, Answer, Claim, EngineError, Fault, Grant, Handover, Hold, Holders, Inspection, Mode, Released,
+        Tenure, WAITERS_MAX, WAITERS_SHOWN, liveness,
+    },
     error::Refusal,
     fence::{FENCE_LIMIT, Fence},
-    owner::OwnerId,
+    name::Name,
+    owner::{Owner, OwnerId},
 };
 
-/// What a store knows about a name, as one attempt sees it.
-#[derive(Clone, Copy, Debug)]
-pub struct View {
-    /// Who holds it, unless that is over.
-    pub holder: Option<Lease>,
-    /// Since when it is free, if nobody holds it.
+/// Longest turn: two polls of a waiter that knows it is near the front.
+pub const TURN_MAX: Duration = Duration::from_secs(2);
+const TURN_MIN: Duration = Duration::from_millis(100);
+
+/// The state of one name. `W` is how the store reaches a waiter.
+#[derive(Clone, Debug)]
+pub struct Lock<W> {
+    /// How the next waiter gets the lock.
+    pub handover: Handover,
+    /// The fence of the last grant; zero if there was none.
+    pub last: Fence,
+    /// The last lease, unless it was given back. It may have expired.
+    pub held: Option<Lease>,
+    /// When the lock was given back.
     pub free_since: BootInstant,
-    /// Live waiters before this attempt; all of them, if it is not in the queue.
-    pub ahead: u32,
-    /// How long a free lock is kept for them before it is this attempt's turn. Nothing is where a release hands over: there
-    /// those who wait get it first.
-    pub turns: Option<Duration>,
-    /// Whether the attempt is in the queue.
-    pub is_queued: bool,
+    /// The waiters in order of arrival. Some may have stopped polling.
+    pub queue: VecDeque<Waiter<W>>,
 }
 
 /// A lease as the store has it.
-#[derive(Clone, Copy, Debug, PartialEq, Eq)]
+#[derive(Clone, Debug)]
 pub struct Lease {
     /// The attempt that holds it.
-    pub owner: OwnerId,
+    pub owner: Owner,
     /// Its fence.
     pub fence: Fence,
-    /// When the lock opens, unless it is renewed.
+    /// When the lock opens unless the lease is renewed: the end of the lease and its lock-delay.
     pub closed_until: BootInstant,
 }
 
-/// What a claim leads to.
-#[derive(Clone, Copy, Debug, PartialEq, Eq)]
-pub enum Claimed {
-    /// It is the attempt's already: its lease begins anew.
-    Refresh(Fence),
-    /// It is given to the attempt.
-    Grant,
-    /// It is free, and somebody was here first: give it to the first of them, then ask again.
-    HandOver,
-    /// The attempt enters the queue, or is seen there again.
-    Queue {
-        /// When the lock may be free.
-        free_in: Duration,
-    },
-    /// It is not given, and the attempt does not wait.
-    Refuse {
-        /// When the lock may be free.
-        free_in: Duration,
-    },
+/// An attempt in the queue.
+#[derive(Clone, Debug)]
+pub struct Waiter<W> {
+    /// The attempt.
+    pub owner: Owner,
+    /// When it entered the queue.
+    pub arrived: BootInstant,
+    /// Its time limit.
+    pub gives_up: BootInstant,
+    /// It is passed over from then on, unless it claims again.
+    pub live_until: BootInstant,
+    /// How long a free lock waits for it; zero once it let its turn pass.
+    pub turn: Duration,
+    /// How long its lease and lock-delay last. Only a store that hands over needs it.
+    pub lasts: Duration,
+    /// How the store reaches it.
+    pub wake: W,
 }
 
-/// Decides a claim.
-///
-/// # Errors
-/// `Overloaded` when too many wait already.
-pub fn claim(view: &View, claim: &Claim, now: BootInstant) -> Result<Claimed, EngineError> {
-    let opens_at = match view.holder {
-        Some(lease) if lease.owner == claim.owner.id() => return Ok(Claimed::Refresh(lease.fence)),
-        Some(lease) => lease.closed_until,
-        // Nobody overtakes those who wait.
-        None => match view.turns {
-            None if view.ahead > 0 => return Ok(Claimed::HandOver),
-            None => return Ok(Claimed::Grant),
-            Some(turns) if view.free_since + turns <= now => return Ok(Claimed::Grant),
-            Some(turns) => view.free_since + turns,
-        },
-    };
-    let free_in = opens_at.since(now);
-    if claim.queue.is_none() {
-        return Ok(Claimed::Refuse { free_in });
+impl<W> Lock<W> {
+    /// A name that nobody holds or waits for.
+    pub fn new(handover: Handover, last: Fence) -> Self {
+        Self { handover, last, held: None, free_since: BootInstant::from_nanos(0), queue: VecDeque::new() }
     }
-    if !view.is_queued && view.ahead >= WAITERS_MAX {
-        let why = format!("{WAITERS_MAX} attempts wait for this name already");
-        return Err(EngineError::new(Fault::Overloaded, why));
+
+    /// The lease that has not expired.
+    pub fn holder(&self, at: BootInstant) -> Option<&Lease> {
+        self.held.as_ref().filter(|lease| lease.closed_until > at)
     }
-    Ok(Claimed::Queue { free_in })
+
+    /// Whether somebody holds the lock or waits for it.
+    pub fn is_in_use(&self, at: BootInstant) -> bool {
+        self.holder(at).is_some() || self.live(at).next().is_some()
+    }
+
+    /// The waiters that may claim the lock at that time, first come first; none while it is held.
+    pub fn in_turn(&self, at: BootInstant) -> impl Iterator<Item = &Waiter<W>> {
+        let mut turn_begins = self.opens_at();
+        self.live(at).take_while(move |waiter| {
+            let is_in_turn = turn_begins <= at;
+            turn_begins = turn_begins + waiter.turn;
+            is_in_turn
+        })
+    }
+
+    fn live(&self, at: BootInstant) -> impl Iterator<Item = &Waiter<W>> {
+        self.queue.iter().filter(move |waiter| waiter.live_until > at)
+    }
+
+    /// Since when the lock is free, or when it will be unless it is renewed.
+    pub fn opens_at(&self) -> BootInstant {
+        self.held.as_ref().map_or(self.free_since, |lease| lease.closed_until)
+    }
+
+    fn position(&self, owner: OwnerId) -> Option<usize> {
+        self.queue.iter().position(|waiter| waiter.owner.id() == owner)
+    }
+
+    /// Decides a claim, the first of an attempt or a later one. `since` is the lower bound of a grant's start.
+    ///
+    /// # Errors
+    /// `Overloaded` when too many wait already; `Refused` when fences are exhausted.
+    pub fn claim(
+        &mut self,
+        claim: &Claim,
+        since: BootInstant,
+        wake: W,
+        now: Now,
+    ) -> Result<Answer, EngineError> {
+        let at = now.boot;
+        let position = self.position(claim.owner.id());
+        let place = position.unwrap_or(self.queue.len());
+        let live_before = || self.queue.iter().take(place).filter(|waiter| waiter.live_until > at);
+        let ahead = live_before().count() as u32;
+        let turn_begins = live_before().fold(self.opens_at(), |begins, waiter| begins + waiter.turn);
+        let lasts = claim.ttl + claim.lock_delay;
+        if self.is_held_by(claim.owner.id(), at) {
+            self.extend(lasts, at);
+        } else if turn_begins <= at {
+            self.grant(&claim.owner, lasts, now)?;
+        } else {
+            let holders = self.holders(turn_begins, at);
+            let Some(queue) = claim.queue else { return Ok(Answer::Busy { holders }) };
+            if position.is_none() {
+                if ahead >= WAITERS_MAX {
+                    let why = format!("{WAITERS_MAX} attempts wait for this name already");
+                    return Err(EngineError::new(Fault::Overloaded, why));
+                }
+                self.queue.push_back(Waiter::new(claim, queue, wake, at));
+            }
+            self.queue[place].poll(queue, self.handover, at);
+            return Ok(Answer::Queued { ahead, holders, last: self.last, link: 0 });
+        }
+        Ok(Answer::Granted(Grant { fence: self.last, since, ttl: claim.ttl, acks: 0 }))
+    }
+
+    /// Hands a free lock to the first live waiter, which leaves the queue.
+    ///
+    /// # Errors
+    /// `Refused` when fences are exhausted.
+    pub fn hand_over(&mut self, now: Now) -> Result<Option<Waiter<W>>, EngineError> {
+        let next = self.in_turn(now.boot).next().map(|next| (next.owner.clone(), next.lasts));
+        next.map_or(Ok(None), |(owner, lasts)| self.grant(&owner, lasts, now))
+    }
+
+    /// Renews a lease that is still there, never one that has expired. Returns whether it did.
+    pub fn renew(&mut self, hold: &Hold, at: BootInstant) -> bool {
+        let is_held = self.is_held_by(hold.owner.id(), at);
+        if is_held {
+            self.extend(hold.ttl + hold.lock_delay, at);
+        }
+        is_held
+    }
+
+    /// Ends an attempt, which leaves the queue and gives back what it holds. Returns whether it held the lock.
+    pub fn end(&mut self, owner: OwnerId, at: BootInstant) -> bool {
+        self.queue.retain(|waiter| waiter.owner.id() != owner);
+        self.free_if(self.is_held_by(owner, at), at)
+    }
+
+    /// Frees the lock if it is still held under the fence that was seen. Returns whether it was.
+    pub fn force(&mut self, seen: Fence, at: BootInstant) -> bool {
+        self.free_if(self.holder(at).is_some_and(|lease| lease.fence == seen), at)
+    }
+
+    /// How a release ended that found the lock its own or not, after any hand-over.
+    pub fn released(&self, was_ours: bool, at: BootInstant) -> Released {
+        let holder = self.holder(at).map(|lease| lease.fence);
+        match (was_ours, holder) {
+            (true, None) if self.in_turn(at).next().is_none() => Released::Free,
+            (true, next) => Released::handed_over(next),
+            (false, Some(by)) => Released::Taken { by: Some(by) },
+            (false, None) => Released::Expired,
+        }
+    }
+
+    /// What people may see of it.
+    pub fn inspect(&self, name: &Name, at: BootInstant) -> Inspection {
+        let show = |waiter: &Waiter<W>| engine::Waiter {
+            holder: waiter.owner.holder(),
+            mode: Mode::Exclusive,
+            waiting_for: at.since(waiter.arrived),
+        };
+        Inspection {
+            name: name.clone(),
+            holders: self.tenure(at).into(),
+            waiters: self.live(at).take(WAITERS_SHOWN as usize).map(show).collect(),
+            waiting: self.live(at).count() as u32,
+        }
+    }
+
+    fn is_held_by(&self, owner: OwnerId, at: BootInstant) -> bool {
+        self.holder(at).is_some_and(|lease| lease.owner.id() == owner)
+    }
+
+    fn tenure(&self, at: BootInstant) -> Option<Tenure> {
+        self.holder(at).map(|lease| Tenure {
+            holder: lease.owner.holder(),
+            fence: lease.fence,
+            mode: Mode::Exclusive,
+            expires_in: Some(lease.closed_until.since(at)),
+        })
+    }
+
+    /// Who holds the lock; if nobody does, when it opens for the one who asks.
+    fn holders(&self, turn_begins: BootInstant, at: BootInstant) -> Holders {
+        self.tenure(at).map_or_else(|| Holders::none(Some(turn_begins.since(at))), Holders::one)
+    }
+
+    fn extend(&mut self, lasts: Duration, at: BootInstant) {
+        if let Some(lease) = &mut self.held {
+            lease.closed_until = at + lasts;
+        }
+    }
+
+    /// Gives the lock to an attempt, whose entry in the queue is returned. Those before it have let their turn pass.
+    fn grant(&mut self, owner: &Owner, lasts: Duration, now: Now) -> Result<Option<Waiter<W>>, EngineError> {
+        let fence = next_fence(self.last, now.wall_us)?;
+        let position = self.position(owner.id());
+        for passed_over in self.queue.iter_mut().take(position.unwrap_or(usize::MAX)) {
+            passed_over.turn = Duration::ZERO;
+        }
+        self.last = fence;
+        self.held = Some(Lease { owner: owner.clone(), fence, closed_until: now.boot + lasts });
+        Ok(position.and_then(|position| self.queue.remove(position)))
+    }
+
+    fn free_if(&mut self, is_meant: bool, at: BootInstant) -> bool {
+        if is_meant {
+            self.held = None;
+            self.free_since = at;
+        }
+        is_meant
+    }
 }
 
-/// When a lock opens that is granted or renewed now.
-pub fn closed_until(now: BootInstant, ttl: Duration, lock_delay: Duration) -> BootInstant {
-    now + ttl + lock_delay
+impl<W> Waiter<W> {
+    fn new(claim: &Claim, queue: engine::Queue, wake: W, at: BootInstant) -> Self {
+        Self {
+            owner: claim.owner.clone(),
+            arrived: at,
+            gives_up: at + queue.wait,
+            live_until: at,
+            turn: Duration::ZERO,
+            lasts: claim.ttl + claim.lock_delay,
+            wake,
+        }
+    }
+
+    /// It has claimed again: its place and its time limit stay those of the first claim.
+    fn poll(&mut self, queue: engine::Queue, handover: Handover, at: BootInstant) {
+        self.live_until = self.gives_up.min(at + liveness(queue.poll_every));
+        self.turn = match handover {
+            Handover::Push => Duration::MAX,
+            Handover::Pull => queue.poll_every.saturating_mul(2).clamp(TURN_MIN, TURN_MAX),
+        };
+    }
 }
 
 /// The fence after `last`: a counter alone repeats after a restore, time alone after a clock step.
 ///
 /// # Errors
-/// When it would not fit a double any more.
-pub fn next_fence(last: u64, wall_us: u64) -> Result<Fence, EngineError> {
-    let fence = last.saturating_add(1).max(wall_us);
+/// `Refused` when it would not fit a double any more.
+pub fn next_fence(last: Fence, wall_us: u64) -> Result<Fence, EngineError> {
+    let fence = last.get().saturating_add(1).max(wall_us);
     if fence >= FENCE_LIMIT {
         let why = format!("fence exhausted: the next one would be {fence}, and fences end at 2^53");
         return Err(EngineError::new(Fault::Refused(Refusal::Other), why));
@@ -103,155 +285,5 @@ pub fn next_fence(last: u64, wall_us: u64) -> Result<Fence, EngineError> {
     Ok(Fence::new(fence))
 }
 
-/// Whether a renewal counts: only of a lease that is still there.
-pub fn is_held(holder: Option<&Lease>, hold: &Hold) -> bool {
-    holder.is_some_and(|lease| lease.owner == hold.owner.id())
-}
-
-/// What the end of an attempt finds.
-#[derive(Clone, Copy, Debug, PartialEq, Eq)]
-pub enum Ended {
-    /// The lock was the attempt's, and goes to the next one.
-    Ours,
-    /// Nobody holds it. It may have been the attempt's turn: then it is the next one's.
-    Free,
-    /// Somebody else holds it.
-    Taken(Fence),
-}
-
-impl Ended {
-    /// How the release ended. `to` is who waited and got the lock, or was woken, if anybody did.
-    pub fn outcome(self, to: Option<Option<Fence>>) -> Released {
-        match (self, to) {
-            (Self::Ours, None) => Released::Free,
-            (Self::Ours, Some(next)) => Released::handed_over(next),
-            (Self::Free, Some(Some(by))) => Released::Taken { by: Some(by) },
-            (Self::Free, _) => Released::Expired,
-            (Self::Taken(by), _) => Released::Taken { by: Some(by) },
-        }
-    }
-}
-
-/// Decides the end of an attempt, which has left the queue.
-pub fn end(holder: Option<&Lease>, owner: OwnerId) -> Ended {
-    holder.map_or(
-        Ended::Free,
-        |lease| if lease.owner == owner { Ended::Ours } else { Ended::Taken(lease.fence) },
-    )
-}
-
-/// Decides a forced release: only of the holder that was seen.
-pub fn force(holder: Option<&Lease>, seen: Fence) -> Ended {
-    holder.map_or(
-        Ended::Free,
-        |lease| if lease.fence == seen { Ended::Ours } else { Ended::Taken(lease.fence) },
-    )
-}
-
 #[cfg(test)]
-mod tests {
-    use proptest::prelude::*;
-
-    use super::*;
-    use crate::{
-        engine::{Acks, Mode, Queue},
-        name::Name,
-        owner::{Holder, Owner},
-    };
-
-    const NOW: BootInstant = BootInstant::from_nanos(1_000_000_000);
-    const SECOND: Duration = Duration::from_secs(1);
-
-    fn attempt(waits: bool) -> Claim {
-        Claim {
-            name: Name::new("x").unwrap(),
-            owner: Owner::new(1, &Holder::Foreign),
-            mode: Mode::Exclusive,
-            ttl: SECOND,
-            lock_delay: Duration::ZERO,
-            queue: waits.then_some(Queue { wait: SECOND, poll_every: SECOND }),
-            acks: Acks::None,
-        }
-    }
-
-    fn held_by(random: u128) -> Lease {
-        Lease {
-            owner: Owner::new(random, &Holder::Foreign).id(),
-            fence: Fence::new(7),
-            closed_until: NOW + SECOND,
-        }
-    }
-
-    fn view() -> impl Strategy<Value = View> {
-        let holder = prop_oneof![Just(None), Just(Some(1)), Just(Some(2))];
-        let turns = prop_oneof![Just(None), (0..2000_u64).prop_map(|ms| Some(Duration::from_millis(ms)))];
-        (holder, 0..=1_000_000_000_u64, 0..=WAITERS_MAX, turns, any::<bool>()).prop_map(
-            |(holder, free_since, ahead, turns, is_queued)| View {
-                holder: holder.map(held_by),
-                free_since: BootInstant::from_nanos(free_since),
-                ahead,
-                turns: turns.map(|turns| if ahead == 0 { Duration::ZERO } else { turns }),
-                is_queued,
-            },
-        )
-    }
-
-    proptest! {
-        #[test]
-        fn a_lock_is_given_only_if_nobody_holds_it_and_nobody_was_first(view in view(), waits: bool) {
-            let claim = attempt(waits);
-            match super::claim(&view, &claim, NOW) {
-                Ok(Claimed::Grant) => {
-                    prop_assert!(view.holder.is_none());
-                    let turns = view.turns.unwrap_or_default();
-                    prop_assert!(view.turns.is_some() || view.ahead == 0);
-                    prop_assert!(view.free_since + turns <= NOW);
-                }
-                Ok(Claimed::HandOver) => {
-                    prop_assert!(view.holder.is_none() && view.ahead > 0 && view.turns.is_none());
-                }
-                Ok(Claimed::Refresh(fence)) => {
-                    prop_assert!(view.holder.is_some_and(|it| it.owner == claim.owner.id() && it.fence == fence));
-                }
-                Ok(Claimed::Queue { .. }) => prop_assert!(waits && view.holder != Some(held_by(1))),
-                Ok(Claimed::Refuse { .. }) => prop_assert!(!waits && view.holder != Some(held_by(1))),
-                Err(error) => {
-                    prop_assert_eq!(error.fault, Fault::Overloaded);
-                    prop_assert!(waits && !view.is_queued && view.ahead >= WAITERS_MAX);
-                }
-            }
-        }
-
-        #[test]
-        fn a_fence_is_above_the_last_one_and_not_below_the_clock(last in 0..FENCE_LIMIT, wall in 0..FENCE_LIMIT) {
-            match next_fence(last, wall) {
-                Ok(fence) => prop_assert!(fence.get() > last && fence.get() >= wall),
-                Err(_) => prop_assert!(last + 1 == FENCE_LIMIT),
-            }
-        }
-    }
-
-    #[test]
-    fn only_the_holder_ends_its_lease() {
-        let (mine, other) = (held_by(1), held_by(2));
-        let owner = attempt(false).owner.id();
-        assert_eq!(end(Some(&mine), owner), Ended::Ours);
-        assert_eq!(end(Some(&other), owner), Ended::Taken(other.fence));
-        assert_eq!(end(None, owner), Ended::Free);
-        assert_eq!(force(Some(&other), other.fence), Ended::Ours);
-        assert_eq!(force(Some(&other), Fence::new(6)), Ended::Taken(other.fence));
-        let hold = attempt(false).hold(Fence::new(7));
-        assert!(is_held(Some(&mine), &hold) && !is_held(Some(&other), &hold) && !is_held(None, &hold));
-    }
-
-    #[test]
-    fn a_lock_that_goes_to_the_next_one_says_so() {
-        let next = Fence::new(9);
-        assert_eq!(Ended::Ours.outcome(None), Released::Free);
-        assert_eq!(Ended::Ours.outcome(Some(None)), Released::handed_over(None));
-        assert_eq!(Ended::Ours.outcome(Some(Some(next))), Released::handed_over(Some(next)));
-        assert_eq!(Ended::Free.outcome(None), Released::Expired);
-        assert_eq!(Ended::Free.outcome(Some(Some(next))), Released::Taken { by: Some(next) });
-        assert_eq!(Ended::Taken(next).outcome(None), Released::Taken { by: Some(next) });
-    }
-}
+mod tests;

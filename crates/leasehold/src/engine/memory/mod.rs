@@ -16,13 +16,13 @@ use std::{
 use crate::{
     clock::{Clock, Until},
     engine::{
-        Answer, Capabilities, Claim, Cursor, Engine, Fut, Handover, Health, Held, Hold, Inspect, Inspection,
-        Leases, Page, Reach, Released, Renewed, WakeSink, records::Records,
+        Answer, Capabilities, Claim, Cursor, Engine, EngineError, Fut, Handover, Health, Held, Hold, Inspect,
+        Inspection, Leases, Page, Reach, Released, Renewed, WakeSink, records::Records,
     },
     fence::Fence,
     name::{NAME_MAX_BYTES, Name},
 };
-use store::Store;
+use store::{Now, Store};
 
 /// The engine behind `memory:`.
 pub struct Memory {
@@ -41,12 +41,16 @@ impl Memory {
         Self { store, clock, sink: OnceLock::new(), capabilities }
     }
 
+    fn atomic<T: Send + 'static>(&self, operation: impl FnOnce(&mut Store, Now) -> T) -> Fut<'static, T> {
+        self.fallible(|store, now| Ok(operation(store, now)))
+    }
+
     /// Runs one atomic operation, then sends its wake-ups with the store unlocked: a sink may call back.
-    fn atomic<T: Send + 'static>(
+    fn fallible<T: Send + 'static>(
         &self,
-        operation: impl FnOnce(&mut Store, store::Now) -> T,
+        operation: impl FnOnce(&mut Store, Now) -> Result<T, EngineError>,
     ) -> Fut<'static, T> {
-        let now = store::Now { boot: self.clock.now(), wall_us: self.clock.wall_us() };
+        let now = self.clock.read();
         let (out, wakes) = {
             let mut store = self.store.lock().unwrap_or_else(PoisonError::into_inner);
             let out = operation(&mut store, now);
@@ -57,7 +61,7 @@ impl Memory {
                 sink.wake(wake);
             }
         }
-        Box::pin(std::future::ready(Ok(out)))
+        Box::pin(std::future::ready(out))
     }
 
     fn sink(&self) -> Weak<dyn WakeSink> {
@@ -114,11 +118,11 @@ impl Engine for Memory {
     }
 
     fn health(&self, _: Until) -> Fut<'_, Health> {
-        self.atomic(|store, _| Health {
+        self.atomic(|store, now| Health {
             facts: vec![
                 ("engine".into(), "memory".into()),
                 ("shared by".into(), "the tasks of this process".into()),
-                ("names in use".into(), store.len().to_string()),
+                ("names in use".into(), store.names_in_use(now).to_string()),
             ],
             warnings: Vec::new(),
         })
@@ -131,12 +135,10 @@ impl Engine for Memory {
 
 impl Leases for Memory {
     fn claim<'a>(&'a self, claim: &'a Claim, _: Until) -> Fut<'a, Answer> {
-        let sink = self.sink();
-        let answer = self.atomic(|store, now| store.claim(claim, sink, now));
-        Box::pin(async move { answer.await? })
+        self.fallible(|store, now| store.claim(claim, self.sink(), now))
     }
 
-    fn renew<'a>(&'a self, holds: &'a [Hold], _: Until) -> Fut<'a, Vec<Result<Renewed, super::EngineError>>> {
+    fn renew<'a>(&'a self, holds: &'a [Hold], _: Until) -> Fut<'a, Vec<Result<Renewed, EngineError>>> {
         let renew = |store: &mut Store, hold: &Hold, now| match hold.of {
             Held::Lock | Held::Closed => store.renew(hold, now),
             Held::Record => store.records.renew(hold, now),
@@ -145,21 +147,18 @@ impl Leases for Memory {
     }
 
     fn release<'a>(&'a self, hold: &'a Hold, _: Until) -> Fut<'a, Released> {
-        let released = self.atomic(|store, now| store.release(&hold.name, &hold.owner, now));
-        Box::pin(async move { released.await? })
+        self.fallible(|store, now| store.release(&hold.name, hold.owner.id(), now))
     }
 
     fn abandon<'a>(&'a self, claim: &'a Claim, _: Until) -> Fut<'a, ()> {
-        let released = self.atomic(|store, now| {
+        self.fallible(|store, now| {
             store.ended.insert(claim.owner.id());
-            store.release(&claim.name, &claim.owner, now)
-        });
-        Box::pin(async move { released.await?.map(drop) })
+            store.release(&claim.name, claim.owner.id(), now).map(drop)
+        })
     }
 
     fn force_release<'a>(&'a self, name: &'a Name, seen: Fence, _: Until) -> Fut<'a, Released> {
-        let released = self.atomic(|store, now| store.force_release(name, seen, now));
-        Box::pin(async move { released.await? })
+        self.fallible(|store, now| store.force_release(name, seen, now))
     }
 }
 

@@ -13,7 +13,7 @@ use super::{
 
 pub(super) fn inspect(store: &Store<'_>, path: &DatabasePath) -> Result<Health, Failure> {
     let (held, waiting) = store.counts()?;
-    let journal_mode = store.journal_mode()?;
+    let journal_mode = store.pragma::<String>("journal_mode")?;
     let warnings = warnings(&journal_mode, path);
     let shared_by = match path.shared_by() {
         SharedBy::Unstated | SharedBy::Host => "the processes of this host",

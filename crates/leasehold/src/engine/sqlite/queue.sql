@@ -1,7 +1,7 @@
--- Live waiters in order.
--- ?1 name · ?2 boot · ?3 now · ?4 most rows
-SELECT owner, arrived, turn, wake
+-- Waiters in order: those that are live, and the one that asks.
+-- ?1 name · ?2 boot · ?3 now · ?4 owner that asks · ?5 most rows, -1 for all
+SELECT owner, arrived, give_up, live_until, turn, wake
 FROM waiter INDEXED BY waiter_in_order
-WHERE name = ?1 AND boot = ?2 AND live_until > ?3
+WHERE name = ?1 AND boot = ?2 AND (live_until > ?3 OR owner = ?4)
 ORDER BY place
-LIMIT ?4
+LIMIT ?5

@@ -130,9 +130,18 @@ async fn what_must_survive_a_power_loss_is_synced() {
     let engine = open(&dir.path("x.db"));
     for _ in 0..2 {
         let worker = &engine.worker;
-        assert_eq!(worker.write(soon(), Purpose::Ask, |store| store.synchronous()).await.unwrap(), 1);
-        assert_eq!(worker.write_to_last(soon(), Purpose::Ask, |store| store.synchronous()).await.unwrap(), 2);
-        assert_eq!(worker.read(soon(), |store| store.synchronous()).await.unwrap(), 1);
+        assert_eq!(
+            worker.write(soon(), Purpose::Ask, |store| store.pragma::<i64>("synchronous")).await.unwrap(),
+            1
+        );
+        assert_eq!(
+            worker
+                .write_to_last(soon(), Purpose::Ask, |store| store.pragma::<i64>("synchronous"))
+                .await
+                .unwrap(),
+            2
+        );
+        assert_eq!(worker.read(soon(), |store| store.pragma::<i64>("synchronous")).await.unwrap(), 1);
     }
 }
 

@@ -20,13 +20,7 @@ use crate::{
     engine::{EngineError, Fault},
 };
 
-use super::{
-    fault::Failure,
-    file::LeaseFile,
-    path::DatabasePath,
-    store::{Now, Store},
-    wake::Wakes,
-};
+use super::{fault::Failure, file::LeaseFile, path::DatabasePath, store::Store, wake::Wakes};
 
 /// First and longest pause while another process writes; a transaction takes well below a millisecond.
 const PAUSE_MIN: Duration = Duration::from_micros(50);
@@ -176,7 +170,7 @@ impl ThreadState {
         file.sync(access == Access::WriteToLast)?;
         let transaction = retry_while_busy(&clock, busy_until, || begin(&file.db, access))?;
         // Read while nobody else can write: what was committed before is not in the future.
-        let now = Now { boot: clock.now(), wall_us: clock.wall_us() };
+        let now = clock.read();
         let mut store = Store::new(&transaction, self.boot, now);
         let out = operation(&mut store)?;
         let hints = store.into_hints();

@@ -4,11 +4,13 @@ mod fences;
 
 use super::*;
 use crate::{
+    decide::lock::TURN_MAX,
     engine::{
-        EngineError, Fault, WAITERS_MAX,
+        EngineError, Fault, Grant, Holders, Mode, Tenure, WAITERS_MAX, WAITERS_SHOWN, Waiter,
         sqlite::tests::host::{Host, WALL_US},
     },
     error::Refusal,
+    owner::Holder,
 };
 
 const SECOND: u64 = 1_000_000_000;
@@ -332,7 +334,7 @@ fn the_number_of_waiters_is_bounded() {
         .execute(
             "WITH RECURSIVE n(i) AS (SELECT 1 UNION ALL SELECT i + 1 FROM n WHERE i < ?1) \
              INSERT INTO waiter (name, owner, boot, arrived, give_up, live_until, turn, wake) \
-             SELECT name, 'other ' || i, boot, arrived, give_up, live_until, turn, wake FROM waiter, n",
+             SELECT name, printf('f%031x other', i), boot, arrived, give_up, live_until, turn, wake FROM waiter, n",
             [WAITERS_MAX - 1],
         )
         .unwrap();
