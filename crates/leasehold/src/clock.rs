@@ -37,15 +37,19 @@ impl BootInstant {
 impl Add<Duration> for BootInstant {
     type Output = BootInstant;
     fn add(self, by: Duration) -> BootInstant {
-        BootInstant(self.0.saturating_add(u64::try_from(by.as_nanos()).unwrap_or(u64::MAX)))
+        BootInstant(self.0.saturating_add(nanos(by)))
     }
 }
 
 impl Sub<Duration> for BootInstant {
     type Output = BootInstant;
     fn sub(self, by: Duration) -> BootInstant {
-        BootInstant(self.0.saturating_sub(u64::try_from(by.as_nanos()).unwrap_or(u64::MAX)))
+        BootInstant(self.0.saturating_sub(nanos(by)))
     }
+}
+
+fn nanos(duration: Duration) -> u64 {
+    u64::try_from(duration.as_nanos()).unwrap_or(u64::MAX)
 }
 
 impl fmt::Debug for BootInstant {

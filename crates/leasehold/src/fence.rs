@@ -75,12 +75,9 @@ impl fmt::Debug for Fence {
 impl FromStr for Fence {
     type Err = Error;
     fn from_str(text: &str) -> Result<Self, Error> {
-        match text.parse() {
-            Ok(token) if token < FENCE_LIMIT => Ok(Self(token)),
-            _ => {
-                Err(Error::invalid("fence", text.chars().take(24).collect::<String>(), "a number below 2^53"))
-            }
-        }
+        let token = text.parse().ok().filter(|token| *token < FENCE_LIMIT).map(Self);
+        let shown = || text.chars().take(24).collect::<String>();
+        token.ok_or_else(|| Error::invalid("fence", shown(), "a number below 2^53"))
     }
 }
 

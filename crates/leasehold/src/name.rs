@@ -19,20 +19,18 @@ impl Name {
     /// Checks and wraps a name.
     pub fn new(text: impl AsRef<str>) -> Result<Self, Error> {
         let text = text.as_ref();
-        let refuse = |expected: &str| Err(Error::invalid("lock name", shorten(text), expected));
-        if text.is_empty() {
-            return refuse("1 to 512 bytes of printable text");
-        }
-        if text.len() > NAME_MAX_BYTES {
-            return refuse("at most 512 bytes, the store's prefix included");
-        }
-        if text.chars().any(char::is_control) {
-            return refuse("printable text without control characters");
-        }
-        if text.contains('}') && hash_tag(text).is_none() {
-            return refuse("a '}' only as the end of a hash tag such as {deal}:42");
-        }
-        Ok(Self(text.into()))
+        let expected = if text.is_empty() {
+            "1 to 512 bytes of printable text"
+        } else if text.len() > NAME_MAX_BYTES {
+            "at most 512 bytes, the store's prefix included"
+        } else if text.chars().any(char::is_control) {
+            "printable text without control characters"
+        } else if text.contains('}') && hash_tag(text).is_none() {
+            "a '}' only as the end of a hash tag such as {deal}:42"
+        } else {
+            return Ok(Self(text.into()));
+        };
+        Err(Error::invalid("lock name", shorten(text), expected))
     }
 
     /// The name as text.
@@ -44,9 +42,8 @@ impl Name {
 /// The part of a key that decides its place in a sharded store: between the first `{` and the next `}`,
 /// unless that is empty.
 pub(crate) fn hash_tag(key: &str) -> Option<&str> {
-    let open = key.find('{')?;
-    let length = key[open + 1..].find('}')?;
-    (length > 0).then(|| &key[open + 1..open + 1 + length])
+    let (tag, _) = key.split_once('{')?.1.split_once('}')?;
+    (!tag.is_empty()).then_some(tag)
 }
 
 /// Bad input is quoted in errors, but never at full length and never with control characters.

@@ -1,7 +1,7 @@
 //! Who holds a lock: a secret that proves ownership, and what people may see of it.
 
 use std::{
-    fmt::{self, Write},
+    fmt,
     sync::{Arc, OnceLock},
     time::{Duration, SystemTime},
 };
@@ -36,15 +36,15 @@ pub struct Owner {
     value: Arc<str>,
 }
 
-/// Enough for most owner values: host names and labels are short.
-const VALUE_BYTES: usize = 128;
-
 impl Owner {
     /// An owner value from its random bits and what people may see.
     pub fn new(random: u128, holder: &Holder) -> Self {
-        let mut value = String::with_capacity(VALUE_BYTES);
-        let _infallible = write!(value, "{random:032x} ");
-        holder.encode(&mut value);
+        let value = match holder {
+            Holder::Leasehold { host, pid, since_ms, label } => {
+                format!("{random:032x} {since_ms} {pid} {host} {label}")
+            }
+            Holder::Foreign => format!("{random:032x} "),
+        };
         Self { id: OwnerId(random), value: value.into() }
     }
 
@@ -92,7 +92,7 @@ pub enum Holder {
         host: String,
         /// Its process.
         pid: u32,
-        /// Its attempt's begin by its own wall clock, in milliseconds since 1970.
+        /// When its attempt started, by the holder's wall clock, in milliseconds since 1970.
         since_ms: u64,
         /// What its program calls it; may be empty.
         label: String,
@@ -122,12 +122,6 @@ impl Holder {
         }
     }
 
-    fn encode(&self, into: &mut String) {
-        if let Self::Leasehold { host, pid, since_ms, label } = self {
-            let _infallible = write!(into, "{since_ms} {pid} {host} {label}");
-        }
-    }
-
     /// Reads what people may see from an owner value of any library.
     pub fn parse(value: &str) -> Self {
         let parse = || {
@@ -143,15 +137,11 @@ impl Holder {
         parse().unwrap_or(Self::Foreign)
     }
 
-    /// How long ago its attempt began, by the two wall clocks.
+    /// How long ago its attempt started, by the two wall clocks.
     pub fn age(&self) -> Option<Duration> {
-        match self {
-            Self::Leasehold { since_ms, .. } => {
-                let began = SystemTime::UNIX_EPOCH + Duration::from_millis(*since_ms);
-                Some(SystemTime::now().duration_since(began).unwrap_or_default())
-            }
-            Self::Foreign => None,
-        }
+        let Self::Leasehold { since_ms, .. } = self else { return None };
+        let started = SystemTime::UNIX_EPOCH + Duration::from_millis(*since_ms);
+        Some(SystemTime::now().duration_since(started).unwrap_or_default())
     }
 }
 

@@ -1,6 +1,5 @@
-//! Which run of the host this is.
-//!
-//! Times of the boot clock mean something only within one boot, and only to processes that read the same clock.
+//! The id of this boot of the host. Times of the boot clock mean something only within one boot, and only to processes
+//! that read the same clock.
 
 use std::sync::OnceLock;
 
@@ -17,10 +16,7 @@ struct BootId {
 /// The id of this boot, the same for all processes that share a database file.
 pub(super) fn id(shared_by: SharedBy) -> Result<&'static str> {
     static READ: OnceLock<Result<BootId>> = OnceLock::new();
-    let boot = READ.get_or_init(|| check_clock().and_then(|()| read())).as_ref().map_err(Clone::clone)?;
-    if boot.id.is_empty() {
-        return Err(unsupported("the boot id is empty"));
-    }
+    let boot = READ.get_or_init(checked).as_ref().map_err(Clone::clone)?;
     // A container's own id changes when the container restarts, which ends all its processes too.
     if !boot.is_the_hosts && shared_by != SharedBy::Container {
         return Err(unsupported(
@@ -37,39 +33,19 @@ fn unsupported(why: impl Into<String>) -> Error {
     Error::unsupported("the store sqlite:", why)
 }
 
-#[cfg(any(target_os = "linux", target_os = "android"))]
-fn read() -> Result<BootId> {
-    use rustix::fs::{PROC_SUPER_MAGIC, fstatfs};
-    const PATH: &str = "/proc/sys/kernel/random/boot_id";
-    let read = || {
-        let file = std::fs::File::open(PATH)?;
-        let is_the_hosts = fstatfs(&file)?.f_type == PROC_SUPER_MAGIC;
-        let id = std::io::read_to_string(file)?.trim().to_owned();
-        Ok(BootId { id, is_the_hosts })
-    };
-    read().map_err(|error: std::io::Error| unsupported(format!("cannot read the boot id in {PATH}: {error}")))
-}
-
-#[cfg(not(any(target_os = "linux", target_os = "android")))]
-fn read() -> Result<BootId> {
-    const NAME: &str = "kern.bootsessionuuid";
-    let out = std::process::Command::new("sysctl")
-        .args(["-n", NAME])
-        .output()
-        .map_err(|error| unsupported(format!("cannot read the boot id of sysctl {NAME}: {error}")))?;
-    let id = String::from_utf8_lossy(&out.stdout).trim().to_owned();
-    Ok(BootId { id, is_the_hosts: true })
-}
-
-/// Refuses a Linux time namespace with a boot clock of its own: leases of other processes would end too early.
-fn check_clock() -> Result<()> {
+fn checked() -> Result<BootId> {
+    // Leases of other processes would end too early, or too late.
     let offsets = std::fs::read_to_string("/proc/self/timens_offsets").unwrap_or_default();
     if boot_clock_is_shifted(&offsets) {
         return Err(unsupported(
             "this process runs in a time namespace whose boot clock differs from the host's; start it without one",
         ));
     }
-    Ok(())
+    match read() {
+        Ok(boot) if boot.id.is_empty() => Err(unsupported("the boot id is empty")),
+        Ok(boot) => Ok(boot),
+        Err(error) => Err(unsupported(format!("cannot read the boot id in {SOURCE}: {error}"))),
+    }
 }
 
 fn boot_clock_is_shifted(offsets: &str) -> bool {
@@ -77,6 +53,24 @@ fn boot_clock_is_shifted(offsets: &str) -> bool {
         .lines()
         .filter_map(|line| line.trim().strip_prefix("boottime"))
         .any(|offset| offset.split_whitespace().any(|number| number != "0"))
+}
+
+#[cfg(any(target_os = "linux", target_os = "android"))]
+const SOURCE: &str = "/proc/sys/kernel/random/boot_id";
+#[cfg(not(any(target_os = "linux", target_os = "android")))]
+const SOURCE: &str = "kern.bootsessionuuid";
+
+#[cfg(any(target_os = "linux", target_os = "android"))]
+fn read() -> std::io::Result<BootId> {
+    let file = std::fs::File::open(SOURCE)?;
+    let is_the_hosts = rustix::fs::fstatfs(&file)?.f_type == rustix::fs::PROC_SUPER_MAGIC;
+    Ok(BootId { id: std::io::read_to_string(file)?.trim().to_owned(), is_the_hosts })
+}
+
+#[cfg(not(any(target_os = "linux", target_os = "android")))]
+fn read() -> std::io::Result<BootId> {
+    let out = std::process::Command::new("sysctl").args(["-n", SOURCE]).output()?;
+    Ok(BootId { id: String::from_utf8_lossy(&out.stdout).trim().to_owned(), is_the_hosts: true })
 }
 
 #[cfg(test)]

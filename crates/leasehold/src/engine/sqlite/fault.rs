@@ -2,75 +2,65 @@
 
 use std::io;
 
-use rusqlite::ErrorCode;
+use rusqlite::ErrorCode as Code;
 
 use crate::{
     engine::{EngineError, Fault},
     error::Refusal,
 };
 
-/// Why an operation on the file failed.
+/// Why an operation on the file failed; made of an error of SQLite or of our own.
 #[derive(Debug)]
-pub(super) enum Failure {
-    /// SQLite says so.
-    Sql(rusqlite::Error),
-    /// We say so.
-    Engine(EngineError),
-}
+pub(super) struct Failure(EngineError);
 
-impl From<rusqlite::Error> for Failure {
-    fn from(error: rusqlite::Error) -> Self {
-        Self::Sql(error)
+impl Failure {
+    /// The store answered, and refused.
+    pub(super) fn refused(why: impl Into<String>) -> Self {
+        Self(EngineError::new(Fault::Refused(Refusal::Other), why))
+    }
+
+    /// Whether another process uses the file and it is worth waiting for it.
+    pub(super) fn is_busy(&self) -> bool {
+        self.0.fault == Fault::Unreachable
     }
 }
 
 impl From<EngineError> for Failure {
     fn from(error: EngineError) -> Self {
-        Self::Engine(error)
-    }
-}
-
-impl Failure {
-    /// The store answered, and refused.
-    pub(super) fn refused(why: impl Into<String>) -> Self {
-        EngineError::new(Fault::Refused(Refusal::Other), why).into()
-    }
-
-    /// Whether another process is at the file and it is worth to wait for it.
-    pub(super) fn is_busy(&self) -> bool {
-        let Self::Sql(error) = self else { return false };
-        matches!(error.sqlite_error_code(), Some(ErrorCode::DatabaseBusy | ErrorCode::DatabaseLocked))
+        Self(error)
     }
 }
 
 impl From<Failure> for EngineError {
     fn from(failure: Failure) -> Self {
-        let error = match failure {
-            Failure::Engine(error) => return error,
-            Failure::Sql(error) => error,
-        };
-        let refused =
-            |refusal, why: &str| EngineError::new(Fault::Refused(refusal), format!("{why} ({error})"));
-        match error.sqlite_error_code() {
-            Some(ErrorCode::DatabaseBusy | ErrorCode::DatabaseLocked) => {
-                EngineError::new(Fault::Unreachable, "the database is locked by another process")
+        failure.0
+    }
+}
+
+impl From<rusqlite::Error> for Failure {
+    fn from(error: rusqlite::Error) -> Self {
+        let refused = |why| (Fault::Refused(Refusal::Other), why);
+        let full = |why| (Fault::Refused(Refusal::OutOfMemory), why);
+        let (fault, why) = match error.sqlite_error_code() {
+            Some(Code::DatabaseBusy | Code::DatabaseLocked) => {
+                let why = "the database is locked by another process";
+                return Self(EngineError::new(Fault::Unreachable, why));
             }
             // It may have happened at the commit, which may have been written all the same.
-            Some(ErrorCode::SystemIoFailure) => {
-                EngineError::new(Fault::NoAnswer, format!("the disk failed ({error})"))
+            Some(Code::SystemIoFailure) => (Fault::NoAnswer, "the disk failed"),
+            Some(Code::ReadOnly) => {
+                (Fault::Refused(Refusal::ReadOnly), "this process may not write the file")
             }
-            Some(ErrorCode::ReadOnly) => refused(Refusal::ReadOnly, "this process may not write the file"),
-            Some(ErrorCode::DiskFull) => refused(Refusal::OutOfMemory, "the disk is full"),
-            Some(ErrorCode::OutOfMemory) => refused(Refusal::OutOfMemory, "out of memory"),
-            Some(ErrorCode::PermissionDenied | ErrorCode::CannotOpen) => {
-                refused(Refusal::Other, "cannot open the file or its directory")
+            Some(Code::DiskFull) => full("the disk is full"),
+            Some(Code::OutOfMemory) => full("out of memory"),
+            Some(Code::PermissionDenied | Code::CannotOpen) => {
+                refused("cannot open the file or its directory")
             }
-            Some(ErrorCode::NotADatabase) => refused(Refusal::Other, "the file is not a SQLite database"),
-            Some(ErrorCode::DatabaseCorrupt) => {
-                refused(Refusal::Other, "the file is damaged: stop its users and remove it")
-            }
-            _ => refused(Refusal::Other, "SQLite failed"),
-        }
+            Some(Code::NotADatabase) => refused("the file is not a SQLite database"),
+            Some(Code::DatabaseCorrupt) => refused("the file is damaged: stop its users and remove it"),
+            _ => refused("SQLite failed"),
+        };
+        Self(EngineError::new(fault, format!("{why} ({error})")))
     }
 }
 

@@ -172,7 +172,7 @@ mod tests {
         let before = std::fs::read(&path).unwrap();
         let path = DatabasePath::parse(&path).unwrap();
         assert!(refusal(LeaseFile::open(&path).map(drop)).contains("another program's"));
-        assert_eq!(std::fs::read(path.path()).unwrap(), before);
+        assert_eq!(std::fs::read(&path.path).unwrap(), before);
     }
 
     #[test]
@@ -182,6 +182,6 @@ mod tests {
         std::fs::write(&path, "not a database at all\n".repeat(100)).unwrap();
         let path = DatabasePath::parse(&path).unwrap();
         assert!(refusal(LeaseFile::open(&path).map(drop)).contains("not a SQLite database"));
-        assert!(std::fs::read_to_string(path.path()).unwrap().starts_with("not a database"));
+        assert!(std::fs::read_to_string(&path.path).unwrap().starts_with("not a database"));
     }
 }

@@ -2,7 +2,14 @@
 
 use std::path::Path;
 
-/// Whether hosts may share a file system, by its name.
+/// File systems of one host, by the names that kernels give them.
+const LOCAL: &str = "ext2 ext3 ext4 xfs btrfs zfs bcachefs f2fs jfs reiserfs nilfs2 ubifs ecryptfs vfat exfat ntfs3 \
+    fuseblk tmpfs ramfs rootfs overlay fuse.fuse-overlayfs aufs shiftfs apfs hfs hfsplus ufs";
+/// File systems that hosts share.
+const NETWORK: &str = "nfs nfs4 cifs smb3 smbfs afs afpfs coda ncpfs webdav ceph fuse.ceph-fuse gfs2 ocfs2 lustre \
+    beegfs gpfs vboxsf fuse.sshfs fuse.glusterfs";
+
+/// Whether hosts may share a file system.
 #[derive(Clone, Copy, Debug, PartialEq, Eq)]
 pub(super) enum Reach {
     /// One host's own.
@@ -13,40 +20,13 @@ pub(super) enum Reach {
     Unsure,
 }
 
-/// Classifies a file system by the name that the kernel gives it.
+/// Classifies a file system by its name.
 pub(super) fn reach(name: &str) -> Reach {
+    let is_in = |list: &str| list.split(' ').any(|listed| listed == name);
     match name {
-        "ext2"
-        | "ext3"
-        | "ext4"
-        | "xfs"
-        | "btrfs"
-        | "zfs"
-        | "bcachefs"
-        | "f2fs"
-        | "jfs"
-        | "reiserfs"
-        | "nilfs2"
-        | "ubifs"
-        | "ecryptfs"
-        | "vfat"
-        | "exfat"
-        | "ntfs3"
-        | "fuseblk"
-        | "tmpfs"
-        | "ramfs"
-        | "rootfs"
-        | "overlay"
-        | "fuse.fuse-overlayfs"
-        | "aufs"
-        | "shiftfs"
-        | "apfs"
-        | "hfs"
-        | "hfsplus"
-        | "ufs" => Reach::Local,
-        "nfs" | "nfs4" | "cifs" | "smb3" | "smbfs" | "afs" | "afpfs" | "coda" | "ncpfs" | "webdav"
-        | "ceph" | "fuse.ceph-fuse" | "gfs2" | "ocfs2" | "lustre" | "beegfs" | "gpfs" | "vboxsf"
-        | "fuse.sshfs" | "fuse.glusterfs" => Reach::Network,
+        "" => Reach::Unsure,
+        _ if is_in(LOCAL) => Reach::Local,
+        _ if is_in(NETWORK) => Reach::Network,
         _ => Reach::Unsure,
     }
 }
@@ -103,7 +83,7 @@ mod kernel {
     }
 }
 
-#[cfg(target_vendor = "apple")]
+#[cfg(not(any(target_os = "linux", target_os = "android")))]
 mod kernel {
     use std::path::Path;
 
@@ -111,20 +91,13 @@ mod kernel {
         None
     }
 
+    #[cfg(target_vendor = "apple")]
     pub(super) fn file_system(path: &Path) -> Option<String> {
         let found = rustix::fs::statfs(path).ok()?;
         Some(found.f_fstypename.iter().map(|c| *c as u8 as char).take_while(|c| *c != '\0').collect())
     }
-}
 
-#[cfg(not(any(target_os = "linux", target_os = "android", target_vendor = "apple")))]
-mod kernel {
-    use std::path::Path;
-
-    pub(super) fn mount_id(_: &Path) -> Option<String> {
-        None
-    }
-
+    #[cfg(not(target_vendor = "apple"))]
     pub(super) fn file_system(_: &Path) -> Option<String> {
         None
     }

@@ -15,15 +15,15 @@ pub(super) fn inspect(store: &Store<'_>, path: &DatabasePath) -> Result<Health, 
     let (held, waiting) = store.counts()?;
     let journal_mode = store.pragma::<String>("journal_mode")?;
     let warnings = warnings(&journal_mode, path);
-    let shared_by = match path.shared_by() {
+    let shared_by = match path.shared_by {
         SharedBy::Unstated | SharedBy::Host => "the processes of this host",
         SharedBy::Container => "the processes of this container",
     };
     let facts = [
         ("engine", "sqlite".to_owned()),
         ("shared by", shared_by.to_owned()),
-        ("path", path.path().display().to_string()),
-        ("file system", file_system::name(path.path())),
+        ("path", path.path.display().to_string()),
+        ("file system", file_system::name(&path.path)),
         ("journal mode", journal_mode),
         ("layout version", LAYOUT.to_string()),
         ("names held", held.to_string()),

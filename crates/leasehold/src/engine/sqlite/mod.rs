@@ -63,7 +63,7 @@ impl Sqlite {
     /// Checks the path that follows `sqlite:` in a store URL. The file is opened, or created, by the first call.
     pub(crate) fn open(url: &str, options: &EngineOptions) -> Result<Self> {
         let path = DatabasePath::parse(url)?;
-        let boot = boot::id(path.shared_by())?;
+        let boot = boot::id(path.shared_by)?;
         let clock = options.clock.clone();
         let wakes = Arc::new(Wakes::new(rand::random()));
         let state = ThreadState {

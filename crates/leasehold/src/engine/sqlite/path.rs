@@ -21,8 +21,8 @@ const FORMS: &str = "sqlite:/absolute/path.db · sqlite:relative.db · sqlite://
 /// The path of a database file, as a URL gives it.
 #[derive(Clone, Debug)]
 pub(super) struct DatabasePath {
-    path: PathBuf,
-    shared_by: SharedBy,
+    pub(super) path: PathBuf,
+    pub(super) shared_by: SharedBy,
 }
 
 /// Which processes use the file, as far as its user stated it.
@@ -36,51 +36,46 @@ pub(super) enum SharedBy {
     Container,
 }
 
-/// Which file is at a path: it changes when the file is removed or replaced.
-#[derive(Clone, Copy, Debug, PartialEq, Eq)]
-pub(super) struct FileId {
-    device: u64,
-    inode: u64,
-}
+/// Device and inode of the file at a path: they change when the file is removed or replaced.
+pub(super) type FileId = (u64, u64);
 
 impl DatabasePath {
     /// Reads what follows `sqlite:` in a store URL. Creates nothing.
     pub(super) fn parse(text: &str) -> Result<Self> {
         let (path, parameters) = text.split_once('?').unwrap_or((text, ""));
-        let shared_by = shared_by(parameters)?;
+        let mut shared_by = SharedBy::Unstated;
+        for parameter in parameters.split('&').filter(|parameter| !parameter.is_empty()) {
+            shared_by = match parameter.split_once('=').unwrap_or((parameter, "")) {
+                ("shared-by", "host") => SharedBy::Host,
+                ("shared-by", "container") => SharedBy::Container,
+                ("shared-by", other) => return Err(Error::invalid("shared-by", other, "host or container")),
+                (name, _) => return Err(Error::invalid("parameter", name, "shared-by")),
+            };
+        }
         let path = std::path::absolute(path_of(path)?)
             .map_err(|error| Error::invalid("store path", text, format!("{FORMS} ({error})")))?;
-        check_kind(&path)?;
-        Ok(Self { path, shared_by })
-    }
-
-    pub(super) fn path(&self) -> &Path {
-        &self.path
-    }
-
-    pub(super) fn shared_by(&self) -> SharedBy {
-        self.shared_by
+        match unusable(&path) {
+            Some(expected) => Err(Error::invalid("store path", path.display().to_string(), expected)),
+            None => Ok(Self { path, shared_by }),
+        }
     }
 
     /// Creates the directory and an empty file where they are missing, both for their owner only.
     pub(super) fn create(&self) -> Result<(), EngineError> {
-        let failed =
-            |path: &Path, error| fault::of_files(&format!("cannot create {}", path.display()), &error);
-        let directory = self.directory();
-        let created = fs::DirBuilder::new().recursive(true).mode(0o700).create(directory);
-        created.map_err(|error| failed(directory, error))?;
+        let failed = |error| fault::of_files(&format!("cannot create {}", self.path.display()), &error);
+        fs::DirBuilder::new().recursive(true).mode(0o700).create(self.directory()).map_err(failed)?;
         match create_file(&self.path) {
-            Err(error) if error.kind() != io::ErrorKind::AlreadyExists => Err(failed(&self.path, error)),
+            Err(error) if error.kind() != io::ErrorKind::AlreadyExists => Err(failed(error)),
             _ => Ok(()),
         }
     }
 
-    /// The path of an existing file, with the symbolic links of its directory resolved.
+    /// The path with the symbolic links of its directory resolved.
     pub(super) fn resolve(&self) -> Result<PathBuf, EngineError> {
-        let directory = fs::canonicalize(self.directory()).map_err(|error| {
-            fault::of_files(&format!("cannot find {}", self.directory().display()), &error)
-        })?;
-        Ok(directory.join(self.path.file_name().unwrap_or_default()))
+        let directory = self.directory();
+        let real = fs::canonicalize(directory)
+            .map_err(|error| fault::of_files(&format!("cannot find {}", directory.display()), &error))?;
+        Ok(real.join(self.path.file_name().unwrap_or_default()))
     }
 
     fn directory(&self) -> &Path {
@@ -89,55 +84,37 @@ impl DatabasePath {
 
     /// The file that is there now.
     pub(super) fn file_id(&self) -> Option<FileId> {
-        let found = fs::symlink_metadata(&self.path).ok()?;
-        Some(FileId { device: found.dev(), inode: found.ino() })
+        fs::symlink_metadata(&self.path).ok().map(|found| (found.dev(), found.ino()))
     }
-}
-
-fn shared_by(parameters: &str) -> Result<SharedBy> {
-    let mut shared_by = SharedBy::Unstated;
-    for parameter in parameters.split('&').filter(|parameter| !parameter.is_empty()) {
-        shared_by = match parameter.split_once('=').unwrap_or((parameter, "")) {
-            ("shared-by", "host") => SharedBy::Host,
-            ("shared-by", "container") => SharedBy::Container,
-            ("shared-by", other) => return Err(Error::invalid("shared-by", other, "host or container")),
-            (name, _) => return Err(Error::invalid("parameter", name, "shared-by")),
-        };
-    }
-    Ok(shared_by)
 }
 
 fn path_of(text: &str) -> Result<&str> {
-    let refuse = |allowed: &str| Err(Error::invalid("store path", text, allowed));
     let path = match text.strip_prefix("//") {
         Some(rest) if rest.starts_with('/') => rest,
-        Some(_) => return refuse(FORMS),
+        Some(_) => "",
         None => text,
     };
-    match path {
-        "" => refuse(FORMS),
-        ":memory:" => refuse("a file; for a store in memory use memory:"),
-        _ if path.contains('\0') => refuse(FORMS),
-        _ if path.ends_with('/') => refuse("a file, not a directory"),
-        _ => Ok(path),
-    }
+    let expected = match path {
+        ":memory:" => "a file; for a store in memory use memory:",
+        _ if path.is_empty() || path.contains('\0') => FORMS,
+        _ if path.ends_with('/') => "a file, not a directory",
+        _ => return Ok(path),
+    };
+    Err(Error::invalid("store path", text, expected))
 }
 
-/// Refuses what cannot be a database file, whoever asks.
-fn check_kind(path: &Path) -> Result<()> {
-    let refuse = |allowed: &str| Err(Error::invalid("store path", path.display().to_string(), allowed));
+/// What is expected instead of a path that cannot be a database file, whoever asks.
+fn unusable(path: &Path) -> Option<&'static str> {
     match fs::symlink_metadata(path) {
-        Ok(found) if found.is_dir() => refuse("a file, not a directory"),
-        Ok(found) if found.is_symlink() => {
-            refuse("the path of the file itself, not of a symbolic link to it")
-        }
-        Ok(found) if !found.is_file() => refuse("a regular file"),
+        Ok(found) if found.is_dir() => Some("a file, not a directory"),
+        Ok(found) if found.is_symlink() => Some("the path of the file itself, not of a symbolic link to it"),
+        Ok(found) if !found.is_file() => Some("a regular file"),
         Err(error) if error.kind() == io::ErrorKind::NotADirectory => {
-            refuse("a path whose parents are directories")
+            Some("a path whose parents are directories")
         }
-        Err(error) if error.kind() == io::ErrorKind::InvalidFilename => refuse("a shorter path"),
+        Err(error) if error.kind() == io::ErrorKind::InvalidFilename => Some("a shorter path"),
         // Anything else is found out when the file is opened.
-        _ => Ok(()),
+        _ => None,
     }
 }
 
@@ -177,8 +154,8 @@ mod tests {
             ("x.db?shared-by=container", SharedBy::Container),
         ] {
             let path = DatabasePath::parse(text).unwrap();
-            assert_eq!(path.shared_by(), shared_by);
-            assert!(path.path().ends_with("x.db"));
+            assert_eq!(path.shared_by, shared_by);
+            assert!(path.path.ends_with("x.db"));
         }
     }
 
@@ -215,8 +192,8 @@ mod tests {
         path.create().unwrap();
         path.create().unwrap();
         let mode = |path: &Path| fs::metadata(path).unwrap().mode() & 0o777;
-        assert_eq!(mode(path.path()), 0o600);
-        assert_eq!(mode(path.path().parent().unwrap()), 0o700);
+        assert_eq!(mode(&path.path), 0o600);
+        assert_eq!(mode(path.path.parent().unwrap()), 0o700);
     }
 
     #[test]
@@ -225,7 +202,7 @@ mod tests {
         let path = DatabasePath::parse(&dir.path("x.db")).unwrap();
         path.create().unwrap();
         let first = path.file_id();
-        fs::rename(path.path(), dir.path("away")).unwrap();
+        fs::rename(&path.path, dir.path("away")).unwrap();
         assert_eq!(path.file_id(), None);
         path.create().unwrap();
         assert_ne!(path.file_id(), first);

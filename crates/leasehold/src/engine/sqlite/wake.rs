@@ -1,14 +1,19 @@
 //! Hints between engines: "claim now, it may be your turn".
 //!
-//! Every engine has a random id, which its waiters carry in the file. An engine that frees a lock sends the id of the
-//! waiting attempt to the engine with that id: directly if it is itself, otherwise, on Linux, as a datagram to an
-//! abstract Unix address made of the id. An engine that settles a record does the same for all its waiters. A hint
-//! proves nothing and may be lost (another network namespace, a full socket, another platform): waiters poll as well,
-//! and a forged hint causes a poll.
+//! Every engine has a random id, which its waiters carry in the file. An engine that frees a lock, or settles a record,
+//! sends the ids of the waiting attempts to their engine: directly if it is itself, otherwise, on Linux, as a datagram to
+//! an abstract Unix address made of the engine's id. A hint proves nothing and may be lost (another network namespace, a
+//! full socket, another platform): waiters poll as well, and a forged hint causes a poll.
 
 use std::{
     collections::BTreeMap,
-    sync::{Arc, OnceLock, Weak},
+    io,
+    os::unix::net::{SocketAddr, UnixDatagram},
+    sync::{
+        Arc, Mutex, MutexGuard, OnceLock, PoisonError, Weak,
+        atomic::{AtomicBool, Ordering},
+    },
+    thread,
 };
 
 use crate::{
@@ -20,22 +25,20 @@ use super::store::Hint;
 
 /// The random part of an attempt, in hexadecimal digits.
 const ID_BYTES: usize = 32;
-/// Most attempts in one datagram: a socket holds few of them, and many may wait for one end.
-#[cfg(any(target_os = "linux", target_os = "android"))]
-const IDS_MAX: usize = 1000;
+/// Longest datagram, a thousand attempts: a socket holds few datagrams, and many may wait for one end.
+const DATAGRAM_BYTES: usize = 1000 * ID_BYTES;
 
 /// Where one engine's hints go, and its way to other engines.
 pub(super) struct Wakes {
     id: String,
     sink: OnceLock<Weak<dyn WakeSink>>,
-    datagrams: datagrams::Datagrams,
+    listener: Mutex<Option<Listener>>,
 }
 
 impl Wakes {
     /// An engine's wake-ups under a random id. Nothing is opened before somebody waits.
     pub(super) fn new(random: u128) -> Self {
-        let id = format!("{random:032x}");
-        Self { id, sink: OnceLock::new(), datagrams: datagrams::Datagrams::default() }
+        Self { id: format!("{random:032x}"), sink: OnceLock::new(), listener: Mutex::default() }
     }
 
     /// The id under which hints reach this engine.
@@ -49,162 +52,107 @@ impl Wakes {
     }
 
     /// Somebody may have to wait from now on.
-    pub(super) fn listen(self: &Arc<Self>) {
-        self.datagrams.listen(self);
+    pub(super) fn listen(&self) {
+        let (mut listener, Some(sink)) = (self.listener(), self.sink.get()) else { return };
+        if listener.is_none() {
+            match Listener::start(&self.id, sink.clone()) {
+                Ok(started) => *listener = Some(started),
+                Err(error) => tracing::debug!(%error, "no wake-ups from other processes, polling only"),
+            }
+        }
     }
 
     /// Delivers hints. Never blocks, never fails.
     pub(super) fn send(&self, hints: Vec<Hint>) {
-        let mut to_others = BTreeMap::<String, String>::new();
-        for hint in hints {
-            if hint.wake == self.id {
-                self.receive(&hint.owner_id);
-            } else if hint.owner_id.len() == ID_BYTES {
-                to_others.entry(hint.wake).or_default().push_str(&hint.owner_id);
-            }
+        let mut engines = BTreeMap::<String, String>::new();
+        for hint in hints.into_iter().filter(|hint| hint.owner_id.len() == ID_BYTES) {
+            engines.entry(hint.wake).or_default().push_str(&hint.owner_id);
         }
-        for (wake, owner_ids) in &to_others {
-            self.datagrams.send(wake, owner_ids);
+        for (engine, owner_ids) in engines {
+            if engine == self.id {
+                if let Some(sink) = self.sink.get().and_then(Weak::upgrade) {
+                    wake(&*sink, owner_ids.as_bytes());
+                }
+            } else if let Err(error) = send_to(&engine, owner_ids.as_bytes()) {
+                tracing::trace!(%error, "a wake-up was not delivered");
+            }
         }
     }
 
     /// Stops listening until somebody waits again.
     pub(super) fn close(&self) {
-        self.datagrams.close();
+        *self.listener() = None;
     }
 
-    fn receive(&self, owner_id: &str) {
-        if let (Some(owner), Some(sink)) = (OwnerId::parse(owner_id), self.sink.get().and_then(Weak::upgrade))
-        {
-            sink.wake(Wake::LookAgain { owner });
-        }
+    fn listener(&self) -> MutexGuard<'_, Option<Listener>> {
+        self.listener.lock().unwrap_or_else(PoisonError::into_inner)
     }
 }
 
-/// Datagrams on abstract Unix addresses.
+fn wake(sink: &dyn WakeSink, owner_ids: &[u8]) {
+    let texts = owner_ids.chunks(ID_BYTES).filter_map(|id| std::str::from_utf8(id).ok());
+    for owner in texts.filter_map(OwnerId::parse) {
+        sink.wake(Wake::LookAgain { owner });
+    }
+}
+
+/// A thread that receives datagrams; it ends when this is dropped.
+struct Listener {
+    address: SocketAddr,
+    stopped: Arc<AtomicBool>,
+}
+
+impl Listener {
+    fn start(id: &str, sink: Weak<dyn WakeSink>) -> io::Result<Self> {
+        let address = address(id)?;
+        let socket = UnixDatagram::bind_addr(&address)?;
+        let stopped = Arc::new(AtomicBool::new(false));
+        let stop = Arc::clone(&stopped);
+        thread::Builder::new().name("leasehold-wakes".into()).spawn(move || {
+            let mut buffer = vec![0; DATAGRAM_BYTES];
+            while let Ok(length) = socket.recv(&mut buffer) {
+                match sink.upgrade() {
+                    Some(sink) if !stop.load(Ordering::Acquire) => wake(&*sink, &buffer[..length]),
+                    _ => return,
+                }
+            }
+        })?;
+        Ok(Self { address, stopped })
+    }
+}
+
+impl Drop for Listener {
+    fn drop(&mut self) {
+        self.stopped.store(true, Ordering::Release);
+        // Any datagram makes the thread check. If its socket is full, it is about to check anyway.
+        let _poked = outgoing().and_then(|socket| socket.send_to_addr(b"", &self.address));
+    }
+}
+
+fn send_to(engine: &str, owner_ids: &[u8]) -> io::Result<()> {
+    let (socket, address) = (outgoing()?, address(engine)?);
+    owner_ids.chunks(DATAGRAM_BYTES).try_for_each(|ids| socket.send_to_addr(ids, &address).map(drop))
+}
+
+fn outgoing() -> io::Result<UnixDatagram> {
+    let socket = UnixDatagram::unbound()?;
+    socket.set_nonblocking(true)?;
+    Ok(socket)
+}
+
 #[cfg(any(target_os = "linux", target_os = "android"))]
-mod datagrams {
+fn address(engine: &str) -> io::Result<SocketAddr> {
     #[cfg(target_os = "android")]
     use std::os::android::net::SocketAddrExt;
     #[cfg(target_os = "linux")]
     use std::os::linux::net::SocketAddrExt;
-    use std::{
-        io,
-        os::unix::net::{SocketAddr, UnixDatagram},
-        sync::{
-            Arc, Mutex, PoisonError, Weak,
-            atomic::{AtomicBool, Ordering},
-        },
-        thread,
-    };
-
-    use super::{ID_BYTES, IDS_MAX, Wakes};
-
-    #[derive(Default)]
-    pub(super) struct Datagrams {
-        listener: Mutex<Option<Listener>>,
-        outgoing: Mutex<Option<UnixDatagram>>,
-    }
-
-    /// A thread that receives; it ends when this is dropped.
-    struct Listener {
-        address: SocketAddr,
-        stopped: Arc<AtomicBool>,
-    }
-
-    impl Datagrams {
-        pub(super) fn listen(&self, wakes: &Arc<Wakes>) {
-            let mut listener = self.listener.lock().unwrap_or_else(PoisonError::into_inner);
-            if listener.is_none() {
-                match Listener::start(wakes.id(), Arc::downgrade(wakes)) {
-                    Ok(started) => *listener = Some(started),
-                    Err(error) => tracing::debug!(%error, "no wake-ups from other processes, polling only"),
-                }
-            }
-        }
-
-        pub(super) fn send(&self, wake: &str, owner_ids: &str) {
-            let mut outgoing = self.outgoing.lock().unwrap_or_else(PoisonError::into_inner);
-            if outgoing.is_none() {
-                *outgoing = outgoing_socket().ok();
-            }
-            if let (Some(socket), Ok(address)) = (&*outgoing, address(wake)) {
-                for owner_ids in owner_ids.as_bytes().chunks(ID_BYTES * IDS_MAX) {
-                    if let Err(error) = socket.send_to_addr(owner_ids, &address) {
-                        tracing::trace!(%error, "a wake-up was not delivered");
-                    }
-                }
-            }
-        }
-
-        pub(super) fn close(&self) {
-            *self.listener.lock().unwrap_or_else(PoisonError::into_inner) = None;
-            *self.outgoing.lock().unwrap_or_else(PoisonError::into_inner) = None;
-        }
-    }
-
-    impl Listener {
-        fn start(id: &str, wakes: Weak<Wakes>) -> io::Result<Self> {
-            let address = address(id)?;
-            let socket = UnixDatagram::bind_addr(&address)?;
-            let stopped = Arc::new(AtomicBool::new(false));
-            let stop = Arc::clone(&stopped);
-            thread::Builder::new()
-                .name("leasehold-wakes".into())
-                .spawn(move || receive(&socket, &stop, &wakes))?;
-            Ok(Self { address, stopped })
-        }
-    }
-
-    impl Drop for Listener {
-        fn drop(&mut self) {
-            self.stopped.store(true, Ordering::Release);
-            // Any datagram makes the thread check. If its socket is full, it is about to check anyway.
-            let _poked = outgoing_socket().and_then(|socket| socket.send_to_addr(b"", &self.address));
-        }
-    }
-
-    fn receive(socket: &UnixDatagram, stopped: &AtomicBool, wakes: &Weak<Wakes>) {
-        let mut buffer = vec![0; ID_BYTES * IDS_MAX];
-        while let Ok(length) = socket.recv(&mut buffer) {
-            if stopped.load(Ordering::Acquire) {
-                return;
-            }
-            let Some(wakes) = wakes.upgrade() else { return };
-            for owner_id in buffer[..length].chunks(ID_BYTES) {
-                if let Ok(owner_id) = std::str::from_utf8(owner_id) {
-                    wakes.receive(owner_id);
-                }
-            }
-        }
-    }
-
-    fn outgoing_socket() -> io::Result<UnixDatagram> {
-        let socket = UnixDatagram::unbound()?;
-        socket.set_nonblocking(true)?;
-        Ok(socket)
-    }
-
-    fn address(id: &str) -> io::Result<SocketAddr> {
-        SocketAddr::from_abstract_name(format!("leasehold-{id}"))
-    }
+    SocketAddr::from_abstract_name(format!("leasehold-{engine}"))
 }
 
 /// No way to other processes: their waiters poll.
 #[cfg(not(any(target_os = "linux", target_os = "android")))]
-mod datagrams {
-    use std::sync::Arc;
-
-    use super::Wakes;
-
-    #[derive(Default)]
-    pub(super) struct Datagrams;
-
-    impl Datagrams {
-        pub(super) fn listen(&self, _: &Arc<Wakes>) {}
-        pub(super) fn send(&self, _: &str, _: &str) {}
-        pub(super) fn close(&self) {}
-    }
+fn address(_: &str) -> io::Result<SocketAddr> {
+    Err(io::ErrorKind::Unsupported.into())
 }
 
 #[cfg(test)]

@@ -36,7 +36,7 @@ pub(super) struct Worker {
 
 type Job = Box<dyn FnOnce(&mut ThreadState) + Send>;
 
-/// What a call is for.
+/// What a call is for: whether it may be refused or skipped.
 #[derive(Clone, Copy, PartialEq, Eq)]
 pub(super) enum Purpose {
     /// To ask for something: refused while too many wait, skipped when its caller's time is over.
@@ -127,13 +127,11 @@ impl Worker {
         purpose: Purpose,
         work: impl FnOnce(&mut ThreadState) -> Result<T, Failure> + Send + 'static,
     ) -> Result<T, EngineError> {
-        let permit =
-            match purpose {
-                Purpose::Ask => Some(self.asking.clone().try_acquire_owned().map_err(|_| {
-                    EngineError::new(Fault::Overloaded, "too many operations wait for the file")
-                })?),
-                Purpose::Keep | Purpose::End => None,
-            };
+        let overloaded = |_| EngineError::new(Fault::Overloaded, "too many operations wait for the file");
+        let permit = match purpose {
+            Purpose::Ask => Some(self.asking.clone().try_acquire_owned().map_err(overloaded)?),
+            Purpose::Keep | Purpose::End => None,
+        };
         self.calls.fetch_add(1, Ordering::Relaxed);
         let (answer, answered) = oneshot::channel();
         let job = Box::new(move |state: &mut ThreadState| {
@@ -143,11 +141,10 @@ impl Worker {
             // Nobody may be waiting any more.
             let _ = answer.send(result);
         });
-        self.jobs
-            .send(job)
-            .map_err(|_| EngineError::new(Fault::Unreachable, "the store's thread has ended"))?;
+        // A job that cannot be sent is dropped, and its answer with it.
+        let _ = self.jobs.send(job);
         match self.clock.bounded(until, answered).await {
-            Some(Ok(result)) => result.map_err(EngineError::from),
+            Some(Ok(result)) => Ok(result?),
             Some(Err(_)) => Err(EngineError::new(Fault::Unreachable, "the store's thread has ended")),
             None => Err(EngineError::no_answer()),
         }
@@ -184,14 +181,14 @@ impl ThreadState {
             return Ok(());
         }
         if self.file.take().is_some() {
-            tracing::warn!(path = %self.path.path().display(), "the database file was removed or replaced");
+            tracing::warn!(path = %self.path.path.display(), "the database file was removed or replaced");
         }
         self.file = Some(LeaseFile::open(&self.path)?);
         Ok(())
     }
 }
 
-/// Begins a transaction, with its spauseshot taken, so that nothing after it finds the file busy.
+/// Begins a transaction, with its snapshot taken, so that nothing after it finds the file busy.
 fn begin(db: &rusqlite::Connection, access: Access) -> Result<Transaction<'_>, Failure> {
     let behaviour = match access {
         Access::Read => TransactionBehavior::Deferred,
