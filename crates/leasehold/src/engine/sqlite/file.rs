@@ -1,12 +1,9 @@
 //! Opening a database file: whose it is, its layout and its settings.
 //!
-//! # Why `synchronous = NORMAL` is enough
-//! In WAL mode it syncs at checkpoints only. What was committed survives the end of any process; a power loss
-//! may take the last commits back, but never tears the file. Of locks nothing that counts is lost with them: a power
-//! loss ends every holder and every waiter of the host, and rows of another boot count as expired anyway. Only a fence
-//! could be forgotten, and the next one is still higher: it is at least the wall clock, which has moved on.
-//!
-//! Results, marks and deadlines outlive the host's power: such commits are synced one by one (`FULL`).
+//! # Why `synchronous = NORMAL` is enough for locks
+//! In WAL mode it syncs at checkpoints only. A power loss may take the last commits back, but never tears the file, and
+//! it ends every holder and waiter of the host anyway. A fence may be forgotten; the next one is still higher, because it
+//! is at least the wall clock. Results, marks and deadlines outlive a power loss: their commits are synced (`FULL`).
 
 use std::cell::Cell;
 
@@ -44,10 +41,8 @@ impl LeaseFile {
         // Looked up first: if the file is replaced before it is open, the next operation sees a change.
         let id = path.file_id();
         let real = checks::check(path)?;
-        let flags = OpenFlags::SQLITE_OPEN_READ_WRITE
-            | OpenFlags::SQLITE_OPEN_NO_MUTEX
-            | OpenFlags::SQLITE_OPEN_NOFOLLOW;
-        let db = Connection::open_with_flags(&real, flags)?;
+        let flags = OpenFlags::SQLITE_OPEN_READ_WRITE | OpenFlags::SQLITE_OPEN_NO_MUTEX;
+        let db = Connection::open_with_flags(&real, flags | OpenFlags::SQLITE_OPEN_NOFOLLOW)?;
         prepare(&db)?;
         // The log may have been planted since the first check; from now on it is in use.
         checks::check(path)?;
@@ -93,10 +88,10 @@ pub(super) fn prepare(db: &Connection) -> Result<(), Failure> {
 
 /// The layout of the file, 0 if it is empty; refuses one that is not ours, or newer.
 fn layout(db: &Connection) -> Result<usize, Failure> {
+    // In one statement, or another process that creates the layout may come in between.
     let (application, layout, tables): (i64, i64, i64) = db.query_row(
-        "SELECT (SELECT application_id FROM pragma_application_id), \
-                (SELECT user_version FROM pragma_user_version), \
-                (SELECT count(*) FROM sqlite_schema)",
+        "SELECT application_id, user_version, (SELECT count(*) FROM sqlite_schema) \
+         FROM pragma_application_id, pragma_user_version",
         [],
         |row| Ok((row.get(0)?, row.get(1)?, row.get(2)?)),
     )?;

@@ -40,7 +40,7 @@ use crate::{
         records::Records,
         registry::{EndedAttempts, ended_error},
     },
-    error::{Error, Result},
+    error::{self, Error},
     fence::Fence,
     name::{NAME_MAX_BYTES, Name},
     owner::{Owner, OwnerId},
@@ -61,19 +61,13 @@ pub struct Sqlite {
 
 impl Sqlite {
     /// Checks the path that follows `sqlite:` in a store URL. The file is opened, or created, by the first call.
-    pub(crate) fn open(url: &str, options: &EngineOptions) -> Result<Self> {
+    pub(crate) fn open(url: &str, options: &EngineOptions) -> error::Result<Self> {
         let path = DatabasePath::parse(url)?;
         let boot = boot::id(path.shared_by)?;
         let clock = options.clock.clone();
         let wakes = Arc::new(Wakes::new(rand::random()));
-        let state = ThreadState {
-            path: path.clone(),
-            boot,
-            clock: clock.clone(),
-            wakes: Arc::clone(&wakes),
-            file: None,
-        };
-        let worker = Worker::start(state, options.max_in_flight).map_err(|error| Error::Overloaded {
+        let thread = ThreadState::new(path.clone(), boot, clock.clone(), Arc::clone(&wakes));
+        let worker = Worker::start(thread, options.max_in_flight).map_err(|error| Error::Overloaded {
             doing: format!("opening sqlite:{url}"),
             source: EngineError::new(Fault::Overloaded, format!("cannot start a thread: {error}")),
         })?;
@@ -88,14 +82,11 @@ impl Sqlite {
     }
 
     /// What an operation that asks checks first, on the thread: its end may have overtaken it.
-    fn still_open(
-        &self,
-        owner: OwnerId,
-    ) -> impl FnOnce() -> std::result::Result<(), EngineError> + Send + 'static {
+    fn still_open(&self, owner: OwnerId) -> impl FnOnce() -> Result<(), EngineError> + Send + 'static {
         let ended = Arc::clone(&self.ended);
         move || {
-            let ended = ended.lock().unwrap_or_else(PoisonError::into_inner).contains(owner);
-            if ended { Err(ended_error()) } else { Ok(()) }
+            let ended = ended.lock().unwrap_or_else(PoisonError::into_inner);
+            if ended.contains(owner) { Err(ended_error()) } else { Ok(()) }
         }
     }
 }
@@ -117,7 +108,7 @@ impl Engine for Sqlite {
         self.wakes.set_sink(sink);
     }
 
-    fn records(&self) -> std::result::Result<&dyn Records, &'static str> {
+    fn records(&self) -> Result<&dyn Records, &'static str> {
         Ok(self)
     }
 
@@ -125,7 +116,7 @@ impl Engine for Sqlite {
         Some(self.worker.calls())
     }
 
-    fn deadlines(&self) -> std::result::Result<&dyn Deadlines, &'static str> {
+    fn deadlines(&self) -> Result<&dyn Deadlines, &'static str> {
         Ok(self)
     }
 
@@ -147,38 +138,26 @@ impl Engine for Sqlite {
 
 impl Leases for Sqlite {
     fn claim<'a>(&'a self, claim: &'a Claim, until: Until) -> Fut<'a, Answer> {
-        Box::pin(async move {
-            if claim.queue.is_some() {
-                self.wakes.listen();
-            }
-            let (since, asked, wake) = (self.clock.now(), claim.clone(), self.wakes.id().to_owned());
-            let open = self.still_open(claim.owner.id());
-            self.worker
-                .write(until, Purpose::Ask, move |store| {
-                    open()?;
-                    store.claim(&asked, since, &wake)
-                })
-                .await
-        })
+        if claim.queue.is_some() {
+            self.wakes.listen();
+        }
+        let (since, claim, wake) = (self.clock.now(), claim.clone(), self.wakes.id().to_owned());
+        let open = self.still_open(claim.owner.id());
+        Box::pin(self.worker.write(until, Purpose::Ask, move |store| {
+            open()?;
+            store.claim(&claim, since, &wake)
+        }))
     }
 
-    fn renew<'a>(
-        &'a self,
-        holds: &'a [Hold],
-        until: Until,
-    ) -> Fut<'a, Vec<std::result::Result<Renewed, EngineError>>> {
-        Box::pin(async move {
-            let (since, holds) = (self.clock.now(), holds.to_vec());
-            self.worker
-                .write(until, Purpose::Keep, move |store| {
-                    let renew = |hold: &Hold| match hold.of {
-                        Held::Lock | Held::Closed => store.renew(hold, since),
-                        Held::Record => store.renew_record(hold, since),
-                    };
-                    holds.iter().map(|hold| Ok(Ok(renew(hold)?))).collect()
-                })
-                .await
-        })
+    fn renew<'a>(&'a self, holds: &'a [Hold], until: Until) -> Fut<'a, Vec<Result<Renewed, EngineError>>> {
+        let (since, holds) = (self.clock.now(), holds.to_vec());
+        Box::pin(self.worker.write(until, Purpose::Keep, move |store| {
+            let renew = |hold: &Hold| match hold.of {
+                Held::Lock | Held::Closed => store.renew(hold, since),
+                Held::Record => store.renew_record(hold, since),
+            };
+            holds.iter().map(|hold| Ok(Ok(renew(hold)?))).collect()
+        }))
     }
 
     fn release<'a>(&'a self, hold: &'a Hold, until: Until) -> Fut<'a, Released> {

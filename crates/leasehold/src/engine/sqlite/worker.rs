@@ -57,11 +57,11 @@ enum Access {
 
 /// What the thread works with.
 pub(super) struct ThreadState {
-    pub(super) path: DatabasePath,
-    pub(super) boot: &'static str,
-    pub(super) clock: Clock,
-    pub(super) wakes: Arc<Wakes>,
-    pub(super) file: Option<LeaseFile>,
+    path: DatabasePath,
+    boot: &'static str,
+    clock: Clock,
+    wakes: Arc<Wakes>,
+    file: Option<LeaseFile>,
 }
 
 impl Worker {
@@ -78,7 +78,6 @@ impl Worker {
         Ok(Self { jobs, asking, clock, calls: AtomicU64::new(0) })
     }
 
-    /// How many operations were requested.
     pub(super) fn calls(&self) -> u64 {
         self.calls.load(Ordering::Relaxed)
     }
@@ -152,6 +151,10 @@ impl Worker {
 }
 
 impl ThreadState {
+    pub(super) fn new(path: DatabasePath, boot: &'static str, clock: Clock, wakes: Arc<Wakes>) -> Self {
+        Self { path, boot, clock, wakes, file: None }
+    }
+
     fn transact<T>(
         &mut self,
         access: Access,
