@@ -41,6 +41,7 @@ pub(super) struct Store<'t> {
     db: &'t Connection,
     pub(super) boot: &'t str,
     pub(super) now: Now,
+    /// Whom to tell once the transaction is committed.
     pub(super) hints: Vec<Hint>,
 }
 
@@ -66,11 +67,6 @@ impl<'t> Store<'t> {
         Self { db, boot, now, hints: Vec::new() }
     }
 
-    /// Whom to tell once the transaction is committed.
-    pub(super) fn into_hints(self) -> Vec<Hint> {
-        self.hints
-    }
-
     /// `since` is the grant's lower bound, read before the claim set out; `wake` is the engine that asks.
     pub(super) fn claim(&mut self, claim: &Claim, since: BootInstant, wake: &str) -> Result<Answer, Failure> {
         let name = &claim.name;
@@ -85,11 +81,8 @@ impl<'t> Store<'t> {
         if lock.last > last {
             self.leave_queue(name, &claim.owner)?;
             for passed_over in lock.queue.iter().filter(|waiter| waiter.turn.is_zero()) {
-                let owner = passed_over.owner.expose();
-                self.run(
-                    "UPDATE waiter SET turn = 0 WHERE name = ?1 AND owner = ?2",
-                    [name.as_str(), owner],
-                )?;
+                let row = [name.as_str(), passed_over.owner.expose()];
+                self.run("UPDATE waiter SET turn = 0 WHERE name = ?1 AND owner = ?2", row)?;
             }
             if last == Fence::default() {
                 self.sweep_locks()?;
@@ -259,11 +252,9 @@ impl<'t> Store<'t> {
     /// Notes a hint for the waiters whose turn it is. They may not have heard of it.
     fn hint_those_in_turn(&mut self, lock: &Lock, asks: Option<&Owner>) {
         let others = lock.in_turn(self.now.boot).filter(|waiter| Some(&waiter.owner) != asks);
-        self.hints.extend(
-            others
-                .take(HINTS_MAX as usize)
-                .map(|waiter| Hint { wake: waiter.wake.clone(), owner_id: waiter.owner.id_text().into() }),
-        );
+        for waiter in others.take(HINTS_MAX as usize) {
+            self.hints.push(Hint { wake: waiter.wake.clone(), owner_id: waiter.owner.id_text().into() });
+        }
     }
 
     pub(super) fn run(&self, sql: &str, params: impl rusqlite::Params) -> Result<usize, Failure> {

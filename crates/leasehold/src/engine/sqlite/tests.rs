@@ -77,9 +77,9 @@ fn waiting(name: &str) -> Claim {
     claim(name, Some(Duration::from_secs(60)))
 }
 
-struct Told(Notify);
+struct Notified(Notify);
 
-impl WakeSink for Told {
+impl WakeSink for Notified {
     fn wake(&self, wake: Wake) {
         assert!(matches!(wake, Wake::LookAgain { .. }));
         self.0.notify_one();
@@ -87,15 +87,15 @@ impl WakeSink for Told {
     fn link(&self, _: LinkChange) {}
 }
 
-fn listening(engine: &Sqlite) -> Arc<Told> {
-    let told = Arc::new(Told(Notify::new()));
+fn listening(engine: &Sqlite) -> Arc<Notified> {
+    let told = Arc::new(Notified(Notify::new()));
     let sink: Arc<dyn WakeSink> = told.clone();
     engine.set_wake_sink(Arc::downgrade(&sink));
     told
 }
 
 /// What a client does: claims, waits for a hint or its poll, and claims again.
-async fn acquire(engine: &Sqlite, claim: &Claim, told: &Told) -> (crate::engine::Grant, bool) {
+async fn acquire(engine: &Sqlite, claim: &Claim, told: &Notified) -> (crate::engine::Grant, bool) {
     let mut waited = false;
     loop {
         match engine.claim(claim, soon()).await.unwrap() {

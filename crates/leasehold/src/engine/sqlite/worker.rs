@@ -173,7 +173,7 @@ impl ThreadState {
         let now = clock.read();
         let mut store = Store::new(&transaction, self.boot, now);
         let out = operation(&mut store)?;
-        let hints = store.into_hints();
+        let hints = store.hints;
         transaction.commit()?;
         self.wakes.send(hints);
         Ok(out)

@@ -52,7 +52,7 @@ impl Host {
         let mut store = Store::new(&self.db, self.boot, Now { boot: self.now(), wall_us: self.wall_us });
         let out = operation(&mut store);
         self.hints = store
-            .into_hints()
+            .hints
             .into_iter()
             .map(|hint| format!("{}@{}", u128::from_str_radix(&hint.owner_id, 16).unwrap(), hint.wake))
             .collect();
