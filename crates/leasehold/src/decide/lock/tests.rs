@@ -325,9 +325,12 @@ fn the_number_of_waiters_is_bounded() {
     let mut lock = Lock::new(Handover::Push, Fence::new(0));
     let mut claim = |who| lock.claim(&attempt(who, true), start().boot, (), start());
     assert!(is_granted(&claim(0).unwrap()));
-    for who in 1..=u128::from(WAITERS_MAX) {
-        claim(who).unwrap();
+    claim(1).unwrap();
+    for who in 2..=u128::from(WAITERS_MAX) {
+        let waiter = Waiter { owner: attempt(who, true).owner, ..lock.queue[0].clone() };
+        lock.queue.push_back(waiter);
     }
+    let mut claim = |who| lock.claim(&attempt(who, true), start().boot, (), start());
     let refused = claim(u128::from(WAITERS_MAX) + 1).unwrap_err();
     assert_eq!(refused.fault, Fault::Overloaded);
     assert!(matches!(claim(1).unwrap(), Answer::Queued { ahead: 0, .. }), "those who wait already may poll");
