@@ -31,6 +31,7 @@ pub(super) fn check(path: &DatabasePath) -> Result<PathBuf, EngineError> {
         let mut file = real.clone().into_os_string();
         file.push(suffix);
         check_file(directory, Path::new(&file))?;
+        check_owner(directory, Path::new(&file))?;
     }
     for (directory, entry) in [&path.path, &real].into_iter().flat_map(|path| entries(path)) {
         check_owner(directory, entry)?;
