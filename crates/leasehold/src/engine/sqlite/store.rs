@@ -172,7 +172,8 @@ impl<'t> Store<'t> {
         Ok(lock::next_fence(Fence::new(last), self.now.wall_us)?.get())
     }
 
-    /// A name with its live waiters, or the first of them, and with the one that asks.
+    /// A name with its live waiters, or the first of them. For one that asks: with itself and those before it only, so
+    /// that polls of the first waiters cost the same however many wait.
     fn load(&self, name: &Name, asks: Option<&Owner>, most: Option<u32>) -> Result<Lock, Failure> {
         let mut lock = self.row(name)?;
         let asks = asks.map_or("", Owner::expose);
