@@ -25,7 +25,7 @@ use self::pool::{Asked, DedicatedConnection};
 use super::{
     Redis,
     answer::{self, Claimed},
-    health::Info,
+    info::Info,
     script::{self, Call, Op},
     topology::{Stop, outcome, outcome::Resend},
     wake::NO_MESSAGES,
@@ -55,7 +55,7 @@ impl Redis {
                 other => return Ok(other),
             }
         }
-        let slot = self.topology.cluster().map_or(0, |_| self.keys(&claim.name).slot());
+        let slot = self.topology.slot(|| self.keys(&claim.name).slot());
         let arrival = &arrival;
         let call = |stop: Stop| async move {
             if stop.asking {

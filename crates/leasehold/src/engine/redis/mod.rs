@@ -14,6 +14,7 @@ mod connection;
 mod deadlines;
 mod fan_out;
 mod health;
+mod info;
 mod inspect;
 mod keys;
 mod migrating;
@@ -50,7 +51,7 @@ use wake::Attempts;
 pub struct Redis {
     prefix: String,
     clock: Clock,
-    topology: Topology,
+    topology: Arc<Topology>,
     attempts: Arc<Attempts>,
     /// Pools of deadlines whose last claim found nothing.
     capabilities: Capabilities,

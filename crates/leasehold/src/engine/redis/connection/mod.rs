@@ -105,7 +105,7 @@ impl Connection {
         let state = Mutex::new(State::down("not connected yet"));
         let connection = Arc::new(Self { options: Arc::new(options), state });
         if let Some(sentinels) = connection.options.target.sentinels() {
-            sentinels.tell(&connection);
+            sentinels.register(&connection);
         }
         connection
     }
@@ -184,17 +184,10 @@ impl Connection {
 
     /// The target moved: a link to the old server is closed, and a dial need not wait any longer.
     pub(super) fn look_again(&self) {
-        let before = {
-            let mut state = self.state();
-            match &*state {
-                State::Up { link, .. } if link.moves != self.options.target.moves() => {
-                    std::mem::replace(&mut *state, State::down(MOVED))
-                }
-                State::Down { .. } => std::mem::replace(&mut *state, State::down(MOVED)),
-                _ => return,
-            }
-        };
-        if let State::Up { link, .. } = before {
+        if let State::Down { next_dial, .. } = &mut *self.state() {
+            *next_dial = BootInstant::from_nanos(0);
+        }
+        if let Some(link) = self.present().filter(|link| link.moves != self.options.target.moves()) {
             link.broke(MOVED);
         }
     }

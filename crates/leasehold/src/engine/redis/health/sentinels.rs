@@ -1,19 +1,11 @@
 //! A primary, its replicas, and the sentinels that watch them.
 
-use super::{
-    Check,
-    between::{Other, look_at_all},
-    node::{Duty, Part},
-    warnings,
-};
-use crate::{
-    clock::{Clock, Until},
-    engine::{
-        EngineError, Health, nodes,
-        redis::{
-            topology::sentinel::{Report, SentinelReport, Sentinels},
-            url::Endpoint,
-        },
+use super::{Check, Member, Role, warnings, when};
+use crate::engine::{
+    EngineError, Health, nodes,
+    redis::{
+        topology::sentinel::{Report, SentinelReport, Sentinels},
+        url::Endpoint,
     },
 };
 
@@ -32,35 +24,31 @@ pub(super) const CHECKS: [Check<View>; 6] = [
         "bring them back; those that are gone for good are forgotten after SENTINEL RESET",
         |view| {
             let (answer, known) = (view.told().count(), view.known());
-            let silent = view
-                .reports
-                .iter()
-                .filter_map(|account| Some(format!("{} ({})", account.at, account.report.as_ref().err()?)));
-            let silent: Vec<_> = silent.collect();
+            let all = known.max(view.reports.len());
+            let error = |one: &SentinelReport| Some(format!("{} ({})", one.at, one.report.as_ref().err()?));
+            let silent: Vec<_> = view.reports.iter().filter_map(error).collect();
+            let whom = if silent.is_empty() { "" } else { &format!(": {}", nodes::listed(&silent)) };
             let enough = answer * 2 > known && answer >= view.must_agree().unwrap_or(0);
             let but = if enough { "" } else { "; too few are left to name another primary" };
-            let whom =
-                if silent.is_empty() { String::new() } else { format!(": {}", nodes::listed(&silent)) };
-            (!silent.is_empty() || answer < known)
-                .then(|| format!("{answer} of {} sentinels answer{whom}{but}", known.max(view.reports.len())))
+            (answer < all).then(|| format!("{answer} of {all} sentinels answer{whom}{but}"))
         },
     ),
     Check(
         "sentinel-views",
         "a moment after a fail-over it is normal; otherwise look at what the odd one monitors",
         |view| {
-            let each: Vec<_> = view.told().map(|(at, told)| format!("{at} names {}", told.primary)).collect();
-            view.told()
-                .any(|(_, told)| told.primary != view.primary)
-                .then(|| format!("the sentinels disagree about the primary: {}", nodes::listed(&each)))
+            let each: Vec<_> =
+                view.told().map(|(at, told)| format!("{at} names {}", told.primary())).collect();
+            let differ = view.told().any(|(_, told)| *told.primary() != view.primary);
+            differ.then(|| format!("the sentinels disagree about the primary: {}", nodes::listed(&each)))
         },
     ),
     Check("no-auth", "set a password, and give it as sentinel-password: see SECURITY.md", |view| {
-        (!view.has_login).then(|| "the sentinels let everybody in who reaches them".to_owned())
+        when(!view.has_login, "the sentinels let everybody in who reaches them")
     }),
     Check("no-info", "grant +sentinel|replicas, or look with another user", |view| {
         let words = "no sentinel lets this user see the replicas: they were not checked";
-        view.replicas().is_none().then(|| words.to_owned())
+        when(view.replicas().is_none(), words)
     }),
     Check("unreplicated", "add a replica", |view| {
         let primary = &view.primary;
@@ -95,7 +83,7 @@ impl View {
 
     /// The replicas of the primary, as those sentinels report that name it; `None` if none of them does.
     fn replicas(&self) -> Option<Vec<Endpoint>> {
-        let right = self.told().filter(|(_, told)| told.primary == self.primary);
+        let right = self.told().filter(|(_, told)| *told.primary() == self.primary);
         let lists: Vec<_> = right.filter_map(|(_, told)| told.replicas.as_ref()).collect();
         let mut found: Vec<Endpoint> = Vec::new();
         for replica in lists.iter().copied().flatten() {
@@ -112,7 +100,7 @@ impl View {
         let counts = format!("{} known, {} answer{agree}", self.known(), self.told().count());
         let each = self.reports.iter().map(|SentinelReport { at, report }| {
             let words = match report {
-                Ok(told) => format!("names {}, epoch {}", told.primary, told.epoch),
+                Ok(told) => format!("names {}, epoch {}", told.primary(), told.epoch()),
                 Err(_) => "cannot be asked".into(),
             };
             (format!("sentinel {at}"), words)
@@ -122,22 +110,13 @@ impl View {
     }
 }
 
-pub(super) async fn look_at(
-    sentinels: &Sentinels,
-    clock: &Clock,
-    until: Until,
-) -> Result<Health, EngineError> {
+/// What the sentinels report, and whom they watch.
+pub(super) async fn look_at(sentinels: &Sentinels) -> Result<(Health, Vec<Member>), EngineError> {
     let (reports, primary) = sentinels.reports().await?;
     let view = View { reports, primary, has_login: sentinels.has_login() };
     let health = Health { facts: view.facts(), warnings: warnings(&CHECKS, &view) };
-    let other = |address: &Endpoint, part, what: &str| Other {
-        label: address.to_string(),
-        node: sentinels.connection_to(address),
-        duty: Duty { part, in_cluster: false, with_grace: sentinels.grace.is_some() },
-        what: what.into(),
-    };
-    let mut others = vec![other(&view.primary, Part::Primary, "primary")];
     let replicas = view.replicas().unwrap_or_default();
-    others.extend(replicas.iter().map(|replica| other(replica, Part::Replica, "replica")));
-    look_at_all(health, others, clock, until).await
+    let replicas = replicas.into_iter().map(|at| Member { at, role: Role::Replica, what: "replica".into() });
+    let primary = Member { at: view.primary, role: Role::Primary, what: "primary".into() };
+    Ok((health, [primary].into_iter().chain(replicas).collect()))
 }
