@@ -55,7 +55,7 @@ impl Redis {
 
     /// Whether one call can reach all buckets; otherwise it reaches one.
     fn reaches_all(&self, pool: &Pool) -> bool {
-        !self.topology.in_cluster() || pool.layout.placement != Placement::Spread
+        !self.topology.in_cluster || pool.layout.placement != Placement::Spread
     }
 
     /// The key that exists while nothing of the pool is due, if a claim is one call.

@@ -39,7 +39,7 @@ impl Redis {
         most_waiters: u32,
         until: Until,
     ) -> Result<Vec<Inspection>, EngineError> {
-        if self.topology.in_cluster() {
+        if self.topology.in_cluster {
             return self.inspect_by_slot(names, most_waiters, until).await;
         }
         let server = self.topology.shard(0, until).await?;

@@ -146,7 +146,7 @@ impl Engine for Redis {
     }
 
     fn health(&self, until: Until) -> Fut<'_, Health> {
-        Box::pin(self.look_at_health(until))
+        Box::pin(self.inspect_health(until))
     }
 
     fn close(&self, _: Until) -> Fut<'_, ()> {

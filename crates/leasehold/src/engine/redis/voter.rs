@@ -332,7 +332,7 @@ impl Member {
     }
 
     async fn health(&self, until: Until) -> Result<Health, EngineError> {
-        let mut health = health::look_at(&self.connection, &self.clock, until).await?;
+        let mut health = health::inspect_server(&self.connection, &self.clock, until).await?;
         // How a primary and its replicas should be set up: here there should be none.
         health.warnings.retain(|warning| warning.code != "min-replicas");
         let link = self.connection.link(until).await?;

@@ -183,7 +183,7 @@ impl Connection {
     }
 
     /// The target moved: a link to the old server is closed, and a dial need not wait any longer.
-    pub(super) fn look_again(&self) {
+    pub(super) fn target_moved(&self) {
         if let State::Down { next_dial, .. } = &mut *self.state() {
             *next_dial = BootInstant::from_nanos(0);
         }

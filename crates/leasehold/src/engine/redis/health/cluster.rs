@@ -82,14 +82,14 @@ impl Node {
 }
 
 /// What the nodes say of each other, and which they are.
-pub(super) async fn look_at(
+pub(super) async fn inspect(
     topology: &Arc<Topology>,
     clock: &Clock,
     until: Until,
 ) -> Result<(Health, Vec<Member>), EngineError> {
     // A node that is silent must leave time for looking at the others.
     let now = clock.now();
-    let read = |value: &Value, asked: &str| parse(value, asked, topology.speaks_tls());
+    let read = |value: &Value, asked: &str| parse(value, asked, topology.connection.target.speaks_tls());
     let half = now + until.since(now) / 2;
     let (mut found, failed) = topology.ask_nodes(&["CLUSTER", "SHARDS"], None, read, |_| true, half).await;
     let nodes = found.pop();

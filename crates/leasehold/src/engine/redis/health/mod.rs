@@ -11,7 +11,7 @@ use std::collections::BTreeMap;
 use futures_util::future::join_all;
 
 use self::server::{Duty, Role, Server};
-pub(super) use self::server::{clock_of, look_at};
+pub(super) use self::server::{clock_of, inspect_server};
 use super::{Redis, url::Endpoint};
 use crate::{
     clock::Until,
@@ -61,7 +61,7 @@ pub const SET_WARNING_CODES: [&str; 12] = [
     "sentinel-views",
 ];
 
-/// So many servers of a set are looked at, each over a connection of its own.
+/// So many servers of a set are inspected, each over a connection of its own.
 const SERVERS_MAX: usize = 256;
 
 /// A server among others.
@@ -73,23 +73,23 @@ struct Member {
 }
 
 impl Redis {
-    pub(super) async fn look_at_health(&self, until: Until) -> Result<Health, EngineError> {
-        let found = if self.topology.in_cluster() {
-            let (health, members) = cluster::look_at(&self.topology, &self.clock, until).await?;
-            self.look_at_all(health, members, until).await?
+    pub(super) async fn inspect_health(&self, until: Until) -> Result<Health, EngineError> {
+        let found = if self.topology.in_cluster {
+            let (health, members) = cluster::inspect(&self.topology, &self.clock, until).await?;
+            self.inspect_all(health, members, until).await?
         } else if let Some(sentinels) = self.topology.sentinels() {
-            let (health, members) = sentinels::look_at(sentinels).await?;
-            self.look_at_all(health, members, until).await?
+            let (health, members) = sentinels::inspect(sentinels).await?;
+            self.inspect_all(health, members, until).await?
         } else {
-            look_at(self.topology.shard(0, until).await?.connection(), &self.clock, until).await?
+            inspect_server(self.topology.shard(0, until).await?.connection(), &self.clock, until).await?
         };
         let mut facts = vec![("engine".to_owned(), self.capabilities.engine.to_owned())];
         facts.extend(found.facts);
         Ok(Health { facts, ..found })
     }
 
-    /// Looks at all of them at the same time, and adds what was found. An error only if none could be asked.
-    async fn look_at_all(
+    /// Inspects all of them at the same time, and adds what was found. Fails only if none could be asked.
+    async fn inspect_all(
         &self,
         mut health: Health,
         members: Vec<Member>,
@@ -98,9 +98,9 @@ impl Redis {
         let topology = &self.topology;
         let with_grace = topology.sentinels().is_some_and(|sentinels| sentinels.grace.is_some());
         let each = members.into_iter().take(SERVERS_MAX).map(async |Member { at, role, what }| {
-            let duty = Duty { role, in_cluster: topology.in_cluster(), with_grace };
-            let look = async { server::look(&topology.connection_to(&at)?, &self.clock, duty, until).await };
-            let server = look.await;
+            let duty = Duty { role, in_cluster: topology.in_cluster, with_grace };
+            let connection = topology.connection_to(&at);
+            let server = async { server::inspect(&connection?, &self.clock, duty, until).await }.await;
             let words = server.as_ref().map_or_else(|_| "cannot be asked".to_owned(), Server::summary);
             ((at.to_string(), format!("{what}, {words}")), (at.to_string(), server))
         });

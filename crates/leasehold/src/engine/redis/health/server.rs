@@ -153,13 +153,13 @@ pub(super) enum Role {
     Replica,
 }
 
-/// Looks at a server that works alone.
-pub(in crate::engine::redis) async fn look_at(
+/// Inspects a server that works alone.
+pub(in crate::engine::redis) async fn inspect_server(
     connection: &Arc<Connection>,
     clock: &Clock,
     until: Until,
 ) -> Result<Health, EngineError> {
-    let server = look(connection, clock, Duty::default(), until).await?;
+    let server = inspect(connection, clock, Duty::default(), until).await?;
     Ok(Health { facts: server.facts(), warnings: server.warnings() })
 }
 
@@ -186,7 +186,7 @@ fn permitted(answer: Result<Value, EngineError>) -> Result<Option<Value>, Engine
     }
 }
 
-pub(super) async fn look(
+pub(super) async fn inspect(
     connection: &Arc<Connection>,
     clock: &Clock,
     duty: Duty,
@@ -196,8 +196,8 @@ pub(super) async fn look(
     let link = connection.link(until).await?;
     let send = async |words: &[&str]| link.send(&command(words), until).await;
     let ask = async |words: &[&str]| permitted(send(words).await);
-    let told = ask(&["INFO"]).await?;
-    let mut info = Info::parse(told.as_ref().unwrap_or(&Value::Nil));
+    let reported = ask(&["INFO"]).await?;
+    let mut info = Info::parse(reported.as_ref().unwrap_or(&Value::Nil));
     info.add(&ask(&SETTINGS).await?.unwrap_or(Value::Nil));
     let scripts = match send(&["EVAL", "return 1", "0"]).await {
         Ok(_) => Ok(()),
@@ -205,7 +205,7 @@ pub(super) async fn look(
         Err(error) => return Err(error),
     };
     Ok(Server {
-        sees_info: told.is_some(),
+        sees_info: reported.is_some(),
         info,
         scripts,
         user: ask(&["ACL", "WHOAMI"]).await?.as_ref().and_then(answer::text).map(str::to_owned),
@@ -253,7 +253,7 @@ impl Server {
         }
     }
 
-    /// One fact per line, for a server that is looked at alone.
+    /// One fact per line, for a server that works alone.
     fn facts(&self) -> Vec<(String, String)> {
         let info = &self.info;
         let facts = [

@@ -55,10 +55,11 @@ type Answer<T> = std::result::Result<T, EngineError>;
 
 /// Where names are: all on one server, or each where its slot is.
 pub(super) struct Topology {
-    in_cluster: bool,
+    /// Whether names are on many servers, and a call carries keys of one slot.
+    pub(super) in_cluster: bool,
     options: EngineOptions,
     /// What a connection to any server is like.
-    connection: ConnectionOptions,
+    pub(super) connection: ConnectionOptions,
     /// Some nodes of a cluster.
     seeds: Vec<Endpoint>,
     /// Tells this client's channels from those of others.
@@ -126,18 +127,9 @@ impl Topology {
         self.state.lock().unwrap_or_else(PoisonError::into_inner)
     }
 
-    /// Whether names are on many servers, and a call carries keys of one slot.
-    pub(super) fn in_cluster(&self) -> bool {
-        self.in_cluster
-    }
-
     /// A slot, which tells nothing where all names are on one server.
     pub(super) fn slot(&self, slot: impl FnOnce() -> u16) -> u16 {
         if self.in_cluster { slot() } else { 0 }
-    }
-
-    pub(super) fn speaks_tls(&self) -> bool {
-        self.connection.target.speaks_tls()
     }
 
     /// Who names the primary, if sentinels do.

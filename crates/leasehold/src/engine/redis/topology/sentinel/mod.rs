@@ -42,10 +42,10 @@ const LEARNT_MAX: usize = 32;
 
 /// Who is the primary, in one sentinel's view.
 #[derive(Clone, Debug, PartialEq, Eq)]
-struct View {
+pub(in super::super) struct View {
     /// Grows with every fail-over.
-    epoch: u64,
-    primary: Endpoint,
+    pub(in super::super) epoch: u64,
+    pub(in super::super) primary: Endpoint,
 }
 
 /// The sentinels of one primary.

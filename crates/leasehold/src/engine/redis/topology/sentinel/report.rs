@@ -20,7 +20,7 @@ pub(in crate::engine::redis) struct SentinelReport {
 
 /// What a sentinel reported.
 pub(in crate::engine::redis) struct Report {
-    view: View,
+    pub(in crate::engine::redis) view: View,
     /// How many sentinels must miss a primary.
     pub(in crate::engine::redis) quorum: Option<usize>,
     /// How many sentinels it knows besides itself.
@@ -30,16 +30,6 @@ pub(in crate::engine::redis) struct Report {
     id: Option<String>,
     /// Where the others are, and their ids.
     peers: Vec<(Endpoint, Option<String>)>,
-}
-
-impl Report {
-    pub(in crate::engine::redis) fn primary(&self) -> &Endpoint {
-        &self.view.primary
-    }
-
-    pub(in crate::engine::redis) fn epoch(&self) -> u64 {
-        self.view.epoch
-    }
 }
 
 impl Sentinels {

@@ -112,6 +112,6 @@ impl Sentinels {
         }
         tracing::debug!(primary = %view.primary, "the sentinels name another primary");
         let connections: Vec<_> = lock(&self.connections).iter().filter_map(Weak::upgrade).collect();
-        connections.iter().for_each(|connection| connection.look_again());
+        connections.iter().for_each(|connection| connection.target_moved());
     }
 }
