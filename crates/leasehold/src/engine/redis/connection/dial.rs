@@ -158,7 +158,7 @@ impl Signals {
                 }
             }
             // We never ask for it: the slot went to another node. The driver takes it for the reply to whatever was sent
-            // first, and every later reply for that of another command. It tells us before it hands out any of them.
+            // first, and every later reply for that of another command. It reports this before it hands out any of them.
             PushKind::SUnsubscribe => {
                 self.shifted.store(true, Ordering::Release);
                 self.broke("wake-ups of a slot have moved to another node");

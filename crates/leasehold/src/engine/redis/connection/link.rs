@@ -41,7 +41,7 @@ pub(in super::super) struct Link {
     signals: Arc<Signals>,
 }
 
-/// What the driver's own task tells, from the first byte on.
+/// What the driver's own task reports, from the first byte on.
 pub(super) struct Signals {
     pub(super) options: Arc<ConnectionOptions>,
     pub(super) number: u64,

@@ -26,7 +26,7 @@ pub(super) const CHECKS: [Check<Option<Vec<Node>>>; 4] = [
     }),
     Check("slots", "give the slots to a node: redis-cli --cluster fix", |nodes| {
         let mut map = SlotMap::empty();
-        for node in nodes.as_ref()?.iter().filter(|node| node.is_primary()) {
+        for node in nodes.as_ref()?.iter().filter(|node| node.role == Role::Primary) {
             node.slots.iter().for_each(|slots| map.give(*slots, &node.at));
         }
         let missing = map.check_complete().err()?;
@@ -38,9 +38,10 @@ pub(super) const CHECKS: [Check<Option<Vec<Node>>>; 4] = [
     }),
     Check("unreplicated", "add a replica", |nodes| {
         let all = || nodes.iter().flatten();
-        let has_replica = |at: &Endpoint| all().any(|node| node.primary == *at && node.is_sound_replica());
-        let with_slots = all().filter(|node| node.is_primary() && !node.slots.is_empty());
-        let alone = listed(with_slots.filter(|node| !has_replica(&node.at)))?;
+        let is_replica = |node: &Node| node.role == Role::Replica && !node.has_failed;
+        let has_replica = |at: &Endpoint| all().any(|node| node.primary == *at && is_replica(node));
+        let primaries = all().filter(|node| node.role == Role::Primary && !node.slots.is_empty());
+        let alone = listed(primaries.filter(|node| !has_replica(&node.at)))?;
         Some(format!("{alone}: no replica can take its place, its locks stop with it"))
     }),
 ];
@@ -53,7 +54,8 @@ fn listed<'a>(nodes: impl Iterator<Item = &'a Node>) -> Option<String> {
 
 pub(super) struct Node {
     at: Endpoint,
-    /// Itself, unless it is a replica.
+    role: Role,
+    /// The primary of its shard.
     primary: Endpoint,
     /// The slots of its shard: first and last of each range.
     slots: Vec<(u16, u16)>,
@@ -62,32 +64,23 @@ pub(super) struct Node {
 }
 
 impl Node {
-    fn is_primary(&self) -> bool {
-        self.primary == self.at
-    }
-
-    fn is_sound_replica(&self) -> bool {
-        !self.is_primary() && !self.has_failed
-    }
-
     fn member(&self) -> Member {
-        let slots: u32 =
-            self.slots.iter().map(|(first, last)| u32::from(last.saturating_sub(*first)) + 1).sum();
-        let (role, what) = match self.is_primary() {
-            true => (Role::Primary, format!("primary of {slots} slots")),
-            false => (Role::Replica, format!("replica of {}", self.primary)),
+        let sizes = self.slots.iter().map(|(first, last)| u32::from(last.saturating_sub(*first)) + 1);
+        let what = match self.role {
+            Role::Primary => format!("primary of {} slots", sizes.sum::<u32>()),
+            Role::Replica => format!("replica of {}", self.primary),
         };
-        Member { at: self.at.clone(), role, what }
+        Member { at: self.at.clone(), role: self.role, what }
     }
 }
 
-/// What the nodes say of each other, and which they are.
+/// What the nodes report of each other, and which they are.
 pub(super) async fn inspect(
     topology: &Arc<Topology>,
     clock: &Clock,
     until: Until,
 ) -> Result<(Health, Vec<Member>), EngineError> {
-    // A node that is silent must leave time for looking at the others.
+    // A node that does not answer must leave time for the others.
     let now = clock.now();
     let read = |value: &Value, asked: &str| parse(value, asked, topology.connection.target.speaks_tls());
     let half = now + until.since(now) / 2;
@@ -95,13 +88,13 @@ pub(super) async fn inspect(
     let nodes = found.pop();
     let is_denied = |(_, error): &(_, EngineError)| error.fault == Fault::Refused(Refusal::Acl);
     if nodes.is_none() && !failed.iter().any(is_denied) {
-        let silent = || EngineError::new(Fault::Unreachable, "no cluster node has answered");
-        return Err(failed.into_iter().next_back().map_or_else(silent, |(_, error)| error));
+        let no_answer = || EngineError::new(Fault::Unreachable, "no cluster node has answered");
+        return Err(failed.into_iter().next_back().map_or_else(no_answer, |(_, error)| error));
     }
     let mut health = Health { facts: Vec::new(), warnings: warnings(&CHECKS, &nodes) };
     let nodes = nodes.unwrap_or_default();
-    for (label, are_primaries) in [("primaries", true), ("replicas", false)] {
-        let counts = |node: &&Node| node.is_primary() == are_primaries && !node.slots.is_empty();
+    for (label, role) in [("primaries", Role::Primary), ("replicas", Role::Replica)] {
+        let counts = |node: &&Node| node.role == role && !node.slots.is_empty();
         health.facts.push((label.into(), nodes.iter().filter(counts).count().to_string()));
     }
     Ok((health, nodes.iter().map(Node::member).collect()))
@@ -124,20 +117,19 @@ fn parse(value: &Value, asked: &str, with_tls: bool) -> Result<Vec<Node>, Engine
             let port =
                 number(node.get(if with_tls { "tls-port" } else { "port" })?).filter(|port| *port > 0)?;
             let at = Endpoint::reported(text("endpoint"), port, asked);
-            let is_replica = text("role")? != "master";
-            Some((is_replica, text("health") == Some("fail"), at))
+            let role = if text("role")? == "master" { Role::Primary } else { Role::Replica };
+            Some((role, text("health") == Some("fail"), at))
         };
         let mut nodes: Vec<_> = nodes.iter().filter_map(node).collect();
         nodes.sort();
-        let primary = nodes.first().map(|(.., at)| at.clone());
-        all.extend(
-            nodes.into_iter().zip(primary.into_iter().cycle()).map(|((_, has_failed, at), primary)| Node {
-                at,
-                primary,
-                slots: slots.clone(),
-                has_failed,
-            }),
-        );
+        let Some((.., primary)) = nodes.first().cloned() else { continue };
+        all.extend(nodes.into_iter().map(|(role, has_failed, at)| Node {
+            at,
+            role,
+            primary: primary.clone(),
+            slots: slots.clone(),
+            has_failed,
+        }));
     }
     Ok(all)
 }

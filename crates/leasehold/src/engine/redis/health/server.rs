@@ -23,7 +23,7 @@ const VERSION_MIN: u32 = 7;
 const SKEW_MAX: Duration = Duration::from_secs(1);
 /// Share of `maxclients` above which the next deployment may not get a connection, in percent.
 const CLIENTS_MAX_PERCENT: u64 = 90;
-/// How long a replica may hear nothing. Primaries ping every ten seconds.
+/// How long a replica may get nothing from its primary, which pings every ten seconds.
 const SILENT_MAX_S: u64 = 20;
 const NO_PERSISTENCE: &str = "none";
 /// Settings that INFO does not have.
@@ -73,7 +73,7 @@ pub(super) const CHECKS: [Check<Server>; 17] = [
         when(has_failed, "the last snapshot failed: the server may refuse writes")
     }),
     Check("no-replicas", "bring a replica back, or set min-replicas-to-write 0", |seen| {
-        // Reported only by a server that was told to need some.
+        // Reported only where min-replicas-to-write is set.
         let has_none = seen.duty.role != Role::Replica && seen.info.is("min_slaves_good_slaves", "0");
         when(has_none, "min-replicas-to-write asks for a replica and none is good: no lock can be granted")
     }),
@@ -144,7 +144,7 @@ pub(super) struct Duty {
     pub(super) with_grace: bool,
 }
 
-#[derive(Clone, Copy, Debug, Default, PartialEq, Eq)]
+#[derive(Clone, Copy, Debug, Default, PartialEq, Eq, PartialOrd, Ord)]
 pub(super) enum Role {
     /// It grants locks.
     #[default]
@@ -174,7 +174,9 @@ pub(in crate::engine::redis) async fn clock_of(
     let answer = permitted(link.send(&command(&["TIME"]), until).await)?;
     let answered_us = clock.wall_us();
     let time = answer.as_ref().and_then(read::<(u64, u64)>);
-    Ok(time.map(|(s, us)| ClockOffset::new(asked_us, s.saturating_mul(1_000_000) + us, answered_us)))
+    Ok(time.map(|(s, us)| {
+        ClockOffset::new(asked_us, s.saturating_mul(1_000_000).saturating_add(us), answered_us)
+    }))
 }
 
 /// A refusal means that this user may not see it, which is a finding; silence is a fault.

@@ -14,7 +14,7 @@ use crate::{
     engine::{
         EngineError, Fault,
         redis::{
-            connection::{Connection, ConnectionOptions},
+            connection::{Connection, ConnectionOptions, closed},
             info::command,
             url::Endpoint,
         },
@@ -212,8 +212,4 @@ fn no_map(failed: &[(Endpoint, EngineError)]) -> EngineError {
     let each: Vec<_> = failed.iter().map(|(node, error)| format!("{node} ({error})")).collect();
     let words = format!("no cluster node returned a slot map: {}", each.join(", "));
     EngineError::new(Fault::Unreachable, words.chars().take(400).collect::<String>())
-}
-
-fn closed() -> EngineError {
-    EngineError::new(Fault::Unreachable, "the client was closed")
 }

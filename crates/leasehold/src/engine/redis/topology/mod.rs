@@ -127,7 +127,7 @@ impl Topology {
         self.state.lock().unwrap_or_else(PoisonError::into_inner)
     }
 
-    /// A slot, which tells nothing where all names are on one server.
+    /// A slot; always the same where all names are on one server.
     pub(super) fn slot(&self, slot: impl FnOnce() -> u16) -> u16 {
         if self.in_cluster { slot() } else { 0 }
     }
@@ -149,9 +149,11 @@ impl Topology {
             return true;
         }
         let slot = slot();
-        let state = self.state();
-        let primary = state.map.as_ref().and_then(|map| map.primary(slot));
-        let subscriber = primary.and_then(|primary| state.shards.get(primary)?.subscriber.as_ref());
+        let subscriber = {
+            let state = self.state();
+            let primary = state.map.as_ref().and_then(|map| map.primary(slot));
+            primary.and_then(|primary| state.shards.get(primary)?.subscriber.clone())
+        };
         subscriber.is_some_and(|lane| lane.connection.is_subscribed(slot))
     }
 
@@ -293,7 +295,7 @@ impl Topology {
     }
 
     /// Sends many calls at once, one result each: `together` sends those of one shard, `alone` follows one that was
-    /// redirected or could not be sent. A silent server fails its own calls only.
+    /// redirected or could not be sent. A server that does not answer fails its own calls only.
     pub(super) async fn send_each<T, F, G>(
         &self,
         slots: impl ExactSizeIterator<Item = u16>,

@@ -68,7 +68,7 @@ impl Shard {
         &self.lanes[0].connection
     }
 
-    /// Nobody hears its wake-ups any more: who waits there asks again.
+    /// Its wake-ups no longer reach us: waiters claim again.
     pub(super) fn leave(&self, why: &str) {
         if let Some(subscriber) = &self.subscriber {
             subscriber.connection.leave(why);

@@ -1,4 +1,4 @@
-//! How a cluster places names, and what it says about the place: pure.
+//! How a cluster places names (pure).
 
 use redis::Value;
 
@@ -88,7 +88,7 @@ impl SlotMap {
         self.of_slot[usize::from(first)..=usize::from(last)].fill(u16::try_from(at).ok());
     }
 
-    /// A map with holes takes nothing away: slots that it gives to nobody stay with the primary that had them before.
+    /// A map with holes takes nothing away: slots without a primary stay with the primary that had them before.
     pub(super) fn keep_owned(&mut self, before: &Self) {
         for slot in 0..SLOTS {
             if let (None, Some(former)) = (self.position(slot), before.primary(slot)) {
@@ -128,7 +128,7 @@ impl SlotMap {
         self.of_slot.iter().flatten().count()
     }
 
-    /// Fails if some slots have no primary, and says which.
+    /// Fails if some slots have no primary, and names them.
     pub(in super::super) fn check_complete(&self) -> Result<(), EngineError> {
         let mut holes: Vec<(u16, u16)> = Vec::new();
         for slot in (0..SLOTS).filter(|slot| self.position(*slot).is_none()) {

@@ -92,7 +92,7 @@ pub(super) fn servers(text: &str) -> Result<Vec<Client>> {
     each.collect()
 }
 
-/// What a `redis[s]-sentinel://` URL says.
+/// What a `redis[s]-sentinel://` URL names.
 pub(super) struct SentinelUrl {
     /// Where to ask.
     pub(super) sentinels: Vec<Endpoint>,

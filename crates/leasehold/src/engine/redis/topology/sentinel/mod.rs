@@ -97,13 +97,13 @@ impl Sentinels {
     /// Where the primary is.
     pub(in super::super) async fn primary(self: &Arc<Self>) -> Result<Endpoint, EngineError> {
         self.listen();
-        let mut silent = Vec::new();
-        let mut found = self.ask_all(&self.named, &mut silent).await;
+        let mut failed = Vec::new();
+        let mut found = self.ask_all(&self.named, &mut failed).await;
         if found.is_none() {
             let learnt = lock(&self.learnt).clone();
-            found = self.ask_all(&learnt, &mut silent).await;
+            found = self.ask_all(&learnt, &mut failed).await;
         }
-        let view = found.ok_or_else(|| self.nobody_knows(&silent))?;
+        let view = found.ok_or_else(|| self.nobody_knows(&failed))?;
         *lock(&self.seen) = Some(view.clone());
         Ok(view.primary)
     }
@@ -129,7 +129,7 @@ impl Sentinels {
     async fn ask_all(
         &self,
         sentinels: &[Endpoint],
-        silent: &mut Vec<(Endpoint, EngineError)>,
+        failed: &mut Vec<(Endpoint, EngineError)>,
     ) -> Option<View> {
         let ask = async |at: usize| {
             let view = async { Ok(self.view(&mut self.connect(&sentinels[at], None).await?).await?.0) };
@@ -139,15 +139,14 @@ impl Sentinels {
         let mut answers = Vec::new();
         while let Some((at, answer)) = asked.next().await {
             answers.push((at, answer));
-            let views: Vec<_> = answers.iter().filter_map(|(_, answer)| answer.as_ref().ok()).collect();
-            let failed = answers.len() - views.len();
-            if let Some(view) = choose(&views, sentinels.len(), failed, self.seen_epoch()) {
+            let views = answers.iter().map(|(_, answer)| answer.as_ref().ok());
+            if let Some(view) = choose(views, sentinels.len(), self.seen_epoch()) {
                 return Some(view.clone());
             }
         }
         // In the order of the URL, not in that of the answers.
         answers.sort_by_key(|(at, _)| *at);
-        silent.extend(answers.into_iter().map(|(at, answer)| {
+        failed.extend(answers.into_iter().map(|(at, answer)| {
             let replaced = |View { primary, .. }| format!("names {primary}, which was replaced since");
             let old = |view| EngineError::new(Fault::Unreachable, replaced(view));
             (sentinels[at].clone(), answer.map_or_else(|error| error, old))
@@ -214,10 +213,10 @@ impl Sentinels {
         command(&["SENTINEL", what, &self.name])
     }
 
-    fn nobody_knows(&self, silent: &[(Endpoint, EngineError)]) -> EngineError {
-        let each: Vec<_> = silent.iter().map(|(at, error)| format!("{at} ({error})")).collect();
+    fn nobody_knows(&self, failed: &[(Endpoint, EngineError)]) -> EngineError {
+        let each: Vec<_> = failed.iter().map(|(at, error)| format!("{at} ({error})")).collect();
         let words = format!("no sentinel knows a primary called {:?}: {}", self.name, each.join(", "));
-        let refusal = silent.iter().find_map(|(_, error)| match error.fault {
+        let refusal = failed.iter().find_map(|(_, error)| match error.fault {
             Fault::Refused(refusal) => Some(refusal),
             Fault::Unsupported => Some(Refusal::Other),
             _ => None,
@@ -230,19 +229,21 @@ fn lock<T>(mutex: &Mutex<T>) -> MutexGuard<'_, T> {
     mutex.lock().unwrap_or_else(PoisonError::into_inner)
 }
 
-/// Which of the views counts, if that can be said yet; `asked` sentinels were asked, `failed` of them did not answer.
+/// Which view counts, if that is certain yet: `asked` sentinels were asked, and these have answered, or failed (`None`).
 ///
 /// More than half of all that were asked decide as soon as they agree, unless a later fail-over than theirs was `seen`:
-/// those that answer first may not know of it yet. Otherwise the view of the latest fail-over counts once nobody else can
-/// answer, because a sentinel that was cut off names an old primary for ever. One from before what was `seen` counts only
-/// if all have answered: then all of them were told to forget.
-fn choose<'a>(views: &[&'a View], asked: usize, failed: usize, seen: u64) -> Option<&'a View> {
+/// those that answer first may not know of it yet. Otherwise the view of the latest fail-over counts once no other can
+/// come, because a sentinel that was cut off names an old primary for ever. One from before what was `seen` counts only
+/// if all have answered: then all of them have been reset.
+fn choose<'a>(answers: impl Iterator<Item = Option<&'a View>>, asked: usize, seen: u64) -> Option<&'a View> {
+    let answers: Vec<_> = answers.collect();
+    let views: Vec<_> = answers.iter().copied().flatten().collect();
     let agree = |view: &&&View| views.iter().filter(|other| other == view).count() * 2 > asked;
     if let Some(view) = views.iter().find(|view| agree(view) && view.epoch >= seen) {
         return Some(view);
     }
-    let latest = views.iter().max_by_key(|view| view.epoch).filter(|_| views.len() + failed == asked);
-    latest.copied().filter(|view| view.epoch >= seen || failed == 0)
+    let latest = views.iter().copied().max_by_key(|view| view.epoch).filter(|_| answers.len() == asked);
+    latest.filter(|view| view.epoch >= seen || views.len() == asked)
 }
 
 /// Where some servers are, and their ids, from an answer that lists them.
@@ -265,7 +266,8 @@ mod tests {
     }
 
     fn chosen(views: &[View], asked: usize, failed: usize, seen: u64) -> Option<u16> {
-        choose(&views.iter().collect::<Vec<_>>(), asked, failed, seen).map(|view| view.primary.port)
+        let answers = views.iter().map(Some).chain(std::iter::repeat_n(None, failed));
+        choose(answers, asked, seen).map(|view| view.primary.port)
     }
 
     #[test]

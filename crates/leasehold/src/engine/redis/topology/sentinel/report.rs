@@ -1,4 +1,4 @@
-//! What each sentinel reports, for whoever looks at the health of the set.
+//! What each sentinel reports, for the health of the set.
 
 use futures_util::future::join_all;
 
@@ -43,17 +43,13 @@ impl Sentinels {
             more = lock(&self.learnt).clone();
         }
         all.extend(self.ask_each(more).await);
-        let views: Vec<_> = all.iter().filter_map(|one| Some(&one.report.as_ref().ok()?.view)).collect();
-        match choose(&views, all.len(), all.len() - views.len(), self.seen_epoch()) {
-            Some(View { primary, .. }) => {
-                let primary = primary.clone();
-                Ok((all, primary))
-            }
-            None => {
-                let silent = all.into_iter().filter_map(|one| Some((one.at, one.report.err()?)));
-                Err(self.nobody_knows(&silent.collect::<Vec<_>>()))
-            }
+        let views = all.iter().map(|one| Some(&one.report.as_ref().ok()?.view));
+        if let Some(view) = choose(views, all.len(), self.seen_epoch()) {
+            let primary = view.primary.clone();
+            return Ok((all, primary));
         }
+        let failed = all.into_iter().filter_map(|one| Some((one.at, one.report.err()?)));
+        Err(self.nobody_knows(&failed.collect::<Vec<_>>()))
     }
 
     /// Whether sentinels are shown a password, or may be shown a certificate.

@@ -98,7 +98,7 @@ impl Sentinels {
         }
     }
 
-    /// Notes a sentinel's view that nobody asked for. If the primary moved, every connection learns of it.
+    /// Notes a sentinel's view. If the primary moved, every connection learns of it.
     fn note(&self, view: View) {
         {
             let mut seen = lock(&self.seen);
