@@ -2,8 +2,8 @@
 
 use std::{
     sync::{
-        Arc, OnceLock,
-        atomic::{AtomicBool, AtomicU64, Ordering},
+        Arc, Mutex, OnceLock,
+        atomic::{AtomicBool, AtomicU32, AtomicU64, Ordering},
     },
     time::Duration,
 };
@@ -84,7 +84,16 @@ async fn dial_once(options: Arc<ConnectionOptions>) -> Result<Link, EngineError>
             EngineError { why, ..error }
         }
     })?;
-    Ok(Link::new(inner, identity, moves, signals))
+    Ok(Link {
+        inner,
+        number,
+        identity,
+        since: options.clock.now(),
+        moves,
+        subscriptions: Mutex::default(),
+        timeouts: AtomicU32::new(0),
+        signals,
+    })
 }
 
 /// A connection over which nothing has been sent yet that could have an effect, and the run of the server if that matters.

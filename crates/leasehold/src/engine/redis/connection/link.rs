@@ -27,7 +27,7 @@ const TIMEOUT_COUNTS_FROM: Duration = Duration::from_millis(200);
 
 /// A connection that is up. It is never repaired: what was learnt over it means nothing on the next.
 pub(in super::super) struct Link {
-    inner: MultiplexedConnection,
+    pub(super) inner: MultiplexedConnection,
     /// Tells links apart.
     pub(in super::super) number: u64,
     /// This run of the server and its data set, if it was asked for: a link cannot outlive either.
@@ -37,8 +37,8 @@ pub(in super::super) struct Link {
     pub(super) moves: u64,
     /// What wake-ups come over it, by slot.
     pub(super) subscriptions: Mutex<HashMap<u16, Arc<Subscription>>>,
-    timeouts: AtomicU32,
-    signals: Arc<Signals>,
+    pub(super) timeouts: AtomicU32,
+    pub(super) signals: Arc<Signals>,
 }
 
 /// What the driver's own task reports, from the first byte on.
@@ -69,24 +69,6 @@ impl Signals {
 }
 
 impl Link {
-    pub(super) fn new(
-        inner: MultiplexedConnection,
-        identity: Option<String>,
-        moves: u64,
-        signals: Arc<Signals>,
-    ) -> Self {
-        Self {
-            inner,
-            number: signals.number,
-            identity,
-            since: signals.options.clock.now(),
-            moves,
-            subscriptions: Mutex::default(),
-            timeouts: AtomicU32::new(0),
-            signals,
-        }
-    }
-
     /// Makes sure that the next call takes a new link.
     pub(in super::super) fn broke(&self, why: &str) {
         self.signals.broke(why);

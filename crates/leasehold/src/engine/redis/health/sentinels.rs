@@ -1,5 +1,7 @@
 //! A primary, its replicas, and the sentinels that watch them.
 
+use std::collections::BTreeSet;
+
 use super::{Check, Member, Role, warnings, when};
 use crate::engine::{
     EngineError, Health, nodes,
@@ -82,16 +84,10 @@ impl SentinelSet {
     }
 
     /// The replicas of the primary, as those sentinels report that name it; `None` if none of them does.
-    fn replicas(&self) -> Option<Vec<Endpoint>> {
+    fn replicas(&self) -> Option<BTreeSet<Endpoint>> {
         let right = self.answers().filter(|(_, report)| report.view.primary == self.primary);
         let lists: Vec<_> = right.filter_map(|(_, report)| report.replicas.as_ref()).collect();
-        let mut found: Vec<Endpoint> = Vec::new();
-        for replica in lists.iter().copied().flatten() {
-            if !found.contains(replica) {
-                found.push(replica.clone());
-            }
-        }
-        (!lists.is_empty()).then_some(found)
+        (!lists.is_empty()).then(|| lists.into_iter().flatten().cloned().collect())
     }
 
     fn facts(&self) -> Vec<(String, String)> {

@@ -9,7 +9,7 @@ mod tests;
 #[cfg(feature = "tls")]
 mod tls;
 
-use std::ops::RangeInclusive;
+use std::{collections::HashSet, ops::RangeInclusive};
 
 use percent_encoding::percent_decode_str;
 use redis::{Client, ConnectionAddr, IntoConnectionInfo, ProtocolVersion, RedisConnectionInfo};
@@ -78,12 +78,9 @@ pub(super) fn servers(text: &str) -> Result<Vec<Client>> {
         return Err(url.refuse("no database: a cluster has only one"));
     }
     if url.form.scheme == "redlock" {
-        let is_same = |one: &Endpoint, other: &Endpoint| {
-            one.port == other.port && one.host.eq_ignore_ascii_case(&other.host)
-        };
-        let mut hosts = url.hosts.iter().enumerate();
-        let twice = hosts.find(|(at, host)| url.hosts[..*at].iter().any(|other| is_same(other, host)));
-        if let Some((_, host)) = twice {
+        let mut known = HashSet::new();
+        let mut hosts = url.hosts.iter();
+        if let Some(host) = hosts.find(|host| !known.insert(host.to_string().to_ascii_lowercase())) {
             return Err(url.refuse(&format!("each host once; {host} would vote twice")));
         }
     }
@@ -117,14 +114,9 @@ pub(super) fn sentinel(text: &str) -> Result<SentinelUrl> {
     }
     let user = url.parameter("sentinel-user").unwrap_or_default();
     let password = url.password("sentinel-password-file", url.parameter("sentinel-password"))?;
-    let mut sentinels: Vec<Endpoint> = Vec::with_capacity(url.hosts.len());
-    for host in &url.hosts {
-        if !sentinels.contains(host) {
-            sentinels.push(host.clone());
-        }
-    }
+    let mut known = HashSet::new();
     Ok(SentinelUrl {
-        sentinels,
+        sentinels: url.hosts.iter().filter(|host| known.insert(*host)).cloned().collect(),
         name: decoded(name),
         login: url.client(settings(user, password))?,
         primary: url.client(url.login(database)?)?,

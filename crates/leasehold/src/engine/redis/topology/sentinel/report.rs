@@ -1,5 +1,7 @@
 //! What each sentinel reports, for the health of the set.
 
+use std::collections::BTreeSet;
+
 use futures_util::future::join_all;
 
 use super::{LEARNT_MAX, Sentinels, View, choose, listed, lock};
@@ -88,15 +90,12 @@ impl Sentinels {
 /// Sentinels that others name and that were not asked, not under another name either.
 fn peers(asked: &[SentinelReport]) -> Vec<Endpoint> {
     let reports = || asked.iter().filter_map(|one| one.report.as_ref().ok());
-    let mut found = Vec::new();
-    for (endpoint, id) in reports().flat_map(|report| &report.peers) {
-        let is_asked = asked.iter().any(|one| one.at == *endpoint)
-            || id.is_some() && reports().any(|report| report.id == *id);
-        if !is_asked && !found.contains(endpoint) && found.len() < LEARNT_MAX {
-            found.push(endpoint.clone());
-        }
-    }
-    found
+    let is_asked = |(at, id): &&(Endpoint, Option<String>)| {
+        asked.iter().any(|one| one.at == *at) || id.is_some() && reports().any(|report| report.id == *id)
+    };
+    let peers = reports().flat_map(|report| &report.peers).filter(|peer| !is_asked(peer));
+    let found: BTreeSet<_> = peers.map(|(at, _)| at.clone()).take(LEARNT_MAX).collect();
+    found.into_iter().collect()
 }
 
 #[cfg(test)]
