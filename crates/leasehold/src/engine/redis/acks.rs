@@ -64,7 +64,7 @@ impl Redis {
             }
             // Before it may queue, although its wake-ups come over another connection.
             let lane = match claim.queue {
-                Some(_) => self.topology.subscribe(&stop, &claim.name, || slot, until).await?,
+                Some(_) => self.topology.subscribe(&stop, &claim.name, slot, until).await?,
                 None => stop.shard.lane(&claim.name),
             };
             let channel = self.topology.channel(slot);

@@ -227,17 +227,17 @@ impl Topology {
         let mut next = Some(first);
         self.follow(slot, resend, until, |stop| {
             let op = next.take().unwrap_or_else(&build);
-            self.send_to(stop, name, op, until)
+            self.send_to(stop, slot, name, op, until)
         })
         .await
     }
 
-    async fn send_to(&self, stop: Stop, name: &Name, op: Op, until: Until) -> Reply {
+    async fn send_to(&self, stop: Stop, slot: u16, name: &Name, op: Op, until: Until) -> Reply {
         let mut lane = stop.shard.lane(name);
         if op.may_queue() {
-            lane = self.subscribe(&stop, name, || op.slot(), until).await?;
+            lane = self.subscribe(&stop, name, slot, until).await?;
         }
-        let channel = if op.has_entry() { self.channel(self.slot(|| op.slot())) } else { None };
+        let channel = if op.has_entry() { self.channel(slot) } else { None };
         let op = match channel {
             Some(channel) => op.woken_on(channel),
             None => op,
@@ -255,12 +255,11 @@ impl Topology {
         &self,
         stop: &'a Stop,
         name: &Name,
-        slot: impl FnOnce() -> u16,
+        slot: u16,
         until: Until,
     ) -> Answer<&'a Arc<Lane>> {
         let Stop { shard, asking } = stop;
         let lane = shard.subscriber.as_ref().unwrap_or_else(|| shard.lane(name));
-        let slot = self.slot(slot);
         let subscribed = match self.channel(slot) {
             Some(channel) => lane.connection.subscribe_slot((slot, &channel), *asking, until).await,
             None => lane.connection.link(until).await?.subscribe(until).await,
