@@ -25,7 +25,7 @@ use self::pool::{Asked, DedicatedConnection};
 use super::{
     Redis,
     answer::{self, Claimed},
-    health::Info,
+    info::Info,
     script::{self, Call, Op},
     topology::{Stop, outcome, outcome::Resend},
     wake::NO_MESSAGES,
@@ -55,7 +55,7 @@ impl Redis {
                 other => return Ok(other),
             }
         }
-        let slot = self.topology.cluster().map_or(0, |_| self.keys(&claim.name).slot());
+        let slot = self.topology.slot(|| self.keys(&claim.name).slot());
         let arrival = &arrival;
         let call = |stop: Stop| async move {
             if stop.asking {
@@ -64,7 +64,7 @@ impl Redis {
             }
             // Before it may queue, although its wake-ups come over another connection.
             let lane = match claim.queue {
-                Some(_) => self.topology.subscribe(&stop, &claim.name, || slot, until).await?,
+                Some(_) => self.topology.subscribe(&stop, &claim.name, slot, until).await?,
                 None => stop.shard.lane(&claim.name),
             };
             let channel = self.topology.channel(slot);

@@ -45,7 +45,7 @@ impl Redis {
         arguments: usize,
         write: impl Fn(&mut Cmd) + Send + Sync + 'a,
     ) -> ScriptCall<'a> {
-        let slot = self.topology.cluster().and(keys.buckets.first()).map_or(0, Bucket::slot);
+        let slot = self.topology.slot(|| keys.buckets.first().map_or(0, Bucket::slot));
         ScriptCall::new(slot, move |script: &Script, by_hash| {
             let mut cmd = bucket::call(script, by_hash, keys, arguments);
             write(&mut cmd);
@@ -55,7 +55,7 @@ impl Redis {
 
     /// Whether one call can reach all buckets; otherwise it reaches one.
     fn reaches_all(&self, pool: &Pool) -> bool {
-        self.topology.cluster().is_none() || pool.layout.placement != Placement::Spread
+        !self.topology.in_cluster || pool.layout.placement != Placement::Spread
     }
 
     /// The key that exists while nothing of the pool is due, if a claim is one call.

@@ -65,8 +65,7 @@ impl Redis {
                 until,
                 |shard, places| async move {
                     // In a cluster all that one shard gets leave in one write.
-                    let lane =
-                        name.filter(|_| self.topology.cluster().is_none()).map(|name| shard.lane(name));
+                    let lane = name.filter(|_| !self.topology.in_cluster).map(|name| shard.lane(name));
                     let connection = lane.map_or(shard.connection(), |lane| &lane.connection);
                     let some: Vec<_> = places.iter().map(|at| &calls[*at]).collect();
                     send(connection, script, &some, until).await

@@ -10,7 +10,7 @@ use super::{
     connection::Connection,
     keys::{Keys, scan_pattern},
     script::{self, Script},
-    topology::{Cluster, Map, Shard, outcome::Resend, slots},
+    topology::{Shard, outcome::Resend},
 };
 use crate::{
     clock::Until,
@@ -39,9 +39,10 @@ impl Redis {
         most_waiters: u32,
         until: Until,
     ) -> Result<Vec<Inspection>, EngineError> {
-        let Some(server) = self.topology.server() else {
+        if self.topology.in_cluster {
             return self.inspect_by_slot(names, most_waiters, until).await;
-        };
+        }
+        let server = self.topology.shard(0, until).await?;
         let (connection, inspect) = (server.connection(), &server.lanes()[0].inspect);
         let seen =
             inspect_names(connection, inspect, &self.prefix, names, most_waiters, false, until).await?;
@@ -105,27 +106,22 @@ impl Redis {
         limit: u32,
         until: Until,
     ) -> Result<Page<Name>, EngineError> {
-        let prefixes = (store_prefix, prefix);
-        match (self.topology.server(), self.topology.cluster()) {
-            (Some(server), _) => scan_server(server.connection(), prefixes, from, limit, until).await,
-            (_, Some(cluster)) => scan_primaries(cluster, prefixes, from, limit, until).await,
-            _ => Ok(Page { items: Vec::new(), next: None }),
-        }
+        let primaries = self.topology.primaries(until).await?;
+        scan_primaries(&primaries, (store_prefix, prefix), from, limit, until).await
     }
 }
 
-/// Names that the primaries of a cluster have, one primary after the other.
+/// Names that all primaries have, one primary after the other.
 async fn scan_primaries(
-    cluster: &Arc<Cluster>,
+    primaries: &[(u16, Arc<Shard>)],
     prefixes: (&str, &str),
     from: Option<Cursor>,
     limit: u32,
     until: Until,
 ) -> Result<Page<Name>, EngineError> {
-    let map = cluster.map(until).await?;
     let mut told = Told::before(from.as_ref());
     let (mut names, mut next) = (Vec::new(), from.map(|cursor| cursor.as_str().to_owned()));
-    while let Some(Turn { first_slot, shard, at }) = turn(&map, next.as_deref()) {
+    while let Some(Turn { first_slot, shard, at }) = turn(primaries, next.as_deref()) {
         let room = limit - u32::try_from(names.len()).unwrap_or(limit);
         let (connection, at) = (shard.connection(), at.unwrap_or_default());
         let (found, rest) = scan_names(connection, prefixes, at, &mut told, room, until).await?;
@@ -133,7 +129,7 @@ async fn scan_primaries(
         let is_done = rest.is_none();
         next = match rest {
             Some(at) => Some(format!("{first_slot} {} {at}", shard.endpoint)),
-            None => after(&map, first_slot),
+            None => after(primaries, first_slot),
         };
         if next.is_none() || !is_done || names.len() == limit as usize {
             break;
@@ -233,20 +229,18 @@ struct Turn<'a> {
 
 /// A primary that was replaced or lost its first slot since is scanned from its beginning: a name may come twice, but is
 /// not missed.
-fn turn<'a>(map: &'a Map, from: Option<&'a str>) -> Option<Turn<'a>> {
+fn turn<'a>(primaries: &'a [(u16, Arc<Shard>)], from: Option<&'a str>) -> Option<Turn<'a>> {
     let mut words = from.unwrap_or("0").splitn(3, ' ');
     let least = words.next()?.parse().unwrap_or(0);
     let (address, at) = (words.next(), words.next());
-    let primary = map.primaries.iter().find(|primary| primary.first_slot() >= least)?;
-    let same = primary.first_slot() == least && address == Some(&*primary.endpoint.to_string());
-    let shard = map.shard_of(primary)?;
-    Some(Turn { first_slot: primary.first_slot(), shard, at: at.filter(|_| same) })
+    let (first_slot, shard) = primaries.iter().find(|(first, _)| *first >= least)?;
+    let same = *first_slot == least && address == Some(&*shard.endpoint.to_string());
+    Some(Turn { first_slot: *first_slot, shard, at: at.filter(|_| same) })
 }
 
 /// Where the scan goes on when a primary is done.
-fn after(map: &Map, first_slot: u16) -> Option<String> {
-    let mut later = map.primaries.iter().map(slots::Primary::first_slot).filter(|slot| *slot > first_slot);
-    later.next().map(|slot| slot.to_string())
+fn after(primaries: &[(u16, Arc<Shard>)], first_slot: u16) -> Option<String> {
+    primaries.iter().find(|(first, _)| *first > first_slot).map(|(first, _)| first.to_string())
 }
 
 fn scanned(value: Value) -> Result<(String, Vec<String>), EngineError> {

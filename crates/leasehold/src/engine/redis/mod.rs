@@ -14,6 +14,7 @@ mod connection;
 mod deadlines;
 mod fan_out;
 mod health;
+mod info;
 mod inspect;
 mod keys;
 mod migrating;
@@ -50,7 +51,7 @@ use wake::Attempts;
 pub struct Redis {
     prefix: String,
     clock: Clock,
-    topology: Topology,
+    topology: Arc<Topology>,
     attempts: Arc<Attempts>,
     /// Pools of deadlines whose last claim found nothing.
     capabilities: Capabilities,
@@ -145,7 +146,7 @@ impl Engine for Redis {
     }
 
     fn health(&self, until: Until) -> Fut<'_, Health> {
-        Box::pin(self.look_at_health(until))
+        Box::pin(self.inspect_health(until))
     }
 
     fn close(&self, _: Until) -> Fut<'_, ()> {

@@ -28,7 +28,9 @@ use tokio::{
 use super::{
     channel, client_name,
     connection::{Connection, ConnectionOptions, Link, Listener, Tasks},
-    health, inspect,
+    health,
+    info::{Info, command},
+    inspect,
     keys::{self, Keys},
     random_process,
     script::Script,
@@ -58,7 +60,7 @@ use hints::Hints;
 /// The voters of a quorum; nothing is dialled.
 pub(crate) fn voters(url: &str, options: &EngineOptions) -> Result<Vec<Arc<dyn Voter>>> {
     keys::check_prefix(&options.prefix)?;
-    let nodes = url::quorum(url)?;
+    let nodes = url::servers(url)?;
     let (process, tasks) = (random_process(), Tasks::here());
     let voter = |(number, client): (usize, redis::Client)| -> Arc<dyn Voter> {
         Arc::new(RedisVoter(Member::new(client, channel(process, number), options, tasks.clone())))
@@ -90,7 +92,7 @@ impl Member {
         let hints = Arc::new(Hints::new(&label));
         let listener: Arc<dyn Listener> = hints.clone();
         let connection = Connection::new(ConnectionOptions {
-            target: DialTarget::Fixed(Box::new(client)),
+            target: DialTarget::fixed(client),
             client_name: client_name(options),
             channel,
             clock: options.clock.clone(),
@@ -330,13 +332,11 @@ impl Member {
     }
 
     async fn health(&self, until: Until) -> Result<Health, EngineError> {
-        let mut health = health::look_at(&self.connection, &self.clock, until).await?;
+        let mut health = health::inspect_server(&self.connection, &self.clock, until).await?;
         // How a primary and its replicas should be set up: here there should be none.
         health.warnings.retain(|warning| warning.code != "min-replicas");
-        let mut info = Cmd::new();
-        info.arg("INFO").arg("replication");
         let link = self.connection.link(until).await?;
-        let info = health::Info::parse(&link.send(&info, until).await?);
+        let info = Info::parse(&link.send(&command(&["INFO", "replication"]), until).await?);
         if let Some(replicas) = info.number("connected_slaves").filter(|replicas| *replicas > 0) {
             health.warnings.push(Warning {
                 code: "quorum-replicas",

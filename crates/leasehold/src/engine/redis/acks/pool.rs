@@ -11,7 +11,7 @@ use redis::{Cmd, Value};
 use tokio::sync::{OwnedSemaphorePermit, Semaphore};
 
 use super::super::{
-    connection::{Connection, ConnectionOptions, Link},
+    connection::{Connection, ConnectionOptions, Link, closed},
     script::Scripts,
 };
 use crate::{
@@ -92,10 +92,6 @@ impl Pool {
         self.permits.close();
         idle.drain(..).for_each(|connection| connection.close());
     }
-}
-
-fn closed() -> EngineError {
-    EngineError::new(Fault::Unreachable, "the client was closed")
 }
 
 /// The right to one of these connections.

@@ -8,13 +8,19 @@ use std::{
     time::Duration,
 };
 
-use redis::{AsyncConnectionConfig, PushInfo, PushKind, Value};
-use tokio::sync::{OnceCell, watch};
+use redis::{AsyncConnectionConfig, Client, PushInfo, PushKind, Value, aio::MultiplexedConnection};
+use tokio::sync::watch;
 
 use super::{Connection, ConnectionOptions, Link, State, link::Signals};
 use crate::engine::{
     EngineError, Fault,
-    redis::{answer, target},
+    redis::{
+        answer,
+        info::{Info, command},
+        script,
+        target::{self, asked},
+        topology::not_sent,
+    },
 };
 
 /// More commands than a client has under way over one connection.
@@ -56,12 +62,46 @@ impl Connection {
 
 async fn dial_once(options: Arc<ConnectionOptions>) -> Result<Link, EngineError> {
     let number = NUMBERS.fetch_add(1, Ordering::Relaxed) + 1;
-    let signals = Arc::new(Signals {
-        options: options.clone(),
-        number,
-        end: OnceLock::new(),
-        shifted: AtomicBool::new(false),
+    let (end, shifted) = (OnceLock::new(), AtomicBool::new(false));
+    let signals = Arc::new(Signals { options: options.clone(), number, end, shifted });
+    let moves = options.target.moves();
+    let until = options.clock.now() + options.command_timeout;
+    let mut named = None;
+    let dialled = async {
+        let client = options.target.server().await?;
+        named = options.target.sentinels().map(|_| client.get_connection_info().addr().to_string());
+        set_up(&client, &signals).await
+    };
+    let dialled = options.clock.bounded(until, dialled).await.unwrap_or_else(|| {
+        let why = format!("no connection within {:?}", options.command_timeout);
+        Err(EngineError::new(Fault::Unreachable, why))
     });
+    let (inner, identity) = dialled.map_err(not_sent).map_err(|error| match named {
+        None => error,
+        // People do not see this address in the URL.
+        Some(addr) => {
+            let why = format!("the sentinels name {addr} as the primary, and it cannot be used: {error}");
+            EngineError { why, ..error }
+        }
+    })?;
+    Ok(Link {
+        inner,
+        number,
+        identity,
+        since: options.clock.now(),
+        moves,
+        subscriptions: Mutex::default(),
+        timeouts: AtomicU32::new(0),
+        signals,
+    })
+}
+
+/// A connection over which nothing has been sent yet that could have an effect, and the run of the server if that matters.
+async fn set_up(
+    client: &Client,
+    signals: &Arc<Signals>,
+) -> Result<(MultiplexedConnection, Option<String>), EngineError> {
+    let options = &signals.options;
     let push = {
         let signals = signals.clone();
         move |push: PushInfo| -> Result<(), redis::aio::SendError> {
@@ -76,46 +116,43 @@ async fn dial_once(options: Arc<ConnectionOptions>) -> Result<Link, EngineError>
         // A command that was polled once is in the queue, and what is sent later arrives later: see `Registry::remains`.
         .set_pipeline_buffer_size(QUEUE_MAX)
         .set_push_sender(push);
-    let moves = options.target.moves();
-    let until = options.clock.now() + options.command_timeout;
-    let mut towards = String::new();
-    let dialled = async {
-        let client = options.target.client().await?;
-        if options.target.sentinels().is_some() {
-            towards = format!(" to the primary {}", client.get_connection_info().addr());
-        }
-        let tls = target::speaks_tls(&client);
-        let mut inner = client
-            .get_multiplexed_async_connection_with_config(&config)
-            .await
-            .map_err(|error| options.target.explain(&client, answer::of_dial(&error, tls)))?;
-        if !options.client_name.is_empty() {
-            // A name is a comfort for operators: a user without that right can still lock.
-            let mut name = redis::cmd("CLIENT");
-            name.arg("SETNAME").arg(&options.client_name);
-            let _ = inner.send_packed_command(&name).await;
-        }
-        options.target.check(&mut inner, &client).await?;
-        let identity = if options.identify { Some(target::identity(&mut inner).await?) } else { None };
-        options.target.arrive(&mut inner, identity.as_deref()).await?;
-        Ok((inner, identity))
-    };
-    let dialled = options.clock.bounded(until, dialled).await;
-    let (inner, identity) = dialled.unwrap_or_else(|| {
-        let words = format!("no connection{towards} within {:?}", options.command_timeout);
-        Err(EngineError::new(Fault::Unreachable, words))
-    })?;
-    Ok(Link {
-        inner,
-        number,
-        identity,
-        since: options.clock.now(),
-        moves,
-        subscribed: OnceCell::new(),
-        slots: Mutex::default(),
-        timeouts: AtomicU32::new(0),
-        signals,
-    })
+    let mut inner = client
+        .get_multiplexed_async_connection_with_config(&config)
+        .await
+        .map_err(|error| answer::of_dial(&error, target::speaks_tls(client)))?;
+    if !options.client_name.is_empty() {
+        // A name is a comfort for operators: a user without that right can still lock.
+        let name = command(&["CLIENT", "SETNAME", &options.client_name]);
+        let _ = inner.send_packed_command(&name).await;
+    }
+    if options.target.sentinels().is_some() {
+        check_role(&mut inner).await?;
+    }
+    let identity = if options.identify { Some(identity(&mut inner).await?) } else { None };
+    // A server that is another one than before begins a grace, before anything else is sent.
+    if let (Some(grace), Some(identity)) = (options.target.grace(), &identity)
+        && asked(&mut inner, &script::arrival(identity, grace)).await? == Value::Int(1)
+    {
+        tracing::info!(?grace, "the primary is new: nothing is granted for a while");
+    }
+    Ok((inner, identity))
+}
+
+async fn check_role(connection: &mut MultiplexedConnection) -> Result<(), EngineError> {
+    match asked(connection, &command(&["ROLE"])).await? {
+        Value::Array(parts) if parts.first().and_then(answer::text) == Some("master") => Ok(()),
+        _ => Err(EngineError::new(Fault::Unreachable, "it is no primary")),
+    }
+}
+
+/// This run of the server and its data set: after a restart, a promotion or a full copy from another server it differs.
+async fn identity(connection: &mut MultiplexedConnection) -> Result<String, EngineError> {
+    let value = asked(connection, &command(&["INFO", "server", "replication"])).await?;
+    let info = Info::parse(&value);
+    match (info.get("run_id"), info.get("master_replid")) {
+        (Some(run), Some(data)) => Ok(format!("{run}-{data}")),
+        _ => Err(answer::unexpected(&value)),
+    }
 }
 
 impl Signals {
@@ -130,7 +167,7 @@ impl Signals {
                 }
             }
             // We never ask for it: the slot went to another node. The driver takes it for the reply to whatever was sent
-            // first, and every later reply for that of another command. It tells us before it hands out any of them.
+            // first, and every later reply for that of another command. It reports this before it hands out any of them.
             PushKind::SUnsubscribe => {
                 self.shifted.store(true, Ordering::Release);
                 self.broke("wake-ups of a slot have moved to another node");

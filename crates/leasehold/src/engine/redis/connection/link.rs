@@ -10,14 +10,13 @@ use std::{
 };
 
 use redis::{Cmd, RedisError, Value, aio::MultiplexedConnection};
-use tokio::sync::OnceCell;
 
 use super::{ConnectionOptions, subscriptions::Subscription};
 use crate::{
     clock::{BootInstant, Until},
     engine::{
         EngineError, Fault,
-        redis::{answer, script::Script, topology::outcome},
+        redis::{answer, info::command, script::Script, topology::outcome},
     },
 };
 
@@ -36,14 +35,13 @@ pub(in super::super) struct Link {
     pub(super) since: BootInstant,
     /// How often the target had moved when it was dialled.
     pub(super) moves: u64,
-    pub(super) subscribed: OnceCell<()>,
-    /// Slots of a cluster whose wake-ups come over it.
-    pub(super) slots: Mutex<HashMap<u16, Arc<Subscription>>>,
+    /// What wake-ups come over it, by slot.
+    pub(super) subscriptions: Mutex<HashMap<u16, Arc<Subscription>>>,
     pub(super) timeouts: AtomicU32,
     pub(super) signals: Arc<Signals>,
 }
 
-/// What the driver's own task tells, from the first byte on.
+/// What the driver's own task reports, from the first byte on.
 pub(super) struct Signals {
     pub(super) options: Arc<ConnectionOptions>,
     pub(super) number: u64,
@@ -101,14 +99,8 @@ impl Link {
         if !asking {
             return self.send(cmd, until).await;
         }
-        let mut inner = self.inner.clone();
-        let mut both = redis::pipe();
-        both.cmd("ASKING").add_command(cmd.clone());
-        let last = async {
-            let answers = inner.send_packed_commands(&both, 0, 2).await?;
-            Ok(answers.into_iter().next_back().unwrap_or(Value::Nil))
-        };
-        self.answered(last, until).await
+        let mut both = self.send_all(vec![command(&["ASKING"]), cmd.clone()], until).await;
+        both.pop().unwrap_or_else(|| Err(EngineError::no_answer()))
     }
 
     /// Sends commands in one write; one reply each.
@@ -178,7 +170,7 @@ impl Link {
         }
     }
 
-    pub(super) fn failed(&self, error: &RedisError) -> EngineError {
+    fn failed(&self, error: &RedisError) -> EngineError {
         if error.is_io_error() || error.is_unrecoverable_error() {
             self.broke(&error.to_string());
             return answer::of_command(error);
@@ -205,7 +197,7 @@ impl Link {
         }
     }
 
-    pub(super) fn unanswered(&self, began: BootInstant) -> EngineError {
+    fn unanswered(&self, began: BootInstant) -> EngineError {
         let options = self.options();
         let counts = options.clock.now().since(began) >= TIMEOUT_COUNTS_FROM.min(options.command_timeout);
         if counts && self.timeouts.fetch_add(1, Ordering::Relaxed) + 1 >= TIMEOUTS_MAX {

@@ -105,7 +105,7 @@ impl Connection {
         let state = Mutex::new(State::down("not connected yet"));
         let connection = Arc::new(Self { options: Arc::new(options), state });
         if let Some(sentinels) = connection.options.target.sentinels() {
-            sentinels.tell(&connection);
+            sentinels.register(&connection);
         }
         connection
     }
@@ -130,27 +130,26 @@ impl Connection {
     /// The link; dials if there is none. All who wait share one dial, which goes on if they do not.
     pub(super) async fn link(self: &Arc<Self>, until: Until) -> Result<Arc<Link>, EngineError> {
         let clock = &self.options.clock;
+        let late = || EngineError::new(Fault::Unreachable, "no connection in time");
         loop {
             let mut dial = match self.step(clock.now())? {
                 Step::Up(link) => return Ok(link),
-                Step::Pause(next_dial) if next_dial < until => {
+                Step::Dial(dial) => dial,
+                Step::Pause(next_dial) if next_dial >= until => return Err(late()),
+                Step::Pause(next_dial) => {
                     clock.sleep_until(next_dial).await;
                     continue;
                 }
-                Step::Pause(_) => return Err(EngineError::new(Fault::Unreachable, "no connection in time")),
-                Step::Dial(dial) => dial,
             };
             // The sender is dropped when the dial is over, which is an error here and all we want to know.
-            if clock.bounded(until, dial.changed()).await.is_none() {
-                return Err(EngineError::new(Fault::Unreachable, "no connection in time"));
-            }
+            let _over = clock.bounded(until, dial.changed()).await.ok_or_else(late)?;
             if let State::Down { why, .. } = &*self.state() {
                 return Err(why.clone());
             }
         }
     }
 
-    /// What somebody who needs the link does now; an error if there is none for a while.
+    /// What a caller that needs the link does now; an error if there is none for a while.
     fn step(self: &Arc<Self>, now: BootInstant) -> Result<Step, EngineError> {
         let mut state = self.state();
         if let State::Up { link, pause } = &*state {
@@ -163,40 +162,32 @@ impl Connection {
             let after = if short { State::failed(end.at, *pause, why) } else { State::down(&end.why) };
             *state = after;
         }
-        match &*state {
-            State::Down { next_dial, why, .. } if now < *next_dial => {
-                if next_dial.since(now) > DIAL_PAUSE_WAITED {
-                    return Err(why.clone());
-                }
-                Ok(Step::Pause(*next_dial))
+        let pause = match &*state {
+            State::Up { link, .. } => return Ok(Step::Up(link.clone())),
+            State::Closed => return Err(closed()),
+            State::Down { next_dial, why, .. } if next_dial.since(now) > DIAL_PAUSE_WAITED => {
+                return Err(why.clone());
             }
-            State::Down { pause, .. } => {
-                let pause = *pause;
-                Ok(Step::Dial(self.start_dial(&mut state, pause)))
-            }
-            State::Dialling(dial) if dial.has_changed().is_ok() => Ok(Step::Dial(dial.clone())),
+            State::Down { next_dial, .. } if now < *next_dial => return Ok(Step::Pause(*next_dial)),
+            State::Down { pause, .. } => *pause,
+            State::Dialling(dial) if dial.has_changed().is_ok() => return Ok(Step::Dial(dial.clone())),
             // The former is over without an outcome: its runtime has ended.
-            State::Dialling(_) => Ok(Step::Dial(self.start_dial(&mut state, DIAL_PAUSE_MIN))),
-            State::Up { link, .. } => Ok(Step::Up(link.clone())),
-            State::Closed => Err(EngineError::new(Fault::Unreachable, "the client was closed")),
-        }
+            State::Dialling(_) => DIAL_PAUSE_MIN,
+        };
+        Ok(Step::Dial(self.start_dial(&mut state, pause)))
     }
 
-    /// The target moved: a link to the old server is closed, and a dial need not wait any longer.
-    pub(super) fn look_again(&self) {
-        let before = {
-            let mut state = self.state();
-            match &*state {
-                State::Up { link, .. } if link.moves != self.options.target.moves() => {
-                    std::mem::replace(&mut *state, State::down(MOVED))
-                }
-                State::Down { .. } => std::mem::replace(&mut *state, State::down(MOVED)),
-                _ => return,
-            }
+    /// The target moved: a link to the old server is closed, although nobody uses it, and a dial need not wait any longer.
+    pub(super) fn target_moved(&self) {
+        let mut state = self.state();
+        let link = match &*state {
+            State::Up { link, .. } if link.moves != self.options.target.moves() => Some(link.clone()),
+            State::Down { .. } => None,
+            _ => return,
         };
-        if let State::Up { link, .. } = before {
-            link.broke(MOVED);
-        }
+        *state = State::down(MOVED);
+        drop(state);
+        link.into_iter().for_each(|link| link.broke(MOVED));
     }
 
     /// The server is not needed any more: its listener learns that a link is gone.
@@ -223,4 +214,8 @@ enum Step {
     /// Until a dial may begin.
     Pause(BootInstant),
     Dial(watch::Receiver<()>),
+}
+
+pub(super) fn closed() -> EngineError {
+    EngineError::new(Fault::Unreachable, "the client was closed")
 }

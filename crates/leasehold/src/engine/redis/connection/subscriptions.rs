@@ -9,12 +9,13 @@ use std::{
     time::Duration,
 };
 
+use redis::Cmd;
 use tokio::sync::OnceCell;
 
 use super::{Connection, Link};
 use crate::{
     clock::{BootInstant, Until},
-    engine::EngineError,
+    engine::{EngineError, redis::info::command},
 };
 
 /// A waiter asks again well within this time, so a slot that nobody asked about for longer has none.
@@ -22,7 +23,10 @@ const UNUSED_AFTER: Duration = Duration::from_secs(15);
 /// Subscriptions that are kept whatever they are used for.
 const KEPT: usize = 64;
 
-/// A subscription to the wake-ups of one slot of a cluster.
+/// Where the subscription of a connection to its own channel stands, which is in no cluster.
+const OWN: u16 = 0;
+
+/// A subscription to the wake-ups of one slot of a cluster, or of one connection.
 #[derive(Default)]
 pub(super) struct Subscription {
     confirmed: OnceCell<()>,
@@ -31,42 +35,24 @@ pub(super) struct Subscription {
 }
 
 impl Link {
-    /// Makes sure that wake-ups come over this link; answers when the server confirmed it.
+    /// Makes sure that wake-ups come over this link; returns when the server confirmed it.
     pub(in super::super) async fn subscribe(&self, until: Until) -> Result<(), EngineError> {
-        let clock = &self.options().clock;
-        let began = clock.now();
-        let channel = &self.options().channel;
-        let subscribed =
-            self.subscribed.get_or_try_init(|| async { self.inner.clone().subscribe(channel).await });
-        // Also while somebody else subscribes.
-        match clock.bounded(until, subscribed).await {
-            Some(Ok(())) => Ok(()),
-            Some(Err(error)) => Err(self.failed(&error)),
-            None => Err(self.unanswered(began)),
-        }
+        self.confirm(OWN, &command(&["SUBSCRIBE", &self.options().channel]), false, until).await
     }
 
-    async fn subscribe_slot(
-        &self,
-        (slot, channel): (u16, &str),
-        asking: bool,
-        until: Until,
-    ) -> Result<(), EngineError> {
+    async fn confirm(&self, slot: u16, cmd: &Cmd, asking: bool, until: Until) -> Result<(), EngineError> {
         let clock = &self.options().clock;
-        let subscription = self.slots().entry(slot).or_default().clone();
+        let subscription = self.subscriptions().entry(slot).or_default().clone();
         subscription.used_at.store(clock.now().as_nanos(), Ordering::Relaxed);
-        let confirmed = subscription.confirmed.get_or_try_init(|| async {
-            let mut cmd = redis::cmd("SSUBSCRIBE");
-            cmd.arg(channel);
-            self.send_to(asking, &cmd, until).await.map(drop)
-        });
+        let confirmed = subscription
+            .confirmed
+            .get_or_try_init(|| async { self.send_to(asking, cmd, until).await.map(drop) });
         // Also while somebody else subscribes.
-        clock.bounded(until, confirmed).await.unwrap_or_else(|| Err(EngineError::no_answer()))?;
-        Ok(())
+        clock.bounded(until, confirmed).await.unwrap_or_else(|| Err(EngineError::no_answer())).copied()
     }
 
-    fn slots(&self) -> MutexGuard<'_, HashMap<u16, Arc<Subscription>>> {
-        self.slots.lock().unwrap_or_else(PoisonError::into_inner)
+    fn subscriptions(&self) -> MutexGuard<'_, HashMap<u16, Arc<Subscription>>> {
+        self.subscriptions.lock().unwrap_or_else(PoisonError::into_inner)
     }
 }
 
@@ -88,19 +74,19 @@ impl Connection {
         until: Until,
     ) -> Result<(), EngineError> {
         let mut link = self.link(until).await?;
-        let is_new = !link.slots().contains_key(&slot);
-        if is_new && mostly_unused(&link.slots(), link.options().clock.now()) {
+        let is_new = !link.subscriptions().contains_key(&slot);
+        if is_new && mostly_unused(&link.subscriptions(), link.options().clock.now()) {
             // To unsubscribe would shift the driver's replies: only a new link is rid of them.
             link.broke("most wake-ups that come over it have no waiter");
             link = self.link(until).await?;
         }
-        link.subscribe_slot((slot, channel), asking, until).await
+        link.confirm(slot, &command(&["SSUBSCRIBE", channel]), asking, until).await
     }
 
     /// Whether wake-ups of a slot come over the present link.
     pub(in super::super) fn is_subscribed(&self, slot: u16) -> bool {
-        self.present()
-            .is_some_and(|link| link.slots().get(&slot).is_some_and(|slot| slot.confirmed.initialized()))
+        let Some(link) = self.present() else { return false };
+        link.subscriptions().get(&slot).is_some_and(|slot| slot.confirmed.initialized())
     }
 }
 

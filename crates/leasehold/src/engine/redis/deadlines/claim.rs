@@ -29,7 +29,7 @@ impl Redis {
         until: Until,
     ) -> Result<Batch> {
         // A node that is about to get a slot and has not all of its keys must not answer; one server has them all.
-        let of_each: &[BucketKey] = if self.topology.cluster().is_some() { &ALL[..3] } else { &[] };
+        let of_each: &[BucketKey] = if self.topology.in_cluster { &ALL[..3] } else { &[] };
         let quiet = self.quiet_key(pool);
         let script = if quiet.is_some() { &*bucket::CLAIM_ALL } else { &*bucket::CLAIM_ONE };
         let write = |cmd: &mut Cmd| {

@@ -1,171 +1,135 @@
 //! A cluster.
 
-use std::sync::Arc;
+use std::{collections::HashMap, sync::Arc};
 
-use futures_util::{StreamExt, stream::FuturesUnordered};
 use redis::Value;
 
-use super::{
-    Check,
-    between::{Other, look_at_all},
-    info::{command, field, permitted},
-    node::{Duty, Part},
-    warnings, when,
-};
+use super::{Check, Member, Role, warnings, when};
 use crate::{
     clock::{Clock, Until},
     engine::{
         EngineError, Fault, Health, nodes,
         redis::{
             answer,
-            connection::Connection,
-            topology::{
-                Cluster,
-                slots::{self, Primary},
-            },
+            info::{number, read},
+            topology::{Topology, slots::SlotMap},
             url::Endpoint,
         },
     },
+    error::Refusal,
 };
 
-/// What can be wrong with the shards of a cluster; `None` if this user may not see them.
-pub(super) const CHECKS: [Check<Option<Vec<Shard>>>; 4] = [
-    Check("no-info", "grant +cluster|shards, or look with another user", |shards| {
-        when(shards.is_none(), "this user may not run CLUSTER SHARDS: no node was checked")
+/// What can be wrong with the nodes of a cluster; `None` if this user may not see them.
+pub(super) const CHECKS: [Check<Option<Vec<Node>>>; 4] = [
+    Check("no-info", "grant +cluster|shards, or look with another user", |nodes| {
+        when(nodes.is_none(), "this user may not run CLUSTER SHARDS: no node was checked")
     }),
-    Check("slots", "give the slots to a node: redis-cli --cluster fix", |shards| {
-        let with_slots = |shard: &Shard| Primary {
-            endpoint: shard.nodes[0].address.clone(),
-            ranges: shard.ranges.clone(),
-            replicas: 0,
-        };
-        let primaries: Vec<_> = shards.as_ref()?.iter().map(with_slots).collect();
-        let missing = slots::check_complete(&primaries).err()?;
+    Check("slots", "give the slots to a node: redis-cli --cluster fix", |nodes| {
+        let mut map = SlotMap::empty();
+        for node in nodes.as_ref()?.iter().filter(|node| node.role == Role::Primary) {
+            node.slots.iter().for_each(|slots| map.give(*slots, &node.at));
+        }
+        let missing = map.check_complete().err()?;
         Some(format!("{missing}: names that fall there cannot be locked"))
     }),
-    Check("node-failed", "bring it back, or remove it with CLUSTER FORGET", |shards| {
-        let nodes = shards.iter().flatten().flat_map(|shard| &shard.nodes);
-        let failed = listed(nodes.filter(|node| node.has_failed))?;
+    Check("node-failed", "bring it back, or remove it with CLUSTER FORGET", |nodes| {
+        let failed = listed(nodes.iter().flatten().filter(|node| node.has_failed))?;
         Some(format!("{failed}: the cluster takes it for dead"))
     }),
-    Check("unreplicated", "add a replica", |shards| {
-        let alone = shards.iter().flatten().filter(|shard| !shard.ranges.is_empty() && !shard.has_replica());
-        let alone = listed(alone.map(|shard| &shard.nodes[0]))?;
+    Check("unreplicated", "add a replica", |nodes| {
+        let all = || nodes.iter().flatten();
+        let is_replica = |node: &Node| node.role == Role::Replica && !node.has_failed;
+        let has_replica = |at: &Endpoint| all().any(|node| node.primary == *at && is_replica(node));
+        let primaries = all().filter(|node| node.role == Role::Primary && !node.slots.is_empty());
+        let alone = listed(primaries.filter(|node| !has_replica(&node.at)))?;
         Some(format!("{alone}: no replica can take its place, its locks stop with it"))
     }),
 ];
 
 /// Some nodes by their addresses, if there are any.
-fn listed<'a>(members: impl Iterator<Item = &'a Member>) -> Option<String> {
-    let addresses: Vec<_> = members.map(|member| member.address.to_string()).collect();
+fn listed<'a>(nodes: impl Iterator<Item = &'a Node>) -> Option<String> {
+    let addresses: Vec<_> = nodes.map(|node| node.at.to_string()).collect();
     (!addresses.is_empty()).then(|| nodes::listed(&addresses))
 }
 
-/// A primary and its replicas.
-#[derive(Debug, PartialEq, Eq)]
-pub(super) struct Shard {
-    /// First and last slot of each range.
-    ranges: Vec<(u16, u16)>,
-    /// The primary first; never empty.
-    nodes: Vec<Member>,
-}
-
-#[derive(Debug, PartialEq, Eq)]
-struct Member {
-    address: Endpoint,
-    part: Part,
+pub(super) struct Node {
+    at: Endpoint,
+    role: Role,
+    /// The primary of its shard.
+    primary: Endpoint,
+    /// The slots of its shard: first and last of each range.
+    slots: Vec<(u16, u16)>,
     /// The cluster agreed that it is dead.
     has_failed: bool,
 }
 
-impl Shard {
-    /// Reads one shard in an answer to `CLUSTER SHARDS` of a node at `asked`.
-    fn read(value: &Value, asked: &str, with_tls: bool) -> Option<Self> {
-        let Value::Array(slots) = field(value, "slots")? else { return None };
-        let Value::Array(nodes) = field(value, "nodes")? else { return None };
-        let slot = |value: &Value| match value {
-            Value::Int(slot) => u16::try_from(*slot).ok(),
-            _ => None,
+impl Node {
+    fn member(&self) -> Member {
+        let sizes = self.slots.iter().map(|(first, last)| u32::from(last.saturating_sub(*first)) + 1);
+        let what = match self.role {
+            Role::Primary => format!("primary of {} slots", sizes.sum::<u32>()),
+            Role::Replica => format!("replica of {}", self.primary),
         };
-        let ranges = slots.chunks_exact(2).filter_map(|range| Some((slot(&range[0])?, slot(&range[1])?)));
-        let member = |node: &Value| {
-            let text = |name| field(node, name).and_then(answer::text);
-            let port =
-                slot(field(node, if with_tls { "tls-port" } else { "port" })?).filter(|port| *port > 0)?;
-            Some(Member {
-                address: Endpoint::reported(text("endpoint"), port, asked),
-                part: if text("role")? == "master" { Part::Primary } else { Part::Replica },
-                has_failed: text("health") == Some("fail"),
-            })
-        };
-        let mut members: Vec<_> = nodes.iter().filter_map(member).collect();
-        members.sort_by_key(|member| (member.part == Part::Replica, member.has_failed));
-        (!members.is_empty()).then(|| Self { ranges: ranges.collect(), nodes: members })
-    }
-
-    fn has_replica(&self) -> bool {
-        self.nodes.iter().any(|node| node.part == Part::Replica && !node.has_failed)
-    }
-
-    /// What one of its nodes is, in words.
-    fn part(&self, node: &Member) -> String {
-        let slots: u32 =
-            self.ranges.iter().map(|(first, last)| u32::from(last.saturating_sub(*first)) + 1).sum();
-        match node.part {
-            Part::Replica => format!("replica of {}", self.nodes[0].address),
-            _ => format!("primary of {slots} slots"),
-        }
+        Member { at: self.at.clone(), role: self.role, what }
     }
 }
 
-pub(super) async fn look_at(
-    cluster: &Arc<Cluster>,
+/// What the nodes report of each other, and which they are.
+pub(super) async fn inspect(
+    topology: &Arc<Topology>,
     clock: &Clock,
     until: Until,
-) -> Result<Health, EngineError> {
-    // A node that is silent must leave time for looking at the others.
+) -> Result<(Health, Vec<Member>), EngineError> {
+    // A node that does not answer must leave time for the others.
     let now = clock.now();
-    let shards = ask_for_shards(cluster, now + until.since(now) / 2).await?;
-    let mut health = Health { facts: Vec::new(), warnings: warnings(&CHECKS, &shards) };
-    let nodes =
-        || shards.iter().flatten().flat_map(|shard| shard.nodes.iter().map(move |node| (shard, node)));
-    for (label, part) in [("primaries", Part::Primary), ("replicas", Part::Replica)] {
-        let has_part = |(shard, node): &(&Shard, &Member)| node.part == part && !shard.ranges.is_empty();
-        health.facts.push((label.into(), nodes().filter(has_part).count().to_string()));
+    let read = |value: &Value, asked: &str| parse(value, asked, topology.connection.target.speaks_tls());
+    let half = now + until.since(now) / 2;
+    let (mut found, failed) = topology.ask_nodes(&["CLUSTER", "SHARDS"], None, read, |_| true, half).await;
+    let nodes = found.pop();
+    let is_denied = |(_, error): &(_, EngineError)| error.fault == Fault::Refused(Refusal::Acl);
+    if nodes.is_none() && !failed.iter().any(is_denied) {
+        let no_answer = || EngineError::new(Fault::Unreachable, "no cluster node has answered");
+        return Err(failed.into_iter().next_back().map_or_else(no_answer, |(_, error)| error));
     }
-    let others = nodes().map(|(shard, node)| Other {
-        label: node.address.to_string(),
-        node: cluster.connection_to(&node.address),
-        duty: Duty { part: node.part, in_cluster: true, with_grace: false },
-        what: shard.part(node),
-    });
-    look_at_all(health, others.collect(), clock, until).await
+    let mut health = Health { facts: Vec::new(), warnings: warnings(&CHECKS, &nodes) };
+    let nodes = nodes.unwrap_or_default();
+    for (label, role) in [("primaries", Role::Primary), ("replicas", Role::Replica)] {
+        let counts = |node: &&Node| node.role == role && !node.slots.is_empty();
+        health.facts.push((label.into(), nodes.iter().filter(counts).count().to_string()));
+    }
+    Ok((health, nodes.iter().map(Node::member).collect()))
 }
 
-/// All shards, as the first node that answers knows them; `None` if this user may not see them.
-async fn ask_for_shards(cluster: &Cluster, until: Until) -> Result<Option<Vec<Shard>>, EngineError> {
-    let mut asked: FuturesUnordered<_> =
-        cluster.sources(None).into_iter().map(|(address, node)| ask(address, node, until)).collect();
-    let mut last = Err(EngineError::new(Fault::Unreachable, "no cluster node has answered"));
-    while let Some(answer) = asked.next().await {
-        match answer {
-            Ok(Some(shards)) => return Ok(Some(shards)),
-            Err(_) if matches!(last, Ok(None)) => {}
-            answer => last = answer,
-        }
+/// Reads an answer to `CLUSTER SHARDS` of a node at `asked`: the primary of each shard before its replicas.
+fn parse(value: &Value, asked: &str, with_tls: bool) -> Result<Vec<Node>, EngineError> {
+    let shards: Vec<HashMap<String, Value>> = read(value).ok_or_else(|| answer::unexpected(value))?;
+    let mut all = Vec::new();
+    for shard in &shards {
+        let (Some(Value::Array(slots)), Some(Value::Array(nodes))) = (shard.get("slots"), shard.get("nodes"))
+        else {
+            continue;
+        };
+        let slots: Vec<_> = slots.iter().filter_map(number).collect();
+        let slots: Vec<_> = slots.chunks_exact(2).map(|range| (range[0], range[1])).collect();
+        let node = |node: &Value| {
+            let node: HashMap<String, Value> = read(node)?;
+            let text = |name| node.get(name).and_then(answer::text);
+            let port =
+                number(node.get(if with_tls { "tls-port" } else { "port" })?).filter(|port| *port > 0)?;
+            let at = Endpoint::reported(text("endpoint"), port, asked);
+            let role = if text("role")? == "master" { Role::Primary } else { Role::Replica };
+            Some((role, text("health") == Some("fail"), at))
+        };
+        let mut nodes: Vec<_> = nodes.iter().filter_map(node).collect();
+        nodes.sort();
+        let Some((.., primary)) = nodes.first().cloned() else { continue };
+        all.extend(nodes.into_iter().map(|(role, has_failed, at)| Node {
+            at,
+            role,
+            primary: primary.clone(),
+            slots: slots.clone(),
+            has_failed,
+        }));
     }
-    last
-}
-
-async fn ask(
-    address: Endpoint,
-    node: Arc<Connection>,
-    until: Until,
-) -> Result<Option<Vec<Shard>>, EngineError> {
-    let link = node.link(until).await?;
-    let answer = permitted(link.send(&command(&["CLUSTER", "SHARDS"]), until).await)?;
-    let Some(value) = answer else { return Ok(None) };
-    let Value::Array(shards) = &value else { return Err(answer::unexpected(&value)) };
-    let with_tls = node.target().speaks_tls();
-    Ok(Some(shards.iter().filter_map(|shard| Shard::read(shard, &address.host, with_tls)).collect()))
+    Ok(all)
 }

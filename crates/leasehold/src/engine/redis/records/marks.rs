@@ -47,7 +47,7 @@ impl Redis {
         let mut groups: BTreeMap<u16, Vec<usize>> = BTreeMap::new();
         for (at, key) in keys.iter().enumerate() {
             foreign::check(key)?;
-            let slot = self.topology.cluster().map_or(0, |_| slots::slot(key.as_str()));
+            let slot = self.topology.slot(|| slots::slot(key.as_str()));
             groups.entry(slot).or_default().push(at);
         }
         let calls: Vec<(u16, &[usize])> = groups

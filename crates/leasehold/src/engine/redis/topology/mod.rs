@@ -9,197 +9,164 @@
 //! be sent twice. Nor do they survive a slot that moves: the server then ends its subscriptions with an SUNSUBSCRIBE that
 //! nobody asked for, the driver takes it for a reply, and every later reply is another command's.
 
-mod cluster;
 mod map;
 pub(super) mod outcome;
 pub(super) mod sentinel;
+mod shard;
 pub(super) mod slots;
 
 use std::{
-    hash::{BuildHasher, BuildHasherDefault, DefaultHasher},
+    collections::HashMap,
     sync::{
-        Arc, Weak,
+        Arc, Mutex, MutexGuard, PoisonError, Weak,
         atomic::{AtomicBool, Ordering},
     },
+    time::Duration,
 };
 
 use futures_util::future::join_all;
 use redis::{Cmd, Value};
 
-pub(super) use self::cluster::{Cluster, Map};
+pub(super) use self::shard::{Shard, Stop};
 use super::{
-    acks::Pool,
     batch::{Lane, Reply},
-    connection::{Connection, ConnectionOptions, Listener, Tasks},
+    connection::{ConnectionOptions, Listener, Tasks},
     script::{Op, Script},
     target::DialTarget,
     url::{self, Endpoint},
 };
 use crate::{
-    clock::Until,
+    clock::{BootInstant, Until},
     engine::{EngineError, Fault, connect::EngineOptions, registry::ended_error},
     error::Result,
     name::Name,
 };
-use outcome::Resend;
+use outcome::{Next, Resend};
+use sentinel::Sentinels;
+use slots::SlotMap;
+
+/// How often one operation is redirected before it fails.
+const HOPS_MAX: u32 = 5;
+/// Pause before a name whose keys are on two nodes is asked for again; doubled each time.
+const MIGRATION_PAUSE_MIN: Duration = Duration::from_millis(10);
+const MIGRATION_PAUSE_MAX: Duration = Duration::from_millis(160);
 
 type Answer<T> = std::result::Result<T, EngineError>;
 
-/// One server that takes writes, and the connections to it.
-pub(super) struct Shard {
-    pub(super) endpoint: Endpoint,
-    lanes: Vec<Arc<Lane>>,
-    /// In a cluster, claims that wait and their wake-ups have a connection of their own: the server may end a subscription
-    /// at any time, which costs the connection. Renewals and releases must not notice.
-    subscriber: Option<Arc<Lane>>,
-    /// For claims that wait for replicas.
-    pub(super) pool: Arc<Pool>,
-}
-
-impl Shard {
-    /// The connections to a server, none of them dialled. One that is a node of a cluster has a subscriber; otherwise each
-    /// lane has a wake channel of its own.
-    fn new(
-        endpoint: Endpoint,
-        connection: &ConnectionOptions,
-        options: &EngineOptions,
-        channels: Option<u64>,
-    ) -> Self {
-        let in_cluster = channels.is_none();
-        let lane = |number| {
-            let channel = channels.map_or_else(String::new, |process| super::channel(process, number));
-            let connection = ConnectionOptions { channel, ..connection.clone() };
-            Lane::new(connection, options.max_in_flight, in_cluster)
-        };
-        Self {
-            endpoint,
-            lanes: (0..options.connections).map(lane).collect(),
-            subscriber: in_cluster.then(|| lane(0)),
-            pool: Pool::new(connection.clone(), in_cluster),
-        }
-    }
-
-    /// All operations of a name take the same connection, but for claims that wait in a cluster: what is sent later
-    /// arrives later.
-    pub(super) fn lane(&self, name: &Name) -> &Arc<Lane> {
-        let hash = BuildHasherDefault::<DefaultHasher>::default().hash_one(name);
-        &self.lanes[hash as usize % self.lanes.len()]
-    }
-
-    pub(super) fn lanes(&self) -> &[Arc<Lane>] {
-        &self.lanes
-    }
-
-    pub(super) fn connection(&self) -> &Arc<Connection> {
-        &self.lanes[0].connection
-    }
-
-    /// Nobody hears its wake-ups any more: who waits there asks again.
-    fn leave(&self, why: &str) {
-        if let Some(subscriber) = &self.subscriber {
-            subscriber.connection.leave(why);
-        }
-    }
-
-    fn close(&self) {
-        self.lanes.iter().chain(&self.subscriber).for_each(|lane| lane.connection.close());
-        self.pool.close();
-    }
-}
-
-/// A server on the way of a call.
-#[derive(Clone)]
-pub(super) struct Stop {
-    pub(super) shard: Arc<Shard>,
-    /// It is about to get the slot, and answers only to ASKING.
-    pub(super) asking: bool,
-}
-
-/// Where names are.
+/// Where names are: all on one server, or each where its slot is.
 pub(super) struct Topology {
-    servers: Servers,
+    /// Whether names are on many servers, and a call carries keys of one slot.
+    pub(super) in_cluster: bool,
+    options: EngineOptions,
+    /// What a connection to any server is like.
+    pub(super) connection: ConnectionOptions,
+    /// Some nodes of a cluster.
+    seeds: Vec<Endpoint>,
+    /// Tells this client's channels from those of others.
+    process: u64,
+    state: Mutex<State>,
+    /// When the map was last read; one reads at a time.
+    reading: tokio::sync::Mutex<Option<BootInstant>>,
     /// Warned once that the server refuses wake-ups.
     polling_only: AtomicBool,
 }
 
-enum Servers {
-    /// All on one server.
-    One(Arc<Shard>),
-    /// Each where its slot is.
-    Cluster(Arc<Cluster>),
+#[derive(Default)]
+struct State {
+    map: Option<Arc<SlotMap>>,
+    shards: HashMap<Endpoint, Arc<Shard>>,
+    closed: bool,
 }
 
 impl Topology {
-    /// Prepares what a URL names; nothing is dialled. Answers the engine's word, as in the URL scheme, too.
+    /// Prepares what a URL names; nothing is dialled. Returns the engine's word, as in the URL scheme, too.
     pub(super) fn open(
         url: &str,
         options: &EngineOptions,
         listener: Weak<dyn Listener>,
-    ) -> Result<(&'static str, Self)> {
+    ) -> Result<(&'static str, Arc<Self>)> {
         let scheme = url.split(':').next().unwrap_or_default();
-        let (process, tasks) = (super::random_process(), Tasks::here());
-        let connection = |target: DialTarget| ConnectionOptions {
+        let in_cluster = scheme.ends_with("-cluster");
+        let tasks = Tasks::here();
+        let (word, seeds, target) = if scheme.ends_with("-sentinel") {
+            let url = url::sentinel(url)?;
+            let (seeds, login) = (url.sentinels.clone(), url.primary.clone());
+            let sentinels = Sentinels::new(url, options, tasks.clone());
+            ("redis-sentinel", seeds, DialTarget::primary(login, sentinels))
+        } else {
+            let clients = url::servers(url)?;
+            let word = if in_cluster { "redis-cluster" } else { "redis" };
+            let seeds = clients.iter().map(Endpoint::of).collect();
+            (word, seeds, DialTarget::fixed(clients[0].clone()))
+        };
+        let map = (!in_cluster).then(|| Arc::new(SlotMap::of_one(seeds[0].clone())));
+        let connection = ConnectionOptions {
             identify: target.grace().is_some(),
             target,
             client_name: super::client_name(options),
             channel: String::new(),
             clock: options.clock.clone(),
             command_timeout: options.command_timeout,
-            listener: Some(listener.clone()),
-            tasks: tasks.clone(),
+            listener: Some(listener),
+            tasks,
         };
-        let (word, endpoint, target) = if scheme.ends_with("-cluster") {
-            let seeds = url::cluster(url)?;
-            let connection = connection(DialTarget::Fixed(Box::new(seeds[0].clone())));
-            let servers = Servers::Cluster(Cluster::new(seeds, options, connection, process));
-            return Ok(("redis-cluster", Self { servers, polling_only: AtomicBool::new(false) }));
-        } else if scheme.ends_with("-sentinel") {
-            let sentinels = sentinel::Sentinels::open(url, options, tasks.clone())?;
-            let endpoint = Endpoint::of(sentinels.template());
-            ("redis-sentinel", endpoint, DialTarget::Sentinel(Arc::new(sentinels)))
-        } else {
-            let client = url::server(url)?;
-            ("redis", Endpoint::of(&client), DialTarget::Fixed(Box::new(client)))
+        let topology = Self {
+            in_cluster,
+            options: options.clone(),
+            connection,
+            seeds,
+            process: super::random_process(),
+            state: Mutex::new(State { map, ..State::default() }),
+            reading: tokio::sync::Mutex::default(),
+            polling_only: AtomicBool::new(false),
         };
-        let shard = Shard::new(endpoint, &connection(target), options, Some(process));
-        let servers = Servers::One(Arc::new(shard));
-        Ok((word, Self { servers, polling_only: AtomicBool::new(false) }))
+        Ok((word, Arc::new(topology)))
     }
 
-    /// The nodes, if they share the names.
-    pub(super) fn cluster(&self) -> Option<&Arc<Cluster>> {
-        match &self.servers {
-            Servers::One(_) => None,
-            Servers::Cluster(cluster) => Some(cluster),
-        }
+    fn state(&self) -> MutexGuard<'_, State> {
+        self.state.lock().unwrap_or_else(PoisonError::into_inner)
     }
 
-    /// The server, if it has all names.
-    pub(super) fn server(&self) -> Option<&Arc<Shard>> {
-        match &self.servers {
-            Servers::One(shard) => Some(shard),
-            Servers::Cluster(_) => None,
-        }
+    /// A slot; always the same where all names are on one server.
+    pub(super) fn slot(&self, slot: impl FnOnce() -> u16) -> u16 {
+        if self.in_cluster { slot() } else { 0 }
     }
 
-    /// The number of the shard that has a slot.
+    /// Who names the primary, if sentinels do.
+    pub(super) fn sentinels(&self) -> Option<&Arc<Sentinels>> {
+        self.connection.target.sentinels()
+    }
+
+    /// The number of the shard that has a slot, as far as it is known.
     pub(super) fn shard_of(&self, slot: impl FnOnce() -> u16) -> u64 {
-        self.cluster().map_or(0, |cluster| cluster.number(slot()))
+        let slot = self.slot(slot);
+        self.state().map.as_ref().and_then(|map| map.position(slot)).map_or(0, u64::from)
     }
 
     /// Whether wake-ups for names of a slot reach us, or will before anything queues, at no cost.
     pub(super) fn is_subscribed(&self, slot: impl FnOnce() -> u16) -> bool {
-        self.cluster().is_none_or(|cluster| cluster.is_subscribed(slot()))
+        if !self.in_cluster {
+            return true;
+        }
+        let slot = slot();
+        let subscriber = {
+            let state = self.state();
+            let primary = state.map.as_ref().and_then(|map| map.primary(slot));
+            primary.and_then(|primary| state.shards.get(primary)?.subscriber.clone())
+        };
+        subscriber.is_some_and(|lane| lane.connection.is_subscribed(slot))
     }
 
-    /// Where waiters of a slot are woken, if not where all waiters of a connection are.
+    /// Where waiters of a slot are woken, if not where all waiters of a connection are. It lies in that slot, and is the
+    /// same on every node that ever has it.
     pub(super) fn channel(&self, slot: u16) -> Option<String> {
-        self.cluster().map(|cluster| cluster.channel(slot))
+        let channel = || format!("leasehold:wake:{{{}}}:{:016x}", slots::tag_of(slot), self.process);
+        self.in_cluster.then(channel)
     }
 
-    /// Runs a call at the server that has a slot, and again where that redirects it.
+    /// Runs a call at the server that has a slot, and again where that redirects it: see [`outcome::next`].
     pub(super) async fn follow<T, F>(
-        &self,
+        self: &Arc<Self>,
         slot: u16,
         resend: Resend,
         until: Until,
@@ -208,35 +175,72 @@ impl Topology {
     where
         F: Future<Output = Answer<T>>,
     {
-        match &self.servers {
-            Servers::One(shard) => call(Stop { shard: shard.clone(), asking: false }).await,
-            Servers::Cluster(cluster) => cluster.follow(slot, resend, until, call).await,
+        let clock = &self.options.clock;
+        let (mut hops, mut pause, mut importing) = (0, MIGRATION_PAUSE_MIN, None);
+        loop {
+            let stop = match importing.take() {
+                Some(shard) => Stop { shard, asking: true },
+                None => Stop { shard: self.shard(slot, until).await?, asking: false },
+            };
+            let error = match call(stop.clone()).await {
+                Err(error) if self.in_cluster => error,
+                reply => return reply,
+            };
+            let by = &stop.shard.endpoint;
+            match outcome::next(&error, &by.host, resend) {
+                Next::Fail => return Err(error),
+                Next::FailAndReadMap => {
+                    self.read_map_soon(by.clone());
+                    return Err(error);
+                }
+                Next::Wait => {
+                    // For as long as it takes: the whole slot has to arrive.
+                    let again = clock.now() + pause;
+                    if again >= until {
+                        return Err(error);
+                    }
+                    pause = (pause * 2).min(MIGRATION_PAUSE_MAX);
+                    clock.sleep_until(again).await;
+                    continue;
+                }
+                Next::Moved { slot, to } => self.moved(slot, &to, by),
+                Next::Ask(to) => importing = Some(self.shard_at(&mut self.state(), &to)?),
+                Next::ReadMap => {
+                    let _the_first_error_says_more = self.read_map(Some(by), until).await;
+                    if self.map(until).await?.primary(slot).is_none_or(|primary| primary == by) {
+                        return Err(error);
+                    }
+                }
+            }
+            hops += 1;
+            if hops > HOPS_MAX || clock.now() >= until {
+                let words = format!("too many redirections for slot {slot}");
+                return Err(EngineError::new(Fault::Unreachable, words));
+            }
         }
     }
 
     /// Sends an operation to the server that has its name.
-    pub(super) async fn send(&self, name: &Name, build: impl Fn() -> Op, until: Until) -> Reply {
+    pub(super) async fn send(self: &Arc<Self>, name: &Name, build: impl Fn() -> Op, until: Until) -> Reply {
         let first = build();
-        let (slot, resend) = (self.cluster().map_or(0, |_| first.slot()), first.resend());
+        let (slot, resend) = (self.slot(|| first.slot()), first.resend());
         let mut next = Some(first);
         self.follow(slot, resend, until, |stop| {
             let op = next.take().unwrap_or_else(&build);
-            self.send_to(stop, name, op, until)
+            self.send_to(stop, slot, name, op, until)
         })
         .await
     }
 
-    async fn send_to(&self, stop: Stop, name: &Name, op: Op, until: Until) -> Reply {
+    async fn send_to(&self, stop: Stop, slot: u16, name: &Name, op: Op, until: Until) -> Reply {
         let mut lane = stop.shard.lane(name);
         if op.may_queue() {
-            lane = self.subscribe(&stop, name, || op.slot(), until).await?;
+            lane = self.subscribe(&stop, name, slot, until).await?;
         }
-        let op = match self.cluster() {
-            Some(cluster) if op.has_entry() => {
-                let channel = cluster.channel(op.slot());
-                op.woken_on(channel)
-            }
-            _ => op,
+        let channel = if op.has_entry() { self.channel(slot) } else { None };
+        let op = match channel {
+            Some(channel) => op.woken_on(channel),
+            None => op,
         };
         // It may have been on its way for a while, and its end may be ahead of it.
         if op.is_void() {
@@ -251,17 +255,13 @@ impl Topology {
         &self,
         stop: &'a Stop,
         name: &Name,
-        slot: impl FnOnce() -> u16,
+        slot: u16,
         until: Until,
     ) -> Answer<&'a Arc<Lane>> {
         let Stop { shard, asking } = stop;
         let lane = shard.subscriber.as_ref().unwrap_or_else(|| shard.lane(name));
-        let subscribed = match self.cluster() {
-            Some(cluster) => {
-                let slot = slot();
-                let place = (slot, &*cluster.channel(slot));
-                lane.connection.subscribe_slot(place, *asking, until).await
-            }
+        let subscribed = match self.channel(slot) {
+            Some(channel) => lane.connection.subscribe_slot((slot, &channel), *asking, until).await,
             None => lane.connection.link(until).await?.subscribe(until).await,
         };
         match subscribed {
@@ -279,7 +279,7 @@ impl Topology {
 
     /// Sends a script of its own to the server that has a slot.
     pub(super) async fn send_script(
-        &self,
+        self: &Arc<Self>,
         slot: u16,
         resend: Resend,
         script: &Script,
@@ -294,7 +294,7 @@ impl Topology {
     }
 
     /// Sends many calls at once, one result each: `together` sends those of one shard, `alone` follows one that was
-    /// redirected or could not be sent. A silent server fails its own calls only.
+    /// redirected or could not be sent. A server that does not answer fails its own calls only.
     pub(super) async fn send_each<T, F, G>(
         &self,
         slots: impl ExactSizeIterator<Item = u16>,
@@ -306,35 +306,19 @@ impl Topology {
         F: Future<Output = Vec<Answer<T>>>,
         G: Future<Output = Answer<T>>,
     {
-        let cluster = match &self.servers {
-            Servers::One(shard) => return together(shard.clone(), (0..slots.len()).collect()).await,
-            Servers::Cluster(cluster) => cluster,
+        let count = slots.len();
+        let (groups, mut redirected) = match self.group(slots, until).await {
+            Ok(groups) => groups,
+            Err(error) => return (0..count).map(|_| Err(error.clone())).collect(),
         };
-        let map = match cluster.map(until).await {
-            Ok(map) => map,
-            Err(error) => return slots.map(|_| Err(error.clone())).collect(),
-        };
-        let mut results: Vec<Answer<T>> = (0..slots.len()).map(|_| Err(EngineError::no_answer())).collect();
-        let mut groups: Vec<(&Arc<Shard>, Vec<usize>)> = Vec::new();
-        let mut redirected = Vec::new();
-        for (at, slot) in slots.enumerate() {
-            // A slot without a primary is followed, too: the map is read again.
-            let Some(shard) = map.shard(slot) else {
-                redirected.push(at);
-                continue;
-            };
-            match groups.iter_mut().find(|(known, _)| Arc::ptr_eq(known, shard)) {
-                Some((_, places)) => places.push(at),
-                None => groups.push((shard, vec![at])),
-            }
-        }
-        let sent = join_all(groups.iter().map(|(shard, places)| together((*shard).clone(), places.clone())));
-        for ((_, places), answers) in groups.iter().zip(sent.await) {
+        let mut results: Vec<Answer<T>> = (0..count).map(|_| Err(EngineError::no_answer())).collect();
+        let sent = groups.iter().map(|(shard, places)| together(shard.clone(), places.clone()));
+        for ((_, places), answers) in groups.iter().zip(join_all(sent).await) {
             for (at, answer) in places.iter().zip(answers) {
+                let goes_on =
+                    |error: &EngineError| outcome::is_redirection(error) || error.fault == Fault::Unreachable;
                 match &answer {
-                    Err(error) if outcome::is_redirection(error) || error.fault == Fault::Unreachable => {
-                        redirected.push(*at);
-                    }
+                    Err(error) if self.in_cluster && goes_on(error) => redirected.push(*at),
                     _ => results[*at] = answer,
                 }
             }
@@ -345,24 +329,52 @@ impl Topology {
         results
     }
 
+    /// Calls by their positions: those that each shard gets, and those whose slot has no primary.
+    async fn group(
+        &self,
+        slots: impl ExactSizeIterator<Item = u16>,
+        until: Until,
+    ) -> Answer<(Vec<(Arc<Shard>, Vec<usize>)>, Vec<usize>)> {
+        if !self.in_cluster {
+            return Ok((vec![(self.shard(0, until).await?, (0..slots.len()).collect())], Vec::new()));
+        }
+        let map = self.map(until).await?;
+        let mut state = self.state();
+        let mut groups: Vec<(Arc<Shard>, Vec<usize>)> = Vec::new();
+        let mut homeless = Vec::new();
+        for (at, slot) in slots.enumerate() {
+            let Some(primary) = map.primary(slot) else {
+                homeless.push(at);
+                continue;
+            };
+            match groups.iter_mut().find(|(shard, _)| shard.endpoint == *primary) {
+                Some((_, places)) => places.push(at),
+                None => groups.push((self.shard_at(&mut state, primary)?, vec![at])),
+            }
+        }
+        Ok((groups, homeless))
+    }
+
     /// Reaches the store once.
     pub(super) async fn connect(&self, until: Until) -> Answer<()> {
-        match &self.servers {
-            Servers::One(shard) => shard.connection().link(until).await.map(drop),
-            Servers::Cluster(cluster) => slots::check_complete(&cluster.map(until).await?.primaries),
+        if self.in_cluster {
+            return self.map(until).await?.check_complete();
         }
+        self.shard(0, until).await?.connection().link(until).await.map(drop)
     }
 
     pub(super) fn close(&self) {
-        match &self.servers {
-            Servers::One(shard) => {
-                shard.close();
-                if let Some(sentinels) = shard.connection().target().sentinels() {
-                    sentinels.close();
-                }
-            }
-            Servers::Cluster(cluster) => cluster.close(),
-        }
+        let mut state = self.state();
+        state.closed = true;
+        state.shards.values().for_each(|shard| shard.close());
+        self.sentinels().into_iter().for_each(|sentinels| sentinels.close());
+    }
+}
+
+impl Drop for Topology {
+    fn drop(&mut self) {
+        // The task that listens to sentinels would keep them alive.
+        self.sentinels().into_iter().for_each(|sentinels| sentinels.close());
     }
 }
 

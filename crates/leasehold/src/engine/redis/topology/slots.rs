@@ -1,4 +1,4 @@
-//! How a cluster places names, and what it says about the place: pure.
+//! How a cluster places names (pure).
 
 use redis::Value;
 
@@ -6,7 +6,7 @@ use crate::{
     engine::{
         EngineError, Fault,
         crc16::{POLYNOMIAL, crc16},
-        redis::{answer, url::Endpoint},
+        redis::{answer, info::number, url::Endpoint},
     },
     name::hash_tag,
 };
@@ -41,113 +41,118 @@ pub(in super::super) fn tag_of(slot: u16) -> String {
         .unwrap_or_default()
 }
 
-/// One primary, what it has, and how many live replicas of it the node that was asked has heard of.
+/// Which primary has which slot, at one time.
 #[derive(Clone, Debug, PartialEq, Eq)]
-pub(in super::super) struct Primary {
-    pub(in super::super) endpoint: Endpoint,
-    /// First and last slot of each of its ranges, in order.
-    pub(in super::super) ranges: Vec<(u16, u16)>,
-    pub(in super::super) replicas: usize,
+pub(in super::super) struct SlotMap {
+    primaries: Vec<Endpoint>,
+    /// The position of each slot's primary among them.
+    of_slot: Vec<Option<u16>>,
 }
 
-impl Primary {
-    pub(in super::super) fn first_slot(&self) -> u16 {
-        self.ranges.first().map_or(SLOTS, |(first, _)| *first)
+impl SlotMap {
+    pub(in super::super) fn empty() -> Self {
+        Self { primaries: Vec::new(), of_slot: vec![None; usize::from(SLOTS)] }
     }
-}
 
-/// Reads an answer to `CLUSTER SLOTS` of a node at `asked`: the primaries in order of their first slot.
-pub(in super::super) fn primaries(value: &Value, asked: &str) -> Result<Vec<Primary>, EngineError> {
-    let Value::Array(ranges) = value else { return Err(answer::unexpected(value)) };
-    let mut found: Vec<Primary> = Vec::new();
-    for range in ranges {
-        let Value::Array(parts) = range else { return Err(answer::unexpected(range)) };
-        let [Value::Int(first), Value::Int(last), Value::Array(node), replicas @ ..] = parts.as_slice()
-        else {
-            return Err(answer::unexpected(range));
-        };
-        let number = |slot: &i64| u16::try_from(*slot).ok().filter(|slot| *slot < SLOTS);
-        let (Some(first), Some(last)) = (number(first), number(last)) else {
-            return Err(answer::unexpected(range));
-        };
-        if first > last {
-            return Err(answer::unexpected(range));
-        }
-        let port = match node.get(1) {
-            Some(Value::Int(port)) => u16::try_from(*port).ok(),
-            _ => None,
-        };
-        let Some(port) = port.filter(|port| *port > 0) else { return Err(answer::unexpected(range)) };
-        let endpoint = Endpoint::reported(node.first().and_then(answer::text), port, asked);
-        match found.iter_mut().find(|primary| primary.endpoint == endpoint) {
-            Some(primary) => primary.ranges.push((first, last)),
-            None => found.push(Primary { endpoint, ranges: vec![(first, last)], replicas: replicas.len() }),
-        }
+    /// A server that has all names.
+    pub(super) fn of_one(server: Endpoint) -> Self {
+        let mut map = Self::empty();
+        map.give((0, SLOTS - 1), &server);
+        map
     }
-    Ok(sorted(found))
-}
 
-/// Slots that have no primary: first and last of each range, in order.
-fn holes(primaries: &[Primary]) -> Vec<(u16, u16)> {
-    let mut ranges: Vec<_> = primaries.iter().flat_map(|primary| primary.ranges.iter().copied()).collect();
-    ranges.sort_unstable();
-    let (mut next, mut holes) = (0, Vec::new());
-    for (first, last) in ranges.into_iter().chain([(SLOTS, SLOTS)]) {
-        if first > next {
-            holes.push((next, first - 1));
+    /// Reads an answer to `CLUSTER SLOTS` of a node at `asked`.
+    pub(super) fn parse(value: &Value, asked: &str) -> Result<Self, EngineError> {
+        let range = |range: &Value| {
+            let Value::Array(parts) = range else { return None };
+            let [first, last, Value::Array(node), ..] = parts.as_slice() else { return None };
+            let (first, last) = (number(first)?, number(last).filter(|last| *last < SLOTS)?);
+            let port = number(node.get(1)?).filter(|port| *port > 0 && first <= last)?;
+            Some(((first, last), Endpoint::reported(answer::text(&node[0]), port, asked)))
+        };
+        let Value::Array(ranges) = value else { return Err(answer::unexpected(value)) };
+        let mut map = Self::empty();
+        for value in ranges {
+            let (slots, primary) = range(value).ok_or_else(|| answer::unexpected(value))?;
+            map.give(slots, &primary);
         }
-        next = next.max(last + 1);
+        Ok(map)
     }
-    holes
-}
 
-/// How many slots have a primary.
-pub(in super::super) fn coverage(primaries: &[Primary]) -> u16 {
-    SLOTS - holes(primaries).iter().map(|(first, last)| last - first + 1).sum::<u16>()
-}
+    /// Gives the slots from the first to the last to a primary.
+    pub(in super::super) fn give(&mut self, (first, last): (u16, u16), to: &Endpoint) {
+        let at = self.primaries.iter().position(|known| known == to).unwrap_or_else(|| {
+            self.primaries.push(to.clone());
+            self.primaries.len() - 1
+        });
+        self.of_slot[usize::from(first)..=usize::from(last)].fill(u16::try_from(at).ok());
+    }
 
-/// A map with holes takes nothing away: slots that it gives to nobody stay with the primary that had them before.
-pub(in super::super) fn keep_owned(mut found: Vec<Primary>, before: &[Primary]) -> Vec<Primary> {
-    for (first, last) in holes(&found) {
-        for former in before {
-            let kept = former.ranges.iter().map(|(from, to)| (first.max(*from), last.min(*to)));
-            let kept: Vec<_> = kept.filter(|(from, to)| from <= to).collect();
-            if kept.is_empty() {
-                continue;
-            }
-            match found.iter_mut().find(|primary| primary.endpoint == former.endpoint) {
-                Some(primary) => primary.ranges.extend(kept),
-                None => found.push(Primary { ranges: kept, ..former.clone() }),
+    /// A map with holes takes nothing away: slots without a primary stay with the primary that had them before.
+    pub(super) fn keep_owned(&mut self, before: &Self) {
+        for slot in 0..SLOTS {
+            if let (None, Some(former)) = (self.position(slot), before.primary(slot)) {
+                self.give((slot, slot), former);
             }
         }
     }
-    sorted(found)
-}
 
-fn sorted(mut primaries: Vec<Primary>) -> Vec<Primary> {
-    primaries.iter_mut().for_each(|primary| primary.ranges.sort_unstable());
-    primaries.sort_by_key(Primary::first_slot);
-    primaries
-}
-
-/// Fails if some slots have no primary, and says which.
-pub(in super::super) fn check_complete(primaries: &[Primary]) -> Result<(), EngineError> {
-    let holes = holes(primaries);
-    if holes.is_empty() {
-        return Ok(());
+    /// The number of a slot's primary.
+    pub(super) fn position(&self, slot: u16) -> Option<u16> {
+        self.of_slot[usize::from(slot)]
     }
-    let shown = holes
-        .iter()
-        .take(SHOWN)
-        .map(|(first, last)| if first == last { first.to_string() } else { format!("{first}-{last}") });
-    let shown = shown.collect::<Vec<_>>().join(", ");
-    let more = if holes.len() > SHOWN { " and more" } else { "" };
-    let words = format!("the cluster has no primary for the slots {shown}{more}");
-    Err(EngineError::new(Fault::Unreachable, words))
+
+    pub(super) fn primary(&self, slot: u16) -> Option<&Endpoint> {
+        self.position(slot).map(|at| &self.primaries[usize::from(at)])
+    }
+
+    /// The primaries that have slots, and the first slot of each, in order.
+    pub(super) fn by_first_slot(&self) -> Vec<(u16, &Endpoint)> {
+        let (mut found, mut seen) = (Vec::new(), vec![false; self.primaries.len()]);
+        for slot in 0..SLOTS {
+            if let Some(at) = self.position(slot).map(usize::from)
+                && !std::mem::replace(&mut seen[at], true)
+            {
+                found.push((slot, &self.primaries[at]));
+            }
+        }
+        found
+    }
+
+    pub(super) fn has(&self, primary: &Endpoint) -> bool {
+        self.primaries.contains(primary)
+    }
+
+    /// How many slots have a primary.
+    pub(super) fn coverage(&self) -> usize {
+        self.of_slot.iter().flatten().count()
+    }
+
+    /// Fails if some slots have no primary, and names them.
+    pub(in super::super) fn check_complete(&self) -> Result<(), EngineError> {
+        let mut holes: Vec<(u16, u16)> = Vec::new();
+        for slot in (0..SLOTS).filter(|slot| self.position(*slot).is_none()) {
+            match holes.last_mut() {
+                Some((_, last)) if *last + 1 == slot => *last = slot,
+                _ => holes.push((slot, slot)),
+            }
+        }
+        if holes.is_empty() {
+            return Ok(());
+        }
+        let shown = holes.iter().take(HOLES_SHOWN).map(|(first, last)| match first == last {
+            true => first.to_string(),
+            false => format!("{first}-{last}"),
+        });
+        let shown = shown.collect::<Vec<_>>().join(", ");
+        let more = if holes.len() > HOLES_SHOWN { " and more" } else { "" };
+        let words = format!("the cluster has no primary for the slots {shown}{more}");
+        Err(EngineError::new(Fault::Unreachable, words))
+    }
 }
 
 /// Ranges that an error lists.
-const SHOWN: usize = 8;
+const HOLES_SHOWN: usize = 8;
 
 #[cfg(test)]
 mod tests {
@@ -176,6 +181,12 @@ mod tests {
         }
     }
 
+    fn map(ranges: &[(u16, u16, &str, u16)]) -> SlotMap {
+        let mut map = SlotMap::empty();
+        ranges.iter().for_each(|(first, last, host, port)| map.give((*first, *last), &endpoint(host, *port)));
+        map
+    }
+
     fn node(host: Value, port: i64) -> Value {
         Value::Array(vec![host, Value::Int(port), Value::SimpleString("id".into()), Value::Array(vec![])])
     }
@@ -191,53 +202,50 @@ mod tests {
             range(0, 10, vec![node(Value::Nil, 2)]),
             range(11, 8999, vec![node(named("a"), 1), node(named("a"), 3)]),
         ]);
-        let found = primaries(&value, "asked").unwrap();
-        assert_eq!(
-            found,
-            [
-                Primary { endpoint: endpoint("asked", 2), ranges: vec![(0, 10)], replicas: 0 },
-                Primary { endpoint: endpoint("a", 1), ranges: vec![(11, 8999), (9000, 16383)], replicas: 1 },
-            ]
-        );
-        assert!(check_complete(&found).is_ok());
+        let found = SlotMap::parse(&value, "asked").unwrap();
+        assert_eq!(found.by_first_slot(), [(0, &endpoint("asked", 2)), (11, &endpoint("a", 1))]);
+        assert_eq!(found, map(&[(9000, 16383, "a", 1), (0, 10, "asked", 2), (11, 8999, "a", 1)]));
+        assert!(found.check_complete().is_ok());
         for bad in [
             Value::Nil,
             Value::Array(vec![Value::Int(1)]),
             Value::Array(vec![range(0, 99_999, vec![])]),
             Value::Array(vec![range(9, 8, vec![node(named("a"), 1)])]),
         ] {
-            assert!(primaries(&bad, "asked").is_err());
+            assert!(SlotMap::parse(&bad, "asked").is_err());
         }
     }
 
     #[test]
     fn slots_without_a_primary_are_named() {
         let with = |ranges: &[(u16, u16)]| {
-            check_complete(&[Primary { endpoint: endpoint("a", 1), ranges: ranges.to_vec(), replicas: 0 }])
+            let ranges: Vec<_> = ranges.iter().map(|(first, last)| (*first, *last, "a", 1)).collect();
+            map(&ranges).check_complete()
         };
         let words = |ranges: &[(u16, u16)]| with(ranges).unwrap_err().why;
         assert!(with(&[(0, 16383)]).is_ok() && with(&[(0, 1), (2, 16383)]).is_ok());
         assert!(words(&[(1, 16382)]).ends_with("the slots 0, 16383"), "{}", words(&[(1, 16382)]));
         assert!(words(&[(0, 5)]).ends_with("6-16383"));
-        assert!(check_complete(&[]).unwrap_err().why.ends_with("0-16383"));
+        assert!(words(&[]).ends_with("0-16383"));
         let holes: Vec<_> = (0..20).map(|at| (at * 2, at * 2)).collect();
         assert!(words(&holes).ends_with("15 and more"), "{}", words(&holes));
     }
+
     #[test]
     fn a_map_with_holes_takes_no_slot_from_its_primary() {
-        let primary = |port, ranges: &[(u16, u16)]| Primary {
-            endpoint: endpoint("a", port),
-            ranges: ranges.to_vec(),
-            replicas: 0,
+        let before = map(&[(0, 99, "a", 1), (100, 16383, "a", 2)]);
+        let kept = |found: &[(u16, u16, &str, u16)]| {
+            let mut found = map(found);
+            found.keep_owned(&before);
+            found
         };
-        let before = [primary(1, &[(0, 99)]), primary(2, &[(100, 16383)])];
         // The first primary is missing, and the second has got some of its slots.
-        let kept = keep_owned(vec![primary(2, &[(50, 16383)])], &before);
-        assert_eq!(kept, [primary(1, &[(0, 49)]), primary(2, &[(50, 16383)])]);
-        let kept = keep_owned(vec![primary(1, &[(0, 99)]), primary(3, &[(200, 16383)])], &before);
-        assert_eq!(kept[1], primary(2, &[(100, 199)]));
-        assert!(check_complete(&kept).is_ok());
-        assert_eq!(keep_owned(before.to_vec(), &[primary(9, &[(0, 16383)])]), before);
-        assert_eq!(coverage(&[primary(1, &[(0, 9), (20, 29)])]), 20);
+        let found = kept(&[(50, 16383, "a", 2)]);
+        assert_eq!(found.by_first_slot(), [(0, &endpoint("a", 1)), (50, &endpoint("a", 2))]);
+        let found = kept(&[(0, 99, "a", 1), (200, 16383, "a", 3)]);
+        assert_eq!(found.by_first_slot()[1..], [(100, &endpoint("a", 2)), (200, &endpoint("a", 3))]);
+        assert!(found.check_complete().is_ok());
+        assert_eq!(kept(&[(0, 16383, "a", 9)]), map(&[(0, 16383, "a", 9)]));
+        assert_eq!(map(&[(0, 9, "a", 1), (20, 29, "a", 1)]).coverage(), 20);
     }
 }

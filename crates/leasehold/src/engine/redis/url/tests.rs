@@ -11,7 +11,7 @@ fn shown(clients: &[Client]) -> Vec<String> {
 
 #[test]
 fn a_url_gives_user_password_and_database() {
-    let client = server("redis://ann:p%40ss@[::1]:7000/3").unwrap();
+    let client = servers("redis://ann:p%40ss@[::1]:7000/3").unwrap().remove(0);
     assert_eq!(Endpoint::of(&client).to_string(), "[::1]:7000");
     assert_eq!(login(&client), (Some("ann"), Some("p@ss"), 3));
     assert!(client.get_connection_info().tcp_settings().nodelay());
@@ -19,7 +19,7 @@ fn a_url_gives_user_password_and_database() {
 
 #[test]
 fn a_cluster_url_gives_a_client_for_each_node_and_for_those_it_names() {
-    let seeds = cluster("redis-cluster://ann:p%40ss@a,[::1]:7000,b:1/").unwrap();
+    let seeds = servers("redis-cluster://ann:p%40ss@a,[::1]:7000,b:1/").unwrap();
     assert_eq!(shown(&seeds), ["a:6379", "[::1]:7000", "b:1"]);
     let other = Endpoint::new("c", 2).client(&seeds[0]).unwrap();
     assert_eq!(Endpoint::of(&other).to_string(), "c:2");
@@ -30,7 +30,7 @@ fn a_cluster_url_gives_a_client_for_each_node_and_for_those_it_names() {
 #[test]
 #[cfg(feature = "tls")]
 fn every_node_of_a_cluster_with_tls_is_spoken_to_with_tls() {
-    let seeds = cluster("rediss-cluster://a,b").unwrap();
+    let seeds = servers("rediss-cluster://a,b").unwrap();
     let other = Endpoint::new("c", 2).client(&seeds[0]).unwrap();
     assert!(matches!(
         other.get_connection_info().addr(),
@@ -47,22 +47,22 @@ fn a_sentinel_url_names_sentinels_primary_and_two_logins() {
     assert_eq!(sentinels, ["a:26379", "b:7000", "[::1]:7001"]);
     assert_eq!((url.name.as_str(), url.grace), ("my primary", true));
     assert_eq!(login(&url.primary), (Some("ann"), Some("p@s,s"), 3));
-    assert_eq!(login(&url.sentinel), (Some("sam"), Some("x++y"), 0));
+    assert_eq!(login(&url.login), (Some("sam"), Some("x++y"), 0));
 }
 
 #[test]
 fn a_login_for_the_primary_is_not_one_for_sentinels() {
     let url = sentinel("redis-sentinel://ann:secret@a/primary").unwrap();
-    assert_eq!(login(&url.sentinel), (None, None, 0));
+    assert_eq!(login(&url.login), (None, None, 0));
     assert!(!url.grace);
 }
 
 #[test]
 fn a_quorum_url_names_every_node_and_what_they_share() {
-    let nodes = quorum("redlock://ann:p%40,s@a,b:7000,[::1]/3").unwrap();
+    let nodes = servers("redlock://ann:p%40,s@a,b:7000,[::1]/3").unwrap();
     assert_eq!(shown(&nodes), ["a:6379", "b:7000", "[::1]:6379"]);
     assert!(nodes.iter().all(|node| login(node) == (Some("ann"), Some("p@,s"), 3)));
-    assert_eq!(quorum("redlock://a,b,c,d").unwrap().len(), 4);
+    assert_eq!(servers("redlock://a,b,c,d").unwrap().len(), 4);
 }
 
 #[test]
@@ -70,7 +70,7 @@ fn every_node_gets_the_password_of_the_file() {
     let file = tempfile::NamedTempFile::new().unwrap();
     std::fs::write(file.path(), "from a file\n").unwrap();
     let url = format!("redlock://a,b,c?password-file={}", file.path().display());
-    for node in quorum(&url).unwrap() {
+    for node in servers(&url).unwrap() {
         assert_eq!(login(&node).1, Some("from a file"));
     }
 }
@@ -124,17 +124,12 @@ fn bad_urls_say_what_is_allowed_and_hide_the_password() {
         ("redlock://u:1?secret@a,b,c", "hosts"),
         ("redlock:u:secret@a,b,c", "redlock://"),
     ] {
-        let scheme = bad.split(':').next().unwrap_or_default();
-        let error = match scheme {
-            "redis" | "rediss" => server(bad).err(),
-            "redis-cluster" => cluster(bad).err(),
-            "redis-sentinel" => sentinel(bad).err(),
-            _ => quorum(bad).err(),
-        };
+        let is_sentinel = bad.starts_with("redis-sentinel:");
+        let error = if is_sentinel { sentinel(bad).err() } else { servers(bad).err() };
         let Some(error) = error else { panic!("{bad} was taken") };
         let text = error.to_string();
         assert!(text.contains(expected) && !text.contains("secret"), "{bad}: {text}");
     }
     let many = (0..16).map(|n| format!("h{n}")).collect::<Vec<_>>().join(",");
-    assert!(quorum(&format!("redlock://{many}")).is_err());
+    assert!(servers(&format!("redlock://{many}")).is_err());
 }

@@ -36,7 +36,7 @@ fn soon() -> Until {
 
 /// A voter of a client of its own.
 fn voter_at(addr: SocketAddr) -> RedisVoter {
-    let client = url::server(&format!("redis://{addr}")).unwrap();
+    let client = url::servers(&format!("redis://{addr}")).unwrap().remove(0);
     RedisVoter(Member::new(client, channel(random_process(), 0), &options(), Tasks::here()))
 }
 

@@ -16,7 +16,8 @@ use std::{
 };
 
 use futures_util::{StreamExt, stream::FuturesUnordered};
-use redis::{AsyncConnectionConfig, Cmd, Value, aio::MultiplexedConnection};
+use redis::{AsyncConnectionConfig, Client, Cmd, Value, aio::MultiplexedConnection};
+use tokio::sync::Notify;
 
 pub(in super::super) use self::report::{Report, SentinelReport};
 use self::watch::Watch;
@@ -28,11 +29,12 @@ use crate::{
         redis::{
             answer,
             connection::{Connection, Tasks},
-            target,
-            url::{self, Endpoint},
+            info::{Info, command, read},
+            target::{self, asked},
+            url::{Endpoint, SentinelUrl},
         },
     },
-    error::{Refusal, Result},
+    error::Refusal,
 };
 
 /// Sentinels that are remembered because others named them.
@@ -40,168 +42,120 @@ const LEARNT_MAX: usize = 32;
 
 /// Who is the primary, in one sentinel's view.
 #[derive(Clone, Debug, PartialEq, Eq)]
-struct View {
+pub(in super::super) struct View {
     /// Grows with every fail-over.
-    epoch: u64,
-    primary: Endpoint,
+    pub(in super::super) epoch: u64,
+    pub(in super::super) primary: Endpoint,
 }
 
-/// The sentinels of one primary. The task that listens to them ends with this value.
+/// The sentinels of one primary.
 pub(in super::super) struct Sentinels {
-    set: Arc<SentinelSet>,
-    watch: Watch,
+    /// Those in the URL.
+    named: Vec<Endpoint>,
+    /// Those that others named; asked when none of the URL's answers.
+    learnt: Mutex<Vec<Endpoint>>,
+    /// What they call the primary.
+    name: String,
+    /// How to log in to a sentinel, whichever it is.
+    login: Client,
+    clock: Clock,
+    tasks: Arc<Tasks>,
+    /// How long one sentinel may take: a part of what a dial may take, so that time is left for the primary.
+    ask_within: Duration,
+    /// The view that was acted on last.
+    seen: Mutex<Option<View>>,
+    /// How many replicas a sentinel last reported, those that are down included.
+    replicas: AtomicU32,
+    moves: AtomicU64,
+    /// Those that learn at once that the primary moved.
+    connections: Mutex<Vec<Weak<Connection>>>,
+    watch: Mutex<Watch>,
     /// How long nothing new is granted after a promotion, if that was asked for.
     pub(in super::super) grace: Option<Duration>,
 }
 
 impl Sentinels {
-    pub(super) fn open(url: &str, options: &EngineOptions, tasks: Arc<Tasks>) -> Result<Self> {
-        let url = url::sentinel(url)?;
-        let set = SentinelSet {
+    pub(super) fn new(url: SentinelUrl, options: &EngineOptions, tasks: Arc<Tasks>) -> Arc<Self> {
+        Arc::new(Self {
             named: url.sentinels,
             learnt: Mutex::default(),
             name: url.name,
-            sentinel: url.sentinel,
-            primary: url.primary,
-            tasks,
+            login: url.login,
             clock: options.clock.clone(),
-            client_name: super::super::client_name(options),
-            command_timeout: options.command_timeout,
+            tasks,
             ask_within: options.command_timeout / 4,
             seen: Mutex::default(),
             replicas: AtomicU32::new(0),
             moves: AtomicU64::new(0),
             connections: Mutex::default(),
-        };
-        // A lease may last this long, and then its lock may stay closed for as long again.
-        let grace = url.grace.then_some(options.max_ttl * 2);
-        Ok(Self { set: Arc::new(set), watch: Watch::default(), grace })
+            watch: Mutex::default(),
+            // A lease may last this long, and then its lock may stay closed for as long again.
+            grace: url.grace.then_some(options.max_ttl * 2),
+        })
     }
 
-    /// The primary, as a server to dial.
-    pub(in super::super) async fn primary(&self) -> Result<redis::Client, EngineError> {
-        self.watch.start(&self.set);
-        let view = self.set.find().await?;
-        view.primary.client(&self.set.primary)
+    /// Where the primary is.
+    pub(in super::super) async fn primary(self: &Arc<Self>) -> Result<Endpoint, EngineError> {
+        self.listen();
+        let mut failed = Vec::new();
+        let mut found = self.ask_all(&self.named, &mut failed).await;
+        if found.is_none() {
+            let learnt = lock(&self.learnt).clone();
+            found = self.ask_all(&learnt, &mut failed).await;
+        }
+        let view = found.ok_or_else(|| self.nobody_knows(&failed))?;
+        *lock(&self.seen) = Some(view.clone());
+        Ok(view.primary)
     }
 
     /// How often the primary moved.
     pub(in super::super) fn moves(&self) -> u64 {
-        self.set.moves.load(Ordering::Acquire)
-    }
-
-    /// How to log in to the primary.
-    pub(in super::super) fn template(&self) -> &redis::Client {
-        &self.set.primary
+        self.moves.load(Ordering::Acquire)
     }
 
     /// A connection that shall learn at once that the primary moved.
-    pub(in super::super) fn tell(&self, connection: &Arc<Connection>) {
-        let mut connections = lock(&self.set.connections);
+    pub(in super::super) fn register(&self, connection: &Arc<Connection>) {
+        let mut connections = lock(&self.connections);
         connections.retain(|connection| connection.strong_count() > 0);
         connections.push(Arc::downgrade(connection));
     }
 
-    /// How many replicas there are, those that are down included, if a sentinel has told.
+    /// How many replicas there are, those that are down included, if a sentinel has reported it.
     pub(in super::super) fn replicas(&self) -> Option<u32> {
-        Some(self.set.replicas.load(Ordering::Relaxed)).filter(|replicas| *replicas > 0)
-    }
-
-    pub(super) fn close(&self) {
-        self.watch.stop();
-    }
-}
-
-/// Whether a server is a primary.
-pub(in super::super) async fn check_role(
-    connection: &mut MultiplexedConnection,
-    client: &redis::Client,
-) -> Result<(), EngineError> {
-    let role = target::asked(connection, &redis::cmd("ROLE")).await?;
-    match &role {
-        Value::Array(parts) if parts.first().and_then(answer::text) == Some("master") => Ok(()),
-        _ => {
-            let words =
-                format!("{}, which the sentinels name, is no primary", client.get_connection_info().addr());
-            Err(EngineError::new(Fault::Unreachable, words))
-        }
-    }
-}
-
-fn lock<T>(mutex: &Mutex<T>) -> MutexGuard<'_, T> {
-    mutex.lock().unwrap_or_else(PoisonError::into_inner)
-}
-
-/// What the listening task and the dials share.
-struct SentinelSet {
-    /// Those in the URL.
-    named: Vec<Endpoint>,
-    /// Those that others told of; asked when none of the URL's answers.
-    learnt: Mutex<Vec<Endpoint>>,
-    name: String,
-    sentinel: redis::Client,
-    primary: redis::Client,
-    clock: Clock,
-    tasks: Arc<Tasks>,
-    client_name: String,
-    command_timeout: Duration,
-    /// How long one sentinel may take: a part of what a dial may take, so that time is left for the primary.
-    ask_within: Duration,
-    /// The view that was acted on last.
-    seen: Mutex<Option<View>>,
-    /// How many replicas a sentinel last told of, those that are down included.
-    replicas: AtomicU32,
-    moves: AtomicU64,
-    connections: Mutex<Vec<Weak<Connection>>>,
-}
-
-impl SentinelSet {
-    /// Asks all sentinels at once.
-    async fn find(&self) -> Result<View, EngineError> {
-        let mut silent = Vec::new();
-        let mut found = self.ask_all(&self.named, &mut silent).await;
-        if found.is_none() {
-            let learnt = lock(&self.learnt).clone();
-            found = self.ask_all(&learnt, &mut silent).await;
-        }
-        let view = found.ok_or_else(|| self.nobody_knows(&silent))?;
-        *lock(&self.seen) = Some(view.clone());
-        Ok(view)
+        Some(self.replicas.load(Ordering::Relaxed)).filter(|replicas| *replicas > 0)
     }
 
     /// The view that counts ([`choose`]), as soon as that is certain.
     async fn ask_all(
         &self,
         sentinels: &[Endpoint],
-        silent: &mut Vec<(Endpoint, EngineError)>,
+        failed: &mut Vec<(Endpoint, EngineError)>,
     ) -> Option<View> {
-        let heard = lock(&self.seen).as_ref().map_or(0, |seen| seen.epoch);
-        let ask = |(place, at)| async move {
-            let view = async { self.view(&mut self.connect(at, None).await?).await };
-            (place, self.in_time(view).await)
+        let ask = async |at: usize| {
+            let view = async { Ok(self.view(&mut self.connect(&sentinels[at], None).await?).await?.0) };
+            (at, self.in_time(view).await)
         };
-        let mut answers: FuturesUnordered<_> = sentinels.iter().enumerate().map(ask).collect();
-        let (mut views, mut places, mut errors) = (Vec::new(), Vec::new(), Vec::new());
-        while let Some((place, answer)) = answers.next().await {
-            match answer {
-                Err(error) => errors.push((place, error)),
-                Ok(view) => {
-                    views.push(view);
-                    places.push(place);
-                }
-            }
-            if let Some(view) = choose(&views, sentinels.len(), errors.len(), heard) {
+        let mut asked: FuturesUnordered<_> = (0..sentinels.len()).map(ask).collect();
+        let mut answers = Vec::new();
+        while let Some((at, answer)) = asked.next().await {
+            answers.push((at, answer));
+            let views = answers.iter().map(|(_, answer)| answer.as_ref().ok());
+            if let Some(view) = choose(views, sentinels.len(), self.seen_epoch()) {
                 return Some(view.clone());
             }
         }
-        errors.extend(places.into_iter().zip(views).map(|(place, view)| {
-            let why = format!("names {}, which was replaced since", view.primary);
-            (place, EngineError::new(Fault::Unreachable, why))
-        }));
         // In the order of the URL, not in that of the answers.
-        errors.sort_by_key(|(place, _)| *place);
-        silent.extend(errors.into_iter().map(|(place, error)| (sentinels[place].clone(), error)));
+        answers.sort_by_key(|(at, _)| *at);
+        failed.extend(answers.into_iter().map(|(at, answer)| {
+            let replaced = |View { primary, .. }| format!("names {primary}, which was replaced since");
+            let old = |view| EngineError::new(Fault::Unreachable, replaced(view));
+            (sentinels[at].clone(), answer.map_or_else(|error| error, old))
+        }));
         None
+    }
+
+    fn seen_epoch(&self) -> u64 {
+        lock(&self.seen).as_ref().map_or(0, |seen| seen.epoch)
     }
 
     async fn in_time<T>(
@@ -214,14 +168,15 @@ impl SentinelSet {
         })
     }
 
+    /// A connection to a sentinel; `news` is notified of what comes over it unasked.
     async fn connect(
         &self,
-        endpoint: &Endpoint,
-        push: Option<Arc<tokio::sync::Notify>>,
+        at: &Endpoint,
+        news: Option<Arc<Notify>>,
     ) -> Result<MultiplexedConnection, EngineError> {
-        let client = endpoint.client(&self.sentinel)?;
+        let client = at.client(&self.login)?;
         let mut config = AsyncConnectionConfig::new().set_connection_timeout(None).set_response_timeout(None);
-        if let Some(news) = push {
+        if let Some(news) = news {
             config = config.set_push_sender(move |_| -> Result<(), redis::aio::SendError> {
                 news.notify_one();
                 Ok(())
@@ -233,117 +188,73 @@ impl SentinelSet {
             .map_err(|error| answer::of_dial(&error, target::speaks_tls(&client)))
     }
 
-    /// What one sentinel says.
-    async fn view(&self, connection: &mut MultiplexedConnection) -> Result<View, EngineError> {
+    /// Who is the primary to one sentinel, and what else it reports of it.
+    async fn view(&self, connection: &mut MultiplexedConnection) -> Result<(View, Info), EngineError> {
         let mut other = connection.clone();
         let (who, when) = (self.command("GET-MASTER-ADDR-BY-NAME"), self.command("MASTER"));
         // Sent together, because a fail-over may end between them.
-        let (primary, details) =
-            tokio::join!(target::asked(connection, &who), target::asked(&mut other, &when));
-        match primary? {
-            Value::Array(parts) if parts.len() == 2 => {
-                let port = answer::text(&parts[1]).and_then(|port| port.parse().ok());
-                let Some((host, port)) = answer::text(&parts[0]).zip(port) else {
-                    return Err(answer::unexpected(&Value::Array(parts)));
-                };
-                let primary = Endpoint::new(host, port);
-                let details = details.unwrap_or(Value::Nil);
-                let epoch = field(&details, "config-epoch").and_then(|epoch| epoch.parse().ok());
-                if let Some(replicas) = field(&details, "num-slaves").and_then(|number| number.parse().ok()) {
-                    self.replicas.store(replicas, Ordering::Relaxed);
-                }
-                Ok(View { epoch: epoch.unwrap_or(0), primary })
-            }
-            Value::Nil => Err(EngineError::new(Fault::Unsupported, "does not know it")),
-            other => Err(answer::unexpected(&other)),
+        let (primary, details) = tokio::join!(asked(connection, &who), asked(&mut other, &when));
+        let primary = primary?;
+        if primary == Value::Nil {
+            return Err(EngineError::new(Fault::Unsupported, "does not know it"));
         }
+        let Some((host, port)) = read::<(String, u16)>(&primary) else {
+            return Err(answer::unexpected(&primary));
+        };
+        let details = Info::of_pairs(&details.unwrap_or(Value::Nil));
+        if let Some(replicas) = details.number("num-slaves") {
+            self.replicas.store(u32::try_from(replicas).unwrap_or(u32::MAX), Ordering::Relaxed);
+        }
+        let epoch = details.number("config-epoch").unwrap_or(0);
+        Ok((View { epoch, primary: Endpoint::new(&host, port) }, details))
     }
 
     fn command(&self, what: &str) -> Cmd {
-        let mut cmd = redis::cmd("SENTINEL");
-        cmd.arg(what).arg(&self.name);
-        cmd
+        command(&["SENTINEL", what, &self.name])
     }
 
-    fn nobody_knows(&self, silent: &[(Endpoint, EngineError)]) -> EngineError {
-        let each: Vec<_> = silent.iter().map(|(at, error)| format!("{at} ({error})")).collect();
+    fn nobody_knows(&self, failed: &[(Endpoint, EngineError)]) -> EngineError {
+        let each: Vec<_> = failed.iter().map(|(at, error)| format!("{at} ({error})")).collect();
         let words = format!("no sentinel knows a primary called {:?}: {}", self.name, each.join(", "));
-        let refusal = silent.iter().find_map(|(_, error)| match error.fault {
+        let refusal = failed.iter().find_map(|(_, error)| match error.fault {
             Fault::Refused(refusal) => Some(refusal),
             Fault::Unsupported => Some(Refusal::Other),
             _ => None,
         });
         EngineError::new(refusal.map_or(Fault::Unreachable, Fault::Refused), words)
     }
-
-    /// A sentinel's view came in unasked. If the primary moved, every connection is told.
-    fn heard(&self, view: View) {
-        {
-            let mut seen = lock(&self.seen);
-            let Some(before) = &*seen else { return };
-            if view.epoch <= before.epoch {
-                return;
-            }
-            let moved = before.primary != view.primary;
-            *seen = Some(view.clone());
-            if !moved {
-                return;
-            }
-            self.moves.fetch_add(1, Ordering::AcqRel);
-        }
-        tracing::debug!(primary = %view.primary, "the sentinels name another primary");
-        let connections: Vec<_> = lock(&self.connections).iter().filter_map(Weak::upgrade).collect();
-        connections.iter().for_each(|connection| connection.look_again());
-    }
-
-    fn learn(&self, value: &Value) {
-        let mut learnt = lock(&self.learnt);
-        for (endpoint, _) in listed(value) {
-            if learnt.len() < LEARNT_MAX && !self.named.contains(&endpoint) && !learnt.contains(&endpoint) {
-                learnt.push(endpoint);
-            }
-        }
-    }
 }
 
-/// Which of the views counts, if that can be said yet; `asked` sentinels were asked, `silent` of them failed.
+fn lock<T>(mutex: &Mutex<T>) -> MutexGuard<'_, T> {
+    mutex.lock().unwrap_or_else(PoisonError::into_inner)
+}
+
+/// Which view counts, if that is certain yet: `asked` sentinels were asked, and these have answered, or failed (`None`).
 ///
-/// More than half of all that were asked decide as soon as they agree, unless a later fail-over than theirs was heard of:
-/// those that answer first may not know of it yet. Otherwise the view of the latest fail-over counts once nobody else can
-/// answer, because a sentinel that was cut off names an old primary for ever. One from before what was `heard` counts only
-/// if nobody was silent: then all of them were told to forget.
-fn choose(views: &[View], asked: usize, silent: usize, heard: u64) -> Option<&View> {
-    let agree = |view: &&View| views.iter().filter(|other| other == view).count() * 2 > asked;
-    if let Some(view) = views.iter().find(|view| agree(view) && view.epoch >= heard) {
+/// More than half of all that were asked decide as soon as they agree, unless a later fail-over than theirs was `seen`:
+/// those that answer first may not know of it yet. Otherwise the view of the latest fail-over counts once no other can
+/// come, because a sentinel that was cut off names an old primary for ever. One from before what was `seen` counts only
+/// if all have answered: then all of them have been reset.
+fn choose<'a>(answers: impl Iterator<Item = Option<&'a View>>, asked: usize, seen: u64) -> Option<&'a View> {
+    let answers: Vec<_> = answers.collect();
+    let views: Vec<_> = answers.iter().copied().flatten().collect();
+    let agree = |view: &&&View| views.iter().filter(|other| other == view).count() * 2 > asked;
+    if let Some(view) = views.iter().find(|view| agree(view) && view.epoch >= seen) {
         return Some(view);
     }
-    let latest = views.iter().max_by_key(|view| view.epoch).filter(|_| views.len() + silent == asked);
-    latest.filter(|view| view.epoch >= heard || silent == 0)
+    let latest = views.iter().copied().max_by_key(|view| view.epoch).filter(|_| answers.len() == asked);
+    latest.filter(|view| view.epoch >= seen || views.len() == asked)
 }
 
-/// Endpoints and ids in a list of servers.
+/// Where some servers are, and their ids, from an answer that lists them.
 fn listed(value: &Value) -> Vec<(Endpoint, Option<String>)> {
     let Value::Array(servers) = value else { return Vec::new() };
     let server = |server: &Value| {
-        let endpoint = Endpoint::new(field(server, "ip")?, field(server, "port")?.parse().ok()?);
-        Some((endpoint, field(server, "runid").map(str::to_owned)))
+        let server = Info::of_pairs(server);
+        let port = u16::try_from(server.number("port")?).ok()?;
+        Some((Endpoint::new(server.get("ip")?, port), server.get("runid").map(str::to_owned)))
     };
     servers.iter().filter_map(server).collect()
-}
-
-/// A value among the names and values that a sentinel tells.
-fn field<'a>(value: &'a Value, name: &str) -> Option<&'a str> {
-    match value {
-        Value::Map(pairs) => pairs
-            .iter()
-            .find(|(field, _)| answer::text(field) == Some(name))
-            .and_then(|(_, v)| answer::text(v)),
-        Value::Array(list) => list
-            .chunks_exact(2)
-            .find(|pair| answer::text(&pair[0]) == Some(name))
-            .and_then(|pair| answer::text(&pair[1])),
-        _ => None,
-    }
 }
 
 #[cfg(test)]
@@ -354,8 +265,9 @@ mod tests {
         View { epoch, primary: Endpoint::new("h", port) }
     }
 
-    fn chosen(views: &[View], asked: usize, silent: usize, heard: u64) -> Option<u16> {
-        choose(views, asked, silent, heard).map(|view| view.primary.port)
+    fn chosen(views: &[View], asked: usize, failed: usize, seen: u64) -> Option<u16> {
+        let answers = views.iter().map(Some).chain(std::iter::repeat_n(None, failed));
+        choose(answers, asked, seen).map(|view| view.primary.port)
     }
 
     #[test]

@@ -1,17 +1,15 @@
-//! What each sentinel reports, for whoever looks at the health of the set.
+//! What each sentinel reports, for the health of the set.
 
-use std::sync::Arc;
+use std::collections::BTreeSet;
 
 use futures_util::future::join_all;
-use redis::Value;
 
-use super::{LEARNT_MAX, SentinelSet, Sentinels, View, choose, field, listed, lock};
+use super::{LEARNT_MAX, Sentinels, View, choose, listed, lock};
 use crate::engine::{
     EngineError,
     redis::{
-        answer,
-        connection::{Connection, ConnectionOptions},
-        target::{self, DialTarget},
+        info::{command, read},
+        target::{self, asked},
         url::Endpoint,
     },
 };
@@ -24,8 +22,7 @@ pub(in crate::engine::redis) struct SentinelReport {
 
 /// What a sentinel reported.
 pub(in crate::engine::redis) struct Report {
-    pub(in crate::engine::redis) primary: Endpoint,
-    pub(in crate::engine::redis) epoch: u64,
+    pub(in crate::engine::redis) view: View,
     /// How many sentinels must miss a primary.
     pub(in crate::engine::redis) quorum: Option<usize>,
     /// How many sentinels it knows besides itself.
@@ -42,71 +39,27 @@ impl Sentinels {
     pub(in crate::engine::redis) async fn reports(
         &self,
     ) -> Result<(Vec<SentinelReport>, Endpoint), EngineError> {
-        let set = &self.set;
-        let mut all = set.ask_each(set.named.clone()).await;
+        let mut all = self.ask_each(self.named.clone()).await;
         let mut more = peers(&all);
         if all.iter().all(|one| one.report.is_err()) {
-            more = lock(&set.learnt).clone();
+            more = lock(&self.learnt).clone();
         }
-        all.extend(set.ask_each(more).await);
-        let views: Vec<_> = all.iter().filter_map(|one| Some(one.report.as_ref().ok()?.view())).collect();
-        let heard = lock(&set.seen).as_ref().map_or(0, |seen| seen.epoch);
-        match choose(&views, all.len(), all.len() - views.len(), heard) {
-            Some(view) => Ok((all, view.primary.clone())),
-            None => {
-                let silent = all.into_iter().filter_map(|one| Some((one.at, one.report.err()?)));
-                Err(set.nobody_knows(&silent.collect::<Vec<_>>()))
-            }
+        all.extend(self.ask_each(more).await);
+        let views = all.iter().map(|one| Some(&one.report.as_ref().ok()?.view));
+        if let Some(view) = choose(views, all.len(), self.seen_epoch()) {
+            let primary = view.primary.clone();
+            return Ok((all, primary));
         }
-    }
-
-    /// A connection of its own to a primary or a replica, whatever it is at the moment.
-    pub(in crate::engine::redis) fn connection_to(
-        &self,
-        endpoint: &Endpoint,
-    ) -> Result<Arc<Connection>, EngineError> {
-        let set = &self.set;
-        Ok(Connection::new(ConnectionOptions {
-            target: DialTarget::Fixed(Box::new(endpoint.client(&set.primary)?)),
-            client_name: set.client_name.clone(),
-            channel: String::new(),
-            clock: set.clock.clone(),
-            command_timeout: set.command_timeout,
-            identify: false,
-            listener: None,
-            tasks: set.tasks.clone(),
-        }))
+        let failed = all.into_iter().filter_map(|one| Some((one.at, one.report.err()?)));
+        Err(self.nobody_knows(&failed.collect::<Vec<_>>()))
     }
 
     /// Whether sentinels are shown a password, or may be shown a certificate.
     pub(in crate::engine::redis) fn has_login(&self) -> bool {
-        let sentinel = &self.set.sentinel;
-        let has_password = sentinel.get_connection_info().redis_settings().password().is_some();
-        has_password || target::speaks_tls(sentinel)
+        let has_password = self.login.get_connection_info().redis_settings().password().is_some();
+        has_password || target::speaks_tls(&self.login)
     }
-}
 
-impl Report {
-    fn view(&self) -> View {
-        View { epoch: self.epoch, primary: self.primary.clone() }
-    }
-}
-
-/// Sentinels that others name and that were not asked, not under another name either.
-fn peers(asked: &[SentinelReport]) -> Vec<Endpoint> {
-    let reports = || asked.iter().filter_map(|one| one.report.as_ref().ok());
-    let mut found = Vec::new();
-    for (endpoint, id) in reports().flat_map(|report| &report.peers) {
-        let is_asked = asked.iter().any(|one| one.at == *endpoint)
-            || id.is_some() && reports().any(|report| report.id == *id);
-        if !is_asked && !found.contains(endpoint) && found.len() < LEARNT_MAX {
-            found.push(endpoint.clone());
-        }
-    }
-    found
-}
-
-impl SentinelSet {
     async fn ask_each(&self, sentinels: Vec<Endpoint>) -> Vec<SentinelReport> {
         let each = sentinels.into_iter().map(async |at| {
             let report = self.in_time(self.ask_one(&at)).await;
@@ -117,26 +70,32 @@ impl SentinelSet {
 
     async fn ask_one(&self, at: &Endpoint) -> Result<Report, EngineError> {
         let mut connection = self.connect(at, None).await?;
-        let View { epoch, primary } = self.view(&mut connection).await?;
-        let mut ask = async |what: &str| target::asked(&mut connection, &self.command(what)).await;
+        let (view, details) = self.view(&mut connection).await?;
         // What is refused is not known; the rest still is.
-        let details = ask("MASTER").await.unwrap_or(Value::Nil);
-        let replicas = ask("REPLICAS").await.ok();
-        let others = ask("SENTINELS").await.unwrap_or(Value::Nil);
-        let mut who = redis::cmd("SENTINEL");
-        who.arg("MYID");
-        let id = target::asked(&mut connection, &who).await.ok();
-        let number = |name: &str| field(&details, name).and_then(|number| number.parse().ok());
+        let replicas = asked(&mut connection, &self.command("REPLICAS")).await.ok();
+        let others = asked(&mut connection, &self.command("SENTINELS")).await.ok();
+        let id = asked(&mut connection, &command(&["SENTINEL", "MYID"])).await.ok();
+        let number = |field: &str| details.get(field).and_then(|number| number.parse().ok());
         Ok(Report {
-            primary,
-            epoch,
+            view,
             quorum: number("quorum"),
             others: number("num-other-sentinels").unwrap_or(0),
-            replicas: replicas.map(|list| listed(&list).into_iter().map(|(endpoint, _)| endpoint).collect()),
-            id: id.as_ref().and_then(answer::text).map(str::to_owned),
-            peers: listed(&others),
+            replicas: replicas.map(|list| listed(&list).into_iter().map(|(at, _)| at).collect()),
+            id: id.as_ref().and_then(read),
+            peers: others.as_ref().map(listed).unwrap_or_default(),
         })
     }
+}
+
+/// Sentinels that others name and that were not asked, not under another name either.
+fn peers(asked: &[SentinelReport]) -> Vec<Endpoint> {
+    let reports = || asked.iter().filter_map(|one| one.report.as_ref().ok());
+    let is_asked = |(at, id): &&(Endpoint, Option<String>)| {
+        asked.iter().any(|one| one.at == *at) || id.is_some() && reports().any(|report| report.id == *id)
+    };
+    let peers = reports().flat_map(|report| &report.peers).filter(|peer| !is_asked(peer));
+    let found: BTreeSet<_> = peers.map(|(at, _)| at.clone()).take(LEARNT_MAX).collect();
+    found.into_iter().collect()
 }
 
 #[cfg(test)]
@@ -148,8 +107,7 @@ mod tests {
         let report = |host: &str, id: &str, peers: &[(&str, &str)]| SentinelReport {
             at: Endpoint::new(host, 1),
             report: Ok(Report {
-                primary: Endpoint::new("p", 1),
-                epoch: 0,
+                view: View { epoch: 0, primary: Endpoint::new("p", 1) },
                 quorum: None,
                 others: 0,
                 replicas: None,

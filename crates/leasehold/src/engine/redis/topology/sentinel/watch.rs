@@ -2,86 +2,116 @@
 
 use std::{
     convert::Infallible,
-    sync::{Arc, Mutex},
+    sync::{Arc, Weak, atomic::Ordering},
     time::Duration,
 };
 
+use futures_util::future::join_all;
 use tokio::{sync::Notify, task::AbortHandle};
 
-use super::{SentinelSet, lock};
+use super::{LEARNT_MAX, Sentinels, View, listed, lock};
 use crate::engine::{
     EngineError,
-    redis::{answer, target, url::Endpoint},
+    redis::{
+        answer,
+        target::{self, asked},
+        url::Endpoint,
+    },
 };
 
 /// `+promoted-slave` comes first, and only from the sentinel that leads the fail-over; the other one from all of them.
 const CHANNELS: [&str; 2] = ["+switch-master", "+promoted-slave"];
-/// How often a sentinel is asked although it said nothing: a message may be lost, and a connection may be dead.
+/// How often a sentinel is asked although it sent nothing: a message may be lost, and a connection may be dead.
 const LOOK_EVERY: Duration = Duration::from_secs(2);
 /// Between two connections to a sentinel.
 const PAUSE: Duration = Duration::from_secs(1);
 
-/// The listening task; it ends with this value.
+/// The task that listens.
 #[derive(Default)]
-pub(super) struct Watch(Mutex<Option<AbortHandle>>);
+pub(super) enum Watch {
+    #[default]
+    NotStarted,
+    Started(AbortHandle),
+    Closed,
+}
 
-impl Watch {
-    /// Starts the task, unless it runs.
-    pub(super) fn start(&self, set: &Arc<SentinelSet>) {
-        let mut task = lock(&self.0);
-        // It may have ended together with the runtime it was started on.
-        if task.as_ref().is_none_or(AbortHandle::is_finished) {
-            let listened = set.clone();
-            let listen = async move {
-                futures_util::future::join_all(listened.named.iter().map(|at| listened.follow(at))).await;
-            };
-            *task = set.tasks.spawn(listen).map(|task| task.abort_handle());
+impl Sentinels {
+    /// Starts to listen, unless that is under way.
+    pub(super) fn listen(self: &Arc<Self>) {
+        let mut watch = lock(&self.watch);
+        match &*watch {
+            Watch::Closed => return,
+            // It may have ended together with the runtime it was started on.
+            Watch::Started(task) if !task.is_finished() => return,
+            _ => {}
         }
+        let set = self.clone();
+        let task = async move { drop(join_all(set.named.iter().map(|at| set.follow(at))).await) };
+        *watch = self.tasks.spawn(task).map_or(Watch::NotStarted, |task| Watch::Started(task.abort_handle()));
     }
 
-    pub(super) fn stop(&self) {
-        if let Some(task) = lock(&self.0).take() {
+    /// Ends the listening for good.
+    pub(in super::super) fn close(&self) {
+        if let Watch::Started(task) = std::mem::replace(&mut *lock(&self.watch), Watch::Closed) {
             task.abort();
         }
     }
-}
 
-impl Drop for Watch {
-    fn drop(&mut self) {
-        self.stop();
-    }
-}
-
-impl SentinelSet {
     /// Listens to one sentinel, again and again.
     async fn follow(&self, at: &Endpoint) -> Infallible {
         loop {
-            let Err(error) = self.listen(at).await;
+            let Err(error) = self.listen_to(at).await;
             tracing::debug!(sentinel = %at, %error, "not listening to this sentinel");
             self.clock.sleep_until(self.clock.now() + PAUSE).await;
         }
     }
 
-    async fn listen(&self, at: &Endpoint) -> Result<Infallible, EngineError> {
+    async fn listen_to(&self, at: &Endpoint) -> Result<Infallible, EngineError> {
         let news = Arc::new(Notify::new());
         let mut connection = self.in_time(self.connect(at, Some(news.clone()))).await?;
         let subscribed = async {
-            let tls = target::speaks_tls(&self.sentinel);
+            let tls = target::speaks_tls(&self.login);
             connection.subscribe(&CHANNELS[..]).await.map_err(|error| answer::of_dial(&error, tls))
         };
         self.in_time(subscribed).await?;
         // A sentinel that hides the others is still a sentinel.
-        let others = self.command("SENTINELS");
-        if let Ok(others) = self.in_time(target::asked(&mut connection, &others)).await {
-            self.learn(&others);
+        if let Ok(others) = self.in_time(asked(&mut connection, &self.command("SENTINELS"))).await {
+            self.learn(listed(&others).into_iter().map(|(at, _)| at));
         }
         loop {
-            self.heard(self.in_time(self.view(&mut connection)).await?);
+            let (view, _) = self.in_time(self.view(&mut connection)).await?;
+            self.note(view);
             let again = self.clock.now() + LOOK_EVERY;
             tokio::select! {
                 () = news.notified() => {}
                 () = self.clock.sleep_until(again) => {}
             }
         }
+    }
+
+    fn learn(&self, others: impl Iterator<Item = Endpoint>) {
+        let mut learnt = lock(&self.learnt);
+        for at in others {
+            if learnt.len() < LEARNT_MAX && !self.named.contains(&at) && !learnt.contains(&at) {
+                learnt.push(at);
+            }
+        }
+    }
+
+    /// Notes a sentinel's view. If the primary moved, every connection learns of it.
+    fn note(&self, view: View) {
+        {
+            let mut seen = lock(&self.seen);
+            let Some(before) = seen.as_mut().filter(|before| before.epoch < view.epoch) else { return };
+            let moved = before.primary != view.primary;
+            *before = view.clone();
+            if !moved {
+                return;
+            }
+            self.moves.fetch_add(1, Ordering::AcqRel);
+        }
+        tracing::debug!(primary = %view.primary, "the sentinels name another primary");
+        let connections: Vec<_> = lock(&self.connections).iter().filter_map(Weak::upgrade).collect();
+        connections.iter().for_each(|connection| connection.target_moved());
     }
 }

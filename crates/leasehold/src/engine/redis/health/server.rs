@@ -4,16 +4,16 @@ use std::{sync::Arc, time::Duration};
 
 use redis::Value;
 
-use super::{
-    Check,
-    info::{Info, command, permitted, server_us},
-    warnings, when,
-};
+use super::{Check, warnings, when};
 use crate::{
     clock::{Clock, Until},
     engine::{
         ClockOffset, EngineError, Fault, Health, Warning,
-        redis::{answer, connection::Connection},
+        redis::{
+            answer,
+            connection::Connection,
+            info::{Info, command, read},
+        },
     },
 };
 
@@ -23,7 +23,7 @@ const VERSION_MIN: u32 = 7;
 const SKEW_MAX: Duration = Duration::from_secs(1);
 /// Share of `maxclients` above which the next deployment may not get a connection, in percent.
 const CLIENTS_MAX_PERCENT: u64 = 90;
-/// How long a replica may hear nothing. Primaries ping every ten seconds.
+/// How long a replica may get nothing from its primary, which pings every ten seconds.
 const SILENT_MAX_S: u64 = 20;
 const NO_PERSISTENCE: &str = "none";
 /// Settings that INFO does not have.
@@ -37,8 +37,8 @@ const SETTINGS: [&str; 7] = [
     "repl-backlog-ttl",
 ];
 
-/// What can be wrong with any server.
-pub(super) const CHECKS: [Check<Seen>; 14] = [
+/// What can be wrong with a server; the last three with a server among others.
+pub(super) const CHECKS: [Check<Server>; 17] = [
     Check("no-info", "grant +info, or look with another user", |seen| {
         let words = "this user may not read INFO: eviction, version, role and persistence were not checked";
         when(!seen.sees_info, words)
@@ -48,7 +48,7 @@ pub(super) const CHECKS: [Check<Seen>; 14] = [
         Some(format!("no lock can be granted, because EVAL is refused: {why}"))
     }),
     Check("replica", "connect to its primary", |seen| {
-        let is_replica = seen.info.is("role", "slave") && seen.duty.part != Part::Replica;
+        let is_replica = seen.info.is("role", "slave") && seen.duty.role != Role::Replica;
         when(is_replica, "this server is a replica: it cannot grant locks")
     }),
     Check("cluster", "use redis-cluster:// with some of its nodes", |seen| {
@@ -73,13 +73,13 @@ pub(super) const CHECKS: [Check<Seen>; 14] = [
         when(has_failed, "the last snapshot failed: the server may refuse writes")
     }),
     Check("no-replicas", "bring a replica back, or set min-replicas-to-write 0", |seen| {
-        // Reported only by a server that was told to need some.
-        let has_none = seen.duty.part != Part::Replica && seen.info.is("min_slaves_good_slaves", "0");
+        // Reported only where min-replicas-to-write is set.
+        let has_none = seen.duty.role != Role::Replica && seen.info.is("min_slaves_good_slaves", "0");
         when(has_none, "min-replicas-to-write asks for a replica and none is good: no lock can be granted")
     }),
     Check("min-replicas", "set min-replicas-to-write 1 and min-replicas-max-lag", |seen| {
         let is_off = seen.info.is("min-replicas-to-write", "0");
-        if seen.duty.part == Part::Replica {
+        if seen.duty.role == Role::Replica {
             return when(is_off, "as a primary it would not need replicas that keep up");
         }
         let replicas = seen.info.number("connected_slaves").filter(|replicas| *replicas > 0)?;
@@ -107,10 +107,6 @@ pub(super) const CHECKS: [Check<Seen>; 14] = [
         let words = "this user may run administrative commands; a lock client needs far less";
         when(seen.is_administrator, words)
     }),
-];
-
-/// What can be wrong besides with a server among others.
-pub(super) const SET_CHECKS: [Check<Seen>; 3] = [
     Check("full-coverage", "set cluster-require-full-coverage no", |seen| {
         let is_on = seen.duty.in_cluster && seen.info.is("cluster-require-full-coverage", "yes");
         when(is_on, "one dead shard stops all others: cluster-require-full-coverage is on")
@@ -118,7 +114,7 @@ pub(super) const SET_CHECKS: [Check<Seen>; 3] = [
     Check("replica-link", "look at its log, at the network, and at masterauth", |seen| {
         let silent_s = seen.info.number("master_last_io_seconds_ago").unwrap_or(0);
         match (seen.info.get("role"), seen.info.get("master_link_status")) {
-            _ if seen.duty.part != Part::Replica => None,
+            _ if seen.duty.role != Role::Replica => None,
             (Some("master"), _) => {
                 Some("it should be a replica, and takes writes that nobody else has".into())
             }
@@ -142,30 +138,29 @@ pub(super) const SET_CHECKS: [Check<Seen>; 3] = [
 /// What the client takes a server for.
 #[derive(Clone, Copy, Default)]
 pub(super) struct Duty {
-    pub(super) part: Part,
+    pub(super) role: Role,
     pub(super) in_cluster: bool,
     /// Nothing is granted for a while once its run or its data set is another.
     pub(super) with_grace: bool,
 }
 
-#[derive(Clone, Copy, Debug, Default, PartialEq, Eq)]
-pub(super) enum Part {
-    /// The whole store.
+#[derive(Clone, Copy, Debug, Default, PartialEq, Eq, PartialOrd, Ord)]
+pub(super) enum Role {
+    /// It grants locks.
     #[default]
-    Whole,
-    /// One that grants locks, with replicas that may take its place.
     Primary,
+    /// It may take the place of one that does.
     Replica,
 }
 
-/// Looks at a server that works alone.
-pub(in crate::engine::redis) async fn look_at(
+/// Inspects a server that works alone.
+pub(in crate::engine::redis) async fn inspect_server(
     connection: &Arc<Connection>,
     clock: &Clock,
     until: Until,
 ) -> Result<Health, EngineError> {
-    let seen = look(connection, clock, Duty::default(), until).await?;
-    Ok(Health { facts: seen.facts(), warnings: seen.warnings() })
+    let server = inspect(connection, clock, Duty::default(), until).await?;
+    Ok(Health { facts: server.facts(), warnings: server.warnings() })
 }
 
 /// How far a server's clock is from ours; `None` if this user may not ask for it.
@@ -178,30 +173,41 @@ pub(in crate::engine::redis) async fn clock_of(
     let asked_us = clock.wall_us();
     let answer = permitted(link.send(&command(&["TIME"]), until).await)?;
     let answered_us = clock.wall_us();
-    let read = answer.as_ref().and_then(server_us);
-    Ok(read.map(|server_us| ClockOffset::new(asked_us, server_us, answered_us)))
+    let time = answer.as_ref().and_then(read::<(u64, u64)>);
+    Ok(time.map(|(s, us)| {
+        ClockOffset::new(asked_us, s.saturating_mul(1_000_000).saturating_add(us), answered_us)
+    }))
 }
 
-pub(super) async fn look(
+/// A refusal means that this user may not see it, which is a finding; silence is a fault.
+fn permitted(answer: Result<Value, EngineError>) -> Result<Option<Value>, EngineError> {
+    match answer {
+        Ok(value) => Ok(Some(value)),
+        Err(EngineError { fault: Fault::Refused(_), .. }) => Ok(None),
+        Err(error) => Err(error),
+    }
+}
+
+pub(super) async fn inspect(
     connection: &Arc<Connection>,
     clock: &Clock,
     duty: Duty,
     until: Until,
-) -> Result<Seen, EngineError> {
+) -> Result<Server, EngineError> {
     let clock = clock_of(connection, clock, until).await?;
     let link = connection.link(until).await?;
     let send = async |words: &[&str]| link.send(&command(words), until).await;
     let ask = async |words: &[&str]| permitted(send(words).await);
-    let told = ask(&["INFO"]).await?;
-    let mut info = Info::parse(told.as_ref().unwrap_or(&Value::Nil));
+    let reported = ask(&["INFO"]).await?;
+    let mut info = Info::parse(reported.as_ref().unwrap_or(&Value::Nil));
     info.add(&ask(&SETTINGS).await?.unwrap_or(Value::Nil));
     let scripts = match send(&["EVAL", "return 1", "0"]).await {
         Ok(_) => Ok(()),
         Err(EngineError { fault: Fault::Refused(_), why, .. }) => Err(why),
         Err(error) => return Err(error),
     };
-    Ok(Seen {
-        sees_info: told.is_some(),
+    Ok(Server {
+        sees_info: reported.is_some(),
         info,
         scripts,
         user: ask(&["ACL", "WHOAMI"]).await?.as_ref().and_then(answer::text).map(str::to_owned),
@@ -215,7 +221,7 @@ pub(super) async fn look(
 }
 
 /// What was found out about a server.
-pub(super) struct Seen {
+pub(super) struct Server {
     sees_info: bool,
     /// With the settings, if this user may read them.
     info: Info,
@@ -229,7 +235,7 @@ pub(super) struct Seen {
     duty: Duty,
 }
 
-impl Seen {
+impl Server {
     /// What survives a restart. INFO reports the append-only file, and only the configuration snapshots: the numbers in
     /// INFO look the same on a server that will write one in an hour and on a server that never will.
     fn persistence(&self) -> Option<&'static str> {
@@ -249,7 +255,7 @@ impl Seen {
         }
     }
 
-    /// One fact per line, for a server that is looked at alone.
+    /// One fact per line, for a server that works alone.
     fn facts(&self) -> Vec<(String, String)> {
         let info = &self.info;
         let facts = [
@@ -276,11 +282,7 @@ impl Seen {
     }
 
     pub(super) fn warnings(&self) -> Vec<Warning> {
-        let mut found = warnings(&CHECKS, self);
-        if self.duty.part != Part::Whole {
-            found.extend(warnings(&SET_CHECKS, self));
-        }
-        found
+        warnings(&CHECKS, self)
     }
 }
 
@@ -289,8 +291,8 @@ mod tests {
     use super::*;
 
     /// A server with this INFO, seen by a user with a password.
-    fn seen(info: &str) -> Seen {
-        Seen {
+    fn seen(info: &str) -> Server {
+        Server {
             sees_info: true,
             info: Info::parse(&Value::SimpleString(info.into())),
             scripts: Ok(()),
@@ -303,11 +305,11 @@ mod tests {
         }
     }
 
-    fn set(seen: &mut Seen, setting: &str, value: &str) {
+    fn set(seen: &mut Server, setting: &str, value: &str) {
         seen.info.add(&Value::Array([setting, value].map(|text| Value::SimpleString(text.into())).into()));
     }
 
-    fn codes(seen: &Seen) -> Vec<&'static str> {
+    fn codes(seen: &Server) -> Vec<&'static str> {
         seen.warnings().iter().map(|warning| warning.code).collect()
     }
 
@@ -329,7 +331,7 @@ mod tests {
         for (speaks_tls, setting, expected) in
             [(true, "yes", &[][..]), (true, "no", &["no-auth"]), (false, "yes", &["no-auth"])]
         {
-            let mut seen = Seen { has_password: false, speaks_tls, ..seen("redis_version:7.0.0\r\n") };
+            let mut seen = Server { has_password: false, speaks_tls, ..seen("redis_version:7.0.0\r\n") };
             set(&mut seen, "tls-auth-clients", setting);
             assert_eq!(codes(&seen), expected, "{setting}");
         }
@@ -339,15 +341,15 @@ mod tests {
     fn a_replica_is_asked_for_its_link_and_not_for_replicas_of_its_own() {
         let sound = "role:slave\r\nmaster_link_status:up\r\nmaster_last_io_seconds_ago:3\r\n\
                      min_slaves_good_slaves:0\r\nconnected_slaves:0\r\n";
-        let of = |info: &str, part| Seen { duty: Duty { part, ..Duty::default() }, ..seen(info) };
-        assert_eq!(codes(&of(sound, Part::Replica)), [""; 0]);
-        assert_eq!(codes(&of(sound, Part::Primary)), ["replica", "no-replicas"]);
+        let of = |info: &str, role| Server { duty: Duty { role, ..Duty::default() }, ..seen(info) };
+        assert_eq!(codes(&of(sound, Role::Replica)), [""; 0]);
+        assert_eq!(codes(&of(sound, Role::Primary)), ["replica", "no-replicas"]);
         for (bad, says) in [
             (sound.replace("status:up", "status:down"), "is down"),
             (sound.replace("ago:3", "ago:21"), "nothing of its primary for 21 s"),
             ("role:master\r\n".to_owned(), "takes writes"),
         ] {
-            let warnings = of(&bad, Part::Replica).warnings();
+            let warnings = of(&bad, Role::Replica).warnings();
             assert_eq!((warnings.len(), warnings[0].code), (1, "replica-link"), "{warnings:?}");
             assert!(warnings[0].found.contains(says), "{warnings:?}");
         }
