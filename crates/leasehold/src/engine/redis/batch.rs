@@ -15,7 +15,7 @@ use tokio::sync::{Semaphore, oneshot};
 
 use super::{
     connection::{Connection, ConnectionOptions, Link},
-    script::{self, Contended, Op, Script, Scripts},
+    script::{self, Contended, Op, Scripts},
 };
 use crate::{
     clock::{Clock, Until},
@@ -34,7 +34,6 @@ pub(super) struct Lane {
     scripts: &'static Scripts,
     contended: Contended,
     grace: Option<Duration>,
-    pub(super) inspect: Script,
     clock: Clock,
     queue: Mutex<Queue>,
     in_flight: Semaphore,
@@ -75,7 +74,6 @@ impl Lane {
             contended: Contended::default(),
             grace,
             connection: Connection::new(connection),
-            inspect: Script::new(script::INSPECT),
             queue: Mutex::default(),
             in_flight: Semaphore::new(max_in_flight),
             max_in_flight,

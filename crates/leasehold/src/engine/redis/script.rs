@@ -18,7 +18,7 @@ use redis::{Cmd, Value};
 
 pub(super) use self::op::{EndPart, Op, entry_owner, write_entry};
 use super::{answer, keys::Keys};
-use crate::engine::{EngineError, crc16::crc16};
+use crate::engine::{EngineError, WAITERS_SHOWN, crc16::crc16};
 
 /// How long the fence of a name outlives its last use, where each name has its own.
 pub(super) const FENCE_KEPT: Duration = Duration::from_secs(86_400);
@@ -256,14 +256,8 @@ pub(super) fn arrival(identity: &str, grace: Duration) -> Cmd {
     cmd
 }
 
-/// One call that looks at these locks, and at the fence that each name has of its own.
-pub(super) fn inspection(
-    script: &Script,
-    by_hash: bool,
-    locks: &[Keys],
-    most_waiters: u32,
-    own_fences: bool,
-) -> Cmd {
+/// One call of `inspect.lua`; `own_fences` where each name has its own.
+pub(super) fn inspection(script: &Script, by_hash: bool, locks: &[Keys], own_fences: bool) -> Cmd {
     let mut cmd = begin(script, by_hash, locks.len() * OP_BYTES);
     let each = if own_fences { 3 } else { 2 };
     cmd.arg(locks.len() * each);
@@ -273,7 +267,7 @@ pub(super) fn inspection(
             cmd.arg(keys.fence());
         }
     }
-    cmd.arg(most_waiters).arg(each);
+    cmd.arg(WAITERS_SHOWN).arg(each);
     cmd
 }
 

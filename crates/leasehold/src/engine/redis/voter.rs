@@ -31,7 +31,7 @@ use super::{
     health, inspect,
     keys::{self, Keys},
     random_process,
-    script::Script,
+    script::{self, Script},
     target::DialTarget,
     topology::{not_sent, outcome},
     url::{self, Endpoint},
@@ -39,7 +39,7 @@ use super::{
 use crate::{
     clock::{Clock, Until},
     engine::{
-        ClockOffset, Cursor, EngineError, Fault, Fut, Health, Hold, Page, WAITERS_SHOWN, WakeSink, Warning,
+        ClockOffset, Cursor, EngineError, Fault, Fut, Health, Hold, Page, WakeSink, Warning,
         connect::EngineOptions,
         registry::{Call, Registry},
         voter::{
@@ -285,17 +285,14 @@ impl Member {
 
     async fn inspect(&self, names: &[Name], until: Until) -> Result<Vec<Sighting>, EngineError> {
         let _room = self.room(until).await?;
-        let inspect = &self.scripts.inspect;
-        let seen = inspect::inspect_names(
-            &self.connection,
-            inspect,
-            &self.prefix,
-            names,
-            WAITERS_SHOWN,
-            true,
-            until,
-        )
-        .await?;
+        let link = self.connection.link(until).await?;
+        let mut seen = Vec::with_capacity(names.len());
+        for some in names.chunks(inspect::NAMES_PER_CALL) {
+            let keys: Vec<_> = some.iter().map(|name| Keys::new(&self.prefix, name)).collect();
+            let build = |script: &_, by_hash| script::inspection(script, by_hash, &keys, true);
+            let value = link.run_script(false, &self.scripts.inspect, build, until).await?;
+            seen.extend(script::replies(value, some.len())?);
+        }
         seen.iter().map(call::sighting).collect()
     }
 

@@ -26,7 +26,7 @@ use std::{
 use futures_util::future::join_all;
 use redis::{Cmd, Value};
 
-pub(super) use self::cluster::{Cluster, Map};
+pub(super) use self::cluster::Cluster;
 use super::{
     acks::Pool,
     batch::{Lane, Reply},
