@@ -6,67 +6,18 @@ use redis::{ErrorKind, RedisError, Value};
 
 use crate::{
     clock::BootInstant,
-    engine::{EngineError, Fault, Holders, Mode, Released, Renewed, Tenure, WAITERS_MAX},
+    engine::{EngineError, Fault, Holders, Mode, Released, Renewed, Tenure},
     error::Refusal,
     fence::Fence,
     owner::Holder,
 };
 
-/// The answer to a claim.
-pub(super) enum Claimed {
-    Granted(Fence),
-    Queued {
-        ahead: u32,
-        last: u64,
-        arrival: String,
-        holders: Holders,
-    },
-    Busy {
-        holders: Holders,
-    },
-    /// Dead waiters were removed and the lock is free: it must be sent again.
-    MoreWait,
-}
-
-pub(super) fn claimed(value: Value) -> Result<Claimed, EngineError> {
-    let list = match value {
-        Value::Array(list) => list,
-        fence => return Ok(Claimed::Granted(self::fence(&fence)?)),
-    };
-    match list.as_slice() {
-        [Value::Int(2), Value::Int(ahead), Value::Int(pttl), last, arrival, holder] => Ok(Claimed::Queued {
-            ahead: u32::try_from(*ahead).unwrap_or(u32::MAX),
-            last: self::fence(last)?.get(),
-            arrival: text(arrival).unwrap_or("0").to_owned(),
-            holders: holders(text(holder), *pttl),
-        }),
-        [Value::Int(3), Value::Int(pttl), rest @ ..] => {
-            Ok(Claimed::Busy { holders: holders(rest.first().and_then(text), *pttl) })
-        }
-        [Value::Int(4)] => Err(EngineError::new(
-            Fault::Overloaded,
-            format!("{WAITERS_MAX} attempts wait for this name already"),
-        )),
-        [Value::Int(5)] => Err(EngineError::new(Fault::Ended, "this attempt has ended")),
-        [Value::Int(6)] => Err(EngineError::new(
-            Fault::Unsupported,
-            "a client of another version waits in a form that this version does not know; use one version",
-        )),
-        [Value::Int(7)] => Ok(Claimed::MoreWait),
-        other => Err(failed(other)),
-    }
-}
-
 /// Who holds a lock, from its text.
-fn holders(value: Option<&str>, pttl: i64) -> Holders {
+pub(super) fn holders(value: &Value, pttl: i64) -> Holders {
     let expires_in = left(pttl);
-    value.map_or_else(
-        || Holders::none(expires_in),
-        |value| {
-            let (holder, fence) = tenant(value);
-            Holders::one(Tenure { holder, fence, mode: Mode::Exclusive, expires_in })
-        },
-    )
+    let Some(value) = text(value) else { return Holders::none(expires_in) };
+    let (holder, fence) = tenant(value);
+    Holders::one(Tenure { holder, fence, mode: Mode::Exclusive, expires_in })
 }
 
 /// The answer to a release; `None` means that dead waiters were removed and it must be sent again.
@@ -137,7 +88,7 @@ pub(super) fn left(pttl: i64) -> Option<Duration> {
     u64::try_from(pttl).ok().map(Duration::from_millis)
 }
 
-fn failed(list: &[Value]) -> EngineError {
+pub(super) fn failed(list: &[Value]) -> EngineError {
     match list {
         [Value::Int(9), why] => from_words(text(why).unwrap_or_default()),
         other => unexpected(&Value::Array(other.to_vec())),

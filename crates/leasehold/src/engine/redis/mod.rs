@@ -42,7 +42,7 @@ use crate::{
 use connection::Listener;
 pub use health::{SET_WARNING_CODES, WARNING_CODES};
 use keys::Keys;
-use script::Op;
+use script::{Op, Step};
 use topology::{Topology, slots};
 use wake::Attempts;
 
@@ -52,7 +52,6 @@ pub struct Redis {
     clock: Clock,
     topology: Topology,
     attempts: Arc<Attempts>,
-    /// Pools of deadlines whose last claim found nothing.
     capabilities: Capabilities,
 }
 
@@ -177,8 +176,8 @@ impl Leases for Redis {
 
     fn force_release<'a>(&'a self, name: &'a Name, seen: Fence, until: Until) -> Fut<'a, Released> {
         Box::pin(async move {
-            let (value, _) =
-                self.topology.send(name, || Op::force_release(self.keys(name), seen), until).await?;
+            let op = || Op::new(self.keys(name), Step::ForceRelease(seen));
+            let (value, _) = self.topology.send(name, op, until).await?;
             // Those behind a hundred dead waiters find the lock free at their next poll.
             Ok(answer::released(value)?.unwrap_or(Released::Free))
         })

@@ -4,7 +4,12 @@ use std::sync::Arc;
 
 use futures_util::future::join_all;
 
-use super::{Redis, answer, batch::Lane, script::Op, topology::Shard};
+use super::{
+    Redis, answer,
+    batch::Lane,
+    script::{Op, Step},
+    topology::Shard,
+};
 use crate::{
     clock::Until,
     engine::{EngineError, Hold, Renewed, voter::RENEWALS_PER_CALL},
@@ -36,9 +41,9 @@ impl Redis {
             of.chunks(RENEWALS_PER_CALL).map(async |some| {
                 let op = |nth: &usize| &holds[places[*nth]];
                 let ops: Vec<_> =
-                    some.iter().map(op).map(|hold| Op::renew(self.keys_of(hold), hold)).collect();
+                    some.iter().map(op).map(|hold| Op::new(self.keys_of(hold), Step::renew(hold))).collect();
                 let since = self.clock.now();
-                let values = lane.run_together(&ops, until).await;
+                let (values, _) = lane.call(&ops, until).await;
                 let renewed = values.into_iter().map(|value| answer::renewed(value?, since));
                 some.iter().copied().zip(renewed).collect::<Vec<_>>()
             })
@@ -54,7 +59,7 @@ impl Redis {
     async fn renew_one(&self, hold: &Hold, until: Until) -> Result<Renewed, EngineError> {
         let since = self.clock.now();
         // In a call of its own it takes one key, which can be found while the slot is moving.
-        let op = || Op::renew(self.keys_of(hold), hold).alone();
+        let op = || Op::new(self.keys_of(hold), Step::renew(hold)).alone();
         let (value, _) = self.topology.send(&hold.name, op, until).await?;
         answer::renewed(value, since)
     }

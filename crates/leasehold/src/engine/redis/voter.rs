@@ -9,21 +9,13 @@ mod hints;
 #[cfg(test)]
 mod tests;
 
-use std::{
-    future::{Future, poll_fn},
-    pin::pin,
-    sync::{
-        Arc, Mutex, PoisonError, Weak,
-        atomic::{AtomicBool, Ordering},
-    },
-    task::Poll,
+use std::sync::{
+    Arc, Mutex, PoisonError, Weak,
+    atomic::{AtomicBool, Ordering},
 };
 
 use redis::{Cmd, Value};
-use tokio::{
-    sync::{Notify, Semaphore, SemaphorePermit},
-    task::unconstrained,
-};
+use tokio::sync::{Notify, Semaphore, SemaphorePermit};
 
 use super::{
     channel, client_name,
@@ -41,7 +33,7 @@ use crate::{
     engine::{
         ClockOffset, Cursor, EngineError, Fault, Fut, Health, Hold, Page, WakeSink, Warning,
         connect::EngineOptions,
-        registry::{Call, Registry},
+        registry::{Call, Registry, send_noted},
         voter::{
             Abstention, Ballot, Kept, NodeStatus, RENEWALS_PER_CALL, Record, Sighting, State, Vote, Voter,
             Withdrawn,
@@ -205,16 +197,9 @@ impl Member {
         loop {
             let cmd = build(script, by_hash);
             call.leaves(waits)?;
-            // Polled once it is in the connection's queue, or in line for it; a task's budget must not delay that.
-            let mut sending = pin!(unconstrained(link.send(&cmd, until)));
-            let first = poll_fn(|context| Poll::Ready(sending.as_mut().poll(context))).await;
-            call.left(link.number);
-            let answer = match first {
-                Poll::Ready(answer) => answer,
-                Poll::Pending => sending.await,
-            };
+            let answer = send_noted(link.send(&cmd, until), || call.left(link.number)).await;
             if !matches!(&answer, Err(error) if error.fault == Fault::NoAnswer) {
-                call.answered(link.number);
+                call.answered();
             }
             match answer {
                 Err(error) if by_hash && outcome::is_unknown_script(&error) => by_hash = false,

@@ -192,9 +192,13 @@ impl Topology {
         self.cluster().is_none_or(|cluster| cluster.is_subscribed(slot()))
     }
 
-    /// Where waiters of a slot are woken, if not where all waiters of a connection are.
-    pub(super) fn channel(&self, slot: u16) -> Option<String> {
-        self.cluster().map(|cluster| cluster.channel(slot))
+    /// Where waiters of a name are woken: in a cluster on a channel of its slot, otherwise where all waiters of its
+    /// connection are.
+    pub(super) fn channel(&self, name: &Name, slot: impl FnOnce() -> u16) -> String {
+        match &self.servers {
+            Servers::One(shard) => shard.lane(name).connection.channel().to_owned(),
+            Servers::Cluster(cluster) => cluster.channel(slot()),
+        }
     }
 
     /// Runs a call at the server that has a slot, and again where that redirects it.
@@ -227,16 +231,9 @@ impl Topology {
     }
 
     async fn send_to(&self, stop: Stop, name: &Name, op: Op, until: Until) -> Reply {
-        let mut lane = stop.shard.lane(name);
-        if op.may_queue() {
-            lane = self.subscribe(&stop, name, || op.slot(), until).await?;
-        }
-        let op = match self.cluster() {
-            Some(cluster) if op.has_entry() => {
-                let channel = cluster.channel(op.slot());
-                op.woken_on(channel)
-            }
-            _ => op,
+        let lane = match op.may_queue() {
+            true => self.subscribe(&stop, name, || op.slot(), until).await?,
+            false => stop.shard.lane(name),
         };
         // It may have been on its way for a while, and its end may be ahead of it.
         if op.is_void() {
