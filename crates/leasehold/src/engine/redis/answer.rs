@@ -145,25 +145,22 @@ fn fault(code: &str, words: &str) -> Fault {
         "WRONGTYPE" => Fault::WrongType,
         "NOAUTH" | "WRONGPASS" => Fault::Refused(Refusal::Auth),
         "NOPERM" => Fault::Refused(Refusal::Acl),
-        "READONLY" => Fault::Refused(Refusal::ReadOnly),
         "OOM" => Fault::Refused(Refusal::OutOfMemory),
-        // A primary that does not write at the moment, for want of a disk or a replica.
-        "MISCONF" | "NOREPLICAS" => Fault::Refused(Refusal::ReadOnly),
-        // One that begins nothing for a while.
-        "GRACE" => Fault::Refused(Refusal::ReadOnly),
+        // A replica; or a primary that does not write for want of a disk or a replica, or begins nothing for a while.
+        "READONLY" | "MISCONF" | "NOREPLICAS" | "GRACE" => Fault::Refused(Refusal::ReadOnly),
         // Not now: nothing happened, and it may work in a moment.
         "LOADING" | "BUSY" | "MASTERDOWN" | "TRYAGAIN" | "CLUSTERDOWN" => Fault::Unreachable,
         _ if words.contains("max number of clients reached") => Fault::Unreachable,
-        _ if lacks_a_right(words) => Fault::Refused(Refusal::Acl),
+        _ if is_permission_denied(words) => Fault::Refused(Refusal::Acl),
         // A script broke off: what it did until then stands.
-        _ if words.trim_start_matches("ERR ").starts_with("user_script:") => Fault::NoAnswer,
+        _ if words.starts_with("user_script:") || words.starts_with("ERR user_script:") => Fault::NoAnswer,
         _ => Fault::Refused(Refusal::Other),
     }
 }
 
-/// A missing right that comes without its code: met by a script (of Redis 7.0, of later ones), or by the driver while
-/// it connects.
-fn lacks_a_right(words: &str) -> bool {
+/// A denied permission that comes without its code: to a script (of Redis 7.0, of later ones), or to the driver while it
+/// connects.
+fn is_permission_denied(words: &str) -> bool {
     ["The user executing the script can't", "ACL failure", "has no permissions"]
         .iter()
         .any(|text| words.contains(text))
@@ -183,14 +180,11 @@ pub(super) fn of_command(error: &RedisError) -> EngineError {
 
 /// A failure to connect: nothing was sent that could have an effect.
 pub(super) fn of_dial(error: &RedisError, tls: bool) -> EngineError {
-    let words = match error.code() {
-        Some(code) => format!("{code} {}", error.detail().unwrap_or_default()),
-        None => error.to_string(),
-    };
-    let refused = |refusal, words: String| EngineError::new(Fault::Refused(refusal), words);
-    if let Some(code) = error.code() {
-        return EngineError::new(fault(code, &words), shorten(&words));
+    if error.code().is_some() {
+        return of_command(error);
     }
+    let words = error.to_string();
+    let refused = |refusal, words: String| EngineError::new(Fault::Refused(refusal), words);
     if let Some(alert) = words.split("fatal alert: ").nth(1) {
         let alert: String = alert.chars().take_while(char::is_ascii_alphanumeric).collect();
         return match alert.as_str() {

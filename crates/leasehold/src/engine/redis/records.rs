@@ -15,13 +15,7 @@ use std::time::Duration;
 use futures_util::future::join_all;
 use redis::Value;
 
-use super::{
-    Redis, answer,
-    keys::Keys,
-    script::{Op, Step as OpStep},
-    topology::slots,
-    wake::NO_LINK,
-};
+use super::{Redis, answer, keys::Keys, script::Op, topology::slots, wake::NO_LINK};
 use crate::{
     clock::{BootInstant, Until},
     engine::{
@@ -43,7 +37,7 @@ const LOOKS_AT_ONCE: usize = 32;
 impl Redis {
     async fn step(&self, key: &Name, build: impl Fn() -> Step, until: Until) -> Result<Value, EngineError> {
         let channel = || self.topology.channel(key, || slots::slot(key.as_str()));
-        let op = || Op::new(Keys::of_record(key), OpStep::Record(build(), channel()));
+        let op = || Op::record(Keys::of_record(key), build(), channel());
         self.topology.send(key, op, until).await.map(|(value, _)| value)
     }
 

@@ -70,6 +70,11 @@ impl Op {
         Self { keys, step, alone }
     }
 
+    /// One step of a record; `channel` is where its attempt is woken.
+    pub(in super::super) fn record(keys: Keys, step: records::Step, channel: String) -> Self {
+        Self::new(keys, Step::Record(step, channel))
+    }
+
     /// The same, in a call of its own.
     pub(in super::super) fn alone(self) -> Self {
         Self { alone: true, ..self }
