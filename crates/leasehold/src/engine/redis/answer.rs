@@ -22,20 +22,16 @@ pub(super) fn holders(value: &Value, pttl: i64) -> Holders {
 
 /// The answer to a release; `None` means that dead waiters were removed and it must be sent again.
 pub(super) fn released(value: Value) -> Result<Option<Released>, EngineError> {
-    let list = match value {
-        Value::Int(1) => return Ok(Some(Released::Free)),
-        Value::Int(3) => return Ok(None),
-        Value::Array(list) => list,
-        other => return Err(unexpected(&other)),
-    };
-    match list.as_slice() {
+    match items(&value) {
+        [Value::Int(1)] => Ok(Some(Released::Free)),
+        [Value::Int(3)] => Ok(None),
         [Value::Int(2), next] => Ok(Some(Released::handed_over(Some(fence(next)?)))),
         [Value::Int(0), Value::Int(-2), ..] => Ok(Some(Released::Expired)),
         [Value::Int(0), _, holder] => {
             let (holder, fence) = tenant(text(holder).unwrap_or_default());
             Ok(Some(Released::Taken { by: (holder != Holder::Foreign).then_some(fence) }))
         }
-        other => Err(failed(other)),
+        _ => Err(failed_or_unexpected(value)),
     }
 }
 
@@ -43,12 +39,11 @@ pub(super) fn renewed(value: Value, since: BootInstant) -> Result<Renewed, Engin
     match value {
         Value::Int(1) => Ok(Renewed::Kept { since }),
         Value::Int(0) => Ok(Renewed::Gone),
-        Value::Array(list) => match failed(&list) {
+        other => match failed_or_unexpected(other) {
             // Another kind of key took the lock's place: it is certainly not ours.
             EngineError { fault: Fault::WrongType, .. } => Ok(Renewed::Gone),
             error => Err(error),
         },
-        other => Err(unexpected(&other)),
     }
 }
 
@@ -88,27 +83,26 @@ pub(super) fn left(pttl: i64) -> Option<Duration> {
     u64::try_from(pttl).ok().map(Duration::from_millis)
 }
 
-pub(super) fn failed(list: &[Value]) -> EngineError {
-    match list {
-        [Value::Int(9), why] => from_words(text(why).unwrap_or_default()),
-        other => unexpected(&Value::Array(other.to_vec())),
+/// What a script returned: the items of its list, or the one value.
+pub(super) fn items(value: &Value) -> &[Value] {
+    match value {
+        Value::Array(list) => list,
+        value => std::slice::from_ref(value),
     }
 }
 
 /// What an operation failed with, if it is that.
 pub(super) fn failed_or_unexpected(value: Value) -> EngineError {
-    match value {
-        Value::Array(list) => failed(&list),
-        other => unexpected(&other),
+    match items(&value) {
+        [Value::Int(9), why] => from_words(text(why).unwrap_or_default()),
+        _ => unexpected(&value),
     }
 }
 
 /// The refusal of an operation by a server that takes no writes.
 pub(super) fn read_only(reply: &Value) -> Option<EngineError> {
-    match reply {
-        Value::Array(list) if matches!(list.first(), Some(Value::Int(9))) => {
-            Some(failed(list)).filter(|error| error.why.starts_with("READONLY"))
-        }
+    match items(reply) {
+        [Value::Int(9), why] => text(why).map(from_words).filter(|error| error.why.starts_with("READONLY")),
         _ => None,
     }
 }

@@ -93,17 +93,14 @@ impl Redis {
         link: u64,
     ) -> Result<Option<Answer>, EngineError> {
         let owner = claim.owner.id();
-        let list = match value {
-            Value::Array(list) => list,
-            fence => {
-                let fence = answer::fence(&fence)?;
+        match answer::items(&value) {
+            [fence @ Value::BulkString(_)] => {
                 if claim.acks == Acks::None {
                     self.attempts.leave(owner);
                 }
-                return Ok(Some(Answer::Granted(Grant { fence, since: asked_at, ttl: claim.ttl, acks: 0 })));
+                let fence = answer::fence(fence)?;
+                Ok(Some(Answer::Granted(Grant { fence, since: asked_at, ttl: claim.ttl, acks: 0 })))
             }
-        };
-        match list.as_slice() {
             [Value::Int(2), Value::Int(ahead), Value::Int(pttl), last, arrival, holder] => {
                 let arrival = answer::text(arrival).unwrap_or("0").to_owned();
                 self.attempts.queued(owner, arrival, link);
@@ -125,7 +122,7 @@ impl Redis {
                 "a client of another version waits in a form that this version does not know; use one version",
             )),
             [Value::Int(7)] => Ok(None),
-            other => Err(answer::failed(other)),
+            _ => Err(answer::failed_or_unexpected(value)),
         }
     }
 
@@ -138,43 +135,30 @@ impl Redis {
         until: Until,
     ) -> Result<Released, EngineError> {
         self.attempts.end(owner.id());
-        let outcome = self.send_end(name, owner, claim, until).await;
-        if outcome.is_ok() {
-            self.attempts.ended(owner.id());
-        }
-        outcome
-    }
-
-    async fn send_end(
-        &self,
-        name: &Name,
-        owner: &Owner,
-        claim: Option<&Claim>,
-        until: Until,
-    ) -> Result<Released, EngineError> {
         let keys = self.keys(name);
         let channel = || self.topology.channel(name, || keys.slot());
         let entry = claim.and_then(|claim| script::entry(claim, &channel()));
         let mut freed = false;
-        loop {
+        let outcome = loop {
             let op = || {
                 let (owner, entry, attempts) = (owner.clone(), entry.clone(), self.attempts.clone());
                 Op::new(keys.clone(), Step::End { owner, entry, attempts })
             };
             let value = match self.topology.send(name, op, until).await {
-                Ok((value, _)) => value,
                 Err(error) if outcome::is_try_again(&error) => {
-                    return self.end_by_single_keys(name, owner, entry.as_deref(), until).await;
+                    break self.end_by_single_keys(name, owner, entry.as_deref(), until).await?;
                 }
-                Err(error) => return Err(error),
+                reply => reply?.0,
             };
             match answer::released(value)? {
                 // Dead waiters were removed and the lock is free; the next round serves those behind them.
                 None => freed = true,
-                Some(Released::Expired) if freed => return Ok(Released::Free),
-                Some(Released::Taken { by }) if freed => return Ok(Released::handed_over(by)),
-                Some(outcome) => return Ok(outcome),
+                Some(Released::Expired) if freed => break Released::Free,
+                Some(Released::Taken { by }) if freed => break Released::handed_over(by),
+                Some(outcome) => break outcome,
             }
-        }
+        };
+        self.attempts.ended(owner.id());
+        Ok(outcome)
     }
 }
