@@ -49,7 +49,7 @@ async fn renewed(engine: &dyn Engine, hold: Hold) -> Renewed {
     engine.leases().renew(&[hold], soon()).await.unwrap().remove(0).unwrap()
 }
 
-/// L1: the server's locale decides how Lua orders strings.
+/// The server's locale decides how Lua orders strings.
 #[tokio::test(flavor = "multi_thread")]
 async fn locks_and_records_work_beside_each_other_in_any_locale() {
     let Some(server) = RedisServer::builder().locale("en_US.UTF-8").start_or_skip() else { return };
@@ -77,7 +77,7 @@ async fn locks_and_records_work_beside_each_other_in_any_locale() {
     assert!(server.cli(&["KEYS", "lock:*"]).list().is_empty(), "a lock is still held");
 }
 
-/// L5: a renewal that waited for a connection arrives after the release that keeps the lock closed.
+/// A renewal that waited for a connection arrives after the release that keeps the lock closed.
 #[tokio::test(flavor = "multi_thread")]
 async fn a_late_renewal_or_claim_opens_no_lock_that_was_given_back_closed() {
     for servers in Servers::all() {
@@ -104,7 +104,7 @@ async fn a_late_renewal_or_claim_opens_no_lock_that_was_given_back_closed() {
     }
 }
 
-/// L12: a crowd that died must not keep newcomers out while somebody holds the lock.
+/// A crowd that died must not keep newcomers out while somebody holds the lock.
 #[tokio::test]
 async fn a_queue_full_of_dead_waiters_takes_a_live_one() {
     let Some(server) = leasehold_testkit::redis_or_skip() else { return };
@@ -139,7 +139,7 @@ async fn a_queue_full_of_live_waiters_refuses_one_more() {
     drop(guard);
 }
 
-/// L16: by the server's clock everybody came long ago.
+/// By the server's clock everybody came long ago.
 #[tokio::test]
 async fn a_waiter_is_not_forgotten_when_the_clock_of_the_server_goes_forward() {
     let Some(server) = leasehold_testkit::redis_or_skip() else { return };
