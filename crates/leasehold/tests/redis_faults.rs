@@ -246,29 +246,6 @@ async fn an_abandon_that_overtakes_its_own_claim_leaves_no_lock_behind() {
 }
 
 #[tokio::test]
-async fn cancelled_claims_leave_no_tombstone_if_their_ends_leave_over_the_same_connection() {
-    let Some(server) = leasehold_testkit::redis_or_skip() else { return };
-    let leases = Leasehold::builder(server.url()).command_timeout(LONG).connect().await.unwrap();
-    leases.lock("warm").acquire().await.unwrap().release().await.unwrap();
-    // It answers nothing, but gets what is sent.
-    server.stop();
-    let claims: Vec<_> =
-        (0..20).map(|n| tokio::spawn(leases.lock(format!("x:{n}")).wait(LONG).into_future())).collect();
-    for _ in 0..100 {
-        tokio::task::yield_now().await;
-    }
-    claims.iter().for_each(tokio::task::JoinHandle::abort);
-    for claim in claims {
-        assert!(claim.await.unwrap_err().is_cancelled());
-    }
-    server.cont();
-    leases.close().await.unwrap();
-    for left in ["lock:*", "leasehold:waiters:*", "leasehold:gone:*"] {
-        assert_eq!(server.cli(&["KEYS", left]).list().len(), 0, "{left}");
-    }
-}
-
-#[tokio::test]
 async fn a_release_without_an_answer_is_repeated_until_the_lock_is_free() {
     let Some(server) = leasehold_testkit::redis_or_skip() else { return };
     let proxy = FaultProxy::start(server.addr());

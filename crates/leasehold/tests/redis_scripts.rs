@@ -216,3 +216,26 @@ async fn a_contended_lock_is_handed_over_in_one_call() {
         assert!(round == 0 || needed <= 2, "{needed} calls in round {round}");
     }
 }
+
+#[tokio::test]
+async fn cancelled_claims_leave_no_tombstone_if_their_ends_leave_over_the_same_connection() {
+    let Some(server) = leasehold_testkit::redis_or_skip() else { return };
+    let leases = Leasehold::builder(server.url()).command_timeout(LONG).connect().await.unwrap();
+    leases.lock("warm").acquire().await.unwrap().release().await.unwrap();
+    // It answers nothing, but gets what is sent.
+    server.stop();
+    let claims: Vec<_> =
+        (0..20).map(|n| tokio::spawn(leases.lock(format!("x:{n}")).wait(LONG).into_future())).collect();
+    for _ in 0..100 {
+        tokio::task::yield_now().await;
+    }
+    claims.iter().for_each(tokio::task::JoinHandle::abort);
+    for claim in claims {
+        assert!(claim.await.unwrap_err().is_cancelled());
+    }
+    server.cont();
+    leases.close().await.unwrap();
+    for left in ["lock:*", "leasehold:waiters:*", "leasehold:gone:*"] {
+        assert_eq!(server.cli(&["KEYS", left]).list().len(), 0, "{left}");
+    }
+}

@@ -35,8 +35,8 @@ use crate::{
 
 /// Claims of one client that can wait for replicas of one server at the same time, and connections that they have for it.
 const CONNECTIONS_MAX: usize = 16;
-/// Most time that the answer to a WAIT is given to come back to us.
-const WAY_BACK: Duration = Duration::from_millis(250);
+/// Most time that the reply to a WAIT is given to reach us.
+const WAIT_REPLY_MAX: Duration = Duration::from_millis(250);
 
 impl Redis {
     /// Sends a claim that counts only once replicas have it.
@@ -113,7 +113,7 @@ fn needed(acks: Acks, replicas: u32) -> u8 {
 
 /// How long the server shall wait: its answer must still reach us in time, and leave something of the lease.
 fn patience(left: Duration, ttl: Duration) -> u64 {
-    let wait = left.saturating_sub((left / 8).min(WAY_BACK)).min(ttl / 2);
+    let wait = left.saturating_sub((left / 8).min(WAIT_REPLY_MAX)).min(ttl / 2);
     // Zero would mean for ever.
     (wait.as_millis() as u64).max(1)
 }

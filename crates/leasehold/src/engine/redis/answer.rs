@@ -1,4 +1,4 @@
-//! What Redis answered, in the contract's words.
+//! Replies and errors of Redis, in the terms of the contract.
 
 use std::time::Duration;
 
@@ -20,7 +20,7 @@ pub(super) fn holders(value: &Value, pttl: i64) -> Holders {
     Holders::one(Tenure { holder, fence, mode: Mode::Exclusive, expires_in })
 }
 
-/// The answer to a release; `None` means that dead waiters were removed and it must be sent again.
+/// The reply to a release; `None` if dead waiters were removed and it must be sent again.
 pub(super) fn released(value: Value) -> Result<Option<Released>, EngineError> {
     match items(&value) {
         [Value::Int(1)] => Ok(Some(Released::Free)),
@@ -47,7 +47,7 @@ pub(super) fn renewed(value: Value, since: BootInstant) -> Result<Renewed, Engin
     }
 }
 
-/// Whom a lock's text names, `ID FENCE HOLDER`, and under which fence; another library's has none.
+/// The holder and the fence in a lock's text, `ID FENCE HOLDER`; another library's has no fence.
 pub(super) fn tenant(text: &str) -> (Holder, Fence) {
     let (owner, fence) = split(text).unwrap_or_default();
     (Holder::parse(&owner), fence)
@@ -78,7 +78,7 @@ pub(super) fn fence(value: &Value) -> Result<Fence, EngineError> {
     text(value).and_then(|text| text.parse().ok()).ok_or_else(|| unexpected(value))
 }
 
-/// A lease's rest; Redis says -1 for a key that never expires.
+/// What is left of a lease; Redis returns -1 for a key that never expires.
 pub(super) fn left(pttl: i64) -> Option<Duration> {
     u64::try_from(pttl).ok().map(Duration::from_millis)
 }

@@ -3,8 +3,8 @@
 //!
 //! A claim, a release or a renewal is one script on the server (`script`); many of them share a call when the client
 //! is busy (`batch`). The next holder learns of a release in one hop, by a message on its connection (`wake`). A claim
-//! that waits for replicas takes a connection of its own (`acks`).
-//! In a cluster every name has its own server, which may change at any time (`cluster`).
+//! that waits for replicas takes a connection of its own (`acks`). In a cluster every name has its own server, which may
+//! change at any time (`topology`).
 
 mod acks;
 mod answer;
@@ -91,7 +91,7 @@ impl Redis {
     }
 }
 
-/// Tells this client from all others.
+/// A number that no other client has.
 fn random_process() -> u64 {
     let mut random = [0; 8];
     getrandom::fill(&mut random).expect("the operating system gives random numbers");
@@ -103,7 +103,7 @@ fn channel(process: u64, number: usize) -> String {
     format!("leasehold:wake:{process:016x}:{number}")
 }
 
-/// How this client calls itself to the server.
+/// The name of this client in the server's list of clients.
 fn client_name(options: &EngineOptions) -> String {
     let label: String =
         options.client_name.chars().map(|c| if c.is_ascii_graphic() { c } else { '-' }).collect();

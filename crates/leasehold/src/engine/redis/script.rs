@@ -1,8 +1,8 @@
 //! The scripts, and calls of them.
 //!
-//! A lone claim or release of the ordinary case is a small script of its own, which answers nothing in any other case.
-//! Everything else that is done with locks is one script, so that many operations of many names can share a call.
-//! Renewals and records have scripts of their own: a call of locks never carries their code.
+//! A lone claim or release of the ordinary case is a small script of its own, which returns nil in any other case. All other
+//! operations on locks are one script, so that many of them can share a call. Renewals and records have scripts of their
+//! own: a call of locks never carries their code.
 
 mod op;
 
@@ -19,13 +19,12 @@ use redis::{Arg, Cmd, Value};
 
 pub(super) use self::op::{Op, Step, entry, entry_owner, parts, write_entry};
 use super::{answer, keys::Keys};
-use crate::engine::{EngineError, WAITERS_SHOWN, crc16::crc16};
+use crate::engine::{EngineError, WAITERS_SHOWN, crc16::crc16, registry};
 
 /// How long the fence of a name outlives its last use, where each name has its own.
 pub(super) const FENCE_KEPT: Duration = Duration::from_secs(86_400);
-/// A claim that reaches the server this late after its attempt ended is still recognised and refused. A kernel gives up
-/// sending to a peer that does not answer after about a quarter of an hour.
-pub(super) const TOMBSTONE: Duration = Duration::from_secs(1200);
+/// How long the tombstone of an attempt refuses claims that reach the server late.
+pub(super) const TOMBSTONE: Duration = registry::LATEST;
 
 /// About the size of an operation with a name of usual length, and of one of its arguments.
 const OP_BYTES: usize = 512;
@@ -187,7 +186,7 @@ impl Scripts {
     }
 }
 
-/// Whose last lone call did not find the ordinary case: the next one does not try it first. A few names share a place.
+/// Names whose last lone call did not find the ordinary case: the next one does not try it first. A few share a place.
 pub(super) struct Contended([AtomicBool; 256]);
 
 impl Default for Contended {

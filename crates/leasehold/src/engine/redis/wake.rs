@@ -32,7 +32,7 @@ pub(super) type Call = registry::Call<WaitingAttempt>;
 
 #[derive(Clone, Default)]
 pub(super) struct WaitingAttempt {
-    /// When it came, as the server told; resends keep their place by it.
+    /// When it came, by the server's clock; resends keep their place by it.
     arrival: Option<String>,
     /// A grant counts only once replicas have it, so a message is no more than a hint.
     waits_for_replicas: bool,
@@ -56,14 +56,14 @@ impl Attempts {
         let _first = self.sink.set(sink);
     }
 
-    fn tell(&self, tell: impl FnOnce(&dyn WakeSink)) {
+    fn notify(&self, notify: impl FnOnce(&dyn WakeSink)) {
         if let Some(sink) = self.sink.get().and_then(Weak::upgrade) {
-            tell(&*sink);
+            notify(&*sink);
         }
     }
 
     fn look_again(&self, owner: OwnerId) {
-        self.tell(|sink| sink.wake(Wake::LookAgain { owner }));
+        self.notify(|sink| sink.wake(Wake::LookAgain { owner }));
     }
 
     /// A copy of a claim, or of a wish to begin a record, is about to leave. Counted first: an end that comes later knows
@@ -147,18 +147,18 @@ impl Listener for Attempts {
         if waits_for_replicas {
             self.look_again(owner);
         } else {
-            self.tell(|sink| sink.wake(Wake::Granted { owner, fence, link }));
+            self.notify(|sink| sink.wake(Wake::Granted { owner, fence, link }));
         }
     }
 
     fn connected(&self) {
-        self.tell(|sink| sink.link(LinkChange::Connected));
+        self.notify(|sink| sink.link(LinkChange::Connected));
     }
 
     fn disconnected(&self, link: u64, why: &str) {
-        self.tell(|sink| sink.link(LinkChange::Disconnected { why: why.into() }));
+        self.notify(|sink| sink.link(LinkChange::Disconnected { why: why.into() }));
         if !self.by_shard {
-            return self.tell(|sink| sink.wake(Wake::LookAgainAll));
+            return self.notify(|sink| sink.wake(Wake::LookAgainAll));
         }
         // Who waits for a record finds its end at the next poll.
         let concerned = self.registry.waiting(|waits| waits.link.is_none_or(|waits_on| waits_on == link));

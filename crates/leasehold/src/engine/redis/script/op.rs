@@ -234,7 +234,7 @@ pub(in super::super) fn write_entry(cmd: &mut Cmd, claim: Option<&Claim>, channe
     cmd.arg(claim.and_then(|claim| entry(claim, channel)).unwrap_or_default());
 }
 
-/// Who an entry of the queue belongs to: its owner value.
+/// The owner value in an entry of the queue.
 pub(in super::super) fn entry_owner(entry: &str) -> &str {
     entry.splitn(6, ' ').nth(5).unwrap_or_default()
 }

@@ -86,10 +86,6 @@ impl Shard {
         &self.lanes[hash as usize % self.lanes.len()]
     }
 
-    pub(super) fn lanes(&self) -> &[Arc<Lane>] {
-        &self.lanes
-    }
-
     pub(super) fn connection(&self) -> &Arc<Connection> {
         &self.lanes[0].connection
     }
