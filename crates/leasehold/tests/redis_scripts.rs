@@ -49,7 +49,7 @@ async fn renewed(engine: &dyn Engine, hold: Hold) -> Renewed {
     engine.leases().renew(&[hold], soon()).await.unwrap().remove(0).unwrap()
 }
 
-/// L1: the server's locale decides how Lua orders strings.
+/// The server's locale decides how Lua orders strings.
 #[tokio::test(flavor = "multi_thread")]
 async fn locks_and_records_work_beside_each_other_in_any_locale() {
     let Some(server) = RedisServer::builder().locale("en_US.UTF-8").start_or_skip() else { return };
@@ -77,7 +77,7 @@ async fn locks_and_records_work_beside_each_other_in_any_locale() {
     assert!(server.cli(&["KEYS", "lock:*"]).list().is_empty(), "a lock is still held");
 }
 
-/// L5: a renewal that waited for a connection arrives after the release that keeps the lock closed.
+/// A renewal that waited for a connection arrives after the release that keeps the lock closed.
 #[tokio::test(flavor = "multi_thread")]
 async fn a_late_renewal_or_claim_opens_no_lock_that_was_given_back_closed() {
     for servers in Servers::all() {
@@ -104,7 +104,7 @@ async fn a_late_renewal_or_claim_opens_no_lock_that_was_given_back_closed() {
     }
 }
 
-/// L12: a crowd that died must not keep newcomers out while somebody holds the lock.
+/// A crowd that died must not keep newcomers out while somebody holds the lock.
 #[tokio::test]
 async fn a_queue_full_of_dead_waiters_takes_a_live_one() {
     let Some(server) = leasehold_testkit::redis_or_skip() else { return };
@@ -139,7 +139,7 @@ async fn a_queue_full_of_live_waiters_refuses_one_more() {
     drop(guard);
 }
 
-/// L16: by the server's clock everybody came long ago.
+/// By the server's clock everybody came long ago.
 #[tokio::test]
 async fn a_waiter_is_not_forgotten_when_the_clock_of_the_server_goes_forward() {
     let Some(server) = leasehold_testkit::redis_or_skip() else { return };
@@ -214,5 +214,28 @@ async fn a_contended_lock_is_handed_over_in_one_call() {
         let needed = calls() - before;
         guard = waiter.await.unwrap().unwrap();
         assert!(round == 0 || needed <= 2, "{needed} calls in round {round}");
+    }
+}
+
+#[tokio::test]
+async fn cancelled_claims_leave_no_tombstone_if_their_ends_leave_over_the_same_connection() {
+    let Some(server) = leasehold_testkit::redis_or_skip() else { return };
+    let leases = Leasehold::builder(server.url()).command_timeout(LONG).connect().await.unwrap();
+    leases.lock("warm").acquire().await.unwrap().release().await.unwrap();
+    // It answers nothing, but gets what is sent.
+    server.stop();
+    let claims: Vec<_> =
+        (0..20).map(|n| tokio::spawn(leases.lock(format!("x:{n}")).wait(LONG).into_future())).collect();
+    for _ in 0..100 {
+        tokio::task::yield_now().await;
+    }
+    claims.iter().for_each(tokio::task::JoinHandle::abort);
+    for claim in claims {
+        assert!(claim.await.unwrap_err().is_cancelled());
+    }
+    server.cont();
+    leases.close().await.unwrap();
+    for left in ["lock:*", "leasehold:waiters:*", "leasehold:gone:*"] {
+        assert_eq!(server.cli(&["KEYS", left]).list().len(), 0, "{left}");
     }
 }

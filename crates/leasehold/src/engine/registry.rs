@@ -6,9 +6,14 @@
 
 use std::{
     collections::{HashMap, HashSet, VecDeque},
+    future::poll_fn,
+    pin::pin,
     sync::{Arc, Mutex, MutexGuard, PoisonError},
+    task::Poll,
     time::Duration,
 };
+
+use tokio::task::unconstrained;
 
 use super::{EngineError, Fault};
 use crate::{clock::BootInstant, owner::OwnerId};
@@ -40,10 +45,8 @@ struct Attempt<W> {
     callers: u32,
     /// Copies that are about to enter some connection's queue.
     leaving: u32,
-    /// The newest connection over which a copy left, and how many are unanswered there and on older ones.
-    newest: u64,
-    on_newest: u32,
-    on_older: u32,
+    /// The connection of each copy that is unanswered.
+    unanswered: Vec<u64>,
     /// How it waits in the store, if it may.
     waits: Option<W>,
     end: End,
@@ -60,21 +63,25 @@ enum End {
 
 impl<W> Attempt<W> {
     fn new(asked_at: BootInstant) -> Self {
-        Self {
-            callers: 0,
-            leaving: 0,
-            newest: 0,
-            on_newest: 0,
-            on_older: 0,
-            waits: None,
-            end: End::Open,
-            asked_at,
-        }
+        let unanswered = Vec::new();
+        Self { callers: 0, leaving: 0, unanswered, waits: None, end: End::Open, asked_at }
     }
 
     fn is_over(&self) -> bool {
-        let knows_nothing = self.leaving + self.on_newest + self.on_older == 0 && self.waits.is_none();
+        let knows_nothing = self.leaving == 0 && self.unanswered.is_empty() && self.waits.is_none();
         self.callers == 0 && (knows_nothing || self.end == End::Answered)
+    }
+
+    /// A copy is no longer where it was.
+    fn remove(&mut self, copy: CopyState) {
+        match copy {
+            CopyState::None => {}
+            CopyState::Leaving => self.leaving -= 1,
+            CopyState::Left(connection) => {
+                let at = self.unanswered.iter().position(|other| *other == connection);
+                at.map(|at| self.unanswered.swap_remove(at));
+            }
+        }
     }
 }
 
@@ -109,7 +116,7 @@ impl<W: Clone> Registry<W> {
         let attempt = open.entry(owner).or_insert_with(|| Attempt::new(now));
         attempt.callers += 1;
         attempt.asked_at = now;
-        Ok(Call { registry: self.clone(), owner })
+        Ok(Call { registry: self.clone(), owner, copy: Mutex::new(CopyState::None) })
     }
 
     /// The attempt ends: no copy of it leaves from here on.
@@ -121,18 +128,14 @@ impl<W: Clone> Registry<W> {
         }
     }
 
-    /// What an end that leaves over this connection must do.
+    /// What an end that leaves over this connection must do. What left over the same connection arrives before it.
     pub fn remains(&self, owner: OwnerId, connection: u64) -> Remains<W> {
         let all = self.all();
         let Some(attempt) = all.open.get(&owner) else {
             return Remains { waits: None, may_come_late: false };
         };
-        // What left over the same connection arrives before the end.
-        let elsewhere = attempt.newest != connection && attempt.on_newest > 0;
-        Remains {
-            waits: attempt.waits.clone(),
-            may_come_late: attempt.leaving > 0 || attempt.on_older > 0 || elsewhere,
-        }
+        let elsewhere = attempt.unanswered.iter().any(|other| *other != connection);
+        Remains { waits: attempt.waits.clone(), may_come_late: attempt.leaving > 0 || elsewhere }
     }
 
     /// The store has answered the end.
@@ -183,26 +186,40 @@ impl<W: Clone> Registry<W> {
 pub struct Call<W: Clone> {
     registry: Arc<Registry<W>>,
     owner: OwnerId,
+    copy: Mutex<CopyState>,
+}
+
+/// Where the copy of a claim is that its caller waits for.
+#[derive(Clone, Copy)]
+enum CopyState {
+    /// Not sent, or answered.
+    None,
+    /// About to enter some connection's queue.
+    Leaving,
+    /// In this connection's queue, or beyond.
+    Left(u64),
 }
 
 impl<W: Clone> Call<W> {
-    fn change<T>(&self, change: impl FnOnce(&mut Attempt<W>, &EndedAttempts) -> T) -> T {
+    fn change<T>(&self, change: impl FnOnce(&mut Attempt<W>, &mut CopyState, &EndedAttempts) -> T) -> T {
         let all = &mut *self.registry.all();
+        let mut copy = self.copy.lock().unwrap_or_else(PoisonError::into_inner);
         // It is there as long as a call is: only the last one removes it.
         let attempt = all.open.entry(self.owner).or_insert_with(|| Attempt::new(BootInstant::from_nanos(0)));
-        change(attempt, &all.ended)
+        change(attempt, &mut copy, &all.ended)
     }
 
-    /// A copy is about to leave, which may make the attempt wait there.
+    /// A copy is about to leave, which may make the attempt wait there. One that left before is unanswered for good.
     ///
     /// # Errors
     /// `Ended` after the attempt's end.
     pub fn leaves(&self, waits: Option<&W>) -> Result<(), EngineError> {
-        self.change(|attempt, ended| {
+        self.change(|attempt, copy, ended| {
             if attempt.end != End::Open || ended.contains(self.owner) {
                 return Err(ended_error());
             }
             attempt.leaving += 1;
+            *copy = CopyState::Leaving;
             if let Some(waits) = waits {
                 attempt.waits = Some(waits.clone());
             }
@@ -210,52 +227,56 @@ impl<W: Clone> Call<W> {
         })
     }
 
-    /// It is in the connection's queue: what leaves over it later arrives later.
+    /// It is in the connection's queue: what leaves over it later arrives later. One that had no effect elsewhere may leave
+    /// again.
     pub fn left(&self, connection: u64) {
-        self.change(|attempt, _| {
-            attempt.leaving -= 1;
-            if connection > attempt.newest {
-                attempt.on_older += attempt.on_newest;
-                (attempt.newest, attempt.on_newest) = (connection, 1);
-            } else if connection == attempt.newest {
-                attempt.on_newest += 1;
-            } else {
-                attempt.on_older += 1;
-            }
+        self.change(|attempt, copy, _| {
+            attempt.remove(std::mem::replace(copy, CopyState::Left(connection)));
+            attempt.unanswered.push(connection);
         });
     }
 
-    /// It was answered, or never left that connection.
-    pub fn answered(&self, connection: u64) {
-        self.change(|attempt, _| {
-            if connection == attempt.newest {
-                attempt.on_newest -= 1;
-            } else {
-                attempt.on_older -= 1;
-            }
-        });
+    /// It was answered, or never left.
+    pub fn answered(&self) {
+        self.change(|attempt, copy, _| attempt.remove(std::mem::replace(copy, CopyState::None)));
     }
 
     /// Whether the attempt has ended: no copy of it may leave.
     pub fn has_ended(&self) -> bool {
-        self.change(|attempt, ended| attempt.end != End::Open || ended.contains(self.owner))
+        self.change(|attempt, _, ended| attempt.end != End::Open || ended.contains(self.owner))
     }
 
     /// It got what it waited for.
     pub fn waits_no_longer(&self) {
-        self.change(|attempt, _| attempt.waits = None);
+        self.change(|attempt, _, _| attempt.waits = None);
     }
 }
 
 impl<W: Clone> Drop for Call<W> {
     fn drop(&mut self) {
-        let over = self.change(|attempt, _| {
+        let over = self.change(|attempt, copy, _| {
+            // What has left stays unanswered; what has not never will.
+            if let CopyState::Leaving = copy {
+                attempt.remove(CopyState::Leaving);
+            }
             attempt.callers -= 1;
             attempt.is_over()
         });
         if over {
             self.registry.all().open.remove(&self.owner);
         }
+    }
+}
+
+/// Sends something, and notes at once that it is in its connection's queue, or in line for it.
+pub async fn send_noted<T>(send: impl Future<Output = T>, left: impl FnOnce()) -> T {
+    // A task's budget must not delay the first poll.
+    let mut send = pin!(unconstrained(send));
+    let first = poll_fn(|context| Poll::Ready(send.as_mut().poll(context))).await;
+    left();
+    match first {
+        Poll::Ready(answer) => answer,
+        Poll::Pending => send.await,
     }
 }
 
@@ -318,13 +339,31 @@ mod tests {
         assert!(!may_come_late(&attempts, owner, 1));
         assert!(may_come_late(&attempts, owner, 2));
 
-        call.leaves(None).unwrap();
-        call.left(2);
+        let again = attempts.enter(owner, NOW).unwrap();
+        again.leaves(None).unwrap();
+        again.left(2);
         assert!(may_come_late(&attempts, owner, 2), "the first copy is unanswered");
-        call.answered(1);
+        call.answered();
         assert!(!may_come_late(&attempts, owner, 2));
         assert!(may_come_late(&attempts, owner, 3));
-        call.answered(2);
+        again.answered();
+        assert!(!may_come_late(&attempts, owner, 3));
+    }
+
+    #[test]
+    fn a_copy_that_never_left_cannot_come_after_the_end_and_one_that_was_redirected_left_once() {
+        let (attempts, owner, call) = begin();
+        call.leaves(None).unwrap();
+        drop(call);
+        assert!(!may_come_late(&attempts, owner, 1));
+        assert_eq!(attempts.len(), 0);
+
+        let call = attempts.enter(owner, NOW).unwrap();
+        call.leaves(None).unwrap();
+        call.left(1);
+        call.left(2);
+        assert!(!may_come_late(&attempts, owner, 2));
+        call.answered();
         assert!(!may_come_late(&attempts, owner, 3));
     }
 
@@ -351,7 +390,7 @@ mod tests {
         let (attempts, _, call) = begin();
         call.leaves(None).unwrap();
         call.left(1);
-        call.answered(1);
+        call.answered();
         drop(call);
         assert_eq!(attempts.len(), 0);
     }

@@ -204,8 +204,8 @@ impl Lock {
     /// or [`Acks::Majority`]. With fewer in time, the lock is given back and the error says so.
     ///
     /// The time for it is that of one command, and at most half of the ttl; renewals and releases wait for no replica.
-    /// It costs a round trip to the replicas and does not protect against a primary that is cut off from everybody but its
-    /// replicas; it is refused by stores that have none.
+    /// It costs another round trip, and one to the replicas. It does not protect against a primary that is cut off from
+    /// everybody but its replicas; it is refused by stores that have none.
     pub fn acks(mut self, acks: impl Into<Acks>) -> Self {
         self.wish.acks = acks.into();
         self

@@ -1,133 +1,104 @@
 //! Claims that wait for replicas.
 //!
-//! WAIT answers for what its own connection wrote, and blocks all that comes behind it. So such a claim has a connection
-//! to itself, out of a small pool, and the WAIT leaves right behind it. The claim's own answer comes before the WAIT's:
-//! an attempt that is only queued, or refused, is told at once.
+//! WAIT answers for what its own connection wrote, and blocks all that comes behind it. So such a claim and the WAIT after it
+//! have a connection to themselves, out of a small pool. WAIT is sent once the lock is granted: an attempt that is only
+//! queued, or refused, is told at once and leaves its connection as it was.
 //!
-//! An attempt in the queue polls over its lane, without WAIT. When a poll or a hand-over says that the lock is its own, it
-//! claims again here: that refreshes the ttl, which is a write, so replicas that acknowledge it have the grant too,
-//! whoever wrote that.
-
-mod pool;
+//! An attempt in the queue polls over its lane, without WAIT. When a poll says that the lock is its own, it claims again
+//! here: that refreshes the ttl, which is a write, so replicas that acknowledge it have the grant too, whoever wrote that.
 
 use std::{
-    future::poll_fn,
-    pin::Pin,
-    sync::{Arc, atomic::Ordering},
+    sync::{
+        Arc, Mutex, MutexGuard, PoisonError,
+        atomic::{AtomicU32, Ordering},
+    },
     time::Duration,
 };
 
-use futures_util::future::{self, MaybeDone, OptionFuture};
-use redis::{Cmd, Value};
+use futures_util::future::{OptionFuture, join};
+use redis::Value;
+use tokio::sync::{OwnedSemaphorePermit, Semaphore};
 
-pub(super) use self::pool::Pool;
-use self::pool::{Asked, DedicatedConnection};
 use super::{
-    Redis,
-    answer::{self, Claimed},
+    Redis, answer,
+    batch::Lane,
+    connection::{ConnectionOptions, Link},
     info::Info,
-    script::{self, Call, Op},
-    topology::{Stop, outcome, outcome::Resend},
-    wake::NO_MESSAGES,
+    topology::{Stop, outcome::Resend},
+    wake::NO_LINK,
 };
 use crate::{
-    clock::Until,
+    clock::{Clock, Until},
     engine::{Acks, Answer, Claim, EngineError, Fault, Grant},
     error::Refusal,
 };
 
-/// Most time that the answer to a WAIT is given to come back to us.
-const WAY_BACK: Duration = Duration::from_millis(250);
+/// Claims of one client that can wait for replicas of one server at the same time, and connections that they have for it.
+const CONNECTIONS_MAX: usize = 16;
+/// Most time that the reply to a WAIT is given to reach us.
+const WAIT_REPLY_MAX: Duration = Duration::from_millis(250);
 
 impl Redis {
-    /// Sends a claim that counts only once replicas have it; `None` if dead waiters were removed and those behind them
-    /// come next.
-    pub(super) async fn claim_with_acks(
-        &self,
-        claim: &Claim,
-        arrival: Option<String>,
-        until: Until,
-    ) -> Result<Option<Answer>, EngineError> {
-        let owner = &claim.owner;
-        if arrival.is_some() && !self.attempts.was_called(owner.id()) {
-            match self.claim_once(claim, arrival.clone(), until).await? {
-                Some(Answer::Granted(_)) => self.attempts.call(owner.id()),
+    /// Sends a claim that counts only once replicas have it.
+    pub(super) async fn claim_with_acks(&self, claim: &Claim, until: Until) -> Result<Answer, EngineError> {
+        if self.attempts.arrival(claim.owner.id()).is_some() {
+            match self.claim_over(None, claim, until).await? {
+                Answer::Granted(_) => {}
                 other => return Ok(other),
             }
         }
         let slot = self.topology.slot(|| self.keys(&claim.name).slot());
-        let arrival = &arrival;
         let call = |stop: Stop| async move {
             if stop.asking {
                 let why = "the lock is on its way to another node of the cluster";
                 return Err(EngineError::new(Fault::Unreachable, why));
             }
             // Before it may queue, although its wake-ups come over another connection.
-            let lane = match claim.queue {
-                Some(_) => self.topology.subscribe(&stop, &claim.name, slot, until).await?,
-                None => stop.shard.lane(&claim.name),
-            };
-            let channel = self.topology.channel(slot);
-            let channel = channel.as_deref().unwrap_or(lane.connection.channel());
-            let route = Route { pool: &stop.shard.pool, channel };
-            self.claim_and_wait(route, claim, arrival.clone(), until).await
+            if claim.queue.is_some() {
+                self.topology.subscribe(&stop, &claim.name, slot, until).await?;
+            }
+            let mut checkout = stop.shard.pool.take(until).await?;
+            let link = checkout.lane.connection.link(until).await?;
+            checkout.busy = true;
+            let answer = self.claim_and_wait(&checkout, &link, claim, until).await;
+            checkout.busy = matches!(&answer, Err(error) if error.fault == Fault::NoAnswer);
+            answer
         };
         self.topology.follow(slot, Resend::AwaitMigration, until, call).await
     }
 
     async fn claim_and_wait(
         &self,
-        route: Route<'_>,
+        Checkout { lane, pool, .. }: &Checkout,
+        link: &Link,
         claim: &Claim,
-        arrival: Option<String>,
         until: Until,
-    ) -> Result<Option<Answer>, EngineError> {
-        let Route { pool, channel } = route;
-        let mut own = pool.take(until).await?;
-        let mut by_hash = true;
-        loop {
-            own.look_for_replicas(claim.acks, until).await?;
-            let asked_at = self.clock.now();
-            // As for every claim: either its end sees this one, or this one sees its end.
-            let call = self.attempts.leaves(claim.owner.id(), asked_at)?;
-            let op = Op::claim(self.keys(&claim.name), claim, arrival.clone(), call.clone());
-            let era = own.link.identity.as_deref().zip(pool.grace);
-            let cmd = pool.scripts.build(Call::Locks, by_hash, [&op].into_iter(), channel, era);
-            let sent = own.claim(cmd, claim, until).await;
-            if !matches!(&sent.claimed, Err(error) if error.fault == Fault::NoAnswer) {
-                self.attempts.answered(&call);
-            }
-            match sent.claimed {
-                Ok(Claimed::Granted(fence)) => {
-                    let acks = own.acknowledged(claim, sent.needed, sent.waited, until).await?;
-                    if claim.queue.is_some() {
-                        self.attempts.leave(claim.owner.id());
-                    }
-                    let grant = Grant { fence, since: asked_at, ttl: claim.ttl, acks };
-                    return Ok(Some(Answer::Granted(grant)));
-                }
-                Err(error) if by_hash && outcome::is_unknown_script(&error) => by_hash = false,
-                Ok(Claimed::MoreWait) => {}
-                claimed => {
-                    own.ignore(sent.waited);
-                    return Ok(self.heard(claim, claimed?, asked_at, NO_MESSAGES));
-                }
-            }
-            own = own.again(sent.waited, until).await?;
+    ) -> Result<Answer, EngineError> {
+        // Where nobody else keeps count, the server is asked how many replicas it has.
+        let known = lane.connection.target().sentinels().and_then(|sentinels| sentinels.replicas());
+        let counts = claim.acks == Acks::Majority && known.is_none();
+        let replicas = || known.unwrap_or_else(|| pool.seen.load(Ordering::Relaxed));
+        if counts && replicas() == 0 {
+            pool.count(link, until).await?;
         }
+        if claim.acks == Acks::Majority && replicas() == 0 {
+            let why = "no replica is known, and a majority of one copy protects nothing";
+            return Err(EngineError::new(Fault::Refused(Refusal::TooFewAcks), why));
+        }
+        let count = OptionFuture::from(counts.then(|| pool.count(link, until)));
+        let (_counted, answer) = join(count, self.claim_over(Some(lane), claim, until)).await;
+        let grant = match answer? {
+            Answer::Granted(grant) => grant,
+            other => return Ok(other),
+        };
+        // A grant that came over another link is not what WAIT would answer for.
+        if lane.connection.link(until).await.map_or(NO_LINK, |present| present.number) != link.number {
+            return Err(EngineError::new(Fault::NoAnswer, "the connection was replaced"));
+        }
+        let acks = pool.wait(link, needed(claim.acks, replicas()), claim.ttl, until).await?;
+        self.attempts.leave(claim.owner.id());
+        Ok(Answer::Granted(Grant { acks, ..grant }))
     }
-}
-
-/// How a claim that waits for replicas goes.
-#[derive(Clone, Copy)]
-struct Route<'a> {
-    pool: &'a Arc<Pool>,
-    /// Where its waiters are woken.
-    channel: &'a str,
-}
-
-fn only(value: Value) -> Result<Value, EngineError> {
-    script::replies(value, 1).map(|mut replies| replies.remove(0))
 }
 
 /// How many acknowledgements a claim needs where there are so many replicas.
@@ -142,98 +113,68 @@ fn needed(acks: Acks, replicas: u32) -> u8 {
 
 /// How long the server shall wait: its answer must still reach us in time, and leave something of the lease.
 fn patience(left: Duration, ttl: Duration) -> u64 {
-    let wait = left.saturating_sub((left / 8).min(WAY_BACK)).min(ttl / 2);
+    let wait = left.saturating_sub((left / 8).min(WAIT_REPLY_MAX)).min(ttl / 2);
     // Zero would mean for ever.
     (wait.as_millis() as u64).max(1)
 }
 
-/// A claim that was answered, and the WAIT behind it.
-struct Sent {
-    claimed: Result<Claimed, EngineError>,
-    /// The acknowledgements that WAIT waits for.
-    needed: u8,
-    waited: MaybeDone<Asked>,
+/// Connections to one server for claims that wait for replicas, one each.
+pub(super) struct Pool {
+    connection: ConnectionOptions,
+    by_slot: bool,
+    clock: Clock,
+    idle: Mutex<Vec<Arc<Lane>>>,
+    permits: Arc<Semaphore>,
+    /// The most replicas that the server was seen with: one that is down is still a copy.
+    seen: AtomicU32,
 }
 
-impl DedicatedConnection {
-    /// Makes sure that a majority is more than the primary alone.
-    async fn look_for_replicas(&mut self, acks: Acks, until: Until) -> Result<(), EngineError> {
-        if acks != Acks::Majority {
-            return Ok(());
-        }
-        self.known = self.checkout.connection.target().sentinels().and_then(|sentinels| sentinels.replicas());
-        if self.counts_replicas(acks) && self.replicas() == 0 {
-            self.checkout.busy = true;
-            let answer = self.ask(replication(), until).await;
-            self.answered(&answer);
-            self.count(&answer?);
-        }
-        if self.replicas() > 0 {
-            return Ok(());
-        }
-        let why = "no replica is known, and a majority of one copy protects nothing";
-        Err(EngineError::new(Fault::Refused(Refusal::TooFewAcks), why))
-    }
-
-    /// Whether the server itself has to say how many replicas there are.
-    fn counts_replicas(&self, acks: Acks) -> bool {
-        acks == Acks::Majority && self.known.is_none()
-    }
-
-    fn replicas(&self) -> u32 {
-        self.known.unwrap_or_else(|| self.checkout.pool.seen.load(Ordering::Relaxed))
-    }
-
-    fn count(&self, info: &Value) {
-        let connected = Info::parse(info).number("connected_slaves").unwrap_or(0);
-        self.checkout.pool.seen.fetch_max(u32::try_from(connected).unwrap_or(u32::MAX), Ordering::Relaxed);
-    }
-
-    fn wait(&self, claim: &Claim, needed: u8, until: Until) -> Asked {
-        let left = until.since(self.checkout.pool.clock.now());
-        let mut wait = redis::cmd("WAIT");
-        wait.arg(needed).arg(patience(left, claim.ttl));
-        self.ask(wait, until)
-    }
-
-    /// Sends a claim and a WAIT right behind it, and waits for the claim's answer.
-    async fn claim(&mut self, cmd: Cmd, claim: &Claim, until: Until) -> Sent {
-        self.checkout.busy = true;
-        let count = self.counts_replicas(claim.acks).then(|| self.ask(replication(), until));
-        let needed = needed(claim.acks, self.replicas());
-        let mut waited = future::maybe_done(self.wait(claim, needed, until));
-        let mut asked = future::join(OptionFuture::from(count), self.ask(cmd, until));
-        let (counted, claimed) = poll_fn(|cx| {
-            let answers = Pin::new(&mut asked).poll(cx);
-            // Polled after the claim, and so sent after it.
-            let _later = Pin::new(&mut waited).poll(cx);
-            answers
+impl Pool {
+    /// An empty pool; nobody is woken over its connections.
+    pub(super) fn new(connection: ConnectionOptions, by_slot: bool) -> Arc<Self> {
+        Arc::new(Self {
+            clock: connection.clock.clone(),
+            connection: ConnectionOptions { listener: None, ..connection },
+            by_slot,
+            idle: Mutex::default(),
+            permits: Arc::new(Semaphore::new(CONNECTIONS_MAX)),
+            seen: AtomicU32::new(0),
         })
-        .await;
-        if let Some(Ok(info)) = &counted {
-            self.count(info);
-        }
-        let claimed = claimed.and_then(|value| only(value).and_then(answer::claimed));
-        let claimed = claimed.map_err(|error| self.link.refused(error));
-        Sent { claimed, needed, waited }
     }
 
-    /// How many replicas acknowledged a grant.
-    async fn acknowledged(
-        &mut self,
-        claim: &Claim,
-        asked_for: u8,
-        mut waited: MaybeDone<Asked>,
-        until: Until,
-    ) -> Result<u8, EngineError> {
-        Pin::new(&mut waited).await;
-        let mut answer = Pin::new(&mut waited).take_output().unwrap_or_else(|| Err(EngineError::no_answer()));
-        // More replicas than were known when it was sent.
-        let needed = needed(claim.acks, self.replicas());
-        if needed > asked_for && answer.is_ok() {
-            answer = self.wait(claim, needed, until).await;
+    fn idle(&self) -> MutexGuard<'_, Vec<Arc<Lane>>> {
+        self.idle.lock().unwrap_or_else(PoisonError::into_inner)
+    }
+
+    /// A connection that nobody else uses, not dialled yet: one whose dial nobody waits for any more goes on for the next
+    /// claim.
+    async fn take(self: &Arc<Self>, until: Until) -> Result<Checkout, EngineError> {
+        let closed = || EngineError::new(Fault::Unreachable, "the client was closed");
+        let Some(permit) = self.clock.bounded(until, self.permits.clone().acquire_owned()).await else {
+            let why = format!("{CONNECTIONS_MAX} claims wait for replicas already");
+            return Err(EngineError::new(Fault::Overloaded, why));
+        };
+        let permit = permit.map_err(|_| closed())?;
+        let mut idle = self.idle();
+        if self.permits.is_closed() {
+            return Err(closed());
         }
-        self.answered(&answer);
+        let lane = idle.pop().unwrap_or_else(|| Lane::new(self.connection.clone(), 1, self.by_slot));
+        Ok(Checkout { lane, pool: self.clone(), busy: false, _permit: permit })
+    }
+
+    /// Counts the replicas that are connected.
+    async fn count(&self, link: &Link, until: Until) -> Result<(), EngineError> {
+        let info = link.send(redis::cmd("INFO").arg("replication"), until).await?;
+        let connected = Info::parse(&info).number("connected_slaves").unwrap_or(0);
+        self.seen.fetch_max(u32::try_from(connected).unwrap_or(u32::MAX), Ordering::Relaxed);
+        Ok(())
+    }
+
+    /// Waits until so many replicas have what was written over this link; answers how many have it.
+    async fn wait(&self, link: &Link, needed: u8, ttl: Duration, until: Until) -> Result<u8, EngineError> {
+        let left = until.since(self.clock.now());
+        let answer = link.send(redis::cmd("WAIT").arg(needed).arg(patience(left, ttl)), until).await;
         let reached = match answer {
             Ok(Value::Int(reached)) => u8::try_from(reached).unwrap_or(u8::MAX),
             Ok(other) => return Err(answer::unexpected(&other)),
@@ -247,13 +188,33 @@ impl DedicatedConnection {
         let why = format!("{reached} of {needed} replicas acknowledged");
         Err(EngineError::new(Fault::Refused(Refusal::TooFewAcks), why))
     }
+
+    pub(super) fn close(&self) {
+        let mut idle = self.idle();
+        self.permits.close();
+        idle.drain(..).for_each(|lane| lane.connection.close());
+    }
 }
 
-/// Asks the server how many replicas it has.
-fn replication() -> Cmd {
-    let mut info = redis::cmd("INFO");
-    info.arg("replication");
-    info
+/// A connection that one claim has to itself. Dropped while something is unanswered, it is closed: whoever came next would
+/// wait behind that.
+struct Checkout {
+    lane: Arc<Lane>,
+    pool: Arc<Pool>,
+    busy: bool,
+    /// Dropped last, so that a connection is closed before the next claim gets the permit.
+    _permit: OwnedSemaphorePermit,
+}
+
+impl Drop for Checkout {
+    fn drop(&mut self) {
+        let mut idle = self.pool.idle();
+        if self.busy || self.pool.permits.is_closed() {
+            self.lane.connection.close();
+        } else {
+            idle.push(self.lane.clone());
+        }
+    }
 }
 
 #[cfg(test)]

@@ -1,4 +1,4 @@
-//! What Redis answered, in the contract's words.
+//! Replies and errors of Redis, in the terms of the contract.
 
 use std::time::Duration;
 
@@ -6,85 +6,32 @@ use redis::{ErrorKind, RedisError, Value};
 
 use crate::{
     clock::BootInstant,
-    engine::{EngineError, Fault, Holders, Mode, Released, Renewed, Tenure, WAITERS_MAX},
+    engine::{EngineError, Fault, Holders, Mode, Released, Renewed, Tenure},
     error::Refusal,
     fence::Fence,
     owner::Holder,
 };
 
-/// The answer to a claim.
-pub(super) enum Claimed {
-    Granted(Fence),
-    Queued {
-        ahead: u32,
-        last: u64,
-        arrival: String,
-        holders: Holders,
-    },
-    Busy {
-        holders: Holders,
-    },
-    /// Dead waiters were removed and the lock is free: it must be sent again.
-    MoreWait,
-}
-
-pub(super) fn claimed(value: Value) -> Result<Claimed, EngineError> {
-    let list = match value {
-        Value::Array(list) => list,
-        fence => return Ok(Claimed::Granted(self::fence(&fence)?)),
-    };
-    match list.as_slice() {
-        [Value::Int(2), Value::Int(ahead), Value::Int(pttl), last, arrival, holder] => Ok(Claimed::Queued {
-            ahead: u32::try_from(*ahead).unwrap_or(u32::MAX),
-            last: self::fence(last)?.get(),
-            arrival: text(arrival).unwrap_or("0").to_owned(),
-            holders: holders(text(holder), *pttl),
-        }),
-        [Value::Int(3), Value::Int(pttl), rest @ ..] => {
-            Ok(Claimed::Busy { holders: holders(rest.first().and_then(text), *pttl) })
-        }
-        [Value::Int(4)] => Err(EngineError::new(
-            Fault::Overloaded,
-            format!("{WAITERS_MAX} attempts wait for this name already"),
-        )),
-        [Value::Int(5)] => Err(EngineError::new(Fault::Ended, "this attempt has ended")),
-        [Value::Int(6)] => Err(EngineError::new(
-            Fault::Unsupported,
-            "a client of another version waits in a form that this version does not know; use one version",
-        )),
-        [Value::Int(7)] => Ok(Claimed::MoreWait),
-        other => Err(failed(other)),
-    }
-}
-
 /// Who holds a lock, from its text.
-fn holders(value: Option<&str>, pttl: i64) -> Holders {
+pub(super) fn holders(value: &Value, pttl: i64) -> Holders {
     let expires_in = left(pttl);
-    value.map_or_else(
-        || Holders::none(expires_in),
-        |value| {
-            let (holder, fence) = tenant(value);
-            Holders::one(Tenure { holder, fence, mode: Mode::Exclusive, expires_in })
-        },
-    )
+    let Some(value) = text(value) else { return Holders::none(expires_in) };
+    let (holder, fence) = tenant(value);
+    Holders::one(Tenure { holder, fence, mode: Mode::Exclusive, expires_in })
 }
 
-/// The answer to a release; `None` means that dead waiters were removed and it must be sent again.
+/// The reply to a release; `None` if dead waiters were removed and it must be sent again.
 pub(super) fn released(value: Value) -> Result<Option<Released>, EngineError> {
-    let list = match value {
-        Value::Int(1) => return Ok(Some(Released::Free)),
-        Value::Int(3) => return Ok(None),
-        Value::Array(list) => list,
-        other => return Err(unexpected(&other)),
-    };
-    match list.as_slice() {
+    match items(&value) {
+        [Value::Int(1)] => Ok(Some(Released::Free)),
+        [Value::Int(3)] => Ok(None),
         [Value::Int(2), next] => Ok(Some(Released::handed_over(Some(fence(next)?)))),
         [Value::Int(0), Value::Int(-2), ..] => Ok(Some(Released::Expired)),
         [Value::Int(0), _, holder] => {
             let (holder, fence) = tenant(text(holder).unwrap_or_default());
             Ok(Some(Released::Taken { by: (holder != Holder::Foreign).then_some(fence) }))
         }
-        other => Err(failed(other)),
+        _ => Err(failed_or_unexpected(value)),
     }
 }
 
@@ -92,16 +39,15 @@ pub(super) fn renewed(value: Value, since: BootInstant) -> Result<Renewed, Engin
     match value {
         Value::Int(1) => Ok(Renewed::Kept { since }),
         Value::Int(0) => Ok(Renewed::Gone),
-        Value::Array(list) => match failed(&list) {
+        other => match failed_or_unexpected(other) {
             // Another kind of key took the lock's place: it is certainly not ours.
             EngineError { fault: Fault::WrongType, .. } => Ok(Renewed::Gone),
             error => Err(error),
         },
-        other => Err(unexpected(&other)),
     }
 }
 
-/// Whom a lock's text names, `ID FENCE HOLDER`, and under which fence; another library's has none.
+/// The holder and the fence in a lock's text, `ID FENCE HOLDER`; another library's has no fence.
 pub(super) fn tenant(text: &str) -> (Holder, Fence) {
     let (owner, fence) = split(text).unwrap_or_default();
     (Holder::parse(&owner), fence)
@@ -132,32 +78,31 @@ pub(super) fn fence(value: &Value) -> Result<Fence, EngineError> {
     text(value).and_then(|text| text.parse().ok()).ok_or_else(|| unexpected(value))
 }
 
-/// A lease's rest; Redis says -1 for a key that never expires.
+/// What is left of a lease; Redis returns -1 for a key that never expires.
 pub(super) fn left(pttl: i64) -> Option<Duration> {
     u64::try_from(pttl).ok().map(Duration::from_millis)
 }
 
-fn failed(list: &[Value]) -> EngineError {
-    match list {
-        [Value::Int(9), why] => from_words(text(why).unwrap_or_default()),
-        other => unexpected(&Value::Array(other.to_vec())),
+/// What a script returned: the items of its list, or the one value.
+pub(super) fn items(value: &Value) -> &[Value] {
+    match value {
+        Value::Array(list) => list,
+        value => std::slice::from_ref(value),
     }
 }
 
 /// What an operation failed with, if it is that.
 pub(super) fn failed_or_unexpected(value: Value) -> EngineError {
-    match value {
-        Value::Array(list) => failed(&list),
-        other => unexpected(&other),
+    match items(&value) {
+        [Value::Int(9), why] => from_words(text(why).unwrap_or_default()),
+        _ => unexpected(&value),
     }
 }
 
 /// The refusal of an operation by a server that takes no writes.
 pub(super) fn read_only(reply: &Value) -> Option<EngineError> {
-    match reply {
-        Value::Array(list) if matches!(list.first(), Some(Value::Int(9))) => {
-            Some(failed(list)).filter(|error| error.why.starts_with("READONLY"))
-        }
+    match items(reply) {
+        [Value::Int(9), why] => text(why).map(from_words).filter(|error| error.why.starts_with("READONLY")),
         _ => None,
     }
 }
@@ -194,25 +139,22 @@ fn fault(code: &str, words: &str) -> Fault {
         "WRONGTYPE" => Fault::WrongType,
         "NOAUTH" | "WRONGPASS" => Fault::Refused(Refusal::Auth),
         "NOPERM" => Fault::Refused(Refusal::Acl),
-        "READONLY" => Fault::Refused(Refusal::ReadOnly),
         "OOM" => Fault::Refused(Refusal::OutOfMemory),
-        // A primary that does not write at the moment, for want of a disk or a replica.
-        "MISCONF" | "NOREPLICAS" => Fault::Refused(Refusal::ReadOnly),
-        // One that begins nothing for a while.
-        "GRACE" => Fault::Refused(Refusal::ReadOnly),
+        // A replica; or a primary that does not write for want of a disk or a replica, or begins nothing for a while.
+        "READONLY" | "MISCONF" | "NOREPLICAS" | "GRACE" => Fault::Refused(Refusal::ReadOnly),
         // Not now: nothing happened, and it may work in a moment.
         "LOADING" | "BUSY" | "MASTERDOWN" | "TRYAGAIN" | "CLUSTERDOWN" => Fault::Unreachable,
         _ if words.contains("max number of clients reached") => Fault::Unreachable,
-        _ if lacks_a_right(words) => Fault::Refused(Refusal::Acl),
+        _ if is_permission_denied(words) => Fault::Refused(Refusal::Acl),
         // A script broke off: what it did until then stands.
-        _ if words.trim_start_matches("ERR ").starts_with("user_script:") => Fault::NoAnswer,
+        _ if words.starts_with("user_script:") || words.starts_with("ERR user_script:") => Fault::NoAnswer,
         _ => Fault::Refused(Refusal::Other),
     }
 }
 
-/// A missing right that comes without its code: met by a script (of Redis 7.0, of later ones), or by the driver while
-/// it connects.
-fn lacks_a_right(words: &str) -> bool {
+/// A denied permission that comes without its code: to a script (of Redis 7.0, of later ones), or to the driver while it
+/// connects.
+fn is_permission_denied(words: &str) -> bool {
     ["The user executing the script can't", "ACL failure", "has no permissions"]
         .iter()
         .any(|text| words.contains(text))
@@ -232,14 +174,11 @@ pub(super) fn of_command(error: &RedisError) -> EngineError {
 
 /// A failure to connect: nothing was sent that could have an effect.
 pub(super) fn of_dial(error: &RedisError, tls: bool) -> EngineError {
-    let words = match error.code() {
-        Some(code) => format!("{code} {}", error.detail().unwrap_or_default()),
-        None => error.to_string(),
-    };
-    let refused = |refusal, words: String| EngineError::new(Fault::Refused(refusal), words);
-    if let Some(code) = error.code() {
-        return EngineError::new(fault(code, &words), shorten(&words));
+    if error.code().is_some() {
+        return of_command(error);
     }
+    let words = error.to_string();
+    let refused = |refusal, words: String| EngineError::new(Fault::Refused(refusal), words);
     if let Some(alert) = words.split("fatal alert: ").nth(1) {
         let alert: String = alert.chars().take_while(char::is_ascii_alphanumeric).collect();
         return match alert.as_str() {

@@ -10,17 +10,20 @@ use std::{
     time::Duration,
 };
 
+use futures_util::future::join_all;
 use redis::Value;
 use tokio::sync::{Semaphore, oneshot};
 
 use super::{
     connection::{Connection, ConnectionOptions, Link},
-    script::{self, Contended, Op, Script, Scripts},
+    script::{self, Call, Contended, Op, Scripts},
 };
 use crate::{
     clock::{Clock, Until},
-    engine::{EngineError, Fault, registry::ended_error},
-    error::Refusal,
+    engine::{
+        EngineError, Fault,
+        registry::{ended_error, send_noted},
+    },
 };
 
 /// Calls under way before operations wait for one to end.
@@ -34,7 +37,6 @@ pub(super) struct Lane {
     scripts: &'static Scripts,
     contended: Contended,
     grace: Option<Duration>,
-    pub(super) inspect: Script,
     clock: Clock,
     queue: Mutex<Queue>,
     in_flight: Semaphore,
@@ -52,14 +54,7 @@ struct Queue {
 struct Waiting {
     op: Op,
     until: Until,
-    reply: oneshot::Sender<Gathered>,
-}
-
-/// What became of an operation that gathered.
-enum Gathered {
-    Reply(Reply),
-    /// It never left, because the runtime that gathered has ended.
-    Unsent(Box<Op>),
+    reply: oneshot::Sender<Reply>,
 }
 
 /// An operation's reply, and the link it came over.
@@ -75,7 +70,6 @@ impl Lane {
             contended: Contended::default(),
             grace,
             connection: Connection::new(connection),
-            inspect: Script::new(script::INSPECT),
             queue: Mutex::default(),
             in_flight: Semaphore::new(max_in_flight),
             max_in_flight,
@@ -87,68 +81,38 @@ impl Lane {
     }
 
     /// Runs one operation, alone or together with others.
-    pub(super) async fn run(self: &Arc<Self>, mut op: Op, until: Until) -> Reply {
-        let _permit = match self.in_flight.try_acquire() {
-            Ok(permit) => permit,
-            Err(_) => self.permit(until).await?,
+    pub(super) async fn run(self: &Arc<Self>, op: Op, until: Until) -> Reply {
+        let Some(Ok(_permit)) = self.clock.bounded(until, self.in_flight.acquire()).await else {
+            let why = format!("{} operations are under way already", self.max_in_flight);
+            return Err(EngineError::new(Fault::Overloaded, why));
         };
-        loop {
-            let waiting = {
-                let mut queue = self.queue();
-                if queue.calls == 0 && queue.waiting.is_empty() {
-                    queue.calls = 1;
-                    Err(op)
-                } else {
-                    let (reply, answer) = oneshot::channel();
-                    queue.waiting.push_back(Waiting { op, until, reply });
-                    Ok(answer)
-                }
-            };
-            let answer = match waiting {
-                Ok(answer) => answer,
-                Err(op) => {
-                    let _call = Call { lane: self.clone(), gathers: false };
-                    let (replies, number) = self.call(&[op], until).await;
-                    return only(replies).map(|value| (value, number));
-                }
-            };
-            self.gather();
-            match self.clock.bounded(until, answer).await {
-                Some(Ok(Gathered::Reply(reply))) => return reply,
-                Some(Ok(Gathered::Unsent(unsent))) => op = *unsent,
-                _ => return Err(EngineError::no_answer()),
+        let gathered = {
+            let mut queue = self.queue();
+            if queue.calls == 0 && queue.waiting.is_empty() {
+                queue.calls = 1;
+                Err(op)
+            } else {
+                let (reply, answer) = oneshot::channel();
+                queue.waiting.push_back(Waiting { op, until, reply });
+                Ok(answer)
+            }
+        };
+        match gathered {
+            Err(op) => {
+                let _under_way = UnderWay { lane: self.clone(), gathers: false };
+                let (mut replies, link) = self.call(&[op], until).await;
+                replies.remove(0).map(|value| (value, link))
+            }
+            Ok(answer) => {
+                self.gather();
+                let answer = self.clock.bounded(until, answer).await;
+                answer.and_then(Result::ok).unwrap_or_else(|| Err(EngineError::no_answer()))
             }
         }
     }
 
-    /// Runs operations of one caller together, in a call of their own.
-    pub(super) async fn run_together(&self, ops: &[Op], until: Until) -> Vec<Result<Value, EngineError>> {
-        self.call(ops, until).await.0
-    }
-
-    /// Runs one operation at a node that is about to get its slot.
-    pub(super) async fn run_asking(&self, op: &Op, until: Until) -> Reply {
-        let link = self.connection.link(until).await?;
-        let (call, _) = self.scripts.group(op);
-        let channel = self.connection.channel();
-        let build = |_: &_, by_hash| self.scripts.build(call, by_hash, [op].into_iter(), channel, None);
-        let value = link.run_script(true, self.scripts.script(call), build, until).await?;
-        let replies = script::replies(value, 1)?.into_iter().map(Ok).collect();
-        only(replies).map(|value| (value, link.number))
-    }
-
-    async fn permit(&self, until: Until) -> Result<tokio::sync::SemaphorePermit<'_>, EngineError> {
-        match self.clock.bounded(until, self.in_flight.acquire()).await {
-            Some(Ok(permit)) => Ok(permit),
-            _ => {
-                let why = format!("{} operations are under way already", self.max_in_flight);
-                Err(EngineError::new(Fault::Overloaded, why))
-            }
-        }
-    }
-
-    /// One reply per operation, and the link they came over.
-    async fn call(&self, ops: &[Op], until: Until) -> (Vec<Result<Value, EngineError>>, u64) {
+    /// Runs operations of one caller together, in calls of their own. One reply per operation, and the link they came over.
+    pub(super) async fn call(&self, ops: &[Op], until: Until) -> (Vec<Result<Value, EngineError>>, u64) {
         let link = match self.connection.link(until).await {
             Ok(link) => link,
             Err(error) => return (vec![Err(error); ops.len()], 0),
@@ -160,12 +124,18 @@ impl Lane {
         (replies, link.number)
     }
 
+    /// Runs one operation at a node that is about to get its slot.
+    pub(super) async fn run_asking(&self, op: &Op, until: Until) -> Reply {
+        let link = self.connection.link(until).await?;
+        let mut replies = self.call_once(&link, true, [op].into_iter(), until).await?;
+        Ok((replies.remove(0), link.number))
+    }
+
     /// Tries the ordinary case first: its script is a fraction of the other.
     async fn call_with_one(&self, link: &Link, op: &Op, until: Until) -> Result<Value, EngineError> {
-        if let Some(call) = self.scripts.ordinary(op).filter(|_| !self.contended.is(op)) {
-            let script = self.scripts.script(call);
-            let build = |_: &_, by_hash| self.scripts.build(call, by_hash, [op].into_iter(), "", None);
-            match link.run_script(false, script, build, until).await? {
+        let ordinary = self.scripts.ordinary(op, link.number).filter(|_| !self.contended.is(op));
+        if let Some(call) = ordinary {
+            match self.send(link, false, call, [op].into_iter(), until).await? {
                 Value::Nil => self.contended.note(op, true),
                 value => return Ok(value),
             }
@@ -174,29 +144,11 @@ impl Lane {
                 return Err(ended_error());
             }
         }
-        let value = only(self.call_once(link, [op].into_iter(), until).await);
-        if op.is_release() && matches!(value, Ok(Value::Int(1))) {
+        let reply = self.call_once(link, false, [op].into_iter(), until).await?.remove(0);
+        if op.is_release() && reply == Value::Int(1) {
             self.contended.note(op, false);
         }
-        value
-    }
-
-    async fn call_once<'a, I>(&self, link: &Link, ops: I, until: Until) -> Vec<Result<Value, EngineError>>
-    where
-        I: ExactSizeIterator<Item = &'a Op> + Clone,
-    {
-        let expected = ops.len();
-        let Some(first) = ops.clone().next() else { return Vec::new() };
-        let (call, _) = self.scripts.group(first);
-        let era = link.identity.as_deref().zip(self.grace);
-        let channel = self.connection.channel();
-        let build = |_: &_, by_hash| self.scripts.build(call, by_hash, ops.clone(), channel, era);
-        let value = link.run_script(false, self.scripts.script(call), build, until).await;
-        let replies = value.and_then(|value| script::replies(value, expected));
-        match replies.and_then(|replies| link.believed(replies)) {
-            Ok(values) => values.into_iter().map(Ok).collect(),
-            Err(error) => vec![Err(error); expected],
-        }
+        Ok(reply)
     }
 
     /// One call for each script, and in a cluster for each slot.
@@ -205,15 +157,47 @@ impl Lane {
         let group = |(at, op)| (self.scripts.group(op), at);
         let mut order: Vec<_> = ops.iter().enumerate().map(group).collect();
         order.sort_unstable();
-        let calls = order
-            .chunk_by(|(one, at), (other, next)| {
-                one == other && !ops[*at].is_alone() && !ops[*next].is_alone()
-            })
-            .map(|places| self.call_once(link, places.iter().map(|(_, at)| &ops[*at]), until));
-        let replies = futures_util::future::join_all(calls).await.into_iter().flatten();
+        let share = |(one, at): &(_, usize), (other, next): &(_, usize)| {
+            one == other && !ops[*at].is_alone() && !ops[*next].is_alone()
+        };
+        let calls = order.chunk_by(share).map(async |places| {
+            match self.call_once(link, false, places.iter().map(|(_, at)| &ops[*at]), until).await {
+                Ok(replies) => replies.into_iter().map(Ok).collect(),
+                Err(error) => vec![Err(error); places.len()],
+            }
+        });
+        let replies = join_all(calls).await.into_iter().flatten();
         let mut sorted: Vec<_> = order.iter().map(|(_, at)| *at).zip(replies).collect();
         sorted.sort_unstable_by_key(|(at, _)| *at);
         sorted.into_iter().map(|(_, reply)| reply).collect()
+    }
+
+    /// One call for operations of one group; one reply each.
+    async fn call_once<'a>(
+        &self,
+        link: &Link,
+        asking: bool,
+        ops: impl ExactSizeIterator<Item = &'a Op> + Clone,
+        until: Until,
+    ) -> Result<Vec<Value>, EngineError> {
+        let expected = ops.len();
+        let call = ops.clone().next().map_or(Call::Locks, |op| self.scripts.group(op).0);
+        let value = self.send(link, asking, call, ops, until).await?;
+        link.believed(script::replies(value, expected)?)
+    }
+
+    async fn send<'a>(
+        &self,
+        link: &Link,
+        asking: bool,
+        call: Call,
+        ops: impl ExactSizeIterator<Item = &'a Op> + Clone,
+        until: Until,
+    ) -> Result<Value, EngineError> {
+        let era = link.identity.as_deref().zip(self.grace);
+        let build = |_: &_, by_hash| self.scripts.build(call, by_hash, ops.clone(), link.number, era);
+        let sending = link.run_script(asking, self.scripts.script(call), build, until);
+        send_noted(sending, || ops.clone().for_each(|op| op.left(link.number))).await
     }
 
     /// Sends what waits in one call, if a call is free. Those who are about to ask come along: the answers of one call
@@ -228,14 +212,14 @@ impl Lane {
             queue.gathers = true;
         }
         // Before the task: a runtime that ends drops it without having run it.
-        let mut call = Call { lane: self.clone(), gathers: true };
+        let mut under_way = UnderWay { lane: self.clone(), gathers: true };
         let task = async move {
             tokio::task::yield_now().await;
-            let batch = call.take();
+            let batch = under_way.take();
             // More may wait than one call carries.
-            call.lane.gather();
+            under_way.lane.gather();
             if !batch.is_empty() {
-                call.lane.answer_all(batch).await;
+                under_way.lane.answer_all(batch).await;
             }
         };
         drop(self.connection.tasks().spawn(task));
@@ -246,24 +230,20 @@ impl Lane {
         let until = batch.iter().map(|waiting| waiting.until).max().unwrap_or(self.clock.now());
         let (ops, replies): (Vec<_>, Vec<_>) =
             batch.into_iter().map(|Waiting { op, reply, .. }| (op, reply)).unzip();
-        let (results, number) = self.call(&ops, until).await;
+        let (results, link) = self.call(&ops, until).await;
         for (reply, result) in replies.into_iter().zip(results) {
-            let _ = reply.send(Gathered::Reply(result.map(|value| (value, number))));
+            let _ = reply.send(result.map(|value| (value, link)));
         }
     }
 }
 
-fn only(mut replies: Vec<Result<Value, EngineError>>) -> Result<Value, EngineError> {
-    replies.pop().unwrap_or_else(|| Err(EngineError::new(Fault::Refused(Refusal::Other), "an empty answer")))
-}
-
 /// A call under way. Its end, also by a dropped future, lets those that wait go.
-struct Call {
+struct UnderWay {
     lane: Arc<Lane>,
     gathers: bool,
 }
 
-impl Call {
+impl UnderWay {
     /// Ends gathering: what one call carries of what waits.
     fn take(&mut self) -> Vec<Waiting> {
         let mut queue = self.lane.queue();
@@ -282,7 +262,7 @@ impl Call {
     }
 }
 
-impl Drop for Call {
+impl Drop for UnderWay {
     fn drop(&mut self) {
         let unsent = {
             let mut queue = self.lane.queue();
@@ -290,9 +270,9 @@ impl Drop for Call {
             queue.gathers &= !self.gathers;
             if self.gathers { std::mem::take(&mut queue.waiting) } else { VecDeque::new() }
         };
-        // It ended while it gathered, because its runtime did: each caller goes on by itself, on its own.
-        for Waiting { op, reply, .. } in unsent {
-            let _ = reply.send(Gathered::Unsent(Box::new(op)));
+        for Waiting { reply, .. } in unsent {
+            let why = "the runtime of this client ended before it was sent";
+            let _ = reply.send(Err(EngineError::new(Fault::Unreachable, why)));
         }
         if !self.gathers {
             self.lane.gather();

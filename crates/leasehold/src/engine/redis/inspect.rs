@@ -1,85 +1,64 @@
 //! Inspecting locks: one, or a page of them.
 
-use std::{sync::Arc, time::Duration};
+use std::{
+    sync::{Arc, LazyLock},
+    time::Duration,
+};
 
-use futures_util::future::join_all;
 use redis::Value;
 
 use super::{
     Redis, answer,
     connection::Connection,
-    keys::{Keys, scan_pattern},
+    fan_out::ScriptCall,
+    keys::scan_pattern,
     script::{self, Script},
-    topology::{Shard, outcome::Resend},
+    topology::Shard,
 };
 use crate::{
     clock::Until,
-    engine::{Cursor, EngineError, Inspection, Mode, Page, Tenure, Told, WAITERS_SHOWN, Waiter},
+    engine::{Cursor, EngineError, Inspection, Mode, Page, Tenure, Waiter},
     fence::Fence,
     name::Name,
     owner::Holder,
 };
 
-/// Keys that one SCAN looks at, at least.
-const SCAN_COUNT: u32 = 200;
+/// Most keys that one SCAN is asked to look at.
+const SCAN_COUNT_MAX: u32 = 200;
 /// SCANs of one page: a sparse database gives short pages instead of a long wait.
 const SCANS_PER_PAGE: usize = 50;
-/// Names in one inspection call; bounds how long the server is busy with one.
-const NAMES_PER_CALL: usize = 100;
+/// Names that are inspected together; bounds how long the server is busy with one call.
+pub(super) const NAMES_PER_CALL: usize = 100;
+
+static INSPECT: LazyLock<Script> = LazyLock::new(|| Script::new(script::INSPECT));
 
 impl Redis {
     pub(super) async fn inspect_one(&self, name: &Name, until: Until) -> Result<Inspection, EngineError> {
-        let mut found = self.inspect_many(std::slice::from_ref(name), WAITERS_SHOWN, until).await?;
+        let mut found = self.inspect_names(std::slice::from_ref(name), until).await?;
         found.pop().ok_or_else(|| answer::unexpected(&Value::Nil))
     }
 
-    async fn inspect_many(
-        &self,
-        names: &[Name],
-        most_waiters: u32,
-        until: Until,
-    ) -> Result<Vec<Inspection>, EngineError> {
-        if self.topology.in_cluster {
-            return self.inspect_by_slot(names, most_waiters, until).await;
-        }
-        let server = self.topology.shard(0, until).await?;
-        let (connection, inspect) = (server.connection(), &server.lanes()[0].inspect);
-        let seen =
-            inspect_names(connection, inspect, &self.prefix, names, most_waiters, false, until).await?;
-        names.iter().zip(&seen).map(|(name, value)| inspection(name, value)).collect()
-    }
-
-    /// Each name where it is, a few at a time.
-    async fn inspect_by_slot(
-        &self,
-        names: &[Name],
-        most_waiters: u32,
-        until: Until,
-    ) -> Result<Vec<Inspection>, EngineError> {
+    async fn inspect_names(&self, names: &[Name], until: Until) -> Result<Vec<Inspection>, EngineError> {
+        // In a cluster each name has a slot of its own.
+        let per_call = if self.topology.in_cluster { 1 } else { NAMES_PER_CALL };
         let mut found = Vec::with_capacity(names.len());
-        let script = Script::new(script::INSPECT);
-        for some in names.chunks(NAMES_PER_CALL) {
-            let looks = some.iter().map(|name| self.follow_and_inspect(&script, name, most_waiters, until));
-            for look in join_all(looks).await {
-                found.push(look?);
+        for names in names.chunks(NAMES_PER_CALL) {
+            let keys: Vec<_> = names.iter().map(|name| self.keys(name)).collect();
+            let calls = keys.chunks(per_call).map(|keys| {
+                ScriptCall::new(keys[0].slot(), |script, by_hash| {
+                    script::inspection(script, by_hash, keys, false)
+                })
+            });
+            let answers = self.call_each(None, &INSPECT, calls.collect(), until).await;
+            let mut values = Vec::with_capacity(names.len());
+            for (answer, keys) in answers.into_iter().zip(keys.chunks(per_call)) {
+                values.extend(script::replies(answer?, keys.len())?);
+            }
+            for (name, value) in names.iter().zip(&values) {
+                found.push(inspection(name, value)?);
             }
         }
         Ok(found)
-    }
-
-    async fn follow_and_inspect(
-        &self,
-        script: &Script,
-        name: &Name,
-        most_waiters: u32,
-        until: Until,
-    ) -> Result<Inspection, EngineError> {
-        let keys = [self.keys(name)];
-        let build = |script: &_, by_hash| script::inspection(script, by_hash, &keys, most_waiters, false);
-        let (slot, resend) = (keys[0].slot(), Resend::AwaitMigration);
-        let value = self.topology.send_script(slot, resend, script, build, until).await?;
-        let values = script::replies(value, 1)?;
-        inspection(name, values.first().unwrap_or(&Value::Nil))
     }
 
     pub(super) async fn scan_page(
@@ -91,13 +70,13 @@ impl Redis {
     ) -> Result<Page<Inspection>, EngineError> {
         let Page { items: names, next } =
             self.page_of_names(&self.prefix, prefix, from, limit, until).await?;
-        let mut items = self.inspect_many(&names, WAITERS_SHOWN, until).await?;
+        let mut items = self.inspect_names(&names, until).await?;
         // Freed since the scan.
         items.retain(Inspection::is_in_use);
         Ok(Page { items, next })
     }
 
-    /// Names on all servers that begin with `prefix` after the store's own.
+    /// Names on all servers that begin with `prefix` after the store's own; about `limit`, and some of them again.
     pub(super) async fn page_of_names(
         &self,
         store_prefix: &str,
@@ -111,7 +90,8 @@ impl Redis {
     }
 }
 
-/// Names that all primaries have, one primary after the other.
+/// Names that all primaries have, one primary after the other in the order of their first slots. The cursor is
+/// `FIRST_SLOT ENDPOINT CURSOR` within a primary, and `SLOT` between two.
 async fn scan_primaries(
     primaries: &[(u16, Arc<Shard>)],
     prefixes: (&str, &str),
@@ -119,144 +99,66 @@ async fn scan_primaries(
     limit: u32,
     until: Until,
 ) -> Result<Page<Name>, EngineError> {
-    let mut told = Told::before(from.as_ref());
-    let (mut names, mut next) = (Vec::new(), from.map(|cursor| cursor.as_str().to_owned()));
-    while let Some(Turn { first_slot, shard, at }) = turn(primaries, next.as_deref()) {
-        let room = limit - u32::try_from(names.len()).unwrap_or(limit);
-        let (connection, at) = (shard.connection(), at.unwrap_or_default());
-        let (found, rest) = scan_names(connection, prefixes, at, &mut told, room, until).await?;
-        names.extend(found);
-        let is_done = rest.is_none();
-        next = match rest {
-            Some(at) => Some(format!("{first_slot} {} {at}", shard.endpoint)),
-            None => after(primaries, first_slot),
+    let mut words = from.as_ref().map_or("", Cursor::as_str).splitn(3, ' ');
+    let least = words.next().and_then(|slot| slot.parse().ok()).unwrap_or(0);
+    let (endpoint, at) = (words.next(), words.next());
+    let mut names = Vec::new();
+    for (first_slot, shard) in primaries.iter().filter(|(first_slot, _)| *first_slot >= least) {
+        // One that was replaced, or lost its first slot, since the last page is scanned from its beginning: a name may come
+        // again, but is not missed.
+        let is_same = *first_slot == least && endpoint == Some(&*shard.endpoint.to_string());
+        let at = at.filter(|_| is_same).map(Cursor::new);
+        let page = scan_server(shard.connection(), prefixes, at, limit, until).await?;
+        names.extend(page.items);
+        let next = match page.next {
+            Some(at) => format!("{first_slot} {} {}", shard.endpoint, at.as_str()),
+            None if names.len() < limit as usize => continue,
+            None => (first_slot + 1).to_string(),
         };
-        if next.is_none() || !is_done || names.len() == limit as usize {
-            break;
-        }
+        return Ok(Page { items: names, next: Some(Cursor::new(next)) });
     }
-    Ok(Page { items: names, next: next.map(|text| Cursor::telling(text, told)) })
+    Ok(Page { items: names, next: None })
 }
 
-/// What the server says about some names, each as `inspect.lua` answers it.
-pub(super) async fn inspect_names(
-    connection: &Arc<Connection>,
-    inspect: &Script,
-    store_prefix: &str,
-    names: &[Name],
-    most_waiters: u32,
-    own_fences: bool,
-    until: Until,
-) -> Result<Vec<Value>, EngineError> {
-    let link = connection.link(until).await?;
-    let mut seen = Vec::with_capacity(names.len());
-    for some in names.chunks(NAMES_PER_CALL) {
-        let keys: Vec<_> = some.iter().map(|name| Keys::new(store_prefix, name)).collect();
-        let build =
-            |script: &_, by_hash| script::inspection(script, by_hash, &keys, most_waiters, own_fences);
-        let value = link.run_script(false, inspect, build, until).await?;
-        seen.extend(script::replies(value, some.len())?);
-    }
-    Ok(seen)
-}
-
-/// The names that one server has.
+/// The names that one server has. The cursor is the server's own.
 pub(super) async fn scan_server(
     connection: &Arc<Connection>,
-    prefixes: (&str, &str),
+    (store_prefix, prefix): (&str, &str),
     from: Option<Cursor>,
     limit: u32,
     until: Until,
 ) -> Result<Page<Name>, EngineError> {
-    let mut told = Told::before(from.as_ref());
-    let at = from.as_ref().map_or("", Cursor::as_str);
-    let (items, next) = scan_names(connection, prefixes, at, &mut told, limit, until).await?;
-    Ok(Page { items, next: next.map(|text| Cursor::telling(text, told)) })
-}
-
-/// What some SCANs find that was not told yet, and where they go on: at the server's own cursor, after so many of the
-/// names that it leads to.
-async fn scan_names(
-    connection: &Arc<Connection>,
-    (store_prefix, prefix): (&str, &str),
-    from: &str,
-    told: &mut Told,
-    limit: u32,
-    until: Until,
-) -> Result<(Vec<Name>, Option<String>), EngineError> {
     let link = connection.link(until).await?;
     let pattern = scan_pattern(&format!("{store_prefix}{prefix}"));
-    let (mut at, mut given) = position(from);
-    let mut names: Vec<Name> = Vec::new();
+    let from = from.as_ref().map(Cursor::as_str).filter(|at| !at.is_empty());
+    let mut at = from.unwrap_or("0").to_owned();
+    let mut items = Vec::new();
     for _ in 0..SCANS_PER_PAGE {
         let mut cmd = redis::cmd("SCAN");
-        cmd.arg(&at).arg("MATCH").arg(&pattern).arg("COUNT").arg(SCAN_COUNT);
-        let (next, keys) = scanned(link.send(&cmd, until).await?)?;
-        let found = keys.iter().filter_map(|key| name_of(store_prefix, key)).collect();
-        let (fresh, left) = told.take(found, given, limit as usize - names.len(), Name::as_str);
-        names.extend(fresh);
-        given = left.unwrap_or(0);
-        if left.is_none() {
-            at = next;
-            if at == "0" {
-                return Ok((names, None));
-            }
+        cmd.arg(&at).arg("MATCH").arg(&pattern).arg("COUNT").arg(limit.clamp(10, SCAN_COUNT_MAX));
+        let reply = link.send(&cmd, until).await?;
+        let unexpected = answer::unexpected(&reply);
+        let (next, keys): (String, Vec<Vec<u8>>) = redis::from_redis_value(reply).map_err(|_| unexpected)?;
+        items.extend(keys.iter().filter_map(|key| name_of(store_prefix, key)));
+        at = next;
+        if at == "0" {
+            return Ok(Page { items, next: None });
         }
-        if names.len() == limit as usize {
+        if items.len() >= limit as usize {
             break;
         }
     }
-    Ok((names, Some(format!("{at}/{given}"))))
+    Ok(Page { items, next: Some(Cursor::new(at)) })
 }
 
-fn name_of(store_prefix: &str, key: &str) -> Option<Name> {
+fn name_of(store_prefix: &str, key: &[u8]) -> Option<Name> {
+    let key = std::str::from_utf8(key).ok()?;
     // With an empty prefix the side keys are in the scan's way.
-    let side = key.starts_with("leasehold:");
-    key.strip_prefix(store_prefix).filter(|_| !side).and_then(|name| Name::new(name).ok())
+    let is_side_key = key.starts_with("leasehold:");
+    key.strip_prefix(store_prefix).filter(|_| !is_side_key).and_then(|name| Name::new(name).ok())
 }
 
-fn position(from: &str) -> (String, usize) {
-    let (at, given) = from.split_once('/').unwrap_or(("0", "0"));
-    (at.to_owned(), given.parse().unwrap_or(0))
-}
-
-/// Whose turn it is in a scan of all primaries, which goes by their first slot.
-struct Turn<'a> {
-    first_slot: u16,
-    shard: &'a Arc<Shard>,
-    at: Option<&'a str>,
-}
-
-/// A primary that was replaced or lost its first slot since is scanned from its beginning: a name may come twice, but is
-/// not missed.
-fn turn<'a>(primaries: &'a [(u16, Arc<Shard>)], from: Option<&'a str>) -> Option<Turn<'a>> {
-    let mut words = from.unwrap_or("0").splitn(3, ' ');
-    let least = words.next()?.parse().unwrap_or(0);
-    let (address, at) = (words.next(), words.next());
-    let (first_slot, shard) = primaries.iter().find(|(first, _)| *first >= least)?;
-    let same = *first_slot == least && address == Some(&*shard.endpoint.to_string());
-    Some(Turn { first_slot: *first_slot, shard, at: at.filter(|_| same) })
-}
-
-/// Where the scan goes on when a primary is done.
-fn after(primaries: &[(u16, Arc<Shard>)], first_slot: u16) -> Option<String> {
-    primaries.iter().find(|(first, _)| *first > first_slot).map(|(first, _)| first.to_string())
-}
-
-fn scanned(value: Value) -> Result<(String, Vec<String>), EngineError> {
-    match value {
-        Value::Array(parts) => match parts.as_slice() {
-            [next, Value::Array(keys)] => {
-                let keys = keys.iter().filter_map(answer::text).map(str::to_owned).collect();
-                Ok((answer::text(next).unwrap_or("0").to_owned(), keys))
-            }
-            _ => Err(answer::unexpected(&Value::Array(Vec::new()))),
-        },
-        other => Err(answer::unexpected(&other)),
-    }
-}
-
-pub(super) fn inspection(name: &Name, value: &Value) -> Result<Inspection, EngineError> {
+fn inspection(name: &Name, value: &Value) -> Result<Inspection, EngineError> {
     let Value::Array(parts) = value else { return Err(answer::unexpected(value)) };
     let [holder, Value::Int(pttl), _, Value::Int(count), Value::Array(waiters)] = parts.as_slice() else {
         return Err(answer::unexpected(value));
@@ -275,7 +177,7 @@ pub(super) fn inspection(name: &Name, value: &Value) -> Result<Inspection, Engin
     })
 }
 
-/// A waiter's entry, and how long it waits in microseconds.
+/// A waiter's entry, and how long it has waited in microseconds.
 pub(super) fn waiter(pair: &[Value]) -> Waiter {
     Waiter {
         holder: Holder::parse(pair.first().and_then(answer::text).map_or("", script::entry_owner)),

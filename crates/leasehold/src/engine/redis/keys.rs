@@ -83,40 +83,40 @@ impl Keys {
     }
 
     /// F of this name alone, on a node of a quorum.
-    pub(super) fn fence(&self) -> Parts<'_> {
-        Parts(["leasehold:fence:", &self.tail, "", ""])
+    pub(super) fn fence(&self) -> SideKey<'_> {
+        SideKey(["leasehold:fence:", &self.tail, "", ""])
     }
 
     /// B: the fence of the last that began under a record's key.
-    pub(super) fn begun(&self) -> Parts<'_> {
-        Parts(["leasehold:begun:", &self.tail, "", ""])
+    pub(super) fn begun(&self) -> SideKey<'_> {
+        SideKey(["leasehold:begun:", &self.tail, "", ""])
     }
 
     /// W: the waiters in order of arrival.
-    pub(super) fn waiters(&self) -> Parts<'_> {
-        Parts(["leasehold:waiters:", &self.tail, "", ""])
+    pub(super) fn waiters(&self) -> SideKey<'_> {
+        SideKey(["leasehold:waiters:", &self.tail, "", ""])
     }
 
     /// S: when each waiter was last heard of.
-    pub(super) fn seen(&self) -> Parts<'_> {
-        Parts(["leasehold:seen:", &self.tail, "", ""])
+    pub(super) fn seen(&self) -> SideKey<'_> {
+        SideKey(["leasehold:seen:", &self.tail, "", ""])
     }
 
     /// V: who watches a record.
-    pub(super) fn watchers(&self) -> Parts<'_> {
-        Parts(["leasehold:watchers:", &self.tail, "", ""])
+    pub(super) fn watchers(&self) -> SideKey<'_> {
+        SideKey(["leasehold:watchers:", &self.tail, "", ""])
     }
 
     /// G: the tombstone of one attempt.
-    pub(super) fn gone<'a>(&'a self, attempt: &'a str) -> Parts<'a> {
-        Parts(["leasehold:gone:", &self.tail, ":", attempt])
+    pub(super) fn gone<'a>(&'a self, attempt: &'a str) -> SideKey<'a> {
+        SideKey(["leasehold:gone:", &self.tail, ":", attempt])
     }
 }
 
 /// A side key, put together only where it is written into a command.
-pub(super) struct Parts<'a>([&'a str; 4]);
+pub(super) struct SideKey<'a>([&'a str; 4]);
 
-impl ToRedisArgs for Parts<'_> {
+impl ToRedisArgs for SideKey<'_> {
     fn write_redis_args<W: ?Sized + RedisWrite>(&self, out: &mut W) {
         let mut key = out.writer_for_next_arg();
         for part in self.0 {
@@ -146,7 +146,7 @@ mod tests {
         Keys::new("lock:", &Name::new(name).unwrap())
     }
 
-    fn written(key: Parts<'_>) -> String {
+    fn written(key: SideKey<'_>) -> String {
         let [key] = <[_; 1]>::try_from(key.to_redis_args()).unwrap();
         String::from_utf8(key).unwrap()
     }

@@ -5,11 +5,13 @@
 
 use super::{
     Redis, answer,
-    script::{EndPart, Op},
+    script::{Op, Step, TOMBSTONE, parts, px},
+    topology::{Stop, outcome::Resend},
+    wake::NO_LINK,
 };
 use crate::{
     clock::Until,
-    engine::{Claim, EngineError, Released},
+    engine::{EngineError, Released},
     name::Name,
     owner::Owner,
 };
@@ -20,21 +22,30 @@ impl Redis {
         &self,
         name: &Name,
         owner: &Owner,
-        claim: Option<&Claim>,
-        may_come_late: bool,
+        entry: Option<&str>,
         until: Until,
     ) -> Result<Released, EngineError> {
-        let run = async |part: EndPart| {
-            let op = || Op::end_part(self.keys(name), owner, part.clone());
-            self.topology.send(name, op, until).await.map(|(value, _)| value)
-        };
-        if may_come_late {
-            run(EndPart::Tombstone).await?;
+        let keys = self.keys(name);
+        let mut commands = Vec::new();
+        if self.attempts.may_come_late(owner.id(), NO_LINK) {
+            let mut set = redis::cmd("SET");
+            set.arg(keys.gone(owner.id_text())).arg(1).arg("PX").arg(px(TOMBSTONE));
+            commands.push(set);
         }
-        if let Some(claim) = claim.filter(|claim| claim.queue.is_some()) {
-            run(EndPart::LeaveQueue(claim.clone())).await?;
-            run(EndPart::ForgetSeen).await?;
+        if let Some(entry) = entry {
+            let (mut leave, mut forget) = (redis::cmd("ZREM"), redis::cmd("HDEL"));
+            leave.arg(keys.waiters()).arg(entry);
+            forget.arg(keys.seen()).arg(parts(owner).0);
+            commands.extend([leave, forget]);
         }
-        Ok(answer::released(run(EndPart::Release).await?)?.unwrap_or(Released::Free))
+        for command in &commands {
+            let send = |Stop { shard, asking }: Stop| async move {
+                shard.connection().link(until).await?.send_to(asking, command, until).await
+            };
+            self.topology.follow(keys.slot(), Resend::AwaitMigration, until, send).await?;
+        }
+        let op = || Op::new(keys.clone(), Step::ReleaseAlone(owner.clone()));
+        let (value, _) = self.topology.send(name, op, until).await?;
+        Ok(answer::released(value)?.unwrap_or(Released::Free))
     }
 }

@@ -3,8 +3,8 @@
 //!
 //! A claim, a release or a renewal is one script on the server (`script`); many of them share a call when the client
 //! is busy (`batch`). The next holder learns of a release in one hop, by a message on its connection (`wake`). A claim
-//! that waits for replicas takes a connection of its own (`acks`).
-//! In a cluster every name has its own server, which may change at any time (`cluster`).
+//! that waits for replicas takes a connection of its own (`acks`). In a cluster every name has its own server, which may
+//! change at any time (`topology`).
 
 mod acks;
 mod answer;
@@ -43,7 +43,7 @@ use crate::{
 use connection::Listener;
 pub use health::{SET_WARNING_CODES, WARNING_CODES};
 use keys::Keys;
-use script::Op;
+use script::{Op, Step};
 use topology::{Topology, slots};
 use wake::Attempts;
 
@@ -53,7 +53,6 @@ pub struct Redis {
     clock: Clock,
     topology: Arc<Topology>,
     attempts: Arc<Attempts>,
-    /// Pools of deadlines whose last claim found nothing.
     capabilities: Capabilities,
 }
 
@@ -93,7 +92,7 @@ impl Redis {
     }
 }
 
-/// Tells this client from all others.
+/// A number that no other client has.
 fn random_process() -> u64 {
     let mut random = [0; 8];
     getrandom::fill(&mut random).expect("the operating system gives random numbers");
@@ -105,7 +104,7 @@ fn channel(process: u64, number: usize) -> String {
     format!("leasehold:wake:{process:016x}:{number}")
 }
 
-/// How this client calls itself to the server.
+/// The name of this client in the server's list of clients.
 fn client_name(options: &EngineOptions) -> String {
     let label: String =
         options.client_name.chars().map(|c| if c.is_ascii_graphic() { c } else { '-' }).collect();
@@ -178,8 +177,8 @@ impl Leases for Redis {
 
     fn force_release<'a>(&'a self, name: &'a Name, seen: Fence, until: Until) -> Fut<'a, Released> {
         Box::pin(async move {
-            let (value, _) =
-                self.topology.send(name, || Op::force_release(self.keys(name), seen), until).await?;
+            let op = || Op::new(self.keys(name), Step::ForceRelease(seen));
+            let (value, _) = self.topology.send(name, op, until).await?;
             // Those behind a hundred dead waiters find the lock free at their next poll.
             Ok(answer::released(value)?.unwrap_or(Released::Free))
         })

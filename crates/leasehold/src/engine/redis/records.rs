@@ -15,7 +15,7 @@ use std::time::Duration;
 use futures_util::future::join_all;
 use redis::Value;
 
-use super::{Redis, answer, keys::Keys, script::Op, topology::slots};
+use super::{Redis, answer, keys::Keys, script::Op, topology::slots, wake::NO_LINK};
 use crate::{
     clock::{BootInstant, Until},
     engine::{
@@ -36,7 +36,8 @@ const LOOKS_AT_ONCE: usize = 32;
 
 impl Redis {
     async fn step(&self, key: &Name, build: impl Fn() -> Step, until: Until) -> Result<Value, EngineError> {
-        let op = || Op::record(Keys::of_record(key), build());
+        let channel = || self.topology.channel(key, || slots::slot(key.as_str()));
+        let op = || Op::record(Keys::of_record(key), build(), channel());
         self.topology.send(key, op, until).await.map(|(value, _)| value)
     }
 
@@ -56,9 +57,10 @@ impl Redis {
     async fn begin_once(&self, begin: &Begin, until: Until) -> Result<Begun, EngineError> {
         let since = self.clock.now();
         let call = self.attempts.leaves(begin.owner.id(), since)?;
+        call.left(NO_LINK);
         let reply = self.step(&begin.key, || Step::Begin(begin.clone()), until).await;
         if !matches!(&reply, Err(error) if error.fault == Fault::NoAnswer) {
-            self.attempts.answered(&call);
+            call.answered();
         }
         begun(reply?, begin, since).map_err(|error| foreign::named(&begin.key, error))
     }
@@ -66,7 +68,7 @@ impl Redis {
     async fn settle_record(&self, settle: &Settle, until: Until) -> Result<Settled, EngineError> {
         let key = &settle.hold.name;
         foreign::check(key)?;
-        let ending = Ending::of(settle, self.attempts.may_come_late(settle.hold.owner.id()));
+        let ending = Ending::of(settle, self.attempts.may_come_late(settle.hold.owner.id(), u64::MAX));
         let settled = self
             .step(key, || Step::Settle(ending.clone()), until)
             .await

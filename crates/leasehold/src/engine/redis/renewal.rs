@@ -4,7 +4,11 @@ use std::sync::Arc;
 
 use futures_util::future::join_all;
 
-use super::{Redis, answer, batch::Lane, script::Op, topology::Shard};
+use super::{
+    Redis, answer,
+    script::{Op, Step},
+    topology::Shard,
+};
 use crate::{
     clock::Until,
     engine::{EngineError, Hold, Renewed, voter::RENEWALS_PER_CALL},
@@ -26,22 +30,18 @@ impl Redis {
         places: Vec<usize>,
         until: Until,
     ) -> Vec<Result<Renewed, EngineError>> {
-        let mut by_lane: Vec<(&Arc<Lane>, Vec<usize>)> =
-            shard.lanes().iter().map(|lane| (lane, Vec::new())).collect();
-        for (nth, at) in places.iter().enumerate() {
-            let lane = shard.lane(&holds[*at].name);
-            by_lane.iter_mut().filter(|(one, _)| Arc::ptr_eq(one, lane)).for_each(|(_, of)| of.push(nth));
-        }
-        let calls = by_lane.iter().flat_map(|(lane, of)| {
-            of.chunks(RENEWALS_PER_CALL).map(async |some| {
-                let op = |nth: &usize| &holds[places[*nth]];
-                let ops: Vec<_> =
-                    some.iter().map(op).map(|hold| Op::renew(self.keys_of(hold), hold)).collect();
-                let since = self.clock.now();
-                let values = lane.run_together(&ops, until).await;
-                let renewed = values.into_iter().map(|value| answer::renewed(value?, since));
-                some.iter().copied().zip(renewed).collect::<Vec<_>>()
-            })
+        let hold = |nth: usize| &holds[places[nth]];
+        let lane = |nth: usize| shard.lane(&hold(nth).name);
+        let mut order: Vec<_> = (0..places.len()).collect();
+        order.sort_by_key(|nth| Arc::as_ptr(lane(*nth)));
+        let of_lanes = order.chunk_by(|one, other| Arc::ptr_eq(lane(*one), lane(*other)));
+        let calls = of_lanes.flat_map(|some| some.chunks(RENEWALS_PER_CALL)).map(async |some| {
+            let op = |nth: &usize| Op::new(self.keys_of(hold(*nth)), Step::renew(hold(*nth)));
+            let ops: Vec<_> = some.iter().map(op).collect();
+            let since = self.clock.now();
+            let (values, _) = lane(some[0]).call(&ops, until).await;
+            let renewed = values.into_iter().map(|value| answer::renewed(value?, since));
+            some.iter().copied().zip(renewed).collect::<Vec<_>>()
         });
         let mut results: Vec<_> = places.iter().map(|_| Err(EngineError::no_answer())).collect();
         for (nth, result) in join_all(calls).await.into_iter().flatten() {
@@ -54,7 +54,7 @@ impl Redis {
     async fn renew_one(&self, hold: &Hold, until: Until) -> Result<Renewed, EngineError> {
         let since = self.clock.now();
         // In a call of its own it takes one key, which can be found while the slot is moving.
-        let op = || Op::renew(self.keys_of(hold), hold).alone();
+        let op = || Op::new(self.keys_of(hold), Step::renew(hold)).alone();
         let (value, _) = self.topology.send(&hold.name, op, until).await?;
         answer::renewed(value, since)
     }

@@ -1,12 +1,13 @@
 //! The scripts, and calls of them.
 //!
-//! A lone claim or release of the ordinary case is a small script of its own, which answers nothing in any other case.
-//! Everything else that is done with locks is one script, so that many operations of many names can share a call.
-//! Renewals and records have scripts of their own: a call of locks never carries their code.
+//! A lone claim or release of the ordinary case is a small script of its own, which returns nil in any other case. All other
+//! operations on locks are one script, so that many of them can share a call. Renewals and records have scripts of their
+//! own: a call of locks never carries their code.
 
 mod op;
 
 use std::{
+    borrow::Cow,
     sync::{
         LazyLock,
         atomic::{AtomicBool, Ordering},
@@ -14,87 +15,65 @@ use std::{
     time::Duration,
 };
 
-use redis::{Cmd, Value};
+use redis::{Arg, Cmd, Value};
 
-pub(super) use self::op::{EndPart, Op, entry_owner, write_entry};
+pub(super) use self::op::{Op, Step, entry, entry_owner, parts, write_entry};
 use super::{answer, keys::Keys};
-use crate::engine::{EngineError, crc16::crc16};
+use crate::engine::{EngineError, WAITERS_SHOWN, crc16::crc16, registry};
 
 /// How long the fence of a name outlives its last use, where each name has its own.
 pub(super) const FENCE_KEPT: Duration = Duration::from_secs(86_400);
-/// A claim that reaches the server this late after its attempt ended is still recognised and refused. A kernel gives up
-/// sending to a peer that does not answer after about a quarter of an hour.
-pub(super) const TOMBSTONE: Duration = Duration::from_secs(1200);
+/// How long the tombstone of an attempt refuses claims that reach the server late.
+pub(super) const TOMBSTONE: Duration = registry::LATEST;
 
 /// About the size of an operation with a name of usual length, and of one of its arguments.
 const OP_BYTES: usize = 512;
 const ARG_BYTES: usize = 40;
 
-/// `$grace` is how many milliseconds are left of a grace; `$first` is where the first operation has its keys and letter.
-macro_rules! locks {
-    ($wake:literal, $grace:expr, $renew:expr, $cases:literal, $first:literal) => {
-        concat!(
-            include_str!("scripts/begin.lua"),
-            include_str!("scripts/fence.lua"),
-            $grace,
-            "local function all_cases()\n",
-            include_str!($wake),
-            include_str!("scripts/handover.lua"),
-            include_str!("scripts/claim.lua"),
-            include_str!("scripts/release.lua"),
-            include_str!("scripts/single_key.lua"),
-            $renew,
-            "return { c = claim, r = release, a = abandon, t = abandon_unanswered, f = force_release, k = close, \
-             o = release_alone, w = leave_queue, h = forget_seen, g = set_tombstone",
-            $cases,
-            " }\nend\n",
-            $first,
-            include_str!("scripts/dispatch.lua"),
-        )
+/// What locks and records have in common: the time, fences, and how many milliseconds are left of a grace.
+fn begin_with(with_grace: bool) -> String {
+    let grace = match with_grace {
+        true => include_str!("scripts/grace/begin.lua"),
+        false => include_str!("scripts/grace/none.lua"),
     };
+    [include_str!("scripts/begin.lua"), include_str!("scripts/fence.lua"), grace].concat()
 }
 
-macro_rules! records {
-    ($wake:literal, $grace:expr, $first:literal) => {
-        concat!(
-            include_str!("scripts/begin.lua"),
-            include_str!("scripts/fence.lua"),
-            $grace,
-            include_str!($wake),
-            include_str!("scripts/records/look.lua"),
-            include_str!("scripts/records/watchers.lua"),
-            include_str!("scripts/records/begin.lua"),
-            include_str!("scripts/records/settle.lua"),
-            include_str!("scripts/records/renew.lua"),
-            $first,
-            include_str!("scripts/records/dispatch.lua"),
-        )
-    };
+/// How waiters are woken. In a cluster a call may only touch one slot, and wake-ups stay on the node of that slot.
+fn wake(by_slot: bool) -> &'static str {
+    if by_slot { include_str!("scripts/wake_sharded.lua") } else { include_str!("scripts/wake_whole.lua") }
 }
 
-const LOCKS: &str = locks!("scripts/wake_whole.lua", "local grace_ms = -2\n", "", "", "local k, a = 1, 1\n");
-const RECORDS: &str = records!("scripts/wake_whole.lua", "local grace_ms = -2\n", "local k, a = 1, 1\n");
+fn locks(by_slot: bool, with_grace: bool) -> String {
+    [
+        &*begin_with(with_grace),
+        "local function all_cases()\n",
+        wake(by_slot),
+        include_str!("scripts/handover.lua"),
+        include_str!("scripts/claim.lua"),
+        include_str!("scripts/release.lua"),
+        include_str!("scripts/single_key.lua"),
+        if with_grace { include_str!("scripts/grace/renew.lua") } else { "local renew\n" },
+        "return { c = claim, r = release, a = abandon, t = abandon_unanswered, f = force_release, k = close, \
+         o = release_alone, n = renew }\nend\n",
+        include_str!("scripts/dispatch.lua"),
+    ]
+    .concat()
+}
 
-/// The same where one call may only touch one slot, and wake-ups stay on the node of that slot.
-const LOCKS_SHARDED: &str =
-    locks!("scripts/wake_sharded.lua", "local grace_ms = -2\n", "", "", "local k, a = 1, 1\n");
-const RECORDS_SHARDED: &str =
-    records!("scripts/wake_sharded.lua", "local grace_ms = -2\n", "local k, a = 1, 1\n");
-
-/// The same for a client that grants nothing new for a while after a promotion.
-const LOCKS_WITH_GRACE: &str = locks!(
-    "scripts/wake_whole.lua",
-    include_str!("scripts/grace/begin.lua"),
-    include_str!("scripts/grace/renew.lua"),
-    ", n = renew",
-    "local k, a = 4, 3\n"
-);
-const RECORDS_WITH_GRACE: &str =
-    records!("scripts/wake_whole.lua", include_str!("scripts/grace/begin.lua"), "local k, a = 4, 3\n");
-
-const CLAIM_FREE: &str = include_str!("scripts/claim_free.lua");
-const RELEASE_UNWANTED: &str = include_str!("scripts/release_unwanted.lua");
-const RENEW: &str = include_str!("scripts/renew.lua");
+fn records(by_slot: bool, with_grace: bool) -> String {
+    [
+        &*begin_with(with_grace),
+        wake(by_slot),
+        include_str!("scripts/records/look.lua"),
+        include_str!("scripts/records/watchers.lua"),
+        include_str!("scripts/records/begin.lua"),
+        include_str!("scripts/records/settle.lua"),
+        include_str!("scripts/records/renew.lua"),
+        include_str!("scripts/records/dispatch.lua"),
+    ]
+    .concat()
+}
 
 /// Begins a grace if the server is another than the last client met.
 const ARRIVE: &str = include_str!("scripts/grace/arrive.lua");
@@ -111,25 +90,15 @@ pub(super) const INSPECT: &str = include_str!("scripts/inspect.lua");
 
 /// A script and the hash by which a server that has seen it knows it.
 pub(super) struct Script {
-    code: &'static str,
+    code: Cow<'static, str>,
     hash: String,
 }
 
 impl Script {
-    pub(super) fn new(code: &'static str) -> Self {
-        Self { code, hash: redis::Script::new(code).get_hash().to_owned() }
+    pub(super) fn new(code: impl Into<Cow<'static, str>>) -> Self {
+        let code = code.into();
+        Self { hash: redis::Script::new(&code).get_hash().to_owned(), code }
     }
-}
-
-/// The scripts for a server of one kind.
-pub(super) struct Scripts {
-    claim_free: Script,
-    release_unwanted: Script,
-    renew: Script,
-    locks: Script,
-    records: Script,
-    by_slot: bool,
-    with_grace: bool,
 }
 
 /// Which script a call takes. Operations with the same one share calls.
@@ -144,45 +113,44 @@ pub(super) enum Call {
     Records,
 }
 
+/// The scripts for a server of one kind.
+pub(super) struct Scripts {
+    /// By [`Call`].
+    scripts: [Script; 5],
+    by_slot: bool,
+    with_grace: bool,
+}
+
 impl Scripts {
-    fn new(locks: &'static str, records: &'static str, by_slot: bool, with_grace: bool) -> Self {
-        Self {
-            claim_free: Script::new(CLAIM_FREE),
-            release_unwanted: Script::new(RELEASE_UNWANTED),
-            renew: Script::new(RENEW),
-            locks: Script::new(locks),
-            records: Script::new(records),
-            by_slot,
-            with_grace,
-        }
+    fn new(by_slot: bool, with_grace: bool) -> Self {
+        let scripts = [
+            Script::new(include_str!("scripts/claim_free.lua")),
+            Script::new(include_str!("scripts/release_unwanted.lua")),
+            Script::new(include_str!("scripts/renew.lua")),
+            Script::new(locks(by_slot, with_grace)),
+            Script::new(records(by_slot, with_grace)),
+        ];
+        Self { scripts, by_slot, with_grace }
     }
 
+    /// For a node of a cluster; or for one server, with or without a grace.
     pub(super) fn of(by_slot: bool, with_grace: bool) -> &'static Self {
-        static WHOLE: LazyLock<Scripts> = LazyLock::new(|| Scripts::new(LOCKS, RECORDS, false, false));
-        static SHARDED: LazyLock<Scripts> =
-            LazyLock::new(|| Scripts::new(LOCKS_SHARDED, RECORDS_SHARDED, true, false));
-        static WITH_GRACE: LazyLock<Scripts> =
-            LazyLock::new(|| Scripts::new(LOCKS_WITH_GRACE, RECORDS_WITH_GRACE, false, true));
+        static KINDS: LazyLock<[Scripts; 3]> =
+            LazyLock::new(|| [(true, false), (false, true), (false, false)].map(|(s, g)| Scripts::new(s, g)));
         match (by_slot, with_grace) {
-            (true, _) => &SHARDED,
-            (false, true) => &WITH_GRACE,
-            (false, false) => &WHOLE,
+            (true, _) => &KINDS[0],
+            (false, true) => &KINDS[1],
+            (false, false) => &KINDS[2],
         }
     }
 
     pub(super) fn script(&self, call: Call) -> &Script {
-        match call {
-            Call::ClaimFree => &self.claim_free,
-            Call::ReleaseUnwanted => &self.release_unwanted,
-            Call::Renew => &self.renew,
-            Call::Locks => &self.locks,
-            Call::Records => &self.records,
-        }
+        &self.scripts[call as usize]
     }
 
-    /// The call that tries the ordinary case of an operation.
-    pub(super) fn ordinary(&self, op: &Op) -> Option<Call> {
-        op.ordinary().filter(|_| !self.with_grace)
+    /// The call that tries the ordinary case of an operation that leaves alone over this link.
+    pub(super) fn ordinary(&self, op: &Op, link: u64) -> Option<Call> {
+        if self.with_grace { None } else { op.ordinary(link) }
     }
 
     /// The call for an operation among others; those with the same answer share one.
@@ -190,39 +158,35 @@ impl Scripts {
         (op.call(self.with_grace), if self.by_slot { op.slot() } else { 0 })
     }
 
-    /// One call that carries these operations. `channel` is where their waiters are woken; `era` is the identity of the
-    /// server and the grace that this client needs, if there is one.
-    pub(super) fn build<'a, I>(
+    /// One call that carries these operations over this link. `era` is the identity of the server and the grace that this
+    /// client needs, if there is one.
+    pub(super) fn build<'a>(
         &self,
         call: Call,
         by_hash: bool,
-        operations: I,
-        channel: &str,
+        operations: impl ExactSizeIterator<Item = &'a Op>,
+        link: u64,
         era: Option<(&str, Duration)>,
-    ) -> Cmd
-    where
-        I: ExactSizeIterator<Item = &'a Op> + Clone,
-    {
-        let mut cmd = begin(self.script(call), by_hash, operations.len() * OP_BYTES);
-        let keys = operations.clone().map(|op| op.key_count(call)).sum::<usize>();
-        match era {
-            Some(_) => cmd.arg(3 + keys).arg(GRACE).arg(ERA).arg(GRACES),
-            None => cmd.arg(keys),
-        };
-        for op in operations.clone() {
-            op.write_keys(&mut cmd, call, self.by_slot);
-        }
+    ) -> Cmd {
+        let bytes = operations.len() * OP_BYTES;
+        let [mut keys, mut args] = [(); 2].map(|()| Cmd::with_capacity(bytes / ARG_BYTES, bytes / 2));
         if let Some((identity, grace)) = era {
-            cmd.arg(identity).arg(px(grace));
+            keys.arg(GRACE).arg(ERA).arg(GRACES);
+            args.arg(identity).arg(px(grace));
         }
-        for op in operations {
-            op.write_arguments(&mut cmd, call, channel);
+        operations.for_each(|op| op.write(call, self.by_slot, link, &mut keys, &mut args));
+        let mut cmd = begin(self.script(call), by_hash, bytes);
+        cmd.arg(keys.args_iter().len());
+        for arg in keys.args_iter().chain(args.args_iter()) {
+            if let Arg::Simple(arg) = arg {
+                cmd.arg(arg);
+            }
         }
         cmd
     }
 }
 
-/// Whose last lone call did not find the ordinary case: the next one does not try it first. A few names share a place.
+/// Names whose last lone call did not find the ordinary case: the next one does not try it first. A few share a place.
 pub(super) struct Contended([AtomicBool; 256]);
 
 impl Default for Contended {
@@ -256,14 +220,8 @@ pub(super) fn arrival(identity: &str, grace: Duration) -> Cmd {
     cmd
 }
 
-/// One call that looks at these locks, and at the fence that each name has of its own.
-pub(super) fn inspection(
-    script: &Script,
-    by_hash: bool,
-    locks: &[Keys],
-    most_waiters: u32,
-    own_fences: bool,
-) -> Cmd {
+/// One call of `inspect.lua`; `own_fences` where each name has its own.
+pub(super) fn inspection(script: &Script, by_hash: bool, locks: &[Keys], own_fences: bool) -> Cmd {
     let mut cmd = begin(script, by_hash, locks.len() * OP_BYTES);
     let each = if own_fences { 3 } else { 2 };
     cmd.arg(locks.len() * each);
@@ -273,13 +231,13 @@ pub(super) fn inspection(
             cmd.arg(keys.fence());
         }
     }
-    cmd.arg(most_waiters).arg(each);
+    cmd.arg(WAITERS_SHOWN).arg(each);
     cmd
 }
 
 /// `bytes` is about how much follows.
 pub(super) fn begin(script: &Script, by_hash: bool, bytes: usize) -> Cmd {
-    let (command, which) = if by_hash { ("EVALSHA", &*script.hash) } else { ("EVAL", script.code) };
+    let (command, which) = if by_hash { ("EVALSHA", &*script.hash) } else { ("EVAL", &*script.code) };
     let mut cmd = Cmd::with_capacity(3 + bytes / ARG_BYTES, command.len() + which.len() + bytes);
     cmd.arg(command).arg(which);
     cmd
@@ -299,14 +257,16 @@ mod tests {
 
     #[test]
     fn the_scripts_bound_those_who_wait_as_the_contract_says() {
-        for (script, bound) in [(LOCKS, "WAITERS_MAX"), (RECORDS, "WATCHERS_MAX")] {
+        for (script, bound) in [(locks(false, false), "WAITERS_MAX"), (records(false, false), "WATCHERS_MAX")]
+        {
             assert!(script.contains(&format!("local {bound} = {}\n", crate::engine::WAITERS_MAX)));
         }
     }
 
     #[test]
     fn only_the_words_for_wake_ups_differ_in_a_cluster() {
-        for (whole, sharded) in [(LOCKS, LOCKS_SHARDED), (RECORDS, RECORDS_SHARDED)] {
+        for script in [locks, records] {
+            let (whole, sharded) = (script(false, false), script(true, false));
             let apart: Vec<_> =
                 whole.lines().zip(sharded.lines()).filter(|(one, other)| one != other).collect();
             assert!(matches!(apart[..], [_, ("local COUNT, PUBLISH = 'NUMSUB', 'PUBLISH'", _)]), "{apart:?}");

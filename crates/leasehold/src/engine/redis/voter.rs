@@ -9,21 +9,13 @@ mod hints;
 #[cfg(test)]
 mod tests;
 
-use std::{
-    future::{Future, poll_fn},
-    pin::pin,
-    sync::{
-        Arc, Mutex, PoisonError, Weak,
-        atomic::{AtomicBool, Ordering},
-    },
-    task::Poll,
+use std::sync::{
+    Arc, Mutex, PoisonError, Weak,
+    atomic::{AtomicBool, Ordering},
 };
 
 use redis::{Cmd, Value};
-use tokio::{
-    sync::{Notify, Semaphore, SemaphorePermit},
-    task::unconstrained,
-};
+use tokio::sync::{Notify, Semaphore, SemaphorePermit};
 
 use super::{
     channel, client_name,
@@ -33,7 +25,7 @@ use super::{
     inspect,
     keys::{self, Keys},
     random_process,
-    script::Script,
+    script::{self, Script},
     target::DialTarget,
     topology::{not_sent, outcome},
     url::{self, Endpoint},
@@ -41,9 +33,9 @@ use super::{
 use crate::{
     clock::{Clock, Until},
     engine::{
-        ClockOffset, Cursor, EngineError, Fault, Fut, Health, Hold, Page, WAITERS_SHOWN, WakeSink, Warning,
+        ClockOffset, Cursor, EngineError, Fault, Fut, Health, Hold, Page, WakeSink, Warning,
         connect::EngineOptions,
-        registry::{Call, Registry},
+        registry::{Call, Registry, send_noted},
         voter::{
             Abstention, Ballot, Kept, NodeStatus, RENEWALS_PER_CALL, Record, Sighting, State, Vote, Voter,
             Withdrawn,
@@ -207,16 +199,9 @@ impl Member {
         loop {
             let cmd = build(script, by_hash);
             call.leaves(waits)?;
-            // Polled once it is in the connection's queue, or in line for it; a task's budget must not delay that.
-            let mut sending = pin!(unconstrained(link.send(&cmd, until)));
-            let first = poll_fn(|context| Poll::Ready(sending.as_mut().poll(context))).await;
-            call.left(link.number);
-            let answer = match first {
-                Poll::Ready(answer) => answer,
-                Poll::Pending => sending.await,
-            };
+            let answer = send_noted(link.send(&cmd, until), || call.left(link.number)).await;
             if !matches!(&answer, Err(error) if error.fault == Fault::NoAnswer) {
-                call.answered(link.number);
+                call.answered();
             }
             match answer {
                 Err(error) if by_hash && outcome::is_unknown_script(&error) => by_hash = false,
@@ -287,17 +272,14 @@ impl Member {
 
     async fn inspect(&self, names: &[Name], until: Until) -> Result<Vec<Sighting>, EngineError> {
         let _room = self.room(until).await?;
-        let inspect = &self.scripts.inspect;
-        let seen = inspect::inspect_names(
-            &self.connection,
-            inspect,
-            &self.prefix,
-            names,
-            WAITERS_SHOWN,
-            true,
-            until,
-        )
-        .await?;
+        let link = self.connection.link(until).await?;
+        let mut seen = Vec::with_capacity(names.len());
+        for some in names.chunks(inspect::NAMES_PER_CALL) {
+            let keys: Vec<_> = some.iter().map(|name| Keys::new(&self.prefix, name)).collect();
+            let build = |script: &_, by_hash| script::inspection(script, by_hash, &keys, true);
+            let value = link.run_script(false, &self.scripts.inspect, build, until).await?;
+            seen.extend(script::replies(value, some.len())?);
+        }
         seen.iter().map(call::sighting).collect()
     }
 

@@ -32,20 +32,16 @@ pub(super) type Call = registry::Call<WaitingAttempt>;
 
 #[derive(Clone, Default)]
 pub(super) struct WaitingAttempt {
-    /// When it came, as the server told; resends keep the place by it.
+    /// When it came, by the server's clock; resends keep their place by it.
     arrival: Option<String>,
     /// A grant counts only once replicas have it, so a message is no more than a hint.
     waits_for_replicas: bool,
-    /// It was told that the lock is its own.
-    called: bool,
     /// Over which link it was last answered that it is queued.
     link: Option<u64>,
 }
 
-/// The number of a link that no message comes over.
-pub(super) const NO_MESSAGES: u64 = 0;
-/// Copies of a claim are not yet told apart by connection.
-const ANY_CONNECTION: u64 = 1;
+/// The number of no link.
+pub(super) const NO_LINK: u64 = 0;
 
 impl Attempts {
     pub(super) fn new(by_shard: bool) -> Arc<Self> {
@@ -60,42 +56,33 @@ impl Attempts {
         let _first = self.sink.set(sink);
     }
 
-    fn tell(&self, wake: Wake) {
+    fn notify(&self, notify: impl FnOnce(&dyn WakeSink)) {
         if let Some(sink) = self.sink.get().and_then(Weak::upgrade) {
-            sink.wake(wake);
+            notify(&*sink);
         }
     }
 
-    fn tell_link(&self, change: LinkChange) {
-        if let Some(sink) = self.sink.get().and_then(Weak::upgrade) {
-            sink.link(change);
-        }
+    fn look_again(&self, owner: OwnerId) {
+        self.notify(|sink| sink.wake(Wake::LookAgain { owner }));
     }
 
-    /// A copy of a claim is about to leave. Counted first: an end that comes later knows of it, one that came before is
-    /// seen here.
+    /// A copy of a claim, or of a wish to begin a record, is about to leave. Counted first: an end that comes later knows
+    /// of it, one that came before is seen here.
     pub(super) fn leaves(&self, owner: OwnerId, now: BootInstant) -> Result<Arc<Call>, EngineError> {
         let call = self.registry.enter(owner, now)?;
         call.leaves(None)?;
-        call.left(ANY_CONNECTION);
         Ok(Arc::new(call))
     }
 
-    /// The server answered it.
-    pub(super) fn answered(&self, call: &Call) {
-        call.answered(ANY_CONNECTION);
-    }
-
-    /// The attempt ends: no copy of a claim leaves from here on. Answers whether one may arrive later.
-    pub(super) fn end(&self, owner: OwnerId) -> bool {
+    /// The attempt ends: no copy of a claim leaves from here on, and messages mean nothing to it.
+    pub(super) fn end(&self, owner: OwnerId) {
         self.registry.end(owner);
         self.leave(owner);
-        self.may_come_late(owner)
     }
 
-    /// Whether a copy of a claim, or of a wish to begin a record, is unanswered.
-    pub(super) fn may_come_late(&self, owner: OwnerId) -> bool {
-        self.registry.remains(owner, u64::MAX).may_come_late
+    /// Whether a copy may arrive after an end that leaves over this link.
+    pub(super) fn may_come_late(&self, owner: OwnerId, link: u64) -> bool {
+        self.registry.remains(owner, link).may_come_late
     }
 
     /// The server has answered the end.
@@ -103,41 +90,26 @@ impl Attempts {
         self.registry.ended(owner);
     }
 
-    /// Notes that an attempt may queue, before its claim leaves; answers the arrival it was told before.
-    pub(super) fn enter(&self, claim: &Claim, now: BootInstant) -> Result<Option<String>, EngineError> {
-        let _entered = self.registry.enter(claim.owner.id(), now)?;
-        Ok(self.registry.waits(claim.owner.id(), |waits| {
-            let waits_for_replicas = claim.acks != Acks::None;
-            waits
-                .get_or_insert_with(|| WaitingAttempt { waits_for_replicas, ..Default::default() })
-                .arrival
-                .clone()
-        }))
-    }
-
-    /// Whether a claim of this attempt that may queue has left before.
-    pub(super) fn knows(&self, owner: OwnerId) -> bool {
-        self.registry.waits(owner, |waits| waits.is_some())
-    }
-
-    /// The server said "queued".
-    pub(super) fn queued(&self, owner: OwnerId, arrival: String, link: u64) {
-        self.registry.waits(owner, |waits| {
-            if let Some(waits) = waits {
-                (waits.arrival, waits.called) = (Some(arrival), false);
-                waits.link = (link != NO_MESSAGES).then_some(link);
-            }
+    /// A claim that is about to leave may queue.
+    pub(super) fn may_queue(&self, claim: &Claim) {
+        self.registry.waits(claim.owner.id(), |waits| {
+            waits.get_or_insert_default().waits_for_replicas = claim.acks != Acks::None;
         });
     }
 
-    /// The server said that the lock is this attempt's, which still has to wait for replicas.
-    pub(super) fn call(&self, owner: OwnerId) {
-        self.registry.waits(owner, |waits| waits.iter_mut().for_each(|waits| waits.called = true));
+    /// When an attempt that is in the queue came; `None` if it is not known to be.
+    pub(super) fn arrival(&self, owner: OwnerId) -> Option<String> {
+        self.registry.waits(owner, |waits| waits.as_ref()?.arrival.clone())
     }
 
-    /// Whether the attempt was told that the lock is its own.
-    pub(super) fn was_called(&self, owner: OwnerId) -> bool {
-        self.registry.waits(owner, |waits| waits.as_ref().is_some_and(|waits| waits.called))
+    /// The server answered "queued", over the link that wake-ups come over.
+    pub(super) fn queued(&self, owner: OwnerId, arrival: String, link: u64) {
+        self.registry.waits(owner, |waits| {
+            if let Some(waits) = waits {
+                waits.arrival = Some(arrival);
+                waits.link = (link != NO_LINK).then_some(link);
+            }
+        });
     }
 
     /// The attempt waits no longer.
@@ -147,9 +119,7 @@ impl Attempts {
 
     /// Its claim failed without effect. One that was queued before still is, and is ended by its client.
     pub(super) fn leave_unless_queued(&self, owner: OwnerId) {
-        self.registry.waits(owner, |waits| {
-            waits.take_if(|waits| waits.arrival.is_none());
-        });
+        self.registry.waits(owner, |waits| waits.take_if(|waits| waits.arrival.is_none()));
     }
 
     #[cfg(test)]
@@ -163,43 +133,36 @@ impl Listener for Attempts {
         self.round_trips.fetch_add(1, Ordering::Relaxed);
     }
 
-    fn message(&self, connection: u64, payload: &[u8]) {
+    fn message(&self, link: u64, payload: &[u8]) {
         if let Some(owners) = payload.strip_prefix(LOOK) {
-            return watchers(owners).for_each(|owner| self.tell(Wake::LookAgain { owner }));
+            return watchers(owners).for_each(|owner| self.look_again(owner));
         }
         let Some((owner, fence)) = parse(payload) else { return };
-        let waits_for_replicas = self.registry.waits(owner, |waits| match waits {
-            Some(waits) if waits.waits_for_replicas => {
-                waits.called = true;
-                true
-            }
-            // It has left the queue, whatever its client makes of it.
-            _ => {
-                *waits = None;
-                false
-            }
+        // One that does not wait for replicas has left the queue, whatever its client makes of it.
+        let waits_for_replicas = self.registry.waits(owner, |waits| {
+            waits.take_if(|waits| !waits.waits_for_replicas);
+            waits.is_some()
         });
         // Who released it waited for no replica: claiming again does.
-        let wake = if waits_for_replicas {
-            Wake::LookAgain { owner }
+        if waits_for_replicas {
+            self.look_again(owner);
         } else {
-            Wake::Granted { owner, fence, link: connection }
-        };
-        self.tell(wake);
+            self.notify(|sink| sink.wake(Wake::Granted { owner, fence, link }));
+        }
     }
 
     fn connected(&self) {
-        self.tell_link(LinkChange::Connected);
+        self.notify(|sink| sink.link(LinkChange::Connected));
     }
 
     fn disconnected(&self, link: u64, why: &str) {
-        self.tell_link(LinkChange::Disconnected { why: why.into() });
+        self.notify(|sink| sink.link(LinkChange::Disconnected { why: why.into() }));
         if !self.by_shard {
-            return self.tell(Wake::LookAgainAll);
+            return self.notify(|sink| sink.wake(Wake::LookAgainAll));
         }
         // Who waits for a record finds its end at the next poll.
         let concerned = self.registry.waiting(|waits| waits.link.is_none_or(|waits_on| waits_on == link));
-        concerned.into_iter().for_each(|owner| self.tell(Wake::LookAgain { owner }));
+        concerned.into_iter().for_each(|owner| self.look_again(owner));
     }
 }
 
@@ -249,15 +212,21 @@ mod tests {
         }
     }
 
+    fn queued(attempts: &Attempts, claim: &Claim, link: u64) {
+        let owner = claim.owner.id();
+        let call = attempts.leaves(owner, BootInstant::from_nanos(0)).unwrap();
+        attempts.may_queue(claim);
+        attempts.queued(owner, "1".into(), link);
+        call.answered();
+    }
+
     fn hear(acks: Acks) -> Wake {
         let heard = Arc::new(Heard::default());
         let sink: Arc<dyn WakeSink> = heard.clone();
         let (attempts, claim) = (Attempts::default(), claim(acks));
         attempts.set_sink(Arc::downgrade(&sink));
-        attempts.enter(&claim, BootInstant::from_nanos(0)).unwrap();
-        attempts.queued(claim.owner.id(), "1".into(), 3);
+        queued(&attempts, &claim, 3);
         attempts.message(3, format!("{} 11", claim.owner.id_text()).as_bytes());
-        assert_eq!(attempts.was_called(claim.owner.id()), acks != Acks::None);
         heard.0.lock().unwrap().pop().unwrap()
     }
 
@@ -281,8 +250,7 @@ mod tests {
         let claims =
             [1, 2].map(|random| Claim { owner: Owner::new(random, &Holder::Foreign), ..claim(Acks::None) });
         for (link, claim) in [3, 4].into_iter().zip(&claims) {
-            attempts.enter(claim, BootInstant::from_nanos(0)).unwrap();
-            attempts.queued(claim.owner.id(), "1".into(), link);
+            queued(&attempts, claim, link);
         }
         attempts.disconnected(4, "moved");
         let told: Vec<_> = heard.0.lock().unwrap().drain(..).collect();

@@ -54,15 +54,6 @@ impl Step {
         matches!(self, Self::Begin(begin) if begin.wake)
     }
 
-    pub(in super::super) fn key_count(&self) -> usize {
-        match self {
-            Self::Renew(_) | Self::Look => 1,
-            Self::Remove => 2,
-            Self::Settle(ending) => 3 + usize::from(ending.unanswered),
-            Self::Begin(_) => 4,
-        }
-    }
-
     pub(in super::super) fn write_keys(&self, keys: &Keys, cmd: &mut Cmd) {
         cmd.arg(keys.lock());
         match self {

@@ -1,77 +1,88 @@
-//! The operations that one call carries.
+//! The operations on locks and records: what each of them sends. `reply` reads what comes back.
 
-use std::{fmt, io::Write, sync::Arc};
+use std::sync::Arc;
 
-use redis::{Cmd, RedisWrite};
+use redis::Cmd;
 
 use super::{
-    super::{keys::Keys, records, topology::outcome::Resend, wake},
+    super::{
+        keys::Keys,
+        records,
+        topology::outcome::Resend,
+        wake::{self, Attempts},
+    },
     Call, TOMBSTONE, px,
 };
 use crate::{
-    engine::{Claim, Held, Hold, Queue, liveness},
+    engine::{Claim, Held, Hold, liveness},
     fence::Fence,
     owner::Owner,
 };
 
-/// One operation on one lock or record. It holds what it was made from: its texts are written straight into the call.
+/// One operation on one lock or record.
 pub(in super::super) struct Op {
     keys: Keys,
     step: Step,
-    /// Where its waiter is woken, if not where all waiters of the connection are.
-    channel: Option<String>,
     /// It takes one key and must not share a call: others of its slot may be on another node.
     alone: bool,
 }
 
-enum Step {
+pub(in super::super) enum Step {
+    /// Asks for a lock, and to wait for it if the claim says so.
     Claim {
         claim: Claim,
-        /// What the server told when the attempt queued.
+        /// Where its waiter is woken.
+        channel: String,
+        /// What the server answered when the attempt queued.
         arrival: Option<String>,
-        /// The copy that this is.
         copy: Arc<wake::Call>,
     },
     Renew(Hold),
     /// A release of a lock that stays closed for the hold's ttl.
     Close(Hold),
+    /// Ends an attempt.
     End {
         owner: Owner,
-        /// The claim that may have queued.
-        claim: Option<Claim>,
-        /// Some copy of the claim may still reach the server.
-        unanswered: bool,
+        /// Its entry in the queue, if it may have one.
+        entry: Option<String>,
+        attempts: Arc<Attempts>,
     },
-    /// A part of an end that takes one key.
-    EndPart(EndPart, Owner),
+    /// A release that takes one key.
+    ReleaseAlone(Owner),
     ForceRelease(Fence),
-    Record(records::Step),
+    /// A step of a record, and where it is woken.
+    Record(records::Step, String),
 }
 
-/// The parts of an attempt's end, each by its own key.
-#[derive(Clone)]
-pub(in super::super) enum EndPart {
-    Tombstone,
-    /// How it queued.
-    LeaveQueue(Claim),
-    ForgetSeen,
-    Release,
+impl Step {
+    pub(in super::super) fn renew(hold: &Hold) -> Self {
+        match hold.of {
+            Held::Lock => Self::Renew(hold.clone()),
+            Held::Closed => Self::Close(hold.clone()),
+            Held::Record => Self::Record(records::Step::Renew(hold.clone()), String::new()),
+        }
+    }
 }
 
 impl Op {
-    fn new(keys: Keys, step: Step) -> Self {
-        let alone = matches!(step, Step::EndPart(..) | Step::Close(_));
-        Self { keys, step, channel: None, alone }
+    pub(in super::super) fn new(keys: Keys, step: Step) -> Self {
+        let alone = matches!(step, Step::ReleaseAlone(_) | Step::Close(_));
+        Self { keys, step, alone }
     }
 
-    /// The same with another channel to be woken on.
-    pub(in super::super) fn woken_on(self, channel: String) -> Self {
-        Self { channel: Some(channel), ..self }
+    /// One step of a record; `channel` is where its attempt is woken.
+    pub(in super::super) fn record(keys: Keys, step: records::Step, channel: String) -> Self {
+        Self::new(keys, Step::Record(step, channel))
     }
 
     /// The same, in a call of its own.
     pub(in super::super) fn alone(self) -> Self {
         Self { alone: true, ..self }
+    }
+
+    /// Whether it must not share a call.
+    pub(in super::super) fn is_alone(&self) -> bool {
+        self.alone
     }
 
     /// The slot of a cluster that its keys are in.
@@ -84,84 +95,25 @@ impl Op {
         self.keys.lock()
     }
 
-    /// Asks for a lock, and to wait for it if the claim says so.
-    pub(in super::super) fn claim(
-        keys: Keys,
-        claim: &Claim,
-        arrival: Option<String>,
-        copy: Arc<wake::Call>,
-    ) -> Self {
-        Self::new(keys, Step::Claim { claim: claim.clone(), arrival, copy })
-    }
-
-    /// Ends an attempt. `claim` is how it queued, if it may have; `unanswered` whether a copy of it may still come.
-    pub(in super::super) fn release(
-        keys: Keys,
-        owner: &Owner,
-        claim: Option<&Claim>,
-        unanswered: bool,
-    ) -> Self {
-        let claim = claim.filter(|claim| claim.queue.is_some()).cloned();
-        Self::new(keys, Step::End { owner: owner.clone(), claim, unanswered })
-    }
-
-    /// One part of an attempt's end.
-    pub(in super::super) fn end_part(keys: Keys, owner: &Owner, part: EndPart) -> Self {
-        Self::new(keys, Step::EndPart(part, owner.clone()))
-    }
-
-    pub(in super::super) fn force_release(keys: Keys, seen: Fence) -> Self {
-        Self::new(keys, Step::ForceRelease(seen))
-    }
-
-    pub(in super::super) fn renew(keys: Keys, hold: &Hold) -> Self {
-        Self::new(
-            keys,
-            match hold.of {
-                Held::Lock => Step::Renew(hold.clone()),
-                Held::Closed => Step::Close(hold.clone()),
-                Held::Record => Step::Record(records::Step::Renew(hold.clone())),
-            },
-        )
-    }
-
-    /// One step of a record.
-    pub(in super::super) fn record(keys: Keys, step: records::Step) -> Self {
-        Self::new(keys, Step::Record(step))
-    }
-
-    /// Whether it must not be sent (any more).
+    /// Whether it must not leave (any more): a claim whose attempt has ended.
     pub(in super::super) fn is_void(&self) -> bool {
-        // A claim must not leave once its attempt has ended.
         matches!(&self.step, Step::Claim { copy, .. } if copy.has_ended())
     }
 
-    /// Whether somebody is to be woken for it.
-    pub(in super::super) fn may_queue(&self) -> bool {
-        match &self.step {
-            Step::Claim { claim, .. } => claim.queue.is_some(),
-            Step::Record(step) => step.watches(),
-            _ => false,
+    /// It is in the queue of this link.
+    pub(in super::super) fn left(&self, link: u64) {
+        if let Step::Claim { copy, .. } = &self.step {
+            copy.left(link);
         }
     }
 
-    /// Whether it names a place in the queue, and with it a channel.
-    pub(in super::super) fn has_entry(&self) -> bool {
-        self.may_queue()
-            || matches!(
-                &self.step,
-                Step::End { claim: Some(_), .. } | Step::EndPart(EndPart::LeaveQueue(_), _)
-            )
-    }
-
-    /// Whether it can wait until all keys of its name are on one node. Who releases the lock cannot.
-    pub(in super::super) fn resend(&self) -> Resend {
-        if self.is_release() { Resend::NotWhileMigrating } else { Resend::AwaitMigration }
-    }
-
-    /// Whether it must not share a call.
-    pub(in super::super) fn is_alone(&self) -> bool {
-        self.alone
+    /// Whether its attempt is to be woken.
+    pub(in super::super) fn may_queue(&self) -> bool {
+        match &self.step {
+            Step::Claim { claim, .. } => claim.queue.is_some(),
+            Step::Record(step, _) => step.watches(),
+            _ => false,
+        }
     }
 
     /// Whether it gives a lock back.
@@ -169,179 +121,120 @@ impl Op {
         matches!(self.step, Step::End { .. })
     }
 
-    /// The call that it takes if it is the only one of its call and the case is an ordinary one.
-    pub(in super::super) fn ordinary(&self) -> Option<Call> {
+    /// Whether it can wait until all keys of its name are on one node. A release cannot.
+    pub(in super::super) fn resend(&self) -> Resend {
+        if self.is_release() { Resend::NotWhileMigrating } else { Resend::AwaitMigration }
+    }
+
+    /// The flat script for its ordinary case, if it leaves alone over this link.
+    pub(super) fn ordinary(&self, link: u64) -> Option<Call> {
         match &self.step {
             Step::Claim { arrival: None, .. } => Some(Call::ClaimFree),
-            Step::End { claim: None, unanswered: false, .. } => Some(Call::ReleaseUnwanted),
+            Step::End { owner, entry: None, attempts } if !attempts.may_come_late(owner.id(), link) => {
+                Some(Call::ReleaseUnwanted)
+            }
             _ => None,
         }
     }
 
     /// The call that it takes in any case.
-    pub(in super::super) fn call(&self, with_grace: bool) -> Call {
+    pub(super) fn call(&self, with_grace: bool) -> Call {
         match self.step {
-            Step::Record(_) => Call::Records,
+            Step::Record(..) => Call::Records,
             Step::Renew(_) if !with_grace => Call::Renew,
             _ => Call::Locks,
         }
     }
 
-    pub(super) fn key_count(&self, call: Call) -> usize {
+    /// Writes its keys and its arguments for a call that leaves over this link, as the script of the call takes them.
+    pub(super) fn write(&self, call: Call, by_slot: bool, link: u64, keys: &mut Cmd, args: &mut Cmd) {
+        let of = &self.keys;
         match &self.step {
-            Step::Claim { .. } if call == Call::ClaimFree => 4,
-            Step::End { .. } if call == Call::ReleaseUnwanted => 2,
-            Step::Claim { .. } | Step::End { unanswered: true, .. } => 5,
-            Step::End { .. } | Step::ForceRelease(_) => 4,
-            Step::Renew(_) if call == Call::Locks => 2,
-            Step::Renew(_) | Step::Close(_) | Step::EndPart(..) => 1,
-            Step::Record(step) => step.key_count(),
-        }
-    }
-
-    pub(super) fn write_keys(&self, cmd: &mut Cmd, call: Call, by_slot: bool) {
-        let keys = &self.keys;
-        match (&self.step, call) {
-            (Step::Record(step), _) => step.write_keys(keys, cmd),
-            (Step::Claim { claim, .. }, Call::ClaimFree) => {
-                cmd.arg(keys.lock()).arg(keys.counter(by_slot)).arg(keys.waiters());
-                cmd.arg(keys.gone(claim.owner.id_text()));
-            }
-            (Step::End { .. }, Call::ReleaseUnwanted) => {
-                cmd.arg(keys.lock()).arg(keys.waiters());
-            }
-            (Step::Renew(_), Call::Locks) => {
-                cmd.arg(keys.lock()).arg(keys.counter(by_slot));
-            }
-            (Step::Renew(_) | Step::Close(_) | Step::EndPart(EndPart::Release, _), _) => {
-                cmd.arg(keys.lock());
-            }
-            (Step::EndPart(EndPart::Tombstone, owner), _) => {
-                cmd.arg(keys.gone(owner.id_text()));
-            }
-            (Step::EndPart(EndPart::LeaveQueue(_), _), _) => {
-                cmd.arg(keys.waiters());
-            }
-            (Step::EndPart(EndPart::ForgetSeen, _), _) => {
-                cmd.arg(keys.seen());
-            }
-            (Step::Claim { .. } | Step::End { .. } | Step::ForceRelease(_), _) => {
-                cmd.arg(keys.lock()).arg(keys.counter(by_slot)).arg(keys.waiters()).arg(keys.seen());
-                if let Step::Claim { claim: Claim { owner, .. }, .. }
-                | Step::End { owner, unanswered: true, .. } = &self.step
-                {
-                    cmd.arg(keys.gone(owner.id_text()));
-                }
-            }
-        }
-    }
-
-    pub(super) fn write_arguments(&self, cmd: &mut Cmd, call: Call, channel: &str) {
-        let channel = self.channel.as_deref().unwrap_or(channel);
-        match &self.step {
-            Step::Claim { claim, arrival, .. } => {
+            Step::Claim { claim, channel, arrival, .. } => {
                 let (id, rest) = parts(&claim.owner);
-                if call == Call::Locks {
-                    cmd.arg("c");
-                }
-                cmd.arg(id).arg(rest).arg(px(claim.ttl + claim.lock_delay));
-                if call == Call::Locks {
-                    write_head(cmd, claim, channel);
-                    cmd.arg(arrival.as_deref().unwrap_or("0"));
+                let (gone, px) = (of.gone(claim.owner.id_text()), px(claim.ttl + claim.lock_delay));
+                keys.arg(of.lock()).arg(of.counter(by_slot)).arg(of.waiters());
+                if call == Call::ClaimFree {
+                    keys.arg(gone);
+                    args.arg(id).arg(rest).arg(px);
+                } else {
+                    keys.arg(of.seen()).arg(gone);
+                    args.arg("c").arg(id).arg(rest).arg(px).arg(entry_head(claim, channel));
+                    args.arg(arrival.as_deref().unwrap_or("0"));
                 }
             }
             Step::Renew(hold) => {
                 let ((id, rest), px) = (parts(&hold.owner), px(hold.ttl + hold.lock_delay));
-                match call {
-                    Call::Locks => cmd.arg("n").arg(id).arg(rest).arg(px).arg(hold.fence.get()),
-                    _ => cmd.arg(id).arg(px),
-                };
+                keys.arg(of.lock());
+                if call == Call::Renew {
+                    args.arg(id).arg(px);
+                } else {
+                    keys.arg(of.counter(by_slot));
+                    args.arg("n").arg(id).arg(rest).arg(px).arg(hold.fence.get());
+                }
             }
             Step::Close(hold) => {
                 let (id, rest) = parts(&hold.owner);
-                cmd.arg("k").arg(id).arg(rest).arg(hold.fence.get()).arg(px(hold.ttl));
+                keys.arg(of.lock());
+                args.arg("k").arg(id).arg(rest).arg(hold.fence.get()).arg(px(hold.ttl));
             }
             Step::End { owner, .. } if call == Call::ReleaseUnwanted => {
-                cmd.arg(parts(owner).0);
+                keys.arg(of.lock()).arg(of.waiters());
+                args.arg(parts(owner).0);
             }
-            Step::End { owner, claim: None, unanswered: false } => {
-                cmd.arg("r").arg(parts(owner).0);
-            }
-            Step::End { owner, claim, unanswered } => {
-                cmd.arg(if *unanswered { "t" } else { "a" }).arg(parts(owner).0);
-                write_entry(cmd, claim.as_ref(), channel);
-                if *unanswered {
-                    cmd.arg(TOMBSTONE.as_millis() as u64);
+            Step::End { owner, entry, attempts } => {
+                let (id, _) = parts(owner);
+                keys.arg(of.lock()).arg(of.counter(by_slot)).arg(of.waiters()).arg(of.seen());
+                if attempts.may_come_late(owner.id(), link) {
+                    keys.arg(of.gone(owner.id_text()));
+                    args.arg("t").arg(id).arg(entry.as_deref().unwrap_or_default()).arg(px(TOMBSTONE));
+                } else if let Some(entry) = entry {
+                    args.arg("a").arg(id).arg(entry);
+                } else {
+                    args.arg("r").arg(id);
                 }
             }
-            Step::EndPart(part, owner) => match part {
-                EndPart::Tombstone => {
-                    cmd.arg("g").arg(TOMBSTONE.as_millis() as u64);
-                }
-                EndPart::LeaveQueue(claim) => {
-                    cmd.arg("w");
-                    write_entry(cmd, Some(claim), channel);
-                }
-                EndPart::ForgetSeen => {
-                    cmd.arg("h").arg(parts(owner).0);
-                }
-                EndPart::Release => {
-                    cmd.arg("o").arg(parts(owner).0);
-                }
-            },
+            Step::ReleaseAlone(owner) => {
+                keys.arg(of.lock());
+                args.arg("o").arg(parts(owner).0);
+            }
             Step::ForceRelease(seen) => {
-                cmd.arg("f").arg(seen.get());
+                keys.arg(of.lock()).arg(of.counter(by_slot)).arg(of.waiters()).arg(of.seen());
+                args.arg("f").arg(seen.get());
             }
-            Step::Record(step) => step.write_arguments(cmd, channel),
+            Step::Record(step, channel) => {
+                step.write_keys(of, keys);
+                step.write_arguments(args, channel);
+            }
         }
     }
 }
 
 /// An owner value as scripts take it: its id with the space behind it, and the rest. The fence comes between them.
-fn parts(owner: &Owner) -> (&str, &str) {
+pub(in super::super) fn parts(owner: &Owner) -> (&str, &str) {
     owner.expose().split_at(33)
 }
 
 /// What a waiter's entry begins with, which `handover.lua` reads; its owner value follows. The same text on every resend.
-struct Head<'a> {
-    claim: &'a Claim,
-    queue: Queue,
-    channel: &'a str,
+/// Empty for a claim that does not wait.
+fn entry_head(claim: &Claim, channel: &str) -> String {
+    let Some(queue) = claim.queue else { return String::new() };
+    let (px, wait) = (px(claim.ttl + claim.lock_delay), queue.wait.as_millis());
+    let live = liveness(queue.poll_every).as_millis();
+    format!("2 {px} {wait} {live} {channel} ")
 }
 
-impl<'a> Head<'a> {
-    /// That of a claim that may queue.
-    fn of(claim: &'a Claim, channel: &'a str) -> Option<Self> {
-        claim.queue.map(|queue| Self { claim, queue, channel })
-    }
-}
-
-impl fmt::Display for Head<'_> {
-    fn fmt(&self, f: &mut fmt::Formatter<'_>) -> fmt::Result {
-        let Self { claim, queue, channel } = self;
-        let (px, wait) = (px(claim.ttl + claim.lock_delay), queue.wait.as_millis());
-        let live = liveness(queue.poll_every).as_millis();
-        write!(f, "2 {px} {wait} {live} {channel} ")
-    }
-}
-
-/// The next argument: what the claim's entry begins with, or empty if it does not wait.
-fn write_head(cmd: &mut Cmd, claim: &Claim, channel: &str) {
-    let mut argument = cmd.writer_for_next_arg();
-    if let Some(head) = Head::of(claim, channel) {
-        write!(argument, "{head}").expect("a command takes what is written");
-    }
+/// A waiter's entry, if the claim waits.
+pub(in super::super) fn entry(claim: &Claim, channel: &str) -> Option<String> {
+    claim.queue.map(|_| entry_head(claim, channel) + claim.owner.expose())
 }
 
 /// The next argument: the claim's entry, or empty if it does not wait.
 pub(in super::super) fn write_entry(cmd: &mut Cmd, claim: Option<&Claim>, channel: &str) {
-    let mut argument = cmd.writer_for_next_arg();
-    if let Some(head) = claim.and_then(|claim| Head::of(claim, channel)) {
-        write!(argument, "{head}{}", head.claim.owner.expose()).expect("a command takes what is written");
-    }
+    cmd.arg(claim.and_then(|claim| entry(claim, channel)).unwrap_or_default());
 }
 
-/// Who an entry of the queue belongs to: its owner value.
+/// The owner value in an entry of the queue.
 pub(in super::super) fn entry_owner(entry: &str) -> &str {
     entry.splitn(6, ' ').nth(5).unwrap_or_default()
 }
@@ -351,7 +244,7 @@ mod tests {
     use std::time::Duration;
 
     use super::*;
-    use crate::{name::Name, owner::Holder};
+    use crate::{engine::Queue, name::Name, owner::Holder};
 
     #[test]
     fn an_entry_leads_back_to_its_owner() {
@@ -364,10 +257,10 @@ mod tests {
             queue: Some(Queue { wait: Duration::from_secs(2), poll_every: Duration::from_millis(333) }),
             acks: crate::engine::Acks::None,
         };
-        let head = Head::of(&claim, "leasehold:wake:1").unwrap().to_string();
-        assert_eq!(head, "2 1000 2000 999 leasehold:wake:1 ");
+        let entry = |claim: &Claim| entry(claim, "leasehold:wake:1");
         let owner = claim.owner.expose();
-        assert_eq!(entry_owner(&format!("{head}{owner}")), owner);
-        assert!(Head::of(&Claim { queue: None, ..claim.clone() }, "leasehold:wake:1").is_none());
+        assert_eq!(entry(&claim).unwrap(), format!("2 1000 2000 999 leasehold:wake:1 {owner}"));
+        assert_eq!(entry_owner(&entry(&claim).unwrap()), owner);
+        assert_eq!(entry(&Claim { queue: None, ..claim.clone() }), None);
     }
 }

@@ -3,8 +3,8 @@
 -- the slot) · W (waiters) · S (when each waiter was last heard of) · G (tombstone of one attempt)
 -- ARGV per operation a letter and its arguments:
 --   c claim  r release  a abandon  t abandon with tombstone  f force-release  n renew in a grace, and by one key:
---   k keep closed  o release  w leave W  h forget in S  g set G
--- `k` and `a` are where the first operation has its keys and its letter: the text before this one says so.
+--   k keep closed  o release
+-- `k` and `a` are where the first operation has its keys and its letter: see the fragments of `grace`.
 -- answers a list with one reply per operation; {9, error} if it failed
 local cases
 local function run(letter, k, a)
@@ -33,7 +33,7 @@ end
 -- Keys and arguments of each, the letter included.
 local WIDTHS = {
   c = { 5, 6 }, r = { 4, 2 }, a = { 4, 3 }, t = { 5, 4 }, f = { 4, 2 }, n = { 2, 5 },
-  k = { 1, 5 }, o = { 1, 2 }, w = { 1, 2 }, h = { 1, 2 }, g = { 1, 2 },
+  k = { 1, 5 }, o = { 1, 2 },
 }
 local replies, count = {}, 0
 while ARGV[a] do

@@ -26,19 +26,3 @@ local function release_alone(k, a)
   if holder and holder:sub(1, 33) == ARGV[a] then return call('DEL', K) end
   return { 0, call('PTTL', K), holder }
 end
-
--- keys W   arguments entry as queued
-local function leave_queue(k, a)
-  return call('ZREM', KEYS[k], ARGV[a])
-end
-
--- keys S   arguments id and a space
-local function forget_seen(k, a)
-  return call('HDEL', KEYS[k], ARGV[a])
-end
-
--- keys G   arguments ms to keep the tombstone
-local function set_tombstone(k, a)
-  call('SET', KEYS[k], 1, 'PX', ARGV[a])
-  return 1
-end

@@ -157,11 +157,13 @@ impl Topology {
         subscriber.is_some_and(|lane| lane.connection.is_subscribed(slot))
     }
 
-    /// Where waiters of a slot are woken, if not where all waiters of a connection are. It lies in that slot, and is the
-    /// same on every node that ever has it.
-    pub(super) fn channel(&self, slot: u16) -> Option<String> {
-        let channel = || format!("leasehold:wake:{{{}}}:{:016x}", slots::tag_of(slot), self.process);
-        self.in_cluster.then(channel)
+    /// Where waiters of a name are woken: in a cluster on a channel of its slot, which is the same on every node that ever has
+    /// it; otherwise where all waiters of its connection are.
+    pub(super) fn channel(&self, name: &Name, slot: impl FnOnce() -> u16) -> String {
+        if self.in_cluster {
+            return format!("leasehold:wake:{{{}}}:{:016x}", slots::tag_of(slot()), self.process);
+        }
+        super::channel(self.process, shard::lane_of(name, self.options.connections))
     }
 
     /// Runs a call at the server that has a slot, and again where that redirects it: see [`outcome::next`].
@@ -233,14 +235,9 @@ impl Topology {
     }
 
     async fn send_to(&self, stop: Stop, slot: u16, name: &Name, op: Op, until: Until) -> Reply {
-        let mut lane = stop.shard.lane(name);
-        if op.may_queue() {
-            lane = self.subscribe(&stop, name, slot, until).await?;
-        }
-        let channel = if op.has_entry() { self.channel(slot) } else { None };
-        let op = match channel {
-            Some(channel) => op.woken_on(channel),
-            None => op,
+        let lane = match op.may_queue() {
+            true => self.subscribe(&stop, name, slot, until).await?,
+            false => stop.shard.lane(name),
         };
         // It may have been on its way for a while, and its end may be ahead of it.
         if op.is_void() {
@@ -260,9 +257,11 @@ impl Topology {
     ) -> Answer<&'a Arc<Lane>> {
         let Stop { shard, asking } = stop;
         let lane = shard.subscriber.as_ref().unwrap_or_else(|| shard.lane(name));
-        let subscribed = match self.channel(slot) {
-            Some(channel) => lane.connection.subscribe_slot((slot, &channel), *asking, until).await,
-            None => lane.connection.link(until).await?.subscribe(until).await,
+        let subscribed = if self.in_cluster {
+            let channel = self.channel(name, || slot);
+            lane.connection.subscribe_slot((slot, &channel), *asking, until).await
+        } else {
+            lane.connection.link(until).await?.subscribe(until).await
         };
         match subscribed {
             Err(error) if outcome::is_redirection(&error) => Err(error),

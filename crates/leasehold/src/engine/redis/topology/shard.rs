@@ -56,12 +56,7 @@ impl Shard {
     /// All operations of a name take the same connection, but for claims that wait in a cluster: what is sent later
     /// arrives later.
     pub(in super::super) fn lane(&self, name: &Name) -> &Arc<Lane> {
-        let hash = BuildHasherDefault::<DefaultHasher>::default().hash_one(name);
-        &self.lanes[hash as usize % self.lanes.len()]
-    }
-
-    pub(in super::super) fn lanes(&self) -> &[Arc<Lane>] {
-        &self.lanes
+        &self.lanes[lane_of(name, self.lanes.len())]
     }
 
     pub(in super::super) fn connection(&self) -> &Arc<Connection> {
@@ -79,6 +74,12 @@ impl Shard {
         self.lanes.iter().chain(&self.subscriber).for_each(|lane| lane.connection.close());
         self.pool.close();
     }
+}
+
+/// Which of so many lanes the operations of a name take.
+pub(super) fn lane_of(name: &Name, lanes: usize) -> usize {
+    let hash = BuildHasherDefault::<DefaultHasher>::default().hash_one(name);
+    hash as usize % lanes
 }
 
 /// A server on the way of a call.

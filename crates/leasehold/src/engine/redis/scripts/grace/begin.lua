@@ -11,3 +11,5 @@ local known_until, needed_us = call('ZSCORE', KEYS[3], ARGV[2]), ARGV[2] * 1000
 if not known_until or known_until - now_us < needed_us / 2 then
   try('ZADD', KEYS[3], ('%.0f'):format(now_us + needed_us), ARGV[2])
 end
+-- Where the first operation has its keys and its letter.
+local k, a = 4, 3

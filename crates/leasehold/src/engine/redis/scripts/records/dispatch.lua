@@ -2,7 +2,7 @@
 -- KEYS of each operation follow each other: see `look.lua` and each operation
 -- ARGV per operation a letter and its arguments:
 --   b begin  s settle  t settle with tombstone  r renew  x remove  l look
--- `k` and `a` are where the first operation has its keys and its letter: the text before this one says so.
+-- `k` and `a` are where the first operation has its keys and its letter: see the fragments of `grace`.
 -- answers a list with one reply per operation; {9, error} if it failed
 local CASES = {
   b = { begin, 4, 5 },
