@@ -2,13 +2,15 @@
 
 use std::{sync::Arc, time::Duration};
 
+use futures_util::StreamExt;
+
 use crate::{
     clock::Clock,
-    config::{Config, Settings},
-    core::{Chance, Core},
+    config::{Config, Settings, between},
+    core::{Core, Entropy},
     deadlines::Deadlines,
     engine::{
-        Capabilities, Cursor, Engine, Health, Inspection, Page, Released,
+        Capabilities, Changes, Cursor, Engine, Health, Inspection, Listing, Page, Released, Watch, Watched,
         connect::{self, EngineOptions},
     },
     error::{Error, Result},
@@ -206,8 +208,58 @@ impl Leasehold {
         if !(1..=10_000).contains(&limit) {
             return Err(Error::invalid("page size", limit.to_string(), "1 to 10000"));
         }
-        let answer = self.core.engine.inspector().page(prefix, from, limit, self.core.command_until()).await;
-        answer.map_err(|error| self.core.explain_doing(error, format!("listing \"{prefix}\""), None))
+        let listing = Listing::at(from);
+        let page =
+            self.core.engine.inspector().page(prefix, listing.from(), limit, self.core.command_until());
+        let page = page.await;
+        let page =
+            page.map_err(|error| self.core.explain_doing(error, format!("listing \"{prefix}\""), None))?;
+        Ok(listing.page(page, limit, |lock| lock.name.as_str()))
+    }
+
+    /// The changes of one lock, polled every `poll_every` (10 ms to an hour) where the store cannot push them: see
+    /// [`Capabilities::watch`]. [`Changes`] says what the items are and what dropping does. Ends when the client is closed.
+    ///
+    /// ```
+    /// # #[tokio::main(flavor = "current_thread")] async fn main() -> leasehold::Result<()> {
+    /// use std::time::Duration;
+    /// use futures_util::StreamExt;
+    ///
+    /// let leases = leasehold::Leasehold::connect("memory:").await?;
+    /// let mut changes = leases.watch("deal:42", Duration::from_millis(100))?;
+    /// let present = changes.next().await.expect("a first item")?;
+    /// assert!(present.is_empty());
+    /// let guard = leases.lock("deal:42").acquire().await?;
+    /// let acquired = changes.next().await.expect("a change")?;
+    /// assert_eq!(acquired[0].now.as_ref().unwrap().fence, guard.fence());
+    /// # guard.release().await?; drop(changes); leases.close().await
+    /// # }
+    /// ```
+    ///
+    /// # Errors
+    /// `invalid` for a bad name or interval. Faults of the store are items.
+    pub fn watch(&self, name: impl AsRef<str>, poll_every: Duration) -> Result<Changes<'_, Error>> {
+        self.watching(Watched::Name(self.name(name.as_ref())?), poll_every)
+    }
+
+    /// The same for all locks whose name begins with `prefix`.
+    ///
+    /// # Errors
+    /// As [`Leasehold::watch`].
+    pub fn watch_prefix(&self, prefix: &str, poll_every: Duration) -> Result<Changes<'_, Error>> {
+        self.watching(Watched::Prefix(prefix.to_owned()), poll_every)
+    }
+
+    fn watching(&self, locks: Watched, poll_every: Duration) -> Result<Changes<'_, Error>> {
+        let core = &self.core;
+        core.check_open()?;
+        between("poll interval", poll_every, Duration::from_millis(10), Duration::from_secs(3600))?;
+        let command_timeout = core.config.command_timeout;
+        let watch = Watch { locks, poll_every, command_timeout, clock: core.clock.clone() };
+        let changes = core.engine.inspector().watch(watch).take_until(core.closing().cancelled_owned());
+        Ok(changes
+            .map(|seen| seen.map_err(|error| core.explain_doing(error, "watching".into(), None)))
+            .boxed())
     }
 
     /// Takes a lock away from its holder, if it is still the one whose fence was seen. The holder may still be at
@@ -370,9 +422,9 @@ impl Builder {
         }
         let engine = self.open()?;
         let telemetry = Arc::new(Telemetry::new(self.observer));
-        let chance = self.seed.map_or(Chance::System, Chance::seeded);
+        let entropy = self.seed.map_or(Entropy::System, Entropy::seeded);
         let store = connect::redact(&self.url);
-        let core = Core::start(engine, self.clock, self.config, store, chance, telemetry);
+        let core = Core::start(engine, self.clock, self.config, store, entropy, telemetry);
         Ok(Leasehold { core: Arc::new(core), policies: Arc::new(self.policies) })
     }
 

@@ -14,7 +14,7 @@ use super::{
 use crate::{
     core::Core,
     engine::{
-        Cursor, EngineError, Page,
+        Cursor, EngineError, Listing, Page,
         deadlines::{
             Dead, Deadline, DeadlineId, DueTime, Pending, Placement, PoolLayout, PoolStats, Receipt, Settle,
         },
@@ -223,8 +223,10 @@ impl Deadlines {
         let Some((engine, pool)) = self.opening.known().await? else {
             return Ok(Page { items: Vec::new(), next: None });
         };
-        let answer = engine.dead(pool, from, limit, self.core().command_until()).await;
-        answer.map_err(|error| self.failed(error, "looking at the dead of the pool"))
+        let listing = Listing::at(from);
+        let answer = engine.dead(pool, listing.from(), limit, self.core().command_until()).await;
+        let page = answer.map_err(|error| self.failed(error, "looking at the dead of the pool"))?;
+        Ok(listing.page(page, limit, |dead| &dead.id))
     }
 
     /// How the pool stands; all zero for one that nobody ever used.

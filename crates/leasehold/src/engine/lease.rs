@@ -9,7 +9,7 @@ use crate::{
     clock::BootInstant,
     fence::Fence,
     name::Name,
-    owner::{Owner, OwnerId},
+    owner::{Holder, Owner, OwnerId},
 };
 
 /// How a lock is shared by those who hold it.
@@ -198,6 +198,10 @@ impl Holders {
     /// The first of them.
     pub fn first(&self) -> Option<&Tenure> {
         self.shown.first()
+    }
+
+    pub(crate) fn into_first(self) -> Option<Holder> {
+        self.shown.into_iter().next().map(|tenure| tenure.holder)
     }
 }
 

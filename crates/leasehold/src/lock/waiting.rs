@@ -24,13 +24,13 @@ const ENDED_REMEMBERED: usize = 10_000;
 
 /// The client's side of wake-ups.
 pub(crate) struct Waiting {
-    room: Mutex<Room>,
+    registry: Mutex<Registry>,
     reaper: Reaper,
     telemetry: Arc<Telemetry>,
 }
 
 #[derive(Default)]
-struct Room {
+struct Registry {
     /// Without a claim it waits for a record, and leaves nothing behind in the store that must be ended.
     waiting: HashMap<OwnerId, (Option<Claim>, Arc<Slot>)>,
     ended: HashMap<OwnerId, Claim>,
@@ -39,7 +39,7 @@ struct Room {
 
 #[derive(Default)]
 struct Slot {
-    news: Mutex<Option<News>>,
+    notification: Mutex<Option<Notification>>,
     changed: Notify,
     bound: Mutex<Option<Bound>>,
     /// The client was closed, and has ended the attempt.
@@ -64,7 +64,7 @@ impl Bound {
 
 /// What a waiting attempt is told.
 #[derive(Clone, Copy, Debug)]
-pub(crate) enum News {
+pub(crate) enum Notification {
     /// The lease was handed to it.
     Granted(Grant),
     /// It should claim again.
@@ -73,16 +73,18 @@ pub(crate) enum News {
 
 impl Slot {
     /// What a hand-over to this claim means. One whose start is not known is a hint: asking again refreshes the lease.
-    fn handed_over(&self, claim: &Claim, fence: Fence, link: u64) -> News {
+    fn handed_over(&self, claim: &Claim, fence: Fence, link: u64) -> Notification {
         let since = lock(&self.bound).and_then(|bound| bound.start_of(fence, link));
-        since.map_or(News::LookAgain, |since| News::Granted(Grant { fence, since, ttl: claim.ttl, acks: 0 }))
+        since.map_or(Notification::LookAgain, |since| {
+            Notification::Granted(Grant { fence, since, ttl: claim.ttl, acks: 0 })
+        })
     }
 
-    fn put(&self, news: News) {
-        let mut place = lock(&self.news);
+    fn put(&self, notification: Notification) {
+        let mut place = lock(&self.notification);
         // A hint never replaces a grant.
-        if !matches!((&*place, news), (Some(News::Granted(_)), News::LookAgain)) {
-            *place = Some(news);
+        if !matches!((&*place, notification), (Some(Notification::Granted(_)), Notification::LookAgain)) {
+            *place = Some(notification);
         }
         drop(place);
         self.changed.notify_one();
@@ -95,7 +97,7 @@ fn lock<T>(mutex: &Mutex<T>) -> std::sync::MutexGuard<'_, T> {
 
 impl Waiting {
     pub(crate) fn new(reaper: Reaper, telemetry: Arc<Telemetry>) -> Self {
-        Self { room: Mutex::default(), reaper, telemetry }
+        Self { registry: Mutex::default(), reaper, telemetry }
     }
 
     /// Takes a place before the first claim leaves, so that no wake-up can be missed.
@@ -110,53 +112,55 @@ impl Waiting {
 
     fn place(self: &Arc<Self>, owner: OwnerId, claim: Option<Claim>) -> Ticket {
         let slot = Arc::<Slot>::default();
-        lock(&self.room).waiting.insert(owner, (claim, slot.clone()));
+        lock(&self.registry).waiting.insert(owner, (claim, slot.clone()));
         Ticket { waiting: self.clone(), owner, slot }
     }
 
     /// Ends every waiting attempt in the store and wakes it, so that its caller learns of it.
     pub(crate) fn end_all(&self) {
-        for (claim, slot) in lock(&self.room).waiting.values_mut() {
+        for (claim, slot) in lock(&self.registry).waiting.values_mut() {
             if let Some(claim) = claim.take() {
                 slot.ended.store(true, Ordering::Relaxed);
                 self.reaper.abandon(claim);
             }
-            slot.put(News::LookAgain);
+            slot.put(Notification::LookAgain);
         }
     }
 
     /// Remembers an attempt that gave up: if the lock is handed to it after all, it must move on.
     pub(crate) fn ended(&self, claim: Claim) {
-        let mut room = lock(&self.room);
-        if room.ended_order.len() == ENDED_REMEMBERED
-            && let Some(oldest) = room.ended_order.pop_front()
+        let mut registry = lock(&self.registry);
+        if registry.ended_order.len() == ENDED_REMEMBERED
+            && let Some(oldest) = registry.ended_order.pop_front()
         {
-            room.ended.remove(&oldest);
+            registry.ended.remove(&oldest);
         }
-        room.ended_order.push_back(claim.owner.id());
-        room.ended.insert(claim.owner.id(), claim);
+        registry.ended_order.push_back(claim.owner.id());
+        registry.ended.insert(claim.owner.id(), claim);
     }
 }
 
 impl WakeSink for Waiting {
     fn wake(&self, wake: Wake) {
-        let room = lock(&self.room);
+        let registry = lock(&self.registry);
         match wake {
-            Wake::Granted { owner, fence, link } => match room.waiting.get(&owner) {
+            Wake::Granted { owner, fence, link } => match registry.waiting.get(&owner) {
                 Some((Some(claim), slot)) => slot.put(slot.handed_over(claim, fence, link)),
-                Some((None, slot)) => slot.put(News::LookAgain),
+                Some((None, slot)) => slot.put(Notification::LookAgain),
                 None => {
-                    if let Some(claim) = room.ended.get(&owner) {
+                    if let Some(claim) = registry.ended.get(&owner) {
                         self.reaper.abandon(claim.clone());
                     }
                 }
             },
             Wake::LookAgain { owner } => {
-                if let Some((_, slot)) = room.waiting.get(&owner) {
-                    slot.put(News::LookAgain);
+                if let Some((_, slot)) = registry.waiting.get(&owner) {
+                    slot.put(Notification::LookAgain);
                 }
             }
-            Wake::LookAgainAll => room.waiting.values().for_each(|(_, slot)| slot.put(News::LookAgain)),
+            Wake::LookAgainAll => {
+                registry.waiting.values().for_each(|(_, slot)| slot.put(Notification::LookAgain))
+            }
         }
     }
 
@@ -183,14 +187,14 @@ pub(crate) struct Ticket {
 }
 
 impl Ticket {
-    /// The next news.
+    /// The next notification.
     ///
     /// # Cancel safety
-    /// News stay until they are taken.
-    pub(crate) async fn news(&self) -> News {
+    /// A notification stays until it is taken.
+    pub(crate) async fn notified(&self) -> Notification {
         loop {
-            if let Some(news) = lock(&self.slot.news).take() {
-                return news;
+            if let Some(notification) = lock(&self.slot.notification).take() {
+                return notification;
             }
             self.slot.changed.notified().await;
         }
@@ -200,7 +204,7 @@ impl Ticket {
     pub(crate) fn leave(self) -> bool {
         let slot = self.slot.clone();
         drop(self);
-        // Set with the room locked, and only of those in it.
+        // Set with the registry locked, and only of those in it.
         slot.ended.load(Ordering::Relaxed)
     }
 
@@ -211,8 +215,8 @@ impl Ticket {
 
     /// Forgets hints that were put before a claim: its answer is newer. A grant stays.
     pub(crate) fn forget_hints(&self) {
-        let mut place = lock(&self.slot.news);
-        if matches!(*place, Some(News::LookAgain)) {
+        let mut place = lock(&self.slot.notification);
+        if matches!(*place, Some(Notification::LookAgain)) {
             *place = None;
         }
     }
@@ -220,52 +224,9 @@ impl Ticket {
 
 impl Drop for Ticket {
     fn drop(&mut self) {
-        lock(&self.waiting.room).waiting.remove(&self.owner);
+        lock(&self.waiting.registry).waiting.remove(&self.owner);
     }
 }
 
 #[cfg(all(test, feature = "memory"))]
-mod tests {
-    use std::time::Duration;
-
-    use super::*;
-    use crate::{
-        clock::Clock,
-        engine::{Answer, Engine, Queue, memory::Memory},
-        name::Name,
-        owner::{Holder, Owner},
-    };
-
-    #[tokio::test]
-    async fn a_lock_handed_to_an_attempt_that_gave_up_moves_on() {
-        let engine: Arc<dyn Engine> = Arc::new(Memory::open("", Clock::system()));
-        let soon = || Clock::system().now() + Duration::from_secs(10);
-        let claim = Claim {
-            name: Name::new("x").unwrap(),
-            owner: Owner::new(1, &Holder::Foreign),
-            mode: crate::engine::Mode::Exclusive,
-            ttl: Duration::from_secs(60),
-            lock_delay: Duration::ZERO,
-            queue: Some(Queue { wait: Duration::from_secs(60), poll_every: Duration::from_secs(5) }),
-            acks: crate::engine::Acks::None,
-        };
-        let Ok(Answer::Granted(grant)) = engine.leases().claim(&claim, soon()).await else {
-            panic!("it was free")
-        };
-        let reaper = Reaper::start(engine.clone(), Clock::system(), Duration::from_secs(2));
-        let waiting = Waiting::new(reaper.clone(), Arc::new(Telemetry::new(None)));
-        waiting.ended(claim.clone());
-        waiting.wake(Wake::Granted { owner: claim.owner.id(), fence: grant.fence, link: 0 });
-        reaper.drained().await;
-        assert_eq!(engine.inspector().inspect(&claim.name, soon()).await.unwrap().held(), None);
-    }
-
-    #[test]
-    fn a_lease_that_was_handed_over_began_after_the_last_answer_over_the_same_link_with_a_lower_fence() {
-        let asked_at = BootInstant::from_nanos(5_000);
-        let bound = Bound { link: 1, last: Fence::new(10), asked_at };
-        assert_eq!(bound.start_of(Fence::new(11), 1), Some(asked_at));
-        assert_eq!(bound.start_of(Fence::new(10), 1), None);
-        assert_eq!(bound.start_of(Fence::new(11), 2), None);
-    }
-}
+mod tests;

@@ -106,7 +106,7 @@ impl Outbox {
                     return Some(good);
                 }
                 Err(error) => {
-                    let pause = pauses.pause(nth, core.chance.fraction());
+                    let pause = pauses.pause(nth, core.entropy.fraction());
                     if !may_pass(&error) || core.clock.now() + pause >= give_up {
                         let items = batch.len();
                         tracing::warn!(%error, items, "could not settle deadlines; they come back");

@@ -14,14 +14,14 @@ use super::{
 };
 use crate::{
     clock::Until,
-    engine::{Cursor, EngineError, Inspection, Mode, Page, Tenure, Told, WAITERS_SHOWN, Waiter},
+    engine::{Cursor, EngineError, Inspection, Mode, Page, Tenure, WAITERS_SHOWN, Waiter},
     fence::Fence,
     name::Name,
     owner::Holder,
 };
 
-/// Keys that one SCAN looks at, at least.
-const SCAN_COUNT: u32 = 200;
+/// Most keys that one SCAN is to look at.
+const SCAN_COUNT_MAX: u32 = 200;
 /// SCANs of one page: a sparse database gives short pages instead of a long wait.
 const SCANS_PER_PAGE: usize = 50;
 /// Names in one inspection call; bounds how long the server is busy with one.
@@ -123,23 +123,22 @@ async fn scan_primaries(
     until: Until,
 ) -> Result<Page<Name>, EngineError> {
     let map = cluster.map(until).await?;
-    let mut told = Told::before(from.as_ref());
     let (mut names, mut next) = (Vec::new(), from.map(|cursor| cursor.as_str().to_owned()));
     while let Some(Turn { first_slot, shard, at }) = turn(&map, next.as_deref()) {
-        let room = limit - u32::try_from(names.len()).unwrap_or(limit);
+        let room = limit.saturating_sub(u32::try_from(names.len()).unwrap_or(limit));
         let (connection, at) = (shard.connection(), at.unwrap_or_default());
-        let (found, rest) = scan_names(connection, prefixes, at, &mut told, room, until).await?;
+        let (found, rest) = scan_names(connection, prefixes, at, room, until).await?;
         names.extend(found);
         let is_done = rest.is_none();
         next = match rest {
             Some(at) => Some(format!("{first_slot} {} {at}", shard.endpoint)),
             None => after(&map, first_slot),
         };
-        if next.is_none() || !is_done || names.len() == limit as usize {
+        if next.is_none() || !is_done || names.len() >= limit as usize {
             break;
         }
     }
-    Ok(Page { items: names, next: next.map(|text| Cursor::telling(text, told)) })
+    Ok(Page { items: names, next: next.map(Cursor::new) })
 }
 
 /// What the server says about some names, each as `inspect.lua` answers it.
@@ -172,56 +171,43 @@ pub(super) async fn scan_server(
     limit: u32,
     until: Until,
 ) -> Result<Page<Name>, EngineError> {
-    let mut told = Told::before(from.as_ref());
     let at = from.as_ref().map_or("", Cursor::as_str);
-    let (items, next) = scan_names(connection, prefixes, at, &mut told, limit, until).await?;
-    Ok(Page { items, next: next.map(|text| Cursor::telling(text, told)) })
+    let (items, next) = scan_names(connection, prefixes, at, limit, until).await?;
+    Ok(Page { items, next: next.map(Cursor::new) })
 }
 
-/// What some SCANs find that was not told yet, and where they go on: at the server's own cursor, after so many of the
-/// names that it leads to.
+/// What some SCANs find, about `limit` names, and the server's cursor where they go on.
 async fn scan_names(
     connection: &Arc<Connection>,
     (store_prefix, prefix): (&str, &str),
     from: &str,
-    told: &mut Told,
     limit: u32,
     until: Until,
 ) -> Result<(Vec<Name>, Option<String>), EngineError> {
     let link = connection.link(until).await?;
     let pattern = scan_pattern(&format!("{store_prefix}{prefix}"));
-    let (mut at, mut given) = position(from);
+    let mut at = if from.is_empty() { "0".to_owned() } else { from.to_owned() };
     let mut names: Vec<Name> = Vec::new();
     for _ in 0..SCANS_PER_PAGE {
         let mut cmd = redis::cmd("SCAN");
-        cmd.arg(&at).arg("MATCH").arg(&pattern).arg("COUNT").arg(SCAN_COUNT);
+        cmd.arg(&at).arg("MATCH").arg(&pattern).arg("COUNT").arg(limit.clamp(10, SCAN_COUNT_MAX));
         let (next, keys) = scanned(link.send(&cmd, until).await?)?;
-        let found = keys.iter().filter_map(|key| name_of(store_prefix, key)).collect();
-        let (fresh, left) = told.take(found, given, limit as usize - names.len(), Name::as_str);
-        names.extend(fresh);
-        given = left.unwrap_or(0);
-        if left.is_none() {
-            at = next;
-            if at == "0" {
-                return Ok((names, None));
-            }
+        names.extend(keys.iter().filter_map(|key| name_of(store_prefix, key)));
+        at = next;
+        if at == "0" {
+            return Ok((names, None));
         }
-        if names.len() == limit as usize {
+        if names.len() >= limit as usize {
             break;
         }
     }
-    Ok((names, Some(format!("{at}/{given}"))))
+    Ok((names, Some(at)))
 }
 
 fn name_of(store_prefix: &str, key: &str) -> Option<Name> {
     // With an empty prefix the side keys are in the scan's way.
     let side = key.starts_with("leasehold:");
     key.strip_prefix(store_prefix).filter(|_| !side).and_then(|name| Name::new(name).ok())
-}
-
-fn position(from: &str) -> (String, usize) {
-    let (at, given) = from.split_once('/').unwrap_or(("0", "0"));
-    (at.to_owned(), given.parse().unwrap_or(0))
 }
 
 /// Whose turn it is in a scan of all primaries, which goes by their first slot.
