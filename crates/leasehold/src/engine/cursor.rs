@@ -15,7 +15,7 @@ pub struct Page<T> {
 ///
 /// A cursor that a client returned also has the names of the pages before it, so that none is listed twice. Its text alone
 /// is enough to go on elsewhere: no name is missed then, but some may come again, and pages may be longer than asked for.
-#[derive(Clone, Debug)]
+#[derive(Clone, Debug, PartialEq, Eq)]
 pub struct Cursor {
     text: String,
     seen: Option<SeenNames>,
