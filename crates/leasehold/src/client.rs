@@ -4,9 +4,11 @@ use std::{sync::Arc, time::Duration};
 
 use futures_util::StreamExt;
 
+#[cfg(feature = "config")]
+use crate::policy::Policies;
 use crate::{
     clock::Clock,
-    config::{Config, Settings, between},
+    config::{Config, between},
     core::{Core, Entropy},
     deadlines::Deadlines,
     engine::{
@@ -15,11 +17,10 @@ use crate::{
     },
     error::{Error, Result},
     fence::Fence,
-    idempotency::{Idempotency, IdempotencyKey},
+    idempotency::Idempotency,
     lock::Lock,
     marker::Marker,
     name::Name,
-    policy::{BoundPolicy, Policies},
     telemetry::{Observer, Stats, Telemetry},
 };
 
@@ -38,8 +39,9 @@ use crate::{
 /// ```
 #[derive(Clone)]
 pub struct Leasehold {
-    core: Arc<Core>,
-    policies: Arc<Policies>,
+    pub(crate) core: Arc<Core>,
+    #[cfg(feature = "config")]
+    pub(crate) policies: Arc<Policies>,
 }
 
 impl Leasehold {
@@ -65,68 +67,13 @@ impl Leasehold {
         Builder {
             url: url.as_ref().to_owned(),
             config: Config::default(),
+            #[cfg(feature = "config")]
             policies: Policies::default(),
             clock: Clock::system(),
             observer: None,
             seed: None,
             engine: None,
         }
-    }
-
-    /// Connects to the store that the environment and `leasehold.toml` name: `LEASEHOLD_STORE`, `store` in the file, or
-    /// what `REDIS_HOST`, `REDIS_PORT` and `REDIS_PASSWORD` describe. [`Settings`] lists everything that is read.
-    ///
-    /// ```no_run
-    /// # #[tokio::main(flavor = "current_thread")] async fn main() -> leasehold::Result<()> {
-    /// use leasehold::Leasehold;
-    ///
-    /// let leases = Leasehold::from_env().await?;
-    /// let guard = leases.policy("payout")?.key([("deal_id", 42)]).acquire().await?;
-    /// # guard.release().await?; Ok(()) }
-    /// ```
-    ///
-    /// # Errors
-    /// As [`Leasehold::connect`]; also `invalid` for a setting that is wrong, and when no store is named at all.
-    pub async fn from_env() -> Result<Self> {
-        Self::from_settings(Settings::from_env()?)?.connect().await
-    }
-
-    /// A client with settings that were loaded.
-    ///
-    /// # Errors
-    /// `invalid` when they name no store.
-    pub fn from_settings(settings: Settings) -> Result<Builder> {
-        let Some(store) = settings.store else {
-            let expected =
-                "a URL in LEASEHOLD_STORE, in `store` of leasehold.toml, or a REDIS_HOST for from_env()";
-            return Err(Error::invalid("store", "", expected));
-        };
-        Ok(Builder { config: settings.config, policies: settings.policies, ..Self::builder(store) })
-    }
-
-    /// The lock policy `[locks.NAME]`, to be given its values.
-    ///
-    /// ```
-    /// # #[tokio::main(flavor = "current_thread")] async fn main() -> leasehold::Result<()> {
-    /// use leasehold::{Leasehold, Policies};
-    ///
-    /// let policies = Policies::parse("[locks.payout]\nkey = \"payout:{deal_id}\"\nttl = \"60s\"", "example")?;
-    /// let leases = Leasehold::builder("memory:").policies(policies).connect().await?;
-    /// let guard = leases.policy("payout")?.key([("deal_id", 42)]).acquire().await?;
-    /// assert_eq!(guard.name().as_str(), "payout:42");
-    /// # guard.release().await?; leases.close().await
-    /// # }
-    /// ```
-    ///
-    /// # Errors
-    /// `invalid` for a name that is not there, with the nearest and all others.
-    pub fn policy(&self, name: &str) -> Result<BoundPolicy<'_>> {
-        Ok(BoundPolicy::new(self, self.policies.lock(name)?))
-    }
-
-    /// The policies it was made with.
-    pub fn policies(&self) -> &Policies {
-        &self.policies
     }
 
     /// An exclusive lock of that name.
@@ -139,32 +86,9 @@ impl Leasehold {
         Idempotency::new(self.core.clone(), operation.as_ref())
     }
 
-    /// One request of the policy `[idempotency.NAME]`, kept as long as that says.
-    ///
-    /// # Errors
-    /// `invalid` for a name that is not there, with the nearest and all others. Wrong values are reported when the key is
-    /// used.
-    pub fn idempotency_policy<K: AsRef<str>, V: ToString>(
-        &self,
-        name: &str,
-        values: impl IntoIterator<Item = (K, V)>,
-    ) -> Result<IdempotencyKey> {
-        let policy = self.policies.idempotency(name)?;
-        Ok(IdempotencyKey::named(self.core.clone(), policy.key(values)).keep(policy.ttl))
-    }
-
     /// Marks that say that somebody is at it, such as `processing`.
     pub fn marker(&self, kind: impl AsRef<str>) -> Marker {
         Marker::new(self.core.clone(), kind.as_ref())
-    }
-
-    /// Marks of the policy `[markers.NAME]`. An id has as many values as the policy's key has parameters, in their order.
-    ///
-    /// # Errors
-    /// `invalid` for a name that is not there, with the nearest and all others.
-    pub fn marker_policy(&self, name: &str) -> Result<Marker> {
-        let policy = self.policies.marker(name)?;
-        Ok(Marker::laid_out(self.core.clone(), Ok(policy.template.clone()), policy.ttl))
     }
 
     /// The pool of deadlines of that name.
@@ -338,8 +262,9 @@ impl std::fmt::Debug for Leasehold {
 #[must_use = "a builder does nothing until it connects"]
 pub struct Builder {
     url: String,
-    config: Config,
-    policies: Policies,
+    pub(crate) config: Config,
+    #[cfg(feature = "config")]
+    pub(crate) policies: Policies,
     clock: Clock,
     observer: Option<Arc<dyn Observer>>,
     seed: Option<u64>,
@@ -356,14 +281,6 @@ impl Builder {
     /// Changes some settings.
     pub fn configure(mut self, change: impl FnOnce(&mut Config)) -> Self {
         change(&mut self.config);
-        self
-    }
-
-    /// Named policies. If their file sets `prefix` or `max-ttl`, this sets them too; a later
-    /// [`configure`](Builder::configure) can still change them.
-    pub fn policies(mut self, policies: Policies) -> Self {
-        policies.take_over(&mut self.config);
-        self.policies = policies;
         self
     }
 
@@ -415,6 +332,7 @@ impl Builder {
     /// As [`Leasehold::connect_lazy`]; also `invalid` for a setting out of range.
     pub fn connect_lazy(self) -> Result<Leasehold> {
         self.config.check()?;
+        #[cfg(feature = "config")]
         self.policies.check(&self.config)?;
         if tokio::runtime::Handle::try_current().is_err() {
             let why = "it must be called from within a Tokio runtime";
@@ -425,7 +343,11 @@ impl Builder {
         let entropy = self.seed.map_or(Entropy::System, Entropy::seeded);
         let store = connect::redact(&self.url);
         let core = Core::start(engine, self.clock, self.config, store, entropy, telemetry);
-        Ok(Leasehold { core: Arc::new(core), policies: Arc::new(self.policies) })
+        Ok(Leasehold {
+            core: Arc::new(core),
+            #[cfg(feature = "config")]
+            policies: Arc::new(self.policies),
+        })
     }
 
     /// The engine alone, to wrap it: give it back with [`Builder::engine`].

@@ -28,8 +28,8 @@ use crate::{
     lease::{Lease, validity::TTL_MIN},
     lock::Attempt,
     name::Name,
-    policy::{Template, escape_value},
     record::{self, Began, Held, Wish},
+    template::{Template, escape_value},
 };
 
 const TTL_DEFAULT: Duration = Duration::from_secs(300);

@@ -5,7 +5,7 @@ use toml::Value;
 use super::{file::Document, text::quoted};
 use crate::{
     error::{Error, Result},
-    policy::escape,
+    template::escape,
 };
 
 /// The environment, as a function from a variable's name to its value.

@@ -15,7 +15,10 @@ use serde::{
 use serde_path_to_error::Segment;
 use toml::{Table, Value};
 
-use super::text::{one_of, parse_duration, quoted};
+use super::{
+    parse_duration,
+    text::{one_of, quoted},
+};
 use crate::{
     engine::Acks,
     error::{Error, Result},

@@ -3,7 +3,6 @@
 use std::{fmt, sync::Arc, time::Duration};
 
 use bytes::Bytes;
-use serde::Serialize;
 
 use super::{
     bounds::{self, ITEMS_MAX},
@@ -91,20 +90,6 @@ impl Deadlines {
         context: impl Into<Bytes>,
     ) -> Result<()> {
         self.set_many(&[Deadline::new(id, due).context(context)]).await
-    }
-
-    /// The same with a context as JSON, for [`Due::context_as`].
-    ///
-    /// # Cancel safety, errors
-    /// As [`Deadlines::set`].
-    pub async fn set_json(
-        &self,
-        id: impl Into<DeadlineId>,
-        due: impl Into<DueTime>,
-        context: &impl Serialize,
-    ) -> Result<()> {
-        let deadline = Deadline::new(id, due).json(context)?;
-        self.set_many(&[deadline]).await
     }
 
     /// Sets many deadlines. Not all or nothing: after an error some may be set.

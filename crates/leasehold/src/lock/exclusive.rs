@@ -229,6 +229,7 @@ impl Lock {
     }
 
     /// Refuses [`OnOutage::Proceed`] from here on.
+    #[cfg(feature = "config")]
     pub(crate) fn critical(mut self, critical: bool) -> Self {
         self.request.critical = critical;
         self

@@ -18,7 +18,7 @@ const SEPARATORS: [char; 3] = [':', '{', '}'];
 #[derive(Clone, Debug)]
 pub(crate) struct Template {
     /// The policy, for errors.
-    pub(super) policy: String,
+    pub(crate) policy: String,
     text: String,
     parts: Vec<Part>,
 }
@@ -58,7 +58,8 @@ impl Template {
 
     /// Whether some values make a key here that other values make there. No value holds a separator, so both keys have the
     /// same separators, and at most one value between two of them.
-    pub(super) fn may_equal(&self, other: &Self) -> bool {
+    #[cfg(feature = "config")]
+    pub(crate) fn may_equal(&self, other: &Self) -> bool {
         let (one, other) = (self.fill(|_| VALUE.into()), other.fill(|_| VALUE.into()));
         let (pieces, others) = (one.split(SEPARATORS), other.split(SEPARATORS));
         one.matches(SEPARATORS).eq(other.matches(SEPARATORS))
@@ -113,8 +114,10 @@ impl Template {
 }
 
 /// Stands for a value; no literal holds it.
+#[cfg(feature = "config")]
 const VALUE: char = '\0';
 
+#[cfg(feature = "config")]
 fn pieces_may_equal(one: &str, other: &str) -> bool {
     let fits = |text: &str, (start, end): (&str, &str)| {
         text.len() > start.len() + end.len() && text.starts_with(start) && text.ends_with(end)
