@@ -165,18 +165,9 @@ impl Core {
         let until = self.clock.now() + self.config.command_timeout * 2;
         let drained = self.clock.bounded(until, self.reaper.drained()).await;
         let closed = self.engine.close(self.command_until()).await;
-        match (drained, closed) {
-            (None, _) => Err(Error::StoreUnreachable {
-                store: self.store.clone(),
-                doing: "closing".into(),
-                source: EngineError::new(
-                    Fault::NoAnswer,
-                    "some locks could not be released in time; they end with their ttl",
-                ),
-            }),
-            (_, Err(error)) => Err(self.explain_doing(error, "closing".into(), None)),
-            (Some(()), Ok(())) => Ok(()),
-        }
+        let too_late = "some locks could not be released in time; they end with their ttl";
+        let drained = drained.ok_or_else(|| EngineError::new(Fault::NoAnswer, too_late));
+        drained.and(closed).map_err(|error| self.explain_doing(error, "closing".into(), None))
     }
 }
 

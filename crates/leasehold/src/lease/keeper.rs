@@ -213,3 +213,6 @@ impl Keeper {
         self.wake_for(&mut schedule, due_at);
     }
 }
+
+#[cfg(all(test, feature = "memory"))]
+mod tests;

@@ -22,22 +22,22 @@ use crate::{
 
 /// How a lock is asked for and held.
 #[derive(Clone)]
-pub(super) struct LockRequest {
-    pub(super) ttl: Duration,
-    pub(super) wait: Duration,
-    pub(super) max_attempts: Option<u32>,
-    pub(super) retry: Retry,
+pub(crate) struct LockRequest {
+    pub(crate) ttl: Duration,
+    pub(crate) wait: Duration,
+    pub(crate) max_attempts: Option<u32>,
+    pub(crate) retry: Retry,
     /// Unless set, a lease is renewed in [`Lock::run`] only.
-    pub(super) keep_alive: Option<bool>,
-    pub(super) label: String,
-    pub(super) lock_delay: Duration,
-    pub(super) acks: Acks,
-    pub(super) max_lifetime: Option<Duration>,
-    pub(super) hold_at_least: Duration,
-    pub(super) on_outage: OnOutage,
+    pub(crate) keep_alive: Option<bool>,
+    pub(crate) label: String,
+    pub(crate) lock_delay: Duration,
+    pub(crate) acks: Acks,
+    pub(crate) max_lifetime: Option<Duration>,
+    pub(crate) hold_at_least: Duration,
+    pub(crate) on_outage: OnOutage,
     /// Never to go on without protection, whatever the caller says.
-    pub(super) critical: bool,
-    pub(super) progress: Option<Progress>,
+    pub(crate) critical: bool,
+    pub(crate) progress: Option<Progress>,
 }
 
 /// Receives the progress of a wait.
@@ -116,7 +116,7 @@ pub struct Lock {
     core: Arc<Core>,
     // A bad name is reported when the lock is acquired, so that the builder reads as one sentence.
     name: Result<Name>,
-    request: LockRequest,
+    pub(crate) request: LockRequest,
 }
 
 impl Lock {
@@ -225,13 +225,6 @@ impl Lock {
     /// What [`Lock::acquire_or_proceed`] does when the store is out of reach.
     pub fn on_outage(mut self, what: OnOutage) -> Self {
         self.request.on_outage = what;
-        self
-    }
-
-    /// Refuses [`OnOutage::Proceed`] from here on.
-    #[cfg(feature = "config")]
-    pub(crate) fn critical(mut self, critical: bool) -> Self {
-        self.request.critical = critical;
         self
     }
 

@@ -107,6 +107,12 @@ mod tests {
     }
 
     #[test]
+    fn the_default_grows_from_50_ms_to_a_second() {
+        let longest: Vec<_> = (0..7).map(|nth| Retry::default().pause(nth, 1.0).as_millis()).collect();
+        assert_eq!(longest, [50, 100, 200, 400, 800, 1000, 1000]);
+    }
+
+    #[test]
     fn fixed_pauses_stay() {
         assert_eq!(Retry::fixed(50 * MS).pause(40, 1.0), 50 * MS);
     }

@@ -1,11 +1,8 @@
-//! Who waits in this client, and where wake-ups for them go.
+//! Which attempts of this client wait, and where wake-ups for them go.
 
 use std::{
     collections::{HashMap, VecDeque},
-    sync::{
-        Arc, Mutex, PoisonError,
-        atomic::{AtomicBool, Ordering},
-    },
+    sync::{Arc, Mutex, MutexGuard, PoisonError},
 };
 
 use tokio::sync::Notify;
@@ -31,19 +28,20 @@ pub(crate) struct Waiting {
 
 #[derive(Default)]
 struct Registry {
-    /// Without a claim it waits for a record, and leaves nothing behind in the store that must be ended.
-    waiting: HashMap<OwnerId, (Option<Claim>, Arc<Slot>)>,
+    waiting: HashMap<OwnerId, WaitingAttempt>,
     ended: HashMap<OwnerId, Claim>,
     ended_order: VecDeque<OwnerId>,
 }
 
 #[derive(Default)]
-struct Slot {
-    notification: Mutex<Option<Notification>>,
-    changed: Notify,
-    bound: Mutex<Option<Bound>>,
+struct WaitingAttempt {
+    /// Without a claim it waits for a record, and leaves nothing behind in the store that must be ended.
+    claim: Option<Claim>,
+    bound: Option<Bound>,
+    notification: Option<Notification>,
+    notify: Arc<Notify>,
     /// The client was closed, and has ended the attempt.
-    ended: AtomicBool,
+    ended: bool,
 }
 
 /// A lease handed over under a fence above `last` cannot have begun before `asked_at`: then the store still answered
@@ -62,7 +60,7 @@ impl Bound {
     }
 }
 
-/// What a waiting attempt is told.
+/// What a waiting attempt is woken with.
 #[derive(Clone, Copy, Debug)]
 pub(crate) enum Notification {
     /// The lease was handed to it.
@@ -71,28 +69,25 @@ pub(crate) enum Notification {
     LookAgain,
 }
 
-impl Slot {
-    /// What a hand-over to this claim means. One whose start is not known is a hint: asking again refreshes the lease.
-    fn handed_over(&self, claim: &Claim, fence: Fence, link: u64) -> Notification {
-        let since = lock(&self.bound).and_then(|bound| bound.start_of(fence, link));
-        since.map_or(Notification::LookAgain, |since| {
-            Notification::Granted(Grant { fence, since, ttl: claim.ttl, acks: 0 })
-        })
-    }
-
-    fn put(&self, notification: Notification) {
-        let mut place = lock(&self.notification);
-        // A hint never replaces a grant.
-        if !matches!((&*place, notification), (Some(Notification::Granted(_)), Notification::LookAgain)) {
-            *place = Some(notification);
+impl WaitingAttempt {
+    /// A hand-over whose start is not known is a hint: asking again refreshes the lease.
+    fn hand_over(&mut self, fence: Fence, link: u64) {
+        let since = self.bound.and_then(|bound| bound.start_of(fence, link));
+        match (&self.claim, since) {
+            (Some(claim), Some(since)) => {
+                let grant = Grant { fence, since, ttl: claim.ttl, acks: 0 };
+                self.notification = Some(Notification::Granted(grant));
+                self.notify.notify_one();
+            }
+            _ => self.hint(),
         }
-        drop(place);
-        self.changed.notify_one();
     }
-}
 
-fn lock<T>(mutex: &Mutex<T>) -> std::sync::MutexGuard<'_, T> {
-    mutex.lock().unwrap_or_else(PoisonError::into_inner)
+    /// Never replaces a grant.
+    fn hint(&mut self) {
+        self.notification.get_or_insert(Notification::LookAgain);
+        self.notify.notify_one();
+    }
 }
 
 impl Waiting {
@@ -100,36 +95,41 @@ impl Waiting {
         Self { registry: Mutex::default(), reaper, telemetry }
     }
 
-    /// Takes a place before the first claim leaves, so that no wake-up can be missed.
+    fn registry(&self) -> MutexGuard<'_, Registry> {
+        self.registry.lock().unwrap_or_else(PoisonError::into_inner)
+    }
+
+    /// Enters an attempt before its first claim leaves, so that no wake-up can be missed.
     pub(crate) fn enter(self: &Arc<Self>, claim: &Claim) -> Ticket {
-        self.place(claim.owner.id(), Some(claim.clone()))
+        self.add(claim.owner.id(), Some(claim.clone()))
     }
 
-    /// Takes a place for hints only.
+    /// The same for hints only.
     pub(crate) fn listen(self: &Arc<Self>, owner: OwnerId) -> Ticket {
-        self.place(owner, None)
+        self.add(owner, None)
     }
 
-    fn place(self: &Arc<Self>, owner: OwnerId, claim: Option<Claim>) -> Ticket {
-        let slot = Arc::<Slot>::default();
-        lock(&self.registry).waiting.insert(owner, (claim, slot.clone()));
-        Ticket { waiting: self.clone(), owner, slot }
+    fn add(self: &Arc<Self>, owner: OwnerId, claim: Option<Claim>) -> Ticket {
+        let attempt = WaitingAttempt { claim, ..WaitingAttempt::default() };
+        let notify = attempt.notify.clone();
+        self.registry().waiting.insert(owner, attempt);
+        Ticket { waiting: self.clone(), owner, notify }
     }
 
     /// Ends every waiting attempt in the store and wakes it, so that its caller learns of it.
     pub(crate) fn end_all(&self) {
-        for (claim, slot) in lock(&self.registry).waiting.values_mut() {
-            if let Some(claim) = claim.take() {
-                slot.ended.store(true, Ordering::Relaxed);
+        for attempt in self.registry().waiting.values_mut() {
+            if let Some(claim) = attempt.claim.take() {
+                attempt.ended = true;
                 self.reaper.abandon(claim);
             }
-            slot.put(Notification::LookAgain);
+            attempt.hint();
         }
     }
 
     /// Remembers an attempt that gave up: if the lock is handed to it after all, it must move on.
     pub(crate) fn ended(&self, claim: Claim) {
-        let mut registry = lock(&self.registry);
+        let mut registry = self.registry();
         if registry.ended_order.len() == ENDED_REMEMBERED
             && let Some(oldest) = registry.ended_order.pop_front()
         {
@@ -142,11 +142,10 @@ impl Waiting {
 
 impl WakeSink for Waiting {
     fn wake(&self, wake: Wake) {
-        let registry = lock(&self.registry);
+        let mut registry = self.registry();
         match wake {
-            Wake::Granted { owner, fence, link } => match registry.waiting.get(&owner) {
-                Some((Some(claim), slot)) => slot.put(slot.handed_over(claim, fence, link)),
-                Some((None, slot)) => slot.put(Notification::LookAgain),
+            Wake::Granted { owner, fence, link } => match registry.waiting.get_mut(&owner) {
+                Some(attempt) => attempt.hand_over(fence, link),
                 None => {
                     if let Some(claim) = registry.ended.get(&owner) {
                         self.reaper.abandon(claim.clone());
@@ -154,13 +153,11 @@ impl WakeSink for Waiting {
                 }
             },
             Wake::LookAgain { owner } => {
-                if let Some((_, slot)) = registry.waiting.get(&owner) {
-                    slot.put(Notification::LookAgain);
+                if let Some(attempt) = registry.waiting.get_mut(&owner) {
+                    attempt.hint();
                 }
             }
-            Wake::LookAgainAll => {
-                registry.waiting.values().for_each(|(_, slot)| slot.put(Notification::LookAgain))
-            }
+            Wake::LookAgainAll => registry.waiting.values_mut().for_each(WaitingAttempt::hint),
         }
     }
 
@@ -179,52 +176,52 @@ impl WakeSink for Waiting {
     }
 }
 
-/// A waiting attempt's place; leaves when dropped.
+/// A waiting attempt's entry in the registry; leaves when dropped.
 pub(crate) struct Ticket {
     waiting: Arc<Waiting>,
     owner: OwnerId,
-    slot: Arc<Slot>,
+    notify: Arc<Notify>,
 }
 
 impl Ticket {
+    fn with<T>(&self, access: impl FnOnce(&mut WaitingAttempt) -> T) -> T {
+        let mut registry = self.waiting.registry();
+        access(registry.waiting.get_mut(&self.owner).expect("stays until its ticket is dropped"))
+    }
+
     /// The next notification.
     ///
     /// # Cancel safety
     /// A notification stays until it is taken.
     pub(crate) async fn notified(&self) -> Notification {
         loop {
-            if let Some(notification) = lock(&self.slot.notification).take() {
+            if let Some(notification) = self.with(|attempt| attempt.notification.take()) {
                 return notification;
             }
-            self.slot.changed.notified().await;
+            self.notify.notified().await;
         }
     }
 
-    /// Gives the place up; answers whether the client has ended the attempt before.
+    /// Leaves; returns whether the client has ended the attempt before.
     pub(crate) fn leave(self) -> bool {
-        let slot = self.slot.clone();
-        drop(self);
-        // Set with the registry locked, and only of those in it.
-        slot.ended.load(Ordering::Relaxed)
+        let left = self.waiting.registry().waiting.remove(&self.owner);
+        left.is_some_and(|attempt| attempt.ended)
     }
 
     /// The store answered that the attempt is queued.
     pub(crate) fn queued(&self, bound: Bound) {
-        *lock(&self.slot.bound) = Some(bound);
+        self.with(|attempt| attempt.bound = Some(bound));
     }
 
-    /// Forgets hints that were put before a claim: its answer is newer. A grant stays.
+    /// Forgets hints that came before a claim: its answer is newer. A grant stays.
     pub(crate) fn forget_hints(&self) {
-        let mut place = lock(&self.slot.notification);
-        if matches!(*place, Some(Notification::LookAgain)) {
-            *place = None;
-        }
+        self.with(|attempt| attempt.notification.take_if(|it| matches!(it, Notification::LookAgain)));
     }
 }
 
 impl Drop for Ticket {
     fn drop(&mut self) {
-        lock(&self.waiting.registry).waiting.remove(&self.owner);
+        self.waiting.registry().waiting.remove(&self.owner);
     }
 }
 

@@ -61,7 +61,7 @@ impl Leasehold {
     /// # Errors
     /// `invalid` for a name that is not there, with the nearest and all others.
     pub fn policy(&self, name: &str) -> Result<BoundPolicy<'_>> {
-        Ok(BoundPolicy { leases: self, policy: self.policies.lock(name)? })
+        Ok(BoundPolicy { leases: self, policy: self.policies.lock(name)?, wrap: |lock| lock })
     }
 
     /// The policies it was made with.
@@ -106,42 +106,36 @@ impl Builder {
 /// A lock policy of a client; made by [`Leasehold::policy`].
 #[derive(Debug)]
 #[must_use = "a policy does nothing until its lock is acquired"]
-pub struct BoundPolicy<'a> {
-    leases: &'a Leasehold,
-    policy: &'a LockPolicy,
+pub struct BoundPolicy<'a, L = Lock> {
+    pub(crate) leases: &'a Leasehold,
+    pub(crate) policy: &'a LockPolicy,
+    pub(crate) wrap: fn(Lock) -> L,
 }
 
-impl<'a> BoundPolicy<'a> {
+impl<'a, L> BoundPolicy<'a, L> {
     /// The lock for these values, set as the policy says. Wrong values are reported when it is acquired.
-    pub fn key<K: AsRef<str>, V: ToString>(&self, values: impl IntoIterator<Item = (K, V)>) -> Lock {
+    pub fn key<K: AsRef<str>, V: ToString>(&self, values: impl IntoIterator<Item = (K, V)>) -> L {
         let policy = self.policy;
-        let mut lock = Lock::named(self.leases.core.clone(), policy.key(values))
-            .critical(policy.critical)
-            .on_outage(policy.on_outage);
-        lock = with(lock, policy.ttl, Lock::ttl);
-        lock = with(lock, policy.wait, Lock::wait);
-        lock = with(lock, policy.keep_alive, |lock, on| if on { lock.keep_alive() } else { lock.fixed() });
-        lock = with(lock, policy.lock_delay, Lock::lock_delay);
-        lock = with(lock, policy.acks, |lock, acks| lock.acks(acks));
-        lock = with(lock, policy.max_lifetime, Lock::max_lifetime);
-        with(lock, policy.hold_at_least, Lock::hold_at_least)
+        let mut lock = Lock::named(self.leases.core.clone(), policy.key(values));
+        let request = &mut lock.request;
+        request.ttl = policy.ttl.unwrap_or(request.ttl);
+        request.wait = policy.wait.unwrap_or(request.wait);
+        request.keep_alive = policy.keep_alive;
+        request.lock_delay = policy.lock_delay.unwrap_or_default();
+        request.acks = policy.acks.unwrap_or_default();
+        request.max_lifetime = policy.max_lifetime;
+        request.hold_at_least = policy.hold_at_least.unwrap_or_default();
+        (request.critical, request.on_outage) = (policy.critical, policy.on_outage);
+        (self.wrap)(lock)
     }
 
     /// The lock of a policy without parameters.
-    pub fn lock(&self) -> Lock {
+    pub fn lock(&self) -> L {
         self.key(NO_PARAMETERS)
     }
 
     /// The policy itself.
     pub fn policy(&self) -> &'a LockPolicy {
         self.policy
-    }
-}
-
-/// The lock with a value of its policy, if that has one.
-fn with<T>(lock: Lock, value: Option<T>, set: impl FnOnce(Lock, T) -> Lock) -> Lock {
-    match value {
-        Some(value) => set(lock, value),
-        None => lock,
     }
 }

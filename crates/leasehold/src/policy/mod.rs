@@ -45,15 +45,7 @@ use crate::{
     template::Template,
 };
 
-/// For keys without parameters.
-///
-/// ```
-/// use leasehold::policy::{NO_PARAMETERS, Policies};
-///
-/// let policies = Policies::parse("[locks.outbox]\nkey = \"outbox:poller\"", "example")?;
-/// assert_eq!(policies.lock("outbox")?.key(NO_PARAMETERS)?.as_str(), "outbox:poller");
-/// # Ok::<(), leasehold::Error>(())
-/// ```
+/// For keys without parameters: `policy.key(NO_PARAMETERS)`.
 pub const NO_PARAMETERS: [(&str, &str); 0] = [];
 
 /// The policies of one file.
