@@ -86,7 +86,7 @@ impl Leasehold {
         Idempotency::new(self.core.clone(), operation.as_ref())
     }
 
-    /// Marks that say that somebody is at it, such as `processing`.
+    /// Marks of work in progress, such as `processing`.
     pub fn marker(&self, kind: impl AsRef<str>) -> Marker {
         Marker::new(self.core.clone(), kind.as_ref())
     }
@@ -122,8 +122,8 @@ impl Leasehold {
     }
 
     /// A page of the locks that are held or waited for and whose name begins with `prefix`. A page may be short or
-    /// empty although more follow; the last one has no `next`. What is held from the first page to the last is on exactly
-    /// one of them, as long as the cursors stay in this process.
+    /// empty although more follow; the last one has no `next`. A lock that is held from the first page to the last is on
+    /// exactly one of them, as long as the cursors stay in this process.
     ///
     /// # Errors
     /// When the store is at fault.
@@ -218,7 +218,7 @@ impl Leasehold {
     pub async fn health(&self) -> Result<Health> {
         self.core.check_open()?;
         let answer = self.core.engine.health(self.core.command_until()).await;
-        answer.map_err(|error| self.core.explain_doing(error, "looking at its health".into(), None))
+        answer.map_err(|error| self.core.explain_doing(error, "checking its health".into(), None))
     }
 
     /// What the store can do.
@@ -289,7 +289,7 @@ impl Builder {
         self.configure(|config| config.command_timeout = timeout)
     }
 
-    /// Who is told what happens.
+    /// Receives the events of the client.
     pub fn observer(mut self, observer: impl Observer) -> Self {
         self.observer = Some(Arc::new(observer));
         self

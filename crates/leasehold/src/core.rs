@@ -99,17 +99,17 @@ impl Core {
         self.engine.leases().release(hold, self.command_until()).await
     }
 
-    /// An engine's failure with the name and the operation; counted in the log and told to the observer.
+    /// An engine's failure with the name and the operation, logged and reported to the observer.
     pub(crate) fn failed(&self, error: EngineError, doing: &str, name: &Name) -> Error {
         let error = self.explain(error, doing, name);
         self.report(&error, name);
         error
     }
 
-    /// Logs a failure and tells it to the observer.
+    /// Logs a failure and reports it to the observer.
     pub(crate) fn report(&self, error: &Error, name: &Name) {
         tracing::error!(%name, kind = %error.kind(), %error, "store error");
-        self.telemetry.tell(|| Event::Error {
+        self.telemetry.emit(|| Event::Error {
             kind: error.kind(),
             name: Some(name.clone()),
             text: error.to_string(),
@@ -160,7 +160,7 @@ impl Core {
     /// Ends renewals, settles what is owed, then closes the engine.
     pub(crate) async fn close(&self) -> Result<()> {
         self.closed.cancel();
-        // While the engine can still tell the store.
+        // While the engine can still reach the store.
         self.waiting.end_all();
         let until = self.clock.now() + self.config.command_timeout * 2;
         let drained = self.clock.bounded(until, self.reaper.drained()).await;

@@ -138,7 +138,7 @@ pub(super) fn written_by_others(path: &Path) -> Option<String> {
     let shown = path.display();
     let found = match fs::metadata(path) {
         Ok(found) => found,
-        Err(error) => return Some(format!("{shown} cannot be looked at ({error})")),
+        Err(error) => return Some(format!("{shown} cannot be examined ({error})")),
     };
     let trusted = [0, rustix::process::geteuid().as_raw()];
     if !trusted.contains(&found.uid()) {

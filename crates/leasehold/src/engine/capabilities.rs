@@ -117,7 +117,7 @@ pub enum Reach {
 #[derive(Clone, Copy, Debug, PartialEq, Eq)]
 #[non_exhaustive]
 pub enum Handover {
-    /// A release makes the next waiter the holder and tells it so.
+    /// A release makes the next waiter the holder and notifies it.
     Push,
     /// A release wakes the next waiter, which then claims for itself.
     Pull,

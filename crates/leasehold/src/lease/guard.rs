@@ -238,7 +238,7 @@ impl Guard {
         if !state.kept_alive && held > *ttl / 2 {
             telemetry.overheld(name, held, *ttl);
         }
-        telemetry.tell(|| Event::Released { name: name.clone(), fence: *fence, outcome });
+        telemetry.emit(|| Event::Released { name: name.clone(), fence: *fence, outcome });
     }
 }
 

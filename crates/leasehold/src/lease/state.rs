@@ -90,7 +90,7 @@ impl LeaseState {
         self.standing().phase == Phase::Held
     }
 
-    /// Keeps its own time besides what the keeper tells: the client may be closed, or its runtime gone.
+    /// Keeps its own time besides the keeper: the client may be closed, or its runtime gone.
     pub(crate) async fn lost(&self) {
         while self.lost_at() > self.clock.now() {
             tokio::select! {
@@ -137,7 +137,7 @@ impl LeaseState {
         self.telemetry.count(Count::lost);
         self.telemetry.held_for(held);
         tracing::warn!(%name, %fence, ?held, "lost the lock");
-        self.telemetry.tell(|| Event::Lost { name: name.clone(), fence });
+        self.telemetry.emit(|| Event::Lost { name: name.clone(), fence });
         self.lost.cancel();
     }
 

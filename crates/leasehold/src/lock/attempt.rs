@@ -99,7 +99,7 @@ impl<'a> Obligation<'a> {
         let (name, fence, waited) = (lease.name(), grant.fence, core.clock.now().since(began));
         core.telemetry.acquired_after(waited);
         tracing::debug!(%name, %fence, ?waited, handed_over, "acquired");
-        core.telemetry.tell(|| Event::Acquired { name: name.clone(), fence, waited });
+        core.telemetry.emit(|| Event::Acquired { name: name.clone(), fence, waited });
         Guard::new(lease, request.hold_at_least)
     }
 }

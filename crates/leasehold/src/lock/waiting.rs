@@ -165,12 +165,12 @@ impl WakeSink for Waiting {
         match change {
             LinkChange::Connected => {
                 tracing::debug!("connected to the store");
-                self.telemetry.tell(|| Event::Connected);
+                self.telemetry.emit(|| Event::Connected);
             }
             LinkChange::Disconnected { why } => {
                 self.telemetry.count(Count::disconnected);
                 tracing::warn!(%why, "lost the connection to the store");
-                self.telemetry.tell(|| Event::Disconnected { why });
+                self.telemetry.emit(|| Event::Disconnected { why });
             }
         }
     }
