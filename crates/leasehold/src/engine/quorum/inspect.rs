@@ -100,9 +100,26 @@ impl Shared {
         }
     }
 
-    /// Names that a majority holds or that are waited for, one node after another: what a majority holds is on one of any
-    /// `n - majority + 1` nodes.
+    /// Names that a majority holds or that are waited for.
     pub(super) async fn scan(
+        &self,
+        prefix: &str,
+        mut from: Option<Cursor>,
+        limit: u32,
+        until: Until,
+    ) -> Result<Page<Inspection>, EngineError> {
+        loop {
+            let page = self.scan_next(prefix, from, limit, until).await?;
+            // A vote may not have come to this node yet.
+            if !page.items.is_empty() || page.next.is_none() {
+                return Ok(page);
+            }
+            from = page.next;
+        }
+    }
+
+    /// One node after another: what a majority holds is on one of any `n - majority + 1` nodes.
+    async fn scan_next(
         &self,
         prefix: &str,
         from: Option<Cursor>,
