@@ -246,10 +246,6 @@ impl Leasehold {
         self.core.check_name(&name)?;
         Ok(name)
     }
-
-    pub(crate) fn core(&self) -> &Arc<Core> {
-        &self.core
-    }
 }
 
 impl std::fmt::Debug for Leasehold {
@@ -320,7 +316,7 @@ impl Builder {
     /// As [`Leasehold::connect`]; also `invalid` for a setting out of range.
     pub async fn connect(self) -> Result<Leasehold> {
         let client = self.connect_lazy()?;
-        let core = client.core();
+        let core = &client.core;
         let connected = core.engine.connect(core.command_until()).await;
         connected.map_err(|error| core.explain_doing(error, "connecting".into(), None))?;
         Ok(client)

@@ -1,5 +1,7 @@
 //! What a client does with settings and policies from a file.
 
+use std::fmt;
+
 use super::{LockPolicy, NO_PARAMETERS, Policies};
 use crate::{
     client::{Builder, Leasehold},
@@ -104,7 +106,6 @@ impl Builder {
 }
 
 /// A lock policy of a client; made by [`Leasehold::policy`].
-#[derive(Debug)]
 #[must_use = "a policy does nothing until its lock is acquired"]
 pub struct BoundPolicy<'a, L = Lock> {
     pub(crate) leases: &'a Leasehold,
@@ -137,5 +138,11 @@ impl<'a, L> BoundPolicy<'a, L> {
     /// The policy itself.
     pub fn policy(&self) -> &'a LockPolicy {
         self.policy
+    }
+}
+
+impl<L> fmt::Debug for BoundPolicy<'_, L> {
+    fn fmt(&self, f: &mut fmt::Formatter<'_>) -> fmt::Result {
+        f.debug_tuple("BoundPolicy").field(self.policy).finish()
     }
 }
