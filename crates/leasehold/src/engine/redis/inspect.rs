@@ -20,8 +20,8 @@ use crate::{
     owner::Holder,
 };
 
-/// Most keys that one SCAN is to look at.
-const SCAN_COUNT_MAX: u32 = 200;
+/// Keys that one SCAN looks at, at least.
+const SCAN_COUNT: u32 = 200;
 /// SCANs of one page: a sparse database gives short pages instead of a long wait.
 const SCANS_PER_PAGE: usize = 50;
 /// Names in one inspection call; bounds how long the server is busy with one.
@@ -190,7 +190,7 @@ async fn scan_names(
     let mut names: Vec<Name> = Vec::new();
     for _ in 0..SCANS_PER_PAGE {
         let mut cmd = redis::cmd("SCAN");
-        cmd.arg(&at).arg("MATCH").arg(&pattern).arg("COUNT").arg(limit.clamp(10, SCAN_COUNT_MAX));
+        cmd.arg(&at).arg("MATCH").arg(&pattern).arg("COUNT").arg(SCAN_COUNT);
         let (next, keys) = scanned(link.send(&cmd, until).await?)?;
         names.extend(keys.iter().filter_map(|key| name_of(store_prefix, key)));
         at = next;
