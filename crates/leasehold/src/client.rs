@@ -2,22 +2,25 @@
 
 use std::{sync::Arc, time::Duration};
 
+use futures_util::StreamExt;
+
+#[cfg(feature = "config")]
+use crate::policy::Policies;
 use crate::{
     clock::Clock,
-    config::{Config, Settings},
-    core::{Chance, Core},
+    config::{Config, between},
+    core::{Core, Entropy},
     deadlines::Deadlines,
     engine::{
-        Capabilities, Cursor, Engine, Health, Inspection, Page, Released,
+        Capabilities, Changes, Cursor, Engine, Health, Inspection, Listing, Page, Released, Watch, Watched,
         connect::{self, EngineOptions},
     },
     error::{Error, Result},
     fence::Fence,
-    idempotency::{Idempotency, IdempotencyKey},
+    idempotency::Idempotency,
     lock::Lock,
     marker::Marker,
     name::Name,
-    policy::{BoundPolicy, Policies},
     telemetry::{Observer, Stats, Telemetry},
 };
 
@@ -36,8 +39,9 @@ use crate::{
 /// ```
 #[derive(Clone)]
 pub struct Leasehold {
-    core: Arc<Core>,
-    policies: Arc<Policies>,
+    pub(crate) core: Arc<Core>,
+    #[cfg(feature = "config")]
+    pub(crate) policies: Arc<Policies>,
 }
 
 impl Leasehold {
@@ -63,68 +67,13 @@ impl Leasehold {
         Builder {
             url: url.as_ref().to_owned(),
             config: Config::default(),
+            #[cfg(feature = "config")]
             policies: Policies::default(),
             clock: Clock::system(),
             observer: None,
             seed: None,
             engine: None,
         }
-    }
-
-    /// Connects to the store that the environment and `leasehold.toml` name: `LEASEHOLD_STORE`, `store` in the file, or
-    /// what `REDIS_HOST`, `REDIS_PORT` and `REDIS_PASSWORD` describe. [`Settings`] lists everything that is read.
-    ///
-    /// ```no_run
-    /// # #[tokio::main(flavor = "current_thread")] async fn main() -> leasehold::Result<()> {
-    /// use leasehold::Leasehold;
-    ///
-    /// let leases = Leasehold::from_env().await?;
-    /// let guard = leases.policy("payout")?.key([("deal_id", 42)]).acquire().await?;
-    /// # guard.release().await?; Ok(()) }
-    /// ```
-    ///
-    /// # Errors
-    /// As [`Leasehold::connect`]; also `invalid` for a setting that is wrong, and when no store is named at all.
-    pub async fn from_env() -> Result<Self> {
-        Self::from_settings(Settings::from_env()?)?.connect().await
-    }
-
-    /// A client with settings that were loaded.
-    ///
-    /// # Errors
-    /// `invalid` when they name no store.
-    pub fn from_settings(settings: Settings) -> Result<Builder> {
-        let Some(store) = settings.store else {
-            let expected =
-                "a URL in LEASEHOLD_STORE, in `store` of leasehold.toml, or a REDIS_HOST for from_env()";
-            return Err(Error::invalid("store", "", expected));
-        };
-        Ok(Builder { config: settings.config, policies: settings.policies, ..Self::builder(store) })
-    }
-
-    /// The lock policy `[locks.NAME]`, to be given its values.
-    ///
-    /// ```
-    /// # #[tokio::main(flavor = "current_thread")] async fn main() -> leasehold::Result<()> {
-    /// use leasehold::{Leasehold, Policies};
-    ///
-    /// let policies = Policies::parse("[locks.payout]\nkey = \"payout:{deal_id}\"\nttl = \"60s\"", "example")?;
-    /// let leases = Leasehold::builder("memory:").policies(policies).connect().await?;
-    /// let guard = leases.policy("payout")?.key([("deal_id", 42)]).acquire().await?;
-    /// assert_eq!(guard.name().as_str(), "payout:42");
-    /// # guard.release().await?; leases.close().await
-    /// # }
-    /// ```
-    ///
-    /// # Errors
-    /// `invalid` for a name that is not there, with the nearest and all others.
-    pub fn policy(&self, name: &str) -> Result<BoundPolicy<'_>> {
-        Ok(BoundPolicy::new(self, self.policies.lock(name)?))
-    }
-
-    /// The policies it was made with.
-    pub fn policies(&self) -> &Policies {
-        &self.policies
     }
 
     /// An exclusive lock of that name.
@@ -137,32 +86,9 @@ impl Leasehold {
         Idempotency::new(self.core.clone(), operation.as_ref())
     }
 
-    /// One request of the policy `[idempotency.NAME]`, kept as long as that says.
-    ///
-    /// # Errors
-    /// `invalid` for a name that is not there, with the nearest and all others. Wrong values are reported when the key is
-    /// used.
-    pub fn idempotency_policy<K: AsRef<str>, V: ToString>(
-        &self,
-        name: &str,
-        values: impl IntoIterator<Item = (K, V)>,
-    ) -> Result<IdempotencyKey> {
-        let policy = self.policies.idempotency(name)?;
-        Ok(IdempotencyKey::named(self.core.clone(), policy.key(values)).keep(policy.ttl))
-    }
-
-    /// Marks that say that somebody is at it, such as `processing`.
+    /// Marks of work in progress, such as `processing`.
     pub fn marker(&self, kind: impl AsRef<str>) -> Marker {
         Marker::new(self.core.clone(), kind.as_ref())
-    }
-
-    /// Marks of the policy `[markers.NAME]`. An id has as many values as the policy's key has parameters, in their order.
-    ///
-    /// # Errors
-    /// `invalid` for a name that is not there, with the nearest and all others.
-    pub fn marker_policy(&self, name: &str) -> Result<Marker> {
-        let policy = self.policies.marker(name)?;
-        Ok(Marker::laid_out(self.core.clone(), Ok(policy.template.clone()), policy.ttl))
     }
 
     /// The pool of deadlines of that name.
@@ -196,8 +122,8 @@ impl Leasehold {
     }
 
     /// A page of the locks that are held or waited for and whose name begins with `prefix`. A page may be short or
-    /// empty although more follow; the last one has no `next`. What is held from the first page to the last is on exactly
-    /// one of them, as long as the cursors stay in this process.
+    /// empty although more follow; the last one has no `next`. A lock that is held from the first page to the last is on
+    /// exactly one of them, as long as the cursors stay in this process.
     ///
     /// # Errors
     /// When the store is at fault.
@@ -206,8 +132,58 @@ impl Leasehold {
         if !(1..=10_000).contains(&limit) {
             return Err(Error::invalid("page size", limit.to_string(), "1 to 10000"));
         }
-        let answer = self.core.engine.inspector().page(prefix, from, limit, self.core.command_until()).await;
-        answer.map_err(|error| self.core.explain_doing(error, format!("listing \"{prefix}\""), None))
+        let listing = Listing::at(from);
+        let page =
+            self.core.engine.inspector().page(prefix, listing.from(), limit, self.core.command_until());
+        let page = page.await;
+        let page =
+            page.map_err(|error| self.core.explain_doing(error, format!("listing \"{prefix}\""), None))?;
+        Ok(listing.page(page, limit, |lock| lock.name.as_str()))
+    }
+
+    /// The changes of one lock, polled every `poll_every` (10 ms to an hour) where the store cannot push them: see
+    /// [`Capabilities::watch`]. [`Changes`] says what the items are and what dropping does. Ends when the client is closed.
+    ///
+    /// ```
+    /// # #[tokio::main(flavor = "current_thread")] async fn main() -> leasehold::Result<()> {
+    /// use std::time::Duration;
+    /// use futures_util::StreamExt;
+    ///
+    /// let leases = leasehold::Leasehold::connect("memory:").await?;
+    /// let mut changes = leases.watch("deal:42", Duration::from_millis(100))?;
+    /// let present = changes.next().await.expect("a first item")?;
+    /// assert!(present.is_empty());
+    /// let guard = leases.lock("deal:42").acquire().await?;
+    /// let acquired = changes.next().await.expect("a change")?;
+    /// assert_eq!(acquired[0].now.as_ref().unwrap().fence, guard.fence());
+    /// # guard.release().await?; drop(changes); leases.close().await
+    /// # }
+    /// ```
+    ///
+    /// # Errors
+    /// `invalid` for a bad name or interval. Faults of the store are items.
+    pub fn watch(&self, name: impl AsRef<str>, poll_every: Duration) -> Result<Changes<'_, Error>> {
+        self.watching(Watched::Name(self.name(name.as_ref())?), poll_every)
+    }
+
+    /// The same for all locks whose name begins with `prefix`.
+    ///
+    /// # Errors
+    /// As [`Leasehold::watch`].
+    pub fn watch_prefix(&self, prefix: &str, poll_every: Duration) -> Result<Changes<'_, Error>> {
+        self.watching(Watched::Prefix(prefix.to_owned()), poll_every)
+    }
+
+    fn watching(&self, locks: Watched, poll_every: Duration) -> Result<Changes<'_, Error>> {
+        let core = &self.core;
+        core.check_open()?;
+        between("poll interval", poll_every, Duration::from_millis(10), Duration::from_secs(3600))?;
+        let command_timeout = core.config.command_timeout;
+        let watch = Watch { locks, poll_every, command_timeout, clock: core.clock.clone() };
+        let changes = core.engine.inspector().watch(watch).take_until(core.closing().cancelled_owned());
+        Ok(changes
+            .map(|seen| seen.map_err(|error| core.explain_doing(error, "watching".into(), None)))
+            .boxed())
     }
 
     /// Takes a lock away from its holder, if it is still the one whose fence was seen. The holder may still be at
@@ -242,7 +218,7 @@ impl Leasehold {
     pub async fn health(&self) -> Result<Health> {
         self.core.check_open()?;
         let answer = self.core.engine.health(self.core.command_until()).await;
-        answer.map_err(|error| self.core.explain_doing(error, "looking at its health".into(), None))
+        answer.map_err(|error| self.core.explain_doing(error, "checking its health".into(), None))
     }
 
     /// What the store can do.
@@ -270,10 +246,6 @@ impl Leasehold {
         self.core.check_name(&name)?;
         Ok(name)
     }
-
-    pub(crate) fn core(&self) -> &Arc<Core> {
-        &self.core
-    }
 }
 
 impl std::fmt::Debug for Leasehold {
@@ -286,8 +258,9 @@ impl std::fmt::Debug for Leasehold {
 #[must_use = "a builder does nothing until it connects"]
 pub struct Builder {
     url: String,
-    config: Config,
-    policies: Policies,
+    pub(crate) config: Config,
+    #[cfg(feature = "config")]
+    pub(crate) policies: Policies,
     clock: Clock,
     observer: Option<Arc<dyn Observer>>,
     seed: Option<u64>,
@@ -307,20 +280,12 @@ impl Builder {
         self
     }
 
-    /// Named policies. If their file sets `prefix` or `max-ttl`, this sets them too; a later
-    /// [`configure`](Builder::configure) can still change them.
-    pub fn policies(mut self, policies: Policies) -> Self {
-        policies.take_over(&mut self.config);
-        self.policies = policies;
-        self
-    }
-
     /// Longest wait for the store's answer to one command.
     pub fn command_timeout(self, timeout: Duration) -> Self {
         self.configure(|config| config.command_timeout = timeout)
     }
 
-    /// Who is told what happens.
+    /// Receives the events of the client.
     pub fn observer(mut self, observer: impl Observer) -> Self {
         self.observer = Some(Arc::new(observer));
         self
@@ -351,7 +316,7 @@ impl Builder {
     /// As [`Leasehold::connect`]; also `invalid` for a setting out of range.
     pub async fn connect(self) -> Result<Leasehold> {
         let client = self.connect_lazy()?;
-        let core = client.core();
+        let core = &client.core;
         let connected = core.engine.connect(core.command_until()).await;
         connected.map_err(|error| core.explain_doing(error, "connecting".into(), None))?;
         Ok(client)
@@ -363,6 +328,7 @@ impl Builder {
     /// As [`Leasehold::connect_lazy`]; also `invalid` for a setting out of range.
     pub fn connect_lazy(self) -> Result<Leasehold> {
         self.config.check()?;
+        #[cfg(feature = "config")]
         self.policies.check(&self.config)?;
         if tokio::runtime::Handle::try_current().is_err() {
             let why = "it must be called from within a Tokio runtime";
@@ -370,10 +336,14 @@ impl Builder {
         }
         let engine = self.open()?;
         let telemetry = Arc::new(Telemetry::new(self.observer));
-        let chance = self.seed.map_or(Chance::System, Chance::seeded);
+        let entropy = self.seed.map_or(Entropy::System, Entropy::seeded);
         let store = connect::redact(&self.url);
-        let core = Core::start(engine, self.clock, self.config, store, chance, telemetry);
-        Ok(Leasehold { core: Arc::new(core), policies: Arc::new(self.policies) })
+        let core = Core::start(engine, self.clock, self.config, store, entropy, telemetry);
+        Ok(Leasehold {
+            core: Arc::new(core),
+            #[cfg(feature = "config")]
+            policies: Arc::new(self.policies),
+        })
     }
 
     /// The engine alone, to wrap it: give it back with [`Builder::engine`].

@@ -1,9 +1,6 @@
 //! What all parts of one client share.
 
-use std::{
-    sync::{Arc, Mutex, PoisonError},
-    time::Duration,
-};
+use std::sync::{Arc, Mutex, PoisonError};
 
 use rand::{Rng, RngExt, SeedableRng, rngs::StdRng};
 use tokio_util::sync::{CancellationToken, DropGuard};
@@ -26,7 +23,7 @@ pub(crate) struct Core {
     pub(crate) config: Config,
     /// The store's URL without its password.
     pub(crate) store: String,
-    pub(crate) chance: Chance,
+    pub(crate) entropy: Entropy,
     pub(crate) telemetry: Arc<Telemetry>,
     pub(crate) keeper: Arc<Keeper>,
     pub(crate) reaper: Reaper,
@@ -42,11 +39,11 @@ impl Core {
         clock: Clock,
         config: Config,
         store: String,
-        chance: Chance,
+        entropy: Entropy,
         telemetry: Arc<Telemetry>,
     ) -> Self {
         let closed = CancellationToken::new();
-        let reaper = Reaper::start(engine.clone(), clock.clone(), config.command_timeout);
+        let reaper = Reaper::new(engine.clone(), clock.clone(), config.command_timeout);
         let waiting = Arc::new(Waiting::new(reaper.clone(), telemetry.clone()));
         let sink: Arc<dyn WakeSink> = waiting.clone();
         engine.set_wake_sink(Arc::downgrade(&sink));
@@ -63,7 +60,7 @@ impl Core {
             clock,
             config,
             store,
-            chance,
+            entropy,
             telemetry,
             keeper,
             reaper,
@@ -76,12 +73,12 @@ impl Core {
     /// A new owner value.
     pub(crate) fn new_owner(&self, label: &str) -> Owner {
         let label = if label.is_empty() { &self.config.label } else { label };
-        Owner::new(self.chance.secret(), &Holder::this_process(label, self.clock.wall_us()))
+        Owner::new(self.entropy.secret(), &Holder::this_process(label, self.clock.wall_us()))
     }
 
     /// A new owner value for the same attempt: it still began when it began.
     pub(crate) fn another_owner(&self, spent: &Owner) -> Owner {
-        Owner::new(self.chance.secret(), &spent.holder())
+        Owner::new(self.entropy.secret(), &spent.holder())
     }
 
     /// The limit of one command.
@@ -95,34 +92,24 @@ impl Core {
     }
 
     pub(crate) async fn renew(&self, hold: &Hold) -> Result<Renewed, EngineError> {
-        let holds = std::slice::from_ref(hold);
-        let mut answers = self.engine.leases().renew(holds, self.command_until()).await?;
-        answers.pop().unwrap_or_else(|| Err(EngineError::no_answer()))
+        self.engine.leases().renew_one(hold, self.command_until()).await
     }
 
     pub(crate) async fn release(&self, hold: &Hold) -> Result<Released, EngineError> {
         self.engine.leases().release(hold, self.command_until()).await
     }
 
-    /// Gives a lease back in the background, at once or after the time it must still be held.
-    pub(crate) fn give_back(&self, hold: Hold, still: Option<Duration>) {
-        match still {
-            Some(still) => self.reaper.shorten(hold.closed_for(still)),
-            None => self.reaper.release(hold),
-        }
-    }
-
-    /// An engine's failure with the name and the operation; counted in the log and told to the observer.
+    /// An engine's failure with the name and the operation, logged and reported to the observer.
     pub(crate) fn failed(&self, error: EngineError, doing: &str, name: &Name) -> Error {
         let error = self.explain(error, doing, name);
         self.report(&error, name);
         error
     }
 
-    /// Logs a failure and tells it to the observer.
+    /// Logs a failure and reports it to the observer.
     pub(crate) fn report(&self, error: &Error, name: &Name) {
         tracing::error!(%name, kind = %error.kind(), %error, "store error");
-        self.telemetry.tell(|| Event::Error {
+        self.telemetry.emit(|| Event::Error {
             kind: error.kind(),
             name: Some(name.clone()),
             text: error.to_string(),
@@ -173,33 +160,24 @@ impl Core {
     /// Ends renewals, settles what is owed, then closes the engine.
     pub(crate) async fn close(&self) -> Result<()> {
         self.closed.cancel();
-        // While the engine can still tell the store.
+        // While the engine can still reach the store.
         self.waiting.end_all();
         let until = self.clock.now() + self.config.command_timeout * 2;
         let drained = self.clock.bounded(until, self.reaper.drained()).await;
         let closed = self.engine.close(self.command_until()).await;
-        match (drained, closed) {
-            (None, _) => Err(Error::StoreUnreachable {
-                store: self.store.clone(),
-                doing: "closing".into(),
-                source: EngineError::new(
-                    Fault::NoAnswer,
-                    "some locks could not be released in time; they end with their ttl",
-                ),
-            }),
-            (_, Err(error)) => Err(self.explain_doing(error, "closing".into(), None)),
-            (Some(()), Ok(())) => Ok(()),
-        }
+        let too_late = "some locks could not be released in time; they end with their ttl";
+        let drained = drained.ok_or_else(|| EngineError::new(Fault::NoAnswer, too_late));
+        drained.and(closed).map_err(|error| self.explain_doing(error, "closing".into(), None))
     }
 }
 
 /// Randomness: secrets from the operating system, unless a test gave a seed.
-pub(crate) enum Chance {
+pub(crate) enum Entropy {
     System,
     Seeded(Box<Mutex<StdRng>>),
 }
 
-impl Chance {
+impl Entropy {
     pub(crate) fn seeded(seed: u64) -> Self {
         Self::Seeded(Box::new(Mutex::new(StdRng::seed_from_u64(seed))))
     }

@@ -138,73 +138,50 @@ impl fmt::Display for Refusal {
     }
 }
 
-/// The kind of an [`Error`], as one word.
-#[derive(Clone, Copy, Debug, PartialEq, Eq, PartialOrd, Ord, Hash)]
-#[non_exhaustive]
-pub enum ErrorKind {
-    /// [`Error::TimedOut`]
-    TimedOut,
-    /// [`Error::Lost`]
-    Lost,
-    /// [`Error::StoreUnreachable`]
-    StoreUnreachable,
-    /// [`Error::StoreRefused`]
-    StoreRefused,
-    /// [`Error::Invalid`]
-    Invalid,
-    /// [`Error::WrongType`]
-    WrongType,
-    /// [`Error::Corrupt`]
-    Corrupt,
-    /// [`Error::Unsupported`]
-    Unsupported,
-    /// [`Error::Overloaded`]
-    Overloaded,
+/// Declares the kinds: for each its variant of [`Error`], its word and its exit code.
+macro_rules! kinds {
+    ($($kind:ident: $word:literal, exit $exit:literal;)+) => {
+        /// The kind of an [`Error`], as one word.
+        #[derive(Clone, Copy, Debug, PartialEq, Eq, PartialOrd, Ord, Hash)]
+        #[non_exhaustive]
+        pub enum ErrorKind {
+            $(#[doc = concat!("[`Error::", stringify!($kind), "`]")] $kind,)+
+        }
+
+        impl ErrorKind {
+            /// Every kind, for tables and tests.
+            pub const ALL: &[ErrorKind] = &[$(Self::$kind),+];
+
+            /// The word for it in JSON, logs and metrics.
+            pub const fn as_str(self) -> &'static str {
+                match self { $(Self::$kind => $word),+ }
+            }
+
+            /// The exit code of the command line (`sysexits.h` where it has one; 76 for a lost lock).
+            pub const fn exit_code(self) -> u8 {
+                match self { $(Self::$kind => $exit),+ }
+            }
+        }
+
+        impl Error {
+            /// Its kind.
+            pub fn kind(&self) -> ErrorKind {
+                match self { $(Self::$kind { .. } => ErrorKind::$kind),+ }
+            }
+        }
+    };
 }
 
-impl ErrorKind {
-    /// Every kind, for tables and tests.
-    pub const ALL: [ErrorKind; 9] = [
-        Self::TimedOut,
-        Self::Lost,
-        Self::StoreUnreachable,
-        Self::StoreRefused,
-        Self::Invalid,
-        Self::WrongType,
-        Self::Corrupt,
-        Self::Unsupported,
-        Self::Overloaded,
-    ];
-
-    /// The word for it in JSON, logs and metrics.
-    pub const fn as_str(self) -> &'static str {
-        match self {
-            Self::TimedOut => "timed_out",
-            Self::Lost => "lost",
-            Self::StoreUnreachable => "store_unreachable",
-            Self::StoreRefused => "store_refused",
-            Self::Invalid => "invalid",
-            Self::WrongType => "wrong_type",
-            Self::Corrupt => "corrupt",
-            Self::Unsupported => "unsupported",
-            Self::Overloaded => "overloaded",
-        }
-    }
-
-    /// The exit code of the command line (`sysexits.h` where it has one; 76 for a lost lock).
-    pub const fn exit_code(self) -> u8 {
-        match self {
-            Self::TimedOut => 1,
-            Self::Invalid => 64,
-            Self::WrongType => 65,
-            Self::StoreUnreachable => 69,
-            Self::Unsupported => 70,
-            Self::Corrupt => 78,
-            Self::Overloaded => 75,
-            Self::Lost => 76,
-            Self::StoreRefused => 77,
-        }
-    }
+kinds! {
+    TimedOut: "timed_out", exit 1;
+    Lost: "lost", exit 76;
+    StoreUnreachable: "store_unreachable", exit 69;
+    StoreRefused: "store_refused", exit 77;
+    Invalid: "invalid", exit 64;
+    WrongType: "wrong_type", exit 65;
+    Corrupt: "corrupt", exit 78;
+    Unsupported: "unsupported", exit 70;
+    Overloaded: "overloaded", exit 75;
 }
 
 impl fmt::Display for ErrorKind {
@@ -232,21 +209,6 @@ impl Error {
     /// An [`Error::Unsupported`].
     pub fn unsupported(what: impl Into<String>, why: impl Into<String>) -> Self {
         Self::Unsupported { what: what.into(), why: why.into() }
-    }
-
-    /// Its kind.
-    pub fn kind(&self) -> ErrorKind {
-        match self {
-            Self::TimedOut { .. } => ErrorKind::TimedOut,
-            Self::Lost { .. } => ErrorKind::Lost,
-            Self::StoreUnreachable { .. } => ErrorKind::StoreUnreachable,
-            Self::StoreRefused { .. } => ErrorKind::StoreRefused,
-            Self::Invalid { .. } => ErrorKind::Invalid,
-            Self::WrongType { .. } => ErrorKind::WrongType,
-            Self::Corrupt { .. } => ErrorKind::Corrupt,
-            Self::Unsupported { .. } => ErrorKind::Unsupported,
-            Self::Overloaded { .. } => ErrorKind::Overloaded,
-        }
     }
 
     /// Whether the same call may succeed later without anybody changing anything.

@@ -24,7 +24,7 @@
 //! | a lock that a later process gives back | [`Guard::detach`] |
 //! | to execute a request once and give everybody its result | [`Leasehold::idempotency`] |
 //! | to tell others that something is in progress | [`Leasehold::marker`] |
-//! | names and ttls from a file, checked at start-up | [`Leasehold::policy`] |
+//! | names and ttls from a file, checked at start-up | `Leasehold::policy`, with the feature `config` |
 //! | to notice what should have ended by now, also after a crash | [`Leasehold::deadlines`] |
 //! | locks and idempotency keys without `async` | the feature `blocking` |
 //! | to see who holds what, or to end it | [`Leasehold::inspect`], [`Leasehold::list`], [`Leasehold::force_release`] |
@@ -61,13 +61,17 @@ pub mod marker;
 mod members;
 pub mod name;
 pub mod owner;
+#[cfg(feature = "config")]
 pub mod policy;
 mod record;
 mod telemetry;
+mod template;
 
 pub use client::{Builder, Leasehold};
 pub use clock::{BootInstant, Clock};
-pub use config::{Config, Settings, WAIT_MAX};
+#[cfg(feature = "config")]
+pub use config::Settings;
+pub use config::{Config, WAIT_MAX};
 pub use deadlines::{Deadline, Deadlines, Due, Placement, Recovery};
 pub use engine::Acks;
 pub use error::{Error, ErrorKind, Refusal, Result};
@@ -79,6 +83,7 @@ pub use marker::{Marker, MarkerGuard};
 pub use members::Members;
 pub use name::Name;
 pub use owner::Holder;
+#[cfg(feature = "config")]
 pub use policy::Policies;
 pub use telemetry::{Event, Histogram, Observer, Stats};
 

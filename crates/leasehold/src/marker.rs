@@ -28,8 +28,8 @@ use crate::{
     lease::{Lease, validity::TTL_MIN},
     lock::Attempt,
     name::Name,
-    policy::{Template, escape_value},
     record::{self, Began, Held, Wish},
+    template::{Template, escape_value},
 };
 
 const TTL_DEFAULT: Duration = Duration::from_secs(300);
@@ -208,7 +208,7 @@ impl Marker {
             label: self.label.clone(),
             left_when_dropped: false,
         };
-        let pause = || self.core.config.retry.pause(0, self.core.chance.fraction());
+        let pause = || self.core.config.retry.pause(0, self.core.entropy.fraction());
         Ok(match record::begin(&self.core, &wish).await? {
             Began::Yours(held) => Attempt::Held(MarkerGuard { held }),
             Began::Stands(Begun::Running { holder, expires_in }) => Attempt::Busy {

@@ -20,7 +20,7 @@ impl Leasehold {
     /// # Errors
     /// `unsupported` for every other store.
     pub fn quorum(&self) -> Result<Members<'_>> {
-        let core = self.core();
+        let core = &self.core;
         core.check_open()?;
         match core.engine.members() {
             Some(members) => Ok(Members { core, members }),

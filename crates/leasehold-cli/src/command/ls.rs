@@ -86,10 +86,7 @@ pub(super) async fn all(
             break;
         }
     }
-    // A name may come twice while the store changes under the pages; the later one is newer.
-    found.reverse();
     found.sort_by(|a, b| a.name.cmp(&b.name));
-    found.dedup_by(|next, kept| next.name == kept.name);
     let more = from.is_some() || found.len() > limit;
     found.truncate(limit);
     Ok((found, more))

@@ -1,6 +1,10 @@
 //! Who holds a lock and who waits for it.
 
-use leasehold::{Holder, engine::WAITERS_SHOWN};
+use futures_util::StreamExt;
+use leasehold::{
+    Error, Fence, Holder,
+    engine::{Change, ChangeKind, Changes, Tenure, WAITERS_SHOWN},
+};
 
 use super::{
     Stage, eventually,
@@ -17,6 +21,9 @@ cases! {
     an_expired_lock_shows_nobody,
     a_holder_of_a_handed_over_lock_is_the_waiter,
     owner_values_are_never_shown,
+    a_watch_reports_every_change_with_its_fence,
+    a_watch_of_a_prefix_begins_with_what_is_in_use,
+    a_watch_ends_when_its_client_is_closed,
 }
 
 fn label_of(holder: &Holder) -> &str {
@@ -149,4 +156,69 @@ async fn owner_values_are_never_shown(stage: Stage) {
     assert!(!hex, "{shown}");
     guard.release().await.unwrap();
     soon("its turn", waiter).await.unwrap().release().await.unwrap();
+}
+
+/// The next change that fits; what comes before it is passed over.
+async fn next_change(changes: &mut Changes<'_, Error>, fits: impl Fn(&Change) -> bool) -> Change {
+    loop {
+        let seen = changes.next().await.expect("the watch goes on").unwrap();
+        if let Some(change) = seen.into_iter().find(&fits) {
+            return change;
+        }
+    }
+}
+
+fn fence_of(held: &Option<Tenure>) -> Option<Fence> {
+    held.as_ref().map(|held| held.fence)
+}
+
+async fn a_watch_reports_every_change_with_its_fence(stage: Stage) {
+    let (one, two) = (stage.client().await, stage.client().await);
+    let mut changes = two.watch("job", ms(10)).unwrap();
+    assert_eq!(changes.next().await.unwrap().unwrap(), []);
+    let guard = one.lock("job").label("nightly").acquire().await.unwrap();
+    let acquired = changes.next().await.unwrap().unwrap().remove(0);
+    assert_eq!((acquired.kind, fence_of(&acquired.now)), (ChangeKind::Acquired, Some(guard.fence())));
+    assert_eq!(label_of(&acquired.now.unwrap().holder), "nightly");
+    let waiter = enqueue(&one, two.lock("job").wait(ms(20_000)), "job", 0).await;
+    let waiting = next_change(&mut changes, |_| true).await;
+    assert_eq!((waiting.kind, waiting.waiting), (ChangeKind::Waiting, 1));
+    let first = guard.fence();
+    guard.release().await.unwrap();
+    let guard = waiter.await.unwrap();
+    let change = next_change(&mut changes, |change| fence_of(&change.now) == Some(guard.fence())).await;
+    match change.kind {
+        ChangeKind::HandedOver => assert_eq!(fence_of(&change.before), Some(first)),
+        // Free in between, where the store only wakes the next waiter.
+        kind => assert_eq!((kind, fence_of(&change.before)), (ChangeKind::Acquired, None)),
+    }
+    let second = guard.fence();
+    guard.release().await.unwrap();
+    let released = next_change(&mut changes, |change| change.now.is_none()).await;
+    assert_eq!((released.kind, fence_of(&released.before)), (ChangeKind::Released, Some(second)));
+    let left_alone = one.lock("job").ttl(ms(300)).acquire().await.unwrap().detach();
+    let expired = next_change(&mut changes, |change| change.now.is_none()).await;
+    assert_eq!((expired.kind, fence_of(&expired.before)), (ChangeKind::Expired, Some(left_alone.fence())));
+}
+
+async fn a_watch_of_a_prefix_begins_with_what_is_in_use(stage: Stage) {
+    let client = stage.client().await;
+    let _held = client.lock("job:a").acquire().await.unwrap();
+    let mut changes = client.watch_prefix("job:", ms(10)).unwrap();
+    let present = changes.next().await.unwrap().unwrap();
+    assert_eq!((present.len(), present[0].kind), (1, ChangeKind::Present));
+    let _other = client.lock("other").acquire().await.unwrap();
+    let _second = client.lock("job:b").acquire().await.unwrap();
+    let acquired = changes.next().await.unwrap().unwrap();
+    assert_eq!((acquired.len(), acquired[0].name.as_str()), (1, "job:b"));
+}
+
+async fn a_watch_ends_when_its_client_is_closed(stage: Stage) {
+    let client = stage.client().await;
+    let mut changes = client.watch("job", ms(10)).unwrap();
+    changes.next().await.unwrap().unwrap();
+    client.close().await.unwrap();
+    assert!(changes.next().await.is_none());
+    drop(changes);
+    assert!(client.watch("job", ms(10)).is_err() && client.watch("", ms(10)).is_err());
 }

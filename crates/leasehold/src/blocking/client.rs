@@ -1,17 +1,15 @@
 //! The client.
 
-use super::{
-    idempotency::{Idempotency, IdempotencyKey},
-    lock::Lock,
-    mirror::mirror,
-    runtime::wait,
-};
+#[cfg(feature = "config")]
+use super::idempotency::IdempotencyKey;
+use super::{idempotency::Idempotency, lock::Lock, mirror::mirror, runtime::wait};
+#[cfg(feature = "config")]
+use crate::policy::{self, Policies};
 use crate::{
     client::Builder,
     engine::{Capabilities, Cursor, Health, Inspection, Page, Released},
     error::Result,
     fence::Fence,
-    policy::{self, LockPolicy, Policies},
     telemetry::Stats,
 };
 
@@ -28,15 +26,6 @@ impl Leasehold {
     /// As there; also `unsupported` in async code.
     pub fn connect(url: impl AsRef<str>) -> Result<Self> {
         Self::build(crate::Leasehold::builder(url))
-    }
-
-    /// As [`crate::Leasehold::from_env`].
-    ///
-    /// # Errors
-    /// As there; also `unsupported` in async code.
-    pub fn from_env() -> Result<Self> {
-        let inner = wait(crate::Leasehold::from_env())??;
-        Ok(Self { inner })
     }
 
     /// Connects with settings of your own.
@@ -66,12 +55,39 @@ impl Leasehold {
         Ok(Self { inner })
     }
 
+    mirror! { "Leasehold"
+        get lock(name: impl AsRef<str>) -> Lock => Lock::new;
+        get idempotency(operation: impl AsRef<str>) -> Idempotency => Idempotency::new;
+        wait inspect(name: impl AsRef<str>) -> Inspection;
+        wait list(prefix: &str, from: Option<Cursor>, limit: u32) -> Page<Inspection>;
+        wait force_release(name: impl AsRef<str>, seen: Fence) -> Released;
+        get stats() -> Stats;
+        get round_trips() -> Option<u64>;
+        wait health() -> Health;
+        get capabilities() -> &Capabilities;
+        get store() -> &str;
+        wait close() -> ();
+    }
+}
+
+#[cfg(feature = "config")]
+impl Leasehold {
+    /// As [`crate::Leasehold::from_env`].
+    ///
+    /// # Errors
+    /// As there; also `unsupported` in async code.
+    pub fn from_env() -> Result<Self> {
+        let inner = wait(crate::Leasehold::from_env())??;
+        Ok(Self { inner })
+    }
+
     /// As [`crate::Leasehold::policy`].
     ///
     /// # Errors
     /// As there.
     pub fn policy(&self, name: &str) -> Result<BoundPolicy<'_>> {
-        Ok(BoundPolicy { inner: self.inner.policy(name)? })
+        let policy = self.inner.policies.lock(name)?;
+        Ok(BoundPolicy { leases: &self.inner, policy, wrap: Lock::new })
     }
 
     /// As [`crate::Leasehold::idempotency_policy`].
@@ -87,36 +103,10 @@ impl Leasehold {
     }
 
     mirror! { "Leasehold"
-        get lock(name: impl AsRef<str>) -> Lock => Lock::new;
         get policies() -> &Policies;
-        get idempotency(operation: impl AsRef<str>) -> Idempotency => Idempotency::new;
-        wait inspect(name: impl AsRef<str>) -> Inspection;
-        wait list(prefix: &str, from: Option<Cursor>, limit: u32) -> Page<Inspection>;
-        wait force_release(name: impl AsRef<str>, seen: Fence) -> Released;
-        get stats() -> Stats;
-        get round_trips() -> Option<u64>;
-        wait health() -> Health;
-        get capabilities() -> &Capabilities;
-        get store() -> &str;
-        wait close() -> ();
     }
 }
 
 /// A lock policy of a client; made by [`Leasehold::policy`].
-#[derive(Debug)]
-#[must_use = "a policy does nothing until its lock is acquired"]
-pub struct BoundPolicy<'a> {
-    inner: policy::BoundPolicy<'a>,
-}
-
-impl<'a> BoundPolicy<'a> {
-    /// As [`key`](policy::BoundPolicy::key) of the async one.
-    pub fn key<K: AsRef<str>, V: ToString>(&self, values: impl IntoIterator<Item = (K, V)>) -> Lock {
-        Lock::new(self.inner.key(values))
-    }
-
-    mirror! { "policy::BoundPolicy"
-        get lock() -> Lock => Lock::new;
-        get policy() -> &'a LockPolicy;
-    }
-}
+#[cfg(feature = "config")]
+pub type BoundPolicy<'a> = policy::BoundPolicy<'a, Lock>;

@@ -73,8 +73,8 @@ impl IdempotencyKey {
     }
 
     /// Executes `body` unless it was executed before, and stores its result. Nothing can cancel the body: a long one asks
-    /// [`Lease::is_held`] before each step. One that ends after its lease is told apart by its outcome: it counts, or was
-    /// fenced off.
+    /// [`Lease::is_held`] before each step. The outcome of one that ends after its lease says whether it
+    /// counts or was fenced off.
     ///
     /// # Errors
     /// As [`crate::IdempotencyKey::begin`]; also `unsupported` in async code.

@@ -36,7 +36,9 @@ mod lock;
 mod mirror;
 mod runtime;
 
-pub use client::{BoundPolicy, Leasehold};
+#[cfg(feature = "config")]
+pub use client::BoundPolicy;
+pub use client::Leasehold;
 pub use idempotency::{Begun, Execution, Idempotency, IdempotencyKey};
 pub use lease::{Guard, Lease};
 pub use lock::{Attempt, Lock, Protection};

@@ -5,7 +5,7 @@ use toml::Value;
 use super::{file::Document, text::quoted};
 use crate::{
     error::{Error, Result},
-    policy::escape,
+    template::escape,
 };
 
 /// The environment, as a function from a variable's name to its value.
@@ -17,7 +17,7 @@ pub(super) fn variable(env: Environment<'_>, name: &str) -> Option<String> {
 }
 
 /// Lets `LEASEHOLD_*` replace settings of a file, and `LOCK_TTL` give what neither has. That may be meant for another
-/// library, so it is not even looked at otherwise.
+/// library, so it is not even read otherwise.
 pub(super) fn replace(document: &mut Document, keys: &'static str, env: Environment<'_>) {
     for key in keys.split_whitespace() {
         let name = format!("LEASEHOLD_{}", key.replace('-', "_").to_uppercase());

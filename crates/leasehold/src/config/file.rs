@@ -15,7 +15,10 @@ use serde::{
 use serde_path_to_error::Segment;
 use toml::{Table, Value};
 
-use super::text::{one_of, parse_duration, quoted};
+use super::{
+    parse_duration,
+    text::{one_of, quoted},
+};
 use crate::{
     engine::Acks,
     error::{Error, Result},
@@ -135,7 +138,7 @@ pub(super) fn written_by_others(path: &Path) -> Option<String> {
     let shown = path.display();
     let found = match fs::metadata(path) {
         Ok(found) => found,
-        Err(error) => return Some(format!("{shown} cannot be looked at ({error})")),
+        Err(error) => return Some(format!("{shown} cannot be examined ({error})")),
     };
     let trusted = [0, rustix::process::geteuid().as_raw()];
     if !trusted.contains(&found.uid()) {

@@ -1,18 +1,26 @@
 //! What can be configured, with its default and its range, and where it comes from.
 //!
 //! A setting in code wins over a `LEASEHOLD_*` variable, that over the file `leasehold.toml`, that over the variables
-//! `LOCK_TTL` and `REDIS_*` that other libraries use, and those over the default. See [`Settings`].
+//! `LOCK_TTL` and `REDIS_*` that other libraries use, and those over the default. Files and variables need the feature `config`.
 
+#[cfg(feature = "config")]
+mod duration;
+#[cfg(feature = "config")]
 mod environment;
+#[cfg(feature = "config")]
 mod file;
+#[cfg(feature = "config")]
 mod settings;
 mod text;
 
 use std::time::Duration;
 
+#[cfg(feature = "config")]
+pub use duration::parse_duration;
+#[cfg(feature = "config")]
 pub(crate) use file::{Document, acks, duration, written};
+#[cfg(feature = "config")]
 pub use settings::{Settings, Sources};
-pub use text::parse_duration;
 pub(crate) use text::{one_of, placed, quoted};
 
 use crate::{

@@ -10,13 +10,12 @@ use std::{
 };
 
 use bytes::Bytes;
-use serde::de::DeserializeOwned;
 
 use super::pool::Deadlines;
 use crate::{
     clock::BootInstant,
     engine::deadlines::{Delivery, Receipt, Settle},
-    error::{Error, Result},
+    error::Result,
 };
 
 /// What a claim got. Iterate over it, or settle all of it at once.
@@ -95,21 +94,6 @@ impl Due {
     /// What was given with it.
     pub fn context(&self) -> Option<&Bytes> {
         self.delivery.context.as_ref()
-    }
-
-    /// What was given with it as JSON.
-    ///
-    /// # Errors
-    /// `invalid` when it is not the JSON of such a value.
-    pub fn context_as<T: DeserializeOwned>(&self) -> Result<Option<T>> {
-        let Some(context) = self.context() else { return Ok(None) };
-        serde_json::from_slice(context).map(Some).map_err(|error| {
-            Error::invalid(
-                format!("context of the deadline \"{}\"", self.id()),
-                error.to_string(),
-                format!("the JSON of a {}", std::any::type_name::<T>()),
-            )
-        })
     }
 
     /// Proof of the claim, for settling many at once.

@@ -41,6 +41,8 @@
 
 mod bounds;
 mod due;
+#[cfg(feature = "json")]
+mod json;
 mod new;
 mod opening;
 mod pool;

@@ -3,13 +3,8 @@
 use std::time::{Duration, SystemTime, UNIX_EPOCH};
 
 use bytes::Bytes;
-use serde::Serialize;
 
-use crate::{
-    config::quoted,
-    engine::deadlines::{Deadline, DeadlineId, DueTime},
-    error::{Error, Result},
-};
+use crate::engine::deadlines::{Deadline, DeadlineId, DueTime};
 
 impl Deadline {
     /// A deadline without context. It is due after a [`Duration`] by the store's clock, or at a [`SystemTime`].
@@ -21,21 +16,6 @@ impl Deadline {
     #[must_use]
     pub fn context(self, context: impl Into<Bytes>) -> Self {
         Self { context: Some(context.into()), ..self }
-    }
-
-    /// The same as JSON, for [`Due::context_as`](super::Due::context_as).
-    ///
-    /// # Errors
-    /// `invalid` for a value that has no JSON.
-    pub fn json(self, context: &impl Serialize) -> Result<Self> {
-        match serde_json::to_vec(context) {
-            Ok(json) => Ok(self.context(json)),
-            Err(error) => Err(Error::invalid(
-                format!("context of the deadline \"{}\"", quoted(&self.id)),
-                error.to_string(),
-                "a value that can be written as JSON",
-            )),
-        }
     }
 }
 

@@ -3,7 +3,6 @@
 use std::{fmt, sync::Arc, time::Duration};
 
 use bytes::Bytes;
-use serde::Serialize;
 
 use super::{
     bounds::{self, ITEMS_MAX},
@@ -14,7 +13,7 @@ use super::{
 use crate::{
     core::Core,
     engine::{
-        Cursor, EngineError, Page,
+        Cursor, EngineError, Listing, Page,
         deadlines::{
             Dead, Deadline, DeadlineId, DueTime, Pending, Placement, PoolLayout, PoolStats, Receipt, Settle,
         },
@@ -91,20 +90,6 @@ impl Deadlines {
         context: impl Into<Bytes>,
     ) -> Result<()> {
         self.set_many(&[Deadline::new(id, due).context(context)]).await
-    }
-
-    /// The same with a context as JSON, for [`Due::context_as`].
-    ///
-    /// # Cancel safety, errors
-    /// As [`Deadlines::set`].
-    pub async fn set_json(
-        &self,
-        id: impl Into<DeadlineId>,
-        due: impl Into<DueTime>,
-        context: &impl Serialize,
-    ) -> Result<()> {
-        let deadline = Deadline::new(id, due).json(context)?;
-        self.set_many(&[deadline]).await
     }
 
     /// Sets many deadlines. Not all or nothing: after an error some may be set.
@@ -223,8 +208,10 @@ impl Deadlines {
         let Some((engine, pool)) = self.opening.known().await? else {
             return Ok(Page { items: Vec::new(), next: None });
         };
-        let answer = engine.dead(pool, from, limit, self.core().command_until()).await;
-        answer.map_err(|error| self.failed(error, "looking at the dead of the pool"))
+        let listing = Listing::at(from);
+        let answer = engine.dead(pool, listing.from(), limit, self.core().command_until()).await;
+        let page = answer.map_err(|error| self.failed(error, "looking at the dead of the pool"))?;
+        Ok(listing.page(page, limit, |dead| &dead.id))
     }
 
     /// How the pool stands; all zero for one that nobody ever used.

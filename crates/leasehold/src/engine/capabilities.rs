@@ -23,6 +23,8 @@ pub struct Capabilities {
     pub modes: Modes,
     /// How long its leases can be.
     pub ttl: TtlRange,
+    /// How changes of locks become known.
+    pub watch: WatchBy,
     /// Why a claim cannot wait for replicas, if it cannot.
     pub no_acks: Option<&'static str>,
 }
@@ -88,6 +90,7 @@ impl Capabilities {
             name_max_bytes,
             modes: Modes::EXCLUSIVE,
             ttl: TtlRange::default(),
+            watch: WatchBy::Poll,
             no_acks: None,
         }
     }
@@ -114,8 +117,18 @@ pub enum Reach {
 #[derive(Clone, Copy, Debug, PartialEq, Eq)]
 #[non_exhaustive]
 pub enum Handover {
-    /// A release makes the next waiter the holder and tells it so.
+    /// A release makes the next waiter the holder and notifies it.
     Push,
     /// A release wakes the next waiter, which then claims for itself.
     Pull,
+}
+
+/// How changes of locks become known.
+#[derive(Clone, Copy, Debug, PartialEq, Eq)]
+#[non_exhaustive]
+pub enum WatchBy {
+    /// The store reports each one.
+    Push,
+    /// The store is inspected again and again: a lock that is held for less than the interval may not be seen.
+    Poll,
 }

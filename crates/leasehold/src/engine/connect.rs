@@ -28,26 +28,63 @@ pub(crate) struct EngineOptions {
     pub(crate) max_ttl: Duration,
 }
 
-/// Opens the engine that a URL names. Nothing is dialled yet.
-pub(crate) fn open(url: &str, options: &EngineOptions) -> Result<Arc<dyn Engine>> {
-    let Some((scheme, rest)) = url.split_once(':') else {
-        return Err(Error::invalid("store URL", redact(url), SCHEMES));
-    };
-    match scheme {
-        "memory" => open_memory(rest, options),
-        "sqlite" => open_sqlite(rest, options),
-        "redis" | "redis-sentinel" | "redis-cluster" => open_redis(scheme, url, options),
-        "rediss" | "rediss-sentinel" | "rediss-cluster" => open_rediss(scheme, url, options),
-        "redlock" => open_redlock(url, options),
-        "redlocks" => open_redlocks(url, options),
-        _ => Err(Error::invalid("store URL", redact(url), SCHEMES)),
-    }
-}
+/// The schemes of store URLs, each with the feature that it needs.
+const SCHEMES: [(&str, &str); 10] = [
+    ("memory", "memory"),
+    ("sqlite", "sqlite"),
+    ("redis", "redis"),
+    ("redis-sentinel", "redis"),
+    ("redis-cluster", "redis"),
+    ("redlock", "redis"),
+    ("rediss", "tls"),
+    ("rediss-sentinel", "tls"),
+    ("rediss-cluster", "tls"),
+    ("redlocks", "tls"),
+];
 
-const SCHEMES: &str = "memory: · memory:NAME · sqlite:PATH · redis://HOST[:PORT][/DB] · \
+const EXPECTED: &str = "memory: · memory:NAME · sqlite:PATH · redis://HOST[:PORT][/DB] · \
     redis-sentinel://HOST[:PORT],HOST[:PORT],…/NAME[/DB] · redis-cluster://HOST[:PORT],… · \
     redlock://HOST[:PORT],HOST[:PORT],HOST[:PORT],… · rediss://…, rediss-sentinel://…, rediss-cluster://… and \
     redlocks://… with TLS";
+
+/// Opens the engine that a URL names. Nothing is dialled yet.
+pub(crate) fn open(url: &str, options: &EngineOptions) -> Result<Arc<dyn Engine>> {
+    let (scheme, rest) = url.split_once(':').unwrap_or_default();
+    let Some((_, feature)) = SCHEMES.iter().find(|(known, _)| *known == scheme) else {
+        return Err(Error::invalid("store URL", redact(url), EXPECTED));
+    };
+    match (*feature, rest, options) {
+        #[cfg(feature = "memory")]
+        ("memory", name, options) => Ok(Arc::new(super::memory::Memory::open(name, options.clock.clone()))),
+        #[cfg(feature = "sqlite")]
+        ("sqlite", path, options) => Ok(Arc::new(super::sqlite::Sqlite::open(path, options)?)),
+        #[cfg(feature = "redis")]
+        ("redis", _, options) => open_redis(scheme, url, options),
+        #[cfg(feature = "tls")]
+        ("tls", _, options) => open_redis(scheme, url, options),
+        (feature, ..) => Err(Error::unsupported(
+            format!("the store {scheme}:{}", if rest.starts_with("//") { "//" } else { "" }),
+            format!(
+                "this build lacks the feature \"{feature}\"; add it with: cargo add leasehold --features {feature}"
+            ),
+        )),
+    }
+}
+
+#[cfg(feature = "redis")]
+fn open_redis(scheme: &str, url: &str, options: &EngineOptions) -> Result<Arc<dyn Engine>> {
+    use super::{quorum, redis};
+    if !scheme.starts_with("redlock") {
+        return Ok(Arc::new(redis::Redis::open(url, options)?));
+    }
+    let quorum = quorum::QuorumOptions {
+        clock: options.clock.clone(),
+        command_timeout: options.command_timeout,
+        max_ttl: options.max_ttl,
+        prefix_bytes: options.prefix.len(),
+    };
+    Ok(Arc::new(quorum::Quorum::over(redis::voter::voters(url, options)?, quorum)))
+}
 
 /// The URL without its password, for people.
 pub(crate) fn redact(url: &str) -> String {
@@ -71,86 +108,6 @@ pub(crate) fn redact(url: &str) -> String {
 
 fn printable(text: &str) -> String {
     text.chars().filter(|c| !c.is_control()).take(200).collect()
-}
-
-#[cfg_attr(
-    all(feature = "memory", feature = "sqlite", feature = "tls"),
-    expect(dead_code, reason = "only builds that lack a feature need it")
-)]
-fn missing(scheme: &str, feature: &str) -> Error {
-    Error::unsupported(
-        format!("the store {scheme}"),
-        format!(
-            "this build lacks the feature \"{feature}\"; add it with: cargo add leasehold --features {feature}"
-        ),
-    )
-}
-
-#[cfg(feature = "memory")]
-fn open_memory(name: &str, options: &EngineOptions) -> Result<Arc<dyn Engine>> {
-    Ok(Arc::new(super::memory::Memory::open(name, options.clock.clone())))
-}
-
-#[cfg(not(feature = "memory"))]
-fn open_memory(_: &str, _: &EngineOptions) -> Result<Arc<dyn Engine>> {
-    Err(missing("memory:", "memory"))
-}
-
-#[cfg(feature = "sqlite")]
-fn open_sqlite(path: &str, options: &EngineOptions) -> Result<Arc<dyn Engine>> {
-    Ok(Arc::new(super::sqlite::Sqlite::open(path, options)?))
-}
-
-#[cfg(not(feature = "sqlite"))]
-fn open_sqlite(_: &str, _: &EngineOptions) -> Result<Arc<dyn Engine>> {
-    Err(missing("sqlite:", "sqlite"))
-}
-
-#[cfg(feature = "redis")]
-fn open_redis(_: &str, url: &str, options: &EngineOptions) -> Result<Arc<dyn Engine>> {
-    Ok(Arc::new(super::redis::Redis::open(url, options)?))
-}
-
-#[cfg(not(feature = "redis"))]
-fn open_redis(scheme: &str, _: &str, _: &EngineOptions) -> Result<Arc<dyn Engine>> {
-    Err(missing(&format!("{scheme}://"), "redis"))
-}
-
-#[cfg(feature = "tls")]
-fn open_rediss(scheme: &str, url: &str, options: &EngineOptions) -> Result<Arc<dyn Engine>> {
-    open_redis(scheme, url, options)
-}
-
-#[cfg(not(feature = "tls"))]
-fn open_rediss(scheme: &str, _: &str, _: &EngineOptions) -> Result<Arc<dyn Engine>> {
-    Err(missing(&format!("{scheme}://"), "tls"))
-}
-
-#[cfg(feature = "redis")]
-fn open_redlock(url: &str, options: &EngineOptions) -> Result<Arc<dyn Engine>> {
-    let voters = super::redis::voter::voters(url, options)?;
-    let quorum = super::quorum::QuorumOptions {
-        clock: options.clock.clone(),
-        command_timeout: options.command_timeout,
-        max_ttl: options.max_ttl,
-        prefix_bytes: options.prefix.len(),
-    };
-    Ok(Arc::new(super::quorum::Quorum::over(voters, quorum)))
-}
-
-#[cfg(not(feature = "redis"))]
-fn open_redlock(_: &str, _: &EngineOptions) -> Result<Arc<dyn Engine>> {
-    Err(missing("redlock://", "redis"))
-}
-
-#[cfg(feature = "tls")]
-fn open_redlocks(url: &str, options: &EngineOptions) -> Result<Arc<dyn Engine>> {
-    open_redlock(url, options)
-}
-
-#[cfg(not(feature = "tls"))]
-fn open_redlocks(_: &str, _: &EngineOptions) -> Result<Arc<dyn Engine>> {
-    Err(missing("redlocks://", "tls"))
 }
 
 #[cfg(test)]

@@ -49,7 +49,8 @@ pub trait Deadlines: Send + Sync {
     /// What is due, oldest first, without claiming it; at most `limit`.
     fn peek<'a>(&'a self, pool: &'a Pool, limit: u32, until: Until) -> Fut<'a, Vec<Pending>>;
 
-    /// A page of dead deadlines. A page may be empty although more follow.
+    /// A page of dead deadlines, about `limit`. A page may be empty although more follow. What is dead from the first page
+    /// to the last is on at least one of them; the client removes duplicates.
     fn dead<'a>(
         &'a self,
         pool: &'a Pool,

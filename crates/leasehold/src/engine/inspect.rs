@@ -2,7 +2,7 @@
 
 use std::time::Duration;
 
-use super::{Cursor, Fut, Holders, Mode, Page};
+use super::{Changes, Cursor, Fut, Holders, Mode, Page, Watch, watch};
 use crate::{clock::Until, fence::Fence, name::Name, owner::Holder};
 
 /// What people may see of locks. Reads only.
@@ -10,8 +10,9 @@ pub trait Inspect: Send + Sync {
     /// Who holds it and who waits, in order.
     fn inspect<'a>(&'a self, name: &'a Name, until: Until) -> Fut<'a, Inspection>;
 
-    /// Names that are held or waited for and begin with `prefix`, about `limit` at a time. What is held from the first
-    /// page to the last is on at least one of them; it may be on several, and a page may be empty although more follow.
+    /// Names that are held or waited for and begin with `prefix`, about `limit` at a time. A name that is held from the
+    /// first page to the last must be on at least one of them. It may be on several: the client removes duplicates. A page
+    /// may be empty although more follow. The cursor is [`Cursor::new`] of all that the next page needs to know.
     fn page<'a>(
         &'a self,
         prefix: &'a str,
@@ -19,6 +20,11 @@ pub trait Inspect: Send + Sync {
         limit: u32,
         until: Until,
     ) -> Fut<'a, Page<Inspection>>;
+
+    /// Reports what changes. Unless the store can push changes, it polls.
+    fn watch(&self, watch: Watch) -> Changes<'_> {
+        watch::poll(self, watch)
+    }
 }
 
 /// What is known about one name.

@@ -9,7 +9,7 @@ use crate::{
     clock::BootInstant,
     fence::Fence,
     name::Name,
-    owner::{Owner, OwnerId},
+    owner::{Holder, Owner, OwnerId},
 };
 
 /// How a lock is shared by those who hold it.
@@ -109,7 +109,7 @@ pub struct Hold {
     pub ttl: Duration,
     /// How long the lock stays closed after the lease *expired*.
     pub lock_delay: Duration,
-    /// What it is a lease of: the engine's to tell apart, and nobody's above it.
+    /// What it is a lease of. Only engines distinguish these.
     pub of: Held,
 }
 
@@ -199,6 +199,10 @@ impl Holders {
     pub fn first(&self) -> Option<&Tenure> {
         self.shown.first()
     }
+
+    pub(crate) fn into_first(self) -> Option<Holder> {
+        self.shown.into_iter().next().map(|tenure| tenure.holder)
+    }
 }
 
 impl From<Option<Tenure>> for Holders {
@@ -212,7 +216,7 @@ impl From<Option<Tenure>> for Holders {
 pub enum Wake {
     /// The lease was handed to it. Never sent to an attempt that waits for replicas: it has to claim again.
     ///
-    /// When the lease began is for the client to tell: not before the last claim that was answered
+    /// The client decides when the lease began: not before the last claim that was answered
     /// [`Queued`](Answer::Queued) over the same link with a lower fence. Neither the arrival of this message, which may have
     /// waited in the socket of a stopped process, nor a sampled server clock, which may step, says more.
     Granted {

@@ -30,9 +30,10 @@ pub mod registry;
 #[cfg(feature = "sqlite")]
 pub mod sqlite;
 pub mod voter;
+mod watch;
 
-pub use capabilities::{Capabilities, Handover, Modes, Reach, TtlRange};
-pub(crate) use cursor::Told;
+pub use capabilities::{Capabilities, Handover, Modes, Reach, TtlRange, WatchBy};
+pub(crate) use cursor::Listing;
 pub use cursor::{Cursor, Page};
 pub use inspect::{Inspect, Inspection, Tenure, WAITERS_SHOWN, Waiter};
 pub use lease::{
@@ -40,6 +41,7 @@ pub use lease::{
 };
 pub use members::{Member, MemberState, Members, Rounds};
 pub use nodes::ClockOffset;
+pub use watch::{Change, ChangeKind, Changes, WATCHED_MAX, Watch, Watched};
 
 /// The future of an engine call.
 ///
@@ -109,6 +111,14 @@ pub trait Leases: Send + Sync {
 
     /// Takes the lease away from its holder if it is still the one with the fence that was seen.
     fn force_release<'a>(&'a self, name: &'a Name, seen: Fence, until: Until) -> Fut<'a, Released>;
+}
+
+impl dyn Leases + '_ {
+    /// [`renew`](Leases::renew) of one.
+    pub(crate) async fn renew_one(&self, hold: &Hold, until: Until) -> Result<Renewed, EngineError> {
+        let mut answers = self.renew(std::slice::from_ref(hold), until).await?;
+        answers.pop().unwrap_or_else(|| Err(EngineError::no_answer()))
+    }
 }
 
 /// Receives wake-ups; implemented by the client. It must not block.

@@ -60,7 +60,7 @@ pub trait Records: Send + Sync {
     fn remove<'a>(&'a self, key: &'a Name, until: Until) -> Fut<'a, bool>;
 
     /// Records and marks whose key begins with `prefix`, a page at a time. A page may be empty although more follow. What is
-    /// there from the first page to the last is on exactly one of them, as long as the cursors stay in this process.
+    /// there from the first page to the last is on at least one of them; it may be on several.
     fn scan<'a>(
         &'a self,
         prefix: &'a str,

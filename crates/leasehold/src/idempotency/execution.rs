@@ -3,7 +3,6 @@
 use std::{fmt, marker::PhantomData, ops::Deref, time::Duration};
 
 use bytes::Bytes;
-use serde::Serialize;
 
 use super::OnFailure;
 use crate::{
@@ -28,8 +27,8 @@ pub(super) struct Terms {
 /// left to its lease instead, as after a crash. If the program ends first, its lease runs out.
 #[must_use = "an execution that is dropped is given back"]
 pub struct Execution<T> {
-    held: Held,
-    terms: Terms,
+    pub(super) held: Held,
+    pub(super) terms: Terms,
     result: PhantomData<fn(T)>,
 }
 
@@ -38,42 +37,16 @@ impl<T> Execution<T> {
         Self { held, terms, result: PhantomData }
     }
 
-    pub(super) fn retyped<U>(self) -> Execution<U> {
-        Execution::new(self.held, self.terms)
-    }
-
-    /// Stores the result, and wakes who waits for it. It counts also after the lease was lost, if nobody else has begun
-    /// since.
+    /// Stores a result that is bytes, and wakes who waits for it. It counts also after the lease was lost, if nobody else
+    /// has begun since. Only [`begin_bytes`](super::IdempotencyKey::begin_bytes) reads any bytes back.
     ///
     /// # Cancel safety
     /// Dropping the future after it was polled still stores the result, in the background.
     ///
     /// # Errors
-    /// `invalid` for a result that is too large or cannot be written as JSON: the record is then settled as
-    /// [`OnFailure::Quarantine`] does, because the work was done. The store's faults: without an answer it is not known whether
-    /// it is stored, and it is tried on in the background for as long as the lease lasts.
-    pub async fn complete(self, result: &T) -> Result<Settled>
-    where
-        T: Serialize,
-    {
-        match serde_json::to_vec(result) {
-            Ok(bytes) => self.complete_bytes(Bytes::from(bytes)).await,
-            Err(error) => {
-                let refused =
-                    Error::invalid("result", error.to_string(), "a value that can be written as JSON");
-                self.quarantine(refused).await
-            }
-        }
-    }
-
-    /// Stores a result that is bytes already. Only [`begin_bytes`](super::IdempotencyKey::begin_bytes) reads any bytes
-    /// back; the others read JSON.
-    ///
-    /// # Cancel safety
-    /// As [`Execution::complete`].
-    ///
-    /// # Errors
-    /// As [`Execution::complete`].
+    /// `invalid` for a result that is too large: the record is then settled as [`OnFailure::Quarantine`] does, because the
+    /// work was done. The store's faults: without an answer it is not known whether it is stored, and it is tried on in the
+    /// background for as long as the lease lasts.
     pub async fn complete_bytes(self, result: Bytes) -> Result<Settled> {
         let most = self.terms.result_max;
         if result.len() > most {
@@ -91,7 +64,7 @@ impl<T> Execution<T> {
 
     /// The work was done and its result cannot be stored: nobody shall do it again. An end that cannot be told is logged
     /// and tried on in the background.
-    async fn quarantine(self, refused: Error) -> Result<Settled> {
+    pub(super) async fn quarantine(self, refused: Error) -> Result<Settled> {
         let why = Bytes::from(format!("it was done, but: {refused}"));
         let _logged = self.held.settle(Outcome::Quarantined(why), self.terms.keep).await;
         Err(refused)
@@ -100,10 +73,10 @@ impl<T> Execution<T> {
     /// Tells that it failed; what becomes of the key is what [`OnFailure`] says.
     ///
     /// # Cancel safety
-    /// As [`Execution::complete`].
+    /// As [`Execution::complete_bytes`].
     ///
     /// # Errors
-    /// The store's faults, as with [`Execution::complete`].
+    /// The store's faults, as with [`Execution::complete_bytes`].
     pub async fn fail(self, why: impl fmt::Display) -> Result<Settled> {
         let core = self.held.lease().core.clone();
         let outcome = match self.terms.on_failure {

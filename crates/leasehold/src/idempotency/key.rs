@@ -1,24 +1,19 @@
 //! The builder: which request, and how its outcome is kept.
 
-use std::{fmt, sync::Arc, time::Duration};
+use std::{sync::Arc, time::Duration};
 
 use bytes::Bytes;
-use serde::{Serialize, de::DeserializeOwned};
 
-use super::{Begun, Execution, Idempotent, OnFailure, execution::Terms};
+use super::{Begun, Execution, OnFailure, execution::Terms};
 use crate::{
     config::{WAIT_MAX, between, check_label, check_wait, placed},
     core::Core,
-    engine::{
-        EngineError, Fault,
-        records::{self, Fingerprint, Record, Settled},
-    },
+    engine::records::{self, Fingerprint, Record},
     error::{Error, Result},
-    lease::Lease,
     name::Name,
-    policy::escape_value,
     record::{self, Began, Wish},
     telemetry::Count,
+    template::escape_value,
 };
 
 /// Largest result in bytes, unless the builder is told otherwise.
@@ -67,8 +62,8 @@ fn store_key(operation: &str, key: &str) -> Result<Name> {
 pub struct IdempotencyKey {
     core: Arc<Core>,
     // What is wrong is reported when the key is used, so that the builder reads as one sentence.
-    key: Result<Name>,
-    fingerprint: Result<Option<Fingerprint>>,
+    pub(super) key: Result<Name>,
+    pub(super) fingerprint: Result<Option<Fingerprint>>,
     lease: Duration,
     wait: Duration,
     label: String,
@@ -83,20 +78,8 @@ impl IdempotencyKey {
         Self { core, key, fingerprint: Ok(None), lease, wait: Duration::ZERO, label: String::new(), terms }
     }
 
-    /// What was asked for: the same key with another one is a mismatch. Written as JSON with sorted keys, of which only
-    /// the SHA-256 is stored. Without one nothing is compared.
-    pub fn fingerprint(mut self, request: &impl Serialize) -> Self {
-        let written = serde_json::to_value(request).map(|mut value| {
-            value.sort_all_objects();
-            value.to_string()
-        });
-        self.fingerprint = written.map(|text| Some(Fingerprint::of(text))).map_err(|error| {
-            Error::invalid("fingerprint", error.to_string(), "a value that can be written as JSON")
-        });
-        self
-    }
-
-    /// The same for bytes.
+    /// What was asked for: the same key with another one is a mismatch. Only its SHA-256 is stored. Without one nothing is
+    /// compared.
     pub fn fingerprint_bytes(mut self, request: impl AsRef<[u8]>) -> Self {
         self.fingerprint = Ok(Some(Fingerprint::of(request)));
         self
@@ -164,39 +147,15 @@ impl IdempotencyKey {
         Ok(set.first() == Some(&true))
     }
 
-    /// Begins an execution, or says how it stands; waits for somebody else's as long as [`wait`](Self::wait) says.
+    /// Begins an execution whose result is bytes, or says how it stands; waits for somebody else's as long as
+    /// [`wait`](Self::wait) says.
     ///
     /// # Cancel safety
     /// Dropping the future gives back, in the background, what may have been begun.
     ///
     /// # Errors
-    /// `corrupt` when something else is under the key, or a result of another type; `wrong_type` when it is another kind
-    /// of key; `unsupported` for a store without records; the store's faults.
-    pub async fn begin<T: DeserializeOwned>(self) -> Result<Begun<T>> {
-        let key = self.key.clone();
-        let begun = self.begin_bytes().await?;
-        begun.try_map(Execution::retyped, |bytes| read(&key?, &bytes))
-    }
-
-    /// Waits for the result of somebody else's execution, woken when that is stored. If nobody is at it, or who was has died,
-    /// the execution becomes ours; short for [`wait`](Self::wait) and [`begin`](Self::begin).
-    ///
-    /// # Cancel safety
-    /// As [`begin`](Self::begin).
-    ///
-    /// # Errors
-    /// As [`begin`](Self::begin).
-    pub async fn wait_for_result<T: DeserializeOwned>(self, most: Duration) -> Result<Begun<T>> {
-        self.wait(most).begin().await
-    }
-
-    /// The same as [`begin`](Self::begin) for results that are bytes already.
-    ///
-    /// # Cancel safety
-    /// As [`begin`](Self::begin).
-    ///
-    /// # Errors
-    /// As [`begin`](Self::begin).
+    /// `corrupt` when something else is under the key; `wrong_type` when it is another kind of key; `unsupported` for a
+    /// store without records; the store's faults.
     pub async fn begin_bytes(self) -> Result<Begun<Bytes>> {
         let wish = Wish {
             key: self.checked()?,
@@ -236,33 +195,6 @@ impl IdempotencyKey {
         })
     }
 
-    /// Executes `body` unless it was executed before, and stores its result. When the lease can no longer be trusted the
-    /// body is cancelled. A body that panics is as one that was dropped: see [`Execution`].
-    ///
-    /// # Cancel safety
-    /// Dropping the future drops the body, and the execution is given back in the background: see [`Execution`].
-    ///
-    /// # Errors
-    /// `lost` when the lease ended before the body did: the work may be done in part. Otherwise as
-    /// [`begin`](Self::begin); once the body has ended, nothing hides its result: [`Idempotent::Unstored`].
-    pub async fn run<T, E>(self, body: impl AsyncFnOnce(Lease) -> Result<T, E>) -> Result<Idempotent<T, E>>
-    where
-        T: Serialize + DeserializeOwned,
-        E: fmt::Display,
-    {
-        let execution = match self.begin::<T>().await?.for_run() {
-            Ok(execution) => execution,
-            Err(stands) => return Ok(stands),
-        };
-        let lease = execution.lease();
-        let ended = tokio::select! {
-            biased;
-            () = lease.lost() => return Err(lease.lost_error()),
-            ended = body(lease.clone()) => ended,
-        };
-        Ok(execution.settle(ended).await)
-    }
-
     /// What is under the key, for people.
     ///
     /// # Errors
@@ -298,29 +230,4 @@ impl IdempotencyKey {
         }
         Ok(key)
     }
-}
-
-impl<T: Serialize> Execution<T> {
-    /// Tells how a body ended; nothing hides what it came to.
-    pub(crate) async fn settle<E: fmt::Display>(self, ended: Result<T, E>) -> Idempotent<T, E> {
-        match ended {
-            Ok(result) => match self.complete(&result).await {
-                Ok(Settled::Stored) => Idempotent::Executed(result),
-                Ok(Settled::FencedOff { by }) => Idempotent::FencedOff { result, by },
-                Err(why) => Idempotent::Unstored { result, why },
-            },
-            Err(failure) => {
-                let _logged = self.fail(&failure).await;
-                Idempotent::Failed(failure)
-            }
-        }
-    }
-}
-
-/// A result of another type is as bad as none: the record is left as it is.
-fn read<T: DeserializeOwned>(key: &Name, bytes: &[u8]) -> Result<T> {
-    serde_json::from_slice(bytes).map_err(|error| {
-        let why = format!("its result is not of the type that was asked for: {error}");
-        Error::Corrupt { key: key.clone(), source: EngineError::new(Fault::Corrupt, why) }
-    })
 }

@@ -31,8 +31,12 @@
 //! | at most once, and nothing if it crashed | [`check_and_set`](IdempotencyKey::check_and_set) |
 //! | to know that somebody is at it, no more | a [`Marker`](crate::Marker) |
 //! | one at a time, each of them executed | a [`Lock`](crate::Lock) |
+//!
+//! `run`, `begin` and `complete` store results as JSON and need the feature `json`. Without it results are bytes.
 
 mod execution;
+#[cfg(feature = "json")]
+mod json;
 mod key;
 mod outcome;
 

@@ -3,11 +3,7 @@
 use std::{fmt, time::Duration};
 
 use super::Execution;
-use crate::{
-    error::{Error, Result},
-    fence::Fence,
-    owner::Holder,
-};
+use crate::{error::Error, fence::Fence, owner::Holder};
 
 /// What becomes of a key whose execution failed.
 #[derive(Clone, Copy, Debug, Default, PartialEq, Eq)]
@@ -143,36 +139,6 @@ impl<T, X> Begun<T, X> {
             Self::Yours(execution) => Some(execution),
             _ => None,
         }
-    }
-
-    /// The same with another execution and another result.
-    pub(crate) fn try_map<U, Y>(
-        self,
-        yours: impl FnOnce(X) -> Y,
-        result: impl FnOnce(T) -> Result<U>,
-    ) -> Result<Begun<U, Y>> {
-        Ok(match self {
-            Self::Yours(execution) => Begun::Yours(yours(execution)),
-            Self::Completed(of) => Begun::Completed(result(of)?),
-            Self::Failed { why } => Begun::Failed { why },
-            Self::Quarantined { why } => Begun::Quarantined { why },
-            Self::InProgress { holder, look_again } => Begun::InProgress { holder, look_again },
-            Self::Mismatch => Begun::Mismatch,
-            Self::DoneElsewhere => Begun::DoneElsewhere,
-        })
-    }
-
-    /// The execution if it is ours, else how it stands.
-    pub(crate) fn for_run<E>(self) -> Result<X, Idempotent<T, E>> {
-        Err(match self {
-            Self::Yours(execution) => return Ok(execution),
-            Self::Completed(result) => Idempotent::Replayed(result),
-            Self::Failed { why } => Idempotent::ReplayedFailure(why),
-            Self::Quarantined { why } => Idempotent::Quarantined { why },
-            Self::InProgress { holder, look_again } => Idempotent::InProgress { holder, look_again },
-            Self::Mismatch => Idempotent::Mismatch,
-            Self::DoneElsewhere => Idempotent::DoneElsewhere,
-        })
     }
 }
 

@@ -4,10 +4,10 @@ use std::{fmt, ops::Deref, sync::Arc, time::Duration};
 
 use tracing::Instrument;
 
-use super::{Handle, state::LeaseState};
+use super::{Handle, state::LeaseState, validity};
 use crate::{
     core::Core,
-    engine::{Released, Renewed},
+    engine::{Grant, Hold, Released, Renewed},
     error::{Error, Result},
     fence::Fence,
     name::Name,
@@ -21,20 +21,49 @@ pub struct Lease {
     pub(crate) core: Arc<Core>,
 }
 
+/// How a lease begins and goes on.
+#[derive(Clone, Copy)]
+pub(crate) struct Terms {
+    pub(crate) keep_alive: bool,
+    pub(crate) max_lifetime: Option<Duration>,
+    /// Its start is only known by a bound: one renewal makes it exact, off the caller's path.
+    pub(crate) handed_over: bool,
+}
+
 impl Lease {
+    /// Begins a lease that was granted; the keeper watches it until [`Lease::end`].
+    pub(crate) fn begin(core: &Arc<Core>, hold: Hold, grant: &Grant, terms: Terms) -> Self {
+        let Terms { keep_alive, max_lifetime, handed_over } = terms;
+        let (clock, telemetry) = (core.clock.clone(), core.telemetry.clone());
+        let state = Arc::new(LeaseState::new(hold, grant, keep_alive, max_lifetime, clock, telemetry));
+        let renew_at = if handed_over {
+            Some(state.acquired_at)
+        } else {
+            keep_alive.then(|| grant.since + validity::renew_interval(grant.ttl))
+        };
+        core.keeper.watch(state.clone(), renew_at);
+        Self { state, core: core.clone() }
+    }
+
+    /// Ends the lease on this side: renewals stop before anything is sent. Returns whether it was held until now.
+    pub(crate) fn end(&self) -> bool {
+        self.core.keeper.forget(&self.state);
+        self.state.end()
+    }
+
     /// What is held.
     pub fn name(&self) -> &Name {
-        &self.state.hold().name
+        &self.state.hold.name
     }
 
     /// The fencing token: give it to whatever you write to.
     pub fn fence(&self) -> Fence {
-        self.state.fence()
+        self.state.hold.fence
     }
 
     /// How many replicas had the lock when it was acquired; zero unless [`acks`](crate::Lock::acks) asked for some.
     pub fn acks(&self) -> u8 {
-        self.state.acks()
+        self.state.acks
     }
 
     /// How long the lease can still be trusted; zero once [`is_held`](Self::is_held) is false.
@@ -48,7 +77,7 @@ impl Lease {
     }
 
     /// Completes when the lease can no longer be trusted: shortly before it ends, also when the store cannot be
-    /// reached, or at once when the store says that it is gone. Never completes for a lease that was given back.
+    /// reached, or at once when the store answers that it is gone. Never completes for a lease that was given back.
     ///
     /// # Cancel safety
     /// Safe: dropping the future changes nothing.
@@ -65,23 +94,18 @@ impl Lease {
     /// `lost` if the lease was or is gone; `store_unreachable` if there was no answer, in which case the lease
     /// stays as it was.
     pub async fn extend(&self) -> Result<()> {
-        let hold = self.state.hold();
-        if !self.state.is_held() {
-            return Err(self.lost_error());
-        }
-        let answer =
-            self.core.renew(hold).await.map_err(|error| self.core.explain(error, "extending", &hold.name))?;
-        match answer {
-            Renewed::Kept { since } => {
-                self.core.telemetry.count(Count::renewed);
-                self.state.extend(since, hold.ttl);
-                if self.state.is_held() { Ok(()) } else { Err(self.lost_error()) }
-            }
-            Renewed::Gone => {
-                self.state.lose();
-                Err(self.lost_error())
+        let hold = &self.state.hold;
+        if self.state.is_held() {
+            let answer = self.core.renew(hold).await;
+            match answer.map_err(|error| self.core.explain(error, "extending", &hold.name))? {
+                Renewed::Kept { since } => {
+                    self.core.telemetry.count(Count::renewed);
+                    self.state.extend(since, hold.ttl);
+                }
+                Renewed::Gone => self.state.lose(),
             }
         }
+        if self.state.is_held() { Ok(()) } else { Err(self.lost_error()) }
     }
 
     pub(crate) fn lost_error(&self) -> Error {
@@ -109,7 +133,6 @@ impl fmt::Debug for Lease {
 #[must_use = "the lock is given back when the guard is dropped"]
 pub struct Guard {
     lease: Lease,
-    watch: u64,
     hold_at_least: Duration,
     /// Set when the holder is done: whether the lease could be trusted until then.
     held_to_the_end: Option<bool>,
@@ -118,11 +141,11 @@ pub struct Guard {
 }
 
 impl Guard {
-    pub(crate) fn new(lease: Lease, watch: u64, hold_at_least: Duration) -> Self {
-        Self { lease, watch, hold_at_least, held_to_the_end: None, settled: false }
+    pub(crate) fn new(lease: Lease, hold_at_least: Duration) -> Self {
+        Self { lease, hold_at_least, held_to_the_end: None, settled: false }
     }
 
-    /// Gives the lock back, and tells what had become of it.
+    /// Gives the lock back, and returns what had become of it.
     ///
     /// An expired or taken lock is an outcome, not an error. With a minimum hold time the lock stays closed until
     /// that is over.
@@ -139,28 +162,25 @@ impl Guard {
     }
 
     async fn send_release(mut self) -> Result<Released> {
-        let (state, core) = (self.lease.state.clone(), self.lease.core.clone());
-        let still = self.stop();
-        let hold = state.hold();
-        let answer = match still {
-            Some(still) => core.renew(&hold.closed_for(still)).await.map(|renewed| match renewed {
-                Renewed::Kept { .. } => Released::Closed { remaining: still },
-                Renewed::Gone => Released::Expired,
-            }),
-            None => core.release(hold).await,
+        let closed_for = self.stop();
+        let Lease { state, core } = &self.lease;
+        let answer = match closed_for {
+            Some(remaining) => {
+                core.renew(&state.hold.closed_for(remaining)).await.map(|renewed| match renewed {
+                    Renewed::Kept { .. } => Released::Closed { remaining },
+                    Renewed::Gone => Released::Expired,
+                })
+            }
+            None => core.release(&state.hold).await,
         };
         self.settled = true;
-        match answer {
-            Ok(outcome) => {
-                self.report(outcome);
-                Ok(outcome)
-            }
-            Err(error) => {
-                core.telemetry.count(Count::release_failed);
-                core.give_back(hold.clone(), still);
-                Err(core.failed(error, "releasing", &hold.name))
-            }
-        }
+        let outcome = answer.map_err(|error| {
+            core.telemetry.count(Count::release_failed);
+            self.give_back(closed_for);
+            core.failed(error, "releasing", &state.hold.name)
+        })?;
+        self.report(outcome);
+        Ok(outcome)
     }
 
     /// The lease as a value that can be cloned into tasks.
@@ -170,49 +190,55 @@ impl Guard {
 
     /// Whether this is a lost lock whose lock-delay must run: giving it back would end the delay.
     pub(crate) fn keeps_delay(&self) -> bool {
-        self.lease.state.is_lost() && !self.lease.state.hold().lock_delay.is_zero()
+        self.lease.state.is_lost() && !self.lease.state.hold.lock_delay.is_zero()
     }
 
     /// Gives up the guard without giving up the lock: nothing renews it any more, and whoever has the handle can
     /// extend and release it.
     pub fn detach(mut self) -> Handle {
         self.settled = true;
-        self.lease.core.keeper.forget(self.watch);
-        Handle { hold: self.lease.state.hold().clone() }
+        self.lease.core.keeper.forget(&self.lease.state);
+        Handle { hold: self.lease.state.hold.clone() }
     }
 
-    /// Ends the lease on this side: renewals stop before anything is sent. Answers what is left of the minimum hold
-    /// time, if the lock is still ours.
+    /// Ends the lease on this side. Returns what is left of the minimum hold time, if the lock is still ours.
     fn stop(&mut self) -> Option<Duration> {
-        let (state, core) = (&self.lease.state, &self.lease.core);
-        core.keeper.forget(self.watch);
-        let held = *self.held_to_the_end.get_or_insert_with(|| state.end());
-        let still = (state.acquired_at() + self.hold_at_least).since(core.clock.now());
-        (held && !still.is_zero()).then_some(still)
+        let held = *self.held_to_the_end.get_or_insert_with(|| self.lease.end());
+        let Lease { state, core } = &self.lease;
+        let remaining = (state.acquired_at + self.hold_at_least).since(core.clock.now());
+        (held && !remaining.is_zero()).then_some(remaining)
+    }
+
+    /// Gives the lock back in the background, at once or after the time it must still be held.
+    fn give_back(&self, closed_for: Option<Duration>) {
+        let Lease { state, core } = &self.lease;
+        match closed_for {
+            Some(remaining) => core.reaper.shorten(state.hold.closed_for(remaining)),
+            None => core.reaper.release(state.hold.clone()),
+        }
     }
 
     fn report(&self, outcome: Released) {
-        let state = &self.lease.state;
-        let core = &self.lease.core;
-        let (name, fence) = (&state.hold().name, state.fence());
-        let held = core.clock.now().since(state.acquired_at());
+        let Lease { state, core } = &self.lease;
+        let (Hold { name, fence, ttl, .. }, telemetry) = (&state.hold, &core.telemetry);
+        let held = core.clock.now().since(state.acquired_at);
         match outcome {
             Released::Free | Released::HandedOver { .. } | Released::Closed { .. } => {
-                core.telemetry.count(Count::released);
+                telemetry.count(Count::released);
                 tracing::debug!(%name, %fence, ?held, ?outcome, "released");
             }
             Released::Expired | Released::Taken { .. } => {
-                core.telemetry.count(Count::release_not_ours);
+                telemetry.count(Count::release_not_ours);
                 tracing::warn!(%name, %fence, ?held, ?outcome, "released a lock that was not ours any more");
             }
         }
         if self.held_to_the_end == Some(true) {
-            core.telemetry.held_for(held);
+            telemetry.held_for(held);
         }
-        if !state.kept_alive() && held > state.hold().ttl / 2 {
-            core.telemetry.overheld(name, held, state.hold().ttl);
+        if !state.kept_alive && held > *ttl / 2 {
+            telemetry.overheld(name, held, *ttl);
         }
-        core.telemetry.tell(|| Event::Released { name: name.clone(), fence, outcome });
+        telemetry.emit(|| Event::Released { name: name.clone(), fence: *fence, outcome });
     }
 }
 
@@ -234,15 +260,14 @@ impl Drop for Guard {
         if self.settled {
             return;
         }
-        let still = self.stop();
-        let (state, core) = (&self.lease.state, &self.lease.core);
+        let closed_for = self.stop();
+        let Lease { state, core } = &self.lease;
         core.telemetry.count(Count::dropped);
-        let held_to_the_end = self.held_to_the_end == Some(true);
-        if held_to_the_end {
-            core.telemetry.held_for(core.clock.now().since(state.acquired_at()));
+        if self.held_to_the_end == Some(true) {
+            core.telemetry.held_for(core.clock.now().since(state.acquired_at));
         }
         if !self.keeps_delay() {
-            core.give_back(state.hold().clone(), still);
+            self.give_back(closed_for);
         }
     }
 }

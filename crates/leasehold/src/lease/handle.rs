@@ -72,7 +72,7 @@ impl Handle {
     /// # Errors
     /// `lost` when it is gone; the store's faults.
     pub async fn extend(&self, leases: &Leasehold, ttl: Option<Duration>) -> Result<()> {
-        let core = leases.core();
+        let core = &leases.core;
         let hold = Hold { ttl: ttl.unwrap_or(self.hold.ttl), ..self.hold.clone() };
         core.config.check_ttl(hold.ttl)?;
         match core.renew(&hold).await.map_err(|error| core.failed(error, "extending", &hold.name))? {
@@ -86,7 +86,7 @@ impl Handle {
     /// # Errors
     /// The store's faults; the outcome is then unknown.
     pub async fn release(&self, leases: &Leasehold) -> Result<Released> {
-        let core = leases.core();
+        let core = &leases.core;
         core.release(&self.hold).await.map_err(|error| core.failed(error, "releasing", &self.hold.name))
     }
 }

@@ -1,10 +1,10 @@
 //! One task that renews all leases of a client and tells holders when a lease can no longer be trusted.
 //!
-//! Leases are kept in order of what is due first. Those due soon are renewed together, so that a thousand
-//! leases cost a handful of commands; each batch is its own task, so that a slow answer delays nobody else.
+//! Leases that are due soon are renewed together, so that a thousand leases cost a handful of commands. Each batch is its
+//! own task, so that a slow answer delays nobody else.
 
 use std::{
-    collections::{BTreeSet, HashMap},
+    collections::HashMap,
     sync::{Arc, Mutex, MutexGuard, PoisonError},
     time::Duration,
 };
@@ -16,37 +16,46 @@ use super::{state::LeaseState, validity};
 use crate::{
     clock::{BootInstant, Clock},
     engine::{Engine, EngineError, Hold, Renewed},
+    owner::OwnerId,
     telemetry::{Count, Telemetry},
 };
 
 /// Leases due within this part of their renewal interval are renewed together.
 const TOGETHER: u32 = 8;
-/// How long the task stays up once nothing is listed. A client whose locks are held for less than it takes to wake the
-/// task would otherwise wake it for every lock.
+/// How long the task stays up once no lease is left. A client whose locks are held for less than it takes to wake the task
+/// would otherwise wake it for every lock.
 const LINGER: Duration = Duration::from_secs(1);
-
 /// Shortest wait for the answer to a renewal.
 const TRY_MIN: Duration = Duration::from_millis(200);
 
 pub(crate) struct Keeper {
     schedule: Mutex<Schedule>,
     earlier: Notify,
+    engine: Arc<dyn Engine>,
     clock: Clock,
+    telemetry: Arc<Telemetry>,
+    command_timeout: Duration,
 }
 
 #[derive(Default)]
 struct Schedule {
-    by_time: BTreeSet<(BootInstant, u64)>,
-    leases: HashMap<u64, Kept>,
-    last_id: u64,
+    /// By the attempt that got it, which gets one lease.
+    leases: HashMap<OwnerId, Kept>,
     /// When the task wakes by itself.
     wakes_at: Option<BootInstant>,
 }
 
 struct Kept {
     lease: Arc<LeaseState>,
+    /// `None` while a renewal is under way, and for a lease that is not renewed.
     renew_at: Option<BootInstant>,
-    listed_at: BootInstant,
+}
+
+impl Kept {
+    fn due_at(&self) -> BootInstant {
+        let lost_at = self.lease.lost_at();
+        self.renew_at.map_or(lost_at, |renew_at| renew_at.min(lost_at))
+    }
 }
 
 impl Keeper {
@@ -58,182 +67,112 @@ impl Keeper {
         command_timeout: Duration,
         closed: CancellationToken,
     ) -> Arc<Self> {
-        let keeper = Arc::new(Self { schedule: Mutex::default(), earlier: Notify::new(), clock });
-        let renewer = Arc::new(Renewer { keeper: keeper.clone(), engine, telemetry, command_timeout });
+        let (schedule, earlier) = (Mutex::default(), Notify::new());
+        let keeper = Arc::new(Self { schedule, earlier, engine, clock, telemetry, command_timeout });
+        let task = keeper.clone();
         tokio::spawn(async move {
-            closed.run_until_cancelled(renewer.run()).await;
+            closed.run_until_cancelled(task.run()).await;
         });
         keeper
     }
 
     /// Watches a lease until [`Keeper::forget`]. `renew_at` is when to renew it first, if at all.
-    pub(crate) fn watch(&self, lease: Arc<LeaseState>, renew_at: Option<BootInstant>) -> u64 {
+    pub(crate) fn watch(&self, lease: Arc<LeaseState>, renew_at: Option<BootInstant>) {
         let mut schedule = self.schedule();
-        schedule.last_id += 1;
-        let id = schedule.last_id;
-        let listed_at = next_step(&lease, renew_at);
-        schedule.leases.insert(id, Kept { lease, renew_at, listed_at });
-        schedule.by_time.insert((listed_at, id));
-        let wake = schedule.must_wake_for(listed_at);
-        drop(schedule);
-        if wake {
-            self.earlier.notify_one();
-        }
-        id
+        let (owner, kept) = (lease.hold.owner.id(), Kept { lease, renew_at });
+        self.wake_for(&mut schedule, kept.due_at());
+        schedule.leases.insert(owner, kept);
     }
 
     /// Stops watching; after it no renewal of this lease begins.
-    pub(crate) fn forget(&self, id: u64) {
-        let mut schedule = self.schedule();
-        if let Some(kept) = schedule.leases.remove(&id) {
-            schedule.by_time.remove(&(kept.listed_at, id));
-        }
+    pub(crate) fn forget(&self, lease: &LeaseState) {
+        self.schedule().leases.remove(&lease.hold.owner.id());
     }
 
     fn schedule(&self) -> MutexGuard<'_, Schedule> {
         self.schedule.lock().unwrap_or_else(PoisonError::into_inner)
     }
 
-    /// Lists a lease again after a renewal, unless it was forgotten or lost meanwhile.
-    fn relist(&self, id: u64, renew_at: Option<BootInstant>) {
-        let mut schedule = self.schedule();
-        let Some(kept) = schedule.leases.get_mut(&id) else { return };
-        let before = kept.listed_at;
-        kept.renew_at = renew_at;
-        kept.listed_at = next_step(&kept.lease, renew_at);
-        let after = kept.listed_at;
-        schedule.by_time.remove(&(before, id));
-        schedule.by_time.insert((after, id));
-        if schedule.must_wake_for(after) {
+    /// Wakes the task if it would sleep through `at`; once woken, it need not be woken again for later things.
+    fn wake_for(&self, schedule: &mut Schedule, at: BootInstant) {
+        if schedule.wakes_at.is_none_or(|wakes_at| at < wakes_at) {
+            schedule.wakes_at = Some(at);
             self.earlier.notify_one();
         }
     }
 
-    /// Takes what is due at this moment. With nothing listed the next look is at `idle_until`.
-    fn due(&self, now: BootInstant, idle_until: Option<BootInstant>) -> Due {
-        let mut schedule = self.schedule();
-        let Due { mut renew, mut ran_out, .. } = Due::default();
-        while let Some(&(at, id)) = schedule.by_time.first() {
-            let Some(kept) = schedule.leases.get_mut(&id) else {
-                schedule.by_time.pop_first();
-                continue;
-            };
-            let ahead = kept
-                .renew_at
-                .map_or(Duration::ZERO, |_| validity::renew_interval(kept.lease.hold().ttl) / TOGETHER);
-            // The first lease that is due sets the pace; those due a little later come along.
-            if at > now && (renew.is_empty() || at > now + ahead) {
-                break;
-            }
-            schedule.by_time.pop_first();
-            let kept = schedule.leases.get_mut(&id).expect("looked up above");
-            if kept.lease.lost_at() <= now {
-                ran_out.push(kept.lease.clone());
-                schedule.leases.remove(&id);
-                continue;
-            }
-            if kept.renew_at.take().is_some() {
-                renew.push((id, kept.lease.hold().clone()));
-            }
-            // While the renewal is under way only the end of validity is due.
-            kept.listed_at = next_step(&kept.lease, None);
-            let listed_at = kept.listed_at;
-            schedule.by_time.insert((listed_at, id));
-        }
-        schedule.wakes_at = schedule.by_time.first().map(|(at, _)| *at).or(idle_until);
-        Due { renew, ran_out, next: schedule.wakes_at }
-    }
-}
-
-#[derive(Default)]
-struct Due {
-    renew: Vec<(u64, Hold)>,
-    ran_out: Vec<Arc<LeaseState>>,
-    /// When to look again.
-    next: Option<BootInstant>,
-}
-
-impl Schedule {
-    /// Whether the task must be woken for something at `at`; once it was, it need not be woken again for later things.
-    fn must_wake_for(&mut self, at: BootInstant) -> bool {
-        let earlier = self.wakes_at.is_none_or(|wakes_at| at < wakes_at);
-        if earlier {
-            self.wakes_at = Some(at);
-        }
-        earlier
-    }
-}
-
-fn next_step(lease: &LeaseState, renew_at: Option<BootInstant>) -> BootInstant {
-    let lost_at = lease.lost_at();
-    renew_at.map_or(lost_at, |renew_at| renew_at.min(lost_at))
-}
-
-struct Renewer {
-    keeper: Arc<Keeper>,
-    engine: Arc<dyn Engine>,
-    telemetry: Arc<Telemetry>,
-    command_timeout: Duration,
-}
-
-impl Renewer {
     async fn run(self: Arc<Self>) {
         let mut idle_until = None;
         loop {
-            let now = self.keeper.clock.now();
-            let Due { renew, ran_out, next } = self.keeper.due(now, idle_until);
+            let (renew, ran_out, next) = self.due(self.clock.now(), idle_until);
             for lease in ran_out {
                 lease.lose();
             }
             for batch in self.by_shard(renew) {
                 tokio::spawn(self.clone().renew(batch));
             }
-            let earlier = self.keeper.earlier.notified();
-            let woken = match next {
-                None => {
-                    earlier.await;
-                    true
-                }
-                Some(at) => {
-                    tokio::select! {
-                        biased;
-                        () = earlier => true,
-                        () = self.keeper.clock.sleep_until(at) => false,
-                    }
+            let asleep = async {
+                match next {
+                    Some(at) => self.clock.sleep_until(at).await,
+                    None => std::future::pending().await,
                 }
             };
-            idle_until = woken.then(|| self.keeper.clock.now() + LINGER);
+            let is_woken = tokio::select! {
+                biased;
+                () = self.earlier.notified() => true,
+                () = asleep => false,
+            };
+            idle_until = is_woken.then(|| self.clock.now() + LINGER);
         }
+    }
+
+    /// Takes the leases to be renewed and those that ran out, and when to come back: with none left, at `idle_until`.
+    fn due(
+        &self,
+        now: BootInstant,
+        idle_until: Option<BootInstant>,
+    ) -> (Vec<Hold>, Vec<Arc<LeaseState>>, Option<BootInstant>) {
+        let mut schedule = self.schedule();
+        let (mut renew, mut ran_out, mut next) = (Vec::new(), Vec::new(), None::<BootInstant>);
+        let is_due = |kept: &Kept| kept.renew_at.is_some_and(|at| at <= now);
+        // The first lease that is due sets the pace; those due a little later come along.
+        let together = schedule.leases.values().any(is_due);
+        schedule.leases.retain(|_, kept| {
+            if kept.lease.lost_at() <= now {
+                ran_out.push(kept.lease.clone());
+                return false;
+            }
+            let ahead = validity::renew_interval(kept.lease.hold.ttl) / TOGETHER;
+            if together && kept.renew_at.take_if(|at| *at <= now + ahead).is_some() {
+                renew.push(kept.lease.hold.clone());
+            }
+            let due_at = kept.due_at();
+            next = Some(next.map_or(due_at, |next| next.min(due_at)));
+            true
+        });
+        schedule.wakes_at = next.or(idle_until);
+        (renew, ran_out, schedule.wakes_at)
     }
 
     /// Leases of each shard of the store by themselves.
-    fn by_shard(&self, due: Vec<(u64, Hold)>) -> Vec<Vec<(u64, Hold)>> {
-        let mut shards: Vec<(u64, Vec<(u64, Hold)>)> = Vec::new();
-        for (id, hold) in due {
-            let shard = self.engine.leases().shard_of(&hold);
-            match shards.iter_mut().find(|(known, _)| *known == shard) {
-                Some((_, batch)) => batch.push((id, hold)),
-                None => shards.push((shard, vec![(id, hold)])),
-            }
+    fn by_shard(&self, due: Vec<Hold>) -> impl Iterator<Item = Vec<Hold>> {
+        let mut shards = HashMap::<u64, Vec<Hold>>::new();
+        for hold in due {
+            shards.entry(self.engine.leases().shard_of(&hold)).or_default().push(hold);
         }
-        shards.into_iter().map(|(_, batch)| batch).collect()
+        shards.into_values()
     }
 
-    async fn renew(self: Arc<Self>, mut batch: Vec<(u64, Hold)>) {
+    async fn renew(self: Arc<Self>, mut holds: Vec<Hold>) {
         {
             // Released since it was due: a renewal now would undo what the release has set.
-            let schedule = self.keeper.schedule();
-            batch.retain(|(id, _)| schedule.leases.contains_key(id));
+            let schedule = self.schedule();
+            holds.retain(|hold| schedule.leases.contains_key(&hold.owner.id()));
         }
-        if batch.is_empty() {
-            return;
-        }
-        let (ids, holds): (Vec<u64>, Vec<Hold>) = batch.into_iter().unzip();
+        let Some(shortest) = holds.iter().map(|hold| hold.ttl).min() else { return };
         // A short lease cannot wait long for a connection that fell silent: it needs the time to try again.
-        let shortest = holds.iter().map(|hold| hold.ttl).min().unwrap_or_default();
         let patience = self.command_timeout.min((shortest / 6).max(TRY_MIN));
-        let until = self.keeper.clock.now() + patience;
-        let answers = match self.engine.leases().renew(&holds, until).await {
+        let answers = match self.engine.leases().renew(&holds, self.clock.now() + patience).await {
             Ok(answers) => answers,
             Err(error) => vec![Err(error); holds.len()],
         };
@@ -242,24 +181,23 @@ impl Renewer {
         if let Some((hold, Err(error))) = holds.iter().zip(&answers).find(|(_, answer)| answer.is_err()) {
             tracing::error!(name = %hold.name, missed, %error, "renewals got no answer");
         }
-        for ((id, hold), answer) in ids.into_iter().zip(&holds).zip(answers) {
-            self.renewed(id, hold, answer);
+        for (hold, answer) in holds.iter().zip(answers) {
+            self.renewed(hold, answer);
         }
     }
 
-    fn renewed(&self, id: u64, hold: &Hold, answer: Result<Renewed, EngineError>) {
-        let Some(lease) = self.keeper.schedule().leases.get(&id).map(|kept| kept.lease.clone()) else {
-            return;
-        };
-        let now = self.keeper.clock.now();
+    fn renewed(&self, hold: &Hold, answer: Result<Renewed, EngineError>) {
+        let owner = hold.owner.id();
+        let Some(lease) = self.schedule().leases.get(&owner).map(|kept| kept.lease.clone()) else { return };
+        let now = self.clock.now();
         let again = match answer {
             Ok(Renewed::Kept { since }) => {
                 self.telemetry.count(Count::renewed);
                 lease.extend(since, hold.ttl);
-                lease.kept_alive().then(|| now + validity::renew_interval(hold.ttl))
+                lease.kept_alive.then(|| now + validity::renew_interval(hold.ttl))
             }
             Ok(Renewed::Gone) => {
-                self.keeper.forget(id);
+                self.forget(&lease);
                 lease.lose();
                 return;
             }
@@ -268,6 +206,13 @@ impl Renewer {
                 Some(now + (hold.ttl / 20).max(Duration::from_millis(10)))
             }
         };
-        self.keeper.relist(id, again);
+        let mut schedule = self.schedule();
+        let Some(kept) = schedule.leases.get_mut(&owner) else { return };
+        kept.renew_at = again;
+        let due_at = kept.due_at();
+        self.wake_for(&mut schedule, due_at);
     }
 }
+
+#[cfg(all(test, feature = "memory"))]
+mod tests;

@@ -7,8 +7,8 @@ mod reaper;
 mod state;
 pub mod validity;
 
+pub(crate) use guard::Terms;
 pub use guard::{Guard, Lease};
 pub use handle::Handle;
 pub(crate) use keeper::Keeper;
 pub(crate) use reaper::Reaper;
-pub(crate) use state::{LeaseState, NewLease};

@@ -6,7 +6,7 @@ use std::{
     time::Duration,
 };
 
-use tokio::sync::{OwnedSemaphorePermit, Semaphore, mpsc, oneshot};
+use tokio::{runtime::Handle, sync::Semaphore};
 use tokio_util::task::TaskTracker;
 
 use crate::{
@@ -15,120 +15,95 @@ use crate::{
     fence::Fence,
 };
 
-/// Something the store must still be told.
-#[derive(Debug)]
-enum Debt {
+/// Something that must still be sent to the store.
+enum Cleanup {
     Release(Hold),
     /// The lock stays closed for the hold's ttl and is then free.
     Shorten(Hold),
     Abandon(Claim),
     Settle(Settle),
-    /// Answers once everything before it was settled or given up.
-    Drain(oneshot::Sender<()>),
 }
 
-/// Where debts are left. Never blocks, never panics, also without a runtime: then the ttl settles the debt.
-#[derive(Clone)]
-pub(crate) struct Reaper {
-    debts: mpsc::UnboundedSender<Owed>,
-    room: Arc<Semaphore>,
-    clock: Clock,
-}
-
-/// A debt, since when it is one, and its share of the room for debts.
-type Owed = (Debt, BootInstant, Option<OwnedSemaphorePermit>);
-
-/// Debts that are remembered; the ttl settles what comes on top of them.
-const DEBTS_MAX: usize = 16_384;
-/// Calls under way at the same time for one shard of the store; more wait their turn, and a silent shard has its own.
-const AT_ONCE: usize = 256;
+/// Most cleanups at a time; the ttl settles what comes on top of them.
+const CLEANUPS_MAX: usize = 16_384;
+/// Calls under way at the same time for one shard of the store, so that a stopped shard delays no other.
+const CALLS_PER_SHARD: usize = 256;
 /// First pause after a failure.
 const PAUSE: Duration = Duration::from_millis(50);
 /// A queue entry lapses by itself after this long, so an abandon is not tried for longer.
 const ENTRY_LAPSES: Duration = Duration::from_secs(15);
 
-impl Reaper {
-    /// Starts the task. It ends when every `Reaper` is gone and the debts are settled.
-    pub(crate) fn start(engine: Arc<dyn Engine>, clock: Clock, command_timeout: Duration) -> Self {
-        let (debts, mut owed) = mpsc::unbounded_channel::<Owed>();
-        let room = Arc::new(Semaphore::new(DEBTS_MAX));
-        let reaper = Self { debts, room, clock: clock.clone() };
-        tokio::spawn(async move {
-            let tracker = TaskTracker::new();
-            let settler = Arc::new(Settler { engine, clock, command_timeout, turns: Mutex::default() });
-            while let Some((debt, since, room)) = owed.recv().await {
-                if let Debt::Drain(done) = debt {
-                    tracker.close();
-                    tracker.wait().await;
-                    tracker.reopen();
-                    let _ = done.send(());
-                    continue;
-                }
-                let settler = settler.clone();
-                tracker.spawn(async move {
-                    settler.settle(debt, since).await;
-                    drop(room);
-                });
-            }
-        });
-        reaper
-    }
+/// Takes cleanups. Never blocks, never panics, also without a runtime: then the ttl does it.
+#[derive(Clone)]
+pub(crate) struct Reaper {
+    sender: Arc<Sender>,
+    /// Where the client was made: guards may be dropped outside of any runtime.
+    runtime: Handle,
+    tasks: TaskTracker,
+    room: Arc<Semaphore>,
+}
 
-    /// Leaves a debt; it counts from now, however long it waits for its turn.
-    fn owe(&self, debt: Debt) {
-        match self.room.clone().try_acquire_owned() {
-            Ok(room) => drop(self.debts.send((debt, self.clock.now(), Some(room)))),
-            Err(_) => {
-                let name = debt.name();
-                tracing::error!(
-                    name,
-                    "{DEBTS_MAX} locks are being given back already; this one ends with its ttl"
-                );
-            }
-        }
+impl Reaper {
+    /// Needs a runtime.
+    pub(crate) fn new(engine: Arc<dyn Engine>, clock: Clock, command_timeout: Duration) -> Self {
+        let sender = Arc::new(Sender { engine, clock, command_timeout, turns: Mutex::default() });
+        let room = Arc::new(Semaphore::new(CLEANUPS_MAX));
+        Self { sender, runtime: Handle::current(), tasks: TaskTracker::new(), room }
     }
 
     /// Gives a lease back in the background.
     pub(crate) fn release(&self, hold: Hold) {
-        self.owe(Debt::Release(hold));
+        self.spawn(Cleanup::Release(hold));
     }
 
     /// Lets a lease run out after the hold's ttl, in the background.
     pub(crate) fn shorten(&self, hold: Hold) {
-        self.owe(Debt::Shorten(hold));
+        self.spawn(Cleanup::Shorten(hold));
     }
 
     /// Ends an attempt in the background.
     pub(crate) fn abandon(&self, claim: Claim) {
-        self.owe(Debt::Abandon(claim));
+        self.spawn(Cleanup::Abandon(claim));
     }
 
     /// Ends an execution in the background.
     pub(crate) fn settle(&self, settle: Settle) {
-        self.owe(Debt::Settle(settle));
+        self.spawn(Cleanup::Settle(settle));
     }
 
-    /// Waits until all debts so far are settled.
+    fn spawn(&self, cleanup: Cleanup) {
+        let Ok(room) = self.room.clone().try_acquire_owned() else {
+            let name = &cleanup.hold().name;
+            tracing::error!(%name, "{CLEANUPS_MAX} locks are being given back already; this one ends with its ttl");
+            return;
+        };
+        let (sender, since) = (self.sender.clone(), self.sender.clock.now());
+        let sent = async move {
+            sender.send(&cleanup, since).await;
+            drop(room);
+        };
+        self.tasks.spawn_on(sent, &self.runtime);
+    }
+
+    /// Waits until everything was sent or given up.
     pub(crate) async fn drained(&self) {
-        let (done, all_settled) = oneshot::channel();
-        if self.debts.send((Debt::Drain(done), self.clock.now(), None)).is_ok() {
-            let _ = all_settled.await;
-        }
+        self.tasks.close();
+        self.tasks.wait().await;
     }
 }
 
-impl Debt {
-    fn name(&self) -> Option<&str> {
+impl Cleanup {
+    /// What it is about. The fence of an attempt that ended is not known.
+    fn hold(&self) -> Hold {
         match self {
-            Self::Release(hold) | Self::Shorten(hold) => Some(hold.name.as_str()),
-            Self::Abandon(claim) => Some(claim.name.as_str()),
-            Self::Settle(settle) => Some(settle.hold.name.as_str()),
-            Self::Drain(_) => None,
+            Self::Release(hold) | Self::Shorten(hold) => hold.clone(),
+            Self::Abandon(claim) => claim.hold(Fence::new(0)),
+            Self::Settle(settle) => settle.hold.clone(),
         }
     }
 }
 
-struct Settler {
+struct Sender {
     engine: Arc<dyn Engine>,
     clock: Clock,
     command_timeout: Duration,
@@ -136,24 +111,19 @@ struct Settler {
     turns: Mutex<HashMap<u64, Arc<Semaphore>>>,
 }
 
-impl Settler {
-    async fn settle(&self, debt: Debt, since: BootInstant) {
-        let (name, lapses_in) = match &debt {
-            Debt::Release(hold) | Debt::Shorten(hold) => (hold.name.clone(), hold.ttl + hold.lock_delay),
-            Debt::Abandon(claim) => (claim.name.clone(), (claim.ttl + claim.lock_delay).max(ENTRY_LAPSES)),
-            Debt::Settle(settle) => (settle.hold.name.clone(), settle.hold.ttl),
-            Debt::Drain(_) => return,
+impl Sender {
+    /// Tries until the store has answered or the lease that began before `since` is over.
+    async fn send(&self, cleanup: &Cleanup, since: BootInstant) {
+        let hold = cleanup.hold();
+        let lapses_in = match cleanup {
+            Cleanup::Abandon(_) => (hold.ttl + hold.lock_delay).max(ENTRY_LAPSES),
+            _ => hold.ttl + hold.lock_delay,
         };
-        let give_up = since + lapses_in;
         let mut pause = PAUSE;
-        loop {
-            match self.try_once(&debt).await {
-                Ok(()) => return,
-                Err(error) if !worth_repeating(&error) || self.clock.now() + pause >= give_up => {
-                    tracing::error!(%name, %error, "could not give it back; it ends with its ttl");
-                    return;
-                }
-                Err(_) => {}
+        while let Err(error) = self.try_once(cleanup, &hold).await {
+            if !worth_repeating(&error) || self.clock.now() + pause >= since + lapses_in {
+                tracing::error!(name = %hold.name, %error, "could not give it back; it ends with its ttl");
+                return;
             }
             self.clock.sleep_until(self.clock.now() + pause).await;
             pause = (pause * 2).min(Duration::from_secs(1));
@@ -161,38 +131,25 @@ impl Settler {
     }
 
     /// Tries when it is its turn, which ends with the try.
-    async fn try_once(&self, debt: &Debt) -> Result<(), EngineError> {
-        let turns = self.turns(debt);
+    async fn try_once(&self, cleanup: &Cleanup, hold: &Hold) -> Result<(), EngineError> {
+        let leases = self.engine.leases();
+        let turns = self.turns(leases.shard_of(hold));
         let _turn = turns.acquire().await;
         let until = self.clock.now() + self.command_timeout;
-        match debt {
-            Debt::Release(hold) => self.engine.leases().release(hold, until).await.map(drop),
-            Debt::Shorten(hold) => {
-                let mut answers = self.engine.leases().renew(std::slice::from_ref(hold), until).await?;
-                answers.pop().unwrap_or_else(|| Err(EngineError::no_answer())).map(drop)
-            }
-            Debt::Abandon(claim) => self.engine.leases().abandon(claim, until).await,
-            Debt::Settle(settle) => match self.engine.records() {
+        match cleanup {
+            Cleanup::Release(hold) => leases.release(hold, until).await.map(drop),
+            Cleanup::Shorten(hold) => leases.renew_one(hold, until).await.map(drop),
+            Cleanup::Abandon(claim) => leases.abandon(claim, until).await,
+            Cleanup::Settle(settle) => match self.engine.records() {
                 Ok(records) => records.settle(settle, until).await.map(drop),
                 Err(why) => Err(EngineError::new(Fault::Unsupported, why)),
             },
-            Debt::Drain(_) => Ok(()),
         }
     }
-}
 
-impl Settler {
-    /// The turns of the shard that a debt is owed to, which may be another one at each try.
-    fn turns(&self, debt: &Debt) -> Arc<Semaphore> {
-        let leases = self.engine.leases();
-        let shard = match debt {
-            Debt::Release(hold) | Debt::Shorten(hold) => leases.shard_of(hold),
-            Debt::Abandon(claim) => leases.shard_of(&claim.hold(Fence::new(0))),
-            Debt::Settle(settle) => leases.shard_of(&settle.hold),
-            Debt::Drain(_) => 0,
-        };
+    fn turns(&self, shard: u64) -> Arc<Semaphore> {
         let mut turns = self.turns.lock().unwrap_or_else(PoisonError::into_inner);
-        turns.entry(shard).or_insert_with(|| Arc::new(Semaphore::new(AT_ONCE))).clone()
+        turns.entry(shard).or_insert_with(|| Arc::new(Semaphore::new(CALLS_PER_SHARD))).clone()
     }
 }
 

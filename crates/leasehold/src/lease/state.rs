@@ -11,15 +11,14 @@ use super::validity;
 use crate::{
     clock::{BootInstant, Clock},
     engine::{Grant, Hold},
-    fence::Fence,
     telemetry::{Count, Event, Telemetry},
 };
 
 pub(crate) struct LeaseState {
-    hold: Hold,
-    acks: u8,
-    acquired_at: BootInstant,
-    kept_alive: bool,
+    pub(crate) hold: Hold,
+    pub(crate) acks: u8,
+    pub(crate) acquired_at: BootInstant,
+    pub(crate) kept_alive: bool,
     /// Renewals never carry a lease beyond this.
     lifetime_end: Option<BootInstant>,
     standing: Mutex<Standing>,
@@ -48,58 +47,25 @@ enum Phase {
     Lost,
 }
 
-pub(crate) struct NewLease {
-    pub(crate) hold: Hold,
-    pub(crate) grant: Grant,
-    pub(crate) keep_alive: bool,
-    pub(crate) max_lifetime: Option<Duration>,
-}
-
 impl LeaseState {
-    pub(crate) fn new(new: NewLease, clock: Clock, telemetry: Arc<Telemetry>) -> Self {
+    pub(crate) fn new(
+        hold: Hold,
+        grant: &Grant,
+        kept_alive: bool,
+        max_lifetime: Option<Duration>,
+        clock: Clock,
+        telemetry: Arc<Telemetry>,
+    ) -> Self {
         let acquired_at = clock.now();
-        let lifetime_end = new.max_lifetime.map(|most| acquired_at + most);
-        let valid_until = validity::valid_until(new.grant.since, new.grant.ttl);
-        let standing = Standing {
-            valid_until: capped(valid_until, lifetime_end),
-            ttl: new.grant.ttl,
-            phase: Phase::Held,
-        };
-        Self {
-            hold: new.hold,
-            acks: new.grant.acks,
-            acquired_at,
-            kept_alive: new.keep_alive,
-            lifetime_end,
-            standing: Mutex::new(standing),
-            lost: CancellationToken::new(),
-            clock,
-            telemetry,
-        }
+        let lifetime_end = max_lifetime.map(|most| acquired_at + most);
+        let valid_until = capped(validity::valid_until(grant.since, grant.ttl), lifetime_end);
+        let standing = Mutex::new(Standing { valid_until, ttl: grant.ttl, phase: Phase::Held });
+        let (acks, lost) = (grant.acks, CancellationToken::new());
+        Self { hold, acks, acquired_at, kept_alive, lifetime_end, standing, lost, clock, telemetry }
     }
 
     fn standing(&self) -> MutexGuard<'_, Standing> {
         self.standing.lock().unwrap_or_else(PoisonError::into_inner)
-    }
-
-    pub(crate) fn hold(&self) -> &Hold {
-        &self.hold
-    }
-
-    pub(crate) fn fence(&self) -> Fence {
-        self.hold.fence
-    }
-
-    pub(crate) fn acks(&self) -> u8 {
-        self.acks
-    }
-
-    pub(crate) fn acquired_at(&self) -> BootInstant {
-        self.acquired_at
-    }
-
-    pub(crate) fn kept_alive(&self) -> bool {
-        self.kept_alive
     }
 
     /// When the holder must be told, at the latest, that the lease is lost.
@@ -124,7 +90,7 @@ impl LeaseState {
         self.standing().phase == Phase::Held
     }
 
-    /// Keeps its own time besides what the keeper tells: the client may be closed, or its runtime gone.
+    /// Keeps its own time besides the keeper: the client may be closed, or its runtime gone.
     pub(crate) async fn lost(&self) {
         while self.lost_at() > self.clock.now() {
             tokio::select! {
@@ -151,33 +117,33 @@ impl LeaseState {
         }
     }
 
+    /// Leaves [`Phase::Held`] for another phase; false if it had left it before.
+    fn leave(&self, phase: Phase) -> bool {
+        let mut standing = self.standing();
+        let held = standing.phase == Phase::Held;
+        if held {
+            standing.phase = phase;
+        }
+        held
+    }
+
     /// The lease can no longer be trusted.
     pub(crate) fn lose(&self) {
-        {
-            let mut standing = self.standing();
-            if standing.phase != Phase::Held {
-                return;
-            }
-            standing.phase = Phase::Lost;
+        if !self.leave(Phase::Lost) {
+            return;
         }
-        self.telemetry.count(Count::lost);
+        let (name, fence) = (&self.hold.name, self.hold.fence);
         let held = self.clock.now().since(self.acquired_at);
+        self.telemetry.count(Count::lost);
         self.telemetry.held_for(held);
-        tracing::warn!(name = %self.hold.name, fence = %self.fence(), ?held, "lost the lock");
-        self.telemetry.tell(|| Event::Lost { name: self.hold.name.clone(), fence: self.fence() });
+        tracing::warn!(%name, %fence, ?held, "lost the lock");
+        self.telemetry.emit(|| Event::Lost { name: name.clone(), fence });
         self.lost.cancel();
     }
 
-    /// The holder is done. Answers whether it held until now.
+    /// The holder is done. Returns whether it held until now.
     pub(crate) fn end(&self) -> bool {
-        self.is_held() && {
-            let mut standing = self.standing();
-            let held = standing.phase == Phase::Held;
-            if held {
-                standing.phase = Phase::Ended;
-            }
-            held
-        }
+        self.is_held() && self.leave(Phase::Ended)
     }
 }
 

@@ -3,16 +3,18 @@
 use std::{sync::Arc, time::Duration};
 
 use super::{
-    exclusive::Wish,
-    retry::{self, Place},
-    waiting::{Bound, News, Ticket},
+    Attempt, Waited,
+    exclusive::LockRequest,
+    retry::{self, QueuePosition},
+    waiting::{Bound, Notification, Ticket},
 };
 use crate::{
     clock::{BootInstant, Until},
     core::Core,
     engine::{Acks, Answer, Claim, EngineError, Fault, Grant, Holders, Mode, Queue},
     error::{Error, Refusal, Result},
-    lease::{Guard, Lease, LeaseState, NewLease, validity},
+    lease::{Guard, Lease, Terms, validity},
+    name::Name,
     owner::Holder,
     telemetry::{Count, Event},
 };
@@ -28,16 +30,33 @@ const START_OVER_PAUSE: Duration = Duration::from_millis(10);
 
 /// What an attempt owes the store: dropped before it was settled, it ends the attempt in the background.
 struct Obligation<'a> {
-    core: &'a Core,
+    core: &'a Arc<Core>,
+    request: &'a LockRequest,
+    began: BootInstant,
     claim: Claim,
-    /// Its place among those of this client that wait, if it may wait.
+    /// Where wake-ups for it arrive, if it may wait.
     ticket: Option<Ticket>,
     /// A claim may have had an effect.
     owed: bool,
     settled: bool,
 }
 
-impl Obligation<'_> {
+impl<'a> Obligation<'a> {
+    fn new(core: &'a Arc<Core>, name: Name, request: &'a LockRequest, wait: Option<Duration>) -> Self {
+        core.telemetry.count(Count::attempts);
+        let claim = Claim {
+            name,
+            owner: core.new_owner(&request.label),
+            mode: Mode::Exclusive,
+            ttl: request.ttl,
+            lock_delay: request.lock_delay,
+            queue: wait.map(|wait| Queue { wait, poll_every: retry::poll_every(request.ttl) }),
+            acks: request.acks,
+        };
+        let began = core.clock.now();
+        Self { core, request, began, claim, ticket: None, owed: false, settled: false }
+    }
+
     /// Sends the claim. The obligation exists before the first byte leaves.
     async fn claim(&mut self, until: Until) -> Result<Answer, EngineError> {
         let owed_before = self.owed;
@@ -57,7 +76,7 @@ impl Obligation<'_> {
         answer
     }
 
-    /// Takes a place before the first claim leaves, so that no wake-up can be missed.
+    /// Before the first claim leaves, so that no wake-up can be missed.
     fn enter(&mut self) {
         self.ticket = Some(self.core.waiting.enter(&self.claim));
     }
@@ -65,6 +84,23 @@ impl Obligation<'_> {
     /// Whether the client was closed and has ended the attempt.
     fn leave(&mut self) -> bool {
         self.ticket.take().is_some_and(Ticket::leave)
+    }
+
+    fn failed(&self, error: EngineError) -> Error {
+        self.core.failed(error, "acquiring", &self.claim.name)
+    }
+
+    fn into_guard(mut self, grant: &Grant, handed_over: bool) -> Guard {
+        (self.owed, self.settled) = (false, true);
+        let Self { core, request, began, .. } = self;
+        let (hold, keep_alive) = (self.claim.hold(grant.fence), request.keep_alive == Some(true));
+        let terms = Terms { keep_alive, max_lifetime: request.max_lifetime, handed_over };
+        let lease = Lease::begin(core, hold, grant, terms);
+        let (name, fence, waited) = (lease.name(), grant.fence, core.clock.now().since(began));
+        core.telemetry.acquired_after(waited);
+        tracing::debug!(%name, %fence, ?waited, handed_over, "acquired");
+        core.telemetry.emit(|| Event::Acquired { name: name.clone(), fence, waited });
+        Guard::new(lease, request.hold_at_least)
     }
 }
 
@@ -83,73 +119,43 @@ impl Drop for Obligation<'_> {
     }
 }
 
-fn obligation<'a>(core: &'a Core, wish: &Wish, wait: Option<Duration>) -> Obligation<'a> {
-    core.telemetry.count(Count::attempts);
-    let claim = Claim {
-        name: wish.name.clone(),
-        owner: core.new_owner(&wish.label),
-        mode: Mode::Exclusive,
-        ttl: wish.ttl,
-        lock_delay: wish.lock_delay,
-        queue: wait.map(|wait| Queue { wait, poll_every: retry::poll_every(wish.ttl) }),
-        acks: wish.acks,
-    };
-    Obligation { core, claim, ticket: None, owed: false, settled: false }
-}
-
-/// The result of asking once.
-pub(super) enum Tried {
-    Held(Guard),
-    Busy { holder: Option<Holder>, retry_after: Duration },
-}
-
 /// Asks once: one command, no queue entry, no subscription.
-pub(super) async fn ask_once(core: &Arc<Core>, wish: &Wish) -> Result<Tried> {
-    let began = core.clock.now();
-    let mut obligation = obligation(core, wish, None);
+pub(super) async fn ask_once(core: &Arc<Core>, name: Name, request: &LockRequest) -> Result<Attempt> {
+    let mut obligation = Obligation::new(core, name, request, None);
     let answer = obligation.claim(core.command_until()).await;
     obligation.settled = true;
-    match answer {
+    let holders = match answer {
         Ok(Answer::Granted(grant)) if validity::is_worth_having(&grant, core.clock.now()) => {
-            Ok(Tried::Held(guard(core, wish, obligation, grant, began, false)))
+            return Ok(Attempt::Held(obligation.into_guard(&grant, false)));
         }
-        Ok(Answer::Granted(_)) => {
+        Ok(Answer::Queued { holders, .. } | Answer::Busy { holders }) => holders,
+        Ok(Answer::Spent) => Holders::default(),
+        Ok(Answer::Granted(_)) | Err(_) => {
+            let too_slow = "the answer took so long that too little of the lease was left";
+            let error = answer.err().unwrap_or_else(|| EngineError::new(Fault::NoAnswer, too_slow));
             core.telemetry.count(Count::failed);
-            Err(core.failed(too_slow(), "acquiring", &wish.name))
+            return Err(obligation.failed(error));
         }
-        Ok(answer @ (Answer::Queued { .. } | Answer::Busy { .. } | Answer::Spent)) => {
-            core.telemetry.count(Count::refused);
-            core.telemetry.count(Count::contended);
-            let holders = match answer {
-                Answer::Queued { holders, .. } | Answer::Busy { holders } => holders,
-                _ => Holders::default(),
-            };
-            let pause = wish.retry.pause(0, core.chance.fraction());
-            let free_in = holders.free_in;
-            let retry_after = free_in.map_or(pause, |left| left.min(pause).max(Duration::from_millis(1)));
-            let holder = holders.shown.into_iter().next().map(|tenure| tenure.holder);
-            Ok(Tried::Busy { holder, retry_after })
-        }
-        Err(error) => {
-            core.telemetry.count(Count::failed);
-            Err(core.failed(error, "acquiring", &wish.name))
-        }
-    }
+    };
+    core.telemetry.count(Count::refused);
+    core.telemetry.count(Count::contended);
+    let pause = request.retry.pause(0, core.entropy.fraction());
+    let retry_after = holders.free_in.map_or(pause, |left| left.min(pause).max(Duration::from_millis(1)));
+    Ok(Attempt::Busy { holder: holders.into_first(), retry_after })
 }
 
 /// Waits for the lock.
-pub(super) async fn wait_for(core: &Arc<Core>, wish: &Wish) -> Result<Guard> {
-    let began = core.clock.now();
+pub(super) async fn wait_for(core: &Arc<Core>, name: Name, request: &LockRequest) -> Result<Guard> {
+    let obligation = Obligation::new(core, name, request, Some(request.wait));
+    let until = obligation.began + request.wait;
     let mut waiter = Waiter {
         core,
-        wish,
-        began,
-        until: began + wish.wait,
-        obligation: obligation(core, wish, Some(wish.wait)),
+        request,
+        until,
+        obligation,
         attempts: 0,
         spent: 0,
         outages: 0,
-        contended: false,
         answered: false,
         last_fault: None,
         holder: None,
@@ -161,7 +167,7 @@ pub(super) async fn wait_for(core: &Arc<Core>, wish: &Wish) -> Result<Guard> {
             if handed_over {
                 core.telemetry.count(Count::handed_over);
             }
-            Ok(guard(core, wish, waiter.obligation, grant, began, handed_over))
+            Ok(waiter.obligation.into_guard(&grant, handed_over))
         }
         Err(error) => {
             let timed_out = matches!(error, Error::TimedOut { .. });
@@ -173,8 +179,7 @@ pub(super) async fn wait_for(core: &Arc<Core>, wish: &Wish) -> Result<Guard> {
 
 struct Waiter<'a> {
     core: &'a Arc<Core>,
-    wish: &'a Wish,
-    began: BootInstant,
+    request: &'a LockRequest,
     until: Until,
     obligation: Obligation<'a>,
     attempts: u32,
@@ -182,8 +187,7 @@ struct Waiter<'a> {
     spent: u32,
     /// Claims in a row that failed.
     outages: u32,
-    contended: bool,
-    /// The store answered this attempt at least once.
+    /// The store answered this attempt at least once: somebody else has the lock.
     answered: bool,
     /// Why no claim has had an answer so far.
     last_fault: Option<EngineError>,
@@ -191,15 +195,16 @@ struct Waiter<'a> {
 }
 
 impl Waiter<'_> {
+    /// Claims until the lock is ours, by an answer or by a hand-over (`true`).
     async fn wait(&mut self) -> Result<(Grant, bool)> {
         let core = self.core;
         self.obligation.enter();
         loop {
             self.attempts += 1;
             self.ticket().forget_hints();
-            let limit = core.command_until().min(self.until.max(self.began + ANSWER_GRACE));
+            let limit = core.command_until().min(self.until.max(self.obligation.began + ANSWER_GRACE));
             let (asked_at, mut spent) = (core.clock.now(), false);
-            let pause = match self.obligation.claim(limit).await {
+            let mut pause = match self.obligation.claim(limit).await {
                 Ok(Answer::Granted(grant)) if validity::is_worth_having(&grant, core.clock.now()) => {
                     return Ok((grant, false));
                 }
@@ -221,33 +226,15 @@ impl Waiter<'_> {
                 }
                 Err(error) => self.outage(error)?,
             };
-            if self.wish.max_attempts.is_some_and(|most| self.attempts >= most) {
+            if self.request.max_attempts.is_some_and(|most| self.attempts >= most) {
                 return Err(self.timed_out());
             }
-            let pause = if spent {
+            if spent {
                 core.check_open()?;
-                self.start_over();
-                // Its place in the queue is open until it asks. A store that spends one after the other is not hurried.
-                self.spent = (self.spent + 1).min(16);
-                pause.min(START_OVER_PAUSE * (1 << (self.spent - 1)))
-            } else {
-                pause
-            };
-            let again = (core.clock.now() + pause).min(self.until);
-            loop {
-                tokio::select! {
-                    biased;
-                    news = self.ticket().news() => match news {
-                        News::Granted(grant) if validity::handover_is_fresh(&grant, core.clock.now()) => {
-                            return Ok((grant, true));
-                        }
-                        // A link that breaks is no reason to hurry: with many waiters that would be a storm.
-                        News::LookAgain if self.outages > 0 && core.check_open().is_ok() => continue,
-                        _ => {}
-                    },
-                    () = core.clock.sleep_until(again) => {}
-                }
-                break;
+                pause = pause.min(self.start_over());
+            }
+            if let Some(grant) = self.rest((core.clock.now() + pause).min(self.until)).await {
+                return Ok((grant, true));
             }
             if core.clock.now() >= self.until {
                 return Err(self.timed_out());
@@ -256,12 +243,31 @@ impl Waiter<'_> {
         }
     }
 
-    /// Goes on under a new owner value: the old one was given back, and nothing of it is believed any more.
-    fn start_over(&mut self) {
+    /// Waits until it is time to claim again, unless the lock is handed over before.
+    async fn rest(&self, again: BootInstant) -> Option<Grant> {
+        let clock = &self.core.clock;
+        loop {
+            match clock.bounded(again, self.ticket().notified()).await {
+                Some(Notification::Granted(grant)) => {
+                    return validity::handover_is_fresh(&grant, clock.now()).then_some(grant);
+                }
+                // A link that breaks is no reason to hurry: with many waiters that would be a storm.
+                Some(Notification::LookAgain) if self.outages > 0 && self.core.check_open().is_ok() => {}
+                Some(Notification::LookAgain) | None => return None,
+            }
+        }
+    }
+
+    /// Goes on under a new owner value: the old one was given back, and nothing of it is believed any more. Returns the
+    /// longest pause before it asks: its place in the queue is open until then, but a store that spends one after the
+    /// other is not hurried.
+    fn start_over(&mut self) -> Duration {
         let obligation = &mut self.obligation;
         obligation.claim.owner = self.core.another_owner(&obligation.claim.owner);
         obligation.owed = false;
         obligation.enter();
+        self.spent = (self.spent + 1).min(16);
+        START_OVER_PAUSE * (1 << (self.spent - 1))
     }
 
     fn ticket(&self) -> &Ticket {
@@ -277,26 +283,25 @@ impl Waiter<'_> {
         Ok(())
     }
 
+    fn waited(&self) -> Duration {
+        self.core.clock.now().since(self.obligation.began)
+    }
+
     fn queued(&mut self, ahead: u32, holders: Holders) -> Duration {
-        self.answered = true;
+        if !std::mem::replace(&mut self.answered, true) {
+            self.core.telemetry.count(Count::contended);
+            tracing::debug!(name = %self.obligation.claim.name, ahead, "waiting");
+        }
         self.outages = 0;
         self.last_fault = None;
-        self.holder = holders.shown.into_iter().next().map(|tenure| tenure.holder);
-        if !self.contended {
-            self.contended = true;
-            self.core.telemetry.count(Count::contended);
-            tracing::debug!(name = %self.wish.name, ahead, "waiting");
+        let expires_in = holders.free_in;
+        self.holder = holders.into_first();
+        if let Some(progress) = &self.request.progress {
+            progress(&Waited { holder: self.holder.as_ref(), ahead, waited: self.waited() });
         }
-        if let Some(progress) = &self.wish.progress {
-            progress(&super::Waited {
-                holder: self.holder.as_ref(),
-                ahead,
-                waited: self.core.clock.now().since(self.began),
-            });
-        }
-        let poll_every = retry::poll_every(self.wish.ttl);
-        let place = Place { ahead, expires_in: holders.free_in, poll_every };
-        retry::pause_in_queue(&self.wish.retry, &place, self.attempts - 1, self.core.chance.fraction())
+        let position = QueuePosition { ahead, expires_in, poll_every: retry::poll_every(self.request.ttl) };
+        let random = self.core.entropy.fraction();
+        retry::pause_in_queue(&self.request.retry, &position, self.attempts - 1, random)
     }
 
     /// A store that never answered gets as much time as one command; a break in the middle is waited out.
@@ -309,67 +314,33 @@ impl Waiter<'_> {
             | Fault::Refused(Refusal::ReadOnly | Refusal::OutOfMemory | Refusal::Abstention) => self.answered,
             _ => false,
         };
-        let now = self.core.clock.now();
         // A client that is busy says nothing about the store.
-        let is_busy = error.fault == Fault::Busy;
-        let patience =
-            if is_busy { self.until } else { self.until.min(self.began + self.core.config.command_timeout) };
+        let patience = match error.fault {
+            Fault::Busy => self.until,
+            _ => self.until.min(self.obligation.began + self.core.config.command_timeout),
+        };
         let longest = match error.fault {
             Fault::Unreachable | Fault::NoAnswer => OUTAGE_PAUSE_MAX,
             _ => Duration::MAX,
         };
-        let longest = longest.min(retry::poll_every(self.wish.ttl));
-        let pause = retry::pause_in_outage(OUTAGE_PAUSE, longest, self.outages, self.core.chance.fraction());
+        let longest = longest.min(retry::poll_every(self.request.ttl));
+        let random = self.core.entropy.fraction();
+        let pause = retry::pause_in_outage(OUTAGE_PAUSE, longest, self.outages, random);
         self.outages += 1;
         // Once it was answered, somebody holds the lock: silence at the end of the wait is no outage.
-        if passing && (self.answered || now + pause < patience) {
+        if passing && (self.answered || self.core.clock.now() + pause < patience) {
             self.last_fault = (!self.answered).then_some(error);
             return Ok(pause);
         }
-        Err(self.core.failed(error, "acquiring", &self.wish.name))
+        Err(self.obligation.failed(error))
     }
 
     fn timed_out(&mut self) -> Error {
         // Nobody is known to hold it: the store was silent all the time.
         if let Some(fault) = self.last_fault.take() {
-            return self.core.failed(fault, "acquiring", &self.wish.name);
+            return self.obligation.failed(fault);
         }
-        Error::TimedOut {
-            name: self.wish.name.clone(),
-            waited: self.core.clock.now().since(self.began),
-            attempts: self.attempts,
-            holder: self.holder.clone(),
-        }
+        let (name, holder) = (self.obligation.claim.name.clone(), self.holder.clone());
+        Error::TimedOut { name, waited: self.waited(), attempts: self.attempts, holder }
     }
-}
-
-fn too_slow() -> EngineError {
-    EngineError::new(Fault::NoAnswer, "the answer took so long that too little of the lease was left")
-}
-
-fn guard(
-    core: &Arc<Core>,
-    wish: &Wish,
-    mut obligation: Obligation<'_>,
-    grant: Grant,
-    began: BootInstant,
-    handed_over: bool,
-) -> Guard {
-    obligation.owed = false;
-    let hold = obligation.claim.hold(grant.fence);
-    let new = NewLease { hold, grant, keep_alive: wish.keep_alive, max_lifetime: wish.max_lifetime };
-    let state = Arc::new(LeaseState::new(new, core.clock.clone(), core.telemetry.clone()));
-    let now = core.clock.now();
-    let waited = now.since(began);
-    // A hand-over's start is only known by a bound: one renewal makes it exact, off the caller's path.
-    let renew_at = if handed_over {
-        Some(now)
-    } else {
-        wish.keep_alive.then(|| grant.since + validity::renew_interval(grant.ttl))
-    };
-    let watch = core.keeper.watch(state.clone(), renew_at);
-    core.telemetry.acquired_after(waited);
-    tracing::debug!(name = %wish.name, fence = %grant.fence, ?waited, handed_over, "acquired");
-    core.telemetry.tell(|| Event::Acquired { name: wish.name.clone(), fence: grant.fence, waited });
-    Guard::new(Lease { state, core: core.clone() }, watch, wish.hold_at_least)
 }

@@ -5,7 +5,7 @@ use std::{future::IntoFuture, pin::Pin, sync::Arc, time::Duration};
 use tracing::Instrument;
 
 use super::{
-    attempt::{self, Tried},
+    attempt,
     retry::Retry,
     run::{self, RunError},
 };
@@ -20,15 +20,15 @@ use crate::{
     telemetry::Count,
 };
 
-/// What a caller wants of a lock.
+/// How a lock is asked for and held.
 #[derive(Clone)]
-pub(crate) struct Wish {
-    pub(crate) name: Name,
+pub(crate) struct LockRequest {
     pub(crate) ttl: Duration,
     pub(crate) wait: Duration,
     pub(crate) max_attempts: Option<u32>,
     pub(crate) retry: Retry,
-    pub(crate) keep_alive: bool,
+    /// Unless set, a lease is renewed in [`Lock::run`] only.
+    pub(crate) keep_alive: Option<bool>,
     pub(crate) label: String,
     pub(crate) lock_delay: Duration,
     pub(crate) acks: Acks,
@@ -40,8 +40,8 @@ pub(crate) struct Wish {
     pub(crate) progress: Option<Progress>,
 }
 
-/// Is told about a wait.
-pub(crate) type Progress = Arc<dyn Fn(&Waited<'_>) + Send + Sync>;
+/// Receives the progress of a wait.
+type Progress = Arc<dyn Fn(&Waited<'_>) + Send + Sync>;
 
 /// What to do when the store cannot be reached.
 #[derive(Clone, Copy, Debug, Default, PartialEq, Eq, serde::Deserialize)]
@@ -116,8 +116,7 @@ pub struct Lock {
     core: Arc<Core>,
     // A bad name is reported when the lock is acquired, so that the builder reads as one sentence.
     name: Result<Name>,
-    wish: Wish,
-    keep_alive: Option<bool>,
+    pub(crate) request: LockRequest,
 }
 
 impl Lock {
@@ -127,13 +126,12 @@ impl Lock {
 
     pub(crate) fn named(core: Arc<Core>, name: Result<Name>) -> Self {
         let config = &core.config;
-        let wish = Wish {
-            name: Name::new("unnamed").expect("a good name"),
+        let request = LockRequest {
             ttl: config.ttl,
             wait: config.wait,
             max_attempts: None,
             retry: config.retry,
-            keep_alive: false,
+            keep_alive: None,
             label: String::new(),
             lock_delay: Duration::ZERO,
             acks: Acks::None,
@@ -143,18 +141,18 @@ impl Lock {
             critical: false,
             progress: None,
         };
-        Self { name, wish, core, keep_alive: None }
+        Self { name, request, core }
     }
 
     /// How long the lease lasts: after a crash the lock stays closed that long. Given alone it is a fixed lease.
     pub fn ttl(mut self, ttl: Duration) -> Self {
-        self.wish.ttl = ttl;
+        self.request.ttl = ttl;
         self
     }
 
     /// How long to wait for the lock; zero asks once.
     pub fn wait(mut self, wait: Duration) -> Self {
-        self.wish.wait = wait;
+        self.request.wait = wait;
         self
     }
 
@@ -165,38 +163,38 @@ impl Lock {
 
     /// Gives up after the store was asked this often.
     pub fn max_attempts(mut self, most: u32) -> Self {
-        self.wish.max_attempts = Some(most);
+        self.request.max_attempts = Some(most);
         self
     }
 
     /// How often to ask again while waiting.
     pub fn retry(mut self, retry: Retry) -> Self {
-        self.wish.retry = retry;
+        self.request.retry = retry;
         self
     }
 
     /// Renews the lease, every third of its ttl, until it is released or lost.
     pub fn keep_alive(mut self) -> Self {
-        self.keep_alive = Some(true);
+        self.request.keep_alive = Some(true);
         self
     }
 
     /// Does not renew the lease, not even in [`Lock::run`].
     pub fn fixed(mut self) -> Self {
-        self.keep_alive = Some(false);
+        self.request.keep_alive = Some(false);
         self
     }
 
     /// What people see as the holder, besides host and process.
     pub fn label(mut self, label: impl Into<String>) -> Self {
-        self.wish.label = label.into();
+        self.request.label = label.into();
         self
     }
 
     /// Keeps the lock closed for this long after the lease *expired*, for resources that cannot check fences.
     /// A release opens it at once.
     pub fn lock_delay(mut self, delay: Duration) -> Self {
-        self.wish.lock_delay = delay;
+        self.request.lock_delay = delay;
         self
     }
 
@@ -207,38 +205,32 @@ impl Lock {
     /// It costs another round trip, and one to the replicas. It does not protect against a primary that is cut off from
     /// everybody but its replicas; it is refused by stores that have none.
     pub fn acks(mut self, acks: impl Into<Acks>) -> Self {
-        self.wish.acks = acks.into();
+        self.request.acks = acks.into();
         self
     }
 
     /// The longest time the lock can be held, renewals included.
     pub fn max_lifetime(mut self, most: Duration) -> Self {
-        self.wish.max_lifetime = Some(most);
+        self.request.max_lifetime = Some(most);
         self
     }
 
     /// Keeps the lock closed at least this long from when it was acquired, even if it is released earlier: once per
     /// interval across a fleet whose clocks differ.
     pub fn hold_at_least(mut self, least: Duration) -> Self {
-        self.wish.hold_at_least = least;
+        self.request.hold_at_least = least;
         self
     }
 
     /// What [`Lock::acquire_or_proceed`] does when the store is out of reach.
     pub fn on_outage(mut self, what: OnOutage) -> Self {
-        self.wish.on_outage = what;
-        self
-    }
-
-    /// Refuses [`OnOutage::Proceed`] from here on.
-    pub(crate) fn critical(mut self, critical: bool) -> Self {
-        self.wish.critical = critical;
+        self.request.on_outage = what;
         self
     }
 
     /// Is called whenever the store says that somebody else still holds the lock.
     pub fn on_wait(mut self, progress: impl Fn(&Waited<'_>) + Send + Sync + 'static) -> Self {
-        self.wish.progress = Some(Arc::new(progress));
+        self.request.progress = Some(Arc::new(progress));
         self
     }
 
@@ -252,17 +244,17 @@ impl Lock {
     /// `timed_out` when it was not free in time; `store_unreachable` and `store_refused` when the store is at fault;
     /// `invalid` when the builder was given something out of range.
     pub async fn acquire(self) -> Result<Guard> {
-        let wish = self.checked()?;
-        if wish.wait.is_zero() || wish.max_attempts == Some(1) {
-            return match self.ask_once(&wish).await? {
-                Tried::Held(guard) => Ok(guard),
-                Tried::Busy { holder, .. } => {
-                    Err(Error::TimedOut { name: wish.name, waited: Duration::ZERO, attempts: 1, holder })
-                }
-            };
+        let name = self.checked()?;
+        let span = tracing::debug_span!("acquire", %name);
+        if !self.request.wait.is_zero() && self.request.max_attempts != Some(1) {
+            return attempt::wait_for(&self.core, name, &self.request).instrument(span).await;
         }
-        let span = tracing::debug_span!("acquire", name = %wish.name);
-        attempt::wait_for(&self.core, &wish).instrument(span).await
+        match attempt::ask_once(&self.core, name.clone(), &self.request).instrument(span).await? {
+            Attempt::Held(guard) => Ok(guard),
+            Attempt::Busy { holder, .. } => {
+                Err(Error::TimedOut { name, waited: Duration::ZERO, attempts: 1, holder })
+            }
+        }
     }
 
     /// Asks once and does not wait: one command, no place in the queue.
@@ -273,16 +265,9 @@ impl Lock {
     /// # Errors
     /// As [`Lock::acquire`], except that a held lock is [`Attempt::Busy`] and not an error.
     pub async fn try_acquire(self) -> Result<Attempt> {
-        let wish = self.checked()?;
-        Ok(match self.ask_once(&wish).await? {
-            Tried::Held(guard) => Attempt::Held(guard),
-            Tried::Busy { holder, retry_after } => Attempt::Busy { holder, retry_after },
-        })
-    }
-
-    async fn ask_once(&self, wish: &Wish) -> Result<Tried> {
-        let span = tracing::debug_span!("acquire", name = %wish.name);
-        attempt::ask_once(&self.core, wish).instrument(span).await
+        let name = self.checked()?;
+        let span = tracing::debug_span!("acquire", %name);
+        attempt::ask_once(&self.core, name, &self.request).instrument(span).await
     }
 
     /// Waits for the lock; when the store is out of reach and [`OnOutage::Proceed`] was chosen, goes on without it.
@@ -293,7 +278,7 @@ impl Lock {
     /// # Errors
     /// As [`Lock::acquire`]; a lock held by somebody else is never a reason to go on.
     pub async fn acquire_or_proceed(self) -> Result<Protection> {
-        let proceed = self.wish.on_outage == OnOutage::Proceed;
+        let proceed = self.request.on_outage == OnOutage::Proceed;
         let core = self.core.clone();
         match self.acquire().await {
             Ok(guard) => Ok(Protection::Held(guard)),
@@ -325,38 +310,37 @@ impl Lock {
 
     /// [`Lock::acquire`], kept alive unless [`Lock::fixed`].
     pub(crate) async fn acquire_for_run(mut self) -> Result<Guard> {
-        self.keep_alive.get_or_insert(true);
+        self.request.keep_alive.get_or_insert(true);
         self.acquire().await
     }
 
-    fn checked(&self) -> Result<Wish> {
+    fn checked(&self) -> Result<Name> {
         self.core.check_open()?;
-        let mut wish = self.wish.clone();
-        wish.name = self.name.clone()?;
-        wish.keep_alive = self.keep_alive.unwrap_or(false);
-        self.core.check_name(&wish.name)?;
-        self.check_ranges(&wish).map_err(|error| error.about(&wish.name))?;
-        Ok(wish)
+        let name = self.name.clone()?;
+        self.core.check_name(&name)?;
+        self.check_ranges().map_err(|error| error.about(&name))?;
+        Ok(name)
     }
 
-    fn check_ranges(&self, wish: &Wish) -> Result<()> {
-        self.core.config.check_ttl(wish.ttl)?;
-        check_wait(wish.wait)?;
-        check_label(&wish.label)?;
-        wish.retry.check()?;
+    fn check_ranges(&self) -> Result<()> {
+        let request = &self.request;
+        self.core.config.check_ttl(request.ttl)?;
+        check_wait(request.wait)?;
+        check_label(&request.label)?;
+        request.retry.check()?;
         let most = self.core.config.max_ttl;
-        between("lock delay", wish.lock_delay, Duration::ZERO, most)?;
-        between("minimum hold time", wish.hold_at_least, Duration::ZERO, TTL_MAX_LIMIT)?;
-        if let Some(lifetime) = wish.max_lifetime {
-            between("maximum lifetime", lifetime, wish.ttl.min(most), WAIT_MAX)?;
+        between("lock delay", request.lock_delay, Duration::ZERO, most)?;
+        between("minimum hold time", request.hold_at_least, Duration::ZERO, TTL_MAX_LIMIT)?;
+        if let Some(lifetime) = request.max_lifetime {
+            between("maximum lifetime", lifetime, request.ttl.min(most), WAIT_MAX)?;
         }
-        if wish.critical && wish.on_outage == OnOutage::Proceed {
+        if request.critical && request.on_outage == OnOutage::Proceed {
             return Err(Error::invalid("critical on-outage", "proceed", "deny"));
         }
-        if let (true, Some(why)) = (wish.acks != Acks::None, self.core.engine.capabilities().no_acks) {
+        if let (true, Some(why)) = (request.acks != Acks::None, self.core.engine.capabilities().no_acks) {
             return Err(Error::unsupported("waiting for replicas", why));
         }
-        if wish.max_attempts == Some(0) {
+        if request.max_attempts == Some(0) {
             return Err(Error::invalid("max attempts", "0", "1 or more"));
         }
         Ok(())

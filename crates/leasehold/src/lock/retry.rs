@@ -56,38 +56,38 @@ impl Retry {
     }
 
     /// The pause after the `nth` refusal (0 is the first): anywhere up to the full pause, but not less than half
-    /// of the first one. `chance` is a random number from 0 to 1.
-    pub(crate) fn pause(&self, nth: u32, chance: f64) -> Duration {
+    /// of the first one. `random` is a random number from 0 to 1.
+    pub(crate) fn pause(&self, nth: u32, random: f64) -> Duration {
         let full = self.first.mul_f64(self.factor.powi(nth.min(64) as i32).min(1e6)).min(self.most);
         let least = self.first / 2;
-        least + full.saturating_sub(least).mul_f64(chance)
+        least + full.saturating_sub(least).mul_f64(random)
     }
 }
 
 /// What a queued attempt knows.
-pub(crate) struct Place {
+pub(crate) struct QueuePosition {
     /// How many are before it.
     pub(crate) ahead: u32,
     /// When the present lease runs out.
     pub(crate) expires_in: Option<Duration>,
-    /// Longest silence that keeps its place.
+    /// Longest silence that keeps its position.
     pub(crate) poll_every: Duration,
 }
 
 /// The pause before a queued attempt asks again: the first two in the queue ask often, everybody asks once the
-/// present lease must have run out, in turn, and often enough to keep the place.
-pub(crate) fn pause_in_queue(retry: &Retry, place: &Place, nth: u32, chance: f64) -> Duration {
-    let near = (place.ahead <= 1).then(|| retry.pause(nth, chance));
-    let expiry = place.expires_in.map(|left| left + PAUSE_MIN + TURN * place.ahead.min(100));
-    [near, expiry].into_iter().flatten().fold(place.poll_every, Duration::min).max(PAUSE_MIN)
+/// present lease must have run out, in turn, and often enough to keep the position.
+pub(crate) fn pause_in_queue(retry: &Retry, position: &QueuePosition, nth: u32, random: f64) -> Duration {
+    let near = (position.ahead <= 1).then(|| retry.pause(nth, random));
+    let expiry = position.expires_in.map(|left| left + PAUSE_MIN + TURN * position.ahead.min(100));
+    [near, expiry].into_iter().flatten().fold(position.poll_every, Duration::min).max(PAUSE_MIN)
 }
 
 /// The pause after the `nth` failure in a row (0 is the first): twice as long each time, half of it at random.
-pub(crate) fn pause_in_outage(first: Duration, most: Duration, nth: u32, chance: f64) -> Duration {
-    (first * 2_u32.pow(nth.min(10))).min(most).mul_f64(0.5 + chance / 2.0)
+pub(crate) fn pause_in_outage(first: Duration, most: Duration, nth: u32, random: f64) -> Duration {
+    (first * 2_u32.pow(nth.min(10))).min(most).mul_f64(0.5 + random / 2.0)
 }
 
-/// Longest silence of a waiting attempt: its place in the queue lapses after three of them.
+/// Longest silence of a waiting attempt: its position in the queue lapses after three of them.
 pub(crate) fn poll_every(ttl: Duration) -> Duration {
     (ttl / 3).clamp(Duration::from_millis(50), Duration::from_secs(5))
 }
@@ -107,17 +107,23 @@ mod tests {
     }
 
     #[test]
+    fn the_default_grows_from_50_ms_to_a_second() {
+        let longest: Vec<_> = (0..7).map(|nth| Retry::default().pause(nth, 1.0).as_millis()).collect();
+        assert_eq!(longest, [50, 100, 200, 400, 800, 1000, 1000]);
+    }
+
+    #[test]
     fn fixed_pauses_stay() {
         assert_eq!(Retry::fixed(50 * MS).pause(40, 1.0), 50 * MS);
     }
 
     #[test]
-    fn a_far_waiter_asks_only_to_keep_its_place_and_after_expiry() {
-        let place = |ahead, left| Place { ahead, expires_in: Some(left), poll_every: 5000 * MS };
+    fn a_far_waiter_asks_only_to_keep_its_position_and_after_expiry() {
+        let position = |ahead, left| QueuePosition { ahead, expires_in: Some(left), poll_every: 5000 * MS };
         let retry = Retry::default();
-        assert_eq!(pause_in_queue(&retry, &place(9, 60_000 * MS), 0, 0.5), 5000 * MS);
-        assert_eq!(pause_in_queue(&retry, &place(2, 300 * MS), 0, 0.5), 401 * MS);
-        assert!(pause_in_queue(&retry, &place(1, 60_000 * MS), 0, 1.0) == 50 * MS);
+        assert_eq!(pause_in_queue(&retry, &position(9, 60_000 * MS), 0, 0.5), 5000 * MS);
+        assert_eq!(pause_in_queue(&retry, &position(2, 300 * MS), 0, 0.5), 401 * MS);
+        assert!(pause_in_queue(&retry, &position(1, 60_000 * MS), 0, 1.0) == 50 * MS);
     }
 
     #[test]
@@ -139,10 +145,10 @@ mod tests {
     proptest! {
         #[test]
         fn a_pause_is_never_zero_and_never_over_its_bound(
-            first in 1u32..60_000, factor in 1.0f64..10.0, nth in 0u32..1000, chance in 0.0f64..=1.0,
+            first in 1u32..60_000, factor in 1.0f64..10.0, nth in 0u32..1000, random in 0.0f64..=1.0,
         ) {
             let retry = Retry::exponential(first * MS, factor);
-            let pause = retry.pause(nth, chance);
+            let pause = retry.pause(nth, random);
             prop_assert!(pause >= first * MS / 2 && pause <= PAUSE_MAX);
         }
     }

@@ -13,11 +13,14 @@ use crate::{
 };
 
 /// Why [`Lock::run`](super::Lock::run) did not return the body's value.
+#[derive(thiserror::Error)]
 #[non_exhaustive]
 pub enum RunError<T> {
     /// The lock was not acquired; the body did not run.
+    #[error(transparent)]
     NotRun(Error),
-    /// The lease ended before the body did. The work may be done in part, and another holder may be at it already.
+    /// The lease ended before the body did. The work may be done in part, and another holder may be working already.
+    #[error("{}", Error::Lost { name: name.clone(), fence: *fence })]
     Lost {
         /// The body's value, if it ended before it could be cancelled.
         value: Option<T>,
@@ -44,36 +47,15 @@ impl<T> From<RunError<T>> for Error {
     }
 }
 
-impl<T> fmt::Display for RunError<T> {
-    fn fmt(&self, f: &mut fmt::Formatter<'_>) -> fmt::Result {
-        match self {
-            Self::NotRun(error) => error.fmt(f),
-            Self::Lost { name, fence, .. } => Error::Lost { name: name.clone(), fence: *fence }.fmt(f),
-        }
-    }
-}
-
+/// No value: it may be a secret.
 impl<T> fmt::Debug for RunError<T> {
     fn fmt(&self, f: &mut fmt::Formatter<'_>) -> fmt::Result {
         match self {
             Self::NotRun(error) => f.debug_tuple("NotRun").field(error).finish(),
             Self::Lost { value, name, fence } => {
-                let ended = value.is_some();
-                f.debug_struct("Lost")
-                    .field("name", name)
-                    .field("fence", fence)
-                    .field("body_ended", &ended)
-                    .finish()
+                let mut lost = f.debug_struct("Lost");
+                lost.field("name", name).field("fence", fence).field("body_ended", &value.is_some()).finish()
             }
-        }
-    }
-}
-
-impl<T> std::error::Error for RunError<T> {
-    fn source(&self) -> Option<&(dyn std::error::Error + 'static)> {
-        match self {
-            Self::NotRun(error) => error.source(),
-            Self::Lost { .. } => None,
         }
     }
 }

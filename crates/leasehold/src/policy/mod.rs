@@ -27,15 +27,13 @@
 //! values share a key: `%`, `:`, `{`, `}` and control characters in a value are percent-encoded. `{{` and `}}` are
 //! braces of the key itself, for hash tags. A marker and an idempotency policy that could share a key are refused.
 
-mod bound;
-mod template;
+mod client;
 
 use std::{collections::BTreeMap, path::Path, time::Duration};
 
 use serde::{Deserialize, Deserializer};
 
-pub use bound::BoundPolicy;
-pub(crate) use template::{Template, escape, escape_value};
+pub use client::BoundPolicy;
 
 use crate::{
     config::{Config, Document, WAIT_MAX, acks, between, duration, one_of, quoted, written},
@@ -44,17 +42,10 @@ use crate::{
     lease::validity::TTL_MIN,
     lock::OnOutage,
     name::Name,
+    template::Template,
 };
 
-/// For keys without parameters.
-///
-/// ```
-/// use leasehold::policy::{NO_PARAMETERS, Policies};
-///
-/// let policies = Policies::parse("[locks.outbox]\nkey = \"outbox:poller\"", "example")?;
-/// assert_eq!(policies.lock("outbox")?.key(NO_PARAMETERS)?.as_str(), "outbox:poller");
-/// # Ok::<(), leasehold::Error>(())
-/// ```
+/// For keys without parameters: `policy.key(NO_PARAMETERS)`.
 pub const NO_PARAMETERS: [(&str, &str); 0] = [];
 
 /// The policies of one file.

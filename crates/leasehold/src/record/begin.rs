@@ -141,7 +141,7 @@ impl Waiter<'_> {
                 Some(ticket) => {
                     tokio::select! {
                         biased;
-                        _look_again = ticket.news() => {}
+                        _look_again = ticket.notified() => {}
                         () = core.clock.sleep_until(again) => {}
                     }
                 }
@@ -160,7 +160,7 @@ impl Waiter<'_> {
     /// When to ask again about an execution that nobody tells the end of.
     fn look_again(&mut self, running: Begun) -> BootInstant {
         let Begun::Running { expires_in, .. } = &running else { return self.until };
-        let over = *expires_in + NEAR_POLL + SPREAD.mul_f64(self.core.chance.fraction());
+        let over = *expires_in + NEAR_POLL + SPREAD.mul_f64(self.core.entropy.fraction());
         let again = self.core.clock.now() + over.min(FAR_POLL);
         self.running = Some(running);
         again
@@ -175,7 +175,7 @@ impl Waiter<'_> {
             }
             _ => false,
         };
-        let pause = OUTAGE_PAUSE.mul_f64(0.5 + self.core.chance.fraction());
+        let pause = OUTAGE_PAUSE.mul_f64(0.5 + self.core.entropy.fraction());
         let again = self.core.clock.now() + pause;
         if passing && (self.running.is_some() || again < self.answer_until) {
             return Ok(again);

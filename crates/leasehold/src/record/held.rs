@@ -10,7 +10,7 @@ use crate::{
         records::{Begin, Fingerprint, Outcome, Settle, Settled},
     },
     error::Result,
-    lease::{Lease, LeaseState, NewLease, validity},
+    lease::{Lease, Terms},
 };
 
 /// Pause before an outcome is told again.
@@ -18,7 +18,6 @@ const AGAIN_PAUSE: Duration = Duration::from_millis(50);
 
 pub(crate) struct Held {
     lease: Lease,
-    watch: u64,
     fingerprint: Option<Fingerprint>,
     left_when_dropped: bool,
     /// What is still to be told when it is dropped.
@@ -28,13 +27,10 @@ pub(crate) struct Held {
 
 impl Held {
     pub(super) fn new(core: &Arc<Core>, wish: &Wish, begin: &Begin, grant: Grant) -> Self {
-        let new = NewLease { hold: begin.hold(grant.fence), grant, keep_alive: true, max_lifetime: None };
-        let state = Arc::new(LeaseState::new(new, core.clock.clone(), core.telemetry.clone()));
-        let watch = core.keeper.watch(state.clone(), Some(grant.since + validity::renew_interval(grant.ttl)));
+        let terms = Terms { keep_alive: true, max_lifetime: None, handed_over: false };
         tracing::debug!(key = %wish.key, fence = %grant.fence, "begun");
         Self {
-            lease: Lease { state, core: core.clone() },
-            watch,
+            lease: Lease::begin(core, begin.hold(grant.fence), &grant, terms),
             fingerprint: begin.fingerprint.clone(),
             left_when_dropped: wish.left_when_dropped,
             ending: None,
@@ -53,7 +49,7 @@ impl Held {
     /// Dropping the future after it was polled still tells the outcome, in the background.
     pub(crate) async fn settle(mut self, outcome: Outcome, keep: Duration) -> Result<Settled> {
         let (core, key) = (self.lease.core.clone(), self.lease.name().clone());
-        self.stop();
+        self.lease.end();
         let settle = self.settlement(outcome, keep);
         self.ending = Some(settle.clone());
         let records = core.records()?;
@@ -86,15 +82,8 @@ impl Held {
         Err(core.failed(error, "storing the outcome of", &key))
     }
 
-    /// Renewals stop before anything is sent, and nothing of this attempt is begun again.
-    fn stop(&self) {
-        let state = &self.lease.state;
-        self.lease.core.keeper.forget(self.watch);
-        state.end();
-    }
-
     fn settlement(&mut self, outcome: Outcome, keep: Duration) -> Settle {
-        Settle { hold: self.lease.state.hold().clone(), fingerprint: self.fingerprint.take(), outcome, keep }
+        Settle { hold: self.lease.state.hold.clone(), fingerprint: self.fingerprint.take(), outcome, keep }
     }
 }
 
@@ -103,7 +92,7 @@ impl Drop for Held {
         if self.settled {
             return;
         }
-        self.stop();
+        self.lease.end();
         let ending = self.ending.take();
         if ending.is_none() && self.left_when_dropped {
             return;

@@ -167,7 +167,7 @@ impl Telemetry {
 
     /// Notifies the observer. The event is built only if there is one. A panic of the observer is caught: it would end
     /// the task that renews every lease.
-    pub(crate) fn tell(&self, event: impl FnOnce() -> Event) {
+    pub(crate) fn emit(&self, event: impl FnOnce() -> Event) {
         if let Some(observer) = &self.observer {
             let event = event();
             if catch_unwind(AssertUnwindSafe(|| observer.on_event(&event))).is_err() {

@@ -110,7 +110,6 @@ async fn all(pool: &Deadlines, limit: usize) -> Result<(Vec<Dead>, bool), Failur
         }
     }
     found.sort_by(|a, b| a.id.cmp(&b.id));
-    found.dedup_by(|next, kept| next.id == kept.id);
     let more = from.is_some() || found.len() > limit;
     found.truncate(limit);
     Ok((found, more))

@@ -56,7 +56,7 @@ pub(super) async fn handle(
     };
     count(deadlines, &due, &ended);
     let ended = if due.is_settled() { End::Settled } else { ended };
-    verdict(&ended, due.attempt(), plan.attempts, &plan.backoff, core.chance.fraction())
+    verdict(&ended, due.attempt(), plan.attempts, &plan.backoff, core.entropy.fraction())
 }
 
 /// Renews the claim of a deadline that has waited so long for a free handler that its visibility would end mid-run. False

@@ -82,7 +82,7 @@ impl Outbox {
     fn report_buried(&self, receipt: &Receipt, why: &str) {
         let Ok(pool) = self.deadlines.opening().name() else { return };
         tracing::error!(%pool, id = %receipt.id, why, "gave a deadline up");
-        self.deadlines.core().telemetry.tell(|| Event::Buried {
+        self.deadlines.core().telemetry.emit(|| Event::Buried {
             pool: pool.clone(),
             id: receipt.id.clone(),
             why: why.to_owned(),
@@ -106,7 +106,7 @@ impl Outbox {
                     return Some(good);
                 }
                 Err(error) => {
-                    let pause = pauses.pause(nth, core.chance.fraction());
+                    let pause = pauses.pause(nth, core.entropy.fraction());
                     if !may_pass(&error) || core.clock.now() + pause >= give_up {
                         let items = batch.len();
                         tracing::warn!(%error, items, "could not settle deadlines; they come back");

@@ -235,6 +235,6 @@ impl Scanner {
             tracing::debug!(pool = %self.name, %error, "recovery still waits for the store");
         }
         let pauses = Backoff::new(OUTAGE_PAUSE, OUTAGE_PAUSE_MAX);
-        pauses.pause(self.outages, self.deadlines.core().chance.fraction())
+        pauses.pause(self.outages, self.deadlines.core().entropy.fraction())
     }
 }

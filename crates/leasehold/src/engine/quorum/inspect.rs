@@ -8,7 +8,7 @@ use super::{Shared, count::fence_of};
 use crate::{
     clock::Until,
     engine::{
-        Cursor, EngineError, Fault, Inspection, Mode, Page, Released, Tenure, Told, WAITERS_SHOWN, Waiter,
+        Cursor, EngineError, Fault, Inspection, Mode, Page, Released, Tenure, WAITERS_SHOWN, Waiter,
         voter::{Sighting, Value},
     },
     fence::Fence,
@@ -110,7 +110,7 @@ impl Shared {
     ) -> Result<Page<Inspection>, EngineError> {
         loop {
             let page = self.scan_next(prefix, from, limit, until).await?;
-            // The next node may only have what was told already.
+            // A vote may not have come to this node yet.
             if !page.items.is_empty() || page.next.is_none() {
                 return Ok(page);
             }
@@ -118,8 +118,7 @@ impl Shared {
         }
     }
 
-    /// One node after another: what a majority holds is on one of any `n - majority + 1` nodes. A name is told by the first
-    /// of them that has it when it is asked; a vote may come to a node after that.
+    /// One node after another: what a majority holds is on one of any `n - majority + 1` nodes.
     async fn scan_next(
         &self,
         prefix: &str,
@@ -127,15 +126,14 @@ impl Shared {
         limit: u32,
         until: Until,
     ) -> Result<Page<Inspection>, EngineError> {
-        let told = Told::before(from.as_ref());
         let (mut node, at, mut skipped) = position(from.as_ref());
         let mut page = None;
         while node < self.n() {
             // One that stands still must leave time for the others.
             let now = self.clock().now();
             let node_until = now + until.since(now) / (self.n() as u32);
-            let from = Cursor::telling(&at, told.clone());
-            match self.voters[node].scan(prefix, Some(from), limit, node_until).await {
+            let from = (!at.is_empty()).then(|| Cursor::new(&at));
+            match self.voters[node].scan(prefix, from, limit, node_until).await {
                 Ok(found) => {
                     page = Some(found);
                     break;
@@ -153,29 +151,21 @@ impl Shared {
             return Ok(Page { items: Vec::new(), next: None });
         };
         let seen = self.sight(&names, until).await?;
-        // Without a memory of what was told, whoever has it now is taken for having told it.
-        let is_first = |seen: &Sightings| {
-            let has = |sighting: &Sighting| sighting.owner.is_some() || !sighting.waiters.is_empty();
-            let is_before = |index: usize| index < node && !skipped.contains(&index);
-            told.is_whole() || !seen.iter().any(|(index, sighting)| is_before(*index) && has(sighting))
-        };
         let items = names
             .iter()
             .zip(&seen)
-            .filter(|(_, seen)| is_first(seen))
             .map(|(name, seen)| self.inspection(name, seen))
             .filter(Inspection::is_in_use)
             .collect();
         let skipped_text: Vec<_> = skipped.iter().map(usize::to_string).collect();
         let skips = skipped_text.join(",");
         let enough = self.n() - self.majority() + 1;
-        let told = next.as_ref().and_then(Cursor::told).unwrap_or_else(|| told.and(&names));
         let next = match next {
             Some(at) => Some(format!("{node}/{skips}/{}", at.as_str())),
             None if node + 1 - skipped.len() >= enough || node + 1 == self.n() => None,
             None => Some(format!("{}/{skips}/", node + 1)),
         };
-        Ok(Page { items, next: next.map(|text| Cursor::telling(text, told)) })
+        Ok(Page { items, next: next.map(Cursor::new) })
     }
 
     /// Takes the lock from the holder that was seen, on every node.

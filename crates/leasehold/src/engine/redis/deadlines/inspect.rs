@@ -10,7 +10,7 @@ use super::{
 use crate::{
     clock::Until,
     engine::{
-        Cursor, EngineError, Fault, Page, Told,
+        Cursor, EngineError, Fault, Page,
         deadlines::{Dead, Pending, Pool, PoolLayout, PoolStats},
         redis::{
             Redis, answer,
@@ -93,8 +93,7 @@ impl Redis {
         Ok(stats)
     }
 
-    /// One bucket after the other. The cursor is the bucket, the server's own, and how many of what it leads to were given
-    /// already.
+    /// One bucket after the other. The cursor is the bucket and the server's own.
     pub(super) async fn page_of_dead(
         &self,
         pool: &Pool,
@@ -103,8 +102,7 @@ impl Redis {
         until: Until,
     ) -> Result<Page<Dead>> {
         let buckets = bucket::all(pool)?;
-        let mut told = Told::before(from.as_ref());
-        let (mut number, mut at, mut given) = position(from.as_ref().map_or("", Cursor::as_str));
+        let (mut number, mut at) = position(from.as_ref().map_or("", Cursor::as_str));
         let mut items: Vec<Dead> = Vec::new();
         for _ in 0..SCANS_PER_PAGE {
             let Some(bucket) = buckets.get(number..=number) else {
@@ -117,25 +115,20 @@ impl Redis {
             let mut answers = self.call_each(Some(&pool.name), &bucket::DEAD, vec![call], until).await;
             let answer = answers.pop().unwrap_or_else(|| Err(EngineError::no_answer()));
             let (next, found) = reply::dead(named(&pool.name, answer)?)?;
-            let (fresh, left) = told.take(found, given, limit as usize - items.len(), |dead| &dead.id);
-            items.extend(fresh);
-            given = left.unwrap_or(0);
-            if left.is_none() {
-                at = next;
-                number += usize::from(at == "0");
-            }
-            if items.len() == limit as usize {
+            items.extend(found);
+            at = next;
+            number += usize::from(at == "0");
+            if items.len() >= limit as usize {
                 break;
             }
         }
-        let next = (number < buckets.len()).then(|| Cursor::telling(format!("{number} {at} {given}"), told));
+        let next = (number < buckets.len()).then(|| Cursor::new(format!("{number} {at}")));
         Ok(Page { items, next })
     }
 }
 
-fn position(from: &str) -> (usize, String, usize) {
+fn position(from: &str) -> (usize, String) {
     let mut words = from.split(' ');
     let number = words.next().and_then(|word| word.parse().ok()).unwrap_or(0);
-    let at = words.next().unwrap_or("0").to_owned();
-    (number, at, words.next().and_then(|word| word.parse().ok()).unwrap_or(0))
+    (number, words.next().unwrap_or("0").to_owned())
 }

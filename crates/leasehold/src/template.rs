@@ -5,6 +5,8 @@
 //! a value tells where that value ends, then where the next one begins, and so on: the values can be read back from the
 //! key. Templates where that does not hold are refused when they are loaded.
 
+use std::collections::BTreeMap;
+
 use crate::{
     config::{one_of, placed, quoted},
     error::{Error, Result},
@@ -18,7 +20,7 @@ const SEPARATORS: [char; 3] = [':', '{', '}'];
 #[derive(Clone, Debug)]
 pub(crate) struct Template {
     /// The policy, for errors.
-    pub(super) policy: String,
+    pub(crate) policy: String,
     text: String,
     parts: Vec<Part>,
 }
@@ -58,7 +60,8 @@ impl Template {
 
     /// Whether some values make a key here that other values make there. No value holds a separator, so both keys have the
     /// same separators, and at most one value between two of them.
-    pub(super) fn may_equal(&self, other: &Self) -> bool {
+    #[cfg(feature = "config")]
+    pub(crate) fn may_equal(&self, other: &Self) -> bool {
         let (one, other) = (self.fill(|_| VALUE.into()), other.fill(|_| VALUE.into()));
         let (pieces, others) = (one.split(SEPARATORS), other.split(SEPARATORS));
         one.matches(SEPARATORS).eq(other.matches(SEPARATORS))
@@ -70,36 +73,26 @@ impl Template {
         values: impl IntoIterator<Item = (K, V)>,
     ) -> Result<Name> {
         let policy = &self.policy;
-        let mut given: Vec<(&str, String)> = Vec::new();
+        let refuse = |what: &str, got: &str, expected: String| {
+            Err(Error::invalid(format!("{what} of policy {policy}"), quoted(got), expected))
+        };
+        let mut given = BTreeMap::new();
         for (name, value) in values {
-            let (name, value) = (name.as_ref(), value.to_string());
-            let Some(known) = self.parameters().find(|known| *known == name) else {
-                let what = format!("parameter of policy {policy}");
-                return Err(Error::invalid(what, quoted(name), one_of(name, self.parameters())));
-            };
-            if given.iter().any(|(name, _)| *name == known) {
-                return Err(Error::invalid(format!("parameter of policy {policy}"), known, "each one once"));
+            let (name, value) = (name.as_ref().to_owned(), value.to_string());
+            if !self.parameters().any(|known| known == name) {
+                return refuse("parameter", &name, one_of(&name, self.parameters()));
             }
             if value.is_empty() {
-                let what = format!("parameter {known} of policy {policy}");
-                return Err(Error::invalid(what, value, "a value that is not empty"));
+                return refuse(&format!("parameter {name}"), "", "a value that is not empty".into());
             }
-            given.push((known, escape_value(&value)));
+            if given.insert(name.clone(), escape_value(&value)).is_some() {
+                return refuse("parameter", &name, "each one once".into());
+            }
         }
-        if let Some(missing) = self.parameters().find(|known| !given.iter().any(|(name, _)| name == known)) {
-            let what = format!("parameters of policy {policy}");
-            return Err(Error::invalid(
-                what,
-                format!("none for {missing}"),
-                format!("a value for {missing}"),
-            ));
+        if let Some(missing) = self.parameters().find(|known| !given.contains_key(*known)) {
+            return refuse("parameters", &format!("none for {missing}"), format!("a value for {missing}"));
         }
-        let value_of = |parameter: &str| {
-            given
-                .iter()
-                .find(|(name, _)| *name == parameter)
-                .map_or_else(String::new, |(_, value)| value.clone())
-        };
+        let value_of = |parameter: &str| given.get(parameter).cloned().unwrap_or_default();
         Name::new(self.fill(value_of)).map_err(|error| placed(error, format!("key of policy {policy}")))
     }
 
@@ -113,8 +106,10 @@ impl Template {
 }
 
 /// Stands for a value; no literal holds it.
+#[cfg(feature = "config")]
 const VALUE: char = '\0';
 
+#[cfg(feature = "config")]
 fn pieces_may_equal(one: &str, other: &str) -> bool {
     let fits = |text: &str, (start, end): (&str, &str)| {
         text.len() > start.len() + end.len() && text.starts_with(start) && text.ends_with(end)

@@ -1,0 +1,273 @@
+//! Watching locks: what changed between two inspections (pure), and a poll for stores that push no changes.
+
+use std::{
+    collections::{BTreeMap, BTreeSet},
+    time::Duration,
+};
+
+use futures_util::{
+    StreamExt,
+    stream::{self, BoxStream},
+};
+use serde::Serialize;
+
+use super::{EngineError, Fault, Inspect, Inspection, Tenure};
+use crate::{
+    clock::{BootInstant, Clock, Until},
+    name::Name,
+};
+
+/// What to watch, and how.
+#[derive(Clone, Debug)]
+pub struct Watch {
+    /// Which locks.
+    pub locks: Watched,
+    /// How often a store is asked that pushes no changes.
+    pub poll_every: Duration,
+    /// Longest wait for the answer to one command.
+    pub command_timeout: Duration,
+    /// Where the time comes from.
+    pub clock: Clock,
+}
+
+/// Which locks are watched.
+#[derive(Clone, Debug)]
+pub enum Watched {
+    /// One.
+    Name(Name),
+    /// Those whose name begins like this; at most [`WATCHED_MAX`].
+    Prefix(String),
+}
+
+/// Most locks of one watch. With more in use it reports [`Fault::Overloaded`].
+pub const WATCHED_MAX: usize = 100_000;
+
+/// The changes of a watch, as many at a time as were seen together. The first item has what is in use at the start, as
+/// [`Present`](ChangeKind::Present), and may be empty; later ones are not.
+///
+/// An error does not end the stream: the next item has what has changed since the last one that was good. Dropping the
+/// stream ends the watch and leaves nothing behind in the store. Dropping a future of `next` loses no change.
+pub type Changes<'a, E = EngineError> = BoxStream<'a, Result<Vec<Change>, E>>;
+
+/// A change of one lock.
+#[derive(Clone, Debug, PartialEq, Eq)]
+#[non_exhaustive]
+pub struct Change {
+    /// The lock.
+    pub name: Name,
+    /// What happened.
+    pub kind: ChangeKind,
+    /// Who held it before.
+    pub before: Option<Tenure>,
+    /// Who holds it now.
+    pub now: Option<Tenure>,
+    /// How many wait for it.
+    pub waiting: u32,
+}
+
+/// What happened to a lock.
+#[derive(Clone, Copy, Debug, PartialEq, Eq, Serialize)]
+#[serde(rename_all = "kebab-case")]
+#[non_exhaustive]
+pub enum ChangeKind {
+    /// In use when the watch began.
+    Present,
+    /// Somebody has it.
+    Acquired,
+    /// Somebody else has it. To a poll a release and another acquire between two inspections are the same.
+    HandedOver,
+    /// Nobody has it any more.
+    Released,
+    /// Its lease ran out. To a poll a release at the end of a lease is the same.
+    Expired,
+    /// An operator took it from its holder. To a poll it is a release.
+    ForceReleased,
+    /// More wait for it.
+    Waiting,
+}
+
+impl ChangeKind {
+    /// The word for it on the command line and in JSON.
+    pub const fn as_str(self) -> &'static str {
+        match self {
+            Self::Present => "present",
+            Self::Acquired => "acquired",
+            Self::HandedOver => "handed-over",
+            Self::Released => "released",
+            Self::Expired => "expired",
+            Self::ForceReleased => "force-released",
+            Self::Waiting => "waiting",
+        }
+    }
+}
+
+type Locks = BTreeMap<Name, Inspection>;
+
+/// The locks in use, not before this time.
+struct Snapshot {
+    taken_at: BootInstant,
+    locks: Locks,
+}
+
+impl Snapshot {
+    async fn take<I: Inspect + ?Sized>(inspect: &I, watch: &Watch) -> Result<Self, EngineError> {
+        let until = || -> Until { watch.clock.now() + watch.command_timeout };
+        let mut snapshot = Self { taken_at: watch.clock.now(), locks: BTreeMap::new() };
+        let prefix = match &watch.locks {
+            Watched::Prefix(prefix) => prefix,
+            Watched::Name(name) => {
+                snapshot.add(vec![inspect.inspect(name, until()).await?])?;
+                return Ok(snapshot);
+            }
+        };
+        let mut from = None;
+        loop {
+            let page = inspect.page(prefix, from, PAGE, until()).await?;
+            snapshot.add(page.items)?;
+            from = page.next;
+            if from.is_none() {
+                return Ok(snapshot);
+            }
+        }
+    }
+
+    fn add(&mut self, locks: Vec<Inspection>) -> Result<(), EngineError> {
+        let in_use = locks.into_iter().filter(Inspection::is_in_use);
+        self.locks.extend(in_use.map(|lock| (lock.name.clone(), lock)));
+        if self.locks.len() > WATCHED_MAX {
+            let why = format!("more than {WATCHED_MAX} locks are in use; watch a longer prefix");
+            return Err(EngineError::new(Fault::Overloaded, why));
+        }
+        Ok(())
+    }
+}
+
+/// Locks asked for at a time.
+const PAGE: u32 = 500;
+
+/// Watches by inspecting again and again.
+pub(super) fn poll<I: Inspect + ?Sized>(inspect: &I, watch: Watch) -> Changes<'_> {
+    let start = (None::<Snapshot>, watch.clock.now(), watch);
+    stream::unfold(start, move |(mut before, mut next_at, watch)| async move {
+        loop {
+            watch.clock.sleep_until(next_at).await;
+            next_at = watch.clock.now() + watch.poll_every;
+            let now = match Snapshot::take(inspect, &watch).await {
+                Ok(now) => now,
+                Err(error) => return Some((Err(error), (before, next_at, watch))),
+            };
+            let ended_at = watch.clock.now();
+            let found = before.as_ref().map_or_else(
+                || present(&now.locks),
+                |before| changes(&before.locks, &now.locks, ended_at.since(before.taken_at)),
+            );
+            if before.replace(now).is_none() || !found.is_empty() {
+                return Some((Ok(found), (before, next_at, watch)));
+            }
+        }
+    })
+    .boxed()
+}
+
+fn present(locks: &Locks) -> Vec<Change> {
+    locks.values().map(|lock| change(ChangeKind::Present, None, lock)).collect()
+}
+
+/// What changed between two snapshots, by name.
+fn changes(before: &Locks, now: &Locks, elapsed: Duration) -> Vec<Change> {
+    let mut found = Vec::new();
+    for name in before.keys().chain(now.keys()).collect::<BTreeSet<_>>() {
+        let unused = Inspection::unused(name.clone());
+        let of = |locks| Locks::get(locks, name).unwrap_or(&unused);
+        changes_of(of(before), of(now), elapsed, &mut found);
+    }
+    found
+}
+
+/// What became of one lock in this time. `elapsed` is not shorter than it was, so that no expiry looks like a release.
+fn changes_of(before: &Inspection, now: &Inspection, elapsed: Duration, found: &mut Vec<Change>) {
+    let ran_out = |held: &Tenure| held.expires_in.is_some_and(|left| left <= elapsed);
+    match (before.held(), now.held()) {
+        (None, Some(_)) => found.push(change(ChangeKind::Acquired, None, now)),
+        (Some(was), Some(is)) if (was.fence, &was.holder) == (is.fence, &is.holder) => {}
+        (Some(was), Some(_)) if ran_out(was) => {
+            found.push(Change { now: None, ..change(ChangeKind::Expired, Some(was), now) });
+            found.push(change(ChangeKind::Acquired, None, now));
+        }
+        (Some(was), Some(_)) => found.push(change(ChangeKind::HandedOver, Some(was), now)),
+        (Some(was), None) if ran_out(was) => found.push(change(ChangeKind::Expired, Some(was), now)),
+        (Some(was), None) => found.push(change(ChangeKind::Released, Some(was), now)),
+        (None, None) => {}
+    }
+    if now.waiting > before.waiting {
+        found.push(change(ChangeKind::Waiting, now.held(), now));
+    }
+}
+
+fn change(kind: ChangeKind, before: Option<&Tenure>, now: &Inspection) -> Change {
+    let (name, held) = (now.name.clone(), now.held().cloned());
+    Change { name, kind, before: before.cloned(), now: held, waiting: now.waiting }
+}
+
+#[cfg(test)]
+mod tests {
+    use super::*;
+    use crate::{
+        engine::{Holders, Mode},
+        fence::Fence,
+        owner::Holder,
+    };
+
+    /// Name, fence of the holder, time it has left in seconds, waiters.
+    type Seen = (&'static str, Option<u64>, u64, u32);
+
+    fn locks(seen: &[Seen]) -> Locks {
+        let lock = |&(name, fence, left, waiting): &Seen| {
+            let expires_in = Some(Duration::from_secs(left));
+            let held = |fence| Tenure {
+                holder: Holder::Foreign,
+                fence: Fence::new(fence),
+                mode: Mode::Exclusive,
+                expires_in,
+            };
+            let name = Name::new(name).unwrap();
+            let holders = Holders::from(fence.map(held));
+            (name.clone(), Inspection { holders, waiting, ..Inspection::unused(name) })
+        };
+        seen.iter().map(lock).collect()
+    }
+
+    /// What a poll after one second finds.
+    fn found(before: &[Seen], now: &[Seen]) -> Vec<(String, ChangeKind, Option<u64>, Option<u64>)> {
+        let fence = |held: Option<Tenure>| held.map(|held| held.fence.get());
+        changes(&locks(before), &locks(now), Duration::from_secs(1))
+            .into_iter()
+            .map(|change| (change.name.to_string(), change.kind, fence(change.before), fence(change.now)))
+            .collect()
+    }
+
+    #[test]
+    fn each_change_has_its_kind_and_fences() {
+        use ChangeKind::{Acquired, Expired, HandedOver, Released, Waiting};
+        let one = |before: &[Seen], now: &[Seen]| {
+            let found = found(before, now);
+            found.into_iter().map(|(_, kind, before, now)| (kind, before, now)).collect::<Vec<_>>()
+        };
+        assert_eq!(one(&[], &[("a", Some(1), 9, 0)]), [(Acquired, None, Some(1))]);
+        assert_eq!(one(&[("a", Some(1), 9, 0)], &[]), [(Released, Some(1), None)]);
+        assert_eq!(one(&[("a", Some(1), 1, 0)], &[]), [(Expired, Some(1), None)]);
+        assert_eq!(one(&[("a", Some(1), 9, 1)], &[("a", Some(2), 9, 0)]), [(HandedOver, Some(1), Some(2))]);
+        assert_eq!(one(&[("a", Some(1), 9, 0)], &[("a", Some(1), 9, 2)]), [(Waiting, Some(1), Some(1))]);
+        assert_eq!(one(&[("a", Some(1), 9, 1)], &[("a", None, 0, 1)]), [(Released, Some(1), None)]);
+        let passed_on = one(&[("a", Some(1), 1, 1)], &[("a", Some(2), 9, 0)]);
+        assert_eq!(passed_on, [(Expired, Some(1), None), (Acquired, None, Some(2))]);
+        assert!(one(&[("a", Some(1), 1, 2)], &[("a", Some(1), 9, 1)]).is_empty(), "renewed");
+    }
+
+    #[test]
+    fn changes_come_by_name() {
+        let now = [("b", Some(2), 9, 1), ("a", Some(1), 9, 0)];
+        let found = found(&[("c", Some(3), 9, 0)], &now);
+        assert_eq!(found.into_iter().map(|(name, ..)| name).collect::<Vec<_>>(), ["a", "b", "b", "c"]);
+    }
+}

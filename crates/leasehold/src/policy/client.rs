@@ -1,0 +1,148 @@
+//! What a client does with settings and policies from a file.
+
+use std::fmt;
+
+use super::{LockPolicy, NO_PARAMETERS, Policies};
+use crate::{
+    client::{Builder, Leasehold},
+    config::Settings,
+    error::{Error, Result},
+    idempotency::IdempotencyKey,
+    lock::Lock,
+    marker::Marker,
+};
+
+impl Leasehold {
+    /// Connects to the store that the environment and `leasehold.toml` name: `LEASEHOLD_STORE`, `store` in the file, or
+    /// what `REDIS_HOST`, `REDIS_PORT` and `REDIS_PASSWORD` describe. [`Settings`] lists everything that is read.
+    ///
+    /// ```no_run
+    /// # #[tokio::main(flavor = "current_thread")] async fn main() -> leasehold::Result<()> {
+    /// use leasehold::Leasehold;
+    ///
+    /// let leases = Leasehold::from_env().await?;
+    /// let guard = leases.policy("payout")?.key([("deal_id", 42)]).acquire().await?;
+    /// # guard.release().await?; Ok(()) }
+    /// ```
+    ///
+    /// # Errors
+    /// As [`Leasehold::connect`]; also `invalid` for a setting that is wrong, and when no store is named at all.
+    pub async fn from_env() -> Result<Self> {
+        Self::from_settings(Settings::from_env()?)?.connect().await
+    }
+
+    /// A client with settings that were loaded.
+    ///
+    /// # Errors
+    /// `invalid` when they name no store.
+    pub fn from_settings(settings: Settings) -> Result<Builder> {
+        let Some(store) = settings.store else {
+            let expected =
+                "a URL in LEASEHOLD_STORE, in `store` of leasehold.toml, or a REDIS_HOST for from_env()";
+            return Err(Error::invalid("store", "", expected));
+        };
+        let mut builder = Self::builder(store);
+        (builder.config, builder.policies) = (settings.config, settings.policies);
+        Ok(builder)
+    }
+
+    /// The lock policy `[locks.NAME]`, to be given its values.
+    ///
+    /// ```
+    /// # #[tokio::main(flavor = "current_thread")] async fn main() -> leasehold::Result<()> {
+    /// use leasehold::{Leasehold, Policies};
+    ///
+    /// let policies = Policies::parse("[locks.payout]\nkey = \"payout:{deal_id}\"\nttl = \"60s\"", "example")?;
+    /// let leases = Leasehold::builder("memory:").policies(policies).connect().await?;
+    /// let guard = leases.policy("payout")?.key([("deal_id", 42)]).acquire().await?;
+    /// assert_eq!(guard.name().as_str(), "payout:42");
+    /// # guard.release().await?; leases.close().await
+    /// # }
+    /// ```
+    ///
+    /// # Errors
+    /// `invalid` for a name that is not there, with the nearest and all others.
+    pub fn policy(&self, name: &str) -> Result<BoundPolicy<'_>> {
+        Ok(BoundPolicy { leases: self, policy: self.policies.lock(name)?, wrap: |lock| lock })
+    }
+
+    /// The policies it was made with.
+    pub fn policies(&self) -> &Policies {
+        &self.policies
+    }
+
+    /// One request of the policy `[idempotency.NAME]`, kept as long as that says.
+    ///
+    /// # Errors
+    /// `invalid` for a name that is not there, with the nearest and all others. Wrong values are reported when the key is
+    /// used.
+    pub fn idempotency_policy<K: AsRef<str>, V: ToString>(
+        &self,
+        name: &str,
+        values: impl IntoIterator<Item = (K, V)>,
+    ) -> Result<IdempotencyKey> {
+        let policy = self.policies.idempotency(name)?;
+        Ok(IdempotencyKey::named(self.core.clone(), policy.key(values)).keep(policy.ttl))
+    }
+
+    /// Marks of the policy `[markers.NAME]`. An id has as many values as the policy's key has parameters, in their order.
+    ///
+    /// # Errors
+    /// `invalid` for a name that is not there, with the nearest and all others.
+    pub fn marker_policy(&self, name: &str) -> Result<Marker> {
+        let policy = self.policies.marker(name)?;
+        Ok(Marker::laid_out(self.core.clone(), Ok(policy.template.clone()), policy.ttl))
+    }
+}
+
+impl Builder {
+    /// Named policies. If their file sets `prefix` or `max-ttl`, this sets them too; a later
+    /// [`configure`](Builder::configure) can still change them.
+    pub fn policies(mut self, policies: Policies) -> Self {
+        policies.take_over(&mut self.config);
+        self.policies = policies;
+        self
+    }
+}
+
+/// A lock policy of a client; made by [`Leasehold::policy`].
+#[must_use = "a policy does nothing until its lock is acquired"]
+pub struct BoundPolicy<'a, L = Lock> {
+    pub(crate) leases: &'a Leasehold,
+    pub(crate) policy: &'a LockPolicy,
+    pub(crate) wrap: fn(Lock) -> L,
+}
+
+impl<'a, L> BoundPolicy<'a, L> {
+    /// The lock for these values, set as the policy says. Wrong values are reported when it is acquired.
+    pub fn key<K: AsRef<str>, V: ToString>(&self, values: impl IntoIterator<Item = (K, V)>) -> L {
+        let policy = self.policy;
+        let mut lock = Lock::named(self.leases.core.clone(), policy.key(values));
+        let request = &mut lock.request;
+        request.ttl = policy.ttl.unwrap_or(request.ttl);
+        request.wait = policy.wait.unwrap_or(request.wait);
+        request.keep_alive = policy.keep_alive;
+        request.lock_delay = policy.lock_delay.unwrap_or_default();
+        request.acks = policy.acks.unwrap_or_default();
+        request.max_lifetime = policy.max_lifetime;
+        request.hold_at_least = policy.hold_at_least.unwrap_or_default();
+        (request.critical, request.on_outage) = (policy.critical, policy.on_outage);
+        (self.wrap)(lock)
+    }
+
+    /// The lock of a policy without parameters.
+    pub fn lock(&self) -> L {
+        self.key(NO_PARAMETERS)
+    }
+
+    /// The policy itself.
+    pub fn policy(&self) -> &'a LockPolicy {
+        self.policy
+    }
+}
+
+impl<L> fmt::Debug for BoundPolicy<'_, L> {
+    fn fmt(&self, f: &mut fmt::Formatter<'_>) -> fmt::Result {
+        f.debug_tuple("BoundPolicy").field(self.policy).finish()
+    }
+}
