@@ -3,10 +3,11 @@
 
 use std::time::Duration;
 
-use super::{Begin, Begun, Content, MARK, Outcome, Settle, Settled, State, Stored};
+use super::{Begin, Begun, Content, MARK, MarkOp, Outcome, Settle, Settled, State, Stored};
 use crate::{
     engine::{EngineError, Fault},
     fence::Fence,
+    owner::Owner,
 };
 
 /// What to do about a wish to begin.
@@ -58,15 +59,7 @@ pub enum Settling {
 /// `Corrupt` for what cannot be read.
 pub fn settle(found: Option<&[u8]>, last: Option<Fence>, settle: &Settle) -> Result<Settling, EngineError> {
     let fence = settle.hold.fence;
-    let write = || {
-        let state = match &settle.outcome {
-            Outcome::Completed(result) => State::Completed(result.clone()),
-            Outcome::Failed(why) => State::Failed(why.clone()),
-            Outcome::Quarantined(why) => State::Quarantined(why.clone()),
-            Outcome::Retry => return Settling::Write(None),
-        };
-        Settling::Write(Some(Stored { state, fence, fingerprint: settle.fingerprint.clone() }.write()))
-    };
+    let write = || Settling::Write(settle.text());
     let fenced_off = |by| Settling::Say(Settled::FencedOff { by });
     let Some(found) = found else {
         return Ok(match (&settle.outcome, last) {
@@ -79,24 +72,48 @@ pub fn settle(found: Option<&[u8]>, last: Option<Fence>, settle: &Settle) -> Res
     Ok(match content(found) {
         Content::Corrupt => return Err(corrupt(found)),
         Content::Mark => fenced_off(None),
-        Content::Stored(Stored { state: State::Running(owner), .. }) if owner == settle.hold.owner => write(),
+        Content::Stored(_) if is_run_by(Some(found), &settle.hold.owner) => write(),
         // A settlement that was sent again: no two executions of a key have one fence.
         Content::Stored(stored) if stored.fence == fence => Settling::Say(Settled::Stored),
         Content::Stored(stored) => fenced_off(Some(stored.fence)),
     })
 }
 
+/// What to do about a mark.
+#[derive(Debug, PartialEq, Eq)]
+pub enum Marking {
+    /// Write it, for this long.
+    Write(Duration),
+    /// Remove it.
+    Remove,
+    /// Nothing to write.
+    Say(bool),
+}
+
+/// Decides about a mark.
+pub fn mark(found: Option<&[u8]>, op: MarkOp) -> Marking {
+    let is_mark = found == Some(MARK);
+    match op {
+        MarkOp::Set(ttl) if found.is_none() || is_mark => Marking::Write(ttl),
+        MarkOp::SetIfAbsent(ttl) if found.is_none() => Marking::Write(ttl),
+        MarkOp::Clear if is_mark => Marking::Remove,
+        MarkOp::Test => Marking::Say(found.is_some()),
+        MarkOp::Set(_) | MarkOp::SetIfAbsent(_) | MarkOp::Clear => Marking::Say(false),
+    }
+}
+
+/// Whether a record is running under this owner.
+pub fn is_run_by(found: Option<&[u8]>, owner: &Owner) -> bool {
+    let stored = found.and_then(Stored::read);
+    matches!(stored, Some(Stored { state: State::Running(runs), .. }) if runs == *owner)
+}
+
 /// What a text under a key says.
 pub fn content(text: &[u8]) -> Content {
-    if is_mark(text) {
+    if text == MARK {
         return Content::Mark;
     }
     Stored::read(text).map_or(Content::Corrupt, Content::Stored)
-}
-
-/// Whether a mark may replace or clear it: anything else may be somebody's record, lock or data.
-pub fn is_mark(text: &[u8]) -> bool {
-    text == MARK
 }
 
 /// The error for a text that cannot be read.

@@ -1,12 +1,12 @@
 //! Records: what was begun, how it ended, and marks.
 //!
-//! Each step of a record is an operation ([`step`]) of a script of their own, and finds its way like one of a lock. What a script finds and cannot judge by the owner alone it answers as it is; the contract's own rules read it.
-//! Who waits for the end of somebody else's execution is in a set beside the record and told by a message.
+//! Each step of a record is an operation ([`step`]) of a script of their own, and finds its way like one of a lock. What a
+//! script finds and cannot judge by the owner alone it answers as it is; the contract's own rules read it. Whoever waits for
+//! the end of somebody else's execution is in a set beside the record and told by a message.
 //!
 //! While nothing new is granted after a promotion (`grace=on`) a record that is not there is refused, because it may have
 //! been begun or done at the server before; a running one that was forgotten is lost.
 
-mod foreign;
 mod marks;
 mod step;
 
@@ -20,13 +20,11 @@ use crate::{
     clock::{BootInstant, Until},
     engine::{
         Cursor, EngineError, Fault, Fut, Grant, Page,
-        records::{Begin, Begun, Content, Record, Records, Settle, Settled, decide},
+        records::{Begin, Begun, Content, MarkOp, Record, Records, Settle, Settled, decide},
     },
     fence::Fence,
     name::Name,
 };
-use marks::MarkOp;
-use step::Ending;
 pub(super) use step::Step;
 
 /// When to ask again about a running record that never runs out by itself, because somebody changed it by hand.
@@ -34,93 +32,47 @@ const NEVER: Duration = Duration::from_secs(86_400);
 /// Records that are looked at together; a result may be long.
 const LOOKS_AT_ONCE: usize = 32;
 
+type Result<T> = std::result::Result<T, EngineError>;
+
 impl Redis {
-    async fn step(&self, key: &Name, build: impl Fn() -> Step, until: Until) -> Result<Value, EngineError> {
+    /// Sends one step of a record and reads its answer.
+    async fn step<T>(
+        &self,
+        key: &Name,
+        build: impl Fn() -> Step,
+        read: impl FnOnce(Value) -> Result<T>,
+        until: Until,
+    ) -> Result<T> {
+        check(key)?;
         let op = || Op::record(Keys::of_record(key), build());
-        self.topology.send(key, op, until).await.map(|(value, _)| value)
+        let (value, _) = self.topology.send(key, op, until).await?;
+        read(value).map_err(|error| if error.fault == Fault::WrongType { wrong_type(key) } else { error })
     }
 
-    async fn begin_record(&self, begin: &Begin, until: Until) -> Result<Begun, EngineError> {
-        foreign::check(&begin.key)?;
-        // In a cluster a subscription costs a call per slot, and most records are not running: first it is asked once.
-        if begin.wake && !self.topology.is_subscribed(|| slots::slot(begin.key.as_str())) {
-            let once = Begin { wake: false, ..begin.clone() };
-            match self.begin_once(&once, until).await? {
-                Begun::Running { .. } => {}
-                begun => return Ok(begun),
-            }
-        }
-        self.begin_once(begin, until).await
-    }
-
-    async fn begin_once(&self, begin: &Begin, until: Until) -> Result<Begun, EngineError> {
+    async fn begin_once(&self, begin: &Begin, until: Until) -> Result<Begun> {
         let since = self.clock.now();
         let call = self.attempts.leaves(begin.owner.id(), since)?;
-        let reply = self.step(&begin.key, || Step::Begin(begin.clone()), until).await;
-        if !matches!(&reply, Err(error) if error.fault == Fault::NoAnswer) {
+        let read = |value| begun(value, begin, since);
+        let begun = self.step(&begin.key, || Step::Begin(begin.clone()), read, until).await;
+        if !matches!(&begun, Err(error) if error.fault == Fault::NoAnswer) {
             self.attempts.answered(&call);
         }
-        begun(reply?, begin, since).map_err(|error| foreign::named(&begin.key, error))
-    }
-
-    async fn settle_record(&self, settle: &Settle, until: Until) -> Result<Settled, EngineError> {
-        let key = &settle.hold.name;
-        foreign::check(key)?;
-        let ending = Ending::of(settle, self.attempts.may_come_late(settle.hold.owner.id()));
-        let settled = self
-            .step(key, || Step::Settle(ending.clone()), until)
-            .await
-            .and_then(|value| settled(value, settle))
-            .map_err(|error| foreign::named(key, error));
-        if settled.is_ok() {
-            self.attempts.ended(settle.hold.owner.id());
-        }
-        settled
-    }
-
-    async fn read_record(&self, key: &Name, until: Until) -> Result<Option<Record>, EngineError> {
-        foreign::check(key)?;
-        let value = self.step(key, || Step::Look, until).await?;
-        record(key, value).map_err(|error| foreign::named(key, error))
-    }
-
-    async fn remove_record(&self, key: &Name, until: Until) -> Result<bool, EngineError> {
-        foreign::check(key)?;
-        match self.step(key, || Step::Remove, until).await? {
-            Value::Int(removed) => Ok(removed > 0),
-            other => Err(answer::failed_or_unexpected(other)),
-        }
-    }
-
-    async fn scan_records(
-        &self,
-        prefix: &str,
-        from: Option<Cursor>,
-        limit: u32,
-        until: Until,
-    ) -> Result<Page<Record>, EngineError> {
-        let mut found = self.page_of_names("", prefix, from, limit, until).await?;
-        if !self.prefix.is_empty() && !prefix.starts_with(&self.prefix) {
-            found.items.retain(|key| !key.as_str().starts_with(&self.prefix));
-        }
-        let mut items = Vec::with_capacity(found.items.len());
-        for some in found.items.chunks(LOOKS_AT_ONCE) {
-            let looks = join_all(some.iter().map(|key| self.read_record(key, until))).await;
-            for (key, look) in some.iter().zip(looks) {
-                match look {
-                    Err(error) if error.fault == Fault::WrongType => {
-                        items.push(Record { key: key.clone(), content: Content::Corrupt, expires_in: None });
-                    }
-                    // Gone since the scan, if there is none.
-                    look => items.extend(look?),
-                }
-            }
-        }
-        Ok(Page { items, next: found.next })
+        begun
     }
 }
 
-fn begun(value: Value, begin: &Begin, since: BootInstant) -> Result<Begun, EngineError> {
+/// Whether a key may be a record or a mark.
+fn check(key: &Name) -> Result<()> {
+    let clash = Keys::of_record(key).clash();
+    clash.map_or(Ok(()), |why| Err(EngineError::new(Fault::Unsupported, why)))
+}
+
+/// The error for a key of another type.
+fn wrong_type(key: &Name) -> EngineError {
+    EngineError::new(Fault::WrongType, format!("the key {key} is of another type than a record"))
+}
+
+fn begun(value: Value, begin: &Begin, since: BootInstant) -> Result<Begun> {
     let list = match value {
         Value::Array(list) => list,
         fence => {
@@ -140,7 +92,7 @@ fn begun(value: Value, begin: &Begin, since: BootInstant) -> Result<Begun, Engin
     }
 }
 
-fn settled(value: Value, settle: &Settle) -> Result<Settled, EngineError> {
+fn settled(value: Value, settle: &Settle) -> Result<Settled> {
     let list = match value {
         Value::Int(1) => return Ok(Settled::Stored),
         Value::Array(list) => list,
@@ -158,7 +110,7 @@ fn settled(value: Value, settle: &Settle) -> Result<Settled, EngineError> {
     }
 }
 
-fn record(key: &Name, value: Value) -> Result<Option<Record>, EngineError> {
+fn record(key: &Name, value: Value) -> Result<Option<Record>> {
     let Value::Array(list) = value else { return Err(answer::unexpected(&value)) };
     match &list[..] {
         [Value::Nil, Value::Int(_)] => Ok(None),
@@ -173,38 +125,44 @@ fn record(key: &Name, value: Value) -> Result<Option<Record>, EngineError> {
 
 impl Records for Redis {
     fn begin<'a>(&'a self, begin: &'a Begin, until: Until) -> Fut<'a, Begun> {
-        Box::pin(self.begin_record(begin, until))
+        Box::pin(async move {
+            // In a cluster a subscription costs a call per slot, and most records are not running: first it is asked once.
+            if begin.wake && !self.topology.is_subscribed(|| slots::slot(begin.key.as_str())) {
+                let once = Begin { wake: false, ..begin.clone() };
+                match self.begin_once(&once, until).await? {
+                    Begun::Running { .. } => {}
+                    begun => return Ok(begun),
+                }
+            }
+            self.begin_once(begin, until).await
+        })
     }
 
     fn settle<'a>(&'a self, settle: &'a Settle, until: Until) -> Fut<'a, Settled> {
-        Box::pin(self.settle_record(settle, until))
+        Box::pin(async move {
+            let attempt = settle.hold.owner.id();
+            let unanswered = self.attempts.may_come_late(attempt);
+            let step = || Step::Settle { settle: settle.clone(), unanswered };
+            let settled = self.step(&settle.hold.name, step, |value| settled(value, settle), until).await?;
+            self.attempts.ended(attempt);
+            Ok(settled)
+        })
     }
 
-    fn mark<'a>(
-        &'a self,
-        keys: &'a [Name],
-        ttl: Duration,
-        if_absent: bool,
-        until: Until,
-    ) -> Fut<'a, Vec<bool>> {
-        let op = if if_absent { MarkOp::SetIfAbsent(ttl) } else { MarkOp::Set(ttl) };
-        Box::pin(self.on_marks(keys, op, until))
-    }
-
-    fn exist<'a>(&'a self, keys: &'a [Name], until: Until) -> Fut<'a, Vec<bool>> {
-        Box::pin(self.on_marks(keys, MarkOp::Test, until))
-    }
-
-    fn clear<'a>(&'a self, keys: &'a [Name], until: Until) -> Fut<'a, Vec<bool>> {
-        Box::pin(self.on_marks(keys, MarkOp::Clear, until))
+    fn on_marks<'a>(&'a self, keys: &'a [Name], op: MarkOp, until: Until) -> Fut<'a, Vec<bool>> {
+        Box::pin(self.call_marks(keys, op, until))
     }
 
     fn read<'a>(&'a self, key: &'a Name, until: Until) -> Fut<'a, Option<Record>> {
-        Box::pin(self.read_record(key, until))
+        Box::pin(self.step(key, || Step::Look, |value| record(key, value), until))
     }
 
     fn remove<'a>(&'a self, key: &'a Name, until: Until) -> Fut<'a, bool> {
-        Box::pin(self.remove_record(key, until))
+        let read = |value| match value {
+            Value::Int(removed) => Ok(removed > 0),
+            other => Err(answer::failed_or_unexpected(other)),
+        };
+        Box::pin(self.step(key, || Step::Remove, read, until))
     }
 
     fn scan<'a>(
@@ -214,6 +172,29 @@ impl Records for Redis {
         limit: u32,
         until: Until,
     ) -> Fut<'a, Page<Record>> {
-        Box::pin(self.scan_records(prefix, from, limit, until))
+        Box::pin(async move {
+            let mut found = self.page_of_names("", prefix, from, limit, until).await?;
+            if !self.prefix.is_empty() && !prefix.starts_with(&self.prefix) {
+                found.items.retain(|key| !key.as_str().starts_with(&self.prefix));
+            }
+            let mut items = Vec::with_capacity(found.items.len());
+            for some in found.items.chunks(LOOKS_AT_ONCE) {
+                let looks = join_all(some.iter().map(|key| self.read(key, until))).await;
+                for (key, look) in some.iter().zip(looks) {
+                    match look {
+                        Err(error) if error.fault == Fault::WrongType => {
+                            items.push(Record {
+                                key: key.clone(),
+                                content: Content::Corrupt,
+                                expires_in: None,
+                            });
+                        }
+                        // Gone since the scan, if there is none.
+                        look => items.extend(look?),
+                    }
+                }
+            }
+            Ok(Page { items, next: found.next })
+        })
     }
 }
