@@ -13,7 +13,7 @@ use std::time::Duration;
 pub(crate) use file::{Document, acks, duration, written};
 pub use settings::{Settings, Sources};
 pub use text::parse_duration;
-pub(crate) use text::{one_of, placed, quoted};
+pub(crate) use text::{cut, one_of, placed, quoted};
 
 use crate::{
     error::{Error, Result},

@@ -41,7 +41,6 @@
 
 mod bounds;
 mod due;
-mod new;
 mod opening;
 mod pool;
 mod recovery;

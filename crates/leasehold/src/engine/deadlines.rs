@@ -4,12 +4,22 @@
 //! (*visibility*) and returns a *receipt* for each; only with that can it be settled. If the claimer dies, the deadline
 //! becomes visible again. All times are the store's.
 
-use std::{sync::Arc, time::Duration};
+use std::{
+    fmt,
+    sync::Arc,
+    time::{Duration, SystemTime, UNIX_EPOCH},
+};
 
 use bytes::Bytes;
+use serde::Serialize;
 
 use super::{Cursor, Fut, Page, crc16::crc16};
-use crate::{clock::Until, name::Name};
+use crate::{
+    clock::Until,
+    config::quoted,
+    error::{Error, Result},
+    name::Name,
+};
 
 /// Deadlines of many pools. Every operation is atomic per bucket.
 pub trait Deadlines: Send + Sync {
@@ -49,7 +59,8 @@ pub trait Deadlines: Send + Sync {
     /// What is due, oldest first, without claiming it; at most `limit`.
     fn peek<'a>(&'a self, pool: &'a Pool, limit: u32, until: Until) -> Fut<'a, Vec<Pending>>;
 
-    /// A page of dead deadlines. A page may be empty although more follow.
+    /// A page of dead deadlines, about `limit`. A page may be empty although more follow. What is dead from the first page
+    /// to the last is on at least one of them; the client removes duplicates.
     fn dead<'a>(
         &'a self,
         pool: &'a Pool,
@@ -94,6 +105,21 @@ pub enum Placement {
     Together,
 }
 
+impl fmt::Display for PoolLayout {
+    fn fmt(&self, f: &mut fmt::Formatter<'_>) -> fmt::Result {
+        write!(f, "{} buckets {}", self.buckets, self.placement)
+    }
+}
+
+impl fmt::Display for Placement {
+    fn fmt(&self, f: &mut fmt::Formatter<'_>) -> fmt::Result {
+        f.write_str(match self {
+            Self::Spread => "spread",
+            Self::Together => "together",
+        })
+    }
+}
+
 /// Most buckets of a pool.
 pub const BUCKETS_MAX: u16 = 1024;
 
@@ -112,8 +138,36 @@ pub struct Deadline {
     pub id: DeadlineId,
     /// When it is due.
     pub due: DueTime,
-    /// What whoever claims it shall know.
+    /// What its claimer gets with it.
     pub context: Option<Bytes>,
+}
+
+impl Deadline {
+    /// A deadline without context. It is due after a [`Duration`] by the store's clock, or at a [`SystemTime`].
+    pub fn new(id: impl Into<DeadlineId>, due: impl Into<DueTime>) -> Self {
+        Self { id: id.into(), due: due.into(), context: None }
+    }
+
+    /// What its claimer gets with it.
+    #[must_use]
+    pub fn context(self, context: impl Into<Bytes>) -> Self {
+        Self { context: Some(context.into()), ..self }
+    }
+
+    /// The same as JSON, for [`Due::context_as`](crate::Due::context_as).
+    ///
+    /// # Errors
+    /// `invalid` for a value that has no JSON.
+    pub fn json(self, context: &impl Serialize) -> Result<Self> {
+        match serde_json::to_vec(context) {
+            Ok(json) => Ok(self.context(json)),
+            Err(error) => Err(Error::invalid(
+                format!("context of the deadline \"{}\"", quoted(&self.id)),
+                error.to_string(),
+                "a value that can be written as JSON",
+            )),
+        }
+    }
 }
 
 /// When a deadline is due. Stores count in milliseconds.
@@ -123,6 +177,20 @@ pub enum DueTime {
     In(Duration),
     /// At this time, in milliseconds since 1970.
     AtMs(u64),
+}
+
+impl From<Duration> for DueTime {
+    fn from(after: Duration) -> Self {
+        Self::In(after)
+    }
+}
+
+/// A time before 1970 is due at once.
+impl From<SystemTime> for DueTime {
+    fn from(at: SystemTime) -> Self {
+        let since = at.duration_since(UNIX_EPOCH).unwrap_or_default();
+        Self::AtMs(u64::try_from(since.as_millis()).unwrap_or(u64::MAX))
+    }
 }
 
 /// What a claim got.

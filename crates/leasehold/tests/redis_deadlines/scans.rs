@@ -119,7 +119,8 @@ async fn a_bucket_of_another_type_is_told() {
     let Some(server) = redis_or_skip() else { return };
     let client = open(&server);
     client.set(&[due("a")]).await;
-    let other = (0..).map(|n| client.key("due", &format!("tx:{n}"))).find(|key| *key != client.key("due", "a"));
+    let other =
+        (0..).map(|n| client.key("due", &format!("tx:{n}"))).find(|key| *key != client.key("due", "a"));
     server.cli(&["LPUSH", &other.unwrap(), "x"]);
     let error = client.deadlines().claim_due(&client.pool, 10, LONG, soon()).await.unwrap_err();
     assert!(error.fault == Fault::WrongType && error.why.contains("pay"), "{error}");
