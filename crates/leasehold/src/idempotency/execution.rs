@@ -7,6 +7,7 @@ use serde::Serialize;
 
 use super::OnFailure;
 use crate::{
+    config::cut,
     engine::records::{Outcome, Settled},
     error::{Error, Result},
     lease::Lease,
@@ -59,21 +60,14 @@ impl<T> Execution<T> {
         match serde_json::to_vec(result) {
             Ok(bytes) => self.complete_bytes(Bytes::from(bytes)).await,
             Err(error) => {
-                let refused =
-                    Error::invalid("result", error.to_string(), "a value that can be written as JSON");
-                self.quarantine(refused).await
+                let expected = "a value that can be written as JSON";
+                self.quarantine(Error::invalid("result", error.to_string(), expected)).await
             }
         }
     }
 
-    /// Stores a result that is bytes already. Only [`begin_bytes`](super::IdempotencyKey::begin_bytes) reads any bytes
-    /// back; the others read JSON.
-    ///
-    /// # Cancel safety
-    /// As [`Execution::complete`].
-    ///
-    /// # Errors
-    /// As [`Execution::complete`].
+    /// [`Execution::complete`] for a result that is bytes already. Only
+    /// [`begin_bytes`](super::IdempotencyKey::begin_bytes) reads any bytes back; the others read JSON.
     pub async fn complete_bytes(self, result: Bytes) -> Result<Settled> {
         let most = self.terms.result_max;
         if result.len() > most {
@@ -97,19 +91,16 @@ impl<T> Execution<T> {
         Err(refused)
     }
 
-    /// Tells that it failed; what becomes of the key is what [`OnFailure`] says.
-    ///
-    /// # Cancel safety
-    /// As [`Execution::complete`].
-    ///
-    /// # Errors
-    /// The store's faults, as with [`Execution::complete`].
+    /// Ends it as failed; [`OnFailure`] says what becomes of the key. Cancel safety and errors are those of
+    /// [`Execution::complete`].
     pub async fn fail(self, why: impl fmt::Display) -> Result<Settled> {
         let core = self.held.lease().core.clone();
+        // A long text is cut, so that a failure can always be stored.
+        let why = || Bytes::copy_from_slice(cut(&why.to_string(), self.terms.result_max).as_bytes());
         let outcome = match self.terms.on_failure {
             OnFailure::Retry => Outcome::Retry,
-            OnFailure::Replay => Outcome::Failed(self.terms.shorten(why)),
-            OnFailure::Quarantine => Outcome::Quarantined(self.terms.shorten(why)),
+            OnFailure::Replay => Outcome::Failed(why()),
+            OnFailure::Quarantine => Outcome::Quarantined(why()),
         };
         let settled = self.held.settle(outcome, self.terms.keep).await?;
         if matches!(settled, Settled::FencedOff { .. }) {
@@ -121,16 +112,6 @@ impl<T> Execution<T> {
     /// The lease as a value that can be cloned into tasks.
     pub fn lease(&self) -> Lease {
         self.held.lease().clone()
-    }
-}
-
-impl Terms {
-    /// A failure's text as it is stored: a long one is cut, so that telling a failure never fails for its length.
-    fn shorten(&self, why: impl fmt::Display) -> Bytes {
-        let text = why.to_string();
-        let most = text.len().min(self.result_max);
-        let end = (0..=most).rev().find(|at| text.is_char_boundary(*at)).unwrap_or(0);
-        Bytes::from(text[..end].to_owned())
     }
 }
 

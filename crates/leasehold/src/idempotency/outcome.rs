@@ -40,9 +40,9 @@ pub enum Idempotent<T, E> {
         /// The failure's text.
         why: String,
     },
-    /// Somebody else is at it.
+    /// Another execution is in progress.
     InProgress {
-        /// Who.
+        /// Whose.
         holder: Holder,
         /// When its lease runs out unless it is renewed: ask again then, at the latest.
         look_again: Duration,
@@ -123,9 +123,9 @@ pub enum Begun<T, X = Execution<T>> {
         /// The failure's text.
         why: String,
     },
-    /// Somebody else is at it.
+    /// Another execution is in progress.
     InProgress {
-        /// Who.
+        /// Whose.
         holder: Holder,
         /// When its lease runs out unless it is renewed: ask again then, at the latest.
         look_again: Duration,

@@ -2,11 +2,11 @@
 
 use std::{sync::Arc, time::Duration};
 
-use super::Wish;
+use super::RecordRequest;
 use crate::{
     core::Core,
     engine::{
-        EngineError, Fault, Grant,
+        Fault, Grant,
         records::{Begin, Fingerprint, Outcome, Settle, Settled},
     },
     error::Result,
@@ -27,16 +27,16 @@ pub(crate) struct Held {
 }
 
 impl Held {
-    pub(super) fn new(core: &Arc<Core>, wish: &Wish, begin: &Begin, grant: Grant) -> Self {
+    pub(super) fn new(core: &Arc<Core>, request: &RecordRequest, begin: &Begin, grant: Grant) -> Self {
         let new = NewLease { hold: begin.hold(grant.fence), grant, keep_alive: true, max_lifetime: None };
         let state = Arc::new(LeaseState::new(new, core.clock.clone(), core.telemetry.clone()));
         let watch = core.keeper.watch(state.clone(), Some(grant.since + validity::renew_interval(grant.ttl)));
-        tracing::debug!(key = %wish.key, fence = %grant.fence, "begun");
+        tracing::debug!(key = %request.key, fence = %grant.fence, "begun");
         Self {
             lease: Lease { state, core: core.clone() },
             watch,
             fingerprint: begin.fingerprint.clone(),
-            left_when_dropped: wish.left_when_dropped,
+            left_when_dropped: request.left_when_dropped,
             ending: None,
             settled: false,
         }
@@ -58,8 +58,8 @@ impl Held {
         self.ending = Some(settle.clone());
         let records = core.records()?;
         let until = core.command_until();
-        let error = loop {
-            let error = match records.settle(&settle, until).await {
+        loop {
+            let mut error = match records.settle(&settle, until).await {
                 Ok(settled) => {
                     self.settled = true;
                     tracing::debug!(%key, fence = %self.lease.fence(), ?settled, "settled");
@@ -68,29 +68,21 @@ impl Held {
                 Err(error) => error,
             };
             let again = core.clock.now() + AGAIN_PAUSE;
-            if !matches!(error.fault, Fault::Unreachable | Fault::NoAnswer) || again >= until {
-                break error;
+            if matches!(error.fault, Fault::Unreachable | Fault::NoAnswer) && again < until {
+                core.clock.sleep_until(again).await;
+                continue;
             }
-            core.clock.sleep_until(again).await;
-        };
-        let error = match error.fault {
-            Fault::NoAnswer => {
-                let why = format!(
-                    "{}; whether it is stored is unknown, and it is told again in the background",
-                    error.why
-                );
-                EngineError::new(error.fault, why)
+            if error.fault == Fault::NoAnswer {
+                error.why += "; whether it is stored is unknown, and it is told again in the background";
             }
-            _ => error,
-        };
-        Err(core.failed(error, "storing the outcome of", &key))
+            return Err(core.failed(error, "storing the outcome of", &key));
+        }
     }
 
     /// Renewals stop before anything is sent, and nothing of this attempt is begun again.
     fn stop(&self) {
-        let state = &self.lease.state;
         self.lease.core.keeper.forget(self.watch);
-        state.end();
+        self.lease.state.end();
     }
 
     fn settlement(&mut self, outcome: Outcome, keep: Duration) -> Settle {
