@@ -138,11 +138,12 @@ impl Marker {
 
     /// Clears a mark, whoever set it. A guard and anything that is no mark stay.
     pub async fn clear(&self, id: impl MarkerId) -> Result<Cleared> {
-        let id = id.values();
-        if self.clear_many([Values(&id)]).await? == [true] {
+        let key = [self.key(&id)?];
+        if self.on_keys(&key, MarkOp::Clear, "clearing").await? == [true] {
             return Ok(Cleared::Cleared);
         }
-        Ok(if self.is_marked(Values(&id)).await? { Cleared::Guarded } else { Cleared::NotMarked })
+        let is_marked = self.on_keys(&key, MarkOp::Test, "looking at").await? == [true];
+        Ok(if is_marked { Cleared::Guarded } else { Cleared::NotMarked })
     }
 
     /// Clears many marks, in one round trip. True where one was cleared.
@@ -158,12 +159,16 @@ impl Marker {
     ) -> Result<Vec<bool>> {
         let keys: Vec<Name> =
             ids.into_iter().take(MARKS_MAX + 1).map(|id| self.key(&id)).collect::<Result<_>>()?;
-        let Some(first) = keys.first() else { return Ok(Vec::new()) };
         if keys.len() > MARKS_MAX {
             let expected = format!("at most {MARKS_MAX} in one call");
             return Err(Error::invalid("number of marks", "more", expected));
         }
-        let answer = self.core.records()?.on_marks(&keys, op, self.core.command_until()).await;
+        self.on_keys(&keys, op, doing).await
+    }
+
+    async fn on_keys(&self, keys: &[Name], op: MarkOp, doing: &str) -> Result<Vec<bool>> {
+        let Some(first) = keys.first() else { return Ok(Vec::new()) };
+        let answer = self.core.records()?.on_marks(keys, op, self.core.command_until()).await;
         answer.map_err(|error| self.core.failed(error, doing, first))
     }
 
@@ -253,14 +258,6 @@ impl fmt::Debug for MarkerGuard {
 pub trait MarkerId {
     /// The values, in the order of the layout's places.
     fn values(&self) -> Vec<String>;
-}
-
-struct Values<'a>(&'a [String]);
-
-impl MarkerId for Values<'_> {
-    fn values(&self) -> Vec<String> {
-        self.0.to_vec()
-    }
 }
 
 macro_rules! single_values {

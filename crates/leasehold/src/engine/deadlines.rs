@@ -23,18 +23,18 @@ use crate::{
 
 /// Deadlines of many pools. Every operation is atomic per bucket.
 pub trait Deadlines: Send + Sync {
-    /// Stores how the pool is laid out, if it is new, and answers how it is. Whoever uses a pool asks this first, and
-    /// goes on only if the answer is what it wants.
+    /// Stores the layout of a pool that is new; returns the one that is stored. Clients ask this first, and go on only if
+    /// the answer is what they want.
     fn layout<'a>(&'a self, pool: &'a Pool, until: Until) -> Fut<'a, PoolLayout>;
 
-    /// How the pool of that name is laid out, if anybody ever used it. Stores nothing.
+    /// The layout of the pool of that name, if anybody ever used it. Stores nothing.
     fn known_layout<'a>(&'a self, pool: &'a Name, until: Until) -> Fut<'a, Option<PoolLayout>>;
 
     /// Sets deadlines. One of that id, also a dead one, is replaced: a claim of it is void, its attempts begin anew.
     fn set<'a>(&'a self, pool: &'a Pool, deadlines: &'a [Deadline], until: Until) -> Fut<'a, ()>;
 
     /// Claims what is due, at most `limit` per bucket, oldest first within a bucket; nothing is claimed twice within its
-    /// visibility. One round trip; on a sharded store two to each shard, all at once. If their contexts are too much for one
+    /// visibility. One round trip; on a sharded store one to each shard, all at once. If their contexts are too much for one
     /// answer, some are left, and more is due.
     fn claim_due<'a>(
         &'a self,
@@ -272,7 +272,7 @@ pub struct PoolStats {
     pub due: u64,
     /// Of these, claimed at least once.
     pub tried: u64,
-    /// How long the oldest has been due; zero if none is.
+    /// How long the oldest has been due.
     pub overdue: Duration,
     /// Deadlines that were given up.
     pub dead: u64,

@@ -11,7 +11,7 @@ use sha2::{Digest, Sha256};
 use crate::{fence::Fence, owner::Owner};
 
 /// A record as it is stored.
-#[derive(Clone, PartialEq, Eq)]
+#[derive(Clone, Debug, PartialEq, Eq)]
 pub struct Stored {
     /// How it stands.
     pub state: State,
@@ -92,15 +92,6 @@ impl State {
 }
 
 /// No owner value and no result: both may be secrets.
-impl fmt::Debug for Stored {
-    fn fmt(&self, f: &mut fmt::Formatter<'_>) -> fmt::Result {
-        f.debug_struct("Stored")
-            .field("state", &self.state)
-            .field("fence", &self.fence)
-            .finish_non_exhaustive()
-    }
-}
-
 impl fmt::Debug for State {
     fn fmt(&self, f: &mut fmt::Formatter<'_>) -> fmt::Result {
         f.write_str(self.as_str())

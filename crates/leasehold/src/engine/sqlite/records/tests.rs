@@ -5,6 +5,7 @@ use std::time::Duration;
 use bytes::Bytes;
 use rusqlite::params;
 
+use super::show;
 use crate::{
     engine::{
         EngineError, Fault, Renewed, WAITERS_MAX,
@@ -50,7 +51,7 @@ impl Host {
     }
 
     fn read(&mut self, key: &str) -> Option<Record> {
-        self.run(|store| store.record(&name(key))).unwrap()
+        self.run(|store| Ok(show(&name(key), store.found(&name(key))?))).unwrap()
     }
 }
 
