@@ -45,8 +45,13 @@ impl Redis {
     ) -> Result<T> {
         check(key)?;
         let op = || Op::record(Keys::of_record(key), build());
-        let (value, _) = self.topology.send(key, op, until).await?;
-        read(value).map_err(|error| if error.fault == Fault::WrongType { wrong_type(key) } else { error })
+        let answer = match self.topology.send(key, op, until).await?.0 {
+            Value::Array(failed) if failed.first() == Some(&Value::Int(9)) => {
+                Err(answer::failed_or_unexpected(Value::Array(failed)))
+            }
+            value => read(value),
+        };
+        answer.map_err(|error| if error.fault == Fault::WrongType { wrong_type(key) } else { error })
     }
 
     async fn begin_once(&self, begin: &Begin, until: Until) -> Result<Begun> {
@@ -73,54 +78,39 @@ fn wrong_type(key: &Name) -> EngineError {
 }
 
 fn begun(value: Value, begin: &Begin, since: BootInstant) -> Result<Begun> {
-    let list = match value {
-        Value::Array(list) => list,
-        fence => {
-            let fence = answer::fence(&fence)?;
-            return Ok(Begun::Yours(Grant { fence, since, ttl: begin.lease, acks: 0 }));
+    match value {
+        Value::Array(list) if list == [Value::Int(5)] => {
+            Err(EngineError::new(Fault::Ended, "this attempt has ended"))
         }
-    };
-    match list.as_slice() {
-        [Value::BulkString(found), Value::Int(pttl)] => {
-            match decide::begin(Some(found), answer::left(*pttl).unwrap_or(NEVER), begin)? {
+        Value::Array(_) => {
+            let (found, pttl) = answer::read::<(Vec<u8>, i64)>(value)?;
+            match decide::begin(Some(&found), answer::left(pttl).unwrap_or(NEVER), begin)? {
                 decide::Beginning::Say(begun) => Ok(begun),
-                _ => Err(answer::unexpected(&list[0])),
+                _ => Err(answer::unexpected(&Value::Nil)),
             }
         }
-        [Value::Int(5)] => Err(EngineError::new(Fault::Ended, "this attempt has ended")),
-        _ => Err(answer::failed_or_unexpected(Value::Array(list))),
+        fence => {
+            let fence = answer::fence(&fence)?;
+            Ok(Begun::Yours(Grant { fence, since, ttl: begin.lease, acks: 0 }))
+        }
     }
 }
 
 fn settled(value: Value, settle: &Settle) -> Result<Settled> {
-    let list = match value {
-        Value::Int(1) => return Ok(Settled::Stored),
-        Value::Array(list) => list,
-        other => return Err(answer::unexpected(&other)),
-    };
-    let found = match &list[..] {
-        [Value::BulkString(found), _] => Some(&found[..]),
-        [Value::Nil, _] => None,
-        _ => return Err(answer::failed_or_unexpected(Value::Array(list))),
-    };
-    let last = Some(answer::fence(&list[1])?).filter(|last| *last > Fence::new(0));
-    match decide::settle(found, last, settle)? {
+    if value == Value::Int(1) {
+        return Ok(Settled::Stored);
+    }
+    let (found, last) = answer::read::<(Option<Vec<u8>>, u64)>(value)?;
+    match decide::settle(found.as_deref(), (last > 0).then(|| Fence::new(last)), settle)? {
         decide::Settling::Say(settled) => Ok(settled),
-        decide::Settling::Write(_) => Err(answer::unexpected(&list[1])),
+        decide::Settling::Write(_) => Err(answer::unexpected(&Value::Nil)),
     }
 }
 
 fn record(key: &Name, value: Value) -> Result<Option<Record>> {
-    let Value::Array(list) = value else { return Err(answer::unexpected(&value)) };
-    match &list[..] {
-        [Value::Nil, Value::Int(_)] => Ok(None),
-        [Value::BulkString(text), Value::Int(pttl)] => Ok(Some(Record {
-            key: key.clone(),
-            content: decide::content(text),
-            expires_in: answer::left(*pttl),
-        })),
-        _ => Err(answer::failed_or_unexpected(Value::Array(list))),
-    }
+    let (text, pttl) = answer::read::<(Option<Vec<u8>>, i64)>(value)?;
+    let (key, expires_in) = (key.clone(), answer::left(pttl));
+    Ok(text.map(|text| Record { key, content: decide::content(&text), expires_in }))
 }
 
 impl Records for Redis {
@@ -158,11 +148,7 @@ impl Records for Redis {
     }
 
     fn remove<'a>(&'a self, key: &'a Name, until: Until) -> Fut<'a, bool> {
-        let read = |value| match value {
-            Value::Int(removed) => Ok(removed > 0),
-            other => Err(answer::failed_or_unexpected(other)),
-        };
-        Box::pin(self.step(key, || Step::Remove, read, until))
+        Box::pin(self.step(key, || Step::Remove, answer::read, until))
     }
 
     fn scan<'a>(

@@ -217,11 +217,7 @@ impl Store<'_> {
         }
         due.sort_by_key(|found| found.due);
         due.truncate(limit as usize);
-        let show = |found: Visible| Pending {
-            id: found.id,
-            attempts: found.attempts,
-            overdue: self.overdue(found.due),
-        };
+        let show = |Visible { id, attempts, due, .. }| Pending { id, attempts, overdue: self.overdue(due) };
         Ok(due.into_iter().map(show).collect())
     }
 

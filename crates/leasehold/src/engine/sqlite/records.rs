@@ -56,15 +56,6 @@ impl Found {
     }
 }
 
-/// How long something stays.
-#[derive(Clone, Copy)]
-enum Stay {
-    /// At the latest until the host restarts.
-    Lease(Duration),
-    /// Whatever happens to the host.
-    Keep(Duration),
-}
-
 impl Records for Sqlite {
     fn begin<'a>(&'a self, begin: &'a Begin, until: Until) -> Fut<'a, Begun> {
         Box::pin(async move {
@@ -130,7 +121,7 @@ impl Store<'_> {
             Beginning::Take => {
                 let fence = Fence::new(self.next_fence(found.fence)?);
                 let found = Found { fence: fence.get(), ..found };
-                self.write_record(&begin.key, &found, &begin.text(fence), Stay::Lease(begin.lease))?;
+                self.write_record(&begin.key, &found, &begin.text(fence), begin.lease, false)?;
                 fence
             }
             Beginning::Refresh(fence) => {
@@ -162,7 +153,7 @@ impl Store<'_> {
             Settling::Say(said) => return Ok(said),
             Settling::Write(Some(text)) => {
                 let found = Found { fence: settle.hold.fence.get(), ..found };
-                self.write_record(key, &found, &text, Stay::Keep(settle.keep))?;
+                self.write_record(key, &found, &text, settle.keep, true)?;
             }
             Settling::Write(None) => self.take_away(key, &found)?,
         }
@@ -173,7 +164,7 @@ impl Store<'_> {
     fn on_mark(&self, key: &Name, op: MarkOp) -> Result<bool, Failure> {
         let found = self.found(key)?;
         match decide::mark(found.text(), op) {
-            Marking::Write(ttl) => self.write_record(key, &found, MARK, Stay::Keep(ttl))?,
+            Marking::Write(ttl) => self.write_record(key, &found, MARK, ttl, true)?,
             Marking::Remove => self.take_away(key, &found)?,
             Marking::Say(said) => return Ok(said),
         }
@@ -237,11 +228,16 @@ impl Store<'_> {
         Ok(Found { is_kept: true, fence, live: text.map(|text| (text, left)) })
     }
 
-    fn write_record(&self, key: &Name, found: &Found, text: &[u8], stay: Stay) -> Result<(), Failure> {
-        let (time, ends_us) = match stay {
-            Stay::Lease(lease) => (lease, None),
-            Stay::Keep(keep) => (keep, Some(self.wall_us_in(keep))),
-        };
+    /// Writes what stays for this long: at the latest until the host restarts, unless it is to outlive that.
+    fn write_record(
+        &self,
+        key: &Name,
+        found: &Found,
+        text: &[u8],
+        time: Duration,
+        outlives_boot: bool,
+    ) -> Result<(), Failure> {
+        let ends_us = outlives_boot.then(|| self.wall_us_in(time));
         // A mark has no fence that somebody could still ask for.
         let kept = if found.fence == 0 { Duration::ZERO } else { KEPT };
         self.run(

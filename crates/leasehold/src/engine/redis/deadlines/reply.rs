@@ -3,20 +3,15 @@
 use std::time::Duration;
 
 use bytes::Bytes;
-use redis::{FromRedisValue, Value};
+use redis::Value;
 
 use crate::engine::{
     EngineError,
     deadlines::{Batch, Dead, DeadlineId, Delivery, Pending, PoolStats, Receipt},
-    redis::answer::unexpected,
+    redis::answer::read,
 };
 
 type Result<T> = std::result::Result<T, EngineError>;
-
-fn read<T: FromRedisValue>(value: Value) -> Result<T> {
-    // What was wrong may show contexts, so that it is not passed on.
-    T::from_redis_value(value).map_err(|_| unexpected(&Value::Array(Vec::new())))
-}
 
 fn id(bytes: Vec<u8>) -> DeadlineId {
     String::from_utf8_lossy(&bytes).into()
