@@ -31,7 +31,7 @@ pub trait Records: Send + Sync {
     /// Begins a record, or says how it stands. The same owner again gets the same fence and a fresh lease.
     fn begin<'a>(&'a self, begin: &'a Begin, until: Until) -> Fut<'a, Begun>;
 
-    /// Ends an execution, keeps its outcome, and wakes who waits for it. It counts while the record is still running under
+    /// Ends an execution, keeps its outcome, and wakes its waiters. It counts while the record is still running under
     /// its owner, and also after its lease ran out if nobody has begun since: the work was done once. Sent again it says
     /// the same. Somebody else's record is never touched.
     fn settle<'a>(&'a self, settle: &'a Settle, until: Until) -> Fut<'a, Settled>;
@@ -64,7 +64,7 @@ pub trait Records: Send + Sync {
     /// What is under a key.
     fn read<'a>(&'a self, key: &'a Name, until: Until) -> Fut<'a, Option<Record>>;
 
-    /// Removes whatever is under a key, also what cannot be read, and wakes who waits for it. For operators: a later
+    /// Removes whatever is under a key, also what cannot be read, and wakes its waiters. For operators: a later
     /// execution still gets a higher fence. True if there was something.
     fn remove<'a>(&'a self, key: &'a Name, until: Until) -> Fut<'a, bool>;
 
@@ -92,7 +92,7 @@ pub enum MarkOp {
     Clear,
 }
 
-/// One wish to begin a record.
+/// One request to begin a record.
 #[derive(Clone, Debug)]
 pub struct Begin {
     /// Which record.
@@ -104,12 +104,12 @@ pub struct Begin {
     /// How long it runs unless renewed.
     pub lease: Duration,
     /// Whether to be woken ([`Wake::LookAgain`](super::Wake::LookAgain)) when somebody else's is settled or removed. Such
-    /// hints may be lost: who waits asks again from time to time, and at the latest when the lease has run out.
+    /// hints may be lost: waiters ask again from time to time, and at the latest when the lease has run out.
     pub wake: bool,
 }
 
 impl Begin {
-    /// The lease that this wish's grant leads to.
+    /// The lease that a grant leads to.
     pub fn hold(&self, fence: Fence) -> Hold {
         Hold {
             name: self.key.clone(),

@@ -1,4 +1,4 @@
-//! An execution that is ours, until its outcome is told.
+//! An execution that is ours, until its outcome is stored.
 
 use std::{fmt, marker::PhantomData, ops::Deref, time::Duration};
 
@@ -43,7 +43,7 @@ impl<T> Execution<T> {
         Execution::new(self.held, self.terms)
     }
 
-    /// Stores the result, and wakes who waits for it. It counts also after the lease was lost, if nobody else has begun
+    /// Stores the result, and wakes its waiters. It counts also after the lease was lost, if nobody else has begun
     /// since.
     ///
     /// # Cancel safety
@@ -83,7 +83,7 @@ impl<T> Execution<T> {
         Ok(settled)
     }
 
-    /// The work was done and its result cannot be stored: nobody shall do it again. An end that cannot be told is logged
+    /// The work was done and its result cannot be stored: nobody shall do it again. An end that cannot be stored is logged
     /// and tried on in the background.
     async fn quarantine(self, refused: Error) -> Result<Settled> {
         let why = Bytes::from(format!("it was done, but: {refused}"));

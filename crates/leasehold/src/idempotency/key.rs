@@ -266,7 +266,7 @@ impl IdempotencyKey {
 }
 
 impl<T: Serialize> Execution<T> {
-    /// Tells how a body ended; nothing hides what it came to.
+    /// Stores how a body ended; nothing hides its result.
     pub(crate) async fn settle<E: fmt::Display>(self, ended: Result<T, E>) -> Idempotent<T, E> {
         match ended {
             Ok(result) => match self.complete(&result).await {

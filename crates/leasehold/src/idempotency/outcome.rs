@@ -51,7 +51,7 @@ pub enum Idempotent<T, E> {
     Mismatch,
     /// It was executed now, but its lease had run out and somebody else has begun since: their result counts.
     FencedOff {
-        /// What it came to.
+        /// Its result.
         result: T,
         /// The fence of the later execution, if it is known.
         by: Option<Fence>,
@@ -65,7 +65,7 @@ pub enum Idempotent<T, E> {
     /// it again. Without an answer of the store it is not known whether it is stored; that is then tried on in the
     /// background for as long as the lease lasts.
     Unstored {
-        /// What it came to.
+        /// Its result.
         result: T,
         /// Why it is not stored.
         why: Error,

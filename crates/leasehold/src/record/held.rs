@@ -1,4 +1,4 @@
-//! A record that is running under our lease, until its outcome is told.
+//! A record that is running under our lease, until its outcome is stored.
 
 use std::{sync::Arc, time::Duration};
 
@@ -13,7 +13,7 @@ use crate::{
     lease::{Lease, LeaseState, NewLease, validity},
 };
 
-/// Pause before an outcome is told again.
+/// Pause before an outcome is sent again.
 const AGAIN_PAUSE: Duration = Duration::from_millis(50);
 
 pub(crate) struct Held {
@@ -21,7 +21,7 @@ pub(crate) struct Held {
     watch: u64,
     fingerprint: Option<Fingerprint>,
     left_when_dropped: bool,
-    /// What is still to be told when it is dropped.
+    /// What is still to be sent when it is dropped.
     ending: Option<Settle>,
     settled: bool,
 }
@@ -46,11 +46,11 @@ impl Held {
         &self.lease
     }
 
-    /// Tells the outcome, again if there is no answer, for as long as one command may take; then in the background.
+    /// Sends the outcome, again if there is no answer, for as long as one command may take; then in the background.
     /// Also after the lease was lost: if nobody has begun since, it counts.
     ///
     /// # Cancel safety
-    /// Dropping the future after it was polled still tells the outcome, in the background.
+    /// Dropping the future after it was polled still sends the outcome, in the background.
     pub(crate) async fn settle(mut self, outcome: Outcome, keep: Duration) -> Result<Settled> {
         let (core, key) = (self.lease.core.clone(), self.lease.name().clone());
         self.stop();
@@ -73,7 +73,7 @@ impl Held {
                 continue;
             }
             if error.fault == Fault::NoAnswer {
-                error.why += "; whether it is stored is unknown, and it is told again in the background";
+                error.why += "; whether it is stored is unknown, and it is sent again in the background";
             }
             return Err(core.failed(error, "storing the outcome of", &key));
         }

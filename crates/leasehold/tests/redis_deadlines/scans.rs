@@ -129,10 +129,26 @@ async fn a_bucket_of_another_type_is_told() {
 }
 
 #[tokio::test(flavor = "multi_thread")]
-async fn a_node_that_lost_the_scripts_gets_them_again() {
+async fn a_cluster_is_asked_by_plain_reads_where_something_is_due() {
     let Some(set) = ClusterSet::builder().replicas(0).start_or_skip() else { return };
     let client = Client::open(set.url(), "pay", Placement::Spread);
+    client.set(&(0..100).map(|n| later(format!("tx:{n}"), LONG)).collect::<Vec<_>>()).await;
     assert!(client.claim(10, LONG).await.due.is_empty());
+    let count = |command: &str| set.primaries().iter().map(|node| calls(node, command)).sum::<u64>();
+    set.primaries().iter().for_each(|node| drop(node.cli(&["CONFIG", "RESETSTAT"])));
+    for _ in 0..10 {
+        assert!(client.claim(10, LONG).await.due.is_empty());
+    }
+    assert_eq!((count("evalsha"), count("zrange")), (0, 160));
+    assert_eq!(count("time"), 10 * set.primaries().len() as u64);
+    // Only where something is due a script runs.
+    client.set(&[due("tx:now")]).await;
+    let before = count("evalsha");
+    assert_eq!(ids(&client.claim(10, LONG).await.due), ["tx:now".into()].into());
+    assert_eq!(count("evalsha") - before, 1);
+    assert!(client.claim(10, LONG).await.due.is_empty());
+    assert_eq!(count("evalsha") - before, 1);
+    // A node that lost the scripts gets them.
     set.primaries().iter().for_each(|node| drop(node.cli(&["SCRIPT", "FLUSH"])));
     client.set(&[due("tx:now"), due("tx:then")]).await;
     set.primaries().iter().for_each(|node| drop(node.cli(&["SCRIPT", "FLUSH"])));

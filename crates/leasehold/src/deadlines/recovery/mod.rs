@@ -180,7 +180,7 @@ impl Recovery {
     /// Stops: nothing more is claimed, what was claimed and not begun is given back, running handlers go on for the
     /// grace. Stop before [`Leasehold::close`](crate::Leasehold::close), or what they handled comes back.
     ///
-    /// False if handlers had to be cut off, or if it could not be told to the store how they ended; what they handled
+    /// False if handlers had to be cut off, or if the store did not learn how they ended; what they handled
     /// comes back after its visibility.
     ///
     /// # Cancel safety

@@ -20,7 +20,7 @@ use crate::{
 const SWEEP_EVERY_WRITES: u64 = 4096;
 /// How long the last fence of a key is remembered after its record is over.
 const LAST_REMEMBERED: Duration = Duration::from_secs(86_400);
-/// Who waits and has not asked for this long is told nothing any more.
+/// A waiter that has not asked for this long gets no wake-up any more.
 const WATCHER_LAPSES: Duration = Duration::from_secs(15);
 
 #[derive(Default)]
@@ -61,7 +61,7 @@ impl Entry {
         self.watchers.retain(|known| {
             known.owner != owner && now.since(known.seen) <= WATCHER_LAPSES && known.sink.strong_count() > 0
         });
-        // Over the bound nobody is told: who waits asks from time to time as well.
+        // Over the bound there is no wake-up: waiters poll as well.
         if self.watchers.len() < WAITERS_MAX as usize {
             self.watchers.push(Watcher { owner, seen: now, sink });
         }
@@ -83,11 +83,11 @@ impl RecordStore {
                 Fence::new(self.fence)
             }
             Beginning::Refresh(fence) => fence,
-            Beginning::Say(said) => {
-                if let (true, Begun::Running { .. }, Some(entry)) = (begin.wake, &said, entry) {
+            Beginning::Answer(answer) => {
+                if let (true, Begun::Running { .. }, Some(entry)) = (begin.wake, &answer, entry) {
                     entry.watch(begin.owner.id(), sink, now.boot);
                 }
-                return Ok(said);
+                return Ok(answer);
             }
         };
         self.write(&begin.key, begin.text(fence), begin.lease, Some(fence), now);
@@ -109,7 +109,7 @@ impl RecordStore {
         let entry = self.entries.get(key);
         let found = entry.and_then(|entry| entry.found(now.boot));
         match decide::settle(found, entry.and_then(|entry| entry.last), settle)? {
-            Settling::Say(said) => return Ok(said),
+            Settling::Answer(answer) => return Ok(answer),
             Settling::Write(Some(text)) => {
                 self.wake(key);
                 self.write(key, text, settle.keep, Some(settle.hold.fence), now);
@@ -128,7 +128,7 @@ impl RecordStore {
                 true
             }
             Marking::Remove => self.remove(key, now),
-            Marking::Say(said) => said,
+            Marking::Answer(answer) => answer,
         }
     }
 

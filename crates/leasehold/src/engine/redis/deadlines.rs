@@ -42,20 +42,23 @@ type Result<T> = std::result::Result<T, EngineError>;
 
 impl Redis {
     /// Calls a script on all buckets of a pool, as many at a time as one call can reach: all of them where one server, or one
-    /// slot, has them, otherwise one.
+    /// slot, has them, otherwise one. A claim does not wait for a bucket whose keys are on two nodes: it would keep back what
+    /// was claimed from the others, whose time is running.
     async fn call_all(
         &self,
         pool: &Pool,
         script: &Script,
         kinds: &[&str],
-        resend: Resend,
+        is_claim: bool,
         write: impl Fn(&mut Cmd) + Send + Sync,
         until: Until,
     ) -> Result<Vec<Result<Value>>> {
         let buckets = bucket::all(pool)?;
         let apart = self.topology.cluster().is_some() && pool.layout.placement == Placement::Spread;
+        let resend = if is_claim { Resend::NotWhileMigrating } else { Resend::AwaitMigration };
         let calls = buckets.chunks(if apart { 1 } else { buckets.len() }).map(|some| ScriptCall {
             slot: some[0].slot(),
+            only_if_due: (is_claim && apart).then(|| some[0].key("due")),
             write: Box::new(|cmd| {
                 bucket::write_keys(some, kinds, cmd);
                 write(cmd);
@@ -83,7 +86,7 @@ impl Redis {
                 bucket::write_keys(std::slice::from_ref(bucket), &KEYS, cmd);
                 items.iter().for_each(|at| write(*at, cmd));
             };
-            ScriptCall { slot: bucket.slot(), write: Box::new(write) }
+            ScriptCall { slot: bucket.slot(), write: Box::new(write), only_if_due: None }
         });
         let resend = Resend::AwaitMigration;
         let answers = self.call_each(Some(&pool.name), script, resend, calls.collect(), until).await;
@@ -119,7 +122,7 @@ impl Redis {
         let write = |cmd: &mut Cmd| {
             cmd.arg(1).arg(&key).arg(wanted.map(bucket::write_layout));
         };
-        let call = ScriptCall { slot: slots::slot(&key), write: Box::new(write) };
+        let call = ScriptCall { slot: slots::slot(&key), write: Box::new(write), only_if_due: None };
         match self.call_one(pool, &bucket::LAYOUT, call, until).await? {
             Value::Nil => Ok(None),
             stored => answer::text(&stored).and_then(bucket::read_layout).map(Some).ok_or_else(|| {
@@ -193,11 +196,8 @@ impl Deadlines for Redis {
             let write = |cmd: &mut Cmd| {
                 cmd.arg(limit.max(1)).arg(millis(visibility)).arg(kinds.len());
             };
-            // A bucket whose keys are on two nodes is not waited for: it would keep back what was claimed from the others,
-            // whose time is running.
-            let resend = Resend::NotWhileMigrating;
             let (mut batch, mut failed) = (Batch::default(), None);
-            for answer in self.call_all(pool, &bucket::CLAIM, kinds, resend, write, until).await? {
+            for answer in self.call_all(pool, &bucket::CLAIM, kinds, true, write, until).await? {
                 if let Err(error) = answer.and_then(|value| reply::claimed(value, &mut batch)) {
                     failed.get_or_insert(error);
                 }
@@ -243,8 +243,7 @@ impl Deadlines for Redis {
             let write = |cmd: &mut Cmd| {
                 cmd.arg(limit);
             };
-            let resend = Resend::AwaitMigration;
-            for answer in self.call_all(pool, &bucket::PEEK, &KEYS[..2], resend, write, until).await? {
+            for answer in self.call_all(pool, &bucket::PEEK, &KEYS[..2], false, write, until).await? {
                 reply::peeked(answer?, &mut found)?;
             }
             found.sort_by(|(one, _), (other, _)| one.total_cmp(other));
@@ -274,7 +273,7 @@ impl Deadlines for Redis {
                     bucket::write_keys(&[*bucket], &["dead"], cmd);
                     cmd.arg(&at).arg(limit.clamp(10, 100));
                 };
-                let call = ScriptCall { slot: bucket.slot(), write: Box::new(write) };
+                let call = ScriptCall { slot: bucket.slot(), write: Box::new(write), only_if_due: None };
                 let (next, found) =
                     reply::dead(self.call_one(&pool.name, &bucket::DEAD, call, until).await?)?;
                 items.extend(found);
@@ -288,9 +287,9 @@ impl Deadlines for Redis {
 
     fn stats<'a>(&'a self, pool: &'a Pool, until: Until) -> Fut<'a, PoolStats> {
         Box::pin(async move {
-            let (kinds, resend) = (["due", "tries", "dead"], Resend::AwaitMigration);
+            let kinds = ["due", "tries", "dead"];
             let mut stats = PoolStats::default();
-            for answer in self.call_all(pool, &bucket::STATS, &kinds, resend, |_| {}, until).await? {
+            for answer in self.call_all(pool, &bucket::STATS, &kinds, false, |_| {}, until).await? {
                 reply::stats(answer?, &mut stats)?;
             }
             Ok(stats)

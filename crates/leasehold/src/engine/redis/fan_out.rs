@@ -5,8 +5,8 @@ use std::{collections::BTreeMap, sync::Arc};
 use redis::{Cmd, Value};
 
 use super::{
-    Redis,
-    connection::Connection,
+    Redis, answer,
+    connection::{Connection, Link},
     script::{self, Script},
     topology::outcome::{self, Resend},
 };
@@ -20,6 +20,8 @@ pub(super) struct ScriptCall<'a> {
     pub(super) slot: u16,
     /// Writes how many keys there are, the keys, and the arguments.
     pub(super) write: Box<dyn Fn(&mut Cmd) + Send + Sync + 'a>,
+    /// A sorted set by times in ms: the answer is nil as long as nothing in it is due.
+    pub(super) only_if_due: Option<String>,
 }
 
 impl ScriptCall<'_> {
@@ -68,7 +70,7 @@ impl Redis {
     }
 }
 
-/// Sends all of them in one write; those whose script the server does not know (any more) again, with its text.
+/// Sends all that are needed in one write; those whose script the server does not know (any more) again, with its text.
 async fn send(
     connection: &Arc<Connection>,
     script: &Script,
@@ -79,8 +81,15 @@ async fn send(
         Ok(link) => link,
         Err(error) => return vec![Err(error); calls.len()],
     };
-    let commands = calls.iter().map(|call| call.build(script, true)).collect();
-    let mut answers = link.send_all(commands, until).await;
+    let is_due = is_due(&link, calls, until).await;
+    let needed: Vec<_> = (0..calls.len()).filter(|at| is_due[*at]).collect();
+    let mut answers = vec![Ok(Value::Nil); calls.len()];
+    if needed.is_empty() {
+        return answers;
+    }
+    let commands = needed.iter().map(|at| calls[*at].build(script, true)).collect();
+    let sent = link.send_all(commands, until).await;
+    needed.into_iter().zip(sent).for_each(|(at, answer)| answers[at] = answer);
     let is_unknown =
         |answer: &Result<_, EngineError>| matches!(answer, Err(error) if outcome::is_unknown_script(error));
     let unknown: Vec<_> = (0..answers.len()).filter(|at| is_unknown(&answers[*at])).collect();
@@ -91,6 +100,26 @@ async fn send(
         unknown.into_iter().zip(again).for_each(|(at, answer)| answers[at] = answer);
     }
     answers
+}
+
+/// For each call whether something may be due for it. Plain reads cost the server a fraction of a script, and most claims
+/// find nothing. The server tells its time after them, so that no other clock matters.
+async fn is_due(link: &Link, calls: &[&ScriptCall<'_>], until: Until) -> Vec<bool> {
+    let sets: Vec<_> = calls.iter().filter_map(|call| call.only_if_due.as_ref()).collect();
+    if sets.len() < calls.len() {
+        return vec![true; calls.len()];
+    }
+    let first = |set: &&String| redis::cmd("ZRANGE").arg(set).arg("0").arg("0").arg("WITHSCORES").to_owned();
+    let commands = sets.iter().map(first).chain([redis::cmd("TIME")]).collect();
+    let mut answers = link.send_all(commands, until).await;
+    let time = answers.pop().and_then(|time| answer::read::<(f64, f64)>(time.ok()?).ok());
+    let now_ms = time.map_or(f64::INFINITY, |(seconds, micros)| seconds * 1000.0 + micros / 1000.0);
+    let is_due = |first: Result<Value, _>| match first.and_then(answer::read::<Vec<(Vec<u8>, f64)>>) {
+        Ok(first) => first.first().is_some_and(|(_, due_ms)| *due_ms <= now_ms),
+        // The script's own answer tells why.
+        Err(_) => true,
+    };
+    answers.into_iter().map(is_due).collect()
 }
 
 /// The places of items by where they belong, at most so many together.
@@ -107,6 +136,6 @@ pub(super) fn grouped(groups: impl Iterator<Item = u16>, most: usize) -> Vec<(u1
 pub(super) fn digits(value: Value, expected: usize) -> Result<Vec<u8>, EngineError> {
     match value {
         Value::BulkString(digits) if digits.len() == expected => Ok(digits),
-        other => Err(super::answer::unexpected(&other)),
+        other => Err(answer::unexpected(&other)),
     }
 }

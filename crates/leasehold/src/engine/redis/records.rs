@@ -85,7 +85,7 @@ fn begun(value: Value, begin: &Begin, since: BootInstant) -> Result<Begun> {
         Value::Array(_) => {
             let (found, pttl) = answer::read::<(Vec<u8>, i64)>(value)?;
             match decide::begin(Some(&found), answer::left(pttl).unwrap_or(NEVER), begin)? {
-                decide::Beginning::Say(begun) => Ok(begun),
+                decide::Beginning::Answer(begun) => Ok(begun),
                 _ => Err(answer::unexpected(&Value::Nil)),
             }
         }
@@ -102,7 +102,7 @@ fn settled(value: Value, settle: &Settle) -> Result<Settled> {
     }
     let (found, last) = answer::read::<(Option<Vec<u8>>, u64)>(value)?;
     match decide::settle(found.as_deref(), (last > 0).then(|| Fence::new(last)), settle)? {
-        decide::Settling::Say(settled) => Ok(settled),
+        decide::Settling::Answer(settled) => Ok(settled),
         decide::Settling::Write(_) => Err(answer::unexpected(&Value::Nil)),
     }
 }

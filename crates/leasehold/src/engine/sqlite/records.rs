@@ -113,7 +113,7 @@ impl Records for Sqlite {
 }
 
 impl Store<'_> {
-    /// `since` is the grant's lower bound, read before the wish set out; `wake` is the engine that asks.
+    /// `since` is the grant's lower bound, read before the request left; `wake` is the engine that asks.
     fn begin_record(&mut self, begin: &Begin, since: BootInstant, wake: &str) -> Result<Begun, Failure> {
         let found = self.found(&begin.key)?;
         let expires_in = found.live.as_ref().map_or(Duration::ZERO, |(_, left)| *left);
@@ -128,11 +128,11 @@ impl Store<'_> {
                 self.extend_record(&begin.key, begin.lease)?;
                 fence
             }
-            Beginning::Say(said) => {
-                if begin.wake && matches!(said, Begun::Running { .. }) {
+            Beginning::Answer(answer) => {
+                if begin.wake && matches!(answer, Begun::Running { .. }) {
                     self.watch(begin, expires_in, wake)?;
                 }
-                return Ok(said);
+                return Ok(answer);
             }
         };
         Ok(Begun::Yours(Grant { fence, since, ttl: begin.lease, acks: 0 }))
@@ -150,7 +150,7 @@ impl Store<'_> {
         let key = &settle.hold.name;
         let found = self.found(key)?;
         match decide::settle(found.text(), found.last(), settle)? {
-            Settling::Say(said) => return Ok(said),
+            Settling::Answer(answer) => return Ok(answer),
             Settling::Write(Some(text)) => {
                 let found = Found { fence: settle.hold.fence.get(), ..found };
                 self.write_record(key, &found, &text, settle.keep, true)?;
@@ -166,7 +166,7 @@ impl Store<'_> {
         match decide::mark(found.text(), op) {
             Marking::Write(ttl) => self.write_record(key, &found, MARK, ttl, true)?,
             Marking::Remove => self.take_away(key, &found)?,
-            Marking::Say(said) => return Ok(said),
+            Marking::Answer(answer) => return Ok(answer),
         }
         Ok(true)
     }
@@ -283,7 +283,7 @@ impl Store<'_> {
         Ok(())
     }
 
-    /// Remembers who wants to be told. Over the bound it is not: hints may be lost, and it asks again anyway.
+    /// Remembers a watcher, up to a bound: hints may be lost, and it asks again anyway.
     fn watch(&self, begin: &Begin, expires_in: Duration, wake: &str) -> Result<(), Failure> {
         let live_until = nanos(self.now.boot + expires_in + WATCHED_AFTER);
         let (key, owner_id) = (begin.key.as_str(), begin.owner.id_text());

@@ -48,6 +48,7 @@ impl Redis {
             let calls = parts.iter().map(|(slot, places)| ScriptCall {
                 slot: *slot,
                 write: Box::new(|cmd| write(cmd, places.iter().map(|at| &keys[*at]), op)),
+                only_if_due: None,
             });
             let answers = self.call_each(keys.first(), &MARKS, resend, calls.collect(), until).await;
             let mut apart = Vec::new();

@@ -18,7 +18,7 @@ pub(in super::super) enum Step {
     Begin(Begin),
     Settle {
         settle: Settle,
-        /// Some copy of the wish to begin may still reach the server.
+        /// Some copy of the request to begin may still reach the server.
         unanswered: bool,
     },
     Renew(Hold),
@@ -56,7 +56,7 @@ impl Step {
         }
     }
 
-    /// `channel` is where who watches is woken.
+    /// `channel` is where a watcher is woken.
     pub(in super::super) fn write_arguments(&self, cmd: &mut Cmd, channel: &str) {
         match self {
             Self::Begin(begin) => {
