@@ -14,6 +14,8 @@ use crate::{clock::Until, engine::EngineError, name::Name};
 
 /// About the size of a call.
 const CALL_BYTES: usize = 1024;
+/// How far the clock of a server may be ahead of ours before it is no longer asked what is due.
+const CLOCKS_APART_MS: u64 = 1000;
 
 /// One call of a script. Its keys are all in one slot; on one server any will do.
 pub(super) struct ScriptCall<'a> {
@@ -58,7 +60,7 @@ impl Redis {
                         name.filter(|_| self.topology.cluster().is_none()).map(|name| shard.lane(name));
                     let connection = lane.map_or(shard.connection(), |lane| &lane.connection);
                     let some: Vec<_> = places.iter().map(|at| &calls[*at]).collect();
-                    send(connection, script, &some, until).await
+                    send(connection, script, &some, self.clock.wall_us() / 1000, until).await
                 },
                 |at| async move {
                     let (slot, build) =
@@ -75,13 +77,14 @@ async fn send(
     connection: &Arc<Connection>,
     script: &Script,
     calls: &[&ScriptCall<'_>],
+    our_ms: u64,
     until: Until,
 ) -> Answers {
     let link = match connection.link(until).await {
         Ok(link) => link,
         Err(error) => return vec![Err(error); calls.len()],
     };
-    let is_due = is_due(&link, calls, until).await;
+    let is_due = is_due(&link, calls, our_ms, until).await;
     let needed: Vec<_> = (0..calls.len()).filter(|at| is_due[*at]).collect();
     let mut answers = vec![Ok(Value::Nil); calls.len()];
     if needed.is_empty() {
@@ -102,24 +105,22 @@ async fn send(
     answers
 }
 
-/// For each call whether something may be due for it. Plain reads cost the server a fraction of a script, and most claims
-/// find nothing. The server tells its time after them, so that no other clock matters.
-async fn is_due(link: &Link, calls: &[&ScriptCall<'_>], until: Until) -> Vec<bool> {
+/// For each call whether something may be due for it. Plain counts cost the server a fraction of a script, and most claims
+/// find nothing. They need a time: ours, a little ahead. The server tells its own after them; if that is later, our clock is
+/// behind, and a count of none proves nothing.
+async fn is_due(link: &Link, calls: &[&ScriptCall<'_>], our_ms: u64, until: Until) -> Vec<bool> {
     let sets: Vec<_> = calls.iter().filter_map(|call| call.only_if_due.as_ref()).collect();
     if sets.len() < calls.len() {
         return vec![true; calls.len()];
     }
-    let first = |set: &&String| redis::cmd("ZRANGE").arg(set).arg("0").arg("0").arg("WITHSCORES").to_owned();
-    let commands = sets.iter().map(first).chain([redis::cmd("TIME")]).collect();
-    let mut answers = link.send_all(commands, until).await;
-    let time = answers.pop().and_then(|time| answer::read::<(f64, f64)>(time.ok()?).ok());
-    let now_ms = time.map_or(f64::INFINITY, |(seconds, micros)| seconds * 1000.0 + micros / 1000.0);
-    let is_due = |first: Result<Value, _>| match first.and_then(answer::read::<Vec<(Vec<u8>, f64)>>) {
-        Ok(first) => first.first().is_some_and(|(_, due_ms)| *due_ms <= now_ms),
-        // The script's own answer tells why.
-        Err(_) => true,
-    };
-    answers.into_iter().map(is_due).collect()
+    let soon_ms = our_ms + CLOCKS_APART_MS;
+    let count = |set: &&String| redis::cmd("ZCOUNT").arg(set).arg("-inf").arg(soon_ms).to_owned();
+    let commands = sets.iter().map(count).chain([redis::cmd("TIME")]).collect();
+    let mut counts = link.send_all(commands, until).await;
+    let time = counts.pop().and_then(|time| answer::read::<(u64, u64)>(time.ok()?).ok());
+    let is_ahead = time.is_some_and(|(seconds, micros)| seconds * 1000 + micros / 1000 <= soon_ms);
+    // Where a count fails, the script's own answer tells why.
+    counts.into_iter().map(|count| !is_ahead || !matches!(count, Ok(Value::Int(0)))).collect()
 }
 
 /// The places of items by where they belong, at most so many together.
