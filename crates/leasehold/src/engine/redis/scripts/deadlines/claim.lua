@@ -46,7 +46,7 @@ local function look(due, count)
       texts[2 * n - 1], texts[2 * n] = ids[n], attempt .. ' ' .. receipt
     end
   end
-  local answer = { receipt, count > most and 1 or 0, items }
+  local answer = { receipt, count - most > 0 and 1 or 0, items }
   return { due = due, tries = tries, receipt = receipt, visible_at = visible_at, texts = texts, answer = answer }
 end
 
