@@ -1,4 +1,4 @@
-//! Markers: "somebody is at it", for a while.
+//! Markers: something is in progress, for a while.
 //!
 //! ```
 //! # #[tokio::main(flavor = "current_thread")] async fn main() -> leasehold::Result<()> {
@@ -23,12 +23,12 @@ use std::{fmt, ops::Deref, sync::Arc, time::Duration};
 use crate::{
     config::{WAIT_MAX, between, check_label, placed, quoted},
     core::Core,
-    engine::records::{Begun, Outcome, Settled},
+    engine::records::{Begun, MarkOp, Outcome, Settled},
     error::{Error, Result},
     lease::{Lease, validity::TTL_MIN},
     lock::Attempt,
     name::Name,
-    record::{self, Began, Held, Wish},
+    record::{self, Began, Held, RecordRequest},
     template::{Template, escape_value},
 };
 
@@ -38,7 +38,10 @@ pub const MARKS_MAX: usize = 10_000;
 
 /// Marks of one kind; made by [`Leasehold::marker`](crate::Leasehold::marker).
 ///
-/// Not the right tool when something goes wrong if two are at it: that is a [`Lock`](crate::Lock).
+/// Not the right tool where two at the same time do harm: that is a [`Lock`](crate::Lock).
+///
+/// # Errors
+/// All methods: `invalid` for a bad id, ttl or layout; the store's faults.
 #[derive(Clone)]
 #[must_use = "a marker does nothing until something is marked"]
 pub struct Marker {
@@ -58,18 +61,16 @@ pub enum Cleared {
     Cleared,
     /// There was none.
     NotMarked,
-    /// What is there is no plain mark: a guard holds it, or another program wrote it. It was left alone.
+    /// What is there is no plain mark and stays: a guard holds it, or another program wrote it.
     Guarded,
 }
 
 impl Marker {
     pub(crate) fn new(core: Arc<Core>, kind: &str) -> Self {
         // Escaped, a kind holds no brace that the layout could take for a place.
-        let layout = format!("{}:{{id}}", escape_value(kind));
-        let layout = if kind.is_empty() {
-            Err(Error::invalid("kind of marker", kind, "text that is not empty"))
-        } else {
-            Template::parse(&layout, kind, "kind of marker")
+        let layout = match kind {
+            "" => Err(Error::invalid("kind of marker", kind, "text that is not empty")),
+            _ => Template::parse(&format!("{}:{{id}}", escape_value(kind)), kind, "kind of marker"),
         };
         Self::laid_out(core, layout, TTL_DEFAULT)
     }
@@ -81,126 +82,106 @@ impl Marker {
 
     /// How keys look in the store: text with {places} for the values of an id, in this order. Default: `KIND:{id}`. `%`,
     /// `:`, `{`, `}` and control characters of values are percent-encoded, so no two ids share a key.
-    pub fn layout(mut self, layout: &str) -> Self {
-        self.layout = self.layout.and_then(|_| Template::parse(layout, layout, "layout of markers"));
-        self
+    pub fn layout(self, layout: &str) -> Self {
+        let layout = self.layout.and_then(|_| Template::parse(layout, layout, "layout of markers"));
+        Self { layout, ..self }
     }
 
     /// How long a mark lasts. Default 5 min.
-    pub fn ttl(mut self, ttl: Duration) -> Self {
-        self.ttl = ttl;
-        self
+    pub fn ttl(self, ttl: Duration) -> Self {
+        Self { ttl, ..self }
     }
 
     /// How long a [guard](Marker::guard) outlives a crash of its holder. Default: the ttl of locks.
-    pub fn lease(mut self, lease: Duration) -> Self {
-        self.lease = lease;
-        self
+    pub fn lease(self, lease: Duration) -> Self {
+        Self { lease, ..self }
     }
 
     /// What people see as the holder of a guard, besides host and process.
-    pub fn label(mut self, label: impl Into<String>) -> Self {
-        self.label = label.into();
-        self
+    pub fn label(self, label: impl Into<String>) -> Self {
+        Self { label: label.into(), ..self }
     }
 
-    /// Marks it; a mark that is there lasts anew. False if a guard holds it, or if another program's value is there: it was
-    /// left alone.
-    ///
-    /// # Errors
-    /// `invalid` for a bad id or ttl; the store's faults.
+    /// Marks it; a mark that is there lasts anew. False if a guard or another program's value is there, which stays.
     pub async fn mark(&self, id: impl MarkerId) -> Result<bool> {
         Ok(self.mark_many([id]).await? == [true])
     }
 
-    /// Marks all of them, in one round trip.
-    ///
-    /// # Errors
-    /// As [`Marker::mark`].
+    /// [`Marker::mark`] for many, in one round trip.
     pub async fn mark_many<I: MarkerId>(&self, ids: impl IntoIterator<Item = I>) -> Result<Vec<bool>> {
-        self.set(ids, false).await
+        self.on_marks(ids, MarkOp::Set(self.ttl), "marking").await
     }
 
-    /// Marks it if it is not marked. True if it was not: of many who ask at once, one is told so.
-    ///
-    /// # Errors
-    /// As [`Marker::mark`]; without an answer it is not known whether it was marked.
+    /// Marks it if it is not marked. True if it was not: of many who ask at once, one is told so. After an error without an
+    /// answer it is not known whether it was marked.
     pub async fn mark_if_absent(&self, id: impl MarkerId) -> Result<bool> {
         Ok(self.mark_many_if_absent([id]).await? == [true])
     }
 
-    /// The same for many, each for itself, in one round trip.
-    ///
-    /// # Errors
-    /// As [`Marker::mark_if_absent`].
+    /// [`Marker::mark_if_absent`] for many, each for itself, in one round trip.
     pub async fn mark_many_if_absent<I: MarkerId>(
         &self,
         ids: impl IntoIterator<Item = I>,
     ) -> Result<Vec<bool>> {
-        self.set(ids, true).await
-    }
-
-    async fn set<I: MarkerId>(&self, ids: impl IntoIterator<Item = I>, if_absent: bool) -> Result<Vec<bool>> {
-        let keys = self.keys(ids)?;
-        let Some(first) = keys.first() else { return Ok(Vec::new()) };
-        let answer = self.core.records()?.mark(&keys, self.ttl, if_absent, self.core.command_until()).await;
-        answer.map_err(|error| self.core.failed(error, "marking", first))
+        self.on_marks(ids, MarkOp::SetIfAbsent(self.ttl), "marking").await
     }
 
     /// Whether it is marked or guarded.
-    ///
-    /// # Errors
-    /// As [`Marker::mark`].
     pub async fn is_marked(&self, id: impl MarkerId) -> Result<bool> {
         Ok(self.are_marked([id]).await? == [true])
     }
 
-    /// The same for many, in one round trip.
-    ///
-    /// # Errors
-    /// As [`Marker::mark`].
+    /// [`Marker::is_marked`] for many, in one round trip.
     pub async fn are_marked<I: MarkerId>(&self, ids: impl IntoIterator<Item = I>) -> Result<Vec<bool>> {
-        let keys = self.keys(ids)?;
-        let Some(first) = keys.first() else { return Ok(Vec::new()) };
-        let answer = self.core.records()?.exist(&keys, self.core.command_until()).await;
-        answer.map_err(|error| self.core.failed(error, "looking at", first))
+        self.on_marks(ids, MarkOp::Test, "looking at").await
     }
 
-    /// Clears a mark, whoever set it; one that a guard holds is left alone, and so is anything that is no mark.
-    ///
-    /// # Errors
-    /// As [`Marker::mark`].
+    /// Clears a mark, whoever set it. A guard and anything that is no mark stay.
     pub async fn clear(&self, id: impl MarkerId) -> Result<Cleared> {
-        let id = id.values();
-        if self.clear_many([Values(&id)]).await? == [true] {
+        let key = [self.key(&id)?];
+        if self.on_keys(&key, MarkOp::Clear, "clearing").await? == [true] {
             return Ok(Cleared::Cleared);
         }
-        Ok(if self.is_marked(Values(&id)).await? { Cleared::Guarded } else { Cleared::NotMarked })
+        let is_marked = self.on_keys(&key, MarkOp::Test, "looking at").await? == [true];
+        Ok(if is_marked { Cleared::Guarded } else { Cleared::NotMarked })
     }
 
     /// Clears many marks, in one round trip. True where one was cleared.
-    ///
-    /// # Errors
-    /// As [`Marker::mark`].
     pub async fn clear_many<I: MarkerId>(&self, ids: impl IntoIterator<Item = I>) -> Result<Vec<bool>> {
-        let keys = self.keys(ids)?;
-        let Some(first) = keys.first() else { return Ok(Vec::new()) };
-        let answer = self.core.records()?.clear(&keys, self.core.command_until()).await;
-        answer.map_err(|error| self.core.failed(error, "clearing", first))
+        self.on_marks(ids, MarkOp::Clear, "clearing").await
     }
 
-    /// A mark that is yours: kept alive until you finish or drop it, and nobody else can clear it.
+    async fn on_marks<I: MarkerId>(
+        &self,
+        ids: impl IntoIterator<Item = I>,
+        op: MarkOp,
+        doing: &str,
+    ) -> Result<Vec<bool>> {
+        let keys: Vec<Name> =
+            ids.into_iter().take(MARKS_MAX + 1).map(|id| self.key(&id)).collect::<Result<_>>()?;
+        if keys.len() > MARKS_MAX {
+            let expected = format!("at most {MARKS_MAX} in one call");
+            return Err(Error::invalid("number of marks", "more", expected));
+        }
+        self.on_keys(&keys, op, doing).await
+    }
+
+    async fn on_keys(&self, keys: &[Name], op: MarkOp, doing: &str) -> Result<Vec<bool>> {
+        let Some(first) = keys.first() else { return Ok(Vec::new()) };
+        let answer = self.core.records()?.on_marks(keys, op, self.core.command_until()).await;
+        answer.map_err(|error| self.core.failed(error, doing, first))
+    }
+
+    /// A mark that is yours: kept alive until you finish or drop it, and nobody else can clear it. One that is marked or
+    /// guarded already is [`Attempt::Busy`].
     ///
     /// # Cancel safety
     /// Dropping the future gives back, in the background, what may have been marked.
-    ///
-    /// # Errors
-    /// As [`Marker::mark`]; one that is marked or guarded already is [`Attempt::Busy`].
     pub async fn guard(&self, id: impl MarkerId) -> Result<Attempt<MarkerGuard>> {
         between("lease", self.lease, TTL_MIN, self.core.config.max_ttl)?;
         check_label(&self.label)?;
         let key = self.key(&id)?;
-        let wish = Wish {
+        let request = RecordRequest {
             key,
             fingerprint: None,
             lease: self.lease,
@@ -209,7 +190,7 @@ impl Marker {
             left_when_dropped: false,
         };
         let pause = || self.core.config.retry.pause(0, self.core.entropy.fraction());
-        Ok(match record::begin(&self.core, &wish).await? {
+        Ok(match record::begin(&self.core, &request).await? {
             Began::Yours(held) => Attempt::Held(MarkerGuard { held }),
             Began::Stands(Begun::Running { holder, expires_in }) => Attempt::Busy {
                 holder: Some(holder),
@@ -219,27 +200,14 @@ impl Marker {
         })
     }
 
-    fn keys<I: MarkerId>(&self, ids: impl IntoIterator<Item = I>) -> Result<Vec<Name>> {
-        let keys: Vec<Name> =
-            ids.into_iter().take(MARKS_MAX + 1).map(|id| self.key(&id)).collect::<Result<_>>()?;
-        if keys.len() > MARKS_MAX {
-            return Err(Error::invalid(
-                "number of marks",
-                "more",
-                format!("at most {MARKS_MAX} in one call"),
-            ));
-        }
-        Ok(keys)
-    }
-
     fn key(&self, id: &impl MarkerId) -> Result<Name> {
         self.core.check_open()?;
         between("ttl of marks", self.ttl, TTL_MIN, WAIT_MAX)?;
         let layout = self.layout.as_ref().map_err(Clone::clone)?;
         let (places, values) = (layout.parameters().count(), id.values());
         if places != values.len() {
-            let allowed = format!("{places} values for {}", layout.as_str());
-            return Err(Error::invalid("id of a mark", quoted(&values.join(", ")), allowed));
+            let expected = format!("{places} values for {}", layout.as_str());
+            return Err(Error::invalid("id of a mark", quoted(&values.join(", ")), expected));
         }
         let values: Vec<_> = layout.parameters().zip(values).collect();
         layout.render(values).map_err(|error| placed(error, "id of a mark"))
@@ -262,13 +230,11 @@ pub struct MarkerGuard {
 }
 
 impl MarkerGuard {
-    /// Clears the mark. One that ran out and is somebody else's by now is left alone: [`Settled::FencedOff`].
+    /// Clears the mark. One that ran out and is somebody else's by now stays: [`Settled::FencedOff`]. After an error of the
+    /// store it is cleared in the background, or ends with its lease.
     ///
     /// # Cancel safety
     /// Dropping the future after it was polled still clears it, in the background.
-    ///
-    /// # Errors
-    /// The store's faults: it is then cleared in the background, or ends with its lease.
     pub async fn finish(self) -> Result<Settled> {
         self.held.settle(Outcome::Retry, Duration::ZERO).await
     }
@@ -292,14 +258,6 @@ impl fmt::Debug for MarkerGuard {
 pub trait MarkerId {
     /// The values, in the order of the layout's places.
     fn values(&self) -> Vec<String>;
-}
-
-struct Values<'a>(&'a [String]);
-
-impl MarkerId for Values<'_> {
-    fn values(&self) -> Vec<String> {
-        self.0.to_vec()
-    }
 }
 
 macro_rules! single_values {

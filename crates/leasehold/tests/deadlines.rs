@@ -1,12 +1,18 @@
 //! Pools of deadlines as callers use them, on `memory:` with tokio's time.
 #![cfg(feature = "memory")]
 
-use std::time::{Duration, SystemTime};
+use std::{
+    sync::{Arc, Mutex},
+    time::{Duration, SystemTime},
+};
 
 use leasehold::{
     Clock, Deadline, Error, ErrorKind, Leasehold, Placement,
+    clock::Until,
     deadlines::{PoolStats, Receipt, Settle},
+    engine::{Fut, deadlines as contract},
 };
+use leasehold_testkit::conformance::{Tamper, Wrapped};
 
 const SECOND: Duration = Duration::from_secs(1);
 const MINUTE: Duration = Duration::from_secs(60);
@@ -104,6 +110,35 @@ async fn everything_that_one_claim_got_can_be_acknowledged_at_once() {
     let ids: Vec<_> = many.iter().map(|deadline| deadline.id.clone()).collect();
     let cancelled = pool.cancel_many(&ids).await.unwrap();
     assert_eq!(cancelled.iter().filter(|there| **there).count(), left);
+}
+
+/// Notes how many deadlines each call settles.
+#[derive(Clone, Default)]
+struct CountSettled(Arc<Mutex<Vec<usize>>>);
+
+impl Tamper for CountSettled {
+    fn settle_deadlines<'a>(
+        &'a self,
+        inner: &'a dyn contract::Deadlines,
+        pool: &'a contract::Pool,
+        settlements: &'a [(Receipt, Settle)],
+        until: Until,
+    ) -> Fut<'a, Vec<bool>> {
+        self.0.lock().unwrap().push(settlements.len());
+        inner.settle(pool, settlements, until)
+    }
+}
+
+#[tokio::test(start_paused = true)]
+async fn no_call_to_the_store_settles_more_than_ten_thousand() {
+    let (settled, clock) = (CountSettled::default(), Clock::tokio());
+    let builder = || Leasehold::builder("memory:").clock(clock.clone());
+    let engine = Wrapped::new(builder().into_engine().unwrap(), settled.clone());
+    let leases = builder().engine(Arc::new(engine)).connect().await.unwrap();
+    let number = |n| (Receipt { id: format!("tx:{n}").into(), number: 1 }, Settle::Done);
+    let many: Vec<_> = (0..25_000).map(number).collect();
+    assert_eq!(leases.deadlines("payments").settle(&many).await.unwrap(), vec![false; 25_000]);
+    assert_eq!(*settled.0.lock().unwrap(), [10_000, 10_000, 5_000]);
 }
 
 #[tokio::test(start_paused = true)]

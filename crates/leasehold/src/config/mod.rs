@@ -21,7 +21,7 @@ pub use duration::parse_duration;
 pub(crate) use file::{Document, acks, duration, written};
 #[cfg(feature = "config")]
 pub use settings::{Settings, Sources};
-pub(crate) use text::{one_of, placed, quoted};
+pub(crate) use text::{cut, one_of, placed, quoted};
 
 use crate::{
     error::{Error, Result},

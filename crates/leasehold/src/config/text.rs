@@ -53,6 +53,12 @@ pub(crate) fn quoted(text: &str) -> String {
     short
 }
 
+/// As much of a text as that many bytes hold, cut between two characters.
+pub(crate) fn cut(text: &str, most_bytes: usize) -> &str {
+    let end = (0..=most_bytes.min(text.len())).rev().find(|at| text.is_char_boundary(*at));
+    &text[..end.unwrap_or(0)]
+}
+
 /// The same error, naming another place.
 pub(crate) fn placed(error: Error, place: impl Into<String>) -> Error {
     match error {

@@ -1,9 +1,9 @@
 //! What deadlines may be. Every bound is named in the error that it leads to.
 
-use std::time::Duration;
+use std::{fmt, ops::RangeInclusive, time::Duration};
 
 use crate::{
-    config::{between, placed, quoted},
+    config::{between, cut, placed, quoted},
     engine::deadlines::{BUCKETS_MAX, Deadline, DueTime, Settle},
     error::{Error, Result},
     name::Name,
@@ -37,37 +37,27 @@ const WHY_MAX_BYTES: usize = 1_024;
 
 pub(super) fn pool_name(name: &str) -> Result<Name> {
     let what = "name of a deadline pool";
-    if name.len() > POOL_NAME_MAX_BYTES {
-        return Err(Error::invalid(what, quoted(name), format!("at most {POOL_NAME_MAX_BYTES} bytes")));
-    }
+    let expected = format!("at most {POOL_NAME_MAX_BYTES} bytes");
+    check(what, quoted(name), name.len() <= POOL_NAME_MAX_BYTES, &expected)?;
     // A store that places keys by hash tag puts its own braces around the name.
-    if name.contains(['{', '}']) {
-        return Err(Error::invalid(what, quoted(name), "printable text without { and }"));
-    }
+    check(what, quoted(name), !name.contains(['{', '}']), "printable text without { and }")?;
     Name::new(name).map_err(|error| placed(error, what))
 }
 
 pub(super) fn check_buckets(buckets: u16) -> Result<()> {
-    let allowed = format!("1 to {BUCKETS_MAX}");
-    check("number of buckets", buckets, (1..=BUCKETS_MAX).contains(&buckets), &allowed)
+    within("number of buckets", buckets, 1..=BUCKETS_MAX, "")
 }
 
 pub(super) fn check_context_max(bytes: usize) -> Result<()> {
-    let allowed = format!("1 to {CONTEXT_BYTES_MAX} bytes");
-    check("largest context", bytes, (1..=CONTEXT_BYTES_MAX).contains(&bytes), &allowed)
+    within("largest context", bytes, 1..=CONTEXT_BYTES_MAX, " bytes")
 }
 
 pub(super) fn check_limit(limit: u32) -> Result<()> {
-    check(
-        "limit of a claim",
-        limit,
-        (1..=LIMIT_MAX).contains(&limit),
-        &format!("1 to {LIMIT_MAX} per bucket"),
-    )
+    within("limit of a claim", limit, 1..=LIMIT_MAX, " per bucket")
 }
 
 pub(super) fn check_page(limit: u32) -> Result<()> {
-    check("page size", limit, (1..=ITEMS_MAX as u32).contains(&limit), &format!("1 to {ITEMS_MAX}"))
+    within("page size", limit as usize, 1..=ITEMS_MAX, "")
 }
 
 pub(super) fn check_visibility(visibility: Duration) -> Result<()> {
@@ -78,7 +68,7 @@ pub(super) fn check_visibility(visibility: Duration) -> Result<()> {
 pub(super) fn checked(settle: &Settle) -> Result<Settle> {
     match settle {
         Settle::Postpone(by) => between("postponement", *by, Duration::ZERO, DUE_MAX)?,
-        Settle::Bury(why) => return Ok(Settle::Bury(shortened(why))),
+        Settle::Bury(why) => return Ok(Settle::Bury(cut(why, WHY_MAX_BYTES).to_owned())),
         Settle::Done | Settle::GiveBack => {}
     }
     Ok(settle.clone())
@@ -102,14 +92,19 @@ pub(super) fn check_deadline(deadline: &Deadline, context_max: usize) -> Result<
     check("size of a context", got, size <= context_max, &format!("at most {context_max} bytes"))
 }
 
-/// Cut between two characters.
-fn shortened(why: &str) -> String {
-    let ends = why.char_indices().map(|(at, c)| at + c.len_utf8());
-    why[..ends.take_while(|end| *end <= WHY_MAX_BYTES).last().unwrap_or(0)].to_owned()
+/// Checks a number against its range; `unit` follows the range in the error.
+pub(super) fn within<T: PartialOrd + fmt::Display>(
+    what: &str,
+    got: T,
+    range: RangeInclusive<T>,
+    unit: &str,
+) -> Result<()> {
+    let expected = format!("{} to {}{unit}", range.start(), range.end());
+    check(what, &got, range.contains(&got), &expected)
 }
 
-fn check(what: &str, got: impl ToString, good: bool, allowed: &str) -> Result<()> {
-    if good { Ok(()) } else { Err(Error::invalid(what, got.to_string(), allowed)) }
+fn check(what: &str, got: impl ToString, good: bool, expected: &str) -> Result<()> {
+    if good { Ok(()) } else { Err(Error::invalid(what, got.to_string(), expected)) }
 }
 
 #[cfg(test)]
@@ -143,8 +138,9 @@ mod tests {
 
     #[test]
     fn a_long_reason_is_cut_between_two_characters() {
-        let cut = shortened(&format!("x{}", "ä".repeat(600)));
-        assert_eq!(cut.len(), 1_023);
-        assert_eq!(shortened("short"), "short");
+        for (why, stored) in [(format!("x{}", "ä".repeat(600)), 1_023), ("short".to_owned(), 5)] {
+            let Ok(Settle::Bury(cut)) = checked(&Settle::Bury(why)) else { panic!("a reason is no error") };
+            assert_eq!(cut.len(), stored);
+        }
     }
 }

@@ -55,13 +55,17 @@ impl IntoIterator for Claimed {
 
 /// A deadline that was claimed: hidden from everybody else until its visibility is over, then due again.
 ///
-/// Dropping it does nothing: unless it is settled, it comes back.
+/// Dropping it does nothing: unless it is settled, it comes back. Clone it, or keep its receipt, to settle it again after an
+/// error of the store.
+///
+/// # Cancel safety
+/// Dropping the future of a method that settles it leaves open whether it is settled; if it is not, it comes back.
 #[derive(Clone)]
 #[must_use = "a deadline that is not acknowledged comes back"]
 pub struct Due {
     deadlines: Deadlines,
     delivery: Delivery,
-    hidden_until: BootInstant,
+    pub(super) hidden_until: BootInstant,
     settled: Arc<AtomicBool>,
 }
 
@@ -103,47 +107,23 @@ impl Due {
 
     /// Removes it: it was handled. False if the receipt was no longer good, because it was claimed, set or cancelled
     /// since; then nothing was removed.
-    ///
-    /// # Cancel safety
-    /// Dropping the future leaves open whether it was removed; otherwise it comes back.
-    ///
-    /// # Errors
-    /// When the store is at fault. Clone it first, or keep the receipt, to try again.
     pub async fn acknowledge(self) -> Result<bool> {
         self.settle(Settle::Done).await
     }
 
-    /// Makes it due again after a while; the attempt counts. False as in [`Due::acknowledge`].
-    ///
-    /// # Cancel safety
-    /// Dropping the future leaves open when it is due again.
-    ///
-    /// # Errors
-    /// When the store is at fault; `invalid` for more than ten years.
+    /// Makes it due again after a while, at most ten years; the attempt counts. False as in [`Due::acknowledge`].
     pub async fn postpone(self, by: Duration) -> Result<bool> {
         self.settle(Settle::Postpone(by)).await
     }
 
     /// Makes it due again at once, for somebody else to handle; the attempt does not count. False as in
     /// [`Due::acknowledge`].
-    ///
-    /// # Cancel safety
-    /// Dropping the future leaves open whether it was given back; otherwise it comes back after its visibility.
-    ///
-    /// # Errors
-    /// When the store is at fault.
     pub async fn give_back(self) -> Result<bool> {
         self.settle(Settle::GiveBack).await
     }
 
     /// Gives it up: it goes to the dead ones of the pool, with its context and this reason. False as in
     /// [`Due::acknowledge`].
-    ///
-    /// # Cancel safety
-    /// Dropping the future leaves open whether it was buried; otherwise it comes back.
-    ///
-    /// # Errors
-    /// When the store is at fault.
     pub async fn bury(self, why: impl Into<String>) -> Result<bool> {
         self.settle(Settle::Bury(why.into())).await
     }
@@ -160,14 +140,6 @@ impl Due {
 
     pub(super) fn is_settled(&self) -> bool {
         self.settled.load(Ordering::Relaxed)
-    }
-
-    pub(super) fn hidden_until(&self) -> BootInstant {
-        self.hidden_until
-    }
-
-    pub(super) fn hide_until(&mut self, until: BootInstant) {
-        self.hidden_until = until;
     }
 }
 

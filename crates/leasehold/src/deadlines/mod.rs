@@ -1,7 +1,7 @@
-//! Deadlines: times at which something must be looked at, that outlive whoever set them.
+//! Deadlines: times by which something should have ended, that outlive the process that set them.
 //!
 //! A program that begins something sets a deadline; if it finishes, it cancels it. If it dies, the deadline becomes due,
-//! and whoever claims it finds out what became of the work.
+//! and its claimer finds out what became of the work.
 //!
 //! ```
 //! # #[tokio::main(flavor = "current_thread")] async fn main() -> leasehold::Result<()> {
@@ -34,8 +34,8 @@
 //!   called again.
 //! - *Not twice at once*: what was claimed is hidden from all others for its *visibility*. A claim that ends later than
 //!   that may meet another one.
-//! - *A late word changes nothing*: to settle a deadline takes the *receipt* of its claim. Once the deadline was claimed
-//!   or set again, the receipt is good for nothing.
+//! - *A late word changes nothing*: to settle a deadline takes the *receipt* of its claim, which is void once the deadline
+//!   was claimed or set again.
 //!
 //! Times are the store's, so that the clocks of those who set and of those who claim do not matter.
 
@@ -43,7 +43,6 @@ mod bounds;
 mod due;
 #[cfg(feature = "json")]
 mod json;
-mod new;
 mod opening;
 mod pool;
 mod recovery;

@@ -3,6 +3,7 @@
 use std::{fmt, sync::Arc, time::Duration};
 
 use bytes::Bytes;
+use tokio::sync::OnceCell;
 
 use super::{
     bounds::{self, ITEMS_MAX},
@@ -30,6 +31,10 @@ const CALL_BYTES: usize = 4 * 1024 * 1024;
 ///
 /// Not the right tool for work that shall be done at a time or in an order (use a queue): deadlines are for what must be
 /// looked at because it should have ended by then.
+///
+/// # Errors
+/// All methods: `invalid` for an id, a time, a context or a limit out of range and for a pool with another layout;
+/// `unsupported` on a store that keeps no deadlines; `store_unreachable` and `store_refused` when the store is at fault.
 #[derive(Clone)]
 pub struct Deadlines {
     opening: Arc<Opening>,
@@ -41,19 +46,20 @@ impl Deadlines {
     }
 
     fn with(mut self, change: impl FnOnce(&mut Opening)) -> Self {
-        change(Arc::make_mut(&mut self.opening).anew());
+        let opening = Arc::make_mut(&mut self.opening);
+        opening.pool = OnceCell::new();
+        change(opening);
         self
     }
 
-    /// How many buckets the pool has, 16 if it is new and nothing is said. A pool keeps for ever what it was made with;
-    /// the first call says so if this is something else.
+    /// How many buckets the pool has; 16 by default. A pool keeps for ever what it was created with: another number is an
+    /// error of the first call.
     #[must_use]
     pub fn buckets(self, buckets: u16) -> Self {
         self.with(|asked| asked.buckets = Some(buckets))
     }
 
-    /// Where the buckets are on a sharded store: [`Placement::Spread`] if the pool is new and nothing is said. Kept as
-    /// the number of buckets is.
+    /// Where the buckets are on a sharded store; [`Placement::Spread`] by default. Kept as the number of buckets is.
     #[must_use]
     pub fn placement(self, placement: Placement) -> Self {
         self.with(|asked| asked.placement = Some(placement))
@@ -71,18 +77,11 @@ impl Deadlines {
     ///
     /// # Cancel safety
     /// Dropping the future leaves open whether it was set. It may be sent again.
-    ///
-    /// # Errors
-    /// `invalid` for an id, a time or a context out of range and for a pool with another layout; `unsupported` on a
-    /// store that keeps no deadlines; `store_unreachable` and `store_refused` when the store is at fault.
     pub async fn set(&self, id: impl Into<DeadlineId>, due: impl Into<DueTime>) -> Result<()> {
         self.set_many(&[Deadline::new(id, due)]).await
     }
 
-    /// The same with something that whoever claims it shall know.
-    ///
-    /// # Cancel safety, errors
-    /// As [`Deadlines::set`].
+    /// [`Deadlines::set`] with a context for whoever claims it.
     pub async fn set_with(
         &self,
         id: impl Into<DeadlineId>,
@@ -92,10 +91,7 @@ impl Deadlines {
         self.set_many(&[Deadline::new(id, due).context(context)]).await
     }
 
-    /// Sets many deadlines. Not all or nothing: after an error some may be set.
-    ///
-    /// # Cancel safety, errors
-    /// As [`Deadlines::set`].
+    /// [`Deadlines::set`] for many. Not all or nothing: after an error some may be set.
     pub async fn set_many(&self, deadlines: &[Deadline]) -> Result<()> {
         for deadline in deadlines {
             bounds::check_deadline(deadline, self.opening.context_max)?;
@@ -112,18 +108,12 @@ impl Deadlines {
     ///
     /// # Cancel safety
     /// Dropping the future leaves open whether it was removed. It may be sent again.
-    ///
-    /// # Errors
-    /// As [`Deadlines::set`].
     pub async fn cancel(&self, id: impl Into<DeadlineId>) -> Result<bool> {
         let answers = self.cancel_many(&[id.into()]).await?;
         Ok(answers.first().is_some_and(|there| *there))
     }
 
-    /// Removes many. True where there was one.
-    ///
-    /// # Cancel safety, errors
-    /// As [`Deadlines::cancel`].
+    /// [`Deadlines::cancel`] for many. True where there was one.
     pub async fn cancel_many(&self, ids: &[DeadlineId]) -> Result<Vec<bool>> {
         ids.iter().try_for_each(|id| bounds::check_id(id))?;
         let (engine, pool) = self.opening.ready().await?;
@@ -142,7 +132,7 @@ impl Deadlines {
     /// Dropping the future may leave deadlines claimed: they come back after their visibility.
     ///
     /// # Errors
-    /// As [`Deadlines::set`]; `invalid` for a limit above 1,000 and a visibility that is not 100 ms to a day.
+    /// `invalid` for a limit above 1,000 and a visibility that is not 100 ms to a day; see [`Deadlines`].
     pub async fn claim(&self, limit: u32, visibility: Duration) -> Result<Claimed> {
         bounds::check_limit(limit)?;
         bounds::check_visibility(visibility)?;
@@ -151,7 +141,7 @@ impl Deadlines {
         claimed.inspect_err(|error| self.core().report(error, &pool.name))
     }
 
-    /// The same without a word in the log when the store is at fault.
+    /// [`Deadlines::claim`] without a log line when the store is at fault.
     pub(super) async fn claim_quietly(&self, limit: u32, visibility: Duration) -> Result<Claimed> {
         let (engine, pool) = self.opening.ready().await?;
         let hidden_until = validity::valid_until(self.core().clock.now(), visibility);
@@ -172,7 +162,7 @@ impl Deadlines {
     /// Dropping the future leaves open which were settled. It may be sent again.
     ///
     /// # Errors
-    /// As [`Deadlines::set`]; `invalid` for a postponement of more than ten years.
+    /// `invalid` for a postponement of more than ten years; see [`Deadlines`].
     pub async fn settle(&self, settlements: &[(Receipt, Settle)]) -> Result<Vec<bool>> {
         let checked = |(receipt, settle): &_| Ok((Receipt::clone(receipt), bounds::checked(settle)?));
         let settlements = settlements.iter().map(checked).collect::<Result<Vec<_>>>()?;
@@ -187,13 +177,10 @@ impl Deadlines {
         Ok(settled)
     }
 
-    /// What is due, oldest first, without claiming it. Of a pool that nobody ever used, nothing.
-    ///
-    /// # Errors
-    /// As [`Deadlines::set`].
+    /// What is due, oldest first, without claiming it; nothing for a pool that nobody ever used.
     pub async fn peek(&self, limit: u32) -> Result<Vec<Pending>> {
         bounds::check_page(limit)?;
-        let Some((engine, pool)) = self.opening.known().await? else { return Ok(Vec::new()) };
+        let Some((engine, pool)) = self.opening.existing().await? else { return Ok(Vec::new()) };
         let answer = engine.peek(pool, limit, self.core().command_until()).await;
         answer.map_err(|error| self.failed(error, "looking at the pool"))
     }
@@ -205,7 +192,7 @@ impl Deadlines {
     /// As [`Deadlines::set`].
     pub async fn dead(&self, from: Option<Cursor>, limit: u32) -> Result<Page<Dead>> {
         bounds::check_page(limit)?;
-        let Some((engine, pool)) = self.opening.known().await? else {
+        let Some((engine, pool)) = self.opening.existing().await? else {
             return Ok(Page { items: Vec::new(), next: None });
         };
         let listing = Listing::at(from);
@@ -215,21 +202,15 @@ impl Deadlines {
     }
 
     /// How the pool stands; all zero for one that nobody ever used.
-    ///
-    /// # Errors
-    /// As [`Deadlines::set`].
     pub async fn stats(&self) -> Result<PoolStats> {
-        let Some((engine, pool)) = self.opening.known().await? else { return Ok(PoolStats::default()) };
+        let Some((engine, pool)) = self.opening.existing().await? else { return Ok(PoolStats::default()) };
         let answer = engine.stats(pool, self.core().command_until()).await;
         answer.map_err(|error| self.failed(error, "counting the pool"))
     }
 
-    /// How the pool is laid out; `None` if nobody ever used it. To look at a pool does not make it.
-    ///
-    /// # Errors
-    /// As [`Deadlines::set`].
+    /// How the pool is laid out; `None` if nobody ever used it. Inspecting a pool does not create it.
     pub async fn layout(&self) -> Result<Option<PoolLayout>> {
-        Ok(self.opening.known().await?.map(|(_, pool)| pool.layout))
+        Ok(self.opening.existing().await?.map(|(_, pool)| pool.layout))
     }
 
     /// A task that claims what is due again and again and gives it to `handler`; see [`Recover`].
@@ -247,7 +228,7 @@ impl Deadlines {
     }
 
     pub(super) fn core(&self) -> &Arc<Core> {
-        self.opening.core()
+        &self.opening.core
     }
 
     pub(super) fn count_settled(&self, settlements: &[(Receipt, Settle)], good: &[bool]) {
@@ -261,9 +242,9 @@ impl Deadlines {
     }
 
     fn failed(&self, error: EngineError, doing: &str) -> Error {
-        match self.opening.name() {
+        match &self.opening.name {
             Ok(name) => self.core().failed(error, doing, name),
-            Err(bad_name) => bad_name,
+            Err(bad_name) => bad_name.clone(),
         }
     }
 }
@@ -284,7 +265,7 @@ fn calls(deadlines: &[Deadline]) -> impl Iterator<Item = &[Deadline]> {
 
 impl fmt::Debug for Deadlines {
     fn fmt(&self, f: &mut fmt::Formatter<'_>) -> fmt::Result {
-        f.debug_struct("Deadlines").field("pool", &self.opening.name()).finish_non_exhaustive()
+        f.debug_struct("Deadlines").field("pool", &self.opening.name).finish_non_exhaustive()
     }
 }
 

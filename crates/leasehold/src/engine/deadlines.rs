@@ -4,27 +4,37 @@
 //! (*visibility*) and returns a *receipt* for each; only with that can it be settled. If the claimer dies, the deadline
 //! becomes visible again. All times are the store's.
 
-use std::{sync::Arc, time::Duration};
+use std::{
+    fmt,
+    sync::Arc,
+    time::{Duration, SystemTime, UNIX_EPOCH},
+};
 
 use bytes::Bytes;
+use serde::Serialize;
 
 use super::{Cursor, Fut, Page, crc16::crc16};
-use crate::{clock::Until, name::Name};
+use crate::{
+    clock::Until,
+    config::quoted,
+    error::{Error, Result},
+    name::Name,
+};
 
 /// Deadlines of many pools. Every operation is atomic per bucket.
 pub trait Deadlines: Send + Sync {
-    /// Stores how the pool is laid out, if it is new, and answers how it is. Whoever uses a pool asks this first, and
-    /// goes on only if the answer is what it wants.
+    /// Stores the layout of a pool that is new; returns the one that is stored. Clients ask this first, and go on only if
+    /// the answer is what they want.
     fn layout<'a>(&'a self, pool: &'a Pool, until: Until) -> Fut<'a, PoolLayout>;
 
-    /// How the pool of that name is laid out, if anybody ever used it. Stores nothing.
+    /// The layout of the pool of that name, if anybody ever used it. Stores nothing.
     fn known_layout<'a>(&'a self, pool: &'a Name, until: Until) -> Fut<'a, Option<PoolLayout>>;
 
     /// Sets deadlines. One of that id, also a dead one, is replaced: a claim of it is void, its attempts begin anew.
     fn set<'a>(&'a self, pool: &'a Pool, deadlines: &'a [Deadline], until: Until) -> Fut<'a, ()>;
 
     /// Claims what is due, at most `limit` per bucket, oldest first within a bucket; nothing is claimed twice within its
-    /// visibility. One round trip; on a sharded store two to each shard, all at once. If their contexts are too much for one
+    /// visibility. One round trip; on a sharded store one to each shard, all at once. If their contexts are too much for one
     /// answer, some are left, and more is due.
     fn claim_due<'a>(
         &'a self,
@@ -95,6 +105,21 @@ pub enum Placement {
     Together,
 }
 
+impl fmt::Display for PoolLayout {
+    fn fmt(&self, f: &mut fmt::Formatter<'_>) -> fmt::Result {
+        write!(f, "{} buckets {}", self.buckets, self.placement)
+    }
+}
+
+impl fmt::Display for Placement {
+    fn fmt(&self, f: &mut fmt::Formatter<'_>) -> fmt::Result {
+        f.write_str(match self {
+            Self::Spread => "spread",
+            Self::Together => "together",
+        })
+    }
+}
+
 /// Most buckets of a pool.
 pub const BUCKETS_MAX: u16 = 1024;
 
@@ -113,8 +138,21 @@ pub struct Deadline {
     pub id: DeadlineId,
     /// When it is due.
     pub due: DueTime,
-    /// What whoever claims it shall know.
+    /// What its claimer gets with it.
     pub context: Option<Bytes>,
+}
+
+impl Deadline {
+    /// A deadline without context. It is due after a [`Duration`] by the store's clock, or at a [`SystemTime`].
+    pub fn new(id: impl Into<DeadlineId>, due: impl Into<DueTime>) -> Self {
+        Self { id: id.into(), due: due.into(), context: None }
+    }
+
+    /// What its claimer gets with it.
+    #[must_use]
+    pub fn context(self, context: impl Into<Bytes>) -> Self {
+        Self { context: Some(context.into()), ..self }
+    }
 }
 
 /// When a deadline is due. Stores count in milliseconds.
@@ -124,6 +162,20 @@ pub enum DueTime {
     In(Duration),
     /// At this time, in milliseconds since 1970.
     AtMs(u64),
+}
+
+impl From<Duration> for DueTime {
+    fn from(after: Duration) -> Self {
+        Self::In(after)
+    }
+}
+
+/// A time before 1970 is due at once.
+impl From<SystemTime> for DueTime {
+    fn from(at: SystemTime) -> Self {
+        let since = at.duration_since(UNIX_EPOCH).unwrap_or_default();
+        Self::AtMs(u64::try_from(since.as_millis()).unwrap_or(u64::MAX))
+    }
 }
 
 /// What a claim got.
@@ -205,7 +257,7 @@ pub struct PoolStats {
     pub due: u64,
     /// Of these, claimed at least once.
     pub tried: u64,
-    /// How long the oldest has been due; zero if none is.
+    /// How long the oldest has been due.
     pub overdue: Duration,
     /// Deadlines that were given up.
     pub dead: u64,

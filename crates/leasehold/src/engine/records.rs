@@ -1,10 +1,10 @@
 //! The contract of records: what was begun, how it ended, and plain marks.
 //!
 //! A record lives under its key as given, without the prefix of locks, so that other programs can share it. A bare `1`
-//! is a mark: somebody did it, or is at it, and nothing more is known. Everything else has the layout of [`Stored`].
+//! is a mark: it was done, or is in progress, and nothing more is known. Everything else has the layout of [`Stored`].
 //!
-//! A record that is *running* is a lease: it ends by itself, is renewed as [`Leases`](super::Leases) says, and has a fence. Who begins after it
-//! ran out gets a higher fence, and the one before can no longer settle anything.
+//! A record that is *running* is a lease: it ends by itself, is renewed as [`Leases`](super::Leases) says, and has a fence.
+//! Whoever begins after it ran out gets a higher fence, and the one before can no longer settle anything.
 
 use std::time::Duration;
 
@@ -31,31 +31,40 @@ pub trait Records: Send + Sync {
     /// Begins a record, or says how it stands. The same owner again gets the same fence and a fresh lease.
     fn begin<'a>(&'a self, begin: &'a Begin, until: Until) -> Fut<'a, Begun>;
 
-    /// Ends an execution, keeps its outcome, and wakes who waits for it. It counts while the record is still running under
+    /// Ends an execution, keeps its outcome, and wakes its waiters. It counts while the record is still running under
     /// its owner, and also after its lease ran out if nobody has begun since: the work was done once. Sent again it says
     /// the same. Somebody else's record is never touched.
     fn settle<'a>(&'a self, settle: &'a Settle, until: Until) -> Fut<'a, Settled>;
 
-    /// Sets marks, all in one round trip. A mark that is there lasts anew, unless `if_absent`; anything else is left alone,
-    /// because it may be a record, a lock or another program's data. True where the mark was set.
+    /// Does something with many marks, all in one round trip. Anything that is no mark is left alone: it may be a record, a
+    /// lock or another program's data. One result per key.
+    fn on_marks<'a>(&'a self, keys: &'a [Name], op: MarkOp, until: Until) -> Fut<'a, Vec<bool>>;
+
+    /// Sets marks: [`MarkOp::Set`], or [`MarkOp::SetIfAbsent`].
     fn mark<'a>(
         &'a self,
         keys: &'a [Name],
         ttl: Duration,
         if_absent: bool,
         until: Until,
-    ) -> Fut<'a, Vec<bool>>;
+    ) -> Fut<'a, Vec<bool>> {
+        self.on_marks(keys, if if_absent { MarkOp::SetIfAbsent(ttl) } else { MarkOp::Set(ttl) }, until)
+    }
 
-    /// Whether there is anything, all in one round trip.
-    fn exist<'a>(&'a self, keys: &'a [Name], until: Until) -> Fut<'a, Vec<bool>>;
+    /// Tests marks: [`MarkOp::Test`].
+    fn exist<'a>(&'a self, keys: &'a [Name], until: Until) -> Fut<'a, Vec<bool>> {
+        self.on_marks(keys, MarkOp::Test, until)
+    }
 
-    /// Removes marks, all in one round trip; anything else is left alone. True where a mark was removed.
-    fn clear<'a>(&'a self, keys: &'a [Name], until: Until) -> Fut<'a, Vec<bool>>;
+    /// Removes marks: [`MarkOp::Clear`].
+    fn clear<'a>(&'a self, keys: &'a [Name], until: Until) -> Fut<'a, Vec<bool>> {
+        self.on_marks(keys, MarkOp::Clear, until)
+    }
 
     /// What is under a key.
     fn read<'a>(&'a self, key: &'a Name, until: Until) -> Fut<'a, Option<Record>>;
 
-    /// Removes whatever is under a key, also what cannot be read, and wakes who waits for it. For operators: a later
+    /// Removes whatever is under a key, also what cannot be read, and wakes its waiters. For operators: a later
     /// execution still gets a higher fence. True if there was something.
     fn remove<'a>(&'a self, key: &'a Name, until: Until) -> Fut<'a, bool>;
 
@@ -70,7 +79,20 @@ pub trait Records: Send + Sync {
     ) -> Fut<'a, Page<Record>>;
 }
 
-/// One wish to begin a record.
+/// What to do with marks.
+#[derive(Clone, Copy, Debug, PartialEq, Eq)]
+pub enum MarkOp {
+    /// Sets one for this long, or lets the one that is there last anew. True where it was set.
+    Set(Duration),
+    /// Sets one where there is nothing. True where it was set.
+    SetIfAbsent(Duration),
+    /// Tests whether there is anything.
+    Test,
+    /// Removes it. True where a mark was removed.
+    Clear,
+}
+
+/// One request to begin a record.
 #[derive(Clone, Debug)]
 pub struct Begin {
     /// Which record.
@@ -82,12 +104,12 @@ pub struct Begin {
     /// How long it runs unless renewed.
     pub lease: Duration,
     /// Whether to be woken ([`Wake::LookAgain`](super::Wake::LookAgain)) when somebody else's is settled or removed. Such
-    /// hints may be lost: who waits asks again from time to time, and at the latest when the lease has run out.
+    /// hints may be lost: waiters ask again from time to time, and at the latest when the lease has run out.
     pub wake: bool,
 }
 
 impl Begin {
-    /// The lease that this wish's grant leads to.
+    /// The lease that a grant leads to.
     pub fn hold(&self, fence: Fence) -> Hold {
         Hold {
             name: self.key.clone(),
@@ -99,6 +121,12 @@ impl Begin {
             of: Held::Record,
         }
     }
+
+    /// The text of the record while it runs.
+    pub fn text(&self, fence: Fence) -> Vec<u8> {
+        let state = State::Running(self.owner.clone());
+        Stored { state, fence, fingerprint: self.fingerprint.clone() }.write()
+    }
 }
 
 /// How a record stands for who asked to begin it.
@@ -106,7 +134,7 @@ impl Begin {
 pub enum Begun {
     /// It is yours to execute.
     Yours(Grant),
-    /// Somebody else is at it.
+    /// Another execution is in progress.
     Running {
         /// Who.
         holder: Holder,
@@ -136,6 +164,19 @@ pub struct Settle {
     pub outcome: Outcome,
     /// How long the outcome is kept.
     pub keep: Duration,
+}
+
+impl Settle {
+    /// The text of the record from then on; nothing if it is removed.
+    pub fn text(&self) -> Option<Vec<u8>> {
+        let state = match &self.outcome {
+            Outcome::Completed(result) => State::Completed(result.clone()),
+            Outcome::Failed(why) => State::Failed(why.clone()),
+            Outcome::Quarantined(why) => State::Quarantined(why.clone()),
+            Outcome::Retry => return None,
+        };
+        Some(Stored { state, fence: self.hold.fence, fingerprint: self.fingerprint.clone() }.write())
+    }
 }
 
 /// How an execution ended.

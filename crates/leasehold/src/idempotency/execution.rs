@@ -1,4 +1,4 @@
-//! An execution that is ours, until its outcome is told.
+//! An execution that is ours, until its outcome is stored.
 
 use std::{fmt, marker::PhantomData, ops::Deref, time::Duration};
 
@@ -6,6 +6,7 @@ use bytes::Bytes;
 
 use super::OnFailure;
 use crate::{
+    config::cut,
     engine::records::{Outcome, Settled},
     error::{Error, Result},
     lease::Lease,
@@ -37,8 +38,8 @@ impl<T> Execution<T> {
         Self { held, terms, result: PhantomData }
     }
 
-    /// Stores a result that is bytes, and wakes who waits for it. It counts also after the lease was lost, if nobody else
-    /// has begun since. Only [`begin_bytes`](super::IdempotencyKey::begin_bytes) reads any bytes back.
+    /// Stores a result that is bytes, and wakes its waiters. It counts also after the lease was lost, if nobody else has begun
+    /// since. Only [`begin_bytes`](super::IdempotencyKey::begin_bytes) reads any bytes back.
     ///
     /// # Cancel safety
     /// Dropping the future after it was polled still stores the result, in the background.
@@ -62,7 +63,7 @@ impl<T> Execution<T> {
         Ok(settled)
     }
 
-    /// The work was done and its result cannot be stored: nobody shall do it again. An end that cannot be told is logged
+    /// The work was done and its result cannot be stored: nobody shall do it again. An end that cannot be stored is logged
     /// and tried on in the background.
     pub(super) async fn quarantine(self, refused: Error) -> Result<Settled> {
         let why = Bytes::from(format!("it was done, but: {refused}"));
@@ -70,19 +71,16 @@ impl<T> Execution<T> {
         Err(refused)
     }
 
-    /// Tells that it failed; what becomes of the key is what [`OnFailure`] says.
-    ///
-    /// # Cancel safety
-    /// As [`Execution::complete_bytes`].
-    ///
-    /// # Errors
-    /// The store's faults, as with [`Execution::complete_bytes`].
+    /// Ends it as failed; [`OnFailure`] says what becomes of the key. Cancel safety and errors are those of
+    /// [`Execution::complete_bytes`].
     pub async fn fail(self, why: impl fmt::Display) -> Result<Settled> {
         let core = self.held.lease().core.clone();
+        // A long text is cut, so that a failure can always be stored.
+        let why = || Bytes::copy_from_slice(cut(&why.to_string(), self.terms.result_max).as_bytes());
         let outcome = match self.terms.on_failure {
             OnFailure::Retry => Outcome::Retry,
-            OnFailure::Replay => Outcome::Failed(self.terms.shorten(why)),
-            OnFailure::Quarantine => Outcome::Quarantined(self.terms.shorten(why)),
+            OnFailure::Replay => Outcome::Failed(why()),
+            OnFailure::Quarantine => Outcome::Quarantined(why()),
         };
         let settled = self.held.settle(outcome, self.terms.keep).await?;
         if matches!(settled, Settled::FencedOff { .. }) {
@@ -94,16 +92,6 @@ impl<T> Execution<T> {
     /// The lease as a value that can be cloned into tasks.
     pub fn lease(&self) -> Lease {
         self.held.lease().clone()
-    }
-}
-
-impl Terms {
-    /// A failure's text as it is stored: a long one is cut, so that telling a failure never fails for its length.
-    fn shorten(&self, why: impl fmt::Display) -> Bytes {
-        let text = why.to_string();
-        let most = text.len().min(self.result_max);
-        let end = (0..=most).rev().find(|at| text.is_char_boundary(*at)).unwrap_or(0);
-        Bytes::from(text[..end].to_owned())
     }
 }
 

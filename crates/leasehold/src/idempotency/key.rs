@@ -8,10 +8,10 @@ use super::{Begun, Execution, OnFailure, execution::Terms};
 use crate::{
     config::{WAIT_MAX, between, check_label, check_wait, placed},
     core::Core,
-    engine::records::{self, Fingerprint, Record},
+    engine::records::{self, Fingerprint, MarkOp, Record},
     error::{Error, Result},
     name::Name,
-    record::{self, Began, Wish},
+    record::{self, Began, RecordRequest},
     telemetry::Count,
     template::escape_value,
 };
@@ -57,6 +57,10 @@ fn store_key(operation: &str, key: &str) -> Result<Name> {
 /// Builder of one request's execution.
 ///
 /// Not the right tool when every call must be executed, one after the other: that is a [`Lock`](crate::Lock).
+///
+/// # Errors
+/// All methods: `invalid` for something out of range; `corrupt` when something else is under the key, or a result of another
+/// type; `wrong_type` when it is another kind of key; `unsupported` for a store without records; the store's faults.
 #[derive(Clone)]
 #[must_use = "a key does nothing until it is run"]
 pub struct IdempotencyKey {
@@ -80,15 +84,13 @@ impl IdempotencyKey {
 
     /// What was asked for: the same key with another one is a mismatch. Only its SHA-256 is stored. Without one nothing is
     /// compared.
-    pub fn fingerprint_bytes(mut self, request: impl AsRef<[u8]>) -> Self {
-        self.fingerprint = Ok(Some(Fingerprint::of(request)));
-        self
+    pub fn fingerprint_bytes(self, request: impl AsRef<[u8]>) -> Self {
+        Self { fingerprint: Ok(Some(Fingerprint::of(request))), ..self }
     }
 
     /// How long a crashed execution keeps others from trying. Default 30 s; it is renewed while the execution lives.
-    pub fn lease(mut self, lease: Duration) -> Self {
-        self.lease = lease;
-        self
+    pub fn lease(self, lease: Duration) -> Self {
+        Self { lease, ..self }
     }
 
     /// How long a result is kept, and replayed. Default 24 h.
@@ -105,9 +107,8 @@ impl IdempotencyKey {
 
     /// How long to wait for somebody else's execution: its result is replayed, and if it dies, the execution becomes ours.
     /// Default: not at all.
-    pub fn wait(mut self, wait: Duration) -> Self {
-        self.wait = wait;
-        self
+    pub fn wait(self, wait: Duration) -> Self {
+        Self { wait, ..self }
     }
 
     /// What becomes of the key when the execution fails.
@@ -117,34 +118,25 @@ impl IdempotencyKey {
     }
 
     /// What people see as the holder, besides host and process.
-    pub fn label(mut self, label: impl Into<String>) -> Self {
-        self.label = label.into();
-        self
+    pub fn label(self, label: impl Into<String>) -> Self {
+        Self { label: label.into(), ..self }
     }
 
     /// The key in the store.
-    ///
-    /// # Errors
-    /// `invalid` for one that is empty or too long.
     pub fn store_key(&self) -> Result<Name> {
         self.key.clone()
     }
 
     /// At most once: sets a bare mark if there is nothing, and answers whether to go on. Nothing else is stored, so after
-    /// a crash the work is *skipped*; a key that is running or completed is skipped too.
+    /// a crash the work is *skipped*; a key that is running or completed is skipped too. After an error without an answer it
+    /// is not known whether the mark was set.
     ///
     /// # Cancel safety
     /// Dropping the future may leave the mark behind: then nobody goes on.
-    ///
-    /// # Errors
-    /// The store's faults: without an answer it is not known whether the mark was set.
     pub async fn check_and_set(self) -> Result<bool> {
-        let key = self.checked()?;
-        let records = self.core.records()?;
-        let keys = std::slice::from_ref(&key);
-        let answer = records.mark(keys, self.terms.keep, true, self.core.command_until()).await;
-        let set = answer.map_err(|error| self.core.failed(error, "marking", &key))?;
-        Ok(set.first() == Some(&true))
+        let (keys, op) = ([self.checked()?], MarkOp::SetIfAbsent(self.terms.keep));
+        let answer = self.core.records()?.on_marks(&keys, op, self.core.command_until()).await;
+        Ok(answer.map_err(|error| self.core.failed(error, "marking", &keys[0]))? == [true])
     }
 
     /// Begins an execution whose result is bytes, or says how it stands; waits for somebody else's as long as
@@ -152,12 +144,8 @@ impl IdempotencyKey {
     ///
     /// # Cancel safety
     /// Dropping the future gives back, in the background, what may have been begun.
-    ///
-    /// # Errors
-    /// `corrupt` when something else is under the key; `wrong_type` when it is another kind of key; `unsupported` for a
-    /// store without records; the store's faults.
     pub async fn begin_bytes(self) -> Result<Begun<Bytes>> {
-        let wish = Wish {
+        let request = RecordRequest {
             key: self.checked()?,
             fingerprint: self.fingerprint?,
             lease: self.lease,
@@ -165,40 +153,32 @@ impl IdempotencyKey {
             label: self.label,
             left_when_dropped: self.terms.on_failure == OnFailure::Quarantine,
         };
-        let text = |bytes: Bytes| String::from_utf8_lossy(&bytes).into_owned();
-        let stands = match record::begin(&self.core, &wish).await? {
+        let stands = match record::begin(&self.core, &request).await? {
             Began::Yours(held) => return Ok(Begun::Yours(Execution::new(held, self.terms))),
             Began::Stands(stands) => stands,
         };
-        let count = |count| self.core.telemetry.count(count);
-        Ok(match stands {
-            records::Begun::Completed(result) => {
-                count(Count::replayed);
-                Begun::Completed(result)
-            }
-            records::Begun::Failed(why) => {
-                count(Count::replayed);
-                Begun::Failed { why: text(why) }
-            }
+        let text = |bytes: Bytes| String::from_utf8_lossy(&bytes).into_owned();
+        let (count, begun) = match stands {
+            records::Begun::Completed(result) => (Some(Count::replayed), Begun::Completed(result)),
+            records::Begun::Failed(why) => (Some(Count::replayed), Begun::Failed { why: text(why) }),
             records::Begun::Running { holder, expires_in } => {
-                count(Count::in_progress);
-                Begun::InProgress { holder, look_again: expires_in }
+                (Some(Count::in_progress), Begun::InProgress { holder, look_again: expires_in })
             }
             records::Begun::Mismatch => {
-                count(Count::mismatched);
-                tracing::warn!(key = %wish.key, "the key belongs to another request");
-                Begun::Mismatch
+                tracing::warn!(key = %request.key, "the key belongs to another request");
+                (Some(Count::mismatched), Begun::Mismatch)
             }
-            records::Begun::Quarantined(why) => Begun::Quarantined { why: text(why) },
-            records::Begun::DoneElsewhere => Begun::DoneElsewhere,
+            records::Begun::Quarantined(why) => (None, Begun::Quarantined { why: text(why) }),
+            records::Begun::DoneElsewhere => (None, Begun::DoneElsewhere),
             records::Begun::Yours(_) => unreachable!("told as ours above"),
-        })
+        };
+        if let Some(count) = count {
+            self.core.telemetry.count(count);
+        }
+        Ok(begun)
     }
 
     /// What is under the key, for people.
-    ///
-    /// # Errors
-    /// The store's faults.
     pub async fn get(&self) -> Result<Option<Record>> {
         let key = self.checked()?;
         let answer = self.core.records()?.read(&key, self.core.command_until()).await;
@@ -207,9 +187,6 @@ impl IdempotencyKey {
 
     /// Removes what is under the key, also what cannot be read; the next call executes again. An execution that is under
     /// way goes on, and its result counts unless another one has begun by then. True if there was something.
-    ///
-    /// # Errors
-    /// The store's faults.
     pub async fn remove(&self) -> Result<bool> {
         let key = self.checked()?;
         let answer = self.core.records()?.remove(&key, self.core.command_until()).await;

@@ -19,17 +19,17 @@
 //! ```
 //!
 //! A key is in one of three states: *running*, which is a lease that is kept alive and has a fence; *completed*, with its
-//! result, for a day by default; or *failed*, as [`OnFailure`] says. Whoever is at it and dies leaves a lease that runs
-//! out; the next one executes, and the one before can no longer store anything. So the work itself may begin twice: give
-//! the fence to whatever it writes to.
+//! result, for a day by default; or *failed*, as [`OnFailure`] says. An executor that dies leaves a lease that runs out; the
+//! next one executes, and the one before can no longer store anything. So the work itself may begin twice: give the fence to
+//! whatever it writes to.
 //!
 //! | you want | use |
 //! |---|---|
 //! | the result, executed once | [`run`](IdempotencyKey::run) |
 //! | the same across several steps | [`begin`](IdempotencyKey::begin), then [`Execution::complete`] or [`Execution::fail`] |
-//! | the result of who is at it, or its work if it dies | [`wait`](IdempotencyKey::wait) with either |
+//! | the result of an execution in progress, or its work if it dies | [`wait`](IdempotencyKey::wait) with either |
 //! | at most once, and nothing if it crashed | [`check_and_set`](IdempotencyKey::check_and_set) |
-//! | to know that somebody is at it, no more | a [`Marker`](crate::Marker) |
+//! | to know that it is in progress, no more | a [`Marker`](crate::Marker) |
 //! | one at a time, each of them executed | a [`Lock`](crate::Lock) |
 //!
 //! `run`, `begin` and `complete` store results as JSON and need the feature `json`. Without it results are bytes.

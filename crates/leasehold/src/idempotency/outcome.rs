@@ -36,9 +36,9 @@ pub enum Idempotent<T, E> {
         /// The failure's text.
         why: String,
     },
-    /// Somebody else is at it.
+    /// Another execution is in progress.
     InProgress {
-        /// Who.
+        /// Whose.
         holder: Holder,
         /// When its lease runs out unless it is renewed: ask again then, at the latest.
         look_again: Duration,
@@ -47,7 +47,7 @@ pub enum Idempotent<T, E> {
     Mismatch,
     /// It was executed now, but its lease had run out and somebody else has begun since: their result counts.
     FencedOff {
-        /// What it came to.
+        /// Its result.
         result: T,
         /// The fence of the later execution, if it is known.
         by: Option<Fence>,
@@ -61,7 +61,7 @@ pub enum Idempotent<T, E> {
     /// it again. Without an answer of the store it is not known whether it is stored; that is then tried on in the
     /// background for as long as the lease lasts.
     Unstored {
-        /// What it came to.
+        /// Its result.
         result: T,
         /// Why it is not stored.
         why: Error,
@@ -119,9 +119,9 @@ pub enum Begun<T, X = Execution<T>> {
         /// The failure's text.
         why: String,
     },
-    /// Somebody else is at it.
+    /// Another execution is in progress.
     InProgress {
-        /// Who.
+        /// Whose.
         holder: Holder,
         /// When its lease runs out unless it is renewed: ask again then, at the latest.
         look_again: Duration,

@@ -16,17 +16,17 @@ use crate::{
     name::Name,
 };
 
-/// Longest time between two questions of who waits: a wake-up may have been lost.
+/// Longest time between two polls: a wake-up may have been lost.
 const FAR_POLL: Duration = Duration::from_secs(5);
-/// Shortest time between two questions.
+/// Shortest time between two polls.
 const NEAR_POLL: Duration = Duration::from_millis(2);
-/// Those who wait for a dead execution do not all ask at the same moment.
+/// Those who wait for a dead execution do not all poll at the same moment.
 const SPREAD: Duration = Duration::from_millis(50);
 /// Pause before a store that could not be reached is asked again.
 const OUTAGE_PAUSE: Duration = Duration::from_millis(50);
 
 /// What a caller wants of a record.
-pub(crate) struct Wish {
+pub(crate) struct RecordRequest {
     pub(crate) key: Name,
     pub(crate) fingerprint: Option<Fingerprint>,
     pub(crate) lease: Duration,
@@ -45,93 +45,51 @@ pub(crate) enum Began {
     Stands(Begun),
 }
 
-/// What an attempt owes the store: dropped before it was settled, it gives back in the background what it may have got.
-struct Obligation<'a> {
-    core: &'a Core,
-    begin: Begin,
-    owed: bool,
-}
-
-impl Obligation<'_> {
-    /// Asks. The obligation exists before the first byte leaves.
-    async fn ask(&mut self, records: &dyn Records, until: Until) -> Result<Begun, EngineError> {
-        let owed_before = self.owed;
-        self.owed = true;
-        let answer = records.begin(&self.begin, until).await;
-        self.owed = owed_before
-            || match &answer {
-                Ok(begun) => matches!(begun, Begun::Yours(_)),
-                Err(error) => error.fault == Fault::NoAnswer,
-            };
-        answer
-    }
-}
-
-impl Drop for Obligation<'_> {
-    fn drop(&mut self) {
-        if self.owed {
-            // Its fence is not known; the owner value is proof enough.
-            let hold = self.begin.hold(Fence::new(0));
-            let fingerprint = self.begin.fingerprint.take();
-            self.core.reaper.settle(Settle {
-                hold,
-                fingerprint,
-                outcome: Outcome::Retry,
-                keep: Duration::ZERO,
-            });
-        }
-    }
-}
-
-/// Begins a record, or waits for who is at it. A store that does not answer gets as much time as one command.
-pub(crate) async fn begin(core: &Arc<Core>, wish: &Wish) -> Result<Began> {
+/// Begins a record, or waits for the execution in progress. A store that does not answer gets as much time as one command.
+pub(crate) async fn begin(core: &Arc<Core>, request: &RecordRequest) -> Result<Began> {
     let records = core.records()?;
     let began = core.clock.now();
     let begin = Begin {
-        key: wish.key.clone(),
-        owner: core.new_owner(&wish.label),
-        fingerprint: wish.fingerprint.clone(),
-        lease: wish.lease,
-        wake: !wish.wait.is_zero(),
+        key: request.key.clone(),
+        owner: core.new_owner(&request.label),
+        fingerprint: request.fingerprint.clone(),
+        lease: request.lease,
+        wake: !request.wait.is_zero(),
     };
-    let until = began + wish.wait;
-    let mut waiter = Waiter {
-        core,
-        until,
-        answer_until: until.max(began + core.config.command_timeout),
-        obligation: Obligation { core, begin, owed: false },
-        running: None,
-    };
-    waiter.wait(records, wish).await
+    let until = began + request.wait;
+    let answer_until = until.max(began + core.config.command_timeout);
+    Waiter { core, begin, owed: false, until, answer_until, running: None }.wait(records, request).await
 }
 
+/// An attempt, and what it owes the store: dropped before it was settled, it gives back in the background what it may have
+/// got.
 struct Waiter<'a> {
     core: &'a Arc<Core>,
+    begin: Begin,
+    owed: bool,
     until: Until,
     /// Until when an answer is waited for.
     answer_until: Until,
-    obligation: Obligation<'a>,
-    /// The last answer that somebody else is at it.
+    /// The last answer that another execution is in progress.
     running: Option<Begun>,
 }
 
 impl Waiter<'_> {
-    async fn wait(&mut self, records: &dyn Records, wish: &Wish) -> Result<Began> {
+    async fn wait(&mut self, records: &dyn Records, request: &RecordRequest) -> Result<Began> {
         let core = self.core;
-        let ticket = (!wish.wait.is_zero()).then(|| core.waiting.listen(self.obligation.begin.owner.id()));
+        let ticket = self.begin.wake.then(|| core.waiting.listen(self.begin.owner.id()));
         loop {
             if let Some(ticket) = &ticket {
                 ticket.forget_hints();
             }
-            let limit = core.command_until().min(self.answer_until);
-            let again = match self.obligation.ask(records, limit).await {
+            let again = match self.ask(records).await {
                 Ok(Begun::Yours(grant)) if validity::is_worth_having(&grant, core.clock.now()) => {
-                    self.obligation.owed = false;
-                    return Ok(Began::Yours(Held::new(core, wish, &self.obligation.begin, grant)));
+                    self.owed = false;
+                    return Ok(Began::Yours(Held::new(core, request, &self.begin, grant)));
                 }
                 // Answered too late to be of use; it is ours, and asking again refreshes it.
                 Ok(Begun::Yours(_)) => self.outage(too_slow())?,
-                Ok(running @ Begun::Running { .. }) => self.look_again(running),
+                Ok(running @ Begun::Running { .. }) => self.poll_again(running),
                 Ok(stands) => return Ok(Began::Stands(stands)),
                 Err(error) => self.outage(error)?,
             };
@@ -141,7 +99,7 @@ impl Waiter<'_> {
                 Some(ticket) => {
                     tokio::select! {
                         biased;
-                        _look_again = ticket.notified() => {}
+                        _poll_again = ticket.notified() => {}
                         () = core.clock.sleep_until(again) => {}
                     }
                 }
@@ -157,8 +115,21 @@ impl Waiter<'_> {
         }
     }
 
-    /// When to ask again about an execution that nobody tells the end of.
-    fn look_again(&mut self, running: Begun) -> BootInstant {
+    /// Asks the store. The obligation exists before the first byte leaves.
+    async fn ask(&mut self, records: &dyn Records) -> Result<Begun, EngineError> {
+        let owed_before = std::mem::replace(&mut self.owed, true);
+        let limit = self.core.command_until().min(self.answer_until);
+        let answer = records.begin(&self.begin, limit).await;
+        let may_be_ours = match &answer {
+            Ok(begun) => matches!(begun, Begun::Yours(_)),
+            Err(error) => error.fault == Fault::NoAnswer,
+        };
+        self.owed = owed_before || may_be_ours;
+        answer
+    }
+
+    /// When to poll an execution whose end is not announced.
+    fn poll_again(&mut self, running: Begun) -> BootInstant {
         let Begun::Running { expires_in, .. } = &running else { return self.until };
         let over = *expires_in + NEAR_POLL + SPREAD.mul_f64(self.core.entropy.fraction());
         let again = self.core.clock.now() + over.min(FAR_POLL);
@@ -169,7 +140,7 @@ impl Waiter<'_> {
     fn outage(&mut self, error: EngineError) -> Result<BootInstant> {
         let passing = match error.fault {
             Fault::Unreachable | Fault::NoAnswer => true,
-            // No reason to stop waiting for an execution that somebody else is at.
+            // No reason to stop waiting for an execution in progress.
             Fault::Overloaded | Fault::Busy | Fault::Refused(Refusal::ReadOnly | Refusal::OutOfMemory) => {
                 self.running.is_some()
             }
@@ -180,7 +151,18 @@ impl Waiter<'_> {
         if passing && (self.running.is_some() || again < self.answer_until) {
             return Ok(again);
         }
-        Err(self.core.failed(error, "beginning", &self.obligation.begin.key))
+        Err(self.core.failed(error, "beginning", &self.begin.key))
+    }
+}
+
+impl Drop for Waiter<'_> {
+    fn drop(&mut self) {
+        if self.owed {
+            // Its fence is not known; the owner value is proof enough.
+            let (hold, fingerprint) = (self.begin.hold(Fence::new(0)), self.begin.fingerprint.take());
+            let (outcome, keep) = (Outcome::Retry, Duration::ZERO);
+            self.core.reaper.settle(Settle { hold, fingerprint, outcome, keep });
+        }
     }
 }
 

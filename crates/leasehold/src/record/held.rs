@@ -1,38 +1,38 @@
-//! A record that is running under our lease, until its outcome is told.
+//! A record that is running under our lease, until its outcome is stored.
 
 use std::{sync::Arc, time::Duration};
 
-use super::Wish;
+use super::RecordRequest;
 use crate::{
     core::Core,
     engine::{
-        EngineError, Fault, Grant,
+        Fault, Grant,
         records::{Begin, Fingerprint, Outcome, Settle, Settled},
     },
     error::Result,
     lease::{Lease, Terms},
 };
 
-/// Pause before an outcome is told again.
+/// Pause before an outcome is sent again.
 const AGAIN_PAUSE: Duration = Duration::from_millis(50);
 
 pub(crate) struct Held {
     lease: Lease,
     fingerprint: Option<Fingerprint>,
     left_when_dropped: bool,
-    /// What is still to be told when it is dropped.
+    /// What is still to be sent when it is dropped.
     ending: Option<Settle>,
     settled: bool,
 }
 
 impl Held {
-    pub(super) fn new(core: &Arc<Core>, wish: &Wish, begin: &Begin, grant: Grant) -> Self {
+    pub(super) fn new(core: &Arc<Core>, request: &RecordRequest, begin: &Begin, grant: Grant) -> Self {
         let terms = Terms { keep_alive: true, max_lifetime: None, handed_over: false };
-        tracing::debug!(key = %wish.key, fence = %grant.fence, "begun");
+        tracing::debug!(key = %request.key, fence = %grant.fence, "begun");
         Self {
             lease: Lease::begin(core, begin.hold(grant.fence), &grant, terms),
             fingerprint: begin.fingerprint.clone(),
-            left_when_dropped: wish.left_when_dropped,
+            left_when_dropped: request.left_when_dropped,
             ending: None,
             settled: false,
         }
@@ -42,11 +42,11 @@ impl Held {
         &self.lease
     }
 
-    /// Tells the outcome, again if there is no answer, for as long as one command may take; then in the background.
+    /// Sends the outcome, again if there is no answer, for as long as one command may take; then in the background.
     /// Also after the lease was lost: if nobody has begun since, it counts.
     ///
     /// # Cancel safety
-    /// Dropping the future after it was polled still tells the outcome, in the background.
+    /// Dropping the future after it was polled still sends the outcome, in the background.
     pub(crate) async fn settle(mut self, outcome: Outcome, keep: Duration) -> Result<Settled> {
         let (core, key) = (self.lease.core.clone(), self.lease.name().clone());
         self.lease.end();
@@ -54,8 +54,8 @@ impl Held {
         self.ending = Some(settle.clone());
         let records = core.records()?;
         let until = core.command_until();
-        let error = loop {
-            let error = match records.settle(&settle, until).await {
+        loop {
+            let mut error = match records.settle(&settle, until).await {
                 Ok(settled) => {
                     self.settled = true;
                     tracing::debug!(%key, fence = %self.lease.fence(), ?settled, "settled");
@@ -64,22 +64,15 @@ impl Held {
                 Err(error) => error,
             };
             let again = core.clock.now() + AGAIN_PAUSE;
-            if !matches!(error.fault, Fault::Unreachable | Fault::NoAnswer) || again >= until {
-                break error;
+            if matches!(error.fault, Fault::Unreachable | Fault::NoAnswer) && again < until {
+                core.clock.sleep_until(again).await;
+                continue;
             }
-            core.clock.sleep_until(again).await;
-        };
-        let error = match error.fault {
-            Fault::NoAnswer => {
-                let why = format!(
-                    "{}; whether it is stored is unknown, and it is told again in the background",
-                    error.why
-                );
-                EngineError::new(error.fault, why)
+            if error.fault == Fault::NoAnswer {
+                error.why += "; whether it is stored is unknown, and it is sent again in the background";
             }
-            _ => error,
-        };
-        Err(core.failed(error, "storing the outcome of", &key))
+            return Err(core.failed(error, "storing the outcome of", &key));
+        }
     }
 
     fn settlement(&mut self, outcome: Outcome, keep: Duration) -> Settle {

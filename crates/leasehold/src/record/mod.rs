@@ -3,5 +3,5 @@
 mod begin;
 mod held;
 
-pub(crate) use begin::{Began, Wish, begin};
+pub(crate) use begin::{Began, RecordRequest, begin};
 pub(crate) use held::Held;

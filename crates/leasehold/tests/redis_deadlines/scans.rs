@@ -1,18 +1,15 @@
-//! Claims that find nothing, and what must not be lost by making them cheap.
+//! Claims that find nothing, and what must not be overlooked.
 
 use std::{collections::BTreeMap, time::Duration};
 
 use leasehold::engine::{
     Fault,
-    deadlines::{Deadline, DueTime, Placement, Receipt, Settle},
+    deadlines::{Placement, Receipt, Settle},
 };
-use leasehold_testkit::{ClusterSet, RedisServer, eventually_async, redis_or_skip};
+use leasehold_testkit::{ClusterSet, RedisServer, redis_or_skip};
 use rand::{RngExt, SeedableRng, rngs::StdRng, seq::IndexedRandom};
 
 use crate::ground::{Client, LONG, Servers, due, ids, later, receipts, soon};
-
-/// Exists while nothing of the pool is due.
-const QUIET: &str = "leasehold:quiet:{pay}";
 
 fn open(server: &RedisServer) -> Client {
     Client::open(server.url(), "pay", Placement::Spread)
@@ -90,86 +87,45 @@ async fn a_claim_gets_whatever_a_full_look_sees() {
 }
 
 #[tokio::test]
-async fn a_scan_of_one_server_looks_into_no_bucket_until_something_may_be_due() {
+async fn a_scan_of_one_server_is_one_script_and_writes_nothing() {
     let Some(server) = redis_or_skip() else { return };
     let client = open(&server);
     client.set(&(0..100).map(|n| later(format!("tx:{n}"), LONG)).collect::<Vec<_>>()).await;
     assert!(client.claim(10, LONG).await.due.is_empty());
+    let changes = || {
+        let info = server.cli(&["INFO", "persistence"]);
+        info.text().lines().find(|line| line.starts_with("rdb_changes_since")).map(str::to_owned)
+    };
+    let before = changes();
     server.cli(&["CONFIG", "RESETSTAT"]);
     for _ in 0..10 {
         assert!(client.claim(10, LONG).await.due.is_empty());
     }
-    assert_eq!((calls(&server, "evalsha"), calls(&server, "getex")), (10, 10));
-    assert_eq!((calls(&server, "zrange"), calls(&server, "zcount"), calls(&server, "set")), (0, 0, 0));
-    // Whoever sets one tells.
-    client.set(&[due("tx:now")]).await;
-    let claimed = client.claim(10, LONG).await;
-    assert_eq!(ids(&claimed.due), ["tx:now".into()].into());
+    assert_eq!((calls(&server, "evalsha"), calls(&server, "zcount")), (10, 160));
+    assert_eq!((changes(), calls(&server, "zrangebyscore")), (before, 0));
 }
 
 #[tokio::test]
-async fn a_pool_is_quiet_until_the_first_of_all_that_is_set() {
-    let Some(server) = redis_or_skip() else { return };
-    let client = open(&server);
-    let ends = || server.cli(&["PEXPIRETIME", QUIET]).int() as u64;
-    let now: u64 = server.cli(&["TIME"]).list()[0].text().parse().unwrap();
-    // So far ahead that it is not reached while the test lasts: as if a moment were long.
-    let far = (now + 100_000) * 1000;
-    let at = |id: &str, ms| Deadline { due: DueTime::AtMs(ms), ..due(id) };
-    client.set(&[at("a", far)]).await;
-    assert_eq!(server.cli(&["EXISTS", QUIET]).int(), 0, "only a look at all buckets writes it");
-    client.claim(10, LONG).await;
-    let left = server.cli(&["PTTL", QUIET]).int();
-    assert!((1..=10_000).contains(&left), "{left}: what nobody told of is late by that at most");
-    server.cli(&["PEXPIREAT", QUIET, &(far - 1).to_string()]);
-    client.set(&[at("b", far + 5)]).await;
-    assert_eq!(ends(), far - 1);
-    client.set(&[at("c", far + 3), at("d", far - 7), at("e", far - 2)]).await;
-    assert_eq!(ends(), far - 8);
-    // It ends then also if the earliest has gone: a look finds out.
-    assert_eq!(client.deadlines().cancel(&client.pool, &["d".into()], soon()).await.unwrap(), [true]);
-    assert_eq!(ends(), far - 8);
-    client.set(&[at("f", 0)]).await;
-    assert_eq!(server.cli(&["EXISTS", QUIET]).int(), 0);
-}
-
-#[tokio::test]
-async fn a_quiet_ends_when_the_first_is_due() {
-    let Some(server) = redis_or_skip() else { return };
-    let client = open(&server);
-    client.set(&[later("a", Duration::from_secs(3)), later("b", LONG)]).await;
-    assert!(client.claim(10, LONG).await.due.is_empty());
-    let score: u64 = server.cli(&["ZSCORE", &client.key("due", "a"), "a"]).text().parse().unwrap();
-    assert_eq!(server.cli(&["PEXPIRETIME", QUIET]).int() as u64, score - 1);
-    eventually_async(LONG, "the end", || async { server.cli(&["EXISTS", QUIET]).int() == 0 }).await;
-    let claimed = client.claim(10, LONG).await;
-    assert_eq!(ids(&claimed.due), ["a".into()].into());
-}
-
-#[tokio::test]
-async fn what_came_past_the_scripts_is_found_once_nothing_is_known_any_more() {
+async fn what_another_program_set_is_claimed_at_once() {
     let Some(server) = redis_or_skip() else { return };
     let client = open(&server);
     assert!(client.claim(10, LONG).await.due.is_empty());
-    server.cli(&["PERSIST", QUIET]);
     server.cli(&["ZADD", &client.key("due", "a"), "5", "a"]);
-    assert!(client.claim(10, LONG).await.due.is_empty());
-    assert_eq!(client.stats().await.due, 1, "who looks sees it at once");
-    server.cli(&["DEL", QUIET]);
-    assert_eq!(client.claim(10, LONG).await.due.len(), 1);
+    assert_eq!(ids(&client.claim(10, LONG).await.due), ["a".into()].into());
 }
 
 #[tokio::test]
-async fn a_side_key_of_another_type_is_told() {
+async fn a_bucket_of_another_type_is_told() {
     let Some(server) = redis_or_skip() else { return };
     let client = open(&server);
     client.set(&[due("a")]).await;
-    server.cli(&["LPUSH", QUIET, "x"]);
+    let other =
+        (0..).map(|n| client.key("due", &format!("tx:{n}"))).find(|key| *key != client.key("due", "a"));
+    server.cli(&["LPUSH", &other.unwrap(), "x"]);
     let error = client.deadlines().claim_due(&client.pool, 10, LONG, soon()).await.unwrap_err();
     assert!(error.fault == Fault::WrongType && error.why.contains("pay"), "{error}");
-    // Whoever sets something that is due ends it, whatever it is.
-    client.set(&[due("b")]).await;
-    assert_eq!(client.claim(10, LONG).await.due.len(), 2);
+    let score = server.cli(&["ZSCORE", &client.key("due", "a"), "a"]);
+    assert_eq!(score.text(), "1000", "an error on the way leaves everything as it was");
 }
 
 #[tokio::test(flavor = "multi_thread")]
@@ -195,5 +151,6 @@ async fn a_cluster_is_asked_by_plain_reads_where_something_is_due() {
     // A node that lost the scripts gets them.
     set.primaries().iter().for_each(|node| drop(node.cli(&["SCRIPT", "FLUSH"])));
     client.set(&[due("tx:now"), due("tx:then")]).await;
+    set.primaries().iter().for_each(|node| drop(node.cli(&["SCRIPT", "FLUSH"])));
     assert_eq!(client.claim(10, LONG).await.due.len(), 2);
 }

@@ -1,13 +1,11 @@
 //! Records pass through, but for what the tamper says.
 
-use std::time::Duration;
-
 use leasehold::{
     Name,
     clock::Until,
     engine::{
         Cursor, Fut, Page,
-        records::{Begin, Begun, Record, Records, Settle, Settled},
+        records::{Begin, Begun, MarkOp, Record, Records, Settle, Settled},
     },
 };
 
@@ -31,22 +29,8 @@ impl<T: Tamper> Records for Wrapped<T> {
         self.pass_record(|records| self.tamper.settle(records, settle, until))
     }
 
-    fn mark<'a>(
-        &'a self,
-        keys: &'a [Name],
-        ttl: Duration,
-        if_absent: bool,
-        until: Until,
-    ) -> Fut<'a, Vec<bool>> {
-        self.pass_record(|records| records.mark(keys, ttl, if_absent, until))
-    }
-
-    fn exist<'a>(&'a self, keys: &'a [Name], until: Until) -> Fut<'a, Vec<bool>> {
-        self.pass_record(|records| records.exist(keys, until))
-    }
-
-    fn clear<'a>(&'a self, keys: &'a [Name], until: Until) -> Fut<'a, Vec<bool>> {
-        self.pass_record(|records| records.clear(keys, until))
+    fn on_marks<'a>(&'a self, keys: &'a [Name], op: MarkOp, until: Until) -> Fut<'a, Vec<bool>> {
+        self.pass_record(|records| records.on_marks(keys, op, until))
     }
 
     fn read<'a>(&'a self, key: &'a Name, until: Until) -> Fut<'a, Option<Record>> {

@@ -1,10 +1,9 @@
 //! The recovery loop: claims what is due, again and again, and gives it to a handler.
 
-mod backoff;
 mod handling;
 mod outbox;
+mod plan;
 mod scanner;
-mod verdict;
 
 use std::{
     fmt,
@@ -17,24 +16,13 @@ use std::{
 use tokio::task::JoinHandle;
 use tokio_util::sync::{CancellationToken, DropGuard};
 
-pub use backoff::Backoff;
-use handling::Handler;
+use handling::{Handler, Handling};
+pub use plan::Backoff;
+use plan::Plan;
 use scanner::Scanner;
 
-use super::{Deadlines, Due, bounds};
-use crate::{
-    config::between,
-    error::{Error, Result},
-};
-
-/// Shortest time between two scans.
-const EVERY_MIN: Duration = Duration::from_millis(10);
-/// Longest time between two scans, and longest grace.
-const DAY: Duration = Duration::from_secs(86_400);
-/// Most handlers at once.
-const PARALLELISM_MAX: usize = 10_000;
-/// Most attempts.
-const ATTEMPTS_MAX: u32 = 10_000;
+use super::{Deadlines, Due};
+use crate::error::Result;
 
 /// Who scans a pool that several processes recover.
 #[derive(Clone, Copy, Debug, Default, PartialEq, Eq)]
@@ -45,48 +33,6 @@ pub enum Scans {
     Shared,
     /// One per interval: whoever gets the lock `recovery:POOL`. The others skip the interval without waiting.
     SingleWinner,
-}
-
-/// How a pool is recovered.
-#[derive(Clone, Debug)]
-struct Plan {
-    every: Duration,
-    parallelism: usize,
-    limit: u32,
-    visibility: Duration,
-    attempts: u32,
-    backoff: Backoff,
-    handler_timeout: Option<Duration>,
-    grace: Duration,
-    scans: Scans,
-}
-
-impl Plan {
-    fn handler_timeout(&self) -> Duration {
-        self.handler_timeout.unwrap_or(self.visibility * 3 / 4)
-    }
-
-    fn check(&self) -> Result<()> {
-        between("time between scans", self.every, EVERY_MIN, DAY)?;
-        bounds::check_limit(self.limit)?;
-        bounds::check_visibility(self.visibility)?;
-        self.backoff.check()?;
-        between("grace of a stop", self.grace, Duration::ZERO, DAY)?;
-        if !(1..=PARALLELISM_MAX).contains(&self.parallelism) {
-            let allowed = format!("1 to {PARALLELISM_MAX}");
-            return Err(Error::invalid("parallelism", self.parallelism.to_string(), allowed));
-        }
-        if !(1..=ATTEMPTS_MAX).contains(&self.attempts) {
-            let allowed = format!("1 to {ATTEMPTS_MAX}");
-            return Err(Error::invalid("number of attempts", self.attempts.to_string(), allowed));
-        }
-        let timeout = self.handler_timeout();
-        if timeout.is_zero() || timeout >= self.visibility {
-            let allowed = format!("less than the visibility, {:?}", self.visibility);
-            return Err(Error::invalid("handler timeout", format!("{timeout:?}"), allowed));
-        }
-        Ok(())
-    }
 }
 
 /// Builder of a [`Recovery`]; made by [`Deadlines::recover`]. Awaiting it is the same as [`Recover::start`].
@@ -100,9 +46,7 @@ impl Plan {
 /// put blocking work into `spawn_blocking`.
 #[must_use = "nothing is recovered until it is started"]
 pub struct Recover {
-    deadlines: Deadlines,
-    plan: Plan,
-    handler: Handler,
+    handling: Handling,
     stop_when: Option<Pin<Box<dyn Future<Output = ()> + Send>>>,
 }
 
@@ -117,75 +61,64 @@ impl Recover {
             let handled = handler(due);
             Box::pin(async move { handled.await.map_err(|error| error.to_string()) })
         });
-        let plan = Plan {
-            every: Duration::from_secs(5),
-            parallelism: 16,
-            limit: 100,
-            visibility: Duration::from_secs(60),
-            attempts: 10,
-            backoff: Backoff::default(),
-            handler_timeout: None,
-            grace: Duration::from_secs(30),
-            scans: Scans::Shared,
-        };
-        Self { deadlines, plan, handler, stop_when: None }
+        Self { handling: Handling { deadlines, plan: Plan::default(), handler }, stop_when: None }
     }
 
-    /// How often to look for what is due. Default 5 s. When more is due than one claim takes, the next follows at once.
+    /// How often to scan for what is due. Default 5 s. When more is due than one claim takes, the next follows at once.
     pub fn every(mut self, every: Duration) -> Self {
-        self.plan.every = every;
+        self.handling.plan.every = every;
         self
     }
 
     /// How many handlers run at once. Default 16. A claim takes about twice as many, so that nothing is hidden for long
     /// that others could handle.
     pub fn parallelism(mut self, handlers: usize) -> Self {
-        self.plan.parallelism = handlers;
+        self.handling.plan.parallelism = handlers;
         self
     }
 
     /// The most that one claim takes from a bucket. Default 100.
     pub fn limit(mut self, limit: u32) -> Self {
-        self.plan.limit = limit;
+        self.handling.plan.limit = limit;
         self
     }
 
     /// How long what was claimed is hidden from others: after a crash it takes that long until somebody else handles it.
     /// Default 60 s.
     pub fn visibility(mut self, visibility: Duration) -> Self {
-        self.plan.visibility = visibility;
+        self.handling.plan.visibility = visibility;
         self
     }
 
     /// How often a deadline is tried before it is buried. Default 10.
     pub fn attempts(mut self, most: u32) -> Self {
-        self.plan.attempts = most;
+        self.handling.plan.attempts = most;
         self
     }
 
     /// How long a failed deadline is left alone: `first` after the first attempt, then twice as long each time, up to
     /// `most`, with jitter. Default 1 s to 5 min.
     pub fn backoff(mut self, first: Duration, most: Duration) -> Self {
-        self.plan.backoff = Backoff::new(first, most);
+        self.handling.plan.backoff = Backoff::new(first, most);
         self
     }
 
     /// How long a handler may take; then it is dropped. Less than the visibility, or two of them could meet. Default:
     /// three quarters of the visibility.
     pub fn handler_timeout(mut self, timeout: Duration) -> Self {
-        self.plan.handler_timeout = Some(timeout);
+        self.handling.plan.handler_timeout = Some(timeout);
         self
     }
 
     /// How long running handlers may go on after a stop. Default 30 s.
     pub fn grace(mut self, grace: Duration) -> Self {
-        self.plan.grace = grace;
+        self.handling.plan.grace = grace;
         self
     }
 
     /// Who scans, of several processes that recover the pool. Default [`Scans::Shared`].
     pub fn scans(mut self, scans: Scans) -> Self {
-        self.plan.scans = scans;
+        self.handling.plan.scans = scans;
         self
     }
 
@@ -204,13 +137,13 @@ impl Recover {
     /// `invalid` for something out of range and for a pool with another layout, `unsupported` on a store that keeps no
     /// deadlines, `store_refused` where waiting would not help.
     pub async fn start(self) -> Result<Recovery> {
-        self.plan.check()?;
-        match self.deadlines.opening().ready().await {
+        let Handling { deadlines, plan, .. } = &self.handling;
+        plan.check()?;
+        match deadlines.opening().ready().await {
             Err(error) if !error.retry() => return Err(error),
             Err(_) | Ok(_) => {}
         }
-        let name = self.deadlines.opening().name()?.clone();
-        let stop = self.deadlines.core().closing();
+        let (name, stop) = (deadlines.opening().name.clone()?, deadlines.core().closing());
         if let Some(stop_when) = self.stop_when {
             let stop = stop.clone();
             tokio::spawn(async move {
@@ -221,8 +154,7 @@ impl Recover {
                 }
             });
         }
-        let scanner = Scanner::new(self.deadlines, name, self.plan, self.handler, stop.clone());
-        let task = tokio::spawn(scanner.run());
+        let task = tokio::spawn(Scanner::new(self.handling, name, stop.clone()).run());
         Ok(Recovery { task, stop: stop.clone(), _stop_when_dropped: stop.drop_guard() })
     }
 }
@@ -248,7 +180,7 @@ impl Recovery {
     /// Stops: nothing more is claimed, what was claimed and not begun is given back, running handlers go on for the
     /// grace. Stop before [`Leasehold::close`](crate::Leasehold::close), or what they handled comes back.
     ///
-    /// False if handlers had to be cut off, or if it could not be told to the store how they ended; what they handled
+    /// False if handlers had to be cut off, or if the store did not learn how they ended; what they handled
     /// comes back after its visibility.
     ///
     /// # Cancel safety

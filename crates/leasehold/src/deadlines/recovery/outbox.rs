@@ -7,7 +7,7 @@ use std::time::Duration;
 use futures_util::{StreamExt, stream::FuturesUnordered};
 use tokio::sync::mpsc;
 
-use super::backoff::Backoff;
+use super::plan::Backoff;
 use crate::{
     deadlines::{Deadlines, ITEMS_MAX, bounds::checked},
     engine::{
@@ -22,8 +22,7 @@ use crate::{
 pub(super) type Settlement = (Receipt, Settle);
 
 /// Pauses while the store cannot be reached.
-const RETRY: (Duration, Duration) = (Duration::from_millis(100), Duration::from_secs(2));
-
+const RETRY: Backoff = Backoff::new(Duration::from_millis(100), Duration::from_secs(2));
 /// How long outcomes wait for the call before theirs.
 const HELD_UP: Duration = Duration::from_millis(20);
 /// Most calls that are slow at a time.
@@ -59,10 +58,7 @@ impl Outbox {
                 }
             }
         }
-        while let Some(told) = slow.next().await {
-            all_told &= told;
-        }
-        all_told
+        slow.fold(all_told, async |all, told| all && told).await
     }
 
     /// False if the store did not learn of it.
@@ -72,21 +68,13 @@ impl Outbox {
         let Some(good) = self.send(&batch).await else { return false };
         self.deadlines.count_settled(&batch, &good);
         for ((receipt, settle), _) in batch.iter().zip(good).filter(|(_, good)| *good) {
-            if let Settle::Bury(why) = settle {
-                self.report_buried(receipt, why);
+            if let (Settle::Bury(why), Ok(pool)) = (settle, &self.deadlines.opening().name) {
+                tracing::error!(%pool, id = %receipt.id, why, "gave a deadline up");
+                let (pool, id, why) = (pool.clone(), receipt.id.clone(), why.clone());
+                self.deadlines.core().telemetry.emit(|| Event::Buried { pool, id, why });
             }
         }
         true
-    }
-
-    fn report_buried(&self, receipt: &Receipt, why: &str) {
-        let Ok(pool) = self.deadlines.opening().name() else { return };
-        tracing::error!(%pool, id = %receipt.id, why, "gave a deadline up");
-        self.deadlines.core().telemetry.emit(|| Event::Buried {
-            pool: pool.clone(),
-            id: receipt.id.clone(),
-            why: why.to_owned(),
-        });
     }
 
     /// Sends until it is answered; `None` if it is not worth it any more. True where it took effect.
@@ -94,7 +82,6 @@ impl Outbox {
         let (engine, pool) = self.deadlines.opening().ready().await.ok()?;
         let core = self.deadlines.core();
         let give_up = core.clock.now() + self.patience;
-        let pauses = Backoff::new(RETRY.0, RETRY.1);
         for nth in 1.. {
             match engine.settle(pool, batch, core.command_until()).await {
                 Ok(good) => {
@@ -106,13 +93,12 @@ impl Outbox {
                     return Some(good);
                 }
                 Err(error) => {
-                    let pause = pauses.pause(nth, core.entropy.fraction());
-                    if !may_pass(&error) || core.clock.now() + pause >= give_up {
-                        let items = batch.len();
-                        tracing::warn!(%error, items, "could not settle deadlines; they come back");
+                    let again = core.clock.now() + RETRY.pause(nth, core.entropy.fraction());
+                    if !may_pass(&error) || again >= give_up {
+                        tracing::warn!(%error, items = batch.len(), "could not settle deadlines; they come back");
                         break;
                     }
-                    core.clock.sleep_until(core.clock.now() + pause).await;
+                    core.clock.sleep_until(again).await;
                 }
             }
         }

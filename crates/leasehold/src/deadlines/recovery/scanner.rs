@@ -6,15 +6,15 @@ use tokio::sync::{Semaphore, mpsc};
 use tokio_util::sync::CancellationToken;
 
 use super::{
-    Plan, Scans,
-    backoff::Backoff,
-    handling::{Handler, handle},
+    Scans,
+    handling::Handling,
     outbox::{Outbox, Settlement},
-    verdict::verdict_before,
+    plan::{Backoff, Plan},
 };
 use crate::{
-    deadlines::{Deadlines, Due, Settle},
-    error::Result,
+    core::Core,
+    deadlines::{Due, Settle},
+    error::{Error, Result},
     lock::{Attempt, Lock},
     name::Name,
     telemetry::Count,
@@ -22,16 +22,12 @@ use crate::{
 
 /// The lease of the lock of single scans.
 const WINNER_TTL: Duration = Duration::from_secs(60);
-/// First pause while the store cannot be reached.
-const OUTAGE_PAUSE: Duration = Duration::from_millis(500);
-/// Longest pause while the store cannot be reached.
-const OUTAGE_PAUSE_MAX: Duration = Duration::from_secs(30);
+/// Pauses while the store cannot be reached.
+const OUTAGE: Backoff = Backoff::new(Duration::from_millis(500), Duration::from_secs(30));
 
 pub(super) struct Scanner {
-    deadlines: Deadlines,
+    handling: Arc<Handling>,
     name: Name,
-    plan: Arc<Plan>,
-    handler: Handler,
     /// No more claims.
     stop: CancellationToken,
     /// Handlers end now.
@@ -44,38 +40,32 @@ pub(super) struct Scanner {
 type Settlements = mpsc::UnboundedSender<Settlement>;
 
 impl Scanner {
-    pub(super) fn new(
-        deadlines: Deadlines,
-        name: Name,
-        plan: Plan,
-        handler: Handler,
-        stop: CancellationToken,
-    ) -> Self {
-        Self {
-            deadlines,
-            name,
-            slots: Arc::new(Semaphore::new(plan.parallelism)),
-            plan: Arc::new(plan),
-            handler,
-            stop,
-            cut: CancellationToken::new(),
-            outages: 0,
-        }
+    pub(super) fn new(handling: Handling, name: Name, stop: CancellationToken) -> Self {
+        let slots = Arc::new(Semaphore::new(handling.plan.parallelism));
+        Self { handling: Arc::new(handling), name, stop, cut: CancellationToken::new(), slots, outages: 0 }
+    }
+
+    fn core(&self) -> &Arc<Core> {
+        self.handling.deadlines.core()
+    }
+
+    fn plan(&self) -> &Plan {
+        &self.handling.plan
     }
 
     /// Scans until it is stopped, then ends what it began. False if handlers had to be cut off.
     pub(super) async fn run(mut self) -> bool {
         let (settlements, received) = mpsc::unbounded_channel();
-        let outbox = Outbox { deadlines: self.deadlines.clone(), patience: self.plan.visibility };
+        let outbox = Outbox { deadlines: self.handling.deadlines.clone(), patience: self.plan().visibility };
         let mut outbox = tokio::spawn(outbox.run(received));
         let grace = tokio::spawn(self.grace());
-        let core = self.deadlines.core().clone();
+        let core = self.core().clone();
         while !self.stop.is_cancelled() {
             let began = core.clock.now();
             let next = match self.scan(&settlements).await {
                 Ok(()) => {
                     self.reached();
-                    began + self.plan.every
+                    began + self.plan().every
                 }
                 Err(error) => core.clock.now() + self.missed(&error),
             };
@@ -105,7 +95,7 @@ impl Scanner {
     /// Cuts the handlers off once they have had the grace after a stop.
     fn grace(&self) -> impl Future<Output = ()> + Send + use<> {
         let (stop, cut) = (self.stop.clone(), self.cut.clone());
-        let (core, grace) = (self.deadlines.core().clone(), self.plan.grace);
+        let (core, grace) = (self.core().clone(), self.plan().grace);
         async move {
             stop.cancelled().await;
             core.clock.sleep_until(core.clock.now() + grace).await;
@@ -114,12 +104,12 @@ impl Scanner {
     }
 
     async fn handlers_ended(&self) {
-        let _all = self.slots.acquire_many(self.plan.parallelism as u32).await;
+        let _all = self.slots.acquire_many(self.plan().parallelism as u32).await;
     }
 
     async fn scan(&self, settlements: &Settlements) -> Result<()> {
-        let telemetry = &self.deadlines.core().telemetry;
-        if self.plan.scans == Scans::Shared {
+        let telemetry = &self.core().telemetry;
+        if self.plan().scans == Scans::Shared {
             telemetry.count(Count::recovery_scans);
             return self.drain(&self.cut, settlements).await;
         }
@@ -151,19 +141,17 @@ impl Scanner {
 
     /// Claims until nothing more is due and every handler was begun, or until `cut`.
     async fn drain(&self, cut: &CancellationToken, settlements: &Settlements) -> Result<()> {
-        let buckets = usize::from(self.deadlines.opening().ready().await?.1.layout.buckets);
+        let (deadlines, plan) = (&self.handling.deadlines, self.plan());
+        let buckets = usize::from(deadlines.opening().ready().await?.1.layout.buckets);
         // Not more than is soon begun: what waits here for a turn is hidden from others who have the time.
-        let fair = (self.plan.parallelism * 2).div_ceil(buckets) as u32;
-        let limit = fair.clamp(1, self.plan.limit);
-        loop {
-            if self.stop.is_cancelled() || cut.is_cancelled() {
-                return Ok(());
-            }
-            let claimed = self.deadlines.claim_quietly(limit, self.plan.visibility).await?;
+        let fair = (plan.parallelism * 2).div_ceil(buckets) as u32;
+        let limit = fair.clamp(1, plan.limit);
+        while !self.stop.is_cancelled() && !cut.is_cancelled() {
+            let claimed = deadlines.claim_quietly(limit, plan.visibility).await?;
             let more = claimed.more;
             let mut waiting = claimed.into_iter();
             while let Some(due) = waiting.next() {
-                if let Some(settle) = verdict_before(due.attempt(), self.plan.attempts) {
+                if let Some(settle) = plan.instead_of(due.attempt()) {
                     let _open = settlements.send((due.receipt().clone(), settle));
                 } else if let Some(due) = self.begin(due, cut, settlements).await {
                     // Nobody here will handle the rest: others can have it at once.
@@ -174,9 +162,10 @@ impl Scanner {
                 }
             }
             if !more {
-                return Ok(());
+                break;
             }
         }
+        Ok(())
     }
 
     /// Begins a handler as soon as one may run; returns the deadline when stopped before.
@@ -187,11 +176,10 @@ impl Scanner {
             () = cut.cancelled() => return Some(due),
             slot = self.slots.clone().acquire_owned() => slot,
         };
-        let (deadlines, plan) = (self.deadlines.clone(), self.plan.clone());
-        let (handler, cut, settlements) = (self.handler.clone(), cut.clone(), settlements.clone());
+        let (handling, cut, settlements) = (self.handling.clone(), cut.clone(), settlements.clone());
         tokio::spawn(async move {
             let receipt = due.receipt().clone();
-            if let Some(settle) = handle(&deadlines, &plan, handler, due, &cut).await {
+            if let Some(settle) = handling.handle(due, &cut).await {
                 let _open = settlements.send((receipt, settle));
             }
             drop(slot);
@@ -202,39 +190,36 @@ impl Scanner {
     /// The lock of single scans. It stays closed for most of the interval, so that processes whose intervals begin at
     /// different times do not take turns within one.
     fn lock(&self) -> Lock {
-        let core = self.deadlines.core();
-        let name = format!("recovery:{}", self.name);
-        let ttl = WINNER_TTL.min(core.config.max_ttl);
-        Lock::new(core.clone(), &name).ttl(ttl).keep_alive().hold_at_least(self.plan.every * 9 / 10)
+        let ttl = WINNER_TTL.min(self.core().config.max_ttl);
+        let lock = Lock::new(self.core().clone(), &format!("recovery:{}", self.name));
+        lock.ttl(ttl).keep_alive().hold_at_least(self.plan().every * 9 / 10)
     }
 
-    /// While the store is out of reach, looks without a word before it asks for the lock, which would be logged.
+    /// While the store is out of reach, inspects the pool before it asks for the lock, whose failure would be logged.
     async fn probe(&self) -> Result<()> {
         if self.outages == 0 {
             return Ok(());
         }
-        let core = self.deadlines.core();
-        let (engine, pool) = self.deadlines.opening().ready().await?;
+        let core = self.core();
+        let (engine, pool) = self.handling.deadlines.opening().ready().await?;
         let answer = engine.peek(pool, 1, core.command_until()).await;
         answer.map(drop).map_err(|error| core.explain(error, "looking at the pool", &pool.name))
     }
 
     fn reached(&mut self) {
-        if self.outages > 0 {
+        if std::mem::take(&mut self.outages) > 0 {
             tracing::info!(pool = %self.name, "recovery goes on");
-            self.outages = 0;
         }
     }
 
     /// Logs the first failure of an outage. The pause before the next try.
-    fn missed(&mut self, error: &crate::Error) -> Duration {
+    fn missed(&mut self, error: &Error) -> Duration {
         self.outages = self.outages.saturating_add(1);
         if self.outages == 1 {
             tracing::error!(pool = %self.name, %error, "recovery waits for the store");
         } else {
             tracing::debug!(pool = %self.name, %error, "recovery still waits for the store");
         }
-        let pauses = Backoff::new(OUTAGE_PAUSE, OUTAGE_PAUSE_MAX);
-        pauses.pause(self.outages, self.deadlines.core().entropy.fraction())
+        OUTAGE.pause(self.outages, self.core().entropy.fraction())
     }
 }

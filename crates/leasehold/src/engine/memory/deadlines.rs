@@ -1,24 +1,27 @@
 //! The deadlines behind `memory:` and their atomic operations. Pure: the time comes with each call.
 
-mod bucket;
 #[cfg(test)]
 mod tests;
 
-use std::{collections::BTreeMap, time::Duration};
+use std::{
+    collections::{BTreeMap, BTreeSet, HashMap},
+    time::Duration,
+};
+
+use bytes::Bytes;
 
 use super::{Memory, store::Now};
 use crate::{
-    clock::Until,
+    clock::{BootInstant, Until},
     engine::{
         Cursor, Fut, Page,
         deadlines::{
-            Batch, Dead, Deadline, DeadlineId, Deadlines, Pending, Pool, PoolLayout, PoolStats, Receipt,
-            Settle,
+            Batch, Dead, Deadline, DeadlineId, Deadlines, Delivery, DueTime, Pending, Pool, PoolLayout,
+            PoolStats, Receipt, Settle,
         },
     },
     name::Name,
 };
-use bucket::{Bucket, Entry};
 
 #[derive(Default)]
 pub(super) struct Pools(BTreeMap<Name, PoolState>);
@@ -26,9 +29,93 @@ pub(super) struct Pools(BTreeMap<Name, PoolState>);
 #[derive(Default)]
 struct PoolState {
     layout: Option<PoolLayout>,
-    buckets: BTreeMap<u16, Bucket>,
+    deadlines: HashMap<DeadlineId, Entry>,
+    /// Every deadline by its bucket, by when it is due, and by its id.
+    order: BTreeSet<(u16, u64, DeadlineId)>,
     // Ordered, so that pages have a cursor.
     dead: BTreeMap<DeadlineId, Dead>,
+    last_receipt: u64,
+}
+
+struct Entry {
+    bucket: u16,
+    /// By the wall clock.
+    due_ms: u64,
+    /// By the boot clock, once it was claimed: a step of the wall clock shows nothing too early.
+    hidden_until: Option<BootInstant>,
+    attempts: u32,
+    receipt: Option<u64>,
+    context: Option<Bytes>,
+}
+
+impl Entry {
+    fn hidden_for(self, time: Duration, now: Now) -> Self {
+        Self { due_ms: later(now, time), hidden_until: Some(now.boot + time), ..self }
+    }
+
+    fn given_back(self, now: Now) -> Self {
+        let attempts = self.attempts.saturating_sub(1);
+        Self { due_ms: now_ms(now), hidden_until: None, attempts, receipt: None, ..self }
+    }
+
+    fn overdue(&self, now: Now) -> Duration {
+        Duration::from_millis(now_ms(now).saturating_sub(self.due_ms))
+    }
+}
+
+impl PoolState {
+    /// What may be claimed from a bucket, oldest first.
+    fn due(&self, bucket: u16, now: Now) -> impl Iterator<Item = (&DeadlineId, &Entry)> {
+        let end = (bucket, now_ms(now) + 1, DeadlineId::from(""));
+        let come = self.order.range((bucket, 0, DeadlineId::from(""))..end);
+        let come = come.map(|(_, _, id)| (id, &self.deadlines[id]));
+        come.filter(move |(_, entry)| entry.hidden_until.is_none_or(|until| until <= now.boot))
+    }
+
+    fn put(&mut self, id: &DeadlineId, entry: Entry) {
+        self.take(id);
+        self.order.insert((entry.bucket, entry.due_ms, id.clone()));
+        self.deadlines.insert(id.clone(), entry);
+    }
+
+    fn take(&mut self, id: &DeadlineId) -> Option<Entry> {
+        let entry = self.deadlines.remove(id)?;
+        self.order.remove(&(entry.bucket, entry.due_ms, id.clone()));
+        Some(entry)
+    }
+
+    fn claim(&mut self, id: &DeadlineId, visibility: Duration, now: Now) -> Option<Delivery> {
+        let entry = self.take(id)?;
+        self.last_receipt = (self.last_receipt + 1).max(now.wall_us);
+        let (number, attempt) = (self.last_receipt, entry.attempts.saturating_add(1));
+        let delivery = Delivery {
+            receipt: Receipt { id: id.clone(), number },
+            attempt,
+            overdue: entry.overdue(now),
+            context: entry.context.clone(),
+        };
+        let entry = Entry { attempts: attempt, receipt: Some(number), ..entry };
+        self.put(id, entry.hidden_for(visibility, now));
+        Some(delivery)
+    }
+
+    fn settle(&mut self, Receipt { id, number }: &Receipt, settle: &Settle, now: Now) -> bool {
+        if self.deadlines.get(id).and_then(|entry| entry.receipt) != Some(*number) {
+            return false;
+        }
+        let Some(entry) = self.take(id) else { return false };
+        match settle {
+            Settle::Done => {}
+            Settle::Postpone(by) => self.put(id, entry.hidden_for(*by, now)),
+            Settle::GiveBack => self.put(id, entry.given_back(now)),
+            Settle::Bury(why) => {
+                let Entry { attempts, context, .. } = entry;
+                let (why, buried_at_ms) = (why.clone(), now_ms(now));
+                self.dead.insert(id.clone(), Dead { id: id.clone(), attempts, buried_at_ms, why, context });
+            }
+        }
+        true
+    }
 }
 
 impl Pools {
@@ -36,111 +123,88 @@ impl Pools {
         self.0.entry(pool.name.clone()).or_default()
     }
 
-    pub(super) fn layout(&mut self, pool: &Pool) -> PoolLayout {
+    fn layout(&mut self, pool: &Pool) -> PoolLayout {
         *self.pool(pool).layout.get_or_insert(pool.layout)
     }
 
-    pub(super) fn known_layout(&self, pool: &Name) -> Option<PoolLayout> {
-        self.0.get(pool)?.layout
-    }
-
-    pub(super) fn set(&mut self, pool: &Pool, deadlines: &[Deadline], now: Now) {
+    fn set(&mut self, pool: &Pool, deadlines: &[Deadline], now: Now) {
         let state = self.pool(pool);
-        for deadline in deadlines {
-            state.dead.remove(&deadline.id);
-            state.bucket(pool, &deadline.id).put(deadline.id.clone(), Entry::new(deadline, now));
+        for Deadline { id, due, context } in deadlines {
+            state.dead.remove(id);
+            let due_ms = match due {
+                DueTime::In(after) => later(now, *after),
+                DueTime::AtMs(at) => *at,
+            };
+            let (bucket, context) = (pool.bucket_of(id), context.clone());
+            let entry = Entry { bucket, due_ms, hidden_until: None, attempts: 0, receipt: None, context };
+            state.put(id, entry);
         }
     }
 
-    pub(super) fn claim_due(&mut self, pool: &Pool, limit: u32, visibility: Duration, now: Now) -> Batch {
-        let mut batch = Batch::default();
-        for bucket in self.pool(pool).buckets.values_mut() {
-            bucket.claim_due(limit, visibility, now, &mut batch);
+    fn claim_due(&mut self, pool: &Pool, limit: u32, visibility: Duration, now: Now) -> Batch {
+        let (state, mut batch) = (self.pool(pool), Batch::default());
+        for bucket in 0..pool.layout.buckets {
+            let mut due = state.due(bucket, now).map(|(id, _)| id.clone());
+            let ids: Vec<_> = due.by_ref().take(limit as usize).collect();
+            batch.more |= due.next().is_some();
+            drop(due);
+            batch.due.extend(ids.iter().filter_map(|id| state.claim(id, visibility, now)));
         }
         batch
     }
 
-    pub(super) fn settle(&mut self, pool: &Pool, settlements: &[(Receipt, Settle)], now: Now) -> Vec<bool> {
+    fn settle(&mut self, pool: &Pool, settlements: &[(Receipt, Settle)], now: Now) -> Vec<bool> {
         let state = self.pool(pool);
-        let settled = settlements.iter().map(|(receipt, settle)| {
-            let bucket = state.bucket(pool, &receipt.id);
-            let Some(entry) = bucket.take_claimed(receipt) else { return false };
-            match settle {
-                Settle::Done => {}
-                Settle::Postpone(by) => bucket.put(receipt.id.clone(), entry.hidden_for(*by, now)),
-                Settle::GiveBack => bucket.put(receipt.id.clone(), entry.given_back(now)),
-                Settle::Bury(why) => {
-                    let dead = Dead {
-                        id: receipt.id.clone(),
-                        attempts: entry.attempts,
-                        buried_at_ms: now.wall_us / 1_000,
-                        why: why.clone(),
-                        context: entry.context,
-                    };
-                    state.dead.insert(receipt.id.clone(), dead);
-                }
-            }
-            true
-        });
-        settled.collect()
+        settlements.iter().map(|(receipt, settle)| state.settle(receipt, settle, now)).collect()
     }
 
-    pub(super) fn cancel(&mut self, pool: &Pool, ids: &[DeadlineId]) -> Vec<bool> {
+    fn cancel(&mut self, pool: &Pool, ids: &[DeadlineId]) -> Vec<bool> {
         let state = self.pool(pool);
-        let cancelled = ids.iter().map(|id| {
-            let dead = state.dead.remove(id).is_some();
-            state.bucket(pool, id).take(id).is_some() || dead
-        });
+        let cancelled = ids.iter().map(|id| state.dead.remove(id).is_some() | state.take(id).is_some());
         cancelled.collect()
     }
 
-    pub(super) fn peek(&mut self, pool: &Pool, limit: u32, now: Now) -> Vec<Pending> {
-        let now_ms = now.wall_us / 1_000;
-        let mut due: Vec<_> = self
-            .pool(pool)
-            .buckets
-            .values()
-            .flat_map(|bucket| bucket.due(now).take(limit as usize).map(move |key| (key, bucket)))
-            .collect();
-        due.sort_unstable_by_key(|(key, _)| *key);
-        let show = |((due_ms, id), bucket): (&(u64, DeadlineId), &Bucket)| Pending {
+    fn peek(&mut self, pool: &Pool, limit: u32, now: Now) -> Vec<Pending> {
+        let state = self.pool(pool);
+        let mut due: Vec<_> = (0..pool.layout.buckets).flat_map(|bucket| state.due(bucket, now)).collect();
+        due.sort_unstable_by_key(|(id, entry)| (entry.due_ms, *id));
+        let show = |(id, entry): (&DeadlineId, &Entry)| Pending {
             id: id.clone(),
-            attempts: bucket.deadlines[id].attempts,
-            overdue: Duration::from_millis(now_ms - due_ms),
+            attempts: entry.attempts,
+            overdue: entry.overdue(now),
         };
         due.into_iter().take(limit as usize).map(show).collect()
     }
 
-    pub(super) fn dead(&mut self, pool: &Pool, from: Option<&Cursor>, limit: u32) -> Page<Dead> {
+    fn dead(&mut self, pool: &Pool, from: Option<&Cursor>, limit: u32) -> Page<Dead> {
         let after = from.map(Cursor::as_str);
-        let rest = self.pool(pool).dead.values().filter(|dead| after.is_none_or(|after| *dead.id > *after));
-        let mut items: Vec<_> = rest.take(limit as usize + 1).cloned().collect();
-        let more = items.len() > limit as usize;
-        items.truncate(limit as usize);
+        let mut rest =
+            self.pool(pool).dead.values().filter(|dead| after.is_none_or(|after| *dead.id > *after));
+        let items: Vec<_> = rest.by_ref().take(limit as usize).cloned().collect();
+        let more = rest.next().is_some();
         let next = items.last().filter(|_| more).map(|last| Cursor::new(&*last.id));
         Page { items, next }
     }
 
-    pub(super) fn stats(&mut self, pool: &Pool, now: Now) -> PoolStats {
-        let now_ms = now.wall_us / 1_000;
+    fn stats(&mut self, pool: &Pool, now: Now) -> PoolStats {
         let state = self.pool(pool);
-        let mut stats = PoolStats { dead: state.dead.len() as u64, ..PoolStats::default() };
-        for bucket in state.buckets.values() {
-            stats.pending += bucket.deadlines.len() as u64;
-            stats.due += bucket.due(now).count() as u64;
-            stats.tried += bucket.deadlines.values().filter(|entry| entry.attempts > 0).count() as u64;
-            if let Some((oldest, _)) = bucket.due(now).next() {
-                stats.overdue = stats.overdue.max(Duration::from_millis(now_ms - oldest));
-            }
+        let due: Vec<_> = (0..pool.layout.buckets).flat_map(|bucket| state.due(bucket, now)).collect();
+        PoolStats {
+            pending: state.deadlines.len() as u64,
+            due: due.len() as u64,
+            tried: state.deadlines.values().filter(|entry| entry.attempts > 0).count() as u64,
+            overdue: due.iter().map(|(_, entry)| entry.overdue(now)).max().unwrap_or_default(),
+            dead: state.dead.len() as u64,
         }
-        stats
     }
 }
 
-impl PoolState {
-    fn bucket(&mut self, pool: &Pool, id: &str) -> &mut Bucket {
-        self.buckets.entry(pool.bucket_of(id)).or_default()
-    }
+fn now_ms(now: Now) -> u64 {
+    now.wall_us / 1_000
+}
+
+fn later(now: Now, by: Duration) -> u64 {
+    now_ms(now).saturating_add(u64::try_from(by.as_millis()).unwrap_or(u64::MAX))
 }
 
 impl Deadlines for Memory {
@@ -149,7 +213,7 @@ impl Deadlines for Memory {
     }
 
     fn known_layout<'a>(&'a self, pool: &'a Name, _: Until) -> Fut<'a, Option<PoolLayout>> {
-        self.atomic(|store, _| store.pools.known_layout(pool))
+        self.atomic(|store, _| store.pools.0.get(pool)?.layout)
     }
 
     fn set<'a>(&'a self, pool: &'a Pool, deadlines: &'a [Deadline], _: Until) -> Fut<'a, ()> {

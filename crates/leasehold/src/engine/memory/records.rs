@@ -8,8 +8,8 @@ use crate::{
     engine::{
         Cursor, EngineError, Fut, Grant, Hold, Page, Renewed, WAITERS_MAX, Wake, WakeSink,
         records::{
-            Begin, Begun, Content, MARK, Record, Records, Settle, Settled, State, Stored,
-            decide::{self, Beginning, Settling},
+            Begin, Begun, MARK, MarkOp, Record, Records, Settle, Settled,
+            decide::{self, Beginning, Marking, Settling},
         },
     },
     fence::Fence,
@@ -20,7 +20,7 @@ use crate::{
 const SWEEP_EVERY_WRITES: u64 = 4096;
 /// How long the last fence of a key is remembered after its record is over.
 const LAST_REMEMBERED: Duration = Duration::from_secs(86_400);
-/// Who waits and has not asked for this long is told nothing any more.
+/// A waiter that has not asked for this long gets no wake-up any more.
 const WATCHER_LAPSES: Duration = Duration::from_secs(15);
 
 #[derive(Default)]
@@ -61,7 +61,7 @@ impl Entry {
         self.watchers.retain(|known| {
             known.owner != owner && now.since(known.seen) <= WATCHER_LAPSES && known.sink.strong_count() > 0
         });
-        // Over the bound nobody is told: who waits asks from time to time as well.
+        // Over the bound there is no wake-up: waiters poll as well.
         if self.watchers.len() < WAITERS_MAX as usize {
             self.watchers.push(Watcher { owner, seen: now, sink });
         }
@@ -83,30 +83,24 @@ impl RecordStore {
                 Fence::new(self.fence)
             }
             Beginning::Refresh(fence) => fence,
-            Beginning::Say(said) => {
-                if let (true, Begun::Running { .. }, Some(entry)) = (begin.wake, &said, entry) {
+            Beginning::Answer(answer) => {
+                if let (true, Begun::Running { .. }, Some(entry)) = (begin.wake, &answer, entry) {
                     entry.watch(begin.owner.id(), sink, now.boot);
                 }
-                return Ok(said);
+                return Ok(answer);
             }
         };
-        let state = State::Running(begin.owner.clone());
-        let text = Stored { state, fence, fingerprint: begin.fingerprint.clone() }.write();
-        self.write(&begin.key, text, begin.lease, Some(fence), now);
+        self.write(&begin.key, begin.text(fence), begin.lease, Some(fence), now);
         Ok(Begun::Yours(Grant { fence, since: now.boot, ttl: begin.lease, acks: 0 }))
     }
 
     pub(super) fn renew(&mut self, hold: &Hold, now: Now) -> Renewed {
-        let running = self.entries.get_mut(&hold.name).filter(|entry| {
-            let content = entry.found(now.boot).map(decide::content);
-            matches!(content, Some(Content::Stored(Stored { state: State::Running(owner), .. })) if owner == hold.owner)
-        });
-        match running {
-            Some(entry) => {
+        match self.entries.get_mut(&hold.name) {
+            Some(entry) if decide::is_run_by(entry.found(now.boot), &hold.owner) => {
                 entry.until = now.boot + hold.ttl;
                 Renewed::Kept { since: now.boot }
             }
-            None => Renewed::Gone,
+            _ => Renewed::Gone,
         }
     }
 
@@ -115,38 +109,27 @@ impl RecordStore {
         let entry = self.entries.get(key);
         let found = entry.and_then(|entry| entry.found(now.boot));
         match decide::settle(found, entry.and_then(|entry| entry.last), settle)? {
-            Settling::Say(said) => return Ok(said),
-            Settling::Write(text) => {
+            Settling::Answer(answer) => return Ok(answer),
+            Settling::Write(Some(text)) => {
                 self.wake(key);
-                match text {
-                    Some(text) => self.write(key, text, settle.keep, Some(settle.hold.fence), now),
-                    None => drop(self.remove(key, now)),
-                }
+                self.write(key, text, settle.keep, Some(settle.hold.fence), now);
             }
+            Settling::Write(None) => drop(self.remove(key, now)),
         }
         Ok(Settled::Stored)
     }
 
-    fn mark(&mut self, key: &Name, ttl: Duration, if_absent: bool, now: Now) -> bool {
+    fn mark(&mut self, key: &Name, op: MarkOp, now: Now) -> bool {
         let entry = self.entries.get(key);
-        let free = match entry.and_then(|entry| entry.found(now.boot)) {
-            Some(text) => !if_absent && decide::is_mark(text),
-            None => true,
-        };
-        if free {
-            let last = entry.and_then(|entry| entry.last);
-            self.write(key, MARK.to_vec(), ttl, last, now);
+        match decide::mark(entry.and_then(|entry| entry.found(now.boot)), op) {
+            Marking::Write(ttl) => {
+                let last = entry.and_then(|entry| entry.last);
+                self.write(key, MARK.to_vec(), ttl, last, now);
+                true
+            }
+            Marking::Remove => self.remove(key, now),
+            Marking::Answer(answer) => answer,
         }
-        free
-    }
-
-    fn exists(&self, key: &Name, now: Now) -> bool {
-        self.entries.get(key).is_some_and(|entry| entry.found(now.boot).is_some())
-    }
-
-    fn clear(&mut self, key: &Name, now: Now) -> bool {
-        let found = self.entries.get(key).and_then(|entry| entry.found(now.boot));
-        found.is_some_and(decide::is_mark) && self.remove(key, now)
     }
 
     fn remove(&mut self, key: &Name, now: Now) -> bool {
@@ -188,18 +171,9 @@ impl RecordStore {
                 !entry.is_over(now.boot)
             });
         }
-        let until = now.boot + lasts;
-        match self.entries.get_mut(key) {
-            Some(entry) => {
-                entry.text = Some(text);
-                entry.until = until;
-                entry.last = last;
-            }
-            None => {
-                let entry = Entry { text: Some(text), until, last, watchers: Vec::new() };
-                self.entries.insert(key.clone(), entry);
-            }
-        }
+        let watchers = self.entries.remove(key).map_or_else(Vec::new, |entry| entry.watchers);
+        let entry = Entry { text: Some(text), until: now.boot + lasts, last, watchers };
+        self.entries.insert(key.clone(), entry);
     }
 
     /// Tells all who wait for a key to look again.
@@ -222,18 +196,8 @@ impl Records for Memory {
         Box::pin(async move { settled.await? })
     }
 
-    fn mark<'a>(&'a self, keys: &'a [Name], ttl: Duration, if_absent: bool, _: Until) -> Fut<'a, Vec<bool>> {
-        self.atomic(|store, now| {
-            keys.iter().map(|key| store.records.mark(key, ttl, if_absent, now)).collect()
-        })
-    }
-
-    fn exist<'a>(&'a self, keys: &'a [Name], _: Until) -> Fut<'a, Vec<bool>> {
-        self.atomic(|store, now| keys.iter().map(|key| store.records.exists(key, now)).collect())
-    }
-
-    fn clear<'a>(&'a self, keys: &'a [Name], _: Until) -> Fut<'a, Vec<bool>> {
-        self.atomic(|store, now| keys.iter().map(|key| store.records.clear(key, now)).collect())
+    fn on_marks<'a>(&'a self, keys: &'a [Name], op: MarkOp, _: Until) -> Fut<'a, Vec<bool>> {
+        self.atomic(|store, now| keys.iter().map(|key| store.records.mark(key, op, now)).collect())
     }
 
     fn read<'a>(&'a self, key: &'a Name, _: Until) -> Fut<'a, Option<Record>> {

@@ -3,13 +3,14 @@
 
 use std::time::Duration;
 
-use super::{Begin, Begun, Content, MARK, Outcome, Settle, Settled, State, Stored};
+use super::{Begin, Begun, Content, MARK, MarkOp, Outcome, Settle, Settled, State, Stored};
 use crate::{
     engine::{EngineError, Fault},
     fence::Fence,
+    owner::Owner,
 };
 
-/// What to do about a wish to begin.
+/// What to do about a request to begin.
 #[derive(Debug, PartialEq, Eq)]
 pub enum Beginning {
     /// Nothing is there: write it down as running, under a new fence.
@@ -17,29 +18,29 @@ pub enum Beginning {
     /// It is the same owner's: its lease begins anew.
     Refresh(Fence),
     /// Nothing to write.
-    Say(Begun),
+    Answer(Begun),
 }
 
-/// Decides about a wish to begin; what was found runs out in `expires_in`.
+/// Decides about a request to begin; what was found runs out in `expires_in`.
 ///
 /// # Errors
 /// `Corrupt` for what cannot be read.
 pub fn begin(found: Option<&[u8]>, expires_in: Duration, begin: &Begin) -> Result<Beginning, EngineError> {
     let Some(found) = found else { return Ok(Beginning::Take) };
     let stored = match content(found) {
-        Content::Mark => return Ok(Beginning::Say(Begun::DoneElsewhere)),
+        Content::Mark => return Ok(Beginning::Answer(Begun::DoneElsewhere)),
         Content::Corrupt => return Err(corrupt(found)),
         Content::Stored(stored) => stored,
     };
     if matches!((&stored.fingerprint, &begin.fingerprint), (Some(theirs), Some(ours)) if theirs != ours) {
-        return Ok(Beginning::Say(Begun::Mismatch));
+        return Ok(Beginning::Answer(Begun::Mismatch));
     }
     Ok(match stored.state {
         State::Running(owner) if owner == begin.owner => Beginning::Refresh(stored.fence),
-        State::Running(owner) => Beginning::Say(Begun::Running { holder: owner.holder(), expires_in }),
-        State::Completed(result) => Beginning::Say(Begun::Completed(result)),
-        State::Failed(why) => Beginning::Say(Begun::Failed(why)),
-        State::Quarantined(why) => Beginning::Say(Begun::Quarantined(why)),
+        State::Running(owner) => Beginning::Answer(Begun::Running { holder: owner.holder(), expires_in }),
+        State::Completed(result) => Beginning::Answer(Begun::Completed(result)),
+        State::Failed(why) => Beginning::Answer(Begun::Failed(why)),
+        State::Quarantined(why) => Beginning::Answer(Begun::Quarantined(why)),
     })
 }
 
@@ -49,7 +50,7 @@ pub enum Settling {
     /// Write this, for as long as the outcome is kept; nothing: remove the record.
     Write(Option<Vec<u8>>),
     /// Nothing to write.
-    Say(Settled),
+    Answer(Settled),
 }
 
 /// Decides about a settlement; `last` is the fence of the last execution that began under this key, if that is known.
@@ -58,19 +59,11 @@ pub enum Settling {
 /// `Corrupt` for what cannot be read.
 pub fn settle(found: Option<&[u8]>, last: Option<Fence>, settle: &Settle) -> Result<Settling, EngineError> {
     let fence = settle.hold.fence;
-    let write = || {
-        let state = match &settle.outcome {
-            Outcome::Completed(result) => State::Completed(result.clone()),
-            Outcome::Failed(why) => State::Failed(why.clone()),
-            Outcome::Quarantined(why) => State::Quarantined(why.clone()),
-            Outcome::Retry => return Settling::Write(None),
-        };
-        Settling::Write(Some(Stored { state, fence, fingerprint: settle.fingerprint.clone() }.write()))
-    };
-    let fenced_off = |by| Settling::Say(Settled::FencedOff { by });
+    let write = || Settling::Write(settle.text());
+    let fenced_off = |by| Settling::Answer(Settled::FencedOff { by });
     let Some(found) = found else {
         return Ok(match (&settle.outcome, last) {
-            (Outcome::Retry, Some(last)) if last > fence => Settling::Say(Settled::Stored),
+            (Outcome::Retry, Some(last)) if last > fence => Settling::Answer(Settled::Stored),
             (_, Some(last)) if last > fence => fenced_off(Some(last)),
             // Late, or the store forgot it; but nobody has begun since.
             _ => write(),
@@ -79,24 +72,48 @@ pub fn settle(found: Option<&[u8]>, last: Option<Fence>, settle: &Settle) -> Res
     Ok(match content(found) {
         Content::Corrupt => return Err(corrupt(found)),
         Content::Mark => fenced_off(None),
-        Content::Stored(Stored { state: State::Running(owner), .. }) if owner == settle.hold.owner => write(),
+        Content::Stored(_) if is_run_by(Some(found), &settle.hold.owner) => write(),
         // A settlement that was sent again: no two executions of a key have one fence.
-        Content::Stored(stored) if stored.fence == fence => Settling::Say(Settled::Stored),
+        Content::Stored(stored) if stored.fence == fence => Settling::Answer(Settled::Stored),
         Content::Stored(stored) => fenced_off(Some(stored.fence)),
     })
 }
 
+/// What to do about a mark.
+#[derive(Debug, PartialEq, Eq)]
+pub enum Marking {
+    /// Write it, for this long.
+    Write(Duration),
+    /// Remove it.
+    Remove,
+    /// Nothing to write.
+    Answer(bool),
+}
+
+/// Decides about a mark.
+pub fn mark(found: Option<&[u8]>, op: MarkOp) -> Marking {
+    let is_mark = found == Some(MARK);
+    match op {
+        MarkOp::Set(ttl) if found.is_none() || is_mark => Marking::Write(ttl),
+        MarkOp::SetIfAbsent(ttl) if found.is_none() => Marking::Write(ttl),
+        MarkOp::Clear if is_mark => Marking::Remove,
+        MarkOp::Test => Marking::Answer(found.is_some()),
+        MarkOp::Set(_) | MarkOp::SetIfAbsent(_) | MarkOp::Clear => Marking::Answer(false),
+    }
+}
+
+/// Whether a record is running under this owner.
+pub fn is_run_by(found: Option<&[u8]>, owner: &Owner) -> bool {
+    let stored = found.and_then(Stored::read);
+    matches!(stored, Some(Stored { state: State::Running(runs), .. }) if runs == *owner)
+}
+
 /// What a text under a key says.
 pub fn content(text: &[u8]) -> Content {
-    if is_mark(text) {
+    if text == MARK {
         return Content::Mark;
     }
     Stored::read(text).map_or(Content::Corrupt, Content::Stored)
-}
-
-/// Whether a mark may replace or clear it: anything else may be somebody's record, lock or data.
-pub fn is_mark(text: &[u8]) -> bool {
-    text == MARK
 }
 
 /// The error for a text that cannot be read.
@@ -160,22 +177,22 @@ mod tests {
         let text = running(&first, 5);
         assert_eq!(begin(Some(&text), LEFT, &first).unwrap(), Beginning::Refresh(Fence::new(5)));
         let seen = begin(Some(&text), LEFT, &second).unwrap();
-        assert!(matches!(seen, Beginning::Say(Begun::Running { expires_in: LEFT, .. })), "{seen:?}");
+        assert!(matches!(seen, Beginning::Answer(Begun::Running { expires_in: LEFT, .. })), "{seen:?}");
         let text = written(settle(Some(&text), None, &end(&first, 5, done())).unwrap());
         let seen = begin(Some(&text), LEFT, &second).unwrap();
-        assert_eq!(seen, Beginning::Say(Begun::Completed(Bytes::from_static(b"paid"))));
-        assert_eq!(begin(Some(MARK), LEFT, &first).unwrap(), Beginning::Say(Begun::DoneElsewhere));
+        assert_eq!(seen, Beginning::Answer(Begun::Completed(Bytes::from_static(b"paid"))));
+        assert_eq!(begin(Some(MARK), LEFT, &first).unwrap(), Beginning::Answer(Begun::DoneElsewhere));
     }
 
     #[test]
     fn another_request_under_the_same_key_is_a_mismatch_also_after_completion() {
         let (first, other) = (wish(1, Some("a")), wish(2, Some("b")));
         let text = running(&first, 5);
-        assert_eq!(begin(Some(&text), LEFT, &other).unwrap(), Beginning::Say(Begun::Mismatch));
+        assert_eq!(begin(Some(&text), LEFT, &other).unwrap(), Beginning::Answer(Begun::Mismatch));
         let text = written(settle(Some(&text), None, &end(&first, 5, done())).unwrap());
-        assert_eq!(begin(Some(&text), LEFT, &other).unwrap(), Beginning::Say(Begun::Mismatch));
+        assert_eq!(begin(Some(&text), LEFT, &other).unwrap(), Beginning::Answer(Begun::Mismatch));
         // Who gives none compares none.
-        assert_ne!(begin(Some(&text), LEFT, &wish(3, None)).unwrap(), Beginning::Say(Begun::Mismatch));
+        assert_ne!(begin(Some(&text), LEFT, &wish(3, None)).unwrap(), Beginning::Answer(Begun::Mismatch));
     }
 
     #[test]
@@ -184,13 +201,13 @@ mod tests {
         let text = running(&later, 9);
         for outcome in [done(), Outcome::Retry, Outcome::Quarantined(Bytes::new())] {
             let said = settle(Some(&text), Some(Fence::new(9)), &end(&slow, 5, outcome)).unwrap();
-            assert_eq!(said, Settling::Say(Settled::FencedOff { by: Some(Fence::new(9)) }));
+            assert_eq!(said, Settling::Answer(Settled::FencedOff { by: Some(Fence::new(9)) }));
         }
         // Also when the later one has ended without leaving anything.
         let said = settle(None, Some(Fence::new(9)), &end(&slow, 5, done())).unwrap();
-        assert_eq!(said, Settling::Say(Settled::FencedOff { by: Some(Fence::new(9)) }));
+        assert_eq!(said, Settling::Answer(Settled::FencedOff { by: Some(Fence::new(9)) }));
         let said = settle(Some(MARK), Some(Fence::new(5)), &end(&slow, 5, done())).unwrap();
-        assert_eq!(said, Settling::Say(Settled::FencedOff { by: None }));
+        assert_eq!(said, Settling::Answer(Settled::FencedOff { by: None }));
     }
 
     #[test]
@@ -199,7 +216,7 @@ mod tests {
         for last in [Some(Fence::new(5)), Some(Fence::new(4)), None] {
             let text = written(settle(None, last, &end(&late, 5, done())).unwrap());
             let other = begin(Some(&text), LEFT, &wish(2, Some("b"))).unwrap();
-            assert_eq!(other, Beginning::Say(Begun::Mismatch));
+            assert_eq!(other, Beginning::Answer(Begun::Mismatch));
         }
     }
 
@@ -208,12 +225,12 @@ mod tests {
         let one = wish(1, None);
         let text = written(settle(Some(&running(&one, 5)), None, &end(&one, 5, done())).unwrap());
         let again = settle(Some(&text), Some(Fence::new(5)), &end(&one, 5, done())).unwrap();
-        assert_eq!(again, Settling::Say(Settled::Stored));
+        assert_eq!(again, Settling::Answer(Settled::Stored));
         let retry = end(&one, 5, Outcome::Retry);
         assert_eq!(settle(Some(&running(&one, 5)), None, &retry).unwrap(), Settling::Write(None));
         assert_eq!(settle(None, None, &retry).unwrap(), Settling::Write(None));
         let followed = settle(None, Some(Fence::new(6)), &retry).unwrap();
-        assert_eq!(followed, Settling::Say(Settled::Stored));
+        assert_eq!(followed, Settling::Answer(Settled::Stored));
     }
 
     #[test]

@@ -11,7 +11,7 @@ use sha2::{Digest, Sha256};
 use crate::{fence::Fence, owner::Owner};
 
 /// A record as it is stored.
-#[derive(Clone, PartialEq, Eq)]
+#[derive(Clone, Debug, PartialEq, Eq)]
 pub struct Stored {
     /// How it stands.
     pub state: State,
@@ -24,7 +24,7 @@ pub struct Stored {
 /// How a record stands.
 #[derive(Clone, PartialEq, Eq)]
 pub enum State {
-    /// Somebody is at it.
+    /// It is in progress.
     Running(Owner),
     /// It was done, with this result.
     Completed(Bytes),
@@ -39,16 +39,15 @@ const LAYOUT: &[u8] = b"leasehold:1";
 impl Stored {
     /// The text of it.
     pub fn write(&self) -> Vec<u8> {
-        let (word, rest): (&str, &[u8]) = match &self.state {
-            State::Running(owner) => ("running", owner.expose().as_bytes()),
-            State::Completed(result) => ("completed", result),
-            State::Failed(why) => ("failed", why),
-            State::Quarantined(why) => ("quarantined", why),
+        let rest: &[u8] = match &self.state {
+            State::Running(owner) => owner.expose().as_bytes(),
+            State::Completed(rest) | State::Failed(rest) | State::Quarantined(rest) => rest,
         };
         let fingerprint = self.fingerprint.as_ref().map_or_else(|| "-".to_owned(), Fingerprint::to_string);
         let mut text = Vec::with_capacity(LAYOUT.len() + 100 + rest.len());
         text.extend_from_slice(LAYOUT);
-        text.extend_from_slice(format!(" {word} {} {fingerprint} ", self.fence).as_bytes());
+        let header = format!(" {} {} {fingerprint} ", self.state.as_str(), self.fence);
+        text.extend_from_slice(header.as_bytes());
         text.extend_from_slice(rest);
         text
     }
@@ -93,15 +92,6 @@ impl State {
 }
 
 /// No owner value and no result: both may be secrets.
-impl fmt::Debug for Stored {
-    fn fmt(&self, f: &mut fmt::Formatter<'_>) -> fmt::Result {
-        f.debug_struct("Stored")
-            .field("state", &self.state)
-            .field("fence", &self.fence)
-            .finish_non_exhaustive()
-    }
-}
-
 impl fmt::Debug for State {
     fn fmt(&self, f: &mut fmt::Formatter<'_>) -> fmt::Result {
         f.write_str(self.as_str())
@@ -124,14 +114,8 @@ impl Fingerprint {
             b'a'..=b'f' => Some(byte - b'a' + 10),
             _ => None,
         };
-        let mut fingerprint = [0; 32];
-        if hex.len() != 64 {
-            return None;
-        }
-        for (byte, pair) in fingerprint.iter_mut().zip(hex.chunks_exact(2)) {
-            *byte = digit(pair[0])? << 4 | digit(pair[1])?;
-        }
-        Some(Self(fingerprint))
+        let bytes = hex.chunks(2).map(|pair| Some(digit(pair[0])? << 4 | digit(*pair.get(1)?)?));
+        bytes.collect::<Option<Vec<_>>>()?.try_into().ok().map(Self)
     }
 }
 

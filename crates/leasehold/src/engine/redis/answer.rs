@@ -2,7 +2,7 @@
 
 use std::time::Duration;
 
-use redis::{ErrorKind, RedisError, Value};
+use redis::{ErrorKind, FromRedisValue, RedisError, Value};
 
 use crate::{
     clock::BootInstant,
@@ -117,6 +117,11 @@ pub(super) fn unexpected(value: &Value) -> EngineError {
     };
     // The value itself may hold an owner value, so it is not shown.
     EngineError::new(Fault::Refused(Refusal::Other), format!("unexpected answer: {kind}"))
+}
+
+/// An answer as this type; what was wrong with another one is not told, because it may show secrets.
+pub(super) fn read<T: FromRedisValue>(value: Value) -> Result<T, EngineError> {
+    T::from_redis_value(value).map_err(|_| unexpected(&Value::Okay))
 }
 
 /// An error in the server's own words, which begin with a code.

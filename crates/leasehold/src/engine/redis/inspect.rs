@@ -13,7 +13,7 @@ use super::{
     fan_out::ScriptCall,
     keys::scan_pattern,
     script::{self, Script},
-    topology::Shard,
+    topology::{Shard, outcome::Resend},
 };
 use crate::{
     clock::Until,
@@ -44,12 +44,13 @@ impl Redis {
         let mut found = Vec::with_capacity(names.len());
         for names in names.chunks(NAMES_PER_CALL) {
             let keys: Vec<_> = names.iter().map(|name| self.keys(name)).collect();
-            let calls = keys.chunks(per_call).map(|keys| {
-                ScriptCall::new(keys[0].slot(), |script, by_hash| {
-                    script::inspection(script, by_hash, keys, false)
-                })
+            let calls = keys.chunks(per_call).map(|keys| ScriptCall {
+                slot: keys[0].slot(),
+                write: Box::new(|cmd| script::write_inspection(cmd, keys, false)),
+                only_if_due: None,
             });
-            let answers = self.call_each(None, &INSPECT, calls.collect(), until).await;
+            let calls = calls.collect();
+            let answers = self.call_each(None, &INSPECT, Resend::AwaitMigration, calls, until).await;
             let mut values = Vec::with_capacity(names.len());
             for (answer, keys) in answers.into_iter().zip(keys.chunks(per_call)) {
                 values.extend(script::replies(answer?, keys.len())?);

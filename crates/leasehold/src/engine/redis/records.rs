@@ -1,12 +1,12 @@
 //! Records: what was begun, how it ended, and marks.
 //!
-//! Each step of a record is an operation ([`step`]) of a script of their own, and finds its way like one of a lock. What a script finds and cannot judge by the owner alone it answers as it is; the contract's own rules read it.
-//! Who waits for the end of somebody else's execution is in a set beside the record and told by a message.
+//! Each step of a record is an operation ([`step`]) of a script of their own, and finds its way like one of a lock. What a
+//! script finds and cannot judge by the owner alone it answers as it is; the contract's own rules read it. Whoever waits for
+//! the end of somebody else's execution is in a set beside the record and told by a message.
 //!
 //! While nothing new is granted after a promotion (`grace=on`) a record that is not there is refused, because it may have
 //! been begun or done at the server before; a running one that was forgotten is lost.
 
-mod foreign;
 mod marks;
 mod step;
 
@@ -20,13 +20,11 @@ use crate::{
     clock::{BootInstant, Until},
     engine::{
         Cursor, EngineError, Fault, Fut, Grant, Page,
-        records::{Begin, Begun, Content, Record, Records, Settle, Settled, decide},
+        records::{Begin, Begun, Content, MarkOp, Record, Records, Settle, Settled, decide},
     },
     fence::Fence,
     name::Name,
 };
-use marks::MarkOp;
-use step::Ending;
 pub(super) use step::Step;
 
 /// When to ask again about a running record that never runs out by itself, because somebody changed it by hand.
@@ -34,179 +32,125 @@ const NEVER: Duration = Duration::from_secs(86_400);
 /// Records that are looked at together; a result may be long.
 const LOOKS_AT_ONCE: usize = 32;
 
+type Result<T> = std::result::Result<T, EngineError>;
+
 impl Redis {
-    async fn step(&self, key: &Name, build: impl Fn() -> Step, until: Until) -> Result<Value, EngineError> {
+    /// Sends one step of a record and reads its answer.
+    async fn step<T>(
+        &self,
+        key: &Name,
+        build: impl Fn() -> Step,
+        read: impl FnOnce(Value) -> Result<T>,
+        until: Until,
+    ) -> Result<T> {
+        check(key)?;
         let channel = || self.topology.channel(key, || slots::slot(key.as_str()));
         let op = || Op::record(Keys::of_record(key), build(), channel());
-        self.topology.send(key, op, until).await.map(|(value, _)| value)
-    }
-
-    async fn begin_record(&self, begin: &Begin, until: Until) -> Result<Begun, EngineError> {
-        foreign::check(&begin.key)?;
-        // In a cluster a subscription costs a call per slot, and most records are not running: first it is asked once.
-        if begin.wake && !self.topology.is_subscribed(|| slots::slot(begin.key.as_str())) {
-            let once = Begin { wake: false, ..begin.clone() };
-            match self.begin_once(&once, until).await? {
-                Begun::Running { .. } => {}
-                begun => return Ok(begun),
+        let answer = match self.topology.send(key, op, until).await?.0 {
+            Value::Array(failed) if failed.first() == Some(&Value::Int(9)) => {
+                Err(answer::failed_or_unexpected(Value::Array(failed)))
             }
-        }
-        self.begin_once(begin, until).await
+            value => read(value),
+        };
+        answer.map_err(|error| if error.fault == Fault::WrongType { wrong_type(key) } else { error })
     }
 
-    async fn begin_once(&self, begin: &Begin, until: Until) -> Result<Begun, EngineError> {
+    async fn begin_once(&self, begin: &Begin, until: Until) -> Result<Begun> {
         let since = self.clock.now();
         let call = self.attempts.leaves(begin.owner.id(), since)?;
         call.left(NO_LINK);
-        let reply = self.step(&begin.key, || Step::Begin(begin.clone()), until).await;
-        if !matches!(&reply, Err(error) if error.fault == Fault::NoAnswer) {
+        let read = |value| begun(value, begin, since);
+        let begun = self.step(&begin.key, || Step::Begin(begin.clone()), read, until).await;
+        if !matches!(&begun, Err(error) if error.fault == Fault::NoAnswer) {
             call.answered();
         }
-        begun(reply?, begin, since).map_err(|error| foreign::named(&begin.key, error))
-    }
-
-    async fn settle_record(&self, settle: &Settle, until: Until) -> Result<Settled, EngineError> {
-        let key = &settle.hold.name;
-        foreign::check(key)?;
-        let ending = Ending::of(settle, self.attempts.may_come_late(settle.hold.owner.id(), u64::MAX));
-        let settled = self
-            .step(key, || Step::Settle(ending.clone()), until)
-            .await
-            .and_then(|value| settled(value, settle))
-            .map_err(|error| foreign::named(key, error));
-        if settled.is_ok() {
-            self.attempts.ended(settle.hold.owner.id());
-        }
-        settled
-    }
-
-    async fn read_record(&self, key: &Name, until: Until) -> Result<Option<Record>, EngineError> {
-        foreign::check(key)?;
-        let value = self.step(key, || Step::Look, until).await?;
-        record(key, value).map_err(|error| foreign::named(key, error))
-    }
-
-    async fn remove_record(&self, key: &Name, until: Until) -> Result<bool, EngineError> {
-        foreign::check(key)?;
-        match self.step(key, || Step::Remove, until).await? {
-            Value::Int(removed) => Ok(removed > 0),
-            other => Err(answer::failed_or_unexpected(other)),
-        }
-    }
-
-    async fn scan_records(
-        &self,
-        prefix: &str,
-        from: Option<Cursor>,
-        limit: u32,
-        until: Until,
-    ) -> Result<Page<Record>, EngineError> {
-        let mut found = self.page_of_names("", prefix, from, limit, until).await?;
-        if !self.prefix.is_empty() && !prefix.starts_with(&self.prefix) {
-            found.items.retain(|key| !key.as_str().starts_with(&self.prefix));
-        }
-        let mut items = Vec::with_capacity(found.items.len());
-        for some in found.items.chunks(LOOKS_AT_ONCE) {
-            let looks = join_all(some.iter().map(|key| self.read_record(key, until))).await;
-            for (key, look) in some.iter().zip(looks) {
-                match look {
-                    Err(error) if error.fault == Fault::WrongType => {
-                        items.push(Record { key: key.clone(), content: Content::Corrupt, expires_in: None });
-                    }
-                    // Gone since the scan, if there is none.
-                    look => items.extend(look?),
-                }
-            }
-        }
-        Ok(Page { items, next: found.next })
+        begun
     }
 }
 
-fn begun(value: Value, begin: &Begin, since: BootInstant) -> Result<Begun, EngineError> {
-    let list = match value {
-        Value::Array(list) => list,
+/// Whether a key may be a record or a mark.
+fn check(key: &Name) -> Result<()> {
+    let clash = Keys::of_record(key).clash();
+    clash.map_or(Ok(()), |why| Err(EngineError::new(Fault::Unsupported, why)))
+}
+
+/// The error for a key of another type.
+fn wrong_type(key: &Name) -> EngineError {
+    EngineError::new(Fault::WrongType, format!("the key {key} is of another type than a record"))
+}
+
+fn begun(value: Value, begin: &Begin, since: BootInstant) -> Result<Begun> {
+    match value {
+        Value::Array(list) if list == [Value::Int(5)] => {
+            Err(EngineError::new(Fault::Ended, "this attempt has ended"))
+        }
+        Value::Array(_) => {
+            let (found, pttl) = answer::read::<(Vec<u8>, i64)>(value)?;
+            match decide::begin(Some(&found), answer::left(pttl).unwrap_or(NEVER), begin)? {
+                decide::Beginning::Answer(begun) => Ok(begun),
+                _ => Err(answer::unexpected(&Value::Nil)),
+            }
+        }
         fence => {
             let fence = answer::fence(&fence)?;
-            return Ok(Begun::Yours(Grant { fence, since, ttl: begin.lease, acks: 0 }));
+            Ok(Begun::Yours(Grant { fence, since, ttl: begin.lease, acks: 0 }))
         }
-    };
-    match list.as_slice() {
-        [Value::BulkString(found), Value::Int(pttl)] => {
-            match decide::begin(Some(found), answer::left(*pttl).unwrap_or(NEVER), begin)? {
-                decide::Beginning::Say(begun) => Ok(begun),
-                _ => Err(answer::unexpected(&list[0])),
-            }
-        }
-        [Value::Int(5)] => Err(EngineError::new(Fault::Ended, "this attempt has ended")),
-        _ => Err(answer::failed_or_unexpected(Value::Array(list))),
     }
 }
 
-fn settled(value: Value, settle: &Settle) -> Result<Settled, EngineError> {
-    let list = match value {
-        Value::Int(1) => return Ok(Settled::Stored),
-        Value::Array(list) => list,
-        other => return Err(answer::unexpected(&other)),
-    };
-    let found = match &list[..] {
-        [Value::BulkString(found), _] => Some(&found[..]),
-        [Value::Nil, _] => None,
-        _ => return Err(answer::failed_or_unexpected(Value::Array(list))),
-    };
-    let last = Some(answer::fence(&list[1])?).filter(|last| *last > Fence::new(0));
-    match decide::settle(found, last, settle)? {
-        decide::Settling::Say(settled) => Ok(settled),
-        decide::Settling::Write(_) => Err(answer::unexpected(&list[1])),
+fn settled(value: Value, settle: &Settle) -> Result<Settled> {
+    if value == Value::Int(1) {
+        return Ok(Settled::Stored);
+    }
+    let (found, last) = answer::read::<(Option<Vec<u8>>, u64)>(value)?;
+    match decide::settle(found.as_deref(), (last > 0).then(|| Fence::new(last)), settle)? {
+        decide::Settling::Answer(settled) => Ok(settled),
+        decide::Settling::Write(_) => Err(answer::unexpected(&Value::Nil)),
     }
 }
 
-fn record(key: &Name, value: Value) -> Result<Option<Record>, EngineError> {
-    let Value::Array(list) = value else { return Err(answer::unexpected(&value)) };
-    match &list[..] {
-        [Value::Nil, Value::Int(_)] => Ok(None),
-        [Value::BulkString(text), Value::Int(pttl)] => Ok(Some(Record {
-            key: key.clone(),
-            content: decide::content(text),
-            expires_in: answer::left(*pttl),
-        })),
-        _ => Err(answer::failed_or_unexpected(Value::Array(list))),
-    }
+fn record(key: &Name, value: Value) -> Result<Option<Record>> {
+    let (text, pttl) = answer::read::<(Option<Vec<u8>>, i64)>(value)?;
+    let (key, expires_in) = (key.clone(), answer::left(pttl));
+    Ok(text.map(|text| Record { key, content: decide::content(&text), expires_in }))
 }
 
 impl Records for Redis {
     fn begin<'a>(&'a self, begin: &'a Begin, until: Until) -> Fut<'a, Begun> {
-        Box::pin(self.begin_record(begin, until))
+        Box::pin(async move {
+            // In a cluster a subscription costs a call per slot, and most records are not running: first it is asked once.
+            if begin.wake && !self.topology.is_subscribed(|| slots::slot(begin.key.as_str())) {
+                let once = Begin { wake: false, ..begin.clone() };
+                match self.begin_once(&once, until).await? {
+                    Begun::Running { .. } => {}
+                    begun => return Ok(begun),
+                }
+            }
+            self.begin_once(begin, until).await
+        })
     }
 
     fn settle<'a>(&'a self, settle: &'a Settle, until: Until) -> Fut<'a, Settled> {
-        Box::pin(self.settle_record(settle, until))
+        Box::pin(async move {
+            let attempt = settle.hold.owner.id();
+            let unanswered = self.attempts.may_come_late(attempt, u64::MAX);
+            let step = || Step::Settle { settle: settle.clone(), unanswered };
+            let settled = self.step(&settle.hold.name, step, |value| settled(value, settle), until).await?;
+            self.attempts.ended(attempt);
+            Ok(settled)
+        })
     }
 
-    fn mark<'a>(
-        &'a self,
-        keys: &'a [Name],
-        ttl: Duration,
-        if_absent: bool,
-        until: Until,
-    ) -> Fut<'a, Vec<bool>> {
-        let op = if if_absent { MarkOp::SetIfAbsent(ttl) } else { MarkOp::Set(ttl) };
-        Box::pin(self.on_marks(keys, op, until))
-    }
-
-    fn exist<'a>(&'a self, keys: &'a [Name], until: Until) -> Fut<'a, Vec<bool>> {
-        Box::pin(self.on_marks(keys, MarkOp::Test, until))
-    }
-
-    fn clear<'a>(&'a self, keys: &'a [Name], until: Until) -> Fut<'a, Vec<bool>> {
-        Box::pin(self.on_marks(keys, MarkOp::Clear, until))
+    fn on_marks<'a>(&'a self, keys: &'a [Name], op: MarkOp, until: Until) -> Fut<'a, Vec<bool>> {
+        Box::pin(self.call_marks(keys, op, until))
     }
 
     fn read<'a>(&'a self, key: &'a Name, until: Until) -> Fut<'a, Option<Record>> {
-        Box::pin(self.read_record(key, until))
+        Box::pin(self.step(key, || Step::Look, |value| record(key, value), until))
     }
 
     fn remove<'a>(&'a self, key: &'a Name, until: Until) -> Fut<'a, bool> {
-        Box::pin(self.remove_record(key, until))
+        Box::pin(self.step(key, || Step::Remove, answer::read, until))
     }
 
     fn scan<'a>(
@@ -216,6 +160,29 @@ impl Records for Redis {
         limit: u32,
         until: Until,
     ) -> Fut<'a, Page<Record>> {
-        Box::pin(self.scan_records(prefix, from, limit, until))
+        Box::pin(async move {
+            let mut found = self.page_of_names("", prefix, from, limit, until).await?;
+            if !self.prefix.is_empty() && !prefix.starts_with(&self.prefix) {
+                found.items.retain(|key| !key.as_str().starts_with(&self.prefix));
+            }
+            let mut items = Vec::with_capacity(found.items.len());
+            for some in found.items.chunks(LOOKS_AT_ONCE) {
+                let looks = join_all(some.iter().map(|key| self.read(key, until))).await;
+                for (key, look) in some.iter().zip(looks) {
+                    match look {
+                        Err(error) if error.fault == Fault::WrongType => {
+                            items.push(Record {
+                                key: key.clone(),
+                                content: Content::Corrupt,
+                                expires_in: None,
+                            });
+                        }
+                        // Gone since the scan, if there is none.
+                        look => items.extend(look?),
+                    }
+                }
+            }
+            Ok(Page { items, next: found.next })
+        })
     }
 }

@@ -27,7 +27,7 @@ pub(super) const FENCE_KEPT: Duration = Duration::from_secs(86_400);
 pub(super) const TOMBSTONE: Duration = registry::LATEST;
 
 /// About the size of an operation with a name of usual length, and of one of its arguments.
-const OP_BYTES: usize = 512;
+pub(super) const OP_BYTES: usize = 512;
 const ARG_BYTES: usize = 40;
 
 /// What locks and records have in common: the time, fences, and how many milliseconds are left of a grace.
@@ -220,9 +220,8 @@ pub(super) fn arrival(identity: &str, grace: Duration) -> Cmd {
     cmd
 }
 
-/// One call of `inspect.lua`; `own_fences` where each name has its own.
-pub(super) fn inspection(script: &Script, by_hash: bool, locks: &[Keys], own_fences: bool) -> Cmd {
-    let mut cmd = begin(script, by_hash, locks.len() * OP_BYTES);
+/// Keys and arguments of `inspect.lua`; `own_fences` where each name has its own.
+pub(super) fn write_inspection(cmd: &mut Cmd, locks: &[Keys], own_fences: bool) {
     let each = if own_fences { 3 } else { 2 };
     cmd.arg(locks.len() * each);
     for keys in locks {
@@ -232,7 +231,6 @@ pub(super) fn inspection(script: &Script, by_hash: bool, locks: &[Keys], own_fen
         }
     }
     cmd.arg(WAITERS_SHOWN).arg(each);
-    cmd
 }
 
 /// `bytes` is about how much follows.

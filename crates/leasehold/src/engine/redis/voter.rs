@@ -276,7 +276,11 @@ impl Member {
         let mut seen = Vec::with_capacity(names.len());
         for some in names.chunks(inspect::NAMES_PER_CALL) {
             let keys: Vec<_> = some.iter().map(|name| Keys::new(&self.prefix, name)).collect();
-            let build = |script: &_, by_hash| script::inspection(script, by_hash, &keys, true);
+            let build = |script: &_, by_hash| {
+                let mut cmd = script::begin(script, by_hash, keys.len() * script::OP_BYTES);
+                script::write_inspection(&mut cmd, &keys, true);
+                cmd
+            };
             let value = link.run_script(false, &self.scripts.inspect, build, until).await?;
             seen.extend(script::replies(value, some.len())?);
         }

@@ -1,12 +1,7 @@
 //! Deadlines at hand-set times.
 
-use bytes::Bytes;
-
 use super::*;
-use crate::{
-    clock::BootInstant,
-    engine::deadlines::{DueTime, Placement},
-};
+use crate::engine::deadlines::Placement;
 
 fn at(ms: u64) -> Now {
     Now { boot: BootInstant::from_nanos(ms * 1_000_000), wall_us: ms * 1_000 }

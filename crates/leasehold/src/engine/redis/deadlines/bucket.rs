@@ -8,26 +8,13 @@ use crate::{
     engine::{
         EngineError, Fault,
         deadlines::{BUCKETS_MAX, Placement, Pool, PoolLayout},
-        redis::{
-            script::{self, Script},
-            slots,
-        },
+        redis::{script::Script, slots},
     },
     name::Name,
 };
 
-/// One of the keys of a bucket.
-#[derive(Clone, Copy)]
-pub(super) enum BucketKey {
-    Due,
-    Tries,
-    Context,
-    Dead,
-}
-
-/// All of them, in the order of the scripts that take all.
-pub(super) const ALL: [BucketKey; 4] =
-    [BucketKey::Due, BucketKey::Tries, BucketKey::Context, BucketKey::Dead];
+/// The kinds of keys that a bucket has, in the order of the scripts that take all.
+pub(super) const KEYS: [&str; 4] = ["due", "tries", "context", "dead"];
 
 /// One bucket of a pool. All its keys have one hash tag: its own, or the pool's if all buckets are to be together.
 #[derive(Clone, Copy)]
@@ -37,31 +24,13 @@ pub(super) struct Bucket<'a> {
 }
 
 impl Bucket<'_> {
-    pub(super) fn key(&self, which: BucketKey) -> String {
-        let word = match which {
-            BucketKey::Due => "due",
-            BucketKey::Tries => "tries",
-            BucketKey::Context => "context",
-            BucketKey::Dead => "dead",
-        };
-        format!("leasehold:{word}:{self}")
+    pub(super) fn key(&self, kind: &str) -> String {
+        format!("leasehold:{kind}:{self}")
     }
 
     /// The slot of a cluster that all its keys are in.
     pub(super) fn slot(&self) -> u16 {
-        let Self { pool, number } = self;
-        match pool.layout.placement {
-            Placement::Spread => slots::slot_of_tag(&format!("{}:{number}", pool.name)),
-            Placement::Together => slots::slot_of_tag(pool.name.as_str()),
-        }
-    }
-}
-
-/// What the names of a pool's buckets are before and after their number.
-pub(super) fn around_number(pool: &Pool) -> (String, &'static str) {
-    match pool.layout.placement {
-        Placement::Spread => (format!("{{{}:", pool.name), "}"),
-        Placement::Together => (format!("{{{}}}:", pool.name), ""),
+        slots::slot(&self.to_string())
     }
 }
 
@@ -72,6 +41,16 @@ impl fmt::Display for Bucket<'_> {
         match pool.layout.placement {
             Placement::Spread => write!(f, "{{{}:{number}}}", pool.name),
             Placement::Together => write!(f, "{{{}}}:{number}", pool.name),
+        }
+    }
+}
+
+/// Writes the keys of a call, and before them how many there are.
+pub(super) fn write_keys(buckets: &[Bucket<'_>], kinds: &[&str], cmd: &mut Cmd) {
+    cmd.arg(buckets.len() * kinds.len());
+    for bucket in buckets {
+        for kind in kinds {
+            cmd.arg(bucket.key(kind));
         }
     }
 }
@@ -98,11 +77,6 @@ pub(super) fn layout_key(pool: &Name) -> String {
     format!("leasehold:deadlines:{{{pool}}}")
 }
 
-/// What exists while nothing of the pool is due. Only who reaches all buckets by one call has a use for it.
-pub(super) fn quiet_key(pool: &Pool) -> String {
-    format!("leasehold:quiet:{{{}}}", pool.name)
-}
-
 /// How a layout is written.
 pub(super) fn write_layout(layout: PoolLayout) -> String {
     format!("1 {} {}", layout.buckets, layout.placement)
@@ -110,12 +84,7 @@ pub(super) fn write_layout(layout: PoolLayout) -> String {
 
 /// Reads the text of one; `None` if it is something else.
 pub(super) fn read_layout(text: &str) -> Option<PoolLayout> {
-    let mut words = text.split(' ');
-    let (Some("1"), Some(buckets), Some(placement), None) =
-        (words.next(), words.next(), words.next(), words.next())
-    else {
-        return None;
-    };
+    let (buckets, placement) = text.strip_prefix("1 ")?.split_once(' ')?;
     let placement = match placement {
         "spread" => Placement::Spread,
         "together" => Placement::Together,
@@ -125,11 +94,11 @@ pub(super) fn read_layout(text: &str) -> Option<PoolLayout> {
 }
 
 macro_rules! scripts {
-    ($($name:ident: $($file:literal)+;)+) => {
+    ($($name:ident: $file:literal;)+) => {
         $(pub(super) static $name: LazyLock<Script> = LazyLock::new(|| {
             Script::new(concat!(
                 include_str!("../scripts/deadlines/begin.lua"),
-                $(include_str!(concat!("../scripts/deadlines/", $file)),)+
+                include_str!(concat!("../scripts/deadlines/", $file)),
             ))
         });)+
     };
@@ -137,56 +106,13 @@ macro_rules! scripts {
 
 scripts! {
     LAYOUT: "layout.lua";
-    SET: "quiet.lua" "set.lua";
-    SETTLE: "quiet.lua" "settle.lua";
+    SET: "set.lua";
+    CLAIM: "claim.lua";
+    SETTLE: "settle.lua";
     CANCEL: "cancel.lua";
     PEEK: "peek.lua";
     STATS: "stats.lua";
     DEAD: "dead.lua";
-}
-
-macro_rules! claim {
-    ($file:literal) => {
-        LazyLock::new(|| {
-            Script::new(concat!(
-                include_str!(concat!("../scripts/deadlines/", $file)),
-                include_str!("../scripts/deadlines/claim.lua")
-            ))
-        })
-    };
-}
-
-/// Those that run all the time bring along nothing that they do not need.
-pub(super) static CLAIM_ALL: LazyLock<Script> = claim!("claim_all.lua");
-pub(super) static CLAIM_ONE: LazyLock<Script> = claim!("claim_one.lua");
-
-/// About the size of a key or an argument.
-const ARG_BYTES: usize = 40;
-
-/// The keys of a call.
-#[derive(Clone, Copy)]
-pub(super) struct ScriptKeys<'a> {
-    pub(super) buckets: &'a [Bucket<'a>],
-    pub(super) of_each: &'a [BucketKey],
-    /// The pool's quiet, after those of the buckets.
-    pub(super) quiet: Option<&'a str>,
-}
-
-/// The begin of a call; `arguments` is about how many follow.
-pub(super) fn call(script: &Script, by_hash: bool, keys: ScriptKeys<'_>, arguments: usize) -> Cmd {
-    let ScriptKeys { buckets, of_each, quiet } = keys;
-    let count = buckets.len() * of_each.len() + usize::from(quiet.is_some());
-    let mut cmd = script::begin(script, by_hash, (count + arguments) * ARG_BYTES);
-    cmd.arg(count);
-    for bucket in buckets {
-        for which in of_each {
-            cmd.arg(bucket.key(*which));
-        }
-    }
-    if let Some(quiet) = quiet {
-        cmd.arg(quiet);
-    }
-    cmd
 }
 
 #[cfg(test)]
@@ -203,10 +129,8 @@ mod tests {
         for (placement, tag) in [(Placement::Spread, "pay:3"), (Placement::Together, "pay")] {
             let pool = pool("pay", placement);
             let bucket = Bucket { pool: &pool, number: 3 };
-            assert!(ALL.iter().all(|which| hash_tag(&bucket.key(*which)) == Some(tag)));
+            assert!(KEYS.iter().all(|kind| hash_tag(&bucket.key(kind)) == Some(tag)));
             assert_eq!(bucket.slot(), slots::slot(&format!("{{{tag}}}")));
-            let shared = placement == Placement::Together;
-            assert_eq!(hash_tag(&quiet_key(&pool)) == Some(tag), shared, "{placement:?}");
         }
         assert_eq!(all(&pool("{a}b", Placement::Spread)).err().map(|e| e.fault), Some(Fault::Unsupported));
     }
@@ -217,9 +141,7 @@ mod tests {
         for name in ["pay", "pay:3", "pay:3:3"] {
             for placement in [Placement::Spread, Placement::Together] {
                 for bucket in all(&pool(name, placement)).unwrap() {
-                    assert!(keys.insert(bucket.key(BucketKey::Due)), "{bucket}");
-                    let (before, after) = around_number(bucket.pool);
-                    assert_eq!(bucket.to_string(), format!("{before}{}{after}", bucket.number));
+                    assert!(keys.insert(bucket.key("due")), "{bucket}");
                 }
             }
         }

@@ -8,173 +8,82 @@ use redis::Value;
 use crate::engine::{
     EngineError,
     deadlines::{Batch, Dead, DeadlineId, Delivery, Pending, PoolStats, Receipt},
-    redis::answer::{text, unexpected},
+    redis::answer::read,
 };
 
 type Result<T> = std::result::Result<T, EngineError>;
 
-/// The parts of a list.
-pub(super) fn list(value: Value) -> Result<Vec<Value>> {
-    match value {
-        Value::Array(list) => Ok(list),
-        other => Err(unexpected(&other)),
-    }
+fn id(bytes: Vec<u8>) -> DeadlineId {
+    String::from_utf8_lossy(&bytes).into()
 }
 
-/// A list of so many parts.
-fn parts<const N: usize>(value: Value) -> Result<[Value; N]> {
-    <[Value; N]>::try_from(list(value)?).map_err(|list| unexpected(&Value::Array(list)))
+/// Others may have written scores that are no whole numbers, or endless ones.
+fn overdue(now: f64, score: f64) -> Duration {
+    Duration::from_millis((now - score).max(0.0) as u64)
 }
 
-fn number<T: std::str::FromStr>(value: &Value) -> Result<T> {
-    let read = match value {
-        Value::Int(int) => int.to_string().parse().ok(),
-        other => text(other).and_then(|text| text.parse().ok()),
-    };
-    read.ok_or_else(|| unexpected(value))
-}
-
-fn id(value: Value) -> Result<DeadlineId> {
-    match value {
-        Value::BulkString(bytes) => Ok(String::from_utf8_lossy(&bytes).into()),
-        other => Err(unexpected(&other)),
-    }
-}
-
-fn context(value: Value) -> Option<Bytes> {
-    match value {
-        Value::BulkString(bytes) => Some(bytes.into()),
-        _ => None,
-    }
-}
-
-/// The server's time, and how long before it something was due.
-struct Now(f64);
-
-impl Now {
-    /// Takes the time from the begin of an answer.
-    fn of(answer: Vec<Value>) -> Result<(Self, impl Iterator<Item = Value>)> {
-        let mut parts = answer.into_iter();
-        let now = parts.next().unwrap_or(Value::Nil);
-        Ok((Self(number(&now)?), parts))
-    }
-
-    fn overdue(&self, score: &Value) -> Result<Duration> {
-        // Others may have written scores that are no whole numbers, or endless ones.
-        let ms = (self.0 - number::<f64>(score)?).max(0.0);
-        Ok(Duration::from_millis(ms as u64))
-    }
-}
-
-/// Adds what one call claimed; none if nothing was due.
+/// Adds what one call claimed.
 pub(super) fn claimed(value: Value, into: &mut Batch) -> Result<()> {
-    if value == Value::Nil {
-        return Ok(());
-    }
-    let (now, buckets) = Now::of(list(value)?)?;
-    for bucket in buckets {
-        let [receipt, more, found, attempts, contexts] = parts(bucket)?;
-        into.more |= more == Value::Int(1);
-        let (receipt, mut found) = (number(&receipt)?, list(found)?.into_iter());
-        let mut contexts = match contexts {
-            Value::Array(contexts) => contexts.into_iter(),
-            _ => Vec::new().into_iter(),
-        };
-        for attempt in list(attempts)? {
-            let (Some(name), Some(score)) = (found.next(), found.next()) else {
-                return Err(unexpected(&Value::Array(Vec::new())));
-            };
-            into.due.push(Delivery {
-                receipt: Receipt { id: id(name)?, number: receipt },
-                attempt: number(&attempt)?,
-                overdue: now.overdue(&score)?,
-                context: contexts.next().and_then(context),
-            });
-        }
+    type Items = Vec<(Vec<u8>, f64, u32, Option<Vec<u8>>)>;
+    let Some((now, buckets)) = read::<Option<(f64, Vec<(u64, bool, Items)>)>>(value)? else { return Ok(()) };
+    for (number, more, items) in buckets {
+        into.more |= more;
+        into.due.extend(items.into_iter().map(|(name, score, attempt, context)| Delivery {
+            receipt: Receipt { id: id(name), number },
+            attempt,
+            overdue: overdue(now, score),
+            context: context.map(Bytes::from),
+        }));
     }
     Ok(())
 }
 
 /// Adds what one call saw due, and since when: servers that are asked at once do not have quite the same time.
 pub(super) fn peeked(value: Value, into: &mut Vec<(f64, Pending)>) -> Result<()> {
-    let (now, buckets) = Now::of(list(value)?)?;
-    for bucket in buckets {
-        let mut found = list(bucket)?.into_iter();
-        while let (Some(name), Some(score), Some(attempts)) = (found.next(), found.next(), found.next()) {
-            let (overdue, attempts) = (now.overdue(&score)?, number(&attempts)?);
-            into.push((number(&score)?, Pending { id: id(name)?, attempts, overdue }));
-        }
-    }
+    let (now, items) = read::<(f64, Vec<(Vec<u8>, f64, u32)>)>(value)?;
+    into.extend(items.into_iter().map(|(name, score, attempts)| {
+        (score, Pending { id: id(name), attempts, overdue: overdue(now, score) })
+    }));
     Ok(())
 }
 
 /// Adds how the buckets of one call stand.
 pub(super) fn stats(value: Value, into: &mut PoolStats) -> Result<()> {
-    let (now, buckets) = Now::of(list(value)?)?;
-    for bucket in buckets {
-        let [pending, due, tried, oldest, dead] = parts(bucket)?;
-        into.pending += number::<u64>(&pending)?;
-        into.due += number::<u64>(&due)?;
-        into.tried += number::<u64>(&tried)?;
-        into.dead += number::<u64>(&dead)?;
-        if oldest != Value::Nil {
-            into.overdue = into.overdue.max(now.overdue(&oldest)?);
-        }
+    let (now, buckets) = read::<(f64, Vec<(u64, u64, u64, Option<f64>, u64)>)>(value)?;
+    for (pending, due, tried, oldest, dead) in buckets {
+        into.pending += pending;
+        into.due += due;
+        into.tried += tried;
+        into.dead += dead;
+        into.overdue = into.overdue.max(oldest.map_or(Duration::ZERO, |oldest| overdue(now, oldest)));
     }
     Ok(())
 }
 
-/// One answer per receipt or id.
-pub(super) fn digits(value: Value, expected: usize) -> Result<Vec<bool>> {
-    match value {
-        Value::BulkString(digits) if digits.len() == expected => {
-            Ok(digits.into_iter().map(|digit| digit == b'1').collect())
-        }
-        other => Err(unexpected(&other)),
-    }
-}
-
 /// The next cursor of a bucket, and some of its dead deadlines.
 pub(super) fn dead(value: Value) -> Result<(String, Vec<Dead>)> {
-    let [next, found] = parts(value)?;
-    let mut found = list(found)?.into_iter();
-    let mut some = Vec::new();
-    while let (Some(name), Some(Value::BulkString(text))) = (found.next(), found.next()) {
-        some.push(buried(id(name)?, &text));
-    }
-    Ok((text(&next).unwrap_or("0").to_owned(), some))
+    let (next, found) = read::<(String, Vec<(Vec<u8>, Vec<u8>)>)>(value)?;
+    Ok((next, found.into_iter().map(|(name, text)| buried(id(name), &text)).collect()))
 }
 
 /// What `settle.lua` wrote.
 fn buried(id: DeadlineId, text: &[u8]) -> Dead {
-    read_buried(&id, text).unwrap_or_else(|| Dead {
-        id,
-        attempts: 0,
-        buried_at_ms: 0,
-        why: "what is stored cannot be read".into(),
-        context: None,
-    })
+    let (attempts, buried_at_ms, why, context) =
+        read_buried(text).unwrap_or_else(|| (0, 0, "what is stored cannot be read".into(), None));
+    Dead { id, attempts, buried_at_ms, why, context }
 }
 
-fn read_buried(id: &DeadlineId, text: &[u8]) -> Option<Dead> {
+fn read_buried(text: &[u8]) -> Option<(u32, u64, String, Option<Bytes>)> {
     let mut words = text.splitn(4, |byte| *byte == b' ');
-    let mut next = || words.next();
-    let attempts = std::str::from_utf8(next()?).ok()?.parse().ok()?;
-    let buried_at_ms = std::str::from_utf8(next()?).ok()?.parse().ok()?;
-    let why_bytes: usize = std::str::from_utf8(next()?).ok()?.parse().ok()?;
-    let (why, rest) = next()?.split_at_checked(why_bytes)?;
+    let mut number = || std::str::from_utf8(words.next()?).ok()?.parse::<u64>().ok();
+    let (attempts, buried_at_ms, why_bytes) = (number()?, number()?, number()?);
+    let (why, rest) = words.next()?.split_at_checked(usize::try_from(why_bytes).ok()?)?;
     let context = match rest {
         [] => None,
         [b' ', context @ ..] => Some(Bytes::copy_from_slice(context)),
         _ => return None,
     };
-    Some(Dead {
-        id: id.clone(),
-        attempts,
-        buried_at_ms,
-        why: String::from_utf8_lossy(why).into_owned(),
-        context,
-    })
+    Some((u32::try_from(attempts).ok()?, buried_at_ms, String::from_utf8_lossy(why).into_owned(), context))
 }
 
 #[cfg(test)]

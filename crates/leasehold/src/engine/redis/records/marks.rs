@@ -1,18 +1,25 @@
 //! Marks, many at once.
 
-use std::{collections::BTreeMap, sync::LazyLock, time::Duration};
+use std::sync::LazyLock;
 
-use redis::{Cmd, Value};
+use redis::Cmd;
 
-use super::{super::fan_out::ScriptCall, foreign};
+use super::{
+    super::fan_out::{self, ScriptCall},
+    check, wrong_type,
+};
 use crate::{
     clock::Until,
     engine::{
         EngineError,
+        records::MarkOp,
         redis::{
-            Redis, answer,
-            script::{self, Script, px},
-            topology::{outcome, slots},
+            Redis,
+            script::{Script, px},
+            topology::{
+                outcome::{self, Resend},
+                slots,
+            },
         },
     },
     name::Name,
@@ -24,75 +31,51 @@ static MARKS: LazyLock<Script> = LazyLock::new(|| Script::new(include_str!("../s
 /// Keys in one call; bounds how long the server is busy with one.
 const MARKS_PER_CALL: usize = 1000;
 
-/// About the size of a key.
-const KEY_BYTES: usize = 64;
-
-/// What to do with marks.
-#[derive(Clone, Copy)]
-pub(super) enum MarkOp {
-    Set(Duration),
-    SetIfAbsent(Duration),
-    Test,
-    Clear,
-}
-
 impl Redis {
     /// One answer per key. On one server all leave in one write; in a cluster all that a shard has.
-    pub(super) async fn on_marks(
+    pub(super) async fn call_marks(
         &self,
         keys: &[Name],
         op: MarkOp,
         until: Until,
     ) -> Result<Vec<bool>, EngineError> {
-        let mut groups: BTreeMap<u16, Vec<usize>> = BTreeMap::new();
-        for (at, key) in keys.iter().enumerate() {
-            foreign::check(key)?;
-            let slot = self.topology.slot(|| slots::slot(key.as_str()));
-            groups.entry(slot).or_default().push(at);
-        }
-        let calls: Vec<(u16, &[usize])> = groups
-            .iter()
-            .flat_map(|(slot, places)| places.chunks(MARKS_PER_CALL).map(|some| (*slot, some)))
-            .collect();
-        let build = |places: &[usize], script: &Script, by_hash: bool| {
-            call(script, by_hash, places.iter().map(|at| &keys[*at]), op)
-        };
-        let whole =
-            calls.iter().map(|(slot, places)| ScriptCall::new(*slot, |s, h| build(places, s, h)).fail_fast());
-        let answers = self.call_each(keys.first(), &MARKS, whole.collect(), until).await;
+        keys.iter().try_for_each(check)?;
+        let slot = |key: &Name| self.topology.slot(|| slots::slot(key.as_str()));
+        let mut parts = fan_out::grouped(keys.iter().map(slot), MARKS_PER_CALL);
+        let mut resend = Resend::NotWhileMigrating;
         let mut found = vec![false; keys.len()];
-        for ((slot, places), answer) in calls.iter().zip(answers) {
-            let digits = match answer {
-                // Its keys are on two nodes at the moment; each alone can be found.
-                Err(error) if outcome::is_try_again(&error) && places.len() > 1 => {
-                    let alone = places
-                        .iter()
-                        .map(|at| ScriptCall::new(*slot, |s, h| build(std::slice::from_ref(at), s, h)));
-                    let answers = self.call_each(None, &MARKS, alone.collect(), until).await;
-                    let digits = answers.into_iter().map(|answer| digits(answer?, 1));
-                    digits.collect::<Result<Vec<_>, _>>()?.concat()
+        while !parts.is_empty() {
+            let calls = parts.iter().map(|(slot, places)| ScriptCall {
+                slot: *slot,
+                write: Box::new(|cmd| write(cmd, places.iter().map(|at| &keys[*at]), op)),
+                only_if_due: None,
+            });
+            let answers = self.call_each(keys.first(), &MARKS, resend, calls.collect(), until).await;
+            let mut apart = Vec::new();
+            for ((slot, places), answer) in parts.into_iter().zip(answers) {
+                match answer {
+                    // Its keys are on two nodes at the moment; each alone can be found.
+                    Err(error) if outcome::is_try_again(&error) && places.len() > 1 => {
+                        apart.extend(places.into_iter().map(|at| (slot, vec![at])));
+                    }
+                    answer => {
+                        for (at, digit) in places.iter().zip(fan_out::digits(answer?, places.len())?) {
+                            found[*at] = match digit {
+                                b'0' => false,
+                                b'1' => true,
+                                _ => return Err(wrong_type(&keys[*at])),
+                            };
+                        }
+                    }
                 }
-                answer => digits(answer?, places.len())?,
-            };
-            for (at, digit) in places.iter().zip(digits) {
-                found[*at] = match digit {
-                    b'0' => false,
-                    b'1' => true,
-                    _ => return Err(foreign::kind(&keys[*at])),
-                };
             }
+            (parts, resend) = (apart, Resend::AwaitMigration);
         }
         Ok(found)
     }
 }
 
-fn call<'a>(
-    script: &Script,
-    by_hash: bool,
-    keys: impl ExactSizeIterator<Item = &'a Name>,
-    op: MarkOp,
-) -> Cmd {
-    let mut cmd = script::begin(script, by_hash, keys.len() * KEY_BYTES);
+fn write<'a>(cmd: &mut Cmd, keys: impl ExactSizeIterator<Item = &'a Name>, op: MarkOp) {
     cmd.arg(keys.len());
     for key in keys {
         cmd.arg(key.as_str());
@@ -103,12 +86,4 @@ fn call<'a>(
         MarkOp::Test => cmd.arg("e"),
         MarkOp::Clear => cmd.arg("c"),
     };
-    cmd
-}
-
-fn digits(value: Value, expected: usize) -> Result<Vec<u8>, EngineError> {
-    match value {
-        Value::BulkString(digits) if digits.len() == expected => Ok(digits),
-        other => Err(answer::unexpected(&other)),
-    }
 }

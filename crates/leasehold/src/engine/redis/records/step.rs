@@ -1,6 +1,6 @@
 //! What is sent about one record: the keys and arguments of `scripts/records/`.
 
-use std::{io::Write, time::Duration};
+use std::io::Write;
 
 use redis::{Cmd, RedisWrite};
 
@@ -10,42 +10,20 @@ use super::super::{
 };
 use crate::engine::{
     Hold,
-    records::{Begin, Outcome, Settle, State, Stored},
+    records::{Begin, Settle},
 };
 
 /// One step of a record.
 pub(in super::super) enum Step {
     Begin(Begin),
-    Settle(Ending),
+    Settle {
+        settle: Settle,
+        /// Some copy of the request to begin may still reach the server.
+        unanswered: bool,
+    },
     Renew(Hold),
     Remove,
     Look,
-}
-
-/// The end of an execution, ready to be sent as often as needed.
-#[derive(Clone)]
-pub(in super::super) struct Ending {
-    hold: Hold,
-    /// What is to be stored; empty if nothing is.
-    text: bytes::Bytes,
-    keep: Duration,
-    /// Some copy of the wish to begin may still reach the server.
-    unanswered: bool,
-}
-
-impl Ending {
-    /// `unanswered`: some copy of the wish to begin may still reach the server.
-    pub(super) fn of(settle: &Settle, unanswered: bool) -> Self {
-        let state = match &settle.outcome {
-            Outcome::Completed(result) => Some(State::Completed(result.clone())),
-            Outcome::Failed(why) => Some(State::Failed(why.clone())),
-            Outcome::Quarantined(why) => Some(State::Quarantined(why.clone())),
-            Outcome::Retry => None,
-        };
-        let (hold, fingerprint) = (settle.hold.clone(), settle.fingerprint.clone());
-        let text = state.map(|state| Stored { state, fence: hold.fence, fingerprint }.write());
-        Self { text: text.unwrap_or_default().into(), keep: settle.keep, unanswered, hold }
-    }
 }
 
 impl Step {
@@ -56,24 +34,20 @@ impl Step {
 
     pub(in super::super) fn write_keys(&self, keys: &Keys, cmd: &mut Cmd) {
         cmd.arg(keys.lock());
-        match self {
-            Self::Renew(_) | Self::Look => {}
-            Self::Remove => {
-                cmd.arg(keys.watchers());
-            }
-            Self::Settle(ending) => {
-                cmd.arg(keys.begun()).arg(keys.watchers());
-                if ending.unanswered {
-                    cmd.arg(keys.gone(ending.hold.owner.id_text()));
-                }
-            }
-            Self::Begin(begin) => {
-                cmd.arg(keys.begun()).arg(keys.watchers()).arg(keys.gone(begin.owner.id_text()));
-            }
+        if let Self::Begin(_) | Self::Settle { .. } = self {
+            cmd.arg(keys.begun());
+        }
+        if !matches!(self, Self::Renew(_) | Self::Look) {
+            cmd.arg(keys.watchers());
+        }
+        if let Self::Begin(Begin { owner, .. })
+        | Self::Settle { settle: Settle { hold: Hold { owner, .. }, .. }, unanswered: true } = self
+        {
+            cmd.arg(keys.gone(owner.id_text()));
         }
     }
 
-    /// `channel` is where who watches is woken.
+    /// `channel` is where a watcher is woken.
     pub(in super::super) fn write_arguments(&self, cmd: &mut Cmd, channel: &str) {
         match self {
             Self::Begin(begin) => {
@@ -88,11 +62,11 @@ impl Step {
                     write!(watcher, "{channel} {id}").expect("a command takes what is written");
                 }
             }
-            Self::Settle(ending) => {
-                let (owner, fence) = (ending.hold.owner.expose(), ending.hold.fence.get());
-                cmd.arg(if ending.unanswered { "t" } else { "s" }).arg(owner).arg(fence);
-                cmd.arg(&ending.text[..]).arg(px(ending.keep));
-                if ending.unanswered {
+            Self::Settle { settle, unanswered } => {
+                cmd.arg(if *unanswered { "t" } else { "s" });
+                cmd.arg(settle.hold.owner.expose()).arg(settle.hold.fence.get());
+                cmd.arg(settle.text().unwrap_or_default()).arg(px(settle.keep));
+                if *unanswered {
                     cmd.arg(TOMBSTONE.as_millis() as u64);
                 }
             }

@@ -5,10 +5,11 @@ use std::time::Duration;
 use bytes::Bytes;
 use rusqlite::params;
 
+use super::show;
 use crate::{
     engine::{
         EngineError, Fault, Renewed, WAITERS_MAX,
-        records::{Begin, Begun, Content, Outcome, Record, Settle, Settled},
+        records::{Begin, Begun, Content, MarkOp, Outcome, Record, Settle, Settled},
         sqlite::tests::host::Host,
     },
     fence::Fence,
@@ -46,11 +47,11 @@ impl Host {
     }
 
     fn mark(&mut self, key: &str, ttl: Duration) -> bool {
-        self.run(|store| store.mark(&name(key), ttl, true)).unwrap()
+        self.run(|store| store.on_mark(&name(key), MarkOp::SetIfAbsent(ttl))).unwrap()
     }
 
     fn read(&mut self, key: &str) -> Option<Record> {
-        self.run(|store| store.record(&name(key))).unwrap()
+        self.run(|store| Ok(show(&name(key), store.found(&name(key))?))).unwrap()
     }
 }
 
@@ -117,7 +118,7 @@ fn fences_of_a_key_grow_although_the_wall_clock_goes_back() {
     assert_eq!(host.yours(&wish(2, "payout")), Fence::new(fence.get() + 1));
     host.run(|store| store.remove_record(&name("payout"))).unwrap();
     assert_eq!(host.yours(&wish(3, "payout")), Fence::new(fence.get() + 2));
-    assert!(host.run(|store| store.clear_mark(&name("payout"))).is_ok_and(|cleared| !cleared));
+    assert!(host.run(|store| store.on_mark(&name("payout"), MarkOp::Clear)).is_ok_and(|cleared| !cleared));
 }
 
 #[test]

@@ -1,5 +1,4 @@
--- Fragment: what the scripts of deadlines share. Each of the others but `claim.lua` is a script together with it. The keys
--- of a bucket:
+-- Fragment: what the scripts of deadlines share; each of the others is a script together with it. The keys of a bucket:
 --   due       sorted set, id by when it is due (or visible again) in ms
 --   tries     hash, "ATTEMPT RECEIPT" of ids that were claimed; under the empty field the last receipt of the bucket
 --   context   hash, what was given with an id

@@ -1,5 +1,5 @@
 -- Removes deadlines, whatever became of them.
--- KEYS due, tries, context, dead; others are not used
+-- KEYS due, tries, context, dead
 -- ARGV ids
 -- a text with one digit per id: 1 there was one, 0 there was none
 local digits = {}

@@ -1,12 +1,11 @@
--- What is due, oldest first. Reads only.
+-- What is due, oldest first within a bucket. Reads only.
 -- KEYS per bucket: due, tries
 -- ARGV most per bucket
--- {now, {id, score, attempts, ..}, ..}
+-- {now, {id, score, attempts, ..}}
 local PART = 500 -- arguments are unpacked in parts, because Lua's stack is bounded
-local seen = { now }
+local list = {}
 for k = 1, #KEYS, 2 do
   local found = call('ZRANGEBYSCORE', KEYS[k], '-inf', now, 'WITHSCORES', 'LIMIT', 0, ARGV[1])
-  local list = {}
   for first = 1, #found, 2 * PART do
     local ids = {}
     for i = first, math.min(first + 2 * PART, #found) - 1, 2 do
@@ -18,6 +17,5 @@ for k = 1, #KEYS, 2 do
       list[#list + 1] = tried and tonumber(tried:match('^%d+')) or 0
     end
   end
-  seen[#seen + 1] = list
 end
-return seen
+return { now, list }

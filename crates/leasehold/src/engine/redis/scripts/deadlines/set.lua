@@ -1,6 +1,7 @@
 -- Sets deadlines; whatever there was of these ids is replaced.
--- KEYS due, tries, context, dead, and that of `quiet.lua`
+-- KEYS due, tries, context, dead
 -- ARGV per deadline: id, when in ms ('+' before it: from now), context with '=' before it or '-'; no id twice
+-- a text with one digit per deadline: 1
 local due, tries, context, dead = KEYS[1], KEYS[2], KEYS[3], KEYS[4]
 local ids, scores, given, without = {}, {}, {}, {}
 for i = 1, #ARGV, 3 do
@@ -17,9 +18,8 @@ for i = 1, #ARGV, 3 do
   end
 end
 call('ZADD', due, unpack(scores))
-end_quiet(scores)
 call('HDEL', tries, unpack(ids))
 call('HDEL', dead, unpack(ids))
 if given[1] then call('HSET', context, unpack(given)) end
 if without[1] then call('HDEL', context, unpack(without)) end
-return #ids
+return ('1'):rep(#ids)

@@ -1,5 +1,5 @@
 -- Settles claimed deadlines, in order.
--- KEYS due, tries, context, dead, and that of `quiet.lua`
+-- KEYS due, tries, context, dead
 -- ARGV per receipt: id, number, and what becomes of it: '' done, '+MS' due again after so long, '-' given back, '=WHY' buried
 -- a text with one digit per receipt: 1 good, 0 not
 local due, tries, context, dead = KEYS[1], KEYS[2], KEYS[3], KEYS[4]
@@ -43,10 +43,7 @@ for n, id in ipairs(ids) do
     digits[n] = 0
   end
 end
-if shown[1] then
-  call('ZADD', due, unpack(shown))
-  end_quiet(shown)
-end
+if shown[1] then call('ZADD', due, unpack(shown)) end
 if ended[1] then
   call('ZREM', due, unpack(ended))
   call('HDEL', tries, unpack(ended))

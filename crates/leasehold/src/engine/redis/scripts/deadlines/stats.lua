@@ -1,8 +1,8 @@
 -- How buckets stand. Reads only.
 -- KEYS per bucket: due, tries, dead
 -- ARGV none
--- {now, {pending, due, tried, oldest score or false, dead}, ..}
-local seen = { now }
+-- {now, {{pending, due, tried, oldest score or false, dead}, ..}}, with a list for each bucket
+local seen = {}
 for k = 1, #KEYS, 3 do
   local due, tries = KEYS[k], KEYS[k + 1]
   seen[#seen + 1] = {
@@ -13,4 +13,4 @@ for k = 1, #KEYS, 3 do
     call('HLEN', KEYS[k + 2]),
   }
 end
-return seen
+return { now, seen }

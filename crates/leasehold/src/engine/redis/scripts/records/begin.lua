@@ -32,7 +32,7 @@ local function begin(k, a)
   local pttl = call('PTTL', K)
   if rest and same and watcher ~= '' and call('SCARD', V) < WATCHERS_MAX then
     call('SADD', V, watcher)
-    -- Who watches asks again when the lease it was told of is over.
+    -- A watcher asks again when the lease that it saw is over.
     call('PEXPIRE', V, ('%.0f'):format(math.max(pttl, 0) + 60000))
   end
   return { found, pttl }

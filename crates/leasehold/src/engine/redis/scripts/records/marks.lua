@@ -31,8 +31,8 @@ local cases = {
   end,
 }
 
--- Changes nothing, but is a write: a replica refuses instead of answering from old data. Who sets marks does so at the
--- end, because what follows a write is not refused when memory is full; who removes them at the beginning, because in a
+-- Changes nothing, but is a write: a replica refuses instead of answering from old data. To set marks, it comes
+-- last, because what follows a write is not refused when memory is full; to remove them, first, because in a
 -- slot that is on its way a key that is not here (any more) is an error.
 local function write_nothing()
   call('PEXPIRE', KEYS[1], 0, 'GT')

@@ -1,7 +1,7 @@
 -- Fragment: ends an execution.
 -- settle              keys K B V     arguments owner, fence, text to keep ('': remove it), ms to keep it
--- settle_unanswered   keys K B V G   the same, and ms to keep the tombstone; for an attempt of which a copy of the wish to
---                     begin is unanswered and may still come
+-- settle_unanswered   keys K B V G   the same, and ms to keep the tombstone; for an attempt of which a copy of the request
+--                     to begin is unanswered and may still come
 -- 1                       it stands
 -- {text or false, last}   not ours any more: what is there instead, and the last fence
 local function settle(k, a)

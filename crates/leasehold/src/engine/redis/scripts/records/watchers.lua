@@ -1,4 +1,4 @@
--- Fragment: who watches a record. V is a set of "CHANNEL ID". A message is "look ID ID .."; it is a hint, and older
+-- Fragment: the watchers of a record. V is a set of "CHANNEL ID". A message is "look ID ID .."; it is a hint, and older
 -- clients ignore it.
 local WATCHERS_MAX = 10000
 local IDS_PER_MESSAGE = 100
