@@ -100,8 +100,15 @@ impl Core {
         answers.pop().unwrap_or_else(|| Err(EngineError::no_answer()))
     }
 
+    /// Gives a lease back. A client that has too much under way waits for its turn, as long as the lease may last.
     pub(crate) async fn release(&self, hold: &Hold) -> Result<Released, EngineError> {
-        self.engine.leases().release(hold, self.command_until()).await
+        let over = self.clock.now() + hold.ttl;
+        loop {
+            match self.engine.leases().release(hold, self.command_until()).await {
+                Err(error) if error.fault == Fault::Busy && self.clock.now() < over => {}
+                answer => return answer,
+            }
+        }
     }
 
     /// Gives a lease back in the background, at once or after the time it must still be held.

@@ -91,6 +91,7 @@ impl Told {
     }
 
     /// Whether it has all names since the listing began.
+    #[cfg(test)]
     pub(crate) fn is_whole(&self) -> bool {
         self.is_whole
     }

@@ -5,7 +5,7 @@ use std::fmt;
 use futures_util::future::BoxFuture;
 use serde::Serialize;
 
-use super::Fut;
+use super::{Fut, voter::Abstention};
 use crate::{clock::Until, fence::Fence};
 
 /// The members of a store that decides by majority.
@@ -64,7 +64,7 @@ pub enum MemberState {
     /// It does not vote.
     Abstains {
         /// Why.
-        why: &'static str,
+        why: Abstention,
     },
     /// It does not answer.
     Unreachable {
@@ -82,7 +82,7 @@ impl fmt::Display for MemberState {
                 "waits: too few others vote to learn the fences from; see `leasehold quorum admit`",
             ),
             Self::Waits { left_ms, .. } => write!(f, "waits, {:.1} s left", *left_ms as f64 / 1000.0),
-            Self::Abstains { why } => write!(f, "abstains: {why}"),
+            Self::Abstains { why } => write!(f, "abstains: {}", why.as_str()),
             Self::Unreachable { why } => write!(f, "unreachable: {why}"),
         }
     }

@@ -1,13 +1,13 @@
 //! A majority of independent nodes holds the lock.
 //!
 //! Nodes know nothing of each other: each votes for itself ([`Voter`]), and the client counts (`count`). All nodes are
-//! asked at once, a majority decides, and whoever is dead or slow is not waited for. Fences come from the votes.
-//! A node that may have forgotten its votes does not vote until nothing that it forgot can matter (`readmission`).
+//! asked at once, a majority decides, and dead or slow nodes are not waited for. Fences come from the votes.
+//! A node that lost its data abstains until every lease it might have granted has expired (`readmission`).
 
 mod admission;
 mod count;
+mod health;
 mod inspect;
-mod list;
 mod membership;
 mod no_quorum;
 mod readmission;
@@ -37,18 +37,15 @@ use crate::{
     engine::{
         Answer, Capabilities, Claim, Cursor, Engine, EngineError, Fault, Fut, Handover, Health, Hold,
         Inspect, Inspection, Leases, Member, Members, Page, Reach, Released, Renewed, Rounds, WakeSink,
-        Warning, deadlines::Deadlines, nodes, records::Records, registry::EndedAttempts, voter::Voter,
+        deadlines::Deadlines, records::Records, voter::Voter,
     },
     fence::Fence,
     name::{NAME_MAX_BYTES, Name},
-    owner::OwnerId,
 };
 pub use count::{Count, Verdict, majority};
-pub use list::list_of;
+pub use health::WARNING_CODES;
 use membership::VotingStatus;
-
-/// Every code that a [`Warning`] can have because a node is one of a quorum.
-pub const WARNING_CODES: [&str; 3] = ["quorum-marker", "node-down", "quorum-replicas"];
+pub use membership::list_of;
 
 /// Rounds under way at once; the others wait for their turn. What a client sends at once then reaches the nodes soon, and
 /// the time of a lease and the patience with a node begin when it is sent, not when it was asked for.
@@ -76,22 +73,22 @@ pub struct Quorum {
 /// What the engine and its background work share.
 struct Shared {
     voters: Vec<Arc<dyn Voter>>,
-    /// What stands for their addresses.
+    /// What stands for their addresses: see [`list_of`].
     list: String,
     options: QuorumOptions,
     members: Mutex<Vec<VotingStatus>>,
     /// Why each node could not be brought back when that was last tried.
     refusals: Mutex<Vec<Option<String>>>,
     watches: tokio::sync::Mutex<readmission::Watches>,
-    /// Attempts whose end was sent: nothing of them is sent any more.
-    ended: Mutex<EndedAttempts>,
     /// The highest fence seen in any vote, so that a client whose clock is behind still asks for one that all can give.
     highest: AtomicU64,
-    counters: Counters,
+    /// Grants so far, and how many of their votes had to be confirmed.
+    granted: AtomicU64,
+    confirmed: AtomicU64,
     /// Rounds of votes, and of withdrawals: a release must not wait for claims that nobody answers.
     votes: Semaphore,
     ends: Semaphore,
-    /// Rounds since the last one with a majority of votes.
+    /// Rounds since the last one that a majority decided.
     in_vain: AtomicUsize,
     /// An operator said that nodes may come back although too few others vote to learn from.
     by_the_clock: AtomicBool,
@@ -103,15 +100,6 @@ struct Shared {
     readmission: Mutex<Option<JoinHandle<()>>>,
     /// Inspects the nodes before their time.
     wake: Arc<Notify>,
-}
-
-/// What a quorum has done so far.
-#[derive(Debug, Default)]
-struct Counters {
-    granted: AtomicU64,
-    confirmed: AtomicU64,
-    repaired: AtomicU64,
-    abstained: AtomicU64,
 }
 
 impl Quorum {
@@ -135,9 +123,9 @@ impl Quorum {
             watches: tokio::sync::Mutex::default(),
             voters,
             options,
-            ended: Mutex::default(),
             highest: AtomicU64::new(0),
-            counters: Counters::default(),
+            granted: AtomicU64::new(0),
+            confirmed: AtomicU64::new(0),
             votes: Semaphore::new(TURNS),
             ends: Semaphore::new(TURNS),
             in_vain: AtomicUsize::new(0),
@@ -169,14 +157,6 @@ impl Shared {
         self.refusals.lock().unwrap_or_else(PoisonError::into_inner)
     }
 
-    fn ended(&self) -> MutexGuard<'_, EndedAttempts> {
-        self.ended.lock().unwrap_or_else(PoisonError::into_inner)
-    }
-
-    fn has_ended(&self, owner: OwnerId) -> bool {
-        self.ended().contains(owner)
-    }
-
     fn clock(&self) -> &Clock {
         &self.options.clock
     }
@@ -201,17 +181,13 @@ impl Shared {
         }
     }
 
-    /// A round is over, with a majority of votes or without.
-    fn ended_round(&self, has_majority: bool) {
-        if has_majority {
+    /// A round is over, decided by a majority or not.
+    fn ended_round(&self, is_decided: bool) {
+        if is_decided {
             self.in_vain.store(0, Ordering::Relaxed);
         } else {
             self.in_vain.fetch_add(1, Ordering::Relaxed);
         }
-    }
-
-    fn saw(&self, fence: Fence) {
-        self.highest.fetch_max(fence.get(), Ordering::Relaxed);
     }
 
     /// The fence to ask for: one that no node has given yet, as far as this client knows. A node refuses one that is far
@@ -260,7 +236,7 @@ impl Engine for Quorum {
     }
 
     fn health(&self, until: Until) -> Fut<'_, Health> {
-        Box::pin(self.inspect_health(until))
+        Box::pin(self.shared.inspect_health(until))
     }
 
     fn members(&self) -> Option<&dyn Members> {
@@ -344,61 +320,7 @@ impl Members for Quorum {
     }
 
     fn rounds(&self) -> Rounds {
-        let Counters { granted, confirmed, .. } = &self.shared.counters;
+        let Shared { granted, confirmed, .. } = &*self.shared;
         Rounds { granted: granted.load(Ordering::Relaxed), confirmed: confirmed.load(Ordering::Relaxed) }
-    }
-}
-
-impl Quorum {
-    async fn inspect_health(&self, until: Until) -> Result<Health, EngineError> {
-        let shared = &self.shared;
-        let members = shared.list_members(until).await;
-        let (each, clocks) = futures_util::future::join(
-            futures_util::future::join_all(shared.voters.iter().map(|voter| voter.health(until))),
-            futures_util::future::join_all(shared.voters.iter().map(|voter| voter.clock(until))),
-        )
-        .await;
-        let mut health = Health {
-            facts: vec![
-                ("engine".into(), "redlock".into()),
-                ("nodes".into(), format!("{}, of which {} must agree", shared.n(), shared.majority())),
-            ],
-            warnings: Vec::new(),
-        };
-        let mut of_nodes = Vec::new();
-        for (member, found) in members.iter().zip(each) {
-            let label = &member.label;
-            health.facts.push((label.clone(), member.state.to_string()));
-            if let Some(warning) = admission::warning(member) {
-                health.warnings.push(warning);
-            }
-            match found {
-                Ok(found) => {
-                    let about = |(fact, value): (String, String)| (format!("{label} {fact}"), value);
-                    health
-                        .facts
-                        .extend(found.facts.into_iter().filter(|(fact, _)| fact != "engine").map(about));
-                    of_nodes.extend(found.warnings.into_iter().map(|warning| (label.clone(), warning)));
-                }
-                Err(error) => health.warnings.push(Warning {
-                    code: "node-down",
-                    found: format!("{label} does not answer: {error}"),
-                    cure: "bring it back: with more than half of the nodes gone no lock can be granted"
-                        .into(),
-                }),
-            }
-        }
-        health.warnings.extend(nodes::gather(of_nodes));
-        let clocks: Vec<_> = members
-            .iter()
-            .zip(clocks)
-            .filter_map(|(member, clock)| Some((member.label.as_str(), clock.ok()??)))
-            .collect();
-        health.warnings.extend(nodes::clocks_differ(
-            &clocks,
-            "a node refuses votes of clients whose clocks are more than 60 s away from its own",
-            "soon one of them gives no votes to most clients, and cannot be brought back after a restart, until the clocks agree",
-        ));
-        Ok(health)
     }
 }
