@@ -17,7 +17,7 @@ pub trait Members: Send + Sync {
     /// `over`.
     fn admit_new(&self, over: bool, until: Until) -> Fut<'_, ()>;
 
-    /// Begins to bring members back that have lost their data, also when too few of the others vote to learn from.
+    /// Begins to readmit members that lost their data, also when too few of the others vote to learn from.
     fn admit(&self, until: Until) -> Fut<'_, ()>;
 
     /// How its grants were decided so far.
@@ -57,7 +57,7 @@ pub enum MemberState {
     Waits {
         /// Milliseconds left.
         left_ms: u64,
-        /// Why it cannot be brought back, if that was tried or can be seen.
+        /// Why it cannot be readmitted, if that was tried or can be seen.
         #[serde(skip_serializing_if = "Option::is_none")]
         refused: Option<String>,
     },

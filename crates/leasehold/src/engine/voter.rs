@@ -268,6 +268,16 @@ impl fmt::Display for Record {
 }
 
 impl Record {
+    /// The record of another node of the same quorum.
+    pub(crate) fn of_node(&self, index: usize, identity: &str, state: State) -> Self {
+        Self { state, index: index as u32, identity: identity.to_owned(), ..self.clone() }
+    }
+
+    /// Whether it is a record of the same quorum.
+    pub(crate) fn is_same_quorum(&self, other: &Self) -> bool {
+        (&self.set, self.epoch, self.n) == (&other.set, other.epoch, other.n)
+    }
+
     /// Reads a record's text; `None` for a layout that this version does not know.
     pub fn parse(text: &str) -> Option<Self> {
         let mut words = text.split(' ');

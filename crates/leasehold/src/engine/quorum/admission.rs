@@ -4,7 +4,7 @@ use std::sync::{Arc, atomic::Ordering};
 
 use super::{
     Shared,
-    membership::{self, Set, Statuses, VotingStatus, left},
+    membership::{self, Statuses, VotingStatus, left},
     no_quorum::{is_ours, words},
     readmission::{ALL, nonce},
 };
@@ -12,7 +12,7 @@ use crate::{
     clock::Until,
     engine::{
         EngineError, Fault, Member, MemberState,
-        voter::{Abstention, NodeStatus, State},
+        voter::{Abstention, NodeStatus, Record, State},
     },
     fence::Fence,
 };
@@ -54,7 +54,7 @@ impl Shared {
     /// once, while its holder goes on until its next renewal.
     pub(super) async fn admit_new(&self, over: bool, until: Until) -> Result<(), EngineError> {
         let nodes = self.statuses(ALL, until).await;
-        let (mut epoch, max_ms) = (0, self.options.max_ttl.as_millis() as u64);
+        let mut epoch = 0;
         for (node, voter) in nodes.iter().zip(&self.voters) {
             let label = voter.label();
             let refused = |why| EngineError::new(Fault::Unsupported, format!("{label}{why}"));
@@ -76,10 +76,18 @@ impl Shared {
             epoch = epoch.max(node.record.as_ref().map_or(0, |record| record.epoch));
         }
         self.check_independent(&nodes)?;
-        let set = Set { id: format!("{}.{}", nonce(), self.list), epoch: epoch + 1, max_ms };
+        let quorum = Record {
+            state: State::Votes,
+            set: format!("{}.{}", nonce(), self.list),
+            epoch: epoch + 1,
+            n: self.n() as u32,
+            index: 0,
+            identity: String::new(),
+            max_ms: self.options.max_ttl.as_millis() as u64,
+        };
         let floor = membership::floor_by_the_clock(&nodes);
         for (index, node) in nodes.into_iter().flatten().enumerate() {
-            self.admit_to(&set, index, node, floor, until).await?;
+            self.admit_to(&quorum, index, node, floor, until).await?;
         }
         Ok(())
     }
@@ -88,30 +96,30 @@ impl Shared {
     /// one: their record of the same set is replaced.
     async fn admit_to(
         &self,
-        set: &Set,
+        quorum: &Record,
         index: usize,
         mut node: NodeStatus,
         floor: Fence,
         until: Until,
     ) -> Result<(), EngineError> {
         let voter = &self.voters[index];
-        let record = set.record(self.n(), index, &node.identity, State::Votes);
+        let record = quorum.of_node(index, &node.identity, State::Votes);
         while !voter.write_record(node.record.as_ref(), &record, floor, until).await? {
             node = voter.status(until).await?;
-            let is_ours = node.record.as_ref().is_some_and(|record| record.set == set.id);
+            let is_ours = node.record.as_ref().is_some_and(|record| record.set == quorum.set);
             if !is_ours || node.identity != record.identity {
-                let why = "was changed by another client at the same time; look and try again";
+                let why = "was changed by another client at the same time; check its status and try again";
                 return Err(EngineError::new(Fault::Unreachable, format!("{} {why}", voter.label())));
             }
         }
         Ok(())
     }
 
-    /// Brings back nodes that lost their data, also when too few others vote to learn the fences from: the nodes' clocks
+    /// Readmits nodes that lost their data, also when too few others vote to learn the fences from: the nodes' clocks
     /// then give them.
     pub(super) async fn admit(self: &Arc<Self>, until: Until) -> Result<(), EngineError> {
         let nodes = self.statuses(ALL, until).await;
-        if membership::set_of(&nodes, &self.list).is_none() {
+        if membership::quorum_of(&nodes, &self.list).is_none() {
             return Err(self.no_set(&nodes));
         }
         self.by_the_clock.store(true, Ordering::Relaxed);
@@ -119,7 +127,7 @@ impl Shared {
         Ok(())
     }
 
-    /// Why there is no quorum to bring nodes back into.
+    /// Why there is no quorum to readmit nodes to.
     fn no_set(&self, nodes: &Statuses) -> EngineError {
         let records = nodes.iter().flatten().filter_map(|node| node.record.as_ref());
         let errors = || nodes.iter().filter_map(|node| node.as_ref().err());

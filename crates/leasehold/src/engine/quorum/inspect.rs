@@ -1,6 +1,6 @@
 //! Inspecting what a majority holds.
 
-use std::{collections::HashMap, sync::Arc, time::Duration};
+use std::{sync::Arc, time::Duration};
 
 use futures_util::StreamExt;
 
@@ -8,8 +8,7 @@ use super::{Shared, count::fence_of};
 use crate::{
     clock::Until,
     engine::{
-        Cursor, EngineError, Fault, Inspection, Mode, Page, Released, Tenure, WAITERS_SHOWN,
-        voter::{Sighting, Value},
+        Cursor, EngineError, Fault, Inspection, Mode, Page, Released, Tenure, WAITERS_SHOWN, voter::Sighting,
     },
     fence::Fence,
     name::Name,
@@ -61,20 +60,20 @@ impl Shared {
 
     /// Whether `left` nodes that have not answered cannot change who holds it.
     fn is_decided(&self, seen: &Sightings, left: usize) -> bool {
-        let most = by_owner(seen).into_values().map(|sightings| sightings.len()).max().unwrap_or(0);
+        let most = by_owner(seen).map(|same| same.len()).max().unwrap_or(0);
         most >= self.majority() || most + left < self.majority()
     }
 
-    /// Whose value a majority has, and what is seen there.
-    fn holder<'a>(&self, seen: &'a Sightings) -> Option<(&'a Value, Vec<&'a Sighting>)> {
-        by_owner(seen).into_iter().find(|(_, sightings)| sightings.len() >= self.majority())
+    /// What the nodes see that have the same owner value, if they are a majority.
+    fn held<'a>(&self, seen: &'a Sightings) -> Option<Vec<&'a Sighting>> {
+        by_owner(seen).find(|same| same.len() >= self.majority())
     }
 
     fn inspection(&self, name: &Name, seen: &Sightings) -> Inspection {
-        let held = self.holder(seen).map(|(owner, sightings)| {
+        let held = self.held(seen).map(|sightings| {
             let mut ends: Vec<_> = sightings.iter().filter_map(|sighting| sighting.expires_in).collect();
             ends.sort_unstable();
-            let holder = Holder::parse(&owner.0);
+            let holder = sightings[0].owner.as_ref().map_or(Holder::Foreign, |owner| Holder::parse(&owner.0));
             let fences = sightings.iter().map(|sighting| sighting.fence).collect();
             let fence = if holder == Holder::Foreign { None } else { fence_of(fences, self.n()) };
             // It is over when fewer than a majority are left.
@@ -147,7 +146,7 @@ impl Shared {
             let by = (held.holder != Holder::Foreign).then_some(held.fence);
             return Ok(Released::Taken { by });
         }
-        let owner = self.holder(&sightings).and_then(|(value, _)| Owner::from_exposed(&value.0));
+        let owner = self.held(&sightings).and_then(|held| Owner::from_exposed(&held[0].owner.as_ref()?.0));
         let Some(owner) = owner else {
             return Err(EngineError::new(
                 Fault::Unsupported,
@@ -158,14 +157,10 @@ impl Shared {
     }
 }
 
-fn by_owner(seen: &Sightings) -> HashMap<&Value, Vec<&Sighting>> {
-    let mut by_owner: HashMap<&Value, Vec<&Sighting>> = HashMap::new();
-    for sighting in seen {
-        if let Some(owner) = &sighting.owner {
-            by_owner.entry(owner).or_default().push(sighting);
-        }
-    }
-    by_owner
+/// What is seen of each holder.
+fn by_owner(seen: &Sightings) -> impl Iterator<Item = Vec<&Sighting>> {
+    let held = seen.iter().filter(|sighting| sighting.owner.is_some());
+    held.map(|one| seen.iter().filter(|other| other.owner == one.owner).collect())
 }
 
 /// The node to go on with, how many were listed to their end, and where the node goes on.

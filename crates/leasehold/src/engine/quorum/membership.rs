@@ -1,6 +1,6 @@
 //! Which nodes vote, from what they report about themselves. Pure.
 
-use std::{collections::HashMap, time::Duration};
+use std::time::Duration;
 
 use sha2::{Digest, Sha256};
 
@@ -19,7 +19,7 @@ pub(super) type Statuses = [Result<NodeStatus, EngineError>];
 /// A short text that stands for these addresses in this order.
 ///
 /// Two majorities share a node only if all clients count the same nodes. A client with one address that differs would
-/// bring a blank node in, and find a majority of its own. So the id of a quorum ends with this text.
+/// admit a blank node, and find a majority of its own. So the id of a quorum ends with this text.
 pub fn list_of<'a>(labels: impl IntoIterator<Item = &'a str>) -> String {
     const DIGEST_BYTES: usize = 8;
     let labels: Vec<_> = labels.into_iter().map(str::to_ascii_lowercase).collect();
@@ -53,42 +53,10 @@ impl VotingStatus {
     }
 }
 
-/// The quorum that the nodes belong to.
-#[derive(Clone, Debug, PartialEq, Eq)]
-pub(super) struct Set {
-    pub(super) id: String,
-    pub(super) epoch: u32,
-    pub(super) max_ms: u64,
-}
-
-impl Set {
-    fn of(record: &Record) -> Self {
-        Self { id: record.set.clone(), epoch: record.epoch, max_ms: record.max_ms }
-    }
-
-    /// Whether a node with this record belongs to it.
-    fn has(&self, record: &Record) -> bool {
-        record.set == self.id && record.epoch == self.epoch
-    }
-
-    /// The record of one of its nodes.
-    pub(super) fn record(&self, n: usize, index: usize, identity: &str, state: State) -> Record {
-        Record {
-            state,
-            set: self.id.clone(),
-            epoch: self.epoch,
-            n: n as u32,
-            index: index as u32,
-            identity: identity.to_owned(),
-            max_ms: self.max_ms,
-        }
-    }
-
-    /// How long a node is watched: whatever it may have voted for has run out by then, on clocks that differ a little.
-    pub(super) fn watch_for(&self) -> Duration {
-        let longest = Duration::from_millis(self.max_ms);
-        longest + longest / 50 + Duration::from_millis(10)
-    }
+/// How long a node is watched: whatever it may have voted for has run out by then, on clocks that differ a little.
+pub(super) fn watch_for(record: &Record) -> Duration {
+    let longest = Duration::from_millis(record.max_ms);
+    longest + longest / 50 + Duration::from_millis(10)
 }
 
 /// How long a node with this record must still be watched.
@@ -97,39 +65,40 @@ pub(super) fn left(record: &Record) -> Duration {
         State::Waits { watched_ms, .. } => watched_ms,
         State::Votes => 0,
     };
-    Set::of(record).watch_for().saturating_sub(Duration::from_millis(watched_ms))
+    watch_for(record).saturating_sub(Duration::from_millis(watched_ms))
 }
 
 /// The quorum that most of the nodes belong to: those that vote count first, then those that have a record of it. One that
-/// was admitted with another list of addresses does not count.
-pub(super) fn set_of(nodes: &Statuses, list: &str) -> Option<Set> {
-    let mut votes: HashMap<(&str, u32), (usize, usize, &Record)> = HashMap::new();
-    for node in nodes.iter().flatten() {
-        let Some(record) = &node.record else { continue };
-        let is_of_list = record.set.rsplit_once('.').is_some_and(|(_, of_set)| of_set == list);
-        if record.n as usize != nodes.len() || !is_of_list {
-            continue;
-        }
-        let is_voting = record.state == State::Votes && record.identity == node.identity;
-        let entry = votes.entry((&record.set, record.epoch)).or_insert((0, 0, record));
-        entry.0 += usize::from(is_voting);
-        entry.1 += 1;
-    }
-    let most = votes.into_iter().max_by_key(|((id, epoch), (voting, all, _))| (*voting, *epoch, *all, *id));
-    most.map(|(_, (_, _, record))| Set::of(record))
+/// was admitted with another list of addresses does not count. Returns the record of one of its nodes.
+pub(super) fn quorum_of<'a>(nodes: &'a Statuses, list: &str) -> Option<&'a Record> {
+    let is_of_list = |record: &Record| record.set.rsplit_once('.').is_some_and(|(_, of_set)| of_set == list);
+    let candidates = || {
+        let known = nodes.iter().flatten().filter_map(|node| Some((node, node.record.as_ref()?)));
+        known.filter(|(_, record)| record.n as usize == nodes.len() && is_of_list(record))
+    };
+    let strength = |record: &Record| {
+        let same = || candidates().filter(|(_, other)| other.is_same_quorum(record));
+        let voting =
+            same().filter(|(node, other)| other.state == State::Votes && other.identity == node.identity);
+        (voting.count(), record.epoch, same().count(), record.set.clone())
+    };
+    candidates().map(|(_, record)| record).max_by_key(|record| strength(record))
 }
 
 /// Updates what is known with what nodes answered. Those that did not answer keep what they had, unless that was in
 /// another quorum: votes of two quorums make no majority. Nor do two addresses of one server.
 pub(super) fn update(known: &mut [VotingStatus], nodes: &Statuses, list: &str) {
-    let set = set_of(nodes, list);
-    let is_stranger = |status: &VotingStatus| matches!((status.record(), &set), (Some(record), Some(set)) if !set.has(record));
+    let quorum = quorum_of(nodes, list);
+    let is_stranger = |status: &VotingStatus| match (status.record(), quorum) {
+        (Some(record), Some(quorum)) => !record.is_same_quorum(quorum),
+        _ => false,
+    };
     known.iter_mut().filter(|status| is_stranger(status)).for_each(|status| *status = VotingStatus::Unknown);
     for (index, node) in nodes.iter().enumerate() {
         let Ok(node) = node else { continue };
         // Of two addresses the first one votes.
         known[index] = VotingStatus::Unknown;
-        let status = voting_status(node, set.as_ref(), nodes.len());
+        let status = voting_status(node, quorum, nodes.len());
         let is_same =
             |other: &VotingStatus| other.record().is_some_and(|other| other.identity == node.identity);
         let is_twin = status.votes() && known.iter().any(is_same);
@@ -138,11 +107,11 @@ pub(super) fn update(known: &mut [VotingStatus], nodes: &Statuses, list: &str) {
 }
 
 /// Whether a node may vote in a quorum, by what it reports.
-fn voting_status(node: &NodeStatus, set: Option<&Set>, n: usize) -> VotingStatus {
+fn voting_status(node: &NodeStatus, quorum: Option<&Record>, n: usize) -> VotingStatus {
     if node.unknown_layout {
         return VotingStatus::Abstains(Abstention::UnknownLayout);
     }
-    let Some(set) = set else {
+    let Some(quorum) = quorum else {
         return VotingStatus::Abstains(match &node.record {
             None => Abstention::NotAdmitted,
             Some(record) if record.n as usize != n => Abstention::OtherSet,
@@ -150,7 +119,7 @@ fn voting_status(node: &NodeStatus, set: Option<&Set>, n: usize) -> VotingStatus
         });
     };
     let Some(record) = &node.record else { return VotingStatus::Forgot { seen: None } };
-    if !set.has(record) || record.n as usize != n {
+    if !record.is_same_quorum(quorum) {
         return VotingStatus::Abstains(Abstention::OtherSet);
     }
     if record.identity != node.identity {
@@ -162,7 +131,7 @@ fn voting_status(node: &NodeStatus, set: Option<&Set>, n: usize) -> VotingStatus
     }
 }
 
-/// Whether some node is part of another quorum. While it is, no node is brought into ours: the other one may be the one
+/// Whether some node is part of another quorum. While it is, no node is admitted to ours: the other one may be the one
 /// that counts, and count the same blank nodes.
 pub(super) fn are_divided(statuses: &[VotingStatus]) -> bool {
     statuses
@@ -212,7 +181,8 @@ mod tests {
     const LIST: &str = "abc";
 
     fn record(identity: &str, state: State) -> Record {
-        Set { id: "s.abc".into(), epoch: 1, max_ms: 2000 }.record(3, 0, identity, state)
+        let (set, identity) = ("s.abc".into(), identity.into());
+        Record { state, set, epoch: 1, n: 3, index: 0, identity, max_ms: 2000 }
     }
 
     fn node(identity: &str, record: Option<Record>, highest: u64) -> NodeStatus {
@@ -244,9 +214,9 @@ mod tests {
         }
         let of_set =
             |set: &str| Ok(node("a", Some(Record { set: set.into(), ..record("a", State::Votes) }), 5));
-        assert!(set_of(&[of_set(&format!("0f.{list}")), silent(), silent()], &list).is_some());
+        assert!(quorum_of(&[of_set(&format!("0f.{list}")), silent(), silent()], &list).is_some());
         for other in ["0f", &*list, "0f.x"] {
-            assert_eq!(set_of(&[of_set(other), silent(), silent()], &list), None, "{other}");
+            assert_eq!(quorum_of(&[of_set(other), silent(), silent()], &list), None, "{other}");
         }
     }
 
@@ -254,9 +224,9 @@ mod tests {
     fn a_restarted_node_has_forgotten_and_the_others_vote() {
         let restarted = node("b2", Some(record("b1", State::Votes)), 0);
         let nodes = [voting("a", 5), Ok(restarted), voting("c", 7)];
-        let set = set_of(&nodes, LIST).unwrap();
+        let quorum = quorum_of(&nodes, LIST).unwrap();
         let statuses: Vec<_> =
-            nodes.iter().flatten().map(|node| voting_status(node, Some(&set), 3)).collect();
+            nodes.iter().flatten().map(|node| voting_status(node, Some(quorum), 3)).collect();
         assert!(statuses[0].votes() && statuses[2].votes());
         assert_eq!(statuses[1], VotingStatus::Forgot { seen: Some(record("b1", State::Votes)) });
         assert_eq!(floor(1, &nodes, &statuses), Some(Fence::new(7)));
@@ -264,8 +234,9 @@ mod tests {
 
     #[test]
     fn a_wiped_node_has_forgotten() {
-        let set = set_of(&[voting("a", 5), silent(), silent()], LIST).unwrap();
-        assert_eq!(voting_status(&node("b", None, 0), Some(&set), 3), VotingStatus::Forgot { seen: None });
+        let nodes = [voting("a", 5), silent(), silent()];
+        let quorum = quorum_of(&nodes, LIST).unwrap();
+        assert_eq!(voting_status(&node("b", None, 0), Some(quorum), 3), VotingStatus::Forgot { seen: None });
     }
 
     #[test]
@@ -279,19 +250,20 @@ mod tests {
     #[test]
     fn nodes_without_records_are_nobodys_quorum() {
         let blank = node("a", None, 0);
-        assert_eq!(set_of(&[Ok(blank.clone()), Ok(blank.clone()), silent()], LIST), None);
+        assert_eq!(quorum_of(&[Ok(blank.clone()), Ok(blank.clone()), silent()], LIST), None);
         assert_eq!(voting_status(&blank, None, 3), VotingStatus::Abstains(Abstention::NotAdmitted));
     }
 
     #[test]
     fn a_node_of_another_quorum_or_size_does_not_vote() {
-        let set = set_of(&[voting("a", 5), silent(), silent()], LIST).unwrap();
+        let nodes = [voting("a", 5), silent(), silent()];
+        let quorum = quorum_of(&nodes, LIST).unwrap();
         let other = Record { set: "t.abc".into(), ..record("b", State::Votes) };
         assert_eq!(
-            voting_status(&node("b", Some(other), 0), Some(&set), 3),
+            voting_status(&node("b", Some(other), 0), Some(quorum), 3),
             VotingStatus::Abstains(Abstention::OtherSet)
         );
-        assert_eq!(set_of(&[voting("a", 5), silent(), silent(), silent(), silent()], LIST), None);
+        assert_eq!(quorum_of(&[voting("a", 5), silent(), silent(), silent(), silent()], LIST), None);
     }
 
     #[test]
@@ -327,9 +299,9 @@ mod tests {
         let unlisted = Record { set: "s".into(), ..record("a", State::Votes) };
         for known in [voting("a", 5), Ok(node("a", Some(unlisted), 5))] {
             let nodes = [known.clone(), known, Ok(node("d", None, 0))];
-            let set = set_of(&nodes, "abd");
+            let quorum = quorum_of(&nodes, "abd");
             let statuses: Vec<_> =
-                nodes.iter().flatten().map(|node| voting_status(node, set.as_ref(), 3)).collect();
+                nodes.iter().flatten().map(|node| voting_status(node, quorum, 3)).collect();
             let other = VotingStatus::Abstains(Abstention::OtherList);
             assert_eq!(statuses, [other.clone(), other, VotingStatus::Abstains(Abstention::NotAdmitted)]);
             assert!(are_divided(&statuses));
@@ -348,6 +320,6 @@ mod tests {
     fn a_quorum_is_the_one_most_nodes_vote_in() {
         let other = Record { set: "t.abc".into(), epoch: 9, ..record("c", State::Votes) };
         let nodes = [voting("a", 5), voting("b", 5), Ok(node("c", Some(other), 0))];
-        assert_eq!(set_of(&nodes, LIST).unwrap().id, "s.abc");
+        assert_eq!(quorum_of(&nodes, LIST).unwrap().set, "s.abc");
     }
 }

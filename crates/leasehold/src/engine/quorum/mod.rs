@@ -77,7 +77,7 @@ struct Shared {
     list: String,
     options: QuorumOptions,
     members: Mutex<Vec<VotingStatus>>,
-    /// Why each node could not be brought back when that was last tried.
+    /// Why the last attempt to readmit each node failed.
     refusals: Mutex<Vec<Option<String>>>,
     watches: tokio::sync::Mutex<readmission::Watches>,
     /// The highest fence seen in any vote, so that a client whose clock is behind still asks for one that all can give.
@@ -85,12 +85,12 @@ struct Shared {
     /// Grants so far, and how many of their votes had to be confirmed.
     granted: AtomicU64,
     confirmed: AtomicU64,
-    /// Rounds of votes, and of withdrawals: a release must not wait for claims that nobody answers.
+    /// Turns of votes and of withdrawals: a release must not wait for claims that no node answers.
     votes: Semaphore,
     ends: Semaphore,
     /// Rounds since the last one that a majority decided.
     in_vain: AtomicUsize,
-    /// An operator said that nodes may come back although too few others vote to learn from.
+    /// An operator allowed nodes to be readmitted although too few others vote to learn from.
     by_the_clock: AtomicBool,
     /// What goes on after the caller has its answer: votes that come late, repairs.
     late: TaskTracker,
@@ -98,7 +98,7 @@ struct Shared {
     withdrawals: Vec<TaskTracker>,
     closed: CancellationToken,
     readmission: Mutex<Option<JoinHandle<()>>>,
-    /// Inspects the nodes before their time.
+    /// Makes the readmission task inspect the nodes at once.
     wake: Arc<Notify>,
 }
 
@@ -167,8 +167,8 @@ impl Shared {
         until.min(self.clock().now() + patience)
     }
 
-    /// Waits for a turn, as long as that leaves as much time for what follows. A client that is busy does not call its nodes
-    /// silent.
+    /// Waits for a turn, for at most half of the time: the rest is for what follows. A client that is busy does not report
+    /// its nodes as unreachable.
     async fn turn<'a>(&self, turns: &'a Semaphore, until: Until) -> Result<SemaphorePermit<'a>, EngineError> {
         if let Ok(turn) = turns.try_acquire() {
             return Ok(turn);
@@ -251,7 +251,7 @@ impl Engine for Quorum {
             for tasks in under_way() {
                 tasks.close();
             }
-            // What a minority was not told ends with its ttl.
+            // What a minority did not answer ends with its ttl.
             let settled = futures_util::future::join_all(under_way().map(TaskTracker::wait));
             // Clients that live for a moment count, too.
             let counted = async {

@@ -1,4 +1,4 @@
-//! Brings nodes back that lost their data.
+//! Readmits nodes that lost their data.
 //!
 //! A node that was restarted, wiped or rolled back could vote a second time for a name that is still held. Clients watch
 //! it until every lease that it might have granted has expired; only then are its fences raised to those of the other
@@ -14,7 +14,7 @@ use futures_util::StreamExt;
 
 use super::{
     Shared,
-    membership::{self, Set, Statuses, VotingStatus},
+    membership::{self, Statuses, VotingStatus, watch_for},
     no_quorum::no_quorum,
     watch::Watch,
 };
@@ -137,9 +137,9 @@ impl Shared {
 
     /// Whether a node still belongs to this quorum, asked after another one was found without a record. Answers of one
     /// inspection may come from before and after all nodes were lost together: that quorum must not be written down again.
-    async fn is_remembered(&self, set: &Set) -> bool {
+    async fn is_remembered(&self, quorum: &Record) -> bool {
         let nodes = self.statuses(ALL, self.clock().now() + self.options.command_timeout).await;
-        membership::set_of(&nodes, &self.list).as_ref() == Some(set)
+        membership::quorum_of(&nodes, &self.list).is_some_and(|record| record.is_same_quorum(quorum))
     }
 
     /// Inspects every node, does for each what can be done now, and returns when to inspect them again.
@@ -153,9 +153,9 @@ impl Shared {
         // A node that does not answer may come back at any time, and then it has probably lost its data.
         let mut pause = if nodes.iter().any(Result::is_err) { PAUSE_MAX } else { QUIET };
         let is_sound = self.check_independent(&nodes).is_ok() && !membership::are_divided(&members);
-        let set = membership::set_of(&nodes, &self.list).filter(|_| is_sound);
-        let Some(set) = set else { return pause };
-        if members.contains(&VotingStatus::Forgot { seen: None }) && !self.is_remembered(&set).await {
+        let quorum = membership::quorum_of(&nodes, &self.list).filter(|_| is_sound);
+        let Some(quorum) = quorum else { return pause };
+        if members.contains(&VotingStatus::Forgot { seen: None }) && !self.is_remembered(quorum).await {
             return PAUSE_MAX;
         }
         let has_majority = self.has_majority(&members);
@@ -176,7 +176,7 @@ impl Shared {
                 }
                 VotingStatus::Forgot { seen } => {
                     let state = State::Waits { nonce: nonce(), watched_ms: 0 };
-                    let record = set.record(self.n(), index, &node.identity, state);
+                    let record = quorum.of_node(index, &node.identity, state);
                     if self.write_record(index, seen.as_ref(), &record, Fence::default()).await {
                         pause = Duration::ZERO;
                     }
@@ -185,7 +185,7 @@ impl Shared {
                     match watches.get(&index).and_then(|watch| watch.waited(record, asked_at)) {
                         Some(waited) => {
                             let floor = membership::floor(index, &nodes, &members).or(floor_by_the_clock);
-                            self.count(index, record, waited, &set, floor).await;
+                            self.count(index, record, waited, floor).await;
                         }
                         None => pause = PAUSE_MIN,
                     }
@@ -193,15 +193,15 @@ impl Shared {
                     watches.entry(index).or_insert_with(|| read.clone()).go_on(read);
                 }
             }
-            pause = pause.min((set.watch_for() / INSPECTIONS).clamp(PAUSE_MIN, PAUSE_MAX));
+            pause = pause.min((watch_for(quorum) / INSPECTIONS).clamp(PAUSE_MIN, PAUSE_MAX));
         }
         pause
     }
 
     /// Writes how long a node has waited, or that it votes if it had waited long enough before the others were asked.
-    async fn count(&self, index: usize, record: &Record, waited: Duration, set: &Set, floor: Option<Fence>) {
+    async fn count(&self, index: usize, record: &Record, waited: Duration, floor: Option<Fence>) {
         let State::Waits { nonce, watched_ms } = &record.state else { return };
-        if let Some(floor) = floor.filter(|_| waited >= set.watch_for()) {
+        if let Some(floor) = floor.filter(|_| waited >= watch_for(record)) {
             let next = Record { state: State::Votes, ..record.clone() };
             if self.write_record(index, Some(record), &next, floor).await {
                 tracing::info!(node = self.voters[index].label(), "votes again");
@@ -211,7 +211,7 @@ impl Shared {
             return;
         }
         // Without nodes to learn from it goes on waiting, and people see that its time is over.
-        let counted_ms = waited.min(set.watch_for()).as_millis() as u64;
+        let counted_ms = waited.min(watch_for(record)).as_millis() as u64;
         if counted_ms > *watched_ms {
             let state = State::Waits { nonce: nonce.clone(), watched_ms: counted_ms };
             let next = Record { state, ..record.clone() };

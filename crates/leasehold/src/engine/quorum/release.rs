@@ -61,7 +61,7 @@ impl Shared {
             let words = format!("{} of {n} nodes gave it back{why}", tally.yes);
             return Err(EngineError::new(Fault::NoAnswer, words));
         }
-        // The caller does not ask again, so nodes that did not answer are told here.
+        // The caller does not ask again, so the withdrawal is repeated here for nodes that did not answer.
         failed.into_iter().for_each(|(index, _)| self.withdraw_later(index, &lock, lapses_at));
         let shared = self.clone();
         self.late.spawn(async move {

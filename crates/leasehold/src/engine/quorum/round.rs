@@ -215,7 +215,7 @@ impl Shared {
         is_back
     }
 
-    /// Lets answers come in that nobody waits for any more.
+    /// Lets the remaining answers come in without a caller.
     fn run_on<T: Send + 'static>(&self, mut answers: Answers<T>) {
         if !answers.is_empty() {
             self.late.spawn(async move { while answers.next().await.is_some() {} });

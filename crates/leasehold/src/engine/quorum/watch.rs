@@ -51,8 +51,9 @@ mod tests {
 
     fn read(nonce: &str, watched_ms: u64, ms: u32) -> Watch {
         let state = State::Waits { nonce: nonce.into(), watched_ms };
-        let set = super::super::membership::Set { id: "s".into(), epoch: 1, max_ms: 2000 };
-        Watch { record: set.record(3, 0, "run", state), read_at: at(ms) }
+        let (set, identity) = ("s".into(), "run".into());
+        let record = Record { state, set, epoch: 1, n: 3, index: 0, identity, max_ms: 2000 };
+        Watch { record, read_at: at(ms) }
     }
 
     fn waited(watch: &Watch, ms: u32) -> Option<Duration> {

@@ -9,7 +9,7 @@ mod scripts;
 #[cfg(test)]
 mod tests;
 
-use std::sync::{Arc, Mutex, Once, PoisonError, Weak};
+use std::sync::{Arc, Mutex, Once, OnceLock, PoisonError, Weak};
 
 use redis::Cmd;
 use tokio::sync::{Notify, Semaphore, SemaphorePermit};
@@ -38,7 +38,6 @@ use crate::{
     name::Name,
     owner::{Owner, OwnerId},
 };
-use hints::Hints;
 use scripts::{FLOOR, HIGHEST, RECORD, send, send_counted};
 
 /// How long the fence of a name is kept, in milliseconds: the first argument of most scripts.
@@ -50,7 +49,7 @@ pub(crate) fn voters(url: &str, options: &EngineOptions) -> Result<Vec<Arc<dyn V
     let nodes = url::quorum(url)?;
     let (process, tasks) = (random_process(), Tasks::here());
     let voter = |(number, client): (usize, redis::Client)| -> Arc<dyn Voter> {
-        Arc::new(RedisVoter::new(client, channel(process, number), options, tasks.clone()))
+        RedisVoter::new(client, channel(process, number), options, tasks.clone())
     };
     Ok(nodes.into_iter().enumerate().map(voter).collect())
 }
@@ -63,7 +62,9 @@ struct RedisVoter {
     connection: Arc<Connection>,
     votes_under: Mutex<Option<Arc<Record>>>,
     attempts: Arc<Registry<Arc<Ballot>>>,
-    hints: Arc<Hints>,
+    /// Where hints go, and whom to notify when a connection breaks.
+    sink: OnceLock<Weak<dyn WakeSink>>,
+    wake: OnceLock<Arc<Notify>>,
     /// Warns once that the server refuses wake-ups.
     polling_only: Once,
     in_flight: Semaphore,
@@ -71,32 +72,34 @@ struct RedisVoter {
 }
 
 impl RedisVoter {
-    fn new(client: redis::Client, channel: String, options: &EngineOptions, tasks: Arc<Tasks>) -> Self {
-        let label = Endpoint::of(&client).to_string();
-        let hints = Arc::new(Hints::new(&label));
-        let listener: Arc<dyn Listener> = hints.clone();
-        let connection = Connection::new(ConnectionOptions {
-            target: DialTarget::Fixed(Box::new(client)),
-            client_name: client_name(options),
-            channel,
-            clock: options.clock.clone(),
-            command_timeout: options.command_timeout,
-            identify: true,
-            listener: Some(Arc::downgrade(&listener)),
-            tasks,
-        });
-        Self {
-            label,
-            prefix: options.prefix.clone(),
-            clock: options.clock.clone(),
-            connection,
-            votes_under: Mutex::default(),
-            attempts: Arc::default(),
-            hints,
-            polling_only: Once::new(),
-            in_flight: Semaphore::new(options.max_in_flight),
-            max_in_flight: options.max_in_flight,
-        }
+    fn new(client: redis::Client, channel: String, options: &EngineOptions, tasks: Arc<Tasks>) -> Arc<Self> {
+        Arc::new_cyclic(|voter: &Weak<Self>| {
+            let listener: Weak<dyn Listener> = voter.clone();
+            let label = Endpoint::of(&client).to_string();
+            let connection = Connection::new(ConnectionOptions {
+                target: DialTarget::Fixed(Box::new(client)),
+                client_name: client_name(options),
+                channel,
+                clock: options.clock.clone(),
+                command_timeout: options.command_timeout,
+                identify: true,
+                listener: Some(listener),
+                tasks,
+            });
+            Self {
+                label,
+                prefix: options.prefix.clone(),
+                clock: options.clock.clone(),
+                connection,
+                votes_under: Mutex::default(),
+                attempts: Arc::default(),
+                sink: OnceLock::new(),
+                wake: OnceLock::new(),
+                polling_only: Once::new(),
+                in_flight: Semaphore::new(options.max_in_flight),
+                max_in_flight: options.max_in_flight,
+            }
+        })
     }
 
     /// Room for one more call, and a link to send it over. A node that hangs keeps the calls it has, and only its own.
@@ -192,7 +195,7 @@ impl Voter for RedisVoter {
             if matches!(vote, Vote::Yes(_)) {
                 call.waits_no_longer();
             }
-            // Only a new connection tells who the server is by now. One for each other abstention would be a storm.
+            // Only a new connection reads the identity again. One for each other abstention would be a storm.
             if scripts::is_other_data_set(&value, &record) {
                 link.broke("the server has another data set by now");
             }
@@ -351,11 +354,11 @@ impl Voter for RedisVoter {
     }
 
     fn on_disconnect(&self, wake: Arc<Notify>) {
-        self.hints.on_disconnect(wake);
+        let _first = self.wake.set(wake);
     }
 
     fn set_wake_sink(&self, sink: Weak<dyn WakeSink>) {
-        self.hints.set_sink(sink);
+        let _first = self.sink.set(sink);
     }
 
     fn health(&self, until: Until) -> Fut<'_, (Health, Option<ClockOffset>)> {

@@ -37,7 +37,7 @@ fn soon() -> Until {
 /// A voter of a client of its own.
 fn voter_at(addr: SocketAddr) -> Arc<RedisVoter> {
     let client = url::server(&format!("redis://{addr}")).unwrap();
-    Arc::new(RedisVoter::new(client, channel(random_process(), 0), &options(), Tasks::here()))
+    RedisVoter::new(client, channel(random_process(), 0), &options(), Tasks::here())
 }
 
 /// A server and a voter that was admitted to it.
