@@ -272,7 +272,8 @@ async fn when_all_forgot_even_that_they_were_a_quorum_only_a_new_one_helps() {
         .collect();
     for _ in 0..10 {
         lose_everything(&set);
-        let operator = client(&set, MAX_TTL);
+        // Servers that have just started on a busy machine may take a while to answer.
+        let operator = builder(set.url(), MAX_TTL).command_timeout(LONG / 2).connect_lazy().unwrap();
         let error = operator.quorum().unwrap().admit().await.unwrap_err();
         assert!(error.to_string().contains("`leasehold quorum admit --new`"), "{error}");
         operator.quorum().unwrap().admit_new().await.unwrap();

@@ -2,6 +2,7 @@
 
 use std::{sync::Arc, time::Duration};
 
+use futures_util::future::join_all;
 use leasehold::{
     Error, ErrorKind, Fence, Leasehold, Refusal,
     engine::{Members, quorum::Quorum},
@@ -28,6 +29,23 @@ fn quiet(nodes: usize) -> (Arc<Network>, Leasehold) {
 async fn took<T>(network: &Network, future: impl Future<Output = T>) -> (T, Duration) {
     let began = network.clock.now();
     (future.await, network.clock.now().since(began))
+}
+
+/// A client that has much to give back at once is busy; its nodes are not unreachable.
+#[test]
+fn releases_of_a_busy_client_wait_for_their_turn() {
+    virtually(async {
+        let (network, leases) = quiet(3);
+        let locks = (0..500).map(|number| leases.lock(format!("x-{number}")).ttl(TTL_MAX).acquire());
+        let guards = join_all(locks).await.into_iter().map(Result::unwrap);
+        // Those that go first take longer than a command may.
+        network.set_weather(Weather { usual_ms: 100, slow_ms: 100, ..Weather::STILL });
+        let (outcomes, took) = took(&network, join_all(guards.map(|guard| guard.release()))).await;
+        for outcome in outcomes {
+            outcome.unwrap();
+        }
+        assert!(took > COMMAND, "{took:?}");
+    });
 }
 
 #[test]

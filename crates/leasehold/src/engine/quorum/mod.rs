@@ -37,7 +37,7 @@ use crate::{
     engine::{
         Answer, Capabilities, Claim, Cursor, Engine, EngineError, Fault, Fut, Handover, Health, Hold,
         Inspect, Inspection, Leases, Member, Members, Page, Reach, Released, Renewed, Rounds, WakeSink,
-        deadlines::Deadlines, records::Records, voter::Voter,
+        deadlines::Deadlines, records::Records, registry::EndedAttempts, voter::Voter,
     },
     fence::Fence,
     name::{NAME_MAX_BYTES, Name},
@@ -80,6 +80,8 @@ struct Shared {
     /// Why the last attempt to readmit each node failed.
     refusals: Mutex<Vec<Option<String>>>,
     watches: tokio::sync::Mutex<readmission::Watches>,
+    /// Attempts whose end has begun: no claim of them is sent, although its withdrawals may not have left yet.
+    ended: Mutex<EndedAttempts>,
     /// The highest fence seen in any vote, so that a client whose clock is behind still asks for one that all can give.
     highest: AtomicU64,
     /// Grants so far, and how many of their votes had to be confirmed.
@@ -123,6 +125,7 @@ impl Quorum {
             watches: tokio::sync::Mutex::default(),
             voters,
             options,
+            ended: Mutex::default(),
             highest: AtomicU64::new(0),
             granted: AtomicU64::new(0),
             confirmed: AtomicU64::new(0),
@@ -155,6 +158,10 @@ impl Shared {
 
     fn refusals(&self) -> MutexGuard<'_, Vec<Option<String>>> {
         self.refusals.lock().unwrap_or_else(PoisonError::into_inner)
+    }
+
+    fn ended(&self) -> MutexGuard<'_, EndedAttempts> {
+        self.ended.lock().unwrap_or_else(PoisonError::into_inner)
     }
 
     fn clock(&self) -> &Clock {

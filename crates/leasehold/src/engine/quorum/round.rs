@@ -17,6 +17,7 @@ use crate::{
     clock::{BootInstant, Until},
     engine::{
         Answer, Claim, EngineError, Fault, Fut, Grant, Holders, MemberState, Mode, Tenure,
+        registry::ended_error,
         voter::{Abstention, Ballot, Vote, Voter},
     },
     fence::Fence,
@@ -57,6 +58,9 @@ impl Shared {
     }
 
     pub(super) async fn claim(self: &Arc<Self>, claim: &Claim, until: Until) -> Result<Answer, EngineError> {
+        if self.ended().contains(claim.owner.id()) {
+            return Err(ended_error());
+        }
         let _turn = self.turn(&self.votes, until).await?;
         self.ensure_majority(until).await?;
         let since = self.clock().now();
