@@ -9,7 +9,9 @@ use leasehold_testkit::{
 };
 
 use crate::{
-    ground::{LONG, admit, all_vote, builder, client, has, held, ms, nodes, nothing_is_left, quorum, states},
+    ground::{
+        LONG, admit, all_vote, builder, calls, client, has, held, ms, nodes, nothing_is_left, quorum, states,
+    },
     story::Story,
 };
 
@@ -303,6 +305,9 @@ async fn a_client_that_only_renews_notices_a_restarted_node() {
     let Some(set) = quorum(3, LONG).await else { return };
     let leases = client(&set, LONG);
     let guard = held(&leases, "x").await;
+    // Asked for its status by the admission, by the first claim, and then by the inspection that finds nothing to do. A
+    // record that is written counts, too.
+    eventually_async(LONG, "the first inspection", || async { calls(&set.nodes()[2], "persist") >= 4 }).await;
     set.nodes()[2].restart();
     // Long before it looks at nodes that seem to vote.
     eventually_async(LONG / 3, "the node to be watched", || async {

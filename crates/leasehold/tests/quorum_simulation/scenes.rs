@@ -5,7 +5,11 @@ use std::{sync::Arc, time::Duration};
 use futures_util::future::join_all;
 use leasehold::{
     Error, ErrorKind, Fence, Leasehold, Refusal,
-    engine::{Members, quorum::Quorum},
+    engine::{
+        Members,
+        quorum::Quorum,
+        voter::{Record, State},
+    },
 };
 
 use crate::{
@@ -334,6 +338,32 @@ fn a_new_quorum_is_admitted_whatever_running_clients_do_meanwhile() {
             busy.shutdown().await;
             assert_eq!(network.admitted(), 3, "seed {seed}");
         }
+    });
+}
+
+/// Another client reads the new quorum from its first node, and begins to watch the second before that is admitted.
+#[test]
+fn an_admission_goes_on_over_a_node_that_is_watched_already() {
+    virtually(async {
+        let (network, _) = quiet(3);
+        (0..3).for_each(|node| network.touch(node, |node, _| node.restart(Memory::default())));
+        let (nodes, operator) = (network.clone(), another(&network, 2).1);
+        let watches = tokio::spawn(async move {
+            let first = loop {
+                if let Some(first) = nodes.touch(0, |node, _| node.memory.record.clone()) {
+                    break first;
+                }
+                tokio::time::sleep(MS / 2).await;
+            };
+            nodes.touch(1, |node, _| {
+                let state = State::Waits { nonce: "n".into(), watched_ms: 0 };
+                let record = Record { state, index: 1, identity: node.identity(), ..first };
+                assert_eq!(node.memory.record.replace(record), None);
+            });
+        });
+        operator.admit_new(false, network.clock.now() + COMMAND).await.unwrap();
+        watches.await.unwrap();
+        assert_eq!(network.admitted(), 3);
     });
 }
 
