@@ -305,9 +305,9 @@ async fn a_client_that_only_renews_notices_a_restarted_node() {
     let Some(set) = quorum(3, LONG).await else { return };
     let leases = client(&set, LONG);
     let guard = held(&leases, "x").await;
-    // Asked for its status by the admission, by the first claim, and then by the inspection that finds nothing to do. A
-    // record that is written counts, too.
-    eventually_async(LONG, "the first inspection", || async { calls(&set.nodes()[2], "persist") >= 4 }).await;
+    // The admission asked for its status and wrote its record; the first claim asked, and so did the two inspections that
+    // come with it.
+    eventually_async(LONG, "the inspections", || async { calls(&set.nodes()[2], "persist") >= 5 }).await;
     set.nodes()[2].restart();
     // Long before it looks at nodes that seem to vote.
     eventually_async(LONG / 3, "the node to be watched", || async {

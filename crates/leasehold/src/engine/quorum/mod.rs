@@ -48,8 +48,9 @@ use membership::VotingStatus;
 pub use membership::list_of;
 
 /// Rounds under way at once; the others wait for their turn. What a client sends at once then reaches the nodes soon, and
-/// the time of a lease and the patience with a node begin when it is sent, not when it was asked for.
-const TURNS: usize = 64;
+/// the time of a lease and the patience with a node begin when it is sent, not when it was asked for. Few enough that a
+/// round on a busy machine does not wait longer for the others of its client than a node may take.
+const TURNS: usize = 32;
 
 /// What a quorum needs besides its nodes.
 #[derive(Clone, Debug)]
