@@ -144,6 +144,7 @@ pub(super) async fn wait_for(core: &Arc<Core>, wish: &Wish) -> Result<Guard> {
         core,
         wish,
         began,
+        busy_until: began,
         until: began + wish.wait,
         obligation: obligation(core, wish, Some(wish.wait)),
         attempts: 0,
@@ -175,6 +176,8 @@ struct Waiter<'a> {
     core: &'a Arc<Core>,
     wish: &'a Wish,
     began: BootInstant,
+    /// Until when this client may have kept its claim back, so that the store had no time to answer.
+    busy_until: BootInstant,
     until: Until,
     obligation: Obligation<'a>,
     attempts: u32,
@@ -312,8 +315,11 @@ impl Waiter<'_> {
         let now = self.core.clock.now();
         // A client that is busy says nothing about the store.
         let is_busy = error.fault == Fault::Busy;
-        let patience =
-            if is_busy { self.until } else { self.until.min(self.began + self.core.config.command_timeout) };
+        let command_timeout = self.core.config.command_timeout;
+        if is_busy {
+            self.busy_until = now + command_timeout;
+        }
+        let patience = if is_busy { self.until } else { self.until.min(self.busy_until + command_timeout) };
         let longest = match error.fault {
             Fault::Unreachable | Fault::NoAnswer => OUTAGE_PAUSE_MAX,
             _ => Duration::MAX,

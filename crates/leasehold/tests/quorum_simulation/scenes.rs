@@ -52,6 +52,22 @@ fn releases_of_a_busy_client_wait_for_their_turn() {
     });
 }
 
+/// Its nodes hang for a moment when a claim's turn has come: it had no time to ask again before.
+#[test]
+fn claims_of_a_busy_client_outlast_a_pause_of_the_nodes() {
+    virtually(async {
+        let (network, leases) = quiet(3);
+        leases.lock("x").acquire().await.unwrap().release().await.unwrap();
+        network.set_weather(Weather { usual_ms: 100, slow_ms: 100, ..Weather::STILL });
+        let locks = (0..300).map(|number| leases.lock(format!("x-{number}")).wait(20_000 * MS).acquire());
+        let locks = tokio::spawn(join_all(locks));
+        tokio::time::sleep(2 * COMMAND).await;
+        (0..3).for_each(|node| network.hang(node, COMMAND));
+        let outcomes = locks.await.unwrap();
+        assert!(outcomes.iter().all(Result::is_ok), "{:?}", outcomes.iter().find(|outcome| outcome.is_err()));
+    });
+}
+
 #[test]
 fn a_hanging_minority_slows_nobody() {
     virtually(async {
