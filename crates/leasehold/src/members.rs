@@ -46,9 +46,9 @@ impl Members<'_> {
         self.admit_all(false).await
     }
 
-    /// Makes the nodes a new quorum, at once, whatever they were before. Locks that a majority of them still knows stay
-    /// held. One that they have forgotten can be granted again at once, although its holder does not learn of it until its
-    /// next renewal: only where nobody holds anything. [`Members::admit`] waits for that instead.
+    /// Makes the nodes a new quorum, at once, whatever they were before. Locks that a majority of them still has stay held.
+    /// One that they have lost can be granted again at once, although its holder does not learn of it until its next
+    /// renewal: use it only while no lock is held. [`Members::admit`] waits for that instead.
     ///
     /// # Errors
     /// When a node does not answer or was changed at the same time.
@@ -61,8 +61,8 @@ impl Members<'_> {
         admitted.map_err(|error| self.core.explain_doing(error, "admitting a new quorum".into(), None))
     }
 
-    /// Brings nodes back that have forgotten, also when too few of the others vote to teach them. Begins to watch them;
-    /// [`Members::list`] tells how far it is.
+    /// Readmits nodes that lost their data, also when too few of the others vote to learn from. Begins to watch them;
+    /// [`Members::list`] shows the progress.
     ///
     /// # Errors
     /// When no node remembers a quorum.

@@ -117,7 +117,7 @@ async fn a_cancelled_waiters_place_goes_to_the_next(stage: Stage) {
 async fn a_waiter_that_timed_out_is_passed_over(stage: Stage) {
     let (one, two, three) = (stage.client().await, stage.client().await, stage.client().await);
     let guard = one.lock("job").acquire().await.unwrap();
-    let lock = two.lock("job").wait(ms(400));
+    let lock = two.lock("job").wait(ms(2_000));
     let first = tokio::spawn(lock.acquire());
     until_waiting(&one, "job", 1).await;
     let second = enqueue(&one, three.lock("job").wait(ms(20_000)), "job", 1).await;
@@ -153,8 +153,8 @@ async fn a_hundred_waiters_are_served_once_each(stage: Stage) {
 
 async fn the_queue_goes_on_when_holders_never_release(stage: Stage) {
     let (one, two) = (stage.client().await, stage.client().await);
-    let lock = || two.lock("job").ttl(ms(400)).wait(ms(20_000));
-    let first = one.lock("job").ttl(ms(400)).acquire().await.unwrap().detach();
+    let lock = || two.lock("job").ttl(ms(2_000)).wait(ms(20_000));
+    let first = one.lock("job").ttl(ms(2_000)).acquire().await.unwrap().detach();
     let waiters = [enqueue(&one, lock(), "job", 0).await, enqueue(&one, lock(), "job", 1).await];
     let mut last = first.fence();
     for waiter in waiters {

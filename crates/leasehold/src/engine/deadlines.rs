@@ -11,15 +11,9 @@ use std::{
 };
 
 use bytes::Bytes;
-use serde::Serialize;
 
 use super::{Cursor, Fut, Page, crc16::crc16};
-use crate::{
-    clock::Until,
-    config::quoted,
-    error::{Error, Result},
-    name::Name,
-};
+use crate::{clock::Until, name::Name};
 
 /// Deadlines of many pools. Every operation is atomic per bucket.
 pub trait Deadlines: Send + Sync {

@@ -5,7 +5,7 @@ use std::fmt;
 use futures_util::future::BoxFuture;
 use serde::Serialize;
 
-use super::Fut;
+use super::{Fut, voter::Abstention};
 use crate::{clock::Until, fence::Fence};
 
 /// The members of a store that decides by majority.
@@ -17,7 +17,7 @@ pub trait Members: Send + Sync {
     /// `over`.
     fn admit_new(&self, over: bool, until: Until) -> Fut<'_, ()>;
 
-    /// Begins to bring members back that have lost their data, also when too few of the others vote to learn from.
+    /// Begins to readmit members that lost their data, also when too few of the others vote to learn from.
     fn admit(&self, until: Until) -> Fut<'_, ()>;
 
     /// How its grants were decided so far.
@@ -57,14 +57,14 @@ pub enum MemberState {
     Waits {
         /// Milliseconds left.
         left_ms: u64,
-        /// Why it cannot be brought back, if that was tried or can be seen.
+        /// Why it cannot be readmitted, if that was tried or can be seen.
         #[serde(skip_serializing_if = "Option::is_none")]
         refused: Option<String>,
     },
     /// It does not vote.
     Abstains {
         /// Why.
-        why: &'static str,
+        why: Abstention,
     },
     /// It does not answer.
     Unreachable {
@@ -82,7 +82,7 @@ impl fmt::Display for MemberState {
                 "waits: too few others vote to learn the fences from; see `leasehold quorum admit`",
             ),
             Self::Waits { left_ms, .. } => write!(f, "waits, {:.1} s left", *left_ms as f64 / 1000.0),
-            Self::Abstains { why } => write!(f, "abstains: {why}"),
+            Self::Abstains { why } => write!(f, "abstains: {}", why.as_str()),
             Self::Unreachable { why } => write!(f, "unreachable: {why}"),
         }
     }

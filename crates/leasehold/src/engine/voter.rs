@@ -1,15 +1,13 @@
-//! One voter of a quorum: the part of the contract that a single node keeps.
-//!
-//! The quorum counts, the voter does the I/O. Futures are `'static`: the quorum decides as soon as it can and lets the
-//! rest run on.
+//! One voter of a quorum: the part of the contract that a single node keeps. The quorum counts, the voter does the I/O.
 
 use std::{fmt, sync::Arc, sync::Weak, time::Duration};
 
+use serde::{Serialize, Serializer};
 use tokio::sync::Notify;
 
 use crate::{
     clock::Until,
-    engine::{Claim, ClockOffset, Cursor, Fut, Health, Hold, Page, WakeSink},
+    engine::{Claim, ClockOffset, Cursor, Fut, Health, Hold, Page, Waiter, WakeSink},
     fence::Fence,
     name::Name,
     owner::{Holder, Owner},
@@ -23,7 +21,7 @@ pub const FLOOR_LEAD_MAX: Duration = Duration::from_secs(180);
 
 /// One node.
 pub trait Voter: Send + Sync + 'static {
-    /// How people call it: host and port.
+    /// Host and port, for people.
     fn label(&self) -> &str;
 
     /// Votes under this record from now on. The node compares it with its own at every vote, so a node that was
@@ -31,61 +29,62 @@ pub trait Voter: Send + Sync + 'static {
     fn vote_under(&self, record: Option<Record>);
 
     /// Asks for the node's vote. Idempotent for its owner; a yes refreshes the ttl. A refused claim that may wait is
-    /// remembered, so that a withdrawal can wake it and newcomers come after it.
-    fn vote(&self, ballot: &Arc<Ballot>, until: Until) -> Fut<'static, Vote>;
+    /// queued, so that a withdrawal can wake it and newcomers come after it.
+    fn vote<'a>(&'a self, ballot: &'a Arc<Ballot>, until: Until) -> Fut<'a, Vote>;
 
     /// Raises the node's fence to the hold's, only while its owner still holds there and the node has not given a higher
-    /// one: then somebody else was here since the votes were counted, and may have the same fence.
-    fn confirm(&self, hold: &Arc<Hold>, until: Until) -> Fut<'static, bool>;
+    /// one: then another claim was here since the votes were counted, and may have the same fence.
+    fn confirm<'a>(&'a self, hold: &'a Hold, until: Until) -> Fut<'a, bool>;
 
     /// Extends what is still held there. One answer per hold.
-    fn renew(&self, holds: &Arc<[Hold]>, until: Until) -> Fut<'static, Vec<Kept>>;
+    fn renew<'a>(&'a self, holds: &'a [Hold], until: Until) -> Fut<'a, Vec<Kept>>;
 
-    /// Puts a hold back that the node has lost; refused when another one holds, when its fence is above the hold's, and
-    /// without a record to vote under.
-    fn repair(&self, hold: &Arc<Hold>, until: Until) -> Fut<'static, bool>;
+    /// Puts a hold back that the node has lost. Refused when another one holds, when the node's fence is above the hold's,
+    /// after the withdrawal of its owner, and without a record to vote under.
+    fn repair<'a>(&'a self, hold: &'a Hold, until: Until) -> Fut<'a, bool>;
 
-    /// Takes a yes back. The attempt goes on: if it may wait, it waits again in its old place, and who is before it is
-    /// woken. It counts as done only when it was answered: until then it may undo a later yes.
-    fn retract(&self, ballot: &Arc<Ballot>, until: Until) -> Fut<'static, ()>;
+    /// Takes a yes back. The attempt goes on: if it may wait, it waits again in its old place, and the waiter before it is
+    /// woken. Until it is answered it may undo a later yes.
+    fn retract<'a>(&'a self, ballot: &'a Arc<Ballot>, until: Until) -> Fut<'a, ()>;
 
-    /// Takes the vote back, forgets that the claim waits, and wakes who waits first. Nothing of the owner counts on this
-    /// node from here on, whatever arrives late.
-    fn withdraw(&self, name: &Name, owner: &Owner, until: Until) -> Fut<'static, Withdrawn>;
+    /// Takes the vote back, removes the claim from the queue, and wakes the first waiter. Nothing of the owner takes effect
+    /// on this node from here on, whatever arrives late; nothing of it is sent from the moment of the call on.
+    fn withdraw<'a>(&'a self, name: &'a Name, owner: &'a Owner, until: Until) -> Fut<'a, Withdrawn>;
 
     /// What the node knows about some names.
-    fn inspect(&self, names: &Arc<[Name]>, until: Until) -> Fut<'static, Vec<Sighting>>;
+    fn inspect<'a>(&'a self, names: &'a [Name], until: Until) -> Fut<'a, Vec<Sighting>>;
 
-    /// Names that are held or waited for there. A cursor without text begins.
-    fn scan(&self, prefix: &str, from: Option<Cursor>, limit: u32, until: Until) -> Fut<'static, Page<Name>>;
+    /// Names that are held or waited for there; a page may repeat names of earlier ones.
+    fn scan<'a>(
+        &'a self,
+        prefix: &'a str,
+        from: Option<Cursor>,
+        limit: u32,
+        until: Until,
+    ) -> Fut<'a, Page<Name>>;
 
-    /// Who the node is, what its record says, its time and the highest fence it ever gave.
-    fn status(&self, until: Until) -> Fut<'static, NodeStatus>;
+    /// The node's identity, its record, its time and the highest fence that it gave.
+    fn status(&self, until: Until) -> Fut<'_, NodeStatus>;
 
-    /// Writes a record if the present one still is `seen`, and raises the floor of its fences. Answers whether it did.
-    fn write_record(
-        &self,
-        seen: Option<&Record>,
-        record: &Record,
+    /// Writes a record if the present one still is `seen`, and raises the floor of its fences. Returns whether it did.
+    fn write_record<'a>(
+        &'a self,
+        seen: Option<&'a Record>,
+        record: &'a Record,
         floor: Fence,
         until: Until,
-    ) -> Fut<'static, bool>;
+    ) -> Fut<'a, bool>;
 
-    /// Whom to notify when a connection to the node breaks: the server may have been restarted.
+    /// Notifies `wake` when a connection to the node breaks: the server may have been restarted.
     fn on_disconnect(&self, wake: Arc<Notify>);
 
     /// Where hints for waiting claims go.
     fn set_wake_sink(&self, sink: Weak<dyn WakeSink>);
 
-    /// What an operator should know about the node.
-    fn health(&self, until: Until) -> Fut<'static, Health>;
+    /// What an operator should know about the node, and how far its clock is from ours, if it may be asked.
+    fn health(&self, until: Until) -> Fut<'_, (Health, Option<ClockOffset>)>;
 
-    /// How far the node's clock is from ours, if it tells.
-    fn clock(&self, _: Until) -> Fut<'static, Option<ClockOffset>> {
-        Box::pin(std::future::ready(Ok(None)))
-    }
-
-    /// Gives back its connections.
+    /// Closes its connections.
     fn close(&self);
 }
 
@@ -105,11 +104,11 @@ pub struct Ballot {
 pub enum Vote {
     /// Yes, under this fence.
     Yes(Fence),
-    /// Somebody else has it, or waits for it and comes first.
+    /// Another claim holds it, or waits for it and comes first.
     No {
         /// The node's fence of this name.
         fence: Fence,
-        /// Who.
+        /// Who holds it.
         holder: Option<Holder>,
         /// When that lease runs out.
         expires_in: Option<Duration>,
@@ -121,7 +120,7 @@ pub enum Vote {
 }
 
 /// Why a node does not vote.
-#[derive(Clone, Debug, PartialEq, Eq)]
+#[derive(Clone, Copy, Debug, PartialEq, Eq)]
 #[non_exhaustive]
 pub enum Abstention {
     /// It has no record, or we have not read it yet.
@@ -154,6 +153,12 @@ impl Abstention {
     }
 }
 
+impl Serialize for Abstention {
+    fn serialize<S: Serializer>(&self, serializer: S) -> Result<S::Ok, S::Error> {
+        serializer.serialize_str(self.as_str())
+    }
+}
+
 /// What became of a hold on one node.
 #[derive(Clone, Copy, Debug, PartialEq, Eq)]
 pub enum Kept {
@@ -161,7 +166,7 @@ pub enum Kept {
     Yes,
     /// Nobody holds it there.
     Missing,
-    /// Somebody else holds it there.
+    /// Another claim holds it there.
     Taken,
 }
 
@@ -170,9 +175,9 @@ pub enum Kept {
 pub struct Withdrawn {
     /// The node held it for us until now.
     pub was_ours: bool,
-    /// Somebody who waits was told to try.
+    /// A waiter was told to try.
     pub woke: bool,
-    /// Somebody else holds it there, under this fence.
+    /// Another claim holds it there, under this fence.
     pub by: Option<Fence>,
 }
 
@@ -185,8 +190,8 @@ pub struct Sighting {
     pub expires_in: Option<Duration>,
     /// The node's fence of this name.
     pub fence: Fence,
-    /// Who waits, by arrival: what people may see, and how long. Not all of them.
-    pub waiters: Vec<(Holder, Duration)>,
+    /// The first waiters, by arrival.
+    pub waiters: Vec<Waiter>,
     /// How many wait.
     pub waiting: u32,
 }
@@ -201,10 +206,10 @@ impl fmt::Debug for Value {
     }
 }
 
-/// Who a node is and what it remembers.
+/// What a node reports about itself.
 #[derive(Clone, Debug, PartialEq, Eq)]
 pub struct NodeStatus {
-    /// This run of the server and its data set; another one may have forgotten everything.
+    /// This run of the server and its data set; another one may have lost everything.
     pub identity: String,
     /// Its record, if it has one that can be read.
     pub record: Option<Record>,
@@ -263,6 +268,16 @@ impl fmt::Display for Record {
 }
 
 impl Record {
+    /// The record of another node of the same quorum.
+    pub(crate) fn of_node(&self, index: usize, identity: &str, state: State) -> Self {
+        Self { state, index: index as u32, identity: identity.to_owned(), ..self.clone() }
+    }
+
+    /// Whether it is a record of the same quorum.
+    pub(crate) fn is_same_quorum(&self, other: &Self) -> bool {
+        (&self.set, self.epoch, self.n) == (&other.set, other.epoch, other.n)
+    }
+
     /// Reads a record's text; `None` for a layout that this version does not know.
     pub fn parse(text: &str) -> Option<Self> {
         let mut words = text.split(' ');

@@ -151,6 +151,7 @@ pub(super) async fn wait_for(core: &Arc<Core>, name: Name, request: &LockRequest
     let mut waiter = Waiter {
         core,
         request,
+        busy_until: obligation.began,
         until,
         obligation,
         attempts: 0,
@@ -180,6 +181,8 @@ pub(super) async fn wait_for(core: &Arc<Core>, name: Name, request: &LockRequest
 struct Waiter<'a> {
     core: &'a Arc<Core>,
     request: &'a LockRequest,
+    /// Until when this client may have kept its claim back, so that the store had no time to answer.
+    busy_until: BootInstant,
     until: Until,
     obligation: Obligation<'a>,
     attempts: u32,
@@ -315,10 +318,12 @@ impl Waiter<'_> {
             _ => false,
         };
         // A client that is busy says nothing about the store.
-        let patience = match error.fault {
-            Fault::Busy => self.until,
-            _ => self.until.min(self.obligation.began + self.core.config.command_timeout),
-        };
+        let is_busy = error.fault == Fault::Busy;
+        let command_timeout = self.core.config.command_timeout;
+        if is_busy {
+            self.busy_until = self.core.clock.now() + command_timeout;
+        }
+        let patience = if is_busy { self.until } else { self.until.min(self.busy_until + command_timeout) };
         let longest = match error.fault {
             Fault::Unreachable | Fault::NoAnswer => OUTAGE_PAUSE_MAX,
             _ => Duration::MAX,

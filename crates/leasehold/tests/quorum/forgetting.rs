@@ -9,7 +9,9 @@ use leasehold_testkit::{
 };
 
 use crate::{
-    ground::{LONG, admit, all_vote, builder, client, has, held, ms, nodes, nothing_is_left, quorum, states},
+    ground::{
+        LONG, admit, all_vote, builder, calls, client, has, held, ms, nodes, nothing_is_left, quorum, states,
+    },
     story::Story,
 };
 
@@ -272,7 +274,8 @@ async fn when_all_forgot_even_that_they_were_a_quorum_only_a_new_one_helps() {
         .collect();
     for _ in 0..10 {
         lose_everything(&set);
-        let operator = client(&set, MAX_TTL);
+        // Servers that have just started on a busy machine may take a while to answer.
+        let operator = builder(set.url(), MAX_TTL).command_timeout(LONG / 2).connect_lazy().unwrap();
         let error = operator.quorum().unwrap().admit().await.unwrap_err();
         assert!(error.to_string().contains("`leasehold quorum admit --new`"), "{error}");
         operator.quorum().unwrap().admit_new().await.unwrap();
@@ -302,6 +305,9 @@ async fn a_client_that_only_renews_notices_a_restarted_node() {
     let Some(set) = quorum(3, LONG).await else { return };
     let leases = client(&set, LONG);
     let guard = held(&leases, "x").await;
+    // The admission asked for its status and wrote its record; the first claim asked, and so did the two inspections that
+    // come with it.
+    eventually_async(LONG, "the inspections", || async { calls(&set.nodes()[2], "persist") >= 5 }).await;
     set.nodes()[2].restart();
     // Long before it looks at nodes that seem to vote.
     eventually_async(LONG / 3, "the node to be watched", || async {

@@ -63,6 +63,16 @@ pub(crate) fn has(node: &RedisServer, name: &str) -> bool {
     node.cli(&["EXISTS", &format!("lock:{name}")]).int() == 1
 }
 
+/// How often a command has run on that node, also in scripts.
+pub(crate) fn calls(node: &RedisServer, command: &str) -> u64 {
+    let stats = node.cli(&["INFO", "commandstats"]);
+    let calls = || {
+        let (_, rest) = stats.text().split_once(&format!("cmdstat_{command}:calls="))?;
+        rest.split(',').next()?.parse().ok()
+    };
+    calls().unwrap_or(0)
+}
+
 /// Every key of a lock that is held or waited for on that node.
 pub(crate) fn leftovers(node: &RedisServer) -> Vec<String> {
     let keys =

@@ -53,7 +53,7 @@ async fn a_vote_that_comes_in_during_a_list_hides_nothing() {
     assert_eq!(shown.await, names);
 }
 
-/// A process that has only the text of a cursor misses nothing; names may come again.
+/// A process that has only the text of a cursor misses nothing; it may see a name on more than one page.
 #[tokio::test(flavor = "multi_thread")]
 async fn a_list_goes_on_from_the_text_of_a_cursor() {
     let Some(set) = quorum(3, MAX_TTL).await else { return };

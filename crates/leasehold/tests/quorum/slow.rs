@@ -5,16 +5,11 @@ use std::time::Duration;
 use leasehold::Error;
 use leasehold_testkit::{FaultProxy, RedisServer};
 
-use crate::ground::{LONG, builder, ms, nodes};
+use crate::ground::{LONG, builder, calls, ms, nodes};
 
 /// How many scripts the node has run.
 fn scripts(node: &RedisServer) -> u64 {
-    let stats = node.cli(&["INFO", "commandstats"]);
-    let calls = |command: &str| {
-        let (_, rest) = stats.text().split_once(&format!("cmdstat_{command}:calls="))?;
-        rest.split(',').next()?.parse::<u64>().ok()
-    };
-    calls("evalsha").unwrap_or(0) + calls("eval").unwrap_or(0)
+    calls(node, "evalsha") + calls(node, "eval")
 }
 
 #[tokio::test(flavor = "multi_thread")]

@@ -10,7 +10,7 @@ use leasehold::{
     BootInstant, Clock, Fence, Name,
     clock::Until,
     engine::{
-        Cursor, EngineError, Fault, Fut, Health, Hold, Page, Wake, WakeSink,
+        ClockOffset, Cursor, EngineError, Fault, Fut, Health, Hold, Page, Wake, WakeSink,
         quorum::list_of,
         voter::{Abstention, Ballot, Kept, NodeStatus, Record, Sighting, State, Vote, Voter, Withdrawn},
     },
@@ -296,7 +296,7 @@ impl Voter for SimulatedVoter {
         *lock(&self.votes_under) = record;
     }
 
-    fn vote(&self, ballot: &Arc<Ballot>, until: Until) -> Fut<'static, Vote> {
+    fn vote<'a>(&'a self, ballot: &'a Arc<Ballot>, until: Until) -> Fut<'a, Vote> {
         let Some(expected) = self.record() else {
             return Box::pin(async { Ok(Vote::Abstains(Abstention::NotAdmitted)) });
         };
@@ -305,7 +305,7 @@ impl Voter for SimulatedVoter {
         self.link.ask(until, Some(name), move |node, now| node.vote(&ballot, &expected, client, now))
     }
 
-    fn confirm(&self, hold: &Arc<Hold>, until: Until) -> Fut<'static, bool> {
+    fn confirm<'a>(&'a self, hold: &'a Hold, until: Until) -> Fut<'a, bool> {
         if self.link.network.flaw == Some(Flaw::NoSecondPhase) {
             return Box::pin(async { Ok(true) });
         }
@@ -313,20 +313,20 @@ impl Voter for SimulatedVoter {
         self.link.ask(until, Some(hold.name.clone()), move |node, now| Ok(node.confirm(&hold, now)))
     }
 
-    fn renew(&self, holds: &Arc<[Hold]>, until: Until) -> Fut<'static, Vec<Kept>> {
-        let holds = holds.clone();
+    fn renew<'a>(&'a self, holds: &'a [Hold], until: Until) -> Fut<'a, Vec<Kept>> {
+        let holds = holds.to_vec();
         self.link
             .ask(until, None, move |node, now| Ok(holds.iter().map(|hold| node.renew(hold, now)).collect()))
     }
 
-    fn repair(&self, hold: &Arc<Hold>, until: Until) -> Fut<'static, bool> {
+    fn repair<'a>(&'a self, hold: &'a Hold, until: Until) -> Fut<'a, bool> {
         let (hold, expected) = (hold.clone(), self.record());
         self.link.ask(until, None, move |node, now| {
             Ok(expected.is_some_and(|expected| node.repair(&hold, &expected, now)))
         })
     }
 
-    fn retract(&self, ballot: &Arc<Ballot>, until: Until) -> Fut<'static, ()> {
+    fn retract<'a>(&'a self, ballot: &'a Arc<Ballot>, until: Until) -> Fut<'a, ()> {
         let (ballot, client, network) = (ballot.clone(), self.link.client, self.link.network.clone());
         self.link.ask(until, None, move |node, now| {
             if let Some(nudge) = node.retract(&ballot, client, now) {
@@ -336,7 +336,7 @@ impl Voter for SimulatedVoter {
         })
     }
 
-    fn withdraw(&self, name: &Name, owner: &Owner, until: Until) -> Fut<'static, Withdrawn> {
+    fn withdraw<'a>(&'a self, name: &'a Name, owner: &'a Owner, until: Until) -> Fut<'a, Withdrawn> {
         let (name, owner, network) = (name.clone(), owner.clone(), self.link.network.clone());
         self.link.ask(until, None, move |node, now| {
             let (withdrawn, nudge) = node.withdraw(&name, &owner, now);
@@ -347,19 +347,19 @@ impl Voter for SimulatedVoter {
         })
     }
 
-    fn inspect(&self, names: &Arc<[Name]>, until: Until) -> Fut<'static, Vec<Sighting>> {
-        let names = names.clone();
+    fn inspect<'a>(&'a self, names: &'a [Name], until: Until) -> Fut<'a, Vec<Sighting>> {
+        let names = names.to_vec();
         self.link
             .ask(until, None, move |node, now| Ok(names.iter().map(|name| node.inspect(name, now)).collect()))
     }
 
-    fn scan(
-        &self,
-        prefix: &str,
+    fn scan<'a>(
+        &'a self,
+        prefix: &'a str,
         _from: Option<Cursor>,
         _limit: u32,
         until: Until,
-    ) -> Fut<'static, Page<Name>> {
+    ) -> Fut<'a, Page<Name>> {
         let prefix = prefix.to_owned();
         self.link.ask(until, None, move |node, now| {
             let names = node.names(now).into_iter().filter(|name| name.as_str().starts_with(&prefix));
@@ -367,17 +367,17 @@ impl Voter for SimulatedVoter {
         })
     }
 
-    fn status(&self, until: Until) -> Fut<'static, NodeStatus> {
+    fn status(&self, until: Until) -> Fut<'_, NodeStatus> {
         self.link.ask(until, None, |node, now| Ok(node.status(now)))
     }
 
-    fn write_record(
-        &self,
-        seen: Option<&Record>,
-        record: &Record,
+    fn write_record<'a>(
+        &'a self,
+        seen: Option<&'a Record>,
+        record: &'a Record,
         floor: Fence,
         until: Until,
-    ) -> Fut<'static, bool> {
+    ) -> Fut<'a, bool> {
         let (seen, record) = (seen.cloned(), record.clone());
         self.link.ask(until, None, move |node, now| node.write_record(seen.as_ref(), &record, floor, now))
     }
@@ -388,8 +388,8 @@ impl Voter for SimulatedVoter {
         lock(&self.link.network.sinks)[self.link.client] = Some(sink);
     }
 
-    fn health(&self, _until: Until) -> Fut<'static, Health> {
-        Box::pin(async { Ok(Health::default()) })
+    fn health(&self, _until: Until) -> Fut<'_, (Health, Option<ClockOffset>)> {
+        Box::pin(async { Ok((Health::default(), None)) })
     }
 
     fn close(&self) {}

@@ -5,7 +5,7 @@ use std::{collections::BTreeMap, time::Duration};
 use leasehold::{
     Fence, Holder, Name, Refusal,
     engine::{
-        Claim, EngineError, Fault, Hold,
+        self, Claim, EngineError, Fault, Hold,
         voter::{
             Abstention, Ballot, FLOOR_LEAD_MAX, Kept, NodeStatus, Record, Sighting, State, Value, Vote,
             Withdrawn,
@@ -258,7 +258,13 @@ impl Node {
             owner: key.map(|key| Value(key.owner.clone())),
             expires_in: key.map(|key| key.expires_at.saturating_sub(now.at)),
             fence: self.memory.fence(name),
-            waiters: waiters.map(|w| (w.holder.clone(), now.at.saturating_sub(w.since))).collect(),
+            waiters: waiters
+                .map(|waiter| engine::Waiter {
+                    holder: waiter.holder.clone(),
+                    mode: engine::Mode::Exclusive,
+                    waiting_for: now.at.saturating_sub(waiter.since),
+                })
+                .collect(),
             waiting: self.memory.waiting(name),
         }
     }

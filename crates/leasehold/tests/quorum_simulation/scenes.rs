@@ -2,9 +2,14 @@
 
 use std::{sync::Arc, time::Duration};
 
+use futures_util::future::join_all;
 use leasehold::{
     Error, ErrorKind, Fence, Leasehold, Refusal,
-    engine::{Members, quorum::Quorum},
+    engine::{
+        Members,
+        quorum::Quorum,
+        voter::{Record, State},
+    },
 };
 
 use crate::{
@@ -28,6 +33,39 @@ fn quiet(nodes: usize) -> (Arc<Network>, Leasehold) {
 async fn took<T>(network: &Network, future: impl Future<Output = T>) -> (T, Duration) {
     let began = network.clock.now();
     (future.await, network.clock.now().since(began))
+}
+
+/// A client that has much to give back at once is busy; its nodes are not unreachable.
+#[test]
+fn releases_of_a_busy_client_wait_for_their_turn() {
+    virtually(async {
+        let (network, leases) = quiet(3);
+        let locks = (0..500).map(|number| leases.lock(format!("x-{number}")).ttl(TTL_MAX).acquire());
+        let guards = join_all(locks).await.into_iter().map(Result::unwrap);
+        // Those that go first take longer than a command may.
+        network.set_weather(Weather { usual_ms: 100, slow_ms: 100, ..Weather::STILL });
+        let (outcomes, took) = took(&network, join_all(guards.map(|guard| guard.release()))).await;
+        for outcome in outcomes {
+            outcome.unwrap();
+        }
+        assert!(took > COMMAND, "{took:?}");
+    });
+}
+
+/// Its nodes hang for a moment when a claim's turn has come: it had no time to ask again before.
+#[test]
+fn claims_of_a_busy_client_outlast_a_pause_of_the_nodes() {
+    virtually(async {
+        let (network, leases) = quiet(3);
+        leases.lock("x").acquire().await.unwrap().release().await.unwrap();
+        network.set_weather(Weather { usual_ms: 100, slow_ms: 100, ..Weather::STILL });
+        let locks = (0..300).map(|number| leases.lock(format!("x-{number}")).wait(20_000 * MS).acquire());
+        let locks = tokio::spawn(join_all(locks));
+        tokio::time::sleep(2 * COMMAND).await;
+        (0..3).for_each(|node| network.hang(node, COMMAND));
+        let outcomes = locks.await.unwrap();
+        assert!(outcomes.iter().all(Result::is_ok), "{:?}", outcomes.iter().find(|outcome| outcome.is_err()));
+    });
 }
 
 #[test]
@@ -316,6 +354,32 @@ fn a_new_quorum_is_admitted_whatever_running_clients_do_meanwhile() {
             busy.shutdown().await;
             assert_eq!(network.admitted(), 3, "seed {seed}");
         }
+    });
+}
+
+/// Another client reads the new quorum from its first node, and begins to watch the second before that is admitted.
+#[test]
+fn an_admission_goes_on_over_a_node_that_is_watched_already() {
+    virtually(async {
+        let (network, _) = quiet(3);
+        (0..3).for_each(|node| network.touch(node, |node, _| node.restart(Memory::default())));
+        let (nodes, operator) = (network.clone(), another(&network, 2).1);
+        let watches = tokio::spawn(async move {
+            let first = loop {
+                if let Some(first) = nodes.touch(0, |node, _| node.memory.record.clone()) {
+                    break first;
+                }
+                tokio::time::sleep(MS / 2).await;
+            };
+            nodes.touch(1, |node, _| {
+                let state = State::Waits { nonce: "n".into(), watched_ms: 0 };
+                let record = Record { state, index: 1, identity: node.identity(), ..first };
+                assert_eq!(node.memory.record.replace(record), None);
+            });
+        });
+        operator.admit_new(false, network.clock.now() + COMMAND).await.unwrap();
+        watches.await.unwrap();
+        assert_eq!(network.admitted(), 3);
     });
 }
 

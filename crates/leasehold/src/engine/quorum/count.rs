@@ -50,10 +50,6 @@ impl Count {
         self.others += 1;
     }
 
-    pub(crate) fn any_yes(&self) -> bool {
-        !self.yes.is_empty()
-    }
-
     /// What is decided so far.
     pub fn verdict(&self) -> Verdict {
         let most = majority(self.n);

@@ -1,6 +1,6 @@
 //! Inspecting what a majority holds.
 
-use std::{collections::HashMap, sync::Arc, time::Duration};
+use std::{sync::Arc, time::Duration};
 
 use futures_util::StreamExt;
 
@@ -8,99 +8,95 @@ use super::{Shared, count::fence_of};
 use crate::{
     clock::Until,
     engine::{
-        Cursor, EngineError, Fault, Inspection, Mode, Page, Released, Tenure, WAITERS_SHOWN, Waiter,
-        voter::{Sighting, Value},
+        Cursor, EngineError, Fault, Inspection, Mode, Page, Released, Tenure, WAITERS_SHOWN, voter::Sighting,
     },
     fence::Fence,
     name::Name,
     owner::{Holder, Owner},
 };
 
-/// How long those are waited for who come after a majority.
+/// How long the other nodes are waited for once a majority has decided.
 const SETTLE: Duration = Duration::from_millis(20);
 
 /// What the nodes that answered know about one name.
-type Sightings = Vec<(usize, Sighting)>;
+type Sightings = Vec<Sighting>;
 
 impl Shared {
     pub(super) async fn inspect(&self, name: &Name, until: Until) -> Result<Inspection, EngineError> {
-        let mut seen = self.sight(std::slice::from_ref(name), until).await?;
-        Ok(self.inspection(name, &seen.pop().unwrap_or_default()))
+        Ok(self.inspection(name, &self.sight_one(name, until).await?))
     }
 
-    /// Every node that answers while a majority can still be heard; per name what each saw.
+    async fn sight_one(&self, name: &Name, until: Until) -> Result<Sightings, EngineError> {
+        Ok(self.sight(std::slice::from_ref(name), until).await?.pop().unwrap_or_default())
+    }
+
+    /// What each node sees of some names, as soon as a majority of them decides.
     async fn sight(&self, names: &[Name], until: Until) -> Result<Vec<Sightings>, EngineError> {
         let names: Arc<[Name]> = names.into();
-        let mut asked = self.ask_all(|voter| voter.inspect(&names, until));
+        let mut asked = self.ask_all(&names, move |voter, names| voter.inspect(names, until));
         let mut seen: Vec<Sightings> = vec![Vec::new(); names.len()];
-        let (mut heard, mut last) = (0, None);
+        let (mut answered, mut last) = (0, None);
         let (began, mut patience) = (self.clock().now(), until);
-        while let Some(Some((index, answer))) = self.clock().bounded(patience, asked.next()).await {
+        while let Some(Some((_, answer))) = self.clock().bounded(patience, asked.next()).await {
             match answer {
                 Ok(sightings) => {
-                    heard += 1;
-                    seen.iter_mut().zip(sightings).for_each(|(seen, sighting)| seen.push((index, sighting)));
+                    answered += 1;
+                    seen.iter_mut().zip(sightings).for_each(|(seen, sighting)| seen.push(sighting));
                 }
                 Err(error) => last = Some(error),
             }
-            if heard >= self.majority() && seen.iter().all(|seen| self.is_decided(seen, self.n() - heard)) {
-                // The rest changes little; a node that stands still is not waited for.
+            let left = self.n() - answered;
+            if answered >= self.majority() && seen.iter().all(|seen| self.is_decided(seen, left)) {
+                // The rest changes little; a node that hangs is not waited for.
                 patience = patience.min(began + self.clock().now().since(began) * 3 + SETTLE);
             }
         }
-        if heard >= self.majority() {
+        if answered >= self.majority() {
             return Ok(seen);
         }
         let why = last.map_or_else(String::new, |error| format!(": {error}"));
-        Err(EngineError::new(Fault::Unreachable, format!("{heard} of {} nodes answer{why}", self.n())))
+        Err(EngineError::new(Fault::Unreachable, format!("{answered} of {} nodes answer{why}", self.n())))
     }
 
-    /// Whether those that were not heard cannot change who holds it.
-    fn is_decided(&self, seen: &Sightings, unheard: usize) -> bool {
-        let most = by_owner(seen).into_values().map(|sightings| sightings.len()).max().unwrap_or(0);
-        most >= self.majority() || most + unheard < self.majority()
+    /// Whether `left` nodes that have not answered cannot change who holds it.
+    fn is_decided(&self, seen: &Sightings, left: usize) -> bool {
+        let most = by_owner(seen).map(|same| same.len()).max().unwrap_or(0);
+        most >= self.majority() || most + left < self.majority()
     }
 
-    /// Whose value a majority has, and the fences there.
-    fn holder<'a>(&self, seen: &'a Sightings) -> Option<(&'a Value, Vec<&'a Sighting>)> {
-        by_owner(seen).into_iter().find(|(_, sightings)| sightings.len() >= self.majority())
+    /// What the nodes see that have the same owner value, if they are a majority.
+    fn held<'a>(&self, seen: &'a Sightings) -> Option<Vec<&'a Sighting>> {
+        by_owner(seen).find(|same| same.len() >= self.majority())
     }
 
     fn inspection(&self, name: &Name, seen: &Sightings) -> Inspection {
-        let held = self.holder(seen).map(|(owner, sightings)| {
+        let held = self.held(seen).map(|sightings| {
             let mut ends: Vec<_> = sightings.iter().filter_map(|sighting| sighting.expires_in).collect();
             ends.sort_unstable();
-            let holder = Holder::parse(&owner.0);
+            let holder = sightings[0].owner.as_ref().map_or(Holder::Foreign, |owner| Holder::parse(&owner.0));
             let fences = sightings.iter().map(|sighting| sighting.fence).collect();
             let fence = if holder == Holder::Foreign { None } else { fence_of(fences, self.n()) };
             // It is over when fewer than a majority are left.
             let expires_in = ends.len().checked_sub(self.majority()).and_then(|at| ends.get(at)).copied();
-            let fence = fence.unwrap_or_default();
-            Tenure { holder, fence, mode: Mode::Exclusive, expires_in }
+            Tenure { holder, fence: fence.unwrap_or_default(), mode: Mode::Exclusive, expires_in }
         });
-        let longest = seen.iter().map(|(_, sighting)| &sighting.waiters).max_by_key(|waiters| waiters.len());
         // So many wait on a majority; a node that missed an end may show more.
-        let mut counts: Vec<_> = seen.iter().map(|(_, sighting)| sighting.waiting).collect();
+        let mut counts: Vec<_> = seen.iter().map(|sighting| sighting.waiting).collect();
         counts.sort_unstable_by(|one, other| other.cmp(one));
         let waiting = counts.get(self.majority() - 1).copied().unwrap_or(0);
-        let waiters: Vec<_> = longest
-            .into_iter()
-            .flatten()
-            .map(|(holder, waiting_for)| Waiter {
-                holder: holder.clone(),
-                mode: Mode::Exclusive,
-                waiting_for: *waiting_for,
-            })
-            .collect();
+        let longest = seen.iter().map(|sighting| &sighting.waiters).max_by_key(|waiters| waiters.len());
+        let shown = WAITERS_SHOWN.min(waiting) as usize;
         Inspection {
             name: name.clone(),
             holders: held.into(),
             waiting,
-            waiters: waiters.into_iter().take(WAITERS_SHOWN.min(waiting) as usize).collect(),
+            waiters: longest.into_iter().flatten().take(shown).cloned().collect(),
         }
     }
 
-    /// Names that a majority holds or that are waited for.
+    /// Names that a majority holds or that are waited for, one node after another: what a majority holds is on one of any
+    /// `n - majority + 1` nodes. The cursor has the node, how many were listed to their end before it, and the node's own
+    /// cursor.
     pub(super) async fn scan(
         &self,
         prefix: &str,
@@ -126,46 +122,32 @@ impl Shared {
         limit: u32,
         until: Until,
     ) -> Result<Page<Inspection>, EngineError> {
-        let (mut node, at, mut skipped) = position(from.as_ref());
-        let mut page = None;
-        while node < self.n() {
-            // One that stands still must leave time for the others.
+        let (mut node, mut listed, at) = position(from.as_ref());
+        let enough = self.n() - self.majority() + 1;
+        let Page { items: names, next } = loop {
+            let Some(voter) = self.voters.get(node) else {
+                return Ok(Page { items: Vec::new(), next: None });
+            };
+            // The others have what a majority has, if enough of them answer. One that fails in the middle of its pages
+            // would leave a gap.
+            let may_skip = at.is_none() && self.n() - node - 1 + listed >= enough;
             let now = self.clock().now();
-            let node_until = now + until.since(now) / (self.n() as u32);
-            let from = (!at.is_empty()).then(|| Cursor::new(&at));
-            match self.voters[node].scan(prefix, from, limit, node_until).await {
-                Ok(found) => {
-                    page = Some(found);
-                    break;
-                }
-                // The others have what a majority has, if enough of them answer. One that fails in the middle of its
-                // pages would leave a gap.
-                Err(error) if !at.is_empty() || skipped.len() + 1 > self.n() - self.majority() => {
-                    return Err(error);
-                }
-                Err(_) => skipped.push(node),
+            let node_until = if may_skip { now + until.since(now) / 2 } else { until };
+            match voter.scan(prefix, at.clone(), limit, node_until).await {
+                Ok(page) => break page,
+                Err(error) if !may_skip => return Err(error),
+                Err(_) => node += 1,
             }
-            node += 1;
-        }
-        let Some(Page { items: names, next }) = page else {
-            return Ok(Page { items: Vec::new(), next: None });
         };
         let seen = self.sight(&names, until).await?;
-        let items = names
-            .iter()
-            .zip(&seen)
-            .map(|(name, seen)| self.inspection(name, seen))
-            .filter(Inspection::is_in_use)
-            .collect();
-        let skipped_text: Vec<_> = skipped.iter().map(usize::to_string).collect();
-        let skips = skipped_text.join(",");
-        let enough = self.n() - self.majority() + 1;
-        let next = match next {
-            Some(at) => Some(format!("{node}/{skips}/{}", at.as_str())),
-            None if node + 1 - skipped.len() >= enough || node + 1 == self.n() => None,
-            None => Some(format!("{}/{skips}/", node + 1)),
-        };
-        Ok(Page { items, next: next.map(Cursor::new) })
+        let items = names.iter().zip(&seen).map(|(name, seen)| self.inspection(name, seen));
+        let items = items.filter(Inspection::is_in_use).collect();
+        if next.is_none() {
+            (node, listed) = (node + 1, listed + 1);
+        }
+        let is_over = listed >= enough || node == self.n();
+        let at = next.as_ref().map_or("", Cursor::as_str);
+        Ok(Page { items, next: (!is_over).then(|| Cursor::new(format!("{node}/{listed}/{at}"))) })
     }
 
     /// Takes the lock from the holder that was seen, on every node.
@@ -175,14 +157,14 @@ impl Shared {
         seen: Fence,
         until: Until,
     ) -> Result<Released, EngineError> {
-        let sightings = self.sight(std::slice::from_ref(name), until).await?.pop().unwrap_or_default();
+        let sightings = self.sight_one(name, until).await?;
         let inspection = self.inspection(name, &sightings);
         let Some(held) = inspection.held() else { return Ok(Released::Expired) };
         if held.fence != seen {
             let by = (held.holder != Holder::Foreign).then_some(held.fence);
             return Ok(Released::Taken { by });
         }
-        let owner = self.holder(&sightings).and_then(|(value, _)| Owner::from_exposed(&value.0));
+        let owner = self.held(&sightings).and_then(|held| Owner::from_exposed(&held[0].owner.as_ref()?.0));
         let Some(owner) = owner else {
             return Err(EngineError::new(
                 Fault::Unsupported,
@@ -193,23 +175,18 @@ impl Shared {
     }
 }
 
-fn by_owner(seen: &Sightings) -> HashMap<&Value, Vec<&Sighting>> {
-    let mut by_owner: HashMap<&Value, Vec<&Sighting>> = HashMap::new();
-    for (_, sighting) in seen {
-        if let Some(owner) = &sighting.owner {
-            by_owner.entry(owner).or_default().push(sighting);
-        }
-    }
-    by_owner
+/// What is seen of each holder.
+fn by_owner(seen: &Sightings) -> impl Iterator<Item = Vec<&Sighting>> {
+    let held = seen.iter().filter(|sighting| sighting.owner.is_some());
+    held.map(|one| seen.iter().filter(|other| other.owner == one.owner).collect())
 }
 
-/// The node to go on with, where it goes on, and the nodes that were passed over.
-fn position(from: Option<&Cursor>) -> (usize, String, Vec<usize>) {
+/// The node to go on with, how many were listed to their end, and where the node goes on.
+fn position(from: Option<&Cursor>) -> (usize, usize, Option<Cursor>) {
     let read = || {
         let mut parts = from?.as_str().splitn(3, '/');
-        let node = parts.next()?.parse().ok()?;
-        let skipped = parts.next()?.split(',').filter_map(|node| node.parse().ok()).collect();
-        Some((node, parts.next()?.to_owned(), skipped))
+        let (node, listed) = (parts.next()?.parse().ok()?, parts.next()?.parse().ok()?);
+        Some((node, listed, parts.next().filter(|at| !at.is_empty()).map(Cursor::new)))
     };
     read().unwrap_or_default()
 }

@@ -1,13 +1,31 @@
-//! Which nodes vote, from what they say about themselves. Pure.
+//! Which nodes vote, from what they report about themselves. Pure.
 
-use std::{collections::HashMap, time::Duration};
+use std::time::Duration;
 
+use sha2::{Digest, Sha256};
+
+use super::count::majority;
 use crate::{
-    engine::voter::{Abstention, FLOOR_LEAD_MAX, NodeStatus, Record, State},
+    engine::{
+        EngineError,
+        voter::{Abstention, FLOOR_LEAD_MAX, NodeStatus, Record, State},
+    },
     fence::Fence,
 };
 
-use super::{count::majority, list};
+/// What the nodes answered when they were asked for their status, in the order of the URL.
+pub(super) type Statuses = [Result<NodeStatus, EngineError>];
+
+/// A short text that stands for these addresses in this order.
+///
+/// Two majorities share a node only if all clients count the same nodes. A client with one address that differs would
+/// admit a blank node, and find a majority of its own. So the id of a quorum ends with this text.
+pub fn list_of<'a>(labels: impl IntoIterator<Item = &'a str>) -> String {
+    const DIGEST_BYTES: usize = 8;
+    let labels: Vec<_> = labels.into_iter().map(str::to_ascii_lowercase).collect();
+    let digest = Sha256::digest(labels.join(","));
+    digest[..DIGEST_BYTES].iter().map(|byte| format!("{byte:02x}")).collect()
+}
 
 /// What is known about a node's right to vote.
 #[derive(Clone, Debug, PartialEq, Eq)]
@@ -16,9 +34,9 @@ pub(super) enum VotingStatus {
     Unknown,
     /// It votes.
     Votes(Record),
-    /// It is watched; `seen` is its record now.
+    /// It is watched; this is its record now.
     Waits(Record),
-    /// It must be watched before it votes again: this is to be written over what was seen.
+    /// It lost its data and must be watched before it votes again; `seen` is the record that it has.
     Forgot { seen: Option<Record> },
     /// It does not vote, and time will not change that.
     Abstains(Abstention),
@@ -28,87 +46,72 @@ impl VotingStatus {
     pub(super) fn votes(&self) -> bool {
         matches!(self, Self::Votes(_))
     }
-}
 
-/// The quorum that the nodes belong to.
-#[derive(Clone, Debug, PartialEq, Eq)]
-pub(super) struct Set {
-    pub(super) id: String,
-    pub(super) epoch: u32,
-    pub(super) max_ms: u64,
-}
-
-impl Set {
-    fn of(record: &Record) -> Self {
-        Self { id: record.set.clone(), epoch: record.epoch, max_ms: record.max_ms }
-    }
-
-    /// Whether a node with this record belongs to it.
-    fn has(&self, record: &Record) -> bool {
-        record.set == self.id && record.epoch == self.epoch
-    }
-
-    /// The record of one of its nodes.
-    pub(super) fn record(&self, n: usize, index: usize, identity: &str, state: State) -> Record {
-        Record {
-            state,
-            set: self.id.clone(),
-            epoch: self.epoch,
-            n: n as u32,
-            index: index as u32,
-            identity: identity.to_owned(),
-            max_ms: self.max_ms,
-        }
-    }
-
-    /// How long a node is watched: whatever it may have voted for has run out by then, on clocks that differ a little.
-    pub(super) fn watch_for(&self) -> Duration {
-        let longest = Duration::from_millis(self.max_ms);
-        longest + longest / 50 + Duration::from_millis(10)
+    /// The record under which the node votes.
+    pub(super) fn record(&self) -> Option<&Record> {
+        if let Self::Votes(record) = self { Some(record) } else { None }
     }
 }
 
-/// How long a node with this record must still be watched, if it has forgotten.
+/// How long a node is watched: whatever it may have voted for has run out by then, on clocks that differ a little.
+pub(super) fn watch_for(record: &Record) -> Duration {
+    let longest = Duration::from_millis(record.max_ms);
+    longest + longest / 50 + Duration::from_millis(10)
+}
+
+/// How long a node with this record must still be watched.
 pub(super) fn left(record: &Record) -> Duration {
     let watched_ms = match record.state {
         State::Waits { watched_ms, .. } => watched_ms,
         State::Votes => 0,
     };
-    Set::of(record).watch_for().saturating_sub(Duration::from_millis(watched_ms))
+    watch_for(record).saturating_sub(Duration::from_millis(watched_ms))
 }
 
-/// The quorum that most of the nodes belong to: those that vote count first, then those that remember it. One that was
-/// admitted with another list of addresses is nobody's here.
-pub(super) fn set_of(nodes: &[Option<NodeStatus>], list: &str) -> Option<Set> {
-    let mut votes: HashMap<(&str, u32), (usize, usize, &Record)> = HashMap::new();
-    for node in nodes.iter().flatten() {
-        let Some(record) = &node.record else { continue };
-        if record.n as usize != nodes.len() || !list::is_with(&record.set, list) {
-            continue;
-        }
-        let is_voting = record.state == State::Votes && record.identity == node.identity;
-        let entry = votes.entry((&record.set, record.epoch)).or_insert((0, 0, record));
-        entry.0 += usize::from(is_voting);
-        entry.1 += 1;
+/// The quorum that most of the nodes belong to: those that vote count first, then those that have a record of it. One that
+/// was admitted with another list of addresses does not count. Returns the record of one of its nodes.
+pub(super) fn quorum_of<'a>(nodes: &'a Statuses, list: &str) -> Option<&'a Record> {
+    let is_of_list = |record: &Record| record.set.rsplit_once('.').is_some_and(|(_, of_set)| of_set == list);
+    let candidates = || {
+        let known = nodes.iter().flatten().filter_map(|node| Some((node, node.record.as_ref()?)));
+        known.filter(|(_, record)| record.n as usize == nodes.len() && is_of_list(record))
+    };
+    let strength = |record: &Record| {
+        let same = || candidates().filter(|(_, other)| other.is_same_quorum(record));
+        let voting =
+            same().filter(|(node, other)| other.state == State::Votes && other.identity == node.identity);
+        (voting.count(), record.epoch, same().count(), record.set.clone())
+    };
+    candidates().map(|(_, record)| record).max_by_key(|record| strength(record))
+}
+
+/// Updates what is known with what nodes answered. Those that did not answer keep what they had, unless that was in
+/// another quorum: votes of two quorums make no majority. Nor do two addresses of one server.
+pub(super) fn update(known: &mut [VotingStatus], nodes: &Statuses, list: &str) {
+    let quorum = quorum_of(nodes, list);
+    let is_stranger = |status: &VotingStatus| match (status.record(), quorum) {
+        (Some(record), Some(quorum)) => !record.is_same_quorum(quorum),
+        _ => false,
+    };
+    known.iter_mut().filter(|status| is_stranger(status)).for_each(|status| *status = VotingStatus::Unknown);
+    for (index, node) in nodes.iter().enumerate() {
+        let Ok(node) = node else { continue };
+        // Of two addresses the first one votes.
+        known[index] = VotingStatus::Unknown;
+        let status = voting_status(node, quorum, nodes.len());
+        let is_same =
+            |other: &VotingStatus| other.record().is_some_and(|other| other.identity == node.identity);
+        let is_twin = status.votes() && known.iter().any(is_same);
+        known[index] = if is_twin { VotingStatus::Abstains(Abstention::SameServer) } else { status };
     }
-    let most = votes.into_iter().max_by_key(|((id, epoch), (voting, all, _))| (*voting, *epoch, *all, *id));
-    most.map(|(_, (_, _, record))| Set::of(record))
-}
-
-/// The quorum of the nodes that are known to vote.
-pub(super) fn set_of_voters(statuses: &[VotingStatus]) -> Option<Set> {
-    statuses.iter().find_map(|status| match status {
-        VotingStatus::Votes(record) => Some(Set::of(record)),
-        _ => None,
-    })
 }
 
 /// Whether a node may vote in a quorum, by what it reports.
-pub(super) fn voting_status(node: &NodeStatus, set: Option<&Set>, n: usize) -> VotingStatus {
+fn voting_status(node: &NodeStatus, quorum: Option<&Record>, n: usize) -> VotingStatus {
     if node.unknown_layout {
         return VotingStatus::Abstains(Abstention::UnknownLayout);
     }
-    let Some(set) = set else {
+    let Some(quorum) = quorum else {
         return VotingStatus::Abstains(match &node.record {
             None => Abstention::NotAdmitted,
             Some(record) if record.n as usize != n => Abstention::OtherSet,
@@ -116,7 +119,7 @@ pub(super) fn voting_status(node: &NodeStatus, set: Option<&Set>, n: usize) -> V
         });
     };
     let Some(record) = &node.record else { return VotingStatus::Forgot { seen: None } };
-    if !set.has(record) || record.n as usize != n {
+    if !record.is_same_quorum(quorum) {
         return VotingStatus::Abstains(Abstention::OtherSet);
     }
     if record.identity != node.identity {
@@ -128,54 +131,36 @@ pub(super) fn voting_status(node: &NodeStatus, set: Option<&Set>, n: usize) -> V
     }
 }
 
-/// Whether some node is part of another quorum. While it is, nobody new is brought into ours: the other one may be the
-/// one that counts, and count the same blank nodes.
+/// Whether some node is part of another quorum. While it is, no node is admitted to ours: the other one may be the one
+/// that counts, and count the same blank nodes.
 pub(super) fn are_divided(statuses: &[VotingStatus]) -> bool {
     statuses
         .iter()
         .any(|status| matches!(status, VotingStatus::Abstains(Abstention::OtherSet | Abstention::OtherList)))
 }
 
-/// The nodes that are known to vote in another quorum than this one: votes of two quorums make no majority.
-pub(super) fn strangers(statuses: &[VotingStatus], set: &Set) -> Vec<usize> {
-    let is_stranger =
-        |status: &VotingStatus| matches!(status, VotingStatus::Votes(record) if !set.has(record));
-    statuses.iter().enumerate().filter(|(_, status)| is_stranger(status)).map(|(index, _)| index).collect()
-}
-
-/// The status of a node beside those that are taken: two names of one server would count its vote twice.
-pub(super) fn beside(statuses: &[VotingStatus], index: usize, status: VotingStatus) -> VotingStatus {
-    let VotingStatus::Votes(record) = &status else { return status };
-    let others = statuses.iter().enumerate().filter(|(other, _)| *other != index);
-    for (_, other) in others {
-        match other {
-            VotingStatus::Votes(other) if other.identity == record.identity => {
-                return VotingStatus::Abstains(Abstention::SameServer);
-            }
-            VotingStatus::Votes(other) if !Set::of(other).has(record) => {
-                return VotingStatus::Abstains(Abstention::OtherSet);
-            }
-            _ => {}
-        }
-    }
-    status
-}
-
-/// The floor for the fences of a node that has forgotten its own: the highest of so many other voting nodes that every
+/// The floor for the fences of a node that has lost its own: the highest of so many other voting nodes that every
 /// majority it was part of is among them. `None` if too few of them vote.
-pub(super) fn floor(index: usize, nodes: &[Option<NodeStatus>], statuses: &[VotingStatus]) -> Option<Fence> {
+pub(super) fn floor(index: usize, nodes: &Statuses, statuses: &[VotingStatus]) -> Option<Fence> {
     let n = nodes.len();
-    let others = nodes
-        .iter()
-        .zip(statuses)
-        .enumerate()
-        .filter(|(other, (_, status))| *other != index && status.votes());
-    let heights: Vec<_> = others.filter_map(|(_, (node, _))| Some(node.as_ref()?.highest)).collect();
+    let is_teacher = |other: usize| other != index && statuses[other].votes();
+    let others = nodes.iter().enumerate().filter(|(other, _)| is_teacher(*other));
+    let heights: Vec<_> = others.filter_map(|(_, node)| Some(node.as_ref().ok()?.highest)).collect();
     if heights.len() < n - majority(n) + 1 {
         return None;
     }
     let own = nodes[index].as_ref().map_or(Fence::default(), |node| node.highest);
     heights.into_iter().max().map(|highest| highest.max(own))
+}
+
+/// Above every fence that these nodes can have given, also those that they lost: no node follows a hint that is further
+/// ahead of its time than a minute. By the nodes' clocks, not by ours, which may be behind that of an earlier admission.
+/// Not rounded: fences grow by less than one in a microsecond, so the floor of a later admission is above all that was
+/// granted upon an earlier one.
+pub(super) fn floor_by_the_clock(nodes: &Statuses) -> Fence {
+    const LEAD_US: u64 = 120_000_000;
+    let known = nodes.iter().flatten().map(|node| node.highest.max(Fence::new(node.time_us + LEAD_US)));
+    known.max().unwrap_or_default()
 }
 
 /// Why a node refuses this floor, if it does: a floor is never lowered, and a node votes for nothing far below it.
@@ -196,7 +181,8 @@ mod tests {
     const LIST: &str = "abc";
 
     fn record(identity: &str, state: State) -> Record {
-        Set { id: "s.abc".into(), epoch: 1, max_ms: 2000 }.record(3, 0, identity, state)
+        let (set, identity) = ("s.abc".into(), identity.into());
+        Record { state, set, epoch: 1, n: 3, index: 0, identity, max_ms: 2000 }
     }
 
     fn node(identity: &str, record: Option<Record>, highest: u64) -> NodeStatus {
@@ -209,17 +195,38 @@ mod tests {
         }
     }
 
-    fn voting(identity: &str, highest: u64) -> Option<NodeStatus> {
-        Some(node(identity, Some(record(identity, State::Votes)), highest))
+    fn voting(identity: &str, highest: u64) -> Result<NodeStatus, EngineError> {
+        Ok(node(identity, Some(record(identity, State::Votes)), highest))
+    }
+
+    fn silent() -> Result<NodeStatus, EngineError> {
+        Err(EngineError::no_answer())
+    }
+
+    #[test]
+    fn another_address_or_order_is_another_list() {
+        let list = list_of(["a:1", "b:1", "c:1"]);
+        assert_eq!(list, list_of(["A:1", "b:1", "C:1"]));
+        for other in
+            [&["a:1", "b:1", "d:1"][..], &["b:1", "a:1", "c:1"], &["a:1", "b:1"], &["a:1,b:1,c:1", ""]]
+        {
+            assert_ne!(list, list_of(other.iter().copied()), "{other:?}");
+        }
+        let of_set =
+            |set: &str| Ok(node("a", Some(Record { set: set.into(), ..record("a", State::Votes) }), 5));
+        assert!(quorum_of(&[of_set(&format!("0f.{list}")), silent(), silent()], &list).is_some());
+        for other in ["0f", &*list, "0f.x"] {
+            assert_eq!(quorum_of(&[of_set(other), silent(), silent()], &list), None, "{other}");
+        }
     }
 
     #[test]
     fn a_restarted_node_has_forgotten_and_the_others_vote() {
         let restarted = node("b2", Some(record("b1", State::Votes)), 0);
-        let nodes = [voting("a", 5), Some(restarted), voting("c", 7)];
-        let set = set_of(&nodes, LIST).unwrap();
+        let nodes = [voting("a", 5), Ok(restarted), voting("c", 7)];
+        let quorum = quorum_of(&nodes, LIST).unwrap();
         let statuses: Vec<_> =
-            nodes.iter().flatten().map(|node| voting_status(node, Some(&set), 3)).collect();
+            nodes.iter().flatten().map(|node| voting_status(node, Some(quorum), 3)).collect();
         assert!(statuses[0].votes() && statuses[2].votes());
         assert_eq!(statuses[1], VotingStatus::Forgot { seen: Some(record("b1", State::Votes)) });
         assert_eq!(floor(1, &nodes, &statuses), Some(Fence::new(7)));
@@ -227,13 +234,14 @@ mod tests {
 
     #[test]
     fn a_wiped_node_has_forgotten() {
-        let set = set_of(&[voting("a", 5), None, None], LIST).unwrap();
-        assert_eq!(voting_status(&node("b", None, 0), Some(&set), 3), VotingStatus::Forgot { seen: None });
+        let nodes = [voting("a", 5), silent(), silent()];
+        let quorum = quorum_of(&nodes, LIST).unwrap();
+        assert_eq!(voting_status(&node("b", None, 0), Some(quorum), 3), VotingStatus::Forgot { seen: None });
     }
 
     #[test]
     fn too_few_voting_nodes_teach_no_floor() {
-        let nodes = [voting("a", 5), Some(node("b", None, 0)), Some(node("c", None, 0))];
+        let nodes = [voting("a", 5), Ok(node("b", None, 0)), Ok(node("c", None, 0))];
         let statuses =
             [VotingStatus::Votes(record("a", State::Votes)), VotingStatus::Unknown, VotingStatus::Unknown];
         assert_eq!(floor(1, &nodes, &statuses), None);
@@ -242,58 +250,58 @@ mod tests {
     #[test]
     fn nodes_without_records_are_nobodys_quorum() {
         let blank = node("a", None, 0);
-        assert_eq!(set_of(&[Some(blank.clone()), Some(blank.clone()), None], LIST), None);
+        assert_eq!(quorum_of(&[Ok(blank.clone()), Ok(blank.clone()), silent()], LIST), None);
         assert_eq!(voting_status(&blank, None, 3), VotingStatus::Abstains(Abstention::NotAdmitted));
     }
 
     #[test]
     fn a_node_of_another_quorum_or_size_does_not_vote() {
-        let set = set_of(&[voting("a", 5), None, None], LIST).unwrap();
+        let nodes = [voting("a", 5), silent(), silent()];
+        let quorum = quorum_of(&nodes, LIST).unwrap();
         let other = Record { set: "t.abc".into(), ..record("b", State::Votes) };
         assert_eq!(
-            voting_status(&node("b", Some(other), 0), Some(&set), 3),
+            voting_status(&node("b", Some(other), 0), Some(quorum), 3),
             VotingStatus::Abstains(Abstention::OtherSet)
         );
-        assert_eq!(set_of(&[voting("a", 5), None, None, None, None], LIST), None);
+        assert_eq!(quorum_of(&[voting("a", 5), silent(), silent(), silent(), silent()], LIST), None);
     }
 
     #[test]
     fn of_two_names_of_one_server_the_first_votes() {
         let votes = |identity| VotingStatus::Votes(record(identity, State::Votes));
         let mut statuses = [VotingStatus::Unknown, VotingStatus::Unknown, votes("b")];
-        statuses[0] = beside(&statuses, 0, votes("a"));
-        statuses[1] = beside(&statuses, 1, votes("a"));
+        update(&mut statuses, &[voting("a", 5), voting("a", 5), silent()], LIST);
         assert_eq!(statuses, [votes("a"), VotingStatus::Abstains(Abstention::SameServer), votes("b")]);
-        assert_eq!(beside(&statuses, 0, votes("a")), votes("a"));
+        update(&mut statuses, &[voting("a", 5), silent(), silent()], LIST);
+        assert_eq!(statuses[0], votes("a"));
+        update(&mut statuses, &[silent(), silent(), voting("a", 5)], LIST);
+        assert_eq!(statuses[2], VotingStatus::Abstains(Abstention::SameServer));
     }
 
     #[test]
     fn nodes_that_vote_do_so_in_one_quorum() {
-        let set = Set { id: "s.abc".into(), epoch: 1, max_ms: 2000 };
         let ours = VotingStatus::Votes(record("a", State::Votes));
         for other in [
             Record { set: "t.abc".into(), ..record("b", State::Votes) },
             Record { epoch: 2, ..record("b", State::Votes) },
         ] {
-            let statuses = [ours.clone(), VotingStatus::Votes(other.clone()), VotingStatus::Unknown];
-            assert_eq!(strangers(&statuses, &set), [1]);
-            let late = beside(
-                &[ours.clone(), VotingStatus::Unknown, VotingStatus::Unknown],
-                1,
-                VotingStatus::Votes(other),
-            );
-            assert_eq!(late, VotingStatus::Abstains(Abstention::OtherSet));
+            let theirs = VotingStatus::Votes(other.clone());
+            let mut statuses = [VotingStatus::Unknown, theirs.clone(), VotingStatus::Unknown];
+            update(&mut statuses, &[voting("a", 5), silent(), silent()], LIST);
+            assert_eq!(statuses, [ours.clone(), VotingStatus::Unknown, VotingStatus::Unknown]);
+            update(&mut statuses, &[silent(), Ok(node("b", Some(other), 5)), silent()], LIST);
+            assert_eq!(statuses, [VotingStatus::Unknown, theirs, VotingStatus::Unknown]);
         }
     }
 
     #[test]
     fn a_list_that_differs_finds_no_quorum_and_brings_no_blank_node_in() {
         let unlisted = Record { set: "s".into(), ..record("a", State::Votes) };
-        for known in [voting("a", 5), Some(node("a", Some(unlisted), 5))] {
-            let nodes = [known.clone(), known, Some(node("d", None, 0))];
-            let set = set_of(&nodes, "abd");
+        for known in [voting("a", 5), Ok(node("a", Some(unlisted), 5))] {
+            let nodes = [known.clone(), known, Ok(node("d", None, 0))];
+            let quorum = quorum_of(&nodes, "abd");
             let statuses: Vec<_> =
-                nodes.iter().flatten().map(|node| voting_status(node, set.as_ref(), 3)).collect();
+                nodes.iter().flatten().map(|node| voting_status(node, quorum, 3)).collect();
             let other = VotingStatus::Abstains(Abstention::OtherList);
             assert_eq!(statuses, [other.clone(), other, VotingStatus::Abstains(Abstention::NotAdmitted)]);
             assert!(are_divided(&statuses));
@@ -311,7 +319,7 @@ mod tests {
     #[test]
     fn a_quorum_is_the_one_most_nodes_vote_in() {
         let other = Record { set: "t.abc".into(), epoch: 9, ..record("c", State::Votes) };
-        let nodes = [voting("a", 5), voting("b", 5), Some(node("c", Some(other), 0))];
-        assert_eq!(set_of(&nodes, LIST).unwrap().id, "s.abc");
+        let nodes = [voting("a", 5), voting("b", 5), Ok(node("c", Some(other), 0))];
+        assert_eq!(quorum_of(&nodes, LIST).unwrap().set, "s.abc");
     }
 }

@@ -1,13 +1,13 @@
 //! A majority of independent nodes holds the lock.
 //!
 //! Nodes know nothing of each other: each votes for itself ([`Voter`]), and the client counts (`count`). All nodes are
-//! asked at once, a majority decides, and whoever is dead or slow is not waited for. Fences come from the votes.
-//! A node that may have forgotten its votes does not vote until nothing that it forgot can matter (`readmission`).
+//! asked at once, a majority decides, and dead or slow nodes are not waited for. Fences come from the votes.
+//! A node that lost its data abstains until every lease it might have granted has expired (`readmission`).
 
 mod admission;
 mod count;
+mod health;
 mod inspect;
-mod list;
 mod membership;
 mod no_quorum;
 mod readmission;
@@ -37,22 +37,20 @@ use crate::{
     engine::{
         Answer, Capabilities, Claim, Cursor, Engine, EngineError, Fault, Fut, Handover, Health, Hold,
         Inspect, Inspection, Leases, Member, Members, Page, Reach, Released, Renewed, Rounds, WakeSink,
-        Warning, deadlines::Deadlines, nodes, records::Records, registry::EndedAttempts, voter::Voter,
+        deadlines::Deadlines, records::Records, registry::EndedAttempts, voter::Voter,
     },
     fence::Fence,
     name::{NAME_MAX_BYTES, Name},
-    owner::OwnerId,
 };
 pub use count::{Count, Verdict, majority};
-pub use list::list_of;
+pub use health::WARNING_CODES;
 use membership::VotingStatus;
-
-/// Every code that a [`Warning`] can have because a node is one of a quorum.
-pub const WARNING_CODES: [&str; 3] = ["quorum-marker", "node-down", "quorum-replicas"];
+pub use membership::list_of;
 
 /// Rounds under way at once; the others wait for their turn. What a client sends at once then reaches the nodes soon, and
-/// the time of a lease and the patience with a node begin when it is sent, not when it was asked for.
-const TURNS: usize = 64;
+/// the time of a lease and the patience with a node begin when it is sent, not when it was asked for. Few enough that a
+/// round on a busy machine does not wait longer for the others of its client than a node may take.
+const TURNS: usize = 32;
 
 /// What a quorum needs besides its nodes.
 #[derive(Clone, Debug)]
@@ -76,24 +74,26 @@ pub struct Quorum {
 /// What the engine and its background work share.
 struct Shared {
     voters: Vec<Arc<dyn Voter>>,
-    /// What stands for their addresses.
+    /// What stands for their addresses: see [`list_of`].
     list: String,
     options: QuorumOptions,
     members: Mutex<Vec<VotingStatus>>,
-    /// Why each node could not be brought back when that was last tried.
+    /// Why the last attempt to readmit each node failed.
     refusals: Mutex<Vec<Option<String>>>,
     watches: tokio::sync::Mutex<readmission::Watches>,
-    /// Attempts whose end was sent: nothing of them is sent any more.
+    /// Attempts whose end has begun: no claim of them is sent, although its withdrawals may not have left yet.
     ended: Mutex<EndedAttempts>,
     /// The highest fence seen in any vote, so that a client whose clock is behind still asks for one that all can give.
     highest: AtomicU64,
-    counters: Counters,
-    /// Rounds of votes, and of withdrawals: a release must not wait for claims that nobody answers.
+    /// Grants so far, and how many of their votes had to be confirmed.
+    granted: AtomicU64,
+    confirmed: AtomicU64,
+    /// Turns of votes and of withdrawals: a release must not wait for claims that no node answers.
     votes: Semaphore,
     ends: Semaphore,
-    /// Rounds since the last one with a majority of votes.
+    /// Rounds since the last one that a majority decided.
     in_vain: AtomicUsize,
-    /// An operator said that nodes may come back although too few others vote to learn from.
+    /// An operator allowed nodes to be readmitted although too few others vote to learn from.
     by_the_clock: AtomicBool,
     /// What goes on after the caller has its answer: votes that come late, repairs.
     late: TaskTracker,
@@ -101,17 +101,8 @@ struct Shared {
     withdrawals: Vec<TaskTracker>,
     closed: CancellationToken,
     readmission: Mutex<Option<JoinHandle<()>>>,
-    /// Inspects the nodes before their time.
+    /// Makes the readmission task inspect the nodes at once.
     wake: Arc<Notify>,
-}
-
-/// What a quorum has done so far.
-#[derive(Debug, Default)]
-struct Counters {
-    granted: AtomicU64,
-    confirmed: AtomicU64,
-    repaired: AtomicU64,
-    abstained: AtomicU64,
 }
 
 impl Quorum {
@@ -137,7 +128,8 @@ impl Quorum {
             options,
             ended: Mutex::default(),
             highest: AtomicU64::new(0),
-            counters: Counters::default(),
+            granted: AtomicU64::new(0),
+            confirmed: AtomicU64::new(0),
             votes: Semaphore::new(TURNS),
             ends: Semaphore::new(TURNS),
             in_vain: AtomicUsize::new(0),
@@ -173,10 +165,6 @@ impl Shared {
         self.ended.lock().unwrap_or_else(PoisonError::into_inner)
     }
 
-    fn has_ended(&self, owner: OwnerId) -> bool {
-        self.ended().contains(owner)
-    }
-
     fn clock(&self) -> &Clock {
         &self.options.clock
     }
@@ -187,8 +175,8 @@ impl Shared {
         until.min(self.clock().now() + patience)
     }
 
-    /// Waits for a turn, as long as that leaves as much time for what follows. A client that is busy does not call its nodes
-    /// silent.
+    /// Waits for a turn, for at most half of the time: the rest is for what follows. A client that is busy does not report
+    /// its nodes as unreachable.
     async fn turn<'a>(&self, turns: &'a Semaphore, until: Until) -> Result<SemaphorePermit<'a>, EngineError> {
         if let Ok(turn) = turns.try_acquire() {
             return Ok(turn);
@@ -201,17 +189,13 @@ impl Shared {
         }
     }
 
-    /// A round is over, with a majority of votes or without.
-    fn ended_round(&self, has_majority: bool) {
-        if has_majority {
+    /// A round is over, decided by a majority or not.
+    fn ended_round(&self, is_decided: bool) {
+        if is_decided {
             self.in_vain.store(0, Ordering::Relaxed);
         } else {
             self.in_vain.fetch_add(1, Ordering::Relaxed);
         }
-    }
-
-    fn saw(&self, fence: Fence) {
-        self.highest.fetch_max(fence.get(), Ordering::Relaxed);
     }
 
     /// The fence to ask for: one that no node has given yet, as far as this client knows. A node refuses one that is far
@@ -260,7 +244,7 @@ impl Engine for Quorum {
     }
 
     fn health(&self, until: Until) -> Fut<'_, Health> {
-        Box::pin(self.inspect_health(until))
+        Box::pin(self.shared.inspect_health(until))
     }
 
     fn members(&self) -> Option<&dyn Members> {
@@ -275,7 +259,7 @@ impl Engine for Quorum {
             for tasks in under_way() {
                 tasks.close();
             }
-            // What a minority was not told ends with its ttl.
+            // What a minority did not answer ends with its ttl.
             let settled = futures_util::future::join_all(under_way().map(TaskTracker::wait));
             // Clients that live for a moment count, too.
             let counted = async {
@@ -344,61 +328,7 @@ impl Members for Quorum {
     }
 
     fn rounds(&self) -> Rounds {
-        let Counters { granted, confirmed, .. } = &self.shared.counters;
+        let Shared { granted, confirmed, .. } = &*self.shared;
         Rounds { granted: granted.load(Ordering::Relaxed), confirmed: confirmed.load(Ordering::Relaxed) }
-    }
-}
-
-impl Quorum {
-    async fn inspect_health(&self, until: Until) -> Result<Health, EngineError> {
-        let shared = &self.shared;
-        let members = shared.list_members(until).await;
-        let (each, clocks) = futures_util::future::join(
-            futures_util::future::join_all(shared.voters.iter().map(|voter| voter.health(until))),
-            futures_util::future::join_all(shared.voters.iter().map(|voter| voter.clock(until))),
-        )
-        .await;
-        let mut health = Health {
-            facts: vec![
-                ("engine".into(), "redlock".into()),
-                ("nodes".into(), format!("{}, of which {} must agree", shared.n(), shared.majority())),
-            ],
-            warnings: Vec::new(),
-        };
-        let mut of_nodes = Vec::new();
-        for (member, found) in members.iter().zip(each) {
-            let label = &member.label;
-            health.facts.push((label.clone(), member.state.to_string()));
-            if let Some(warning) = admission::warning(member) {
-                health.warnings.push(warning);
-            }
-            match found {
-                Ok(found) => {
-                    let about = |(fact, value): (String, String)| (format!("{label} {fact}"), value);
-                    health
-                        .facts
-                        .extend(found.facts.into_iter().filter(|(fact, _)| fact != "engine").map(about));
-                    of_nodes.extend(found.warnings.into_iter().map(|warning| (label.clone(), warning)));
-                }
-                Err(error) => health.warnings.push(Warning {
-                    code: "node-down",
-                    found: format!("{label} does not answer: {error}"),
-                    cure: "bring it back: with more than half of the nodes gone no lock can be granted"
-                        .into(),
-                }),
-            }
-        }
-        health.warnings.extend(nodes::gather(of_nodes));
-        let clocks: Vec<_> = members
-            .iter()
-            .zip(clocks)
-            .filter_map(|(member, clock)| Some((member.label.as_str(), clock.ok()??)))
-            .collect();
-        health.warnings.extend(nodes::clocks_differ(
-            &clocks,
-            "a node refuses votes of clients whose clocks are more than 60 s away from its own",
-            "soon one of them gives no votes to most clients, and cannot be brought back after a restart, until the clocks agree",
-        ));
-        Ok(health)
     }
 }

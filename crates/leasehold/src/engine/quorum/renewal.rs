@@ -1,10 +1,10 @@
 //! Renewing what a majority holds.
 
-use std::sync::{Arc, atomic::Ordering};
+use std::sync::Arc;
 
 use futures_util::StreamExt;
 
-use super::{Shared, count::Tally, round::Answers};
+use super::{Shared, count::Tally};
 use crate::{
     clock::Until,
     engine::{
@@ -12,6 +12,15 @@ use crate::{
         voter::{Kept, RENEWALS_PER_CALL},
     },
 };
+
+/// The answers to one renewal.
+struct Renewal {
+    tallies: Vec<Tally>,
+    /// Node and hold, where nobody holds it.
+    missing: Vec<(usize, usize)>,
+    /// The last node that failed, and how.
+    failed: Option<(usize, EngineError)>,
+}
 
 impl Shared {
     pub(super) async fn renew(
@@ -32,13 +41,9 @@ impl Shared {
         let since = self.clock().now();
         let shortest = holds.iter().map(|hold| hold.ttl).min().unwrap_or_default();
         let node_until = self.node_until(shortest, until);
-        let mut asked = self.ask_all(|voter| voter.renew(&holds, node_until));
-        let mut renewal = Renewal {
-            tallies: vec![Tally::default(); holds.len()],
-            missing: Vec::new(),
-            failed: None,
-            holds,
-        };
+        let mut asked = self.ask_all(&holds, move |voter, holds| voter.renew(holds, node_until));
+        let tallies = vec![Tally::default(); holds.len()];
+        let mut renewal = Renewal { tallies, missing: Vec::new(), failed: None };
         while renewal.tallies.iter().any(|tally| !tally.settled(n))
             && let Some((index, kept)) = asked.next().await
         {
@@ -57,39 +62,21 @@ impl Shared {
             )),
         });
         let answers = answers.collect();
-        if !asked.is_empty() || !renewal.missing.is_empty() {
-            self.late.spawn(self.clone().repair_missing(renewal, asked));
-        }
+        let shared = self.clone();
+        self.late.spawn(async move {
+            while let Some((index, kept)) = asked.next().await {
+                renewal.take(index, kept);
+            }
+            // A node that has lost a hold gets it back while a majority holds.
+            for (index, at) in renewal.missing {
+                if renewal.tallies[at].carried(n) {
+                    let until = shared.node_until(holds[at].ttl, since + holds[at].ttl / 2);
+                    let _repaired_or_refused = shared.voters[index].repair(&holds[at], until).await;
+                }
+            }
+        });
         answers
     }
-
-    /// Puts a hold back on nodes that have lost it, while a majority holds.
-    async fn repair_missing(self: Arc<Self>, mut renewal: Renewal, mut asked: Answers<Vec<Kept>>) {
-        while let Some((index, kept)) = asked.next().await {
-            renewal.take(index, kept);
-        }
-        for (index, at) in std::mem::take(&mut renewal.missing) {
-            let hold = &renewal.holds[at];
-            let is_held = renewal.tallies[at].carried(self.n()) && !self.has_ended(hold.owner.id());
-            if !is_held || !self.members()[index].votes() {
-                continue;
-            }
-            let until = self.node_until(hold.ttl, self.clock().now() + self.options.command_timeout);
-            if let Ok(true) = self.voters[index].repair(&Arc::new(hold.clone()), until).await {
-                self.counters.repaired.fetch_add(1, Ordering::Relaxed);
-            }
-        }
-    }
-}
-
-/// The answers to one renewal.
-struct Renewal {
-    holds: Arc<[Hold]>,
-    tallies: Vec<Tally>,
-    /// Node and hold: nobody holds it there.
-    missing: Vec<(usize, usize)>,
-    /// The last node that failed, and how.
-    failed: Option<(usize, EngineError)>,
 }
 
 impl Renewal {

@@ -1,6 +1,9 @@
 //! One round of votes: all nodes at once, decided as soon as it can be.
 
-use std::{sync::Arc, sync::atomic::Ordering, time::Duration};
+use std::{
+    sync::{Arc, atomic::Ordering},
+    time::Duration,
+};
 
 use futures_util::{StreamExt, future::BoxFuture, stream::FuturesUnordered};
 
@@ -8,14 +11,14 @@ use super::{
     Shared,
     count::{Count, Tally, Verdict},
     membership::VotingStatus,
-    no_quorum::NoQuorum,
+    no_quorum::{Report, no_quorum},
 };
 use crate::{
     clock::{BootInstant, Until},
     engine::{
-        Answer, Claim, EngineError, Fault, Grant, Holders, MemberState, Mode, Tenure,
+        Answer, Claim, EngineError, Fault, Fut, Grant, Holders, MemberState, Mode, Tenure,
         registry::ended_error,
-        voter::{Ballot, Vote, Voter},
+        voter::{Abstention, Ballot, Vote, Voter},
     },
     fence::Fence,
     owner::Holder,
@@ -24,26 +27,38 @@ use crate::{
 /// What each node answers, in the order in which they do.
 pub(super) type Answers<T> = FuturesUnordered<BoxFuture<'static, (usize, Result<T, EngineError>)>>;
 
-/// How long those are waited for who cannot change a lost round any more: one that all have answered leaves nothing
-/// behind, and its owner value stays good. Who waits in the queue has more time than who wants an answer now.
+/// How long nodes are waited for that cannot change a lost round any more: one that all have answered leaves nothing
+/// behind, and its owner value stays good. A claim in the queue has more time than one that wants an answer now.
 const SETTLE: Duration = Duration::from_millis(5);
 const SETTLE_IN_QUEUE: Duration = Duration::from_millis(50);
 
+/// The votes on one claim.
+struct Round {
+    ballot: Arc<Ballot>,
+    since: BootInstant,
+    votes: Vec<Option<Result<Vote, EngineError>>>,
+}
+
 impl Shared {
-    /// Asks every node.
-    pub(super) fn ask_all<T: 'static>(
+    /// Asks every node. The answers outlive the caller.
+    pub(super) fn ask_all<A, T>(
         &self,
-        ask: impl Fn(&dyn Voter) -> BoxFuture<'static, Result<T, EngineError>>,
-    ) -> Answers<T> {
+        about: &A,
+        ask: impl for<'a> Fn(&'a dyn Voter, &'a A) -> Fut<'a, T> + Copy + Send + 'static,
+    ) -> Answers<T>
+    where
+        A: Clone + Send + Sync + 'static,
+        T: 'static,
+    {
         let asked = self.voters.iter().enumerate().map(|(index, voter)| {
-            let answer = ask(&**voter);
-            Box::pin(async move { (index, answer.await) }) as BoxFuture<'static, _>
+            let (voter, about) = (voter.clone(), about.clone());
+            Box::pin(async move { (index, ask(&*voter, &about).await) }) as BoxFuture<'static, _>
         });
         asked.collect()
     }
 
     pub(super) async fn claim(self: &Arc<Self>, claim: &Claim, until: Until) -> Result<Answer, EngineError> {
-        if self.has_ended(claim.owner.id()) {
+        if self.ended().contains(claim.owner.id()) {
             return Err(ended_error());
         }
         let _turn = self.turn(&self.votes, until).await?;
@@ -51,56 +66,73 @@ impl Shared {
         let since = self.clock().now();
         let ballot = Arc::new(Ballot { claim: claim.clone(), hint: self.hint(), arrival: arrival(claim) });
         let node_until = self.node_until(claim.ttl, until);
-        let mut votes = self.ask_all(|voter| voter.vote(&ballot, node_until));
-        let mut round = Round::new(self.n());
+        let mut votes = self.ask_all(&ballot, move |voter, ballot| voter.vote(ballot, node_until));
+        let mut round = Round { ballot, since, votes: vec![None; self.n()] };
         loop {
-            match round.count.verdict() {
+            match round.verdict() {
                 Verdict::Open => {}
                 Verdict::Granted(fence) => {
-                    self.counters.granted.fetch_add(1, Ordering::Relaxed);
                     self.ended_round(true);
-                    let lacking = round.said_otherwise();
-                    self.replicate_grant(claim.hold(fence), since, lacking, votes, Self::is_late_yes);
-                    return Ok(granted(claim, fence, since));
+                    let shared = self.clone();
+                    let late = votes.map(move |(index, vote)| (index, shared.take(index, &vote)));
+                    self.replicate_grant(claim.hold(fence), since, round.said_otherwise(), late);
+                    return Ok(self.grant(&round, fence));
                 }
                 Verdict::Confirm(fence) => {
+                    self.ended_round(true);
                     self.run_on(votes);
-                    return self.confirm(&ballot, &round, fence, since, until).await;
+                    return self.confirm(&round, fence, until).await;
                 }
                 Verdict::Lost => break,
             }
             // A complete count is always decided.
             let Some((index, vote)) = votes.next().await else { break };
-            round.take(self, index, vote);
+            self.take(index, &vote);
+            round.votes[index] = Some(vote);
         }
         let settle = if claim.queue.is_some() { SETTLE_IN_QUEUE } else { SETTLE };
         let soon = node_until.min(since + self.clock().now().since(since) * 3 + settle);
         loop {
             // Too few have voted to tell a lock that is held from a store that is down.
             let patience = if round.voted() >= self.majority() { soon } else { node_until };
-            match self.clock().bounded(patience, votes.next()).await {
-                Some(Some((index, vote))) => round.take(self, index, vote),
-                _ => break,
-            }
+            let Some(Some((index, vote))) = self.clock().bounded(patience, votes.next()).await else { break };
+            self.take(index, &vote);
+            round.votes[index] = Some(vote);
         }
-        self.lost(&ballot, round, votes, since, until).await
+        self.run_on(votes);
+        self.lost(round, until).await
+    }
+
+    /// Learns from a vote, and returns whether it is a yes.
+    fn take(&self, index: usize, vote: &Result<Vote, EngineError>) -> bool {
+        match vote {
+            Ok(Vote::Yes(fence) | Vote::No { fence, .. }) => {
+                self.highest.fetch_max(fence.get(), Ordering::Relaxed);
+            }
+            Ok(Vote::Abstains(_)) => self.abstained(index),
+            Err(_) => {}
+        }
+        matches!(vote, Ok(Vote::Yes(_)))
+    }
+
+    fn grant(&self, round: &Round, fence: Fence) -> Answer {
+        self.granted.fetch_add(1, Ordering::Relaxed);
+        Answer::Granted(Grant { fence, since: round.since, ttl: round.ballot.claim.ttl, acks: 0 })
     }
 
     /// The second phase: a majority said yes under different fences.
     async fn confirm(
         self: &Arc<Self>,
-        ballot: &Arc<Ballot>,
         round: &Round,
         fence: Fence,
-        since: BootInstant,
         until: Until,
     ) -> Result<Answer, EngineError> {
-        let claim = &ballot.claim;
-        self.counters.confirmed.fetch_add(1, Ordering::Relaxed);
-        let hold = Arc::new(claim.hold(fence));
+        let claim = &round.ballot.claim;
+        self.confirmed.fetch_add(1, Ordering::Relaxed);
         let node_until = self.node_until(claim.ttl, until);
         // Also where the vote is still on its way: it arrives first.
-        let mut confirmed = self.ask_all(|voter| voter.confirm(&hold, node_until));
+        let hold = Arc::new(claim.hold(fence));
+        let mut confirmed = self.ask_all(&hold, move |voter, hold| voter.confirm(hold, node_until));
         let (mut tally, mut lacking) = (Tally::default(), Vec::new());
         while !tally.settled(self.n())
             && let Some((index, answer)) = confirmed.next().await
@@ -115,207 +147,148 @@ impl Shared {
             }
         }
         if tally.carried(self.n()) {
-            self.counters.granted.fetch_add(1, Ordering::Relaxed);
-            self.replicate_grant(claim.hold(fence), since, lacking, confirmed, |_, _, raised| *raised);
-            return Ok(granted(claim, fence, since));
+            let late = confirmed.map(|(index, raised)| (index, matches!(raised, Ok(true))));
+            self.replicate_grant(claim.hold(fence), round.since, lacking, late);
+            return Ok(self.grant(round, fence));
         }
         self.run_on(confirmed);
         if !tally.refuted(self.n()) {
             self.give_back(claim);
             return Err(EngineError::new(Fault::NoAnswer, "too few nodes confirmed the fence in time"));
         }
-        if claim.queue.is_some() {
-            return Ok(match self.take_back(ballot, &round.may_have_given(), since, until).await {
-                Taken::Back => refused(claim, Refusal::default()),
-                Taken::Perhaps => Answer::Spent,
-            });
+        if claim.queue.is_none() {
+            // This claim is not sent again, and a vote that has not left yet would lock for nobody.
+            self.give_back(claim);
+        } else if !self.take_back(round, round.may_have_given(), until).await {
+            return Ok(Answer::Spent);
         }
-        // Nobody asks again, and a vote that has not left yet would lock for nobody.
-        self.give_back(claim);
-        Ok(refused(claim, Refusal::default()))
+        Ok(refused(claim, None, None, 0))
     }
 
     /// No majority: what some nodes gave is given back.
-    async fn lost(
-        self: &Arc<Self>,
-        ballot: &Arc<Ballot>,
-        mut round: Round,
-        votes: Answers<Vote>,
-        since: BootInstant,
-        until: Until,
-    ) -> Result<Answer, EngineError> {
-        let (claim, outstanding) = (&ballot.claim, votes.len());
-        self.run_on(votes);
-        let unanswered = round.unanswered || outstanding > 0;
+    async fn lost(self: &Arc<Self>, round: Round, until: Until) -> Result<Answer, EngineError> {
+        let claim = &round.ballot.claim;
+        let gave = round.said_yes().next().is_some();
+        let may_have_given = gave || round.votes.iter().any(is_unanswered);
         let has_majority = round.voted() >= self.majority();
         self.ended_round(has_majority);
         if has_majority {
             // A yes that comes late is kept while the attempt waits, and given back with its end.
-            if claim.queue.is_none() && (unanswered || round.count.any_yes()) {
+            if claim.queue.is_none() && may_have_given {
                 self.give_back(claim);
-            } else if let Taken::Perhaps = self.take_back(ballot, &round.said_yes, since, until).await {
+            } else if gave && !self.take_back(&round, round.said_yes().collect(), until).await {
                 return Ok(Answer::Spent);
             }
-            return Ok(refused(claim, round.refusal(self.majority())));
+            return Ok(round.refused(self.majority()));
         }
         // A node where it waits would wake an attempt that has failed.
-        let waits = claim.queue.is_some() && !round.refusals.is_empty();
-        if round.count.any_yes() || unanswered || waits {
+        if may_have_given || claim.queue.is_some() && round.voted() > 0 {
             self.give_back(claim);
         }
-        for (voter, _) in self.voters.iter().zip(&round.heard).filter(|(_, heard)| !**heard) {
-            round.missing.fails(voter.label(), EngineError::no_answer());
-        }
-        Err(round.missing.into_error(self))
+        let reported = round.votes.into_iter().enumerate().filter_map(|(index, vote)| match vote {
+            Some(Ok(Vote::Yes(_) | Vote::No { .. })) => None,
+            Some(Ok(Vote::Abstains(why))) => Some((index, self.report(index, why))),
+            Some(Err(error)) => Some((index, Err(error))),
+            None => Some((index, Err(EngineError::no_answer()))),
+        });
+        Err(no_quorum(&self.voters, reported.collect()))
     }
 
-    /// Takes back what these nodes gave in the round that began at `since`, so that somebody else gets a majority. If one
-    /// of them does not answer, the owner value is spent: what was sent may undo a later yes. On a slow network they have
+    /// Why a node abstains, by what is known of it.
+    fn report(&self, index: usize, why: Abstention) -> Report {
+        let status = self.members()[index].clone();
+        match status {
+            VotingStatus::Unknown => Err(EngineError::new(Fault::Unreachable, "has not answered yet")),
+            VotingStatus::Votes(_) => Ok(MemberState::Abstains { why }),
+            status => Ok(self.state(index, &status, None)),
+        }
+    }
+
+    /// Takes back what these nodes gave in a round, so that another claim gets a majority. If one of them does not answer,
+    /// the owner value is spent, and the result is false: what was sent may undo a later yes. On a slow network they have
     /// time accordingly, or every round would spend one.
-    async fn take_back(
-        self: &Arc<Self>,
-        ballot: &Arc<Ballot>,
-        nodes: &[usize],
-        since: BootInstant,
-        until: Until,
-    ) -> Taken {
+    async fn take_back(self: &Arc<Self>, round: &Round, nodes: Vec<usize>, until: Until) -> bool {
         let now = self.clock().now();
-        let patience = now.since(since) * 3 + SETTLE_IN_QUEUE;
-        let until = self.node_until(ballot.claim.ttl, until).min(now + patience);
-        let taken = nodes.iter().map(|index| self.voters[*index].retract(ballot, until));
-        if futures_util::future::join_all(taken).await.iter().any(Result::is_err) {
-            self.give_back(&ballot.claim);
-            return Taken::Perhaps;
+        let patience = now.since(round.since) * 3 + SETTLE_IN_QUEUE;
+        let until = self.node_until(round.ballot.claim.ttl, until).min(now + patience);
+        let taken = nodes.into_iter().map(|index| self.voters[index].retract(&round.ballot, until));
+        let is_back = futures_util::future::join_all(taken).await.iter().all(Result::is_ok);
+        if !is_back {
+            self.give_back(&round.ballot.claim);
         }
-        Taken::Back
+        is_back
     }
 
-    /// Lets answers come in that nobody waits for any more.
-    pub(super) fn run_on<T: Send + 'static>(&self, mut answers: Answers<T>) {
+    /// Lets the remaining answers come in without a caller.
+    fn run_on<T: Send + 'static>(&self, mut answers: Answers<T>) {
         if !answers.is_empty() {
             self.late.spawn(async move { while answers.next().await.is_some() {} });
         }
     }
 }
 
-/// Whether what nodes gave was taken back.
-enum Taken {
-    Back,
-    /// A node did not answer, so the attempt was ended: its owner value is spent.
-    Perhaps,
-}
-
-/// Why a node, or the quorum, said no.
-#[derive(Default)]
-struct Refusal {
-    holder: Option<Holder>,
-    expires_in: Option<Duration>,
-    ahead: u32,
-}
-
-struct Round {
-    count: Count,
-    /// What each node said that said no.
-    refusals: Vec<Refusal>,
-    missing: NoQuorum,
-    /// Which nodes have answered, or failed to.
-    heard: Vec<bool>,
-    said_yes: Vec<usize>,
-    /// Which nodes said that they gave nothing.
-    gave_nothing: Vec<bool>,
-    /// A node may have said yes without our knowing.
-    unanswered: bool,
-}
-
 impl Round {
-    fn new(n: usize) -> Self {
-        Self {
-            count: Count::new(n),
-            refusals: Vec::new(),
-            missing: NoQuorum::default(),
-            heard: vec![false; n],
-            said_yes: Vec::new(),
-            gave_nothing: vec![false; n],
-            unanswered: false,
+    fn verdict(&self) -> Verdict {
+        let mut count = Count::new(self.votes.len());
+        for vote in self.votes.iter().flatten() {
+            match vote {
+                Ok(Vote::Yes(fence)) => count.yes(*fence),
+                _ => count.other(),
+            }
         }
+        count.verdict()
     }
 
-    fn take(&mut self, shared: &Shared, index: usize, vote: Result<Vote, EngineError>) {
-        self.heard[index] = true;
-        let label = shared.voters[index].label();
-        match vote {
-            Ok(Vote::Yes(fence)) => {
-                shared.saw(fence);
-                self.count.yes(fence);
-                self.said_yes.push(index);
-                return;
-            }
-            Ok(Vote::No { fence, holder, expires_in, ahead }) => {
-                self.gave_nothing[index] = true;
-                shared.saw(fence);
-                self.refusals.push(Refusal { holder, expires_in, ahead });
-            }
-            Ok(Vote::Abstains(why)) => {
-                self.gave_nothing[index] = true;
-                shared.counters.abstained.fetch_add(1, Ordering::Relaxed);
-                let status = shared.members()[index].clone();
-                match status {
-                    // Its record could not be read so far.
-                    VotingStatus::Unknown => {
-                        let error = EngineError::new(Fault::Unreachable, "has not answered yet");
-                        self.missing.fails(label, error);
-                    }
-                    VotingStatus::Votes(_) => {
-                        self.missing.abstains(label, MemberState::Abstains { why: why.as_str() });
-                    }
-                    status => self.missing.abstains(label, shared.state(index, &status, None)),
-                }
-                shared.abstained(index);
-            }
-            Err(error) => {
-                self.unanswered |= error.fault == Fault::NoAnswer;
-                self.missing.fails(label, error);
-            }
-        }
-        self.count.other();
+    fn nodes(
+        &self,
+        which: impl Fn(&Option<Result<Vote, EngineError>>) -> bool,
+    ) -> impl Iterator<Item = usize> {
+        self.votes.iter().enumerate().filter(move |(_, vote)| which(vote)).map(|(index, _)| index)
+    }
+
+    fn said_yes(&self) -> impl Iterator<Item = usize> {
+        self.nodes(|vote| matches!(vote, Some(Ok(Vote::Yes(_)))))
     }
 
     /// The nodes that have answered, or failed to, and did not say yes.
     fn said_otherwise(&self) -> Vec<usize> {
-        (0..self.heard.len()).filter(|index| self.heard[*index] && !self.said_yes.contains(index)).collect()
+        self.nodes(|vote| !matches!(vote, None | Some(Ok(Vote::Yes(_))))).collect()
     }
 
     /// The nodes that said yes, or may have.
     fn may_have_given(&self) -> Vec<usize> {
-        (0..self.heard.len()).filter(|index| !self.gave_nothing[*index]).collect()
+        self.nodes(|vote| !matches!(vote, Some(Ok(Vote::No { .. } | Vote::Abstains(_))))).collect()
     }
 
     /// How many nodes said yes or no.
     fn voted(&self) -> usize {
-        self.said_yes.len() + self.refusals.len()
+        self.nodes(|vote| matches!(vote, Some(Ok(Vote::Yes(_) | Vote::No { .. })))).count()
     }
 
     /// Who holds it on most nodes, when enough of them will be free, and the place in the queue.
-    fn refusal(&self, majority: usize) -> Refusal {
-        let times =
-            |some: &Option<Holder>| self.refusals.iter().filter(|other| other.holder == *some).count();
-        let holder = self.refusals.iter().map(|refusal| &refusal.holder).max_by_key(|holder| times(holder));
-        let mut ends: Vec<_> = self.refusals.iter().filter_map(|refusal| refusal.expires_in).collect();
+    fn refused(&self, majority: usize) -> Answer {
+        let refusals = || {
+            self.votes.iter().filter_map(|vote| match vote {
+                Some(Ok(Vote::No { holder, expires_in, ahead, .. })) => Some((holder, expires_in, *ahead)),
+                _ => None,
+            })
+        };
+        let times = |some: &Option<Holder>| refusals().filter(|(holder, ..)| *holder == some).count();
+        let holder = refusals().map(|(holder, ..)| holder).max_by_key(|holder| times(holder));
+        let mut ends: Vec<_> = refusals().filter_map(|(_, expires_in, _)| *expires_in).collect();
         ends.sort_unstable();
-        Refusal {
-            holder: holder.cloned().flatten(),
-            expires_in: ends.get(majority - 1).or(ends.last()).copied(),
-            ahead: self.refusals.iter().map(|refusal| refusal.ahead).max().unwrap_or(0),
-        }
+        let expires_in = ends.get(majority - 1).or(ends.last()).copied();
+        let ahead = refusals().map(|(.., ahead)| ahead).max().unwrap_or(0);
+        refused(&self.ballot.claim, holder.cloned().flatten(), expires_in, ahead)
     }
 }
 
-fn granted(claim: &Claim, fence: Fence, since: BootInstant) -> Answer {
-    Answer::Granted(Grant { fence, since, ttl: claim.ttl, acks: 0 })
+/// Whether a node may have said yes without our knowing.
+fn is_unanswered(vote: &Option<Result<Vote, EngineError>>) -> bool {
+    vote.as_ref().is_none_or(|vote| matches!(vote, Err(error) if error.fault == Fault::NoAnswer))
 }
 
-fn refused(claim: &Claim, refusal: Refusal) -> Answer {
-    let Refusal { holder, expires_in, ahead } = refusal;
+fn refused(claim: &Claim, holder: Option<Holder>, expires_in: Option<Duration>, ahead: u32) -> Answer {
     let tenure = |holder| Tenure { holder, fence: Fence::new(0), mode: Mode::Exclusive, expires_in };
     let holders = holder.map_or_else(|| Holders::none(expires_in), |holder| Holders::one(tenure(holder)));
     match claim.queue {

@@ -10,42 +10,32 @@ use crate::{
     engine::voter::{Record, State},
 };
 
-/// One wait of one node. Another run of the server, or another nonce, is another wait.
+/// One wait of one node: its record, and when that had been read.
+#[derive(Clone)]
 pub(super) struct Watch {
-    identity: String,
-    nonce: String,
-    waited: Duration,
-    at: BootInstant,
+    pub(super) record: Record,
+    pub(super) read_at: BootInstant,
 }
 
 impl Watch {
-    /// The wait of a record that was read before `at`.
-    pub(super) fn of(record: &Record, at: BootInstant) -> Option<Self> {
-        let State::Waits { nonce, watched_ms } = &record.state else { return None };
-        let waited = Duration::from_millis(*watched_ms);
-        Some(Self { identity: record.identity.clone(), nonce: nonce.clone(), waited, at })
-    }
-
-    fn is_same_wait(&self, other: &Self) -> bool {
-        (&self.identity, &self.nonce) == (&other.identity, &other.nonce)
-    }
-
-    /// How long it had waited at `now`.
-    pub(super) fn waited_at(&self, now: BootInstant) -> Duration {
-        self.waited + now.since(self.at)
+    /// How long the node of this record had waited at `now`. Another run of the server, or another nonce, is another wait.
+    pub(super) fn waited(&self, of: &Record, now: BootInstant) -> Option<Duration> {
+        let (State::Waits { nonce, watched_ms }, State::Waits { nonce: other, .. }) =
+            (&self.record.state, &of.state)
+        else {
+            return None;
+        };
+        let is_same = (&self.record.identity, nonce) == (&of.identity, other);
+        is_same.then(|| Duration::from_millis(*watched_ms) + now.since(self.read_at))
     }
 
     /// Goes on after a record was read: with a new watch for another wait, and with the other clients' count if that is
     /// more.
     pub(super) fn go_on(&mut self, read: Self) {
-        if !self.is_same_wait(&read) || read.waited > self.waited_at(read.at) {
+        let counted = read.waited(&read.record, read.read_at);
+        if counted > self.waited(&read.record, read.read_at) {
             *self = read;
         }
-    }
-
-    /// How long the node of this record had waited at `now`, as far as this watch knows.
-    pub(super) fn waited_of(&self, read: &Self, now: BootInstant) -> Duration {
-        if self.is_same_wait(read) { self.waited_at(now).max(read.waited) } else { read.waited }
     }
 }
 
@@ -61,8 +51,13 @@ mod tests {
 
     fn read(nonce: &str, watched_ms: u64, ms: u32) -> Watch {
         let state = State::Waits { nonce: nonce.into(), watched_ms };
-        let set = super::super::membership::Set { id: "s".into(), epoch: 1, max_ms: 2000 };
-        Watch::of(&set.record(3, 0, "run", state), at(ms)).unwrap()
+        let (set, identity) = ("s".into(), "run".into());
+        let record = Record { state, set, epoch: 1, n: 3, index: 0, identity, max_ms: 2000 };
+        Watch { record, read_at: at(ms) }
+    }
+
+    fn waited(watch: &Watch, ms: u32) -> Option<Duration> {
+        watch.waited(&watch.record, at(ms))
     }
 
     #[test]
@@ -71,21 +66,21 @@ mod tests {
         for (counted, ms) in [(520, 1100), (620, 1900)] {
             watch.go_on(read("n", counted, ms));
         }
-        assert_eq!(watch.waited_at(at(2000)), 1500 * MS);
+        assert_eq!(waited(&watch, 2000), Some(1500 * MS));
     }
 
     #[test]
     fn a_client_goes_on_from_the_largest_count() {
         let mut watch = read("n", 0, 1000);
         watch.go_on(read("n", 900, 1100));
-        assert_eq!(watch.waited_at(at(1200)), 1000 * MS);
+        assert_eq!(waited(&watch, 1200), Some(1000 * MS));
     }
 
     #[test]
     fn another_wait_begins_with_its_own_count() {
         let mut watch = read("n", 1900, 1000);
-        assert_eq!(watch.waited_of(&read("m", 10, 3000), at(3000)), 10 * MS);
+        assert_eq!(watch.waited(&read("m", 10, 3000).record, at(3000)), None);
         watch.go_on(read("m", 10, 3000));
-        assert_eq!(watch.waited_at(at(3100)), 110 * MS);
+        assert_eq!(waited(&watch, 3100), Some(110 * MS));
     }
 }

@@ -1,37 +1,14 @@
-//! Wake-ups of a voter are hints: they grant nothing, and who gets one tries at once.
+//! Wake-ups of a voter are hints: they grant nothing, and the attempt that gets one tries at once.
 
-use std::sync::{Arc, OnceLock, Weak};
+use std::sync::Weak;
 
-use tokio::sync::Notify;
-
-use super::super::connection::Listener;
+use super::{super::connection::Listener, RedisVoter};
 use crate::{
     engine::{LinkChange, Wake, WakeSink},
     owner::OwnerId,
 };
 
-/// Passes hints on.
-pub(super) struct Hints {
-    /// How people call the node.
-    label: String,
-    sink: OnceLock<Weak<dyn WakeSink>>,
-    /// Notified when a connection breaks.
-    broken: OnceLock<Arc<Notify>>,
-}
-
-impl Hints {
-    pub(super) fn new(label: &str) -> Self {
-        Self { label: label.into(), sink: OnceLock::new(), broken: OnceLock::new() }
-    }
-
-    pub(super) fn set_sink(&self, sink: Weak<dyn WakeSink>) {
-        let _first = self.sink.set(sink);
-    }
-
-    pub(super) fn on_disconnect(&self, wake: Arc<Notify>) {
-        let _first = self.broken.set(wake);
-    }
-
+impl RedisVoter {
     fn tell(&self, tell: impl FnOnce(&dyn WakeSink)) {
         if let Some(sink) = self.sink.get().and_then(Weak::upgrade) {
             tell(&*sink);
@@ -39,7 +16,7 @@ impl Hints {
     }
 }
 
-impl Listener for Hints {
+impl Listener for RedisVoter {
     fn message(&self, _: u64, payload: &[u8]) {
         if let Some(owner) = parse(payload) {
             self.tell(|sink| sink.wake(Wake::LookAgain { owner }));
@@ -51,7 +28,7 @@ impl Listener for Hints {
     }
 
     fn disconnected(&self, _: u64, why: &str) {
-        if let Some(wake) = self.broken.get() {
+        if let Some(wake) = self.wake.get() {
             wake.notify_one();
         }
         self.tell(|sink| {

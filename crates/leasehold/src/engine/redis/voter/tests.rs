@@ -35,13 +35,13 @@ fn soon() -> Until {
 }
 
 /// A voter of a client of its own.
-fn voter_at(addr: SocketAddr) -> RedisVoter {
+fn voter_at(addr: SocketAddr) -> Arc<RedisVoter> {
     let client = url::servers(&format!("redis://{addr}")).unwrap().remove(0);
-    RedisVoter(Member::new(client, channel(random_process(), 0), &options(), Tasks::here()))
+    RedisVoter::new(client, channel(random_process(), 0), &options(), Tasks::here())
 }
 
 /// A server and a voter that was admitted to it.
-async fn admitted() -> Option<(RedisServer, RedisVoter, Record)> {
+async fn admitted() -> Option<(RedisServer, Arc<RedisVoter>, Record)> {
     let server = redis_or_skip()?;
     let voter = voter_at(server.addr());
     let record = admit(&voter).await;
@@ -92,6 +92,15 @@ fn ballot(claim: Claim) -> Arc<Ballot> {
     Arc::new(Ballot { claim, hint: Fence::new(now), arrival: now })
 }
 
+/// A vote that a task waits for.
+fn voting(
+    voter: &Arc<RedisVoter>,
+    claim: Claim,
+) -> impl Future<Output = std::result::Result<Vote, EngineError>> + use<> {
+    let voter = voter.clone();
+    async move { voter.vote(&ballot(claim), soon()).await }
+}
+
 async fn vote(voter: &RedisVoter, claim: Claim) -> Vote {
     voter.vote(&ballot(claim), soon()).await.unwrap()
 }
@@ -105,8 +114,8 @@ fn yes(vote: Vote) -> Fence {
 }
 
 /// The hold of a claim that was granted under `fence`.
-fn hold(claim: &Claim, fence: u64) -> Arc<Hold> {
-    Arc::new(claim.hold(Fence::new(fence)))
+fn hold(claim: &Claim, fence: u64) -> Hold {
+    claim.hold(Fence::new(fence))
 }
 
 /// What the node says its fence of the name is.

@@ -1,5 +1,5 @@
 -- Raises the fence of a lock that is still ours: after it no vote on this node is below the fence of the grant.
--- A node that has given a higher fence refuses: somebody else may have been here since the votes were counted, with this
+-- A node that has given a higher fence refuses: another claim may have been here since the votes were counted, with this
 -- very fence, before a late copy of our vote came.
 -- KEYS K F H
 -- ARGV 1 how long F is kept in ms · 2 owner · 3 fence

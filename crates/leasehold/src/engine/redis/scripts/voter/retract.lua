@@ -27,7 +27,7 @@ if entry ~= '' and call('EXISTS', G) == 0 then
   end
 end
 if not holder then
-  -- Itself it need not wake: it asks again after a pause, or when somebody else finds it first in the queue.
+  -- It need not wake itself: it asks again after a pause, or when another vote finds it first in the queue.
   local first, channel, first_id = first_waiter(W, S)
   if first and first_id ~= id then wake(channel, first_id) end
 end

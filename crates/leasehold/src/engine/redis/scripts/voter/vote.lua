@@ -3,7 +3,7 @@
 -- ARGV 1 how long F is kept in ms · 2 owner · 3 px · 4 hint: the fence that is asked for · 5 expected record
 --      6 entry that waits ('': asks once) · 7 its arrival
 -- <fence>                     yes, or already ours: the ttl is refreshed
--- {3, pttl, fence, holder, ahead}   no; without a holder somebody waits and comes first
+-- {3, pttl, fence, holder, ahead}   no; without a holder: another attempt waits and comes first
 -- {4}                         too many wait
 -- {5}                         this attempt has ended
 -- {8, record or false}        has another record than expected

@@ -1,4 +1,4 @@
--- Fragment: who waits. Entries are as in handover.lua. Their arrival is of their client's clock, so that all nodes have the
+-- Fragment: the queue. Entries are as in handover.lua. Their arrival is of their client's clock, so that all nodes have the
 -- same order; one that is passed over because of it comes back with its next poll.
 
 -- The first entry whose time is not over, that is not overdue and listens; its channel and its id. Others are removed, at most 100 of them.

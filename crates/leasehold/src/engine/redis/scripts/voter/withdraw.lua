@@ -1,7 +1,7 @@
--- Takes a vote back, forgets that its attempt waits, and wakes who waits first.
+-- Takes a vote back, removes its attempt from the queue, and wakes the first waiter.
 -- KEYS K F W S, and G if a copy of a vote may still come over another connection
 -- ARGV 1 how long F is kept in ms · 2 owner · 3 entry that waits, or '' · 4 ms to keep the tombstone
--- {was ours, woke somebody, holder or false, fence}
+-- {was ours, woke a waiter, holder or false, fence}
 local K, F, W, S, G = unpack(KEYS)
 local owner = ARGV[2]
 

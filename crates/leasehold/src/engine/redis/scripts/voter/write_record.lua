@@ -1,4 +1,4 @@
--- Writes a node's record if nobody else did meanwhile, and raises the floor of its fences.
+-- Writes a node's record if it has not changed meanwhile, and raises the floor of its fences.
 -- KEYS Q the node's record · H highest fence · L floor of fences
 -- ARGV 1 record as seen ('': none) · 2 new record · 3 floor
 -- 1 written   0 the record is another one

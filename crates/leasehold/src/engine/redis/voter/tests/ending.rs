@@ -74,7 +74,7 @@ async fn a_withdrawal_wakes_who_came_first_and_leaves_it_in_its_place() {
     assert!(!withdraw(&voter, &second).await.woke);
     assert!(waiters(&server).is_empty(), "an attempt that ended waits no longer");
     assert_eq!(server.cli(&["EXISTS", "leasehold:seen:{lock:x}"]).int(), 0);
-    assert_eq!((voter.0.attempts.len(), another.0.attempts.len()), (0, 0));
+    assert_eq!((voter.attempts.len(), another.attempts.len()), (0, 0));
 }
 
 #[tokio::test]
@@ -133,7 +133,7 @@ async fn a_broken_connection_tells_everybody_to_look_again() {
     eventually_async(PATIENCE, "the loss to be noticed", || async { heard.heard_all() }).await;
     let error = voter.vote(&ballot(claim(1)), soon()).await.unwrap_err();
     assert_eq!(error.fault, Fault::Unreachable);
-    assert_eq!(voter.0.attempts.len(), 0);
+    assert_eq!(voter.attempts.len(), 0);
 }
 
 fn evalsha_calls(server: &RedisServer) -> u64 {
@@ -170,7 +170,7 @@ async fn a_vote_that_arrives_after_its_withdrawal_locks_for_nobody() {
     assert!(!withdraw(&voter, &mine).await.was_ours);
     eventually(PATIENCE, "the vote and the repair to arrive", || evalsha_calls(&server) == before + 3);
     assert_eq!((server.cli(&["EXISTS", "lock:x"]).int(), tombstones(&server)), (0, 1));
-    assert_eq!(voter.0.attempts.len(), 0);
+    assert_eq!(voter.attempts.len(), 0);
 }
 
 #[tokio::test]
@@ -185,16 +185,19 @@ async fn over_one_connection_the_order_protects_and_no_tombstone_is_left() {
 
     proxy.hold();
     let mine = claim(2);
-    let voting = tokio::spawn(voter.vote(&ballot(mine.clone()), soon()));
+    let voting = tokio::spawn(voting(&voter, mine.clone()));
     eventually_async(PATIENCE, "the vote to leave", || async { proxy.requests_bytes() > before }).await;
-    let ending = tokio::spawn(voter.withdraw(&mine.name, &mine.owner, soon()));
+    let ending = tokio::spawn({
+        let voter = voter.clone();
+        async move { withdraw(&voter, &mine).await }
+    });
     let sent = proxy.requests_bytes();
     eventually_async(PATIENCE, "the withdrawal to leave", || async { proxy.requests_bytes() > sent }).await;
     proxy.pass();
     yes(voting.await.unwrap().unwrap());
-    assert!(ending.await.unwrap().unwrap().was_ours);
+    assert!(ending.await.unwrap().was_ours);
     assert_eq!((tombstones(&server), server.cli(&["EXISTS", "lock:x"]).int()), (0, 0));
-    assert_eq!(voter.0.attempts.len(), 0);
+    assert_eq!(voter.attempts.len(), 0);
 }
 
 #[tokio::test]
@@ -208,7 +211,7 @@ async fn what_was_asked_first_arrives_first_however_much_the_connection_has_to_s
     let mut busy: Vec<_> = (0..90)
         .map(|number| {
             let name = Name::new(format!("busy-{number}")).unwrap();
-            voter.vote(&ballot(Claim { name, ..claim(2) }), soon())
+            Box::pin(voting(&voter, Claim { name, ..claim(2) }))
         })
         .collect();
     busy.iter_mut().for_each(|vote| assert!(vote.now_or_never().is_none()));
@@ -236,12 +239,12 @@ async fn a_vote_that_has_not_left_when_its_attempt_ends_never_leaves() {
     proxy.hold();
     proxy.cut();
     eventually_async(PATIENCE, "the loss to be noticed", || async {
-        voter.0.connection.link(Clock::system().now() + Duration::from_millis(50)).await.is_err()
+        voter.connection.link(Clock::system().now() + Duration::from_millis(50)).await.is_err()
     })
     .await;
     let mine = claim(2);
-    let voting = tokio::spawn(voter.vote(&ballot(mine.clone()), soon()));
-    eventually_async(PATIENCE, "the vote to wait", || async { voter.0.attempts.len() == 1 }).await;
+    let voting = tokio::spawn(voting(&voter, mine.clone()));
+    eventually_async(PATIENCE, "the vote to wait", || async { voter.attempts.len() == 1 }).await;
     let ending = voter.withdraw(&mine.name, &mine.owner, soon());
     proxy.pass();
     assert_eq!(voting.await.unwrap().unwrap_err().fault, Fault::Ended);

@@ -24,7 +24,7 @@ async fn a_replica_refuses_instead_of_answering_from_old_data() {
     for claim in [&free, &mine, &other] {
         read_only(voter.confirm(&of(claim), soon()).await.err());
         read_only(voter.repair(&of(claim), soon()).await.err());
-        read_only(voter.renew(&Arc::from([(*of(claim)).clone()]), soon()).await.err());
+        read_only(voter.renew(&[of(claim)], soon()).await.err());
         read_only(voter.withdraw(&claim.name, &claim.owner, soon()).await.err());
     }
     read_only(voter.status(soon()).await.err());
@@ -39,10 +39,9 @@ async fn a_node_that_hangs_gets_no_more_calls_than_it_has_room_for() {
     yes(vote(&voter, claim(1)).await);
     server.stop();
     let most = options().max_in_flight as u128;
-    let busy: Vec<_> =
-        (0..most).map(|number| tokio::spawn(voter.vote(&ballot(claim(2 + number)), soon()))).collect();
+    let busy: Vec<_> = (0..most).map(|number| tokio::spawn(voting(&voter, claim(2 + number)))).collect();
     leasehold_testkit::eventually_async(PATIENCE, "its room to be taken", || async {
-        voter.0.in_flight.available_permits() == 0
+        voter.in_flight.available_permits() == 0
     })
     .await;
     let until = Clock::system().now() + Duration::from_millis(200);
@@ -71,7 +70,7 @@ async fn without_memory_a_vote_fails_clearly_and_holders_go_on() {
     }
     assert!(matches!(vote(&voter, waiting(2)).await, Vote::No { .. }), "who waits goes on waiting");
     assert!(voter.confirm(&hold(&claim(1), fence + 1), soon()).await.unwrap());
-    let holds: Arc<[Hold]> = [claim(1).hold(Fence::new(fence))].into();
+    let holds = [claim(1).hold(Fence::new(fence))];
     assert_eq!(voter.renew(&holds, soon()).await.unwrap(), [Kept::Yes]);
     let outcome = voter.withdraw(&claim(1).name, &claim(1).owner, soon()).await.unwrap();
     assert!(outcome.was_ours && outcome.woke);

@@ -35,9 +35,9 @@ async fn without_a_record_a_node_does_not_vote() {
     assert_eq!(abstains(&voter).await, Abstention::Forgot);
     assert!(!voter.repair(&hold(&claim(9), 1), soon()).await.unwrap());
     voter.vote_under(Some(record));
-    let connection = voter.0.connection.link(soon()).await.unwrap().number;
+    let connection = voter.connection.link(soon()).await.unwrap().number;
     assert_eq!(abstains(&voter).await, Abstention::Forgot, "the node itself knows that it waits");
-    assert_eq!(voter.0.connection.link(soon()).await.unwrap().number, connection, "it stays connected");
+    assert_eq!(voter.connection.link(soon()).await.unwrap().number, connection, "it stays connected");
     assert!(!voter.repair(&hold(&claim(9), 1), soon()).await.unwrap());
     assert_eq!(server.cli(&["EXISTS", "lock:x"]).int(), 0);
 }

@@ -9,7 +9,7 @@ async fn a_vote_repeated_is_the_same_vote_and_refreshes_the_ttl() {
     server.cli(&["PEXPIRE", "lock:x", "5000"]);
     assert_eq!(yes(vote(&voter, claim(1)).await), first);
     assert!(server.cli(&["PTTL", "lock:x"]).int() > 5_000);
-    assert_eq!(voter.0.attempts.len(), 0, "answered votes are forgotten");
+    assert_eq!(voter.attempts.len(), 0, "answered votes are forgotten");
 }
 
 #[tokio::test]
@@ -76,7 +76,7 @@ async fn a_fence_is_kept_for_a_day_and_its_lead() {
     assert!(pttl() > 86_400_000 + 3_500_000, "{}", pttl());
 
     server.cli(&["PEXPIRE", "leasehold:fence:{lock:x}", "1000"]);
-    let holds: Arc<[Hold]> = [claim(1).hold(Fence::new(1))].into();
+    let holds = [claim(1).hold(Fence::new(1))];
     voter.renew(&holds, soon()).await.unwrap();
     assert!(pttl() > 86_000_000, "renewals keep it: {}", pttl());
 }
@@ -120,9 +120,9 @@ async fn a_lease_longer_than_the_record_allows_is_refused_by_name_of_the_limit()
 
     let exact = longest(MAX_MS - 1, 1);
     yes(vote(&voter, exact.clone()).await);
-    let holds: Arc<[Hold]> = [longest(MAX_MS, 1).hold(Fence::new(1))].into();
+    let holds = [longest(MAX_MS, 1).hold(Fence::new(1))];
     assert!(voter.renew(&holds, soon()).await.unwrap_err().why.contains("quorum allows"));
-    let both: Arc<[Hold]> = [holds[0].clone(), exact.hold(Fence::new(1))].into();
+    let both = [holds[0].clone(), exact.hold(Fence::new(1))];
     assert_eq!(voter.renew(&both, soon()).await.unwrap(), [Kept::Missing, Kept::Yes]);
     assert!(server.cli(&["PTTL", "lock:x"]).int() <= MAX_MS as i64);
 }
@@ -151,23 +151,22 @@ async fn a_renewal_tells_kept_from_missing_from_taken() {
     yes(vote(&voter, Claim { owner: claim(2).owner, ..of("taken") }).await);
     server.cli(&["HSET", "lock:odd", "a", "b"]);
     server.cli(&["PEXPIRE", "lock:mine", "5000"]);
-    let holds: Arc<[Hold]> =
-        ["mine", "missing", "taken", "odd"].map(|name| of(name).hold(Fence::new(1))).into();
+    let holds = ["mine", "missing", "taken", "odd"].map(|name| of(name).hold(Fence::new(1)));
     let kept = voter.renew(&holds, soon()).await.unwrap();
     assert_eq!(kept, [Kept::Yes, Kept::Missing, Kept::Taken, Kept::Taken]);
     assert!(server.cli(&["PTTL", "lock:mine"]).int() > 5_000);
     assert_eq!(server.cli(&["EXISTS", "lock:missing"]).int(), 0, "a renewal brings nothing back");
 
-    let many: Arc<[Hold]> = vec![of("mine").hold(Fence::new(1)); 300].into();
+    let many = vec![of("mine").hold(Fence::new(1)); 300];
     assert_eq!(voter.renew(&many, soon()).await.unwrap(), [Kept::Yes; 300]);
-    assert!(voter.renew(&Arc::from([]), soon()).await.unwrap().is_empty());
+    assert!(voter.renew(&[], soon()).await.unwrap().is_empty());
 }
 
 #[tokio::test]
 async fn a_repair_puts_a_lost_hold_back_and_nothing_else() {
     let Some((server, voter, _)) = admitted().await else { return };
     let mine = claim(1);
-    let repair = |fence| voter.repair(&hold(&mine, fence), soon());
+    let repair = async |fence| voter.repair(&hold(&mine, fence), soon()).await;
     assert!(repair(50).await.unwrap() && holds(&server, &mine));
     assert_eq!(fence_of(&server), 50);
     assert!(repair(50).await.unwrap(), "it is ours already");
@@ -192,7 +191,7 @@ async fn a_name_that_is_another_kind_of_key_is_an_error() {
     assert_eq!(error.fault, Fault::WrongType);
     assert!(!voter.confirm(&hold(&claim(1), 5), soon()).await.unwrap());
     assert!(!voter.repair(&hold(&claim(1), 5), soon()).await.unwrap());
-    let names: Arc<[Name]> = [claim(1).name].into();
+    let names = [claim(1).name];
     let seen = voter.inspect(&names, soon()).await.unwrap();
     assert_eq!(Holder::parse(&seen[0].owner.as_ref().unwrap().0), Holder::Foreign);
     let outcome = voter.withdraw(&claim(1).name, &claim(1).owner, soon()).await.unwrap();
@@ -204,18 +203,18 @@ async fn looking_and_scanning_show_holders_and_waiters() {
     let Some((_server, voter, _)) = admitted().await else { return };
     let fence = yes(vote(&voter, claim(1)).await);
     assert!(matches!(vote(&voter, waiting(2)).await, Vote::No { .. }));
-    let names: Arc<[Name]> = ["x", "free"].map(|name| Name::new(name).unwrap()).into();
+    let names = ["x", "free"].map(|name| Name::new(name).unwrap());
     let seen = voter.inspect(&names, soon()).await.unwrap();
     assert_eq!(seen[0].owner.as_ref().unwrap().0, claim(1).owner.expose());
     assert_eq!(seen[0].fence, fence);
     assert!(seen[0].expires_in.is_some());
-    let who: Vec<_> = seen[0].waiters.iter().map(|(holder, _)| holder.clone()).collect();
+    let who: Vec<_> = seen[0].waiters.iter().map(|waiter| waiter.holder.clone()).collect();
     assert_eq!(who, [Holder::this_process("tests", 1)]);
     assert_eq!(seen[1], Sighting::default());
     let page = voter.scan("", None, 10, soon()).await.unwrap();
     assert_eq!((page.items, page.next), (vec![names[0].clone()], None));
     assert!(voter.scan("y", None, 10, soon()).await.unwrap().items.is_empty());
-    assert!(!voter.health(soon()).await.unwrap().facts.is_empty());
+    assert!(!voter.health(soon()).await.unwrap().0.facts.is_empty());
     let shown = format!("{seen:?}");
     assert!(!shown.contains(claim(1).owner.id_text()), "{shown}");
 }
