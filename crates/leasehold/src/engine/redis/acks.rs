@@ -20,10 +20,11 @@ use redis::Value;
 use tokio::sync::{OwnedSemaphorePermit, Semaphore};
 
 use super::{
-    Redis, answer,
+    Redis,
     batch::Lane,
     connection::{ConnectionOptions, Link},
     info::Info,
+    reply,
     topology::{Stop, outcome::Resend},
     wake::NO_LINK,
 };
@@ -177,7 +178,7 @@ impl Pool {
         let answer = link.send(redis::cmd("WAIT").arg(needed).arg(patience(left, ttl)), until).await;
         let reached = match answer {
             Ok(Value::Int(reached)) => u8::try_from(reached).unwrap_or(u8::MAX),
-            Ok(other) => return Err(answer::unexpected(&other)),
+            Ok(other) => return Err(reply::unexpected(&other)),
             Err(error) if error.fault == Fault::Refused(Refusal::Acl) => return Err(error),
             // It was granted, whatever became of the WAIT.
             Err(error) => return Err(EngineError { fault: Fault::NoAnswer, ..error }),

@@ -5,8 +5,9 @@ use std::sync::Arc;
 use redis::Value;
 
 use super::{
-    Redis, answer,
+    Redis,
     batch::Lane,
+    reply,
     script::{self, Op, Step},
     topology::outcome,
     wake::NO_LINK,
@@ -93,24 +94,24 @@ impl Redis {
         link: u64,
     ) -> Result<Option<Answer>, EngineError> {
         let owner = claim.owner.id();
-        match answer::items(&value) {
+        match reply::items(&value) {
             [fence @ Value::BulkString(_)] => {
                 if claim.acks == Acks::None {
                     self.attempts.leave(owner);
                 }
-                let fence = answer::fence(fence)?;
+                let fence = reply::fence(fence)?;
                 Ok(Some(Answer::Granted(Grant { fence, since: asked_at, ttl: claim.ttl, acks: 0 })))
             }
             [Value::Int(2), Value::Int(ahead), Value::Int(pttl), last, arrival, holder] => {
-                let arrival = answer::text(arrival).unwrap_or("0").to_owned();
+                let arrival = reply::text(arrival).unwrap_or("0").to_owned();
                 self.attempts.queued(owner, arrival, link);
                 let ahead = u32::try_from(*ahead).unwrap_or(u32::MAX);
-                let (last, holders) = (answer::fence(last)?, answer::holders(holder, *pttl));
+                let (last, holders) = (reply::fence(last)?, reply::holders(holder, *pttl));
                 Ok(Some(Answer::Queued { ahead, holders, last, link }))
             }
             [Value::Int(3), Value::Int(pttl), rest @ ..] => {
                 let holder = rest.first().unwrap_or(&Value::Nil);
-                Ok(Some(Answer::Busy { holders: answer::holders(holder, *pttl) }))
+                Ok(Some(Answer::Busy { holders: reply::holders(holder, *pttl) }))
             }
             [Value::Int(4)] => Err(EngineError::new(
                 Fault::Overloaded,
@@ -122,7 +123,7 @@ impl Redis {
                 "a client of another version waits in a form that this version does not know; use one version",
             )),
             [Value::Int(7)] => Ok(None),
-            _ => Err(answer::failed_or_unexpected(value)),
+            _ => Err(reply::failed_or_unexpected(value)),
         }
     }
 
@@ -150,7 +151,7 @@ impl Redis {
                 }
                 reply => reply?.0,
             };
-            match answer::released(value)? {
+            match reply::released(value)? {
                 // Dead waiters were removed and the lock is free; the next round serves those behind them.
                 None => freed = true,
                 Some(Released::Expired) if freed => break Released::Free,

@@ -12,8 +12,9 @@ use std::{collections::HashMap, time::Duration};
 use redis::{Cmd, Value};
 
 use super::{
-    Redis, answer,
+    Redis,
     fan_out::{self, ScriptCall},
+    reply,
     script::Script,
     slots,
     topology::outcome::Resend,
@@ -125,7 +126,7 @@ impl Redis {
         let call = ScriptCall { slot: slots::slot(&key), write: Box::new(write), only_if_due: None };
         match self.call_one(pool, &bucket::LAYOUT, call, until).await? {
             Value::Nil => Ok(None),
-            stored => answer::text(&stored).and_then(bucket::read_layout).map(Some).ok_or_else(|| {
+            stored => reply::text(&stored).and_then(bucket::read_layout).map(Some).ok_or_else(|| {
                 let words = format!("the layout of the pool {pool} cannot be read: see the key {key}");
                 EngineError::new(Fault::Corrupt, words)
             }),

@@ -5,8 +5,9 @@ use std::{collections::BTreeMap, sync::Arc};
 use redis::{Cmd, Value};
 
 use super::{
-    Redis, answer,
+    Redis,
     connection::{Connection, Link},
+    reply,
     script::{self, Script},
     topology::outcome::{self, Resend},
 };
@@ -116,7 +117,7 @@ async fn is_due(link: &Link, calls: &[&ScriptCall<'_>], our_ms: u64, until: Unti
     let count = |set: &&String| redis::cmd("ZCOUNT").arg(set).arg("-inf").arg(soon_ms).to_owned();
     let commands = sets.iter().map(count).chain([redis::cmd("TIME")]).collect();
     let mut counts = link.send_all(commands, until).await;
-    let time = counts.pop().and_then(|time| answer::read::<(u64, u64)>(time.ok()?).ok());
+    let time = counts.pop().and_then(|time| reply::read::<(u64, u64)>(time.ok()?).ok());
     let is_ahead = time.is_some_and(|(seconds, micros)| seconds * 1000 + micros / 1000 <= soon_ms);
     // Where a count fails, the script's own answer tells why.
     counts.into_iter().map(|count| !is_ahead || !matches!(count, Ok(Value::Int(0)))).collect()
@@ -136,6 +137,6 @@ pub(super) fn grouped(groups: impl Iterator<Item = u16>, most: usize) -> Vec<(u1
 pub(super) fn digits(value: Value, expected: usize) -> Result<Vec<u8>, EngineError> {
     match value {
         Value::BulkString(digits) if digits.len() == expected => Ok(digits),
-        other => Err(answer::unexpected(&other)),
+        other => Err(reply::unexpected(&other)),
     }
 }

@@ -8,10 +8,11 @@ use std::{
 use redis::Value;
 
 use super::{
-    Redis, answer,
+    Redis,
     connection::Connection,
     fan_out::ScriptCall,
     keys::scan_pattern,
+    reply,
     script::{self, Script},
     topology::{Shard, outcome::Resend},
 };
@@ -35,7 +36,7 @@ static INSPECT: LazyLock<Script> = LazyLock::new(|| Script::new(script::INSPECT)
 impl Redis {
     pub(super) async fn inspect_one(&self, name: &Name, until: Until) -> Result<Inspection, EngineError> {
         let mut found = self.inspect_names(std::slice::from_ref(name), until).await?;
-        found.pop().ok_or_else(|| answer::unexpected(&Value::Nil))
+        found.pop().ok_or_else(|| reply::unexpected(&Value::Nil))
     }
 
     async fn inspect_names(&self, names: &[Name], until: Until) -> Result<Vec<Inspection>, EngineError> {
@@ -138,7 +139,7 @@ pub(super) async fn scan_server(
         let mut cmd = redis::cmd("SCAN");
         cmd.arg(&at).arg("MATCH").arg(&pattern).arg("COUNT").arg(limit.clamp(10, SCAN_COUNT_MAX));
         let reply = link.send(&cmd, until).await?;
-        let unexpected = answer::unexpected(&reply);
+        let unexpected = reply::unexpected(&reply);
         let (next, keys): (String, Vec<Vec<u8>>) = redis::from_redis_value(reply).map_err(|_| unexpected)?;
         items.extend(keys.iter().filter_map(|key| name_of(store_prefix, key)));
         at = next;
@@ -160,15 +161,15 @@ fn name_of(store_prefix: &str, key: &[u8]) -> Option<Name> {
 }
 
 fn inspection(name: &Name, value: &Value) -> Result<Inspection, EngineError> {
-    let Value::Array(parts) = value else { return Err(answer::unexpected(value)) };
+    let Value::Array(parts) = value else { return Err(reply::unexpected(value)) };
     let [holder, Value::Int(pttl), _, Value::Int(count), Value::Array(waiters)] = parts.as_slice() else {
-        return Err(answer::unexpected(value));
+        return Err(reply::unexpected(value));
     };
     let tenant = match holder {
         Value::Int(_) => Some((Holder::Foreign, Fence::new(0))),
-        holder => answer::text(holder).map(answer::tenant),
+        holder => reply::text(holder).map(reply::tenant),
     };
-    let expires_in = answer::left(*pttl);
+    let expires_in = reply::left(*pttl);
     let held = |(holder, fence)| Tenure { holder, fence, mode: Mode::Exclusive, expires_in };
     Ok(Inspection {
         name: name.clone(),
@@ -181,10 +182,10 @@ fn inspection(name: &Name, value: &Value) -> Result<Inspection, EngineError> {
 /// A waiter's entry, and how long it has waited in microseconds.
 pub(super) fn waiter(pair: &[Value]) -> Waiter {
     Waiter {
-        holder: Holder::parse(pair.first().and_then(answer::text).map_or("", script::entry_owner)),
+        holder: Holder::parse(pair.first().and_then(reply::text).map_or("", script::entry_owner)),
         mode: Mode::Exclusive,
         waiting_for: Duration::from_micros(
-            pair.get(1).and_then(answer::text).and_then(|us| us.parse().ok()).unwrap_or(0),
+            pair.get(1).and_then(reply::text).and_then(|us| us.parse().ok()).unwrap_or(0),
         ),
     }
 }

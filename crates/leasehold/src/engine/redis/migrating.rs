@@ -4,7 +4,7 @@
 //! lease. What takes one key works all the time: a renewal does, and an end goes key by key. Everything else waits.
 
 use super::{
-    Redis, answer,
+    Redis, reply,
     script::{Op, Step, TOMBSTONE, parts, px},
     topology::{Stop, outcome::Resend},
     wake::NO_LINK,
@@ -46,6 +46,6 @@ impl Redis {
         }
         let op = || Op::new(keys.clone(), Step::ReleaseAlone(owner.clone()));
         let (value, _) = self.topology.send(name, op, until).await?;
-        Ok(answer::released(value)?.unwrap_or(Released::Free))
+        Ok(reply::released(value)?.unwrap_or(Released::Free))
     }
 }

@@ -7,7 +7,6 @@
 //! change at any time (`topology`).
 
 mod acks;
-mod answer;
 mod batch;
 mod claim;
 mod connection;
@@ -20,6 +19,7 @@ mod keys;
 mod migrating;
 mod records;
 mod renewal;
+mod reply;
 mod script;
 mod target;
 mod topology;
@@ -180,7 +180,7 @@ impl Leases for Redis {
             let op = || Op::new(self.keys(name), Step::ForceRelease(seen));
             let (value, _) = self.topology.send(name, op, until).await?;
             // Those behind a hundred dead waiters find the lock free at their next poll.
-            Ok(answer::released(value)?.unwrap_or(Released::Free))
+            Ok(reply::released(value)?.unwrap_or(Released::Free))
         })
     }
 }

@@ -15,7 +15,7 @@ use std::time::Duration;
 use futures_util::future::join_all;
 use redis::Value;
 
-use super::{Redis, answer, keys::Keys, script::Op, topology::slots, wake::NO_LINK};
+use super::{Redis, keys::Keys, reply, script::Op, topology::slots, wake::NO_LINK};
 use crate::{
     clock::{BootInstant, Until},
     engine::{
@@ -48,7 +48,7 @@ impl Redis {
         let op = || Op::record(Keys::of_record(key), build(), channel());
         let answer = match self.topology.send(key, op, until).await?.0 {
             Value::Array(failed) if failed.first() == Some(&Value::Int(9)) => {
-                Err(answer::failed_or_unexpected(Value::Array(failed)))
+                Err(reply::failed_or_unexpected(Value::Array(failed)))
             }
             value => read(value),
         };
@@ -85,14 +85,14 @@ fn begun(value: Value, begin: &Begin, since: BootInstant) -> Result<Begun> {
             Err(EngineError::new(Fault::Ended, "this attempt has ended"))
         }
         Value::Array(_) => {
-            let (found, pttl) = answer::read::<(Vec<u8>, i64)>(value)?;
-            match decide::begin(Some(&found), answer::left(pttl).unwrap_or(NEVER), begin)? {
+            let (found, pttl) = reply::read::<(Vec<u8>, i64)>(value)?;
+            match decide::begin(Some(&found), reply::left(pttl).unwrap_or(NEVER), begin)? {
                 decide::Beginning::Answer(begun) => Ok(begun),
-                _ => Err(answer::unexpected(&Value::Nil)),
+                _ => Err(reply::unexpected(&Value::Nil)),
             }
         }
         fence => {
-            let fence = answer::fence(&fence)?;
+            let fence = reply::fence(&fence)?;
             Ok(Begun::Yours(Grant { fence, since, ttl: begin.lease, acks: 0 }))
         }
     }
@@ -102,16 +102,16 @@ fn settled(value: Value, settle: &Settle) -> Result<Settled> {
     if value == Value::Int(1) {
         return Ok(Settled::Stored);
     }
-    let (found, last) = answer::read::<(Option<Vec<u8>>, u64)>(value)?;
+    let (found, last) = reply::read::<(Option<Vec<u8>>, u64)>(value)?;
     match decide::settle(found.as_deref(), (last > 0).then(|| Fence::new(last)), settle)? {
         decide::Settling::Answer(settled) => Ok(settled),
-        decide::Settling::Write(_) => Err(answer::unexpected(&Value::Nil)),
+        decide::Settling::Write(_) => Err(reply::unexpected(&Value::Nil)),
     }
 }
 
 fn record(key: &Name, value: Value) -> Result<Option<Record>> {
-    let (text, pttl) = answer::read::<(Option<Vec<u8>>, i64)>(value)?;
-    let (key, expires_in) = (key.clone(), answer::left(pttl));
+    let (text, pttl) = reply::read::<(Option<Vec<u8>>, i64)>(value)?;
+    let (key, expires_in) = (key.clone(), reply::left(pttl));
     Ok(text.map(|text| Record { key, content: decide::content(&text), expires_in }))
 }
 
@@ -150,7 +150,7 @@ impl Records for Redis {
     }
 
     fn remove<'a>(&'a self, key: &'a Name, until: Until) -> Fut<'a, bool> {
-        Box::pin(self.step(key, || Step::Remove, answer::read, until))
+        Box::pin(self.step(key, || Step::Remove, reply::read, until))
     }
 
     fn scan<'a>(

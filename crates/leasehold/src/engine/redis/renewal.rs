@@ -5,7 +5,7 @@ use std::sync::Arc;
 use futures_util::future::join_all;
 
 use super::{
-    Redis, answer,
+    Redis, reply,
     script::{Op, Step},
     topology::Shard,
 };
@@ -40,7 +40,7 @@ impl Redis {
             let ops: Vec<_> = some.iter().map(op).collect();
             let since = self.clock.now();
             let (values, _) = lane(some[0]).call(&ops, until).await;
-            let renewed = values.into_iter().map(|value| answer::renewed(value?, since));
+            let renewed = values.into_iter().map(|value| reply::renewed(value?, since));
             some.iter().copied().zip(renewed).collect::<Vec<_>>()
         });
         let mut results: Vec<_> = places.iter().map(|_| Err(EngineError::no_answer())).collect();
@@ -56,6 +56,6 @@ impl Redis {
         // In a call of its own it takes one key, which can be found while the slot is moving.
         let op = || Op::new(self.keys_of(hold), Step::renew(hold)).alone();
         let (value, _) = self.topology.send(&hold.name, op, until).await?;
-        answer::renewed(value, since)
+        reply::renewed(value, since)
     }
 }

@@ -18,7 +18,7 @@ use std::{
 use redis::{Arg, Cmd, Value};
 
 pub(super) use self::op::{Op, Step, entry, entry_owner, parts, write_entry};
-use super::{answer, keys::Keys};
+use super::{keys::Keys, reply};
 use crate::engine::{EngineError, WAITERS_SHOWN, crc16::crc16, registry};
 
 /// How long the fence of a name outlives its last use, where each name has its own.
@@ -245,7 +245,7 @@ pub(super) fn begin(script: &Script, by_hash: bool, bytes: usize) -> Cmd {
 pub(super) fn replies(value: Value, expected: usize) -> Result<Vec<Value>, EngineError> {
     match value {
         Value::Array(replies) if replies.len() == expected => Ok(replies),
-        other => Err(answer::unexpected(&other)),
+        other => Err(reply::unexpected(&other)),
     }
 }
 

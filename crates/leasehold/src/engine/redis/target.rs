@@ -4,7 +4,7 @@ use std::{sync::Arc, time::Duration};
 
 use redis::{Client, Cmd, ConnectionAddr, Value, aio::MultiplexedConnection};
 
-use super::{answer, topology::sentinel::Sentinels, url::Endpoint};
+use super::{reply, topology::sentinel::Sentinels, url::Endpoint};
 use crate::engine::EngineError;
 
 /// Where to dial.
@@ -71,8 +71,8 @@ pub(super) fn speaks_tls(client: &Client) -> bool {
 /// Sends one command over a connection that nobody else uses yet.
 pub(super) async fn asked(connection: &mut MultiplexedConnection, cmd: &Cmd) -> Result<Value, EngineError> {
     match connection.send_packed_command(cmd).await {
-        Ok(Value::ServerError(error)) => Err(answer::of_command(&error.into())),
+        Ok(Value::ServerError(error)) => Err(reply::of_command(&error.into())),
         Ok(value) => Ok(value),
-        Err(error) => Err(answer::of_command(&error)),
+        Err(error) => Err(reply::of_command(&error)),
     }
 }

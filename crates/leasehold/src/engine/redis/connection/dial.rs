@@ -15,9 +15,8 @@ use super::{Connection, ConnectionOptions, Link, State, link::Signals};
 use crate::engine::{
     EngineError, Fault,
     redis::{
-        answer,
         info::{Info, command},
-        script,
+        reply, script,
         target::{self, asked},
         topology::not_sent,
     },
@@ -119,7 +118,7 @@ async fn set_up(
     let mut inner = client
         .get_multiplexed_async_connection_with_config(&config)
         .await
-        .map_err(|error| answer::of_dial(&error, target::speaks_tls(client)))?;
+        .map_err(|error| reply::of_dial(&error, target::speaks_tls(client)))?;
     if !options.client_name.is_empty() {
         // A name is a comfort for operators: a user without that right can still lock.
         let name = command(&["CLIENT", "SETNAME", &options.client_name]);
@@ -140,7 +139,7 @@ async fn set_up(
 
 async fn check_role(connection: &mut MultiplexedConnection) -> Result<(), EngineError> {
     match asked(connection, &command(&["ROLE"])).await? {
-        Value::Array(parts) if parts.first().and_then(answer::text) == Some("master") => Ok(()),
+        Value::Array(parts) if parts.first().and_then(reply::text) == Some("master") => Ok(()),
         _ => Err(EngineError::new(Fault::Unreachable, "it is no primary")),
     }
 }
@@ -151,7 +150,7 @@ async fn identity(connection: &mut MultiplexedConnection) -> Result<String, Engi
     let info = Info::parse(&value);
     match (info.get("run_id"), info.get("master_replid")) {
         (Some(run), Some(data)) => Ok(format!("{run}-{data}")),
-        _ => Err(answer::unexpected(&value)),
+        _ => Err(reply::unexpected(&value)),
     }
 }
 

@@ -16,7 +16,7 @@ use crate::{
     clock::{BootInstant, Until},
     engine::{
         EngineError, Fault,
-        redis::{answer, info::command, script::Script, topology::outcome},
+        redis::{info::command, reply, script::Script, topology::outcome},
     },
 };
 
@@ -124,7 +124,7 @@ impl Link {
                 };
                 values.into_iter().map(one).collect()
             }
-            Ok(other) => vec![Err(answer::unexpected(&other)); count],
+            Ok(other) => vec![Err(reply::unexpected(&other)); count],
             Err(error) => vec![Err(error); count],
         }
     }
@@ -173,10 +173,10 @@ impl Link {
     fn failed(&self, error: &RedisError) -> EngineError {
         if error.is_io_error() || error.is_unrecoverable_error() {
             self.broke(&error.to_string());
-            return answer::of_command(error);
+            return reply::of_command(error);
         }
         self.timeouts.store(0, Ordering::Relaxed);
-        self.refused(answer::of_command(error))
+        self.refused(reply::of_command(error))
     }
 
     /// A refusal by a server that takes no writes, or that has other data than at the dial, means that this link leads to
@@ -191,7 +191,7 @@ impl Link {
 
     /// The replies of one call, unless the server takes no writes.
     pub(in super::super) fn believed(&self, replies: Vec<Value>) -> Result<Vec<Value>, EngineError> {
-        match replies.iter().find_map(answer::read_only) {
+        match replies.iter().find_map(reply::read_only) {
             Some(error) => Err(self.refused(error)),
             None => Ok(replies),
         }

@@ -8,7 +8,7 @@ use redis::Value;
 use crate::engine::{
     EngineError,
     deadlines::{Batch, Dead, DeadlineId, Delivery, Pending, PoolStats, Receipt},
-    redis::answer::read,
+    redis::reply::read,
 };
 
 type Result<T> = std::result::Result<T, EngineError>;

@@ -10,8 +10,8 @@ use crate::{
     engine::{
         EngineError, Fault, Health, nodes,
         redis::{
-            answer,
             info::{number, read},
+            reply,
             topology::{Topology, slots::SlotMap},
             url::Endpoint,
         },
@@ -102,7 +102,7 @@ pub(super) async fn inspect(
 
 /// Reads an answer to `CLUSTER SHARDS` of a node at `asked`: the primary of each shard before its replicas.
 fn parse(value: &Value, asked: &str, with_tls: bool) -> Result<Vec<Node>, EngineError> {
-    let shards: Vec<HashMap<String, Value>> = read(value).ok_or_else(|| answer::unexpected(value))?;
+    let shards: Vec<HashMap<String, Value>> = read(value).ok_or_else(|| reply::unexpected(value))?;
     let mut all = Vec::new();
     for shard in &shards {
         let (Some(Value::Array(slots)), Some(Value::Array(nodes))) = (shard.get("slots"), shard.get("nodes"))
@@ -113,7 +113,7 @@ fn parse(value: &Value, asked: &str, with_tls: bool) -> Result<Vec<Node>, Engine
         let slots: Vec<_> = slots.chunks_exact(2).map(|range| (range[0], range[1])).collect();
         let node = |node: &Value| {
             let node: HashMap<String, Value> = read(node)?;
-            let text = |name| node.get(name).and_then(answer::text);
+            let text = |name| node.get(name).and_then(reply::text);
             let port =
                 number(node.get(if with_tls { "tls-port" } else { "port" })?).filter(|port| *port > 0)?;
             let at = Endpoint::reported(text("endpoint"), port, asked);

@@ -10,9 +10,9 @@ use crate::{
     engine::{
         ClockOffset, EngineError, Fault, Health, Warning,
         redis::{
-            answer,
             connection::Connection,
             info::{Info, command, read},
+            reply,
         },
     },
 };
@@ -210,7 +210,7 @@ pub(super) async fn inspect(
         sees_info: reported.is_some(),
         info,
         scripts,
-        user: ask(&["ACL", "WHOAMI"]).await?.as_ref().and_then(answer::text).map(str::to_owned),
+        user: ask(&["ACL", "WHOAMI"]).await?.as_ref().and_then(reply::text).map(str::to_owned),
         // Changes nothing, and needs a right that no lock needs.
         is_administrator: ask(&["ACL", "USERS"]).await?.is_some(),
         has_password: connection.target().has_password(),

@@ -6,7 +6,7 @@ use crate::{
     engine::{
         EngineError, Fault,
         crc16::{POLYNOMIAL, crc16},
-        redis::{answer, info::number, url::Endpoint},
+        redis::{info::number, reply, url::Endpoint},
     },
     name::hash_tag,
 };
@@ -68,12 +68,12 @@ impl SlotMap {
             let [first, last, Value::Array(node), ..] = parts.as_slice() else { return None };
             let (first, last) = (number(first)?, number(last).filter(|last| *last < SLOTS)?);
             let port = number(node.get(1)?).filter(|port| *port > 0 && first <= last)?;
-            Some(((first, last), Endpoint::reported(answer::text(&node[0]), port, asked)))
+            Some(((first, last), Endpoint::reported(reply::text(&node[0]), port, asked)))
         };
-        let Value::Array(ranges) = value else { return Err(answer::unexpected(value)) };
+        let Value::Array(ranges) = value else { return Err(reply::unexpected(value)) };
         let mut map = Self::empty();
         for value in ranges {
-            let (slots, primary) = range(value).ok_or_else(|| answer::unexpected(value))?;
+            let (slots, primary) = range(value).ok_or_else(|| reply::unexpected(value))?;
             map.give(slots, &primary);
         }
         Ok(map)

@@ -5,9 +5,8 @@ use std::sync::{Arc, LazyLock};
 use redis::{Cmd, Value};
 
 use super::super::{
-    answer,
     connection::Link,
-    inspect,
+    inspect, reply,
     script::{self, Script},
     topology::outcome,
 };
@@ -92,12 +91,12 @@ pub(super) async fn send_counted(
 }
 
 pub(super) fn voted(value: &Value, expected: &Record) -> Result<Vote, EngineError> {
-    let Value::Array(list) = value else { return Ok(Vote::Yes(answer::fence(value)?)) };
+    let Value::Array(list) = value else { return Ok(Vote::Yes(reply::fence(value)?)) };
     match list.as_slice() {
         [Value::Int(3), Value::Int(pttl), fence, holder, Value::Int(ahead)] => Ok(Vote::No {
-            fence: answer::fence(fence)?,
-            holder: answer::text(holder).map(|text| answer::tenant(text).0),
-            expires_in: answer::left(*pttl),
+            fence: reply::fence(fence)?,
+            holder: reply::text(holder).map(|text| reply::tenant(text).0),
+            expires_in: reply::left(*pttl),
             ahead: u32::try_from(*ahead).unwrap_or(u32::MAX),
         }),
         [Value::Int(4)] => Err(EngineError::new(
@@ -106,16 +105,16 @@ pub(super) fn voted(value: &Value, expected: &Record) -> Result<Vote, EngineErro
         )),
         [Value::Int(5)] => Err(ended_error()),
         [Value::Int(8), found @ ..] => {
-            Ok(Vote::Abstains(abstention(expected, found.first().and_then(answer::text))))
+            Ok(Vote::Abstains(abstention(expected, found.first().and_then(reply::text))))
         }
-        _ => Err(answer::unexpected(value)),
+        _ => Err(reply::unexpected(value)),
     }
 }
 
 /// Whether the node has the expected record, over another data set than the one it was written for.
 pub(super) fn is_other_data_set(value: &Value, expected: &Record) -> bool {
     let Value::Array(list) = value else { return false };
-    matches!(list.as_slice(), [Value::Int(8), found] if answer::text(found) == Some(&expected.to_string()))
+    matches!(list.as_slice(), [Value::Int(8), found] if reply::text(found) == Some(&expected.to_string()))
 }
 
 /// Why a node with this record does not vote under the expected one.
@@ -137,7 +136,7 @@ pub(super) fn yes_or_no(value: &Value) -> Result<bool, EngineError> {
     match value {
         Value::Int(1) => Ok(true),
         Value::Int(0) => Ok(false),
-        other => Err(answer::unexpected(other)),
+        other => Err(reply::unexpected(other)),
     }
 }
 
@@ -154,41 +153,41 @@ pub(super) fn renewed(value: Value, expected: usize) -> Result<Vec<Kept>, Engine
         // Too long among others: not extended, and the others must not suffer for it.
         Value::Int(0 | 3) => Ok(Kept::Missing),
         Value::Int(2) => Ok(Kept::Taken),
-        other => Err(answer::unexpected(other)),
+        other => Err(reply::unexpected(other)),
     };
     replies.iter().map(kept).collect()
 }
 
 pub(super) fn withdrawn(value: &Value) -> Result<Withdrawn, EngineError> {
-    let Value::Array(list) = value else { return Err(answer::unexpected(value)) };
+    let Value::Array(list) = value else { return Err(reply::unexpected(value)) };
     let [Value::Int(ours), Value::Int(woke), holder, fence] = list.as_slice() else {
-        return Err(answer::unexpected(value));
+        return Err(reply::unexpected(value));
     };
-    let by = match answer::text(holder).map(|text| answer::tenant(text).0) {
+    let by = match reply::text(holder).map(|text| reply::tenant(text).0) {
         None => None,
         // Another library's lock has no fence.
         Some(Holder::Foreign) => Some(Fence::new(0)),
-        Some(_) => Some(answer::fence(fence)?),
+        Some(_) => Some(reply::fence(fence)?),
     };
     Ok(Withdrawn { was_ours: *ours == 1, woke: *woke == 1, by })
 }
 
 /// What `inspect.lua` found about one name.
 pub(super) fn sighting(value: &Value) -> Result<Sighting, EngineError> {
-    let Value::Array(parts) = value else { return Err(answer::unexpected(value)) };
+    let Value::Array(parts) = value else { return Err(reply::unexpected(value)) };
     let [owner, Value::Int(pttl), fence, Value::Int(waiting), Value::Array(waiters)] = parts.as_slice()
     else {
-        return Err(answer::unexpected(value));
+        return Err(reply::unexpected(value));
     };
     let owner = match owner {
         // Another kind of key: another library's, whose value is not read.
         Value::Int(_) => Some(String::new()),
-        owner => answer::text(owner).map(answer::owner_text),
+        owner => reply::text(owner).map(reply::owner_text),
     };
     Ok(Sighting {
-        expires_in: owner.as_ref().and_then(|_| answer::left(*pttl)),
+        expires_in: owner.as_ref().and_then(|_| reply::left(*pttl)),
         owner: owner.map(voter::Value),
-        fence: answer::fence(fence)?,
+        fence: reply::fence(fence)?,
         waiters: waiters.chunks(2).map(inspect::waiter).collect(),
         waiting: u32::try_from(*waiting).unwrap_or(u32::MAX),
     })
@@ -196,21 +195,21 @@ pub(super) fn sighting(value: &Value) -> Result<Sighting, EngineError> {
 
 /// What a node reported about itself, if its data set still is that of `identity`.
 pub(super) fn node_status(value: &Value, identity: &str) -> Result<Option<NodeStatus>, EngineError> {
-    let Value::Array(list) = value else { return Err(answer::unexpected(value)) };
+    let Value::Array(list) = value else { return Err(reply::unexpected(value)) };
     let [record, highest, data, seconds, micros] = list.as_slice() else {
-        return Err(answer::unexpected(value));
+        return Err(reply::unexpected(value));
     };
-    if identity.split_once('-').map(|(_, data)| data) != answer::text(data) {
+    if identity.split_once('-').map(|(_, data)| data) != reply::text(data) {
         return Ok(None);
     }
-    let text = answer::text(record);
+    let text = reply::text(record);
     let record = text.and_then(Record::parse);
     Ok(Some(NodeStatus {
         identity: identity.to_owned(),
         unknown_layout: text.is_some() && record.is_none(),
         record,
-        highest: answer::fence(highest)?,
-        time_us: answer::fence(seconds)?.get() * 1_000_000 + answer::fence(micros)?.get(),
+        highest: reply::fence(highest)?,
+        time_us: reply::fence(seconds)?.get() * 1_000_000 + reply::fence(micros)?.get(),
     }))
 }
 

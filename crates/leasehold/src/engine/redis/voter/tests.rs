@@ -9,7 +9,7 @@ use std::{net::SocketAddr, sync::Mutex, time::Duration};
 
 use leasehold_testkit::{RedisServer, redis_or_skip};
 
-use super::{super::answer, *};
+use super::{super::reply, *};
 use crate::{
     engine::{Acks, Claim, LinkChange, Wake},
     owner::{Holder, OwnerId},
@@ -126,7 +126,7 @@ fn fence_of(server: &RedisServer) -> u64 {
 
 fn holds(server: &RedisServer, claim: &Claim) -> bool {
     let reply = server.cli(&["GET", "lock:x"]);
-    !reply.is_nil() && answer::owner_text(reply.text()) == claim.owner.expose()
+    !reply.is_nil() && reply::owner_text(reply.text()) == claim.owner.expose()
 }
 
 #[derive(Default)]

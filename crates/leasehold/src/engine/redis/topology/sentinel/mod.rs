@@ -27,9 +27,9 @@ use crate::{
         EngineError, Fault,
         connect::EngineOptions,
         redis::{
-            answer,
             connection::{Connection, Tasks},
             info::{Info, command, read},
+            reply,
             target::{self, asked},
             url::{Endpoint, SentinelUrl},
         },
@@ -185,7 +185,7 @@ impl Sentinels {
         client
             .get_multiplexed_async_connection_with_config(&config)
             .await
-            .map_err(|error| answer::of_dial(&error, target::speaks_tls(&client)))
+            .map_err(|error| reply::of_dial(&error, target::speaks_tls(&client)))
     }
 
     /// Who is the primary to one sentinel, and what else it reports of it.
@@ -199,7 +199,7 @@ impl Sentinels {
             return Err(EngineError::new(Fault::Unsupported, "does not know it"));
         }
         let Some((host, port)) = read::<(String, u16)>(&primary) else {
-            return Err(answer::unexpected(&primary));
+            return Err(reply::unexpected(&primary));
         };
         let details = Info::of_pairs(&details.unwrap_or(Value::Nil));
         if let Some(replicas) = details.number("num-slaves") {

@@ -13,7 +13,7 @@ use super::{LEARNT_MAX, Sentinels, View, listed, lock};
 use crate::engine::{
     EngineError,
     redis::{
-        answer,
+        reply,
         target::{self, asked},
         url::Endpoint,
     },
@@ -71,7 +71,7 @@ impl Sentinels {
         let mut connection = self.in_time(self.connect(at, Some(news.clone()))).await?;
         let subscribed = async {
             let tls = target::speaks_tls(&self.login);
-            connection.subscribe(&CHANNELS[..]).await.map_err(|error| answer::of_dial(&error, tls))
+            connection.subscribe(&CHANNELS[..]).await.map_err(|error| reply::of_dial(&error, tls))
         };
         self.in_time(subscribed).await?;
         // A sentinel that hides the others is still a sentinel.
