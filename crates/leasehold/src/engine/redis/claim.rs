@@ -137,8 +137,8 @@ impl Redis {
     ) -> Result<Released, EngineError> {
         self.attempts.end(owner.id());
         let keys = self.keys(name);
-        let channel = || self.topology.channel(name, || keys.slot());
-        let entry = claim.and_then(|claim| script::entry(claim, &channel()));
+        let entry =
+            claim.and_then(|claim| script::entry(claim, &self.topology.channel(name, || keys.slot())));
         let mut freed = false;
         let outcome = loop {
             let op = || {

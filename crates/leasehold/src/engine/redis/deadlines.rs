@@ -14,7 +14,7 @@ use redis::{Cmd, Value};
 use super::{
     Redis,
     fan_out::{self, ScriptCall},
-    reply,
+    reply::text,
     script::Script,
     slots,
     topology::outcome::Resend,
@@ -126,7 +126,7 @@ impl Redis {
         let call = ScriptCall { slot: slots::slot(&key), write: Box::new(write), only_if_due: None };
         match self.call_one(pool, &bucket::LAYOUT, call, until).await? {
             Value::Nil => Ok(None),
-            stored => reply::text(&stored).and_then(bucket::read_layout).map(Some).ok_or_else(|| {
+            stored => text(&stored).and_then(bucket::read_layout).map(Some).ok_or_else(|| {
                 let words = format!("the layout of the pool {pool} cannot be read: see the key {key}");
                 EngineError::new(Fault::Corrupt, words)
             }),

@@ -106,8 +106,7 @@ async fn scan_primaries(
     let (endpoint, at) = (words.next(), words.next());
     let mut names = Vec::new();
     for (first_slot, shard) in primaries.iter().filter(|(first_slot, _)| *first_slot >= least) {
-        // One that was replaced, or lost its first slot, since the last page is scanned from its beginning: a name may come
-        // again, but is not missed.
+        // A primary that is new at this slot is scanned from its beginning: a name may come again, but is not missed.
         let is_same = *first_slot == least && endpoint == Some(&*shard.endpoint.to_string());
         let at = at.filter(|_| is_same).map(Cursor::new);
         let page = scan_server(shard.connection(), prefixes, at, limit, until).await?;

@@ -1,9 +1,8 @@
 //! How locks and records lie in Redis.
 //!
 //! A lock itself is a plain string under `prefix + name`, as in many other libraries, so that a fleet can mix them; a
-//! record is one under its key as given.
-//! Everything else lies in side keys in the same slot, under a prefix of their own, where no lock name can collide
-//! with them and a scan for locks does not see them.
+//! record is one under its key as given. Everything else lies in side keys in the same slot, under a prefix of their own,
+//! where no lock name can collide with them and a scan for locks does not see them.
 
 use std::io::Write;
 
