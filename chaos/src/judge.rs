@@ -4,7 +4,7 @@ use std::{fs, path::PathBuf};
 
 use leasehold_testkit::history::{History, Violation, check};
 
-use crate::{Failure, load, workers::Errand};
+use crate::{Failure, load, workers::RunConfig};
 
 /// A time, on the clock of the histories, in which leases may have been forgotten.
 #[derive(Debug, Clone, Copy)]
@@ -27,12 +27,12 @@ pub(crate) struct Verdict {
 }
 
 /// Reads all histories of a run.
-pub(crate) fn judge(errand: &Errand, windows: &[Window]) -> Result<Verdict, Failure> {
-    let folder = &errand.folder;
+pub(crate) fn judge(config: &RunConfig, windows: &[Window]) -> Result<Verdict, Failure> {
+    let folder = &config.folder;
     let files = fs::read_dir(folder)?.map(|file| Ok(file?.path())).collect::<std::io::Result<Vec<_>>>()?;
     let is_history = |path: &&PathBuf| path.extension().is_some_and(|kind| kind == "events");
     let mut history = History::from_files(files.iter().filter(is_history))?;
-    for load in load::both(&errand.stem, "", errand.max_ttl, folder)? {
+    for load in load::both(&config.stem, "", config.max_ttl, folder)? {
         history.writes.extend(History::from_events(load.writes()?)?.writes);
     }
     Ok(weigh(&history, windows))

@@ -35,11 +35,11 @@ struct Arguments {
     #[command(flatten)]
     options: Option<storm::Options>,
     #[command(subcommand)]
-    part: Option<Part>,
+    role: Option<Role>,
 }
 
 #[derive(Subcommand)]
-enum Part {
+enum Role {
     /// One process of the load
     #[command(hide = true)]
     Worker(worker::Orders),
@@ -50,15 +50,15 @@ type Failure = Box<dyn std::error::Error + Send + Sync>;
 
 fn main() -> ExitCode {
     // The processes of a demo are copies of this one.
-    if let Some(code) = leasehold_demos::play_part() {
+    if let Some(code) = leasehold_demos::run_worker() {
         return code;
     }
     let arguments = Arguments::parse();
     if let Some(name) = arguments.demo {
         return told(demo::run(&name));
     }
-    let outcome = match (arguments.part, arguments.options) {
-        (Some(Part::Worker(orders)), _) => worker::run(&orders).map(|()| true),
+    let outcome = match (arguments.role, arguments.options) {
+        (Some(Role::Worker(orders)), _) => worker::run(&orders).map(|()| true),
         (None, Some(options)) => topology::run(&options),
         (None, None) => Err("the topology is missing".into()),
     };

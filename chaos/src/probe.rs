@@ -15,7 +15,7 @@ use tokio::task::JoinSet;
 use crate::{
     Failure,
     load::{self, TTL},
-    workers::Errand,
+    workers::RunConfig,
 };
 
 const PROCESS: &str = "probe";
@@ -32,11 +32,11 @@ pub(crate) struct Probe {
 }
 
 impl Probe {
-    pub(crate) fn new(errand: &Errand) -> Result<Self, Failure> {
-        let quick = load::quick(&errand.stem, PROCESS);
-        let folder = &errand.folder;
+    pub(crate) fn new(config: &RunConfig) -> Result<Self, Failure> {
+        let quick = load::quick(&config.stem, PROCESS);
+        let folder = &config.folder;
         Ok(Self {
-            leases: load::connect(&errand.url, errand.max_ttl)?,
+            leases: load::connect(&config.url, config.max_ttl)?,
             names: (0..quick.names).map(|number| quick.name(number)).collect(),
             recorder: Arc::new(Recorder::open(&folder.join(format!("{PROCESS}.events")))?),
             attempts: Arc::default(),

@@ -20,7 +20,7 @@ use crate::{
     target::Target,
     topology::{Cure, Kind, Topology},
     worker,
-    workers::{Errand, Workers},
+    workers::{RunConfig, Workers},
 };
 
 /// After that it counts as not recovered. Generous, for it is no measure of speed.
@@ -78,17 +78,21 @@ async fn rage<T: Topology>(
     folder: &Path,
 ) -> Result<Report, Failure> {
     let seed = options.seed.unwrap_or_else(rand::random);
-    let errand =
-        Arc::new(Errand { url: set.url(), stem: set.stem(), folder: folder.to_owned(), max_ttl: T::MAX_TTL });
+    let config = Arc::new(RunConfig {
+        url: set.url(),
+        stem: set.stem(),
+        folder: folder.to_owned(),
+        max_ttl: T::MAX_TTL,
+    });
     let progress = Progress::start(options.seconds, folder.to_owned());
     progress.says("starting");
-    let probe = Probe::new(&errand)?;
+    let probe = Probe::new(&config)?;
     if !probe.all_granted(RECOVERS_WITHIN).await {
         return Err("no lock could be had before the first fault".into());
     }
     block_in_place(|| set.await_whole());
     let schedule = Schedule::new(seed, targets.len());
-    let mut storm = Storm { set, targets, probe, workers: Workers::start(errand.clone()), progress };
+    let mut storm = Storm { set, targets, probe, workers: Workers::start(config.clone()), progress };
     let started = Instant::now();
     let struck = storm.blow(schedule, options.seconds).await;
     let lasted = started.elapsed();
@@ -103,7 +107,7 @@ async fn rage<T: Topology>(
         workers,
         struck,
         tally: worker::read_tallies(folder)?,
-        verdict: judge::judge(&errand, &windows)?,
+        verdict: judge::judge(&config, &windows)?,
     })
 }
 

@@ -11,14 +11,14 @@ const NUMBER: usize = 3;
 const ENDS_WITHIN: Duration = Duration::from_secs(60);
 
 pub(crate) struct Workers {
-    errand: Arc<Errand>,
+    config: Arc<RunConfig>,
     /// How many were started; each has a name of its own, so that none continues another's history.
     started: usize,
     running: Vec<Helper>,
 }
 
 /// What every worker is told.
-pub(crate) struct Errand {
+pub(crate) struct RunConfig {
     pub(crate) url: String,
     pub(crate) stem: String,
     pub(crate) folder: PathBuf,
@@ -26,8 +26,8 @@ pub(crate) struct Errand {
 }
 
 impl Workers {
-    pub(crate) fn start(errand: Arc<Errand>) -> Self {
-        let mut workers = Self { errand, started: 0, running: Vec::new() };
+    pub(crate) fn start(config: Arc<RunConfig>) -> Self {
+        let mut workers = Self { config, started: 0, running: Vec::new() };
         for _ in 0..NUMBER {
             let worker = workers.spawn();
             workers.running.push(worker);
@@ -41,7 +41,7 @@ impl Workers {
 
     fn spawn(&mut self) -> Helper {
         self.started += 1;
-        let Errand { url, stem, folder, max_ttl } = &*self.errand;
+        let RunConfig { url, stem, folder, max_ttl } = &*self.config;
         let folder = folder.to_str().expect("a temporary folder has a printable name");
         let (name, max_ttl_ms) = (format!("w{}", self.started), max_ttl.as_millis().to_string());
         let orders = [("--url", url.as_str()), ("--folder", folder), ("--name", &name)];

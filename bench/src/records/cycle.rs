@@ -51,7 +51,7 @@ async fn record_turn(store: &Arc<Store>, length: Duration) -> Result<(u64, Durat
             let mut cycles = 0;
             while began.elapsed() < length {
                 let random = first + u128::from(cycles);
-                let begin = store.wish(&format!("bench:record:{task}:{random:032x}"), random)?;
+                let begin = store.attempt(&format!("bench:record:{task}:{random:032x}"), random)?;
                 let records = store.records()?;
                 let Begun::Yours(grant) = records.begin(&begin, store.until()).await? else {
                     return Err("a new record is not ours".into());

@@ -191,8 +191,8 @@ impl Store {
         Ok(())
     }
 
-    /// A wish to begin a record, of an attempt of its own.
-    fn wish(&self, key: &str, random: u128) -> Result<Begin, Failure> {
+    /// An attempt to begin a record, with an owner of its own.
+    fn attempt(&self, key: &str, random: u128) -> Result<Begin, Failure> {
         Ok(Begin {
             key: Name::new(key)?,
             owner: Owner::new(random, &Holder::this_process("", self.clock.wall_us())),

@@ -71,11 +71,11 @@ impl Waiter {
     async fn gets_result_of(&self, executor: &Store) -> Result<Duration, Failure> {
         let random = random(1);
         let key = format!("bench:wake:{random:032x}");
-        let begin = executor.wish(&key, random)?;
+        let begin = executor.attempt(&key, random)?;
         let Begun::Yours(grant) = executor.records()?.begin(&begin, executor.until()).await? else {
             return Err("a new record is not ours".into());
         };
-        let waits = Begin { wake: true, ..self.store.wish(&key, random + 1)? };
+        let waits = Begin { wake: true, ..self.store.attempt(&key, random + 1)? };
         if !matches!(self.begin(&waits).await?, Begun::Running { .. }) {
             return Err("the record is not running".into());
         }

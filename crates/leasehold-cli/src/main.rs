@@ -20,7 +20,7 @@ use exit::{Exit, Failure};
 
 fn main() -> ExitCode {
     // The processes of a demo are copies of this one.
-    if let Some(code) = leasehold_demos::play_part() {
+    if let Some(code) = leasehold_demos::run_worker() {
         return code;
     }
     let cli = match Cli::try_parse() {

@@ -4,9 +4,8 @@
 //! makes work for them; and, after the last scene, a judge that reads nothing but the database and says whether the
 //! invariant held. With `--unsafe` the same cast plays the same scenes with its coordination calls switched off.
 //!
-//! A binary that can play calls [`play_part`] first thing: the processes of a demo are copies of it.
+//! A binary that can play calls [`run_worker`] first thing: the processes of a demo are copies of it.
 
-mod cast;
 mod crawler;
 mod database;
 mod escrow;
@@ -14,26 +13,27 @@ mod flash_sale;
 mod http;
 mod invoices;
 mod outage;
-mod part;
 mod protection;
 mod recovery;
-mod stage;
+mod supervisor;
 mod verdict;
+mod worker;
+mod workers;
 
 use std::{future::Future, pin::Pin, process::ExitCode};
 
-pub use part::play_part;
-pub use stage::{Options, run};
+pub use supervisor::{Options, run};
+pub use worker::run_worker;
 
-use part::Part;
 use rusqlite::Connection;
-use stage::Stage;
+use supervisor::Supervisor;
 use verdict::Verdict;
+use worker::Worker;
 
 /// What can go wrong in a demo.
 type Result<T, E = Box<dyn std::error::Error + Send + Sync>> = std::result::Result<T, E>;
 
-type Scene<'a> = Pin<Box<dyn Future<Output = Result<()>> + 'a>>;
+type DemoFuture<'a> = Pin<Box<dyn Future<Output = Result<()>> + 'a>>;
 
 /// One of the demos.
 pub struct Demo {
@@ -52,9 +52,9 @@ pub struct Demo {
     /// Makes the tables.
     set_up: fn(&mut Connection, &Options) -> Result<()>,
     /// What the first process does: starts the others, makes trouble, returns when the work is done.
-    direct: for<'a> fn(&'a mut Stage) -> Scene<'a>,
+    supervise: for<'a> fn(&'a mut Supervisor) -> DemoFuture<'a>,
     /// What each other process does, until its work is done or it is killed.
-    act: fn(Part) -> Scene<'static>,
+    work: fn(Worker) -> DemoFuture<'static>,
     /// What became of it all.
     judge: fn(&Connection, &Options) -> Result<Verdict>,
 }
@@ -80,7 +80,7 @@ pub fn main_of(name: &str) -> ExitCode {
         #[command(flatten)]
         options: Options,
     }
-    if let Some(code) = play_part() {
+    if let Some(code) = run_worker() {
         return code;
     }
     let demo = find(name).expect("each binary has its demo");

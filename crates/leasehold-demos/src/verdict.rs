@@ -36,7 +36,7 @@ impl Verdict {
     }
 
     /// A fact beside the invariant.
-    pub(crate) fn tells(mut self, what: &str, found: impl ToString) -> Self {
+    pub(crate) fn reports(mut self, what: &str, found: impl ToString) -> Self {
         let point = Point { what: what.into(), wanted: String::new(), found: found.to_string(), held: true };
         self.points.push(point);
         self
@@ -94,7 +94,7 @@ mod tests {
     #[test]
     fn a_verdict_says_what_broke_and_what_it_should_have_been() {
         let verdict = Verdict::default()
-            .tells("buyers", 9)
+            .reports("buyers", 9)
             .expects("sold", 5_u64, 7)
             .chart("sold by worker", vec![("1".into(), 4), ("2".into(), 0)]);
         assert!(!verdict.held());

@@ -25,68 +25,68 @@ mod suite;
 #[cfg(feature = "memory")]
 #[tokio::test(flavor = "multi_thread", worker_threads = 2)]
 async fn memory_conforms() {
-    leasehold_testkit::conformance::run("memory", memory::MemoryGround::default()).await.conclude();
+    leasehold_testkit::conformance::run("memory", memory::MemoryFixture::default()).await.conclude();
 }
 
 #[cfg(feature = "sqlite")]
 #[tokio::test(flavor = "multi_thread", worker_threads = 2)]
 async fn sqlite_conforms() {
-    leasehold_testkit::conformance::run("sqlite", sqlite::SqliteGround::new()).await.conclude();
+    leasehold_testkit::conformance::run("sqlite", sqlite::SqliteFixture::new()).await.conclude();
 }
 
 #[cfg(feature = "redis")]
 #[tokio::test(flavor = "multi_thread", worker_threads = 2)]
 async fn redis_conforms() {
-    if let Some(ground) = redis::RedisGround::start_or_skip() {
-        leasehold_testkit::conformance::run("redis", ground).await.conclude();
+    if let Some(fixture) = redis::RedisFixture::start_or_skip() {
+        leasehold_testkit::conformance::run("redis", fixture).await.conclude();
     }
 }
 
 #[cfg(feature = "redis")]
 #[tokio::test(flavor = "multi_thread", worker_threads = 2)]
 async fn redis_that_orders_strings_by_a_locale_conforms() {
-    if let Some(ground) = redis::RedisGround::with_locale_or_skip() {
-        leasehold_testkit::conformance::run("redis, en_US.UTF-8", ground).await.conclude();
+    if let Some(fixture) = redis::RedisFixture::with_locale_or_skip() {
+        leasehold_testkit::conformance::run("redis, en_US.UTF-8", fixture).await.conclude();
     }
 }
 
 #[cfg(feature = "redis")]
 #[tokio::test(flavor = "multi_thread", worker_threads = 2)]
 async fn quorum_conforms() {
-    if let Some(ground) = quorum::QuorumGround::start_or_skip().await {
-        leasehold_testkit::conformance::run("quorum", ground).await.conclude();
+    if let Some(fixture) = quorum::QuorumFixture::start_or_skip().await {
+        leasehold_testkit::conformance::run("quorum", fixture).await.conclude();
     }
 }
 
 #[cfg(feature = "redis")]
 #[tokio::test(flavor = "multi_thread", worker_threads = 2)]
 async fn quorum_with_one_of_three_dead_conforms() {
-    if let Some(ground) = quorum::QuorumGround::with_one_dead().await {
-        leasehold_testkit::conformance::run("quorum, one dead", ground).await.conclude();
+    if let Some(fixture) = quorum::QuorumFixture::with_one_dead().await {
+        leasehold_testkit::conformance::run("quorum, one dead", fixture).await.conclude();
     }
 }
 
 #[cfg(feature = "redis")]
 #[tokio::test(flavor = "multi_thread", worker_threads = 2)]
 async fn quorum_with_one_of_three_stopped_conforms() {
-    if let Some(ground) = quorum::QuorumGround::with_one_stopped().await {
-        leasehold_testkit::conformance::run("quorum, one stopped", ground).await.conclude();
+    if let Some(fixture) = quorum::QuorumFixture::with_one_stopped().await {
+        leasehold_testkit::conformance::run("quorum, one stopped", fixture).await.conclude();
     }
 }
 
 #[cfg(feature = "redis")]
 #[tokio::test(flavor = "multi_thread", worker_threads = 2)]
 async fn redis_cluster_conforms() {
-    if let Some(ground) = cluster::ClusterGround::start_or_skip() {
-        leasehold_testkit::conformance::run("redis-cluster", ground).await.conclude();
+    if let Some(fixture) = cluster::ClusterFixture::start_or_skip() {
+        leasehold_testkit::conformance::run("redis-cluster", fixture).await.conclude();
     }
 }
 
 #[cfg(feature = "redis")]
 #[tokio::test(flavor = "multi_thread", worker_threads = 2)]
 async fn redis_sentinel_conforms() {
-    if let Some(ground) = sentinel::SentinelGround::start_or_skip() {
-        leasehold_testkit::conformance::run("redis-sentinel", ground).await.conclude();
+    if let Some(fixture) = sentinel::SentinelFixture::start_or_skip() {
+        leasehold_testkit::conformance::run("redis-sentinel", fixture).await.conclude();
     }
 }
 

@@ -343,7 +343,7 @@ async fn a_thousand_leases_are_kept_alive_with_few_commands() {
     assert_eq!(server.cli(&["KEYS", "*"]).list().len(), 1, "only the last fence is left");
 }
 
-/// Idle since it was made, and cut off silently: the first thing it sends is the wish to hear wake-ups.
+/// Idle since it was made, and cut off silently: the first thing it sends is the subscription to wake-ups.
 #[tokio::test]
 async fn a_connection_that_died_before_its_first_waiter_is_replaced() {
     let Some(server) = leasehold_testkit::redis_or_skip() else { return };

@@ -32,25 +32,25 @@ fn helper_process() {
     let Some(role) = Helper::role() else { return };
     let runtime = tokio::runtime::Builder::new_multi_thread().worker_threads(1).enable_all().build().unwrap();
     runtime.block_on(async {
-        let scene = Scene { folder: std::env::var("FOLDER").expect("set for the helper").into() };
+        let fixture = Fixture { folder: std::env::var("FOLDER").expect("set for the helper").into() };
         match role.as_str() {
-            "executor" => execute(&scene).await,
-            "watcher" => watch(&scene).await,
-            "worker" => work(&scene).await,
-            "hoarder" => hoard(&scene).await,
+            "executor" => execute(&fixture).await,
+            "watcher" => watch(&fixture).await,
+            "worker" => work(&fixture).await,
+            "hoarder" => hoard(&fixture).await,
             other => panic!("no role {other}"),
         }
     });
 }
 
 /// Begins, and settles when it is told to go on.
-async fn execute(scene: &Scene) {
-    let (engine, mine) = (scene.engine(), wish("executor"));
+async fn execute(fixture: &Fixture) {
+    let (engine, mine) = (fixture.engine(), attempt("executor"));
     let Begun::Yours(grant) = engine.records().unwrap().begin(&mine, soon()).await.unwrap() else {
         panic!("not the first")
     };
     Helper::say(&format!("began {}", grant.fence));
-    eventually_async(LONG, "the word to go on", || async { scene.has_flag("go on") }).await;
+    eventually_async(LONG, "the word to go on", || async { fixture.has_flag("go on") }).await;
     let settled = engine.records().unwrap().settle(&end(&mine, grant.fence, "slow"), soon()).await.unwrap();
     Helper::say(&format!("settled {settled:?}"));
 }
@@ -67,12 +67,12 @@ impl WakeSink for Told {
 }
 
 /// Waits for somebody else's end without asking.
-async fn watch(scene: &Scene) {
-    let engine = scene.engine();
+async fn watch(fixture: &Fixture) {
+    let engine = fixture.engine();
     let (tell, told) = mpsc::channel();
     let sink: Arc<dyn WakeSink> = Arc::new(Told(tell));
     engine.set_wake_sink(Arc::downgrade(&sink));
-    let mine = Begin { wake: true, ..wish("watcher") };
+    let mine = Begin { wake: true, ..attempt("watcher") };
     let begun = engine.records().unwrap().begin(&mine, soon()).await.unwrap();
     assert!(matches!(begun, Begun::Running { .. }), "{begun:?}");
     Helper::say("watching");
@@ -82,11 +82,11 @@ async fn watch(scene: &Scene) {
 }
 
 /// Claims, works and acknowledges until it is enough.
-async fn work(scene: &Scene) {
-    let (engine, mut log) = (scene.engine(), scene.log());
+async fn work(fixture: &Fixture) {
+    let (engine, mut log) = (fixture.engine(), fixture.log());
     let deadlines = engine.deadlines().unwrap();
     Helper::say("ready");
-    while !scene.has_flag("enough") {
+    while !fixture.has_flag("enough") {
         let before = now();
         let claimed = deadlines.claim_due(&pool(), 2, VISIBILITY, soon()).await.unwrap();
         let mut done = Vec::new();
@@ -99,8 +99,8 @@ async fn work(scene: &Scene) {
 }
 
 /// Claims and never comes to the work.
-async fn hoard(scene: &Scene) {
-    let engine = scene.engine();
+async fn hoard(fixture: &Fixture) {
+    let engine = fixture.engine();
     let mut claimed = 0;
     loop {
         let due = engine.deadlines().unwrap().claim_due(&pool(), 1, VISIBILITY, soon()).await.unwrap().due;
@@ -111,11 +111,11 @@ async fn hoard(scene: &Scene) {
     }
 }
 
-struct Scene {
+struct Fixture {
     folder: PathBuf,
 }
 
-impl Scene {
+impl Fixture {
     fn engine(&self) -> Arc<dyn Engine> {
         Leasehold::builder(format!("sqlite:{}", self.folder.join("x.db").display())).into_engine().unwrap()
     }
@@ -163,7 +163,7 @@ fn soon() -> Until {
     Clock::system().now() + LONG
 }
 
-fn wish(label: &str) -> Begin {
+fn attempt(label: &str) -> Begin {
     let random = u128::from(std::process::id()) << 64 | u128::from(now());
     Begin {
         key: Name::new("idempotency:payout:42").unwrap(),
@@ -201,46 +201,46 @@ async fn take_over(engine: &dyn Engine, mine: &Begin) -> Fence {
     }
 }
 
-fn scene() -> (tempfile::TempDir, Scene) {
+fn fixture() -> (tempfile::TempDir, Fixture) {
     let folder = tempfile::tempdir().unwrap();
-    let scene = Scene { folder: folder.path().to_owned() };
-    (folder, scene)
+    let fixture = Fixture { folder: folder.path().to_owned() };
+    (folder, fixture)
 }
 
 #[tokio::test]
 async fn a_killed_execution_costs_its_lease_and_no_more() {
-    let (_folder, scene) = scene();
-    let executor = scene.spawn("executor");
+    let (_folder, fixture) = fixture();
+    let executor = fixture.spawn("executor");
     let first = fence_in(&executor.wait_for_line("began ", LONG));
     executor.kill9();
-    let (engine, mine) = (scene.engine(), wish("parent"));
+    let (engine, mine) = (fixture.engine(), attempt("parent"));
     assert!(take_over(&*engine, &mine).await > first);
 }
 
 #[tokio::test]
 async fn a_stopped_execution_does_not_overwrite_the_result_of_a_later_one() {
-    let (_folder, scene) = scene();
-    let executor = scene.spawn("executor");
+    let (_folder, fixture) = fixture();
+    let executor = fixture.spawn("executor");
     let first = fence_in(&executor.wait_for_line("began ", LONG));
     executor.stop();
-    let (engine, mine) = (scene.engine(), wish("parent"));
+    let (engine, mine) = (fixture.engine(), attempt("parent"));
     let fence = take_over(&*engine, &mine).await;
     assert!(fence > first);
     let settled = engine.records().unwrap().settle(&end(&mine, fence, "later"), soon()).await.unwrap();
     assert_eq!(settled, Settled::Stored);
-    scene.flag("go on");
+    fixture.flag("go on");
     executor.cont();
     assert!(executor.wait_for_line("settled ", LONG).starts_with("FencedOff"));
-    let begun = engine.records().unwrap().begin(&wish("reader"), soon()).await.unwrap();
+    let begun = engine.records().unwrap().begin(&attempt("reader"), soon()).await.unwrap();
     assert_eq!(begun, Begun::Completed("later".into()));
 }
 
 #[tokio::test]
 async fn whoever_waits_in_another_process_is_told() {
-    let (_folder, scene) = scene();
-    let (engine, mine) = (scene.engine(), Begin { lease: LONG, ..wish("parent") });
+    let (_folder, fixture) = fixture();
+    let (engine, mine) = (fixture.engine(), Begin { lease: LONG, ..attempt("parent") });
     let fence = take_over(&*engine, &mine).await;
-    let watcher = scene.spawn("watcher");
+    let watcher = fixture.spawn("watcher");
     watcher.wait_for_line("watching", LONG);
     engine.records().unwrap().settle(&end(&mine, fence, "paid"), soon()).await.unwrap();
     assert_eq!(watcher.wait_for_line("told ", LONG), "true");
@@ -248,8 +248,8 @@ async fn whoever_waits_in_another_process_is_told() {
 
 #[tokio::test]
 async fn what_a_killed_process_had_claimed_comes_back_and_is_shared_with_nobody_before() {
-    let (_folder, scene) = scene();
-    let engine = scene.engine();
+    let (_folder, fixture) = fixture();
+    let engine = fixture.engine();
     let deadlines = engine.deadlines().unwrap();
     deadlines.layout(&pool(), soon()).await.unwrap();
     let id = |number| format!("deal:{number}");
@@ -257,18 +257,18 @@ async fn what_a_killed_process_had_claimed_comes_back_and_is_shared_with_nobody_
     let all: Vec<_> =
         (0..DEADLINES).map(|number| Deadline { id: id(number).into(), due, context: None }).collect();
     deadlines.set(&pool(), &all, soon()).await.unwrap();
-    let hoarder = scene.spawn("hoarder");
+    let hoarder = fixture.spawn("hoarder");
     hoarder.wait_for_line("many", LONG);
     hoarder.kill9();
-    let workers = [scene.spawn("worker"), scene.spawn("worker")];
+    let workers = [fixture.spawn("worker"), fixture.spawn("worker")];
     workers.iter().for_each(|worker| drop(worker.wait_for_line("ready", LONG)));
     eventually_async(LONG, "all are done", || async {
         deadlines.stats(&pool(), soon()).await.unwrap().pending == 0
     })
     .await;
-    scene.flag("enough");
+    fixture.flag("enough");
     workers.iter().for_each(|worker| assert!(worker.wait(LONG).success()));
-    let claims = scene.claims();
+    let claims = fixture.claims();
     let worked_on: BTreeSet<_> = claims.keys().cloned().collect();
     assert_eq!(worked_on, (0..DEADLINES).map(id).collect());
     for (id, claims) in claims {

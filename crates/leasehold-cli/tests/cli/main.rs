@@ -3,7 +3,7 @@
 mod deadlines;
 mod docs;
 mod handles;
-mod looking;
+mod inspecting;
 mod lost;
 mod quorum;
 mod records;

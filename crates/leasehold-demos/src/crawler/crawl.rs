@@ -9,8 +9,8 @@ use rusqlite::{Connection, OptionalExtension, TransactionBehavior::Immediate};
 use crate::{
     Result,
     http::Client,
-    part::Part,
     protection::{Pass, Protection},
+    worker::Worker,
 };
 
 /// How long a domain stays locked when its crawler dies. Much longer than a page takes: the last request of a crawler
@@ -31,13 +31,13 @@ struct Crawler {
     protection: Protection,
 }
 
-pub(super) async fn crawl(part: Part) -> Result<()> {
-    let database = part.database()?;
+pub(super) async fn crawl(worker: Worker) -> Result<()> {
+    let database = worker.database()?;
     let port: u16 = database.query_row("select port from site", [], |row| row.get(0))?;
     let mut crawler = Crawler {
-        name: format!("{} {}", part.role, part.number),
+        name: format!("{} {}", worker.role, worker.number),
         site: Client::new(SocketAddr::from(([127, 0, 0, 1], port))),
-        protection: part
+        protection: worker
             .protection_with(|builder| {
                 builder.configure(|config| (config.ttl, config.max_ttl) = (LOCK_TTL, MAX_TTL))
             })

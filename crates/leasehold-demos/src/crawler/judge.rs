@@ -3,7 +3,7 @@
 use rusqlite::Connection;
 
 use super::{DOMAINS, PAGES};
-use crate::{Result, database::number, stage::Options, verdict::Verdict};
+use crate::{Result, database::number, supervisor::Options, verdict::Verdict};
 
 /// Pages that the site has served at least once.
 pub(super) const SERVED: &str =
@@ -28,12 +28,12 @@ pub(super) fn judge(database: &Connection, options: &Options) -> Result<Verdict>
     };
     let pages = DOMAINS * options.scaled(PAGES);
     Ok(Verdict::default()
-        .tells("requests, as the site counts them", number("select count(*) from requests")?)
-        .tells(
+        .reports("requests, as the site counts them", number("select count(*) from requests")?)
+        .reports(
             "of these cut off, because a crawler was killed",
             number("select count(*) from requests where not served")?,
         )
-        .tells("times a domain was somebody else's", number("select count(*) from refusals")?)
+        .reports("times a domain was somebody else's", number("select count(*) from refusals")?)
         .expects(
             "requests while the domain had another one",
             0,

@@ -12,8 +12,8 @@ use rusqlite::Connection;
 use crate::{
     Demo, Result,
     database::number,
-    part::Part,
-    stage::{Options, Stage},
+    supervisor::{Options, Supervisor},
+    worker::Worker,
 };
 
 pub(crate) static DEMO: Demo = Demo {
@@ -24,8 +24,8 @@ pub(crate) static DEMO: Demo = Demo {
     has_records: false,
     variants: &[],
     set_up,
-    direct: |stage| Box::pin(direct(stage)),
-    act: |part| Box::pin(act(part)),
+    supervise: |supervisor| Box::pin(supervise(supervisor)),
+    work: |worker| Box::pin(work(worker)),
     judge: judge::judge,
 };
 
@@ -53,21 +53,22 @@ fn set_up(database: &mut Connection, _: &Options) -> Result<()> {
     Ok(())
 }
 
-async fn direct(stage: &mut Stage) -> Result<()> {
-    let pages = DOMAINS * stage.options.scaled(PAGES);
-    stage.tell(format!("{DOMAINS} domains, of which the first pages are known; {pages} pages to be found"));
-    stage.start(SITE, 1)?;
-    stage.until(|database| Ok(number(database, "select count(*) from site")? == 1)).await?;
-    stage.start(CRAWLER, 4)?;
+async fn supervise(supervisor: &mut Supervisor) -> Result<()> {
+    let pages = DOMAINS * supervisor.options.scaled(PAGES);
+    supervisor
+        .print(format!("{DOMAINS} domains, of which the first pages are known; {pages} pages to be found"));
+    supervisor.start(SITE, 1)?;
+    supervisor.until(|database| Ok(number(database, "select count(*) from site")? == 1)).await?;
+    supervisor.start(CRAWLER, 4)?;
     let fetched = "select count(*) from pages where crawler is not null";
-    stage.until_done(pages, CRAWLER, |database| number(database, fetched)).await?;
+    supervisor.until_done(pages, CRAWLER, |database| number(database, fetched)).await?;
     // What the site has measured arrives a little later.
-    stage.until(|database| Ok(number(database, judge::SERVED)? == pages)).await
+    supervisor.until(|database| Ok(number(database, judge::SERVED)? == pages)).await
 }
 
-async fn act(part: Part) -> Result<()> {
-    match part.role.as_str() {
-        SITE => site::serve(part).await,
-        _ => crawl::crawl(part).await,
+async fn work(worker: Worker) -> Result<()> {
+    match worker.role.as_str() {
+        SITE => site::serve(worker).await,
+        _ => crawl::crawl(worker).await,
     }
 }

@@ -19,7 +19,7 @@ use tokio::{
 };
 
 use super::PAGES;
-use crate::{Result, part::Part};
+use crate::{Result, worker::Worker};
 
 struct Site {
     pages: u64,
@@ -47,12 +47,12 @@ struct Serving<'a> {
     began_us: u64,
 }
 
-pub(super) async fn serve(part: Part) -> Result<()> {
+pub(super) async fn serve(worker: Worker) -> Result<()> {
     let (book, mut requests) = unbounded_channel();
-    let site = Arc::new(Site { pages: part.options.scaled(PAGES), opened: Instant::now(), book });
+    let site = Arc::new(Site { pages: worker.options.scaled(PAGES), opened: Instant::now(), book });
     let routes = Router::new().route("/{domain}/{page}", get(page)).with_state(site);
     let listener = TcpListener::bind("127.0.0.1:0").await?;
-    let mut database = part.database()?;
+    let mut database = worker.database()?;
     database.execute("insert into site (port) values (?)", [listener.local_addr()?.port()])?;
     let served = tokio::spawn(axum::serve(listener, routes).into_future());
     let mut some = Vec::new();

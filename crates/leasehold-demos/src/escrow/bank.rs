@@ -16,23 +16,23 @@ use rusqlite::{Connection, OptionalExtension};
 use tokio::net::TcpListener;
 
 use super::broker;
-use crate::{Result, http::Client, part::Part};
+use crate::{Result, http::Client, worker::Worker};
 
-pub(super) async fn serve(part: Part) -> Result<()> {
+pub(super) async fn serve(worker: Worker) -> Result<()> {
     let listener = TcpListener::bind("127.0.0.1:0").await?;
     let port = listener.local_addr()?.port();
     let sql = "insert or replace into addresses (name, port) values (?, ?)";
-    part.database()?.execute(sql, (&part.role, port))?;
+    worker.database()?.execute(sql, (&worker.role, port))?;
     let routes = Router::new()
         .route("/deposits/{tx_hash}", get(amount))
         .route("/fees/{amount}", get(fee))
-        .with_state(part);
+        .with_state(worker);
     axum::serve(listener, routes).await?;
     Ok(())
 }
 
-async fn amount(Shared(part): Shared<Part>, Path(tx_hash): Path<String>) -> (StatusCode, String) {
-    let found = part.database().and_then(|database| {
+async fn amount(Shared(worker): Shared<Worker>, Path(tx_hash): Path<String>) -> (StatusCode, String) {
+    let found = worker.database().and_then(|database| {
         let sql = "select amount from bank where tx_hash = ?";
         Ok(database.query_row(sql, [tx_hash], |row| row.get::<_, i64>(0)).optional()?)
     });

@@ -5,21 +5,21 @@ use std::collections::BTreeMap;
 use rusqlite::Connection;
 
 use super::{reconciliation::WRONG_ACCOUNTS, state::State};
-use crate::{Result, database::number, stage::Options, verdict::Verdict};
+use crate::{Result, database::number, supervisor::Options, verdict::Verdict};
 
 pub(super) fn judge(database: &Connection, _: &Options) -> Result<Verdict> {
     let number = |sql| number(database, sql);
     Ok(Verdict::default()
-        .tells("deliveries of messages", number("select sum(deliveries) from messages")?)
-        .tells(
+        .reports("deliveries of messages", number("select sum(deliveries) from messages")?)
+        .reports(
             "of them for something done before",
             number("select count(*) from messages where outcome = 'again'")?,
         )
-        .tells(
+        .reports(
             "orders refused because of a later one",
             number("select count(*) from messages where outcome = 'stale'")?,
         )
-        .tells("answers \"409, busy\"", number("select sum(busy) from ended")?)
+        .reports("answers \"409, busy\"", number("select sum(busy) from ended")?)
         .expects(
             "money in accounts and escrow, of what came in",
             number("select sum(amount) from bank")?,

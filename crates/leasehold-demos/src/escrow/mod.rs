@@ -22,8 +22,8 @@ use self::state::State;
 use crate::{
     Demo, Result,
     database::number,
-    part::Part,
-    stage::{Options, Stage},
+    supervisor::{Options, Supervisor},
+    worker::Worker,
 };
 
 pub(crate) static DEMO: Demo = Demo {
@@ -35,8 +35,8 @@ pub(crate) static DEMO: Demo = Demo {
     has_records: true,
     variants: &[],
     set_up,
-    direct: |stage| Box::pin(direct(stage)),
-    act: |part| Box::pin(act(part)),
+    supervise: |supervisor| Box::pin(supervise(supervisor)),
+    work: |worker| Box::pin(work(worker)),
     judge: judge::judge,
 };
 
@@ -79,33 +79,33 @@ fn set_up(database: &mut Connection, options: &Options) -> Result<()> {
     Ok(change.commit()?)
 }
 
-async fn direct(stage: &mut Stage) -> Result<()> {
-    let deals = stage.options.scaled(DEALS);
-    stage.tell(format!(
+async fn supervise(supervisor: &mut Supervisor) -> Result<()> {
+    let deals = supervisor.options.scaled(DEALS);
+    supervisor.print(format!(
         "{deals} deals between {BUYERS} buyers and {SELLERS} sellers; the bank tells of every deposit twice, and every \
          fourth buyer accepts and disputes at the same time"
     ));
-    stage.start(BANK, 1)?;
-    stage.until(|database| Ok(number(database, "select count(*) from addresses")? == 1)).await?;
-    stage.start(SERVICE, SERVICES as usize)?;
-    stage.start(TRADERS, 1)?;
-    stage.until_done(deals, SERVICE, |database| number(database, "select count(*) from ended")).await?;
-    stage.tell(
+    supervisor.start(BANK, 1)?;
+    supervisor.until(|database| Ok(number(database, "select count(*) from addresses")? == 1)).await?;
+    supervisor.start(SERVICE, SERVICES as usize)?;
+    supervisor.start(TRADERS, 1)?;
+    supervisor.until_done(deals, SERVICE, |database| number(database, "select count(*) from ended")).await?;
+    supervisor.print(
         "all deals have ended; the last messages are delivered, and the books are reconciled once more",
     );
-    stage.until(|database| Ok(number(database, LEFT)? == 0)).await?;
-    let last = number(&stage.database, RECONCILED)?;
-    stage.until(|database| Ok(number(database, RECONCILED)? > last)).await
+    supervisor.until(|database| Ok(number(database, LEFT)? == 0)).await?;
+    let last = number(&supervisor.database, RECONCILED)?;
+    supervisor.until(|database| Ok(number(database, RECONCILED)? > last)).await
 }
 
 const LEFT: &str = "select (select count(*) from outbox where not sent)
                          + (select count(*) from messages where outcome is null)";
 const RECONCILED: &str = "select max(id) from reconciliations";
 
-async fn act(part: Part) -> Result<()> {
-    match part.role.as_str() {
-        BANK => bank::serve(part).await,
-        SERVICE => service::serve(part).await,
-        _ => traders::trade(part).await,
+async fn work(worker: Worker) -> Result<()> {
+    match worker.role.as_str() {
+        BANK => bank::serve(worker).await,
+        SERVICE => service::serve(worker).await,
+        _ => traders::trade(worker).await,
     }
 }

@@ -12,7 +12,7 @@ use axum::{
 use tokio::net::TcpListener;
 
 use super::{books::Books, cashier::Cashier, keys, outbox::Poller, reconciliation::Reconciler, state::State};
-use crate::{Result, part::Part, protection::Protection};
+use crate::{Result, protection::Protection, worker::Worker};
 
 const CASHIERS: usize = 4;
 
@@ -21,22 +21,22 @@ struct Service {
     protection: Protection,
 }
 
-pub(super) async fn serve(part: Part) -> Result<()> {
+pub(super) async fn serve(worker: Worker) -> Result<()> {
     let listener = TcpListener::bind("127.0.0.1:0").await?;
     let port = listener.local_addr()?.port();
     let policies = keys::policies()?;
-    let protection = part.protection_with(|builder| builder.policies(policies.clone())).await?;
-    let name = format!("{} {}", part.role, part.number);
-    let books = || part.database().map(|database| Books::new(database, &name));
+    let protection = worker.protection_with(|builder| builder.policies(policies.clone())).await?;
+    let name = format!("{} {}", worker.role, worker.number);
+    let books = || worker.database().map(|database| Books::new(database, &name));
     let sql = "select port from addresses where name = ?";
-    let bank = part.database()?.query_row(sql, [super::BANK], |row| row.get(0))?;
+    let bank = worker.database()?.query_row(sql, [super::BANK], |row| row.get(0))?;
     for _ in 0..CASHIERS {
         tokio::spawn(Cashier { books: books()?, protection: protection.clone(), bank }.work());
     }
     tokio::spawn(Poller { books: books()?, protection: protection.clone() }.work());
     tokio::spawn(Reconciler { books: books()?, protection: protection.clone() }.work());
     let sql = "insert or replace into addresses (name, port) values (?, ?)";
-    part.database()?.execute(sql, (&name, port))?;
+    worker.database()?.execute(sql, (&name, port))?;
     let routes = Router::new()
         .route("/deals/{deal}", get(look))
         .route("/deals/{deal}/{step}", post(step))

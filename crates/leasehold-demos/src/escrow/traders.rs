@@ -14,7 +14,7 @@ use super::{
     service::BUSY,
     state::State::{self, Created, Delivered, Funded},
 };
-use crate::{Result, http::Client, part::Part};
+use crate::{Result, http::Client, worker::Worker};
 
 /// Deals under way at the same time.
 const AT_ONCE: usize = 40;
@@ -29,23 +29,23 @@ struct Ended {
     busy: u64,
 }
 
-pub(super) async fn trade(part: Part) -> Result<()> {
+pub(super) async fn trade(worker: Worker) -> Result<()> {
     let (tell, mut told) = mpsc::channel::<Ended>(256);
     let room = Arc::new(Semaphore::new(AT_ONCE));
-    let database = part.database()?;
+    let database = worker.database()?;
     let deals: Vec<u64> = database
         .prepare("select id from deals order by id")?
         .query_map([], |row| row.get(0))?
         .collect::<Result<_, _>>()?;
-    let traders = part.clone();
+    let traders = worker.clone();
     tokio::spawn(async move {
         for deal in deals {
             let Ok(place) = room.clone().acquire_owned().await else { return };
-            let (part, tell) = (traders.clone(), tell.clone());
+            let (worker, tell) = (traders.clone(), tell.clone());
             tokio::spawn(async move {
-                let mut trader = Trader::new(part, deal);
+                let mut trader = Trader::new(worker, deal);
                 let state = trader.trade().await;
-                let _director_gone = tell.send(Ended { deal, state, busy: trader.busy }).await;
+                let _supervisor_gone = tell.send(Ended { deal, state, busy: trader.busy }).await;
                 drop(place);
             });
         }
@@ -57,7 +57,7 @@ pub(super) async fn trade(part: Part) -> Result<()> {
 }
 
 struct Trader {
-    part: Part,
+    worker: Worker,
     deal: u64,
     /// Chooses the instance to ask.
     asked: u64,
@@ -68,13 +68,14 @@ struct Trader {
 }
 
 impl Trader {
-    fn new(part: Part, deal: u64) -> Self {
-        Self { part, deal, asked: deal, service: None, busy: 0 }
+    fn new(worker: Worker, deal: u64) -> Self {
+        Self { worker, deal, asked: deal, service: None, busy: 0 }
     }
 
     /// Does what the state of the deal asks for until it has ended.
     async fn trade(&mut self) -> String {
-        let deposited = self.part.database().and_then(|mut database| bank::deposit(&mut database, self.deal));
+        let deposited =
+            self.worker.database().and_then(|mut database| bank::deposit(&mut database, self.deal));
         let mut last = (Created.to_string(), Instant::now());
         while deposited.is_ok() && last.1.elapsed() < PATIENCE {
             // No answer is as good as none: an instance died, and another will know.
@@ -99,7 +100,7 @@ impl Trader {
     async fn decide(&mut self) {
         match self.deal % 4 {
             0 => {
-                let mut other = Self::new(self.part.clone(), self.deal);
+                let mut other = Self::new(self.worker.clone(), self.deal);
                 tokio::join!(self.step("/accept"), other.step("/dispute"));
                 self.busy += other.busy;
             }
@@ -129,7 +130,7 @@ impl Trader {
         self.asked += 1;
         let name = format!("{SERVICE} {}", self.asked % SERVICES + 1);
         let sql = "select port from addresses where name = ?";
-        let port: u16 = self.part.database()?.query_row(sql, [name], |row| row.get(0))?;
+        let port: u16 = self.worker.database()?.query_row(sql, [name], |row| row.get(0))?;
         Ok(Client::new(SocketAddr::from(([127, 0, 0, 1], port))))
     }
 }

@@ -8,39 +8,39 @@ use tokio::sync::{Semaphore, mpsc};
 
 use super::{
     BUYERS, PRODUCTS,
-    shop::{ORDERED, SOLD_OUT, Wish},
+    shop::{ORDERED, OrderRequest, SOLD_OUT},
 };
-use crate::{Result, http::Client, part::Part};
+use crate::{Result, http::Client, worker::Worker};
 
 /// Buyers at the counter at the same time.
 const AT_ONCE: usize = 48;
 
-struct Told {
-    wish: Wish,
+struct Answered {
+    request: OrderRequest,
     answer: &'static str,
 }
 
-pub(super) async fn buy(part: Part) -> Result<()> {
-    let (tell, mut told) = mpsc::channel::<Told>(1024);
+pub(super) async fn buy(worker: Worker) -> Result<()> {
+    let (tell, mut told) = mpsc::channel::<Answered>(1024);
     let room = Arc::new(Semaphore::new(AT_ONCE));
-    let buyers = part.options.scaled(BUYERS);
-    let visits = part.clone();
+    let buyers = worker.options.scaled(BUYERS);
+    let visits = worker.clone();
     tokio::spawn(async move {
         // Every tenth presses the button twice.
         let presses =
             (0..buyers).flat_map(|buyer| std::iter::repeat_n(buyer, 1 + usize::from(buyer % 10 == 0)));
         for (visit, buyer) in presses.enumerate() {
             let Ok(place) = room.clone().acquire_owned().await else { return };
-            let (part, tell) = (visits.clone(), tell.clone());
+            let (worker, tell) = (visits.clone(), tell.clone());
             tokio::spawn(async move {
-                let wish = Wish { product: 1 + buyer % PRODUCTS, buyer };
-                let answer = visit_shop(&part, &wish, visit as u64).await;
-                let _director_gone = tell.send(Told { wish, answer }).await;
+                let request = OrderRequest { product: 1 + buyer % PRODUCTS, buyer };
+                let answer = visit_shop(&worker, &request, visit as u64).await;
+                let _supervisor_gone = tell.send(Answered { request, answer }).await;
                 drop(place);
             });
         }
     });
-    let mut database = part.database()?;
+    let mut database = worker.database()?;
     let mut some = Vec::new();
     while told.recv_many(&mut some, 256).await > 0 {
         write_down(&mut database, &some)?;
@@ -49,18 +49,18 @@ pub(super) async fn buy(part: Part) -> Result<()> {
     Ok(())
 }
 
-fn write_down(database: &mut Connection, some: &[Told]) -> Result<()> {
+fn write_down(database: &mut Connection, some: &[Answered]) -> Result<()> {
     let change = database.transaction()?;
-    for Told { wish, answer } in some {
+    for Answered { request, answer } in some {
         let sql = "insert into answers (buyer, product, answer) values (?, ?, ?)";
-        change.execute(sql, (wish.buyer, wish.product, answer))?;
+        change.execute(sql, (request.buyer, request.product, answer))?;
     }
     Ok(change.commit()?)
 }
 
-async fn visit_shop(part: &Part, wish: &Wish, visit: u64) -> &'static str {
+async fn visit_shop(worker: &Worker, request: &OrderRequest, visit: u64) -> &'static str {
     for attempt in 0.. {
-        match ask(part, wish, visit + attempt).await {
+        match ask(worker, request, visit + attempt).await {
             Ok(Some(answer)) => return answer,
             // Busy, or the instance died: whether it took the order is unknown. It is safe to ask again.
             Ok(None) | Err(_) => tokio::time::sleep(Duration::from_millis(5 + 10 * attempt.min(10))).await,
@@ -69,12 +69,12 @@ async fn visit_shop(part: &Part, wish: &Wish, visit: u64) -> &'static str {
     unreachable!("a buyer never gives up")
 }
 
-async fn ask(part: &Part, wish: &Wish, number: u64) -> Result<Option<&'static str>> {
+async fn ask(worker: &Worker, request: &OrderRequest, number: u64) -> Result<Option<&'static str>> {
     let sql = "select port from shops order by number limit 1 offset ? % (select count(*) from shops)";
-    let port: u16 = part.database()?.query_row(sql, [number], |row| row.get(0))?;
+    let port: u16 = worker.database()?.query_row(sql, [number], |row| row.get(0))?;
     let mut shop = Client::new(SocketAddr::from(([127, 0, 0, 1], port)));
     let headers = [("content-type", "application/json")];
-    let (status, body) = shop.ask(Method::POST, "/orders", &headers, serde_json::to_vec(wish)?).await?;
+    let (status, body) = shop.ask(Method::POST, "/orders", &headers, serde_json::to_vec(request)?).await?;
     Ok(match (status, &body[..]) {
         (StatusCode::OK, body) if body == ORDERED.as_bytes() => Some(ORDERED),
         (StatusCode::CONFLICT, body) if body == SOLD_OUT.as_bytes() => Some(SOLD_OUT),

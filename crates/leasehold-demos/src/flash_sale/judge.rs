@@ -2,7 +2,7 @@
 
 use rusqlite::Connection;
 
-use crate::{Result, database::number, stage::Options, verdict::Verdict};
+use crate::{Result, database::number, supervisor::Options, verdict::Verdict};
 
 pub(super) fn judge(database: &Connection, _: &Options) -> Result<Verdict> {
     let number = |sql| number(database, sql);
@@ -10,7 +10,7 @@ pub(super) fn judge(database: &Connection, _: &Options) -> Result<Verdict> {
     let mut sold_by = database.prepare("select shop, count(*) from orders group by shop order by shop")?;
     let sold_by = sold_by.query_map([], |row| Ok((row.get(0)?, row.get(1)?)))?.collect::<Result<_, _>>()?;
     Ok(Verdict::default()
-        .tells("buyers who got an answer", number("select count(*) from answers")?)
+        .reports("buyers who got an answer", number("select count(*) from answers")?)
         .expects("units sold, of the stock", stock, number("select count(*) from orders")?)
         .expects(
             "products sold more often than there were units",

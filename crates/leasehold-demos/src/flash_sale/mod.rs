@@ -13,8 +13,8 @@ use rusqlite::Connection;
 use crate::{
     Demo, Result,
     database::number,
-    part::Part,
-    stage::{Options, Stage},
+    supervisor::{Options, Supervisor},
+    worker::Worker,
 };
 
 pub(crate) static DEMO: Demo = Demo {
@@ -25,8 +25,8 @@ pub(crate) static DEMO: Demo = Demo {
     has_records: false,
     variants: &["stock-in-key"],
     set_up,
-    direct: |stage| Box::pin(direct(stage)),
-    act: |part| Box::pin(act(part)),
+    supervise: |supervisor| Box::pin(supervise(supervisor)),
+    work: |worker| Box::pin(work(worker)),
     judge: judge::judge,
 };
 
@@ -59,24 +59,24 @@ fn set_up(database: &mut Connection, options: &Options) -> Result<()> {
     Ok(())
 }
 
-async fn direct(stage: &mut Stage) -> Result<()> {
-    let buyers = stage.options.scaled(BUYERS);
-    stage.tell(format!(
+async fn supervise(supervisor: &mut Supervisor) -> Result<()> {
+    let buyers = supervisor.options.scaled(BUYERS);
+    supervisor.print(format!(
         "{PRODUCTS} products with {} units each; {buyers} buyers, every tenth of whom presses the button twice",
-        stage.options.scaled(STOCK)
+        supervisor.options.scaled(STOCK)
     ));
-    stage.start(SHOP, 3)?;
-    stage.start(PACKER, 1)?;
-    stage.start(BUYER, 1)?;
+    supervisor.start(SHOP, 3)?;
+    supervisor.start(PACKER, 1)?;
+    supervisor.start(BUYER, 1)?;
     let presses = buyers + buyers.div_ceil(10);
-    stage.until_done(presses, SHOP, |database| number(database, "select count(*) from answers")).await?;
-    stage.until(|database| Ok(number(database, "select count(*) from queue")? == 0)).await
+    supervisor.until_done(presses, SHOP, |database| number(database, "select count(*) from answers")).await?;
+    supervisor.until(|database| Ok(number(database, "select count(*) from queue")? == 0)).await
 }
 
-async fn act(part: Part) -> Result<()> {
-    match part.role.as_str() {
-        SHOP => shop::serve(part).await,
-        PACKER => packer::pack(part).await,
-        _ => buyers::buy(part).await,
+async fn work(worker: Worker) -> Result<()> {
+    match worker.role.as_str() {
+        SHOP => shop::serve(worker).await,
+        PACKER => packer::pack(worker).await,
+        _ => buyers::buy(worker).await,
     }
 }

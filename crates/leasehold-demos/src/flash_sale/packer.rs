@@ -4,10 +4,10 @@ use std::time::Duration;
 
 use rusqlite::{Connection, OptionalExtension, TransactionBehavior::Immediate};
 
-use crate::{Result, part::Part};
+use crate::{Result, worker::Worker};
 
-pub(super) async fn pack(part: Part) -> Result<()> {
-    let mut database = part.database()?;
+pub(super) async fn pack(worker: Worker) -> Result<()> {
+    let mut database = worker.database()?;
     loop {
         if !pack_one(&mut database)? {
             tokio::time::sleep(Duration::from_millis(10)).await;

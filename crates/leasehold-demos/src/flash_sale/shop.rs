@@ -16,14 +16,14 @@ use rusqlite::{Connection, OptionalExtension};
 use serde::{Deserialize, Serialize};
 use tokio::net::TcpListener;
 
-use crate::{Result, part::Part, protection::Protection};
+use crate::{Result, protection::Protection, worker::Worker};
 
 /// How long a product stays locked when its instance dies. An instance that is slow, not dead, keeps it alive.
 const LOCK_TTL: Duration = Duration::from_millis(1000);
 const WAIT: Duration = Duration::from_secs(5);
 
 #[derive(Serialize, Deserialize)]
-pub(super) struct Wish {
+pub(super) struct OrderRequest {
     pub(super) product: u64,
     pub(super) buyer: u64,
 }
@@ -36,18 +36,18 @@ struct Shop {
     stock_in_name: bool,
 }
 
-pub(super) async fn serve(part: Part) -> Result<()> {
+pub(super) async fn serve(worker: Worker) -> Result<()> {
     let listener = TcpListener::bind("127.0.0.1:0").await?;
     let port = listener.local_addr()?.port();
-    let database = part.database()?;
+    let database = worker.database()?;
     let shop = Arc::new(Shop {
-        name: format!("{} {}", part.role, part.number),
-        protection: part.protection().await?,
-        stock_in_name: part.options.variant.as_deref() == Some("stock-in-key"),
-        database: Mutex::new(part.database()?),
+        name: format!("{} {}", worker.role, worker.number),
+        protection: worker.protection().await?,
+        stock_in_name: worker.options.variant.as_deref() == Some("stock-in-key"),
+        database: Mutex::new(worker.database()?),
     });
     let routes = Router::new().route("/orders", post(order)).route("/metrics", get(metrics)).with_state(shop);
-    database.execute("insert or replace into shops (number, port) values (?, ?)", (part.number, port))?;
+    database.execute("insert or replace into shops (number, port) values (?, ?)", (worker.number, port))?;
     axum::serve(listener, routes).await?;
     Ok(())
 }
@@ -56,8 +56,8 @@ pub(super) async fn serve(part: Part) -> Result<()> {
 pub(super) const SOLD_OUT: &str = "sold out";
 pub(super) const ORDERED: &str = "ordered";
 
-async fn order(State(shop): State<Arc<Shop>>, Json(wish): Json<Wish>) -> (StatusCode, String) {
-    match shop.order(&wish).await {
+async fn order(State(shop): State<Arc<Shop>>, Json(request): Json<OrderRequest>) -> (StatusCode, String) {
+    match shop.order(&request).await {
         Ok(answer) => answer,
         Err(error) => (StatusCode::BAD_REQUEST, format!("cannot process the order now: {error}")),
     }
@@ -72,24 +72,24 @@ impl Shop {
         self.database.lock().unwrap_or_else(PoisonError::into_inner)
     }
 
-    async fn order(&self, wish: &Wish) -> Result<(StatusCode, String)> {
-        let Some(stock) = self.stock_on_sale(wish.product)? else {
+    async fn order(&self, request: &OrderRequest) -> Result<(StatusCode, String)> {
+        let Some(stock) = self.stock_on_sale(request.product)? else {
             return Ok((StatusCode::BAD_REQUEST, "this product is not on sale".into()));
         };
-        if stock == 0 && !self.has_ordered(wish)? {
+        if stock == 0 && !self.has_ordered(request)? {
             return Ok((StatusCode::CONFLICT, SOLD_OUT.into()));
         }
         // Against two presses of one button, which may reach two instances.
-        let user = format!("user:{}", wish.buyer);
+        let user = format!("user:{}", request.buyer);
         let Some(user) =
             self.protection.try_lock(|leases| leases.lock(user).ttl(LOCK_TTL).keep_alive()).await?
         else {
             return Ok((StatusCode::BAD_REQUEST, "another order of yours is being processed".into()));
         };
-        let pass = self.protection.lock(|leases| self.product_lock(leases, wish.product, stock)).await?;
+        let pass = self.protection.lock(|leases| self.product_lock(leases, request.product, stock)).await?;
         // Whoever puts the stock into the name knows of no fence.
         let fence = if self.stock_in_name { i64::MAX } else { pass.fence() };
-        let answer = self.sell(wish, fence);
+        let answer = self.sell(request, fence);
         pass.release().await?;
         user.release().await?;
         answer
@@ -112,36 +112,36 @@ impl Shop {
         Ok(self.database().query_row(sql, (product, now, now), |row| row.get(0)).optional()?)
     }
 
-    fn has_ordered(&self, wish: &Wish) -> Result<bool> {
+    fn has_ordered(&self, request: &OrderRequest) -> Result<bool> {
         let sql = "select 1 from orders where buyer = ? and product = ?";
-        Ok(self.database().query_row(sql, (wish.buyer, wish.product), |_| Ok(())).optional()?.is_some())
+        Ok(self.database().query_row(sql, (request.buyer, request.product), |_| Ok(())).optional()?.is_some())
     }
 
     /// Reads, decides, writes. Everything that is sold is written at once, so a crash leaves all of it or nothing.
-    fn sell(&self, wish: &Wish, fence: i64) -> Result<(StatusCode, String)> {
+    fn sell(&self, request: &OrderRequest, fence: i64) -> Result<(StatusCode, String)> {
         // Before it is read: an earlier holder that wakes up now could still write between our reading and our writing.
         let open = "update products set fence = ?1 where id = ?2 and fence <= ?1";
-        if self.database().execute(open, (fence, wish.product))? == 0 {
+        if self.database().execute(open, (fence, request.product))? == 0 {
             return Err("somebody else has had the product's lock since".into());
         }
-        if self.has_ordered(wish)? {
+        if self.has_ordered(request)? {
             return Ok((StatusCode::OK, ORDERED.into()));
         }
-        let Some(stock) = self.stock_on_sale(wish.product)?.filter(|stock| *stock > 0) else {
+        let Some(stock) = self.stock_on_sale(request.product)?.filter(|stock| *stock > 0) else {
             return Ok((StatusCode::CONFLICT, SOLD_OUT.into()));
         };
         let mut database = self.database();
         let change = database.transaction_with_behavior(rusqlite::TransactionBehavior::Immediate)?;
         let sold = change.execute(
             "update products set stock = ?1, fence = ?2 where id = ?3 and fence <= ?2",
-            (stock - 1, fence, wish.product),
+            (stock - 1, fence, request.product),
         )?;
         if sold == 0 {
             return Err("somebody else has had the product's lock since".into());
         }
         change.execute(
             "insert into orders (product, buyer, status, shop) values (?, ?, 'PENDING', ?)",
-            (wish.product, wish.buyer, &self.name),
+            (request.product, request.buyer, &self.name),
         )?;
         change.execute("insert into queue (order_id) values (last_insert_rowid())", ())?;
         change.commit()?;

@@ -16,8 +16,8 @@ use tokio::net::TcpListener;
 use super::{COMMAND_TIMEOUT, PROCEED, invoice::Invoice};
 use crate::{
     Result,
-    part::Part,
     protection::{Mark, Protection, Run},
+    worker::Worker,
 };
 
 /// The key schema of this design.
@@ -38,24 +38,24 @@ pub(super) fn name(number: u64) -> String {
     format!("intake {number}")
 }
 
-pub(super) async fn serve(part: Part) -> Result<()> {
+pub(super) async fn serve(worker: Worker) -> Result<()> {
     let listener = TcpListener::bind("127.0.0.1:0").await?;
     let port = listener.local_addr()?.port();
     let policies = Policies::parse(POLICIES, "policies/invoices.toml")?;
-    let proceeds = part.options.variant.as_deref() == Some(PROCEED);
+    let proceeds = worker.options.variant.as_deref() == Some(PROCEED);
     let intake = Arc::new(Intake {
-        name: name(part.number as u64),
-        life: part.life,
-        protection: part
+        name: name(worker.number as u64),
+        life: worker.life,
+        protection: worker
             .protection_with(|builder| builder.policies(policies.clone()).command_timeout(COMMAND_TIMEOUT))
             .await?,
-        database: Mutex::new(part.database()?),
+        database: Mutex::new(worker.database()?),
         on_outage: if proceeds { OnOutage::Proceed } else { OnOutage::Deny },
     });
     let routes =
         Router::new().route("/invoices", post(upload)).route("/metrics", get(metrics)).with_state(intake);
     let sql = "insert or replace into intakes (number, port, life) values (?, ?, ?)";
-    part.database()?.execute(sql, (part.number, port, part.life))?;
+    worker.database()?.execute(sql, (worker.number, port, worker.life))?;
     axum::serve(listener, routes).await?;
     Ok(())
 }
@@ -124,7 +124,7 @@ impl Intake {
     /// Looks for a duplicate; if there is none, keeps the file, reads it, and files the invoice.
     fn check_and_file(&self, invoice: &Invoice, run: &Run) -> Result<(StatusCode, &'static str)> {
         if run.is_unprotected() {
-            let sql = "insert into unprotected select ?, ?, ?, scene from scenes";
+            let sql = "insert into unprotected select ?, ?, ?, phase from phases";
             self.database().execute(sql, (&self.name, self.life, invoice.cents - 100))?;
         }
         let exact = "select 1 from invoices where account = ? and vendor = ? and number = ?";

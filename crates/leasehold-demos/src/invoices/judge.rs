@@ -3,10 +3,10 @@
 use rusqlite::Connection;
 
 use super::{IN_OUTAGE, NEW, PROCEED};
-use crate::{Result, database::number, stage::Options, verdict::Verdict};
+use crate::{Result, database::number, supervisor::Options, verdict::Verdict};
 
 /// Runs without protection that instances had counted by the time they were asked.
-const COUNTED: &str = "select count(*) from unprotected join metrics using (intake, life) where scene < 3";
+const COUNTED: &str = "select count(*) from unprotected join metrics using (intake, life) where phase < 3";
 
 pub(super) fn judge(database: &Connection, options: &Options) -> Result<Verdict> {
     let number = |sql: &str| number(database, sql);
@@ -19,8 +19,8 @@ pub(super) fn judge(database: &Connection, options: &Options) -> Result<Verdict>
     let in_outage = number(&format!("select count(*) from unprotected where invoice >= {NEW}"))?;
     let proceeds = options.variant.as_deref() == Some(PROCEED);
     let verdict = Verdict::default()
-        .tells("uploads that got an answer", number("select count(*) from uploads")?)
-        .tells("invoices filed", number("select count(*) from invoices")?)
+        .reports("uploads that got an answer", number("select count(*) from uploads")?)
+        .reports("invoices filed", number("select count(*) from invoices")?)
         .expects("invoices filed twice", 0, twice)
         .expects(
             "invoices uploaded and not filed",
@@ -30,11 +30,11 @@ pub(super) fn judge(database: &Connection, options: &Options) -> Result<Verdict>
                      (select 1 from invoices where cents = 100 + uploads.invoice)",
             )?,
         );
-    let had_outage = number("select had_outage from scenes")? == 1;
+    let had_outage = number("select had_outage from phases")? == 1;
     let verdict = match (had_outage, proceeds) {
         (false, _) => verdict,
         (true, true) => verdict
-            .tells("runs without protection because the store was slow", unprotected - in_outage)
+            .reports("runs without protection because the store was slow", unprotected - in_outage)
             .expects("runs without protection during the outage", IN_OUTAGE, in_outage)
             .expects(
                 "the same by the metric of the instances",

@@ -18,8 +18,8 @@ use crate::{
     Demo, Result,
     database::number,
     http::Client,
-    part::Part,
-    stage::{Options, Stage},
+    supervisor::{Options, Supervisor},
+    worker::Worker,
 };
 
 pub(crate) static DEMO: Demo = Demo {
@@ -30,8 +30,8 @@ pub(crate) static DEMO: Demo = Demo {
     has_records: true,
     variants: &["deny", PROCEED],
     set_up,
-    direct: |stage| Box::pin(direct(stage)),
-    act: |part| Box::pin(act(part)),
+    supervise: |supervisor| Box::pin(supervise(supervisor)),
+    work: |worker| Box::pin(work(worker)),
     judge: judge::judge,
 };
 
@@ -58,64 +58,66 @@ fn set_up(database: &mut Connection, _: &Options) -> Result<()> {
          create table intakes (number integer primary key, port integer, life integer);
          create table uploads (invoice integer, answer text);
          create table refusals (upload integer);
-         create table unprotected (intake text, life integer, invoice integer, scene integer);
+         create table unprotected (intake text, life integer, invoice integer, phase integer);
          create table metrics (intake text, life integer, unprotected integer);
-         create table scenes (scene integer, had_outage integer);
-         insert into scenes values (1, 0);",
+         create table phases (phase integer, had_outage integer);
+         insert into phases values (1, 0);",
     )?)
 }
 
-async fn direct(stage: &mut Stage) -> Result<()> {
-    let uploads = stage.options.scaled(INVOICES) * COPIES;
-    let proceeds = stage.options.variant.as_deref() == Some(PROCEED);
+async fn supervise(supervisor: &mut Supervisor) -> Result<()> {
+    let uploads = supervisor.options.scaled(INVOICES) * COPIES;
+    let proceeds = supervisor.options.variant.as_deref() == Some(PROCEED);
     let rule = if proceeds { "goes on without protection, and counts it" } else { "refuses" };
-    stage
-        .tell(format!("{uploads} uploads of {} invoices; in an outage an instance {rule}", uploads / COPIES));
-    stage.start(INTAKE, 3)?;
-    stage.start(UPLOADS, 1)?;
+    supervisor.print(format!(
+        "{uploads} uploads of {} invoices; in an outage an instance {rule}",
+        uploads / COPIES
+    ));
+    supervisor.start(INTAKE, 3)?;
+    supervisor.start(UPLOADS, 1)?;
     let answers = |database: &Connection| number(database, "select count(*) from uploads");
-    stage.until_reached(uploads, uploads / 2, INTAKE, answers).await?;
-    if !stage.options.r#unsafe {
-        outage(stage).await?;
+    supervisor.until_reached(uploads, uploads / 2, INTAKE, answers).await?;
+    if !supervisor.options.r#unsafe {
+        outage(supervisor).await?;
     }
-    stage.database.execute("update scenes set scene = 3", ())?;
-    stage.until_reached(uploads, uploads, INTAKE, answers).await
+    supervisor.database.execute("update phases set phase = 3", ())?;
+    supervisor.until_reached(uploads, uploads, INTAKE, answers).await
 }
 
 /// Nobody reaches the store, uploads come all the same, and afterwards every instance tells how often it went on.
-async fn outage(stage: &mut Stage) -> Result<()> {
+async fn outage(supervisor: &mut Supervisor) -> Result<()> {
     // One that was killed just now would wait for the store to come back, and nobody could ask it meanwhile.
-    let lives = stage.cast.lives(INTAKE);
+    let lives = supervisor.workers.lives(INTAKE);
     let sql = "select count(*) from intakes where number = ? and life = ?";
     let is_there = |database: &Connection, life: &(usize, u32)| {
         database.query_row(sql, *life, |row| row.get::<_, u64>(0)).map(|there| there == 1)
     };
-    stage
+    supervisor
         .until(|database| {
             let there = lives.iter().map(|life| is_there(database, life));
             Ok(there.collect::<rusqlite::Result<Vec<_>>>()?.into_iter().all(|there| there))
         })
         .await?;
-    let Some(outage) = stage.switch.cut()? else {
-        stage.tell("no outage: that takes the embedded store, or a redis:// URL");
+    let Some(outage) = supervisor.switch.cut()? else {
+        supervisor.print("no outage: that takes the embedded store, or a redis:// URL");
         return Ok(());
     };
-    stage.tell("the store is out of reach");
-    stage.database.execute("update scenes set scene = 2, had_outage = 1", ())?;
+    supervisor.print("the store is out of reach");
+    supervisor.database.execute("update phases set phase = 2, had_outage = 1", ())?;
     let answered = |database: &Connection| {
         let sql = "select (select count(*) from refusals) +
                    (select count(*) from unprotected where invoice >= ?)";
         database.query_row(sql, [NEW], |row| row.get::<_, u64>(0))
     };
-    stage.until(|database| Ok(answered(database)? >= IN_OUTAGE)).await?;
+    supervisor.until(|database| Ok(answered(database)? >= IN_OUTAGE)).await?;
     drop(outage);
-    stage.tell("the store is back");
-    let mut intakes = stage.database.prepare("select number, port, life from intakes")?;
+    supervisor.print("the store is back");
+    let mut intakes = supervisor.database.prepare("select number, port, life from intakes")?;
     let intake = |row: &rusqlite::Row<'_>| Ok((row.get(0)?, row.get(1)?, row.get(2)?));
     let intakes: Vec<(u64, u16, u32)> = intakes.query_map([], intake)?.collect::<rusqlite::Result<_>>()?;
     for (number, port, life) in intakes {
         let metrics = (intake::name(number), life, scrape(port).await?);
-        stage.database.execute("insert into metrics values (?, ?, ?)", metrics)?;
+        supervisor.database.execute("insert into metrics values (?, ?, ?)", metrics)?;
     }
     Ok(())
 }
@@ -129,10 +131,10 @@ async fn scrape(port: u16) -> Result<u64> {
     Ok(line.ok_or("no such metric")?.parse()?)
 }
 
-async fn act(part: Part) -> Result<()> {
-    match part.role.as_str() {
-        INTAKE => intake::serve(part).await,
-        _ => uploads::upload(part).await,
+async fn work(worker: Worker) -> Result<()> {
+    match worker.role.as_str() {
+        INTAKE => intake::serve(worker).await,
+        _ => uploads::upload(worker).await,
     }
 }
 

@@ -10,29 +10,29 @@ use super::{
     intake::{DUPLICATE, FILED, NEAR_DUPLICATE},
     invoice::Invoice,
 };
-use crate::{Result, http::Client, part::Part};
+use crate::{Result, http::Client, worker::Worker};
 
 const AT_ONCE: usize = 200;
 
-pub(super) async fn upload(part: Part) -> Result<()> {
+pub(super) async fn upload(worker: Worker) -> Result<()> {
     let (tell, mut told) = mpsc::channel::<(u64, &'static str)>(1024);
-    let uploads = part.options.scaled(INVOICES) * COPIES;
-    let part = Arc::new(part);
-    let half = part.clone();
+    let uploads = worker.options.scaled(INVOICES) * COPIES;
+    let worker = Arc::new(worker);
+    let half = worker.clone();
     tokio::spawn(async move {
         // Copies of one invoice follow each other, so they are under way at the same time.
         upload_some(&half, 0..uploads / 2, &tell).await;
-        if scene(&half).await == 2 {
+        if phase(&half).await == 2 {
             if let Err(error) = in_outage(&half).await {
                 let _log = writeln!(std::io::stderr(), "in the outage: {error}");
             }
-            while scene(&half).await < 3 {
+            while phase(&half).await < 3 {
                 tokio::time::sleep(LOOK).await;
             }
         }
         upload_some(&half, uploads / 2..uploads, &tell).await;
     });
-    let mut database = part.database()?;
+    let mut database = worker.database()?;
     let mut some = Vec::new();
     while told.recv_many(&mut some, 256).await > 0 {
         let change = database.transaction()?;
@@ -46,38 +46,42 @@ pub(super) async fn upload(part: Part) -> Result<()> {
 
 const LOOK: Duration = Duration::from_millis(20);
 
-/// The scene after the first: the outage, or the second half of the uploads.
-async fn scene(part: &Part) -> u32 {
+/// The phase after the first: the outage, or the second half of the uploads.
+async fn phase(worker: &Worker) -> u32 {
     loop {
-        let scene = part.database().and_then(|database| {
-            Ok(database.query_row("select scene from scenes", [], |row| row.get::<_, u32>(0))?)
+        let phase = worker.database().and_then(|database| {
+            Ok(database.query_row("select phase from phases", [], |row| row.get::<_, u32>(0))?)
         });
-        match scene {
-            Ok(scene) if scene > 1 => return scene,
+        match phase {
+            Ok(phase) if phase > 1 => return phase,
             _ => tokio::time::sleep(LOOK).await,
         }
     }
 }
 
-async fn upload_some(part: &Arc<Part>, some: std::ops::Range<u64>, tell: &mpsc::Sender<(u64, &'static str)>) {
+async fn upload_some(
+    worker: &Arc<Worker>,
+    some: std::ops::Range<u64>,
+    tell: &mpsc::Sender<(u64, &'static str)>,
+) {
     let room = Arc::new(Semaphore::new(AT_ONCE));
     for upload in some {
         let Ok(place) = room.clone().acquire_owned().await else { return };
-        let (part, tell) = (part.clone(), tell.clone());
+        let (worker, tell) = (worker.clone(), tell.clone());
         tokio::spawn(async move {
             let (invoice, copy) = (upload / COPIES, upload % COPIES);
-            let answer = until_answered(&part, &Invoice::copy(invoice, copy), upload).await;
-            let _director_gone = tell.send((invoice, answer)).await;
+            let answer = until_answered(&worker, &Invoice::copy(invoice, copy), upload).await;
+            let _supervisor_gone = tell.send((invoice, answer)).await;
             drop(place);
         });
     }
     let _all = room.acquire_many(AT_ONCE as u32).await;
 }
 
-async fn until_answered(part: &Part, invoice: &Invoice, upload: u64) -> &'static str {
+async fn until_answered(worker: &Worker, invoice: &Invoice, upload: u64) -> &'static str {
     for attempt in 0.. {
         // Told to wait, or the instance died: it is safe to upload again.
-        if let Ok((_, Some(answer))) = ask(part, invoice, upload + attempt).await {
+        if let Ok((_, Some(answer))) = ask(worker, invoice, upload + attempt).await {
             return answer;
         }
         tokio::time::sleep(Duration::from_millis(10 + 20 * attempt.min(10))).await;
@@ -86,20 +90,20 @@ async fn until_answered(part: &Part, invoice: &Invoice, upload: u64) -> &'static
 }
 
 /// Uploads of invoices that nobody has seen, while the store is out of reach.
-async fn in_outage(part: &Part) -> Result<()> {
+async fn in_outage(worker: &Worker) -> Result<()> {
     let invoices: Vec<_> = (0..IN_OUTAGE).map(|upload| Invoice::copy(NEW + upload, 0)).collect();
-    let asked = invoices.iter().zip(0..).map(|(invoice, upload)| ask(part, invoice, upload));
+    let asked = invoices.iter().zip(0..).map(|(invoice, upload)| ask(worker, invoice, upload));
     for (answer, upload) in futures_util::future::join_all(asked).await.into_iter().zip(0_u64..) {
         if answer?.0 == StatusCode::SERVICE_UNAVAILABLE {
-            part.database()?.execute("insert into refusals values (?)", [upload])?;
+            worker.database()?.execute("insert into refusals values (?)", [upload])?;
         }
     }
     Ok(())
 }
 
-async fn ask(part: &Part, invoice: &Invoice, number: u64) -> Result<(StatusCode, Option<&'static str>)> {
+async fn ask(worker: &Worker, invoice: &Invoice, number: u64) -> Result<(StatusCode, Option<&'static str>)> {
     let sql = "select port from intakes order by number limit 1 offset ? % (select count(*) from intakes)";
-    let port: u16 = part.database()?.query_row(sql, [number], |row| row.get(0))?;
+    let port: u16 = worker.database()?.query_row(sql, [number], |row| row.get(0))?;
     let mut intake = Client::new(SocketAddr::from(([127, 0, 0, 1], port)));
     let headers = [("content-type", "application/json")];
     let (status, body) =

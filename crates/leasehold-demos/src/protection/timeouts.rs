@@ -15,7 +15,7 @@ use rusqlite::Connection;
 use serde::de::DeserializeOwned;
 
 use super::Protection;
-use crate::{Result, part::Part};
+use crate::{Result, worker::Worker};
 
 /// For the table that stands in for claims with `--unsafe`.
 pub(crate) const TABLE: &str =
@@ -72,10 +72,10 @@ impl Late {
 
 impl Protection {
     /// The timeouts of a pool.
-    pub(crate) fn timeouts(&self, part: &Part, pool: &str) -> Result<Timeouts> {
+    pub(crate) fn timeouts(&self, worker: &Worker, pool: &str) -> Result<Timeouts> {
         Ok(match self.leases() {
             Some(leases) => Timeouts::Claimed(leases.deadlines(pool)),
-            None => Timeouts::Read(Arc::new(Mutex::new(part.database()?))),
+            None => Timeouts::Read(Arc::new(Mutex::new(worker.database()?))),
         })
     }
 }

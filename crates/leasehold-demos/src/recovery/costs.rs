@@ -7,7 +7,7 @@ use std::time::{Duration, Instant};
 use leasehold::{Deadlines, Due, Leasehold, deadlines::Scans};
 
 use super::pool;
-use crate::{Result, stage::Stage};
+use crate::{Result, supervisor::Supervisor};
 
 /// Scans that are counted, of each kind.
 const SCANS: u64 = 20;
@@ -16,9 +16,9 @@ const EVERY: Duration = Duration::from_millis(50);
 const LOOK: Duration = Duration::from_millis(5);
 const PATIENCE: Duration = Duration::from_secs(60);
 
-pub(super) async fn measure(stage: &Stage) -> Result<()> {
-    let leases = stage.client().await?;
-    let name = pool(&stage.database)?;
+pub(super) async fn measure(supervisor: &Supervisor) -> Result<()> {
+    let leases = supervisor.client().await?;
+    let name = pool(&supervisor.database)?;
     let pool = leases.deadlines(&name);
     // From here on the store knows the pool and the scripts.
     drop(pool.claim(1, Duration::from_secs(1)).await?);
@@ -26,14 +26,14 @@ pub(super) async fn measure(stage: &Stage) -> Result<()> {
     lock.clone().acquire().await?.release().await?;
     let note = |scan: &str, asked: u64, scans: u64| {
         let sql = "insert into costs select ?1, ?2, ?3 where ?3 > 0";
-        stage.database.execute(sql, (scan, asked, scans))
+        supervisor.database.execute(sql, (scan, asked, scans))
     };
     // A cluster is asked for its buckets all at once, and each primary counts.
     let is_cluster = leases.capabilities().engine == "redis-cluster";
     let beside = if is_cluster { " (to every primary at once)" } else { "" };
     let shared = scan(&leases, &pool, Scans::Shared).await?;
     note(&format!("that all pods share{beside}"), shared.asked, shared.done)?;
-    let another = stage.client().await?;
+    let another = supervisor.client().await?;
     let winner = another.lock(format!("recovery:{name}")).keep_alive().acquire().await?;
     let lost = scan(&leases, &pool, Scans::SingleWinner).await?;
     winner.release().await?;

@@ -2,7 +2,7 @@
 
 use rusqlite::Connection;
 
-use crate::{Result, database::number, stage::Options, verdict::Verdict};
+use crate::{Result, database::number, supervisor::Options, verdict::Verdict};
 
 /// Attempts that began while another one was under way: not ended, and hidden from everybody else. One of a pod that was
 /// killed never ends, but it is not hidden for ever either.
@@ -19,23 +19,23 @@ pub(super) fn judge(database: &Connection, _: &Options) -> Result<Verdict> {
         Ok(bars)
     };
     let verdict =
-        costs(database)?.iter().fold(Verdict::default(), |verdict, (what, each)| verdict.tells(what, each));
+        costs(database)?.iter().fold(Verdict::default(), |verdict, (what, each)| verdict.reports(what, each));
     Ok(verdict
-        .tells(
+        .reports(
             "transactions that completed",
             number("select count(*) from transactions where state = 'completed'")?,
         )
-        .tells("attempts to refund", number("select count(*) from attempts")?)
-        .tells(
+        .reports("attempts to refund", number("select count(*) from attempts")?)
+        .reports(
             "of these refused by the bank",
             number("select count(*) from attempts where outcome = 'refused'")?,
         )
-        .tells(
+        .reports(
             "of these cut off, because the pod was killed",
             number("select count(*) from attempts where ended_us is null")?,
         )
-        .tells("scans by either pod", number("select sum(done) from scans")?)
-        .tells("scans that a pod left to the other", number("select sum(skipped) from scans")?)
+        .reports("scans by either pod", number("select sum(done) from scans")?)
+        .reports("scans that a pod left to the other", number("select sum(skipped) from scans")?)
         .expects(
             "transactions that timed out and were refunded",
             number("select count(*) from transactions where state <> 'completed'")?,

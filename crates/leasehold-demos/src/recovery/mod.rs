@@ -17,9 +17,9 @@ use serde::{Deserialize, Serialize};
 use crate::{
     Demo, Result,
     database::number,
-    part::Part,
     protection::TIMEOUTS_TABLE,
-    stage::{Options, Stage},
+    supervisor::{Options, Supervisor},
+    worker::Worker,
 };
 
 pub(crate) static DEMO: Demo = Demo {
@@ -30,8 +30,8 @@ pub(crate) static DEMO: Demo = Demo {
     has_records: false,
     variants: &["single-winner", "shared"],
     set_up,
-    direct: |stage| Box::pin(direct(stage)),
-    act: |part| Box::pin(act(part)),
+    supervise: |supervisor| Box::pin(supervise(supervisor)),
+    work: |worker| Box::pin(work(worker)),
     judge: judge::judge,
 };
 
@@ -72,32 +72,32 @@ fn set_up(database: &mut Connection, _: &Options) -> Result<()> {
     Ok(database.execute_batch(TIMEOUTS_TABLE)?)
 }
 
-async fn direct(stage: &mut Stage) -> Result<()> {
-    let transactions = stage.options.scaled(TRANSACTIONS);
-    stage.tell(format!(
+async fn supervise(supervisor: &mut Supervisor) -> Result<()> {
+    let transactions = supervisor.options.scaled(TRANSACTIONS);
+    supervisor.print(format!(
         "{transactions} transactions with {} ms each; four of ten never end, two of these meet a bank that refuses at first",
         TIMEOUT.as_millis()
     ));
-    if !stage.options.r#unsafe {
-        match costs::measure(stage).await {
+    if !supervisor.options.r#unsafe {
+        match costs::measure(supervisor).await {
             Err(error) if !costs::may_pass(&*error) => return Err(error),
-            Err(error) => stage.tell(format!("round trips were not counted: {error}")),
+            Err(error) => supervisor.print(format!("round trips were not counted: {error}")),
             Ok(()) => {}
         }
     }
-    stage.start(POD, 2)?;
-    stage.start(PAYMENTS, 1)?;
+    supervisor.start(POD, 2)?;
+    supervisor.start(PAYMENTS, 1)?;
     let ended = "select count(*) from transactions where state <> 'open'";
-    stage.until_done(transactions, POD, |database| number(database, ended)).await?;
+    supervisor.until_done(transactions, POD, |database| number(database, ended)).await?;
     // Deadlines are cancelled a little later.
     let cancelling = "select count(*) from transactions where state = 'completed' and cancelled_us is null";
-    stage.until(|database| Ok(number(database, cancelling)? == 0)).await
+    supervisor.until(|database| Ok(number(database, cancelling)? == 0)).await
 }
 
-async fn act(part: Part) -> Result<()> {
-    match part.role.as_str() {
-        PAYMENTS => payments::pay(part).await,
-        _ => pod::recover(part).await,
+async fn work(worker: Worker) -> Result<()> {
+    match worker.role.as_str() {
+        PAYMENTS => payments::pay(worker).await,
+        _ => pod::recover(worker).await,
     }
 }
 

@@ -11,7 +11,7 @@ use rusqlite::Connection;
 use tokio::task::JoinSet;
 
 use super::{Order, TIMEOUT, TRANSACTIONS, now_us, pool};
-use crate::{Result, part::Part, protection::Timeouts};
+use crate::{Result, protection::Timeouts, worker::Worker};
 
 /// Transactions that begin together.
 const BATCH: usize = 20;
@@ -24,12 +24,12 @@ struct Payments {
     timeouts: Timeouts,
 }
 
-pub(super) async fn pay(part: Part) -> Result<()> {
-    let protection = part.protection().await?;
-    let database = part.database()?;
-    let timeouts = protection.timeouts(&part, &pool(&database)?)?;
+pub(super) async fn pay(worker: Worker) -> Result<()> {
+    let protection = worker.protection().await?;
+    let database = worker.database()?;
+    let timeouts = protection.timeouts(&worker, &pool(&database)?)?;
     let payments = Arc::new(Payments { database: Mutex::new(database), timeouts });
-    let numbers: Vec<_> = (0..part.options.scaled(TRANSACTIONS)).collect();
+    let numbers: Vec<_> = (0..worker.options.scaled(TRANSACTIONS)).collect();
     let mut completing = JoinSet::new();
     for batch in numbers.chunks(BATCH) {
         payments.begin(batch).await?;

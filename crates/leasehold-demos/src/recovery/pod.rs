@@ -11,8 +11,8 @@ use rusqlite::{Connection, OptionalExtension, TransactionBehavior::Immediate};
 use super::{Order, now_us, pool};
 use crate::{
     Result,
-    part::Part,
     protection::{Late, Plan},
+    worker::Worker,
 };
 
 /// How long others wait for the lock of the scans when its holder was killed. Made for pods that crash once in a while, it
@@ -38,20 +38,20 @@ struct Attempt<'a> {
     outcome: &'static str,
 }
 
-pub(super) async fn recover(part: Part) -> Result<()> {
-    let name = format!("{} {}", part.role, part.number);
-    let protection = part
+pub(super) async fn recover(worker: Worker) -> Result<()> {
+    let name = format!("{} {}", worker.role, worker.number);
+    let protection = worker
         .protection_with(|builder| {
             builder.configure(|config| (config.ttl, config.max_ttl) = (LOCK_TTL, LOCK_TTL))
         })
         .await?;
-    let database = part.database()?;
-    let timeouts = protection.timeouts(&part, &pool(&database)?)?;
+    let database = worker.database()?;
+    let timeouts = protection.timeouts(&worker, &pool(&database)?)?;
     let pod = Arc::new(Pod { name, database: Mutex::new(database) });
     if let Some(leases) = protection.leases() {
-        tokio::spawn(note_scans(leases.clone(), pod.clone(), part.life));
+        tokio::spawn(note_scans(leases.clone(), pod.clone(), worker.life));
     }
-    let scans = match part.options.variant.as_deref() {
+    let scans = match worker.options.variant.as_deref() {
         Some("shared") => Scans::Shared,
         _ => Scans::SingleWinner,
     };

@@ -4,8 +4,9 @@ use futures_util::future::join_all;
 use leasehold::Retry;
 
 use super::{
-    Stage, eventually,
-    stage::{ms, poll_at_most, sleep, soon, until_waiting},
+    TestContext,
+    context::{ms, poll_at_most, sleep, soon, until_waiting},
+    eventually,
 };
 
 /// More polls than an attempt needs here; it then ends by itself.
@@ -21,8 +22,8 @@ cases! {
     cancelled_attempts_are_counted,
 }
 
-async fn an_acquire_of_a_free_lock_dropped_at_any_poll_leaves_nothing(stage: Stage) {
-    let client = stage.client().await;
+async fn an_acquire_of_a_free_lock_dropped_at_any_poll_leaves_nothing(test: TestContext) {
+    let client = test.client().await;
     let attempts = (0..POLLS).map(|polls| {
         let lock = client.lock(format!("free:{polls}")).ttl(ms(60_000));
         poll_at_most(polls, lock.acquire())
@@ -31,11 +32,11 @@ async fn an_acquire_of_a_free_lock_dropped_at_any_poll_leaves_nothing(stage: Sta
     assert!(ended[0].is_none() && ended[POLLS - 1].is_some());
     drop(ended);
     client.close().await.unwrap();
-    stage.assert_empty().await;
+    test.assert_empty().await;
 }
 
-async fn an_acquire_of_a_held_lock_dropped_at_any_poll_leaves_nothing(stage: Stage) {
-    let (holder, client) = (stage.client().await, stage.client().await);
+async fn an_acquire_of_a_held_lock_dropped_at_any_poll_leaves_nothing(test: TestContext) {
+    let (holder, client) = (test.client().await, test.client().await);
     let names: Vec<_> = (0..POLLS).map(|polls| format!("held:{polls}")).collect();
     let guards = join_all(names.iter().map(|name| holder.lock(name).ttl(ms(60_000)).acquire())).await;
     let attempts = names.iter().enumerate().map(|(polls, name)| {
@@ -52,11 +53,11 @@ async fn an_acquire_of_a_held_lock_dropped_at_any_poll_leaves_nothing(stage: Sta
         guard.unwrap().release().await.unwrap();
     }
     holder.close().await.unwrap();
-    stage.assert_empty().await;
+    test.assert_empty().await;
 }
 
-async fn an_acquire_dropped_while_it_is_handed_over_leaves_nothing(stage: Stage) {
-    let (holder, client) = (stage.client().await, stage.client().await);
+async fn an_acquire_dropped_while_it_is_handed_over_leaves_nothing(test: TestContext) {
+    let (holder, client) = (test.client().await, test.client().await);
     let rounds = (0..POLLS).map(|polls| {
         let (name, holder, client) = (format!("handed:{polls}"), holder.clone(), client.clone());
         async move {
@@ -73,22 +74,22 @@ async fn an_acquire_dropped_while_it_is_handed_over_leaves_nothing(stage: Stage)
     });
     join_all(rounds).await;
     client.close().await.unwrap();
-    stage.assert_empty().await;
+    test.assert_empty().await;
 }
 
-async fn a_try_dropped_at_any_poll_leaves_nothing(stage: Stage) {
-    let client = stage.client().await;
+async fn a_try_dropped_at_any_poll_leaves_nothing(test: TestContext) {
+    let client = test.client().await;
     let attempts = (0..POLLS).map(|polls| {
         let lock = client.lock(format!("try:{polls}")).ttl(ms(60_000));
         poll_at_most(polls, lock.try_acquire())
     });
     drop(join_all(attempts).await);
     client.close().await.unwrap();
-    stage.assert_empty().await;
+    test.assert_empty().await;
 }
 
-async fn a_run_dropped_midway_drops_its_body_and_releases(stage: Stage) {
-    let client = stage.client().await;
+async fn a_run_dropped_midway_drops_its_body_and_releases(test: TestContext) {
+    let client = test.client().await;
     let (starts, started) = tokio::sync::oneshot::channel();
     let (alive, dropped) = tokio::sync::oneshot::channel::<()>();
     let task = tokio::spawn({
@@ -107,11 +108,11 @@ async fn a_run_dropped_midway_drops_its_body_and_releases(stage: Stage) {
     assert!(task.await.unwrap_err().is_cancelled());
     soon("the body is dropped", dropped).await.unwrap_err();
     client.close().await.unwrap();
-    stage.assert_empty().await;
+    test.assert_empty().await;
 }
 
-async fn an_aborted_task_leaves_the_queue(stage: Stage) {
-    let (one, two) = (stage.client().await, stage.client().await);
+async fn an_aborted_task_leaves_the_queue(test: TestContext) {
+    let (one, two) = (test.client().await, test.client().await);
     let guard = one.lock("job").acquire().await.unwrap();
     for _ in 0..3 {
         let waiter = tokio::spawn(two.lock("job").wait(ms(60_000)).acquire());
@@ -122,8 +123,8 @@ async fn an_aborted_task_leaves_the_queue(stage: Stage) {
     guard.release().await.unwrap();
 }
 
-async fn cancelled_attempts_are_counted(stage: Stage) {
-    let client = stage.client().await;
+async fn cancelled_attempts_are_counted(test: TestContext) {
+    let client = test.client().await;
     let _guard = client.lock("job").acquire().await.unwrap();
     let waiter = tokio::spawn(client.lock("job").wait(ms(60_000)).acquire());
     until_waiting(&client, "job", 1).await;

@@ -19,20 +19,21 @@ use leasehold::{
 };
 
 use super::{
-    Slow, Stage, Wrapped, eventually,
-    stage::{ms, sleep},
+    Slow, TestContext, Wrapped,
+    context::{ms, sleep},
+    eventually,
 };
 
 cases! {
     the_same_owner_claims_twice_and_holds_once: Contract,
-    a_claim_of_what_is_mine_refreshes_it: Contract,
+    a_claim_by_the_holder_refreshes_its_lease: Contract,
     an_attempt_that_has_ended_is_never_granted: Contract,
     a_waiter_that_asks_again_keeps_its_place: Contract,
     an_owner_value_is_compared_in_full: Contract,
     a_stranger_neither_renews_nor_releases: Contract,
     a_waiter_whose_time_is_over_is_passed_over: Contract,
     an_ended_waiter_is_passed_over: Contract,
-    an_expired_lock_goes_to_its_waiter_whoever_asks: Contract,
+    an_expired_lock_goes_to_its_waiter_and_not_to_a_newcomer: Contract,
     abandoning_a_queued_claim_leaves_the_queue: Contract,
     abandoning_a_granted_claim_gives_it_back: Contract,
     a_renewal_brings_nothing_back: Contract,
@@ -61,8 +62,8 @@ impl WakeSink for Woken {
 }
 
 impl Bare {
-    async fn new(stage: &Stage) -> Self {
-        let (engine, sink, clock) = (stage.engine(), Arc::<Woken>::default(), Clock::system());
+    async fn new(test: &TestContext) -> Self {
+        let (engine, sink, clock) = (test.engine(), Arc::<Woken>::default(), Clock::system());
         let dynamic: Arc<dyn WakeSink> = sink.clone();
         engine.set_wake_sink(Arc::downgrade(&dynamic));
         let bare = Self { engine, sink, clock };
@@ -138,8 +139,8 @@ fn waiting_claim() -> Claim {
     claim(Some(ms(30_000)))
 }
 
-async fn the_same_owner_claims_twice_and_holds_once(stage: Stage) {
-    let bare = Bare::new(&stage).await;
+async fn the_same_owner_claims_twice_and_holds_once(test: TestContext) {
+    let bare = Bare::new(&test).await;
     let mine = waiting_claim();
     let first = bare.granted(&mine).await;
     let again = bare.granted(&mine).await;
@@ -150,8 +151,8 @@ async fn the_same_owner_claims_twice_and_holds_once(stage: Stage) {
     assert_eq!(bare.held_fence().await, None);
 }
 
-async fn a_claim_of_what_is_mine_refreshes_it(stage: Stage) {
-    let bare = Bare::new(&stage).await;
+async fn a_claim_by_the_holder_refreshes_its_lease(test: TestContext) {
+    let bare = Bare::new(&test).await;
     let mine = waiting_claim();
     let first = bare.granted(&mine).await;
     sleep(ms(300)).await;
@@ -161,8 +162,8 @@ async fn a_claim_of_what_is_mine_refreshes_it(stage: Stage) {
     assert!(bare.expires_in().await > ms(9_700), "the answer was repeated without a refresh");
 }
 
-async fn an_attempt_that_has_ended_is_never_granted(stage: Stage) {
-    let bare = Bare::new(&stage).await;
+async fn an_attempt_that_has_ended_is_never_granted(test: TestContext) {
+    let bare = Bare::new(&test).await;
     let mine = waiting_claim();
     bare.engine.leases().abandon(&mine, bare.until()).await.unwrap();
     let error = bare.engine.leases().claim(&mine, bare.until()).await.unwrap_err();
@@ -170,8 +171,8 @@ async fn an_attempt_that_has_ended_is_never_granted(stage: Stage) {
     assert_eq!(bare.held_fence().await, None);
 }
 
-async fn a_waiter_that_asks_again_keeps_its_place(stage: Stage) {
-    let bare = Bare::new(&stage).await;
+async fn a_waiter_that_asks_again_keeps_its_place(test: TestContext) {
+    let bare = Bare::new(&test).await;
     let (holder, first, second) = (waiting_claim(), waiting_claim(), waiting_claim());
     bare.granted(&holder).await;
     assert_eq!((bare.ahead(&first).await, bare.ahead(&second).await), (0, 1));
@@ -181,8 +182,8 @@ async fn a_waiter_that_asks_again_keeps_its_place(stage: Stage) {
     assert_eq!(bare.waiting().await, 2, "asking again queued again");
 }
 
-async fn an_owner_value_is_compared_in_full(stage: Stage) {
-    let bare = Bare::new(&stage).await;
+async fn an_owner_value_is_compared_in_full(test: TestContext) {
+    let bare = Bare::new(&test).await;
     let with = |random| Owner::new(random, &Holder::this_process("abc", 5_000));
     let mine = Claim { owner: with(0xabcd), ..claim(None) };
     let fence = bare.granted(&mine).await.fence;
@@ -195,8 +196,8 @@ async fn an_owner_value_is_compared_in_full(stage: Stage) {
     assert_eq!(bare.held_fence().await, Some(fence));
 }
 
-async fn a_stranger_neither_renews_nor_releases(stage: Stage) {
-    let bare = Bare::new(&stage).await;
+async fn a_stranger_neither_renews_nor_releases(test: TestContext) {
+    let bare = Bare::new(&test).await;
     let (mine, stranger) = (waiting_claim(), waiting_claim());
     let fence = bare.granted(&mine).await.fence;
     let before = bare.expires_in().await;
@@ -206,8 +207,8 @@ async fn a_stranger_neither_renews_nor_releases(stage: Stage) {
     assert!(matches!(bare.renew(&mine).await, Renewed::Kept { .. }));
 }
 
-async fn a_waiter_whose_time_is_over_is_passed_over(stage: Stage) {
-    let bare = Bare::new(&stage).await;
+async fn a_waiter_whose_time_is_over_is_passed_over(test: TestContext) {
+    let bare = Bare::new(&test).await;
     let (holder, short) = (waiting_claim(), claim(Some(ms(150))));
     bare.granted(&holder).await;
     bare.ahead(&short).await;
@@ -218,8 +219,8 @@ async fn a_waiter_whose_time_is_over_is_passed_over(stage: Stage) {
     bare.granted(&next).await;
 }
 
-async fn an_ended_waiter_is_passed_over(stage: Stage) {
-    let bare = Bare::new(&stage).await;
+async fn an_ended_waiter_is_passed_over(test: TestContext) {
+    let bare = Bare::new(&test).await;
     let (holder, gone, live) = (waiting_claim(), waiting_claim(), waiting_claim());
     bare.granted(&holder).await;
     bare.ahead(&gone).await;
@@ -234,8 +235,8 @@ async fn an_ended_waiter_is_passed_over(stage: Stage) {
     assert!(!was_given, "an attempt that gave up was given the lock");
 }
 
-async fn an_expired_lock_goes_to_its_waiter_whoever_asks(stage: Stage) {
-    let bare = Bare::new(&stage).await;
+async fn an_expired_lock_goes_to_its_waiter_and_not_to_a_newcomer(test: TestContext) {
+    let bare = Bare::new(&test).await;
     let (short, waiter) = (Claim { ttl: ms(1_000), ..claim(None) }, waiting_claim());
     bare.granted(&short).await;
     bare.ahead(&waiter).await;
@@ -245,8 +246,8 @@ async fn an_expired_lock_goes_to_its_waiter_whoever_asks(stage: Stage) {
     bare.granted(&waiter).await;
 }
 
-async fn abandoning_a_queued_claim_leaves_the_queue(stage: Stage) {
-    let bare = Bare::new(&stage).await;
+async fn abandoning_a_queued_claim_leaves_the_queue(test: TestContext) {
+    let bare = Bare::new(&test).await;
     let (holder, waiter) = (waiting_claim(), waiting_claim());
     let fence = bare.granted(&holder).await.fence;
     bare.ahead(&waiter).await;
@@ -254,16 +255,16 @@ async fn abandoning_a_queued_claim_leaves_the_queue(stage: Stage) {
     assert_eq!((bare.waiting().await, bare.held_fence().await), (0, Some(fence)));
 }
 
-async fn abandoning_a_granted_claim_gives_it_back(stage: Stage) {
-    let bare = Bare::new(&stage).await;
+async fn abandoning_a_granted_claim_gives_it_back(test: TestContext) {
+    let bare = Bare::new(&test).await;
     let mine = waiting_claim();
     bare.granted(&mine).await;
     bare.engine.leases().abandon(&mine, bare.until()).await.unwrap();
     assert_eq!(bare.held_fence().await, None);
 }
 
-async fn a_renewal_brings_nothing_back(stage: Stage) {
-    let bare = Bare::new(&stage).await;
+async fn a_renewal_brings_nothing_back(test: TestContext) {
+    let bare = Bare::new(&test).await;
     let short = Claim { ttl: ms(100), ..claim(None) };
     bare.granted(&short).await;
     eventually("the lease expires", async || bare.held_fence().await.is_none()).await;
@@ -271,8 +272,8 @@ async fn a_renewal_brings_nothing_back(stage: Stage) {
     assert_eq!(bare.held_fence().await, None, "a renewal revived an expired lease");
 }
 
-async fn renewals_of_many_are_answered_one_by_one(stage: Stage) {
-    let bare = Bare::new(&stage).await;
+async fn renewals_of_many_are_answered_one_by_one(test: TestContext) {
+    let bare = Bare::new(&test).await;
     let named = |name: &str| Claim { name: Name::new(name).unwrap(), ..claim(None) };
     let claims: Vec<_> = (0..20).map(|number| named(&format!("many:{number}"))).collect();
     for claim in claims.iter().step_by(2) {
@@ -286,9 +287,9 @@ async fn renewals_of_many_are_answered_one_by_one(stage: Stage) {
     assert!(bare.engine.leases().renew(&[], bare.until()).await.unwrap().is_empty());
 }
 
-async fn a_pushed_grant_is_the_one_the_store_holds(stage: Stage) {
-    assert_eq!(stage.capabilities().handover, Handover::Push);
-    let bare = Bare::new(&stage).await;
+async fn a_pushed_grant_is_the_one_the_store_holds(test: TestContext) {
+    assert_eq!(test.capabilities().handover, Handover::Push);
+    let bare = Bare::new(&test).await;
     let (holder, waiter) = (waiting_claim(), waiting_claim());
     let first = bare.granted(&holder).await;
     bare.ahead(&waiter).await;
@@ -303,10 +304,10 @@ async fn a_pushed_grant_is_the_one_the_store_holds(stage: Stage) {
     assert_eq!(bare.held_fence().await, Some(next));
 }
 
-async fn a_late_answer_shortens_the_lease(stage: Stage) {
+async fn a_late_answer_shortens_the_lease(test: TestContext) {
     let late = ms(400);
-    let slow = Arc::new(Wrapped::new(stage.engine(), Slow::claims(late)));
-    let client = stage.client_with(|builder| builder.engine(slow)).await;
+    let slow = Arc::new(Wrapped::new(test.engine(), Slow::claims(late)));
+    let client = test.client_with(|builder| builder.engine(slow)).await;
     let guard = client.lock("job").ttl(ms(2_000)).acquire().await.unwrap();
     let remaining = guard.remaining();
     assert!(remaining <= ms(2_000) - late, "{remaining:?} is counted from the answer");

@@ -12,8 +12,8 @@ use futures_util::future::join_all;
 use leasehold::{Attempt, Fence, Holder};
 
 use super::{
-    Stage,
-    stage::{is_closed, ms},
+    TestContext,
+    context::{is_closed, ms},
 };
 
 cases! {
@@ -28,24 +28,24 @@ cases! {
     a_hundred_refusals_come_back_at_different_times,
 }
 
-async fn a_held_lock_refuses_a_second_holder(stage: Stage) {
-    let (one, two) = (stage.client().await, stage.client().await);
+async fn a_held_lock_refuses_a_second_holder(test: TestContext) {
+    let (one, two) = (test.client().await, test.client().await);
     let guard = one.lock("job").acquire().await.unwrap();
     assert!(matches!(two.lock("job").try_acquire().await.unwrap(), Attempt::Busy { .. }));
     assert!(matches!(one.lock("job").try_acquire().await.unwrap(), Attempt::Busy { .. }));
     assert!(guard.is_held());
 }
 
-async fn a_released_lock_can_be_taken_again(stage: Stage) {
-    let (one, two) = (stage.client().await, stage.client().await);
+async fn a_released_lock_can_be_taken_again(test: TestContext) {
+    let (one, two) = (test.client().await, test.client().await);
     for client in [&one, &two, &one, &one, &two] {
         let guard = client.lock("job").try_acquire().await.unwrap().held().expect("a free lock");
         guard.release().await.unwrap();
     }
 }
 
-async fn locks_of_different_names_are_independent(stage: Stage) {
-    let client = stage.client().await;
+async fn locks_of_different_names_are_independent(test: TestContext) {
+    let client = test.client().await;
     let names = ["a", "b", "a:b", "ab"];
     let guards = join_all(names.map(|name| client.lock(name).acquire())).await;
     let [first, others @ ..] = &guards[..] else { unreachable!() };
@@ -58,17 +58,17 @@ async fn locks_of_different_names_are_independent(stage: Stage) {
     }
 }
 
-async fn clones_of_a_client_exclude_each_other(stage: Stage) {
-    let client = stage.client().await;
+async fn clones_of_a_client_exclude_each_other(test: TestContext) {
+    let client = test.client().await;
     let clone = client.clone();
     let _guard = client.lock("job").acquire().await.unwrap();
     assert!(clone.lock("job").try_acquire().await.unwrap().held().is_none());
 }
 
-async fn twenty_tasks_never_meet_inside(stage: Stage) {
+async fn twenty_tasks_never_meet_inside(test: TestContext) {
     const TASKS: usize = 20;
     const ROUNDS: usize = 5;
-    let clients = [stage.client().await, stage.client().await, stage.client().await];
+    let clients = [test.client().await, test.client().await, test.client().await];
     let inside = Arc::new(AtomicU32::new(0));
     let grants = Arc::new(Mutex::new(Vec::<Fence>::new()));
     let tasks = (0..TASKS).map(|number| {
@@ -92,8 +92,8 @@ async fn twenty_tasks_never_meet_inside(stage: Stage) {
     assert!(grants.is_sorted_by(|a, b| a < b), "fences do not grow in grant order");
 }
 
-async fn a_refusal_is_a_value_with_the_holder_and_a_time(stage: Stage) {
-    let (one, two) = (stage.client().await, stage.client().await);
+async fn a_refusal_is_a_value_with_the_holder_and_a_time(test: TestContext) {
+    let (one, two) = (test.client().await, test.client().await);
     let guard = one.lock("job").label("nightly").ttl(ms(10_000)).acquire().await.unwrap();
     let Attempt::Busy { holder, retry_after } = two.lock("job").try_acquire().await.unwrap() else {
         panic!("the lock was given twice")
@@ -104,8 +104,8 @@ async fn a_refusal_is_a_value_with_the_holder_and_a_time(stage: Stage) {
     guard.release().await.unwrap();
 }
 
-async fn a_refused_try_leaves_no_queue_entry(stage: Stage) {
-    let (one, two) = (stage.client().await, stage.client().await);
+async fn a_refused_try_leaves_no_queue_entry(test: TestContext) {
+    let (one, two) = (test.client().await, test.client().await);
     let guard = one.lock("job").acquire().await.unwrap();
     for _ in 0..3 {
         assert!(two.lock("job").try_acquire().await.unwrap().held().is_none());
@@ -114,11 +114,11 @@ async fn a_refused_try_leaves_no_queue_entry(stage: Stage) {
     assert_eq!(one.inspect("job").await.unwrap().waiting, 0);
     guard.release().await.unwrap();
     two.close().await.unwrap();
-    stage.assert_empty().await;
+    test.assert_empty().await;
 }
 
-async fn a_refused_try_leaves_the_holder_alone(stage: Stage) {
-    let (one, two) = (stage.client().await, stage.client().await);
+async fn a_refused_try_leaves_the_holder_alone(test: TestContext) {
+    let (one, two) = (test.client().await, test.client().await);
     let guard = one.lock("job").ttl(ms(5_000)).acquire().await.unwrap();
     let before = one.inspect("job").await.unwrap().held().cloned().unwrap();
     assert!(two.lock("job").ttl(ms(60_000)).try_acquire().await.unwrap().held().is_none());
@@ -128,8 +128,8 @@ async fn a_refused_try_leaves_the_holder_alone(stage: Stage) {
     guard.extend().await.unwrap();
 }
 
-async fn a_hundred_refusals_come_back_at_different_times(stage: Stage) {
-    let client = stage.client().await;
+async fn a_hundred_refusals_come_back_at_different_times(test: TestContext) {
+    let client = test.client().await;
     let _guard = client.lock("job").acquire().await.unwrap();
     let mut slots = BTreeSet::new();
     for _ in 0..100 {

@@ -3,8 +3,9 @@
 use leasehold::{Fence, Leasehold, fence::FENCE_LIMIT};
 
 use super::{
-    Stage, eventually,
-    stage::{is_closed, ms},
+    TestContext,
+    context::{is_closed, ms},
+    eventually,
 };
 
 cases! {
@@ -29,8 +30,8 @@ async fn one_grant(client: &Leasehold) -> Fence {
     fence
 }
 
-async fn fences_grow_with_every_grant_of_a_name(stage: Stage) {
-    let (one, two) = (stage.client().await, stage.client().await);
+async fn fences_grow_with_every_grant_of_a_name(test: TestContext) {
+    let (one, two) = (test.client().await, test.client().await);
     let mut last = one_grant(&one).await;
     for _ in 0..20 {
         for client in [&two, &one] {
@@ -41,36 +42,36 @@ async fn fences_grow_with_every_grant_of_a_name(stage: Stage) {
     }
 }
 
-async fn fences_stay_below_two_to_the_53(stage: Stage) {
-    let fence = one_grant(&stage.client().await).await;
+async fn fences_stay_below_two_to_the_53(test: TestContext) {
+    let fence = one_grant(&test.client().await).await;
     assert!((1..FENCE_LIMIT).contains(&fence.get()));
     assert_eq!(fence.to_string().parse::<Fence>().unwrap(), fence);
 }
 
-async fn a_fence_grows_after_expiry(stage: Stage) {
-    let client = stage.client().await;
+async fn a_fence_grows_after_expiry(test: TestContext) {
+    let client = test.client().await;
     let expired = client.lock("job").ttl(ms(150)).acquire().await.unwrap().detach();
     eventually("the lease expires", async || !is_closed(&client, "job").await).await;
     assert!(one_grant(&client).await > expired.fence());
 }
 
-async fn a_fence_grows_after_a_force_release(stage: Stage) {
-    let client = stage.client().await;
+async fn a_fence_grows_after_a_force_release(test: TestContext) {
+    let client = test.client().await;
     let guard = client.lock("job").acquire().await.unwrap();
     client.force_release("job", guard.fence()).await.unwrap();
     assert!(one_grant(&client).await > guard.fence());
 }
 
-async fn a_fence_grows_after_a_dropped_guard(stage: Stage) {
-    let client = stage.client().await;
+async fn a_fence_grows_after_a_dropped_guard(test: TestContext) {
+    let client = test.client().await;
     let guard = client.lock("job").acquire().await.unwrap();
     let fence = guard.fence();
     drop(guard);
     assert!(one_grant(&client).await > fence);
 }
 
-async fn a_fence_stays_while_its_lease_is_extended(stage: Stage) {
-    let client = stage.client().await;
+async fn a_fence_stays_while_its_lease_is_extended(test: TestContext) {
+    let client = test.client().await;
     let guard = client.lock("job").acquire().await.unwrap();
     let fence = guard.fence();
     for _ in 0..3 {
@@ -80,25 +81,25 @@ async fn a_fence_stays_while_its_lease_is_extended(stage: Stage) {
     }
 }
 
-async fn the_fence_shown_is_the_holders_fence(stage: Stage) {
-    let (one, two) = (stage.client().await, stage.client().await);
+async fn the_fence_shown_is_the_holders_fence(test: TestContext) {
+    let (one, two) = (test.client().await, test.client().await);
     let guard = one.lock("job").acquire().await.unwrap();
     assert_eq!(two.inspect("job").await.unwrap().held().unwrap().fence, guard.fence());
     let listed = two.list("job", None, 10).await.unwrap().items;
     assert_eq!(listed[0].held().as_ref().unwrap().fence, guard.fence());
 }
 
-async fn a_fence_reads_as_name_mode_and_number(stage: Stage) {
-    let client = stage.client().await;
+async fn a_fence_reads_as_name_mode_and_number(test: TestContext) {
+    let client = test.client().await;
     let guard = client.lock("deal:42").acquire().await.unwrap();
     let expected = format!("deal:42:exclusive:{}", guard.fence().get());
     assert_eq!(guard.fence().token(guard.name()), expected);
 }
 
-async fn a_fence_grows_after_every_client_has_gone(stage: Stage) {
+async fn a_fence_grows_after_every_client_has_gone(test: TestContext) {
     let mut last = Fence::new(0);
     for _ in 0..5 {
-        let client = stage.builder().connect().await.unwrap();
+        let client = test.builder().connect().await.unwrap();
         let fence = one_grant(&client).await;
         client.close().await.unwrap();
         drop(client);
@@ -107,37 +108,37 @@ async fn a_fence_grows_after_every_client_has_gone(stage: Stage) {
     }
 }
 
-async fn a_fence_grows_after_its_side_state_was_deleted(stage: Stage) {
-    let client = stage.client().await;
+async fn a_fence_grows_after_its_side_state_was_deleted(test: TestContext) {
+    let client = test.client().await;
     let before = one_grant(&client).await;
-    stage.delete_side_state().await;
+    test.delete_side_state().await;
     assert!(one_grant(&client).await > before);
     let guard = client.lock("job").acquire().await.unwrap();
-    stage.delete_side_state().await;
+    test.delete_side_state().await;
     guard.extend().await.expect("a holder needs no side state");
     let fence = guard.fence();
     guard.release().await.unwrap();
     assert!(one_grant(&client).await > fence);
 }
 
-async fn a_fence_grows_after_everything_was_wiped(stage: Stage) {
-    let client = stage.client().await;
+async fn a_fence_grows_after_everything_was_wiped(test: TestContext) {
+    let client = test.client().await;
     let mut last = one_grant(&client).await;
     for _ in 0..10 {
         last = last.max(one_grant(&client).await);
     }
-    stage.wipe().await;
+    test.wipe().await;
     assert!(one_grant(&client).await > last);
 }
 
-async fn a_fence_grows_after_an_old_state_was_restored(stage: Stage) {
-    let client = stage.client().await;
+async fn a_fence_grows_after_an_old_state_was_restored(test: TestContext) {
+    let client = test.client().await;
     one_grant(&client).await;
-    stage.save().await;
+    test.save().await;
     let mut last = one_grant(&client).await;
     for _ in 0..10 {
         last = last.max(one_grant(&client).await);
     }
-    stage.rewind().await;
+    test.rewind().await;
     assert!(one_grant(&client).await > last);
 }

@@ -7,8 +7,9 @@ use leasehold::{
 };
 
 use super::{
-    Stage, eventually,
-    stage::{enqueue, ms, sleep, soon, until_waiting},
+    TestContext,
+    context::{enqueue, ms, sleep, soon, until_waiting},
+    eventually,
 };
 
 cases! {
@@ -33,8 +34,8 @@ fn label_of(holder: &Holder) -> &str {
     }
 }
 
-async fn a_free_lock_shows_nobody(stage: Stage) {
-    let client = stage.client().await;
+async fn a_free_lock_shows_nobody(test: TestContext) {
+    let client = test.client().await;
     for _ in 0..2 {
         let inspection = client.inspect("job").await.unwrap();
         assert_eq!(inspection.name.as_str(), "job");
@@ -43,8 +44,8 @@ async fn a_free_lock_shows_nobody(stage: Stage) {
     }
 }
 
-async fn a_holder_is_shown_with_label_host_and_process(stage: Stage) {
-    let (one, two) = (stage.client().await, stage.client().await);
+async fn a_holder_is_shown_with_label_host_and_process(test: TestContext) {
+    let (one, two) = (test.client().await, test.client().await);
     for label in ["nightly", "", "two words", "größe 🔒"] {
         let guard = one.lock("job").label(label).acquire().await.unwrap();
         let held = two.inspect("job").await.unwrap().held().cloned().unwrap();
@@ -58,9 +59,9 @@ async fn a_holder_is_shown_with_label_host_and_process(stage: Stage) {
     }
 }
 
-async fn a_clients_label_is_its_locks_label(stage: Stage) {
+async fn a_clients_label_is_its_locks_label(test: TestContext) {
     let named = |builder: leasehold::Builder| builder.configure(|config| config.label = "billing".into());
-    let client = stage.client_with(named).await;
+    let client = test.client_with(named).await;
     let _plain = client.lock("plain").acquire().await.unwrap();
     let _own = client.lock("own").label("refunds").acquire().await.unwrap();
     for (name, label) in [("plain", "billing"), ("own", "refunds")] {
@@ -69,8 +70,8 @@ async fn a_clients_label_is_its_locks_label(stage: Stage) {
     }
 }
 
-async fn a_lease_is_shown_with_the_time_it_has_left(stage: Stage) {
-    let client = stage.client().await;
+async fn a_lease_is_shown_with_the_time_it_has_left(test: TestContext) {
+    let client = test.client().await;
     let guard = client.lock("job").ttl(ms(20_000)).acquire().await.unwrap();
     let left = async || client.inspect("job").await.unwrap().held().unwrap().expires_in.unwrap();
     let first = left().await;
@@ -82,8 +83,8 @@ async fn a_lease_is_shown_with_the_time_it_has_left(stage: Stage) {
     assert!(left().await > second);
 }
 
-async fn waiters_are_shown_in_order_with_their_labels(stage: Stage) {
-    let (one, two) = (stage.client().await, stage.client().await);
+async fn waiters_are_shown_in_order_with_their_labels(test: TestContext) {
+    let (one, two) = (test.client().await, test.client().await);
     let guard = one.lock("job").acquire().await.unwrap();
     let mut tasks = Vec::new();
     let labels = ["first", "second", "third"];
@@ -104,8 +105,8 @@ async fn waiters_are_shown_in_order_with_their_labels(stage: Stage) {
     }
 }
 
-async fn more_waiters_are_counted_than_shown(stage: Stage) {
-    let (one, two) = (stage.client().await, stage.client().await);
+async fn more_waiters_are_counted_than_shown(test: TestContext) {
+    let (one, two) = (test.client().await, test.client().await);
     let guard = one.lock("job").acquire().await.unwrap();
     let waiters = WAITERS_SHOWN + 5;
     let tasks: Vec<_> =
@@ -119,15 +120,15 @@ async fn more_waiters_are_counted_than_shown(stage: Stage) {
     guard.release().await.unwrap();
 }
 
-async fn an_expired_lock_shows_nobody(stage: Stage) {
-    let client = stage.client().await;
+async fn an_expired_lock_shows_nobody(test: TestContext) {
+    let client = test.client().await;
     let _handle = client.lock("job").ttl(ms(150)).acquire().await.unwrap().detach();
     eventually("nobody is shown", async || client.inspect("job").await.unwrap().held().is_none()).await;
-    stage.assert_empty().await;
+    test.assert_empty().await;
 }
 
-async fn a_holder_of_a_handed_over_lock_is_the_waiter(stage: Stage) {
-    let (one, two) = (stage.client().await, stage.client().await);
+async fn a_holder_of_a_handed_over_lock_is_the_waiter(test: TestContext) {
+    let (one, two) = (test.client().await, test.client().await);
     let guard = one.lock("job").label("before").acquire().await.unwrap();
     let waiter = enqueue(&one, two.lock("job").label("after"), "job", 0).await;
     guard.release().await.unwrap();
@@ -138,8 +139,8 @@ async fn a_holder_of_a_handed_over_lock_is_the_waiter(stage: Stage) {
     guard.release().await.unwrap();
 }
 
-async fn owner_values_are_never_shown(stage: Stage) {
-    let (one, two) = (stage.client().await, stage.client().await);
+async fn owner_values_are_never_shown(test: TestContext) {
+    let (one, two) = (test.client().await, test.client().await);
     let guard = one.lock("job").acquire().await.unwrap();
     let secret = one.lock("known").acquire().await.unwrap().detach();
     let value = secret.expose().lines().last().unwrap().to_owned();
@@ -172,8 +173,8 @@ fn fence_of(held: &Option<Tenure>) -> Option<Fence> {
     held.as_ref().map(|held| held.fence)
 }
 
-async fn a_watch_reports_every_change_with_its_fence(stage: Stage) {
-    let (one, two) = (stage.client().await, stage.client().await);
+async fn a_watch_reports_every_change_with_its_fence(test: TestContext) {
+    let (one, two) = (test.client().await, test.client().await);
     let mut changes = two.watch("job", ms(10)).unwrap();
     assert_eq!(changes.next().await.unwrap().unwrap(), []);
     let guard = one.lock("job").label("nightly").acquire().await.unwrap();
@@ -201,8 +202,8 @@ async fn a_watch_reports_every_change_with_its_fence(stage: Stage) {
     assert_eq!((expired.kind, fence_of(&expired.before)), (ChangeKind::Expired, Some(left_alone.fence())));
 }
 
-async fn a_watch_of_a_prefix_begins_with_what_is_in_use(stage: Stage) {
-    let client = stage.client().await;
+async fn a_watch_of_a_prefix_begins_with_what_is_in_use(test: TestContext) {
+    let client = test.client().await;
     let _held = client.lock("job:a").acquire().await.unwrap();
     let mut changes = client.watch_prefix("job:", ms(10)).unwrap();
     let present = changes.next().await.unwrap().unwrap();
@@ -213,8 +214,8 @@ async fn a_watch_of_a_prefix_begins_with_what_is_in_use(stage: Stage) {
     assert_eq!((acquired.len(), acquired[0].name.as_str()), (1, "job:b"));
 }
 
-async fn a_watch_ends_when_its_client_is_closed(stage: Stage) {
-    let client = stage.client().await;
+async fn a_watch_ends_when_its_client_is_closed(test: TestContext) {
+    let client = test.client().await;
     let mut changes = client.watch("job", ms(10)).unwrap();
     changes.next().await.unwrap().unwrap();
     client.close().await.unwrap();

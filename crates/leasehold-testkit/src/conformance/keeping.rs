@@ -13,8 +13,9 @@ use leasehold::{
 };
 
 use super::{
-    Slow, Stage, Tamper, Wrapped, eventually,
-    stage::{ms, sleep, soon},
+    Slow, Tamper, TestContext, Wrapped,
+    context::{ms, sleep, soon},
+    eventually,
 };
 
 cases! {
@@ -28,9 +29,9 @@ cases! {
     no_renewal_is_sent_after_a_release: Contract,
 }
 
-async fn a_thousand_leases_are_kept_alive_at_once(stage: Stage) {
+async fn a_thousand_leases_are_kept_alive_at_once(test: TestContext) {
     const LEASES: u64 = 1_000;
-    let client = stage.client().await;
+    let client = test.client().await;
     let locks = (0..LEASES).map(|number| {
         // Long enough for a busy machine; what is looked at is how often each is renewed.
         client.lock(format!("many:{number}")).ttl(ms(6_000)).keep_alive().acquire()
@@ -45,8 +46,8 @@ async fn a_thousand_leases_are_kept_alive_at_once(stage: Stage) {
     assert_eq!(client.stats().released, LEASES);
 }
 
-async fn a_kept_alive_lease_outlives_several_ttls(stage: Stage) {
-    let (one, two) = (stage.client().await, stage.client().await);
+async fn a_kept_alive_lease_outlives_several_ttls(test: TestContext) {
+    let (one, two) = (test.client().await, test.client().await);
     let guard = one.lock("job").ttl(ms(1_500)).keep_alive().acquire().await.unwrap();
     for _ in 0..15 {
         sleep(ms(300)).await;
@@ -57,8 +58,8 @@ async fn a_kept_alive_lease_outlives_several_ttls(stage: Stage) {
     guard.release().await.unwrap();
 }
 
-async fn a_kept_alive_lease_ends_with_its_release(stage: Stage) {
-    let (one, two) = (stage.client().await, stage.client().await);
+async fn a_kept_alive_lease_ends_with_its_release(test: TestContext) {
+    let (one, two) = (test.client().await, test.client().await);
     let guard = one.lock("job").ttl(ms(2_000)).keep_alive().acquire().await.unwrap();
     eventually("it is renewed", async || one.stats().renewed >= 1).await;
     guard.release().await.unwrap();
@@ -69,8 +70,8 @@ async fn a_kept_alive_lease_ends_with_its_release(stage: Stage) {
     next.release().await.unwrap();
 }
 
-async fn a_force_released_holder_learns_that_it_lost(stage: Stage) {
-    let (one, two) = (stage.client().await, stage.client().await);
+async fn a_force_released_holder_learns_that_it_lost(test: TestContext) {
+    let (one, two) = (test.client().await, test.client().await);
     let guard = one.lock("job").ttl(ms(1_000)).keep_alive().acquire().await.unwrap();
     two.force_release("job", guard.fence()).await.unwrap();
     let next = two.lock("job").acquire().await.unwrap();
@@ -81,11 +82,11 @@ async fn a_force_released_holder_learns_that_it_lost(stage: Stage) {
     next.extend().await.expect("the next holder keeps it");
 }
 
-async fn a_handed_over_lease_is_kept_alive_too(stage: Stage) {
-    let (one, two) = (stage.client().await, stage.client().await);
+async fn a_handed_over_lease_is_kept_alive_too(test: TestContext) {
+    let (one, two) = (test.client().await, test.client().await);
     let guard = one.lock("job").acquire().await.unwrap();
     let lock = two.lock("job").ttl(ms(1_500)).keep_alive();
-    let waiter = super::stage::enqueue(&one, lock, "job", 0).await;
+    let waiter = super::context::enqueue(&one, lock, "job", 0).await;
     guard.release().await.unwrap();
     let next = soon("its turn", waiter).await.unwrap();
     for _ in 0..8 {
@@ -95,8 +96,8 @@ async fn a_handed_over_lease_is_kept_alive_too(stage: Stage) {
     next.release().await.unwrap();
 }
 
-async fn leases_of_different_ttls_are_kept_side_by_side(stage: Stage) {
-    let client = stage.client().await;
+async fn leases_of_different_ttls_are_kept_side_by_side(test: TestContext) {
+    let client = test.client().await;
     let locks = [1_500, 2_000, 20_000]
         .map(|ttl| client.lock(format!("ttl:{ttl}")).ttl(ms(ttl)).keep_alive().acquire());
     let guards: Vec<_> = join_all(locks).await.into_iter().map(Result::unwrap).collect();
@@ -107,9 +108,9 @@ async fn leases_of_different_ttls_are_kept_side_by_side(stage: Stage) {
     assert_eq!(client.stats().lost, 1);
 }
 
-async fn a_renewal_answered_after_the_loss_revives_nothing(stage: Stage) {
-    let slow = Arc::new(Wrapped::new(stage.engine(), Slow::renewals(ms(1_500))));
-    let client = stage.client_with(|builder| builder.engine(slow)).await;
+async fn a_renewal_answered_after_the_loss_revives_nothing(test: TestContext) {
+    let slow = Arc::new(Wrapped::new(test.engine(), Slow::renewals(ms(1_500))));
+    let client = test.client_with(|builder| builder.engine(slow)).await;
     let guard = client.lock("job").ttl(ms(900)).keep_alive().acquire().await.unwrap();
     // In the store it is renewed, twice over; the answers come when it is too late.
     let (extended, ()) = tokio::join!(guard.extend(), guard.lost());
@@ -135,10 +136,10 @@ impl Tamper for Renewals {
     }
 }
 
-async fn no_renewal_is_sent_after_a_release(stage: Stage) {
+async fn no_renewal_is_sent_after_a_release(test: TestContext) {
     let renewals = Renewals::default();
-    let counted = Arc::new(Wrapped::new(stage.engine(), renewals.clone()));
-    let client = stage.client_with(|builder| builder.engine(counted)).await;
+    let counted = Arc::new(Wrapped::new(test.engine(), renewals.clone()));
+    let client = test.client_with(|builder| builder.engine(counted)).await;
     for drops in [false, true] {
         let guard = client.lock("job").ttl(ms(2_000)).wait(ms(15_000)).keep_alive().acquire().await.unwrap();
         let before = client.stats().renewed;

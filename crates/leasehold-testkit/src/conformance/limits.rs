@@ -5,8 +5,8 @@ use std::time::Duration;
 use leasehold::{ErrorKind, Lock, Retry, lease::validity::TTL_MAX_LIMIT};
 
 use super::{
-    Stage,
-    stage::{list_all, ms},
+    TestContext,
+    context::{list_all, ms},
 };
 
 cases! {
@@ -20,11 +20,11 @@ cases! {
     other_settings_out_of_range_are_refused,
     a_client_with_settings_out_of_range_is_refused,
     a_refused_setting_leaves_nothing_in_the_store,
-    every_error_says_its_kind_and_what_to_do,
+    every_error_states_its_kind_and_what_to_do,
 }
 
-async fn names_of_every_script_and_of_full_length_work(stage: Stage) {
-    let client = stage.client().await;
+async fn names_of_every_script_and_of_full_length_work(test: TestContext) {
+    let client = test.client().await;
     let full = "n".repeat(client.capabilities().name_max_bytes);
     let names = [
         "a",
@@ -58,8 +58,8 @@ async fn names_of_every_script_and_of_full_length_work(stage: Stage) {
     }
 }
 
-async fn similar_names_are_different_locks(stage: Stage) {
-    let client = stage.client().await;
+async fn similar_names_are_different_locks(test: TestContext) {
+    let client = test.client().await;
     let names =
         ["a", "A", "a ", " a", "a:", "a::", "ä", "a\u{308}", "{a}", "{a", "a\\", "a\\\\", "01", "1", "1.0"];
     let mut guards = Vec::new();
@@ -69,8 +69,8 @@ async fn similar_names_are_different_locks(stage: Stage) {
     }
 }
 
-async fn a_bad_name_is_refused_and_quoted(stage: Stage) {
-    let client = stage.client().await;
+async fn a_bad_name_is_refused_and_quoted(test: TestContext) {
+    let client = test.client().await;
     for (name, quoted) in [("", "\"\""), ("a\nb", "a\\nb"), ("a\0", "a\\0"), ("a}b", "a}b"), ("a{}b", "a{}b")]
     {
         let errors = [
@@ -86,8 +86,8 @@ async fn a_bad_name_is_refused_and_quoted(stage: Stage) {
     }
 }
 
-async fn a_name_too_long_for_the_store_is_refused(stage: Stage) {
-    let client = stage.client().await;
+async fn a_name_too_long_for_the_store_is_refused(test: TestContext) {
+    let client = test.client().await;
     let most = client.capabilities().name_max_bytes;
     let error = client.lock("n".repeat(most + 1)).acquire().await.unwrap_err();
     assert_eq!(error.kind(), ErrorKind::Invalid);
@@ -105,31 +105,31 @@ async fn assert_refused(lock: Lock, what: &str, range: &[&str]) {
     }
 }
 
-async fn a_ttl_out_of_range_is_refused_with_the_range(stage: Stage) {
-    let client = stage.client().await;
+async fn a_ttl_out_of_range_is_refused_with_the_range(test: TestContext) {
+    let client = test.client().await;
     for ttl in [Duration::ZERO, ms(49), ms(300_001), Duration::MAX] {
         assert_refused(client.lock("job").ttl(ttl), "ttl", &["50ms", "300s"]).await;
     }
     client.lock("job").ttl(ms(300_000)).acquire().await.unwrap().release().await.unwrap();
 }
 
-async fn a_wait_out_of_range_is_refused_with_the_range(stage: Stage) {
-    let client = stage.client().await;
+async fn a_wait_out_of_range_is_refused_with_the_range(test: TestContext) {
+    let client = test.client().await;
     let most = leasehold::WAIT_MAX;
     assert_refused(client.lock("job").wait(most + ms(1)), "wait", &["0ns", &format!("{most:?}")]).await;
     client.lock("job").wait(most).acquire().await.unwrap().release().await.unwrap();
 }
 
-async fn a_label_out_of_range_is_refused(stage: Stage) {
-    let client = stage.client().await;
+async fn a_label_out_of_range_is_refused(test: TestContext) {
+    let client = test.client().await;
     for label in ["x".repeat(129), "two\nlines".into()] {
         assert_refused(client.lock("job").label(label), "label", &["128 bytes"]).await;
     }
     client.lock("job").label("x".repeat(128)).acquire().await.unwrap().release().await.unwrap();
 }
 
-async fn other_settings_out_of_range_are_refused(stage: Stage) {
-    let client = stage.client().await;
+async fn other_settings_out_of_range_are_refused(test: TestContext) {
+    let client = test.client().await;
     let lock = || client.lock("job").ttl(ms(1_000));
     assert_refused(lock().retry(Retry::fixed(Duration::ZERO)), "retry interval", &["1ms"]).await;
     assert_refused(lock().retry(Retry::exponential(ms(10), 0.5)), "retry factor", &["1 to 10"]).await;
@@ -139,7 +139,7 @@ async fn other_settings_out_of_range_are_refused(stage: Stage) {
     assert_refused(lock().max_lifetime(ms(999)), "maximum lifetime", &["1s"]).await;
 }
 
-async fn a_client_with_settings_out_of_range_is_refused(stage: Stage) {
+async fn a_client_with_settings_out_of_range_is_refused(test: TestContext) {
     let spoils: [fn(&mut leasehold::Config); 4] = [
         |config| config.ttl = Duration::ZERO,
         |config| config.command_timeout = Duration::ZERO,
@@ -147,22 +147,22 @@ async fn a_client_with_settings_out_of_range_is_refused(stage: Stage) {
         |config| config.label = "\n".into(),
     ];
     for spoil in spoils {
-        let error = stage.builder().configure(spoil).connect().await.unwrap_err();
+        let error = test.builder().configure(spoil).connect().await.unwrap_err();
         assert_eq!(error.kind(), ErrorKind::Invalid, "{error}");
     }
 }
 
-async fn a_refused_setting_leaves_nothing_in_the_store(stage: Stage) {
-    let client = stage.client().await;
+async fn a_refused_setting_leaves_nothing_in_the_store(test: TestContext) {
+    let client = test.client().await;
     client.lock("job").ttl(Duration::ZERO).acquire().await.unwrap_err();
     client.lock("job").label("\n").try_acquire().await.unwrap_err();
     assert_eq!(client.stats().acquired, 0);
     client.close().await.unwrap();
-    stage.assert_empty().await;
+    test.assert_empty().await;
 }
 
-async fn every_error_says_its_kind_and_what_to_do(stage: Stage) {
-    let client = stage.client().await;
+async fn every_error_states_its_kind_and_what_to_do(test: TestContext) {
+    let client = test.client().await;
     let guard = client.lock("job").acquire().await.unwrap();
     let mut errors = vec![
         client.lock("").acquire().await.unwrap_err(),

@@ -6,8 +6,8 @@ use futures_util::future::join_all;
 use leasehold::ErrorKind;
 
 use super::{
-    Stage,
-    stage::{enqueue, list_all, ms},
+    TestContext,
+    context::{enqueue, list_all, ms},
 };
 
 cases! {
@@ -15,13 +15,13 @@ cases! {
     a_list_ignores_names_of_other_prefixes,
     glob_characters_in_a_prefix_are_literal,
     a_list_shows_holders_and_waiters,
-    a_list_forgets_what_was_released,
+    a_list_omits_released_locks,
     an_unused_prefix_lists_nothing,
     a_page_size_out_of_range_is_invalid,
 }
 
-async fn a_list_in_pages_shows_each_of_250_names_once(stage: Stage) {
-    let client = stage.client().await;
+async fn a_list_in_pages_shows_each_of_250_names_once(test: TestContext) {
+    let client = test.client().await;
     let name = |number| format!("page:{number:03}");
     let locks = (0..250).map(|number| client.lock(name(number)).ttl(ms(60_000)).acquire());
     let guards: Vec<_> = join_all(locks).await.into_iter().map(Result::unwrap).collect();
@@ -51,8 +51,8 @@ async fn listed(client: &leasehold::Leasehold, prefix: &str) -> Vec<String> {
 }
 
 /// Holds all names, then compares every prefix with what it must find.
-async fn assert_prefixes(stage: Stage, names: &[&str], prefixes: &[&str]) {
-    let client = stage.client().await;
+async fn assert_prefixes(test: TestContext, names: &[&str], prefixes: &[&str]) {
+    let client = test.client().await;
     let _guards: Vec<_> = join_all(names.iter().map(|name| client.lock(name).acquire()))
         .await
         .into_iter()
@@ -65,22 +65,22 @@ async fn assert_prefixes(stage: Stage, names: &[&str], prefixes: &[&str]) {
     }
 }
 
-async fn a_list_ignores_names_of_other_prefixes(stage: Stage) {
+async fn a_list_ignores_names_of_other_prefixes(test: TestContext) {
     let names = ["a:1", "a:2", "ab:1", "b:1", "A:1", "a"];
-    assert_prefixes(stage, &names, &["a:", "a", "ab", "b:1", "", "A", "a:1x"]).await;
+    assert_prefixes(test, &names, &["a:", "a", "ab", "b:1", "", "A", "a:1x"]).await;
 }
 
-async fn glob_characters_in_a_prefix_are_literal(stage: Stage) {
+async fn glob_characters_in_a_prefix_are_literal(test: TestContext) {
     let names = [
         "a*b", "axb", "a?b", "a[x]b", "a\\b", "a\\*b", "a%b", "a_b", "a{x}b", "a^b", "a]b", "a-b", "*", "ab",
     ];
     let prefixes =
         ["a*", "a?", "a[", "a[x]", "a\\", "a\\*", "a%", "a_", "a{", "a^", "a]", "*", "?", "[a]", "a"];
-    assert_prefixes(stage, &names, &prefixes).await;
+    assert_prefixes(test, &names, &prefixes).await;
 }
 
-async fn a_list_shows_holders_and_waiters(stage: Stage) {
-    let (one, two) = (stage.client().await, stage.client().await);
+async fn a_list_shows_holders_and_waiters(test: TestContext) {
+    let (one, two) = (test.client().await, test.client().await);
     let guard = one.lock("job").label("nightly").acquire().await.unwrap();
     let waiter = enqueue(&one, two.lock("job").wait(ms(20_000)), "job", 0).await;
     let found = list_all(&two, "job", 10).await;
@@ -91,8 +91,8 @@ async fn a_list_shows_holders_and_waiters(stage: Stage) {
     waiter.await.unwrap().release().await.unwrap();
 }
 
-async fn a_list_forgets_what_was_released(stage: Stage) {
-    let client = stage.client().await;
+async fn a_list_omits_released_locks(test: TestContext) {
+    let client = test.client().await;
     let kept = client.lock("job:kept").acquire().await.unwrap();
     client.lock("job:gone").acquire().await.unwrap().release().await.unwrap();
     assert_eq!(listed(&client, "job:").await, ["job:kept"]);
@@ -100,15 +100,15 @@ async fn a_list_forgets_what_was_released(stage: Stage) {
     assert!(listed(&client, "").await.is_empty());
 }
 
-async fn an_unused_prefix_lists_nothing(stage: Stage) {
-    let client = stage.client().await;
+async fn an_unused_prefix_lists_nothing(test: TestContext) {
+    let client = test.client().await;
     let page = client.list("nothing:", None, 10).await.unwrap();
     assert!(page.items.is_empty());
     assert!(list_all(&client, "nothing:", 10).await.is_empty());
 }
 
-async fn a_page_size_out_of_range_is_invalid(stage: Stage) {
-    let client = stage.client().await;
+async fn a_page_size_out_of_range_is_invalid(test: TestContext) {
+    let client = test.client().await;
     for size in [0, 10_001] {
         let error = client.list("", None, size).await.unwrap_err();
         assert_eq!(error.kind(), ErrorKind::Invalid);

@@ -1,18 +1,18 @@
 //! What every engine must do, as a list of cases that run through the public API.
 //!
-//! A runner gives a [`Ground`]: where the store is, and what can be done to it from outside. [`run`] then plays every
-//! [`Case`] on it, each in a space of its own. A case that needs something the engine or the ground lacks is skipped
+//! A runner gives a [`Fixture`]: where the store is, and what can be done to it from outside. [`run`] then plays every
+//! [`Case`] on it, each in a namespace of its own. A case that needs something the engine or the fixture lacks is skipped
 //! and counted with that [`Need`]'s word; nothing is skipped silently.
 //!
 //! ```
 //! use leasehold::{Builder, Leasehold};
-//! use leasehold_testkit::conformance::{self, Ground, Plot};
+//! use leasehold_testkit::conformance::{self, Fixture, Namespace};
 //!
 //! struct Mine;
 //!
-//! impl Ground for Mine {
-//!     fn builder(&self, plot: &Plot) -> Builder {
-//!         Leasehold::builder(format!("memory:{}", plot.space)).clock(plot.clock.clone())
+//! impl Fixture for Mine {
+//!     fn builder(&self, namespace: &Namespace) -> Builder {
+//!         Leasehold::builder(format!("memory:{}", namespace.name)).clock(namespace.clock.clone())
 //!     }
 //! }
 //! # let _never_run = async {
@@ -28,7 +28,7 @@ macro_rules! cases {
         pub(in crate::conformance) const CASES: &[crate::conformance::Case] = &[$(crate::conformance::Case {
             name: stringify!($run),
             needs: &[$($(crate::conformance::Need::$need),+)?],
-            run: |stage| Box::pin($run(stage)),
+            run: |test| Box::pin($run(test)),
         }),+];
     };
 }
@@ -37,17 +37,18 @@ mod breakable;
 pub mod broken;
 mod cancellation;
 mod closing;
+mod context;
 mod contract;
 mod deadlines;
+mod engine_client;
 mod exclusion;
 mod fencing;
-mod ground;
+mod fixture;
 mod inspection;
 mod keeping;
 mod limits;
 mod listing;
 mod outage;
-mod party;
 mod paused;
 mod queue;
 mod records;
@@ -55,7 +56,6 @@ mod release;
 mod report;
 mod runner;
 mod running;
-mod stage;
 mod telemetry;
 mod validity;
 mod waiting;
@@ -64,14 +64,14 @@ mod wrapper;
 use std::{fmt, pin::Pin};
 
 pub use breakable::{Breakable, Slow};
-pub use ground::{Ground, Plot};
+pub use context::{TestContext, eventually};
+pub use fixture::{Fixture, Namespace};
 pub use report::Report;
 pub use runner::{run, run_some};
-pub use stage::{Stage, eventually};
 pub use wrapper::{Tamper, Wrapped};
 
 /// A case under way. It runs on a thread of its own.
-pub type Act = Pin<Box<dyn Future<Output = ()>>>;
+pub type CaseFuture = Pin<Box<dyn Future<Output = ()>>>;
 
 /// One promise that every engine keeps.
 #[derive(Clone, Copy)]
@@ -80,18 +80,18 @@ pub struct Case {
     pub name: &'static str,
     /// What it takes to see it kept.
     pub needs: &'static [Need],
-    run: fn(Stage) -> Act,
+    run: fn(TestContext) -> CaseFuture,
 }
 
 impl Case {
     /// A case of your own, to be run with [`run_some`]. It fails by panicking.
-    pub const fn new(name: &'static str, needs: &'static [Need], run: fn(Stage) -> Act) -> Self {
+    pub const fn new(name: &'static str, needs: &'static [Need], run: fn(TestContext) -> CaseFuture) -> Self {
         Self { name, needs, run }
     }
 
     /// Whether it does something to the store that cases beside it would feel.
-    fn disturbs(&self, ground: &dyn Ground) -> bool {
-        self.needs.iter().any(|need| ground.disturbs(*need))
+    fn disturbs(&self, fixture: &dyn Fixture) -> bool {
+        self.needs.iter().any(|need| fixture.disturbs(*need))
     }
 }
 
@@ -102,7 +102,7 @@ impl fmt::Debug for Case {
 }
 
 /// What a case needs beyond the least that every engine has. The first four are the engine's, the others are offered by
-/// the [`Ground`].
+/// the [`Fixture`].
 #[derive(Clone, Copy, Debug, PartialEq, Eq, PartialOrd, Ord)]
 #[non_exhaustive]
 pub enum Need {
@@ -114,17 +114,17 @@ pub enum Need {
     Records,
     /// The engine keeps deadlines. Looked at through [`Need::Contract`].
     Deadlines,
-    /// [`Ground::engine`]: the engine contract without a client.
+    /// [`Fixture::engine`]: the engine contract without a client.
     Contract,
     /// The store follows tokio's paused clock.
     PausedTime,
-    /// [`Ground::cut`] and [`Ground::mend`]: a store that can be made unreachable.
+    /// [`Fixture::cut`] and [`Fixture::mend`]: a store that can be made unreachable.
     Outage,
-    /// [`Ground::delete_side_state`]: what the store keeps beside the locks can be lost.
+    /// [`Fixture::delete_side_state`]: what the store keeps beside the locks can be lost.
     SideState,
-    /// [`Ground::wipe`]: everything can be lost.
+    /// [`Fixture::wipe`]: everything can be lost.
     Wipe,
-    /// [`Ground::save`] and [`Ground::rewind`]: an old state can come back.
+    /// [`Fixture::save`] and [`Fixture::rewind`]: an old state can come back.
     Rewind,
 }
 

@@ -9,21 +9,22 @@ use futures_util::future::join_all;
 use leasehold::{Builder, Error, ErrorKind, Event, Leasehold, OnOutage, Protection};
 
 use super::{
-    Stage, eventually,
-    stage::{is_closed, ms, sleep, soon},
+    TestContext,
+    context::{is_closed, ms, sleep, soon},
+    eventually,
 };
 
 cases! {
-    an_unreachable_store_is_an_error_that_says_so: Outage,
-    an_outage_is_never_told_as_a_timeout: Outage,
+    an_unreachable_store_is_reported_as_such: Outage,
+    an_outage_is_never_reported_as_a_timeout: Outage,
     a_policy_decides_whether_to_go_on: Outage,
     a_client_can_be_made_while_the_store_is_away: Outage,
-    a_loss_is_told_although_the_store_is_away: Outage,
+    a_loss_is_reported_during_an_outage: Outage,
     a_short_break_loses_nothing: Outage,
     a_waiter_waits_out_a_break: Outage,
     a_release_without_an_answer_is_made_good: Outage,
     a_dropped_guard_is_given_back_after_a_break: Outage,
-    an_observer_is_told_of_an_outage: Outage,
+    an_observer_sees_an_outage: Outage,
 }
 
 /// Fails soon, so that an outage does not take long to see, but leaves a busy disk its time.
@@ -31,20 +32,20 @@ fn impatient(builder: Builder) -> Builder {
     builder.command_timeout(ms(1_000))
 }
 
-async fn impatient_client(stage: &Stage) -> Leasehold {
-    stage.client_with(impatient).await
+async fn impatient_client(test: &TestContext) -> Leasehold {
+    test.client_with(impatient).await
 }
 
-async fn an_unreachable_store_is_an_error_that_says_so(stage: Stage) {
-    let client = impatient_client(&stage).await;
-    stage.cut().await;
+async fn an_unreachable_store_is_reported_as_such(test: TestContext) {
+    let client = impatient_client(&test).await;
+    test.cut().await;
     let errors = [
         ("acquiring \"job\"", client.lock("job").wait(ms(200)).acquire().await.unwrap_err()),
         ("acquiring \"job\"", client.lock("job").try_acquire().await.unwrap_err()),
         ("inspecting \"job\"", client.inspect("job").await.unwrap_err()),
         ("listing", client.list("", None, 10).await.unwrap_err()),
     ];
-    stage.mend().await;
+    test.mend().await;
     for (doing, error) in errors {
         assert_eq!(error.kind(), ErrorKind::StoreUnreachable, "{error}");
         assert!(error.retry() && error.to_string().contains(doing), "{error}");
@@ -54,27 +55,27 @@ async fn an_unreachable_store_is_an_error_that_says_so(stage: Stage) {
     eventually("it works again", async || lock.clone().try_acquire().await.is_ok()).await;
 }
 
-async fn an_outage_is_never_told_as_a_timeout(stage: Stage) {
-    let client = impatient_client(&stage).await;
-    stage.cut().await;
+async fn an_outage_is_never_reported_as_a_timeout(test: TestContext) {
+    let client = impatient_client(&test).await;
+    test.cut().await;
     // Waits of many lengths, so that some end in the middle of a pause.
     let attempts = (0..20).map(|number| client.lock("job").wait(ms(55 + number * 10)).acquire());
     let outcomes = join_all(attempts).await;
-    stage.mend().await;
+    test.mend().await;
     for outcome in outcomes {
         let error = outcome.map(drop).unwrap_err();
         assert_eq!(error.kind(), ErrorKind::StoreUnreachable, "{error}");
     }
 }
 
-async fn a_policy_decides_whether_to_go_on(stage: Stage) {
-    let client = impatient_client(&stage).await;
-    stage.cut().await;
+async fn a_policy_decides_whether_to_go_on(test: TestContext) {
+    let client = impatient_client(&test).await;
+    test.cut().await;
     let lock = || client.lock("job").wait(ms(200));
     let denied = lock().on_outage(OnOutage::Deny).acquire_or_proceed().await;
     let went_on = lock().on_outage(OnOutage::Proceed).acquire_or_proceed().await;
     let default = lock().acquire_or_proceed().await;
-    stage.mend().await;
+    test.mend().await;
     assert_eq!(denied.map(drop).unwrap_err().kind(), ErrorKind::StoreUnreachable);
     assert_eq!(default.map(drop).unwrap_err().kind(), ErrorKind::StoreUnreachable);
     match went_on.unwrap() {
@@ -84,11 +85,11 @@ async fn a_policy_decides_whether_to_go_on(stage: Stage) {
     assert_eq!(client.stats().degraded, 1);
 }
 
-async fn a_client_can_be_made_while_the_store_is_away(stage: Stage) {
-    stage.cut().await;
-    let connected = impatient(stage.builder()).connect().await;
-    let lazy = impatient(stage.builder()).connect_lazy();
-    stage.mend().await;
+async fn a_client_can_be_made_while_the_store_is_away(test: TestContext) {
+    test.cut().await;
+    let connected = impatient(test.builder()).connect().await;
+    let lazy = impatient(test.builder()).connect_lazy();
+    test.mend().await;
     assert_eq!(connected.map(drop).unwrap_err().kind(), ErrorKind::StoreUnreachable);
     let client = lazy.unwrap();
     let mut guard = None;
@@ -101,40 +102,40 @@ async fn a_client_can_be_made_while_the_store_is_away(stage: Stage) {
     client.close().await.unwrap();
 }
 
-async fn a_loss_is_told_although_the_store_is_away(stage: Stage) {
-    let client = impatient_client(&stage).await;
+async fn a_loss_is_reported_during_an_outage(test: TestContext) {
+    let client = impatient_client(&test).await;
     let guard = client.lock("job").ttl(ms(1_500)).keep_alive().acquire().await.unwrap();
     eventually("it is renewed", async || client.stats().renewed >= 1).await;
     let cut = Instant::now();
-    stage.cut().await;
+    test.cut().await;
     soon("the loss is told", guard.lost()).await;
     let told = cut.elapsed();
-    stage.mend().await;
+    test.mend().await;
     assert!(told <= ms(6_000), "told {told:?} after the store went away");
     assert!(!guard.is_held());
     sleep(ms(600)).await;
     assert!(!guard.is_held(), "a store that came back revived it");
 }
 
-async fn a_short_break_loses_nothing(stage: Stage) {
-    let client = impatient_client(&stage).await;
+async fn a_short_break_loses_nothing(test: TestContext) {
+    let client = impatient_client(&test).await;
     let guard = client.lock("job").ttl(ms(6_000)).keep_alive().acquire().await.unwrap();
-    stage.cut().await;
+    test.cut().await;
     eventually("a renewal is missed", async || client.stats().renew_miss >= 1).await;
     let renewed = client.stats().renewed;
-    stage.mend().await;
+    test.mend().await;
     eventually("it is renewed again", async || client.stats().renewed > renewed).await;
     assert!(guard.is_held() && client.stats().lost == 0);
     guard.release().await.unwrap();
 }
 
-async fn a_waiter_waits_out_a_break(stage: Stage) {
-    let (one, two) = (impatient_client(&stage).await, impatient_client(&stage).await);
+async fn a_waiter_waits_out_a_break(test: TestContext) {
+    let (one, two) = (impatient_client(&test).await, impatient_client(&test).await);
     let guard = one.lock("job").ttl(ms(20_000)).acquire().await.unwrap();
-    let waiter = super::stage::enqueue(&one, two.lock("job").wait(ms(30_000)), "job", 0).await;
-    stage.cut().await;
+    let waiter = super::context::enqueue(&one, two.lock("job").wait(ms(30_000)), "job", 0).await;
+    test.cut().await;
     sleep(ms(700)).await;
-    stage.mend().await;
+    test.mend().await;
     assert!(!waiter.is_finished(), "gave up during the break");
     let lease = guard.lease();
     let mut guard = Some(guard);
@@ -144,40 +145,40 @@ async fn a_waiter_waits_out_a_break(stage: Stage) {
     soon("its turn", waiter).await.unwrap().release().await.unwrap();
 }
 
-async fn a_release_without_an_answer_is_made_good(stage: Stage) {
-    let client = impatient_client(&stage).await;
+async fn a_release_without_an_answer_is_made_good(test: TestContext) {
+    let client = impatient_client(&test).await;
     let guard = client.lock("job").ttl(ms(60_000)).acquire().await.unwrap();
-    stage.cut().await;
+    test.cut().await;
     let error = guard.release().await.unwrap_err();
-    stage.mend().await;
+    test.mend().await;
     assert!(
         matches!(&error, Error::StoreUnreachable { doing, .. } if doing.contains("releasing")),
         "{error}"
     );
-    let looker = stage.client().await;
+    let looker = test.client().await;
     eventually("the lock is free", async || !is_closed(&looker, "job").await).await;
     assert_eq!(client.stats().release_failed, 1);
 }
 
-async fn a_dropped_guard_is_given_back_after_a_break(stage: Stage) {
-    let client = impatient_client(&stage).await;
+async fn a_dropped_guard_is_given_back_after_a_break(test: TestContext) {
+    let client = impatient_client(&test).await;
     let guard = client.lock("job").ttl(ms(60_000)).acquire().await.unwrap();
-    stage.cut().await;
+    test.cut().await;
     drop(guard);
     sleep(ms(400)).await;
-    stage.mend().await;
-    let looker = stage.client().await;
+    test.mend().await;
+    let looker = test.client().await;
     eventually("the lock is free", async || !is_closed(&looker, "job").await).await;
 }
 
-async fn an_observer_is_told_of_an_outage(stage: Stage) {
+async fn an_observer_sees_an_outage(test: TestContext) {
     let events = Arc::new(Mutex::new(Vec::new()));
     let hears = events.clone();
     let observer = move |event: &Event| hears.lock().unwrap().push(event.clone());
-    let client = stage.client_with(|builder| impatient(builder).observer(observer)).await;
-    stage.cut().await;
+    let client = test.client_with(|builder| impatient(builder).observer(observer)).await;
+    test.cut().await;
     client.lock("job").wait(ms(100)).acquire().await.unwrap_err();
-    stage.mend().await;
+    test.mend().await;
     let told = events.lock().unwrap();
     let error = told.iter().find_map(|event| match event {
         Event::Error { kind, name, text } => Some((*kind, name.as_ref()?.to_string(), text.clone())),

@@ -8,54 +8,53 @@ use std::{
 use leasehold::{Attempt, Clock, Error, Event, Guard, Leasehold, Lock, Retry, lease::validity};
 
 use super::{
-    Stage,
-    stage::{ms, until_waiting},
+    TestContext,
+    context::{ms, until_waiting},
 };
 
 cases! {
     the_same_seed_gives_the_same_story: PausedTime,
-    a_loss_is_told_exactly_when_it_must_be: PausedTime,
+    a_loss_is_reported_exactly_on_time: PausedTime,
     a_wait_ends_exactly_when_it_must: PausedTime,
     an_hour_of_renewals_loses_nothing: PausedTime,
     a_waiter_takes_over_right_after_expiry: PausedTime,
 }
 
-async fn paused_client(stage: &Stage) -> (Leasehold, Clock) {
+async fn paused_client(test: &TestContext) -> (Leasehold, Clock) {
     let clock = Clock::tokio();
-    (stage.builder_on(clock.clone()).connect().await.unwrap(), clock)
+    (test.builder_on(clock.clone()).connect().await.unwrap(), clock)
 }
 
-async fn the_same_seed_gives_the_same_story(stage: Stage) {
-    let (one, two) = (story(&stage, "one", 7).await, story(&stage, "two", 7).await);
+async fn the_same_seed_gives_the_same_story(test: TestContext) {
+    let (one, two) = (story(&test, "one", 7).await, story(&test, "two", 7).await);
     assert!(one.len() > 20, "{one:?}");
     assert_eq!(one, two);
-    assert_ne!(one, story(&stage, "three", 8).await, "the seed changes nothing");
+    assert_ne!(one, story(&test, "three", 8).await, "the seed changes nothing");
 }
 
 /// Three clients that compete under one seed; what each was told, and when.
-async fn story(stage: &Stage, name: &'static str, seed: u64) -> Vec<String> {
-    stage
-        .apart(true, async move |stage| {
-            let (clock, told) = (Clock::tokio(), Arc::new(Mutex::new(Vec::new())));
-            let began = clock.now();
-            let mut tasks = Vec::new();
-            for who in 0..3 {
-                let (hears, reads) = (told.clone(), clock.clone());
-                let observer = move |event: &Event| {
-                    let at = reads.now().since(began);
-                    hears.lock().unwrap().push(format!("{at:?} {who} {}", without_fence(event)));
-                };
-                let builder = stage.builder_on(clock.clone()).seed(seed + who).observer(observer);
-                let client = builder.connect().await.unwrap();
-                tasks.push(tokio::spawn(compete(client, name)));
-            }
-            for task in tasks {
-                task.await.unwrap();
-            }
-            let told = told.lock().unwrap();
-            told.clone()
-        })
-        .await
+async fn story(test: &TestContext, name: &'static str, seed: u64) -> Vec<String> {
+    test.apart(true, async move |test| {
+        let (clock, told) = (Clock::tokio(), Arc::new(Mutex::new(Vec::new())));
+        let began = clock.now();
+        let mut tasks = Vec::new();
+        for who in 0..3 {
+            let (hears, reads) = (told.clone(), clock.clone());
+            let observer = move |event: &Event| {
+                let at = reads.now().since(began);
+                hears.lock().unwrap().push(format!("{at:?} {who} {}", without_fence(event)));
+            };
+            let builder = test.builder_on(clock.clone()).seed(seed + who).observer(observer);
+            let client = builder.connect().await.unwrap();
+            tasks.push(tokio::spawn(compete(client, name)));
+        }
+        for task in tasks {
+            task.await.unwrap();
+        }
+        let told = told.lock().unwrap();
+        told.clone()
+    })
+    .await
 }
 
 async fn compete(client: Leasehold, name: &str) {
@@ -93,67 +92,63 @@ fn without_fence(event: &Event) -> String {
     }
 }
 
-async fn a_loss_is_told_exactly_when_it_must_be(stage: Stage) {
-    stage
-        .apart(true, async |stage| {
-            let (client, clock) = paused_client(&stage).await;
-            for ttl in [ms(50), ms(1_000), ms(30_000), ms(300_000)] {
-                let began = clock.now();
-                let guard = client.lock("job").ttl(ttl).acquire().await.unwrap();
-                assert_eq!(guard.remaining(), ttl - validity::drift(ttl));
-                guard.lost().await;
-                // Timers tick in milliseconds.
-                let told = clock.now().since(began);
-                let must = ttl - validity::drift(ttl) - validity::margin(ttl);
-                assert!(told >= must && told <= must + ms(2), "told after {told:?} instead of {must:?}");
-                guard.release().await.unwrap();
-            }
-        })
-        .await;
-}
-
-async fn a_wait_ends_exactly_when_it_must(stage: Stage) {
-    stage
-        .apart(true, async |stage| {
-            let (client, _) = paused_client(&stage).await;
-            let _guard = client.lock("job").ttl(ms(300_000)).acquire().await.unwrap();
-            for wait in [ms(1), ms(100), ms(5_000), ms(60_000)] {
-                match client.lock("job").wait(wait).acquire().await.unwrap_err() {
-                    Error::TimedOut { waited, .. } => {
-                        assert!(waited >= wait && waited <= wait + ms(2), "{waited:?} instead of {wait:?}");
-                    }
-                    other => panic!("{other}"),
-                }
-            }
-        })
-        .await;
-}
-
-async fn an_hour_of_renewals_loses_nothing(stage: Stage) {
-    stage
-        .apart(true, async |stage| {
-            let (client, _) = paused_client(&stage).await;
-            let hour = Duration::from_secs(3_600);
-            let guard = client.lock("job").ttl(ms(30_000)).keep_alive().acquire().await.unwrap();
-            tokio::time::sleep(hour).await;
-            assert!(guard.is_held());
-            let renewed = client.stats().renewed;
-            assert!((350..=370).contains(&renewed), "{renewed} renewals in an hour");
-        })
-        .await;
-}
-
-async fn a_waiter_takes_over_right_after_expiry(stage: Stage) {
-    stage
-        .apart(true, async |stage| {
-            let (client, clock) = paused_client(&stage).await;
+async fn a_loss_is_reported_exactly_on_time(test: TestContext) {
+    test.apart(true, async |test| {
+        let (client, clock) = paused_client(&test).await;
+        for ttl in [ms(50), ms(1_000), ms(30_000), ms(300_000)] {
             let began = clock.now();
-            let _gone = client.lock("job").ttl(ms(10_000)).acquire().await.unwrap().detach();
-            let waiter = tokio::spawn(client.lock("job").wait(ms(60_000)).acquire());
-            until_waiting(&client, "job", 1).await;
-            let _guard = waiter.await.unwrap().unwrap();
-            let after = clock.now().since(began);
-            assert!(after >= ms(10_000) && after <= ms(10_100), "taken over after {after:?}");
-        })
-        .await;
+            let guard = client.lock("job").ttl(ttl).acquire().await.unwrap();
+            assert_eq!(guard.remaining(), ttl - validity::drift(ttl));
+            guard.lost().await;
+            // Timers tick in milliseconds.
+            let told = clock.now().since(began);
+            let must = ttl - validity::drift(ttl) - validity::margin(ttl);
+            assert!(told >= must && told <= must + ms(2), "told after {told:?} instead of {must:?}");
+            guard.release().await.unwrap();
+        }
+    })
+    .await;
+}
+
+async fn a_wait_ends_exactly_when_it_must(test: TestContext) {
+    test.apart(true, async |test| {
+        let (client, _) = paused_client(&test).await;
+        let _guard = client.lock("job").ttl(ms(300_000)).acquire().await.unwrap();
+        for wait in [ms(1), ms(100), ms(5_000), ms(60_000)] {
+            match client.lock("job").wait(wait).acquire().await.unwrap_err() {
+                Error::TimedOut { waited, .. } => {
+                    assert!(waited >= wait && waited <= wait + ms(2), "{waited:?} instead of {wait:?}");
+                }
+                other => panic!("{other}"),
+            }
+        }
+    })
+    .await;
+}
+
+async fn an_hour_of_renewals_loses_nothing(test: TestContext) {
+    test.apart(true, async |test| {
+        let (client, _) = paused_client(&test).await;
+        let hour = Duration::from_secs(3_600);
+        let guard = client.lock("job").ttl(ms(30_000)).keep_alive().acquire().await.unwrap();
+        tokio::time::sleep(hour).await;
+        assert!(guard.is_held());
+        let renewed = client.stats().renewed;
+        assert!((350..=370).contains(&renewed), "{renewed} renewals in an hour");
+    })
+    .await;
+}
+
+async fn a_waiter_takes_over_right_after_expiry(test: TestContext) {
+    test.apart(true, async |test| {
+        let (client, clock) = paused_client(&test).await;
+        let began = clock.now();
+        let _gone = client.lock("job").ttl(ms(10_000)).acquire().await.unwrap().detach();
+        let waiter = tokio::spawn(client.lock("job").wait(ms(60_000)).acquire());
+        until_waiting(&client, "job", 1).await;
+        let _guard = waiter.await.unwrap().unwrap();
+        let after = clock.now().since(began);
+        assert!(after >= ms(10_000) && after <= ms(10_100), "taken over after {after:?}");
+    })
+    .await;
 }

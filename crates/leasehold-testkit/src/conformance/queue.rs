@@ -6,8 +6,8 @@ use futures_util::future::join_all;
 use leasehold::{Retry, engine::Released};
 
 use super::{
-    Stage,
-    stage::{enqueue, ms, soon, until_waiting},
+    TestContext,
+    context::{enqueue, ms, soon, until_waiting},
 };
 
 cases! {
@@ -23,13 +23,13 @@ cases! {
     a_waiter_whose_program_ended_is_passed_over,
 }
 
-async fn ten_waiters_are_served_in_the_order_they_came(stage: Stage) {
-    let (one, two) = (stage.client().await, stage.client().await);
+async fn ten_waiters_are_served_in_the_order_they_came(test: TestContext) {
+    let (one, two) = (test.client().await, test.client().await);
     served_in_order(&[one], &two, 10).await;
 }
 
-async fn waiters_of_different_clients_share_one_queue(stage: Stage) {
-    let clients = [stage.client().await, stage.client().await, stage.client().await];
+async fn waiters_of_different_clients_share_one_queue(test: TestContext) {
+    let clients = [test.client().await, test.client().await, test.client().await];
     served_in_order(&clients, &clients[0], 6).await;
 }
 
@@ -57,8 +57,8 @@ async fn served_in_order(clients: &[leasehold::Leasehold], holder: &leasehold::L
     assert!(served.is_sorted_by(|a, b| a.1 < b.1), "fences do not grow: {served:?}");
 }
 
-async fn a_newcomer_never_overtakes_a_waiter(stage: Stage) {
-    let (one, two, new) = (stage.client().await, stage.client().await, stage.client().await);
+async fn a_newcomer_never_overtakes_a_waiter(test: TestContext) {
+    let (one, two, new) = (test.client().await, test.client().await, test.client().await);
     for _ in 0..10 {
         let guard = one.lock("job").acquire().await.unwrap();
         let waiter = enqueue(&one, two.lock("job").wait(ms(20_000)), "job", 0).await;
@@ -72,8 +72,8 @@ async fn a_newcomer_never_overtakes_a_waiter(stage: Stage) {
     }
 }
 
-async fn a_newcomer_never_takes_an_expired_lock_before_a_waiter(stage: Stage) {
-    let (one, two, new) = (stage.client().await, stage.client().await, stage.client().await);
+async fn a_newcomer_never_takes_an_expired_lock_before_a_waiter(test: TestContext) {
+    let (one, two, new) = (test.client().await, test.client().await, test.client().await);
     for _ in 0..3 {
         let _gone = one.lock("job").ttl(ms(300)).acquire().await.unwrap().detach();
         let waiter = enqueue(&one, two.lock("job").wait(ms(20_000)), "job", 0).await;
@@ -86,8 +86,8 @@ async fn a_newcomer_never_takes_an_expired_lock_before_a_waiter(stage: Stage) {
     }
 }
 
-async fn a_newcomer_that_waits_goes_to_the_end(stage: Stage) {
-    let (one, two, new) = (stage.client().await, stage.client().await, stage.client().await);
+async fn a_newcomer_that_waits_goes_to_the_end(test: TestContext) {
+    let (one, two, new) = (test.client().await, test.client().await, test.client().await);
     let guard = one.lock("job").acquire().await.unwrap();
     let first = enqueue(&one, two.lock("job"), "job", 0).await;
     // It asks as often as it can, which buys it nothing.
@@ -101,8 +101,8 @@ async fn a_newcomer_that_waits_goes_to_the_end(stage: Stage) {
     assert!(soon("the newcomer", second).await.unwrap().fence() > fence);
 }
 
-async fn a_cancelled_waiters_place_goes_to_the_next(stage: Stage) {
-    let (one, two, three) = (stage.client().await, stage.client().await, stage.client().await);
+async fn a_cancelled_waiters_place_goes_to_the_next(test: TestContext) {
+    let (one, two, three) = (test.client().await, test.client().await, test.client().await);
     let guard = one.lock("job").acquire().await.unwrap();
     let first = enqueue(&one, two.lock("job"), "job", 0).await;
     let second = enqueue(&one, three.lock("job"), "job", 1).await;
@@ -111,11 +111,11 @@ async fn a_cancelled_waiters_place_goes_to_the_next(stage: Stage) {
     soon("the second", second).await.unwrap().release().await.unwrap();
     assert!(first.await.unwrap_err().is_cancelled());
     two.close().await.unwrap();
-    stage.assert_empty().await;
+    test.assert_empty().await;
 }
 
-async fn a_waiter_that_timed_out_is_passed_over(stage: Stage) {
-    let (one, two, three) = (stage.client().await, stage.client().await, stage.client().await);
+async fn a_waiter_that_timed_out_is_passed_over(test: TestContext) {
+    let (one, two, three) = (test.client().await, test.client().await, test.client().await);
     let guard = one.lock("job").acquire().await.unwrap();
     let lock = two.lock("job").wait(ms(2_000));
     let first = tokio::spawn(lock.acquire());
@@ -126,9 +126,9 @@ async fn a_waiter_that_timed_out_is_passed_over(stage: Stage) {
     soon("the second", second).await.unwrap().release().await.unwrap();
 }
 
-async fn a_hundred_waiters_are_served_once_each(stage: Stage) {
+async fn a_hundred_waiters_are_served_once_each(test: TestContext) {
     const WAITERS: u64 = 100;
-    let clients = [stage.client().await, stage.client().await, stage.client().await, stage.client().await];
+    let clients = [test.client().await, test.client().await, test.client().await, test.client().await];
     let guard = clients[0].lock("job").acquire().await.unwrap();
     let tasks: Vec<_> = (0..WAITERS as usize)
         .map(|number| {
@@ -151,8 +151,8 @@ async fn a_hundred_waiters_are_served_once_each(stage: Stage) {
     assert_eq!(acquired, WAITERS + 1);
 }
 
-async fn the_queue_goes_on_when_holders_never_release(stage: Stage) {
-    let (one, two) = (stage.client().await, stage.client().await);
+async fn the_queue_goes_on_when_holders_never_release(test: TestContext) {
+    let (one, two) = (test.client().await, test.client().await);
     let lock = || two.lock("job").ttl(ms(2_000)).wait(ms(20_000));
     let first = one.lock("job").ttl(ms(2_000)).acquire().await.unwrap().detach();
     let waiters = [enqueue(&one, lock(), "job", 0).await, enqueue(&one, lock(), "job", 1).await];
@@ -164,21 +164,20 @@ async fn the_queue_goes_on_when_holders_never_release(stage: Stage) {
     }
 }
 
-async fn a_waiter_whose_program_ended_is_passed_over(stage: Stage) {
-    let (one, two) = (stage.client().await, stage.client().await);
+async fn a_waiter_whose_program_ended_is_passed_over(test: TestContext) {
+    let (one, two) = (test.client().await, test.client().await);
     let guard = one.lock("job").ttl(ms(60_000)).acquire().await.unwrap();
     let watcher = one.clone();
     // Its runtime ends with it, so nothing of it can say goodbye.
-    stage
-        .apart(false, async move |stage| {
-            let client = stage.client().await;
-            let attempt = client.lock("job").ttl(ms(300)).wait(ms(60_000)).acquire();
-            tokio::select! {
-                _ = attempt => panic!("granted while it was held"),
-                () = until_waiting(&watcher, "job", 1) => {}
-            }
-        })
-        .await;
+    test.apart(false, async move |test| {
+        let client = test.client().await;
+        let attempt = client.lock("job").ttl(ms(300)).wait(ms(60_000)).acquire();
+        tokio::select! {
+            _ = attempt => panic!("granted while it was held"),
+            () = until_waiting(&watcher, "job", 1) => {}
+        }
+    })
+    .await;
     let next = tokio::spawn(two.lock("job").ttl(ms(300)).wait(ms(30_000)).acquire());
     guard.release().await.unwrap();
     soon("the next live waiter", next).await.unwrap().unwrap().release().await.unwrap();

@@ -8,54 +8,55 @@ use leasehold::{
 };
 
 use super::{
-    Stage, eventually,
-    stage::{enqueue, is_closed, ms, poll_at_most, soon},
+    TestContext,
+    context::{enqueue, is_closed, ms, poll_at_most, soon},
+    eventually,
 };
 
 cases! {
     a_release_leaves_the_lock_free,
     a_release_with_a_waiter_hands_over,
-    releasing_an_expired_lock_says_expired,
-    releasing_a_taken_lock_says_by_whom,
+    releasing_an_expired_lock_returns_expired,
+    releasing_a_taken_lock_reports_the_holder,
     a_late_release_leaves_the_second_holder_alone,
     a_force_release_compares_the_fence,
-    force_releasing_a_free_lock_says_expired,
+    force_releasing_a_free_lock_returns_expired,
     dropping_a_guard_releases_in_the_background,
     dropping_a_guard_outside_of_a_runtime_does_not_panic,
     dropping_a_guard_after_its_runtime_ended_does_not_panic,
     a_release_dropped_at_any_poll_still_releases,
     a_detached_lock_stays_and_its_handle_releases_it,
-    a_handle_extends_what_it_stands_for,
+    a_handle_extends_its_lease,
     a_lock_outlives_every_client: Durable,
 }
 
-async fn a_release_leaves_the_lock_free(stage: Stage) {
-    let client = stage.client().await;
+async fn a_release_leaves_the_lock_free(test: TestContext) {
+    let client = test.client().await;
     let guard = client.lock("job").acquire().await.unwrap();
     assert_eq!(guard.release().await.unwrap(), Released::Free);
     let inspection = client.inspect("job").await.unwrap();
     assert!(inspection.held().is_none() && inspection.waiting == 0);
     client.close().await.unwrap();
-    stage.assert_empty().await;
+    test.assert_empty().await;
 }
 
-async fn a_release_with_a_waiter_hands_over(stage: Stage) {
-    let (one, two) = (stage.client().await, stage.client().await);
+async fn a_release_with_a_waiter_hands_over(test: TestContext) {
+    let (one, two) = (test.client().await, test.client().await);
     let guard = one.lock("job").acquire().await.unwrap();
     let waiter = enqueue(&one, two.lock("job"), "job", 0).await;
     let Released::HandedOver { to: 1, next } = guard.release().await.unwrap() else {
         panic!("not handed over")
     };
     let guard = soon("its turn", waiter).await.unwrap();
-    match stage.capabilities().handover {
+    match test.capabilities().handover {
         Handover::Push => assert_eq!(next, Some(guard.fence())),
         _ => assert!(next.is_none_or(|next| next == guard.fence())),
     }
     assert_eq!(guard.release().await.unwrap(), Released::Free);
 }
 
-async fn releasing_an_expired_lock_says_expired(stage: Stage) {
-    let client = stage.client().await;
+async fn releasing_an_expired_lock_returns_expired(test: TestContext) {
+    let client = test.client().await;
     let guard = client.lock("job").ttl(ms(150)).acquire().await.unwrap();
     let granted = Instant::now();
     // Copies on several nodes end one after the other. While some are left and a node is away, nobody can say whether a
@@ -66,15 +67,15 @@ async fn releasing_an_expired_lock_says_expired(stage: Stage) {
     assert_eq!(client.stats().release_not_ours, 1);
 }
 
-async fn releasing_a_taken_lock_says_by_whom(stage: Stage) {
-    let (one, two) = (stage.client().await, stage.client().await);
+async fn releasing_a_taken_lock_reports_the_holder(test: TestContext) {
+    let (one, two) = (test.client().await, test.client().await);
     let late = one.lock("job").ttl(ms(150)).acquire().await.unwrap();
     let next = soon("the next holder", two.lock("job").wait(ms(15_000)).acquire()).await.unwrap();
     assert_eq!(late.release().await.unwrap(), Released::Taken { by: Some(next.fence()) });
 }
 
-async fn a_late_release_leaves_the_second_holder_alone(stage: Stage) {
-    let (one, two) = (stage.client().await, stage.client().await);
+async fn a_late_release_leaves_the_second_holder_alone(test: TestContext) {
+    let (one, two) = (test.client().await, test.client().await);
     let late = one.lock("job").ttl(ms(150)).acquire().await.unwrap();
     let dropped = one.lock("other").ttl(ms(150)).acquire().await.unwrap();
     let next = soon("the next holder", two.lock("job").wait(ms(15_000)).acquire()).await.unwrap();
@@ -90,8 +91,8 @@ async fn a_late_release_leaves_the_second_holder_alone(stage: Stage) {
     }
 }
 
-async fn a_force_release_compares_the_fence(stage: Stage) {
-    let (one, two) = (stage.client().await, stage.client().await);
+async fn a_force_release_compares_the_fence(test: TestContext) {
+    let (one, two) = (test.client().await, test.client().await);
     let guard = one.lock("job").acquire().await.unwrap();
     let fence = guard.fence();
     for wrong in [fence.get() - 1, fence.get() + 1, 0] {
@@ -104,8 +105,8 @@ async fn a_force_release_compares_the_fence(stage: Stage) {
     assert_eq!(two.force_release("job", fence).await.unwrap(), Released::Expired);
 }
 
-async fn force_releasing_a_free_lock_says_expired(stage: Stage) {
-    let client = stage.client().await;
+async fn force_releasing_a_free_lock_returns_expired(test: TestContext) {
+    let client = test.client().await;
     assert_eq!(client.force_release("job", Fence::new(1)).await.unwrap(), Released::Expired);
     let guard = client.lock("job").acquire().await.unwrap();
     let fence = guard.fence();
@@ -113,8 +114,8 @@ async fn force_releasing_a_free_lock_says_expired(stage: Stage) {
     assert_eq!(client.force_release("job", fence).await.unwrap(), Released::Expired);
 }
 
-async fn dropping_a_guard_releases_in_the_background(stage: Stage) {
-    let (one, two) = (stage.client().await, stage.client().await);
+async fn dropping_a_guard_releases_in_the_background(test: TestContext) {
+    let (one, two) = (test.client().await, test.client().await);
     let guard = one.lock("job").ttl(ms(60_000)).acquire().await.unwrap();
     let lease = guard.lease();
     drop(guard);
@@ -123,18 +124,18 @@ async fn dropping_a_guard_releases_in_the_background(stage: Stage) {
     assert_eq!(one.stats().dropped, 1);
 }
 
-async fn dropping_a_guard_outside_of_a_runtime_does_not_panic(stage: Stage) {
-    let client = stage.client().await;
+async fn dropping_a_guard_outside_of_a_runtime_does_not_panic(test: TestContext) {
+    let client = test.client().await;
     let guard = client.lock("job").ttl(ms(60_000)).acquire().await.unwrap();
     std::thread::spawn(move || drop(guard)).join().expect("no panic");
     eventually("the lock is free", async || !is_closed(&client, "job").await).await;
 }
 
-async fn dropping_a_guard_after_its_runtime_ended_does_not_panic(stage: Stage) {
-    let client = stage.client().await;
-    let guard = stage
-        .apart(false, async |stage| {
-            let gone = stage.client().await;
+async fn dropping_a_guard_after_its_runtime_ended_does_not_panic(test: TestContext) {
+    let client = test.client().await;
+    let guard = test
+        .apart(false, async |test| {
+            let gone = test.client().await;
             gone.lock("job").ttl(ms(300)).keep_alive().acquire().await.unwrap()
         })
         .await;
@@ -142,18 +143,18 @@ async fn dropping_a_guard_after_its_runtime_ended_does_not_panic(stage: Stage) {
     eventually("the ttl frees it", async || !is_closed(&client, "job").await).await;
 }
 
-async fn a_release_dropped_at_any_poll_still_releases(stage: Stage) {
-    let client = stage.client().await;
+async fn a_release_dropped_at_any_poll_still_releases(test: TestContext) {
+    let client = test.client().await;
     for polls in 0..10 {
         let guard = client.lock("job").ttl(ms(60_000)).wait(ms(15_000)).acquire().await.unwrap();
         let _ended = poll_at_most(polls, guard.release()).await;
     }
     client.close().await.unwrap();
-    stage.assert_empty().await;
+    test.assert_empty().await;
 }
 
-async fn a_detached_lock_stays_and_its_handle_releases_it(stage: Stage) {
-    let (one, two) = (stage.client().await, stage.client().await);
+async fn a_detached_lock_stays_and_its_handle_releases_it(test: TestContext) {
+    let (one, two) = (test.client().await, test.client().await);
     let handle = one.lock("job").ttl(ms(20_000)).acquire().await.unwrap().detach();
     one.close().await.unwrap();
     assert!(is_closed(&two, "job").await);
@@ -165,8 +166,8 @@ async fn a_detached_lock_stays_and_its_handle_releases_it(stage: Stage) {
     assert!(!is_closed(&two, "job").await);
 }
 
-async fn a_handle_extends_what_it_stands_for(stage: Stage) {
-    let client = stage.client().await;
+async fn a_handle_extends_its_lease(test: TestContext) {
+    let client = test.client().await;
     let handle = client.lock("job").ttl(ms(2_000)).acquire().await.unwrap().detach();
     handle.extend(&client, Some(ms(50_000))).await.unwrap();
     let left = client.inspect("job").await.unwrap().held().unwrap().expires_in.unwrap();
@@ -177,12 +178,12 @@ async fn a_handle_extends_what_it_stands_for(stage: Stage) {
     assert!(!is_closed(&client, "job").await, "an extension revived it");
 }
 
-async fn a_lock_outlives_every_client(stage: Stage) {
-    let first = stage.builder().connect().await.unwrap();
+async fn a_lock_outlives_every_client(test: TestContext) {
+    let first = test.builder().connect().await.unwrap();
     let handle = first.lock("job").ttl(ms(60_000)).acquire().await.unwrap().detach();
     first.close().await.unwrap();
     drop(first);
-    let second = stage.client().await;
+    let second = test.client().await;
     assert_eq!(second.inspect("job").await.unwrap().held().expect("still held").fence, handle.fence());
     assert!(second.lock("job").try_acquire().await.unwrap().held().is_none());
     handle.release(&second).await.unwrap();

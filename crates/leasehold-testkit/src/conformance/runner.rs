@@ -1,4 +1,4 @@
-//! Plays cases, several at a time, each in a space of its own with a limit of its own.
+//! Plays cases, several at a time, each in a namespace of its own with a limit of its own.
 
 use std::{
     any::Any,
@@ -14,7 +14,7 @@ use futures_util::FutureExt;
 use leasehold::engine::{Capabilities, Handover};
 use tokio::{runtime::Builder, sync::oneshot, task::JoinSet};
 
-use super::{Case, Ground, Need, Plot, Report, Stage, cases};
+use super::{Case, Fixture, Namespace, Need, Report, TestContext, cases};
 
 /// Cases at the same time. They mostly wait for time to pass.
 const AT_ONCE: usize = 8;
@@ -29,30 +29,30 @@ static RUNS: AtomicU32 = AtomicU32::new(0);
 ///
 /// # Panics
 /// When the store cannot be reached.
-pub async fn run(label: &str, ground: impl Ground) -> Report {
+pub async fn run(label: &str, fixture: impl Fixture) -> Report {
     let filter = std::env::var(FILTER).unwrap_or_default();
     let chosen: Vec<_> = cases().into_iter().filter(|case| case.name.contains(&filter)).collect();
-    run_some(label, ground, &chosen).await
+    run_some(label, fixture, &chosen).await
 }
 
 /// Runs these cases on an engine.
 ///
 /// # Panics
 /// When the store cannot be reached.
-pub async fn run_some(label: &str, ground: impl Ground, chosen: &[Case]) -> Report {
-    let ground: Arc<dyn Ground> = Arc::new(ground);
+pub async fn run_some(label: &str, fixture: impl Fixture, chosen: &[Case]) -> Report {
+    let fixture: Arc<dyn Fixture> = Arc::new(fixture);
     let number = RUNS.fetch_add(1, Ordering::Relaxed);
     let mut run = Run {
         label,
         number,
-        capabilities: Arc::new(capabilities(&*ground, number).await),
-        lacks: lacks(&*ground, number),
-        ground,
+        capabilities: Arc::new(capabilities(&*fixture, number).await),
+        lacks: lacks(&*fixture, number),
+        fixture,
         report: Report::of_one_engine(chosen.len()),
         under_way: JoinSet::new(),
     };
     let (alone, together): (Vec<_>, Vec<_>) =
-        chosen.iter().enumerate().partition(|(_, case)| case.disturbs(&*run.ground));
+        chosen.iter().enumerate().partition(|(_, case)| case.disturbs(&*run.fixture));
     for (number, case) in together {
         run.start(number, *case, AT_ONCE).await;
     }
@@ -63,8 +63,8 @@ pub async fn run_some(label: &str, ground: impl Ground, chosen: &[Case]) -> Repo
     run.report
 }
 
-async fn capabilities(ground: &dyn Ground, run: u32) -> Capabilities {
-    let client = ground.builder(&Plot::new(format!("run{run}"), false)).connect().await;
+async fn capabilities(fixture: &dyn Fixture, run: u32) -> Capabilities {
+    let client = fixture.builder(&Namespace::new(format!("run{run}"), false)).connect().await;
     let client = client.expect("the store can be reached");
     let capabilities = client.capabilities().clone();
     client.close().await.expect("a client that did nothing closes");
@@ -72,11 +72,11 @@ async fn capabilities(ground: &dyn Ground, run: u32) -> Capabilities {
 }
 
 /// What the engine does not keep, and why not.
-fn lacks(ground: &dyn Ground, run: u32) -> Vec<(Need, &'static str)> {
-    if !ground.offers().contains(&Need::Contract) {
+fn lacks(fixture: &dyn Fixture, run: u32) -> Vec<(Need, &'static str)> {
+    if !fixture.offers().contains(&Need::Contract) {
         return [Need::Records, Need::Deadlines].map(|need| (need, "no engine to look at")).into();
     }
-    let engine = ground.engine(&Plot::new(format!("run{run}"), false));
+    let engine = fixture.engine(&Namespace::new(format!("run{run}"), false));
     let records = engine.records().err().map(|why| (Need::Records, why));
     let deadlines = engine.deadlines().err().map(|why| (Need::Deadlines, why));
     records.into_iter().chain(deadlines).collect()
@@ -85,7 +85,7 @@ fn lacks(ground: &dyn Ground, run: u32) -> Vec<(Need, &'static str)> {
 struct Run<'a> {
     label: &'a str,
     number: u32,
-    ground: Arc<dyn Ground>,
+    fixture: Arc<dyn Fixture>,
     capabilities: Arc<Capabilities>,
     lacks: Vec<(Need, &'static str)>,
     report: Report,
@@ -101,9 +101,10 @@ impl Run<'_> {
             self.report.skip(self.label, case.name, *need, why);
             return;
         }
-        let plot = Plot::new(format!("run{}case{number}", self.number), case.needs.contains(&Need::Outage));
-        let stage = Stage::new(self.ground.clone(), plot, self.capabilities.clone());
-        self.under_way.spawn(play(case, stage, self.ground.patience()));
+        let namespace =
+            Namespace::new(format!("run{}case{number}", self.number), case.needs.contains(&Need::Outage));
+        let test = TestContext::new(self.fixture.clone(), namespace, self.capabilities.clone());
+        self.under_way.spawn(play(case, test, self.fixture.patience()));
     }
 
     /// Waits until fewer than `at_once` are under way.
@@ -123,19 +124,19 @@ impl Run<'_> {
             Need::Push => self.capabilities.handover == Handover::Push,
             Need::Durable => self.capabilities.durable,
             Need::Records | Need::Deadlines => self.lacks.iter().all(|(lacked, _)| *lacked != need),
-            offered => self.ground.offers().contains(&offered),
+            offered => self.fixture.offers().contains(&offered),
         }
     }
 }
 
-async fn play(case: Case, stage: Stage, limit: Duration) -> (&'static str, Result<(), String>) {
+async fn play(case: Case, test: TestContext, limit: Duration) -> (&'static str, Result<(), String>) {
     let (done, outcome) = oneshot::channel();
     // A thread and a runtime of its own: a case may block, panic or hang without its neighbours noticing.
     std::thread::spawn(move || {
         let runtime = Builder::new_multi_thread().worker_threads(2).enable_all().build().expect("a runtime");
         let ended = runtime.block_on(async {
-            let ended = AssertUnwindSafe((case.run)(stage.clone())).catch_unwind().await;
-            stage.strike().await;
+            let ended = AssertUnwindSafe((case.run)(test.clone())).catch_unwind().await;
+            test.close_clients().await;
             ended
         });
         runtime.shutdown_background();

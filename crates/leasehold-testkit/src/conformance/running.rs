@@ -6,8 +6,8 @@ use futures_util::FutureExt;
 use leasehold::{ErrorKind, OnOutage, Protection, RunError};
 
 use super::{
-    Stage,
-    stage::{is_closed, ms, sleep, soon},
+    TestContext,
+    context::{is_closed, ms, sleep, soon},
 };
 
 cases! {
@@ -26,17 +26,17 @@ cases! {
     a_held_lock_is_no_reason_to_go_on,
 }
 
-async fn a_run_returns_the_bodys_value_and_releases(stage: Stage) {
-    let client = stage.client().await;
+async fn a_run_returns_the_bodys_value_and_releases(test: TestContext) {
+    let client = test.client().await;
     let value = client.lock("job").run(async |_| 42).await.unwrap();
     assert_eq!(value, 42);
     assert!(!is_closed(&client, "job").await);
     assert_eq!((client.stats().released, client.stats().dropped), (1, 0));
 }
 
-async fn a_run_gives_its_body_the_lease(stage: Stage) {
-    let client = stage.client().await;
-    let looker = stage.client().await;
+async fn a_run_gives_its_body_the_lease(test: TestContext) {
+    let client = test.client().await;
+    let looker = test.client().await;
     let lease = client
         .lock("job")
         .run(async |lease| {
@@ -50,15 +50,15 @@ async fn a_run_gives_its_body_the_lease(stage: Stage) {
     assert!(!lease.is_held(), "the lease ended with the run");
 }
 
-async fn a_run_releases_when_its_body_fails(stage: Stage) {
-    let client = stage.client().await;
+async fn a_run_releases_when_its_body_fails(test: TestContext) {
+    let client = test.client().await;
     let outcome = client.lock("job").run(async |_| Err::<(), _>("no luck")).await.unwrap();
     assert_eq!(outcome, Err("no luck"));
     assert!(!is_closed(&client, "job").await);
 }
 
-async fn a_run_is_kept_alive(stage: Stage) {
-    let client = stage.client().await;
+async fn a_run_is_kept_alive(test: TestContext) {
+    let client = test.client().await;
     let body = async |_| {
         sleep(ms(3_200)).await;
         "done"
@@ -67,8 +67,8 @@ async fn a_run_is_kept_alive(stage: Stage) {
     assert!(client.stats().renewed >= 2);
 }
 
-async fn a_fixed_run_is_cancelled_when_its_time_is_over(stage: Stage) {
-    let client = stage.client().await;
+async fn a_fixed_run_is_cancelled_when_its_time_is_over(test: TestContext) {
+    let client = test.client().await;
     let (alive, dropped) = tokio::sync::oneshot::channel::<()>();
     let body = async move |_| {
         let _alive = alive;
@@ -83,8 +83,8 @@ async fn a_fixed_run_is_cancelled_when_its_time_is_over(stage: Stage) {
     assert_eq!((client.stats().lost, client.stats().renewed), (1, 0));
 }
 
-async fn a_run_is_cancelled_when_its_lock_is_taken_away(stage: Stage) {
-    let (one, two) = (stage.client().await, stage.client().await);
+async fn a_run_is_cancelled_when_its_lock_is_taken_away(test: TestContext) {
+    let (one, two) = (test.client().await, test.client().await);
     let body = async |lease: leasehold::Lease| {
         two.force_release("job", lease.fence()).await.unwrap();
         std::future::pending::<()>().await;
@@ -95,25 +95,24 @@ async fn a_run_is_cancelled_when_its_lock_is_taken_away(stage: Stage) {
     assert!(error.to_string().contains("\"job\""), "{error}");
 }
 
-async fn a_busy_body_that_ends_too_late_is_lost_with_its_value(stage: Stage) {
-    stage
-        .apart(false, async |stage| {
-            let client = stage.client().await;
-            let busy = async |_| {
-                std::thread::sleep(ms(500));
-                42
-            };
-            match client.lock("job").ttl(ms(300)).run(busy).await.unwrap_err() {
-                RunError::Lost { value, .. } => assert_eq!(value, Some(42)),
-                other => panic!("{other:?}"),
-            }
-            client.close().await.unwrap();
-        })
-        .await;
+async fn a_busy_body_that_ends_too_late_is_lost_with_its_value(test: TestContext) {
+    test.apart(false, async |test| {
+        let client = test.client().await;
+        let busy = async |_| {
+            std::thread::sleep(ms(500));
+            42
+        };
+        match client.lock("job").ttl(ms(300)).run(busy).await.unwrap_err() {
+            RunError::Lost { value, .. } => assert_eq!(value, Some(42)),
+            other => panic!("{other:?}"),
+        }
+        client.close().await.unwrap();
+    })
+    .await;
 }
 
-async fn a_panic_in_the_body_releases_and_goes_on(stage: Stage) {
-    let client = stage.client().await;
+async fn a_panic_in_the_body_releases_and_goes_on(test: TestContext) {
+    let client = test.client().await;
     let run = client.lock("job").run(async |_| {
         if true {
             std::panic::resume_unwind(Box::new("on purpose"));
@@ -124,8 +123,8 @@ async fn a_panic_in_the_body_releases_and_goes_on(stage: Stage) {
     assert!(!is_closed(&client, "job").await);
 }
 
-async fn a_run_without_the_lock_does_not_run(stage: Stage) {
-    let client = stage.client().await;
+async fn a_run_without_the_lock_does_not_run(test: TestContext) {
+    let client = test.client().await;
     let _guard = client.lock("job").acquire().await.unwrap();
     let not_run = async |_| panic!("ran without the lock");
     match client.lock("job").wait(ms(100)).run(not_run).await.unwrap_err() {
@@ -138,8 +137,8 @@ async fn a_run_without_the_lock_does_not_run(stage: Stage) {
     }
 }
 
-async fn a_lost_run_leaves_the_next_holder_alone(stage: Stage) {
-    let (one, two) = (stage.client().await, stage.client().await);
+async fn a_lost_run_leaves_the_next_holder_alone(test: TestContext) {
+    let (one, two) = (test.client().await, test.client().await);
     let taken = Arc::new(tokio::sync::Mutex::new(None));
     let keeps = taken.clone();
     let body = async |lease: leasehold::Lease| {
@@ -154,16 +153,16 @@ async fn a_lost_run_leaves_the_next_holder_alone(stage: Stage) {
     assert_eq!(two.inspect("job").await.unwrap().held().unwrap().fence, next.fence());
 }
 
-async fn a_lost_run_with_a_delay_keeps_the_delay(stage: Stage) {
-    let (one, two) = (stage.client().await, stage.client().await);
+async fn a_lost_run_with_a_delay_keeps_the_delay(test: TestContext) {
+    let (one, two) = (test.client().await, test.client().await);
     let lock = one.lock("job").ttl(ms(300)).lock_delay(ms(60_000)).fixed();
     soon("the run ends", lock.run(async |_| std::future::pending::<()>().await)).await.unwrap_err();
     one.close().await.unwrap();
     assert!(is_closed(&two, "job").await, "the delay ended with the run");
 }
 
-async fn a_lock_on_a_healthy_store_is_held_whatever_the_policy(stage: Stage) {
-    let client = stage.client().await;
+async fn a_lock_on_a_healthy_store_is_held_whatever_the_policy(test: TestContext) {
+    let client = test.client().await;
     for policy in [OnOutage::Deny, OnOutage::Proceed] {
         match client.lock("job").on_outage(policy).acquire_or_proceed().await.unwrap() {
             Protection::Held(guard) => guard.release().await.map(drop).unwrap(),
@@ -173,8 +172,8 @@ async fn a_lock_on_a_healthy_store_is_held_whatever_the_policy(stage: Stage) {
     assert_eq!(client.stats().degraded, 0);
 }
 
-async fn a_held_lock_is_no_reason_to_go_on(stage: Stage) {
-    let client = stage.client().await;
+async fn a_held_lock_is_no_reason_to_go_on(test: TestContext) {
+    let client = test.client().await;
     let _guard = client.lock("job").acquire().await.unwrap();
     for policy in [OnOutage::Deny, OnOutage::Proceed] {
         let lock = client.lock("job").wait(ms(100)).on_outage(policy);

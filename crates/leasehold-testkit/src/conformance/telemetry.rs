@@ -5,25 +5,26 @@ use std::sync::{Arc, Mutex};
 use leasehold::{Event, Leasehold, engine::Released};
 
 use super::{
-    Stage, eventually,
-    stage::{enqueue, is_closed, ms, sleep, soon, until_waiting},
+    TestContext,
+    context::{enqueue, is_closed, ms, sleep, soon, until_waiting},
+    eventually,
 };
 
 cases! {
     a_story_is_counted_exactly,
-    clones_share_what_they_counted,
+    clones_share_their_counters,
     clients_count_apart,
     latencies_and_hold_times_are_recorded,
     the_success_rate_is_that_of_ended_attempts,
     a_fixed_lease_held_too_long_is_counted,
     a_hand_over_is_counted_by_its_receiver: Push,
     prometheus_text_has_every_counter,
-    an_observer_is_told_the_story_in_order,
+    an_observer_sees_events_in_order,
     an_observer_sees_no_owner_value,
 }
 
-async fn a_story_is_counted_exactly(stage: Stage) {
-    let (client, other) = (stage.client().await, stage.client().await);
+async fn a_story_is_counted_exactly(test: TestContext) {
+    let (client, other) = (test.client().await, test.client().await);
     // Acquired and released, twice.
     for _ in 0..2 {
         client.lock("job").acquire().await.unwrap().release().await.unwrap();
@@ -60,8 +61,8 @@ async fn a_story_is_counted_exactly(stage: Stage) {
     assert_eq!((stats.acquire_latency.count(), stats.hold_time.count()), (5, 5), "{stats:?}");
 }
 
-async fn clones_share_what_they_counted(stage: Stage) {
-    let client = stage.client().await;
+async fn clones_share_their_counters(test: TestContext) {
+    let client = test.client().await;
     let clone = client.clone();
     clone.lock("job").acquire().await.unwrap().release().await.unwrap();
     client.lock("job").acquire().await.unwrap().release().await.unwrap();
@@ -69,15 +70,15 @@ async fn clones_share_what_they_counted(stage: Stage) {
     assert_eq!(client.stats(), clone.stats());
 }
 
-async fn clients_count_apart(stage: Stage) {
-    let (one, two) = (stage.client().await, stage.client().await);
+async fn clients_count_apart(test: TestContext) {
+    let (one, two) = (test.client().await, test.client().await);
     one.lock("job").acquire().await.unwrap().release().await.unwrap();
     assert_eq!((one.stats().acquired, two.stats().acquired), (1, 0));
     assert_eq!((two.stats().attempts, two.stats().released), (0, 0));
 }
 
-async fn latencies_and_hold_times_are_recorded(stage: Stage) {
-    let client = stage.client().await;
+async fn latencies_and_hold_times_are_recorded(test: TestContext) {
+    let client = test.client().await;
     for _ in 0..3 {
         let guard = client.lock("job").acquire().await.unwrap();
         sleep(ms(20)).await;
@@ -89,8 +90,8 @@ async fn latencies_and_hold_times_are_recorded(stage: Stage) {
     assert!(stats.hold_time.quantile(0.5).unwrap() >= ms(20));
 }
 
-async fn the_success_rate_is_that_of_ended_attempts(stage: Stage) {
-    let client = stage.client().await;
+async fn the_success_rate_is_that_of_ended_attempts(test: TestContext) {
+    let client = test.client().await;
     assert_eq!(client.stats().success_rate(), None);
     let guard = client.lock("job").acquire().await.unwrap();
     assert_eq!(client.stats().success_rate(), Some(1.0));
@@ -99,8 +100,8 @@ async fn the_success_rate_is_that_of_ended_attempts(stage: Stage) {
     guard.release().await.unwrap();
 }
 
-async fn a_fixed_lease_held_too_long_is_counted(stage: Stage) {
-    let client = stage.client().await;
+async fn a_fixed_lease_held_too_long_is_counted(test: TestContext) {
+    let client = test.client().await;
     let long = client.lock("long").ttl(ms(800)).acquire().await.unwrap();
     let short = client.lock("short").ttl(ms(60_000)).acquire().await.unwrap();
     let kept = client.lock("kept").ttl(ms(800)).keep_alive().acquire().await.unwrap();
@@ -111,8 +112,8 @@ async fn a_fixed_lease_held_too_long_is_counted(stage: Stage) {
     assert_eq!(client.stats().overheld, 1);
 }
 
-async fn a_hand_over_is_counted_by_its_receiver(stage: Stage) {
-    let (one, two) = (stage.client().await, stage.client().await);
+async fn a_hand_over_is_counted_by_its_receiver(test: TestContext) {
+    let (one, two) = (test.client().await, test.client().await);
     let guard = one.lock("job").acquire().await.unwrap();
     let waiter = enqueue(&one, two.lock("job"), "job", 0).await;
     guard.release().await.unwrap();
@@ -121,8 +122,8 @@ async fn a_hand_over_is_counted_by_its_receiver(stage: Stage) {
     guard.release().await.unwrap();
 }
 
-async fn prometheus_text_has_every_counter(stage: Stage) {
-    let client = stage.client().await;
+async fn prometheus_text_has_every_counter(test: TestContext) {
+    let client = test.client().await;
     client.lock("secret-name").acquire().await.unwrap().release().await.unwrap();
     let stats = client.stats();
     let text = stats.prometheus();
@@ -144,15 +145,15 @@ async fn prometheus_text_has_every_counter(stage: Stage) {
 }
 
 /// A client whose events are kept.
-async fn observed(stage: &Stage) -> (Leasehold, Arc<Mutex<Vec<Event>>>) {
+async fn observed(test: &TestContext) -> (Leasehold, Arc<Mutex<Vec<Event>>>) {
     let events = Arc::new(Mutex::new(Vec::new()));
     let hears = events.clone();
     let observer = move |event: &Event| hears.lock().unwrap().push(event.clone());
-    (stage.client_with(|builder| builder.observer(observer)).await, events)
+    (test.client_with(|builder| builder.observer(observer)).await, events)
 }
 
-async fn an_observer_is_told_the_story_in_order(stage: Stage) {
-    let (client, events) = observed(&stage).await;
+async fn an_observer_sees_events_in_order(test: TestContext) {
+    let (client, events) = observed(&test).await;
     let guard = client.lock("job").acquire().await.unwrap();
     let first = guard.fence();
     guard.release().await.unwrap();
@@ -186,8 +187,8 @@ async fn an_observer_is_told_the_story_in_order(stage: Stage) {
     );
 }
 
-async fn an_observer_sees_no_owner_value(stage: Stage) {
-    let (client, events) = observed(&stage).await;
+async fn an_observer_sees_no_owner_value(test: TestContext) {
+    let (client, events) = observed(&test).await;
     let handle = client.lock("job").acquire().await.unwrap().detach();
     handle.release(&client).await.unwrap();
     client.lock("job").acquire().await.unwrap().release().await.unwrap();

@@ -5,19 +5,20 @@ use std::time::Instant;
 use leasehold::{Error, ErrorKind, Guard, Leasehold, lease::validity};
 
 use super::{
-    Stage, eventually,
-    stage::{enqueue, is_closed, ms, sleep, soon},
+    TestContext,
+    context::{enqueue, is_closed, ms, sleep, soon},
+    eventually,
 };
 
 cases! {
     remaining_decreases_and_is_never_above_the_ttl_less_drift,
     a_lease_never_outlives_the_store,
     a_fixed_lease_is_lost_when_its_time_is_over,
-    a_loss_is_told_before_the_store_lets_go,
+    a_loss_is_reported_before_the_store_lets_go,
     a_loss_is_final,
     extending_a_lost_lease_revives_nothing,
     extending_extends,
-    extending_after_a_force_release_says_lost,
+    extending_after_a_force_release_reports_the_loss,
     a_maximum_lifetime_ends_a_kept_alive_lease,
     extending_never_passes_the_maximum_lifetime,
     a_lock_delay_keeps_it_closed_after_expiry,
@@ -30,8 +31,8 @@ cases! {
     the_shortest_ttl_can_be_acquired,
 }
 
-async fn remaining_decreases_and_is_never_above_the_ttl_less_drift(stage: Stage) {
-    let client = stage.client().await;
+async fn remaining_decreases_and_is_never_above_the_ttl_less_drift(test: TestContext) {
+    let client = test.client().await;
     let ttl = ms(3_000);
     let guard = client.lock("job").ttl(ttl).acquire().await.unwrap();
     let mut last = guard.remaining();
@@ -57,8 +58,8 @@ async fn assert_within_the_stores_lease(client: &Leasehold, guard: &Guard) {
     assert!(believed <= kept, "the holder believes {believed:?}, the store keeps it {kept:?}");
 }
 
-async fn a_lease_never_outlives_the_store(stage: Stage) {
-    let (one, two) = (stage.client().await, stage.client().await);
+async fn a_lease_never_outlives_the_store(test: TestContext) {
+    let (one, two) = (test.client().await, test.client().await);
     let guard = one.lock("job").ttl(ms(2_000)).acquire().await.unwrap();
     assert_within_the_stores_lease(&two, &guard).await;
     guard.extend().await.unwrap();
@@ -70,16 +71,16 @@ async fn a_lease_never_outlives_the_store(stage: Stage) {
     guard.release().await.unwrap();
 }
 
-async fn a_fixed_lease_is_lost_when_its_time_is_over(stage: Stage) {
-    let client = stage.client().await;
+async fn a_fixed_lease_is_lost_when_its_time_is_over(test: TestContext) {
+    let client = test.client().await;
     let guard = client.lock("job").ttl(ms(300)).acquire().await.unwrap();
     soon("the loss is told", guard.lost()).await;
     assert!(!guard.is_held() && guard.remaining().is_zero());
     assert_eq!(client.stats().lost, 1);
 }
 
-async fn a_loss_is_told_before_the_store_lets_go(stage: Stage) {
-    let (one, two) = (stage.client().await, stage.client().await);
+async fn a_loss_is_reported_before_the_store_lets_go(test: TestContext) {
+    let (one, two) = (test.client().await, test.client().await);
     // A busy machine may be late once; an engine that is wrong is late always.
     for _ in 0..4 {
         let guard = one.lock("job").ttl(ms(1_500)).acquire().await.unwrap();
@@ -93,8 +94,8 @@ async fn a_loss_is_told_before_the_store_lets_go(stage: Stage) {
     panic!("the store had let go before the holder was told");
 }
 
-async fn a_loss_is_final(stage: Stage) {
-    let client = stage.client().await;
+async fn a_loss_is_final(test: TestContext) {
+    let client = test.client().await;
     let lost = client.lock("job").ttl(ms(200)).acquire().await.unwrap();
     soon("the loss is told", lost.lost()).await;
     eventually("the lease expires", async || !is_closed(&client, "job").await).await;
@@ -106,8 +107,8 @@ async fn a_loss_is_final(stage: Stage) {
     assert!(!lost.is_held());
 }
 
-async fn extending_a_lost_lease_revives_nothing(stage: Stage) {
-    let client = stage.client().await;
+async fn extending_a_lost_lease_revives_nothing(test: TestContext) {
+    let client = test.client().await;
     // The delay keeps it in the store, so that a renewal would succeed there.
     let guard = client.lock("job").ttl(ms(200)).lock_delay(ms(3_000)).acquire().await.unwrap();
     soon("the loss is told", guard.lost()).await;
@@ -115,8 +116,8 @@ async fn extending_a_lost_lease_revives_nothing(stage: Stage) {
     assert!(!guard.is_held() && guard.remaining().is_zero());
 }
 
-async fn extending_extends(stage: Stage) {
-    let client = stage.client().await;
+async fn extending_extends(test: TestContext) {
+    let client = test.client().await;
     let guard = client.lock("job").ttl(ms(3_000)).acquire().await.unwrap();
     for _ in 0..5 {
         sleep(ms(700)).await;
@@ -128,8 +129,8 @@ async fn extending_extends(stage: Stage) {
     assert!(is_closed(&client, "job").await);
 }
 
-async fn extending_after_a_force_release_says_lost(stage: Stage) {
-    let (one, two) = (stage.client().await, stage.client().await);
+async fn extending_after_a_force_release_reports_the_loss(test: TestContext) {
+    let (one, two) = (test.client().await, test.client().await);
     let guard = one.lock("job").acquire().await.unwrap();
     two.force_release("job", guard.fence()).await.unwrap();
     match guard.extend().await.unwrap_err() {
@@ -140,8 +141,8 @@ async fn extending_after_a_force_release_says_lost(stage: Stage) {
     assert!(!guard.is_held());
 }
 
-async fn a_maximum_lifetime_ends_a_kept_alive_lease(stage: Stage) {
-    let (one, two) = (stage.client().await, stage.client().await);
+async fn a_maximum_lifetime_ends_a_kept_alive_lease(test: TestContext) {
+    let (one, two) = (test.client().await, test.client().await);
     let lock = one.lock("job").ttl(ms(1_500)).keep_alive().max_lifetime(ms(3_000));
     let (began, guard) = (Instant::now(), lock.acquire().await.unwrap());
     assert!(guard.remaining() <= ms(3_000));
@@ -156,16 +157,16 @@ async fn a_maximum_lifetime_ends_a_kept_alive_lease(stage: Stage) {
         .unwrap();
 }
 
-async fn extending_never_passes_the_maximum_lifetime(stage: Stage) {
-    let client = stage.client().await;
+async fn extending_never_passes_the_maximum_lifetime(test: TestContext) {
+    let client = test.client().await;
     let guard = client.lock("job").ttl(ms(2_000)).max_lifetime(ms(2_000)).acquire().await.unwrap();
     sleep(ms(200)).await;
     guard.extend().await.unwrap();
     assert!(guard.remaining() <= ms(1_800), "{:?}", guard.remaining());
 }
 
-async fn a_lock_delay_keeps_it_closed_after_expiry(stage: Stage) {
-    let (one, two) = (stage.client().await, stage.client().await);
+async fn a_lock_delay_keeps_it_closed_after_expiry(test: TestContext) {
+    let (one, two) = (test.client().await, test.client().await);
     let began = Instant::now();
     let guard = one.lock("job").ttl(ms(200)).lock_delay(ms(1_200)).acquire().await.unwrap();
     let next = soon("the next holder", two.lock("job").wait(ms(15_000)).acquire()).await.unwrap();
@@ -173,16 +174,16 @@ async fn a_lock_delay_keeps_it_closed_after_expiry(stage: Stage) {
     assert!(!guard.is_held() && next.fence() > guard.fence());
 }
 
-async fn a_release_opens_a_lock_with_a_delay_at_once(stage: Stage) {
-    let (one, two) = (stage.client().await, stage.client().await);
+async fn a_release_opens_a_lock_with_a_delay_at_once(test: TestContext) {
+    let (one, two) = (test.client().await, test.client().await);
     let guard = one.lock("job").ttl(ms(20_000)).lock_delay(ms(20_000)).acquire().await.unwrap();
     guard.release().await.unwrap();
     let next = two.lock("job").try_acquire().await.unwrap().held().expect("a free lock");
     next.release().await.unwrap();
 }
 
-async fn a_lost_guard_with_a_delay_releases_nothing(stage: Stage) {
-    let (one, two) = (stage.client().await, stage.client().await);
+async fn a_lost_guard_with_a_delay_releases_nothing(test: TestContext) {
+    let (one, two) = (test.client().await, test.client().await);
     let guard = one.lock("job").ttl(ms(200)).lock_delay(ms(20_000)).acquire().await.unwrap();
     let fence = guard.fence();
     soon("the loss is told", guard.lost()).await;
@@ -193,9 +194,9 @@ async fn a_lost_guard_with_a_delay_releases_nothing(stage: Stage) {
     assert!(two.lock("job").try_acquire().await.unwrap().held().is_none());
 }
 
-async fn a_minimum_hold_time_keeps_it_closed_after_a_release(stage: Stage) {
+async fn a_minimum_hold_time_keeps_it_closed_after_a_release(test: TestContext) {
     use leasehold::engine::Released;
-    let (one, two) = (stage.client().await, stage.client().await);
+    let (one, two) = (test.client().await, test.client().await);
     let began = Instant::now();
     let guard = one.lock("job").ttl(ms(20_000)).hold_at_least(ms(800)).acquire().await.unwrap();
     let lease = guard.lease();
@@ -210,8 +211,8 @@ async fn a_minimum_hold_time_keeps_it_closed_after_a_release(stage: Stage) {
     next.release().await.unwrap();
 }
 
-async fn a_minimum_hold_time_keeps_it_closed_after_a_drop(stage: Stage) {
-    let (one, two) = (stage.client().await, stage.client().await);
+async fn a_minimum_hold_time_keeps_it_closed_after_a_drop(test: TestContext) {
+    let (one, two) = (test.client().await, test.client().await);
     let began = Instant::now();
     let guard = one.lock("job").ttl(ms(20_000)).hold_at_least(ms(800)).acquire().await.unwrap();
     drop(guard);
@@ -221,16 +222,16 @@ async fn a_minimum_hold_time_keeps_it_closed_after_a_drop(stage: Stage) {
     next.release().await.unwrap();
 }
 
-async fn a_minimum_hold_time_that_is_over_changes_nothing(stage: Stage) {
-    let client = stage.client().await;
+async fn a_minimum_hold_time_that_is_over_changes_nothing(test: TestContext) {
+    let client = test.client().await;
     let guard = client.lock("job").hold_at_least(ms(50)).acquire().await.unwrap();
     sleep(ms(60)).await;
     guard.release().await.unwrap();
     assert!(!is_closed(&client, "job").await);
 }
 
-async fn a_minimum_hold_time_does_not_start_the_lock_delay(stage: Stage) {
-    let (one, two) = (stage.client().await, stage.client().await);
+async fn a_minimum_hold_time_does_not_start_the_lock_delay(test: TestContext) {
+    let (one, two) = (test.client().await, test.client().await);
     for drops in [false, true] {
         let lock = one.lock("job").ttl(ms(60_000)).lock_delay(ms(60_000)).hold_at_least(ms(300));
         let guard = lock.acquire().await.unwrap();
@@ -244,8 +245,8 @@ async fn a_minimum_hold_time_does_not_start_the_lock_delay(stage: Stage) {
     }
 }
 
-async fn the_shortest_ttl_can_be_acquired(stage: Stage) {
-    let client = stage.client().await;
+async fn the_shortest_ttl_can_be_acquired(test: TestContext) {
+    let client = test.client().await;
     let lock = client.lock("job").ttl(validity::TTL_MIN).wait(ms(10_000));
     let guard = lock.acquire().await.unwrap();
     assert!(guard.remaining() <= validity::TTL_MIN);

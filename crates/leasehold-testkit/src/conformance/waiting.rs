@@ -12,18 +12,18 @@ use futures_util::future::join_all;
 use leasehold::{Error, ErrorKind, Holder, OnOutage, Retry, engine::Released};
 
 use super::{
-    Slow, Stage, Wrapped,
-    stage::{enqueue, ms, sleep, soon, until_waiting},
+    Slow, TestContext, Wrapped,
+    context::{enqueue, ms, sleep, soon, until_waiting},
 };
 
 cases! {
-    waiting_in_vain_tells_name_time_attempts_and_holder,
+    a_timeout_reports_name_time_attempts_and_holder,
     a_wait_of_zero_asks_once,
     one_attempt_asks_once,
     max_attempts_bound_how_often_the_store_is_asked,
-    a_fixed_retry_asks_about_as_often_as_it_says,
+    a_fixed_retry_polls_at_its_interval,
     an_exponential_retry_asks_less_and_less,
-    progress_is_told_while_waiting,
+    progress_is_reported_while_waiting,
     waiting_for_ever_waits_until_it_is_free,
     awaiting_a_lock_is_acquiring_it,
     a_free_lock_is_acquired_by_the_first_question,
@@ -35,8 +35,8 @@ cases! {
     a_wait_that_ends_during_a_question_is_a_timeout: Contract,
 }
 
-async fn waiting_in_vain_tells_name_time_attempts_and_holder(stage: Stage) {
-    let (one, two) = (stage.client().await, stage.client().await);
+async fn a_timeout_reports_name_time_attempts_and_holder(test: TestContext) {
+    let (one, two) = (test.client().await, test.client().await);
     let _guard = one.lock("job").label("nightly").acquire().await.unwrap();
     let error = two.lock("job").wait(ms(300)).acquire().await.unwrap_err();
     assert!(error.kind() == ErrorKind::TimedOut && error.retry());
@@ -49,8 +49,8 @@ async fn waiting_in_vain_tells_name_time_attempts_and_holder(stage: Stage) {
     assert_eq!(two.stats().timed_out, 1);
 }
 
-async fn a_wait_of_zero_asks_once(stage: Stage) {
-    let client = stage.client().await;
+async fn a_wait_of_zero_asks_once(test: TestContext) {
+    let client = test.client().await;
     let guard = client.lock("job").wait(Duration::ZERO).acquire().await.unwrap();
     match client.lock("job").wait(Duration::ZERO).acquire().await.unwrap_err() {
         Error::TimedOut { attempts: 1, .. } => {}
@@ -59,8 +59,8 @@ async fn a_wait_of_zero_asks_once(stage: Stage) {
     guard.release().await.unwrap();
 }
 
-async fn one_attempt_asks_once(stage: Stage) {
-    let client = stage.client().await;
+async fn one_attempt_asks_once(test: TestContext) {
+    let client = test.client().await;
     let _guard = client.lock("job").acquire().await.unwrap();
     let began = Instant::now();
     match client.lock("job").wait(ms(60_000)).max_attempts(1).acquire().await.unwrap_err() {
@@ -70,8 +70,8 @@ async fn one_attempt_asks_once(stage: Stage) {
     assert!(began.elapsed() < ms(30_000));
 }
 
-async fn max_attempts_bound_how_often_the_store_is_asked(stage: Stage) {
-    let client = stage.client().await;
+async fn max_attempts_bound_how_often_the_store_is_asked(test: TestContext) {
+    let client = test.client().await;
     let guard = client.lock("job").acquire().await.unwrap();
     let lock = client.lock("job").wait(ms(60_000)).max_attempts(3).retry(Retry::fixed(ms(10)));
     match soon("three attempts", lock.acquire()).await.unwrap_err() {
@@ -82,8 +82,8 @@ async fn max_attempts_bound_how_often_the_store_is_asked(stage: Stage) {
     guard.release().await.unwrap();
 }
 
-async fn a_fixed_retry_asks_about_as_often_as_it_says(stage: Stage) {
-    let client = stage.client().await;
+async fn a_fixed_retry_polls_at_its_interval(test: TestContext) {
+    let client = test.client().await;
     let _guard = client.lock("job").acquire().await.unwrap();
     let lock = client.lock("job").wait(ms(600)).retry(Retry::fixed(ms(60)));
     match lock.acquire().await.unwrap_err() {
@@ -93,8 +93,8 @@ async fn a_fixed_retry_asks_about_as_often_as_it_says(stage: Stage) {
     }
 }
 
-async fn an_exponential_retry_asks_less_and_less(stage: Stage) {
-    let client = stage.client().await;
+async fn an_exponential_retry_asks_less_and_less(test: TestContext) {
+    let client = test.client().await;
     let _guard = client.lock("job").acquire().await.unwrap();
     let attempts = async |retry| match client.lock("job").wait(ms(800)).retry(retry).acquire().await {
         Err(Error::TimedOut { attempts, .. }) => attempts,
@@ -107,8 +107,8 @@ async fn an_exponential_retry_asks_less_and_less(stage: Stage) {
     assert!(growing < fixed, "{growing} growing, {fixed} fixed");
 }
 
-async fn progress_is_told_while_waiting(stage: Stage) {
-    let (one, two) = (stage.client().await, stage.client().await);
+async fn progress_is_reported_while_waiting(test: TestContext) {
+    let (one, two) = (test.client().await, test.client().await);
     let guard = one.lock("job").label("nightly").acquire().await.unwrap();
     let first = enqueue(&one, two.lock("job"), "job", 0).await;
     let told = Arc::new(Mutex::new(Vec::new()));
@@ -127,8 +127,8 @@ async fn progress_is_told_while_waiting(stage: Stage) {
     assert!(told.is_sorted_by_key(|(_, _, waited)| *waited));
 }
 
-async fn waiting_for_ever_waits_until_it_is_free(stage: Stage) {
-    let (one, two) = (stage.client().await, stage.client().await);
+async fn waiting_for_ever_waits_until_it_is_free(test: TestContext) {
+    let (one, two) = (test.client().await, test.client().await);
     let guard = one.lock("job").acquire().await.unwrap();
     let waiter = enqueue(&one, two.lock("job").wait_forever(), "job", 0).await;
     sleep(ms(200)).await;
@@ -137,14 +137,14 @@ async fn waiting_for_ever_waits_until_it_is_free(stage: Stage) {
     soon("its turn", waiter).await.unwrap().release().await.unwrap();
 }
 
-async fn awaiting_a_lock_is_acquiring_it(stage: Stage) {
-    let client = stage.client().await;
+async fn awaiting_a_lock_is_acquiring_it(test: TestContext) {
+    let client = test.client().await;
     let guard = client.lock("job").await.unwrap();
     assert!(guard.is_held() && guard.name().as_str() == "job");
 }
 
-async fn a_free_lock_is_acquired_by_the_first_question(stage: Stage) {
-    let client = stage.client().await;
+async fn a_free_lock_is_acquired_by_the_first_question(test: TestContext) {
+    let client = test.client().await;
     let asked = Arc::new(AtomicU32::new(0));
     let counts = asked.clone();
     let lock = client.lock("job").on_wait(move |_| {
@@ -155,8 +155,8 @@ async fn a_free_lock_is_acquired_by_the_first_question(stage: Stage) {
     guard.release().await.unwrap();
 }
 
-async fn a_lock_freed_by_expiry_goes_to_the_waiter(stage: Stage) {
-    let (one, two) = (stage.client().await, stage.client().await);
+async fn a_lock_freed_by_expiry_goes_to_the_waiter(test: TestContext) {
+    let (one, two) = (test.client().await, test.client().await);
     let began = Instant::now();
     let guard = one.lock("job").ttl(ms(400)).acquire().await.unwrap();
     let next = soon("the next holder", two.lock("job").wait(ms(15_000)).acquire()).await.unwrap();
@@ -164,8 +164,8 @@ async fn a_lock_freed_by_expiry_goes_to_the_waiter(stage: Stage) {
     assert!(began.elapsed() >= ms(400) && next.fence() > guard.fence());
 }
 
-async fn a_waiter_outwaits_a_renewed_lease(stage: Stage) {
-    let (one, two) = (stage.client().await, stage.client().await);
+async fn a_waiter_outwaits_a_renewed_lease(test: TestContext) {
+    let (one, two) = (test.client().await, test.client().await);
     let guard = one.lock("job").ttl(ms(1_500)).keep_alive().acquire().await.unwrap();
     let waiter = enqueue(&one, two.lock("job").ttl(ms(1_500)).wait(ms(20_000)), "job", 0).await;
     for _ in 0..10 {
@@ -177,8 +177,8 @@ async fn a_waiter_outwaits_a_renewed_lease(stage: Stage) {
     soon("its turn", waiter).await.unwrap().release().await.unwrap();
 }
 
-async fn a_force_release_wakes_the_waiter(stage: Stage) {
-    let (one, two) = (stage.client().await, stage.client().await);
+async fn a_force_release_wakes_the_waiter(test: TestContext) {
+    let (one, two) = (test.client().await, test.client().await);
     let guard = one.lock("job").acquire().await.unwrap();
     let waiter = enqueue(&one, two.lock("job"), "job", 0).await;
     let outcome = one.force_release("job", guard.fence()).await.unwrap();
@@ -187,8 +187,8 @@ async fn a_force_release_wakes_the_waiter(stage: Stage) {
     assert!(next.fence() > guard.fence());
 }
 
-async fn a_hand_over_reaches_a_waiter_that_asked_only_once(stage: Stage) {
-    let (one, two) = (stage.client().await, stage.client().await);
+async fn a_hand_over_reaches_a_waiter_that_asked_only_once(test: TestContext) {
+    let (one, two) = (test.client().await, test.client().await);
     let guard = one.lock("job").ttl(ms(60_000)).acquire().await.unwrap();
     let asked = Arc::new(AtomicU32::new(0));
     let counts = asked.clone();
@@ -206,8 +206,8 @@ async fn a_hand_over_reaches_a_waiter_that_asked_only_once(stage: Stage) {
     guard.release().await.unwrap();
 }
 
-async fn a_waiter_that_gave_up_is_not_granted(stage: Stage) {
-    let (one, two) = (stage.client().await, stage.client().await);
+async fn a_waiter_that_gave_up_is_not_granted(test: TestContext) {
+    let (one, two) = (test.client().await, test.client().await);
     let guard = one.lock("job").acquire().await.unwrap();
     let error = two.lock("job").wait(ms(150)).acquire().await.unwrap_err();
     assert_eq!(error.kind(), ErrorKind::TimedOut);
@@ -217,9 +217,9 @@ async fn a_waiter_that_gave_up_is_not_granted(stage: Stage) {
     next.release().await.unwrap();
 }
 
-async fn a_wait_that_ends_during_a_question_is_a_timeout(stage: Stage) {
-    let slow = Arc::new(Wrapped::new(stage.engine(), Slow::claims(ms(80))));
-    let (one, two) = (stage.client().await, stage.client_with(|builder| builder.engine(slow)).await);
+async fn a_wait_that_ends_during_a_question_is_a_timeout(test: TestContext) {
+    let slow = Arc::new(Wrapped::new(test.engine(), Slow::claims(ms(80))));
+    let (one, two) = (test.client().await, test.client_with(|builder| builder.engine(slow)).await);
     let _guard = one.lock("job").acquire().await.unwrap();
     let attempts = (0..20).map(|number| {
         let lock = two.lock("job").wait(ms(400 + number * 10)).retry(Retry::fixed(ms(20)));

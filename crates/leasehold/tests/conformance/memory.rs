@@ -1,4 +1,4 @@
-//! `memory:` as a ground: a store of its own for every space.
+//! `memory:` as a fixture: a store of its own for every namespace.
 
 use std::{
     collections::HashMap,
@@ -9,24 +9,24 @@ use leasehold::{
     Builder, Leasehold,
     engine::{Engine, memory::Memory},
 };
-use leasehold_testkit::conformance::{Breakable, Ground, Need, Plot, Wrapped};
+use leasehold_testkit::conformance::{Breakable, Fixture, Namespace, Need, Wrapped};
 
 #[derive(Default)]
-pub(crate) struct MemoryGround {
+pub(crate) struct MemoryFixture {
     switches: Mutex<HashMap<String, Breakable>>,
 }
 
-impl MemoryGround {
-    fn switch(&self, space: &str) -> Breakable {
-        self.switches.lock().unwrap().entry(space.to_owned()).or_default().clone()
+impl MemoryFixture {
+    fn switch(&self, namespace: &str) -> Breakable {
+        self.switches.lock().unwrap().entry(namespace.to_owned()).or_default().clone()
     }
 }
 
-impl Ground for MemoryGround {
-    fn builder(&self, plot: &Plot) -> Builder {
-        let builder = Leasehold::builder(format!("memory:{}", plot.space)).clock(plot.clock.clone());
-        if plot.breakable {
-            builder.engine(Arc::new(Wrapped::new(self.engine(plot), self.switch(&plot.space))))
+impl Fixture for MemoryFixture {
+    fn builder(&self, namespace: &Namespace) -> Builder {
+        let builder = Leasehold::builder(format!("memory:{}", namespace.name)).clock(namespace.clock.clone());
+        if namespace.breakable {
+            builder.engine(Arc::new(Wrapped::new(self.engine(namespace), self.switch(&namespace.name))))
         } else {
             builder
         }
@@ -40,15 +40,15 @@ impl Ground for MemoryGround {
         false
     }
 
-    fn engine(&self, plot: &Plot) -> Arc<dyn Engine> {
-        Arc::new(Memory::open(&plot.space, plot.clock.clone()))
+    fn engine(&self, namespace: &Namespace) -> Arc<dyn Engine> {
+        Arc::new(Memory::open(&namespace.name, namespace.clock.clone()))
     }
 
-    fn cut(&self, space: &str) {
-        self.switch(space).cut();
+    fn cut(&self, namespace: &str) {
+        self.switch(namespace).cut();
     }
 
-    fn mend(&self, space: &str) {
-        self.switch(space).mend();
+    fn mend(&self, namespace: &str) {
+        self.switch(namespace).mend();
     }
 }

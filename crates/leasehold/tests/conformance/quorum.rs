@@ -1,18 +1,18 @@
-//! A quorum as a ground: three nodes of its own, of which one may be dead, or stand still for a while.
+//! A quorum as a fixture: three nodes of its own, of which one may be dead, or stand still for a while.
 
 use std::{sync::Arc, time::Duration};
 
 use leasehold::{Builder, Leasehold, engine::Engine};
 use leasehold_testkit::{
     QuorumSet,
-    conformance::{Ground, Need, Plot},
+    conformance::{Fixture, Namespace, Need},
 };
 
-pub(crate) struct QuorumGround {
+pub(crate) struct QuorumFixture {
     set: QuorumSet,
 }
 
-impl QuorumGround {
+impl QuorumFixture {
     pub(crate) async fn start_or_skip() -> Option<Self> {
         let set = QuorumSet::builder(3).arg("appendfsync", "no").start_or_skip()?;
         admit(&set).await;
@@ -21,16 +21,16 @@ impl QuorumGround {
 
     /// Three nodes, one of which is gone.
     pub(crate) async fn with_one_dead() -> Option<Self> {
-        let ground = Self::start_or_skip().await?;
-        ground.set.nodes()[2].kill();
-        Some(ground)
+        let fixture = Self::start_or_skip().await?;
+        fixture.set.nodes()[2].kill();
+        Some(fixture)
     }
 
     /// Three nodes, one of which stands still.
     pub(crate) async fn with_one_stopped() -> Option<Self> {
-        let ground = Self::start_or_skip().await?;
-        ground.set.nodes()[0].stop();
-        Some(ground)
+        let fixture = Self::start_or_skip().await?;
+        fixture.set.nodes()[0].stop();
+        Some(fixture)
     }
 
     fn living(&self) -> impl Iterator<Item = &leasehold_testkit::RedisServer> {
@@ -46,10 +46,10 @@ pub(crate) async fn admit(set: &QuorumSet) {
     leases.close().await.unwrap();
 }
 
-impl Ground for QuorumGround {
-    fn builder(&self, plot: &Plot) -> Builder {
-        let prefix = format!("{}:", plot.space);
-        let builder = Leasehold::builder(self.set.url()).clock(plot.clock.clone());
+impl Fixture for QuorumFixture {
+    fn builder(&self, namespace: &Namespace) -> Builder {
+        let prefix = format!("{}:", namespace.name);
+        let builder = Leasehold::builder(self.set.url()).clock(namespace.clock.clone());
         builder.configure(|config| config.prefix = prefix)
     }
 
@@ -57,12 +57,12 @@ impl Ground for QuorumGround {
         &[Need::Contract]
     }
 
-    fn engine(&self, plot: &Plot) -> Arc<dyn Engine> {
-        self.builder(plot).into_engine().unwrap()
+    fn engine(&self, namespace: &Namespace) -> Arc<dyn Engine> {
+        self.builder(namespace).into_engine().unwrap()
     }
 
-    fn leftovers(&self, space: &str) -> Vec<String> {
-        let pattern = format!("*{space}:*");
+    fn leftovers(&self, namespace: &str) -> Vec<String> {
+        let pattern = format!("*{namespace}:*");
         let mut keys = Vec::new();
         for node in self.living() {
             let reply = node.cli(&["KEYS", &pattern]);

@@ -1,19 +1,19 @@
-//! A Redis of its own as a ground: a prefix for every space, and an administrator who breaks things.
+//! A Redis of its own as a fixture: a prefix for every namespace, and an administrator who breaks things.
 
 use std::sync::Arc;
 
 use leasehold::{Builder, Leasehold, engine::Engine};
 use leasehold_testkit::{
     RedisServer,
-    conformance::{Ground, Need, Plot},
+    conformance::{Fixture, Namespace, Need},
     redis_or_skip,
 };
 
-pub(crate) struct RedisGround {
+pub(crate) struct RedisFixture {
     server: RedisServer,
 }
 
-impl RedisGround {
+impl RedisFixture {
     pub(crate) fn start_or_skip() -> Option<Self> {
         redis_or_skip().map(|server| Self { server })
     }
@@ -22,9 +22,9 @@ impl RedisGround {
         RedisServer::builder().locale("en_US.UTF-8").start_or_skip().map(|server| Self { server })
     }
 
-    /// Keys of a space, its side keys included.
-    fn keys(&self, space: &str) -> Vec<String> {
-        let reply = self.server.cli(&["KEYS", &format!("*{space}:*")]);
+    /// Keys of a namespace, its side keys included.
+    fn keys(&self, namespace: &str) -> Vec<String> {
+        let reply = self.server.cli(&["KEYS", &format!("*{namespace}:*")]);
         reply.list().iter().map(|key| key.text().to_owned()).collect()
     }
 }
@@ -32,10 +32,10 @@ impl RedisGround {
 /// What the engine keeps beside its locks.
 const SIDE: &str = "leasehold:";
 
-impl Ground for RedisGround {
-    fn builder(&self, plot: &Plot) -> Builder {
-        let prefix = format!("{}:", plot.space);
-        let builder = Leasehold::builder(self.server.url()).clock(plot.clock.clone());
+impl Fixture for RedisFixture {
+    fn builder(&self, namespace: &Namespace) -> Builder {
+        let prefix = format!("{}:", namespace.name);
+        let builder = Leasehold::builder(self.server.url()).clock(namespace.clock.clone());
         builder.configure(|config| config.prefix = prefix)
     }
 
@@ -43,20 +43,20 @@ impl Ground for RedisGround {
         &[Need::Contract, Need::Outage, Need::SideState, Need::Wipe, Need::Rewind]
     }
 
-    fn engine(&self, plot: &Plot) -> Arc<dyn Engine> {
-        self.builder(plot).into_engine().unwrap()
+    fn engine(&self, namespace: &Namespace) -> Arc<dyn Engine> {
+        self.builder(namespace).into_engine().unwrap()
     }
 
-    fn leftovers(&self, space: &str) -> Vec<String> {
-        let mut keys = self.keys(space);
+    fn leftovers(&self, namespace: &str) -> Vec<String> {
+        let mut keys = self.keys(namespace);
         // Fences and tombstones outlive their lock on purpose; they have a ttl.
         let lapses = [format!("{SIDE}fence:"), format!("{SIDE}gone:")];
         keys.retain(|key| !lapses.iter().any(|prefix| key.starts_with(prefix.as_str())));
         keys
     }
 
-    fn delete_side_state(&self, space: &str) {
-        for key in self.keys(space).iter().filter(|key| key.starts_with(SIDE)) {
+    fn delete_side_state(&self, namespace: &str) {
+        for key in self.keys(namespace).iter().filter(|key| key.starts_with(SIDE)) {
             self.server.cli(&["DEL", key]);
         }
     }

@@ -1,4 +1,4 @@
-//! A primary, a replica and sentinels as a ground: a prefix for every space, and an administrator of whichever server is
+//! A primary, a replica and sentinels as a fixture: a prefix for every namespace, and an administrator of whichever server is
 //! the primary.
 
 use std::{sync::Arc, time::Duration};
@@ -6,14 +6,14 @@ use std::{sync::Arc, time::Duration};
 use leasehold::{Builder, Leasehold, engine::Engine};
 use leasehold_testkit::{
     SentinelSet,
-    conformance::{Ground, Need, Plot},
+    conformance::{Fixture, Namespace, Need},
 };
 
-pub(crate) struct SentinelGround {
+pub(crate) struct SentinelFixture {
     set: SentinelSet,
 }
 
-impl SentinelGround {
+impl SentinelFixture {
     pub(crate) fn start_or_skip() -> Option<Self> {
         let builder = SentinelSet::builder()
             .replicas(1)
@@ -23,9 +23,9 @@ impl SentinelGround {
         builder.start_or_skip().map(|set| Self { set })
     }
 
-    /// Keys of a space, its side keys included.
-    fn keys(&self, space: &str) -> Vec<String> {
-        let reply = self.set.primary().cli(&["KEYS", &format!("*{space}:*")]);
+    /// Keys of a namespace, its side keys included.
+    fn keys(&self, namespace: &str) -> Vec<String> {
+        let reply = self.set.primary().cli(&["KEYS", &format!("*{namespace}:*")]);
         reply.list().iter().map(|key| key.text().to_owned()).collect()
     }
 }
@@ -33,10 +33,10 @@ impl SentinelGround {
 /// What the engine keeps beside its locks.
 const SIDE: &str = "leasehold:";
 
-impl Ground for SentinelGround {
-    fn builder(&self, plot: &Plot) -> Builder {
-        let prefix = format!("{}:", plot.space);
-        let builder = Leasehold::builder(self.set.url()).clock(plot.clock.clone());
+impl Fixture for SentinelFixture {
+    fn builder(&self, namespace: &Namespace) -> Builder {
+        let prefix = format!("{}:", namespace.name);
+        let builder = Leasehold::builder(self.set.url()).clock(namespace.clock.clone());
         builder.configure(|config| config.prefix = prefix)
     }
 
@@ -44,20 +44,20 @@ impl Ground for SentinelGround {
         &[Need::Contract, Need::Outage, Need::SideState, Need::Wipe, Need::Rewind]
     }
 
-    fn engine(&self, plot: &Plot) -> Arc<dyn Engine> {
-        self.builder(plot).into_engine().unwrap()
+    fn engine(&self, namespace: &Namespace) -> Arc<dyn Engine> {
+        self.builder(namespace).into_engine().unwrap()
     }
 
-    fn leftovers(&self, space: &str) -> Vec<String> {
-        let mut keys = self.keys(space);
+    fn leftovers(&self, namespace: &str) -> Vec<String> {
+        let mut keys = self.keys(namespace);
         // Fences and tombstones outlive their lock on purpose; they have a ttl.
         let lapses = [format!("{SIDE}fence:"), format!("{SIDE}gone:")];
         keys.retain(|key| !lapses.iter().any(|prefix| key.starts_with(prefix.as_str())));
         keys
     }
 
-    fn delete_side_state(&self, space: &str) {
-        for key in self.keys(space).iter().filter(|key| key.starts_with(SIDE)) {
+    fn delete_side_state(&self, namespace: &str) {
+        for key in self.keys(namespace).iter().filter(|key| key.starts_with(SIDE)) {
             self.set.primary().cli(&["DEL", key]);
         }
     }

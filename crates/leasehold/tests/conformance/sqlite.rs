@@ -1,4 +1,4 @@
-//! `sqlite:` as a ground: a file of its own for every space.
+//! `sqlite:` as a fixture: a file of its own for every namespace.
 
 use std::{
     collections::HashMap,
@@ -7,33 +7,33 @@ use std::{
 };
 
 use leasehold::{Builder, Leasehold, engine::Engine};
-use leasehold_testkit::conformance::{Breakable, Ground, Need, Plot, Wrapped};
+use leasehold_testkit::conformance::{Breakable, Fixture, Namespace, Need, Wrapped};
 
-pub(crate) struct SqliteGround {
+pub(crate) struct SqliteFixture {
     folder: tempfile::TempDir,
     switches: Mutex<HashMap<String, Breakable>>,
 }
 
-impl SqliteGround {
+impl SqliteFixture {
     pub(crate) fn new() -> Self {
         Self { folder: tempfile::tempdir().unwrap(), switches: Mutex::default() }
     }
 
-    fn switch(&self, space: &str) -> Breakable {
-        self.switches.lock().unwrap().entry(space.to_owned()).or_default().clone()
+    fn switch(&self, namespace: &str) -> Breakable {
+        self.switches.lock().unwrap().entry(namespace.to_owned()).or_default().clone()
     }
 
-    fn plain(&self, plot: &Plot) -> Builder {
-        let file = self.folder.path().join(format!("{}.db", plot.space));
-        Leasehold::builder(format!("sqlite:{}", file.display())).clock(plot.clock.clone())
+    fn plain(&self, namespace: &Namespace) -> Builder {
+        let file = self.folder.path().join(format!("{}.db", namespace.name));
+        Leasehold::builder(format!("sqlite:{}", file.display())).clock(namespace.clock.clone())
     }
 }
 
-impl Ground for SqliteGround {
-    fn builder(&self, plot: &Plot) -> Builder {
-        let builder = self.plain(plot);
-        if plot.breakable {
-            builder.engine(Arc::new(Wrapped::new(self.engine(plot), self.switch(&plot.space))))
+impl Fixture for SqliteFixture {
+    fn builder(&self, namespace: &Namespace) -> Builder {
+        let builder = self.plain(namespace);
+        if namespace.breakable {
+            builder.engine(Arc::new(Wrapped::new(self.engine(namespace), self.switch(&namespace.name))))
         } else {
             builder
         }
@@ -47,8 +47,8 @@ impl Ground for SqliteGround {
         need == Need::Wipe
     }
 
-    fn engine(&self, plot: &Plot) -> Arc<dyn Engine> {
-        self.plain(plot).into_engine().unwrap()
+    fn engine(&self, namespace: &Namespace) -> Arc<dyn Engine> {
+        self.plain(namespace).into_engine().unwrap()
     }
 
     fn wipe(&self) {
@@ -57,11 +57,11 @@ impl Ground for SqliteGround {
         }
     }
 
-    fn cut(&self, space: &str) {
-        self.switch(space).cut();
+    fn cut(&self, namespace: &str) {
+        self.switch(namespace).cut();
     }
 
-    fn mend(&self, space: &str) {
-        self.switch(space).mend();
+    fn mend(&self, namespace: &str) {
+        self.switch(namespace).mend();
     }
 }

@@ -7,7 +7,7 @@ use leasehold::{
     engine::{Engine, memory::Memory},
 };
 use leasehold_testkit::conformance::{
-    Case, Ground, Need, Plot, Report, Slow, Wrapped,
+    Case, Fixture, Namespace, Need, Report, Slow, Wrapped,
     broken::{
         BareCounter, acknowledge_without_receipt, fence_from_a_counter, release_without_compare,
         settle_without_compare, validity_from_the_reply,
@@ -18,23 +18,23 @@ use leasehold_testkit::conformance::{
 /// `memory:` behind an engine that is wrong.
 struct Broken<F>(F);
 
-impl<F: Fn(Arc<dyn Engine>, &Plot) -> Arc<dyn Engine> + Send + Sync + 'static> Ground for Broken<F> {
-    fn builder(&self, plot: &Plot) -> Builder {
-        let builder = Leasehold::builder("memory:").clock(plot.clock.clone());
-        builder.engine(self.engine(plot))
+impl<F: Fn(Arc<dyn Engine>, &Namespace) -> Arc<dyn Engine> + Send + Sync + 'static> Fixture for Broken<F> {
+    fn builder(&self, namespace: &Namespace) -> Builder {
+        let builder = Leasehold::builder("memory:").clock(namespace.clock.clone());
+        builder.engine(self.engine(namespace))
     }
 
     fn offers(&self) -> &[Need] {
         &[Need::Contract]
     }
 
-    fn engine(&self, plot: &Plot) -> Arc<dyn Engine> {
-        (self.0)(Arc::new(Memory::open(&plot.space, plot.clock.clone())), plot)
+    fn engine(&self, namespace: &Namespace) -> Arc<dyn Engine> {
+        (self.0)(Arc::new(Memory::open(&namespace.name, namespace.clock.clone())), namespace)
     }
 }
 
 async fn failures_of(
-    wrong: impl Fn(Arc<dyn Engine>, &Plot) -> Arc<dyn Engine> + Send + Sync + 'static,
+    wrong: impl Fn(Arc<dyn Engine>, &Namespace) -> Arc<dyn Engine> + Send + Sync + 'static,
     names: &[&str],
 ) -> Vec<String> {
     let chosen: Vec<_> = cases().into_iter().filter(|case| names.contains(&case.name)).collect();
@@ -50,7 +50,8 @@ fn names_of(report: &Report) -> Vec<String> {
 
 #[tokio::test]
 async fn a_release_without_compare_is_found() {
-    let names = ["a_late_release_leaves_the_second_holder_alone", "releasing_a_taken_lock_says_by_whom"];
+    let names =
+        ["a_late_release_leaves_the_second_holder_alone", "releasing_a_taken_lock_reports_the_holder"];
     assert_eq!(failures_of(|engine, _| release_without_compare(engine), &names).await, names);
 }
 
@@ -80,17 +81,18 @@ async fn an_acknowledgement_without_receipt_is_found() {
 async fn validity_counted_from_the_reply_is_found() {
     let late = Duration::from_millis(300);
     let slow = move |engine| Arc::new(Wrapped::new(engine, Slow::claims(late)));
-    let wrong = move |engine, plot: &Plot| validity_from_the_reply(slow(engine), plot.clock.clone());
+    let wrong =
+        move |engine, namespace: &Namespace| validity_from_the_reply(slow(engine), namespace.clock.clone());
     let names = ["a_lease_never_outlives_the_store"];
     assert_eq!(failures_of(wrong, &names).await, names);
-    let right = move |engine, _: &Plot| -> Arc<dyn Engine> { slow(engine) };
+    let right = move |engine, _: &Namespace| -> Arc<dyn Engine> { slow(engine) };
     assert!(failures_of(right, &names).await.is_empty(), "a slow engine is not wrong");
 }
 
 #[tokio::test]
 async fn a_fence_from_a_bare_counter_is_found() {
     let names = ["a_fence_grows_after_every_client_has_gone", "fences_grow_with_every_grant_of_a_name"];
-    let wrong = |engine, _: &Plot| fence_from_a_counter(engine, BareCounter::default());
+    let wrong = |engine, _: &Namespace| fence_from_a_counter(engine, BareCounter::default());
     assert_eq!(failures_of(wrong, &names).await, names);
 }
 
@@ -101,12 +103,12 @@ async fn a_wrapper_that_changes_nothing_passes() {
     assert!(failures_of(|engine, _| engine, &names).await.is_empty());
 }
 
-/// A ground that gives up soon.
+/// A fixture that gives up soon.
 struct Impatient;
 
-impl Ground for Impatient {
-    fn builder(&self, plot: &Plot) -> Builder {
-        Leasehold::builder(format!("memory:{}", plot.space))
+impl Fixture for Impatient {
+    fn builder(&self, namespace: &Namespace) -> Builder {
+        Leasehold::builder(format!("memory:{}", namespace.name))
     }
 
     fn patience(&self) -> Duration {

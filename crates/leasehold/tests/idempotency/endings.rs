@@ -8,11 +8,11 @@ use leasehold::{
 };
 use leasehold_testkit::eventually_async;
 
-use crate::ground::{Ground, LONG};
+use crate::fixture::{Fixture, LONG};
 
-async fn a_failure_is_retried_replayed_or_kept(ground: Ground) {
+async fn a_failure_is_retried_replayed_or_kept(fixture: Fixture) {
     let run = |policy, fails: bool| {
-        let key = ground.leases.idempotency("payout").key(format!("{policy:?}")).on_failure(policy);
+        let key = fixture.leases.idempotency("payout").key(format!("{policy:?}")).on_failure(policy);
         let body = async move |_| if fails { Err("no funds") } else { Ok(5) };
         async move { key.run(body).await.unwrap() }
     };
@@ -27,13 +27,13 @@ async fn a_failure_is_retried_replayed_or_kept(ground: Ground) {
         matches!(run(OnFailure::Quarantine, false).await, Idempotent::Quarantined { why } if why == "no funds")
     );
     // Somebody has looked.
-    assert!(ground.leases.idempotency("payout").key("Quarantine").remove().await.unwrap());
+    assert!(fixture.leases.idempotency("payout").key("Quarantine").remove().await.unwrap());
     assert!(matches!(run(OnFailure::Quarantine, false).await, Idempotent::Executed(5)));
 }
 
-async fn a_result_that_is_too_large_is_given_back_and_never_computed_again(ground: Ground) {
+async fn a_result_that_is_too_large_is_given_back_and_never_computed_again(fixture: Fixture) {
     let run = || {
-        let key = ground.leases.idempotency("report").key(1).result_max(1000);
+        let key = fixture.leases.idempotency("report").key(1).result_max(1000);
         key.run(async |_| Ok::<_, String>("x".repeat(2000)))
     };
     match run().await.unwrap() {
@@ -48,9 +48,9 @@ async fn a_result_that_is_too_large_is_given_back_and_never_computed_again(groun
     );
 }
 
-async fn a_result_that_cannot_be_written_is_given_back_and_never_computed_again(ground: Ground) {
+async fn a_result_that_cannot_be_written_is_given_back_and_never_computed_again(fixture: Fixture) {
     let run = || {
-        let key = ground.leases.idempotency("report").key(1);
+        let key = fixture.leases.idempotency("report").key(1);
         key.run(async |_| Ok::<_, String>(HashMap::from([((1, 2), 3)])))
     };
     let outcome = run().await.unwrap();
@@ -58,17 +58,17 @@ async fn a_result_that_cannot_be_written_is_given_back_and_never_computed_again(
     assert!(matches!(run().await.unwrap(), Idempotent::Quarantined { .. }));
 }
 
-async fn the_largest_result_is_replayed(ground: Ground) {
+async fn the_largest_result_is_replayed(fixture: Fixture) {
     let run = || {
-        let key = ground.leases.idempotency("report").key(1);
+        let key = fixture.leases.idempotency("report").key(1);
         key.run(async |_| Ok::<_, String>("ä".repeat(128 * 1024 - 1)))
     };
     assert!(matches!(run().await.unwrap(), Idempotent::Executed(_)));
     assert!(matches!(run().await.unwrap(), Idempotent::Replayed(result) if result.chars().all(|c| c == 'ä')));
 }
 
-async fn a_result_of_another_type_is_corrupt_and_left_alone(ground: Ground) {
-    let key = || ground.leases.idempotency("payout").key(1);
+async fn a_result_of_another_type_is_corrupt_and_left_alone(fixture: Fixture) {
+    let key = || fixture.leases.idempotency("payout").key(1);
     key().begin::<u32>().await.unwrap().yours().unwrap().complete(&7).await.unwrap();
     match key().begin::<Vec<String>>().await.unwrap_err() {
         Error::Corrupt { key, .. } => assert_eq!(key.as_str(), "idempotency:payout:1"),
@@ -77,15 +77,15 @@ async fn a_result_of_another_type_is_corrupt_and_left_alone(ground: Ground) {
     assert!(matches!(key().begin::<u32>().await.unwrap(), Begun::Completed(7)));
 }
 
-async fn an_execution_that_is_dropped_is_the_next_ones(ground: Ground) {
-    let key = || ground.leases.idempotency("payout").key(1).lease(Duration::from_secs(300));
+async fn an_execution_that_is_dropped_is_the_next_ones(fixture: Fixture) {
+    let key = || fixture.leases.idempotency("payout").key(1).lease(Duration::from_secs(300));
     drop(key().begin::<u32>().await.unwrap());
     let next = key().wait(LONG).begin::<u32>().await.unwrap();
     assert!(next.yours().is_some());
 }
 
-async fn a_body_that_is_dropped_or_panics_is_the_next_ones(ground: Ground) {
-    let key = || ground.leases.idempotency("payout").key(1).lease(Duration::from_secs(300)).wait(LONG);
+async fn a_body_that_is_dropped_or_panics_is_the_next_ones(fixture: Fixture) {
+    let key = || fixture.leases.idempotency("payout").key(1).lease(Duration::from_secs(300)).wait(LONG);
     let running = tokio::spawn(key().run(async |_| std::future::pending::<Result<u32, String>>().await));
     eventually_async(LONG, "it runs", || async { key().get().await.unwrap().is_some() }).await;
     running.abort();
@@ -95,20 +95,20 @@ async fn a_body_that_is_dropped_or_panics_is_the_next_ones(ground: Ground) {
     assert!(matches!(key().run(async |_| Ok::<_, String>(3)).await.unwrap(), Idempotent::Executed(3)));
 }
 
-async fn what_is_to_be_kept_is_left_to_its_lease_when_dropped(ground: Ground) {
+async fn what_is_to_be_kept_is_left_to_its_lease_when_dropped(fixture: Fixture) {
     let key = || {
-        let key = ground.leases.idempotency("payout").key(1);
+        let key = fixture.leases.idempotency("payout").key(1);
         key.lease(Duration::from_millis(800)).on_failure(OnFailure::Quarantine)
     };
-    let began = ground.clock.now();
+    let began = fixture.clock.now();
     drop(key().begin::<u32>().await.unwrap());
     let next = key().wait(LONG).begin::<u32>().await.unwrap().yours().unwrap();
-    assert!(ground.clock.now().since(began) >= Duration::from_millis(790));
+    assert!(fixture.clock.now().since(began) >= Duration::from_millis(790));
     assert_eq!(next.complete(&1).await.unwrap(), Settled::Stored);
 }
 
-async fn a_result_is_stored_although_nobody_waits_for_the_answer(ground: Ground) {
-    let key = || ground.leases.idempotency("payout").key(1);
+async fn a_result_is_stored_although_nobody_waits_for_the_answer(fixture: Fixture) {
+    let key = || fixture.leases.idempotency("payout").key(1);
     let execution = key().begin::<u32>().await.unwrap().yours().unwrap();
     {
         // Polled once, then dropped.
@@ -122,33 +122,33 @@ async fn a_result_is_stored_although_nobody_waits_for_the_answer(ground: Ground)
     .await;
 }
 
-async fn closing_waits_for_what_was_dropped(ground: Ground) {
+async fn closing_waits_for_what_was_dropped(fixture: Fixture) {
     let key = |leases: &leasehold::Leasehold| leases.idempotency("payout").key(1);
-    drop(key(&ground.leases).begin::<u32>().await.unwrap());
-    ground.leases.close().await.unwrap();
-    assert!(key(&ground.other).begin::<u32>().await.unwrap().yours().is_some());
+    drop(key(&fixture.leases).begin::<u32>().await.unwrap());
+    fixture.leases.close().await.unwrap();
+    assert!(key(&fixture.other).begin::<u32>().await.unwrap().yours().is_some());
 }
 
-async fn a_body_whose_lease_is_lost_is_cancelled(ground: Ground) {
-    let key = || ground.leases.idempotency("payout").key(1).lease(Duration::from_secs(1));
+async fn a_body_whose_lease_is_lost_is_cancelled(fixture: Fixture) {
+    let key = || fixture.leases.idempotency("payout").key(1).lease(Duration::from_secs(1));
     let running = tokio::spawn(key().run(async |_| std::future::pending::<Result<u32, String>>().await));
     eventually_async(LONG, "it runs", || async { key().get().await.unwrap().is_some() }).await;
-    assert!(ground.other.idempotency("payout").key(1).remove().await.unwrap());
+    assert!(fixture.other.idempotency("payout").key(1).remove().await.unwrap());
     let error = running.await.unwrap().unwrap_err();
     assert!(matches!(error, Error::Lost { .. }), "{error}");
-    assert_eq!(ground.leases.stats().lost, 1);
+    assert_eq!(fixture.leases.stats().lost, 1);
 }
 
-async fn a_body_that_ends_late_is_fenced_off_with_its_result(ground: Ground) {
+async fn a_body_that_ends_late_is_fenced_off_with_its_result(fixture: Fixture) {
     let key = |leases: &leasehold::Leasehold| leases.idempotency("payout").key(1);
-    let slow = key(&ground.leases).begin::<u32>().await.unwrap().yours().unwrap();
-    assert!(key(&ground.other).remove().await.unwrap());
-    let second = key(&ground.other).begin::<u32>().await.unwrap().yours().unwrap();
+    let slow = key(&fixture.leases).begin::<u32>().await.unwrap().yours().unwrap();
+    assert!(key(&fixture.other).remove().await.unwrap());
+    let second = key(&fixture.other).begin::<u32>().await.unwrap().yours().unwrap();
     let settled = slow.complete(&1).await.unwrap();
     assert_eq!(settled, Settled::FencedOff { by: Some(second.fence()) });
     assert_eq!(second.complete(&2).await.unwrap(), Settled::Stored);
-    assert!(matches!(key(&ground.leases).begin::<u32>().await.unwrap(), Begun::Completed(2)));
-    assert_eq!(ground.leases.stats().fenced_off, 1);
+    assert!(matches!(key(&fixture.leases).begin::<u32>().await.unwrap(), Begun::Completed(2)));
+    assert_eq!(fixture.leases.stats().fenced_off, 1);
 }
 
 on_every_store!(

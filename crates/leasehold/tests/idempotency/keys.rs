@@ -7,7 +7,7 @@ use leasehold::{
     idempotency::{Begun, Content, IdempotencyKey, Stored},
 };
 
-use crate::ground::{Ground, print_of};
+use crate::fixture::{Fixture, print_of};
 
 #[tokio::test]
 async fn no_two_pairs_share_a_key() {
@@ -82,8 +82,8 @@ async fn keys_and_markers_come_from_a_policy_file() {
     );
 }
 
-async fn a_record_is_shown_as_it_stands_without_its_secrets(ground: Ground) {
-    let key = || ground.leases.idempotency("payout").key(1).fingerprint(&"x");
+async fn a_record_is_shown_as_it_stands_without_its_secrets(fixture: Fixture) {
+    let key = || fixture.leases.idempotency("payout").key(1).fingerprint(&"x");
     assert_eq!(key().get().await.unwrap(), None);
     let execution = key().begin::<String>().await.unwrap().yours().unwrap();
     let shown = key().get().await.unwrap().unwrap();

@@ -6,7 +6,7 @@ macro_rules! on_every_store {
         mod memory {
             $(#[tokio::test(start_paused = true)]
             async fn $case() {
-                super::$case($crate::ground::Ground::memory().await).await;
+                super::$case($crate::fixture::Fixture::memory().await).await;
             })+
         }
 
@@ -15,7 +15,7 @@ macro_rules! on_every_store {
             $(#[tokio::test]
             async fn $case() {
                 let Some(server) = leasehold_testkit::redis_or_skip() else { return };
-                super::$case($crate::ground::Ground::at(&server.url()).await).await;
+                super::$case($crate::fixture::Fixture::at(&server.url()).await).await;
             })+
         }
 
@@ -25,7 +25,7 @@ macro_rules! on_every_store {
             async fn $case() {
                 let dir = tempfile::tempdir().unwrap();
                 let store = format!("sqlite:{}", dir.path().join("records.db").display());
-                super::$case($crate::ground::Ground::at(&store).await).await;
+                super::$case($crate::fixture::Fixture::at(&store).await).await;
             })+
         }
     };
@@ -33,7 +33,7 @@ macro_rules! on_every_store {
 
 mod duplicates;
 mod endings;
-mod ground;
+mod fixture;
 mod keys;
 mod markers;
 mod waiting;

@@ -7,56 +7,56 @@ use leasehold::{
     idempotency::{Begun, Idempotent, OnFailure},
 };
 
-use crate::ground::{Ground, LONG, SHORT};
+use crate::fixture::{Fixture, LONG, SHORT};
 
 /// Far less than the time after which a waiter asks by itself.
 const BY_PUSH: Duration = Duration::from_secs(4);
 
-async fn who_waits_is_woken_with_the_result_and_does_not_poll_for_it(ground: Ground) {
+async fn who_waits_is_woken_with_the_result_and_does_not_poll_for_it(fixture: Fixture) {
     let key = |leases: &leasehold::Leasehold| leases.idempotency("payout").key(42).wait(LONG);
-    let execution = key(&ground.leases).begin::<u32>().await.unwrap().yours().unwrap();
-    let waiters: Vec<_> = [&ground.leases, &ground.other, &ground.other]
+    let execution = key(&fixture.leases).begin::<u32>().await.unwrap().yours().unwrap();
+    let waiters: Vec<_> = [&fixture.leases, &fixture.other, &fixture.other]
         .into_iter()
         .map(|leases| tokio::spawn(key(leases).begin::<u32>()))
         .collect();
     // They have asked, and will not ask again for five seconds.
     tokio::time::sleep(Duration::from_millis(500)).await;
     assert!(waiters.iter().all(|waiter| !waiter.is_finished()));
-    let told_at = ground.clock.now();
+    let told_at = fixture.clock.now();
     execution.complete(&7).await.unwrap();
     for waiter in waiters {
         assert!(matches!(waiter.await.unwrap().unwrap(), Begun::Completed(7)));
     }
-    assert!(ground.clock.now().since(told_at) < BY_PUSH);
+    assert!(fixture.clock.now().since(told_at) < BY_PUSH);
 }
 
-async fn who_waits_is_woken_to_execute_when_the_first_gives_up(ground: Ground) {
+async fn who_waits_is_woken_to_execute_when_the_first_gives_up(fixture: Fixture) {
     let key = |leases: &leasehold::Leasehold| leases.idempotency("payout").key(42).wait(LONG);
-    let execution = key(&ground.leases).begin::<u32>().await.unwrap().yours().unwrap();
-    let waiter = tokio::spawn(key(&ground.other).begin::<u32>());
+    let execution = key(&fixture.leases).begin::<u32>().await.unwrap().yours().unwrap();
+    let waiter = tokio::spawn(key(&fixture.other).begin::<u32>());
     tokio::time::sleep(Duration::from_millis(500)).await;
-    let told_at = ground.clock.now();
+    let told_at = fixture.clock.now();
     execution.fail("not today").await.unwrap();
     assert!(waiter.await.unwrap().unwrap().yours().is_some());
-    assert!(ground.clock.now().since(told_at) < BY_PUSH);
+    assert!(fixture.clock.now().since(told_at) < BY_PUSH);
 }
 
-async fn who_waits_is_told_when_an_operator_removes_the_record(ground: Ground) {
+async fn who_waits_is_told_when_an_operator_removes_the_record(fixture: Fixture) {
     let key = |leases: &leasehold::Leasehold| leases.idempotency("payout").key(42).wait(LONG);
-    let _dead = ground.die_at("idempotency:payout:42", Duration::from_secs(300)).await;
-    let waiter = tokio::spawn(key(&ground.other).begin::<u32>());
+    let _dead = fixture.die_at("idempotency:payout:42", Duration::from_secs(300)).await;
+    let waiter = tokio::spawn(key(&fixture.other).begin::<u32>());
     tokio::time::sleep(Duration::from_millis(500)).await;
-    let told_at = ground.clock.now();
-    assert!(key(&ground.leases).remove().await.unwrap());
+    let told_at = fixture.clock.now();
+    assert!(key(&fixture.leases).remove().await.unwrap());
     assert!(waiter.await.unwrap().unwrap().yours().is_some());
-    assert!(ground.clock.now().since(told_at) < BY_PUSH);
+    assert!(fixture.clock.now().since(told_at) < BY_PUSH);
 }
 
-async fn when_the_executor_dies_one_who_waits_takes_over_and_the_others_get_its_result(ground: Ground) {
-    let dead = ground.die_at("idempotency:payout:42", SHORT).await;
+async fn when_the_executor_dies_one_who_waits_takes_over_and_the_others_get_its_result(fixture: Fixture) {
+    let dead = fixture.die_at("idempotency:payout:42", SHORT).await;
     let waiters: Vec<_> = (0..10)
         .map(|number| {
-            let leases = if number % 2 == 0 { &ground.leases } else { &ground.other };
+            let leases = if number % 2 == 0 { &fixture.leases } else { &fixture.other };
             let key = leases.idempotency("payout").key(42).wait(LONG);
             tokio::spawn(async move {
                 let run = key.run(async |lease| {
@@ -78,17 +78,17 @@ async fn when_the_executor_dies_one_who_waits_takes_over_and_the_others_get_its_
     assert!(fences[0] > dead.fence.get());
 }
 
-async fn a_wait_ends_with_who_is_at_it(ground: Ground) {
-    let _dead = ground.die_at("idempotency:payout:42", LONG).await;
-    let key = ground.leases.idempotency("payout").key(42).wait(Duration::from_millis(300));
-    let began = ground.clock.now();
+async fn a_wait_ends_with_who_is_at_it(fixture: Fixture) {
+    let _dead = fixture.die_at("idempotency:payout:42", LONG).await;
+    let key = fixture.leases.idempotency("payout").key(42).wait(Duration::from_millis(300));
+    let began = fixture.clock.now();
     assert!(matches!(key.begin::<u32>().await.unwrap(), Begun::InProgress { .. }));
-    assert!(ground.clock.now().since(began) >= Duration::from_millis(300));
-    assert_eq!(ground.leases.stats().in_progress, 1);
+    assert!(fixture.clock.now().since(began) >= Duration::from_millis(300));
+    assert_eq!(fixture.leases.stats().in_progress, 1);
 }
 
-async fn a_wait_that_is_dropped_leaves_nothing_behind(ground: Ground) {
-    let key = |wait| ground.leases.idempotency("payout").key(42).wait(wait);
+async fn a_wait_that_is_dropped_leaves_nothing_behind(fixture: Fixture) {
+    let key = |wait| fixture.leases.idempotency("payout").key(42).wait(wait);
     let first = key(Duration::ZERO).begin::<u32>().await.unwrap().yours().unwrap();
     let waiter = tokio::spawn(key(LONG).begin::<u32>());
     tokio::time::sleep(Duration::from_millis(300)).await;
@@ -98,20 +98,20 @@ async fn a_wait_that_is_dropped_leaves_nothing_behind(ground: Ground) {
     assert!(key(Duration::ZERO).begin::<u32>().await.unwrap().yours().is_some());
 }
 
-async fn who_waits_learns_that_its_client_was_closed(ground: Ground) {
-    let _dead = ground.die_at("idempotency:payout:42", LONG).await;
-    let waiter = tokio::spawn(ground.leases.idempotency("payout").key(42).wait(LONG).begin::<u32>());
+async fn who_waits_learns_that_its_client_was_closed(fixture: Fixture) {
+    let _dead = fixture.die_at("idempotency:payout:42", LONG).await;
+    let waiter = tokio::spawn(fixture.leases.idempotency("payout").key(42).wait(LONG).begin::<u32>());
     tokio::time::sleep(Duration::from_millis(300)).await;
-    ground.leases.close().await.unwrap();
+    fixture.leases.close().await.unwrap();
     assert_eq!(waiter.await.unwrap().unwrap_err().kind(), ErrorKind::Unsupported);
 }
 
-async fn who_waits_gets_a_failure_that_is_replayed(ground: Ground) {
+async fn who_waits_gets_a_failure_that_is_replayed(fixture: Fixture) {
     let key = |leases: &leasehold::Leasehold| {
         leases.idempotency("payout").key(42).wait(LONG).on_failure(OnFailure::Replay)
     };
-    let execution = key(&ground.leases).begin::<u32>().await.unwrap().yours().unwrap();
-    let waiter = tokio::spawn(key(&ground.other).begin::<u32>());
+    let execution = key(&fixture.leases).begin::<u32>().await.unwrap().yours().unwrap();
+    let waiter = tokio::spawn(key(&fixture.other).begin::<u32>());
     tokio::time::sleep(Duration::from_millis(300)).await;
     execution.fail("no funds").await.unwrap();
     assert!(matches!(waiter.await.unwrap().unwrap(), Begun::Failed { why } if why == "no funds"));

@@ -8,7 +8,7 @@ use leasehold::{
 };
 use leasehold_testkit::{QuorumSet, RedisServer, eventually_async};
 
-use crate::ground::{LONG, all_vote, builder, client, held, ms, nodes, quorum, states};
+use crate::fixture::{LONG, all_vote, builder, client, held, ms, nodes, quorum, states};
 
 const MAX_TTL: Duration = Duration::from_secs(1);
 

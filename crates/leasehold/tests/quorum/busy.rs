@@ -11,7 +11,7 @@ use std::{
 use futures_util::{StreamExt, future::join_all, stream};
 use leasehold_testkit::eventually_async;
 
-use crate::ground::{LONG, client, ms, nothing_is_left, quorum};
+use crate::fixture::{LONG, client, ms, nothing_is_left, quorum};
 
 const MAX_TTL: Duration = Duration::from_secs(60);
 

@@ -5,7 +5,7 @@ use std::{sync::Arc, time::Duration};
 use leasehold::{Leasehold, engine::Engine};
 use leasehold_testkit::{QuorumSet, eventually_async};
 
-use crate::ground::{LONG, all_vote, builder, client, held, quorum};
+use crate::fixture::{LONG, all_vote, builder, client, held, quorum};
 
 const MAX_TTL: Duration = Duration::from_secs(60);
 

@@ -9,7 +9,7 @@ use leasehold_testkit::{
 };
 
 use crate::{
-    ground::{
+    fixture::{
         LONG, admit, all_vote, builder, calls, client, has, held, ms, nodes, nothing_is_left, quorum, states,
     },
     story::Story,

@@ -8,7 +8,7 @@ use leasehold::{
 };
 use leasehold_testkit::{RedisServer, eventually_async};
 
-use crate::ground::{LONG, admit, client, nodes, quorum};
+use crate::fixture::{LONG, admit, client, nodes, quorum};
 
 const MAX_TTL: Duration = Duration::from_secs(30);
 

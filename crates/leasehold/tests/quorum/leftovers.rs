@@ -2,7 +2,7 @@
 
 use std::time::Duration;
 
-use crate::ground::{client, leftovers, quorum};
+use crate::fixture::{client, leftovers, quorum};
 
 /// So long that nothing ends by itself within a test.
 const MAX_TTL: Duration = Duration::from_secs(240);

@@ -5,7 +5,7 @@ use std::time::Duration;
 use leasehold::{Guard, Leasehold, engine::Cursor};
 use leasehold_testkit::{QuorumSet, eventually_async};
 
-use crate::ground::{LONG, all_vote, client, has, quorum};
+use crate::fixture::{LONG, all_vote, client, has, quorum};
 
 const MAX_TTL: Duration = Duration::from_secs(240);
 

@@ -4,8 +4,8 @@
 mod admission;
 mod busy;
 mod fences;
+mod fixture;
 mod forgetting;
-mod ground;
 mod health;
 mod leftovers;
 mod listing;

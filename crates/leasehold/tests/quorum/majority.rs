@@ -5,7 +5,7 @@ use std::time::{Duration, Instant};
 use leasehold::{Attempt, Error, Leasehold, Refusal, engine::MemberState};
 use leasehold_testkit::eventually_async;
 
-use crate::ground::{LONG, all_vote, client, held, ms, quorum, states};
+use crate::fixture::{LONG, all_vote, client, held, ms, quorum, states};
 
 const MAX_TTL: Duration = Duration::from_secs(3);
 

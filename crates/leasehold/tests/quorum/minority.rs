@@ -5,7 +5,7 @@ use std::time::{Duration, Instant};
 use leasehold::{Leasehold, engine::Released};
 use leasehold_testkit::{QuorumSet, RedisServer};
 
-use crate::ground::{LONG, all_vote, client, has, held, leftovers, ms, nothing_is_left, quorum};
+use crate::fixture::{LONG, all_vote, client, has, held, leftovers, ms, nothing_is_left, quorum};
 
 /// So long that nothing ends by itself within a test.
 const MAX_TTL: Duration = Duration::from_secs(240);

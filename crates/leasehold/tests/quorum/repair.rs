@@ -5,7 +5,7 @@ use std::time::Duration;
 use leasehold::{Error, Guard, Lock};
 use leasehold_testkit::{QuorumSet, eventually_async};
 
-use crate::ground::{LONG, client, has, held, ms, nothing_is_left, quorum};
+use crate::fixture::{LONG, client, has, held, ms, nothing_is_left, quorum};
 
 const MAX_TTL: Duration = Duration::from_secs(240);
 

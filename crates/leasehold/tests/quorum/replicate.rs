@@ -5,7 +5,7 @@ use std::time::Duration;
 use leasehold::{Error, Guard, Leasehold};
 use leasehold_testkit::{QuorumSet, eventually_async};
 
-use crate::ground::{LONG, client, has, ms, quorum};
+use crate::fixture::{LONG, client, has, ms, quorum};
 
 /// So long that nothing ends by itself within a test.
 const MAX_TTL: Duration = Duration::from_secs(240);

@@ -6,7 +6,7 @@ use leasehold::{Error, Leasehold, Refusal};
 use leasehold_testkit::{QuorumSet, eventually_async};
 
 use crate::{
-    ground::{LONG, all_vote, builder, has, ms, nodes},
+    fixture::{LONG, all_vote, builder, has, ms, nodes},
     security_md,
 };
 

@@ -5,7 +5,7 @@ use std::time::Duration;
 use leasehold::Error;
 use leasehold_testkit::{FaultProxy, RedisServer};
 
-use crate::ground::{LONG, builder, calls, ms, nodes};
+use crate::fixture::{LONG, builder, calls, ms, nodes};
 
 /// How many scripts the node has run.
 fn scripts(node: &RedisServer) -> u64 {

@@ -9,7 +9,7 @@ mod network;
 mod node;
 mod plan;
 mod run;
-mod scenes;
+mod scenarios;
 
 use std::{
     ops::Range,

@@ -7,18 +7,18 @@ use leasehold::{Attempt, ErrorKind, Leasehold, engine::Released};
 use leasehold_testkit::eventually_async;
 use tokio::task::JoinSet;
 
-use super::{LONG, Stage, secs, too_few};
+use super::{LONG, ReplicaSet, secs, too_few};
 
 #[tokio::test]
 async fn a_stopped_replica_delays_nobody_but_the_claim_that_needs_it() {
-    let Some(stage) = Stage::set(1) else { return };
-    let leases = stage.client(secs(6)).await;
+    let Some(set) = ReplicaSet::start(1) else { return };
+    let leases = set.client(secs(6)).await;
     let kept: Vec<_> = (0..10).map(|n| leases.lock(format!("kept:{n}")).ttl(secs(5)).keep_alive()).collect();
     let kept: Vec<_> = join_all(kept.into_iter().map(IntoFuture::into_future)).await;
-    stage.freeze(0);
+    set.freeze(0);
 
     let claim = tokio::spawn(leases.lock("x").acks(1).wait(LONG).into_future());
-    stage.is_taken("x").await;
+    set.is_taken("x").await;
     let others = (0..100).map(|n| {
         let lock = leases.lock(format!("other:{n}"));
         let lock = if n % 2 == 0 { lock.keep_alive() } else { lock };
@@ -29,20 +29,20 @@ async fn a_stopped_replica_delays_nobody_but_the_claim_that_needs_it() {
     assert!(!claim.is_finished());
 
     too_few(&claim.await.unwrap().unwrap_err(), "0 of 1");
-    stage.is_given_back("x").await;
+    set.is_given_back("x").await;
     assert!(kept.iter().all(|guard| guard.as_ref().unwrap().is_held()));
     assert_eq!(leases.stats().lost, 0);
-    stage.replicas[0].cont();
+    set.replicas[0].cont();
     assert_eq!(leases.lock("x").acks(1).acquire().await.unwrap().acks(), 1);
 }
 
 #[tokio::test]
 async fn a_claim_that_waits_for_a_stopped_replica_does_not_delay_claims_that_wait_for_another() {
-    let Some(stage) = Stage::set(2) else { return };
-    let leases = stage.client(secs(8)).await;
-    stage.freeze(1);
+    let Some(set) = ReplicaSet::start(2) else { return };
+    let leases = set.client(secs(8)).await;
+    set.freeze(1);
     let claim = tokio::spawn(leases.lock("x").acks(2).wait(LONG).into_future());
-    stage.is_taken("x").await;
+    set.is_taken("x").await;
     let others = (0..40).map(|n| {
         let lock = leases.lock(format!("other:{n}")).acks(1);
         async move {
@@ -54,15 +54,15 @@ async fn a_claim_that_waits_for_a_stopped_replica_does_not_delay_claims_that_wai
     join_all(others).await;
     assert!(!claim.is_finished());
     too_few(&claim.await.unwrap().unwrap_err(), "1 of 2");
-    stage.is_given_back("x").await;
-    stage.blocks(0).await;
+    set.is_given_back("x").await;
+    set.blocks(0).await;
 }
 
 #[tokio::test]
 async fn claims_beyond_the_connections_for_them_are_told_so_in_time() {
-    let Some(stage) = Stage::set(1) else { return };
-    let leases = stage.client(secs(60)).await;
-    stage.freeze(0);
+    let Some(set) = ReplicaSet::start(1) else { return };
+    let leases = set.client(secs(60)).await;
+    set.freeze(0);
     let names: Vec<_> = (0..16).map(|n| format!("x:{n}")).collect();
     let claims: Vec<_> = names
         .iter()
@@ -70,28 +70,28 @@ async fn claims_beyond_the_connections_for_them_are_told_so_in_time() {
         .collect();
     // A lock is taken over the connection that its claim keeps. How many are blocked says less: a claim may have left one.
     for name in &names {
-        stage.is_taken(name).await;
+        set.is_taken(name).await;
     }
     let error = leases.lock("one more").acks(1).wait(secs(2)).acquire().await.unwrap_err();
     assert_eq!(error.kind(), ErrorKind::Overloaded, "{error}");
-    assert!(!stage.has("one more"));
-    stage.blocks(16).await;
+    assert!(!set.has("one more"));
+    set.blocks(16).await;
     leases.lock("ordinary").acquire().await.unwrap().release().await.unwrap();
     claims.iter().for_each(tokio::task::JoinHandle::abort);
     // They come back for others.
-    stage.replicas[0].cont();
+    set.replicas[0].cont();
     assert_eq!(leases.lock("one more").acks(1).acquire().await.unwrap().acks(), 1);
     leases.close().await.unwrap();
     eventually_async(LONG, "connections to be closed", || async {
-        stage.info("clients", "connected_clients:1") == 1
+        set.info("clients", "connected_clients:1") == 1
     })
     .await;
 }
 
 /// One more claim than there are connections, the last of which would be answered at once: the others, which have to be
 /// sent again, do not have to wait behind it.
-async fn keep_their_turns(stage: &Stage, leases: &Leasehold) {
-    stage.freeze(0);
+async fn keep_their_turns(set: &ReplicaSet, leases: &Leasehold) {
+    set.freeze(0);
     // They ask for a connection in this order: without a queue, nothing comes before that.
     let claims: Vec<_> = (0..17)
         .map(|n| {
@@ -99,26 +99,26 @@ async fn keep_their_turns(stage: &Stage, leases: &Leasehold) {
             tokio::spawn(async move { lock.try_acquire().await.map(drop) })
         })
         .collect();
-    stage.blocks(16).await;
+    set.blocks(16).await;
     // Whoever comes now finds the script.
     leases.lock("ordinary").acquire().await.unwrap().release().await.unwrap();
-    let taken = || stage.primary.cli(&["KEYS", "lock:x:*"]).list().len();
+    let taken = || set.primary.cli(&["KEYS", "lock:x:*"]).list().len();
     eventually_async(LONG, "16 locks to be taken", || async { taken() == 16 }).await;
-    assert!(!stage.has("x:16"));
+    assert!(!set.has("x:16"));
     claims.iter().for_each(tokio::task::JoinHandle::abort);
 }
 
 #[tokio::test]
 async fn a_claim_whose_script_is_not_known_does_not_wait_for_a_connection_again() {
-    let Some(stage) = Stage::set(1) else { return };
-    let leases = stage.client(secs(60)).await;
-    keep_their_turns(&stage, &leases).await;
+    let Some(set) = ReplicaSet::start(1) else { return };
+    let leases = set.client(secs(60)).await;
+    keep_their_turns(&set, &leases).await;
 }
 
 #[tokio::test]
 async fn a_claim_behind_a_crowd_of_dead_waiters_does_not_wait_for_a_connection_again() {
-    let Some(stage) = Stage::set(1) else { return };
-    let leases = stage.client(secs(60)).await;
+    let Some(set) = ReplicaSet::start(1) else { return };
+    let leases = set.client(secs(60)).await;
     leases.lock("ordinary").acquire().await.unwrap().release().await.unwrap();
     // One call removes a hundred.
     let dead = |number| format!("2 1000 9000000000000 15000 nobody-listens {number:032x} 1 1 host dead");
@@ -126,16 +126,16 @@ async fn a_claim_behind_a_crowd_of_dead_waiters_does_not_wait_for_a_connection_a
     for n in 0..16 {
         let waiters = format!("leasehold:waiters:{{lock:x:{n}}}");
         let words: Vec<_> = ["ZADD", &waiters].into_iter().chain(crowd.iter().map(String::as_str)).collect();
-        assert_eq!(stage.primary.cli(&words).int(), 150);
+        assert_eq!(set.primary.cli(&words).int(), 150);
     }
-    keep_their_turns(&stage, &leases).await;
+    keep_their_turns(&set, &leases).await;
 }
 
 #[tokio::test]
 async fn claims_given_up_while_they_connect_leave_their_connections_to_the_next() {
-    let Some(stage) = Stage::set(1) else { return };
-    let leases = stage.client(secs(60)).await;
-    let mut primary = stage.primary.connect().unwrap();
+    let Some(set) = ReplicaSet::start(1) else { return };
+    let leases = set.client(secs(60)).await;
+    let mut primary = set.primary.connect().unwrap();
     let mut received = || {
         let stats = primary.command(&["INFO", "stats"]).unwrap().text().to_owned();
         let line = stats.lines().find_map(|line| line.strip_prefix("total_connections_received:")).unwrap();
@@ -143,7 +143,7 @@ async fn claims_given_up_while_they_connect_leave_their_connections_to_the_next(
     };
     let before = received();
     // Its kernel takes connections all the same.
-    stage.primary.stop();
+    set.primary.stop();
     for _ in 0..5 {
         let mut claims = JoinSet::new();
         for n in 0..16 {
@@ -154,7 +154,7 @@ async fn claims_given_up_while_they_connect_leave_their_connections_to_the_next(
         tokio::task::yield_now().await;
         claims.shutdown().await;
     }
-    stage.primary.cont();
+    set.primary.cont();
     assert!(matches!(leases.lock("x").acks(1).try_acquire().await.unwrap(), Attempt::Held(_)));
     let more = received() - before;
     assert!(more <= 16, "{more}");

@@ -30,22 +30,22 @@ async fn client(url: impl AsRef<str>, command_timeout: Duration) -> Leasehold {
     builder.configure(|config| config.ttl = secs(200)).connect().await.unwrap()
 }
 
-struct Stage {
+struct ReplicaSet {
     primary: RedisServer,
     replicas: Vec<RedisServer>,
 }
 
-impl Stage {
-    fn set(replicas: usize) -> Option<Self> {
+impl ReplicaSet {
+    fn start(replicas: usize) -> Option<Self> {
         // Replicas follow at once, instead of some seconds later.
         let primary = RedisServer::builder().arg("repl-diskless-sync-delay", "0");
         Self::with(primary.start_or_skip()?, replicas)
     }
 
     fn with(primary: RedisServer, replicas: usize) -> Option<Self> {
-        let mut stage = Self { primary, replicas: Vec::new() };
-        stage.join(replicas);
-        Some(stage)
+        let mut set = Self { primary, replicas: Vec::new() };
+        set.join(replicas);
+        Some(set)
     }
 
     /// Adds replicas; returns when they acknowledge what the primary writes. It calls them online before that.
@@ -114,12 +114,12 @@ fn too_few(error: &Error, counted: &str) {
 
 #[tokio::test]
 async fn the_guard_tells_how_many_replicas_have_the_lock() {
-    let Some(stage) = Stage::set(2) else { return };
-    let leases = stage.client(secs(30)).await;
+    let Some(set) = ReplicaSet::start(2) else { return };
+    let leases = set.client(secs(30)).await;
     let guard = leases.lock("x").acks(2).acquire().await.unwrap();
     assert_eq!(guard.acks(), 2);
-    let value = stage.primary.cli(&["GET", "lock:x"]).text().to_owned();
-    for replica in &stage.replicas {
+    let value = set.primary.cli(&["GET", "lock:x"]).text().to_owned();
+    for replica in &set.replicas {
         assert_eq!(replica.cli(&["GET", "lock:x"]).text(), value);
     }
     guard.release().await.unwrap();
@@ -132,7 +132,7 @@ async fn the_guard_tells_how_many_replicas_have_the_lock() {
     guard.release().await.unwrap();
 
     // The scripts are forgotten while a connection waits for its next use.
-    stage.primary.cli(&["SCRIPT", "FLUSH"]);
+    set.primary.cli(&["SCRIPT", "FLUSH"]);
     let guard = leases.lock("x").acks(2).acquire().await.unwrap();
     assert_eq!(guard.acks(), 2);
     leases.close().await.unwrap();
@@ -140,25 +140,25 @@ async fn the_guard_tells_how_many_replicas_have_the_lock() {
 
 #[tokio::test]
 async fn neither_renewal_nor_release_waits_for_replicas() {
-    let Some(stage) = Stage::set(1) else { return };
-    let leases = stage.client(secs(10)).await;
+    let Some(set) = ReplicaSet::start(1) else { return };
+    let leases = set.client(secs(10)).await;
     let guard = leases.lock("x").acks(1).ttl(secs(6)).keep_alive().acquire().await.unwrap();
-    let waits = stage.waits();
+    let waits = set.waits();
     assert!(!waits.is_empty());
-    stage.freeze(0);
+    set.freeze(0);
     let renewed = leases.stats().renewed;
     eventually_async(LONG, "renewals", || async { leases.stats().renewed >= renewed + 2 }).await;
     assert!(guard.is_held());
     assert_eq!(guard.release().await.unwrap(), Released::Free);
-    assert_eq!(stage.waits(), waits);
+    assert_eq!(set.waits(), waits);
 }
 
 #[tokio::test]
 async fn a_claim_that_is_not_granted_is_told_so_without_waiting_for_replicas() {
-    let Some(stage) = Stage::set(1) else { return };
-    let (holder, leases) = (stage.client(secs(60)).await, stage.client(secs(60)).await);
+    let Some(set) = ReplicaSet::start(1) else { return };
+    let (holder, leases) = (set.client(secs(60)).await, set.client(secs(60)).await);
     let guard = holder.lock("x").acquire().await.unwrap();
-    stage.freeze(0);
+    set.freeze(0);
     let began = Instant::now();
     // More than there are connections, together and one after the other.
     let tries = (0..40).map(|_| leases.lock("x").acks(1).try_acquire());
@@ -173,20 +173,20 @@ async fn a_claim_that_is_not_granted_is_told_so_without_waiting_for_replicas() {
     .await;
     // The WAIT behind each of them would take a minute.
     assert!(began.elapsed() < LONG, "{:?}", began.elapsed());
-    stage.blocks(0).await;
+    set.blocks(0).await;
     waiters.iter().for_each(tokio::task::JoinHandle::abort);
     for waiter in waiters {
         assert!(waiter.await.unwrap_err().is_cancelled());
     }
     guard.release().await.unwrap();
     leases.close().await.unwrap();
-    assert!(!stage.has("x"));
+    assert!(!set.has("x"));
 }
 
 #[tokio::test]
 async fn a_waiter_gets_a_lock_that_is_handed_over_once_replicas_have_it() {
-    let Some(stage) = Stage::set(1) else { return };
-    let (holder, leases) = (stage.client(secs(30)).await, stage.client(secs(5)).await);
+    let Some(set) = ReplicaSet::start(1) else { return };
+    let (holder, leases) = (set.client(secs(30)).await, set.client(secs(5)).await);
     for (stopped, by_delete) in [(false, false), (false, true), (true, false), (true, true)] {
         let guard = holder.lock("x").acquire().await.unwrap();
         let asked = Arc::new(AtomicU32::new(0));
@@ -198,11 +198,11 @@ async fn a_waiter_gets_a_lock_that_is_handed_over_once_replicas_have_it() {
         // Without acks, a message would be a grant after such a poll.
         eventually_async(LONG, "a poll", || async { asked.load(Ordering::Relaxed) >= 2 }).await;
         if stopped {
-            stage.freeze(0);
+            set.freeze(0);
         }
         if by_delete {
             // No message: it finds out by asking.
-            stage.primary.cli(&["DEL", "lock:x"]);
+            set.primary.cli(&["DEL", "lock:x"]);
             let _kept = guard.detach();
         } else {
             assert!(matches!(guard.release().await.unwrap(), Released::HandedOver { .. }));
@@ -210,13 +210,13 @@ async fn a_waiter_gets_a_lock_that_is_handed_over_once_replicas_have_it() {
         let got = waiter.await.unwrap();
         if stopped {
             too_few(&got.unwrap_err(), "0 of 1");
-            stage.is_given_back("x").await;
-            stage.replicas[0].cont();
+            set.is_given_back("x").await;
+            set.replicas[0].cont();
         } else {
             let got = got.unwrap();
             assert_eq!(got.acks(), 1);
-            let value = stage.primary.cli(&["GET", "lock:x"]).text().to_owned();
-            assert_eq!(stage.replicas[0].cli(&["GET", "lock:x"]).text(), value);
+            let value = set.primary.cli(&["GET", "lock:x"]).text().to_owned();
+            assert_eq!(set.replicas[0].cli(&["GET", "lock:x"]).text(), value);
             assert_eq!(got.release().await.unwrap(), Released::Free);
         }
     }
@@ -224,36 +224,36 @@ async fn a_waiter_gets_a_lock_that_is_handed_over_once_replicas_have_it() {
 
 #[tokio::test]
 async fn a_majority_counts_every_replica_that_was_seen() {
-    let Some(mut stage) = Stage::set(1) else { return };
-    let leases = stage.client(secs(6)).await;
+    let Some(mut set) = ReplicaSet::start(1) else { return };
+    let leases = set.client(secs(6)).await;
     let majority = || leases.lock("x").acks(Acks::Majority).wait(LONG).into_future();
     let guard = majority().await.unwrap();
     assert_eq!(guard.acks(), 1);
     guard.release().await.unwrap();
 
     // Four copies by now: it takes three of them, as the next claim finds out by itself.
-    stage.join(2);
-    stage.freeze(0);
-    stage.freeze(1);
+    set.join(2);
+    set.freeze(0);
+    set.freeze(1);
     too_few(&majority().await.unwrap_err(), "1 of 2");
-    stage.is_given_back("x").await;
-    stage.replicas[0].cont();
+    set.is_given_back("x").await;
+    set.replicas[0].cont();
     let guard = majority().await.unwrap();
     assert_eq!(guard.acks(), 2);
     guard.release().await.unwrap();
 
     // Copies that are down are copies.
-    stage.replicas[0].kill();
-    stage.replicas[1].kill();
-    eventually(LONG, "one replica", || stage.info("replication", "connected_slaves:1") == 1);
+    set.replicas[0].kill();
+    set.replicas[1].kill();
+    eventually(LONG, "one replica", || set.info("replication", "connected_slaves:1") == 1);
     too_few(&majority().await.unwrap_err(), "1 of 2");
-    stage.is_given_back("x").await;
+    set.is_given_back("x").await;
 }
 
 #[tokio::test]
 async fn a_majority_without_replicas_is_refused_before_anything_is_claimed() {
-    let Some(stage) = Stage::set(0) else { return };
-    let leases = stage.client(secs(4)).await;
+    let Some(set) = ReplicaSet::start(0) else { return };
+    let leases = set.client(secs(4)).await;
     for error in [
         leases.lock("x").acks(Acks::Majority).acquire().await.unwrap_err(),
         leases.lock("x").acks(Acks::Majority).try_acquire().await.unwrap_err(),
@@ -261,24 +261,24 @@ async fn a_majority_without_replicas_is_refused_before_anything_is_claimed() {
         assert!(error.to_string().contains("no replica is known"), "{error}");
         assert_eq!(error.kind(), ErrorKind::StoreRefused);
     }
-    assert_eq!(stage.primary.cli(&["DBSIZE"]).int(), 0);
+    assert_eq!(set.primary.cli(&["DBSIZE"]).int(), 0);
     // A number is tried, for as long as a command may take: replicas may come.
     too_few(&leases.lock("x").acks(1).try_acquire().await.unwrap_err(), "0 of 1");
-    stage.is_given_back("x").await;
+    set.is_given_back("x").await;
 }
 
 #[tokio::test]
 async fn a_grant_that_was_lost_with_its_primary_was_never_given() {
-    let Some(stage) = Stage::set(1) else { return };
-    let leases = stage.client(secs(20)).await;
-    let replica = &stage.replicas[0];
-    stage.freeze(0);
+    let Some(set) = ReplicaSet::start(1) else { return };
+    let leases = set.client(secs(20)).await;
+    let replica = &set.replicas[0];
+    set.freeze(0);
     // Or what was sent to it would wait in its socket.
-    stage.primary.cli(&["CLIENT", "KILL", "TYPE", "replica"]);
+    set.primary.cli(&["CLIENT", "KILL", "TYPE", "replica"]);
     let with_acks = tokio::spawn(leases.lock("x").acks(1).wait(secs(5)).into_future());
     let without = leases.lock("y").acquire().await.unwrap();
-    stage.is_taken("x").await;
-    stage.primary.kill();
+    set.is_taken("x").await;
+    set.primary.kill();
     replica.cont();
     replica.cli(&["REPLICAOF", "NO", "ONE"]);
 
@@ -294,9 +294,9 @@ async fn a_grant_that_was_lost_with_its_primary_was_never_given() {
 
 #[tokio::test]
 async fn a_future_dropped_while_it_waits_for_replicas_leaves_nothing_behind() {
-    let Some(stage) = Stage::set(1) else { return };
-    let leases = stage.client(secs(60)).await;
-    stage.freeze(0);
+    let Some(set) = ReplicaSet::start(1) else { return };
+    let leases = set.client(secs(60)).await;
+    set.freeze(0);
     for queued in [true, false] {
         let lock = leases.lock("x").acks(1);
         let claim = if queued {
@@ -304,56 +304,56 @@ async fn a_future_dropped_while_it_waits_for_replicas_leaves_nothing_behind() {
         } else {
             tokio::spawn(async move { lock.try_acquire().await.map(drop) })
         };
-        stage.is_taken("x").await;
+        set.is_taken("x").await;
         claim.abort();
         assert!(claim.await.unwrap_err().is_cancelled());
-        stage.is_given_back("x").await;
-        stage.blocks(0).await;
+        set.is_given_back("x").await;
+        set.blocks(0).await;
     }
     leases.close().await.unwrap();
-    assert_eq!(stage.primary.cli(&["KEYS", "lock:*"]).list().len(), 0);
+    assert_eq!(set.primary.cli(&["KEYS", "lock:*"]).list().len(), 0);
 }
 
 #[tokio::test]
 async fn giving_back_an_unacknowledged_lock_spares_the_next_holder() {
-    let Some(stage) = Stage::set(1) else { return };
-    let leases = stage.client(secs(4)).await;
-    stage.freeze(0);
+    let Some(set) = ReplicaSet::start(1) else { return };
+    let leases = set.client(secs(4)).await;
+    set.freeze(0);
     let claim = tokio::spawn(leases.lock("x").acks(1).wait(LONG).into_future());
-    stage.is_taken("x").await;
-    stage.primary.cli(&["SET", "lock:x", "another", "PX", "600000"]);
+    set.is_taken("x").await;
+    set.primary.cli(&["SET", "lock:x", "another", "PX", "600000"]);
     too_few(&claim.await.unwrap().unwrap_err(), "0 of 1");
     leases.close().await.unwrap();
-    assert_eq!(stage.primary.cli(&["GET", "lock:x"]).text(), "another");
+    assert_eq!(set.primary.cli(&["GET", "lock:x"]).text(), "another");
 }
 
 /// The user of SECURITY.md, with these rights besides.
-async fn user(stage: &Stage, rights: &[&str]) -> Leasehold {
+async fn user(set: &ReplicaSet, rights: &[&str]) -> Leasehold {
     let line = security_md::line("acl: locks").replace("PASSWORD", "pw");
     let rules = line.split(' ').skip(2).chain(rights.iter().copied());
     let words: Vec<_> = ["ACL", "SETUSER", "leasehold", "reset"].into_iter().chain(rules).collect();
-    assert_eq!(stage.primary.cli(&words).error(), None);
-    client(stage.primary.url().replace("redis://", "redis://leasehold:pw@"), secs(30)).await
+    assert_eq!(set.primary.cli(&words).error(), None);
+    client(set.primary.url().replace("redis://", "redis://leasehold:pw@"), secs(30)).await
 }
 
 #[tokio::test]
 async fn a_user_who_may_not_wait_for_replicas_is_told_so_and_holds_nothing() {
-    let Some(stage) = Stage::set(1) else { return };
+    let Some(set) = ReplicaSet::start(1) else { return };
     for (rights, acks) in [(&["+wait"][..], Acks::Majority), (&["+info"], Acks::AtLeast(1))] {
-        let leases = user(&stage, rights).await;
+        let leases = user(&set, rights).await;
         let error = leases.lock("x").acks(acks).acquire().await.unwrap_err();
         assert!(matches!(error, Error::StoreRefused { refusal: Refusal::Acl, .. }), "{error}");
-        stage.is_given_back("x").await;
+        set.is_given_back("x").await;
     }
-    let leases = user(&stage, &["+wait", "+info"]).await;
+    let leases = user(&set, &["+wait", "+info"]).await;
     assert_eq!(leases.lock("x").acks(Acks::Majority).acquire().await.unwrap().acks(), 1);
 }
 
 #[cfg(feature = "blocking")]
 #[test]
 fn without_async_it_is_the_same() {
-    let Some(stage) = Stage::set(1) else { return };
-    let leases = leasehold::blocking::Leasehold::connect(stage.primary.url()).unwrap();
+    let Some(set) = ReplicaSet::start(1) else { return };
+    let leases = leasehold::blocking::Leasehold::connect(set.primary.url()).unwrap();
     let guard = leases.lock("x").acks(Acks::Majority).acquire().unwrap();
     assert_eq!(guard.acks(), 1);
     guard.release().unwrap();

@@ -12,7 +12,7 @@ use leasehold::engine::{
 };
 use leasehold_testkit::eventually_async;
 
-use crate::ground::{Client, LONG, Servers, due, ids, later, receipts, soon, with};
+use crate::fixture::{Client, LONG, Servers, due, ids, later, receipts, soon, with};
 
 const PLACEMENTS: [Placement; 2] = [Placement::Spread, Placement::Together];
 

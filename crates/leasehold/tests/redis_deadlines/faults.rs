@@ -11,7 +11,7 @@ use leasehold::{
 };
 use leasehold_testkit::{ClusterSet, RedisServer, eventually, redis_or_skip, resp::Connection};
 
-use crate::ground::{Client, LONG, due, ids, later, receipts, soon, with};
+use crate::fixture::{Client, LONG, due, ids, later, receipts, soon, with};
 
 fn open(server: &RedisServer) -> Client {
     Client::open(server.url(), "pay", Placement::Spread)

@@ -10,7 +10,7 @@ use leasehold_testkit::RedisServer;
 
 use crate::{
     each_right,
-    ground::{Client, LONG, due, receipts, soon, with},
+    fixture::{Client, LONG, due, receipts, soon, with},
 };
 
 /// Everything that a client does with deadlines.

@@ -9,7 +9,7 @@ use leasehold::engine::{
 use leasehold_testkit::{ClusterSet, RedisServer, redis_or_skip};
 use rand::{RngExt, SeedableRng, rngs::StdRng, seq::IndexedRandom};
 
-use crate::ground::{Client, LONG, Servers, due, ids, later, receipts, soon};
+use crate::fixture::{Client, LONG, Servers, due, ids, later, receipts, soon};
 
 fn open(server: &RedisServer) -> Client {
     Client::open(server.url(), "pay", Placement::Spread)

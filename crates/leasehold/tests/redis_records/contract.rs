@@ -12,19 +12,19 @@ use leasehold::{
 };
 use leasehold_testkit::eventually_async;
 
-use crate::ground::{Client, LONG, Servers, end, name, paid, soon, wish};
+use crate::fixture::{Client, LONG, Servers, attempt, end, name, paid, soon};
 
 #[tokio::test(flavor = "multi_thread")]
 async fn one_executes_and_everybody_gets_its_result() {
     for servers in Servers::all() {
         let (a, b) = (servers.client(), servers.client());
         let key = "idempotency:payout:42";
-        let (first, second) = (wish(key, Some("100 EUR")), wish(key, Some("100 EUR")));
+        let (first, second) = (attempt(key, Some("100 EUR")), attempt(key, Some("100 EUR")));
         let grant = a.begun(&first).await;
         // Asked again: the same fence.
         assert_eq!(a.begun(&first).await.fence, grant.fence);
         assert!(matches!(b.begin(&second).await, Begun::Running { expires_in, .. } if expires_in <= LONG));
-        assert_eq!(b.begin(&wish(key, Some("200 EUR"))).await, Begun::Mismatch);
+        assert_eq!(b.begin(&attempt(key, Some("200 EUR"))).await, Begun::Mismatch);
         let renewed = a.leases().renew(&[first.hold(grant.fence)], soon()).await.unwrap();
         assert!(matches!(renewed[..], [Ok(Renewed::Kept { .. })]), "{renewed:?}");
         let renewed = b.leases().renew(&[second.hold(grant.fence)], soon()).await.unwrap();
@@ -36,7 +36,7 @@ async fn one_executes_and_everybody_gets_its_result() {
         }
         let Outcome::Completed(result) = paid() else { unreachable!() };
         assert_eq!(b.begin(&second).await, Begun::Completed(result.clone()));
-        assert_eq!(b.begin(&wish(key, Some("200 EUR"))).await, Begun::Mismatch);
+        assert_eq!(b.begin(&attempt(key, Some("200 EUR"))).await, Begun::Mismatch);
         let renewed = a.leases().renew(&[first.hold(grant.fence)], soon()).await.unwrap();
         assert!(matches!(renewed[..], [Ok(Renewed::Gone)]), "{renewed:?}");
         let read = a.records().read(&first.key, soon()).await.unwrap().unwrap();
@@ -62,15 +62,15 @@ async fn every_outcome_is_what_others_see() {
             ("k:quarantined", Outcome::Quarantined(why.clone()), Begun::Quarantined(why.clone())),
             ("k:empty", Outcome::Completed(Bytes::new()), Begun::Completed(Bytes::new())),
         ] {
-            let one = wish(key, None);
+            let one = attempt(key, None);
             let grant = a.begun(&one).await;
             assert_eq!(
                 a.records().settle(&end(&one, grant.fence, outcome), soon()).await.unwrap(),
                 Settled::Stored
             );
-            assert_eq!(a.begin(&wish(key, Some("x"))).await, seen);
+            assert_eq!(a.begin(&attempt(key, Some("x"))).await, seen);
         }
-        let (one, next) = (wish("k:retry", None), wish("k:retry", None));
+        let (one, next) = (attempt("k:retry", None), attempt("k:retry", None));
         let grant = a.begun(&one).await;
         let retry = end(&one, grant.fence, Outcome::Retry);
         for _sent_again in 0..2 {
@@ -79,10 +79,10 @@ async fn every_outcome_is_what_others_see() {
         assert!(a.begun(&next).await.fence > grant.fence);
         // Long results are whole.
         let long = Bytes::from(vec![b' '; 256 << 10]);
-        let one = wish("k:long", None);
+        let one = attempt("k:long", None);
         let grant = a.begun(&one).await;
         a.records().settle(&end(&one, grant.fence, Outcome::Completed(long.clone())), soon()).await.unwrap();
-        assert_eq!(a.begin(&wish("k:long", None)).await, Begun::Completed(long));
+        assert_eq!(a.begin(&attempt("k:long", None)).await, Begun::Completed(long));
     }
 }
 
@@ -92,38 +92,38 @@ async fn a_late_execution_counts_unless_another_has_begun() {
         let a = servers.client();
         for followed in [false, true] {
             let key = format!("late:{followed}");
-            let slow = Begin { lease: Duration::from_millis(30), ..wish(&key, None) };
+            let slow = Begin { lease: Duration::from_millis(30), ..attempt(&key, None) };
             let grant = a.begun(&slow).await;
             eventually_async(LONG, "an expired lease", || async {
                 a.records().read(&slow.key, soon()).await.unwrap().is_none()
             })
             .await;
-            let later = if followed { Some(a.begun(&wish(&key, None)).await.fence) } else { None };
+            let later = if followed { Some(a.begun(&attempt(&key, None)).await.fence) } else { None };
             let settled = a.records().settle(&end(&slow, grant.fence, paid()), soon()).await.unwrap();
             match later {
                 None => assert_eq!(settled, Settled::Stored),
                 Some(later) => assert_eq!(settled, Settled::FencedOff { by: Some(later) }),
             }
-            let seen = a.begin(&wish(&key, None)).await;
+            let seen = a.begin(&attempt(&key, None)).await;
             assert!(matches!(
                 (followed, &seen),
                 (false, Begun::Completed(_)) | (true, Begun::Running { .. })
             ));
         }
         // Another has begun, and left nothing behind but its fence.
-        let slow = Begin { lease: Duration::from_millis(30), ..wish("late:over", None) };
+        let slow = Begin { lease: Duration::from_millis(30), ..attempt("late:over", None) };
         let grant = a.begun(&slow).await;
         eventually_async(LONG, "an expired lease", || async {
             a.records().read(&slow.key, soon()).await.unwrap().is_none()
         })
         .await;
-        let other = wish("late:over", None);
+        let other = attempt("late:over", None);
         let later = a.begun(&other).await.fence;
         a.records().settle(&end(&other, later, Outcome::Retry), soon()).await.unwrap();
         let settled = a.records().settle(&end(&slow, grant.fence, paid()), soon()).await.unwrap();
         assert_eq!(settled, Settled::FencedOff { by: Some(later) });
         // The server may have forgotten it.
-        let never = wish("late:never", None);
+        let never = attempt("late:never", None);
         let settled = a.records().settle(&end(&never, Fence::new(5), paid()), soon()).await.unwrap();
         assert_eq!(settled, Settled::Stored);
     }
@@ -135,16 +135,16 @@ async fn who_waits_is_told_by_a_message_when_it_is_settled_or_removed() {
         let (a, b) = (servers.client(), servers.client());
         for removed in [false, true] {
             let key = format!("watched:{removed}");
-            let first = wish(&key, None);
+            let first = attempt(&key, None);
             let grant = a.begun(&first).await;
-            let watching: Vec<_> = (0..5).map(|_| Begin { wake: true, ..wish(&key, None) }).collect();
+            let watching: Vec<_> = (0..5).map(|_| Begin { wake: true, ..attempt(&key, None) }).collect();
             for each in &watching {
                 assert!(matches!(b.begin(each).await, Begun::Running { .. }));
                 // Asked again it is told once all the same.
                 assert!(matches!(b.begin(each).await, Begun::Running { .. }));
                 assert_eq!(b.told(each), 0);
             }
-            let indifferent = wish(&key, None);
+            let indifferent = attempt(&key, None);
             assert!(matches!(b.begin(&indifferent).await, Begun::Running { .. }));
             if removed {
                 a.records().remove(&first.key, soon()).await.unwrap();
@@ -178,20 +178,20 @@ async fn marks_are_set_tested_and_cleared_many_at_once() {
         let mark = records.read(&keys[0], soon()).await.unwrap().unwrap();
         assert!(mark.content == Content::Mark && mark.expires_in.unwrap() > LONG * 2);
         assert_eq!(servers.server("mark:0").cli(&["GET", "mark:0"]).text(), "1");
-        assert_eq!(a.begin(&wish("mark:0", None)).await, Begun::DoneElsewhere);
+        assert_eq!(a.begin(&attempt("mark:0", None)).await, Begun::DoneElsewhere);
         assert!(records.clear(&keys[..10], soon()).await.unwrap().iter().all(|cleared| *cleared));
         let cleared = records.clear(&keys, soon()).await.unwrap();
         assert!(cleared.iter().enumerate().all(|(n, cleared)| *cleared == (n >= 10)));
         assert!(records.mark(&[], LONG, false, soon()).await.unwrap().is_empty());
 
         // A record is neither replaced nor cleared.
-        let one = wish("mark:record", None);
+        let one = attempt("mark:record", None);
         a.begun(&one).await;
         let key = [one.key.clone()];
         assert_eq!(records.mark(&key, LONG, false, soon()).await.unwrap(), [false]);
         assert_eq!(records.clear(&key, soon()).await.unwrap(), [false]);
         assert_eq!(records.exist(&key, soon()).await.unwrap(), [true]);
-        assert!(matches!(a.begin(&wish("mark:record", None)).await, Begun::Running { .. }));
+        assert!(matches!(a.begin(&attempt("mark:record", None)).await, Begun::Running { .. }));
     }
 }
 
@@ -200,7 +200,7 @@ async fn what_others_wrote_is_an_error_and_left_alone() {
     for servers in Servers::all() {
         let a = servers.client();
         let key = "foreign:bytes";
-        let begun = wish(key, None);
+        let begun = attempt(key, None);
         let fence = a.begun(&begun).await.fence;
         // The same bytes on every run.
         let mut seed = 0x9e37_79b9_7f4a_7c15_u64;
@@ -217,7 +217,7 @@ async fn what_others_wrote_is_an_error_and_left_alone() {
             if bytes == b"1" {
                 continue;
             }
-            let error = a.try_begin(&wish(key, None)).await.unwrap_err();
+            let error = a.try_begin(&attempt(key, None)).await.unwrap_err();
             assert_eq!(error.fault, Fault::Corrupt, "{bytes:?}: {error}");
             let error = a.records().settle(&end(&begun, fence, paid()), soon()).await.unwrap_err();
             assert_eq!(error.fault, Fault::Corrupt, "{bytes:?}: {error}");
@@ -241,7 +241,7 @@ async fn another_type_of_key_is_named_and_left_alone() {
         let a = servers.client();
         let (key, records) = (name("foreign:hash"), a.records());
         servers.server("foreign:hash").cli(&["HSET", "foreign:hash", "a", "b"]);
-        let one = wish("foreign:hash", None);
+        let one = attempt("foreign:hash", None);
         let keys = [name("plain"), key.clone()];
         let errors = [
             records.begin(&one, soon()).await.unwrap_err(),
@@ -257,7 +257,7 @@ async fn another_type_of_key_is_named_and_left_alone() {
         assert_eq!(records.exist(&keys, soon()).await.unwrap(), [false, true]);
         assert_eq!(servers.server("foreign:hash").cli(&["HGET", "foreign:hash", "a"]).text(), "b");
         // Keys of the library itself are no records.
-        let error = a.try_begin(&wish("leasehold:fence:{x}", None)).await.unwrap_err();
+        let error = a.try_begin(&attempt("leasehold:fence:{x}", None)).await.unwrap_err();
         assert_eq!(error.fault, Fault::Unsupported, "{error}");
     }
 }
@@ -291,7 +291,7 @@ async fn a_scan_finds_records_and_marks_by_their_prefix() {
         let a = servers.client();
         let mut expected = BTreeSet::new();
         for n in 0..30 {
-            let one = wish(&format!("scan:record:{n}"), None);
+            let one = attempt(&format!("scan:record:{n}"), None);
             a.begun(&one).await;
             expected.insert(one.key);
         }
@@ -301,7 +301,7 @@ async fn a_scan_finds_records_and_marks_by_their_prefix() {
         servers.server("scan:odd").cli(&["LPUSH", "scan:odd", "x"]);
         expected.insert(name("scan:odd"));
         servers.server("lock:scan").cli(&["SET", "lock:scan", "x"]);
-        a.begun(&wish("elsewhere", None)).await;
+        a.begun(&attempt("elsewhere", None)).await;
         let (found, odd) = scan(&a, "scan:", 50).await;
         assert_eq!((found, odd), (expected.clone(), BTreeSet::from([name("scan:odd")])));
         // Neither locks nor side keys.

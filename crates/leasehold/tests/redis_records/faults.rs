@@ -13,7 +13,7 @@ use leasehold::{
 };
 use leasehold_testkit::{FaultProxy, RedisServer, eventually, redis_or_skip};
 
-use crate::ground::{Client, LONG, end, name, paid, soon, wish};
+use crate::fixture::{Client, LONG, attempt, end, name, paid, soon};
 
 fn calls(server: &RedisServer) -> i64 {
     let info = server.cli(&["INFO", "commandstats"]).text().to_owned();
@@ -44,7 +44,7 @@ async fn a_thousand_marks_take_one_call() {
 async fn scripts_that_the_server_lost_are_sent_again_unnoticed() {
     let Some(server) = redis_or_skip() else { return };
     let client = Client::open(server.url());
-    let one = wish("x", None);
+    let one = attempt("x", None);
     let grant = client.begun(&one).await;
     // More than one call, of which the first brings the script.
     let keys: Vec<_> = (0..2500).map(|n| name(&format!("mark:{n}"))).collect();
@@ -58,13 +58,13 @@ async fn scripts_that_the_server_lost_are_sent_again_unnoticed() {
 }
 
 #[tokio::test]
-async fn a_wish_that_got_no_answer_can_be_repeated() {
+async fn a_attempt_that_got_no_answer_can_be_repeated() {
     let Some(server) = redis_or_skip() else { return };
     let proxy = FaultProxy::start(server.addr());
     let client = Client::open(proxy.url());
-    client.begun(&wish("warm", None)).await;
+    client.begun(&attempt("warm", None)).await;
     proxy.drop_replies();
-    let one = wish("x", Some("a"));
+    let one = attempt("x", Some("a"));
     let shortly = Clock::system().now() + Duration::from_millis(300);
     assert_eq!(client.records().begin(&one, shortly).await.unwrap_err().fault, Fault::NoAnswer);
     eventually(LONG, "the record", || server.cli(&["EXISTS", "x"]).int() == 1);
@@ -72,19 +72,19 @@ async fn a_wish_that_got_no_answer_can_be_repeated() {
     proxy.pass();
     let fence = server.cli(&["GET", "x"]).text().split(' ').nth(2).unwrap().to_owned();
     let direct = Client::open(server.url());
-    assert!(matches!(direct.begin(&wish("x", None)).await, Begun::Running { .. }));
+    assert!(matches!(direct.begin(&attempt("x", None)).await, Begun::Running { .. }));
     assert_eq!(direct.begun(&one).await.fence.to_string(), fence);
 }
 
 #[tokio::test]
-async fn a_wish_that_arrives_after_its_end_begins_nothing() {
+async fn a_attempt_that_arrives_after_its_end_begins_nothing() {
     let Some(server) = redis_or_skip() else { return };
     let proxy = FaultProxy::start(server.addr());
     let (late, client) = (Client::open(proxy.url()), Client::open(server.url()));
-    late.begun(&wish("warm", None)).await;
-    client.begun(&wish("warm too", None)).await;
+    late.begun(&attempt("warm", None)).await;
+    client.begun(&attempt("warm too", None)).await;
     proxy.hold();
-    let one = wish("x", None);
+    let one = attempt("x", None);
     let shortly = Clock::system().now() + Duration::from_millis(300);
     assert_eq!(late.records().begin(&one, shortly).await.unwrap_err().fault, Fault::NoAnswer);
     // Its caller gave up, with another copy unanswered; the end overtakes the first on another connection.
@@ -93,17 +93,17 @@ async fn a_wish_that_arrives_after_its_end_begins_nothing() {
     assert_eq!(client.records().settle(&retry, soon()).await.unwrap(), Settled::Stored);
     let before = calls(&server);
     proxy.pass();
-    eventually(LONG, "the late wish", || calls(&server) > before);
+    eventually(LONG, "the late attempt", || calls(&server) > before);
     assert_eq!(server.cli(&["EXISTS", "x"]).int(), 0);
     assert_eq!(client.try_begin(&one).await.unwrap_err().fault, Fault::Ended);
-    client.begun(&wish("x", None)).await;
+    client.begun(&attempt("x", None)).await;
 }
 
 #[tokio::test]
 async fn a_replica_refuses_instead_of_answering_from_old_data() {
     let (Some(primary), Some(replica)) = (redis_or_skip(), redis_or_skip()) else { return };
     let client = Client::open(primary.url());
-    let (one, done) = (wish("x", None), wish("done", None));
+    let (one, done) = (attempt("x", None), attempt("done", None));
     let grant = client.begun(&one).await;
     let fence = client.begun(&done).await.fence;
     client.records().settle(&end(&done, fence, paid()), soon()).await.unwrap();
@@ -112,12 +112,12 @@ async fn a_replica_refuses_instead_of_answering_from_old_data() {
     let stale = Client::open(replica.url());
     let (records, key) = (stale.records(), [one.key.clone()]);
     let errors = [
-        records.begin(&wish("x", None), soon()).await.unwrap_err(),
-        records.begin(&wish("done", None), soon()).await.unwrap_err(),
+        records.begin(&attempt("x", None), soon()).await.unwrap_err(),
+        records.begin(&attempt("done", None), soon()).await.unwrap_err(),
         records.settle(&end(&one, grant.fence, paid()), soon()).await.unwrap_err(),
-        records.settle(&end(&wish("x", None), grant.fence, paid()), soon()).await.unwrap_err(),
+        records.settle(&end(&attempt("x", None), grant.fence, paid()), soon()).await.unwrap_err(),
         stale.leases().renew(&[one.hold(grant.fence)], soon()).await.unwrap()[0].clone().unwrap_err(),
-        stale.leases().renew(&[wish("x", None).hold(grant.fence)], soon()).await.unwrap()[0]
+        stale.leases().renew(&[attempt("x", None).hold(grant.fence)], soon()).await.unwrap()[0]
             .clone()
             .unwrap_err(),
         records.exist(&key, soon()).await.unwrap_err(),
@@ -136,15 +136,15 @@ async fn a_replica_refuses_instead_of_answering_from_old_data() {
 async fn what_was_begun_can_be_kept_and_ended_when_memory_is_full() {
     let Some(server) = redis_or_skip() else { return };
     let client = Client::open(server.url());
-    let (one, other) = (wish("x", None), wish("y", None));
+    let (one, other) = (attempt("x", None), attempt("y", None));
     let (first, second) = (client.begun(&one).await.fence, client.begun(&other).await.fence);
     assert_eq!(server.cli(&["CONFIG", "SET", "maxmemory", "1"]).error(), None);
-    let error = client.try_begin(&wish("z", None)).await.unwrap_err();
+    let error = client.try_begin(&attempt("z", None)).await.unwrap_err();
     assert_eq!(error.fault, Fault::Refused(Refusal::OutOfMemory), "{error}");
     let error = client.records().mark(&[name("mark")], LONG, true, soon()).await.unwrap_err();
     assert_eq!(error.fault, Fault::Refused(Refusal::OutOfMemory), "{error}");
     assert_eq!(client.begun(&one).await.fence, first);
-    let watching = Begin { wake: true, ..wish("x", None) };
+    let watching = Begin { wake: true, ..attempt("x", None) };
     assert!(matches!(client.begin(&watching).await, Begun::Running { .. }));
     let renewed = client.leases().renew(&[one.hold(first)], soon()).await.unwrap();
     assert!(matches!(renewed[..], [Ok(Renewed::Kept { .. })]), "{renewed:?}");
@@ -159,10 +159,10 @@ async fn what_was_begun_can_be_kept_and_ended_when_memory_is_full() {
 async fn those_who_watch_are_bounded_and_forgotten() {
     let Some(server) = redis_or_skip() else { return };
     let client = Client::open(server.url());
-    let one = wish("x", None);
+    let one = attempt("x", None);
     let fence = client.begun(&one).await.fence;
     let watchers = "leasehold:watchers:{x}";
-    let watching = Begin { wake: true, ..wish("x", None) };
+    let watching = Begin { wake: true, ..attempt("x", None) };
     assert!(matches!(client.begin(&watching).await, Begun::Running { .. }));
     let lapses_in = server.cli(&["PTTL", watchers]).int();
     assert!((1..=2 * LONG.as_millis() as i64).contains(&lapses_in), "{lapses_in}");
@@ -170,7 +170,7 @@ async fn those_who_watch_are_bounded_and_forgotten() {
     server.cli(&["EVAL", fill, "1", watchers]);
     server.cli(&["SREM", watchers, "nobody:2 2"]);
     server.cli(&["SADD", watchers, "noise"]);
-    let too_many = Begin { wake: true, ..wish("x", None) };
+    let too_many = Begin { wake: true, ..attempt("x", None) };
     assert!(matches!(client.begin(&too_many).await, Begun::Running { .. }));
     assert_eq!(server.cli(&["SCARD", watchers]).int(), 10_000);
     // Whoever is in it is told all the same.

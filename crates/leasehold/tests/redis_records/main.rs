@@ -7,7 +7,7 @@ mod each_right;
 #[path = "../every_server/mod.rs"]
 mod every_server;
 mod faults;
-mod ground;
+mod fixture;
 mod moving;
 mod rights;
 #[path = "../security_md/mod.rs"]

@@ -9,7 +9,7 @@ use leasehold::{
 };
 use leasehold_testkit::{ClusterSet, RedisServer, SentinelSet, eventually};
 
-use crate::ground::{Client, LONG, end, name, paid, soon, wish};
+use crate::fixture::{Client, LONG, attempt, end, name, paid, soon};
 
 fn start() -> Option<ClusterSet> {
     ClusterSet::builder().replicas(0).start_or_skip()
@@ -28,9 +28,9 @@ async fn a_moved_record_is_followed_and_who_waits_is_woken_there() {
     let Some(set) = start() else { return };
     let (key, slot, from, to) = place(&set);
     let (a, b) = (Client::open(set.url()), Client::open(set.url()));
-    let one = wish(&key, None);
+    let one = attempt(&key, None);
     let fence = a.begun(&one).await.fence;
-    let watching = Begin { wake: true, ..wish(&key, None) };
+    let watching = Begin { wake: true, ..attempt(&key, None) };
     assert!(matches!(b.begin(&watching).await, Begun::Running { .. }));
     set.move_slot(slot, to);
     // The server ended its subscription: it asks again, and is heard of at the other node.
@@ -54,7 +54,7 @@ async fn a_record_is_renewed_while_its_keys_are_on_two_nodes_and_settled_when_th
     let begun_key = format!("leasehold:begun:{{{key}}}");
     for record_moves in [true, false] {
         for outcome in [paid(), Outcome::Retry] {
-            let one = wish(&key, None);
+            let one = attempt(&key, None);
             let fence = client.begun(&one).await.fence;
             set.begin_move(slot, from, to);
             set.migrate_keys(from, to, &[if record_moves { &key } else { &begun_key }]);
@@ -68,7 +68,7 @@ async fn a_record_is_renewed_while_its_keys_are_on_two_nodes_and_settled_when_th
             set.migrate_slot(slot, from, to);
             set.end_move(slot, to);
             assert_eq!(settled.await.unwrap().unwrap(), Settled::Stored);
-            match client.begin(&wish(&key, None)).await {
+            match client.begin(&attempt(&key, None)).await {
                 Begun::Completed(_) => assert_eq!(outcome, paid()),
                 Begun::Yours(grant) => assert!(outcome == Outcome::Retry && grant.fence > fence),
                 other => panic!("{other:?}"),
@@ -97,17 +97,17 @@ async fn marks_are_found_while_those_of_one_slot_are_on_two_nodes() {
 async fn nothing_is_begun_in_a_grace_and_what_is_there_is_told() {
     let Some(set) = SentinelSet::builder().replicas(1).down_after(LONG * 10).start_or_skip() else { return };
     let client = Client::open(format!("{}?grace=on", set.url()));
-    let (one, known) = (wish("x", None), wish("known", None));
+    let (one, known) = (attempt("x", None), attempt("known", None));
     let error = client.try_begin(&one).await.unwrap_err();
     assert_eq!(error.fault, Fault::Refused(Refusal::ReadOnly), "{error}");
     assert!(error.why.contains("GRACE"), "{error}");
     assert_eq!(set.primary().cli(&["DEL", "leasehold:grace"]).int(), 1);
     let fence = client.begun(&known).await.fence;
     set.primary().cli(&["SET", "leasehold:grace", "x", "PX", "60000"]);
-    assert!(matches!(client.begin(&wish("known", None)).await, Begun::Running { .. }));
+    assert!(matches!(client.begin(&attempt("known", None)).await, Begun::Running { .. }));
     assert_eq!(client.begun(&known).await.fence, fence);
     assert_eq!(client.records().settle(&end(&known, fence, paid()), soon()).await.unwrap(), Settled::Stored);
-    assert!(matches!(client.begin(&wish("known", None)).await, Begun::Completed(_)));
+    assert!(matches!(client.begin(&attempt("known", None)).await, Begun::Completed(_)));
     assert!(client.try_begin(&one).await.is_err());
 }
 
@@ -115,7 +115,7 @@ async fn nothing_is_begun_in_a_grace_and_what_is_there_is_told() {
 async fn records_are_found_at_the_primary_that_the_sentinels_name_after_a_promotion() {
     let Some(set) = SentinelSet::builder().start_or_skip() else { return };
     let client = Client::open(set.url());
-    let (one, done) = (wish("x", None), wish("done", None));
+    let (one, done) = (attempt("x", None), attempt("done", None));
     let fence = client.begun(&done).await.fence;
     client.records().settle(&end(&done, fence, paid()), soon()).await.unwrap();
     let fence = client.begun(&one).await.fence;
@@ -130,5 +130,5 @@ async fn records_are_found_at_the_primary_that_the_sentinels_name_after_a_promot
         }
         tokio::time::sleep(std::time::Duration::from_millis(20)).await;
     }
-    assert!(matches!(client.begin(&wish("done", None)).await, Begun::Completed(_)));
+    assert!(matches!(client.begin(&attempt("done", None)).await, Begun::Completed(_)));
 }

@@ -6,7 +6,7 @@ use leasehold_testkit::{RedisServer, eventually_async};
 
 use crate::{
     each_right,
-    ground::{Client, LONG, end, name, paid, soon, wish},
+    fixture::{Client, LONG, attempt, end, name, paid, soon},
 };
 
 type Failure = Box<dyn std::error::Error>;
@@ -19,7 +19,8 @@ fn must(holds: bool, what: &str) -> Result<(), Failure> {
 async fn use_everything(server: &RedisServer) -> Result<(), Failure> {
     let open = || Client::open(format!("redis://leasehold:pw@{}", server.addr()));
     let (a, b) = (open(), open());
-    let (one, watching) = (wish("idempotency:x", None), Begin { wake: true, ..wish("idempotency:x", None) });
+    let (one, watching) =
+        (attempt("idempotency:x", None), Begin { wake: true, ..attempt("idempotency:x", None) });
     let Begun::Yours(grant) = a.try_begin(&one).await? else { return Err("not ours".into()) };
     must(matches!(b.try_begin(&watching).await?, Begun::Running { .. }), "running")?;
     a.leases().renew(&[one.hold(grant.fence)], soon()).await?.remove(0)?;
@@ -28,9 +29,9 @@ async fn use_everything(server: &RedisServer) -> Result<(), Failure> {
     must(matches!(b.try_begin(&watching).await?, Begun::Completed(_)), "completed")?;
     must(a.records().read(&one.key, soon()).await?.is_some(), "read")?;
     must(a.records().remove(&one.key, soon()).await?, "remove")?;
-    let again = wish("idempotency:x", None);
+    let again = attempt("idempotency:x", None);
     let Begun::Yours(grant) = a.try_begin(&again).await? else { return Err("not ours".into()) };
-    // A copy of the wish that nobody waits for any more may still be on its way.
+    // A copy of a request that was given up may still be on its way.
     let _unanswered = a.records().begin(&again, soon()).now_or_never();
     a.records().settle(&end(&again, grant.fence, Outcome::Retry), soon()).await?;
 

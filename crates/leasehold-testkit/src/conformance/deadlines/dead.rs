@@ -2,8 +2,8 @@
 
 use std::collections::BTreeSet;
 
-use super::{Dead, HIDDEN, NOW, Party, Receipt, Settle, ids, many};
-use crate::conformance::{Stage, stage::ms};
+use super::{Dead, EngineClient, HIDDEN, NOW, Receipt, Settle, ids, many};
+use crate::conformance::{TestContext, context::ms};
 
 cases! {
     a_buried_deadline_is_kept_with_its_context: Contract Deadlines,
@@ -12,8 +12,8 @@ cases! {
     cancelling_a_dead_deadline_removes_it: Contract Deadlines,
 }
 
-async fn a_buried_deadline_is_kept_with_its_context(stage: Stage) {
-    let (one, two) = (Party::join(&stage).await, Party::join(&stage).await);
+async fn a_buried_deadline_is_kept_with_its_context(test: TestContext) {
+    let (one, two) = (EngineClient::connect(&test).await, EngineClient::connect(&test).await);
     let pool = one.pool("payments", 4).await;
     one.set_with(&pool, "deal", NOW, b"context \0\xff").await;
     one.claim_one(&pool, ms(200)).await;
@@ -32,44 +32,44 @@ async fn a_buried_deadline_is_kept_with_its_context(stage: Stage) {
     two.assert_void(&pool, &last.receipt).await;
 }
 
-async fn the_dead_are_listed_page_by_page(stage: Stage) {
-    let party = Party::join(&stage).await;
-    let pool = party.pool("payments", 4).await;
-    party.set_all(&pool, &many("deal:", 40, NOW)).await;
-    let claimed = party.claim(&pool, 40, HIDDEN).await.due;
+async fn the_dead_are_listed_page_by_page(test: TestContext) {
+    let client = EngineClient::connect(&test).await;
+    let pool = client.pool("payments", 4).await;
+    client.set_all(&pool, &many("deal:", 40, NOW)).await;
+    let claimed = client.claim(&pool, 40, HIDDEN).await.due;
     let bury = |receipt: &Receipt| (receipt.clone(), Settle::Bury(receipt.id.to_string()));
     let dead: Vec<_> = claimed.iter().map(|due| bury(&due.receipt)).collect();
-    assert_eq!(party.deadlines().settle(&pool, &dead, party.until()).await.unwrap(), [true; 40]);
+    assert_eq!(client.deadlines().settle(&pool, &dead, client.until()).await.unwrap(), [true; 40]);
     for page in [1, 7, 40, 100] {
-        let found = party.dead(&pool, page).await;
+        let found = client.dead(&pool, page).await;
         assert!(found.iter().all(|dead| *dead.why == *dead.id && dead.context.is_none()));
         let found: BTreeSet<_> = found.into_iter().map(|dead| dead.id).collect();
         assert_eq!(found, ids(&claimed), "pages of {page}");
     }
 }
 
-async fn setting_a_dead_deadline_revives_it(stage: Stage) {
-    let party = Party::join(&stage).await;
-    let pool = party.pool("payments", 2).await;
-    party.set_with(&pool, "deal", NOW, b"old").await;
-    let due = party.claim_one(&pool, HIDDEN).await;
-    assert!(party.bury(&pool, &due.receipt, "why").await);
-    party.set_with(&pool, "deal", NOW, b"new").await;
-    assert!(party.dead(&pool, 10).await.is_empty());
-    let again = party.claim_one(&pool, HIDDEN).await;
+async fn setting_a_dead_deadline_revives_it(test: TestContext) {
+    let client = EngineClient::connect(&test).await;
+    let pool = client.pool("payments", 2).await;
+    client.set_with(&pool, "deal", NOW, b"old").await;
+    let due = client.claim_one(&pool, HIDDEN).await;
+    assert!(client.bury(&pool, &due.receipt, "why").await);
+    client.set_with(&pool, "deal", NOW, b"new").await;
+    assert!(client.dead(&pool, 10).await.is_empty());
+    let again = client.claim_one(&pool, HIDDEN).await;
     assert_eq!((again.attempt, again.context.as_deref()), (1, Some(&b"new"[..])));
-    let stats = party.stats(&pool).await;
+    let stats = client.stats(&pool).await;
     assert_eq!((stats.pending, stats.dead), (1, 0));
 }
 
-async fn cancelling_a_dead_deadline_removes_it(stage: Stage) {
-    let party = Party::join(&stage).await;
-    let pool = party.pool("payments", 2).await;
-    party.set(&pool, "deal", NOW).await;
-    let due = party.claim_one(&pool, HIDDEN).await;
-    assert!(party.bury(&pool, &due.receipt, "why").await);
-    assert!(party.cancel(&pool, "deal").await);
-    assert!(!party.cancel(&pool, "deal").await);
-    assert!(party.dead(&pool, 10).await.is_empty());
-    assert_eq!(party.stats(&pool).await.dead, 0);
+async fn cancelling_a_dead_deadline_removes_it(test: TestContext) {
+    let client = EngineClient::connect(&test).await;
+    let pool = client.pool("payments", 2).await;
+    client.set(&pool, "deal", NOW).await;
+    let due = client.claim_one(&pool, HIDDEN).await;
+    assert!(client.bury(&pool, &due.receipt, "why").await);
+    assert!(client.cancel(&pool, "deal").await);
+    assert!(!client.cancel(&pool, "deal").await);
+    assert!(client.dead(&pool, 10).await.is_empty());
+    assert_eq!(client.stats(&pool).await.dead, 0);
 }

@@ -14,7 +14,7 @@ use leasehold::engine::deadlines::{
     Settle,
 };
 
-use super::{Case, eventually, party::Party, stage::ms};
+use super::{Case, context::ms, engine_client::EngineClient, eventually};
 
 /// Hidden for longer than any case lasts.
 const HIDDEN: Duration = Duration::from_secs(600);
@@ -27,8 +27,8 @@ pub(super) fn cases() -> Vec<Case> {
     [claiming::CASES, receipts::CASES, setting::CASES, dead::CASES, standing::CASES].concat()
 }
 
-impl Party {
-    /// A new pool in this case's space.
+impl EngineClient {
+    /// A new pool in this case's namespace.
     async fn pool(&self, name: &str, buckets: u16) -> Pool {
         let layout = PoolLayout { buckets, placement: Placement::Spread };
         let pool = Pool { name: self.name(name), layout };

@@ -2,25 +2,25 @@
 
 use leasehold::engine::deadlines::{Receipt, Settle};
 
-use super::{HIDDEN, LATER, NOW, Party, many};
-use crate::conformance::{Stage, eventually, stage::ms};
+use super::{EngineClient, HIDDEN, LATER, NOW, many};
+use crate::conformance::{TestContext, context::ms, eventually};
 
 cases! {
     a_receipt_is_void_after_the_next_claim: Contract Deadlines,
-    a_receipt_is_good_until_somebody_claims_again: Contract Deadlines,
+    a_receipt_is_valid_until_the_next_claim: Contract Deadlines,
     a_postponed_deadline_comes_back_with_its_attempts: Contract Deadlines,
-    what_was_postponed_can_still_be_ended: Contract Deadlines,
+    a_postponed_deadline_can_still_be_settled: Contract Deadlines,
     a_receipt_is_void_after_it_was_set_again: Contract Deadlines,
-    what_is_set_again_while_claimed_is_claimed_anew: Contract Deadlines,
+    a_claimed_deadline_that_is_set_again_is_claimed_anew: Contract Deadlines,
     a_receipt_is_void_after_a_cancellation: Contract Deadlines,
     a_receipt_that_nobody_got_is_void: Contract Deadlines,
     of_many_receipts_each_is_answered: Contract Deadlines,
-    what_is_given_back_is_due_at_once_and_has_its_attempt_again: Contract Deadlines,
+    a_deadline_given_back_is_due_at_once_and_has_its_attempt_again: Contract Deadlines,
     of_two_settlements_in_one_call_the_first_decides: Contract Deadlines,
 }
 
-async fn a_receipt_is_void_after_the_next_claim(stage: Stage) {
-    let (one, two) = (Party::join(&stage).await, Party::join(&stage).await);
+async fn a_receipt_is_void_after_the_next_claim(test: TestContext) {
+    let (one, two) = (EngineClient::connect(&test).await, EngineClient::connect(&test).await);
     let pool = one.pool("payments", 2).await;
     one.set(&pool, "deal", NOW).await;
     let slow = one.claim_one(&pool, ms(200)).await.receipt;
@@ -31,64 +31,64 @@ async fn a_receipt_is_void_after_the_next_claim(stage: Stage) {
     assert_eq!(one.stats(&pool).await.pending, 0);
 }
 
-async fn a_receipt_is_good_until_somebody_claims_again(stage: Stage) {
-    let party = Party::join(&stage).await;
-    let pool = party.pool("payments", 2).await;
-    party.set(&pool, "deal", NOW).await;
-    let receipt = party.claim_one(&pool, ms(200)).await.receipt;
-    eventually("it is visible again", async || party.stats(&pool).await.due == 1).await;
-    assert!(party.acknowledge(&pool, &receipt).await, "the work was done once");
-    party.assert_nothing_due(&pool).await;
+async fn a_receipt_is_valid_until_the_next_claim(test: TestContext) {
+    let client = EngineClient::connect(&test).await;
+    let pool = client.pool("payments", 2).await;
+    client.set(&pool, "deal", NOW).await;
+    let receipt = client.claim_one(&pool, ms(200)).await.receipt;
+    eventually("it is visible again", async || client.stats(&pool).await.due == 1).await;
+    assert!(client.acknowledge(&pool, &receipt).await, "the work was done once");
+    client.assert_nothing_due(&pool).await;
 }
 
-async fn a_postponed_deadline_comes_back_with_its_attempts(stage: Stage) {
-    let party = Party::join(&stage).await;
-    let pool = party.pool("payments", 2).await;
-    party.set_with(&pool, "deal", NOW, b"context").await;
-    let first = party.claim_one(&pool, HIDDEN).await;
-    let asked = party.now();
-    assert!(party.postpone(&pool, &first.receipt, ms(400)).await);
-    let again = party.claim_when_due(&pool, HIDDEN).await;
-    let waited = party.now().since(asked);
+async fn a_postponed_deadline_comes_back_with_its_attempts(test: TestContext) {
+    let client = EngineClient::connect(&test).await;
+    let pool = client.pool("payments", 2).await;
+    client.set_with(&pool, "deal", NOW, b"context").await;
+    let first = client.claim_one(&pool, HIDDEN).await;
+    let asked = client.now();
+    assert!(client.postpone(&pool, &first.receipt, ms(400)).await);
+    let again = client.claim_when_due(&pool, HIDDEN).await;
+    let waited = client.now().since(asked);
     assert!(waited >= ms(395), "came back after {waited:?}");
     assert_eq!((again.attempt, again.context), (2, first.context));
-    party.assert_void(&pool, &first.receipt).await;
+    client.assert_void(&pool, &first.receipt).await;
     // At once is a time, too.
-    assert!(party.postpone(&pool, &again.receipt, ms(0)).await);
-    assert_eq!(party.claim_when_due(&pool, HIDDEN).await.attempt, 3);
+    assert!(client.postpone(&pool, &again.receipt, ms(0)).await);
+    assert_eq!(client.claim_when_due(&pool, HIDDEN).await.attempt, 3);
 }
 
-async fn what_was_postponed_can_still_be_ended(stage: Stage) {
-    let party = Party::join(&stage).await;
-    let pool = party.pool("payments", 2).await;
-    party.set_all(&pool, &many("deal:", 3, NOW)).await;
-    let claimed = party.claim(&pool, 3, HIDDEN).await.due;
+async fn a_postponed_deadline_can_still_be_settled(test: TestContext) {
+    let client = EngineClient::connect(&test).await;
+    let pool = client.pool("payments", 2).await;
+    client.set_all(&pool, &many("deal:", 3, NOW)).await;
+    let claimed = client.claim(&pool, 3, HIDDEN).await.due;
     for due in &claimed {
-        assert!(party.postpone(&pool, &due.receipt, HIDDEN).await);
-        assert!(party.postpone(&pool, &due.receipt, HIDDEN * 2).await, "it was sent again");
+        assert!(client.postpone(&pool, &due.receipt, HIDDEN).await);
+        assert!(client.postpone(&pool, &due.receipt, HIDDEN * 2).await, "it was sent again");
     }
-    assert!(party.acknowledge(&pool, &claimed[0].receipt).await);
-    assert!(party.bury(&pool, &claimed[1].receipt, "why").await);
-    assert!(party.postpone(&pool, &claimed[2].receipt, ms(0)).await);
-    assert_eq!(party.claim_when_due(&pool, HIDDEN).await.attempt, 2);
-    let stats = party.stats(&pool).await;
+    assert!(client.acknowledge(&pool, &claimed[0].receipt).await);
+    assert!(client.bury(&pool, &claimed[1].receipt, "why").await);
+    assert!(client.postpone(&pool, &claimed[2].receipt, ms(0)).await);
+    assert_eq!(client.claim_when_due(&pool, HIDDEN).await.attempt, 2);
+    let stats = client.stats(&pool).await;
     assert_eq!((stats.pending, stats.dead), (1, 1));
 }
 
-async fn a_receipt_is_void_after_it_was_set_again(stage: Stage) {
-    let party = Party::join(&stage).await;
-    let pool = party.pool("payments", 2).await;
-    party.set(&pool, "deal", NOW).await;
-    let old = party.claim_one(&pool, HIDDEN).await.receipt;
-    party.set_with(&pool, "deal", LATER, b"another").await;
-    party.assert_void(&pool, &old).await;
-    party.assert_nothing_due(&pool).await;
-    let stats = party.stats(&pool).await;
+async fn a_receipt_is_void_after_it_was_set_again(test: TestContext) {
+    let client = EngineClient::connect(&test).await;
+    let pool = client.pool("payments", 2).await;
+    client.set(&pool, "deal", NOW).await;
+    let old = client.claim_one(&pool, HIDDEN).await.receipt;
+    client.set_with(&pool, "deal", LATER, b"another").await;
+    client.assert_void(&pool, &old).await;
+    client.assert_nothing_due(&pool).await;
+    let stats = client.stats(&pool).await;
     assert_eq!((stats.pending, stats.tried, stats.dead), (1, 0, 0));
 }
 
-async fn what_is_set_again_while_claimed_is_claimed_anew(stage: Stage) {
-    let (one, two) = (Party::join(&stage).await, Party::join(&stage).await);
+async fn a_claimed_deadline_that_is_set_again_is_claimed_anew(test: TestContext) {
+    let (one, two) = (EngineClient::connect(&test).await, EngineClient::connect(&test).await);
     let pool = one.pool("payments", 2).await;
     one.set_with(&pool, "deal", NOW, b"old").await;
     let old = one.claim_one(&pool, HIDDEN).await;
@@ -101,41 +101,41 @@ async fn what_is_set_again_while_claimed_is_claimed_anew(stage: Stage) {
     assert_eq!(two.claim_when_due(&pool, HIDDEN).await.context, None, "its context stayed");
 }
 
-async fn a_receipt_is_void_after_a_cancellation(stage: Stage) {
-    let party = Party::join(&stage).await;
-    let pool = party.pool("payments", 2).await;
-    party.set(&pool, "deal", NOW).await;
-    let old = party.claim_one(&pool, HIDDEN).await.receipt;
-    assert!(party.cancel(&pool, "deal").await);
-    party.assert_void(&pool, &old).await;
-    assert_eq!(party.stats(&pool).await.pending, 0);
-    party.set(&pool, "deal", NOW).await;
-    let new = party.claim_when_due(&pool, HIDDEN).await;
+async fn a_receipt_is_void_after_a_cancellation(test: TestContext) {
+    let client = EngineClient::connect(&test).await;
+    let pool = client.pool("payments", 2).await;
+    client.set(&pool, "deal", NOW).await;
+    let old = client.claim_one(&pool, HIDDEN).await.receipt;
+    assert!(client.cancel(&pool, "deal").await);
+    client.assert_void(&pool, &old).await;
+    assert_eq!(client.stats(&pool).await.pending, 0);
+    client.set(&pool, "deal", NOW).await;
+    let new = client.claim_when_due(&pool, HIDDEN).await;
     assert_eq!(new.attempt, 1);
     assert!(new.receipt.number > old.number);
-    party.assert_void(&pool, &old).await;
+    client.assert_void(&pool, &old).await;
 }
 
-async fn a_receipt_that_nobody_got_is_void(stage: Stage) {
-    let party = Party::join(&stage).await;
-    let pool = party.pool("payments", 2).await;
-    party.set(&pool, "waiting", LATER).await;
-    party.set(&pool, "claimed", NOW).await;
-    let good = party.claim_one(&pool, HIDDEN).await.receipt;
+async fn a_receipt_that_nobody_got_is_void(test: TestContext) {
+    let client = EngineClient::connect(&test).await;
+    let pool = client.pool("payments", 2).await;
+    client.set(&pool, "waiting", LATER).await;
+    client.set(&pool, "claimed", NOW).await;
+    let good = client.claim_one(&pool, HIDDEN).await.receipt;
     for id in ["waiting", "claimed", "nobody"] {
         for number in [0, 1, good.number - 1, good.number + 1, u64::MAX] {
-            party.assert_void(&pool, &Receipt { id: id.into(), number }).await;
+            client.assert_void(&pool, &Receipt { id: id.into(), number }).await;
         }
     }
-    assert!(party.acknowledge(&pool, &good).await);
+    assert!(client.acknowledge(&pool, &good).await);
 }
 
-async fn of_many_receipts_each_is_answered(stage: Stage) {
-    let party = Party::join(&stage).await;
-    let pool = party.pool("payments", 8).await;
-    party.set_all(&pool, &many("deal:", 90, NOW)).await;
+async fn of_many_receipts_each_is_answered(test: TestContext) {
+    let client = EngineClient::connect(&test).await;
+    let pool = client.pool("payments", 8).await;
+    client.set_all(&pool, &many("deal:", 90, NOW)).await;
     let mut receipts: Vec<_> =
-        party.claim(&pool, 90, HIDDEN).await.due.into_iter().map(|due| due.receipt).collect();
+        client.claim(&pool, 90, HIDDEN).await.due.into_iter().map(|due| due.receipt).collect();
     assert_eq!(receipts.len(), 90);
     receipts.iter_mut().skip(1).step_by(2).for_each(|receipt| receipt.number -= 1);
     let settle = |number: usize| match number % 3 {
@@ -146,13 +146,13 @@ async fn of_many_receipts_each_is_answered(stage: Stage) {
     let all: Vec<_> =
         receipts.iter().enumerate().map(|(at, receipt)| (receipt.clone(), settle(at / 2))).collect();
     let expected: Vec<_> = (0..90).map(|number| number % 2 == 0).collect();
-    assert_eq!(party.deadlines().settle(&pool, &all, party.until()).await.unwrap(), expected);
-    let stats = party.stats(&pool).await;
+    assert_eq!(client.deadlines().settle(&pool, &all, client.until()).await.unwrap(), expected);
+    let stats = client.stats(&pool).await;
     assert_eq!((stats.pending, stats.dead), (60, 15));
 }
 
-async fn what_is_given_back_is_due_at_once_and_has_its_attempt_again(stage: Stage) {
-    let (one, two) = (Party::join(&stage).await, Party::join(&stage).await);
+async fn a_deadline_given_back_is_due_at_once_and_has_its_attempt_again(test: TestContext) {
+    let (one, two) = (EngineClient::connect(&test).await, EngineClient::connect(&test).await);
     let pool = one.pool("payments", 2).await;
     one.set_with(&pool, "deal", NOW, b"context").await;
     for attempt in [1, 1, 1] {
@@ -175,11 +175,11 @@ async fn what_is_given_back_is_due_at_once_and_has_its_attempt_again(stage: Stag
     }
 }
 
-async fn of_two_settlements_in_one_call_the_first_decides(stage: Stage) {
-    let party = Party::join(&stage).await;
-    let pool = party.pool("payments", 2).await;
-    party.set_all(&pool, &many("deal:", 3, NOW)).await;
-    let claimed = party.claim(&pool, 3, HIDDEN).await.due;
+async fn of_two_settlements_in_one_call_the_first_decides(test: TestContext) {
+    let client = EngineClient::connect(&test).await;
+    let pool = client.pool("payments", 2).await;
+    client.set_all(&pool, &many("deal:", 3, NOW)).await;
+    let claimed = client.claim(&pool, 3, HIDDEN).await.due;
     let [a, b, c] = &claimed[..] else { panic!("{claimed:?}") };
     let twice = |receipt: &Receipt, first, second| [(receipt.clone(), first), (receipt.clone(), second)];
     let all = [
@@ -187,11 +187,11 @@ async fn of_two_settlements_in_one_call_the_first_decides(stage: Stage) {
         twice(&b.receipt, Settle::GiveBack, Settle::GiveBack),
         twice(&c.receipt, Settle::Postpone(ms(0)), Settle::Done),
     ];
-    let settled = party.deadlines().settle(&pool, all.as_flattened(), party.until()).await.unwrap();
+    let settled = client.deadlines().settle(&pool, all.as_flattened(), client.until()).await.unwrap();
     // A receipt that was used to postpone stays good.
     assert_eq!(settled, [true, false, true, false, true, true]);
-    let left = party.claim_when_due(&pool, HIDDEN).await;
+    let left = client.claim_when_due(&pool, HIDDEN).await;
     assert_eq!((left.receipt.id, left.attempt), (b.receipt.id.clone(), 1));
-    let stats = party.stats(&pool).await;
+    let stats = client.stats(&pool).await;
     assert_eq!((stats.pending, stats.dead), (1, 0));
 }

@@ -2,55 +2,55 @@
 
 use leasehold::engine::deadlines::{Deadline, DueTime};
 
-use super::{HIDDEN, LATER, NOW, Party};
-use crate::conformance::{Stage, eventually, stage::ms};
+use super::{EngineClient, HIDDEN, LATER, NOW};
+use crate::conformance::{TestContext, context::ms, eventually};
 
 cases! {
     peeking_shows_the_oldest_and_claims_nothing: Contract Deadlines,
-    peeking_tells_attempts_and_hides_what_is_claimed: Contract Deadlines,
+    peeking_returns_attempts_and_hides_claimed_deadlines: Contract Deadlines,
     the_numbers_of_a_pool_are_right: Contract Deadlines,
     deadlines_outlive_every_client: Contract Deadlines Durable,
 }
 
-async fn peeking_shows_the_oldest_and_claims_nothing(stage: Stage) {
-    let party = Party::join(&stage).await;
-    let pool = party.pool("payments", 4).await;
-    let began = party.now_ms() - 100_000;
+async fn peeking_shows_the_oldest_and_claims_nothing(test: TestContext) {
+    let client = EngineClient::connect(&test).await;
+    let pool = client.pool("payments", 4).await;
+    let began = client.now_ms() - 100_000;
     let due = |age: u64| DueTime::AtMs(began + age * 10);
     let deadlines: Vec<_> = (0..20)
         .map(|number| number * 7 % 20)
         .map(|age| Deadline { id: format!("deal:{age}").into(), due: due(age), context: None })
         .collect();
-    party.set_all(&pool, &deadlines).await;
-    party.set(&pool, "later", LATER).await;
+    client.set_all(&pool, &deadlines).await;
+    client.set(&pool, "later", LATER).await;
     for limit in [5, 20, 100] {
-        let seen = party.deadlines().peek(&pool, limit, party.until()).await.unwrap();
+        let seen = client.deadlines().peek(&pool, limit, client.until()).await.unwrap();
         let shown: Vec<_> = seen.iter().map(|pending| pending.id.to_string()).collect();
         let expected: Vec<_> = (0..limit.min(20)).map(|age| format!("deal:{age}")).collect();
         assert_eq!(shown, expected);
         assert!(seen.iter().all(|pending| pending.attempts == 0 && pending.overdue >= ms(99_000)));
     }
-    assert_eq!(party.claim(&pool, 20, HIDDEN).await.due.len(), 20);
+    assert_eq!(client.claim(&pool, 20, HIDDEN).await.due.len(), 20);
 }
 
-async fn peeking_tells_attempts_and_hides_what_is_claimed(stage: Stage) {
-    let party = Party::join(&stage).await;
-    let pool = party.pool("payments", 2).await;
-    party.set(&pool, "deal", NOW).await;
+async fn peeking_returns_attempts_and_hides_claimed_deadlines(test: TestContext) {
+    let client = EngineClient::connect(&test).await;
+    let pool = client.pool("payments", 2).await;
+    client.set(&pool, "deal", NOW).await;
     let mut seen = Vec::new();
-    party.claim_one(&pool, ms(300)).await;
+    client.claim_one(&pool, ms(300)).await;
     eventually("it is visible again", async || {
-        seen = party.deadlines().peek(&pool, 10, party.until()).await.unwrap();
+        seen = client.deadlines().peek(&pool, 10, client.until()).await.unwrap();
         !seen.is_empty()
     })
     .await;
     assert_eq!((&*seen[0].id, seen[0].attempts), ("deal", 1));
-    assert_eq!(party.claim_one(&pool, HIDDEN).await.attempt, 2);
-    assert!(party.deadlines().peek(&pool, 10, party.until()).await.unwrap().is_empty());
+    assert_eq!(client.claim_one(&pool, HIDDEN).await.attempt, 2);
+    assert!(client.deadlines().peek(&pool, 10, client.until()).await.unwrap().is_empty());
 }
 
-async fn the_numbers_of_a_pool_are_right(stage: Stage) {
-    let (one, two) = (Party::join(&stage).await, Party::join(&stage).await);
+async fn the_numbers_of_a_pool_are_right(test: TestContext) {
+    let (one, two) = (EngineClient::connect(&test).await, EngineClient::connect(&test).await);
     let pool = one.pool("payments", 4).await;
     for id in ["claimed", "buried", "done"] {
         one.set(&pool, id, NOW).await;
@@ -76,16 +76,16 @@ async fn the_numbers_of_a_pool_are_right(stage: Stage) {
     assert!(stats.overdue.is_zero(), "{:?}", stats.overdue);
 }
 
-async fn deadlines_outlive_every_client(stage: Stage) {
-    let party = Party::join(&stage).await;
-    let pool = party.pool("payments", 4).await;
-    party.set_with(&pool, "deal", NOW, b"context").await;
-    party.set(&pool, "claimed", NOW).await;
-    let claimed = party.claim(&pool, 10, HIDDEN).await.due;
+async fn deadlines_outlive_every_client(test: TestContext) {
+    let client = EngineClient::connect(&test).await;
+    let pool = client.pool("payments", 4).await;
+    client.set_with(&pool, "deal", NOW, b"context").await;
+    client.set(&pool, "claimed", NOW).await;
+    let claimed = client.claim(&pool, 10, HIDDEN).await.due;
     let (deal, rest): (Vec<_>, Vec<_>) = claimed.into_iter().partition(|due| &*due.receipt.id == "deal");
-    assert!(party.postpone(&pool, &deal[0].receipt, ms(0)).await);
-    party.leave().await;
-    let next = Party::join(&stage).await;
+    assert!(client.postpone(&pool, &deal[0].receipt, ms(0)).await);
+    client.close().await;
+    let next = EngineClient::connect(&test).await;
     let pool = next.pool("payments", 4).await;
     let due = next.claim_when_due(&pool, HIDDEN).await;
     assert_eq!((&*due.receipt.id, due.attempt, due.context.as_deref()), ("deal", 2, Some(&b"context"[..])));

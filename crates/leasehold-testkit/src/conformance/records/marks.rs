@@ -7,8 +7,8 @@ use leasehold::{
     engine::records::{Begun, Content, Outcome, Settled},
 };
 
-use super::{Party, completed, end, short, told, wish};
-use crate::conformance::{Stage, stage::ms};
+use super::{EngineClient, attempt, completed, end, short, told};
+use crate::conformance::{TestContext, context::ms};
 
 cases! {
     a_mark_is_set_seen_and_cleared: Contract Records,
@@ -19,10 +19,10 @@ cases! {
     a_thousand_marks_take_one_call: Contract Records,
     a_mark_never_replaces_a_record: Contract Records,
     clearing_leaves_records_alone: Contract Records,
-    who_meets_a_mark_does_not_execute: Contract Records,
+    an_attempt_that_meets_a_mark_does_not_execute: Contract Records,
 }
 
-impl Party {
+impl EngineClient {
     async fn exists(&self, key: &Name) -> bool {
         self.records().exist(std::slice::from_ref(key), self.until()).await.unwrap() == [true]
     }
@@ -32,8 +32,8 @@ impl Party {
     }
 }
 
-async fn a_mark_is_set_seen_and_cleared(stage: Stage) {
-    let (one, two) = (Party::join(&stage).await, Party::join(&stage).await);
+async fn a_mark_is_set_seen_and_cleared(test: TestContext) {
+    let (one, two) = (EngineClient::connect(&test).await, EngineClient::connect(&test).await);
     let key = one.name("processing");
     assert!(!two.exists(&key).await);
     assert!(!two.clear(&key).await);
@@ -48,19 +48,19 @@ async fn a_mark_is_set_seen_and_cleared(stage: Stage) {
     assert_eq!(one.read(&key).await, None);
 }
 
-async fn a_mark_goes_away_when_its_time_is_over(stage: Stage) {
-    let party = Party::join(&stage).await;
-    let key = party.name("processing");
+async fn a_mark_goes_away_when_its_time_is_over(test: TestContext) {
+    let client = EngineClient::connect(&test).await;
+    let key = client.name("processing");
     for if_absent in [false, true] {
-        assert!(party.mark(&key, ms(250), if_absent).await);
-        party.until_gone(&key).await;
-        assert!(!party.exists(&key).await && !party.clear(&key).await);
+        assert!(client.mark(&key, ms(250), if_absent).await);
+        client.until_gone(&key).await;
+        assert!(!client.exists(&key).await && !client.clear(&key).await);
     }
-    party.yours(&wish(&key)).await;
+    client.yours(&attempt(&key)).await;
 }
 
-async fn a_mark_is_set_once_if_absent(stage: Stage) {
-    let (one, two) = (Party::join(&stage).await, Party::join(&stage).await);
+async fn a_mark_is_set_once_if_absent(test: TestContext) {
+    let (one, two) = (EngineClient::connect(&test).await, EngineClient::connect(&test).await);
     let key = one.name("processing");
     assert!(one.mark(&key, ms(20_000), true).await);
     assert!(!two.mark(&key, ms(60_000), true).await);
@@ -68,13 +68,14 @@ async fn a_mark_is_set_once_if_absent(stage: Stage) {
     assert!(one.expires_in(&key).await <= ms(20_000), "a mark that was refused extended the other");
 }
 
-async fn of_a_hundred_that_mark_if_absent_one_does(stage: Stage) {
-    let parties = [Arc::new(Party::join(&stage).await), Arc::new(Party::join(&stage).await)];
-    let key = parties[0].name("processing");
+async fn of_a_hundred_that_mark_if_absent_one_does(test: TestContext) {
+    let clients =
+        [Arc::new(EngineClient::connect(&test).await), Arc::new(EngineClient::connect(&test).await)];
+    let key = clients[0].name("processing");
     let tasks: Vec<_> = (0..100)
         .map(|number| {
-            let (party, key) = (parties[number % 2].clone(), key.clone());
-            tokio::spawn(async move { party.mark(&key, ms(60_000), true).await })
+            let (client, key) = (clients[number % 2].clone(), key.clone());
+            tokio::spawn(async move { client.mark(&key, ms(60_000), true).await })
         })
         .collect();
     let mut marked = 0;
@@ -84,77 +85,77 @@ async fn of_a_hundred_that_mark_if_absent_one_does(stage: Stage) {
     assert_eq!(marked, 1);
 }
 
-async fn a_mark_that_is_set_again_lasts_anew(stage: Stage) {
-    let party = Party::join(&stage).await;
-    let key = party.name("processing");
+async fn a_mark_that_is_set_again_lasts_anew(test: TestContext) {
+    let client = EngineClient::connect(&test).await;
+    let key = client.name("processing");
     for ttl in [20_000, 60_000, 10_000] {
-        assert!(party.mark(&key, ms(ttl), false).await);
-        let left = party.expires_in(&key).await;
+        assert!(client.mark(&key, ms(ttl), false).await);
+        let left = client.expires_in(&key).await;
         assert!(left <= ms(ttl) && left > ms(ttl) / 4, "{left:?} of {ttl}");
     }
 }
 
-async fn a_thousand_marks_take_one_call(stage: Stage) {
-    let party = Party::join(&stage).await;
-    let all: Vec<_> = (0..1_000).map(|number| party.name(&format!("processing:{number}"))).collect();
+async fn a_thousand_marks_take_one_call(test: TestContext) {
+    let client = EngineClient::connect(&test).await;
+    let all: Vec<_> = (0..1_000).map(|number| client.name(&format!("processing:{number}"))).collect();
     let even: Vec<_> = all.iter().step_by(2).cloned().collect();
     let alternating: Vec<_> = (0..1_000).map(|number| number % 2 == 0).collect();
-    let (records, ttl) = (party.records(), ms(120_000));
-    assert_eq!(records.mark(&even, ttl, false, party.until()).await.unwrap(), [true; 500]);
-    assert_eq!(records.exist(&all, party.until()).await.unwrap(), alternating);
+    let (records, ttl) = (client.records(), ms(120_000));
+    assert_eq!(records.mark(&even, ttl, false, client.until()).await.unwrap(), [true; 500]);
+    assert_eq!(records.exist(&all, client.until()).await.unwrap(), alternating);
     let odd: Vec<_> = alternating.iter().map(|even| !even).collect();
-    assert_eq!(records.mark(&all, ttl, true, party.until()).await.unwrap(), odd);
-    assert_eq!(records.mark(&all, ttl, false, party.until()).await.unwrap(), [true; 1_000]);
-    assert_eq!(records.clear(&even, party.until()).await.unwrap(), [true; 500]);
-    assert_eq!(records.clear(&all, party.until()).await.unwrap(), odd);
-    assert_eq!(records.exist(&all, party.until()).await.unwrap(), [false; 1_000]);
-    assert!(records.mark(&[], ttl, false, party.until()).await.unwrap().is_empty());
-    assert!(records.exist(&[], party.until()).await.unwrap().is_empty());
-    assert!(records.clear(&[], party.until()).await.unwrap().is_empty());
+    assert_eq!(records.mark(&all, ttl, true, client.until()).await.unwrap(), odd);
+    assert_eq!(records.mark(&all, ttl, false, client.until()).await.unwrap(), [true; 1_000]);
+    assert_eq!(records.clear(&even, client.until()).await.unwrap(), [true; 500]);
+    assert_eq!(records.clear(&all, client.until()).await.unwrap(), odd);
+    assert_eq!(records.exist(&all, client.until()).await.unwrap(), [false; 1_000]);
+    assert!(records.mark(&[], ttl, false, client.until()).await.unwrap().is_empty());
+    assert!(records.exist(&[], client.until()).await.unwrap().is_empty());
+    assert!(records.clear(&[], client.until()).await.unwrap().is_empty());
 }
 
-async fn a_mark_never_replaces_a_record(stage: Stage) {
-    let party = Party::join(&stage).await;
-    let mine = wish(&party.name("payout"));
-    let fence = party.yours(&mine).await;
+async fn a_mark_never_replaces_a_record(test: TestContext) {
+    let client = EngineClient::connect(&test).await;
+    let mine = attempt(&client.name("payout"));
+    let fence = client.yours(&mine).await;
     for if_absent in [false, true] {
-        assert!(!party.mark(&mine.key, ms(60_000), if_absent).await);
+        assert!(!client.mark(&mine.key, ms(60_000), if_absent).await);
     }
-    assert_eq!(party.yours(&mine).await, fence);
-    party.complete(&mine, fence, "paid").await;
+    assert_eq!(client.yours(&mine).await, fence);
+    client.complete(&mine, fence, "paid").await;
     for if_absent in [false, true] {
-        assert!(!party.mark(&mine.key, ms(60_000), if_absent).await);
+        assert!(!client.mark(&mine.key, ms(60_000), if_absent).await);
     }
-    assert_eq!(Some(party.begin(&wish(&mine.key)).await), told(&completed("paid")));
+    assert_eq!(Some(client.begin(&attempt(&mine.key)).await), told(&completed("paid")));
     // One whose lease ran out is none any more.
-    let dead = short(&party.name("dead"));
-    let fence = party.yours(&dead).await;
-    party.until_gone(&dead.key).await;
-    assert!(party.mark(&dead.key, ms(60_000), true).await);
-    assert_eq!(party.complete(&dead, fence, "late").await, Settled::FencedOff { by: None });
+    let dead = short(&client.name("dead"));
+    let fence = client.yours(&dead).await;
+    client.until_gone(&dead.key).await;
+    assert!(client.mark(&dead.key, ms(60_000), true).await);
+    assert_eq!(client.complete(&dead, fence, "late").await, Settled::FencedOff { by: None });
 }
 
-async fn clearing_leaves_records_alone(stage: Stage) {
-    let party = Party::join(&stage).await;
-    let mine = wish(&party.name("payout"));
-    let fence = party.yours(&mine).await;
-    assert!(party.exists(&mine.key).await);
-    assert!(!party.clear(&mine.key).await);
-    assert_eq!(party.settle(&end(&mine, fence, Outcome::Quarantined("why".into()))).await, Settled::Stored);
-    assert!(!party.clear(&mine.key).await);
-    assert!(party.exists(&mine.key).await);
-    assert_eq!(party.begin(&wish(&mine.key)).await, Begun::Quarantined("why".into()));
+async fn clearing_leaves_records_alone(test: TestContext) {
+    let client = EngineClient::connect(&test).await;
+    let mine = attempt(&client.name("payout"));
+    let fence = client.yours(&mine).await;
+    assert!(client.exists(&mine.key).await);
+    assert!(!client.clear(&mine.key).await);
+    assert_eq!(client.settle(&end(&mine, fence, Outcome::Quarantined("why".into()))).await, Settled::Stored);
+    assert!(!client.clear(&mine.key).await);
+    assert!(client.exists(&mine.key).await);
+    assert_eq!(client.begin(&attempt(&mine.key)).await, Begun::Quarantined("why".into()));
 }
 
-async fn who_meets_a_mark_does_not_execute(stage: Stage) {
-    let party = Party::join(&stage).await;
-    let key = party.name("payout");
-    assert!(party.mark(&key, ms(60_000), false).await);
-    let left = party.expires_in(&key).await;
-    for mine in [wish(&key), super::request(&key, "a")] {
-        assert_eq!(party.begin(&mine).await, Begun::DoneElsewhere);
+async fn an_attempt_that_meets_a_mark_does_not_execute(test: TestContext) {
+    let client = EngineClient::connect(&test).await;
+    let key = client.name("payout");
+    assert!(client.mark(&key, ms(60_000), false).await);
+    let left = client.expires_in(&key).await;
+    for mine in [attempt(&key), super::request(&key, "a")] {
+        assert_eq!(client.begin(&mine).await, Begun::DoneElsewhere);
     }
-    assert!(party.expires_in(&key).await <= left);
-    assert!(party.clear(&key).await);
-    party.yours(&wish(&key)).await;
+    assert!(client.expires_in(&key).await <= left);
+    assert!(client.clear(&key).await);
+    client.yours(&attempt(&key)).await;
 }

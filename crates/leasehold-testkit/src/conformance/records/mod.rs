@@ -1,8 +1,8 @@
 //! Records: what was begun, how it ended, and plain marks. All through the engine contract.
 
 mod beginning;
+mod inspecting;
 mod keeping;
-mod looking;
 mod marks;
 mod settling;
 mod watching;
@@ -19,17 +19,18 @@ use leasehold::{
 };
 
 use super::{
-    Case, eventually,
-    party::{Party, owner},
-    stage::ms,
+    Case,
+    context::ms,
+    engine_client::{EngineClient, owner},
+    eventually,
 };
 
 pub(super) fn cases() -> Vec<Case> {
-    [settling::CASES, watching::CASES, beginning::CASES, keeping::CASES, marks::CASES, looking::CASES]
+    [settling::CASES, watching::CASES, beginning::CASES, keeping::CASES, marks::CASES, inspecting::CASES]
         .concat()
 }
 
-impl Party {
+impl EngineClient {
     async fn begin(&self, begin: &Begin) -> Begun {
         self.records().begin(begin, self.until()).await.unwrap()
     }
@@ -88,18 +89,18 @@ impl Party {
 }
 
 /// An execution of its own that wants to begin, without a fingerprint.
-fn wish(key: &Name) -> Begin {
-    Begin { key: key.clone(), owner: owner("wish"), fingerprint: None, lease: ms(20_000), wake: false }
+fn attempt(key: &Name) -> Begin {
+    Begin { key: key.clone(), owner: owner("attempt"), fingerprint: None, lease: ms(20_000), wake: false }
 }
 
 /// The same, of a request.
 fn request(key: &Name, of: &str) -> Begin {
-    Begin { fingerprint: Some(Fingerprint::of(of)), ..wish(key) }
+    Begin { fingerprint: Some(Fingerprint::of(of)), ..attempt(key) }
 }
 
 /// The same, of one that dies soon.
 fn short(key: &Name) -> Begin {
-    Begin { lease: ms(250), ..wish(key) }
+    Begin { lease: ms(250), ..attempt(key) }
 }
 
 fn end(begin: &Begin, fence: Fence, outcome: Outcome) -> Settle {

@@ -5,37 +5,37 @@ use leasehold::{
     engine::records::{Begin, Begun, Outcome},
 };
 
-use super::{Party, end, outcomes, told, wish};
-use crate::conformance::{Stage, eventually};
+use super::{EngineClient, attempt, end, outcomes, told};
+use crate::conformance::{TestContext, eventually};
 
 cases! {
-    whoever_waits_is_told_how_it_ended: Contract Records,
-    whoever_waits_is_told_of_a_removal: Contract Records,
-    whoever_waits_beside_the_execution_is_told: Contract Records,
-    a_hundred_that_wait_are_all_told: Contract Records,
-    who_did_not_ask_to_be_told_is_not: Contract Records,
-    who_was_told_may_wait_for_the_next_one: Contract Records,
+    a_waiter_is_woken_when_the_execution_ends: Contract Records,
+    a_waiter_is_woken_by_a_removal: Contract Records,
+    a_waiter_beside_the_execution_is_woken: Contract Records,
+    a_hundred_waiters_are_all_woken: Contract Records,
+    an_attempt_that_did_not_ask_for_a_wake_up_gets_none: Contract Records,
+    a_woken_waiter_may_wait_for_the_next_execution: Contract Records,
 }
 
-impl Party {
+impl EngineClient {
     /// Asks to be told of the end of somebody else's execution.
     async fn watch(&self, key: &Name) -> Begin {
-        let watcher = Begin { wake: true, ..wish(key) };
+        let watcher = Begin { wake: true, ..attempt(key) };
         let begun = self.begin(&watcher).await;
         assert!(matches!(begun, Begun::Running { .. }), "{begun:?}");
-        assert!(!self.was_told(&watcher.owner));
+        assert!(!self.was_woken(&watcher.owner));
         watcher
     }
 
     async fn until_told(&self, watcher: &Begin) {
-        eventually("whoever waits is told", async || self.was_told(&watcher.owner)).await;
+        eventually("whoever waits is told", async || self.was_woken(&watcher.owner)).await;
     }
 }
 
-async fn whoever_waits_is_told_how_it_ended(stage: Stage) {
-    let (one, two) = (Party::join(&stage).await, Party::join(&stage).await);
+async fn a_waiter_is_woken_when_the_execution_ends(test: TestContext) {
+    let (one, two) = (EngineClient::connect(&test).await, EngineClient::connect(&test).await);
     for (number, outcome) in outcomes().into_iter().enumerate() {
-        let mine = wish(&one.name(&format!("payout:{number}")));
+        let mine = attempt(&one.name(&format!("payout:{number}")));
         let fence = one.yours(&mine).await;
         let watcher = two.watch(&mine.key).await;
         one.settle(&end(&mine, fence, outcome.clone())).await;
@@ -48,9 +48,9 @@ async fn whoever_waits_is_told_how_it_ended(stage: Stage) {
     }
 }
 
-async fn whoever_waits_is_told_of_a_removal(stage: Stage) {
-    let (one, two) = (Party::join(&stage).await, Party::join(&stage).await);
-    let mine = wish(&one.name("payout"));
+async fn a_waiter_is_woken_by_a_removal(test: TestContext) {
+    let (one, two) = (EngineClient::connect(&test).await, EngineClient::connect(&test).await);
+    let mine = attempt(&one.name("payout"));
     let fence = one.yours(&mine).await;
     let watcher = two.watch(&mine.key).await;
     assert!(one.records().remove(&mine.key, one.until()).await.unwrap());
@@ -58,52 +58,52 @@ async fn whoever_waits_is_told_of_a_removal(stage: Stage) {
     assert!(two.yours(&watcher).await > fence);
 }
 
-async fn whoever_waits_beside_the_execution_is_told(stage: Stage) {
-    let party = Party::join(&stage).await;
-    let mine = wish(&party.name("payout"));
-    let fence = party.yours(&mine).await;
-    let watcher = party.watch(&mine.key).await;
-    party.complete(&mine, fence, "paid").await;
-    party.until_told(&watcher).await;
+async fn a_waiter_beside_the_execution_is_woken(test: TestContext) {
+    let client = EngineClient::connect(&test).await;
+    let mine = attempt(&client.name("payout"));
+    let fence = client.yours(&mine).await;
+    let watcher = client.watch(&mine.key).await;
+    client.complete(&mine, fence, "paid").await;
+    client.until_told(&watcher).await;
 }
 
-async fn a_hundred_that_wait_are_all_told(stage: Stage) {
-    let (one, two) = (Party::join(&stage).await, Party::join(&stage).await);
-    let mine = wish(&one.name("payout"));
+async fn a_hundred_waiters_are_all_woken(test: TestContext) {
+    let (one, two) = (EngineClient::connect(&test).await, EngineClient::connect(&test).await);
+    let mine = attempt(&one.name("payout"));
     let fence = one.yours(&mine).await;
     let mut watchers = Vec::new();
     for number in 0..100 {
-        let party = if number % 4 == 0 { &one } else { &two };
-        watchers.push((party, party.watch(&mine.key).await));
+        let client = if number % 4 == 0 { &one } else { &two };
+        watchers.push((client, client.watch(&mine.key).await));
     }
     one.complete(&mine, fence, "paid").await;
-    for (party, watcher) in watchers {
-        party.until_told(&watcher).await;
+    for (client, watcher) in watchers {
+        client.until_told(&watcher).await;
     }
 }
 
-async fn who_did_not_ask_to_be_told_is_not(stage: Stage) {
-    let (one, two) = (Party::join(&stage).await, Party::join(&stage).await);
-    let mine = wish(&one.name("payout"));
+async fn an_attempt_that_did_not_ask_for_a_wake_up_gets_none(test: TestContext) {
+    let (one, two) = (EngineClient::connect(&test).await, EngineClient::connect(&test).await);
+    let mine = attempt(&one.name("payout"));
     let fence = one.yours(&mine).await;
-    let quiet = wish(&mine.key);
+    let quiet = attempt(&mine.key);
     assert!(matches!(two.begin(&quiet).await, Begun::Running { .. }));
     let watcher = two.watch(&mine.key).await;
     one.complete(&mine, fence, "paid").await;
     two.until_told(&watcher).await;
-    assert!(!two.was_told(&quiet.owner));
+    assert!(!two.was_woken(&quiet.owner));
     // Nobody waits for what has ended.
-    let late = Begin { wake: true, ..wish(&mine.key) };
+    let late = Begin { wake: true, ..attempt(&mine.key) };
     assert!(matches!(two.begin(&late).await, Begun::Completed(_)));
     assert!(one.records().remove(&mine.key, one.until()).await.unwrap());
-    assert!(!two.was_told(&late.owner));
+    assert!(!two.was_woken(&late.owner));
 }
 
-async fn who_was_told_may_wait_for_the_next_one(stage: Stage) {
-    let (one, two) = (Party::join(&stage).await, Party::join(&stage).await);
+async fn a_woken_waiter_may_wait_for_the_next_execution(test: TestContext) {
+    let (one, two) = (EngineClient::connect(&test).await, EngineClient::connect(&test).await);
     let key = one.name("payout");
     for _ in 0..3 {
-        let mine = wish(&key);
+        let mine = attempt(&key);
         let fence = one.yours(&mine).await;
         let watcher = two.watch(&key).await;
         one.settle(&end(&mine, fence, Outcome::Retry)).await;

@@ -1,4 +1,4 @@
-//! What a case gets: clients of a space of its own, and small means to wait and to look.
+//! What a case gets: clients of a namespace of its own, and small means to wait and to look.
 
 use std::{
     panic::{AssertUnwindSafe, catch_unwind, resume_unwind},
@@ -12,23 +12,27 @@ use leasehold::{
 };
 use tokio::task::JoinHandle;
 
-use super::{Ground, Plot};
+use super::{Fixture, Namespace};
 
 /// Longest wait for something that must come, far below a case's own limit.
 const PATIENCE: Duration = Duration::from_secs(15);
 
-/// Where one case plays. Clones are the same stage.
+/// Where one case plays. Clones are the same test.
 #[derive(Clone)]
-pub struct Stage {
-    ground: Arc<dyn Ground>,
-    plot: Arc<Plot>,
+pub struct TestContext {
+    fixture: Arc<dyn Fixture>,
+    namespace: Arc<Namespace>,
     capabilities: Arc<Capabilities>,
     clients: Arc<Mutex<Vec<Leasehold>>>,
 }
 
-impl Stage {
-    pub(super) fn new(ground: Arc<dyn Ground>, plot: Plot, capabilities: Arc<Capabilities>) -> Self {
-        Self { ground, plot: Arc::new(plot), capabilities, clients: Arc::default() }
+impl TestContext {
+    pub(super) fn new(
+        fixture: Arc<dyn Fixture>,
+        namespace: Namespace,
+        capabilities: Arc<Capabilities>,
+    ) -> Self {
+        Self { fixture, namespace: Arc::new(namespace), capabilities, clients: Arc::default() }
     }
 
     /// What the engine under test can do.
@@ -37,11 +41,11 @@ impl Stage {
     }
 
     /// This case's part of the store, for what has no prefix of its own: records and pools.
-    pub fn space(&self) -> &str {
-        &self.plot.space
+    pub fn namespace(&self) -> &str {
+        &self.namespace.name
     }
 
-    /// A new client of this case's space.
+    /// A new client of this case's namespace.
     pub async fn client(&self) -> Leasehold {
         self.client_with(|builder| builder).await
     }
@@ -55,29 +59,29 @@ impl Stage {
 
     /// A builder, for cases about connecting.
     pub fn builder(&self) -> Builder {
-        self.ground.builder(&self.plot)
+        self.fixture.builder(&self.namespace)
     }
 
     /// A builder whose client and engine follow another clock.
     pub fn builder_on(&self, clock: Clock) -> Builder {
-        self.ground.builder(&self.plot.with_clock(clock))
+        self.fixture.builder(&self.namespace.with_clock(clock))
     }
 
     /// The engine contract without a client; needs `Contract`.
     pub fn engine(&self) -> Arc<dyn Engine> {
-        self.ground.engine(&self.plot)
+        self.fixture.engine(&self.namespace)
     }
 
-    /// Everything that is held or waited for in this space, as a new client and the store itself show it.
+    /// Everything that is held or waited for in this namespace, as a new client and the store itself show it.
     pub async fn leftovers(&self) -> Vec<String> {
         let looker = self.client().await;
         let mut found: Vec<_> = list_all(&looker, "", 100).await.iter().map(describe).collect();
-        let space = self.plot.space.clone();
-        found.extend(self.act(move |ground| ground.leftovers(&space)).await);
+        let namespace = self.namespace.name.clone();
+        found.extend(self.act(move |fixture| fixture.leftovers(&namespace)).await);
         found
     }
 
-    /// Asserts that nothing is held or waited for in this space.
+    /// Asserts that nothing is held or waited for in this namespace.
     pub async fn assert_empty(&self) {
         let left = self.leftovers().await;
         assert!(left.is_empty(), "left behind: {left:?}");
@@ -85,57 +89,61 @@ impl Stage {
 
     /// Deletes what the store keeps beside its locks; needs `SideState`.
     pub async fn delete_side_state(&self) {
-        let space = self.plot.space.clone();
-        self.act(move |ground| ground.delete_side_state(&space)).await;
+        let namespace = self.namespace.name.clone();
+        self.act(move |fixture| fixture.delete_side_state(&namespace)).await;
     }
 
     /// Deletes everything; needs `Wipe`.
     pub async fn wipe(&self) {
-        self.act(|ground| ground.wipe()).await;
+        self.act(|fixture| fixture.wipe()).await;
     }
 
     /// Remembers the state; needs `Rewind`.
     pub async fn save(&self) {
-        self.act(|ground| ground.save()).await;
+        self.act(|fixture| fixture.save()).await;
     }
 
     /// Restores the remembered state; needs `Rewind`.
     pub async fn rewind(&self) {
-        self.act(|ground| ground.rewind()).await;
+        self.act(|fixture| fixture.rewind()).await;
     }
 
     /// Makes the store unreachable; needs `Outage`.
     pub async fn cut(&self) {
-        let space = self.plot.space.clone();
-        self.act(move |ground| ground.cut(&space)).await;
+        let namespace = self.namespace.name.clone();
+        self.act(move |fixture| fixture.cut(&namespace)).await;
     }
 
     /// Makes it reachable again; needs `Outage`.
     pub async fn mend(&self) {
-        let space = self.plot.space.clone();
-        self.act(move |ground| ground.mend(&space)).await;
+        let namespace = self.namespace.name.clone();
+        self.act(move |fixture| fixture.mend(&namespace)).await;
     }
 
-    async fn act<T: Send + 'static>(&self, act: impl FnOnce(&dyn Ground) -> T + Send + 'static) -> T {
-        let ground = self.ground.clone();
-        let done = tokio::task::spawn_blocking(move || act(&*ground)).await;
+    async fn act<T: Send + 'static>(&self, act: impl FnOnce(&dyn Fixture) -> T + Send + 'static) -> T {
+        let fixture = self.fixture.clone();
+        let done = tokio::task::spawn_blocking(move || act(&*fixture)).await;
         done.unwrap_or_else(|error| resume_unwind(error.into_panic()))
     }
 
     /// Plays a part on a thread and a runtime of its own: where it may block, or end the runtime, or pause time.
-    pub(super) async fn apart<T, F>(&self, paused: bool, part: impl FnOnce(Stage) -> F + Send + 'static) -> T
+    pub(super) async fn apart<T, F>(
+        &self,
+        paused: bool,
+        part: impl FnOnce(TestContext) -> F + Send + 'static,
+    ) -> T
     where
         T: Send + 'static,
         F: Future<Output = T>,
     {
-        // Its clients end with its runtime, so they are none of this stage's.
-        let stage = Self { clients: Arc::default(), ..self.clone() };
+        // Its clients end with its runtime, so they are none of this test's.
+        let test = Self { clients: Arc::default(), ..self.clone() };
         let (done, outcome) = tokio::sync::oneshot::channel();
         std::thread::spawn(move || {
             let play = AssertUnwindSafe(|| {
                 let mut builder = tokio::runtime::Builder::new_current_thread();
                 let runtime = builder.enable_all().start_paused(paused).build().expect("a runtime");
-                runtime.block_on(part(stage))
+                runtime.block_on(part(test))
             });
             let _nobody_waits_any_more = done.send(catch_unwind(play));
         });
@@ -143,7 +151,7 @@ impl Stage {
     }
 
     /// Closes the clients that the case made.
-    pub(super) async fn strike(&self) {
+    pub(super) async fn close_clients(&self) {
         let clients = std::mem::take(&mut *self.clients.lock().unwrap_or_else(PoisonError::into_inner));
         futures_util::future::join_all(clients.iter().map(Leasehold::close)).await;
     }

@@ -1,4 +1,4 @@
-//! Single scenes, each with its own question.
+//! Single scenarios, each with its own question.
 
 use std::{sync::Arc, time::Duration};
 

@@ -15,7 +15,7 @@ pub(crate) const LONG: Duration = Duration::from_secs(60);
 /// Of an execution that dies: as short as a busy machine allows.
 pub(crate) const SHORT: Duration = Duration::from_millis(600);
 
-pub(crate) struct Ground {
+pub(crate) struct Fixture {
     pub(crate) leases: Leasehold,
     /// Another client of the same store.
     pub(crate) other: Leasehold,
@@ -23,7 +23,7 @@ pub(crate) struct Ground {
     pub(crate) clock: Clock,
 }
 
-impl Ground {
+impl Fixture {
     pub(crate) async fn memory() -> Self {
         static STORES: std::sync::atomic::AtomicU32 = std::sync::atomic::AtomicU32::new(0);
         let number = STORES.fetch_add(1, std::sync::atomic::Ordering::Relaxed);

@@ -8,74 +8,74 @@ use std::{
 
 use rand::{RngExt, rngs::StdRng};
 
-use crate::{Result, part::Part, verdict::Verdict};
+use crate::{Result, verdict::Verdict, worker::Worker};
 
 /// The role that only reads the database and says what became of it.
 pub(crate) const JUDGE: &str = "judge";
 
 /// Those who play now.
-pub(crate) struct Cast {
+pub(crate) struct Workers {
     /// What all of them are told.
-    part: Part,
-    actors: Vec<Actor>,
+    template: Worker,
+    running: Vec<Running>,
 }
 
-struct Actor {
-    part: Part,
+struct Running {
+    worker: Worker,
     process: Child,
 }
 
-impl Cast {
-    pub(crate) fn new(part: Part) -> Self {
-        Self { part, actors: Vec::new() }
+impl Workers {
+    pub(crate) fn new(template: Worker) -> Self {
+        Self { template, running: Vec::new() }
     }
 
     /// What all of them are told.
-    pub(crate) fn part(&self) -> &Part {
-        &self.part
+    pub(crate) fn template(&self) -> &Worker {
+        &self.template
     }
 
     /// Starts one more process of a role; answers its pid.
     pub(crate) fn start(&mut self, role: &str) -> Result<u32> {
-        let number = 1 + self.actors.iter().filter(|actor| actor.part.role == role).count();
-        let part = Part { role: role.into(), number, ..self.part.clone() };
-        let process = spawn(&part)?;
+        let number = 1 + self.running.iter().filter(|one| one.worker.role == role).count();
+        let worker = Worker { role: role.into(), number, ..self.template.clone() };
+        let process = spawn(&worker)?;
         let pid = process.id();
-        self.actors.push(Actor { part, process });
+        self.running.push(Running { worker, process });
         Ok(pid)
     }
 
     /// Which processes of a role there are, by number and life.
     pub(crate) fn lives(&self, role: &str) -> Vec<(usize, u32)> {
-        let actors = self.actors.iter().filter(|actor| actor.part.role == role);
-        actors.map(|actor| (actor.part.number, actor.part.life)).collect()
+        let running = self.running.iter().filter(|one| one.worker.role == role);
+        running.map(|one| (one.worker.number, one.worker.life)).collect()
     }
 
     /// Kills a random process of a role with SIGKILL, and starts another in its place; answers both pids.
     pub(crate) fn kill_one(&mut self, role: &str, chance: &mut StdRng) -> Result<Option<(u32, u32)>> {
-        let mut candidates: Vec<_> = self.actors.iter_mut().filter(|actor| actor.part.role == role).collect();
+        let mut candidates: Vec<_> = self.running.iter_mut().filter(|one| one.worker.role == role).collect();
         if candidates.is_empty() {
             return Ok(None);
         }
         let chosen = chance.random_range(0..candidates.len());
-        let actor = &mut candidates[chosen];
-        let killed = actor.process.id();
-        actor.process.kill()?;
-        actor.process.wait()?;
-        actor.part.life += 1;
-        actor.process = spawn(&actor.part)?;
-        Ok(Some((killed, actor.process.id())))
+        let one = &mut candidates[chosen];
+        let killed = one.process.id();
+        one.process.kill()?;
+        one.process.wait()?;
+        one.worker.life += 1;
+        one.process = spawn(&one.worker)?;
+        Ok(Some((killed, one.process.id())))
     }
 
     /// Fails if nobody is left of a role, because all failed: the others would wait for them in vain.
     pub(crate) fn check(&mut self) -> Result<()> {
         let mut failed: BTreeMap<&str, Option<String>> = BTreeMap::new();
-        for Actor { part, process } in &mut self.actors {
+        for Running { worker, process } in &mut self.running {
             let how = match process.try_wait()? {
-                Some(status) if !status.success() => Some(format!("{status}: {}", last_words(part))),
+                Some(status) if !status.success() => Some(format!("{status}: {}", last_words(worker))),
                 _ => None,
             };
-            let all = failed.entry(&part.role).or_insert_with(|| how.clone());
+            let all = failed.entry(&worker.role).or_insert_with(|| how.clone());
             *all = all.take().and(how);
         }
         match failed.into_iter().find_map(|(role, how)| Some((role, how?))) {
@@ -86,45 +86,45 @@ impl Cast {
 
     /// Ends all of them.
     pub(crate) fn leave(&mut self) -> Result<()> {
-        for mut actor in self.actors.drain(..) {
-            actor.process.kill()?;
-            actor.process.wait()?;
+        for mut one in self.running.drain(..) {
+            one.process.kill()?;
+            one.process.wait()?;
         }
         Ok(())
     }
 
     /// Has the database judged, by a process that took no part; answers its pid too.
     pub(crate) fn judge(&self) -> Result<(Verdict, u32)> {
-        let part = Part { role: JUDGE.into(), number: 1, ..self.part.clone() };
-        let judge = spawn(&part)?;
+        let worker = Worker { role: JUDGE.into(), number: 1, ..self.template.clone() };
+        let judge = spawn(&worker)?;
         let pid = judge.id();
         let said = judge.wait_with_output()?;
         if !said.status.success() {
-            return Err(format!("the judge failed: {}", last_words(&part)).into());
+            return Err(format!("the judge failed: {}", last_words(&worker)).into());
         }
         Ok((serde_json::from_slice(&said.stdout)?, pid))
     }
 }
 
-impl Drop for Cast {
+impl Drop for Workers {
     fn drop(&mut self) {
         let _gone_already = self.leave();
     }
 }
 
-fn log_of(part: &Part) -> std::path::PathBuf {
-    part.folder.join(format!("{}-{}.log", part.role, part.number))
+fn log_of(worker: &Worker) -> std::path::PathBuf {
+    worker.folder.join(format!("{}-{}.log", worker.role, worker.number))
 }
 
 /// The end of a process's log, which may be gone with its folder soon.
-fn last_words(part: &Part) -> String {
-    let log = std::fs::read_to_string(log_of(part)).unwrap_or_default();
+fn last_words(worker: &Worker) -> String {
+    let log = std::fs::read_to_string(log_of(worker)).unwrap_or_default();
     log.lines().next_back().unwrap_or("without a word").to_owned()
 }
 
-fn spawn(part: &Part) -> Result<Child> {
-    let log = File::options().create(true).append(true).open(log_of(part))?;
-    let (name, value) = part.to_env()?;
+fn spawn(worker: &Worker) -> Result<Child> {
+    let log = File::options().create(true).append(true).open(log_of(worker))?;
+    let (name, value) = worker.to_env()?;
     let mut program = Command::new(std::env::current_exe()?);
     program.env(name, value).stdin(Stdio::piped()).stdout(Stdio::piped()).stderr(log);
     Ok(program.spawn()?)

@@ -83,8 +83,8 @@ pub(crate) fn name(text: &str) -> Name {
     Name::new(text).unwrap()
 }
 
-/// A wish of an attempt of its own.
-pub(crate) fn wish(key: &str, fingerprint: Option<&str>) -> Begin {
+/// An attempt to begin, with an owner of its own.
+pub(crate) fn attempt(key: &str, fingerprint: Option<&str>) -> Begin {
     static NEXT: std::sync::atomic::AtomicU64 = std::sync::atomic::AtomicU64::new(1);
     let random = NEXT.fetch_add(1, std::sync::atomic::Ordering::Relaxed);
     Begin {

@@ -12,16 +12,16 @@ use leasehold::{
     owner::Owner,
 };
 
-use super::{Stage, stage::ms};
+use super::{TestContext, context::ms};
 
 /// For calls that must be answered, however busy the machine is.
 const LIMIT_MS: u64 = 20_000;
 
-pub(super) struct Party {
+pub(super) struct EngineClient {
     engine: Arc<dyn Engine>,
     woken: Arc<Woken>,
     clock: Clock,
-    space: String,
+    namespace: String,
 }
 
 #[derive(Default)]
@@ -34,18 +34,18 @@ impl WakeSink for Woken {
     fn link(&self, _: LinkChange) {}
 }
 
-impl Party {
-    pub(super) async fn join(stage: &Stage) -> Self {
-        let (engine, woken, clock) = (stage.engine(), Arc::<Woken>::default(), Clock::system());
+impl EngineClient {
+    pub(super) async fn connect(test: &TestContext) -> Self {
+        let (engine, woken, clock) = (test.engine(), Arc::<Woken>::default(), Clock::system());
         let sink: Arc<dyn WakeSink> = woken.clone();
         engine.set_wake_sink(Arc::downgrade(&sink));
-        let party = Self { engine, woken, clock, space: stage.space().to_owned() };
-        party.engine.connect(party.until()).await.unwrap();
-        party
+        let client = Self { engine, woken, clock, namespace: test.namespace().to_owned() };
+        client.engine.connect(client.until()).await.unwrap();
+        client
     }
 
     /// Gives back its connections and files.
-    pub(super) async fn leave(self) {
+    pub(super) async fn close(self) {
         self.engine.close(self.until()).await.unwrap();
     }
 
@@ -73,13 +73,13 @@ impl Party {
         self.engine.deadlines().expect("the case needs deadlines")
     }
 
-    /// A name in this case's space.
+    /// A name in this case's namespace.
     pub(super) fn name(&self, text: &str) -> Name {
-        Name::new(format!("{}:{text}", self.space)).unwrap()
+        Name::new(format!("{}:{text}", self.namespace)).unwrap()
     }
 
     /// Whether this owner was told to look again.
-    pub(super) fn was_told(&self, owner: &Owner) -> bool {
+    pub(super) fn was_woken(&self, owner: &Owner) -> bool {
         let told = |wake: &Wake| matches!(wake, Wake::LookAgain { owner: woken } if *woken == owner.id());
         self.woken.0.lock().unwrap().iter().any(told)
     }

@@ -7,15 +7,15 @@ use rusqlite::Connection;
 use serde::{Deserialize, Serialize};
 use tokio::io::AsyncReadExt;
 
-use crate::{Result, cast::JUDGE, database, find, protection::Protection, stage::Options};
+use crate::{Result, database, find, protection::Protection, supervisor::Options, workers::JUDGE};
 
 /// Tells a copy of the program that it is one of a cast.
-const PART: &str = "LEASEHOLD_DEMO_PART";
+const WORKER: &str = "LEASEHOLD_DEMO_WORKER";
 const CONNECT_AGAIN: Duration = Duration::from_millis(200);
 
 /// What a process is told.
 #[derive(Clone, Serialize, Deserialize)]
-pub(crate) struct Part {
+pub(crate) struct Worker {
     pub(crate) demo: String,
     pub(crate) role: String,
     /// Which one of that role.
@@ -27,7 +27,7 @@ pub(crate) struct Part {
     pub(crate) options: Options,
 }
 
-impl Part {
+impl Worker {
     /// The demo's database.
     pub(crate) fn database(&self) -> Result<Connection> {
         database::open(&self.folder.join("app.db"))
@@ -57,14 +57,14 @@ impl Part {
     }
 
     pub(crate) fn to_env(&self) -> Result<(&'static str, String)> {
-        Ok((PART, serde_json::to_string(self)?))
+        Ok((WORKER, serde_json::to_string(self)?))
     }
 }
 
 /// Plays a part if this process was started for one; call it before anything else.
-pub fn play_part() -> Option<ExitCode> {
-    let part = std::env::var(PART).ok()?;
-    Some(match play(&part) {
+pub fn run_worker() -> Option<ExitCode> {
+    let worker = std::env::var(WORKER).ok()?;
+    Some(match play(&worker) {
         Ok(()) => ExitCode::SUCCESS,
         Err(error) => {
             // Into the log of this process.
@@ -74,21 +74,21 @@ pub fn play_part() -> Option<ExitCode> {
     })
 }
 
-fn play(part: &str) -> Result<()> {
-    let part: Part = serde_json::from_str(part)?;
-    let demo = find(&part.demo).ok_or("there is no such demo")?;
-    if part.role == JUDGE {
-        let verdict = (demo.judge)(&part.database()?, &part.options)?;
+fn play(worker: &str) -> Result<()> {
+    let worker: Worker = serde_json::from_str(worker)?;
+    let demo = find(&worker.demo).ok_or("there is no such demo")?;
+    if worker.role == JUDGE {
+        let verdict = (demo.judge)(&worker.database()?, &worker.options)?;
         writeln!(std::io::stdout(), "{}", serde_json::to_string(&verdict)?)?;
         return Ok(());
     }
     let runtime = tokio::runtime::Builder::new_multi_thread().worker_threads(2).enable_all().build()?;
-    runtime.spawn(end_with_the_director());
-    runtime.block_on((demo.act)(part))
+    runtime.spawn(end_with_the_supervisor());
+    runtime.block_on((demo.work)(worker))
 }
 
 /// The director holds the other end of our standard input: when it is gone, so are we.
-async fn end_with_the_director() {
+async fn end_with_the_supervisor() {
     let mut nothing = Vec::new();
     let _ended = tokio::io::stdin().read_to_end(&mut nothing).await;
     std::process::exit(0);

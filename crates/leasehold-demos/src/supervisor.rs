@@ -14,7 +14,7 @@ use serde::{Deserialize, Serialize};
 
 use tokio::signal::unix::{SignalKind, signal};
 
-use crate::{Demo, Result, cast::Cast, database, outage::Switch, part::Part};
+use crate::{Demo, Result, database, outage::Switch, worker::Worker, workers::Workers};
 
 /// How a demo is played.
 #[derive(Clone, Debug, clap::Args, Serialize, Deserialize)]
@@ -58,19 +58,19 @@ const LOOK: Duration = Duration::from_millis(40);
 const PATIENCE: Duration = Duration::from_secs(90);
 
 /// What the director works with.
-pub(crate) struct Stage {
+pub(crate) struct Supervisor {
     pub(crate) options: Options,
-    pub(crate) cast: Cast,
+    pub(crate) workers: Workers,
     pub(crate) database: Connection,
     pub(crate) switch: Switch,
     bar: ProgressBar,
-    chance: StdRng,
+    rng: StdRng,
     kills: u32,
 }
 
-impl Stage {
+impl Supervisor {
     /// Says a sentence of the story.
-    pub(crate) fn tell(&self, words: impl AsRef<str>) {
+    pub(crate) fn print(&self, words: impl AsRef<str>) {
         let words = words.as_ref();
         self.bar.suspend(|| {
             let _closed = writeln!(anstream::stderr(), "  {words}");
@@ -79,15 +79,15 @@ impl Stage {
 
     /// A client of the store that the others use.
     pub(crate) async fn client(&self) -> Result<Leasehold> {
-        let connecting = self.cast.part().leases_with(|builder| builder);
+        let connecting = self.workers.template().leases_with(|builder| builder);
         tokio::time::timeout(PATIENCE, connecting).await?
     }
 
     /// Starts some processes of a role, and says which.
     pub(crate) fn start(&mut self, role: &str, count: usize) -> Result<()> {
-        let pids: Vec<_> = (0..count).map(|_| self.cast.start(role)).collect::<Result<_>>()?;
+        let pids: Vec<_> = (0..count).map(|_| self.workers.start(role)).collect::<Result<_>>()?;
         let pids: Vec<_> = pids.iter().map(u32::to_string).collect();
-        self.tell(format!("{count} × {role}: pid {}", pids.join(", ")));
+        self.print(format!("{count} × {role}: pid {}", pids.join(", ")));
         Ok(())
     }
 
@@ -105,7 +105,7 @@ impl Stage {
     pub(crate) async fn until_reached(
         &mut self,
         total: u64,
-        part: u64,
+        goal: u64,
         victims: &str,
         done: impl Fn(&Connection) -> Result<u64>,
     ) -> Result<()> {
@@ -114,7 +114,7 @@ impl Stage {
         loop {
             let now = done(&self.database)?;
             self.bar.set_position(now);
-            if now >= part {
+            if now >= goal {
                 break;
             }
             if now > last {
@@ -123,7 +123,7 @@ impl Stage {
             if moved_at.elapsed() > PATIENCE {
                 return Err(format!("{now} of {total} done, and no progress for {PATIENCE:?}").into());
             }
-            self.cast.check()?;
+            self.workers.check()?;
             // Spread over the whole of the work.
             let due = now * u64::from(self.options.kills + 1) / total;
             if u64::from(self.kills) < due.min(u64::from(self.options.kills)) {
@@ -131,7 +131,7 @@ impl Stage {
             }
             tokio::time::sleep(LOOK).await;
         }
-        while part == total && self.kills < self.options.kills {
+        while goal == total && self.kills < self.options.kills {
             self.kill(victims)?;
         }
         Ok(())
@@ -150,7 +150,7 @@ impl Stage {
     }
 
     fn kill(&mut self, victims: &str) -> Result<()> {
-        if let Some((killed, started)) = self.cast.kill_one(victims, &mut self.chance)? {
+        if let Some((killed, started)) = self.workers.kill_one(victims, &mut self.rng)? {
             self.bar.set_message(format!("kill -9 {killed}, {victims} again as {started}"));
         }
         self.kills += 1;
@@ -213,7 +213,7 @@ fn play(demo: &Demo, options: &Options) -> Result<bool> {
     } else {
         (Switch::None, store)
     };
-    let part = Part {
+    let worker = Worker {
         demo: demo.name.into(),
         role: String::new(),
         number: 0,
@@ -223,33 +223,33 @@ fn play(demo: &Demo, options: &Options) -> Result<bool> {
         options: options.clone(),
     };
     let seed = options.seed.unwrap_or_else(rand::random);
-    let mut stage = Stage {
+    let mut supervisor = Supervisor {
         options: options.clone(),
-        cast: Cast::new(part),
+        workers: Workers::new(worker),
         database,
         switch,
         bar: bar(),
-        chance: StdRng::seed_from_u64(seed),
+        rng: StdRng::seed_from_u64(seed),
         kills: 0,
     };
     let mode = if options.r#unsafe { "without coordination" } else { "with coordination" };
-    stage.tell(format!("{}: {} ({mode}, seed {seed})", demo.name, demo.line));
+    supervisor.print(format!("{}: {} ({mode}, seed {seed})", demo.name, demo.line));
     let began = Instant::now();
     let played = runtime.block_on(async {
         tokio::select! {
             biased;
             () = interrupted() => Err("it was interrupted".into()),
-            played = (demo.direct)(&mut stage) => played,
+            played = (demo.supervise)(&mut supervisor) => played,
         }
     });
-    stage.bar.finish_and_clear();
-    stage.cast.leave()?;
+    supervisor.bar.finish_and_clear();
+    supervisor.workers.leave()?;
     played?;
-    let (verdict, judge) = stage.cast.judge()?;
-    stage.tell(format!(
+    let (verdict, judge) = supervisor.workers.judge()?;
+    supervisor.print(format!(
         "played in {:.1} s; {} workers killed with -9; judged from the database by pid {judge}:",
         began.elapsed().as_secs_f64(),
-        stage.kills
+        supervisor.kills
     ));
     let mut out = anstream::stdout();
     if options.json {
