@@ -18,7 +18,7 @@ impl Exit {
     /// No majority of nodes votes.
     pub(crate) const NO_MAJORITY: Self = Self(2);
 
-    /// As shells report a program that a signal ended.
+    /// What shells report for a program killed by a signal.
     pub(crate) fn by_signal(signal: i32) -> Self {
         Self(u8::try_from(128 + signal).unwrap_or(u8::MAX))
     }
@@ -166,7 +166,7 @@ pub(crate) fn after_parsing(error: &clap::Error) -> ExitCode {
         let _closed = error.print();
         return ExitCode::from(Exit::OK.0);
     }
-    // No options were parsed, so the word itself has to be looked for.
+    // No options were parsed, so search the arguments for the word itself.
     let wants_json = std::env::args_os().take_while(|word| word != "--").any(|word| word == "--json");
     if wants_json {
         let text = error.render().to_string();

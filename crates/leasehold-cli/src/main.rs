@@ -1,4 +1,4 @@
-//! The `leasehold` command: jobs under a lock, who holds what, and a stuck lock released safely.
+//! The `leasehold` command: runs jobs under a lock, shows who holds what, and releases a stuck lock safely.
 //!
 //! Data goes to stdout, messages to stderr. Exit codes and JSON are part of the interface.
 
@@ -34,7 +34,7 @@ fn main() -> ExitCode {
     }
 }
 
-/// The main thread runs everything: a child that shall die with us is tied to the thread that forked it.
+/// The main thread runs everything: the kernel kills a child with the thread that forked it.
 fn run(cli: Cli) -> Result<Exit, Failure> {
     output::start_log(cli.global.verbose);
     let runtime = tokio::runtime::Builder::new_current_thread().enable_all().build()?;

@@ -118,7 +118,7 @@ impl<T: Serialize> Envelope<T> {
     }
 }
 
-/// Holder data come from the store, where anybody may have written: control characters must not reach a terminal.
+/// Holder data comes from the store, where anybody may have written it: control characters must not reach a terminal.
 pub(crate) fn clean(text: &str) -> String {
     text.chars().map(|c| if c.is_control() { '\u{fffd}' } else { c }).collect()
 }

@@ -8,7 +8,7 @@ use std::{
 use rustix::process::Signal;
 use tokio::signal::unix::{self, SignalKind};
 
-/// What ends a wait, and what a child gets from us.
+/// Signals that end a wait and are forwarded to a child.
 pub(crate) const FORWARDED: [Signal; 6] =
     [Signal::INT, Signal::TERM, Signal::HUP, Signal::QUIT, Signal::USR1, Signal::USR2];
 
@@ -52,7 +52,7 @@ impl Signals {
     }
 }
 
-/// Signals ignored at present, one bit each; none where the system does not tell.
+/// Signals that are ignored now, one bit each; none where the system does not report them.
 fn ignored_since_start() -> u64 {
     let status = std::fs::read_to_string("/proc/self/status").unwrap_or_default();
     let mask = status.lines().find_map(|line| line.strip_prefix("SigIgn:"));

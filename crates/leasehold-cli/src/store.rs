@@ -28,7 +28,7 @@ impl Store {
         let sources = Sources::new(&variable);
         let sources = user_file.as_deref().map_or(sources, |file| sources.fallback(file));
         let mut settings = Settings::load(&sources)?;
-        // With -v the log has said so.
+        // With -v the log already contains it.
         for ignored in settings.ignored.iter().filter(|_| global.verbose == 0) {
             output::say(&format!("warning: {ignored}"));
         }
@@ -57,14 +57,14 @@ impl Store {
         self.settings.config.check_ttl(ttl)
     }
 
-    /// Reaches the store.
+    /// Connects to the store.
     pub(crate) async fn connect(&self) -> Result<Leasehold, Failure> {
         let leases = Leasehold::from_settings(self.settings.clone())?.connect().await?;
         self.tell(&leases);
         Ok(leases)
     }
 
-    /// Does not reach the store yet: it may not be ready for locks.
+    /// Connects on first use: the store may not be ready for locks yet.
     pub(crate) fn connect_lazy(&self) -> Result<Leasehold, Failure> {
         let leases = Leasehold::from_settings(self.settings.clone())?.connect_lazy()?;
         self.tell(&leases);
@@ -106,30 +106,30 @@ fn redis_from_env() -> Result<String, Failure> {
     })
 }
 
-/// The SQLite file of this user, in a folder that is made if it is missing.
+/// The SQLite file of this user, in a folder that is created if it is missing.
 fn default_url() -> Result<String, Failure> {
     let folder = state_folder()?;
     make_private(&folder)?;
     Ok(format!("sqlite:{}", folder.join("leasehold.db").display()))
 }
 
-/// Where this user's locks live. The system's own account shares one place with its cron jobs and services.
+/// The folder of this user's locks. The root account shares one folder with its cron jobs and services.
 pub(crate) fn state_folder() -> Result<PathBuf, Failure> {
     let is_root = rustix::process::geteuid().is_root() && !is_set("XDG_STATE_HOME");
     let base = if is_root { Some("/var/lib".into()) } else { folder("XDG_STATE_HOME", ".local/state") };
     base.map(|base: PathBuf| base.join("leasehold")).ok_or_else(|| {
         Failure::usage(
-            "no place for the locks of this user: HOME is not set",
+            "cannot choose a default store: HOME is not set",
             "choose a store with --store or LEASEHOLD_STORE",
         )
     })
 }
 
-/// Makes a folder that only its user can enter.
+/// Creates a folder that only its user can enter.
 pub(crate) fn make_private(folder: &Path) -> Result<(), Failure> {
     use std::os::unix::fs::DirBuilderExt;
     let made = fs::DirBuilder::new().recursive(true).mode(0o700).create(folder);
-    made.map_err(|error| Failure::file(format!("cannot make the folder {}", folder.display()), &error))
+    made.map_err(|error| Failure::file(format!("cannot create the folder {}", folder.display()), &error))
 }
 
 /// A folder of the user: absolute from the environment, or below the home.

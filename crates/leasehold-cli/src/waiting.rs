@@ -1,4 +1,4 @@
-//! Waiting for a lock: who holds it is shown, and a signal leaves the queue.
+//! Waiting for a lock: shows the holder, and leaves the queue on a signal.
 
 use std::{
     io::{self, IsTerminal, Write},
@@ -26,7 +26,7 @@ pub(crate) enum Wait {
 }
 
 impl Wait {
-    /// From `-n` and `-w`; the latter is zero for the former.
+    /// From `-n` and `-w`; `-n` is the same as `-w 0`.
     pub(crate) fn from_flags(nonblock: bool, wait: Option<Duration>) -> Option<Self> {
         match (nonblock, wait) {
             (true, _) | (_, Some(Duration::ZERO)) => Some(Self::Once),
@@ -38,15 +38,15 @@ impl Wait {
 
 /// How a wait ended.
 pub(crate) enum Wanted {
-    /// It is ours.
+    /// The lock was acquired.
     Held(Guard),
-    /// Another holder has it, and the wait is over.
+    /// The wait is over and another holder still has the lock.
     NotAcquired(Failure),
     /// A signal came first. The attempt ends in the background until the client is closed.
     Interrupted(Signal),
 }
 
-/// Gets the lock, or says why not.
+/// Acquires the lock, or returns why not.
 pub(crate) async fn acquire(
     lock: Lock,
     name: &str,
@@ -97,13 +97,13 @@ pub(crate) async fn ending(signals: &mut Signals) -> Signal {
     }
 }
 
-/// A holder, and for how long by its own clock.
+/// A holder, and how long it has held the lock by its own clock.
 pub(crate) fn held_by(holder: &Holder) -> String {
     let age = holder.age().map_or_else(String::new, |age| format!(" for {}", spoken(age)));
     clean(&format!("{holder}{age}"))
 }
 
-/// One line on a terminal that is written over as things change; one lasting line otherwise, if asked for.
+/// On a terminal, one line that is overwritten as things change; otherwise one lasting line, if asked for.
 struct StatusLine {
     name: String,
     terminal: bool,
@@ -150,7 +150,7 @@ fn columns() -> usize {
     if known == 0 { 80 } else { known.max(20) }
 }
 
-/// A line that wraps cannot be written over.
+/// A line that wraps cannot be overwritten.
 fn cut(line: &str, columns: usize) -> String {
     if line.chars().count() < columns {
         return line.to_owned();

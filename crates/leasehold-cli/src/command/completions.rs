@@ -1,4 +1,4 @@
-//! `leasehold completions`: what a shell needs to complete our words.
+//! `leasehold completions`: shell completions, generated from the definition of the commands.
 
 use clap::{Args, CommandFactory};
 use clap_complete::Shell;

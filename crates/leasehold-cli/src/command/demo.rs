@@ -36,7 +36,7 @@ impl Demo {
             let names: Vec<_> = DEMOS.iter().map(|demo| demo.name).collect();
             return Err(leasehold::Error::invalid("demo", name, names.join(", ")).into());
         };
-        // Only a store that was named for it: what a demo does to its own is nothing for a shared one.
+        // Only a store that was named explicitly: a demo must not load a shared store by default.
         let options = Options { store: global.store.clone(), json: global.json, ..self.options };
         // It has a runtime of its own.
         let played = thread::spawn(move || leasehold_demos::run(demo, &options)).join();

@@ -59,9 +59,9 @@ struct RoundTrip {
 impl Doctor {
     pub(super) async fn execute(self, global: &Global) -> Result<Exit, Failure> {
         let leases = Store::choose(global)?.connect_lazy()?;
-        let looked = look(&leases).await;
+        let checked = check(&leases).await;
         store::close(&leases).await;
-        let (health, round_trip) = looked?;
+        let (health, round_trip) = checked?;
         let exit = if health.warnings.is_empty() { Exit::OK } else { Exit::NO };
         let out = global.output();
         let text = text(out, leases.store(), &health, round_trip);
@@ -78,7 +78,7 @@ impl Doctor {
     }
 }
 
-async fn look(leases: &Leasehold) -> Result<(Health, Option<RoundTrip>), Failure> {
+async fn check(leases: &Leasehold) -> Result<(Health, Option<RoundTrip>), Failure> {
     let health = leases.health().await?;
     for name in PROBE {
         match time(leases, name).await {

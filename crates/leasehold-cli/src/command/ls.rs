@@ -67,7 +67,7 @@ fn row(lock: &LockView) -> Vec<String> {
     vec![lock.name.clone(), state, lock.holder_text(), lock.fence_text(), lock.ttl_text(), waiting]
 }
 
-/// Locks asked for at a time.
+/// Locks per page.
 const PAGE: u32 = 500;
 
 /// All pages, sorted by name, and whether the limit cut them short.

@@ -1,4 +1,4 @@
-//! `leasehold quorum`: which nodes vote, and how they begin to.
+//! `leasehold quorum`: which nodes vote, and how nodes are admitted.
 
 use std::time::Duration;
 
@@ -33,11 +33,11 @@ Examples:
   leasehold quorum status --store redlock://a,b,c --json")]
 pub(super) struct Status {}
 
-/// Let nodes vote that are new, or that have lost their data
+/// Admit new nodes, and nodes that have lost their data, as voters
 ///
-/// A node that was restarted, wiped or rolled back may have forgotten a lock that is still held, so it abstains until every
-/// lease it might have granted has expired. Every client of the quorum watches such nodes; this command does too, shows the
-/// time left, and also brings nodes back when too few others vote to learn the fences from.
+/// A node that was restarted, wiped or rolled back may have lost a lock that is still held, so it abstains until every lease
+/// it might have granted has expired. Every client of the quorum watches such nodes. This command does too, shows the time
+/// left, and also readmits nodes when too few others vote to learn the fences from.
 #[derive(Args)]
 #[command(after_help = "\
 Exit codes: 0 all nodes vote · 1 a node is still missing · 2 no majority votes · 69 unreachable
@@ -46,12 +46,12 @@ Examples:
   leasehold quorum admit --new --store redlock://a,b,c    the first time: nobody holds anything yet
   leasehold quorum admit --store redlock://a,b,c          after too many nodes were lost at once")]
 pub(super) struct Admit {
-    /// Make a new quorum of all nodes at once, without waiting. A lock that they have forgotten can then be
-    /// granted again at once, while its holder goes on until its next renewal
+    /// Make all nodes a new quorum at once, without waiting. A lock that the nodes have lost can then be
+    /// granted again at once, while its holder continues until its next renewal
     #[arg(long)]
     new: bool,
 
-    /// With --new: also if nodes are part of a quorum already
+    /// With --new: also admit nodes that already belong to a quorum
     #[arg(long, requires = "new")]
     yes: bool,
 }
@@ -64,16 +64,16 @@ struct Nodes {
     nodes: Vec<Member>,
 }
 
-/// Time between two looks at nodes that are watched.
-const LOOK: Duration = Duration::from_millis(500);
-/// Looks without a change after which a node that cannot be reached is given up.
-const LOOKS_DOWN_MAX: u32 = 20;
+/// Time between two polls of nodes that are watched.
+const POLL_EVERY: Duration = Duration::from_millis(500);
+/// Polls without a change after which an unreachable node is given up.
+const POLLS_DOWN_MAX: u32 = 20;
 
 impl Quorum {
     pub(super) async fn execute(self, global: &Global) -> Result<Exit, Failure> {
         let leases = Store::choose(global)?.connect_lazy()?;
         let nodes = match self {
-            Self::Status(Status {}) => look(&leases, leases.quorum()?).await,
+            Self::Status(Status {}) => status(&leases, leases.quorum()?).await,
             Self::Admit(how) => match admit(&leases, &how, global.output()).await {
                 Ok(nodes) => nodes,
                 Err(failure) => {
@@ -99,7 +99,7 @@ fn row(member: &Member) -> Vec<String> {
     vec![member.label.clone(), member.state.to_string(), member.highest.to_string()]
 }
 
-async fn look(leases: &Leasehold, members: Members<'_>) -> Nodes {
+async fn status(leases: &Leasehold, members: Members<'_>) -> Nodes {
     let nodes = members.list().await;
     let voting = nodes.iter().filter(|node| node.state == MemberState::Votes).count();
     Nodes { store: leases.store().to_owned(), majority: nodes.len() / 2 + 1, voting, nodes }
@@ -109,20 +109,20 @@ async fn admit(leases: &Leasehold, how: &Admit, out: Output) -> Result<Nodes, Fa
     let members = leases.quorum()?;
     if how.new {
         if how.yes { members.replace().await } else { members.admit_new().await }?;
-        return Ok(look(leases, members).await);
+        return Ok(status(leases, members).await);
     }
     members.admit().await?;
     let (mut said, mut down) = (String::new(), 0);
     loop {
-        let nodes = look(leases, members).await;
+        let nodes = status(leases, members).await;
         let waits = |node: &&Member| {
             matches!(node.state, MemberState::Waits { .. } | MemberState::Unreachable { .. })
         };
         let open: Vec<_> = nodes.nodes.iter().filter(waits).collect();
         let is_watching = open.iter().any(|node| matches!(node.state, MemberState::Waits { .. }));
         down = if is_watching { 0 } else { down + 1 };
-        // A node that was just found out to have forgotten is marked within a look or two.
-        if open.is_empty() && down > 4 || down > LOOKS_DOWN_MAX || nodes.voting == nodes.nodes.len() {
+        // A node that has just been found to have lost its data is marked within a poll or two.
+        if open.is_empty() && down > 4 || down > POLLS_DOWN_MAX || nodes.voting == nodes.nodes.len() {
             return Ok(nodes);
         }
         let words: Vec<_> = open.iter().map(|node| format!("{}: {}", node.label, node.state)).collect();
@@ -131,6 +131,6 @@ async fn admit(leases: &Leasehold, how: &Admit, out: Output) -> Result<Nodes, Fa
             output::say(&words);
             said = words;
         }
-        tokio::time::sleep(LOOK).await;
+        tokio::time::sleep(POLL_EVERY).await;
     }
 }

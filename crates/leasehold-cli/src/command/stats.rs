@@ -1,4 +1,4 @@
-//! `leasehold stats`: figures about the whole store.
+//! `leasehold stats`: statistics of the whole store.
 
 use std::{fmt::Write, time::Duration};
 
@@ -17,7 +17,7 @@ use crate::{
 /// Count held locks and waiters in the whole store
 #[derive(Args)]
 #[command(after_help = "\
-These figures describe the store at this moment. Counters of one client (acquired, lost,
+These numbers describe the store at this moment. Counters of one client (acquired, lost,
 latencies) are in the program that uses the library: `Leasehold::stats()`.
 
 Examples:
@@ -113,13 +113,13 @@ impl Figures {
                 "Locks that are held by clients of other libraries.",
                 self.held_by_other_libraries as f64,
             ),
-            ("locks_waited_for", "Locks that somebody waits for.", self.waited_for as f64),
-            ("waiters", "Attempts that wait for a lock.", self.waiters as f64),
-            ("longest_queue", "Most attempts that wait for one lock.", self.longest_queue as f64),
-            ("longest_wait_seconds", "Longest present wait.", seconds(self.longest_wait_ms)),
+            ("locks_waited_for", "Locks with waiters.", self.waited_for as f64),
+            ("waiters", "Attempts waiting for a lock.", self.waiters as f64),
+            ("longest_queue", "Length of the longest queue.", self.longest_queue as f64),
+            ("longest_wait_seconds", "Longest current wait.", seconds(self.longest_wait_ms)),
             (
                 "longest_held_seconds",
-                "Longest time since a present holder asked for its lock.",
+                "Longest time since a current holder started to acquire its lock.",
                 seconds(self.longest_held_ms),
             ),
         ];

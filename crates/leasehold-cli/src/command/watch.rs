@@ -43,7 +43,7 @@ pub(super) struct Watch {
     count: Option<u64>,
 }
 
-/// Shortest interval: below it, polling would be most of the load of the store.
+/// Shortest interval: below it, polling would dominate the load of the store.
 const INTERVAL_MIN: Duration = Duration::from_millis(10);
 
 #[derive(Serialize)]

@@ -47,7 +47,7 @@ fn its_life(run: &dyn Fn(&[&str]) -> Ran) {
     exit 1
     --- stdout
     --- stderr
-    the receipt is no longer good; nothing was removed
+    the receipt is no longer valid; nothing was removed
     ");
     insta::assert_snapshot!(run(&["ack", "cli", "tx:42", row[1], "--json"]), @r#"
     exit 0
@@ -60,7 +60,7 @@ fn its_life(run: &dyn Fn(&[&str]) -> Ran) {
     exit 1
     --- stdout
     --- stderr
-    there was no such deadline
+    no such deadline
     ");
     insta::assert_snapshot!(run(&["stats", "cli", "--json"]), @r#"
     exit 0
@@ -125,7 +125,7 @@ fn an_unknown_pool_stays_unknown(sandbox: &Sandbox) {
             exit 1
             --- stdout
             --- stderr
-            there is no such pool
+            no such pool
             ");
         }
         insta::assert_snapshot!(run(&["stats", "typo"]), @r"
@@ -137,7 +137,7 @@ fn an_unknown_pool_stays_unknown(sandbox: &Sandbox) {
         overdue[TAB]0s
         dead[TAB]0
         --- stderr
-        there is no such pool
+        no such pool
         ");
         insta::assert_snapshot!(run(&["stats", "typo", "--json"]), @r#"
         exit 1
@@ -167,9 +167,9 @@ fn a_limit_that_cuts_is_told() {
     }
     eventually(LONG, "both are due", || run(&["due", "cli"]).stdout.lines().count() == 2);
     let cut = run(&["due", "cli", "--limit", "1"]);
-    assert_eq!((cut.stdout.lines().count(), &*cut.stderr), (1, "note: more is due; raise --limit\n"));
+    assert_eq!((cut.stdout.lines().count(), &*cut.stderr), (1, "note: more deadlines are due; raise --limit\n"));
     let cut = run(&["claim", "cli", "--limit", "1"]);
-    assert_eq!((cut.stdout.lines().count(), &*cut.stderr), (1, "note: more is due; claim again\n"));
+    assert_eq!((cut.stdout.lines().count(), &*cut.stderr), (1, "note: more deadlines are due; claim again\n"));
     assert!(run(&["claim", "cli", "--json"]).stdout.ends_with("\"more\":false}\n"));
 }
 

@@ -133,7 +133,7 @@ fn ctrl_z_stops_the_job_and_fg_goes_on() {
     screen.await_text("end-0");
     assert_eq!(screen.end(), Some(0));
     let shown = screen.shown();
-    assert!(shown.contains("stopped: \"x\" is not renewed, and lost in "), "{shown}");
+    assert!(shown.contains("stopped: \"x\" is not renewed and expires in "), "{shown}");
 }
 
 #[test]

@@ -1,4 +1,4 @@
-//! `leasehold deadlines ack`: removes what was claimed and handled.
+//! `leasehold deadlines ack`: removes a deadline that was claimed and handled.
 
 use clap::Args;
 use leasehold::deadlines::{Receipt, Settle};
@@ -11,7 +11,7 @@ use crate::{
     store::{self, Store},
 };
 
-/// Acknowledge a deadline that was claimed
+/// Acknowledge a claimed deadline
 #[derive(Args)]
 #[command(after_help = "\
 Exit codes: 0 removed · 1 the receipt was no longer good: it was claimed, set or cancelled since
@@ -49,7 +49,7 @@ impl Ack {
             return Ok(Exit::OK);
         }
         if !out.json {
-            output::say("the receipt is no longer good; nothing was removed");
+            output::say("the receipt is no longer valid; nothing was removed");
         }
         Ok(Exit::NO)
     }

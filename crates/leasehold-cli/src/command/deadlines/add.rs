@@ -14,11 +14,11 @@ use crate::{
     view::millis,
 };
 
-/// Set a deadline; one of that id is replaced
+/// Set a deadline, replacing one with the same id
 #[derive(Args)]
 #[command(after_help = "\
-A pool is made by its first use, and keeps its buckets and their placement for ever: other values
-for a pool that exists are an error.
+The first use creates a pool and fixes its number of buckets and their placement; giving other
+values for an existing pool is an error.
 
 Examples:
   leasehold deadlines add payments tx:42 --in 30m
@@ -30,19 +30,19 @@ pub(crate) struct Add {
     /// The deadline
     id: String,
 
-    /// When it is due, from now, by the store's clock
+    /// Time until it is due, by the store's clock
     #[arg(long = "in", value_name = "DUR", value_parser = duration::parse, allow_hyphen_values = true)]
     after: Duration,
 
-    /// What whoever claims it shall know
+    /// Context for the handler that claims the deadline
     #[arg(long, value_name = "TEXT")]
     context: Option<String>,
 
-    /// How many buckets a new pool has [default: 16]
+    /// Number of buckets of a new pool [default: 16]
     #[arg(long, value_name = "N", value_parser = clap::value_parser!(u16).range(1..))]
     buckets: Option<u16>,
 
-    /// Where the buckets of a new pool are on a cluster [default: spread]
+    /// Placement of a new pool's buckets on a cluster [default: spread]
     #[arg(long, value_name = "WHERE")]
     placement: Option<Where>,
 }
@@ -50,9 +50,9 @@ pub(crate) struct Add {
 /// Where the buckets of a pool are.
 #[derive(Clone, Copy, ValueEnum)]
 enum Where {
-    /// Each on any shard
+    /// Each bucket on any shard
     Spread,
-    /// All on one shard
+    /// All buckets on one shard
     Together,
 }
 

@@ -1,4 +1,4 @@
-//! `leasehold deadlines cancel`: removes a deadline, whatever became of it.
+//! `leasehold deadlines cancel`: removes a deadline in any state.
 
 use clap::Args;
 use serde::Serialize;
@@ -44,7 +44,7 @@ impl Cancel {
             return Ok(Exit::OK);
         }
         if !out.json {
-            output::say("there was no such deadline");
+            output::say("no such deadline");
         }
         Ok(Exit::NO)
     }

@@ -1,4 +1,4 @@
-//! `leasehold deadlines claim`: hides what is due from all others, and gives receipts for it.
+//! `leasehold deadlines claim`: claims due deadlines and prints their receipts.
 
 use std::time::Duration;
 
@@ -16,9 +16,10 @@ use crate::{
     view::millis,
 };
 
-/// Claim what is due
+/// Claim due deadlines
 ///
-/// Nobody else can claim it for the visibility; what is not acknowledged by then is due again.
+/// A claimed deadline is hidden from other claims for the visibility timeout, and is due again unless it is acknowledged by
+/// then.
 #[derive(Args)]
 #[command(after_help = "\
 Columns: id, receipt, attempt, how late it is, context. In a pipe the columns are separated by
@@ -26,17 +27,17 @@ tabs and there is no heading.
 
 Example:
   leasehold deadlines claim payments | while IFS=$(printf '\\t') read -r id receipt rest; do
-    ./look-at \"$id\" && leasehold deadlines ack payments \"$id\" \"$receipt\"
+    ./handle \"$id\" && leasehold deadlines ack payments \"$id\" \"$receipt\"
   done")]
 pub(crate) struct Claim {
     /// The pool
     pool: String,
 
-    /// Take at most this many from each bucket
+    /// Claim at most this many from each bucket
     #[arg(long, value_name = "N", default_value_t = 100)]
     limit: u32,
 
-    /// How long it is hidden from others
+    /// Visibility timeout: how long a claim hides a deadline from other claims
     #[arg(long, value_name = "DUR", default_value = "60s", value_parser = duration::parse, allow_hyphen_values = true)]
     visibility: Duration,
 }
@@ -45,7 +46,7 @@ pub(crate) struct Claim {
 struct ClaimedView {
     pool: String,
     due: Vec<DueView>,
-    /// More is due than the limit let through.
+    /// More deadlines are due than the limit allowed.
     more: bool,
 }
 
@@ -73,7 +74,7 @@ impl Claim {
             out.table(&["ID", "RECEIPT", "ATTEMPT", "OVERDUE", "CONTEXT"], &rows)
         })?;
         if more && !out.json {
-            output::say("note: more is due; claim again");
+            output::say("note: more deadlines are due; claim again");
         }
         Ok(Exit::OK)
     }

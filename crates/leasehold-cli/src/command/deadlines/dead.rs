@@ -1,4 +1,4 @@
-//! `leasehold deadlines dead`: what was given up.
+//! `leasehold deadlines dead`: deadlines that were given up.
 
 use std::time::{Duration, UNIX_EPOCH};
 
@@ -6,7 +6,7 @@ use clap::Args;
 use leasehold::{Deadlines, deadlines::Dead};
 use serde::Serialize;
 
-use super::{ContextView, looked_at};
+use super::{ContextView, exit_code};
 use crate::{
     command::Global,
     exit::{Exit, Failure},
@@ -14,14 +14,14 @@ use crate::{
     store::{self, Store},
 };
 
-/// Show what was given up, and why
+/// List dead deadlines and why each was given up
 #[derive(Args)]
 #[command(after_help = "\
-Exit codes: 0 there is such a pool · 1 there is none: nobody ever used it
+Exit codes: 0 the pool exists · 1 no such pool: it was never used
 
 Columns: id, attempts, when it was given up, why, context. In a pipe the columns are separated by
-tabs and there is no heading. Set a dead deadline again to have it tried again, cancel it to
-forget it.
+tabs and there is no heading. Set a dead deadline again to retry it, or cancel it to
+remove it.
 
 Examples:
   leasehold deadlines dead payments
@@ -67,12 +67,12 @@ impl ShowDead {
             out.table(&["ID", "ATTEMPTS", "BURIED", "WHY", "CONTEXT"], &rows)
         })?;
         if rows.is_empty() && layout.is_some() && out.terminal && !out.json {
-            output::say("nothing was given up");
+            output::say("no dead deadlines");
         }
         if more && !out.json {
             output::say("note: more follow; raise --limit");
         }
-        Ok(looked_at(layout, out))
+        Ok(exit_code(layout, out))
     }
 }
 
@@ -94,10 +94,10 @@ impl DeadView {
     }
 }
 
-/// Dead deadlines asked for at a time.
+/// Dead deadlines per page.
 const PAGE: u32 = 500;
 
-/// Follows the pages, sorted by id; also tells whether the limit cut them short.
+/// All pages, sorted by id, and whether the limit cut them short.
 async fn all(pool: &Deadlines, limit: usize) -> Result<(Vec<Dead>, bool), Failure> {
     let mut found: Vec<Dead> = Vec::new();
     let mut from = None;

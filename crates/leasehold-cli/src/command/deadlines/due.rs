@@ -1,10 +1,10 @@
-//! `leasehold deadlines due`: what is due, without claiming it.
+//! `leasehold deadlines due`: lists due deadlines without claiming them.
 
 use clap::Args;
 use leasehold::deadlines::Pending;
 use serde::Serialize;
 
-use super::looked_at;
+use super::exit_code;
 use crate::{
     command::Global,
     exit::{Exit, Failure},
@@ -13,10 +13,10 @@ use crate::{
     view::millis,
 };
 
-/// Show what is due and not claimed, oldest first
+/// List due deadlines that are not claimed, oldest first
 #[derive(Args)]
 #[command(after_help = "\
-Exit codes: 0 there is such a pool · 1 there is none: nobody ever used it
+Exit codes: 0 the pool exists · 1 no such pool: it was never used
 
 Columns: id, attempts so far, how long it has been due. In a pipe the columns are separated by
 tabs and there is no heading.
@@ -71,8 +71,8 @@ impl ShowDue {
             output::say("nothing is due");
         }
         if more && !out.json {
-            output::say("note: more is due; raise --limit");
+            output::say("note: more deadlines are due; raise --limit");
         }
-        Ok(looked_at(layout, out))
+        Ok(exit_code(layout, out))
     }
 }

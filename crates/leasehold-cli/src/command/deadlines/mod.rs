@@ -1,4 +1,4 @@
-//! `leasehold deadlines`: what should have ended by now.
+//! `leasehold deadlines`: operations that must finish by a given time.
 
 mod ack;
 mod add;
@@ -19,11 +19,12 @@ use crate::{
     view::readable,
 };
 
-/// Set, look at and work off deadlines: what should have ended by a time
+/// Set, inspect and claim deadlines: operations that must finish by a given time
 #[derive(Subcommand)]
 #[command(after_help = "\
-A deadline that is not cancelled in time becomes due. Whoever claims it hides it from all others
-for its visibility and gets a receipt; with that it acknowledges the deadline, or it comes back.
+A deadline that is not cancelled in time becomes due. A claim hides it from other claims for the
+visibility timeout and returns a receipt. Unless it is acknowledged with that receipt, it is due
+again afterwards.
 
 Example:
   leasehold deadlines add payments tx:42 --in 30m --context 'order 7'
@@ -54,13 +55,13 @@ impl Deadlines {
     }
 }
 
-/// How a look at a pool ends; says so if there is no such pool.
-fn looked_at(layout: Option<PoolLayout>, out: Output) -> Exit {
+/// The exit code of a command that reads a pool; prints a message if the pool does not exist.
+fn exit_code(layout: Option<PoolLayout>, out: Output) -> Exit {
     if layout.is_some() {
         return Exit::OK;
     }
     if !out.json {
-        output::say("there is no such pool");
+        output::say("no such pool");
     }
     Exit::NO
 }

@@ -1,9 +1,9 @@
-//! `leasehold deadlines stats`: how a pool stands.
+//! `leasehold deadlines stats`: counts the deadlines of a pool.
 
 use clap::Args;
 use serde::Serialize;
 
-use super::looked_at;
+use super::exit_code;
 use crate::{
     command::Global,
     exit::{Exit, Failure},
@@ -12,13 +12,13 @@ use crate::{
     view::millis,
 };
 
-/// Count what a pool holds
+/// Count the deadlines of a pool
 #[derive(Args)]
 #[command(after_help = "\
-Exit codes: 0 there is such a pool · 1 there is none: nobody ever used it
+Exit codes: 0 the pool exists · 1 no such pool: it was never used
 
-Pending are all that are not dead; due are those of them whose time has come and that no claim
-hides; tried were claimed at least once; overdue is for how long the oldest has been due.
+pending: all deadlines that are not dead. due: pending deadlines whose time has come and that no
+claim hides. tried: claimed at least once. overdue: how long the oldest has been due.
 
 Examples:
   leasehold deadlines stats payments
@@ -70,6 +70,6 @@ impl Stats {
         let known: Vec<_> =
             facts.into_iter().filter_map(|(what, value)| Some((what.to_owned(), value?))).collect();
         out.print(view, || out.facts(&known))?;
-        Ok(looked_at(layout, out))
+        Ok(exit_code(layout, out))
     }
 }

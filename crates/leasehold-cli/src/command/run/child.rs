@@ -11,8 +11,8 @@ use tokio::signal::unix::{self, SignalKind};
 use super::{kernel, plan, terminal::Terminal};
 use crate::exit::Exit;
 
-/// How often to look whether a process group is gone, of which only the leader's end is told.
-const LOOK_EVERY: Duration = Duration::from_millis(5);
+/// How often to check whether a process group is gone: the system reports only the end of its leader.
+const POLL_EVERY: Duration = Duration::from_millis(5);
 
 /// A running command.
 pub(super) struct Child {
@@ -28,7 +28,7 @@ pub(super) enum Change {
 }
 
 impl Child {
-    /// Starts the command from the calling thread, whose end would be the command's.
+    /// Starts the command from the calling thread; the command is killed when that thread ends.
     pub(super) fn spawn(
         command: &plan::Command,
         lease: &Lease,
@@ -55,7 +55,7 @@ impl Child {
         self.pid
     }
 
-    /// Sends a signal to the whole group. One that is gone needs none.
+    /// Sends a signal to the whole group; does nothing if the group is gone.
     pub(super) fn signal(&self, signal: Signal) {
         if let Err(error) = kill_process_group(self.pid, signal) {
             tracing::debug!(?signal, %error, "the command's processes did not get a signal");
@@ -68,14 +68,14 @@ impl Child {
     /// Safe: a change stays until it is taken.
     pub(super) async fn change(&mut self) -> Change {
         loop {
-            if let Some(change) = self.look() {
+            if let Some(change) = self.poll_change() {
                 return change;
             }
             self.changes.recv().await;
         }
     }
 
-    fn look(&mut self) -> Option<Change> {
+    fn poll_change(&mut self) -> Option<Change> {
         if let Some(exit) = self.exit {
             return Some(Change::Ended(exit));
         }
@@ -88,33 +88,33 @@ impl Child {
         Some(Change::Ended(exit))
     }
 
-    /// Stops the whole group: TERM now, KILL at `kill_at`. Ends when nothing of it is left.
+    /// Stops the whole group: TERM now, KILL at `kill_at`. Returns when no process of it is left.
     pub(super) async fn stop(&mut self, clock: &Clock, kill_at: leasehold::BootInstant) {
         let in_time = clock.now() < kill_at;
         if in_time {
             self.signal(Signal::TERM);
-            // A stopped process would not see it.
+            // A stopped process does not handle signals until it is continued.
             self.signal(Signal::CONT);
         }
         if !in_time || clock.bounded(kill_at, self.gone()).await.is_none() {
             self.signal(Signal::KILL);
-            // What the kernel cannot end at once must not keep us from saying so.
+            // A process that the kernel cannot kill at once must not delay the report.
             let _gone = clock.bounded(clock.now() + Duration::from_secs(2), self.gone()).await;
         }
     }
 
     async fn gone(&mut self) {
         loop {
-            let ended = matches!(self.look(), Some(Change::Ended(_)));
+            let ended = matches!(self.poll_change(), Some(Change::Ended(_)));
             if ended && test_kill_process_group(self.pid).is_err() {
                 return;
             }
-            tokio::time::sleep(LOOK_EVERY).await;
+            tokio::time::sleep(POLL_EVERY).await;
         }
     }
 }
 
-/// As a shell says it.
+/// The exit code a shell would report.
 fn exit_of(status: WaitStatus) -> Option<Exit> {
     let exited = status.exit_status().map(|code| Exit(u8::try_from(code).unwrap_or(u8::MAX)));
     exited.or_else(|| status.terminating_signal().map(Exit::by_signal))

@@ -1,4 +1,4 @@
-//! The few system calls that need `unsafe`: what a child does before it becomes its program, and signal dispositions.
+//! The few system calls that need `unsafe`: those of a child between fork and exec, and signal dispositions.
 
 use std::{io, os::unix::process::CommandExt, process::Command};
 
@@ -6,7 +6,7 @@ use rustix::process::getpid;
 
 use super::terminal::ForChild;
 
-/// Ties the child to our life, and lets it take the terminal before it can read from it.
+/// Kills the child when this process dies, and lets it take the terminal before it can read from it.
 #[expect(unsafe_code, reason = "what runs between fork and exec is unsafe by its nature")]
 pub(super) fn before_exec(command: &mut Command, terminal: Option<ForChild>) {
     let parent = getpid();
@@ -23,7 +23,7 @@ pub(super) fn before_exec(command: &mut Command, terminal: Option<ForChild>) {
 fn die_with(parent: rustix::process::Pid) -> io::Result<()> {
     use rustix::process::{Signal, getppid, set_parent_process_death_signal};
     set_parent_process_death_signal(Some(Signal::KILL))?;
-    // If we ended before that, nobody will tell.
+    // If the parent died before the call above, no signal will come.
     if getppid() == Some(parent) { Ok(()) } else { Err(io::ErrorKind::Interrupted.into()) }
 }
 
@@ -32,8 +32,7 @@ fn die_with(_: rustix::process::Pid) -> io::Result<()> {
     Ok(())
 }
 
-/// Ignores what stops a background process at the terminal: one that hands it on would be
-/// stopped for it.
+/// Ignores SIGTTOU: a background process that hands the terminal on would be stopped by it.
 #[expect(unsafe_code, reason = "there is no safe call to ignore a signal")]
 pub(super) fn ignore_terminal_stops() {
     // SAFETY: SIG_IGN is a valid disposition, and nothing in this process handles SIGTTOU.

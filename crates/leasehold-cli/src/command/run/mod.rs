@@ -195,7 +195,7 @@ impl Plan {
         self.settle(guard, end).await
     }
 
-    /// Releases the lock and decides the exit code. A lost lock never ends with 0, whatever the command said.
+    /// Releases the lock and decides the exit code. A lost lock never ends with 0, whatever the command returned.
     async fn settle(&self, guard: Guard, end: End) -> Result<Exit, Failure> {
         let lost = Error::Lost { name: guard.name().clone(), fence: guard.fence() };
         let lost = Failure::from(lost);

@@ -21,7 +21,7 @@ pub(super) struct Plan {
     pub(super) label: String,
     pub(super) lock_delay: Duration,
     pub(super) acks: Acks,
-    /// The longest time the lock can be held, if a policy says so.
+    /// The longest time the lock can be held, if a policy limits it.
     pub(super) max_lifetime: Option<Duration>,
     pub(super) fixed: bool,
     /// Time between TERM and KILL.

@@ -12,18 +12,18 @@ use super::{
 };
 use crate::{exit::Exit, output, signals::Signals, waiting::ending};
 
-/// How the time under the lock ended. The command has ended in any case.
+/// How supervision ended. The command has ended in any case.
 #[derive(Debug, PartialEq, Eq)]
 pub(super) enum End {
     /// By itself.
     Exited(Exit),
-    /// It had to be stopped, because the lock can no longer be trusted.
+    /// It was stopped because the lock can no longer be trusted.
     Lost,
-    /// It had to be stopped, because its time was over.
+    /// It was stopped because it reached its maximum runtime.
     MaxRuntime,
 }
 
-/// Watches over one lease and the command under it.
+/// Supervises one lease and the command that runs under it.
 pub(super) struct Supervisor {
     lease: Lease,
     clock: Clock,
@@ -31,7 +31,7 @@ pub(super) struct Supervisor {
     grace: Duration,
     runtime_end: Option<BootInstant>,
     terminal: Option<Terminal>,
-    /// The end of validity when it was last looked at. It only moves on, so it is safe to be behind.
+    /// The end of validity when it was last read. It only moves forward, so an old value is safe.
     valid_until: Cell<BootInstant>,
 }
 
@@ -58,7 +58,7 @@ impl Supervisor {
 
     /// Watches the command to its end.
     pub(super) async fn watch(self, mut child: Child, signals: &mut Signals) -> End {
-        // Only now: while waiting for the lock, being stopped harms nobody.
+        // Only now: being stopped while waiting for the lock does no harm.
         let mut stops = Signals::listen(&[Signal::TSTP]).unwrap_or_default();
         let mut asked_to_stop = false;
         let end = loop {
@@ -81,7 +81,7 @@ impl Supervisor {
                 }
                 signal = signals.next() => child.signal(signal),
                 _ = stops.next() => {
-                    // We stop when the command has: alone, it would run on without anybody to stop it in time.
+                    // We stop when the command has stopped: a command that runs on alone could not be stopped in time.
                     asked_to_stop = true;
                     child.signal(Signal::TSTP);
                 }
@@ -104,7 +104,7 @@ impl Supervisor {
         }
     }
 
-    /// Completes when the command must be told to stop so that it has ended before the lock does.
+    /// Completes when the command must get TERM so that it has ended before the lock does.
     async fn last_call(&self) {
         let lead = self.grace + validity::margin(self.ttl);
         loop {
@@ -133,7 +133,7 @@ impl Supervisor {
         let for_terminal = matches!(signal, Signal::TTIN | Signal::TTOU);
         let by_terminal = for_terminal || signal == Signal::TSTP;
         let Some(terminal) = self.terminal.as_ref().filter(|_| by_terminal) else {
-            // Somebody's `kill -STOP` is theirs to undo, unless it was us.
+            // A `kill -STOP` from outside is not ours to undo; a stop that we forwarded is.
             if asked {
                 kernel::stop_own_group();
                 self.go_on(child);
@@ -143,13 +143,13 @@ impl Supervisor {
         if !(for_terminal && terminal.give(child.group())) {
             terminal.take_back(child.group());
             let left = output::spoken(self.lease.remaining());
-            output::say(&format!("\nstopped: \"{}\" is not renewed, and lost in {left}", self.lease.name()));
+            output::say(&format!("\nstopped: \"{}\" is not renewed and expires in {left}", self.lease.name()));
             kernel::stop_own_group();
         }
         self.go_on(child);
     }
 
-    /// Lets the command go on after we were stopped, unless the lock was lost meanwhile.
+    /// Continues the command after we were stopped, unless the lock was lost meanwhile.
     fn go_on(&self, child: &Child) {
         if self.lease.is_held() {
             if let Some(terminal) = &self.terminal {

@@ -1,4 +1,4 @@
-//! The terminal: the command gets it while it runs, and we take it back.
+//! The terminal: the command has it while it runs, then we take it back.
 //!
 //! The command has a process group of its own, so that all of it can be stopped. A terminal serves one group at a
 //! time, so the command's must be put in front to read from it and to get Ctrl-C and Ctrl-Z.
@@ -17,7 +17,7 @@ use super::kernel;
 pub(super) struct Terminal {
     device: Arc<File>,
     own: Pid,
-    /// Whether the command is put in front from the start. In a pipeline others may read the terminal, such as a pager.
+    /// Whether the command starts in the foreground. In a pipeline another process, such as a pager, may read the terminal.
     at_once: bool,
 }
 
@@ -32,19 +32,19 @@ impl Terminal {
         Some(Self { device: Arc::new(device), own, at_once })
     }
 
-    /// What a child does with the terminal before it becomes its program.
+    /// What a child does with the terminal between fork and exec.
     pub(super) fn for_child(&self) -> ForChild {
         ForChild { front: self.at_once.then(|| self.device.clone()) }
     }
 
-    /// Puts us in front again after a child had put itself there and did not start.
+    /// Takes the foreground back after a child took it and did not start.
     pub(super) fn reclaim(&self) {
         if self.at_once {
             let _hung_up = tcsetpgrp(&self.device, self.own);
         }
     }
 
-    /// Puts a group in front if we are; tells whether it now is.
+    /// Puts a group in the foreground if we are there; returns whether it now is.
     pub(super) fn give(&self, group: Pid) -> bool {
         match tcgetpgrp(&self.device) {
             Ok(front) if front == self.own => tcsetpgrp(&self.device, group).is_ok(),
@@ -53,7 +53,7 @@ impl Terminal {
         }
     }
 
-    /// Puts us in front again if a group of ours is.
+    /// Takes the foreground back if one of our groups has it.
     pub(super) fn take_back(&self, group: Pid) {
         if tcgetpgrp(&self.device).is_ok_and(|front| front == group) {
             let _hung_up = tcsetpgrp(&self.device, self.own);
@@ -61,9 +61,9 @@ impl Terminal {
     }
 }
 
-/// A child's part in the terminal.
+/// The child's side of the terminal.
 pub(super) struct ForChild {
-    /// The terminal, if the child shall put itself in front, so that it cannot read too early.
+    /// The terminal, if the child must put itself in the foreground before it can read.
     front: Option<Arc<File>>,
 }
 
@@ -73,7 +73,7 @@ impl ForChild {
         if let Some(terminal) = &self.front {
             tcsetpgrp(terminal, getpid())?;
         }
-        // Ignored by us for the terminal's sake; a program expects the default.
+        // We ignore it because of the terminal; a program expects the default.
         kernel::default_terminal_stops();
         Ok(())
     }
