@@ -7,7 +7,7 @@ use crate::Failure;
 /// What Linux counts `/proc/PID/stat` in, on every platform that Rust supports.
 const TICK: Duration = Duration::from_millis(10);
 
-/// The time that a process has been computing so far, itself and for itself in the kernel.
+/// The processor time that a process has used so far, in user and kernel mode.
 pub(crate) fn time_of(pid: u32) -> Result<Duration, Failure> {
     let stat = std::fs::read_to_string(format!("/proc/{pid}/stat"))?;
     let ticks = ticks(&stat).ok_or("unknown form of /proc/PID/stat")?;

@@ -1,7 +1,7 @@
 //! Measures leasehold against its limit (the same scripts, PING and PUBLISH on a bare connection) and against a peer.
 //!
 //! `cargo run --release -p leasehold-bench -- core`, `-- topologies` and `-- records` start servers of their own. Absolute times depend on the
-//! machine and on what else it does; what is compared takes turns, and the ratio is the result.
+//! machine and its load; the compared variants take turns, and the ratio is the result.
 
 mod bare;
 mod core;

@@ -7,7 +7,7 @@ use tokio::sync::oneshot;
 
 use crate::Failure;
 
-/// Who waits is at rest before anything is sent: who has just queued still sets its timer.
+/// Time for a waiter to settle before anything is sent: one that has just queued still sets its timer.
 pub(crate) const REST: Duration = Duration::from_millis(1);
 
 pub(crate) struct Pair {

@@ -1,4 +1,4 @@
-//! What is shown of a run: a table for people, one object for programs.
+//! The report of a run: a table for people, one JSON object for programs.
 
 use comfy_table::{Table, presets::UTF8_HORIZONTAL_ONLY};
 use serde_json::{Map, Value, json};

@@ -25,7 +25,7 @@ pub(crate) struct Options<M: Measurement> {
     only: Vec<M>,
 }
 
-/// What takes turns in a round.
+/// The variants that take turns in a round.
 pub(crate) trait Measurement: ValueEnum + Copy + PartialEq + Send + Sync + 'static {
     /// What the measurements share.
     type Bench: Send + Sync + 'static;
@@ -37,7 +37,7 @@ pub(crate) trait Measurement: ValueEnum + Copy + PartialEq + Send + Sync + 'stat
     fn ratios(self) -> Vec<Ratio>;
 }
 
-/// Runs all rounds; answers the text to print.
+/// Runs all rounds; returns the text to print.
 pub(crate) fn run<M: Measurement>(options: &Options<M>) -> Result<String, Failure> {
     let bench = M::start(options.quick)?;
     let runtime = tokio::runtime::Builder::new_multi_thread().enable_all().build()?;

@@ -2,11 +2,11 @@
 
 use redis::{Cmd, Script};
 
-/// What the library sends for a lock that nobody else wants; a test here compares the hashes with what it loaded.
+/// The scripts that the library sends for an uncontended lock; a test here compares the hashes with those it loaded.
 const CLAIM: &str = include_str!("../../crates/leasehold/src/engine/redis/scripts/claim_free.lua");
 const RELEASE: &str = include_str!("../../crates/leasehold/src/engine/redis/scripts/release_unwanted.lua");
 
-/// Teaches a server a script.
+/// Loads a script into a server.
 fn load(script: &str) -> Cmd {
     let mut cmd = redis::cmd("SCRIPT");
     cmd.arg("LOAD").arg(script);
@@ -67,9 +67,9 @@ impl RawLock {
     }
 }
 
-/// What Redisson's fenced lock does for a lock that nobody else wants, command by command: a hash with a field per
-/// holder, a counter per name, a message to whoever listens, and the outcome of a release kept until it was answered, so
-/// that a retry finds it.
+/// What Redisson's fenced lock does for an uncontended lock, command by command: a hash with a field per holder, a counter
+/// per name, a message to subscribers, and the outcome of a release, stored until the client has the reply, so that a
+/// retry finds it.
 const PEER_CLAIM: &str = "
 if redis.call('EXISTS', KEYS[1]) == 0 or redis.call('HEXISTS', KEYS[1], ARGV[2]) == 1 then
   local fence = redis.call('INCR', KEYS[2])
@@ -117,7 +117,7 @@ impl PeerLock {
         cmd
     }
 
-    /// The release, and what its client sends once it was answered.
+    /// The release, and what its client sends after the reply.
     pub(crate) fn release(&self) -> [Cmd; 2] {
         let outcome = format!("redisson_unlock_latch:{{{}}}:0123456789abcdef0123456789abcdef", self.name);
         let mut cmd = call(PEER_RELEASE);

@@ -41,7 +41,7 @@ pub(crate) struct RawVotes {
     attempts: u64,
 }
 
-/// What a majority gave, and the votes that nobody waits for.
+/// The grant of a majority, and the outstanding votes.
 pub(crate) struct RawGuard {
     owner: String,
     rest: Rest,
@@ -49,7 +49,7 @@ pub(crate) struct RawGuard {
 
 type Rest = FuturesUnordered<BoxFuture<'static, RedisResult<Value>>>;
 
-/// The driver does not send what nobody waits for any more.
+/// The driver does not send a request whose future was dropped.
 fn run_on(mut rest: Rest) {
     tokio::spawn(async move { while rest.next().await.is_some() {} });
 }
@@ -88,7 +88,7 @@ impl RawVotes {
         })
     }
 
-    /// Asks all nodes at once; answers when a majority said yes under one fence.
+    /// Asks all nodes at once; returns when a majority has voted under one fence.
     pub(crate) async fn acquire(&mut self) -> Result<RawGuard, Failure> {
         self.attempts += 1;
         let now_us = SystemTime::now().duration_since(UNIX_EPOCH)?.as_micros() as u64;
@@ -102,7 +102,7 @@ impl RawVotes {
         }
     }
 
-    /// Takes all votes back; returns when a majority has.
+    /// Withdraws all votes; returns when a majority has replied.
     pub(crate) async fn release(&self, RawGuard { owner, rest }: RawGuard) -> Result<(), Failure> {
         run_on(rest);
         let (withdrawn, rest) = self.first_answers(|_| self.withdrawal(&owner)).await?;
@@ -140,7 +140,7 @@ impl RawVotes {
         cmd.arg(format!("leasehold:gone:{{{lock}}}:{}", &owner[..32]));
         cmd.arg(RECORD).arg(HIGHEST).arg(FLOOR);
         cmd.arg(FENCE_KEPT_MS).arg(owner).arg(TTL_MS).arg(now_us).arg(&node.record);
-        // It asks once: no entry in the queue.
+        // A single attempt: no entry in the queue.
         cmd.arg("").arg(now_us / 1000 * 1000);
         cmd
     }

@@ -1,4 +1,4 @@
-//! The demos, each on the servers that its design names, which break while it is played.
+//! Runs the demos, each on the servers that its design names, while those servers fail.
 
 use std::{
     io::Write,
@@ -10,32 +10,31 @@ use leasehold::Leasehold;
 use leasehold_demos::{DEMOS, Demo};
 
 use crate::{
-    Failure,
+    Failure, fault_loop,
     schedule::Schedule,
-    storm,
     topology::{Fault, Kind, Topology, cluster::Cluster, quorum::Quorum, sentinel::Sentinel, single::Single},
 };
 
-/// More work and more deaths than a user would watch.
+/// More work and more kills than in a run for a user.
 const SCALE: u32 = 300;
 const KILLS: u32 = 40;
-/// Undisturbed work between two faults.
+/// Time without faults between two faults.
 const REST: Duration = Duration::from_secs(2);
 
-/// Plays the demo of that name, or `all`; whether every invariant held.
+/// Runs the demo of that name, or `all`; returns whether every invariant held.
 pub(crate) fn run(name: &str) -> Result<bool, Failure> {
     let chosen: Vec<_> = DEMOS.into_iter().filter(|demo| name == "all" || demo.name == name).collect();
     if chosen.is_empty() {
         let names: Vec<_> = DEMOS.iter().map(|demo| demo.name).collect();
-        return Err(format!("there is no demo \"{name}\"; there are: all, {}", names.join(", ")).into());
+        return Err(format!("no demo \"{name}\": expected all, {}", names.join(", ")).into());
     }
     let mut held = true;
     for demo in chosen {
         held &= match demo.name {
-            // The fence in its database makes up for locks that were forgotten.
+            // The fence in its database makes up for locks that a server lost.
             "flash-sale" => play::<Sentinel>(demo, Kind::Sentinel, |_| true)?,
-            // What a primary has not copied yet is lost with it, and a deadline with that.
-            "recovery" => play::<Cluster>(demo, Kind::Cluster, |fault| !fault.may_forget)?,
+            // Writes that a primary has not replicated yet are lost with it, deadlines included.
+            "recovery" => play::<Cluster>(demo, Kind::Cluster, |fault| !fault.may_lose_writes)?,
             "crawler" => play::<Quorum>(demo, Kind::Quorum, |_| true)?,
             _ => play::<Single>(demo, Kind::Single, |_| true)?,
         };
@@ -48,7 +47,7 @@ fn play<T: Topology>(
     topology: Kind,
     wanted: impl Fn(&Fault<T>) -> bool,
 ) -> Result<bool, Failure> {
-    let set = T::start(&storm::Options::quiet(topology))?;
+    let set = T::start(&fault_loop::Options::quiet(topology))?;
     let runtime = tokio::runtime::Builder::new_multi_thread().worker_threads(1).enable_all().build()?;
     runtime.spawn(stay_in_touch(set.url(), T::MAX_TTL));
     set.await_whole();
@@ -65,14 +64,14 @@ fn play<T: Topology>(
     let faults: Vec<_> = T::FAULTS.iter().filter(|fault| wanted(fault)).collect();
     let played = thread::spawn(move || leasehold_demos::run(demo, &options));
     let mut inflicted = 0;
-    for strike in Schedule::new(rand::random(), faults.len()) {
+    for planned in Schedule::new(rand::random(), faults.len()) {
         rest(|| played.is_finished());
         if played.is_finished() {
             break;
         }
-        let fault = faults[strike.fault];
-        let victims = (fault.inflict)(&set, strike.dice);
-        thread::sleep(strike.outage);
+        let fault = faults[planned.fault];
+        let victims = (fault.inflict)(&set, planned.dice);
+        thread::sleep(planned.outage);
         (fault.mend)(&set, &victims);
         set.await_whole();
         inflicted += 1;
@@ -82,7 +81,7 @@ fn play<T: Topology>(
     Ok(code == 0)
 }
 
-/// Uses the servers all the time, also while the demo begins and ends: nodes that forgot come back for those who ask.
+/// Uses the servers all the time, also while the demo starts and ends: clients readmit nodes that lost their data.
 async fn stay_in_touch(url: String, max_ttl: Duration) {
     let builder =
         Leasehold::builder(url).configure(|config| (config.ttl, config.max_ttl) = (max_ttl, max_ttl));

@@ -1,4 +1,4 @@
-//! The verdict on what all processes saw.
+//! The verdict on the histories of all processes.
 
 use std::{fs, path::PathBuf};
 
@@ -6,7 +6,7 @@ use leasehold_testkit::history::{History, Violation, check};
 
 use crate::{Failure, load, workers::RunConfig};
 
-/// A time, on the clock of the histories, in which leases may have been forgotten.
+/// A time window, on the clock of the histories, in which servers may have lost leases.
 #[derive(Debug, Clone, Copy)]
 pub(crate) struct Window {
     pub(crate) from: u64,
@@ -16,13 +16,13 @@ pub(crate) struct Window {
 #[derive(Debug, Default, PartialEq, Eq)]
 pub(crate) struct Verdict {
     pub(crate) grants: usize,
-    /// Writes that a fence-checking resource judged.
+    /// Writes that a fence-checking resource accepted or refused.
     pub(crate) writes: usize,
-    /// Fences that repeat or go down: never promised away.
+    /// Fences that repeat or decrease. No topology allows that.
     pub(crate) fences: Vec<String>,
-    /// Two that held one lock at the same time.
+    /// Two holders of one lock at the same time.
     pub(crate) overlaps: Vec<String>,
-    /// The same, where the topology may forget leases.
+    /// The same, where the topology may lose leases.
     pub(crate) excused: usize,
 }
 
@@ -61,7 +61,7 @@ fn weigh(history: &History, windows: &[Window]) -> Verdict {
 mod tests {
     use super::*;
 
-    /// `b` is granted at 30 while `a` believes until 100, and with a smaller fence.
+    /// `b` is granted at 30 while `a` is valid until 100, and with a smaller fence.
     const TWO_HOLDERS: &str = "invoked\ta\t1\tjob\t0\n\
                                granted\ta\t1\t8\t10\t100\n\
                                invoked\tb\t1\tjob\t20\n\

@@ -1,11 +1,11 @@
-//! What the workers do, and how they connect.
+//! The load that the workers run, and how they connect.
 
 use std::{path::Path, time::Duration};
 
 use leasehold::Leasehold;
 use leasehold_testkit::load::Load;
 
-/// Short, so that a lock whose holder was killed is soon free, and stopping a worker past it does not take long.
+/// Short, so that the lock of a killed holder is free soon, and stopping a worker for longer does not take long.
 pub(crate) const TTL: Duration = Duration::from_secs(1);
 const COMMAND_TIMEOUT: Duration = Duration::from_secs(1);
 /// Names of the quick load; enough to have some on every shard of a cluster.
@@ -13,7 +13,7 @@ pub(crate) const QUICK_NAMES: usize = 6;
 
 const LONG_NAMES: usize = 20;
 
-/// A client as every process of a run has it. The store may be down at that moment.
+/// The client of every process of a run. The store may be down when it is created.
 pub(crate) fn connect(url: &str, max_ttl: Duration) -> leasehold::Result<Leasehold> {
     let builder = Leasehold::builder(url).configure(|config| {
         config.ttl = TTL;
@@ -38,8 +38,8 @@ pub(crate) fn quick(stem: &str, process: &str) -> Load {
     }
 }
 
-/// Tenures that outlast their ttl, so that most of them see a fault from the inside, on locks that are free now and
-/// then: a free one that was just granted is forgotten most easily.
+/// Tenures that outlast their ttl, so that most of them are held during a fault, on locks that are free now and then: a
+/// lock that was just granted is lost most easily.
 fn long(stem: &str, process: &str, max_ttl: Duration) -> Load {
     Load {
         prefix: format!("{stem}-long"),

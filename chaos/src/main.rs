@@ -1,16 +1,16 @@
 //! Real servers, a real load in several processes, and random faults, one after the other. At the end the histories of
-//! all processes are judged together: was every promise kept, and how soon was everything well again?
+//! all processes are checked together: was every promise kept, and how long did recovery take?
 //!
-//! `cargo xtask chaos --topology sentinel` starts all servers itself; `--demo all` plays the demos on such servers.
+//! `cargo xtask chaos --topology sentinel` starts all servers itself; `--demo all` runs the demos on such servers.
 
 mod demo;
+mod fault_loop;
 mod judge;
 mod load;
 mod probe;
 mod progress;
 mod report;
 mod schedule;
-mod storm;
 mod target;
 mod topology;
 mod worker;
@@ -24,16 +24,16 @@ use clap::{Parser, Subcommand};
 #[command(
     name = "leasehold-chaos",
     bin_name = "cargo xtask chaos",
-    about = "Break real servers under load, and check that every promise is kept",
+    about = "Inject faults into real servers under load, and check that every promise is kept",
     subcommand_negates_reqs = true,
     args_conflicts_with_subcommands = true
 )]
 struct Arguments {
-    /// Play this demo, or `all`, while the servers under it break
+    /// Run this demo, or `all`, while its servers fail
     #[arg(long, value_name = "NAME", conflicts_with = "topology")]
     demo: Option<String>,
     #[command(flatten)]
-    options: Option<storm::Options>,
+    options: Option<fault_loop::Options>,
     #[command(subcommand)]
     role: Option<Role>,
 }
@@ -42,7 +42,7 @@ struct Arguments {
 enum Role {
     /// One process of the load
     #[command(hide = true)]
-    Worker(worker::Orders),
+    Worker(worker::WorkerArgs),
 }
 
 /// Anything that ends a run.
@@ -55,17 +55,17 @@ fn main() -> ExitCode {
     }
     let arguments = Arguments::parse();
     if let Some(name) = arguments.demo {
-        return told(demo::run(&name));
+        return exit_code(demo::run(&name));
     }
     let outcome = match (arguments.role, arguments.options) {
-        (Some(Role::Worker(orders)), _) => worker::run(&orders).map(|()| true),
+        (Some(Role::Worker(args)), _) => worker::run(&args).map(|()| true),
         (None, Some(options)) => topology::run(&options),
         (None, None) => Err("the topology is missing".into()),
     };
-    told(outcome)
+    exit_code(outcome)
 }
 
-fn told(outcome: Result<bool, Failure>) -> ExitCode {
+fn exit_code(outcome: Result<bool, Failure>) -> ExitCode {
     match outcome {
         Ok(true) => ExitCode::SUCCESS,
         Ok(false) => ExitCode::FAILURE,

@@ -1,4 +1,4 @@
-//! Is it well again? A lock of every name is asked for anew.
+//! Checks recovery: acquires the lock of every name anew.
 
 use std::{
     sync::{
@@ -19,10 +19,10 @@ use crate::{
 };
 
 const PROCESS: &str = "probe";
-/// After an error: a store that is down fails fast, and would be asked in a busy loop.
+/// Pause after an error: a store that is down fails fast, and retries would become a busy loop.
 const PAUSE: Duration = Duration::from_millis(10);
 
-/// A client of its own whose grants are part of the history.
+/// A separate client whose grants are part of the history.
 #[derive(Clone)]
 pub(crate) struct Probe {
     leases: Leasehold,
@@ -73,7 +73,7 @@ impl Probe {
                     valid_until: at + guard.remaining().as_nanos() as u64,
                 });
                 self.recorder.record(&Event::Released { process: process(), attempt, at: now() });
-                // Best effort: another fault may be on its way, and the lock ends with its ttl.
+                // Best effort: another fault may follow, and the lock expires with its ttl.
                 let _ = guard.release().await;
                 true
             }

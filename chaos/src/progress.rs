@@ -1,4 +1,4 @@
-//! One line on the terminal while a run goes on.
+//! One line on the terminal during a run.
 
 use std::{
     io::{IsTerminal, Write},
@@ -13,7 +13,7 @@ use crate::worker;
 
 const EVERY: Duration = Duration::from_millis(250);
 
-/// What happens now; silent where nobody watches.
+/// Shows what happens now; prints nothing unless stderr is a terminal.
 pub(crate) struct Progress {
     shown: Arc<Mutex<Shown>>,
     task: Option<JoinHandle<()>>,
@@ -48,7 +48,7 @@ impl Progress {
         Self { shown, task }
     }
 
-    pub(crate) fn says(&self, now: &'static str) {
+    pub(crate) fn show(&self, now: &'static str) {
         self.shown.lock().unwrap_or_else(PoisonError::into_inner).now = now;
     }
 

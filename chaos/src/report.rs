@@ -1,4 +1,4 @@
-//! What is shown of a run: tables for people, one object for programs.
+//! The report of a run: tables for people, one JSON object for programs.
 
 use std::{collections::BTreeMap, fmt::Write, time::Duration};
 
@@ -12,17 +12,17 @@ use crate::{
     topology::Kind,
 };
 
-/// As many examples as fit on a screen; the rest is in the kept histories.
+/// As many examples as fit on a screen; the histories have the rest.
 const EXAMPLES_MAX: usize = 10;
 
 /// A fault that happened.
-pub(crate) struct Struck {
+pub(crate) struct InjectedFault {
     pub(crate) kind: &'static str,
     /// When it began, on the clock of the histories.
     pub(crate) at: u64,
-    /// From its beginning until every name could be locked anew; `None` when that did not happen.
+    /// Time from its start until every name could be locked anew; `None` if that did not happen.
     pub(crate) recovered: Option<Duration>,
-    /// In which leases may have been forgotten.
+    /// The window in which servers may have lost leases.
     pub(crate) window: Option<Window>,
 }
 
@@ -31,12 +31,12 @@ pub(crate) struct Report {
     pub(crate) seed: u64,
     pub(crate) lasted: Duration,
     pub(crate) workers: usize,
-    pub(crate) struck: Vec<Struck>,
+    pub(crate) injected: Vec<InjectedFault>,
     pub(crate) tally: Tally,
     pub(crate) verdict: Verdict,
 }
 
-/// Times to recover, of one kind of fault or of all.
+/// Recovery times of one kind of fault, or of all.
 struct Recovery {
     faults: usize,
     median: Duration,
@@ -44,13 +44,13 @@ struct Recovery {
 }
 
 impl Recovery {
-    fn of<'a>(struck: impl Iterator<Item = &'a Struck>) -> Self {
-        let struck: Vec<_> = struck.collect();
-        let mut times: Vec<_> = struck.iter().filter_map(|one| one.recovered).collect();
+    fn of<'a>(injected: impl Iterator<Item = &'a InjectedFault>) -> Self {
+        let injected: Vec<_> = injected.collect();
+        let mut times: Vec<_> = injected.iter().filter_map(|one| one.recovered).collect();
         times.sort_unstable();
         let at = |index: usize| times.get(index).copied().unwrap_or_default();
         let median = (at(times.len().saturating_sub(1) / 2) + at(times.len() / 2)) / 2;
-        Self { faults: struck.len(), median, worst: times.last().copied().unwrap_or_default() }
+        Self { faults: injected.len(), median, worst: times.last().copied().unwrap_or_default() }
     }
 
     fn json(&self) -> Value {
@@ -60,9 +60,9 @@ impl Recovery {
 }
 
 impl Report {
-    /// Without a grant or a fault nothing was shown.
+    /// A run without a grant or without a fault proves nothing.
     pub(crate) fn passed(&self) -> bool {
-        self.violations() == 0 && self.all_recovered() && !self.struck.is_empty() && self.verdict.grants > 0
+        self.violations() == 0 && self.all_recovered() && !self.injected.is_empty() && self.verdict.grants > 0
     }
 
     fn violations(&self) -> usize {
@@ -70,7 +70,7 @@ impl Report {
     }
 
     fn all_recovered(&self) -> bool {
-        self.struck.iter().all(|one| one.recovered.is_some())
+        self.injected.iter().all(|one| one.recovered.is_some())
     }
 
     fn topology(&self) -> String {
@@ -78,15 +78,15 @@ impl Report {
     }
 
     fn by_kind(&self) -> BTreeMap<&'static str, Recovery> {
-        let kinds = self.struck.iter().map(|one| one.kind);
-        kinds.map(|kind| (kind, Recovery::of(self.struck.iter().filter(|one| one.kind == kind)))).collect()
+        let kinds = self.injected.iter().map(|one| one.kind);
+        kinds.map(|kind| (kind, Recovery::of(self.injected.iter().filter(|one| one.kind == kind)))).collect()
     }
 
     pub(crate) fn table(&self) -> String {
         let mut faults = Table::new();
         faults.load_style(UTF8_HORIZONTAL_ONLY);
         faults.set_header(["fault", "times", "recovered, median", "worst"]);
-        let all = ("all", Recovery::of(self.struck.iter()));
+        let all = ("all", Recovery::of(self.injected.iter()));
         for (kind, recovery) in self.by_kind().into_iter().chain([all]) {
             faults.add_row([
                 kind.to_owned(),
@@ -105,7 +105,7 @@ impl Report {
         for (name, value) in self.facts() {
             let _ = writeln!(text, "{:<20} {value}", name.replace('_', " "));
         }
-        for one in self.struck.iter().filter(|one| one.recovered.is_none()) {
+        for one in self.injected.iter().filter(|one| one.recovered.is_none()) {
             let _ = writeln!(text, "\nnot recovered: {}", one.kind);
         }
         for violation in self.examples() {
@@ -125,24 +125,24 @@ impl Report {
         for (name, value) in self.facts() {
             object.insert(name.into(), json!(value));
         }
-        object.insert("recovery".into(), Recovery::of(self.struck.iter()).json());
+        object.insert("recovery".into(), Recovery::of(self.injected.iter()).json());
         let kinds = self.by_kind().into_iter().map(|(kind, recovery)| (kind.to_owned(), recovery.json()));
         object.insert("by_kind".into(), Value::Object(kinds.collect()));
-        let strikes = self.struck.iter().map(|one| {
+        let injected = self.injected.iter().map(|one| {
             json!({ "kind": one.kind, "at_ns": one.at, "recovered_s": one.recovered.map(|time| time.as_secs_f64()) })
         });
-        object.insert("strikes".into(), strikes.collect());
+        object.insert("injected".into(), injected.collect());
         object.insert("examples".into(), self.examples().collect());
         object.insert("errors".into(), distinct(&self.tally.errors).collect());
         format!("{}\n", Value::Object(object))
     }
 
     fn facts(&self) -> [(&'static str, usize); 10] {
-        let Self { tally, verdict, struck, .. } = self;
-        let unrecovered = struck.iter().filter(|one| one.recovered.is_none()).count();
+        let Self { tally, verdict, injected, .. } = self;
+        let unrecovered = injected.iter().filter(|one| one.recovered.is_none()).count();
         [
             ("grants", verdict.grants),
-            ("faults", struck.len()),
+            ("faults", injected.len()),
             ("not_recovered", unrecovered),
             ("violations", self.violations()),
             ("excused_overlaps", verdict.excused),
@@ -170,17 +170,17 @@ fn distinct(errors: &[String]) -> impl Iterator<Item = &str> {
 mod tests {
     use super::*;
 
-    fn struck(kind: &'static str, recovered_s: Option<u64>) -> Struck {
-        Struck { kind, at: 0, recovered: recovered_s.map(Duration::from_secs), window: None }
+    fn injected(kind: &'static str, recovered_s: Option<u64>) -> InjectedFault {
+        InjectedFault { kind, at: 0, recovered: recovered_s.map(Duration::from_secs), window: None }
     }
 
-    fn report(struck: Vec<Struck>, verdict: Verdict) -> Report {
+    fn report(injected: Vec<InjectedFault>, verdict: Verdict) -> Report {
         Report {
             topology: Kind::Quorum,
             seed: 7,
             lasted: Duration::from_secs(60),
             workers: 3,
-            struck,
+            injected,
             tally: Tally::default(),
             verdict,
         }
@@ -192,18 +192,18 @@ mod tests {
 
     #[test]
     fn a_run_passes_only_with_grants_faults_recovery_and_no_violation() {
-        let good = || struck("kill", Some(1));
+        let good = || injected("kill", Some(1));
         assert!(report(vec![good()], verdict(9, 0)).passed());
         assert!(!report(vec![good()], verdict(0, 0)).passed());
         assert!(!report(vec![], verdict(9, 0)).passed());
         assert!(!report(vec![good()], verdict(9, 1)).passed());
-        assert!(!report(vec![good(), struck("stop", None)], verdict(9, 0)).passed());
+        assert!(!report(vec![good(), injected("stop", None)], verdict(9, 0)).passed());
     }
 
     #[test]
     fn recovery_is_told_by_kind_and_what_failed_is_named() {
-        let strikes = [Some(1), Some(2), Some(9), Some(4)].map(|time| struck("kill", time));
-        let report = report(strikes.into_iter().chain([struck("stop", None)]).collect(), verdict(9, 1));
+        let faults = [Some(1), Some(2), Some(9), Some(4)].map(|time| injected("kill", time));
+        let report = report(faults.into_iter().chain([injected("stop", None)]).collect(), verdict(9, 1));
         let json: Value = serde_json::from_str(&report.json()).unwrap();
         assert_eq!(json["by_kind"]["kill"], json!({ "faults": 4, "median_s": 3.0, "worst_s": 9.0 }));
         assert_eq!((&json["violations"], &json["not_recovered"]), (&json!(1), &json!(1)));

@@ -1,4 +1,4 @@
-//! Which fault comes when. Pure: the same seed gives the same faults on the same victims.
+//! The order of the faults. Pure: the same seed gives the same faults on the same victims.
 
 use std::time::Duration;
 
@@ -6,12 +6,12 @@ use rand::{RngExt, SeedableRng, rngs::StdRng, seq::SliceRandom};
 
 /// One fault to come.
 #[derive(Debug, Clone, PartialEq, Eq)]
-pub(crate) struct Strike {
+pub(crate) struct PlannedFault {
     /// Which of the faults.
     pub(crate) fault: usize,
-    /// Undisturbed work before it.
+    /// Time without faults before it.
     pub(crate) rest: Duration,
-    /// How long it lasts, where somebody has to end it.
+    /// How long it lasts, if it has to be ended explicitly.
     pub(crate) outage: Duration,
     /// Chooses the victim.
     pub(crate) dice: u64,
@@ -32,14 +32,14 @@ impl Schedule {
 }
 
 impl Iterator for Schedule {
-    type Item = Strike;
+    type Item = PlannedFault;
 
-    fn next(&mut self) -> Option<Strike> {
+    fn next(&mut self) -> Option<PlannedFault> {
         if self.bag.is_empty() {
             self.bag.extend(0..self.kinds);
             self.bag.shuffle(&mut self.random);
         }
-        Some(Strike {
+        Some(PlannedFault {
             fault: self.bag.pop()?,
             rest: Duration::from_millis(self.random.random_range(50..500)),
             outage: Duration::from_millis(self.random.random_range(100..1500)),
@@ -52,7 +52,7 @@ impl Iterator for Schedule {
 mod tests {
     use super::*;
 
-    fn first(seed: u64, number: usize) -> Vec<Strike> {
+    fn first(seed: u64, number: usize) -> Vec<PlannedFault> {
         Schedule::new(seed, 7).take(number).collect()
     }
 
@@ -64,7 +64,7 @@ mod tests {
 
     #[test]
     fn every_fault_comes_once_before_any_comes_twice() {
-        let mut faults: Vec<_> = first(3, 7).into_iter().map(|strike| strike.fault).collect();
+        let mut faults: Vec<_> = first(3, 7).into_iter().map(|planned| planned.fault).collect();
         faults.sort_unstable();
         assert_eq!(faults, [0, 1, 2, 3, 4, 5, 6]);
     }

@@ -1,4 +1,4 @@
-//! Everything that can be hit: the servers of a topology, and the workers of any.
+//! The targets of faults: the servers of a topology, and the workers of any.
 
 use crate::{
     Failure,
@@ -6,7 +6,7 @@ use crate::{
     workers::Workers,
 };
 
-/// What a strike hits.
+/// What a fault hits.
 pub(crate) enum Target<T: 'static> {
     Servers(&'static Fault<T>),
     Worker { kind: &'static str, hit: fn(&mut Workers, u64) },
@@ -30,12 +30,12 @@ impl<T: Topology> Target<T> {
         }
     }
 
-    /// Those of these kinds, or all.
+    /// The targets of these kinds, or all.
     pub(crate) fn chosen(kinds: &[String]) -> Result<Vec<Self>, Failure> {
         let mut targets = Self::all();
         let known: Vec<_> = targets.iter().map(Self::kind).collect();
         if let Some(unknown) = kinds.iter().find(|kind| !known.contains(&kind.as_str())) {
-            return Err(format!("there is no fault \"{unknown}\"; there are: {}", known.join(", ")).into());
+            return Err(format!("no fault \"{unknown}\": expected {}", known.join(", ")).into());
         }
         targets.retain(|target| kinds.is_empty() || kinds.iter().any(|kind| kind == target.kind()));
         Ok(targets)

@@ -15,61 +15,61 @@ use tokio::signal::unix::{SignalKind, signal};
 
 use crate::{Failure, load};
 
-/// How often the tally is written down: what was not is lost when the process is killed.
+/// How often the tally is written: the rest is lost when the process is killed.
 const TALLY_EVERY: Duration = Duration::from_millis(200);
 
 #[derive(clap::Args)]
-pub(crate) struct Orders {
+pub(crate) struct WorkerArgs {
     #[arg(long)]
     url: String,
     /// Where histories, tallies and registers are
     #[arg(long)]
     folder: PathBuf,
-    /// What this process is called in the history
+    /// The name of this process in the history
     #[arg(long)]
     name: String,
-    /// What the locks' names begin with
+    /// The prefix of the names of the locks
     #[arg(long)]
     stem: String,
     #[arg(long)]
     max_ttl_ms: u64,
 }
 
-impl Orders {
+impl WorkerArgs {
     fn max_ttl(&self) -> Duration {
         Duration::from_millis(self.max_ttl_ms)
     }
 }
 
-pub(crate) fn run(orders: &Orders) -> Result<(), Failure> {
+pub(crate) fn run(args: &WorkerArgs) -> Result<(), Failure> {
     let runtime = tokio::runtime::Builder::new_multi_thread().worker_threads(2).enable_all().build()?;
-    runtime.block_on(work(orders))
+    runtime.block_on(work(args))
 }
 
-async fn work(orders: &Orders) -> Result<(), Failure> {
+async fn work(args: &WorkerArgs) -> Result<(), Failure> {
     let mut end = signal(SignalKind::terminate())?;
-    let leases = load::connect(&orders.url, orders.max_ttl())?;
+    let leases = load::connect(&args.url, args.max_ttl())?;
     let mut running = Vec::new();
-    for load in load::both(&orders.stem, &orders.name, orders.max_ttl(), &orders.folder)? {
-        let events = orders.folder.join(format!("{}.events", load.process));
+    for load in load::both(&args.stem, &args.name, args.max_ttl(), &args.folder)? {
+        let events = args.folder.join(format!("{}.events", load.process));
         running.push(load.start(std::slice::from_ref(&leases), Recorder::open(&events)?));
     }
     while tokio::time::timeout(TALLY_EVERY, end.recv()).await.is_err() {
-        write_tally(orders, running.iter().map(Running::tally))?;
+        write_tally(args, running.iter().map(Running::tally))?;
     }
     let mut tallies = Vec::new();
     for load in running {
         tallies.push(load.stop().await);
     }
-    write_tally(orders, tallies.into_iter())?;
-    // What it could not give back ends with its ttl.
+    write_tally(args, tallies.into_iter())?;
+    // A lock that could not be released expires with its ttl.
     let _ = leases.close().await;
     Ok(())
 }
 
-fn write_tally(orders: &Orders, tallies: impl Iterator<Item = Tally>) -> Result<(), Failure> {
+fn write_tally(args: &WorkerArgs, tallies: impl Iterator<Item = Tally>) -> Result<(), Failure> {
     let tally = tallies.fold(Tally::default(), sum);
-    let file = orders.folder.join(format!("{}.tally", orders.name));
+    let file = args.folder.join(format!("{}.tally", args.name));
     let draft = file.with_extension("draft");
     let object = json!({
         "granted": tally.granted,
@@ -80,7 +80,7 @@ fn write_tally(orders: &Orders, tallies: impl Iterator<Item = Tally>) -> Result<
         "errors": tally.errors,
     });
     fs::write(&draft, object.to_string())?;
-    // Whoever reads it, and whenever this process is killed: the file is whole.
+    // Written atomically: the file is complete whenever it is read or this process is killed.
     Ok(fs::rename(draft, file)?)
 }
 

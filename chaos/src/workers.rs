@@ -1,4 +1,4 @@
-//! The processes of the load, and what is done to them.
+//! The processes of the load, and the faults that hit them.
 
 use std::{path::PathBuf, sync::Arc, thread, time::Duration};
 
@@ -7,7 +7,7 @@ use leasehold_testkit::Helper;
 use crate::{Failure, load::TTL};
 
 const NUMBER: usize = 3;
-/// A worker ends when all its attempts have, and each waits a few ttls at most; the machine may be busy.
+/// A worker ends when all its attempts have ended, and each waits a few ttls at most; the machine may be busy.
 const ENDS_WITHIN: Duration = Duration::from_secs(60);
 
 pub(crate) struct Workers {
@@ -17,7 +17,7 @@ pub(crate) struct Workers {
     running: Vec<Helper>,
 }
 
-/// What every worker is told.
+/// What every client of a run needs.
 pub(crate) struct RunConfig {
     pub(crate) url: String,
     pub(crate) stem: String,
@@ -44,21 +44,21 @@ impl Workers {
         let RunConfig { url, stem, folder, max_ttl } = &*self.config;
         let folder = folder.to_str().expect("a temporary folder has a printable name");
         let (name, max_ttl_ms) = (format!("w{}", self.started), max_ttl.as_millis().to_string());
-        let orders = [("--url", url.as_str()), ("--folder", folder), ("--name", &name)];
-        let orders = orders.into_iter().chain([("--stem", stem.as_str()), ("--max-ttl-ms", &max_ttl_ms)]);
+        let args = [("--url", url.as_str()), ("--folder", folder), ("--name", &name)];
+        let args = args.into_iter().chain([("--stem", stem.as_str()), ("--max-ttl-ms", &max_ttl_ms)]);
         let words: Vec<_> =
-            ["worker"].into_iter().chain(orders.flat_map(|(key, value)| [key, value])).collect();
+            ["worker"].into_iter().chain(args.flat_map(|(key, value)| [key, value])).collect();
         Helper::spawn_self(&words)
     }
 
-    /// SIGKILL; another one takes its place.
+    /// SIGKILL; another worker replaces it.
     pub(crate) fn kill(&mut self, dice: u64) {
         let index = self.choose(dice);
         self.running[index].kill9();
         self.running[index] = self.spawn();
     }
 
-    /// SIGSTOP until every lease that it had is over, then SIGCONT.
+    /// SIGSTOP until every lease that it held has expired, then SIGCONT.
     pub(crate) fn stop_past_ttl(&mut self, dice: u64) {
         let worker = &self.running[self.choose(dice)];
         worker.stop();
@@ -70,7 +70,7 @@ impl Workers {
         dice as usize % self.running.len()
     }
 
-    /// Lets them finish. A worker that failed fails the run: its part of the history is missing.
+    /// Lets the workers finish. A worker that failed fails the run: its part of the history is missing.
     pub(crate) fn end(self) -> Result<(), Failure> {
         self.running.iter().for_each(Helper::term);
         for worker in &self.running {

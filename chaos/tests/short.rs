@@ -1,4 +1,4 @@
-//! A few seconds of every topology: nothing is violated, and all is well again after every fault.
+//! A few seconds of every topology: no violation, and recovery after every fault.
 
 use std::{
     process::Command,
@@ -8,7 +8,7 @@ use std::{
 use leasehold_testkit::RedisServer;
 use serde_json::Value;
 
-/// One after the other: two storms at once would mostly compete for the machine.
+/// One after the other: two runs at once would mostly compete for the machine.
 static TURN: Mutex<()> = Mutex::new(());
 
 /// The report of a run that passed; `None` without servers.
@@ -30,7 +30,7 @@ fn assert_kept(report: &Value) {
     assert_eq!(report["schema"]["version"], "v1");
     assert_eq!((&report["violations"], &report["not_recovered"]), (&0.into(), &0.into()), "{report}");
     assert!(report["faults"].as_u64() > Some(0), "{report}");
-    assert_eq!(report["strikes"].as_array().map(Vec::len), report["faults"].as_u64().map(|n| n as usize));
+    assert_eq!(report["injected"].as_array().map(Vec::len), report["faults"].as_u64().map(|n| n as usize));
     assert!(report["grants"].as_u64() > Some(100), "{report}");
     assert!(report["recovery"]["median_s"].as_f64() <= report["recovery"]["worst_s"].as_f64(), "{report}");
 }
@@ -67,7 +67,7 @@ fn a_cluster_keeps_what_it_promises() {
 }
 
 #[test]
-fn a_quorum_keeps_every_promise_while_its_nodes_forget() {
+fn a_quorum_keeps_every_promise_while_its_nodes_lose_data() {
     let Some(report) = run(&["--topology", "quorum"]) else { return };
     assert_kept(&report);
     assert_eq!(report["excused_overlaps"], 0, "{report}");

@@ -1,20 +1,20 @@
-//! What failed, out of what test binaries print: the last thing that a long run shows.
+//! Extracts failures from the output of test binaries, to show them at the end of a long run.
 
 /// A message of `assert_eq!` on large values can have megabytes.
 const LONGEST: usize = 400;
 
-/// Failed tests, each with what it said.
+/// Failed tests, each with its message.
 #[derive(Debug, Default)]
 pub(crate) struct Failures {
     lines: Vec<String>,
-    /// Of the binary that runs: tests that pass may panic and print, too.
+    /// Of the running binary: tests that pass may panic and print, too.
     suspected: Vec<String>,
-    /// The last line was the place of a panic; the next is what it says.
+    /// The last line was the location of a panic; the next is its message.
     panicked: bool,
 }
 
 impl Failures {
-    /// Takes what one line of test output says; most lines say nothing.
+    /// Reads one line of test output; most lines are irrelevant.
     pub(crate) fn read(&mut self, line: &str) {
         if let Some(verdict) = line.strip_prefix("test result: ") {
             let suspected = std::mem::take(&mut self.suspected);
@@ -35,7 +35,7 @@ impl Failures {
         }
     }
 
-    /// One line each for a test, where it panicked and what it said.
+    /// One line each for a test, its location and its message.
     pub(crate) fn lines(&self) -> impl Iterator<Item = &str> {
         self.lines.iter().map(String::as_str)
     }

@@ -46,13 +46,13 @@ enum Command {
     },
     /// Run the fault tests under a long load: at least 10,000 grants in each
     Faults {
-        /// Grants that each test shall see
+        /// Grants that each test must see
         #[arg(long, default_value_t = 10_000)]
         grants: u64,
     },
     /// Run the Redis suites on Redis 7.0 and 8 and Valkey 8 and 9, which are unpacked from other Debian releases
     Matrix(matrix::Options),
-    /// Break real servers under load, and check that every promise is kept; `chaos --help` lists what can be broken
+    /// Inject faults into real servers under load, and check that every promise is kept; `chaos --help` lists the faults
     #[command(disable_help_flag = true)]
     Chaos {
         /// Arguments for the program, as `--topology sentinel --seconds 60`

@@ -1,4 +1,4 @@
-//! Steps that follow what the manifests say, so that a new feature or a new crate is covered unasked.
+//! Steps derived from the manifests, so that a new feature or a new crate is covered automatically.
 
 use std::path::Path;
 

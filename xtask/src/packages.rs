@@ -1,8 +1,8 @@
-//! What the tests need on the machine besides Rust.
+//! Packages that the tests need besides Rust.
 
 use std::process::{Command, Stdio};
 
-/// A Debian package, and how to see that it, or an equal of another origin, is there.
+/// A Debian package, and how to check that it, or an equivalent, is installed.
 struct Package {
     name: &'static str,
     proofs: &'static [&'static [&'static str]],
@@ -35,7 +35,7 @@ const PACKAGES: &[Package] = &[
 /// Installs packages without starting the services in them; see the file for how.
 const INSTALL: &str = include_str!("install.sh");
 
-/// Makes sure that everything is there; says what is not, and how to get it.
+/// Makes sure that everything is installed; otherwise prints what is missing and how to install it.
 ///
 /// With `allow_missing` the machine is left as it is, and the tests in need skip themselves.
 pub(crate) fn ensure(allow_missing: bool) -> bool {

@@ -1,4 +1,4 @@
-//! Counts tests from what test binaries print.
+//! Counts tests from the output of test binaries.
 
 use std::fmt;
 
@@ -11,7 +11,7 @@ pub(crate) struct Tally {
 }
 
 impl Tally {
-    /// Adds what one line of test output says; most lines say nothing.
+    /// Adds one line of test output; most lines are irrelevant.
     ///
     /// Conformance cases run inside libtest tests, which count as passed or failed already. Only libtest does
     /// not know how many of them found no server, so only those are added.

@@ -9,7 +9,7 @@ use crate::failures::Failures;
 use crate::tally::Tally;
 use crate::{cargo, manifests, packages, tidy};
 
-/// Tells the tests to skip, and to count, what needs a server that is not installed.
+/// Makes tests that need a server that is not installed skip, and counts them.
 const ALLOW_MISSING: &str = "LEASEHOLD_ALLOW_MISSING";
 
 #[derive(Args)]
@@ -171,12 +171,12 @@ fn test(
     let succeeded = cargo::succeeds_reading(&mut command, |line| {
         any_ran |= line.starts_with("running ");
         in_successes = begins_successes(line) || in_successes && !ends_successes(line);
-        // What was skipped is said out loud, whatever else stays quiet.
+        // Skipped tests are always printed.
         if options.verbose || !in_successes || line.contains("conformance: ") {
             println!("{line}");
         }
         tally.read(line);
-        // The suite is tried on engines that are wrong, and says so.
+        // The suite also runs on broken engines, and prints their failures.
         if !in_successes {
             failures.read(line);
         }

@@ -1,4 +1,4 @@
-//! What the command line answers, without running any step.
+//! The command line, without running any step.
 
 use std::process::{Command, Output};
 

@@ -1,4 +1,4 @@
-//! One task acquires and releases one lock that nobody else wants.
+//! One task acquires and releases one uncontended lock.
 
 use std::time::{Duration, Instant};
 
@@ -8,7 +8,7 @@ use redis::{Value, aio::MultiplexedConnection};
 use super::Bench;
 use crate::{Failure, bare, report::Figures, scripts::RawLock, spread::p50_us};
 
-/// Cycles of one contestant before the next has its turn.
+/// Cycles of one contestant before the next takes its turn.
 const PER_TURN: usize = 50;
 
 pub(super) async fn measure(bench: &Bench, turn: usize) -> Result<Figures, Failure> {
@@ -21,7 +21,7 @@ pub(super) async fn measure(bench: &Bench, turn: usize) -> Result<Figures, Failu
 
     let turns = bench.count(100, 4);
     let [mut library, mut scripts, mut pings] = [const { Vec::new() }; 3];
-    // The first turn of each warms up.
+    // The first turn of each contestant is the warm-up.
     for now in 0..=turns {
         for contestant in 0..3 {
             let samples = match (contestant + now + turn) % 3 {

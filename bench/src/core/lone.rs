@@ -1,4 +1,4 @@
-//! The server's work for a lock that nobody else wants, beside the same with a peer's scripts.
+//! The server's work for an uncontended lock, compared with a peer's scripts.
 
 use redis::{Cmd, Value, aio::MultiplexedConnection};
 
@@ -29,7 +29,7 @@ pub(super) async fn measure(bench: &Bench, turn: usize) -> Result<Figures, Failu
     let (mut raw, peer) = (RawLock::new("bench:lone"), PeerLock::new("lock:bench:lone:peer"));
     let turns = bench.count(50, 3);
     let mut spent = [Spent::default(); 2];
-    // The first turn of each warms up.
+    // The first turn of each contestant is the warm-up.
     for now in 0..=turns {
         for contestant in 0..2 {
             let which = (contestant + now + turn) % 2;

@@ -1,4 +1,4 @@
-//! What a held lock takes of the server's memory, and what a released one leaves.
+//! Server memory per held lock, and what a released lock leaves behind.
 
 use redis::{Value, aio::MultiplexedConnection};
 
@@ -11,7 +11,7 @@ pub(super) async fn measure(bench: &Bench, turn: usize) -> Result<Figures, Failu
         bare.send_packed_command(&cmd).await?;
     }
     let locks = bench.count(20_000, 1_000);
-    // Its tables have their size, and everything else has been used, before anything is counted.
+    // Warm up first: tables have their size, and every code path has been used, before anything is counted.
     let mut figures = [0.0; 2];
     for _warm in 0..2 {
         figures = cycle(bench, &mut bare, turn, locks).await?;
@@ -51,7 +51,7 @@ async fn cycle(
 
 async fn run(bare: &mut MultiplexedConnection, cmd: redis::Cmd) -> Result<(), Failure> {
     match bare.send_packed_command(&cmd).await? {
-        Value::Nil => Err("a lock that nobody wants was refused".into()),
+        Value::Nil => Err("an uncontended lock was refused".into()),
         _ => Ok(()),
     }
 }

@@ -1,4 +1,4 @@
-//! What it costs to keep many locks alive.
+//! The cost of keeping many locks alive.
 
 use std::time::{Duration, Instant};
 

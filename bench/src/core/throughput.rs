@@ -23,7 +23,7 @@ pub(super) async fn measure(bench: &Bench, turn: usize) -> Result<Figures, Failu
     let turns = bench.count(8, 1);
     let turn_length = Duration::from_millis(bench.count(250, 50) as u64);
     let [mut library, mut peer] = [Work::default(); 2];
-    // The first turn of each warms up.
+    // The first turn of each contestant is the warm-up.
     for now in 0..=turns {
         for contestant in 0..2 {
             let before = computed(bench)?;
@@ -50,7 +50,7 @@ pub(super) async fn measure(bench: &Bench, turn: usize) -> Result<Figures, Failu
     ])
 }
 
-/// Processor time of this process and of the server, which tells more than the clock on a busy machine.
+/// Processor time of this process and of the server, which is more reliable than wall time on a busy machine.
 fn computed(bench: &Bench) -> Result<[Duration; 2], Failure> {
     Ok([cpu::time_of(std::process::id())?, cpu::time_of(bench.server.pid())?])
 }

@@ -1,4 +1,4 @@
-//! Sixty-four tasks: each begins and completes a record of its own, or takes and gives back a lock of its own.
+//! Sixty-four tasks: each begins and completes its own record, or acquires and releases its own lock.
 
 use std::{
     sync::Arc,
@@ -15,7 +15,7 @@ use super::{Bench, Store, random};
 use crate::{Failure, report::Figures};
 
 const TASKS: usize = 64;
-/// Every record is a new one; they go away soon, or they would fill the memory.
+/// Every record is new; they expire soon, or they would fill the memory.
 const KEEP: Duration = Duration::from_secs(2);
 
 pub(super) async fn measure(bench: &Bench, turn: usize) -> Result<Figures, Failure> {
@@ -24,7 +24,7 @@ pub(super) async fn measure(bench: &Bench, turn: usize) -> Result<Figures, Failu
     let turns = bench.count(8, 1);
     let turn_length = Duration::from_millis(bench.count(250, 50) as u64);
     let [mut records, mut locks] = [(0, Duration::ZERO); 2];
-    // The first turn of each warms up.
+    // The first turn of each contestant is the warm-up.
     for now in 0..=turns {
         for contestant in 0..2 {
             let (total, (cycles, time)) = if (contestant + now + turn).is_multiple_of(2) {

@@ -7,14 +7,14 @@ use leasehold::engine::deadlines::{DueTime, Settle};
 use super::{Bench, FEW, LIMIT, MANY, Store, pool};
 use crate::{Failure, report::Figures};
 
-/// Most per bucket, as the library asks for without more.
+/// Limit per bucket, the default of the library.
 const PER_BUCKET: u32 = 100;
 
 pub(super) async fn measure(bench: &Bench, turn: usize) -> Result<Figures, Failure> {
     let full = bench.full().await?;
     let store = Store::open(&full.server.url())?;
     let [mut many, mut few] = [(0, Duration::ZERO); 2];
-    // The first turn of each warms up.
+    // The first turn of each contestant is the warm-up.
     for now in 0..=bench.count(3, 1) {
         for contestant in 0..2 {
             let (total, name) =
@@ -33,7 +33,7 @@ pub(super) async fn measure(bench: &Bench, turn: usize) -> Result<Figures, Failu
     ])
 }
 
-/// Claims and acknowledges so many; answers how many it were and how long it took.
+/// Claims and acknowledges this many; returns how many there were and how long it took.
 async fn work_off(store: &Store, name: &str, count: usize) -> Result<(usize, Duration), Failure> {
     store.set(name, "due", count, DueTime::AtMs(1)).await?;
     let (pool, deadlines) = (pool(name)?, store.deadlines()?);
@@ -41,7 +41,7 @@ async fn work_off(store: &Store, name: &str, count: usize) -> Result<(usize, Dur
     while done < count {
         let claimed = deadlines.claim_due(&pool, PER_BUCKET, LIMIT, store.until()).await?;
         if claimed.due.is_empty() {
-            return Err("less was due than was set".into());
+            return Err("fewer deadlines were due than were set".into());
         }
         let handled: Vec<_> = claimed.due.into_iter().map(|due| (due.receipt, Settle::Done)).collect();
         if deadlines.settle(&pool, &handled, store.until()).await?.contains(&false) {

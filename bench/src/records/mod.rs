@@ -1,4 +1,4 @@
-//! Records and deadlines, as the store keeps them: what the engine costs, without the layers above it.
+//! Records and deadlines in the store: the cost of the engine, without the layers above it.
 
 mod cycle;
 mod deadlines;
@@ -99,7 +99,7 @@ impl Measurement for OfRecords {
     }
 }
 
-/// What the measurements share. What takes long to make is made when it is first needed.
+/// What the measurements share. Expensive parts are created on first use.
 pub(crate) struct Bench {
     server: RedisServer,
     full: OnceCell<Full>,
@@ -138,7 +138,7 @@ impl Bench {
         self.full.get_or_try_init(fill).await
     }
 
-    /// One node with all slots: what buckets that are asked one by one cost, and not how many processes share two cores.
+    /// One node with all slots: measures the cost of reading buckets one by one, not of many processes on two cores.
     async fn cluster(&self) -> Result<&ClusterSet, Failure> {
         let builder = ClusterSet::builder().primaries(1).replicas(0).arg("appendonly", "no");
         let start = async || {

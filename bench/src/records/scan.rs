@@ -18,7 +18,7 @@ pub(super) async fn measure(bench: &Bench, turn: usize) -> Result<Figures, Failu
     let mut ping = bare::connection(&full.server.url()).await?;
     let mut cluster_ping = bare::connection(&node.url()).await?;
     let mut samples = [const { Vec::new() }; 6];
-    // The first turn of each warms up.
+    // The first turn of each contestant is the warm-up.
     for now in 0..=bench.count(60, 2) {
         for contestant in 0..samples.len() {
             let which = (contestant + now + turn) % samples.len();

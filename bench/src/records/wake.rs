@@ -1,4 +1,4 @@
-//! From just before a record is completed to somebody who waits for it having the result, beside the hand-over of a lock.
+//! From just before a record is completed until a waiter has the result, compared with the hand-over of a lock.
 
 use std::{
     sync::Arc,

@@ -39,7 +39,7 @@ pub(super) async fn with_acks(bench: &Bench, turn: usize) -> Result<Figures, Fai
     Ok(vec![("acks_cycle_us", acks), ("no_acks_cycle_us", none)])
 }
 
-/// Who takes turns.
+/// The contestants.
 struct Contestant {
     /// One for each store; names are dealt out to them in turn.
     clients: Vec<Leasehold>,
@@ -73,7 +73,7 @@ async fn in_turns<const N: usize>(
     mut contestants: [Contestant; N],
 ) -> Result<[f64; N], Failure> {
     let names: Vec<String> = (0..PER_TURN).map(|number| format!("bench:cycle:{number}")).collect();
-    // The first turn of each warms up.
+    // The first turn of each contestant is the warm-up.
     for now in 0..=bench.count(50, 2) {
         for place in 0..N {
             let contestant = &mut contestants[(place + now + turn) % N];

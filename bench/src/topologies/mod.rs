@@ -1,7 +1,7 @@
 //! Locks on several nodes.
 //!
-//! No server writes to a disk here: the disk would hide what the library adds, and what is compared with one server would
-//! be compared with its disk.
+//! No server writes to disk here: the disk would hide the overhead of the library, and dominate the comparison with one
+//! server.
 
 mod cycle;
 mod handover;
@@ -130,7 +130,7 @@ impl Bench {
         self.cluster.get_or_try_init(start).await
     }
 
-    /// As many servers that know nothing of each other: names that go to them in turn wake as many processes.
+    /// As many independent servers: names that go to them in turn wake as many processes.
     async fn apart(&self) -> Result<&[RedisServer; 3], Failure> {
         let start = async || Ok([RedisServer::start()?, RedisServer::start()?, RedisServer::start()?]);
         self.apart.get_or_try_init(start).await

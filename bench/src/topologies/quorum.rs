@@ -1,4 +1,4 @@
-//! A lock that nobody else wants, on three nodes: the library, the bare votes, and one node for comparison.
+//! An uncontended lock on three nodes: the library, the bare votes, and one node for comparison.
 
 use std::time::{Duration, Instant};
 
@@ -18,7 +18,7 @@ pub(super) async fn measure(bench: &Bench, turn: usize) -> Result<Figures, Failu
     let mut raw = RawVotes::connect(set.nodes().iter().map(|node| node.url()), "bench:votes:raw").await?;
 
     let [mut library, mut votes, mut single] = [const { Vec::new() }; 3];
-    // The first turn of each warms up.
+    // The first turn of each contestant is the warm-up.
     for now in 0..=bench.count(60, 3) {
         for contestant in 0..3 {
             let samples = match (contestant + now + turn) % 3 {
@@ -52,7 +52,8 @@ pub(super) async fn acquires<'a>(
 ) -> Result<&'a mut Samples, Failure> {
     for _ in 0..times {
         let began = Instant::now();
-        let guard = leases.lock("bench:votes").try_acquire().await?.held().ok_or("somebody else has it")?;
+        let guard =
+            leases.lock("bench:votes").try_acquire().await?.held().ok_or("another holder has the lock")?;
         samples.push(began.elapsed());
         guard.release().await?;
     }

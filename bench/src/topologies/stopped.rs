@@ -1,4 +1,4 @@
-//! The same lock while one of three nodes stands still.
+//! The same lock while one of three nodes is stopped.
 
 use std::time::Duration;
 
@@ -17,7 +17,7 @@ const BACK_WITHIN: Duration = Duration::from_secs(60);
 pub(super) async fn measure(bench: &Bench, turn: usize) -> Result<Figures, Failure> {
     let set = bench.quorum().await?;
     let leases = Leasehold::connect(set.url()).await?;
-    // It is connected when a majority has answered; the last node must have, too, before another one stands still.
+    // The client is connected when a majority has replied; the last node must have replied, too, before another is stopped.
     all_vote(&leases).await?;
     acquires(&leases, WARM_UP, &mut Vec::new()).await?;
     let [mut healthy, mut one_stopped] = [const { Vec::new() }; 2];
@@ -36,7 +36,7 @@ pub(super) async fn measure(bench: &Bench, turn: usize) -> Result<Figures, Failu
     Ok(vec![("one_stopped_acquire_us", p50_us(&one_stopped)), ("healthy_acquire_us", p50_us(&healthy))])
 }
 
-/// A node that stands still; goes on when this is dropped, also by an error.
+/// A stopped node; continued when this is dropped, also on an error.
 struct Stopped<'a>(&'a RedisServer);
 
 impl<'a> Stopped<'a> {

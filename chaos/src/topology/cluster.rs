@@ -4,11 +4,11 @@ use std::{collections::BTreeSet, time::Duration};
 
 use leasehold_testkit::{ClusterSet, RedisServer};
 
-use super::{Cure, Fault, Topology, cut_clients, forget_scripts, index_of, kill_ahead_of_replicas, pick};
+use super::{Cure, Fault, Topology, cut_clients, flush_scripts, index_of, kill_ahead_of_replicas, pick};
 use crate::{
     Failure,
+    fault_loop::Options,
     load::{self, QUICK_NAMES},
-    storm::Options,
 };
 
 pub(crate) struct Cluster {
@@ -29,7 +29,7 @@ impl Topology for Cluster {
             },
             Self::restart,
         )
-        .that_may_forget(),
+        .that_may_lose_writes(),
         Fault::lasting(
             "kill primary ahead",
             Cure::Itself,
@@ -40,8 +40,8 @@ impl Topology for Cluster {
             },
             Self::restart,
         )
-        .that_may_forget(),
-        // When it goes on, it takes writes until it learns that its replica has its place.
+        .that_may_lose_writes(),
+        // When it continues, it accepts writes until it learns that its replica was promoted.
         Fault::lasting(
             "stop primary",
             Cure::Itself,
@@ -52,8 +52,8 @@ impl Topology for Cluster {
             },
             |this, stopped| stopped.iter().for_each(|index| this.set.nodes()[*index].cont()),
         )
-        .that_may_forget(),
-        // The old primary stops first and waits for its replica: nothing may be forgotten.
+        .that_may_lose_writes(),
+        // The old primary stops first and waits for its replica: no write may be lost.
         Fault::passing("planned fail-over", |this: &Self, dice| {
             this.set.failover_of(this.primary(dice));
             Vec::new()
@@ -78,7 +78,7 @@ impl Topology for Cluster {
             Self::restart,
         ),
         Fault::passing("cut clients", |this: &Self, dice| cut_clients(this.primary(dice))),
-        Fault::passing("forget scripts", |this: &Self, dice| forget_scripts(this.primary(dice))),
+        Fault::passing("flush scripts", |this: &Self, dice| flush_scripts(this.primary(dice))),
     ];
 
     const MAX_TTL: Duration = Duration::from_secs(6);
@@ -102,7 +102,7 @@ impl Topology for Cluster {
         self.set.await_ok();
     }
 
-    fn forgets(&self) -> bool {
+    fn loses_leases(&self) -> bool {
         true
     }
 }

@@ -1,4 +1,4 @@
-//! What can be broken: one file per topology, with its faults.
+//! The topologies, one file each with its faults.
 
 pub(crate) mod cluster;
 pub(crate) mod quorum;
@@ -11,32 +11,32 @@ use leasehold_testkit::RedisServer;
 
 use crate::{
     Failure,
-    storm::{self, Options},
+    fault_loop::{self, Options},
 };
 
 /// Servers that hold locks together.
 pub(crate) trait Topology: Sized + 'static {
     const FAULTS: &'static [Fault<Self>];
 
-    /// The longest ttl of any lease, and that of the long tenures. Where servers fail over it is longer than that
-    /// takes: else a forgotten lease ends before it can be given away.
+    /// The longest ttl of any lease, and that of the long tenures. Where servers fail over it is longer than a fail-over
+    /// takes: otherwise a lost lease expires before it can be granted again.
     const MAX_TTL: Duration;
 
     fn start(options: &Options) -> Result<Self, Failure>;
 
     fn url(&self) -> String;
 
-    /// What the names of the locks begin with.
+    /// The prefix of the names of the locks.
     fn stem(&self) -> String {
         "chaos".into()
     }
 
-    /// Waits until every server is there and does its part.
+    /// Waits until every server is up and in its role.
     fn await_whole(&self);
 
-    /// Whether a lease may be forgotten by a fault that [may forget](Fault::may_forget): two can then believe to hold
-    /// one lock, which only fences tell apart.
-    fn forgets(&self) -> bool {
+    /// Whether a fault that [may lose writes](Fault::may_lose_writes) can lose a lease. Two holders can then believe to
+    /// hold one lock, and only their fences differ.
+    fn loses_leases(&self) -> bool {
         false
     }
 }
@@ -45,9 +45,9 @@ pub(crate) trait Topology: Sized + 'static {
 pub(crate) struct Fault<T> {
     pub(crate) kind: &'static str,
     pub(crate) cure: Cure,
-    /// Acknowledged writes may be gone afterwards.
-    pub(crate) may_forget: bool,
-    /// Breaks something chosen by the dice; answers the indices of what has to be mended.
+    /// Acknowledged writes may be lost.
+    pub(crate) may_lose_writes: bool,
+    /// Breaks the server chosen by the dice; returns the indices of what has to be mended.
     pub(crate) inflict: fn(&T, u64) -> Victims,
     pub(crate) mend: fn(&T, &[usize]),
 }
@@ -55,39 +55,39 @@ pub(crate) struct Fault<T> {
 pub(crate) type Victims = Vec<usize>;
 
 impl<T> Fault<T> {
-    /// One that leaves nothing to be mended.
+    /// A fault that leaves nothing to be mended.
     const fn passing(kind: &'static str, inflict: fn(&T, u64) -> Victims) -> Self {
-        Self { kind, cure: Cure::Itself, may_forget: false, inflict, mend: |_, _| {} }
+        Self { kind, cure: Cure::Itself, may_lose_writes: false, inflict, mend: |_, _| {} }
     }
 
-    /// One that stays until it is mended.
+    /// A fault that lasts until it is mended.
     const fn lasting(
         kind: &'static str,
         cure: Cure,
         inflict: fn(&T, u64) -> Victims,
         mend: fn(&T, &[usize]),
     ) -> Self {
-        Self { kind, cure, may_forget: false, inflict, mend }
+        Self { kind, cure, may_lose_writes: false, inflict, mend }
     }
 
-    const fn that_may_forget(mut self) -> Self {
-        self.may_forget = true;
+    const fn that_may_lose_writes(mut self) -> Self {
+        self.may_lose_writes = true;
         self
     }
 }
 
-/// What it takes until locks can be had again.
+/// What recovery takes.
 #[derive(Debug, Clone, Copy, PartialEq, Eq)]
 pub(crate) enum Cure {
-    /// Nothing: what is left goes on. It is mended afterwards.
+    /// Nothing: the remaining servers continue. The fault is mended afterwards.
     Itself,
-    /// Somebody has to mend it.
+    /// The fault has to be mended.
     Hand,
 }
 
 #[derive(Debug, Clone, Copy, PartialEq, Eq, clap::ValueEnum)]
 pub(crate) enum Kind {
-    /// One server that forgets nothing
+    /// One server that persists every write
     Single,
     /// A primary, two replicas and three sentinels, with fail-over grace
     Sentinel,
@@ -99,15 +99,15 @@ pub(crate) enum Kind {
 
 pub(crate) fn run(options: &Options) -> Result<bool, Failure> {
     match options.topology {
-        Kind::Single => storm::run::<single::Single>(options),
-        Kind::Sentinel => storm::run::<sentinel::Sentinel>(options),
-        Kind::Cluster => storm::run::<cluster::Cluster>(options),
-        Kind::Quorum => storm::run::<quorum::Quorum>(options),
+        Kind::Single => fault_loop::run::<single::Single>(options),
+        Kind::Sentinel => fault_loop::run::<sentinel::Sentinel>(options),
+        Kind::Cluster => fault_loop::run::<cluster::Cluster>(options),
+        Kind::Quorum => fault_loop::run::<quorum::Quorum>(options),
     }
 }
 
 /// SCRIPT FLUSH: every script has to be sent again.
-fn forget_scripts(server: &RedisServer) -> Victims {
+fn flush_scripts(server: &RedisServer) -> Victims {
     server.cli(&["SCRIPT", "FLUSH"]);
     Vec::new()
 }
@@ -120,26 +120,26 @@ fn cut_clients(server: &RedisServer) -> Victims {
     Vec::new()
 }
 
-/// Crashes a primary that has granted locks of which its replicas know nothing.
+/// Crashes a primary that has granted locks that its replicas do not have.
 fn kill_ahead_of_replicas(primary: &RedisServer, replicas: &[&RedisServer]) {
     replicas.iter().for_each(|replica| replica.stop());
-    // What is on its way to a stopped replica would still arrive.
+    // Writes in flight to a stopped replica would still arrive.
     primary.cli(&["CLIENT", "KILL", "TYPE", "replica"]);
     thread::sleep(UNREPLICATED_FOR);
     primary.kill();
     replicas.iter().for_each(|replica| replica.cont());
 }
 
-/// Long enough for some grants, and too short for a replica to be missed.
+/// Long enough for some grants, and too short for a replica to be marked as down.
 const UNREPLICATED_FOR: Duration = Duration::from_millis(400);
 
-/// Where `server` stands in `servers`.
+/// The index of `server` in `servers`.
 fn index_of(servers: &[RedisServer], server: &RedisServer) -> usize {
     let found = servers.iter().position(|other| other.port() == server.port());
     found.expect("a set knows its own servers")
 }
 
-/// The one that the dice show.
+/// The element chosen by the dice.
 fn pick<'a>(from: impl IntoIterator<Item = &'a RedisServer>, dice: u64) -> &'a RedisServer {
     let from: Vec<_> = from.into_iter().collect();
     from[(dice % from.len() as u64) as usize]

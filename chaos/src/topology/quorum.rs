@@ -1,16 +1,16 @@
-//! Five nodes that vote. They write nothing to disk: a node that comes back has forgotten everything.
+//! Five nodes that vote. They write nothing to disk: a node that restarts has lost everything.
 
 use std::{thread, time::Duration};
 
 use leasehold_testkit::{QuorumSet, RedisServer, eventually};
 
-use super::{Cure, Fault, Topology, Victims, cut_clients, forget_scripts, pick};
-use crate::{Failure, load, storm::Options};
+use super::{Cure, Fault, Topology, Victims, cut_clients, flush_scripts, pick};
+use crate::{Failure, fault_loop::Options, load};
 
 const NODES: usize = 5;
 /// Where a node keeps its record; the text ends with its state.
 const RECORD: &str = "leasehold:quorum";
-/// Long enough for some votes that are going to be missed.
+/// Long enough for some votes that the rolled back node will lack.
 const VOTED_FOR: Duration = Duration::from_millis(500);
 const VOTE_AGAIN_WITHIN: Duration = Duration::from_secs(60);
 
@@ -40,8 +40,8 @@ impl Topology for Quorum {
             |this: &Self, dice| this.cut_off(Self::victims(2, dice)),
             Self::join,
         ),
-        // A majority of the others knows the locks of that time, until one of them forgets: with it, the nodes that were
-        // cut off would be a majority that knows nothing, if it voted.
+        // A majority of the other nodes has the locks granted meanwhile, until one of them loses its data. If that node
+        // voted, it and the nodes that were cut off would be a majority without those locks.
         Fault::passing("cut two nodes off, empty a third", |this: &Self, dice| {
             let mut victims = Self::victims(3, dice);
             let third = victims.pop();
@@ -58,15 +58,15 @@ impl Topology for Quorum {
         Fault::passing("roll a node back", |this: &Self, dice| {
             let node = this.node(dice);
             node.cli(&["SAVE"]);
-            // What is voted meanwhile is forgotten.
+            // Votes cast meanwhile are lost.
             thread::sleep(VOTED_FOR);
             node.restart_with_dump();
             Vec::new()
         }),
-        Fault::passing("forget scripts", |this: &Self, dice| forget_scripts(this.node(dice))),
+        Fault::passing("flush scripts", |this: &Self, dice| flush_scripts(this.node(dice))),
     ];
 
-    /// A node that forgot has to wait that long.
+    /// How long a node that lost its data abstains.
     const MAX_TTL: Duration = Duration::from_secs(2);
 
     fn start(_: &Options) -> Result<Self, Failure> {
@@ -96,7 +96,7 @@ impl Quorum {
         pick(self.set.nodes(), dice)
     }
 
-    /// Neighbours, beginning with the one that the dice show.
+    /// Neighbours, starting with the node chosen by the dice.
     fn victims(number: usize, dice: u64) -> Victims {
         (0..number).map(|offset| (dice % NODES as u64) as usize + offset).map(|index| index % NODES).collect()
     }
@@ -117,7 +117,7 @@ impl Quorum {
         victims
     }
 
-    /// They live on, and nobody can reach them.
+    /// The nodes keep running, and nobody can reach them.
     fn cut_off(&self, victims: Victims) -> Victims {
         for node in victims.iter().map(|index| &self.set.nodes()[*index]) {
             node.cli(&["CONFIG", "SET", "port", "0"]);

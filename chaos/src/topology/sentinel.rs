@@ -4,8 +4,8 @@ use std::time::Duration;
 
 use leasehold_testkit::{RedisServer, SentinelSet};
 
-use super::{Cure, Fault, Topology, cut_clients, forget_scripts, index_of, kill_ahead_of_replicas, pick};
-use crate::{Failure, storm::Options};
+use super::{Cure, Fault, Topology, cut_clients, flush_scripts, index_of, kill_ahead_of_replicas, pick};
+use crate::{Failure, fault_loop::Options};
 
 /// Short, so that a fail-over takes less than the longest ttl.
 const MISSED_AFTER: Duration = Duration::from_millis(500);
@@ -27,7 +27,7 @@ impl Topology for Sentinel {
             },
             Self::restart_nodes,
         )
-        .that_may_forget(),
+        .that_may_lose_writes(),
         Fault::lasting(
             "kill primary ahead",
             Cure::Itself,
@@ -38,8 +38,8 @@ impl Topology for Sentinel {
             },
             Self::restart_nodes,
         )
-        .that_may_forget(),
-        // When it goes on, it takes writes until it learns that another node has its place.
+        .that_may_lose_writes(),
+        // When it continues, it accepts writes until it learns that another node was promoted.
         Fault::lasting(
             "stop primary",
             Cure::Itself,
@@ -50,13 +50,13 @@ impl Topology for Sentinel {
             },
             |this, stopped| stopped.iter().for_each(|index| this.set.nodes()[*index].cont()),
         )
-        .that_may_forget(),
-        // The sentinels do not wait for the old primary: it grants until it is told.
+        .that_may_lose_writes(),
+        // The sentinels do not wait for the old primary: it grants until it is demoted.
         Fault::passing("planned fail-over", |this: &Self, _| {
             this.set.failover();
             Vec::new()
         })
-        .that_may_forget(),
+        .that_may_lose_writes(),
         Fault::lasting(
             "kill replica",
             Cure::Itself,
@@ -80,7 +80,7 @@ impl Topology for Sentinel {
             },
         ),
         Fault::passing("cut clients", |this: &Self, _| cut_clients(this.set.primary())),
-        Fault::passing("forget scripts", |this: &Self, _| forget_scripts(this.set.primary())),
+        Fault::passing("flush scripts", |this: &Self, _| flush_scripts(this.set.primary())),
     ];
 
     const MAX_TTL: Duration = Duration::from_secs(4);
@@ -98,7 +98,7 @@ impl Topology for Sentinel {
         self.set.await_healthy();
     }
 
-    fn forgets(&self) -> bool {
+    fn loses_leases(&self) -> bool {
         self.plain
     }
 }

@@ -1,11 +1,11 @@
-//! One server that writes everything down before it answers.
+//! One server that writes to disk before it replies.
 
 use std::time::Duration;
 
 use leasehold_testkit::RedisServer;
 
-use super::{Cure, Fault, Topology, cut_clients, forget_scripts};
-use crate::{Failure, storm::Options};
+use super::{Cure, Fault, Topology, cut_clients, flush_scripts};
+use crate::{Failure, fault_loop::Options};
 
 pub(crate) struct Single {
     server: RedisServer,
@@ -37,7 +37,7 @@ impl Topology for Single {
             Vec::new()
         }),
         Fault::passing("cut clients", |single, _| cut_clients(&single.server)),
-        Fault::passing("forget scripts", |single, _| forget_scripts(&single.server)),
+        Fault::passing("flush scripts", |single, _| flush_scripts(&single.server)),
     ];
 
     const MAX_TTL: Duration = Duration::from_secs(2);

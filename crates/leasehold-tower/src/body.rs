@@ -1,4 +1,4 @@
-//! Bodies: of one type, read up to a limit, or with a lock that they hold.
+//! Bodies: of one type, read up to a limit, or holding a lock.
 
 use std::{
     collections::VecDeque,

@@ -11,25 +11,25 @@ use crate::service::IdempotencyService;
 /// Room for the first line of a stored response, besides its body.
 pub(crate) const HEAD_BYTES: usize = 64 * 1024;
 
-/// What a replayed response carries, with the value `true`.
+/// The header that marks a replayed response, with the value `true`.
 pub const REPLAYED: HeaderName = HeaderName::from_static("idempotency-replayed");
 
 /// Executes requests with the same `Idempotency-Key` once, and replays the response to the others.
 ///
 /// - It handles POST and PATCH; other methods pass.
-/// - A key is of one caller ([`principal`](Self::principal)), method and path. The path is that which the layer sees:
-///   without what a router above has taken away. So layers inside of two nested routers need an
-///   [`operation`](Self::operation) each, or put one layer around both.
-/// - Two requests are the same if method, path, query and body are; else the second one is refused with 422.
-/// - The work goes on when its caller hangs up: it runs as a task of its own.
-/// - The response is read to its end, or until it is too large to be kept, before its caller gets any of it: leave
-///   requests without a key that are answered with a stream.
+/// - A key belongs to one caller ([`principal`](Self::principal)), method and path. The path is the one the layer sees:
+///   without the prefix that an outer router has stripped. So layers inside two nested routers need an
+///   [`operation`](Self::operation) each, or one layer around both.
+/// - Two requests are the same if method, path, query and body are equal; otherwise the second is refused with 422.
+/// - The work continues when its caller hangs up: it runs in its own task.
+/// - The response is read to its end, or until it is too large to be stored, before the caller gets any of it: do not
+///   use keys for requests whose response is a stream.
 /// - The first response is passed on as it is. A replay has the status, the [headers that are kept](Self::keep_headers) and
 ///   the body, but no trailers.
 /// - Responses that may differ next time are not stored, and the next request executes again: 5xx, 401, 403, 408, 425, 429
 ///   ([`store_when`](Self::store_when)), and any 4xx with `Retry-After`, such as that of a [`LockLayer`](crate::LockLayer)
-///   inside of this one.
-/// - A response that is too large passes, and the record says "done": later requests are refused with 409.
+///   inside this one.
+/// - A response that is too large is passed on but not stored: later requests are refused with 409.
 /// - If work outlives its lease and another request begins, both callers get their own response, and the later one is
 ///   stored. Give the [`Fence`](leasehold::Fence), which is among the request's extensions, to what you write to.
 ///
@@ -96,20 +96,20 @@ impl IdempotencyLayer {
         self
     }
 
-    /// The methods it looks at. Default: POST and PATCH.
+    /// The methods it handles. Default: POST and PATCH.
     pub fn methods(mut self, methods: impl IntoIterator<Item = Method>) -> Self {
         self.settings.methods = methods.into_iter().collect();
         self
     }
 
-    /// Who asks, such as the user that was authenticated. Without it all callers share one space of keys, and one who
-    /// guesses another's key and request gets the other's response: leave it out only where all callers are one.
+    /// The caller, such as the authenticated user. Without it all callers share one namespace of keys, and a caller that
+    /// guesses another's key and request gets the other's response: omit it only if there is a single caller.
     pub fn principal(mut self, who: impl Fn(&Parts) -> Option<String> + Send + Sync + 'static) -> Self {
         self.settings.principal = Some(Arc::new(who));
         self
     }
 
-    /// What the requests are called in the store. Default: `http`. Services that share a store need one each.
+    /// The name of the operation in the store. Default: `http`. Services that share a store need one each.
     pub fn operation(mut self, operation: impl Into<String>) -> Self {
         self.settings.operation = operation.into();
         self
@@ -146,7 +146,7 @@ impl IdempotencyLayer {
         self
     }
 
-    /// How long a crashed execution keeps others from trying. Default 30 s; it is renewed while the work goes on.
+    /// How long a crashed execution blocks others. Default 30 s; it is renewed while the work runs.
     pub fn lease(mut self, lease: Duration) -> Self {
         self.settings.lease = lease;
         self
@@ -165,7 +165,7 @@ impl IdempotencyLayer {
     }
 }
 
-/// Whether a response would be the same later: a caller may authenticate, be given a right, or come at a better time.
+/// Whether a response would be the same later: a caller may authenticate, be granted a permission, or retry later.
 fn is_final(status: StatusCode) -> bool {
     !status.is_server_error() && !matches!(status.as_u16(), 401 | 403 | 408 | 425 | 429)
 }

@@ -38,7 +38,7 @@ fn unquote(inside: &str) -> Result<String, ()> {
 }
 
 /// The key in the store, of the same caller, method and path only. No two of them share one: what follows the 32
-/// digits of the scope tells whether the key is readable or hashed.
+/// digits of the scope shows whether the key is readable or hashed.
 pub(crate) fn scoped(parts: &Parts, principal: Option<&str>, key: &str) -> String {
     let mut scope = Sha256::new();
     scope.update(parts.method.as_str());

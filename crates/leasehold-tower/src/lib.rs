@@ -7,7 +7,7 @@
 //! use leasehold_tower::{IdempotencyLayer, LockLayer};
 //!
 //! let leases = Leasehold::connect("memory:").await?;
-//! // Who asks; without it all callers share one space of keys.
+//! // The caller; without it all callers share one namespace of keys.
 //! let user = |parts: &http::request::Parts| {
 //!     parts.headers.get("x-user").and_then(|user| user.to_str().ok()).map(str::to_owned)
 //! };
@@ -25,12 +25,12 @@
 //! |---|---|---|
 //! | 400 | `urn:leasehold:key-missing`, `urn:leasehold:key-invalid` | no key where one is required; not 1 to 255 visible ASCII characters |
 //! | 409, `Retry-After` | `urn:leasehold:in-progress` | the same request is in progress |
-//! | 409 | `urn:leasehold:not-replayable` | it was done already, and its response was not stored |
+//! | 409 | `urn:leasehold:not-replayable` | the request was already executed, and its response was not stored |
 //! | 409, `Retry-After` | `urn:leasehold:busy` | another request holds the lock |
 //! | 413 | `urn:leasehold:request-too-large` | a body larger than may be compared |
 //! | 422 | `urn:leasehold:mismatch` | the key belongs to another request |
 //! | 503, `Retry-After` | `urn:leasehold:store-unavailable`, `urn:leasehold:lease-lost` | the store is unavailable; the lease ended before the work did |
-//! | 500 | `urn:leasehold:fault` | what is stored cannot be read, or the layer is set up wrongly |
+//! | 500 | `urn:leasehold:fault` | the stored record cannot be read, or the layer is misconfigured |
 
 mod body;
 mod idempotency;

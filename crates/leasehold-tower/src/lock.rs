@@ -18,7 +18,7 @@ use crate::{
     problem::{again_in, fault, lost, problem},
 };
 
-/// `Retry-After` once a request has waited in vain.
+/// `Retry-After` for a request whose wait timed out.
 const BUSY_PAUSE: Duration = Duration::from_secs(1);
 /// Longest time that a request holds its lock, unless set otherwise.
 const LIFETIME_MAX: Duration = Duration::from_secs(300);
@@ -32,7 +32,7 @@ const LIFETIME_MAX: Duration = Duration::from_secs(300);
 /// - The [`Fence`](leasehold::Fence) and the [`Lease`](leasehold::Lease) are among the request's extensions.
 /// - When the caller hangs up, the work is dropped and the lock released.
 /// - It is released in the background once the last byte was handed to the server: a caller that asks again at once may
-///   find it held for a moment, and [waits](Self::wait) if it may.
+///   find it held for a moment, and [waits](Self::wait) if the layer allows it.
 #[derive(Clone)]
 pub struct LockLayer {
     settings: Settings,
@@ -114,7 +114,7 @@ where
     }
 
     fn call(&mut self, request: Request<B>) -> Self::Future {
-        // The service that was polled ready handles this request; its clone stays for the next one.
+        // The service that was polled ready handles this request; its clone serves the next one.
         let copy = self.inner.clone();
         let mut inner = std::mem::replace(&mut self.inner, copy);
         let settings = self.settings.clone();

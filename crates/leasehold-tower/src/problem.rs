@@ -39,7 +39,7 @@ pub(crate) fn again_in(mut response: Response<Body>, pause: Duration) -> Respons
 /// `Retry-After` when the store is unavailable.
 const OUTAGE_PAUSE: Duration = Duration::from_secs(2);
 
-/// The response to a fault. It says nothing about the store, which the library has logged.
+/// The response to a fault. It reveals nothing about the store; the library has logged that.
 pub(crate) fn fault(error: &Error) -> Response<Body> {
     match error.kind() {
         ErrorKind::StoreUnreachable | ErrorKind::StoreRefused | ErrorKind::Overloaded => {

@@ -51,7 +51,7 @@ where
     }
 
     fn call(&mut self, request: Request<B>) -> Self::Future {
-        // The service that was polled ready handles this request; its clone stays for the next one.
+        // The service that was polled ready handles this request; its clone serves the next one.
         let copy = self.inner.clone();
         let inner = std::mem::replace(&mut self.inner, copy);
         let settings = self.settings.clone();
@@ -152,9 +152,11 @@ async fn begin(
             "key of another request",
             "this Idempotency-Key was used for a request with another body or query",
         ),
-        Ok(_) => {
-            conflict("not-replayable", "done already", "it was done already, and its response was not stored")
-        }
+        Ok(_) => conflict(
+            "not-replayable",
+            "already executed",
+            "the request was already executed, and its response was not stored",
+        ),
         Err(error) => fault(&error),
     })
 }
@@ -167,9 +169,10 @@ fn replay(text: &Bytes) -> Response<Body> {
             response
         }
         Some(Stored::TooLarge(status)) => {
-            let detail =
-                format!("it was done already with status {status}, and its response was too large to store");
-            problem(StatusCode::CONFLICT, "not-replayable", "done already", &detail)
+            let detail = format!(
+                "the request was already executed with status {status}, and its response was too large to store"
+            );
+            problem(StatusCode::CONFLICT, "not-replayable", "already executed", &detail)
         }
         None => {
             tracing::error!("a stored response cannot be read");
@@ -233,7 +236,7 @@ where
     Ok(Response::from_parts(head, body))
 }
 
-/// Lets the next request execute. The library logs a failure and retries.
+/// Allows the next request to execute. The library logs a failure and retries.
 async fn give_back(execution: Execution<Bytes>, why: &str) {
     let _logged = execution.fail(why).await;
 }

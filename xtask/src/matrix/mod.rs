@@ -13,15 +13,15 @@ use crate::failures::Failures;
 use crate::tally::Tally;
 use crate::{cargo, packages};
 
-/// Names the folder in which the testkit looks for servers before it searches the path.
+/// Names the folder that the testkit searches for servers before the path.
 const SERVERS: &str = "LEASEHOLD_SERVERS";
 
 #[derive(Args)]
 pub(crate) struct Options {
-    /// Run only versions and suites that begin so, as `valkey-9` or `cluster`; can be given several times
+    /// Run only versions and suites with this prefix, such as `valkey-9` or `cluster`; can be given several times
     #[arg(long, value_name = "NAME")]
     only: Vec<String>,
-    /// Say which versions and suites there are, and what is on this machine already
+    /// List versions and suites, and which versions this machine already has
     #[arg(long)]
     list: bool,
 }
@@ -45,13 +45,13 @@ const SUITES: [Suite; 6] = [
     Suite { name: "sets", binaries: &["*_sets", "nodes_differ"], filters: &[] },
 ];
 
-/// What came of one version.
+/// The result of one version.
 struct Row {
     version: String,
     outcome: Result<Vec<Tally>, String>,
 }
 
-/// Prints the table; true if nothing failed. A version that cannot be had is named and does not fail.
+/// Prints the table; true if nothing failed. A version that is unavailable is listed and does not fail.
 pub(crate) fn run(root: &Path, options: &Options) -> bool {
     let cache = root.join("target/servers");
     let versions = chosen(&VERSIONS, &options.only, |version| version.name);
@@ -75,7 +75,7 @@ pub(crate) fn run(root: &Path, options: &Options) -> bool {
     rows.iter().flat_map(|row| row.outcome.iter().flatten()).all(|tally| tally.failed == 0)
 }
 
-/// What `--only` names; all of a kind of which it names none.
+/// The versions or suites that `--only` names; all, if it names none of them.
 fn chosen<'a, T>(all: &'a [T], only: &[String], name: impl Fn(&T) -> &str) -> Vec<&'a T> {
     let is_named = |one: &T| only.iter().any(|only| name(one).starts_with(only.as_str()));
     let named: Vec<_> = all.iter().filter(|one| is_named(one)).collect();

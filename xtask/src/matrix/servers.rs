@@ -1,4 +1,4 @@
-//! Server versions, and how each is had: as it is installed, or unpacked from another Debian release.
+//! Server versions, and where each comes from: installed, or unpacked from another Debian release.
 
 use std::path::{Path, PathBuf};
 use std::process::{Command, Stdio};
@@ -7,7 +7,7 @@ use std::process::{Command, Stdio};
 #[derive(Debug)]
 pub(super) struct Version {
     pub(super) name: &'static str,
-    /// What `redis-server --version` begins with.
+    /// The prefix of the output of `redis-server --version`.
     banner: &'static str,
     package: &'static str,
     /// Suites of the Debian archive that have it, best first.
@@ -56,7 +56,7 @@ impl Version {
             .find_map(|(program, folder)| Some(Server { folder, number: self.number(&program)? }))
     }
 
-    /// Brings it into `cache` if it is not there. An error says why it cannot be had.
+    /// Fetches it into `cache` if it is missing. The error says why it is unavailable.
     pub(super) fn fetch(&self, cache: &Path) -> Result<Server, String> {
         let mut why = Vec::new();
         for suite in self.suites {

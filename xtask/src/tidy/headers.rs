@@ -1,4 +1,4 @@
-//! Lua and SQL say at their top what they are for and what they are given.
+//! Lua and SQL files start with a header: their purpose and their arguments.
 
 use super::{Tree, Violation};
 

@@ -1,4 +1,4 @@
-//! Who may know whom in the library, seen by searching its text.
+//! Which modules of the library may depend on which, checked by searching the source.
 
 use super::{Tree, Violation, has_word, numbered};
 use crate::manifests;
@@ -30,7 +30,7 @@ pub(super) fn engines_do_not_know_each_other(tree: &Tree) -> Vec<Violation> {
         let mut named = others.filter(|other| {
             has_word(line, &format!("engine::{other}")) || has_word(line, &format!("super::{other}"))
         });
-        named.next().map(|other| format!("`engine/{own}` must not know `engine/{other}`"))
+        named.next().map(|other| format!("`engine/{own}` must not depend on `engine/{other}`"))
     })
 }
 

@@ -1,17 +1,17 @@
-//! Names of folders and modules, and what every crate's manifest has to say.
+//! Names of folders and modules, and the required entries of every manifest.
 
 use toml::{Table, Value};
 
 use super::{Tree, Violation, extension, numbered};
 
-/// A name that says nothing gathers everything.
+/// A vague name attracts unrelated code.
 const VAGUE: [&str; 4] = ["utils", "common", "helpers", "manager"];
 
 pub(super) fn no_vague_names(tree: &Tree) -> Vec<Violation> {
     let mut violations = Vec::new();
     for (path, text) in tree.iter() {
         let mut flag = |line, name| {
-            let why = format!("`{name}` says nothing; name it after what it is about");
+            let why = format!("`{name}` is vague; name it after its subject");
             violations.push(Violation::new(path, line, "name", why));
         };
         vague_in_path(path).into_iter().for_each(|name| flag(1, name));
@@ -35,7 +35,7 @@ fn vague(name: &str) -> Option<&'static str> {
     VAGUE.into_iter().find(|vague| *vague == name)
 }
 
-/// The name in `mod name {`; one without a body is seen by its file.
+/// The name in `mod name {`; a module without a body is checked by its file name.
 fn inline_module(line: &str) -> Option<&str> {
     let (before, after) = line.split_once("mod ")?;
     let is_item = before.trim().is_empty() || before.trim_start().starts_with("pub");

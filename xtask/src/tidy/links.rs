@@ -1,4 +1,4 @@
-//! Links from one document to another lead somewhere.
+//! Links between documents point to files that exist.
 
 use super::{Tree, Violation, numbered};
 

@@ -2,7 +2,7 @@
 
 use super::{Tree, Violation, numbered};
 
-const WHY: &str = "`<` and `>` compare strings by the server's locale: let one side be a number for everybody to see \
+const WHY: &str = "`<` and `>` compare strings by the server's locale: make one side visibly a number \
                    (a literal, `tonumber(…)`, `#…`, arithmetic, a CONSTANT), or list the name in a comment \
                    `-- numbers: NAME`";
 

@@ -65,7 +65,7 @@ impl Tree {
         let list = String::from_utf8_lossy(&list.stdout);
         let mut files = BTreeMap::new();
         for path in list.split_terminator('\0') {
-            // Tracked, but deleted from the work tree: not there to be judged.
+            // Tracked, but deleted from the work tree.
             if let Ok(bytes) = std::fs::read(root.join(path)) {
                 files.insert(path.to_owned(), String::from_utf8(bytes).unwrap_or_default());
             }
@@ -127,7 +127,7 @@ impl fmt::Display for Violation {
 mod tests {
     use super::*;
 
-    /// Where a rule sees violations, as `file:line`.
+    /// The violations of a rule, as `file:line`.
     pub(super) fn flagged<const N: usize>(rule: Rule, files: [(&str, &str); N]) -> Vec<String> {
         rule(&Tree::of(files)).iter().map(|found| format!("{}:{}", found.file, found.line)).collect()
     }

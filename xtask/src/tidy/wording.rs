@@ -1,4 +1,4 @@
-//! Rules about single lines: words that must not stay, whitespace, and how many lines there are.
+//! Rules about single lines: unfinished work, whitespace, and the number of lines.
 //!
 //! The words searched for are put together by `concat!`, or this file would flag itself.
 

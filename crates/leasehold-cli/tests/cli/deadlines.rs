@@ -167,9 +167,15 @@ fn a_limit_that_cuts_is_told() {
     }
     eventually(LONG, "both are due", || run(&["due", "cli"]).stdout.lines().count() == 2);
     let cut = run(&["due", "cli", "--limit", "1"]);
-    assert_eq!((cut.stdout.lines().count(), &*cut.stderr), (1, "note: more deadlines are due; raise --limit\n"));
+    assert_eq!(
+        (cut.stdout.lines().count(), &*cut.stderr),
+        (1, "note: more deadlines are due; raise --limit\n")
+    );
     let cut = run(&["claim", "cli", "--limit", "1"]);
-    assert_eq!((cut.stdout.lines().count(), &*cut.stderr), (1, "note: more deadlines are due; claim again\n"));
+    assert_eq!(
+        (cut.stdout.lines().count(), &*cut.stderr),
+        (1, "note: more deadlines are due; claim again\n")
+    );
     assert!(run(&["claim", "cli", "--json"]).stdout.ends_with("\"more\":false}\n"));
 }
 

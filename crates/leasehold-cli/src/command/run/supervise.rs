@@ -143,7 +143,10 @@ impl Supervisor {
         if !(for_terminal && terminal.give(child.group())) {
             terminal.take_back(child.group());
             let left = output::spoken(self.lease.remaining());
-            output::say(&format!("\nstopped: \"{}\" is not renewed and expires in {left}", self.lease.name()));
+            output::say(&format!(
+                "\nstopped: \"{}\" is not renewed and expires in {left}",
+                self.lease.name()
+            ));
             kernel::stop_own_group();
         }
         self.go_on(child);

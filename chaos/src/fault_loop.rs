@@ -1,4 +1,4 @@
-//! The loop: let the load work, break something, wait until all is well, again.
+//! The loop: run the load, inject a fault, wait for recovery, repeat.
 
 use std::{
     io::Write,
@@ -15,32 +15,32 @@ use crate::{
     judge::{self, Window},
     probe::Probe,
     progress::Progress,
-    report::{Report, Struck},
-    schedule::{Schedule, Strike},
+    report::{InjectedFault, Report},
+    schedule::{PlannedFault, Schedule},
     target::Target,
     topology::{Cure, Kind, Topology},
     worker,
     workers::{RunConfig, Workers},
 };
 
-/// After that it counts as not recovered. Generous, for it is no measure of speed.
+/// After this time the fault counts as not recovered. Generous, because it does not measure speed.
 const RECOVERS_WITHIN: Duration = Duration::from_secs(60);
 
 #[derive(clap::Args, Clone)]
 pub(crate) struct Options {
-    /// What to break
+    /// The topology to test
     #[arg(long, value_enum)]
     pub(crate) topology: Kind,
-    /// For how long faults are begun; the last one is seen to its end
+    /// For how long faults are injected; the last one runs to its end
     #[arg(long, default_value_t = 60, value_parser = clap::value_parser!(u64).range(1..=86_400))]
     seconds: u64,
-    /// Repeats the faults of an earlier run, in order and on the same victims
+    /// Repeat the faults of an earlier run, in order and on the same victims
     #[arg(long)]
     seed: Option<u64>,
-    /// Only faults of this kind, as the report calls it; can be given several times
+    /// Only faults of this kind, by its name in the report; can be given several times
     #[arg(long, value_name = "KIND")]
     only: Vec<String>,
-    /// Sentinel without fail-over grace: leases may be forgotten, fences must still grow
+    /// Sentinel without fail-over grace: leases may be lost, fences must still grow
     #[arg(long)]
     pub(crate) plain: bool,
     /// One JSON object instead of tables
@@ -49,19 +49,19 @@ pub(crate) struct Options {
 }
 
 impl Options {
-    /// For servers under another load than ours, whose clients know nothing of a grace.
+    /// For servers under another load than ours, whose clients do not set a grace.
     pub(crate) fn quiet(topology: Kind) -> Self {
         Self { topology, seconds: 0, seed: None, only: Vec::new(), plain: true, json: false }
     }
 }
 
-/// Runs everything and prints the report; whether every promise was kept.
+/// Runs everything and prints the report; returns whether every promise was kept.
 pub(crate) fn run<T: Topology>(options: &Options) -> Result<bool, Failure> {
     let targets = Target::<T>::chosen(&options.only)?;
     let set = T::start(options)?;
     let runtime = tokio::runtime::Builder::new_multi_thread().worker_threads(2).enable_all().build()?;
     let evidence = Evidence::new()?;
-    let report = runtime.block_on(rage(&set, targets, options, &evidence.folder))?;
+    let report = runtime.block_on(run_under_load(&set, targets, options, &evidence.folder))?;
     std::fs::write(evidence.folder.join("report.json"), report.json())?;
     let text = if options.json { report.json() } else { report.table() };
     std::io::stdout().write_all(text.as_bytes())?;
@@ -71,7 +71,7 @@ pub(crate) fn run<T: Topology>(options: &Options) -> Result<bool, Failure> {
     Ok(report.passed())
 }
 
-async fn rage<T: Topology>(
+async fn run_under_load<T: Topology>(
     set: &T,
     targets: Vec<Target<T>>,
     options: &Options,
@@ -85,33 +85,33 @@ async fn rage<T: Topology>(
         max_ttl: T::MAX_TTL,
     });
     let progress = Progress::start(options.seconds, folder.to_owned());
-    progress.says("starting");
+    progress.show("starting");
     let probe = Probe::new(&config)?;
     if !probe.all_granted(RECOVERS_WITHIN).await {
-        return Err("no lock could be had before the first fault".into());
+        return Err("no lock could be acquired before the first fault".into());
     }
     block_in_place(|| set.await_whole());
     let schedule = Schedule::new(seed, targets.len());
-    let mut storm = Storm { set, targets, probe, workers: Workers::start(config.clone()), progress };
+    let mut fault_loop = FaultLoop { set, targets, probe, workers: Workers::start(config.clone()), progress };
     let started = Instant::now();
-    let struck = storm.blow(schedule, options.seconds).await;
+    let injected = fault_loop.run(schedule, options.seconds).await;
     let lasted = started.elapsed();
-    storm.progress.says("judging");
-    let workers = storm.workers.started();
-    block_in_place(|| storm.workers.end())?;
-    let windows: Vec<Window> = struck.iter().filter_map(|one| one.window).collect();
+    fault_loop.progress.show("judging");
+    let workers = fault_loop.workers.started();
+    block_in_place(|| fault_loop.workers.end())?;
+    let windows: Vec<Window> = injected.iter().filter_map(|one| one.window).collect();
     Ok(Report {
         topology: options.topology,
         seed,
         lasted,
         workers,
-        struck,
+        injected,
         tally: worker::read_tallies(folder)?,
         verdict: judge::judge(&config, &windows)?,
     })
 }
 
-struct Storm<'a, T: Topology> {
+struct FaultLoop<'a, T: Topology> {
     set: &'a T,
     targets: Vec<Target<T>>,
     probe: Probe,
@@ -119,40 +119,40 @@ struct Storm<'a, T: Topology> {
     progress: Progress,
 }
 
-impl<T: Topology> Storm<'_, T> {
-    async fn blow(&mut self, schedule: Schedule, seconds: u64) -> Vec<Struck> {
+impl<T: Topology> FaultLoop<'_, T> {
+    async fn run(&mut self, schedule: Schedule, seconds: u64) -> Vec<InjectedFault> {
         let ends_at = Instant::now() + Duration::from_secs(seconds);
-        let mut struck = Vec::new();
-        for strike in schedule {
-            self.progress.says("at rest");
+        let mut injected = Vec::new();
+        for planned in schedule {
+            self.progress.show("at rest");
             let left = ends_at.saturating_duration_since(Instant::now());
-            tokio::time::sleep(strike.rest.min(left)).await;
-            if left <= strike.rest {
+            tokio::time::sleep(planned.rest.min(left)).await;
+            if left <= planned.rest {
                 break;
             }
-            struck.push(self.strike(&strike).await);
-            self.progress.counts(struck.len());
-            if struck.last().is_some_and(|last| last.recovered.is_none()) {
+            injected.push(self.inject(&planned).await);
+            self.progress.counts(injected.len());
+            if injected.last().is_some_and(|last| last.recovered.is_none()) {
                 break;
             }
         }
-        struck
+        injected
     }
 
-    async fn strike(&mut self, strike: &Strike) -> Struck {
+    async fn inject(&mut self, planned: &PlannedFault) -> InjectedFault {
         let (at, began) = (now(), Instant::now());
-        let target = &self.targets[strike.fault];
-        self.progress.says(target.kind());
+        let target = &self.targets[planned.fault];
+        self.progress.show(target.kind());
         match *target {
             Target::Worker { kind, hit } => {
-                block_in_place(|| hit(&mut self.workers, strike.dice));
+                block_in_place(|| hit(&mut self.workers, planned.dice));
                 let recovered = self.recovers().await.then(|| began.elapsed());
-                Struck { kind, at, recovered, window: None }
+                InjectedFault { kind, at, recovered, window: None }
             }
             Target::Servers(fault) => {
-                let victims = block_in_place(|| (fault.inflict)(self.set, strike.dice));
+                let victims = block_in_place(|| (fault.inflict)(self.set, planned.dice));
                 if fault.cure == Cure::Hand {
-                    tokio::time::sleep(strike.outage).await;
+                    tokio::time::sleep(planned.outage).await;
                     block_in_place(|| (fault.mend)(self.set, &victims));
                 }
                 let recovered = self.recovers().await.then(|| began.elapsed());
@@ -160,11 +160,12 @@ impl<T: Topology> Storm<'_, T> {
                     block_in_place(|| (fault.mend)(self.set, &victims));
                 }
                 block_in_place(|| self.set.await_whole());
-                // What was mended must not break what had recovered.
+                // Ending the fault must not break what had recovered.
                 let still = self.recovers().await;
                 let until = now() + T::MAX_TTL.as_nanos() as u64;
-                let window = (fault.may_forget && self.set.forgets()).then_some(Window { from: at, until });
-                Struck { kind: fault.kind, at, recovered: recovered.filter(|_| still), window }
+                let window =
+                    (fault.may_lose_writes && self.set.loses_leases()).then_some(Window { from: at, until });
+                InjectedFault { kind: fault.kind, at, recovered: recovered.filter(|_| still), window }
             }
         }
     }
@@ -174,7 +175,7 @@ impl<T: Topology> Storm<'_, T> {
     }
 }
 
-/// Histories, registers and tallies of a run. They stay when it fails, and whoever reads the terminal learns where.
+/// Histories, registers and tallies of a run. They are kept when it fails, and the path is printed.
 struct Evidence {
     folder: PathBuf,
     is_kept: bool,
