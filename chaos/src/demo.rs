@@ -32,17 +32,17 @@ pub(crate) fn run(name: &str) -> Result<bool, Failure> {
     for demo in chosen {
         held &= match demo.name {
             // The fence in its database makes up for locks that a server lost.
-            "flash-sale" => play::<Sentinel>(demo, Kind::Sentinel, |_| true)?,
+            "flash-sale" => run_demo::<Sentinel>(demo, Kind::Sentinel, |_| true)?,
             // Writes that a primary has not replicated yet are lost with it, deadlines included.
-            "recovery" => play::<Cluster>(demo, Kind::Cluster, |fault| !fault.may_lose_writes)?,
-            "crawler" => play::<Quorum>(demo, Kind::Quorum, |_| true)?,
-            _ => play::<Single>(demo, Kind::Single, |_| true)?,
+            "recovery" => run_demo::<Cluster>(demo, Kind::Cluster, |fault| !fault.may_lose_writes)?,
+            "crawler" => run_demo::<Quorum>(demo, Kind::Quorum, |_| true)?,
+            _ => run_demo::<Single>(demo, Kind::Single, |_| true)?,
         };
     }
     Ok(held)
 }
 
-fn play<T: Topology>(
+fn run_demo<T: Topology>(
     demo: &'static Demo,
     topology: Kind,
     wanted: impl Fn(&Fault<T>) -> bool,
@@ -62,11 +62,11 @@ fn play<T: Topology>(
         variant: None,
     };
     let faults: Vec<_> = T::FAULTS.iter().filter(|fault| wanted(fault)).collect();
-    let played = thread::spawn(move || leasehold_demos::run(demo, &options));
+    let demo_run = thread::spawn(move || leasehold_demos::run(demo, &options));
     let mut inflicted = 0;
     for planned in Schedule::new(rand::random(), faults.len()) {
-        rest(|| played.is_finished());
-        if played.is_finished() {
+        rest(|| demo_run.is_finished());
+        if demo_run.is_finished() {
             break;
         }
         let fault = faults[planned.fault];
@@ -76,7 +76,7 @@ fn play<T: Topology>(
         set.await_whole();
         inflicted += 1;
     }
-    let code = played.join().map_err(|_| "the demo panicked")?;
+    let code = demo_run.join().map_err(|_| "the demo panicked")?;
     writeln!(std::io::stdout(), "  faults of its {topology:?} servers: {inflicted}\n")?;
     Ok(code == 0)
 }

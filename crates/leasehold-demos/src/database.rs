@@ -11,7 +11,7 @@ pub(crate) fn open(path: &Path) -> Result<Connection> {
     let database = Connection::open(path)?;
     database.busy_timeout(Duration::from_secs(20))?;
     database.pragma_update(None, "journal_mode", "wal")?;
-    // Nobody pulls the plug of a demo: the operating system lives on.
+    // Processes crash in a demo, the operating system does not.
     database.pragma_update(None, "synchronous", "off")?;
     Ok(database)
 }

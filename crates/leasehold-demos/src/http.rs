@@ -9,10 +9,10 @@ use tokio::net::TcpStream;
 
 use crate::Result;
 
-/// The longest wait for an answer. A request that is sent while its connection ends may never get one.
+/// The longest wait for an answer. A request that is sent while its connection closes may never get one.
 const LIMIT: Duration = Duration::from_secs(10);
 
-/// A connection that is kept open while the other side lives.
+/// A connection that stays open while the peer runs.
 pub(crate) struct Client {
     address: SocketAddr,
     sender: Option<http1::SendRequest<Full<Bytes>>>,
@@ -23,8 +23,8 @@ impl Client {
         Self { address, sender: None }
     }
 
-    /// Sends a request and reads all of the answer. An error means that the other side went away: whether it did what it
-    /// was asked is unknown.
+    /// Sends a request and reads the whole answer. An error means that the peer went away: whether it executed the request
+    /// is unknown.
     pub(crate) async fn ask(
         &mut self,
         method: Method,

@@ -1,10 +1,10 @@
-//! Five systems that stand or fall with coordination, as programs small enough to read.
+//! Five systems that depend on coordination, as programs small enough to read.
 //!
-//! Each demo is a cast of processes on one SQLite database: workers, which are killed at random and started again; whatever
-//! makes work for them; and, after the last scene, a judge that reads nothing but the database and says whether the
-//! invariant held. With `--unsafe` the same cast plays the same scenes with its coordination calls switched off.
+//! Each demo is a supervisor with several worker processes on one SQLite database. The supervisor kills workers at random
+//! and restarts them. At the end a judge, another process, reads nothing but the database and decides whether the invariant
+//! held. `--unsafe` switches off the coordination calls and nothing else.
 //!
-//! A binary that can play calls [`run_worker`] first thing: the processes of a demo are copies of it.
+//! A binary that runs demos calls [`run_worker`] before anything else: the processes of a demo are copies of it.
 
 mod crawler;
 mod database;
@@ -30,32 +30,32 @@ use supervisor::Supervisor;
 use verdict::Verdict;
 use worker::Worker;
 
-/// What can go wrong in a demo.
+/// The result of a step of a demo.
 type Result<T, E = Box<dyn std::error::Error + Send + Sync>> = std::result::Result<T, E>;
 
 type DemoFuture<'a> = Pin<Box<dyn Future<Output = Result<()>> + 'a>>;
 
 /// One of the demos.
 pub struct Demo {
-    /// What it is called on the command line.
+    /// Its name on the command line.
     pub name: &'static str,
     /// What it shows, in one line.
     pub line: &'static str,
-    /// Why it breaks without coordination, in a sentence for people who just saw that.
+    /// Why the invariant breaks without coordination, in one sentence for the user.
     without: &'static str,
-    /// Whether the director puts the store out of reach.
+    /// Whether the supervisor makes the store unreachable.
     has_outage: bool,
     /// Whether it uses idempotency keys or markers, which not every store has.
     has_records: bool,
-    /// What `--variant` may say.
+    /// The values of `--variant`.
     variants: &'static [&'static str],
-    /// Makes the tables.
+    /// Creates the tables.
     set_up: fn(&mut Connection, &Options) -> Result<()>,
-    /// What the first process does: starts the others, makes trouble, returns when the work is done.
+    /// Runs in the supervisor: starts the workers, injects faults, returns when the work is done.
     supervise: for<'a> fn(&'a mut Supervisor) -> DemoFuture<'a>,
-    /// What each other process does, until its work is done or it is killed.
+    /// Runs in each worker, until its work is done or it is killed.
     work: fn(Worker) -> DemoFuture<'static>,
-    /// What became of it all.
+    /// Runs in the judge: checks the invariant.
     judge: fn(&Connection, &Options) -> Result<Verdict>,
 }
 
@@ -68,7 +68,7 @@ pub fn find(name: &str) -> Option<&'static Demo> {
     DEMOS.iter().copied().find(|demo| demo.name == name)
 }
 
-/// The main function of a binary that plays one demo.
+/// The main function of a binary that runs one demo.
 pub fn main_of(name: &str) -> ExitCode {
     use clap::Parser;
 

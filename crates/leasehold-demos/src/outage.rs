@@ -1,4 +1,4 @@
-//! A store that can be put out of reach: the embedded one, or a server behind a pair of ears of our own.
+//! A store that can be made unreachable: the embedded one, or a server behind our own proxy.
 
 use std::path::{Path, PathBuf};
 
@@ -11,17 +11,17 @@ use tokio::{
 
 use crate::Result;
 
-/// How a demo's store is put out of reach.
+/// How a demo's store is made unreachable.
 pub(crate) enum Switch {
-    /// A file that can be kept busy.
+    /// A file that can be locked.
     File(PathBuf),
-    /// All that clients say passes here.
+    /// A proxy through which all clients connect.
     Line(watch::Sender<bool>),
     /// Not at all.
     None,
 }
 
-/// The store is out of reach until this is dropped.
+/// The store is unreachable until this is dropped.
 pub(crate) enum Outage<'a> {
     File { _busy: Connection },
     Line(&'a watch::Sender<bool>),
@@ -46,11 +46,11 @@ impl Switch {
         Ok((Self::Line(cut), format!("redis://{login}{here}{}", &rest[end..])))
     }
 
-    /// Puts the store out of reach; `None` if that cannot be done.
+    /// Makes the store unreachable; `None` if that is not possible.
     pub(crate) fn cut(&self) -> Result<Option<Outage<'_>>> {
         match self {
             Self::File(file) => {
-                // Whoever wants to write waits for this transaction.
+                // Writers wait for this transaction.
                 let busy = Connection::open(file)?;
                 busy.busy_timeout(std::time::Duration::from_secs(30))?;
                 busy.execute_batch("begin exclusive")?;
@@ -73,7 +73,7 @@ impl Drop for Outage<'_> {
     }
 }
 
-/// Passes everything on, except while the line is cut: then connections end and new ones wait.
+/// Forwards connections, except while the line is cut: then connections end and new ones wait.
 async fn pass_on(listener: TcpListener, server: String, is_cut: watch::Receiver<bool>) {
     while let Ok((mut client, _)) = listener.accept().await {
         let (server, mut is_cut) = (server.clone(), is_cut.clone());

@@ -17,7 +17,7 @@ use crate::Result;
 #[derive(Clone)]
 pub(crate) struct Protection(Option<Leasehold>);
 
-/// What a caller got before it goes on: a lock, or nothing because nothing protects this run.
+/// Permission to continue: a lock, or nothing because nothing protects this run.
 pub(crate) struct Pass(Option<Guard>);
 
 impl Protection {
@@ -46,7 +46,7 @@ impl Protection {
         }
     }
 
-    /// Asks once for a lock; `None` if somebody else has it.
+    /// Tries once to acquire a lock; `None` if another holder has it.
     pub(crate) async fn try_lock(
         &self,
         lock: impl FnOnce(&Leasehold) -> Lock,
@@ -59,7 +59,7 @@ impl Protection {
     }
 }
 
-/// A run under a lock, or one that an outage left without.
+/// A run under a lock, or without one because of an outage.
 pub(crate) enum Run {
     Held(Box<Guard>),
     Unprotected,
@@ -67,7 +67,7 @@ pub(crate) enum Run {
     Off,
 }
 
-/// A mark of one's own, or somebody else's.
+/// A mark that was set here, or by another process.
 pub(crate) enum Mark {
     Mine(Box<MarkerGuard>),
     Taken,
@@ -76,7 +76,7 @@ pub(crate) enum Mark {
 }
 
 impl Protection {
-    /// Waits for a lock; goes on without it in an outage if the lock says so.
+    /// Waits for a lock; continues without it in an outage if the lock allows that.
     pub(crate) async fn run(
         &self,
         lock: impl FnOnce(&Leasehold) -> leasehold::Result<Lock>,
@@ -88,7 +88,7 @@ impl Protection {
         })
     }
 
-    /// Marks something as being worked on.
+    /// Marks something as in progress.
     pub(crate) async fn mark(
         &self,
         marker: impl FnOnce(&Leasehold) -> leasehold::Result<Marker>,
@@ -115,7 +115,7 @@ impl Run {
         }
     }
 
-    /// Gives the lock back; one that cannot be given back now ends with its ttl.
+    /// Releases the lock; one that cannot be released now expires with its ttl.
     pub(crate) async fn end(self) {
         if let Self::Held(guard) = self {
             drop(guard.release().await);
@@ -124,7 +124,7 @@ impl Run {
 }
 
 impl Mark {
-    /// Clears the mark; one that cannot be cleared now ends with its lease.
+    /// Clears the mark; one that cannot be cleared now expires with its lease.
     pub(crate) async fn end(self) {
         if let Self::Mine(guard) = self {
             drop(guard.finish().await);
@@ -133,7 +133,7 @@ impl Mark {
 }
 
 impl Pass {
-    /// The fence to write with. Without a lock it is one that no check refuses.
+    /// The fence to write with. Without a lock it is the highest, which no check refuses.
     pub(crate) fn fence(&self) -> i64 {
         self.0.as_ref().map_or(i64::MAX, |guard| guard.fence().get().cast_signed())
     }
@@ -143,7 +143,7 @@ impl Pass {
         self.0.as_ref().is_none_or(|guard| guard.is_held())
     }
 
-    /// Does something while the lock lasts; `None` if it was lost before the end, and then it is not done to the end.
+    /// Runs a future while the lock is held; `None` if the lock was lost first, and then the future was cancelled.
     pub(crate) async fn while_held<T>(&self, work: impl Future<Output = T>) -> Option<T> {
         let Some(guard) = &self.0 else { return Some(work.await) };
         tokio::select! {
@@ -153,7 +153,7 @@ impl Pass {
         }
     }
 
-    /// Gives the lock back.
+    /// Releases the lock.
     pub(crate) async fn release(self) -> Result<()> {
         if let Some(guard) = self.0 {
             guard.release().await?;

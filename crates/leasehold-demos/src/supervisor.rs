@@ -1,4 +1,4 @@
-//! The first process of a demo: starts the others, makes trouble, tells the story, and shows the verdict.
+//! The first process of a demo: starts the workers, kills some, reports progress, and shows the verdict.
 
 use std::{
     io::{IsTerminal, Write},
@@ -16,7 +16,7 @@ use tokio::signal::unix::{SignalKind, signal};
 
 use crate::{Demo, Result, database, outage::Switch, worker::Worker, workers::Workers};
 
-/// How a demo is played.
+/// How a demo is run.
 #[derive(Clone, Debug, clap::Args, Serialize, Deserialize)]
 pub struct Options {
     /// Where the locks are; by default in a file that only this demo uses.
@@ -25,39 +25,39 @@ pub struct Options {
     /// Print the verdict as JSON.
     #[arg(skip)]
     pub json: bool,
-    /// Switch the coordination off, and see what breaks
+    /// Switch coordination off, and see what breaks
     #[arg(long)]
     pub r#unsafe: bool,
-    /// How much work there is, in percent
+    /// Amount of work, in percent
     #[arg(long, value_name = "PERCENT", default_value_t = 100, value_parser = clap::value_parser!(u32).range(1..=10_000))]
     pub scale: u32,
-    /// How many workers are killed, and started again, before the work is done
+    /// Number of workers to kill and restart before the work is done
     #[arg(long, value_name = "N", default_value_t = 12, value_parser = clap::value_parser!(u32).range(0..=1000))]
     pub kills: u32,
-    /// Makes the choice of victims repeatable
+    /// Make the choice of victims repeatable
     #[arg(long, value_name = "SEED")]
     pub seed: Option<u64>,
     /// Keep the database and the logs of all processes in this folder
     #[arg(long, value_name = "FOLDER")]
     pub keep: Option<PathBuf>,
-    /// Variant of a demo; its page says which there are
+    /// Variant of the demo; the page of the demo lists them
     #[arg(long, value_name = "NAME")]
     pub variant: Option<String>,
 }
 
 impl Options {
-    /// So much of an amount of work.
+    /// An amount of work, scaled.
     pub(crate) fn scaled(&self, amount: u64) -> u64 {
         (amount * u64::from(self.scale) / 100).max(1)
     }
 }
 
-/// How often the director looks how far the others are.
-const LOOK: Duration = Duration::from_millis(40);
-/// Without any progress for so long something is wrong with the demo itself.
+/// How often the supervisor polls the progress of the workers.
+const POLL_EVERY: Duration = Duration::from_millis(40);
+/// After this time without progress the demo itself is broken.
 const PATIENCE: Duration = Duration::from_secs(90);
 
-/// What the director works with.
+/// The state of a run.
 pub(crate) struct Supervisor {
     pub(crate) options: Options,
     pub(crate) workers: Workers,
@@ -69,7 +69,7 @@ pub(crate) struct Supervisor {
 }
 
 impl Supervisor {
-    /// Says a sentence of the story.
+    /// Prints a line to stderr.
     pub(crate) fn print(&self, words: impl AsRef<str>) {
         let words = words.as_ref();
         self.bar.suspend(|| {
@@ -77,13 +77,13 @@ impl Supervisor {
         });
     }
 
-    /// A client of the store that the others use.
+    /// A client of the store that the workers use.
     pub(crate) async fn client(&self) -> Result<Leasehold> {
         let connecting = self.workers.template().leases_with(|builder| builder);
         tokio::time::timeout(PATIENCE, connecting).await?
     }
 
-    /// Starts some processes of a role, and says which.
+    /// Starts processes of a role, and prints their pids.
     pub(crate) fn start(&mut self, role: &str, count: usize) -> Result<()> {
         let pids: Vec<_> = (0..count).map(|_| self.workers.start(role)).collect::<Result<_>>()?;
         let pids: Vec<_> = pids.iter().map(u32::to_string).collect();
@@ -91,7 +91,7 @@ impl Supervisor {
         Ok(())
     }
 
-    /// Waits until all work is done, as `done` reads it from the database, and kills workers on the way.
+    /// Waits until all work is done, as `done` reads it from the database, and kills workers meanwhile.
     pub(crate) async fn until_done(
         &mut self,
         total: u64,
@@ -101,7 +101,7 @@ impl Supervisor {
         self.until_reached(total, total, victims, done).await
     }
 
-    /// The same for a part of the work.
+    /// The same, until `goal` of the work is done.
     pub(crate) async fn until_reached(
         &mut self,
         total: u64,
@@ -124,12 +124,12 @@ impl Supervisor {
                 return Err(format!("{now} of {total} done, and no progress for {PATIENCE:?}").into());
             }
             self.workers.check()?;
-            // Spread over the whole of the work.
+            // Kills are spread over all of the work.
             let due = now * u64::from(self.options.kills + 1) / total;
             if u64::from(self.kills) < due.min(u64::from(self.options.kills)) {
                 self.kill(victims)?;
             }
-            tokio::time::sleep(LOOK).await;
+            tokio::time::sleep(POLL_EVERY).await;
         }
         while goal == total && self.kills < self.options.kills {
             self.kill(victims)?;
@@ -137,14 +137,14 @@ impl Supervisor {
         Ok(())
     }
 
-    /// Waits until something is true of the database.
+    /// Waits until a condition on the database holds.
     pub(crate) async fn until(&self, is_true: impl Fn(&Connection) -> Result<bool>) -> Result<()> {
         let began = Instant::now();
         while !is_true(&self.database)? {
             if began.elapsed() > PATIENCE {
-                return Err(format!("no end after {PATIENCE:?}").into());
+                return Err(format!("not finished after {PATIENCE:?}").into());
             }
-            tokio::time::sleep(LOOK).await;
+            tokio::time::sleep(POLL_EVERY).await;
         }
         Ok(())
     }
@@ -158,41 +158,41 @@ impl Supervisor {
     }
 }
 
-/// Plays a demo and shows what came of it. Answers the exit code: 0 if the invariant held, 1 if it broke,
-/// 64 for a variant that there is not, 70 if it did not come to its end.
+/// Runs a demo and prints its verdict. Returns the exit code: 0 if the invariant held, 1 if it broke, 64 for an unknown
+/// variant, 70 if the demo could not finish.
 pub fn run(demo: &Demo, options: &Options) -> u8 {
     if let Err(error) = demo.check_variant(options) {
         let _closed = writeln!(anstream::stderr(), "error: {error}");
         return USAGE;
     }
-    match play(demo, options) {
+    match run_demo(demo, options) {
         Ok(held) => u8::from(!held),
         Err(error) => {
-            let _closed = writeln!(anstream::stderr(), "the demo {} could not be played: {error}", demo.name);
-            NOT_PLAYED
+            let _closed = writeln!(anstream::stderr(), "the demo {} failed: {error}", demo.name);
+            NOT_FINISHED
         }
     }
 }
 
 impl Demo {
-    /// A variant that does not exist would otherwise be played as the ordinary one, and its verdict believed.
+    /// An unknown variant would otherwise run as the default one, with a misleading verdict.
     fn check_variant(&self, options: &Options) -> Result<()> {
         match (options.variant.as_deref(), self.variants) {
-            (Some(variant), []) => Err(format!("there is no variant \"{variant}\": it has none").into()),
+            (Some(variant), []) => Err(format!("no variant \"{variant}\": this demo has none").into()),
             (Some(variant), all) if !all.contains(&variant) => {
-                Err(format!("there is no variant \"{variant}\": choose {}", all.join(" or ")).into())
+                Err(format!("no variant \"{variant}\": expected {}", all.join(" or ")).into())
             }
             _ => Ok(()),
         }
     }
 }
 
-/// The exit code of a demo that was asked for wrongly.
+/// The exit code of wrong usage.
 const USAGE: u8 = 64;
-/// The exit code of a demo that did not come to its end.
-const NOT_PLAYED: u8 = 70;
+/// The exit code of a demo that could not finish.
+const NOT_FINISHED: u8 = 70;
 
-fn play(demo: &Demo, options: &Options) -> Result<bool> {
+fn run_demo(demo: &Demo, options: &Options) -> Result<bool> {
     let temporary = tempfile::tempdir()?;
     let folder = options.keep.clone().unwrap_or_else(|| temporary.path().to_owned());
     std::fs::create_dir_all(&folder)?;
@@ -235,19 +235,19 @@ fn play(demo: &Demo, options: &Options) -> Result<bool> {
     let mode = if options.r#unsafe { "without coordination" } else { "with coordination" };
     supervisor.print(format!("{}: {} ({mode}, seed {seed})", demo.name, demo.line));
     let began = Instant::now();
-    let played = runtime.block_on(async {
+    let outcome = runtime.block_on(async {
         tokio::select! {
             biased;
-            () = interrupted() => Err("it was interrupted".into()),
-            played = (demo.supervise)(&mut supervisor) => played,
+            () = interrupted() => Err("interrupted".into()),
+            outcome = (demo.supervise)(&mut supervisor) => outcome,
         }
     });
     supervisor.bar.finish_and_clear();
-    supervisor.workers.leave()?;
-    played?;
+    supervisor.workers.kill_all()?;
+    outcome?;
     let (verdict, judge) = supervisor.workers.judge()?;
     supervisor.print(format!(
-        "played in {:.1} s; {} workers killed with -9; judged from the database by pid {judge}:",
+        "finished in {:.1} s; {} workers killed with -9; judged from the database by pid {judge}:",
         began.elapsed().as_secs_f64(),
         supervisor.kills
     ));
@@ -265,11 +265,11 @@ fn play(demo: &Demo, options: &Options) -> Result<bool> {
     Ok(verdict.held())
 }
 
-/// Whether the store will do. Workers wait for one that is out of reach, because that may happen on the way.
+/// Checks that the store is suitable and reachable. Workers do not: they wait for a store that is unreachable.
 async fn try_out(store: &str, demo: &Demo) -> Result<()> {
     let leases = Leasehold::builder(store).connect_lazy()?;
     if leases.capabilities().reach == Reach::Process {
-        return Err("this store is seen by one process only, and a demo has several".into());
+        return Err("this store is visible to one process only, and a demo has several".into());
     }
     if demo.has_records
         && let Err(error @ Error::Unsupported { .. }) = leases.idempotency("demo").key("demo").get().await
@@ -280,7 +280,7 @@ async fn try_out(store: &str, demo: &Demo) -> Result<()> {
     Ok(leases.close().await?)
 }
 
-/// Ends when somebody wants to stop the demo: its processes and its folder shall not outlive it.
+/// Completes on SIGINT or SIGTERM, so that the processes and the folder of the demo are cleaned up.
 async fn interrupted() {
     let signals = [SignalKind::interrupt(), SignalKind::terminate()].map(signal);
     let [Ok(mut interrupt), Ok(mut terminate)] = signals else { return std::future::pending().await };

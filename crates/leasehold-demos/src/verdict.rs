@@ -1,4 +1,4 @@
-//! What the judge says, and how it is shown.
+//! The verdict of the judge, and how it is shown.
 
 use std::fmt::Write;
 
@@ -24,7 +24,7 @@ struct Point {
 }
 
 impl Verdict {
-    /// A part of the invariant: this is what was found, and it must be that.
+    /// A part of the invariant: `found` must equal `wanted`.
     pub(crate) fn expects<T: PartialEq + ToString>(mut self, what: &str, wanted: T, found: T) -> Self {
         self.points.push(Point {
             what: what.into(),
@@ -35,7 +35,7 @@ impl Verdict {
         self
     }
 
-    /// A fact beside the invariant.
+    /// A fact that is not part of the invariant.
     pub(crate) fn reports(mut self, what: &str, found: impl ToString) -> Self {
         let point = Point { what: what.into(), wanted: String::new(), found: found.to_string(), held: true };
         self.points.push(point);
@@ -48,12 +48,12 @@ impl Verdict {
         self
     }
 
-    /// Whether all of the invariant held.
+    /// Whether the whole invariant held.
     pub(crate) fn held(&self) -> bool {
         self.points.iter().all(|point| point.held)
     }
 
-    /// For programs.
+    /// As JSON.
     pub(crate) fn to_json(&self, demo: &str) -> serde_json::Result<String> {
         let Self { points, .. } = self;
         let verdict = serde_json::json!({
@@ -62,7 +62,7 @@ impl Verdict {
         serde_json::to_string(&verdict)
     }
 
-    /// The text of it.
+    /// As text.
     pub(crate) fn show(&self) -> String {
         let mut text = String::new();
         let width = self.points.iter().map(|point| point.what.chars().count()).max().unwrap_or(0);
@@ -92,7 +92,7 @@ mod tests {
     use super::*;
 
     #[test]
-    fn a_verdict_says_what_broke_and_what_it_should_have_been() {
+    fn a_verdict_shows_what_broke_and_the_expected_value() {
         let verdict = Verdict::default()
             .reports("buyers", 9)
             .expects("sold", 5_u64, 7)

@@ -1,4 +1,4 @@
-//! One process of a demo: what it is told, and how it begins and ends.
+//! One worker process of a demo: its configuration, and how it starts and ends.
 
 use std::{io::Write, path::PathBuf, process::ExitCode, time::Duration};
 
@@ -9,18 +9,18 @@ use tokio::io::AsyncReadExt;
 
 use crate::{Result, database, find, protection::Protection, supervisor::Options, workers::JUDGE};
 
-/// Tells a copy of the program that it is one of a cast.
+/// The environment variable that makes a copy of the program a worker.
 const WORKER: &str = "LEASEHOLD_DEMO_WORKER";
 const CONNECT_AGAIN: Duration = Duration::from_millis(200);
 
-/// What a process is told.
+/// The configuration of a worker.
 #[derive(Clone, Serialize, Deserialize)]
 pub(crate) struct Worker {
     pub(crate) demo: String,
     pub(crate) role: String,
-    /// Which one of that role.
+    /// Its number among the workers of that role.
     pub(crate) number: usize,
-    /// How many lives it has had before this one.
+    /// How often it was restarted.
     pub(crate) life: u32,
     pub(crate) folder: PathBuf,
     pub(crate) store: String,
@@ -44,7 +44,7 @@ impl Worker {
         Ok(Protection::new(leases))
     }
 
-    /// A client of the store. One that is out of reach is waited for: workers are also started while it is down.
+    /// A client of the store. Waits for a store that is unreachable: workers are also started while it is down.
     pub(crate) async fn leases_with(&self, set: impl Fn(Builder) -> Builder) -> Result<Leasehold> {
         let label = format!("{} {}", self.role, self.number);
         loop {
@@ -61,22 +61,22 @@ impl Worker {
     }
 }
 
-/// Plays a part if this process was started for one; call it before anything else.
+/// Runs a worker if this process was started as one; call it before anything else.
 pub fn run_worker() -> Option<ExitCode> {
     let worker = std::env::var(WORKER).ok()?;
-    Some(match play(&worker) {
+    Some(match run(&worker) {
         Ok(()) => ExitCode::SUCCESS,
         Err(error) => {
-            // Into the log of this process.
+            // Goes into the log of this process.
             let _nobody_reads = writeln!(std::io::stderr(), "{error}");
             ExitCode::FAILURE
         }
     })
 }
 
-fn play(worker: &str) -> Result<()> {
+fn run(worker: &str) -> Result<()> {
     let worker: Worker = serde_json::from_str(worker)?;
-    let demo = find(&worker.demo).ok_or("there is no such demo")?;
+    let demo = find(&worker.demo).ok_or("no such demo")?;
     if worker.role == JUDGE {
         let verdict = (demo.judge)(&worker.database()?, &worker.options)?;
         writeln!(std::io::stdout(), "{}", serde_json::to_string(&verdict)?)?;
@@ -87,7 +87,7 @@ fn play(worker: &str) -> Result<()> {
     runtime.block_on((demo.work)(worker))
 }
 
-/// The director holds the other end of our standard input: when it is gone, so are we.
+/// Exits when the supervisor does: it holds the other end of our standard input.
 async fn end_with_the_supervisor() {
     let mut nothing = Vec::new();
     let _ended = tokio::io::stdin().read_to_end(&mut nothing).await;

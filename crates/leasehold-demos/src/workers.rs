@@ -1,4 +1,4 @@
-//! The processes of a demo: started, killed without warning, started again.
+//! The worker processes of a demo: started, killed without warning, restarted.
 
 use std::{
     collections::BTreeMap,
@@ -10,12 +10,12 @@ use rand::{RngExt, rngs::StdRng};
 
 use crate::{Result, verdict::Verdict, worker::Worker};
 
-/// The role that only reads the database and says what became of it.
+/// The role that only reads the database and checks the invariant.
 pub(crate) const JUDGE: &str = "judge";
 
-/// Those who play now.
+/// The running workers.
 pub(crate) struct Workers {
-    /// What all of them are told.
+    /// The configuration that all of them share.
     template: Worker,
     running: Vec<Running>,
 }
@@ -30,12 +30,12 @@ impl Workers {
         Self { template, running: Vec::new() }
     }
 
-    /// What all of them are told.
+    /// The configuration that all of them share.
     pub(crate) fn template(&self) -> &Worker {
         &self.template
     }
 
-    /// Starts one more process of a role; answers its pid.
+    /// Starts one more worker of a role; returns its pid.
     pub(crate) fn start(&mut self, role: &str) -> Result<u32> {
         let number = 1 + self.running.iter().filter(|one| one.worker.role == role).count();
         let worker = Worker { role: role.into(), number, ..self.template.clone() };
@@ -45,19 +45,19 @@ impl Workers {
         Ok(pid)
     }
 
-    /// Which processes of a role there are, by number and life.
+    /// The workers of a role, by number and life.
     pub(crate) fn lives(&self, role: &str) -> Vec<(usize, u32)> {
         let running = self.running.iter().filter(|one| one.worker.role == role);
         running.map(|one| (one.worker.number, one.worker.life)).collect()
     }
 
-    /// Kills a random process of a role with SIGKILL, and starts another in its place; answers both pids.
-    pub(crate) fn kill_one(&mut self, role: &str, chance: &mut StdRng) -> Result<Option<(u32, u32)>> {
+    /// Kills a random worker of a role with SIGKILL and restarts it; returns both pids.
+    pub(crate) fn kill_one(&mut self, role: &str, rng: &mut StdRng) -> Result<Option<(u32, u32)>> {
         let mut candidates: Vec<_> = self.running.iter_mut().filter(|one| one.worker.role == role).collect();
         if candidates.is_empty() {
             return Ok(None);
         }
-        let chosen = chance.random_range(0..candidates.len());
+        let chosen = rng.random_range(0..candidates.len());
         let one = &mut candidates[chosen];
         let killed = one.process.id();
         one.process.kill()?;
@@ -67,12 +67,12 @@ impl Workers {
         Ok(Some((killed, one.process.id())))
     }
 
-    /// Fails if nobody is left of a role, because all failed: the others would wait for them in vain.
+    /// Fails if all workers of a role have failed: the others would wait for them for ever.
     pub(crate) fn check(&mut self) -> Result<()> {
         let mut failed: BTreeMap<&str, Option<String>> = BTreeMap::new();
         for Running { worker, process } in &mut self.running {
             let how = match process.try_wait()? {
-                Some(status) if !status.success() => Some(format!("{status}: {}", last_words(worker))),
+                Some(status) if !status.success() => Some(format!("{status}: {}", last_line(worker))),
                 _ => None,
             };
             let all = failed.entry(&worker.role).or_insert_with(|| how.clone());
@@ -84,8 +84,8 @@ impl Workers {
         }
     }
 
-    /// Ends all of them.
-    pub(crate) fn leave(&mut self) -> Result<()> {
+    /// Kills all of them.
+    pub(crate) fn kill_all(&mut self) -> Result<()> {
         for mut one in self.running.drain(..) {
             one.process.kill()?;
             one.process.wait()?;
@@ -93,22 +93,22 @@ impl Workers {
         Ok(())
     }
 
-    /// Has the database judged, by a process that took no part; answers its pid too.
+    /// Has the database judged by a separate process; returns its pid too.
     pub(crate) fn judge(&self) -> Result<(Verdict, u32)> {
         let worker = Worker { role: JUDGE.into(), number: 1, ..self.template.clone() };
         let judge = spawn(&worker)?;
         let pid = judge.id();
-        let said = judge.wait_with_output()?;
-        if !said.status.success() {
-            return Err(format!("the judge failed: {}", last_words(&worker)).into());
+        let output = judge.wait_with_output()?;
+        if !output.status.success() {
+            return Err(format!("the judge failed: {}", last_line(&worker)).into());
         }
-        Ok((serde_json::from_slice(&said.stdout)?, pid))
+        Ok((serde_json::from_slice(&output.stdout)?, pid))
     }
 }
 
 impl Drop for Workers {
     fn drop(&mut self) {
-        let _gone_already = self.leave();
+        let _gone_already = self.kill_all();
     }
 }
 
@@ -116,10 +116,10 @@ fn log_of(worker: &Worker) -> std::path::PathBuf {
     worker.folder.join(format!("{}-{}.log", worker.role, worker.number))
 }
 
-/// The end of a process's log, which may be gone with its folder soon.
-fn last_words(worker: &Worker) -> String {
+/// The last line of a worker's log, which may be deleted with its folder soon.
+fn last_line(worker: &Worker) -> String {
     let log = std::fs::read_to_string(log_of(worker)).unwrap_or_default();
-    log.lines().next_back().unwrap_or("without a word").to_owned()
+    log.lines().next_back().unwrap_or("no output").to_owned()
 }
 
 fn spawn(worker: &Worker) -> Result<Child> {

@@ -39,8 +39,8 @@ impl Demo {
         // Only a store that was named explicitly: a demo must not load a shared store by default.
         let options = Options { store: global.store.clone(), json: global.json, ..self.options };
         // It has a runtime of its own.
-        let played = thread::spawn(move || leasehold_demos::run(demo, &options)).join();
-        Ok(Exit(played.unwrap_or(70)))
+        let exit_code = thread::spawn(move || leasehold_demos::run(demo, &options)).join();
+        Ok(Exit(exit_code.unwrap_or(70)))
     }
 }
 

@@ -1,4 +1,4 @@
-//! One crawler: takes a domain, fetches some of its pages one after the other, goes on with another domain.
+//! One crawler: locks a domain, fetches some of its pages one after the other, then moves on to another domain.
 
 use std::{io::Write, net::SocketAddr, time::Duration};
 
@@ -13,10 +13,10 @@ use crate::{
     worker::Worker,
 };
 
-/// How long a domain stays locked when its crawler dies. Much longer than a page takes: the last request of a crawler
-/// that was killed is over before anybody else may ask.
+/// How long a domain stays locked when its crawler dies. Much longer than a page takes: the last request of a killed
+/// crawler is over before another crawler may send one.
 const LOCK_TTL: Duration = Duration::from_secs(1);
-/// The longest ttl of all, after which nodes of a quorum that forgot their votes may vote again.
+/// The longest ttl, after which quorum nodes that lost their votes may vote again.
 const MAX_TTL: Duration = Duration::from_secs(2);
 /// Pages of a domain in one go.
 const VISIT: u64 = 10;
@@ -47,7 +47,7 @@ pub(super) async fn crawl(worker: Worker) -> Result<()> {
     let mut refusals = 0;
     loop {
         let crawled = crawler.take_a_domain().await.unwrap_or_else(|error| {
-            // The store may be out of reach for a while: that is no reason to give up.
+            // The store may be unreachable for a while: keep trying.
             let _nobody_reads = writeln!(std::io::stderr(), "{error}");
             false
         });
@@ -58,14 +58,14 @@ pub(super) async fn crawl(worker: Worker) -> Result<()> {
     }
 }
 
-/// Random, so that crawlers that were refused together do not come back together.
+/// Random, so that crawlers that were refused together do not retry together.
 fn pause(refusals: u32) -> Duration {
     let most = PAUSE.saturating_mul(1 << refusals.min(16)).min(PAUSE_MAX);
     most.mul_f64(rand::rng().random_range(0.5..1.0))
 }
 
 impl Crawler {
-    /// False if there was nothing to do, or somebody else is at it.
+    /// False if there was nothing to do, or another crawler holds the domain.
     async fn take_a_domain(&mut self) -> Result<bool> {
         let Some(domain) = self.domain_to_crawl()? else { return Ok(false) };
         let lock = format!("domain:{domain}");
@@ -92,7 +92,7 @@ impl Crawler {
             let sql = "select page from pages where domain = ? and crawler is null order by page limit 1";
             let page = self.database.query_row(sql, [domain], |row| row.get::<_, u64>(0)).optional()?;
             let Some(page) = page else { break };
-            // A process that was stopped for a while goes on here before anything tells it how long.
+            // A process that was stopped continues here without knowing for how long.
             if !pass.is_held() {
                 break;
             }
@@ -107,7 +107,7 @@ impl Crawler {
         Ok(())
     }
 
-    /// A page that is fetched, and the links on it: both or nothing, so that no link is lost with a crawler.
+    /// Stores a fetched page and the links on it atomically, so that no link is lost with a crawler.
     fn write_down(&mut self, domain: &str, page: u64, links: &[u64]) -> Result<()> {
         let change = self.database.transaction_with_behavior(Immediate)?;
         for link in links {

@@ -1,4 +1,4 @@
-//! No two requests to one domain met, and every page was fetched.
+//! No two requests to one domain overlapped, and every page was fetched.
 
 use rusqlite::Connection;
 

@@ -1,7 +1,7 @@
-//! Crawlers that are polite: many domains, several crawlers, and at most one request at a time to each domain.
+//! Polite crawlers: many domains, several crawlers, and at most one request at a time to each domain.
 //!
-//! A crawler takes a domain with pages that nobody has fetched and asks for the domain's lock, without waiting: there are
-//! other domains. The site itself measures whether two requests to one domain ever met.
+//! A crawler chooses a domain with pages that are not fetched yet and tries to lock it, without waiting: there are other
+//! domains. The site itself measures whether two requests to one domain ever overlapped.
 
 mod crawl;
 mod judge;
@@ -46,7 +46,7 @@ fn set_up(database: &mut Connection, _: &Options) -> Result<()> {
          create table requests (domain text, page integer, crawler text, served integer,
                                 began_us integer, ended_us integer);",
     )?;
-    // Where a crawl begins; the rest is found by following links.
+    // The start of the crawl; the other pages are found by following links.
     for domain in 1..=DOMAINS {
         database.execute("insert into pages (domain, page) values (?, 0)", [format!("site{domain}.test")])?;
     }
@@ -62,7 +62,7 @@ async fn supervise(supervisor: &mut Supervisor) -> Result<()> {
     supervisor.start(CRAWLER, 4)?;
     let fetched = "select count(*) from pages where crawler is not null";
     supervisor.until_done(pages, CRAWLER, |database| number(database, fetched)).await?;
-    // What the site has measured arrives a little later.
+    // The measurements of the site arrive a little later.
     supervisor.until(|database| Ok(number(database, judge::SERVED)? == pages)).await
 }
 

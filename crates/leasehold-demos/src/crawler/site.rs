@@ -1,4 +1,4 @@
-//! All domains, served by one process that takes down when each request began and ended.
+//! All domains, served by one process that records when each request began and ended.
 
 use std::{
     sync::Arc,
@@ -37,7 +37,7 @@ struct Request {
     ended_us: u64,
 }
 
-/// A request that is being served. It ends when it is dropped, also because whoever asked was killed.
+/// A request that is being served. It ends when it is dropped, also when the client was killed.
 struct Serving<'a> {
     site: &'a Site,
     domain: String,

@@ -1,7 +1,7 @@
-//! The bank: knows who deposited what, tells of it, and is asked about every payment.
+//! The bank: records deposits, announces them, and approves every payment.
 //!
-//! It is another system. Whoever asks it between reading a balance and writing it cannot keep others out with a database
-//! transaction: that takes a lock.
+//! It is another system. A caller that asks it between reading a balance and writing it cannot exclude others with a
+//! database transaction: that takes a lock.
 
 use std::net::SocketAddr;
 
@@ -58,7 +58,7 @@ pub(super) async fn ask(port: u16, path: &str) -> Result<i64> {
     Ok(body.parse()?)
 }
 
-/// A buyer has paid. The bank tells of it twice, as banks do.
+/// A buyer has paid. The bank announces it twice, as banks do.
 pub(super) fn deposit(database: &mut Connection, deal: u64) -> Result<()> {
     let change = database.transaction_with_behavior(rusqlite::TransactionBehavior::Immediate)?;
     let sql = "select amount from deals where id = ?";

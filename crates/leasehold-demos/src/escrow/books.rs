@@ -1,7 +1,7 @@
 //! Deals and accounts in the database: opened under a lock, changed in memory, written with its fence.
 //!
-//! Opening writes the fence into the row. From then on no earlier holder of the lock can write it, so what was read stays
-//! true until this holder writes, or is refused itself because there is a later one.
+//! Opening writes the fence into the row. From then on no earlier holder of the lock can write it, so the values read stay
+//! current until this holder writes, or is refused because there is a later holder.
 
 use std::sync::{Mutex, MutexGuard, PoisonError};
 
@@ -13,7 +13,7 @@ use crate::{Result, protection::Pass};
 /// The database, as one task uses it.
 pub(super) struct Books {
     database: Mutex<Connection>,
-    /// Who writes, for the records.
+    /// The writer, for the records.
     by: String,
 }
 
@@ -75,7 +75,7 @@ impl Books {
         Ok(Account { id, balance: balance.ok_or(TOO_LATE)?, fence })
     }
 
-    /// Moves a deal on, with all that belongs to it: a crash leaves everything of it or nothing.
+    /// Advances a deal, atomically with everything that belongs to it.
     pub(super) fn change(&self, deal: &Deal, to: State, movements: &[Movement<'_>]) -> Result<()> {
         let mut database = self.database();
         let change = database.transaction_with_behavior(Immediate)?;
@@ -111,8 +111,8 @@ impl Books {
     }
 }
 
-/// What a writer is told whose lock somebody else has had since.
-const TOO_LATE: &str = "somebody else has had the lock since";
+/// The error of a writer whose lock has had a later holder.
+const TOO_LATE: &str = "the lock has had a later holder";
 
 /// Money on its way.
 pub(super) enum Movement<'a> {

@@ -8,7 +8,7 @@ use crate::Result;
 
 /// A message that was taken and not settled is delivered again after this time.
 const VISIBLE_AGAIN: Duration = Duration::from_secs(1);
-/// One that was given back.
+/// The same, for a message that was given back.
 const REQUEUED: Duration = Duration::from_millis(40);
 
 /// A message, as its sender wrote it.
@@ -23,7 +23,7 @@ pub(super) struct Message {
     pub(super) fence: i64,
 }
 
-/// What became of a message.
+/// The outcome of a message.
 #[derive(Clone, Copy, Debug, PartialEq, Eq)]
 pub(super) enum Outcome {
     Done,
@@ -41,12 +41,12 @@ pub(super) fn send(broker: &Connection, kind: &str, deal: u64, tx_hash: &str, fe
     Ok(())
 }
 
-/// Takes the next message, if there is one. Others do not see it for a while.
+/// Takes the next message, if there is one, and hides it from others for a while.
 pub(super) fn take(broker: &Connection) -> Result<Option<Message>> {
     let now = now_ms()?;
     let next =
         "select id from messages where outcome is null and visible_ms <= ?1 order by visible_ms, id limit 1";
-    // Asked first, because writers wait for each other and most questions are in vain.
+    // A read first: writers wait for each other, and most of the time there is no message.
     if broker.query_row(next, [now], |_| Ok(())).optional()?.is_none() {
         return Ok(None);
     }
@@ -66,7 +66,7 @@ pub(super) fn take(broker: &Connection) -> Result<Option<Message>> {
     Ok(broker.query_row(&sql, (now, now + VISIBLE_AGAIN.as_millis() as i64), message).optional()?)
 }
 
-/// Tells what became of a message.
+/// Records the outcome of a message.
 pub(super) fn settle(broker: &Connection, message: u64, outcome: Outcome) -> Result<()> {
     let word = match outcome {
         Outcome::Done => "done",

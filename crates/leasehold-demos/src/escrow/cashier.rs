@@ -1,7 +1,7 @@
 //! Takes messages from the broker and moves money: deposits, payouts, refunds.
 //!
-//! A message may come twice, late, or to two cashiers at once. Nothing is paid without its locks: a message whose locks are
-//! not to be had goes back into the queue.
+//! A message may come twice, late, or to two cashiers at once. Nothing is paid without its locks: a message whose locks
+//! cannot be acquired goes back into the queue.
 
 use std::time::Duration;
 
@@ -30,7 +30,7 @@ pub(super) struct Cashier {
 impl Cashier {
     pub(super) async fn work(self) {
         loop {
-            // A database that is busy for too long is as if there were nothing to do.
+            // A database that is busy for too long counts as nothing to do.
             if !self.next_message().await.unwrap_or(false) {
                 tokio::time::sleep(REST).await;
             }
@@ -47,7 +47,7 @@ impl Cashier {
     }
 
     async fn deliver(&self, message: &Message) -> Outcome {
-        // An error is a lock that is busy, a store out of reach or a fence that came too late: not now.
+        // An error is a busy lock, an unreachable store or an outdated fence: try again later.
         self.handle(message).await.unwrap_or(Outcome::Requeue)
     }
 
@@ -80,17 +80,17 @@ impl Cashier {
         let id = ("deal_id", message.deal);
         let pass = self.protection.lock_of_policy(|leases| keys::lock(leases, "deal", Some(id))).await?;
         let deal =
-            self.books.open_deal(message.deal, &pass)?.ok_or("no such deal, or somebody else has it")?;
+            self.books.open_deal(message.deal, &pass)?.ok_or("no such deal, or it has a later holder")?;
         let (from, to) = match message.kind.as_str() {
             "deposit" => (State::Created, State::Funded),
             "payout" => (State::Accepted, State::PaidOut),
             _ => (State::Disputed, State::Refunded),
         };
         let outcome = if message.fence < deal.ordered && message.kind != "deposit" {
-            // Its sender has had a successor, who ordered something else.
+            // A later holder of the lock has ordered something else.
             Outcome::Stale
         } else if deal.state != from {
-            // Done by a cashier who died before it could say so.
+            // Done by a cashier that died before it could record so.
             Outcome::Again
         } else {
             self.pay(&deal, to, &message.tx_hash).await?;
@@ -104,7 +104,7 @@ impl Cashier {
     async fn pay(&self, deal: &Deal, to: State, tx_hash: &str) -> Result<()> {
         match to {
             State::PaidOut => {
-                // Sellers before the platform, in every cashier: nobody waits for somebody who waits for him.
+                // Sellers before the platform, in every cashier: a fixed order avoids deadlock.
                 let seller_lock = self.lock(deal.seller).await?;
                 let seller = self.books.open_account(deal.seller, &seller_lock)?;
                 let fee = bank::ask(self.bank, &format!("/fees/{}", deal.amount)).await?;
@@ -186,7 +186,7 @@ mod tests {
         let (cashier, leases) = cashier().await;
         assert_eq!(cashier.deliver(&refund(ORDERED)).await, Outcome::Done);
         assert_eq!(cashier.deliver(&refund(ORDERED)).await, Outcome::Again);
-        // As after the death of a cashier who had paid and could not say so any more.
+        // As after a cashier that had paid and died before it recorded so.
         assert!(keys::request(&leases, "refund", ("deal_id", 1)).unwrap().remove().await.unwrap());
         assert_eq!(cashier.deliver(&refund(ORDERED)).await, Outcome::Again);
         assert_eq!(refunded(&cashier), 500);
@@ -203,7 +203,7 @@ mod tests {
             assert_eq!(refunded(&cashier), 0, "{policy}");
             other.release().await.unwrap();
         }
-        // Requests that were given up are given back in the background.
+        // Abandoned requests are given back in the background.
         leasehold_testkit::eventually_async(Duration::from_secs(30), "the refund is paid", async || {
             cashier.deliver(&refund(ORDERED)).await == Outcome::Done
         })

@@ -53,7 +53,7 @@ const BOTH: &str = "select count(*) from deals
 const NOT_NOTIFIED_ONCE: &str = "select count(*) from outbox where kind = 'notify'
     and 1 <> (select count(*) from notifications where outbox_id = outbox.id)";
 
-/// A run has pages of its own from its first to its last; another one's in between were written at the same time.
+/// The pages of a run are consecutive; pages of another run in between were written at the same time.
 const BESIDE_ANOTHER: &str = "with runs as
     (select run, min(id) as first, max(id) as last from reconciliations group by run)
     select count(*) from runs where exists

@@ -4,12 +4,12 @@ use std::time::Duration;
 
 use leasehold::{IdempotencyKey, Leasehold, Lock, Policies};
 
-/// So many times faster than in the file does time pass here: who dies holds up others for a second or two, not for
+/// How many times faster than in the file time passes here: a killed worker delays others for a second or two, not for
 /// half of the demo.
 const FASTER: u32 = 30;
 /// The longest of them, reconciliation, must not hold up the end of the demo either.
 const TTL_MAX: Duration = Duration::from_secs(1);
-/// How long the request of who died cannot be tried again.
+/// How long the request of a killed worker cannot be retried.
 const REQUEST_LEASE: Duration = Duration::from_secs(1);
 
 pub(super) fn policies() -> leasehold::Result<Policies> {

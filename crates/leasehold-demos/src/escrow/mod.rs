@@ -43,7 +43,7 @@ pub(crate) static DEMO: Demo = Demo {
 const DEALS: u64 = 200;
 const BUYERS: u64 = 8;
 const SELLERS: u64 = 4;
-/// The account of who runs the service: it gets a fee of every payout.
+/// The account of the operator of the service: it gets a fee from every payout.
 const PLATFORM: u64 = 1;
 
 const SERVICES: u64 = 3;
@@ -61,7 +61,7 @@ fn set_up(database: &mut Connection, options: &Options) -> Result<()> {
         let name = if number < BUYERS { "buyer" } else { "seller" };
         change.execute(account, (PLATFORM + 1 + number, name))?;
     }
-    // Requests are remembered by the store for longer than a demo lasts: those of an earlier one had other numbers.
+    // The store keeps requests for longer than a demo lasts: those of an earlier run had other numbers.
     let first = broker::now_ms()?.unsigned_abs();
     change.execute("insert into sqlite_sequence (name, seq) values ('outbox', ?)", [first])?;
     for number in 0..options.scaled(DEALS) {

@@ -1,4 +1,4 @@
-//! The poller of the outbox: sends what transitions asked for. One of all instances polls at a time.
+//! The poller of the outbox: sends the messages that transitions asked for. One instance polls at a time.
 //!
 //! A notification and the mark that it was sent are written together, for it stays in this database. Orders go to the
 //! broker, which is another system: a poller that dies before it has marked an order leaves it to be sent again.
@@ -33,7 +33,7 @@ struct Row {
 impl Poller {
     pub(super) async fn work(self) {
         loop {
-            // An error is another poller at work, or a store out of reach: the rows stay where they are.
+            // An error is another poller at work, or an unreachable store: the rows stay where they are.
             if self.send_batch().await.unwrap_or(0) == 0 {
                 tokio::time::sleep(REST).await;
             }
@@ -51,9 +51,9 @@ impl Poller {
         Ok(rows.query_map([most], row)?.collect::<Result<_, _>>()?)
     }
 
-    /// Sends some rows, and says how many.
+    /// Sends some rows; returns how many.
     async fn send_batch(&self) -> Result<usize> {
-        // Most looks are in vain, and need no lock.
+        // Most polls find nothing and need no lock.
         if self.unsent(1)?.is_empty() {
             return Ok(0);
         }
@@ -67,7 +67,7 @@ impl Poller {
         Ok(sent.into_iter().filter(|sent| *sent).count())
     }
 
-    /// False if a poller was at it that died not long ago: not now.
+    /// False if a poller that died recently was sending it: try again later.
     async fn send(&self, row: &Row, fence: i64) -> Result<bool> {
         if row.kind != "notify" {
             broker::send(&self.books.database(), &row.kind, row.deal, "", row.fence)?;
@@ -98,10 +98,10 @@ impl Poller {
         Ok(change.commit()?)
     }
 
-    /// Refuses a poller that has a successor.
+    /// Refuses a poller that is not the latest.
     fn check(&self, database: &rusqlite::Connection, fence: i64) -> Result<()> {
         match database.execute("update poller set fence = ?1 where fence <= ?1", [fence])? {
-            0 => Err("somebody else has polled since".into()),
+            0 => Err("there is a later poller".into()),
             _ => Ok(()),
         }
     }

@@ -1,7 +1,7 @@
-//! The reconciler: one of all instances compares accounts with entries, again and again, as long as it lives.
+//! The reconciler: one instance compares accounts with entries, again and again, until it dies.
 //!
-//! It holds its lock far longer than the ttl, which is short, so that another takes over soon after it died: the lock is
-//! kept alive.
+//! It holds its lock far longer than the ttl, so the lock is kept alive. The ttl is short, so that another instance takes
+//! over soon after it dies.
 
 use std::time::Duration;
 
@@ -20,7 +20,7 @@ impl Reconciler {
         loop {
             let lock = self.protection.lock_of_policy(|leases| keys::lock(leases, "reconciliation", None));
             if let Ok(pass) = lock.await {
-                // Ends when the lock is lost, or when the database knows a later reconciler.
+                // Ends when the lock is lost, or when the database has a later reconciler.
                 let _ended = pass.while_held(self.reconcile_again_and_again(pass.fence())).await;
             }
             tokio::time::sleep(PAUSE).await;

@@ -1,9 +1,9 @@
 -- Purpose: the tables of the escrow demo. Nothing here guards the invariant: no key is unique but row ids.
 
--- Who deposited what, as the bank knows it. Written by the bank before it tells anybody.
+-- Deposits, by the books of the bank. Written by the bank before it announces them.
 create table bank (tx_hash text, deal integer, amount integer);
 
--- `fence` is the latest holder of the deal's lock who opened the row; `ordered` is the fence of the latest order to pay.
+-- `fence` is the latest holder of the deal's lock that opened the row; `ordered` is the fence of the latest order to pay.
 create table deals (
     id integer primary key,
     buyer integer, seller integer, amount integer,
@@ -18,7 +18,7 @@ create table accounts (id integer primary key, name text, balance integer, fence
 create table entries (deal integer, kind text, account integer, amount integer, by text);
 create index entries_of_accounts on entries (account);
 
--- What transitions ask for, written together with them: notifications, and orders to pay.
+-- Messages that transitions ask for, written together with them: notifications, and orders to pay.
 create table outbox (
     id integer primary key autoincrement,
     deal integer, kind text, text text, fence integer, sent integer not null default 0
@@ -39,5 +39,5 @@ create index open_messages on messages (visible_ms, id) where outcome is null;
 create table reconciliations (id integer primary key, run integer, by text, fence integer, difference integer, wrong integer);
 
 create table addresses (name text primary key, port integer);
--- What became of each deal, as its traders saw it, and how often they were told to come back.
+-- The outcome of each deal, as its traders saw it, and how often they got "409, busy".
 create table ended (deal integer, state text, busy integer);

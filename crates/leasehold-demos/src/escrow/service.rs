@@ -48,7 +48,7 @@ pub(super) async fn serve(worker: Worker) -> Result<()> {
 
 type Answer = (StatusCode, String);
 
-/// What a client is told whose deal is in the hands of somebody else.
+/// The response to a client whose deal is locked by another request.
 pub(super) const BUSY: &str = "busy";
 
 async fn look(Shared(service): Shared<Arc<Service>>, Path(deal): Path<u64>) -> Answer {

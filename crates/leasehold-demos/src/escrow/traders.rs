@@ -18,9 +18,9 @@ use crate::{Result, http::Client, worker::Worker};
 
 /// Deals under way at the same time.
 const AT_ONCE: usize = 40;
-/// How often traders look how their deal stands.
-const LOOK: Duration = Duration::from_millis(120);
-/// Without any change for so long a deal is given up, and counts as one that never ended.
+/// How often traders poll the state of their deal.
+const POLL_EVERY: Duration = Duration::from_millis(120);
+/// After this time without a change a deal is given up, and counts as never ended.
 const PATIENCE: Duration = Duration::from_secs(75);
 
 struct Ended {
@@ -63,7 +63,7 @@ struct Trader {
     asked: u64,
     /// The instance that answered last.
     service: Option<Client>,
-    /// How often an instance said that the deal is in the hands of somebody else.
+    /// How often an instance answered that the deal is busy.
     busy: u64,
 }
 
@@ -72,13 +72,13 @@ impl Trader {
         Self { worker, deal, asked: deal, service: None, busy: 0 }
     }
 
-    /// Does what the state of the deal asks for until it has ended.
+    /// Takes the next step of the deal until it has ended.
     async fn trade(&mut self) -> String {
         let deposited =
             self.worker.database().and_then(|mut database| bank::deposit(&mut database, self.deal));
         let mut last = (Created.to_string(), Instant::now());
         while deposited.is_ok() && last.1.elapsed() < PATIENCE {
-            // No answer is as good as none: an instance died, and another will know.
+            // An error is like no answer: the instance died, and another one will answer.
             if let Ok((StatusCode::OK, state)) = self.ask(Method::GET, "").await {
                 let known = State::parse(&state);
                 if state != last.0 {
@@ -91,7 +91,7 @@ impl Trader {
                     _ => {}
                 }
             }
-            tokio::time::sleep(LOOK).await;
+            tokio::time::sleep(POLL_EVERY).await;
         }
         last.0
     }

@@ -1,4 +1,4 @@
-//! The buyers: each asks until it has an answer, whoever dies meanwhile.
+//! The buyers: each retries until it has an answer, whichever instance dies meanwhile.
 
 use std::{net::SocketAddr, sync::Arc, time::Duration};
 

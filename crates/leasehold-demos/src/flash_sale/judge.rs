@@ -1,4 +1,4 @@
-//! Sold is stock, nobody got two, and nobody was told "ordered" in vain.
+//! Units sold equal the stock, no buyer got two, and every order that was confirmed to a buyer exists.
 
 use rusqlite::Connection;
 

@@ -1,4 +1,5 @@
-//! Takes orders from the queue and confirms them. Killed in between, it does the same order again, which changes nothing.
+//! Takes orders from the queue and confirms them. If it is killed in between, it confirms the same order again, which is
+//! idempotent.
 
 use std::time::Duration;
 

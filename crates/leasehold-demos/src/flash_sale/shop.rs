@@ -32,7 +32,7 @@ struct Shop {
     name: String,
     database: Mutex<Connection>,
     protection: Protection,
-    /// The stock is part of the lock's name, as some do it.
+    /// The stock is part of the lock's name, as in some designs.
     stock_in_name: bool,
 }
 
@@ -52,7 +52,7 @@ pub(super) async fn serve(worker: Worker) -> Result<()> {
     Ok(())
 }
 
-/// Answers of the shop that a buyer need not ask again about.
+/// Final answers of the shop.
 pub(super) const SOLD_OUT: &str = "sold out";
 pub(super) const ORDERED: &str = "ordered";
 
@@ -87,7 +87,7 @@ impl Shop {
             return Ok((StatusCode::BAD_REQUEST, "another order of yours is being processed".into()));
         };
         let pass = self.protection.lock(|leases| self.product_lock(leases, request.product, stock)).await?;
-        // Whoever puts the stock into the name knows of no fence.
+        // The design with the stock in the name has no fence.
         let fence = if self.stock_in_name { i64::MAX } else { pass.fence() };
         let answer = self.sell(request, fence);
         pass.release().await?;
@@ -96,8 +96,8 @@ impl Shop {
     }
 
     fn product_lock(&self, leases: &Leasehold, product: u64, stock: u64) -> Lock {
-        // With the stock in its name every unit has a lock of its own: who read 7 and who read 6 do not exclude each other,
-        // although both will read the stock again and write it. It protects nothing.
+        // With the stock in its name every unit has its own lock: an instance that read 7 and one that read 6 do not exclude
+        // each other, although both will read the stock again and write it. It protects nothing.
         let name = if self.stock_in_name {
             format!("product:{product}:stock:{stock}")
         } else {
@@ -117,12 +117,12 @@ impl Shop {
         Ok(self.database().query_row(sql, (request.buyer, request.product), |_| Ok(())).optional()?.is_some())
     }
 
-    /// Reads, decides, writes. Everything that is sold is written at once, so a crash leaves all of it or nothing.
+    /// Reads, decides, writes, in one transaction.
     fn sell(&self, request: &OrderRequest, fence: i64) -> Result<(StatusCode, String)> {
-        // Before it is read: an earlier holder that wakes up now could still write between our reading and our writing.
+        // Before the read: an earlier holder that resumes now could otherwise write between our read and our write.
         let open = "update products set fence = ?1 where id = ?2 and fence <= ?1";
         if self.database().execute(open, (fence, request.product))? == 0 {
-            return Err("somebody else has had the product's lock since".into());
+            return Err("the product's lock has had a later holder".into());
         }
         if self.has_ordered(request)? {
             return Ok((StatusCode::OK, ORDERED.into()));
@@ -137,7 +137,7 @@ impl Shop {
             (stock - 1, fence, request.product),
         )?;
         if sold == 0 {
-            return Err("somebody else has had the product's lock since".into());
+            return Err("the product's lock has had a later holder".into());
         }
         change.execute(
             "insert into orders (product, buyer, status, shop) values (?, ?, 'PENDING', ?)",

@@ -60,7 +60,7 @@ pub(super) async fn serve(worker: Worker) -> Result<()> {
     Ok(())
 }
 
-/// What an uploader is told.
+/// The answers to an uploader.
 pub(super) const FILED: &str = "filed";
 pub(super) const DUPLICATE: &str = "exact duplicate";
 pub(super) const NEAR_DUPLICATE: &str = "near duplicate";
@@ -82,7 +82,7 @@ impl Intake {
     }
 
     async fn upload(&self, invoice: &Invoice) -> Result<(StatusCode, &'static str)> {
-        // A person who uploads the same file again is told at once, and waits for nothing.
+        // A person who uploads the same file again gets an answer at once.
         let file = (&invoice.account, &invoice.file_hash);
         let mark = match self
             .protection
@@ -91,7 +91,7 @@ impl Intake {
         {
             Ok(Mark::Taken) => return Ok((StatusCode::CONFLICT, "this file is being processed")),
             Ok(mark) => mark,
-            // The mark is a courtesy: what protects is the lock.
+            // The mark is a courtesy: the lock protects.
             Err(Error::StoreUnreachable { .. }) if self.on_outage == OnOutage::Proceed => Mark::Off,
             Err(error) => return Err(error.into()),
         };
@@ -121,7 +121,7 @@ impl Intake {
         answer
     }
 
-    /// Looks for a duplicate; if there is none, keeps the file, reads it, and files the invoice.
+    /// Checks for a duplicate; if there is none, stores the file, parses it, and files the invoice.
     fn check_and_file(&self, invoice: &Invoice, run: &Run) -> Result<(StatusCode, &'static str)> {
         if run.is_unprotected() {
             let sql = "insert into unprotected select ?, ?, ?, phase from phases";
@@ -143,7 +143,7 @@ impl Intake {
         if invoice.sum() != invoice.cents {
             return Ok((StatusCode::BAD_REQUEST, "the items do not add up"));
         }
-        // A process that was stopped for a while goes on here before anything tells it how long.
+        // A process that was stopped continues here without knowing for how long.
         if !run.is_valid() {
             return Err("the lock was lost".into());
         }

@@ -1,4 +1,4 @@
-//! What is uploaded.
+//! Invoices as they are uploaded.
 
 use serde::{Deserialize, Serialize};
 
@@ -37,13 +37,13 @@ impl Invoice {
         }
     }
 
-    /// What all items of the file cost.
+    /// The total of all items of the file.
     pub(super) fn sum(&self) -> u64 {
         let cents = |line: &str| line.rsplit_once(';').and_then(|(_, cents)| cents.parse::<u64>().ok());
         self.file.lines().filter_map(cents).sum()
     }
 
-    /// The number without what people write differently. Near duplicates share it, and so they share a lock.
+    /// The number in normal form. Near duplicates share it, and so they share a lock.
     pub(super) fn plain_number(&self) -> String {
         self.number.chars().filter(char::is_ascii_alphanumeric).map(|c| c.to_ascii_uppercase()).collect()
     }

@@ -1,16 +1,16 @@
-//! Each invoice is filed once. Where an outage let instances go on, their metric says exactly how often.
+//! Each invoice is filed once. If instances continue during an outage, their metric counts exactly how often.
 
 use rusqlite::Connection;
 
 use super::{IN_OUTAGE, NEW, PROCEED};
 use crate::{Result, database::number, supervisor::Options, verdict::Verdict};
 
-/// Runs without protection that instances had counted by the time they were asked.
+/// Runs without protection that instances had counted when they were scraped.
 const COUNTED: &str = "select count(*) from unprotected join metrics using (intake, life) where phase < 3";
 
 pub(super) fn judge(database: &Connection, options: &Options) -> Result<Verdict> {
     let number = |sql: &str| number(database, sql);
-    // A run without protection may file what is there already: that is what going on without it means.
+    // A run without protection may file an invoice twice: that is the price of continuing.
     let twice = number(
         "select count(*) from
              (select 1 from invoices group by account, vendor, plain_number having sum(protected) > 1)",

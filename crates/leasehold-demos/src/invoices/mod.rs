@@ -1,7 +1,7 @@
 //! Uploads of invoices: the same one comes several times, at the same moment, to several instances, and the store of the
-//! locks is out of reach for a while.
+//! locks is unreachable for a while.
 //!
-//! An instance looks for a duplicate, finds none, and files the invoice. Two that do so at the same time file it twice,
+//! An instance checks for a duplicate, finds none, and files the invoice. Two that do so at the same time file it twice,
 //! unless one of them waits.
 
 mod intake;
@@ -25,7 +25,7 @@ use crate::{
 pub(crate) static DEMO: Demo = Demo {
     name: "invoices",
     line: "200 uploads at once, each invoice several times, and an outage of the store in the middle",
-    without: "two uploads of one invoice looked for a duplicate at the same time, and neither saw the other",
+    without: "two uploads of one invoice checked for a duplicate at the same time, and neither saw the other",
     has_outage: true,
     has_records: true,
     variants: &["deny", PROCEED],
@@ -38,15 +38,15 @@ pub(crate) static DEMO: Demo = Demo {
 const INVOICES: u64 = 1000;
 /// How often each one is uploaded.
 const COPIES: u64 = 4;
-/// Uploads while the store is out of reach.
+/// Uploads while the store is unreachable.
 const IN_OUTAGE: u64 = 12;
-/// The first of them; nobody else uploads what they do.
+/// The first of them; no other upload has these invoices.
 const NEW: u64 = 1_000_000;
 
 const INTAKE: &str = "intake";
 const UPLOADS: &str = "uploads";
 
-/// The variant that goes on without protection when the store is out of reach.
+/// The variant that continues without protection when the store is unreachable.
 const PROCEED: &str = "proceed";
 
 fn set_up(database: &mut Connection, _: &Options) -> Result<()> {
@@ -68,7 +68,7 @@ fn set_up(database: &mut Connection, _: &Options) -> Result<()> {
 async fn supervise(supervisor: &mut Supervisor) -> Result<()> {
     let uploads = supervisor.options.scaled(INVOICES) * COPIES;
     let proceeds = supervisor.options.variant.as_deref() == Some(PROCEED);
-    let rule = if proceeds { "goes on without protection, and counts it" } else { "refuses" };
+    let rule = if proceeds { "continues without protection, and counts it" } else { "refuses" };
     supervisor.print(format!(
         "{uploads} uploads of {} invoices; in an outage an instance {rule}",
         uploads / COPIES
@@ -84,9 +84,9 @@ async fn supervise(supervisor: &mut Supervisor) -> Result<()> {
     supervisor.until_reached(uploads, uploads, INTAKE, answers).await
 }
 
-/// Nobody reaches the store, uploads come all the same, and afterwards every instance tells how often it went on.
+/// Makes the store unreachable while uploads continue, then scrapes from every instance how often it continued.
 async fn outage(supervisor: &mut Supervisor) -> Result<()> {
-    // One that was killed just now would wait for the store to come back, and nobody could ask it meanwhile.
+    // An instance that was just killed would wait for the store, and could not answer meanwhile.
     let lives = supervisor.workers.lives(INTAKE);
     let sql = "select count(*) from intakes where number = ? and life = ?";
     let is_there = |database: &Connection, life: &(usize, u32)| {
@@ -99,10 +99,10 @@ async fn outage(supervisor: &mut Supervisor) -> Result<()> {
         })
         .await?;
     let Some(outage) = supervisor.switch.cut()? else {
-        supervisor.print("no outage: that takes the embedded store, or a redis:// URL");
+        supervisor.print("no outage: it requires the embedded store or a redis:// URL");
         return Ok(());
     };
-    supervisor.print("the store is out of reach");
+    supervisor.print("the store is unreachable");
     supervisor.database.execute("update phases set phase = 2, had_outage = 1", ())?;
     let answered = |database: &Connection| {
         let sql = "select (select count(*) from refusals) +
@@ -122,7 +122,7 @@ async fn outage(supervisor: &mut Supervisor) -> Result<()> {
     Ok(())
 }
 
-/// What an instance tells Prometheus about runs without protection.
+/// The metric of an instance about runs without protection.
 async fn scrape(port: u16) -> Result<u64> {
     let mut intake = Client::new(SocketAddr::from(([127, 0, 0, 1], port)));
     let (_, text) = intake.ask(Method::GET, "/metrics", &[], "").await?;
@@ -138,5 +138,5 @@ async fn work(worker: Worker) -> Result<()> {
     }
 }
 
-/// How long a call may take before the store counts as out of reach.
+/// How long a call may take before the store counts as unreachable.
 const COMMAND_TIMEOUT: Duration = Duration::from_millis(700);

@@ -1,4 +1,4 @@
-//! The uploaders: 200 at once, each asks until it knows what became of its invoice.
+//! The uploaders: 200 at once, each retries until it has a final answer.
 
 use std::{io::Write, net::SocketAddr, sync::Arc, time::Duration};
 
@@ -20,14 +20,14 @@ pub(super) async fn upload(worker: Worker) -> Result<()> {
     let worker = Arc::new(worker);
     let half = worker.clone();
     tokio::spawn(async move {
-        // Copies of one invoice follow each other, so they are under way at the same time.
+        // Copies of one invoice follow each other, so they are uploaded at the same time.
         upload_some(&half, 0..uploads / 2, &tell).await;
         if phase(&half).await == 2 {
             if let Err(error) = in_outage(&half).await {
                 let _log = writeln!(std::io::stderr(), "in the outage: {error}");
             }
             while phase(&half).await < 3 {
-                tokio::time::sleep(LOOK).await;
+                tokio::time::sleep(POLL_EVERY).await;
             }
         }
         upload_some(&half, uploads / 2..uploads, &tell).await;
@@ -44,7 +44,7 @@ pub(super) async fn upload(worker: Worker) -> Result<()> {
     Ok(())
 }
 
-const LOOK: Duration = Duration::from_millis(20);
+const POLL_EVERY: Duration = Duration::from_millis(20);
 
 /// The phase after the first: the outage, or the second half of the uploads.
 async fn phase(worker: &Worker) -> u32 {
@@ -54,7 +54,7 @@ async fn phase(worker: &Worker) -> u32 {
         });
         match phase {
             Ok(phase) if phase > 1 => return phase,
-            _ => tokio::time::sleep(LOOK).await,
+            _ => tokio::time::sleep(POLL_EVERY).await,
         }
     }
 }
@@ -80,7 +80,7 @@ async fn upload_some(
 
 async fn until_answered(worker: &Worker, invoice: &Invoice, upload: u64) -> &'static str {
     for attempt in 0.. {
-        // Told to wait, or the instance died: it is safe to upload again.
+        // Busy, or the instance died: it is safe to upload again.
         if let Ok((_, Some(answer))) = ask(worker, invoice, upload + attempt).await {
             return answer;
         }
@@ -89,7 +89,7 @@ async fn until_answered(worker: &Worker, invoice: &Invoice, upload: u64) -> &'st
     unreachable!("an uploader never gives up")
 }
 
-/// Uploads of invoices that nobody has seen, while the store is out of reach.
+/// Uploads new invoices while the store is unreachable.
 async fn in_outage(worker: &Worker) -> Result<()> {
     let invoices: Vec<_> = (0..IN_OUTAGE).map(|upload| Invoice::copy(NEW + upload, 0)).collect();
     let asked = invoices.iter().zip(0..).map(|(invoice, upload)| ask(worker, invoice, upload));

@@ -10,7 +10,7 @@ pub(crate) enum Begun {
     Yours(Execution),
     /// It was executed before.
     Done,
-    /// Somebody else is at it, or was and died not long ago.
+    /// Another holder is working on it, or was until it died recently.
     Busy,
 }
 
@@ -28,13 +28,13 @@ impl Protection {
             idempotency::Begun::Yours(execution) => Begun::Yours(Execution(Some(Box::new(execution)))),
             idempotency::Begun::Completed(()) | idempotency::Begun::DoneElsewhere => Begun::Done,
             idempotency::Begun::InProgress { .. } => Begun::Busy,
-            other => return Err(format!("this request is not to be executed: {other:?}").into()),
+            other => return Err(format!("this request must not be executed: {other:?}").into()),
         })
     }
 }
 
 impl Execution {
-    /// Tells that it was executed: nobody shall do it again.
+    /// Records that it was executed, so that it is not executed again.
     pub(crate) async fn complete(self) -> Result<()> {
         if let Some(execution) = self.0 {
             execution.complete(&()).await?;
@@ -42,7 +42,7 @@ impl Execution {
         Ok(())
     }
 
-    /// Tells that it was not executed: the next one may.
+    /// Records that it was not executed, so that the next attempt may execute it.
     pub(crate) async fn give_back(self) -> Result<()> {
         if let Some(execution) = self.0 {
             execution.fail("not executed").await?;

@@ -20,8 +20,8 @@ use crate::{Result, worker::Worker};
 /// For the table that stands in for claims with `--unsafe`.
 pub(crate) const TABLE: &str =
     "create table timeouts (id text, due_ms integer, attempt integer, context blob);";
-/// The most that one look at the table gives.
-const LOOK: u32 = 100;
+/// The most rows of one poll.
+const ROWS_MAX: u32 = 100;
 /// Claims of one deadline, those of pods that were killed included.
 const ATTEMPTS: u32 = 100;
 
@@ -42,19 +42,19 @@ pub(crate) struct Plan {
     pub(crate) scans: Scans,
 }
 
-/// Something that has timed out, in the hands of one pod.
+/// A timed-out transaction, claimed by one pod.
 pub(crate) struct Late {
     pub(crate) id: String,
     pub(crate) attempt: u32,
-    /// Grows with every claim. Without a claim it is one that no check refuses.
+    /// Grows with every claim. Without a claim it is the highest, which no check refuses.
     pub(crate) fence: i64,
-    /// How long nobody else can have it.
+    /// How long no other pod can claim it.
     pub(crate) hidden_for: Duration,
     context: Vec<u8>,
 }
 
 impl Late {
-    /// What was given with the deadline.
+    /// The context of the deadline.
     pub(crate) fn context<T: DeserializeOwned>(&self) -> Result<T> {
         Ok(serde_json::from_slice(&self.context)?)
     }
@@ -112,7 +112,7 @@ impl Timeouts {
         Ok(())
     }
 
-    /// Gives everything that is late to the handler, until the process ends.
+    /// Passes everything that is due to the handler, until the process ends.
     pub(crate) async fn recover<F>(
         self,
         plan: Plan,
@@ -159,12 +159,12 @@ fn now_ms() -> Result<u64> {
     Ok(SystemTime::now().duration_since(UNIX_EPOCH)?.as_millis() as u64)
 }
 
-/// What is due, hidden from nobody.
+/// All due rows, hidden from nobody.
 fn due(table: &Mutex<Connection>, visibility: Duration) -> Result<Vec<Late>> {
     let table = open(table);
     let mut found = table
         .prepare("select id, attempt, context from timeouts where due_ms <= ? order by due_ms limit ?")?;
-    let late = found.query_map((now_ms()?, LOOK), |row| {
+    let late = found.query_map((now_ms()?, ROWS_MAX), |row| {
         Ok(Late {
             id: row.get(0)?,
             attempt: row.get(1)?,

@@ -1,4 +1,4 @@
-//! What a scan costs: how often it asks the store and waits for the answer, by the client's own count.
+//! The cost of a scan in round trips, as the client counts them.
 //!
 //! Counted before the first transaction, on the pool of this run: nothing else uses the client, and nothing is due.
 
@@ -13,14 +13,14 @@ use crate::{Result, supervisor::Supervisor};
 const SCANS: u64 = 20;
 /// Time between two scans. Long enough for the lock of the one before to be open again.
 const EVERY: Duration = Duration::from_millis(50);
-const LOOK: Duration = Duration::from_millis(5);
+const POLL_EVERY: Duration = Duration::from_millis(5);
 const PATIENCE: Duration = Duration::from_secs(60);
 
 pub(super) async fn measure(supervisor: &Supervisor) -> Result<()> {
     let leases = supervisor.client().await?;
     let name = pool(&supervisor.database)?;
     let pool = leases.deadlines(&name);
-    // From here on the store knows the pool and the scripts.
+    // From here on the store has the pool and the scripts.
     drop(pool.claim(1, Duration::from_secs(1)).await?);
     let lock = leases.lock(format!("recovery:{name}"));
     lock.clone().acquire().await?.release().await?;
@@ -28,7 +28,7 @@ pub(super) async fn measure(supervisor: &Supervisor) -> Result<()> {
         let sql = "insert into costs select ?1, ?2, ?3 where ?3 > 0";
         supervisor.database.execute(sql, (scan, asked, scans))
     };
-    // A cluster is asked for its buckets all at once, and each primary counts.
+    // All primaries of a cluster are asked at once, and each counts as a round trip.
     let is_cluster = leases.capabilities().engine == "redis-cluster";
     let beside = if is_cluster { " (to every primary at once)" } else { "" };
     let shared = scan(&leases, &pool, Scans::Shared).await?;
@@ -39,14 +39,14 @@ pub(super) async fn measure(supervisor: &Supervisor) -> Result<()> {
     winner.release().await?;
     note("left to the one who won", lost.asked, lost.skipped)?;
     let won = scan(&leases, &pool, Scans::SingleWinner).await?;
-    // A scan that came before the lock was open again was left to nobody, and cost what those before did.
+    // A scan that found the lock still closed was skipped by all, at the cost of a skipped scan.
     let in_vain = won.skipped * lost.asked.checked_div(lost.skipped).unwrap_or(1);
     note(&format!("by one winner, with its lock{beside}"), won.asked.saturating_sub(in_vain), won.done)?;
     another.close().await?;
     Ok(leases.close().await?)
 }
 
-/// Whether it is no reason to give up the demo, whose store may be out of reach for a while.
+/// Whether the error is temporary: the store may be unreachable for a while.
 pub(super) fn may_pass(error: &(dyn std::error::Error + 'static)) -> bool {
     error.downcast_ref::<leasehold::Error>().is_some_and(leasehold::Error::retry)
 }
@@ -72,14 +72,14 @@ async fn scan(leases: &Leasehold, pool: &Deadlines, scans: Scans) -> Result<Coun
         if began.elapsed() > PATIENCE {
             return Err("scans take too long to be counted".into());
         }
-        tokio::time::sleep(LOOK).await;
+        tokio::time::sleep(POLL_EVERY).await;
     }
-    // It ends what it is at.
+    // It finishes the current scan.
     recovery.stop().await;
     let (done, skipped) = count();
     Ok(Counted { asked: asked(leases)? - asked_before, done, skipped })
 }
 
 fn asked(leases: &Leasehold) -> Result<u64> {
-    leases.round_trips().ok_or_else(|| "this store does not count what it is asked".into())
+    leases.round_trips().ok_or_else(|| "this store does not count round trips".into())
 }

@@ -82,7 +82,7 @@ pub(super) fn judge(database: &Connection, _: &Options) -> Result<Verdict> {
         .chart("refunded by each pod", bars("select pod, count(*) from refunds group by pod order by pod")?))
 }
 
-/// What scans cost on average, a line for each kind; none with `--unsafe`.
+/// The average cost of a scan, a line for each kind; none with `--unsafe`.
 fn costs(database: &Connection) -> Result<Vec<(String, String)>> {
     let mut found = database.prepare("select scan, round_trips, scans from costs order by rowid")?;
     let costs = found.query_map([], |row| {

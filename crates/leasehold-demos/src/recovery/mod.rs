@@ -1,8 +1,8 @@
 //! Transactions that must end: those that take too long are refunded, by whichever of two pods finds them first.
 //!
-//! Whoever begins a transaction sets a deadline, and cancels it when the transaction is complete. Pods claim what is due,
-//! so that nobody else has it meanwhile, and refund it. A pod that dies on the way loses nothing: what it had claimed
-//! becomes due again.
+//! The process that starts a transaction sets a deadline, and cancels it when the transaction completes. A pod claims due
+//! deadlines, which hides them from the other pod, and refunds their transactions. A pod that dies loses nothing: the
+//! deadlines it had claimed become due again.
 
 mod costs;
 mod judge;
@@ -42,12 +42,12 @@ const TIMEOUT: Duration = Duration::from_millis(500);
 const PAYMENTS: &str = "payments";
 const POD: &str = "pod";
 
-/// What a pod has to know of a transaction that is late. It is kept with the deadline.
+/// The context of a deadline: what a pod needs to refund the transaction.
 #[derive(Serialize, Deserialize)]
 struct Order {
     account: u64,
     euros: u64,
-    /// The bank refuses so many attempts to refund it.
+    /// How many attempts to refund it the bank refuses.
     bank_refuses: u32,
 }
 
@@ -66,7 +66,7 @@ fn set_up(database: &mut Connection, _: &Options) -> Result<()> {
          create table costs (scan text, round_trips integer, scans integer);
          create table pool (name text);",
     )?;
-    // Nobody else's: the store may be one that is in use, with a pool of transactions of its own.
+    // A unique name: the store may be in use, with a pool of the same purpose.
     let name = format!("demo-transactions-{}-{}", std::process::id(), now_us());
     database.execute("insert into pool values (?)", [name])?;
     Ok(database.execute_batch(TIMEOUTS_TABLE)?)

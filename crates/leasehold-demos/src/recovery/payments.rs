@@ -1,4 +1,4 @@
-//! Makes transactions. Some complete in time, a few at the last moment, some never.
+//! Starts transactions. Some complete in time, a few at the last moment, some never.
 
 use std::{
     io::Write,
@@ -53,7 +53,7 @@ pub(super) async fn pay(worker: Worker) -> Result<()> {
 /// When a transaction completes, if it ever does.
 fn completes_after(number: u64) -> Option<Duration> {
     match number % 10 {
-        // About when a pod finds that it is late.
+        // About when a pod finds that it is due.
         5 => Some(TIMEOUT * 5 / 4),
         early @ 0..5 => Some(TIMEOUT * (1 + early as u32) / 12),
         _ => None,
@@ -89,14 +89,14 @@ impl Payments {
             )?;
             deadlines.push(Deadline::new(id, TIMEOUT).json(&order)?);
         }
-        // Set again it is the same deadline, a little later.
+        // Setting it again replaces the deadline.
         while let Err(error) = self.timeouts.set(&deadlines).await {
             pause(error).await;
         }
         Ok(())
     }
 
-    /// The word of the database counts: what pods have refunded is not completed any more, and the other way round.
+    /// The database decides: a refunded transaction cannot complete, and a completed one cannot be refunded.
     async fn complete(&self, number: u64) -> Result<()> {
         let id = id(number);
         let sql = "update transactions set state = 'completed' where id = ? and state = 'open'";
@@ -112,7 +112,7 @@ impl Payments {
     }
 }
 
-/// The store may be out of reach for a while: that is no reason to give up.
+/// The store may be unreachable for a while: keep trying.
 async fn pause(error: Box<dyn std::error::Error + Send + Sync>) {
     let _nobody_reads = writeln!(std::io::stderr(), "{error}");
     tokio::time::sleep(AGAIN).await;

@@ -1,4 +1,4 @@
-//! One of the pods that refund what has timed out.
+//! One of the pods that refund timed-out transactions.
 
 use std::{
     sync::{Arc, Mutex, MutexGuard, PoisonError},
@@ -22,7 +22,7 @@ const LOCK_TTL: Duration = Duration::from_millis(500);
 const VISIBILITY: Duration = Duration::from_secs(2);
 const EVERY: Duration = Duration::from_millis(200);
 const BACKOFF: (Duration, Duration) = (Duration::from_millis(100), Duration::from_millis(400));
-/// How often a pod writes down how often it has scanned.
+/// How often a pod stores its number of scans.
 const NOTE_EVERY: Duration = Duration::from_millis(100);
 
 struct Pod {
@@ -30,7 +30,7 @@ struct Pod {
     database: Mutex<Connection>,
 }
 
-/// An attempt to refund a transaction. It ends when it is dropped, also because it took too long; not if the pod is killed.
+/// An attempt to refund a transaction. It ends when it is dropped, also by a timeout, but not if the pod is killed.
 struct Attempt<'a> {
     pod: &'a Pod,
     row: i64,
@@ -85,7 +85,7 @@ impl Pod {
         let order: Order = late.context()?;
         let mut attempt = self.begin(&late)?;
         if !attempt.is_open {
-            // Somebody refunded it and died before saying so, or it was completed at the last moment.
+            // A pod refunded it and died before it acknowledged, or it completed at the last moment.
             attempt.outcome = "nothing to do";
             return Ok(());
         }
@@ -95,7 +95,7 @@ impl Pod {
         Ok(())
     }
 
-    /// Looks at the transaction, and raises its fence: whoever had it before can write nothing any more.
+    /// Reads the transaction and raises its fence: earlier holders can no longer write.
     fn begin(&self, late: &Late) -> Result<Attempt<'_>> {
         let began_us = now_us();
         let hidden_until_us = began_us + late.hidden_for.as_micros() as i64;
@@ -142,7 +142,7 @@ impl Drop for Attempt<'_> {
     }
 }
 
-/// The bank takes its time, and does not always want to.
+/// The bank is slow, and sometimes refuses.
 async fn ask_bank(order: &Order, attempt: u32) -> Result<()> {
     tokio::time::sleep(Duration::from_millis(10 + order.account % 10)).await;
     if attempt <= order.bank_refuses {

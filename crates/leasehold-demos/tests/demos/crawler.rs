@@ -9,19 +9,19 @@ use std::{
 use leasehold::{Leasehold, engine::MemberState};
 use leasehold_testkit::{QuorumSet, eventually_async};
 
-use crate::play::Play;
+use crate::demo_run::DemoRun;
 
 const CRAWLER: &str = env!("CARGO_BIN_EXE_crawler");
 const FETCHED: &str = "select count(*) from pages where crawler is not null";
 
 #[test]
 fn no_two_requests_to_a_domain_meet_although_crawlers_are_killed() {
-    Play::begin(CRAWLER, &["--scale", "20"]).end().held();
+    DemoRun::start(CRAWLER, &["--scale", "20"]).end().held();
 }
 
 #[test]
 fn without_locks_requests_to_one_domain_meet() {
-    let ended = Play::begin(CRAWLER, &["--scale", "20", "--unsafe"]).end();
+    let ended = DemoRun::start(CRAWLER, &["--scale", "20", "--unsafe"]).end();
     ended.broke("requests while the domain had another one");
 }
 
@@ -57,18 +57,18 @@ async fn two_of_five_nodes_come_back_empty_and_crawlers_stay_apart() {
         .unwrap();
     leases.quorum().unwrap().admit_new().await.unwrap();
     let pages = 3600;
-    let play = Play::begin(CRAWLER, &["--scale", "60", "--store", &nodes.url()]);
-    play.until(FETCHED, pages / 8, pages / 2);
+    let run = DemoRun::start(CRAWLER, &["--scale", "60", "--store", &nodes.url()]);
+    run.until(FETCHED, pages / 8, pages / 2);
     nodes.nodes()[..2].iter().for_each(|node| node.kill());
-    play.until(FETCHED, pages / 5, pages / 2);
+    run.until(FETCHED, pages / 5, pages / 2);
     nodes.nodes()[..2].iter().for_each(|node| node.restart());
     let vote = || async {
         let members = leases.quorum().unwrap().list().await;
         members.iter().all(|member| member.state == MemberState::Votes)
     };
     eventually_async(Duration::from_secs(60), "all nodes to vote again", vote).await;
-    // From here on those that forgot everything are needed for every majority.
+    // From here on the nodes that lost their data are needed for every majority.
     nodes.nodes()[3..].iter().for_each(|node| node.kill());
-    play.until(FETCHED, pages / 5, pages - 1);
-    play.end().held();
+    run.until(FETCHED, pages / 5, pages - 1);
+    run.end().held();
 }

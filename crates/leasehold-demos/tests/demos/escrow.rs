@@ -2,7 +2,7 @@
 
 use leasehold_testkit::redis_or_skip;
 
-use crate::play::Play;
+use crate::demo_run::DemoRun;
 
 const ESCROW: &str = env!("CARGO_BIN_EXE_escrow");
 const ENDED: &str = "select count(*) from ended";
@@ -17,22 +17,26 @@ fn a_store_that_will_not_do_is_told_at_once() {
     ];
     for (store, words) in stores {
         let began = std::time::Instant::now();
-        let ended = Play::begin(ESCROW, &["--scale", "5", "--store", store]).end();
-        assert_eq!(ended.code, Some(70), "{}", ended.said);
-        assert!(ended.said.contains("could not be played") && ended.said.contains(words), "{}", ended.said);
+        let ended = DemoRun::start(ESCROW, &["--scale", "5", "--store", store]).end();
+        assert_eq!(ended.code, Some(70), "{}", ended.output);
+        assert!(
+            ended.output.contains("the demo escrow failed: ") && ended.output.contains(words),
+            "{}",
+            ended.output
+        );
         // Not only because nothing moved for a long time.
-        assert!(began.elapsed() < std::time::Duration::from_secs(60), "{}", ended.said);
+        assert!(began.elapsed() < std::time::Duration::from_secs(60), "{}", ended.output);
     }
 }
 
 #[test]
 fn money_is_paid_once_although_instances_are_killed() {
-    Play::begin(ESCROW, &["--scale", "15"]).end().held();
+    DemoRun::start(ESCROW, &["--scale", "15"]).end().held();
 }
 
 #[test]
 fn without_coordination_money_is_paid_twice() {
-    let ended = Play::begin(ESCROW, &["--scale", "20", "--unsafe"]).end();
+    let ended = DemoRun::start(ESCROW, &["--scale", "20", "--unsafe"]).end();
     ended.broke("deals with a deposit, a payout or a refund too many");
 }
 
@@ -40,9 +44,9 @@ fn without_coordination_money_is_paid_twice() {
 fn money_is_paid_once_on_a_redis_that_is_killed_and_forgets_everything() {
     let Some(server) = redis_or_skip() else { return };
     let deals = 80;
-    let play = Play::begin(ESCROW, &["--scale", "40", "--store", &server.url()]);
-    play.until(ENDED, deals / 8, deals / 2);
+    let run = DemoRun::start(ESCROW, &["--scale", "40", "--store", &server.url()]);
+    run.until(ENDED, deals / 8, deals / 2);
     server.restart();
-    play.until(ENDED, deals / 4, deals - 1);
-    play.end().held();
+    run.until(ENDED, deals / 4, deals - 1);
+    run.end().held();
 }

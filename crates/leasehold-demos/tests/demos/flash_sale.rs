@@ -1,6 +1,6 @@
 //! The demo `flash-sale`, as a user starts it.
 
-use crate::play::Play;
+use crate::demo_run::DemoRun;
 use leasehold_testkit::SentinelSet;
 
 const FLASH_SALE: &str = env!("CARGO_BIN_EXE_flash-sale");
@@ -8,38 +8,34 @@ const UNITS: &str = "units sold, of the stock";
 
 #[test]
 fn nothing_is_oversold_although_instances_are_killed() {
-    Play::begin(FLASH_SALE, &["--scale", "10"]).end().held();
+    DemoRun::start(FLASH_SALE, &["--scale", "10"]).end().held();
 }
 
 #[test]
 fn without_coordination_units_are_sold_twice() {
-    Play::begin(FLASH_SALE, &["--scale", "60", "--unsafe"]).end().broke(UNITS);
+    DemoRun::start(FLASH_SALE, &["--scale", "60", "--unsafe"]).end().broke(UNITS);
 }
 
 #[test]
 fn a_lock_with_the_stock_in_its_name_protects_nothing() {
     // Most sales show it, but not every one.
     let breaks =
-        || Play::begin(FLASH_SALE, &["--scale", "40", "--variant", "stock-in-key"]).end().code == Some(1);
+        || DemoRun::start(FLASH_SALE, &["--scale", "40", "--variant", "stock-in-key"]).end().code == Some(1);
     assert!((0..8).any(|_| breaks()));
 }
 
 #[test]
 fn a_variant_that_there_is_not_is_refused() {
-    let ended = Play::begin(FLASH_SALE, &["--variant", "stock-in-kye"]).end();
-    assert_eq!(ended.code, Some(64), "{}", ended.said);
-    assert!(
-        ended.said.contains("there is no variant \"stock-in-kye\": choose stock-in-key"),
-        "{}",
-        ended.said
-    );
+    let ended = DemoRun::start(FLASH_SALE, &["--variant", "stock-in-kye"]).end();
+    assert_eq!(ended.code, Some(64), "{}", ended.output);
+    assert!(ended.output.contains("no variant \"stock-in-kye\": expected stock-in-key"), "{}", ended.output);
 }
 
 #[test]
 fn a_fail_over_in_the_middle_of_the_sale_sells_nothing_twice() {
     let Some(set) = SentinelSet::builder().start_or_skip() else { return };
-    let play = Play::begin(FLASH_SALE, &["--scale", "20", "--store", &set.url()]);
-    play.until("select count(*) from orders", 40, 190);
+    let run = DemoRun::start(FLASH_SALE, &["--scale", "20", "--store", &set.url()]);
+    run.until("select count(*) from orders", 40, 190);
     set.failover();
-    play.end().held();
+    run.end().held();
 }

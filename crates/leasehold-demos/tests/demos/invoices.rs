@@ -1,6 +1,6 @@
 //! The demo `invoices`, as a user starts it.
 
-use crate::play::Play;
+use crate::demo_run::DemoRun;
 use leasehold_testkit::RedisServer;
 
 const INVOICES: &str = env!("CARGO_BIN_EXE_invoices");
@@ -12,15 +12,15 @@ const VARIANTS: [(&str, &str); 2] =
 #[test]
 fn no_invoice_is_filed_twice_and_what_an_outage_does_is_counted() {
     for (variant, counted) in VARIANTS {
-        let ended = Play::begin(INVOICES, &["--scale", "10", "--variant", variant]).end();
+        let ended = DemoRun::start(INVOICES, &["--scale", "10", "--variant", variant]).end();
         ended.held();
-        assert!(ended.said.contains(counted), "{}", ended.said);
+        assert!(ended.output.contains(counted), "{}", ended.output);
     }
 }
 
 #[test]
 fn without_coordination_invoices_are_filed_twice() {
-    Play::begin(INVOICES, &["--scale", "60", "--unsafe"]).end().broke("invoices filed twice");
+    DemoRun::start(INVOICES, &["--scale", "60", "--unsafe"]).end().broke("invoices filed twice");
 }
 
 #[test]
@@ -28,8 +28,8 @@ fn the_same_on_a_redis_that_cannot_be_reached_for_a_while() {
     let Some(server) = RedisServer::builder().start_or_skip() else { return };
     for (variant, counted) in VARIANTS {
         let args = ["--scale", "10", "--variant", variant, "--store", &server.url()];
-        let ended = Play::begin(INVOICES, &args).end();
+        let ended = DemoRun::start(INVOICES, &args).end();
         ended.held();
-        assert!(ended.said.contains(counted), "{}", ended.said);
+        assert!(ended.output.contains(counted), "{}", ended.output);
     }
 }

@@ -1,8 +1,8 @@
 //! The demos, as users start them.
 
 mod crawler;
+mod demo_run;
 mod escrow;
 mod flash_sale;
 mod invoices;
-mod play;
 mod recovery;

@@ -5,30 +5,30 @@ use std::{io::Write, time::Duration};
 use leasehold::{Deadline, Due, Leasehold, deadlines::Scans};
 use leasehold_testkit::{ClusterSet, RedisServer, eventually_async, redis_or_skip};
 
-use crate::play::{Ended, Play};
+use crate::demo_run::{DemoRun, Ended};
 
 const RECOVERY: &str = env!("CARGO_BIN_EXE_recovery");
 const LONG: Duration = Duration::from_secs(60);
 
-/// What it tells about scans that several pods share, that one left to another, and that one won. In whole round trips: the
+/// The reported costs of scans: shared, skipped, and won. In whole round trips: the
 /// first refusal of a lock takes one more, because a lone claim tries the ordinary case first.
 #[track_caller]
 fn costs(ended: &Ended) -> Vec<u32> {
-    let lines = ended.said.lines().filter(|line| line.contains("round trips of a scan"));
+    let lines = ended.output.lines().filter(|line| line.contains("round trips of a scan"));
     let figures = lines.filter_map(|line| line.split_whitespace().next_back()?.parse::<f64>().ok());
     figures.map(|trips| trips.round() as u32).collect()
 }
 
 #[test]
 fn everything_late_is_refunded_once_although_pods_are_killed() {
-    let ended = Play::begin(RECOVERY, &["--scale", "20"]).end();
+    let ended = DemoRun::start(RECOVERY, &["--scale", "20"]).end();
     ended.held();
-    assert_eq!(costs(&ended), [1, 1, 3], "{}", ended.said);
+    assert_eq!(costs(&ended), [1, 1, 3], "{}", ended.output);
 }
 
 #[test]
 fn pods_that_all_claim_refund_everything_once_too() {
-    Play::begin(RECOVERY, &["--scale", "20", "--variant", "shared"]).end().held();
+    DemoRun::start(RECOVERY, &["--scale", "20", "--variant", "shared"]).end().held();
 }
 
 #[test]
@@ -38,33 +38,33 @@ fn a_store_that_is_in_use_keeps_its_own_transactions() {
     let leases = runtime.block_on(Leasehold::connect(server.url())).unwrap();
     let theirs = leases.deadlines("transactions");
     runtime.block_on(theirs.set("tx:1", Duration::ZERO)).unwrap();
-    let ended = Play::begin(RECOVERY, &["--scale", "20", "--store", &server.url()]).end();
+    let ended = DemoRun::start(RECOVERY, &["--scale", "20", "--store", &server.url()]).end();
     ended.held();
-    assert_eq!(costs(&ended), [1, 1, 3], "{}", ended.said);
+    assert_eq!(costs(&ended), [1, 1, 3], "{}", ended.output);
     let stats = runtime.block_on(theirs.stats()).unwrap();
     assert_eq!((stats.pending, stats.due, stats.tried, stats.dead), (1, 1, 0, 0));
 }
 
 #[test]
 fn without_claims_transactions_are_refunded_twice() {
-    let ended = Play::begin(RECOVERY, &["--scale", "20", "--unsafe"]).end();
+    let ended = DemoRun::start(RECOVERY, &["--scale", "20", "--unsafe"]).end();
     ended.broke("transactions refunded more than once");
     ended.broke("attempts while another had the same transaction");
-    assert!(costs(&ended).is_empty(), "{}", ended.said);
+    assert!(costs(&ended).is_empty(), "{}", ended.output);
 }
 
-/// Nothing is lost by a fail-over that is asked for; one by force forgets what was not copied, claims too.
+/// A planned fail-over loses nothing; a forced one loses writes that were not replicated, claims included.
 #[test]
 fn pods_bear_that_a_primary_of_the_cluster_is_replaced_and_killed() {
     let Some(set) = ClusterSet::builder().start_or_skip() else { return };
-    let play = Play::begin(RECOVERY, &["--scale", "40", "--store", &set.url()]);
+    let run = DemoRun::start(RECOVERY, &["--scale", "40", "--store", &set.url()]);
     let ended = "select count(*) from transactions where state <> 'open'";
-    play.until(ended, 100, 400);
+    run.until(ended, 100, 400);
     let primary = set.primaries()[0];
     set.failover_of(primary);
     primary.kill();
-    play.until(ended, 100, 799);
-    play.end().held();
+    run.until(ended, 100, 799);
+    run.end().held();
 }
 
 /// Scripts that the server has run.
@@ -85,7 +85,7 @@ async fn a_scan_of_sixteen_buckets_with_contexts_is_one_round_trip() {
     let late: Vec<_> =
         (0..200).map(|n| Deadline::new(format!("tx:{n}"), Duration::ZERO).context("x")).collect();
     pool.set_many(&late).await.unwrap();
-    // The script is known to the server from here on.
+    // The server has the script from here on.
     assert!(leases.deadlines("another").claim(1, LONG).await.unwrap().due.is_empty());
     let before = scripts(&server);
     let claimed = pool.claim(100, LONG).await.unwrap();
@@ -103,7 +103,7 @@ async fn a_scan_of_sixteen_buckets_with_contexts_is_one_round_trip() {
         assert!(recovery.stop().await);
         let (scripts, after) = (scripts(&server) - scripts_before, leases.stats());
         let scanned = after.recovery_scans - before.recovery_scans;
-        // The lock of the last scan may still be closed when the next one comes: a question, and no scan.
+        // The lock of the last scan may still be held when the next one starts: one call, and no scan.
         let skipped = after.recovery_skipped - before.recovery_skipped;
         let said = format!("{scans:?}: {scripts} round trips for {scanned} scans, {skipped} skipped");
         writeln!(std::io::stdout(), "{said}").unwrap();

@@ -12,19 +12,19 @@ use tempfile::TempDir;
 /// For anything that has to happen on a busy machine.
 const LONG: Duration = Duration::from_secs(120);
 
-pub(crate) struct Play {
+pub(crate) struct DemoRun {
     program: Option<Child>,
     folder: TempDir,
 }
 
-/// What it said in the end.
+/// Its exit code and output.
 pub(crate) struct Ended {
     pub(crate) code: Option<i32>,
-    pub(crate) said: String,
+    pub(crate) output: String,
 }
 
-impl Play {
-    pub(crate) fn begin(program: &str, options: &[&str]) -> Self {
+impl DemoRun {
+    pub(crate) fn start(program: &str, options: &[&str]) -> Self {
         let folder = tempfile::tempdir().unwrap();
         let mut command = Command::new(program);
         command.args(options).arg("--keep").arg(folder.path());
@@ -32,7 +32,7 @@ impl Play {
         Self { program: Some(program), folder }
     }
 
-    /// Waits until a number in its database is at least so high; it must not be higher than `most` then.
+    /// Waits until a number in its database is at least `least`; it must not be above `most` by then.
     #[track_caller]
     pub(crate) fn until(&self, sql: &str, least: u64, most: u64) {
         let mut found = 0;
@@ -40,13 +40,13 @@ impl Play {
             found = self.number(sql);
             found >= least
         });
-        assert!(found <= most, "{sql}: {found} is too late for what shall happen now");
+        assert!(found <= most, "{sql}: {found} is too late for the next step");
     }
 
     /// A number in its database; zero before its tables exist.
     pub(crate) fn number(&self, sql: &str) -> u64 {
         let file = self.folder.path().join("app.db");
-        // The demo refuses to play on a file that exists, so nobody else may make it.
+        // The demo refuses to run on a file that exists, so only the demo may create it.
         let database = Connection::open_with_flags(file, OpenFlags::SQLITE_OPEN_READ_ONLY);
         database.and_then(|database| database.query_row(sql, [], |row| row.get(0))).unwrap_or(0)
     }
@@ -54,11 +54,11 @@ impl Play {
     pub(crate) fn end(mut self) -> Ended {
         let output = self.program.take().unwrap().wait_with_output().unwrap();
         let text = |bytes: &[u8]| String::from_utf8_lossy(bytes).into_owned();
-        Ended { code: output.status.code(), said: text(&output.stderr) + &text(&output.stdout) }
+        Ended { code: output.status.code(), output: text(&output.stderr) + &text(&output.stdout) }
     }
 }
 
-impl Drop for Play {
+impl Drop for DemoRun {
     fn drop(&mut self) {
         if let Some(mut program) = self.program.take() {
             // Its processes end with it.
@@ -71,16 +71,16 @@ impl Drop for Play {
 impl Ended {
     #[track_caller]
     pub(crate) fn held(&self) {
-        assert_eq!(self.code, Some(0), "{}", self.said);
-        assert!(self.said.contains("the invariant held"), "{}", self.said);
-        assert!(self.said.contains("12 workers killed with -9"), "{}", self.said);
+        assert_eq!(self.code, Some(0), "{}", self.output);
+        assert!(self.output.contains("the invariant held"), "{}", self.output);
+        assert!(self.output.contains("12 workers killed with -9"), "{}", self.output);
     }
 
     #[track_caller]
     pub(crate) fn broke(&self, line: &str) {
-        assert_eq!(self.code, Some(1), "{}", self.said);
-        assert!(self.said.contains("THE INVARIANT BROKE"), "{}", self.said);
-        let broken: Vec<_> = self.said.lines().filter(|line| line.contains('✗')).collect();
-        assert!(broken.iter().any(|broken| broken.contains(line)), "{}", self.said);
+        assert_eq!(self.code, Some(1), "{}", self.output);
+        assert!(self.output.contains("THE INVARIANT BROKE"), "{}", self.output);
+        let broken: Vec<_> = self.output.lines().filter(|line| line.contains('✗')).collect();
+        assert!(broken.iter().any(|broken| broken.contains(line)), "{}", self.output);
     }
 }
