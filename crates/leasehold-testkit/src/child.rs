@@ -14,24 +14,24 @@ use rustix::process::{Pid, Signal, WaitId, WaitIdOptions, kill_process, waitid};
 
 use crate::poll::poll;
 
-/// How long a signalled process may take to obey.
+/// How long a signalled process may take to react.
 const OBEY: Duration = Duration::from_secs(10);
 
-/// Asks whether a process stands still, without taking the answer away from the next who asks.
+/// Checks whether a process is stopped, without consuming the status for later calls.
 const SEES_STOPPED: WaitIdOptions =
     WaitIdOptions::STOPPED.union(WaitIdOptions::NOHANG).union(WaitIdOptions::NOWAIT);
 
 type Order = (Command, Sender<io::Result<Child>>);
 
-/// Linux ties a parent-death signal to the *thread* that forked, and libtest gives each test a thread of its
-/// own; so one thread that lives as long as the process does all the forking.
+/// Linux ties a parent-death signal to the *thread* that forked, and libtest runs each test on its own thread; so one
+/// thread that lives as long as the process does all the forking.
 static SPAWNER: LazyLock<Sender<Order>> = LazyLock::new(|| {
     let (orders, inbox) = mpsc::channel::<Order>();
     thread::Builder::new()
         .name("testkit-spawner".into())
         .spawn(move || {
             for (mut command, answer) in inbox {
-                // Nobody waits any more: dropping the answer drops the child, and the death signal remains.
+                // The caller has gone: dropping the answer kills the child.
                 let _ = answer.send(command.spawn());
             }
         })
@@ -109,7 +109,7 @@ impl BoundChild {
         self.signal(Signal::TERM)
     }
 
-    /// SIGTERM, and SIGKILL when that is not obeyed.
+    /// SIGTERM, and SIGKILL if the process does not end.
     pub(crate) fn terminate(&self) -> io::Result<()> {
         self.ask_to_end()?;
         match self.wait(OBEY)? {
@@ -118,7 +118,7 @@ impl BoundChild {
         }
     }
 
-    /// SIGSTOP, and returns when the process really stands still: the signal alone is only a request.
+    /// SIGSTOP; returns when the process has stopped: the signal alone is only a request.
     pub(crate) fn stop(&self) -> io::Result<()> {
         self.signal(Signal::STOP)?;
         poll(OBEY, || waitid(WaitId::Pid(self.pid), SEES_STOPPED).transpose())
@@ -142,7 +142,7 @@ impl BoundChild {
 
     fn signal(&self, signal: Signal) -> io::Result<()> {
         let mut child = self.child();
-        // A reaped pid may belong to a stranger by now.
+        // The pid of a reaped process may belong to another process by now.
         if child.try_wait()?.is_some() {
             return Err(io::Error::new(io::ErrorKind::NotFound, "the process has already ended"));
         }

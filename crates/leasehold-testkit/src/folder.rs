@@ -1,4 +1,4 @@
-//! Temporary folders that are also removed after a process that could not clean up.
+//! Temporary folders that are also removed after a process that could not clean up itself.
 
 use std::fs::{self, File};
 use std::io;
@@ -23,8 +23,8 @@ pub(crate) struct Folder {
 }
 
 impl Folder {
-    /// Makes one. The first call also removes those of killed processes, and of servers shared by a whole
-    /// process, which nobody drops.
+    /// Creates a folder. The first call also removes those of killed processes, and of servers shared by a whole process,
+    /// which are never dropped.
     pub(crate) fn create() -> io::Result<Self> {
         static SWEEP: Once = Once::new();
         let root = std::env::temp_dir();

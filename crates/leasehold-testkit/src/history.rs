@@ -1,4 +1,4 @@
-//! Judges what many processes saw together.
+//! Checks the combined history of many processes.
 //!
 //! Each process writes [`Event`]s, one per line, with a [`Recorder`](crate::Recorder); a test merges the files into a
 //! [`History`] and asks [`check`] for [`Violation`]s. The checker is pure and takes O(n log n).
@@ -36,10 +36,10 @@ use std::path::Path;
 
 pub use event::{Event, ParseError};
 
-/// A lock that was granted to somebody, and for how long.
+/// A grant, and how long it was held.
 #[derive(Debug, Clone, PartialEq, Eq)]
 pub struct Grant {
-    /// Who holds it, and in which of its acquisitions: `process#attempt`.
+    /// The holder, as `process#attempt`.
     pub holder: String,
     /// The fence.
     pub fence: u64,
@@ -47,23 +47,23 @@ pub struct Grant {
     pub invoked_at: u64,
     /// After it returned.
     pub returned_at: u64,
-    /// The last validity the holder was told.
+    /// The latest validity that the holder got.
     pub valid_until: u64,
-    /// When it stopped using it, if it did before the end of the test.
+    /// When the holder stopped using it, if it did before the end of the test.
     pub released_at: Option<u64>,
 }
 
 impl Grant {
-    /// When the holder stopped believing that it holds.
+    /// When the holder stopped relying on it.
     fn ended_at(&self) -> u64 {
         self.released_at.map_or(self.valid_until, |released_at| released_at.min(self.valid_until))
     }
 }
 
-/// What a fence-checking resource decided.
+/// A decision of a fence-checking resource.
 #[derive(Debug, Clone, PartialEq, Eq)]
 pub struct Write {
-    /// Who wrote.
+    /// The writer.
     pub process: String,
     /// The fence shown.
     pub fence: u64,
@@ -100,7 +100,7 @@ pub enum HistoryError {
         source: io::Error,
     },
     /// A result without its cause, or a second one of its kind.
-    #[error("{kind} of {holder} does not follow from what came before")]
+    #[error("{kind} of {holder} does not follow from earlier events")]
     OutOfPlace {
         /// The kind of event.
         kind: &'static str,
@@ -139,7 +139,7 @@ pub enum Violation {
         /// The write that should have been refused.
         accepted: Write,
     },
-    /// Two believed to hold one exclusive name at the same time.
+    /// Two holders relied on one exclusive name at the same time.
     Overlap {
         /// The name.
         name: String,
@@ -192,7 +192,7 @@ impl fmt::Display for Violation {
 }
 
 impl History {
-    /// Puts events together. Only those of one acquisition, and the writes of one name, have to be in order.
+    /// Builds a history from events. Only events of one acquisition, and writes of one name, have to be in order.
     pub fn from_events(events: impl IntoIterator<Item = Event>) -> Result<Self, HistoryError> {
         let mut history = Self::default();
         let mut open: HashMap<(String, u64), Acquisition> = HashMap::new();
@@ -348,7 +348,7 @@ fn real_time_order(name: &str, grants: &[&Grant], violations: &mut Vec<Violation
 }
 
 fn overlaps(name: &str, mut grants: Vec<&Grant>, violations: &mut Vec<Violation>) {
-    // A grant that returned after its validity was never believed.
+    // A grant that returned after its validity was never relied on.
     grants.retain(|grant| grant.returned_at < grant.ended_at());
     grants.sort_by_key(|grant| (grant.returned_at, grant.ended_at()));
     let mut longest: Option<&Grant> = None;

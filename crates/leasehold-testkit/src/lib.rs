@@ -1,6 +1,6 @@
 //! Test support for leasehold engines: real servers, real processes, real faults.
 //!
-//! | you need | take |
+//! | you need | use |
 //! |---|---|
 //! | a Redis of your own, or one for the whole test process | [`RedisServer`] |
 //! | nodes that fail over, share slots, or vote | [`SentinelSet`], [`ClusterSet`], [`QuorumSet`] |
@@ -8,8 +8,8 @@
 //! | a network that delays, loses, holds or resets | [`FaultProxy`] |
 //! | a holder that is killed or stopped for real | [`Helper`] |
 //! | a resource that checks fences | [`Register`] |
-//! | many tasks that fight for a few locks | [`load`] |
-//! | a verdict on what many processes saw | [`history`] |
+//! | many tasks that compete for a few locks | [`load`] |
+//! | a verdict on the history of many processes | [`history`] |
 //! | a verdict on an engine | [`conformance`] |
 //! | to wait for a condition without guessing a sleep | [`eventually`], [`eventually_async`] |
 //!

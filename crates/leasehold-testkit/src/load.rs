@@ -1,6 +1,6 @@
-//! Many tasks that take, hold and give back a few locks, and write down what they saw.
+//! Many tasks that acquire, hold and release a few locks, and record events.
 //!
-//! A test starts the [`Load`], breaks things, looks at how far it got, stops it, and has the history judged:
+//! A test starts the [`Load`], injects faults, reads its progress, stops it, and checks the history:
 //!
 //! ```no_run
 //! # use leasehold::Leasehold;
@@ -32,7 +32,7 @@ use tokio::task::JoinSet;
 
 use crate::{Recorder, Register, history::Event, now};
 
-/// How many grants a test shall see: `short`, or what `LEASEHOLD_LOAD_GRANTS` says, for long runs.
+/// How many grants a test needs: `short`, or the value of `LEASEHOLD_LOAD_GRANTS`, for long runs.
 ///
 /// # Panics
 /// When the variable is set and is no number.
@@ -46,11 +46,11 @@ pub fn grants(short: u64) -> u64 {
 /// What the tasks do.
 #[derive(Debug, Clone)]
 pub struct Load {
-    /// What the names begin with.
+    /// The prefix of the names.
     pub prefix: String,
-    /// Who works, in the history: different in every process whose events are judged together.
+    /// The name of the process in the history: unique among the processes whose events are checked together.
     pub process: String,
-    /// Names to fight for.
+    /// The number of names.
     pub names: usize,
     /// Tasks of each client.
     pub tasks: usize,
@@ -60,7 +60,7 @@ pub struct Load {
     pub wait: Duration,
     /// Longest time that a lock is held; shorter ones are mixed in.
     pub hold: Duration,
-    /// Longest time that a task rests between two locks; with none, hardly any lock is ever free.
+    /// Longest pause of a task between two locks; without a pause, hardly any lock is ever free.
     pub rest: Duration,
     /// How many of ten leases are kept alive.
     pub kept_of_ten: u64,
@@ -85,18 +85,18 @@ impl Default for Load {
     }
 }
 
-/// What came of it.
+/// The outcomes of a load.
 #[derive(Debug, Clone, Default, PartialEq, Eq)]
 pub struct Tally {
     /// Locks that were granted.
     pub granted: u64,
-    /// Attempts whose time was up.
+    /// Attempts that timed out.
     pub timed_out: u64,
-    /// Attempts without a clear answer.
+    /// Attempts whose outcome is unknown.
     pub unreachable: u64,
     /// Leases that were lost while they were held.
     pub lost: u64,
-    /// Writes that the resource did not take, because a later holder had written.
+    /// Writes that the resource refused, because a later holder had written.
     pub writes_refused: u64,
     /// Every other error, as text; at most 20.
     pub errors: Vec<String>,
@@ -124,7 +124,7 @@ impl Load {
         format!("{}-{number}", self.prefix)
     }
 
-    /// Works until so many locks were granted.
+    /// Runs until this many locks were granted.
     pub async fn run(&self, clients: &[Leasehold], recorder: Recorder, grants: u64) -> Tally {
         let running = self.start(clients, recorder);
         while running.granted() < grants {
@@ -133,7 +133,7 @@ impl Load {
         running.stop().await
     }
 
-    /// Begins to work, in tasks of this runtime.
+    /// Starts the tasks on this runtime.
     pub fn start(&self, clients: &[Leasehold], recorder: Recorder) -> Running {
         let shared = Arc::new(Shared {
             load: self.clone(),
@@ -154,7 +154,7 @@ impl Load {
     }
 }
 
-/// A load that is at work; dropping it ends its tasks where they are.
+/// A running load; dropping it aborts its tasks.
 #[derive(Debug)]
 pub struct Running {
     shared: Arc<Shared>,
@@ -167,15 +167,15 @@ impl Running {
         self.shared.granted.load(Ordering::Relaxed)
     }
 
-    /// What came of it so far.
+    /// The outcomes so far.
     pub fn tally(&self) -> Tally {
         self.shared.tally()
     }
 
-    /// Lets every task finish what it does, and returns what came of it.
+    /// Lets every task finish its current lock, and returns the outcomes.
     ///
     /// # Panics
-    /// When a task did.
+    /// When a task has panicked.
     pub async fn stop(self) -> Tally {
         self.shared.over.store(true, Ordering::Relaxed);
         self.tasks.join_all().await;
@@ -193,7 +193,7 @@ struct Shared {
     tally: Mutex<Tally>,
 }
 
-/// After an error: a store that is down fails fast, and would be asked in a busy loop.
+/// Pause after an error: a store that is down fails fast, and retries would become a busy loop.
 const PAUSE: Duration = Duration::from_millis(20);
 
 impl Shared {
@@ -257,7 +257,7 @@ impl Shared {
                 () = tokio::time::sleep_until(done_at.min(look_again_at)) => {}
                 () = guard.lost() => {
                     self.note(|tally| tally.lost += 1);
-                    // As a holder that has not noticed: the resource is there to refuse it.
+                    // As a holder that has not noticed the loss: the resource must refuse it.
                     self.write(number, fence, &process);
                     over = true;
                 }
@@ -305,7 +305,7 @@ fn share(attempt: u64, step: u64) -> f64 {
     (attempt * step % 10) as f64 / 10.0
 }
 
-/// Until when `guard` is trusted. `at` was read before: a process that was stopped in between must not seem to trust
+/// Until when `guard` is valid. `at` was read before: a process that was stopped in between must not appear to rely on
 /// it for longer.
 fn validity_from(at: u64, guard: &Guard) -> u64 {
     at + guard.remaining().as_nanos() as u64

@@ -1,4 +1,4 @@
-//! Locales that the machine may not have, compiled where one server finds them.
+//! Locales that the machine may not have, compiled into a folder for one server.
 
 use std::path::Path;
 use std::process::{Command, Stdio};

@@ -1,4 +1,4 @@
-//! Waiting for a condition by asking again, never by guessing a sleep.
+//! Waiting for a condition by polling, never by guessing a sleep.
 
 use std::panic::Location;
 use std::thread;
@@ -6,7 +6,7 @@ use std::time::{Duration, Instant};
 
 const PAUSE: Duration = Duration::from_millis(5);
 
-/// Asks until there is an answer; `None` when `timeout` has passed. Asks at least once.
+/// Polls until there is a value; `None` when `timeout` has passed. Polls at least once.
 ///
 /// ```
 /// # use std::time::Duration;
@@ -37,7 +37,7 @@ pub fn poll<T>(timeout: Duration, mut ask: impl FnMut() -> Option<T>) -> Option<
 #[track_caller]
 pub fn eventually(timeout: Duration, what: &str, mut condition: impl FnMut() -> bool) {
     let held = poll(timeout, || condition().then_some(()));
-    assert!(held.is_some(), "waited {timeout:?} in vain: {what}");
+    assert!(held.is_some(), "timed out after {timeout:?}: {what}");
 }
 
 /// Waits until `condition` holds, on the clock of the runtime: with paused time, a wait for something
@@ -56,7 +56,7 @@ where
     async move {
         let started = tokio::time::Instant::now();
         while !condition().await {
-            assert!(started.elapsed() < timeout, "waited {timeout:?} in vain at {caller}: {what}");
+            assert!(started.elapsed() < timeout, "timed out after {timeout:?} at {caller}: {what}");
             tokio::time::sleep(PAUSE).await;
         }
     }
@@ -67,7 +67,7 @@ mod tests {
     use super::*;
 
     #[test]
-    #[should_panic(expected = "in vain: the moon is cheese")]
+    #[should_panic(expected = "timed out after 10ms: the moon is cheese")]
     fn a_condition_that_never_holds_is_named() {
         eventually(Duration::from_millis(10), "the moon is cheese", || false);
     }

@@ -1,17 +1,17 @@
-//! Ports for servers that come back on the same one.
+//! Ports for servers that restart on the same port.
 
 use std::hash::{BuildHasher, RandomState};
 use std::io;
 use std::net::{Ipv4Addr, TcpListener};
 
-/// Below what Linux hands out by itself: while a server is down, no connection of a stranger gets its port by chance.
+/// Below the ephemeral range of Linux: while a server is down, no other connection gets its port by chance.
 const FIRST: u16 = 10_000;
 const PORTS: u64 = 10_000;
-/// Where a cluster node talks to its neighbours, seen from its own port.
+/// The offset of the cluster bus port from the port of a node.
 const BUS: u16 = 10_000;
 const TRIED_MAX: usize = 200;
 
-/// A port on which nobody listens; with `bus`, nobody listens on its bus port either.
+/// A free port; with `bus`, its bus port is free too.
 pub(crate) fn free_port(bus: bool) -> io::Result<u16> {
     let random = RandomState::new();
     let offset = |tried| u16::try_from(random.hash_one(tried) % PORTS).expect("an offset fits a port");

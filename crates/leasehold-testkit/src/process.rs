@@ -11,13 +11,13 @@ use std::time::{Duration, Instant};
 use crate::child::{BoundChild, bound_command};
 
 const ROLE: &str = "LEASEHOLD_HELPER";
-/// The test that plays the roles, in every test binary that has helpers.
+/// The test that runs the roles, in every test binary that has helpers.
 const ENTRY: &str = "helper_process";
 
 /// The test binary itself, started once more as a worker.
 ///
-/// A test file with helpers has one test called `helper_process`, at its root, that plays the role it is given
-/// and does nothing in an ordinary run:
+/// A test file with helpers has one test called `helper_process`, at its root, that runs the given role and does nothing
+/// in an ordinary run:
 ///
 /// ```no_run
 /// use leasehold_testkit::Helper;
@@ -43,8 +43,8 @@ const ENTRY: &str = "helper_process";
 /// }
 /// ```
 ///
-/// What it writes to stderr, a panic above all, is shown when waiting for it fails. Dropping it kills the
-/// process; it dies with the test process in any case.
+/// Its stderr, such as a panic, is shown when waiting for it fails. Dropping it kills the process, which also dies with
+/// the test process.
 #[derive(Debug)]
 pub struct Helper {
     role: String,
@@ -119,7 +119,7 @@ impl Helper {
     /// For the worker: one line to the test that started it.
     ///
     /// # Panics
-    /// When stdout is closed, that is when nobody listens any more.
+    /// When stdout is closed, that is when the test has gone.
     pub fn say(line: &str) {
         let mut stdout = io::stdout().lock();
         stdout
@@ -148,7 +148,7 @@ impl Helper {
         }
     }
 
-    /// SIGSTOP; returns when the process stands still.
+    /// SIGSTOP; returns when the process has stopped.
     #[track_caller]
     pub fn stop(&self) {
         self.obeyed("stop", self.child.stop());
@@ -163,13 +163,13 @@ impl Helper {
     /// Waits for its end.
     ///
     /// # Panics
-    /// When `timeout` has passed; the message shows what it has said.
+    /// When `timeout` has passed; the message shows its output.
     #[track_caller]
     pub fn wait(&self, timeout: Duration) -> ExitStatus {
         match self.obeyed("wait for", self.child.wait(timeout)) {
             Some(status) => status,
             None => panic!(
-                "helper {:?} still runs after {timeout:?}; it said:\n{}",
+                "helper {:?} still runs after {timeout:?}; its output:\n{}",
                 self.role,
                 self.output.lines().report()
             ),
@@ -180,7 +180,7 @@ impl Helper {
     /// prefix.
     ///
     /// # Panics
-    /// When `timeout` has passed or the helper has ended without it; the message shows what it has said.
+    /// When `timeout` has passed or the helper has ended without it; the message shows its output.
     #[track_caller]
     pub fn wait_for_line(&self, prefix: &str, timeout: Duration) -> String {
         let give_up = Instant::now() + timeout;
@@ -197,13 +197,13 @@ impl Helper {
                 let why = if lines.open == 0 { "ended" } else { "was silent" };
                 let said = lines.report();
                 drop(lines);
-                panic!("helper {:?} {why} without a line {prefix:?}…; it said:\n{said}", self.role);
+                panic!("helper {:?} {why} without a line {prefix:?}…; its output:\n{said}", self.role);
             }
             lines = self.output.changed.wait_timeout(lines, left).unwrap_or_else(PoisonError::into_inner).0;
         }
     }
 
-    /// What it has written to stderr so far.
+    /// Its stderr so far.
     pub fn stderr(&self) -> String {
         self.output.lines().stderr.join("\n")
     }

@@ -18,7 +18,7 @@ use tokio::time::{Instant, sleep, sleep_until};
 use crate::poll::eventually;
 
 const CHUNK_BYTES: usize = 16 * 1024;
-/// Chunks kept back per direction; beyond it the sender feels back-pressure, as on a real network.
+/// Chunks buffered per direction; beyond that the sender gets back-pressure, as on a real network.
 const CHUNKS_KEPT_MAX: usize = 4096;
 const ACCEPT_PAUSE: Duration = Duration::from_millis(10);
 const CUT_WITHIN: Duration = Duration::from_secs(10);
@@ -65,14 +65,14 @@ impl Traffic {
 
 /// A network path with switches, in front of one server.
 ///
-/// It runs on a thread of its own, so a test whose runtime is paused or blocked does not slow it. Every switch
-/// may be changed at any time and acts on open connections too, unless it says otherwise.
+/// It runs on its own thread, so a test whose runtime is paused or blocked does not slow it. Every switch may be changed at
+/// any time and applies to open connections too, unless documented otherwise.
 ///
 /// ```no_run
 /// # use leasehold_testkit::{FaultProxy, RedisServer};
 /// # let server = RedisServer::start()?;
 /// let proxy = FaultProxy::start(server.addr());
-/// proxy.drop_replies(); // the server acts, the client never learns of it
+/// proxy.drop_replies(); // the server executes, the client gets no reply
 /// proxy.pass();
 /// # Ok::<(), leasehold_testkit::ServerError>(())
 /// ```
@@ -89,7 +89,7 @@ impl FaultProxy {
     /// Listens on a free loopback port and passes everything on to `upstream`, which need not be up yet.
     ///
     /// # Panics
-    /// When no port or thread can be had.
+    /// When no port or thread is available.
     pub fn start(upstream: SocketAddr) -> Self {
         let listener = StdListener::bind((Ipv4Addr::LOCALHOST, 0)).expect("cannot bind a loopback port");
         listener.set_nonblocking(true).expect("cannot make the listener non-blocking");
@@ -149,12 +149,12 @@ impl FaultProxy {
         self.switches.send_modify(|switches| switches.replies = Flow::Swallow);
     }
 
-    /// Requests arrive, replies are kept back until [`release_replies`](Self::release_replies).
+    /// Requests arrive, replies are held until [`release_replies`](Self::release_replies).
     pub fn hold_replies(&self) {
         self.switches.send_modify(|switches| switches.replies = Flow::Hold);
     }
 
-    /// Delivers the replies kept back, in order, and those to come.
+    /// Delivers the held replies, in order, and later ones.
     pub fn release_replies(&self) {
         self.switches.send_modify(|switches| switches.replies = Flow::Pass);
     }
@@ -167,13 +167,13 @@ impl FaultProxy {
         eventually(CUT_WITHIN, "the proxy to cut its connections", || self.traffic.open().is_disjoint(&cut));
     }
 
-    /// Resets every new connection at once; open ones live on.
+    /// Resets every new connection at once; open ones stay open.
     pub fn refuse(&self) {
         self.switches.send_modify(|switches| switches.refuse = true);
     }
 
-    /// Leads new connections to another server, as a virtual address or a DNS name does after a fail-over; open ones
-    /// stay where they are.
+    /// Directs new connections to another server, as a virtual address or a DNS name does after a fail-over; open ones
+    /// stay.
     pub fn lead_to(&self, upstream: SocketAddr) {
         self.switches.send_modify(|switches| switches.upstream = upstream);
     }
@@ -188,7 +188,7 @@ impl FaultProxy {
         self.traffic.requests_bytes.load(Ordering::SeqCst)
     }
 
-    /// Bytes received from the server, delivered or not: once it grows, the server has acted.
+    /// Bytes received from the server, delivered or not: once it grows, the server has executed.
     pub fn replies_bytes(&self) -> u64 {
         self.traffic.replies_bytes.load(Ordering::SeqCst)
     }
@@ -206,7 +206,7 @@ impl Drop for FaultProxy {
 
 async fn accept(listener: TcpListener, switches: watch::Receiver<Switches>, traffic: Arc<Traffic>) {
     loop {
-        // Out of file descriptors, or a client that is already gone: the next one may do better.
+        // Out of file descriptors, or a client that is already gone: accept the next one.
         let Ok((client, _)) = listener.accept().await else {
             sleep(ACCEPT_PAUSE).await;
             continue;
@@ -269,7 +269,7 @@ async fn connect(upstream: SocketAddr, mut switches: watch::Receiver<Switches>) 
     Ok(server)
 }
 
-/// One direction. Reading never waits for the switches, so that counters tell what has arrived.
+/// One direction. Reading never waits for the switches, so that counters show what has arrived.
 async fn pump(
     mut from: ReadHalf<'_>,
     mut to: WriteHalf<'_>,

@@ -9,7 +9,7 @@ use rustix::time::{ClockId, clock_gettime};
 
 use crate::history::Event;
 
-/// Nanoseconds of a clock that all processes of this host share, that counts suspend and that nobody can set.
+/// Nanoseconds of the boot clock: all processes of this host share it, it counts suspend, and it cannot be set.
 pub fn now() -> u64 {
     let time = clock_gettime(ClockId::Boottime);
     let seconds = u64::try_from(time.tv_sec).expect("the boot clock starts at zero");
@@ -35,7 +35,7 @@ pub struct Recorder {
 }
 
 impl Recorder {
-    /// Opens or makes the file; one per process.
+    /// Opens or creates the file; one per process.
     pub fn open(path: &Path) -> io::Result<Self> {
         let file = OpenOptions::new().create(true).append(true).open(path)?;
         Ok(Self { file: Mutex::new(file) })
@@ -44,7 +44,7 @@ impl Recorder {
     /// Appends one line.
     ///
     /// # Panics
-    /// When it cannot be written: a history with holes must not be judged.
+    /// When it cannot be written: a history with gaps must not be checked.
     #[track_caller]
     pub fn record(&self, event: &Event) {
         let line = event.to_line() + "\n";

@@ -43,13 +43,13 @@ pub struct Register {
 }
 
 impl Register {
-    /// Opens or makes the register of what the lock `name` protects.
+    /// Opens or creates the register that the lock `name` protects.
     pub fn open(path: &Path, name: &str, admission: Admission) -> io::Result<Self> {
         OpenOptions::new().create(true).append(true).open(path)?;
         Ok(Self { path: path.to_owned(), name: name.to_owned(), admission })
     }
 
-    /// Writes with `fence` as `who`; whether it was accepted.
+    /// Writes with `fence` as `who`; returns whether it was accepted.
     pub fn write(&self, fence: u64, who: &str) -> io::Result<bool> {
         let mut file = self.locked()?;
         let highest = repair_and_read_highest(&mut file)?;

@@ -1,4 +1,4 @@
-//! A small synchronous RESP2 client, for looking at a server behind the back of the code under test.
+//! A small synchronous RESP2 client, to inspect a server independently of the code under test.
 
 use std::fmt;
 use std::io::{self, BufRead, BufReader, Read, Write};
@@ -9,11 +9,11 @@ use std::time::Duration;
 
 /// A stopped server must fail a test, not hang it.
 const PATIENCE: Duration = Duration::from_secs(10);
-/// Longest bulk string (Redis' own default limit) and list that is believed.
+/// Longest bulk string (Redis' own default limit) and list that is accepted.
 const BULK_BYTES_MAX: usize = 512 << 20;
 const LIST_LENGTH_MAX: usize = 1 << 20;
 
-/// One answer of the server; text that is not UTF-8 is shown with replacement characters.
+/// One reply of the server; text that is not UTF-8 is shown with replacement characters.
 #[derive(Debug, Clone, PartialEq, Eq)]
 pub enum Reply {
     /// A missing value.
@@ -106,7 +106,7 @@ impl Connection {
         Ok(Self { stream: BufReader::new(Box::new(stream)) })
     }
 
-    /// Sends an inline `PING`, which a server answers in any state; a refusal is an answer too.
+    /// Sends an inline `PING`, to which a server replies in any state; an error is a reply too.
     pub fn ping(&mut self) -> io::Result<Reply> {
         self.stream.get_mut().write_all(b"PING\r\n")?;
         self.read_reply()
@@ -124,13 +124,13 @@ impl Connection {
         }
     }
 
-    /// Sends one command and reads its answer. A refusal is a [`Reply::Error`], not an `Err`.
+    /// Sends one command and reads its reply. An error reply is a [`Reply::Error`], not an `Err`.
     pub fn command(&mut self, words: &[&str]) -> io::Result<Reply> {
         self.send(words)?;
         self.read_reply()
     }
 
-    /// Sends one command without waiting, for commands whose answer is late or never comes.
+    /// Sends one command without waiting, for commands whose reply is late or never comes.
     pub fn send(&mut self, words: &[&str]) -> io::Result<()> {
         let mut request = format!("*{}\r\n", words.len()).into_bytes();
         for word in words {
@@ -141,7 +141,7 @@ impl Connection {
         self.stream.get_mut().write_all(&request)
     }
 
-    /// Reads the next answer or pushed message.
+    /// Reads the next reply or pushed message.
     pub fn read_reply(&mut self) -> io::Result<Reply> {
         let line = self.read_line()?;
         let (kind, rest) = line.split_at_checked(1).ok_or_else(|| malformed(&line))?;

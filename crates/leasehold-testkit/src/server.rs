@@ -1,4 +1,4 @@
-//! A real `redis-server`, started for a test and gone with it.
+//! A real `redis-server`, started for a test and killed with it.
 
 use std::io;
 use std::net::{Ipv4Addr, SocketAddr};
@@ -40,7 +40,7 @@ pub enum ServerError {
         /// Its name.
         locale: String,
     },
-    /// The process could not be started, or its folder not be made.
+    /// The process could not be started, or its folder could not be created.
     #[error("cannot start `redis-server`")]
     Io(#[from] io::Error),
     /// The process ended instead of serving.
@@ -174,13 +174,13 @@ impl RedisServer {
             .unwrap_or_default()
     }
 
-    /// A new administrative connection. It goes over a Unix socket, so it also works beside TLS, and no fault of
-    /// the network under test concerns it.
+    /// A new administrative connection. It uses a Unix socket, so it also works with TLS, and faults of the network under
+    /// test do not affect it.
     pub fn connect(&self) -> io::Result<Connection> {
         connect(&self.settings, &socket_path(self.dir()))
     }
 
-    /// Runs one command as administrator. A refusal is a [`Reply::Error`].
+    /// Runs one command as administrator. An error reply is a [`Reply::Error`].
     ///
     /// # Panics
     /// When the server cannot be reached or does not answer within ten seconds.
@@ -225,7 +225,7 @@ impl RedisServer {
         }
     }
 
-    /// SIGSTOP: the process stands still, its connections stay open. Returns when it does.
+    /// SIGSTOP: the process stops, its connections stay open. Returns when it has stopped.
     #[track_caller]
     pub fn stop(&self) {
         self.running(BoundChild::stop);
@@ -271,7 +271,7 @@ impl RedisServer {
     #[track_caller]
     fn start_again(&self) {
         self.kill();
-        // The port may still be busy for a moment, e.g. as the local port of a stranger's connection.
+        // The port may still be busy for a moment, for example as the local port of another connection.
         let started = poll(READY_WITHIN, || match spawn(&self.settings, self.dir()) {
             Err(error) if is_port_taken(&error) => None,
             outcome => Some(outcome),
@@ -299,7 +299,7 @@ impl RedisServer {
     }
 }
 
-/// A server with default settings, or `None` where there is no `redis-server` and the environment says
+/// A server with default settings, or `None` where there is no `redis-server` and the environment has
 /// `LEASEHOLD_ALLOW_MISSING=1`; the skip is printed past the capture of the test harness.
 ///
 /// # Panics
@@ -316,7 +316,7 @@ pub(crate) fn skip_if_missing<T>(outcome: Result<T, ServerError>) -> Option<T> {
         Err(error @ (ServerError::Missing | ServerError::MissingLocale { .. }))
             if env::var_os(ALLOW_MISSING).is_some_and(|value| value == "1") =>
         {
-            // The macros would be captured, and a skip nobody sees is a pass.
+            // The macros would be captured, and a silent skip looks like a pass.
             let _ = io::Write::write_all(&mut io::stderr(), format!("skipped: {error}\n").as_bytes());
             None
         }
@@ -374,7 +374,7 @@ fn connect(settings: &RedisServerBuilder, socket: &Path) -> io::Result<Connectio
     Ok(connection)
 }
 
-/// Asked through the socket in its own folder: on the port, a stranger that was faster might answer.
+/// Asked through the socket in its own folder: on the port, another process that was faster might reply.
 fn answers(socket: &Path) -> bool {
     let reply = Connection::unix(socket).and_then(|mut connection| connection.ping());
     match reply {

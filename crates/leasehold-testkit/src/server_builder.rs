@@ -1,4 +1,4 @@
-//! What a test wants of its server, and the `redis.conf` that says so.
+//! The settings of a server, and the `redis.conf` that is generated from them.
 
 use std::fmt::Write;
 use std::path::Path;
@@ -78,14 +78,14 @@ impl RedisServerBuilder {
         self
     }
 
-    /// With [`tls`](Self::tls): refuses clients that show no certificate of the same authority.
+    /// With [`tls`](Self::tls): refuses clients without a certificate of the same authority.
     pub fn require_client_certificate(mut self) -> Self {
         self.requires_client_certificate = true;
         self
     }
 
     /// The text of a `redis.conf`, in place of the defaults (no persistence). What a test needs to find its server
-    /// (address, folder, log, socket) comes after it, and so does everything else that this builder is told.
+    /// (address, folder, log, socket) comes after it, and so does every other setting of this builder.
     pub fn file(mut self, text: impl Into<String>) -> Self {
         self.file = Some(text.into());
         self
@@ -107,8 +107,8 @@ impl RedisServerBuilder {
         self
     }
 
-    /// A command to run after each start, for what no file can say. A refusal is ignored: not every version of the
-    /// server knows every command.
+    /// A command to run after each start, for settings that `redis.conf` lacks. An error is ignored: not every version of
+    /// the server has every command.
     pub(crate) fn once_up(mut self, words: &[&str]) -> Self {
         self.once_up.push(words.iter().map(|word| (*word).to_owned()).collect());
         self

@@ -1,4 +1,4 @@
-//! Faults of a store that are nobody's mistake: it cannot be reached, or it answers late.
+//! Faults of a store that is not broken: it is unreachable, or it replies late.
 
 use std::{
     sync::{
@@ -16,7 +16,7 @@ use leasehold::{
 
 use super::Tamper;
 
-/// A store that cannot be reached while it is switched off. Clones share the switch.
+/// A store that is unreachable while it is switched off. Clones share the switch.
 #[derive(Clone, Debug, Default)]
 pub struct Breakable {
     off: Arc<AtomicBool>,
@@ -43,7 +43,7 @@ impl Tamper for Breakable {
     }
 }
 
-/// A store whose answers come late; the calls took effect at once. For clients on the system clock.
+/// A store whose replies come late although the calls took effect at once. For clients on the system clock.
 #[derive(Clone, Copy, Debug)]
 pub struct Slow {
     claims: Duration,
@@ -51,18 +51,18 @@ pub struct Slow {
 }
 
 impl Slow {
-    /// Answers to claims come this late.
+    /// Delays replies to claims.
     pub fn claims(by: Duration) -> Self {
         Self { claims: by, renewals: Duration::ZERO }
     }
 
-    /// Answers to renewals come this late.
+    /// Delays replies to renewals.
     pub fn renewals(by: Duration) -> Self {
         Self { claims: Duration::ZERO, renewals: by }
     }
 }
 
-/// Keeps an answer back; one that is not there by the caller's limit never comes.
+/// Delays an answer; after the caller's limit it is lost.
 async fn late<T>(answer: Result<T, EngineError>, by: Duration, until: Until) -> Result<T, EngineError> {
     let left = until.since(Clock::system().now());
     tokio::time::sleep(by.min(left)).await;

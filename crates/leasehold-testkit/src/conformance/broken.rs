@@ -1,6 +1,6 @@
 //! Engines that are wrong on purpose, each with a mistake that real lock libraries have made.
 //!
-//! A suite or a checker that lets one of them pass proves nothing. Never use them for anything else.
+//! A suite or a checker that passes one of them proves nothing. Never use them for anything else.
 
 use std::{
     collections::HashMap,
@@ -20,8 +20,7 @@ use leasehold::{
 
 use super::{Tamper, Wrapped};
 
-/// Releases whatever lock has the name, whoever holds it: a bare `DEL`. A holder that comes late opens the lock of the
-/// one after it.
+/// Releases the lock without comparing its owner: a bare `DEL`. A late holder releases the lock of its successor.
 pub fn release_without_compare(inner: Arc<dyn Engine>) -> Arc<dyn Engine> {
     Arc::new(Wrapped::new(inner, ReleasesAnybody))
 }
@@ -39,8 +38,8 @@ impl Tamper for ReleasesAnybody {
     }
 }
 
-/// Stores every result, whoever holds the record by then: a bare `SET`. An execution that comes late overwrites what the
-/// one after it did.
+/// Stores every result without comparing the owner of the record: a bare `SET`. A late execution overwrites the result of
+/// its successor.
 pub fn settle_without_compare(inner: Arc<dyn Engine>) -> Arc<dyn Engine> {
     Arc::new(Wrapped::new(inner, SettlesAnyway))
 }
@@ -66,8 +65,8 @@ impl Tamper for SettlesAnyway {
     }
 }
 
-/// Removes what is said to be done by its id alone, without looking at the receipt. Who comes late removes what was set
-/// or claimed again meanwhile.
+/// Removes an acknowledged deadline by its id alone, without comparing the receipt. A late acknowledgement removes a
+/// deadline that was set or claimed again meanwhile.
 pub fn acknowledge_without_receipt(inner: Arc<dyn Engine>) -> Arc<dyn Engine> {
     Arc::new(Wrapped::new(inner, AcknowledgesAnyway))
 }
@@ -94,8 +93,8 @@ impl Tamper for AcknowledgesAnyway {
     }
 }
 
-/// Counts validity from when the answer came instead of from before the question left. The time that a slow answer
-/// took is then trusted twice.
+/// Counts validity from the reply instead of from before the request. The time that a slow reply took is then counted
+/// twice.
 pub fn validity_from_the_reply(inner: Arc<dyn Engine>, clock: Clock) -> Arc<dyn Engine> {
     Arc::new(Wrapped::new(inner, CountsFromReply { clock }))
 }
@@ -116,7 +115,7 @@ pub fn fence_from_a_counter(inner: Arc<dyn Engine>, counter: BareCounter) -> Arc
     Arc::new(Wrapped::new(inner, counter))
 }
 
-/// The counter of [`fence_from_a_counter`]. Clones share it; a new one forgets everything.
+/// The counter of [`fence_from_a_counter`]. Clones share it; a new one starts over.
 #[derive(Clone, Debug, Default)]
 pub struct BareCounter {
     count: Arc<Mutex<Count>>,
@@ -125,7 +124,7 @@ pub struct BareCounter {
 #[derive(Debug, Default)]
 struct Count {
     last: u64,
-    // An attempt that asks again gets the same fence: only the restart is wrong here.
+    // An attempt that retries gets the same fence: only the restart is wrong here.
     given: HashMap<OwnerId, Fence>,
 }
 

@@ -9,7 +9,7 @@ use super::{
     eventually,
 };
 
-/// More polls than an attempt needs here; it then ends by itself.
+/// More polls than an attempt needs here; it then completes.
 const POLLS: usize = 41;
 
 cases! {

@@ -26,7 +26,7 @@ async fn closing_settles_everything_that_was_dropped(test: TestContext) {
     let locks = (0..50).map(|number| one.lock(format!("job:{number}")).ttl(ms(60_000)).acquire());
     drop(join_all(locks).await);
     one.close().await.unwrap();
-    // Looked at once: closing returns when all is settled, not some time later.
+    // Checked at once: closing returns when everything is settled, not some time later.
     assert!(two.list("job:", None, 100).await.unwrap().items.is_empty());
     test.assert_empty().await;
 }
@@ -81,7 +81,7 @@ async fn a_lease_that_outlives_its_client_reports_its_loss(test: TestContext) {
     let client = test.client().await;
     let guard = client.lock("job").ttl(ms(400)).keep_alive().acquire().await.unwrap();
     client.close().await.unwrap();
-    soon("the loss is told", guard.lost()).await;
+    soon("the loss is reported", guard.lost()).await;
     assert!(!guard.is_held());
 }
 

@@ -1,4 +1,4 @@
-//! What a case gets: clients of a namespace of its own, and small means to wait and to look.
+//! The context of a test case: clients of its own namespace, and helpers to wait and to inspect.
 
 use std::{
     panic::{AssertUnwindSafe, catch_unwind, resume_unwind},
@@ -17,7 +17,7 @@ use super::{Fixture, Namespace};
 /// Longest wait for something that must come, far below a case's own limit.
 const PATIENCE: Duration = Duration::from_secs(15);
 
-/// Where one case plays. Clones are the same test.
+/// The context of one test case. Clones share it.
 #[derive(Clone)]
 pub struct TestContext {
     fixture: Arc<dyn Fixture>,
@@ -40,7 +40,7 @@ impl TestContext {
         &self.capabilities
     }
 
-    /// This case's part of the store, for what has no prefix of its own: records and pools.
+    /// The name of this case's namespace, for keys without a prefix: records and pools.
     pub fn namespace(&self) -> &str {
         &self.namespace.name
     }
@@ -72,80 +72,83 @@ impl TestContext {
         self.fixture.engine(&self.namespace)
     }
 
-    /// Everything that is held or waited for in this namespace, as a new client and the store itself show it.
+    /// Every lock that is held or has waiters in this namespace, as listed by a new client and by the store itself.
     pub async fn leftovers(&self) -> Vec<String> {
-        let looker = self.client().await;
-        let mut found: Vec<_> = list_all(&looker, "", 100).await.iter().map(describe).collect();
+        let observer = self.client().await;
+        let mut found: Vec<_> = list_all(&observer, "", 100).await.iter().map(describe).collect();
         let namespace = self.namespace.name.clone();
-        found.extend(self.act(move |fixture| fixture.leftovers(&namespace)).await);
+        found.extend(self.with_fixture(move |fixture| fixture.leftovers(&namespace)).await);
         found
     }
 
-    /// Asserts that nothing is held or waited for in this namespace.
+    /// Asserts that no lock in this namespace is held or has waiters.
     pub async fn assert_empty(&self) {
         let left = self.leftovers().await;
         assert!(left.is_empty(), "left behind: {left:?}");
     }
 
-    /// Deletes what the store keeps beside its locks; needs `SideState`.
+    /// Deletes queues and fences; needs `SideState`.
     pub async fn delete_side_state(&self) {
         let namespace = self.namespace.name.clone();
-        self.act(move |fixture| fixture.delete_side_state(&namespace)).await;
+        self.with_fixture(move |fixture| fixture.delete_side_state(&namespace)).await;
     }
 
     /// Deletes everything; needs `Wipe`.
     pub async fn wipe(&self) {
-        self.act(|fixture| fixture.wipe()).await;
+        self.with_fixture(|fixture| fixture.wipe()).await;
     }
 
-    /// Remembers the state; needs `Rewind`.
+    /// Saves the state; needs `Rewind`.
     pub async fn save(&self) {
-        self.act(|fixture| fixture.save()).await;
+        self.with_fixture(|fixture| fixture.save()).await;
     }
 
-    /// Restores the remembered state; needs `Rewind`.
+    /// Restores the saved state; needs `Rewind`.
     pub async fn rewind(&self) {
-        self.act(|fixture| fixture.rewind()).await;
+        self.with_fixture(|fixture| fixture.rewind()).await;
     }
 
     /// Makes the store unreachable; needs `Outage`.
     pub async fn cut(&self) {
         let namespace = self.namespace.name.clone();
-        self.act(move |fixture| fixture.cut(&namespace)).await;
+        self.with_fixture(move |fixture| fixture.cut(&namespace)).await;
     }
 
     /// Makes it reachable again; needs `Outage`.
     pub async fn mend(&self) {
         let namespace = self.namespace.name.clone();
-        self.act(move |fixture| fixture.mend(&namespace)).await;
+        self.with_fixture(move |fixture| fixture.mend(&namespace)).await;
     }
 
-    async fn act<T: Send + 'static>(&self, act: impl FnOnce(&dyn Fixture) -> T + Send + 'static) -> T {
+    async fn with_fixture<T: Send + 'static>(
+        &self,
+        call: impl FnOnce(&dyn Fixture) -> T + Send + 'static,
+    ) -> T {
         let fixture = self.fixture.clone();
-        let done = tokio::task::spawn_blocking(move || act(&*fixture)).await;
+        let done = tokio::task::spawn_blocking(move || call(&*fixture)).await;
         done.unwrap_or_else(|error| resume_unwind(error.into_panic()))
     }
 
-    /// Plays a part on a thread and a runtime of its own: where it may block, or end the runtime, or pause time.
-    pub(super) async fn apart<T, F>(
+    /// Runs a future on its own thread and runtime, where it may block, end the runtime, or pause time.
+    pub(super) async fn on_own_thread<T, F>(
         &self,
         paused: bool,
-        part: impl FnOnce(TestContext) -> F + Send + 'static,
+        body: impl FnOnce(TestContext) -> F + Send + 'static,
     ) -> T
     where
         T: Send + 'static,
         F: Future<Output = T>,
     {
-        // Its clients end with its runtime, so they are none of this test's.
+        // Its clients end with its runtime, so this context does not close them.
         let test = Self { clients: Arc::default(), ..self.clone() };
         let (done, outcome) = tokio::sync::oneshot::channel();
         std::thread::spawn(move || {
-            let play = AssertUnwindSafe(|| {
+            let run = AssertUnwindSafe(|| {
                 let mut builder = tokio::runtime::Builder::new_current_thread();
                 let runtime = builder.enable_all().start_paused(paused).build().expect("a runtime");
-                runtime.block_on(part(test))
+                runtime.block_on(body(test))
             });
-            let _nobody_waits_any_more = done.send(catch_unwind(play));
+            let _nobody_waits_any_more = done.send(catch_unwind(run));
         });
         outcome.await.expect("the thread answers").unwrap_or_else(|panic| resume_unwind(panic))
     }
@@ -164,7 +167,7 @@ impl TestContext {
 pub async fn eventually(what: &str, mut condition: impl AsyncFnMut() -> bool) {
     let began = tokio::time::Instant::now();
     while !condition().await {
-        assert!(began.elapsed() < PATIENCE, "waited in vain: {what}");
+        assert!(began.elapsed() < PATIENCE, "timed out waiting: {what}");
         tokio::time::sleep(Duration::from_millis(2)).await;
     }
 }
@@ -173,11 +176,11 @@ pub async fn eventually(what: &str, mut condition: impl AsyncFnMut() -> bool) {
 pub(super) async fn soon<F: Future>(what: &str, future: F) -> F::Output {
     match tokio::time::timeout(PATIENCE, future).await {
         Ok(output) => output,
-        Err(_) => panic!("waited in vain: {what}"),
+        Err(_) => panic!("timed out waiting: {what}"),
     }
 }
 
-/// Sleeps until the client's clock has passed a point: for what must *not* happen before it.
+/// Sleeps, to assert afterwards that something did *not* happen.
 pub(super) async fn sleep(time: Duration) {
     tokio::time::sleep(time).await;
 }
@@ -186,7 +189,7 @@ pub(super) const fn ms(ms: u64) -> Duration {
     Duration::from_millis(ms)
 }
 
-/// Waits until so many attempts are in the queue.
+/// Waits until `waiting` attempts are in the queue.
 pub(super) async fn until_waiting(client: &Leasehold, name: &str, waiting: u32) {
     eventually(&format!("{waiting} wait for {name}"), async || {
         client.inspect(name).await.expect("inspected").waiting == waiting
@@ -194,7 +197,7 @@ pub(super) async fn until_waiting(client: &Leasehold, name: &str, waiting: u32) 
     .await;
 }
 
-/// Whether somebody else would be refused.
+/// Whether another client would be refused.
 pub(super) async fn is_closed(client: &Leasehold, name: &str) -> bool {
     let inspection = client.inspect(name).await.expect("inspected");
     inspection.held().is_some()

@@ -1,4 +1,4 @@
-//! What only the engine contract shows: repeated claims, foreign owners, ended attempts.
+//! Behaviour that only the engine contract shows: repeated claims, foreign owners, ended attempts.
 
 use std::{
     sync::{
@@ -42,7 +42,7 @@ cases! {
     a_late_answer_shortens_the_lease: Contract,
 }
 
-/// An engine with a sink that remembers, and claims for one name.
+/// An engine with a sink that records wake-ups, and claims for one name.
 struct Bare {
     engine: Arc<dyn Engine>,
     sink: Arc<Woken>,
@@ -179,7 +179,7 @@ async fn a_waiter_that_asks_again_keeps_its_place(test: TestContext) {
     for _ in 0..3 {
         assert_eq!((bare.ahead(&first).await, bare.ahead(&second).await), (0, 1));
     }
-    assert_eq!(bare.waiting().await, 2, "asking again queued again");
+    assert_eq!(bare.waiting().await, 2, "a repeated claim was queued twice");
 }
 
 async fn an_owner_value_is_compared_in_full(test: TestContext) {
@@ -228,10 +228,10 @@ async fn an_ended_waiter_is_passed_over(test: TestContext) {
     bare.engine.leases().abandon(&gone, bare.until()).await.unwrap();
     assert!(matches!(bare.release(&holder).await, Released::HandedOver { .. }));
     bare.granted(&live).await;
-    let told = bare.sink.wakes.lock().unwrap();
-    // A hint may have been on its way before; it does no harm.
+    let reported = bare.sink.wakes.lock().unwrap();
+    // A hint may have been in flight; it does no harm.
     let was_given =
-        told.iter().any(|wake| matches!(wake, Wake::Granted { owner, .. } if *owner == gone.owner.id()));
+        reported.iter().any(|wake| matches!(wake, Wake::Granted { owner, .. } if *owner == gone.owner.id()));
     assert!(!was_given, "an attempt that gave up was given the lock");
 }
 

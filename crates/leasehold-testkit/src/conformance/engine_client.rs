@@ -1,4 +1,4 @@
-//! One of those who share a store: an engine without a client, and what it was woken with.
+//! A client of the engine contract: an engine, and the wake-ups it has received. Several of them share a store.
 
 use std::sync::{
     Arc, Mutex,
@@ -14,7 +14,7 @@ use leasehold::{
 
 use super::{TestContext, context::ms};
 
-/// For calls that must be answered, however busy the machine is.
+/// The limit of calls that must succeed, however busy the machine is.
 const LIMIT_MS: u64 = 20_000;
 
 pub(super) struct EngineClient {
@@ -44,7 +44,7 @@ impl EngineClient {
         client
     }
 
-    /// Gives back its connections and files.
+    /// Closes its connections and files.
     pub(super) async fn close(self) {
         self.engine.close(self.until()).await.unwrap();
     }
@@ -78,14 +78,15 @@ impl EngineClient {
         Name::new(format!("{}:{text}", self.namespace)).unwrap()
     }
 
-    /// Whether this owner was told to look again.
+    /// Whether this owner was woken to read again.
     pub(super) fn was_woken(&self, owner: &Owner) -> bool {
-        let told = |wake: &Wake| matches!(wake, Wake::LookAgain { owner: woken } if *woken == owner.id());
-        self.woken.0.lock().unwrap().iter().any(told)
+        let is_for_owner =
+            |wake: &Wake| matches!(wake, Wake::LookAgain { owner: woken } if *woken == owner.id());
+        self.woken.0.lock().unwrap().iter().any(is_for_owner)
     }
 }
 
-/// An owner value that nobody else has.
+/// A unique owner value.
 pub(super) fn owner(label: &str) -> Owner {
     static NEXT: AtomicU64 = AtomicU64::new(1);
     let random = u128::from(NEXT.fetch_add(1, Ordering::Relaxed)) << 64 | u128::from(std::process::id());

@@ -96,7 +96,7 @@ async fn a_refusal_is_a_value_with_the_holder_and_a_time(test: TestContext) {
     let (one, two) = (test.client().await, test.client().await);
     let guard = one.lock("job").label("nightly").ttl(ms(10_000)).acquire().await.unwrap();
     let Attempt::Busy { holder, retry_after } = two.lock("job").try_acquire().await.unwrap() else {
-        panic!("the lock was given twice")
+        panic!("the lock was granted twice")
     };
     let Some(Holder::Leasehold { label, pid, .. }) = holder else { panic!("the holder is not shown") };
     assert_eq!((label.as_str(), pid), ("nightly", std::process::id()));
@@ -124,7 +124,7 @@ async fn a_refused_try_leaves_the_holder_alone(test: TestContext) {
     assert!(two.lock("job").ttl(ms(60_000)).try_acquire().await.unwrap().held().is_none());
     let after = one.inspect("job").await.unwrap().held().cloned().unwrap();
     assert_eq!(before.fence, after.fence);
-    assert!(after.expires_in <= before.expires_in, "a refused try prolonged the lease");
+    assert!(after.expires_in <= before.expires_in, "a refused attempt extended the lease");
     guard.extend().await.unwrap();
 }
 
@@ -135,8 +135,8 @@ async fn a_hundred_refusals_come_back_at_different_times(test: TestContext) {
     for _ in 0..100 {
         match client.lock("job").try_acquire().await.unwrap() {
             Attempt::Busy { retry_after, .. } => slots.insert(retry_after.as_millis() / 10),
-            Attempt::Held(_) => panic!("the lock was given twice"),
+            Attempt::Held(_) => panic!("the lock was granted twice"),
         };
     }
-    assert!(slots.len() > 1, "all come back within the same 10 ms");
+    assert!(slots.len() > 1, "all retry within the same 10 ms");
 }

@@ -1,4 +1,4 @@
-//! What a runner knows about the store under test.
+//! The store under test, as a runner provides it.
 
 use std::{sync::Arc, time::Duration};
 
@@ -6,7 +6,7 @@ use leasehold::{Builder, Clock, engine::Engine};
 
 use super::Need;
 
-/// Where a case works: a part of the store that no other case uses.
+/// A part of the store that only one case uses.
 #[derive(Clone, Debug)]
 #[non_exhaustive]
 pub struct Namespace {
@@ -28,12 +28,12 @@ impl Namespace {
     }
 }
 
-/// The store under test, and what can be done to it from outside. Only [`builder`](Fixture::builder) is required; what
-/// else a fixture can do it lists in [`offers`](Fixture::offers).
+/// The store under test, and faults that can be injected from outside. Only [`builder`](Fixture::builder) is required;
+/// [`offers`](Fixture::offers) lists which optional methods a fixture implements.
 ///
-/// Methods may block; they are called where that is allowed.
+/// Methods may block; they are called where blocking is allowed.
 pub trait Fixture: Send + Sync + 'static {
-    /// A builder for a client of this part of the store.
+    /// A builder for a client of this namespace.
     fn builder(&self, namespace: &Namespace) -> Builder;
 
     /// Which of the optional methods below can be used.
@@ -41,18 +41,18 @@ pub trait Fixture: Send + Sync + 'static {
         &[]
     }
 
-    /// Longest time for one case: what takes longer hangs.
+    /// The longest time for one case; a case that takes longer has failed.
     fn patience(&self) -> Duration {
         Duration::from_secs(45)
     }
 
-    /// Whether using what was offered is felt outside of the case's own namespace. Such cases run alone, at the end.
+    /// Whether this fault affects other namespaces. Cases that need it run alone, at the end.
     fn disturbs(&self, need: Need) -> bool {
         matches!(need, Need::Outage | Need::Wipe | Need::Rewind)
     }
 
-    /// Lock and waiter keys that remain in the namespace, as the store itself shows them. What a client can list is
-    /// asked for in any case.
+    /// Lock and waiter keys that remain in the namespace, read from the store itself. A client lists its locks in any
+    /// case.
     fn leftovers(&self, namespace: &str) -> Vec<String> {
         let _ = namespace;
         Vec::new()
@@ -63,7 +63,7 @@ pub trait Fixture: Send + Sync + 'static {
         panic!("{} offers no engine", namespace.name)
     }
 
-    /// Deletes what the store keeps beside the locks of a namespace: queues and fences ([`Need::SideState`]).
+    /// Deletes queues and fences of a namespace, but not its locks ([`Need::SideState`]).
     fn delete_side_state(&self, namespace: &str) {
         panic!("{namespace} offers no side state")
     }
@@ -73,7 +73,7 @@ pub trait Fixture: Send + Sync + 'static {
         panic!("this fixture offers no wipe")
     }
 
-    /// Remembers the store's present state ([`Need::Rewind`]).
+    /// Saves the current state of the store ([`Need::Rewind`]).
     fn save(&self) {
         panic!("this fixture offers no rewind")
     }

@@ -33,7 +33,7 @@ async fn a_thousand_leases_are_kept_alive_at_once(test: TestContext) {
     const LEASES: u64 = 1_000;
     let client = test.client().await;
     let locks = (0..LEASES).map(|number| {
-        // Long enough for a busy machine; what is looked at is how often each is renewed.
+        // Long enough for a busy machine; the test checks how often each is renewed.
         client.lock(format!("many:{number}")).ttl(ms(6_000)).keep_alive().acquire()
     });
     let guards: Vec<_> = join_all(locks).await.into_iter().map(Result::unwrap).collect();
@@ -75,7 +75,7 @@ async fn a_force_released_holder_learns_that_it_lost(test: TestContext) {
     let guard = one.lock("job").ttl(ms(1_000)).keep_alive().acquire().await.unwrap();
     two.force_release("job", guard.fence()).await.unwrap();
     let next = two.lock("job").acquire().await.unwrap();
-    soon("the loss is told", guard.lost()).await;
+    soon("the loss is reported", guard.lost()).await;
     assert!(!guard.is_held());
     drop(guard);
     one.close().await.unwrap();
@@ -112,7 +112,7 @@ async fn a_renewal_answered_after_the_loss_revives_nothing(test: TestContext) {
     let slow = Arc::new(Wrapped::new(test.engine(), Slow::renewals(ms(1_500))));
     let client = test.client_with(|builder| builder.engine(slow)).await;
     let guard = client.lock("job").ttl(ms(900)).keep_alive().acquire().await.unwrap();
-    // In the store it is renewed, twice over; the answers come when it is too late.
+    // The store renews it twice; the replies come too late.
     let (extended, ()) = tokio::join!(guard.extend(), guard.lost());
     assert_eq!(extended.unwrap_err().kind(), ErrorKind::Lost);
     sleep(ms(1_000)).await;

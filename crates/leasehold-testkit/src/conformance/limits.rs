@@ -1,4 +1,4 @@
-//! What may be asked for, and how a refusal reads.
+//! Limits of settings, and the messages of refusals.
 
 use std::time::Duration;
 

@@ -50,7 +50,7 @@ async fn listed(client: &leasehold::Leasehold, prefix: &str) -> Vec<String> {
     names
 }
 
-/// Holds all names, then compares every prefix with what it must find.
+/// Holds all names, then compares the list of every prefix with the expected names.
 async fn assert_prefixes(test: TestContext, names: &[&str], prefixes: &[&str]) {
     let client = test.client().await;
     let _guards: Vec<_> = join_all(names.iter().map(|name| client.lock(name).acquire()))

@@ -1,8 +1,8 @@
-//! What every engine must do, as a list of cases that run through the public API.
+//! The conformance suite: cases that every engine must pass, run through the public API.
 //!
-//! A runner gives a [`Fixture`]: where the store is, and what can be done to it from outside. [`run`] then plays every
-//! [`Case`] on it, each in a namespace of its own. A case that needs something the engine or the fixture lacks is skipped
-//! and counted with that [`Need`]'s word; nothing is skipped silently.
+//! A runner provides a [`Fixture`]: the store, and faults that can be injected from outside. [`run`] then runs every
+//! [`Case`] on it, each in its own namespace. A case whose [`Need`]s the engine or the fixture lacks is skipped and counted
+//! with that need; nothing is skipped silently.
 //!
 //! ```
 //! use leasehold::{Builder, Leasehold};
@@ -20,9 +20,9 @@
 //! # };
 //! ```
 //!
-//! Cases use short leases, so they are asserted by order, outcomes and relations to the ttl, never by seconds.
+//! Cases use short leases and assert order, outcomes and relations to the ttl, never absolute times.
 
-/// The list of a subject's cases: a function's name is the case's name, what follows the colon is what it needs.
+/// The cases of a subject. The name of a case is the name of its function; its needs follow the colon.
 macro_rules! cases {
     ($($run:ident $(: $($need:ident)+)?),+ $(,)?) => {
         pub(in crate::conformance) const CASES: &[crate::conformance::Case] = &[$(crate::conformance::Case {
@@ -70,7 +70,7 @@ pub use report::Report;
 pub use runner::{run, run_some};
 pub use wrapper::{Tamper, Wrapped};
 
-/// A case under way. It runs on a thread of its own.
+/// A running case. It runs on its own thread.
 pub type CaseFuture = Pin<Box<dyn Future<Output = ()>>>;
 
 /// One promise that every engine keeps.
@@ -78,18 +78,18 @@ pub type CaseFuture = Pin<Box<dyn Future<Output = ()>>>;
 pub struct Case {
     /// The promise, as a sentence.
     pub name: &'static str,
-    /// What it takes to see it kept.
+    /// What the case needs to run.
     pub needs: &'static [Need],
     run: fn(TestContext) -> CaseFuture,
 }
 
 impl Case {
-    /// A case of your own, to be run with [`run_some`]. It fails by panicking.
+    /// A custom case for [`run_some`]. It fails by panicking.
     pub const fn new(name: &'static str, needs: &'static [Need], run: fn(TestContext) -> CaseFuture) -> Self {
         Self { name, needs, run }
     }
 
-    /// Whether it does something to the store that cases beside it would feel.
+    /// Whether it affects cases that run at the same time.
     fn disturbs(&self, fixture: &dyn Fixture) -> bool {
         self.needs.iter().any(|need| fixture.disturbs(*need))
     }
@@ -101,18 +101,17 @@ impl fmt::Debug for Case {
     }
 }
 
-/// What a case needs beyond the least that every engine has. The first four are the engine's, the others are offered by
-/// the [`Fixture`].
+/// What a case needs beyond the minimum of every engine. The engine provides the first four, the [`Fixture`] the others.
 #[derive(Clone, Copy, Debug, PartialEq, Eq, PartialOrd, Ord)]
 #[non_exhaustive]
 pub enum Need {
-    /// A release makes the next waiter the holder and tells it so.
+    /// A release hands the lock over to the next waiter and wakes it.
     Push,
     /// Locks outlive every client of the store.
     Durable,
-    /// The engine keeps records. Looked at through [`Need::Contract`].
+    /// The engine supports records. Tested through [`Need::Contract`].
     Records,
-    /// The engine keeps deadlines. Looked at through [`Need::Contract`].
+    /// The engine supports deadlines. Tested through [`Need::Contract`].
     Deadlines,
     /// [`Fixture::engine`]: the engine contract without a client.
     Contract,
@@ -120,7 +119,7 @@ pub enum Need {
     PausedTime,
     /// [`Fixture::cut`] and [`Fixture::mend`]: a store that can be made unreachable.
     Outage,
-    /// [`Fixture::delete_side_state`]: what the store keeps beside the locks can be lost.
+    /// [`Fixture::delete_side_state`]: queues and fences can be lost.
     SideState,
     /// [`Fixture::wipe`]: everything can be lost.
     Wipe,
@@ -129,7 +128,7 @@ pub enum Need {
 }
 
 impl Need {
-    /// Its word in reports.
+    /// Its name in reports.
     pub const fn as_str(self) -> &'static str {
         match self {
             Self::Push => "push hand-over",
@@ -155,7 +154,7 @@ impl fmt::Display for Need {
 /// All cases, subject by subject.
 pub fn cases() -> Vec<Case> {
     let locks = [
-        // Long ones first, so that nothing waits for them at the end.
+        // Long cases first, so that they do not extend the run.
         keeping::CASES,
         validity::CASES,
         waiting::CASES,

@@ -1,4 +1,4 @@
-//! A store that cannot be reached for a while.
+//! A store that is unreachable for a while.
 
 use std::{
     sync::{Arc, Mutex},
@@ -27,7 +27,7 @@ cases! {
     an_observer_sees_an_outage: Outage,
 }
 
-/// Fails soon, so that an outage does not take long to see, but leaves a busy disk its time.
+/// Short, so that an outage is detected soon, but long enough for a busy disk.
 fn impatient(builder: Builder) -> Builder {
     builder.command_timeout(ms(1_000))
 }
@@ -108,10 +108,10 @@ async fn a_loss_is_reported_during_an_outage(test: TestContext) {
     eventually("it is renewed", async || client.stats().renewed >= 1).await;
     let cut = Instant::now();
     test.cut().await;
-    soon("the loss is told", guard.lost()).await;
-    let told = cut.elapsed();
+    soon("the loss is reported", guard.lost()).await;
+    let reported = cut.elapsed();
     test.mend().await;
-    assert!(told <= ms(6_000), "told {told:?} after the store went away");
+    assert!(reported <= ms(6_000), "reported {reported:?} after the store went away");
     assert!(!guard.is_held());
     sleep(ms(600)).await;
     assert!(!guard.is_held(), "a store that came back revived it");
@@ -155,8 +155,8 @@ async fn a_release_without_an_answer_is_made_good(test: TestContext) {
         matches!(&error, Error::StoreUnreachable { doing, .. } if doing.contains("releasing")),
         "{error}"
     );
-    let looker = test.client().await;
-    eventually("the lock is free", async || !is_closed(&looker, "job").await).await;
+    let observer = test.client().await;
+    eventually("the lock is free", async || !is_closed(&observer, "job").await).await;
     assert_eq!(client.stats().release_failed, 1);
 }
 
@@ -167,24 +167,24 @@ async fn a_dropped_guard_is_given_back_after_a_break(test: TestContext) {
     drop(guard);
     sleep(ms(400)).await;
     test.mend().await;
-    let looker = test.client().await;
-    eventually("the lock is free", async || !is_closed(&looker, "job").await).await;
+    let observer = test.client().await;
+    eventually("the lock is free", async || !is_closed(&observer, "job").await).await;
 }
 
 async fn an_observer_sees_an_outage(test: TestContext) {
     let events = Arc::new(Mutex::new(Vec::new()));
-    let hears = events.clone();
-    let observer = move |event: &Event| hears.lock().unwrap().push(event.clone());
+    let sink = events.clone();
+    let observer = move |event: &Event| sink.lock().unwrap().push(event.clone());
     let client = test.client_with(|builder| impatient(builder).observer(observer)).await;
     test.cut().await;
     client.lock("job").wait(ms(100)).acquire().await.unwrap_err();
     test.mend().await;
-    let told = events.lock().unwrap();
-    let error = told.iter().find_map(|event| match event {
+    let reported = events.lock().unwrap();
+    let error = reported.iter().find_map(|event| match event {
         Event::Error { kind, name, text } => Some((*kind, name.as_ref()?.to_string(), text.clone())),
         _ => None,
     });
-    let (kind, name, text) = error.expect("an error was told");
+    let (kind, name, text) = error.expect("an error was reported");
     assert_eq!((kind, name.as_str()), (ErrorKind::StoreUnreachable, "job"));
     assert!(text.contains("acquiring"), "{text}");
 }

@@ -1,4 +1,4 @@
-//! A client on a clock that only moves when everybody waits.
+//! A client on a paused clock, which advances only when every task waits.
 
 use std::{
     sync::{Arc, Mutex},
@@ -32,17 +32,17 @@ async fn the_same_seed_gives_the_same_story(test: TestContext) {
     assert_ne!(one, story(&test, "three", 8).await, "the seed changes nothing");
 }
 
-/// Three clients that compete under one seed; what each was told, and when.
+/// Three clients that compete under one seed; returns the events of each, with their times.
 async fn story(test: &TestContext, name: &'static str, seed: u64) -> Vec<String> {
-    test.apart(true, async move |test| {
-        let (clock, told) = (Clock::tokio(), Arc::new(Mutex::new(Vec::new())));
+    test.on_own_thread(true, async move |test| {
+        let (clock, reported) = (Clock::tokio(), Arc::new(Mutex::new(Vec::new())));
         let began = clock.now();
         let mut tasks = Vec::new();
         for who in 0..3 {
-            let (hears, reads) = (told.clone(), clock.clone());
+            let (sink, reads) = (reported.clone(), clock.clone());
             let observer = move |event: &Event| {
                 let at = reads.now().since(began);
-                hears.lock().unwrap().push(format!("{at:?} {who} {}", without_fence(event)));
+                sink.lock().unwrap().push(format!("{at:?} {who} {}", without_fence(event)));
             };
             let builder = test.builder_on(clock.clone()).seed(seed + who).observer(observer);
             let client = builder.connect().await.unwrap();
@@ -51,8 +51,8 @@ async fn story(test: &TestContext, name: &'static str, seed: u64) -> Vec<String>
         for task in tasks {
             task.await.unwrap();
         }
-        let told = told.lock().unwrap();
-        told.clone()
+        let reported = reported.lock().unwrap();
+        reported.clone()
     })
     .await
 }
@@ -62,7 +62,7 @@ async fn compete(client: Leasehold, name: &str) {
         let lock = client.lock(name).ttl(ms(400)).wait(ms(3_000)).retry(Retry::fixed(ms(30)));
         let guard = if round % 2 == 0 { lock.acquire().await.unwrap() } else { try_until_held(lock).await };
         tokio::time::sleep(ms(70)).await;
-        // Sometimes nobody releases, and the rest is left to time.
+        // Sometimes nobody releases, and the lease expires.
         if round % 3 == 0 {
             let _handle = guard.detach();
         } else {
@@ -72,7 +72,7 @@ async fn compete(client: Leasehold, name: &str) {
     client.close().await.unwrap();
 }
 
-/// Comes back when it was told to, which is where chance shows.
+/// Retries after the suggested pause, which is random.
 async fn try_until_held(lock: Lock) -> Guard {
     loop {
         match lock.clone().try_acquire().await.unwrap() {
@@ -82,7 +82,7 @@ async fn try_until_held(lock: Lock) -> Guard {
     }
 }
 
-/// Stories under different names are compared, and fences differ between them.
+/// Runs are compared although their fences differ.
 fn without_fence(event: &Event) -> String {
     match event {
         Event::Acquired { waited, .. } => format!("acquired after {waited:?}"),
@@ -93,7 +93,7 @@ fn without_fence(event: &Event) -> String {
 }
 
 async fn a_loss_is_reported_exactly_on_time(test: TestContext) {
-    test.apart(true, async |test| {
+    test.on_own_thread(true, async |test| {
         let (client, clock) = paused_client(&test).await;
         for ttl in [ms(50), ms(1_000), ms(30_000), ms(300_000)] {
             let began = clock.now();
@@ -101,9 +101,12 @@ async fn a_loss_is_reported_exactly_on_time(test: TestContext) {
             assert_eq!(guard.remaining(), ttl - validity::drift(ttl));
             guard.lost().await;
             // Timers tick in milliseconds.
-            let told = clock.now().since(began);
+            let reported = clock.now().since(began);
             let must = ttl - validity::drift(ttl) - validity::margin(ttl);
-            assert!(told >= must && told <= must + ms(2), "told after {told:?} instead of {must:?}");
+            assert!(
+                reported >= must && reported <= must + ms(2),
+                "reported after {reported:?} instead of {must:?}"
+            );
             guard.release().await.unwrap();
         }
     })
@@ -111,7 +114,7 @@ async fn a_loss_is_reported_exactly_on_time(test: TestContext) {
 }
 
 async fn a_wait_ends_exactly_when_it_must(test: TestContext) {
-    test.apart(true, async |test| {
+    test.on_own_thread(true, async |test| {
         let (client, _) = paused_client(&test).await;
         let _guard = client.lock("job").ttl(ms(300_000)).acquire().await.unwrap();
         for wait in [ms(1), ms(100), ms(5_000), ms(60_000)] {
@@ -127,7 +130,7 @@ async fn a_wait_ends_exactly_when_it_must(test: TestContext) {
 }
 
 async fn an_hour_of_renewals_loses_nothing(test: TestContext) {
-    test.apart(true, async |test| {
+    test.on_own_thread(true, async |test| {
         let (client, _) = paused_client(&test).await;
         let hour = Duration::from_secs(3_600);
         let guard = client.lock("job").ttl(ms(30_000)).keep_alive().acquire().await.unwrap();
@@ -140,7 +143,7 @@ async fn an_hour_of_renewals_loses_nothing(test: TestContext) {
 }
 
 async fn a_waiter_takes_over_right_after_expiry(test: TestContext) {
-    test.apart(true, async |test| {
+    test.on_own_thread(true, async |test| {
         let (client, clock) = paused_client(&test).await;
         let began = clock.now();
         let _gone = client.lock("job").ttl(ms(10_000)).acquire().await.unwrap().detach();

@@ -1,4 +1,4 @@
-//! Who comes next.
+//! The order of the queue.
 
 use std::sync::{Arc, Mutex};
 
@@ -90,7 +90,7 @@ async fn a_newcomer_that_waits_goes_to_the_end(test: TestContext) {
     let (one, two, new) = (test.client().await, test.client().await, test.client().await);
     let guard = one.lock("job").acquire().await.unwrap();
     let first = enqueue(&one, two.lock("job"), "job", 0).await;
-    // It asks as often as it can, which buys it nothing.
+    // It retries as often as it can, and gains nothing by it.
     let eager = new.lock("job").retry(Retry::fixed(ms(1)));
     let second = enqueue(&one, eager, "job", 1).await;
     guard.release().await.unwrap();
@@ -168,8 +168,8 @@ async fn a_waiter_whose_program_ended_is_passed_over(test: TestContext) {
     let (one, two) = (test.client().await, test.client().await);
     let guard = one.lock("job").ttl(ms(60_000)).acquire().await.unwrap();
     let watcher = one.clone();
-    // Its runtime ends with it, so nothing of it can say goodbye.
-    test.apart(false, async move |test| {
+    // Its runtime ends with it, so it cannot leave the queue.
+    test.on_own_thread(false, async move |test| {
         let client = test.client().await;
         let attempt = client.lock("job").ttl(ms(300)).wait(ms(60_000)).acquire();
         tokio::select! {

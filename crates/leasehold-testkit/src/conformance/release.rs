@@ -1,4 +1,4 @@
-//! Giving a lock back, in time, too late, by force, or by nobody.
+//! Releasing a lock: in time, too late, by force, or not at all.
 
 use std::time::Instant;
 
@@ -59,7 +59,7 @@ async fn releasing_an_expired_lock_returns_expired(test: TestContext) {
     let client = test.client().await;
     let guard = client.lock("job").ttl(ms(150)).acquire().await.unwrap();
     let granted = Instant::now();
-    // Copies on several nodes end one after the other. While some are left and a node is away, nobody can say whether a
+    // Copies on several nodes expire one after the other. While some are left and a node is down, it is unknown whether a
     // majority still has it.
     let has_ended = async || granted.elapsed() > ms(300) && !is_closed(&client, "job").await;
     eventually("every copy of the lease expires", has_ended).await;
@@ -134,7 +134,7 @@ async fn dropping_a_guard_outside_of_a_runtime_does_not_panic(test: TestContext)
 async fn dropping_a_guard_after_its_runtime_ended_does_not_panic(test: TestContext) {
     let client = test.client().await;
     let guard = test
-        .apart(false, async |test| {
+        .on_own_thread(false, async |test| {
             let gone = test.client().await;
             gone.lock("job").ttl(ms(300)).keep_alive().acquire().await.unwrap()
         })

@@ -1,10 +1,10 @@
-//! What came of a run.
+//! The report of a run.
 
 use super::Need;
 
 /// The outcome of every case on one or more engines.
 #[derive(Debug, Default)]
-#[must_use = "a report that nobody concludes hides its failures"]
+#[must_use = "failures are hidden until `conclude` is called"]
 pub struct Report {
     engines: usize,
     cases: usize,
@@ -36,7 +36,7 @@ impl Report {
         self.failed.push((format!("{engine}: {case}"), why));
     }
 
-    /// `why` is what the engine says about what is missing, if it does.
+    /// `why` is the reason that the engine gives, if any.
     pub(super) fn skip(&mut self, engine: &str, case: &str, need: Need, why: Option<&'static str>) {
         let case = format!("{engine}: {case}");
         self.skipped.push(Skipped { engine: engine.to_owned(), case, need, why });
@@ -52,7 +52,7 @@ impl Report {
         self
     }
 
-    /// The cases that failed, as `engine: case`, each with what it said.
+    /// The cases that failed, as `engine: case`, each with its message.
     pub fn failed(&self) -> impl Iterator<Item = (&str, &str)> {
         self.failed.iter().map(|(case, why)| (case.as_str(), why.as_str()))
     }
@@ -67,8 +67,8 @@ impl Report {
         self.skipped.iter().map(|skipped| (skipped.case.as_str(), skipped.need))
     }
 
-    /// One line for each thing that was missing, one for each failure, then one with the numbers: what matters most comes
-    /// last, where the end of a log is all that is read.
+    /// One line for each missing need, one for each failure, then one with the totals: the most important lines come last,
+    /// at the end of a log.
     pub fn lines(&self) -> Vec<String> {
         let mut missing: Vec<(String, usize)> = Vec::new();
         for Skipped { engine, need, why, .. } in &self.skipped {
@@ -93,7 +93,7 @@ impl Report {
     }
 
     /// Prints the report.
-    #[expect(clippy::print_stdout, reason = "the report is what the run is for")]
+    #[expect(clippy::print_stdout, reason = "the report is the output of a run")]
     pub fn print(&self) {
         // In one piece: tests beside this one print too.
         println!("{}", self.lines().join("\n"));

@@ -1,4 +1,4 @@
-//! Plays cases, several at a time, each in a namespace of its own with a limit of its own.
+//! Runs cases, several at a time, each in its own namespace and with its own time limit.
 
 use std::{
     any::Any,
@@ -21,7 +21,7 @@ const AT_ONCE: usize = 8;
 /// Only cases with this text in their name run, if it is set.
 const FILTER: &str = "LEASEHOLD_CASE";
 
-/// Runs so far in this process: spaces must differ between them too, where a store is shared by name.
+/// Runs so far in this process: namespaces must differ between runs too, where a store is shared by name.
 static RUNS: AtomicU32 = AtomicU32::new(0);
 
 /// Runs all cases on an engine. `label` names it in the report. With `LEASEHOLD_CASE` in the environment, only those
@@ -71,10 +71,10 @@ async fn capabilities(fixture: &dyn Fixture, run: u32) -> Capabilities {
     capabilities
 }
 
-/// What the engine does not keep, and why not.
+/// What the engine does not support, and why.
 fn lacks(fixture: &dyn Fixture, run: u32) -> Vec<(Need, &'static str)> {
     if !fixture.offers().contains(&Need::Contract) {
-        return [Need::Records, Need::Deadlines].map(|need| (need, "no engine to look at")).into();
+        return [Need::Records, Need::Deadlines].map(|need| (need, "the fixture offers no engine")).into();
     }
     let engine = fixture.engine(&Namespace::new(format!("run{run}"), false));
     let records = engine.records().err().map(|why| (Need::Records, why));
@@ -104,7 +104,7 @@ impl Run<'_> {
         let namespace =
             Namespace::new(format!("run{}case{number}", self.number), case.needs.contains(&Need::Outage));
         let test = TestContext::new(self.fixture.clone(), namespace, self.capabilities.clone());
-        self.under_way.spawn(play(case, test, self.fixture.patience()));
+        self.under_way.spawn(run_case(case, test, self.fixture.patience()));
     }
 
     /// Waits until fewer than `at_once` are under way.
@@ -129,9 +129,9 @@ impl Run<'_> {
     }
 }
 
-async fn play(case: Case, test: TestContext, limit: Duration) -> (&'static str, Result<(), String>) {
+async fn run_case(case: Case, test: TestContext, limit: Duration) -> (&'static str, Result<(), String>) {
     let (done, outcome) = oneshot::channel();
-    // A thread and a runtime of its own: a case may block, panic or hang without its neighbours noticing.
+    // Each case has its own thread and runtime: it may block, panic or hang without affecting others.
     std::thread::spawn(move || {
         let runtime = Builder::new_multi_thread().worker_threads(2).enable_all().build().expect("a runtime");
         let ended = runtime.block_on(async {
@@ -144,7 +144,7 @@ async fn play(case: Case, test: TestContext, limit: Duration) -> (&'static str, 
     });
     let ended = match tokio::time::timeout(limit, outcome).await {
         Ok(Ok(ended)) => ended,
-        Ok(Err(_)) => Err("its thread ended without an answer".into()),
+        Ok(Err(_)) => Err("its thread ended without a result".into()),
         Err(_) => Err(format!("did not end within {limit:?}")),
     };
     (case.name, ended)

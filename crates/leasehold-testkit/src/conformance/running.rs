@@ -36,11 +36,11 @@ async fn a_run_returns_the_bodys_value_and_releases(test: TestContext) {
 
 async fn a_run_gives_its_body_the_lease(test: TestContext) {
     let client = test.client().await;
-    let looker = test.client().await;
+    let observer = test.client().await;
     let lease = client
         .lock("job")
         .run(async |lease| {
-            let held = looker.inspect("job").await.unwrap().held().cloned().unwrap();
+            let held = observer.inspect("job").await.unwrap().held().cloned().unwrap();
             assert_eq!(held.fence, lease.fence());
             assert!(lease.is_held() && lease.name().as_str() == "job");
             lease
@@ -96,7 +96,7 @@ async fn a_run_is_cancelled_when_its_lock_is_taken_away(test: TestContext) {
 }
 
 async fn a_busy_body_that_ends_too_late_is_lost_with_its_value(test: TestContext) {
-    test.apart(false, async |test| {
+    test.on_own_thread(false, async |test| {
         let client = test.client().await;
         let busy = async |_| {
             std::thread::sleep(ms(500));

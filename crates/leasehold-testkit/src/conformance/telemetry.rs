@@ -1,4 +1,4 @@
-//! What is counted, and who is told.
+//! Counters and events.
 
 use std::sync::{Arc, Mutex};
 
@@ -29,13 +29,13 @@ async fn a_story_is_counted_exactly(test: TestContext) {
     for _ in 0..2 {
         client.lock("job").acquire().await.unwrap().release().await.unwrap();
     }
-    // Refused once, in vain once, cancelled once: each found it held.
+    // Refused once, timed out once, cancelled once: each found it held.
     let held = other.lock("held").ttl(ms(60_000)).acquire().await.unwrap();
     assert!(client.lock("held").try_acquire().await.unwrap().held().is_none());
     client.lock("held").wait(ms(100)).acquire().await.unwrap_err();
     until_waiting(&other, "held", 0).await;
     let waiter = tokio::spawn(client.lock("held").wait(ms(60_000)).acquire());
-    // In the queue, and told so.
+    // In the queue, with a progress report.
     eventually("it waits", async || client.stats().contended == 3).await;
     waiter.abort();
     until_waiting(&other, "held", 0).await;
@@ -127,7 +127,7 @@ async fn prometheus_text_has_every_counter(test: TestContext) {
     client.lock("secret-name").acquire().await.unwrap().release().await.unwrap();
     let stats = client.stats();
     let text = stats.prometheus();
-    // The fields of the struct are the list: a counter without a line cannot be forgotten here.
+    // The fields of the struct are the list: a new counter without a line fails here.
     let shown = format!("{stats:?}");
     let numbers = shown.split(['{', ',']).filter_map(|field| field.trim().split_once(": "));
     let counters: Vec<_> = numbers.filter(|(_, value)| value.bytes().all(|b| b.is_ascii_digit())).collect();
@@ -144,11 +144,11 @@ async fn prometheus_text_has_every_counter(test: TestContext) {
     assert!(!text.contains("secret-name"), "names are unbounded");
 }
 
-/// A client whose events are kept.
+/// A client whose events are recorded.
 async fn observed(test: &TestContext) -> (Leasehold, Arc<Mutex<Vec<Event>>>) {
     let events = Arc::new(Mutex::new(Vec::new()));
-    let hears = events.clone();
-    let observer = move |event: &Event| hears.lock().unwrap().push(event.clone());
+    let sink = events.clone();
+    let observer = move |event: &Event| sink.lock().unwrap().push(event.clone());
     (test.client_with(|builder| builder.observer(observer)).await, events)
 }
 
@@ -159,11 +159,11 @@ async fn an_observer_sees_events_in_order(test: TestContext) {
     guard.release().await.unwrap();
     let guard = client.lock("job").ttl(ms(200)).acquire().await.unwrap();
     let second = guard.fence();
-    soon("the loss is told", guard.lost()).await;
+    soon("the loss is reported", guard.lost()).await;
     eventually("the lease expires", async || !is_closed(&client, "job").await).await;
     guard.release().await.unwrap();
     let events = events.lock().unwrap();
-    let told: Vec<_> = events
+    let reported: Vec<_> = events
         .iter()
         .filter_map(|event| match event {
             Event::Acquired { name, fence, .. } => Some(("acquired", name.to_string(), *fence, None)),
@@ -176,7 +176,7 @@ async fn an_observer_sees_events_in_order(test: TestContext) {
         .collect();
     let job = || "job".to_owned();
     assert_eq!(
-        told,
+        reported,
         [
             ("acquired", job(), first, None),
             ("released", job(), first, Some(Released::Free)),

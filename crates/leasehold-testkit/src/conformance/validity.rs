@@ -1,4 +1,4 @@
-//! How long a lease can be trusted, and how its end is told.
+//! How long a lease can be trusted, and how its end is reported.
 
 use std::time::Instant;
 
@@ -48,14 +48,14 @@ async fn remaining_decreases_and_is_never_above_the_ttl_less_drift(test: TestCon
     assert!(lease.remaining().is_zero() && !lease.is_held());
 }
 
-/// What the holder believes must end before what the store keeps.
+/// The holder's validity must end before the lease does in the store.
 async fn assert_within_the_stores_lease(client: &Leasehold, guard: &Guard) {
     let asked = Instant::now();
     let believed = guard.remaining();
     let held = client.inspect(guard.name()).await.unwrap().held().cloned().expect("held");
     assert_eq!(held.fence, guard.fence());
     let kept = held.expires_in.expect("a lease ends") + asked.elapsed();
-    assert!(believed <= kept, "the holder believes {believed:?}, the store keeps it {kept:?}");
+    assert!(believed <= kept, "valid for {believed:?} at the holder, {kept:?} in the store");
 }
 
 async fn a_lease_never_outlives_the_store(test: TestContext) {
@@ -74,7 +74,7 @@ async fn a_lease_never_outlives_the_store(test: TestContext) {
 async fn a_fixed_lease_is_lost_when_its_time_is_over(test: TestContext) {
     let client = test.client().await;
     let guard = client.lock("job").ttl(ms(300)).acquire().await.unwrap();
-    soon("the loss is told", guard.lost()).await;
+    soon("the loss is reported", guard.lost()).await;
     assert!(!guard.is_held() && guard.remaining().is_zero());
     assert_eq!(client.stats().lost, 1);
 }
@@ -84,25 +84,25 @@ async fn a_loss_is_reported_before_the_store_lets_go(test: TestContext) {
     // A busy machine may be late once; an engine that is wrong is late always.
     for _ in 0..4 {
         let guard = one.lock("job").ttl(ms(1_500)).acquire().await.unwrap();
-        soon("the loss is told", guard.lost()).await;
+        soon("the loss is reported", guard.lost()).await;
         let held = two.inspect("job").await.unwrap().held().cloned();
         if held.is_some_and(|held| held.fence == guard.fence()) {
             return;
         }
         guard.release().await.unwrap();
     }
-    panic!("the store had let go before the holder was told");
+    panic!("the lease expired in the store before the holder was notified");
 }
 
 async fn a_loss_is_final(test: TestContext) {
     let client = test.client().await;
     let lost = client.lock("job").ttl(ms(200)).acquire().await.unwrap();
-    soon("the loss is told", lost.lost()).await;
+    soon("the loss is reported", lost.lost()).await;
     eventually("the lease expires", async || !is_closed(&client, "job").await).await;
     let again = client.lock("job").acquire().await.unwrap();
     assert!(again.is_held() && again.fence() > lost.fence());
     assert!(!lost.is_held() && lost.remaining().is_zero());
-    soon("a loss stays told", lost.lost()).await;
+    soon("a loss stays reported", lost.lost()).await;
     assert_eq!(lost.extend().await.unwrap_err().kind(), ErrorKind::Lost);
     assert!(!lost.is_held());
 }
@@ -111,7 +111,7 @@ async fn extending_a_lost_lease_revives_nothing(test: TestContext) {
     let client = test.client().await;
     // The delay keeps it in the store, so that a renewal would succeed there.
     let guard = client.lock("job").ttl(ms(200)).lock_delay(ms(3_000)).acquire().await.unwrap();
-    soon("the loss is told", guard.lost()).await;
+    soon("the loss is reported", guard.lost()).await;
     assert_eq!(guard.extend().await.unwrap_err().kind(), ErrorKind::Lost);
     assert!(!guard.is_held() && guard.remaining().is_zero());
 }
@@ -137,7 +137,7 @@ async fn extending_after_a_force_release_reports_the_loss(test: TestContext) {
         Error::Lost { name, fence } => assert_eq!((name.as_str(), fence), ("job", guard.fence())),
         other => panic!("{other}"),
     }
-    soon("the loss is told", guard.lost()).await;
+    soon("the loss is reported", guard.lost()).await;
     assert!(!guard.is_held());
 }
 
@@ -146,7 +146,7 @@ async fn a_maximum_lifetime_ends_a_kept_alive_lease(test: TestContext) {
     let lock = one.lock("job").ttl(ms(1_500)).keep_alive().max_lifetime(ms(3_000));
     let (began, guard) = (Instant::now(), lock.acquire().await.unwrap());
     assert!(guard.remaining() <= ms(3_000));
-    soon("the loss is told", guard.lost()).await;
+    soon("the loss is reported", guard.lost()).await;
     assert!(began.elapsed() > ms(1_500), "it was not kept alive at all");
     drop(guard);
     soon("the next holder", two.lock("job").wait(ms(10_000)).acquire())
@@ -186,7 +186,7 @@ async fn a_lost_guard_with_a_delay_releases_nothing(test: TestContext) {
     let (one, two) = (test.client().await, test.client().await);
     let guard = one.lock("job").ttl(ms(200)).lock_delay(ms(20_000)).acquire().await.unwrap();
     let fence = guard.fence();
-    soon("the loss is told", guard.lost()).await;
+    soon("the loss is reported", guard.lost()).await;
     drop(guard);
     one.close().await.unwrap();
     let held = two.inspect("job").await.unwrap().held().cloned().expect("the delay keeps it closed");
@@ -204,7 +204,7 @@ async fn a_minimum_hold_time_keeps_it_closed_after_a_release(test: TestContext) 
         Released::Closed { remaining } => assert!(remaining <= ms(800), "{remaining:?}"),
         other => panic!("{other:?}"),
     }
-    assert!(!lease.is_held(), "its holder is done with it");
+    assert!(!lease.is_held(), "its holder has released it");
     let next = soon("the next holder", two.lock("job").wait(ms(15_000)).acquire()).await.unwrap();
     assert!(began.elapsed() >= ms(800), "opened after {:?}", began.elapsed());
     assert!(began.elapsed() < ms(20_000), "kept for its whole ttl");

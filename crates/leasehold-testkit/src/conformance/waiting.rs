@@ -1,4 +1,4 @@
-//! How long an attempt waits, how often it asks, and what it is told.
+//! How long an attempt waits, how often it polls, and what it reports.
 
 use std::{
     sync::{
@@ -111,20 +111,20 @@ async fn progress_is_reported_while_waiting(test: TestContext) {
     let (one, two) = (test.client().await, test.client().await);
     let guard = one.lock("job").label("nightly").acquire().await.unwrap();
     let first = enqueue(&one, two.lock("job"), "job", 0).await;
-    let told = Arc::new(Mutex::new(Vec::new()));
-    let hears = told.clone();
+    let reported = Arc::new(Mutex::new(Vec::new()));
+    let sink = reported.clone();
     let lock = two.lock("job").on_wait(move |state| {
         let holder = state.holder.map(ToString::to_string).unwrap_or_default();
-        hears.lock().unwrap().push((state.ahead, holder, state.waited));
+        sink.lock().unwrap().push((state.ahead, holder, state.waited));
     });
     let second = enqueue(&one, lock, "job", 1).await;
     guard.release().await.unwrap();
     soon("the first", first).await.unwrap().release().await.unwrap();
     soon("the second", second).await.unwrap().release().await.unwrap();
-    let told = told.lock().unwrap();
-    let (ahead, holder, _) = told.first().expect("told at least once");
-    assert!(*ahead == 1 && holder.contains("nightly"), "{told:?}");
-    assert!(told.is_sorted_by_key(|(_, _, waited)| *waited));
+    let reported = reported.lock().unwrap();
+    let (ahead, holder, _) = reported.first().expect("reported at least once");
+    assert!(*ahead == 1 && holder.contains("nightly"), "{reported:?}");
+    assert!(reported.is_sorted_by_key(|(_, _, waited)| *waited));
 }
 
 async fn waiting_for_ever_waits_until_it_is_free(test: TestContext) {
@@ -201,7 +201,7 @@ async fn a_hand_over_reaches_a_waiter_that_asked_only_once(test: TestContext) {
     };
     let guard = soon("its turn", waiter).await.unwrap();
     assert_eq!(guard.fence(), next);
-    assert_eq!(asked.load(Ordering::SeqCst), 1, "the waiter had to ask again");
+    assert_eq!(asked.load(Ordering::SeqCst), 1, "the waiter had to poll again");
     assert_eq!((two.stats().handed_over, two.stats().contended), (1, 1));
     guard.release().await.unwrap();
 }
@@ -228,7 +228,7 @@ async fn a_wait_that_ends_during_a_question_is_a_timeout(test: TestContext) {
     for outcome in join_all(attempts).await {
         match outcome {
             Err(error) => assert_eq!(error.kind(), ErrorKind::TimedOut, "{error}"),
-            Ok(went_on) => panic!("went on beside the holder: {went_on:?}"),
+            Ok(went_on) => panic!("continued beside the holder: {went_on:?}"),
         }
     }
 }

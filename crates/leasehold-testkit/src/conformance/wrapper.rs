@@ -1,4 +1,4 @@
-//! An engine around another engine, so that a fault needs only the one method it is about.
+//! An engine that wraps another one, so that a fault overrides a single method.
 
 mod deadlines;
 mod records;
@@ -22,7 +22,7 @@ use leasehold::{
 
 /// What a wrapper does differently. Every method passes through unless it is overridden.
 pub trait Tamper: Send + Sync + 'static {
-    /// Comes before every call; an error is its answer.
+    /// Called before every call; an error becomes its result.
     fn before(&self) -> Result<(), EngineError> {
         Ok(())
     }
@@ -70,7 +70,7 @@ pub trait Tamper: Send + Sync + 'static {
     }
 }
 
-/// An engine that does what another one does, except where its [`Tamper`] says otherwise.
+/// An engine that delegates to another one, except where its [`Tamper`] overrides a method.
 pub struct Wrapped<T> {
     inner: Arc<dyn Engine>,
     tamper: Arc<T>,
@@ -91,7 +91,7 @@ impl<T: Tamper> Wrapped<T> {
     }
 }
 
-/// Stands between the inner engine and the client, for grants that come by hand-over.
+/// Sits between the inner engine and the client, for grants by hand-over.
 struct Sink<T> {
     tamper: Arc<T>,
     client: Weak<dyn WakeSink>,

@@ -1,4 +1,4 @@
-//! What a process saw, as one line of text.
+//! An event of a process, as one line of text.
 
 use std::str::FromStr;
 
@@ -7,7 +7,7 @@ use percent_encoding::{AsciiSet, CONTROLS, percent_decode_str, utf8_percent_enco
 const SEPARATOR: char = '\t';
 const ESCAPED: &AsciiSet = &CONTROLS.add(b'%');
 
-/// One thing a process did or learnt; times are nanoseconds of one clock that all processes of the test share.
+/// One event of a process; times are nanoseconds of one clock that all processes of the test share.
 ///
 /// `process` and `attempt` together name an acquisition; a process that works with several tasks gives each a
 /// `process` text of its own, or numbers attempts across them.
@@ -15,7 +15,7 @@ const ESCAPED: &AsciiSet = &CONTROLS.add(b'%');
 pub enum Event {
     /// An acquire is about to be sent. Without a later result its outcome is unknown.
     Invoked {
-        /// Who.
+        /// The process.
         process: String,
         /// Which of its acquisitions.
         attempt: u64,
@@ -26,7 +26,7 @@ pub enum Event {
     },
     /// It was granted.
     Granted {
-        /// Who.
+        /// The process.
         process: String,
         /// Which of its acquisitions.
         attempt: u64,
@@ -34,37 +34,37 @@ pub enum Event {
         fence: u64,
         /// Read after the call.
         at: u64,
-        /// Until when the holder may believe it holds.
+        /// Until when the holder may rely on it.
         valid_until: u64,
     },
     /// It was certainly not granted.
     Failed {
-        /// Who.
+        /// The process.
         process: String,
         /// Which of its acquisitions.
         attempt: u64,
     },
     /// A renewal moved the validity.
     Renewed {
-        /// Who.
+        /// The process.
         process: String,
         /// Which of its acquisitions.
         attempt: u64,
-        /// Until when the holder may believe it holds.
+        /// Until when the holder may rely on it.
         valid_until: u64,
     },
     /// The holder stopped using it.
     Released {
-        /// Who.
+        /// The process.
         process: String,
         /// Which of its acquisitions.
         attempt: u64,
         /// Read **before** the release was sent.
         at: u64,
     },
-    /// A fence-checking resource judged a write.
+    /// A fence-checking resource accepted or refused a write.
     Wrote {
-        /// Who.
+        /// The process.
         process: String,
         /// The name the fence belongs to.
         name: String,

@@ -1,4 +1,4 @@
-//! Primaries that share the slots, each with a replica that can take its place.
+//! Primaries that share the slots, each with a replica that can be promoted.
 
 use std::time::Duration;
 
@@ -13,8 +13,7 @@ use crate::server::RedisServer;
 const FAILOVER_WITHIN: Duration = Duration::from_secs(8);
 const FAILOVERS_TRIED_MAX: usize = 5;
 
-/// Three primaries with a replica each, unless the builder says otherwise. Nodes are [`RedisServer`]s; a restart keeps
-/// their place in the cluster.
+/// Three primaries with a replica each, by default. Nodes are [`RedisServer`]s; a restart keeps their role in the cluster.
 ///
 /// ```no_run
 /// # use leasehold_testkit::ClusterSet;
@@ -55,7 +54,7 @@ impl ClusterSet {
         &self.nodes
     }
 
-    /// The nodes that own slots now, in the eyes of all running nodes; one may be down and not replaced.
+    /// The nodes that own slots now, as all running nodes agree; one may be down and not replaced.
     #[track_caller]
     pub fn primaries(&self) -> Vec<&RedisServer> {
         self.map().primaries().map(|port| with_port(&self.nodes, port)).collect()
@@ -66,7 +65,7 @@ impl ClusterSet {
         slot_of(key)
     }
 
-    /// The node that owns the slot of `key` now, in the eyes of all running nodes; it may be down.
+    /// The node that owns the slot of `key` now, as all running nodes agree; it may be down.
     ///
     /// # Panics
     /// When nobody owns it.
@@ -101,9 +100,9 @@ impl ClusterSet {
         self.key_on(primary, &format!("lock:{stem}"))["lock:".len()..].to_owned()
     }
 
-    /// Waits until every running node says that the cluster works, all of them agree who owns what, doubt no running
-    /// node, and every replica gets the writes of its primary. Writes and deletes a key on each primary. A node that
-    /// was just killed is not missed yet: see [`await_new_primary_of`](Self::await_new_primary_of).
+    /// Waits until every running node reports that the cluster is ok, all of them agree on the slot map, none marks a
+    /// running node as failed, and every replica gets the writes of its primary. Writes and deletes a key on each primary.
+    /// A node that was just killed is not detected yet: see [`await_new_primary_of`](Self::await_new_primary_of).
     ///
     /// # Panics
     /// When that takes longer than a minute.
@@ -131,8 +130,8 @@ impl ClusterSet {
         found.unwrap_or_else(|| panic!("{} was not replaced as the primary of {key:?}", old.addr()))
     }
 
-    /// Makes a replica of `primary` take its place while it still works; returns the new primary when all running
-    /// nodes know it.
+    /// Promotes a replica of `primary` while `primary` is up; returns the new primary when all running nodes have learned
+    /// of it.
     ///
     /// # Panics
     /// When `primary` has no replica, or it does not succeed.
@@ -145,12 +144,12 @@ impl ClusterSet {
             (took_over && self.is_in_place(replica, &map)).then_some(replica)
         };
         let attempt = |_| {
-            // Refused when the last attempt ended well after all.
+            // Refused if the last attempt succeeded after all.
             replica.cli(&["CLUSTER", "FAILOVER"]);
             poll(FAILOVER_WITHIN, replaced)
         };
         let new = (0..FAILOVERS_TRIED_MAX).find_map(attempt);
-        new.unwrap_or_else(|| panic!("{} did not take the place of {}", replica.addr(), primary.addr()))
+        new.unwrap_or_else(|| panic!("{} did not replace {}", replica.addr(), primary.addr()))
     }
 
     #[track_caller]
@@ -165,7 +164,7 @@ impl ClusterSet {
         self.nodes.iter().filter(|node| node.is_up())
     }
 
-    /// Whether every running node knows every running node and believes it to be alive.
+    /// Whether every running node knows every running node and marks none as failed.
     pub(super) fn all_trust_all(&self) -> bool {
         let running: Vec<u16> = self.running().map(RedisServer::port).collect();
         self.running().all(|node| map_of(node).is_some_and(|map| map.trusts_all(running.iter().copied())))

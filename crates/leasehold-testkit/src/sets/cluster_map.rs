@@ -1,4 +1,4 @@
-//! What one node of a cluster believes about all of them.
+//! The view that one node of a cluster has of all of them.
 
 use std::ops::RangeInclusive;
 
@@ -16,14 +16,14 @@ struct Member {
     port: u16,
     id: String,
     is_primary: bool,
-    /// Believed dead, or not known well enough yet.
+    /// Marked as failed, or still in handshake.
     is_doubtful: bool,
     follows: Option<String>,
     slots: Vec<RangeInclusive<u16>>,
 }
 
 impl ClusterMap {
-    /// Reads the answer to `CLUSTER NODES`; `None` while it names a node without an address.
+    /// Parses the reply to `CLUSTER NODES`; `None` while it names a node without an address.
     pub(super) fn parse(text: &str) -> Option<Self> {
         let mut members: Vec<_> = text.lines().map(Member::parse).collect::<Option<_>>()?;
         members.sort_by_key(|member| member.port);
@@ -35,7 +35,7 @@ impl ClusterMap {
         self.members.iter().find(owns).map(|member| member.port)
     }
 
-    /// Those that own slots.
+    /// The nodes that own slots.
     pub(super) fn primaries(&self) -> impl Iterator<Item = u16> {
         self.members.iter().filter(|member| !member.slots.is_empty()).map(|member| member.port)
     }
@@ -44,14 +44,14 @@ impl ClusterMap {
         self.members.iter().any(|member| member.port == port && member.is_primary)
     }
 
-    /// Those that follow the node with this port and are not believed dead.
+    /// The replicas of the node with this port that are not marked as failed.
     pub(super) fn replicas_of(&self, port: u16) -> impl Iterator<Item = u16> {
         let id = self.members.iter().find(|member| member.port == port).map(|member| member.id.as_str());
         let follows = move |member: &&Member| id.is_some() && member.follows.as_deref() == id;
         self.members.iter().filter(follows).filter(|member| !member.is_doubtful).map(|member| member.port)
     }
 
-    /// Whether it knows all nodes with these ports and doubts none of them.
+    /// Whether it knows all nodes with these ports and marks none as failed.
     pub(super) fn trusts_all(&self, mut ports: impl Iterator<Item = u16>) -> bool {
         ports.all(|port| self.members.iter().any(|member| member.port == port && !member.is_doubtful))
     }

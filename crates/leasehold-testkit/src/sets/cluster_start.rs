@@ -45,20 +45,20 @@ impl Default for ClusterSetBuilder {
 }
 
 impl ClusterSetBuilder {
-    /// How many nodes share the slots; three unless told. With fewer than three, no replica can be elected.
+    /// How many nodes share the slots; three by default. With fewer than three, no replica can be elected.
     pub fn primaries(mut self, primaries: usize) -> Self {
         assert!(primaries > 0, "a cluster has at least one primary");
         self.primaries = primaries;
         self
     }
 
-    /// How many replicas each primary has; one unless told.
+    /// How many replicas each primary has; one by default.
     pub fn replicas(mut self, replicas_per_primary: usize) -> Self {
         self.replicas = replicas_per_primary;
         self
     }
 
-    /// How long a node may be silent before it is believed dead; two seconds unless told.
+    /// How long a node may be unreachable before it is marked as failed; two seconds by default.
     pub fn node_timeout(mut self, node_timeout: Duration) -> Self {
         self.node_timeout = node_timeout;
         self
@@ -70,7 +70,7 @@ impl ClusterSetBuilder {
         self
     }
 
-    /// Nodes speak TLS, and nothing else, with these certificates.
+    /// Nodes accept only TLS, with these certificates.
     pub fn tls(mut self, certificates: &Certificates) -> Self {
         self.tls = Some(certificates.clone());
         self
@@ -129,7 +129,7 @@ fn share_slots(primaries: &[RedisServer]) {
 /// Every node to every other: gossip alone would take seconds.
 fn introduce(nodes: &[RedisServer]) {
     for (n, node) in nodes.iter().enumerate() {
-        // Epochs that differ from the start save the nodes an election about them.
+        // Distinct epochs from the start avoid a conflict that the nodes would have to resolve.
         ok(node, &["CLUSTER", "SET-CONFIG-EPOCH", &(n + 1).to_string()]);
     }
     for (n, node) in nodes.iter().enumerate() {

@@ -25,12 +25,12 @@ use crate::resp::Reply;
 use crate::server::{RedisServer, ServerError};
 use crate::server_builder::RedisServerBuilder;
 
-/// What a whole set may take to agree, on a busy machine.
+/// How long a whole set may take to agree, on a busy machine.
 const AGREE_WITHIN: Duration = Duration::from_secs(60);
 
 const STREAMS_WITHIN_MS: &str = "2000";
 
-/// A write that changes nothing: only a primary takes it.
+/// A write that changes nothing: only a primary accepts it.
 const HARMLESS_WRITE: [&str; 2] = ["DEL", "leasehold-testkit:none"];
 
 /// Directives for each server of a set, as given to [`RedisServerBuilder::arg`].
@@ -65,15 +65,15 @@ fn encode(text: &str) -> String {
     utf8_percent_encode(text, NON_ALPHANUMERIC).to_string()
 }
 
-/// Asks a server that may be killed meanwhile; a refusal is no answer.
+/// Asks a server that may be killed meanwhile; an error reply counts as none.
 fn ask(server: &RedisServer, words: &[&str]) -> Option<Reply> {
     let reply = server.connect().and_then(|mut connection| connection.command(words));
     reply.ok().filter(|reply| reply.error().is_none())
 }
 
-/// Whether a write to `primary` reaches this many replicas. A replica that has loaded the data of its primary says so,
-/// but gets nothing newer until it has reported back, up to a second later; one that is promoted meanwhile would have
-/// lost every write in between.
+/// Whether a write to `primary` reaches this many replicas. A replica that has loaded the data of its primary is online,
+/// but gets no new writes until it has acknowledged, up to a second later. Promoted meanwhile, it would lack every write in
+/// between.
 fn streams_to(primary: &RedisServer, replicas: usize, key: &str) -> bool {
     let written = || -> io::Result<Reply> {
         let mut connection = primary.connect()?;

@@ -1,4 +1,4 @@
-//! Nodes that know nothing of each other.
+//! Independent nodes.
 
 use super::{Directives, hosts, launch_all, login, with_directives};
 use crate::certificates::Certificates;
@@ -8,7 +8,7 @@ const NODE: &str = include_str!("../../deploy/quorum/node.conf");
 
 /// Independent nodes, for locks by majority. They keep their votes on disk:
 /// [`restart_with_data`](RedisServer::restart_with_data) brings a node back as it was,
-/// [`restart`](RedisServer::restart) brings one back that has forgotten everything.
+/// [`restart`](RedisServer::restart) brings it back empty.
 ///
 /// ```no_run
 /// # use leasehold_testkit::QuorumSet;
@@ -63,7 +63,7 @@ impl QuorumSetBuilder {
         self
     }
 
-    /// Nodes speak TLS, and nothing else, with these certificates.
+    /// Nodes accept only TLS, with these certificates.
     pub fn tls(mut self, certificates: &Certificates) -> Self {
         self.tls = Some(certificates.clone());
         self

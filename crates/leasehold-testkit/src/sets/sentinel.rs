@@ -1,4 +1,4 @@
-//! A primary, its replicas, and sentinels that name another primary when it is gone.
+//! A primary, its replicas, and sentinels that promote a replica when the primary is down.
 
 use super::sentinel_start::SentinelSetBuilder;
 use super::{AGREE_WITHIN, HARMLESS_WRITE, ask, encode, has_info, hosts, login, streams_to, with_port};
@@ -6,7 +6,7 @@ use crate::poll::{eventually, poll};
 use crate::resp::Reply;
 use crate::server::RedisServer;
 
-/// One primary, two replicas and three sentinels, unless the builder says otherwise.
+/// One primary, two replicas and three sentinels, by default.
 ///
 /// Nodes and sentinels are [`RedisServer`]s: each can be killed, stopped and restarted by itself. They rewrite their
 /// own configuration, and a restart keeps it.
@@ -28,7 +28,7 @@ pub struct SentinelSet {
 }
 
 impl SentinelSet {
-    /// Under which name the sentinels know the primary.
+    /// The name of the primary at the sentinels.
     pub const NAME: &str = "leasehold";
 
     /// Settings for a set.
@@ -69,7 +69,7 @@ impl SentinelSet {
         &self.sentinels
     }
 
-    /// The primary that all running sentinels name now; it may be down.
+    /// The primary that all running sentinels report now; it may be down.
     ///
     /// # Panics
     /// When they do not agree within a minute.
@@ -88,8 +88,8 @@ impl SentinelSet {
         self.nodes.iter().filter(|node| node.port() != primary).collect()
     }
 
-    /// Makes the sentinels choose another primary while the old one still works; returns the new one when all
-    /// running sentinels name it and it takes writes.
+    /// Makes the sentinels fail over while the old primary is up; returns the new one when all running sentinels report it
+    /// and it accepts writes.
     ///
     /// # Panics
     /// When that takes longer than a minute.
@@ -97,14 +97,14 @@ impl SentinelSet {
     pub fn failover(&self) -> &RedisServer {
         let old = self.primary().port();
         eventually(AGREE_WITHIN, "a sentinel that begins a fail-over", || {
-            // It refuses while a fail-over is going on, or while it knows no fit replica.
+            // It refuses during a fail-over, or while no replica is suitable.
             let mut running = self.running_sentinels();
             running.any(|sentinel| ask(sentinel, &["SENTINEL", "FAILOVER", Self::NAME]).is_some())
         });
         self.await_primary_other_than(old)
     }
 
-    /// Waits until all running sentinels name a primary with another port, and it takes writes.
+    /// Waits until all running sentinels report a primary with another port, and it accepts writes.
     ///
     /// # Panics
     /// When that takes longer than a minute.
@@ -163,7 +163,7 @@ impl SentinelSet {
     }
 
     fn sees_all(&self, sentinel: &RedisServer) -> bool {
-        // What another sentinel last thought of the primary; Valkey 9 keeps it after the fail-over.
+        // The last view another sentinel had of the primary; Valkey 9 keeps it after the fail-over.
         let harmless = "master_down";
         let sees = |what: &str, flag: &str, length: usize| {
             ask(sentinel, &["SENTINEL", what, Self::NAME]).is_some_and(|seen| {

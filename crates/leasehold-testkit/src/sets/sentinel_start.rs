@@ -12,10 +12,10 @@ use crate::server_builder::{Duty, RedisServerBuilder, quote};
 const PRIMARY: &str = include_str!("../../deploy/sentinel/primary.conf");
 const REPLICA: &str = include_str!("../../deploy/sentinel/replica.conf");
 const SENTINEL: &str = include_str!("../../deploy/sentinel/sentinel.conf");
-/// What [`SENTINEL`] says of the primary: the only line that cannot be overridden by a later one.
+/// The line of [`SENTINEL`] about the primary: the only one that a later line cannot override.
 const WATCHED: &str = "127.0.0.1 6379 2";
 
-/// How often sentinels look, in milliseconds: they would take ten seconds to see a new replica, and half a minute
+/// How often sentinels poll, in milliseconds: by default they take ten seconds to find a new replica, and half a minute
 /// to trust their own clock after they were stopped. During a fail-over they ask replicas once a second and refuse
 /// those whose answer is older than three periods, so a period below a second makes every replica unfit.
 const HASTE: [&str; 12] = [
@@ -70,26 +70,26 @@ impl Default for SentinelSetBuilder {
 }
 
 impl SentinelSetBuilder {
-    /// How many nodes follow the primary; two unless told.
+    /// The number of replicas; two by default.
     pub fn replicas(mut self, replicas: usize) -> Self {
         self.replicas = replicas;
         self
     }
 
-    /// How many sentinels watch; three unless told. A majority of them must miss the primary.
+    /// The number of sentinels; three by default. A majority of them must find the primary down.
     pub fn sentinels(mut self, sentinels: usize) -> Self {
         self.sentinels = sentinels;
         self
     }
 
-    /// How long the primary may be silent before it is missed; two seconds unless told. A shorter time than a busy
-    /// machine makes it wait means fail-overs that the test did not order.
+    /// How long the primary may be unreachable before it counts as down; two seconds by default. A shorter time causes
+    /// unwanted fail-overs on a busy machine.
     pub fn down_after(mut self, down_after: Duration) -> Self {
         self.down_after = down_after;
         self
     }
 
-    /// After twice this time a fail-over that got stuck is tried again; six seconds unless told.
+    /// After twice this time a fail-over that got stuck is tried again; six seconds by default.
     pub fn failover_timeout(mut self, failover_timeout: Duration) -> Self {
         self.failover_timeout = failover_timeout;
         self
@@ -107,7 +107,7 @@ impl SentinelSetBuilder {
         self
     }
 
-    /// Nodes and sentinels speak TLS, and nothing else, with these certificates.
+    /// Nodes and sentinels accept only TLS, with these certificates.
     pub fn tls(mut self, certificates: &Certificates) -> Self {
         self.tls = Some(certificates.clone());
         self

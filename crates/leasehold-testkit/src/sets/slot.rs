@@ -7,7 +7,7 @@ pub(super) fn slot_of(key: &str) -> u16 {
     crc16(hashed_part(key).as_bytes()) % SLOTS
 }
 
-/// What stands in the first braces; all of it where there are none, or nothing between them.
+/// The text in the first braces; the whole key if there are none, or they are empty.
 fn hashed_part(key: &str) -> &str {
     let tag = key.split_once('{').and_then(|(_, rest)| rest.split_once('}')).map(|(tag, _)| tag);
     tag.filter(|tag| !tag.is_empty()).unwrap_or(key)

@@ -22,8 +22,8 @@ impl ClusterSet {
         }
     }
 
-    /// From now on `from` sends clients to `to` for keys that it does not have (`ASK`), and `to` serves them only if
-    /// they say `ASKING`.
+    /// From now on `from` redirects clients to `to` for keys that it does not have (`ASK`), and `to` serves them only
+    /// after `ASKING`.
     #[track_caller]
     pub fn begin_move(&self, slot: u16, from: &RedisServer, to: &RedisServer) {
         let slot = slot.to_string();
@@ -55,7 +55,7 @@ impl ClusterSet {
         }
     }
 
-    /// Makes `to` the owner and waits until all running nodes know it. Keys that were left behind are lost.
+    /// Makes `to` the owner and waits until all running nodes have learned of it. Keys that were left behind are lost.
     ///
     /// # Panics
     /// When they do not agree within a minute.
@@ -63,10 +63,10 @@ impl ClusterSet {
     pub fn end_move(&self, slot: u16, to: &RedisServer) {
         let owner = id(to);
         let words = ["CLUSTER", "SETSLOT", &slot.to_string(), "NODE", &owner];
-        // The new owner first: while nobody claims the slot, clients would be sent in circles.
+        // The new owner first: while no node claims the slot, clients would be redirected in circles.
         ok(to, &words);
         let others = self.primaries().into_iter().filter(|node| node.port() != to.port() && node.is_up());
-        // Valkey leaves a node whose writes are paused without an answer; it learns the owner from the others.
+        // Valkey does not reply on a node whose writes are paused; it learns the owner from the others.
         others.for_each(|primary| drop(ask(primary, &words)));
         eventually(AGREE_WITHIN, "nodes that agree on the owner of a moved slot", || {
             self.agreed_map().is_some_and(|map| map.owner_of(slot) == Some(to.port()))

@@ -1,4 +1,4 @@
-//! What is due is claimed once, in order, and comes back if its claimer dies.
+//! A due deadline is claimed once, in order, and becomes due again if its claimer dies.
 
 use std::{
     collections::{BTreeMap, BTreeSet},
@@ -182,7 +182,7 @@ async fn a_pool_that_nobody_used_has_nothing_due(test: TestContext) {
     assert_eq!(deadlines.cancel(&pool, &[nobody], client.until()).await.unwrap(), [false]);
     assert!(client.dead(&pool, 10).await.is_empty());
     assert_eq!(client.stats(&pool).await, leasehold::engine::deadlines::PoolStats::default());
-    // Nothing to do is done.
+    // An empty call succeeds.
     deadlines.set(&pool, &[], client.until()).await.unwrap();
     assert!(deadlines.settle(&pool, &[], client.until()).await.unwrap().is_empty());
     assert!(deadlines.cancel(&pool, &[], client.until()).await.unwrap().is_empty());

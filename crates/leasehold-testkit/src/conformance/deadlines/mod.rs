@@ -1,4 +1,4 @@
-//! Deadlines: times that outlive whoever set them. All through the engine contract.
+//! Deadlines: they outlive the client that set them. All through the engine contract.
 
 mod claiming;
 mod dead;
@@ -53,7 +53,7 @@ impl EngineClient {
         self.deadlines().claim_due(pool, limit, visibility, self.until()).await.unwrap()
     }
 
-    /// The only one that is due.
+    /// Claims the only deadline that is due.
     async fn claim_one(&self, pool: &Pool, visibility: Duration) -> Delivery {
         let mut claimed = self.claim(pool, 100, visibility).await;
         assert_eq!((claimed.due.len(), claimed.more), (1, false), "{claimed:?}");
@@ -104,12 +104,12 @@ impl EngineClient {
         self.deadlines().stats(pool, self.until()).await.unwrap()
     }
 
-    /// All pages of the dead.
+    /// All pages of dead deadlines.
     async fn dead(&self, pool: &Pool, page: u32) -> Vec<Dead> {
         let (mut found, mut from) = (Vec::<Dead>::new(), None);
         loop {
             let page = self.deadlines().dead(pool, from, page, self.until()).await.unwrap();
-            // A store may show one twice if its table grows meanwhile.
+            // A store may return one twice if its table grows meanwhile.
             let known: BTreeSet<_> = found.iter().map(|dead| dead.id.clone()).collect();
             found.extend(page.items.into_iter().filter(|dead| !known.contains(&dead.id)));
             match page.next {

@@ -1,4 +1,4 @@
-//! Only who claimed a deadline last may end it.
+//! Only the latest claimer of a deadline may settle it.
 
 use leasehold::engine::deadlines::{Receipt, Settle};
 
@@ -53,7 +53,7 @@ async fn a_postponed_deadline_comes_back_with_its_attempts(test: TestContext) {
     assert!(waited >= ms(395), "came back after {waited:?}");
     assert_eq!((again.attempt, again.context), (2, first.context));
     client.assert_void(&pool, &first.receipt).await;
-    // At once is a time, too.
+    // A postponement by zero is valid, too.
     assert!(client.postpone(&pool, &again.receipt, ms(0)).await);
     assert_eq!(client.claim_when_due(&pool, HIDDEN).await.attempt, 3);
 }
@@ -159,7 +159,7 @@ async fn a_deadline_given_back_is_due_at_once_and_has_its_attempt_again(test: Te
         let due = one.claim_one(&pool, HIDDEN).await;
         assert_eq!((due.attempt, due.context.as_deref()), (attempt, Some(&b"context"[..])));
         assert!(one.give_back(&pool, &due.receipt).await);
-        // Sent again, it must not take an attempt away that was made before.
+        // A repeated call must not undo an earlier attempt.
         one.assert_void(&pool, &due.receipt).await;
         let stats = two.stats(&pool).await;
         assert_eq!((stats.pending, stats.due, stats.tried), (1, 1, 0));
@@ -188,7 +188,7 @@ async fn of_two_settlements_in_one_call_the_first_decides(test: TestContext) {
         twice(&c.receipt, Settle::Postpone(ms(0)), Settle::Done),
     ];
     let settled = client.deadlines().settle(&pool, all.as_flattened(), client.until()).await.unwrap();
-    // A receipt that was used to postpone stays good.
+    // A receipt that was used to postpone stays valid.
     assert_eq!(settled, [true, false, true, false, true, true]);
     let left = client.claim_when_due(&pool, HIDDEN).await;
     assert_eq!((left.receipt.id, left.attempt), (b.receipt.id.clone(), 1));

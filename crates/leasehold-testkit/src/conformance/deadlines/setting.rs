@@ -1,4 +1,4 @@
-//! What can be set, replaced and cancelled.
+//! Setting, replacing and cancelling deadlines.
 
 use std::collections::BTreeSet;
 
@@ -27,8 +27,8 @@ async fn asking_for_another_layout_returns_the_stored_one(test: TestContext) {
         [(16, Placement::Spread), (8, Placement::Spread), (16, Placement::Together), (1, Placement::Together)]
     {
         let wanted = Pool { name: pool.name.clone(), layout: PoolLayout { buckets, placement } };
-        let told = two.deadlines().layout(&wanted, two.until()).await.unwrap();
-        assert_eq!(told, pool.layout, "asked for {wanted:?}");
+        let found = two.deadlines().layout(&wanted, two.until()).await.unwrap();
+        assert_eq!(found, pool.layout, "asked for {wanted:?}");
     }
     let layout = PoolLayout { buckets: 1, placement: Placement::Together };
     let together = Pool { name: one.name("together"), layout };
@@ -43,7 +43,7 @@ async fn a_pool_is_unknown_until_it_is_laid_out(test: TestContext) {
     let pool = Pool { name: one.name("payments"), layout };
     for client in [&one, &two, &one] {
         let known = client.deadlines().known_layout(&pool.name, client.until()).await.unwrap();
-        assert_eq!(known, None, "to ask for a layout does not store one");
+        assert_eq!(known, None, "reading a layout stored one");
     }
     assert_eq!(one.deadlines().layout(&pool, one.until()).await.unwrap(), layout);
     for client in [&one, &two] {

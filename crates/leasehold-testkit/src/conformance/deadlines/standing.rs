@@ -1,4 +1,4 @@
-//! How a pool stands, for people.
+//! Statistics of a pool, for people.
 
 use leasehold::engine::deadlines::{Deadline, DueTime};
 

@@ -1,4 +1,4 @@
-//! Who executes, and what the others are told.
+//! Which attempt executes, and what the others get.
 
 use std::sync::Arc;
 
@@ -9,7 +9,7 @@ use leasehold::{
     owner::Owner,
 };
 
-use super::{EngineClient, attempt, completed, end, outcomes, request, short, told};
+use super::{EngineClient, attempt, completed, end, outcomes, reply_for, request, short};
 use crate::conformance::{
     TestContext,
     context::{ms, sleep},
@@ -34,7 +34,7 @@ async fn an_unsupported_feature_is_refused_with_a_reason(test: TestContext) {
     let engine = test.engine();
     let refusals = [engine.records().err(), engine.deadlines().err()];
     if test.capabilities().engine == "redlock" {
-        assert!(refusals.iter().all(Option::is_some), "nodes that vote cannot agree on records");
+        assert!(refusals.iter().all(Option::is_some), "a quorum does not support records");
     }
     for why in refusals.into_iter().flatten() {
         assert!(why.split(' ').count() > 4, "{why:?} is no reason");
@@ -109,9 +109,9 @@ async fn another_request_is_a_mismatch_after_it_ended(test: TestContext) {
         let mine = request(&key, "a");
         let fence = client.yours(&mine).await;
         client.settle(&end(&mine, fence, outcome.clone())).await;
-        let Some(told) = told(&outcome) else { continue };
+        let Some(expected) = reply_for(&outcome) else { continue };
         assert_eq!(client.begin(&request(&key, "b")).await, Begun::Mismatch, "{outcome:?}");
-        assert_eq!(client.begin(&request(&key, "a")).await, told);
+        assert_eq!(client.begin(&request(&key, "a")).await, expected);
     }
 }
 
@@ -123,7 +123,7 @@ async fn without_a_fingerprint_nothing_is_compared(test: TestContext) {
         let fence = client.yours(&mine).await;
         assert!(matches!(client.begin(&other).await, Begun::Running { .. }));
         client.complete(&mine, fence, "paid").await;
-        assert_eq!(Some(client.begin(&other).await), told(&completed("paid")));
+        assert_eq!(Some(client.begin(&other).await), reply_for(&completed("paid")));
     }
 }
 

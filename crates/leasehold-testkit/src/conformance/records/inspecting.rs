@@ -1,4 +1,4 @@
-//! What people see of records, and what they may do about them.
+//! Inspecting, listing and removing records.
 
 use std::collections::BTreeSet;
 
@@ -23,7 +23,7 @@ impl EngineClient {
         self.records().remove(key, self.until()).await.unwrap()
     }
 
-    /// All pages of a list. A store may show a key twice if its table grows meanwhile.
+    /// All pages of a list. A store may return a key twice if its table grows meanwhile.
     async fn listed(&self, prefix: &str, page: u32) -> BTreeSet<Name> {
         let (mut found, mut from) = (BTreeSet::new(), None);
         loop {

@@ -1,4 +1,4 @@
-//! Renewals of what is running.
+//! Renewals of running executions.
 
 use leasehold::{
     Fence,
@@ -65,7 +65,7 @@ async fn renewals_of_many_records_are_answered_one_by_one(test: TestContext) {
     let attempts: Vec<_> = (0..60).map(|number| attempt(&client.name(&format!("many:{number}")))).collect();
     let mut holds = Vec::new();
     for (number, mine) in attempts.iter().enumerate() {
-        // Of three, one runs, one has ended, one never began.
+        // Of three executions, one runs, one has ended, one never began.
         let fence = if number % 3 < 2 { client.yours(mine).await } else { Fence::new(1) };
         if number % 3 == 1 {
             client.settle(&end(mine, fence, Outcome::Retry)).await;

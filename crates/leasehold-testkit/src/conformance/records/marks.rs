@@ -1,4 +1,4 @@
-//! Marks: somebody did it, or is at it, and nothing more is known.
+//! Marks: something was done or is in progress, without a result or an owner.
 
 use std::sync::Arc;
 
@@ -7,7 +7,7 @@ use leasehold::{
     engine::records::{Begun, Content, Outcome, Settled},
 };
 
-use super::{EngineClient, attempt, completed, end, short, told};
+use super::{EngineClient, attempt, completed, end, reply_for, short};
 use crate::conformance::{TestContext, context::ms};
 
 cases! {
@@ -126,8 +126,8 @@ async fn a_mark_never_replaces_a_record(test: TestContext) {
     for if_absent in [false, true] {
         assert!(!client.mark(&mine.key, ms(60_000), if_absent).await);
     }
-    assert_eq!(Some(client.begin(&attempt(&mine.key)).await), told(&completed("paid")));
-    // One whose lease ran out is none any more.
+    assert_eq!(Some(client.begin(&attempt(&mine.key)).await), reply_for(&completed("paid")));
+    // An execution whose lease has expired no longer counts.
     let dead = short(&client.name("dead"));
     let fence = client.yours(&dead).await;
     client.until_gone(&dead.key).await;

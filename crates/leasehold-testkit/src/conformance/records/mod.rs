@@ -1,4 +1,4 @@
-//! Records: what was begun, how it ended, and plain marks. All through the engine contract.
+//! Records: executions, their outcomes, and plain marks. All through the engine contract.
 
 mod beginning;
 mod inspecting;
@@ -42,7 +42,7 @@ impl EngineClient {
         }
     }
 
-    /// Begins what nobody has begun.
+    /// Begins an execution; panics if another one exists.
     async fn yours(&self, begin: &Begin) -> Fence {
         self.granted(begin).await.fence
     }
@@ -59,7 +59,7 @@ impl EngineClient {
         self.records().read(key, self.until()).await.unwrap()
     }
 
-    /// What this library wrote under a key.
+    /// The record of this library under a key.
     async fn stored(&self, key: &Name) -> Stored {
         match self.read(key).await.expect("something is there").content {
             Content::Stored(stored) => stored,
@@ -88,17 +88,17 @@ impl EngineClient {
     }
 }
 
-/// An execution of its own that wants to begin, without a fingerprint.
+/// An attempt to begin, with a unique owner and without a fingerprint.
 fn attempt(key: &Name) -> Begin {
     Begin { key: key.clone(), owner: owner("attempt"), fingerprint: None, lease: ms(20_000), wake: false }
 }
 
-/// The same, of a request.
+/// The same, with a fingerprint.
 fn request(key: &Name, of: &str) -> Begin {
     Begin { fingerprint: Some(Fingerprint::of(of)), ..attempt(key) }
 }
 
-/// The same, of one that dies soon.
+/// The same, with a short lease.
 fn short(key: &Name) -> Begin {
     Begin { lease: ms(250), ..attempt(key) }
 }
@@ -122,8 +122,8 @@ fn outcomes() -> [Outcome; 4] {
     ]
 }
 
-/// What the next one is told of an outcome that was kept.
-fn told(outcome: &Outcome) -> Option<Begun> {
+/// What the next attempt gets for a stored outcome.
+fn reply_for(outcome: &Outcome) -> Option<Begun> {
     match outcome.clone() {
         Outcome::Completed(bytes) => Some(Begun::Completed(bytes)),
         Outcome::Failed(bytes) => Some(Begun::Failed(bytes)),

@@ -1,4 +1,4 @@
-//! How executions end, and which ends count.
+//! How executions end, and which outcome counts.
 
 use bytes::Bytes;
 use leasehold::{
@@ -6,7 +6,7 @@ use leasehold::{
     engine::records::{Begin, Begun, Outcome, Settle, Settled, State},
 };
 
-use super::{EngineClient, attempt, completed, end, outcomes, request, short, told};
+use super::{EngineClient, attempt, completed, end, outcomes, reply_for, request, short};
 use crate::conformance::{TestContext, context::ms};
 
 cases! {
@@ -39,10 +39,13 @@ async fn an_outcome_goes_away_when_its_time_is_over(test: TestContext) {
         client.until_gone(&key).await;
         last = fence;
     }
-    assert!(client.yours(&request(&key, "b")).await > last, "a request that was forgotten is compared");
+    assert!(
+        client.yours(&request(&key, "b")).await > last,
+        "the fingerprint of a removed record is compared"
+    );
 }
 
-/// An execution that is over its lease, and one that began after it.
+/// An execution whose lease has expired, and one that began after it.
 async fn slow_and_later(client: &EngineClient) -> ((Begin, Fence), (Begin, Fence)) {
     let slow = short(&client.name("payout"));
     let old = client.yours(&slow).await;
@@ -94,8 +97,8 @@ async fn a_late_settlement_that_nobody_followed_counts(test: TestContext) {
         let fence = one.yours(&late).await;
         one.until_gone(&late.key).await;
         assert_eq!(one.settle(&end(&late, fence, outcome.clone())).await, Settled::Stored);
-        match told(&outcome) {
-            Some(told) => assert_eq!(two.begin(&attempt(&late.key)).await, told),
+        match reply_for(&outcome) {
+            Some(expected) => assert_eq!(two.begin(&attempt(&late.key)).await, expected),
             None => assert!(two.yours(&attempt(&late.key)).await > fence),
         }
     }
@@ -104,13 +107,13 @@ async fn a_late_settlement_that_nobody_followed_counts(test: TestContext) {
 async fn every_attempt_gets_the_outcome(test: TestContext) {
     let (one, two) = (EngineClient::connect(&test).await, EngineClient::connect(&test).await);
     for (number, outcome) in outcomes().into_iter().enumerate() {
-        let Some(told) = told(&outcome) else { continue };
+        let Some(expected) = reply_for(&outcome) else { continue };
         let mine = attempt(&one.name(&format!("payout:{number}")));
         let fence = one.yours(&mine).await;
         assert_eq!(one.settle(&end(&mine, fence, outcome)).await, Settled::Stored);
-        assert_eq!(one.begin(&mine).await, told, "the same execution asks again");
-        assert_eq!(two.begin(&attempt(&mine.key)).await, told);
-        assert_eq!(two.begin(&attempt(&mine.key)).await, told, "telling it changed it");
+        assert_eq!(one.begin(&mine).await, expected, "the same execution begins again");
+        assert_eq!(two.begin(&attempt(&mine.key)).await, expected);
+        assert_eq!(two.begin(&attempt(&mine.key)).await, expected, "reading the outcome changed it");
     }
 }
 
@@ -146,7 +149,7 @@ async fn a_retry_frees_the_key(test: TestContext) {
     assert_eq!(client.read(&mine.key).await, None);
     let next = request(&mine.key, "b");
     assert!(client.yours(&next).await > fence);
-    // It was sent again, and came late.
+    // A repeated call that arrived late.
     assert!(matches!(client.settle(&retry).await, Settled::FencedOff { by: Some(_) }));
     assert!(matches!(client.begin(&attempt(&mine.key)).await, Begun::Running { .. }));
 }
@@ -174,8 +177,8 @@ async fn a_repeated_settlement_returns_the_same(test: TestContext) {
         for _ in 0..3 {
             assert_eq!(client.settle(&settle).await, Settled::Stored, "{outcome:?}");
         }
-        match told(&outcome) {
-            Some(told) => assert_eq!(client.begin(&attempt(&mine.key)).await, told),
+        match reply_for(&outcome) {
+            Some(expected) => assert_eq!(client.begin(&attempt(&mine.key)).await, expected),
             None => assert_eq!(client.read(&mine.key).await, None),
         }
     }
@@ -194,7 +197,7 @@ async fn a_stranger_settles_nothing(test: TestContext) {
     assert_eq!(client.yours(&mine).await, fence);
 }
 
-/// What a store has forgotten looks like what was never begun.
+/// A record that the store has lost is like one that was never begun.
 async fn a_settlement_of_a_lost_record_counts(test: TestContext) {
     let (one, two) = (EngineClient::connect(&test).await, EngineClient::connect(&test).await);
     let fence = one.yours(&attempt(&one.name("another"))).await;
@@ -204,8 +207,8 @@ async fn a_settlement_of_a_lost_record_counts(test: TestContext) {
         for _ in 0..2 {
             assert_eq!(one.settle(&settle).await, Settled::Stored, "{outcome:?}");
         }
-        match told(&outcome) {
-            Some(told) => assert_eq!(two.begin(&attempt(&forgotten.key)).await, told),
+        match reply_for(&outcome) {
+            Some(expected) => assert_eq!(two.begin(&attempt(&forgotten.key)).await, expected),
             None => assert!(two.yours(&attempt(&forgotten.key)).await > fence),
         }
     }
@@ -232,6 +235,6 @@ async fn a_result_outlives_every_client(test: TestContext) {
     assert!(client.mark(&marked, ms(60_000), false).await);
     client.close().await;
     let next = EngineClient::connect(&test).await;
-    assert_eq!(Some(next.begin(&attempt(&mine.key)).await), told(&completed("paid")));
+    assert_eq!(Some(next.begin(&attempt(&mine.key)).await), reply_for(&completed("paid")));
     assert_eq!(next.begin(&attempt(&marked)).await, Begun::DoneElsewhere);
 }

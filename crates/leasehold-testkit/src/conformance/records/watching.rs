@@ -1,11 +1,11 @@
-//! Who waits for an execution is told when it ends, without asking.
+//! A waiter is woken when an execution ends, without polling.
 
 use leasehold::{
     Name,
     engine::records::{Begin, Begun, Outcome},
 };
 
-use super::{EngineClient, attempt, end, outcomes, told};
+use super::{EngineClient, attempt, end, outcomes, reply_for};
 use crate::conformance::{TestContext, eventually};
 
 cases! {
@@ -18,7 +18,7 @@ cases! {
 }
 
 impl EngineClient {
-    /// Asks to be told of the end of somebody else's execution.
+    /// Registers a watcher for the end of another execution.
     async fn watch(&self, key: &Name) -> Begin {
         let watcher = Begin { wake: true, ..attempt(key) };
         let begun = self.begin(&watcher).await;
@@ -27,8 +27,8 @@ impl EngineClient {
         watcher
     }
 
-    async fn until_told(&self, watcher: &Begin) {
-        eventually("whoever waits is told", async || self.was_woken(&watcher.owner)).await;
+    async fn until_woken(&self, watcher: &Begin) {
+        eventually("the watcher is woken", async || self.was_woken(&watcher.owner)).await;
     }
 }
 
@@ -39,10 +39,10 @@ async fn a_waiter_is_woken_when_the_execution_ends(test: TestContext) {
         let fence = one.yours(&mine).await;
         let watcher = two.watch(&mine.key).await;
         one.settle(&end(&mine, fence, outcome.clone())).await;
-        two.until_told(&watcher).await;
+        two.until_woken(&watcher).await;
         let begun = two.begin(&watcher).await;
-        match told(&outcome) {
-            Some(told) => assert_eq!(begun, told),
+        match reply_for(&outcome) {
+            Some(expected) => assert_eq!(begun, expected),
             None => assert!(matches!(begun, Begun::Yours(grant) if grant.fence > fence), "{begun:?}"),
         }
     }
@@ -54,7 +54,7 @@ async fn a_waiter_is_woken_by_a_removal(test: TestContext) {
     let fence = one.yours(&mine).await;
     let watcher = two.watch(&mine.key).await;
     assert!(one.records().remove(&mine.key, one.until()).await.unwrap());
-    two.until_told(&watcher).await;
+    two.until_woken(&watcher).await;
     assert!(two.yours(&watcher).await > fence);
 }
 
@@ -64,7 +64,7 @@ async fn a_waiter_beside_the_execution_is_woken(test: TestContext) {
     let fence = client.yours(&mine).await;
     let watcher = client.watch(&mine.key).await;
     client.complete(&mine, fence, "paid").await;
-    client.until_told(&watcher).await;
+    client.until_woken(&watcher).await;
 }
 
 async fn a_hundred_waiters_are_all_woken(test: TestContext) {
@@ -78,7 +78,7 @@ async fn a_hundred_waiters_are_all_woken(test: TestContext) {
     }
     one.complete(&mine, fence, "paid").await;
     for (client, watcher) in watchers {
-        client.until_told(&watcher).await;
+        client.until_woken(&watcher).await;
     }
 }
 
@@ -90,9 +90,9 @@ async fn an_attempt_that_did_not_ask_for_a_wake_up_gets_none(test: TestContext) 
     assert!(matches!(two.begin(&quiet).await, Begun::Running { .. }));
     let watcher = two.watch(&mine.key).await;
     one.complete(&mine, fence, "paid").await;
-    two.until_told(&watcher).await;
+    two.until_woken(&watcher).await;
     assert!(!two.was_woken(&quiet.owner));
-    // Nobody waits for what has ended.
+    // An execution that has ended has no watchers.
     let late = Begin { wake: true, ..attempt(&mine.key) };
     assert!(matches!(two.begin(&late).await, Begun::Completed(_)));
     assert!(one.records().remove(&mine.key, one.until()).await.unwrap());
@@ -107,6 +107,6 @@ async fn a_woken_waiter_may_wait_for_the_next_execution(test: TestContext) {
         let fence = one.yours(&mine).await;
         let watcher = two.watch(&key).await;
         one.settle(&end(&mine, fence, Outcome::Retry)).await;
-        two.until_told(&watcher).await;
+        two.until_woken(&watcher).await;
     }
 }

@@ -1,4 +1,4 @@
-//! Deadlines pass through, but for what the tamper says.
+//! Deadlines pass through, except for the methods of the tamper.
 
 use std::time::Duration;
 
@@ -21,7 +21,7 @@ impl<T: Tamper> Wrapped<T> {
         &'a self,
         call: impl FnOnce(&'a dyn Deadlines) -> Fut<'a, O>,
     ) -> Fut<'a, O> {
-        self.pass(|inner| call(inner.deadlines().expect("asked for once it was known to be there")))
+        self.pass(|inner| call(inner.deadlines().expect("checked before")))
     }
 }
 

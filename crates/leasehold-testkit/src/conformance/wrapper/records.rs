@@ -1,4 +1,4 @@
-//! Records pass through, but for what the tamper says.
+//! Records pass through, except for the methods of the tamper.
 
 use leasehold::{
     Name,
@@ -16,7 +16,7 @@ impl<T: Tamper> Wrapped<T> {
         &'a self,
         call: impl FnOnce(&'a dyn Records) -> Fut<'a, O>,
     ) -> Fut<'a, O> {
-        self.pass(|inner| call(inner.records().expect("asked for once it was known to be there")))
+        self.pass(|inner| call(inner.records().expect("checked before")))
     }
 }
 
