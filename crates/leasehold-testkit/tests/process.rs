@@ -83,7 +83,7 @@ fn a_failing_role_fails_its_process() {
 }
 
 #[test]
-#[should_panic(expected = "ended without a line \"third \"…; it said:")]
+#[should_panic(expected = "ended without a line \"third \"…; its output:")]
 fn a_line_that_never_comes_is_reported_with_the_others() {
     Helper::spawn("speaker", &[]).wait_for_line("third ", SOON);
 }

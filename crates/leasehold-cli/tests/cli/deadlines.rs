@@ -116,7 +116,7 @@ fn what_was_given_up_is_listed_with_its_reason() {
     assert!(json.contains(r#""context":null,"context_hex":"00ff""#), "{json}");
 }
 
-/// Looked at on a store where it was never used.
+/// Inspected on a store where it was never used.
 fn an_unknown_pool_stays_unknown(sandbox: &Sandbox) {
     let run = |words: &[&str]| deadlines(sandbox, words);
     insta::allow_duplicates! {

@@ -35,7 +35,7 @@ fn every_command_of_the_troubleshooting_guide_runs() {
     for command in commands {
         let mut shell = sandbox.program("sh");
         shell.args(["-c", command]).env("PATH", &path).env("FENCE", sandbox.fact("deal:42", "fence"));
-        // Something to watch: a lock that is taken, or given back if the first look came late.
+        // Something to watch: a lock that is taken, or released if the first poll came late.
         let _change = command.contains("watch").then(|| sandbox.start(&["run", "other", "--", "sleep", "2"]));
         let ran = sandbox.run_command(shell);
         let expected = match command.split(' ').next() {

@@ -1,4 +1,4 @@
-//! Commands that look: ls, inspect, stats, watch, doctor; and force-release, which acts on what was seen.
+//! Commands that inspect: ls, inspect, stats, watch, doctor; and force-release, which uses the inspected fence.
 
 use std::{process::Stdio, time::Duration};
 
@@ -151,7 +151,7 @@ fn watch_ends_after_as_many_lines_as_wanted() {
     let _holder = sandbox.start_script(&[], "x", "sleep 60");
     let seen = poll(Duration::from_secs(2), || (!watch.is_running()).then_some(()));
     if seen.is_none() {
-        // The lock was taken before the first look: its end is the change then.
+        // If the lock was acquired before the first poll, its release is the change.
         sandbox.run(&["force-release", "x", "--fence", &sandbox.fact("x", "fence")]);
     }
     assert_eq!(watch.end(), Some(0));

@@ -108,7 +108,7 @@ fn a_request_is_shown_and_removed() {
     "#);
 }
 
-/// What an execution that is under way shows: who is at it, and no owner value.
+/// A running execution shows its holder, but no owner value.
 #[test]
 fn a_running_request_shows_its_holder_and_no_secret() {
     let Some(server) = RedisServer::shared_or_skip() else { return };
