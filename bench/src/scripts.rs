@@ -3,8 +3,8 @@
 use redis::{Cmd, Script};
 
 /// The scripts that the library sends for an uncontended lock; a test here compares the hashes with those it loaded.
-const CLAIM: &str = include_str!("../../crates/leasehold/src/engine/redis/scripts/claim_free.lua");
-const RELEASE: &str = include_str!("../../crates/leasehold/src/engine/redis/scripts/release_unwanted.lua");
+const CLAIM: &str = include_str!("../../crates/leasehold-redis/src/scripts/claim_free.lua");
+const RELEASE: &str = include_str!("../../crates/leasehold-redis/src/scripts/release_unwanted.lua");
 
 /// Loads a script into a server.
 fn load(script: &str) -> Cmd {

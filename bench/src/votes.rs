@@ -8,21 +8,21 @@ use tokio::task::unconstrained;
 
 use crate::{Failure, bare};
 
-/// The same text in the same order as in the library's `engine/redis/voter/call.rs`; a test here compares the hashes
+/// The same text in the same order as in the library's `leasehold-redis/src/voter/scripts.rs`; a test here compares the hashes
 /// with what the library loaded.
 const VOTE: &str = concat!(
-    include_str!("../../crates/leasehold/src/engine/redis/scripts/begin.lua"),
-    include_str!("../../crates/leasehold/src/engine/redis/scripts/voter/begin.lua"),
-    include_str!("../../crates/leasehold/src/engine/redis/scripts/voter/fence.lua"),
-    include_str!("../../crates/leasehold/src/engine/redis/scripts/voter/record.lua"),
-    include_str!("../../crates/leasehold/src/engine/redis/scripts/voter/waiters.lua"),
-    include_str!("../../crates/leasehold/src/engine/redis/scripts/voter/vote.lua"),
+    include_str!("../../crates/leasehold-redis/src/scripts/begin.lua"),
+    include_str!("../../crates/leasehold-redis/src/scripts/voter/begin.lua"),
+    include_str!("../../crates/leasehold-redis/src/scripts/voter/fence.lua"),
+    include_str!("../../crates/leasehold-redis/src/scripts/voter/record.lua"),
+    include_str!("../../crates/leasehold-redis/src/scripts/voter/waiters.lua"),
+    include_str!("../../crates/leasehold-redis/src/scripts/voter/vote.lua"),
 );
 const WITHDRAW: &str = concat!(
-    include_str!("../../crates/leasehold/src/engine/redis/scripts/begin.lua"),
-    include_str!("../../crates/leasehold/src/engine/redis/scripts/voter/begin.lua"),
-    include_str!("../../crates/leasehold/src/engine/redis/scripts/voter/waiters.lua"),
-    include_str!("../../crates/leasehold/src/engine/redis/scripts/voter/withdraw.lua"),
+    include_str!("../../crates/leasehold-redis/src/scripts/begin.lua"),
+    include_str!("../../crates/leasehold-redis/src/scripts/voter/begin.lua"),
+    include_str!("../../crates/leasehold-redis/src/scripts/voter/waiters.lua"),
+    include_str!("../../crates/leasehold-redis/src/scripts/voter/withdraw.lua"),
 );
 
 const RECORD: &str = "leasehold:quorum";

@@ -19,7 +19,7 @@ pub(crate) fn features(root: &Path) -> bool {
         all &= cargo::succeeds(clippy.args(base).args([&feature, "--", "-D", "warnings"]));
     }
     let mut test = cargo::command(root, &["test"]);
-    all & cargo::succeeds(test.args(base).args(["", "--lib", "engine::connect"]))
+    all & cargo::succeeds(test.args(base).args(["", "--lib", "connect"]))
 }
 
 /// Packages all published crates together, so that those not on crates.io yet find each other.

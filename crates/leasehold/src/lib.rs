@@ -46,46 +46,26 @@
 #[cfg(feature = "blocking")]
 pub mod blocking;
 mod client;
-pub mod clock;
 pub mod config;
-mod core;
-pub mod deadlines;
-pub mod decide;
+mod connect;
 pub mod engine;
-pub mod error;
-pub mod fence;
-pub mod idempotency;
-pub mod lease;
-mod lock;
-pub mod marker;
-mod members;
-pub mod name;
-pub mod owner;
 #[cfg(feature = "config")]
 pub mod policy;
-mod record;
-mod telemetry;
-mod template;
 
 pub use client::{Builder, Leasehold};
-pub use clock::{BootInstant, Clock};
 #[cfg(feature = "config")]
 pub use config::Settings;
 pub use config::{Config, WAIT_MAX};
-pub use deadlines::{Deadline, Deadlines, Due, Placement, Recovery};
-pub use engine::Acks;
-pub use error::{Error, ErrorKind, Refusal, Result};
-pub use fence::Fence;
-pub use idempotency::{Idempotency, IdempotencyKey};
-pub use lease::{Guard, Handle, Lease};
-pub use lock::{Attempt, Lock, OnOutage, Protection, Retry, RunError, Waited};
-pub use marker::{Marker, MarkerGuard};
-pub use members::Members;
-pub use name::Name;
-pub use owner::Holder;
+#[doc(inline)]
+pub use leasehold_core::{
+    Acks, Attempt, BootInstant, Client, Clock, Deadline, Deadlines, Due, Error, ErrorKind, Event, Fence,
+    Guard, Handle, Histogram, Holder, Idempotency, IdempotencyKey, Lease, Lock, Marker, MarkerGuard, Members,
+    Name, Observer, OnOutage, Placement, Protection, Recovery, Refusal, Result, Retry, RunError, Stats,
+    Waited, clock, deadlines, decide, error, fence, idempotency, lease, marker, name, owner,
+};
+use leasehold_core::{lock, telemetry, template, text};
 #[cfg(feature = "config")]
 pub use policy::Policies;
-pub use telemetry::{Event, Histogram, Observer, Stats};
 
 /// The examples of the README, compiled and run.
 #[cfg(doctest)]

@@ -156,7 +156,7 @@ impl TestContext {
     /// Closes the clients that the case made.
     pub(super) async fn close_clients(&self) {
         let clients = std::mem::take(&mut *self.clients.lock().unwrap_or_else(PoisonError::into_inner));
-        futures_util::future::join_all(clients.iter().map(Leasehold::close)).await;
+        futures_util::future::join_all(clients.iter().map(|client| client.close())).await;
     }
 }
 

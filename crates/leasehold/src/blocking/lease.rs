@@ -30,9 +30,7 @@ impl Lease {
     /// # Errors
     /// `unsupported` in async code.
     pub fn wait_lost(&self, timeout: Duration) -> Result<bool> {
-        let clock = &self.inner.core.clock;
-        let lost = wait(clock.bounded(clock.now() + timeout, self.inner.lost()))?;
-        Ok(lost.is_some())
+        wait(self.inner.lost_within(timeout))
     }
 }
 

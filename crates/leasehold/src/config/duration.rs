@@ -2,8 +2,10 @@
 
 use std::time::Duration;
 
-use super::quoted;
-use crate::error::{Error, Result};
+use crate::{
+    error::{Error, Result},
+    text::quoted,
+};
 
 const DURATION: &str = "a number with a unit of ms, s, m, h or d: 250ms, 30s, 1m30s, 24h";
 

@@ -2,10 +2,11 @@
 
 use toml::Value;
 
-use super::{file::Document, text::quoted};
+use super::file::Document;
 use crate::{
     error::{Error, Result},
     template::escape,
+    text::quoted,
 };
 
 /// The environment, as a function from a variable's name to its value.

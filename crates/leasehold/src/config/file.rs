@@ -15,13 +15,11 @@ use serde::{
 use serde_path_to_error::Segment;
 use toml::{Table, Value};
 
-use super::{
-    parse_duration,
-    text::{one_of, quoted},
-};
+use super::parse_duration;
 use crate::{
     engine::Acks,
     error::{Error, Result},
+    text::{one_of, quoted},
 };
 
 /// Longest file that is read.

@@ -1,4 +1,4 @@
-//! What can be configured, with its default and its range, and where it comes from.
+//! Settings and where they come from.
 //!
 //! A setting in code wins over a `LEASEHOLD_*` variable, that over the file `leasehold.toml`, that over the variables
 //! `LOCK_TTL` and `REDIS_*` that other libraries use, and those over the default. Files and variables need the feature `config`.
@@ -11,147 +11,13 @@ mod environment;
 mod file;
 #[cfg(feature = "config")]
 mod settings;
-mod text;
-
-use std::time::Duration;
 
 #[cfg(feature = "config")]
 pub use duration::parse_duration;
 #[cfg(feature = "config")]
 pub(crate) use file::{Document, acks, duration, written};
 #[cfg(feature = "config")]
+pub(crate) use leasehold_core::config::between;
+pub use leasehold_core::config::{Config, WAIT_MAX};
+#[cfg(feature = "config")]
 pub use settings::{Settings, Sources};
-pub(crate) use text::{cut, one_of, placed, quoted};
-
-use crate::{
-    error::{Error, Result},
-    lease::validity::{TTL_MAX_DEFAULT, TTL_MAX_LIMIT, TTL_MIN},
-    lock::Retry,
-    owner::LABEL_MAX_BYTES,
-};
-
-/// Settings of a client. Start from [`Config::default`] and change what you need.
-#[derive(Clone, Debug)]
-#[non_exhaustive]
-pub struct Config {
-    /// How long a lease lasts. Default 30 s.
-    pub ttl: Duration,
-    /// How long `acquire` waits. Default 5 s.
-    pub wait: Duration,
-    /// How often a waiting attempt asks again when nothing wakes it. Default: 50 ms growing to 1 s, with full jitter.
-    pub retry: Retry,
-    /// Longest wait for the store's answer to one command. Default 2 s.
-    pub command_timeout: Duration,
-    /// Longest ttl that is accepted. Default 5 min; a crashed holder blocks its lock that long.
-    pub max_ttl: Duration,
-    /// What precedes a name in a shared store. Default `lock:`.
-    pub prefix: String,
-    /// Connections to one server. Default 1, which is enough for about 100,000 operations a second.
-    pub connections: usize,
-    /// Most operations under way at once. Default 1,000.
-    pub max_in_flight: usize,
-    /// How this program calls itself, in holder data and to the server. Default: empty.
-    pub label: String,
-}
-
-impl Default for Config {
-    fn default() -> Self {
-        Self {
-            ttl: Duration::from_secs(30),
-            wait: Duration::from_secs(5),
-            retry: Retry::default(),
-            command_timeout: Duration::from_secs(2),
-            max_ttl: TTL_MAX_DEFAULT,
-            prefix: "lock:".into(),
-            connections: 1,
-            max_in_flight: 1_000,
-            label: String::new(),
-        }
-    }
-}
-
-/// Longest time an attempt may wait; "for ever" is this long.
-pub const WAIT_MAX: Duration = Duration::from_secs(365 * 86_400);
-
-impl Config {
-    /// Checks every setting against its range.
-    pub fn check(&self) -> Result<()> {
-        between("max ttl", self.max_ttl, TTL_MIN, TTL_MAX_LIMIT)?;
-        self.check_ttl(self.ttl)?;
-        check_wait(self.wait)?;
-        self.retry.check()?;
-        between("command timeout", self.command_timeout, Duration::from_millis(10), Duration::from_secs(60))?;
-        check_label(&self.label)?;
-        if !(1..=64).contains(&self.connections) {
-            return Err(Error::invalid("connections", self.connections.to_string(), "1 to 64"));
-        }
-        if !(1..=100_000).contains(&self.max_in_flight) {
-            return Err(Error::invalid("max in flight", self.max_in_flight.to_string(), "1 to 100000"));
-        }
-        if self.prefix.len() > 128 || self.prefix.chars().any(char::is_control) {
-            return Err(Error::invalid(
-                "prefix",
-                quoted(&self.prefix),
-                "at most 128 bytes of printable text",
-            ));
-        }
-        Ok(())
-    }
-
-    /// Checks a ttl against its range.
-    pub fn check_ttl(&self, ttl: Duration) -> Result<()> {
-        between("ttl", ttl, TTL_MIN, self.max_ttl)
-    }
-}
-
-/// Checks a wait against its range.
-pub(crate) fn check_wait(wait: Duration) -> Result<()> {
-    between("wait", wait, Duration::ZERO, WAIT_MAX)
-}
-
-/// Checks a label against its range.
-pub(crate) fn check_label(label: &str) -> Result<()> {
-    if label.len() > LABEL_MAX_BYTES || label.chars().any(char::is_control) {
-        return Err(Error::invalid("label", quoted(label), "at most 128 bytes of printable text"));
-    }
-    Ok(())
-}
-
-pub(crate) fn between(what: &str, value: Duration, least: Duration, most: Duration) -> Result<()> {
-    if value < least || value > most {
-        return Err(Error::invalid(what, format!("{value:?}"), format!("{least:?} to {most:?}")));
-    }
-    Ok(())
-}
-
-#[cfg(test)]
-mod tests {
-    use super::*;
-
-    #[test]
-    fn the_defaults_are_in_range() {
-        Config::default().check().unwrap();
-    }
-
-    type Spoil = fn(&mut Config);
-
-    #[test]
-    fn each_setting_out_of_range_is_named() {
-        let cases: [(&str, Spoil); 8] = [
-            ("ttl", |c| c.ttl = Duration::ZERO),
-            ("ttl", |c| c.ttl = Duration::from_secs(301)),
-            ("max ttl", |c| c.max_ttl = Duration::from_secs(86_401)),
-            ("command timeout", |c| c.command_timeout = Duration::ZERO),
-            ("connections", |c| c.connections = 0),
-            ("max in flight", |c| c.max_in_flight = 0),
-            ("prefix", |c| c.prefix = "\n".into()),
-            ("label", |c| c.label = "x".repeat(129)),
-        ];
-        for (what, spoil) in cases {
-            let mut config = Config::default();
-            spoil(&mut config);
-            let text = config.check().unwrap_err().to_string();
-            assert!(text.contains(what), "{text}");
-        }
-    }
-}

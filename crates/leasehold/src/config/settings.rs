@@ -13,13 +13,12 @@ use super::{
     Config,
     environment::{self, Environment, variable},
     file::{Document, duration, written_by_others},
-    text::placed,
 };
 use crate::{
-    engine::connect::redact,
     error::{Error, Result},
     lock::Retry,
     policy::{LockPolicy, Policies, RecordPolicy},
+    text::{placed, redact},
 };
 
 /// The file that is read unless another one is named.
@@ -198,18 +197,16 @@ impl Settings {
         let mut document = path.as_deref().map(Document::load).transpose()?.unwrap_or_default();
         environment::replace(&mut document, KEYS, sources.env);
         let file: File = document.read()?;
-        let defaults = Config::default();
-        let config = Config {
-            ttl: file.default_ttl.unwrap_or(defaults.ttl),
-            wait: file.acquisition_timeout.unwrap_or(defaults.wait),
-            retry: file.retry_interval.map_or(defaults.retry, Retry::fixed),
-            command_timeout: file.command_timeout.unwrap_or(defaults.command_timeout),
-            max_ttl: file.max_ttl.unwrap_or(defaults.max_ttl),
-            prefix: file.prefix.clone().unwrap_or(defaults.prefix),
-            connections: file.connections.unwrap_or(defaults.connections),
-            max_in_flight: file.max_in_flight.unwrap_or(defaults.max_in_flight),
-            label: file.label.unwrap_or(defaults.label),
-        };
+        let mut config = Config::default();
+        replace(&mut config.ttl, file.default_ttl);
+        replace(&mut config.wait, file.acquisition_timeout);
+        replace(&mut config.retry, file.retry_interval.map(Retry::fixed));
+        replace(&mut config.command_timeout, file.command_timeout);
+        replace(&mut config.max_ttl, file.max_ttl);
+        replace(&mut config.prefix, file.prefix.clone());
+        replace(&mut config.connections, file.connections);
+        replace(&mut config.max_in_flight, file.max_in_flight);
+        replace(&mut config.label, file.label);
         config.check().map_err(|error| at_its_place(error, &document))?;
         let mut store = file.store;
         if let (Some(path), Some(url)) = (&path, &store) {
@@ -235,6 +232,12 @@ impl Settings {
     pub fn from_env() -> Result<Self> {
         let env = |name: &str| std::env::var_os(name).map(|value| value.to_string_lossy().into_owned());
         Self::load(&Sources::new(&env).redis_store())
+    }
+}
+
+fn replace<T>(setting: &mut T, given: Option<T>) {
+    if let Some(given) = given {
+        *setting = given;
     }
 }
 

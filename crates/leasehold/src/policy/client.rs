@@ -82,7 +82,7 @@ impl Leasehold {
         values: impl IntoIterator<Item = (K, V)>,
     ) -> Result<IdempotencyKey> {
         let policy = self.policies.idempotency(name)?;
-        Ok(IdempotencyKey::named(self.core.clone(), policy.key(values)).keep(policy.ttl))
+        Ok(self.idempotency_key(policy.key(values)).keep(policy.ttl))
     }
 
     /// Marks of the policy `[markers.NAME]`. An id has as many values as the policy's key has parameters, in their order.
@@ -91,7 +91,7 @@ impl Leasehold {
     /// `invalid` for a name that is not there, with the nearest and all others.
     pub fn marker_policy(&self, name: &str) -> Result<Marker> {
         let policy = self.policies.marker(name)?;
-        Ok(Marker::laid_out(self.core.clone(), Ok(policy.template.clone()), policy.ttl))
+        Ok(self.marker_with(policy.template.clone(), policy.ttl))
     }
 }
 
@@ -117,16 +117,29 @@ impl<'a, L> BoundPolicy<'a, L> {
     /// The lock for these values, set as the policy says. Wrong values are reported when it is acquired.
     pub fn key<K: AsRef<str>, V: ToString>(&self, values: impl IntoIterator<Item = (K, V)>) -> L {
         let policy = self.policy;
-        let mut lock = Lock::named(self.leases.core.clone(), policy.key(values));
-        let request = &mut lock.request;
-        request.ttl = policy.ttl.unwrap_or(request.ttl);
-        request.wait = policy.wait.unwrap_or(request.wait);
-        request.keep_alive = policy.keep_alive;
-        request.lock_delay = policy.lock_delay.unwrap_or_default();
-        request.acks = policy.acks.unwrap_or_default();
-        request.max_lifetime = policy.max_lifetime;
-        request.hold_at_least = policy.hold_at_least.unwrap_or_default();
-        (request.critical, request.on_outage) = (policy.critical, policy.on_outage);
+        let mut lock = self.leases.lock_named(policy.key(values));
+        lock = lock.critical(policy.critical).on_outage(policy.on_outage);
+        if let Some(ttl) = policy.ttl {
+            lock = lock.ttl(ttl);
+        }
+        if let Some(wait) = policy.wait {
+            lock = lock.wait(wait);
+        }
+        if let Some(keep_alive) = policy.keep_alive {
+            lock = if keep_alive { lock.keep_alive() } else { lock.fixed() };
+        }
+        if let Some(delay) = policy.lock_delay {
+            lock = lock.lock_delay(delay);
+        }
+        if let Some(acks) = policy.acks {
+            lock = lock.acks(acks);
+        }
+        if let Some(most) = policy.max_lifetime {
+            lock = lock.max_lifetime(most);
+        }
+        if let Some(least) = policy.hold_at_least {
+            lock = lock.hold_at_least(least);
+        }
         (self.wrap)(lock)
     }
 

@@ -36,13 +36,14 @@ use serde::{Deserialize, Deserializer};
 pub use client::BoundPolicy;
 
 use crate::{
-    config::{Config, Document, WAIT_MAX, acks, between, duration, one_of, quoted, written},
+    config::{Config, Document, WAIT_MAX, acks, between, duration, written},
     engine::Acks,
     error::{Error, Result},
     lease::validity::TTL_MIN,
     lock::OnOutage,
     name::Name,
     template::Template,
+    text::{one_of, quoted},
 };
 
 /// For keys without parameters: `policy.key(NO_PARAMETERS)`.
@@ -338,7 +339,8 @@ mod tests {
     #[test]
     fn a_client_takes_over_what_the_file_sets_and_keeps_what_it_does_not() {
         let changed = |text: &str| {
-            let mut config = Config { prefix: "own:".into(), ..Config::default() };
+            let mut config = Config::default();
+            config.prefix = "own:".into();
             Policies::parse(text, "x.toml").unwrap().take_over(&mut config);
             (config.prefix, config.max_ttl.as_secs())
         };

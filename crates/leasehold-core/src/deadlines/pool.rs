@@ -1,0 +1,288 @@
+//! A pool of deadlines, as callers use it.
+
+use std::{fmt, sync::Arc, time::Duration};
+
+use bytes::Bytes;
+use tokio::sync::OnceCell;
+
+use super::{
+    bounds::{self, ITEMS_MAX},
+    due::{Claimed, Due},
+    opening::Opening,
+    recovery::Recover,
+};
+use crate::{
+    core::Core,
+    engine::{
+        Cursor, EngineError, Listing, Page,
+        deadlines::{
+            Dead, Deadline, DeadlineId, DueTime, Pending, Placement, PoolLayout, PoolStats, Receipt, Settle,
+        },
+    },
+    error::{Error, Result},
+    lease::validity,
+    telemetry::Count,
+};
+
+/// Bytes of context after which a call with many deadlines is split: one answer must come within a command's time.
+const CALL_BYTES: usize = 4 * 1024 * 1024;
+
+/// A pool of deadlines; made by `Leasehold::deadlines`. Cheap to clone.
+///
+/// Not the right tool for work that shall be done at a time or in an order (use a queue): deadlines are for what must be
+/// looked at because it should have ended by then.
+///
+/// # Errors
+/// All methods: `invalid` for an id, a time, a context or a limit out of range and for a pool with another layout;
+/// `unsupported` on a store that keeps no deadlines; `store_unreachable` and `store_refused` when the store is at fault.
+#[derive(Clone)]
+pub struct Deadlines {
+    opening: Arc<Opening>,
+}
+
+impl Deadlines {
+    pub(crate) fn new(core: Arc<Core>, name: &str) -> Self {
+        Self { opening: Arc::new(Opening::new(core, name)) }
+    }
+
+    fn with(mut self, change: impl FnOnce(&mut Opening)) -> Self {
+        let opening = Arc::make_mut(&mut self.opening);
+        opening.pool = OnceCell::new();
+        change(opening);
+        self
+    }
+
+    /// How many buckets the pool has; 16 by default. A pool keeps for ever what it was created with: another number is an
+    /// error of the first call.
+    #[must_use]
+    pub fn buckets(self, buckets: u16) -> Self {
+        self.with(|asked| asked.buckets = Some(buckets))
+    }
+
+    /// Where the buckets are on a sharded store; [`Placement::Spread`] by default. Kept as the number of buckets is.
+    #[must_use]
+    pub fn placement(self, placement: Placement) -> Self {
+        self.with(|asked| asked.placement = Some(placement))
+    }
+
+    /// The largest context that may be set, in bytes. Default 64 KiB, at most 1 MiB.
+    #[must_use]
+    pub fn context_max(self, bytes: usize) -> Self {
+        self.with(|asked| asked.context_max = bytes)
+    }
+
+    /// Sets a deadline without context: due after a [`Duration`] by the store's clock, or at a
+    /// [`SystemTime`](std::time::SystemTime). One of that id, also a dead one, is replaced: a claim of it is void and
+    /// its attempts begin anew.
+    ///
+    /// # Cancel safety
+    /// Dropping the future leaves open whether it was set. It may be sent again.
+    pub async fn set(&self, id: impl Into<DeadlineId>, due: impl Into<DueTime>) -> Result<()> {
+        self.set_many(&[Deadline::new(id, due)]).await
+    }
+
+    /// [`Deadlines::set`] with a context for whoever claims it.
+    pub async fn set_with(
+        &self,
+        id: impl Into<DeadlineId>,
+        due: impl Into<DueTime>,
+        context: impl Into<Bytes>,
+    ) -> Result<()> {
+        self.set_many(&[Deadline::new(id, due).context(context)]).await
+    }
+
+    /// [`Deadlines::set`] for many. Not all or nothing: after an error some may be set.
+    pub async fn set_many(&self, deadlines: &[Deadline]) -> Result<()> {
+        for deadline in deadlines {
+            bounds::check_deadline(deadline, self.opening.context_max)?;
+        }
+        let (engine, pool) = self.opening.ready().await?;
+        for call in calls(deadlines) {
+            let answer = engine.set(pool, call, self.core().command_until()).await;
+            answer.map_err(|error| self.failed(error, "setting deadlines of the pool"))?;
+        }
+        Ok(())
+    }
+
+    /// Removes a deadline, claimed or not, alive or dead. True if there was one.
+    ///
+    /// # Cancel safety
+    /// Dropping the future leaves open whether it was removed. It may be sent again.
+    pub async fn cancel(&self, id: impl Into<DeadlineId>) -> Result<bool> {
+        let answers = self.cancel_many(&[id.into()]).await?;
+        Ok(answers.first().is_some_and(|there| *there))
+    }
+
+    /// [`Deadlines::cancel`] for many. True where there was one.
+    pub async fn cancel_many(&self, ids: &[DeadlineId]) -> Result<Vec<bool>> {
+        ids.iter().try_for_each(|id| bounds::check_id(id))?;
+        let (engine, pool) = self.opening.ready().await?;
+        let mut cancelled = Vec::with_capacity(ids.len());
+        for some in ids.chunks(ITEMS_MAX) {
+            let answer = engine.cancel(pool, some, self.core().command_until()).await;
+            cancelled.extend(answer.map_err(|error| self.failed(error, "cancelling deadlines of the pool"))?);
+        }
+        Ok(cancelled)
+    }
+
+    /// Claims what is due, at most `limit` per bucket, oldest first within a bucket. Nobody else can claim any of it
+    /// for `visibility`; what is not settled by then is due again, with one attempt more.
+    ///
+    /// # Cancel safety
+    /// Dropping the future may leave deadlines claimed: they come back after their visibility.
+    ///
+    /// # Errors
+    /// `invalid` for a limit above 1,000 and a visibility that is not 100 ms to a day; see [`Deadlines`].
+    pub async fn claim(&self, limit: u32, visibility: Duration) -> Result<Claimed> {
+        bounds::check_limit(limit)?;
+        bounds::check_visibility(visibility)?;
+        let (_, pool) = self.opening.ready().await?;
+        let claimed = self.claim_quietly(limit, visibility).await;
+        claimed.inspect_err(|error| self.core().report(error, &pool.name))
+    }
+
+    /// [`Deadlines::claim`] without a log line when the store is at fault.
+    pub(super) async fn claim_quietly(&self, limit: u32, visibility: Duration) -> Result<Claimed> {
+        let (engine, pool) = self.opening.ready().await?;
+        let hidden_until = validity::valid_until(self.core().clock.now(), visibility);
+        let answer = engine.claim_due(pool, limit, visibility, self.core().command_until()).await;
+        let claimed = answer
+            .map_err(|error| self.core().explain(error, "claiming deadlines of the pool", &pool.name))?;
+        self.core().telemetry.count_many(Count::deadlines_claimed, claimed.due.len());
+        Ok(Claimed {
+            due: claimed.due.into_iter().map(|due| Due::new(self.clone(), due, hidden_until)).collect(),
+            more: claimed.more,
+        })
+    }
+
+    /// Settles claimed deadlines, in order. False where the receipt was no longer good; then nothing of that deadline
+    /// changed. Not all or nothing: after an error some may be settled. Of a reason at most 1,024 bytes are kept.
+    ///
+    /// # Cancel safety
+    /// Dropping the future leaves open which were settled. It may be sent again.
+    ///
+    /// # Errors
+    /// `invalid` for a postponement of more than ten years; see [`Deadlines`].
+    pub async fn settle(&self, settlements: &[(Receipt, Settle)]) -> Result<Vec<bool>> {
+        let checked = |(receipt, settle): &_| Ok((Receipt::clone(receipt), bounds::checked(settle)?));
+        let settlements = settlements.iter().map(checked).collect::<Result<Vec<_>>>()?;
+        let (engine, pool) = self.opening.ready().await?;
+        let mut settled = Vec::with_capacity(settlements.len());
+        for some in settlements.chunks(ITEMS_MAX) {
+            let answer = engine.settle(pool, some, self.core().command_until()).await;
+            let answer = answer.map_err(|error| self.failed(error, "settling deadlines of the pool"))?;
+            self.count_settled(some, &answer);
+            settled.extend(answer);
+        }
+        Ok(settled)
+    }
+
+    /// What is due, oldest first, without claiming it; nothing for a pool that nobody ever used.
+    pub async fn peek(&self, limit: u32) -> Result<Vec<Pending>> {
+        bounds::check_page(limit)?;
+        let Some((engine, pool)) = self.opening.existing().await? else { return Ok(Vec::new()) };
+        let answer = engine.peek(pool, limit, self.core().command_until()).await;
+        answer.map_err(|error| self.failed(error, "looking at the pool"))
+    }
+
+    /// A page of what was given up. A page may be short or empty although more follow; the last one has no `next`. Set a
+    /// dead deadline again to have it tried again, cancel it to forget it.
+    ///
+    /// # Errors
+    /// As [`Deadlines::set`].
+    pub async fn dead(&self, from: Option<Cursor>, limit: u32) -> Result<Page<Dead>> {
+        bounds::check_page(limit)?;
+        let Some((engine, pool)) = self.opening.existing().await? else {
+            return Ok(Page { items: Vec::new(), next: None });
+        };
+        let listing = Listing::at(from);
+        let answer = engine.dead(pool, listing.from(), limit, self.core().command_until()).await;
+        let page = answer.map_err(|error| self.failed(error, "looking at the dead of the pool"))?;
+        Ok(listing.page(page, limit, |dead| &dead.id))
+    }
+
+    /// How the pool stands; all zero for one that nobody ever used.
+    pub async fn stats(&self) -> Result<PoolStats> {
+        let Some((engine, pool)) = self.opening.existing().await? else { return Ok(PoolStats::default()) };
+        let answer = engine.stats(pool, self.core().command_until()).await;
+        answer.map_err(|error| self.failed(error, "counting the pool"))
+    }
+
+    /// How the pool is laid out; `None` if nobody ever used it. Inspecting a pool does not create it.
+    pub async fn layout(&self) -> Result<Option<PoolLayout>> {
+        Ok(self.opening.existing().await?.map(|(_, pool)| pool.layout))
+    }
+
+    /// A task that claims what is due again and again and gives it to `handler`; see [`Recover`].
+    pub fn recover<H, F, E>(&self, handler: H) -> Recover
+    where
+        H: Fn(Due) -> F + Send + Sync + 'static,
+        F: Future<Output = Result<(), E>> + Send + 'static,
+        E: fmt::Display,
+    {
+        Recover::new(self.clone(), handler)
+    }
+
+    pub(super) fn opening(&self) -> &Opening {
+        &self.opening
+    }
+
+    pub(super) fn core(&self) -> &Arc<Core> {
+        &self.opening.core
+    }
+
+    pub(super) fn count_settled(&self, settlements: &[(Receipt, Settle)], good: &[bool]) {
+        for ((_, settle), _) in settlements.iter().zip(good).filter(|(_, good)| **good) {
+            match settle {
+                Settle::Done => self.core().telemetry.count(Count::deadlines_done),
+                Settle::Bury(_) => self.core().telemetry.count(Count::deadlines_buried),
+                Settle::Postpone(_) | Settle::GiveBack => {}
+            }
+        }
+    }
+
+    fn failed(&self, error: EngineError, doing: &str) -> Error {
+        match &self.opening.name {
+            Ok(name) => self.core().failed(error, doing, name),
+            Err(bad_name) => bad_name.clone(),
+        }
+    }
+}
+
+/// The deadlines in calls of bounded size.
+fn calls(deadlines: &[Deadline]) -> impl Iterator<Item = &[Deadline]> {
+    let (mut items, mut bytes) = (0, 0);
+    deadlines.chunk_by(move |one, next| {
+        let size = |deadline: &Deadline| deadline.context.as_ref().map_or(0, Bytes::len);
+        (items, bytes) = (items + 1, bytes + size(one));
+        let together = items < ITEMS_MAX && bytes + size(next) <= CALL_BYTES;
+        if !together {
+            (items, bytes) = (0, 0);
+        }
+        together
+    })
+}
+
+impl fmt::Debug for Deadlines {
+    fn fmt(&self, f: &mut fmt::Formatter<'_>) -> fmt::Result {
+        f.debug_struct("Deadlines").field("pool", &self.opening.name).finish_non_exhaustive()
+    }
+}
+
+#[cfg(test)]
+mod tests {
+    use super::*;
+
+    #[test]
+    fn large_contexts_are_sent_in_several_calls() {
+        let sized = |bytes| Deadline::new("x", Duration::ZERO).context(vec![0; bytes]);
+        let half = CALL_BYTES / 2;
+        let split = |sizes: &[usize]| -> Vec<_> {
+            calls(&sizes.iter().copied().map(sized).collect::<Vec<_>>()).map(<[_]>::len).collect()
+        };
+        assert_eq!(split(&[half, half, 1, half]), [2, 2]);
+        assert_eq!(split(&[CALL_BYTES + 1, 1]), [1, 1]);
+        assert!(split(&[]).is_empty());
+        assert_eq!(split(&[0; 20_001]), [10_000, 10_000, 1]);
+    }
+}

@@ -1,0 +1,207 @@
+//! The recovery loop: claims what is due, again and again, and gives it to a handler.
+
+mod handling;
+mod outbox;
+mod plan;
+mod scanner;
+
+use std::{
+    fmt,
+    future::{Future, IntoFuture},
+    pin::Pin,
+    sync::Arc,
+    time::Duration,
+};
+
+use tokio::task::JoinHandle;
+use tokio_util::sync::{CancellationToken, DropGuard};
+
+use handling::{Handler, Handling};
+pub use plan::Backoff;
+use plan::Plan;
+use scanner::Scanner;
+
+use super::{Deadlines, Due};
+use crate::error::Result;
+
+/// Who scans a pool that several processes recover.
+#[derive(Clone, Copy, Debug, Default, PartialEq, Eq)]
+#[non_exhaustive]
+pub enum Scans {
+    /// All of them, each with a part of what is due.
+    #[default]
+    Shared,
+    /// One per interval: whoever gets the lock `recovery:POOL`. The others skip the interval without waiting.
+    SingleWinner,
+}
+
+/// Builder of a [`Recovery`]; made by [`Deadlines::recover`]. Awaiting it is the same as [`Recover::start`].
+///
+/// The handler is called with what is due, in a task of its own. When it returns `Ok`, the deadline is acknowledged. An
+/// error, a panic and a time-out each use up one attempt and postpone it; after the last one it is buried with the reason.
+/// A handler that acknowledges, postpones or buries its [`Due`] itself has the last word. A deadline that takes down the
+/// whole process is buried after as many claims.
+///
+/// A handler that blocks its thread cannot be cut off at its time limit, and may then run at the same time as another one:
+/// put blocking work into `spawn_blocking`.
+#[must_use = "nothing is recovered until it is started"]
+pub struct Recover {
+    handling: Handling,
+    stop_when: Option<Pin<Box<dyn Future<Output = ()> + Send>>>,
+}
+
+impl Recover {
+    pub(super) fn new<H, F, E>(deadlines: Deadlines, handler: H) -> Self
+    where
+        H: Fn(Due) -> F + Send + Sync + 'static,
+        F: Future<Output = Result<(), E>> + Send + 'static,
+        E: fmt::Display,
+    {
+        let handler: Handler = Arc::new(move |due| {
+            let handled = handler(due);
+            Box::pin(async move { handled.await.map_err(|error| error.to_string()) })
+        });
+        Self { handling: Handling { deadlines, plan: Plan::default(), handler }, stop_when: None }
+    }
+
+    /// How often to scan for what is due. Default 5 s. When more is due than one claim takes, the next follows at once.
+    pub fn every(mut self, every: Duration) -> Self {
+        self.handling.plan.every = every;
+        self
+    }
+
+    /// How many handlers run at once. Default 16. A claim takes about twice as many, so that nothing is hidden for long
+    /// that others could handle.
+    pub fn parallelism(mut self, handlers: usize) -> Self {
+        self.handling.plan.parallelism = handlers;
+        self
+    }
+
+    /// The most that one claim takes from a bucket. Default 100.
+    pub fn limit(mut self, limit: u32) -> Self {
+        self.handling.plan.limit = limit;
+        self
+    }
+
+    /// How long what was claimed is hidden from others: after a crash it takes that long until somebody else handles it.
+    /// Default 60 s.
+    pub fn visibility(mut self, visibility: Duration) -> Self {
+        self.handling.plan.visibility = visibility;
+        self
+    }
+
+    /// How often a deadline is tried before it is buried. Default 10.
+    pub fn attempts(mut self, most: u32) -> Self {
+        self.handling.plan.attempts = most;
+        self
+    }
+
+    /// How long a failed deadline is left alone: `first` after the first attempt, then twice as long each time, up to
+    /// `most`, with jitter. Default 1 s to 5 min.
+    pub fn backoff(mut self, first: Duration, most: Duration) -> Self {
+        self.handling.plan.backoff = Backoff::new(first, most);
+        self
+    }
+
+    /// How long a handler may take; then it is dropped. Less than the visibility, or two of them could meet. Default:
+    /// three quarters of the visibility.
+    pub fn handler_timeout(mut self, timeout: Duration) -> Self {
+        self.handling.plan.handler_timeout = Some(timeout);
+        self
+    }
+
+    /// How long running handlers may go on after a stop. Default 30 s.
+    pub fn grace(mut self, grace: Duration) -> Self {
+        self.handling.plan.grace = grace;
+        self
+    }
+
+    /// Who scans, of several processes that recover the pool. Default [`Scans::Shared`].
+    pub fn scans(mut self, scans: Scans) -> Self {
+        self.handling.plan.scans = scans;
+        self
+    }
+
+    /// Stops when this ends: a signal, or the cancellation of a token.
+    pub fn stop_when(mut self, stop: impl Future<Output = ()> + Send + 'static) -> Self {
+        self.stop_when = Some(Box::pin(stop));
+        self
+    }
+
+    /// Starts it. A store that is out of reach is waited for.
+    ///
+    /// # Cancel safety
+    /// Dropping the future starts nothing.
+    ///
+    /// # Errors
+    /// `invalid` for something out of range and for a pool with another layout, `unsupported` on a store that keeps no
+    /// deadlines, `store_refused` where waiting would not help.
+    pub async fn start(self) -> Result<Recovery> {
+        let Handling { deadlines, plan, .. } = &self.handling;
+        plan.check()?;
+        match deadlines.opening().ready().await {
+            Err(error) if !error.retry() => return Err(error),
+            Err(_) | Ok(_) => {}
+        }
+        let (name, stop) = (deadlines.opening().name.clone()?, deadlines.core().closing());
+        if let Some(stop_when) = self.stop_when {
+            let stop = stop.clone();
+            tokio::spawn(async move {
+                tokio::select! {
+                    biased;
+                    () = stop.cancelled() => {}
+                    () = stop_when => stop.cancel(),
+                }
+            });
+        }
+        let task = tokio::spawn(Scanner::new(self.handling, name, stop.clone()).run());
+        Ok(Recovery { task, stop: stop.clone(), _stop_when_dropped: stop.drop_guard() })
+    }
+}
+
+impl IntoFuture for Recover {
+    type Output = Result<Recovery>;
+    type IntoFuture = Pin<Box<dyn Future<Output = Self::Output> + Send>>;
+
+    fn into_future(self) -> Self::IntoFuture {
+        Box::pin(self.start())
+    }
+}
+
+/// A recovery that runs. Dropping it stops it without waiting for the handlers.
+#[must_use = "dropping it stops the recovery"]
+pub struct Recovery {
+    task: JoinHandle<bool>,
+    stop: CancellationToken,
+    _stop_when_dropped: DropGuard,
+}
+
+impl Recovery {
+    /// Stops: nothing more is claimed, what was claimed and not begun is given back, running handlers go on for the
+    /// grace. Stop before `Leasehold::close`, or what they handled comes back.
+    ///
+    /// False if handlers had to be cut off, or if the store did not learn how they ended; what they handled
+    /// comes back after its visibility.
+    ///
+    /// # Cancel safety
+    /// Dropping the future stops all the same, unseen.
+    pub async fn stop(self) -> bool {
+        self.stop.cancel();
+        self.ended().await
+    }
+
+    /// Waits until it was stopped by [`Recover::stop_when`] or the end of the client. False as in [`Recovery::stop`].
+    ///
+    /// # Cancel safety
+    /// Dropping the future stops the recovery.
+    pub async fn ended(self) -> bool {
+        let Self { task, _stop_when_dropped, .. } = self;
+        task.await.unwrap_or(false)
+    }
+}
+
+impl fmt::Debug for Recovery {
+    fn fmt(&self, f: &mut fmt::Formatter<'_>) -> fmt::Result {
+        f.debug_struct("Recovery").field("stopped", &self.stop.is_cancelled()).finish_non_exhaustive()
+    }
+}

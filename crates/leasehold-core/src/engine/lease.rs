@@ -1,0 +1,288 @@
+//! Claims, holds, and what a store answers to them.
+
+use std::{num::NonZeroU32, time::Duration};
+
+use serde::Serialize;
+
+use super::Tenure;
+use crate::{
+    clock::BootInstant,
+    fence::Fence,
+    name::Name,
+    owner::{Holder, Owner, OwnerId},
+};
+
+/// How a lock is shared by those who hold it.
+#[derive(Clone, Copy, Debug, Default, PartialEq, Eq, Hash, Serialize)]
+#[serde(rename_all = "snake_case")]
+#[non_exhaustive]
+pub enum Mode {
+    /// One holder.
+    #[default]
+    Exclusive,
+    /// Many holders, and no exclusive one beside them.
+    Shared,
+    /// Holders that take some of a limited number of permits.
+    Permits {
+        /// How many this holder takes.
+        take: NonZeroU32,
+        /// How many there are.
+        of: NonZeroU32,
+    },
+}
+
+/// One attempt to get a lease. Plain data: what of it is under way is the engine's to know.
+#[derive(Clone, Debug)]
+pub struct Claim {
+    /// What is asked for.
+    pub name: Name,
+    /// The attempt.
+    pub owner: Owner,
+    /// How it is to be held.
+    pub mode: Mode,
+    /// How long the lease shall last.
+    pub ttl: Duration,
+    /// How long the lock stays closed after the lease *expired*.
+    pub lock_delay: Duration,
+    /// How it waits; `None` asks once and leaves no trace when refused.
+    pub queue: Option<Queue>,
+    /// How many replicas must have the grant before it counts.
+    pub acks: Acks,
+}
+
+/// How a claim waits.
+#[derive(Clone, Copy, Debug, PartialEq, Eq)]
+pub struct Queue {
+    /// How long it may stay in the queue.
+    pub wait: Duration,
+    /// Longest time between two claims of the attempt; one silent for much longer is passed over.
+    pub poll_every: Duration,
+}
+
+impl Claim {
+    /// The lease that this claim's grant leads to.
+    pub fn hold(&self, fence: Fence) -> Hold {
+        Hold {
+            name: self.name.clone(),
+            owner: self.owner.clone(),
+            fence,
+            mode: self.mode,
+            ttl: self.ttl,
+            lock_delay: self.lock_delay,
+            of: Held::Lock,
+        }
+    }
+}
+
+/// How many replicas must have a grant before it counts.
+#[derive(Clone, Copy, Debug, Default, PartialEq, Eq)]
+pub enum Acks {
+    /// None: a fail-over may forget the grant.
+    #[default]
+    None,
+    /// At least this many.
+    AtLeast(u8),
+    /// So many that, with the primary, more than half of all copies have it. A copy that is down counts if it is known:
+    /// a server that keeps no list of them has those that this client saw connected.
+    Majority,
+}
+
+impl From<u8> for Acks {
+    fn from(least: u8) -> Self {
+        if least == 0 { Self::None } else { Self::AtLeast(least) }
+    }
+}
+
+/// A lease that was granted.
+#[derive(Clone, Debug)]
+pub struct Hold {
+    /// What is held.
+    pub name: Name,
+    /// By which attempt.
+    pub owner: Owner,
+    /// Under which fence.
+    pub fence: Fence,
+    /// How it is held.
+    pub mode: Mode,
+    /// How long a renewal shall last.
+    pub ttl: Duration,
+    /// How long the lock stays closed after the lease *expired*.
+    pub lock_delay: Duration,
+    /// What it is a lease of. Only engines distinguish these.
+    pub of: Held,
+}
+
+impl Hold {
+    /// The same, given back and closed for a while.
+    pub fn closed_for(&self, remaining: Duration) -> Self {
+        Self { ttl: remaining, lock_delay: Duration::ZERO, of: Held::Closed, ..self.clone() }
+    }
+}
+
+/// What a lease is of.
+#[derive(Clone, Copy, Debug, PartialEq, Eq)]
+pub enum Held {
+    /// A lock.
+    Lock,
+    /// A lock that was given back and stays closed for the ttl: a renewal of it that comes later changes nothing.
+    Closed,
+    /// A running record: see [`Records`](super::records::Records).
+    Record,
+}
+
+/// A grant.
+#[derive(Clone, Copy, Debug, PartialEq, Eq)]
+pub struct Grant {
+    /// Its fencing token.
+    pub fence: Fence,
+    /// A lower bound of the lease's start: read before the first byte was sent, or the causal bound of a
+    /// hand-over. Only `lease::validity` turns it into an end.
+    pub since: BootInstant,
+    /// How long it lasts from its start.
+    pub ttl: Duration,
+    /// How many replicas are known to have it; zero unless the claim asked for some.
+    pub acks: u8,
+}
+
+/// The answer to a claim.
+#[derive(Clone, Debug)]
+pub enum Answer {
+    /// It is ours.
+    Granted(Grant),
+    /// We are in the queue.
+    Queued {
+        /// How many are before us.
+        ahead: u32,
+        /// Who holds it.
+        holders: Holders,
+        /// The last fence that the store gave when it answered; see [`Wake::Granted`].
+        last: Fence,
+        /// Over which link it answered.
+        link: u64,
+    },
+    /// Somebody else holds it, and we did not queue.
+    Busy {
+        /// Who holds it.
+        holders: Holders,
+    },
+    /// What this attempt got was given back, and nothing of its owner value counts any more: go on under a new one.
+    Spent,
+}
+
+/// Who holds a lock.
+#[derive(Clone, Debug, Default, PartialEq, Eq)]
+pub struct Holders {
+    /// Some of them, first come first; at most [`HOLDERS_SHOWN`].
+    pub shown: Vec<Tenure>,
+    /// How many there are.
+    pub total: u32,
+    /// When the lock may be free, unless a lease is renewed.
+    pub free_in: Option<Duration>,
+}
+
+/// Most holders that [`Holders`] lists.
+pub const HOLDERS_SHOWN: usize = 16;
+
+impl Holders {
+    /// Nobody, as far as is known; free in this time, if that is known.
+    pub fn none(free_in: Option<Duration>) -> Self {
+        Self { shown: Vec::new(), total: 0, free_in }
+    }
+
+    /// One, whose end frees the lock.
+    pub fn one(tenure: Tenure) -> Self {
+        Self { free_in: tenure.expires_in, shown: vec![tenure], total: 1 }
+    }
+
+    /// The first of them.
+    pub fn first(&self) -> Option<&Tenure> {
+        self.shown.first()
+    }
+
+    pub(crate) fn into_first(self) -> Option<Holder> {
+        self.shown.into_iter().next().map(|tenure| tenure.holder)
+    }
+}
+
+impl From<Option<Tenure>> for Holders {
+    fn from(tenure: Option<Tenure>) -> Self {
+        tenure.map_or_else(Self::default, Self::one)
+    }
+}
+
+/// A wake-up for a waiting attempt.
+#[derive(Clone, Copy, Debug)]
+pub enum Wake {
+    /// The lease was handed to it. Never sent to an attempt that waits for replicas: it has to claim again.
+    ///
+    /// The client decides when the lease began: not before the last claim that was answered
+    /// [`Queued`](Answer::Queued) over the same link with a lower fence. Neither the arrival of this message, which may have
+    /// waited in the socket of a stopped process, nor a sampled server clock, which may step, says more.
+    Granted {
+        /// The attempt.
+        owner: OwnerId,
+        /// Its fencing token.
+        fence: Fence,
+        /// Over which link it came: what was answered over another one may be of another run of the store.
+        link: u64,
+    },
+    /// Something changed for it: claim again.
+    LookAgain {
+        /// The attempt.
+        owner: OwnerId,
+    },
+    /// Wake-ups may have been missed: everybody claims again.
+    LookAgainAll,
+}
+
+/// The answer to a renewal.
+#[derive(Clone, Copy, Debug, PartialEq, Eq)]
+pub enum Renewed {
+    /// Extended.
+    Kept {
+        /// Lower bound of the extended lease's start.
+        since: BootInstant,
+    },
+    /// No longer ours.
+    Gone,
+}
+
+/// How a release ended. An unknown end is an error.
+#[derive(Clone, Copy, Debug, PartialEq, Eq, Serialize)]
+#[serde(tag = "outcome", rename_all = "snake_case")]
+#[non_exhaustive]
+pub enum Released {
+    /// Nobody waits; the lock is free.
+    Free,
+    /// Those who waited have it.
+    HandedOver {
+        /// How many of them.
+        to: u32,
+        /// The first new holder's fence; `None` where the store only wakes the next waiter.
+        next: Option<Fence>,
+    },
+    /// It had run out before, and nobody has taken it since.
+    Expired,
+    /// Somebody else holds it by now.
+    Taken {
+        /// The present holder's fence; `None` for a holder of another library.
+        by: Option<Fence>,
+    },
+    /// Closed until its minimum hold time is over.
+    Closed {
+        /// How long it stays closed.
+        #[serde(rename = "for_ms", serialize_with = "millis")]
+        remaining: Duration,
+    },
+}
+
+impl Released {
+    /// Given to one waiter, under this fence if the store grants it right away.
+    pub fn handed_over(next: Option<Fence>) -> Self {
+        Self::HandedOver { to: 1, next }
+    }
+}
+
+fn millis<S: serde::Serializer>(duration: &Duration, to: S) -> Result<S::Ok, S::Error> {
+    to.serialize_u64(duration.as_millis() as u64)
+}

@@ -1,0 +1,220 @@
+//! The contract every store keeps.
+//!
+//! An engine does the I/O of one kind of store and decides nothing that is not atomic in that store.
+//! Validity, waiting, keep-alive, retries and metrics are layers above it, the same for all engines.
+//! The contract is public so that wrappers and other stores can be checked with the conformance suite of
+//! `leasehold-testkit`; applications use `Leasehold`.
+
+use std::{fmt, future::Future, pin::Pin, sync::Weak, time::Duration};
+
+use serde::Serialize;
+
+use crate::{clock::Until, error::Refusal, fence::Fence, name::Name};
+
+mod capabilities;
+pub mod crc16;
+mod cursor;
+pub mod deadlines;
+mod inspect;
+mod lease;
+mod members;
+#[cfg(feature = "memory")]
+pub mod memory;
+pub mod nodes;
+mod options;
+pub mod records;
+pub mod registry;
+pub mod voter;
+mod watch;
+
+pub use capabilities::{Capabilities, Handover, Modes, Reach, TtlRange, WatchBy};
+pub(crate) use cursor::Listing;
+pub use cursor::{Cursor, Page};
+pub use inspect::{Inspect, Inspection, Tenure, WAITERS_SHOWN, Waiter};
+pub use lease::{
+    Acks, Answer, Claim, Grant, HOLDERS_SHOWN, Held, Hold, Holders, Mode, Queue, Released, Renewed, Wake,
+};
+pub use members::{Member, MemberState, Members, Rounds};
+pub use nodes::ClockOffset;
+pub use options::EngineOptions;
+pub use watch::{Change, ChangeKind, Changes, WATCHED_MAX, Watch, Watched};
+
+/// The future of an engine call.
+///
+/// Every call ends by its `until`. Dropping the future may leave its effect behind: whoever dropped it owes
+/// an [`abandon`](Leases::abandon) or [`release`](Leases::release) with the same owner.
+pub type Fut<'a, T> = Pin<Box<dyn Future<Output = Result<T, EngineError>> + Send + 'a>>;
+
+/// A store.
+pub trait Engine: Send + Sync + 'static {
+    /// What it can do, as plain data.
+    fn capabilities(&self) -> &Capabilities;
+    /// Its leases.
+    fn leases(&self) -> &dyn Leases;
+    /// What people may see of them.
+    fn inspector(&self) -> &dyn Inspect;
+    /// Its records, or why it keeps none.
+    fn records(&self) -> Result<&dyn records::Records, &'static str> {
+        Err("this store keeps no records")
+    }
+    /// Its deadlines, or why it keeps none.
+    fn deadlines(&self) -> Result<&dyn deadlines::Deadlines, &'static str> {
+        Err("this store keeps no deadlines")
+    }
+    /// How often the store was asked and its answer waited for, if that is counted. What is asked of several servers at
+    /// the same time counts for each.
+    fn round_trips(&self) -> Option<u64> {
+        None
+    }
+    /// Reaches the store once, so that a wrong address or password shows before the first lock.
+    fn connect(&self, until: Until) -> Fut<'_, ()>;
+    /// What an operator should know about the store.
+    fn health(&self, until: Until) -> Fut<'_, Health>;
+    /// The members, where a majority of them decides.
+    fn members(&self) -> Option<&dyn Members> {
+        None
+    }
+    /// Where wake-ups go. Called once, before the first claim. Hints may be lost; a waiter always polls too. The sink is
+    /// gone when its client is.
+    fn set_wake_sink(&self, sink: Weak<dyn WakeSink>);
+    /// Gives back connections and files.
+    fn close(&self, until: Until) -> Fut<'_, ()>;
+}
+
+/// Leases of locks and of running records. Every operation is atomic in the store.
+pub trait Leases: Send + Sync {
+    /// Asks for the lease, or asks again. The same owner gets the same answer, never a second count; a claim
+    /// that finds itself the holder refreshes the ttl. A free lock with waiters is never given to a newcomer. After its
+    /// [`abandon`](Leases::abandon) was called a claim is refused as [`Fault::Ended`].
+    fn claim<'a>(&'a self, claim: &'a Claim, until: Until) -> Fut<'a, Answer>;
+
+    /// The shard of the store that has what is held. Leases of different shards are renewed by calls of their own, so that
+    /// a silent shard delays no other.
+    fn shard_of(&self, _hold: &Hold) -> u64 {
+        0
+    }
+
+    /// Extends leases that are still held, of locks and of running records alike. Never brings back one that is gone. One
+    /// result per item, so that one dead shard fails only its own.
+    fn renew<'a>(&'a self, holds: &'a [Hold], until: Until) -> Fut<'a, Vec<Result<Renewed, EngineError>>>;
+
+    /// Gives the lease of a lock back, to the next waiter if there is one. An `Err` means that the outcome is unknown.
+    fn release<'a>(&'a self, hold: &'a Hold, until: Until) -> Fut<'a, Released>;
+
+    /// Ends an attempt: leaves the queue, or gives back what was granted meanwhile. Nothing of the owner value counts from
+    /// here on, whatever arrives late.
+    fn abandon<'a>(&'a self, claim: &'a Claim, until: Until) -> Fut<'a, ()>;
+
+    /// Takes the lease away from its holder if it is still the one with the fence that was seen.
+    fn force_release<'a>(&'a self, name: &'a Name, seen: Fence, until: Until) -> Fut<'a, Released>;
+}
+
+impl dyn Leases + '_ {
+    /// [`renew`](Leases::renew) of one.
+    pub(crate) async fn renew_one(&self, hold: &Hold, until: Until) -> Result<Renewed, EngineError> {
+        let mut answers = self.renew(std::slice::from_ref(hold), until).await?;
+        answers.pop().unwrap_or_else(|| Err(EngineError::no_answer()))
+    }
+}
+
+/// Receives wake-ups; implemented by the client. It must not block.
+pub trait WakeSink: Send + Sync {
+    /// Takes one wake-up.
+    fn wake(&self, wake: Wake);
+    /// The connection to the store came up or broke, or an error happened outside of any call.
+    fn link(&self, change: LinkChange);
+}
+
+/// A change of the connection to the store.
+#[derive(Clone, Debug)]
+#[non_exhaustive]
+pub enum LinkChange {
+    /// Connected, or connected again.
+    Connected,
+    /// The connection broke.
+    Disconnected {
+        /// What is known about it.
+        why: String,
+    },
+}
+
+/// What an operator should know about a store.
+#[derive(Clone, Debug, Default)]
+pub struct Health {
+    /// Facts, in the order to show them.
+    pub facts: Vec<(String, String)>,
+    /// Things that should be changed.
+    pub warnings: Vec<Warning>,
+}
+
+/// A thing that should be changed about a store.
+#[derive(Clone, Debug, PartialEq, Eq, Serialize)]
+pub struct Warning {
+    /// A stable word for it.
+    pub code: &'static str,
+    /// What was found and why it matters.
+    pub found: String,
+    /// How to change it.
+    pub cure: String,
+}
+
+/// Why an engine call failed; the client adds the name and the operation.
+#[derive(Clone, Debug)]
+pub struct EngineError {
+    /// The kind of failure.
+    pub fault: Fault,
+    /// The store's or the driver's words, without credentials.
+    pub why: String,
+}
+
+/// The kind of an [`EngineError`].
+#[derive(Clone, Copy, Debug, PartialEq, Eq)]
+#[non_exhaustive]
+pub enum Fault {
+    /// The call could not be sent; nothing happened.
+    Unreachable,
+    /// The call was sent and not answered: whether it took effect is unknown.
+    NoAnswer,
+    /// The store refused; nothing happened, unless the claim waits for replicas: then it may have been granted.
+    Refused(Refusal),
+    /// The name is another kind of key.
+    WrongType,
+    /// What is stored under the key cannot be read; it was left as it is.
+    Corrupt,
+    /// A bound on load.
+    Overloaded,
+    /// This client has too much under way: nothing was sent, and its turn comes.
+    Busy,
+    /// The engine does not do this.
+    Unsupported,
+    /// This attempt has ended already: going on needs a new owner value.
+    Ended,
+}
+
+impl EngineError {
+    /// A failure of the given kind.
+    pub fn new(fault: Fault, why: impl Into<String>) -> Self {
+        Self { fault, why: why.into() }
+    }
+
+    /// The caller's time ran out before the store answered.
+    pub fn no_answer() -> Self {
+        Self::new(Fault::NoAnswer, "no answer in time")
+    }
+}
+
+impl fmt::Display for EngineError {
+    fn fmt(&self, f: &mut fmt::Formatter<'_>) -> fmt::Result {
+        f.write_str(&self.why)
+    }
+}
+
+impl std::error::Error for EngineError {}
+
+/// Most waiters of one name.
+pub const WAITERS_MAX: u32 = 10_000;
+
+/// How long a waiter may be silent before it is passed over: a powered-off host looks connected for minutes.
+pub fn liveness(poll_every: Duration) -> Duration {
+    (poll_every * 3).clamp(Duration::from_millis(500), Duration::from_secs(15))
+}

@@ -1,0 +1,309 @@
+//! What can go wrong, in one enum, with the same words in the library, the command line and JSON.
+
+use std::{fmt, time::Duration};
+
+use crate::{engine::EngineError, fence::Fence, name::Name, owner::Holder};
+
+/// Short for a result of this library.
+pub type Result<T, E = Error> = std::result::Result<T, E>;
+
+/// A fault. Expected refusals, such as a lock that another holder has, are values.
+///
+/// Its text is one line: what happened, during which operation, to which name, and the cause. [`Error::retry`] says whether
+/// to retry, [`Error::hint`] what to do. The source of a store's failure is an [`EngineError`]. No error carries a password
+/// or an owner value.
+#[derive(Clone, Debug, thiserror::Error)]
+#[non_exhaustive]
+pub enum Error {
+    /// The lock was not acquired within the time or the attempts that the caller gave.
+    #[error("{}", timed_out_text(name, *waited, *attempts, holder.as_ref()))]
+    TimedOut {
+        /// The lock.
+        name: Name,
+        /// How long the caller waited.
+        waited: Duration,
+        /// How often the store was asked.
+        attempts: u32,
+        /// Who holds it, if the store reported it.
+        holder: Option<Holder>,
+    },
+    /// The lease ended before the work did.
+    #[error("lost the lock \"{name}\" (fence {fence}) before the work was done")]
+    Lost {
+        /// The lock.
+        name: Name,
+        /// The fence under which it was held.
+        fence: Fence,
+    },
+    /// The store did not answer.
+    #[error("cannot reach the store {store} while {doing}: {source}")]
+    StoreUnreachable {
+        /// The store, without its password.
+        store: String,
+        /// The operation and its lock.
+        doing: String,
+        /// What failed.
+        source: EngineError,
+    },
+    /// The store answered, and refused.
+    #[error("the store {store} refused while {doing}: {refusal}: {source}")]
+    StoreRefused {
+        /// The store, without its password.
+        store: String,
+        /// The operation and its lock.
+        doing: String,
+        /// The reason, as a word.
+        refusal: Refusal,
+        /// The store's own words.
+        source: EngineError,
+    },
+    /// An argument or a setting is out of range or malformed.
+    #[error("invalid {what} \"{got}\": expected {expected}")]
+    Invalid {
+        /// What is wrong.
+        what: String,
+        /// What was given, shortened.
+        got: String,
+        /// What would be valid.
+        expected: String,
+    },
+    /// The key of this name holds a value of another type.
+    #[error("\"{name}\" holds a value of another type: {source}")]
+    WrongType {
+        /// The lock.
+        name: Name,
+        /// The store's own words.
+        source: EngineError,
+    },
+    /// What is stored under the key cannot be read. It was left as it is.
+    #[error("\"{key}\" holds something that is not a record of this library: {source}")]
+    Corrupt {
+        /// The key.
+        key: Name,
+        /// What is wrong with it.
+        source: EngineError,
+    },
+    /// This store or this build cannot do it.
+    #[error("{what} is not supported: {why}")]
+    Unsupported {
+        /// What was asked.
+        what: String,
+        /// Why it cannot be.
+        why: String,
+    },
+    /// A bound on load was reached.
+    #[error("overloaded while {doing}: {source}")]
+    Overloaded {
+        /// The operation and its lock.
+        doing: String,
+        /// Which bound.
+        source: EngineError,
+    },
+}
+
+/// Why a store refused.
+#[derive(Clone, Copy, Debug, PartialEq, Eq)]
+#[non_exhaustive]
+pub enum Refusal {
+    /// User or password.
+    Auth,
+    /// The user lacks a permission.
+    Acl,
+    /// A replica, or a store that cannot write at the moment.
+    ReadOnly,
+    /// The store is out of memory or disk.
+    OutOfMemory,
+    /// The server's certificate did not verify, or the server wants another one from the client.
+    Certificate,
+    /// Fewer replicas than asked for had the grant in time; it was given back.
+    TooFewAcks,
+    /// Too many nodes of a quorum abstain, because they may have lost votes.
+    Abstention,
+    /// Anything else; see the store's own message.
+    Other,
+}
+
+impl fmt::Display for Refusal {
+    fn fmt(&self, f: &mut fmt::Formatter<'_>) -> fmt::Result {
+        f.write_str(match self {
+            Self::Auth => "authentication failed",
+            Self::Acl => "permission denied",
+            Self::ReadOnly => "read-only",
+            Self::OutOfMemory => "out of memory",
+            Self::Certificate => "certificate refused",
+            Self::TooFewAcks => "too few acknowledgements",
+            Self::Abstention => "too many nodes abstain",
+            Self::Other => "refused",
+        })
+    }
+}
+
+/// Declares the kinds: for each its variant of [`Error`], its word and its exit code.
+macro_rules! kinds {
+    ($($kind:ident: $word:literal, exit $exit:literal;)+) => {
+        /// The kind of an [`Error`], as one word.
+        #[derive(Clone, Copy, Debug, PartialEq, Eq, PartialOrd, Ord, Hash)]
+        #[non_exhaustive]
+        pub enum ErrorKind {
+            $(#[doc = concat!("[`Error::", stringify!($kind), "`]")] $kind,)+
+        }
+
+        impl ErrorKind {
+            /// Every kind, for tables and tests.
+            pub const ALL: &[ErrorKind] = &[$(Self::$kind),+];
+
+            /// The word for it in JSON, logs and metrics.
+            pub const fn as_str(self) -> &'static str {
+                match self { $(Self::$kind => $word),+ }
+            }
+
+            /// The exit code of the command line (`sysexits.h` where it has one; 76 for a lost lock).
+            pub const fn exit_code(self) -> u8 {
+                match self { $(Self::$kind => $exit),+ }
+            }
+        }
+
+        impl Error {
+            /// Its kind.
+            pub fn kind(&self) -> ErrorKind {
+                match self { $(Self::$kind { .. } => ErrorKind::$kind),+ }
+            }
+        }
+    };
+}
+
+kinds! {
+    TimedOut: "timed_out", exit 1;
+    Lost: "lost", exit 76;
+    StoreUnreachable: "store_unreachable", exit 69;
+    StoreRefused: "store_refused", exit 77;
+    Invalid: "invalid", exit 64;
+    WrongType: "wrong_type", exit 65;
+    Corrupt: "corrupt", exit 78;
+    Unsupported: "unsupported", exit 70;
+    Overloaded: "overloaded", exit 75;
+}
+
+impl fmt::Display for ErrorKind {
+    fn fmt(&self, f: &mut fmt::Formatter<'_>) -> fmt::Result {
+        f.write_str(self.as_str())
+    }
+}
+
+impl Error {
+    /// An [`Error::Invalid`].
+    pub fn invalid(what: impl Into<String>, got: impl Into<String>, expected: impl Into<String>) -> Self {
+        Self::Invalid { what: what.into(), got: got.into(), expected: expected.into() }
+    }
+
+    /// The same about a certain lock, if it is an [`Error::Invalid`].
+    pub fn about(self, name: &Name) -> Self {
+        match self {
+            Self::Invalid { what, got, expected } => {
+                Self::Invalid { what: format!("{what} of the lock \"{name}\""), got, expected }
+            }
+            other => other,
+        }
+    }
+
+    /// An [`Error::Unsupported`].
+    pub fn unsupported(what: impl Into<String>, why: impl Into<String>) -> Self {
+        Self::Unsupported { what: what.into(), why: why.into() }
+    }
+
+    /// Whether the same call may succeed later without anybody changing anything.
+    pub fn retry(&self) -> bool {
+        match self {
+            Self::TimedOut { .. } | Self::StoreUnreachable { .. } | Self::Overloaded { .. } => true,
+            Self::StoreRefused { refusal, .. } => matches!(
+                refusal,
+                Refusal::ReadOnly | Refusal::OutOfMemory | Refusal::TooFewAcks | Refusal::Abstention
+            ),
+            // The work may have been done in part: whether to do it again is the caller's decision.
+            Self::Lost { .. }
+            | Self::Invalid { .. }
+            | Self::WrongType { .. }
+            | Self::Corrupt { .. }
+            | Self::Unsupported { .. } => false,
+        }
+    }
+
+    /// What to do about it, as one sentence.
+    pub fn hint(&self) -> &'static str {
+        match self {
+            Self::TimedOut { .. } => "wait longer, or see who holds it with `leasehold inspect NAME`",
+            Self::Lost { .. } => {
+                "check what the work has done; use a longer ttl or keep-alive, and pass the fence to the resource"
+            }
+            Self::StoreUnreachable { .. } => {
+                "check the address, the network and that the store is running; `leasehold doctor` examines it"
+            }
+            Self::StoreRefused { refusal, .. } => match refusal {
+                Refusal::Auth => "check user and password in the store URL or its password file",
+                Refusal::Acl => "give the user the rights listed in SECURITY.md",
+                Refusal::ReadOnly => {
+                    "connect to the primary, or wait for the fail-over; the message says what keeps a primary from writing"
+                }
+                Refusal::OutOfMemory => "raise the store's memory limit; locks need a few hundred bytes each",
+                Refusal::Certificate => {
+                    "give the authority with ?ca=FILE and a client certificate with ?cert=FILE&key=FILE; check the host name"
+                }
+                Refusal::TooFewAcks => "bring the replicas back, or ask for fewer acknowledgements",
+                Refusal::Abstention => {
+                    "`leasehold quorum status` shows when each node votes again; if too many lost their data, `leasehold quorum admit` readmits them after the longest ttl"
+                }
+                Refusal::Other => "see the store's own message",
+            },
+            Self::Invalid { .. } => "change the value",
+            Self::WrongType { .. } => "choose another name or prefix, or remove the key",
+            Self::Corrupt { key, .. } if key.as_str().starts_with("idempotency:") => {
+                "find out who wrote it; `leasehold idem rm OP KEY` removes it, and the next call executes again"
+            }
+            Self::Corrupt { .. } => "find out who wrote it, and remove the key if nobody needs it",
+            Self::Unsupported { .. } => "see the reason given",
+            Self::Overloaded { .. } => "slow down, or raise the limit",
+        }
+    }
+}
+
+fn timed_out_text(name: &Name, waited: Duration, attempts: u32, holder: Option<&Holder>) -> String {
+    let times = if attempts == 1 { "attempt" } else { "attempts" };
+    let mut text =
+        format!("timed out waiting for \"{name}\" after {:.1}s and {attempts} {times}", waited.as_secs_f64());
+    if let Some(holder) = holder {
+        text.push_str(&format!(", held by {holder}"));
+    }
+    text
+}
+
+#[cfg(test)]
+mod tests {
+    use super::*;
+
+    #[test]
+    fn each_kind_has_its_own_word_and_exit_code() {
+        let mut words: Vec<_> = ErrorKind::ALL.iter().map(|kind| kind.as_str()).collect();
+        let mut codes: Vec<_> = ErrorKind::ALL.iter().map(|kind| kind.exit_code()).collect();
+        words.sort_unstable();
+        words.dedup();
+        codes.sort_unstable();
+        codes.dedup();
+        assert_eq!((words.len(), codes.len()), (ErrorKind::ALL.len(), ErrorKind::ALL.len()));
+        assert!(!codes.contains(&0));
+    }
+
+    #[test]
+    fn a_timeout_names_the_lock_and_its_holder() {
+        let error = Error::TimedOut {
+            name: Name::new("deal:42").unwrap(),
+            waited: Duration::from_millis(5020),
+            attempts: 3,
+            holder: Some(Holder::Foreign),
+        };
+        assert_eq!(
+            error.to_string(),
+            "timed out waiting for \"deal:42\" after 5.0s and 3 attempts, held by a client of another library"
+        );
+        assert!(error.retry());
+    }
+}

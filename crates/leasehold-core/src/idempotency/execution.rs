@@ -1,0 +1,110 @@
+//! An execution that is ours, until its outcome is stored.
+
+use std::{fmt, marker::PhantomData, ops::Deref, time::Duration};
+
+use bytes::Bytes;
+
+use super::OnFailure;
+use crate::{
+    engine::records::{Outcome, Settled},
+    error::{Error, Result},
+    lease::Lease,
+    record::Held,
+    telemetry::Count,
+    text::cut,
+};
+
+/// How outcomes of a key are stored.
+#[derive(Clone, Copy, Debug)]
+pub(super) struct Terms {
+    pub(super) keep: Duration,
+    pub(super) result_max: usize,
+    pub(super) on_failure: OnFailure,
+}
+
+/// An execution that is yours: a lease that is kept alive until you say how it ended.
+///
+/// Dropped without an end it is given back in the background, and the next one may try; with [`OnFailure::Quarantine`] it is
+/// left to its lease instead, as after a crash. If the program ends first, its lease runs out.
+#[must_use = "an execution that is dropped is given back"]
+pub struct Execution<T> {
+    pub(super) held: Held,
+    pub(super) terms: Terms,
+    result: PhantomData<fn(T)>,
+}
+
+impl<T> Execution<T> {
+    pub(super) fn new(held: Held, terms: Terms) -> Self {
+        Self { held, terms, result: PhantomData }
+    }
+
+    /// Stores a result that is bytes, and wakes its waiters. It counts also after the lease was lost, if nobody else has begun
+    /// since. Only [`begin_bytes`](super::IdempotencyKey::begin_bytes) reads any bytes back.
+    ///
+    /// # Cancel safety
+    /// Dropping the future after it was polled still stores the result, in the background.
+    ///
+    /// # Errors
+    /// `invalid` for a result that is too large: the record is then settled as [`OnFailure::Quarantine`] does, because the
+    /// work was done. The store's faults: without an answer it is not known whether it is stored, and it is tried on in the
+    /// background for as long as the lease lasts.
+    pub async fn complete_bytes(self, result: Bytes) -> Result<Settled> {
+        let most = self.terms.result_max;
+        if result.len() > most {
+            let got = format!("{} bytes", result.len());
+            return self.quarantine(Error::invalid("result", got, format!("at most {most} bytes"))).await;
+        }
+        let core = self.held.lease().core.clone();
+        let settled = self.held.settle(Outcome::Completed(result), self.terms.keep).await?;
+        core.telemetry.count(match settled {
+            Settled::Stored => Count::executed,
+            Settled::FencedOff { .. } => Count::fenced_off,
+        });
+        Ok(settled)
+    }
+
+    /// The work was done and its result cannot be stored: nobody shall do it again. An end that cannot be stored is logged
+    /// and tried on in the background.
+    pub(super) async fn quarantine(self, refused: Error) -> Result<Settled> {
+        let why = Bytes::from(format!("it was done, but: {refused}"));
+        let _logged = self.held.settle(Outcome::Quarantined(why), self.terms.keep).await;
+        Err(refused)
+    }
+
+    /// Ends it as failed; [`OnFailure`] says what becomes of the key. Cancel safety and errors are those of
+    /// [`Execution::complete_bytes`].
+    pub async fn fail(self, why: impl fmt::Display) -> Result<Settled> {
+        let core = self.held.lease().core.clone();
+        // A long text is cut, so that a failure can always be stored.
+        let why = || Bytes::copy_from_slice(cut(&why.to_string(), self.terms.result_max).as_bytes());
+        let outcome = match self.terms.on_failure {
+            OnFailure::Retry => Outcome::Retry,
+            OnFailure::Replay => Outcome::Failed(why()),
+            OnFailure::Quarantine => Outcome::Quarantined(why()),
+        };
+        let settled = self.held.settle(outcome, self.terms.keep).await?;
+        if matches!(settled, Settled::FencedOff { .. }) {
+            core.telemetry.count(Count::fenced_off);
+        }
+        Ok(settled)
+    }
+
+    /// The lease as a value that can be cloned into tasks.
+    pub fn lease(&self) -> Lease {
+        self.held.lease().clone()
+    }
+}
+
+/// What a lease tells: its fence, whether it is held, when it is lost.
+impl<T> Deref for Execution<T> {
+    type Target = Lease;
+    fn deref(&self) -> &Lease {
+        self.held.lease()
+    }
+}
+
+impl<T> fmt::Debug for Execution<T> {
+    fn fmt(&self, f: &mut fmt::Formatter<'_>) -> fmt::Result {
+        self.held.lease().fmt(f)
+    }
+}

@@ -1,0 +1,282 @@
+//! The guard that a holder has.
+
+use std::{fmt, ops::Deref, sync::Arc, time::Duration};
+
+use tracing::Instrument;
+
+use super::{Handle, state::LeaseState, validity};
+use crate::{
+    core::Core,
+    engine::{Grant, Hold, Released, Renewed},
+    error::{Error, Result},
+    fence::Fence,
+    name::Name,
+    telemetry::{Count, Event},
+};
+
+/// A lease that is held, as its holder sees it. Cheap to clone; it cannot give the lock back.
+#[derive(Clone)]
+pub struct Lease {
+    pub(crate) state: Arc<LeaseState>,
+    pub(crate) core: Arc<Core>,
+}
+
+/// How a lease begins and goes on.
+#[derive(Clone, Copy)]
+pub(crate) struct Terms {
+    pub(crate) keep_alive: bool,
+    pub(crate) max_lifetime: Option<Duration>,
+    /// Its start is only known by a bound: one renewal makes it exact, off the caller's path.
+    pub(crate) handed_over: bool,
+}
+
+impl Lease {
+    /// Begins a lease that was granted; the keeper watches it until [`Lease::end`].
+    pub(crate) fn begin(core: &Arc<Core>, hold: Hold, grant: &Grant, terms: Terms) -> Self {
+        let Terms { keep_alive, max_lifetime, handed_over } = terms;
+        let (clock, telemetry) = (core.clock.clone(), core.telemetry.clone());
+        let state = Arc::new(LeaseState::new(hold, grant, keep_alive, max_lifetime, clock, telemetry));
+        let renew_at = if handed_over {
+            Some(state.acquired_at)
+        } else {
+            keep_alive.then(|| grant.since + validity::renew_interval(grant.ttl))
+        };
+        core.keeper.watch(state.clone(), renew_at);
+        Self { state, core: core.clone() }
+    }
+
+    /// Ends the lease on this side: renewals stop before anything is sent. Returns whether it was held until now.
+    pub(crate) fn end(&self) -> bool {
+        self.core.keeper.forget(&self.state);
+        self.state.end()
+    }
+
+    /// What is held.
+    pub fn name(&self) -> &Name {
+        &self.state.hold.name
+    }
+
+    /// The fencing token: give it to whatever you write to.
+    pub fn fence(&self) -> Fence {
+        self.state.hold.fence
+    }
+
+    /// How many replicas had the lock when it was acquired; zero unless [`acks`](crate::Lock::acks) asked for some.
+    pub fn acks(&self) -> u8 {
+        self.state.acks
+    }
+
+    /// How long the lease can still be trusted; zero once [`is_held`](Self::is_held) is false.
+    pub fn remaining(&self) -> Duration {
+        self.state.remaining()
+    }
+
+    /// Whether the lease can be trusted at this moment. Once `false` it stays `false`.
+    pub fn is_held(&self) -> bool {
+        self.state.is_held()
+    }
+
+    /// Completes when the lease can no longer be trusted: shortly before it ends, also when the store cannot be
+    /// reached, or at once when the store answers that it is gone. Never completes for a lease that was given back.
+    ///
+    /// # Cancel safety
+    /// Safe: dropping the future changes nothing.
+    pub async fn lost(&self) {
+        self.state.lost().await;
+    }
+
+    /// Waits for [`lost`](Self::lost), no longer than `timeout`, and returns whether the lease is lost.
+    ///
+    /// # Cancel safety
+    /// Safe: dropping the future changes nothing.
+    pub async fn lost_within(&self, timeout: Duration) -> bool {
+        let clock = &self.core.clock;
+        clock.bounded(clock.now() + timeout, self.lost()).await.is_some()
+    }
+
+    /// Extends the lease by its ttl from now.
+    ///
+    /// # Cancel safety
+    /// Dropping the future may leave the lease extended in the store, which this holder then does not know of.
+    ///
+    /// # Errors
+    /// `lost` if the lease was or is gone; `store_unreachable` if there was no answer, in which case the lease
+    /// stays as it was.
+    pub async fn extend(&self) -> Result<()> {
+        let hold = &self.state.hold;
+        if self.state.is_held() {
+            let answer = self.core.renew(hold).await;
+            match answer.map_err(|error| self.core.explain(error, "extending", &hold.name))? {
+                Renewed::Kept { since } => {
+                    self.core.telemetry.count(Count::renewed);
+                    self.state.extend(since, hold.ttl);
+                }
+                Renewed::Gone => self.state.lose(),
+            }
+        }
+        if self.state.is_held() { Ok(()) } else { Err(self.lost_error()) }
+    }
+
+    pub(crate) fn lost_error(&self) -> Error {
+        Error::Lost { name: self.name().clone(), fence: self.fence() }
+    }
+}
+
+impl fmt::Debug for Lease {
+    fn fmt(&self, f: &mut fmt::Formatter<'_>) -> fmt::Result {
+        f.debug_struct("Lease")
+            .field("name", self.name())
+            .field("fence", &self.fence())
+            .field("remaining", &self.remaining())
+            .finish()
+    }
+}
+
+/// A lock that is yours until you release it, drop it, or lose it.
+///
+/// Give it back with [`Guard::release`]. Dropping it gives it back in the background, as well as that is
+/// possible: if the program ends first, the lock stays closed until its ttl is over.
+///
+/// Do not use a guard alone to protect something that cannot undo a late write: pass [`fence`](Lease::fence)
+/// along and let the resource check it.
+#[must_use = "the lock is given back when the guard is dropped"]
+pub struct Guard {
+    lease: Lease,
+    hold_at_least: Duration,
+    /// Set when the holder is done: whether the lease could be trusted until then.
+    held_to_the_end: Option<bool>,
+    /// Nothing is left to be done when it is dropped.
+    settled: bool,
+}
+
+impl Guard {
+    pub(crate) fn new(lease: Lease, hold_at_least: Duration) -> Self {
+        Self { lease, hold_at_least, held_to_the_end: None, settled: false }
+    }
+
+    /// Gives the lock back, and returns what had become of it.
+    ///
+    /// An expired or taken lock is an outcome, not an error. With a minimum hold time the lock stays closed until
+    /// that is over.
+    ///
+    /// # Cancel safety
+    /// Dropping the future after it was polled still gives the lock back, in the background.
+    ///
+    /// # Errors
+    /// The outcome is unknown: the store did not answer. The release is then repeated in the background, and the
+    /// lock ends with its ttl at the latest.
+    pub async fn release(self) -> Result<Released> {
+        let span = tracing::debug_span!("release", name = %self.name(), fence = %self.fence());
+        self.send_release().instrument(span).await
+    }
+
+    async fn send_release(mut self) -> Result<Released> {
+        let closed_for = self.stop();
+        let Lease { state, core } = &self.lease;
+        let answer = match closed_for {
+            Some(remaining) => {
+                core.renew(&state.hold.closed_for(remaining)).await.map(|renewed| match renewed {
+                    Renewed::Kept { .. } => Released::Closed { remaining },
+                    Renewed::Gone => Released::Expired,
+                })
+            }
+            None => core.release(&state.hold).await,
+        };
+        self.settled = true;
+        let outcome = answer.map_err(|error| {
+            core.telemetry.count(Count::release_failed);
+            self.give_back(closed_for);
+            core.failed(error, "releasing", &state.hold.name)
+        })?;
+        self.report(outcome);
+        Ok(outcome)
+    }
+
+    /// The lease as a value that can be cloned into tasks.
+    pub fn lease(&self) -> Lease {
+        self.lease.clone()
+    }
+
+    /// Whether this is a lost lock whose lock-delay must run: giving it back would end the delay.
+    pub(crate) fn keeps_delay(&self) -> bool {
+        self.lease.state.is_lost() && !self.lease.state.hold.lock_delay.is_zero()
+    }
+
+    /// Gives up the guard without giving up the lock: nothing renews it any more, and whoever has the handle can
+    /// extend and release it.
+    pub fn detach(mut self) -> Handle {
+        self.settled = true;
+        self.lease.core.keeper.forget(&self.lease.state);
+        Handle { hold: self.lease.state.hold.clone() }
+    }
+
+    /// Ends the lease on this side. Returns what is left of the minimum hold time, if the lock is still ours.
+    fn stop(&mut self) -> Option<Duration> {
+        let held = *self.held_to_the_end.get_or_insert_with(|| self.lease.end());
+        let Lease { state, core } = &self.lease;
+        let remaining = (state.acquired_at + self.hold_at_least).since(core.clock.now());
+        (held && !remaining.is_zero()).then_some(remaining)
+    }
+
+    /// Gives the lock back in the background, at once or after the time it must still be held.
+    fn give_back(&self, closed_for: Option<Duration>) {
+        let Lease { state, core } = &self.lease;
+        match closed_for {
+            Some(remaining) => core.reaper.shorten(state.hold.closed_for(remaining)),
+            None => core.reaper.release(state.hold.clone()),
+        }
+    }
+
+    fn report(&self, outcome: Released) {
+        let Lease { state, core } = &self.lease;
+        let (Hold { name, fence, ttl, .. }, telemetry) = (&state.hold, &core.telemetry);
+        let held = core.clock.now().since(state.acquired_at);
+        match outcome {
+            Released::Free | Released::HandedOver { .. } | Released::Closed { .. } => {
+                telemetry.count(Count::released);
+                tracing::debug!(%name, %fence, ?held, ?outcome, "released");
+            }
+            Released::Expired | Released::Taken { .. } => {
+                telemetry.count(Count::release_not_ours);
+                tracing::warn!(%name, %fence, ?held, ?outcome, "released a lock that was not ours any more");
+            }
+        }
+        if self.held_to_the_end == Some(true) {
+            telemetry.held_for(held);
+        }
+        if !state.kept_alive && held > *ttl / 2 {
+            telemetry.overheld(name, held, *ttl);
+        }
+        telemetry.emit(|| Event::Released { name: name.clone(), fence: *fence, outcome });
+    }
+}
+
+impl Deref for Guard {
+    type Target = Lease;
+    fn deref(&self) -> &Lease {
+        &self.lease
+    }
+}
+
+impl fmt::Debug for Guard {
+    fn fmt(&self, f: &mut fmt::Formatter<'_>) -> fmt::Result {
+        self.lease.fmt(f)
+    }
+}
+
+impl Drop for Guard {
+    fn drop(&mut self) {
+        if self.settled {
+            return;
+        }
+        let closed_for = self.stop();
+        let Lease { state, core } = &self.lease;
+        core.telemetry.count(Count::dropped);
+        if self.held_to_the_end == Some(true) {
+            core.telemetry.held_for(core.clock.now().since(state.acquired_at));
+        }
+        if !self.keeps_delay() {
+            self.give_back(closed_for);
+        }
+    }
+}

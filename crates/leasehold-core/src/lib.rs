@@ -1,0 +1,42 @@
+//! What every store of Leasehold keeps to, and what is built on it.
+//!
+//! [`engine`] is the contract of a store. [`lock`], [`lease`], [`idempotency`], [`marker`] and [`deadlines`] are the same for
+//! all stores. [`engine::memory`] is the store inside one process. No driver, no URL and no file format is known here.
+//!
+//! Applications add `leasehold`. This crate is for those who write a store, together with `leasehold-testkit`.
+
+pub mod client;
+pub mod clock;
+pub mod config;
+mod core;
+pub mod deadlines;
+pub mod decide;
+pub mod engine;
+pub mod error;
+pub mod fence;
+pub mod idempotency;
+pub mod lease;
+pub mod lock;
+pub mod marker;
+mod members;
+pub mod name;
+pub mod owner;
+mod record;
+pub mod telemetry;
+pub mod template;
+pub mod text;
+
+pub use client::Client;
+pub use clock::{BootInstant, Clock};
+pub use deadlines::{Deadline, Deadlines, Due, Placement, Recovery};
+pub use engine::Acks;
+pub use error::{Error, ErrorKind, Refusal, Result};
+pub use fence::Fence;
+pub use idempotency::{Idempotency, IdempotencyKey};
+pub use lease::{Guard, Handle, Lease};
+pub use lock::{Attempt, Lock, OnOutage, Protection, Retry, RunError, Waited};
+pub use marker::{Marker, MarkerGuard};
+pub use members::Members;
+pub use name::Name;
+pub use owner::Holder;
+pub use telemetry::{Event, Histogram, Observer, Stats};

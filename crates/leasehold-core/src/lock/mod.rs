@@ -1,0 +1,13 @@
+//! Locks.
+
+mod attempt;
+mod exclusive;
+mod retry;
+mod run;
+mod waiting;
+
+pub use exclusive::{Attempt, Lock, OnOutage, Protection, Waited};
+pub use retry::Retry;
+pub use run::RunError;
+pub use run::settle;
+pub(crate) use waiting::Waiting;

@@ -1,0 +1,104 @@
+//! Work under a lock.
+
+use std::{fmt, panic::AssertUnwindSafe};
+
+use futures_util::FutureExt;
+use tracing::Instrument;
+
+use crate::{
+    error::Error,
+    fence::Fence,
+    lease::{Guard, Lease},
+    name::Name,
+};
+
+/// Why [`Lock::run`](super::Lock::run) did not return the body's value.
+#[derive(thiserror::Error)]
+#[non_exhaustive]
+pub enum RunError<T> {
+    /// The lock was not acquired; the body did not run.
+    #[error(transparent)]
+    NotRun(Error),
+    /// The lease ended before the body did. The work may be done in part, and another holder may be working already.
+    #[error("{}", Error::Lost { name: name.clone(), fence: *fence })]
+    Lost {
+        /// The body's value, if it ended before it could be cancelled.
+        value: Option<T>,
+        /// The lock.
+        name: Name,
+        /// The fence under which the body ran.
+        fence: Fence,
+    },
+}
+
+impl<T> RunError<T> {
+    /// The same as a plain error, without the value.
+    pub fn into_error(self) -> Error {
+        match self {
+            Self::NotRun(error) => error,
+            Self::Lost { name, fence, .. } => Error::Lost { name, fence },
+        }
+    }
+}
+
+impl<T> From<RunError<T>> for Error {
+    fn from(error: RunError<T>) -> Self {
+        error.into_error()
+    }
+}
+
+/// No value: it may be a secret.
+impl<T> fmt::Debug for RunError<T> {
+    fn fmt(&self, f: &mut fmt::Formatter<'_>) -> fmt::Result {
+        match self {
+            Self::NotRun(error) => f.debug_tuple("NotRun").field(error).finish(),
+            Self::Lost { value, name, fence } => {
+                let mut lost = f.debug_struct("Lost");
+                lost.field("name", name).field("fence", fence).field("body_ended", &value.is_some()).finish()
+            }
+        }
+    }
+}
+
+pub(super) async fn under<T>(guard: Guard, body: impl AsyncFnOnce(Lease) -> T) -> Result<T, RunError<T>> {
+    let lease = guard.lease();
+    let ended = {
+        let span = tracing::debug_span!("hold", name = %lease.name(), fence = %lease.fence());
+        let body = AssertUnwindSafe(body(lease.clone()).instrument(span)).catch_unwind();
+        tokio::select! {
+            biased;
+            () = lease.lost() => None,
+            ended = body => Some(ended),
+        }
+    };
+    settle(guard, ended).await
+}
+
+/// Gives the lock back after a body that ended (with a panic, perhaps) or was cancelled, and says what became of it.
+///
+/// # Errors
+/// [`RunError::Lost`] when the lease had ended by then.
+pub async fn settle<T>(guard: Guard, ended: Option<std::thread::Result<T>>) -> Result<T, RunError<T>> {
+    let lease = guard.lease();
+    // Asked before the release, which ends the lease for everybody.
+    let held_to_the_end = lease.is_held();
+    give_back(guard).await;
+    match ended {
+        Some(Err(panic)) => std::panic::resume_unwind(panic),
+        Some(Ok(value)) if held_to_the_end => Ok(value),
+        ended => Err(RunError::Lost {
+            value: ended.and_then(Result::ok),
+            name: lease.name().clone(),
+            fence: lease.fence(),
+        }),
+    }
+}
+
+/// A lost lock with a lock-delay is left to its delay; everything else is released, and a failure is only logged.
+async fn give_back(guard: Guard) {
+    if guard.keeps_delay() {
+        drop(guard);
+    } else {
+        let _logged = guard.release().await;
+    }
+}

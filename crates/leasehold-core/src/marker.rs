@@ -1,0 +1,288 @@
+//! Markers: something is in progress, for a while.
+//!
+//! ```
+//! # #[tokio::main(flavor = "current_thread")] async fn main() -> leasehold::Result<()> {
+//! use leasehold::Leasehold;
+//!
+//! let leases = Leasehold::connect("memory:").await?;
+//! let processing = leases.marker("processing").layout("processing:{account}:{file}");
+//! if processing.mark_if_absent(("acme", "a.csv")).await? {
+//!     // One of many got here; the mark ends by itself, or when it is cleared.
+//! }
+//! assert_eq!(processing.are_marked([("acme", "a.csv"), ("acme", "b.csv")]).await?, [true, false]);
+//! # leases.close().await
+//! # }
+//! ```
+//!
+//! A mark says nothing about who set it, and anybody can clear it: it saves work, it protects nothing. To ask first and to
+//! mark then is a race; [`Marker::mark_if_absent`] is one step. Where a mark must not be cleared by somebody else, take a
+//! [guard](Marker::guard).
+
+use std::{fmt, ops::Deref, sync::Arc, time::Duration};
+
+use crate::{
+    config::{WAIT_MAX, between, check_label},
+    core::Core,
+    engine::records::{Begun, MarkOp, Outcome, Settled},
+    error::{Error, Result},
+    lease::{Lease, validity::TTL_MIN},
+    lock::Attempt,
+    name::Name,
+    record::{self, Began, Held, RecordRequest},
+    template::{Template, escape_value},
+    text::{placed, quoted},
+};
+
+const TTL_DEFAULT: Duration = Duration::from_secs(300);
+/// Most marks in one call.
+pub const MARKS_MAX: usize = 10_000;
+
+/// Marks of one kind; made by `Leasehold::marker`.
+///
+/// Not the right tool where two at the same time do harm: that is a [`Lock`](crate::Lock).
+///
+/// # Errors
+/// All methods: `invalid` for a bad id, ttl or layout; the store's faults.
+#[derive(Clone)]
+#[must_use = "a marker does nothing until something is marked"]
+pub struct Marker {
+    core: Arc<Core>,
+    // What is wrong is reported when the marker is used, so that the builder reads as one sentence.
+    layout: Result<Template>,
+    ttl: Duration,
+    lease: Duration,
+    label: String,
+}
+
+/// What became of a mark that was to be cleared.
+#[derive(Clone, Copy, Debug, PartialEq, Eq)]
+#[non_exhaustive]
+pub enum Cleared {
+    /// It is gone.
+    Cleared,
+    /// There was none.
+    NotMarked,
+    /// What is there is no plain mark and stays: a guard holds it, or another program wrote it.
+    Guarded,
+}
+
+impl Marker {
+    pub(crate) fn new(core: Arc<Core>, kind: &str) -> Self {
+        // Escaped, a kind holds no brace that the layout could take for a place.
+        let layout = match kind {
+            "" => Err(Error::invalid("kind of marker", kind, "text that is not empty")),
+            _ => Template::parse(&format!("{}:{{id}}", escape_value(kind)), kind, "kind of marker"),
+        };
+        Self::laid_out(core, layout, TTL_DEFAULT)
+    }
+
+    pub(crate) fn laid_out(core: Arc<Core>, layout: Result<Template>, ttl: Duration) -> Self {
+        let lease = core.config.ttl;
+        Self { core, layout, ttl, lease, label: String::new() }
+    }
+
+    /// How keys look in the store: text with {places} for the values of an id, in this order. Default: `KIND:{id}`. `%`,
+    /// `:`, `{`, `}` and control characters of values are percent-encoded, so no two ids share a key.
+    pub fn layout(self, layout: &str) -> Self {
+        let layout = self.layout.and_then(|_| Template::parse(layout, layout, "layout of markers"));
+        Self { layout, ..self }
+    }
+
+    /// How long a mark lasts. Default 5 min.
+    pub fn ttl(self, ttl: Duration) -> Self {
+        Self { ttl, ..self }
+    }
+
+    /// How long a [guard](Marker::guard) outlives a crash of its holder. Default: the ttl of locks.
+    pub fn lease(self, lease: Duration) -> Self {
+        Self { lease, ..self }
+    }
+
+    /// What people see as the holder of a guard, besides host and process.
+    pub fn label(self, label: impl Into<String>) -> Self {
+        Self { label: label.into(), ..self }
+    }
+
+    /// Marks it; a mark that is there lasts anew. False if a guard or another program's value is there, which stays.
+    pub async fn mark(&self, id: impl MarkerId) -> Result<bool> {
+        Ok(self.mark_many([id]).await? == [true])
+    }
+
+    /// [`Marker::mark`] for many, in one round trip.
+    pub async fn mark_many<I: MarkerId>(&self, ids: impl IntoIterator<Item = I>) -> Result<Vec<bool>> {
+        self.on_marks(ids, MarkOp::Set(self.ttl), "marking").await
+    }
+
+    /// Marks it if it is not marked. True if it was not: of many who ask at once, one is told so. After an error without an
+    /// answer it is not known whether it was marked.
+    pub async fn mark_if_absent(&self, id: impl MarkerId) -> Result<bool> {
+        Ok(self.mark_many_if_absent([id]).await? == [true])
+    }
+
+    /// [`Marker::mark_if_absent`] for many, each for itself, in one round trip.
+    pub async fn mark_many_if_absent<I: MarkerId>(
+        &self,
+        ids: impl IntoIterator<Item = I>,
+    ) -> Result<Vec<bool>> {
+        self.on_marks(ids, MarkOp::SetIfAbsent(self.ttl), "marking").await
+    }
+
+    /// Whether it is marked or guarded.
+    pub async fn is_marked(&self, id: impl MarkerId) -> Result<bool> {
+        Ok(self.are_marked([id]).await? == [true])
+    }
+
+    /// [`Marker::is_marked`] for many, in one round trip.
+    pub async fn are_marked<I: MarkerId>(&self, ids: impl IntoIterator<Item = I>) -> Result<Vec<bool>> {
+        self.on_marks(ids, MarkOp::Test, "looking at").await
+    }
+
+    /// Clears a mark, whoever set it. A guard and anything that is no mark stay.
+    pub async fn clear(&self, id: impl MarkerId) -> Result<Cleared> {
+        let key = [self.key(&id)?];
+        if self.on_keys(&key, MarkOp::Clear, "clearing").await? == [true] {
+            return Ok(Cleared::Cleared);
+        }
+        let is_marked = self.on_keys(&key, MarkOp::Test, "looking at").await? == [true];
+        Ok(if is_marked { Cleared::Guarded } else { Cleared::NotMarked })
+    }
+
+    /// Clears many marks, in one round trip. True where one was cleared.
+    pub async fn clear_many<I: MarkerId>(&self, ids: impl IntoIterator<Item = I>) -> Result<Vec<bool>> {
+        self.on_marks(ids, MarkOp::Clear, "clearing").await
+    }
+
+    async fn on_marks<I: MarkerId>(
+        &self,
+        ids: impl IntoIterator<Item = I>,
+        op: MarkOp,
+        doing: &str,
+    ) -> Result<Vec<bool>> {
+        let keys: Vec<Name> =
+            ids.into_iter().take(MARKS_MAX + 1).map(|id| self.key(&id)).collect::<Result<_>>()?;
+        if keys.len() > MARKS_MAX {
+            let expected = format!("at most {MARKS_MAX} in one call");
+            return Err(Error::invalid("number of marks", "more", expected));
+        }
+        self.on_keys(&keys, op, doing).await
+    }
+
+    async fn on_keys(&self, keys: &[Name], op: MarkOp, doing: &str) -> Result<Vec<bool>> {
+        let Some(first) = keys.first() else { return Ok(Vec::new()) };
+        let answer = self.core.records()?.on_marks(keys, op, self.core.command_until()).await;
+        answer.map_err(|error| self.core.failed(error, doing, first))
+    }
+
+    /// A mark that is yours: kept alive until you finish or drop it, and nobody else can clear it. One that is marked or
+    /// guarded already is [`Attempt::Busy`].
+    ///
+    /// # Cancel safety
+    /// Dropping the future gives back, in the background, what may have been marked.
+    pub async fn guard(&self, id: impl MarkerId) -> Result<Attempt<MarkerGuard>> {
+        between("lease", self.lease, TTL_MIN, self.core.config.max_ttl)?;
+        check_label(&self.label)?;
+        let key = self.key(&id)?;
+        let request = RecordRequest {
+            key,
+            fingerprint: None,
+            lease: self.lease,
+            wait: Duration::ZERO,
+            label: self.label.clone(),
+            left_when_dropped: false,
+        };
+        let pause = || self.core.config.retry.pause(0, self.core.entropy.fraction());
+        Ok(match record::begin(&self.core, &request).await? {
+            Began::Yours(held) => Attempt::Held(MarkerGuard { held }),
+            Began::Stands(Begun::Running { holder, expires_in }) => Attempt::Busy {
+                holder: Some(holder),
+                retry_after: pause().min(expires_in).max(Duration::from_millis(1)),
+            },
+            Began::Stands(_) => Attempt::Busy { holder: None, retry_after: pause() },
+        })
+    }
+
+    fn key(&self, id: &impl MarkerId) -> Result<Name> {
+        self.core.check_open()?;
+        between("ttl of marks", self.ttl, TTL_MIN, WAIT_MAX)?;
+        let layout = self.layout.as_ref().map_err(Clone::clone)?;
+        let (places, values) = (layout.parameters().count(), id.values());
+        if places != values.len() {
+            let expected = format!("{places} values for {}", layout.as_str());
+            return Err(Error::invalid("id of a mark", quoted(&values.join(", ")), expected));
+        }
+        let values: Vec<_> = layout.parameters().zip(values).collect();
+        layout.render(values).map_err(|error| placed(error, "id of a mark"))
+    }
+}
+
+impl fmt::Debug for Marker {
+    fn fmt(&self, f: &mut fmt::Formatter<'_>) -> fmt::Result {
+        let layout = self.layout.as_ref().map_or("", |layout| layout.as_str());
+        f.debug_struct("Marker").field("layout", &layout).field("ttl", &self.ttl).finish_non_exhaustive()
+    }
+}
+
+/// A mark that is yours until you finish it, drop it, or lose it.
+///
+/// Dropping it clears it in the background; if the program ends first, it ends with its lease.
+#[must_use = "the mark is cleared when the guard is dropped"]
+pub struct MarkerGuard {
+    held: Held,
+}
+
+impl MarkerGuard {
+    /// Clears the mark. One that ran out and is somebody else's by now stays: [`Settled::FencedOff`]. After an error of the
+    /// store it is cleared in the background, or ends with its lease.
+    ///
+    /// # Cancel safety
+    /// Dropping the future after it was polled still clears it, in the background.
+    pub async fn finish(self) -> Result<Settled> {
+        self.held.settle(Outcome::Retry, Duration::ZERO).await
+    }
+}
+
+/// What a lease tells: its fence, whether it is held, when it is lost.
+impl Deref for MarkerGuard {
+    type Target = Lease;
+    fn deref(&self) -> &Lease {
+        self.held.lease()
+    }
+}
+
+impl fmt::Debug for MarkerGuard {
+    fn fmt(&self, f: &mut fmt::Formatter<'_>) -> fmt::Result {
+        self.held.lease().fmt(f)
+    }
+}
+
+/// What a mark is about: one value, or a tuple of as many as the layout has places.
+pub trait MarkerId {
+    /// The values, in the order of the layout's places.
+    fn values(&self) -> Vec<String>;
+}
+
+macro_rules! single_values {
+    ($($type:ty),+) => {$(
+        impl MarkerId for $type {
+            fn values(&self) -> Vec<String> {
+                vec![self.to_string()]
+            }
+        }
+    )+};
+}
+
+single_values!(&str, String, &String, u32, u64, u128, i32, i64, usize);
+
+macro_rules! tuples {
+    ($($($value:ident)+;)+) => {$(
+        impl<$($value: ToString),+> MarkerId for ($($value,)+) {
+            fn values(&self) -> Vec<String> {
+                #[expect(non_snake_case, reason = "a value is named as its type")]
+                let ($($value,)+) = self;
+                vec![$($value.to_string()),+]
+            }
+        }
+    )+};
+}
+
+tuples! { A; A B; A B C; A B C D; }

@@ -1,0 +1,192 @@
+//! Inspecting what a majority holds.
+
+use std::{sync::Arc, time::Duration};
+
+use futures_util::StreamExt;
+
+use super::{Shared, count::fence_of};
+use leasehold_core::{
+    clock::Until,
+    engine::{
+        Cursor, EngineError, Fault, Inspection, Mode, Page, Released, Tenure, WAITERS_SHOWN, voter::Sighting,
+    },
+    fence::Fence,
+    name::Name,
+    owner::{Holder, Owner},
+};
+
+/// How long the other nodes are waited for once a majority has decided.
+const SETTLE: Duration = Duration::from_millis(20);
+
+/// What the nodes that answered know about one name.
+type Sightings = Vec<Sighting>;
+
+impl Shared {
+    pub(super) async fn inspect(&self, name: &Name, until: Until) -> Result<Inspection, EngineError> {
+        Ok(self.inspection(name, &self.sight_one(name, until).await?))
+    }
+
+    async fn sight_one(&self, name: &Name, until: Until) -> Result<Sightings, EngineError> {
+        Ok(self.sight(std::slice::from_ref(name), until).await?.pop().unwrap_or_default())
+    }
+
+    /// What each node sees of some names, as soon as a majority of them decides.
+    async fn sight(&self, names: &[Name], until: Until) -> Result<Vec<Sightings>, EngineError> {
+        let names: Arc<[Name]> = names.into();
+        let mut asked = self.ask_all(&names, move |voter, names| voter.inspect(names, until));
+        let mut seen: Vec<Sightings> = vec![Vec::new(); names.len()];
+        let (mut answered, mut last) = (0, None);
+        let (began, mut patience) = (self.clock().now(), until);
+        while let Some(Some((_, answer))) = self.clock().bounded(patience, asked.next()).await {
+            match answer {
+                Ok(sightings) => {
+                    answered += 1;
+                    seen.iter_mut().zip(sightings).for_each(|(seen, sighting)| seen.push(sighting));
+                }
+                Err(error) => last = Some(error),
+            }
+            let left = self.n() - answered;
+            if answered >= self.majority() && seen.iter().all(|seen| self.is_decided(seen, left)) {
+                // The rest changes little; a node that hangs is not waited for.
+                patience = patience.min(began + self.clock().now().since(began) * 3 + SETTLE);
+            }
+        }
+        if answered >= self.majority() {
+            return Ok(seen);
+        }
+        let why = last.map_or_else(String::new, |error| format!(": {error}"));
+        Err(EngineError::new(Fault::Unreachable, format!("{answered} of {} nodes answer{why}", self.n())))
+    }
+
+    /// Whether `left` nodes that have not answered cannot change who holds it.
+    fn is_decided(&self, seen: &Sightings, left: usize) -> bool {
+        let most = by_owner(seen).map(|same| same.len()).max().unwrap_or(0);
+        most >= self.majority() || most + left < self.majority()
+    }
+
+    /// What the nodes see that have the same owner value, if they are a majority.
+    fn held<'a>(&self, seen: &'a Sightings) -> Option<Vec<&'a Sighting>> {
+        by_owner(seen).find(|same| same.len() >= self.majority())
+    }
+
+    fn inspection(&self, name: &Name, seen: &Sightings) -> Inspection {
+        let held = self.held(seen).map(|sightings| {
+            let mut ends: Vec<_> = sightings.iter().filter_map(|sighting| sighting.expires_in).collect();
+            ends.sort_unstable();
+            let holder = sightings[0].owner.as_ref().map_or(Holder::Foreign, |owner| Holder::parse(&owner.0));
+            let fences = sightings.iter().map(|sighting| sighting.fence).collect();
+            let fence = if holder == Holder::Foreign { None } else { fence_of(fences, self.n()) };
+            // It is over when fewer than a majority are left.
+            let expires_in = ends.len().checked_sub(self.majority()).and_then(|at| ends.get(at)).copied();
+            Tenure { holder, fence: fence.unwrap_or_default(), mode: Mode::Exclusive, expires_in }
+        });
+        // So many wait on a majority; a node that missed an end may show more.
+        let mut counts: Vec<_> = seen.iter().map(|sighting| sighting.waiting).collect();
+        counts.sort_unstable_by(|one, other| other.cmp(one));
+        let waiting = counts.get(self.majority() - 1).copied().unwrap_or(0);
+        let longest = seen.iter().map(|sighting| &sighting.waiters).max_by_key(|waiters| waiters.len());
+        let shown = WAITERS_SHOWN.min(waiting) as usize;
+        Inspection {
+            name: name.clone(),
+            holders: held.into(),
+            waiting,
+            waiters: longest.into_iter().flatten().take(shown).cloned().collect(),
+        }
+    }
+
+    /// Names that a majority holds or that are waited for, one node after another: what a majority holds is on one of any
+    /// `n - majority + 1` nodes. The cursor has the node, how many were listed to their end before it, and the node's own
+    /// cursor.
+    pub(super) async fn scan(
+        &self,
+        prefix: &str,
+        mut from: Option<Cursor>,
+        limit: u32,
+        until: Until,
+    ) -> Result<Page<Inspection>, EngineError> {
+        loop {
+            let page = self.scan_next(prefix, from, limit, until).await?;
+            // A vote may not have come to this node yet.
+            if !page.items.is_empty() || page.next.is_none() {
+                return Ok(page);
+            }
+            from = page.next;
+        }
+    }
+
+    /// One node after another: what a majority holds is on one of any `n - majority + 1` nodes.
+    async fn scan_next(
+        &self,
+        prefix: &str,
+        from: Option<Cursor>,
+        limit: u32,
+        until: Until,
+    ) -> Result<Page<Inspection>, EngineError> {
+        let (mut node, mut listed, at) = position(from.as_ref());
+        let enough = self.n() - self.majority() + 1;
+        let Page { items: names, next } = loop {
+            let Some(voter) = self.voters.get(node) else {
+                return Ok(Page { items: Vec::new(), next: None });
+            };
+            // The others have what a majority has, if enough of them answer. One that fails in the middle of its pages
+            // would leave a gap.
+            let may_skip = at.is_none() && self.n() - node - 1 + listed >= enough;
+            let now = self.clock().now();
+            let node_until = if may_skip { now + until.since(now) / 2 } else { until };
+            match voter.scan(prefix, at.clone(), limit, node_until).await {
+                Ok(page) => break page,
+                Err(error) if !may_skip => return Err(error),
+                Err(_) => node += 1,
+            }
+        };
+        let seen = self.sight(&names, until).await?;
+        let items = names.iter().zip(&seen).map(|(name, seen)| self.inspection(name, seen));
+        let items = items.filter(Inspection::is_in_use).collect();
+        if next.is_none() {
+            (node, listed) = (node + 1, listed + 1);
+        }
+        let is_over = listed >= enough || node == self.n();
+        let at = next.as_ref().map_or("", Cursor::as_str);
+        Ok(Page { items, next: (!is_over).then(|| Cursor::new(format!("{node}/{listed}/{at}"))) })
+    }
+
+    /// Takes the lock from the holder that was seen, on every node.
+    pub(super) async fn force_release(
+        self: &Arc<Self>,
+        name: &Name,
+        seen: Fence,
+        until: Until,
+    ) -> Result<Released, EngineError> {
+        let sightings = self.sight_one(name, until).await?;
+        let inspection = self.inspection(name, &sightings);
+        let Some(held) = inspection.held() else { return Ok(Released::Expired) };
+        if held.fence != seen {
+            let by = (held.holder != Holder::Foreign).then_some(held.fence);
+            return Ok(Released::Taken { by });
+        }
+        let owner = self.held(&sightings).and_then(|held| Owner::from_exposed(&held[0].owner.as_ref()?.0));
+        let Some(owner) = owner else {
+            return Err(EngineError::new(
+                Fault::Unsupported,
+                "its holder is another library; delete the key on a majority of the nodes by hand",
+            ));
+        };
+        self.end(name, &owner, self.options.max_ttl, until).await
+    }
+}
+
+/// What is seen of each holder.
+fn by_owner(seen: &Sightings) -> impl Iterator<Item = Vec<&Sighting>> {
+    let held = seen.iter().filter(|sighting| sighting.owner.is_some());
+    held.map(|one| seen.iter().filter(|other| other.owner == one.owner).collect())
+}
+
+/// The node to go on with, how many were listed to their end, and where the node goes on.
+fn position(from: Option<&Cursor>) -> (usize, usize, Option<Cursor>) {
+    let read = || {
+        let mut parts = from?.as_str().splitn(3, '/');
+        let (node, listed) = (parts.next()?.parse().ok()?, parts.next()?.parse().ok()?);
+        Some((node, listed, parts.next().filter(|at| !at.is_empty()).map(Cursor::new)))
+    };
+    read().unwrap_or_default()
+}

@@ -1,0 +1,334 @@
+//! A majority of independent nodes holds the lock.
+//!
+//! Nodes know nothing of each other: each votes for itself ([`Voter`]), and the client counts (`count`). All nodes are
+//! asked at once, a majority decides, and dead or slow nodes are not waited for. Fences come from the votes.
+//! A node that lost its data abstains until every lease it might have granted has expired (`readmission`).
+
+mod admission;
+mod count;
+mod health;
+mod inspect;
+mod membership;
+mod no_quorum;
+mod readmission;
+mod release;
+mod renewal;
+mod replicate;
+mod round;
+mod watch;
+
+use std::{
+    sync::{
+        Arc, Mutex, MutexGuard, PoisonError, Weak,
+        atomic::{AtomicBool, AtomicU64, AtomicUsize, Ordering},
+    },
+    time::Duration,
+};
+
+use futures_util::future::BoxFuture;
+use tokio::{
+    sync::{Notify, Semaphore, SemaphorePermit},
+    task::JoinHandle,
+};
+use tokio_util::{sync::CancellationToken, task::TaskTracker};
+
+pub use count::{Count, Verdict, majority};
+pub use health::WARNING_CODES;
+use leasehold_core::{
+    clock::{Clock, Until},
+    engine::{
+        Answer, Capabilities, Claim, Cursor, Engine, EngineError, Fault, Fut, Handover, Health, Hold,
+        Inspect, Inspection, Leases, Member, Members, Page, Reach, Released, Renewed, Rounds, WakeSink,
+        deadlines::Deadlines, records::Records, registry::EndedAttempts, voter::Voter,
+    },
+    fence::Fence,
+    name::{NAME_MAX_BYTES, Name},
+};
+use membership::VotingStatus;
+pub use membership::list_of;
+
+/// Rounds under way at once; the others wait for their turn. What a client sends at once then reaches the nodes soon, and
+/// the time of a lease and the patience with a node begin when it is sent, not when it was asked for. Few enough that a
+/// round on a busy machine does not wait longer for the others of its client than a node may take.
+const TURNS: usize = 32;
+
+/// What a quorum needs besides its nodes.
+#[derive(Clone, Debug)]
+pub struct QuorumOptions {
+    /// Where the time comes from.
+    pub clock: Clock,
+    /// Longest wait for one node's answer.
+    pub command_timeout: Duration,
+    /// The longest ttl, lock-delay included, that a new quorum votes for.
+    pub max_ttl: Duration,
+    /// What precedes a name in the nodes, in bytes.
+    pub prefix_bytes: usize,
+}
+
+/// The engine behind `redlock://`.
+pub struct Quorum {
+    shared: Arc<Shared>,
+    capabilities: Capabilities,
+}
+
+/// What the engine and its background work share.
+struct Shared {
+    voters: Vec<Arc<dyn Voter>>,
+    /// What stands for their addresses: see [`list_of`].
+    list: String,
+    options: QuorumOptions,
+    members: Mutex<Vec<VotingStatus>>,
+    /// Why the last attempt to readmit each node failed.
+    refusals: Mutex<Vec<Option<String>>>,
+    watches: tokio::sync::Mutex<readmission::Watches>,
+    /// Attempts whose end has begun: no claim of them is sent, although its withdrawals may not have left yet.
+    ended: Mutex<EndedAttempts>,
+    /// The highest fence seen in any vote, so that a client whose clock is behind still asks for one that all can give.
+    highest: AtomicU64,
+    /// Grants so far, and how many of their votes had to be confirmed.
+    granted: AtomicU64,
+    confirmed: AtomicU64,
+    /// Turns of votes and of withdrawals: a release must not wait for claims that no node answers.
+    votes: Semaphore,
+    ends: Semaphore,
+    /// Rounds since the last one that a majority decided.
+    in_vain: AtomicUsize,
+    /// An operator allowed nodes to be readmitted although too few others vote to learn from.
+    by_the_clock: AtomicBool,
+    /// What goes on after the caller has its answer: votes that come late, repairs.
+    late: TaskTracker,
+    /// Withdrawals that are repeated, of each node: those of one that hangs must not use up what the others need.
+    withdrawals: Vec<TaskTracker>,
+    closed: CancellationToken,
+    readmission: Mutex<Option<JoinHandle<()>>>,
+    /// Makes the readmission task inspect the nodes at once.
+    wake: Arc<Notify>,
+}
+
+impl Quorum {
+    /// A quorum over these nodes. Nothing is dialled.
+    pub fn over(voters: Vec<Arc<dyn Voter>>, options: QuorumOptions) -> Self {
+        let capabilities = Capabilities::new(
+            "redlock",
+            Reach::Network,
+            Handover::Pull,
+            true,
+            NAME_MAX_BYTES - options.prefix_bytes,
+        )
+        .without_acks("a quorum's grant is on a majority of nodes by itself; its nodes have no replicas");
+        let wake = Arc::new(Notify::new());
+        voters.iter().for_each(|voter| voter.on_disconnect(wake.clone()));
+        let withdrawals = voters.iter().map(|_| TaskTracker::new()).collect();
+        let shared = Shared {
+            list: list_of(voters.iter().map(|voter| voter.label())),
+            members: Mutex::new(vec![VotingStatus::Unknown; voters.len()]),
+            refusals: Mutex::new(vec![None; voters.len()]),
+            watches: tokio::sync::Mutex::default(),
+            voters,
+            options,
+            ended: Mutex::default(),
+            highest: AtomicU64::new(0),
+            granted: AtomicU64::new(0),
+            confirmed: AtomicU64::new(0),
+            votes: Semaphore::new(TURNS),
+            ends: Semaphore::new(TURNS),
+            in_vain: AtomicUsize::new(0),
+            by_the_clock: AtomicBool::new(false),
+            late: TaskTracker::new(),
+            withdrawals,
+            closed: CancellationToken::new(),
+            readmission: Mutex::default(),
+            wake,
+        };
+        Self { shared: Arc::new(shared), capabilities }
+    }
+}
+
+impl Shared {
+    fn n(&self) -> usize {
+        self.voters.len()
+    }
+
+    fn majority(&self) -> usize {
+        majority(self.n())
+    }
+
+    fn members(&self) -> MutexGuard<'_, Vec<VotingStatus>> {
+        self.members.lock().unwrap_or_else(PoisonError::into_inner)
+    }
+
+    fn refusals(&self) -> MutexGuard<'_, Vec<Option<String>>> {
+        self.refusals.lock().unwrap_or_else(PoisonError::into_inner)
+    }
+
+    fn ended(&self) -> MutexGuard<'_, EndedAttempts> {
+        self.ended.lock().unwrap_or_else(PoisonError::into_inner)
+    }
+
+    fn clock(&self) -> &Clock {
+        &self.options.clock
+    }
+
+    /// How long one node may take, well below the ttl: a slow node must not eat up what a majority gave.
+    fn node_until(&self, ttl: Duration, until: Until) -> Until {
+        let patience = (ttl / 4).max(Duration::from_millis(100)).min(self.options.command_timeout);
+        until.min(self.clock().now() + patience)
+    }
+
+    /// Waits for a turn, for at most half of the time: the rest is for what follows. A client that is busy does not report
+    /// its nodes as unreachable.
+    async fn turn<'a>(&self, turns: &'a Semaphore, until: Until) -> Result<SemaphorePermit<'a>, EngineError> {
+        if let Ok(turn) = turns.try_acquire() {
+            return Ok(turn);
+        }
+        let now = self.clock().now();
+        match self.clock().bounded(now + until.since(now) / 2, turns.acquire()).await {
+            Some(Ok(turn)) => Ok(turn),
+            _ if self.in_vain.load(Ordering::Relaxed) >= TURNS => Err(EngineError::no_answer()),
+            _ => Err(EngineError::new(Fault::Busy, format!("{TURNS} operations are under way already"))),
+        }
+    }
+
+    /// A round is over, decided by a majority or not.
+    fn ended_round(&self, is_decided: bool) {
+        if is_decided {
+            self.in_vain.store(0, Ordering::Relaxed);
+        } else {
+            self.in_vain.fetch_add(1, Ordering::Relaxed);
+        }
+    }
+
+    /// The fence to ask for: one that no node has given yet, as far as this client knows. A node refuses one that is far
+    /// from its own time, so what others saw counts only when it is near ours.
+    fn hint(&self) -> Fence {
+        const NEAR_US: u64 = 30_000_000;
+        let now = self.clock().wall_us();
+        let next = self.highest.load(Ordering::Relaxed) + 1;
+        Fence::new(if next.saturating_sub(now) <= NEAR_US { now.max(next) } else { now })
+    }
+}
+
+impl Engine for Quorum {
+    fn capabilities(&self) -> &Capabilities {
+        &self.capabilities
+    }
+
+    fn leases(&self) -> &dyn Leases {
+        self
+    }
+
+    fn inspector(&self) -> &dyn Inspect {
+        self
+    }
+
+    fn set_wake_sink(&self, sink: Weak<dyn WakeSink>) {
+        self.shared.voters.iter().for_each(|voter| voter.set_wake_sink(sink.clone()));
+    }
+
+    fn records(&self) -> Result<&dyn Records, &'static str> {
+        Err(
+            "a result stored on a majority of nodes can be missing from the next majority: keep records on one Redis, \
+             behind sentinels or in a cluster",
+        )
+    }
+
+    fn deadlines(&self) -> Result<&dyn Deadlines, &'static str> {
+        Err(
+            "nodes that know nothing of each other cannot agree on what was claimed: keep deadlines on one Redis, \
+             behind sentinels or in a cluster",
+        )
+    }
+
+    fn connect(&self, until: Until) -> Fut<'_, ()> {
+        Box::pin(async move { self.shared.refresh(until).await })
+    }
+
+    fn health(&self, until: Until) -> Fut<'_, Health> {
+        Box::pin(self.shared.inspect_health(until))
+    }
+
+    fn members(&self) -> Option<&dyn Members> {
+        Some(self)
+    }
+
+    fn close(&self, until: Until) -> Fut<'_, ()> {
+        let shared = self.shared.clone();
+        Box::pin(async move {
+            shared.closed.cancel();
+            let under_way = || shared.withdrawals.iter().chain([&shared.late]);
+            for tasks in under_way() {
+                tasks.close();
+            }
+            // What a minority did not answer ends with its ttl.
+            let settled = futures_util::future::join_all(under_way().map(TaskTracker::wait));
+            // Clients that live for a moment count, too.
+            let counted = async {
+                let is_watching = !shared.watches.lock().await.is_empty();
+                if is_watching {
+                    shared.inspect_nodes().await;
+                }
+            };
+            let _over = shared.clock().bounded(until, futures_util::future::join(settled, counted)).await;
+            shared.voters.iter().for_each(|voter| voter.close());
+            Ok(())
+        })
+    }
+}
+
+impl Leases for Quorum {
+    fn claim<'a>(&'a self, claim: &'a Claim, until: Until) -> Fut<'a, Answer> {
+        Box::pin(self.shared.claim(claim, until))
+    }
+
+    fn renew<'a>(&'a self, holds: &'a [Hold], until: Until) -> Fut<'a, Vec<Result<Renewed, EngineError>>> {
+        Box::pin(async move { Ok(self.shared.renew(holds, until).await) })
+    }
+
+    fn release<'a>(&'a self, hold: &'a Hold, until: Until) -> Fut<'a, Released> {
+        Box::pin(self.shared.end(&hold.name, &hold.owner, hold.ttl + hold.lock_delay, until))
+    }
+
+    fn abandon<'a>(&'a self, claim: &'a Claim, until: Until) -> Fut<'a, ()> {
+        let lapses_in = claim.ttl + claim.lock_delay;
+        Box::pin(async move { self.shared.end(&claim.name, &claim.owner, lapses_in, until).await.map(drop) })
+    }
+
+    fn force_release<'a>(&'a self, name: &'a Name, seen: Fence, until: Until) -> Fut<'a, Released> {
+        Box::pin(self.shared.force_release(name, seen, until))
+    }
+}
+
+impl Inspect for Quorum {
+    fn inspect<'a>(&'a self, name: &'a Name, until: Until) -> Fut<'a, Inspection> {
+        Box::pin(self.shared.inspect(name, until))
+    }
+
+    fn page<'a>(
+        &'a self,
+        prefix: &'a str,
+        from: Option<Cursor>,
+        limit: u32,
+        until: Until,
+    ) -> Fut<'a, Page<Inspection>> {
+        Box::pin(self.shared.scan(prefix, from, limit, until))
+    }
+}
+
+impl Members for Quorum {
+    fn list(&self, until: Until) -> BoxFuture<'_, Vec<Member>> {
+        Box::pin(self.shared.list_members(until))
+    }
+
+    fn admit_new(&self, over: bool, until: Until) -> Fut<'_, ()> {
+        Box::pin(self.shared.admit_new(over, until))
+    }
+
+    fn admit(&self, until: Until) -> Fut<'_, ()> {
+        Box::pin(self.shared.admit(until))
+    }
+
+    fn rounds(&self) -> Rounds {
+        let Shared { granted, confirmed, .. } = &*self.shared;
+        Rounds { granted: granted.load(Ordering::Relaxed), confirmed: confirmed.load(Ordering::Relaxed) }
+    }
+}

@@ -1,0 +1,114 @@
+//! Subscriptions of a link: where it gets wake-ups.
+
+use std::{
+    collections::HashMap,
+    sync::{
+        Arc, MutexGuard, PoisonError,
+        atomic::{AtomicU64, Ordering},
+    },
+    time::Duration,
+};
+
+use redis::Cmd;
+use tokio::sync::OnceCell;
+
+use super::{Connection, Link};
+use crate::info::command;
+use leasehold_core::{
+    clock::{BootInstant, Until},
+    engine::EngineError,
+};
+
+/// A waiter asks again well within this time, so a slot that nobody asked about for longer has none.
+const UNUSED_AFTER: Duration = Duration::from_secs(15);
+/// Subscriptions that are kept whatever they are used for.
+const KEPT: usize = 64;
+
+/// Where the subscription of a connection to its own channel stands, which is in no cluster.
+const OWN: u16 = 0;
+
+/// A subscription to the wake-ups of one slot of a cluster, or of one connection.
+#[derive(Default)]
+pub(super) struct Subscription {
+    confirmed: OnceCell<()>,
+    /// When a waiter last needed it, in nanoseconds.
+    used_at: AtomicU64,
+}
+
+impl Link {
+    /// Makes sure that wake-ups come over this link; returns when the server confirmed it.
+    pub(crate) async fn subscribe(&self, until: Until) -> Result<(), EngineError> {
+        self.confirm(OWN, &command(&["SUBSCRIBE", &self.options().channel]), false, until).await
+    }
+
+    async fn confirm(&self, slot: u16, cmd: &Cmd, asking: bool, until: Until) -> Result<(), EngineError> {
+        let clock = &self.options().clock;
+        let subscription = self.subscriptions().entry(slot).or_default().clone();
+        subscription.used_at.store(clock.now().as_nanos(), Ordering::Relaxed);
+        let confirmed = subscription
+            .confirmed
+            .get_or_try_init(|| async { self.send_to(asking, cmd, until).await.map(drop) });
+        // Also while somebody else subscribes.
+        clock.bounded(until, confirmed).await.unwrap_or_else(|| Err(EngineError::no_answer())).copied()
+    }
+
+    fn subscriptions(&self) -> MutexGuard<'_, HashMap<u16, Arc<Subscription>>> {
+        self.subscriptions.lock().unwrap_or_else(PoisonError::into_inner)
+    }
+}
+
+/// Whether so many subscriptions have no waiter that a new link is cheaper.
+fn mostly_unused(slots: &HashMap<u16, Arc<Subscription>>, now: BootInstant) -> bool {
+    let unused = |subscription: &&Arc<Subscription>| {
+        let used_at = BootInstant::from_nanos(subscription.used_at.load(Ordering::Relaxed));
+        now.since(used_at) > UNUSED_AFTER
+    };
+    slots.len() >= KEPT && slots.values().filter(unused).count() * 2 > slots.len()
+}
+
+impl Connection {
+    /// Makes sure that wake-ups of one slot of a cluster come over the link, on a channel of that slot.
+    pub(crate) async fn subscribe_slot(
+        self: &Arc<Self>,
+        (slot, channel): (u16, &str),
+        asking: bool,
+        until: Until,
+    ) -> Result<(), EngineError> {
+        let mut link = self.link(until).await?;
+        let is_new = !link.subscriptions().contains_key(&slot);
+        if is_new && mostly_unused(&link.subscriptions(), link.options().clock.now()) {
+            // To unsubscribe would shift the driver's replies: only a new link is rid of them.
+            link.broke("most wake-ups that come over it have no waiter");
+            link = self.link(until).await?;
+        }
+        link.confirm(slot, &command(&["SSUBSCRIBE", channel]), asking, until).await
+    }
+
+    /// Whether wake-ups of a slot come over the present link.
+    pub(crate) fn is_subscribed(&self, slot: u16) -> bool {
+        let Some(link) = self.present() else { return false };
+        link.subscriptions().get(&slot).is_some_and(|slot| slot.confirmed.initialized())
+    }
+}
+
+#[cfg(test)]
+mod tests {
+    use super::*;
+
+    #[test]
+    fn a_link_is_replaced_when_most_of_many_subscriptions_have_no_waiter() {
+        let at = |seconds: u64| BootInstant::from_nanos(seconds * 1_000_000_000);
+        let slots = |unused: u16, used: u16| -> HashMap<u16, Arc<Subscription>> {
+            let times = (0..unused).map(|_| 1).chain((0..used).map(|_| 50));
+            let subscription = |seconds| Subscription {
+                confirmed: OnceCell::new(),
+                used_at: AtomicU64::new(at(seconds).as_nanos()),
+            };
+            times.enumerate().map(|(slot, at)| (slot as u16, Arc::new(subscription(at)))).collect()
+        };
+        assert!(mostly_unused(&slots(33, 31), at(60)));
+        assert!(!mostly_unused(&slots(32, 32), at(60)), "half of them");
+        assert!(!mostly_unused(&slots(33, 31), at(10)), "a moment ago");
+        assert!(!mostly_unused(&slots(60, 0), at(60)), "few");
+    }
+}

@@ -1,0 +1,299 @@
+//! Deadlines: a sorted set per bucket, and beside it what is known of those that were claimed.
+//!
+//! Each operation is one script ([`bucket`]). On one server a single call claims from all buckets of a pool. In a cluster each
+//! bucket has its own call; all calls of a shard leave in one write, and shards are asked at the same time. All times are the
+//! server's.
+
+mod bucket;
+mod reply;
+
+use std::{collections::HashMap, time::Duration};
+
+use redis::{Cmd, Value};
+
+use super::{
+    Redis,
+    fan_out::{self, ScriptCall},
+    reply::text,
+    script::Script,
+    slots,
+    topology::outcome::Resend,
+};
+use bucket::KEYS;
+use leasehold_core::{
+    clock::Until,
+    engine::{
+        Cursor, EngineError, Fault, Fut, Page,
+        deadlines::{
+            Batch, Dead, Deadline, DeadlineId, Deadlines, DueTime, Pending, Placement, Pool, PoolLayout,
+            PoolStats, Receipt, Settle,
+        },
+    },
+    name::Name,
+};
+
+/// Deadlines in one call; bounds how long the server is busy with one, and what Lua unpacks.
+const ITEMS_PER_CALL: usize = 500;
+/// Latest time that scores are exact for.
+const LATEST_MS: u64 = 1 << 52;
+/// Calls of one page of dead deadlines.
+const SCANS_PER_PAGE: usize = 50;
+
+type Result<T> = std::result::Result<T, EngineError>;
+
+impl Redis {
+    /// Calls a script on all buckets of a pool, as many at a time as one call can reach: all of them where one server, or one
+    /// slot, has them, otherwise one. A claim does not wait for a bucket whose keys are on two nodes: it would keep back what
+    /// was claimed from the others, whose time is running.
+    async fn call_all(
+        &self,
+        pool: &Pool,
+        script: &Script,
+        kinds: &[&str],
+        is_claim: bool,
+        write: impl Fn(&mut Cmd) + Send + Sync,
+        until: Until,
+    ) -> Result<Vec<Result<Value>>> {
+        let buckets = bucket::all(pool)?;
+        let apart = self.topology.in_cluster && pool.layout.placement == Placement::Spread;
+        let resend = if is_claim { Resend::NotWhileMigrating } else { Resend::AwaitMigration };
+        let calls = buckets.chunks(if apart { 1 } else { buckets.len() }).map(|some| ScriptCall {
+            slot: some[0].slot(),
+            only_if_due: (is_claim && apart).then(|| some[0].key("due")),
+            write: Box::new(|cmd| {
+                bucket::write_keys(some, kinds, cmd);
+                write(cmd);
+            }),
+        });
+        let answers = self.call_each(Some(&pool.name), script, resend, calls.collect(), until).await;
+        Ok(answers.into_iter().map(|answer| named(&pool.name, answer)).collect())
+    }
+
+    /// Sends items to their buckets; the script answers a digit for each.
+    async fn per_bucket<'a>(
+        &self,
+        pool: &Pool,
+        script: &Script,
+        ids: impl ExactSizeIterator<Item = &'a str>,
+        write: impl Fn(usize, &mut Cmd) + Send + Sync,
+        until: Until,
+    ) -> Result<Vec<bool>> {
+        let (buckets, write) = (bucket::all(pool)?, &write);
+        let mut found = vec![false; ids.len()];
+        let parts = fan_out::grouped(ids.map(|id| pool.bucket_of(id)), ITEMS_PER_CALL);
+        let calls = parts.iter().map(|(number, items)| {
+            let bucket = &buckets[usize::from(*number)];
+            let write = move |cmd: &mut Cmd| {
+                bucket::write_keys(std::slice::from_ref(bucket), &KEYS, cmd);
+                items.iter().for_each(|at| write(*at, cmd));
+            };
+            ScriptCall { slot: bucket.slot(), write: Box::new(write), only_if_due: None }
+        });
+        let resend = Resend::AwaitMigration;
+        let answers = self.call_each(Some(&pool.name), script, resend, calls.collect(), until).await;
+        for ((_, items), answer) in parts.iter().zip(answers) {
+            let digits = fan_out::digits(named(&pool.name, answer)?, items.len())?;
+            items.iter().zip(digits).for_each(|(at, digit)| found[*at] = digit == b'1');
+        }
+        Ok(found)
+    }
+
+    /// One call to the server that has the slot.
+    async fn call_one(
+        &self,
+        pool: &Name,
+        script: &Script,
+        call: ScriptCall<'_>,
+        until: Until,
+    ) -> Result<Value> {
+        let build = |script: &_, by_hash| call.build(script, by_hash);
+        let answer = self.topology.send_script(call.slot, Resend::AwaitMigration, script, build, until).await;
+        named(pool, answer)
+    }
+
+    /// How a pool is laid out; what is wanted is stored if it is new.
+    async fn layout_of(
+        &self,
+        pool: &Name,
+        wanted: Option<PoolLayout>,
+        until: Until,
+    ) -> Result<Option<PoolLayout>> {
+        bucket::check_name(pool)?;
+        let key = bucket::layout_key(pool);
+        let write = |cmd: &mut Cmd| {
+            cmd.arg(1).arg(&key).arg(wanted.map(bucket::write_layout));
+        };
+        let call = ScriptCall { slot: slots::slot(&key), write: Box::new(write), only_if_due: None };
+        match self.call_one(pool, &bucket::LAYOUT, call, until).await? {
+            Value::Nil => Ok(None),
+            stored => text(&stored).and_then(bucket::read_layout).map(Some).ok_or_else(|| {
+                let words = format!("the layout of the pool {pool} cannot be read: see the key {key}");
+                EngineError::new(Fault::Corrupt, words)
+            }),
+        }
+    }
+}
+
+/// A time as scripts count it; longer ones than scores are exact for are as good as for ever.
+fn millis(duration: Duration) -> u64 {
+    u64::try_from(duration.as_millis()).unwrap_or(u64::MAX).min(LATEST_MS)
+}
+
+/// An error about a key of another type says whose it is.
+fn named<T>(pool: &Name, answer: Result<T>) -> Result<T> {
+    answer.map_err(|error| match error.fault {
+        Fault::WrongType => {
+            let words = format!("a key of the pool {pool} is of another type");
+            EngineError::new(Fault::WrongType, words)
+        }
+        _ => error,
+    })
+}
+
+impl Deadlines for Redis {
+    fn layout<'a>(&'a self, pool: &'a Pool, until: Until) -> Fut<'a, PoolLayout> {
+        Box::pin(async move {
+            bucket::all(pool)?;
+            let stored = self.layout_of(&pool.name, Some(pool.layout), until).await?;
+            stored.ok_or_else(EngineError::no_answer)
+        })
+    }
+
+    fn known_layout<'a>(&'a self, pool: &'a Name, until: Until) -> Fut<'a, Option<PoolLayout>> {
+        Box::pin(self.layout_of(pool, None, until))
+    }
+
+    fn set<'a>(&'a self, pool: &'a Pool, deadlines: &'a [Deadline], until: Until) -> Fut<'a, ()> {
+        Box::pin(async move {
+            // Of two with one id the last counts.
+            let last: HashMap<&str, &Deadline> = deadlines.iter().map(|one| (&*one.id, one)).collect();
+            let deadlines: Vec<_> = last.into_values().collect();
+            let write = |at: usize, cmd: &mut Cmd| {
+                let Deadline { id, due, context } = deadlines[at];
+                cmd.arg(&**id);
+                match due {
+                    DueTime::In(after) => cmd.arg(format!("+{}", millis(*after))),
+                    DueTime::AtMs(at) => cmd.arg((*at).min(LATEST_MS)),
+                };
+                match context {
+                    Some(context) => cmd.arg([b"=", &context[..]].concat()),
+                    None => cmd.arg("-"),
+                };
+            };
+            let ids = deadlines.iter().map(|deadline| &*deadline.id);
+            self.per_bucket(pool, &bucket::SET, ids, write, until).await.map(drop)
+        })
+    }
+
+    fn claim_due<'a>(
+        &'a self,
+        pool: &'a Pool,
+        limit: u32,
+        visibility: Duration,
+        until: Until,
+    ) -> Fut<'a, Batch> {
+        Box::pin(async move {
+            let kinds = if self.topology.in_cluster { &KEYS[..3] } else { &KEYS[..1] };
+            let write = |cmd: &mut Cmd| {
+                cmd.arg(limit.max(1)).arg(millis(visibility)).arg(kinds.len());
+            };
+            let (mut batch, mut failed) = (Batch::default(), None);
+            for answer in self.call_all(pool, &bucket::CLAIM, kinds, true, write, until).await? {
+                if let Err(error) = answer.and_then(|value| reply::claimed(value, &mut batch)) {
+                    failed.get_or_insert(error);
+                }
+            }
+            match failed {
+                // What was claimed is not lost because of a shard that is.
+                Some(error) if batch.due.is_empty() => Err(error),
+                _ => Ok(batch),
+            }
+        })
+    }
+
+    fn settle<'a>(
+        &'a self,
+        pool: &'a Pool,
+        settlements: &'a [(Receipt, Settle)],
+        until: Until,
+    ) -> Fut<'a, Vec<bool>> {
+        let write = |at: usize, cmd: &mut Cmd| {
+            let (receipt, settle) = &settlements[at];
+            cmd.arg(&*receipt.id).arg(receipt.number);
+            match settle {
+                Settle::Done => cmd.arg(""),
+                Settle::Postpone(by) => cmd.arg(format!("+{}", millis(*by))),
+                Settle::GiveBack => cmd.arg("-"),
+                Settle::Bury(why) => cmd.arg(format!("={why}")),
+            };
+        };
+        let ids = settlements.iter().map(|(receipt, _)| &*receipt.id);
+        Box::pin(self.per_bucket(pool, &bucket::SETTLE, ids, write, until))
+    }
+
+    fn cancel<'a>(&'a self, pool: &'a Pool, ids: &'a [DeadlineId], until: Until) -> Fut<'a, Vec<bool>> {
+        let write = |at: usize, cmd: &mut Cmd| {
+            cmd.arg(&*ids[at]);
+        };
+        Box::pin(self.per_bucket(pool, &bucket::CANCEL, ids.iter().map(|id| &**id), write, until))
+    }
+
+    fn peek<'a>(&'a self, pool: &'a Pool, limit: u32, until: Until) -> Fut<'a, Vec<Pending>> {
+        Box::pin(async move {
+            let mut found = Vec::new();
+            let write = |cmd: &mut Cmd| {
+                cmd.arg(limit);
+            };
+            for answer in self.call_all(pool, &bucket::PEEK, &KEYS[..2], false, write, until).await? {
+                reply::peeked(answer?, &mut found)?;
+            }
+            found.sort_by(|(one, _), (other, _)| one.total_cmp(other));
+            Ok(found.into_iter().take(limit as usize).map(|(_, pending)| pending).collect())
+        })
+    }
+
+    /// One bucket after the other. The cursor is the bucket and the server's own.
+    fn dead<'a>(
+        &'a self,
+        pool: &'a Pool,
+        from: Option<Cursor>,
+        limit: u32,
+        until: Until,
+    ) -> Fut<'a, Page<Dead>> {
+        Box::pin(async move {
+            let buckets = bucket::all(pool)?;
+            let (number, at) =
+                from.as_ref().and_then(|from| from.as_str().split_once(' ')).unwrap_or(("0", "0"));
+            let (mut number, mut at) = (number.parse().unwrap_or(0), at.to_owned());
+            let mut items: Vec<Dead> = Vec::new();
+            for _ in 0..SCANS_PER_PAGE {
+                let Some(bucket) = buckets.get(number).filter(|_| items.len() < limit as usize) else {
+                    break;
+                };
+                let write = |cmd: &mut Cmd| {
+                    bucket::write_keys(&[*bucket], &["dead"], cmd);
+                    cmd.arg(&at).arg(limit.clamp(10, 100));
+                };
+                let call = ScriptCall { slot: bucket.slot(), write: Box::new(write), only_if_due: None };
+                let (next, found) =
+                    reply::dead(self.call_one(&pool.name, &bucket::DEAD, call, until).await?)?;
+                items.extend(found);
+                at = next;
+                number += usize::from(at == "0");
+            }
+            let next = (number < buckets.len()).then(|| Cursor::new(format!("{number} {at}")));
+            Ok(Page { items, next })
+        })
+    }
+
+    fn stats<'a>(&'a self, pool: &'a Pool, until: Until) -> Fut<'a, PoolStats> {
+        Box::pin(async move {
+            let kinds = ["due", "tries", "dead"];
+            let mut stats = PoolStats::default();
+            for answer in self.call_all(pool, &bucket::STATS, &kinds, false, |_| {}, until).await? {
+                reply::stats(answer?, &mut stats)?;
+            }
+            Ok(stats)
+        })
+    }
+}

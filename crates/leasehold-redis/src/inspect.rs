@@ -1,0 +1,190 @@
+//! Inspecting locks: one, or a page of them.
+
+use std::{
+    sync::{Arc, LazyLock},
+    time::Duration,
+};
+
+use redis::Value;
+
+use super::{
+    Redis,
+    connection::Connection,
+    fan_out::ScriptCall,
+    keys::scan_pattern,
+    reply,
+    script::{self, Script},
+    topology::{Shard, outcome::Resend},
+};
+use leasehold_core::{
+    clock::Until,
+    engine::{Cursor, EngineError, Inspection, Mode, Page, Tenure, Waiter},
+    fence::Fence,
+    name::Name,
+    owner::Holder,
+};
+
+/// Most keys that one SCAN is asked to look at.
+const SCAN_COUNT_MAX: u32 = 200;
+/// SCANs of one page: a sparse database gives short pages instead of a long wait.
+const SCANS_PER_PAGE: usize = 50;
+/// Names that are inspected together; bounds how long the server is busy with one call.
+pub(super) const NAMES_PER_CALL: usize = 100;
+
+static INSPECT: LazyLock<Script> = LazyLock::new(|| Script::new(script::INSPECT));
+
+impl Redis {
+    pub(super) async fn inspect_one(&self, name: &Name, until: Until) -> Result<Inspection, EngineError> {
+        let mut found = self.inspect_names(std::slice::from_ref(name), until).await?;
+        found.pop().ok_or_else(|| reply::unexpected(&Value::Nil))
+    }
+
+    async fn inspect_names(&self, names: &[Name], until: Until) -> Result<Vec<Inspection>, EngineError> {
+        // In a cluster each name has a slot of its own.
+        let per_call = if self.topology.in_cluster { 1 } else { NAMES_PER_CALL };
+        let mut found = Vec::with_capacity(names.len());
+        for names in names.chunks(NAMES_PER_CALL) {
+            let keys: Vec<_> = names.iter().map(|name| self.keys(name)).collect();
+            let calls = keys.chunks(per_call).map(|keys| ScriptCall {
+                slot: keys[0].slot(),
+                write: Box::new(|cmd| script::write_inspection(cmd, keys, false)),
+                only_if_due: None,
+            });
+            let calls = calls.collect();
+            let answers = self.call_each(None, &INSPECT, Resend::AwaitMigration, calls, until).await;
+            let mut values = Vec::with_capacity(names.len());
+            for (answer, keys) in answers.into_iter().zip(keys.chunks(per_call)) {
+                values.extend(script::replies(answer?, keys.len())?);
+            }
+            for (name, value) in names.iter().zip(&values) {
+                found.push(inspection(name, value)?);
+            }
+        }
+        Ok(found)
+    }
+
+    pub(super) async fn scan_page(
+        &self,
+        prefix: &str,
+        from: Option<Cursor>,
+        limit: u32,
+        until: Until,
+    ) -> Result<Page<Inspection>, EngineError> {
+        let Page { items: names, next } =
+            self.page_of_names(&self.prefix, prefix, from, limit, until).await?;
+        let mut items = self.inspect_names(&names, until).await?;
+        // Freed since the scan.
+        items.retain(Inspection::is_in_use);
+        Ok(Page { items, next })
+    }
+
+    /// Names on all servers that begin with `prefix` after the store's own; about `limit`, and some of them again.
+    pub(super) async fn page_of_names(
+        &self,
+        store_prefix: &str,
+        prefix: &str,
+        from: Option<Cursor>,
+        limit: u32,
+        until: Until,
+    ) -> Result<Page<Name>, EngineError> {
+        let primaries = self.topology.primaries(until).await?;
+        scan_primaries(&primaries, (store_prefix, prefix), from, limit, until).await
+    }
+}
+
+/// Names that all primaries have, one primary after the other in the order of their first slots. The cursor is
+/// `FIRST_SLOT ENDPOINT CURSOR` within a primary, and `SLOT` between two.
+async fn scan_primaries(
+    primaries: &[(u16, Arc<Shard>)],
+    prefixes: (&str, &str),
+    from: Option<Cursor>,
+    limit: u32,
+    until: Until,
+) -> Result<Page<Name>, EngineError> {
+    let mut words = from.as_ref().map_or("", Cursor::as_str).splitn(3, ' ');
+    let least = words.next().and_then(|slot| slot.parse().ok()).unwrap_or(0);
+    let (endpoint, at) = (words.next(), words.next());
+    let mut names = Vec::new();
+    for (first_slot, shard) in primaries.iter().filter(|(first_slot, _)| *first_slot >= least) {
+        // A primary that is new at this slot is scanned from its beginning: a name may come again, but is not missed.
+        let is_same = *first_slot == least && endpoint == Some(&*shard.endpoint.to_string());
+        let at = at.filter(|_| is_same).map(Cursor::new);
+        let page = scan_server(shard.connection(), prefixes, at, limit, until).await?;
+        names.extend(page.items);
+        let next = match page.next {
+            Some(at) => format!("{first_slot} {} {}", shard.endpoint, at.as_str()),
+            None if names.len() < limit as usize => continue,
+            None => (first_slot + 1).to_string(),
+        };
+        return Ok(Page { items: names, next: Some(Cursor::new(next)) });
+    }
+    Ok(Page { items: names, next: None })
+}
+
+/// The names that one server has. The cursor is the server's own.
+pub(super) async fn scan_server(
+    connection: &Arc<Connection>,
+    (store_prefix, prefix): (&str, &str),
+    from: Option<Cursor>,
+    limit: u32,
+    until: Until,
+) -> Result<Page<Name>, EngineError> {
+    let link = connection.link(until).await?;
+    let pattern = scan_pattern(&format!("{store_prefix}{prefix}"));
+    let from = from.as_ref().map(Cursor::as_str).filter(|at| !at.is_empty());
+    let mut at = from.unwrap_or("0").to_owned();
+    let mut items = Vec::new();
+    for _ in 0..SCANS_PER_PAGE {
+        let mut cmd = redis::cmd("SCAN");
+        cmd.arg(&at).arg("MATCH").arg(&pattern).arg("COUNT").arg(limit.clamp(10, SCAN_COUNT_MAX));
+        let reply = link.send(&cmd, until).await?;
+        let unexpected = reply::unexpected(&reply);
+        let (next, keys): (String, Vec<Vec<u8>>) = redis::from_redis_value(reply).map_err(|_| unexpected)?;
+        items.extend(keys.iter().filter_map(|key| name_of(store_prefix, key)));
+        at = next;
+        if at == "0" {
+            return Ok(Page { items, next: None });
+        }
+        if items.len() >= limit as usize {
+            break;
+        }
+    }
+    Ok(Page { items, next: Some(Cursor::new(at)) })
+}
+
+fn name_of(store_prefix: &str, key: &[u8]) -> Option<Name> {
+    let key = std::str::from_utf8(key).ok()?;
+    // With an empty prefix the side keys are in the scan's way.
+    let is_side_key = key.starts_with("leasehold:");
+    key.strip_prefix(store_prefix).filter(|_| !is_side_key).and_then(|name| Name::new(name).ok())
+}
+
+fn inspection(name: &Name, value: &Value) -> Result<Inspection, EngineError> {
+    let Value::Array(parts) = value else { return Err(reply::unexpected(value)) };
+    let [holder, Value::Int(pttl), _, Value::Int(count), Value::Array(waiters)] = parts.as_slice() else {
+        return Err(reply::unexpected(value));
+    };
+    let tenant = match holder {
+        Value::Int(_) => Some((Holder::Foreign, Fence::new(0))),
+        holder => reply::text(holder).map(reply::tenant),
+    };
+    let expires_in = reply::left(*pttl);
+    let held = |(holder, fence)| Tenure { holder, fence, mode: Mode::Exclusive, expires_in };
+    Ok(Inspection {
+        name: name.clone(),
+        holders: tenant.map(held).into(),
+        waiters: waiters.chunks(2).map(waiter).collect(),
+        waiting: u32::try_from(*count).unwrap_or(u32::MAX),
+    })
+}
+
+/// A waiter's entry, and how long it has waited in microseconds.
+pub(super) fn waiter(pair: &[Value]) -> Waiter {
+    Waiter {
+        holder: Holder::parse(pair.first().and_then(reply::text).map_or("", script::entry_owner)),
+        mode: Mode::Exclusive,
+        waiting_for: Duration::from_micros(
+            pair.get(1).and_then(reply::text).and_then(|us| us.parse().ok()).unwrap_or(0),
+        ),
+    }
+}

@@ -1,0 +1,191 @@
+//! How locks and records lie in Redis.
+//!
+//! A lock itself is a plain string under `prefix + name`, as in many other libraries, so that a fleet can mix them; a
+//! record is one under its key as given. Everything else lies in side keys in the same slot, under a prefix of their own,
+//! where no lock name can collide with them and a scan for locks does not see them.
+
+use std::io::Write;
+
+use redis::{RedisWrite, ToRedisArgs};
+
+use super::slots;
+use leasehold_core::{
+    error::Error,
+    name::{Name, hash_tag},
+};
+
+/// A prefix is part of every key, so the rule for names holds for it: with a stray `}` a lock and its queue would be torn
+/// apart.
+pub(super) fn check_prefix(prefix: &str) -> Result<(), Error> {
+    match Name::new(format!("{prefix}x")) {
+        Err(Error::Invalid { got, expected, .. }) => Err(Error::invalid("prefix", got, expected)),
+        name => name.map(drop),
+    }
+}
+
+/// The keys of one lock, or of one record.
+#[derive(Clone)]
+pub(super) struct Keys {
+    /// What side keys end with: K in braces, or K alone if it has a hash tag of its own.
+    tail: String,
+    in_braces: bool,
+}
+
+impl Keys {
+    pub(super) fn new(prefix: &str, name: &Name) -> Self {
+        let mut tail = String::with_capacity(prefix.len() + name.as_str().len() + 2);
+        tail.extend(["{", prefix, name.as_str()]);
+        let in_braces = hash_tag(&tail[1..]).is_none();
+        if in_braces {
+            tail.push('}');
+        } else {
+            tail.remove(0);
+        }
+        Self { tail, in_braces }
+    }
+
+    /// The keys of a record.
+    pub(super) fn of_record(key: &Name) -> Self {
+        Self::new("", key)
+    }
+
+    /// K: the owner value, expiring with the lease; or the record.
+    pub(super) fn lock(&self) -> &str {
+        if self.in_braces { &self.tail[1..self.tail.len() - 1] } else { &self.tail }
+    }
+
+    /// The slot of a cluster that all of them are in.
+    pub(super) fn slot(&self) -> u16 {
+        slots::slot(self.lock())
+    }
+
+    /// Why this lock's keys could be those of another one. Only a short prefix makes it possible.
+    pub(super) fn clash(&self) -> Option<&'static str> {
+        let lock = self.lock();
+        if lock.starts_with("leasehold:") {
+            return Some(
+                "keys that begin with leasehold: are kept for the library's own; use another name or prefix",
+            );
+        }
+        let only_a_tag = !self.in_braces && lock.starts_with('{') && lock.find('}') == Some(lock.len() - 1);
+        only_a_tag.then_some(
+            "a key that is nothing but a hash tag shares its queue with the key inside of it; use a prefix",
+        )
+    }
+
+    /// F: the last fence of the server; in a cluster, of the slot.
+    pub(super) fn counter(&self, by_slot: bool) -> String {
+        match by_slot {
+            false => "leasehold:fence".to_owned(),
+            true => format!("leasehold:fence:{{{}}}", slots::tag_of(self.slot())),
+        }
+    }
+
+    /// F of this name alone, on a node of a quorum.
+    pub(super) fn fence(&self) -> SideKey<'_> {
+        SideKey(["leasehold:fence:", &self.tail, "", ""])
+    }
+
+    /// B: the fence of the last that began under a record's key.
+    pub(super) fn begun(&self) -> SideKey<'_> {
+        SideKey(["leasehold:begun:", &self.tail, "", ""])
+    }
+
+    /// W: the waiters in order of arrival.
+    pub(super) fn waiters(&self) -> SideKey<'_> {
+        SideKey(["leasehold:waiters:", &self.tail, "", ""])
+    }
+
+    /// S: when each waiter was last heard of.
+    pub(super) fn seen(&self) -> SideKey<'_> {
+        SideKey(["leasehold:seen:", &self.tail, "", ""])
+    }
+
+    /// V: who watches a record.
+    pub(super) fn watchers(&self) -> SideKey<'_> {
+        SideKey(["leasehold:watchers:", &self.tail, "", ""])
+    }
+
+    /// G: the tombstone of one attempt.
+    pub(super) fn gone<'a>(&'a self, attempt: &'a str) -> SideKey<'a> {
+        SideKey(["leasehold:gone:", &self.tail, ":", attempt])
+    }
+}
+
+/// A side key, put together only where it is written into a command.
+pub(super) struct SideKey<'a>([&'a str; 4]);
+
+impl ToRedisArgs for SideKey<'_> {
+    fn write_redis_args<W: ?Sized + RedisWrite>(&self, out: &mut W) {
+        let mut key = out.writer_for_next_arg();
+        for part in self.0 {
+            key.write_all(part.as_bytes()).expect("a command takes what is written");
+        }
+    }
+}
+
+/// A prefix as a pattern for SCAN, with everything that a pattern would read otherwise made literal.
+pub(super) fn scan_pattern(prefix: &str) -> String {
+    let mut pattern = String::with_capacity(prefix.len() + 1);
+    for c in prefix.chars() {
+        if matches!(c, '*' | '?' | '[' | ']' | '\\' | '^') {
+            pattern.push('\\');
+        }
+        pattern.push(c);
+    }
+    pattern.push('*');
+    pattern
+}
+
+#[cfg(test)]
+mod tests {
+    use super::*;
+
+    fn keys(name: &str) -> Keys {
+        Keys::new("lock:", &Name::new(name).unwrap())
+    }
+
+    fn written(key: SideKey<'_>) -> String {
+        let [key] = <[_; 1]>::try_from(key.to_redis_args()).unwrap();
+        String::from_utf8(key).unwrap()
+    }
+
+    #[test]
+    fn the_lock_is_the_prefix_and_the_name() {
+        let keys = keys("x");
+        assert_eq!(keys.lock(), "lock:x");
+        assert_eq!(written(keys.fence()), "leasehold:fence:{lock:x}");
+        assert_eq!(written(keys.waiters()), "leasehold:waiters:{lock:x}");
+        assert_eq!(written(keys.seen()), "leasehold:seen:{lock:x}");
+        assert_eq!(written(keys.gone("ab")), "leasehold:gone:{lock:x}:ab");
+    }
+
+    #[test]
+    fn every_key_of_a_lock_has_one_hash_tag() {
+        for name in ["x", "{deal}:42", "a{b", "a{b}c}"] {
+            let keys = keys(name);
+            let place = hash_tag(keys.lock()).unwrap_or(keys.lock());
+            assert_eq!(keys.lock(), format!("lock:{name}"));
+            let side_keys = [keys.fence(), keys.begun(), keys.waiters(), keys.seen(), keys.gone("0")];
+            assert_eq!(slots::slot(&keys.counter(true)), keys.slot());
+            for side in side_keys.map(written) {
+                assert_eq!(hash_tag(&side), Some(place), "{side}");
+            }
+        }
+    }
+
+    #[test]
+    fn keys_that_could_be_those_of_another_lock_are_known() {
+        let clash = |prefix, name| Keys::new(prefix, &Name::new(name).unwrap()).clash().is_some();
+        assert!(clash("", "{x}") && clash("", "leasehold:fence:{x}") && clash("lease", "hold:x"));
+        for name in ["x", "{x", "{x}y", "{x}{y}", "y{x}", "leasehold"] {
+            assert!(!clash("", name) && !clash("lock:", name), "{name}");
+        }
+        assert!(!clash("lock:", "{x}") && !clash("lock:", "leasehold:x"));
+    }
+
+    #[test]
+    fn a_pattern_takes_the_prefix_literally() {
+        assert_eq!(scan_pattern("a*[b]?\\"), "a\\*\\[b\\]\\?\\\\*");
+    }
+}

@@ -1,0 +1,258 @@
+//! `redis://`, `redis-sentinel://`, `redis-cluster://` and the same with TLS — leases between hosts, on one Redis (7.0 or
+//! later) or Valkey, on whichever server of a set is the primary (`sentinel`), or on a cluster.
+//!
+//! A claim, a release or a renewal is one script on the server (`script`); many of them share a call when the client
+//! is busy (`batch`). The next holder learns of a release in one hop, by a message on its connection (`wake`). A claim
+//! that waits for replicas takes a connection of its own (`acks`). In a cluster every name has its own server, which may
+//! change at any time (`topology`).
+
+mod acks;
+mod batch;
+mod claim;
+mod connection;
+mod deadlines;
+mod fan_out;
+mod health;
+mod info;
+mod inspect;
+mod keys;
+mod migrating;
+mod records;
+mod renewal;
+mod reply;
+mod script;
+mod target;
+mod topology;
+mod url;
+mod voter;
+mod wake;
+
+use std::sync::{Arc, Weak};
+
+use connection::Listener;
+pub use health::{SET_WARNING_CODES, WARNING_CODES};
+use keys::Keys;
+use leasehold_core::{
+    clock::{Clock, Until},
+    engine::{
+        Answer, Capabilities, Claim, Cursor, Engine, EngineError, EngineOptions, Fut, Handover, Health, Held,
+        Hold, Inspect, Inspection, Leases, Page, Reach, Released, Renewed, WakeSink, deadlines::Deadlines,
+        records::Records,
+    },
+    error::Result,
+    fence::Fence,
+    name::{NAME_MAX_BYTES, Name},
+};
+use script::{Op, Step};
+use topology::{Topology, slots};
+pub use voter::voters;
+use wake::Attempts;
+
+/// The engine behind `redis://`, `redis-sentinel://` and `redis-cluster://`.
+pub struct Redis {
+    prefix: String,
+    clock: Clock,
+    topology: Arc<Topology>,
+    attempts: Arc<Attempts>,
+    capabilities: Capabilities,
+}
+
+impl Redis {
+    /// Prepares the engine; nothing is dialled.
+    pub fn open(url: &str, options: &EngineOptions) -> Result<Self> {
+        keys::check_prefix(&options.prefix)?;
+        let in_cluster = url.split(':').next().is_some_and(|scheme| scheme.ends_with("-cluster"));
+        let attempts = Attempts::new(in_cluster);
+        let listener: Arc<dyn Listener> = attempts.clone();
+        let (word, topology) = Topology::open(url, options, Arc::downgrade(&listener))?;
+        Ok(Self {
+            topology,
+            capabilities: Capabilities::new(
+                word,
+                Reach::Network,
+                Handover::Push,
+                true,
+                NAME_MAX_BYTES - options.prefix.len(),
+            ),
+            prefix: options.prefix.clone(),
+            clock: options.clock.clone(),
+            attempts,
+        })
+    }
+
+    fn keys(&self, name: &Name) -> Keys {
+        Keys::new(&self.prefix, name)
+    }
+
+    /// The keys of what is held.
+    fn keys_of(&self, hold: &Hold) -> Keys {
+        match hold.of {
+            Held::Lock | Held::Closed => self.keys(&hold.name),
+            Held::Record => Keys::of_record(&hold.name),
+        }
+    }
+}
+
+/// A number that no other client has.
+fn random_process() -> u64 {
+    let mut random = [0; 8];
+    getrandom::fill(&mut random).expect("the operating system gives random numbers");
+    u64::from_le_bytes(random)
+}
+
+/// Where waiters of one of its connections are woken.
+fn channel(process: u64, number: usize) -> String {
+    format!("leasehold:wake:{process:016x}:{number}")
+}
+
+/// The name of this client in the server's list of clients.
+fn client_name(options: &EngineOptions) -> String {
+    let label: String =
+        options.client_name.chars().map(|c| if c.is_ascii_graphic() { c } else { '-' }).collect();
+    if label.is_empty() { "leasehold".to_owned() } else { format!("leasehold:{label}") }
+}
+
+impl Engine for Redis {
+    fn capabilities(&self) -> &Capabilities {
+        &self.capabilities
+    }
+
+    fn leases(&self) -> &dyn Leases {
+        self
+    }
+
+    fn inspector(&self) -> &dyn Inspect {
+        self
+    }
+
+    fn set_wake_sink(&self, sink: Weak<dyn WakeSink>) {
+        self.attempts.set_sink(sink);
+    }
+
+    fn records(&self) -> std::result::Result<&dyn Records, &'static str> {
+        Ok(self)
+    }
+
+    fn deadlines(&self) -> std::result::Result<&dyn Deadlines, &'static str> {
+        Ok(self)
+    }
+
+    fn round_trips(&self) -> Option<u64> {
+        Some(self.attempts.round_trips())
+    }
+
+    fn connect(&self, until: Until) -> Fut<'_, ()> {
+        Box::pin(self.topology.connect(until))
+    }
+
+    fn health(&self, until: Until) -> Fut<'_, Health> {
+        Box::pin(self.inspect_health(until))
+    }
+
+    fn close(&self, _: Until) -> Fut<'_, ()> {
+        self.topology.close();
+        Box::pin(std::future::ready(Ok(())))
+    }
+}
+
+impl Leases for Redis {
+    fn claim<'a>(&'a self, claim: &'a Claim, until: Until) -> Fut<'a, Answer> {
+        Box::pin(self.claim(claim, until))
+    }
+
+    fn shard_of(&self, hold: &Hold) -> u64 {
+        self.topology.shard_of(|| self.keys_of(hold).slot())
+    }
+
+    fn renew<'a>(&'a self, holds: &'a [Hold], until: Until) -> Fut<'a, Vec<Result<Renewed, EngineError>>> {
+        Box::pin(async move { Ok(self.renew(holds, until).await) })
+    }
+
+    fn release<'a>(&'a self, hold: &'a Hold, until: Until) -> Fut<'a, Released> {
+        Box::pin(self.end(&hold.name, &hold.owner, None, until))
+    }
+
+    fn abandon<'a>(&'a self, claim: &'a Claim, until: Until) -> Fut<'a, ()> {
+        Box::pin(async move { self.end(&claim.name, &claim.owner, Some(claim), until).await.map(drop) })
+    }
+
+    fn force_release<'a>(&'a self, name: &'a Name, seen: Fence, until: Until) -> Fut<'a, Released> {
+        Box::pin(async move {
+            let op = || Op::new(self.keys(name), Step::ForceRelease(seen));
+            let (value, _) = self.topology.send(name, op, until).await?;
+            // Those behind a hundred dead waiters find the lock free at their next poll.
+            Ok(reply::released(value)?.unwrap_or(Released::Free))
+        })
+    }
+}
+
+impl Inspect for Redis {
+    fn inspect<'a>(&'a self, name: &'a Name, until: Until) -> Fut<'a, Inspection> {
+        Box::pin(self.inspect_one(name, until))
+    }
+
+    fn page<'a>(
+        &'a self,
+        prefix: &'a str,
+        from: Option<Cursor>,
+        limit: u32,
+        until: Until,
+    ) -> Fut<'a, Page<Inspection>> {
+        Box::pin(self.scan_page(prefix, from, limit, until))
+    }
+}
+
+#[cfg(test)]
+mod tests {
+    use std::time::Duration;
+
+    use leasehold_testkit::eventually_async;
+
+    use super::*;
+    use leasehold_core::{
+        engine::{Acks, Fault, Mode, Queue},
+        owner::{Holder, Owner},
+    };
+
+    fn claim(random: u128, name: &str) -> Claim {
+        Claim {
+            name: Name::new(name).unwrap(),
+            owner: Owner::new(random, &Holder::this_process("", 1)),
+            ttl: Duration::from_secs(30),
+            lock_delay: Duration::ZERO,
+            mode: Mode::Exclusive,
+            queue: Some(Queue { wait: Duration::from_secs(30), poll_every: Duration::from_secs(5) }),
+            acks: Acks::None,
+        }
+    }
+
+    #[tokio::test]
+    async fn nothing_is_remembered_of_attempts_that_failed_or_got_their_lock() {
+        let Some(server) = leasehold_testkit::redis_or_skip() else { return };
+        let options = EngineOptions {
+            clock: Clock::system(),
+            command_timeout: Duration::from_secs(5),
+            prefix: "lock:".into(),
+            connections: 1,
+            max_in_flight: 100,
+            client_name: String::new(),
+            max_ttl: Duration::from_secs(300),
+        };
+        let engine = Redis::open(&server.url(), &options).unwrap();
+        let until = || Clock::system().now() + Duration::from_secs(5);
+
+        server.cli(&["HSET", "lock:foreign", "a", "b"]);
+        let error = engine.claim(&claim(1, "foreign"), until()).await.unwrap_err();
+        assert_eq!(error.fault, Fault::WrongType);
+        assert_eq!(engine.attempts.count(), 0);
+
+        let (first, second) = (claim(2, "x"), claim(3, "x"));
+        assert!(matches!(engine.claim(&first, until()).await, Ok(Answer::Granted(_))));
+        assert!(matches!(engine.claim(&second, until()).await, Ok(Answer::Queued { .. })));
+        assert_eq!(engine.attempts.count(), 1);
+        Leases::release(&engine, &first.hold(Fence::new(0)), until()).await.unwrap();
+        // Whether or not it is ever renewed: it may be detached at once.
+        let forgotten = || async { engine.attempts.count() == 0 };
+        eventually_async(Duration::from_secs(60), "the hand-over", forgotten).await;
+    }
+}

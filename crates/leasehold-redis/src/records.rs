@@ -1,0 +1,188 @@
+//! Records: what was begun, how it ended, and marks.
+//!
+//! Each step of a record is an operation ([`step`]) of a script of their own, and finds its way like one of a lock. What a
+//! script finds and cannot judge by the owner alone it answers as it is; the contract's own rules read it. Whoever waits for
+//! the end of somebody else's execution is in a set beside the record and told by a message.
+//!
+//! While nothing new is granted after a promotion (`grace=on`) a record that is not there is refused, because it may have
+//! been begun or done at the server before; a running one that was forgotten is lost.
+
+mod marks;
+mod step;
+
+use std::time::Duration;
+
+use futures_util::future::join_all;
+use redis::Value;
+
+use super::{Redis, keys::Keys, reply, script::Op, topology::slots, wake::NO_LINK};
+use leasehold_core::{
+    clock::{BootInstant, Until},
+    engine::{
+        Cursor, EngineError, Fault, Fut, Grant, Page,
+        records::{Begin, Begun, Content, MarkOp, Record, Records, Settle, Settled, decide},
+    },
+    fence::Fence,
+    name::Name,
+};
+pub(super) use step::Step;
+
+/// When to ask again about a running record that never runs out by itself, because somebody changed it by hand.
+const NEVER: Duration = Duration::from_secs(86_400);
+/// Records that are looked at together; a result may be long.
+const LOOKS_AT_ONCE: usize = 32;
+
+type Result<T> = std::result::Result<T, EngineError>;
+
+impl Redis {
+    /// Sends one step of a record and reads its answer.
+    async fn step<T>(
+        &self,
+        key: &Name,
+        build: impl Fn() -> Step,
+        read: impl FnOnce(Value) -> Result<T>,
+        until: Until,
+    ) -> Result<T> {
+        check(key)?;
+        let channel = || self.topology.channel(key, || slots::slot(key.as_str()));
+        let op = || Op::record(Keys::of_record(key), build(), channel());
+        let answer = match self.topology.send(key, op, until).await?.0 {
+            Value::Array(failed) if failed.first() == Some(&Value::Int(9)) => {
+                Err(reply::failed_or_unexpected(Value::Array(failed)))
+            }
+            value => read(value),
+        };
+        answer.map_err(|error| if error.fault == Fault::WrongType { wrong_type(key) } else { error })
+    }
+
+    async fn begin_once(&self, begin: &Begin, until: Until) -> Result<Begun> {
+        let since = self.clock.now();
+        let call = self.attempts.leaves(begin.owner.id(), since)?;
+        call.left(NO_LINK);
+        let read = |value| begun(value, begin, since);
+        let begun = self.step(&begin.key, || Step::Begin(begin.clone()), read, until).await;
+        if !matches!(&begun, Err(error) if error.fault == Fault::NoAnswer) {
+            call.answered();
+        }
+        begun
+    }
+}
+
+/// Whether a key may be a record or a mark.
+fn check(key: &Name) -> Result<()> {
+    let clash = Keys::of_record(key).clash();
+    clash.map_or(Ok(()), |why| Err(EngineError::new(Fault::Unsupported, why)))
+}
+
+/// The error for a key of another type.
+fn wrong_type(key: &Name) -> EngineError {
+    EngineError::new(Fault::WrongType, format!("the key {key} is of another type than a record"))
+}
+
+fn begun(value: Value, begin: &Begin, since: BootInstant) -> Result<Begun> {
+    match value {
+        Value::Array(list) if list == [Value::Int(5)] => {
+            Err(EngineError::new(Fault::Ended, "this attempt has ended"))
+        }
+        Value::Array(_) => {
+            let (found, pttl) = reply::read::<(Vec<u8>, i64)>(value)?;
+            match decide::begin(Some(&found), reply::left(pttl).unwrap_or(NEVER), begin)? {
+                decide::Beginning::Answer(begun) => Ok(begun),
+                _ => Err(reply::unexpected(&Value::Nil)),
+            }
+        }
+        fence => {
+            let fence = reply::fence(&fence)?;
+            Ok(Begun::Yours(Grant { fence, since, ttl: begin.lease, acks: 0 }))
+        }
+    }
+}
+
+fn settled(value: Value, settle: &Settle) -> Result<Settled> {
+    if value == Value::Int(1) {
+        return Ok(Settled::Stored);
+    }
+    let (found, last) = reply::read::<(Option<Vec<u8>>, u64)>(value)?;
+    match decide::settle(found.as_deref(), (last > 0).then(|| Fence::new(last)), settle)? {
+        decide::Settling::Answer(settled) => Ok(settled),
+        decide::Settling::Write(_) => Err(reply::unexpected(&Value::Nil)),
+    }
+}
+
+fn record(key: &Name, value: Value) -> Result<Option<Record>> {
+    let (text, pttl) = reply::read::<(Option<Vec<u8>>, i64)>(value)?;
+    let (key, expires_in) = (key.clone(), reply::left(pttl));
+    Ok(text.map(|text| Record { key, content: decide::content(&text), expires_in }))
+}
+
+impl Records for Redis {
+    fn begin<'a>(&'a self, begin: &'a Begin, until: Until) -> Fut<'a, Begun> {
+        Box::pin(async move {
+            // In a cluster a subscription costs a call per slot, and most records are not running: first it is asked once.
+            if begin.wake && !self.topology.is_subscribed(|| slots::slot(begin.key.as_str())) {
+                let once = Begin { wake: false, ..begin.clone() };
+                match self.begin_once(&once, until).await? {
+                    Begun::Running { .. } => {}
+                    begun => return Ok(begun),
+                }
+            }
+            self.begin_once(begin, until).await
+        })
+    }
+
+    fn settle<'a>(&'a self, settle: &'a Settle, until: Until) -> Fut<'a, Settled> {
+        Box::pin(async move {
+            let attempt = settle.hold.owner.id();
+            let unanswered = self.attempts.may_come_late(attempt, u64::MAX);
+            let step = || Step::Settle { settle: settle.clone(), unanswered };
+            let settled = self.step(&settle.hold.name, step, |value| settled(value, settle), until).await?;
+            self.attempts.ended(attempt);
+            Ok(settled)
+        })
+    }
+
+    fn on_marks<'a>(&'a self, keys: &'a [Name], op: MarkOp, until: Until) -> Fut<'a, Vec<bool>> {
+        Box::pin(self.call_marks(keys, op, until))
+    }
+
+    fn read<'a>(&'a self, key: &'a Name, until: Until) -> Fut<'a, Option<Record>> {
+        Box::pin(self.step(key, || Step::Look, |value| record(key, value), until))
+    }
+
+    fn remove<'a>(&'a self, key: &'a Name, until: Until) -> Fut<'a, bool> {
+        Box::pin(self.step(key, || Step::Remove, reply::read, until))
+    }
+
+    fn scan<'a>(
+        &'a self,
+        prefix: &'a str,
+        from: Option<Cursor>,
+        limit: u32,
+        until: Until,
+    ) -> Fut<'a, Page<Record>> {
+        Box::pin(async move {
+            let mut found = self.page_of_names("", prefix, from, limit, until).await?;
+            if !self.prefix.is_empty() && !prefix.starts_with(&self.prefix) {
+                found.items.retain(|key| !key.as_str().starts_with(&self.prefix));
+            }
+            let mut items = Vec::with_capacity(found.items.len());
+            for some in found.items.chunks(LOOKS_AT_ONCE) {
+                let looks = join_all(some.iter().map(|key| self.read(key, until))).await;
+                for (key, look) in some.iter().zip(looks) {
+                    match look {
+                        Err(error) if error.fault == Fault::WrongType => {
+                            items.push(Record {
+                                key: key.clone(),
+                                content: Content::Corrupt,
+                                expires_in: None,
+                            });
+                        }
+                        // Gone since the scan, if there is none.
+                        look => items.extend(look?),
+                    }
+                }
+            }
+            Ok(Page { items, next: found.next })
+        })
+    }
+}

@@ -1,0 +1,277 @@
+//! Replies and errors of Redis, in the terms of the contract.
+
+use std::time::Duration;
+
+use redis::{ErrorKind, FromRedisValue, RedisError, Value};
+
+use leasehold_core::{
+    clock::BootInstant,
+    engine::{EngineError, Fault, Holders, Mode, Released, Renewed, Tenure},
+    error::Refusal,
+    fence::Fence,
+    owner::Holder,
+};
+
+/// Who holds a lock, from its text.
+pub(super) fn holders(value: &Value, pttl: i64) -> Holders {
+    let expires_in = left(pttl);
+    let Some(value) = text(value) else { return Holders::none(expires_in) };
+    let (holder, fence) = tenant(value);
+    Holders::one(Tenure { holder, fence, mode: Mode::Exclusive, expires_in })
+}
+
+/// The reply to a release; `None` if dead waiters were removed and it must be sent again.
+pub(super) fn released(value: Value) -> Result<Option<Released>, EngineError> {
+    match items(&value) {
+        [Value::Int(1)] => Ok(Some(Released::Free)),
+        [Value::Int(3)] => Ok(None),
+        [Value::Int(2), next] => Ok(Some(Released::handed_over(Some(fence(next)?)))),
+        [Value::Int(0), Value::Int(-2), ..] => Ok(Some(Released::Expired)),
+        [Value::Int(0), _, holder] => {
+            let (holder, fence) = tenant(text(holder).unwrap_or_default());
+            Ok(Some(Released::Taken { by: (holder != Holder::Foreign).then_some(fence) }))
+        }
+        _ => Err(failed_or_unexpected(value)),
+    }
+}
+
+pub(super) fn renewed(value: Value, since: BootInstant) -> Result<Renewed, EngineError> {
+    match value {
+        Value::Int(1) => Ok(Renewed::Kept { since }),
+        Value::Int(0) => Ok(Renewed::Gone),
+        other => match failed_or_unexpected(other) {
+            // Another kind of key took the lock's place: it is certainly not ours.
+            EngineError { fault: Fault::WrongType, .. } => Ok(Renewed::Gone),
+            error => Err(error),
+        },
+    }
+}
+
+/// The holder and the fence in a lock's text, `ID FENCE HOLDER`; another library's has no fence.
+pub(super) fn tenant(text: &str) -> (Holder, Fence) {
+    let (owner, fence) = split(text).unwrap_or_default();
+    (Holder::parse(&owner), fence)
+}
+
+/// The owner value in a lock's text; another library's text as it is.
+pub(super) fn owner_text(text: &str) -> String {
+    split(text).map_or_else(|| text.to_owned(), |(owner, _)| owner)
+}
+
+/// The owner value and the fence in the text of a lock of this library.
+fn split(text: &str) -> Option<(String, Fence)> {
+    let (id, rest) = text.split_at_checked(33)?;
+    let (fence, holder) = rest.split_once(' ')?;
+    let owner = format!("{id}{holder}");
+    (Holder::parse(&owner) != Holder::Foreign).then_some((owner, fence.parse().ok()?))
+}
+
+pub(super) fn text(value: &Value) -> Option<&str> {
+    match value {
+        Value::BulkString(bytes) => std::str::from_utf8(bytes).ok().or(Some("")),
+        Value::SimpleString(text) => Some(text),
+        _ => None,
+    }
+}
+
+pub(super) fn fence(value: &Value) -> Result<Fence, EngineError> {
+    text(value).and_then(|text| text.parse().ok()).ok_or_else(|| unexpected(value))
+}
+
+/// What is left of a lease; Redis returns -1 for a key that never expires.
+pub(super) fn left(pttl: i64) -> Option<Duration> {
+    u64::try_from(pttl).ok().map(Duration::from_millis)
+}
+
+/// What a script returned: the items of its list, or the one value.
+pub(super) fn items(value: &Value) -> &[Value] {
+    match value {
+        Value::Array(list) => list,
+        value => std::slice::from_ref(value),
+    }
+}
+
+/// What an operation failed with, if it is that.
+pub(super) fn failed_or_unexpected(value: Value) -> EngineError {
+    match items(&value) {
+        [Value::Int(9), why] => from_words(text(why).unwrap_or_default()),
+        _ => unexpected(&value),
+    }
+}
+
+/// The refusal of an operation by a server that takes no writes.
+pub(super) fn read_only(reply: &Value) -> Option<EngineError> {
+    match items(reply) {
+        [Value::Int(9), why] => text(why).map(from_words).filter(|error| error.why.starts_with("READONLY")),
+        _ => None,
+    }
+}
+
+pub(super) fn unexpected(value: &Value) -> EngineError {
+    let kind = match value {
+        Value::Nil => "nothing",
+        Value::Int(_) => "a number",
+        Value::Array(_) => "a list",
+        Value::BulkString(_) | Value::SimpleString(_) => "a text",
+        _ => "something else",
+    };
+    // The value itself may hold an owner value, so it is not shown.
+    EngineError::new(Fault::Refused(Refusal::Other), format!("unexpected answer: {kind}"))
+}
+
+/// An answer as this type; what was wrong with another one is not told, because it may show secrets.
+pub(super) fn read<T: FromRedisValue>(value: Value) -> Result<T, EngineError> {
+    T::from_redis_value(value).map_err(|_| unexpected(&Value::Okay))
+}
+
+/// An error in the server's own words, which begin with a code.
+fn from_words(words: &str) -> EngineError {
+    let words = words.strip_prefix("ERR ").unwrap_or(words);
+    let code = words.split([' ', ':']).next().unwrap_or_default().trim_start_matches('-');
+    EngineError::new(fault(code, words), shorten(words))
+}
+
+/// Scripts append their hash and line, which people do not need; servers that do not know a command append its
+/// arguments, among which may be a password.
+fn shorten(words: &str) -> String {
+    let end =
+        [" script: ", " with args beginning with", "\n"].iter().filter_map(|rest| words.find(rest)).min();
+    words[..end.unwrap_or(words.len())].trim_end_matches([',', ' ']).chars().take(200).collect()
+}
+
+fn fault(code: &str, words: &str) -> Fault {
+    match code {
+        "WRONGTYPE" => Fault::WrongType,
+        "NOAUTH" | "WRONGPASS" => Fault::Refused(Refusal::Auth),
+        "NOPERM" => Fault::Refused(Refusal::Acl),
+        "OOM" => Fault::Refused(Refusal::OutOfMemory),
+        // A replica; or a primary that does not write for want of a disk or a replica, or begins nothing for a while.
+        "READONLY" | "MISCONF" | "NOREPLICAS" | "GRACE" => Fault::Refused(Refusal::ReadOnly),
+        // Not now: nothing happened, and it may work in a moment.
+        "LOADING" | "BUSY" | "MASTERDOWN" | "TRYAGAIN" | "CLUSTERDOWN" => Fault::Unreachable,
+        _ if words.contains("max number of clients reached") => Fault::Unreachable,
+        _ if is_permission_denied(words) => Fault::Refused(Refusal::Acl),
+        // A script broke off: what it did until then stands.
+        _ if words.starts_with("user_script:") || words.starts_with("ERR user_script:") => Fault::NoAnswer,
+        _ => Fault::Refused(Refusal::Other),
+    }
+}
+
+/// A denied permission that comes without its code: to a script (of Redis 7.0, of later ones), or to the driver while it
+/// connects.
+fn is_permission_denied(words: &str) -> bool {
+    ["The user executing the script can't", "ACL failure", "has no permissions"]
+        .iter()
+        .any(|text| words.contains(text))
+}
+
+/// A failure of a command that was sent.
+pub(super) fn of_command(error: &RedisError) -> EngineError {
+    match error.code() {
+        Some(code) => {
+            let words = format!("{code} {}", error.detail().unwrap_or_default());
+            EngineError::new(fault(code, &words), shorten(words.trim_end()))
+        }
+        // Sent, and the connection broke before the answer.
+        None => EngineError::new(Fault::NoAnswer, shorten(&error.to_string())),
+    }
+}
+
+/// A failure to connect: nothing was sent that could have an effect.
+pub(super) fn of_dial(error: &RedisError, tls: bool) -> EngineError {
+    if error.code().is_some() {
+        return of_command(error);
+    }
+    let words = error.to_string();
+    let refused = |refusal, words: String| EngineError::new(Fault::Refused(refusal), words);
+    if let Some(alert) = words.split("fatal alert: ").nth(1) {
+        let alert: String = alert.chars().take_while(char::is_ascii_alphanumeric).collect();
+        return match alert.as_str() {
+            "CertificateRequired" => {
+                refused(Refusal::Certificate, "the server asks for a client certificate".into())
+            }
+            "UnknownCA" | "BadCertificate" | "CertificateUnknown" | "CertificateExpired" | "AccessDenied" => {
+                refused(Refusal::Certificate, format!("the server refused the client certificate ({alert})"))
+            }
+            _ => EngineError::new(Fault::Unreachable, format!("TLS failed ({alert})")),
+        };
+    }
+    match error.kind() {
+        ErrorKind::AuthenticationFailed => refused(Refusal::Auth, shorten(&words)),
+        ErrorKind::RESP3NotSupported => EngineError::new(
+            Fault::Unsupported,
+            "the server does not know RESP3; it takes Redis 7.0 or later, or Valkey",
+        ),
+        ErrorKind::Parse => refused(Refusal::Other, "the server does not speak the Redis protocol".into()),
+        _ if words.contains("certificate") => refused(Refusal::Certificate, shorten(&words)),
+        _ if !tls && error.is_connection_dropped() && !error.is_connection_refusal() => {
+            let words = format!("{}; a port that expects TLS takes rediss://", shorten(&words));
+            EngineError::new(Fault::Unreachable, words)
+        }
+        _ => EngineError::new(Fault::Unreachable, shorten(&words)),
+    }
+}
+
+#[cfg(test)]
+mod tests {
+    use super::*;
+
+    #[test]
+    fn the_servers_words_become_kinds() {
+        for (words, expected) in [
+            ("WRONGTYPE Operation against a key", Fault::WrongType),
+            ("OOM command not allowed script: abc, on @user_script:3.", Fault::Refused(Refusal::OutOfMemory)),
+            ("READONLY You can't write against a read only replica.", Fault::Refused(Refusal::ReadOnly)),
+            (
+                "ERR The user executing the script can't run this command or subcommand",
+                Fault::Refused(Refusal::Acl),
+            ),
+            (
+                "ERR ACL failure in script: User x has no permissions to run the 'set' command",
+                Fault::Refused(Refusal::Acl),
+            ),
+            ("MISCONF Errors writing to the AOF file", Fault::Refused(Refusal::ReadOnly)),
+            ("LOADING Redis is loading the dataset in memory", Fault::Unreachable),
+            (
+                "ERR unknown command 'EVALSHA', with args beginning with: 'user_script' 'and' 'secrets'",
+                Fault::Refused(Refusal::Other),
+            ),
+            ("something odd", Fault::Refused(Refusal::Other)),
+        ] {
+            let error = from_words(words);
+            assert_eq!(error.fault, expected, "{words}");
+            assert!(!error.why.contains("user_script"), "{}", error.why);
+        }
+    }
+
+    #[test]
+    fn the_effect_of_a_script_that_broke_off_is_unknown() {
+        for words in ["ERR user_script:21: attempt to compare nil", "user_script:21: attempt to compare nil"]
+        {
+            assert_eq!(from_words(words).fault, Fault::NoAnswer, "{words}");
+        }
+        for code in ["TTL a lease", "FENCE the last", "ERA the data"] {
+            assert_eq!(from_words(code).fault, Fault::Refused(Refusal::Other), "{code}");
+        }
+    }
+
+    #[test]
+    fn a_locks_text_has_its_fence_behind_the_id() {
+        let id = "0123456789abcdef0123456789abcdef";
+        let (holder, fence) = tenant(&format!("{id} 17 1700000000000 7 host a label"));
+        assert_eq!(holder, Holder::parse(&format!("{id} 1700000000000 7 host a label")));
+        assert_eq!(fence.get(), 17);
+        let before = format!("{id} 1700000000000 7 host a label");
+        for text in [&*before, &format!("{id} x 1 7 host "), id, "", "ü", &"ü".repeat(40)] {
+            assert_eq!(tenant(text), (Holder::Foreign, Fence::new(0)), "{text}");
+            assert_eq!(owner_text(text), text);
+        }
+    }
+
+    #[test]
+    fn an_odd_answer_does_not_show_its_content() {
+        let secret = Value::BulkString(b"0123456789abcdef0123456789abcdef 1 2 h ".to_vec());
+        let error = renewed(secret, BootInstant::from_nanos(0)).unwrap_err();
+        assert!(!error.why.contains("0123"), "{}", error.why);
+    }
+}

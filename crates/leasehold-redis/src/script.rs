@@ -1,0 +1,273 @@
+//! The scripts, and calls of them.
+//!
+//! A lone claim or release of the ordinary case is a small script of its own, which returns nil in any other case. All other
+//! operations on locks are one script, so that many of them can share a call. Renewals and records have scripts of their
+//! own: a call of locks never carries their code.
+
+mod op;
+
+use std::{
+    borrow::Cow,
+    sync::{
+        LazyLock,
+        atomic::{AtomicBool, Ordering},
+    },
+    time::Duration,
+};
+
+use redis::{Arg, Cmd, Value};
+
+pub(super) use self::op::{Op, Step, entry, entry_owner, parts, write_entry};
+use super::{keys::Keys, reply};
+use leasehold_core::engine::{EngineError, WAITERS_SHOWN, crc16::crc16, registry};
+
+/// How long the fence of a name outlives its last use, where each name has its own.
+pub(super) const FENCE_KEPT: Duration = Duration::from_secs(86_400);
+/// How long the tombstone of an attempt refuses claims that reach the server late.
+pub(super) const TOMBSTONE: Duration = registry::LATEST;
+
+/// About the size of an operation with a name of usual length, and of one of its arguments.
+pub(super) const OP_BYTES: usize = 512;
+const ARG_BYTES: usize = 40;
+
+/// What locks and records have in common: the time, fences, and how many milliseconds are left of a grace.
+fn begin_with(with_grace: bool) -> String {
+    let grace = match with_grace {
+        true => include_str!("scripts/grace/begin.lua"),
+        false => include_str!("scripts/grace/none.lua"),
+    };
+    [include_str!("scripts/begin.lua"), include_str!("scripts/fence.lua"), grace].concat()
+}
+
+/// How waiters are woken. In a cluster a call may only touch one slot, and wake-ups stay on the node of that slot.
+fn wake(by_slot: bool) -> &'static str {
+    if by_slot { include_str!("scripts/wake_sharded.lua") } else { include_str!("scripts/wake_whole.lua") }
+}
+
+fn locks(by_slot: bool, with_grace: bool) -> String {
+    [
+        &*begin_with(with_grace),
+        "local function all_cases()\n",
+        wake(by_slot),
+        include_str!("scripts/handover.lua"),
+        include_str!("scripts/claim.lua"),
+        include_str!("scripts/release.lua"),
+        include_str!("scripts/single_key.lua"),
+        if with_grace { include_str!("scripts/grace/renew.lua") } else { "local renew\n" },
+        "return { c = claim, r = release, a = abandon, t = abandon_unanswered, f = force_release, k = close, \
+         o = release_alone, n = renew }\nend\n",
+        include_str!("scripts/dispatch.lua"),
+    ]
+    .concat()
+}
+
+fn records(by_slot: bool, with_grace: bool) -> String {
+    [
+        &*begin_with(with_grace),
+        wake(by_slot),
+        include_str!("scripts/records/look.lua"),
+        include_str!("scripts/records/watchers.lua"),
+        include_str!("scripts/records/begin.lua"),
+        include_str!("scripts/records/settle.lua"),
+        include_str!("scripts/records/renew.lua"),
+        include_str!("scripts/records/dispatch.lua"),
+    ]
+    .concat()
+}
+
+/// Begins a grace if the server is another than the last client met.
+const ARRIVE: &str = include_str!("scripts/grace/arrive.lua");
+
+/// Exists while nothing new is granted.
+const GRACE: &str = "leasehold:grace";
+/// Whom the last client met.
+const ERA: &str = "leasehold:era";
+/// The graces that clients asked for lately.
+const GRACES: &str = "leasehold:graces";
+
+/// Reads what is known about names.
+pub(super) const INSPECT: &str = include_str!("scripts/inspect.lua");
+
+/// A script and the hash by which a server that has seen it knows it.
+pub(super) struct Script {
+    code: Cow<'static, str>,
+    hash: String,
+}
+
+impl Script {
+    pub(super) fn new(code: impl Into<Cow<'static, str>>) -> Self {
+        let code = code.into();
+        Self { hash: redis::Script::new(&code).get_hash().to_owned(), code }
+    }
+}
+
+/// Which script a call takes. Operations with the same one share calls.
+#[derive(Clone, Copy, Debug, PartialEq, Eq, PartialOrd, Ord)]
+pub(super) enum Call {
+    /// One claim of the ordinary case.
+    ClaimFree,
+    /// One release of the ordinary case.
+    ReleaseUnwanted,
+    Renew,
+    Locks,
+    Records,
+}
+
+/// The scripts for a server of one kind.
+pub(super) struct Scripts {
+    /// By [`Call`].
+    scripts: [Script; 5],
+    by_slot: bool,
+    with_grace: bool,
+}
+
+impl Scripts {
+    fn new(by_slot: bool, with_grace: bool) -> Self {
+        let scripts = [
+            Script::new(include_str!("scripts/claim_free.lua")),
+            Script::new(include_str!("scripts/release_unwanted.lua")),
+            Script::new(include_str!("scripts/renew.lua")),
+            Script::new(locks(by_slot, with_grace)),
+            Script::new(records(by_slot, with_grace)),
+        ];
+        Self { scripts, by_slot, with_grace }
+    }
+
+    /// For a node of a cluster; or for one server, with or without a grace.
+    pub(super) fn of(by_slot: bool, with_grace: bool) -> &'static Self {
+        static KINDS: LazyLock<[Scripts; 3]> =
+            LazyLock::new(|| [(true, false), (false, true), (false, false)].map(|(s, g)| Scripts::new(s, g)));
+        match (by_slot, with_grace) {
+            (true, _) => &KINDS[0],
+            (false, true) => &KINDS[1],
+            (false, false) => &KINDS[2],
+        }
+    }
+
+    pub(super) fn script(&self, call: Call) -> &Script {
+        &self.scripts[call as usize]
+    }
+
+    /// The call that tries the ordinary case of an operation that leaves alone over this link.
+    pub(super) fn ordinary(&self, op: &Op, link: u64) -> Option<Call> {
+        if self.with_grace { None } else { op.ordinary(link) }
+    }
+
+    /// The call for an operation among others; those with the same answer share one.
+    pub(super) fn group(&self, op: &Op) -> (Call, u16) {
+        (op.call(self.with_grace), if self.by_slot { op.slot() } else { 0 })
+    }
+
+    /// One call that carries these operations over this link. `era` is the identity of the server and the grace that this
+    /// client needs, if there is one.
+    pub(super) fn build<'a>(
+        &self,
+        call: Call,
+        by_hash: bool,
+        operations: impl ExactSizeIterator<Item = &'a Op>,
+        link: u64,
+        era: Option<(&str, Duration)>,
+    ) -> Cmd {
+        let bytes = operations.len() * OP_BYTES;
+        let [mut keys, mut args] = [(); 2].map(|()| Cmd::with_capacity(bytes / ARG_BYTES, bytes / 2));
+        if let Some((identity, grace)) = era {
+            keys.arg(GRACE).arg(ERA).arg(GRACES);
+            args.arg(identity).arg(px(grace));
+        }
+        operations.for_each(|op| op.write(call, self.by_slot, link, &mut keys, &mut args));
+        let mut cmd = begin(self.script(call), by_hash, bytes);
+        cmd.arg(keys.args_iter().len());
+        for arg in keys.args_iter().chain(args.args_iter()) {
+            if let Arg::Simple(arg) = arg {
+                cmd.arg(arg);
+            }
+        }
+        cmd
+    }
+}
+
+/// Names whose last lone call did not find the ordinary case: the next one does not try it first. A few share a place.
+pub(super) struct Contended([AtomicBool; 256]);
+
+impl Default for Contended {
+    fn default() -> Self {
+        Self([const { AtomicBool::new(false) }; 256])
+    }
+}
+
+impl Contended {
+    fn place(&self, op: &Op) -> &AtomicBool {
+        &self.0[usize::from(crc16(op.key().as_bytes())) % self.0.len()]
+    }
+
+    pub(super) fn is(&self, op: &Op) -> bool {
+        self.place(op).load(Ordering::Relaxed)
+    }
+
+    pub(super) fn note(&self, op: &Op, contended: bool) {
+        self.place(op).store(contended, Ordering::Relaxed);
+    }
+}
+
+pub(super) fn px(duration: Duration) -> u64 {
+    u64::try_from(duration.as_millis()).unwrap_or(u64::MAX).max(1)
+}
+
+/// The first call over a connection with a grace.
+pub(super) fn arrival(identity: &str, grace: Duration) -> Cmd {
+    let mut cmd = begin(&Script::new(ARRIVE), false, OP_BYTES);
+    cmd.arg(3).arg(ERA).arg(GRACE).arg(GRACES).arg(identity).arg(px(grace));
+    cmd
+}
+
+/// Keys and arguments of `inspect.lua`; `own_fences` where each name has its own.
+pub(super) fn write_inspection(cmd: &mut Cmd, locks: &[Keys], own_fences: bool) {
+    let each = if own_fences { 3 } else { 2 };
+    cmd.arg(locks.len() * each);
+    for keys in locks {
+        cmd.arg(keys.lock()).arg(keys.waiters());
+        if own_fences {
+            cmd.arg(keys.fence());
+        }
+    }
+    cmd.arg(WAITERS_SHOWN).arg(each);
+}
+
+/// `bytes` is about how much follows.
+pub(super) fn begin(script: &Script, by_hash: bool, bytes: usize) -> Cmd {
+    let (command, which) = if by_hash { ("EVALSHA", &*script.hash) } else { ("EVAL", &*script.code) };
+    let mut cmd = Cmd::with_capacity(3 + bytes / ARG_BYTES, command.len() + which.len() + bytes);
+    cmd.arg(command).arg(which);
+    cmd
+}
+
+/// The replies of one call, one per operation.
+pub(super) fn replies(value: Value, expected: usize) -> Result<Vec<Value>, EngineError> {
+    match value {
+        Value::Array(replies) if replies.len() == expected => Ok(replies),
+        other => Err(reply::unexpected(&other)),
+    }
+}
+
+#[cfg(test)]
+mod tests {
+    use super::*;
+
+    #[test]
+    fn the_scripts_bound_those_who_wait_as_the_contract_says() {
+        for (script, bound) in [(locks(false, false), "WAITERS_MAX"), (records(false, false), "WATCHERS_MAX")]
+        {
+            assert!(script.contains(&format!("local {bound} = {}\n", leasehold_core::engine::WAITERS_MAX)));
+        }
+    }
+
+    #[test]
+    fn only_the_words_for_wake_ups_differ_in_a_cluster() {
+        for script in [locks, records] {
+            let (whole, sharded) = (script(false, false), script(true, false));
+            let apart: Vec<_> =
+                whole.lines().zip(sharded.lines()).filter(|(one, other)| one != other).collect();
+            assert!(matches!(apart[..], [_, ("local COUNT, PUBLISH = 'NUMSUB', 'PUBLISH'", _)]), "{apart:?}");
+        }
+    }
+}

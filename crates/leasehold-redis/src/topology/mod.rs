@@ -1,0 +1,386 @@
+//! Which server has a name, and how a call gets there: one server, the primary that sentinels name, or the nodes of a
+//! cluster.
+//!
+//! Everything that is sent goes through [`Topology::send`], [`Topology::send_each`] or [`Topology::follow`]; what is done about
+//! an error stands in one table, [`outcome`].
+//!
+//! The driver has clients of its own for clusters and sentinels. They are not used, because they send a command again after a
+//! broken connection, and count that together with redirections: a claim or a release that may have had an effect must not
+//! be sent twice. Nor do they survive a slot that moves: the server then ends its subscriptions with an SUNSUBSCRIBE that
+//! nobody asked for, the driver takes it for a reply, and every later reply is another command's.
+
+mod map;
+pub(super) mod outcome;
+pub(super) mod sentinel;
+mod shard;
+pub(super) mod slots;
+
+use std::{
+    collections::HashMap,
+    sync::{
+        Arc, Mutex, MutexGuard, PoisonError, Weak,
+        atomic::{AtomicBool, Ordering},
+    },
+    time::Duration,
+};
+
+use futures_util::future::join_all;
+use redis::{Cmd, Value};
+
+pub(super) use self::shard::{Shard, Stop};
+use super::{
+    batch::{Lane, Reply},
+    connection::{ConnectionOptions, Listener, Tasks},
+    script::{Op, Script},
+    target::DialTarget,
+    url::{self, Endpoint},
+};
+use leasehold_core::{
+    clock::{BootInstant, Until},
+    engine::{EngineError, EngineOptions, Fault, registry::ended_error},
+    error::Result,
+    name::Name,
+};
+use outcome::{Next, Resend};
+use sentinel::Sentinels;
+use slots::SlotMap;
+
+/// How often one operation is redirected before it fails.
+const HOPS_MAX: u32 = 5;
+/// Pause before a name whose keys are on two nodes is asked for again; doubled each time.
+const MIGRATION_PAUSE_MIN: Duration = Duration::from_millis(10);
+const MIGRATION_PAUSE_MAX: Duration = Duration::from_millis(160);
+
+type Answer<T> = std::result::Result<T, EngineError>;
+
+/// Where names are: all on one server, or each where its slot is.
+pub(super) struct Topology {
+    /// Whether names are on many servers, and a call carries keys of one slot.
+    pub(super) in_cluster: bool,
+    options: EngineOptions,
+    /// What a connection to any server is like.
+    pub(super) connection: ConnectionOptions,
+    /// Some nodes of a cluster.
+    seeds: Vec<Endpoint>,
+    /// Tells this client's channels from those of others.
+    process: u64,
+    state: Mutex<State>,
+    /// When the map was last read; one reads at a time.
+    reading: tokio::sync::Mutex<Option<BootInstant>>,
+    /// Warned once that the server refuses wake-ups.
+    polling_only: AtomicBool,
+}
+
+#[derive(Default)]
+struct State {
+    map: Option<Arc<SlotMap>>,
+    shards: HashMap<Endpoint, Arc<Shard>>,
+    closed: bool,
+}
+
+impl Topology {
+    /// Prepares what a URL names; nothing is dialled. Returns the engine's word, as in the URL scheme, too.
+    pub(super) fn open(
+        url: &str,
+        options: &EngineOptions,
+        listener: Weak<dyn Listener>,
+    ) -> Result<(&'static str, Arc<Self>)> {
+        let scheme = url.split(':').next().unwrap_or_default();
+        let in_cluster = scheme.ends_with("-cluster");
+        let tasks = Tasks::here();
+        let (word, seeds, target) = if scheme.ends_with("-sentinel") {
+            let url = url::sentinel(url)?;
+            let (seeds, login) = (url.sentinels.clone(), url.primary.clone());
+            let sentinels = Sentinels::new(url, options, tasks.clone());
+            ("redis-sentinel", seeds, DialTarget::primary(login, sentinels))
+        } else {
+            let clients = url::servers(url)?;
+            let word = if in_cluster { "redis-cluster" } else { "redis" };
+            let seeds = clients.iter().map(Endpoint::of).collect();
+            (word, seeds, DialTarget::fixed(clients[0].clone()))
+        };
+        let map = (!in_cluster).then(|| Arc::new(SlotMap::of_one(seeds[0].clone())));
+        let connection = ConnectionOptions {
+            identify: target.grace().is_some(),
+            target,
+            client_name: super::client_name(options),
+            channel: String::new(),
+            clock: options.clock.clone(),
+            command_timeout: options.command_timeout,
+            listener: Some(listener),
+            tasks,
+        };
+        let topology = Self {
+            in_cluster,
+            options: options.clone(),
+            connection,
+            seeds,
+            process: super::random_process(),
+            state: Mutex::new(State { map, ..State::default() }),
+            reading: tokio::sync::Mutex::default(),
+            polling_only: AtomicBool::new(false),
+        };
+        Ok((word, Arc::new(topology)))
+    }
+
+    fn state(&self) -> MutexGuard<'_, State> {
+        self.state.lock().unwrap_or_else(PoisonError::into_inner)
+    }
+
+    /// A slot; always the same where all names are on one server.
+    pub(super) fn slot(&self, slot: impl FnOnce() -> u16) -> u16 {
+        if self.in_cluster { slot() } else { 0 }
+    }
+
+    /// Who names the primary, if sentinels do.
+    pub(super) fn sentinels(&self) -> Option<&Arc<Sentinels>> {
+        self.connection.target.sentinels()
+    }
+
+    /// The number of the shard that has a slot, as far as it is known.
+    pub(super) fn shard_of(&self, slot: impl FnOnce() -> u16) -> u64 {
+        let slot = self.slot(slot);
+        self.state().map.as_ref().and_then(|map| map.position(slot)).map_or(0, u64::from)
+    }
+
+    /// Whether wake-ups for names of a slot reach us, or will before anything queues, at no cost.
+    pub(super) fn is_subscribed(&self, slot: impl FnOnce() -> u16) -> bool {
+        if !self.in_cluster {
+            return true;
+        }
+        let slot = slot();
+        let subscriber = {
+            let state = self.state();
+            let primary = state.map.as_ref().and_then(|map| map.primary(slot));
+            primary.and_then(|primary| state.shards.get(primary)?.subscriber.clone())
+        };
+        subscriber.is_some_and(|lane| lane.connection.is_subscribed(slot))
+    }
+
+    /// Where waiters of a name are woken: in a cluster on a channel of its slot, which is the same on every node that ever has
+    /// it; otherwise where all waiters of its connection are.
+    pub(super) fn channel(&self, name: &Name, slot: impl FnOnce() -> u16) -> String {
+        if self.in_cluster {
+            return format!("leasehold:wake:{{{}}}:{:016x}", slots::tag_of(slot()), self.process);
+        }
+        super::channel(self.process, shard::lane_of(name, self.options.connections))
+    }
+
+    /// Runs a call at the server that has a slot, and again where that redirects it: see [`outcome::next`].
+    pub(super) async fn follow<T, F>(
+        self: &Arc<Self>,
+        slot: u16,
+        resend: Resend,
+        until: Until,
+        mut call: impl FnMut(Stop) -> F,
+    ) -> Answer<T>
+    where
+        F: Future<Output = Answer<T>>,
+    {
+        let clock = &self.options.clock;
+        let (mut hops, mut pause, mut importing) = (0, MIGRATION_PAUSE_MIN, None);
+        loop {
+            let stop = match importing.take() {
+                Some(shard) => Stop { shard, asking: true },
+                None => Stop { shard: self.shard(slot, until).await?, asking: false },
+            };
+            let error = match call(stop.clone()).await {
+                Err(error) if self.in_cluster => error,
+                reply => return reply,
+            };
+            let by = &stop.shard.endpoint;
+            match outcome::next(&error, &by.host, resend) {
+                Next::Fail => return Err(error),
+                Next::FailAndReadMap => {
+                    self.read_map_soon(by.clone());
+                    return Err(error);
+                }
+                Next::Wait => {
+                    // For as long as it takes: the whole slot has to arrive.
+                    let again = clock.now() + pause;
+                    if again >= until {
+                        return Err(error);
+                    }
+                    pause = (pause * 2).min(MIGRATION_PAUSE_MAX);
+                    clock.sleep_until(again).await;
+                    continue;
+                }
+                Next::Moved { slot, to } => self.moved(slot, &to, by),
+                Next::Ask(to) => importing = Some(self.shard_at(&mut self.state(), &to)?),
+                Next::ReadMap => {
+                    let _the_first_error_says_more = self.read_map(Some(by), until).await;
+                    if self.map(until).await?.primary(slot).is_none_or(|primary| primary == by) {
+                        return Err(error);
+                    }
+                }
+            }
+            hops += 1;
+            if hops > HOPS_MAX || clock.now() >= until {
+                let words = format!("too many redirections for slot {slot}");
+                return Err(EngineError::new(Fault::Unreachable, words));
+            }
+        }
+    }
+
+    /// Sends an operation to the server that has its name.
+    pub(super) async fn send(self: &Arc<Self>, name: &Name, build: impl Fn() -> Op, until: Until) -> Reply {
+        let first = build();
+        let (slot, resend) = (self.slot(|| first.slot()), first.resend());
+        let mut next = Some(first);
+        self.follow(slot, resend, until, |stop| {
+            let op = next.take().unwrap_or_else(&build);
+            self.send_to(stop, slot, name, op, until)
+        })
+        .await
+    }
+
+    async fn send_to(&self, stop: Stop, slot: u16, name: &Name, op: Op, until: Until) -> Reply {
+        let lane = match op.may_queue() {
+            true => self.subscribe(&stop, name, slot, until).await?,
+            false => stop.shard.lane(name),
+        };
+        // It may have been on its way for a while, and its end may be ahead of it.
+        if op.is_void() {
+            return Err(ended_error());
+        }
+        if stop.asking { lane.run_asking(&op, until).await } else { lane.run(op, until).await }
+    }
+
+    /// The lane for an operation that may queue: nothing queues before the server confirmed that wake-ups reach us, or
+    /// refused them.
+    pub(super) async fn subscribe<'a>(
+        &self,
+        stop: &'a Stop,
+        name: &Name,
+        slot: u16,
+        until: Until,
+    ) -> Answer<&'a Arc<Lane>> {
+        let Stop { shard, asking } = stop;
+        let lane = shard.subscriber.as_ref().unwrap_or_else(|| shard.lane(name));
+        let subscribed = if self.in_cluster {
+            let channel = self.channel(name, || slot);
+            lane.connection.subscribe_slot((slot, &channel), *asking, until).await
+        } else {
+            lane.connection.link(until).await?.subscribe(until).await
+        };
+        match subscribed {
+            Err(error) if outcome::is_redirection(&error) => Err(error),
+            // Without wake-ups a claim waits by asking: slower, and never wrong.
+            Err(error) if matches!(error.fault, Fault::Refused(_)) => {
+                if !self.polling_only.swap(true, Ordering::Relaxed) {
+                    tracing::warn!(%error, "the server refuses wake-ups: waiting by polls alone");
+                }
+                Ok(lane)
+            }
+            subscribed => subscribed.map(|()| lane).map_err(not_sent),
+        }
+    }
+
+    /// Sends a script of its own to the server that has a slot.
+    pub(super) async fn send_script(
+        self: &Arc<Self>,
+        slot: u16,
+        resend: Resend,
+        script: &Script,
+        build: impl Fn(&Script, bool) -> Cmd,
+        until: Until,
+    ) -> Answer<Value> {
+        let build = &build;
+        self.follow(slot, resend, until, |Stop { shard, asking }| async move {
+            shard.connection().link(until).await?.run_script(asking, script, build, until).await
+        })
+        .await
+    }
+
+    /// Sends many calls at once, one result each: `together` sends those of one shard, `alone` follows one that was
+    /// redirected or could not be sent. A server that does not answer fails its own calls only.
+    pub(super) async fn send_each<T, F, G>(
+        &self,
+        slots: impl ExactSizeIterator<Item = u16>,
+        until: Until,
+        together: impl Fn(Arc<Shard>, Vec<usize>) -> F,
+        alone: impl Fn(usize) -> G,
+    ) -> Vec<Answer<T>>
+    where
+        F: Future<Output = Vec<Answer<T>>>,
+        G: Future<Output = Answer<T>>,
+    {
+        let count = slots.len();
+        let (groups, mut redirected) = match self.group(slots, until).await {
+            Ok(groups) => groups,
+            Err(error) => return (0..count).map(|_| Err(error.clone())).collect(),
+        };
+        let mut results: Vec<Answer<T>> = (0..count).map(|_| Err(EngineError::no_answer())).collect();
+        let sent = groups.iter().map(|(shard, places)| together(shard.clone(), places.clone()));
+        for ((_, places), answers) in groups.iter().zip(join_all(sent).await) {
+            for (at, answer) in places.iter().zip(answers) {
+                let goes_on =
+                    |error: &EngineError| outcome::is_redirection(error) || error.fault == Fault::Unreachable;
+                match &answer {
+                    Err(error) if self.in_cluster && goes_on(error) => redirected.push(*at),
+                    _ => results[*at] = answer,
+                }
+            }
+        }
+        // A future for each of them is large: it is made for those that need it.
+        let followed = join_all(redirected.iter().map(|at| alone(*at))).await;
+        redirected.into_iter().zip(followed).for_each(|(at, answer)| results[at] = answer);
+        results
+    }
+
+    /// Calls by their positions: those that each shard gets, and those whose slot has no primary.
+    async fn group(
+        &self,
+        slots: impl ExactSizeIterator<Item = u16>,
+        until: Until,
+    ) -> Answer<(Vec<(Arc<Shard>, Vec<usize>)>, Vec<usize>)> {
+        if !self.in_cluster {
+            return Ok((vec![(self.shard(0, until).await?, (0..slots.len()).collect())], Vec::new()));
+        }
+        let map = self.map(until).await?;
+        let mut state = self.state();
+        let mut groups: Vec<(Arc<Shard>, Vec<usize>)> = Vec::new();
+        let mut homeless = Vec::new();
+        for (at, slot) in slots.enumerate() {
+            let Some(primary) = map.primary(slot) else {
+                homeless.push(at);
+                continue;
+            };
+            match groups.iter_mut().find(|(shard, _)| shard.endpoint == *primary) {
+                Some((_, places)) => places.push(at),
+                None => groups.push((self.shard_at(&mut state, primary)?, vec![at])),
+            }
+        }
+        Ok((groups, homeless))
+    }
+
+    /// Reaches the store once.
+    pub(super) async fn connect(&self, until: Until) -> Answer<()> {
+        if self.in_cluster {
+            return self.map(until).await?.check_complete();
+        }
+        self.shard(0, until).await?.connection().link(until).await.map(drop)
+    }
+
+    pub(super) fn close(&self) {
+        let mut state = self.state();
+        state.closed = true;
+        state.shards.values().for_each(|shard| shard.close());
+        self.sentinels().into_iter().for_each(|sentinels| sentinels.close());
+    }
+}
+
+impl Drop for Topology {
+    fn drop(&mut self) {
+        // The task that listens to sentinels would keep them alive.
+        self.sentinels().into_iter().for_each(|sentinels| sentinels.close());
+    }
+}
+
+/// An operation that could not even be prepared has had no effect, whatever became of the preparation.
+pub(super) fn not_sent(error: EngineError) -> EngineError {
+    match error.fault {
+        Fault::NoAnswer => EngineError { fault: Fault::Unreachable, ..error },
+        _ => error,
+    }
+}

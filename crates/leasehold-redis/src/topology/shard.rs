@@ -1,0 +1,86 @@
+//! One server that takes writes, and the connections to it.
+
+use std::{
+    hash::{BuildHasher, BuildHasherDefault, DefaultHasher},
+    sync::Arc,
+};
+
+use crate::{
+    acks::Pool,
+    batch::Lane,
+    channel,
+    connection::{Connection, ConnectionOptions},
+    url::Endpoint,
+};
+use leasehold_core::{engine::EngineOptions, name::Name};
+
+/// One server that takes writes, and the connections to it.
+pub(crate) struct Shard {
+    pub(crate) endpoint: Endpoint,
+    lanes: Vec<Arc<Lane>>,
+    /// In a cluster, claims that wait and their wake-ups have a connection of their own: the server may end a subscription
+    /// at any time, which costs the connection. Renewals and releases must not notice.
+    pub(super) subscriber: Option<Arc<Lane>>,
+    /// For claims that wait for replicas.
+    pub(crate) pool: Arc<Pool>,
+}
+
+impl Shard {
+    /// The connections to a server, none of them dialled. One that is a node of a cluster has a subscriber; otherwise each
+    /// lane has a wake channel of its own.
+    pub(super) fn new(
+        endpoint: Endpoint,
+        connection: &ConnectionOptions,
+        options: &EngineOptions,
+        channels: Option<u64>,
+    ) -> Self {
+        let in_cluster = channels.is_none();
+        let lane = |number| {
+            let channel = channels.map_or_else(String::new, |process| channel(process, number));
+            let connection = ConnectionOptions { channel, ..connection.clone() };
+            Lane::new(connection, options.max_in_flight, in_cluster)
+        };
+        Self {
+            endpoint,
+            lanes: (0..options.connections).map(lane).collect(),
+            subscriber: in_cluster.then(|| lane(0)),
+            pool: Pool::new(connection.clone(), in_cluster),
+        }
+    }
+
+    /// All operations of a name take the same connection, but for claims that wait in a cluster: what is sent later
+    /// arrives later.
+    pub(crate) fn lane(&self, name: &Name) -> &Arc<Lane> {
+        &self.lanes[lane_of(name, self.lanes.len())]
+    }
+
+    pub(crate) fn connection(&self) -> &Arc<Connection> {
+        &self.lanes[0].connection
+    }
+
+    /// Its wake-ups no longer reach us: waiters claim again.
+    pub(super) fn leave(&self, why: &str) {
+        if let Some(subscriber) = &self.subscriber {
+            subscriber.connection.leave(why);
+        }
+    }
+
+    pub(super) fn close(&self) {
+        self.lanes.iter().chain(&self.subscriber).for_each(|lane| lane.connection.close());
+        self.pool.close();
+    }
+}
+
+/// Which of so many lanes the operations of a name take.
+pub(super) fn lane_of(name: &Name, lanes: usize) -> usize {
+    let hash = BuildHasherDefault::<DefaultHasher>::default().hash_one(name);
+    hash as usize % lanes
+}
+
+/// A server on the way of a call.
+#[derive(Clone)]
+pub(crate) struct Stop {
+    pub(crate) shard: Arc<Shard>,
+    /// It is about to get the slot, and answers only to ASKING.
+    pub(crate) asking: bool,
+}

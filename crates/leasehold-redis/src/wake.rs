@@ -1,0 +1,285 @@
+//! Attempts that wait, and what a message means for them.
+
+use std::sync::{
+    Arc, OnceLock, Weak,
+    atomic::{AtomicU64, Ordering},
+};
+
+use super::connection::Listener;
+use leasehold_core::{
+    clock::BootInstant,
+    engine::{
+        Acks, Claim, EngineError, LinkChange, Wake, WakeSink,
+        registry::{self, Registry},
+    },
+    fence::Fence,
+    owner::OwnerId,
+};
+
+/// The attempts of one client that may be queued.
+#[derive(Default)]
+pub(super) struct Attempts {
+    registry: Arc<Registry<WaitingAttempt>>,
+    /// Its waiters are on many servers: a link that breaks concerns those that wait there.
+    by_shard: bool,
+    sink: OnceLock<Weak<dyn WakeSink>>,
+    /// How often its client has asked, of attempts or otherwise.
+    round_trips: AtomicU64,
+}
+
+/// A claim whose caller waits for the answer.
+pub(super) type Call = registry::Call<WaitingAttempt>;
+
+#[derive(Clone, Default)]
+pub(super) struct WaitingAttempt {
+    /// When it came, by the server's clock; resends keep their place by it.
+    arrival: Option<String>,
+    /// A grant counts only once replicas have it, so a message is no more than a hint.
+    waits_for_replicas: bool,
+    /// Over which link it was last answered that it is queued.
+    link: Option<u64>,
+}
+
+/// The number of no link.
+pub(super) const NO_LINK: u64 = 0;
+
+impl Attempts {
+    pub(super) fn new(by_shard: bool) -> Arc<Self> {
+        Arc::new(Self { by_shard, ..Self::default() })
+    }
+
+    pub(super) fn round_trips(&self) -> u64 {
+        self.round_trips.load(Ordering::Relaxed)
+    }
+
+    pub(super) fn set_sink(&self, sink: Weak<dyn WakeSink>) {
+        let _first = self.sink.set(sink);
+    }
+
+    fn notify(&self, notify: impl FnOnce(&dyn WakeSink)) {
+        if let Some(sink) = self.sink.get().and_then(Weak::upgrade) {
+            notify(&*sink);
+        }
+    }
+
+    fn look_again(&self, owner: OwnerId) {
+        self.notify(|sink| sink.wake(Wake::LookAgain { owner }));
+    }
+
+    /// A copy of a claim, or of a wish to begin a record, is about to leave. Counted first: an end that comes later knows
+    /// of it, one that came before is seen here.
+    pub(super) fn leaves(&self, owner: OwnerId, now: BootInstant) -> Result<Arc<Call>, EngineError> {
+        let call = self.registry.enter(owner, now)?;
+        call.leaves(None)?;
+        Ok(Arc::new(call))
+    }
+
+    /// The attempt ends: no copy of a claim leaves from here on, and messages mean nothing to it.
+    pub(super) fn end(&self, owner: OwnerId) {
+        self.registry.end(owner);
+        self.leave(owner);
+    }
+
+    /// Whether a copy may arrive after an end that leaves over this link.
+    pub(super) fn may_come_late(&self, owner: OwnerId, link: u64) -> bool {
+        self.registry.remains(owner, link).may_come_late
+    }
+
+    /// The server has answered the end.
+    pub(super) fn ended(&self, owner: OwnerId) {
+        self.registry.ended(owner);
+    }
+
+    /// A claim that is about to leave may queue.
+    pub(super) fn may_queue(&self, claim: &Claim) {
+        self.registry.waits(claim.owner.id(), |waits| {
+            waits.get_or_insert_default().waits_for_replicas = claim.acks != Acks::None;
+        });
+    }
+
+    /// When an attempt that is in the queue came; `None` if it is not known to be.
+    pub(super) fn arrival(&self, owner: OwnerId) -> Option<String> {
+        self.registry.waits(owner, |waits| waits.as_ref()?.arrival.clone())
+    }
+
+    /// The server answered "queued", over the link that wake-ups come over.
+    pub(super) fn queued(&self, owner: OwnerId, arrival: String, link: u64) {
+        self.registry.waits(owner, |waits| {
+            if let Some(waits) = waits {
+                waits.arrival = Some(arrival);
+                waits.link = (link != NO_LINK).then_some(link);
+            }
+        });
+    }
+
+    /// The attempt waits no longer.
+    pub(super) fn leave(&self, owner: OwnerId) {
+        self.registry.waits(owner, |waits| *waits = None);
+    }
+
+    /// Its claim failed without effect. One that was queued before still is, and is ended by its client.
+    pub(super) fn leave_unless_queued(&self, owner: OwnerId) {
+        self.registry.waits(owner, |waits| waits.take_if(|waits| waits.arrival.is_none()));
+    }
+
+    #[cfg(test)]
+    pub(super) fn count(&self) -> usize {
+        self.registry.len()
+    }
+}
+
+impl Listener for Attempts {
+    fn asked(&self) {
+        self.round_trips.fetch_add(1, Ordering::Relaxed);
+    }
+
+    fn message(&self, link: u64, payload: &[u8]) {
+        if let Some(owners) = payload.strip_prefix(LOOK) {
+            return watchers(owners).for_each(|owner| self.look_again(owner));
+        }
+        let Some((owner, fence)) = parse(payload) else { return };
+        // One that does not wait for replicas has left the queue, whatever its client makes of it.
+        let waits_for_replicas = self.registry.waits(owner, |waits| {
+            waits.take_if(|waits| !waits.waits_for_replicas);
+            waits.is_some()
+        });
+        // Who released it waited for no replica: claiming again does.
+        if waits_for_replicas {
+            self.look_again(owner);
+        } else {
+            self.notify(|sink| sink.wake(Wake::Granted { owner, fence, link }));
+        }
+    }
+
+    fn connected(&self) {
+        self.notify(|sink| sink.link(LinkChange::Connected));
+    }
+
+    fn disconnected(&self, link: u64, why: &str) {
+        self.notify(|sink| sink.link(LinkChange::Disconnected { why: why.into() }));
+        if !self.by_shard {
+            return self.notify(|sink| sink.wake(Wake::LookAgainAll));
+        }
+        // Who waits for a record finds its end at the next poll.
+        let concerned = self.registry.waiting(|waits| waits.link.is_none_or(|waits_on| waits_on == link));
+        concerned.into_iter().for_each(|owner| self.look_again(owner));
+    }
+}
+
+/// How a message to those who watch a record begins; their random parts follow.
+const LOOK: &[u8] = b"look ";
+
+/// Whom such a message is for.
+fn watchers(owners: &[u8]) -> impl Iterator<Item = OwnerId> {
+    owners.split(|byte| *byte == b' ').filter_map(|owner| OwnerId::parse(std::str::from_utf8(owner).ok()?))
+}
+
+/// A message is "random part of the owner value, fence".
+fn parse(payload: &[u8]) -> Option<(OwnerId, Fence)> {
+    let (owner, fence) = std::str::from_utf8(payload).ok()?.split_once(' ')?;
+    Some((OwnerId::parse(owner)?, fence.parse().ok()?))
+}
+
+#[cfg(test)]
+mod tests {
+    use std::{sync::Mutex, time::Duration};
+
+    use super::*;
+    use leasehold_core::{
+        engine::{Mode, Queue},
+        name::Name,
+        owner::{Holder, Owner},
+    };
+
+    #[derive(Default)]
+    struct Heard(Mutex<Vec<Wake>>);
+    impl WakeSink for Heard {
+        fn wake(&self, wake: Wake) {
+            self.0.lock().unwrap().push(wake);
+        }
+        fn link(&self, _: LinkChange) {}
+    }
+
+    fn claim(acks: Acks) -> Claim {
+        Claim {
+            name: Name::new("x").unwrap(),
+            owner: Owner::new(7, &Holder::Foreign),
+            mode: Mode::Exclusive,
+            ttl: Duration::from_secs(1),
+            lock_delay: Duration::ZERO,
+            queue: Some(Queue { wait: Duration::from_secs(9), poll_every: Duration::from_millis(300) }),
+            acks,
+        }
+    }
+
+    fn queued(attempts: &Attempts, claim: &Claim, link: u64) {
+        let owner = claim.owner.id();
+        let call = attempts.leaves(owner, BootInstant::from_nanos(0)).unwrap();
+        attempts.may_queue(claim);
+        attempts.queued(owner, "1".into(), link);
+        call.answered();
+    }
+
+    fn hear(acks: Acks) -> Wake {
+        let heard = Arc::new(Heard::default());
+        let sink: Arc<dyn WakeSink> = heard.clone();
+        let (attempts, claim) = (Attempts::default(), claim(acks));
+        attempts.set_sink(Arc::downgrade(&sink));
+        queued(&attempts, &claim, 3);
+        attempts.message(3, format!("{} 11", claim.owner.id_text()).as_bytes());
+        heard.0.lock().unwrap().pop().unwrap()
+    }
+
+    #[test]
+    fn a_handover_names_its_fence_and_the_connection_it_came_over() {
+        let wake = hear(Acks::None);
+        assert!(matches!(wake, Wake::Granted { fence, link: 3, .. } if fence.get() == 11), "{wake:?}");
+    }
+
+    #[test]
+    fn a_message_to_an_attempt_that_waits_for_replicas_is_only_a_hint() {
+        assert!(matches!(hear(Acks::AtLeast(1)), Wake::LookAgain { .. }));
+    }
+
+    #[test]
+    fn in_a_cluster_a_broken_link_wakes_those_who_wait_there() {
+        let heard = Arc::new(Heard::default());
+        let sink: Arc<dyn WakeSink> = heard.clone();
+        let attempts = Attempts::new(true);
+        attempts.set_sink(Arc::downgrade(&sink));
+        let claims =
+            [1, 2].map(|random| Claim { owner: Owner::new(random, &Holder::Foreign), ..claim(Acks::None) });
+        for (link, claim) in [3, 4].into_iter().zip(&claims) {
+            queued(&attempts, claim, link);
+        }
+        attempts.disconnected(4, "moved");
+        let told: Vec<_> = heard.0.lock().unwrap().drain(..).collect();
+        assert!(
+            matches!(&told[..], [Wake::LookAgain { owner }] if *owner == claims[1].owner.id()),
+            "{told:?}"
+        );
+    }
+
+    #[test]
+    fn those_who_watch_a_record_are_told_to_look_again() {
+        let heard = Arc::new(Heard::default());
+        let sink: Arc<dyn WakeSink> = heard.clone();
+        let attempts = Attempts::default();
+        attempts.set_sink(Arc::downgrade(&sink));
+        let [one, other] = [1, 2].map(|random| Owner::new(random, &Holder::Foreign));
+        let text = format!("look {} noise {}", one.id_text(), other.id_text());
+        // What an older client takes for no message.
+        assert!(parse(text.as_bytes()).is_none());
+        attempts.message(1, text.as_bytes());
+        let told: Vec<_> = heard.0.lock().unwrap().drain(..).collect();
+        let look = |wake: &Wake, of: &Owner| matches!(wake, Wake::LookAgain { owner } if *owner == of.id());
+        assert!(matches!(&told[..], [a, b] if look(a, &one) && look(b, &other)), "{told:?}");
+    }
+
+    #[test]
+    fn noise_on_the_channel_is_ignored() {
+        for noise in [&b""[..], b"x", b"\xff\xff", b"0123 1", b"00000000000000000000000000000007 -1"] {
+            assert!(parse(noise).is_none());
+        }
+    }
+}

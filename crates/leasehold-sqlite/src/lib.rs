@@ -1,0 +1,199 @@
+//! `sqlite:PATH` — leases between the processes of one host, without a server.
+//!
+//! The file is an ordinary SQLite database on a local disk; every process that opens the same path shares its
+//! locks. Times are those of the host's boot clock, so neither a step of the wall clock nor a suspended laptop
+//! changes who holds what, and a restart of the host frees everything. Results, marks and deadlines outlive it, by the
+//! wall clock, and a power loss as well.
+//!
+//! Use it for programs of one host. Containers share locks if they share the directory (not only the file: SQLite
+//! keeps two more beside it) and the kernel. What cannot be shared safely is refused when the file is opened: see
+//! `docs/stores.md`.
+//!
+//! Do not remove the file while programs use it; they notice and begin a new one, but holders lose their leases.
+//! A program that is stopped (`SIGSTOP`) within one of its transactions, a fraction of a millisecond each, keeps
+//! all others waiting until it goes on or ends; their calls then fail in time and say so.
+
+mod boot;
+mod checks;
+mod deadlines;
+mod fault;
+mod file;
+mod file_system;
+mod health;
+mod path;
+mod records;
+mod store;
+#[cfg(test)]
+mod tests;
+mod wake;
+mod worker;
+
+use std::sync::{Arc, Mutex, PoisonError, Weak};
+
+use leasehold_core::{
+    clock::{Clock, Until},
+    engine::{
+        Answer, Capabilities, Claim, Cursor, Engine, EngineError, EngineOptions, Fault, Fut, Handover,
+        Health, Held, Hold, Inspect, Inspection, Leases, Page, Reach, Released, Renewed, WakeSink,
+        deadlines::Deadlines,
+        records::Records,
+        registry::{EndedAttempts, ended_error},
+    },
+    error::{self, Error},
+    fence::Fence,
+    name::{NAME_MAX_BYTES, Name},
+    owner::{Owner, OwnerId},
+};
+use path::DatabasePath;
+use wake::Wakes;
+use worker::{Purpose, ThreadState, Worker};
+
+/// The engine behind `sqlite:`.
+pub struct Sqlite {
+    worker: Worker,
+    wakes: Arc<Wakes>,
+    path: DatabasePath,
+    clock: Clock,
+    ended: Arc<Mutex<EndedAttempts>>,
+    capabilities: Capabilities,
+}
+
+impl Sqlite {
+    /// Checks the path that follows `sqlite:` in a store URL. The file is opened, or created, by the first call.
+    pub fn open(url: &str, options: &EngineOptions) -> error::Result<Self> {
+        let path = DatabasePath::parse(url)?;
+        let boot = boot::id(path.shared_by)?;
+        let clock = options.clock.clone();
+        let wakes = Arc::new(Wakes::new(rand::random()));
+        let thread = ThreadState::new(path.clone(), boot, clock.clone(), Arc::clone(&wakes));
+        let worker = Worker::start(thread, options.max_in_flight).map_err(|error| Error::Overloaded {
+            doing: format!("opening sqlite:{url}"),
+            source: EngineError::new(Fault::Overloaded, format!("cannot start a thread: {error}")),
+        })?;
+        let capabilities = Capabilities::new("sqlite", Reach::Host, Handover::Pull, true, NAME_MAX_BYTES)
+            .without_acks("a file has no replicas");
+        Ok(Self { worker, wakes, path, clock, ended: Arc::default(), capabilities })
+    }
+
+    /// From here on nothing of the attempt takes effect, also if it still waits for the thread.
+    fn end(&self, owner: &Owner) {
+        self.ended.lock().unwrap_or_else(PoisonError::into_inner).insert(owner.id());
+    }
+
+    /// What an operation that asks checks first, on the thread: its end may have overtaken it.
+    fn still_open(&self, owner: OwnerId) -> impl FnOnce() -> Result<(), EngineError> + Send + 'static {
+        let ended = Arc::clone(&self.ended);
+        move || {
+            let ended = ended.lock().unwrap_or_else(PoisonError::into_inner);
+            if ended.contains(owner) { Err(ended_error()) } else { Ok(()) }
+        }
+    }
+}
+
+impl Engine for Sqlite {
+    fn capabilities(&self) -> &Capabilities {
+        &self.capabilities
+    }
+
+    fn leases(&self) -> &dyn Leases {
+        self
+    }
+
+    fn inspector(&self) -> &dyn Inspect {
+        self
+    }
+
+    fn set_wake_sink(&self, sink: Weak<dyn WakeSink>) {
+        self.wakes.set_sink(sink);
+    }
+
+    fn records(&self) -> Result<&dyn Records, &'static str> {
+        Ok(self)
+    }
+
+    fn round_trips(&self) -> Option<u64> {
+        Some(self.worker.calls())
+    }
+
+    fn deadlines(&self) -> Result<&dyn Deadlines, &'static str> {
+        Ok(self)
+    }
+
+    fn connect(&self, until: Until) -> Fut<'_, ()> {
+        // A file that cannot be written shows here and not at the first lock.
+        Box::pin(self.worker.write(until, Purpose::Ask, |_| Ok(())))
+    }
+
+    fn health(&self, until: Until) -> Fut<'_, Health> {
+        let path = self.path.clone();
+        Box::pin(self.worker.read(until, move |store| health::inspect(store, &path)))
+    }
+
+    fn close(&self, until: Until) -> Fut<'_, ()> {
+        self.wakes.close();
+        Box::pin(self.worker.close(until))
+    }
+}
+
+impl Leases for Sqlite {
+    fn claim<'a>(&'a self, claim: &'a Claim, until: Until) -> Fut<'a, Answer> {
+        if claim.queue.is_some() {
+            self.wakes.listen();
+        }
+        let (since, claim, wake) = (self.clock.now(), claim.clone(), self.wakes.id().to_owned());
+        let open = self.still_open(claim.owner.id());
+        Box::pin(self.worker.write(until, Purpose::Ask, move |store| {
+            open()?;
+            store.claim(&claim, since, &wake)
+        }))
+    }
+
+    fn renew<'a>(&'a self, holds: &'a [Hold], until: Until) -> Fut<'a, Vec<Result<Renewed, EngineError>>> {
+        let (since, holds) = (self.clock.now(), holds.to_vec());
+        Box::pin(self.worker.write(until, Purpose::Keep, move |store| {
+            let renew = |hold: &Hold| match hold.of {
+                Held::Lock | Held::Closed => store.renew(hold, since),
+                Held::Record => store.renew_record(hold, since),
+            };
+            holds.iter().map(|hold| Ok(Ok(renew(hold)?))).collect()
+        }))
+    }
+
+    fn release<'a>(&'a self, hold: &'a Hold, until: Until) -> Fut<'a, Released> {
+        self.end(&hold.owner);
+        let hold = hold.clone();
+        Box::pin(self.worker.write(until, Purpose::End, move |store| store.release(&hold.name, &hold.owner)))
+    }
+
+    fn abandon<'a>(&'a self, claim: &'a Claim, until: Until) -> Fut<'a, ()> {
+        self.end(&claim.owner);
+        let claim = claim.clone();
+        Box::pin(self.worker.write(until, Purpose::End, move |store| {
+            store.release(&claim.name, &claim.owner)?;
+            Ok(())
+        }))
+    }
+
+    fn force_release<'a>(&'a self, name: &'a Name, seen: Fence, until: Until) -> Fut<'a, Released> {
+        let name = name.clone();
+        Box::pin(self.worker.write(until, Purpose::Ask, move |store| store.force_release(&name, seen)))
+    }
+}
+
+impl Inspect for Sqlite {
+    fn inspect<'a>(&'a self, name: &'a Name, until: Until) -> Fut<'a, Inspection> {
+        let name = name.clone();
+        Box::pin(self.worker.read(until, move |store| store.inspect(&name)))
+    }
+
+    fn page<'a>(
+        &'a self,
+        prefix: &'a str,
+        from: Option<Cursor>,
+        limit: u32,
+        until: Until,
+    ) -> Fut<'a, Page<Inspection>> {
+        let prefix = prefix.to_owned();
+        Box::pin(self.worker.read(until, move |store| store.scan(&prefix, from.as_ref(), limit)))
+    }
+}

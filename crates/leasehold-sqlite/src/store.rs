@@ -1,0 +1,271 @@
+//! The atomic operations on a lease file, inside one transaction at one point in time: rows are read, `decide::lock`
+//! decides, rows are written.
+
+use std::time::Duration;
+
+use rusqlite::{CachedStatement, Connection, OptionalExtension, Row, params};
+
+pub(super) use leasehold_core::clock::Now;
+use leasehold_core::{
+    clock::BootInstant,
+    decide::lock::{self, Lease, Waiter},
+    engine::{Answer, Claim, Cursor, Handover, Hold, Inspection, Page, Released, Renewed},
+    fence::Fence,
+    name::Name,
+    owner::Owner,
+};
+
+use super::fault::Failure;
+
+/// How long the row of a free name stays.
+pub(super) const KEPT: Duration = Duration::from_secs(86_400);
+/// Most waiters that one operation sends a hint to.
+const HINTS_MAX: u32 = 16;
+/// Most rows that one page of a scan looks at, held or not.
+pub(super) const SCAN_ROWS_MAX: u32 = 1000;
+
+/// A name, and for each waiter the engine that a hint goes to.
+type Lock = lock::Lock<String>;
+
+/// A waiter to be told, after the commit, that it should claim now.
+#[derive(Clone, Debug, PartialEq, Eq)]
+pub(super) struct Hint {
+    /// The engine that waits.
+    pub(super) wake: String,
+    /// The random part of its attempt.
+    pub(super) owner_id: String,
+}
+
+/// A lease file within one transaction.
+pub(super) struct Store<'t> {
+    db: &'t Connection,
+    pub(super) boot: &'t str,
+    pub(super) now: Now,
+    /// Whom to tell once the transaction is committed.
+    pub(super) hints: Vec<Hint>,
+}
+
+pub(super) fn nanos(at: BootInstant) -> i64 {
+    i64::try_from(at.as_nanos()).unwrap_or(i64::MAX)
+}
+
+pub(super) fn instant(row: &Row<'_>, column: usize) -> rusqlite::Result<BootInstant> {
+    unsigned(row, column).map(BootInstant::from_nanos)
+}
+
+fn unsigned(row: &Row<'_>, column: usize) -> rusqlite::Result<u64> {
+    Ok(row.get::<_, i64>(column)?.max(0).unsigned_abs())
+}
+
+/// An owner value that cannot be read is nobody's.
+fn owner(row: &Row<'_>, column: usize) -> rusqlite::Result<Option<Owner>> {
+    Ok(row.get_ref(column)?.as_str_or_null()?.and_then(Owner::from_exposed))
+}
+
+impl<'t> Store<'t> {
+    pub(super) fn new(db: &'t Connection, boot: &'t str, now: Now) -> Self {
+        Self { db, boot, now, hints: Vec::new() }
+    }
+
+    /// `since` is the grant's lower bound, read before the claim set out; `wake` is the engine that asks.
+    pub(super) fn claim(&mut self, claim: &Claim, since: BootInstant, wake: &str) -> Result<Answer, Failure> {
+        let name = &claim.name;
+        let mut lock = self.load(name, Some(&claim.owner), None)?;
+        let last = lock.last;
+        let answer = lock.claim(claim, since, wake.to_owned(), self.now)?;
+        match answer {
+            Answer::Granted(_) => self.write(name, &lock)?,
+            Answer::Queued { .. } => self.enqueue(claim, &lock)?,
+            Answer::Busy { .. } | Answer::Spent => (),
+        }
+        if lock.last > last {
+            self.leave_queue(name, &claim.owner)?;
+            for passed_over in lock.queue.iter().filter(|waiter| waiter.turn.is_zero()) {
+                let row = [name.as_str(), passed_over.owner.expose()];
+                self.run("UPDATE waiter SET turn = 0 WHERE name = ?1 AND owner = ?2", row)?;
+            }
+            if last == Fence::default() {
+                self.sweep_locks()?;
+            }
+        }
+        self.hint_those_in_turn(&lock, Some(&claim.owner));
+        Ok(answer)
+    }
+
+    pub(super) fn renew(&self, hold: &Hold, since: BootInstant) -> Result<Renewed, Failure> {
+        let mut lock = self.row(&hold.name)?;
+        if !lock.renew(hold, self.now.boot) {
+            return Ok(Renewed::Gone);
+        }
+        self.write(&hold.name, &lock)?;
+        Ok(Renewed::Kept { since })
+    }
+
+    /// Release and abandon.
+    pub(super) fn release(&mut self, name: &Name, owner: &Owner) -> Result<Released, Failure> {
+        self.leave_queue(name, owner)?;
+        self.end(name, |lock, at| lock.end(owner.id(), at))
+    }
+
+    pub(super) fn force_release(&mut self, name: &Name, seen: Fence) -> Result<Released, Failure> {
+        self.end(name, |lock, at| lock.force(seen, at))
+    }
+
+    fn end(
+        &mut self,
+        name: &Name,
+        end: impl FnOnce(&mut Lock, BootInstant) -> bool,
+    ) -> Result<Released, Failure> {
+        let mut lock = self.load(name, None, Some(HINTS_MAX))?;
+        let was_ours = end(&mut lock, self.now.boot);
+        if was_ours {
+            self.write(name, &lock)?;
+        }
+        self.hint_those_in_turn(&lock, None);
+        Ok(lock.released(was_ours, self.now.boot))
+    }
+
+    pub(super) fn inspect(&self, name: &Name) -> Result<Inspection, Failure> {
+        Ok(self.load(name, None, None)?.inspect(name, self.now.boot))
+    }
+
+    pub(super) fn scan(
+        &self,
+        prefix: &str,
+        from: Option<&Cursor>,
+        limit: u32,
+    ) -> Result<Page<Inspection>, Failure> {
+        let mut names = self.cached(include_str!("names.sql"))?;
+        let mut rows = names.query(params![prefix, from.map_or("", Cursor::as_str), SCAN_ROWS_MAX])?;
+        let (mut items, mut looked_at, mut last) = (Vec::new(), 0, String::new());
+        while let Some(row) = rows.next()? {
+            let text: String = row.get(0)?;
+            if !text.starts_with(prefix) {
+                return Ok(Page { items, next: None });
+            }
+            if items.len() >= limit.max(1) as usize {
+                return Ok(Page { items, next: Some(Cursor::new(last)) });
+            }
+            if let Ok(name) = Name::new(&text) {
+                items.extend(Some(self.inspect(&name)?).filter(Inspection::is_in_use));
+            }
+            looked_at += 1;
+            last = text;
+        }
+        let next = (looked_at == SCAN_ROWS_MAX).then(|| Cursor::new(last));
+        Ok(Page { items, next })
+    }
+
+    /// How many names are held and how many attempts wait.
+    pub(super) fn counts(&self) -> Result<(u32, u32), Failure> {
+        let counts = |row: &Row<'_>| Ok((row.get(0)?, row.get(1)?));
+        let now = params![self.boot, nanos(self.now.boot)];
+        Ok(self.cached(include_str!("counts.sql"))?.query_row(now, counts)?)
+    }
+
+    /// A setting of the connection, in SQLite's own words.
+    pub(super) fn pragma<T: rusqlite::types::FromSql>(&self, name: &str) -> Result<T, Failure> {
+        Ok(self.db.pragma_query_value(None, name, |row| row.get(0))?)
+    }
+
+    pub(super) fn next_fence(&self, last: u64) -> Result<u64, Failure> {
+        Ok(lock::next_fence(Fence::new(last), self.now.wall_us)?.get())
+    }
+
+    /// A name with its live waiters, or the first of them. For one that asks: with itself and those before it only, so
+    /// that polls of the first waiters cost the same however many wait.
+    fn load(&self, name: &Name, asks: Option<&Owner>, most: Option<u32>) -> Result<Lock, Failure> {
+        let mut lock = self.row(name)?;
+        let asks = asks.map_or("", Owner::expose);
+        let most = most.map_or(-1, i64::from);
+        let mut waiters = self.cached(include_str!("queue.sql"))?;
+        let mut rows = waiters.query(params![name.as_str(), self.boot, nanos(self.now.boot), asks, most])?;
+        while let Some(row) = rows.next()? {
+            let Some(owner) = owner(row, 0)? else { continue };
+            lock.queue.push_back(Waiter {
+                owner,
+                arrived: instant(row, 1)?,
+                gives_up: instant(row, 2)?,
+                live_until: instant(row, 3)?,
+                turn: Duration::from_nanos(unsigned(row, 4)?),
+                lasts: Duration::ZERO,
+                wake: row.get(5)?,
+            });
+        }
+        Ok(lock)
+    }
+
+    /// A name without its waiters. What another boot wrote has expired, except the fence.
+    fn row(&self, name: &Name) -> Result<Lock, Failure> {
+        let read = |row: &Row<'_>| {
+            let fence = Fence::new(unsigned(row, 0)?);
+            let mut lock = Lock::new(Handover::Pull, fence);
+            if row.get_ref(2)?.as_str()? == self.boot {
+                lock.free_since = instant(row, 3)?;
+                let lease = |owner| Lease { owner, fence, closed_until: lock.free_since };
+                lock.held = owner(row, 1)?.map(lease);
+            }
+            Ok(lock)
+        };
+        let mut row = self.cached("SELECT fence, owner, boot, closed_until FROM lock WHERE name = ?1")?;
+        let lock = row.query_row([name.as_str()], read).optional()?;
+        Ok(lock.unwrap_or_else(|| Lock::new(Handover::Pull, Fence::default())))
+    }
+
+    fn write(&self, name: &Name, lock: &Lock) -> Result<(), Failure> {
+        let owner = lock.held.as_ref().map(|lease| lease.owner.expose());
+        let row = params![name.as_str(), lock.last.as_i64(), owner, self.boot, nanos(lock.opens_at())];
+        self.run(include_str!("write.sql"), row)?;
+        Ok(())
+    }
+
+    /// Writes the entry of the one that asks.
+    fn enqueue(&self, claim: &Claim, lock: &Lock) -> Result<(), Failure> {
+        for waiter in lock.queue.iter().filter(|waiter| waiter.owner == claim.owner) {
+            let row = params![
+                claim.name.as_str(),
+                waiter.owner.expose(),
+                self.boot,
+                nanos(waiter.arrived),
+                nanos(waiter.gives_up),
+                nanos(waiter.live_until),
+                waiter.turn.as_nanos() as i64,
+                waiter.wake,
+            ];
+            self.run(include_str!("enqueue.sql"), row)?;
+        }
+        self.run(include_str!("sweep_waiters.sql"), params![self.boot, nanos(self.now.boot)])?;
+        Ok(())
+    }
+
+    fn leave_queue(&self, name: &Name, owner: &Owner) -> Result<(), Failure> {
+        self.run("DELETE FROM waiter WHERE name = ?1 AND owner = ?2", [name.as_str(), owner.expose()])?;
+        Ok(())
+    }
+
+    fn sweep_locks(&self) -> Result<(), Failure> {
+        let oldest_kept_us = self.now.wall_us.saturating_sub(KEPT.as_micros() as u64).cast_signed();
+        let now = params![oldest_kept_us, self.boot, nanos(self.now.boot)];
+        self.run(include_str!("sweep_locks.sql"), now)?;
+        Ok(())
+    }
+
+    /// Notes a hint for the waiters whose turn it is. They may not have heard of it.
+    fn hint_those_in_turn(&mut self, lock: &Lock, asks: Option<&Owner>) {
+        let others = lock.in_turn(self.now.boot).filter(|waiter| Some(&waiter.owner) != asks);
+        for waiter in others.take(HINTS_MAX as usize) {
+            self.hints.push(Hint { wake: waiter.wake.clone(), owner_id: waiter.owner.id_text().into() });
+        }
+    }
+
+    pub(super) fn run(&self, sql: &str, params: impl rusqlite::Params) -> Result<usize, Failure> {
+        Ok(self.cached(sql)?.execute(params)?)
+    }
+
+    pub(super) fn cached(&self, sql: &str) -> Result<CachedStatement<'t>, Failure> {
+        Ok(self.db.prepare_cached(sql)?)
+    }
+}
+
+#[cfg(test)]
+mod tests;

@@ -1,0 +1,237 @@
+//! Hints between engines: "claim now, it may be your turn".
+//!
+//! Every engine has a random id, which its waiters carry in the file. An engine that frees a lock, or settles a record,
+//! sends the ids of the waiting attempts to their engine: directly if it is itself, otherwise, on Linux, as a datagram to
+//! an abstract Unix address made of the engine's id. A hint proves nothing and may be lost (another network namespace, a
+//! full socket, another platform): waiters poll as well, and a forged hint causes a poll.
+
+use std::{
+    collections::BTreeMap,
+    io,
+    os::unix::net::{SocketAddr, UnixDatagram},
+    sync::{
+        Arc, Mutex, MutexGuard, OnceLock, PoisonError, Weak,
+        atomic::{AtomicBool, Ordering},
+    },
+    thread,
+};
+
+use leasehold_core::{
+    engine::{Wake, WakeSink},
+    owner::OwnerId,
+};
+
+use super::store::Hint;
+
+/// The random part of an attempt, in hexadecimal digits.
+const ID_BYTES: usize = 32;
+/// Longest datagram, a thousand attempts: a socket holds few datagrams, and many may wait for one end.
+const DATAGRAM_BYTES: usize = 1000 * ID_BYTES;
+
+/// Where one engine's hints go, and its way to other engines.
+pub(super) struct Wakes {
+    id: String,
+    sink: OnceLock<Weak<dyn WakeSink>>,
+    listener: Mutex<Option<Listener>>,
+}
+
+impl Wakes {
+    /// An engine's wake-ups under a random id. Nothing is opened before somebody waits.
+    pub(super) fn new(random: u128) -> Self {
+        Self { id: format!("{random:032x}"), sink: OnceLock::new(), listener: Mutex::default() }
+    }
+
+    /// The id under which hints reach this engine.
+    pub(super) fn id(&self) -> &str {
+        &self.id
+    }
+
+    /// Where wake-ups go.
+    pub(super) fn set_sink(&self, sink: Weak<dyn WakeSink>) {
+        let _first = self.sink.set(sink);
+    }
+
+    /// Somebody may have to wait from now on.
+    pub(super) fn listen(&self) {
+        let (mut listener, Some(sink)) = (self.listener(), self.sink.get()) else { return };
+        if listener.is_none() {
+            match Listener::start(&self.id, sink.clone()) {
+                Ok(started) => *listener = Some(started),
+                Err(error) => tracing::debug!(%error, "no wake-ups from other processes, polling only"),
+            }
+        }
+    }
+
+    /// Delivers hints. Never blocks, never fails.
+    pub(super) fn send(&self, hints: Vec<Hint>) {
+        let mut engines = BTreeMap::<String, String>::new();
+        for hint in hints.into_iter().filter(|hint| hint.owner_id.len() == ID_BYTES) {
+            engines.entry(hint.wake).or_default().push_str(&hint.owner_id);
+        }
+        for (engine, owner_ids) in engines {
+            if engine == self.id {
+                if let Some(sink) = self.sink.get().and_then(Weak::upgrade) {
+                    wake(&*sink, owner_ids.as_bytes());
+                }
+            } else if let Err(error) = send_to(&engine, owner_ids.as_bytes()) {
+                tracing::trace!(%error, "a wake-up was not delivered");
+            }
+        }
+    }
+
+    /// Stops listening until somebody waits again.
+    pub(super) fn close(&self) {
+        *self.listener() = None;
+    }
+
+    fn listener(&self) -> MutexGuard<'_, Option<Listener>> {
+        self.listener.lock().unwrap_or_else(PoisonError::into_inner)
+    }
+}
+
+fn wake(sink: &dyn WakeSink, owner_ids: &[u8]) {
+    let texts = owner_ids.chunks(ID_BYTES).filter_map(|id| std::str::from_utf8(id).ok());
+    for owner in texts.filter_map(OwnerId::parse) {
+        sink.wake(Wake::LookAgain { owner });
+    }
+}
+
+/// A thread that receives datagrams; it ends when this is dropped.
+struct Listener {
+    address: SocketAddr,
+    stopped: Arc<AtomicBool>,
+}
+
+impl Listener {
+    fn start(id: &str, sink: Weak<dyn WakeSink>) -> io::Result<Self> {
+        let address = address(id)?;
+        let socket = UnixDatagram::bind_addr(&address)?;
+        let stopped = Arc::new(AtomicBool::new(false));
+        let stop = Arc::clone(&stopped);
+        thread::Builder::new().name("leasehold-wakes".into()).spawn(move || {
+            let mut buffer = vec![0; DATAGRAM_BYTES];
+            while let Ok(length) = socket.recv(&mut buffer) {
+                match sink.upgrade() {
+                    Some(sink) if !stop.load(Ordering::Acquire) => wake(&*sink, &buffer[..length]),
+                    _ => return,
+                }
+            }
+        })?;
+        Ok(Self { address, stopped })
+    }
+}
+
+impl Drop for Listener {
+    fn drop(&mut self) {
+        self.stopped.store(true, Ordering::Release);
+        // Any datagram makes the thread check. If its socket is full, it is about to check anyway.
+        let _poked = outgoing().and_then(|socket| socket.send_to_addr(b"", &self.address));
+    }
+}
+
+fn send_to(engine: &str, owner_ids: &[u8]) -> io::Result<()> {
+    let (socket, address) = (outgoing()?, address(engine)?);
+    owner_ids.chunks(DATAGRAM_BYTES).try_for_each(|ids| socket.send_to_addr(ids, &address).map(drop))
+}
+
+fn outgoing() -> io::Result<UnixDatagram> {
+    let socket = UnixDatagram::unbound()?;
+    socket.set_nonblocking(true)?;
+    Ok(socket)
+}
+
+#[cfg(any(target_os = "linux", target_os = "android"))]
+fn address(engine: &str) -> io::Result<SocketAddr> {
+    #[cfg(target_os = "android")]
+    use std::os::android::net::SocketAddrExt;
+    #[cfg(target_os = "linux")]
+    use std::os::linux::net::SocketAddrExt;
+    SocketAddr::from_abstract_name(format!("leasehold-{engine}"))
+}
+
+/// No way to other processes: their waiters poll.
+#[cfg(not(any(target_os = "linux", target_os = "android")))]
+fn address(_: &str) -> io::Result<SocketAddr> {
+    Err(io::ErrorKind::Unsupported.into())
+}
+
+#[cfg(test)]
+mod tests {
+    use std::sync::mpsc;
+
+    use super::*;
+    use leasehold_core::{
+        engine::LinkChange,
+        owner::{Holder, Owner},
+    };
+
+    struct Recorder(mpsc::Sender<OwnerId>);
+
+    impl WakeSink for Recorder {
+        fn wake(&self, wake: Wake) {
+            if let Wake::LookAgain { owner } = wake {
+                let _ = self.0.send(owner);
+            }
+        }
+        fn link(&self, _: LinkChange) {}
+    }
+
+    fn engine() -> (Arc<Wakes>, Arc<dyn WakeSink>, mpsc::Receiver<OwnerId>) {
+        let wakes = Arc::new(Wakes::new(rand::random()));
+        let (tell, told) = mpsc::channel();
+        let sink: Arc<dyn WakeSink> = Arc::new(Recorder(tell));
+        wakes.set_sink(Arc::downgrade(&sink));
+        (wakes, sink, told)
+    }
+
+    fn owner() -> Owner {
+        Owner::new(rand::random(), &Holder::Foreign)
+    }
+
+    fn hint(to: &Wakes, owner: &Owner) -> Vec<Hint> {
+        vec![Hint { wake: to.id().into(), owner_id: owner.id_text().into() }]
+    }
+
+    #[test]
+    fn a_hint_reaches_its_own_engine_without_a_socket() {
+        let (wakes, _sink, told) = engine();
+        let owner = owner();
+        wakes.send(hint(&wakes, &owner));
+        assert_eq!(told.try_recv().unwrap(), owner.id());
+    }
+
+    #[cfg(target_os = "linux")]
+    #[test]
+    fn a_hint_reaches_another_engine() {
+        let (waiting, _sink, told) = engine();
+        let (releasing, _, _) = engine();
+        let owner = owner();
+        waiting.listen();
+        releasing.send(hint(&waiting, &owner));
+        assert_eq!(told.recv_timeout(std::time::Duration::from_secs(10)).unwrap(), owner.id());
+    }
+
+    #[cfg(target_os = "linux")]
+    #[test]
+    fn many_hints_reach_another_engine_together() {
+        let (waiting, _sink, told) = engine();
+        let (settling, _, _) = engine();
+        waiting.listen();
+        let owners: Vec<_> = (0..2500).map(|_| owner()).collect();
+        settling.send(owners.iter().flat_map(|owner| hint(&waiting, owner)).collect());
+        for owner in owners {
+            assert_eq!(told.recv_timeout(std::time::Duration::from_secs(30)).unwrap(), owner.id());
+        }
+    }
+
+    #[cfg(target_os = "linux")]
+    #[test]
+    fn listening_ends_with_the_engine_and_a_lost_hint_is_nobodys_trouble() {
+        let (waiting, sink, told) = engine();
+        waiting.listen();
+        let late = hint(&waiting, &owner());
+        drop((waiting, sink));
+        assert!(told.recv_timeout(std::time::Duration::from_secs(10)).is_err());
+        engine().0.send(late);
+    }
+}

@@ -1,0 +1,100 @@
+//! From a store URL to an engine.
+
+use std::sync::Arc;
+
+use crate::{
+    engine::{Engine, EngineOptions},
+    error::{Error, Result},
+    text,
+};
+
+/// The schemes of store URLs, each with the feature that it needs.
+const SCHEMES: [(&str, &str); 10] = [
+    ("memory", "memory"),
+    ("sqlite", "sqlite"),
+    ("redis", "redis"),
+    ("redis-sentinel", "redis"),
+    ("redis-cluster", "redis"),
+    ("redlock", "redis"),
+    ("rediss", "tls"),
+    ("rediss-sentinel", "tls"),
+    ("rediss-cluster", "tls"),
+    ("redlocks", "tls"),
+];
+
+const EXPECTED: &str = "memory: · memory:NAME · sqlite:PATH · redis://HOST[:PORT][/DB] · \
+    redis-sentinel://HOST[:PORT],HOST[:PORT],…/NAME[/DB] · redis-cluster://HOST[:PORT],… · \
+    redlock://HOST[:PORT],HOST[:PORT],HOST[:PORT],… · rediss://…, rediss-sentinel://…, rediss-cluster://… and \
+    redlocks://… with TLS";
+
+/// Opens the engine that a URL names. Nothing is dialled yet.
+pub(crate) fn open(url: &str, options: &EngineOptions) -> Result<Arc<dyn Engine>> {
+    let (scheme, rest) = url.split_once(':').unwrap_or_default();
+    let Some((_, feature)) = SCHEMES.iter().find(|(known, _)| *known == scheme) else {
+        return Err(Error::invalid("store URL", text::redact(url), EXPECTED));
+    };
+    match (*feature, rest, options) {
+        #[cfg(feature = "memory")]
+        ("memory", name, options) => {
+            Ok(Arc::new(crate::engine::memory::Memory::open(name, options.clock.clone())))
+        }
+        #[cfg(feature = "sqlite")]
+        ("sqlite", path, options) => Ok(Arc::new(leasehold_sqlite::Sqlite::open(path, options)?)),
+        #[cfg(feature = "redis")]
+        ("redis", _, options) => open_redis(scheme, url, options),
+        #[cfg(feature = "tls")]
+        ("tls", _, options) => open_redis(scheme, url, options),
+        (feature, ..) => Err(Error::unsupported(
+            format!("the store {scheme}:{}", if rest.starts_with("//") { "//" } else { "" }),
+            format!(
+                "this build lacks the feature \"{feature}\"; add it with: cargo add leasehold --features {feature}"
+            ),
+        )),
+    }
+}
+
+#[cfg(feature = "redis")]
+fn open_redis(scheme: &str, url: &str, options: &EngineOptions) -> Result<Arc<dyn Engine>> {
+    if !scheme.starts_with("redlock") {
+        return Ok(Arc::new(leasehold_redis::Redis::open(url, options)?));
+    }
+    let quorum = leasehold_quorum::QuorumOptions {
+        clock: options.clock.clone(),
+        command_timeout: options.command_timeout,
+        max_ttl: options.max_ttl,
+        prefix_bytes: options.prefix.len(),
+    };
+    Ok(Arc::new(leasehold_quorum::Quorum::over(leasehold_redis::voters(url, options)?, quorum)))
+}
+
+#[cfg(test)]
+mod tests {
+    /// Runs in builds that lack a feature; see the step `features` of `cargo xtask test`.
+    #[test]
+    #[cfg(not(all(feature = "memory", feature = "sqlite", feature = "tls")))]
+    fn a_store_that_this_build_lacks_names_the_command_that_adds_it() {
+        let options = super::EngineOptions {
+            clock: crate::Clock::system(),
+            command_timeout: std::time::Duration::from_secs(1),
+            prefix: String::new(),
+            connections: 1,
+            max_in_flight: 1,
+            client_name: String::new(),
+            max_ttl: std::time::Duration::from_secs(300),
+        };
+        let builds = [
+            (cfg!(feature = "memory"), "memory:", "memory"),
+            (cfg!(feature = "sqlite"), "sqlite:x.db", "sqlite"),
+            (cfg!(feature = "redis"), "redis://h", "redis"),
+            (cfg!(feature = "redis"), "redis-sentinel://h/n", "redis"),
+            (cfg!(feature = "tls"), "rediss://h", "tls"),
+            (cfg!(feature = "tls"), "rediss-sentinel://h/n", "tls"),
+        ];
+        for (_, url, feature) in builds.into_iter().filter(|(has, ..)| !has) {
+            let error = super::open(url, &options).err().expect("this build lacks it");
+            assert_eq!(error.kind(), crate::ErrorKind::Unsupported);
+            let command = format!("cargo add leasehold --features {feature}");
+            assert!(error.to_string().ends_with(&command), "{error}");
+        }
+    }
+}
