@@ -241,7 +241,7 @@ impl MarkerGuard {
     }
 }
 
-/// What a lease tells: its fence, whether it is held, when it is lost.
+/// Everything that a lease knows: its fence, whether it is held, when it is lost.
 impl Deref for MarkerGuard {
     type Target = Lease;
     fn deref(&self) -> &Lease {

@@ -26,7 +26,7 @@ impl Deadlines {
 }
 
 impl Deadline {
-    /// What whoever claims it shall know, as JSON, for [`Due::context_as`].
+    /// The context that its claimer gets, as JSON, for [`Due::context_as`].
     ///
     /// # Errors
     /// `invalid` for a value that has no JSON.

@@ -95,7 +95,7 @@ impl<T> Execution<T> {
     }
 }
 
-/// What a lease tells: its fence, whether it is held, when it is lost.
+/// Everything that a lease knows: its fence, whether it is held, when it is lost.
 impl<T> Deref for Execution<T> {
     type Target = Lease;
     fn deref(&self) -> &Lease {

@@ -44,8 +44,8 @@ impl IdempotencyKey {
         begun.try_map(Execution::retyped, |bytes| read(&key?, &bytes))
     }
 
-    /// Waits for the result of somebody else's execution, woken when that is stored. If nobody is at it, or who was has died,
-    /// the execution becomes ours; short for [`wait`](Self::wait) and [`begin`](Self::begin).
+    /// Waits for the result of somebody else's execution, woken when that is stored. If none is in progress, or its holder
+    /// has died, the execution becomes ours; short for [`wait`](Self::wait) and [`begin`](Self::begin).
     ///
     /// # Cancel safety
     /// As [`begin`](Self::begin).
@@ -91,7 +91,7 @@ impl<T> Execution<T> {
 }
 
 impl<T: Serialize> Execution<T> {
-    /// Stores the result, and wakes who waits for it. It counts also after the lease was lost, if nobody else has begun
+    /// Stores the result, and wakes its waiters. It counts also after the lease was lost, if nobody else has begun
     /// since.
     ///
     /// # Cancel safety
@@ -112,7 +112,7 @@ impl<T: Serialize> Execution<T> {
         }
     }
 
-    /// Tells how a body ended; nothing hides what it came to.
+    /// Stores how a body ended; nothing hides its result.
     pub async fn settle<E: fmt::Display>(self, ended: Result<T, E>) -> Idempotent<T, E> {
         match ended {
             Ok(result) => match self.complete(&result).await {

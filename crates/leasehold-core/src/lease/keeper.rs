@@ -1,4 +1,4 @@
-//! One task that renews all leases of a client and tells holders when a lease can no longer be trusted.
+//! One task that renews all leases of a client and reports those that can no longer be trusted.
 //!
 //! Leases that are due soon are renewed together, so that a thousand leases cost a handful of commands. Each batch is its
 //! own task, so that a slow answer delays nobody else.

@@ -68,7 +68,7 @@ impl LeaseState {
         self.standing.lock().unwrap_or_else(PoisonError::into_inner)
     }
 
-    /// When the holder must be told, at the latest, that the lease is lost.
+    /// When the lease counts as lost at the latest.
     pub(crate) fn lost_at(&self) -> BootInstant {
         self.standing().lost_at()
     }

@@ -23,7 +23,7 @@ pub fn drift(ttl: Duration) -> Duration {
     ttl / 100 + Duration::from_millis(2)
 }
 
-/// How long before the end of validity a holder is told that the lease is lost, so that it can still stop in time.
+/// How long before the end of validity a lease counts as lost, so that its holder can still stop in time.
 pub fn margin(ttl: Duration) -> Duration {
     (ttl / 20).max(Duration::from_millis(20))
 }

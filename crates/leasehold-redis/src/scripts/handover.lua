@@ -1,5 +1,5 @@
 -- Fragment: who waits, and hand-over.
--- COUNT and PUBLISH are the words for counting a channel's receivers and for telling them.
+-- COUNT and PUBLISH are the words for counting a channel's receivers and for publishing to them.
 -- A waiter's entry in W is "2 <px> <wait ms> <live ms> <channel> <id> <rest of the owner value>", the same text on every
 -- resend; 2 is the layout. Its score is its arrival. S has the time at which a waiter that came back was last heard of.
 local ENTRY = '^2 (%d+) (%d+) (%d+) (%S+) (%x+ )(.*)$'
@@ -42,7 +42,7 @@ local function hand_over(K, F, W, S)
   end
 end
 
--- Removes dead waiters among the first, and tells whether there were any.
+-- Removes dead waiters among the first, and returns whether there were any.
 local function remove_dead(W, S)
   local first, removed = call('ZRANGE', W, 0, DEAD_MAX - 1, 'WITHSCORES'), false
   for i = 1, #first, 2 do

@@ -69,7 +69,7 @@ impl Memory {
     }
 }
 
-/// Stands for "nobody is told" until a client says where wake-ups go.
+/// Drops wake-ups until a client has set its sink.
 struct NoSink;
 impl WakeSink for NoSink {
     fn wake(&self, _: super::Wake) {}
