@@ -403,7 +403,7 @@ async fn two_processes_exclude_each_other_and_hand_over_long_before_a_poll() {
     let dir = TempDir::new();
     let mut helper = Helper(
         Command::new(std::env::current_exe().unwrap())
-            .args(["--exact", "engine::sqlite::tests::helper_process", "--nocapture"])
+            .args(["--exact", "tests::helper_process", "--nocapture"])
             .env(HELPER_DIR, dir.path(""))
             .stdout(std::process::Stdio::null())
             .spawn()
