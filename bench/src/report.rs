@@ -26,8 +26,8 @@ pub(crate) enum Target {
 impl Target {
     fn words(&self) -> Option<String> {
         match self {
-            Self::AtMost(most) => Some(format!("<= {most:.2}")),
-            Self::AtLeast(least) => Some(format!(">= {least:.2}")),
+            Self::AtMost(most) => Some(format!("<= {most}")),
+            Self::AtLeast(least) => Some(format!(">= {least}")),
             Self::None => None,
         }
     }
