@@ -64,10 +64,11 @@ impl Sandbox {
         command
     }
 
-    /// `leasehold` with these words.
+    /// `leasehold` with these words. It hears every signal, also where the tests run under `nohup` or in the background
+    /// of a script: what was ignored there would stay ignored.
     pub(crate) fn command(&self, words: &[&str]) -> Command {
-        let mut command = self.program(BINARY);
-        command.args(words).stdin(Stdio::null());
+        let mut command = self.program("env");
+        command.args(["--default-signal", BINARY]).args(words).stdin(Stdio::null());
         command
     }
 
