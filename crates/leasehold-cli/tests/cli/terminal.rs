@@ -42,7 +42,7 @@ impl Screen {
         tcsetwinsize(&main, size).unwrap();
         let mut command: Command = sandbox.program("setsid");
         command.env("TERM", "xterm");
-        command.args(["--ctty", "--wait"]).args(words);
+        command.args(["--ctty", "--wait", "env", "--default-signal"]).args(words);
         command.stdin(side.try_clone().unwrap()).stdout(side.try_clone().unwrap()).stderr(side);
         let child = command.spawn().unwrap();
         drop(command);
