@@ -116,7 +116,7 @@ fn run_version(root: &Path, version: &Version, suites: &[&Suite], cache: &Path) 
 
 fn run_suite(root: &Path, label: &str, server: &Server, suite: &Suite) -> Tally {
     println!("\n==> {label}: {}", suite.name);
-    let mut test = cargo::command(root, &["test", "-p", "leasehold", "--all-features", "--no-fail-fast"]);
+    let mut test = cargo::command(root, &["test", "--workspace", "--all-features", "--no-fail-fast"]);
     test.args(suite.binaries.iter().flat_map(|binary| ["--test", binary]));
     test.arg("--").arg("--show-output").args(suite.filters).env_remove(SERVERS);
     if let Some(folder) = &server.folder {
