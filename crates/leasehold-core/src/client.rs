@@ -137,15 +137,11 @@ impl Client {
     /// When the store is at fault.
     pub async fn list(&self, prefix: &str, from: Option<Cursor>, limit: u32) -> Result<Page<Inspection>> {
         self.core.check_open()?;
-        if !(1..=10_000).contains(&limit) {
-            return Err(Error::invalid("page size", limit.to_string(), "1 to 10000"));
-        }
-        let listing = Listing::at(from);
-        let page =
-            self.core.engine.inspector().page(prefix, listing.from(), limit, self.core.command_until());
-        let page = page.await;
-        let page =
-            page.map_err(|error| self.core.explain_doing(error, format!("listing \"{prefix}\""), None))?;
+        between("page size", limit, 1, 10_000)?;
+        let (listing, until) = (Listing::at(from), self.core.command_until());
+        let page = self.core.engine.inspector().page(prefix, listing.from(), limit, until).await;
+        let doing = format!("listing \"{prefix}\"");
+        let page = page.map_err(|error| self.core.explain_doing(error, doing, None))?;
         Ok(listing.page(page, limit, |lock| lock.name.as_str()))
     }
 

@@ -6,7 +6,7 @@ use super::{Deadlines, Due};
 use crate::{
     engine::deadlines::{Deadline, DeadlineId, DueTime},
     error::{Error, Result},
-    text::quoted,
+    text::{no_json, quoted},
 };
 
 impl Deadlines {
@@ -31,14 +31,9 @@ impl Deadline {
     /// # Errors
     /// `invalid` for a value that has no JSON.
     pub fn json(self, context: &impl Serialize) -> Result<Self> {
-        match serde_json::to_vec(context) {
-            Ok(json) => Ok(self.context(json)),
-            Err(error) => Err(Error::invalid(
-                format!("context of the deadline \"{}\"", quoted(&self.id)),
-                error.to_string(),
-                "a value that can be written as JSON",
-            )),
-        }
+        let what = || format!("context of the deadline \"{}\"", quoted(&self.id));
+        let json = serde_json::to_vec(context).map_err(|error| no_json(what(), &error))?;
+        Ok(self.context(json))
     }
 }
 

@@ -1,6 +1,6 @@
 //! Requests and results of any type, written as JSON.
 
-use std::{fmt, time::Duration};
+use std::fmt;
 
 use bytes::Bytes;
 use serde::{Serialize, de::DeserializeOwned};
@@ -13,7 +13,7 @@ use crate::{
     },
     error::{Error, Result},
     lease::Lease,
-    name::Name,
+    text::no_json,
 };
 
 impl IdempotencyKey {
@@ -22,11 +22,9 @@ impl IdempotencyKey {
     pub fn fingerprint(mut self, request: &impl Serialize) -> Self {
         let written = serde_json::to_value(request).map(|mut value| {
             value.sort_all_objects();
-            value.to_string()
+            Some(Fingerprint::of(value.to_string()))
         });
-        self.fingerprint = written.map(|text| Some(Fingerprint::of(text))).map_err(|error| {
-            Error::invalid("fingerprint", error.to_string(), "a value that can be written as JSON")
-        });
+        self.fingerprint = written.map_err(|error| no_json("fingerprint", &error));
         self
     }
 
@@ -36,24 +34,16 @@ impl IdempotencyKey {
     /// Dropping the future gives back, in the background, what may have been begun.
     ///
     /// # Errors
-    /// `corrupt` when something else is under the key, or a result of another type; `wrong_type` when it is another kind
-    /// of key; `unsupported` for a store without records; the store's faults.
+    /// Those of [`IdempotencyKey`].
     pub async fn begin<T: DeserializeOwned>(self) -> Result<Begun<T>> {
-        let key = self.key.clone();
-        let begun = self.begin_bytes().await?;
-        begun.try_map(Execution::retyped, |bytes| read(&key?, &bytes))
-    }
-
-    /// Waits for the result of somebody else's execution, woken when that is stored. If none is in progress, or its holder
-    /// has died, the execution becomes ours; short for [`wait`](Self::wait) and [`begin`](Self::begin).
-    ///
-    /// # Cancel safety
-    /// As [`begin`](Self::begin).
-    ///
-    /// # Errors
-    /// As [`begin`](Self::begin).
-    pub async fn wait_for_result<T: DeserializeOwned>(self, most: Duration) -> Result<Begun<T>> {
-        self.wait(most).begin().await
+        self.begin_as(|key, result| {
+            // A result of another type is as bad as none: the record is left as it is.
+            serde_json::from_slice(&result).map_err(|error| {
+                let why = format!("its result is not of the type that was asked for: {error}");
+                Error::Corrupt { key: key.clone(), source: EngineError::new(Fault::Corrupt, why) }
+            })
+        })
+        .await
     }
 
     /// Executes `body` unless it was executed before, and stores its result. When the lease can no longer be trusted the
@@ -84,31 +74,14 @@ impl IdempotencyKey {
     }
 }
 
-impl<T> Execution<T> {
-    pub(super) fn retyped<U>(self) -> Execution<U> {
-        Execution::new(self.held, self.terms)
-    }
-}
-
 impl<T: Serialize> Execution<T> {
     /// Stores the result, and wakes its waiters. It counts also after the lease was lost, if nobody else has begun
-    /// since.
-    ///
-    /// # Cancel safety
-    /// Dropping the future after it was polled still stores the result, in the background.
-    ///
-    /// # Errors
-    /// `invalid` for a result that is too large or cannot be written as JSON: the record is then settled as
-    /// [`OnFailure::Quarantine`] does, because the work was done. The store's faults: without an answer it is not known whether
-    /// it is stored, and it is tried on in the background for as long as the lease lasts.
+    /// since. Cancel safety and errors are those of [`Execution::complete_bytes`]; a result that cannot be written as JSON is
+    /// treated as one that is too large.
     pub async fn complete(self, result: &T) -> Result<Settled> {
         match serde_json::to_vec(result) {
             Ok(bytes) => self.complete_bytes(Bytes::from(bytes)).await,
-            Err(error) => {
-                let refused =
-                    Error::invalid("result", error.to_string(), "a value that can be written as JSON");
-                self.quarantine(refused).await
-            }
+            Err(error) => self.quarantine(no_json("result", &error)).await,
         }
     }
 
@@ -129,21 +102,17 @@ impl<T: Serialize> Execution<T> {
 }
 
 impl<T, X> Begun<T, X> {
-    /// The same with another execution and another result.
-    pub fn try_map<U, Y>(
-        self,
-        yours: impl FnOnce(X) -> Y,
-        result: impl FnOnce(T) -> Result<U>,
-    ) -> Result<Begun<U, Y>> {
-        Ok(match self {
+    /// The same with another execution.
+    pub fn map<Y>(self, yours: impl FnOnce(X) -> Y) -> Begun<T, Y> {
+        match self {
             Self::Yours(execution) => Begun::Yours(yours(execution)),
-            Self::Completed(of) => Begun::Completed(result(of)?),
+            Self::Completed(result) => Begun::Completed(result),
             Self::Failed { why } => Begun::Failed { why },
             Self::Quarantined { why } => Begun::Quarantined { why },
             Self::InProgress { holder, look_again } => Begun::InProgress { holder, look_again },
             Self::Mismatch => Begun::Mismatch,
             Self::DoneElsewhere => Begun::DoneElsewhere,
-        })
+        }
     }
 
     /// The execution if it is ours, else how it stands.
@@ -158,12 +127,4 @@ impl<T, X> Begun<T, X> {
             Self::DoneElsewhere => Idempotent::DoneElsewhere,
         })
     }
-}
-
-/// A result of another type is as bad as none: the record is left as it is.
-fn read<T: DeserializeOwned>(key: &Name, bytes: &[u8]) -> Result<T> {
-    serde_json::from_slice(bytes).map_err(|error| {
-        let why = format!("its result is not of the type that was asked for: {error}");
-        Error::Corrupt { key: key.clone(), source: EngineError::new(Fault::Corrupt, why) }
-    })
 }

@@ -6,10 +6,12 @@ use bytes::Bytes;
 
 use super::{Begun, Execution, OnFailure, execution::Terms};
 use crate::{
+    builder::setters,
     config::{WAIT_MAX, between, check_label, check_wait},
     core::Core,
     engine::records::{self, Fingerprint, MarkOp, Record},
     error::{Error, Result},
+    lease::validity::TTL_MIN,
     name::Name,
     record::{self, Began, RecordRequest},
     telemetry::Count,
@@ -89,38 +91,20 @@ impl IdempotencyKey {
         Self { fingerprint: Ok(Some(Fingerprint::of(request))), ..self }
     }
 
-    /// How long a crashed execution keeps others from trying. Default 30 s; it is renewed while the execution lives.
-    pub fn lease(self, lease: Duration) -> Self {
-        Self { lease, ..self }
-    }
-
-    /// How long a result is kept, and replayed. Default 24 h.
-    pub fn keep(mut self, keep: Duration) -> Self {
-        self.terms.keep = keep;
-        self
-    }
-
-    /// Largest result in bytes. Default 256 KiB.
-    pub fn result_max(mut self, bytes: usize) -> Self {
-        self.terms.result_max = bytes;
-        self
-    }
-
-    /// How long to wait for somebody else's execution: its result is replayed, and if it dies, the execution becomes ours.
-    /// Default: not at all.
-    pub fn wait(self, wait: Duration) -> Self {
-        Self { wait, ..self }
-    }
-
-    /// What becomes of the key when the execution fails.
-    pub fn on_failure(mut self, what: OnFailure) -> Self {
-        self.terms.on_failure = what;
-        self
-    }
-
-    /// What people see as the holder, besides host and process.
-    pub fn label(self, label: impl Into<String>) -> Self {
-        Self { label: label.into(), ..self }
+    setters! {
+        /// How long a crashed execution keeps others from trying. Default 30 s; it is renewed while the execution lives.
+        lease(lease: Duration) => lease;
+        /// How long a result is kept, and replayed. Default 24 h.
+        keep(keep: Duration) => terms.keep;
+        /// Largest result in bytes. Default 256 KiB.
+        result_max(bytes: usize) => terms.result_max;
+        /// How long to wait for somebody else's execution, woken when its result is stored: that is replayed, and if it dies,
+        /// the execution becomes ours. Default: not at all.
+        wait(wait: Duration) => wait;
+        /// What becomes of the key when the execution fails.
+        on_failure(what: OnFailure) => terms.on_failure;
+        /// What people see as the holder, besides host and process.
+        label(label: impl Into<String>) => label;
     }
 
     /// The key in the store.
@@ -146,6 +130,10 @@ impl IdempotencyKey {
     /// # Cancel safety
     /// Dropping the future gives back, in the background, what may have been begun.
     pub async fn begin_bytes(self) -> Result<Begun<Bytes>> {
+        self.begin_as(|_, result| Ok(result)).await
+    }
+
+    pub(super) async fn begin_as<T>(self, read: impl FnOnce(&Name, Bytes) -> Result<T>) -> Result<Begun<T>> {
         let request = RecordRequest {
             key: self.checked()?,
             fingerprint: self.fingerprint?,
@@ -160,7 +148,9 @@ impl IdempotencyKey {
         };
         let text = |bytes: Bytes| String::from_utf8_lossy(&bytes).into_owned();
         let (count, begun) = match stands {
-            records::Begun::Completed(result) => (Some(Count::replayed), Begun::Completed(result)),
+            records::Begun::Completed(result) => {
+                (Some(Count::replayed), Begun::Completed(read(&request.key, result)?))
+            }
             records::Begun::Failed(why) => (Some(Count::replayed), Begun::Failed { why: text(why) }),
             records::Begun::Running { holder, expires_in } => {
                 (Some(Count::in_progress), Begun::InProgress { holder, look_again: expires_in })
@@ -198,14 +188,11 @@ impl IdempotencyKey {
         self.core.check_open()?;
         let key = self.key.clone()?;
         self.fingerprint.as_ref().map_err(Clone::clone)?;
-        between("lease", self.lease, crate::lease::validity::TTL_MIN, self.core.config.max_ttl)?;
+        between("lease", self.lease, TTL_MIN, self.core.config.max_ttl)?;
         between("keep", self.terms.keep, KEEP_MIN, WAIT_MAX)?;
         check_wait(self.wait)?;
         check_label(&self.label)?;
-        if !(1..=RESULT_MAX_LIMIT).contains(&self.terms.result_max) {
-            let got = format!("{} bytes", self.terms.result_max);
-            return Err(Error::invalid("largest result", got, format!("1 to {RESULT_MAX_LIMIT} bytes")));
-        }
+        between("largest result in bytes", self.terms.result_max, 1, RESULT_MAX_LIMIT)?;
         Ok(key)
     }
 }
