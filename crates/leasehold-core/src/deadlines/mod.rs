@@ -57,4 +57,4 @@ pub use bounds::{
 };
 pub use due::{Claimed, Due};
 pub use pool::Deadlines;
-pub use recovery::{Backoff, Recover, Recovery, Scans};
+pub use recovery::{Recover, Recovery, Scans};

@@ -4,10 +4,11 @@ use std::sync::Arc;
 
 use tokio::sync::OnceCell;
 
-use super::bounds::{self, BUCKETS_DEFAULT, CONTEXT_BYTES_DEFAULT};
+use super::bounds::{self, BUCKETS_DEFAULT, CONTEXT_BYTES_DEFAULT, CONTEXT_BYTES_MAX};
 use crate::{
+    config::between,
     core::Core,
-    engine::deadlines::{Deadlines, Placement, Pool, PoolLayout},
+    engine::deadlines::{BUCKETS_MAX, Deadlines, Placement, Pool, PoolLayout},
     error::{Error, Result},
     name::Name,
 };
@@ -74,14 +75,11 @@ impl Opening {
 
     /// The pool as it was asked for.
     fn wanted(&self) -> Result<Pool> {
-        let Self { buckets, placement, .. } = self;
-        buckets.map_or(Ok(()), bounds::check_buckets)?;
-        bounds::check_context_max(self.context_max)?;
-        let buckets = buckets.unwrap_or(BUCKETS_DEFAULT);
-        Ok(Pool {
-            name: self.name.clone()?,
-            layout: PoolLayout { buckets, placement: placement.unwrap_or_default() },
-        })
+        let buckets = self.buckets.unwrap_or(BUCKETS_DEFAULT);
+        between("number of buckets", buckets, 1, BUCKETS_MAX)?;
+        between("largest context in bytes", self.context_max, 1, CONTEXT_BYTES_MAX)?;
+        let layout = PoolLayout { buckets, placement: self.placement.unwrap_or_default() };
+        Ok(Pool { name: self.name.clone()?, layout })
     }
 
     /// The pool as it is stored, unless something else was asked for.

@@ -14,12 +14,12 @@ use super::{
 use crate::{
     core::Core,
     engine::{
-        Cursor, EngineError, Listing, Page,
+        Cursor, Listing, Page,
         deadlines::{
             Dead, Deadline, DeadlineId, DueTime, Pending, Placement, PoolLayout, PoolStats, Receipt, Settle,
         },
     },
-    error::{Error, Result},
+    error::Result,
     lease::validity,
     telemetry::Count,
 };
@@ -99,7 +99,7 @@ impl Deadlines {
         let (engine, pool) = self.opening.ready().await?;
         for call in calls(deadlines) {
             let answer = engine.set(pool, call, self.core().command_until()).await;
-            answer.map_err(|error| self.failed(error, "setting deadlines of the pool"))?;
+            answer.map_err(|error| self.core().failed(error, "setting deadlines of the pool", &pool.name))?;
         }
         Ok(())
     }
@@ -109,18 +109,18 @@ impl Deadlines {
     /// # Cancel safety
     /// Dropping the future leaves open whether it was removed. It may be sent again.
     pub async fn cancel(&self, id: impl Into<DeadlineId>) -> Result<bool> {
-        let answers = self.cancel_many(&[id.into()]).await?;
-        Ok(answers.first().is_some_and(|there| *there))
+        Ok(self.cancel_many(&[id.into()]).await? == [true])
     }
 
     /// [`Deadlines::cancel`] for many. True where there was one.
     pub async fn cancel_many(&self, ids: &[DeadlineId]) -> Result<Vec<bool>> {
         ids.iter().try_for_each(|id| bounds::check_id(id))?;
         let (engine, pool) = self.opening.ready().await?;
+        let failed = |error| self.core().failed(error, "cancelling deadlines of the pool", &pool.name);
         let mut cancelled = Vec::with_capacity(ids.len());
         for some in ids.chunks(ITEMS_MAX) {
             let answer = engine.cancel(pool, some, self.core().command_until()).await;
-            cancelled.extend(answer.map_err(|error| self.failed(error, "cancelling deadlines of the pool"))?);
+            cancelled.extend(answer.map_err(failed)?);
         }
         Ok(cancelled)
     }
@@ -134,8 +134,7 @@ impl Deadlines {
     /// # Errors
     /// `invalid` for a limit above 1,000 and a visibility that is not 100 ms to a day; see [`Deadlines`].
     pub async fn claim(&self, limit: u32, visibility: Duration) -> Result<Claimed> {
-        bounds::check_limit(limit)?;
-        bounds::check_visibility(visibility)?;
+        bounds::check_claim(limit, visibility)?;
         let (_, pool) = self.opening.ready().await?;
         let claimed = self.claim_quietly(limit, visibility).await;
         claimed.inspect_err(|error| self.core().report(error, &pool.name))
@@ -166,15 +165,29 @@ impl Deadlines {
     pub async fn settle(&self, settlements: &[(Receipt, Settle)]) -> Result<Vec<bool>> {
         let checked = |(receipt, settle): &_| Ok((Receipt::clone(receipt), bounds::checked(settle)?));
         let settlements = settlements.iter().map(checked).collect::<Result<Vec<_>>>()?;
-        let (engine, pool) = self.opening.ready().await?;
+        let (_, pool) = self.opening.ready().await?;
         let mut settled = Vec::with_capacity(settlements.len());
         for some in settlements.chunks(ITEMS_MAX) {
-            let answer = engine.settle(pool, some, self.core().command_until()).await;
-            let answer = answer.map_err(|error| self.failed(error, "settling deadlines of the pool"))?;
-            self.count_settled(some, &answer);
-            settled.extend(answer);
+            let answer = self.settle_quietly(some).await;
+            settled.extend(answer.inspect_err(|error| self.core().report(error, &pool.name))?);
         }
         Ok(settled)
+    }
+
+    /// [`Deadlines::settle`] for at most [`ITEMS_MAX`] that were checked, without a log line when the store is at fault.
+    pub(super) async fn settle_quietly(&self, settlements: &[(Receipt, Settle)]) -> Result<Vec<bool>> {
+        let (engine, pool) = self.opening.ready().await?;
+        let answer = engine.settle(pool, settlements, self.core().command_until()).await;
+        let good = answer
+            .map_err(|error| self.core().explain(error, "settling deadlines of the pool", &pool.name))?;
+        for ((_, settle), _) in settlements.iter().zip(&good).filter(|(_, good)| **good) {
+            match settle {
+                Settle::Done => self.core().telemetry.count(Count::deadlines_done),
+                Settle::Bury(_) => self.core().telemetry.count(Count::deadlines_buried),
+                Settle::Postpone(_) | Settle::GiveBack => {}
+            }
+        }
+        Ok(good)
     }
 
     /// What is due, oldest first, without claiming it; nothing for a pool that nobody ever used.
@@ -182,7 +195,7 @@ impl Deadlines {
         bounds::check_page(limit)?;
         let Some((engine, pool)) = self.opening.existing().await? else { return Ok(Vec::new()) };
         let answer = engine.peek(pool, limit, self.core().command_until()).await;
-        answer.map_err(|error| self.failed(error, "looking at the pool"))
+        answer.map_err(|error| self.core().failed(error, "looking at the pool", &pool.name))
     }
 
     /// A page of what was given up. A page may be short or empty although more follow; the last one has no `next`. Set a
@@ -197,15 +210,15 @@ impl Deadlines {
         };
         let listing = Listing::at(from);
         let answer = engine.dead(pool, listing.from(), limit, self.core().command_until()).await;
-        let page = answer.map_err(|error| self.failed(error, "looking at the dead of the pool"))?;
-        Ok(listing.page(page, limit, |dead| &dead.id))
+        let failed = |error| self.core().failed(error, "looking at the dead of the pool", &pool.name);
+        Ok(listing.page(answer.map_err(failed)?, limit, |dead| &dead.id))
     }
 
     /// How the pool stands; all zero for one that nobody ever used.
     pub async fn stats(&self) -> Result<PoolStats> {
         let Some((engine, pool)) = self.opening.existing().await? else { return Ok(PoolStats::default()) };
         let answer = engine.stats(pool, self.core().command_until()).await;
-        answer.map_err(|error| self.failed(error, "counting the pool"))
+        answer.map_err(|error| self.core().failed(error, "counting the pool", &pool.name))
     }
 
     /// How the pool is laid out; `None` if nobody ever used it. Inspecting a pool does not create it.
@@ -229,23 +242,6 @@ impl Deadlines {
 
     pub(super) fn core(&self) -> &Arc<Core> {
         &self.opening.core
-    }
-
-    pub(super) fn count_settled(&self, settlements: &[(Receipt, Settle)], good: &[bool]) {
-        for ((_, settle), _) in settlements.iter().zip(good).filter(|(_, good)| **good) {
-            match settle {
-                Settle::Done => self.core().telemetry.count(Count::deadlines_done),
-                Settle::Bury(_) => self.core().telemetry.count(Count::deadlines_buried),
-                Settle::Postpone(_) | Settle::GiveBack => {}
-            }
-        }
-    }
-
-    fn failed(&self, error: EngineError, doing: &str) -> Error {
-        match &self.opening.name {
-            Ok(name) => self.core().failed(error, doing, name),
-            Err(bad_name) => bad_name.clone(),
-        }
     }
 }
 
