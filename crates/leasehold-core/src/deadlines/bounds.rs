@@ -34,7 +34,7 @@ pub const DUE_MAX: Duration = Duration::from_secs(3_650 * 86_400);
 /// The end of the year 9999: a number that every store and language can hold.
 const AT_MAX_MS: u64 = 253_402_300_799_999;
 /// Longest reason for burying, in bytes; a longer one is cut.
-const WHY_MAX_BYTES: usize = 1_024;
+pub(super) const WHY_MAX_BYTES: usize = 1_024;
 
 pub(super) fn pool_name(name: &str) -> Result<Name> {
     let what = "name of a deadline pool";

@@ -100,6 +100,20 @@ impl Due {
         self.delivery.context.as_ref()
     }
 
+    /// What was given with it as JSON.
+    ///
+    /// # Errors
+    /// `invalid` when it is not the JSON of such a value.
+    #[cfg(feature = "json")]
+    pub fn context_as<T: serde::de::DeserializeOwned>(&self) -> Result<Option<T>> {
+        let value = self.context().map(|context| serde_json::from_slice(context)).transpose();
+        value.map_err(|error| {
+            let what = format!("context of the deadline \"{}\"", self.id());
+            let expected = format!("the JSON of a {}", std::any::type_name::<T>());
+            crate::Error::invalid(what, error.to_string(), expected)
+        })
+    }
+
     /// Proof of the claim, for settling many at once.
     pub fn receipt(&self) -> &Receipt {
         &self.delivery.receipt

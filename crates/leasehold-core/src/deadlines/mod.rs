@@ -41,8 +41,6 @@
 
 mod bounds;
 mod due;
-#[cfg(feature = "json")]
-mod json;
 mod opening;
 mod pool;
 mod recovery;

@@ -51,7 +51,9 @@ impl Opening {
     }
 
     async fn open(&self, create: bool) -> Result<Option<(&dyn Deadlines, &Pool)>> {
-        let engine = self.engine()?;
+        self.core.check_open()?;
+        let engine = self.core.engine.deadlines();
+        let engine = engine.map_err(|why| Error::unsupported("a pool of deadlines", why))?;
         if let Some(pool) = self.pool.get() {
             return Ok(Some((engine, pool)));
         }
@@ -64,13 +66,6 @@ impl Opening {
         let Some(stored) = answer? else { return Ok(None) };
         let pool = self.agreed(wanted, stored)?;
         Ok(Some((engine, self.pool.get_or_init(async || pool).await)))
-    }
-
-    fn engine(&self) -> Result<&dyn Deadlines> {
-        self.core.check_open()?;
-        self.name.as_ref().map_err(Clone::clone)?;
-        let engine = self.core.engine.deadlines();
-        engine.map_err(|why| Error::unsupported("a pool of deadlines", why))
     }
 
     /// The pool as it was asked for.

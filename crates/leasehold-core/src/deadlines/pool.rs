@@ -9,8 +9,9 @@ use super::{
     bounds::{self, ITEMS_MAX},
     due::{Claimed, Due},
     opening::Opening,
-    recovery::Recover,
 };
+#[cfg(feature = "json")]
+use crate::text::{no_json, quoted};
 use crate::{
     core::Core,
     engine::{
@@ -89,6 +90,17 @@ impl Deadlines {
         context: impl Into<Bytes>,
     ) -> Result<()> {
         self.set_many(&[Deadline::new(id, due).context(context)]).await
+    }
+
+    /// [`Deadlines::set`] with a context as JSON, for [`Due::context_as`].
+    #[cfg(feature = "json")]
+    pub async fn set_json(
+        &self,
+        id: impl Into<DeadlineId>,
+        due: impl Into<DueTime>,
+        context: &impl serde::Serialize,
+    ) -> Result<()> {
+        self.set_many(&[Deadline::new(id, due).json(context)?]).await
     }
 
     /// [`Deadlines::set`] for many. Not all or nothing: after an error some may be set.
@@ -226,22 +238,25 @@ impl Deadlines {
         Ok(self.opening.existing().await?.map(|(_, pool)| pool.layout))
     }
 
-    /// A task that claims what is due again and again and gives it to `handler`; see [`Recover`].
-    pub fn recover<H, F, E>(&self, handler: H) -> Recover
-    where
-        H: Fn(Due) -> F + Send + Sync + 'static,
-        F: Future<Output = Result<(), E>> + Send + 'static,
-        E: fmt::Display,
-    {
-        Recover::new(self.clone(), handler)
-    }
-
     pub(super) fn opening(&self) -> &Opening {
         &self.opening
     }
 
     pub(super) fn core(&self) -> &Arc<Core> {
         &self.opening.core
+    }
+}
+
+impl Deadline {
+    /// The context that its claimer gets, as JSON, for [`Due::context_as`].
+    ///
+    /// # Errors
+    /// `invalid` for a value that has no JSON.
+    #[cfg(feature = "json")]
+    pub fn json(self, context: &impl serde::Serialize) -> Result<Self> {
+        let what = || format!("context of the deadline \"{}\"", quoted(&self.id));
+        let json = serde_json::to_vec(context).map_err(|error| no_json(what(), &error))?;
+        Ok(self.context(json))
     }
 }
 

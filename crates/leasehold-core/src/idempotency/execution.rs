@@ -4,6 +4,8 @@ use std::{fmt, marker::PhantomData, ops::Deref, time::Duration};
 
 use bytes::Bytes;
 
+#[cfg(feature = "json")]
+use super::Idempotent;
 use super::OnFailure;
 use crate::{
     engine::records::{Outcome, Settled},
@@ -28,8 +30,8 @@ pub(super) struct Terms {
 /// left to its lease instead, as after a crash. If the program ends first, its lease runs out.
 #[must_use = "an execution that is dropped is given back"]
 pub struct Execution<T> {
-    pub(super) held: Held,
-    pub(super) terms: Terms,
+    held: Held,
+    terms: Terms,
     result: PhantomData<fn(T)>,
 }
 
@@ -65,7 +67,7 @@ impl<T> Execution<T> {
 
     /// The work was done and its result cannot be stored: nobody shall do it again. An end that cannot be stored is logged
     /// and tried on in the background.
-    pub(super) async fn quarantine(self, refused: Error) -> Result<Settled> {
+    async fn quarantine(self, refused: Error) -> Result<Settled> {
         let why = Bytes::from(format!("it was done, but: {refused}"));
         let _logged = self.held.settle(Outcome::Quarantined(why), self.terms.keep).await;
         Err(refused)
@@ -92,6 +94,34 @@ impl<T> Execution<T> {
     /// The lease as a value that can be cloned into tasks.
     pub fn lease(&self) -> Lease {
         self.held.lease().clone()
+    }
+}
+
+#[cfg(feature = "json")]
+impl<T: serde::Serialize> Execution<T> {
+    /// Stores the result, and wakes its waiters. It counts also after the lease was lost, if nobody else has begun
+    /// since. Cancel safety and errors are those of [`Execution::complete_bytes`]; a result that cannot be written as JSON is
+    /// treated as one that is too large.
+    pub async fn complete(self, result: &T) -> Result<Settled> {
+        match serde_json::to_vec(result) {
+            Ok(bytes) => self.complete_bytes(Bytes::from(bytes)).await,
+            Err(error) => self.quarantine(crate::text::no_json("result", &error)).await,
+        }
+    }
+
+    /// Stores how a body ended; nothing hides its result.
+    pub async fn settle<E: fmt::Display>(self, ended: Result<T, E>) -> Idempotent<T, E> {
+        match ended {
+            Ok(result) => match self.complete(&result).await {
+                Ok(Settled::Stored) => Idempotent::Executed(result),
+                Ok(Settled::FencedOff { by }) => Idempotent::FencedOff { result, by },
+                Err(why) => Idempotent::Unstored { result, why },
+            },
+            Err(failure) => {
+                let _logged = self.fail(&failure).await;
+                Idempotent::Failed(failure)
+            }
+        }
     }
 }
 

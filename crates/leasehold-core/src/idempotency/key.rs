@@ -3,6 +3,8 @@
 use std::{sync::Arc, time::Duration};
 
 use bytes::Bytes;
+#[cfg(feature = "json")]
+use serde::{Serialize, de::DeserializeOwned};
 
 use super::{Begun, Execution, OnFailure, execution::Terms};
 use crate::{
@@ -17,6 +19,13 @@ use crate::{
     telemetry::Count,
     template::escape_value,
     text::placed,
+};
+#[cfg(feature = "json")]
+use crate::{
+    engine::{EngineError, Fault},
+    idempotency::Idempotent,
+    lease::Lease,
+    text::no_json,
 };
 
 /// Largest result in bytes, unless the builder is told otherwise.
@@ -194,5 +203,64 @@ impl IdempotencyKey {
         check_label(&self.label)?;
         between("largest result in bytes", self.terms.result_max, 1, RESULT_MAX_LIMIT)?;
         Ok(key)
+    }
+}
+
+#[cfg(feature = "json")]
+impl IdempotencyKey {
+    /// What was asked for: the same key with another one is a mismatch. Written as JSON with sorted keys, of which only
+    /// the SHA-256 is stored. Without one nothing is compared.
+    pub fn fingerprint(mut self, request: &impl Serialize) -> Self {
+        let written = serde_json::to_value(request).map(|mut value| {
+            value.sort_all_objects();
+            Some(Fingerprint::of(value.to_string()))
+        });
+        self.fingerprint = written.map_err(|error| no_json("fingerprint", &error));
+        self
+    }
+
+    /// Begins an execution, or says how it stands; waits for somebody else's as long as [`wait`](Self::wait) says.
+    ///
+    /// # Cancel safety
+    /// Dropping the future gives back, in the background, what may have been begun.
+    ///
+    /// # Errors
+    /// Those of [`IdempotencyKey`].
+    pub async fn begin<T: DeserializeOwned>(self) -> Result<Begun<T>> {
+        self.begin_as(|key, result| {
+            // A result of another type is as bad as none: the record is left as it is.
+            serde_json::from_slice(&result).map_err(|error| {
+                let why = format!("its result is not of the type that was asked for: {error}");
+                Error::Corrupt { key: key.clone(), source: EngineError::new(Fault::Corrupt, why) }
+            })
+        })
+        .await
+    }
+
+    /// Executes `body` unless it was executed before, and stores its result. When the lease can no longer be trusted the
+    /// body is cancelled. A body that panics is as one that was dropped: see [`Execution`].
+    ///
+    /// # Cancel safety
+    /// Dropping the future drops the body, and the execution is given back in the background: see [`Execution`].
+    ///
+    /// # Errors
+    /// `lost` when the lease ended before the body did: the work may be done in part. Otherwise as
+    /// [`begin`](Self::begin); once the body has ended, nothing hides its result: [`Idempotent::Unstored`].
+    pub async fn run<T, E>(self, body: impl AsyncFnOnce(Lease) -> Result<T, E>) -> Result<Idempotent<T, E>>
+    where
+        T: Serialize + DeserializeOwned,
+        E: std::fmt::Display,
+    {
+        let execution = match self.begin::<T>().await?.for_run() {
+            Ok(execution) => execution,
+            Err(stands) => return Ok(stands),
+        };
+        let lease = execution.lease();
+        let ended = tokio::select! {
+            biased;
+            () = lease.lost() => return Err(lease.lost_error()),
+            ended = body(lease.clone()) => ended,
+        };
+        Ok(execution.settle(ended).await)
     }
 }

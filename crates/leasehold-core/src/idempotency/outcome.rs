@@ -140,6 +140,32 @@ impl<T, X> Begun<T, X> {
             _ => None,
         }
     }
+
+    /// The same with another execution.
+    pub fn map<Y>(self, yours: impl FnOnce(X) -> Y) -> Begun<T, Y> {
+        match self {
+            Self::Yours(execution) => Begun::Yours(yours(execution)),
+            Self::Completed(result) => Begun::Completed(result),
+            Self::Failed { why } => Begun::Failed { why },
+            Self::Quarantined { why } => Begun::Quarantined { why },
+            Self::InProgress { holder, look_again } => Begun::InProgress { holder, look_again },
+            Self::Mismatch => Begun::Mismatch,
+            Self::DoneElsewhere => Begun::DoneElsewhere,
+        }
+    }
+
+    /// The execution if it is ours, else how it stands.
+    pub fn for_run<E>(self) -> Result<X, Idempotent<T, E>> {
+        Err(match self {
+            Self::Yours(execution) => return Ok(execution),
+            Self::Completed(result) => Idempotent::Replayed(result),
+            Self::Failed { why } => Idempotent::ReplayedFailure(why),
+            Self::Quarantined { why } => Idempotent::Quarantined { why },
+            Self::InProgress { holder, look_again } => Idempotent::InProgress { holder, look_again },
+            Self::Mismatch => Idempotent::Mismatch,
+            Self::DoneElsewhere => Idempotent::DoneElsewhere,
+        })
+    }
 }
 
 /// No result: it may be a secret.

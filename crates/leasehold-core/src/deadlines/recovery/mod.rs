@@ -49,8 +49,9 @@ pub struct Recover {
     stop_when: Option<BoxFuture<'static, ()>>,
 }
 
-impl Recover {
-    pub(super) fn new<H, F, E>(deadlines: Deadlines, handler: H) -> Self
+impl Deadlines {
+    /// A task that claims what is due again and again and gives it to `handler`; see [`Recover`].
+    pub fn recover<H, F, E>(&self, handler: H) -> Recover
     where
         H: Fn(Due) -> F + Send + Sync + 'static,
         F: Future<Output = Result<(), E>> + Send + 'static,
@@ -60,9 +61,11 @@ impl Recover {
             let handled = handler(due);
             Box::pin(async move { handled.await.map_err(|error| error.to_string()) })
         });
-        Self { deadlines, handler, plan: Plan::default(), stop_when: None }
+        Recover { deadlines: self.clone(), handler, plan: Plan::default(), stop_when: None }
     }
+}
 
+impl Recover {
     setters! {
         /// How often to scan for what is due. Default 5 s. When more is due than one claim takes, the next follows at once.
         every(every: Duration) => plan.every;
@@ -106,16 +109,16 @@ impl Recover {
     /// # Errors
     /// `invalid` for something out of range and for a pool with another layout, `unsupported` on a store that keeps no
     /// deadlines, `store_refused` where waiting would not help.
-    pub async fn start(self) -> Result<Recovery> {
-        let Self { deadlines, handler, plan, stop_when } = self;
-        plan.check()?;
-        if let Err(error) = deadlines.opening().ready().await
+    pub async fn start(mut self) -> Result<Recovery> {
+        self.plan.check()?;
+        let opening = self.deadlines.opening();
+        if let Err(error) = opening.ready().await
             && !error.retry()
         {
             return Err(error);
         }
-        let (name, stop) = (deadlines.opening().name.clone()?, deadlines.core().closing());
-        if let Some(stop_when) = stop_when {
+        let (name, stop) = (opening.name.clone()?, opening.core.closing());
+        if let Some(stop_when) = self.stop_when.take() {
             let stop = stop.clone();
             tokio::spawn(async move {
                 if stop.run_until_cancelled(stop_when).await.is_some() {
@@ -123,7 +126,7 @@ impl Recover {
                 }
             });
         }
-        let task = tokio::spawn(Scanner::run(deadlines, plan, handler, name, stop.clone()));
+        let task = tokio::spawn(Scanner::run(self, name, stop.clone()));
         Ok(Recovery { task, stop: stop.clone(), _stop_when_dropped: stop.drop_guard() })
     }
 }
@@ -138,6 +141,7 @@ impl IntoFuture for Recover {
 }
 
 /// A recovery that runs. Dropping it stops it without waiting for the handlers.
+#[derive(Debug)]
 #[must_use = "dropping it stops the recovery"]
 pub struct Recovery {
     task: JoinHandle<bool>,
@@ -166,11 +170,5 @@ impl Recovery {
     pub async fn ended(self) -> bool {
         let Self { task, _stop_when_dropped, .. } = self;
         task.await.unwrap_or(false)
-    }
-}
-
-impl fmt::Debug for Recovery {
-    fn fmt(&self, f: &mut fmt::Formatter<'_>) -> fmt::Result {
-        f.debug_struct("Recovery").field("stopped", &self.stop.is_cancelled()).finish_non_exhaustive()
     }
 }

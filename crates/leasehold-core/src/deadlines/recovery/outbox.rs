@@ -8,8 +8,7 @@ use futures_util::{StreamExt, stream::FuturesUnordered};
 use tokio::sync::mpsc;
 
 use crate::{
-    deadlines::{Deadlines, ITEMS_MAX, Receipt, Settle, bounds::checked},
-    error::Result,
+    deadlines::{Deadlines, ITEMS_MAX, Receipt, Settle},
     lock::pause_in_outage,
     name::Name,
     telemetry::{Count, Event},
@@ -59,46 +58,36 @@ impl Outbox {
         slow.fold(all_told, async |all, told| all && told).await
     }
 
-    /// False if the store did not learn of it.
+    /// Sends until it is answered or not worth it any more. False if the store did not learn of it.
     async fn settle(&self, batch: Vec<Settlement>) -> bool {
-        let checked = |(receipt, settle)| Ok((receipt, checked(&settle)?));
-        let Ok(batch) = batch.into_iter().map(checked).collect::<Result<Vec<_>>>() else { return false };
-        let Some(good) = self.send(&batch).await else { return false };
+        let (core, (first, most)) = (self.deadlines.core(), PAUSES);
+        let give_up = core.clock.now() + self.patience;
+        let mut failures = 0;
+        let good = loop {
+            let error = match self.deadlines.settle_quietly(&batch).await {
+                Ok(good) => break good,
+                Err(error) => error,
+            };
+            let again = core.clock.now() + pause_in_outage(first, most, failures, core.entropy.fraction());
+            if !error.retry() || again >= give_up {
+                tracing::warn!(%error, items = batch.len(), "could not settle deadlines; they come back");
+                return false;
+            }
+            core.clock.sleep_until(again).await;
+            failures += 1;
+        };
+        // Sent again, a receipt may be used up by the first call: which of the two it was is not known.
+        if failures == 0 {
+            let stale = good.iter().filter(|good| !**good).count();
+            core.telemetry.count_many(Count::deadlines_stale, stale);
+        }
         for ((Receipt { id, .. }, settle), good) in batch.into_iter().zip(good) {
             if let (Settle::Bury(why), true) = (settle, good) {
                 let pool = self.name.clone();
                 tracing::error!(%pool, %id, why, "gave a deadline up");
-                self.deadlines.core().telemetry.emit(|| Event::Buried { pool, id, why });
+                core.telemetry.emit(|| Event::Buried { pool, id, why });
             }
         }
         true
-    }
-
-    /// Sends until it is answered; `None` if it is not worth it any more. True where it took effect.
-    async fn send(&self, batch: &[Settlement]) -> Option<Vec<bool>> {
-        let (core, (first, most)) = (self.deadlines.core(), PAUSES);
-        let give_up = core.clock.now() + self.patience;
-        for nth in 0.. {
-            match self.deadlines.settle_quietly(batch).await {
-                Ok(good) => {
-                    // Sent again, a receipt may be used up by the first call: which of the two it was is not known.
-                    if nth == 0 {
-                        let stale = good.iter().filter(|good| !**good).count();
-                        core.telemetry.count_many(Count::deadlines_stale, stale);
-                    }
-                    return Some(good);
-                }
-                Err(error) => {
-                    let pause = pause_in_outage(first, most, nth, core.entropy.fraction());
-                    let again = core.clock.now() + pause;
-                    if !error.retry() || again >= give_up {
-                        tracing::warn!(%error, items = batch.len(), "could not settle deadlines; they come back");
-                        break;
-                    }
-                    core.clock.sleep_until(again).await;
-                }
-            }
-        }
-        None
     }
 }

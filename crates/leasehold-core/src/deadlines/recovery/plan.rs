@@ -5,9 +5,13 @@ use std::time::Duration;
 use super::Scans;
 use crate::{
     config::between,
-    deadlines::{DUE_MAX, Settle, bounds},
+    deadlines::{
+        DUE_MAX, Settle,
+        bounds::{self, WHY_MAX_BYTES},
+    },
     error::{Error, Result},
     lock::pause_in_outage,
+    text::cut,
 };
 
 /// Shortest time between two scans.
@@ -74,7 +78,7 @@ impl Plan {
     /// What becomes of a deadline whose handler `failed`, in words. Every failure uses up one attempt.
     pub(super) fn after_failure(&self, attempt: u32, failed: &str, chance: f64) -> Settle {
         if attempt >= self.attempts {
-            Settle::Bury(format!("attempt {attempt} {failed}"))
+            Settle::Bury(cut(&format!("attempt {attempt} {failed}"), WHY_MAX_BYTES).to_owned())
         } else {
             let (first, most) = self.backoff;
             Settle::Postpone(pause_in_outage(first, most, attempt.saturating_sub(1), chance))

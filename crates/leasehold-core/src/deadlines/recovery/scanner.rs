@@ -10,7 +10,7 @@ use tokio_util::sync::CancellationToken;
 use tracing::Instrument;
 
 use super::{
-    Scans,
+    Recover, Scans,
     outbox::{Outbox, Settlement},
     plan::Plan,
 };
@@ -49,13 +49,8 @@ pub(super) struct Scanner {
 impl Scanner {
     /// Scans until it is stopped, then ends what it began. False if handlers had to be cut off, or if the store did not learn
     /// how they ended.
-    pub(super) async fn run(
-        deadlines: Deadlines,
-        plan: Plan,
-        handler: Handler,
-        name: Name,
-        stop: CancellationToken,
-    ) -> bool {
+    pub(super) async fn run(recover: Recover, name: Name, stop: CancellationToken) -> bool {
+        let Recover { deadlines, handler, plan, .. } = recover;
         let (settlements, received) = mpsc::unbounded_channel();
         let outbox = Outbox { deadlines: deadlines.clone(), name: name.clone(), patience: plan.visibility };
         let mut outbox = tokio::spawn(outbox.run(received));
