@@ -225,10 +225,10 @@ impl Error {
         Self::Invalid { what: what.into(), got: got.into(), expected: expected.into() }
     }
 
-    /// The same about a certain lock, if it is an [`Error::Invalid`].
-    pub fn about(mut self, name: &Name) -> Self {
+    /// The same about a certain lock or policy, if it is an [`Error::Invalid`].
+    pub fn about(mut self, owner: impl fmt::Display) -> Self {
         if let Self::Invalid { what, .. } = &mut self {
-            what.push_str(&format!(" of the lock \"{name}\""));
+            what.push_str(&format!(" of {owner}"));
         }
         self
     }

@@ -72,7 +72,7 @@ impl Marker {
         // Escaped, a kind holds no brace that the layout could take for a place.
         let layout = match kind {
             "" => Err(Error::invalid("kind of marker", kind, "text that is not empty")),
-            _ => Template::parse(&format!("{}:{{id}}", escape_value(kind)), kind, "kind of marker"),
+            _ => Template::parse(&format!("{}:{{id}}", escape_value(kind)), "kind of marker"),
         };
         Self::laid_out(core, layout, TTL_DEFAULT)
     }
@@ -85,7 +85,7 @@ impl Marker {
     /// How keys look in the store: text with {places} for the values of an id, in this order. Default: `KIND:{id}`. `%`,
     /// `:`, `{`, `}` and control characters of values are percent-encoded, so no two ids share a key.
     pub fn layout(self, layout: &str) -> Self {
-        let layout = self.layout.and_then(|_| Template::parse(layout, layout, "layout of markers"));
+        let layout = self.layout.and_then(|_| Template::parse(layout, "layout of markers"));
         Self { layout, ..self }
     }
 

@@ -16,11 +16,9 @@ use crate::{
 /// What no escaped value holds.
 const SEPARATORS: [char; 3] = [':', '{', '}'];
 
-/// The key schema of one policy.
+/// A key schema.
 #[derive(Clone, Debug)]
 pub struct Template {
-    /// The policy, for errors.
-    pub policy: String,
     text: String,
     /// Literals and parameters in turn. The first and the last are literals; a literal may be empty.
     parts: Vec<String>,
@@ -28,7 +26,7 @@ pub struct Template {
 
 impl Template {
     /// Reads a template; `place` is what errors call it.
-    pub fn parse(text: &str, policy: &str, place: &str) -> Result<Self> {
+    pub fn parse(text: &str, place: &str) -> Result<Self> {
         let refuse = |expected: String| Error::invalid(place, quoted(text), expected);
         let parts = parse_parts(text).map_err(|expected| refuse(expected.into()))?;
         // Each parameter with the literal and the parameter that follow it.
@@ -38,7 +36,7 @@ impl Template {
             let why = "or two different pairs of values could make the same key";
             return Err(refuse(format!("a template with a ':' between {pair}, {why}")));
         }
-        let template = Self { policy: policy.to_owned(), text: text.to_owned(), parts };
+        let template = Self { text: text.to_owned(), parts };
         // Values change neither braces nor printability, so one key that is good speaks for all but their length.
         Name::new(template.fill(|_| "x".into())).map_err(|error| placed(error, place))?;
         Ok(template)
@@ -72,10 +70,8 @@ impl Template {
         &self,
         values: impl IntoIterator<Item = (K, V)>,
     ) -> Result<Name> {
-        let policy = &self.policy;
-        let refuse = |what: &str, got: &str, expected: String| {
-            Err(Error::invalid(format!("{what} of policy {policy}"), quoted(got), expected))
-        };
+        let refuse =
+            |what: &str, got: &str, expected: String| Err(Error::invalid(what, quoted(got), expected));
         let mut given = BTreeMap::new();
         for (name, value) in values {
             let (name, value) = (name.as_ref().to_owned(), value.to_string());
@@ -93,7 +89,7 @@ impl Template {
             return refuse("parameters", &format!("none for {missing}"), format!("a value for {missing}"));
         }
         let key = self.fill(|parameter| given[parameter].clone());
-        Name::new(key).map_err(|error| placed(error, format!("key of policy {policy}")))
+        Name::new(key).map_err(|error| placed(error, "key"))
     }
 
     fn fill(&self, value_of: impl Fn(&str) -> String) -> String {
@@ -180,7 +176,7 @@ mod tests {
     use proptest::prelude::*;
 
     fn template(text: &str) -> Result<Template> {
-        Template::parse(text, "p", "key in x.toml")
+        Template::parse(text, "key in x.toml")
     }
 
     fn rendered(text: &str, values: &[(&str, &str)]) -> Result<String> {
@@ -214,23 +210,20 @@ mod tests {
     #[test]
     fn wrong_parameters_are_named() {
         for (values, error) in [
-            (&[][..], "invalid parameters of policy p \"none for deal\": expected a value for deal"),
+            (&[][..], "invalid parameters \"none for deal\": expected a value for deal"),
             (
                 &[("dael", "1")],
-                "invalid parameter of policy p \"dael\": expected one of deal, user; did you mean \"deal\"?",
+                "invalid parameter \"dael\": expected one of deal, user; did you mean \"deal\"?",
             ),
-            (&[("deal", "")], "invalid parameter deal of policy p \"\": expected a value that is not empty"),
-            (
-                &[("deal", "1"), ("deal", "1")],
-                "invalid parameter of policy p \"deal\": expected each one once",
-            ),
-            (&[("deal", "1")], "invalid parameters of policy p \"none for user\": expected a value for user"),
+            (&[("deal", "")], "invalid parameter deal \"\": expected a value that is not empty"),
+            (&[("deal", "1"), ("deal", "1")], "invalid parameter \"deal\": expected each one once"),
+            (&[("deal", "1")], "invalid parameters \"none for user\": expected a value for user"),
         ] {
             assert_eq!(rendered("{deal}:{user}", values).unwrap_err().to_string(), error);
         }
         let long = "x".repeat(600);
         let error = rendered("k:{v}", &[("v", &long)]).unwrap_err().to_string();
-        assert!(error.starts_with("invalid key of policy p ") && error.contains("512"), "{error}");
+        assert!(error.starts_with("invalid key ") && error.contains("512"), "{error}");
     }
 
     #[test]

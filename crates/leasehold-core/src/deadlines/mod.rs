@@ -41,7 +41,6 @@
 
 mod bounds;
 mod due;
-mod opening;
 mod pool;
 mod recovery;
 

@@ -6,22 +6,24 @@ use bytes::Bytes;
 use tokio::sync::OnceCell;
 
 use super::{
-    bounds::{self, ITEMS_MAX},
+    bounds::{self, BUCKETS_DEFAULT, CONTEXT_BYTES_DEFAULT, CONTEXT_BYTES_MAX, ITEMS_MAX},
     due::{Claimed, Due},
-    opening::Opening,
 };
 #[cfg(feature = "json")]
 use crate::text::{no_json, quoted};
 use crate::{
+    config::between,
     core::Core,
     engine::{
         Cursor, Listing, Page,
         deadlines::{
-            Dead, Deadline, DeadlineId, DueTime, Pending, Placement, PoolLayout, PoolStats, Receipt, Settle,
+            self as engine, BUCKETS_MAX, Dead, Deadline, DeadlineId, DueTime, Pending, Placement, Pool,
+            PoolLayout, PoolStats, Receipt, Settle,
         },
     },
-    error::Result,
+    error::{Error, Result},
     lease::validity,
+    name::Name,
     telemetry::Count,
 };
 
@@ -38,18 +40,32 @@ const CALL_BYTES: usize = 4 * 1024 * 1024;
 /// `unsupported` on a store that keeps no deadlines; `store_unreachable` and `store_refused` when the store is at fault.
 #[derive(Clone)]
 pub struct Deadlines {
-    opening: Arc<Opening>,
+    asked: Arc<Asked>,
+}
+
+/// A pool as it was asked for, and as it is once the store was asked.
+#[derive(Clone)]
+struct Asked {
+    core: Arc<Core>,
+    // A bad name is reported by the first call, so that the builder reads as one sentence.
+    name: Result<Name>,
+    buckets: Option<u16>,
+    placement: Option<Placement>,
+    context_max: usize,
+    pool: OnceCell<Pool>,
 }
 
 impl Deadlines {
     pub(crate) fn new(core: Arc<Core>, name: &str) -> Self {
-        Self { opening: Arc::new(Opening::new(core, name)) }
+        let (name, pool) = (bounds::pool_name(name), OnceCell::new());
+        let (buckets, placement, context_max) = (None, None, CONTEXT_BYTES_DEFAULT);
+        Self { asked: Arc::new(Asked { core, name, buckets, placement, context_max, pool }) }
     }
 
-    fn with(mut self, change: impl FnOnce(&mut Opening)) -> Self {
-        let opening = Arc::make_mut(&mut self.opening);
-        opening.pool = OnceCell::new();
-        change(opening);
+    fn with(mut self, change: impl FnOnce(&mut Asked)) -> Self {
+        let asked = Arc::make_mut(&mut self.asked);
+        asked.pool = OnceCell::new();
+        change(asked);
         self
     }
 
@@ -106,9 +122,9 @@ impl Deadlines {
     /// [`Deadlines::set`] for many. Not all or nothing: after an error some may be set.
     pub async fn set_many(&self, deadlines: &[Deadline]) -> Result<()> {
         for deadline in deadlines {
-            bounds::check_deadline(deadline, self.opening.context_max)?;
+            bounds::check_deadline(deadline, self.asked.context_max)?;
         }
-        let (engine, pool) = self.opening.ready().await?;
+        let (engine, pool) = self.ready().await?;
         for call in calls(deadlines) {
             let answer = engine.set(pool, call, self.core().command_until()).await;
             answer.map_err(|error| self.core().failed(error, "setting deadlines of the pool", &pool.name))?;
@@ -127,7 +143,7 @@ impl Deadlines {
     /// [`Deadlines::cancel`] for many. True where there was one.
     pub async fn cancel_many(&self, ids: &[DeadlineId]) -> Result<Vec<bool>> {
         ids.iter().try_for_each(|id| bounds::check_id(id))?;
-        let (engine, pool) = self.opening.ready().await?;
+        let (engine, pool) = self.ready().await?;
         let failed = |error| self.core().failed(error, "cancelling deadlines of the pool", &pool.name);
         let mut cancelled = Vec::with_capacity(ids.len());
         for some in ids.chunks(ITEMS_MAX) {
@@ -147,14 +163,14 @@ impl Deadlines {
     /// `invalid` for a limit above 1,000 and a visibility that is not 100 ms to a day; see [`Deadlines`].
     pub async fn claim(&self, limit: u32, visibility: Duration) -> Result<Claimed> {
         bounds::check_claim(limit, visibility)?;
-        let (_, pool) = self.opening.ready().await?;
+        let (_, pool) = self.ready().await?;
         let claimed = self.claim_quietly(limit, visibility).await;
         claimed.inspect_err(|error| self.core().report(error, &pool.name))
     }
 
     /// [`Deadlines::claim`] without a log line when the store is at fault.
     pub(super) async fn claim_quietly(&self, limit: u32, visibility: Duration) -> Result<Claimed> {
-        let (engine, pool) = self.opening.ready().await?;
+        let (engine, pool) = self.ready().await?;
         let hidden_until = validity::valid_until(self.core().clock.now(), visibility);
         let answer = engine.claim_due(pool, limit, visibility, self.core().command_until()).await;
         let claimed = answer
@@ -177,7 +193,7 @@ impl Deadlines {
     pub async fn settle(&self, settlements: &[(Receipt, Settle)]) -> Result<Vec<bool>> {
         let checked = |(receipt, settle): &_| Ok((Receipt::clone(receipt), bounds::checked(settle)?));
         let settlements = settlements.iter().map(checked).collect::<Result<Vec<_>>>()?;
-        let (_, pool) = self.opening.ready().await?;
+        let (_, pool) = self.ready().await?;
         let mut settled = Vec::with_capacity(settlements.len());
         for some in settlements.chunks(ITEMS_MAX) {
             let answer = self.settle_quietly(some).await;
@@ -188,7 +204,7 @@ impl Deadlines {
 
     /// [`Deadlines::settle`] for at most [`ITEMS_MAX`] that were checked, without a log line when the store is at fault.
     pub(super) async fn settle_quietly(&self, settlements: &[(Receipt, Settle)]) -> Result<Vec<bool>> {
-        let (engine, pool) = self.opening.ready().await?;
+        let (engine, pool) = self.ready().await?;
         let answer = engine.settle(pool, settlements, self.core().command_until()).await;
         let good = answer
             .map_err(|error| self.core().explain(error, "settling deadlines of the pool", &pool.name))?;
@@ -205,7 +221,7 @@ impl Deadlines {
     /// What is due, oldest first, without claiming it; nothing for a pool that nobody ever used.
     pub async fn peek(&self, limit: u32) -> Result<Vec<Pending>> {
         bounds::check_page(limit)?;
-        let Some((engine, pool)) = self.opening.existing().await? else { return Ok(Vec::new()) };
+        let Some((engine, pool)) = self.existing().await? else { return Ok(Vec::new()) };
         let answer = engine.peek(pool, limit, self.core().command_until()).await;
         answer.map_err(|error| self.core().failed(error, "looking at the pool", &pool.name))
     }
@@ -217,7 +233,7 @@ impl Deadlines {
     /// As [`Deadlines::set`].
     pub async fn dead(&self, from: Option<Cursor>, limit: u32) -> Result<Page<Dead>> {
         bounds::check_page(limit)?;
-        let Some((engine, pool)) = self.opening.existing().await? else {
+        let Some((engine, pool)) = self.existing().await? else {
             return Ok(Page { items: Vec::new(), next: None });
         };
         let listing = Listing::at(from);
@@ -228,22 +244,61 @@ impl Deadlines {
 
     /// How the pool stands; all zero for one that nobody ever used.
     pub async fn stats(&self) -> Result<PoolStats> {
-        let Some((engine, pool)) = self.opening.existing().await? else { return Ok(PoolStats::default()) };
+        let Some((engine, pool)) = self.existing().await? else { return Ok(PoolStats::default()) };
         let answer = engine.stats(pool, self.core().command_until()).await;
         answer.map_err(|error| self.core().failed(error, "counting the pool", &pool.name))
     }
 
     /// How the pool is laid out; `None` if nobody ever used it. Inspecting a pool does not create it.
     pub async fn layout(&self) -> Result<Option<PoolLayout>> {
-        Ok(self.opening.existing().await?.map(|(_, pool)| pool.layout))
-    }
-
-    pub(super) fn opening(&self) -> &Opening {
-        &self.opening
+        Ok(self.existing().await?.map(|(_, pool)| pool.layout))
     }
 
     pub(super) fn core(&self) -> &Arc<Core> {
-        &self.opening.core
+        &self.asked.core
+    }
+
+    /// The store's deadlines, and the pool after its layout was checked once. Creates the pool if it is new.
+    pub(super) async fn ready(&self) -> Result<(&dyn engine::Deadlines, &Pool)> {
+        Ok(self.open(true).await?.expect("a pool that is new is created"))
+    }
+
+    /// The same, but does not create a pool that is new.
+    async fn existing(&self) -> Result<Option<(&dyn engine::Deadlines, &Pool)>> {
+        self.open(false).await
+    }
+
+    async fn open(&self, create: bool) -> Result<Option<(&dyn engine::Deadlines, &Pool)>> {
+        let Asked { core, buckets, placement, context_max, pool, .. } = &*self.asked;
+        core.check_open()?;
+        let name = self.name()?;
+        let engine = core.engine.deadlines();
+        let engine = engine.map_err(|why| Error::unsupported("a pool of deadlines", why))?;
+        if let Some(pool) = pool.get() {
+            return Ok(Some((engine, pool)));
+        }
+        let (buckets, placement) = (buckets.unwrap_or(BUCKETS_DEFAULT), placement.unwrap_or_default());
+        between("number of buckets", buckets, 1, BUCKETS_MAX)?;
+        between("largest context in bytes", *context_max, 1, CONTEXT_BYTES_MAX)?;
+        let wanted = Pool { name: name.clone(), layout: PoolLayout { buckets, placement } };
+        let answer = match create {
+            true => engine.layout(&wanted, core.command_until()).await.map(Some),
+            false => engine.known_layout(name, core.command_until()).await,
+        };
+        let answer = answer.map_err(|error| core.explain(error, "opening the pool", name));
+        let Some(layout) = answer? else { return Ok(None) };
+        let agrees = self.asked.buckets.is_none_or(|buckets| buckets == layout.buckets)
+            && self.asked.placement.is_none_or(|placement| placement == layout.placement);
+        if !agrees {
+            let what = format!("layout of the pool \"{name}\"");
+            let expected = format!("{layout}, with which the pool was made");
+            return Err(Error::invalid(what, wanted.layout.to_string(), expected));
+        }
+        Ok(Some((engine, pool.get_or_init(async || Pool { layout, ..wanted }).await)))
+    }
+
+    pub(super) fn name(&self) -> Result<&Name> {
+        self.asked.name.as_ref().map_err(Clone::clone)
     }
 }
 
@@ -276,7 +331,7 @@ fn calls(deadlines: &[Deadline]) -> impl Iterator<Item = &[Deadline]> {
 
 impl fmt::Debug for Deadlines {
     fn fmt(&self, f: &mut fmt::Formatter<'_>) -> fmt::Result {
-        f.debug_struct("Deadlines").field("pool", &self.opening.name).finish_non_exhaustive()
+        f.debug_struct("Deadlines").field("pool", &self.asked.name).finish_non_exhaustive()
     }
 }
 

@@ -56,13 +56,7 @@ impl<T> Execution<T> {
             let got = format!("{} bytes", result.len());
             return self.quarantine(Error::invalid("result", got, format!("at most {most} bytes"))).await;
         }
-        let core = self.held.lease().core.clone();
-        let settled = self.held.settle(Outcome::Completed(result), self.terms.keep).await?;
-        core.telemetry.count(match settled {
-            Settled::Stored => Count::executed,
-            Settled::FencedOff { .. } => Count::fenced_off,
-        });
-        Ok(settled)
+        self.end(Outcome::Completed(result), Some(Count::executed)).await
     }
 
     /// The work was done and its result cannot be stored: nobody shall do it again. An end that cannot be stored is logged
@@ -76,7 +70,6 @@ impl<T> Execution<T> {
     /// Ends it as failed; [`OnFailure`] says what becomes of the key. Cancel safety and errors are those of
     /// [`Execution::complete_bytes`].
     pub async fn fail(self, why: impl fmt::Display) -> Result<Settled> {
-        let core = self.held.lease().core.clone();
         // A long text is cut, so that a failure can always be stored.
         let why = || Bytes::copy_from_slice(cut(&why.to_string(), self.terms.result_max).as_bytes());
         let outcome = match self.terms.on_failure {
@@ -84,10 +77,16 @@ impl<T> Execution<T> {
             OnFailure::Replay => Outcome::Failed(why()),
             OnFailure::Quarantine => Outcome::Quarantined(why()),
         };
+        self.end(outcome, None).await
+    }
+
+    async fn end(self, outcome: Outcome, stored: Option<Count>) -> Result<Settled> {
+        let core = self.held.lease().core.clone();
         let settled = self.held.settle(outcome, self.terms.keep).await?;
-        if matches!(settled, Settled::FencedOff { .. }) {
-            core.telemetry.count(Count::fenced_off);
-        }
+        core.telemetry.count(match settled {
+            Settled::Stored => stored,
+            Settled::FencedOff { .. } => Some(Count::fenced_off),
+        });
         Ok(settled)
     }
 

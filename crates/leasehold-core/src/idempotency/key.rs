@@ -172,9 +172,7 @@ impl IdempotencyKey {
             records::Begun::DoneElsewhere => (None, Begun::DoneElsewhere),
             records::Begun::Yours(_) => unreachable!("told as ours above"),
         };
-        if let Some(count) = count {
-            self.core.telemetry.count(count);
-        }
+        self.core.telemetry.count(count);
         Ok(begun)
     }
 

@@ -5,7 +5,6 @@ mod observer;
 
 use std::{
     collections::HashSet,
-    fmt::Write,
     panic::{AssertUnwindSafe, catch_unwind},
     sync::{
         Arc, Mutex, MutexGuard, PoisonError,
@@ -58,10 +57,9 @@ macro_rules! metrics {
         impl Stats {
             /// The numbers in Prometheus' text format. No label carries a name: names are unbounded.
             pub fn prometheus(&self) -> String {
-                let mut out = String::new();
-                $(write_counter(&mut out, stringify!($counter), $help, self.$counter);)+
-                $(write_histogram(&mut out, stringify!($histogram), $about, &self.$histogram);)+
-                out
+                let counters = [$(counter_text(stringify!($counter), $help, self.$counter)),+];
+                let histograms = [$(histogram_text(stringify!($histogram), $about, &self.$histogram)),+];
+                counters.concat() + &histograms.concat()
             }
         }
     };
@@ -116,21 +114,19 @@ impl Stats {
     }
 }
 
-fn write_counter(out: &mut String, name: &str, help: &str, value: u64) {
-    let _ = writeln!(out, "# HELP leasehold_{name}_total {help}");
-    let _ = writeln!(out, "# TYPE leasehold_{name}_total counter");
-    let _ = writeln!(out, "leasehold_{name}_total {value}");
+fn counter_text(name: &str, help: &str, value: u64) -> String {
+    let name = format!("leasehold_{name}_total");
+    format!("# HELP {name} {help}\n# TYPE {name} counter\n{name} {value}\n")
 }
 
-fn write_histogram(out: &mut String, name: &str, help: &str, values: &Histogram) {
-    let _ = writeln!(out, "# HELP leasehold_{name}_seconds {help}");
-    let _ = writeln!(out, "# TYPE leasehold_{name}_seconds histogram");
+fn histogram_text(name: &str, help: &str, values: &Histogram) -> String {
+    let name = format!("leasehold_{name}_seconds");
+    let mut text = format!("# HELP {name} {help}\n# TYPE {name} histogram\n");
     for (bound, below) in values.cumulative() {
         let bound = bound.map_or_else(|| "+Inf".to_owned(), |bound| bound.to_string());
-        let _ = writeln!(out, "leasehold_{name}_seconds_bucket{{le=\"{bound}\"}} {below}");
+        text += &format!("{name}_bucket{{le=\"{bound}\"}} {below}\n");
     }
-    let _ = writeln!(out, "leasehold_{name}_seconds_sum {}", values.sum().as_secs_f64());
-    let _ = writeln!(out, "leasehold_{name}_seconds_count {}", values.count());
+    text + &format!("{name}_sum {}\n{name}_count {}\n", values.sum().as_secs_f64(), values.count())
 }
 
 fn locked<T>(what: &Mutex<T>) -> MutexGuard<'_, T> {
@@ -156,8 +152,8 @@ impl Telemetry {
         self.live.stats()
     }
 
-    pub(crate) fn count(&self, count: Count) {
-        self.count_many(count, 1);
+    pub(crate) fn count(&self, count: impl Into<Option<Count>>) {
+        count.into().into_iter().for_each(|count| self.count_many(count, 1));
     }
 
     pub(crate) fn count_many(&self, count: Count, times: usize) {

@@ -111,13 +111,12 @@ impl Recover {
     /// deadlines, `store_refused` where waiting would not help.
     pub async fn start(mut self) -> Result<Recovery> {
         self.plan.check()?;
-        let opening = self.deadlines.opening();
-        if let Err(error) = opening.ready().await
+        if let Err(error) = self.deadlines.ready().await
             && !error.retry()
         {
             return Err(error);
         }
-        let (name, stop) = (opening.name.clone()?, opening.core.closing());
+        let (name, stop) = (self.deadlines.name()?.clone(), self.deadlines.core().closing());
         if let Some(stop_when) = self.stop_when.take() {
             let stop = stop.clone();
             tokio::spawn(async move {

@@ -17,7 +17,7 @@ use super::{
 use crate::{
     core::Core,
     deadlines::{Deadlines, Due, Settle},
-    error::{Error, Result},
+    error::Result,
     lease::validity,
     lock::{Attempt, Lock, pause_in_outage},
     name::Name,
@@ -98,7 +98,11 @@ impl Scanner {
                     began + self.plan.every
                 }
                 Err(error) => {
-                    self.log_outage(&error, outages);
+                    if outages == 0 {
+                        tracing::error!(pool = %self.name, %error, "recovery waits for the store");
+                    } else {
+                        tracing::debug!(pool = %self.name, %error, "recovery still waits for the store");
+                    }
                     let (first, most) = OUTAGE_PAUSES;
                     let pause = pause_in_outage(first, most, outages, core.entropy.fraction());
                     outages = outages.saturating_add(1);
@@ -108,14 +112,6 @@ impl Scanner {
             let _stopped = self.stop.run_until_cancelled(core.clock.sleep_until(next)).await;
         }
         self.handlers_ended().await;
-    }
-
-    fn log_outage(&self, error: &Error, nth: u32) {
-        if nth == 0 {
-            tracing::error!(pool = %self.name, %error, "recovery waits for the store");
-        } else {
-            tracing::debug!(pool = %self.name, %error, "recovery still waits for the store");
-        }
     }
 
     async fn handlers_ended(&self) {
@@ -151,7 +147,7 @@ impl Scanner {
 
     /// Inspects the pool before the lock is asked for, whose failure would be logged.
     async fn probe(&self) -> Result<()> {
-        let (engine, pool) = self.deadlines.opening().ready().await?;
+        let (engine, pool) = self.deadlines.ready().await?;
         let answer = engine.peek(pool, 1, self.core().command_until()).await;
         answer.map(drop).map_err(|error| self.core().explain(error, "looking at the pool", &pool.name))
     }
@@ -167,7 +163,7 @@ impl Scanner {
     /// Claims until nothing more is due and every handler was begun, or until `cut`.
     async fn drain(self: &Arc<Self>, cut: &CancellationToken) -> Result<()> {
         let plan = &self.plan;
-        let buckets = usize::from(self.deadlines.opening().ready().await?.1.layout.buckets);
+        let buckets = usize::from(self.deadlines.ready().await?.1.layout.buckets);
         // Not more than is soon begun: what waits here for a turn is hidden from others who have the time.
         let fair = (plan.parallelism * 2).div_ceil(buckets) as u32;
         let limit = fair.clamp(1, plan.limit);
