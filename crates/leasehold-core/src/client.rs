@@ -22,8 +22,7 @@ use crate::{
     template::Template,
 };
 
-/// A client of one store; `leasehold::Leasehold` is one that was found by its URL. Cheap to clone; clones share connections,
-/// renewals and statistics.
+/// A client of one store; `leasehold::Leasehold` is one that was found by its URL. Cheap to clone; clones share everything.
 #[derive(Clone)]
 pub struct Client {
     pub(crate) core: Arc<Core>,
@@ -81,7 +80,7 @@ impl Client {
 
     /// Requests of one kind that shall be executed once each, such as `payout`.
     pub fn idempotency(&self, operation: impl AsRef<str>) -> Idempotency {
-        Idempotency::new(self.core.clone(), operation.as_ref())
+        Idempotency { core: self.core.clone(), operation: operation.as_ref().to_owned() }
     }
 
     /// A request whose key a key schema made; a bad key is reported when it is used.

@@ -102,13 +102,12 @@ impl Template {
 const VALUE: char = '\0';
 
 fn pieces_may_equal(one: &str, other: &str) -> bool {
-    let fits = |text: &str, (start, end): (&str, &str)| {
-        text.len() > start.len() + end.len() && text.starts_with(start) && text.ends_with(end)
-    };
     match (one.split_once(VALUE), other.split_once(VALUE)) {
         (None, None) => one == other,
-        (Some(around), None) => fits(other, around),
-        (None, Some(around)) => fits(one, around),
+        (Some(_), None) => pieces_may_equal(other, one),
+        (None, Some((start, end))) => {
+            one.len() > start.len() + end.len() && one.starts_with(start) && one.ends_with(end)
+        }
         (Some((start, end)), Some((other_start, other_end))) => {
             (start.starts_with(other_start) || other_start.starts_with(start))
                 && (end.ends_with(other_end) || other_end.ends_with(end))

@@ -56,7 +56,8 @@ impl IntoIterator for Claimed {
 /// A deadline that was claimed: hidden from everybody else until its visibility is over, then due again.
 ///
 /// Dropping it does nothing: unless it is settled, it comes back. Clone it, or keep its receipt, to settle it again after an
-/// error of the store.
+/// error of the store. Settling it answers false if the receipt was no longer good, because the deadline was claimed, set or
+/// cancelled since; then nothing was changed.
 ///
 /// # Cancel safety
 /// Dropping the future of a method that settles it leaves open whether it is settled; if it is not, it comes back.
@@ -119,25 +120,22 @@ impl Due {
         &self.delivery.receipt
     }
 
-    /// Removes it: it was handled. False if the receipt was no longer good, because it was claimed, set or cancelled
-    /// since; then nothing was removed.
+    /// Removes it: it was handled.
     pub async fn acknowledge(self) -> Result<bool> {
         self.settle(Settle::Done).await
     }
 
-    /// Makes it due again after a while, at most ten years; the attempt counts. False as in [`Due::acknowledge`].
+    /// Makes it due again after a while, at most ten years; the attempt counts.
     pub async fn postpone(self, by: Duration) -> Result<bool> {
         self.settle(Settle::Postpone(by)).await
     }
 
-    /// Makes it due again at once, for somebody else to handle; the attempt does not count. False as in
-    /// [`Due::acknowledge`].
+    /// Makes it due again at once, for somebody else to handle; the attempt does not count.
     pub async fn give_back(self) -> Result<bool> {
         self.settle(Settle::GiveBack).await
     }
 
-    /// Gives it up: it goes to the dead ones of the pool, with its context and this reason. False as in
-    /// [`Due::acknowledge`].
+    /// Gives it up: it goes to the dead ones of the pool, with its context and this reason.
     pub async fn bury(self, why: impl Into<String>) -> Result<bool> {
         self.settle(Settle::Bury(why.into())).await
     }

@@ -69,8 +69,7 @@ impl Deadlines {
         self
     }
 
-    /// How many buckets the pool has; 16 by default. A pool keeps for ever what it was created with: another number is an
-    /// error of the first call.
+    /// How many buckets the pool has; 16 by default. Fixed when the pool is created: another number is an error later.
     #[must_use]
     pub fn buckets(self, buckets: u16) -> Self {
         self.with(|asked| asked.buckets = Some(buckets))
@@ -228,9 +227,6 @@ impl Deadlines {
 
     /// A page of what was given up. A page may be short or empty although more follow; the last one has no `next`. Set a
     /// dead deadline again to have it tried again, cancel it to forget it.
-    ///
-    /// # Errors
-    /// As [`Deadlines::set`].
     pub async fn dead(&self, from: Option<Cursor>, limit: u32) -> Result<Page<Dead>> {
         bounds::check_page(limit)?;
         let Some((engine, pool)) = self.existing().await? else {

@@ -59,16 +59,14 @@ impl<T> Execution<T> {
         self.end(Outcome::Completed(result), Some(Count::executed)).await
     }
 
-    /// The work was done and its result cannot be stored: nobody shall do it again. An end that cannot be stored is logged
-    /// and tried on in the background.
+    /// The work was done and its result cannot be stored: nobody shall do it again.
     async fn quarantine(self, refused: Error) -> Result<Settled> {
         let why = Bytes::from(format!("it was done, but: {refused}"));
         let _logged = self.held.settle(Outcome::Quarantined(why), self.terms.keep).await;
         Err(refused)
     }
 
-    /// Ends it as failed; [`OnFailure`] says what becomes of the key. Cancel safety and errors are those of
-    /// [`Execution::complete_bytes`].
+    /// Ends it as failed, as [`OnFailure`] says. Cancel safety and errors are those of [`Execution::complete_bytes`].
     pub async fn fail(self, why: impl fmt::Display) -> Result<Settled> {
         // A long text is cut, so that a failure can always be stored.
         let why = || Bytes::copy_from_slice(cut(&why.to_string(), self.terms.result_max).as_bytes());

@@ -40,15 +40,11 @@ const KEEP_MIN: Duration = Duration::from_secs(1);
 #[derive(Clone)]
 #[must_use = "it does nothing until a key is run"]
 pub struct Idempotency {
-    core: Arc<Core>,
-    operation: String,
+    pub(crate) core: Arc<Core>,
+    pub(crate) operation: String,
 }
 
 impl Idempotency {
-    pub(crate) fn new(core: Arc<Core>, operation: &str) -> Self {
-        Self { core, operation: operation.to_owned() }
-    }
-
     /// One request of this kind. In the store it is `idempotency:OPERATION:KEY`; `%`, `:`, `{`, `}` and control characters
     /// of both are percent-encoded, so no two pairs share a key.
     pub fn key(&self, key: impl ToString) -> IdempotencyKey {
@@ -94,8 +90,7 @@ impl IdempotencyKey {
         Self { core, key, fingerprint: Ok(None), lease, wait: Duration::ZERO, label: String::new(), terms }
     }
 
-    /// What was asked for: the same key with another one is a mismatch. Only its SHA-256 is stored. Without one nothing is
-    /// compared.
+    /// What was asked for, of which the SHA-256 is stored: another one under the same key is a mismatch. Default: no check.
     pub fn fingerprint_bytes(self, request: impl AsRef<[u8]>) -> Self {
         Self { fingerprint: Ok(Some(Fingerprint::of(request))), ..self }
     }
@@ -133,11 +128,7 @@ impl IdempotencyKey {
         Ok(answer.map_err(|error| self.core.failed(error, "marking", &keys[0]))? == [true])
     }
 
-    /// Begins an execution whose result is bytes, or says how it stands; waits for somebody else's as long as
-    /// [`wait`](Self::wait) says.
-    ///
-    /// # Cancel safety
-    /// Dropping the future gives back, in the background, what may have been begun.
+    /// [`begin`](Self::begin) for an execution whose result is bytes.
     pub async fn begin_bytes(self) -> Result<Begun<Bytes>> {
         self.begin_as(|_, result| Ok(result)).await
     }
@@ -206,8 +197,7 @@ impl IdempotencyKey {
 
 #[cfg(feature = "json")]
 impl IdempotencyKey {
-    /// What was asked for: the same key with another one is a mismatch. Written as JSON with sorted keys, of which only
-    /// the SHA-256 is stored. Without one nothing is compared.
+    /// [`fingerprint_bytes`](Self::fingerprint_bytes) of what was asked for, written as JSON with sorted keys.
     pub fn fingerprint(mut self, request: &impl Serialize) -> Self {
         let written = serde_json::to_value(request).map(|mut value| {
             value.sort_all_objects();

@@ -178,8 +178,7 @@ impl Telemetry {
         }
     }
 
-    /// Notifies the observer. The event is built only if there is one. A panic of the observer is caught: it would end
-    /// the task that renews every lease.
+    /// Notifies the observer, if there is one. Its panic is caught: it would end the task that renews every lease.
     pub(crate) fn emit(&self, event: impl FnOnce() -> Event) {
         if let Some(observer) = &self.observer {
             let event = event();

@@ -13,7 +13,7 @@ use std::{
 
 use futures_util::future::BoxFuture;
 use tokio::task::JoinHandle;
-use tokio_util::sync::{CancellationToken, DropGuard};
+use tokio_util::sync::DropGuard;
 
 use plan::Plan;
 use scanner::{Handler, Scanner};
@@ -69,13 +69,11 @@ impl Recover {
     setters! {
         /// How often to scan for what is due. Default 5 s. When more is due than one claim takes, the next follows at once.
         every(every: Duration) => plan.every;
-        /// How many handlers run at once. Default 16. A claim takes about twice as many, so that nothing is hidden for long
-        /// that others could handle.
+        /// How many handlers run at once. Default 16. A claim takes about twice as many, to leave the rest to others.
         parallelism(handlers: usize) => plan.parallelism;
         /// The most that one claim takes from a bucket. Default 100.
         limit(limit: u32) => plan.limit;
-        /// How long what was claimed is hidden from others: after a crash it takes that long until somebody else handles
-        /// it. Default 60 s.
+        /// How long what was claimed is hidden from others, also after a crash. Default 60 s.
         visibility(visibility: Duration) => plan.visibility;
         /// How often a deadline is tried before it is buried. Default 10.
         attempts(most: u32) => plan.attempts;
@@ -126,7 +124,7 @@ impl Recover {
             });
         }
         let task = tokio::spawn(Scanner::run(self, name, stop.clone()));
-        Ok(Recovery { task, stop: stop.clone(), _stop_when_dropped: stop.drop_guard() })
+        Ok(Recovery { task, stop_when_dropped: stop.drop_guard() })
     }
 }
 
@@ -144,8 +142,7 @@ impl IntoFuture for Recover {
 #[must_use = "dropping it stops the recovery"]
 pub struct Recovery {
     task: JoinHandle<bool>,
-    stop: CancellationToken,
-    _stop_when_dropped: DropGuard,
+    stop_when_dropped: DropGuard,
 }
 
 impl Recovery {
@@ -158,8 +155,8 @@ impl Recovery {
     /// # Cancel safety
     /// Dropping the future stops all the same, unseen.
     pub async fn stop(self) -> bool {
-        self.stop.cancel();
-        self.ended().await
+        drop(self.stop_when_dropped);
+        self.task.await.unwrap_or(false)
     }
 
     /// Waits until it was stopped by [`Recover::stop_when`] or the end of the client. False as in [`Recovery::stop`].
@@ -167,7 +164,6 @@ impl Recovery {
     /// # Cancel safety
     /// Dropping the future stops the recovery.
     pub async fn ended(self) -> bool {
-        let Self { task, _stop_when_dropped, .. } = self;
-        task.await.unwrap_or(false)
+        self.task.await.unwrap_or(false)
     }
 }

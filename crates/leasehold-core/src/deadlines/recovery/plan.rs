@@ -85,8 +85,7 @@ impl Plan {
         }
     }
 
-    /// What to do instead of calling a handler: one that takes its whole process down never reports a failure, and would do
-    /// so for ever.
+    /// What to do instead of calling a handler: one that takes its process down reports no failure, and would for ever.
     pub(super) fn instead_of(&self, attempt: u32) -> Option<Settle> {
         let why = || format!("claimed {} times, and no claimer said how it ended", attempt - 1);
         (attempt > self.attempts).then(|| Settle::Bury(why()))

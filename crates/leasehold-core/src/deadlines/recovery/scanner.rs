@@ -47,8 +47,7 @@ pub(super) struct Scanner {
 }
 
 impl Scanner {
-    /// Scans until it is stopped, then ends what it began. False if handlers had to be cut off, or if the store did not learn
-    /// how they ended.
+    /// Scans until it is stopped, then ends what it began. False as in [`Recovery::stop`](super::Recovery::stop).
     pub(super) async fn run(recover: Recover, name: Name, stop: CancellationToken) -> bool {
         let Recover { deadlines, handler, plan, .. } = recover;
         let (settlements, received) = mpsc::unbounded_channel();
