@@ -38,7 +38,7 @@ impl Claimed {
     /// When the store is at fault.
     pub async fn acknowledge(&self) -> Result<Vec<bool>> {
         let Some(first) = self.due.first() else { return Ok(Vec::new()) };
-        self.due.iter().for_each(Due::note_settled);
+        self.due.iter().for_each(|due| due.settled.store(true, Ordering::Relaxed));
         let done: Vec<_> = self.due.iter().map(|due| (due.receipt().clone(), Settle::Done)).collect();
         first.deadlines.settle(&done).await
     }
@@ -67,6 +67,7 @@ pub struct Due {
     deadlines: Deadlines,
     delivery: Delivery,
     pub(super) hidden_until: BootInstant,
+    /// Whether it was settled: from then on the result of its handler does not matter.
     settled: Arc<AtomicBool>,
 }
 
@@ -141,13 +142,8 @@ impl Due {
     }
 
     async fn settle(self, settle: Settle) -> Result<bool> {
-        self.note_settled();
-        Ok(self.deadlines.settle(&[(self.receipt().clone(), settle)]).await? == [true])
-    }
-
-    /// From here on the result of its handler does not matter any more.
-    fn note_settled(&self) {
         self.settled.store(true, Ordering::Relaxed);
+        Ok(self.deadlines.settle(&[(self.receipt().clone(), settle)]).await? == [true])
     }
 
     pub(super) fn is_settled(&self) -> bool {

@@ -171,14 +171,14 @@ impl<T, X> Begun<T, X> {
 /// No result: it may be a secret.
 impl<T, X: fmt::Debug> fmt::Debug for Begun<T, X> {
     fn fmt(&self, f: &mut fmt::Formatter<'_>) -> fmt::Result {
-        match self {
-            Self::Yours(execution) => f.debug_tuple("Yours").field(execution).finish(),
-            Self::Completed(_) => f.write_str("Completed"),
-            Self::Failed { .. } => f.write_str("Failed"),
-            Self::Quarantined { .. } => f.write_str("Quarantined"),
-            Self::InProgress { holder, .. } => f.debug_tuple("InProgress").field(holder).finish(),
-            Self::Mismatch => f.write_str("Mismatch"),
-            Self::DoneElsewhere => f.write_str("DoneElsewhere"),
-        }
+        f.write_str(match self {
+            Self::Yours(execution) => return f.debug_tuple("Yours").field(execution).finish(),
+            Self::InProgress { holder, .. } => return f.debug_tuple("InProgress").field(holder).finish(),
+            Self::Completed(_) => "Completed",
+            Self::Failed { .. } => "Failed",
+            Self::Quarantined { .. } => "Quarantined",
+            Self::Mismatch => "Mismatch",
+            Self::DoneElsewhere => "DoneElsewhere",
+        })
     }
 }
