@@ -21,12 +21,7 @@ use crate::{
     text::placed,
 };
 #[cfg(feature = "json")]
-use crate::{
-    engine::{EngineError, Fault},
-    idempotency::Idempotent,
-    lease::Lease,
-    text::no_json,
-};
+use crate::{engine::EngineError, engine::Fault, idempotency::Idempotent, lease::Lease, text::no_json};
 
 /// Largest result in bytes, unless the builder is told otherwise.
 pub const RESULT_MAX_DEFAULT: usize = 256 * 1024;

@@ -5,10 +5,7 @@ use std::time::Duration;
 use super::Scans;
 use crate::{
     config::between,
-    deadlines::{
-        DUE_MAX, Settle,
-        bounds::{self, WHY_MAX_BYTES},
-    },
+    deadlines::{DUE_MAX, Settle, bounds},
     error::{Error, Result},
     lock::pause_in_outage,
     text::cut,
@@ -78,7 +75,8 @@ impl Plan {
     /// What becomes of a deadline whose handler `failed`, in words. Every failure uses up one attempt.
     pub(super) fn after_failure(&self, attempt: u32, failed: &str, chance: f64) -> Settle {
         if attempt >= self.attempts {
-            Settle::Bury(cut(&format!("attempt {attempt} {failed}"), WHY_MAX_BYTES).to_owned())
+            let why = format!("attempt {attempt} {failed}");
+            Settle::Bury(cut(&why, bounds::WHY_MAX_BYTES).to_owned())
         } else {
             let (first, most) = self.backoff;
             Settle::Postpone(pause_in_outage(first, most, attempt.saturating_sub(1), chance))
