@@ -237,13 +237,10 @@ impl Client {
     pub fn quorum(&self) -> Result<Members<'_>> {
         let core = &self.core;
         core.check_open()?;
-        match core.engine.members() {
-            Some(members) => Ok(Members { core, members }),
-            None => Err(Error::unsupported(
-                format!("asking the store {} for its quorum", core.store),
-                "one server or one cluster decides there; a quorum is a redlock:// store",
-            )),
-        }
+        let what = || format!("asking the store {} for its quorum", core.store);
+        let why = "one server or one cluster decides there; a quorum is a redlock:// store";
+        let members = core.engine.members().ok_or_else(|| Error::unsupported(what(), why))?;
+        Ok(Members { core, members })
     }
 
     fn name(&self, name: &str) -> Result<Name> {

@@ -47,11 +47,8 @@ pub fn one_of<'a>(word: &str, known: impl IntoIterator<Item = &'a str>) -> Strin
 /// Bad input as errors quote it: short, and with control characters escaped.
 pub fn quoted(text: &str) -> String {
     let shown = |c: char| if c.is_control() { c.escape_debug().to_string() } else { c.to_string() };
-    let mut short: String = text.chars().take(64).map(shown).collect();
-    if text.chars().nth(64).is_some() {
-        short.push('…');
-    }
-    short
+    let more = text.chars().nth(64).map(|_| "…".to_owned());
+    text.chars().take(64).map(shown).chain(more).collect()
 }
 
 /// As much of a text as that many bytes hold, cut between two characters.

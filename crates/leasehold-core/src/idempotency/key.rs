@@ -69,8 +69,8 @@ fn store_key(operation: &str, key: &str) -> Result<Name> {
 pub struct IdempotencyKey {
     core: Arc<Core>,
     // What is wrong is reported when the key is used, so that the builder reads as one sentence.
-    pub(super) key: Result<Name>,
-    pub(super) fingerprint: Result<Option<Fingerprint>>,
+    key: Result<Name>,
+    fingerprint: Result<Option<Fingerprint>>,
     lease: Duration,
     wait: Duration,
     label: String,
@@ -128,7 +128,7 @@ impl IdempotencyKey {
         self.begin_as(|_, result| Ok(result)).await
     }
 
-    pub(super) async fn begin_as<T>(self, read: impl FnOnce(&Name, Bytes) -> Result<T>) -> Result<Begun<T>> {
+    async fn begin_as<T>(self, read: impl FnOnce(&Name, Bytes) -> Result<T>) -> Result<Begun<T>> {
         let request = RecordRequest {
             key: self.checked()?,
             fingerprint: self.fingerprint?,

@@ -4,12 +4,7 @@ mod outbox;
 mod plan;
 mod scanner;
 
-use std::{
-    fmt,
-    future::{Future, IntoFuture},
-    sync::Arc,
-    time::Duration,
-};
+use std::{fmt, sync::Arc, time::Duration};
 
 use futures_util::future::BoxFuture;
 use tokio::task::JoinHandle;
