@@ -5,7 +5,7 @@
 //! a value tells where that value ends, then where the next one begins, and so on: the values can be read back from the
 //! key. Templates where that does not hold are refused when they are loaded.
 
-use std::collections::{BTreeMap, HashSet};
+use std::collections::{BTreeMap, BTreeSet};
 
 use crate::{
     error::{Error, Result},
@@ -49,7 +49,7 @@ impl Template {
 
     /// The names of its parameters, in order, each once.
     pub fn parameters(&self) -> impl Iterator<Item = &str> {
-        let mut seen = HashSet::new();
+        let mut seen = BTreeSet::new();
         self.parts.iter().skip(1).step_by(2).map(String::as_str).filter(move |name| seen.insert(*name))
     }
 
