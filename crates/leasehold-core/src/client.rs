@@ -10,7 +10,8 @@ use crate::{
     core::{Core, Entropy},
     deadlines::Deadlines,
     engine::{
-        Capabilities, Changes, Cursor, Engine, Health, Inspection, Listing, Page, Released, Watch, Watched,
+        self, Capabilities, Changes, Cursor, Engine, Health, Inspection, Listing, Member, Page, Released,
+        Watch, Watched,
     },
     error::{Error, Result},
     fence::Fence,
@@ -22,8 +23,10 @@ use crate::{
     template::Template,
 };
 
-/// A client of one store; `leasehold::Leasehold` is one that was found by its URL. Cheap to clone; clones share connections,
-/// renewals and statistics.
+/// A client of one store; `leasehold::Leasehold` is one that was found by its URL. Cheap to clone; clones share everything.
+///
+/// # Errors
+/// All methods: `invalid` for a bad name, `unsupported` after [`Client::close`], and the store's faults.
 #[derive(Clone)]
 pub struct Client {
     pub(crate) core: Arc<Core>,
@@ -61,9 +64,6 @@ impl Client {
     }
 
     /// Reaches the store once, so that a wrong address or password shows before the first lock.
-    ///
-    /// # Errors
-    /// The store's faults.
     pub async fn reach(&self) -> Result<()> {
         let reached = self.core.engine.connect(self.core.command_until()).await;
         reached.map_err(|error| self.core.explain_doing(error, "connecting".into(), None))
@@ -81,7 +81,7 @@ impl Client {
 
     /// Requests of one kind that shall be executed once each, such as `payout`.
     pub fn idempotency(&self, operation: impl AsRef<str>) -> Idempotency {
-        Idempotency::new(self.core.clone(), operation.as_ref())
+        Idempotency { core: self.core.clone(), operation: operation.as_ref().to_owned() }
     }
 
     /// A request whose key a key schema made; a bad key is reported when it is used.
@@ -120,9 +120,6 @@ impl Client {
     }
 
     /// Who holds a lock and who waits for it.
-    ///
-    /// # Errors
-    /// When the name is bad or the store is at fault.
     pub async fn inspect(&self, name: impl AsRef<str>) -> Result<Inspection> {
         let name = self.name(name.as_ref())?;
         let answer = self.core.engine.inspector().inspect(&name, self.core.command_until()).await;
@@ -132,20 +129,13 @@ impl Client {
     /// A page of the locks that are held or waited for and whose name begins with `prefix`. A page may be short or
     /// empty although more follow; the last one has no `next`. A lock that is held from the first page to the last is on
     /// exactly one of them, as long as the cursors stay in this process.
-    ///
-    /// # Errors
-    /// When the store is at fault.
     pub async fn list(&self, prefix: &str, from: Option<Cursor>, limit: u32) -> Result<Page<Inspection>> {
         self.core.check_open()?;
-        if !(1..=10_000).contains(&limit) {
-            return Err(Error::invalid("page size", limit.to_string(), "1 to 10000"));
-        }
-        let listing = Listing::at(from);
-        let page =
-            self.core.engine.inspector().page(prefix, listing.from(), limit, self.core.command_until());
-        let page = page.await;
-        let page =
-            page.map_err(|error| self.core.explain_doing(error, format!("listing \"{prefix}\""), None))?;
+        between("page size", limit, 1, 10_000)?;
+        let (listing, until) = (Listing::at(from), self.core.command_until());
+        let page = self.core.engine.inspector().page(prefix, listing.from(), limit, until).await;
+        let doing = format!("listing \"{prefix}\"");
+        let page = page.map_err(|error| self.core.explain_doing(error, doing, None))?;
         Ok(listing.page(page, limit, |lock| lock.name.as_str()))
     }
 
@@ -175,9 +165,6 @@ impl Client {
     }
 
     /// The same for all locks whose name begins with `prefix`.
-    ///
-    /// # Errors
-    /// As [`Client::watch`].
     pub fn watch_prefix(&self, prefix: &str, poll_every: Duration) -> Result<Changes<'_, Error>> {
         self.watching(Watched::Prefix(prefix.to_owned()), poll_every)
     }
@@ -195,10 +182,8 @@ impl Client {
     }
 
     /// Takes a lock away from its holder, if it is still the one whose fence was seen. The holder may still be at
-    /// work: it learns of it at its next renewal, and only a fence check stops its writes before that.
-    ///
-    /// # Errors
-    /// When the name is bad or the store is at fault. A holder that changed is an outcome: [`Released::Taken`].
+    /// work: it learns of it at its next renewal, and only a fence check stops its writes before that. A holder that
+    /// changed is an outcome: [`Released::Taken`].
     pub async fn force_release(&self, name: impl AsRef<str>, seen: Fence) -> Result<Released> {
         let name = self.name(name.as_ref())?;
         let answer = self.core.engine.leases().force_release(&name, seen, self.core.command_until()).await;
@@ -220,9 +205,6 @@ impl Client {
     }
 
     /// What an operator should know about the store.
-    ///
-    /// # Errors
-    /// When the store is at fault.
     pub async fn health(&self) -> Result<Health> {
         self.core.check_open()?;
         let answer = self.core.engine.health(self.core.command_until()).await;
@@ -248,6 +230,19 @@ impl Client {
         self.core.close().await
     }
 
+    /// The nodes, if the store decides by majority.
+    ///
+    /// # Errors
+    /// `unsupported` for every other store.
+    pub fn quorum(&self) -> Result<Members<'_>> {
+        let core = &self.core;
+        core.check_open()?;
+        let what = || format!("asking the store {} for its quorum", core.store);
+        let why = "one server or one cluster decides there; a quorum is a redlock:// store";
+        let members = core.engine.members().ok_or_else(|| Error::unsupported(what(), why))?;
+        Ok(Members { core, members })
+    }
+
     fn name(&self, name: &str) -> Result<Name> {
         self.core.check_open()?;
         let name = Name::new(name)?;
@@ -259,5 +254,52 @@ impl Client {
 impl fmt::Debug for Client {
     fn fmt(&self, f: &mut fmt::Formatter<'_>) -> fmt::Result {
         f.debug_struct("Client").field("store", &self.core.store).finish_non_exhaustive()
+    }
+}
+
+/// The nodes of a quorum; made by [`Client::quorum`].
+#[derive(Clone, Copy)]
+pub struct Members<'a> {
+    core: &'a Core,
+    members: &'a dyn engine::Members,
+}
+
+impl Members<'_> {
+    /// Every node, and whether it votes.
+    pub async fn list(&self) -> Vec<Member> {
+        self.members.list(self.core.command_until()).await
+    }
+
+    /// Makes nodes that never were a quorum one, at once. Every node must answer.
+    ///
+    /// # Errors
+    /// When a node does not answer, was changed at the same time, or is part of a quorum already.
+    pub async fn admit_new(&self) -> Result<()> {
+        self.admit_all(false).await
+    }
+
+    /// Makes the nodes a new quorum, at once, whatever they were before. Locks that a majority of them still has stay held.
+    /// One that they have lost can be granted again at once, although its holder does not learn of it until its next
+    /// renewal: use it only while no lock is held. [`Members::admit`] waits for that instead.
+    ///
+    /// # Errors
+    /// When a node does not answer or was changed at the same time.
+    pub async fn replace(&self) -> Result<()> {
+        self.admit_all(true).await
+    }
+
+    async fn admit_all(&self, over: bool) -> Result<()> {
+        let admitted = self.members.admit_new(over, self.core.command_until()).await;
+        admitted.map_err(|error| self.core.explain_doing(error, "admitting a new quorum".into(), None))
+    }
+
+    /// Readmits nodes that lost their data, also when too few of the others vote to learn from. Begins to watch them;
+    /// [`Members::list`] shows the progress.
+    ///
+    /// # Errors
+    /// When no node remembers a quorum.
+    pub async fn admit(&self) -> Result<()> {
+        let begun = self.members.admit(self.core.command_until()).await;
+        begun.map_err(|error| self.core.explain_doing(error, "admitting nodes".into(), None))
     }
 }

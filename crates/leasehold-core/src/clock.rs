@@ -6,10 +6,11 @@
 
 use std::{
     fmt,
-    future::Future,
     ops::{Add, Sub},
-    time::Duration,
+    time::{Duration, SystemTime, UNIX_EPOCH},
 };
+
+use tokio::time::Instant;
 
 /// A point in time on a clock that counts suspend.
 ///
@@ -78,41 +79,30 @@ const SLICE: Duration = Duration::from_millis(500);
 /// [`Clock::system`] is the one to use. [`Clock::tokio`] follows tokio's (pausable) time, so that a whole
 /// client on `memory:` becomes deterministic in a test.
 #[derive(Clone, Debug, Default)]
-pub struct Clock(Source);
-
-#[derive(Clone, Debug, Default)]
-enum Source {
-    #[default]
-    System,
-    Tokio {
-        origin: tokio::time::Instant,
-    },
+pub struct Clock {
+    /// When tokio's clock was taken up; `None` for the host's.
+    simulated_since: Option<Instant>,
 }
 
+/// What [`Clock::tokio`] calls its start: an hour past zero, so that tests can look back.
+const SIMULATED_START: BootInstant = BootInstant(3_600_000_000_000);
 /// What [`Clock::tokio`] calls the wall clock at its start, in microseconds since 1970.
 const SIMULATED_EPOCH_US: u64 = 1_700_000_000_000_000;
 
 impl Clock {
     /// The host's clock.
     pub fn system() -> Self {
-        Self(Source::System)
+        Self::default()
     }
 
     /// Tokio's clock, beginning now. Under `tokio::time::pause` it moves only when all tasks wait.
     pub fn tokio() -> Self {
-        Self(Source::Tokio { origin: tokio::time::Instant::now() })
+        Self { simulated_since: Some(Instant::now()) }
     }
 
     /// Now.
     pub fn now(&self) -> BootInstant {
-        match &self.0 {
-            Source::System => system_now(),
-            // One hour past the origin, so that tests can look back without reaching zero.
-            Source::Tokio { origin } => {
-                BootInstant::from_nanos(3_600_000_000_000)
-                    + tokio::time::Instant::now().duration_since(*origin)
-            }
-        }
+        self.simulated_since.map_or_else(system_now, |start| SIMULATED_START + start.elapsed())
     }
 
     /// Both clocks now.
@@ -122,13 +112,9 @@ impl Clock {
 
     /// The wall clock, in microseconds since 1970: good for a fence's floor and for people, never for validity.
     pub fn wall_us(&self) -> u64 {
-        match &self.0 {
-            Source::System => std::time::SystemTime::now()
-                .duration_since(std::time::UNIX_EPOCH)
-                .map_or(0, |since| since.as_micros() as u64),
-            Source::Tokio { origin } => {
-                SIMULATED_EPOCH_US + tokio::time::Instant::now().duration_since(*origin).as_micros() as u64
-            }
+        match self.simulated_since {
+            None => SystemTime::now().duration_since(UNIX_EPOCH).map_or(0, |since| since.as_micros() as u64),
+            Some(start) => SIMULATED_EPOCH_US + start.elapsed().as_micros() as u64,
         }
     }
 
@@ -139,11 +125,8 @@ impl Clock {
             if left.is_zero() {
                 return;
             }
-            let nap = match self.0 {
-                Source::System => left.min(SLICE),
-                Source::Tokio { .. } => left,
-            };
-            tokio::time::sleep(nap).await;
+            let slice = if self.simulated_since.is_some() { left } else { left.min(SLICE) };
+            tokio::time::sleep(slice).await;
         }
     }
 

@@ -1,6 +1,6 @@
 //! Settings of a client, with their defaults and ranges.
 
-use std::time::Duration;
+use std::{fmt, time::Duration};
 
 use crate::{
     error::{Error, Result},
@@ -62,20 +62,9 @@ impl Config {
         self.retry.check()?;
         between("command timeout", self.command_timeout, Duration::from_millis(10), Duration::from_secs(60))?;
         check_label(&self.label)?;
-        if !(1..=64).contains(&self.connections) {
-            return Err(Error::invalid("connections", self.connections.to_string(), "1 to 64"));
-        }
-        if !(1..=100_000).contains(&self.max_in_flight) {
-            return Err(Error::invalid("max in flight", self.max_in_flight.to_string(), "1 to 100000"));
-        }
-        if self.prefix.len() > 128 || self.prefix.chars().any(char::is_control) {
-            return Err(Error::invalid(
-                "prefix",
-                quoted(&self.prefix),
-                "at most 128 bytes of printable text",
-            ));
-        }
-        Ok(())
+        between("connections", self.connections, 1, 64)?;
+        between("max in flight", self.max_in_flight, 1, 100_000)?;
+        check_text("prefix", &self.prefix)
     }
 
     /// Checks a ttl against its range.
@@ -91,14 +80,18 @@ pub fn check_wait(wait: Duration) -> Result<()> {
 
 /// Checks a label against its range.
 pub fn check_label(label: &str) -> Result<()> {
-    if label.len() > LABEL_MAX_BYTES || label.chars().any(char::is_control) {
-        return Err(Error::invalid("label", quoted(label), "at most 128 bytes of printable text"));
+    check_text("label", label)
+}
+
+fn check_text(what: &str, text: &str) -> Result<()> {
+    if text.len() > LABEL_MAX_BYTES || text.chars().any(char::is_control) {
+        return Err(Error::invalid(what, quoted(text), "at most 128 bytes of printable text"));
     }
     Ok(())
 }
 
-/// Checks a duration against its range.
-pub fn between(what: &str, value: Duration, least: Duration, most: Duration) -> Result<()> {
+/// Checks a duration or a number against its range.
+pub fn between<T: PartialOrd + fmt::Debug>(what: &str, value: T, least: T, most: T) -> Result<()> {
     if value < least || value > most {
         return Err(Error::invalid(what, format!("{value:?}"), format!("{least:?} to {most:?}")));
     }

@@ -16,7 +16,12 @@ pub type Result<T, E = Error> = std::result::Result<T, E>;
 #[non_exhaustive]
 pub enum Error {
     /// The lock was not acquired within the time or the attempts that the caller gave.
-    #[error("{}", timed_out_text(name, *waited, *attempts, holder.as_ref()))]
+    #[error(
+        "timed out waiting for \"{name}\" after {:.1}s and {attempts} attempt{}{}",
+        waited.as_secs_f64(),
+        if *attempts == 1 { "" } else { "s" },
+        holder.as_ref().map(|holder| format!(", held by {holder}")).unwrap_or_default(),
+    )]
     TimedOut {
         /// The lock.
         name: Name,
@@ -101,46 +106,58 @@ pub enum Error {
     },
 }
 
-/// Why a store refused.
-#[derive(Clone, Copy, Debug, PartialEq, Eq)]
-#[non_exhaustive]
-pub enum Refusal {
+/// Declares why stores refuse: for each its text, whether to retry, and what to do about it.
+macro_rules! refusals {
+    ($($(#[$doc:meta])+ $refusal:ident: $text:literal, retry $retry:literal, $hint:literal;)+) => {
+        /// Why a store refused.
+        #[derive(Clone, Copy, Debug, PartialEq, Eq)]
+        #[non_exhaustive]
+        pub enum Refusal {
+            $($(#[$doc])+ $refusal,)+
+        }
+
+        impl Refusal {
+            const fn row(self) -> (&'static str, bool, &'static str) {
+                match self { $(Self::$refusal => ($text, $retry, $hint)),+ }
+            }
+        }
+    };
+}
+
+refusals! {
     /// User or password.
-    Auth,
+    Auth: "authentication failed", retry false,
+        "check user and password in the store URL or its password file";
     /// The user lacks a permission.
-    Acl,
+    Acl: "permission denied", retry false, "give the user the rights listed in SECURITY.md";
     /// A replica, or a store that cannot write at the moment.
-    ReadOnly,
+    ReadOnly: "read-only", retry true,
+        "connect to the primary, or wait for the fail-over; the message says what keeps a primary from writing";
     /// The store is out of memory or disk.
-    OutOfMemory,
+    OutOfMemory: "out of memory", retry true,
+        "raise the store's memory limit; locks need a few hundred bytes each";
     /// The server's certificate did not verify, or the server wants another one from the client.
-    Certificate,
+    Certificate: "certificate refused", retry false,
+        "give the authority with ?ca=FILE and a client certificate with ?cert=FILE&key=FILE; check the host name";
     /// Fewer replicas than asked for had the grant in time; it was given back.
-    TooFewAcks,
+    TooFewAcks: "too few acknowledgements", retry true,
+        "bring the replicas back, or ask for fewer acknowledgements";
     /// Too many nodes of a quorum abstain, because they may have lost votes.
-    Abstention,
+    Abstention: "too many nodes abstain", retry true,
+        "`leasehold quorum status` shows when each node votes again; if too many lost their data, `leasehold quorum admit` readmits them after the longest ttl";
     /// Anything else; see the store's own message.
-    Other,
+    Other: "refused", retry false, "see the store's own message";
 }
 
 impl fmt::Display for Refusal {
     fn fmt(&self, f: &mut fmt::Formatter<'_>) -> fmt::Result {
-        f.write_str(match self {
-            Self::Auth => "authentication failed",
-            Self::Acl => "permission denied",
-            Self::ReadOnly => "read-only",
-            Self::OutOfMemory => "out of memory",
-            Self::Certificate => "certificate refused",
-            Self::TooFewAcks => "too few acknowledgements",
-            Self::Abstention => "too many nodes abstain",
-            Self::Other => "refused",
-        })
+        f.write_str(self.row().0)
     }
 }
 
-/// Declares the kinds: for each its variant of [`Error`], its word and its exit code.
+/// Declares the kinds: for each its variant of [`Error`], its word, its exit code, whether to retry, and what to do about it.
 macro_rules! kinds {
-    ($($kind:ident: $word:literal, exit $exit:literal;)+) => {
+    ($($kind:ident: $word:literal, exit $exit:literal, retry $retry:literal, $hint:literal;)+) => {
         /// The kind of an [`Error`], as one word.
         #[derive(Clone, Copy, Debug, PartialEq, Eq, PartialOrd, Ord, Hash)]
         #[non_exhaustive]
@@ -152,14 +169,8 @@ macro_rules! kinds {
             /// Every kind, for tables and tests.
             pub const ALL: &[ErrorKind] = &[$(Self::$kind),+];
 
-            /// The word for it in JSON, logs and metrics.
-            pub const fn as_str(self) -> &'static str {
-                match self { $(Self::$kind => $word),+ }
-            }
-
-            /// The exit code of the command line (`sysexits.h` where it has one; 76 for a lost lock).
-            pub const fn exit_code(self) -> u8 {
-                match self { $(Self::$kind => $exit),+ }
+            const fn row(self) -> (&'static str, u8, bool, &'static str) {
+                match self { $(Self::$kind => ($word, $exit, $retry, $hint)),+ }
             }
         }
 
@@ -173,15 +184,33 @@ macro_rules! kinds {
 }
 
 kinds! {
-    TimedOut: "timed_out", exit 1;
-    Lost: "lost", exit 76;
-    StoreUnreachable: "store_unreachable", exit 69;
-    StoreRefused: "store_refused", exit 77;
-    Invalid: "invalid", exit 64;
-    WrongType: "wrong_type", exit 65;
-    Corrupt: "corrupt", exit 78;
-    Unsupported: "unsupported", exit 70;
-    Overloaded: "overloaded", exit 75;
+    TimedOut: "timed_out", exit 1, retry true,
+        "wait longer, or see who holds it with `leasehold inspect NAME`";
+    // The work may have been done in part: whether to do it again is the caller's decision.
+    Lost: "lost", exit 76, retry false,
+        "check what the work has done; use a longer ttl or keep-alive, and pass the fence to the resource";
+    StoreUnreachable: "store_unreachable", exit 69, retry true,
+        "check the address, the network and that the store is running; `leasehold doctor` examines it";
+    // Retry and hint are those of the refusal.
+    StoreRefused: "store_refused", exit 77, retry false, "see the store's own message";
+    Invalid: "invalid", exit 64, retry false, "change the value";
+    WrongType: "wrong_type", exit 65, retry false, "choose another name or prefix, or remove the key";
+    Corrupt: "corrupt", exit 78, retry false,
+        "find out who wrote it, and remove the key if nobody needs it";
+    Unsupported: "unsupported", exit 70, retry false, "see the reason given";
+    Overloaded: "overloaded", exit 75, retry true, "slow down, or raise the limit";
+}
+
+impl ErrorKind {
+    /// The word for it in JSON, logs and metrics.
+    pub const fn as_str(self) -> &'static str {
+        self.row().0
+    }
+
+    /// The exit code of the command line (`sysexits.h` where it has one; 76 for a lost lock).
+    pub const fn exit_code(self) -> u8 {
+        self.row().1
+    }
 }
 
 impl fmt::Display for ErrorKind {
@@ -196,14 +225,12 @@ impl Error {
         Self::Invalid { what: what.into(), got: got.into(), expected: expected.into() }
     }
 
-    /// The same about a certain lock, if it is an [`Error::Invalid`].
-    pub fn about(self, name: &Name) -> Self {
-        match self {
-            Self::Invalid { what, got, expected } => {
-                Self::Invalid { what: format!("{what} of the lock \"{name}\""), got, expected }
-            }
-            other => other,
+    /// The same about a certain lock or policy, if it is an [`Error::Invalid`].
+    pub fn about(mut self, owner: impl fmt::Display) -> Self {
+        if let Self::Invalid { what, .. } = &mut self {
+            what.push_str(&format!(" of {owner}"));
         }
+        self
     }
 
     /// An [`Error::Unsupported`].
@@ -214,66 +241,21 @@ impl Error {
     /// Whether the same call may succeed later without anybody changing anything.
     pub fn retry(&self) -> bool {
         match self {
-            Self::TimedOut { .. } | Self::StoreUnreachable { .. } | Self::Overloaded { .. } => true,
-            Self::StoreRefused { refusal, .. } => matches!(
-                refusal,
-                Refusal::ReadOnly | Refusal::OutOfMemory | Refusal::TooFewAcks | Refusal::Abstention
-            ),
-            // The work may have been done in part: whether to do it again is the caller's decision.
-            Self::Lost { .. }
-            | Self::Invalid { .. }
-            | Self::WrongType { .. }
-            | Self::Corrupt { .. }
-            | Self::Unsupported { .. } => false,
+            Self::StoreRefused { refusal, .. } => refusal.row().1,
+            _ => self.kind().row().2,
         }
     }
 
     /// What to do about it, as one sentence.
     pub fn hint(&self) -> &'static str {
         match self {
-            Self::TimedOut { .. } => "wait longer, or see who holds it with `leasehold inspect NAME`",
-            Self::Lost { .. } => {
-                "check what the work has done; use a longer ttl or keep-alive, and pass the fence to the resource"
-            }
-            Self::StoreUnreachable { .. } => {
-                "check the address, the network and that the store is running; `leasehold doctor` examines it"
-            }
-            Self::StoreRefused { refusal, .. } => match refusal {
-                Refusal::Auth => "check user and password in the store URL or its password file",
-                Refusal::Acl => "give the user the rights listed in SECURITY.md",
-                Refusal::ReadOnly => {
-                    "connect to the primary, or wait for the fail-over; the message says what keeps a primary from writing"
-                }
-                Refusal::OutOfMemory => "raise the store's memory limit; locks need a few hundred bytes each",
-                Refusal::Certificate => {
-                    "give the authority with ?ca=FILE and a client certificate with ?cert=FILE&key=FILE; check the host name"
-                }
-                Refusal::TooFewAcks => "bring the replicas back, or ask for fewer acknowledgements",
-                Refusal::Abstention => {
-                    "`leasehold quorum status` shows when each node votes again; if too many lost their data, `leasehold quorum admit` readmits them after the longest ttl"
-                }
-                Refusal::Other => "see the store's own message",
-            },
-            Self::Invalid { .. } => "change the value",
-            Self::WrongType { .. } => "choose another name or prefix, or remove the key",
+            Self::StoreRefused { refusal, .. } => refusal.row().2,
             Self::Corrupt { key, .. } if key.as_str().starts_with("idempotency:") => {
                 "find out who wrote it; `leasehold idem rm OP KEY` removes it, and the next call executes again"
             }
-            Self::Corrupt { .. } => "find out who wrote it, and remove the key if nobody needs it",
-            Self::Unsupported { .. } => "see the reason given",
-            Self::Overloaded { .. } => "slow down, or raise the limit",
+            _ => self.kind().row().3,
         }
     }
-}
-
-fn timed_out_text(name: &Name, waited: Duration, attempts: u32, holder: Option<&Holder>) -> String {
-    let times = if attempts == 1 { "attempt" } else { "attempts" };
-    let mut text =
-        format!("timed out waiting for \"{name}\" after {:.1}s and {attempts} {times}", waited.as_secs_f64());
-    if let Some(holder) = holder {
-        text.push_str(&format!(", held by {holder}"));
-    }
-    text
 }
 
 #[cfg(test)]

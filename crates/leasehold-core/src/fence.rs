@@ -11,7 +11,7 @@ use crate::{error::Error, name::Name};
 ///
 /// Fences of one name are unique and increase in grant order. They are roughly microseconds since 1970;
 /// rely on their order only. They stay below 2^53, so every language and database can hold them.
-#[derive(Clone, Copy, Default, PartialEq, Eq, PartialOrd, Ord, Hash, serde::Serialize)]
+#[derive(Clone, Copy, Debug, Default, PartialEq, Eq, PartialOrd, Ord, Hash, serde::Serialize)]
 #[serde(transparent)]
 pub struct Fence(u64);
 
@@ -63,12 +63,6 @@ impl Fence {
 impl fmt::Display for Fence {
     fn fmt(&self, f: &mut fmt::Formatter<'_>) -> fmt::Result {
         self.0.fmt(f)
-    }
-}
-
-impl fmt::Debug for Fence {
-    fn fmt(&self, f: &mut fmt::Formatter<'_>) -> fmt::Result {
-        write!(f, "Fence({})", self.0)
     }
 }
 

@@ -5,6 +5,7 @@
 //!
 //! Applications add `leasehold`. This crate is for those who write a store, together with `leasehold-testkit`.
 
+mod builder;
 pub mod client;
 pub mod clock;
 pub mod config;
@@ -18,7 +19,6 @@ pub mod idempotency;
 pub mod lease;
 pub mod lock;
 pub mod marker;
-mod members;
 pub mod name;
 pub mod owner;
 mod record;
@@ -26,7 +26,7 @@ pub mod telemetry;
 pub mod template;
 pub mod text;
 
-pub use client::Client;
+pub use client::{Client, Members};
 pub use clock::{BootInstant, Clock};
 pub use deadlines::{Deadline, Deadlines, Due, Placement, Recovery};
 pub use engine::Acks;
@@ -36,7 +36,6 @@ pub use idempotency::{Idempotency, IdempotencyKey};
 pub use lease::{Guard, Handle, Lease};
 pub use lock::{Attempt, Lock, OnOutage, Protection, Retry, RunError, Waited};
 pub use marker::{Marker, MarkerGuard};
-pub use members::Members;
 pub use name::Name;
 pub use owner::Holder;
 pub use telemetry::{Event, Histogram, Observer, Stats};

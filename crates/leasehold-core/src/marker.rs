@@ -21,6 +21,7 @@
 use std::{fmt, ops::Deref, sync::Arc, time::Duration};
 
 use crate::{
+    builder::setters,
     config::{WAIT_MAX, between, check_label},
     core::Core,
     engine::records::{Begun, MarkOp, Outcome, Settled},
@@ -71,7 +72,7 @@ impl Marker {
         // Escaped, a kind holds no brace that the layout could take for a place.
         let layout = match kind {
             "" => Err(Error::invalid("kind of marker", kind, "text that is not empty")),
-            _ => Template::parse(&format!("{}:{{id}}", escape_value(kind)), kind, "kind of marker"),
+            _ => Template::parse(&format!("{}:{{id}}", escape_value(kind)), "kind of marker"),
         };
         Self::laid_out(core, layout, TTL_DEFAULT)
     }
@@ -84,23 +85,17 @@ impl Marker {
     /// How keys look in the store: text with {places} for the values of an id, in this order. Default: `KIND:{id}`. `%`,
     /// `:`, `{`, `}` and control characters of values are percent-encoded, so no two ids share a key.
     pub fn layout(self, layout: &str) -> Self {
-        let layout = self.layout.and_then(|_| Template::parse(layout, layout, "layout of markers"));
+        let layout = self.layout.and_then(|_| Template::parse(layout, "layout of markers"));
         Self { layout, ..self }
     }
 
-    /// How long a mark lasts. Default 5 min.
-    pub fn ttl(self, ttl: Duration) -> Self {
-        Self { ttl, ..self }
-    }
-
-    /// How long a [guard](Marker::guard) outlives a crash of its holder. Default: the ttl of locks.
-    pub fn lease(self, lease: Duration) -> Self {
-        Self { lease, ..self }
-    }
-
-    /// What people see as the holder of a guard, besides host and process.
-    pub fn label(self, label: impl Into<String>) -> Self {
-        Self { label: label.into(), ..self }
+    setters! {
+        /// How long a mark lasts. Default 5 min.
+        ttl(ttl: Duration) => ttl;
+        /// How long a [guard](Marker::guard) outlives a crash of its holder. Default: the ttl of locks.
+        lease(lease: Duration) => lease;
+        /// What people see as the holder of a guard, besides host and process.
+        label(label: impl Into<String>) => label;
     }
 
     /// Marks it; a mark that is there lasts anew. False if a guard or another program's value is there, which stays.
@@ -139,12 +134,10 @@ impl Marker {
 
     /// Clears a mark, whoever set it. A guard and anything that is no mark stay.
     pub async fn clear(&self, id: impl MarkerId) -> Result<Cleared> {
-        let key = [self.key(&id)?];
-        if self.on_keys(&key, MarkOp::Clear, "clearing").await? == [true] {
+        if self.clear_many([&id]).await? == [true] {
             return Ok(Cleared::Cleared);
         }
-        let is_marked = self.on_keys(&key, MarkOp::Test, "looking at").await? == [true];
-        Ok(if is_marked { Cleared::Guarded } else { Cleared::NotMarked })
+        Ok(if self.is_marked(&id).await? { Cleared::Guarded } else { Cleared::NotMarked })
     }
 
     /// Clears many marks, in one round trip. True where one was cleared.
@@ -158,18 +151,14 @@ impl Marker {
         op: MarkOp,
         doing: &str,
     ) -> Result<Vec<bool>> {
-        let keys: Vec<Name> =
-            ids.into_iter().take(MARKS_MAX + 1).map(|id| self.key(&id)).collect::<Result<_>>()?;
+        let keys = ids.into_iter().take(MARKS_MAX + 1).map(|id| self.key(&id));
+        let keys = keys.collect::<Result<Vec<_>>>()?;
         if keys.len() > MARKS_MAX {
             let expected = format!("at most {MARKS_MAX} in one call");
             return Err(Error::invalid("number of marks", "more", expected));
         }
-        self.on_keys(&keys, op, doing).await
-    }
-
-    async fn on_keys(&self, keys: &[Name], op: MarkOp, doing: &str) -> Result<Vec<bool>> {
         let Some(first) = keys.first() else { return Ok(Vec::new()) };
-        let answer = self.core.records()?.on_marks(keys, op, self.core.command_until()).await;
+        let answer = self.core.records()?.on_marks(&keys, op, self.core.command_until()).await;
         answer.map_err(|error| self.core.failed(error, doing, first))
     }
 
@@ -181,9 +170,8 @@ impl Marker {
     pub async fn guard(&self, id: impl MarkerId) -> Result<Attempt<MarkerGuard>> {
         between("lease", self.lease, TTL_MIN, self.core.config.max_ttl)?;
         check_label(&self.label)?;
-        let key = self.key(&id)?;
         let request = RecordRequest {
-            key,
+            key: self.key(&id)?,
             fingerprint: None,
             lease: self.lease,
             wait: Duration::ZERO,
@@ -210,8 +198,7 @@ impl Marker {
             let expected = format!("{places} values for {}", layout.as_str());
             return Err(Error::invalid("id of a mark", quoted(&values.join(", ")), expected));
         }
-        let values: Vec<_> = layout.parameters().zip(values).collect();
-        layout.render(values).map_err(|error| placed(error, "id of a mark"))
+        layout.render(layout.parameters().zip(values)).map_err(|error| placed(error, "id of a mark"))
     }
 }
 
@@ -261,28 +248,28 @@ pub trait MarkerId {
     fn values(&self) -> Vec<String>;
 }
 
-macro_rules! single_values {
-    ($($type:ty),+) => {$(
-        impl MarkerId for $type {
+impl<I: MarkerId + ?Sized> MarkerId for &I {
+    fn values(&self) -> Vec<String> {
+        (**self).values()
+    }
+}
+
+macro_rules! ids {
+    ($($type:ty),+; $($($value:ident)+;)+) => {
+        $(impl MarkerId for $type {
             fn values(&self) -> Vec<String> {
                 vec![self.to_string()]
             }
-        }
-    )+};
-}
+        })+
 
-single_values!(&str, String, &String, u32, u64, u128, i32, i64, usize);
-
-macro_rules! tuples {
-    ($($($value:ident)+;)+) => {$(
-        impl<$($value: ToString),+> MarkerId for ($($value,)+) {
+        $(impl<$($value: ToString),+> MarkerId for ($($value,)+) {
             fn values(&self) -> Vec<String> {
                 #[expect(non_snake_case, reason = "a value is named as its type")]
                 let ($($value,)+) = self;
                 vec![$($value.to_string()),+]
             }
-        }
-    )+};
+        })+
+    };
 }
 
-tuples! { A; A B; A B C; A B C D; }
+ids! { str, String, u32, u64, u128, i32, i64, usize; A; A B; A B C; A B C D; }

@@ -2,7 +2,7 @@
 
 use std::{fmt, sync::Arc};
 
-use crate::error::Error;
+use crate::{error::Error, text::quoted};
 
 /// Longest name in bytes, the store's prefix included.
 pub const NAME_MAX_BYTES: usize = 512;
@@ -30,7 +30,7 @@ impl Name {
         } else {
             return Ok(Self(text.into()));
         };
-        Err(Error::invalid("lock name", shorten(text), expected))
+        Err(Error::invalid("lock name", quoted(text), expected))
     }
 
     /// The name as text.
@@ -44,15 +44,6 @@ impl Name {
 pub fn hash_tag(key: &str) -> Option<&str> {
     let (tag, _) = key.split_once('{')?.1.split_once('}')?;
     (!tag.is_empty()).then_some(tag)
-}
-
-/// Bad input is quoted in errors, but never at full length and never with control characters.
-fn shorten(text: &str) -> String {
-    let mut out: String = text.chars().take(48).flat_map(char::escape_debug).collect();
-    if text.chars().nth(48).is_some() {
-        out.push('…');
-    }
-    out
 }
 
 impl fmt::Display for Name {

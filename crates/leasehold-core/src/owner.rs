@@ -15,9 +15,8 @@ pub struct OwnerId(u128);
 impl OwnerId {
     /// Reads the random part from the 32 hexadecimal digits it is written as.
     pub fn parse(text: &str) -> Option<Self> {
-        let digits =
-            text.len() == 32 && text.bytes().all(|b| b.is_ascii_digit() || (b'a'..=b'f').contains(&b));
-        if digits { u128::from_str_radix(text, 16).ok().map(Self) } else { None }
+        let is_id = text.len() == 32 && text.bytes().all(|b| matches!(b, b'0'..=b'9' | b'a'..=b'f'));
+        u128::from_str_radix(text, 16).ok().filter(|_| is_id).map(Self)
     }
 }
 

@@ -5,7 +5,7 @@
 //! a value tells where that value ends, then where the next one begins, and so on: the values can be read back from the
 //! key. Templates where that does not hold are refused when they are loaded.
 
-use std::collections::BTreeMap;
+use std::collections::{BTreeMap, BTreeSet};
 
 use crate::{
     error::{Error, Result},
@@ -16,31 +16,27 @@ use crate::{
 /// What no escaped value holds.
 const SEPARATORS: [char; 3] = [':', '{', '}'];
 
-/// The key schema of one policy.
+/// A key schema.
 #[derive(Clone, Debug)]
 pub struct Template {
-    /// The policy, for errors.
-    pub policy: String,
     text: String,
-    parts: Vec<Part>,
-}
-
-#[derive(Clone, Debug, PartialEq)]
-enum Part {
-    Literal(String),
-    Parameter(String),
+    /// Literals and parameters in turn. The first and the last are literals; a literal may be empty.
+    parts: Vec<String>,
 }
 
 impl Template {
     /// Reads a template; `place` is what errors call it.
-    pub fn parse(text: &str, policy: &str, place: &str) -> Result<Self> {
+    pub fn parse(text: &str, place: &str) -> Result<Self> {
         let refuse = |expected: String| Error::invalid(place, quoted(text), expected);
         let parts = parse_parts(text).map_err(|expected| refuse(expected.into()))?;
-        if let Some((first, second)) = cannot_be_told_apart(&parts) {
+        // Each parameter with the literal and the parameter that follow it.
+        let mut neighbours = parts[1..].windows(3).step_by(2);
+        if let Some(near) = neighbours.find(|near| !near[1].contains(SEPARATORS)) {
+            let pair = format!("{{{}}} and {{{}}}", near[0], near[2]);
             let why = "or two different pairs of values could make the same key";
-            return Err(refuse(format!("a template with a ':' between {{{first}}} and {{{second}}}, {why}")));
+            return Err(refuse(format!("a template with a ':' between {pair}, {why}")));
         }
-        let template = Self { policy: policy.to_owned(), text: text.to_owned(), parts };
+        let template = Self { text: text.to_owned(), parts };
         // Values change neither braces nor printability, so one key that is good speaks for all but their length.
         Name::new(template.fill(|_| "x".into())).map_err(|error| placed(error, place))?;
         Ok(template)
@@ -53,10 +49,8 @@ impl Template {
 
     /// The names of its parameters, in order, each once.
     pub fn parameters(&self) -> impl Iterator<Item = &str> {
-        self.parts.iter().enumerate().filter_map(|(at, part)| match part {
-            Part::Parameter(name) if !self.parts[..at].contains(part) => Some(name.as_str()),
-            _ => None,
-        })
+        let mut seen = BTreeSet::new();
+        self.parts.iter().skip(1).step_by(2).map(String::as_str).filter(move |name| seen.insert(*name))
     }
 
     /// Whether some values make a key here that other values make there. No value holds a separator, so both keys have the
@@ -76,10 +70,8 @@ impl Template {
         &self,
         values: impl IntoIterator<Item = (K, V)>,
     ) -> Result<Name> {
-        let policy = &self.policy;
-        let refuse = |what: &str, got: &str, expected: String| {
-            Err(Error::invalid(format!("{what} of policy {policy}"), quoted(got), expected))
-        };
+        let refuse =
+            |what: &str, got: &str, expected: String| Err(Error::invalid(what, quoted(got), expected));
         let mut given = BTreeMap::new();
         for (name, value) in values {
             let (name, value) = (name.as_ref().to_owned(), value.to_string());
@@ -96,16 +88,13 @@ impl Template {
         if let Some(missing) = self.parameters().find(|known| !given.contains_key(*known)) {
             return refuse("parameters", &format!("none for {missing}"), format!("a value for {missing}"));
         }
-        let value_of = |parameter: &str| given.get(parameter).cloned().unwrap_or_default();
-        Name::new(self.fill(value_of)).map_err(|error| placed(error, format!("key of policy {policy}")))
+        let key = self.fill(|parameter| given[parameter].clone());
+        Name::new(key).map_err(|error| placed(error, "key"))
     }
 
     fn fill(&self, value_of: impl Fn(&str) -> String) -> String {
-        let piece = |part: &Part| match part {
-            Part::Literal(text) => text.clone(),
-            Part::Parameter(name) => value_of(name),
-        };
-        self.parts.iter().map(piece).collect()
+        let piece = |(at, part): (usize, &String)| if at % 2 == 0 { part.clone() } else { value_of(part) };
+        self.parts.iter().enumerate().map(piece).collect()
     }
 }
 
@@ -113,13 +102,12 @@ impl Template {
 const VALUE: char = '\0';
 
 fn pieces_may_equal(one: &str, other: &str) -> bool {
-    let fits = |text: &str, (start, end): (&str, &str)| {
-        text.len() > start.len() + end.len() && text.starts_with(start) && text.ends_with(end)
-    };
     match (one.split_once(VALUE), other.split_once(VALUE)) {
         (None, None) => one == other,
-        (Some(around), None) => fits(other, around),
-        (None, Some(around)) => fits(one, around),
+        (Some(_), None) => pieces_may_equal(other, one),
+        (None, Some((start, end))) => {
+            one.len() > start.len() + end.len() && one.starts_with(start) && one.ends_with(end)
+        }
         (Some((start, end)), Some((other_start, other_end))) => {
             (start.starts_with(other_start) || other_start.starts_with(start))
                 && (end.ends_with(other_end) || other_end.ends_with(end))
@@ -129,8 +117,8 @@ fn pieces_may_equal(one: &str, other: &str) -> bool {
 
 const SYNTAX: &str = "text with {parameters}, and {{ or }} for a brace itself";
 
-/// Literals and parameters in turn; two parameters may be neighbours here. The error is what is expected.
-fn parse_parts(text: &str) -> Result<Vec<Part>, &'static str> {
+/// The literals and parameters of a template. The error is what is expected.
+fn parse_parts(text: &str) -> Result<Vec<String>, &'static str> {
     let mut parts = Vec::new();
     let mut literal = String::new();
     let mut rest = text;
@@ -148,16 +136,10 @@ fn parse_parts(text: &str) -> Result<Vec<Part>, &'static str> {
                 "parameters of letters, digits and '_' that do not begin with a digit, such as {deal_id}",
             );
         }
-        if !literal.is_empty() {
-            parts.push(Part::Literal(std::mem::take(&mut literal)));
-        }
-        parts.push(Part::Parameter(name.to_owned()));
+        parts.extend([std::mem::take(&mut literal), name.to_owned()]);
         rest = after;
     }
-    literal.push_str(rest);
-    if !literal.is_empty() {
-        parts.push(Part::Literal(literal));
-    }
+    parts.push(literal + rest);
     Ok(parts)
 }
 
@@ -165,23 +147,6 @@ fn is_parameter(name: &str) -> bool {
     !name.starts_with(|c: char| c.is_ascii_digit())
         && !name.is_empty()
         && name.bytes().all(|byte| byte.is_ascii_alphanumeric() || byte == b'_')
-}
-
-/// Two parameters with nothing between them that ends a value for sure.
-fn cannot_be_told_apart(parts: &[Part]) -> Option<(&str, &str)> {
-    let mut open: Option<&str> = None;
-    for part in parts {
-        match part {
-            Part::Literal(text) if text.contains(SEPARATORS) => open = None,
-            Part::Literal(_) => {}
-            Part::Parameter(second) => {
-                if let Some(first) = open.replace(second) {
-                    return Some((first, second));
-                }
-            }
-        }
-    }
-    None
 }
 
 /// A value as it stands in a key: with nothing in it that could be mistaken for the rest of the key.
@@ -210,7 +175,7 @@ mod tests {
     use proptest::prelude::*;
 
     fn template(text: &str) -> Result<Template> {
-        Template::parse(text, "p", "key in x.toml")
+        Template::parse(text, "key in x.toml")
     }
 
     fn rendered(text: &str, values: &[(&str, &str)]) -> Result<String> {
@@ -244,23 +209,20 @@ mod tests {
     #[test]
     fn wrong_parameters_are_named() {
         for (values, error) in [
-            (&[][..], "invalid parameters of policy p \"none for deal\": expected a value for deal"),
+            (&[][..], "invalid parameters \"none for deal\": expected a value for deal"),
             (
                 &[("dael", "1")],
-                "invalid parameter of policy p \"dael\": expected one of deal, user; did you mean \"deal\"?",
+                "invalid parameter \"dael\": expected one of deal, user; did you mean \"deal\"?",
             ),
-            (&[("deal", "")], "invalid parameter deal of policy p \"\": expected a value that is not empty"),
-            (
-                &[("deal", "1"), ("deal", "1")],
-                "invalid parameter of policy p \"deal\": expected each one once",
-            ),
-            (&[("deal", "1")], "invalid parameters of policy p \"none for user\": expected a value for user"),
+            (&[("deal", "")], "invalid parameter deal \"\": expected a value that is not empty"),
+            (&[("deal", "1"), ("deal", "1")], "invalid parameter \"deal\": expected each one once"),
+            (&[("deal", "1")], "invalid parameters \"none for user\": expected a value for user"),
         ] {
             assert_eq!(rendered("{deal}:{user}", values).unwrap_err().to_string(), error);
         }
         let long = "x".repeat(600);
         let error = rendered("k:{v}", &[("v", &long)]).unwrap_err().to_string();
-        assert!(error.starts_with("invalid key of policy p ") && error.contains("512"), "{error}");
+        assert!(error.starts_with("invalid key ") && error.contains("512"), "{error}");
     }
 
     #[test]
@@ -320,22 +282,17 @@ mod tests {
     fn read_back(template: &Template, key: &str) -> Vec<(String, String)> {
         let mut rest = key;
         let mut found = Vec::new();
-        for (at, part) in template.parts.iter().enumerate() {
-            match part {
-                Part::Literal(text) => rest = rest.strip_prefix(&**text).unwrap(),
-                Part::Parameter(name) => {
-                    let tail = match template.parts.get(at + 1) {
-                        Some(Part::Literal(text)) => text.as_str(),
-                        _ => "",
-                    };
-                    let end = match tail.find(SEPARATORS) {
-                        Some(offset) => rest.find(SEPARATORS).unwrap() - offset,
-                        None => rest.len() - tail.len(),
-                    };
-                    found.push((name.clone(), rest[..end].to_owned()));
-                    rest = &rest[end..];
-                }
-            }
+        for part in template.parts.chunks(2) {
+            rest = rest.strip_prefix(&*part[0]).unwrap();
+            let Some(name) = part.get(1) else { break };
+            let at = found.len() * 2 + 2;
+            let tail = &template.parts[at];
+            let end = match tail.find(SEPARATORS) {
+                Some(offset) => rest.find(SEPARATORS).unwrap() - offset,
+                None => rest.len() - tail.len(),
+            };
+            found.push((name.clone(), rest[..end].to_owned()));
+            rest = &rest[end..];
         }
         found
     }

@@ -44,13 +44,11 @@ pub fn one_of<'a>(word: &str, known: impl IntoIterator<Item = &'a str>) -> Strin
     }
 }
 
-/// Bad input as errors quote it: short, and without control characters.
+/// Bad input as errors quote it: short, and with control characters escaped.
 pub fn quoted(text: &str) -> String {
-    let mut short: String = text.chars().take(64).filter(|c| !c.is_control()).collect();
-    if text.chars().nth(64).is_some() {
-        short.push('…');
-    }
-    short
+    let shown = |c: char| if c.is_control() { c.escape_debug().to_string() } else { c.to_string() };
+    let more = text.chars().nth(64).map(|_| "…".to_owned());
+    text.chars().take(64).map(shown).chain(more).collect()
 }
 
 /// As much of a text as that many bytes hold, cut between two characters.
@@ -60,19 +58,25 @@ pub fn cut(text: &str, most_bytes: usize) -> &str {
 }
 
 /// The same error, naming another place.
-pub fn placed(error: Error, place: impl Into<String>) -> Error {
-    match error {
-        Error::Invalid { got, expected, .. } => Error::invalid(place, got, expected),
-        other => other,
+pub fn placed(mut error: Error, place: impl Into<String>) -> Error {
+    if let Error::Invalid { what, .. } = &mut error {
+        *what = place.into();
     }
+    error
+}
+
+/// A value that has no JSON.
+#[cfg(feature = "json")]
+pub(crate) fn no_json(what: impl Into<String>, error: &serde_json::Error) -> Error {
+    Error::invalid(what, error.to_string(), "a value that can be written as JSON")
 }
 
 /// The URL without its password, for people.
 pub fn redact(url: &str) -> String {
     let Some((scheme, rest)) = url.split_once("://") else {
         // A name or a path has no secret; anything else may be a URL with a slip in it, password included.
-        let secret =
-            if url.starts_with("memory:") || url.starts_with("sqlite:") { None } else { url.rfind('@') };
+        let is_plain = url.starts_with("memory:") || url.starts_with("sqlite:");
+        let secret = url.rfind('@').filter(|_| !is_plain);
         return printable(&secret.map_or_else(|| url.to_owned(), |at| format!("…{}", &url[at..])));
     };
     // Either a password with a `?`, or a parameter with an `@`, which may be a password too: nobody can tell.

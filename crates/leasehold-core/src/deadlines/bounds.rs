@@ -1,10 +1,10 @@
 //! What deadlines may be. Every bound is named in the error that it leads to.
 
-use std::{fmt, ops::RangeInclusive, time::Duration};
+use std::time::Duration;
 
 use crate::{
     config::between,
-    engine::deadlines::{BUCKETS_MAX, Deadline, DueTime, Settle},
+    engine::deadlines::{Deadline, DueTime, Settle},
     error::{Error, Result},
     name::Name,
     text::{cut, placed, quoted},
@@ -34,7 +34,7 @@ pub const DUE_MAX: Duration = Duration::from_secs(3_650 * 86_400);
 /// The end of the year 9999: a number that every store and language can hold.
 const AT_MAX_MS: u64 = 253_402_300_799_999;
 /// Longest reason for burying, in bytes; a longer one is cut.
-const WHY_MAX_BYTES: usize = 1_024;
+pub(super) const WHY_MAX_BYTES: usize = 1_024;
 
 pub(super) fn pool_name(name: &str) -> Result<Name> {
     let what = "name of a deadline pool";
@@ -45,23 +45,12 @@ pub(super) fn pool_name(name: &str) -> Result<Name> {
     Name::new(name).map_err(|error| placed(error, what))
 }
 
-pub(super) fn check_buckets(buckets: u16) -> Result<()> {
-    within("number of buckets", buckets, 1..=BUCKETS_MAX, "")
-}
-
-pub(super) fn check_context_max(bytes: usize) -> Result<()> {
-    within("largest context", bytes, 1..=CONTEXT_BYTES_MAX, " bytes")
-}
-
-pub(super) fn check_limit(limit: u32) -> Result<()> {
-    within("limit of a claim", limit, 1..=LIMIT_MAX, " per bucket")
-}
-
 pub(super) fn check_page(limit: u32) -> Result<()> {
-    within("page size", limit as usize, 1..=ITEMS_MAX, "")
+    between("page size", limit as usize, 1, ITEMS_MAX)
 }
 
-pub(super) fn check_visibility(visibility: Duration) -> Result<()> {
+pub(super) fn check_claim(limit: u32, visibility: Duration) -> Result<()> {
+    between("limit of a claim per bucket", limit, 1, LIMIT_MAX)?;
     between("visibility", visibility, VISIBILITY_MIN, VISIBILITY_MAX)
 }
 
@@ -93,17 +82,6 @@ pub(super) fn check_deadline(deadline: &Deadline, context_max: usize) -> Result<
     check("size of a context", got, size <= context_max, &format!("at most {context_max} bytes"))
 }
 
-/// Checks a number against its range; `unit` follows the range in the error.
-pub(super) fn within<T: PartialOrd + fmt::Display>(
-    what: &str,
-    got: T,
-    range: RangeInclusive<T>,
-    unit: &str,
-) -> Result<()> {
-    let expected = format!("{} to {}{unit}", range.start(), range.end());
-    check(what, &got, range.contains(&got), &expected)
-}
-
 fn check(what: &str, got: impl ToString, good: bool, expected: &str) -> Result<()> {
     if good { Ok(()) } else { Err(Error::invalid(what, got.to_string(), expected)) }
 }
@@ -122,10 +100,9 @@ mod tests {
         refused(check_id(""), "id of a deadline");
         refused(check_id(&"x".repeat(513)), "1 to 512 bytes");
         refused(check_id("a\nb"), "printable");
-        refused(check_limit(1_001), "1 to 1000 per bucket");
-        refused(check_visibility(Duration::from_millis(99)), "100ms");
-        refused(check_buckets(0), "1 to 1024");
-        refused(check_context_max(CONTEXT_BYTES_MAX + 1), "1048576");
+        refused(check_claim(1_001, VISIBILITY_MIN), "per bucket \"1001\": expected 1 to 1000");
+        refused(check_claim(1_000, Duration::from_millis(99)), "100ms");
+        refused(check_page(10_001), "1 to 10000");
         refused(checked(&Settle::Postpone(DUE_MAX * 2)).map(drop), "postponement");
         refused(pool_name("a{b}c").map(drop), "without { and }");
         refused(pool_name("").map(drop), "deadline pool");

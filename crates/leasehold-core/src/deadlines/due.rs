@@ -38,7 +38,7 @@ impl Claimed {
     /// When the store is at fault.
     pub async fn acknowledge(&self) -> Result<Vec<bool>> {
         let Some(first) = self.due.first() else { return Ok(Vec::new()) };
-        self.due.iter().for_each(Due::note_settled);
+        self.due.iter().for_each(|due| due.settled.store(true, Ordering::Relaxed));
         let done: Vec<_> = self.due.iter().map(|due| (due.receipt().clone(), Settle::Done)).collect();
         first.deadlines.settle(&done).await
     }
@@ -56,7 +56,8 @@ impl IntoIterator for Claimed {
 /// A deadline that was claimed: hidden from everybody else until its visibility is over, then due again.
 ///
 /// Dropping it does nothing: unless it is settled, it comes back. Clone it, or keep its receipt, to settle it again after an
-/// error of the store.
+/// error of the store. Settling it answers false if the receipt was no longer good, because the deadline was claimed, set or
+/// cancelled since; then nothing was changed.
 ///
 /// # Cancel safety
 /// Dropping the future of a method that settles it leaves open whether it is settled; if it is not, it comes back.
@@ -66,6 +67,7 @@ pub struct Due {
     deadlines: Deadlines,
     delivery: Delivery,
     pub(super) hidden_until: BootInstant,
+    /// Whether it was settled: from then on the result of its handler does not matter.
     settled: Arc<AtomicBool>,
 }
 
@@ -100,42 +102,48 @@ impl Due {
         self.delivery.context.as_ref()
     }
 
+    /// What was given with it as JSON.
+    ///
+    /// # Errors
+    /// `invalid` when it is not the JSON of such a value.
+    #[cfg(feature = "json")]
+    pub fn context_as<T: serde::de::DeserializeOwned>(&self) -> Result<Option<T>> {
+        let value = self.context().map(|context| serde_json::from_slice(context)).transpose();
+        value.map_err(|error| {
+            let what = format!("context of the deadline \"{}\"", self.id());
+            let expected = format!("the JSON of a {}", std::any::type_name::<T>());
+            crate::Error::invalid(what, error.to_string(), expected)
+        })
+    }
+
     /// Proof of the claim, for settling many at once.
     pub fn receipt(&self) -> &Receipt {
         &self.delivery.receipt
     }
 
-    /// Removes it: it was handled. False if the receipt was no longer good, because it was claimed, set or cancelled
-    /// since; then nothing was removed.
+    /// Removes it: it was handled.
     pub async fn acknowledge(self) -> Result<bool> {
         self.settle(Settle::Done).await
     }
 
-    /// Makes it due again after a while, at most ten years; the attempt counts. False as in [`Due::acknowledge`].
+    /// Makes it due again after a while, at most ten years; the attempt counts.
     pub async fn postpone(self, by: Duration) -> Result<bool> {
         self.settle(Settle::Postpone(by)).await
     }
 
-    /// Makes it due again at once, for somebody else to handle; the attempt does not count. False as in
-    /// [`Due::acknowledge`].
+    /// Makes it due again at once, for somebody else to handle; the attempt does not count.
     pub async fn give_back(self) -> Result<bool> {
         self.settle(Settle::GiveBack).await
     }
 
-    /// Gives it up: it goes to the dead ones of the pool, with its context and this reason. False as in
-    /// [`Due::acknowledge`].
+    /// Gives it up: it goes to the dead ones of the pool, with its context and this reason.
     pub async fn bury(self, why: impl Into<String>) -> Result<bool> {
         self.settle(Settle::Bury(why.into())).await
     }
 
     async fn settle(self, settle: Settle) -> Result<bool> {
-        self.note_settled();
-        Ok(self.deadlines.settle(&[(self.receipt().clone(), settle)]).await? == [true])
-    }
-
-    /// From here on the result of its handler does not matter any more.
-    fn note_settled(&self) {
         self.settled.store(true, Ordering::Relaxed);
+        Ok(self.deadlines.settle(&[(self.receipt().clone(), settle)]).await? == [true])
     }
 
     pub(super) fn is_settled(&self) -> bool {

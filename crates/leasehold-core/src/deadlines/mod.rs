@@ -41,9 +41,6 @@
 
 mod bounds;
 mod due;
-#[cfg(feature = "json")]
-mod json;
-mod opening;
 mod pool;
 mod recovery;
 
@@ -57,4 +54,4 @@ pub use bounds::{
 };
 pub use due::{Claimed, Due};
 pub use pool::Deadlines;
-pub use recovery::{Backoff, Recover, Recovery, Scans};
+pub use recovery::{Recover, Recovery, Scans};

@@ -6,21 +6,24 @@ use bytes::Bytes;
 use tokio::sync::OnceCell;
 
 use super::{
-    bounds::{self, ITEMS_MAX},
+    bounds::{self, BUCKETS_DEFAULT, CONTEXT_BYTES_DEFAULT, CONTEXT_BYTES_MAX, ITEMS_MAX},
     due::{Claimed, Due},
-    opening::Opening,
-    recovery::Recover,
 };
+#[cfg(feature = "json")]
+use crate::text::{no_json, quoted};
 use crate::{
+    config::between,
     core::Core,
     engine::{
-        Cursor, EngineError, Listing, Page,
+        Cursor, Listing, Page,
         deadlines::{
-            Dead, Deadline, DeadlineId, DueTime, Pending, Placement, PoolLayout, PoolStats, Receipt, Settle,
+            self as engine, BUCKETS_MAX, Dead, Deadline, DeadlineId, DueTime, Pending, Placement, Pool,
+            PoolLayout, PoolStats, Receipt, Settle,
         },
     },
     error::{Error, Result},
     lease::validity,
+    name::Name,
     telemetry::Count,
 };
 
@@ -37,23 +40,36 @@ const CALL_BYTES: usize = 4 * 1024 * 1024;
 /// `unsupported` on a store that keeps no deadlines; `store_unreachable` and `store_refused` when the store is at fault.
 #[derive(Clone)]
 pub struct Deadlines {
-    opening: Arc<Opening>,
+    asked: Arc<Asked>,
+}
+
+/// A pool as it was asked for, and as it is once the store was asked.
+#[derive(Clone)]
+struct Asked {
+    core: Arc<Core>,
+    // A bad name is reported by the first call, so that the builder reads as one sentence.
+    name: Result<Name>,
+    buckets: Option<u16>,
+    placement: Option<Placement>,
+    context_max: usize,
+    pool: OnceCell<Pool>,
 }
 
 impl Deadlines {
     pub(crate) fn new(core: Arc<Core>, name: &str) -> Self {
-        Self { opening: Arc::new(Opening::new(core, name)) }
+        let (name, pool) = (bounds::pool_name(name), OnceCell::new());
+        let (buckets, placement, context_max) = (None, None, CONTEXT_BYTES_DEFAULT);
+        Self { asked: Arc::new(Asked { core, name, buckets, placement, context_max, pool }) }
     }
 
-    fn with(mut self, change: impl FnOnce(&mut Opening)) -> Self {
-        let opening = Arc::make_mut(&mut self.opening);
-        opening.pool = OnceCell::new();
-        change(opening);
+    fn with(mut self, change: impl FnOnce(&mut Asked)) -> Self {
+        let asked = Arc::make_mut(&mut self.asked);
+        asked.pool = OnceCell::new();
+        change(asked);
         self
     }
 
-    /// How many buckets the pool has; 16 by default. A pool keeps for ever what it was created with: another number is an
-    /// error of the first call.
+    /// How many buckets the pool has; 16 by default. Fixed when the pool is created: another number is an error later.
     #[must_use]
     pub fn buckets(self, buckets: u16) -> Self {
         self.with(|asked| asked.buckets = Some(buckets))
@@ -91,15 +107,26 @@ impl Deadlines {
         self.set_many(&[Deadline::new(id, due).context(context)]).await
     }
 
+    /// [`Deadlines::set`] with a context as JSON, for [`Due::context_as`].
+    #[cfg(feature = "json")]
+    pub async fn set_json(
+        &self,
+        id: impl Into<DeadlineId>,
+        due: impl Into<DueTime>,
+        context: &impl serde::Serialize,
+    ) -> Result<()> {
+        self.set_many(&[Deadline::new(id, due).json(context)?]).await
+    }
+
     /// [`Deadlines::set`] for many. Not all or nothing: after an error some may be set.
     pub async fn set_many(&self, deadlines: &[Deadline]) -> Result<()> {
         for deadline in deadlines {
-            bounds::check_deadline(deadline, self.opening.context_max)?;
+            bounds::check_deadline(deadline, self.asked.context_max)?;
         }
-        let (engine, pool) = self.opening.ready().await?;
+        let (engine, pool) = self.ready().await?;
         for call in calls(deadlines) {
             let answer = engine.set(pool, call, self.core().command_until()).await;
-            answer.map_err(|error| self.failed(error, "setting deadlines of the pool"))?;
+            answer.map_err(|error| self.core().failed(error, "setting deadlines of the pool", &pool.name))?;
         }
         Ok(())
     }
@@ -109,18 +136,18 @@ impl Deadlines {
     /// # Cancel safety
     /// Dropping the future leaves open whether it was removed. It may be sent again.
     pub async fn cancel(&self, id: impl Into<DeadlineId>) -> Result<bool> {
-        let answers = self.cancel_many(&[id.into()]).await?;
-        Ok(answers.first().is_some_and(|there| *there))
+        Ok(self.cancel_many(&[id.into()]).await? == [true])
     }
 
     /// [`Deadlines::cancel`] for many. True where there was one.
     pub async fn cancel_many(&self, ids: &[DeadlineId]) -> Result<Vec<bool>> {
         ids.iter().try_for_each(|id| bounds::check_id(id))?;
-        let (engine, pool) = self.opening.ready().await?;
+        let (engine, pool) = self.ready().await?;
+        let failed = |error| self.core().failed(error, "cancelling deadlines of the pool", &pool.name);
         let mut cancelled = Vec::with_capacity(ids.len());
         for some in ids.chunks(ITEMS_MAX) {
             let answer = engine.cancel(pool, some, self.core().command_until()).await;
-            cancelled.extend(answer.map_err(|error| self.failed(error, "cancelling deadlines of the pool"))?);
+            cancelled.extend(answer.map_err(failed)?);
         }
         Ok(cancelled)
     }
@@ -134,16 +161,15 @@ impl Deadlines {
     /// # Errors
     /// `invalid` for a limit above 1,000 and a visibility that is not 100 ms to a day; see [`Deadlines`].
     pub async fn claim(&self, limit: u32, visibility: Duration) -> Result<Claimed> {
-        bounds::check_limit(limit)?;
-        bounds::check_visibility(visibility)?;
-        let (_, pool) = self.opening.ready().await?;
+        bounds::check_claim(limit, visibility)?;
+        let (_, pool) = self.ready().await?;
         let claimed = self.claim_quietly(limit, visibility).await;
         claimed.inspect_err(|error| self.core().report(error, &pool.name))
     }
 
     /// [`Deadlines::claim`] without a log line when the store is at fault.
     pub(super) async fn claim_quietly(&self, limit: u32, visibility: Duration) -> Result<Claimed> {
-        let (engine, pool) = self.opening.ready().await?;
+        let (engine, pool) = self.ready().await?;
         let hidden_until = validity::valid_until(self.core().clock.now(), visibility);
         let answer = engine.claim_due(pool, limit, visibility, self.core().command_until()).await;
         let claimed = answer
@@ -166,86 +192,122 @@ impl Deadlines {
     pub async fn settle(&self, settlements: &[(Receipt, Settle)]) -> Result<Vec<bool>> {
         let checked = |(receipt, settle): &_| Ok((Receipt::clone(receipt), bounds::checked(settle)?));
         let settlements = settlements.iter().map(checked).collect::<Result<Vec<_>>>()?;
-        let (engine, pool) = self.opening.ready().await?;
+        let (_, pool) = self.ready().await?;
         let mut settled = Vec::with_capacity(settlements.len());
         for some in settlements.chunks(ITEMS_MAX) {
-            let answer = engine.settle(pool, some, self.core().command_until()).await;
-            let answer = answer.map_err(|error| self.failed(error, "settling deadlines of the pool"))?;
-            self.count_settled(some, &answer);
-            settled.extend(answer);
+            let answer = self.settle_quietly(some).await;
+            settled.extend(answer.inspect_err(|error| self.core().report(error, &pool.name))?);
         }
         Ok(settled)
     }
 
-    /// What is due, oldest first, without claiming it; nothing for a pool that nobody ever used.
-    pub async fn peek(&self, limit: u32) -> Result<Vec<Pending>> {
-        bounds::check_page(limit)?;
-        let Some((engine, pool)) = self.opening.existing().await? else { return Ok(Vec::new()) };
-        let answer = engine.peek(pool, limit, self.core().command_until()).await;
-        answer.map_err(|error| self.failed(error, "looking at the pool"))
-    }
-
-    /// A page of what was given up. A page may be short or empty although more follow; the last one has no `next`. Set a
-    /// dead deadline again to have it tried again, cancel it to forget it.
-    ///
-    /// # Errors
-    /// As [`Deadlines::set`].
-    pub async fn dead(&self, from: Option<Cursor>, limit: u32) -> Result<Page<Dead>> {
-        bounds::check_page(limit)?;
-        let Some((engine, pool)) = self.opening.existing().await? else {
-            return Ok(Page { items: Vec::new(), next: None });
-        };
-        let listing = Listing::at(from);
-        let answer = engine.dead(pool, listing.from(), limit, self.core().command_until()).await;
-        let page = answer.map_err(|error| self.failed(error, "looking at the dead of the pool"))?;
-        Ok(listing.page(page, limit, |dead| &dead.id))
-    }
-
-    /// How the pool stands; all zero for one that nobody ever used.
-    pub async fn stats(&self) -> Result<PoolStats> {
-        let Some((engine, pool)) = self.opening.existing().await? else { return Ok(PoolStats::default()) };
-        let answer = engine.stats(pool, self.core().command_until()).await;
-        answer.map_err(|error| self.failed(error, "counting the pool"))
-    }
-
-    /// How the pool is laid out; `None` if nobody ever used it. Inspecting a pool does not create it.
-    pub async fn layout(&self) -> Result<Option<PoolLayout>> {
-        Ok(self.opening.existing().await?.map(|(_, pool)| pool.layout))
-    }
-
-    /// A task that claims what is due again and again and gives it to `handler`; see [`Recover`].
-    pub fn recover<H, F, E>(&self, handler: H) -> Recover
-    where
-        H: Fn(Due) -> F + Send + Sync + 'static,
-        F: Future<Output = Result<(), E>> + Send + 'static,
-        E: fmt::Display,
-    {
-        Recover::new(self.clone(), handler)
-    }
-
-    pub(super) fn opening(&self) -> &Opening {
-        &self.opening
-    }
-
-    pub(super) fn core(&self) -> &Arc<Core> {
-        &self.opening.core
-    }
-
-    pub(super) fn count_settled(&self, settlements: &[(Receipt, Settle)], good: &[bool]) {
-        for ((_, settle), _) in settlements.iter().zip(good).filter(|(_, good)| **good) {
+    /// [`Deadlines::settle`] for at most [`ITEMS_MAX`] that were checked, without a log line when the store is at fault.
+    pub(super) async fn settle_quietly(&self, settlements: &[(Receipt, Settle)]) -> Result<Vec<bool>> {
+        let (engine, pool) = self.ready().await?;
+        let answer = engine.settle(pool, settlements, self.core().command_until()).await;
+        let good = answer
+            .map_err(|error| self.core().explain(error, "settling deadlines of the pool", &pool.name))?;
+        for ((_, settle), _) in settlements.iter().zip(&good).filter(|(_, good)| **good) {
             match settle {
                 Settle::Done => self.core().telemetry.count(Count::deadlines_done),
                 Settle::Bury(_) => self.core().telemetry.count(Count::deadlines_buried),
                 Settle::Postpone(_) | Settle::GiveBack => {}
             }
         }
+        Ok(good)
     }
 
-    fn failed(&self, error: EngineError, doing: &str) -> Error {
-        match &self.opening.name {
-            Ok(name) => self.core().failed(error, doing, name),
-            Err(bad_name) => bad_name.clone(),
+    /// What is due, oldest first, without claiming it; nothing for a pool that nobody ever used.
+    pub async fn peek(&self, limit: u32) -> Result<Vec<Pending>> {
+        bounds::check_page(limit)?;
+        let Some((engine, pool)) = self.existing().await? else { return Ok(Vec::new()) };
+        let answer = engine.peek(pool, limit, self.core().command_until()).await;
+        answer.map_err(|error| self.core().failed(error, "looking at the pool", &pool.name))
+    }
+
+    /// A page of what was given up. A page may be short or empty although more follow; the last one has no `next`. Set a
+    /// dead deadline again to have it tried again, cancel it to forget it.
+    pub async fn dead(&self, from: Option<Cursor>, limit: u32) -> Result<Page<Dead>> {
+        bounds::check_page(limit)?;
+        let Some((engine, pool)) = self.existing().await? else {
+            return Ok(Page { items: Vec::new(), next: None });
+        };
+        let listing = Listing::at(from);
+        let answer = engine.dead(pool, listing.from(), limit, self.core().command_until()).await;
+        let failed = |error| self.core().failed(error, "looking at the dead of the pool", &pool.name);
+        Ok(listing.page(answer.map_err(failed)?, limit, |dead| &dead.id))
+    }
+
+    /// How the pool stands; all zero for one that nobody ever used.
+    pub async fn stats(&self) -> Result<PoolStats> {
+        let Some((engine, pool)) = self.existing().await? else { return Ok(PoolStats::default()) };
+        let answer = engine.stats(pool, self.core().command_until()).await;
+        answer.map_err(|error| self.core().failed(error, "counting the pool", &pool.name))
+    }
+
+    /// How the pool is laid out; `None` if nobody ever used it. Inspecting a pool does not create it.
+    pub async fn layout(&self) -> Result<Option<PoolLayout>> {
+        Ok(self.existing().await?.map(|(_, pool)| pool.layout))
+    }
+
+    pub(super) fn core(&self) -> &Arc<Core> {
+        &self.asked.core
+    }
+
+    /// The store's deadlines, and the pool after its layout was checked once. Creates the pool if it is new.
+    pub(super) async fn ready(&self) -> Result<(&dyn engine::Deadlines, &Pool)> {
+        Ok(self.open(true).await?.expect("a pool that is new is created"))
+    }
+
+    /// The same, but does not create a pool that is new.
+    async fn existing(&self) -> Result<Option<(&dyn engine::Deadlines, &Pool)>> {
+        self.open(false).await
+    }
+
+    async fn open(&self, create: bool) -> Result<Option<(&dyn engine::Deadlines, &Pool)>> {
+        let Asked { core, buckets, placement, context_max, pool, .. } = &*self.asked;
+        core.check_open()?;
+        let name = self.name()?;
+        let engine = core.engine.deadlines();
+        let engine = engine.map_err(|why| Error::unsupported("a pool of deadlines", why))?;
+        if let Some(pool) = pool.get() {
+            return Ok(Some((engine, pool)));
         }
+        let (buckets, placement) = (buckets.unwrap_or(BUCKETS_DEFAULT), placement.unwrap_or_default());
+        between("number of buckets", buckets, 1, BUCKETS_MAX)?;
+        between("largest context in bytes", *context_max, 1, CONTEXT_BYTES_MAX)?;
+        let wanted = Pool { name: name.clone(), layout: PoolLayout { buckets, placement } };
+        let answer = match create {
+            true => engine.layout(&wanted, core.command_until()).await.map(Some),
+            false => engine.known_layout(name, core.command_until()).await,
+        };
+        let answer = answer.map_err(|error| core.explain(error, "opening the pool", name));
+        let Some(layout) = answer? else { return Ok(None) };
+        let agrees = self.asked.buckets.is_none_or(|buckets| buckets == layout.buckets)
+            && self.asked.placement.is_none_or(|placement| placement == layout.placement);
+        if !agrees {
+            let what = format!("layout of the pool \"{name}\"");
+            let expected = format!("{layout}, with which the pool was made");
+            return Err(Error::invalid(what, wanted.layout.to_string(), expected));
+        }
+        Ok(Some((engine, pool.get_or_init(async || Pool { layout, ..wanted }).await)))
+    }
+
+    pub(super) fn name(&self) -> Result<&Name> {
+        self.asked.name.as_ref().map_err(Clone::clone)
+    }
+}
+
+impl Deadline {
+    /// The context that its claimer gets, as JSON, for [`Due::context_as`].
+    ///
+    /// # Errors
+    /// `invalid` for a value that has no JSON.
+    #[cfg(feature = "json")]
+    pub fn json(self, context: &impl serde::Serialize) -> Result<Self> {
+        let what = || format!("context of the deadline \"{}\"", quoted(&self.id));
+        let json = serde_json::to_vec(context).map_err(|error| no_json(what(), &error))?;
+        Ok(self.context(json))
     }
 }
 
@@ -265,7 +327,7 @@ fn calls(deadlines: &[Deadline]) -> impl Iterator<Item = &[Deadline]> {
 
 impl fmt::Debug for Deadlines {
     fn fmt(&self, f: &mut fmt::Formatter<'_>) -> fmt::Result {
-        f.debug_struct("Deadlines").field("pool", &self.opening.name).finish_non_exhaustive()
+        f.debug_struct("Deadlines").field("pool", &self.asked.name).finish_non_exhaustive()
     }
 }
 

@@ -4,6 +4,8 @@ use std::{fmt, marker::PhantomData, ops::Deref, time::Duration};
 
 use bytes::Bytes;
 
+#[cfg(feature = "json")]
+use super::Idempotent;
 use super::OnFailure;
 use crate::{
     engine::records::{Outcome, Settled},
@@ -28,8 +30,8 @@ pub(super) struct Terms {
 /// left to its lease instead, as after a crash. If the program ends first, its lease runs out.
 #[must_use = "an execution that is dropped is given back"]
 pub struct Execution<T> {
-    pub(super) held: Held,
-    pub(super) terms: Terms,
+    held: Held,
+    terms: Terms,
     result: PhantomData<fn(T)>,
 }
 
@@ -54,27 +56,18 @@ impl<T> Execution<T> {
             let got = format!("{} bytes", result.len());
             return self.quarantine(Error::invalid("result", got, format!("at most {most} bytes"))).await;
         }
-        let core = self.held.lease().core.clone();
-        let settled = self.held.settle(Outcome::Completed(result), self.terms.keep).await?;
-        core.telemetry.count(match settled {
-            Settled::Stored => Count::executed,
-            Settled::FencedOff { .. } => Count::fenced_off,
-        });
-        Ok(settled)
+        self.end(Outcome::Completed(result), Some(Count::executed)).await
     }
 
-    /// The work was done and its result cannot be stored: nobody shall do it again. An end that cannot be stored is logged
-    /// and tried on in the background.
-    pub(super) async fn quarantine(self, refused: Error) -> Result<Settled> {
+    /// The work was done and its result cannot be stored: nobody shall do it again.
+    async fn quarantine(self, refused: Error) -> Result<Settled> {
         let why = Bytes::from(format!("it was done, but: {refused}"));
         let _logged = self.held.settle(Outcome::Quarantined(why), self.terms.keep).await;
         Err(refused)
     }
 
-    /// Ends it as failed; [`OnFailure`] says what becomes of the key. Cancel safety and errors are those of
-    /// [`Execution::complete_bytes`].
+    /// Ends it as failed, as [`OnFailure`] says. Cancel safety and errors are those of [`Execution::complete_bytes`].
     pub async fn fail(self, why: impl fmt::Display) -> Result<Settled> {
-        let core = self.held.lease().core.clone();
         // A long text is cut, so that a failure can always be stored.
         let why = || Bytes::copy_from_slice(cut(&why.to_string(), self.terms.result_max).as_bytes());
         let outcome = match self.terms.on_failure {
@@ -82,16 +75,50 @@ impl<T> Execution<T> {
             OnFailure::Replay => Outcome::Failed(why()),
             OnFailure::Quarantine => Outcome::Quarantined(why()),
         };
+        self.end(outcome, None).await
+    }
+
+    async fn end(self, outcome: Outcome, stored: Option<Count>) -> Result<Settled> {
+        let core = self.held.lease().core.clone();
         let settled = self.held.settle(outcome, self.terms.keep).await?;
-        if matches!(settled, Settled::FencedOff { .. }) {
-            core.telemetry.count(Count::fenced_off);
-        }
+        core.telemetry.count(match settled {
+            Settled::Stored => stored,
+            Settled::FencedOff { .. } => Some(Count::fenced_off),
+        });
         Ok(settled)
     }
 
     /// The lease as a value that can be cloned into tasks.
     pub fn lease(&self) -> Lease {
         self.held.lease().clone()
+    }
+}
+
+#[cfg(feature = "json")]
+impl<T: serde::Serialize> Execution<T> {
+    /// Stores the result, and wakes its waiters. It counts also after the lease was lost, if nobody else has begun
+    /// since. Cancel safety and errors are those of [`Execution::complete_bytes`]; a result that cannot be written as JSON is
+    /// treated as one that is too large.
+    pub async fn complete(self, result: &T) -> Result<Settled> {
+        match serde_json::to_vec(result) {
+            Ok(bytes) => self.complete_bytes(Bytes::from(bytes)).await,
+            Err(error) => self.quarantine(crate::text::no_json("result", &error)).await,
+        }
+    }
+
+    /// Stores how a body ended; nothing hides its result.
+    pub async fn settle<E: fmt::Display>(self, ended: Result<T, E>) -> Idempotent<T, E> {
+        match ended {
+            Ok(result) => match self.complete(&result).await {
+                Ok(Settled::Stored) => Idempotent::Executed(result),
+                Ok(Settled::FencedOff { by }) => Idempotent::FencedOff { result, by },
+                Err(why) => Idempotent::Unstored { result, why },
+            },
+            Err(failure) => {
+                let _logged = self.fail(&failure).await;
+                Idempotent::Failed(failure)
+            }
+        }
     }
 }
 

@@ -3,19 +3,25 @@
 use std::{sync::Arc, time::Duration};
 
 use bytes::Bytes;
+#[cfg(feature = "json")]
+use serde::{Serialize, de::DeserializeOwned};
 
 use super::{Begun, Execution, OnFailure, execution::Terms};
 use crate::{
+    builder::setters,
     config::{WAIT_MAX, between, check_label, check_wait},
     core::Core,
     engine::records::{self, Fingerprint, MarkOp, Record},
     error::{Error, Result},
+    lease::validity::TTL_MIN,
     name::Name,
     record::{self, Began, RecordRequest},
     telemetry::Count,
     template::escape_value,
     text::placed,
 };
+#[cfg(feature = "json")]
+use crate::{engine::EngineError, engine::Fault, idempotency::Idempotent, lease::Lease, text::no_json};
 
 /// Largest result in bytes, unless the builder is told otherwise.
 pub const RESULT_MAX_DEFAULT: usize = 256 * 1024;
@@ -29,15 +35,11 @@ const KEEP_MIN: Duration = Duration::from_secs(1);
 #[derive(Clone)]
 #[must_use = "it does nothing until a key is run"]
 pub struct Idempotency {
-    core: Arc<Core>,
-    operation: String,
+    pub(crate) core: Arc<Core>,
+    pub(crate) operation: String,
 }
 
 impl Idempotency {
-    pub(crate) fn new(core: Arc<Core>, operation: &str) -> Self {
-        Self { core, operation: operation.to_owned() }
-    }
-
     /// One request of this kind. In the store it is `idempotency:OPERATION:KEY`; `%`, `:`, `{`, `}` and control characters
     /// of both are percent-encoded, so no two pairs share a key.
     pub fn key(&self, key: impl ToString) -> IdempotencyKey {
@@ -67,8 +69,8 @@ fn store_key(operation: &str, key: &str) -> Result<Name> {
 pub struct IdempotencyKey {
     core: Arc<Core>,
     // What is wrong is reported when the key is used, so that the builder reads as one sentence.
-    pub(super) key: Result<Name>,
-    pub(super) fingerprint: Result<Option<Fingerprint>>,
+    key: Result<Name>,
+    fingerprint: Result<Option<Fingerprint>>,
     lease: Duration,
     wait: Duration,
     label: String,
@@ -83,44 +85,25 @@ impl IdempotencyKey {
         Self { core, key, fingerprint: Ok(None), lease, wait: Duration::ZERO, label: String::new(), terms }
     }
 
-    /// What was asked for: the same key with another one is a mismatch. Only its SHA-256 is stored. Without one nothing is
-    /// compared.
+    /// What was asked for, of which the SHA-256 is stored: another one under the same key is a mismatch. Default: no check.
     pub fn fingerprint_bytes(self, request: impl AsRef<[u8]>) -> Self {
         Self { fingerprint: Ok(Some(Fingerprint::of(request))), ..self }
     }
 
-    /// How long a crashed execution keeps others from trying. Default 30 s; it is renewed while the execution lives.
-    pub fn lease(self, lease: Duration) -> Self {
-        Self { lease, ..self }
-    }
-
-    /// How long a result is kept, and replayed. Default 24 h.
-    pub fn keep(mut self, keep: Duration) -> Self {
-        self.terms.keep = keep;
-        self
-    }
-
-    /// Largest result in bytes. Default 256 KiB.
-    pub fn result_max(mut self, bytes: usize) -> Self {
-        self.terms.result_max = bytes;
-        self
-    }
-
-    /// How long to wait for somebody else's execution: its result is replayed, and if it dies, the execution becomes ours.
-    /// Default: not at all.
-    pub fn wait(self, wait: Duration) -> Self {
-        Self { wait, ..self }
-    }
-
-    /// What becomes of the key when the execution fails.
-    pub fn on_failure(mut self, what: OnFailure) -> Self {
-        self.terms.on_failure = what;
-        self
-    }
-
-    /// What people see as the holder, besides host and process.
-    pub fn label(self, label: impl Into<String>) -> Self {
-        Self { label: label.into(), ..self }
+    setters! {
+        /// How long a crashed execution keeps others from trying. Default 30 s; it is renewed while the execution lives.
+        lease(lease: Duration) => lease;
+        /// How long a result is kept, and replayed. Default 24 h.
+        keep(keep: Duration) => terms.keep;
+        /// Largest result in bytes. Default 256 KiB.
+        result_max(bytes: usize) => terms.result_max;
+        /// How long to wait for somebody else's execution, woken when its result is stored: that is replayed, and if it dies,
+        /// the execution becomes ours. Default: not at all.
+        wait(wait: Duration) => wait;
+        /// What becomes of the key when the execution fails.
+        on_failure(what: OnFailure) => terms.on_failure;
+        /// What people see as the holder, besides host and process.
+        label(label: impl Into<String>) => label;
     }
 
     /// The key in the store.
@@ -140,12 +123,12 @@ impl IdempotencyKey {
         Ok(answer.map_err(|error| self.core.failed(error, "marking", &keys[0]))? == [true])
     }
 
-    /// Begins an execution whose result is bytes, or says how it stands; waits for somebody else's as long as
-    /// [`wait`](Self::wait) says.
-    ///
-    /// # Cancel safety
-    /// Dropping the future gives back, in the background, what may have been begun.
+    /// [`begin`](Self::begin) for an execution whose result is bytes.
     pub async fn begin_bytes(self) -> Result<Begun<Bytes>> {
+        self.begin_as(|_, result| Ok(result)).await
+    }
+
+    async fn begin_as<T>(self, read: impl FnOnce(&Name, Bytes) -> Result<T>) -> Result<Begun<T>> {
         let request = RecordRequest {
             key: self.checked()?,
             fingerprint: self.fingerprint?,
@@ -160,7 +143,9 @@ impl IdempotencyKey {
         };
         let text = |bytes: Bytes| String::from_utf8_lossy(&bytes).into_owned();
         let (count, begun) = match stands {
-            records::Begun::Completed(result) => (Some(Count::replayed), Begun::Completed(result)),
+            records::Begun::Completed(result) => {
+                (Some(Count::replayed), Begun::Completed(read(&request.key, result)?))
+            }
             records::Begun::Failed(why) => (Some(Count::replayed), Begun::Failed { why: text(why) }),
             records::Begun::Running { holder, expires_in } => {
                 (Some(Count::in_progress), Begun::InProgress { holder, look_again: expires_in })
@@ -173,9 +158,7 @@ impl IdempotencyKey {
             records::Begun::DoneElsewhere => (None, Begun::DoneElsewhere),
             records::Begun::Yours(_) => unreachable!("told as ours above"),
         };
-        if let Some(count) = count {
-            self.core.telemetry.count(count);
-        }
+        self.core.telemetry.count(count);
         Ok(begun)
     }
 
@@ -198,14 +181,69 @@ impl IdempotencyKey {
         self.core.check_open()?;
         let key = self.key.clone()?;
         self.fingerprint.as_ref().map_err(Clone::clone)?;
-        between("lease", self.lease, crate::lease::validity::TTL_MIN, self.core.config.max_ttl)?;
+        between("lease", self.lease, TTL_MIN, self.core.config.max_ttl)?;
         between("keep", self.terms.keep, KEEP_MIN, WAIT_MAX)?;
         check_wait(self.wait)?;
         check_label(&self.label)?;
-        if !(1..=RESULT_MAX_LIMIT).contains(&self.terms.result_max) {
-            let got = format!("{} bytes", self.terms.result_max);
-            return Err(Error::invalid("largest result", got, format!("1 to {RESULT_MAX_LIMIT} bytes")));
-        }
+        between("largest result in bytes", self.terms.result_max, 1, RESULT_MAX_LIMIT)?;
         Ok(key)
+    }
+}
+
+#[cfg(feature = "json")]
+impl IdempotencyKey {
+    /// [`fingerprint_bytes`](Self::fingerprint_bytes) of what was asked for, written as JSON with sorted keys.
+    pub fn fingerprint(mut self, request: &impl Serialize) -> Self {
+        let written = serde_json::to_value(request).map(|mut value| {
+            value.sort_all_objects();
+            Some(Fingerprint::of(value.to_string()))
+        });
+        self.fingerprint = written.map_err(|error| no_json("fingerprint", &error));
+        self
+    }
+
+    /// Begins an execution, or says how it stands; waits for somebody else's as long as [`wait`](Self::wait) says.
+    ///
+    /// # Cancel safety
+    /// Dropping the future gives back, in the background, what may have been begun.
+    ///
+    /// # Errors
+    /// Those of [`IdempotencyKey`].
+    pub async fn begin<T: DeserializeOwned>(self) -> Result<Begun<T>> {
+        self.begin_as(|key, result| {
+            // A result of another type is as bad as none: the record is left as it is.
+            serde_json::from_slice(&result).map_err(|error| {
+                let why = format!("its result is not of the type that was asked for: {error}");
+                Error::Corrupt { key: key.clone(), source: EngineError::new(Fault::Corrupt, why) }
+            })
+        })
+        .await
+    }
+
+    /// Executes `body` unless it was executed before, and stores its result. When the lease can no longer be trusted the
+    /// body is cancelled. A body that panics is as one that was dropped: see [`Execution`].
+    ///
+    /// # Cancel safety
+    /// Dropping the future drops the body, and the execution is given back in the background: see [`Execution`].
+    ///
+    /// # Errors
+    /// `lost` when the lease ended before the body did: the work may be done in part. Otherwise as
+    /// [`begin`](Self::begin); once the body has ended, nothing hides its result: [`Idempotent::Unstored`].
+    pub async fn run<T, E>(self, body: impl AsyncFnOnce(Lease) -> Result<T, E>) -> Result<Idempotent<T, E>>
+    where
+        T: Serialize + DeserializeOwned,
+        E: std::fmt::Display,
+    {
+        let execution = match self.begin::<T>().await?.for_run() {
+            Ok(execution) => execution,
+            Err(stands) => return Ok(stands),
+        };
+        let lease = execution.lease();
+        let ended = tokio::select! {
+            biased;
+            () = lease.lost() => return Err(lease.lost_error()),
+            ended = body(lease.clone()) => ended,
+        };
+        Ok(execution.settle(ended).await)
     }
 }

@@ -35,8 +35,6 @@
 //! `run`, `begin` and `complete` store results as JSON and need the feature `json`. Without it results are bytes.
 
 mod execution;
-#[cfg(feature = "json")]
-mod json;
 mod key;
 mod outcome;
 

@@ -140,19 +140,45 @@ impl<T, X> Begun<T, X> {
             _ => None,
         }
     }
+
+    /// The same with another execution.
+    pub fn map<Y>(self, yours: impl FnOnce(X) -> Y) -> Begun<T, Y> {
+        match self {
+            Self::Yours(execution) => Begun::Yours(yours(execution)),
+            Self::Completed(result) => Begun::Completed(result),
+            Self::Failed { why } => Begun::Failed { why },
+            Self::Quarantined { why } => Begun::Quarantined { why },
+            Self::InProgress { holder, look_again } => Begun::InProgress { holder, look_again },
+            Self::Mismatch => Begun::Mismatch,
+            Self::DoneElsewhere => Begun::DoneElsewhere,
+        }
+    }
+
+    /// The execution if it is ours, else how it stands.
+    pub fn for_run<E>(self) -> Result<X, Idempotent<T, E>> {
+        Err(match self {
+            Self::Yours(execution) => return Ok(execution),
+            Self::Completed(result) => Idempotent::Replayed(result),
+            Self::Failed { why } => Idempotent::ReplayedFailure(why),
+            Self::Quarantined { why } => Idempotent::Quarantined { why },
+            Self::InProgress { holder, look_again } => Idempotent::InProgress { holder, look_again },
+            Self::Mismatch => Idempotent::Mismatch,
+            Self::DoneElsewhere => Idempotent::DoneElsewhere,
+        })
+    }
 }
 
 /// No result: it may be a secret.
 impl<T, X: fmt::Debug> fmt::Debug for Begun<T, X> {
     fn fmt(&self, f: &mut fmt::Formatter<'_>) -> fmt::Result {
-        match self {
-            Self::Yours(execution) => f.debug_tuple("Yours").field(execution).finish(),
-            Self::Completed(_) => f.write_str("Completed"),
-            Self::Failed { .. } => f.write_str("Failed"),
-            Self::Quarantined { .. } => f.write_str("Quarantined"),
-            Self::InProgress { holder, .. } => f.debug_tuple("InProgress").field(holder).finish(),
-            Self::Mismatch => f.write_str("Mismatch"),
-            Self::DoneElsewhere => f.write_str("DoneElsewhere"),
-        }
+        f.write_str(match self {
+            Self::Yours(execution) => return f.debug_tuple("Yours").field(execution).finish(),
+            Self::InProgress { holder, .. } => return f.debug_tuple("InProgress").field(holder).finish(),
+            Self::Completed(_) => "Completed",
+            Self::Failed { .. } => "Failed",
+            Self::Quarantined { .. } => "Quarantined",
+            Self::Mismatch => "Mismatch",
+            Self::DoneElsewhere => "DoneElsewhere",
+        })
     }
 }

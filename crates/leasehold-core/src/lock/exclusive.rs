@@ -327,7 +327,7 @@ impl Lock {
         self.core.check_open()?;
         let name = self.name.clone()?;
         self.core.check_name(&name)?;
-        self.check_ranges().map_err(|error| error.about(&name))?;
+        self.check_ranges().map_err(|error| error.about(format!("the lock \"{name}\"")))?;
         Ok(name)
     }
 

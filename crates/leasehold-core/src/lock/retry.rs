@@ -84,7 +84,7 @@ pub(crate) fn pause_in_queue(retry: &Retry, position: &QueuePosition, nth: u32, 
 
 /// The pause after the `nth` failure in a row (0 is the first): twice as long each time, half of it at random.
 pub(crate) fn pause_in_outage(first: Duration, most: Duration, nth: u32, random: f64) -> Duration {
-    (first * 2_u32.pow(nth.min(10))).min(most).mul_f64(0.5 + random / 2.0)
+    first.saturating_mul(1 << nth.min(31)).min(most).mul_f64(0.5 + random / 2.0)
 }
 
 /// Longest silence of a waiting attempt: its position in the queue lapses after three of them.

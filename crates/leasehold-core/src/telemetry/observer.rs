@@ -9,8 +9,7 @@ use crate::{
     name::Name,
 };
 
-/// Receives the events of a client. Calls come from the client's own tasks: return quickly, never block. A
-/// panic is caught and logged.
+/// Receives the events of a client, in the client's own tasks: return quickly, never block. A panic is caught and logged.
 pub trait Observer: Send + Sync + 'static {
     /// Takes one event.
     fn on_event(&self, event: &Event);

@@ -69,7 +69,7 @@ impl IdempotencyKey {
     /// # Errors
     /// As there; also `unsupported` in async code.
     pub fn begin<T: DeserializeOwned>(self) -> Result<Begun<T>> {
-        wait(self.inner.begin::<T>())??.try_map(Execution::new, Ok)
+        Ok(wait(self.inner.begin::<T>())??.map(Execution::new))
     }
 
     /// Executes `body` unless it was executed before, and stores its result. Nothing can cancel the body: a long one asks

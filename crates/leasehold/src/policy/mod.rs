@@ -112,14 +112,12 @@ impl Policies {
             check_name("locks", name, document)?;
             policy.place = document.place(&["locks", name]);
             policy.name.clone_from(name);
-            policy.template.policy.clone_from(name);
         }
         for (kind, policies) in [("idempotency", &mut self.idempotency), ("markers", &mut self.markers)] {
             for (name, policy) in policies {
                 check_name(kind, name, document)?;
                 between(&document.place(&[kind, name, "ttl"]), policy.ttl, TTL_MIN, WAIT_MAX)?;
                 policy.name.clone_from(name);
-                policy.template.policy.clone_from(name);
             }
         }
         self.check(config)?;
@@ -215,9 +213,9 @@ fn check_name(kind: &str, name: &str, document: &Document) -> Result<()> {
     Ok(())
 }
 
-/// The key schema of a policy. Its name is added later.
+/// The key schema of a policy.
 fn template<'de, D: Deserializer<'de>>(from: D) -> Result<Template, D::Error> {
-    written(from, |text| Template::parse(text, "", "key"))
+    written(from, |text| Template::parse(text, "key"))
 }
 
 /// How one kind of lock is named and held. What is `None` is up to the client.
@@ -324,7 +322,7 @@ macro_rules! has_template {
             /// # Errors
             /// `invalid` for a parameter that is missing, unknown, empty or given twice, and for a key that becomes too long.
             pub fn key<K: AsRef<str>, V: ToString>(&self, values: impl IntoIterator<Item = (K, V)>) -> Result<Name> {
-                self.template.render(values)
+                self.template.render(values).map_err(|error| error.about(format_args!("policy {}", self.name)))
             }
         }
     )+};

@@ -1,28 +1,20 @@
 //! The recovery loop: claims what is due, again and again, and gives it to a handler.
 
-mod handling;
 mod outbox;
 mod plan;
 mod scanner;
 
-use std::{
-    fmt,
-    future::{Future, IntoFuture},
-    pin::Pin,
-    sync::Arc,
-    time::Duration,
-};
+use std::{fmt, sync::Arc, time::Duration};
 
+use futures_util::future::BoxFuture;
 use tokio::task::JoinHandle;
-use tokio_util::sync::{CancellationToken, DropGuard};
+use tokio_util::sync::DropGuard;
 
-use handling::{Handler, Handling};
-pub use plan::Backoff;
 use plan::Plan;
-use scanner::Scanner;
+use scanner::{Handler, Scanner};
 
 use super::{Deadlines, Due};
-use crate::error::Result;
+use crate::{builder::setters, error::Result};
 
 /// Who scans a pool that several processes recover.
 #[derive(Clone, Copy, Debug, Default, PartialEq, Eq)]
@@ -46,12 +38,15 @@ pub enum Scans {
 /// put blocking work into `spawn_blocking`.
 #[must_use = "nothing is recovered until it is started"]
 pub struct Recover {
-    handling: Handling,
-    stop_when: Option<Pin<Box<dyn Future<Output = ()> + Send>>>,
+    deadlines: Deadlines,
+    handler: Handler,
+    plan: Plan,
+    stop_when: Option<BoxFuture<'static, ()>>,
 }
 
-impl Recover {
-    pub(super) fn new<H, F, E>(deadlines: Deadlines, handler: H) -> Self
+impl Deadlines {
+    /// A task that claims what is due again and again and gives it to `handler`; see [`Recover`].
+    pub fn recover<H, F, E>(&self, handler: H) -> Recover
     where
         H: Fn(Due) -> F + Send + Sync + 'static,
         F: Future<Output = Result<(), E>> + Send + 'static,
@@ -61,64 +56,35 @@ impl Recover {
             let handled = handler(due);
             Box::pin(async move { handled.await.map_err(|error| error.to_string()) })
         });
-        Self { handling: Handling { deadlines, plan: Plan::default(), handler }, stop_when: None }
+        Recover { deadlines: self.clone(), handler, plan: Plan::default(), stop_when: None }
     }
+}
 
-    /// How often to scan for what is due. Default 5 s. When more is due than one claim takes, the next follows at once.
-    pub fn every(mut self, every: Duration) -> Self {
-        self.handling.plan.every = every;
-        self
-    }
-
-    /// How many handlers run at once. Default 16. A claim takes about twice as many, so that nothing is hidden for long
-    /// that others could handle.
-    pub fn parallelism(mut self, handlers: usize) -> Self {
-        self.handling.plan.parallelism = handlers;
-        self
-    }
-
-    /// The most that one claim takes from a bucket. Default 100.
-    pub fn limit(mut self, limit: u32) -> Self {
-        self.handling.plan.limit = limit;
-        self
-    }
-
-    /// How long what was claimed is hidden from others: after a crash it takes that long until somebody else handles it.
-    /// Default 60 s.
-    pub fn visibility(mut self, visibility: Duration) -> Self {
-        self.handling.plan.visibility = visibility;
-        self
-    }
-
-    /// How often a deadline is tried before it is buried. Default 10.
-    pub fn attempts(mut self, most: u32) -> Self {
-        self.handling.plan.attempts = most;
-        self
+impl Recover {
+    setters! {
+        /// How often to scan for what is due. Default 5 s. When more is due than one claim takes, the next follows at once.
+        every(every: Duration) => plan.every;
+        /// How many handlers run at once. Default 16. A claim takes about twice as many, to leave the rest to others.
+        parallelism(handlers: usize) => plan.parallelism;
+        /// The most that one claim takes from a bucket. Default 100.
+        limit(limit: u32) => plan.limit;
+        /// How long what was claimed is hidden from others, also after a crash. Default 60 s.
+        visibility(visibility: Duration) => plan.visibility;
+        /// How often a deadline is tried before it is buried. Default 10.
+        attempts(most: u32) => plan.attempts;
+        /// How long a handler may take; then it is dropped. Less than the visibility, or two of them could meet. Default:
+        /// three quarters of the visibility.
+        handler_timeout(timeout: Duration) => plan.handler_timeout;
+        /// How long running handlers may go on after a stop. Default 30 s.
+        grace(grace: Duration) => plan.grace;
+        /// Who scans, of several processes that recover the pool. Default [`Scans::Shared`].
+        scans(scans: Scans) => plan.scans;
     }
 
     /// How long a failed deadline is left alone: `first` after the first attempt, then twice as long each time, up to
     /// `most`, with jitter. Default 1 s to 5 min.
     pub fn backoff(mut self, first: Duration, most: Duration) -> Self {
-        self.handling.plan.backoff = Backoff::new(first, most);
-        self
-    }
-
-    /// How long a handler may take; then it is dropped. Less than the visibility, or two of them could meet. Default:
-    /// three quarters of the visibility.
-    pub fn handler_timeout(mut self, timeout: Duration) -> Self {
-        self.handling.plan.handler_timeout = Some(timeout);
-        self
-    }
-
-    /// How long running handlers may go on after a stop. Default 30 s.
-    pub fn grace(mut self, grace: Duration) -> Self {
-        self.handling.plan.grace = grace;
-        self
-    }
-
-    /// Who scans, of several processes that recover the pool. Default [`Scans::Shared`].
-    pub fn scans(mut self, scans: Scans) -> Self {
-        self.handling.plan.scans = scans;
+        self.plan.backoff = (first, most);
         self
     }
 
@@ -136,32 +102,30 @@ impl Recover {
     /// # Errors
     /// `invalid` for something out of range and for a pool with another layout, `unsupported` on a store that keeps no
     /// deadlines, `store_refused` where waiting would not help.
-    pub async fn start(self) -> Result<Recovery> {
-        let Handling { deadlines, plan, .. } = &self.handling;
-        plan.check()?;
-        match deadlines.opening().ready().await {
-            Err(error) if !error.retry() => return Err(error),
-            Err(_) | Ok(_) => {}
+    pub async fn start(mut self) -> Result<Recovery> {
+        self.plan.check()?;
+        if let Err(error) = self.deadlines.ready().await
+            && !error.retry()
+        {
+            return Err(error);
         }
-        let (name, stop) = (deadlines.opening().name.clone()?, deadlines.core().closing());
-        if let Some(stop_when) = self.stop_when {
+        let (name, stop) = (self.deadlines.name()?.clone(), self.deadlines.core().closing());
+        if let Some(stop_when) = self.stop_when.take() {
             let stop = stop.clone();
             tokio::spawn(async move {
-                tokio::select! {
-                    biased;
-                    () = stop.cancelled() => {}
-                    () = stop_when => stop.cancel(),
+                if stop.run_until_cancelled(stop_when).await.is_some() {
+                    stop.cancel();
                 }
             });
         }
-        let task = tokio::spawn(Scanner::new(self.handling, name, stop.clone()).run());
-        Ok(Recovery { task, stop: stop.clone(), _stop_when_dropped: stop.drop_guard() })
+        let task = tokio::spawn(Scanner::run(self, name, stop.clone()));
+        Ok(Recovery { task, stop_when_dropped: stop.drop_guard() })
     }
 }
 
 impl IntoFuture for Recover {
     type Output = Result<Recovery>;
-    type IntoFuture = Pin<Box<dyn Future<Output = Self::Output> + Send>>;
+    type IntoFuture = BoxFuture<'static, Self::Output>;
 
     fn into_future(self) -> Self::IntoFuture {
         Box::pin(self.start())
@@ -169,11 +133,11 @@ impl IntoFuture for Recover {
 }
 
 /// A recovery that runs. Dropping it stops it without waiting for the handlers.
+#[derive(Debug)]
 #[must_use = "dropping it stops the recovery"]
 pub struct Recovery {
     task: JoinHandle<bool>,
-    stop: CancellationToken,
-    _stop_when_dropped: DropGuard,
+    stop_when_dropped: DropGuard,
 }
 
 impl Recovery {
@@ -186,8 +150,8 @@ impl Recovery {
     /// # Cancel safety
     /// Dropping the future stops all the same, unseen.
     pub async fn stop(self) -> bool {
-        self.stop.cancel();
-        self.ended().await
+        drop(self.stop_when_dropped);
+        self.task.await.unwrap_or(false)
     }
 
     /// Waits until it was stopped by [`Recover::stop_when`] or the end of the client. False as in [`Recovery::stop`].
@@ -195,13 +159,6 @@ impl Recovery {
     /// # Cancel safety
     /// Dropping the future stops the recovery.
     pub async fn ended(self) -> bool {
-        let Self { task, _stop_when_dropped, .. } = self;
-        task.await.unwrap_or(false)
-    }
-}
-
-impl fmt::Debug for Recovery {
-    fn fmt(&self, f: &mut fmt::Formatter<'_>) -> fmt::Result {
-        f.debug_struct("Recovery").field("stopped", &self.stop.is_cancelled()).finish_non_exhaustive()
+        self.task.await.unwrap_or(false)
     }
 }

@@ -7,22 +7,18 @@ use std::time::Duration;
 use futures_util::{StreamExt, stream::FuturesUnordered};
 use tokio::sync::mpsc;
 
-use super::plan::Backoff;
 use crate::{
-    deadlines::{Deadlines, ITEMS_MAX, bounds::checked},
-    engine::{
-        EngineError, Fault,
-        deadlines::{Receipt, Settle},
-    },
-    error::{Refusal, Result},
+    deadlines::{Deadlines, ITEMS_MAX, Receipt, Settle},
+    lock::pause_in_outage,
+    name::Name,
     telemetry::{Count, Event},
 };
 
 /// What becomes of one deadline.
 pub(super) type Settlement = (Receipt, Settle);
 
-/// Pauses while the store cannot be reached.
-const RETRY: Backoff = Backoff::new(Duration::from_millis(100), Duration::from_secs(2));
+/// The first and the longest pause while the store cannot be reached.
+const PAUSES: (Duration, Duration) = (Duration::from_millis(100), Duration::from_secs(2));
 /// How long outcomes wait for the call before theirs.
 const HELD_UP: Duration = Duration::from_millis(20);
 /// Most calls that are slow at a time.
@@ -31,6 +27,7 @@ const SLOW_MAX: usize = 256;
 /// Outcomes of handlers on their way to the store.
 pub(super) struct Outbox {
     pub(super) deadlines: Deadlines,
+    pub(super) name: Name,
     /// How long an outcome is worth sending: after it the deadline has come back anyway.
     pub(super) patience: Duration,
 }
@@ -61,56 +58,36 @@ impl Outbox {
         slow.fold(all_told, async |all, told| all && told).await
     }
 
-    /// False if the store did not learn of it.
+    /// Sends until it is answered or not worth it any more. False if the store did not learn of it.
     async fn settle(&self, batch: Vec<Settlement>) -> bool {
-        let checked = |(receipt, settle)| Ok((receipt, checked(&settle)?));
-        let Ok(batch) = batch.into_iter().map(checked).collect::<Result<Vec<_>>>() else { return false };
-        let Some(good) = self.send(&batch).await else { return false };
-        self.deadlines.count_settled(&batch, &good);
-        for ((receipt, settle), _) in batch.iter().zip(good).filter(|(_, good)| *good) {
-            if let (Settle::Bury(why), Ok(pool)) = (settle, &self.deadlines.opening().name) {
-                tracing::error!(%pool, id = %receipt.id, why, "gave a deadline up");
-                let (pool, id, why) = (pool.clone(), receipt.id.clone(), why.clone());
-                self.deadlines.core().telemetry.emit(|| Event::Buried { pool, id, why });
+        let (core, (first, most)) = (self.deadlines.core(), PAUSES);
+        let give_up = core.clock.now() + self.patience;
+        let mut failures = 0;
+        let good = loop {
+            let error = match self.deadlines.settle_quietly(&batch).await {
+                Ok(good) => break good,
+                Err(error) => error,
+            };
+            let again = core.clock.now() + pause_in_outage(first, most, failures, core.entropy.fraction());
+            if !error.retry() || again >= give_up {
+                tracing::warn!(%error, items = batch.len(), "could not settle deadlines; they come back");
+                return false;
+            }
+            core.clock.sleep_until(again).await;
+            failures += 1;
+        };
+        // Sent again, a receipt may be used up by the first call: which of the two it was is not known.
+        if failures == 0 {
+            let stale = good.iter().filter(|good| !**good).count();
+            core.telemetry.count_many(Count::deadlines_stale, stale);
+        }
+        for ((Receipt { id, .. }, settle), good) in batch.into_iter().zip(good) {
+            if let (Settle::Bury(why), true) = (settle, good) {
+                let pool = self.name.clone();
+                tracing::error!(%pool, %id, why, "gave a deadline up");
+                core.telemetry.emit(|| Event::Buried { pool, id, why });
             }
         }
         true
-    }
-
-    /// Sends until it is answered; `None` if it is not worth it any more. True where it took effect.
-    async fn send(&self, batch: &[Settlement]) -> Option<Vec<bool>> {
-        let (engine, pool) = self.deadlines.opening().ready().await.ok()?;
-        let core = self.deadlines.core();
-        let give_up = core.clock.now() + self.patience;
-        for nth in 1.. {
-            match engine.settle(pool, batch, core.command_until()).await {
-                Ok(good) => {
-                    // Sent again, a receipt may be used up by the first call: which of the two it was is not known.
-                    if nth == 1 {
-                        let stale = good.iter().filter(|good| !**good).count();
-                        core.telemetry.count_many(Count::deadlines_stale, stale);
-                    }
-                    return Some(good);
-                }
-                Err(error) => {
-                    let again = core.clock.now() + RETRY.pause(nth, core.entropy.fraction());
-                    if !may_pass(&error) || again >= give_up {
-                        tracing::warn!(%error, items = batch.len(), "could not settle deadlines; they come back");
-                        break;
-                    }
-                    core.clock.sleep_until(again).await;
-                }
-            }
-        }
-        None
-    }
-}
-
-/// Whether the same call may succeed a little later.
-fn may_pass(error: &EngineError) -> bool {
-    match error.fault {
-        Fault::Unreachable | Fault::NoAnswer | Fault::Overloaded | Fault::Busy => true,
-        Fault::Refused(refusal) => matches!(refusal, Refusal::ReadOnly | Refusal::OutOfMemory),
-        _ => false,
     }
 }
