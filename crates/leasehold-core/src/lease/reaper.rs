@@ -16,10 +16,8 @@ use crate::{
 };
 
 /// Something that must still be sent to the store.
-enum Cleanup {
+pub(crate) enum Cleanup {
     Release(Hold),
-    /// The lock stays closed for the hold's ttl and is then free.
-    Shorten(Hold),
     Abandon(Claim),
     Settle(Settle),
 }
@@ -51,27 +49,8 @@ impl Reaper {
         Self { sender, runtime: Handle::current(), tasks: TaskTracker::new(), room }
     }
 
-    /// Gives a lease back in the background.
-    pub(crate) fn release(&self, hold: Hold) {
-        self.spawn(Cleanup::Release(hold));
-    }
-
-    /// Lets a lease run out after the hold's ttl, in the background.
-    pub(crate) fn shorten(&self, hold: Hold) {
-        self.spawn(Cleanup::Shorten(hold));
-    }
-
-    /// Ends an attempt in the background.
-    pub(crate) fn abandon(&self, claim: Claim) {
-        self.spawn(Cleanup::Abandon(claim));
-    }
-
-    /// Ends an execution in the background.
-    pub(crate) fn settle(&self, settle: Settle) {
-        self.spawn(Cleanup::Settle(settle));
-    }
-
-    fn spawn(&self, cleanup: Cleanup) {
+    /// Sends it in the background.
+    pub(crate) fn spawn(&self, cleanup: Cleanup) {
         let Ok(room) = self.room.clone().try_acquire_owned() else {
             let name = &cleanup.hold().name;
             tracing::error!(%name, "{CLEANUPS_MAX} locks are being given back already; this one ends with its ttl");
@@ -96,7 +75,7 @@ impl Cleanup {
     /// What it is about. The fence of an attempt that ended is not known.
     fn hold(&self) -> Hold {
         match self {
-            Self::Release(hold) | Self::Shorten(hold) => hold.clone(),
+            Self::Release(hold) => hold.clone(),
             Self::Abandon(claim) => claim.hold(Fence::new(0)),
             Self::Settle(settle) => settle.hold.clone(),
         }
@@ -121,7 +100,7 @@ impl Sender {
         };
         let mut pause = PAUSE;
         while let Err(error) = self.try_once(cleanup, &hold).await {
-            if !worth_repeating(&error) || self.clock.now() + pause >= since + lapses_in {
+            if !is_worth_repeating(error.fault) || self.clock.now() + pause >= since + lapses_in {
                 tracing::error!(name = %hold.name, %error, "could not give it back; it ends with its ttl");
                 return;
             }
@@ -137,8 +116,7 @@ impl Sender {
         let _turn = turns.acquire().await;
         let until = self.clock.now() + self.command_timeout;
         match cleanup {
-            Cleanup::Release(hold) => leases.release(hold, until).await.map(drop),
-            Cleanup::Shorten(hold) => leases.renew_one(hold, until).await.map(drop),
+            Cleanup::Release(hold) => leases.give_back(hold, until).await.map(drop),
             Cleanup::Abandon(claim) => leases.abandon(claim, until).await,
             Cleanup::Settle(settle) => match self.engine.records() {
                 Ok(records) => records.settle(settle, until).await.map(drop),
@@ -153,9 +131,6 @@ impl Sender {
     }
 }
 
-fn worth_repeating(error: &EngineError) -> bool {
-    match error.fault {
-        Fault::Unreachable | Fault::NoAnswer | Fault::Overloaded | Fault::Busy | Fault::Refused(_) => true,
-        Fault::WrongType | Fault::Corrupt | Fault::Unsupported | Fault::Ended => false,
-    }
+fn is_worth_repeating(fault: Fault) -> bool {
+    !matches!(fault, Fault::WrongType | Fault::Corrupt | Fault::Unsupported | Fault::Ended)
 }

@@ -13,7 +13,7 @@ use crate::{
     core::Core,
     engine::{Acks, Answer, Claim, EngineError, Fault, Grant, Holders, Mode, Queue},
     error::{Error, Refusal, Result},
-    lease::{Guard, Lease, Terms, validity},
+    lease::{Cleanup, Guard, Lease, Terms, validity},
     name::Name,
     owner::Holder,
     telemetry::{Count, Event},
@@ -64,21 +64,17 @@ impl<'a> Obligation<'a> {
         let answer = self.core.engine.leases().claim(&self.claim, until).await;
         self.owed = owed_before
             || match &answer {
-                Ok(Answer::Granted(_) | Answer::Queued { .. }) => true,
-                Ok(Answer::Busy { .. } | Answer::Spent) => false,
-                Err(error) => match error.fault {
-                    Fault::NoAnswer => true,
-                    // What was refused may be the wait for replicas, after the grant.
-                    Fault::Refused(_) => self.claim.acks != Acks::None,
-                    _ => false,
-                },
+                Ok(answer) => matches!(answer, Answer::Granted(_) | Answer::Queued { .. }),
+                // What was refused may be the wait for replicas, after the grant.
+                Err(EngineError { fault: Fault::Refused(_), .. }) => self.claim.acks != Acks::None,
+                Err(error) => error.fault == Fault::NoAnswer,
             };
         answer
     }
 
     /// Before the first claim leaves, so that no wake-up can be missed.
     fn enter(&mut self) {
-        self.ticket = Some(self.core.waiting.enter(&self.claim));
+        self.ticket = Some(self.core.waiting.enter(self.claim.owner.id(), Some(self.claim.clone())));
     }
 
     /// Whether the client was closed and has ended the attempt.
@@ -114,7 +110,7 @@ impl Drop for Obligation<'_> {
             if self.claim.queue.is_some() {
                 self.core.waiting.ended(self.claim.clone());
             }
-            self.core.reaper.abandon(self.claim.clone());
+            self.core.reaper.spawn(Cleanup::Abandon(self.claim.clone()));
         }
     }
 }
@@ -131,10 +127,8 @@ pub(super) async fn ask_once(core: &Arc<Core>, name: Name, request: &LockRequest
         Ok(Answer::Queued { holders, .. } | Answer::Busy { holders }) => holders,
         Ok(Answer::Spent) => Holders::default(),
         Ok(Answer::Granted(_)) | Err(_) => {
-            let too_slow = "the answer took so long that too little of the lease was left";
-            let error = answer.err().unwrap_or_else(|| EngineError::new(Fault::NoAnswer, too_slow));
             core.telemetry.count(Count::failed);
-            return Err(obligation.failed(error));
+            return Err(obligation.failed(answer.err().unwrap_or_else(EngineError::too_slow)));
         }
     };
     core.telemetry.count(Count::refused);
@@ -309,25 +303,23 @@ impl Waiter<'_> {
 
     /// A store that never answered gets as much time as one command; a break in the middle is waited out.
     fn outage(&mut self, error: EngineError) -> Result<Duration> {
-        let passing = match error.fault {
-            Fault::Unreachable | Fault::NoAnswer | Fault::Busy => true,
-            // A client too busy for a poll, or a store that cannot write for a while, is no reason to give up a place in
-            // the queue.
-            Fault::Overloaded
-            | Fault::Refused(Refusal::ReadOnly | Refusal::OutOfMemory | Refusal::Abstention) => self.answered,
-            _ => false,
+        let (is_busy, command_timeout) = (error.fault == Fault::Busy, self.core.config.command_timeout);
+        let is_silent = matches!(error.fault, Fault::Unreachable | Fault::NoAnswer);
+        // A client too busy for a poll, or a store that cannot write for a while, is no reason to give up a place in the
+        // queue.
+        let keeps_place = match error.fault {
+            Fault::Refused(why) => {
+                matches!(why, Refusal::ReadOnly | Refusal::OutOfMemory | Refusal::Abstention)
+            }
+            fault => fault == Fault::Overloaded,
         };
+        let passing = is_silent || is_busy || keeps_place && self.answered;
         // A client that is busy says nothing about the store.
-        let is_busy = error.fault == Fault::Busy;
-        let command_timeout = self.core.config.command_timeout;
         if is_busy {
             self.busy_until = self.core.clock.now() + command_timeout;
         }
         let patience = if is_busy { self.until } else { self.until.min(self.busy_until + command_timeout) };
-        let longest = match error.fault {
-            Fault::Unreachable | Fault::NoAnswer => OUTAGE_PAUSE_MAX,
-            _ => Duration::MAX,
-        };
+        let longest = if is_silent { OUTAGE_PAUSE_MAX } else { Duration::MAX };
         let longest = longest.min(retry::poll_every(self.request.ttl));
         let random = self.core.entropy.fraction();
         let pause = retry::pause_in_outage(OUTAGE_PAUSE, longest, self.outages, random);

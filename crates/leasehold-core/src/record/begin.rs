@@ -12,7 +12,7 @@ use crate::{
     },
     error::{Refusal, Result},
     fence::Fence,
-    lease::validity,
+    lease::{Cleanup, validity},
     name::Name,
 };
 
@@ -77,7 +77,7 @@ struct Waiter<'a> {
 impl Waiter<'_> {
     async fn wait(&mut self, records: &dyn Records, request: &RecordRequest) -> Result<Began> {
         let core = self.core;
-        let ticket = self.begin.wake.then(|| core.waiting.listen(self.begin.owner.id()));
+        let ticket = self.begin.wake.then(|| core.waiting.enter(self.begin.owner.id(), None));
         loop {
             if let Some(ticket) = &ticket {
                 ticket.forget_hints();
@@ -88,7 +88,7 @@ impl Waiter<'_> {
                     return Ok(Began::Yours(Held::new(core, request, &self.begin, grant)));
                 }
                 // Answered too late to be of use; it is ours, and asking again refreshes it.
-                Ok(Begun::Yours(_)) => self.outage(too_slow())?,
+                Ok(Begun::Yours(_)) => self.outage(EngineError::too_slow())?,
                 Ok(running @ Begun::Running { .. }) => self.poll_again(running),
                 Ok(stands) => return Ok(Began::Stands(stands)),
                 Err(error) => self.outage(error)?,
@@ -161,11 +161,7 @@ impl Drop for Waiter<'_> {
             // Its fence is not known; the owner value is proof enough.
             let (hold, fingerprint) = (self.begin.hold(Fence::new(0)), self.begin.fingerprint.take());
             let (outcome, keep) = (Outcome::Retry, Duration::ZERO);
-            self.core.reaper.settle(Settle { hold, fingerprint, outcome, keep });
+            self.core.reaper.spawn(Cleanup::Settle(Settle { hold, fingerprint, outcome, keep }));
         }
     }
-}
-
-fn too_slow() -> EngineError {
-    EngineError::new(Fault::NoAnswer, "the answer took so long that too little of the lease was left")
 }

@@ -10,7 +10,7 @@ use crate::{
         records::{Begin, Fingerprint, Outcome, Settle, Settled},
     },
     error::Result,
-    lease::{Lease, Terms},
+    lease::{Cleanup, Lease, Terms},
 };
 
 /// Pause before an outcome is sent again.
@@ -91,6 +91,6 @@ impl Drop for Held {
             return;
         }
         let ending = ending.unwrap_or_else(|| self.settlement(Outcome::Retry, Duration::ZERO));
-        self.lease.core.reaper.settle(ending);
+        self.lease.core.reaper.spawn(Cleanup::Settle(ending));
     }
 }
