@@ -10,7 +10,7 @@ use super::{
     run::{self, RunError},
 };
 use crate::{
-    config::{WAIT_MAX, between, check_label, check_wait},
+    config::{Config, WAIT_MAX, between, check_label, check_wait},
     core::Core,
     engine::Acks,
     error::{Error, Result},
@@ -21,7 +21,7 @@ use crate::{
 };
 
 /// How a lock is asked for and held.
-#[derive(Clone)]
+#[derive(Clone, Default)]
 pub(crate) struct LockRequest {
     pub(crate) ttl: Duration,
     pub(crate) wait: Duration,
@@ -120,40 +120,24 @@ pub struct Lock {
 }
 
 impl Lock {
-    pub(crate) fn new(core: Arc<Core>, name: &str) -> Self {
-        Self::named(core, Name::new(name))
+    pub(crate) fn named(core: Arc<Core>, name: Result<Name>) -> Self {
+        let Config { ttl, wait, retry, .. } = core.config;
+        Self { name, request: LockRequest { ttl, wait, retry, ..LockRequest::default() }, core }
     }
 
-    pub(crate) fn named(core: Arc<Core>, name: Result<Name>) -> Self {
-        let config = &core.config;
-        let request = LockRequest {
-            ttl: config.ttl,
-            wait: config.wait,
-            max_attempts: None,
-            retry: config.retry,
-            keep_alive: None,
-            label: String::new(),
-            lock_delay: Duration::ZERO,
-            acks: Acks::None,
-            max_lifetime: None,
-            hold_at_least: Duration::ZERO,
-            on_outage: OnOutage::Deny,
-            critical: false,
-            progress: None,
-        };
-        Self { name, request, core }
+    fn with(mut self, change: impl FnOnce(&mut LockRequest)) -> Self {
+        change(&mut self.request);
+        self
     }
 
     /// How long the lease lasts: after a crash the lock stays closed that long. Given alone it is a fixed lease.
-    pub fn ttl(mut self, ttl: Duration) -> Self {
-        self.request.ttl = ttl;
-        self
+    pub fn ttl(self, ttl: Duration) -> Self {
+        self.with(|request| request.ttl = ttl)
     }
 
     /// How long to wait for the lock; zero asks once.
-    pub fn wait(mut self, wait: Duration) -> Self {
-        self.request.wait = wait;
-        self
+    pub fn wait(self, wait: Duration) -> Self {
+        self.with(|request| request.wait = wait)
     }
 
     /// Waits as long as it takes.
@@ -162,40 +146,34 @@ impl Lock {
     }
 
     /// Gives up after the store was asked this often.
-    pub fn max_attempts(mut self, most: u32) -> Self {
-        self.request.max_attempts = Some(most);
-        self
+    pub fn max_attempts(self, most: u32) -> Self {
+        self.with(|request| request.max_attempts = Some(most))
     }
 
     /// How often to ask again while waiting.
-    pub fn retry(mut self, retry: Retry) -> Self {
-        self.request.retry = retry;
-        self
+    pub fn retry(self, retry: Retry) -> Self {
+        self.with(|request| request.retry = retry)
     }
 
     /// Renews the lease, every third of its ttl, until it is released or lost.
-    pub fn keep_alive(mut self) -> Self {
-        self.request.keep_alive = Some(true);
-        self
+    pub fn keep_alive(self) -> Self {
+        self.with(|request| request.keep_alive = Some(true))
     }
 
     /// Does not renew the lease, not even in [`Lock::run`].
-    pub fn fixed(mut self) -> Self {
-        self.request.keep_alive = Some(false);
-        self
+    pub fn fixed(self) -> Self {
+        self.with(|request| request.keep_alive = Some(false))
     }
 
     /// What people see as the holder, besides host and process.
-    pub fn label(mut self, label: impl Into<String>) -> Self {
-        self.request.label = label.into();
-        self
+    pub fn label(self, label: impl Into<String>) -> Self {
+        self.with(|request| request.label = label.into())
     }
 
     /// Keeps the lock closed for this long after the lease *expired*, for resources that cannot check fences.
     /// A release opens it at once.
-    pub fn lock_delay(mut self, delay: Duration) -> Self {
-        self.request.lock_delay = delay;
-        self
+    pub fn lock_delay(self, delay: Duration) -> Self {
+        self.with(|request| request.lock_delay = delay)
     }
 
     /// How many replicas must have the lock before it counts as acquired, so that a fail-over cannot forget it: a number
@@ -204,40 +182,34 @@ impl Lock {
     /// The time for it is that of one command, and at most half of the ttl; renewals and releases wait for no replica.
     /// It costs another round trip, and one to the replicas. It does not protect against a primary that is cut off from
     /// everybody but its replicas; it is refused by stores that have none.
-    pub fn acks(mut self, acks: impl Into<Acks>) -> Self {
-        self.request.acks = acks.into();
-        self
+    pub fn acks(self, acks: impl Into<Acks>) -> Self {
+        self.with(|request| request.acks = acks.into())
     }
 
     /// The longest time the lock can be held, renewals included.
-    pub fn max_lifetime(mut self, most: Duration) -> Self {
-        self.request.max_lifetime = Some(most);
-        self
+    pub fn max_lifetime(self, most: Duration) -> Self {
+        self.with(|request| request.max_lifetime = Some(most))
     }
 
     /// Keeps the lock closed at least this long from when it was acquired, even if it is released earlier: once per
     /// interval across a fleet whose clocks differ.
-    pub fn hold_at_least(mut self, least: Duration) -> Self {
-        self.request.hold_at_least = least;
-        self
+    pub fn hold_at_least(self, least: Duration) -> Self {
+        self.with(|request| request.hold_at_least = least)
     }
 
     /// What [`Lock::acquire_or_proceed`] does when the store is out of reach.
-    pub fn on_outage(mut self, what: OnOutage) -> Self {
-        self.request.on_outage = what;
-        self
+    pub fn on_outage(self, what: OnOutage) -> Self {
+        self.with(|request| request.on_outage = what)
     }
 
     /// Refuses [`OnOutage::Proceed`]: nothing may go on without this lock.
-    pub fn critical(mut self, critical: bool) -> Self {
-        self.request.critical = critical;
-        self
+    pub fn critical(self, critical: bool) -> Self {
+        self.with(|request| request.critical = critical)
     }
 
     /// Is called whenever the store says that somebody else still holds the lock.
-    pub fn on_wait(mut self, progress: impl Fn(&Waited<'_>) + Send + Sync + 'static) -> Self {
-        self.request.progress = Some(Arc::new(progress));
-        self
+    pub fn on_wait(self, progress: impl Fn(&Waited<'_>) + Send + Sync + 'static) -> Self {
+        self.with(|request| request.progress = Some(Arc::new(progress)))
     }
 
     /// Waits for the lock.

@@ -177,13 +177,9 @@ impl Pools {
     }
 
     fn dead(&mut self, pool: &Pool, from: Option<&Cursor>, limit: u32) -> Page<Dead> {
-        let after = from.map(Cursor::as_str);
-        let mut rest =
-            self.pool(pool).dead.values().filter(|dead| after.is_none_or(|after| *dead.id > *after));
-        let items: Vec<_> = rest.by_ref().take(limit as usize).cloned().collect();
-        let more = rest.next().is_some();
-        let next = items.last().filter(|_| more).map(|last| Cursor::new(&*last.id));
-        Page { items, next }
+        let after = from.map_or("", Cursor::as_str);
+        let dead = self.pool(pool).dead.values().filter(|dead| *dead.id > *after);
+        Page::first(dead.cloned(), limit, |dead| &*dead.id)
     }
 
     fn stats(&mut self, pool: &Pool, now: Now) -> PoolStats {

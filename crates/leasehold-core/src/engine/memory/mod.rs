@@ -147,18 +147,18 @@ impl Leases for Memory {
     }
 
     fn release<'a>(&'a self, hold: &'a Hold, _: Until) -> Fut<'a, Released> {
-        self.fallible(|store, now| store.release(&hold.name, hold.owner.id(), now))
+        self.fallible(|store, now| store.release(&hold.name, now, |lock| lock.end(hold.owner.id(), now.boot)))
     }
 
     fn abandon<'a>(&'a self, claim: &'a Claim, _: Until) -> Fut<'a, ()> {
         self.fallible(|store, now| {
-            store.ended.insert(claim.owner.id());
-            store.release(&claim.name, claim.owner.id(), now).map(drop)
+            store.ended.insert(claim.owner.id(), ());
+            store.release(&claim.name, now, |lock| lock.end(claim.owner.id(), now.boot)).map(drop)
         })
     }
 
     fn force_release<'a>(&'a self, name: &'a Name, seen: Fence, _: Until) -> Fut<'a, Released> {
-        self.fallible(|store, now| store.force_release(name, seen, now))
+        self.fallible(|store, now| store.release(name, now, |lock| lock.force(seen, now.boot)))
     }
 }
 

@@ -2,7 +2,10 @@
 
 use std::{collections::BTreeMap, sync::Weak, time::Duration};
 
-use super::{Memory, store::Now};
+use super::{
+    Memory,
+    store::{Now, Woken},
+};
 use crate::{
     clock::{BootInstant, Until},
     engine::{
@@ -29,7 +32,7 @@ pub(super) struct RecordStore {
     // One counter for all keys: a key that nobody uses needs no memory of its own.
     fence: u64,
     writes: u64,
-    wakes: Vec<(Weak<dyn WakeSink>, Wake)>,
+    pub(super) wakes: Vec<Woken>,
 }
 
 /// It outlives its text, so that an execution that ends late is known to have been the last one.
@@ -69,10 +72,6 @@ impl Entry {
 }
 
 impl RecordStore {
-    pub(super) fn take_wakes(&mut self) -> Vec<(Weak<dyn WakeSink>, Wake)> {
-        std::mem::take(&mut self.wakes)
-    }
-
     fn begin(&mut self, begin: &Begin, sink: Weak<dyn WakeSink>, now: Now) -> Result<Begun, EngineError> {
         let entry = self.entries.get_mut(&begin.key);
         let expires_in = entry.as_ref().map_or(Duration::ZERO, |entry| entry.until.since(now.boot));
@@ -151,16 +150,10 @@ impl RecordStore {
     }
 
     fn scan(&self, prefix: &str, from: Option<&Cursor>, limit: u32, now: Now) -> Page<Record> {
-        let after = from.map(Cursor::as_str);
-        let mut found = self
-            .entries
-            .keys()
-            .filter(|key| key.as_str().starts_with(prefix) && after.is_none_or(|after| key.as_str() > after))
-            .filter_map(|key| self.read(key, now));
-        let items: Vec<Record> = found.by_ref().take(limit as usize).collect();
-        let more = found.next().is_some();
-        let next = items.last().filter(|_| more).map(|last| Cursor::new(last.key.as_str()));
-        Page { items, next }
+        let after = from.map_or("", Cursor::as_str);
+        let keys = self.entries.keys().map(|key| (key, key.as_str()));
+        let keys = keys.filter(|(_, text)| text.starts_with(prefix) && *text > after);
+        Page::first(keys.filter_map(|(key, _)| self.read(key, now)), limit, |record| record.key.as_str())
     }
 
     fn write(&mut self, key: &Name, text: Vec<u8>, lasts: Duration, last: Option<Fence>, now: Now) {
@@ -186,14 +179,11 @@ impl RecordStore {
 
 impl Records for Memory {
     fn begin<'a>(&'a self, begin: &'a Begin, _: Until) -> Fut<'a, Begun> {
-        let sink = self.sink();
-        let begun = self.atomic(|store, now| store.records.begin(begin, sink, now));
-        Box::pin(async move { begun.await? })
+        self.fallible(|store, now| store.records.begin(begin, self.sink(), now))
     }
 
     fn settle<'a>(&'a self, settle: &'a Settle, _: Until) -> Fut<'a, Settled> {
-        let settled = self.atomic(|store, now| store.records.settle(settle, now));
-        Box::pin(async move { settled.await? })
+        self.fallible(|store, now| store.records.settle(settle, now))
     }
 
     fn on_marks<'a>(&'a self, keys: &'a [Name], op: MarkOp, _: Until) -> Fut<'a, Vec<bool>> {

@@ -19,8 +19,8 @@ use crate::{
 const SWEEP_EVERY_CLAIMS: u64 = 4096;
 
 /// A wake-up, and where it goes.
-type Woken = (Weak<dyn WakeSink>, Wake);
-type Lock = lock::Lock<Weak<dyn WakeSink>>;
+pub(super) type Woken = (Weak<dyn WakeSink>, Wake);
+pub(super) type Lock = lock::Lock<Weak<dyn WakeSink>>;
 
 #[derive(Default)]
 pub(super) struct Store {
@@ -41,9 +41,7 @@ impl Store {
     }
 
     pub(super) fn take_wakes(&mut self) -> Vec<Woken> {
-        let mut wakes = std::mem::take(&mut self.wakes);
-        wakes.append(&mut self.records.take_wakes());
-        wakes
+        self.wakes.drain(..).chain(self.records.wakes.drain(..)).collect()
     }
 
     pub(super) fn claim(
@@ -70,28 +68,15 @@ impl Store {
         if is_kept { Renewed::Kept { since: now.boot } } else { Renewed::Gone }
     }
 
-    /// Release and abandon.
-    pub(super) fn release(&mut self, name: &Name, owner: OwnerId, now: Now) -> Result<Released, EngineError> {
-        self.end(name, now, |lock| lock.end(owner, now.boot))
-    }
-
-    pub(super) fn force_release(
-        &mut self,
-        name: &Name,
-        seen: Fence,
-        now: Now,
-    ) -> Result<Released, EngineError> {
-        self.end(name, now, |lock| lock.force(seen, now.boot))
-    }
-
-    fn end(
+    /// Frees a lock, if `free` finds it the one that is meant, for the next waiter.
+    pub(super) fn release(
         &mut self,
         name: &Name,
         now: Now,
-        end: impl FnOnce(&mut Lock) -> bool,
+        free: impl FnOnce(&mut Lock) -> bool,
     ) -> Result<Released, EngineError> {
         let Some(lock) = self.locks.get_mut(name) else { return Ok(Released::Expired) };
-        let was_ours = end(lock);
+        let was_ours = free(lock);
         self.wakes.extend(hand_over(lock, None, now)?);
         Ok(lock.released(was_ours, now.boot))
     }
@@ -103,18 +88,10 @@ impl Store {
 
     pub(super) fn scan(&self, prefix: &str, from: Option<&Cursor>, limit: u32, now: Now) -> Page<Inspection> {
         let after = from.map_or("", Cursor::as_str);
-        let mut items: Vec<_> = self
-            .locks
-            .iter()
-            .filter(|(name, _)| name.as_str().starts_with(prefix) && name.as_str() > after)
-            .filter(|(_, lock)| lock.is_in_use(now.boot))
-            .map(|(name, lock)| lock.inspect(name, now.boot))
-            .take(limit as usize + 1)
-            .collect();
-        let is_last = items.len() <= limit as usize;
-        items.truncate(limit as usize);
-        let next = items.last().filter(|_| !is_last).map(|last| Cursor::new(last.name.as_str()));
-        Page { items, next }
+        let locks = self.locks.iter().filter(|(name, lock)| {
+            name.as_str().starts_with(prefix) && name.as_str() > after && lock.is_in_use(now.boot)
+        });
+        Page::first(locks.map(|(name, lock)| lock.inspect(name, now.boot)), limit, |lock| lock.name.as_str())
     }
 
     /// Leases that ran out and that nobody asks for again would stay forever otherwise.
