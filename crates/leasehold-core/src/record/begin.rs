@@ -96,13 +96,7 @@ impl Waiter<'_> {
             let end = if self.running.is_some() { self.until } else { self.answer_until };
             let again = again.min(end);
             match &ticket {
-                Some(ticket) => {
-                    tokio::select! {
-                        biased;
-                        _poll_again = ticket.notified() => {}
-                        () = core.clock.sleep_until(again) => {}
-                    }
-                }
+                Some(ticket) => drop(core.clock.bounded(again, ticket.notified()).await),
                 None if self.running.is_some() => {}
                 None => core.clock.sleep_until(again).await,
             }

@@ -7,7 +7,7 @@ use crate::{
     core::Core,
     engine::{
         Fault, Grant,
-        records::{Begin, Fingerprint, Outcome, Settle, Settled},
+        records::{Begin, Outcome, Settle, Settled},
     },
     error::Result,
     lease::{Cleanup, Lease, Terms},
@@ -18,24 +18,20 @@ const AGAIN_PAUSE: Duration = Duration::from_millis(50);
 
 pub(crate) struct Held {
     lease: Lease,
-    fingerprint: Option<Fingerprint>,
-    left_when_dropped: bool,
-    /// What is still to be sent when it is dropped.
-    ending: Option<Settle>,
-    settled: bool,
+    ending: Settle,
+    /// Whether that is still to be sent when it is dropped.
+    owed: bool,
 }
 
 impl Held {
     pub(super) fn new(core: &Arc<Core>, request: &RecordRequest, begin: &Begin, grant: Grant) -> Self {
         let terms = Terms { keep_alive: true, max_lifetime: None, handed_over: false };
         tracing::debug!(key = %request.key, fence = %grant.fence, "begun");
-        Self {
-            lease: Lease::begin(core, begin.hold(grant.fence), &grant, terms),
-            fingerprint: begin.fingerprint.clone(),
-            left_when_dropped: request.left_when_dropped,
-            ending: None,
-            settled: false,
-        }
+        let hold = begin.hold(grant.fence);
+        let lease = Lease::begin(core, hold.clone(), &grant, terms);
+        let (fingerprint, outcome, keep) = (begin.fingerprint.clone(), Outcome::Retry, Duration::ZERO);
+        let ending = Settle { hold, fingerprint, outcome, keep };
+        Self { lease, ending, owed: !request.left_when_dropped }
     }
 
     pub(crate) fn lease(&self) -> &Lease {
@@ -50,14 +46,13 @@ impl Held {
     pub(crate) async fn settle(mut self, outcome: Outcome, keep: Duration) -> Result<Settled> {
         let (core, key) = (self.lease.core.clone(), self.lease.name().clone());
         self.lease.end();
-        let settle = self.settlement(outcome, keep);
-        self.ending = Some(settle.clone());
+        (self.ending.outcome, self.ending.keep, self.owed) = (outcome, keep, true);
         let records = core.records()?;
         let until = core.command_until();
         loop {
-            let mut error = match records.settle(&settle, until).await {
+            let mut error = match records.settle(&self.ending, until).await {
                 Ok(settled) => {
-                    self.settled = true;
+                    self.owed = false;
                     tracing::debug!(%key, fence = %self.lease.fence(), ?settled, "settled");
                     return Ok(settled);
                 }
@@ -74,23 +69,13 @@ impl Held {
             return Err(core.failed(error, "storing the outcome of", &key));
         }
     }
-
-    fn settlement(&mut self, outcome: Outcome, keep: Duration) -> Settle {
-        Settle { hold: self.lease.state.hold.clone(), fingerprint: self.fingerprint.take(), outcome, keep }
-    }
 }
 
 impl Drop for Held {
     fn drop(&mut self) {
-        if self.settled {
-            return;
-        }
         self.lease.end();
-        let ending = self.ending.take();
-        if ending.is_none() && self.left_when_dropped {
-            return;
+        if self.owed {
+            self.lease.core.reaper.spawn(Cleanup::Settle(self.ending.clone()));
         }
-        let ending = ending.unwrap_or_else(|| self.settlement(Outcome::Retry, Duration::ZERO));
-        self.lease.core.reaper.spawn(Cleanup::Settle(ending));
     }
 }

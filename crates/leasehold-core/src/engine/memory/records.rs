@@ -12,7 +12,7 @@ use crate::{
         Cursor, EngineError, Fut, Grant, Hold, Page, Renewed, WAITERS_MAX, Wake, WakeSink,
         records::{
             Begin, Begun, MARK, MarkOp, Record, Records, Settle, Settled,
-            decide::{self, Beginning, Marking, Settling},
+            decide::{self, Beginning},
         },
     },
     fence::Fence,
@@ -107,28 +107,31 @@ impl RecordStore {
         let key = &settle.hold.name;
         let entry = self.entries.get(key);
         let found = entry.and_then(|entry| entry.found(now.boot));
-        match decide::settle(found, entry.and_then(|entry| entry.last), settle)? {
-            Settling::Answer(answer) => return Ok(answer),
-            Settling::Write(Some(text)) => {
+        if let Some(answer) = decide::settle(found, entry.and_then(|entry| entry.last), settle)? {
+            return Ok(answer);
+        }
+        match settle.text() {
+            None => drop(self.remove(key, now)),
+            Some(text) => {
                 self.wake(key);
                 self.write(key, text, settle.keep, Some(settle.hold.fence), now);
             }
-            Settling::Write(None) => drop(self.remove(key, now)),
         }
         Ok(Settled::Stored)
     }
 
     fn mark(&mut self, key: &Name, op: MarkOp, now: Now) -> bool {
         let entry = self.entries.get(key);
-        match decide::mark(entry.and_then(|entry| entry.found(now.boot)), op) {
-            Marking::Write(ttl) => {
-                let last = entry.and_then(|entry| entry.last);
+        let last = entry.and_then(|entry| entry.last);
+        let answer = decide::mark(entry.and_then(|entry| entry.found(now.boot)), op);
+        match op {
+            MarkOp::Set(ttl) | MarkOp::SetIfAbsent(ttl) if answer => {
                 self.write(key, MARK.to_vec(), ttl, last, now);
-                true
             }
-            Marking::Remove => self.remove(key, now),
-            Marking::Answer(answer) => answer,
+            MarkOp::Clear if answer => drop(self.remove(key, now)),
+            _ => {}
         }
+        answer
     }
 
     fn remove(&mut self, key: &Name, now: Now) -> bool {
