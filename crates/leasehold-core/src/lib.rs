@@ -5,6 +5,7 @@
 //!
 //! Applications add `leasehold`. This crate is for those who write a store, together with `leasehold-testkit`.
 
+mod builder;
 pub mod client;
 pub mod clock;
 pub mod config;

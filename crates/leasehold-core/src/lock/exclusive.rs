@@ -10,6 +10,7 @@ use super::{
     run::{self, RunError},
 };
 use crate::{
+    builder::setters,
     config::{Config, WAIT_MAX, between, check_label, check_wait},
     core::Core,
     engine::Acks,
@@ -125,19 +126,36 @@ impl Lock {
         Self { name, request: LockRequest { ttl, wait, retry, ..LockRequest::default() }, core }
     }
 
-    fn with(mut self, change: impl FnOnce(&mut LockRequest)) -> Self {
-        change(&mut self.request);
-        self
-    }
-
-    /// How long the lease lasts: after a crash the lock stays closed that long. Given alone it is a fixed lease.
-    pub fn ttl(self, ttl: Duration) -> Self {
-        self.with(|request| request.ttl = ttl)
-    }
-
-    /// How long to wait for the lock; zero asks once.
-    pub fn wait(self, wait: Duration) -> Self {
-        self.with(|request| request.wait = wait)
+    setters! {
+        /// How long the lease lasts: after a crash the lock stays closed that long. Given alone it is a fixed lease.
+        ttl(ttl: Duration) => request.ttl;
+        /// How long to wait for the lock; zero asks once.
+        wait(wait: Duration) => request.wait;
+        /// Gives up after the store was asked this often.
+        max_attempts(most: u32) => request.max_attempts;
+        /// How often to ask again while waiting.
+        retry(retry: Retry) => request.retry;
+        /// What people see as the holder, besides host and process.
+        label(label: impl Into<String>) => request.label;
+        /// Keeps the lock closed for this long after the lease *expired*, for resources that cannot check fences.
+        /// A release opens it at once.
+        lock_delay(delay: Duration) => request.lock_delay;
+        /// How many replicas must have the lock before it counts as acquired, so that a fail-over cannot forget it: a number
+        /// or [`Acks::Majority`]. With fewer in time, the lock is given back and the error says so.
+        ///
+        /// The time for it is that of one command, and at most half of the ttl; renewals and releases wait for no replica.
+        /// It costs another round trip, and one to the replicas. It does not protect against a primary that is cut off from
+        /// everybody but its replicas; it is refused by stores that have none.
+        acks(acks: impl Into<Acks>) => request.acks;
+        /// The longest time the lock can be held, renewals included.
+        max_lifetime(most: Duration) => request.max_lifetime;
+        /// Keeps the lock closed at least this long from when it was acquired, even if it is released earlier: once per
+        /// interval across a fleet whose clocks differ.
+        hold_at_least(least: Duration) => request.hold_at_least;
+        /// What [`Lock::acquire_or_proceed`] does when the store is out of reach.
+        on_outage(what: OnOutage) => request.on_outage;
+        /// Refuses [`OnOutage::Proceed`]: nothing may go on without this lock.
+        critical(critical: bool) => request.critical;
     }
 
     /// Waits as long as it takes.
@@ -145,71 +163,22 @@ impl Lock {
         self.wait(WAIT_MAX)
     }
 
-    /// Gives up after the store was asked this often.
-    pub fn max_attempts(self, most: u32) -> Self {
-        self.with(|request| request.max_attempts = Some(most))
-    }
-
-    /// How often to ask again while waiting.
-    pub fn retry(self, retry: Retry) -> Self {
-        self.with(|request| request.retry = retry)
-    }
-
     /// Renews the lease, every third of its ttl, until it is released or lost.
-    pub fn keep_alive(self) -> Self {
-        self.with(|request| request.keep_alive = Some(true))
+    pub fn keep_alive(mut self) -> Self {
+        self.request.keep_alive = Some(true);
+        self
     }
 
     /// Does not renew the lease, not even in [`Lock::run`].
-    pub fn fixed(self) -> Self {
-        self.with(|request| request.keep_alive = Some(false))
-    }
-
-    /// What people see as the holder, besides host and process.
-    pub fn label(self, label: impl Into<String>) -> Self {
-        self.with(|request| request.label = label.into())
-    }
-
-    /// Keeps the lock closed for this long after the lease *expired*, for resources that cannot check fences.
-    /// A release opens it at once.
-    pub fn lock_delay(self, delay: Duration) -> Self {
-        self.with(|request| request.lock_delay = delay)
-    }
-
-    /// How many replicas must have the lock before it counts as acquired, so that a fail-over cannot forget it: a number
-    /// or [`Acks::Majority`]. With fewer in time, the lock is given back and the error says so.
-    ///
-    /// The time for it is that of one command, and at most half of the ttl; renewals and releases wait for no replica.
-    /// It costs another round trip, and one to the replicas. It does not protect against a primary that is cut off from
-    /// everybody but its replicas; it is refused by stores that have none.
-    pub fn acks(self, acks: impl Into<Acks>) -> Self {
-        self.with(|request| request.acks = acks.into())
-    }
-
-    /// The longest time the lock can be held, renewals included.
-    pub fn max_lifetime(self, most: Duration) -> Self {
-        self.with(|request| request.max_lifetime = Some(most))
-    }
-
-    /// Keeps the lock closed at least this long from when it was acquired, even if it is released earlier: once per
-    /// interval across a fleet whose clocks differ.
-    pub fn hold_at_least(self, least: Duration) -> Self {
-        self.with(|request| request.hold_at_least = least)
-    }
-
-    /// What [`Lock::acquire_or_proceed`] does when the store is out of reach.
-    pub fn on_outage(self, what: OnOutage) -> Self {
-        self.with(|request| request.on_outage = what)
-    }
-
-    /// Refuses [`OnOutage::Proceed`]: nothing may go on without this lock.
-    pub fn critical(self, critical: bool) -> Self {
-        self.with(|request| request.critical = critical)
+    pub fn fixed(mut self) -> Self {
+        self.request.keep_alive = Some(false);
+        self
     }
 
     /// Is called whenever the store says that somebody else still holds the lock.
-    pub fn on_wait(self, progress: impl Fn(&Waited<'_>) + Send + Sync + 'static) -> Self {
-        self.with(|request| request.progress = Some(Arc::new(progress)))
+    pub fn on_wait(mut self, progress: impl Fn(&Waited<'_>) + Send + Sync + 'static) -> Self {
+        self.request.progress = Some(Arc::new(progress));
+        self
     }
 
     /// Waits for the lock.
