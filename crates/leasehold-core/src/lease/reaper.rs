@@ -34,7 +34,11 @@ const ENTRY_LAPSES: Duration = Duration::from_secs(15);
 /// Takes cleanups. Never blocks, never panics, also without a runtime: then the ttl does it.
 #[derive(Clone)]
 pub(crate) struct Reaper {
-    sender: Arc<Sender>,
+    engine: Arc<dyn Engine>,
+    clock: Clock,
+    command_timeout: Duration,
+    /// Of each shard.
+    turns: Arc<Mutex<HashMap<u64, Arc<Semaphore>>>>,
     /// Where the client was made: guards may be dropped outside of any runtime.
     runtime: Handle,
     tasks: TaskTracker,
@@ -44,9 +48,9 @@ pub(crate) struct Reaper {
 impl Reaper {
     /// Needs a runtime.
     pub(crate) fn new(engine: Arc<dyn Engine>, clock: Clock, command_timeout: Duration) -> Self {
-        let sender = Arc::new(Sender { engine, clock, command_timeout, turns: Mutex::default() });
-        let room = Arc::new(Semaphore::new(CLEANUPS_MAX));
-        Self { sender, runtime: Handle::current(), tasks: TaskTracker::new(), room }
+        let (turns, room) = (Arc::default(), Arc::new(Semaphore::new(CLEANUPS_MAX)));
+        let (runtime, tasks) = (Handle::current(), TaskTracker::new());
+        Self { engine, clock, command_timeout, turns, runtime, tasks, room }
     }
 
     /// Sends it in the background.
@@ -56,9 +60,9 @@ impl Reaper {
             tracing::error!(%name, "{CLEANUPS_MAX} locks are being given back already; this one ends with its ttl");
             return;
         };
-        let (sender, since) = (self.sender.clone(), self.sender.clock.now());
+        let (reaper, since) = (self.clone(), self.clock.now());
         let sent = async move {
-            sender.send(&cleanup, since).await;
+            reaper.send(&cleanup, since).await;
             drop(room);
         };
         self.tasks.spawn_on(sent, &self.runtime);
@@ -69,28 +73,7 @@ impl Reaper {
         self.tasks.close();
         self.tasks.wait().await;
     }
-}
 
-impl Cleanup {
-    /// What it is about. The fence of an attempt that ended is not known.
-    fn hold(&self) -> Hold {
-        match self {
-            Self::Release(hold) => hold.clone(),
-            Self::Abandon(claim) => claim.hold(Fence::new(0)),
-            Self::Settle(settle) => settle.hold.clone(),
-        }
-    }
-}
-
-struct Sender {
-    engine: Arc<dyn Engine>,
-    clock: Clock,
-    command_timeout: Duration,
-    /// Of each shard.
-    turns: Mutex<HashMap<u64, Arc<Semaphore>>>,
-}
-
-impl Sender {
     /// Tries until the store has answered or the lease that began before `since` is over.
     async fn send(&self, cleanup: &Cleanup, since: BootInstant) {
         let hold = cleanup.hold();
@@ -128,6 +111,17 @@ impl Sender {
     fn turns(&self, shard: u64) -> Arc<Semaphore> {
         let mut turns = self.turns.lock().unwrap_or_else(PoisonError::into_inner);
         turns.entry(shard).or_insert_with(|| Arc::new(Semaphore::new(CALLS_PER_SHARD))).clone()
+    }
+}
+
+impl Cleanup {
+    /// What it is about. The fence of an attempt that ended is not known.
+    fn hold(&self) -> Hold {
+        match self {
+            Self::Release(hold) => hold.clone(),
+            Self::Abandon(claim) => claim.hold(Fence::new(0)),
+            Self::Settle(settle) => settle.hold.clone(),
+        }
     }
 }
 
