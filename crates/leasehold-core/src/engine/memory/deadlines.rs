@@ -10,9 +10,9 @@ use std::{
 
 use bytes::Bytes;
 
-use super::{Memory, store::Now};
+use super::Memory;
 use crate::{
-    clock::{BootInstant, Until},
+    clock::{BootInstant, Now, Until},
     engine::{
         Cursor, Fut, Page,
         deadlines::{

@@ -2,14 +2,11 @@
 
 use std::{collections::BTreeMap, sync::Weak, time::Duration};
 
-use super::{
-    Memory,
-    store::{Now, Woken},
-};
+use super::{Memory, Woken};
 use crate::{
-    clock::{BootInstant, Until},
+    clock::{BootInstant, Now, Until},
     engine::{
-        Cursor, EngineError, Fut, Grant, Hold, Page, Renewed, WAITERS_MAX, Wake, WakeSink,
+        Cursor, EngineError, Fut, Grant, Hold, Page, WAITERS_MAX, Wake, WakeSink,
         records::{
             Begin, Begun, MARK, MarkOp, Record, Records, Settle, Settled,
             decide::{self, Beginning},
@@ -93,14 +90,11 @@ impl RecordStore {
         Ok(Begun::Yours(Grant { fence, since: now.boot, ttl: begin.lease, acks: 0 }))
     }
 
-    pub(super) fn renew(&mut self, hold: &Hold, now: Now) -> Renewed {
-        match self.entries.get_mut(&hold.name) {
-            Some(entry) if decide::is_run_by(entry.found(now.boot), &hold.owner) => {
-                entry.until = now.boot + hold.ttl;
-                Renewed::Kept { since: now.boot }
-            }
-            _ => Renewed::Gone,
-        }
+    /// Whether it was still running.
+    pub(super) fn renew(&mut self, hold: &Hold, now: Now) -> bool {
+        let entry = self.entries.get_mut(&hold.name);
+        let runs = entry.filter(|entry| decide::is_run_by(entry.found(now.boot), &hold.owner));
+        runs.map(|entry| entry.until = now.boot + hold.ttl).is_some()
     }
 
     fn settle(&mut self, settle: &Settle, now: Now) -> Result<Settled, EngineError> {
