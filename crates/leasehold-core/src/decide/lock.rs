@@ -141,7 +141,15 @@ impl<W> Lock<W> {
                     let why = format!("{WAITERS_MAX} attempts wait for this name already");
                     return Err(EngineError::new(Fault::Overloaded, why));
                 }
-                self.queue.push_back(Waiter::new(claim, queue, wake, at));
+                self.queue.push_back(Waiter {
+                    owner: claim.owner.clone(),
+                    arrived: at,
+                    gives_up: at + queue.wait,
+                    live_until: at,
+                    turn: Duration::ZERO,
+                    lasts,
+                    wake,
+                });
             }
             self.queue[place].poll(queue, self.handover, at);
             return Ok(Answer::Queued { ahead, holders, last: self.last, link: 0 });
@@ -242,18 +250,6 @@ impl<W> Lock<W> {
 }
 
 impl<W> Waiter<W> {
-    fn new(claim: &Claim, queue: engine::Queue, wake: W, at: BootInstant) -> Self {
-        Self {
-            owner: claim.owner.clone(),
-            arrived: at,
-            gives_up: at + queue.wait,
-            live_until: at,
-            turn: Duration::ZERO,
-            lasts: claim.ttl + claim.lock_delay,
-            wake,
-        }
-    }
-
     /// It has claimed again: its place and its time limit stay those of the first claim.
     fn poll(&mut self, queue: engine::Queue, handover: Handover, at: BootInstant) {
         self.live_until = self.gives_up.min(at + liveness(queue.poll_every));

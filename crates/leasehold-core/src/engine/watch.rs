@@ -100,32 +100,25 @@ impl ChangeKind {
 
 type Locks = BTreeMap<Name, Inspection>;
 
-/// The locks in use, not before this time.
-struct Snapshot {
-    taken_at: BootInstant,
-    locks: Locks,
-}
-
-impl Snapshot {
-    async fn take(inspect: &dyn Inspect, watch: &Watch) -> Result<Self, EngineError> {
-        let (taken_at, mut locks, mut from) = (watch.clock.now(), Locks::new(), None);
-        loop {
-            let until = watch.clock.now() + watch.command_timeout;
-            let page = match &watch.locks {
-                Watched::Prefix(prefix) => inspect.page(prefix, from, PAGE, until).await?,
-                Watched::Name(name) => Page { items: vec![inspect.inspect(name, until).await?], next: None },
-            };
-            let in_use = page.items.into_iter().filter(Inspection::is_in_use);
-            locks.extend(in_use.map(|lock| (lock.name.clone(), lock)));
-            if locks.len() > WATCHED_MAX {
-                let why = format!("more than {WATCHED_MAX} locks are in use; watch a longer prefix");
-                return Err(EngineError::new(Fault::Overloaded, why));
-            }
-            if page.next.is_none() {
-                return Ok(Self { taken_at, locks });
-            }
-            from = page.next;
+/// The locks in use, not before the time that comes with them.
+async fn snapshot(inspect: &dyn Inspect, watch: &Watch) -> Result<(BootInstant, Locks), EngineError> {
+    let (taken_at, mut locks, mut from) = (watch.clock.now(), Locks::new(), None);
+    loop {
+        let until = watch.clock.now() + watch.command_timeout;
+        let page = match &watch.locks {
+            Watched::Prefix(prefix) => inspect.page(prefix, from, PAGE, until).await?,
+            Watched::Name(name) => Page { items: vec![inspect.inspect(name, until).await?], next: None },
+        };
+        let in_use = page.items.into_iter().filter(Inspection::is_in_use);
+        locks.extend(in_use.map(|lock| (lock.name.clone(), lock)));
+        if locks.len() > WATCHED_MAX {
+            let why = format!("more than {WATCHED_MAX} locks are in use; watch a longer prefix");
+            return Err(EngineError::new(Fault::Overloaded, why));
         }
+        if page.next.is_none() {
+            return Ok((taken_at, locks));
+        }
+        from = page.next;
     }
 }
 
@@ -134,19 +127,19 @@ const PAGE: u32 = 500;
 
 /// Watches by inspecting again and again.
 pub(crate) fn watch(inspect: &dyn Inspect, watch: Watch) -> Changes<'_> {
-    let start = (None::<Snapshot>, watch.clock.now(), watch);
+    let start = (None::<(BootInstant, Locks)>, watch.clock.now(), watch);
     stream::unfold(start, move |(mut before, mut next_at, watch)| async move {
         loop {
             watch.clock.sleep_until(next_at).await;
             next_at = watch.clock.now() + watch.poll_every;
-            let now = match Snapshot::take(inspect, &watch).await {
+            let now = match snapshot(inspect, &watch).await {
                 Ok(now) => now,
                 Err(error) => return Some((Err(error), (before, next_at, watch))),
             };
             let ended_at = watch.clock.now();
             let found = match &before {
-                None => now.locks.values().map(|lock| change(ChangeKind::Present, None, lock)).collect(),
-                Some(before) => changes(&before.locks, &now.locks, ended_at.since(before.taken_at)),
+                None => now.1.values().map(|lock| change(ChangeKind::Present, None, lock)).collect(),
+                Some((taken_at, before)) => changes(before, &now.1, ended_at.since(*taken_at)),
             };
             if before.replace(now).is_none() || !found.is_empty() {
                 return Some((Ok(found), (before, next_at, watch)));

@@ -99,20 +99,6 @@ impl Store {
         self.locks.iter().filter(move |(_, lock)| lock.is_in_use(now.boot))
     }
 
-    fn claim(&mut self, claim: &Claim, sink: Weak<dyn WakeSink>, now: Now) -> Result<Answer, EngineError> {
-        if self.ended.contains(claim.owner.id()) {
-            return Err(ended_error());
-        }
-        self.claims += 1;
-        if self.claims.is_multiple_of(SWEEP_EVERY_CLAIMS) {
-            self.forget_unused(now);
-        }
-        let floor = self.floor;
-        let lock = self.locks.entry(claim.name.clone()).or_insert_with(|| Lock::new(Handover::Push, floor));
-        self.wakes.extend(hand_over(lock, Some(claim.owner.id()), now)?);
-        lock.claim(claim, now.boot, sink, now)
-    }
-
     /// Frees a lock, if `free` finds it the one that is meant, for the next waiter.
     fn release(
         &mut self,
@@ -220,7 +206,19 @@ impl Engine for Memory {
 
 impl Leases for Memory {
     fn claim<'a>(&'a self, claim: &'a Claim, _: Until) -> Fut<'a, Answer> {
-        self.fallible(|store, now| store.claim(claim, self.sink(), now))
+        self.fallible(|store, now| {
+            if store.ended.contains(claim.owner.id()) {
+                return Err(ended_error());
+            }
+            store.claims += 1;
+            if store.claims.is_multiple_of(SWEEP_EVERY_CLAIMS) {
+                store.forget_unused(now);
+            }
+            let new = || Lock::new(Handover::Push, store.floor);
+            let lock = store.locks.entry(claim.name.clone()).or_insert_with(new);
+            store.wakes.extend(hand_over(lock, Some(claim.owner.id()), now)?);
+            lock.claim(claim, now.boot, self.sink(), now)
+        })
     }
 
     fn renew<'a>(&'a self, holds: &'a [Hold], _: Until) -> Fut<'a, Vec<Result<Renewed, EngineError>>> {

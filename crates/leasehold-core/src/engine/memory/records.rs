@@ -2,11 +2,11 @@
 
 use std::{collections::BTreeMap, sync::Weak, time::Duration};
 
-use super::{Memory, Woken};
+use super::{Memory, Store, Woken};
 use crate::{
     clock::{BootInstant, Now, Until},
     engine::{
-        Cursor, EngineError, Fut, Grant, Hold, Page, WAITERS_MAX, Wake, WakeSink,
+        Cursor, Fut, Grant, Hold, Page, WAITERS_MAX, Wake, WakeSink,
         records::{
             Begin, Begun, MARK, MarkOp, Record, Records, Settle, Settled,
             decide::{self, Beginning},
@@ -69,49 +69,11 @@ impl Entry {
 }
 
 impl RecordStore {
-    fn begin(&mut self, begin: &Begin, sink: Weak<dyn WakeSink>, now: Now) -> Result<Begun, EngineError> {
-        let entry = self.entries.get_mut(&begin.key);
-        let expires_in = entry.as_ref().map_or(Duration::ZERO, |entry| entry.until.since(now.boot));
-        let found = entry.as_ref().and_then(|entry| entry.found(now.boot));
-        let fence = match decide::begin(found, expires_in, begin)? {
-            Beginning::Take => {
-                self.fence = (self.fence + 1).max(now.wall_us);
-                Fence::new(self.fence)
-            }
-            Beginning::Refresh(fence) => fence,
-            Beginning::Answer(answer) => {
-                if let (true, Begun::Running { .. }, Some(entry)) = (begin.wake, &answer, entry) {
-                    entry.watch(begin.owner.id(), sink, now.boot);
-                }
-                return Ok(answer);
-            }
-        };
-        self.write(&begin.key, begin.text(fence), begin.lease, Some(fence), now);
-        Ok(Begun::Yours(Grant { fence, since: now.boot, ttl: begin.lease, acks: 0 }))
-    }
-
     /// Whether it was still running.
     pub(super) fn renew(&mut self, hold: &Hold, now: Now) -> bool {
         let entry = self.entries.get_mut(&hold.name);
         let runs = entry.filter(|entry| decide::is_run_by(entry.found(now.boot), &hold.owner));
         runs.map(|entry| entry.until = now.boot + hold.ttl).is_some()
-    }
-
-    fn settle(&mut self, settle: &Settle, now: Now) -> Result<Settled, EngineError> {
-        let key = &settle.hold.name;
-        let entry = self.entries.get(key);
-        let found = entry.and_then(|entry| entry.found(now.boot));
-        if let Some(answer) = decide::settle(found, entry.and_then(|entry| entry.last), settle)? {
-            return Ok(answer);
-        }
-        match settle.text() {
-            None => drop(self.remove(key, now)),
-            Some(text) => {
-                self.wake(key);
-                self.write(key, text, settle.keep, Some(settle.hold.fence), now);
-            }
-        }
-        Ok(Settled::Stored)
     }
 
     fn mark(&mut self, key: &Name, op: MarkOp, now: Now) -> bool {
@@ -146,13 +108,6 @@ impl RecordStore {
         Some(Record { key: key.clone(), content, expires_in: Some(entry.until.since(now.boot)) })
     }
 
-    fn scan(&self, prefix: &str, from: Option<&Cursor>, limit: u32, now: Now) -> Page<Record> {
-        let after = from.map_or("", Cursor::as_str);
-        let keys = self.entries.keys().map(|key| (key, key.as_str()));
-        let keys = keys.filter(|(_, text)| text.starts_with(prefix) && *text > after);
-        Page::first(keys.filter_map(|(key, _)| self.read(key, now)), limit, |record| record.key.as_str())
-    }
-
     fn write(&mut self, key: &Name, text: Vec<u8>, lasts: Duration, last: Option<Fence>, now: Now) {
         self.writes += 1;
         if self.writes.is_multiple_of(SWEEP_EVERY_WRITES) {
@@ -176,11 +131,45 @@ impl RecordStore {
 
 impl Records for Memory {
     fn begin<'a>(&'a self, begin: &'a Begin, _: Until) -> Fut<'a, Begun> {
-        self.fallible(|store, now| store.records.begin(begin, self.sink(), now))
+        self.fallible(|Store { records, .. }, now| {
+            let entry = records.entries.get_mut(&begin.key);
+            let expires_in = entry.as_ref().map_or(Duration::ZERO, |entry| entry.until.since(now.boot));
+            let found = entry.as_ref().and_then(|entry| entry.found(now.boot));
+            let fence = match decide::begin(found, expires_in, begin)? {
+                Beginning::Take => {
+                    records.fence = (records.fence + 1).max(now.wall_us);
+                    Fence::new(records.fence)
+                }
+                Beginning::Refresh(fence) => fence,
+                Beginning::Answer(answer) => {
+                    if let (true, Begun::Running { .. }, Some(entry)) = (begin.wake, &answer, entry) {
+                        entry.watch(begin.owner.id(), self.sink(), now.boot);
+                    }
+                    return Ok(answer);
+                }
+            };
+            records.write(&begin.key, begin.text(fence), begin.lease, Some(fence), now);
+            Ok(Begun::Yours(Grant { fence, since: now.boot, ttl: begin.lease, acks: 0 }))
+        })
     }
 
     fn settle<'a>(&'a self, settle: &'a Settle, _: Until) -> Fut<'a, Settled> {
-        self.fallible(|store, now| store.records.settle(settle, now))
+        self.fallible(|Store { records, .. }, now| {
+            let key = &settle.hold.name;
+            let entry = records.entries.get(key);
+            let found = entry.and_then(|entry| entry.found(now.boot));
+            if let Some(answer) = decide::settle(found, entry.and_then(|entry| entry.last), settle)? {
+                return Ok(answer);
+            }
+            match settle.text() {
+                None => drop(records.remove(key, now)),
+                Some(text) => {
+                    records.wake(key);
+                    records.write(key, text, settle.keep, Some(settle.hold.fence), now);
+                }
+            }
+            Ok(Settled::Stored)
+        })
     }
 
     fn on_marks<'a>(&'a self, keys: &'a [Name], op: MarkOp, _: Until) -> Fut<'a, Vec<bool>> {
@@ -202,6 +191,11 @@ impl Records for Memory {
         limit: u32,
         _: Until,
     ) -> Fut<'a, Page<Record>> {
-        self.atomic(|store, now| store.records.scan(prefix, from.as_ref(), limit, now))
+        let after = from.as_ref().map_or("", Cursor::as_str);
+        self.atomic(|Store { records, .. }, now| {
+            let is_asked_for = |key: &str| key.starts_with(prefix) && key > after;
+            let keys = records.entries.keys().filter(|key| is_asked_for(key.as_str()));
+            Page::first(keys.filter_map(|key| records.read(key, now)), limit, |record| record.key.as_str())
+        })
     }
 }
