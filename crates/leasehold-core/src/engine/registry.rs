@@ -43,7 +43,7 @@ impl<W> Default for Registry<W> {
 struct Attempt<W> {
     /// Calls that have not returned.
     callers: u32,
-    /// Those that are unanswered.
+    /// Copies of its claim that are unanswered.
     copies: Vec<ClaimCopy>,
     /// How it waits in the store, if it may.
     waits: Option<W>,
