@@ -88,7 +88,10 @@ impl Waiter<'_> {
                 }
                 // Answered too late to be of use; it is ours, and asking again refreshes it.
                 Ok(Begun::Yours(_)) => self.outage(EngineError::too_slow())?,
-                Ok(running @ Begun::Running { .. }) => self.poll_again(running),
+                Ok(Begun::Running { holder, expires_in }) => {
+                    self.running = Some(Begun::Running { holder, expires_in });
+                    self.poll_again(expires_in)
+                }
                 Ok(stands) => return Ok(Began::Stands(stands)),
                 Err(error) => self.outage(error)?,
             };
@@ -122,12 +125,9 @@ impl Waiter<'_> {
     }
 
     /// When to poll an execution whose end is not announced.
-    fn poll_again(&mut self, running: Begun) -> BootInstant {
-        let Begun::Running { expires_in, .. } = &running else { return self.until };
-        let over = *expires_in + NEAR_POLL + SPREAD.mul_f64(self.core.entropy.fraction());
-        let again = self.core.clock.now() + over.min(FAR_POLL);
-        self.running = Some(running);
-        again
+    fn poll_again(&self, expires_in: Duration) -> BootInstant {
+        let over = expires_in + NEAR_POLL + SPREAD.mul_f64(self.core.entropy.fraction());
+        self.core.clock.now() + over.min(FAR_POLL)
     }
 
     fn outage(&mut self, error: EngineError) -> Result<BootInstant> {

@@ -141,15 +141,9 @@ impl<W> Lock<W> {
                     let why = format!("{WAITERS_MAX} attempts wait for this name already");
                     return Err(EngineError::new(Fault::Overloaded, why));
                 }
-                self.queue.push_back(Waiter {
-                    owner: claim.owner.clone(),
-                    arrived: at,
-                    gives_up: at + queue.wait,
-                    live_until: at,
-                    turn: Duration::ZERO,
-                    lasts,
-                    wake,
-                });
+                let (owner, gives_up, turn) = (claim.owner.clone(), at + queue.wait, Duration::ZERO);
+                let waiter = Waiter { owner, arrived: at, gives_up, live_until: at, turn, lasts, wake };
+                self.queue.push_back(waiter);
             }
             self.queue[place].poll(queue, self.handover, at);
             return Ok(Answer::Queued { ahead, holders, last: self.last, link: 0 });
@@ -209,12 +203,9 @@ impl<W> Lock<W> {
     }
 
     fn tenure(&self, at: BootInstant) -> Option<Tenure> {
-        self.holder(at).map(|lease| Tenure {
-            holder: lease.owner.holder(),
-            fence: lease.fence,
-            mode: Mode::Exclusive,
-            expires_in: Some(lease.closed_until.since(at)),
-        })
+        let Lease { owner, fence, closed_until } = self.holder(at)?;
+        let (mode, expires_in) = (Mode::Exclusive, Some(closed_until.since(at)));
+        Some(Tenure { holder: owner.holder(), fence: *fence, mode, expires_in })
     }
 
     /// Who holds the lock; if nobody does, when it opens for the one who asks.

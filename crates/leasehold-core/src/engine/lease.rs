@@ -62,15 +62,8 @@ pub struct Queue {
 impl Claim {
     /// The lease that this claim's grant leads to.
     pub fn hold(&self, fence: Fence) -> Hold {
-        Hold {
-            name: self.name.clone(),
-            owner: self.owner.clone(),
-            fence,
-            mode: self.mode,
-            ttl: self.ttl,
-            lock_delay: self.lock_delay,
-            of: Held::Lock,
-        }
+        let Self { name, owner, mode, ttl, lock_delay, .. } = self.clone();
+        Hold { name, owner, fence, mode, ttl, lock_delay, of: Held::Lock }
     }
 }
 

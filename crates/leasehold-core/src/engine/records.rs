@@ -90,15 +90,9 @@ pub struct Begin {
 impl Begin {
     /// The lease that a grant leads to.
     pub fn hold(&self, fence: Fence) -> Hold {
-        Hold {
-            name: self.key.clone(),
-            owner: self.owner.clone(),
-            fence,
-            ttl: self.lease,
-            lock_delay: Duration::ZERO,
-            mode: Mode::Exclusive,
-            of: Held::Record,
-        }
+        let Self { key: name, owner, lease: ttl, .. } = self.clone();
+        let (mode, lock_delay) = (Mode::Exclusive, Duration::ZERO);
+        Hold { name, owner, fence, mode, ttl, lock_delay, of: Held::Record }
     }
 
     /// The text of the record while it runs.

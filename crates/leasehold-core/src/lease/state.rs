@@ -53,17 +53,10 @@ impl LeaseState {
         let acquired_at = core.clock.now();
         let lifetime_end = acquired_at + terms.max_lifetime.unwrap_or(Duration::MAX);
         let valid_until = validity::valid_until(grant.since, grant.ttl).min(lifetime_end);
-        Self {
-            hold,
-            acks: grant.acks,
-            acquired_at,
-            kept_alive: terms.keep_alive,
-            lifetime_end,
-            standing: Mutex::new(Standing { valid_until, ttl: grant.ttl, phase: Phase::Held }),
-            lost: CancellationToken::new(),
-            clock: core.clock.clone(),
-            telemetry: core.telemetry.clone(),
-        }
+        let standing = Mutex::new(Standing { valid_until, ttl: grant.ttl, phase: Phase::Held });
+        let (acks, kept_alive, lost) = (grant.acks, terms.keep_alive, CancellationToken::new());
+        let (clock, telemetry) = (core.clock.clone(), core.telemetry.clone());
+        Self { hold, acks, acquired_at, kept_alive, lifetime_end, standing, lost, clock, telemetry }
     }
 
     fn standing(&self) -> MutexGuard<'_, Standing> {

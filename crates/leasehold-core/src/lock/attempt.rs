@@ -63,15 +63,10 @@ struct History {
 impl<'a> Obligation<'a> {
     fn new(core: &'a Arc<Core>, name: Name, request: &'a LockRequest, wait: Option<Duration>) -> Self {
         core.telemetry.count(Count::attempts);
-        let claim = Claim {
-            name,
-            owner: core.new_owner(&request.label),
-            mode: Mode::Exclusive,
-            ttl: request.ttl,
-            lock_delay: request.lock_delay,
-            queue: wait.map(|wait| Queue { wait, poll_every: retry::poll_every(request.ttl) }),
-            acks: request.acks,
-        };
+        let &LockRequest { ttl, lock_delay, acks, .. } = request;
+        let (owner, mode) = (core.new_owner(&request.label), Mode::Exclusive);
+        let queue = wait.map(|wait| Queue { wait, poll_every: retry::poll_every(ttl) });
+        let claim = Claim { name, owner, mode, ttl, lock_delay, queue, acks };
         let (began, history) = (core.clock.now(), History::default());
         let (until, busy_until) = (began + wait.unwrap_or_default(), began);
         let (ticket, owed, settled) = (None, false, false);
