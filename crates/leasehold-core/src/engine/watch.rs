@@ -2,6 +2,7 @@
 
 use std::{
     collections::{BTreeMap, BTreeSet},
+    fmt,
     time::Duration,
 };
 
@@ -84,17 +85,10 @@ pub enum ChangeKind {
     Waiting,
 }
 
-impl ChangeKind {
-    /// The word for it on the command line and in JSON.
-    pub const fn as_str(self) -> &'static str {
-        match self {
-            Self::Present => "present",
-            Self::Acquired => "acquired",
-            Self::HandedOver => "handed-over",
-            Self::Released => "released",
-            Self::Expired => "expired",
-            Self::Waiting => "waiting",
-        }
+/// The word for it on the command line and in JSON.
+impl fmt::Display for ChangeKind {
+    fn fmt(&self, f: &mut fmt::Formatter<'_>) -> fmt::Result {
+        self.serialize(f)
     }
 }
 

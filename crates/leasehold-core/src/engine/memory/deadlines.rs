@@ -52,11 +52,6 @@ impl Entry {
         Self { due_ms: later(now, time), hidden_until: Some(now.boot + time), ..self }
     }
 
-    fn given_back(self, now: Now) -> Self {
-        let attempts = self.attempts.saturating_sub(1);
-        Self { due_ms: now_ms(now), hidden_until: None, attempts, receipt: None, ..self }
-    }
-
     fn overdue(&self, now: Now) -> Duration {
         Duration::from_millis(now_ms(now).saturating_sub(self.due_ms))
     }
@@ -106,7 +101,10 @@ impl PoolState {
         match settle {
             Settle::Done => {}
             Settle::Postpone(by) => self.put(id, entry.hidden_for(*by, now)),
-            Settle::GiveBack => self.put(id, entry.given_back(now)),
+            Settle::GiveBack => {
+                let (due_ms, attempts) = (now_ms(now), entry.attempts.saturating_sub(1));
+                self.put(id, Entry { due_ms, hidden_until: None, attempts, receipt: None, ..entry });
+            }
             Settle::Bury(why) => {
                 let Entry { attempts, context, .. } = entry;
                 let (why, buried_at_ms) = (why.clone(), now_ms(now));

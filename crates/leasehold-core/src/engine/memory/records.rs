@@ -51,12 +51,6 @@ impl Entry {
         self.text.as_deref().filter(|_| now < self.until)
     }
 
-    /// Nothing is there, and nobody can come late for it.
-    fn is_over(&self, now: BootInstant) -> bool {
-        let remembered = if self.last.is_none() { Duration::ZERO } else { LAST_REMEMBERED };
-        now >= self.until + remembered
-    }
-
     fn watch(&mut self, owner: OwnerId, sink: Weak<dyn WakeSink>, now: BootInstant) {
         self.watchers.retain(|known| {
             known.owner != owner && now.since(known.seen) <= WATCHER_LAPSES && known.sink.strong_count() > 0
@@ -113,7 +107,9 @@ impl RecordStore {
         if self.writes.is_multiple_of(SWEEP_EVERY_WRITES) {
             self.entries.retain(|_, entry| {
                 entry.text.take_if(|_| now.boot >= entry.until);
-                !entry.is_over(now.boot)
+                // Until nobody can come late for it.
+                let remembered = if entry.last.is_none() { Duration::ZERO } else { LAST_REMEMBERED };
+                now.boot < entry.until + remembered
             });
         }
         let watchers = self.entries.remove(key).map_or_else(Vec::new, |entry| entry.watchers);
