@@ -89,8 +89,10 @@ impl Waiter<'_> {
                 // Answered too late to be of use; it is ours, and asking again refreshes it.
                 Ok(Begun::Yours(_)) => self.outage(EngineError::too_slow())?,
                 Ok(Begun::Running { holder, expires_in }) => {
+                    // Its end may not be announced.
                     self.running = Some(Begun::Running { holder, expires_in });
-                    self.poll_again(expires_in)
+                    let over = expires_in + NEAR_POLL + SPREAD.mul_f64(core.entropy.fraction());
+                    core.clock.now() + over.min(FAR_POLL)
                 }
                 Ok(stands) => return Ok(Began::Stands(stands)),
                 Err(error) => self.outage(error)?,
@@ -122,12 +124,6 @@ impl Waiter<'_> {
         };
         self.owed = owed_before || may_be_ours;
         answer
-    }
-
-    /// When to poll an execution whose end is not announced.
-    fn poll_again(&self, expires_in: Duration) -> BootInstant {
-        let over = expires_in + NEAR_POLL + SPREAD.mul_f64(self.core.entropy.fraction());
-        self.core.clock.now() + over.min(FAR_POLL)
     }
 
     fn outage(&mut self, error: EngineError) -> Result<BootInstant> {

@@ -134,7 +134,9 @@ impl<W> Lock<W> {
         } else if turn_begins <= at {
             self.grant(&claim.owner, lasts, now)?;
         } else {
-            let holders = self.holders(turn_begins, at);
+            // If nobody holds it, it opens for the one who asks when its turn begins.
+            let free = || Holders::none(Some(turn_begins.since(at)));
+            let holders = self.tenure(at).map_or_else(free, Holders::one);
             let Some(queue) = claim.queue else { return Ok(Answer::Busy { holders }) };
             if position.is_none() {
                 if ahead >= WAITERS_MAX {
@@ -206,11 +208,6 @@ impl<W> Lock<W> {
         let Lease { owner, fence, closed_until } = self.holder(at)?;
         let (mode, expires_in) = (Mode::Exclusive, Some(closed_until.since(at)));
         Some(Tenure { holder: owner.holder(), fence: *fence, mode, expires_in })
-    }
-
-    /// Who holds the lock; if nobody does, when it opens for the one who asks.
-    fn holders(&self, turn_begins: BootInstant, at: BootInstant) -> Holders {
-        self.tenure(at).map_or_else(|| Holders::none(Some(turn_begins.since(at))), Holders::one)
     }
 
     /// Extends the lease if it is this attempt's.

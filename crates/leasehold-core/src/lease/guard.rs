@@ -122,11 +122,9 @@ impl Lease {
 
 impl fmt::Debug for Lease {
     fn fmt(&self, f: &mut fmt::Formatter<'_>) -> fmt::Result {
-        f.debug_struct("Lease")
-            .field("name", self.name())
-            .field("fence", &self.fence())
-            .field("remaining", &self.remaining())
-            .finish()
+        let mut shown = f.debug_struct("Lease");
+        shown.field("name", self.name()).field("fence", &self.fence());
+        shown.field("remaining", &self.remaining()).finish()
     }
 }
 

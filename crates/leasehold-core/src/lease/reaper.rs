@@ -83,7 +83,9 @@ impl Reaper {
         };
         let mut pause = PAUSE;
         while let Err(error) = self.try_once(cleanup, &hold).await {
-            if !is_worth_repeating(error.fault) || self.clock.now() + pause >= since + lapses_in {
+            let is_final =
+                matches!(error.fault, Fault::WrongType | Fault::Corrupt | Fault::Unsupported | Fault::Ended);
+            if is_final || self.clock.now() + pause >= since + lapses_in {
                 tracing::error!(name = %hold.name, %error, "could not give it back; it ends with its ttl");
                 return;
             }
@@ -95,7 +97,11 @@ impl Reaper {
     /// Tries when it is its turn, which ends with the try.
     async fn try_once(&self, cleanup: &Cleanup, hold: &Hold) -> Result<(), EngineError> {
         let leases = self.engine.leases();
-        let turns = self.turns(leases.shard_of(hold));
+        let turns = {
+            let mut shards = self.turns.lock().unwrap_or_else(PoisonError::into_inner);
+            let new = || Arc::new(Semaphore::new(CALLS_PER_SHARD));
+            shards.entry(leases.shard_of(hold)).or_insert_with(new).clone()
+        };
         let _turn = turns.acquire().await;
         let until = self.clock.now() + self.command_timeout;
         match cleanup {
@@ -106,11 +112,6 @@ impl Reaper {
                 Err(why) => Err(EngineError::new(Fault::Unsupported, why)),
             },
         }
-    }
-
-    fn turns(&self, shard: u64) -> Arc<Semaphore> {
-        let mut turns = self.turns.lock().unwrap_or_else(PoisonError::into_inner);
-        turns.entry(shard).or_insert_with(|| Arc::new(Semaphore::new(CALLS_PER_SHARD))).clone()
     }
 }
 
@@ -123,8 +124,4 @@ impl Cleanup {
             Self::Settle(settle) => settle.hold.clone(),
         }
     }
-}
-
-fn is_worth_repeating(fault: Fault) -> bool {
-    !matches!(fault, Fault::WrongType | Fault::Corrupt | Fault::Unsupported | Fault::Ended)
 }
