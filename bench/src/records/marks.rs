@@ -2,7 +2,7 @@
 
 use std::time::Instant;
 
-use leasehold::name::Name;
+use leasehold::{engine::records::MarkOp, name::Name};
 
 use super::{Bench, LIMIT, Store};
 use crate::{Failure, report::Figures};
@@ -13,11 +13,11 @@ pub(super) async fn measure(bench: &Bench) -> Result<Figures, Failure> {
     let store = Store::open(&bench.server.url())?;
     let names = (0..MARKS).map(|n| Name::new(format!("bench:mark:{n}"))).collect::<Result<Vec<_>, _>>()?;
     // The server has the script then.
-    store.records()?.mark(&names, LIMIT, false, store.until()).await?;
+    store.records()?.on_marks(&names, MarkOp::Set(LIMIT), store.until()).await?;
     let times = bench.count(200, 5);
     let (before, began) = (calls(bench), Instant::now());
     for _ in 0..times {
-        if store.records()?.exist(&names, store.until()).await?.contains(&false) {
+        if store.records()?.on_marks(&names, MarkOp::Test, store.until()).await?.contains(&false) {
             return Err("a mark is missing".into());
         }
     }

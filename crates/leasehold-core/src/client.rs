@@ -7,11 +7,11 @@ use futures_util::StreamExt;
 use crate::{
     clock::Clock,
     config::{Config, between},
-    core::{Core, Entropy},
+    core::Core,
     deadlines::Deadlines,
     engine::{
         self, Capabilities, Changes, Cursor, Engine, Health, Inspection, Listing, Member, Page, Released,
-        Watch, Watched,
+        Watch, Watched, watch,
     },
     error::{Error, Result},
     fence::Fence,
@@ -19,7 +19,7 @@ use crate::{
     lock::Lock,
     marker::Marker,
     name::Name,
-    telemetry::{Observer, Stats, Telemetry},
+    telemetry::{Observer, Stats},
     template::Template,
 };
 
@@ -56,11 +56,7 @@ impl Client {
             let why = "it must be called from within a Tokio runtime";
             return Err(Error::unsupported("connecting from here", why));
         }
-        let ClientOptions { config, clock, observer, seed, store } = options;
-        let telemetry = Arc::new(Telemetry::new(observer));
-        let entropy = seed.map_or(Entropy::System, Entropy::seeded);
-        let core = Arc::new(Core::start(engine, clock, config, store, entropy, telemetry));
-        Ok(Self { core })
+        Ok(Self { core: Arc::new(Core::start(engine, options)) })
     }
 
     /// Reaches the store once, so that a wrong address or password shows before the first lock.
@@ -71,7 +67,7 @@ impl Client {
 
     /// An exclusive lock of that name.
     pub fn lock(&self, name: impl AsRef<str>) -> Lock {
-        Lock::new(self.core.clone(), name.as_ref())
+        self.lock_named(Name::new(name.as_ref()))
     }
 
     /// A lock whose name a key schema made; a bad name is reported when it is acquired.
@@ -139,8 +135,8 @@ impl Client {
         Ok(listing.page(page, limit, |lock| lock.name.as_str()))
     }
 
-    /// The changes of one lock, polled every `poll_every` (10 ms to an hour) where the store cannot push them: see
-    /// [`Capabilities::watch`]. [`Changes`] says what the items are and what dropping does. Ends when the client is closed.
+    /// The changes of one lock, polled every `poll_every` (10 ms to an hour): a lock that is held for less than that may
+    /// not be seen. [`Changes`] says what the items are and what dropping does. Ends when the client is closed.
     ///
     /// ```
     /// # #[tokio::main(flavor = "current_thread")] async fn main() -> leasehold::Result<()> {
@@ -174,8 +170,8 @@ impl Client {
         core.check_open()?;
         between("poll interval", poll_every, Duration::from_millis(10), Duration::from_secs(3600))?;
         let command_timeout = core.config.command_timeout;
-        let watch = Watch { locks, poll_every, command_timeout, clock: core.clock.clone() };
-        let changes = core.engine.inspector().watch(watch).take_until(core.closing().cancelled_owned());
+        let request = Watch { locks, poll_every, command_timeout, clock: core.clock.clone() };
+        let changes = watch(core.engine.inspector(), request).take_until(core.closing().cancelled_owned());
         Ok(changes
             .map(|seen| seen.map_err(|error| core.explain_doing(error, "watching".into(), None)))
             .boxed())

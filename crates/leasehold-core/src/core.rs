@@ -1,11 +1,12 @@
 //! What all parts of one client share.
 
-use std::sync::{Arc, Mutex, PoisonError};
+use std::sync::{Arc, Mutex, MutexGuard, PoisonError};
 
 use rand::{Rng, RngExt, SeedableRng, rngs::StdRng};
 use tokio_util::sync::{CancellationToken, DropGuard};
 
 use crate::{
+    client::ClientOptions,
     clock::{Clock, Until},
     config::Config,
     engine::{Engine, EngineError, Fault, Hold, Released, Renewed, WakeSink, records::Records},
@@ -34,27 +35,16 @@ pub(crate) struct Core {
 
 impl Core {
     /// Wires the parts of a client together and starts its tasks; needs a runtime.
-    pub(crate) fn start(
-        engine: Arc<dyn Engine>,
-        clock: Clock,
-        config: Config,
-        store: String,
-        entropy: Entropy,
-        telemetry: Arc<Telemetry>,
-    ) -> Self {
-        let closed = CancellationToken::new();
-        let reaper = Reaper::new(engine.clone(), clock.clone(), config.command_timeout);
+    pub(crate) fn start(engine: Arc<dyn Engine>, options: ClientOptions) -> Self {
+        let ClientOptions { config, clock, observer, seed, store } = options;
+        let (closed, timeout) = (CancellationToken::new(), config.command_timeout);
+        let (entropy, telemetry) = (Entropy::new(seed), Arc::new(Telemetry::new(observer)));
+        let reaper = Reaper::new(engine.clone(), clock.clone(), timeout);
         let waiting = Arc::new(Waiting::new(reaper.clone(), telemetry.clone()));
         let sink: Arc<dyn WakeSink> = waiting.clone();
         engine.set_wake_sink(Arc::downgrade(&sink));
-        let keeper = Keeper::start(
-            engine.clone(),
-            clock.clone(),
-            telemetry.clone(),
-            config.command_timeout,
-            closed.clone(),
-        );
-        let stop_tasks = closed.clone().drop_guard();
+        let keeper = Keeper::start(engine.clone(), clock.clone(), telemetry.clone(), timeout, closed.clone());
+        let _stop_tasks = closed.clone().drop_guard();
         Self {
             engine,
             clock,
@@ -66,7 +56,7 @@ impl Core {
             reaper,
             waiting,
             closed,
-            _stop_tasks: stop_tasks,
+            _stop_tasks,
         }
     }
 
@@ -99,7 +89,7 @@ impl Core {
     pub(crate) async fn release(&self, hold: &Hold) -> Result<Released, EngineError> {
         let over = self.clock.now() + hold.ttl;
         loop {
-            match self.engine.leases().release(hold, self.command_until()).await {
+            match self.engine.leases().give_back(hold, self.command_until()).await {
                 Err(error) if error.fault == Fault::Busy && self.clock.now() < over => {}
                 answer => return answer,
             }
@@ -113,7 +103,6 @@ impl Core {
         error
     }
 
-    /// Logs a failure and reports it to the observer.
     pub(crate) fn report(&self, error: &Error, name: &Name) {
         tracing::error!(%name, kind = %error.kind(), %error, "store error");
         self.telemetry.emit(|| Event::Error {
@@ -123,7 +112,7 @@ impl Core {
         });
     }
 
-    /// An engine's failure with the name and the operation.
+    /// The same without a report.
     pub(crate) fn explain(&self, error: EngineError, doing: &str, name: &Name) -> Error {
         self.explain_doing(error, format!("{doing} \"{name}\""), Some(name))
     }
@@ -179,33 +168,29 @@ impl Core {
 }
 
 /// Randomness: secrets from the operating system, unless a test gave a seed.
-pub(crate) enum Entropy {
-    System,
-    Seeded(Box<Mutex<StdRng>>),
-}
+pub(crate) struct Entropy(Option<Mutex<StdRng>>);
 
 impl Entropy {
-    pub(crate) fn seeded(seed: u64) -> Self {
-        Self::Seeded(Box::new(Mutex::new(StdRng::seed_from_u64(seed))))
+    fn new(seed: Option<u64>) -> Self {
+        Self(seed.map(|seed| Mutex::new(StdRng::seed_from_u64(seed))))
+    }
+
+    fn seeded(&self) -> Option<MutexGuard<'_, StdRng>> {
+        self.0.as_ref().map(|rng| rng.lock().unwrap_or_else(PoisonError::into_inner))
     }
 
     /// 128 random bits.
     fn secret(&self) -> u128 {
         let mut bytes = [0; 16];
-        match self {
-            Self::System => {
-                getrandom::fill(&mut bytes).expect("the operating system gives random numbers");
-            }
-            Self::Seeded(rng) => rng.lock().unwrap_or_else(PoisonError::into_inner).fill_bytes(&mut bytes),
+        match self.seeded() {
+            None => getrandom::fill(&mut bytes).expect("the operating system gives random numbers"),
+            Some(mut rng) => rng.fill_bytes(&mut bytes),
         }
         u128::from_le_bytes(bytes)
     }
 
     /// A random number from 0 to 1, for jitter.
     pub(crate) fn fraction(&self) -> f64 {
-        match self {
-            Self::System => rand::random(),
-            Self::Seeded(rng) => rng.lock().unwrap_or_else(PoisonError::into_inner).random(),
-        }
+        self.seeded().map_or_else(rand::random, |mut rng| rng.random())
     }
 }

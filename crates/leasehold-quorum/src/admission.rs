@@ -63,7 +63,7 @@ impl Shared {
                 ..error.clone()
             })?;
             if node.unknown_layout {
-                return Err(refused(format!(": {}", Abstention::UnknownLayout.as_str())));
+                return Err(refused(format!(": {}", Abstention::UnknownLayout)));
             }
             if node.record.is_some() && !over {
                 return Err(refused(
@@ -132,7 +132,7 @@ impl Shared {
         let records = nodes.iter().flatten().filter_map(|node| node.record.as_ref());
         let errors = || nodes.iter().filter_map(|node| node.as_ref().err());
         let why = match records.max_by_key(|record| record.epoch) {
-            Some(record) if record.n as usize == self.n() => Abstention::OtherList.as_str().to_owned(),
+            Some(record) if record.n as usize == self.n() => Abstention::OtherList.to_string(),
             Some(record) => format!(
                 "the nodes remember a quorum of {} nodes, and the store URL names {}",
                 record.n,

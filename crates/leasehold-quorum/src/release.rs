@@ -29,7 +29,7 @@ impl Shared {
         lapses_in: Duration,
         until: Until,
     ) -> Result<Released, EngineError> {
-        self.ended().insert(owner.id());
+        self.ended().insert(owner.id(), ());
         let _turn = self.turn(&self.ends, until).await?;
         let (n, most) = (self.n(), self.majority());
         let lapses_at = self.clock().now() + lapses_in;
@@ -80,7 +80,7 @@ impl Shared {
 
     /// Gives back, in the background, whatever a claim got. Its owner value is spent.
     pub(super) fn give_back(self: &Arc<Self>, claim: &Claim) {
-        self.ended().insert(claim.owner.id());
+        self.ended().insert(claim.owner.id(), ());
         let lapses_at = self.clock().now() + claim.ttl + claim.lock_delay;
         let lock = Arc::new((claim.name.clone(), claim.owner.clone()));
         (0..self.n()).for_each(|index| self.withdraw_later(index, &lock, lapses_at));

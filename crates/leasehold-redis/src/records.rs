@@ -103,10 +103,8 @@ fn settled(value: Value, settle: &Settle) -> Result<Settled> {
         return Ok(Settled::Stored);
     }
     let (found, last) = reply::read::<(Option<Vec<u8>>, u64)>(value)?;
-    match decide::settle(found.as_deref(), (last > 0).then(|| Fence::new(last)), settle)? {
-        decide::Settling::Answer(settled) => Ok(settled),
-        decide::Settling::Write(_) => Err(reply::unexpected(&Value::Nil)),
-    }
+    let settled = decide::settle(found.as_deref(), (last > 0).then(|| Fence::new(last)), settle)?;
+    settled.ok_or_else(|| reply::unexpected(&Value::Nil))
 }
 
 fn record(key: &Name, value: Value) -> Result<Option<Record>> {

@@ -278,12 +278,13 @@ impl Voter for RedisVoter {
         Box::pin(async move {
             let keys = self.keys(name)?;
             let (_room, link) = self.room(until).await?;
-            let remains = self.attempts.remains(owner.id(), link.number);
-            let claim = remains.waits.as_ref().map(|ballot| &ballot.claim);
+            let waits = self.attempts.waits(owner.id(), |waits| waits.clone());
+            let claim = waits.as_ref().map(|ballot| &ballot.claim);
+            let may_come_late = self.attempts.may_come_late(owner.id(), link.number);
             let write = |cmd: &mut Cmd| {
-                cmd.arg(if remains.may_come_late { 5 } else { 4 });
+                cmd.arg(if may_come_late { 5 } else { 4 });
                 cmd.arg(keys.lock()).arg(keys.fence()).arg(keys.waiters()).arg(keys.seen());
-                if remains.may_come_late {
+                if may_come_late {
                     cmd.arg(keys.gone(owner.id_text()));
                 }
                 cmd.arg(KEPT_MS).arg(owner.expose());

@@ -82,7 +82,7 @@ impl Attempts {
 
     /// Whether a copy may arrive after an end that leaves over this link.
     pub(super) fn may_come_late(&self, owner: OwnerId, link: u64) -> bool {
-        self.registry.remains(owner, link).may_come_late
+        self.registry.may_come_late(owner, link)
     }
 
     /// The server has answered the end.
@@ -124,7 +124,7 @@ impl Attempts {
 
     #[cfg(test)]
     pub(super) fn count(&self) -> usize {
-        self.registry.len()
+        self.registry.count()
     }
 }
 

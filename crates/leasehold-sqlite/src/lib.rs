@@ -77,7 +77,7 @@ impl Sqlite {
 
     /// From here on nothing of the attempt takes effect, also if it still waits for the thread.
     fn end(&self, owner: &Owner) {
-        self.ended.lock().unwrap_or_else(PoisonError::into_inner).insert(owner.id());
+        self.ended.lock().unwrap_or_else(PoisonError::into_inner).insert(owner.id(), ());
     }
 
     /// What an operation that asks checks first, on the thread: its end may have overtaken it.

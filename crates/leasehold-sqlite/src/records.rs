@@ -16,7 +16,7 @@ use leasehold_core::{
         Cursor, Fut, Grant, Hold, Page, Renewed, WAITERS_MAX,
         records::{
             Begin, Begun, MARK, MarkOp, Outcome, Record, Records, Settle, Settled,
-            decide::{self, Beginning, Marking, Settling},
+            decide::{self, Beginning},
         },
     },
     fence::Fence,
@@ -149,13 +149,15 @@ impl Store<'_> {
     fn settle_record(&mut self, settle: &Settle) -> Result<Settled, Failure> {
         let key = &settle.hold.name;
         let found = self.found(key)?;
-        match decide::settle(found.text(), found.last(), settle)? {
-            Settling::Answer(answer) => return Ok(answer),
-            Settling::Write(Some(text)) => {
+        if let Some(answer) = decide::settle(found.text(), found.last(), settle)? {
+            return Ok(answer);
+        }
+        match settle.text() {
+            Some(text) => {
                 let found = Found { fence: settle.hold.fence.get(), ..found };
                 self.write_record(key, &found, &text, settle.keep, true)?;
             }
-            Settling::Write(None) => self.take_away(key, &found)?,
+            None => self.take_away(key, &found)?,
         }
         self.tell_watchers(key)?;
         Ok(Settled::Stored)
@@ -163,12 +165,15 @@ impl Store<'_> {
 
     fn on_mark(&self, key: &Name, op: MarkOp) -> Result<bool, Failure> {
         let found = self.found(key)?;
-        match decide::mark(found.text(), op) {
-            Marking::Write(ttl) => self.write_record(key, &found, MARK, ttl, true)?,
-            Marking::Remove => self.take_away(key, &found)?,
-            Marking::Answer(answer) => return Ok(answer),
+        let answer = decide::mark(found.text(), op);
+        match op {
+            MarkOp::Set(ttl) | MarkOp::SetIfAbsent(ttl) if answer => {
+                self.write_record(key, &found, MARK, ttl, true)?;
+            }
+            MarkOp::Clear if answer => self.take_away(key, &found)?,
+            _ => {}
         }
-        Ok(true)
+        Ok(answer)
     }
 
     fn remove_record(&mut self, key: &Name) -> Result<bool, Failure> {

@@ -200,7 +200,7 @@ fn in_async_code_it_is_an_error_and_not_a_panic() {
             refused(Leasehold::connect("memory:").unwrap_err());
             refused(leases.lock("x").acquire().unwrap_err());
             refused(leases.lock("x").try_acquire().unwrap_err());
-            refused(leases.lock("x").run(|_| panic!("ran")).unwrap_err().into_error());
+            refused(leases.lock("x").run(|_| panic!("ran")).unwrap_err().into());
             refused(guard.extend().unwrap_err());
             refused(guard.wait_lost(MS).unwrap_err());
             refused(leases.inspect("x").unwrap_err());

@@ -113,7 +113,7 @@ impl Line {
         }
         let holder = self.holder.as_ref().map_or_else(|| "-".into(), ToString::to_string);
         let fence = self.fence.map_or_else(|| "-".into(), |fence| fence.to_string());
-        let (change, name, waiting) = (self.change.as_str(), clean(&self.name), self.waiting);
+        let (change, name, waiting) = (self.change, clean(&self.name), self.waiting);
         Ok(if out.terminal {
             format!("{change:11}  {name}  {}  fence {fence}  {waiting} waiting\n", clean(&holder))
         } else {

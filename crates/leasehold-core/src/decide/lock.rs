@@ -129,19 +129,23 @@ impl<W> Lock<W> {
         let ahead = live_before().count() as u32;
         let turn_begins = live_before().fold(self.opens_at(), |begins, waiter| begins + waiter.turn);
         let lasts = claim.ttl + claim.lock_delay;
-        if self.is_held_by(claim.owner.id(), at) {
-            self.extend(lasts, at);
+        if self.extend(claim.owner.id(), lasts, at) {
+            // A claim of its holder refreshes it.
         } else if turn_begins <= at {
             self.grant(&claim.owner, lasts, now)?;
         } else {
-            let holders = self.holders(turn_begins, at);
+            // If nobody holds it, it opens for the one who asks when its turn begins.
+            let free = || Holders::none(Some(turn_begins.since(at)));
+            let holders = self.tenure(at).map_or_else(free, Holders::one);
             let Some(queue) = claim.queue else { return Ok(Answer::Busy { holders }) };
             if position.is_none() {
                 if ahead >= WAITERS_MAX {
                     let why = format!("{WAITERS_MAX} attempts wait for this name already");
                     return Err(EngineError::new(Fault::Overloaded, why));
                 }
-                self.queue.push_back(Waiter::new(claim, queue, wake, at));
+                let (owner, gives_up, turn) = (claim.owner.clone(), at + queue.wait, Duration::ZERO);
+                let waiter = Waiter { owner, arrived: at, gives_up, live_until: at, turn, lasts, wake };
+                self.queue.push_back(waiter);
             }
             self.queue[place].poll(queue, self.handover, at);
             return Ok(Answer::Queued { ahead, holders, last: self.last, link: 0 });
@@ -160,22 +164,18 @@ impl<W> Lock<W> {
 
     /// Renews a lease that is still there, never one that has expired. Returns whether it did.
     pub fn renew(&mut self, hold: &Hold, at: BootInstant) -> bool {
-        let is_held = self.is_held_by(hold.owner.id(), at);
-        if is_held {
-            self.extend(hold.ttl + hold.lock_delay, at);
-        }
-        is_held
+        self.extend(hold.owner.id(), hold.ttl + hold.lock_delay, at)
     }
 
     /// Ends an attempt, which leaves the queue and gives back what it holds. Returns whether it held the lock.
     pub fn end(&mut self, owner: OwnerId, at: BootInstant) -> bool {
         self.queue.retain(|waiter| waiter.owner.id() != owner);
-        self.free_if(self.is_held_by(owner, at), at)
+        self.free_if(at, |lease| lease.owner.id() == owner)
     }
 
     /// Frees the lock if it is still held under the fence that was seen. Returns whether it was.
     pub fn force(&mut self, seen: Fence, at: BootInstant) -> bool {
-        self.free_if(self.holder(at).is_some_and(|lease| lease.fence == seen), at)
+        self.free_if(at, |lease| lease.fence == seen)
     }
 
     /// How a release ended that found the lock its own or not, after any hand-over.
@@ -204,28 +204,16 @@ impl<W> Lock<W> {
         }
     }
 
-    fn is_held_by(&self, owner: OwnerId, at: BootInstant) -> bool {
-        self.holder(at).is_some_and(|lease| lease.owner.id() == owner)
-    }
-
     fn tenure(&self, at: BootInstant) -> Option<Tenure> {
-        self.holder(at).map(|lease| Tenure {
-            holder: lease.owner.holder(),
-            fence: lease.fence,
-            mode: Mode::Exclusive,
-            expires_in: Some(lease.closed_until.since(at)),
-        })
+        let Lease { owner, fence, closed_until } = self.holder(at)?;
+        let (mode, expires_in) = (Mode::Exclusive, Some(closed_until.since(at)));
+        Some(Tenure { holder: owner.holder(), fence: *fence, mode, expires_in })
     }
 
-    /// Who holds the lock; if nobody does, when it opens for the one who asks.
-    fn holders(&self, turn_begins: BootInstant, at: BootInstant) -> Holders {
-        self.tenure(at).map_or_else(|| Holders::none(Some(turn_begins.since(at))), Holders::one)
-    }
-
-    fn extend(&mut self, lasts: Duration, at: BootInstant) {
-        if let Some(lease) = &mut self.held {
-            lease.closed_until = at + lasts;
-        }
+    /// Extends the lease if it is this attempt's.
+    fn extend(&mut self, owner: OwnerId, lasts: Duration, at: BootInstant) -> bool {
+        let held = self.held.as_mut().filter(|lease| lease.closed_until > at && lease.owner.id() == owner);
+        held.map(|lease| lease.closed_until = at + lasts).is_some()
     }
 
     /// Gives the lock to an attempt, whose entry in the queue is returned. Those before it have let their turn pass.
@@ -240,28 +228,16 @@ impl<W> Lock<W> {
         Ok(position.and_then(|position| self.queue.remove(position)))
     }
 
-    fn free_if(&mut self, is_meant: bool, at: BootInstant) -> bool {
-        if is_meant {
-            self.held = None;
+    fn free_if(&mut self, at: BootInstant, is_meant: impl FnOnce(&Lease) -> bool) -> bool {
+        let is_freed = self.held.take_if(|lease| lease.closed_until > at && is_meant(lease)).is_some();
+        if is_freed {
             self.free_since = at;
         }
-        is_meant
+        is_freed
     }
 }
 
 impl<W> Waiter<W> {
-    fn new(claim: &Claim, queue: engine::Queue, wake: W, at: BootInstant) -> Self {
-        Self {
-            owner: claim.owner.clone(),
-            arrived: at,
-            gives_up: at + queue.wait,
-            live_until: at,
-            turn: Duration::ZERO,
-            lasts: claim.ttl + claim.lock_delay,
-            wake,
-        }
-    }
-
     /// It has claimed again: its place and its time limit stay those of the first claim.
     fn poll(&mut self, queue: engine::Queue, handover: Handover, at: BootInstant) {
         self.live_until = self.gives_up.min(at + liveness(queue.poll_every));

@@ -11,6 +11,15 @@ pub struct Page<T> {
     pub next: Option<Cursor>,
 }
 
+impl<T> Page<T> {
+    /// The first of these items; the cursor is the key of its last.
+    pub(crate) fn first(mut items: impl Iterator<Item = T>, limit: u32, key: impl Fn(&T) -> &str) -> Self {
+        let page: Vec<T> = items.by_ref().take(limit as usize).collect();
+        let next = items.next().and(page.last()).map(|last| Cursor::new(key(last)));
+        Self { items: page, next }
+    }
+}
+
 /// Where the next page begins; opaque.
 ///
 /// A cursor that a client returned also has the names of the pages before it, so that none is listed twice. Its text alone

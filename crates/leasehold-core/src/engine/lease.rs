@@ -62,15 +62,8 @@ pub struct Queue {
 impl Claim {
     /// The lease that this claim's grant leads to.
     pub fn hold(&self, fence: Fence) -> Hold {
-        Hold {
-            name: self.name.clone(),
-            owner: self.owner.clone(),
-            fence,
-            mode: self.mode,
-            ttl: self.ttl,
-            lock_delay: self.lock_delay,
-            of: Held::Lock,
-        }
+        let Self { name, owner, mode, ttl, lock_delay, .. } = self.clone();
+        Hold { name, owner, fence, mode, ttl, lock_delay, of: Held::Lock }
     }
 }
 
@@ -172,16 +165,13 @@ pub enum Answer {
 /// Who holds a lock.
 #[derive(Clone, Debug, Default, PartialEq, Eq)]
 pub struct Holders {
-    /// Some of them, first come first; at most [`HOLDERS_SHOWN`].
+    /// Some of them, first come first.
     pub shown: Vec<Tenure>,
     /// How many there are.
     pub total: u32,
     /// When the lock may be free, unless a lease is renewed.
     pub free_in: Option<Duration>,
 }
-
-/// Most holders that [`Holders`] lists.
-pub const HOLDERS_SHOWN: usize = 16;
 
 impl Holders {
     /// Nobody, as far as is known; free in this time, if that is known.

@@ -80,7 +80,7 @@ impl fmt::Display for MemberState {
                 "waits: too few others vote to learn the fences from; see `leasehold quorum admit`",
             ),
             Self::Waits { left_ms, .. } => write!(f, "waits, {:.1} s left", *left_ms as f64 / 1000.0),
-            Self::Abstains { why } => write!(f, "abstains: {}", why.as_str()),
+            Self::Abstains { why } => write!(f, "abstains: {why}"),
             Self::Unreachable { why } => write!(f, "unreachable: {why}"),
         }
     }

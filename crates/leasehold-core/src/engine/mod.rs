@@ -5,11 +5,16 @@
 //! The contract is public so that wrappers and other stores can be checked with the conformance suite of
 //! `leasehold-testkit`; applications use `Leasehold`.
 
-use std::{fmt, future::Future, pin::Pin, sync::Weak, time::Duration};
+use std::{future::Future, pin::Pin, sync::Weak, time::Duration};
 
 use serde::Serialize;
 
-use crate::{clock::Until, error::Refusal, fence::Fence, name::Name};
+use crate::{
+    clock::{Clock, Until},
+    error::Refusal,
+    fence::Fence,
+    name::Name,
+};
 
 mod capabilities;
 pub mod crc16;
@@ -21,22 +26,19 @@ mod members;
 #[cfg(feature = "memory")]
 pub mod memory;
 pub mod nodes;
-mod options;
 pub mod records;
 pub mod registry;
 pub mod voter;
 mod watch;
 
-pub use capabilities::{Capabilities, Handover, Modes, Reach, TtlRange, WatchBy};
+pub use capabilities::{Capabilities, Handover, Reach};
 pub(crate) use cursor::Listing;
 pub use cursor::{Cursor, Page};
 pub use inspect::{Inspect, Inspection, Tenure, WAITERS_SHOWN, Waiter};
-pub use lease::{
-    Acks, Answer, Claim, Grant, HOLDERS_SHOWN, Held, Hold, Holders, Mode, Queue, Released, Renewed, Wake,
-};
+pub use lease::{Acks, Answer, Claim, Grant, Held, Hold, Holders, Mode, Queue, Released, Renewed, Wake};
 pub use members::{Member, MemberState, Members, Rounds};
 pub use nodes::ClockOffset;
-pub use options::EngineOptions;
+pub(crate) use watch::watch;
 pub use watch::{Change, ChangeKind, Changes, WATCHED_MAX, Watch, Watched};
 
 /// The future of an engine call.
@@ -44,6 +46,25 @@ pub use watch::{Change, ChangeKind, Changes, WATCHED_MAX, Watch, Watched};
 /// Every call ends by its `until`. Dropping the future may leave its effect behind: whoever dropped it owes
 /// an [`abandon`](Leases::abandon) or [`release`](Leases::release) with the same owner.
 pub type Fut<'a, T> = Pin<Box<dyn Future<Output = Result<T, EngineError>> + Send + 'a>>;
+
+/// What an engine needs besides its URL.
+#[derive(Clone, Debug)]
+pub struct EngineOptions {
+    /// Where the time comes from.
+    pub clock: Clock,
+    /// Longest wait for one command's answer.
+    pub command_timeout: Duration,
+    /// What precedes a name in a shared store.
+    pub prefix: String,
+    /// Connections to one server.
+    pub connections: usize,
+    /// Most operations under way at once.
+    pub max_in_flight: usize,
+    /// How this client calls itself to the server.
+    pub client_name: String,
+    /// Longest ttl, and longest lock-delay.
+    pub max_ttl: Duration,
+}
 
 /// A store.
 pub trait Engine: Send + Sync + 'static {
@@ -115,6 +136,17 @@ impl dyn Leases + '_ {
         let mut answers = self.renew(std::slice::from_ref(hold), until).await?;
         answers.pop().unwrap_or_else(|| Err(EngineError::no_answer()))
     }
+
+    /// [`release`](Leases::release), at once or, of what is [`Held::Closed`], when its ttl is over.
+    pub(crate) async fn give_back(&self, hold: &Hold, until: Until) -> Result<Released, EngineError> {
+        if hold.of != Held::Closed {
+            return self.release(hold, until).await;
+        }
+        Ok(match self.renew_one(hold, until).await? {
+            Renewed::Kept { .. } => Released::Closed { remaining: hold.ttl },
+            Renewed::Gone => Released::Expired,
+        })
+    }
 }
 
 /// Receives wake-ups; implemented by the client. It must not block.
@@ -159,7 +191,8 @@ pub struct Warning {
 }
 
 /// Why an engine call failed; the client adds the name and the operation.
-#[derive(Clone, Debug)]
+#[derive(Clone, Debug, thiserror::Error)]
+#[error("{why}")]
 pub struct EngineError {
     /// The kind of failure.
     pub fault: Fault,
@@ -201,15 +234,11 @@ impl EngineError {
     pub fn no_answer() -> Self {
         Self::new(Fault::NoAnswer, "no answer in time")
     }
-}
 
-impl fmt::Display for EngineError {
-    fn fmt(&self, f: &mut fmt::Formatter<'_>) -> fmt::Result {
-        f.write_str(&self.why)
+    pub(crate) fn too_slow() -> Self {
+        Self::new(Fault::NoAnswer, "the answer took so long that too little of the lease was left")
     }
 }
-
-impl std::error::Error for EngineError {}
 
 /// Most waiters of one name.
 pub const WAITERS_MAX: u32 = 10_000;

@@ -55,31 +55,24 @@ pub fn clocks_differ(clocks: &[(&str, ClockOffset)], matters: &str, soon: &str) 
     })
 }
 
-/// A text, and the nodes it is about.
-type Finding = (String, Vec<String>);
-
 /// One warning per code and cure, which names the nodes it is about.
 pub fn gather(each: impl IntoIterator<Item = (String, Warning)>) -> Vec<Warning> {
-    let mut gathered: Vec<(Warning, Vec<Finding>)> = Vec::new();
+    let mut different: Vec<(Warning, Vec<String>)> = Vec::new();
     for (label, warning) in each {
-        let found = warning.found.clone();
-        let same = |(known, _): &(Warning, _)| known.code == warning.code && known.cure == warning.cure;
-        let at = gathered.iter().position(same).unwrap_or_else(|| {
-            gathered.push((warning, Vec::new()));
-            gathered.len() - 1
-        });
-        let findings = &mut gathered[at].1;
-        match findings.iter_mut().find(|(text, _)| *text == found) {
+        match different.iter_mut().find(|(known, _)| *known == warning) {
             Some((_, labels)) => labels.push(label),
-            None => findings.push((found, vec![label])),
+            None => different.push((warning, vec![label])),
         }
     }
-    let joined = |(warning, findings): (Warning, Vec<Finding>)| {
-        let texts: Vec<_> =
-            findings.iter().map(|(text, labels)| format!("{}: {text}", listed(labels))).collect();
-        Warning { found: texts.join("; "), ..warning }
-    };
-    gathered.into_iter().map(joined).collect()
+    let mut gathered: Vec<Warning> = Vec::new();
+    for (warning, labels) in different {
+        let found = format!("{}: {}", listed(&labels), warning.found);
+        match gathered.iter_mut().find(|known| (known.code, &known.cure) == (warning.code, &warning.cure)) {
+            Some(known) => known.found += &format!("; {found}"),
+            None => gathered.push(Warning { found, ..warning }),
+        }
+    }
+    gathered
 }
 
 /// Some nodes, by name.

@@ -40,27 +40,6 @@ pub trait Records: Send + Sync {
     /// lock or another program's data. One result per key.
     fn on_marks<'a>(&'a self, keys: &'a [Name], op: MarkOp, until: Until) -> Fut<'a, Vec<bool>>;
 
-    /// Sets marks: [`MarkOp::Set`], or [`MarkOp::SetIfAbsent`].
-    fn mark<'a>(
-        &'a self,
-        keys: &'a [Name],
-        ttl: Duration,
-        if_absent: bool,
-        until: Until,
-    ) -> Fut<'a, Vec<bool>> {
-        self.on_marks(keys, if if_absent { MarkOp::SetIfAbsent(ttl) } else { MarkOp::Set(ttl) }, until)
-    }
-
-    /// Tests marks: [`MarkOp::Test`].
-    fn exist<'a>(&'a self, keys: &'a [Name], until: Until) -> Fut<'a, Vec<bool>> {
-        self.on_marks(keys, MarkOp::Test, until)
-    }
-
-    /// Removes marks: [`MarkOp::Clear`].
-    fn clear<'a>(&'a self, keys: &'a [Name], until: Until) -> Fut<'a, Vec<bool>> {
-        self.on_marks(keys, MarkOp::Clear, until)
-    }
-
     /// What is under a key.
     fn read<'a>(&'a self, key: &'a Name, until: Until) -> Fut<'a, Option<Record>>;
 
@@ -111,15 +90,9 @@ pub struct Begin {
 impl Begin {
     /// The lease that a grant leads to.
     pub fn hold(&self, fence: Fence) -> Hold {
-        Hold {
-            name: self.key.clone(),
-            owner: self.owner.clone(),
-            fence,
-            ttl: self.lease,
-            lock_delay: Duration::ZERO,
-            mode: Mode::Exclusive,
-            of: Held::Record,
-        }
+        let Self { key: name, owner, lease: ttl, .. } = self.clone();
+        let (mode, lock_delay) = (Mode::Exclusive, Duration::ZERO);
+        Hold { name, owner, fence, mode, ttl, lock_delay, of: Held::Record }
     }
 
     /// The text of the record while it runs.

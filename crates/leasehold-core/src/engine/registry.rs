@@ -5,7 +5,7 @@
 //! connections a copy is unanswered. It lets none leave after the end, and tells the end whether one may arrive later.
 
 use std::{
-    collections::{HashMap, HashSet, VecDeque},
+    collections::{HashMap, VecDeque, hash_map::Entry},
     future::poll_fn,
     pin::pin,
     sync::{Arc, Mutex, MutexGuard, PoisonError},
@@ -23,8 +23,8 @@ const ATTEMPTS_MAX: usize = 100_000;
 /// Nothing of an attempt arrives this long after it left: a kernel gives up sending to a peer that does not answer after
 /// about a quarter of an hour.
 pub const LATEST: Duration = Duration::from_secs(1200);
-/// Ended attempts that are remembered, so that no claim of them leaves.
-const ENDED_MAX: usize = 4096;
+/// Ended attempts that are remembered.
+const ENDED_MAX: usize = 10_000;
 
 /// The attempts of one client that a store may know. `W` is how one waits there.
 pub struct Registry<W>(Mutex<Attempts<W>>);
@@ -43,10 +43,8 @@ impl<W> Default for Registry<W> {
 struct Attempt<W> {
     /// Calls that have not returned.
     callers: u32,
-    /// Copies that are about to enter some connection's queue.
-    leaving: u32,
-    /// The connection of each copy that is unanswered.
-    unanswered: Vec<u64>,
+    /// Copies of its claim that are unanswered.
+    copies: Vec<ClaimCopy>,
     /// How it waits in the store, if it may.
     waits: Option<W>,
     end: End,
@@ -61,37 +59,27 @@ enum End {
     Answered,
 }
 
-impl<W> Attempt<W> {
-    fn new(asked_at: BootInstant) -> Self {
-        let unanswered = Vec::new();
-        Self { callers: 0, leaving: 0, unanswered, waits: None, end: End::Open, asked_at }
-    }
+/// Where a copy of a claim is that has no answer.
+#[derive(Clone, Copy, PartialEq, Eq)]
+enum ClaimCopy {
+    /// About to enter some connection's queue.
+    Leaving,
+    /// In this connection's queue, or beyond.
+    Left(u64),
+}
 
+impl<W> Attempt<W> {
     fn is_over(&self) -> bool {
-        let knows_nothing = self.leaving == 0 && self.unanswered.is_empty() && self.waits.is_none();
+        let knows_nothing = self.copies.is_empty() && self.waits.is_none();
         self.callers == 0 && (knows_nothing || self.end == End::Answered)
     }
 
     /// A copy is no longer where it was.
-    fn remove(&mut self, copy: CopyState) {
-        match copy {
-            CopyState::None => {}
-            CopyState::Leaving => self.leaving -= 1,
-            CopyState::Left(connection) => {
-                let at = self.unanswered.iter().position(|other| *other == connection);
-                at.map(|at| self.unanswered.swap_remove(at));
-            }
+    fn remove(&mut self, copy: Option<ClaimCopy>) {
+        if let Some(at) = self.copies.iter().position(|other| Some(*other) == copy) {
+            self.copies.swap_remove(at);
         }
     }
-}
-
-/// What the end of an attempt has to do away with.
-#[derive(Debug)]
-pub struct Remains<W> {
-    /// How it may wait.
-    pub waits: Option<W>,
-    /// A copy of a claim may arrive later than the end.
-    pub may_come_late: bool,
 }
 
 impl<W: Clone> Registry<W> {
@@ -104,7 +92,7 @@ impl<W: Clone> Registry<W> {
     /// # Errors
     /// `Overloaded` when too many attempts are under way.
     pub fn enter(self: &Arc<Self>, owner: OwnerId, now: BootInstant) -> Result<Call<W>, EngineError> {
-        let open = &mut self.all().open;
+        let Attempts { open, ended } = &mut *self.all();
         if open.len() >= ATTEMPTS_MAX && !open.contains_key(&owner) {
             // Those that nobody ended, and of which nothing can be on its way any more.
             open.retain(|_, attempt| attempt.callers > 0 || now.since(attempt.asked_at) < LATEST);
@@ -113,55 +101,49 @@ impl<W: Clone> Registry<W> {
                 return Err(EngineError::new(Fault::Overloaded, why));
             }
         }
-        let attempt = open.entry(owner).or_insert_with(|| Attempt::new(now));
+        let end = if ended.contains(owner) { End::UnderWay } else { End::Open };
+        let new = || Attempt { callers: 0, copies: Vec::new(), waits: None, end, asked_at: now };
+        let attempt = open.entry(owner).or_insert_with(new);
         attempt.callers += 1;
         attempt.asked_at = now;
-        Ok(Call { registry: self.clone(), owner, copy: Mutex::new(CopyState::None) })
+        Ok(Call { registry: self.clone(), owner, copy: Mutex::default() })
     }
 
     /// The attempt ends: no copy of it leaves from here on.
     pub fn end(&self, owner: OwnerId) {
         let mut all = self.all();
-        all.ended.insert(owner);
+        all.ended.insert(owner, ());
         if let Some(attempt) = all.open.get_mut(&owner) {
             attempt.end = End::UnderWay;
         }
     }
 
-    /// What an end that leaves over this connection must do. What left over the same connection arrives before it.
-    pub fn remains(&self, owner: OwnerId, connection: u64) -> Remains<W> {
+    /// Whether a copy may arrive after an end that leaves over this connection. What left over the same one arrives before.
+    pub fn may_come_late(&self, owner: OwnerId, connection: u64) -> bool {
         let all = self.all();
-        let Some(attempt) = all.open.get(&owner) else {
-            return Remains { waits: None, may_come_late: false };
-        };
-        let elsewhere = attempt.unanswered.iter().any(|other| *other != connection);
-        Remains { waits: attempt.waits.clone(), may_come_late: attempt.leaving > 0 || elsewhere }
+        let mut copies = all.open.get(&owner).into_iter().flat_map(|attempt| &attempt.copies);
+        copies.any(|copy| *copy != ClaimCopy::Left(connection))
+    }
+
+    /// Changes what is known of an attempt, if it is known; one that is over is forgotten.
+    fn change<R>(&self, owner: OwnerId, change: impl FnOnce(&mut Attempt<W>) -> R) -> Option<R> {
+        let mut all = self.all();
+        let Entry::Occupied(mut attempt) = all.open.entry(owner) else { return None };
+        let changed = change(attempt.get_mut());
+        if attempt.get().is_over() {
+            attempt.remove();
+        }
+        Some(changed)
     }
 
     /// The store has answered the end.
     pub fn ended(&self, owner: OwnerId) {
-        let open = &mut self.all().open;
-        if let Some(attempt) = open.get_mut(&owner) {
-            attempt.end = End::Answered;
-            if attempt.is_over() {
-                open.remove(&owner);
-            }
-        }
+        self.change(owner, |attempt| attempt.end = End::Answered);
     }
 
     /// Reads or changes how an attempt waits. One that is not known waits in no way.
-    pub fn waits<R>(&self, owner: OwnerId, look: impl FnOnce(&mut Option<W>) -> R) -> R {
-        let open = &mut self.all().open;
-        match open.get_mut(&owner) {
-            None => look(&mut None),
-            Some(attempt) => {
-                let found = look(&mut attempt.waits);
-                if attempt.is_over() {
-                    open.remove(&owner);
-                }
-                found
-            }
-        }
+    pub fn waits<R: Default>(&self, owner: OwnerId, look: impl FnOnce(&mut Option<W>) -> R) -> R {
+        self.change(owner, |attempt| look(&mut attempt.waits)).unwrap_or_default()
     }
 
     /// The attempts that wait, if `which` of their ways to wait says so.
@@ -172,13 +154,8 @@ impl<W: Clone> Registry<W> {
     }
 
     /// How many attempts it keeps.
-    pub fn len(&self) -> usize {
+    pub fn count(&self) -> usize {
         self.all().open.len()
-    }
-
-    /// Whether it keeps none.
-    pub fn is_empty(&self) -> bool {
-        self.len() == 0
     }
 }
 
@@ -186,27 +163,15 @@ impl<W: Clone> Registry<W> {
 pub struct Call<W: Clone> {
     registry: Arc<Registry<W>>,
     owner: OwnerId,
-    copy: Mutex<CopyState>,
-}
-
-/// Where the copy of a claim is that its caller waits for.
-#[derive(Clone, Copy)]
-enum CopyState {
-    /// Not sent, or answered.
-    None,
-    /// About to enter some connection's queue.
-    Leaving,
-    /// In this connection's queue, or beyond.
-    Left(u64),
+    /// The copy that its caller waits for; none if it was not sent, or is answered.
+    copy: Mutex<Option<ClaimCopy>>,
 }
 
 impl<W: Clone> Call<W> {
-    fn change<T>(&self, change: impl FnOnce(&mut Attempt<W>, &mut CopyState, &EndedAttempts) -> T) -> T {
-        let all = &mut *self.registry.all();
+    fn change<T>(&self, change: impl FnOnce(&mut Attempt<W>, &mut Option<ClaimCopy>) -> T) -> T {
         let mut copy = self.copy.lock().unwrap_or_else(PoisonError::into_inner);
-        // It is there as long as a call is: only the last one removes it.
-        let attempt = all.open.entry(self.owner).or_insert_with(|| Attempt::new(BootInstant::from_nanos(0)));
-        change(attempt, &mut copy, &all.ended)
+        let changed = self.registry.change(self.owner, |attempt| change(attempt, &mut copy));
+        changed.expect("an attempt is known as long as it has a caller")
     }
 
     /// A copy is about to leave, which may make the attempt wait there. One that left before is unanswered for good.
@@ -214,12 +179,12 @@ impl<W: Clone> Call<W> {
     /// # Errors
     /// `Ended` after the attempt's end.
     pub fn leaves(&self, waits: Option<&W>) -> Result<(), EngineError> {
-        self.change(|attempt, copy, ended| {
-            if attempt.end != End::Open || ended.contains(self.owner) {
+        self.change(|attempt, copy| {
+            if attempt.end != End::Open {
                 return Err(ended_error());
             }
-            attempt.leaving += 1;
-            *copy = CopyState::Leaving;
+            attempt.copies.push(ClaimCopy::Leaving);
+            *copy = Some(ClaimCopy::Leaving);
             if let Some(waits) = waits {
                 attempt.waits = Some(waits.clone());
             }
@@ -227,44 +192,42 @@ impl<W: Clone> Call<W> {
         })
     }
 
+    fn moved(&self, to: Option<ClaimCopy>) {
+        self.change(|attempt, copy| {
+            attempt.remove(std::mem::replace(copy, to));
+            attempt.copies.extend(to);
+        });
+    }
+
     /// It is in the connection's queue: what leaves over it later arrives later. One that had no effect elsewhere may leave
     /// again.
     pub fn left(&self, connection: u64) {
-        self.change(|attempt, copy, _| {
-            attempt.remove(std::mem::replace(copy, CopyState::Left(connection)));
-            attempt.unanswered.push(connection);
-        });
+        self.moved(Some(ClaimCopy::Left(connection)));
     }
 
     /// It was answered, or never left.
     pub fn answered(&self) {
-        self.change(|attempt, copy, _| attempt.remove(std::mem::replace(copy, CopyState::None)));
+        self.moved(None);
     }
 
     /// Whether the attempt has ended: no copy of it may leave.
     pub fn has_ended(&self) -> bool {
-        self.change(|attempt, _, ended| attempt.end != End::Open || ended.contains(self.owner))
+        self.change(|attempt, _| attempt.end != End::Open)
     }
 
     /// It got what it waited for.
     pub fn waits_no_longer(&self) {
-        self.change(|attempt, _, _| attempt.waits = None);
+        self.change(|attempt, _| attempt.waits = None);
     }
 }
 
 impl<W: Clone> Drop for Call<W> {
     fn drop(&mut self) {
-        let over = self.change(|attempt, copy, _| {
+        self.change(|attempt, copy| {
             // What has left stays unanswered; what has not never will.
-            if let CopyState::Leaving = copy {
-                attempt.remove(CopyState::Leaving);
-            }
+            attempt.remove(copy.take_if(|copy| *copy == ClaimCopy::Leaving));
             attempt.callers -= 1;
-            attempt.is_over()
         });
-        if over {
-            self.registry.all().open.remove(&self.owner);
-        }
     }
 }
 
@@ -280,17 +243,23 @@ pub async fn send_noted<T>(send: impl Future<Output = T>, left: impl FnOnce()) -
     }
 }
 
-/// Attempts that have ended lately: a claim of them must not take effect.
-#[derive(Debug, Default)]
-pub struct EndedAttempts {
-    known: HashSet<OwnerId>,
+/// Attempts that have ended lately, of which nothing may take effect any more, with what is known of each.
+#[derive(Debug)]
+pub struct EndedAttempts<T = ()> {
+    known: HashMap<OwnerId, T>,
     order: VecDeque<OwnerId>,
 }
 
-impl EndedAttempts {
+impl<T> Default for EndedAttempts<T> {
+    fn default() -> Self {
+        Self { known: HashMap::new(), order: VecDeque::new() }
+    }
+}
+
+impl<T> EndedAttempts<T> {
     /// Remembers one, and forgets the oldest of too many.
-    pub fn insert(&mut self, owner: OwnerId) {
-        if !self.known.insert(owner) {
+    pub fn insert(&mut self, owner: OwnerId, what: T) {
+        if self.known.insert(owner, what).is_some() {
             return;
         }
         self.order.push_back(owner);
@@ -303,7 +272,12 @@ impl EndedAttempts {
 
     /// Whether it has ended.
     pub fn contains(&self, owner: OwnerId) -> bool {
-        self.known.contains(&owner)
+        self.known.contains_key(&owner)
+    }
+
+    /// What is known of one.
+    pub fn get(&self, owner: OwnerId) -> Option<&T> {
+        self.known.get(&owner)
     }
 }
 
@@ -326,7 +300,7 @@ mod tests {
     }
 
     fn may_come_late(attempts: &Registry<()>, owner: OwnerId, connection: u64) -> bool {
-        attempts.remains(owner, connection).may_come_late
+        attempts.may_come_late(owner, connection)
     }
 
     #[test]
@@ -356,7 +330,7 @@ mod tests {
         call.leaves(None).unwrap();
         drop(call);
         assert!(!may_come_late(&attempts, owner, 1));
-        assert_eq!(attempts.len(), 0);
+        assert_eq!(attempts.count(), 0);
 
         let call = attempts.enter(owner, NOW).unwrap();
         call.leaves(None).unwrap();
@@ -376,7 +350,7 @@ mod tests {
         assert!(may_come_late(&attempts, owner, 2));
         attempts.end(owner);
         attempts.ended(owner);
-        assert_eq!(attempts.len(), 0);
+        assert_eq!(attempts.count(), 0);
 
         // Also if the caller still waits for the answer when the end was answered.
         let (attempts, owner, call) = begin();
@@ -385,14 +359,14 @@ mod tests {
         attempts.end(owner);
         attempts.ended(owner);
         drop(call);
-        assert_eq!(attempts.len(), 0);
+        assert_eq!(attempts.count(), 0);
 
         let (attempts, _, call) = begin();
         call.leaves(None).unwrap();
         call.left(1);
         call.answered();
         drop(call);
-        assert_eq!(attempts.len(), 0);
+        assert_eq!(attempts.count(), 0);
     }
 
     #[test]
@@ -402,7 +376,7 @@ mod tests {
         attempts.ended(owner);
         assert_eq!(call.leaves(None).unwrap_err().fault, Fault::Ended);
         drop(call);
-        assert_eq!(attempts.len(), 0);
+        assert_eq!(attempts.count(), 0);
 
         // Nor when it was not known any more.
         let call = attempts.enter(owner, NOW).unwrap();
@@ -421,6 +395,6 @@ mod tests {
         let fault = attempts.enter(another, NOW).err().map(|error| error.fault);
         assert_eq!(fault, Some(Fault::Overloaded));
         assert!(attempts.enter(another, NOW + LATEST).is_ok());
-        assert_eq!(attempts.len(), 0);
+        assert_eq!(attempts.count(), 0);
     }
 }

@@ -120,42 +120,34 @@ pub enum Vote {
 }
 
 /// Why a node does not vote.
-#[derive(Clone, Copy, Debug, PartialEq, Eq)]
+#[derive(Clone, Copy, Debug, PartialEq, Eq, thiserror::Error)]
 #[non_exhaustive]
 pub enum Abstention {
     /// It has no record, or we have not read it yet.
+    #[error("not admitted yet")]
     NotAdmitted,
     /// Its record is of another run of the server, or it is on its way back.
+    #[error("restarted or wiped, until every lease that it might have granted has expired")]
     Forgot,
     /// Its record belongs to another set of nodes.
+    #[error("belongs to another quorum")]
     OtherSet,
     /// Its quorum was admitted with another list of addresses than ours.
+    #[error(
+        "this quorum was admitted with other addresses or in another order; all clients must use the same list"
+    )]
     OtherList,
     /// The record was written by a version that this one does not know.
+    #[error("its record was written by another version")]
     UnknownLayout,
     /// It is another address of a node that votes already.
+    #[error("another address of a node that votes already")]
     SameServer,
-}
-
-impl Abstention {
-    /// For people.
-    pub fn as_str(&self) -> &'static str {
-        match self {
-            Self::NotAdmitted => "not admitted yet",
-            Self::Forgot => "restarted or wiped, until every lease that it might have granted has expired",
-            Self::OtherSet => "belongs to another quorum",
-            Self::OtherList => {
-                "this quorum was admitted with other addresses or in another order; all clients must use the same list"
-            }
-            Self::UnknownLayout => "its record was written by another version",
-            Self::SameServer => "another address of a node that votes already",
-        }
-    }
 }
 
 impl Serialize for Abstention {
     fn serialize<S: Serializer>(&self, serializer: S) -> Result<S::Ok, S::Error> {
-        serializer.serialize_str(self.as_str())
+        serializer.collect_str(self)
     }
 }
 

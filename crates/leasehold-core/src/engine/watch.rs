@@ -1,7 +1,8 @@
-//! Watching locks: what changed between two inspections (pure), and a poll for stores that push no changes.
+//! Watching locks: they are inspected again and again, and what changed between two inspections (pure) is reported.
 
 use std::{
     collections::{BTreeMap, BTreeSet},
+    fmt,
     time::Duration,
 };
 
@@ -11,9 +12,9 @@ use futures_util::{
 };
 use serde::Serialize;
 
-use super::{EngineError, Fault, Inspect, Inspection, Tenure};
+use super::{EngineError, Fault, Inspect, Inspection, Page, Tenure};
 use crate::{
-    clock::{BootInstant, Clock, Until},
+    clock::{BootInstant, Clock},
     name::Name,
 };
 
@@ -22,7 +23,7 @@ use crate::{
 pub struct Watch {
     /// Which locks.
     pub locks: Watched,
-    /// How often a store is asked that pushes no changes.
+    /// How often the store is asked.
     pub poll_every: Duration,
     /// Longest wait for the answer to one command.
     pub command_timeout: Duration,
@@ -74,71 +75,44 @@ pub enum ChangeKind {
     Present,
     /// Somebody has it.
     Acquired,
-    /// Somebody else has it. To a poll a release and another acquire between two inspections are the same.
+    /// Somebody else has it. A release and another acquire between two inspections look the same.
     HandedOver,
-    /// Nobody has it any more.
+    /// Nobody has it any more, also because an operator took it from its holder.
     Released,
-    /// Its lease ran out. To a poll a release at the end of a lease is the same.
+    /// Its lease ran out. A release at the end of a lease looks the same.
     Expired,
-    /// An operator took it from its holder. To a poll it is a release.
-    ForceReleased,
     /// More wait for it.
     Waiting,
 }
 
-impl ChangeKind {
-    /// The word for it on the command line and in JSON.
-    pub const fn as_str(self) -> &'static str {
-        match self {
-            Self::Present => "present",
-            Self::Acquired => "acquired",
-            Self::HandedOver => "handed-over",
-            Self::Released => "released",
-            Self::Expired => "expired",
-            Self::ForceReleased => "force-released",
-            Self::Waiting => "waiting",
-        }
+/// The word for it on the command line and in JSON.
+impl fmt::Display for ChangeKind {
+    fn fmt(&self, f: &mut fmt::Formatter<'_>) -> fmt::Result {
+        self.serialize(f)
     }
 }
 
 type Locks = BTreeMap<Name, Inspection>;
 
-/// The locks in use, not before this time.
-struct Snapshot {
-    taken_at: BootInstant,
-    locks: Locks,
-}
-
-impl Snapshot {
-    async fn take<I: Inspect + ?Sized>(inspect: &I, watch: &Watch) -> Result<Self, EngineError> {
-        let until = || -> Until { watch.clock.now() + watch.command_timeout };
-        let mut snapshot = Self { taken_at: watch.clock.now(), locks: BTreeMap::new() };
-        let prefix = match &watch.locks {
-            Watched::Prefix(prefix) => prefix,
-            Watched::Name(name) => {
-                snapshot.add(vec![inspect.inspect(name, until()).await?])?;
-                return Ok(snapshot);
-            }
+/// The locks in use, not before the time that comes with them.
+async fn snapshot(inspect: &dyn Inspect, watch: &Watch) -> Result<(BootInstant, Locks), EngineError> {
+    let (taken_at, mut locks, mut from) = (watch.clock.now(), Locks::new(), None);
+    loop {
+        let until = watch.clock.now() + watch.command_timeout;
+        let page = match &watch.locks {
+            Watched::Prefix(prefix) => inspect.page(prefix, from, PAGE, until).await?,
+            Watched::Name(name) => Page { items: vec![inspect.inspect(name, until).await?], next: None },
         };
-        let mut from = None;
-        loop {
-            let page = inspect.page(prefix, from, PAGE, until()).await?;
-            snapshot.add(page.items)?;
-            from = page.next;
-            if from.is_none() {
-                return Ok(snapshot);
-            }
-        }
-    }
-
-    fn add(&mut self, locks: Vec<Inspection>) -> Result<(), EngineError> {
-        let in_use = locks.into_iter().filter(Inspection::is_in_use);
-        self.locks.extend(in_use.map(|lock| (lock.name.clone(), lock)));
-        if self.locks.len() > WATCHED_MAX {
+        let in_use = page.items.into_iter().filter(Inspection::is_in_use);
+        locks.extend(in_use.map(|lock| (lock.name.clone(), lock)));
+        if locks.len() > WATCHED_MAX {
             let why = format!("more than {WATCHED_MAX} locks are in use; watch a longer prefix");
             return Err(EngineError::new(Fault::Overloaded, why));
         }
-        Ok(())
+        if page.next.is_none() {
+            return Ok((taken_at, locks));
+        }
+        from = page.next;
     }
 }
 
@@ -146,31 +120,27 @@ impl Snapshot {
 const PAGE: u32 = 500;
 
 /// Watches by inspecting again and again.
-pub(super) fn poll<I: Inspect + ?Sized>(inspect: &I, watch: Watch) -> Changes<'_> {
-    let start = (None::<Snapshot>, watch.clock.now(), watch);
+pub(crate) fn watch(inspect: &dyn Inspect, watch: Watch) -> Changes<'_> {
+    let start = (None::<(BootInstant, Locks)>, watch.clock.now(), watch);
     stream::unfold(start, move |(mut before, mut next_at, watch)| async move {
         loop {
             watch.clock.sleep_until(next_at).await;
             next_at = watch.clock.now() + watch.poll_every;
-            let now = match Snapshot::take(inspect, &watch).await {
+            let now = match snapshot(inspect, &watch).await {
                 Ok(now) => now,
                 Err(error) => return Some((Err(error), (before, next_at, watch))),
             };
             let ended_at = watch.clock.now();
-            let found = before.as_ref().map_or_else(
-                || present(&now.locks),
-                |before| changes(&before.locks, &now.locks, ended_at.since(before.taken_at)),
-            );
+            let found = match &before {
+                None => now.1.values().map(|lock| change(ChangeKind::Present, None, lock)).collect(),
+                Some((taken_at, before)) => changes(before, &now.1, ended_at.since(*taken_at)),
+            };
             if before.replace(now).is_none() || !found.is_empty() {
                 return Some((Ok(found), (before, next_at, watch)));
             }
         }
     })
     .boxed()
-}
-
-fn present(locks: &Locks) -> Vec<Change> {
-    locks.values().map(|lock| change(ChangeKind::Present, None, lock)).collect()
 }
 
 /// What changed between two snapshots, by name.

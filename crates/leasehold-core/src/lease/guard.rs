@@ -4,7 +4,7 @@ use std::{fmt, ops::Deref, sync::Arc, time::Duration};
 
 use tracing::Instrument;
 
-use super::{Handle, state::LeaseState, validity};
+use super::{Cleanup, Handle, state::LeaseState, validity};
 use crate::{
     core::Core,
     engine::{Grant, Hold, Released, Renewed},
@@ -33,13 +33,11 @@ pub(crate) struct Terms {
 impl Lease {
     /// Begins a lease that was granted; the keeper watches it until [`Lease::end`].
     pub(crate) fn begin(core: &Arc<Core>, hold: Hold, grant: &Grant, terms: Terms) -> Self {
-        let Terms { keep_alive, max_lifetime, handed_over } = terms;
-        let (clock, telemetry) = (core.clock.clone(), core.telemetry.clone());
-        let state = Arc::new(LeaseState::new(hold, grant, keep_alive, max_lifetime, clock, telemetry));
-        let renew_at = if handed_over {
+        let state = Arc::new(LeaseState::new(core, hold, grant, terms));
+        let renew_at = if terms.handed_over {
             Some(state.acquired_at)
         } else {
-            keep_alive.then(|| grant.since + validity::renew_interval(grant.ttl))
+            terms.keep_alive.then(|| grant.since + validity::renew_interval(grant.ttl))
         };
         core.keeper.watch(state.clone(), renew_at);
         Self { state, core: core.clone() }
@@ -124,11 +122,9 @@ impl Lease {
 
 impl fmt::Debug for Lease {
     fn fmt(&self, f: &mut fmt::Formatter<'_>) -> fmt::Result {
-        f.debug_struct("Lease")
-            .field("name", self.name())
-            .field("fence", &self.fence())
-            .field("remaining", &self.remaining())
-            .finish()
+        let mut shown = f.debug_struct("Lease");
+        shown.field("name", self.name()).field("fence", &self.fence());
+        shown.field("remaining", &self.remaining()).finish()
     }
 }
 
@@ -171,22 +167,15 @@ impl Guard {
     }
 
     async fn send_release(mut self) -> Result<Released> {
-        let closed_for = self.stop();
-        let Lease { state, core } = &self.lease;
-        let answer = match closed_for {
-            Some(remaining) => {
-                core.renew(&state.hold.closed_for(remaining)).await.map(|renewed| match renewed {
-                    Renewed::Kept { .. } => Released::Closed { remaining },
-                    Renewed::Gone => Released::Expired,
-                })
-            }
-            None => core.release(&state.hold).await,
-        };
+        let hold = self.stop();
+        let core = &self.lease.core;
+        let answer = core.release(&hold).await;
         self.settled = true;
         let outcome = answer.map_err(|error| {
+            let error = core.failed(error, "releasing", &hold.name);
             core.telemetry.count(Count::release_failed);
-            self.give_back(closed_for);
-            core.failed(error, "releasing", &state.hold.name)
+            core.reaper.spawn(Cleanup::Release(hold));
+            error
         })?;
         self.report(outcome);
         Ok(outcome)
@@ -210,21 +199,13 @@ impl Guard {
         Handle { hold: self.lease.state.hold.clone() }
     }
 
-    /// Ends the lease on this side. Returns what is left of the minimum hold time, if the lock is still ours.
-    fn stop(&mut self) -> Option<Duration> {
+    /// Ends the lease on this side. Returns what is to be given back: if the lock is still ours, it first stays closed for
+    /// what is left of its minimum hold time.
+    fn stop(&mut self) -> Hold {
         let held = *self.held_to_the_end.get_or_insert_with(|| self.lease.end());
         let Lease { state, core } = &self.lease;
         let remaining = (state.acquired_at + self.hold_at_least).since(core.clock.now());
-        (held && !remaining.is_zero()).then_some(remaining)
-    }
-
-    /// Gives the lock back in the background, at once or after the time it must still be held.
-    fn give_back(&self, closed_for: Option<Duration>) {
-        let Lease { state, core } = &self.lease;
-        match closed_for {
-            Some(remaining) => core.reaper.shorten(state.hold.closed_for(remaining)),
-            None => core.reaper.release(state.hold.clone()),
-        }
+        if held && !remaining.is_zero() { state.hold.closed_for(remaining) } else { state.hold.clone() }
     }
 
     fn report(&self, outcome: Released) {
@@ -269,14 +250,14 @@ impl Drop for Guard {
         if self.settled {
             return;
         }
-        let closed_for = self.stop();
+        let hold = self.stop();
         let Lease { state, core } = &self.lease;
         core.telemetry.count(Count::dropped);
         if self.held_to_the_end == Some(true) {
             core.telemetry.held_for(core.clock.now().since(state.acquired_at));
         }
         if !self.keeps_delay() {
-            self.give_back(closed_for);
+            core.reaper.spawn(Cleanup::Release(hold));
         }
     }
 }

@@ -108,7 +108,12 @@ impl Keeper {
             for lease in ran_out {
                 lease.lose();
             }
-            for batch in self.by_shard(renew) {
+            // Leases of each shard of the store by themselves.
+            let mut shards = HashMap::<u64, Vec<Hold>>::new();
+            for hold in renew {
+                shards.entry(self.engine.leases().shard_of(&hold)).or_default().push(hold);
+            }
+            for batch in shards.into_values() {
                 tokio::spawn(self.clone().renew(batch));
             }
             let asleep = async {
@@ -152,15 +157,6 @@ impl Keeper {
         });
         schedule.wakes_at = next.or(idle_until);
         (renew, ran_out, schedule.wakes_at)
-    }
-
-    /// Leases of each shard of the store by themselves.
-    fn by_shard(&self, due: Vec<Hold>) -> impl Iterator<Item = Vec<Hold>> {
-        let mut shards = HashMap::<u64, Vec<Hold>>::new();
-        for hold in due {
-            shards.entry(self.engine.leases().shard_of(&hold)).or_default().push(hold);
-        }
-        shards.into_values()
     }
 
     async fn renew(self: Arc<Self>, mut holds: Vec<Hold>) {

@@ -11,4 +11,4 @@ pub(crate) use guard::Terms;
 pub use guard::{Guard, Lease};
 pub use handle::Handle;
 pub(crate) use keeper::Keeper;
-pub(crate) use reaper::Reaper;
+pub(crate) use reaper::{Cleanup, Reaper};

@@ -16,10 +16,8 @@ use crate::{
 };
 
 /// Something that must still be sent to the store.
-enum Cleanup {
+pub(crate) enum Cleanup {
     Release(Hold),
-    /// The lock stays closed for the hold's ttl and is then free.
-    Shorten(Hold),
     Abandon(Claim),
     Settle(Settle),
 }
@@ -36,7 +34,11 @@ const ENTRY_LAPSES: Duration = Duration::from_secs(15);
 /// Takes cleanups. Never blocks, never panics, also without a runtime: then the ttl does it.
 #[derive(Clone)]
 pub(crate) struct Reaper {
-    sender: Arc<Sender>,
+    engine: Arc<dyn Engine>,
+    clock: Clock,
+    command_timeout: Duration,
+    /// Of each shard.
+    turns: Arc<Mutex<HashMap<u64, Arc<Semaphore>>>>,
     /// Where the client was made: guards may be dropped outside of any runtime.
     runtime: Handle,
     tasks: TaskTracker,
@@ -46,40 +48,21 @@ pub(crate) struct Reaper {
 impl Reaper {
     /// Needs a runtime.
     pub(crate) fn new(engine: Arc<dyn Engine>, clock: Clock, command_timeout: Duration) -> Self {
-        let sender = Arc::new(Sender { engine, clock, command_timeout, turns: Mutex::default() });
-        let room = Arc::new(Semaphore::new(CLEANUPS_MAX));
-        Self { sender, runtime: Handle::current(), tasks: TaskTracker::new(), room }
+        let (turns, room) = (Arc::default(), Arc::new(Semaphore::new(CLEANUPS_MAX)));
+        let (runtime, tasks) = (Handle::current(), TaskTracker::new());
+        Self { engine, clock, command_timeout, turns, runtime, tasks, room }
     }
 
-    /// Gives a lease back in the background.
-    pub(crate) fn release(&self, hold: Hold) {
-        self.spawn(Cleanup::Release(hold));
-    }
-
-    /// Lets a lease run out after the hold's ttl, in the background.
-    pub(crate) fn shorten(&self, hold: Hold) {
-        self.spawn(Cleanup::Shorten(hold));
-    }
-
-    /// Ends an attempt in the background.
-    pub(crate) fn abandon(&self, claim: Claim) {
-        self.spawn(Cleanup::Abandon(claim));
-    }
-
-    /// Ends an execution in the background.
-    pub(crate) fn settle(&self, settle: Settle) {
-        self.spawn(Cleanup::Settle(settle));
-    }
-
-    fn spawn(&self, cleanup: Cleanup) {
+    /// Sends it in the background.
+    pub(crate) fn spawn(&self, cleanup: Cleanup) {
         let Ok(room) = self.room.clone().try_acquire_owned() else {
             let name = &cleanup.hold().name;
             tracing::error!(%name, "{CLEANUPS_MAX} locks are being given back already; this one ends with its ttl");
             return;
         };
-        let (sender, since) = (self.sender.clone(), self.sender.clock.now());
+        let (reaper, since) = (self.clone(), self.clock.now());
         let sent = async move {
-            sender.send(&cleanup, since).await;
+            reaper.send(&cleanup, since).await;
             drop(room);
         };
         self.tasks.spawn_on(sent, &self.runtime);
@@ -90,28 +73,7 @@ impl Reaper {
         self.tasks.close();
         self.tasks.wait().await;
     }
-}
 
-impl Cleanup {
-    /// What it is about. The fence of an attempt that ended is not known.
-    fn hold(&self) -> Hold {
-        match self {
-            Self::Release(hold) | Self::Shorten(hold) => hold.clone(),
-            Self::Abandon(claim) => claim.hold(Fence::new(0)),
-            Self::Settle(settle) => settle.hold.clone(),
-        }
-    }
-}
-
-struct Sender {
-    engine: Arc<dyn Engine>,
-    clock: Clock,
-    command_timeout: Duration,
-    /// Of each shard.
-    turns: Mutex<HashMap<u64, Arc<Semaphore>>>,
-}
-
-impl Sender {
     /// Tries until the store has answered or the lease that began before `since` is over.
     async fn send(&self, cleanup: &Cleanup, since: BootInstant) {
         let hold = cleanup.hold();
@@ -121,7 +83,9 @@ impl Sender {
         };
         let mut pause = PAUSE;
         while let Err(error) = self.try_once(cleanup, &hold).await {
-            if !worth_repeating(&error) || self.clock.now() + pause >= since + lapses_in {
+            let is_final =
+                matches!(error.fault, Fault::WrongType | Fault::Corrupt | Fault::Unsupported | Fault::Ended);
+            if is_final || self.clock.now() + pause >= since + lapses_in {
                 tracing::error!(name = %hold.name, %error, "could not give it back; it ends with its ttl");
                 return;
             }
@@ -133,12 +97,15 @@ impl Sender {
     /// Tries when it is its turn, which ends with the try.
     async fn try_once(&self, cleanup: &Cleanup, hold: &Hold) -> Result<(), EngineError> {
         let leases = self.engine.leases();
-        let turns = self.turns(leases.shard_of(hold));
+        let turns = {
+            let mut shards = self.turns.lock().unwrap_or_else(PoisonError::into_inner);
+            let new = || Arc::new(Semaphore::new(CALLS_PER_SHARD));
+            shards.entry(leases.shard_of(hold)).or_insert_with(new).clone()
+        };
         let _turn = turns.acquire().await;
         let until = self.clock.now() + self.command_timeout;
         match cleanup {
-            Cleanup::Release(hold) => leases.release(hold, until).await.map(drop),
-            Cleanup::Shorten(hold) => leases.renew_one(hold, until).await.map(drop),
+            Cleanup::Release(hold) => leases.give_back(hold, until).await.map(drop),
             Cleanup::Abandon(claim) => leases.abandon(claim, until).await,
             Cleanup::Settle(settle) => match self.engine.records() {
                 Ok(records) => records.settle(settle, until).await.map(drop),
@@ -146,16 +113,15 @@ impl Sender {
             },
         }
     }
-
-    fn turns(&self, shard: u64) -> Arc<Semaphore> {
-        let mut turns = self.turns.lock().unwrap_or_else(PoisonError::into_inner);
-        turns.entry(shard).or_insert_with(|| Arc::new(Semaphore::new(CALLS_PER_SHARD))).clone()
-    }
 }
 
-fn worth_repeating(error: &EngineError) -> bool {
-    match error.fault {
-        Fault::Unreachable | Fault::NoAnswer | Fault::Overloaded | Fault::Busy | Fault::Refused(_) => true,
-        Fault::WrongType | Fault::Corrupt | Fault::Unsupported | Fault::Ended => false,
+impl Cleanup {
+    /// What it is about. The fence of an attempt that ended is not known.
+    fn hold(&self) -> Hold {
+        match self {
+            Self::Release(hold) => hold.clone(),
+            Self::Abandon(claim) => claim.hold(Fence::new(0)),
+            Self::Settle(settle) => settle.hold.clone(),
+        }
     }
 }

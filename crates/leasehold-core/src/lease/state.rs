@@ -7,9 +7,10 @@ use std::{
 
 use tokio_util::sync::CancellationToken;
 
-use super::validity;
+use super::{Terms, validity};
 use crate::{
     clock::{BootInstant, Clock},
+    core::Core,
     engine::{Grant, Hold},
     telemetry::{Count, Event, Telemetry},
 };
@@ -20,7 +21,7 @@ pub(crate) struct LeaseState {
     pub(crate) acquired_at: BootInstant,
     pub(crate) kept_alive: bool,
     /// Renewals never carry a lease beyond this.
-    lifetime_end: Option<BootInstant>,
+    lifetime_end: BootInstant,
     standing: Mutex<Standing>,
     lost: CancellationToken,
     clock: Clock,
@@ -48,19 +49,13 @@ enum Phase {
 }
 
 impl LeaseState {
-    pub(crate) fn new(
-        hold: Hold,
-        grant: &Grant,
-        kept_alive: bool,
-        max_lifetime: Option<Duration>,
-        clock: Clock,
-        telemetry: Arc<Telemetry>,
-    ) -> Self {
-        let acquired_at = clock.now();
-        let lifetime_end = max_lifetime.map(|most| acquired_at + most);
-        let valid_until = capped(validity::valid_until(grant.since, grant.ttl), lifetime_end);
+    pub(crate) fn new(core: &Core, hold: Hold, grant: &Grant, terms: Terms) -> Self {
+        let acquired_at = core.clock.now();
+        let lifetime_end = acquired_at + terms.max_lifetime.unwrap_or(Duration::MAX);
+        let valid_until = validity::valid_until(grant.since, grant.ttl).min(lifetime_end);
         let standing = Mutex::new(Standing { valid_until, ttl: grant.ttl, phase: Phase::Held });
-        let (acks, lost) = (grant.acks, CancellationToken::new());
+        let (acks, kept_alive, lost) = (grant.acks, terms.keep_alive, CancellationToken::new());
+        let (clock, telemetry) = (core.clock.clone(), core.telemetry.clone());
         Self { hold, acks, acquired_at, kept_alive, lifetime_end, standing, lost, clock, telemetry }
     }
 
@@ -76,10 +71,8 @@ impl LeaseState {
     /// Zero from the moment at which [`is_held`](Self::is_held) says no.
     pub(crate) fn remaining(&self) -> Duration {
         let (standing, now) = (self.standing(), self.clock.now());
-        match standing.phase {
-            Phase::Held if standing.lost_at() > now => standing.valid_until.since(now),
-            Phase::Held | Phase::Ended | Phase::Lost => Duration::ZERO,
-        }
+        let is_held = standing.phase == Phase::Held && standing.lost_at() > now;
+        if is_held { standing.valid_until.since(now) } else { Duration::ZERO }
     }
 
     /// The truth now, whatever the keeper's task has come to so far.
@@ -110,7 +103,7 @@ impl LeaseState {
     /// A renewal succeeded. It revives nothing: a lease that was lost stays lost.
     pub(crate) fn extend(&self, since: BootInstant, ttl: Duration) {
         let mut standing = self.standing();
-        let until = capped(validity::valid_until(since, ttl), self.lifetime_end);
+        let until = validity::valid_until(since, ttl).min(self.lifetime_end);
         if standing.phase == Phase::Held && until > standing.valid_until {
             standing.valid_until = until;
             standing.ttl = ttl;
@@ -145,8 +138,4 @@ impl LeaseState {
     pub(crate) fn end(&self) -> bool {
         self.is_held() && self.leave(Phase::Ended)
     }
-}
-
-fn capped(until: BootInstant, end: Option<BootInstant>) -> BootInstant {
-    end.map_or(until, |end| until.min(end))
 }

@@ -5,7 +5,7 @@ use std::{sync::Arc, time::Duration};
 use super::{
     Attempt, Waited,
     exclusive::LockRequest,
-    retry::{self, QueuePosition},
+    retry,
     waiting::{Bound, Notification, Ticket},
 };
 use crate::{
@@ -13,7 +13,7 @@ use crate::{
     core::Core,
     engine::{Acks, Answer, Claim, EngineError, Fault, Grant, Holders, Mode, Queue},
     error::{Error, Refusal, Result},
-    lease::{Guard, Lease, Terms, validity},
+    lease::{Cleanup, Guard, Lease, Terms, validity},
     name::Name,
     owner::Holder,
     telemetry::{Count, Event},
@@ -39,22 +39,38 @@ struct Obligation<'a> {
     /// A claim may have had an effect.
     owed: bool,
     settled: bool,
+    until: Until,
+    /// Until when this client may have kept its claim back, so that the store had no time to answer.
+    busy_until: BootInstant,
+    history: History,
+}
+
+/// What an attempt that waits went through so far.
+#[derive(Default)]
+struct History {
+    attempts: u32,
+    /// Owner values that were spent.
+    spent: u32,
+    /// Claims in a row that failed.
+    outages: u32,
+    /// The store answered at least once: somebody else has the lock.
+    answered: bool,
+    /// Why no claim has had an answer.
+    last_fault: Option<EngineError>,
+    holder: Option<Holder>,
 }
 
 impl<'a> Obligation<'a> {
     fn new(core: &'a Arc<Core>, name: Name, request: &'a LockRequest, wait: Option<Duration>) -> Self {
         core.telemetry.count(Count::attempts);
-        let claim = Claim {
-            name,
-            owner: core.new_owner(&request.label),
-            mode: Mode::Exclusive,
-            ttl: request.ttl,
-            lock_delay: request.lock_delay,
-            queue: wait.map(|wait| Queue { wait, poll_every: retry::poll_every(request.ttl) }),
-            acks: request.acks,
-        };
-        let began = core.clock.now();
-        Self { core, request, began, claim, ticket: None, owed: false, settled: false }
+        let &LockRequest { ttl, lock_delay, acks, .. } = request;
+        let (owner, mode) = (core.new_owner(&request.label), Mode::Exclusive);
+        let queue = wait.map(|wait| Queue { wait, poll_every: retry::poll_every(ttl) });
+        let claim = Claim { name, owner, mode, ttl, lock_delay, queue, acks };
+        let (began, history) = (core.clock.now(), History::default());
+        let (until, busy_until) = (began + wait.unwrap_or_default(), began);
+        let (ticket, owed, settled) = (None, false, false);
+        Self { core, request, began, claim, ticket, owed, settled, until, busy_until, history }
     }
 
     /// Sends the claim. The obligation exists before the first byte leaves.
@@ -64,21 +80,17 @@ impl<'a> Obligation<'a> {
         let answer = self.core.engine.leases().claim(&self.claim, until).await;
         self.owed = owed_before
             || match &answer {
-                Ok(Answer::Granted(_) | Answer::Queued { .. }) => true,
-                Ok(Answer::Busy { .. } | Answer::Spent) => false,
-                Err(error) => match error.fault {
-                    Fault::NoAnswer => true,
-                    // What was refused may be the wait for replicas, after the grant.
-                    Fault::Refused(_) => self.claim.acks != Acks::None,
-                    _ => false,
-                },
+                Ok(answer) => matches!(answer, Answer::Granted(_) | Answer::Queued { .. }),
+                // What was refused may be the wait for replicas, after the grant.
+                Err(EngineError { fault: Fault::Refused(_), .. }) => self.claim.acks != Acks::None,
+                Err(error) => error.fault == Fault::NoAnswer,
             };
         answer
     }
 
     /// Before the first claim leaves, so that no wake-up can be missed.
     fn enter(&mut self) {
-        self.ticket = Some(self.core.waiting.enter(&self.claim));
+        self.ticket = Some(self.core.waiting.enter(self.claim.owner.id(), Some(self.claim.clone())));
     }
 
     /// Whether the client was closed and has ended the attempt.
@@ -114,7 +126,7 @@ impl Drop for Obligation<'_> {
             if self.claim.queue.is_some() {
                 self.core.waiting.ended(self.claim.clone());
             }
-            self.core.reaper.abandon(self.claim.clone());
+            self.core.reaper.spawn(Cleanup::Abandon(self.claim.clone()));
         }
     }
 }
@@ -131,10 +143,8 @@ pub(super) async fn ask_once(core: &Arc<Core>, name: Name, request: &LockRequest
         Ok(Answer::Queued { holders, .. } | Answer::Busy { holders }) => holders,
         Ok(Answer::Spent) => Holders::default(),
         Ok(Answer::Granted(_)) | Err(_) => {
-            let too_slow = "the answer took so long that too little of the lease was left";
-            let error = answer.err().unwrap_or_else(|| EngineError::new(Fault::NoAnswer, too_slow));
             core.telemetry.count(Count::failed);
-            return Err(obligation.failed(error));
+            return Err(obligation.failed(answer.err().unwrap_or_else(EngineError::too_slow)));
         }
     };
     core.telemetry.count(Count::refused);
@@ -146,29 +156,15 @@ pub(super) async fn ask_once(core: &Arc<Core>, name: Name, request: &LockRequest
 
 /// Waits for the lock.
 pub(super) async fn wait_for(core: &Arc<Core>, name: Name, request: &LockRequest) -> Result<Guard> {
-    let obligation = Obligation::new(core, name, request, Some(request.wait));
-    let until = obligation.began + request.wait;
-    let mut waiter = Waiter {
-        core,
-        request,
-        busy_until: obligation.began,
-        until,
-        obligation,
-        attempts: 0,
-        spent: 0,
-        outages: 0,
-        answered: false,
-        last_fault: None,
-        holder: None,
-    };
-    let result = waiter.wait().await.and_then(|got| waiter.not_ended().map(|()| got));
-    waiter.obligation.settled = true;
+    let mut obligation = Obligation::new(core, name, request, Some(request.wait));
+    let result = obligation.wait().await.and_then(|got| obligation.not_ended().map(|()| got));
+    obligation.settled = true;
     match result {
         Ok((grant, handed_over)) => {
             if handed_over {
                 core.telemetry.count(Count::handed_over);
             }
-            Ok(waiter.obligation.into_guard(&grant, handed_over))
+            Ok(obligation.into_guard(&grant, handed_over))
         }
         Err(error) => {
             let timed_out = matches!(error, Error::TimedOut { .. });
@@ -178,36 +174,17 @@ pub(super) async fn wait_for(core: &Arc<Core>, name: Name, request: &LockRequest
     }
 }
 
-struct Waiter<'a> {
-    core: &'a Arc<Core>,
-    request: &'a LockRequest,
-    /// Until when this client may have kept its claim back, so that the store had no time to answer.
-    busy_until: BootInstant,
-    until: Until,
-    obligation: Obligation<'a>,
-    attempts: u32,
-    /// Owner values that were spent.
-    spent: u32,
-    /// Claims in a row that failed.
-    outages: u32,
-    /// The store answered this attempt at least once: somebody else has the lock.
-    answered: bool,
-    /// Why no claim has had an answer so far.
-    last_fault: Option<EngineError>,
-    holder: Option<Holder>,
-}
-
-impl Waiter<'_> {
+impl Obligation<'_> {
     /// Claims until the lock is ours, by an answer or by a hand-over (`true`).
     async fn wait(&mut self) -> Result<(Grant, bool)> {
         let core = self.core;
-        self.obligation.enter();
+        self.enter();
         loop {
-            self.attempts += 1;
+            self.history.attempts += 1;
             self.ticket().forget_hints();
-            let limit = core.command_until().min(self.until.max(self.obligation.began + ANSWER_GRACE));
+            let limit = core.command_until().min(self.until.max(self.began + ANSWER_GRACE));
             let (asked_at, mut spent) = (core.clock.now(), false);
-            let mut pause = match self.obligation.claim(limit).await {
+            let mut pause = match self.claim(limit).await {
                 Ok(Answer::Granted(grant)) if validity::is_worth_having(&grant, core.clock.now()) => {
                     return Ok((grant, false));
                 }
@@ -229,7 +206,7 @@ impl Waiter<'_> {
                 }
                 Err(error) => self.outage(error)?,
             };
-            if self.request.max_attempts.is_some_and(|most| self.attempts >= most) {
+            if self.request.max_attempts.is_some_and(|most| self.history.attempts >= most) {
                 return Err(self.timed_out());
             }
             if spent {
@@ -255,7 +232,8 @@ impl Waiter<'_> {
                     return validity::handover_is_fresh(&grant, clock.now()).then_some(grant);
                 }
                 // A link that breaks is no reason to hurry: with many waiters that would be a storm.
-                Some(Notification::LookAgain) if self.outages > 0 && self.core.check_open().is_ok() => {}
+                Some(Notification::LookAgain)
+                    if self.history.outages > 0 && self.core.check_open().is_ok() => {}
                 Some(Notification::LookAgain) | None => return None,
             }
         }
@@ -265,87 +243,83 @@ impl Waiter<'_> {
     /// longest pause before it asks: its place in the queue is open until then, but a store that spends one after the
     /// other is not hurried.
     fn start_over(&mut self) -> Duration {
-        let obligation = &mut self.obligation;
-        obligation.claim.owner = self.core.another_owner(&obligation.claim.owner);
-        obligation.owed = false;
-        obligation.enter();
-        self.spent = (self.spent + 1).min(16);
-        START_OVER_PAUSE * (1 << (self.spent - 1))
+        self.claim.owner = self.core.another_owner(&self.claim.owner);
+        self.owed = false;
+        self.enter();
+        self.history.spent = (self.history.spent + 1).min(16);
+        START_OVER_PAUSE * (1 << (self.history.spent - 1))
     }
 
     fn ticket(&self) -> &Ticket {
-        self.obligation.ticket.as_ref().expect("entered before the first claim")
+        self.ticket.as_ref().expect("entered before the first claim")
     }
 
     /// Nothing is believed of an attempt that close() has ended: the lock is on its way to the next one.
     fn not_ended(&mut self) -> Result<()> {
-        if self.obligation.leave() {
-            self.obligation.owed = false;
+        if self.leave() {
+            self.owed = false;
             self.core.check_open()?;
         }
         Ok(())
     }
 
     fn waited(&self) -> Duration {
-        self.core.clock.now().since(self.obligation.began)
+        self.core.clock.now().since(self.began)
     }
 
     fn queued(&mut self, ahead: u32, holders: Holders) -> Duration {
-        if !std::mem::replace(&mut self.answered, true) {
+        if !std::mem::replace(&mut self.history.answered, true) {
             self.core.telemetry.count(Count::contended);
-            tracing::debug!(name = %self.obligation.claim.name, ahead, "waiting");
+            tracing::debug!(name = %self.claim.name, ahead, "waiting");
         }
-        self.outages = 0;
-        self.last_fault = None;
-        let expires_in = holders.free_in;
-        self.holder = holders.into_first();
+        self.history.outages = 0;
+        self.history.last_fault = None;
+        let free_in = holders.free_in;
+        self.history.holder = holders.into_first();
         if let Some(progress) = &self.request.progress {
-            progress(&Waited { holder: self.holder.as_ref(), ahead, waited: self.waited() });
+            progress(&Waited { holder: self.history.holder.as_ref(), ahead, waited: self.waited() });
         }
-        let position = QueuePosition { ahead, expires_in, poll_every: retry::poll_every(self.request.ttl) };
-        let random = self.core.entropy.fraction();
-        retry::pause_in_queue(&self.request.retry, &position, self.attempts - 1, random)
+        let near = self.request.retry.pause(self.history.attempts - 1, self.core.entropy.fraction());
+        retry::pause_in_queue(near, ahead, free_in, retry::poll_every(self.request.ttl))
     }
 
     /// A store that never answered gets as much time as one command; a break in the middle is waited out.
     fn outage(&mut self, error: EngineError) -> Result<Duration> {
-        let passing = match error.fault {
-            Fault::Unreachable | Fault::NoAnswer | Fault::Busy => true,
-            // A client too busy for a poll, or a store that cannot write for a while, is no reason to give up a place in
-            // the queue.
-            Fault::Overloaded
-            | Fault::Refused(Refusal::ReadOnly | Refusal::OutOfMemory | Refusal::Abstention) => self.answered,
-            _ => false,
+        let (is_busy, command_timeout) = (error.fault == Fault::Busy, self.core.config.command_timeout);
+        let is_silent = matches!(error.fault, Fault::Unreachable | Fault::NoAnswer);
+        // A client too busy for a poll, or a store that cannot write for a while, is no reason to give up a place in the
+        // queue.
+        let keeps_place = match error.fault {
+            Fault::Refused(why) => {
+                matches!(why, Refusal::ReadOnly | Refusal::OutOfMemory | Refusal::Abstention)
+            }
+            fault => fault == Fault::Overloaded,
         };
+        let passing = is_silent || is_busy || keeps_place && self.history.answered;
         // A client that is busy says nothing about the store.
-        let is_busy = error.fault == Fault::Busy;
-        let command_timeout = self.core.config.command_timeout;
         if is_busy {
             self.busy_until = self.core.clock.now() + command_timeout;
         }
         let patience = if is_busy { self.until } else { self.until.min(self.busy_until + command_timeout) };
-        let longest = match error.fault {
-            Fault::Unreachable | Fault::NoAnswer => OUTAGE_PAUSE_MAX,
-            _ => Duration::MAX,
-        };
+        let longest = if is_silent { OUTAGE_PAUSE_MAX } else { Duration::MAX };
         let longest = longest.min(retry::poll_every(self.request.ttl));
         let random = self.core.entropy.fraction();
-        let pause = retry::pause_in_outage(OUTAGE_PAUSE, longest, self.outages, random);
-        self.outages += 1;
+        let pause = retry::pause_in_outage(OUTAGE_PAUSE, longest, self.history.outages, random);
+        self.history.outages += 1;
         // Once it was answered, somebody holds the lock: silence at the end of the wait is no outage.
-        if passing && (self.answered || self.core.clock.now() + pause < patience) {
-            self.last_fault = (!self.answered).then_some(error);
+        if passing && (self.history.answered || self.core.clock.now() + pause < patience) {
+            self.history.last_fault = (!self.history.answered).then_some(error);
             return Ok(pause);
         }
-        Err(self.obligation.failed(error))
+        Err(self.failed(error))
     }
 
     fn timed_out(&mut self) -> Error {
         // Nobody is known to hold it: the store was silent all the time.
-        if let Some(fault) = self.last_fault.take() {
-            return self.obligation.failed(fault);
+        if let Some(fault) = self.history.last_fault.take() {
+            return self.failed(fault);
         }
-        let (name, holder) = (self.obligation.claim.name.clone(), self.holder.clone());
-        Error::TimedOut { name, waited: self.waited(), attempts: self.attempts, holder }
+        let (name, holder) = (self.claim.name.clone(), self.history.holder.clone());
+        Error::TimedOut { name, waited: self.waited(), attempts: self.history.attempts, holder }
     }
 }

@@ -10,7 +10,8 @@ use super::{
     run::{self, RunError},
 };
 use crate::{
-    config::{WAIT_MAX, between, check_label, check_wait},
+    builder::setters,
+    config::{Config, WAIT_MAX, between, check_label, check_wait},
     core::Core,
     engine::Acks,
     error::{Error, Result},
@@ -21,7 +22,7 @@ use crate::{
 };
 
 /// How a lock is asked for and held.
-#[derive(Clone)]
+#[derive(Clone, Default)]
 pub(crate) struct LockRequest {
     pub(crate) ttl: Duration,
     pub(crate) wait: Duration,
@@ -120,57 +121,46 @@ pub struct Lock {
 }
 
 impl Lock {
-    pub(crate) fn new(core: Arc<Core>, name: &str) -> Self {
-        Self::named(core, Name::new(name))
-    }
-
     pub(crate) fn named(core: Arc<Core>, name: Result<Name>) -> Self {
-        let config = &core.config;
-        let request = LockRequest {
-            ttl: config.ttl,
-            wait: config.wait,
-            max_attempts: None,
-            retry: config.retry,
-            keep_alive: None,
-            label: String::new(),
-            lock_delay: Duration::ZERO,
-            acks: Acks::None,
-            max_lifetime: None,
-            hold_at_least: Duration::ZERO,
-            on_outage: OnOutage::Deny,
-            critical: false,
-            progress: None,
-        };
-        Self { name, request, core }
+        let Config { ttl, wait, retry, .. } = core.config;
+        Self { name, request: LockRequest { ttl, wait, retry, ..LockRequest::default() }, core }
     }
 
-    /// How long the lease lasts: after a crash the lock stays closed that long. Given alone it is a fixed lease.
-    pub fn ttl(mut self, ttl: Duration) -> Self {
-        self.request.ttl = ttl;
-        self
-    }
-
-    /// How long to wait for the lock; zero asks once.
-    pub fn wait(mut self, wait: Duration) -> Self {
-        self.request.wait = wait;
-        self
+    setters! {
+        /// How long the lease lasts: after a crash the lock stays closed that long. Given alone it is a fixed lease.
+        ttl(ttl: Duration) => request.ttl;
+        /// How long to wait for the lock; zero asks once.
+        wait(wait: Duration) => request.wait;
+        /// Gives up after the store was asked this often.
+        max_attempts(most: u32) => request.max_attempts;
+        /// How often to ask again while waiting.
+        retry(retry: Retry) => request.retry;
+        /// What people see as the holder, besides host and process.
+        label(label: impl Into<String>) => request.label;
+        /// Keeps the lock closed for this long after the lease *expired*, for resources that cannot check fences.
+        /// A release opens it at once.
+        lock_delay(delay: Duration) => request.lock_delay;
+        /// How many replicas must have the lock before it counts as acquired, so that a fail-over cannot forget it: a number
+        /// or [`Acks::Majority`]. With fewer in time, the lock is given back and the error says so.
+        ///
+        /// The time for it is that of one command, and at most half of the ttl; renewals and releases wait for no replica.
+        /// It costs another round trip, and one to the replicas. It does not protect against a primary that is cut off from
+        /// everybody but its replicas; it is refused by stores that have none.
+        acks(acks: impl Into<Acks>) => request.acks;
+        /// The longest time the lock can be held, renewals included.
+        max_lifetime(most: Duration) => request.max_lifetime;
+        /// Keeps the lock closed at least this long from when it was acquired, even if it is released earlier: once per
+        /// interval across a fleet whose clocks differ.
+        hold_at_least(least: Duration) => request.hold_at_least;
+        /// What [`Lock::acquire_or_proceed`] does when the store is out of reach.
+        on_outage(what: OnOutage) => request.on_outage;
+        /// Refuses [`OnOutage::Proceed`]: nothing may go on without this lock.
+        critical(critical: bool) => request.critical;
     }
 
     /// Waits as long as it takes.
     pub fn wait_forever(self) -> Self {
         self.wait(WAIT_MAX)
-    }
-
-    /// Gives up after the store was asked this often.
-    pub fn max_attempts(mut self, most: u32) -> Self {
-        self.request.max_attempts = Some(most);
-        self
-    }
-
-    /// How often to ask again while waiting.
-    pub fn retry(mut self, retry: Retry) -> Self {
-        self.request.retry = retry;
-        self
     }
 
     /// Renews the lease, every third of its ttl, until it is released or lost.
@@ -182,55 +172,6 @@ impl Lock {
     /// Does not renew the lease, not even in [`Lock::run`].
     pub fn fixed(mut self) -> Self {
         self.request.keep_alive = Some(false);
-        self
-    }
-
-    /// What people see as the holder, besides host and process.
-    pub fn label(mut self, label: impl Into<String>) -> Self {
-        self.request.label = label.into();
-        self
-    }
-
-    /// Keeps the lock closed for this long after the lease *expired*, for resources that cannot check fences.
-    /// A release opens it at once.
-    pub fn lock_delay(mut self, delay: Duration) -> Self {
-        self.request.lock_delay = delay;
-        self
-    }
-
-    /// How many replicas must have the lock before it counts as acquired, so that a fail-over cannot forget it: a number
-    /// or [`Acks::Majority`]. With fewer in time, the lock is given back and the error says so.
-    ///
-    /// The time for it is that of one command, and at most half of the ttl; renewals and releases wait for no replica.
-    /// It costs another round trip, and one to the replicas. It does not protect against a primary that is cut off from
-    /// everybody but its replicas; it is refused by stores that have none.
-    pub fn acks(mut self, acks: impl Into<Acks>) -> Self {
-        self.request.acks = acks.into();
-        self
-    }
-
-    /// The longest time the lock can be held, renewals included.
-    pub fn max_lifetime(mut self, most: Duration) -> Self {
-        self.request.max_lifetime = Some(most);
-        self
-    }
-
-    /// Keeps the lock closed at least this long from when it was acquired, even if it is released earlier: once per
-    /// interval across a fleet whose clocks differ.
-    pub fn hold_at_least(mut self, least: Duration) -> Self {
-        self.request.hold_at_least = least;
-        self
-    }
-
-    /// What [`Lock::acquire_or_proceed`] does when the store is out of reach.
-    pub fn on_outage(mut self, what: OnOutage) -> Self {
-        self.request.on_outage = what;
-        self
-    }
-
-    /// Refuses [`OnOutage::Proceed`]: nothing may go on without this lock.
-    pub fn critical(mut self, critical: bool) -> Self {
-        self.request.critical = critical;
         self
     }
 

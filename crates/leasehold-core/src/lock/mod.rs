@@ -9,6 +9,5 @@ mod waiting;
 pub use exclusive::{Attempt, Lock, OnOutage, Protection, Waited};
 pub use retry::Retry;
 pub(crate) use retry::pause_in_outage;
-pub use run::RunError;
-pub use run::settle;
+pub use run::{RunError, settle};
 pub(crate) use waiting::Waiting;

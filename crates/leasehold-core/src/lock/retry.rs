@@ -64,22 +64,18 @@ impl Retry {
     }
 }
 
-/// What a queued attempt knows.
-pub(crate) struct QueuePosition {
-    /// How many are before it.
-    pub(crate) ahead: u32,
-    /// When the present lease runs out.
-    pub(crate) expires_in: Option<Duration>,
-    /// Longest silence that keeps its position.
-    pub(crate) poll_every: Duration,
-}
-
-/// The pause before a queued attempt asks again: the first two in the queue ask often, everybody asks once the
-/// present lease must have run out, in turn, and often enough to keep the position.
-pub(crate) fn pause_in_queue(retry: &Retry, position: &QueuePosition, nth: u32, random: f64) -> Duration {
-    let near = (position.ahead <= 1).then(|| retry.pause(nth, random));
-    let expiry = position.expires_in.map(|left| left + PAUSE_MIN + TURN * position.ahead.min(100));
-    [near, expiry].into_iter().flatten().fold(position.poll_every, Duration::min).max(PAUSE_MIN)
+/// The pause before a queued attempt asks again; `near` is that of an attempt near the front, `free_in` when the present
+/// lease runs out. The first two in the queue ask often, everybody asks once the present lease must have run out, in turn,
+/// and often enough to keep the position.
+pub(crate) fn pause_in_queue(
+    near: Duration,
+    ahead: u32,
+    free_in: Option<Duration>,
+    poll_every: Duration,
+) -> Duration {
+    let near = (ahead <= 1).then_some(near);
+    let expiry = free_in.map(|left| left + PAUSE_MIN + TURN * ahead.min(100));
+    [near, expiry].into_iter().flatten().fold(poll_every, Duration::min).max(PAUSE_MIN)
 }
 
 /// The pause after the `nth` failure in a row (0 is the first): twice as long each time, half of it at random.
@@ -119,11 +115,11 @@ mod tests {
 
     #[test]
     fn a_far_waiter_asks_only_to_keep_its_position_and_after_expiry() {
-        let position = |ahead, left| QueuePosition { ahead, expires_in: Some(left), poll_every: 5000 * MS };
-        let retry = Retry::default();
-        assert_eq!(pause_in_queue(&retry, &position(9, 60_000 * MS), 0, 0.5), 5000 * MS);
-        assert_eq!(pause_in_queue(&retry, &position(2, 300 * MS), 0, 0.5), 401 * MS);
-        assert!(pause_in_queue(&retry, &position(1, 60_000 * MS), 0, 1.0) == 50 * MS);
+        let pause =
+            |ahead, left| pause_in_queue(Retry::default().pause(0, 1.0), ahead, Some(left), 5000 * MS);
+        assert_eq!(pause(9, 60_000 * MS), 5000 * MS);
+        assert_eq!(pause(2, 300 * MS), 401 * MS);
+        assert_eq!(pause(1, 60_000 * MS), 50 * MS);
     }
 
     #[test]

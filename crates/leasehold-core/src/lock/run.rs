@@ -31,19 +31,13 @@ pub enum RunError<T> {
     },
 }
 
-impl<T> RunError<T> {
-    /// The same as a plain error, without the value.
-    pub fn into_error(self) -> Error {
-        match self {
-            Self::NotRun(error) => error,
-            Self::Lost { name, fence, .. } => Error::Lost { name, fence },
-        }
-    }
-}
-
+/// The same as a plain error, without the value.
 impl<T> From<RunError<T>> for Error {
     fn from(error: RunError<T>) -> Self {
-        error.into_error()
+        match error {
+            RunError::NotRun(error) => error,
+            RunError::Lost { name, fence, .. } => Self::Lost { name, fence },
+        }
     }
 }
 
@@ -82,7 +76,12 @@ pub async fn settle<T>(guard: Guard, ended: Option<std::thread::Result<T>>) -> R
     let lease = guard.lease();
     // Asked before the release, which ends the lease for everybody.
     let held_to_the_end = lease.is_held();
-    give_back(guard).await;
+    // A lost lock with a lock-delay is left to its delay; a release that fails is logged.
+    if guard.keeps_delay() {
+        drop(guard);
+    } else {
+        let _logged = guard.release().await;
+    }
     match ended {
         Some(Err(panic)) => std::panic::resume_unwind(panic),
         Some(Ok(value)) if held_to_the_end => Ok(value),
@@ -91,14 +90,5 @@ pub async fn settle<T>(guard: Guard, ended: Option<std::thread::Result<T>>) -> R
             name: lease.name().clone(),
             fence: lease.fence(),
         }),
-    }
-}
-
-/// A lost lock with a lock-delay is left to its delay; everything else is released, and a failure is only logged.
-async fn give_back(guard: Guard) {
-    if guard.keeps_delay() {
-        drop(guard);
-    } else {
-        let _logged = guard.release().await;
     }
 }

@@ -1,7 +1,7 @@
 //! Which attempts of this client wait, and where wake-ups for them go.
 
 use std::{
-    collections::{HashMap, VecDeque},
+    collections::HashMap,
     sync::{Arc, Mutex, MutexGuard, PoisonError},
 };
 
@@ -9,15 +9,12 @@ use tokio::sync::Notify;
 
 use crate::{
     clock::BootInstant,
-    engine::{Claim, Grant, LinkChange, Wake, WakeSink},
+    engine::{Claim, Grant, LinkChange, Wake, WakeSink, registry::EndedAttempts},
     fence::Fence,
-    lease::Reaper,
+    lease::{Cleanup, Reaper},
     owner::OwnerId,
     telemetry::{Count, Event, Telemetry},
 };
-
-/// Ended attempts that are remembered, so that a late hand-over to one of them is given on.
-const ENDED_REMEMBERED: usize = 10_000;
 
 /// The client's side of wake-ups.
 pub(crate) struct Waiting {
@@ -29,13 +26,12 @@ pub(crate) struct Waiting {
 #[derive(Default)]
 struct Registry {
     waiting: HashMap<OwnerId, WaitingAttempt>,
-    ended: HashMap<OwnerId, Claim>,
-    ended_order: VecDeque<OwnerId>,
+    /// A late hand-over to one of them is given on.
+    ended: EndedAttempts<Claim>,
 }
 
 #[derive(Default)]
 struct WaitingAttempt {
-    /// Without a claim it waits for a record, and leaves nothing behind in the store that must be ended.
     claim: Option<Claim>,
     bound: Option<Bound>,
     notification: Option<Notification>,
@@ -99,17 +95,9 @@ impl Waiting {
         self.registry.lock().unwrap_or_else(PoisonError::into_inner)
     }
 
-    /// Enters an attempt before its first claim leaves, so that no wake-up can be missed.
-    pub(crate) fn enter(self: &Arc<Self>, claim: &Claim) -> Ticket {
-        self.add(claim.owner.id(), Some(claim.clone()))
-    }
-
-    /// The same for hints only.
-    pub(crate) fn listen(self: &Arc<Self>, owner: OwnerId) -> Ticket {
-        self.add(owner, None)
-    }
-
-    fn add(self: &Arc<Self>, owner: OwnerId, claim: Option<Claim>) -> Ticket {
+    /// Enters an attempt before its first claim leaves, so that no wake-up can be missed. Without a claim it waits for a
+    /// record: for hints only, and it leaves nothing behind in the store that must be ended.
+    pub(crate) fn enter(self: &Arc<Self>, owner: OwnerId, claim: Option<Claim>) -> Ticket {
         let attempt = WaitingAttempt { claim, ..WaitingAttempt::default() };
         let notify = attempt.notify.clone();
         self.registry().waiting.insert(owner, attempt);
@@ -121,7 +109,7 @@ impl Waiting {
         for attempt in self.registry().waiting.values_mut() {
             if let Some(claim) = attempt.claim.take() {
                 attempt.ended = true;
-                self.reaper.abandon(claim);
+                self.reaper.spawn(Cleanup::Abandon(claim));
             }
             attempt.hint();
         }
@@ -129,14 +117,7 @@ impl Waiting {
 
     /// Remembers an attempt that gave up: if the lock is handed to it after all, it must move on.
     pub(crate) fn ended(&self, claim: Claim) {
-        let mut registry = self.registry();
-        if registry.ended_order.len() == ENDED_REMEMBERED
-            && let Some(oldest) = registry.ended_order.pop_front()
-        {
-            registry.ended.remove(&oldest);
-        }
-        registry.ended_order.push_back(claim.owner.id());
-        registry.ended.insert(claim.owner.id(), claim);
+        self.registry().ended.insert(claim.owner.id(), claim);
     }
 }
 
@@ -147,8 +128,8 @@ impl WakeSink for Waiting {
             Wake::Granted { owner, fence, link } => match registry.waiting.get_mut(&owner) {
                 Some(attempt) => attempt.hand_over(fence, link),
                 None => {
-                    if let Some(claim) = registry.ended.get(&owner) {
-                        self.reaper.abandon(claim.clone());
+                    if let Some(claim) = registry.ended.get(owner) {
+                        self.reaper.spawn(Cleanup::Abandon(claim.clone()));
                     }
                 }
             },

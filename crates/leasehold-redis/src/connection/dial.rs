@@ -110,7 +110,7 @@ async fn set_up(
     let config = AsyncConnectionConfig::new()
         .set_connection_timeout(None)
         .set_response_timeout(None)
-        // A command that was polled once is in the queue, and what is sent later arrives later: see `Registry::remains`.
+        // A command that was polled once is in the queue, and what is sent later arrives later: see `Registry::may_come_late`.
         .set_pipeline_buffer_size(QUEUE_MAX)
         .set_push_sender(push);
     let mut inner = client

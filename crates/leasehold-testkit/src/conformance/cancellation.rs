@@ -100,7 +100,7 @@ async fn a_run_dropped_midway_drops_its_body_and_releases(test: TestContext) {
                 starts.send(()).unwrap();
                 std::future::pending::<()>().await;
             };
-            lock.run(body).await.map_err(leasehold::RunError::into_error)
+            lock.run(body).await.map_err(leasehold::Error::from)
         }
     });
     soon("the body runs", started).await.unwrap();

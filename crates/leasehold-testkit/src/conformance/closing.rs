@@ -38,7 +38,7 @@ async fn a_call_after_close_is_an_error(test: TestContext) {
     let errors: [Error; 6] = [
         lock.acquire().await.unwrap_err(),
         client.lock("job").try_acquire().await.unwrap_err(),
-        client.lock("job").run(async |_| ()).await.unwrap_err().into_error(),
+        client.lock("job").run(async |_| ()).await.unwrap_err().into(),
         client.inspect("job").await.unwrap_err(),
         client.list("", None, 10).await.unwrap_err(),
         client.force_release("job", Fence::new(1)).await.unwrap_err(),

@@ -90,7 +90,7 @@ async fn a_run_is_cancelled_when_its_lock_is_taken_away(test: TestContext) {
         std::future::pending::<()>().await;
     };
     let outcome = soon("the run ends", one.lock("job").ttl(ms(1_000)).run(body)).await;
-    let error = outcome.unwrap_err().into_error();
+    let error = leasehold::Error::from(outcome.unwrap_err());
     assert_eq!(error.kind(), ErrorKind::Lost);
     assert!(error.to_string().contains("\"job\""), "{error}");
 }

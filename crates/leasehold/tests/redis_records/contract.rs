@@ -6,7 +6,7 @@ use bytes::Bytes;
 use leasehold::{
     engine::{
         Fault, Renewed,
-        records::{Begin, Begun, Content, Outcome, Settled, State},
+        records::{Begin, Begun, Content, MarkOp, Outcome, Settled, State},
     },
     fence::Fence,
 };
@@ -167,30 +167,46 @@ async fn marks_are_set_tested_and_cleared_many_at_once() {
         let a = servers.client();
         let records = a.records();
         let keys: Vec<_> = (0..1500).map(|n| name(&format!("mark:{n}"))).collect();
-        assert!(records.exist(&keys, soon()).await.unwrap().iter().all(|there| !there));
-        assert!(records.mark(&keys[..1000], LONG, true, soon()).await.unwrap().iter().all(|set| *set));
-        let there = records.exist(&keys, soon()).await.unwrap();
+        assert!(records.on_marks(&keys, MarkOp::Test, soon()).await.unwrap().iter().all(|there| !there));
+        assert!(
+            records
+                .on_marks(&keys[..1000], MarkOp::SetIfAbsent(LONG), soon())
+                .await
+                .unwrap()
+                .iter()
+                .all(|set| *set)
+        );
+        let there = records.on_marks(&keys, MarkOp::Test, soon()).await.unwrap();
         assert!(there.iter().enumerate().all(|(n, there)| *there == (n < 1000)));
-        let set = records.mark(&keys, LONG, true, soon()).await.unwrap();
+        let set = records.on_marks(&keys, MarkOp::SetIfAbsent(LONG), soon()).await.unwrap();
         assert!(set.iter().enumerate().all(|(n, set)| *set == (n >= 1000)));
         // Replaced, it lasts anew.
-        assert!(records.mark(&keys, LONG * 60, false, soon()).await.unwrap().iter().all(|set| *set));
+        assert!(
+            records.on_marks(&keys, MarkOp::Set(LONG * 60), soon()).await.unwrap().iter().all(|set| *set)
+        );
         let mark = records.read(&keys[0], soon()).await.unwrap().unwrap();
         assert!(mark.content == Content::Mark && mark.expires_in.unwrap() > LONG * 2);
         assert_eq!(servers.server("mark:0").cli(&["GET", "mark:0"]).text(), "1");
         assert_eq!(a.begin(&attempt("mark:0", None)).await, Begun::DoneElsewhere);
-        assert!(records.clear(&keys[..10], soon()).await.unwrap().iter().all(|cleared| *cleared));
-        let cleared = records.clear(&keys, soon()).await.unwrap();
+        assert!(
+            records
+                .on_marks(&keys[..10], MarkOp::Clear, soon())
+                .await
+                .unwrap()
+                .iter()
+                .all(|cleared| *cleared)
+        );
+        let cleared = records.on_marks(&keys, MarkOp::Clear, soon()).await.unwrap();
         assert!(cleared.iter().enumerate().all(|(n, cleared)| *cleared == (n >= 10)));
-        assert!(records.mark(&[], LONG, false, soon()).await.unwrap().is_empty());
+        assert!(records.on_marks(&[], MarkOp::Set(LONG), soon()).await.unwrap().is_empty());
 
         // A record is neither replaced nor cleared.
         let one = attempt("mark:record", None);
         a.begun(&one).await;
         let key = [one.key.clone()];
-        assert_eq!(records.mark(&key, LONG, false, soon()).await.unwrap(), [false]);
-        assert_eq!(records.clear(&key, soon()).await.unwrap(), [false]);
-        assert_eq!(records.exist(&key, soon()).await.unwrap(), [true]);
+        assert_eq!(records.on_marks(&key, MarkOp::Set(LONG), soon()).await.unwrap(), [false]);
+        assert_eq!(records.on_marks(&key, MarkOp::Clear, soon()).await.unwrap(), [false]);
+        assert_eq!(records.on_marks(&key, MarkOp::Test, soon()).await.unwrap(), [true]);
         assert!(matches!(a.begin(&attempt("mark:record", None)).await, Begun::Running { .. }));
     }
 }
@@ -247,14 +263,14 @@ async fn another_type_of_key_is_named_and_left_alone() {
             records.begin(&one, soon()).await.unwrap_err(),
             records.settle(&end(&one, Fence::new(1), paid()), soon()).await.unwrap_err(),
             records.read(&key, soon()).await.unwrap_err(),
-            records.mark(&keys, LONG, false, soon()).await.unwrap_err(),
-            records.clear(&keys, soon()).await.unwrap_err(),
+            records.on_marks(&keys, MarkOp::Set(LONG), soon()).await.unwrap_err(),
+            records.on_marks(&keys, MarkOp::Clear, soon()).await.unwrap_err(),
         ];
         for error in errors {
             assert_eq!(error.fault, Fault::WrongType, "{error}");
             assert!(error.why.contains("foreign:hash"), "{error}");
         }
-        assert_eq!(records.exist(&keys, soon()).await.unwrap(), [false, true]);
+        assert_eq!(records.on_marks(&keys, MarkOp::Test, soon()).await.unwrap(), [false, true]);
         assert_eq!(servers.server("foreign:hash").cli(&["HGET", "foreign:hash", "a"]).text(), "b");
         // Keys of the library itself are no records.
         let error = a.try_begin(&attempt("leasehold:fence:{x}", None)).await.unwrap_err();
@@ -271,17 +287,17 @@ async fn a_mark_neither_replaces_nor_clears_what_is_no_mark() {
         let server = servers.server("lock:stock");
         for text in ["0123456789abcdef0123456789abcdef 1 7 host", "11", "important", ""] {
             server.cli(&["SET", "lock:stock", text]);
-            for if_absent in [false, true] {
-                assert_eq!(records.mark(&key, LONG, if_absent, soon()).await.unwrap(), [false], "{text}");
+            for op in [MarkOp::Set(LONG), MarkOp::SetIfAbsent(LONG)] {
+                assert_eq!(records.on_marks(&key, op, soon()).await.unwrap(), [false], "{text}");
             }
-            assert_eq!(records.clear(&key, soon()).await.unwrap(), [false], "{text}");
-            assert_eq!(records.exist(&key, soon()).await.unwrap(), [true]);
+            assert_eq!(records.on_marks(&key, MarkOp::Clear, soon()).await.unwrap(), [false], "{text}");
+            assert_eq!(records.on_marks(&key, MarkOp::Test, soon()).await.unwrap(), [true]);
             assert_eq!(server.cli(&["GET", "lock:stock"]).text(), text);
         }
         // Another program's mark is one.
         server.cli(&["SET", "lock:stock", "1", "EX", "60"]);
-        assert_eq!(records.mark(&key, LONG, false, soon()).await.unwrap(), [true]);
-        assert_eq!(records.clear(&key, soon()).await.unwrap(), [true]);
+        assert_eq!(records.on_marks(&key, MarkOp::Set(LONG), soon()).await.unwrap(), [true]);
+        assert_eq!(records.on_marks(&key, MarkOp::Clear, soon()).await.unwrap(), [true]);
     }
 }
 
@@ -296,7 +312,7 @@ async fn a_scan_finds_records_and_marks_by_their_prefix() {
             expected.insert(one.key);
         }
         let marks: Vec<_> = (0..300).map(|n| name(&format!("scan:mark:{n}"))).collect();
-        a.records().mark(&marks, LONG, false, soon()).await.unwrap();
+        a.records().on_marks(&marks, MarkOp::Set(LONG), soon()).await.unwrap();
         expected.extend(marks);
         servers.server("scan:odd").cli(&["LPUSH", "scan:odd", "x"]);
         expected.insert(name("scan:odd"));
@@ -316,16 +332,23 @@ async fn a_scan_misses_nothing_although_keys_come_and_go_between_its_pages() {
         let a = servers.client();
         for limit in [1, 7, 50] {
             let marks: Vec<_> = (0..200).map(|n| name(&format!("pages:{limit}:{n}"))).collect();
-            a.records().mark(&marks, LONG, false, soon()).await.unwrap();
+            a.records().on_marks(&marks, MarkOp::Set(LONG), soon()).await.unwrap();
             let (mut seen, mut from, mut others) = (BTreeSet::new(), None, 0);
             loop {
                 let prefix = format!("pages:{limit}:");
                 let page = a.records().scan(&prefix, from, limit, soon()).await.unwrap();
                 let keys: Vec<_> = page.items.into_iter().map(|record| record.key).collect();
                 // What was seen goes, and others come.
-                assert!(a.records().clear(&keys, soon()).await.unwrap().into_iter().all(|cleared| cleared));
+                assert!(
+                    a.records()
+                        .on_marks(&keys, MarkOp::Clear, soon())
+                        .await
+                        .unwrap()
+                        .into_iter()
+                        .all(|cleared| cleared)
+                );
                 let more: Vec<_> = (0..5).map(|n| name(&format!("others:{limit}:{}", others + n))).collect();
-                a.records().mark(&more, LONG, false, soon()).await.unwrap();
+                a.records().on_marks(&more, MarkOp::Set(LONG), soon()).await.unwrap();
                 others += 5;
                 seen.extend(keys);
                 match page.next {

@@ -7,7 +7,7 @@ use leasehold::{
     Clock,
     engine::{
         Fault, Renewed,
-        records::{Begin, Begun, Outcome, Settled},
+        records::{Begin, Begun, MarkOp, Outcome, Settled},
     },
     error::Refusal,
 };
@@ -29,13 +29,13 @@ async fn a_thousand_marks_take_one_call() {
     let Some(server) = redis_or_skip() else { return };
     let client = Client::open(server.url());
     let keys: Vec<_> = (0..1000).map(|n| name(&format!("mark:{n}"))).collect();
-    client.records().exist(&keys, soon()).await.unwrap();
+    client.records().on_marks(&keys, MarkOp::Test, soon()).await.unwrap();
     for _ in 0..3 {
         let before = calls(&server);
-        client.records().mark(&keys, LONG, false, soon()).await.unwrap();
+        client.records().on_marks(&keys, MarkOp::Set(LONG), soon()).await.unwrap();
         assert_eq!(calls(&server) - before, 1);
-        client.records().exist(&keys, soon()).await.unwrap();
-        client.records().clear(&keys, soon()).await.unwrap();
+        client.records().on_marks(&keys, MarkOp::Test, soon()).await.unwrap();
+        client.records().on_marks(&keys, MarkOp::Clear, soon()).await.unwrap();
         assert_eq!(calls(&server) - before, 3);
     }
 }
@@ -50,7 +50,9 @@ async fn scripts_that_the_server_lost_are_sent_again_unnoticed() {
     let keys: Vec<_> = (0..2500).map(|n| name(&format!("mark:{n}"))).collect();
     for _ in 0..2 {
         server.cli(&["SCRIPT", "FLUSH"]);
-        assert!(client.records().mark(&keys, LONG, false, soon()).await.unwrap().iter().all(|set| *set));
+        assert!(
+            client.records().on_marks(&keys, MarkOp::Set(LONG), soon()).await.unwrap().iter().all(|set| *set)
+        );
     }
     server.cli(&["SCRIPT", "FLUSH"]);
     let settled = client.records().settle(&end(&one, grant.fence, paid()), soon()).await.unwrap();
@@ -120,10 +122,10 @@ async fn a_replica_refuses_instead_of_answering_from_old_data() {
         stale.leases().renew(&[attempt("x", None).hold(grant.fence)], soon()).await.unwrap()[0]
             .clone()
             .unwrap_err(),
-        records.exist(&key, soon()).await.unwrap_err(),
-        records.mark(&key, LONG, true, soon()).await.unwrap_err(),
-        records.mark(&key, LONG, false, soon()).await.unwrap_err(),
-        records.clear(&key, soon()).await.unwrap_err(),
+        records.on_marks(&key, MarkOp::Test, soon()).await.unwrap_err(),
+        records.on_marks(&key, MarkOp::SetIfAbsent(LONG), soon()).await.unwrap_err(),
+        records.on_marks(&key, MarkOp::Set(LONG), soon()).await.unwrap_err(),
+        records.on_marks(&key, MarkOp::Clear, soon()).await.unwrap_err(),
         records.remove(&one.key, soon()).await.unwrap_err(),
     ];
     for (n, error) in errors.iter().enumerate() {
@@ -141,7 +143,8 @@ async fn what_was_begun_can_be_kept_and_ended_when_memory_is_full() {
     assert_eq!(server.cli(&["CONFIG", "SET", "maxmemory", "1"]).error(), None);
     let error = client.try_begin(&attempt("z", None)).await.unwrap_err();
     assert_eq!(error.fault, Fault::Refused(Refusal::OutOfMemory), "{error}");
-    let error = client.records().mark(&[name("mark")], LONG, true, soon()).await.unwrap_err();
+    let error =
+        client.records().on_marks(&[name("mark")], MarkOp::SetIfAbsent(LONG), soon()).await.unwrap_err();
     assert_eq!(error.fault, Fault::Refused(Refusal::OutOfMemory), "{error}");
     assert_eq!(client.begun(&one).await.fence, first);
     let watching = Begin { wake: true, ..attempt("x", None) };

@@ -3,7 +3,7 @@
 use leasehold::{
     engine::{
         Fault, Renewed,
-        records::{Begin, Begun, Outcome, Settled},
+        records::{Begin, Begun, MarkOp, Outcome, Settled},
     },
     error::Refusal,
 };
@@ -86,11 +86,17 @@ async fn marks_are_found_while_those_of_one_slot_are_on_two_nodes() {
     let client = Client::open(set.url());
     let (here, there) = (format!("{{{key}}}:here"), format!("{{{key}}}:there"));
     let keys = [&here, &there, &format!("{{{key}}}:nowhere"), &"elsewhere".to_owned()].map(|key| name(key));
-    client.records().mark(&keys[..2], LONG, false, soon()).await.unwrap();
+    client.records().on_marks(&keys[..2], MarkOp::Set(LONG), soon()).await.unwrap();
     set.begin_move(slot, from, to);
     set.migrate_keys(from, to, &[&there]);
-    assert_eq!(client.records().exist(&keys, soon()).await.unwrap(), [true, true, false, false]);
-    assert_eq!(client.records().clear(&keys, soon()).await.unwrap(), [true, true, false, false]);
+    assert_eq!(
+        client.records().on_marks(&keys, MarkOp::Test, soon()).await.unwrap(),
+        [true, true, false, false]
+    );
+    assert_eq!(
+        client.records().on_marks(&keys, MarkOp::Clear, soon()).await.unwrap(),
+        [true, true, false, false]
+    );
 }
 
 #[tokio::test(flavor = "multi_thread")]

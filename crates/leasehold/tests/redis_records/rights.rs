@@ -1,7 +1,7 @@
 //! The rights that records take.
 
 use futures_util::FutureExt;
-use leasehold::engine::records::{Begin, Begun, Content, Outcome};
+use leasehold::engine::records::{Begin, Begun, Content, MarkOp, Outcome};
 use leasehold_testkit::{RedisServer, eventually_async};
 
 use crate::{
@@ -36,13 +36,13 @@ async fn use_everything(server: &RedisServer) -> Result<(), Failure> {
     a.records().settle(&end(&again, grant.fence, Outcome::Retry), soon()).await?;
 
     let keys = [name("processing:1"), name("processing:2")];
-    for if_absent in [true, false] {
-        a.records().mark(&keys, LONG, if_absent, soon()).await?;
+    for op in [MarkOp::SetIfAbsent(LONG), MarkOp::Set(LONG)] {
+        a.records().on_marks(&keys, op, soon()).await?;
     }
-    must(a.records().exist(&keys, soon()).await? == [true, true], "exist")?;
+    must(a.records().on_marks(&keys, MarkOp::Test, soon()).await? == [true, true], "exist")?;
     let page = a.records().scan("processing:", None, 10, soon()).await?;
     must(page.items.len() == 2 && page.items[0].content == Content::Mark, "scan")?;
-    must(a.records().clear(&keys, soon()).await? == [true, true], "clear")
+    must(a.records().on_marks(&keys, MarkOp::Clear, soon()).await? == [true, true], "clear")
 }
 
 #[tokio::test]

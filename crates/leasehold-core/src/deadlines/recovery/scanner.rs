@@ -155,7 +155,7 @@ impl Scanner {
     /// different times do not take turns within one.
     fn lock(&self) -> Lock {
         let ttl = WINNER_TTL.min(self.core().config.max_ttl);
-        let lock = Lock::new(self.core().clone(), &format!("recovery:{}", self.name));
+        let lock = Lock::named(self.core().clone(), Name::new(format!("recovery:{}", self.name)));
         lock.ttl(ttl).keep_alive().hold_at_least(self.plan.every * 9 / 10)
     }
 

@@ -10,9 +10,9 @@ use std::{
 
 use bytes::Bytes;
 
-use super::{Memory, store::Now};
+use super::Memory;
 use crate::{
-    clock::{BootInstant, Until},
+    clock::{BootInstant, Now, Until},
     engine::{
         Cursor, Fut, Page,
         deadlines::{
@@ -23,11 +23,10 @@ use crate::{
     name::Name,
 };
 
-#[derive(Default)]
-pub(super) struct Pools(BTreeMap<Name, PoolState>);
+pub(super) type Pools = BTreeMap<Name, PoolState>;
 
 #[derive(Default)]
-struct PoolState {
+pub(super) struct PoolState {
     layout: Option<PoolLayout>,
     deadlines: HashMap<DeadlineId, Entry>,
     /// Every deadline by its bucket, by when it is due, and by its id.
@@ -51,11 +50,6 @@ struct Entry {
 impl Entry {
     fn hidden_for(self, time: Duration, now: Now) -> Self {
         Self { due_ms: later(now, time), hidden_until: Some(now.boot + time), ..self }
-    }
-
-    fn given_back(self, now: Now) -> Self {
-        let attempts = self.attempts.saturating_sub(1);
-        Self { due_ms: now_ms(now), hidden_until: None, attempts, receipt: None, ..self }
     }
 
     fn overdue(&self, now: Now) -> Duration {
@@ -107,7 +101,10 @@ impl PoolState {
         match settle {
             Settle::Done => {}
             Settle::Postpone(by) => self.put(id, entry.hidden_for(*by, now)),
-            Settle::GiveBack => self.put(id, entry.given_back(now)),
+            Settle::GiveBack => {
+                let (due_ms, attempts) = (now_ms(now), entry.attempts.saturating_sub(1));
+                self.put(id, Entry { due_ms, hidden_until: None, attempts, receipt: None, ..entry });
+            }
             Settle::Bury(why) => {
                 let Entry { attempts, context, .. } = entry;
                 let (why, buried_at_ms) = (why.clone(), now_ms(now));
@@ -116,57 +113,42 @@ impl PoolState {
         }
         true
     }
-}
-
-impl Pools {
-    fn pool(&mut self, pool: &Pool) -> &mut PoolState {
-        self.0.entry(pool.name.clone()).or_default()
-    }
 
     fn layout(&mut self, pool: &Pool) -> PoolLayout {
-        *self.pool(pool).layout.get_or_insert(pool.layout)
+        *self.layout.get_or_insert(pool.layout)
     }
 
     fn set(&mut self, pool: &Pool, deadlines: &[Deadline], now: Now) {
-        let state = self.pool(pool);
         for Deadline { id, due, context } in deadlines {
-            state.dead.remove(id);
+            self.dead.remove(id);
             let due_ms = match due {
                 DueTime::In(after) => later(now, *after),
                 DueTime::AtMs(at) => *at,
             };
             let (bucket, context) = (pool.bucket_of(id), context.clone());
             let entry = Entry { bucket, due_ms, hidden_until: None, attempts: 0, receipt: None, context };
-            state.put(id, entry);
+            self.put(id, entry);
         }
     }
 
     fn claim_due(&mut self, pool: &Pool, limit: u32, visibility: Duration, now: Now) -> Batch {
-        let (state, mut batch) = (self.pool(pool), Batch::default());
+        let mut batch = Batch::default();
         for bucket in 0..pool.layout.buckets {
-            let mut due = state.due(bucket, now).map(|(id, _)| id.clone());
+            let mut due = self.due(bucket, now).map(|(id, _)| id.clone());
             let ids: Vec<_> = due.by_ref().take(limit as usize).collect();
             batch.more |= due.next().is_some();
             drop(due);
-            batch.due.extend(ids.iter().filter_map(|id| state.claim(id, visibility, now)));
+            batch.due.extend(ids.iter().filter_map(|id| self.claim(id, visibility, now)));
         }
         batch
     }
 
-    fn settle(&mut self, pool: &Pool, settlements: &[(Receipt, Settle)], now: Now) -> Vec<bool> {
-        let state = self.pool(pool);
-        settlements.iter().map(|(receipt, settle)| state.settle(receipt, settle, now)).collect()
+    fn cancel(&mut self, id: &DeadlineId) -> bool {
+        self.dead.remove(id).is_some() | self.take(id).is_some()
     }
 
-    fn cancel(&mut self, pool: &Pool, ids: &[DeadlineId]) -> Vec<bool> {
-        let state = self.pool(pool);
-        let cancelled = ids.iter().map(|id| state.dead.remove(id).is_some() | state.take(id).is_some());
-        cancelled.collect()
-    }
-
-    fn peek(&mut self, pool: &Pool, limit: u32, now: Now) -> Vec<Pending> {
-        let state = self.pool(pool);
-        let mut due: Vec<_> = (0..pool.layout.buckets).flat_map(|bucket| state.due(bucket, now)).collect();
+    fn peek(&self, pool: &Pool, limit: u32, now: Now) -> Vec<Pending> {
+        let mut due: Vec<_> = (0..pool.layout.buckets).flat_map(|bucket| self.due(bucket, now)).collect();
         due.sort_unstable_by_key(|(id, entry)| (entry.due_ms, *id));
         let show = |(id, entry): (&DeadlineId, &Entry)| Pending {
             id: id.clone(),
@@ -176,25 +158,20 @@ impl Pools {
         due.into_iter().take(limit as usize).map(show).collect()
     }
 
-    fn dead(&mut self, pool: &Pool, from: Option<&Cursor>, limit: u32) -> Page<Dead> {
-        let after = from.map(Cursor::as_str);
-        let mut rest =
-            self.pool(pool).dead.values().filter(|dead| after.is_none_or(|after| *dead.id > *after));
-        let items: Vec<_> = rest.by_ref().take(limit as usize).cloned().collect();
-        let more = rest.next().is_some();
-        let next = items.last().filter(|_| more).map(|last| Cursor::new(&*last.id));
-        Page { items, next }
+    fn dead(&self, from: Option<&Cursor>, limit: u32) -> Page<Dead> {
+        let after = from.map_or("", Cursor::as_str);
+        let dead = self.dead.values().filter(|dead| *dead.id > *after);
+        Page::first(dead.cloned(), limit, |dead| &*dead.id)
     }
 
-    fn stats(&mut self, pool: &Pool, now: Now) -> PoolStats {
-        let state = self.pool(pool);
-        let due: Vec<_> = (0..pool.layout.buckets).flat_map(|bucket| state.due(bucket, now)).collect();
+    fn stats(&self, pool: &Pool, now: Now) -> PoolStats {
+        let due: Vec<_> = (0..pool.layout.buckets).flat_map(|bucket| self.due(bucket, now)).collect();
         PoolStats {
-            pending: state.deadlines.len() as u64,
+            pending: self.deadlines.len() as u64,
             due: due.len() as u64,
-            tried: state.deadlines.values().filter(|entry| entry.attempts > 0).count() as u64,
+            tried: self.deadlines.values().filter(|entry| entry.attempts > 0).count() as u64,
             overdue: due.iter().map(|(_, entry)| entry.overdue(now)).max().unwrap_or_default(),
-            dead: state.dead.len() as u64,
+            dead: self.dead.len() as u64,
         }
     }
 }
@@ -207,21 +184,31 @@ fn later(now: Now, by: Duration) -> u64 {
     now_ms(now).saturating_add(u64::try_from(by.as_millis()).unwrap_or(u64::MAX))
 }
 
+impl Memory {
+    fn on_pool<T: Send + 'static>(
+        &self,
+        pool: &Pool,
+        operation: impl FnOnce(&mut PoolState, Now) -> T,
+    ) -> Fut<'static, T> {
+        self.atomic(|store, now| operation(store.pools.entry(pool.name.clone()).or_default(), now))
+    }
+}
+
 impl Deadlines for Memory {
     fn layout<'a>(&'a self, pool: &'a Pool, _: Until) -> Fut<'a, PoolLayout> {
-        self.atomic(|store, _| store.pools.layout(pool))
+        self.on_pool(pool, |state, _| state.layout(pool))
     }
 
     fn known_layout<'a>(&'a self, pool: &'a Name, _: Until) -> Fut<'a, Option<PoolLayout>> {
-        self.atomic(|store, _| store.pools.0.get(pool)?.layout)
+        self.atomic(|store, _| store.pools.get(pool)?.layout)
     }
 
     fn set<'a>(&'a self, pool: &'a Pool, deadlines: &'a [Deadline], _: Until) -> Fut<'a, ()> {
-        self.atomic(|store, now| store.pools.set(pool, deadlines, now))
+        self.on_pool(pool, |state, now| state.set(pool, deadlines, now))
     }
 
     fn claim_due<'a>(&'a self, pool: &'a Pool, limit: u32, visibility: Duration, _: Until) -> Fut<'a, Batch> {
-        self.atomic(|store, now| store.pools.claim_due(pool, limit, visibility, now))
+        self.on_pool(pool, |state, now| state.claim_due(pool, limit, visibility, now))
     }
 
     fn settle<'a>(
@@ -230,22 +217,24 @@ impl Deadlines for Memory {
         settlements: &'a [(Receipt, Settle)],
         _: Until,
     ) -> Fut<'a, Vec<bool>> {
-        self.atomic(|store, now| store.pools.settle(pool, settlements, now))
+        self.on_pool(pool, |state, now| {
+            settlements.iter().map(|(receipt, settle)| state.settle(receipt, settle, now)).collect()
+        })
     }
 
     fn cancel<'a>(&'a self, pool: &'a Pool, ids: &'a [DeadlineId], _: Until) -> Fut<'a, Vec<bool>> {
-        self.atomic(|store, _| store.pools.cancel(pool, ids))
+        self.on_pool(pool, |state, _| ids.iter().map(|id| state.cancel(id)).collect())
     }
 
     fn peek<'a>(&'a self, pool: &'a Pool, limit: u32, _: Until) -> Fut<'a, Vec<Pending>> {
-        self.atomic(|store, now| store.pools.peek(pool, limit, now))
+        self.on_pool(pool, |state, now| state.peek(pool, limit, now))
     }
 
     fn dead<'a>(&'a self, pool: &'a Pool, from: Option<Cursor>, limit: u32, _: Until) -> Fut<'a, Page<Dead>> {
-        self.atomic(|store, _| store.pools.dead(pool, from.as_ref(), limit))
+        self.on_pool(pool, |state, _| state.dead(from.as_ref(), limit))
     }
 
     fn stats<'a>(&'a self, pool: &'a Pool, _: Until) -> Fut<'a, PoolStats> {
-        self.atomic(|store, now| store.pools.stats(pool, now))
+        self.on_pool(pool, |state, now| state.stats(pool, now))
     }
 }

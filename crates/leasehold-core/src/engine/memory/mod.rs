@@ -6,23 +6,27 @@
 
 mod deadlines;
 mod records;
-mod store;
 
 use std::{
-    collections::HashMap,
+    collections::{BTreeMap, HashMap},
     sync::{Arc, Mutex, OnceLock, PoisonError, Weak},
 };
 
 use crate::{
-    clock::{Clock, Until},
+    clock::{Clock, Now, Until},
+    decide::lock,
     engine::{
         Answer, Capabilities, Claim, Cursor, Engine, EngineError, Fut, Handover, Health, Held, Hold, Inspect,
-        Inspection, Leases, Page, Reach, Released, Renewed, WakeSink, records::Records,
+        Inspection, Leases, Page, Reach, Released, Renewed, Wake, WakeSink,
+        records::Records,
+        registry::{EndedAttempts, ended_error},
     },
     fence::Fence,
     name::{NAME_MAX_BYTES, Name},
+    owner::OwnerId,
 };
-use store::{Now, Store};
+use deadlines::Pools;
+use records::RecordStore;
 
 /// The engine behind `memory:`.
 pub struct Memory {
@@ -54,7 +58,8 @@ impl Memory {
         let (out, wakes) = {
             let mut store = self.store.lock().unwrap_or_else(PoisonError::into_inner);
             let out = operation(&mut store, now);
-            (out, store.take_wakes())
+            let Store { wakes, records, .. } = &mut *store;
+            (out, wakes.drain(..).chain(records.wakes.drain(..)).collect::<Vec<_>>())
         };
         for (sink, wake) in wakes {
             if let Some(sink) = sink.upgrade() {
@@ -67,6 +72,72 @@ impl Memory {
     fn sink(&self) -> Weak<dyn WakeSink> {
         self.sink.get().cloned().unwrap_or_else(|| Weak::<NoSink>::new())
     }
+}
+
+const SWEEP_EVERY_CLAIMS: u64 = 4096;
+
+/// A wake-up, and where it goes.
+type Woken = (Weak<dyn WakeSink>, Wake);
+type Lock = lock::Lock<Weak<dyn WakeSink>>;
+
+/// The state behind a store.
+#[derive(Default)]
+struct Store {
+    // Ordered, so that scans have a cursor and nothing depends on a hash's order.
+    locks: BTreeMap<Name, Lock>,
+    /// The highest fence of the names that were forgotten.
+    floor: Fence,
+    claims: u64,
+    ended: EndedAttempts,
+    wakes: Vec<Woken>,
+    records: RecordStore,
+    pools: Pools,
+}
+
+impl Store {
+    fn in_use(&self, now: Now) -> impl Iterator<Item = (&Name, &Lock)> {
+        self.locks.iter().filter(move |(_, lock)| lock.is_in_use(now.boot))
+    }
+
+    /// Frees a lock, if `free` finds it the one that is meant, for the next waiter.
+    fn release(
+        &mut self,
+        name: &Name,
+        now: Now,
+        free: impl FnOnce(&mut Lock) -> bool,
+    ) -> Result<Released, EngineError> {
+        let Some(lock) = self.locks.get_mut(name) else { return Ok(Released::Expired) };
+        let was_ours = free(lock);
+        self.wakes.extend(hand_over(lock, None, now)?);
+        Ok(lock.released(was_ours, now.boot))
+    }
+
+    /// Leases that ran out and that nobody asks for again would stay forever otherwise.
+    fn forget_unused(&mut self, now: Now) {
+        self.locks.retain(|_, lock| {
+            drop_unreachable(lock, now);
+            let is_kept = lock.holder(now.boot).is_some() || !lock.queue.is_empty();
+            if !is_kept {
+                self.floor = self.floor.max(lock.last);
+            }
+            is_kept
+        });
+    }
+}
+
+/// Hands a free lock to the first live waiter, unless that is the one who asks.
+fn hand_over(lock: &mut Lock, asks: Option<OwnerId>, now: Now) -> Result<Option<Woken>, EngineError> {
+    drop_unreachable(lock, now);
+    if lock.in_turn(now.boot).next().is_some_and(|next| Some(next.owner.id()) == asks) {
+        return Ok(None);
+    }
+    let next = lock.hand_over(now)?;
+    Ok(next.map(|next| (next.wake, Wake::Granted { owner: next.owner.id(), fence: lock.last, link: 0 })))
+}
+
+/// Waiters whose client is gone or whose time limit has passed never claim again.
+fn drop_unreachable(lock: &mut Lock, now: Now) {
+    lock.queue.retain(|waiter| waiter.wake.strong_count() > 0 && waiter.gives_up > now.boot);
 }
 
 /// Drops wake-ups until a client has set its sink.
@@ -122,7 +193,7 @@ impl Engine for Memory {
             facts: vec![
                 ("engine".into(), "memory".into()),
                 ("shared by".into(), "the tasks of this process".into()),
-                ("names in use".into(), store.names_in_use(now).to_string()),
+                ("names in use".into(), store.in_use(now).count().to_string()),
             ],
             warnings: Vec::new(),
         })
@@ -135,36 +206,57 @@ impl Engine for Memory {
 
 impl Leases for Memory {
     fn claim<'a>(&'a self, claim: &'a Claim, _: Until) -> Fut<'a, Answer> {
-        self.fallible(|store, now| store.claim(claim, self.sink(), now))
+        self.fallible(|store, now| {
+            if store.ended.contains(claim.owner.id()) {
+                return Err(ended_error());
+            }
+            store.claims += 1;
+            if store.claims.is_multiple_of(SWEEP_EVERY_CLAIMS) {
+                store.forget_unused(now);
+            }
+            let new = || Lock::new(Handover::Push, store.floor);
+            let lock = store.locks.entry(claim.name.clone()).or_insert_with(new);
+            store.wakes.extend(hand_over(lock, Some(claim.owner.id()), now)?);
+            lock.claim(claim, now.boot, self.sink(), now)
+        })
     }
 
     fn renew<'a>(&'a self, holds: &'a [Hold], _: Until) -> Fut<'a, Vec<Result<Renewed, EngineError>>> {
-        let renew = |store: &mut Store, hold: &Hold, now| match hold.of {
-            Held::Lock | Held::Closed => store.renew(hold, now),
+        let renew = |store: &mut Store, hold: &Hold, now: Now| match hold.of {
             Held::Record => store.records.renew(hold, now),
+            Held::Lock | Held::Closed => {
+                store.locks.get_mut(&hold.name).is_some_and(|lock| lock.renew(hold, now.boot))
+            }
         };
-        self.atomic(|store, now| holds.iter().map(|hold| Ok(renew(store, hold, now))).collect())
+        self.atomic(|store, now| {
+            let since = now.boot;
+            let answer = |is_kept| Ok(if is_kept { Renewed::Kept { since } } else { Renewed::Gone });
+            holds.iter().map(|hold| answer(renew(store, hold, now))).collect()
+        })
     }
 
     fn release<'a>(&'a self, hold: &'a Hold, _: Until) -> Fut<'a, Released> {
-        self.fallible(|store, now| store.release(&hold.name, hold.owner.id(), now))
+        self.fallible(|store, now| store.release(&hold.name, now, |lock| lock.end(hold.owner.id(), now.boot)))
     }
 
     fn abandon<'a>(&'a self, claim: &'a Claim, _: Until) -> Fut<'a, ()> {
         self.fallible(|store, now| {
-            store.ended.insert(claim.owner.id());
-            store.release(&claim.name, claim.owner.id(), now).map(drop)
+            store.ended.insert(claim.owner.id(), ());
+            store.release(&claim.name, now, |lock| lock.end(claim.owner.id(), now.boot)).map(drop)
         })
     }
 
     fn force_release<'a>(&'a self, name: &'a Name, seen: Fence, _: Until) -> Fut<'a, Released> {
-        self.fallible(|store, now| store.force_release(name, seen, now))
+        self.fallible(|store, now| store.release(name, now, |lock| lock.force(seen, now.boot)))
     }
 }
 
 impl Inspect for Memory {
     fn inspect<'a>(&'a self, name: &'a Name, _: Until) -> Fut<'a, Inspection> {
-        self.atomic(|store, now| store.inspect(name, now))
+        self.atomic(|store, now| {
+            let unused = || Inspection::unused(name.clone());
+            store.locks.get(name).map_or_else(unused, |lock| lock.inspect(name, now.boot))
+        })
     }
 
     fn page<'a>(
@@ -174,6 +266,12 @@ impl Inspect for Memory {
         limit: u32,
         _: Until,
     ) -> Fut<'a, Page<Inspection>> {
-        self.atomic(|store, now| store.scan(prefix, from.as_ref(), limit, now))
+        let after = from.as_ref().map_or("", Cursor::as_str);
+        self.atomic(|store, now| {
+            let is_asked_for = |name: &str| name.starts_with(prefix) && name > after;
+            let found = store.in_use(now).filter(|(name, _)| is_asked_for(name.as_str()));
+            let found = found.map(|(name, lock)| lock.inspect(name, now.boot));
+            Page::first(found, limit, |lock| lock.name.as_str())
+        })
     }
 }

@@ -2,14 +2,14 @@
 
 use std::{collections::BTreeMap, sync::Weak, time::Duration};
 
-use super::{Memory, store::Now};
+use super::{Memory, Store, Woken};
 use crate::{
-    clock::{BootInstant, Until},
+    clock::{BootInstant, Now, Until},
     engine::{
-        Cursor, EngineError, Fut, Grant, Hold, Page, Renewed, WAITERS_MAX, Wake, WakeSink,
+        Cursor, Fut, Grant, Hold, Page, WAITERS_MAX, Wake, WakeSink,
         records::{
             Begin, Begun, MARK, MarkOp, Record, Records, Settle, Settled,
-            decide::{self, Beginning, Marking, Settling},
+            decide::{self, Beginning},
         },
     },
     fence::Fence,
@@ -29,7 +29,7 @@ pub(super) struct RecordStore {
     // One counter for all keys: a key that nobody uses needs no memory of its own.
     fence: u64,
     writes: u64,
-    wakes: Vec<(Weak<dyn WakeSink>, Wake)>,
+    pub(super) wakes: Vec<Woken>,
 }
 
 /// It outlives its text, so that an execution that ends late is known to have been the last one.
@@ -51,12 +51,6 @@ impl Entry {
         self.text.as_deref().filter(|_| now < self.until)
     }
 
-    /// Nothing is there, and nobody can come late for it.
-    fn is_over(&self, now: BootInstant) -> bool {
-        let remembered = if self.last.is_none() { Duration::ZERO } else { LAST_REMEMBERED };
-        now >= self.until + remembered
-    }
-
     fn watch(&mut self, owner: OwnerId, sink: Weak<dyn WakeSink>, now: BootInstant) {
         self.watchers.retain(|known| {
             known.owner != owner && now.since(known.seen) <= WATCHER_LAPSES && known.sink.strong_count() > 0
@@ -69,67 +63,25 @@ impl Entry {
 }
 
 impl RecordStore {
-    pub(super) fn take_wakes(&mut self) -> Vec<(Weak<dyn WakeSink>, Wake)> {
-        std::mem::take(&mut self.wakes)
-    }
-
-    fn begin(&mut self, begin: &Begin, sink: Weak<dyn WakeSink>, now: Now) -> Result<Begun, EngineError> {
-        let entry = self.entries.get_mut(&begin.key);
-        let expires_in = entry.as_ref().map_or(Duration::ZERO, |entry| entry.until.since(now.boot));
-        let found = entry.as_ref().and_then(|entry| entry.found(now.boot));
-        let fence = match decide::begin(found, expires_in, begin)? {
-            Beginning::Take => {
-                self.fence = (self.fence + 1).max(now.wall_us);
-                Fence::new(self.fence)
-            }
-            Beginning::Refresh(fence) => fence,
-            Beginning::Answer(answer) => {
-                if let (true, Begun::Running { .. }, Some(entry)) = (begin.wake, &answer, entry) {
-                    entry.watch(begin.owner.id(), sink, now.boot);
-                }
-                return Ok(answer);
-            }
-        };
-        self.write(&begin.key, begin.text(fence), begin.lease, Some(fence), now);
-        Ok(Begun::Yours(Grant { fence, since: now.boot, ttl: begin.lease, acks: 0 }))
-    }
-
-    pub(super) fn renew(&mut self, hold: &Hold, now: Now) -> Renewed {
-        match self.entries.get_mut(&hold.name) {
-            Some(entry) if decide::is_run_by(entry.found(now.boot), &hold.owner) => {
-                entry.until = now.boot + hold.ttl;
-                Renewed::Kept { since: now.boot }
-            }
-            _ => Renewed::Gone,
-        }
-    }
-
-    fn settle(&mut self, settle: &Settle, now: Now) -> Result<Settled, EngineError> {
-        let key = &settle.hold.name;
-        let entry = self.entries.get(key);
-        let found = entry.and_then(|entry| entry.found(now.boot));
-        match decide::settle(found, entry.and_then(|entry| entry.last), settle)? {
-            Settling::Answer(answer) => return Ok(answer),
-            Settling::Write(Some(text)) => {
-                self.wake(key);
-                self.write(key, text, settle.keep, Some(settle.hold.fence), now);
-            }
-            Settling::Write(None) => drop(self.remove(key, now)),
-        }
-        Ok(Settled::Stored)
+    /// Whether it was still running.
+    pub(super) fn renew(&mut self, hold: &Hold, now: Now) -> bool {
+        let entry = self.entries.get_mut(&hold.name);
+        let runs = entry.filter(|entry| decide::is_run_by(entry.found(now.boot), &hold.owner));
+        runs.map(|entry| entry.until = now.boot + hold.ttl).is_some()
     }
 
     fn mark(&mut self, key: &Name, op: MarkOp, now: Now) -> bool {
         let entry = self.entries.get(key);
-        match decide::mark(entry.and_then(|entry| entry.found(now.boot)), op) {
-            Marking::Write(ttl) => {
-                let last = entry.and_then(|entry| entry.last);
+        let last = entry.and_then(|entry| entry.last);
+        let answer = decide::mark(entry.and_then(|entry| entry.found(now.boot)), op);
+        match op {
+            MarkOp::Set(ttl) | MarkOp::SetIfAbsent(ttl) if answer => {
                 self.write(key, MARK.to_vec(), ttl, last, now);
-                true
             }
-            Marking::Remove => self.remove(key, now),
-            Marking::Answer(answer) => answer,
+            MarkOp::Clear if answer => drop(self.remove(key, now)),
+            _ => {}
         }
+        answer
     }
 
     fn remove(&mut self, key: &Name, now: Now) -> bool {
@@ -150,25 +102,14 @@ impl RecordStore {
         Some(Record { key: key.clone(), content, expires_in: Some(entry.until.since(now.boot)) })
     }
 
-    fn scan(&self, prefix: &str, from: Option<&Cursor>, limit: u32, now: Now) -> Page<Record> {
-        let after = from.map(Cursor::as_str);
-        let mut found = self
-            .entries
-            .keys()
-            .filter(|key| key.as_str().starts_with(prefix) && after.is_none_or(|after| key.as_str() > after))
-            .filter_map(|key| self.read(key, now));
-        let items: Vec<Record> = found.by_ref().take(limit as usize).collect();
-        let more = found.next().is_some();
-        let next = items.last().filter(|_| more).map(|last| Cursor::new(last.key.as_str()));
-        Page { items, next }
-    }
-
     fn write(&mut self, key: &Name, text: Vec<u8>, lasts: Duration, last: Option<Fence>, now: Now) {
         self.writes += 1;
         if self.writes.is_multiple_of(SWEEP_EVERY_WRITES) {
             self.entries.retain(|_, entry| {
                 entry.text.take_if(|_| now.boot >= entry.until);
-                !entry.is_over(now.boot)
+                // Until nobody can come late for it.
+                let remembered = if entry.last.is_none() { Duration::ZERO } else { LAST_REMEMBERED };
+                now.boot < entry.until + remembered
             });
         }
         let watchers = self.entries.remove(key).map_or_else(Vec::new, |entry| entry.watchers);
@@ -186,14 +127,45 @@ impl RecordStore {
 
 impl Records for Memory {
     fn begin<'a>(&'a self, begin: &'a Begin, _: Until) -> Fut<'a, Begun> {
-        let sink = self.sink();
-        let begun = self.atomic(|store, now| store.records.begin(begin, sink, now));
-        Box::pin(async move { begun.await? })
+        self.fallible(|Store { records, .. }, now| {
+            let entry = records.entries.get_mut(&begin.key);
+            let expires_in = entry.as_ref().map_or(Duration::ZERO, |entry| entry.until.since(now.boot));
+            let found = entry.as_ref().and_then(|entry| entry.found(now.boot));
+            let fence = match decide::begin(found, expires_in, begin)? {
+                Beginning::Take => {
+                    records.fence = (records.fence + 1).max(now.wall_us);
+                    Fence::new(records.fence)
+                }
+                Beginning::Refresh(fence) => fence,
+                Beginning::Answer(answer) => {
+                    if let (true, Begun::Running { .. }, Some(entry)) = (begin.wake, &answer, entry) {
+                        entry.watch(begin.owner.id(), self.sink(), now.boot);
+                    }
+                    return Ok(answer);
+                }
+            };
+            records.write(&begin.key, begin.text(fence), begin.lease, Some(fence), now);
+            Ok(Begun::Yours(Grant { fence, since: now.boot, ttl: begin.lease, acks: 0 }))
+        })
     }
 
     fn settle<'a>(&'a self, settle: &'a Settle, _: Until) -> Fut<'a, Settled> {
-        let settled = self.atomic(|store, now| store.records.settle(settle, now));
-        Box::pin(async move { settled.await? })
+        self.fallible(|Store { records, .. }, now| {
+            let key = &settle.hold.name;
+            let entry = records.entries.get(key);
+            let found = entry.and_then(|entry| entry.found(now.boot));
+            if let Some(answer) = decide::settle(found, entry.and_then(|entry| entry.last), settle)? {
+                return Ok(answer);
+            }
+            match settle.text() {
+                None => drop(records.remove(key, now)),
+                Some(text) => {
+                    records.wake(key);
+                    records.write(key, text, settle.keep, Some(settle.hold.fence), now);
+                }
+            }
+            Ok(Settled::Stored)
+        })
     }
 
     fn on_marks<'a>(&'a self, keys: &'a [Name], op: MarkOp, _: Until) -> Fut<'a, Vec<bool>> {
@@ -215,6 +187,11 @@ impl Records for Memory {
         limit: u32,
         _: Until,
     ) -> Fut<'a, Page<Record>> {
-        self.atomic(|store, now| store.records.scan(prefix, from.as_ref(), limit, now))
+        let after = from.as_ref().map_or("", Cursor::as_str);
+        self.atomic(|Store { records, .. }, now| {
+            let is_asked_for = |key: &str| key.starts_with(prefix) && key > after;
+            let keys = records.entries.keys().filter(|key| is_asked_for(key.as_str()));
+            Page::first(keys.filter_map(|key| records.read(key, now)), limit, |record| record.key.as_str())
+        })
     }
 }

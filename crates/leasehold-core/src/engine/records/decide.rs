@@ -44,61 +44,43 @@ pub fn begin(found: Option<&[u8]>, expires_in: Duration, begin: &Begin) -> Resul
     })
 }
 
-/// What to do about a settlement.
-#[derive(Debug, PartialEq, Eq)]
-pub enum Settling {
-    /// Write this, for as long as the outcome is kept; nothing: remove the record.
-    Write(Option<Vec<u8>>),
-    /// Nothing to write.
-    Answer(Settled),
-}
-
 /// Decides about a settlement; `last` is the fence of the last execution that began under this key, if that is known.
+/// Without an answer it counts: [`Settle::text`] is to be written, for as long as the outcome is kept.
 ///
 /// # Errors
 /// `Corrupt` for what cannot be read.
-pub fn settle(found: Option<&[u8]>, last: Option<Fence>, settle: &Settle) -> Result<Settling, EngineError> {
+pub fn settle(
+    found: Option<&[u8]>,
+    last: Option<Fence>,
+    settle: &Settle,
+) -> Result<Option<Settled>, EngineError> {
     let fence = settle.hold.fence;
-    let write = || Settling::Write(settle.text());
-    let fenced_off = |by| Settling::Answer(Settled::FencedOff { by });
+    let fenced_off = |by| Some(Settled::FencedOff { by });
     let Some(found) = found else {
         return Ok(match (&settle.outcome, last) {
-            (Outcome::Retry, Some(last)) if last > fence => Settling::Answer(Settled::Stored),
+            (Outcome::Retry, Some(last)) if last > fence => Some(Settled::Stored),
             (_, Some(last)) if last > fence => fenced_off(Some(last)),
             // Late, or the store forgot it; but nobody has begun since.
-            _ => write(),
+            _ => None,
         });
     };
     Ok(match content(found) {
         Content::Corrupt => return Err(corrupt(found)),
         Content::Mark => fenced_off(None),
-        Content::Stored(_) if is_run_by(Some(found), &settle.hold.owner) => write(),
+        Content::Stored(_) if is_run_by(Some(found), &settle.hold.owner) => None,
         // A settlement that was sent again: no two executions of a key have one fence.
-        Content::Stored(stored) if stored.fence == fence => Settling::Answer(Settled::Stored),
+        Content::Stored(stored) if stored.fence == fence => Some(Settled::Stored),
         Content::Stored(stored) => fenced_off(Some(stored.fence)),
     })
 }
 
-/// What to do about a mark.
-#[derive(Debug, PartialEq, Eq)]
-pub enum Marking {
-    /// Write it, for this long.
-    Write(Duration),
-    /// Remove it.
-    Remove,
-    /// Nothing to write.
-    Answer(bool),
-}
-
-/// Decides about a mark.
-pub fn mark(found: Option<&[u8]>, op: MarkOp) -> Marking {
-    let is_mark = found == Some(MARK);
+/// The answer to an operation on a mark, which is also whether it is to be done.
+pub fn mark(found: Option<&[u8]>, op: MarkOp) -> bool {
     match op {
-        MarkOp::Set(ttl) if found.is_none() || is_mark => Marking::Write(ttl),
-        MarkOp::SetIfAbsent(ttl) if found.is_none() => Marking::Write(ttl),
-        MarkOp::Clear if is_mark => Marking::Remove,
-        MarkOp::Test => Marking::Answer(found.is_some()),
-        MarkOp::Set(_) | MarkOp::SetIfAbsent(_) | MarkOp::Clear => Marking::Answer(false),
+        MarkOp::Set(_) => found.is_none_or(|found| found == MARK),
+        MarkOp::SetIfAbsent(_) => found.is_none(),
+        MarkOp::Test => found.is_some(),
+        MarkOp::Clear => found == Some(MARK),
     }
 }
 
@@ -163,11 +145,9 @@ mod tests {
         Outcome::Completed(Bytes::from_static(b"paid"))
     }
 
-    fn written(settling: Settling) -> Vec<u8> {
-        match settling {
-            Settling::Write(Some(text)) => text,
-            other => panic!("{other:?}"),
-        }
+    fn written(found: Option<&[u8]>, last: Option<Fence>, ending: &Settle) -> Vec<u8> {
+        assert_eq!(settle(found, last, ending).unwrap(), None);
+        ending.text().unwrap()
     }
 
     #[test]
@@ -178,7 +158,7 @@ mod tests {
         assert_eq!(begin(Some(&text), LEFT, &first).unwrap(), Beginning::Refresh(Fence::new(5)));
         let seen = begin(Some(&text), LEFT, &second).unwrap();
         assert!(matches!(seen, Beginning::Answer(Begun::Running { expires_in: LEFT, .. })), "{seen:?}");
-        let text = written(settle(Some(&text), None, &end(&first, 5, done())).unwrap());
+        let text = written(Some(&text), None, &end(&first, 5, done()));
         let seen = begin(Some(&text), LEFT, &second).unwrap();
         assert_eq!(seen, Beginning::Answer(Begun::Completed(Bytes::from_static(b"paid"))));
         assert_eq!(begin(Some(MARK), LEFT, &first).unwrap(), Beginning::Answer(Begun::DoneElsewhere));
@@ -189,7 +169,7 @@ mod tests {
         let (first, other) = (wish(1, Some("a")), wish(2, Some("b")));
         let text = running(&first, 5);
         assert_eq!(begin(Some(&text), LEFT, &other).unwrap(), Beginning::Answer(Begun::Mismatch));
-        let text = written(settle(Some(&text), None, &end(&first, 5, done())).unwrap());
+        let text = written(Some(&text), None, &end(&first, 5, done()));
         assert_eq!(begin(Some(&text), LEFT, &other).unwrap(), Beginning::Answer(Begun::Mismatch));
         // Who gives none compares none.
         assert_ne!(begin(Some(&text), LEFT, &wish(3, None)).unwrap(), Beginning::Answer(Begun::Mismatch));
@@ -201,20 +181,20 @@ mod tests {
         let text = running(&later, 9);
         for outcome in [done(), Outcome::Retry, Outcome::Quarantined(Bytes::new())] {
             let said = settle(Some(&text), Some(Fence::new(9)), &end(&slow, 5, outcome)).unwrap();
-            assert_eq!(said, Settling::Answer(Settled::FencedOff { by: Some(Fence::new(9)) }));
+            assert_eq!(said, Some(Settled::FencedOff { by: Some(Fence::new(9)) }));
         }
         // Also when the later one has ended without leaving anything.
         let said = settle(None, Some(Fence::new(9)), &end(&slow, 5, done())).unwrap();
-        assert_eq!(said, Settling::Answer(Settled::FencedOff { by: Some(Fence::new(9)) }));
+        assert_eq!(said, Some(Settled::FencedOff { by: Some(Fence::new(9)) }));
         let said = settle(Some(MARK), Some(Fence::new(5)), &end(&slow, 5, done())).unwrap();
-        assert_eq!(said, Settling::Answer(Settled::FencedOff { by: None }));
+        assert_eq!(said, Some(Settled::FencedOff { by: None }));
     }
 
     #[test]
     fn an_execution_that_nobody_followed_counts_although_it_is_late_or_forgotten() {
         let late = wish(1, Some("a"));
         for last in [Some(Fence::new(5)), Some(Fence::new(4)), None] {
-            let text = written(settle(None, last, &end(&late, 5, done())).unwrap());
+            let text = written(None, last, &end(&late, 5, done()));
             let other = begin(Some(&text), LEFT, &wish(2, Some("b"))).unwrap();
             assert_eq!(other, Beginning::Answer(Begun::Mismatch));
         }
@@ -223,14 +203,15 @@ mod tests {
     #[test]
     fn a_settlement_that_is_sent_again_says_the_same() {
         let one = wish(1, None);
-        let text = written(settle(Some(&running(&one, 5)), None, &end(&one, 5, done())).unwrap());
+        let text = written(Some(&running(&one, 5)), None, &end(&one, 5, done()));
         let again = settle(Some(&text), Some(Fence::new(5)), &end(&one, 5, done())).unwrap();
-        assert_eq!(again, Settling::Answer(Settled::Stored));
+        assert_eq!(again, Some(Settled::Stored));
         let retry = end(&one, 5, Outcome::Retry);
-        assert_eq!(settle(Some(&running(&one, 5)), None, &retry).unwrap(), Settling::Write(None));
-        assert_eq!(settle(None, None, &retry).unwrap(), Settling::Write(None));
+        assert_eq!(settle(Some(&running(&one, 5)), None, &retry).unwrap(), None);
+        assert_eq!(settle(None, None, &retry).unwrap(), None);
+        assert_eq!(retry.text(), None);
         let followed = settle(None, Some(Fence::new(6)), &retry).unwrap();
-        assert_eq!(followed, Settling::Answer(Settled::Stored));
+        assert_eq!(followed, Some(Settled::Stored));
     }
 
     #[test]

@@ -74,7 +74,7 @@ async fn a_withdrawal_wakes_who_came_first_and_leaves_it_in_its_place() {
     assert!(!withdraw(&voter, &second).await.woke);
     assert!(waiters(&server).is_empty(), "an attempt that ended waits no longer");
     assert_eq!(server.cli(&["EXISTS", "leasehold:seen:{lock:x}"]).int(), 0);
-    assert_eq!((voter.attempts.len(), another.attempts.len()), (0, 0));
+    assert_eq!((voter.attempts.count(), another.attempts.count()), (0, 0));
 }
 
 #[tokio::test]
@@ -133,7 +133,7 @@ async fn a_broken_connection_tells_everybody_to_look_again() {
     eventually_async(PATIENCE, "the loss to be noticed", || async { heard.heard_all() }).await;
     let error = voter.vote(&ballot(claim(1)), soon()).await.unwrap_err();
     assert_eq!(error.fault, Fault::Unreachable);
-    assert_eq!(voter.attempts.len(), 0);
+    assert_eq!(voter.attempts.count(), 0);
 }
 
 fn evalsha_calls(server: &RedisServer) -> u64 {
@@ -170,7 +170,7 @@ async fn a_vote_that_arrives_after_its_withdrawal_locks_for_nobody() {
     assert!(!withdraw(&voter, &mine).await.was_ours);
     eventually(PATIENCE, "the vote and the repair to arrive", || evalsha_calls(&server) == before + 3);
     assert_eq!((server.cli(&["EXISTS", "lock:x"]).int(), tombstones(&server)), (0, 1));
-    assert_eq!(voter.attempts.len(), 0);
+    assert_eq!(voter.attempts.count(), 0);
 }
 
 #[tokio::test]
@@ -197,7 +197,7 @@ async fn over_one_connection_the_order_protects_and_no_tombstone_is_left() {
     yes(voting.await.unwrap().unwrap());
     assert!(ending.await.unwrap().was_ours);
     assert_eq!((tombstones(&server), server.cli(&["EXISTS", "lock:x"]).int()), (0, 0));
-    assert_eq!(voter.attempts.len(), 0);
+    assert_eq!(voter.attempts.count(), 0);
 }
 
 #[tokio::test]
@@ -244,7 +244,7 @@ async fn a_vote_that_has_not_left_when_its_attempt_ends_never_leaves() {
     .await;
     let mine = claim(2);
     let voting = tokio::spawn(voting(&voter, mine.clone()));
-    eventually_async(PATIENCE, "the vote to wait", || async { voter.attempts.len() == 1 }).await;
+    eventually_async(PATIENCE, "the vote to wait", || async { voter.attempts.count() == 1 }).await;
     let ending = voter.withdraw(&mine.name, &mine.owner, soon());
     proxy.pass();
     assert_eq!(voting.await.unwrap().unwrap_err().fault, Fault::Ended);

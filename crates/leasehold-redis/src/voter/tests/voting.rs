@@ -9,7 +9,7 @@ async fn a_vote_repeated_is_the_same_vote_and_refreshes_the_ttl() {
     server.cli(&["PEXPIRE", "lock:x", "5000"]);
     assert_eq!(yes(vote(&voter, claim(1)).await), first);
     assert!(server.cli(&["PTTL", "lock:x"]).int() > 5_000);
-    assert_eq!(voter.attempts.len(), 0, "answered votes are forgotten");
+    assert_eq!(voter.attempts.count(), 0, "answered votes are forgotten");
 }
 
 #[tokio::test]

@@ -4,7 +4,7 @@ use std::sync::Arc;
 
 use leasehold::{
     Name,
-    engine::records::{Begun, Content, Outcome, Settled},
+    engine::records::{Begun, Content, MarkOp, Outcome, Settled},
 };
 
 use super::{EngineClient, attempt, completed, end, reply_for, short};
@@ -24,11 +24,13 @@ cases! {
 
 impl EngineClient {
     async fn exists(&self, key: &Name) -> bool {
-        self.records().exist(std::slice::from_ref(key), self.until()).await.unwrap() == [true]
+        self.records().on_marks(std::slice::from_ref(key), MarkOp::Test, self.until()).await.unwrap()
+            == [true]
     }
 
     async fn clear(&self, key: &Name) -> bool {
-        self.records().clear(std::slice::from_ref(key), self.until()).await.unwrap() == [true]
+        self.records().on_marks(std::slice::from_ref(key), MarkOp::Clear, self.until()).await.unwrap()
+            == [true]
     }
 }
 
@@ -101,17 +103,17 @@ async fn a_thousand_marks_take_one_call(test: TestContext) {
     let even: Vec<_> = all.iter().step_by(2).cloned().collect();
     let alternating: Vec<_> = (0..1_000).map(|number| number % 2 == 0).collect();
     let (records, ttl) = (client.records(), ms(120_000));
-    assert_eq!(records.mark(&even, ttl, false, client.until()).await.unwrap(), [true; 500]);
-    assert_eq!(records.exist(&all, client.until()).await.unwrap(), alternating);
+    assert_eq!(records.on_marks(&even, MarkOp::Set(ttl), client.until()).await.unwrap(), [true; 500]);
+    assert_eq!(records.on_marks(&all, MarkOp::Test, client.until()).await.unwrap(), alternating);
     let odd: Vec<_> = alternating.iter().map(|even| !even).collect();
-    assert_eq!(records.mark(&all, ttl, true, client.until()).await.unwrap(), odd);
-    assert_eq!(records.mark(&all, ttl, false, client.until()).await.unwrap(), [true; 1_000]);
-    assert_eq!(records.clear(&even, client.until()).await.unwrap(), [true; 500]);
-    assert_eq!(records.clear(&all, client.until()).await.unwrap(), odd);
-    assert_eq!(records.exist(&all, client.until()).await.unwrap(), [false; 1_000]);
-    assert!(records.mark(&[], ttl, false, client.until()).await.unwrap().is_empty());
-    assert!(records.exist(&[], client.until()).await.unwrap().is_empty());
-    assert!(records.clear(&[], client.until()).await.unwrap().is_empty());
+    assert_eq!(records.on_marks(&all, MarkOp::SetIfAbsent(ttl), client.until()).await.unwrap(), odd);
+    assert_eq!(records.on_marks(&all, MarkOp::Set(ttl), client.until()).await.unwrap(), [true; 1_000]);
+    assert_eq!(records.on_marks(&even, MarkOp::Clear, client.until()).await.unwrap(), [true; 500]);
+    assert_eq!(records.on_marks(&all, MarkOp::Clear, client.until()).await.unwrap(), odd);
+    assert_eq!(records.on_marks(&all, MarkOp::Test, client.until()).await.unwrap(), [false; 1_000]);
+    assert!(records.on_marks(&[], MarkOp::Set(ttl), client.until()).await.unwrap().is_empty());
+    assert!(records.on_marks(&[], MarkOp::Test, client.until()).await.unwrap().is_empty());
+    assert!(records.on_marks(&[], MarkOp::Clear, client.until()).await.unwrap().is_empty());
 }
 
 async fn a_mark_never_replaces_a_record(test: TestContext) {

@@ -14,7 +14,9 @@ use leasehold::{
     Fence, Name,
     engine::{
         Grant,
-        records::{Begin, Begun, Content, Fingerprint, Outcome, Record, Settle, Settled, State, Stored},
+        records::{
+            Begin, Begun, Content, Fingerprint, MarkOp, Outcome, Record, Settle, Settled, State, Stored,
+        },
     },
 };
 
@@ -80,7 +82,8 @@ impl EngineClient {
 
     async fn mark(&self, key: &Name, ttl: Duration, if_absent: bool) -> bool {
         let keys = [key.clone()];
-        self.records().mark(&keys, ttl, if_absent, self.until()).await.unwrap() == [true]
+        let op = if if_absent { MarkOp::SetIfAbsent(ttl) } else { MarkOp::Set(ttl) };
+        self.records().on_marks(&keys, op, self.until()).await.unwrap() == [true]
     }
 
     async fn until_gone(&self, key: &Name) {

@@ -1,18 +1,17 @@
-//! One attempt to begin a record, from the first question to a lease or to how the record stands.
+//! Running records: begun, kept alive like a lock, settled. What idempotency keys and guards of markers share.
 
 use std::{sync::Arc, time::Duration};
 
-use super::Held;
 use crate::{
     clock::{BootInstant, Until},
     core::Core,
     engine::{
-        EngineError, Fault,
-        records::{Begin, Begun, Fingerprint, Outcome, Records, Settle},
+        EngineError, Fault, Grant,
+        records::{Begin, Begun, Fingerprint, Outcome, Records, Settle, Settled},
     },
     error::{Refusal, Result},
     fence::Fence,
-    lease::validity,
+    lease::{Cleanup, Lease, Terms, validity},
     name::Name,
 };
 
@@ -22,7 +21,7 @@ const FAR_POLL: Duration = Duration::from_secs(5);
 const NEAR_POLL: Duration = Duration::from_millis(2);
 /// Those who wait for a dead execution do not all poll at the same moment.
 const SPREAD: Duration = Duration::from_millis(50);
-/// Pause before a store that could not be reached is asked again.
+/// Pause before a store that could not be reached is asked, or sent an outcome, again.
 const OUTAGE_PAUSE: Duration = Duration::from_millis(50);
 
 /// What a caller wants of a record.
@@ -77,7 +76,7 @@ struct Waiter<'a> {
 impl Waiter<'_> {
     async fn wait(&mut self, records: &dyn Records, request: &RecordRequest) -> Result<Began> {
         let core = self.core;
-        let ticket = self.begin.wake.then(|| core.waiting.listen(self.begin.owner.id()));
+        let ticket = self.begin.wake.then(|| core.waiting.enter(self.begin.owner.id(), None));
         loop {
             if let Some(ticket) = &ticket {
                 ticket.forget_hints();
@@ -88,21 +87,20 @@ impl Waiter<'_> {
                     return Ok(Began::Yours(Held::new(core, request, &self.begin, grant)));
                 }
                 // Answered too late to be of use; it is ours, and asking again refreshes it.
-                Ok(Begun::Yours(_)) => self.outage(too_slow())?,
-                Ok(running @ Begun::Running { .. }) => self.poll_again(running),
+                Ok(Begun::Yours(_)) => self.outage(EngineError::too_slow())?,
+                Ok(Begun::Running { holder, expires_in }) => {
+                    // Its end may not be announced.
+                    self.running = Some(Begun::Running { holder, expires_in });
+                    let over = expires_in + NEAR_POLL + SPREAD.mul_f64(core.entropy.fraction());
+                    core.clock.now() + over.min(FAR_POLL)
+                }
                 Ok(stands) => return Ok(Began::Stands(stands)),
                 Err(error) => self.outage(error)?,
             };
             let end = if self.running.is_some() { self.until } else { self.answer_until };
             let again = again.min(end);
             match &ticket {
-                Some(ticket) => {
-                    tokio::select! {
-                        biased;
-                        _poll_again = ticket.notified() => {}
-                        () = core.clock.sleep_until(again) => {}
-                    }
-                }
+                Some(ticket) => drop(core.clock.bounded(again, ticket.notified()).await),
                 None if self.running.is_some() => {}
                 None => core.clock.sleep_until(again).await,
             }
@@ -128,15 +126,6 @@ impl Waiter<'_> {
         answer
     }
 
-    /// When to poll an execution whose end is not announced.
-    fn poll_again(&mut self, running: Begun) -> BootInstant {
-        let Begun::Running { expires_in, .. } = &running else { return self.until };
-        let over = *expires_in + NEAR_POLL + SPREAD.mul_f64(self.core.entropy.fraction());
-        let again = self.core.clock.now() + over.min(FAR_POLL);
-        self.running = Some(running);
-        again
-    }
-
     fn outage(&mut self, error: EngineError) -> Result<BootInstant> {
         let passing = match error.fault {
             Fault::Unreachable | Fault::NoAnswer => true,
@@ -159,13 +148,76 @@ impl Drop for Waiter<'_> {
     fn drop(&mut self) {
         if self.owed {
             // Its fence is not known; the owner value is proof enough.
-            let (hold, fingerprint) = (self.begin.hold(Fence::new(0)), self.begin.fingerprint.take());
-            let (outcome, keep) = (Outcome::Retry, Duration::ZERO);
-            self.core.reaper.settle(Settle { hold, fingerprint, outcome, keep });
+            self.core.reaper.spawn(Cleanup::Settle(giving_back(&self.begin, Fence::new(0))));
         }
     }
 }
 
-fn too_slow() -> EngineError {
-    EngineError::new(Fault::NoAnswer, "the answer took so long that too little of the lease was left")
+/// The end of an execution without a result.
+fn giving_back(begin: &Begin, fence: Fence) -> Settle {
+    let (hold, fingerprint) = (begin.hold(fence), begin.fingerprint.clone());
+    Settle { hold, fingerprint, outcome: Outcome::Retry, keep: Duration::ZERO }
+}
+
+/// A record that is running under our lease, until its outcome is stored.
+pub(crate) struct Held {
+    lease: Lease,
+    ending: Settle,
+    /// Whether that is still to be sent when it is dropped.
+    owed: bool,
+}
+
+impl Held {
+    fn new(core: &Arc<Core>, request: &RecordRequest, begin: &Begin, grant: Grant) -> Self {
+        let terms = Terms { keep_alive: true, max_lifetime: None, handed_over: false };
+        tracing::debug!(key = %request.key, fence = %grant.fence, "begun");
+        let ending = giving_back(begin, grant.fence);
+        let lease = Lease::begin(core, ending.hold.clone(), &grant, terms);
+        Self { lease, ending, owed: !request.left_when_dropped }
+    }
+
+    pub(crate) fn lease(&self) -> &Lease {
+        &self.lease
+    }
+
+    /// Sends the outcome, again if there is no answer, for as long as one command may take; then in the background.
+    /// Also after the lease was lost: if nobody has begun since, it counts.
+    ///
+    /// # Cancel safety
+    /// Dropping the future after it was polled still sends the outcome, in the background.
+    pub(crate) async fn settle(mut self, outcome: Outcome, keep: Duration) -> Result<Settled> {
+        let (core, key) = (self.lease.core.clone(), self.lease.name().clone());
+        self.lease.end();
+        (self.ending.outcome, self.ending.keep, self.owed) = (outcome, keep, true);
+        let records = core.records()?;
+        let until = core.command_until();
+        loop {
+            let mut error = match records.settle(&self.ending, until).await {
+                Ok(settled) => {
+                    self.owed = false;
+                    tracing::debug!(%key, fence = %self.lease.fence(), ?settled, "settled");
+                    return Ok(settled);
+                }
+                Err(error) => error,
+            };
+            let again = core.clock.now() + OUTAGE_PAUSE;
+            if matches!(error.fault, Fault::Unreachable | Fault::NoAnswer) && again < until {
+                core.clock.sleep_until(again).await;
+                continue;
+            }
+            if error.fault == Fault::NoAnswer {
+                error.why += "; whether it is stored is unknown, and it is sent again in the background";
+            }
+            return Err(core.failed(error, "storing the outcome of", &key));
+        }
+    }
+}
+
+impl Drop for Held {
+    fn drop(&mut self) {
+        self.lease.end();
+        if self.owed {
+            self.lease.core.reaper.spawn(Cleanup::Settle(self.ending.clone()));
+        }
+    }
 }
