@@ -49,11 +49,3 @@ pub(super) fn command(words: &[&str]) -> Cmd {
     cmd.arg(words);
     cmd
 }
-
-/// A slot or a port.
-pub(super) fn number(value: &Value) -> Option<u16> {
-    match value {
-        Value::Int(number) => u16::try_from(*number).ok(),
-        _ => None,
-    }
-}

@@ -4,64 +4,45 @@ use std::{sync::Arc, time::Duration};
 
 use redis::{Client, Cmd, ConnectionAddr, Value, aio::MultiplexedConnection};
 
-use super::{reply, topology::sentinel::Sentinels, url::Endpoint};
-use leasehold_core::engine::EngineError;
+use super::{Result, reply, topology::sentinel::Sentinels, url::Endpoint};
 
 /// Where to dial.
 #[derive(Clone)]
 pub(super) struct DialTarget {
     /// The login; the server, too, unless sentinels name it.
-    client: Client,
-    sentinels: Option<Arc<Sentinels>>,
+    pub(super) client: Client,
+    /// Who names the server, if it may be another one next time.
+    pub(super) sentinels: Option<Arc<Sentinels>>,
 }
 
 impl DialTarget {
-    /// One server.
-    pub(super) fn fixed(client: Client) -> Self {
-        Self { client, sentinels: None }
-    }
-
-    /// The primary that sentinels name.
-    pub(super) fn primary(login: Client, sentinels: Arc<Sentinels>) -> Self {
-        Self { client: login, sentinels: Some(sentinels) }
-    }
-
     /// The same login at one server.
-    pub(super) fn at(&self, endpoint: &Endpoint) -> Result<Self, EngineError> {
-        endpoint.client(&self.client).map(Self::fixed)
-    }
-
-    /// Who names the server, if it may be another one next time.
-    pub(super) fn sentinels(&self) -> Option<&Arc<Sentinels>> {
-        self.sentinels.as_ref()
+    pub(super) fn at(&self, endpoint: &Endpoint) -> Self {
+        Self { client: endpoint.client(&self.client), sentinels: None }
     }
 
     /// The server to dial now.
-    pub(super) async fn server(&self) -> Result<Client, EngineError> {
+    pub(super) async fn server(&self) -> Result<Client> {
         match &self.sentinels {
             None => Ok(self.client.clone()),
-            Some(sentinels) => sentinels.primary().await?.client(&self.client),
+            Some(sentinels) => Ok(sentinels.primary().await?.client(&self.client)),
         }
     }
 
     /// How often the server moved: a link made before the last time must not be used any more.
     pub(super) fn moves(&self) -> u64 {
-        self.sentinels().map_or(0, |sentinels| sentinels.moves())
+        self.sentinels.as_ref().map_or(0, |sentinels| sentinels.moves())
     }
 
     /// How long nothing new is granted after a promotion, if that was asked for.
     pub(super) fn grace(&self) -> Option<Duration> {
-        self.sentinels().and_then(|sentinels| sentinels.grace)
+        self.sentinels.as_ref()?.grace
     }
+}
 
-    /// Whether this client shows a password.
-    pub(super) fn has_password(&self) -> bool {
-        self.client.get_connection_info().redis_settings().password().is_some()
-    }
-
-    pub(super) fn speaks_tls(&self) -> bool {
-        speaks_tls(&self.client)
-    }
+/// Whether a client shows a password.
+pub(super) fn has_password(client: &Client) -> bool {
+    client.get_connection_info().redis_settings().password().is_some()
 }
 
 pub(super) fn speaks_tls(client: &Client) -> bool {
@@ -69,7 +50,7 @@ pub(super) fn speaks_tls(client: &Client) -> bool {
 }
 
 /// Sends one command over a connection that nobody else uses yet.
-pub(super) async fn asked(connection: &mut MultiplexedConnection, cmd: &Cmd) -> Result<Value, EngineError> {
+pub(super) async fn asked(connection: &mut MultiplexedConnection, cmd: &Cmd) -> Result<Value> {
     match connection.send_packed_command(cmd).await {
         Ok(Value::ServerError(error)) => Err(reply::of_command(&error.into())),
         Ok(value) => Ok(value),

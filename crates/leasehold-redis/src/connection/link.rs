@@ -9,10 +9,10 @@ use std::{
     time::Duration,
 };
 
-use redis::{Cmd, RedisError, Value, aio::MultiplexedConnection};
+use redis::{Cmd, RedisError, RedisResult, Value, aio::MultiplexedConnection};
 
 use super::{ConnectionOptions, subscriptions::Subscription};
-use crate::{info::command, reply, script::Script, topology::outcome};
+use crate::{Result, info::command, reply, script::Script, topology::outcome};
 use leasehold_core::{
     clock::{BootInstant, Until},
     engine::{EngineError, Fault},
@@ -81,14 +81,14 @@ impl Link {
     }
 
     /// Sends one command and waits for its reply.
-    pub(crate) async fn send(&self, cmd: &Cmd, until: Until) -> Result<Value, EngineError> {
+    pub(crate) async fn send(&self, cmd: &Cmd, until: Until) -> Result<Value> {
         let mut inner = self.inner.clone();
         self.answered(inner.send_packed_command(cmd), until).await
     }
 
     /// Sends one command, to a node that is about to get its slot if `asking`: then both commands leave together, and
     /// nothing gets in between.
-    pub(crate) async fn send_to(&self, asking: bool, cmd: &Cmd, until: Until) -> Result<Value, EngineError> {
+    pub(crate) async fn send_to(&self, asking: bool, cmd: &Cmd, until: Until) -> Result<Value> {
         if !asking {
             return self.send(cmd, until).await;
         }
@@ -97,7 +97,7 @@ impl Link {
     }
 
     /// Sends commands in one write; one reply each.
-    pub(crate) async fn send_all(&self, cmds: Vec<Cmd>, until: Until) -> Vec<Result<Value, EngineError>> {
+    pub(crate) async fn send_all(&self, cmds: Vec<Cmd>, until: Until) -> Vec<Result<Value>> {
         let mut inner = self.inner.clone();
         let count = cmds.len();
         let mut all = redis::Pipeline::with_capacity(count);
@@ -107,11 +107,7 @@ impl Link {
         let values = async { inner.send_packed_commands(&all, 0, count).await.map(Value::Array) };
         match self.answered(values, until).await {
             Ok(Value::Array(values)) if values.len() == count => {
-                let one = |value| match value {
-                    Value::ServerError(error) => Err(self.failed(&error.into())),
-                    value => Ok(value),
-                };
-                values.into_iter().map(one).collect()
+                values.into_iter().map(|value| self.unless_error(value)).collect()
             }
             Ok(other) => vec![Err(reply::unexpected(&other)); count],
             Err(error) => vec![Err(error); count],
@@ -125,7 +121,7 @@ impl Link {
         script: &Script,
         build: impl Fn(&Script, bool) -> Cmd,
         until: Until,
-    ) -> Result<Value, EngineError> {
+    ) -> Result<Value> {
         match self.send_to(asking, &build(script, true), until).await {
             Err(error) if outcome::is_unknown_script(&error) => {
                 self.send_to(asking, &build(script, false), until).await
@@ -136,9 +132,9 @@ impl Link {
 
     async fn answered(
         &self,
-        answer: impl Future<Output = Result<Value, RedisError>>,
+        answer: impl Future<Output = RedisResult<Value>>,
         until: Until,
-    ) -> Result<Value, EngineError> {
+    ) -> Result<Value> {
         let options = self.options();
         let began = options.clock.now();
         if let Some(listener) = options.listener() {
@@ -149,14 +145,18 @@ impl Link {
             return Err(EngineError::new(Fault::NoAnswer, "the connection was replaced"));
         }
         match answer {
-            Some(Ok(Value::ServerError(error))) => Err(self.failed(&error.into())),
-            Some(Ok(value)) => {
-                self.timeouts.store(0, Ordering::Relaxed);
-                Ok(value)
-            }
+            Some(Ok(value)) => self.unless_error(value),
             Some(Err(error)) => Err(self.failed(&error)),
             None => Err(self.unanswered(began)),
         }
+    }
+
+    fn unless_error(&self, value: Value) -> Result<Value> {
+        if let Value::ServerError(error) = value {
+            return Err(self.failed(&error.into()));
+        }
+        self.timeouts.store(0, Ordering::Relaxed);
+        Ok(value)
     }
 
     fn failed(&self, error: &RedisError) -> EngineError {
@@ -179,7 +179,7 @@ impl Link {
     }
 
     /// The replies of one call, unless the server takes no writes.
-    pub(crate) fn believed(&self, replies: Vec<Value>) -> Result<Vec<Value>, EngineError> {
+    pub(crate) fn believed(&self, replies: Vec<Value>) -> Result<Vec<Value>> {
         match replies.iter().find_map(reply::read_only) {
             Some(error) => Err(self.refused(error)),
             None => Ok(replies),

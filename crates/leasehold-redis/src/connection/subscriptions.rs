@@ -3,7 +3,7 @@
 use std::{
     collections::HashMap,
     sync::{
-        Arc, MutexGuard, PoisonError,
+        Arc,
         atomic::{AtomicU64, Ordering},
     },
     time::Duration,
@@ -12,8 +12,8 @@ use std::{
 use redis::Cmd;
 use tokio::sync::OnceCell;
 
-use super::{Connection, Link};
-use crate::info::command;
+use super::{Connection, Link, State};
+use crate::{Result, info::command, locked};
 use leasehold_core::{
     clock::{BootInstant, Until},
     engine::EngineError,
@@ -37,23 +37,19 @@ pub(super) struct Subscription {
 
 impl Link {
     /// Makes sure that wake-ups come over this link; returns when the server confirmed it.
-    pub(crate) async fn subscribe(&self, until: Until) -> Result<(), EngineError> {
+    pub(crate) async fn subscribe(&self, until: Until) -> Result<()> {
         self.confirm(OWN, &command(&["SUBSCRIBE", &self.options().channel]), false, until).await
     }
 
-    async fn confirm(&self, slot: u16, cmd: &Cmd, asking: bool, until: Until) -> Result<(), EngineError> {
+    async fn confirm(&self, slot: u16, cmd: &Cmd, asking: bool, until: Until) -> Result<()> {
         let clock = &self.options().clock;
-        let subscription = self.subscriptions().entry(slot).or_default().clone();
+        let subscription = locked(&self.subscriptions).entry(slot).or_default().clone();
         subscription.used_at.store(clock.now().as_nanos(), Ordering::Relaxed);
         let confirmed = subscription
             .confirmed
             .get_or_try_init(|| async { self.send_to(asking, cmd, until).await.map(drop) });
         // Also while somebody else subscribes.
         clock.bounded(until, confirmed).await.unwrap_or_else(|| Err(EngineError::no_answer())).copied()
-    }
-
-    fn subscriptions(&self) -> MutexGuard<'_, HashMap<u16, Arc<Subscription>>> {
-        self.subscriptions.lock().unwrap_or_else(PoisonError::into_inner)
     }
 }
 
@@ -73,10 +69,10 @@ impl Connection {
         (slot, channel): (u16, &str),
         asking: bool,
         until: Until,
-    ) -> Result<(), EngineError> {
+    ) -> Result<()> {
         let mut link = self.link(until).await?;
-        let is_new = !link.subscriptions().contains_key(&slot);
-        if is_new && mostly_unused(&link.subscriptions(), link.options().clock.now()) {
+        let is_known = locked(&link.subscriptions).contains_key(&slot);
+        if !is_known && mostly_unused(&locked(&link.subscriptions), self.options.clock.now()) {
             // To unsubscribe would shift the driver's replies: only a new link is rid of them.
             link.broke("most wake-ups that come over it have no waiter");
             link = self.link(until).await?;
@@ -86,8 +82,9 @@ impl Connection {
 
     /// Whether wake-ups of a slot come over the present link.
     pub(crate) fn is_subscribed(&self, slot: u16) -> bool {
-        let Some(link) = self.present() else { return false };
-        link.subscriptions().get(&slot).is_some_and(|slot| slot.confirmed.initialized())
+        let State::Up { link, .. } = &*locked(&self.state) else { return false };
+        let is_confirmed = |slot: &Arc<Subscription>| slot.confirmed.initialized();
+        link.broken().is_none() && locked(&link.subscriptions).get(&slot).is_some_and(is_confirmed)
     }
 }
 

@@ -4,11 +4,14 @@ use std::{collections::HashMap, sync::Arc};
 
 use redis::Value;
 
-use super::{Check, Member, Role, warnings, when};
+use super::{Check, Duty, Member, warnings, when};
 use crate::{
-    info::{number, read},
+    Result,
+    info::read,
     reply,
+    target::speaks_tls,
     topology::{Topology, slots::SlotMap},
+    unreachable,
     url::Endpoint,
 };
 use leasehold_core::{
@@ -24,7 +27,7 @@ pub(super) const CHECKS: [Check<Option<Vec<Node>>>; 4] = [
     }),
     Check("slots", "give the slots to a node: redis-cli --cluster fix", |nodes| {
         let mut map = SlotMap::empty();
-        for node in nodes.as_ref()?.iter().filter(|node| node.role == Role::Primary) {
+        for node in nodes.as_ref()?.iter().filter(|node| !node.is_replica) {
             node.slots.iter().for_each(|slots| map.give(*slots, &node.at));
         }
         let missing = map.check_complete().err()?;
@@ -36,9 +39,9 @@ pub(super) const CHECKS: [Check<Option<Vec<Node>>>; 4] = [
     }),
     Check("unreplicated", "add a replica", |nodes| {
         let all = || nodes.iter().flatten();
-        let is_replica = |node: &Node| node.role == Role::Replica && !node.has_failed;
+        let is_replica = |node: &Node| node.is_replica && !node.has_failed;
         let has_replica = |at: &Endpoint| all().any(|node| node.primary == *at && is_replica(node));
-        let primaries = all().filter(|node| node.role == Role::Primary && !node.slots.is_empty());
+        let primaries = all().filter(|node| !node.is_replica && !node.slots.is_empty());
         let alone = listed(primaries.filter(|node| !has_replica(&node.at)))?;
         Some(format!("{alone}: no replica can take its place, its locks stop with it"))
     }),
@@ -52,7 +55,7 @@ fn listed<'a>(nodes: impl Iterator<Item = &'a Node>) -> Option<String> {
 
 pub(super) struct Node {
     at: Endpoint,
-    role: Role,
+    is_replica: bool,
     /// The primary of its shard.
     primary: Endpoint,
     /// The slots of its shard: first and last of each range.
@@ -64,11 +67,12 @@ pub(super) struct Node {
 impl Node {
     fn member(&self) -> Member {
         let sizes = self.slots.iter().map(|(first, last)| u32::from(last.saturating_sub(*first)) + 1);
-        let what = match self.role {
-            Role::Primary => format!("primary of {} slots", sizes.sum::<u32>()),
-            Role::Replica => format!("replica of {}", self.primary),
+        let what = match self.is_replica {
+            false => format!("primary of {} slots", sizes.sum::<u32>()),
+            true => format!("replica of {}", self.primary),
         };
-        Member { at: self.at.clone(), role: self.role, what }
+        let duty = Duty { is_replica: self.is_replica, in_cluster: true, with_grace: false };
+        Member { at: self.at.clone(), duty, what }
     }
 }
 
@@ -77,29 +81,30 @@ pub(super) async fn inspect(
     topology: &Arc<Topology>,
     clock: &Clock,
     until: Until,
-) -> Result<(Health, Vec<Member>), EngineError> {
+) -> Result<(Health, Vec<Member>)> {
     // A node that does not answer must leave time for the others.
     let now = clock.now();
-    let read = |value: &Value, asked: &str| parse(value, asked, topology.connection.target.speaks_tls());
+    let read =
+        |value: &Value, asked: &str| parse(value, asked, speaks_tls(&topology.connection.target.client));
     let half = now + until.since(now) / 2;
     let (mut found, failed) = topology.ask_nodes(&["CLUSTER", "SHARDS"], None, read, |_| true, half).await;
     let nodes = found.pop();
     let is_denied = |(_, error): &(_, EngineError)| error.fault == Fault::Refused(Refusal::Acl);
     if nodes.is_none() && !failed.iter().any(is_denied) {
-        let no_answer = || EngineError::new(Fault::Unreachable, "no cluster node has answered");
+        let no_answer = || unreachable("no cluster node has answered");
         return Err(failed.into_iter().next_back().map_or_else(no_answer, |(_, error)| error));
     }
     let mut health = Health { facts: Vec::new(), warnings: warnings(&CHECKS, &nodes) };
     let nodes = nodes.unwrap_or_default();
-    for (label, role) in [("primaries", Role::Primary), ("replicas", Role::Replica)] {
-        let counts = |node: &&Node| node.role == role && !node.slots.is_empty();
+    for (label, is_replica) in [("primaries", false), ("replicas", true)] {
+        let counts = |node: &&Node| node.is_replica == is_replica && !node.slots.is_empty();
         health.facts.push((label.into(), nodes.iter().filter(counts).count().to_string()));
     }
     Ok((health, nodes.iter().map(Node::member).collect()))
 }
 
 /// Reads an answer to `CLUSTER SHARDS` of a node at `asked`: the primary of each shard before its replicas.
-fn parse(value: &Value, asked: &str, with_tls: bool) -> Result<Vec<Node>, EngineError> {
+fn parse(value: &Value, asked: &str, with_tls: bool) -> Result<Vec<Node>> {
     let shards: Vec<HashMap<String, Value>> = read(value).ok_or_else(|| reply::unexpected(value))?;
     let mut all = Vec::new();
     for shard in &shards {
@@ -107,26 +112,22 @@ fn parse(value: &Value, asked: &str, with_tls: bool) -> Result<Vec<Node>, Engine
         else {
             continue;
         };
-        let slots: Vec<_> = slots.iter().filter_map(number).collect();
+        let slots: Vec<_> = slots.iter().filter_map(read).collect();
         let slots: Vec<_> = slots.chunks_exact(2).map(|range| (range[0], range[1])).collect();
         let node = |node: &Value| {
             let node: HashMap<String, Value> = read(node)?;
             let text = |name| node.get(name).and_then(reply::text);
-            let port =
-                number(node.get(if with_tls { "tls-port" } else { "port" })?).filter(|port| *port > 0)?;
+            let port = node.get(if with_tls { "tls-port" } else { "port" })?;
+            let port = read(port).filter(|port| *port > 0)?;
             let at = Endpoint::reported(text("endpoint"), port, asked);
-            let role = if text("role")? == "master" { Role::Primary } else { Role::Replica };
-            Some((role, text("health") == Some("fail"), at))
+            Some((text("role")? != "master", text("health") == Some("fail"), at))
         };
         let mut nodes: Vec<_> = nodes.iter().filter_map(node).collect();
         nodes.sort();
         let Some((.., primary)) = nodes.first().cloned() else { continue };
-        all.extend(nodes.into_iter().map(|(role, has_failed, at)| Node {
-            at,
-            role,
-            primary: primary.clone(),
-            slots: slots.clone(),
-            has_failed,
+        all.extend(nodes.into_iter().map(|(is_replica, has_failed, at)| {
+            let (primary, slots) = (primary.clone(), slots.clone());
+            Node { at, is_replica, primary, slots, has_failed }
         }));
     }
     Ok(all)

@@ -2,12 +2,9 @@
 
 use redis::Value;
 
-use crate::{info::number, reply, url::Endpoint};
+use crate::{Result, info::read, reply, unreachable, url::Endpoint};
 use leasehold_core::{
-    engine::{
-        EngineError, Fault,
-        crc16::{POLYNOMIAL, crc16},
-    },
+    engine::crc16::{POLYNOMIAL, crc16},
     name::hash_tag,
 };
 
@@ -55,19 +52,17 @@ impl SlotMap {
     }
 
     /// A server that has all names.
-    pub(super) fn of_one(server: Endpoint) -> Self {
-        let mut map = Self::empty();
-        map.give((0, SLOTS - 1), &server);
-        map
+    pub(super) fn of_one(server: &Endpoint) -> Self {
+        Self { primaries: vec![server.clone()], of_slot: vec![Some(0); usize::from(SLOTS)] }
     }
 
     /// Reads an answer to `CLUSTER SLOTS` of a node at `asked`.
-    pub(super) fn parse(value: &Value, asked: &str) -> Result<Self, EngineError> {
+    pub(super) fn parse(value: &Value, asked: &str) -> Result<Self> {
         let range = |range: &Value| {
             let Value::Array(parts) = range else { return None };
             let [first, last, Value::Array(node), ..] = parts.as_slice() else { return None };
-            let (first, last) = (number(first)?, number(last).filter(|last| *last < SLOTS)?);
-            let port = number(node.get(1)?).filter(|port| *port > 0 && first <= last)?;
+            let (first, last) = (read(first)?, read(last).filter(|last| *last < SLOTS)?);
+            let port = read(node.get(1)?).filter(|port| *port > 0 && first <= last)?;
             Some(((first, last), Endpoint::reported(reply::text(&node[0]), port, asked)))
         };
         let Value::Array(ranges) = value else { return Err(reply::unexpected(value)) };
@@ -129,25 +124,17 @@ impl SlotMap {
     }
 
     /// Fails if some slots have no primary, and names them.
-    pub(crate) fn check_complete(&self) -> Result<(), EngineError> {
-        let mut holes: Vec<(u16, u16)> = Vec::new();
-        for slot in (0..SLOTS).filter(|slot| self.position(*slot).is_none()) {
-            match holes.last_mut() {
-                Some((_, last)) if *last + 1 == slot => *last = slot,
-                _ => holes.push((slot, slot)),
-            }
-        }
-        if holes.is_empty() {
-            return Ok(());
-        }
-        let shown = holes.iter().take(HOLES_SHOWN).map(|(first, last)| match first == last {
-            true => first.to_string(),
-            false => format!("{first}-{last}"),
+    pub(crate) fn check_complete(&self) -> Result<()> {
+        let missing: Vec<_> = (0..SLOTS).filter(|slot| self.position(*slot).is_none()).collect();
+        let holes = missing.chunk_by(|slot, next| slot + 1 == *next).map(|hole| match hole {
+            [first, .., last] => format!("{first}-{last}"),
+            one => one[0].to_string(),
         });
-        let shown = shown.collect::<Vec<_>>().join(", ");
+        let mut holes: Vec<_> = holes.take(HOLES_SHOWN + 1).collect();
         let more = if holes.len() > HOLES_SHOWN { " and more" } else { "" };
-        let words = format!("the cluster has no primary for the slots {shown}{more}");
-        Err(EngineError::new(Fault::Unreachable, words))
+        holes.truncate(HOLES_SHOWN);
+        let words = format!("the cluster has no primary for the slots {}{more}", holes.join(", "));
+        if missing.is_empty() { Ok(()) } else { Err(unreachable(words)) }
     }
 }
 

@@ -9,7 +9,7 @@ mod watch;
 
 use std::{
     sync::{
-        Arc, Mutex, MutexGuard, PoisonError, Weak,
+        Arc, Mutex, Weak,
         atomic::{AtomicU32, AtomicU64, Ordering},
     },
     time::Duration,
@@ -19,26 +19,29 @@ use futures_util::{StreamExt, stream::FuturesUnordered};
 use redis::{AsyncConnectionConfig, Client, Cmd, Value, aio::MultiplexedConnection};
 use tokio::sync::Notify;
 
-pub(crate) use self::report::{Report, SentinelReport};
+pub(crate) use self::report::Report;
 use self::watch::Watch;
+use super::map::each_failed;
 use crate::{
+    Result,
     connection::{Connection, Tasks},
     info::{Info, command, read},
-    reply,
+    locked, reply,
     target::{self, asked},
-    url::{Endpoint, SentinelUrl},
+    unreachable,
+    url::{Endpoint, StoreUrl},
 };
 use leasehold_core::{
     clock::Clock,
     engine::{EngineError, EngineOptions, Fault},
-    error::Refusal,
+    error::{Error, Refusal},
 };
 
 /// Sentinels that are remembered because others named them.
 const LEARNT_MAX: usize = 32;
 
 /// Who is the primary, in one sentinel's view.
-#[derive(Clone, Debug, PartialEq, Eq)]
+#[derive(Clone, Debug, Default, PartialEq, Eq)]
 pub(crate) struct View {
     /// Grows with every fail-over.
     pub(crate) epoch: u64,
@@ -71,13 +74,20 @@ pub(crate) struct Sentinels {
     pub(crate) grace: Option<Duration>,
 }
 
+/// What each of some sentinels reports, or why it does not.
+type Reports = Vec<(Endpoint, Result<Report>)>;
+
 impl Sentinels {
-    pub(super) fn new(url: SentinelUrl, options: &EngineOptions, tasks: Arc<Tasks>) -> Arc<Self> {
-        Arc::new(Self {
-            named: url.sentinels,
+    pub(super) fn new(
+        url: &StoreUrl,
+        options: &EngineOptions,
+        tasks: Arc<Tasks>,
+    ) -> Result<Arc<Self>, Error> {
+        Ok(Arc::new(Self {
+            named: url.hosts.clone(),
             learnt: Mutex::default(),
-            name: url.name,
-            login: url.login,
+            name: url.primary.clone(),
+            login: url.sentinel_login()?,
             clock: options.clock.clone(),
             tasks,
             ask_within: options.command_timeout / 4,
@@ -88,20 +98,22 @@ impl Sentinels {
             watch: Mutex::default(),
             // A lease may last this long, and then its lock may stay closed for as long again.
             grace: url.grace.then_some(options.max_ttl * 2),
-        })
+        }))
     }
 
     /// Where the primary is.
-    pub(crate) async fn primary(self: &Arc<Self>) -> Result<Endpoint, EngineError> {
+    pub(crate) async fn primary(self: &Arc<Self>) -> Result<Endpoint> {
         self.listen();
-        let mut failed = Vec::new();
-        let mut found = self.ask_all(&self.named, &mut failed).await;
-        if found.is_none() {
-            let learnt = lock(&self.learnt).clone();
-            found = self.ask_all(&learnt, &mut failed).await;
+        let mut reports = self.ask(&self.named, false).await;
+        let mut view = self.chosen(&reports, self.named.len());
+        if view.is_none() {
+            let learnt = locked(&self.learnt).clone();
+            let more = self.ask(&learnt, false).await;
+            view = self.chosen(&more, learnt.len());
+            reports.extend(more);
         }
-        let view = found.ok_or_else(|| self.nobody_knows(&failed))?;
-        *lock(&self.seen) = Some(view.clone());
+        let view = view.ok_or_else(|| self.nobody_knows(reports))?;
+        *locked(&self.seen) = Some(view.clone());
         Ok(view.primary)
     }
 
@@ -112,7 +124,7 @@ impl Sentinels {
 
     /// A connection that shall learn at once that the primary moved.
     pub(crate) fn register(&self, connection: &Arc<Connection>) {
-        let mut connections = lock(&self.connections);
+        let mut connections = locked(&self.connections);
         connections.retain(|connection| connection.strong_count() > 0);
         connections.push(Arc::downgrade(connection));
     }
@@ -122,56 +134,38 @@ impl Sentinels {
         Some(self.replicas.load(Ordering::Relaxed)).filter(|replicas| *replicas > 0)
     }
 
-    /// The view that counts ([`choose`]), as soon as that is certain.
-    async fn ask_all(
-        &self,
-        sentinels: &[Endpoint],
-        failed: &mut Vec<(Endpoint, EngineError)>,
-    ) -> Option<View> {
-        let ask = async |at: usize| {
-            let view = async { Ok(self.view(&mut self.connect(&sentinels[at], None).await?).await?.0) };
-            (at, self.in_time(view).await)
-        };
-        let mut asked: FuturesUnordered<_> = (0..sentinels.len()).map(ask).collect();
-        let mut answers = Vec::new();
-        while let Some((at, answer)) = asked.next().await {
-            answers.push((at, answer));
-            let views = answers.iter().map(|(_, answer)| answer.as_ref().ok());
-            if let Some(view) = choose(views, sentinels.len(), self.seen_epoch()) {
-                return Some(view.clone());
+    /// Asks sentinels at the same time: until it is certain which view counts, or `in_full`.
+    async fn ask(&self, sentinels: &[Endpoint], in_full: bool) -> Reports {
+        let one = async |at: &Endpoint| (at.clone(), self.in_time(self.report(at, in_full)).await);
+        let mut asked: FuturesUnordered<_> = sentinels.iter().map(one).collect();
+        let mut reports = Vec::new();
+        while let Some(report) = asked.next().await {
+            reports.push(report);
+            if !in_full && self.chosen(&reports, sentinels.len()).is_some() {
+                break;
             }
         }
         // In the order of the URL, not in that of the answers.
-        answers.sort_by_key(|(at, _)| *at);
-        failed.extend(answers.into_iter().map(|(at, answer)| {
-            let replaced = |View { primary, .. }| format!("names {primary}, which was replaced since");
-            let old = |view| EngineError::new(Fault::Unreachable, replaced(view));
-            (sentinels[at].clone(), answer.map_or_else(|error| error, old))
-        }));
-        None
+        reports.sort_by_key(|(at, _)| sentinels.iter().position(|known| known == at));
+        reports
     }
 
-    fn seen_epoch(&self) -> u64 {
-        lock(&self.seen).as_ref().map_or(0, |seen| seen.epoch)
+    /// The view that counts ([`choose`]), if that is certain.
+    fn chosen(&self, reports: &Reports, asked: usize) -> Option<View> {
+        let seen = locked(&self.seen).as_ref().map_or(0, |seen| seen.epoch);
+        let views = reports.iter().map(|(_, report)| Some(&report.as_ref().ok()?.view));
+        choose(views, asked, seen).cloned()
     }
 
-    async fn in_time<T>(
-        &self,
-        asking: impl Future<Output = Result<T, EngineError>>,
-    ) -> Result<T, EngineError> {
+    async fn in_time<T>(&self, asking: impl Future<Output = Result<T>>) -> Result<T> {
         let until = self.clock.now() + self.ask_within;
-        self.clock.bounded(until, asking).await.unwrap_or_else(|| {
-            Err(EngineError::new(Fault::Unreachable, format!("no answer within {:?}", self.ask_within)))
-        })
+        let late = || Err(unreachable(format!("no answer within {:?}", self.ask_within)));
+        self.clock.bounded(until, asking).await.unwrap_or_else(late)
     }
 
     /// A connection to a sentinel; `news` is notified of what comes over it unasked.
-    async fn connect(
-        &self,
-        at: &Endpoint,
-        news: Option<Arc<Notify>>,
-    ) -> Result<MultiplexedConnection, EngineError> {
-        let client = at.client(&self.login)?;
+    async fn connect(&self, at: &Endpoint, news: Option<Arc<Notify>>) -> Result<MultiplexedConnection> {
+        let client = at.client(&self.login);
         let mut config = AsyncConnectionConfig::new().set_connection_timeout(None).set_response_timeout(None);
         if let Some(news) = news {
             config = config.set_push_sender(move |_| -> Result<(), redis::aio::SendError> {
@@ -186,7 +180,7 @@ impl Sentinels {
     }
 
     /// Who is the primary to one sentinel, and what else it reports of it.
-    async fn view(&self, connection: &mut MultiplexedConnection) -> Result<(View, Info), EngineError> {
+    async fn view(&self, connection: &mut MultiplexedConnection) -> Result<Report> {
         let mut other = connection.clone();
         let (who, when) = (self.command("GET-MASTER-ADDR-BY-NAME"), self.command("MASTER"));
         // Sent together, because a fail-over may end between them.
@@ -195,24 +189,26 @@ impl Sentinels {
         if primary == Value::Nil {
             return Err(EngineError::new(Fault::Unsupported, "does not know it"));
         }
-        let Some((host, port)) = read::<(String, u16)>(&primary) else {
-            return Err(reply::unexpected(&primary));
-        };
+        let (host, port): (String, _) = read(&primary).ok_or_else(|| reply::unexpected(&primary))?;
         let details = Info::of_pairs(&details.unwrap_or(Value::Nil));
         if let Some(replicas) = details.number("num-slaves") {
             self.replicas.store(u32::try_from(replicas).unwrap_or(u32::MAX), Ordering::Relaxed);
         }
         let epoch = details.number("config-epoch").unwrap_or(0);
-        Ok((View { epoch, primary: Endpoint::new(&host, port) }, details))
+        let view = View { epoch, primary: Endpoint::new(&host, port) };
+        Ok(Report { view, details, ..Report::default() })
     }
 
     fn command(&self, what: &str) -> Cmd {
         command(&["SENTINEL", what, &self.name])
     }
 
-    fn nobody_knows(&self, failed: &[(Endpoint, EngineError)]) -> EngineError {
-        let each: Vec<_> = failed.iter().map(|(at, error)| format!("{at} ({error})")).collect();
-        let words = format!("no sentinel knows a primary called {:?}: {}", self.name, each.join(", "));
+    fn nobody_knows(&self, reports: Reports) -> EngineError {
+        let replaced = |Report { view, .. }| format!("names {}, which was replaced since", view.primary);
+        let error =
+            |report: Result<_>| report.map(|report| unreachable(replaced(report))).unwrap_or_else(|e| e);
+        let failed: Vec<_> = reports.into_iter().map(|(at, report)| (at, error(report))).collect();
+        let words = format!("no sentinel knows a primary called {:?}: {}", self.name, each_failed(&failed));
         let refusal = failed.iter().find_map(|(_, error)| match error.fault {
             Fault::Refused(refusal) => Some(refusal),
             Fault::Unsupported => Some(Refusal::Other),
@@ -220,10 +216,6 @@ impl Sentinels {
         });
         EngineError::new(refusal.map_or(Fault::Unreachable, Fault::Refused), words)
     }
-}
-
-fn lock<T>(mutex: &Mutex<T>) -> MutexGuard<'_, T> {
-    mutex.lock().unwrap_or_else(PoisonError::into_inner)
 }
 
 /// Which view counts, if that is certain yet: `asked` sentinels were asked, and these have answered, or failed (`None`).
@@ -241,17 +233,6 @@ fn choose<'a>(answers: impl Iterator<Item = Option<&'a View>>, asked: usize, see
     }
     let latest = views.iter().copied().max_by_key(|view| view.epoch).filter(|_| answers.len() == asked);
     latest.filter(|view| view.epoch >= seen || views.len() == asked)
-}
-
-/// Where some servers are, and their ids, from an answer that lists them.
-fn listed(value: &Value) -> Vec<(Endpoint, Option<String>)> {
-    let Value::Array(servers) = value else { return Vec::new() };
-    let server = |server: &Value| {
-        let server = Info::of_pairs(server);
-        let port = u16::try_from(server.number("port")?).ok()?;
-        Some((Endpoint::new(server.get("ip")?, port), server.get("runid").map(str::to_owned)))
-    };
-    servers.iter().filter_map(server).collect()
 }
 
 #[cfg(test)]

@@ -9,13 +9,14 @@ use std::{
 use futures_util::future::join_all;
 use tokio::{sync::Notify, task::AbortHandle};
 
-use super::{LEARNT_MAX, Sentinels, View, listed, lock};
+use super::{LEARNT_MAX, Sentinels, View, report::listed};
 use crate::{
-    reply,
+    Result,
+    connection::MOVED,
+    locked, reply,
     target::{self, asked},
     url::Endpoint,
 };
-use leasehold_core::engine::EngineError;
 
 /// `+promoted-slave` comes first, and only from the sentinel that leads the fail-over; the other one from all of them.
 const CHANNELS: [&str; 2] = ["+switch-master", "+promoted-slave"];
@@ -36,7 +37,7 @@ pub(super) enum Watch {
 impl Sentinels {
     /// Starts to listen, unless that is under way.
     pub(super) fn listen(self: &Arc<Self>) {
-        let mut watch = lock(&self.watch);
+        let mut watch = locked(&self.watch);
         match &*watch {
             Watch::Closed => return,
             // It may have ended together with the runtime it was started on.
@@ -50,7 +51,7 @@ impl Sentinels {
 
     /// Ends the listening for good.
     pub(crate) fn close(&self) {
-        if let Watch::Started(task) = std::mem::replace(&mut *lock(&self.watch), Watch::Closed) {
+        if let Watch::Started(task) = std::mem::replace(&mut *locked(&self.watch), Watch::Closed) {
             task.abort();
         }
     }
@@ -64,7 +65,7 @@ impl Sentinels {
         }
     }
 
-    async fn listen_to(&self, at: &Endpoint) -> Result<Infallible, EngineError> {
+    async fn listen_to(&self, at: &Endpoint) -> Result<Infallible> {
         let news = Arc::new(Notify::new());
         let mut connection = self.in_time(self.connect(at, Some(news.clone()))).await?;
         let subscribed = async {
@@ -77,8 +78,7 @@ impl Sentinels {
             self.learn(listed(&others).into_iter().map(|(at, _)| at));
         }
         loop {
-            let (view, _) = self.in_time(self.view(&mut connection)).await?;
-            self.note(view);
+            self.note(self.in_time(self.view(&mut connection)).await?.view);
             let again = self.clock.now() + LOOK_EVERY;
             tokio::select! {
                 () = news.notified() => {}
@@ -88,7 +88,7 @@ impl Sentinels {
     }
 
     fn learn(&self, others: impl Iterator<Item = Endpoint>) {
-        let mut learnt = lock(&self.learnt);
+        let mut learnt = locked(&self.learnt);
         for at in others {
             if learnt.len() < LEARNT_MAX && !self.named.contains(&at) && !learnt.contains(&at) {
                 learnt.push(at);
@@ -99,7 +99,7 @@ impl Sentinels {
     /// Notes a sentinel's view. If the primary moved, every connection learns of it.
     fn note(&self, view: View) {
         {
-            let mut seen = lock(&self.seen);
+            let mut seen = locked(&self.seen);
             let Some(before) = seen.as_mut().filter(|before| before.epoch < view.epoch) else { return };
             let moved = before.primary != view.primary;
             *before = view.clone();
@@ -109,7 +109,7 @@ impl Sentinels {
             self.moves.fetch_add(1, Ordering::AcqRel);
         }
         tracing::debug!(primary = %view.primary, "the sentinels name another primary");
-        let connections: Vec<_> = lock(&self.connections).iter().filter_map(Weak::upgrade).collect();
-        connections.iter().for_each(|connection| connection.target_moved());
+        let connections: Vec<_> = locked(&self.connections).iter().filter_map(Weak::upgrade).collect();
+        connections.iter().for_each(|connection| connection.leave(MOVED));
     }
 }
