@@ -66,7 +66,7 @@ pub(super) type Reply = Result<(Value, u64)>;
 impl Lane {
     /// `by_slot` for a node of a cluster.
     pub(super) fn new(connection: ConnectionOptions, max_in_flight: usize, by_slot: bool) -> Arc<Self> {
-        let grace = connection.target.grace();
+        let grace = connection.grace();
         Arc::new(Self {
             clock: connection.clock.clone(),
             scripts: Scripts::of(by_slot, grace.is_some()),

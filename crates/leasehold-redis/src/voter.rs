@@ -23,7 +23,6 @@ use super::{
     keys::{self, Keys},
     random_process,
     script::{self, FENCE_KEPT, TOMBSTONE},
-    target::DialTarget,
     topology::not_sent,
     url::{Endpoint, StoreUrl},
 };
@@ -82,8 +81,7 @@ impl RedisVoter {
     ) -> Arc<Self> {
         Arc::new_cyclic(|voter: &Weak<Self>| {
             let listener: Weak<dyn Listener> = voter.clone();
-            let target = DialTarget { client: node.client(login), sentinels: None };
-            let connection = ConnectionOptions::new(target, options, listener, tasks);
+            let connection = ConnectionOptions::new(node.client(login), None, options, listener, tasks);
             let connection = Connection::new(ConnectionOptions { channel, identify: true, ..connection });
             Self {
                 label: node.to_string(),

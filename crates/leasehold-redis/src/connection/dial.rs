@@ -8,22 +8,19 @@ use std::{
     time::Duration,
 };
 
-use redis::{AsyncConnectionConfig, Client, PushInfo, PushKind, Value, aio::MultiplexedConnection};
+use redis::{Client, PushInfo, PushKind, Value, aio::MultiplexedConnection};
 use tokio::sync::watch;
 
 use super::{Connection, ConnectionOptions, Dial, Link, State, link::Signals};
 use crate::{
     Result,
+    driver::{self, asked},
     info::{Info, command},
     locked, reply, script,
-    target::{self, asked},
     topology::not_sent,
     unreachable,
 };
 use leasehold_core::{clock::BootInstant, engine::EngineError};
-
-/// More commands than a client has under way over one connection.
-const QUEUE_MAX: usize = 1 << 20;
 
 /// Numbers of links, unique in this process: what was learnt over one says nothing about another server's.
 static NUMBERS: AtomicU64 = AtomicU64::new(0);
@@ -57,12 +54,12 @@ async fn dial_once(options: Arc<ConnectionOptions>) -> Result<Link> {
     let number = NUMBERS.fetch_add(1, Ordering::Relaxed) + 1;
     let (end, shifted) = (OnceLock::new(), AtomicBool::new(false));
     let signals = Arc::new(Signals { options: options.clone(), number, end, shifted });
-    let moves = options.target.moves();
+    let moves = options.moves();
     let until = options.clock.now() + options.command_timeout;
     let mut named = None;
     let dialled = async {
-        let client = options.target.server().await?;
-        named = options.target.sentinels.as_ref().map(|_| client.get_connection_info().addr().clone());
+        let client = options.server().await?;
+        named = options.sentinels.as_ref().map(|_| client.get_connection_info().addr().clone());
         set_up(&client, &signals).await
     };
     let late = || Err(unreachable(format!("no connection within {:?}", options.command_timeout)));
@@ -91,27 +88,13 @@ async fn dial_once(options: Arc<ConnectionOptions>) -> Result<Link> {
 async fn set_up(client: &Client, signals: &Arc<Signals>) -> Result<(MultiplexedConnection, Option<String>)> {
     let options = &signals.options;
     let pushed = signals.clone();
-    let push = move |push: PushInfo| -> Result<(), redis::aio::SendError> {
-        pushed.pushed(&push);
-        Ok(())
-    };
-    // The driver's own time limits are off: the one around the whole dial is ours, and says what it waited for.
-    let config = AsyncConnectionConfig::new()
-        .set_connection_timeout(None)
-        .set_response_timeout(None)
-        // A command that was polled once is in the queue, and what is sent later arrives later: see `Registry::remains`.
-        .set_pipeline_buffer_size(QUEUE_MAX)
-        .set_push_sender(push);
-    let mut inner = client
-        .get_multiplexed_async_connection_with_config(&config)
-        .await
-        .map_err(|error| reply::of_dial(&error, target::speaks_tls(client)))?;
+    let mut inner = driver::dial(client, move |push| pushed.pushed(push)).await?;
     if !options.client_name.is_empty() {
         // A name is a comfort for operators: a user without that right can still lock.
         let name = command(&["CLIENT", "SETNAME", &options.client_name]);
         let _ = inner.send_packed_command(&name).await;
     }
-    if options.target.sentinels.is_some() {
+    if options.sentinels.is_some() {
         match asked(&mut inner, &command(&["ROLE"])).await? {
             Value::Array(parts) if parts.first().and_then(reply::text) == Some("master") => {}
             _ => return Err(unreachable("it is no primary")),
@@ -119,7 +102,7 @@ async fn set_up(client: &Client, signals: &Arc<Signals>) -> Result<(MultiplexedC
     }
     let identity = if options.identify { Some(identity(&mut inner).await?) } else { None };
     // A server that is another one than before begins a grace, before anything else is sent.
-    if let (Some(grace), Some(identity)) = (options.target.grace(), &identity)
+    if let (Some(grace), Some(identity)) = (options.grace(), &identity)
         && asked(&mut inner, &script::arrival(identity, grace)).await? == Value::Int(1)
     {
         tracing::info!(?grace, "the primary is new: nothing is granted for a while");

@@ -76,10 +76,6 @@ impl Link {
         self.signals.end.get()
     }
 
-    pub(super) fn options(&self) -> &ConnectionOptions {
-        &self.signals.options
-    }
-
     /// Sends one command and waits for its reply.
     pub(crate) async fn send(&self, cmd: &Cmd, until: Until) -> Result<Value> {
         let mut inner = self.inner.clone();
@@ -135,7 +131,7 @@ impl Link {
         answer: impl Future<Output = RedisResult<Value>>,
         until: Until,
     ) -> Result<Value> {
-        let options = self.options();
+        let options = &self.signals.options;
         let began = options.clock.now();
         if let Some(listener) = options.listener() {
             listener.asked();
@@ -187,7 +183,7 @@ impl Link {
     }
 
     fn unanswered(&self, began: BootInstant) -> EngineError {
-        let options = self.options();
+        let options = &self.signals.options;
         let counts = options.clock.now().since(began) >= TIMEOUT_COUNTS_FROM.min(options.command_timeout);
         if counts && self.timeouts.fetch_add(1, Ordering::Relaxed) + 1 >= TIMEOUTS_MAX {
             self.broke("the server stopped answering");

@@ -11,10 +11,11 @@ use std::{
     time::Duration,
 };
 
+use redis::Client;
 use tokio::sync::watch;
 
 pub(super) use self::{link::Link, tasks::Tasks};
-use super::{Result, locked, target::DialTarget, unreachable};
+use super::{Result, locked, topology::sentinel::Sentinels, unreachable, url::Endpoint};
 use leasehold_core::{
     clock::{BootInstant, Clock, Until},
     engine::{EngineError, EngineOptions},
@@ -43,8 +44,10 @@ pub(super) const MOVED: &str = "the primary is another server now";
 /// What a connection is to be.
 #[derive(Clone)]
 pub(super) struct ConnectionOptions {
-    /// Where to dial.
-    pub(super) target: DialTarget,
+    /// The login; the server, too, unless sentinels name it.
+    pub(super) client: Client,
+    /// Who names the server, if it may be another one next time.
+    pub(super) sentinels: Option<Arc<Sentinels>>,
     /// How this client calls itself to the server.
     pub(super) client_name: String,
     /// Where waiters of this connection are woken.
@@ -60,14 +63,16 @@ pub(super) struct ConnectionOptions {
 
 impl ConnectionOptions {
     pub(super) fn new(
-        target: DialTarget,
+        client: Client,
+        sentinels: Option<Arc<Sentinels>>,
         options: &EngineOptions,
         listener: Weak<dyn Listener>,
         tasks: Arc<Tasks>,
     ) -> Self {
         Self {
-            identify: target.grace().is_some(),
-            target,
+            identify: sentinels.as_ref().is_some_and(|sentinels| sentinels.grace.is_some()),
+            client,
+            sentinels,
             client_name: super::client_name(options),
             channel: String::new(),
             clock: options.clock.clone(),
@@ -75,6 +80,29 @@ impl ConnectionOptions {
             listener: Some(listener),
             tasks,
         }
+    }
+
+    /// The same login at one server.
+    pub(super) fn at(&self, endpoint: &Endpoint) -> Self {
+        Self { client: endpoint.client(&self.client), sentinels: None, ..self.clone() }
+    }
+
+    /// The server to dial now.
+    async fn server(&self) -> Result<Client> {
+        match &self.sentinels {
+            None => Ok(self.client.clone()),
+            Some(sentinels) => Ok(sentinels.primary().await?.client(&self.client)),
+        }
+    }
+
+    /// How often the server moved: a link made before the last time must not be used any more.
+    fn moves(&self) -> u64 {
+        self.sentinels.as_ref().map_or(0, |sentinels| sentinels.moves())
+    }
+
+    /// How long nothing new is granted after a promotion, if that was asked for.
+    pub(super) fn grace(&self) -> Option<Duration> {
+        self.sentinels.as_ref()?.grace
     }
 
     fn listener(&self) -> Option<Arc<dyn Listener>> {
@@ -123,7 +151,7 @@ impl Connection {
     pub(super) fn new(options: ConnectionOptions) -> Arc<Self> {
         let state = Mutex::new(State::down("not connected yet"));
         let connection = Arc::new(Self { options: Arc::new(options), state });
-        if let Some(sentinels) = &connection.options.target.sentinels {
+        if let Some(sentinels) = &connection.options.sentinels {
             sentinels.register(&connection);
         }
         connection
@@ -149,7 +177,7 @@ impl Connection {
     fn link_or_dial(self: &Arc<Self>) -> Result<Result<Arc<Link>, Dial>> {
         let mut state = locked(&self.state);
         if let State::Up { link, pause } = &*state {
-            if link.moves != self.options.target.moves() {
+            if link.moves != self.options.moves() {
                 link.broke(MOVED);
             }
             let Some(end) = link.broken() else { return Ok(Ok(link.clone())) };

@@ -38,11 +38,11 @@ pub(super) struct Subscription {
 impl Link {
     /// Makes sure that wake-ups come over this link; returns when the server confirmed it.
     pub(crate) async fn subscribe(&self, until: Until) -> Result<()> {
-        self.confirm(OWN, &command(&["SUBSCRIBE", &self.options().channel]), false, until).await
+        self.confirm(OWN, &command(&["SUBSCRIBE", &self.signals.options.channel]), false, until).await
     }
 
     async fn confirm(&self, slot: u16, cmd: &Cmd, asking: bool, until: Until) -> Result<()> {
-        let clock = &self.options().clock;
+        let clock = &self.signals.options.clock;
         let subscription = locked(&self.subscriptions).entry(slot).or_default().clone();
         subscription.used_at.store(clock.now().as_nanos(), Ordering::Relaxed);
         let confirmed = subscription

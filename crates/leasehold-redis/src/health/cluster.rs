@@ -7,9 +7,9 @@ use redis::Value;
 use super::{Check, Duty, Member, warnings, when};
 use crate::{
     Result,
+    driver::speaks_tls,
     info::read,
     reply,
-    target::speaks_tls,
     topology::{Topology, slots::SlotMap},
     unreachable,
     url::Endpoint,
@@ -84,8 +84,7 @@ pub(super) async fn inspect(
 ) -> Result<(Health, Vec<Member>)> {
     // A node that does not answer must leave time for the others.
     let now = clock.now();
-    let read =
-        |value: &Value, asked: &str| parse(value, asked, speaks_tls(&topology.connection.target.client));
+    let read = |value: &Value, asked: &str| parse(value, asked, speaks_tls(&topology.connection.client));
     let half = now + until.since(now) / 2;
     let (mut found, failed) = topology.ask_nodes(&["CLUSTER", "SHARDS"], None, read, |_| true, half).await;
     let nodes = found.pop();

@@ -74,19 +74,16 @@ struct Member {
 
 impl Redis {
     pub(super) async fn inspect_health(&self, until: Until) -> Result<Health> {
-        let found = if self.topology.in_cluster {
-            let (health, members) = cluster::inspect(&self.topology, &self.clock, until).await?;
-            self.inspect_all(health, members, until).await?
+        let (mut health, members) = if self.topology.in_cluster {
+            cluster::inspect(&self.topology, &self.clock, until).await?
         } else if let Some(sentinels) = self.topology.sentinels() {
-            let (health, members) = sentinels::inspect(sentinels).await?;
-            self.inspect_all(health, members, until).await?
+            sentinels::inspect(sentinels).await?
         } else {
             let shard = self.topology.shard(0, until).await?;
-            inspect_server(shard.connection(), &self.clock, until).await?.0
+            (inspect_server(shard.connection(), &self.clock, until).await?.0, Vec::new())
         };
-        let mut facts = vec![("engine".to_owned(), self.capabilities.engine.to_owned())];
-        facts.extend(found.facts);
-        Ok(Health { facts, ..found })
+        health.facts.insert(0, ("engine".to_owned(), self.capabilities.engine.to_owned()));
+        self.inspect_all(health, members, until).await
     }
 
     /// Inspects all of them at the same time, and adds what was found. Fails only if none could be asked.

@@ -8,9 +8,9 @@ use super::{Check, warnings, when};
 use crate::{
     Result,
     connection::Connection,
+    driver::{has_password, speaks_tls},
     info::{Info, command, read},
     reply,
-    target::{has_password, speaks_tls},
 };
 use leasehold_core::{
     clock::{Clock, Until},
@@ -179,8 +179,8 @@ pub(super) async fn inspect(
         user: ask("ACL WHOAMI").await?.ok().as_ref().and_then(reply::text).map(str::to_owned),
         // Changes nothing, and needs a right that no lock needs.
         is_administrator: ask("ACL USERS").await?.is_ok(),
-        has_password: has_password(&connection.options.target.client),
-        speaks_tls: speaks_tls(&connection.options.target.client),
+        has_password: has_password(&connection.options.client),
+        speaks_tls: speaks_tls(&connection.options.client),
         clock: time.map(offset),
         duty,
     })

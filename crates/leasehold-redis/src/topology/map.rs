@@ -54,9 +54,8 @@ impl Topology {
         if let Some(shard) = state.shards.get(endpoint) {
             return Ok(shard.clone());
         }
-        let of_all = &self.connection.target;
-        let target = if self.in_cluster { of_all.at(endpoint) } else { of_all.clone() };
-        let connection = ConnectionOptions { target, ..self.connection.clone() };
+        let of_all = &self.connection;
+        let connection = if self.in_cluster { of_all.at(endpoint) } else { of_all.clone() };
         let channels = (!self.in_cluster).then_some(self.process);
         let shard = Arc::new(Shard::new(endpoint.clone(), &connection, &self.options, channels));
         state.shards.insert(endpoint.clone(), shard.clone());
@@ -151,9 +150,8 @@ impl Topology {
 
     /// A connection of its own to any server, with the same login, that reports no link events.
     pub(crate) fn connection_to(&self, endpoint: &Endpoint) -> Arc<Connection> {
-        let target = self.connection.target.at(endpoint);
-        let options = self.connection.clone();
-        Connection::new(ConnectionOptions { target, identify: false, listener: None, ..options })
+        let options = self.connection.at(endpoint);
+        Connection::new(ConnectionOptions { identify: false, listener: None, ..options })
     }
 
     /// Takes a map that was read: shards that are not in it are let go.

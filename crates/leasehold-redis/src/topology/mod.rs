@@ -31,7 +31,6 @@ use super::{
     connection::{ConnectionOptions, Listener, Tasks},
     locked,
     script::{Op, Script},
-    target::DialTarget,
     unreachable,
     url::{CLUSTER, Endpoint, SENTINEL, StoreUrl},
 };
@@ -86,12 +85,11 @@ impl Topology {
         let (in_cluster, has_sentinels) = (url.engine() == CLUSTER, url.engine() == SENTINEL);
         let tasks = Tasks::here();
         let sentinels = has_sentinels.then(|| Sentinels::new(url, options, tasks.clone())).transpose()?;
-        let target = DialTarget { client: url.login()?, sentinels };
         let map = (!in_cluster).then(|| Arc::new(SlotMap::of_one(&url.hosts[0])));
         Ok(Arc::new(Self {
             in_cluster,
             options: options.clone(),
-            connection: ConnectionOptions::new(target, options, listener, tasks),
+            connection: ConnectionOptions::new(url.login()?, sentinels, options, listener, tasks),
             seeds: url.hosts.clone(),
             process: super::random_process(),
             state: Mutex::new(State { map, ..State::default() }),
@@ -107,7 +105,7 @@ impl Topology {
 
     /// Who names the primary, if sentinels do.
     pub(super) fn sentinels(&self) -> Option<&Arc<Sentinels>> {
-        self.connection.target.sentinels.as_ref()
+        self.connection.sentinels.as_ref()
     }
 
     /// The number of the shard that has a slot, as far as it is known.

@@ -4,31 +4,25 @@
 //! them ([`watch`]): a client leaves a primary as soon as one of them names another under a later epoch, although the old one
 //! may still take writes.
 
-mod report;
 mod watch;
 
 use std::{
-    sync::{
-        Arc, Mutex, Weak,
-        atomic::{AtomicU32, AtomicU64, Ordering},
-    },
+    collections::BTreeSet,
+    sync::{Arc, Mutex, Weak},
     time::Duration,
 };
 
 use futures_util::{StreamExt, stream::FuturesUnordered};
-use redis::{AsyncConnectionConfig, Client, Cmd, Value, aio::MultiplexedConnection};
-use tokio::sync::Notify;
+use redis::{Client, Cmd, Value, aio::MultiplexedConnection};
+use tokio::task::AbortHandle;
 
-pub(crate) use self::report::Report;
-use self::watch::Watch;
 use super::map::each_failed;
 use crate::{
     Result,
     connection::{Connection, Tasks},
+    driver::{asked, dial, has_password, speaks_tls},
     info::{Info, command, read},
-    locked, reply,
-    target::{self, asked},
-    unreachable,
+    locked, reply, unreachable,
     url::{Endpoint, StoreUrl},
 };
 use leasehold_core::{
@@ -48,12 +42,26 @@ pub(crate) struct View {
     pub(crate) primary: Endpoint,
 }
 
+/// What one sentinel reports.
+#[derive(Default)]
+pub(crate) struct Report {
+    pub(crate) view: View,
+    /// What it knows of the primary.
+    pub(crate) details: Info,
+    /// `None` if this user may not see them.
+    pub(crate) replicas: Option<Vec<Endpoint>>,
+    id: Option<String>,
+    /// Where the other sentinels are, and their ids.
+    peers: Vec<(Endpoint, Option<String>)>,
+}
+
+/// What each of some sentinels reports, or why it does not.
+type Reports = Vec<(Endpoint, Result<Report>)>;
+
 /// The sentinels of one primary.
 pub(crate) struct Sentinels {
     /// Those in the URL.
     named: Vec<Endpoint>,
-    /// Those that others named; asked when none of the URL's answers.
-    learnt: Mutex<Vec<Endpoint>>,
     /// What they call the primary.
     name: String,
     /// How to log in to a sentinel, whichever it is.
@@ -62,20 +70,27 @@ pub(crate) struct Sentinels {
     tasks: Arc<Tasks>,
     /// How long one sentinel may take: a part of what a dial may take, so that time is left for the primary.
     ask_within: Duration,
-    /// The view that was acted on last.
-    seen: Mutex<Option<View>>,
-    /// How many replicas a sentinel last reported, those that are down included.
-    replicas: AtomicU32,
-    moves: AtomicU64,
-    /// Those that learn at once that the primary moved.
-    connections: Mutex<Vec<Weak<Connection>>>,
-    watch: Mutex<Watch>,
     /// How long nothing new is granted after a promotion, if that was asked for.
     pub(crate) grace: Option<Duration>,
+    state: Mutex<State>,
 }
 
-/// What each of some sentinels reports, or why it does not.
-type Reports = Vec<(Endpoint, Result<Report>)>;
+#[derive(Default)]
+struct State {
+    /// Sentinels that others named; asked when none of the URL's answers.
+    learnt: Vec<Endpoint>,
+    /// The view that was acted on last.
+    seen: Option<View>,
+    /// How often the primary moved.
+    moves: u64,
+    /// How many replicas a sentinel last reported, those that are down included.
+    replicas: Option<u32>,
+    /// Those that learn at once that the primary moved.
+    connections: Vec<Weak<Connection>>,
+    /// The task that listens.
+    watch: Option<AbortHandle>,
+    closed: bool,
+}
 
 impl Sentinels {
     pub(super) fn new(
@@ -85,19 +100,14 @@ impl Sentinels {
     ) -> Result<Arc<Self>, Error> {
         Ok(Arc::new(Self {
             named: url.hosts.clone(),
-            learnt: Mutex::default(),
             name: url.primary.clone(),
             login: url.sentinel_login()?,
             clock: options.clock.clone(),
             tasks,
             ask_within: options.command_timeout / 4,
-            seen: Mutex::default(),
-            replicas: AtomicU32::new(0),
-            moves: AtomicU64::new(0),
-            connections: Mutex::default(),
-            watch: Mutex::default(),
             // A lease may last this long, and then its lock may stay closed for as long again.
             grace: url.grace.then_some(options.max_ttl * 2),
+            state: Mutex::default(),
         }))
     }
 
@@ -107,31 +117,47 @@ impl Sentinels {
         let mut reports = self.ask(&self.named, false).await;
         let mut view = self.chosen(&reports, self.named.len());
         if view.is_none() {
-            let learnt = locked(&self.learnt).clone();
+            let learnt = locked(&self.state).learnt.clone();
             let more = self.ask(&learnt, false).await;
             view = self.chosen(&more, learnt.len());
             reports.extend(more);
         }
         let view = view.ok_or_else(|| self.nobody_knows(reports))?;
-        *locked(&self.seen) = Some(view.clone());
+        locked(&self.state).seen = Some(view.clone());
         Ok(view.primary)
     }
 
-    /// How often the primary moved.
     pub(crate) fn moves(&self) -> u64 {
-        self.moves.load(Ordering::Acquire)
+        locked(&self.state).moves
     }
 
     /// A connection that shall learn at once that the primary moved.
     pub(crate) fn register(&self, connection: &Arc<Connection>) {
-        let mut connections = locked(&self.connections);
+        let connections = &mut locked(&self.state).connections;
         connections.retain(|connection| connection.strong_count() > 0);
         connections.push(Arc::downgrade(connection));
     }
 
     /// How many replicas there are, those that are down included, if a sentinel has reported it.
     pub(crate) fn replicas(&self) -> Option<u32> {
-        Some(self.replicas.load(Ordering::Relaxed)).filter(|replicas| *replicas > 0)
+        locked(&self.state).replicas
+    }
+
+    /// What all sentinels report, those that others named included, and the primary that counts.
+    pub(crate) async fn reports(&self) -> Result<(Reports, Endpoint)> {
+        let mut all = self.ask(&self.named, true).await;
+        let is_silent = all.iter().all(|(_, report)| report.is_err());
+        let more = if is_silent { locked(&self.state).learnt.clone() } else { peers(&all) };
+        all.extend(self.ask(&more, true).await);
+        match self.chosen(&all, all.len()) {
+            Some(view) => Ok((all, view.primary)),
+            None => Err(self.nobody_knows(all)),
+        }
+    }
+
+    /// Whether sentinels are shown a password, or may be shown a certificate.
+    pub(crate) fn has_login(&self) -> bool {
+        has_password(&self.login) || speaks_tls(&self.login)
     }
 
     /// Asks sentinels at the same time: until it is certain which view counts, or `in_full`.
@@ -152,7 +178,7 @@ impl Sentinels {
 
     /// The view that counts ([`choose`]), if that is certain.
     fn chosen(&self, reports: &Reports, asked: usize) -> Option<View> {
-        let seen = locked(&self.seen).as_ref().map_or(0, |seen| seen.epoch);
+        let seen = locked(&self.state).seen.as_ref().map_or(0, |seen| seen.epoch);
         let views = reports.iter().map(|(_, report)| Some(&report.as_ref().ok()?.view));
         choose(views, asked, seen).cloned()
     }
@@ -163,20 +189,22 @@ impl Sentinels {
         self.clock.bounded(until, asking).await.unwrap_or_else(late)
     }
 
-    /// A connection to a sentinel; `news` is notified of what comes over it unasked.
-    async fn connect(&self, at: &Endpoint, news: Option<Arc<Notify>>) -> Result<MultiplexedConnection> {
-        let client = at.client(&self.login);
-        let mut config = AsyncConnectionConfig::new().set_connection_timeout(None).set_response_timeout(None);
-        if let Some(news) = news {
-            config = config.set_push_sender(move |_| -> Result<(), redis::aio::SendError> {
-                news.notify_one();
-                Ok(())
-            });
+    async fn report(&self, at: &Endpoint, in_full: bool) -> Result<Report> {
+        let mut connection = dial(&at.client(&self.login), |_| {}).await?;
+        let report = self.view(&mut connection).await?;
+        if !in_full {
+            return Ok(report);
         }
-        client
-            .get_multiplexed_async_connection_with_config(&config)
-            .await
-            .map_err(|error| reply::of_dial(&error, target::speaks_tls(&client)))
+        // What is refused is not known; the rest still is.
+        let replicas = asked(&mut connection, &self.command("REPLICAS")).await.ok();
+        let others = asked(&mut connection, &self.command("SENTINELS")).await.ok();
+        let id = asked(&mut connection, &command(&["SENTINEL", "MYID"])).await.ok();
+        Ok(Report {
+            replicas: replicas.map(|list| listed(&list).into_iter().map(|(at, _)| at).collect()),
+            id: id.as_ref().and_then(read),
+            peers: others.as_ref().map(listed).unwrap_or_default(),
+            ..report
+        })
     }
 
     /// Who is the primary to one sentinel, and what else it reports of it.
@@ -191,8 +219,8 @@ impl Sentinels {
         }
         let (host, port): (String, _) = read(&primary).ok_or_else(|| reply::unexpected(&primary))?;
         let details = Info::of_pairs(&details.unwrap_or(Value::Nil));
-        if let Some(replicas) = details.number("num-slaves") {
-            self.replicas.store(u32::try_from(replicas).unwrap_or(u32::MAX), Ordering::Relaxed);
+        if let Some(replicas) = details.number("num-slaves").and_then(|replicas| replicas.try_into().ok()) {
+            locked(&self.state).replicas = (replicas > 0).then_some(replicas);
         }
         let epoch = details.number("config-epoch").unwrap_or(0);
         let view = View { epoch, primary: Endpoint::new(&host, port) };
@@ -235,6 +263,28 @@ fn choose<'a>(answers: impl Iterator<Item = Option<&'a View>>, asked: usize, see
     latest.filter(|view| view.epoch >= seen || views.len() == asked)
 }
 
+/// Where some servers are, and their ids, from an answer that lists them.
+fn listed(value: &Value) -> Vec<(Endpoint, Option<String>)> {
+    let Value::Array(servers) = value else { return Vec::new() };
+    let server = |server: &Value| {
+        let server = Info::of_pairs(server);
+        let port = u16::try_from(server.number("port")?).ok()?;
+        Some((Endpoint::new(server.get("ip")?, port), server.get("runid").map(str::to_owned)))
+    };
+    servers.iter().filter_map(server).collect()
+}
+
+/// Sentinels that others name and that were not asked, not under another name either.
+fn peers(asked: &Reports) -> Vec<Endpoint> {
+    let reports = || asked.iter().filter_map(|(_, report)| report.as_ref().ok());
+    let is_asked = |(at, id): &&(Endpoint, Option<String>)| {
+        asked.iter().any(|(known, _)| known == at) || id.is_some() && reports().any(|report| report.id == *id)
+    };
+    let peers = reports().flat_map(|report| &report.peers).filter(|peer| !is_asked(peer));
+    let found: BTreeSet<_> = peers.map(|(at, _)| at.clone()).take(LEARNT_MAX).collect();
+    found.into_iter().collect()
+}
+
 #[cfg(test)]
 mod tests {
     use super::*;
@@ -273,5 +323,20 @@ mod tests {
             Some(1),
             "all were told to forget"
         );
+    }
+
+    #[test]
+    fn a_sentinel_with_two_names_is_asked_once() {
+        let report = |host: &str, id: &str, peers: &[(&str, &str)]| {
+            let peers = peers.iter().map(|(at, id)| (Endpoint::new(at, 1), Some((*id).to_owned()))).collect();
+            (Endpoint::new(host, 1), Ok(Report { id: Some(id.into()), peers, ..Report::default() }))
+        };
+        let asked = vec![
+            report("a.example", "1", &[("10.0.0.2", "2")]),
+            report("10.0.0.2", "2", &[("10.0.0.1", "1")]),
+        ];
+        assert_eq!(peers(&asked), []);
+        let asked = vec![report("a.example", "1", &[("10.0.0.2", "2"), ("10.0.0.3", "3")])];
+        assert_eq!(peers(&asked), [Endpoint::new("10.0.0.2", 1), Endpoint::new("10.0.0.3", 1)]);
     }
 }
