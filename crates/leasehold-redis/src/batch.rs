@@ -7,7 +7,6 @@
 use std::{
     collections::VecDeque,
     sync::{Arc, Mutex},
-    time::Duration,
 };
 
 use futures_util::future::join_all;
@@ -22,7 +21,7 @@ use super::{
     unreachable,
 };
 use leasehold_core::{
-    clock::{Clock, Until},
+    clock::Until,
     engine::{
         EngineError, Fault,
         registry::{ended_error, send_noted},
@@ -39,8 +38,6 @@ pub(super) struct Lane {
     pub(super) connection: Arc<Connection>,
     scripts: &'static Scripts,
     contended: Contended,
-    grace: Option<Duration>,
-    clock: Clock,
     queue: Mutex<Queue>,
     in_flight: Semaphore,
     max_in_flight: usize,
@@ -66,12 +63,9 @@ pub(super) type Reply = Result<(Value, u64)>;
 impl Lane {
     /// `by_slot` for a node of a cluster.
     pub(super) fn new(connection: ConnectionOptions, max_in_flight: usize, by_slot: bool) -> Arc<Self> {
-        let grace = connection.grace();
         Arc::new(Self {
-            clock: connection.clock.clone(),
-            scripts: Scripts::of(by_slot, grace.is_some()),
+            scripts: Scripts::of(by_slot, connection.grace().is_some()),
             contended: Contended::default(),
-            grace,
             connection: Connection::new(connection),
             queue: Mutex::default(),
             in_flight: Semaphore::new(max_in_flight),
@@ -81,33 +75,27 @@ impl Lane {
 
     /// Runs one operation, alone or together with others.
     pub(super) async fn run(self: &Arc<Self>, op: Op, until: Until) -> Reply {
-        let Some(Ok(_permit)) = self.clock.bounded(until, self.in_flight.acquire()).await else {
+        let clock = &self.connection.options.clock;
+        let Some(Ok(_permit)) = clock.bounded(until, self.in_flight.acquire()).await else {
             let why = format!("{} operations are under way already", self.max_in_flight);
             return Err(EngineError::new(Fault::Overloaded, why));
         };
-        let gathered = {
+        let is_alone = {
             let mut queue = locked(&self.queue);
-            if queue.calls == 0 && queue.waiting.is_empty() {
-                queue.calls = 1;
-                Err(op)
-            } else {
-                let (reply, answer) = oneshot::channel();
-                queue.waiting.push_back(Waiting { op, until, reply });
-                Ok(answer)
-            }
+            let is_alone = queue.calls == 0 && queue.waiting.is_empty();
+            queue.calls += usize::from(is_alone);
+            is_alone
         };
-        match gathered {
-            Err(op) => {
-                let _under_way = UnderWay { lane: self.clone(), gathers: false };
-                let (mut replies, link) = self.call(&[op], until).await;
-                replies.remove(0).map(|value| (value, link))
-            }
-            Ok(answer) => {
-                self.gather();
-                let answer = self.clock.bounded(until, answer).await;
-                answer.and_then(Result::ok).unwrap_or_else(|| Err(EngineError::no_answer()))
-            }
+        if is_alone {
+            let _under_way = UnderWay { lane: self.clone(), gathers: false };
+            let (mut replies, link) = self.call(&[op], until).await;
+            return replies.remove(0).map(|value| (value, link));
         }
+        let (reply, answer) = oneshot::channel();
+        locked(&self.queue).waiting.push_back(Waiting { op, until, reply });
+        self.gather();
+        let answer = clock.bounded(until, answer).await;
+        answer.and_then(Result::ok).unwrap_or_else(|| Err(EngineError::no_answer()))
     }
 
     /// Runs operations of one caller together, in calls of their own. One reply per operation, and the link they came over.
@@ -179,7 +167,7 @@ impl Lane {
     }
 
     async fn send(&self, link: &Link, asking: bool, call: Call, ops: &[&Op], until: Until) -> Result<Value> {
-        let era = link.identity.as_deref().zip(self.grace);
+        let era = link.identity.as_deref().zip(self.connection.options.grace());
         let build = |_: &_, by_hash| self.scripts.build(call, by_hash, ops.iter().copied(), link.number, era);
         let sending = link.run_script(asking, self.scripts.script(call), build, until);
         send_noted(sending, || ops.iter().for_each(|op| op.left(link.number))).await
@@ -188,14 +176,13 @@ impl Lane {
     /// Sends what waits in one call, if a call is free. Those who are about to ask come along: the answers of one call
     /// wake many tasks, and most of them ask again at once.
     fn gather(self: &Arc<Self>) {
-        {
-            let mut queue = locked(&self.queue);
-            if queue.gathers || queue.calls == CALLS_AT_ONCE || queue.waiting.is_empty() {
-                return;
-            }
-            queue.calls += 1;
-            queue.gathers = true;
+        let mut queue = locked(&self.queue);
+        if queue.gathers || queue.calls == CALLS_AT_ONCE || queue.waiting.is_empty() {
+            return;
         }
+        queue.calls += 1;
+        queue.gathers = true;
+        drop(queue);
         // Before the task: a runtime that ends drops it without having run it.
         let mut under_way = UnderWay { lane: self.clone(), gathers: true };
         let task = async move {
@@ -212,7 +199,8 @@ impl Lane {
 
     async fn answer_all(&self, batch: Vec<Waiting>) {
         // The latest limit of all: each caller keeps its own besides.
-        let until = batch.iter().map(|waiting| waiting.until).max().unwrap_or(self.clock.now());
+        let until =
+            batch.iter().map(|waiting| waiting.until).max().unwrap_or(self.connection.options.clock.now());
         let (ops, replies): (Vec<_>, Vec<_>) =
             batch.into_iter().map(|Waiting { op, reply, .. }| (op, reply)).unzip();
         let (results, link) = self.call(&ops, until).await;
@@ -249,17 +237,17 @@ impl UnderWay {
 
 impl Drop for UnderWay {
     fn drop(&mut self) {
-        let unsent = {
-            let mut queue = locked(&self.lane.queue);
-            queue.calls -= 1;
-            queue.gathers &= !self.gathers;
-            if self.gathers { std::mem::take(&mut queue.waiting) } else { VecDeque::new() }
-        };
+        let mut queue = locked(&self.lane.queue);
+        queue.calls -= 1;
+        if !self.gathers {
+            drop(queue);
+            return self.lane.gather();
+        }
+        queue.gathers = false;
+        let unsent = std::mem::take(&mut queue.waiting);
+        drop(queue);
         for Waiting { reply, .. } in unsent {
             let _ = reply.send(Err(unreachable("the runtime of this client ended before it was sent")));
-        }
-        if !self.gathers {
-            self.lane.gather();
         }
     }
 }
