@@ -364,7 +364,7 @@ impl Voter for RedisVoter {
 
     fn health(&self, until: Until) -> Fut<'_, (Health, Option<ClockOffset>)> {
         Box::pin(async move {
-            let (mut health, clock) = health::inspect_server(&self.connection, &self.clock, until).await?;
+            let (mut health, clock) = health::inspect_server(&self.connection, until).await?;
             // How a primary and its replicas should be set up: here there should be none.
             health.warnings.retain(|warning| warning.code != "min-replicas");
             let link = self.connection.link(until).await?;

@@ -1,7 +1,6 @@
 //! A connection while it is up.
 
 use std::{
-    collections::HashMap,
     sync::{
         Arc, Mutex, OnceLock,
         atomic::{AtomicBool, AtomicU32, Ordering},
@@ -11,7 +10,7 @@ use std::{
 
 use redis::{Cmd, RedisError, RedisResult, Value, aio::MultiplexedConnection};
 
-use super::{ConnectionOptions, subscriptions::Subscription};
+use super::{ConnectionOptions, subscriptions::Subscriptions};
 use crate::{Result, info::command, reply, script::Script, topology::outcome};
 use leasehold_core::{
     clock::{BootInstant, Until},
@@ -33,8 +32,8 @@ pub(crate) struct Link {
     pub(super) since: BootInstant,
     /// How often the target had moved when it was dialled.
     pub(super) moves: u64,
-    /// What wake-ups come over it, by slot.
-    pub(super) subscriptions: Mutex<HashMap<u16, Arc<Subscription>>>,
+    /// What wake-ups come over it.
+    pub(super) subscriptions: Mutex<Subscriptions>,
     pub(super) timeouts: AtomicU32,
     pub(super) signals: Arc<Signals>,
 }
@@ -43,21 +42,15 @@ pub(crate) struct Link {
 pub(super) struct Signals {
     pub(super) options: Arc<ConnectionOptions>,
     pub(super) number: u64,
-    pub(super) end: OnceLock<End>,
+    /// When and why the link broke.
+    pub(super) end: OnceLock<(BootInstant, String)>,
     /// Replies can no longer be told apart.
     pub(super) shifted: AtomicBool,
 }
 
-/// When and why a link broke.
-pub(super) struct End {
-    pub(super) at: BootInstant,
-    pub(super) why: String,
-}
-
 impl Signals {
     pub(super) fn broke(&self, why: &str) {
-        let end = End { at: self.options.clock.now(), why: why.to_owned() };
-        if self.end.set(end).is_ok() {
+        if self.end.set((self.options.clock.now(), why.to_owned())).is_ok() {
             tracing::debug!(why, "replacing the connection");
             if let Some(listener) = self.options.listener() {
                 listener.disconnected(self.number, why);
@@ -70,10 +63,6 @@ impl Link {
     /// Makes sure that the next call takes a new link.
     pub(crate) fn broke(&self, why: &str) {
         self.signals.broke(why);
-    }
-
-    pub(super) fn broken(&self) -> Option<&End> {
-        self.signals.end.get()
     }
 
     /// Sends one command and waits for its reply.

@@ -180,10 +180,10 @@ impl Connection {
             if link.moves != self.options.moves() {
                 link.broke(MOVED);
             }
-            let Some(end) = link.broken() else { return Ok(Ok(link.clone())) };
-            let short = end.at.since(link.since) < LIFE_MIN && end.why != MOVED;
-            let failed = || State::failed(end.at, *pause, unreachable(&end.why));
-            let after = if short { failed() } else { State::down(&end.why) };
+            let Some((at, why)) = link.signals.end.get() else { return Ok(Ok(link.clone())) };
+            let is_short = at.since(link.since) < LIFE_MIN && why != MOVED;
+            let failed = || State::failed(*at, *pause, unreachable(why));
+            let after = if is_short { failed() } else { State::down(why) };
             *state = after;
         }
         let now = self.options.clock.now();

@@ -1,13 +1,6 @@
 //! Subscriptions of a link: where it gets wake-ups.
 
-use std::{
-    collections::HashMap,
-    sync::{
-        Arc,
-        atomic::{AtomicU64, Ordering},
-    },
-    time::Duration,
-};
+use std::{collections::HashMap, sync::Arc, time::Duration};
 
 use redis::Cmd;
 use tokio::sync::OnceCell;
@@ -27,13 +20,8 @@ const KEPT: usize = 64;
 /// Where the subscription of a connection to its own channel stands, which is in no cluster.
 const OWN: u16 = 0;
 
-/// A subscription to the wake-ups of one slot of a cluster, or of one connection.
-#[derive(Default)]
-pub(super) struct Subscription {
-    confirmed: OnceCell<()>,
-    /// When a waiter last needed it, in nanoseconds.
-    used_at: AtomicU64,
-}
+/// By slot, or for the connection: when a waiter last needed it, and whether the server has confirmed it.
+pub(super) type Subscriptions = HashMap<u16, (BootInstant, Arc<OnceCell<()>>)>;
 
 impl Link {
     /// Makes sure that wake-ups come over this link; returns when the server confirmed it.
@@ -43,23 +31,23 @@ impl Link {
 
     async fn confirm(&self, slot: u16, cmd: &Cmd, asking: bool, until: Until) -> Result<()> {
         let clock = &self.signals.options.clock;
-        let subscription = locked(&self.subscriptions).entry(slot).or_default().clone();
-        subscription.used_at.store(clock.now().as_nanos(), Ordering::Relaxed);
-        let confirmed = subscription
-            .confirmed
-            .get_or_try_init(|| async { self.send_to(asking, cmd, until).await.map(drop) });
+        let confirmed = {
+            let mut subscriptions = locked(&self.subscriptions);
+            let (used_at, confirmed) = subscriptions.entry(slot).or_insert((clock.now(), Arc::default()));
+            *used_at = clock.now();
+            confirmed.clone()
+        };
+        let confirmed =
+            confirmed.get_or_try_init(|| async { self.send_to(asking, cmd, until).await.map(drop) });
         // Also while somebody else subscribes.
         clock.bounded(until, confirmed).await.unwrap_or_else(|| Err(EngineError::no_answer())).copied()
     }
 }
 
 /// Whether so many subscriptions have no waiter that a new link is cheaper.
-fn mostly_unused(slots: &HashMap<u16, Arc<Subscription>>, now: BootInstant) -> bool {
-    let unused = |subscription: &&Arc<Subscription>| {
-        let used_at = BootInstant::from_nanos(subscription.used_at.load(Ordering::Relaxed));
-        now.since(used_at) > UNUSED_AFTER
-    };
-    slots.len() >= KEPT && slots.values().filter(unused).count() * 2 > slots.len()
+fn mostly_unused(slots: &Subscriptions, now: BootInstant) -> bool {
+    let unused = slots.values().filter(|(used_at, _)| now.since(*used_at) > UNUSED_AFTER);
+    slots.len() >= KEPT && unused.count() * 2 > slots.len()
 }
 
 impl Connection {
@@ -83,8 +71,8 @@ impl Connection {
     /// Whether wake-ups of a slot come over the present link.
     pub(crate) fn is_subscribed(&self, slot: u16) -> bool {
         let State::Up { link, .. } = &*locked(&self.state) else { return false };
-        let is_confirmed = |slot: &Arc<Subscription>| slot.confirmed.initialized();
-        link.broken().is_none() && locked(&link.subscriptions).get(&slot).is_some_and(is_confirmed)
+        let is_up = link.signals.end.get().is_none();
+        is_up && locked(&link.subscriptions).get(&slot).is_some_and(|(_, confirmed)| confirmed.initialized())
     }
 }
 
@@ -95,13 +83,9 @@ mod tests {
     #[test]
     fn a_link_is_replaced_when_most_of_many_subscriptions_have_no_waiter() {
         let at = |seconds: u64| BootInstant::from_nanos(seconds * 1_000_000_000);
-        let slots = |unused: u16, used: u16| -> HashMap<u16, Arc<Subscription>> {
+        let slots = |unused: u16, used: u16| -> Subscriptions {
             let times = (0..unused).map(|_| 1).chain((0..used).map(|_| 50));
-            let subscription = |seconds| Subscription {
-                confirmed: OnceCell::new(),
-                used_at: AtomicU64::new(at(seconds).as_nanos()),
-            };
-            times.enumerate().map(|(slot, at)| (slot as u16, Arc::new(subscription(at)))).collect()
+            times.zip(0..).map(|(seconds, slot)| (slot, (at(seconds), Arc::default()))).collect()
         };
         assert!(mostly_unused(&slots(33, 31), at(60)));
         assert!(!mostly_unused(&slots(32, 32), at(60)), "half of them");

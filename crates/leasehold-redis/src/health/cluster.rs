@@ -1,6 +1,6 @@
 //! A cluster.
 
-use std::{collections::HashMap, sync::Arc};
+use std::collections::HashMap;
 
 use redis::Value;
 
@@ -15,7 +15,7 @@ use crate::{
     url::Endpoint,
 };
 use leasehold_core::{
-    clock::{Clock, Until},
+    clock::Until,
     engine::{EngineError, Fault, Health, nodes},
     error::Refusal,
 };
@@ -77,13 +77,9 @@ impl Node {
 }
 
 /// What the nodes report of each other, and which they are.
-pub(super) async fn inspect(
-    topology: &Arc<Topology>,
-    clock: &Clock,
-    until: Until,
-) -> Result<(Health, Vec<Member>)> {
+pub(super) async fn inspect(topology: &Topology, until: Until) -> Result<(Health, Vec<Member>)> {
     // A node that does not answer must leave time for the others.
-    let now = clock.now();
+    let now = topology.connection.clock.now();
     let read = |value: &Value, asked: &str| parse(value, asked, speaks_tls(&topology.connection.client));
     let half = now + until.since(now) / 2;
     let (mut found, failed) = topology.ask_nodes(&["CLUSTER", "SHARDS"], None, read, |_| true, half).await;

@@ -75,12 +75,12 @@ struct Member {
 impl Redis {
     pub(super) async fn inspect_health(&self, until: Until) -> Result<Health> {
         let (mut health, members) = if self.topology.in_cluster {
-            cluster::inspect(&self.topology, &self.clock, until).await?
+            cluster::inspect(&self.topology, until).await?
         } else if let Some(sentinels) = self.topology.sentinels() {
             sentinels::inspect(sentinels).await?
         } else {
             let shard = self.topology.shard(0, until).await?;
-            (inspect_server(shard.connection(), &self.clock, until).await?.0, Vec::new())
+            (inspect_server(shard.connection(), until).await?.0, Vec::new())
         };
         health.facts.insert(0, ("engine".to_owned(), self.capabilities.engine.to_owned()));
         self.inspect_all(health, members, until).await
@@ -89,8 +89,7 @@ impl Redis {
     /// Inspects all of them at the same time, and adds what was found. Fails only if none could be asked.
     async fn inspect_all(&self, mut health: Health, members: Vec<Member>, until: Until) -> Result<Health> {
         let each = members.into_iter().take(SERVERS_MAX).map(async |Member { at, duty, what }| {
-            let connection = self.topology.connection_to(&at);
-            let server = server::inspect(&connection, &self.clock, duty, until).await;
+            let server = server::inspect(&self.topology.connection_to(&at), duty, until).await;
             let words = server.as_ref().map_or_else(|_| "cannot be asked".to_owned(), Server::summary);
             ((at.to_string(), format!("{what}, {words}")), (at.to_string(), server))
         });

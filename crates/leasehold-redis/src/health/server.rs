@@ -13,7 +13,7 @@ use crate::{
     reply,
 };
 use leasehold_core::{
-    clock::{Clock, Until},
+    clock::Until,
     engine::{ClockOffset, EngineError, Fault, Health, Warning},
 };
 
@@ -141,27 +141,23 @@ pub(super) struct Duty {
 /// Inspects a server that works alone; and how far its clock is from ours, if this user may ask for it.
 pub(crate) async fn inspect_server(
     connection: &Arc<Connection>,
-    clock: &Clock,
     until: Until,
 ) -> Result<(Health, Option<ClockOffset>)> {
-    let server = inspect(connection, clock, Duty::default(), until).await?;
+    let server = inspect(connection, Duty::default(), until).await?;
     Ok((Health { facts: server.facts(), warnings: server.warnings() }, server.clock))
 }
 
-pub(super) async fn inspect(
-    connection: &Arc<Connection>,
-    clock: &Clock,
-    duty: Duty,
-    until: Until,
-) -> Result<Server> {
+pub(super) async fn inspect(connection: &Arc<Connection>, duty: Duty, until: Until) -> Result<Server> {
+    let clock = &connection.options.clock;
     let link = connection.link(until).await?;
     // A refusal means that this user may not see it, which is a finding; silence is a fault.
-    let ask =
-        async |words: &str| match link.send(&command(&words.split(' ').collect::<Vec<_>>()), until).await {
-            Ok(value) => Ok(Ok(value)),
+    let ask = async |words: &str| {
+        let words: Vec<_> = words.split(' ').collect();
+        match link.send(&command(&words), until).await {
             Err(EngineError { fault: Fault::Refused(_), why }) => Ok(Err(why)),
-            Err(error) => Err(error),
-        };
+            answer => answer.map(Ok),
+        }
+    };
     let asked_us = clock.wall_us();
     let time = ask("TIME").await?.ok().and_then(|time| read::<(u64, u64)>(&time));
     let answered_us = clock.wall_us();

@@ -93,12 +93,8 @@ struct State {
 }
 
 impl Sentinels {
-    pub(super) fn new(
-        url: &StoreUrl,
-        options: &EngineOptions,
-        tasks: Arc<Tasks>,
-    ) -> Result<Arc<Self>, Error> {
-        Ok(Arc::new(Self {
+    pub(super) fn new(url: &StoreUrl, options: &EngineOptions, tasks: Arc<Tasks>) -> Result<Self, Error> {
+        Ok(Self {
             named: url.hosts.clone(),
             name: url.primary.clone(),
             login: url.sentinel_login()?,
@@ -108,7 +104,7 @@ impl Sentinels {
             // A lease may last this long, and then its lock may stay closed for as long again.
             grace: url.grace.then_some(options.max_ttl * 2),
             state: Mutex::default(),
-        }))
+        })
     }
 
     /// Where the primary is.
@@ -233,8 +229,7 @@ impl Sentinels {
 
     fn nobody_knows(&self, reports: Reports) -> EngineError {
         let replaced = |Report { view, .. }| format!("names {}, which was replaced since", view.primary);
-        let error =
-            |report: Result<_>| report.map(|report| unreachable(replaced(report))).unwrap_or_else(|e| e);
+        let error = |report: Result<_>| report.map_or_else(|error| error, |old| unreachable(replaced(old)));
         let failed: Vec<_> = reports.into_iter().map(|(at, report)| (at, error(report))).collect();
         let words = format!("no sentinel knows a primary called {:?}: {}", self.name, each_failed(&failed));
         let refusal = failed.iter().find_map(|(_, error)| match error.fault {
