@@ -222,16 +222,9 @@ impl UnderWay {
         let mut queue = locked(&self.lane.queue);
         self.gathers = false;
         queue.gathers = false;
-        let mut batch = Vec::with_capacity(queue.waiting.len().min(OPS_PER_CALL));
-        while batch.len() < OPS_PER_CALL
-            && let Some(next) = queue.waiting.pop_front()
-        {
-            // Nobody waits for it any more, and it has not left: nothing happened.
-            if !next.reply.is_closed() && !next.op.is_void() {
-                batch.push(next);
-            }
-        }
-        batch
+        // What nobody waits for any more has not left: nothing happened.
+        let is_wanted = |next: &Waiting| !next.reply.is_closed() && !next.op.is_void();
+        std::iter::from_fn(|| queue.waiting.pop_front()).filter(is_wanted).take(OPS_PER_CALL).collect()
     }
 }
 

@@ -118,13 +118,6 @@ fn channel(process: u64, number: usize) -> String {
     format!("leasehold:wake:{process:016x}:{number}")
 }
 
-/// The name of this client in the server's list of clients.
-fn client_name(options: &EngineOptions) -> String {
-    let label: String =
-        options.client_name.chars().map(|c| if c.is_ascii_graphic() { c } else { '-' }).collect();
-    if label.is_empty() { "leasehold".to_owned() } else { format!("leasehold:{label}") }
-}
-
 impl Engine for Redis {
     fn capabilities(&self) -> &Capabilities {
         &self.capabilities

@@ -3,7 +3,6 @@
 
 mod dial;
 mod link;
-mod subscriptions;
 mod tasks;
 
 use std::{
@@ -41,7 +40,6 @@ const DIAL_PAUSE_MAX: Duration = Duration::from_secs(1);
 const DIAL_PAUSE_WAITED: Duration = Duration::from_millis(100);
 pub(super) const MOVED: &str = "the primary is another server now";
 
-/// What a connection is to be.
 #[derive(Clone)]
 pub(super) struct ConnectionOptions {
     /// The login; the server, too, unless sentinels name it.
@@ -69,11 +67,12 @@ impl ConnectionOptions {
         listener: Weak<dyn Listener>,
         tasks: Arc<Tasks>,
     ) -> Self {
+        let label = options.client_name.replace(|c: char| !c.is_ascii_graphic(), "-");
         Self {
             identify: sentinels.as_ref().is_some_and(|sentinels| sentinels.grace.is_some()),
             client,
             sentinels,
-            client_name: super::client_name(options),
+            client_name: if label.is_empty() { "leasehold".into() } else { format!("leasehold:{label}") },
             channel: String::new(),
             clock: options.clock.clone(),
             command_timeout: options.command_timeout,

@@ -64,7 +64,6 @@ pub const SET_WARNING_CODES: [&str; 12] = [
 /// So many servers of a set are inspected, each over a connection of its own.
 const SERVERS_MAX: usize = 256;
 
-/// A server among others.
 struct Member {
     at: Endpoint,
     duty: Duty,
@@ -76,7 +75,7 @@ impl Redis {
     pub(super) async fn inspect_health(&self, until: Until) -> Result<Health> {
         let (mut health, members) = if self.topology.in_cluster {
             cluster::inspect(&self.topology, until).await?
-        } else if let Some(sentinels) = self.topology.sentinels() {
+        } else if let Some(sentinels) = &self.topology.connection.sentinels {
             sentinels::inspect(sentinels).await?
         } else {
             let shard = self.topology.shard(0, until).await?;

@@ -182,7 +182,6 @@ pub(super) async fn inspect(connection: &Arc<Connection>, duty: Duty, until: Unt
     })
 }
 
-/// What was found out about a server.
 pub(super) struct Server {
     sees_info: bool,
     /// With the settings, if this user may read them.

@@ -4,10 +4,8 @@
 //! Everything that is sent goes through [`Topology::send`], [`Topology::send_each`] or [`Topology::follow`]; what is done about
 //! an error stands in one table, [`outcome`].
 //!
-//! The driver has clients of its own for clusters and sentinels. They are not used, because they send a command again after a
-//! broken connection, and count that together with redirections: a claim or a release that may have had an effect must not
-//! be sent twice. Nor do they survive a slot that moves: the server then ends its subscriptions with an SUNSUBSCRIBE that
-//! nobody asked for, the driver takes it for a reply, and every later reply is another command's.
+//! The driver's own clients for clusters and sentinels are not used: they send a command again after a broken connection,
+//! although it may have had an effect. Nor do they survive a slot that moves (`connection/dial.rs`).
 
 mod map;
 pub(super) mod outcome;
@@ -109,11 +107,6 @@ impl Topology {
         if self.in_cluster { slot() } else { 0 }
     }
 
-    /// Who names the primary, if sentinels do.
-    pub(super) fn sentinels(&self) -> Option<&Arc<Sentinels>> {
-        self.connection.sentinels.as_ref()
-    }
-
     /// The number of the shard that has a slot, as far as it is known.
     pub(super) fn shard_of(&self, slot: impl FnOnce() -> u16) -> u64 {
         let slot = self.slot(slot);
@@ -202,21 +195,19 @@ impl Topology {
         let mut next = Some(first);
         self.follow(slot, resend, until, |stop| {
             let op = next.take().unwrap_or_else(&build);
-            self.send_to(stop, slot, name, op, until)
+            async move {
+                let lane = match op.may_queue() {
+                    true => self.subscribe(&stop, name, slot, until).await?,
+                    false => stop.shard.lane(name),
+                };
+                // It may have been on its way for a while, and its end may be ahead of it.
+                if op.is_void() {
+                    return Err(ended_error());
+                }
+                if stop.asking { lane.run_asking(&op, until).await } else { lane.run(op, until).await }
+            }
         })
         .await
-    }
-
-    async fn send_to(&self, stop: Stop, slot: u16, name: &Name, op: Op, until: Until) -> Reply {
-        let lane = match op.may_queue() {
-            true => self.subscribe(&stop, name, slot, until).await?,
-            false => stop.shard.lane(name),
-        };
-        // It may have been on its way for a while, and its end may be ahead of it.
-        if op.is_void() {
-            return Err(ended_error());
-        }
-        if stop.asking { lane.run_asking(&op, until).await } else { lane.run(op, until).await }
     }
 
     /// The lane for an operation that may queue: nothing queues before the server confirmed that wake-ups reach us, or
@@ -327,14 +318,14 @@ impl Topology {
         let mut state = locked(&self.state);
         state.closed = true;
         state.shards.values().for_each(|shard| shard.close());
-        self.sentinels().into_iter().for_each(|sentinels| sentinels.close());
+        self.connection.sentinels.iter().for_each(|sentinels| sentinels.close());
     }
 }
 
 impl Drop for Topology {
     fn drop(&mut self) {
         // The task that listens to sentinels would keep them alive.
-        self.sentinels().into_iter().for_each(|sentinels| sentinels.close());
+        self.connection.sentinels.iter().for_each(|sentinels| sentinels.close());
     }
 }
 

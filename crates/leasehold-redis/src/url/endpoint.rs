@@ -19,10 +19,7 @@ impl Endpoint {
 
     /// Host and port as a node at `asked` reports them: one that does not know its own host means the one we asked.
     pub(crate) fn reported(host: Option<&str>, port: u16, asked: &str) -> Self {
-        match host {
-            None | Some("" | "?") => Self::new(asked, port),
-            Some(host) => Self::new(host, port),
-        }
+        Self::new(host.filter(|host| !matches!(*host, "" | "?")).unwrap_or(asked), port)
     }
 
     /// `HOST:PORT`, reported by a node at `asked`.

@@ -18,7 +18,7 @@ use url::Url;
 pub(super) use self::endpoint::Endpoint;
 use leasehold_core::{
     error::{Error, Result},
-    text::redact,
+    text::{cut, redact},
 };
 
 /// What URLs of one kind of store look like.
@@ -53,7 +53,6 @@ impl Form {
     }
 }
 
-/// A URL in its parts.
 pub(super) struct StoreUrl {
     form: &'static Form,
     /// The URL as people may see it.
@@ -182,9 +181,7 @@ impl StoreUrl {
         match self.parameter(parameter) {
             Some("on") => Ok(true),
             None | Some("off") => Ok(false),
-            Some(got) => {
-                Err(Error::invalid(parameter, got.chars().take(24).collect::<String>(), "on or off"))
-            }
+            Some(got) => Err(Error::invalid(parameter, cut(got, 24), "on or off")),
         }
     }
 

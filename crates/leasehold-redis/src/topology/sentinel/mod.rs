@@ -110,17 +110,17 @@ impl Sentinels {
     /// Where the primary is.
     pub(crate) async fn primary(self: &Arc<Self>) -> Result<Endpoint> {
         self.listen();
-        let mut reports = self.ask(&self.named, false).await;
-        let mut view = self.chosen(&reports, self.named.len());
-        if view.is_none() {
-            let learnt = locked(&self.state).learnt.clone();
-            let more = self.ask(&learnt, false).await;
-            view = self.chosen(&more, learnt.len());
+        let learnt = locked(&self.state).learnt.clone();
+        let mut reports = Vec::new();
+        for sentinels in [&self.named, &learnt] {
+            let more = self.ask(sentinels, false).await;
+            if let Some(view) = self.chosen(&more, sentinels.len()) {
+                locked(&self.state).seen = Some(view.clone());
+                return Ok(view.primary);
+            }
             reports.extend(more);
         }
-        let view = view.ok_or_else(|| self.nobody_knows(reports))?;
-        locked(&self.state).seen = Some(view.clone());
-        Ok(view.primary)
+        Err(self.nobody_knows(reports))
     }
 
     pub(crate) fn moves(&self) -> u64 {
