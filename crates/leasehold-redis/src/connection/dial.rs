@@ -51,49 +51,35 @@ impl Connection {
 }
 
 async fn dial_once(options: Arc<ConnectionOptions>) -> Result<Link> {
-    let number = NUMBERS.fetch_add(1, Ordering::Relaxed) + 1;
-    let (end, shifted) = (OnceLock::new(), AtomicBool::new(false));
-    let signals = Arc::new(Signals { options: options.clone(), number, end, shifted });
     let moves = options.moves();
     let until = options.clock.now() + options.command_timeout;
     let mut named = None;
     let dialled = async {
         let client = options.server().await?;
         named = options.sentinels.as_ref().map(|_| client.get_connection_info().addr().clone());
-        set_up(&client, &signals).await
+        set_up(&client, &options, moves).await
     };
     let late = || Err(unreachable(format!("no connection within {:?}", options.command_timeout)));
     let dialled = options.clock.bounded(until, dialled).await.unwrap_or_else(late);
-    let (inner, identity) = dialled.map_err(not_sent).map_err(|error| match named {
+    dialled.map_err(not_sent).map_err(|error| match named {
         None => error,
         // People do not see this address in the URL.
         Some(addr) => {
             let why = format!("the sentinels name {addr} as the primary, and it cannot be used: {error}");
             EngineError { why, ..error }
         }
-    })?;
-    Ok(Link {
-        inner,
-        number,
-        identity,
-        since: options.clock.now(),
-        moves,
-        subscriptions: Mutex::default(),
-        timeouts: AtomicU32::new(0),
-        signals,
     })
 }
 
-/// A connection over which nothing has been sent yet that could have an effect, and the run of the server if that matters.
-async fn set_up(client: &Client, signals: &Arc<Signals>) -> Result<(MultiplexedConnection, Option<String>)> {
-    let options = &signals.options;
+/// A link over which nothing has been sent yet that could have an effect.
+async fn set_up(client: &Client, options: &Arc<ConnectionOptions>, moves: u64) -> Result<Link> {
+    let number = NUMBERS.fetch_add(1, Ordering::Relaxed) + 1;
+    let (end, shifted) = (OnceLock::new(), AtomicBool::new(false));
+    let signals = Arc::new(Signals { options: options.clone(), number, end, shifted });
     let pushed = signals.clone();
     let mut inner = driver::dial(client, move |push| pushed.pushed(push)).await?;
-    if !options.client_name.is_empty() {
-        // A name is a comfort for operators: a user without that right can still lock.
-        let name = command(&["CLIENT", "SETNAME", &options.client_name]);
-        let _ = inner.send_packed_command(&name).await;
-    }
+    // A name is a comfort for operators: a user without that right can still lock.
+    let _ = asked(&mut inner, &command(&["CLIENT", "SETNAME", &options.client_name])).await;
     if options.sentinels.is_some() {
         match asked(&mut inner, &command(&["ROLE"])).await? {
             Value::Array(parts) if parts.first().and_then(reply::text) == Some("master") => {}
@@ -107,7 +93,8 @@ async fn set_up(client: &Client, signals: &Arc<Signals>) -> Result<(MultiplexedC
     {
         tracing::info!(?grace, "the primary is new: nothing is granted for a while");
     }
-    Ok((inner, identity))
+    let (since, subscriptions, timeouts) = (options.clock.now(), Mutex::default(), AtomicU32::new(0));
+    Ok(Link { inner, number, identity, since, moves, subscriptions, timeouts, signals })
 }
 
 /// This run of the server and its data set: after a restart, a promotion or a full copy from another server it differs.

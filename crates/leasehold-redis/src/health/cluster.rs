@@ -8,7 +8,7 @@ use super::{Check, Duty, Member, warnings, when};
 use crate::{
     Result,
     driver::speaks_tls,
-    info::read,
+    info::{number, read},
     reply,
     topology::{Topology, slots::SlotMap},
     unreachable,
@@ -117,14 +117,14 @@ fn parse(value: &Value, asked: &str, with_tls: bool) -> Result<Vec<Shard>> {
         let node: HashMap<String, Value> = read(node)?;
         let text = |name| node.get(name).and_then(reply::text);
         let port = node.get(if with_tls { "tls-port" } else { "port" })?;
-        let at = Endpoint::reported(text("endpoint"), read(port).filter(|port| *port > 0)?, asked);
+        let at = Endpoint::reported(text("endpoint"), number(port).filter(|port| *port > 0)?, asked);
         Some(Node { is_replica: text("role")? != "master", has_failed: text("health") == Some("fail"), at })
     };
     let shard = |shard: &HashMap<String, Value>| {
         let (Value::Array(slots), Value::Array(nodes)) = (shard.get("slots")?, shard.get("nodes")?) else {
             return None;
         };
-        let slots: Vec<_> = slots.iter().filter_map(read).collect();
+        let slots: Vec<_> = slots.iter().filter_map(number).collect();
         let mut nodes: Vec<_> = nodes.iter().filter_map(node).collect();
         nodes.sort();
         let slots = slots.chunks_exact(2).map(|range| (range[0], range[1])).collect();

@@ -5,6 +5,7 @@ use std::collections::BTreeSet;
 use super::{Check, Duty, Member, warnings, when};
 use crate::{
     Result,
+    driver::{has_password, speaks_tls},
     topology::sentinel::{Report, Sentinels},
     url::Endpoint,
 };
@@ -108,7 +109,9 @@ impl SentinelSet {
 /// What the sentinels report, and whom they watch.
 pub(super) async fn inspect(sentinels: &Sentinels) -> Result<(Health, Vec<Member>)> {
     let (reports, primary) = sentinels.reports().await?;
-    let set = SentinelSet { reports, primary, has_login: sentinels.has_login() };
+    // They may be shown a certificate.
+    let has_login = has_password(&sentinels.login) || speaks_tls(&sentinels.login);
+    let set = SentinelSet { reports, primary, has_login };
     let health = Health { facts: set.facts(), warnings: warnings(&CHECKS, &set) };
     let member = |at, is_replica| {
         let duty = Duty { is_replica, in_cluster: false, with_grace: sentinels.grace.is_some() };

@@ -279,7 +279,8 @@ impl Topology {
         let mut results: Vec<Option<Result<T>>> = (0..count).map(|_| None).collect();
         let sent = groups.iter().map(|(shard, places)| together(shard.clone(), places.clone()));
         for ((_, places), answers) in groups.iter().zip(join_all(sent).await) {
-            for (at, answer) in places.iter().zip(answers) {
+            let unanswered = std::iter::repeat_with(|| Err(EngineError::no_answer()));
+            for (at, answer) in places.iter().zip(answers.into_iter().chain(unanswered)) {
                 results[*at] = Some(answer).filter(|answer| !answer.as_ref().is_err_and(goes_on));
             }
         }

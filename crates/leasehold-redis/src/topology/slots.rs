@@ -2,7 +2,7 @@
 
 use redis::Value;
 
-use crate::{Result, info::read, reply, unreachable, url::Endpoint};
+use crate::{Result, info::number, reply, unreachable, url::Endpoint};
 use leasehold_core::{
     engine::crc16::{POLYNOMIAL, crc16},
     name::hash_tag,
@@ -61,8 +61,8 @@ impl SlotMap {
         let range = |range: &Value| {
             let Value::Array(parts) = range else { return None };
             let [first, last, Value::Array(node), ..] = parts.as_slice() else { return None };
-            let (first, last) = (read(first)?, read(last).filter(|last| *last < SLOTS)?);
-            let port = read(node.get(1)?).filter(|port| *port > 0 && first <= last)?;
+            let (first, last) = (number(first)?, number(last).filter(|last| *last < SLOTS)?);
+            let port = number(node.get(1)?).filter(|port| *port > 0 && first <= last)?;
             Some(((first, last), Endpoint::reported(reply::text(&node[0]), port, asked)))
         };
         let Value::Array(ranges) = value else { return Err(reply::unexpected(value)) };
@@ -103,15 +103,11 @@ impl SlotMap {
 
     /// The primaries that have slots, and the first slot of each, in order.
     pub(super) fn by_first_slot(&self) -> Vec<(u16, &Endpoint)> {
-        let (mut found, mut seen) = (Vec::new(), vec![false; self.primaries.len()]);
-        for slot in 0..SLOTS {
-            if let Some(at) = self.position(slot).map(usize::from)
-                && !std::mem::replace(&mut seen[at], true)
-            {
-                found.push((slot, &self.primaries[at]));
-            }
-        }
-        found
+        let mut found: Vec<_> = (0..SLOTS).filter_map(|slot| Some((self.position(slot)?, slot))).collect();
+        found.sort_unstable();
+        found.dedup_by_key(|(at, _)| *at);
+        found.sort_unstable_by_key(|(_, slot)| *slot);
+        found.into_iter().map(|(at, slot)| (slot, &self.primaries[usize::from(at)])).collect()
     }
 
     pub(super) fn has(&self, primary: &Endpoint) -> bool {
@@ -197,6 +193,7 @@ mod tests {
             Value::Nil,
             Value::Array(vec![Value::Int(1)]),
             Value::Array(vec![range(0, 99_999, vec![])]),
+            Value::Array(vec![range(0, 65_541, vec![node(named("a"), 1)])]),
             Value::Array(vec![range(9, 8, vec![node(named("a"), 1)])]),
         ] {
             assert!(SlotMap::parse(&bad, "asked").is_err());

@@ -20,7 +20,7 @@ use super::map::each_failed;
 use crate::{
     Result,
     connection::{Connection, Tasks},
-    driver::{asked, dial, has_password, speaks_tls},
+    driver::{asked, dial},
     info::{Info, command, read},
     locked, reply, unreachable,
     url::{Endpoint, StoreUrl},
@@ -65,7 +65,7 @@ pub(crate) struct Sentinels {
     /// What they call the primary.
     name: String,
     /// How to log in to a sentinel, whichever it is.
-    login: Client,
+    pub(crate) login: Client,
     clock: Clock,
     tasks: Arc<Tasks>,
     /// How long one sentinel may take: a part of what a dial may take, so that time is left for the primary.
@@ -149,11 +149,6 @@ impl Sentinels {
             Some(view) => Ok((all, view.primary)),
             None => Err(self.nobody_knows(all)),
         }
-    }
-
-    /// Whether sentinels are shown a password, or may be shown a certificate.
-    pub(crate) fn has_login(&self) -> bool {
-        has_password(&self.login) || speaks_tls(&self.login)
     }
 
     /// Asks sentinels at the same time: until it is certain which view counts, or `in_full`.
