@@ -82,18 +82,13 @@ impl Topology {
     ) -> Result<Arc<Self>, Error> {
         let (in_cluster, has_sentinels) = (url.engine() == CLUSTER, url.engine() == SENTINEL);
         let tasks = Tasks::here();
-        let sentinels = has_sentinels.then(|| Sentinels::new(url, options, tasks.clone()).map(Arc::new));
+        let sentinels = has_sentinels.then(|| Sentinels::new(url, options, tasks.clone())).transpose()?;
+        let (login, sentinels) = (url.login()?, sentinels.map(Arc::new));
         let map = (!in_cluster).then(|| Arc::new(SlotMap::of_one(&url.hosts[0])));
         Ok(Arc::new(Self {
             in_cluster,
             options: options.clone(),
-            connection: ConnectionOptions::new(
-                url.login()?,
-                sentinels.transpose()?,
-                options,
-                listener,
-                tasks,
-            ),
+            connection: ConnectionOptions::new(login, sentinels, options, listener, tasks),
             seeds: url.hosts.clone(),
             process: super::random_process(),
             state: Mutex::new(State { map, ..State::default() }),
