@@ -76,7 +76,7 @@ impl Redis {
         until: Until,
     ) -> Result<Answer, EngineError> {
         // Where nobody else keeps count, the server is asked how many replicas it has.
-        let known = lane.connection.target().sentinels().and_then(|sentinels| sentinels.replicas());
+        let known = lane.connection.options.sentinels.as_ref().and_then(|sentinels| sentinels.replicas());
         let counts = claim.acks == Acks::Majority && known.is_none();
         let replicas = || known.unwrap_or_else(|| pool.seen.load(Ordering::Relaxed));
         if counts && replicas() == 0 {

@@ -6,8 +6,7 @@
 
 use std::{
     collections::VecDeque,
-    sync::{Arc, Mutex, MutexGuard, PoisonError},
-    time::Duration,
+    sync::{Arc, Mutex},
 };
 
 use futures_util::future::join_all;
@@ -15,11 +14,14 @@ use redis::Value;
 use tokio::sync::{Semaphore, oneshot};
 
 use super::{
+    Result,
     connection::{Connection, ConnectionOptions, Link},
+    locked,
     script::{self, Call, Contended, Op, Scripts},
+    unreachable,
 };
 use leasehold_core::{
-    clock::{Clock, Until},
+    clock::Until,
     engine::{
         EngineError, Fault,
         registry::{ended_error, send_noted},
@@ -36,8 +38,6 @@ pub(super) struct Lane {
     pub(super) connection: Arc<Connection>,
     scripts: &'static Scripts,
     contended: Contended,
-    grace: Option<Duration>,
-    clock: Clock,
     queue: Mutex<Queue>,
     in_flight: Semaphore,
     max_in_flight: usize,
@@ -58,17 +58,14 @@ struct Waiting {
 }
 
 /// An operation's reply, and the link it came over.
-pub(super) type Reply = Result<(Value, u64), EngineError>;
+pub(super) type Reply = Result<(Value, u64)>;
 
 impl Lane {
     /// `by_slot` for a node of a cluster.
     pub(super) fn new(connection: ConnectionOptions, max_in_flight: usize, by_slot: bool) -> Arc<Self> {
-        let grace = connection.target.grace();
         Arc::new(Self {
-            clock: connection.clock.clone(),
-            scripts: Scripts::of(by_slot, grace.is_some()),
+            scripts: Scripts::of(by_slot, connection.grace().is_some()),
             contended: Contended::default(),
-            grace,
             connection: Connection::new(connection),
             queue: Mutex::default(),
             in_flight: Semaphore::new(max_in_flight),
@@ -76,43 +73,33 @@ impl Lane {
         })
     }
 
-    fn queue(&self) -> MutexGuard<'_, Queue> {
-        self.queue.lock().unwrap_or_else(PoisonError::into_inner)
-    }
-
     /// Runs one operation, alone or together with others.
     pub(super) async fn run(self: &Arc<Self>, op: Op, until: Until) -> Reply {
-        let Some(Ok(_permit)) = self.clock.bounded(until, self.in_flight.acquire()).await else {
+        let clock = &self.connection.options.clock;
+        let Some(Ok(_permit)) = clock.bounded(until, self.in_flight.acquire()).await else {
             let why = format!("{} operations are under way already", self.max_in_flight);
             return Err(EngineError::new(Fault::Overloaded, why));
         };
-        let gathered = {
-            let mut queue = self.queue();
-            if queue.calls == 0 && queue.waiting.is_empty() {
-                queue.calls = 1;
-                Err(op)
-            } else {
-                let (reply, answer) = oneshot::channel();
-                queue.waiting.push_back(Waiting { op, until, reply });
-                Ok(answer)
-            }
+        let is_alone = {
+            let mut queue = locked(&self.queue);
+            let is_alone = queue.calls == 0 && queue.waiting.is_empty();
+            queue.calls += usize::from(is_alone);
+            is_alone
         };
-        match gathered {
-            Err(op) => {
-                let _under_way = UnderWay { lane: self.clone(), gathers: false };
-                let (mut replies, link) = self.call(&[op], until).await;
-                replies.remove(0).map(|value| (value, link))
-            }
-            Ok(answer) => {
-                self.gather();
-                let answer = self.clock.bounded(until, answer).await;
-                answer.and_then(Result::ok).unwrap_or_else(|| Err(EngineError::no_answer()))
-            }
+        if is_alone {
+            let _under_way = UnderWay { lane: self.clone(), gathers: false };
+            let (mut replies, link) = self.call(&[op], until).await;
+            return replies.remove(0).map(|value| (value, link));
         }
+        let (reply, answer) = oneshot::channel();
+        locked(&self.queue).waiting.push_back(Waiting { op, until, reply });
+        self.gather();
+        let answer = clock.bounded(until, answer).await;
+        answer.and_then(Result::ok).unwrap_or_else(|| Err(EngineError::no_answer()))
     }
 
     /// Runs operations of one caller together, in calls of their own. One reply per operation, and the link they came over.
-    pub(super) async fn call(&self, ops: &[Op], until: Until) -> (Vec<Result<Value, EngineError>>, u64) {
+    pub(super) async fn call(&self, ops: &[Op], until: Until) -> (Vec<Result<Value>>, u64) {
         let link = match self.connection.link(until).await {
             Ok(link) => link,
             Err(error) => return (vec![Err(error); ops.len()], 0),
@@ -127,15 +114,15 @@ impl Lane {
     /// Runs one operation at a node that is about to get its slot.
     pub(super) async fn run_asking(&self, op: &Op, until: Until) -> Reply {
         let link = self.connection.link(until).await?;
-        let mut replies = self.call_once(&link, true, [op].into_iter(), until).await?;
+        let mut replies = self.call_once(&link, true, &[op], until).await?;
         Ok((replies.remove(0), link.number))
     }
 
     /// Tries the ordinary case first: its script is a fraction of the other.
-    async fn call_with_one(&self, link: &Link, op: &Op, until: Until) -> Result<Value, EngineError> {
+    async fn call_with_one(&self, link: &Link, op: &Op, until: Until) -> Result<Value> {
         let ordinary = self.scripts.ordinary(op, link.number).filter(|_| !self.contended.is(op));
         if let Some(call) = ordinary {
-            match self.send(link, false, call, [op].into_iter(), until).await? {
+            match self.send(link, false, call, &[op], until).await? {
                 Value::Nil => self.contended.note(op, true),
                 value => return Ok(value),
             }
@@ -144,7 +131,7 @@ impl Lane {
                 return Err(ended_error());
             }
         }
-        let reply = self.call_once(link, false, [op].into_iter(), until).await?.remove(0);
+        let reply = self.call_once(link, false, &[op], until).await?.remove(0);
         if op.is_release() && reply == Value::Int(1) {
             self.contended.note(op, false);
         }
@@ -152,7 +139,7 @@ impl Lane {
     }
 
     /// One call for each script, and in a cluster for each slot.
-    async fn call_by_group(&self, link: &Link, ops: &[Op], until: Until) -> Vec<Result<Value, EngineError>> {
+    async fn call_by_group(&self, link: &Link, ops: &[Op], until: Until) -> Vec<Result<Value>> {
         // In a stable order: operations of one name stay in theirs.
         let group = |(at, op)| (self.scripts.group(op), at);
         let mut order: Vec<_> = ops.iter().enumerate().map(group).collect();
@@ -161,7 +148,8 @@ impl Lane {
             one == other && !ops[*at].is_alone() && !ops[*next].is_alone()
         };
         let calls = order.chunk_by(share).map(async |places| {
-            match self.call_once(link, false, places.iter().map(|(_, at)| &ops[*at]), until).await {
+            let some: Vec<_> = places.iter().map(|(_, at)| &ops[*at]).collect();
+            match self.call_once(link, false, &some, until).await {
                 Ok(replies) => replies.into_iter().map(Ok).collect(),
                 Err(error) => vec![Err(error); places.len()],
             }
@@ -173,44 +161,28 @@ impl Lane {
     }
 
     /// One call for operations of one group; one reply each.
-    async fn call_once<'a>(
-        &self,
-        link: &Link,
-        asking: bool,
-        ops: impl ExactSizeIterator<Item = &'a Op> + Clone,
-        until: Until,
-    ) -> Result<Vec<Value>, EngineError> {
-        let expected = ops.len();
-        let call = ops.clone().next().map_or(Call::Locks, |op| self.scripts.group(op).0);
-        let value = self.send(link, asking, call, ops, until).await?;
-        link.believed(script::replies(value, expected)?)
+    async fn call_once(&self, link: &Link, asking: bool, ops: &[&Op], until: Until) -> Result<Vec<Value>> {
+        let value = self.send(link, asking, self.scripts.group(ops[0]).0, ops, until).await?;
+        link.believed(script::replies(value, ops.len())?)
     }
 
-    async fn send<'a>(
-        &self,
-        link: &Link,
-        asking: bool,
-        call: Call,
-        ops: impl ExactSizeIterator<Item = &'a Op> + Clone,
-        until: Until,
-    ) -> Result<Value, EngineError> {
-        let era = link.identity.as_deref().zip(self.grace);
-        let build = |_: &_, by_hash| self.scripts.build(call, by_hash, ops.clone(), link.number, era);
+    async fn send(&self, link: &Link, asking: bool, call: Call, ops: &[&Op], until: Until) -> Result<Value> {
+        let era = link.identity.as_deref().zip(self.connection.options.grace());
+        let build = |_: &_, by_hash| self.scripts.build(call, by_hash, ops.iter().copied(), link.number, era);
         let sending = link.run_script(asking, self.scripts.script(call), build, until);
-        send_noted(sending, || ops.clone().for_each(|op| op.left(link.number))).await
+        send_noted(sending, || ops.iter().for_each(|op| op.left(link.number))).await
     }
 
     /// Sends what waits in one call, if a call is free. Those who are about to ask come along: the answers of one call
     /// wake many tasks, and most of them ask again at once.
     fn gather(self: &Arc<Self>) {
-        {
-            let mut queue = self.queue();
-            if queue.gathers || queue.calls == CALLS_AT_ONCE || queue.waiting.is_empty() {
-                return;
-            }
-            queue.calls += 1;
-            queue.gathers = true;
+        let mut queue = locked(&self.queue);
+        if queue.gathers || queue.calls == CALLS_AT_ONCE || queue.waiting.is_empty() {
+            return;
         }
+        queue.calls += 1;
+        queue.gathers = true;
+        drop(queue);
         // Before the task: a runtime that ends drops it without having run it.
         let mut under_way = UnderWay { lane: self.clone(), gathers: true };
         let task = async move {
@@ -222,12 +194,13 @@ impl Lane {
                 under_way.lane.answer_all(batch).await;
             }
         };
-        drop(self.connection.tasks().spawn(task));
+        drop(self.connection.options.tasks.spawn(task));
     }
 
     async fn answer_all(&self, batch: Vec<Waiting>) {
         // The latest limit of all: each caller keeps its own besides.
-        let until = batch.iter().map(|waiting| waiting.until).max().unwrap_or(self.clock.now());
+        let until =
+            batch.iter().map(|waiting| waiting.until).max().unwrap_or(self.connection.options.clock.now());
         let (ops, replies): (Vec<_>, Vec<_>) =
             batch.into_iter().map(|Waiting { op, reply, .. }| (op, reply)).unzip();
         let (results, link) = self.call(&ops, until).await;
@@ -246,36 +219,28 @@ struct UnderWay {
 impl UnderWay {
     /// Ends gathering: what one call carries of what waits.
     fn take(&mut self) -> Vec<Waiting> {
-        let mut queue = self.lane.queue();
+        let mut queue = locked(&self.lane.queue);
         self.gathers = false;
         queue.gathers = false;
-        let mut batch = Vec::with_capacity(queue.waiting.len().min(OPS_PER_CALL));
-        while batch.len() < OPS_PER_CALL
-            && let Some(next) = queue.waiting.pop_front()
-        {
-            // Nobody waits for it any more, and it has not left: nothing happened.
-            if !next.reply.is_closed() && !next.op.is_void() {
-                batch.push(next);
-            }
-        }
-        batch
+        // What nobody waits for any more has not left: nothing happened.
+        let is_wanted = |next: &Waiting| !next.reply.is_closed() && !next.op.is_void();
+        std::iter::from_fn(|| queue.waiting.pop_front()).filter(is_wanted).take(OPS_PER_CALL).collect()
     }
 }
 
 impl Drop for UnderWay {
     fn drop(&mut self) {
-        let unsent = {
-            let mut queue = self.lane.queue();
-            queue.calls -= 1;
-            queue.gathers &= !self.gathers;
-            if self.gathers { std::mem::take(&mut queue.waiting) } else { VecDeque::new() }
-        };
-        for Waiting { reply, .. } in unsent {
-            let why = "the runtime of this client ended before it was sent";
-            let _ = reply.send(Err(EngineError::new(Fault::Unreachable, why)));
-        }
+        let mut queue = locked(&self.lane.queue);
+        queue.calls -= 1;
         if !self.gathers {
-            self.lane.gather();
+            drop(queue);
+            return self.lane.gather();
+        }
+        queue.gathers = false;
+        let unsent = std::mem::take(&mut queue.waiting);
+        drop(queue);
+        for Waiting { reply, .. } in unsent {
+            let _ = reply.send(Err(unreachable("the runtime of this client ended before it was sent")));
         }
     }
 }

@@ -50,7 +50,7 @@ pub(super) fn command(words: &[&str]) -> Cmd {
     cmd
 }
 
-/// A slot or a port.
+/// A slot or a port; the driver's own conversion would cut off what is too large.
 pub(super) fn number(value: &Value) -> Option<u16> {
     match value {
         Value::Int(number) => u16::try_from(*number).ok(),

@@ -23,6 +23,15 @@ pub(super) fn check_prefix(prefix: &str) -> Result<(), Error> {
     }
 }
 
+macro_rules! side_keys {
+    ($($(#[$doc:meta])* $name:ident)*) => {$(
+        $(#[$doc])*
+        pub(super) fn $name(&self) -> SideKey<'_> {
+            SideKey([concat!("leasehold:", stringify!($name), ":"), &self.tail, "", ""])
+        }
+    )*};
+}
+
 /// The keys of one lock, or of one record.
 #[derive(Clone)]
 pub(super) struct Keys {
@@ -33,15 +42,9 @@ pub(super) struct Keys {
 
 impl Keys {
     pub(super) fn new(prefix: &str, name: &Name) -> Self {
-        let mut tail = String::with_capacity(prefix.len() + name.as_str().len() + 2);
-        tail.extend(["{", prefix, name.as_str()]);
-        let in_braces = hash_tag(&tail[1..]).is_none();
-        if in_braces {
-            tail.push('}');
-        } else {
-            tail.remove(0);
-        }
-        Self { tail, in_braces }
+        let key = [prefix, name.as_str()].concat();
+        let in_braces = hash_tag(&key).is_none();
+        Self { tail: if in_braces { ["{", &key, "}"].concat() } else { key }, in_braces }
     }
 
     /// The keys of a record.
@@ -61,16 +64,13 @@ impl Keys {
 
     /// Why this lock's keys could be those of another one. Only a short prefix makes it possible.
     pub(super) fn clash(&self) -> Option<&'static str> {
+        const RESERVED: &str =
+            "keys that begin with leasehold: are kept for the library's own; use another name or prefix";
+        const ONLY_A_TAG: &str =
+            "a key that is nothing but a hash tag shares its queue with the key inside of it; use a prefix";
         let lock = self.lock();
-        if lock.starts_with("leasehold:") {
-            return Some(
-                "keys that begin with leasehold: are kept for the library's own; use another name or prefix",
-            );
-        }
         let only_a_tag = !self.in_braces && lock.starts_with('{') && lock.find('}') == Some(lock.len() - 1);
-        only_a_tag.then_some(
-            "a key that is nothing but a hash tag shares its queue with the key inside of it; use a prefix",
-        )
+        if lock.starts_with("leasehold:") { Some(RESERVED) } else { only_a_tag.then_some(ONLY_A_TAG) }
     }
 
     /// F: the last fence of the server; in a cluster, of the slot.
@@ -81,29 +81,17 @@ impl Keys {
         }
     }
 
-    /// F of this name alone, on a node of a quorum.
-    pub(super) fn fence(&self) -> SideKey<'_> {
-        SideKey(["leasehold:fence:", &self.tail, "", ""])
-    }
-
-    /// B: the fence of the last that began under a record's key.
-    pub(super) fn begun(&self) -> SideKey<'_> {
-        SideKey(["leasehold:begun:", &self.tail, "", ""])
-    }
-
-    /// W: the waiters in order of arrival.
-    pub(super) fn waiters(&self) -> SideKey<'_> {
-        SideKey(["leasehold:waiters:", &self.tail, "", ""])
-    }
-
-    /// S: when each waiter was last heard of.
-    pub(super) fn seen(&self) -> SideKey<'_> {
-        SideKey(["leasehold:seen:", &self.tail, "", ""])
-    }
-
-    /// V: who watches a record.
-    pub(super) fn watchers(&self) -> SideKey<'_> {
-        SideKey(["leasehold:watchers:", &self.tail, "", ""])
+    side_keys! {
+        /// F of this name alone, on a node of a quorum.
+        fence
+        /// B: the fence of the last that began under a record's key.
+        begun
+        /// W: the waiters in order of arrival.
+        waiters
+        /// S: when each waiter was last heard of.
+        seen
+        /// V: who watches a record.
+        watchers
     }
 
     /// G: the tombstone of one attempt.
@@ -126,15 +114,8 @@ impl ToRedisArgs for SideKey<'_> {
 
 /// A prefix as a pattern for SCAN, with everything that a pattern would read otherwise made literal.
 pub(super) fn scan_pattern(prefix: &str) -> String {
-    let mut pattern = String::with_capacity(prefix.len() + 1);
-    for c in prefix.chars() {
-        if matches!(c, '*' | '?' | '[' | ']' | '\\' | '^') {
-            pattern.push('\\');
-        }
-        pattern.push(c);
-    }
-    pattern.push('*');
-    pattern
+    let escape = |c| matches!(c, '*' | '?' | '[' | ']' | '\\' | '^').then_some('\\');
+    prefix.chars().flat_map(|c| escape(c).into_iter().chain([c])).chain(['*']).collect()
 }
 
 #[cfg(test)]

@@ -11,6 +11,7 @@ mod batch;
 mod claim;
 mod connection;
 mod deadlines;
+mod driver;
 mod fan_out;
 mod health;
 mod info;
@@ -21,13 +22,12 @@ mod records;
 mod renewal;
 mod reply;
 mod script;
-mod target;
 mod topology;
 mod url;
 mod voter;
 mod wake;
 
-use std::sync::{Arc, Weak};
+use std::sync::{Arc, Mutex, MutexGuard, PoisonError, Weak};
 
 use connection::Listener;
 pub use health::{SET_WARNING_CODES, WARNING_CODES};
@@ -35,18 +35,21 @@ use keys::Keys;
 use leasehold_core::{
     clock::{Clock, Until},
     engine::{
-        Answer, Capabilities, Claim, Cursor, Engine, EngineError, EngineOptions, Fut, Handover, Health, Held,
-        Hold, Inspect, Inspection, Leases, Page, Reach, Released, Renewed, WakeSink, deadlines::Deadlines,
-        records::Records,
+        Answer, Capabilities, Claim, Cursor, Engine, EngineError, EngineOptions, Fault, Fut, Handover,
+        Health, Held, Hold, Inspect, Inspection, Leases, Page, Reach, Released, Renewed, WakeSink,
+        deadlines::Deadlines, records::Records,
     },
-    error::Result,
+    error::Error,
     fence::Fence,
     name::{NAME_MAX_BYTES, Name},
 };
 use script::{Op, Step};
 use topology::{Topology, slots};
+use url::{CLUSTER, StoreUrl};
 pub use voter::voters;
 use wake::Attempts;
+
+type Result<T, E = EngineError> = std::result::Result<T, E>;
 
 /// The engine behind `redis://`, `redis-sentinel://` and `redis-cluster://`.
 pub struct Redis {
@@ -59,20 +62,20 @@ pub struct Redis {
 
 impl Redis {
     /// Prepares the engine; nothing is dialled.
-    pub fn open(url: &str, options: &EngineOptions) -> Result<Self> {
+    pub fn open(url: &str, options: &EngineOptions) -> Result<Self, Error> {
         keys::check_prefix(&options.prefix)?;
-        let in_cluster = url.split(':').next().is_some_and(|scheme| scheme.ends_with("-cluster"));
-        let attempts = Attempts::new(in_cluster);
+        let url = StoreUrl::parse(url)?;
+        let attempts = Attempts::new(url.engine() == CLUSTER);
         let listener: Arc<dyn Listener> = attempts.clone();
-        let (word, topology) = Topology::open(url, options, Arc::downgrade(&listener))?;
+        let names_max_bytes = NAME_MAX_BYTES - options.prefix.len();
         Ok(Self {
-            topology,
+            topology: Topology::open(&url, options, Arc::downgrade(&listener))?,
             capabilities: Capabilities::new(
-                word,
+                url.engine(),
                 Reach::Network,
                 Handover::Push,
                 true,
-                NAME_MAX_BYTES - options.prefix.len(),
+                names_max_bytes,
             ),
             prefix: options.prefix.clone(),
             clock: options.clock.clone(),
@@ -100,16 +103,19 @@ fn random_process() -> u64 {
     u64::from_le_bytes(random)
 }
 
+/// A failure before anything was sent.
+fn unreachable(why: impl Into<String>) -> EngineError {
+    EngineError::new(Fault::Unreachable, why)
+}
+
+/// What is behind a mutex never stays half changed, so a panic elsewhere does no harm.
+fn locked<T>(mutex: &Mutex<T>) -> MutexGuard<'_, T> {
+    mutex.lock().unwrap_or_else(PoisonError::into_inner)
+}
+
 /// Where waiters of one of its connections are woken.
 fn channel(process: u64, number: usize) -> String {
     format!("leasehold:wake:{process:016x}:{number}")
-}
-
-/// The name of this client in the server's list of clients.
-fn client_name(options: &EngineOptions) -> String {
-    let label: String =
-        options.client_name.chars().map(|c| if c.is_ascii_graphic() { c } else { '-' }).collect();
-    if label.is_empty() { "leasehold".to_owned() } else { format!("leasehold:{label}") }
 }
 
 impl Engine for Redis {
@@ -129,11 +135,11 @@ impl Engine for Redis {
         self.attempts.set_sink(sink);
     }
 
-    fn records(&self) -> std::result::Result<&dyn Records, &'static str> {
+    fn records(&self) -> Result<&dyn Records, &'static str> {
         Ok(self)
     }
 
-    fn deadlines(&self) -> std::result::Result<&dyn Deadlines, &'static str> {
+    fn deadlines(&self) -> Result<&dyn Deadlines, &'static str> {
         Ok(self)
     }
 
@@ -164,7 +170,7 @@ impl Leases for Redis {
         self.topology.shard_of(|| self.keys_of(hold).slot())
     }
 
-    fn renew<'a>(&'a self, holds: &'a [Hold], until: Until) -> Fut<'a, Vec<Result<Renewed, EngineError>>> {
+    fn renew<'a>(&'a self, holds: &'a [Hold], until: Until) -> Fut<'a, Vec<Result<Renewed>>> {
         Box::pin(async move { Ok(self.renew(holds, until).await) })
     }
 
@@ -210,7 +216,7 @@ mod tests {
 
     use super::*;
     use leasehold_core::{
-        engine::{Acks, Fault, Mode, Queue},
+        engine::{Acks, Mode, Queue},
         owner::{Holder, Owner},
     };
 

@@ -15,7 +15,7 @@ use redis::Cmd;
 use tokio::sync::{Notify, Semaphore, SemaphorePermit};
 
 use super::{
-    channel, client_name,
+    channel,
     connection::{Connection, ConnectionOptions, Link, Listener, Tasks},
     health,
     info::{Info, command},
@@ -23,9 +23,8 @@ use super::{
     keys::{self, Keys},
     random_process,
     script::{self, FENCE_KEPT, TOMBSTONE},
-    target::DialTarget,
     topology::not_sent,
-    url::{self, Endpoint},
+    url::{Endpoint, StoreUrl},
 };
 use leasehold_core::{
     clock::{Clock, Until},
@@ -47,12 +46,12 @@ const KEPT_MS: u64 = FENCE_KEPT.as_millis() as u64;
 /// The voters of a quorum; nothing is dialled.
 pub fn voters(url: &str, options: &EngineOptions) -> Result<Vec<Arc<dyn Voter>>> {
     keys::check_prefix(&options.prefix)?;
-    let nodes = url::servers(url)?;
-    let (process, tasks) = (random_process(), Tasks::here());
-    let voter = |(number, client): (usize, redis::Client)| -> Arc<dyn Voter> {
-        RedisVoter::new(client, channel(process, number), options, tasks.clone())
+    let url = StoreUrl::parse(url)?;
+    let (login, process, tasks) = (url.login()?, random_process(), Tasks::here());
+    let voter = |(number, node): (usize, &Endpoint)| -> Arc<dyn Voter> {
+        RedisVoter::new(node, &login, channel(process, number), options, tasks.clone())
     };
-    Ok(nodes.into_iter().enumerate().map(voter).collect())
+    Ok(url.hosts.iter().enumerate().map(voter).collect())
 }
 
 /// One node.
@@ -73,22 +72,19 @@ struct RedisVoter {
 }
 
 impl RedisVoter {
-    fn new(client: redis::Client, channel: String, options: &EngineOptions, tasks: Arc<Tasks>) -> Arc<Self> {
+    fn new(
+        node: &Endpoint,
+        login: &redis::Client,
+        channel: String,
+        options: &EngineOptions,
+        tasks: Arc<Tasks>,
+    ) -> Arc<Self> {
         Arc::new_cyclic(|voter: &Weak<Self>| {
             let listener: Weak<dyn Listener> = voter.clone();
-            let label = Endpoint::of(&client).to_string();
-            let connection = Connection::new(ConnectionOptions {
-                target: DialTarget::fixed(client),
-                client_name: client_name(options),
-                channel,
-                clock: options.clock.clone(),
-                command_timeout: options.command_timeout,
-                identify: true,
-                listener: Some(listener),
-                tasks,
-            });
+            let connection = ConnectionOptions::new(node.client(login), None, options, listener, tasks);
+            let connection = Connection::new(ConnectionOptions { channel, identify: true, ..connection });
             Self {
-                label,
+                label: node.to_string(),
                 prefix: options.prefix.clone(),
                 clock: options.clock.clone(),
                 connection,
@@ -188,7 +184,7 @@ impl Voter for RedisVoter {
                 cmd.arg(keys.gone(claim.owner.id_text())).arg(RECORD).arg(HIGHEST).arg(FLOOR);
                 cmd.arg(KEPT_MS).arg(claim.owner.expose()).arg(script::px(claim.ttl + claim.lock_delay));
                 cmd.arg(ballot.hint.get()).arg(record.to_string());
-                script::write_entry(cmd, Some(claim), self.connection.channel());
+                script::write_entry(cmd, Some(claim), &self.connection.options.channel);
                 cmd.arg(ballot.arrival);
             };
             let value = send_counted(&link, &call, waits, &scripts::VOTE, write, until).await?;
@@ -264,7 +260,7 @@ impl Voter for RedisVoter {
             let write = |cmd: &mut Cmd| {
                 cmd.arg(5).arg(keys.lock()).arg(keys.fence()).arg(keys.waiters()).arg(keys.seen());
                 cmd.arg(keys.gone(claim.owner.id_text())).arg(KEPT_MS).arg(claim.owner.expose());
-                script::write_entry(cmd, Some(claim), self.connection.channel());
+                script::write_entry(cmd, Some(claim), &self.connection.options.channel);
                 cmd.arg(ballot.arrival);
             };
             let value = send_counted(&link, &call, waits, &scripts::RETRACT, write, until).await?;
@@ -288,7 +284,7 @@ impl Voter for RedisVoter {
                     cmd.arg(keys.gone(owner.id_text()));
                 }
                 cmd.arg(KEPT_MS).arg(owner.expose());
-                script::write_entry(cmd, claim, self.connection.channel());
+                script::write_entry(cmd, claim, &self.connection.options.channel);
                 cmd.arg(TOMBSTONE.as_millis() as u64);
             };
             let value = send(&link, &scripts::WITHDRAW, write, until).await?;
@@ -369,8 +365,7 @@ impl Voter for RedisVoter {
 
     fn health(&self, until: Until) -> Fut<'_, (Health, Option<ClockOffset>)> {
         Box::pin(async move {
-            let mut health = health::inspect_server(&self.connection, &self.clock, until).await?;
-            let clock = health::clock_of(&self.connection, &self.clock, until).await?;
+            let (mut health, clock) = health::inspect_server(&self.connection, until).await?;
             // How a primary and its replicas should be set up: here there should be none.
             health.warnings.retain(|warning| warning.code != "min-replicas");
             let link = self.connection.link(until).await?;

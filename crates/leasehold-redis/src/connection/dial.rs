@@ -8,142 +8,97 @@ use std::{
     time::Duration,
 };
 
-use redis::{AsyncConnectionConfig, Client, PushInfo, PushKind, Value, aio::MultiplexedConnection};
+use redis::{Client, PushInfo, PushKind, Value, aio::MultiplexedConnection};
 use tokio::sync::watch;
 
-use super::{Connection, ConnectionOptions, Link, State, link::Signals};
+use super::{Connection, ConnectionOptions, Dial, Link, State, link::Signals};
 use crate::{
+    Result,
+    driver::{self, asked},
     info::{Info, command},
-    reply, script,
-    target::{self, asked},
+    locked, reply, script,
     topology::not_sent,
+    unreachable,
 };
-use leasehold_core::engine::{EngineError, Fault};
-
-/// More commands than a client has under way over one connection.
-const QUEUE_MAX: usize = 1 << 20;
+use leasehold_core::{clock::BootInstant, engine::EngineError};
 
 /// Numbers of links, unique in this process: what was learnt over one says nothing about another server's.
 static NUMBERS: AtomicU64 = AtomicU64::new(0);
 
 impl Connection {
-    pub(super) fn start_dial(self: &Arc<Self>, state: &mut State, pause: Duration) -> watch::Receiver<()> {
+    pub(super) fn start_dial(self: &Arc<Self>, state: &mut State, at: BootInstant, pause: Duration) -> Dial {
         let (over, dial) = watch::channel(());
         *state = State::Dialling(dial.clone());
         let connection = self.clone();
         let task = async move {
+            connection.options.clock.sleep_until(at).await;
             // In a task of its own: a driver that panics must not leave everybody waiting for a dial that is over.
             let dialled = tokio::spawn(dial_once(connection.options.clone()));
-            let outcome = dialled.await.unwrap_or_else(|_| {
-                Err(EngineError::new(Fault::Unreachable, "the connection could not be set up"))
-            });
-            let connected = outcome.is_ok();
-            {
-                let mut state = connection.state();
-                if !matches!(*state, State::Closed) {
-                    *state = match outcome {
-                        Ok(link) => State::Up { link: Arc::new(link), pause },
-                        Err(why) => State::failed(connection.options.clock.now(), pause, why),
-                    };
-                }
+            let broke_off = |_| Err(unreachable("the connection could not be set up"));
+            let (after, listener) = match dialled.await.unwrap_or_else(broke_off) {
+                Ok(link) => (State::Up { link: Arc::new(link), pause }, connection.options.listener()),
+                Err(why) => (State::failed(connection.options.clock.now(), pause, why), None),
+            };
+            if let state @ State::Dialling(_) = &mut *locked(&connection.state) {
+                *state = after;
             }
             drop(over);
-            if connected && let Some(listener) = connection.options.listener() {
-                listener.connected();
-            }
+            listener.into_iter().for_each(|listener| listener.connected());
         };
         drop(self.options.tasks.spawn(task));
         dial
     }
 }
 
-async fn dial_once(options: Arc<ConnectionOptions>) -> Result<Link, EngineError> {
-    let number = NUMBERS.fetch_add(1, Ordering::Relaxed) + 1;
-    let (end, shifted) = (OnceLock::new(), AtomicBool::new(false));
-    let signals = Arc::new(Signals { options: options.clone(), number, end, shifted });
-    let moves = options.target.moves();
+async fn dial_once(options: Arc<ConnectionOptions>) -> Result<Link> {
+    let moves = options.moves();
     let until = options.clock.now() + options.command_timeout;
     let mut named = None;
     let dialled = async {
-        let client = options.target.server().await?;
-        named = options.target.sentinels().map(|_| client.get_connection_info().addr().to_string());
-        set_up(&client, &signals).await
+        let client = options.server().await?;
+        named = options.sentinels.as_ref().map(|_| client.get_connection_info().addr().clone());
+        set_up(&client, &options, moves).await
     };
-    let dialled = options.clock.bounded(until, dialled).await.unwrap_or_else(|| {
-        let why = format!("no connection within {:?}", options.command_timeout);
-        Err(EngineError::new(Fault::Unreachable, why))
-    });
-    let (inner, identity) = dialled.map_err(not_sent).map_err(|error| match named {
+    let late = || Err(unreachable(format!("no connection within {:?}", options.command_timeout)));
+    let dialled = options.clock.bounded(until, dialled).await.unwrap_or_else(late);
+    dialled.map_err(not_sent).map_err(|error| match named {
         None => error,
         // People do not see this address in the URL.
         Some(addr) => {
             let why = format!("the sentinels name {addr} as the primary, and it cannot be used: {error}");
             EngineError { why, ..error }
         }
-    })?;
-    Ok(Link {
-        inner,
-        number,
-        identity,
-        since: options.clock.now(),
-        moves,
-        subscriptions: Mutex::default(),
-        timeouts: AtomicU32::new(0),
-        signals,
     })
 }
 
-/// A connection over which nothing has been sent yet that could have an effect, and the run of the server if that matters.
-async fn set_up(
-    client: &Client,
-    signals: &Arc<Signals>,
-) -> Result<(MultiplexedConnection, Option<String>), EngineError> {
-    let options = &signals.options;
-    let push = {
-        let signals = signals.clone();
-        move |push: PushInfo| -> Result<(), redis::aio::SendError> {
-            signals.pushed(&push);
-            Ok(())
+/// A link over which nothing has been sent yet that could have an effect.
+async fn set_up(client: &Client, options: &Arc<ConnectionOptions>, moves: u64) -> Result<Link> {
+    let number = NUMBERS.fetch_add(1, Ordering::Relaxed) + 1;
+    let (end, shifted) = (OnceLock::new(), AtomicBool::new(false));
+    let signals = Arc::new(Signals { options: options.clone(), number, end, shifted });
+    let pushed = signals.clone();
+    let mut inner = driver::dial(client, move |push| pushed.pushed(push)).await?;
+    // A name is a comfort for operators: a user without that right can still lock.
+    let _ = asked(&mut inner, &command(&["CLIENT", "SETNAME", &options.client_name])).await;
+    if options.sentinels.is_some() {
+        match asked(&mut inner, &command(&["ROLE"])).await? {
+            Value::Array(parts) if parts.first().and_then(reply::text) == Some("master") => {}
+            _ => return Err(unreachable("it is no primary")),
         }
-    };
-    // The driver's own time limits are off: the one around the whole dial is ours, and says what it waited for.
-    let config = AsyncConnectionConfig::new()
-        .set_connection_timeout(None)
-        .set_response_timeout(None)
-        // A command that was polled once is in the queue, and what is sent later arrives later: see `Registry::may_come_late`.
-        .set_pipeline_buffer_size(QUEUE_MAX)
-        .set_push_sender(push);
-    let mut inner = client
-        .get_multiplexed_async_connection_with_config(&config)
-        .await
-        .map_err(|error| reply::of_dial(&error, target::speaks_tls(client)))?;
-    if !options.client_name.is_empty() {
-        // A name is a comfort for operators: a user without that right can still lock.
-        let name = command(&["CLIENT", "SETNAME", &options.client_name]);
-        let _ = inner.send_packed_command(&name).await;
-    }
-    if options.target.sentinels().is_some() {
-        check_role(&mut inner).await?;
     }
     let identity = if options.identify { Some(identity(&mut inner).await?) } else { None };
     // A server that is another one than before begins a grace, before anything else is sent.
-    if let (Some(grace), Some(identity)) = (options.target.grace(), &identity)
+    if let (Some(grace), Some(identity)) = (options.grace(), &identity)
         && asked(&mut inner, &script::arrival(identity, grace)).await? == Value::Int(1)
     {
         tracing::info!(?grace, "the primary is new: nothing is granted for a while");
     }
-    Ok((inner, identity))
-}
-
-async fn check_role(connection: &mut MultiplexedConnection) -> Result<(), EngineError> {
-    match asked(connection, &command(&["ROLE"])).await? {
-        Value::Array(parts) if parts.first().and_then(reply::text) == Some("master") => Ok(()),
-        _ => Err(EngineError::new(Fault::Unreachable, "it is no primary")),
-    }
+    let (since, subscriptions, timeouts) = (options.clock.now(), Mutex::default(), AtomicU32::new(0));
+    Ok(Link { inner, number, identity, since, moves, subscriptions, timeouts, signals })
 }
 
 /// This run of the server and its data set: after a restart, a promotion or a full copy from another server it differs.
-async fn identity(connection: &mut MultiplexedConnection) -> Result<String, EngineError> {
+async fn identity(connection: &mut MultiplexedConnection) -> Result<String> {
     let value = asked(connection, &command(&["INFO", "server", "replication"])).await?;
     let info = Info::parse(&value);
     match (info.get("run_id"), info.get("master_replid")) {

@@ -1,4 +1,4 @@
-//! A connection while it is up.
+//! A connection while it is up, and the subscriptions by which wake-ups come over it.
 
 use std::{
     collections::HashMap,
@@ -9,10 +9,11 @@ use std::{
     time::Duration,
 };
 
-use redis::{Cmd, RedisError, Value, aio::MultiplexedConnection};
+use redis::{Cmd, RedisError, RedisResult, Value, aio::MultiplexedConnection};
+use tokio::sync::OnceCell;
 
-use super::{ConnectionOptions, subscriptions::Subscription};
-use crate::{info::command, reply, script::Script, topology::outcome};
+use super::{Connection, ConnectionOptions, State};
+use crate::{Result, info::command, locked, reply, script::Script, topology::outcome};
 use leasehold_core::{
     clock::{BootInstant, Until},
     engine::{EngineError, Fault},
@@ -22,6 +23,17 @@ use leasehold_core::{
 const TIMEOUTS_MAX: u32 = 2;
 /// A command given less time than this says nothing about the link.
 const TIMEOUT_COUNTS_FROM: Duration = Duration::from_millis(200);
+
+/// A waiter asks again well within this time, so a slot that nobody asked about for longer has none.
+const UNUSED_AFTER: Duration = Duration::from_secs(15);
+/// Subscriptions that are kept whatever they are used for.
+const KEPT: usize = 64;
+
+/// Where the subscription of a connection to its own channel stands, which is in no cluster.
+const OWN: u16 = 0;
+
+/// By slot, or for the connection: when a waiter last needed it, and whether the server has confirmed it.
+type Subscriptions = HashMap<u16, (BootInstant, Arc<OnceCell<()>>)>;
 
 /// A connection that is up. It is never repaired: what was learnt over it means nothing on the next.
 pub(crate) struct Link {
@@ -33,8 +45,8 @@ pub(crate) struct Link {
     pub(super) since: BootInstant,
     /// How often the target had moved when it was dialled.
     pub(super) moves: u64,
-    /// What wake-ups come over it, by slot.
-    pub(super) subscriptions: Mutex<HashMap<u16, Arc<Subscription>>>,
+    /// What wake-ups come over it.
+    pub(super) subscriptions: Mutex<Subscriptions>,
     pub(super) timeouts: AtomicU32,
     pub(super) signals: Arc<Signals>,
 }
@@ -43,21 +55,15 @@ pub(crate) struct Link {
 pub(super) struct Signals {
     pub(super) options: Arc<ConnectionOptions>,
     pub(super) number: u64,
-    pub(super) end: OnceLock<End>,
+    /// When and why the link broke.
+    pub(super) end: OnceLock<(BootInstant, String)>,
     /// Replies can no longer be told apart.
     pub(super) shifted: AtomicBool,
 }
 
-/// When and why a link broke.
-pub(super) struct End {
-    pub(super) at: BootInstant,
-    pub(super) why: String,
-}
-
 impl Signals {
     pub(super) fn broke(&self, why: &str) {
-        let end = End { at: self.options.clock.now(), why: why.to_owned() };
-        if self.end.set(end).is_ok() {
+        if self.end.set((self.options.clock.now(), why.to_owned())).is_ok() {
             tracing::debug!(why, "replacing the connection");
             if let Some(listener) = self.options.listener() {
                 listener.disconnected(self.number, why);
@@ -72,23 +78,14 @@ impl Link {
         self.signals.broke(why);
     }
 
-    pub(super) fn broken(&self) -> Option<&End> {
-        self.signals.end.get()
-    }
-
-    pub(super) fn options(&self) -> &ConnectionOptions {
-        &self.signals.options
-    }
-
-    /// Sends one command and waits for its reply.
-    pub(crate) async fn send(&self, cmd: &Cmd, until: Until) -> Result<Value, EngineError> {
+    pub(crate) async fn send(&self, cmd: &Cmd, until: Until) -> Result<Value> {
         let mut inner = self.inner.clone();
         self.answered(inner.send_packed_command(cmd), until).await
     }
 
     /// Sends one command, to a node that is about to get its slot if `asking`: then both commands leave together, and
     /// nothing gets in between.
-    pub(crate) async fn send_to(&self, asking: bool, cmd: &Cmd, until: Until) -> Result<Value, EngineError> {
+    pub(crate) async fn send_to(&self, asking: bool, cmd: &Cmd, until: Until) -> Result<Value> {
         if !asking {
             return self.send(cmd, until).await;
         }
@@ -97,7 +94,7 @@ impl Link {
     }
 
     /// Sends commands in one write; one reply each.
-    pub(crate) async fn send_all(&self, cmds: Vec<Cmd>, until: Until) -> Vec<Result<Value, EngineError>> {
+    pub(crate) async fn send_all(&self, cmds: Vec<Cmd>, until: Until) -> Vec<Result<Value>> {
         let mut inner = self.inner.clone();
         let count = cmds.len();
         let mut all = redis::Pipeline::with_capacity(count);
@@ -107,11 +104,7 @@ impl Link {
         let values = async { inner.send_packed_commands(&all, 0, count).await.map(Value::Array) };
         match self.answered(values, until).await {
             Ok(Value::Array(values)) if values.len() == count => {
-                let one = |value| match value {
-                    Value::ServerError(error) => Err(self.failed(&error.into())),
-                    value => Ok(value),
-                };
-                values.into_iter().map(one).collect()
+                values.into_iter().map(|value| self.unless_error(value)).collect()
             }
             Ok(other) => vec![Err(reply::unexpected(&other)); count],
             Err(error) => vec![Err(error); count],
@@ -125,7 +118,7 @@ impl Link {
         script: &Script,
         build: impl Fn(&Script, bool) -> Cmd,
         until: Until,
-    ) -> Result<Value, EngineError> {
+    ) -> Result<Value> {
         match self.send_to(asking, &build(script, true), until).await {
             Err(error) if outcome::is_unknown_script(&error) => {
                 self.send_to(asking, &build(script, false), until).await
@@ -136,10 +129,10 @@ impl Link {
 
     async fn answered(
         &self,
-        answer: impl Future<Output = Result<Value, RedisError>>,
+        answer: impl Future<Output = RedisResult<Value>>,
         until: Until,
-    ) -> Result<Value, EngineError> {
-        let options = self.options();
+    ) -> Result<Value> {
+        let options = &self.signals.options;
         let began = options.clock.now();
         if let Some(listener) = options.listener() {
             listener.asked();
@@ -149,14 +142,25 @@ impl Link {
             return Err(EngineError::new(Fault::NoAnswer, "the connection was replaced"));
         }
         match answer {
-            Some(Ok(Value::ServerError(error))) => Err(self.failed(&error.into())),
-            Some(Ok(value)) => {
-                self.timeouts.store(0, Ordering::Relaxed);
-                Ok(value)
-            }
+            Some(Ok(value)) => self.unless_error(value),
             Some(Err(error)) => Err(self.failed(&error)),
-            None => Err(self.unanswered(began)),
+            None => {
+                let least = TIMEOUT_COUNTS_FROM.min(options.command_timeout);
+                let counts = options.clock.now().since(began) >= least;
+                if counts && self.timeouts.fetch_add(1, Ordering::Relaxed) + 1 >= TIMEOUTS_MAX {
+                    self.broke("the server stopped answering");
+                }
+                Err(EngineError::no_answer())
+            }
         }
+    }
+
+    fn unless_error(&self, value: Value) -> Result<Value> {
+        if let Value::ServerError(error) = value {
+            return Err(self.failed(&error.into()));
+        }
+        self.timeouts.store(0, Ordering::Relaxed);
+        Ok(value)
     }
 
     fn failed(&self, error: &RedisError) -> EngineError {
@@ -179,19 +183,79 @@ impl Link {
     }
 
     /// The replies of one call, unless the server takes no writes.
-    pub(crate) fn believed(&self, replies: Vec<Value>) -> Result<Vec<Value>, EngineError> {
+    pub(crate) fn believed(&self, replies: Vec<Value>) -> Result<Vec<Value>> {
         match replies.iter().find_map(reply::read_only) {
             Some(error) => Err(self.refused(error)),
             None => Ok(replies),
         }
     }
 
-    fn unanswered(&self, began: BootInstant) -> EngineError {
-        let options = self.options();
-        let counts = options.clock.now().since(began) >= TIMEOUT_COUNTS_FROM.min(options.command_timeout);
-        if counts && self.timeouts.fetch_add(1, Ordering::Relaxed) + 1 >= TIMEOUTS_MAX {
-            self.broke("the server stopped answering");
+    /// Makes sure that wake-ups come over this link; returns when the server confirmed it.
+    pub(crate) async fn subscribe(&self, until: Until) -> Result<()> {
+        self.confirm(OWN, &command(&["SUBSCRIBE", &self.signals.options.channel]), false, until).await
+    }
+
+    async fn confirm(&self, slot: u16, cmd: &Cmd, asking: bool, until: Until) -> Result<()> {
+        let clock = &self.signals.options.clock;
+        let confirmed = {
+            let mut subscriptions = locked(&self.subscriptions);
+            let (used_at, confirmed) = subscriptions.entry(slot).or_insert((clock.now(), Arc::default()));
+            *used_at = clock.now();
+            confirmed.clone()
+        };
+        let confirmed =
+            confirmed.get_or_try_init(|| async { self.send_to(asking, cmd, until).await.map(drop) });
+        // Also while somebody else subscribes.
+        clock.bounded(until, confirmed).await.unwrap_or_else(|| Err(EngineError::no_answer())).copied()
+    }
+}
+
+/// Whether so many subscriptions have no waiter that a new link is cheaper.
+fn mostly_unused(slots: &Subscriptions, now: BootInstant) -> bool {
+    let unused = slots.values().filter(|(used_at, _)| now.since(*used_at) > UNUSED_AFTER);
+    slots.len() >= KEPT && unused.count() * 2 > slots.len()
+}
+
+impl Connection {
+    /// Makes sure that wake-ups of one slot of a cluster come over the link, on a channel of that slot.
+    pub(crate) async fn subscribe_slot(
+        self: &Arc<Self>,
+        (slot, channel): (u16, &str),
+        asking: bool,
+        until: Until,
+    ) -> Result<()> {
+        let mut link = self.link(until).await?;
+        let is_known = locked(&link.subscriptions).contains_key(&slot);
+        if !is_known && mostly_unused(&locked(&link.subscriptions), self.options.clock.now()) {
+            // To unsubscribe would shift the driver's replies: only a new link is rid of them.
+            link.broke("most wake-ups that come over it have no waiter");
+            link = self.link(until).await?;
         }
-        EngineError::no_answer()
+        link.confirm(slot, &command(&["SSUBSCRIBE", channel]), asking, until).await
+    }
+
+    /// Whether wake-ups of a slot come over the present link.
+    pub(crate) fn is_subscribed(&self, slot: u16) -> bool {
+        let State::Up { link, .. } = &*locked(&self.state) else { return false };
+        let is_up = link.signals.end.get().is_none();
+        is_up && locked(&link.subscriptions).get(&slot).is_some_and(|(_, confirmed)| confirmed.initialized())
+    }
+}
+
+#[cfg(test)]
+mod tests {
+    use super::*;
+
+    #[test]
+    fn a_link_is_replaced_when_most_of_many_subscriptions_have_no_waiter() {
+        let at = |seconds: u64| BootInstant::from_nanos(seconds * 1_000_000_000);
+        let slots = |unused: u16, used: u16| -> Subscriptions {
+            let times = (0..unused).map(|_| 1).chain((0..used).map(|_| 50));
+            times.zip(0..).map(|(seconds, slot)| (slot, (at(seconds), Arc::default()))).collect()
+        };
+        assert!(mostly_unused(&slots(33, 31), at(60)));
+        assert!(!mostly_unused(&slots(32, 32), at(60)), "half of them");
+        assert!(!mostly_unused(&slots(33, 31), at(10)), "a moment ago");
+        assert!(!mostly_unused(&slots(60, 0), at(60)), "few");
     }
 }

@@ -3,21 +3,21 @@
 
 mod dial;
 mod link;
-mod subscriptions;
 mod tasks;
 
 use std::{
-    sync::{Arc, Mutex, MutexGuard, PoisonError, Weak},
+    sync::{Arc, Mutex, Weak},
     time::Duration,
 };
 
+use redis::Client;
 use tokio::sync::watch;
 
 pub(super) use self::{link::Link, tasks::Tasks};
-use super::target::DialTarget;
+use super::{Result, locked, topology::sentinel::Sentinels, unreachable, url::Endpoint};
 use leasehold_core::{
     clock::{BootInstant, Clock, Until},
-    engine::{EngineError, Fault},
+    engine::{EngineError, EngineOptions},
 };
 
 /// Receives what comes over a connection besides replies. It must not block.
@@ -38,13 +38,14 @@ const DIAL_PAUSE_MIN: Duration = Duration::from_millis(20);
 const DIAL_PAUSE_MAX: Duration = Duration::from_secs(1);
 /// A pause this short is waited out; with a longer one ahead a call fails at once.
 const DIAL_PAUSE_WAITED: Duration = Duration::from_millis(100);
-const MOVED: &str = "the primary is another server now";
+pub(super) const MOVED: &str = "the primary is another server now";
 
-/// What a connection is to be.
 #[derive(Clone)]
 pub(super) struct ConnectionOptions {
-    /// Where to dial.
-    pub(super) target: DialTarget,
+    /// The login; the server, too, unless sentinels name it.
+    pub(super) client: Client,
+    /// Who names the server, if it may be another one next time.
+    pub(super) sentinels: Option<Arc<Sentinels>>,
     /// How this client calls itself to the server.
     pub(super) client_name: String,
     /// Where waiters of this connection are woken.
@@ -59,15 +60,62 @@ pub(super) struct ConnectionOptions {
 }
 
 impl ConnectionOptions {
+    pub(super) fn new(
+        client: Client,
+        sentinels: Option<Arc<Sentinels>>,
+        options: &EngineOptions,
+        listener: Weak<dyn Listener>,
+        tasks: Arc<Tasks>,
+    ) -> Self {
+        let label = options.client_name.replace(|c: char| !c.is_ascii_graphic(), "-");
+        Self {
+            identify: sentinels.as_ref().is_some_and(|sentinels| sentinels.grace.is_some()),
+            client,
+            sentinels,
+            client_name: if label.is_empty() { "leasehold".into() } else { format!("leasehold:{label}") },
+            channel: String::new(),
+            clock: options.clock.clone(),
+            command_timeout: options.command_timeout,
+            listener: Some(listener),
+            tasks,
+        }
+    }
+
+    /// The same login at one server.
+    pub(super) fn at(&self, endpoint: &Endpoint) -> Self {
+        Self { client: endpoint.client(&self.client), sentinels: None, ..self.clone() }
+    }
+
+    /// The server to dial now.
+    async fn server(&self) -> Result<Client> {
+        match &self.sentinels {
+            None => Ok(self.client.clone()),
+            Some(sentinels) => Ok(sentinels.primary().await?.client(&self.client)),
+        }
+    }
+
+    /// How often the server moved: a link made before the last time must not be used any more.
+    fn moves(&self) -> u64 {
+        self.sentinels.as_ref().map_or(0, |sentinels| sentinels.moves())
+    }
+
+    /// How long nothing new is granted after a promotion, if that was asked for.
+    pub(super) fn grace(&self) -> Option<Duration> {
+        self.sentinels.as_ref()?.grace
+    }
+
     fn listener(&self) -> Option<Arc<dyn Listener>> {
         self.listener.as_ref().and_then(Weak::upgrade)
     }
 }
 
 pub(super) struct Connection {
-    options: Arc<ConnectionOptions>,
+    pub(super) options: Arc<ConnectionOptions>,
     state: Mutex<State>,
 }
+
+/// Closes when a dial is over.
+type Dial = watch::Receiver<()>;
 
 enum State {
     /// Not connected; no dial before `next_dial`. `pause` follows the dial after that, should it fail.
@@ -76,8 +124,7 @@ enum State {
         pause: Duration,
         why: EngineError,
     },
-    /// Being dialled; the channel closes when that is over.
-    Dialling(watch::Receiver<()>),
+    Dialling(Dial),
     Up {
         link: Arc<Link>,
         pause: Duration,
@@ -88,8 +135,7 @@ enum State {
 impl State {
     /// To be dialled at once.
     fn down(why: &str) -> Self {
-        let why = EngineError::new(Fault::Unreachable, why);
-        Self::Down { next_dial: BootInstant::from_nanos(0), pause: DIAL_PAUSE_MIN, why }
+        Self::Down { next_dial: BootInstant::from_nanos(0), pause: DIAL_PAUSE_MIN, why: unreachable(why) }
     }
 
     /// After a failed dial, or a link that broke at once.
@@ -104,118 +150,74 @@ impl Connection {
     pub(super) fn new(options: ConnectionOptions) -> Arc<Self> {
         let state = Mutex::new(State::down("not connected yet"));
         let connection = Arc::new(Self { options: Arc::new(options), state });
-        if let Some(sentinels) = connection.options.target.sentinels() {
+        if let Some(sentinels) = &connection.options.sentinels {
             sentinels.register(&connection);
         }
         connection
     }
 
-    /// The channel on which waiters of this connection are woken.
-    pub(super) fn channel(&self) -> &str {
-        &self.options.channel
-    }
-
-    pub(super) fn target(&self) -> &DialTarget {
-        &self.options.target
-    }
-
-    pub(super) fn tasks(&self) -> &Tasks {
-        &self.options.tasks
-    }
-
-    fn state(&self) -> MutexGuard<'_, State> {
-        self.state.lock().unwrap_or_else(PoisonError::into_inner)
-    }
-
     /// The link; dials if there is none. All who wait share one dial, which goes on if they do not.
-    pub(super) async fn link(self: &Arc<Self>, until: Until) -> Result<Arc<Link>, EngineError> {
-        let clock = &self.options.clock;
-        let late = || EngineError::new(Fault::Unreachable, "no connection in time");
+    pub(super) async fn link(self: &Arc<Self>, until: Until) -> Result<Arc<Link>> {
         loop {
-            let mut dial = match self.step(clock.now())? {
-                Step::Up(link) => return Ok(link),
-                Step::Dial(dial) => dial,
-                Step::Pause(next_dial) if next_dial >= until => return Err(late()),
-                Step::Pause(next_dial) => {
-                    clock.sleep_until(next_dial).await;
-                    continue;
-                }
+            let mut dial = match self.link_or_dial()? {
+                Ok(link) => return Ok(link),
+                Err(dial) => dial,
             };
             // The sender is dropped when the dial is over, which is an error here and all we want to know.
-            let _over = clock.bounded(until, dial.changed()).await.ok_or_else(late)?;
-            if let State::Down { why, .. } = &*self.state() {
+            let over = self.options.clock.bounded(until, dial.changed()).await;
+            let _over = over.ok_or_else(|| unreachable("no connection in time"))?;
+            if let State::Down { why, .. } = &*locked(&self.state) {
                 return Err(why.clone());
             }
         }
     }
 
-    /// What a caller that needs the link does now; an error if there is none for a while.
-    fn step(self: &Arc<Self>, now: BootInstant) -> Result<Step, EngineError> {
-        let mut state = self.state();
+    /// The link, or the dial to wait for; an error if there is none for a while.
+    fn link_or_dial(self: &Arc<Self>) -> Result<Result<Arc<Link>, Dial>> {
+        let mut state = locked(&self.state);
         if let State::Up { link, pause } = &*state {
-            if link.moves != self.options.target.moves() {
+            if link.moves != self.options.moves() {
                 link.broke(MOVED);
             }
-            let Some(end) = link.broken() else { return Ok(Step::Up(link.clone())) };
-            let short = end.at.since(link.since) < LIFE_MIN && end.why != MOVED;
-            let why = EngineError::new(Fault::Unreachable, &end.why);
-            let after = if short { State::failed(end.at, *pause, why) } else { State::down(&end.why) };
+            let Some((at, why)) = link.signals.end.get() else { return Ok(Ok(link.clone())) };
+            let is_short = at.since(link.since) < LIFE_MIN && why != MOVED;
+            let failed = || State::failed(*at, *pause, unreachable(why));
+            let after = if is_short { failed() } else { State::down(why) };
             *state = after;
         }
-        let pause = match &*state {
-            State::Up { link, .. } => return Ok(Step::Up(link.clone())),
-            State::Closed => return Err(closed()),
+        let now = self.options.clock.now();
+        let (at, pause) = match &*state {
             State::Down { next_dial, why, .. } if next_dial.since(now) > DIAL_PAUSE_WAITED => {
                 return Err(why.clone());
             }
-            State::Down { next_dial, .. } if now < *next_dial => return Ok(Step::Pause(*next_dial)),
-            State::Down { pause, .. } => *pause,
-            State::Dialling(dial) if dial.has_changed().is_ok() => return Ok(Step::Dial(dial.clone())),
+            State::Down { next_dial, pause, .. } => (*next_dial, *pause),
+            State::Dialling(dial) if dial.has_changed().is_ok() => return Ok(Err(dial.clone())),
             // The former is over without an outcome: its runtime has ended.
-            State::Dialling(_) => DIAL_PAUSE_MIN,
+            State::Dialling(_) => (now, DIAL_PAUSE_MIN),
+            State::Up { .. } | State::Closed => return Err(closed()),
         };
-        Ok(Step::Dial(self.start_dial(&mut state, pause)))
+        Ok(Err(self.start_dial(&mut state, at, pause)))
     }
 
-    /// The target moved: a link to the old server is closed, although nobody uses it, and a dial need not wait any longer.
-    pub(super) fn target_moved(&self) {
-        let mut state = self.state();
+    /// The server is not needed any more, or another one is: a link is closed although nobody uses it, and its listener
+    /// learns of that; a dial need not wait any longer.
+    pub(super) fn leave(&self, why: &str) {
+        let mut state = locked(&self.state);
         let link = match &*state {
-            State::Up { link, .. } if link.moves != self.options.target.moves() => Some(link.clone()),
+            State::Up { link, .. } => Some(link.clone()),
             State::Down { .. } => None,
             _ => return,
         };
-        *state = State::down(MOVED);
+        *state = State::down(why);
         drop(state);
-        link.into_iter().for_each(|link| link.broke(MOVED));
-    }
-
-    /// The server is not needed any more: its listener learns that a link is gone.
-    pub(super) fn leave(&self, why: &str) {
-        if let Some(link) = self.present() {
-            link.broke(why);
-        }
-    }
-
-    fn present(&self) -> Option<Arc<Link>> {
-        match &*self.state() {
-            State::Up { link, .. } if link.broken().is_none() => Some(link.clone()),
-            _ => None,
-        }
+        link.into_iter().for_each(|link| link.broke(why));
     }
 
     pub(super) fn close(&self) {
-        *self.state() = State::Closed;
+        *locked(&self.state) = State::Closed;
     }
 }
 
-enum Step {
-    Up(Arc<Link>),
-    /// Until a dial may begin.
-    Pause(BootInstant),
-    Dial(watch::Receiver<()>),
-}
-
 pub(super) fn closed() -> EngineError {
-    EngineError::new(Fault::Unreachable, "the client was closed")
+    unreachable("the client was closed")
 }

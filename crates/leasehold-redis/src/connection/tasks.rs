@@ -1,11 +1,13 @@
 //! Where the tasks of one client run.
 
-use std::sync::{Mutex, PoisonError};
+use std::sync::{Arc, Mutex};
 
 use tokio::{
     runtime::Handle,
     task::{AbortHandle, JoinHandle},
 };
+
+use crate::locked;
 
 /// The runtime on which a client was made runs all tasks of its engine, whichever runtime calls: a short-lived one takes
 /// no link and no gathered call with it. Once it has ended, the runtime of the next caller takes its place.
@@ -30,7 +32,7 @@ impl Tasks {
     where
         T: Future<Output: Send> + Send + 'static,
     {
-        let mut home = self.0.lock().unwrap_or_else(PoisonError::into_inner);
+        let mut home = locked(&self.0);
         if home.as_ref().is_none_or(|home| home.alive.is_finished()) {
             let runtime = Handle::try_current().ok()?;
             let alive = runtime.spawn(std::future::pending::<()>()).abort_handle();
@@ -40,8 +42,8 @@ impl Tasks {
     }
 
     /// Takes the runtime of the caller, if there is one.
-    pub(crate) fn here() -> std::sync::Arc<Self> {
-        let tasks = std::sync::Arc::<Self>::default();
+    pub(crate) fn here() -> Arc<Self> {
+        let tasks = Arc::<Self>::default();
         drop(tasks.spawn(std::future::ready(())));
         tasks
     }

@@ -1,45 +1,51 @@
 //! A cluster.
 
-use std::{collections::HashMap, sync::Arc};
+use std::collections::HashMap;
 
 use redis::Value;
 
-use super::{Check, Member, Role, warnings, when};
+use super::{Check, Duty, Member, warnings, when};
 use crate::{
+    Result,
+    driver::speaks_tls,
     info::{number, read},
     reply,
     topology::{Topology, slots::SlotMap},
+    unreachable,
     url::Endpoint,
 };
 use leasehold_core::{
-    clock::{Clock, Until},
+    clock::Until,
     engine::{EngineError, Fault, Health, nodes},
     error::Refusal,
 };
 
-/// What can be wrong with the nodes of a cluster; `None` if this user may not see them.
-pub(super) const CHECKS: [Check<Option<Vec<Node>>>; 4] = [
-    Check("no-info", "grant +cluster|shards, or look with another user", |nodes| {
-        when(nodes.is_none(), "this user may not run CLUSTER SHARDS: no node was checked")
+/// What can be wrong with the shards of a cluster; `None` if this user may not see them.
+pub(super) const CHECKS: [Check<Option<Vec<Shard>>>; 4] = [
+    Check("no-info", "grant +cluster|shards, or look with another user", |shards| {
+        when(shards.is_none(), "this user may not run CLUSTER SHARDS: no node was checked")
     }),
-    Check("slots", "give the slots to a node: redis-cli --cluster fix", |nodes| {
+    Check("slots", "give the slots to a node: redis-cli --cluster fix", |shards| {
         let mut map = SlotMap::empty();
-        for node in nodes.as_ref()?.iter().filter(|node| node.role == Role::Primary) {
-            node.slots.iter().for_each(|slots| map.give(*slots, &node.at));
+        for Shard { slots, nodes } in shards.as_ref()? {
+            let primaries = nodes.iter().filter(|node| !node.is_replica);
+            primaries.for_each(|node| slots.iter().for_each(|slots| map.give(*slots, &node.at)));
         }
         let missing = map.check_complete().err()?;
         Some(format!("{missing}: names that fall there cannot be locked"))
     }),
-    Check("node-failed", "bring it back, or remove it with CLUSTER FORGET", |nodes| {
-        let failed = listed(nodes.iter().flatten().filter(|node| node.has_failed))?;
+    Check("node-failed", "bring it back, or remove it with CLUSTER FORGET", |shards| {
+        let nodes = shards.iter().flatten().flat_map(|shard| &shard.nodes);
+        let failed = listed(nodes.filter(|node| node.has_failed))?;
         Some(format!("{failed}: the cluster takes it for dead"))
     }),
-    Check("unreplicated", "add a replica", |nodes| {
-        let all = || nodes.iter().flatten();
-        let is_replica = |node: &Node| node.role == Role::Replica && !node.has_failed;
-        let has_replica = |at: &Endpoint| all().any(|node| node.primary == *at && is_replica(node));
-        let primaries = all().filter(|node| node.role == Role::Primary && !node.slots.is_empty());
-        let alone = listed(primaries.filter(|node| !has_replica(&node.at)))?;
+    Check("unreplicated", "add a replica", |shards| {
+        let is_alone = |shard: &&Shard| {
+            let is_replicated = shard.nodes.iter().any(|node| node.is_replica && !node.has_failed);
+            !shard.slots.is_empty() && !is_replicated
+        };
+        let alone = shards.iter().flatten().filter(is_alone);
+        let alone = listed(alone.flat_map(|shard| &shard.nodes).filter(|node| !node.is_replica))?;
         Some(format!("{alone}: no replica can take its place, its locks stop with it"))
     }),
 ];
@@ -50,84 +56,79 @@ fn listed<'a>(nodes: impl Iterator<Item = &'a Node>) -> Option<String> {
     (!addresses.is_empty()).then(|| nodes::listed(&addresses))
 }
 
-pub(super) struct Node {
-    at: Endpoint,
-    role: Role,
-    /// The primary of its shard.
-    primary: Endpoint,
-    /// The slots of its shard: first and last of each range.
+pub(super) struct Shard {
+    /// First and last of each range.
     slots: Vec<(u16, u16)>,
-    /// The cluster agreed that it is dead.
-    has_failed: bool,
+    /// The primary first.
+    nodes: Vec<Node>,
 }
 
-impl Node {
-    fn member(&self) -> Member {
+#[derive(PartialEq, Eq, PartialOrd, Ord)]
+struct Node {
+    is_replica: bool,
+    /// The cluster agreed that it is dead.
+    has_failed: bool,
+    at: Endpoint,
+}
+
+impl Shard {
+    fn members(&self) -> impl Iterator<Item = Member> {
         let sizes = self.slots.iter().map(|(first, last)| u32::from(last.saturating_sub(*first)) + 1);
-        let what = match self.role {
-            Role::Primary => format!("primary of {} slots", sizes.sum::<u32>()),
-            Role::Replica => format!("replica of {}", self.primary),
-        };
-        Member { at: self.at.clone(), role: self.role, what }
+        let (size, primary) = (sizes.sum::<u32>(), &self.nodes[0].at);
+        self.nodes.iter().map(move |Node { at, is_replica, .. }| Member {
+            at: at.clone(),
+            duty: Duty { is_replica: *is_replica, in_cluster: true, with_grace: false },
+            what: if *is_replica {
+                format!("replica of {primary}")
+            } else {
+                format!("primary of {size} slots")
+            },
+        })
     }
 }
 
 /// What the nodes report of each other, and which they are.
-pub(super) async fn inspect(
-    topology: &Arc<Topology>,
-    clock: &Clock,
-    until: Until,
-) -> Result<(Health, Vec<Member>), EngineError> {
+pub(super) async fn inspect(topology: &Topology, until: Until) -> Result<(Health, Vec<Member>)> {
     // A node that does not answer must leave time for the others.
-    let now = clock.now();
-    let read = |value: &Value, asked: &str| parse(value, asked, topology.connection.target.speaks_tls());
+    let now = topology.connection.clock.now();
+    let read = |value: &Value, asked: &str| parse(value, asked, speaks_tls(&topology.connection.client));
     let half = now + until.since(now) / 2;
     let (mut found, failed) = topology.ask_nodes(&["CLUSTER", "SHARDS"], None, read, |_| true, half).await;
-    let nodes = found.pop();
+    let shards = found.pop();
     let is_denied = |(_, error): &(_, EngineError)| error.fault == Fault::Refused(Refusal::Acl);
-    if nodes.is_none() && !failed.iter().any(is_denied) {
-        let no_answer = || EngineError::new(Fault::Unreachable, "no cluster node has answered");
+    if shards.is_none() && !failed.iter().any(is_denied) {
+        let no_answer = || unreachable("no cluster node has answered");
         return Err(failed.into_iter().next_back().map_or_else(no_answer, |(_, error)| error));
     }
-    let mut health = Health { facts: Vec::new(), warnings: warnings(&CHECKS, &nodes) };
-    let nodes = nodes.unwrap_or_default();
-    for (label, role) in [("primaries", Role::Primary), ("replicas", Role::Replica)] {
-        let counts = |node: &&Node| node.role == role && !node.slots.is_empty();
-        health.facts.push((label.into(), nodes.iter().filter(counts).count().to_string()));
+    let mut health = Health { facts: Vec::new(), warnings: warnings(&CHECKS, &shards) };
+    let shards = shards.unwrap_or_default();
+    for (label, is_replica) in [("primaries", false), ("replicas", true)] {
+        let with_slots = shards.iter().filter(|shard| !shard.slots.is_empty());
+        let nodes = with_slots.flat_map(|shard| &shard.nodes).filter(|node| node.is_replica == is_replica);
+        health.facts.push((label.into(), nodes.count().to_string()));
     }
-    Ok((health, nodes.iter().map(Node::member).collect()))
+    Ok((health, shards.iter().flat_map(Shard::members).collect()))
 }
 
-/// Reads an answer to `CLUSTER SHARDS` of a node at `asked`: the primary of each shard before its replicas.
-fn parse(value: &Value, asked: &str, with_tls: bool) -> Result<Vec<Node>, EngineError> {
+/// Reads an answer to `CLUSTER SHARDS` of a node at `asked`.
+fn parse(value: &Value, asked: &str, with_tls: bool) -> Result<Vec<Shard>> {
     let shards: Vec<HashMap<String, Value>> = read(value).ok_or_else(|| reply::unexpected(value))?;
-    let mut all = Vec::new();
-    for shard in &shards {
-        let (Some(Value::Array(slots)), Some(Value::Array(nodes))) = (shard.get("slots"), shard.get("nodes"))
-        else {
-            continue;
+    let node = |node: &Value| {
+        let node: HashMap<String, Value> = read(node)?;
+        let text = |name| node.get(name).and_then(reply::text);
+        let port = node.get(if with_tls { "tls-port" } else { "port" })?;
+        let at = Endpoint::reported(text("endpoint"), number(port).filter(|port| *port > 0)?, asked);
+        Some(Node { is_replica: text("role")? != "master", has_failed: text("health") == Some("fail"), at })
+    };
+    let shard = |shard: &HashMap<String, Value>| {
+        let (Value::Array(slots), Value::Array(nodes)) = (shard.get("slots")?, shard.get("nodes")?) else {
+            return None;
         };
         let slots: Vec<_> = slots.iter().filter_map(number).collect();
-        let slots: Vec<_> = slots.chunks_exact(2).map(|range| (range[0], range[1])).collect();
-        let node = |node: &Value| {
-            let node: HashMap<String, Value> = read(node)?;
-            let text = |name| node.get(name).and_then(reply::text);
-            let port =
-                number(node.get(if with_tls { "tls-port" } else { "port" })?).filter(|port| *port > 0)?;
-            let at = Endpoint::reported(text("endpoint"), port, asked);
-            let role = if text("role")? == "master" { Role::Primary } else { Role::Replica };
-            Some((role, text("health") == Some("fail"), at))
-        };
         let mut nodes: Vec<_> = nodes.iter().filter_map(node).collect();
         nodes.sort();
-        let Some((.., primary)) = nodes.first().cloned() else { continue };
-        all.extend(nodes.into_iter().map(|(role, has_failed, at)| Node {
-            at,
-            role,
-            primary: primary.clone(),
-            slots: slots.clone(),
-            has_failed,
-        }));
-    }
-    Ok(all)
+        let slots = slots.chunks_exact(2).map(|range| (range[0], range[1])).collect();
+        (!nodes.is_empty()).then_some(Shard { slots, nodes })
+    };
+    Ok(shards.iter().filter_map(shard).collect())
 }

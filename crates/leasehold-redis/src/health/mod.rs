@@ -10,9 +10,9 @@ use std::collections::BTreeMap;
 
 use futures_util::future::join_all;
 
-use self::server::{Duty, Role, Server};
-pub(super) use self::server::{clock_of, inspect_server};
-use super::{Redis, url::Endpoint};
+pub(super) use self::server::inspect_server;
+use self::server::{Duty, Server};
+use super::{Redis, Result, url::Endpoint};
 use leasehold_core::{
     clock::Until,
     engine::{EngineError, Health, Warning, nodes},
@@ -64,43 +64,31 @@ pub const SET_WARNING_CODES: [&str; 12] = [
 /// So many servers of a set are inspected, each over a connection of its own.
 const SERVERS_MAX: usize = 256;
 
-/// A server among others.
 struct Member {
     at: Endpoint,
-    role: Role,
+    duty: Duty,
     /// What it is, in words.
     what: String,
 }
 
 impl Redis {
-    pub(super) async fn inspect_health(&self, until: Until) -> Result<Health, EngineError> {
-        let found = if self.topology.in_cluster {
-            let (health, members) = cluster::inspect(&self.topology, &self.clock, until).await?;
-            self.inspect_all(health, members, until).await?
-        } else if let Some(sentinels) = self.topology.sentinels() {
-            let (health, members) = sentinels::inspect(sentinels).await?;
-            self.inspect_all(health, members, until).await?
+    pub(super) async fn inspect_health(&self, until: Until) -> Result<Health> {
+        let (mut health, members) = if self.topology.in_cluster {
+            cluster::inspect(&self.topology, until).await?
+        } else if let Some(sentinels) = &self.topology.connection.sentinels {
+            sentinels::inspect(sentinels).await?
         } else {
-            inspect_server(self.topology.shard(0, until).await?.connection(), &self.clock, until).await?
+            let shard = self.topology.shard(0, until).await?;
+            (inspect_server(shard.connection(), until).await?.0, Vec::new())
         };
-        let mut facts = vec![("engine".to_owned(), self.capabilities.engine.to_owned())];
-        facts.extend(found.facts);
-        Ok(Health { facts, ..found })
+        health.facts.insert(0, ("engine".to_owned(), self.capabilities.engine.to_owned()));
+        self.inspect_all(health, members, until).await
     }
 
     /// Inspects all of them at the same time, and adds what was found. Fails only if none could be asked.
-    async fn inspect_all(
-        &self,
-        mut health: Health,
-        members: Vec<Member>,
-        until: Until,
-    ) -> Result<Health, EngineError> {
-        let topology = &self.topology;
-        let with_grace = topology.sentinels().is_some_and(|sentinels| sentinels.grace.is_some());
-        let each = members.into_iter().take(SERVERS_MAX).map(async |Member { at, role, what }| {
-            let duty = Duty { role, in_cluster: topology.in_cluster, with_grace };
-            let connection = topology.connection_to(&at);
-            let server = async { server::inspect(&connection?, &self.clock, duty, until).await }.await;
+    async fn inspect_all(&self, mut health: Health, members: Vec<Member>, until: Until) -> Result<Health> {
+        let each = members.into_iter().take(SERVERS_MAX).map(async |Member { at, duty, what }| {
+            let server = server::inspect(&self.topology.connection_to(&at), duty, until).await;
             let words = server.as_ref().map_or_else(|_| "cannot be asked".to_owned(), Server::summary);
             ((at.to_string(), format!("{what}, {words}")), (at.to_string(), server))
         });

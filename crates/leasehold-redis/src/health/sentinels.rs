@@ -2,12 +2,14 @@
 
 use std::collections::BTreeSet;
 
-use super::{Check, Member, Role, warnings, when};
+use super::{Check, Duty, Member, warnings, when};
 use crate::{
-    topology::sentinel::{Report, SentinelReport, Sentinels},
+    Result,
+    driver::{has_password, speaks_tls},
+    topology::sentinel::{Report, Sentinels},
     url::Endpoint,
 };
-use leasehold_core::engine::{EngineError, Health, nodes};
+use leasehold_core::engine::{Health, nodes};
 
 /// With fewer, one that fails leaves no majority to name another primary.
 const SENTINELS_MIN: usize = 3;
@@ -25,10 +27,10 @@ pub(super) const CHECKS: [Check<SentinelSet>; 6] = [
         |set| {
             let (answer, known) = (set.answers().count(), set.known());
             let all = known.max(set.reports.len());
-            let error = |one: &SentinelReport| Some(format!("{} ({})", one.at, one.report.as_ref().err()?));
-            let silent: Vec<_> = set.reports.iter().filter_map(error).collect();
+            let failed = set.reports.iter().filter_map(|(at, report)| Some((at, report.as_ref().err()?)));
+            let silent: Vec<_> = failed.map(|(at, error)| format!("{at} ({error})")).collect();
             let whom = if silent.is_empty() { "" } else { &format!(": {}", nodes::listed(&silent)) };
-            let enough = answer * 2 > known && answer >= set.must_agree().unwrap_or(0);
+            let enough = answer * 2 > known && answer >= set.most("quorum").unwrap_or(0);
             let but = if enough { "" } else { "; too few are left to name another primary" };
             (answer < all).then(|| format!("{answer} of {all} sentinels answer{whom}{but}"))
         },
@@ -59,7 +61,7 @@ pub(super) const CHECKS: [Check<SentinelSet>; 6] = [
 
 /// What the sentinels report.
 pub(super) struct SentinelSet {
-    reports: Vec<SentinelReport>,
+    reports: Vec<(Endpoint, Result<Report>)>,
     primary: Endpoint,
     has_login: bool,
 }
@@ -67,18 +69,18 @@ pub(super) struct SentinelSet {
 impl SentinelSet {
     /// Those that answer.
     fn answers(&self) -> impl Iterator<Item = (&Endpoint, &Report)> {
-        self.reports.iter().filter_map(|one| Some((&one.at, one.report.as_ref().ok()?)))
+        self.reports.iter().filter_map(|(at, report)| Some((at, report.as_ref().ok()?)))
     }
 
     /// How many there are, as far as any of them knows.
     fn known(&self) -> usize {
-        let by_one = self.answers().map(|(_, report)| report.others + 1).max().unwrap_or(0);
-        by_one.max(self.answers().count())
+        let others = self.most("num-other-sentinels").unwrap_or(0);
+        self.answers().count().max(others + 1)
     }
 
-    /// How many must miss the primary.
-    fn must_agree(&self) -> Option<usize> {
-        self.answers().filter_map(|(_, report)| report.quorum).max()
+    /// The largest number that any of them reports.
+    fn most(&self, field: &str) -> Option<usize> {
+        self.answers().filter_map(|(_, report)| report.details.number(field)?.try_into().ok()).max()
     }
 
     /// The replicas of the primary, as those sentinels report that name it; `None` if none of them does.
@@ -89,10 +91,10 @@ impl SentinelSet {
     }
 
     fn facts(&self) -> Vec<(String, String)> {
-        let agree =
-            self.must_agree().map_or_else(String::new, |agree| format!(", {agree} must miss the primary"));
+        let quorum = self.most("quorum").map(|quorum| format!(", {quorum} must miss the primary"));
+        let agree = quorum.unwrap_or_default();
         let counts = format!("{} known, {} answer{agree}", self.known(), self.answers().count());
-        let each = self.reports.iter().map(|SentinelReport { at, report }| {
+        let each = self.reports.iter().map(|(at, report)| {
             let words = match report {
                 Ok(report) => format!("names {}, epoch {}", report.view.primary, report.view.epoch),
                 Err(_) => "cannot be asked".into(),
@@ -105,12 +107,16 @@ impl SentinelSet {
 }
 
 /// What the sentinels report, and whom they watch.
-pub(super) async fn inspect(sentinels: &Sentinels) -> Result<(Health, Vec<Member>), EngineError> {
+pub(super) async fn inspect(sentinels: &Sentinels) -> Result<(Health, Vec<Member>)> {
     let (reports, primary) = sentinels.reports().await?;
-    let set = SentinelSet { reports, primary, has_login: sentinels.has_login() };
+    // They may be shown a certificate.
+    let has_login = has_password(&sentinels.login) || speaks_tls(&sentinels.login);
+    let set = SentinelSet { reports, primary, has_login };
     let health = Health { facts: set.facts(), warnings: warnings(&CHECKS, &set) };
-    let replicas = set.replicas().unwrap_or_default();
-    let replicas = replicas.into_iter().map(|at| Member { at, role: Role::Replica, what: "replica".into() });
-    let primary = Member { at: set.primary, role: Role::Primary, what: "primary".into() };
-    Ok((health, [primary].into_iter().chain(replicas).collect()))
+    let member = |at, is_replica| {
+        let duty = Duty { is_replica, in_cluster: false, with_grace: sentinels.grace.is_some() };
+        Member { at, duty, what: if is_replica { "replica" } else { "primary" }.into() }
+    };
+    let replicas = set.replicas().unwrap_or_default().into_iter().map(|at| member(at, true));
+    Ok((health, [member(set.primary, false)].into_iter().chain(replicas).collect()))
 }

@@ -6,12 +6,14 @@ use redis::Value;
 
 use super::{Check, warnings, when};
 use crate::{
+    Result,
     connection::Connection,
+    driver::{has_password, speaks_tls},
     info::{Info, command, read},
     reply,
 };
 use leasehold_core::{
-    clock::{Clock, Until},
+    clock::Until,
     engine::{ClockOffset, EngineError, Fault, Health, Warning},
 };
 
@@ -24,16 +26,9 @@ const CLIENTS_MAX_PERCENT: u64 = 90;
 /// How long a replica may get nothing from its primary, which pings every ten seconds.
 const SILENT_MAX_S: u64 = 20;
 const NO_PERSISTENCE: &str = "none";
-/// Settings that INFO does not have.
-const SETTINGS: [&str; 7] = [
-    "CONFIG",
-    "GET",
-    "save",
-    "tls-auth-clients",
-    "min-replicas-to-write",
-    "cluster-require-full-coverage",
-    "repl-backlog-ttl",
-];
+/// Asks for what INFO does not have.
+const SETTINGS: &str = "CONFIG GET save tls-auth-clients min-replicas-to-write cluster-require-full-coverage \
+                        repl-backlog-ttl";
 
 /// What can be wrong with a server; the last three with a server among others.
 pub(super) const CHECKS: [Check<Server>; 17] = [
@@ -46,7 +41,7 @@ pub(super) const CHECKS: [Check<Server>; 17] = [
         Some(format!("no lock can be granted, because EVAL is refused: {why}"))
     }),
     Check("replica", "connect to its primary", |seen| {
-        let is_replica = seen.info.is("role", "slave") && seen.duty.role != Role::Replica;
+        let is_replica = seen.info.is("role", "slave") && !seen.duty.is_replica;
         when(is_replica, "this server is a replica: it cannot grant locks")
     }),
     Check("cluster", "use redis-cluster:// with some of its nodes", |seen| {
@@ -72,12 +67,12 @@ pub(super) const CHECKS: [Check<Server>; 17] = [
     }),
     Check("no-replicas", "bring a replica back, or set min-replicas-to-write 0", |seen| {
         // Reported only where min-replicas-to-write is set.
-        let has_none = seen.duty.role != Role::Replica && seen.info.is("min_slaves_good_slaves", "0");
+        let has_none = !seen.duty.is_replica && seen.info.is("min_slaves_good_slaves", "0");
         when(has_none, "min-replicas-to-write asks for a replica and none is good: no lock can be granted")
     }),
     Check("min-replicas", "set min-replicas-to-write 1 and min-replicas-max-lag", |seen| {
         let is_off = seen.info.is("min-replicas-to-write", "0");
-        if seen.duty.role == Role::Replica {
+        if seen.duty.is_replica {
             return when(is_off, "as a primary it would not need replicas that keep up");
         }
         let replicas = seen.info.number("connected_slaves").filter(|replicas| *replicas > 0)?;
@@ -112,7 +107,7 @@ pub(super) const CHECKS: [Check<Server>; 17] = [
     Check("replica-link", "look at its log, at the network, and at masterauth", |seen| {
         let silent_s = seen.info.number("master_last_io_seconds_ago").unwrap_or(0);
         match (seen.info.get("role"), seen.info.get("master_link_status")) {
-            _ if seen.duty.role != Role::Replica => None,
+            _ if !seen.duty.is_replica => None,
             (Some("master"), _) => {
                 Some("it should be a replica, and takes writes that nobody else has".into())
             }
@@ -136,89 +131,57 @@ pub(super) const CHECKS: [Check<Server>; 17] = [
 /// What the client takes a server for.
 #[derive(Clone, Copy, Default)]
 pub(super) struct Duty {
-    pub(super) role: Role,
+    /// It may take the place of one that grants locks.
+    pub(super) is_replica: bool,
     pub(super) in_cluster: bool,
     /// Nothing is granted for a while once its run or its data set is another.
     pub(super) with_grace: bool,
 }
 
-#[derive(Clone, Copy, Debug, Default, PartialEq, Eq, PartialOrd, Ord)]
-pub(super) enum Role {
-    /// It grants locks.
-    #[default]
-    Primary,
-    /// It may take the place of one that does.
-    Replica,
-}
-
-/// Inspects a server that works alone.
+/// Inspects a server that works alone; and how far its clock is from ours, if this user may ask for it.
 pub(crate) async fn inspect_server(
     connection: &Arc<Connection>,
-    clock: &Clock,
     until: Until,
-) -> Result<Health, EngineError> {
-    let server = inspect(connection, clock, Duty::default(), until).await?;
-    Ok(Health { facts: server.facts(), warnings: server.warnings() })
+) -> Result<(Health, Option<ClockOffset>)> {
+    let server = inspect(connection, Duty::default(), until).await?;
+    Ok((Health { facts: server.facts(), warnings: server.warnings() }, server.clock))
 }
 
-/// How far a server's clock is from ours; `None` if this user may not ask for it.
-pub(crate) async fn clock_of(
-    connection: &Arc<Connection>,
-    clock: &Clock,
-    until: Until,
-) -> Result<Option<ClockOffset>, EngineError> {
+pub(super) async fn inspect(connection: &Arc<Connection>, duty: Duty, until: Until) -> Result<Server> {
+    let clock = &connection.options.clock;
     let link = connection.link(until).await?;
-    let asked_us = clock.wall_us();
-    let answer = permitted(link.send(&command(&["TIME"]), until).await)?;
-    let answered_us = clock.wall_us();
-    let time = answer.as_ref().and_then(read::<(u64, u64)>);
-    Ok(time.map(|(s, us)| {
-        ClockOffset::new(asked_us, s.saturating_mul(1_000_000).saturating_add(us), answered_us)
-    }))
-}
-
-/// A refusal means that this user may not see it, which is a finding; silence is a fault.
-fn permitted(answer: Result<Value, EngineError>) -> Result<Option<Value>, EngineError> {
-    match answer {
-        Ok(value) => Ok(Some(value)),
-        Err(EngineError { fault: Fault::Refused(_), .. }) => Ok(None),
-        Err(error) => Err(error),
-    }
-}
-
-pub(super) async fn inspect(
-    connection: &Arc<Connection>,
-    clock: &Clock,
-    duty: Duty,
-    until: Until,
-) -> Result<Server, EngineError> {
-    let clock = clock_of(connection, clock, until).await?;
-    let link = connection.link(until).await?;
-    let send = async |words: &[&str]| link.send(&command(words), until).await;
-    let ask = async |words: &[&str]| permitted(send(words).await);
-    let reported = ask(&["INFO"]).await?;
-    let mut info = Info::parse(reported.as_ref().unwrap_or(&Value::Nil));
-    info.add(&ask(&SETTINGS).await?.unwrap_or(Value::Nil));
-    let scripts = match send(&["EVAL", "return 1", "0"]).await {
-        Ok(_) => Ok(()),
-        Err(EngineError { fault: Fault::Refused(_), why, .. }) => Err(why),
-        Err(error) => return Err(error),
+    // A refusal means that this user may not see it, which is a finding; silence is a fault.
+    let ask = async |words: &str| {
+        let words: Vec<_> = words.split(' ').collect();
+        match link.send(&command(&words), until).await {
+            Err(EngineError { fault: Fault::Refused(_), why }) => Ok(Err(why)),
+            answer => answer.map(Ok),
+        }
     };
+    let asked_us = clock.wall_us();
+    let time = ask("TIME").await?.ok().and_then(|time| read::<(u64, u64)>(&time));
+    let answered_us = clock.wall_us();
+    let offset = |(s, us): (u64, u64)| {
+        ClockOffset::new(asked_us, s.saturating_mul(1_000_000).saturating_add(us), answered_us)
+    };
+    let reported = ask("INFO").await?;
+    let mut info = Info::parse(reported.as_ref().unwrap_or(&Value::Nil));
+    info.add(&ask(SETTINGS).await?.unwrap_or(Value::Nil));
     Ok(Server {
-        sees_info: reported.is_some(),
+        sees_info: reported.is_ok(),
         info,
-        scripts,
-        user: ask(&["ACL", "WHOAMI"]).await?.as_ref().and_then(reply::text).map(str::to_owned),
+        // A script that does nothing.
+        scripts: ask("EVAL return 0").await?.map(drop),
+        user: ask("ACL WHOAMI").await?.ok().as_ref().and_then(reply::text).map(str::to_owned),
         // Changes nothing, and needs a right that no lock needs.
-        is_administrator: ask(&["ACL", "USERS"]).await?.is_some(),
-        has_password: connection.target().has_password(),
-        speaks_tls: connection.target().speaks_tls(),
-        clock,
+        is_administrator: ask("ACL USERS").await?.is_ok(),
+        has_password: has_password(&connection.options.client),
+        speaks_tls: speaks_tls(&connection.options.client),
+        clock: time.map(offset),
         duty,
     })
 }
 
-/// What was found out about a server.
 pub(super) struct Server {
     sees_info: bool,
     /// With the settings, if this user may read them.
@@ -339,15 +302,16 @@ mod tests {
     fn a_replica_is_asked_for_its_link_and_not_for_replicas_of_its_own() {
         let sound = "role:slave\r\nmaster_link_status:up\r\nmaster_last_io_seconds_ago:3\r\n\
                      min_slaves_good_slaves:0\r\nconnected_slaves:0\r\n";
-        let of = |info: &str, role| Server { duty: Duty { role, ..Duty::default() }, ..seen(info) };
-        assert_eq!(codes(&of(sound, Role::Replica)), [""; 0]);
-        assert_eq!(codes(&of(sound, Role::Primary)), ["replica", "no-replicas"]);
+        let of =
+            |info: &str, is_replica| Server { duty: Duty { is_replica, ..Duty::default() }, ..seen(info) };
+        assert_eq!(codes(&of(sound, true)), [""; 0]);
+        assert_eq!(codes(&of(sound, false)), ["replica", "no-replicas"]);
         for (bad, says) in [
             (sound.replace("status:up", "status:down"), "is down"),
             (sound.replace("ago:3", "ago:21"), "nothing of its primary for 21 s"),
             ("role:master\r\n".to_owned(), "takes writes"),
         ] {
-            let warnings = of(&bad, Role::Replica).warnings();
+            let warnings = of(&bad, true).warnings();
             assert_eq!((warnings.len(), warnings[0].code), (1, "replica-link"), "{warnings:?}");
             assert!(warnings[0].found.contains(says), "{warnings:?}");
         }

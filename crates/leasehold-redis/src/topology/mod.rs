@@ -4,10 +4,8 @@
 //! Everything that is sent goes through [`Topology::send`], [`Topology::send_each`] or [`Topology::follow`]; what is done about
 //! an error stands in one table, [`outcome`].
 //!
-//! The driver has clients of its own for clusters and sentinels. They are not used, because they send a command again after a
-//! broken connection, and count that together with redirections: a claim or a release that may have had an effect must not
-//! be sent twice. Nor do they survive a slot that moves: the server then ends its subscriptions with an SUNSUBSCRIBE that
-//! nobody asked for, the driver takes it for a reply, and every later reply is another command's.
+//! The driver's own clients for clusters and sentinels are not used: they send a command again after a broken connection,
+//! although it may have had an effect. Nor do they survive a slot that moves (`connection/dial.rs`).
 
 mod map;
 pub(super) mod outcome;
@@ -16,11 +14,8 @@ mod shard;
 pub(super) mod slots;
 
 use std::{
-    collections::HashMap,
-    sync::{
-        Arc, Mutex, MutexGuard, PoisonError, Weak,
-        atomic::{AtomicBool, Ordering},
-    },
+    collections::{BTreeMap, HashMap},
+    sync::{Arc, Mutex, Once, Weak},
     time::Duration,
 };
 
@@ -29,16 +24,18 @@ use redis::{Cmd, Value};
 
 pub(super) use self::shard::{Shard, Stop};
 use super::{
+    Result,
     batch::{Lane, Reply},
     connection::{ConnectionOptions, Listener, Tasks},
+    locked,
     script::{Op, Script},
-    target::DialTarget,
-    url::{self, Endpoint},
+    unreachable,
+    url::{CLUSTER, Endpoint, SENTINEL, StoreUrl},
 };
 use leasehold_core::{
     clock::{BootInstant, Until},
     engine::{EngineError, EngineOptions, Fault, registry::ended_error},
-    error::Result,
+    error::Error,
     name::Name,
 };
 use outcome::{Next, Resend};
@@ -50,8 +47,6 @@ const HOPS_MAX: u32 = 5;
 /// Pause before a name whose keys are on two nodes is asked for again; doubled each time.
 const MIGRATION_PAUSE_MIN: Duration = Duration::from_millis(10);
 const MIGRATION_PAUSE_MAX: Duration = Duration::from_millis(160);
-
-type Answer<T> = std::result::Result<T, EngineError>;
 
 /// Where names are: all on one server, or each where its slot is.
 pub(super) struct Topology {
@@ -67,8 +62,8 @@ pub(super) struct Topology {
     state: Mutex<State>,
     /// When the map was last read; one reads at a time.
     reading: tokio::sync::Mutex<Option<BootInstant>>,
-    /// Warned once that the server refuses wake-ups.
-    polling_only: AtomicBool,
+    /// Warns once that the server refuses wake-ups.
+    polling_only: Once,
 }
 
 #[derive(Default)]
@@ -79,52 +74,27 @@ struct State {
 }
 
 impl Topology {
-    /// Prepares what a URL names; nothing is dialled. Returns the engine's word, as in the URL scheme, too.
+    /// Prepares what a URL names; nothing is dialled.
     pub(super) fn open(
-        url: &str,
+        url: &StoreUrl,
         options: &EngineOptions,
         listener: Weak<dyn Listener>,
-    ) -> Result<(&'static str, Arc<Self>)> {
-        let scheme = url.split(':').next().unwrap_or_default();
-        let in_cluster = scheme.ends_with("-cluster");
+    ) -> Result<Arc<Self>, Error> {
+        let (in_cluster, has_sentinels) = (url.engine() == CLUSTER, url.engine() == SENTINEL);
         let tasks = Tasks::here();
-        let (word, seeds, target) = if scheme.ends_with("-sentinel") {
-            let url = url::sentinel(url)?;
-            let (seeds, login) = (url.sentinels.clone(), url.primary.clone());
-            let sentinels = Sentinels::new(url, options, tasks.clone());
-            ("redis-sentinel", seeds, DialTarget::primary(login, sentinels))
-        } else {
-            let clients = url::servers(url)?;
-            let word = if in_cluster { "redis-cluster" } else { "redis" };
-            let seeds = clients.iter().map(Endpoint::of).collect();
-            (word, seeds, DialTarget::fixed(clients[0].clone()))
-        };
-        let map = (!in_cluster).then(|| Arc::new(SlotMap::of_one(seeds[0].clone())));
-        let connection = ConnectionOptions {
-            identify: target.grace().is_some(),
-            target,
-            client_name: super::client_name(options),
-            channel: String::new(),
-            clock: options.clock.clone(),
-            command_timeout: options.command_timeout,
-            listener: Some(listener),
-            tasks,
-        };
-        let topology = Self {
+        let sentinels = has_sentinels.then(|| Sentinels::new(url, options, tasks.clone())).transpose()?;
+        let (login, sentinels) = (url.login()?, sentinels.map(Arc::new));
+        let map = (!in_cluster).then(|| Arc::new(SlotMap::of_one(&url.hosts[0])));
+        Ok(Arc::new(Self {
             in_cluster,
             options: options.clone(),
-            connection,
-            seeds,
+            connection: ConnectionOptions::new(login, sentinels, options, listener, tasks),
+            seeds: url.hosts.clone(),
             process: super::random_process(),
             state: Mutex::new(State { map, ..State::default() }),
             reading: tokio::sync::Mutex::default(),
-            polling_only: AtomicBool::new(false),
-        };
-        Ok((word, Arc::new(topology)))
-    }
-
-    fn state(&self) -> MutexGuard<'_, State> {
-        self.state.lock().unwrap_or_else(PoisonError::into_inner)
+            polling_only: Once::new(),
+        }))
     }
 
     /// A slot; always the same where all names are on one server.
@@ -132,15 +102,10 @@ impl Topology {
         if self.in_cluster { slot() } else { 0 }
     }
 
-    /// Who names the primary, if sentinels do.
-    pub(super) fn sentinels(&self) -> Option<&Arc<Sentinels>> {
-        self.connection.target.sentinels()
-    }
-
     /// The number of the shard that has a slot, as far as it is known.
     pub(super) fn shard_of(&self, slot: impl FnOnce() -> u16) -> u64 {
         let slot = self.slot(slot);
-        self.state().map.as_ref().and_then(|map| map.position(slot)).map_or(0, u64::from)
+        locked(&self.state).map.as_ref().and_then(|map| map.position(slot)).map_or(0, u64::from)
     }
 
     /// Whether wake-ups for names of a slot reach us, or will before anything queues, at no cost.
@@ -148,13 +113,9 @@ impl Topology {
         if !self.in_cluster {
             return true;
         }
-        let slot = slot();
-        let subscriber = {
-            let state = self.state();
-            let primary = state.map.as_ref().and_then(|map| map.primary(slot));
-            primary.and_then(|primary| state.shards.get(primary)?.subscriber.clone())
-        };
-        subscriber.is_some_and(|lane| lane.connection.is_subscribed(slot))
+        let (slot, state) = (slot(), locked(&self.state));
+        let shard = state.map.as_ref().and_then(|map| state.shards.get(map.primary(slot)?));
+        shard.is_some_and(|shard| shard.is_subscribed(slot))
     }
 
     /// Where waiters of a name are woken: in a cluster on a channel of its slot, which is the same on every node that ever has
@@ -173,9 +134,9 @@ impl Topology {
         resend: Resend,
         until: Until,
         mut call: impl FnMut(Stop) -> F,
-    ) -> Answer<T>
+    ) -> Result<T>
     where
-        F: Future<Output = Answer<T>>,
+        F: Future<Output = Result<T>>,
     {
         let clock = &self.options.clock;
         let (mut hops, mut pause, mut importing) = (0, MIGRATION_PAUSE_MIN, None);
@@ -206,18 +167,18 @@ impl Topology {
                     continue;
                 }
                 Next::Moved { slot, to } => self.moved(slot, &to, by),
-                Next::Ask(to) => importing = Some(self.shard_at(&mut self.state(), &to)?),
+                Next::Ask(to) => importing = Some(self.shard_at(&mut locked(&self.state), &to)?),
                 Next::ReadMap => {
-                    let _the_first_error_says_more = self.read_map(Some(by), until).await;
-                    if self.map(until).await?.primary(slot).is_none_or(|primary| primary == by) {
+                    let map = self.read_map(Some(by), until).await;
+                    let has_left = |map: &SlotMap| map.primary(slot).is_some_and(|primary| primary != by);
+                    if !map.is_ok_and(|map| has_left(&map)) {
                         return Err(error);
                     }
                 }
             }
             hops += 1;
             if hops > HOPS_MAX || clock.now() >= until {
-                let words = format!("too many redirections for slot {slot}");
-                return Err(EngineError::new(Fault::Unreachable, words));
+                return Err(unreachable(format!("too many redirections for slot {slot}")));
             }
         }
     }
@@ -229,21 +190,19 @@ impl Topology {
         let mut next = Some(first);
         self.follow(slot, resend, until, |stop| {
             let op = next.take().unwrap_or_else(&build);
-            self.send_to(stop, slot, name, op, until)
+            async move {
+                let lane = match op.may_queue() {
+                    true => self.subscribe(&stop, name, slot, until).await?,
+                    false => stop.shard.lane(name),
+                };
+                // It may have been on its way for a while, and its end may be ahead of it.
+                if op.is_void() {
+                    return Err(ended_error());
+                }
+                if stop.asking { lane.run_asking(&op, until).await } else { lane.run(op, until).await }
+            }
         })
         .await
-    }
-
-    async fn send_to(&self, stop: Stop, slot: u16, name: &Name, op: Op, until: Until) -> Reply {
-        let lane = match op.may_queue() {
-            true => self.subscribe(&stop, name, slot, until).await?,
-            false => stop.shard.lane(name),
-        };
-        // It may have been on its way for a while, and its end may be ahead of it.
-        if op.is_void() {
-            return Err(ended_error());
-        }
-        if stop.asking { lane.run_asking(&op, until).await } else { lane.run(op, until).await }
     }
 
     /// The lane for an operation that may queue: nothing queues before the server confirmed that wake-ups reach us, or
@@ -254,7 +213,7 @@ impl Topology {
         name: &Name,
         slot: u16,
         until: Until,
-    ) -> Answer<&'a Arc<Lane>> {
+    ) -> Result<&'a Arc<Lane>> {
         let Stop { shard, asking } = stop;
         let lane = shard.subscriber.as_ref().unwrap_or_else(|| shard.lane(name));
         let subscribed = if self.in_cluster {
@@ -267,9 +226,8 @@ impl Topology {
             Err(error) if outcome::is_redirection(&error) => Err(error),
             // Without wake-ups a claim waits by asking: slower, and never wrong.
             Err(error) if matches!(error.fault, Fault::Refused(_)) => {
-                if !self.polling_only.swap(true, Ordering::Relaxed) {
-                    tracing::warn!(%error, "the server refuses wake-ups: waiting by polls alone");
-                }
+                let warn = || tracing::warn!(%error, "the server refuses wake-ups: waiting by polls alone");
+                self.polling_only.call_once(warn);
                 Ok(lane)
             }
             subscribed => subscribed.map(|()| lane).map_err(not_sent),
@@ -284,7 +242,7 @@ impl Topology {
         script: &Script,
         build: impl Fn(&Script, bool) -> Cmd,
         until: Until,
-    ) -> Answer<Value> {
+    ) -> Result<Value> {
         let build = &build;
         self.follow(slot, resend, until, |Stop { shard, asking }| async move {
             shard.connection().link(until).await?.run_script(asking, script, build, until).await
@@ -300,62 +258,52 @@ impl Topology {
         until: Until,
         together: impl Fn(Arc<Shard>, Vec<usize>) -> F,
         alone: impl Fn(usize) -> G,
-    ) -> Vec<Answer<T>>
+    ) -> Vec<Result<T>>
     where
-        F: Future<Output = Vec<Answer<T>>>,
-        G: Future<Output = Answer<T>>,
+        F: Future<Output = Vec<Result<T>>>,
+        G: Future<Output = Result<T>>,
     {
         let count = slots.len();
-        let (groups, mut redirected) = match self.group(slots, until).await {
+        let groups = match self.group(slots, until).await {
             Ok(groups) => groups,
             Err(error) => return (0..count).map(|_| Err(error.clone())).collect(),
         };
-        let mut results: Vec<Answer<T>> = (0..count).map(|_| Err(EngineError::no_answer())).collect();
+        let goes_on = |error: &EngineError| {
+            self.in_cluster && (outcome::is_redirection(error) || error.fault == Fault::Unreachable)
+        };
+        let mut results: Vec<Option<Result<T>>> = (0..count).map(|_| None).collect();
         let sent = groups.iter().map(|(shard, places)| together(shard.clone(), places.clone()));
         for ((_, places), answers) in groups.iter().zip(join_all(sent).await) {
-            for (at, answer) in places.iter().zip(answers) {
-                let goes_on =
-                    |error: &EngineError| outcome::is_redirection(error) || error.fault == Fault::Unreachable;
-                match &answer {
-                    Err(error) if self.in_cluster && goes_on(error) => redirected.push(*at),
-                    _ => results[*at] = answer,
-                }
+            let unanswered = std::iter::repeat_with(|| Err(EngineError::no_answer()));
+            for (at, answer) in places.iter().zip(answers.into_iter().chain(unanswered)) {
+                results[*at] = Some(answer).filter(|answer| !answer.as_ref().is_err_and(goes_on));
             }
         }
         // A future for each of them is large: it is made for those that need it.
+        let redirected: Vec<_> = (0..count).filter(|at| results[*at].is_none()).collect();
         let followed = join_all(redirected.iter().map(|at| alone(*at))).await;
-        redirected.into_iter().zip(followed).for_each(|(at, answer)| results[at] = answer);
-        results
+        redirected.into_iter().zip(followed).for_each(|(at, answer)| results[at] = Some(answer));
+        results.into_iter().flatten().collect()
     }
 
-    /// Calls by their positions: those that each shard gets, and those whose slot has no primary.
+    /// Calls by their positions, as each shard gets them; not those whose slot has no primary.
     async fn group(
         &self,
-        slots: impl ExactSizeIterator<Item = u16>,
+        slots: impl Iterator<Item = u16>,
         until: Until,
-    ) -> Answer<(Vec<(Arc<Shard>, Vec<usize>)>, Vec<usize>)> {
-        if !self.in_cluster {
-            return Ok((vec![(self.shard(0, until).await?, (0..slots.len()).collect())], Vec::new()));
-        }
+    ) -> Result<Vec<(Arc<Shard>, Vec<usize>)>> {
         let map = self.map(until).await?;
-        let mut state = self.state();
-        let mut groups: Vec<(Arc<Shard>, Vec<usize>)> = Vec::new();
-        let mut homeless = Vec::new();
+        let mut groups: BTreeMap<&Endpoint, Vec<usize>> = BTreeMap::new();
         for (at, slot) in slots.enumerate() {
-            let Some(primary) = map.primary(slot) else {
-                homeless.push(at);
-                continue;
-            };
-            match groups.iter_mut().find(|(shard, _)| shard.endpoint == *primary) {
-                Some((_, places)) => places.push(at),
-                None => groups.push((self.shard_at(&mut state, primary)?, vec![at])),
-            }
+            map.primary(slot).into_iter().for_each(|primary| groups.entry(primary).or_default().push(at));
         }
-        Ok((groups, homeless))
+        let mut state = locked(&self.state);
+        let shard = |(primary, places)| Ok((self.shard_at(&mut state, primary)?, places));
+        groups.into_iter().map(shard).collect()
     }
 
     /// Reaches the store once.
-    pub(super) async fn connect(&self, until: Until) -> Answer<()> {
+    pub(super) async fn connect(&self, until: Until) -> Result<()> {
         if self.in_cluster {
             return self.map(until).await?.check_complete();
         }
@@ -363,17 +311,17 @@ impl Topology {
     }
 
     pub(super) fn close(&self) {
-        let mut state = self.state();
+        let mut state = locked(&self.state);
         state.closed = true;
         state.shards.values().for_each(|shard| shard.close());
-        self.sentinels().into_iter().for_each(|sentinels| sentinels.close());
+        self.connection.sentinels.iter().for_each(|sentinels| sentinels.close());
     }
 }
 
 impl Drop for Topology {
     fn drop(&mut self) {
         // The task that listens to sentinels would keep them alive.
-        self.sentinels().into_iter().for_each(|sentinels| sentinels.close());
+        self.connection.sentinels.iter().for_each(|sentinels| sentinels.close());
     }
 }
 

@@ -14,7 +14,6 @@ use crate::{
 };
 use leasehold_core::{engine::EngineOptions, name::Name};
 
-/// One server that takes writes, and the connections to it.
 pub(crate) struct Shard {
     pub(crate) endpoint: Endpoint,
     lanes: Vec<Arc<Lane>>,
@@ -58,11 +57,14 @@ impl Shard {
         &self.lanes[0].connection
     }
 
+    /// Whether wake-ups of a slot of a cluster reach us.
+    pub(super) fn is_subscribed(&self, slot: u16) -> bool {
+        self.subscriber.as_ref().is_some_and(|lane| lane.connection.is_subscribed(slot))
+    }
+
     /// Its wake-ups no longer reach us: waiters claim again.
     pub(super) fn leave(&self, why: &str) {
-        if let Some(subscriber) = &self.subscriber {
-            subscriber.connection.leave(why);
-        }
+        self.subscriber.iter().for_each(|lane| lane.connection.leave(why));
     }
 
     pub(super) fn close(&self) {

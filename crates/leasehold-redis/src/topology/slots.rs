@@ -2,12 +2,9 @@
 
 use redis::Value;
 
-use crate::{info::number, reply, url::Endpoint};
+use crate::{Result, info::number, reply, unreachable, url::Endpoint};
 use leasehold_core::{
-    engine::{
-        EngineError, Fault,
-        crc16::{POLYNOMIAL, crc16},
-    },
+    engine::crc16::{POLYNOMIAL, crc16},
     name::hash_tag,
 };
 
@@ -55,14 +52,12 @@ impl SlotMap {
     }
 
     /// A server that has all names.
-    pub(super) fn of_one(server: Endpoint) -> Self {
-        let mut map = Self::empty();
-        map.give((0, SLOTS - 1), &server);
-        map
+    pub(super) fn of_one(server: &Endpoint) -> Self {
+        Self { primaries: vec![server.clone()], of_slot: vec![Some(0); usize::from(SLOTS)] }
     }
 
     /// Reads an answer to `CLUSTER SLOTS` of a node at `asked`.
-    pub(super) fn parse(value: &Value, asked: &str) -> Result<Self, EngineError> {
+    pub(super) fn parse(value: &Value, asked: &str) -> Result<Self> {
         let range = |range: &Value| {
             let Value::Array(parts) = range else { return None };
             let [first, last, Value::Array(node), ..] = parts.as_slice() else { return None };
@@ -108,15 +103,11 @@ impl SlotMap {
 
     /// The primaries that have slots, and the first slot of each, in order.
     pub(super) fn by_first_slot(&self) -> Vec<(u16, &Endpoint)> {
-        let (mut found, mut seen) = (Vec::new(), vec![false; self.primaries.len()]);
-        for slot in 0..SLOTS {
-            if let Some(at) = self.position(slot).map(usize::from)
-                && !std::mem::replace(&mut seen[at], true)
-            {
-                found.push((slot, &self.primaries[at]));
-            }
-        }
-        found
+        let mut found: Vec<_> = (0..SLOTS).filter_map(|slot| Some((self.position(slot)?, slot))).collect();
+        found.sort_unstable();
+        found.dedup_by_key(|(at, _)| *at);
+        found.sort_unstable_by_key(|(_, slot)| *slot);
+        found.into_iter().map(|(at, slot)| (slot, &self.primaries[usize::from(at)])).collect()
     }
 
     pub(super) fn has(&self, primary: &Endpoint) -> bool {
@@ -129,25 +120,17 @@ impl SlotMap {
     }
 
     /// Fails if some slots have no primary, and names them.
-    pub(crate) fn check_complete(&self) -> Result<(), EngineError> {
-        let mut holes: Vec<(u16, u16)> = Vec::new();
-        for slot in (0..SLOTS).filter(|slot| self.position(*slot).is_none()) {
-            match holes.last_mut() {
-                Some((_, last)) if *last + 1 == slot => *last = slot,
-                _ => holes.push((slot, slot)),
-            }
-        }
-        if holes.is_empty() {
-            return Ok(());
-        }
-        let shown = holes.iter().take(HOLES_SHOWN).map(|(first, last)| match first == last {
-            true => first.to_string(),
-            false => format!("{first}-{last}"),
+    pub(crate) fn check_complete(&self) -> Result<()> {
+        let missing: Vec<_> = (0..SLOTS).filter(|slot| self.position(*slot).is_none()).collect();
+        let holes = missing.chunk_by(|slot, next| slot + 1 == *next).map(|hole| match hole {
+            [first, .., last] => format!("{first}-{last}"),
+            one => one[0].to_string(),
         });
-        let shown = shown.collect::<Vec<_>>().join(", ");
+        let mut holes: Vec<_> = holes.take(HOLES_SHOWN + 1).collect();
         let more = if holes.len() > HOLES_SHOWN { " and more" } else { "" };
-        let words = format!("the cluster has no primary for the slots {shown}{more}");
-        Err(EngineError::new(Fault::Unreachable, words))
+        holes.truncate(HOLES_SHOWN);
+        let words = format!("the cluster has no primary for the slots {}{more}", holes.join(", "));
+        if missing.is_empty() { Ok(()) } else { Err(unreachable(words)) }
     }
 }
 
@@ -210,6 +193,7 @@ mod tests {
             Value::Nil,
             Value::Array(vec![Value::Int(1)]),
             Value::Array(vec![range(0, 99_999, vec![])]),
+            Value::Array(vec![range(0, 65_541, vec![node(named("a"), 1)])]),
             Value::Array(vec![range(9, 8, vec![node(named("a"), 1)])]),
         ] {
             assert!(SlotMap::parse(&bad, "asked").is_err());

@@ -2,12 +2,10 @@
 
 use std::fmt;
 
-use redis::ConnectionAddr;
-
-use leasehold_core::engine::{EngineError, Fault};
+use redis::{Client, ConnectionAddr};
 
 /// Where a server is reached.
-#[derive(Clone, Debug, PartialEq, Eq, Hash, PartialOrd, Ord)]
+#[derive(Clone, Debug, Default, PartialEq, Eq, Hash, PartialOrd, Ord)]
 pub(crate) struct Endpoint {
     pub(crate) host: String,
     pub(crate) port: u16,
@@ -21,10 +19,7 @@ impl Endpoint {
 
     /// Host and port as a node at `asked` reports them: one that does not know its own host means the one we asked.
     pub(crate) fn reported(host: Option<&str>, port: u16, asked: &str) -> Self {
-        match host {
-            None | Some("" | "?") => Self::new(asked, port),
-            Some(host) => Self::new(host, port),
-        }
+        Self::new(host.filter(|host| !matches!(*host, "" | "?")).unwrap_or(asked), port)
     }
 
     /// `HOST:PORT`, reported by a node at `asked`.
@@ -33,19 +28,9 @@ impl Endpoint {
         Some(Self::reported(Some(host), port.parse().ok()?, asked))
     }
 
-    /// Where a client leads.
-    pub(crate) fn of(client: &redis::Client) -> Self {
-        match client.get_connection_info().addr() {
-            ConnectionAddr::Tcp(host, port) | ConnectionAddr::TcpTls { host, port, .. } => {
-                Self::new(host, *port)
-            }
-            _ => Self::new("", 0),
-        }
-    }
-
     /// The same login at this server.
-    pub(crate) fn client(&self, template: &redis::Client) -> Result<redis::Client, EngineError> {
-        let info = template.get_connection_info().clone();
+    pub(crate) fn client(&self, login: &Client) -> Client {
+        let info = login.get_connection_info().clone();
         let Self { host, port } = self.clone();
         let addr = match info.addr() {
             ConnectionAddr::TcpTls { insecure, tls_params, .. } => {
@@ -53,8 +38,7 @@ impl Endpoint {
             }
             _ => ConnectionAddr::Tcp(host, port),
         };
-        redis::Client::open(info.set_addr(addr))
-            .map_err(|error| EngineError::new(Fault::Unreachable, format!("{self}: {error}")))
+        Client::open(info.set_addr(addr)).expect("nothing is left to be parsed")
     }
 }
 

@@ -18,132 +18,65 @@ use url::Url;
 pub(super) use self::endpoint::Endpoint;
 use leasehold_core::{
     error::{Error, Result},
-    text::redact,
+    text::{cut, redact},
 };
 
 /// What URLs of one kind of store look like.
 struct Form {
+    /// Without TLS; with it, an `s` follows the first word.
     scheme: &'static str,
-    tls_scheme: &'static str,
     /// What follows the login.
     syntax: &'static str,
     hosts: RangeInclusive<usize>,
     port: u16,
-    /// Parameters besides those of all forms.
-    parameters: &'static [&'static str],
 }
 
 const FORMS: [Form; 4] = [
-    Form {
-        scheme: "redis",
-        tls_scheme: "rediss",
-        syntax: "HOST[:PORT][/DB]",
-        hosts: 1..=1,
-        port: 6379,
-        parameters: &[],
-    },
-    Form {
-        scheme: "redis-cluster",
-        tls_scheme: "rediss-cluster",
-        syntax: "HOST[:PORT],HOST[:PORT],…",
-        hosts: 1..=256,
-        port: 6379,
-        parameters: &[],
-    },
-    Form {
-        scheme: "redis-sentinel",
-        tls_scheme: "rediss-sentinel",
-        syntax: "HOST[:PORT],HOST[:PORT],…/NAME[/DB]",
-        hosts: 1..=32,
-        port: 26379,
-        parameters: &["sentinel-user", "sentinel-password", "sentinel-password-file", "tls", "grace"],
-    },
+    Form { scheme: "redis", syntax: "HOST[:PORT][/DB]", hosts: 1..=1, port: 6379 },
+    Form { scheme: CLUSTER, syntax: "HOST[:PORT],HOST[:PORT],…", hosts: 1..=256, port: 6379 },
+    Form { scheme: SENTINEL, syntax: "HOST[:PORT],HOST[:PORT],…/NAME[/DB]", hosts: 1..=32, port: 26379 },
     // A majority of fewer than three is all of them, and every operation asks all of them.
-    Form {
-        scheme: "redlock",
-        tls_scheme: "redlocks",
-        syntax: "HOST[:PORT],HOST[:PORT],HOST[:PORT][/DB]",
-        hosts: 3..=15,
-        port: 6379,
-        parameters: &[],
-    },
+    Form { scheme: QUORUM, syntax: "HOST[:PORT],HOST[:PORT],HOST[:PORT][/DB]", hosts: 3..=15, port: 6379 },
 ];
-/// Parameters of all forms; what they name is for the servers that have the data.
+pub(super) const CLUSTER: &str = "redis-cluster";
+pub(super) const SENTINEL: &str = "redis-sentinel";
+const QUORUM: &str = "redlock";
+
+/// Parameters of all forms, for the servers that have the data; and those that only sentinels have.
 const FILES: [&str; 4] = ["password-file", "ca", "cert", "key"];
+const OF_SENTINELS: [&str; 5] =
+    ["sentinel-user", "sentinel-password", "sentinel-password-file", "tls", "grace"];
 
-/// The servers that a URL names: one, some nodes of a cluster, or all nodes of a quorum.
-pub(super) fn servers(text: &str) -> Result<Vec<Client>> {
-    let url = StoreUrl::parse(text)?;
-    if url.form.scheme == "redis-cluster" && url.path.is_some() {
-        return Err(url.refuse("no database: a cluster has only one"));
+impl Form {
+    fn tls_scheme(&self) -> String {
+        self.scheme.replacen("redis", "rediss", 1).replacen("redlock", "redlocks", 1)
     }
-    if url.form.scheme == "redlock" {
-        let mut known = HashSet::new();
-        let mut hosts = url.hosts.iter();
-        if let Some(host) = hosts.find(|host| !known.insert(host.to_string().to_ascii_lowercase())) {
-            return Err(url.refuse(&format!("each host once; {host} would vote twice")));
-        }
-    }
-    let first = url.client(url.login(url.path.as_deref())?)?;
-    let each = url.hosts.iter().map(|host| host.client(&first).map_err(|error| url.refuse(&error.why)));
-    each.collect()
 }
 
-/// What a `redis[s]-sentinel://` URL names.
-pub(super) struct SentinelUrl {
-    /// Where to ask.
-    pub(super) sentinels: Vec<Endpoint>,
-    /// What the sentinels call the primary.
-    pub(super) name: String,
-    /// How to log in to a sentinel, whichever it is.
-    pub(super) login: Client,
-    /// How to log in to a primary, whichever it is.
-    pub(super) primary: Client,
-    /// Whether a promotion is followed by a time in which nothing new is granted.
-    pub(super) grace: bool,
-}
-
-/// User, password and `password-file` are for the primary; sentinels get nothing but what `sentinel-user`,
-/// `sentinel-password` and `sentinel-password-file` say.
-pub(super) fn sentinel(text: &str) -> Result<SentinelUrl> {
-    let url = StoreUrl::parse(text)?;
-    let path = url.path.as_deref().unwrap_or_default();
-    let (name, database) = path.split_once('/').map_or((path, None), |(name, db)| (name, Some(db)));
-    if name.is_empty() {
-        return Err(url.refuse("the name of the primary after the hosts, as the sentinels know it"));
-    }
-    let user = url.parameter("sentinel-user").unwrap_or_default();
-    let password = url.password("sentinel-password-file", url.parameter("sentinel-password"))?;
-    let mut known = HashSet::new();
-    Ok(SentinelUrl {
-        sentinels: url.hosts.iter().filter(|host| known.insert(*host)).cloned().collect(),
-        name: decoded(name),
-        login: url.client(settings(user, password))?,
-        primary: url.client(url.login(database)?)?,
-        grace: url.is_on("grace")?,
-    })
-}
-
-/// A URL in its parts.
-struct StoreUrl {
+pub(super) struct StoreUrl {
     form: &'static Form,
     /// The URL as people may see it.
     shown: String,
     user: String,
     password: Option<String>,
-    hosts: Vec<Endpoint>,
-    /// Without the slashes around it; `None` if it is empty.
-    path: Option<String>,
+    /// The server, all nodes of a quorum, some nodes of a cluster, or sentinels: each once.
+    pub(super) hosts: Vec<Endpoint>,
+    /// What the sentinels call the primary.
+    pub(super) primary: String,
+    /// Empty if there is none.
+    database: String,
     tls: bool,
+    /// Whether a promotion is followed by a time in which nothing new is granted.
+    pub(super) grace: bool,
     parameters: Vec<(String, String)>,
 }
 
 impl StoreUrl {
-    fn parse(text: &str) -> Result<Self> {
+    pub(super) fn parse(text: &str) -> Result<Self> {
         let shown = redact(text);
         let refuse = |expected: &str| Err(Error::invalid("store URL", &shown, expected));
         let scheme = text.split(':').next().unwrap_or_default();
-        let is_form = |form: &&Form| form.scheme == scheme || form.tls_scheme == scheme;
+        let is_form = |form: &&Form| form.scheme == scheme || form.tls_scheme() == scheme;
         let form = FORMS.iter().find(is_form).unwrap_or(&FORMS[0]);
         let syntax = format!("{}://[USER[:PASSWORD]@]{}", form.scheme, form.syntax);
         let hosts_expected = match form.hosts.clone().into_inner() {
@@ -166,26 +99,34 @@ impl StoreUrl {
         let Some(hosts) = hosts else { return refuse(&format!("{syntax}{hint}")) };
         let (path, query) = tail.split_once('?').unwrap_or((tail, ""));
         let path = path.trim_matches('/');
+        let (primary, database) = match form.scheme {
+            SENTINEL => path.split_once('/').unwrap_or((path, "")),
+            _ => ("", path),
+        };
         let (user, password) = login.split_once(':').map_or((login, None), |(u, p)| (u, Some(p)));
         let mut url = Self {
             form,
             user: decoded(user),
             password: password.map(decoded),
             hosts,
-            path: (!path.is_empty()).then(|| path.to_owned()),
-            tls: scheme == form.tls_scheme,
+            primary: decoded(primary),
+            database: database.to_owned(),
+            tls: scheme == form.tls_scheme(),
+            grace: false,
             parameters: Vec::new(),
             shown,
         };
         url.read_parameters(query)?;
+        url.check()?;
         Ok(url)
     }
 
     fn read_parameters(&mut self, query: &str) -> Result<()> {
+        let more: &[&str] = if self.form.scheme == SENTINEL { &OF_SENTINELS } else { &[] };
+        let known = [&FILES, more].concat();
         // Not as a form, where a plus would be a space: it may be part of a password.
         let pairs = query.split('&').filter(|pair| !pair.is_empty());
         for (parameter, value) in pairs.map(|pair| pair.split_once('=').unwrap_or((pair, ""))) {
-            let known = [&FILES[..], self.form.parameters].concat();
             if !known.contains(&parameter) {
                 // With an `@` in it, it is the rest of a password that had a `?`.
                 let got = if parameter.contains('@') { "…" } else { parameter };
@@ -195,11 +136,36 @@ impl StoreUrl {
             self.parameters.push((parameter.to_owned(), decoded(value)));
         }
         self.tls |= self.is_on("tls")?;
+        self.grace = self.is_on("grace")?;
+        Ok(())
+    }
+
+    /// What only some forms ask for. A host that is named twice is asked once; it must not vote twice.
+    fn check(&mut self) -> Result<()> {
+        let scheme = self.form.scheme;
         if !self.tls && ["ca", "cert", "key"].iter().any(|file| self.parameter(file).is_some()) {
-            let scheme = self.form.tls_scheme;
+            let scheme = self.form.tls_scheme();
             return Err(self.refuse(&format!("ca, cert and key only with TLS ({scheme}://)")));
         }
-        Ok(())
+        if scheme == SENTINEL && self.primary.is_empty() {
+            return Err(self.refuse("the name of the primary after the hosts, as the sentinels know it"));
+        }
+        if scheme == CLUSTER && !self.database.is_empty() {
+            return Err(self.refuse("no database: a cluster has only one"));
+        }
+        let mut known = HashSet::new();
+        let (once, twice): (Vec<_>, Vec<_>) =
+            self.hosts.drain(..).partition(|host| known.insert(host.to_string().to_ascii_lowercase()));
+        self.hosts = once;
+        match twice.first().filter(|_| scheme == QUORUM) {
+            Some(host) => Err(self.refuse(&format!("each host once; {host} would vote twice"))),
+            None => Ok(()),
+        }
+    }
+
+    /// The engine's word, which is the scheme without TLS.
+    pub(super) fn engine(&self) -> &'static str {
+        self.form.scheme
     }
 
     fn refuse(&self, expected: &str) -> Error {
@@ -215,9 +181,7 @@ impl StoreUrl {
         match self.parameter(parameter) {
             Some("on") => Ok(true),
             None | Some("off") => Ok(false),
-            Some(got) => {
-                Err(Error::invalid(parameter, got.chars().take(24).collect::<String>(), "on or off"))
-            }
+            Some(got) => Err(Error::invalid(parameter, cut(got, 24), "on or off")),
         }
     }
 
@@ -228,16 +192,23 @@ impl StoreUrl {
         Ok(Some(text.trim_end_matches(['\r', '\n']).to_owned()))
     }
 
-    /// How to log in to the servers that have the data.
-    fn login(&self, database: Option<&str>) -> Result<RedisConnectionInfo> {
+    /// A client for the servers that have the data, at the first host: others are made of it.
+    pub(super) fn login(&self) -> Result<Client> {
         let password = self.password("password-file", self.password.as_deref())?;
         let settings = settings(&self.user, password);
-        let Some(database) = database else { return Ok(settings) };
-        let number = database.parse().ok().filter(|number| (0..=1_000_000).contains(number));
-        Ok(settings.set_db(number.ok_or_else(|| self.refuse("a database number in the path"))?))
+        if self.database.is_empty() {
+            return self.client(settings);
+        }
+        let number = self.database.parse().ok().filter(|number| (0..=1_000_000).contains(number));
+        self.client(settings.set_db(number.ok_or_else(|| self.refuse("a database number in the path"))?))
     }
 
-    /// A client for the first host, which others are made of.
+    /// A client for sentinels, which get nothing but what parameters of their own say.
+    pub(super) fn sentinel_login(&self) -> Result<Client> {
+        let password = self.password("sentinel-password-file", self.parameter("sentinel-password"))?;
+        self.client(settings(self.parameter("sentinel-user").unwrap_or_default(), password))
+    }
+
     fn client(&self, settings: RedisConnectionInfo) -> Result<Client> {
         let Endpoint { host, port } = self.hosts[0].clone();
         let addr = match self.tls {

@@ -36,8 +36,14 @@ fn soon() -> Until {
 
 /// A voter of a client of its own.
 fn voter_at(addr: SocketAddr) -> Arc<RedisVoter> {
-    let client = url::servers(&format!("redis://{addr}")).unwrap().remove(0);
-    RedisVoter::new(client, channel(random_process(), 0), &options(), Tasks::here())
+    let url = StoreUrl::parse(&format!("redis://{addr}")).unwrap();
+    RedisVoter::new(
+        &url.hosts[0],
+        &url.login().unwrap(),
+        channel(random_process(), 0),
+        &options(),
+        Tasks::here(),
+    )
 }
 
 /// A server and a voter that was admitted to it.

@@ -4,189 +4,202 @@
 //! them ([`watch`]): a client leaves a primary as soon as one of them names another under a later epoch, although the old one
 //! may still take writes.
 
-mod report;
 mod watch;
 
 use std::{
-    sync::{
-        Arc, Mutex, MutexGuard, PoisonError, Weak,
-        atomic::{AtomicU32, AtomicU64, Ordering},
-    },
+    collections::BTreeSet,
+    sync::{Arc, Mutex, Weak},
     time::Duration,
 };
 
 use futures_util::{StreamExt, stream::FuturesUnordered};
-use redis::{AsyncConnectionConfig, Client, Cmd, Value, aio::MultiplexedConnection};
-use tokio::sync::Notify;
+use redis::{Client, Cmd, Value, aio::MultiplexedConnection};
+use tokio::task::AbortHandle;
 
-pub(crate) use self::report::{Report, SentinelReport};
-use self::watch::Watch;
+use super::map::each_failed;
 use crate::{
+    Result,
     connection::{Connection, Tasks},
+    driver::{asked, dial},
     info::{Info, command, read},
-    reply,
-    target::{self, asked},
-    url::{Endpoint, SentinelUrl},
+    locked, reply, unreachable,
+    url::{Endpoint, StoreUrl},
 };
 use leasehold_core::{
     clock::Clock,
     engine::{EngineError, EngineOptions, Fault},
-    error::Refusal,
+    error::{Error, Refusal},
 };
 
 /// Sentinels that are remembered because others named them.
 const LEARNT_MAX: usize = 32;
 
 /// Who is the primary, in one sentinel's view.
-#[derive(Clone, Debug, PartialEq, Eq)]
+#[derive(Clone, Debug, Default, PartialEq, Eq)]
 pub(crate) struct View {
     /// Grows with every fail-over.
     pub(crate) epoch: u64,
     pub(crate) primary: Endpoint,
 }
 
+/// What one sentinel reports.
+#[derive(Default)]
+pub(crate) struct Report {
+    pub(crate) view: View,
+    /// What it knows of the primary.
+    pub(crate) details: Info,
+    /// `None` if this user may not see them.
+    pub(crate) replicas: Option<Vec<Endpoint>>,
+    id: Option<String>,
+    /// Where the other sentinels are, and their ids.
+    peers: Vec<(Endpoint, Option<String>)>,
+}
+
+/// What each of some sentinels reports, or why it does not.
+type Reports = Vec<(Endpoint, Result<Report>)>;
+
 /// The sentinels of one primary.
 pub(crate) struct Sentinels {
     /// Those in the URL.
     named: Vec<Endpoint>,
-    /// Those that others named; asked when none of the URL's answers.
-    learnt: Mutex<Vec<Endpoint>>,
     /// What they call the primary.
     name: String,
     /// How to log in to a sentinel, whichever it is.
-    login: Client,
+    pub(crate) login: Client,
     clock: Clock,
     tasks: Arc<Tasks>,
     /// How long one sentinel may take: a part of what a dial may take, so that time is left for the primary.
     ask_within: Duration,
-    /// The view that was acted on last.
-    seen: Mutex<Option<View>>,
-    /// How many replicas a sentinel last reported, those that are down included.
-    replicas: AtomicU32,
-    moves: AtomicU64,
-    /// Those that learn at once that the primary moved.
-    connections: Mutex<Vec<Weak<Connection>>>,
-    watch: Mutex<Watch>,
     /// How long nothing new is granted after a promotion, if that was asked for.
     pub(crate) grace: Option<Duration>,
+    state: Mutex<State>,
+}
+
+#[derive(Default)]
+struct State {
+    /// Sentinels that others named; asked when none of the URL's answers.
+    learnt: Vec<Endpoint>,
+    /// The view that was acted on last.
+    seen: Option<View>,
+    /// How often the primary moved.
+    moves: u64,
+    /// How many replicas a sentinel last reported, those that are down included.
+    replicas: Option<u32>,
+    /// Those that learn at once that the primary moved.
+    connections: Vec<Weak<Connection>>,
+    /// The task that listens.
+    watch: Option<AbortHandle>,
+    closed: bool,
 }
 
 impl Sentinels {
-    pub(super) fn new(url: SentinelUrl, options: &EngineOptions, tasks: Arc<Tasks>) -> Arc<Self> {
-        Arc::new(Self {
-            named: url.sentinels,
-            learnt: Mutex::default(),
-            name: url.name,
-            login: url.login,
+    pub(super) fn new(url: &StoreUrl, options: &EngineOptions, tasks: Arc<Tasks>) -> Result<Self, Error> {
+        Ok(Self {
+            named: url.hosts.clone(),
+            name: url.primary.clone(),
+            login: url.sentinel_login()?,
             clock: options.clock.clone(),
             tasks,
             ask_within: options.command_timeout / 4,
-            seen: Mutex::default(),
-            replicas: AtomicU32::new(0),
-            moves: AtomicU64::new(0),
-            connections: Mutex::default(),
-            watch: Mutex::default(),
             // A lease may last this long, and then its lock may stay closed for as long again.
             grace: url.grace.then_some(options.max_ttl * 2),
+            state: Mutex::default(),
         })
     }
 
     /// Where the primary is.
-    pub(crate) async fn primary(self: &Arc<Self>) -> Result<Endpoint, EngineError> {
+    pub(crate) async fn primary(self: &Arc<Self>) -> Result<Endpoint> {
         self.listen();
-        let mut failed = Vec::new();
-        let mut found = self.ask_all(&self.named, &mut failed).await;
-        if found.is_none() {
-            let learnt = lock(&self.learnt).clone();
-            found = self.ask_all(&learnt, &mut failed).await;
+        let learnt = locked(&self.state).learnt.clone();
+        let mut reports = Vec::new();
+        for sentinels in [&self.named, &learnt] {
+            let more = self.ask(sentinels, false).await;
+            if let Some(view) = self.chosen(&more, sentinels.len()) {
+                locked(&self.state).seen = Some(view.clone());
+                return Ok(view.primary);
+            }
+            reports.extend(more);
         }
-        let view = found.ok_or_else(|| self.nobody_knows(&failed))?;
-        *lock(&self.seen) = Some(view.clone());
-        Ok(view.primary)
+        Err(self.nobody_knows(reports))
     }
 
-    /// How often the primary moved.
     pub(crate) fn moves(&self) -> u64 {
-        self.moves.load(Ordering::Acquire)
+        locked(&self.state).moves
     }
 
     /// A connection that shall learn at once that the primary moved.
     pub(crate) fn register(&self, connection: &Arc<Connection>) {
-        let mut connections = lock(&self.connections);
+        let connections = &mut locked(&self.state).connections;
         connections.retain(|connection| connection.strong_count() > 0);
         connections.push(Arc::downgrade(connection));
     }
 
     /// How many replicas there are, those that are down included, if a sentinel has reported it.
     pub(crate) fn replicas(&self) -> Option<u32> {
-        Some(self.replicas.load(Ordering::Relaxed)).filter(|replicas| *replicas > 0)
+        locked(&self.state).replicas
     }
 
-    /// The view that counts ([`choose`]), as soon as that is certain.
-    async fn ask_all(
-        &self,
-        sentinels: &[Endpoint],
-        failed: &mut Vec<(Endpoint, EngineError)>,
-    ) -> Option<View> {
-        let ask = async |at: usize| {
-            let view = async { Ok(self.view(&mut self.connect(&sentinels[at], None).await?).await?.0) };
-            (at, self.in_time(view).await)
-        };
-        let mut asked: FuturesUnordered<_> = (0..sentinels.len()).map(ask).collect();
-        let mut answers = Vec::new();
-        while let Some((at, answer)) = asked.next().await {
-            answers.push((at, answer));
-            let views = answers.iter().map(|(_, answer)| answer.as_ref().ok());
-            if let Some(view) = choose(views, sentinels.len(), self.seen_epoch()) {
-                return Some(view.clone());
+    /// What all sentinels report, those that others named included, and the primary that counts.
+    pub(crate) async fn reports(&self) -> Result<(Reports, Endpoint)> {
+        let mut all = self.ask(&self.named, true).await;
+        let is_silent = all.iter().all(|(_, report)| report.is_err());
+        let more = if is_silent { locked(&self.state).learnt.clone() } else { peers(&all) };
+        all.extend(self.ask(&more, true).await);
+        match self.chosen(&all, all.len()) {
+            Some(view) => Ok((all, view.primary)),
+            None => Err(self.nobody_knows(all)),
+        }
+    }
+
+    /// Asks sentinels at the same time: until it is certain which view counts, or `in_full`.
+    async fn ask(&self, sentinels: &[Endpoint], in_full: bool) -> Reports {
+        let one = async |at: &Endpoint| (at.clone(), self.in_time(self.report(at, in_full)).await);
+        let mut asked: FuturesUnordered<_> = sentinels.iter().map(one).collect();
+        let mut reports = Vec::new();
+        while let Some(report) = asked.next().await {
+            reports.push(report);
+            if !in_full && self.chosen(&reports, sentinels.len()).is_some() {
+                break;
             }
         }
         // In the order of the URL, not in that of the answers.
-        answers.sort_by_key(|(at, _)| *at);
-        failed.extend(answers.into_iter().map(|(at, answer)| {
-            let replaced = |View { primary, .. }| format!("names {primary}, which was replaced since");
-            let old = |view| EngineError::new(Fault::Unreachable, replaced(view));
-            (sentinels[at].clone(), answer.map_or_else(|error| error, old))
-        }));
-        None
+        reports.sort_by_key(|(at, _)| sentinels.iter().position(|known| known == at));
+        reports
     }
 
-    fn seen_epoch(&self) -> u64 {
-        lock(&self.seen).as_ref().map_or(0, |seen| seen.epoch)
+    /// The view that counts ([`choose`]), if that is certain.
+    fn chosen(&self, reports: &Reports, asked: usize) -> Option<View> {
+        let seen = locked(&self.state).seen.as_ref().map_or(0, |seen| seen.epoch);
+        let views = reports.iter().map(|(_, report)| Some(&report.as_ref().ok()?.view));
+        choose(views, asked, seen).cloned()
     }
 
-    async fn in_time<T>(
-        &self,
-        asking: impl Future<Output = Result<T, EngineError>>,
-    ) -> Result<T, EngineError> {
+    async fn in_time<T>(&self, asking: impl Future<Output = Result<T>>) -> Result<T> {
         let until = self.clock.now() + self.ask_within;
-        self.clock.bounded(until, asking).await.unwrap_or_else(|| {
-            Err(EngineError::new(Fault::Unreachable, format!("no answer within {:?}", self.ask_within)))
+        let late = || Err(unreachable(format!("no answer within {:?}", self.ask_within)));
+        self.clock.bounded(until, asking).await.unwrap_or_else(late)
+    }
+
+    async fn report(&self, at: &Endpoint, in_full: bool) -> Result<Report> {
+        let mut connection = dial(&at.client(&self.login), |_| {}).await?;
+        let report = self.view(&mut connection).await?;
+        if !in_full {
+            return Ok(report);
+        }
+        // What is refused is not known; the rest still is.
+        let replicas = asked(&mut connection, &self.command("REPLICAS")).await.ok();
+        let others = asked(&mut connection, &self.command("SENTINELS")).await.ok();
+        let id = asked(&mut connection, &command(&["SENTINEL", "MYID"])).await.ok();
+        Ok(Report {
+            replicas: replicas.map(|list| listed(&list).into_iter().map(|(at, _)| at).collect()),
+            id: id.as_ref().and_then(read),
+            peers: others.as_ref().map(listed).unwrap_or_default(),
+            ..report
         })
     }
 
-    /// A connection to a sentinel; `news` is notified of what comes over it unasked.
-    async fn connect(
-        &self,
-        at: &Endpoint,
-        news: Option<Arc<Notify>>,
-    ) -> Result<MultiplexedConnection, EngineError> {
-        let client = at.client(&self.login)?;
-        let mut config = AsyncConnectionConfig::new().set_connection_timeout(None).set_response_timeout(None);
-        if let Some(news) = news {
-            config = config.set_push_sender(move |_| -> Result<(), redis::aio::SendError> {
-                news.notify_one();
-                Ok(())
-            });
-        }
-        client
-            .get_multiplexed_async_connection_with_config(&config)
-            .await
-            .map_err(|error| reply::of_dial(&error, target::speaks_tls(&client)))
-    }
-
     /// Who is the primary to one sentinel, and what else it reports of it.
-    async fn view(&self, connection: &mut MultiplexedConnection) -> Result<(View, Info), EngineError> {
+    async fn view(&self, connection: &mut MultiplexedConnection) -> Result<Report> {
         let mut other = connection.clone();
         let (who, when) = (self.command("GET-MASTER-ADDR-BY-NAME"), self.command("MASTER"));
         // Sent together, because a fail-over may end between them.
@@ -195,24 +208,25 @@ impl Sentinels {
         if primary == Value::Nil {
             return Err(EngineError::new(Fault::Unsupported, "does not know it"));
         }
-        let Some((host, port)) = read::<(String, u16)>(&primary) else {
-            return Err(reply::unexpected(&primary));
-        };
+        let (host, port): (String, _) = read(&primary).ok_or_else(|| reply::unexpected(&primary))?;
         let details = Info::of_pairs(&details.unwrap_or(Value::Nil));
-        if let Some(replicas) = details.number("num-slaves") {
-            self.replicas.store(u32::try_from(replicas).unwrap_or(u32::MAX), Ordering::Relaxed);
+        if let Some(replicas) = details.number("num-slaves").and_then(|replicas| replicas.try_into().ok()) {
+            locked(&self.state).replicas = (replicas > 0).then_some(replicas);
         }
         let epoch = details.number("config-epoch").unwrap_or(0);
-        Ok((View { epoch, primary: Endpoint::new(&host, port) }, details))
+        let view = View { epoch, primary: Endpoint::new(&host, port) };
+        Ok(Report { view, details, ..Report::default() })
     }
 
     fn command(&self, what: &str) -> Cmd {
         command(&["SENTINEL", what, &self.name])
     }
 
-    fn nobody_knows(&self, failed: &[(Endpoint, EngineError)]) -> EngineError {
-        let each: Vec<_> = failed.iter().map(|(at, error)| format!("{at} ({error})")).collect();
-        let words = format!("no sentinel knows a primary called {:?}: {}", self.name, each.join(", "));
+    fn nobody_knows(&self, reports: Reports) -> EngineError {
+        let replaced = |Report { view, .. }| format!("names {}, which was replaced since", view.primary);
+        let error = |report: Result<_>| report.map_or_else(|error| error, |old| unreachable(replaced(old)));
+        let failed: Vec<_> = reports.into_iter().map(|(at, report)| (at, error(report))).collect();
+        let words = format!("no sentinel knows a primary called {:?}: {}", self.name, each_failed(&failed));
         let refusal = failed.iter().find_map(|(_, error)| match error.fault {
             Fault::Refused(refusal) => Some(refusal),
             Fault::Unsupported => Some(Refusal::Other),
@@ -220,10 +234,6 @@ impl Sentinels {
         });
         EngineError::new(refusal.map_or(Fault::Unreachable, Fault::Refused), words)
     }
-}
-
-fn lock<T>(mutex: &Mutex<T>) -> MutexGuard<'_, T> {
-    mutex.lock().unwrap_or_else(PoisonError::into_inner)
 }
 
 /// Which view counts, if that is certain yet: `asked` sentinels were asked, and these have answered, or failed (`None`).
@@ -252,6 +262,17 @@ fn listed(value: &Value) -> Vec<(Endpoint, Option<String>)> {
         Some((Endpoint::new(server.get("ip")?, port), server.get("runid").map(str::to_owned)))
     };
     servers.iter().filter_map(server).collect()
+}
+
+/// Sentinels that others name and that were not asked, not under another name either.
+fn peers(asked: &Reports) -> Vec<Endpoint> {
+    let reports = || asked.iter().filter_map(|(_, report)| report.as_ref().ok());
+    let is_asked = |(at, id): &&(Endpoint, Option<String>)| {
+        asked.iter().any(|(known, _)| known == at) || id.is_some() && reports().any(|report| report.id == *id)
+    };
+    let peers = reports().flat_map(|report| &report.peers).filter(|peer| !is_asked(peer));
+    let found: BTreeSet<_> = peers.map(|(at, _)| at.clone()).take(LEARNT_MAX).collect();
+    found.into_iter().collect()
 }
 
 #[cfg(test)]
@@ -292,5 +313,20 @@ mod tests {
             Some(1),
             "all were told to forget"
         );
+    }
+
+    #[test]
+    fn a_sentinel_with_two_names_is_asked_once() {
+        let report = |host: &str, id: &str, peers: &[(&str, &str)]| {
+            let peers = peers.iter().map(|(at, id)| (Endpoint::new(at, 1), Some((*id).to_owned()))).collect();
+            (Endpoint::new(host, 1), Ok(Report { id: Some(id.into()), peers, ..Report::default() }))
+        };
+        let asked = vec![
+            report("a.example", "1", &[("10.0.0.2", "2")]),
+            report("10.0.0.2", "2", &[("10.0.0.1", "1")]),
+        ];
+        assert_eq!(peers(&asked), []);
+        let asked = vec![report("a.example", "1", &[("10.0.0.2", "2"), ("10.0.0.3", "3")])];
+        assert_eq!(peers(&asked), [Endpoint::new("10.0.0.2", 1), Endpoint::new("10.0.0.3", 1)]);
     }
 }

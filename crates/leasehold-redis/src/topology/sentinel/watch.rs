@@ -2,20 +2,21 @@
 
 use std::{
     convert::Infallible,
-    sync::{Arc, Weak, atomic::Ordering},
+    sync::{Arc, Weak},
     time::Duration,
 };
 
 use futures_util::future::join_all;
-use tokio::{sync::Notify, task::AbortHandle};
+use tokio::sync::Notify;
 
-use super::{LEARNT_MAX, Sentinels, View, listed, lock};
+use super::{LEARNT_MAX, Sentinels, View, listed};
 use crate::{
-    reply,
-    target::{self, asked},
+    Result,
+    connection::MOVED,
+    driver::{asked, dial, speaks_tls},
+    locked, reply,
     url::Endpoint,
 };
-use leasehold_core::engine::EngineError;
 
 /// `+promoted-slave` comes first, and only from the sentinel that leads the fail-over; the other one from all of them.
 const CHANNELS: [&str; 2] = ["+switch-master", "+promoted-slave"];
@@ -24,35 +25,24 @@ const LOOK_EVERY: Duration = Duration::from_secs(2);
 /// Between two connections to a sentinel.
 const PAUSE: Duration = Duration::from_secs(1);
 
-/// The task that listens.
-#[derive(Default)]
-pub(super) enum Watch {
-    #[default]
-    NotStarted,
-    Started(AbortHandle),
-    Closed,
-}
-
 impl Sentinels {
     /// Starts to listen, unless that is under way.
     pub(super) fn listen(self: &Arc<Self>) {
-        let mut watch = lock(&self.watch);
-        match &*watch {
-            Watch::Closed => return,
-            // It may have ended together with the runtime it was started on.
-            Watch::Started(task) if !task.is_finished() => return,
-            _ => {}
+        let mut state = locked(&self.state);
+        // It may have ended together with the runtime it was started on.
+        if state.closed || state.watch.as_ref().is_some_and(|task| !task.is_finished()) {
+            return;
         }
         let set = self.clone();
         let task = async move { drop(join_all(set.named.iter().map(|at| set.follow(at))).await) };
-        *watch = self.tasks.spawn(task).map_or(Watch::NotStarted, |task| Watch::Started(task.abort_handle()));
+        state.watch = self.tasks.spawn(task).map(|task| task.abort_handle());
     }
 
     /// Ends the listening for good.
     pub(crate) fn close(&self) {
-        if let Watch::Started(task) = std::mem::replace(&mut *lock(&self.watch), Watch::Closed) {
-            task.abort();
-        }
+        let mut state = locked(&self.state);
+        state.closed = true;
+        state.watch.take().into_iter().for_each(|task| task.abort());
     }
 
     /// Listens to one sentinel, again and again.
@@ -64,11 +54,12 @@ impl Sentinels {
         }
     }
 
-    async fn listen_to(&self, at: &Endpoint) -> Result<Infallible, EngineError> {
+    async fn listen_to(&self, at: &Endpoint) -> Result<Infallible> {
         let news = Arc::new(Notify::new());
-        let mut connection = self.in_time(self.connect(at, Some(news.clone()))).await?;
+        let (client, notify) = (at.client(&self.login), news.clone());
+        let mut connection = self.in_time(dial(&client, move |_| notify.notify_one())).await?;
         let subscribed = async {
-            let tls = target::speaks_tls(&self.login);
+            let tls = speaks_tls(&self.login);
             connection.subscribe(&CHANNELS[..]).await.map_err(|error| reply::of_dial(&error, tls))
         };
         self.in_time(subscribed).await?;
@@ -77,8 +68,7 @@ impl Sentinels {
             self.learn(listed(&others).into_iter().map(|(at, _)| at));
         }
         loop {
-            let (view, _) = self.in_time(self.view(&mut connection)).await?;
-            self.note(view);
+            self.note(self.in_time(self.view(&mut connection)).await?.view);
             let again = self.clock.now() + LOOK_EVERY;
             tokio::select! {
                 () = news.notified() => {}
@@ -88,7 +78,7 @@ impl Sentinels {
     }
 
     fn learn(&self, others: impl Iterator<Item = Endpoint>) {
-        let mut learnt = lock(&self.learnt);
+        let learnt = &mut locked(&self.state).learnt;
         for at in others {
             if learnt.len() < LEARNT_MAX && !self.named.contains(&at) && !learnt.contains(&at) {
                 learnt.push(at);
@@ -98,18 +88,17 @@ impl Sentinels {
 
     /// Notes a sentinel's view. If the primary moved, every connection learns of it.
     fn note(&self, view: View) {
-        {
-            let mut seen = lock(&self.seen);
-            let Some(before) = seen.as_mut().filter(|before| before.epoch < view.epoch) else { return };
-            let moved = before.primary != view.primary;
-            *before = view.clone();
-            if !moved {
-                return;
-            }
-            self.moves.fetch_add(1, Ordering::AcqRel);
+        let mut state = locked(&self.state);
+        let Some(before) = state.seen.as_mut().filter(|before| before.epoch < view.epoch) else { return };
+        let moved = before.primary != view.primary;
+        *before = view.clone();
+        if !moved {
+            return;
         }
+        state.moves += 1;
+        let connections: Vec<_> = state.connections.iter().filter_map(Weak::upgrade).collect();
+        drop(state);
         tracing::debug!(primary = %view.primary, "the sentinels name another primary");
-        let connections: Vec<_> = lock(&self.connections).iter().filter_map(Weak::upgrade).collect();
-        connections.iter().for_each(|connection| connection.target_moved());
+        connections.iter().for_each(|connection| connection.leave(MOVED));
     }
 }
