@@ -195,8 +195,8 @@ impl Lane {
         until: Until,
     ) -> Result<Value, EngineError> {
         let era = link.identity.as_deref().zip(self.grace);
-        let build = |_: &_, by_hash| self.scripts.build(call, by_hash, ops.clone(), link.number, era);
-        let sending = link.run_script(asking, self.scripts.script(call), build, until);
+        let build = |by_hash| self.scripts.build(call, by_hash, ops.clone(), link.number, era);
+        let sending = link.run_script(asking, build, until);
         send_noted(sending, || ops.clone().for_each(|op| op.left(link.number))).await
     }
 

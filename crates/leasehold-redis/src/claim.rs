@@ -14,7 +14,7 @@ use super::{
 };
 use leasehold_core::{
     clock::{BootInstant, Until},
-    engine::{Acks, Answer, Claim, EngineError, Fault, Grant, Released, WAITERS_MAX, registry::ended_error},
+    engine::{Acks, Answer, Claim, EngineError, Fault, Grant, Released},
     name::Name,
     owner::Owner,
 };
@@ -113,15 +113,6 @@ impl Redis {
                 let holder = rest.first().unwrap_or(&Value::Nil);
                 Ok(Some(Answer::Busy { holders: reply::holders(holder, *pttl) }))
             }
-            [Value::Int(4)] => Err(EngineError::new(
-                Fault::Overloaded,
-                format!("{WAITERS_MAX} attempts wait for this name already"),
-            )),
-            [Value::Int(5)] => Err(ended_error()),
-            [Value::Int(6)] => Err(EngineError::new(
-                Fault::Unsupported,
-                "a client of another version waits in a form that this version does not know; use one version",
-            )),
             [Value::Int(7)] => Ok(None),
             _ => Err(reply::failed_or_unexpected(value)),
         }
@@ -137,8 +128,8 @@ impl Redis {
     ) -> Result<Released, EngineError> {
         self.attempts.end(owner.id());
         let keys = self.keys(name);
-        let entry =
-            claim.and_then(|claim| script::entry(claim, &self.topology.channel(name, || keys.slot())));
+        let entry = claim.map(|claim| script::entry(claim, &self.topology.channel(name, || keys.slot())));
+        let entry = entry.unwrap_or_default();
         let mut freed = false;
         let outcome = loop {
             let op = || {
@@ -147,7 +138,7 @@ impl Redis {
             };
             let value = match self.topology.send(name, op, until).await {
                 Err(error) if outcome::is_try_again(&error) => {
-                    break self.end_by_single_keys(name, owner, entry.as_deref(), until).await?;
+                    break self.end_by_single_keys(name, owner, &entry, until).await?;
                 }
                 reply => reply?.0,
             };

@@ -14,8 +14,8 @@ use redis::{Cmd, Value};
 use super::{
     Redis,
     fan_out::{self, ScriptCall},
-    reply::text,
-    script::Script,
+    reply::{text, unexpected},
+    script::{self, Script},
     slots,
     topology::outcome::Resend,
 };
@@ -42,6 +42,23 @@ const SCANS_PER_PAGE: usize = 50;
 type Result<T> = std::result::Result<T, EngineError>;
 
 impl Redis {
+    /// Makes calls about one pool; one answer each. An error about a key of another type says whose it is.
+    async fn call_pool<'a>(
+        &self,
+        pool: &Name,
+        resend: Resend,
+        calls: impl Iterator<Item = ScriptCall<'a>>,
+        until: Until,
+    ) -> Vec<Result<Value>> {
+        let mut answers = self.call_each(Some(pool), resend, calls, until).await;
+        for error in answers.iter_mut().filter_map(|answer| answer.as_mut().err()) {
+            if error.fault == Fault::WrongType {
+                error.why = format!("a key of the pool {pool} is of another type");
+            }
+        }
+        answers
+    }
+
     /// Calls a script on all buckets of a pool, as many at a time as one call can reach: all of them where one server, or one
     /// slot, has them, otherwise one. A claim does not wait for a bucket whose keys are on two nodes: it would keep back what
     /// was claimed from the others, whose time is running.
@@ -54,19 +71,17 @@ impl Redis {
         write: impl Fn(&mut Cmd) + Send + Sync,
         until: Until,
     ) -> Result<Vec<Result<Value>>> {
-        let buckets = bucket::all(pool)?;
+        let (buckets, write) = (bucket::all(pool)?, &write);
         let apart = self.topology.in_cluster && pool.layout.placement == Placement::Spread;
         let resend = if is_claim { Resend::NotWhileMigrating } else { Resend::AwaitMigration };
         let calls = buckets.chunks(if apart { 1 } else { buckets.len() }).map(|some| ScriptCall {
-            slot: some[0].slot(),
             only_if_due: (is_claim && apart).then(|| some[0].key("due")),
-            write: Box::new(|cmd| {
+            ..ScriptCall::new(script, some[0].slot(), move |cmd| {
                 bucket::write_keys(some, kinds, cmd);
                 write(cmd);
-            }),
+            })
         });
-        let answers = self.call_each(Some(&pool.name), script, resend, calls.collect(), until).await;
-        Ok(answers.into_iter().map(|answer| named(&pool.name, answer)).collect())
+        Ok(self.call_pool(&pool.name, resend, calls, until).await)
     }
 
     /// Sends items to their buckets; the script answers a digit for each.
@@ -83,32 +98,23 @@ impl Redis {
         let parts = fan_out::grouped(ids.map(|id| pool.bucket_of(id)), ITEMS_PER_CALL);
         let calls = parts.iter().map(|(number, items)| {
             let bucket = &buckets[usize::from(*number)];
-            let write = move |cmd: &mut Cmd| {
+            ScriptCall::new(script, bucket.slot(), move |cmd| {
                 bucket::write_keys(std::slice::from_ref(bucket), &KEYS, cmd);
                 items.iter().for_each(|at| write(*at, cmd));
-            };
-            ScriptCall { slot: bucket.slot(), write: Box::new(write), only_if_due: None }
+            })
         });
-        let resend = Resend::AwaitMigration;
-        let answers = self.call_each(Some(&pool.name), script, resend, calls.collect(), until).await;
+        let answers = self.call_pool(&pool.name, Resend::AwaitMigration, calls, until).await;
         for ((_, items), answer) in parts.iter().zip(answers) {
-            let digits = fan_out::digits(named(&pool.name, answer)?, items.len())?;
+            let digits = fan_out::digits(answer?, items.len())?;
             items.iter().zip(digits).for_each(|(at, digit)| found[*at] = digit == b'1');
         }
         Ok(found)
     }
 
-    /// One call to the server that has the slot.
-    async fn call_one(
-        &self,
-        pool: &Name,
-        script: &Script,
-        call: ScriptCall<'_>,
-        until: Until,
-    ) -> Result<Value> {
-        let build = |script: &_, by_hash| call.build(script, by_hash);
-        let answer = self.topology.send_script(call.slot, Resend::AwaitMigration, script, build, until).await;
-        named(pool, answer)
+    /// One call to the server that has its slot.
+    async fn call_one(&self, pool: &Name, call: ScriptCall<'_>, until: Until) -> Result<Value> {
+        let answer = self.call_pool(pool, Resend::AwaitMigration, [call].into_iter(), until).await.pop();
+        answer.unwrap_or_else(|| Err(unexpected(&Value::Nil)))
     }
 
     /// How a pool is laid out; what is wanted is stored if it is new.
@@ -119,12 +125,11 @@ impl Redis {
         until: Until,
     ) -> Result<Option<PoolLayout>> {
         bucket::check_name(pool)?;
-        let key = bucket::layout_key(pool);
-        let write = |cmd: &mut Cmd| {
-            cmd.arg(1).arg(&key).arg(wanted.map(bucket::write_layout));
-        };
-        let call = ScriptCall { slot: slots::slot(&key), write: Box::new(write), only_if_due: None };
-        match self.call_one(pool, &bucket::LAYOUT, call, until).await? {
+        let key = &bucket::layout_key(pool);
+        let call = ScriptCall::new(&script::DEADLINES_LAYOUT, slots::slot(key), move |cmd| {
+            cmd.arg(1).arg(key).arg(wanted.map(bucket::write_layout));
+        });
+        match self.call_one(pool, call, until).await? {
             Value::Nil => Ok(None),
             stored => text(&stored).and_then(bucket::read_layout).map(Some).ok_or_else(|| {
                 let words = format!("the layout of the pool {pool} cannot be read: see the key {key}");
@@ -137,17 +142,6 @@ impl Redis {
 /// A time as scripts count it; longer ones than scores are exact for are as good as for ever.
 fn millis(duration: Duration) -> u64 {
     u64::try_from(duration.as_millis()).unwrap_or(u64::MAX).min(LATEST_MS)
-}
-
-/// An error about a key of another type says whose it is.
-fn named<T>(pool: &Name, answer: Result<T>) -> Result<T> {
-    answer.map_err(|error| match error.fault {
-        Fault::WrongType => {
-            let words = format!("a key of the pool {pool} is of another type");
-            EngineError::new(Fault::WrongType, words)
-        }
-        _ => error,
-    })
 }
 
 impl Deadlines for Redis {
@@ -181,7 +175,7 @@ impl Deadlines for Redis {
                 };
             };
             let ids = deadlines.iter().map(|deadline| &*deadline.id);
-            self.per_bucket(pool, &bucket::SET, ids, write, until).await.map(drop)
+            self.per_bucket(pool, &script::DEADLINES_SET, ids, write, until).await.map(drop)
         })
     }
 
@@ -198,7 +192,7 @@ impl Deadlines for Redis {
                 cmd.arg(limit.max(1)).arg(millis(visibility)).arg(kinds.len());
             };
             let (mut batch, mut failed) = (Batch::default(), None);
-            for answer in self.call_all(pool, &bucket::CLAIM, kinds, true, write, until).await? {
+            for answer in self.call_all(pool, &script::DEADLINES_CLAIM, kinds, true, write, until).await? {
                 if let Err(error) = answer.and_then(|value| reply::claimed(value, &mut batch)) {
                     failed.get_or_insert(error);
                 }
@@ -228,14 +222,14 @@ impl Deadlines for Redis {
             };
         };
         let ids = settlements.iter().map(|(receipt, _)| &*receipt.id);
-        Box::pin(self.per_bucket(pool, &bucket::SETTLE, ids, write, until))
+        Box::pin(self.per_bucket(pool, &script::DEADLINES_SETTLE, ids, write, until))
     }
 
     fn cancel<'a>(&'a self, pool: &'a Pool, ids: &'a [DeadlineId], until: Until) -> Fut<'a, Vec<bool>> {
         let write = |at: usize, cmd: &mut Cmd| {
             cmd.arg(&*ids[at]);
         };
-        Box::pin(self.per_bucket(pool, &bucket::CANCEL, ids.iter().map(|id| &**id), write, until))
+        Box::pin(self.per_bucket(pool, &script::DEADLINES_CANCEL, ids.iter().map(|id| &**id), write, until))
     }
 
     fn peek<'a>(&'a self, pool: &'a Pool, limit: u32, until: Until) -> Fut<'a, Vec<Pending>> {
@@ -244,7 +238,9 @@ impl Deadlines for Redis {
             let write = |cmd: &mut Cmd| {
                 cmd.arg(limit);
             };
-            for answer in self.call_all(pool, &bucket::PEEK, &KEYS[..2], false, write, until).await? {
+            for answer in
+                self.call_all(pool, &script::DEADLINES_PEEK, &KEYS[..2], false, write, until).await?
+            {
                 reply::peeked(answer?, &mut found)?;
             }
             found.sort_by(|(one, _), (other, _)| one.total_cmp(other));
@@ -270,13 +266,11 @@ impl Deadlines for Redis {
                 let Some(bucket) = buckets.get(number).filter(|_| items.len() < limit as usize) else {
                     break;
                 };
-                let write = |cmd: &mut Cmd| {
+                let call = ScriptCall::new(&script::DEADLINES_DEAD, bucket.slot(), |cmd| {
                     bucket::write_keys(&[*bucket], &["dead"], cmd);
                     cmd.arg(&at).arg(limit.clamp(10, 100));
-                };
-                let call = ScriptCall { slot: bucket.slot(), write: Box::new(write), only_if_due: None };
-                let (next, found) =
-                    reply::dead(self.call_one(&pool.name, &bucket::DEAD, call, until).await?)?;
+                });
+                let (next, found) = reply::dead(self.call_one(&pool.name, call, until).await?)?;
                 items.extend(found);
                 at = next;
                 number += usize::from(at == "0");
@@ -290,7 +284,7 @@ impl Deadlines for Redis {
         Box::pin(async move {
             let kinds = ["due", "tries", "dead"];
             let mut stats = PoolStats::default();
-            for answer in self.call_all(pool, &bucket::STATS, &kinds, false, |_| {}, until).await? {
+            for answer in self.call_all(pool, &script::DEADLINES_STATS, &kinds, false, |_| {}, until).await? {
                 reply::stats(answer?, &mut stats)?;
             }
             Ok(stats)

@@ -1,9 +1,6 @@
 //! Inspecting locks: one, or a page of them.
 
-use std::{
-    sync::{Arc, LazyLock},
-    time::Duration,
-};
+use std::{sync::Arc, time::Duration};
 
 use redis::Value;
 
@@ -12,8 +9,7 @@ use super::{
     connection::Connection,
     fan_out::ScriptCall,
     keys::scan_pattern,
-    reply,
-    script::{self, Script},
+    reply, script,
     topology::{Shard, outcome::Resend},
 };
 use leasehold_core::{
@@ -31,8 +27,6 @@ const SCANS_PER_PAGE: usize = 50;
 /// Names that are inspected together; bounds how long the server is busy with one call.
 pub(super) const NAMES_PER_CALL: usize = 100;
 
-static INSPECT: LazyLock<Script> = LazyLock::new(|| Script::new(script::INSPECT));
-
 impl Redis {
     pub(super) async fn inspect_one(&self, name: &Name, until: Until) -> Result<Inspection, EngineError> {
         let mut found = self.inspect_names(std::slice::from_ref(name), until).await?;
@@ -45,13 +39,11 @@ impl Redis {
         let mut found = Vec::with_capacity(names.len());
         for names in names.chunks(NAMES_PER_CALL) {
             let keys: Vec<_> = names.iter().map(|name| self.keys(name)).collect();
-            let calls = keys.chunks(per_call).map(|keys| ScriptCall {
-                slot: keys[0].slot(),
-                write: Box::new(|cmd| script::write_inspection(cmd, keys, false)),
-                only_if_due: None,
+            let calls = keys.chunks(per_call).map(|keys| {
+                let write = |cmd: &mut _| script::write_inspection(cmd, keys, false);
+                ScriptCall::new(&script::INSPECT, keys[0].slot(), write)
             });
-            let calls = calls.collect();
-            let answers = self.call_each(None, &INSPECT, Resend::AwaitMigration, calls, until).await;
+            let answers = self.call_each(None, Resend::AwaitMigration, calls, until).await;
             let mut values = Vec::with_capacity(names.len());
             for (answer, keys) in answers.into_iter().zip(keys.chunks(per_call)) {
                 values.extend(script::replies(answer?, keys.len())?);
@@ -160,31 +152,47 @@ fn name_of(store_prefix: &str, key: &[u8]) -> Option<Name> {
 }
 
 fn inspection(name: &Name, value: &Value) -> Result<Inspection, EngineError> {
-    let Value::Array(parts) = value else { return Err(reply::unexpected(value)) };
-    let [holder, Value::Int(pttl), _, Value::Int(count), Value::Array(waiters)] = parts.as_slice() else {
-        return Err(reply::unexpected(value));
-    };
-    let tenant = match holder {
-        Value::Int(_) => Some((Holder::Foreign, Fence::new(0))),
-        holder => reply::text(holder).map(reply::tenant),
-    };
-    let expires_in = reply::left(*pttl);
-    let held = |(holder, fence)| Tenure { holder, fence, mode: Mode::Exclusive, expires_in };
-    Ok(Inspection {
-        name: name.clone(),
-        holders: tenant.map(held).into(),
-        waiters: waiters.chunks(2).map(waiter).collect(),
-        waiting: u32::try_from(*count).unwrap_or(u32::MAX),
-    })
+    let Found { text, expires_in, waiters, waiting, .. } = Found::read(value)?;
+    let held = text.map(|text| {
+        let (holder, fence) = reply::tenant(text);
+        Tenure { holder, fence, mode: Mode::Exclusive, expires_in }
+    });
+    Ok(Inspection { name: name.clone(), holders: held.into(), waiters, waiting })
+}
+
+/// What `inspect.lua` found about one name.
+pub(super) struct Found<'a> {
+    /// The lock's; empty for another kind of key, whose value is not read.
+    pub(super) text: Option<&'a str>,
+    pub(super) expires_in: Option<Duration>,
+    /// The last of this name, where each has its own.
+    pub(super) fence: Fence,
+    pub(super) waiters: Vec<Waiter>,
+    pub(super) waiting: u32,
+}
+
+impl<'a> Found<'a> {
+    pub(super) fn read(value: &'a Value) -> Result<Self, EngineError> {
+        let [holder, Value::Int(pttl), fence, Value::Int(count), Value::Array(waiters)] = reply::items(value)
+        else {
+            return Err(reply::unexpected(value));
+        };
+        Ok(Self {
+            text: if let Value::Int(_) = holder { Some("") } else { reply::text(holder) },
+            expires_in: reply::left(*pttl),
+            fence: reply::fence(fence)?,
+            waiters: waiters.chunks(2).map(waiter).collect(),
+            waiting: u32::try_from(*count).unwrap_or(u32::MAX),
+        })
+    }
 }
 
 /// A waiter's entry, and how long it has waited in microseconds.
-pub(super) fn waiter(pair: &[Value]) -> Waiter {
+fn waiter(pair: &[Value]) -> Waiter {
+    let us = pair.get(1).and_then(reply::text).and_then(|us| us.parse().ok());
     Waiter {
         holder: Holder::parse(pair.first().and_then(reply::text).map_or("", script::entry_owner)),
         mode: Mode::Exclusive,
-        waiting_for: Duration::from_micros(
-            pair.get(1).and_then(reply::text).and_then(|us| us.parse().ok()).unwrap_or(0),
-        ),
+        waiting_for: Duration::from_micros(us.unwrap_or(0)),
     }
 }

@@ -22,7 +22,7 @@ impl Redis {
         &self,
         name: &Name,
         owner: &Owner,
-        entry: Option<&str>,
+        entry: &str,
         until: Until,
     ) -> Result<Released, EngineError> {
         let keys = self.keys(name);
@@ -32,7 +32,7 @@ impl Redis {
             set.arg(keys.gone(owner.id_text())).arg(1).arg("PX").arg(px(TOMBSTONE));
             commands.push(set);
         }
-        if let Some(entry) = entry {
+        if !entry.is_empty() {
             let (mut leave, mut forget) = (redis::cmd("ZREM"), redis::cmd("HDEL"));
             leave.arg(keys.waiters()).arg(entry);
             forget.arg(keys.seen()).arg(parts(owner).0);

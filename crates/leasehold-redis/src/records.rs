@@ -1,6 +1,6 @@
 //! Records: what was begun, how it ended, and marks.
 //!
-//! Each step of a record is an operation ([`step`]) of a script of their own, and finds its way like one of a lock. What a
+//! Each step of a record is an operation of a script of their own, and finds its way like one of a lock. What a
 //! script finds and cannot judge by the owner alone it answers as it is; the contract's own rules read it. Whoever waits for
 //! the end of somebody else's execution is in a set beside the record and told by a message.
 //!
@@ -8,14 +8,20 @@
 //! been begun or done at the server before; a running one that was forgotten is lost.
 
 mod marks;
-mod step;
 
 use std::time::Duration;
 
 use futures_util::future::join_all;
 use redis::Value;
 
-use super::{Redis, keys::Keys, reply, script::Op, topology::slots, wake::NO_LINK};
+use super::{
+    Redis,
+    keys::Keys,
+    reply,
+    script::{Op, Step},
+    topology::slots,
+    wake::NO_LINK,
+};
 use leasehold_core::{
     clock::{BootInstant, Until},
     engine::{
@@ -25,7 +31,6 @@ use leasehold_core::{
     fence::Fence,
     name::Name,
 };
-pub(super) use step::Step;
 
 /// When to ask again about a running record that never runs out by itself, because somebody changed it by hand.
 const NEVER: Duration = Duration::from_secs(86_400);
@@ -44,11 +49,10 @@ impl Redis {
         until: Until,
     ) -> Result<T> {
         check(key)?;
-        let channel = || self.topology.channel(key, || slots::slot(key.as_str()));
-        let op = || Op::record(Keys::of_record(key), build(), channel());
+        let op = || Op::new(Keys::of_record(key), build());
         let answer = match self.topology.send(key, op, until).await?.0 {
-            Value::Array(failed) if failed.first() == Some(&Value::Int(9)) => {
-                Err(reply::failed_or_unexpected(Value::Array(failed)))
+            value if matches!(reply::items(&value), [Value::Int(5)] | [Value::Int(9), _]) => {
+                Err(reply::failed_or_unexpected(value))
             }
             value => read(value),
         };
@@ -60,7 +64,8 @@ impl Redis {
         let call = self.attempts.leaves(begin.owner.id(), since)?;
         call.left(NO_LINK);
         let read = |value| begun(value, begin, since);
-        let begun = self.step(&begin.key, || Step::Begin(begin.clone()), read, until).await;
+        let channel = || self.topology.channel(&begin.key, || slots::slot(begin.key.as_str()));
+        let begun = self.step(&begin.key, || Step::Begin(begin.clone(), channel()), read, until).await;
         if !matches!(&begun, Err(error) if error.fault == Fault::NoAnswer) {
             call.answered();
         }
@@ -81,9 +86,6 @@ fn wrong_type(key: &Name) -> EngineError {
 
 fn begun(value: Value, begin: &Begin, since: BootInstant) -> Result<Begun> {
     match value {
-        Value::Array(list) if list == [Value::Int(5)] => {
-            Err(EngineError::new(Fault::Ended, "this attempt has ended"))
-        }
         Value::Array(_) => {
             let (found, pttl) = reply::read::<(Vec<u8>, i64)>(value)?;
             match decide::begin(Some(&found), reply::left(pttl).unwrap_or(NEVER), begin)? {

@@ -36,7 +36,7 @@ impl Redis {
         order.sort_by_key(|nth| Arc::as_ptr(lane(*nth)));
         let of_lanes = order.chunk_by(|one, other| Arc::ptr_eq(lane(*one), lane(*other)));
         let calls = of_lanes.flat_map(|some| some.chunks(RENEWALS_PER_CALL)).map(async |some| {
-            let op = |nth: &usize| Op::new(self.keys_of(hold(*nth)), Step::renew(hold(*nth)));
+            let op = |nth: &usize| Op::new(self.keys_of(hold(*nth)), Step::Renew(hold(*nth).clone()));
             let ops: Vec<_> = some.iter().map(op).collect();
             let since = self.clock.now();
             let (values, _) = lane(some[0]).call(&ops, until).await;
@@ -54,7 +54,7 @@ impl Redis {
     async fn renew_one(&self, hold: &Hold, until: Until) -> Result<Renewed, EngineError> {
         let since = self.clock.now();
         // In a call of its own it takes one key, which can be found while the slot is moving.
-        let op = || Op::new(self.keys_of(hold), Step::renew(hold)).alone();
+        let op = || Op::new(self.keys_of(hold), Step::Renew(hold.clone())).alone();
         let (value, _) = self.topology.send(&hold.name, op, until).await?;
         reply::renewed(value, since)
     }

@@ -6,7 +6,9 @@ use redis::{ErrorKind, FromRedisValue, RedisError, Value};
 
 use leasehold_core::{
     clock::BootInstant,
-    engine::{EngineError, Fault, Holders, Mode, Released, Renewed, Tenure},
+    engine::{
+        EngineError, Fault, Holders, Mode, Released, Renewed, Tenure, WAITERS_MAX, registry::ended_error,
+    },
     error::Refusal,
     fence::Fence,
     owner::Holder,
@@ -94,6 +96,15 @@ pub(super) fn items(value: &Value) -> &[Value] {
 /// What an operation failed with, if it is that.
 pub(super) fn failed_or_unexpected(value: Value) -> EngineError {
     match items(&value) {
+        [Value::Int(4)] => {
+            let why = format!("{WAITERS_MAX} attempts wait for this name already");
+            EngineError::new(Fault::Overloaded, why)
+        }
+        [Value::Int(5)] => ended_error(),
+        [Value::Int(6)] => EngineError::new(
+            Fault::Unsupported,
+            "a client of another version waits in a form that this version does not know; use one version",
+        ),
         [Value::Int(9), why] => from_words(text(why).unwrap_or_default()),
         _ => unexpected(&value),
     }

@@ -1,17 +1,16 @@
 //! One Redis as a voter of a quorum.
 //!
-//! Each node is asked on its own, over one connection, by scripts of its own ([`scripts`]). It votes only under its record,
-//! in the run of the server for which that was written: what a restarted, wiped or rolled back server has lost cannot be
-//! voted on twice.
+//! Each node is asked on its own, over one connection, by scripts of its own. It votes only under its record, in the run of
+//! the server for which that was written: what a restarted, wiped or rolled back server has lost cannot be voted on twice.
+//! Its wake-ups are hints: they grant nothing, and the attempt that gets one tries at once.
 
-mod hints;
-mod scripts;
+mod reply;
 #[cfg(test)]
 mod tests;
 
 use std::sync::{Arc, Mutex, Once, OnceLock, PoisonError, Weak};
 
-use redis::Cmd;
+use redis::{Cmd, Value};
 use tokio::sync::{Notify, Semaphore, SemaphorePermit};
 
 use super::{
@@ -19,28 +18,37 @@ use super::{
     connection::{Connection, ConnectionOptions, Link, Listener, Tasks},
     health,
     info::{Info, command},
-    inspect,
+    inspect::{self, Found},
     keys::{self, Keys},
     random_process,
-    script::{self, FENCE_KEPT, TOMBSTONE},
+    reply::{owner_text, read},
+    script::{self, FENCE_KEPT, Script, TOMBSTONE, entry, px},
     target::DialTarget,
-    topology::not_sent,
+    topology::{not_sent, outcome},
     url::{self, Endpoint},
 };
 use leasehold_core::{
     clock::{Clock, Until},
     engine::{
-        ClockOffset, Cursor, EngineError, EngineOptions, Fault, Fut, Health, Hold, Page, WakeSink, Warning,
-        registry::{Call, Registry},
-        voter::{Abstention, Ballot, Kept, NodeStatus, Record, Sighting, State, Vote, Voter, Withdrawn},
+        ClockOffset, Cursor, EngineError, EngineOptions, Fault, Fut, Health, Hold, LinkChange, Page, Wake,
+        WakeSink, Warning,
+        registry::{Call, Registry, send_noted},
+        voter::{
+            self, Abstention, Ballot, Kept, NodeStatus, Record, Sighting, State, Vote, Voter, Withdrawn,
+        },
     },
     error::Result,
     fence::Fence,
     name::Name,
     owner::{Owner, OwnerId},
 };
-use scripts::{FLOOR, HIGHEST, RECORD, send, send_counted};
 
+/// Q: the node's record.
+const RECORD: &str = "leasehold:quorum";
+/// H: the highest fence that the node gave to any name.
+const HIGHEST: &str = "leasehold:quorum:highest";
+/// L: what every fence of the node is above, since it was admitted.
+const FLOOR: &str = "leasehold:quorum:floor";
 /// How long the fence of a name is kept, in milliseconds: the first argument of most scripts.
 const KEPT_MS: u64 = FENCE_KEPT.as_millis() as u64;
 
@@ -105,11 +113,7 @@ impl RedisVoter {
 
     /// Room for one more call, and a link to send it over. A node that hangs keeps the calls it has, and only its own.
     async fn room(&self, until: Until) -> Result<(SemaphorePermit<'_>, Arc<Link>), EngineError> {
-        let permit = match self.in_flight.try_acquire() {
-            Ok(permit) => Some(permit),
-            Err(_) => self.clock.bounded(until, self.in_flight.acquire()).await.and_then(Result::ok),
-        };
-        let Some(permit) = permit else {
+        let Some(Ok(permit)) = self.clock.bounded(until, self.in_flight.acquire()).await else {
             let why = format!("{} operations are under way already", self.max_in_flight);
             return Err(EngineError::new(Fault::Busy, why));
         };
@@ -151,10 +155,57 @@ impl RedisVoter {
             outcome => outcome.map_err(not_sent),
         }
     }
+
+    fn tell(&self, tell: impl FnOnce(&dyn WakeSink)) {
+        if let Some(sink) = self.sink.get().and_then(Weak::upgrade) {
+            tell(&*sink);
+        }
+    }
+}
+
+/// What a node knows about a name, from what `inspect.lua` found.
+fn sighting(value: &Value) -> Result<Sighting, EngineError> {
+    let Found { text, expires_in, fence, waiters, waiting } = Found::read(value)?;
+    let owner = text.map(|text| voter::Value(owner_text(text)));
+    Ok(Sighting { owner, expires_in, fence, waiters, waiting })
 }
 
 fn is_of_run(link: &Link, record: &Record) -> bool {
     link.identity.as_ref() == Some(&record.identity)
+}
+
+/// Sends what may arrive in any order; `write` appends the number of keys, the keys and the arguments.
+async fn send(
+    link: &Link,
+    script: &Script,
+    write: impl Fn(&mut Cmd),
+    until: Until,
+) -> Result<Value, EngineError> {
+    link.run_script(false, |by_hash| script.call(by_hash, script::OP_BYTES, &write), until).await
+}
+
+/// Sends a vote, its retraction or a repair. Each copy of it is counted, and none leaves after the attempt's end.
+async fn send_counted(
+    link: &Link,
+    call: &Call<Arc<Ballot>>,
+    waits: Option<&Arc<Ballot>>,
+    script: &Script,
+    write: impl Fn(&mut Cmd),
+    until: Until,
+) -> Result<Value, EngineError> {
+    let mut by_hash = true;
+    loop {
+        let cmd = script.call(by_hash, script::OP_BYTES, &write);
+        call.leaves(waits)?;
+        let answer = send_noted(link.send(&cmd, until), || call.left(link.number)).await;
+        if !matches!(&answer, Err(error) if error.fault == Fault::NoAnswer) {
+            call.answered();
+        }
+        match answer {
+            Err(error) if by_hash && outcome::is_unknown_script(&error) => by_hash = false,
+            answer => return answer,
+        }
+    }
 }
 
 impl Voter for RedisVoter {
@@ -186,19 +237,18 @@ impl Voter for RedisVoter {
             let write = |cmd: &mut Cmd| {
                 cmd.arg(8).arg(keys.lock()).arg(keys.fence()).arg(keys.waiters()).arg(keys.seen());
                 cmd.arg(keys.gone(claim.owner.id_text())).arg(RECORD).arg(HIGHEST).arg(FLOOR);
-                cmd.arg(KEPT_MS).arg(claim.owner.expose()).arg(script::px(claim.ttl + claim.lock_delay));
+                cmd.arg(KEPT_MS).arg(claim.owner.expose()).arg(px(claim.ttl + claim.lock_delay));
                 cmd.arg(ballot.hint.get()).arg(record.to_string());
-                script::write_entry(cmd, Some(claim), self.connection.channel());
-                cmd.arg(ballot.arrival);
+                cmd.arg(entry(claim, self.connection.channel())).arg(ballot.arrival);
             };
-            let value = send_counted(&link, &call, waits, &scripts::VOTE, write, until).await?;
-            let vote = scripts::voted(&value, &record)?;
+            let value = send_counted(&link, &call, waits, &script::VOTE, write, until).await?;
+            // Only a new connection reads the identity again. One for each other abstention would be a storm.
+            if reply::is_other_data_set(&value, &record) {
+                link.broke("the server has another data set by now");
+            }
+            let vote = reply::voted(value, &record)?;
             if matches!(vote, Vote::Yes(_)) {
                 call.waits_no_longer();
-            }
-            // Only a new connection reads the identity again. One for each other abstention would be a storm.
-            if scripts::is_other_data_set(&value, &record) {
-                link.broke("the server has another data set by now");
             }
             Ok(vote)
         })
@@ -212,7 +262,7 @@ impl Voter for RedisVoter {
                 cmd.arg(3).arg(keys.lock()).arg(keys.fence()).arg(HIGHEST);
                 cmd.arg(KEPT_MS).arg(hold.owner.expose()).arg(hold.fence.get());
             };
-            scripts::yes_or_no(&send(&link, &scripts::CONFIRM, write, until).await?)
+            read(send(&link, &script::CONFIRM, write, until).await?)
         })
     }
 
@@ -227,10 +277,10 @@ impl Voter for RedisVoter {
                 }
                 cmd.arg(KEPT_MS);
                 for hold in holds {
-                    cmd.arg(hold.owner.expose()).arg(script::px(hold.ttl + hold.lock_delay));
+                    cmd.arg(hold.owner.expose()).arg(px(hold.ttl + hold.lock_delay));
                 }
             };
-            scripts::renewed(send(&link, &scripts::RENEW, write, until).await?, holds.len())
+            reply::renewed(send(&link, &script::VOTER_RENEW, write, until).await?, holds.len())
         })
     }
 
@@ -246,11 +296,10 @@ impl Voter for RedisVoter {
             let write = |cmd: &mut Cmd| {
                 cmd.arg(5).arg(keys.lock()).arg(keys.fence()).arg(keys.gone(hold.owner.id_text()));
                 cmd.arg(RECORD).arg(HIGHEST);
-                cmd.arg(KEPT_MS).arg(hold.owner.expose()).arg(script::px(hold.ttl + hold.lock_delay));
+                cmd.arg(KEPT_MS).arg(hold.owner.expose()).arg(px(hold.ttl + hold.lock_delay));
                 cmd.arg(record.to_string()).arg(hold.fence.get());
             };
-            let value = send_counted(&link, &call, None, &scripts::REPAIR, write, until).await?;
-            scripts::yes_or_no(&value)
+            read(send_counted(&link, &call, None, &script::REPAIR, write, until).await?)
         })
     }
 
@@ -264,11 +313,9 @@ impl Voter for RedisVoter {
             let write = |cmd: &mut Cmd| {
                 cmd.arg(5).arg(keys.lock()).arg(keys.fence()).arg(keys.waiters()).arg(keys.seen());
                 cmd.arg(keys.gone(claim.owner.id_text())).arg(KEPT_MS).arg(claim.owner.expose());
-                script::write_entry(cmd, Some(claim), self.connection.channel());
-                cmd.arg(ballot.arrival);
+                cmd.arg(entry(claim, self.connection.channel())).arg(ballot.arrival);
             };
-            let value = send_counted(&link, &call, waits, &scripts::RETRACT, write, until).await?;
-            scripts::yes_or_no(&value).map(drop)
+            read(send_counted(&link, &call, waits, &script::RETRACT, write, until).await?).map(|_: bool| ())
         })
     }
 
@@ -279,20 +326,19 @@ impl Voter for RedisVoter {
             let keys = self.keys(name)?;
             let (_room, link) = self.room(until).await?;
             let remains = self.attempts.remains(owner.id(), link.number);
-            let claim = remains.waits.as_ref().map(|ballot| &ballot.claim);
+            let waits = remains.waits.map(|ballot| entry(&ballot.claim, self.connection.channel()));
+            let waits = waits.unwrap_or_default();
             let write = |cmd: &mut Cmd| {
                 cmd.arg(if remains.may_come_late { 5 } else { 4 });
                 cmd.arg(keys.lock()).arg(keys.fence()).arg(keys.waiters()).arg(keys.seen());
                 if remains.may_come_late {
                     cmd.arg(keys.gone(owner.id_text()));
                 }
-                cmd.arg(KEPT_MS).arg(owner.expose());
-                script::write_entry(cmd, claim, self.connection.channel());
-                cmd.arg(TOMBSTONE.as_millis() as u64);
+                cmd.arg(KEPT_MS).arg(owner.expose()).arg(&waits).arg(px(TOMBSTONE));
             };
-            let value = send(&link, &scripts::WITHDRAW, write, until).await?;
+            let value = send(&link, &script::WITHDRAW, write, until).await?;
             self.attempts.ended(owner.id());
-            scripts::withdrawn(&value)
+            reply::withdrawn(&value)
         })
     }
 
@@ -303,10 +349,10 @@ impl Voter for RedisVoter {
             for some in names.chunks(inspect::NAMES_PER_CALL) {
                 let keys: Vec<_> = some.iter().map(|name| Keys::new(&self.prefix, name)).collect();
                 let write = |cmd: &mut Cmd| script::write_inspection(cmd, &keys, true);
-                let value = send(&link, &scripts::INSPECT, write, until).await?;
+                let value = send(&link, &script::INSPECT, write, until).await?;
                 seen.extend(script::replies(value, some.len())?);
             }
-            seen.iter().map(scripts::sighting).collect()
+            seen.iter().map(sighting).collect()
         })
     }
 
@@ -327,8 +373,8 @@ impl Voter for RedisVoter {
                 let write = |cmd: &mut Cmd| {
                     cmd.arg(2).arg(RECORD).arg(HIGHEST);
                 };
-                let value = send(&link, &scripts::STATUS, write, until).await?;
-                match scripts::node_status(&value, link.identity.as_deref().unwrap_or_default())? {
+                let value = send(&link, &script::STATUS, write, until).await?;
+                match reply::node_status(&value, link.identity.as_deref().unwrap_or_default())? {
                     Some(status) => return Ok(status),
                     None => link.broke("the server has another data set by now"),
                 }
@@ -354,7 +400,7 @@ impl Voter for RedisVoter {
                 cmd.arg(seen.map(Record::to_string).unwrap_or_default());
                 cmd.arg(record.to_string()).arg(floor.get());
             };
-            scripts::yes_or_no(&send(&link, &scripts::WRITE_RECORD, write, until).await?)
+            read(send(&link, &script::WRITE_RECORD, write, until).await?)
         })
     }
 
@@ -387,5 +433,28 @@ impl Voter for RedisVoter {
 
     fn close(&self) {
         self.connection.close();
+    }
+}
+
+impl Listener for RedisVoter {
+    /// A message is the random part of the owner value, and the word "hint".
+    fn message(&self, _: u64, payload: &[u8]) {
+        if let Some(owner) = reply::hint(payload) {
+            self.tell(|sink| sink.wake(Wake::LookAgain { owner }));
+        }
+    }
+
+    fn connected(&self) {
+        self.tell(|sink| sink.link(LinkChange::Connected));
+    }
+
+    fn disconnected(&self, _: u64, why: &str) {
+        if let Some(wake) = self.wake.get() {
+            wake.notify_one();
+        }
+        self.tell(|sink| {
+            sink.link(LinkChange::Disconnected { why: format!("{}: {why}", self.label) });
+            sink.wake(Wake::LookAgainAll);
+        });
     }
 }

@@ -12,7 +12,7 @@ use std::{
 use redis::{Cmd, RedisError, Value, aio::MultiplexedConnection};
 
 use super::{ConnectionOptions, subscriptions::Subscription};
-use crate::{info::command, reply, script::Script, topology::outcome};
+use crate::{info::command, reply, topology::outcome};
 use leasehold_core::{
     clock::{BootInstant, Until},
     engine::{EngineError, Fault},
@@ -122,13 +122,12 @@ impl Link {
     pub(crate) async fn run_script(
         &self,
         asking: bool,
-        script: &Script,
-        build: impl Fn(&Script, bool) -> Cmd,
+        build: impl Fn(bool) -> Cmd,
         until: Until,
     ) -> Result<Value, EngineError> {
-        match self.send_to(asking, &build(script, true), until).await {
+        match self.send_to(asking, &build(true), until).await {
             Err(error) if outcome::is_unknown_script(&error) => {
-                self.send_to(asking, &build(script, false), until).await
+                self.send_to(asking, &build(false), until).await
             }
             answer => answer,
         }

@@ -1,7 +1,5 @@
 //! Marks, many at once.
 
-use std::sync::LazyLock;
-
 use redis::Cmd;
 
 use super::{
@@ -10,7 +8,7 @@ use super::{
 };
 use crate::{
     Redis,
-    script::{Script, px},
+    script::{MARKS, px},
     topology::{
         outcome::{self, Resend},
         slots,
@@ -21,9 +19,6 @@ use leasehold_core::{
     engine::{EngineError, records::MarkOp},
     name::Name,
 };
-
-/// Sets, tests and clears.
-static MARKS: LazyLock<Script> = LazyLock::new(|| Script::new(include_str!("../scripts/records/marks.lua")));
 
 /// Keys in one call; bounds how long the server is busy with one.
 const MARKS_PER_CALL: usize = 1000;
@@ -42,12 +37,10 @@ impl Redis {
         let mut resend = Resend::NotWhileMigrating;
         let mut found = vec![false; keys.len()];
         while !parts.is_empty() {
-            let calls = parts.iter().map(|(slot, places)| ScriptCall {
-                slot: *slot,
-                write: Box::new(|cmd| write(cmd, places.iter().map(|at| &keys[*at]), op)),
-                only_if_due: None,
+            let calls = parts.iter().map(|(slot, places)| {
+                ScriptCall::new(&MARKS, *slot, |cmd| write(cmd, places.iter().map(|at| &keys[*at]), op))
             });
-            let answers = self.call_each(keys.first(), &MARKS, resend, calls.collect(), until).await;
+            let answers = self.call_each(keys.first(), resend, calls, until).await;
             let mut apart = Vec::new();
             for ((slot, places), answer) in parts.into_iter().zip(answers) {
                 match answer {

@@ -25,13 +25,12 @@ use std::{
 };
 
 use futures_util::future::join_all;
-use redis::{Cmd, Value};
 
 pub(super) use self::shard::{Shard, Stop};
 use super::{
     batch::{Lane, Reply},
     connection::{ConnectionOptions, Listener, Tasks},
-    script::{Op, Script},
+    script::Op,
     target::DialTarget,
     url::{self, Endpoint},
 };
@@ -274,22 +273,6 @@ impl Topology {
             }
             subscribed => subscribed.map(|()| lane).map_err(not_sent),
         }
-    }
-
-    /// Sends a script of its own to the server that has a slot.
-    pub(super) async fn send_script(
-        self: &Arc<Self>,
-        slot: u16,
-        resend: Resend,
-        script: &Script,
-        build: impl Fn(&Script, bool) -> Cmd,
-        until: Until,
-    ) -> Answer<Value> {
-        let build = &build;
-        self.follow(slot, resend, until, |Stop { shard, asking }| async move {
-            shard.connection().link(until).await?.run_script(asking, script, build, until).await
-        })
-        .await
     }
 
     /// Sends many calls at once, one result each: `together` sends those of one shard, `alone` follows one that was
