@@ -158,7 +158,7 @@ impl Lane {
         let mut order: Vec<_> = ops.iter().enumerate().map(group).collect();
         order.sort_unstable();
         let share = |(one, at): &(_, usize), (other, next): &(_, usize)| {
-            one == other && !ops[*at].is_alone() && !ops[*next].is_alone()
+            one == other && !ops[*at].alone && !ops[*next].alone
         };
         let calls = order.chunk_by(share).map(async |places| {
             match self.call_once(link, false, places.iter().map(|(_, at)| &ops[*at]), until).await {

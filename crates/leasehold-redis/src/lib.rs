@@ -8,7 +8,6 @@
 
 mod acks;
 mod batch;
-mod claim;
 mod connection;
 mod deadlines;
 mod fan_out;
@@ -16,9 +15,8 @@ mod health;
 mod info;
 mod inspect;
 mod keys;
-mod migrating;
+mod leases;
 mod records;
-mod renewal;
 mod reply;
 mod script;
 mod target;

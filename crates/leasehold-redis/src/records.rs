@@ -7,19 +7,21 @@
 //! While nothing new is granted after a promotion (`grace=on`) a record that is not there is refused, because it may have
 //! been begun or done at the server before; a running one that was forgotten is lost.
 
-mod marks;
-
 use std::time::Duration;
 
 use futures_util::future::join_all;
-use redis::Value;
+use redis::{Cmd, Value};
 
 use super::{
     Redis,
+    fan_out::{self, ScriptCall},
     keys::Keys,
     reply,
-    script::{Op, Step},
-    topology::slots,
+    script::{MARKS, Op, Step, px},
+    topology::{
+        outcome::{self, Resend},
+        slots,
+    },
     wake::NO_LINK,
 };
 use leasehold_core::{
@@ -36,6 +38,8 @@ use leasehold_core::{
 const NEVER: Duration = Duration::from_secs(86_400);
 /// Records that are looked at together; a result may be long.
 const LOOKS_AT_ONCE: usize = 32;
+/// Marks in one call; bounds how long the server is busy with one.
+const MARKS_PER_CALL: usize = 1000;
 
 type Result<T> = std::result::Result<T, EngineError>;
 
@@ -48,8 +52,8 @@ impl Redis {
         read: impl FnOnce(Value) -> Result<T>,
         until: Until,
     ) -> Result<T> {
-        check(key)?;
-        let op = || Op::new(Keys::of_record(key), build());
+        let keys = Keys::of_record(key).checked()?;
+        let op = || Op::new(keys.clone(), build());
         let answer = match self.topology.send(key, op, until).await?.0 {
             value if matches!(reply::items(&value), [Value::Int(5)] | [Value::Int(9), _]) => {
                 Err(reply::failed_or_unexpected(value))
@@ -71,12 +75,54 @@ impl Redis {
         }
         begun
     }
+
+    /// One answer per key. On one server all leave in one write; in a cluster all that a shard has.
+    async fn call_marks(&self, keys: &[Name], op: MarkOp, until: Until) -> Result<Vec<bool>> {
+        keys.iter().try_for_each(|key| Keys::of_record(key).checked().map(drop))?;
+        let slot = |key: &Name| self.topology.slot(|| slots::slot(key.as_str()));
+        let mut parts = fan_out::grouped(keys.iter().map(slot), MARKS_PER_CALL);
+        let mut resend = Resend::NotWhileMigrating;
+        let mut found = vec![false; keys.len()];
+        while !parts.is_empty() {
+            let calls = parts.iter().map(|(slot, places)| {
+                ScriptCall::new(&MARKS, *slot, |cmd| write_marks(cmd, places.iter().map(|at| &keys[*at]), op))
+            });
+            let answers = self.call_each(keys.first(), resend, calls, until).await;
+            let mut apart = Vec::new();
+            for ((slot, places), answer) in parts.into_iter().zip(answers) {
+                match answer {
+                    // Its keys are on two nodes at the moment; each alone can be found.
+                    Err(error) if outcome::is_try_again(&error) && places.len() > 1 => {
+                        apart.extend(places.into_iter().map(|at| (slot, vec![at])));
+                    }
+                    answer => {
+                        for (at, digit) in places.iter().zip(fan_out::digits(answer?, places.len())?) {
+                            found[*at] = match digit {
+                                b'0' => false,
+                                b'1' => true,
+                                _ => return Err(wrong_type(&keys[*at])),
+                            };
+                        }
+                    }
+                }
+            }
+            (parts, resend) = (apart, Resend::AwaitMigration);
+        }
+        Ok(found)
+    }
 }
 
-/// Whether a key may be a record or a mark.
-fn check(key: &Name) -> Result<()> {
-    let clash = Keys::of_record(key).clash();
-    clash.map_or(Ok(()), |why| Err(EngineError::new(Fault::Unsupported, why)))
+fn write_marks<'a>(cmd: &mut Cmd, keys: impl ExactSizeIterator<Item = &'a Name>, op: MarkOp) {
+    cmd.arg(keys.len());
+    for key in keys {
+        cmd.arg(key.as_str());
+    }
+    match op {
+        MarkOp::Set(ttl) => cmd.arg("m").arg(px(ttl)),
+        MarkOp::SetIfAbsent(ttl) => cmd.arg("n").arg(px(ttl)),
+        MarkOp::Test => cmd.arg("e"),
+        MarkOp::Clear => cmd.arg("c"),
+    };
 }
 
 /// The error for a key of another type.

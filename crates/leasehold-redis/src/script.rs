@@ -181,7 +181,7 @@ impl Scripts {
 
     /// The call for an operation among others; those with the same answer share one.
     pub(super) fn group(&self, op: &Op) -> (Call, u16) {
-        (op.call(self.with_grace), if self.by_slot { op.slot() } else { 0 })
+        (op.call(self.with_grace), if self.by_slot { op.keys.slot() } else { 0 })
     }
 
     /// One call that carries these operations over this link. `era` is the identity of the server and the grace that this
@@ -222,7 +222,7 @@ impl Default for Contended {
 
 impl Contended {
     fn place(&self, op: &Op) -> &AtomicBool {
-        &self.0[usize::from(crc16(op.key().as_bytes())) % self.0.len()]
+        &self.0[usize::from(crc16(op.keys.lock().as_bytes())) % self.0.len()]
     }
 
     pub(super) fn is(&self, op: &Op) -> bool {

@@ -121,11 +121,7 @@ impl RedisVoter {
     }
 
     fn keys(&self, name: &Name) -> Result<Keys, EngineError> {
-        let keys = Keys::new(&self.prefix, name);
-        match keys.clash() {
-            None => Ok(keys),
-            Some(why) => Err(EngineError::new(Fault::Unsupported, why)),
-        }
+        Keys::new(&self.prefix, name).checked()
     }
 
     /// The record that the node votes under, or why there is none.

@@ -23,10 +23,10 @@ use leasehold_core::{
 
 /// One operation on one lock or record.
 pub(crate) struct Op {
-    keys: Keys,
+    pub(crate) keys: Keys,
     step: Step,
     /// It takes one key and must not share a call: others of its slot may be on another node.
-    alone: bool,
+    pub(crate) alone: bool,
 }
 
 pub(crate) enum Step {
@@ -48,8 +48,6 @@ pub(crate) enum Step {
         entry: String,
         attempts: Arc<Attempts>,
     },
-    /// A release that takes one key.
-    ReleaseAlone(Owner),
     ForceRelease(Fence),
     /// Begins a record; the channel is where its attempt is woken.
     Begin(Begin, String),
@@ -81,28 +79,13 @@ pub(super) enum Key {
 
 impl Op {
     pub(crate) fn new(keys: Keys, step: Step) -> Self {
-        let alone = matches!(step, Step::ReleaseAlone(_) | Step::Renew(Hold { of: Held::Closed, .. }));
+        let alone = matches!(step, Step::Renew(Hold { of: Held::Closed, .. }));
         Self { keys, step, alone }
     }
 
-    /// The same, in a call of its own.
+    /// The same by one key, in a call of its own: a renewal, or a release that hands nothing over.
     pub(crate) fn alone(self) -> Self {
         Self { alone: true, ..self }
-    }
-
-    /// Whether it must not share a call.
-    pub(crate) fn is_alone(&self) -> bool {
-        self.alone
-    }
-
-    /// The slot of a cluster that its keys are in.
-    pub(crate) fn slot(&self) -> u16 {
-        self.keys.slot()
-    }
-
-    /// The key that it is about.
-    pub(crate) fn key(&self) -> &str {
-        self.keys.lock()
     }
 
     /// Whether it must not leave (any more): a claim whose attempt has ended.
@@ -141,7 +124,7 @@ impl Op {
         match &self.step {
             Step::Claim { arrival: None, .. } => Some(Call::ClaimFree),
             Step::End { owner, entry, attempts }
-                if entry.is_empty() && !attempts.may_come_late(owner.id(), link) =>
+                if !self.alone && entry.is_empty() && !attempts.may_come_late(owner.id(), link) =>
             {
                 Some(Call::ReleaseUnwanted)
             }
@@ -173,11 +156,11 @@ impl Op {
             (Step::Renew(Hold { of: Held::Closed, .. }), _) => ("k", &[K]),
             (Step::Renew(Hold { of: Held::Record, .. }), _) => ("r", &[K]),
             (Step::End { .. }, Call::ReleaseUnwanted) => ("", &[K, W]),
+            (Step::End { .. }, _) if self.alone => ("o", &[K]),
             (Step::End { owner, attempts, .. }, _) if attempts.may_come_late(owner.id(), link) => {
                 ("t", &[K, F, W, S, G])
             }
             (Step::End { entry, .. }, _) => (if entry.is_empty() { "r" } else { "a" }, &[K, F, W, S]),
-            (Step::ReleaseAlone(_), _) => ("o", &[K]),
             (Step::ForceRelease(_), _) => ("f", &[K, F, W, S]),
             (Step::Begin(..), _) => ("b", &[K, B, V, G]),
             (Step::Settle { unanswered: true, .. }, _) => ("t", &[K, B, V, G]),
@@ -208,7 +191,7 @@ impl Op {
         match &self.step {
             Step::Claim { claim, .. } => Some(&claim.owner),
             Step::Renew(hold) => Some(&hold.owner),
-            Step::End { owner, .. } | Step::ReleaseAlone(owner) => Some(owner),
+            Step::End { owner, .. } => Some(owner),
             Step::Begin(begin, _) => Some(&begin.owner),
             Step::Settle { settle, .. } => Some(&settle.hold.owner),
             Step::ForceRelease(_) | Step::Remove | Step::Look => None,
@@ -244,9 +227,6 @@ impl Op {
                     "a" => cmd.arg(entry),
                     _ => cmd,
                 };
-            }
-            Step::ReleaseAlone(owner) => {
-                cmd.arg(parts(owner).0);
             }
             Step::ForceRelease(seen) => {
                 cmd.arg(seen.get());

@@ -224,7 +224,7 @@ impl Topology {
     /// Sends an operation to the server that has its name.
     pub(super) async fn send(self: &Arc<Self>, name: &Name, build: impl Fn() -> Op, until: Until) -> Reply {
         let first = build();
-        let (slot, resend) = (self.slot(|| first.slot()), first.resend());
+        let (slot, resend) = (self.slot(|| first.keys.slot()), first.resend());
         let mut next = Some(first);
         self.follow(slot, resend, until, |stop| {
             let op = next.take().unwrap_or_else(&build);

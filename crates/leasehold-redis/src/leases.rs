@@ -1,30 +1,38 @@
-//! Claims on one server or in a cluster, and the ends of attempts.
+//! Claims, renewals and the ends of attempts, on one server or in a cluster.
+//!
+//! While a slot moves to another node, its keys are on both. A script that names several of them is refused there until the
+//! whole slot has arrived, which may take longer than a lease. What takes one key works all the time: a renewal does, and
+//! an end goes key by key. Everything else waits.
 
 use std::sync::Arc;
 
-use redis::Value;
+use futures_util::future::join_all;
+use redis::{Value, cmd};
 
 use super::{
     Redis,
     batch::Lane,
+    keys::Keys,
     reply,
-    script::{self, Op, Step},
-    topology::outcome,
+    script::{self, Op, Step, TOMBSTONE, parts, px},
+    topology::{
+        Shard, Stop,
+        outcome::{self, Resend},
+    },
     wake::NO_LINK,
 };
 use leasehold_core::{
     clock::{BootInstant, Until},
-    engine::{Acks, Answer, Claim, EngineError, Fault, Grant, Released},
+    engine::{
+        Acks, Answer, Claim, EngineError, Fault, Grant, Hold, Released, Renewed, voter::RENEWALS_PER_CALL,
+    },
     name::Name,
     owner::Owner,
 };
 
 impl Redis {
     pub(super) async fn claim(&self, claim: &Claim, until: Until) -> Result<Answer, EngineError> {
-        let keys = self.keys(&claim.name);
-        if let Some(why) = keys.clash() {
-            return Err(EngineError::new(Fault::Unsupported, why));
-        }
+        let keys = self.keys(&claim.name).checked()?;
         let arrival = self.attempts.arrival(claim.owner.id());
         // In a cluster a subscription costs a call per slot, and most locks are free: a first claim asks once.
         if claim.queue.is_some() && arrival.is_none() && !self.topology.is_subscribed(|| keys.slot()) {
@@ -130,19 +138,21 @@ impl Redis {
         let keys = self.keys(name);
         let entry = claim.map(|claim| script::entry(claim, &self.topology.channel(name, || keys.slot())));
         let entry = entry.unwrap_or_default();
+        let op = || {
+            let (owner, entry, attempts) = (owner.clone(), entry.clone(), self.attempts.clone());
+            Op::new(keys.clone(), Step::End { owner, entry, attempts })
+        };
         let mut freed = false;
         let outcome = loop {
-            let op = || {
-                let (owner, entry, attempts) = (owner.clone(), entry.clone(), self.attempts.clone());
-                Op::new(keys.clone(), Step::End { owner, entry, attempts })
-            };
-            let value = match self.topology.send(name, op, until).await {
+            let reply = match self.topology.send(name, op, until).await {
                 Err(error) if outcome::is_try_again(&error) => {
-                    break self.end_by_single_keys(name, owner, &entry, until).await?;
+                    self.leave_by_single_keys(owner, &keys, &entry, until).await?;
+                    // Nobody is handed the lock: who waits finds it free at its next poll.
+                    self.topology.send(name, || op().alone(), until).await
                 }
-                reply => reply?.0,
+                reply => reply,
             };
-            match reply::released(value)? {
+            match reply::released(reply?.0)? {
                 // Dead waiters were removed and the lock is free; the next round serves those behind them.
                 None => freed = true,
                 Some(Released::Expired) if freed => break Released::Free,
@@ -152,5 +162,75 @@ impl Redis {
         };
         self.attempts.ended(owner.id());
         Ok(outcome)
+    }
+
+    /// Removes all of an attempt but the lock, key by key.
+    async fn leave_by_single_keys(
+        &self,
+        owner: &Owner,
+        keys: &Keys,
+        entry: &str,
+        until: Until,
+    ) -> Result<(), EngineError> {
+        let mut commands = Vec::new();
+        if self.attempts.may_come_late(owner.id(), NO_LINK) {
+            let gone = keys.gone(owner.id_text());
+            commands.push(cmd("SET").arg(gone).arg(1).arg("PX").arg(px(TOMBSTONE)).clone());
+        }
+        if !entry.is_empty() {
+            commands.push(cmd("ZREM").arg(keys.waiters()).arg(entry).clone());
+            commands.push(cmd("HDEL").arg(keys.seen()).arg(parts(owner).0).clone());
+        }
+        for command in &commands {
+            let send = |Stop { shard, asking }: Stop| async move {
+                shard.connection().link(until).await?.send_to(asking, command, until).await
+            };
+            self.topology.follow(keys.slot(), Resend::AwaitMigration, until, send).await?;
+        }
+        Ok(())
+    }
+
+    /// One result per lease. Servers are asked at the same time: a silent one fails its own leases only.
+    pub(super) async fn renew(&self, holds: &[Hold], until: Until) -> Vec<Result<Renewed, EngineError>> {
+        let slots = holds.iter().map(|hold| self.keys_of(hold).slot());
+        let together = |shard, places| self.renew_at(shard, holds, places, until);
+        self.topology.send_each(slots, until, together, |at| self.renew_one(&holds[at], until)).await
+    }
+
+    /// All that one server has, over the connections of their names.
+    async fn renew_at(
+        &self,
+        shard: Arc<Shard>,
+        holds: &[Hold],
+        places: Vec<usize>,
+        until: Until,
+    ) -> Vec<Result<Renewed, EngineError>> {
+        let hold = |nth: usize| &holds[places[nth]];
+        let lane = |nth: usize| shard.lane(&hold(nth).name);
+        let mut order: Vec<_> = (0..places.len()).collect();
+        order.sort_by_key(|nth| Arc::as_ptr(lane(*nth)));
+        let of_lanes = order.chunk_by(|one, other| Arc::ptr_eq(lane(*one), lane(*other)));
+        let calls = of_lanes.flat_map(|some| some.chunks(RENEWALS_PER_CALL)).map(async |some| {
+            let op = |nth: &usize| Op::new(self.keys_of(hold(*nth)), Step::Renew(hold(*nth).clone()));
+            let ops: Vec<_> = some.iter().map(op).collect();
+            let since = self.clock.now();
+            let (values, _) = lane(some[0]).call(&ops, until).await;
+            let renewed = values.into_iter().map(|value| reply::renewed(value?, since));
+            some.iter().copied().zip(renewed).collect::<Vec<_>>()
+        });
+        let mut results: Vec<_> = places.iter().map(|_| Err(EngineError::no_answer())).collect();
+        for (nth, result) in join_all(calls).await.into_iter().flatten() {
+            results[nth] = result;
+        }
+        results
+    }
+
+    /// Follows a lease to where it is.
+    async fn renew_one(&self, hold: &Hold, until: Until) -> Result<Renewed, EngineError> {
+        let since = self.clock.now();
+        // In a call of its own it takes one key, which can be found while the slot is moving.
+        let op = || Op::new(self.keys_of(hold), Step::Renew(hold.clone())).alone();
+        let (value, _) = self.topology.send(&hold.name, op, until).await?;
+        reply::renewed(value, since)
     }
 }
