@@ -5,16 +5,12 @@ use std::{sync::Arc, time::Duration};
 use redis::Value;
 
 use super::{
-    Redis,
-    connection::Connection,
-    fan_out::ScriptCall,
-    keys::scan_pattern,
-    reply, script,
-    topology::{Shard, outcome::Resend},
+    Redis, connection::Connection, fan_out::ScriptCall, keys::scan_pattern, reply, script,
+    topology::outcome::Resend,
 };
 use leasehold_core::{
     clock::Until,
-    engine::{Cursor, EngineError, Inspection, Mode, Page, Tenure, Waiter},
+    engine::{Cursor, EngineError, Fut, Inspect, Inspection, Mode, Page, Tenure, Waiter},
     fence::Fence,
     name::Name,
     owner::Holder,
@@ -27,12 +23,32 @@ const SCANS_PER_PAGE: usize = 50;
 /// Names that are inspected together; bounds how long the server is busy with one call.
 pub(super) const NAMES_PER_CALL: usize = 100;
 
-impl Redis {
-    pub(super) async fn inspect_one(&self, name: &Name, until: Until) -> Result<Inspection, EngineError> {
-        let mut found = self.inspect_names(std::slice::from_ref(name), until).await?;
-        found.pop().ok_or_else(|| reply::unexpected(&Value::Nil))
+impl Inspect for Redis {
+    fn inspect<'a>(&'a self, name: &'a Name, until: Until) -> Fut<'a, Inspection> {
+        Box::pin(async move {
+            let mut found = self.inspect_names(std::slice::from_ref(name), until).await?;
+            found.pop().ok_or_else(|| reply::unexpected(&Value::Nil))
+        })
     }
 
+    fn page<'a>(
+        &'a self,
+        prefix: &'a str,
+        from: Option<Cursor>,
+        limit: u32,
+        until: Until,
+    ) -> Fut<'a, Page<Inspection>> {
+        Box::pin(async move {
+            let page = self.page_of_names((&self.prefix, prefix), from, limit, until).await?;
+            let mut items = self.inspect_names(&page.items, until).await?;
+            // Freed since the scan.
+            items.retain(Inspection::is_in_use);
+            Ok(Page { items, next: page.next })
+        })
+    }
+}
+
+impl Redis {
     async fn inspect_names(&self, names: &[Name], until: Until) -> Result<Vec<Inspection>, EngineError> {
         // In a cluster each name has a slot of its own.
         let per_call = if self.topology.in_cluster { 1 } else { NAMES_PER_CALL };
@@ -55,62 +71,36 @@ impl Redis {
         Ok(found)
     }
 
-    pub(super) async fn scan_page(
-        &self,
-        prefix: &str,
-        from: Option<Cursor>,
-        limit: u32,
-        until: Until,
-    ) -> Result<Page<Inspection>, EngineError> {
-        let Page { items: names, next } =
-            self.page_of_names(&self.prefix, prefix, from, limit, until).await?;
-        let mut items = self.inspect_names(&names, until).await?;
-        // Freed since the scan.
-        items.retain(Inspection::is_in_use);
-        Ok(Page { items, next })
-    }
-
-    /// Names on all servers that begin with `prefix` after the store's own; about `limit`, and some of them again.
+    /// Names on all primaries that begin with the store's prefix and another one; about `limit`, and some of them again. One
+    /// primary after the other in the order of their first slots: the cursor is `FIRST_SLOT ENDPOINT CURSOR` within one, and
+    /// `SLOT` between two.
     pub(super) async fn page_of_names(
         &self,
-        store_prefix: &str,
-        prefix: &str,
+        prefixes: (&str, &str),
         from: Option<Cursor>,
         limit: u32,
         until: Until,
     ) -> Result<Page<Name>, EngineError> {
         let primaries = self.topology.primaries(until).await?;
-        scan_primaries(&primaries, (store_prefix, prefix), from, limit, until).await
+        let mut words = from.as_ref().map_or("", Cursor::as_str).splitn(3, ' ');
+        let least = words.next().and_then(|slot| slot.parse().ok()).unwrap_or(0);
+        let (endpoint, at) = (words.next(), words.next());
+        let mut items = Vec::new();
+        for (first_slot, shard) in primaries.iter().filter(|(first_slot, _)| *first_slot >= least) {
+            // A primary that is new at this slot is scanned from its beginning: a name may come again, but is not missed.
+            let is_same = *first_slot == least && endpoint == Some(&*shard.endpoint.to_string());
+            let at = at.filter(|_| is_same).map(Cursor::new);
+            let page = scan_server(shard.connection(), prefixes, at, limit, until).await?;
+            items.extend(page.items);
+            let next = match page.next {
+                Some(at) => format!("{first_slot} {} {}", shard.endpoint, at.as_str()),
+                None if items.len() < limit as usize => continue,
+                None => (first_slot + 1).to_string(),
+            };
+            return Ok(Page { items, next: Some(Cursor::new(next)) });
+        }
+        Ok(Page { items, next: None })
     }
-}
-
-/// Names that all primaries have, one primary after the other in the order of their first slots. The cursor is
-/// `FIRST_SLOT ENDPOINT CURSOR` within a primary, and `SLOT` between two.
-async fn scan_primaries(
-    primaries: &[(u16, Arc<Shard>)],
-    prefixes: (&str, &str),
-    from: Option<Cursor>,
-    limit: u32,
-    until: Until,
-) -> Result<Page<Name>, EngineError> {
-    let mut words = from.as_ref().map_or("", Cursor::as_str).splitn(3, ' ');
-    let least = words.next().and_then(|slot| slot.parse().ok()).unwrap_or(0);
-    let (endpoint, at) = (words.next(), words.next());
-    let mut names = Vec::new();
-    for (first_slot, shard) in primaries.iter().filter(|(first_slot, _)| *first_slot >= least) {
-        // A primary that is new at this slot is scanned from its beginning: a name may come again, but is not missed.
-        let is_same = *first_slot == least && endpoint == Some(&*shard.endpoint.to_string());
-        let at = at.filter(|_| is_same).map(Cursor::new);
-        let page = scan_server(shard.connection(), prefixes, at, limit, until).await?;
-        names.extend(page.items);
-        let next = match page.next {
-            Some(at) => format!("{first_slot} {} {}", shard.endpoint, at.as_str()),
-            None if names.len() < limit as usize => continue,
-            None => (first_slot + 1).to_string(),
-        };
-        return Ok(Page { items: names, next: Some(Cursor::new(next)) });
-    }
-    Ok(Page { items: names, next: None })
 }
 
 /// The names that one server has. The cursor is the server's own.

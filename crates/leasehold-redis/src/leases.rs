@@ -24,32 +24,68 @@ use super::{
 use leasehold_core::{
     clock::{BootInstant, Until},
     engine::{
-        Acks, Answer, Claim, EngineError, Fault, Grant, Hold, Released, Renewed, voter::RENEWALS_PER_CALL,
+        Acks, Answer, Claim, EngineError, Fault, Fut, Grant, Hold, Leases, Released, Renewed,
+        voter::RENEWALS_PER_CALL,
     },
+    fence::Fence,
     name::Name,
     owner::Owner,
 };
 
-impl Redis {
-    pub(super) async fn claim(&self, claim: &Claim, until: Until) -> Result<Answer, EngineError> {
-        let keys = self.keys(&claim.name).checked()?;
-        let arrival = self.attempts.arrival(claim.owner.id());
-        // In a cluster a subscription costs a call per slot, and most locks are free: a first claim asks once.
-        if claim.queue.is_some() && arrival.is_none() && !self.topology.is_subscribed(|| keys.slot()) {
-            let once = Claim { queue: None, ..claim.clone() };
-            match self.claim_until_answered(&once, until).await? {
-                Answer::Busy { .. } => {}
-                answer => return Ok(answer),
+impl Leases for Redis {
+    fn claim<'a>(&'a self, claim: &'a Claim, until: Until) -> Fut<'a, Answer> {
+        Box::pin(async move {
+            let keys = self.keys(&claim.name).checked()?;
+            let arrival = self.attempts.arrival(claim.owner.id());
+            // In a cluster a subscription costs a call per slot, and most locks are free: a first claim asks once.
+            if claim.queue.is_some() && arrival.is_none() && !self.topology.is_subscribed(|| keys.slot()) {
+                let once = Claim { queue: None, ..claim.clone() };
+                match self.claim_until_answered(&once, until).await? {
+                    Answer::Busy { .. } => {}
+                    answer => return Ok(answer),
+                }
             }
-        }
-        let answer = self.claim_until_answered(claim, until).await;
-        // Nobody owes an end to a claim that had no effect.
-        if matches!(&answer, Err(error) if error.fault != Fault::NoAnswer) {
-            self.attempts.leave_unless_queued(claim.owner.id());
-        }
-        answer
+            let answer = self.claim_until_answered(claim, until).await;
+            // Nobody owes an end to a claim that had no effect.
+            if matches!(&answer, Err(error) if error.fault != Fault::NoAnswer) {
+                self.attempts.leave_unless_queued(claim.owner.id());
+            }
+            answer
+        })
     }
 
+    fn shard_of(&self, hold: &Hold) -> u64 {
+        self.topology.shard_of(|| self.keys_of(hold).slot())
+    }
+
+    /// Servers are asked at the same time: a silent one fails its own leases only.
+    fn renew<'a>(&'a self, holds: &'a [Hold], until: Until) -> Fut<'a, Vec<Result<Renewed, EngineError>>> {
+        Box::pin(async move {
+            let slots = holds.iter().map(|hold| self.keys_of(hold).slot());
+            let together = |shard, places| self.renew_at(shard, holds, places, until);
+            Ok(self.topology.send_each(slots, until, together, |at| self.renew_one(&holds[at], until)).await)
+        })
+    }
+
+    fn release<'a>(&'a self, hold: &'a Hold, until: Until) -> Fut<'a, Released> {
+        Box::pin(self.end(&hold.name, &hold.owner, None, until))
+    }
+
+    fn abandon<'a>(&'a self, claim: &'a Claim, until: Until) -> Fut<'a, ()> {
+        Box::pin(async move { self.end(&claim.name, &claim.owner, Some(claim), until).await.map(drop) })
+    }
+
+    fn force_release<'a>(&'a self, name: &'a Name, seen: Fence, until: Until) -> Fut<'a, Released> {
+        Box::pin(async move {
+            let op = || Op::new(self.keys(name), Step::ForceRelease(seen));
+            let (value, _) = self.topology.send(name, op, until).await?;
+            // Those behind a hundred dead waiters find the lock free at their next poll.
+            Ok(reply::released(value)?.unwrap_or(Released::Free))
+        })
+    }
+}
+
+impl Redis {
     async fn claim_until_answered(&self, claim: &Claim, until: Until) -> Result<Answer, EngineError> {
         match claim.acks {
             Acks::None => self.claim_over(None, claim, until).await,
@@ -127,7 +163,7 @@ impl Redis {
     }
 
     /// Ends an attempt; nothing of it is believed from here on. `claim` is how it queued, if it may have.
-    pub(super) async fn end(
+    async fn end(
         &self,
         name: &Name,
         owner: &Owner,
@@ -160,7 +196,7 @@ impl Redis {
                 Some(outcome) => break outcome,
             }
         };
-        self.attempts.ended(owner.id());
+        self.attempts.registry.ended(owner.id());
         Ok(outcome)
     }
 
@@ -188,13 +224,6 @@ impl Redis {
             self.topology.follow(keys.slot(), Resend::AwaitMigration, until, send).await?;
         }
         Ok(())
-    }
-
-    /// One result per lease. Servers are asked at the same time: a silent one fails its own leases only.
-    pub(super) async fn renew(&self, holds: &[Hold], until: Until) -> Vec<Result<Renewed, EngineError>> {
-        let slots = holds.iter().map(|hold| self.keys_of(hold).slot());
-        let together = |shard, places| self.renew_at(shard, holds, places, until);
-        self.topology.send_each(slots, until, together, |at| self.renew_one(&holds[at], until)).await
     }
 
     /// All that one server has, over the connections of their names.

@@ -33,15 +33,12 @@ use keys::Keys;
 use leasehold_core::{
     clock::{Clock, Until},
     engine::{
-        Answer, Capabilities, Claim, Cursor, Engine, EngineError, EngineOptions, Fut, Handover, Health, Held,
-        Hold, Inspect, Inspection, Leases, Page, Reach, Released, Renewed, WakeSink, deadlines::Deadlines,
-        records::Records,
+        Capabilities, Engine, EngineOptions, Fut, Handover, Health, Held, Hold, Inspect, Leases, Reach,
+        WakeSink, deadlines::Deadlines, records::Records,
     },
     error::Result,
-    fence::Fence,
     name::{NAME_MAX_BYTES, Name},
 };
-use script::{Op, Step};
 use topology::{Topology, slots};
 pub use voter::voters;
 use wake::Attempts;
@@ -153,53 +150,6 @@ impl Engine for Redis {
     }
 }
 
-impl Leases for Redis {
-    fn claim<'a>(&'a self, claim: &'a Claim, until: Until) -> Fut<'a, Answer> {
-        Box::pin(self.claim(claim, until))
-    }
-
-    fn shard_of(&self, hold: &Hold) -> u64 {
-        self.topology.shard_of(|| self.keys_of(hold).slot())
-    }
-
-    fn renew<'a>(&'a self, holds: &'a [Hold], until: Until) -> Fut<'a, Vec<Result<Renewed, EngineError>>> {
-        Box::pin(async move { Ok(self.renew(holds, until).await) })
-    }
-
-    fn release<'a>(&'a self, hold: &'a Hold, until: Until) -> Fut<'a, Released> {
-        Box::pin(self.end(&hold.name, &hold.owner, None, until))
-    }
-
-    fn abandon<'a>(&'a self, claim: &'a Claim, until: Until) -> Fut<'a, ()> {
-        Box::pin(async move { self.end(&claim.name, &claim.owner, Some(claim), until).await.map(drop) })
-    }
-
-    fn force_release<'a>(&'a self, name: &'a Name, seen: Fence, until: Until) -> Fut<'a, Released> {
-        Box::pin(async move {
-            let op = || Op::new(self.keys(name), Step::ForceRelease(seen));
-            let (value, _) = self.topology.send(name, op, until).await?;
-            // Those behind a hundred dead waiters find the lock free at their next poll.
-            Ok(reply::released(value)?.unwrap_or(Released::Free))
-        })
-    }
-}
-
-impl Inspect for Redis {
-    fn inspect<'a>(&'a self, name: &'a Name, until: Until) -> Fut<'a, Inspection> {
-        Box::pin(self.inspect_one(name, until))
-    }
-
-    fn page<'a>(
-        &'a self,
-        prefix: &'a str,
-        from: Option<Cursor>,
-        limit: u32,
-        until: Until,
-    ) -> Fut<'a, Page<Inspection>> {
-        Box::pin(self.scan_page(prefix, from, limit, until))
-    }
-}
-
 #[cfg(test)]
 mod tests {
     use std::time::Duration;
@@ -208,7 +158,8 @@ mod tests {
 
     use super::*;
     use leasehold_core::{
-        engine::{Acks, Fault, Mode, Queue},
+        engine::{Acks, Answer, Claim, Fault, Mode, Queue},
+        fence::Fence,
         owner::{Holder, Owner},
     };
 
@@ -242,15 +193,15 @@ mod tests {
         server.cli(&["HSET", "lock:foreign", "a", "b"]);
         let error = engine.claim(&claim(1, "foreign"), until()).await.unwrap_err();
         assert_eq!(error.fault, Fault::WrongType);
-        assert_eq!(engine.attempts.count(), 0);
+        assert_eq!(engine.attempts.registry.len(), 0);
 
         let (first, second) = (claim(2, "x"), claim(3, "x"));
         assert!(matches!(engine.claim(&first, until()).await, Ok(Answer::Granted(_))));
         assert!(matches!(engine.claim(&second, until()).await, Ok(Answer::Queued { .. })));
-        assert_eq!(engine.attempts.count(), 1);
+        assert_eq!(engine.attempts.registry.len(), 1);
         Leases::release(&engine, &first.hold(Fence::new(0)), until()).await.unwrap();
         // Whether or not it is ever renewed: it may be detached at once.
-        let forgotten = || async { engine.attempts.count() == 0 };
+        let forgotten = || async { engine.attempts.registry.len() == 0 };
         eventually_async(Duration::from_secs(60), "the hand-over", forgotten).await;
     }
 }

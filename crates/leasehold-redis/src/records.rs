@@ -184,7 +184,7 @@ impl Records for Redis {
             let unanswered = self.attempts.may_come_late(attempt, u64::MAX);
             let step = || Step::Settle { settle: settle.clone(), unanswered };
             let settled = self.step(&settle.hold.name, step, |value| settled(value, settle), until).await?;
-            self.attempts.ended(attempt);
+            self.attempts.registry.ended(attempt);
             Ok(settled)
         })
     }
@@ -209,7 +209,7 @@ impl Records for Redis {
         until: Until,
     ) -> Fut<'a, Page<Record>> {
         Box::pin(async move {
-            let mut found = self.page_of_names("", prefix, from, limit, until).await?;
+            let mut found = self.page_of_names(("", prefix), from, limit, until).await?;
             if !self.prefix.is_empty() && !prefix.starts_with(&self.prefix) {
                 found.items.retain(|key| !key.as_str().starts_with(&self.prefix));
             }
