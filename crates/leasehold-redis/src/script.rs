@@ -206,7 +206,8 @@ impl Scripts {
             if let Some((identity, grace)) = era {
                 cmd.arg(identity).arg(px(grace));
             }
-            forms.iter().for_each(|(op, form)| op.write_args(form, cmd));
+            let mut last_px = 0;
+            forms.iter().for_each(|(op, form)| op.write_args(form, &mut last_px, cmd));
         })
     }
 }
@@ -258,10 +259,11 @@ pub(super) fn write_inspection(cmd: &mut Cmd, locks: &[Keys], own_fences: bool) 
     cmd.arg(WAITERS_SHOWN).arg(each);
 }
 
-/// The replies of one call, one per operation.
+/// The replies of one call, one per operation; 1 alone is the reply to all.
 pub(super) fn replies(value: Value, expected: usize) -> Result<Vec<Value>, EngineError> {
     match value {
         Value::Array(replies) if replies.len() == expected => Ok(replies),
+        Value::Int(1) => Ok(vec![Value::Int(1); expected]),
         other => Err(reply::unexpected(&other)),
     }
 }

@@ -198,8 +198,8 @@ impl Op {
         }
     }
 
-    /// Its arguments, as the fragments of `scripts/` have them.
-    pub(super) fn write_args(&self, Form { letter, .. }: &Form, cmd: &mut Cmd) {
+    /// Its arguments, as `scripts/` has them; `last_px` is that of the renewal before, which is not written again.
+    pub(super) fn write_args(&self, Form { letter, .. }: &Form, last_px: &mut u64, cmd: &mut Cmd) {
         if !letter.is_empty() {
             cmd.arg(letter);
         }
@@ -217,7 +217,8 @@ impl Op {
                     "n" => cmd.arg(id).arg(rest).arg(px).arg(fence.get()),
                     "k" => cmd.arg(id).arg(rest).arg(fence.get()).arg(px),
                     "r" => cmd.arg(owner.expose()).arg(px),
-                    _ => cmd.arg(id).arg(px),
+                    _ if std::mem::replace(last_px, px) == px => cmd.arg(id),
+                    _ => cmd.arg(px).arg(id),
                 };
             }
             Step::End { owner, entry, .. } => {
