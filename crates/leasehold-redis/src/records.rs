@@ -219,11 +219,8 @@ impl Records for Redis {
                 for (key, look) in some.iter().zip(looks) {
                     match look {
                         Err(error) if error.fault == Fault::WrongType => {
-                            items.push(Record {
-                                key: key.clone(),
-                                content: Content::Corrupt,
-                                expires_in: None,
-                            });
+                            let (key, content) = (key.clone(), Content::Corrupt);
+                            items.push(Record { key, content, expires_in: None });
                         }
                         // Gone since the scan, if there is none.
                         look => items.extend(look?),

@@ -161,7 +161,7 @@ fn fault(code: &str, words: &str) -> Fault {
         // Not now: nothing happened, and it may work in a moment.
         "LOADING" | "BUSY" | "MASTERDOWN" | "TRYAGAIN" | "CLUSTERDOWN" => Fault::Unreachable,
         _ if words.contains("max number of clients reached") => Fault::Unreachable,
-        _ if is_permission_denied(words) => Fault::Refused(Refusal::Acl),
+        _ if NO_PERMISSION.iter().any(|text| words.contains(text)) => Fault::Refused(Refusal::Acl),
         // A script broke off: what it did until then stands.
         _ if words.starts_with("user_script:") || words.starts_with("ERR user_script:") => Fault::NoAnswer,
         _ => Fault::Refused(Refusal::Other),
@@ -170,11 +170,7 @@ fn fault(code: &str, words: &str) -> Fault {
 
 /// A denied permission that comes without its code: to a script (of Redis 7.0, of later ones), or to the driver while it
 /// connects.
-fn is_permission_denied(words: &str) -> bool {
-    ["The user executing the script can't", "ACL failure", "has no permissions"]
-        .iter()
-        .any(|text| words.contains(text))
-}
+const NO_PERMISSION: [&str; 3] = ["The user executing the script can't", "ACL failure", "has no permissions"];
 
 /// A failure of a command that was sent.
 pub(super) fn of_command(error: &RedisError) -> EngineError {

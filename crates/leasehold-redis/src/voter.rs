@@ -8,7 +8,7 @@ mod reply;
 #[cfg(test)]
 mod tests;
 
-use std::sync::{Arc, Mutex, Once, OnceLock, PoisonError, Weak};
+use std::sync::{Arc, Mutex, MutexGuard, Once, OnceLock, PoisonError, Weak};
 
 use redis::{Cmd, Value};
 use tokio::sync::{Notify, Semaphore, SemaphorePermit};
@@ -28,7 +28,7 @@ use super::{
     url::{self, Endpoint},
 };
 use leasehold_core::{
-    clock::{Clock, Until},
+    clock::Until,
     engine::{
         ClockOffset, Cursor, EngineError, EngineOptions, Fault, Fut, Health, Hold, LinkChange, Page, Wake,
         WakeSink, Warning,
@@ -66,10 +66,10 @@ pub fn voters(url: &str, options: &EngineOptions) -> Result<Vec<Arc<dyn Voter>>>
 /// One node.
 struct RedisVoter {
     label: String,
-    prefix: String,
-    clock: Clock,
+    options: EngineOptions,
     connection: Arc<Connection>,
-    votes_under: Mutex<Option<Arc<Record>>>,
+    /// The record that it votes under, or why there is none.
+    record: Mutex<Result<Arc<Record>, Abstention>>,
     attempts: Arc<Registry<Arc<Ballot>>>,
     /// Where hints go, and whom to notify when a connection breaks.
     sink: OnceLock<Weak<dyn WakeSink>>,
@@ -77,7 +77,6 @@ struct RedisVoter {
     /// Warns once that the server refuses wake-ups.
     polling_only: Once,
     in_flight: Semaphore,
-    max_in_flight: usize,
 }
 
 impl RedisVoter {
@@ -97,45 +96,37 @@ impl RedisVoter {
             });
             Self {
                 label,
-                prefix: options.prefix.clone(),
-                clock: options.clock.clone(),
+                options: options.clone(),
                 connection,
-                votes_under: Mutex::default(),
+                record: Mutex::new(Err(Abstention::NotAdmitted)),
                 attempts: Arc::default(),
                 sink: OnceLock::new(),
                 wake: OnceLock::new(),
                 polling_only: Once::new(),
                 in_flight: Semaphore::new(options.max_in_flight),
-                max_in_flight: options.max_in_flight,
             }
         })
     }
 
     /// Room for one more call, and a link to send it over. A node that hangs keeps the calls it has, and only its own.
     async fn room(&self, until: Until) -> Result<(SemaphorePermit<'_>, Arc<Link>), EngineError> {
-        let Some(Ok(permit)) = self.clock.bounded(until, self.in_flight.acquire()).await else {
-            let why = format!("{} operations are under way already", self.max_in_flight);
+        let Some(Ok(permit)) = self.options.clock.bounded(until, self.in_flight.acquire()).await else {
+            let why = format!("{} operations are under way already", self.options.max_in_flight);
             return Err(EngineError::new(Fault::Busy, why));
         };
         Ok((permit, self.connection.link(until).await?))
     }
 
     fn keys(&self, name: &Name) -> Result<Keys, EngineError> {
-        Keys::new(&self.prefix, name).checked()
+        Keys::new(&self.options.prefix, name).checked()
     }
 
-    /// The record that the node votes under, or why there is none.
-    fn record(&self) -> Result<Arc<Record>, Abstention> {
-        let expected = self.votes_under.lock().unwrap_or_else(PoisonError::into_inner).clone();
-        match expected {
-            Some(expected) if expected.state == State::Votes => Ok(expected),
-            Some(_) => Err(Abstention::Forgot),
-            None => Err(Abstention::NotAdmitted),
-        }
+    fn record(&self) -> MutexGuard<'_, Result<Arc<Record>, Abstention>> {
+        self.record.lock().unwrap_or_else(PoisonError::into_inner)
     }
 
     fn enter(&self, owner: OwnerId) -> Result<Call<Arc<Ballot>>, EngineError> {
-        self.attempts.enter(owner, self.clock.now())
+        self.attempts.enter(owner, self.options.clock.now())
     }
 
     /// Makes sure that hints reach us, or that they never will.
@@ -210,16 +201,20 @@ impl Voter for RedisVoter {
     }
 
     fn vote_under(&self, record: Option<Record>) {
-        *self.votes_under.lock().unwrap_or_else(PoisonError::into_inner) = record.map(Arc::new);
+        *self.record() = match record {
+            Some(record) if record.state == State::Votes => Ok(Arc::new(record)),
+            Some(_) => Err(Abstention::Forgot),
+            None => Err(Abstention::NotAdmitted),
+        };
     }
 
     fn vote<'a>(&'a self, ballot: &'a Arc<Ballot>, until: Until) -> Fut<'a, Vote> {
         Box::pin(async move {
             let claim = &ballot.claim;
             let keys = self.keys(&claim.name)?;
-            let record = match self.record() {
-                Ok(record) => record,
-                Err(why) => return Ok(Vote::Abstains(why)),
+            let record = match &*self.record() {
+                Ok(record) => record.clone(),
+                Err(why) => return Ok(Vote::Abstains(*why)),
             };
             let call = self.enter(claim.owner.id())?;
             let (_room, link) = self.room(until).await?;
@@ -265,7 +260,7 @@ impl Voter for RedisVoter {
     fn renew<'a>(&'a self, holds: &'a [Hold], until: Until) -> Fut<'a, Vec<Kept>> {
         Box::pin(async move {
             let link = self.connection.link(until).await?;
-            let keys: Vec<_> = holds.iter().map(|hold| Keys::new(&self.prefix, &hold.name)).collect();
+            let keys: Vec<_> = holds.iter().map(|hold| Keys::new(&self.options.prefix, &hold.name)).collect();
             let write = |cmd: &mut Cmd| {
                 cmd.arg(1 + keys.len() * 2).arg(RECORD);
                 for keys in &keys {
@@ -283,7 +278,7 @@ impl Voter for RedisVoter {
     fn repair<'a>(&'a self, hold: &'a Hold, until: Until) -> Fut<'a, bool> {
         Box::pin(async move {
             let keys = self.keys(&hold.name)?;
-            let Ok(record) = self.record() else { return Ok(false) };
+            let Ok(record) = self.record().clone() else { return Ok(false) };
             let call = self.enter(hold.owner.id())?;
             let (_room, link) = self.room(until).await?;
             if !is_of_run(&link, &record) {
@@ -343,7 +338,7 @@ impl Voter for RedisVoter {
             let (_room, link) = self.room(until).await?;
             let mut seen = Vec::with_capacity(names.len());
             for some in names.chunks(inspect::NAMES_PER_CALL) {
-                let keys: Vec<_> = some.iter().map(|name| Keys::new(&self.prefix, name)).collect();
+                let keys: Vec<_> = some.iter().map(|name| Keys::new(&self.options.prefix, name)).collect();
                 let write = |cmd: &mut Cmd| script::write_inspection(cmd, &keys, true);
                 let value = send(&link, &script::INSPECT, write, until).await?;
                 seen.extend(script::replies(value, some.len())?);
@@ -359,7 +354,7 @@ impl Voter for RedisVoter {
         limit: u32,
         until: Until,
     ) -> Fut<'a, Page<Name>> {
-        Box::pin(inspect::scan_server(&self.connection, (&self.prefix, prefix), from, limit, until))
+        Box::pin(inspect::scan_server(&self.connection, (&self.options.prefix, prefix), from, limit, until))
     }
 
     fn status(&self, until: Until) -> Fut<'_, NodeStatus> {
@@ -410,8 +405,8 @@ impl Voter for RedisVoter {
 
     fn health(&self, until: Until) -> Fut<'_, (Health, Option<ClockOffset>)> {
         Box::pin(async move {
-            let mut health = health::inspect_server(&self.connection, &self.clock, until).await?;
-            let clock = health::clock_of(&self.connection, &self.clock, until).await?;
+            let mut health = health::inspect_server(&self.connection, &self.options.clock, until).await?;
+            let clock = health::clock_of(&self.connection, &self.options.clock, until).await?;
             // How a primary and its replicas should be set up: here there should be none.
             health.warnings.retain(|warning| warning.code != "min-replicas");
             let link = self.connection.link(until).await?;
@@ -433,7 +428,6 @@ impl Voter for RedisVoter {
 }
 
 impl Listener for RedisVoter {
-    /// A message is the random part of the owner value, and the word "hint".
     fn message(&self, _: u64, payload: &[u8]) {
         if let Some(owner) = reply::hint(payload) {
             self.tell(|sink| sink.wake(Wake::LookAgain { owner }));
