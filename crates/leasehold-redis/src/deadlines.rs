@@ -59,7 +59,7 @@ impl Redis {
         answers
     }
 
-    /// Calls a script on all buckets of a pool, and reads its answers: as many at a time as one call can reach: all of them where one server, or one
+    /// Calls a script on all buckets of a pool, as many at a time as one call can reach: all of them where one server, or one
     /// slot, has them, otherwise one. A claim does not wait for a bucket whose keys are on two nodes: it would keep back what
     /// was claimed from the others, whose time is running.
     async fn call_all<T: FromRedisValue>(
@@ -96,23 +96,25 @@ impl Redis {
     ) -> Result<Vec<bool>> {
         let (buckets, write) = (bucket::all(pool)?, &write);
         let mut found = vec![false; ids.len()];
-        let parts = fan_out::grouped(ids.map(|id| pool.bucket_of(id)), ITEMS_PER_CALL);
-        let calls = parts.iter().map(|(number, items)| {
-            let bucket = &buckets[usize::from(*number)];
+        let mut order: Vec<_> = ids.enumerate().map(|(at, id)| (pool.bucket_of(id), at)).collect();
+        order.sort_unstable();
+        let per_bucket = order.chunk_by(|(one, _), (other, _)| one == other);
+        let parts: Vec<_> = per_bucket.flat_map(|items| items.chunks(ITEMS_PER_CALL)).collect();
+        let calls = parts.iter().map(|items| {
+            let bucket = &buckets[usize::from(items[0].0)];
             ScriptCall::new(script, bucket.slot(), move |cmd| {
                 bucket::write_keys(std::slice::from_ref(bucket), &KEYS, cmd);
-                items.iter().for_each(|at| write(*at, cmd));
+                items.iter().for_each(|(_, at)| write(*at, cmd));
             })
         });
         let answers = self.call_pool(&pool.name, Resend::AwaitMigration, calls, until).await;
-        for ((_, items), answer) in parts.iter().zip(answers) {
+        for (items, answer) in parts.iter().zip(answers) {
             let digits = fan_out::digits(answer?, items.len())?;
-            items.iter().zip(digits).for_each(|(at, digit)| found[*at] = digit == b'1');
+            items.iter().zip(digits).for_each(|((_, at), digit)| found[*at] = digit == b'1');
         }
         Ok(found)
     }
 
-    /// One call to the server that has its slot.
     async fn call_one(&self, pool: &Name, call: ScriptCall<'_>, until: Until) -> Result<Value> {
         let answer = self.call_pool(pool, Resend::AwaitMigration, [call].into_iter(), until).await.pop();
         answer.unwrap_or_else(|| Err(unexpected(&Value::Nil)))

@@ -1,6 +1,6 @@
 //! Calls of one script to many slots: all that one server gets leave in one write, and servers are asked at the same time.
 
-use std::{collections::BTreeMap, sync::Arc};
+use std::sync::Arc;
 
 use redis::{Cmd, Value};
 
@@ -41,9 +41,6 @@ impl<'a> ScriptCall<'a> {
     }
 }
 
-/// One answer per call.
-type Answers = Vec<Result<Value, EngineError>>;
-
 impl Redis {
     /// Makes all calls; one answer each. On one server those with the same `name` take the same connection. A server that
     /// does not answer fails its own calls only.
@@ -53,7 +50,7 @@ impl Redis {
         resend: Resend,
         calls: impl Iterator<Item = ScriptCall<'a>>,
         until: Until,
-    ) -> Answers {
+    ) -> Vec<Result<Value, EngineError>> {
         let calls = &calls.collect::<Vec<_>>();
         let together = |shard: Arc<Shard>, places: Vec<usize>| async move {
             // In a cluster all that one shard gets leave in one write.
@@ -73,7 +70,12 @@ impl Redis {
 }
 
 /// Sends all that are needed in one write; those whose script the server does not know (any more) again, with its text.
-async fn send(connection: &Arc<Connection>, calls: &[&ScriptCall<'_>], our_ms: u64, until: Until) -> Answers {
+async fn send(
+    connection: &Arc<Connection>,
+    calls: &[&ScriptCall<'_>],
+    our_ms: u64,
+    until: Until,
+) -> Vec<Result<Value, EngineError>> {
     let link = match connection.link(until).await {
         Ok(link) => link,
         Err(error) => return vec![Err(error); calls.len()],
@@ -109,16 +111,6 @@ async fn may_be_due(link: &Link, calls: &[&ScriptCall<'_>], our_ms: u64, until: 
     let is_ahead = time.is_some_and(|(seconds, micros)| seconds * 1000 + micros / 1000 <= soon_ms);
     // Where a count fails, the script's own answer tells why.
     (0..calls.len()).filter(|at| !is_ahead || !matches!(counts[*at], Ok(Value::Int(0)))).collect()
-}
-
-/// The places of items by where they belong, at most so many together.
-pub(super) fn grouped(groups: impl Iterator<Item = u16>, most: usize) -> Vec<(u16, Vec<usize>)> {
-    let mut places: BTreeMap<u16, Vec<usize>> = BTreeMap::new();
-    groups.enumerate().for_each(|(at, group)| places.entry(group).or_default().push(at));
-    let parts = |(group, places): (u16, Vec<usize>)| {
-        places.chunks(most).map(|some| (group, some.to_vec())).collect::<Vec<_>>()
-    };
-    places.into_iter().flat_map(parts).collect()
 }
 
 /// A script's text with one digit per item.

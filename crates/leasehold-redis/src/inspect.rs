@@ -10,7 +10,7 @@ use super::{
 };
 use leasehold_core::{
     clock::Until,
-    engine::{Cursor, EngineError, Fut, Inspect, Inspection, Mode, Page, Tenure, Waiter},
+    engine::{Cursor, EngineError, Fut, Inspect, Inspection, Mode, Page, Waiter},
     fence::Fence,
     name::Name,
     owner::Holder,
@@ -60,12 +60,10 @@ impl Redis {
                 ScriptCall::new(&script::INSPECT, keys[0].slot(), write)
             });
             let answers = self.call_each(None, Resend::AwaitMigration, calls, until).await;
-            let mut values = Vec::with_capacity(names.len());
-            for (answer, keys) in answers.into_iter().zip(keys.chunks(per_call)) {
-                values.extend(script::replies(answer?, keys.len())?);
-            }
-            for (name, value) in names.iter().zip(&values) {
-                found.push(inspection(name, value)?);
+            for (names, answer) in names.chunks(per_call).zip(answers) {
+                for (name, value) in names.iter().zip(script::replies(answer?, names.len())?) {
+                    found.push(inspection(name, &value)?);
+                }
             }
         }
         Ok(found)
@@ -143,11 +141,8 @@ fn name_of(store_prefix: &str, key: &[u8]) -> Option<Name> {
 
 fn inspection(name: &Name, value: &Value) -> Result<Inspection, EngineError> {
     let Found { text, expires_in, waiters, waiting, .. } = Found::read(value)?;
-    let held = text.map(|text| {
-        let (holder, fence) = reply::tenant(text);
-        Tenure { holder, fence, mode: Mode::Exclusive, expires_in }
-    });
-    Ok(Inspection { name: name.clone(), holders: held.into(), waiters, waiting })
+    let holders = reply::holders(text, expires_in);
+    Ok(Inspection { name: name.clone(), holders, waiters, waiting })
 }
 
 /// What `inspect.lua` found about one name.

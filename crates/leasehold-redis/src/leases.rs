@@ -138,6 +138,7 @@ impl Redis {
         link: u64,
     ) -> Result<Option<Answer>, EngineError> {
         let owner = claim.owner.id();
+        let holders = |holder, pttl| reply::holders(reply::text(holder), reply::left(pttl));
         match reply::items(&value) {
             [fence @ Value::BulkString(_)] => {
                 if claim.acks == Acks::None {
@@ -150,12 +151,12 @@ impl Redis {
                 let arrival = reply::text(arrival).unwrap_or("0").to_owned();
                 self.attempts.queued(owner, arrival, link);
                 let ahead = u32::try_from(*ahead).unwrap_or(u32::MAX);
-                let (last, holders) = (reply::fence(last)?, reply::holders(holder, *pttl));
+                let (last, holders) = (reply::fence(last)?, holders(holder, *pttl));
                 Ok(Some(Answer::Queued { ahead, holders, last, link }))
             }
             [Value::Int(3), Value::Int(pttl), rest @ ..] => {
-                let holder = rest.first().unwrap_or(&Value::Nil);
-                Ok(Some(Answer::Busy { holders: reply::holders(holder, *pttl) }))
+                let holders = holders(rest.first().unwrap_or(&Value::Nil), *pttl);
+                Ok(Some(Answer::Busy { holders }))
             }
             [Value::Int(7)] => Ok(None),
             _ => Err(reply::failed_or_unexpected(value)),

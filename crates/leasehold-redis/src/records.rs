@@ -18,10 +18,7 @@ use super::{
     keys::Keys,
     reply,
     script::{MARKS, Op, Step, px},
-    topology::{
-        outcome::{self, Resend},
-        slots,
-    },
+    topology::{outcome::Resend, slots},
     wake::NO_LINK,
 };
 use leasehold_core::{
@@ -76,43 +73,29 @@ impl Redis {
         begun
     }
 
-    /// One answer per key. On one server all leave in one write; in a cluster all that a shard has.
+    /// One answer per key. On one server all leave in one write; in a cluster all that a shard has, each in a call of its own:
+    /// those of one slot may be on two nodes.
     async fn call_marks(&self, keys: &[Name], op: MarkOp, until: Until) -> Result<Vec<bool>> {
         keys.iter().try_for_each(|key| Keys::of_record(key).checked().map(drop))?;
-        let slot = |key: &Name| self.topology.slot(|| slots::slot(key.as_str()));
-        let mut parts = fan_out::grouped(keys.iter().map(slot), MARKS_PER_CALL);
-        let mut resend = Resend::NotWhileMigrating;
-        let mut found = vec![false; keys.len()];
-        while !parts.is_empty() {
-            let calls = parts.iter().map(|(slot, places)| {
-                ScriptCall::new(&MARKS, *slot, |cmd| write_marks(cmd, places.iter().map(|at| &keys[*at]), op))
-            });
-            let answers = self.call_each(keys.first(), resend, calls, until).await;
-            let mut apart = Vec::new();
-            for ((slot, places), answer) in parts.into_iter().zip(answers) {
-                match answer {
-                    // Its keys are on two nodes at the moment; each alone can be found.
-                    Err(error) if outcome::is_try_again(&error) && places.len() > 1 => {
-                        apart.extend(places.into_iter().map(|at| (slot, vec![at])));
-                    }
-                    answer => {
-                        for (at, digit) in places.iter().zip(fan_out::digits(answer?, places.len())?) {
-                            found[*at] = match digit {
-                                b'0' => false,
-                                b'1' => true,
-                                _ => return Err(wrong_type(&keys[*at])),
-                            };
-                        }
-                    }
+        let per_call = if self.topology.in_cluster { 1 } else { MARKS_PER_CALL };
+        let calls = keys.chunks(per_call).map(|some| {
+            ScriptCall::new(&MARKS, slots::slot(some[0].as_str()), move |cmd| write_marks(cmd, some, op))
+        });
+        let answers = self.call_each(keys.first(), Resend::AwaitMigration, calls, until).await;
+        let mut found = Vec::with_capacity(keys.len());
+        for (some, answer) in keys.chunks(per_call).zip(answers) {
+            for (key, digit) in some.iter().zip(fan_out::digits(answer?, some.len())?) {
+                match digit {
+                    b'0' | b'1' => found.push(digit == b'1'),
+                    _ => return Err(wrong_type(key)),
                 }
             }
-            (parts, resend) = (apart, Resend::AwaitMigration);
         }
         Ok(found)
     }
 }
 
-fn write_marks<'a>(cmd: &mut Cmd, keys: impl ExactSizeIterator<Item = &'a Name>, op: MarkOp) {
+fn write_marks(cmd: &mut Cmd, keys: &[Name], op: MarkOp) {
     cmd.arg(keys.len());
     for key in keys {
         cmd.arg(key.as_str());
@@ -125,7 +108,6 @@ fn write_marks<'a>(cmd: &mut Cmd, keys: impl ExactSizeIterator<Item = &'a Name>,
     };
 }
 
-/// The error for a key of another type.
 fn wrong_type(key: &Name) -> EngineError {
     EngineError::new(Fault::WrongType, format!("the key {key} is of another type than a record"))
 }

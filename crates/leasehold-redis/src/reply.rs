@@ -15,10 +15,8 @@ use leasehold_core::{
 };
 
 /// Who holds a lock, from its text.
-pub(super) fn holders(value: &Value, pttl: i64) -> Holders {
-    let expires_in = left(pttl);
-    let Some(value) = text(value) else { return Holders::none(expires_in) };
-    let (holder, fence) = tenant(value);
+pub(super) fn holders(text: Option<&str>, expires_in: Option<Duration>) -> Holders {
+    let Some((holder, fence)) = text.map(tenant) else { return Holders::none(expires_in) };
     Holders::one(Tenure { holder, fence, mode: Mode::Exclusive, expires_in })
 }
 

@@ -196,7 +196,7 @@ impl Scripts {
     ) -> Cmd {
         // Asked once: what an end has to do away with may change at any time.
         let forms: Vec<_> = ops.clone().map(|op| (op, op.form(call, link))).collect();
-        let own_keys: usize = forms.iter().map(|(_, form)| form.keys.len()).sum();
+        let own_keys: usize = forms.iter().map(|(_, (_, keys))| keys.len()).sum();
         self.scripts[call as usize].call(by_hash, forms.len() * OP_BYTES, |cmd| {
             match era {
                 Some(_) => cmd.arg(3 + own_keys).arg(GRACE).arg(ERA).arg(GRACES),

@@ -40,7 +40,7 @@ use leasehold_core::{
     error::Result,
     fence::Fence,
     name::Name,
-    owner::{Owner, OwnerId},
+    owner::Owner,
 };
 
 /// Q: the node's record.
@@ -123,10 +123,6 @@ impl RedisVoter {
 
     fn record(&self) -> MutexGuard<'_, Result<Arc<Record>, Abstention>> {
         self.record.lock().unwrap_or_else(PoisonError::into_inner)
-    }
-
-    fn enter(&self, owner: OwnerId) -> Result<Call<Arc<Ballot>>, EngineError> {
-        self.attempts.enter(owner, self.options.clock.now())
     }
 
     /// Makes sure that hints reach us, or that they never will.
@@ -216,7 +212,7 @@ impl Voter for RedisVoter {
                 Ok(record) => record.clone(),
                 Err(why) => return Ok(Vote::Abstains(*why)),
             };
-            let call = self.enter(claim.owner.id())?;
+            let call = self.attempts.enter(claim.owner.id(), self.options.clock.now())?;
             let (_room, link) = self.room(until).await?;
             if !is_of_run(&link, &record) {
                 return Ok(Vote::Abstains(Abstention::Forgot));
@@ -279,7 +275,7 @@ impl Voter for RedisVoter {
         Box::pin(async move {
             let keys = self.keys(&hold.name)?;
             let Ok(record) = self.record().clone() else { return Ok(false) };
-            let call = self.enter(hold.owner.id())?;
+            let call = self.attempts.enter(hold.owner.id(), self.options.clock.now())?;
             let (_room, link) = self.room(until).await?;
             if !is_of_run(&link, &record) {
                 return Ok(false);
@@ -298,7 +294,7 @@ impl Voter for RedisVoter {
         Box::pin(async move {
             let claim = &ballot.claim;
             let keys = self.keys(&claim.name)?;
-            let call = self.enter(claim.owner.id())?;
+            let call = self.attempts.enter(claim.owner.id(), self.options.clock.now())?;
             let (_room, link) = self.room(until).await?;
             let waits = claim.queue.map(|_| ballot);
             let write = |cmd: &mut Cmd| {

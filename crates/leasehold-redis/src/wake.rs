@@ -107,7 +107,6 @@ impl Attempts {
         });
     }
 
-    /// The attempt waits no longer.
     pub(super) fn leave(&self, owner: OwnerId) {
         self.registry.waits(owner, |waits| *waits = None);
     }

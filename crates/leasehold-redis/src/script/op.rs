@@ -41,7 +41,6 @@ pub(crate) enum Step {
     },
     /// Renews a lock or a record, or releases a lock that stays closed for the hold's ttl.
     Renew(Hold),
-    /// Ends an attempt.
     End {
         owner: Owner,
         /// Its entry in the queue; empty if it cannot have one.
@@ -61,10 +60,7 @@ pub(crate) enum Step {
 }
 
 /// How an operation is written: its letter, which a script for one case does without, and its keys.
-pub(super) struct Form {
-    letter: &'static str,
-    pub(super) keys: &'static [Key],
-}
+pub(super) type Form = (&'static str, &'static [Key]);
 
 /// A key of an operation, by its letter in the scripts.
 pub(super) enum Key {
@@ -109,7 +105,6 @@ impl Op {
         }
     }
 
-    /// Whether it gives a lock back.
     pub(crate) fn is_release(&self) -> bool {
         matches!(self.step, Step::End { .. })
     }
@@ -148,7 +143,7 @@ impl Op {
     /// How it is written for a call that leaves over this link.
     pub(super) fn form(&self, call: Call, link: u64) -> Form {
         use Key::{B, F, G, K, S, V, W};
-        let (letter, keys): (_, &[_]) = match (&self.step, call) {
+        match (&self.step, call) {
             (Step::Claim { .. }, Call::ClaimFree) => ("", &[K, F, W, G]),
             (Step::Claim { .. }, _) => ("c", &[K, F, W, S, G]),
             (Step::Renew(_), Call::Renew) => ("", &[K]),
@@ -167,13 +162,12 @@ impl Op {
             (Step::Settle { .. }, _) => ("s", &[K, B, V]),
             (Step::Remove, _) => ("x", &[K, V]),
             (Step::Look, _) => ("l", &[K]),
-        };
-        Form { letter, keys }
+        }
     }
 
-    pub(super) fn write_keys(&self, form: &Form, by_slot: bool, cmd: &mut Cmd) {
+    pub(super) fn write_keys(&self, (_, which): &Form, by_slot: bool, cmd: &mut Cmd) {
         let keys = &self.keys;
-        for key in form.keys {
+        for key in *which {
             match key {
                 Key::K => cmd.arg(keys.lock()),
                 Key::F => cmd.arg(keys.counter(by_slot)),
@@ -186,7 +180,6 @@ impl Op {
         }
     }
 
-    /// Whose attempt it is.
     fn owner(&self) -> Option<&Owner> {
         match &self.step {
             Step::Claim { claim, .. } => Some(&claim.owner),
@@ -199,7 +192,7 @@ impl Op {
     }
 
     /// Its arguments, as `scripts/` has them; `last_px` is that of the renewal before, which is not written again.
-    pub(super) fn write_args(&self, Form { letter, .. }: &Form, last_px: &mut u64, cmd: &mut Cmd) {
+    pub(super) fn write_args(&self, (letter, _): &Form, last_px: &mut u64, cmd: &mut Cmd) {
         if !letter.is_empty() {
             cmd.arg(letter);
         }

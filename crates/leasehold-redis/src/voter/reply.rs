@@ -44,8 +44,7 @@ pub(super) fn is_other_data_set(value: &Value, expected: &Record) -> bool {
 fn abstention(expected: &Record, found: Option<&str>) -> Abstention {
     let Some(text) = found else { return Abstention::NotAdmitted };
     let Some(found) = Record::parse(text) else { return Abstention::UnknownLayout };
-    let place = |record: &Record| (record.set.clone(), record.epoch, record.n, record.index);
-    if place(&found) != place(expected) {
+    if !found.is_same_quorum(expected) || found.index != expected.index {
         Abstention::OtherSet
     } else if found.identity == expected.identity && found.state == State::Votes && found != *expected {
         // Another limit: it votes, under a record that was not read yet.
