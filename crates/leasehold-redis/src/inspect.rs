@@ -10,8 +10,10 @@ use super::{
 };
 use leasehold_core::{
     clock::Until,
-    engine::{Cursor, EngineError, Fut, Inspect, Inspection, Mode, Page, Waiter},
-    fence::Fence,
+    engine::{
+        Cursor, EngineError, Fut, Inspect, Inspection, Mode, Page, Waiter,
+        voter::{self, Sighting},
+    },
     name::Name,
     owner::Holder,
 };
@@ -140,36 +142,25 @@ fn name_of(store_prefix: &str, key: &[u8]) -> Option<Name> {
 }
 
 fn inspection(name: &Name, value: &Value) -> Result<Inspection, EngineError> {
-    let Found { text, expires_in, waiters, waiting, .. } = Found::read(value)?;
-    let holders = reply::holders(text, expires_in);
-    Ok(Inspection { name: name.clone(), holders, waiters, waiting })
+    let (text, Sighting { expires_in, waiters, waiting, .. }) = sighting(value)?;
+    Ok(Inspection { name: name.clone(), holders: reply::holders(text, expires_in), waiters, waiting })
 }
 
-/// What `inspect.lua` found about one name.
-pub(super) struct Found<'a> {
-    /// The lock's; empty for another kind of key, whose value is not read.
-    pub(super) text: Option<&'a str>,
-    pub(super) expires_in: Option<Duration>,
-    /// The last of this name, where each has its own.
-    pub(super) fence: Fence,
-    pub(super) waiters: Vec<Waiter>,
-    pub(super) waiting: u32,
-}
-
-impl<'a> Found<'a> {
-    pub(super) fn read(value: &'a Value) -> Result<Self, EngineError> {
-        let [holder, Value::Int(pttl), fence, Value::Int(count), Value::Array(waiters)] = reply::items(value)
-        else {
-            return Err(reply::unexpected(value));
-        };
-        Ok(Self {
-            text: if let Value::Int(_) = holder { Some("") } else { reply::text(holder) },
-            expires_in: reply::left(*pttl),
-            fence: reply::fence(fence)?,
-            waiters: waiters.chunks(2).map(waiter).collect(),
-            waiting: u32::try_from(*count).unwrap_or(u32::MAX),
-        })
-    }
+/// What `inspect.lua` found about one name, after the lock's text: that is empty for another kind of key, which is not read.
+pub(super) fn sighting(value: &Value) -> Result<(Option<&str>, Sighting), EngineError> {
+    let [holder, Value::Int(pttl), fence, Value::Int(count), Value::Array(waiters)] = reply::items(value)
+    else {
+        return Err(reply::unexpected(value));
+    };
+    let text = if let Value::Int(_) = holder { Some("") } else { reply::text(holder) };
+    let sighting = Sighting {
+        owner: text.map(|text| voter::Value(reply::owner_text(text))),
+        expires_in: reply::left(*pttl),
+        fence: reply::fence(fence)?,
+        waiters: waiters.chunks(2).map(waiter).collect(),
+        waiting: u32::try_from(*count).unwrap_or(u32::MAX),
+    };
+    Ok((text, sighting))
 }
 
 /// A waiter's entry, and how long it has waited in microseconds.

@@ -237,16 +237,16 @@ impl Redis {
     ) -> Vec<Result<Renewed, EngineError>> {
         let hold = |nth: usize| &holds[places[nth]];
         let lane = |nth: usize| shard.lane(&hold(nth).name);
-        let mut order: Vec<_> = (0..places.len()).collect();
-        order.sort_by_key(|nth| Arc::as_ptr(lane(*nth)));
-        let of_lanes = order.chunk_by(|one, other| Arc::ptr_eq(lane(*one), lane(*other)));
+        let mut order: Vec<_> = (0..places.len()).map(|nth| (Arc::as_ptr(lane(nth)).addr(), nth)).collect();
+        order.sort_unstable();
+        let of_lanes = order.chunk_by(|(one, _), (other, _)| one == other);
         let calls = of_lanes.flat_map(|some| some.chunks(RENEWALS_PER_CALL)).map(async |some| {
-            let op = |nth: &usize| Op::new(self.keys_of(hold(*nth)), Step::Renew(hold(*nth).clone()));
-            let ops: Vec<_> = some.iter().map(op).collect();
+            let renew = |hold: &Hold| Op::new(self.keys_of(hold), Step::Renew(hold.clone()));
+            let ops: Vec<_> = some.iter().map(|(_, nth)| renew(hold(*nth))).collect();
             let since = self.clock.now();
-            let (values, _) = lane(some[0]).call(&ops, until).await;
+            let (values, _) = lane(some[0].1).call(&ops, until).await;
             let renewed = values.into_iter().map(|value| reply::renewed(value?, since));
-            some.iter().copied().zip(renewed).collect::<Vec<_>>()
+            some.iter().map(|(_, nth)| *nth).zip(renewed).collect::<Vec<_>>()
         });
         let mut results: Vec<_> = places.iter().map(|_| Err(EngineError::no_answer())).collect();
         for (nth, result) in join_all(calls).await.into_iter().flatten() {

@@ -25,7 +25,7 @@ mod url;
 mod voter;
 mod wake;
 
-use std::sync::{Arc, Weak};
+use std::sync::{Arc, Weak, atomic::Ordering};
 
 use connection::Listener;
 pub use health::{SET_WARNING_CODES, WARNING_CODES};
@@ -133,7 +133,7 @@ impl Engine for Redis {
     }
 
     fn round_trips(&self) -> Option<u64> {
-        Some(self.attempts.round_trips())
+        Some(self.attempts.round_trips.load(Ordering::Relaxed))
     }
 
     fn connect(&self, until: Until) -> Fut<'_, ()> {

@@ -18,10 +18,10 @@ use super::{
     connection::{Connection, ConnectionOptions, Link, Listener, Tasks},
     health,
     info::{Info, command},
-    inspect::{self, Found},
+    inspect,
     keys::{self, Keys},
     random_process,
-    reply::{owner_text, read},
+    reply::read,
     script::{self, FENCE_KEPT, Script, TOMBSTONE, entry, px},
     target::DialTarget,
     topology::{not_sent, outcome},
@@ -33,9 +33,7 @@ use leasehold_core::{
         ClockOffset, Cursor, EngineError, EngineOptions, Fault, Fut, Health, Hold, LinkChange, Page, Wake,
         WakeSink, Warning,
         registry::{Call, Registry, send_noted},
-        voter::{
-            self, Abstention, Ballot, Kept, NodeStatus, Record, Sighting, State, Vote, Voter, Withdrawn,
-        },
+        voter::{Abstention, Ballot, Kept, NodeStatus, Record, Sighting, State, Vote, Voter, Withdrawn},
     },
     error::Result,
     fence::Fence,
@@ -144,13 +142,6 @@ impl RedisVoter {
             tell(&*sink);
         }
     }
-}
-
-/// What a node knows about a name, from what `inspect.lua` found.
-fn sighting(value: &Value) -> Result<Sighting, EngineError> {
-    let Found { text, expires_in, fence, waiters, waiting } = Found::read(value)?;
-    let owner = text.map(|text| voter::Value(owner_text(text)));
-    Ok(Sighting { owner, expires_in, fence, waiters, waiting })
 }
 
 fn is_of_run(link: &Link, record: &Record) -> bool {
@@ -339,7 +330,7 @@ impl Voter for RedisVoter {
                 let value = send(&link, &script::INSPECT, write, until).await?;
                 seen.extend(script::replies(value, some.len())?);
             }
-            seen.iter().map(sighting).collect()
+            seen.iter().map(|value| Ok(inspect::sighting(value)?.1)).collect()
         })
     }
 

@@ -24,7 +24,7 @@ pub(super) struct Attempts {
     by_shard: bool,
     sink: OnceLock<Weak<dyn WakeSink>>,
     /// How often its client has asked, of attempts or otherwise.
-    round_trips: AtomicU64,
+    pub(super) round_trips: AtomicU64,
 }
 
 /// A claim whose caller waits for the answer.
@@ -46,10 +46,6 @@ pub(super) const NO_LINK: u64 = 0;
 impl Attempts {
     pub(super) fn new(by_shard: bool) -> Arc<Self> {
         Arc::new(Self { by_shard, ..Self::default() })
-    }
-
-    pub(super) fn round_trips(&self) -> u64 {
-        self.round_trips.load(Ordering::Relaxed)
     }
 
     pub(super) fn set_sink(&self, sink: Weak<dyn WakeSink>) {
