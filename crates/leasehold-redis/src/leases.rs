@@ -37,15 +37,19 @@ impl Leases for Redis {
         Box::pin(async move {
             let keys = self.keys(&claim.name).checked()?;
             let arrival = self.attempts.arrival(claim.owner.id());
+            let ask = async |claim: &Claim| match claim.acks {
+                Acks::None => self.claim_over(None, claim, until).await,
+                _ => self.claim_with_acks(claim, until).await,
+            };
             // In a cluster a subscription costs a call per slot, and most locks are free: a first claim asks once.
             if claim.queue.is_some() && arrival.is_none() && !self.topology.is_subscribed(|| keys.slot()) {
                 let once = Claim { queue: None, ..claim.clone() };
-                match self.claim_until_answered(&once, until).await? {
+                match ask(&once).await? {
                     Answer::Busy { .. } => {}
                     answer => return Ok(answer),
                 }
             }
-            let answer = self.claim_until_answered(claim, until).await;
+            let answer = ask(claim).await;
             // Nobody owes an end to a claim that had no effect.
             if matches!(&answer, Err(error) if error.fault != Fault::NoAnswer) {
                 self.attempts.leave_unless_queued(claim.owner.id());
@@ -86,13 +90,6 @@ impl Leases for Redis {
 }
 
 impl Redis {
-    async fn claim_until_answered(&self, claim: &Claim, until: Until) -> Result<Answer, EngineError> {
-        match claim.acks {
-            Acks::None => self.claim_over(None, claim, until).await,
-            _ => self.claim_with_acks(claim, until).await,
-        }
-    }
-
     /// Sends a claim until it is answered, over a connection of its own if it has one.
     pub(super) async fn claim_over(
         &self,

@@ -110,10 +110,8 @@ pub(super) fn failed_or_unexpected(value: Value) -> EngineError {
 
 /// The refusal of an operation by a server that takes no writes.
 pub(super) fn read_only(reply: &Value) -> Option<EngineError> {
-    match items(reply) {
-        [Value::Int(9), why] => text(why).map(from_words).filter(|error| error.why.starts_with("READONLY")),
-        _ => None,
-    }
+    let [Value::Int(9), why] = items(reply) else { return None };
+    text(why).map(from_words).filter(|error| error.why.starts_with("READONLY"))
 }
 
 pub(super) fn unexpected(value: &Value) -> EngineError {

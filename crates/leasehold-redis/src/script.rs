@@ -97,15 +97,8 @@ fn locks(by_slot: bool, with_grace: bool) -> String {
 }
 
 fn records(by_slot: bool, with_grace: bool) -> String {
-    let operations = lua!(
-        "records/look",
-        "records/watchers",
-        "records/begin",
-        "records/settle",
-        "records/renew",
-        "records/dispatch"
-    );
-    [begin_with(with_grace), wake(by_slot), operations].concat()
+    let (first, then) = (lua!("records/look", "records/watchers"), lua!("records/begin", "records/settle"));
+    [begin_with(with_grace), wake(by_slot), first, then, lua!("records/renew", "records/dispatch")].concat()
 }
 
 /// A script and the hash by which a server that has seen it knows it.
@@ -195,7 +188,7 @@ impl Scripts {
         era: Option<(&str, Duration)>,
     ) -> Cmd {
         // Asked once: what an end has to do away with may change at any time.
-        let forms: Vec<_> = ops.clone().map(|op| (op, op.form(call, link))).collect();
+        let forms: Vec<_> = ops.clone().map(|op| (op, op.form(call, by_hash, link))).collect();
         let own_keys: usize = forms.iter().map(|(_, (_, keys))| keys.len()).sum();
         self.scripts[call as usize].call(by_hash, forms.len() * OP_BYTES, |cmd| {
             match era {

@@ -304,8 +304,8 @@ impl Voter for RedisVoter {
             let keys = self.keys(name)?;
             let (_room, link) = self.room(until).await?;
             let remains = self.attempts.remains(owner.id(), link.number);
-            let waits = remains.waits.map(|ballot| entry(&ballot.claim, self.connection.channel()));
-            let waits = waits.unwrap_or_default();
+            let channel = self.connection.channel();
+            let waits = remains.waits.map_or_else(String::new, |ballot| entry(&ballot.claim, channel));
             let write = |cmd: &mut Cmd| {
                 cmd.arg(if remains.may_come_late { 5 } else { 4 });
                 cmd.arg(keys.lock()).arg(keys.fence()).arg(keys.waiters()).arg(keys.seen());

@@ -140,11 +140,20 @@ impl Op {
         }
     }
 
-    /// How it is written for a call that leaves over this link.
-    pub(super) fn form(&self, call: Call, link: u64) -> Form {
+    /// It leaves again, unless its attempt has ended meanwhile. An end that comes later may overtake it on any link.
+    fn leaves_again(&self) -> bool {
+        let Step::Claim { copy, .. } = &self.step else { return true };
+        copy.answered();
+        copy.leaves(None).map(|()| copy.left(wake::NO_LINK)).is_ok()
+    }
+
+    /// How it is written for a call that leaves over this link, the second time with the script's text.
+    pub(super) fn form(&self, call: Call, by_hash: bool, link: u64) -> Form {
         use Key::{B, F, G, K, S, V, W};
         match (&self.step, call) {
             (Step::Claim { .. }, Call::ClaimFree) => ("", &[K, F, W, G]),
+            // Too late: a release of the same owner, which changes nothing, has its place among the others of the call.
+            (Step::Claim { .. }, _) if !by_hash && !self.leaves_again() => ("o", &[K]),
             (Step::Claim { .. }, _) => ("c", &[K, F, W, S, G]),
             (Step::Renew(_), Call::Renew) => ("", &[K]),
             (Step::Renew(Hold { of: Held::Lock, .. }), _) => ("n", &[K, F]),
@@ -199,7 +208,10 @@ impl Op {
         match &self.step {
             Step::Claim { claim, channel, arrival, .. } => {
                 let (id, rest) = parts(&claim.owner);
-                cmd.arg(id).arg(rest).arg(px(claim.ttl + claim.lock_delay));
+                cmd.arg(id);
+                if *letter != "o" {
+                    cmd.arg(rest).arg(px(claim.ttl + claim.lock_delay));
+                }
                 if *letter == "c" {
                     cmd.arg(entry_head(claim, channel)).arg(arrival.as_deref().unwrap_or("0"));
                 }
@@ -273,12 +285,11 @@ pub(crate) fn entry_owner(entry: &str) -> &str {
 mod tests {
     use std::time::Duration;
 
-    use super::*;
-    use leasehold_core::{engine::Queue, name::Name, owner::Holder};
+    use super::{super::Scripts, *};
+    use leasehold_core::{clock::BootInstant, engine::Queue, name::Name, owner::Holder};
 
-    #[test]
-    fn an_entry_leads_back_to_its_owner() {
-        let claim = Claim {
+    fn claim() -> Claim {
+        Claim {
             name: Name::new("x").unwrap(),
             owner: Owner::new(5, &Holder::this_process("a label with spaces", 1)),
             ttl: Duration::from_secs(1),
@@ -286,7 +297,33 @@ mod tests {
             mode: leasehold_core::engine::Mode::Exclusive,
             queue: Some(Queue { wait: Duration::from_secs(2), poll_every: Duration::from_millis(333) }),
             acks: leasehold_core::engine::Acks::None,
-        };
+        }
+    }
+
+    /// A batch of claims goes on when one of their callers is gone, and the end of that one may be ahead of it.
+    #[test]
+    fn a_claim_is_not_sent_again_with_the_text_of_its_script_after_its_end() {
+        for has_ended in [false, true] {
+            let (claim, attempts) = (claim(), Attempts::new(false));
+            let copy = attempts.leaves(claim.owner.id(), BootInstant::from_nanos(0)).unwrap();
+            let owner = claim.owner.clone();
+            let step = Step::Claim { claim, channel: String::new(), arrival: None, copy };
+            let op = Op::new(Keys::new("", &Name::new("x").unwrap()), step);
+            op.left(1);
+            if has_ended {
+                attempts.end(owner.id());
+            }
+            let cmd = Scripts::of(false, false).build(Call::Locks, false, [&op].into_iter(), 1, None);
+            let text = String::from_utf8(cmd.get_packed_command()).unwrap();
+            let release = format!("\r\n$1\r\nx\r\n$1\r\no\r\n$33\r\n{} \r\n", owner.id_text());
+            assert_eq!(text.ends_with(&release), has_ended, "{text}");
+            assert_eq!(attempts.may_come_late(owner.id(), 1), !has_ended);
+        }
+    }
+
+    #[test]
+    fn an_entry_leads_back_to_its_owner() {
+        let claim = claim();
         let entry = |claim: &Claim| entry(claim, "leasehold:wake:1");
         let owner = claim.owner.expose();
         assert_eq!(entry(&claim), format!("2 1000 2000 999 leasehold:wake:1 {owner}"));
