@@ -8,7 +8,7 @@ use tokio::task::unconstrained;
 
 use crate::{Failure, bare};
 
-/// The same text in the same order as in the library's `leasehold-redis/src/voter/scripts.rs`; a test here compares the hashes
+/// The same text in the same order as in the library's `leasehold-redis/src/script.rs`; a test here compares the hashes
 /// with what the library loaded.
 const VOTE: &str = concat!(
     include_str!("../../crates/leasehold-redis/src/scripts/begin.lua"),

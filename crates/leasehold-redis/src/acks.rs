@@ -22,14 +22,14 @@ use tokio::sync::{OwnedSemaphorePermit, Semaphore};
 use super::{
     Redis,
     batch::Lane,
-    connection::{ConnectionOptions, Link},
+    connection::{ConnectionOptions, Link, closed},
     info::Info,
     reply,
     topology::{Stop, outcome::Resend},
     wake::NO_LINK,
 };
 use leasehold_core::{
-    clock::{Clock, Until},
+    clock::Until,
     engine::{Acks, Answer, Claim, EngineError, Fault, Grant},
     error::Refusal,
 };
@@ -123,7 +123,6 @@ fn patience(left: Duration, ttl: Duration) -> u64 {
 pub(super) struct Pool {
     connection: ConnectionOptions,
     by_slot: bool,
-    clock: Clock,
     idle: Mutex<Vec<Arc<Lane>>>,
     permits: Arc<Semaphore>,
     /// The most replicas that the server was seen with: one that is down is still a copy.
@@ -134,7 +133,6 @@ impl Pool {
     /// An empty pool; nobody is woken over its connections.
     pub(super) fn new(connection: ConnectionOptions, by_slot: bool) -> Arc<Self> {
         Arc::new(Self {
-            clock: connection.clock.clone(),
             connection: ConnectionOptions { listener: None, ..connection },
             by_slot,
             idle: Mutex::default(),
@@ -150,8 +148,8 @@ impl Pool {
     /// A connection that nobody else uses, not dialled yet: one whose dial nobody waits for any more goes on for the next
     /// claim.
     async fn take(self: &Arc<Self>, until: Until) -> Result<Checkout, EngineError> {
-        let closed = || EngineError::new(Fault::Unreachable, "the client was closed");
-        let Some(permit) = self.clock.bounded(until, self.permits.clone().acquire_owned()).await else {
+        let Some(permit) = self.connection.clock.bounded(until, self.permits.clone().acquire_owned()).await
+        else {
             let why = format!("{CONNECTIONS_MAX} claims wait for replicas already");
             return Err(EngineError::new(Fault::Overloaded, why));
         };
@@ -174,7 +172,7 @@ impl Pool {
 
     /// Waits until so many replicas have what was written over this link; answers how many have it.
     async fn wait(&self, link: &Link, needed: u8, ttl: Duration, until: Until) -> Result<u8, EngineError> {
-        let left = until.since(self.clock.now());
+        let left = until.since(self.connection.clock.now());
         let answer = link.send(redis::cmd("WAIT").arg(needed).arg(patience(left, ttl)), until).await;
         let reached = match answer {
             Ok(Value::Int(reached)) => u8::try_from(reached).unwrap_or(u8::MAX),

@@ -145,7 +145,7 @@ impl Lane {
         let mut order: Vec<_> = ops.iter().enumerate().map(group).collect();
         order.sort_unstable();
         let share = |(one, at): &(_, usize), (other, next): &(_, usize)| {
-            one == other && !ops[*at].is_alone() && !ops[*next].is_alone()
+            one == other && !ops[*at].alone && !ops[*next].alone
         };
         let calls = order.chunk_by(share).map(async |places| {
             let some: Vec<_> = places.iter().map(|(_, at)| &ops[*at]).collect();
@@ -168,8 +168,8 @@ impl Lane {
 
     async fn send(&self, link: &Link, asking: bool, call: Call, ops: &[&Op], until: Until) -> Result<Value> {
         let era = link.identity.as_deref().zip(self.connection.options.grace());
-        let build = |_: &_, by_hash| self.scripts.build(call, by_hash, ops.iter().copied(), link.number, era);
-        let sending = link.run_script(asking, self.scripts.script(call), build, until);
+        let build = |by_hash| self.scripts.build(call, by_hash, ops.iter().copied(), link.number, era);
+        let sending = link.run_script(asking, build, until);
         send_noted(sending, || ops.iter().for_each(|op| op.left(link.number))).await
     }
 

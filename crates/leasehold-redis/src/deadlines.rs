@@ -5,17 +5,17 @@
 //! server's.
 
 mod bucket;
-mod reply;
 
 use std::{collections::HashMap, time::Duration};
 
-use redis::{Cmd, Value};
+use bytes::Bytes;
+use redis::{Cmd, FromRedisValue, Value};
 
 use super::{
     Redis,
     fan_out::{self, ScriptCall},
-    reply::text,
-    script::Script,
+    reply::{read, text, unexpected},
+    script::{self, Script},
     slots,
     topology::outcome::Resend,
 };
@@ -25,8 +25,8 @@ use leasehold_core::{
     engine::{
         Cursor, EngineError, Fault, Fut, Page,
         deadlines::{
-            Batch, Dead, Deadline, DeadlineId, Deadlines, DueTime, Pending, Placement, Pool, PoolLayout,
-            PoolStats, Receipt, Settle,
+            Batch, Dead, Deadline, DeadlineId, Deadlines, Delivery, DueTime, Pending, Placement, Pool,
+            PoolLayout, PoolStats, Receipt, Settle,
         },
     },
     name::Name,
@@ -42,31 +42,47 @@ const SCANS_PER_PAGE: usize = 50;
 type Result<T> = std::result::Result<T, EngineError>;
 
 impl Redis {
+    /// Makes calls about one pool; one answer each. An error about a key of another type says whose it is.
+    async fn call_pool<'a>(
+        &self,
+        pool: &Name,
+        resend: Resend,
+        calls: impl Iterator<Item = ScriptCall<'a>>,
+        until: Until,
+    ) -> Vec<Result<Value>> {
+        let mut answers = self.call_each(Some(pool), resend, calls, until).await;
+        for error in answers.iter_mut().filter_map(|answer| answer.as_mut().err()) {
+            if error.fault == Fault::WrongType {
+                error.why = format!("a key of the pool {pool} is of another type");
+            }
+        }
+        answers
+    }
+
     /// Calls a script on all buckets of a pool, as many at a time as one call can reach: all of them where one server, or one
     /// slot, has them, otherwise one. A claim does not wait for a bucket whose keys are on two nodes: it would keep back what
     /// was claimed from the others, whose time is running.
-    async fn call_all(
+    async fn call_all<T: FromRedisValue>(
         &self,
         pool: &Pool,
         script: &Script,
         kinds: &[&str],
         is_claim: bool,
-        write: impl Fn(&mut Cmd) + Send + Sync,
+        args: &[u64],
         until: Until,
-    ) -> Result<Vec<Result<Value>>> {
+    ) -> Result<Vec<Result<T>>> {
         let buckets = bucket::all(pool)?;
         let apart = self.topology.in_cluster && pool.layout.placement == Placement::Spread;
         let resend = if is_claim { Resend::NotWhileMigrating } else { Resend::AwaitMigration };
         let calls = buckets.chunks(if apart { 1 } else { buckets.len() }).map(|some| ScriptCall {
-            slot: some[0].slot(),
             only_if_due: (is_claim && apart).then(|| some[0].key("due")),
-            write: Box::new(|cmd| {
+            ..ScriptCall::new(script, some[0].slot(), move |cmd| {
                 bucket::write_keys(some, kinds, cmd);
-                write(cmd);
-            }),
+                cmd.arg(args);
+            })
         });
-        let answers = self.call_each(Some(&pool.name), script, resend, calls.collect(), until).await;
-        Ok(answers.into_iter().map(|answer| named(&pool.name, answer)).collect())
+        let answers = self.call_pool(&pool.name, resend, calls, until).await;
+        Ok(answers.into_iter().map(|answer| read(answer?)).collect())
     }
 
     /// Sends items to their buckets; the script answers a digit for each.
@@ -80,35 +96,28 @@ impl Redis {
     ) -> Result<Vec<bool>> {
         let (buckets, write) = (bucket::all(pool)?, &write);
         let mut found = vec![false; ids.len()];
-        let parts = fan_out::grouped(ids.map(|id| pool.bucket_of(id)), ITEMS_PER_CALL);
-        let calls = parts.iter().map(|(number, items)| {
-            let bucket = &buckets[usize::from(*number)];
-            let write = move |cmd: &mut Cmd| {
+        let mut order: Vec<_> = ids.enumerate().map(|(at, id)| (pool.bucket_of(id), at)).collect();
+        order.sort_unstable();
+        let per_bucket = order.chunk_by(|(one, _), (other, _)| one == other);
+        let parts: Vec<_> = per_bucket.flat_map(|items| items.chunks(ITEMS_PER_CALL)).collect();
+        let calls = parts.iter().map(|items| {
+            let bucket = &buckets[usize::from(items[0].0)];
+            ScriptCall::new(script, bucket.slot(), move |cmd| {
                 bucket::write_keys(std::slice::from_ref(bucket), &KEYS, cmd);
-                items.iter().for_each(|at| write(*at, cmd));
-            };
-            ScriptCall { slot: bucket.slot(), write: Box::new(write), only_if_due: None }
+                items.iter().for_each(|(_, at)| write(*at, cmd));
+            })
         });
-        let resend = Resend::AwaitMigration;
-        let answers = self.call_each(Some(&pool.name), script, resend, calls.collect(), until).await;
-        for ((_, items), answer) in parts.iter().zip(answers) {
-            let digits = fan_out::digits(named(&pool.name, answer)?, items.len())?;
-            items.iter().zip(digits).for_each(|(at, digit)| found[*at] = digit == b'1');
+        let answers = self.call_pool(&pool.name, Resend::AwaitMigration, calls, until).await;
+        for (items, answer) in parts.iter().zip(answers) {
+            let digits = fan_out::digits(answer?, items.len())?;
+            items.iter().zip(digits).for_each(|((_, at), digit)| found[*at] = digit == b'1');
         }
         Ok(found)
     }
 
-    /// One call to the server that has the slot.
-    async fn call_one(
-        &self,
-        pool: &Name,
-        script: &Script,
-        call: ScriptCall<'_>,
-        until: Until,
-    ) -> Result<Value> {
-        let build = |script: &_, by_hash| call.build(script, by_hash);
-        let answer = self.topology.send_script(call.slot, Resend::AwaitMigration, script, build, until).await;
-        named(pool, answer)
+    async fn call_one(&self, pool: &Name, call: ScriptCall<'_>, until: Until) -> Result<Value> {
+        let answer = self.call_pool(pool, Resend::AwaitMigration, [call].into_iter(), until).await.pop();
+        answer.unwrap_or_else(|| Err(unexpected(&Value::Nil)))
     }
 
     /// How a pool is laid out; what is wanted is stored if it is new.
@@ -119,12 +128,11 @@ impl Redis {
         until: Until,
     ) -> Result<Option<PoolLayout>> {
         bucket::check_name(pool)?;
-        let key = bucket::layout_key(pool);
-        let write = |cmd: &mut Cmd| {
-            cmd.arg(1).arg(&key).arg(wanted.map(bucket::write_layout));
-        };
-        let call = ScriptCall { slot: slots::slot(&key), write: Box::new(write), only_if_due: None };
-        match self.call_one(pool, &bucket::LAYOUT, call, until).await? {
+        let key = &bucket::layout_key(pool);
+        let call = ScriptCall::new(&script::DEADLINES_LAYOUT, slots::slot(key), move |cmd| {
+            cmd.arg(1).arg(key).arg(wanted.map(bucket::write_layout));
+        });
+        match self.call_one(pool, call, until).await? {
             Value::Nil => Ok(None),
             stored => text(&stored).and_then(bucket::read_layout).map(Some).ok_or_else(|| {
                 let words = format!("the layout of the pool {pool} cannot be read: see the key {key}");
@@ -139,15 +147,13 @@ fn millis(duration: Duration) -> u64 {
     u64::try_from(duration.as_millis()).unwrap_or(u64::MAX).min(LATEST_MS)
 }
 
-/// An error about a key of another type says whose it is.
-fn named<T>(pool: &Name, answer: Result<T>) -> Result<T> {
-    answer.map_err(|error| match error.fault {
-        Fault::WrongType => {
-            let words = format!("a key of the pool {pool} is of another type");
-            EngineError::new(Fault::WrongType, words)
-        }
-        _ => error,
-    })
+fn id(bytes: Vec<u8>) -> DeadlineId {
+    String::from_utf8_lossy(&bytes).into()
+}
+
+/// Others may have written scores that are no whole numbers, or endless ones.
+fn overdue(now: f64, score: f64) -> Duration {
+    Duration::from_millis((now - score).max(0.0) as u64)
 }
 
 impl Deadlines for Redis {
@@ -181,7 +187,7 @@ impl Deadlines for Redis {
                 };
             };
             let ids = deadlines.iter().map(|deadline| &*deadline.id);
-            self.per_bucket(pool, &bucket::SET, ids, write, until).await.map(drop)
+            self.per_bucket(pool, &script::DEADLINES_SET, ids, write, until).await.map(drop)
         })
     }
 
@@ -192,15 +198,28 @@ impl Deadlines for Redis {
         visibility: Duration,
         until: Until,
     ) -> Fut<'a, Batch> {
+        type Items = Vec<(Vec<u8>, f64, u32, Option<Vec<u8>>)>;
+        type Claimed = Option<(f64, Vec<(u64, bool, Items)>)>;
         Box::pin(async move {
             let kinds = if self.topology.in_cluster { &KEYS[..3] } else { &KEYS[..1] };
-            let write = |cmd: &mut Cmd| {
-                cmd.arg(limit.max(1)).arg(millis(visibility)).arg(kinds.len());
-            };
+            let args = [limit.max(1).into(), millis(visibility), kinds.len() as u64];
             let (mut batch, mut failed) = (Batch::default(), None);
-            for answer in self.call_all(pool, &bucket::CLAIM, kinds, true, write, until).await? {
-                if let Err(error) = answer.and_then(|value| reply::claimed(value, &mut batch)) {
-                    failed.get_or_insert(error);
+            for answer in self.call_all(pool, &script::DEADLINES_CLAIM, kinds, true, &args, until).await? {
+                let (now, buckets) = match answer {
+                    Ok(claimed) => Claimed::unwrap_or_default(claimed),
+                    Err(error) => {
+                        failed.get_or_insert(error);
+                        continue;
+                    }
+                };
+                for (number, more, items) in buckets {
+                    batch.more |= more;
+                    batch.due.extend(items.into_iter().map(|(name, score, attempt, context)| Delivery {
+                        receipt: Receipt { id: id(name), number },
+                        attempt,
+                        overdue: overdue(now, score),
+                        context: context.map(Bytes::from),
+                    }));
                 }
             }
             match failed {
@@ -228,25 +247,27 @@ impl Deadlines for Redis {
             };
         };
         let ids = settlements.iter().map(|(receipt, _)| &*receipt.id);
-        Box::pin(self.per_bucket(pool, &bucket::SETTLE, ids, write, until))
+        Box::pin(self.per_bucket(pool, &script::DEADLINES_SETTLE, ids, write, until))
     }
 
     fn cancel<'a>(&'a self, pool: &'a Pool, ids: &'a [DeadlineId], until: Until) -> Fut<'a, Vec<bool>> {
         let write = |at: usize, cmd: &mut Cmd| {
             cmd.arg(&*ids[at]);
         };
-        Box::pin(self.per_bucket(pool, &bucket::CANCEL, ids.iter().map(|id| &**id), write, until))
+        Box::pin(self.per_bucket(pool, &script::DEADLINES_CANCEL, ids.iter().map(|id| &**id), write, until))
     }
 
     fn peek<'a>(&'a self, pool: &'a Pool, limit: u32, until: Until) -> Fut<'a, Vec<Pending>> {
         Box::pin(async move {
+            let (kinds, args) = (&KEYS[..2], [limit.into()]);
             let mut found = Vec::new();
-            let write = |cmd: &mut Cmd| {
-                cmd.arg(limit);
-            };
-            for answer in self.call_all(pool, &bucket::PEEK, &KEYS[..2], false, write, until).await? {
-                reply::peeked(answer?, &mut found)?;
+            for answer in self.call_all(pool, &script::DEADLINES_PEEK, kinds, false, &args, until).await? {
+                let (now, items): (f64, Vec<(Vec<u8>, f64, u32)>) = answer?;
+                found.extend(items.into_iter().map(|(name, score, attempts)| {
+                    (score, Pending { id: id(name), attempts, overdue: overdue(now, score) })
+                }));
             }
+            // By their times: servers that are asked at once do not have quite the same.
             found.sort_by(|(one, _), (other, _)| one.total_cmp(other));
             Ok(found.into_iter().take(limit as usize).map(|(_, pending)| pending).collect())
         })
@@ -270,14 +291,13 @@ impl Deadlines for Redis {
                 let Some(bucket) = buckets.get(number).filter(|_| items.len() < limit as usize) else {
                     break;
                 };
-                let write = |cmd: &mut Cmd| {
+                let call = ScriptCall::new(&script::DEADLINES_DEAD, bucket.slot(), |cmd| {
                     bucket::write_keys(&[*bucket], &["dead"], cmd);
                     cmd.arg(&at).arg(limit.clamp(10, 100));
-                };
-                let call = ScriptCall { slot: bucket.slot(), write: Box::new(write), only_if_due: None };
-                let (next, found) =
-                    reply::dead(self.call_one(&pool.name, &bucket::DEAD, call, until).await?)?;
-                items.extend(found);
+                });
+                let (next, found): (String, Vec<(Vec<u8>, Vec<u8>)>) =
+                    read(self.call_one(&pool.name, call, until).await?)?;
+                items.extend(found.into_iter().map(|(name, text)| buried(id(name), &text)));
                 at = next;
                 number += usize::from(at == "0");
             }
@@ -290,10 +310,55 @@ impl Deadlines for Redis {
         Box::pin(async move {
             let kinds = ["due", "tries", "dead"];
             let mut stats = PoolStats::default();
-            for answer in self.call_all(pool, &bucket::STATS, &kinds, false, |_| {}, until).await? {
-                reply::stats(answer?, &mut stats)?;
+            for answer in self.call_all(pool, &script::DEADLINES_STATS, &kinds, false, &[], until).await? {
+                let (now, buckets): (f64, Vec<(u64, u64, u64, Option<f64>, u64)>) = answer?;
+                for (pending, due, tried, oldest, dead) in buckets {
+                    stats.pending += pending;
+                    stats.due += due;
+                    stats.tried += tried;
+                    stats.dead += dead;
+                    stats.overdue = stats.overdue.max(oldest.map_or(Duration::ZERO, |at| overdue(now, at)));
+                }
             }
             Ok(stats)
         })
+    }
+}
+
+/// What `settle.lua` wrote.
+fn buried(id: DeadlineId, text: &[u8]) -> Dead {
+    let (attempts, buried_at_ms, why, context) =
+        read_buried(text).unwrap_or_else(|| (0, 0, "what is stored cannot be read".into(), None));
+    Dead { id, attempts, buried_at_ms, why, context }
+}
+
+fn read_buried(text: &[u8]) -> Option<(u32, u64, String, Option<Bytes>)> {
+    let mut words = text.splitn(4, |byte| *byte == b' ');
+    let mut number = || std::str::from_utf8(words.next()?).ok()?.parse::<u64>().ok();
+    let (attempts, buried_at_ms, why_bytes) = (number()?, number()?, number()?);
+    let (why, rest) = words.next()?.split_at_checked(usize::try_from(why_bytes).ok()?)?;
+    let context = match rest {
+        [] => None,
+        [b' ', context @ ..] => Some(Bytes::copy_from_slice(context)),
+        _ => return None,
+    };
+    Some((u32::try_from(attempts).ok()?, buried_at_ms, String::from_utf8_lossy(why).into_owned(), context))
+}
+
+#[cfg(test)]
+mod tests {
+    use super::*;
+
+    #[test]
+    fn what_was_buried_is_read_back_with_its_context() {
+        let read = |text: &[u8]| buried("x".into(), text);
+        let dead = read(b"3 1700000000000 5 no go ctx \xff");
+        assert_eq!((dead.attempts, dead.buried_at_ms, &*dead.why), (3, 1_700_000_000_000, "no go"));
+        assert_eq!(dead.context.as_deref(), Some(&b"ctx \xff"[..]));
+        assert_eq!(read(b"3 1 5 no go").context, None);
+        assert_eq!(read(b"3 1 5 no go ").context.as_deref(), Some(&b""[..]));
+        for odd in [&b""[..], b"3", b"3 1 9 no go", b"x 1 1 a", b"3 1 1 ab"] {
+            assert_eq!(read(odd).why, "what is stored cannot be read");
+        }
     }
 }

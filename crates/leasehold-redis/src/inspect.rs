@@ -1,25 +1,19 @@
 //! Inspecting locks: one, or a page of them.
 
-use std::{
-    sync::{Arc, LazyLock},
-    time::Duration,
-};
+use std::{sync::Arc, time::Duration};
 
 use redis::Value;
 
 use super::{
-    Redis,
-    connection::Connection,
-    fan_out::ScriptCall,
-    keys::scan_pattern,
-    reply,
-    script::{self, Script},
-    topology::{Shard, outcome::Resend},
+    Redis, connection::Connection, fan_out::ScriptCall, keys::scan_pattern, reply, script,
+    topology::outcome::Resend,
 };
 use leasehold_core::{
     clock::Until,
-    engine::{Cursor, EngineError, Inspection, Mode, Page, Tenure, Waiter},
-    fence::Fence,
+    engine::{
+        Cursor, EngineError, Fut, Inspect, Inspection, Mode, Page, Waiter,
+        voter::{self, Sighting},
+    },
     name::Name,
     owner::Holder,
 };
@@ -31,94 +25,82 @@ const SCANS_PER_PAGE: usize = 50;
 /// Names that are inspected together; bounds how long the server is busy with one call.
 pub(super) const NAMES_PER_CALL: usize = 100;
 
-static INSPECT: LazyLock<Script> = LazyLock::new(|| Script::new(script::INSPECT));
-
-impl Redis {
-    pub(super) async fn inspect_one(&self, name: &Name, until: Until) -> Result<Inspection, EngineError> {
-        let mut found = self.inspect_names(std::slice::from_ref(name), until).await?;
-        found.pop().ok_or_else(|| reply::unexpected(&Value::Nil))
+impl Inspect for Redis {
+    fn inspect<'a>(&'a self, name: &'a Name, until: Until) -> Fut<'a, Inspection> {
+        Box::pin(async move {
+            let mut found = self.inspect_names(std::slice::from_ref(name), until).await?;
+            found.pop().ok_or_else(|| reply::unexpected(&Value::Nil))
+        })
     }
 
+    fn page<'a>(
+        &'a self,
+        prefix: &'a str,
+        from: Option<Cursor>,
+        limit: u32,
+        until: Until,
+    ) -> Fut<'a, Page<Inspection>> {
+        Box::pin(async move {
+            let page = self.page_of_names((&self.prefix, prefix), from, limit, until).await?;
+            let mut items = self.inspect_names(&page.items, until).await?;
+            // Freed since the scan.
+            items.retain(Inspection::is_in_use);
+            Ok(Page { items, next: page.next })
+        })
+    }
+}
+
+impl Redis {
     async fn inspect_names(&self, names: &[Name], until: Until) -> Result<Vec<Inspection>, EngineError> {
         // In a cluster each name has a slot of its own.
         let per_call = if self.topology.in_cluster { 1 } else { NAMES_PER_CALL };
         let mut found = Vec::with_capacity(names.len());
         for names in names.chunks(NAMES_PER_CALL) {
             let keys: Vec<_> = names.iter().map(|name| self.keys(name)).collect();
-            let calls = keys.chunks(per_call).map(|keys| ScriptCall {
-                slot: keys[0].slot(),
-                write: Box::new(|cmd| script::write_inspection(cmd, keys, false)),
-                only_if_due: None,
+            let calls = keys.chunks(per_call).map(|keys| {
+                let write = |cmd: &mut _| script::write_inspection(cmd, keys, false);
+                ScriptCall::new(&script::INSPECT, keys[0].slot(), write)
             });
-            let calls = calls.collect();
-            let answers = self.call_each(None, &INSPECT, Resend::AwaitMigration, calls, until).await;
-            let mut values = Vec::with_capacity(names.len());
-            for (answer, keys) in answers.into_iter().zip(keys.chunks(per_call)) {
-                values.extend(script::replies(answer?, keys.len())?);
-            }
-            for (name, value) in names.iter().zip(&values) {
-                found.push(inspection(name, value)?);
+            let answers = self.call_each(None, Resend::AwaitMigration, calls, until).await;
+            for (names, answer) in names.chunks(per_call).zip(answers) {
+                for (name, value) in names.iter().zip(script::replies(answer?, names.len())?) {
+                    found.push(inspection(name, &value)?);
+                }
             }
         }
         Ok(found)
     }
 
-    pub(super) async fn scan_page(
-        &self,
-        prefix: &str,
-        from: Option<Cursor>,
-        limit: u32,
-        until: Until,
-    ) -> Result<Page<Inspection>, EngineError> {
-        let Page { items: names, next } =
-            self.page_of_names(&self.prefix, prefix, from, limit, until).await?;
-        let mut items = self.inspect_names(&names, until).await?;
-        // Freed since the scan.
-        items.retain(Inspection::is_in_use);
-        Ok(Page { items, next })
-    }
-
-    /// Names on all servers that begin with `prefix` after the store's own; about `limit`, and some of them again.
+    /// Names on all primaries that begin with the store's prefix and another one; about `limit`, and some of them again. One
+    /// primary after the other in the order of their first slots: the cursor is `FIRST_SLOT ENDPOINT CURSOR` within one, and
+    /// `SLOT` between two.
     pub(super) async fn page_of_names(
         &self,
-        store_prefix: &str,
-        prefix: &str,
+        prefixes: (&str, &str),
         from: Option<Cursor>,
         limit: u32,
         until: Until,
     ) -> Result<Page<Name>, EngineError> {
         let primaries = self.topology.primaries(until).await?;
-        scan_primaries(&primaries, (store_prefix, prefix), from, limit, until).await
+        let mut words = from.as_ref().map_or("", Cursor::as_str).splitn(3, ' ');
+        let least = words.next().and_then(|slot| slot.parse().ok()).unwrap_or(0);
+        let (endpoint, at) = (words.next(), words.next());
+        let mut items = Vec::new();
+        for (first_slot, shard) in primaries.iter().filter(|(first_slot, _)| *first_slot >= least) {
+            // A primary that is new at this slot is scanned from its beginning: a name may come again, but is not missed.
+            let is_same = *first_slot == least && endpoint == Some(&*shard.endpoint.to_string());
+            let at = at.filter(|_| is_same).map(Cursor::new);
+            let page = scan_server(shard.connection(), prefixes, at, limit, until).await?;
+            items.extend(page.items);
+            let next = match page.next {
+                Some(at) => format!("{first_slot} {} {}", shard.endpoint, at.as_str()),
+                None if items.len() < limit as usize => continue,
+                None => (first_slot + 1).to_string(),
+            };
+            return Ok(Page { items, next: Some(Cursor::new(next)) });
+        }
+        Ok(Page { items, next: None })
     }
-}
-
-/// Names that all primaries have, one primary after the other in the order of their first slots. The cursor is
-/// `FIRST_SLOT ENDPOINT CURSOR` within a primary, and `SLOT` between two.
-async fn scan_primaries(
-    primaries: &[(u16, Arc<Shard>)],
-    prefixes: (&str, &str),
-    from: Option<Cursor>,
-    limit: u32,
-    until: Until,
-) -> Result<Page<Name>, EngineError> {
-    let mut words = from.as_ref().map_or("", Cursor::as_str).splitn(3, ' ');
-    let least = words.next().and_then(|slot| slot.parse().ok()).unwrap_or(0);
-    let (endpoint, at) = (words.next(), words.next());
-    let mut names = Vec::new();
-    for (first_slot, shard) in primaries.iter().filter(|(first_slot, _)| *first_slot >= least) {
-        // A primary that is new at this slot is scanned from its beginning: a name may come again, but is not missed.
-        let is_same = *first_slot == least && endpoint == Some(&*shard.endpoint.to_string());
-        let at = at.filter(|_| is_same).map(Cursor::new);
-        let page = scan_server(shard.connection(), prefixes, at, limit, until).await?;
-        names.extend(page.items);
-        let next = match page.next {
-            Some(at) => format!("{first_slot} {} {}", shard.endpoint, at.as_str()),
-            None if names.len() < limit as usize => continue,
-            None => (first_slot + 1).to_string(),
-        };
-        return Ok(Page { items: names, next: Some(Cursor::new(next)) });
-    }
-    Ok(Page { items: names, next: None })
 }
 
 /// The names that one server has. The cursor is the server's own.
@@ -160,31 +142,33 @@ fn name_of(store_prefix: &str, key: &[u8]) -> Option<Name> {
 }
 
 fn inspection(name: &Name, value: &Value) -> Result<Inspection, EngineError> {
-    let Value::Array(parts) = value else { return Err(reply::unexpected(value)) };
-    let [holder, Value::Int(pttl), _, Value::Int(count), Value::Array(waiters)] = parts.as_slice() else {
+    let (text, Sighting { expires_in, waiters, waiting, .. }) = sighting(value)?;
+    Ok(Inspection { name: name.clone(), holders: reply::holders(text, expires_in), waiters, waiting })
+}
+
+/// What `inspect.lua` found about one name, after the lock's text: that is empty for another kind of key, which is not read.
+pub(super) fn sighting(value: &Value) -> Result<(Option<&str>, Sighting), EngineError> {
+    let [holder, Value::Int(pttl), fence, Value::Int(count), Value::Array(waiters)] = reply::items(value)
+    else {
         return Err(reply::unexpected(value));
     };
-    let tenant = match holder {
-        Value::Int(_) => Some((Holder::Foreign, Fence::new(0))),
-        holder => reply::text(holder).map(reply::tenant),
-    };
-    let expires_in = reply::left(*pttl);
-    let held = |(holder, fence)| Tenure { holder, fence, mode: Mode::Exclusive, expires_in };
-    Ok(Inspection {
-        name: name.clone(),
-        holders: tenant.map(held).into(),
+    let text = if let Value::Int(_) = holder { Some("") } else { reply::text(holder) };
+    let sighting = Sighting {
+        owner: text.map(|text| voter::Value(reply::owner_text(text))),
+        expires_in: reply::left(*pttl),
+        fence: reply::fence(fence)?,
         waiters: waiters.chunks(2).map(waiter).collect(),
         waiting: u32::try_from(*count).unwrap_or(u32::MAX),
-    })
+    };
+    Ok((text, sighting))
 }
 
 /// A waiter's entry, and how long it has waited in microseconds.
-pub(super) fn waiter(pair: &[Value]) -> Waiter {
+fn waiter(pair: &[Value]) -> Waiter {
+    let us = pair.get(1).and_then(reply::text).and_then(|us| us.parse().ok());
     Waiter {
         holder: Holder::parse(pair.first().and_then(reply::text).map_or("", script::entry_owner)),
         mode: Mode::Exclusive,
-        waiting_for: Duration::from_micros(
-            pair.get(1).and_then(reply::text).and_then(|us| us.parse().ok()).unwrap_or(0),
-        ),
+        waiting_for: Duration::from_micros(us.unwrap_or(0)),
     }
 }

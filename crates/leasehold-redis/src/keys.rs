@@ -10,6 +10,7 @@ use redis::{RedisWrite, ToRedisArgs};
 
 use super::slots;
 use leasehold_core::{
+    engine::{EngineError, Fault},
     error::Error,
     name::{Name, hash_tag},
 };
@@ -62,15 +63,17 @@ impl Keys {
         slots::slot(self.lock())
     }
 
-    /// Why this lock's keys could be those of another one. Only a short prefix makes it possible.
-    pub(super) fn clash(&self) -> Option<&'static str> {
-        const RESERVED: &str =
-            "keys that begin with leasehold: are kept for the library's own; use another name or prefix";
-        const ONLY_A_TAG: &str =
-            "a key that is nothing but a hash tag shares its queue with the key inside of it; use a prefix";
+    /// Refused if this lock's keys could be those of another one. Only a short prefix makes it possible.
+    pub(super) fn checked(self) -> Result<Self, EngineError> {
         let lock = self.lock();
-        let only_a_tag = !self.in_braces && lock.starts_with('{') && lock.find('}') == Some(lock.len() - 1);
-        if lock.starts_with("leasehold:") { Some(RESERVED) } else { only_a_tag.then_some(ONLY_A_TAG) }
+        let why = if lock.starts_with("leasehold:") {
+            "keys that begin with leasehold: are kept for the library's own; use another name or prefix"
+        } else if !self.in_braces && lock.starts_with('{') && lock.find('}') == Some(lock.len() - 1) {
+            "a key that is nothing but a hash tag shares its queue with the key inside of it; use a prefix"
+        } else {
+            return Ok(self);
+        };
+        Err(EngineError::new(Fault::Unsupported, why))
     }
 
     /// F: the last fence of the server; in a cluster, of the slot.
@@ -157,7 +160,7 @@ mod tests {
 
     #[test]
     fn keys_that_could_be_those_of_another_lock_are_known() {
-        let clash = |prefix, name| Keys::new(prefix, &Name::new(name).unwrap()).clash().is_some();
+        let clash = |prefix, name| Keys::new(prefix, &Name::new(name).unwrap()).checked().is_err();
         assert!(clash("", "{x}") && clash("", "leasehold:fence:{x}") && clash("lease", "hold:x"));
         for name in ["x", "{x", "{x}y", "{x}{y}", "y{x}", "leasehold"] {
             assert!(!clash("", name) && !clash("lock:", name), "{name}");

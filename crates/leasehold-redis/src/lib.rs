@@ -8,7 +8,6 @@
 
 mod acks;
 mod batch;
-mod claim;
 mod connection;
 mod deadlines;
 mod driver;
@@ -17,9 +16,8 @@ mod health;
 mod info;
 mod inspect;
 mod keys;
-mod migrating;
+mod leases;
 mod records;
-mod renewal;
 mod reply;
 mod script;
 mod topology;
@@ -27,7 +25,7 @@ mod url;
 mod voter;
 mod wake;
 
-use std::sync::{Arc, Mutex, MutexGuard, PoisonError, Weak};
+use std::sync::{Arc, Mutex, MutexGuard, PoisonError, Weak, atomic::Ordering};
 
 use connection::Listener;
 pub use health::{SET_WARNING_CODES, WARNING_CODES};
@@ -35,15 +33,12 @@ use keys::Keys;
 use leasehold_core::{
     clock::{Clock, Until},
     engine::{
-        Answer, Capabilities, Claim, Cursor, Engine, EngineError, EngineOptions, Fault, Fut, Handover,
-        Health, Held, Hold, Inspect, Inspection, Leases, Page, Reach, Released, Renewed, WakeSink,
-        deadlines::Deadlines, records::Records,
+        Capabilities, Engine, EngineError, EngineOptions, Fault, Fut, Handover, Health, Held, Hold, Inspect,
+        Leases, Reach, WakeSink, deadlines::Deadlines, records::Records,
     },
     error::Error,
-    fence::Fence,
     name::{NAME_MAX_BYTES, Name},
 };
-use script::{Op, Step};
 use topology::{Topology, slots};
 use url::{CLUSTER, StoreUrl};
 pub use voter::voters;
@@ -144,7 +139,7 @@ impl Engine for Redis {
     }
 
     fn round_trips(&self) -> Option<u64> {
-        Some(self.attempts.round_trips())
+        Some(self.attempts.round_trips.load(Ordering::Relaxed))
     }
 
     fn connect(&self, until: Until) -> Fut<'_, ()> {
@@ -161,53 +156,6 @@ impl Engine for Redis {
     }
 }
 
-impl Leases for Redis {
-    fn claim<'a>(&'a self, claim: &'a Claim, until: Until) -> Fut<'a, Answer> {
-        Box::pin(self.claim(claim, until))
-    }
-
-    fn shard_of(&self, hold: &Hold) -> u64 {
-        self.topology.shard_of(|| self.keys_of(hold).slot())
-    }
-
-    fn renew<'a>(&'a self, holds: &'a [Hold], until: Until) -> Fut<'a, Vec<Result<Renewed>>> {
-        Box::pin(async move { Ok(self.renew(holds, until).await) })
-    }
-
-    fn release<'a>(&'a self, hold: &'a Hold, until: Until) -> Fut<'a, Released> {
-        Box::pin(self.end(&hold.name, &hold.owner, None, until))
-    }
-
-    fn abandon<'a>(&'a self, claim: &'a Claim, until: Until) -> Fut<'a, ()> {
-        Box::pin(async move { self.end(&claim.name, &claim.owner, Some(claim), until).await.map(drop) })
-    }
-
-    fn force_release<'a>(&'a self, name: &'a Name, seen: Fence, until: Until) -> Fut<'a, Released> {
-        Box::pin(async move {
-            let op = || Op::new(self.keys(name), Step::ForceRelease(seen));
-            let (value, _) = self.topology.send(name, op, until).await?;
-            // Those behind a hundred dead waiters find the lock free at their next poll.
-            Ok(reply::released(value)?.unwrap_or(Released::Free))
-        })
-    }
-}
-
-impl Inspect for Redis {
-    fn inspect<'a>(&'a self, name: &'a Name, until: Until) -> Fut<'a, Inspection> {
-        Box::pin(self.inspect_one(name, until))
-    }
-
-    fn page<'a>(
-        &'a self,
-        prefix: &'a str,
-        from: Option<Cursor>,
-        limit: u32,
-        until: Until,
-    ) -> Fut<'a, Page<Inspection>> {
-        Box::pin(self.scan_page(prefix, from, limit, until))
-    }
-}
-
 #[cfg(test)]
 mod tests {
     use std::time::Duration;
@@ -216,7 +164,8 @@ mod tests {
 
     use super::*;
     use leasehold_core::{
-        engine::{Acks, Mode, Queue},
+        engine::{Acks, Answer, Claim, Mode, Queue},
+        fence::Fence,
         owner::{Holder, Owner},
     };
 
@@ -250,15 +199,15 @@ mod tests {
         server.cli(&["HSET", "lock:foreign", "a", "b"]);
         let error = engine.claim(&claim(1, "foreign"), until()).await.unwrap_err();
         assert_eq!(error.fault, Fault::WrongType);
-        assert_eq!(engine.attempts.count(), 0);
+        assert_eq!(engine.attempts.registry.count(), 0);
 
         let (first, second) = (claim(2, "x"), claim(3, "x"));
         assert!(matches!(engine.claim(&first, until()).await, Ok(Answer::Granted(_))));
         assert!(matches!(engine.claim(&second, until()).await, Ok(Answer::Queued { .. })));
-        assert_eq!(engine.attempts.count(), 1);
+        assert_eq!(engine.attempts.registry.count(), 1);
         Leases::release(&engine, &first.hold(Fence::new(0)), until()).await.unwrap();
         // Whether or not it is ever renewed: it may be detached at once.
-        let forgotten = || async { engine.attempts.count() == 0 };
+        let forgotten = || async { engine.attempts.registry.count() == 0 };
         eventually_async(Duration::from_secs(60), "the hand-over", forgotten).await;
     }
 }

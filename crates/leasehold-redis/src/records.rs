@@ -1,21 +1,26 @@
 //! Records: what was begun, how it ended, and marks.
 //!
-//! Each step of a record is an operation ([`step`]) of a script of their own, and finds its way like one of a lock. What a
+//! Each step of a record is an operation of a script of their own, and finds its way like one of a lock. What a
 //! script finds and cannot judge by the owner alone it answers as it is; the contract's own rules read it. Whoever waits for
 //! the end of somebody else's execution is in a set beside the record and told by a message.
 //!
 //! While nothing new is granted after a promotion (`grace=on`) a record that is not there is refused, because it may have
 //! been begun or done at the server before; a running one that was forgotten is lost.
 
-mod marks;
-mod step;
-
 use std::time::Duration;
 
 use futures_util::future::join_all;
-use redis::Value;
+use redis::{Cmd, Value};
 
-use super::{Redis, keys::Keys, reply, script::Op, topology::slots, wake::NO_LINK};
+use super::{
+    Redis,
+    fan_out::{self, ScriptCall},
+    keys::Keys,
+    reply,
+    script::{MARKS, Op, Step, px},
+    topology::{outcome::Resend, slots},
+    wake::NO_LINK,
+};
 use leasehold_core::{
     clock::{BootInstant, Until},
     engine::{
@@ -25,12 +30,13 @@ use leasehold_core::{
     fence::Fence,
     name::Name,
 };
-pub(super) use step::Step;
 
 /// When to ask again about a running record that never runs out by itself, because somebody changed it by hand.
 const NEVER: Duration = Duration::from_secs(86_400);
 /// Records that are looked at together; a result may be long.
 const LOOKS_AT_ONCE: usize = 32;
+/// Marks in one call; bounds how long the server is busy with one.
+const MARKS_PER_CALL: usize = 1000;
 
 type Result<T> = std::result::Result<T, EngineError>;
 
@@ -43,12 +49,11 @@ impl Redis {
         read: impl FnOnce(Value) -> Result<T>,
         until: Until,
     ) -> Result<T> {
-        check(key)?;
-        let channel = || self.topology.channel(key, || slots::slot(key.as_str()));
-        let op = || Op::record(Keys::of_record(key), build(), channel());
+        let keys = Keys::of_record(key).checked()?;
+        let op = || Op::new(keys.clone(), build());
         let answer = match self.topology.send(key, op, until).await?.0 {
-            Value::Array(failed) if failed.first() == Some(&Value::Int(9)) => {
-                Err(reply::failed_or_unexpected(Value::Array(failed)))
+            value if matches!(reply::items(&value), [Value::Int(5)] | [Value::Int(9), _]) => {
+                Err(reply::failed_or_unexpected(value))
             }
             value => read(value),
         };
@@ -60,30 +65,55 @@ impl Redis {
         let call = self.attempts.leaves(begin.owner.id(), since)?;
         call.left(NO_LINK);
         let read = |value| begun(value, begin, since);
-        let begun = self.step(&begin.key, || Step::Begin(begin.clone()), read, until).await;
+        let channel = || self.topology.channel(&begin.key, || slots::slot(begin.key.as_str()));
+        let begun = self.step(&begin.key, || Step::Begin(begin.clone(), channel()), read, until).await;
         if !matches!(&begun, Err(error) if error.fault == Fault::NoAnswer) {
             call.answered();
         }
         begun
     }
+
+    /// One answer per key. On one server all leave in one write; in a cluster all that a shard has, each in a call of its own:
+    /// those of one slot may be on two nodes.
+    async fn call_marks(&self, keys: &[Name], op: MarkOp, until: Until) -> Result<Vec<bool>> {
+        keys.iter().try_for_each(|key| Keys::of_record(key).checked().map(drop))?;
+        let per_call = if self.topology.in_cluster { 1 } else { MARKS_PER_CALL };
+        let calls = keys.chunks(per_call).map(|some| {
+            ScriptCall::new(&MARKS, slots::slot(some[0].as_str()), move |cmd| write_marks(cmd, some, op))
+        });
+        let answers = self.call_each(keys.first(), Resend::AwaitMigration, calls, until).await;
+        let mut found = Vec::with_capacity(keys.len());
+        for (some, answer) in keys.chunks(per_call).zip(answers) {
+            for (key, digit) in some.iter().zip(fan_out::digits(answer?, some.len())?) {
+                match digit {
+                    b'0' | b'1' => found.push(digit == b'1'),
+                    _ => return Err(wrong_type(key)),
+                }
+            }
+        }
+        Ok(found)
+    }
 }
 
-/// Whether a key may be a record or a mark.
-fn check(key: &Name) -> Result<()> {
-    let clash = Keys::of_record(key).clash();
-    clash.map_or(Ok(()), |why| Err(EngineError::new(Fault::Unsupported, why)))
+fn write_marks(cmd: &mut Cmd, keys: &[Name], op: MarkOp) {
+    cmd.arg(keys.len());
+    for key in keys {
+        cmd.arg(key.as_str());
+    }
+    match op {
+        MarkOp::Set(ttl) => cmd.arg("m").arg(px(ttl)),
+        MarkOp::SetIfAbsent(ttl) => cmd.arg("n").arg(px(ttl)),
+        MarkOp::Test => cmd.arg("e"),
+        MarkOp::Clear => cmd.arg("c"),
+    };
 }
 
-/// The error for a key of another type.
 fn wrong_type(key: &Name) -> EngineError {
     EngineError::new(Fault::WrongType, format!("the key {key} is of another type than a record"))
 }
 
 fn begun(value: Value, begin: &Begin, since: BootInstant) -> Result<Begun> {
     match value {
-        Value::Array(list) if list == [Value::Int(5)] => {
-            Err(EngineError::new(Fault::Ended, "this attempt has ended"))
-        }
         Value::Array(_) => {
             let (found, pttl) = reply::read::<(Vec<u8>, i64)>(value)?;
             match decide::begin(Some(&found), reply::left(pttl).unwrap_or(NEVER), begin)? {
@@ -134,7 +164,7 @@ impl Records for Redis {
             let unanswered = self.attempts.may_come_late(attempt, u64::MAX);
             let step = || Step::Settle { settle: settle.clone(), unanswered };
             let settled = self.step(&settle.hold.name, step, |value| settled(value, settle), until).await?;
-            self.attempts.ended(attempt);
+            self.attempts.registry.ended(attempt);
             Ok(settled)
         })
     }
@@ -159,7 +189,7 @@ impl Records for Redis {
         until: Until,
     ) -> Fut<'a, Page<Record>> {
         Box::pin(async move {
-            let mut found = self.page_of_names("", prefix, from, limit, until).await?;
+            let mut found = self.page_of_names(("", prefix), from, limit, until).await?;
             if !self.prefix.is_empty() && !prefix.starts_with(&self.prefix) {
                 found.items.retain(|key| !key.as_str().starts_with(&self.prefix));
             }
@@ -169,11 +199,8 @@ impl Records for Redis {
                 for (key, look) in some.iter().zip(looks) {
                     match look {
                         Err(error) if error.fault == Fault::WrongType => {
-                            items.push(Record {
-                                key: key.clone(),
-                                content: Content::Corrupt,
-                                expires_in: None,
-                            });
+                            let (key, content) = (key.clone(), Content::Corrupt);
+                            items.push(Record { key, content, expires_in: None });
                         }
                         // Gone since the scan, if there is none.
                         look => items.extend(look?),

@@ -6,17 +6,17 @@ use redis::{ErrorKind, FromRedisValue, RedisError, Value};
 
 use leasehold_core::{
     clock::BootInstant,
-    engine::{EngineError, Fault, Holders, Mode, Released, Renewed, Tenure},
+    engine::{
+        EngineError, Fault, Holders, Mode, Released, Renewed, Tenure, WAITERS_MAX, registry::ended_error,
+    },
     error::Refusal,
     fence::Fence,
     owner::Holder,
 };
 
 /// Who holds a lock, from its text.
-pub(super) fn holders(value: &Value, pttl: i64) -> Holders {
-    let expires_in = left(pttl);
-    let Some(value) = text(value) else { return Holders::none(expires_in) };
-    let (holder, fence) = tenant(value);
+pub(super) fn holders(text: Option<&str>, expires_in: Option<Duration>) -> Holders {
+    let Some((holder, fence)) = text.map(tenant) else { return Holders::none(expires_in) };
     Holders::one(Tenure { holder, fence, mode: Mode::Exclusive, expires_in })
 }
 
@@ -94,6 +94,15 @@ pub(super) fn items(value: &Value) -> &[Value] {
 /// What an operation failed with, if it is that.
 pub(super) fn failed_or_unexpected(value: Value) -> EngineError {
     match items(&value) {
+        [Value::Int(4)] => {
+            let why = format!("{WAITERS_MAX} attempts wait for this name already");
+            EngineError::new(Fault::Overloaded, why)
+        }
+        [Value::Int(5)] => ended_error(),
+        [Value::Int(6)] => EngineError::new(
+            Fault::Unsupported,
+            "a client of another version waits in a form that this version does not know; use one version",
+        ),
         [Value::Int(9), why] => from_words(text(why).unwrap_or_default()),
         _ => unexpected(&value),
     }
@@ -101,10 +110,8 @@ pub(super) fn failed_or_unexpected(value: Value) -> EngineError {
 
 /// The refusal of an operation by a server that takes no writes.
 pub(super) fn read_only(reply: &Value) -> Option<EngineError> {
-    match items(reply) {
-        [Value::Int(9), why] => text(why).map(from_words).filter(|error| error.why.starts_with("READONLY")),
-        _ => None,
-    }
+    let [Value::Int(9), why] = items(reply) else { return None };
+    text(why).map(from_words).filter(|error| error.why.starts_with("READONLY"))
 }
 
 pub(super) fn unexpected(value: &Value) -> EngineError {
@@ -150,7 +157,7 @@ fn fault(code: &str, words: &str) -> Fault {
         // Not now: nothing happened, and it may work in a moment.
         "LOADING" | "BUSY" | "MASTERDOWN" | "TRYAGAIN" | "CLUSTERDOWN" => Fault::Unreachable,
         _ if words.contains("max number of clients reached") => Fault::Unreachable,
-        _ if is_permission_denied(words) => Fault::Refused(Refusal::Acl),
+        _ if NO_PERMISSION.iter().any(|text| words.contains(text)) => Fault::Refused(Refusal::Acl),
         // A script broke off: what it did until then stands.
         _ if words.starts_with("user_script:") || words.starts_with("ERR user_script:") => Fault::NoAnswer,
         _ => Fault::Refused(Refusal::Other),
@@ -159,11 +166,7 @@ fn fault(code: &str, words: &str) -> Fault {
 
 /// A denied permission that comes without its code: to a script (of Redis 7.0, of later ones), or to the driver while it
 /// connects.
-fn is_permission_denied(words: &str) -> bool {
-    ["The user executing the script can't", "ACL failure", "has no permissions"]
-        .iter()
-        .any(|text| words.contains(text))
-}
+const NO_PERMISSION: [&str; 3] = ["The user executing the script can't", "ACL failure", "has no permissions"];
 
 /// A failure of a command that was sent.
 pub(super) fn of_command(error: &RedisError) -> EngineError {

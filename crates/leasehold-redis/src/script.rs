@@ -15,9 +15,9 @@ use std::{
     time::Duration,
 };
 
-use redis::{Arg, Cmd, Value};
+use redis::{Cmd, Value};
 
-pub(super) use self::op::{Op, Step, entry, entry_owner, parts, write_entry};
+pub(super) use self::op::{Op, Step, entry, entry_owner, parts};
 use super::{keys::Keys, reply};
 use leasehold_core::engine::{EngineError, WAITERS_SHOWN, crc16::crc16, registry};
 
@@ -26,58 +26,6 @@ pub(super) const FENCE_KEPT: Duration = Duration::from_secs(86_400);
 /// How long the tombstone of an attempt refuses claims that reach the server late.
 pub(super) const TOMBSTONE: Duration = registry::LATEST;
 
-/// About the size of an operation with a name of usual length, and of one of its arguments.
-pub(super) const OP_BYTES: usize = 512;
-const ARG_BYTES: usize = 40;
-
-/// What locks and records have in common: the time, fences, and how many milliseconds are left of a grace.
-fn begin_with(with_grace: bool) -> String {
-    let grace = match with_grace {
-        true => include_str!("scripts/grace/begin.lua"),
-        false => include_str!("scripts/grace/none.lua"),
-    };
-    [include_str!("scripts/begin.lua"), include_str!("scripts/fence.lua"), grace].concat()
-}
-
-/// How waiters are woken. In a cluster a call may only touch one slot, and wake-ups stay on the node of that slot.
-fn wake(by_slot: bool) -> &'static str {
-    if by_slot { include_str!("scripts/wake_sharded.lua") } else { include_str!("scripts/wake_whole.lua") }
-}
-
-fn locks(by_slot: bool, with_grace: bool) -> String {
-    [
-        &*begin_with(with_grace),
-        "local function all_cases()\n",
-        wake(by_slot),
-        include_str!("scripts/handover.lua"),
-        include_str!("scripts/claim.lua"),
-        include_str!("scripts/release.lua"),
-        include_str!("scripts/single_key.lua"),
-        if with_grace { include_str!("scripts/grace/renew.lua") } else { "local renew\n" },
-        "return { c = claim, r = release, a = abandon, t = abandon_unanswered, f = force_release, k = close, \
-         o = release_alone, n = renew }\nend\n",
-        include_str!("scripts/dispatch.lua"),
-    ]
-    .concat()
-}
-
-fn records(by_slot: bool, with_grace: bool) -> String {
-    [
-        &*begin_with(with_grace),
-        wake(by_slot),
-        include_str!("scripts/records/look.lua"),
-        include_str!("scripts/records/watchers.lua"),
-        include_str!("scripts/records/begin.lua"),
-        include_str!("scripts/records/settle.lua"),
-        include_str!("scripts/records/renew.lua"),
-        include_str!("scripts/records/dispatch.lua"),
-    ]
-    .concat()
-}
-
-/// Begins a grace if the server is another than the last client met.
-const ARRIVE: &str = include_str!("scripts/grace/arrive.lua");
-
 /// Exists while nothing new is granted.
 const GRACE: &str = "leasehold:grace";
 /// Whom the last client met.
@@ -85,8 +33,73 @@ const ERA: &str = "leasehold:era";
 /// The graces that clients asked for lately.
 const GRACES: &str = "leasehold:graces";
 
-/// Reads what is known about names.
-pub(super) const INSPECT: &str = include_str!("scripts/inspect.lua");
+/// About the size of an operation with a name of usual length, and of one of its arguments.
+pub(super) const OP_BYTES: usize = 512;
+const ARG_BYTES: usize = 40;
+
+/// The text of files in `scripts/`, one after the other.
+macro_rules! lua {
+    ($($file:literal),+) => { concat!($(include_str!(concat!("scripts/", $file, ".lua"))),+) };
+}
+
+macro_rules! scripts {
+    ($($name:ident: $($file:literal),+;)+) => {
+        $(pub(super) static $name: LazyLock<Script> = LazyLock::new(|| Script::new(lua!($($file),+)));)+
+    };
+}
+
+scripts! {
+    ARRIVE: "grace/arrive";
+    INSPECT: "inspect";
+    MARKS: "records/marks";
+
+    DEADLINES_LAYOUT: "deadlines/begin", "deadlines/layout";
+    DEADLINES_SET: "deadlines/begin", "deadlines/set";
+    DEADLINES_CLAIM: "deadlines/begin", "deadlines/claim";
+    DEADLINES_SETTLE: "deadlines/begin", "deadlines/settle";
+    DEADLINES_CANCEL: "deadlines/begin", "deadlines/cancel";
+    DEADLINES_PEEK: "deadlines/begin", "deadlines/peek";
+    DEADLINES_STATS: "deadlines/begin", "deadlines/stats";
+    DEADLINES_DEAD: "deadlines/begin", "deadlines/dead";
+
+    VOTE: "begin", "voter/begin", "voter/fence", "voter/record", "voter/waiters", "voter/vote";
+    CONFIRM: "begin", "voter/begin", "voter/fence", "voter/confirm";
+    REPAIR: "begin", "voter/begin", "voter/fence", "voter/record", "voter/repair";
+    VOTER_RENEW: "begin", "voter/begin", "voter/renew";
+    RETRACT: "begin", "voter/begin", "voter/waiters", "voter/retract";
+    WITHDRAW: "begin", "voter/begin", "voter/waiters", "voter/withdraw";
+    STATUS: "voter/status";
+    WRITE_RECORD: "voter/write_record";
+}
+
+/// What locks and records have in common: the time, fences, and how many milliseconds are left of a grace.
+fn begin_with(with_grace: bool) -> &'static str {
+    if with_grace { lua!("begin", "fence", "grace/begin") } else { lua!("begin", "fence", "grace/none") }
+}
+
+/// How waiters are woken. In a cluster a call may only touch one slot, and wake-ups stay on the node of that slot.
+fn wake(by_slot: bool) -> &'static str {
+    if by_slot { lua!("wake_sharded") } else { lua!("wake_whole") }
+}
+
+fn locks(by_slot: bool, with_grace: bool) -> String {
+    [
+        begin_with(with_grace),
+        "local function all_cases()\n",
+        wake(by_slot),
+        lua!("handover", "claim", "release", "single_key"),
+        if with_grace { lua!("grace/renew") } else { "local renew\n" },
+        "return { c = claim, r = release, a = abandon, t = abandon_unanswered, f = force_release, k = close, \
+         o = release_alone, n = renew }\nend\n",
+        lua!("dispatch"),
+    ]
+    .concat()
+}
+
+fn records(by_slot: bool, with_grace: bool) -> String {
+    let (first, then) = (lua!("records/look", "records/watchers"), lua!("records/begin", "records/settle"));
+    [begin_with(with_grace), wake(by_slot), first, then, lua!("records/renew", "records/dispatch")].concat()
+}
 
 /// A script and the hash by which a server that has seen it knows it.
 pub(super) struct Script {
@@ -95,9 +108,19 @@ pub(super) struct Script {
 }
 
 impl Script {
-    pub(super) fn new(code: impl Into<Cow<'static, str>>) -> Self {
+    fn new(code: impl Into<Cow<'static, str>>) -> Self {
         let code = code.into();
         Self { hash: redis::Script::new(&code).get_hash().to_owned(), code }
+    }
+
+    /// A call by its hash, or with its text. `write` appends how many keys there are, the keys and the arguments: about so
+    /// many bytes.
+    pub(super) fn call(&self, by_hash: bool, bytes: usize, write: impl FnOnce(&mut Cmd)) -> Cmd {
+        let (command, which) = if by_hash { ("EVALSHA", &*self.hash) } else { ("EVAL", &*self.code) };
+        let mut cmd = Cmd::with_capacity(3 + bytes / ARG_BYTES, command.len() + which.len() + bytes);
+        cmd.arg(command).arg(which);
+        write(&mut cmd);
+        cmd
     }
 }
 
@@ -124,9 +147,9 @@ pub(super) struct Scripts {
 impl Scripts {
     fn new(by_slot: bool, with_grace: bool) -> Self {
         let scripts = [
-            Script::new(include_str!("scripts/claim_free.lua")),
-            Script::new(include_str!("scripts/release_unwanted.lua")),
-            Script::new(include_str!("scripts/renew.lua")),
+            Script::new(lua!("claim_free")),
+            Script::new(lua!("release_unwanted")),
+            Script::new(lua!("renew")),
             Script::new(locks(by_slot, with_grace)),
             Script::new(records(by_slot, with_grace)),
         ];
@@ -144,10 +167,6 @@ impl Scripts {
         }
     }
 
-    pub(super) fn script(&self, call: Call) -> &Script {
-        &self.scripts[call as usize]
-    }
-
     /// The call that tries the ordinary case of an operation that leaves alone over this link.
     pub(super) fn ordinary(&self, op: &Op, link: u64) -> Option<Call> {
         if self.with_grace { None } else { op.ordinary(link) }
@@ -155,7 +174,7 @@ impl Scripts {
 
     /// The call for an operation among others; those with the same answer share one.
     pub(super) fn group(&self, op: &Op) -> (Call, u16) {
-        (op.call(self.with_grace), if self.by_slot { op.slot() } else { 0 })
+        (op.call(self.with_grace), if self.by_slot { op.keys.slot() } else { 0 })
     }
 
     /// One call that carries these operations over this link. `era` is the identity of the server and the grace that this
@@ -164,25 +183,25 @@ impl Scripts {
         &self,
         call: Call,
         by_hash: bool,
-        operations: impl ExactSizeIterator<Item = &'a Op>,
+        ops: impl ExactSizeIterator<Item = &'a Op> + Clone,
         link: u64,
         era: Option<(&str, Duration)>,
     ) -> Cmd {
-        let bytes = operations.len() * OP_BYTES;
-        let [mut keys, mut args] = [(); 2].map(|()| Cmd::with_capacity(bytes / ARG_BYTES, bytes / 2));
-        if let Some((identity, grace)) = era {
-            keys.arg(GRACE).arg(ERA).arg(GRACES);
-            args.arg(identity).arg(px(grace));
-        }
-        operations.for_each(|op| op.write(call, self.by_slot, link, &mut keys, &mut args));
-        let mut cmd = begin(self.script(call), by_hash, bytes);
-        cmd.arg(keys.args_iter().len());
-        for arg in keys.args_iter().chain(args.args_iter()) {
-            if let Arg::Simple(arg) = arg {
-                cmd.arg(arg);
+        // Asked once: what an end has to do away with may change at any time.
+        let forms: Vec<_> = ops.clone().map(|op| (op, op.form(call, by_hash, link))).collect();
+        let own_keys: usize = forms.iter().map(|(_, (_, keys))| keys.len()).sum();
+        self.scripts[call as usize].call(by_hash, forms.len() * OP_BYTES, |cmd| {
+            match era {
+                Some(_) => cmd.arg(3 + own_keys).arg(GRACE).arg(ERA).arg(GRACES),
+                None => cmd.arg(own_keys),
+            };
+            forms.iter().for_each(|(op, form)| op.write_keys(form, self.by_slot, cmd));
+            if let Some((identity, grace)) = era {
+                cmd.arg(identity).arg(px(grace));
             }
-        }
-        cmd
+            let mut last_px = 0;
+            forms.iter().for_each(|(op, form)| op.write_args(form, &mut last_px, cmd));
+        })
     }
 }
 
@@ -197,7 +216,7 @@ impl Default for Contended {
 
 impl Contended {
     fn place(&self, op: &Op) -> &AtomicBool {
-        &self.0[usize::from(crc16(op.key().as_bytes())) % self.0.len()]
+        &self.0[usize::from(crc16(op.keys.lock().as_bytes())) % self.0.len()]
     }
 
     pub(super) fn is(&self, op: &Op) -> bool {
@@ -215,9 +234,9 @@ pub(super) fn px(duration: Duration) -> u64 {
 
 /// The first call over a connection with a grace.
 pub(super) fn arrival(identity: &str, grace: Duration) -> Cmd {
-    let mut cmd = begin(&Script::new(ARRIVE), false, OP_BYTES);
-    cmd.arg(3).arg(ERA).arg(GRACE).arg(GRACES).arg(identity).arg(px(grace));
-    cmd
+    ARRIVE.call(false, OP_BYTES, |cmd| {
+        cmd.arg(3).arg(ERA).arg(GRACE).arg(GRACES).arg(identity).arg(px(grace));
+    })
 }
 
 /// Keys and arguments of `inspect.lua`; `own_fences` where each name has its own.
@@ -233,18 +252,11 @@ pub(super) fn write_inspection(cmd: &mut Cmd, locks: &[Keys], own_fences: bool) 
     cmd.arg(WAITERS_SHOWN).arg(each);
 }
 
-/// `bytes` is about how much follows.
-pub(super) fn begin(script: &Script, by_hash: bool, bytes: usize) -> Cmd {
-    let (command, which) = if by_hash { ("EVALSHA", &*script.hash) } else { ("EVAL", &*script.code) };
-    let mut cmd = Cmd::with_capacity(3 + bytes / ARG_BYTES, command.len() + which.len() + bytes);
-    cmd.arg(command).arg(which);
-    cmd
-}
-
-/// The replies of one call, one per operation.
+/// The replies of one call, one per operation; 1 alone is the reply to all.
 pub(super) fn replies(value: Value, expected: usize) -> Result<Vec<Value>, EngineError> {
     match value {
         Value::Array(replies) if replies.len() == expected => Ok(replies),
+        Value::Int(1) => Ok(vec![Value::Int(1); expected]),
         other => Err(reply::unexpected(&other)),
     }
 }

@@ -1,17 +1,16 @@
 //! One Redis as a voter of a quorum.
 //!
-//! Each node is asked on its own, over one connection, by scripts of its own ([`scripts`]). It votes only under its record,
-//! in the run of the server for which that was written: what a restarted, wiped or rolled back server has lost cannot be
-//! voted on twice.
+//! Each node is asked on its own, over one connection, by scripts of its own. It votes only under its record, in the run of
+//! the server for which that was written: what a restarted, wiped or rolled back server has lost cannot be voted on twice.
+//! Its wake-ups are hints: they grant nothing, and the attempt that gets one tries at once.
 
-mod hints;
-mod scripts;
+mod reply;
 #[cfg(test)]
 mod tests;
 
-use std::sync::{Arc, Mutex, Once, OnceLock, PoisonError, Weak};
+use std::sync::{Arc, Mutex, MutexGuard, Once, OnceLock, PoisonError, Weak};
 
-use redis::Cmd;
+use redis::{Cmd, Value};
 use tokio::sync::{Notify, Semaphore, SemaphorePermit};
 
 use super::{
@@ -22,24 +21,31 @@ use super::{
     inspect,
     keys::{self, Keys},
     random_process,
-    script::{self, FENCE_KEPT, TOMBSTONE},
-    topology::not_sent,
+    reply::read,
+    script::{self, FENCE_KEPT, Script, TOMBSTONE, entry, px},
+    topology::{not_sent, outcome},
     url::{Endpoint, StoreUrl},
 };
 use leasehold_core::{
-    clock::{Clock, Until},
+    clock::Until,
     engine::{
-        ClockOffset, Cursor, EngineError, EngineOptions, Fault, Fut, Health, Hold, Page, WakeSink, Warning,
-        registry::{Call, Registry},
+        ClockOffset, Cursor, EngineError, EngineOptions, Fault, Fut, Health, Hold, LinkChange, Page, Wake,
+        WakeSink, Warning,
+        registry::{Call, Registry, send_noted},
         voter::{Abstention, Ballot, Kept, NodeStatus, Record, Sighting, State, Vote, Voter, Withdrawn},
     },
     error::Result,
     fence::Fence,
     name::Name,
-    owner::{Owner, OwnerId},
+    owner::Owner,
 };
-use scripts::{FLOOR, HIGHEST, RECORD, send, send_counted};
 
+/// Q: the node's record.
+const RECORD: &str = "leasehold:quorum";
+/// H: the highest fence that the node gave to any name.
+const HIGHEST: &str = "leasehold:quorum:highest";
+/// L: what every fence of the node is above, since it was admitted.
+const FLOOR: &str = "leasehold:quorum:floor";
 /// How long the fence of a name is kept, in milliseconds: the first argument of most scripts.
 const KEPT_MS: u64 = FENCE_KEPT.as_millis() as u64;
 
@@ -57,10 +63,10 @@ pub fn voters(url: &str, options: &EngineOptions) -> Result<Vec<Arc<dyn Voter>>>
 /// One node.
 struct RedisVoter {
     label: String,
-    prefix: String,
-    clock: Clock,
+    options: EngineOptions,
     connection: Arc<Connection>,
-    votes_under: Mutex<Option<Arc<Record>>>,
+    /// The record that it votes under, or why there is none.
+    record: Mutex<Result<Arc<Record>, Abstention>>,
     attempts: Arc<Registry<Arc<Ballot>>>,
     /// Where hints go, and whom to notify when a connection breaks.
     sink: OnceLock<Weak<dyn WakeSink>>,
@@ -68,7 +74,6 @@ struct RedisVoter {
     /// Warns once that the server refuses wake-ups.
     polling_only: Once,
     in_flight: Semaphore,
-    max_in_flight: usize,
 }
 
 impl RedisVoter {
@@ -85,53 +90,33 @@ impl RedisVoter {
             let connection = Connection::new(ConnectionOptions { channel, identify: true, ..connection });
             Self {
                 label: node.to_string(),
-                prefix: options.prefix.clone(),
-                clock: options.clock.clone(),
+                options: options.clone(),
                 connection,
-                votes_under: Mutex::default(),
+                record: Mutex::new(Err(Abstention::NotAdmitted)),
                 attempts: Arc::default(),
                 sink: OnceLock::new(),
                 wake: OnceLock::new(),
                 polling_only: Once::new(),
                 in_flight: Semaphore::new(options.max_in_flight),
-                max_in_flight: options.max_in_flight,
             }
         })
     }
 
     /// Room for one more call, and a link to send it over. A node that hangs keeps the calls it has, and only its own.
     async fn room(&self, until: Until) -> Result<(SemaphorePermit<'_>, Arc<Link>), EngineError> {
-        let permit = match self.in_flight.try_acquire() {
-            Ok(permit) => Some(permit),
-            Err(_) => self.clock.bounded(until, self.in_flight.acquire()).await.and_then(Result::ok),
-        };
-        let Some(permit) = permit else {
-            let why = format!("{} operations are under way already", self.max_in_flight);
+        let Some(Ok(permit)) = self.options.clock.bounded(until, self.in_flight.acquire()).await else {
+            let why = format!("{} operations are under way already", self.options.max_in_flight);
             return Err(EngineError::new(Fault::Busy, why));
         };
         Ok((permit, self.connection.link(until).await?))
     }
 
     fn keys(&self, name: &Name) -> Result<Keys, EngineError> {
-        let keys = Keys::new(&self.prefix, name);
-        match keys.clash() {
-            None => Ok(keys),
-            Some(why) => Err(EngineError::new(Fault::Unsupported, why)),
-        }
+        Keys::new(&self.options.prefix, name).checked()
     }
 
-    /// The record that the node votes under, or why there is none.
-    fn record(&self) -> Result<Arc<Record>, Abstention> {
-        let expected = self.votes_under.lock().unwrap_or_else(PoisonError::into_inner).clone();
-        match expected {
-            Some(expected) if expected.state == State::Votes => Ok(expected),
-            Some(_) => Err(Abstention::Forgot),
-            None => Err(Abstention::NotAdmitted),
-        }
-    }
-
-    fn enter(&self, owner: OwnerId) -> Result<Call<Arc<Ballot>>, EngineError> {
-        self.attempts.enter(owner, self.clock.now())
+    fn record(&self) -> MutexGuard<'_, Result<Arc<Record>, Abstention>> {
+        self.record.lock().unwrap_or_else(PoisonError::into_inner)
     }
 
     /// Makes sure that hints reach us, or that they never will.
@@ -147,10 +132,50 @@ impl RedisVoter {
             outcome => outcome.map_err(not_sent),
         }
     }
+
+    fn tell(&self, tell: impl FnOnce(&dyn WakeSink)) {
+        if let Some(sink) = self.sink.get().and_then(Weak::upgrade) {
+            tell(&*sink);
+        }
+    }
 }
 
 fn is_of_run(link: &Link, record: &Record) -> bool {
     link.identity.as_ref() == Some(&record.identity)
+}
+
+/// Sends what may arrive in any order; `write` appends the number of keys, the keys and the arguments.
+async fn send(
+    link: &Link,
+    script: &Script,
+    write: impl Fn(&mut Cmd),
+    until: Until,
+) -> Result<Value, EngineError> {
+    link.run_script(false, |by_hash| script.call(by_hash, script::OP_BYTES, &write), until).await
+}
+
+/// Sends a vote, its retraction or a repair. Each copy of it is counted, and none leaves after the attempt's end.
+async fn send_counted(
+    link: &Link,
+    call: &Call<Arc<Ballot>>,
+    waits: Option<&Arc<Ballot>>,
+    script: &Script,
+    write: impl Fn(&mut Cmd),
+    until: Until,
+) -> Result<Value, EngineError> {
+    let mut by_hash = true;
+    loop {
+        let cmd = script.call(by_hash, script::OP_BYTES, &write);
+        call.leaves(waits)?;
+        let answer = send_noted(link.send(&cmd, until), || call.left(link.number)).await;
+        if !matches!(&answer, Err(error) if error.fault == Fault::NoAnswer) {
+            call.answered();
+        }
+        match answer {
+            Err(error) if by_hash && outcome::is_unknown_script(&error) => by_hash = false,
+            answer => return answer,
+        }
+    }
 }
 
 impl Voter for RedisVoter {
@@ -159,18 +184,22 @@ impl Voter for RedisVoter {
     }
 
     fn vote_under(&self, record: Option<Record>) {
-        *self.votes_under.lock().unwrap_or_else(PoisonError::into_inner) = record.map(Arc::new);
+        *self.record() = match record {
+            Some(record) if record.state == State::Votes => Ok(Arc::new(record)),
+            Some(_) => Err(Abstention::Forgot),
+            None => Err(Abstention::NotAdmitted),
+        };
     }
 
     fn vote<'a>(&'a self, ballot: &'a Arc<Ballot>, until: Until) -> Fut<'a, Vote> {
         Box::pin(async move {
             let claim = &ballot.claim;
             let keys = self.keys(&claim.name)?;
-            let record = match self.record() {
-                Ok(record) => record,
-                Err(why) => return Ok(Vote::Abstains(why)),
+            let record = match &*self.record() {
+                Ok(record) => record.clone(),
+                Err(why) => return Ok(Vote::Abstains(*why)),
             };
-            let call = self.enter(claim.owner.id())?;
+            let call = self.attempts.enter(claim.owner.id(), self.options.clock.now())?;
             let (_room, link) = self.room(until).await?;
             if !is_of_run(&link, &record) {
                 return Ok(Vote::Abstains(Abstention::Forgot));
@@ -182,19 +211,18 @@ impl Voter for RedisVoter {
             let write = |cmd: &mut Cmd| {
                 cmd.arg(8).arg(keys.lock()).arg(keys.fence()).arg(keys.waiters()).arg(keys.seen());
                 cmd.arg(keys.gone(claim.owner.id_text())).arg(RECORD).arg(HIGHEST).arg(FLOOR);
-                cmd.arg(KEPT_MS).arg(claim.owner.expose()).arg(script::px(claim.ttl + claim.lock_delay));
+                cmd.arg(KEPT_MS).arg(claim.owner.expose()).arg(px(claim.ttl + claim.lock_delay));
                 cmd.arg(ballot.hint.get()).arg(record.to_string());
-                script::write_entry(cmd, Some(claim), &self.connection.options.channel);
-                cmd.arg(ballot.arrival);
+                cmd.arg(entry(claim, &self.connection.options.channel)).arg(ballot.arrival);
             };
-            let value = send_counted(&link, &call, waits, &scripts::VOTE, write, until).await?;
-            let vote = scripts::voted(&value, &record)?;
+            let value = send_counted(&link, &call, waits, &script::VOTE, write, until).await?;
+            // Only a new connection reads the identity again. One for each other abstention would be a storm.
+            if reply::is_other_data_set(&value, &record) {
+                link.broke("the server has another data set by now");
+            }
+            let vote = reply::voted(value, &record)?;
             if matches!(vote, Vote::Yes(_)) {
                 call.waits_no_longer();
-            }
-            // Only a new connection reads the identity again. One for each other abstention would be a storm.
-            if scripts::is_other_data_set(&value, &record) {
-                link.broke("the server has another data set by now");
             }
             Ok(vote)
         })
@@ -208,14 +236,14 @@ impl Voter for RedisVoter {
                 cmd.arg(3).arg(keys.lock()).arg(keys.fence()).arg(HIGHEST);
                 cmd.arg(KEPT_MS).arg(hold.owner.expose()).arg(hold.fence.get());
             };
-            scripts::yes_or_no(&send(&link, &scripts::CONFIRM, write, until).await?)
+            read(send(&link, &script::CONFIRM, write, until).await?)
         })
     }
 
     fn renew<'a>(&'a self, holds: &'a [Hold], until: Until) -> Fut<'a, Vec<Kept>> {
         Box::pin(async move {
             let link = self.connection.link(until).await?;
-            let keys: Vec<_> = holds.iter().map(|hold| Keys::new(&self.prefix, &hold.name)).collect();
+            let keys: Vec<_> = holds.iter().map(|hold| Keys::new(&self.options.prefix, &hold.name)).collect();
             let write = |cmd: &mut Cmd| {
                 cmd.arg(1 + keys.len() * 2).arg(RECORD);
                 for keys in &keys {
@@ -223,18 +251,18 @@ impl Voter for RedisVoter {
                 }
                 cmd.arg(KEPT_MS);
                 for hold in holds {
-                    cmd.arg(hold.owner.expose()).arg(script::px(hold.ttl + hold.lock_delay));
+                    cmd.arg(hold.owner.expose()).arg(px(hold.ttl + hold.lock_delay));
                 }
             };
-            scripts::renewed(send(&link, &scripts::RENEW, write, until).await?, holds.len())
+            reply::renewed(send(&link, &script::VOTER_RENEW, write, until).await?, holds.len())
         })
     }
 
     fn repair<'a>(&'a self, hold: &'a Hold, until: Until) -> Fut<'a, bool> {
         Box::pin(async move {
             let keys = self.keys(&hold.name)?;
-            let Ok(record) = self.record() else { return Ok(false) };
-            let call = self.enter(hold.owner.id())?;
+            let Ok(record) = self.record().clone() else { return Ok(false) };
+            let call = self.attempts.enter(hold.owner.id(), self.options.clock.now())?;
             let (_room, link) = self.room(until).await?;
             if !is_of_run(&link, &record) {
                 return Ok(false);
@@ -242,11 +270,10 @@ impl Voter for RedisVoter {
             let write = |cmd: &mut Cmd| {
                 cmd.arg(5).arg(keys.lock()).arg(keys.fence()).arg(keys.gone(hold.owner.id_text()));
                 cmd.arg(RECORD).arg(HIGHEST);
-                cmd.arg(KEPT_MS).arg(hold.owner.expose()).arg(script::px(hold.ttl + hold.lock_delay));
+                cmd.arg(KEPT_MS).arg(hold.owner.expose()).arg(px(hold.ttl + hold.lock_delay));
                 cmd.arg(record.to_string()).arg(hold.fence.get());
             };
-            let value = send_counted(&link, &call, None, &scripts::REPAIR, write, until).await?;
-            scripts::yes_or_no(&value)
+            read(send_counted(&link, &call, None, &script::REPAIR, write, until).await?)
         })
     }
 
@@ -254,17 +281,15 @@ impl Voter for RedisVoter {
         Box::pin(async move {
             let claim = &ballot.claim;
             let keys = self.keys(&claim.name)?;
-            let call = self.enter(claim.owner.id())?;
+            let call = self.attempts.enter(claim.owner.id(), self.options.clock.now())?;
             let (_room, link) = self.room(until).await?;
             let waits = claim.queue.map(|_| ballot);
             let write = |cmd: &mut Cmd| {
                 cmd.arg(5).arg(keys.lock()).arg(keys.fence()).arg(keys.waiters()).arg(keys.seen());
                 cmd.arg(keys.gone(claim.owner.id_text())).arg(KEPT_MS).arg(claim.owner.expose());
-                script::write_entry(cmd, Some(claim), &self.connection.options.channel);
-                cmd.arg(ballot.arrival);
+                cmd.arg(entry(claim, &self.connection.options.channel)).arg(ballot.arrival);
             };
-            let value = send_counted(&link, &call, waits, &scripts::RETRACT, write, until).await?;
-            scripts::yes_or_no(&value).map(drop)
+            read(send_counted(&link, &call, waits, &script::RETRACT, write, until).await?).map(|_: bool| ())
         })
     }
 
@@ -274,22 +299,22 @@ impl Voter for RedisVoter {
         Box::pin(async move {
             let keys = self.keys(name)?;
             let (_room, link) = self.room(until).await?;
-            let waits = self.attempts.waits(owner.id(), |waits| waits.clone());
-            let claim = waits.as_ref().map(|ballot| &ballot.claim);
             let may_come_late = self.attempts.may_come_late(owner.id(), link.number);
+            let entry = self.attempts.waits(owner.id(), |waits| {
+                waits.as_ref().map(|ballot| entry(&ballot.claim, &self.connection.options.channel))
+            });
+            let entry = entry.unwrap_or_default();
             let write = |cmd: &mut Cmd| {
                 cmd.arg(if may_come_late { 5 } else { 4 });
                 cmd.arg(keys.lock()).arg(keys.fence()).arg(keys.waiters()).arg(keys.seen());
                 if may_come_late {
                     cmd.arg(keys.gone(owner.id_text()));
                 }
-                cmd.arg(KEPT_MS).arg(owner.expose());
-                script::write_entry(cmd, claim, &self.connection.options.channel);
-                cmd.arg(TOMBSTONE.as_millis() as u64);
+                cmd.arg(KEPT_MS).arg(owner.expose()).arg(&entry).arg(px(TOMBSTONE));
             };
-            let value = send(&link, &scripts::WITHDRAW, write, until).await?;
+            let value = send(&link, &script::WITHDRAW, write, until).await?;
             self.attempts.ended(owner.id());
-            scripts::withdrawn(&value)
+            reply::withdrawn(&value)
         })
     }
 
@@ -298,12 +323,12 @@ impl Voter for RedisVoter {
             let (_room, link) = self.room(until).await?;
             let mut seen = Vec::with_capacity(names.len());
             for some in names.chunks(inspect::NAMES_PER_CALL) {
-                let keys: Vec<_> = some.iter().map(|name| Keys::new(&self.prefix, name)).collect();
+                let keys: Vec<_> = some.iter().map(|name| Keys::new(&self.options.prefix, name)).collect();
                 let write = |cmd: &mut Cmd| script::write_inspection(cmd, &keys, true);
-                let value = send(&link, &scripts::INSPECT, write, until).await?;
+                let value = send(&link, &script::INSPECT, write, until).await?;
                 seen.extend(script::replies(value, some.len())?);
             }
-            seen.iter().map(scripts::sighting).collect()
+            seen.iter().map(|value| Ok(inspect::sighting(value)?.1)).collect()
         })
     }
 
@@ -314,7 +339,7 @@ impl Voter for RedisVoter {
         limit: u32,
         until: Until,
     ) -> Fut<'a, Page<Name>> {
-        Box::pin(inspect::scan_server(&self.connection, (&self.prefix, prefix), from, limit, until))
+        Box::pin(inspect::scan_server(&self.connection, (&self.options.prefix, prefix), from, limit, until))
     }
 
     fn status(&self, until: Until) -> Fut<'_, NodeStatus> {
@@ -324,8 +349,8 @@ impl Voter for RedisVoter {
                 let write = |cmd: &mut Cmd| {
                     cmd.arg(2).arg(RECORD).arg(HIGHEST);
                 };
-                let value = send(&link, &scripts::STATUS, write, until).await?;
-                match scripts::node_status(&value, link.identity.as_deref().unwrap_or_default())? {
+                let value = send(&link, &script::STATUS, write, until).await?;
+                match reply::node_status(&value, link.identity.as_deref().unwrap_or_default())? {
                     Some(status) => return Ok(status),
                     None => link.broke("the server has another data set by now"),
                 }
@@ -351,7 +376,7 @@ impl Voter for RedisVoter {
                 cmd.arg(seen.map(Record::to_string).unwrap_or_default());
                 cmd.arg(record.to_string()).arg(floor.get());
             };
-            scripts::yes_or_no(&send(&link, &scripts::WRITE_RECORD, write, until).await?)
+            read(send(&link, &script::WRITE_RECORD, write, until).await?)
         })
     }
 
@@ -383,5 +408,27 @@ impl Voter for RedisVoter {
 
     fn close(&self) {
         self.connection.close();
+    }
+}
+
+impl Listener for RedisVoter {
+    fn message(&self, _: u64, payload: &[u8]) {
+        if let Some(owner) = reply::hint(payload) {
+            self.tell(|sink| sink.wake(Wake::LookAgain { owner }));
+        }
+    }
+
+    fn connected(&self) {
+        self.tell(|sink| sink.link(LinkChange::Connected));
+    }
+
+    fn disconnected(&self, _: u64, why: &str) {
+        if let Some(wake) = self.wake.get() {
+            wake.notify_one();
+        }
+        self.tell(|sink| {
+            sink.link(LinkChange::Disconnected { why: format!("{}: {why}", self.label) });
+            sink.wake(Wake::LookAgainAll);
+        });
     }
 }

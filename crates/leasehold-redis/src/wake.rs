@@ -19,12 +19,12 @@ use leasehold_core::{
 /// The attempts of one client that may be queued.
 #[derive(Default)]
 pub(super) struct Attempts {
-    registry: Arc<Registry<WaitingAttempt>>,
+    pub(super) registry: Arc<Registry<WaitingAttempt>>,
     /// Its waiters are on many servers: a link that breaks concerns those that wait there.
     by_shard: bool,
     sink: OnceLock<Weak<dyn WakeSink>>,
     /// How often its client has asked, of attempts or otherwise.
-    round_trips: AtomicU64,
+    pub(super) round_trips: AtomicU64,
 }
 
 /// A claim whose caller waits for the answer.
@@ -46,10 +46,6 @@ pub(super) const NO_LINK: u64 = 0;
 impl Attempts {
     pub(super) fn new(by_shard: bool) -> Arc<Self> {
         Arc::new(Self { by_shard, ..Self::default() })
-    }
-
-    pub(super) fn round_trips(&self) -> u64 {
-        self.round_trips.load(Ordering::Relaxed)
     }
 
     pub(super) fn set_sink(&self, sink: Weak<dyn WakeSink>) {
@@ -85,11 +81,6 @@ impl Attempts {
         self.registry.may_come_late(owner, link)
     }
 
-    /// The server has answered the end.
-    pub(super) fn ended(&self, owner: OwnerId) {
-        self.registry.ended(owner);
-    }
-
     /// A claim that is about to leave may queue.
     pub(super) fn may_queue(&self, claim: &Claim) {
         self.registry.waits(claim.owner.id(), |waits| {
@@ -112,7 +103,6 @@ impl Attempts {
         });
     }
 
-    /// The attempt waits no longer.
     pub(super) fn leave(&self, owner: OwnerId) {
         self.registry.waits(owner, |waits| *waits = None);
     }
@@ -120,11 +110,6 @@ impl Attempts {
     /// Its claim failed without effect. One that was queued before still is, and is ended by its client.
     pub(super) fn leave_unless_queued(&self, owner: OwnerId) {
         self.registry.waits(owner, |waits| waits.take_if(|waits| waits.arrival.is_none()));
-    }
-
-    #[cfg(test)]
-    pub(super) fn count(&self) -> usize {
-        self.registry.count()
     }
 }
 
@@ -134,10 +119,12 @@ impl Listener for Attempts {
     }
 
     fn message(&self, link: u64, payload: &[u8]) {
-        if let Some(owners) = payload.strip_prefix(LOOK) {
-            return watchers(owners).for_each(|owner| self.look_again(owner));
+        let text = std::str::from_utf8(payload).unwrap_or_default();
+        // To those who watch a record: their random parts.
+        if let Some(owners) = text.strip_prefix("look ") {
+            return owners.split(' ').filter_map(OwnerId::parse).for_each(|owner| self.look_again(owner));
         }
-        let Some((owner, fence)) = parse(payload) else { return };
+        let Some((owner, fence)) = parse(text) else { return };
         // One that does not wait for replicas has left the queue, whatever its client makes of it.
         let waits_for_replicas = self.registry.waits(owner, |waits| {
             waits.take_if(|waits| !waits.waits_for_replicas);
@@ -166,17 +153,9 @@ impl Listener for Attempts {
     }
 }
 
-/// How a message to those who watch a record begins; their random parts follow.
-const LOOK: &[u8] = b"look ";
-
-/// Whom such a message is for.
-fn watchers(owners: &[u8]) -> impl Iterator<Item = OwnerId> {
-    owners.split(|byte| *byte == b' ').filter_map(|owner| OwnerId::parse(std::str::from_utf8(owner).ok()?))
-}
-
 /// A message is "random part of the owner value, fence".
-fn parse(payload: &[u8]) -> Option<(OwnerId, Fence)> {
-    let (owner, fence) = std::str::from_utf8(payload).ok()?.split_once(' ')?;
+fn parse(text: &str) -> Option<(OwnerId, Fence)> {
+    let (owner, fence) = text.split_once(' ')?;
     Some((OwnerId::parse(owner)?, fence.parse().ok()?))
 }
 
@@ -269,7 +248,7 @@ mod tests {
         let [one, other] = [1, 2].map(|random| Owner::new(random, &Holder::Foreign));
         let text = format!("look {} noise {}", one.id_text(), other.id_text());
         // What an older client takes for no message.
-        assert!(parse(text.as_bytes()).is_none());
+        assert!(parse(&text).is_none());
         attempts.message(1, text.as_bytes());
         let told: Vec<_> = heard.0.lock().unwrap().drain(..).collect();
         let look = |wake: &Wake, of: &Owner| matches!(wake, Wake::LookAgain { owner } if *owner == of.id());
@@ -278,8 +257,9 @@ mod tests {
 
     #[test]
     fn noise_on_the_channel_is_ignored() {
-        for noise in [&b""[..], b"x", b"\xff\xff", b"0123 1", b"00000000000000000000000000000007 -1"] {
+        for noise in ["", "x", "0123 1", "00000000000000000000000000000007 -1"] {
             assert!(parse(noise).is_none());
         }
+        Attempts::default().message(1, b"\xff\xff");
     }
 }

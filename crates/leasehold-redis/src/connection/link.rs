@@ -13,7 +13,7 @@ use redis::{Cmd, RedisError, RedisResult, Value, aio::MultiplexedConnection};
 use tokio::sync::OnceCell;
 
 use super::{Connection, ConnectionOptions, State};
-use crate::{Result, info::command, locked, reply, script::Script, topology::outcome};
+use crate::{Result, info::command, locked, reply, topology::outcome};
 use leasehold_core::{
     clock::{BootInstant, Until},
     engine::{EngineError, Fault},
@@ -115,13 +115,12 @@ impl Link {
     pub(crate) async fn run_script(
         &self,
         asking: bool,
-        script: &Script,
-        build: impl Fn(&Script, bool) -> Cmd,
+        build: impl Fn(bool) -> Cmd,
         until: Until,
     ) -> Result<Value> {
-        match self.send_to(asking, &build(script, true), until).await {
+        match self.send_to(asking, &build(true), until).await {
             Err(error) if outcome::is_unknown_script(&error) => {
-                self.send_to(asking, &build(script, false), until).await
+                self.send_to(asking, &build(false), until).await
             }
             answer => answer,
         }

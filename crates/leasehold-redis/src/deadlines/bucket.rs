@@ -1,10 +1,10 @@
 //! How the deadlines of a pool lie in Redis.
 
-use std::{fmt, sync::LazyLock};
+use std::fmt;
 
 use redis::Cmd;
 
-use crate::{script::Script, slots};
+use crate::slots;
 use leasehold_core::{
     engine::{
         EngineError, Fault,
@@ -91,28 +91,6 @@ pub(super) fn read_layout(text: &str) -> Option<PoolLayout> {
         _ => return None,
     };
     Some(PoolLayout { buckets: buckets.parse().ok()?, placement })
-}
-
-macro_rules! scripts {
-    ($($name:ident: $file:literal;)+) => {
-        $(pub(super) static $name: LazyLock<Script> = LazyLock::new(|| {
-            Script::new(concat!(
-                include_str!("../scripts/deadlines/begin.lua"),
-                include_str!(concat!("../scripts/deadlines/", $file)),
-            ))
-        });)+
-    };
-}
-
-scripts! {
-    LAYOUT: "layout.lua";
-    SET: "set.lua";
-    CLAIM: "claim.lua";
-    SETTLE: "settle.lua";
-    CANCEL: "cancel.lua";
-    PEEK: "peek.lua";
-    STATS: "stats.lua";
-    DEAD: "dead.lua";
 }
 
 #[cfg(test)]

@@ -7,24 +7,26 @@ use redis::Cmd;
 use super::{
     super::{
         keys::Keys,
-        records,
         topology::outcome::Resend,
         wake::{self, Attempts},
     },
     Call, TOMBSTONE, px,
 };
 use leasehold_core::{
-    engine::{Claim, Held, Hold, liveness},
+    engine::{
+        Claim, Held, Hold, liveness,
+        records::{Begin, Settle},
+    },
     fence::Fence,
     owner::Owner,
 };
 
 /// One operation on one lock or record.
 pub(crate) struct Op {
-    keys: Keys,
+    pub(crate) keys: Keys,
     step: Step,
     /// It takes one key and must not share a call: others of its slot may be on another node.
-    alone: bool,
+    pub(crate) alone: bool,
 }
 
 pub(crate) enum Step {
@@ -37,62 +39,49 @@ pub(crate) enum Step {
         arrival: Option<String>,
         copy: Arc<wake::Call>,
     },
+    /// Renews a lock or a record, or releases a lock that stays closed for the hold's ttl.
     Renew(Hold),
-    /// A release of a lock that stays closed for the hold's ttl.
-    Close(Hold),
-    /// Ends an attempt.
     End {
         owner: Owner,
-        /// Its entry in the queue, if it may have one.
-        entry: Option<String>,
+        /// Its entry in the queue; empty if it cannot have one.
+        entry: String,
         attempts: Arc<Attempts>,
     },
-    /// A release that takes one key.
-    ReleaseAlone(Owner),
     ForceRelease(Fence),
-    /// A step of a record, and where it is woken.
-    Record(records::Step, String),
+    /// Begins a record; the channel is where its attempt is woken.
+    Begin(Begin, String),
+    Settle {
+        settle: Settle,
+        /// Some copy of the request to begin may still reach the server.
+        unanswered: bool,
+    },
+    Remove,
+    Look,
 }
 
-impl Step {
-    pub(crate) fn renew(hold: &Hold) -> Self {
-        match hold.of {
-            Held::Lock => Self::Renew(hold.clone()),
-            Held::Closed => Self::Close(hold.clone()),
-            Held::Record => Self::Record(records::Step::Renew(hold.clone()), String::new()),
-        }
-    }
+/// How an operation is written: its letter, which a script for one case does without, and its keys.
+pub(super) type Form = (&'static str, &'static [Key]);
+
+/// A key of an operation, by its letter in the scripts.
+pub(super) enum Key {
+    K,
+    F,
+    W,
+    S,
+    G,
+    B,
+    V,
 }
 
 impl Op {
     pub(crate) fn new(keys: Keys, step: Step) -> Self {
-        let alone = matches!(step, Step::ReleaseAlone(_) | Step::Close(_));
+        let alone = matches!(step, Step::Renew(Hold { of: Held::Closed, .. }));
         Self { keys, step, alone }
     }
 
-    /// One step of a record; `channel` is where its attempt is woken.
-    pub(crate) fn record(keys: Keys, step: records::Step, channel: String) -> Self {
-        Self::new(keys, Step::Record(step, channel))
-    }
-
-    /// The same, in a call of its own.
+    /// The same by one key, in a call of its own: a renewal, or a release that hands nothing over.
     pub(crate) fn alone(self) -> Self {
         Self { alone: true, ..self }
-    }
-
-    /// Whether it must not share a call.
-    pub(crate) fn is_alone(&self) -> bool {
-        self.alone
-    }
-
-    /// The slot of a cluster that its keys are in.
-    pub(crate) fn slot(&self) -> u16 {
-        self.keys.slot()
-    }
-
-    /// The key that it is about.
-    pub(crate) fn key(&self) -> &str {
-        self.keys.lock()
     }
 
     /// Whether it must not leave (any more): a claim whose attempt has ended.
@@ -111,12 +100,11 @@ impl Op {
     pub(crate) fn may_queue(&self) -> bool {
         match &self.step {
             Step::Claim { claim, .. } => claim.queue.is_some(),
-            Step::Record(step, _) => step.watches(),
+            Step::Begin(begin, _) => begin.wake,
             _ => false,
         }
     }
 
-    /// Whether it gives a lock back.
     pub(crate) fn is_release(&self) -> bool {
         matches!(self.step, Step::End { .. })
     }
@@ -130,7 +118,9 @@ impl Op {
     pub(super) fn ordinary(&self, link: u64) -> Option<Call> {
         match &self.step {
             Step::Claim { arrival: None, .. } => Some(Call::ClaimFree),
-            Step::End { owner, entry: None, attempts } if !attempts.may_come_late(owner.id(), link) => {
+            Step::End { owner, entry, attempts }
+                if !self.alone && entry.is_empty() && !attempts.may_come_late(owner.id(), link) =>
+            {
                 Some(Call::ReleaseUnwanted)
             }
             _ => None,
@@ -139,73 +129,129 @@ impl Op {
 
     /// The call that it takes in any case.
     pub(super) fn call(&self, with_grace: bool) -> Call {
-        match self.step {
-            Step::Record(..) => Call::Records,
-            Step::Renew(_) if !with_grace => Call::Renew,
+        match &self.step {
+            Step::Renew(Hold { of: Held::Record, .. })
+            | Step::Begin(..)
+            | Step::Settle { .. }
+            | Step::Remove
+            | Step::Look => Call::Records,
+            Step::Renew(Hold { of: Held::Lock, .. }) if !with_grace => Call::Renew,
             _ => Call::Locks,
         }
     }
 
-    /// Writes its keys and its arguments for a call that leaves over this link, as the script of the call takes them.
-    pub(super) fn write(&self, call: Call, by_slot: bool, link: u64, keys: &mut Cmd, args: &mut Cmd) {
-        let of = &self.keys;
+    /// It leaves again, unless its attempt has ended meanwhile. An end that comes later may overtake it on any link.
+    fn leaves_again(&self) -> bool {
+        let Step::Claim { copy, .. } = &self.step else { return true };
+        copy.answered();
+        copy.leaves(None).map(|()| copy.left(wake::NO_LINK)).is_ok()
+    }
+
+    /// How it is written for a call that leaves over this link, the second time with the script's text.
+    pub(super) fn form(&self, call: Call, by_hash: bool, link: u64) -> Form {
+        use Key::{B, F, G, K, S, V, W};
+        match (&self.step, call) {
+            (Step::Claim { .. }, Call::ClaimFree) => ("", &[K, F, W, G]),
+            // Too late: a release of the same owner, which changes nothing, has its place among the others of the call.
+            (Step::Claim { .. }, _) if !by_hash && !self.leaves_again() => ("o", &[K]),
+            (Step::Claim { .. }, _) => ("c", &[K, F, W, S, G]),
+            (Step::Renew(_), Call::Renew) => ("", &[K]),
+            (Step::Renew(Hold { of: Held::Lock, .. }), _) => ("n", &[K, F]),
+            (Step::Renew(Hold { of: Held::Closed, .. }), _) => ("k", &[K]),
+            (Step::Renew(Hold { of: Held::Record, .. }), _) => ("r", &[K]),
+            (Step::End { .. }, Call::ReleaseUnwanted) => ("", &[K, W]),
+            (Step::End { .. }, _) if self.alone => ("o", &[K]),
+            (Step::End { owner, attempts, .. }, _) if attempts.may_come_late(owner.id(), link) => {
+                ("t", &[K, F, W, S, G])
+            }
+            (Step::End { entry, .. }, _) => (if entry.is_empty() { "r" } else { "a" }, &[K, F, W, S]),
+            (Step::ForceRelease(_), _) => ("f", &[K, F, W, S]),
+            (Step::Begin(..), _) => ("b", &[K, B, V, G]),
+            (Step::Settle { unanswered: true, .. }, _) => ("t", &[K, B, V, G]),
+            (Step::Settle { .. }, _) => ("s", &[K, B, V]),
+            (Step::Remove, _) => ("x", &[K, V]),
+            (Step::Look, _) => ("l", &[K]),
+        }
+    }
+
+    pub(super) fn write_keys(&self, (_, which): &Form, by_slot: bool, cmd: &mut Cmd) {
+        let keys = &self.keys;
+        for key in *which {
+            match key {
+                Key::K => cmd.arg(keys.lock()),
+                Key::F => cmd.arg(keys.counter(by_slot)),
+                Key::W => cmd.arg(keys.waiters()),
+                Key::S => cmd.arg(keys.seen()),
+                Key::G => cmd.arg(keys.gone(self.owner().map_or("", Owner::id_text))),
+                Key::B => cmd.arg(keys.begun()),
+                Key::V => cmd.arg(keys.watchers()),
+            };
+        }
+    }
+
+    fn owner(&self) -> Option<&Owner> {
+        match &self.step {
+            Step::Claim { claim, .. } => Some(&claim.owner),
+            Step::Renew(hold) => Some(&hold.owner),
+            Step::End { owner, .. } => Some(owner),
+            Step::Begin(begin, _) => Some(&begin.owner),
+            Step::Settle { settle, .. } => Some(&settle.hold.owner),
+            Step::ForceRelease(_) | Step::Remove | Step::Look => None,
+        }
+    }
+
+    /// Its arguments, as `scripts/` has them; `last_px` is that of the renewal before, which is not written again.
+    pub(super) fn write_args(&self, (letter, _): &Form, last_px: &mut u64, cmd: &mut Cmd) {
+        if !letter.is_empty() {
+            cmd.arg(letter);
+        }
         match &self.step {
             Step::Claim { claim, channel, arrival, .. } => {
                 let (id, rest) = parts(&claim.owner);
-                let (gone, px) = (of.gone(claim.owner.id_text()), px(claim.ttl + claim.lock_delay));
-                keys.arg(of.lock()).arg(of.counter(by_slot)).arg(of.waiters());
-                if call == Call::ClaimFree {
-                    keys.arg(gone);
-                    args.arg(id).arg(rest).arg(px);
-                } else {
-                    keys.arg(of.seen()).arg(gone);
-                    args.arg("c").arg(id).arg(rest).arg(px).arg(entry_head(claim, channel));
-                    args.arg(arrival.as_deref().unwrap_or("0"));
+                cmd.arg(id);
+                if *letter != "o" {
+                    cmd.arg(rest).arg(px(claim.ttl + claim.lock_delay));
+                }
+                if *letter == "c" {
+                    cmd.arg(entry_head(claim, channel)).arg(arrival.as_deref().unwrap_or("0"));
                 }
             }
-            Step::Renew(hold) => {
-                let ((id, rest), px) = (parts(&hold.owner), px(hold.ttl + hold.lock_delay));
-                keys.arg(of.lock());
-                if call == Call::Renew {
-                    args.arg(id).arg(px);
-                } else {
-                    keys.arg(of.counter(by_slot));
-                    args.arg("n").arg(id).arg(rest).arg(px).arg(hold.fence.get());
-                }
+            Step::Renew(Hold { owner, fence, ttl, lock_delay, .. }) => {
+                let ((id, rest), px) = (parts(owner), px(*ttl + *lock_delay));
+                match *letter {
+                    "n" => cmd.arg(id).arg(rest).arg(px).arg(fence.get()),
+                    "k" => cmd.arg(id).arg(rest).arg(fence.get()).arg(px),
+                    "r" => cmd.arg(owner.expose()).arg(px),
+                    _ if std::mem::replace(last_px, px) == px => cmd.arg(id),
+                    _ => cmd.arg(px).arg(id),
+                };
             }
-            Step::Close(hold) => {
-                let (id, rest) = parts(&hold.owner);
-                keys.arg(of.lock());
-                args.arg("k").arg(id).arg(rest).arg(hold.fence.get()).arg(px(hold.ttl));
-            }
-            Step::End { owner, .. } if call == Call::ReleaseUnwanted => {
-                keys.arg(of.lock()).arg(of.waiters());
-                args.arg(parts(owner).0);
-            }
-            Step::End { owner, entry, attempts } => {
-                let (id, _) = parts(owner);
-                keys.arg(of.lock()).arg(of.counter(by_slot)).arg(of.waiters()).arg(of.seen());
-                if attempts.may_come_late(owner.id(), link) {
-                    keys.arg(of.gone(owner.id_text()));
-                    args.arg("t").arg(id).arg(entry.as_deref().unwrap_or_default()).arg(px(TOMBSTONE));
-                } else if let Some(entry) = entry {
-                    args.arg("a").arg(id).arg(entry);
-                } else {
-                    args.arg("r").arg(id);
-                }
-            }
-            Step::ReleaseAlone(owner) => {
-                keys.arg(of.lock());
-                args.arg("o").arg(parts(owner).0);
+            Step::End { owner, entry, .. } => {
+                cmd.arg(parts(owner).0);
+                match *letter {
+                    "t" => cmd.arg(entry).arg(px(TOMBSTONE)),
+                    "a" => cmd.arg(entry),
+                    _ => cmd,
+                };
             }
             Step::ForceRelease(seen) => {
-                keys.arg(of.lock()).arg(of.counter(by_slot)).arg(of.waiters()).arg(of.seen());
-                args.arg("f").arg(seen.get());
+                cmd.arg(seen.get());
             }
-            Step::Record(step, channel) => {
-                step.write_keys(of, keys);
-                step.write_arguments(args, channel);
+            Step::Begin(begin, channel) => {
+                let Begin { owner, fingerprint, lease, wake, .. } = begin;
+                let fingerprint = fingerprint.as_ref().map_or_else(|| "-".to_owned(), ToString::to_string);
+                cmd.arg(owner.expose()).arg(px(*lease)).arg(fingerprint);
+                cmd.arg(if *wake { format!("{channel} {}", owner.id_text()) } else { String::new() });
             }
+            Step::Settle { settle, unanswered } => {
+                let Settle { hold, keep, .. } = settle;
+                cmd.arg(hold.owner.expose()).arg(hold.fence.get());
+                cmd.arg(settle.text().unwrap_or_default()).arg(px(*keep));
+                if *unanswered {
+                    cmd.arg(px(TOMBSTONE));
+                }
+            }
+            Step::Remove | Step::Look => {}
         }
     }
 }
@@ -224,14 +270,10 @@ fn entry_head(claim: &Claim, channel: &str) -> String {
     format!("2 {px} {wait} {live} {channel} ")
 }
 
-/// A waiter's entry, if the claim waits.
-pub(crate) fn entry(claim: &Claim, channel: &str) -> Option<String> {
-    claim.queue.map(|_| entry_head(claim, channel) + claim.owner.expose())
-}
-
-/// The next argument: the claim's entry, or empty if it does not wait.
-pub(crate) fn write_entry(cmd: &mut Cmd, claim: Option<&Claim>, channel: &str) {
-    cmd.arg(claim.and_then(|claim| entry(claim, channel)).unwrap_or_default());
+/// A waiter's entry; empty for a claim that does not wait.
+pub(crate) fn entry(claim: &Claim, channel: &str) -> String {
+    let owner = claim.queue.map_or("", |_| claim.owner.expose());
+    entry_head(claim, channel) + owner
 }
 
 /// The owner value in an entry of the queue.
@@ -243,12 +285,11 @@ pub(crate) fn entry_owner(entry: &str) -> &str {
 mod tests {
     use std::time::Duration;
 
-    use super::*;
-    use leasehold_core::{engine::Queue, name::Name, owner::Holder};
+    use super::{super::Scripts, *};
+    use leasehold_core::{clock::BootInstant, engine::Queue, name::Name, owner::Holder};
 
-    #[test]
-    fn an_entry_leads_back_to_its_owner() {
-        let claim = Claim {
+    fn claim() -> Claim {
+        Claim {
             name: Name::new("x").unwrap(),
             owner: Owner::new(5, &Holder::this_process("a label with spaces", 1)),
             ttl: Duration::from_secs(1),
@@ -256,11 +297,37 @@ mod tests {
             mode: leasehold_core::engine::Mode::Exclusive,
             queue: Some(Queue { wait: Duration::from_secs(2), poll_every: Duration::from_millis(333) }),
             acks: leasehold_core::engine::Acks::None,
-        };
+        }
+    }
+
+    /// A batch of claims goes on when one of their callers is gone, and the end of that one may be ahead of it.
+    #[test]
+    fn a_claim_is_not_sent_again_with_the_text_of_its_script_after_its_end() {
+        for has_ended in [false, true] {
+            let (claim, attempts) = (claim(), Attempts::new(false));
+            let copy = attempts.leaves(claim.owner.id(), BootInstant::from_nanos(0)).unwrap();
+            let owner = claim.owner.clone();
+            let step = Step::Claim { claim, channel: String::new(), arrival: None, copy };
+            let op = Op::new(Keys::new("", &Name::new("x").unwrap()), step);
+            op.left(1);
+            if has_ended {
+                attempts.end(owner.id());
+            }
+            let cmd = Scripts::of(false, false).build(Call::Locks, false, [&op].into_iter(), 1, None);
+            let text = String::from_utf8(cmd.get_packed_command()).unwrap();
+            let release = format!("\r\n$1\r\nx\r\n$1\r\no\r\n$33\r\n{} \r\n", owner.id_text());
+            assert_eq!(text.ends_with(&release), has_ended, "{text}");
+            assert_eq!(attempts.may_come_late(owner.id(), 1), !has_ended);
+        }
+    }
+
+    #[test]
+    fn an_entry_leads_back_to_its_owner() {
+        let claim = claim();
         let entry = |claim: &Claim| entry(claim, "leasehold:wake:1");
         let owner = claim.owner.expose();
-        assert_eq!(entry(&claim).unwrap(), format!("2 1000 2000 999 leasehold:wake:1 {owner}"));
-        assert_eq!(entry_owner(&entry(&claim).unwrap()), owner);
-        assert_eq!(entry(&Claim { queue: None, ..claim.clone() }), None);
+        assert_eq!(entry(&claim), format!("2 1000 2000 999 leasehold:wake:1 {owner}"));
+        assert_eq!(entry_owner(&entry(&claim)), owner);
+        assert_eq!(entry(&Claim { queue: None, ..claim.clone() }), "");
     }
 }

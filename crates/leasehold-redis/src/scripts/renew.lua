@@ -1,20 +1,30 @@
 -- Renews locks. Never brings back a key that is gone. Each takes its own key only, so it works in a slot that is moving.
--- KEYS K of each   ARGV per lock: id and a space, px
--- per lock 1 extended   0 not ours   {9, error}
-local call, try = redis.call, redis.pcall
-local replies = {}
+-- KEYS K of each   ARGV per lock: px, unless the lock before has the same, and id and a space
+-- 1 if all were extended; otherwise per lock 1 extended   0 not ours   {9, error}
+local try, KEYS, ARGV = redis.pcall, KEYS, ARGV
+local px, a, replies = '', 0, nil
 for i = 1, #KEYS do
-  local K, px = KEYS[i], ARGV[2 * i]
-  local holder, done = try('GET', K), 1
-  if type(holder) == 'table' then
-    done = holder
-  elseif not holder or holder:sub(1, 33) ~= ARGV[2 * i - 1] then
-    done = try('PEXPIRE', K, '0', 'GT') -- changes nothing, but a replica refuses it instead of answering "not ours"
-  elseif #px > 9 then
-    done = { err = 'TTL a lease of ' .. px .. ' ms is too long' }
-  else
-    done = try('PEXPIRE', K, px)
+  local K = KEYS[i]
+  a = a + 1
+  if #ARGV[a] < 33 then
+    px, a = ARGV[a], a + 1
   end
-  replies[i] = type(done) == 'table' and { 9, done.err } or done
+  local id, done = try('GETRANGE', K, '0', '32'), nil
+  if id == ARGV[a] and #px <= 9 then
+    done = try('PEXPIRE', K, px)
+  elseif id == ARGV[a] then
+    done = { err = 'TTL a lease of ' .. px .. ' ms is too long' }
+  elseif type(id) == 'table' then
+    done = id
+  else
+    done = try('PEXPIRE', K, '0', 'GT') -- changes nothing, but a replica refuses it instead of answering "not ours"
+  end
+  if done ~= 1 then
+    if not replies then
+      replies = {}
+      for n = 1, #KEYS do replies[n] = 1 end
+    end
+    replies[i] = type(done) == 'table' and { 9, done.err } or done
+  end
 end
-return replies
+return replies or 1

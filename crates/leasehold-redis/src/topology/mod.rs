@@ -20,7 +20,6 @@ use std::{
 };
 
 use futures_util::future::join_all;
-use redis::{Cmd, Value};
 
 pub(super) use self::shard::{Shard, Stop};
 use super::{
@@ -28,7 +27,7 @@ use super::{
     batch::{Lane, Reply},
     connection::{ConnectionOptions, Listener, Tasks},
     locked,
-    script::{Op, Script},
+    script::Op,
     unreachable,
     url::{CLUSTER, Endpoint, SENTINEL, StoreUrl},
 };
@@ -186,7 +185,7 @@ impl Topology {
     /// Sends an operation to the server that has its name.
     pub(super) async fn send(self: &Arc<Self>, name: &Name, build: impl Fn() -> Op, until: Until) -> Reply {
         let first = build();
-        let (slot, resend) = (self.slot(|| first.slot()), first.resend());
+        let (slot, resend) = (self.slot(|| first.keys.slot()), first.resend());
         let mut next = Some(first);
         self.follow(slot, resend, until, |stop| {
             let op = next.take().unwrap_or_else(&build);
@@ -232,22 +231,6 @@ impl Topology {
             }
             subscribed => subscribed.map(|()| lane).map_err(not_sent),
         }
-    }
-
-    /// Sends a script of its own to the server that has a slot.
-    pub(super) async fn send_script(
-        self: &Arc<Self>,
-        slot: u16,
-        resend: Resend,
-        script: &Script,
-        build: impl Fn(&Script, bool) -> Cmd,
-        until: Until,
-    ) -> Result<Value> {
-        let build = &build;
-        self.follow(slot, resend, until, |Stop { shard, asking }| async move {
-            shard.connection().link(until).await?.run_script(asking, script, build, until).await
-        })
-        .await
     }
 
     /// Sends many calls at once, one result each: `together` sends those of one shard, `alone` follows one that was

@@ -11,6 +11,7 @@ use leasehold_testkit::{RedisServer, redis_or_skip};
 
 use super::{super::reply, *};
 use leasehold_core::{
+    clock::Clock,
     engine::{Acks, Claim, LinkChange, Wake},
     owner::{Holder, OwnerId},
 };

@@ -1,0 +1,263 @@
+//! Claims, renewals and the ends of attempts, on one server or in a cluster.
+//!
+//! While a slot moves to another node, its keys are on both. A script that names several of them is refused there until the
+//! whole slot has arrived, which may take longer than a lease. What takes one key works all the time: a renewal does, and
+//! an end goes key by key. Everything else waits.
+
+use std::sync::Arc;
+
+use futures_util::future::join_all;
+use redis::{Value, cmd};
+
+use super::{
+    Redis,
+    batch::Lane,
+    keys::Keys,
+    reply,
+    script::{self, Op, Step, TOMBSTONE, parts, px},
+    topology::{
+        Shard, Stop,
+        outcome::{self, Resend},
+    },
+    wake::NO_LINK,
+};
+use leasehold_core::{
+    clock::{BootInstant, Until},
+    engine::{
+        Acks, Answer, Claim, EngineError, Fault, Fut, Grant, Hold, Leases, Released, Renewed,
+        voter::RENEWALS_PER_CALL,
+    },
+    fence::Fence,
+    name::Name,
+    owner::Owner,
+};
+
+impl Leases for Redis {
+    fn claim<'a>(&'a self, claim: &'a Claim, until: Until) -> Fut<'a, Answer> {
+        Box::pin(async move {
+            let keys = self.keys(&claim.name).checked()?;
+            let arrival = self.attempts.arrival(claim.owner.id());
+            let ask = async |claim: &Claim| match claim.acks {
+                Acks::None => self.claim_over(None, claim, until).await,
+                _ => self.claim_with_acks(claim, until).await,
+            };
+            // In a cluster a subscription costs a call per slot, and most locks are free: a first claim asks once.
+            if claim.queue.is_some() && arrival.is_none() && !self.topology.is_subscribed(|| keys.slot()) {
+                let once = Claim { queue: None, ..claim.clone() };
+                match ask(&once).await? {
+                    Answer::Busy { .. } => {}
+                    answer => return Ok(answer),
+                }
+            }
+            let answer = ask(claim).await;
+            // Nobody owes an end to a claim that had no effect.
+            if matches!(&answer, Err(error) if error.fault != Fault::NoAnswer) {
+                self.attempts.leave_unless_queued(claim.owner.id());
+            }
+            answer
+        })
+    }
+
+    fn shard_of(&self, hold: &Hold) -> u64 {
+        self.topology.shard_of(|| self.keys_of(hold).slot())
+    }
+
+    /// Servers are asked at the same time: a silent one fails its own leases only.
+    fn renew<'a>(&'a self, holds: &'a [Hold], until: Until) -> Fut<'a, Vec<Result<Renewed, EngineError>>> {
+        Box::pin(async move {
+            let slots = holds.iter().map(|hold| self.keys_of(hold).slot());
+            let together = |shard, places| self.renew_at(shard, holds, places, until);
+            Ok(self.topology.send_each(slots, until, together, |at| self.renew_one(&holds[at], until)).await)
+        })
+    }
+
+    fn release<'a>(&'a self, hold: &'a Hold, until: Until) -> Fut<'a, Released> {
+        Box::pin(self.end(&hold.name, &hold.owner, None, until))
+    }
+
+    fn abandon<'a>(&'a self, claim: &'a Claim, until: Until) -> Fut<'a, ()> {
+        Box::pin(async move { self.end(&claim.name, &claim.owner, Some(claim), until).await.map(drop) })
+    }
+
+    fn force_release<'a>(&'a self, name: &'a Name, seen: Fence, until: Until) -> Fut<'a, Released> {
+        Box::pin(async move {
+            let op = || Op::new(self.keys(name), Step::ForceRelease(seen));
+            let (value, _) = self.topology.send(name, op, until).await?;
+            // Those behind a hundred dead waiters find the lock free at their next poll.
+            Ok(reply::released(value)?.unwrap_or(Released::Free))
+        })
+    }
+}
+
+impl Redis {
+    /// Sends a claim until it is answered, over a connection of its own if it has one.
+    pub(super) async fn claim_over(
+        &self,
+        dedicated: Option<&Arc<Lane>>,
+        claim: &Claim,
+        until: Until,
+    ) -> Result<Answer, EngineError> {
+        let keys = self.keys(&claim.name);
+        let channel = self.topology.channel(&claim.name, || keys.slot());
+        loop {
+            let asked_at = self.clock.now();
+            let copy = self.attempts.leaves(claim.owner.id(), asked_at)?;
+            if claim.queue.is_some() {
+                self.attempts.may_queue(claim);
+            }
+            let op = || {
+                let (channel, arrival) = (channel.clone(), self.attempts.arrival(claim.owner.id()));
+                let step = Step::Claim { claim: claim.clone(), channel, arrival, copy: copy.clone() };
+                Op::new(keys.clone(), step)
+            };
+            let reply = match dedicated {
+                // Wake-ups come over another connection.
+                Some(lane) => lane.run(op(), until).await.map(|(value, _)| (value, NO_LINK)),
+                None => self.topology.send(&claim.name, op, until).await,
+            };
+            if !matches!(&reply, Err(error) if error.fault == Fault::NoAnswer) {
+                copy.answered();
+            }
+            let (value, link) = reply?;
+            if let Some(answer) = self.claimed(claim, value, asked_at, link)? {
+                return Ok(answer);
+            }
+        }
+    }
+
+    /// Notes what a claim was answered; `None` if dead waiters were removed and those behind them come next: it must be
+    /// sent again.
+    fn claimed(
+        &self,
+        claim: &Claim,
+        value: Value,
+        asked_at: BootInstant,
+        link: u64,
+    ) -> Result<Option<Answer>, EngineError> {
+        let owner = claim.owner.id();
+        let holders = |holder, pttl| reply::holders(reply::text(holder), reply::left(pttl));
+        match reply::items(&value) {
+            [fence @ Value::BulkString(_)] => {
+                if claim.acks == Acks::None {
+                    self.attempts.leave(owner);
+                }
+                let fence = reply::fence(fence)?;
+                Ok(Some(Answer::Granted(Grant { fence, since: asked_at, ttl: claim.ttl, acks: 0 })))
+            }
+            [Value::Int(2), Value::Int(ahead), Value::Int(pttl), last, arrival, holder] => {
+                let arrival = reply::text(arrival).unwrap_or("0").to_owned();
+                self.attempts.queued(owner, arrival, link);
+                let ahead = u32::try_from(*ahead).unwrap_or(u32::MAX);
+                let (last, holders) = (reply::fence(last)?, holders(holder, *pttl));
+                Ok(Some(Answer::Queued { ahead, holders, last, link }))
+            }
+            [Value::Int(3), Value::Int(pttl), rest @ ..] => {
+                let holders = holders(rest.first().unwrap_or(&Value::Nil), *pttl);
+                Ok(Some(Answer::Busy { holders }))
+            }
+            [Value::Int(7)] => Ok(None),
+            _ => Err(reply::failed_or_unexpected(value)),
+        }
+    }
+
+    /// Ends an attempt; nothing of it is believed from here on. `claim` is how it queued, if it may have.
+    async fn end(
+        &self,
+        name: &Name,
+        owner: &Owner,
+        claim: Option<&Claim>,
+        until: Until,
+    ) -> Result<Released, EngineError> {
+        self.attempts.end(owner.id());
+        let keys = self.keys(name);
+        let entry = claim.map(|claim| script::entry(claim, &self.topology.channel(name, || keys.slot())));
+        let entry = entry.unwrap_or_default();
+        let op = || {
+            let (owner, entry, attempts) = (owner.clone(), entry.clone(), self.attempts.clone());
+            Op::new(keys.clone(), Step::End { owner, entry, attempts })
+        };
+        let mut freed = false;
+        let outcome = loop {
+            let reply = match self.topology.send(name, op, until).await {
+                Err(error) if outcome::is_try_again(&error) => {
+                    self.leave_by_single_keys(owner, &keys, &entry, until).await?;
+                    // Nobody is handed the lock: who waits finds it free at its next poll.
+                    self.topology.send(name, || op().alone(), until).await
+                }
+                reply => reply,
+            };
+            match reply::released(reply?.0)? {
+                // Dead waiters were removed and the lock is free; the next round serves those behind them.
+                None => freed = true,
+                Some(Released::Expired) if freed => break Released::Free,
+                Some(Released::Taken { by }) if freed => break Released::handed_over(by),
+                Some(outcome) => break outcome,
+            }
+        };
+        self.attempts.registry.ended(owner.id());
+        Ok(outcome)
+    }
+
+    /// Removes all of an attempt but the lock, key by key.
+    async fn leave_by_single_keys(
+        &self,
+        owner: &Owner,
+        keys: &Keys,
+        entry: &str,
+        until: Until,
+    ) -> Result<(), EngineError> {
+        let mut commands = Vec::new();
+        if self.attempts.may_come_late(owner.id(), NO_LINK) {
+            let gone = keys.gone(owner.id_text());
+            commands.push(cmd("SET").arg(gone).arg(1).arg("PX").arg(px(TOMBSTONE)).clone());
+        }
+        if !entry.is_empty() {
+            commands.push(cmd("ZREM").arg(keys.waiters()).arg(entry).clone());
+            commands.push(cmd("HDEL").arg(keys.seen()).arg(parts(owner).0).clone());
+        }
+        for command in &commands {
+            let send = |Stop { shard, asking }: Stop| async move {
+                shard.connection().link(until).await?.send_to(asking, command, until).await
+            };
+            self.topology.follow(keys.slot(), Resend::AwaitMigration, until, send).await?;
+        }
+        Ok(())
+    }
+
+    /// All that one server has, over the connections of their names.
+    async fn renew_at(
+        &self,
+        shard: Arc<Shard>,
+        holds: &[Hold],
+        places: Vec<usize>,
+        until: Until,
+    ) -> Vec<Result<Renewed, EngineError>> {
+        let hold = |nth: usize| &holds[places[nth]];
+        let lane = |nth: usize| shard.lane(&hold(nth).name);
+        let mut order: Vec<_> = (0..places.len()).map(|nth| (Arc::as_ptr(lane(nth)).addr(), nth)).collect();
+        order.sort_unstable();
+        let of_lanes = order.chunk_by(|(one, _), (other, _)| one == other);
+        let calls = of_lanes.flat_map(|some| some.chunks(RENEWALS_PER_CALL)).map(async |some| {
+            let renew = |hold: &Hold| Op::new(self.keys_of(hold), Step::Renew(hold.clone()));
+            let ops: Vec<_> = some.iter().map(|(_, nth)| renew(hold(*nth))).collect();
+            let since = self.clock.now();
+            let (values, _) = lane(some[0].1).call(&ops, until).await;
+            let renewed = values.into_iter().map(|value| reply::renewed(value?, since));
+            some.iter().map(|(_, nth)| *nth).zip(renewed).collect::<Vec<_>>()
+        });
+        let mut results: Vec<_> = places.iter().map(|_| Err(EngineError::no_answer())).collect();
+        for (nth, result) in join_all(calls).await.into_iter().flatten() {
+            results[nth] = result;
+        }
+        results
+    }
+
+    /// Follows a lease to where it is.
+    async fn renew_one(&self, hold: &Hold, until: Until) -> Result<Renewed, EngineError> {
+        let since = self.clock.now();
+        // In a call of its own it takes one key, which can be found while the slot is moving.
+        let op = || Op::new(self.keys_of(hold), Step::Renew(hold.clone())).alone();
+        let (value, _) = self.topology.send(&hold.name, op, until).await?;
+        reply::renewed(value, since)
+    }
+}
