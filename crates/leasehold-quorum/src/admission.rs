@@ -2,20 +2,13 @@
 
 use std::sync::{Arc, atomic::Ordering};
 
-use super::{
-    Shared,
-    membership::{self, Statuses, VotingStatus, left},
-    no_quorum::{is_ours, words},
-    readmission::{ALL, nonce},
-};
-use leasehold_core::{
-    clock::Until,
-    engine::{
-        EngineError, Fault, Member, MemberState,
-        voter::{Abstention, NodeStatus, Record, State},
-    },
-    fence::Fence,
-};
+use super::membership::{self, Statuses, VotingStatus, left};
+use super::no_quorum::{is_ours, words};
+use super::readmission::{ALL, nonce};
+use super::{Shared, locked};
+use leasehold_core::engine::voter::{Abstention, NodeStatus, Record, State};
+use leasehold_core::engine::{EngineError, Fault, Member, MemberState};
+use leasehold_core::{Fence, clock::Until};
 
 impl Shared {
     pub(super) async fn list_members(&self, until: Until) -> Vec<Member> {
@@ -42,7 +35,7 @@ impl Shared {
             VotingStatus::Votes(_) => MemberState::Votes,
             VotingStatus::Waits(record) => MemberState::Waits {
                 left_ms: left(record).as_millis() as u64,
-                refused: refused.or_else(|| self.refusals()[index].clone()),
+                refused: refused.or_else(|| locked(&self.refusals)[index].clone()),
             },
             VotingStatus::Forgot { .. } => MemberState::Abstains { why: Abstention::Forgot },
             VotingStatus::Abstains(why) => MemberState::Abstains { why: *why },

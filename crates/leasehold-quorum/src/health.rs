@@ -3,10 +3,8 @@
 use futures_util::future::{join, join_all};
 
 use super::Shared;
-use leasehold_core::{
-    clock::Until,
-    engine::{EngineError, Health, Member, MemberState, Warning, nodes, voter::Abstention},
-};
+use leasehold_core::clock::Until;
+use leasehold_core::engine::{EngineError, Health, Member, MemberState, Warning, nodes, voter::Abstention};
 
 /// Every code that a [`Warning`] can have because a node is one of a quorum.
 pub const WARNING_CODES: [&str; 3] = ["quorum-marker", "node-down", "quorum-replicas"];

@@ -5,13 +5,8 @@ use std::time::Duration;
 use sha2::{Digest, Sha256};
 
 use super::count::majority;
-use leasehold_core::{
-    engine::{
-        EngineError,
-        voter::{Abstention, FLOOR_LEAD_MAX, NodeStatus, Record, State},
-    },
-    fence::Fence,
-};
+use leasehold_core::engine::voter::{Abstention, FLOOR_LEAD_MAX, NodeStatus, Record, State};
+use leasehold_core::{Fence, engine::EngineError};
 
 /// What the nodes answered when they were asked for their status, in the order of the URL.
 pub(super) type Statuses = [Result<NodeStatus, EngineError>];

@@ -3,13 +3,9 @@
 use std::sync::Arc;
 
 use super::count::majority;
-use leasehold_core::{
-    engine::{
-        EngineError, Fault, MemberState,
-        voter::{Abstention, Voter},
-    },
-    error::Refusal,
-};
+use leasehold_core::Refusal;
+use leasehold_core::engine::voter::{Abstention, Voter};
+use leasehold_core::engine::{EngineError, Fault, MemberState};
 
 /// What a node reported that did not vote: its state, or why it did not answer.
 pub(super) type Report = Result<MemberState, EngineError>;

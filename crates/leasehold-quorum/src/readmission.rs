@@ -6,26 +6,17 @@
 
 use std::{
     collections::HashMap,
-    sync::{Arc, PoisonError, Weak, atomic::Ordering},
+    sync::{Arc, Weak, atomic::Ordering},
     time::Duration,
 };
 
 use futures_util::StreamExt;
 
-use super::{
-    Shared,
-    membership::{self, Statuses, VotingStatus, watch_for},
-    no_quorum::no_quorum,
-    watch::Watch,
-};
-use leasehold_core::{
-    clock::Until,
-    engine::{
-        EngineError, Fault,
-        voter::{NodeStatus, Record, State},
-    },
-    fence::Fence,
-};
+use super::membership::{self, Statuses, VotingStatus, watch_for};
+use super::{Shared, locked, no_quorum::no_quorum, watch::Watch};
+use leasehold_core::engine::voter::{NodeStatus, Record, State};
+use leasehold_core::engine::{EngineError, Fault};
+use leasehold_core::{Fence, clock::Until};
 
 /// Time between two inspections of nodes that all vote.
 const QUIET: Duration = Duration::from_secs(60);
@@ -43,16 +34,9 @@ pub(super) const ALL: Duration = Duration::MAX;
 pub(super) type Watches = HashMap<usize, Watch>;
 
 impl Shared {
-    /// A node does not vote. If that is news, it is inspected; otherwise its time is known.
-    pub(super) fn abstained(&self, index: usize) {
-        if self.members()[index].votes() {
-            self.wake.notify_one();
-        }
-    }
-
     /// Starts the task that watches nodes, unless it runs: at first use, and when its runtime has ended.
     fn start_readmission(self: &Arc<Self>) {
-        let mut task = self.readmission.lock().unwrap_or_else(PoisonError::into_inner);
+        let mut task = locked(&self.readmission);
         if task.as_ref().is_none_or(|task| task.is_finished()) && !self.closed.is_cancelled() {
             let (shared, closed) = (Arc::downgrade(self), self.closed.clone());
             *task = Some(tokio::spawn(async move {
@@ -63,7 +47,7 @@ impl Shared {
 
     /// Makes sure that a majority is known to vote; asks the nodes only if it is not.
     pub(super) async fn ensure_majority(self: &Arc<Self>, until: Until) -> Result<(), EngineError> {
-        if self.has_majority(&self.members()) { Ok(()) } else { self.refresh(until).await }
+        if self.has_majority(&locked(&self.members)) { Ok(()) } else { self.refresh(until).await }
     }
 
     fn has_majority(&self, members: &[VotingStatus]) -> bool {
@@ -92,7 +76,7 @@ impl Shared {
 
     /// Updates every node that has answered; the others keep what they had, if that was in the same quorum.
     fn update(&self, nodes: &Statuses) -> Vec<VotingStatus> {
-        let mut members = self.members();
+        let mut members = locked(&self.members);
         membership::update(&mut members, nodes, &self.list);
         for (voter, status) in self.voters.iter().zip(members.iter()) {
             voter.vote_under(status.record().cloned());
@@ -171,7 +155,7 @@ impl Shared {
             match &members[index] {
                 VotingStatus::Votes(_) | VotingStatus::Abstains(_) | VotingStatus::Unknown => {
                     watches.remove(&index);
-                    self.refusals()[index] = None;
+                    locked(&self.refusals)[index] = None;
                     continue;
                 }
                 VotingStatus::Forgot { seen } => {
@@ -206,7 +190,7 @@ impl Shared {
             if self.write_record(index, Some(record), &next, floor).await {
                 tracing::info!(node = self.voters[index].label(), "votes again");
                 self.voters[index].vote_under(Some(next.clone()));
-                self.members()[index] = VotingStatus::Votes(next);
+                locked(&self.members)[index] = VotingStatus::Votes(next);
             }
             return;
         }
@@ -223,7 +207,7 @@ impl Shared {
         let until = self.clock().now() + self.options.command_timeout;
         let written = self.voters[index].write_record(seen, record, floor, until).await;
         let refusal = written.as_ref().err().map(ToString::to_string);
-        let before = std::mem::replace(&mut self.refusals()[index], refusal.clone());
+        let before = std::mem::replace(&mut locked(&self.refusals)[index], refusal.clone());
         if let Some(error) = refusal.filter(|refusal| before.as_ref() != Some(refusal)) {
             tracing::warn!(node = self.voters[index].label(), error, "its record cannot be written");
         }

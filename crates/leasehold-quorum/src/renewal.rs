@@ -5,13 +5,9 @@ use std::sync::Arc;
 use futures_util::StreamExt;
 
 use super::{Shared, count::Tally};
-use leasehold_core::{
-    clock::Until,
-    engine::{
-        EngineError, Fault, Hold, Renewed,
-        voter::{Kept, RENEWALS_PER_CALL},
-    },
-};
+use leasehold_core::clock::Until;
+use leasehold_core::engine::voter::{Kept, RENEWALS_PER_CALL};
+use leasehold_core::engine::{EngineError, Fault, Hold, Renewed};
 
 /// The answers to one renewal.
 struct Renewal {
@@ -49,10 +45,7 @@ impl Shared {
         {
             renewal.take(index, kept);
         }
-        let why = renewal
-            .failed
-            .as_ref()
-            .map_or_else(String::new, |(index, error)| format!("; {}: {error}", self.voters[*index].label()));
+        let why = self.blame(renewal.failed.as_ref());
         let answers = renewal.tallies.iter().map(|tally| match tally {
             tally if tally.carried(n) => Ok(Renewed::Kept { since }),
             tally if tally.refuted(n) => Ok(Renewed::Gone),

@@ -7,22 +7,14 @@ use std::{
 
 use futures_util::{StreamExt, future::BoxFuture, stream::FuturesUnordered};
 
-use super::{
-    Shared,
-    count::{Count, Tally, Verdict},
-    membership::VotingStatus,
-    no_quorum::{Report, no_quorum},
+use super::count::{Count, Tally, Verdict};
+use super::no_quorum::{Report, no_quorum};
+use super::{Shared, locked, membership::VotingStatus};
+use leasehold_core::engine::voter::{Abstention, Ballot, Vote, Voter};
+use leasehold_core::engine::{
+    Answer, Claim, EngineError, Fault, Fut, Grant, Holders, MemberState, Mode, Tenure, registry::ended_error,
 };
-use leasehold_core::{
-    clock::{BootInstant, Until},
-    engine::{
-        Answer, Claim, EngineError, Fault, Fut, Grant, Holders, MemberState, Mode, Tenure,
-        registry::ended_error,
-        voter::{Abstention, Ballot, Vote, Voter},
-    },
-    fence::Fence,
-    owner::Holder,
-};
+use leasehold_core::{BootInstant, Fence, Holder, clock::Until};
 
 /// What each node answers, in the order in which they do.
 pub(super) type Answers<T> = FuturesUnordered<BoxFuture<'static, (usize, Result<T, EngineError>)>>;
@@ -58,7 +50,7 @@ impl Shared {
     }
 
     pub(super) async fn claim(self: &Arc<Self>, claim: &Claim, until: Until) -> Result<Answer, EngineError> {
-        if self.ended().contains(claim.owner.id()) {
+        if locked(&self.ended).contains(claim.owner.id()) {
             return Err(ended_error());
         }
         let _turn = self.turn(&self.votes, until).await?;
@@ -109,8 +101,9 @@ impl Shared {
             Ok(Vote::Yes(fence) | Vote::No { fence, .. }) => {
                 self.highest.fetch_max(fence.get(), Ordering::Relaxed);
             }
-            Ok(Vote::Abstains(_)) => self.abstained(index),
-            Err(_) => {}
+            // That is news: it is inspected. Otherwise its time is known.
+            Ok(Vote::Abstains(_)) if locked(&self.members)[index].votes() => self.wake.notify_one(),
+            Ok(Vote::Abstains(_)) | Err(_) => {}
         }
         matches!(vote, Ok(Vote::Yes(_)))
     }
@@ -196,7 +189,7 @@ impl Shared {
 
     /// Why a node abstains, by what is known of it.
     fn report(&self, index: usize, why: Abstention) -> Report {
-        let status = self.members()[index].clone();
+        let status = locked(&self.members)[index].clone();
         match status {
             VotingStatus::Unknown => Err(EngineError::new(Fault::Unreachable, "has not answered yet")),
             VotingStatus::Votes(_) => Ok(MemberState::Abstains { why }),

@@ -3,22 +3,19 @@
 
 use std::sync::OnceLock;
 
-use leasehold_core::error::{Error, Result};
+use leasehold_core::{Error, Result};
 
 use super::path::SharedBy;
 
 /// A boot id, and whether every process of the host reads the same one.
-struct BootId {
-    id: String,
-    is_the_hosts: bool,
-}
+type BootId = (String, bool);
 
 /// The id of this boot, the same for all processes that share a database file.
 pub(super) fn id(shared_by: SharedBy) -> Result<&'static str> {
     static READ: OnceLock<Result<BootId>> = OnceLock::new();
-    let boot = READ.get_or_init(checked).as_ref().map_err(Clone::clone)?;
+    let (id, is_the_hosts) = READ.get_or_init(checked).as_ref().map_err(Clone::clone)?;
     // A container's own id changes when the container restarts, which ends all its processes too.
-    if !boot.is_the_hosts && shared_by != SharedBy::Container {
+    if !is_the_hosts && shared_by != SharedBy::Container {
         return Err(unsupported(
             "another file is mounted over the kernel's boot id, as LXC, Incus and systemd-nspawn do, so leases of \
              other containers would look expired; add ?shared-by=container to the URL if only this container uses \
@@ -26,7 +23,7 @@ pub(super) fn id(shared_by: SharedBy) -> Result<&'static str> {
              a store such as redis://",
         ));
     }
-    Ok(&boot.id)
+    Ok(id)
 }
 
 fn unsupported(why: impl Into<String>) -> Error {
@@ -42,7 +39,7 @@ fn checked() -> Result<BootId> {
         ));
     }
     match read() {
-        Ok(boot) if boot.id.is_empty() => Err(unsupported("the boot id is empty")),
+        Ok((id, _)) if id.is_empty() => Err(unsupported("the boot id is empty")),
         Ok(boot) => Ok(boot),
         Err(error) => Err(unsupported(format!("cannot read the boot id in {SOURCE}: {error}"))),
     }
@@ -64,13 +61,13 @@ const SOURCE: &str = "kern.bootsessionuuid";
 fn read() -> std::io::Result<BootId> {
     let file = std::fs::File::open(SOURCE)?;
     let is_the_hosts = rustix::fs::fstatfs(&file)?.f_type == rustix::fs::PROC_SUPER_MAGIC;
-    Ok(BootId { id: std::io::read_to_string(file)?.trim().to_owned(), is_the_hosts })
+    Ok((std::io::read_to_string(file)?.trim().to_owned(), is_the_hosts))
 }
 
 #[cfg(not(any(target_os = "linux", target_os = "android")))]
 fn read() -> std::io::Result<BootId> {
     let out = std::process::Command::new("sysctl").args(["-n", SOURCE]).output()?;
-    Ok(BootId { id: String::from_utf8_lossy(&out.stdout).trim().to_owned(), is_the_hosts: true })
+    Ok((String::from_utf8_lossy(&out.stdout).trim().to_owned(), true))
 }
 
 #[cfg(test)]

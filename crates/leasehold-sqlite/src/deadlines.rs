@@ -10,26 +10,18 @@ mod tests;
 use std::time::Duration;
 
 use bytes::Bytes;
-use rusqlite::{OptionalExtension, Row, params};
+use rusqlite::{Row, params};
 
-use leasehold_core::{
-    clock::Until,
-    engine::{
-        Cursor, Fut, Page,
-        deadlines::{
-            Batch, Dead, Deadline, DeadlineId, Deadlines, Delivery, DueTime, Pending, Placement, Pool,
-            PoolLayout, PoolStats, Receipt, Settle,
-        },
-    },
-    name::Name,
+use leasehold_core::engine::deadlines::{
+    Batch, Dead, Deadline, DeadlineId, Deadlines, Delivery, DueTime, Pending, Placement, Pool, PoolLayout,
+    PoolStats, Receipt, Settle,
 };
+use leasehold_core::engine::{Cursor, Fut, Page};
+use leasehold_core::{Name, clock::Until};
 
-use super::{
-    Sqlite,
-    fault::Failure,
-    store::{Store, nanos},
-    worker::Purpose,
-};
+use super::store::{Store, nanos, unsigned};
+use super::worker::{Access, Purpose, on_thread};
+use super::{Sqlite, fault::Failure};
 
 /// A deadline that may be claimed.
 struct Visible {
@@ -44,77 +36,17 @@ struct Visible {
 const NO_POOL: i64 = -1;
 
 impl Deadlines for Sqlite {
-    fn layout<'a>(&'a self, pool: &'a Pool, until: Until) -> Fut<'a, PoolLayout> {
-        let pool = pool.clone();
-        Box::pin(self.worker.write_to_last(until, Purpose::Ask, move |store| store.pool_layout(&pool)))
-    }
-
-    fn known_layout<'a>(&'a self, pool: &'a Name, until: Until) -> Fut<'a, Option<PoolLayout>> {
-        let pool = pool.clone();
-        Box::pin(self.worker.read(until, move |store| store.known_layout(&pool)))
-    }
-
-    fn set<'a>(&'a self, pool: &'a Pool, deadlines: &'a [Deadline], until: Until) -> Fut<'a, ()> {
-        let (pool, deadlines) = (pool.clone(), deadlines.to_vec());
-        Box::pin(
-            self.worker
-                .write_to_last(until, Purpose::Ask, move |store| store.set_deadlines(&pool, &deadlines)),
-        )
-    }
-
-    fn claim_due<'a>(
-        &'a self,
-        pool: &'a Pool,
-        limit: u32,
-        visibility: Duration,
-        until: Until,
-    ) -> Fut<'a, Batch> {
-        let pool = pool.clone();
+    on_thread! {
+        layout(&pool: Pool) -> PoolLayout => Ask WriteToLast pool_layout;
+        known_layout(&pool: Name) -> Option<PoolLayout> => Ask Read known_layout;
+        set(&pool: Pool, deadlines: [Deadline]) -> () => Ask WriteToLast set_deadlines;
         // Not synced: a power loss ends the claimer, and only shows its deadlines earlier.
-        Box::pin(
-            self.worker.write(until, Purpose::Ask, move |store| store.claim_due(&pool, limit, visibility)),
-        )
-    }
-
-    fn settle<'a>(
-        &'a self,
-        pool: &'a Pool,
-        settlements: &'a [(Receipt, Settle)],
-        until: Until,
-    ) -> Fut<'a, Vec<bool>> {
-        let (pool, settlements) = (pool.clone(), settlements.to_vec());
-        Box::pin(
-            self.worker
-                .write_to_last(until, Purpose::End, move |store| store.settle_deadlines(&pool, &settlements)),
-        )
-    }
-
-    fn cancel<'a>(&'a self, pool: &'a Pool, ids: &'a [DeadlineId], until: Until) -> Fut<'a, Vec<bool>> {
-        let (pool, ids) = (pool.clone(), ids.to_vec());
-        Box::pin(
-            self.worker.write_to_last(until, Purpose::End, move |store| store.cancel_deadlines(&pool, &ids)),
-        )
-    }
-
-    fn peek<'a>(&'a self, pool: &'a Pool, limit: u32, until: Until) -> Fut<'a, Vec<Pending>> {
-        let pool = pool.clone();
-        Box::pin(self.worker.read(until, move |store| store.peek(&pool, limit)))
-    }
-
-    fn dead<'a>(
-        &'a self,
-        pool: &'a Pool,
-        from: Option<Cursor>,
-        limit: u32,
-        until: Until,
-    ) -> Fut<'a, Page<Dead>> {
-        let pool = pool.clone();
-        Box::pin(self.worker.read(until, move |store| store.dead(&pool, from.as_ref(), limit)))
-    }
-
-    fn stats<'a>(&'a self, pool: &'a Pool, until: Until) -> Fut<'a, PoolStats> {
-        let pool = pool.clone();
-        Box::pin(self.worker.read(until, move |store| store.pool_stats(&pool)))
+        claim_due(&pool: Pool; limit: u32, visibility: Duration) -> Batch => Ask Write claim_due;
+        settle(&pool: Pool, settlements: [(Receipt, Settle)]) -> Vec<bool> => End WriteToLast settle_deadlines;
+        cancel(&pool: Pool, ids: [DeadlineId]) -> Vec<bool> => End WriteToLast cancel_deadlines;
+        peek(&pool: Pool; limit: u32) -> Vec<Pending> => Ask Read peek;
+        dead(&pool: Pool; from: Option<Cursor>, limit: u32) -> Page<Dead> => Ask Read dead;
+        stats(&pool: Pool) -> PoolStats => Ask Read pool_stats;
     }
 }
 
@@ -134,8 +66,8 @@ impl Store<'_> {
             let placement = if row.get(1)? { Placement::Together } else { Placement::Spread };
             Ok(PoolLayout { buckets: row.get(0)?, placement })
         };
-        let mut stored = self.cached("SELECT buckets, placement = 'together' FROM pool WHERE name = ?1")?;
-        Ok(stored.query_row([pool.as_str()], read).optional()?)
+        let sql = "SELECT buckets, placement = 'together' FROM pool WHERE name = ?1";
+        self.first(sql, [pool.as_str()], read)
     }
 
     fn set_deadlines(&self, pool: &Pool, deadlines: &[Deadline]) -> Result<(), Failure> {
@@ -221,23 +153,21 @@ impl Store<'_> {
         Ok(due.into_iter().map(show).collect())
     }
 
-    fn dead(&self, pool: &Pool, from: Option<&Cursor>, limit: u32) -> Result<Page<Dead>, Failure> {
+    fn dead(&self, pool: &Pool, from: Option<Cursor>, limit: u32) -> Result<Page<Dead>, Failure> {
         let number = self.pool(pool)?;
-        let after = from.map_or("", Cursor::as_str);
+        let after = from.as_ref().map_or("", Cursor::as_str);
         let read = |row: &Row<'_>| {
             Ok(Dead {
                 id: row.get::<_, String>(0)?.into(),
                 attempts: row.get(1)?,
-                buried_at_ms: row.get::<_, i64>(2)?.max(0).unsigned_abs(),
+                buried_at_ms: unsigned(row, 2)?,
                 why: row.get(3)?,
                 context: row.get::<_, Option<Vec<u8>>>(4)?.map(Bytes::from),
             })
         };
         let limit = limit.max(1);
-        let mut items = self
-            .cached(include_str!("deadlines/dead.sql"))?
-            .query_map(params![number, after, limit.saturating_add(1)], read)
-            .and_then(Iterator::collect::<rusqlite::Result<Vec<_>>>)?;
+        let params = params![number, after, limit.saturating_add(1)];
+        let mut items = self.all(include_str!("deadlines/dead.sql"), params, read)?;
         let more = items.len() > limit as usize;
         items.truncate(limit as usize);
         let next = items.last().filter(|_| more).map(|last| Cursor::new(&*last.id));
@@ -246,13 +176,12 @@ impl Store<'_> {
 
     fn pool_stats(&self, pool: &Pool) -> Result<PoolStats, Failure> {
         let read = |row: &Row<'_>| {
-            let count = |column| Ok::<_, rusqlite::Error>(row.get::<_, i64>(column)?.unsigned_abs());
             let oldest: Option<i64> = row.get(4)?;
             Ok(PoolStats {
-                pending: count(0)?,
-                tried: count(1)?,
-                dead: count(2)?,
-                due: count(3)?,
+                pending: unsigned(row, 0)?,
+                tried: unsigned(row, 1)?,
+                dead: unsigned(row, 2)?,
+                due: unsigned(row, 3)?,
                 overdue: oldest.map_or(Duration::ZERO, |oldest| self.overdue(oldest)),
             })
         };
@@ -262,11 +191,8 @@ impl Store<'_> {
 
     /// The pool's number in the file.
     fn pool(&self, pool: &Pool) -> Result<i64, Failure> {
-        let number = self
-            .cached("SELECT place FROM pool WHERE name = ?1")?
-            .query_row([pool.name.as_str()], |row| row.get(0))
-            .optional()?;
-        Ok(number.unwrap_or(NO_POOL))
+        let sql = "SELECT place FROM pool WHERE name = ?1";
+        Ok(self.first(sql, [pool.name.as_str()], |row| row.get(0))?.unwrap_or(NO_POOL))
     }
 
     /// What may be claimed of a bucket, oldest first.
@@ -281,27 +207,19 @@ impl Store<'_> {
             })
         };
         let params = params![pool, bucket, self.now_ms(), self.boot, nanos(self.now.boot), limit];
-        let visible = self
-            .cached(include_str!("deadlines/visible.sql"))?
-            .query_map(params, read)
-            .and_then(Iterator::collect::<rusqlite::Result<Vec<_>>>)?;
-        Ok(visible)
+        self.all(include_str!("deadlines/visible.sql"), params, read)
     }
 
     /// Later claims have higher ones, also of an id that was removed meanwhile.
     fn next_receipt(&self, pool: i64) -> Result<i64, Failure> {
-        let receipt = self
-            .cached("UPDATE pool SET receipt = max(receipt + 1, ?2) WHERE place = ?1 RETURNING receipt")?
-            .query_row(params![pool, self.now.wall_us.cast_signed()], |row| row.get(0))?;
-        Ok(receipt)
+        let sql = "UPDATE pool SET receipt = max(receipt + 1, ?2) WHERE place = ?1 RETURNING receipt";
+        let row = params![pool, self.now.wall_us.cast_signed()];
+        Ok(self.cached(sql)?.query_row(row, |row| row.get(0))?)
     }
 
     fn remove_claimed(&self, pool: i64, receipt: &Receipt) -> Result<bool, Failure> {
-        let removed = self.run(
-            "DELETE FROM deadline WHERE pool = ?1 AND id = ?2 AND receipt = ?3",
-            params![pool, &*receipt.id, number_of(receipt)],
-        )?;
-        Ok(removed == 1)
+        let row = params![pool, &*receipt.id, number_of(receipt)];
+        Ok(self.run("DELETE FROM deadline WHERE pool = ?1 AND id = ?2 AND receipt = ?3", row)? == 1)
     }
 
     /// Makes a claimed deadline visible after this time; one that is given back has the attempt of its claim again.
@@ -313,11 +231,9 @@ impl Store<'_> {
         given_back: bool,
     ) -> Result<bool, Failure> {
         let (due, hidden_until) = (self.ms_in(after), nanos(self.now.boot + after));
-        let shown = self.run(
-            include_str!("deadlines/show.sql"),
-            params![pool, &*receipt.id, number_of(receipt), due, self.boot, hidden_until, given_back],
-        )?;
-        Ok(shown == 1)
+        let number = number_of(receipt);
+        let row = params![pool, &*receipt.id, number, due, self.boot, hidden_until, given_back];
+        Ok(self.run(include_str!("deadlines/show.sql"), row)? == 1)
     }
 
     fn now_ms(&self) -> i64 {

@@ -4,10 +4,8 @@ use std::io;
 
 use rusqlite::ErrorCode as Code;
 
-use leasehold_core::{
-    engine::{EngineError, Fault},
-    error::Refusal,
-};
+use leasehold_core::Refusal;
+use leasehold_core::engine::{EngineError, Fault};
 
 /// Why an operation on the file failed; made of an error of SQLite or of our own.
 #[derive(Debug)]

@@ -9,11 +9,8 @@ use std::cell::Cell;
 
 use rusqlite::{Connection, OpenFlags, Transaction, TransactionBehavior};
 
-use super::{
-    checks,
-    fault::Failure,
-    path::{DatabasePath, FileId},
-};
+use super::fault::Failure;
+use super::path::{DatabasePath, FileId};
 
 /// The layout that this build reads and writes.
 pub(super) const LAYOUT: i64 = LAYOUTS as i64;
@@ -40,12 +37,12 @@ impl LeaseFile {
         path.create()?;
         // Looked up first: if the file is replaced before it is open, the next operation sees a change.
         let id = path.file_id();
-        let real = checks::check(path)?;
+        let real = path.check()?;
         let flags = OpenFlags::SQLITE_OPEN_READ_WRITE | OpenFlags::SQLITE_OPEN_NO_MUTEX;
         let db = Connection::open_with_flags(&real, flags | OpenFlags::SQLITE_OPEN_NOFOLLOW)?;
         prepare(&db)?;
         // The log may have been planted since the first check; from now on it is in use.
-        checks::check(path)?;
+        path.check()?;
         Ok(Self { db, id, synced: Cell::new(false) })
     }
 

@@ -2,14 +2,8 @@
 
 use leasehold_core::engine::{Health, Warning};
 
-use super::{
-    checks,
-    fault::Failure,
-    file::LAYOUT,
-    file_system,
-    path::{DatabasePath, SharedBy},
-    store::Store,
-};
+use super::path::{DatabasePath, SharedBy};
+use super::{fault::Failure, file::LAYOUT, file_system, store::Store};
 
 pub(super) fn inspect(store: &Store<'_>, path: &DatabasePath) -> Result<Health, Failure> {
     let (held, waiting) = store.counts()?;
@@ -45,17 +39,17 @@ fn warnings(journal_mode: &str, path: &DatabasePath) -> Vec<Warning> {
         );
     }
     // It held when this client opened the file.
-    if let Err(refused) = checks::check(path) {
+    if let Err(refused) = path.check() {
         warn("file-refused", refused.why, "until then no other client can open the file");
     }
-    if let Some(entry) = checks::replaceable(path) {
+    if let Some(entry) = path.replaceable() {
         warn(
             "replaceable",
             format!("every user can replace {}, and with it all locks", entry.display()),
             "chmod o-w its directory, or chmod +t it",
         );
     }
-    if checks::is_world_writable(path) {
+    if path.is_world_writable() {
         warn(
             "world-writable",
             "every user of this host can write the file, and so take or free any lock".into(),

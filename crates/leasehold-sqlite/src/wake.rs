@@ -6,7 +6,6 @@
 //! full socket, another platform): waiters poll as well, and a forged hint causes a poll.
 
 use std::{
-    collections::BTreeMap,
     io,
     os::unix::net::{SocketAddr, UnixDatagram},
     sync::{
@@ -16,21 +15,20 @@ use std::{
     thread,
 };
 
-use leasehold_core::{
-    engine::{Wake, WakeSink},
-    owner::OwnerId,
-};
+use leasehold_core::engine::{Wake, WakeSink};
+use leasehold_core::owner::OwnerId;
 
-use super::store::Hint;
+use super::store::Hints;
 
 /// The random part of an attempt, in hexadecimal digits.
-const ID_BYTES: usize = 32;
+pub(super) const ID_BYTES: usize = 32;
 /// Longest datagram, a thousand attempts: a socket holds few datagrams, and many may wait for one end.
 const DATAGRAM_BYTES: usize = 1000 * ID_BYTES;
 
 /// Where one engine's hints go, and its way to other engines.
 pub(super) struct Wakes {
-    id: String,
+    /// Under which hints reach this engine.
+    pub(super) id: String,
     sink: OnceLock<Weak<dyn WakeSink>>,
     listener: Mutex<Option<Listener>>,
 }
@@ -39,11 +37,6 @@ impl Wakes {
     /// An engine's wake-ups under a random id. Nothing is opened before somebody waits.
     pub(super) fn new(random: u128) -> Self {
         Self { id: format!("{random:032x}"), sink: OnceLock::new(), listener: Mutex::default() }
-    }
-
-    /// The id under which hints reach this engine.
-    pub(super) fn id(&self) -> &str {
-        &self.id
     }
 
     /// Where wake-ups go.
@@ -63,12 +56,8 @@ impl Wakes {
     }
 
     /// Delivers hints. Never blocks, never fails.
-    pub(super) fn send(&self, hints: Vec<Hint>) {
-        let mut engines = BTreeMap::<String, String>::new();
-        for hint in hints.into_iter().filter(|hint| hint.owner_id.len() == ID_BYTES) {
-            engines.entry(hint.wake).or_default().push_str(&hint.owner_id);
-        }
-        for (engine, owner_ids) in engines {
+    pub(super) fn send(&self, hints: Hints) {
+        for (engine, owner_ids) in hints {
             if engine == self.id {
                 if let Some(sink) = self.sink.get().and_then(Weak::upgrade) {
                     wake(&*sink, owner_ids.as_bytes());
@@ -188,8 +177,8 @@ mod tests {
         Owner::new(rand::random(), &Holder::Foreign)
     }
 
-    fn hint(to: &Wakes, owner: &Owner) -> Vec<Hint> {
-        vec![Hint { wake: to.id().into(), owner_id: owner.id_text().into() }]
+    fn hint(to: &Wakes, owner: &Owner) -> Hints {
+        [(to.id.clone(), owner.id_text().to_owned())].into()
     }
 
     #[test]
@@ -218,7 +207,7 @@ mod tests {
         let (settling, _, _) = engine();
         waiting.listen();
         let owners: Vec<_> = (0..2500).map(|_| owner()).collect();
-        settling.send(owners.iter().flat_map(|owner| hint(&waiting, owner)).collect());
+        settling.send([(waiting.id.clone(), owners.iter().map(Owner::id_text).collect())].into());
         for owner in owners {
             assert_eq!(told.recv_timeout(std::time::Duration::from_secs(30)).unwrap(), owner.id());
         }

@@ -15,10 +15,8 @@ use rand::RngExt;
 use rusqlite::{Transaction, TransactionBehavior};
 use tokio::sync::{Semaphore, oneshot};
 
-use leasehold_core::{
-    clock::{Clock, Until},
-    engine::{EngineError, Fault},
-};
+use leasehold_core::clock::{Clock, Until};
+use leasehold_core::engine::{EngineError, Fault, Fut};
 
 use super::{fault::Failure, file::LeaseFile, path::DatabasePath, store::Store, wake::Wakes};
 
@@ -47,16 +45,18 @@ pub(super) enum Purpose {
     End,
 }
 
-/// What a transaction does to the file.
+/// What a call does to the file.
 #[derive(Clone, Copy, PartialEq, Eq)]
-enum Access {
+pub(super) enum Access {
+    /// It changes nothing, and runs beside those who write.
     Read,
     Write,
+    /// Its effect must survive a power loss.
     WriteToLast,
 }
 
 /// What the thread works with.
-pub(super) struct ThreadState {
+struct ThreadState {
     path: DatabasePath,
     boot: &'static str,
     clock: Clock,
@@ -64,12 +64,33 @@ pub(super) struct ThreadState {
     file: Option<LeaseFile>,
 }
 
+/// Methods of a trait that are one operation of the store each: what it is for, what it does to the file, and its name in
+/// the store. What is lent comes first, and is copied for the thread.
+macro_rules! on_thread {
+    ($($method:ident(&$($lent:ident: $of:ty),+ $(; $($arg:ident: $type:ty),+)?) -> $out:ty
+        => $purpose:ident $access:ident $operation:ident;)+) => {$(
+        fn $method<'a>(&'a self, $($lent: &'a $of,)+ $($($arg: $type,)+)? until: Until) -> Fut<'a, $out> {
+            $(let $lent = $lent.to_owned();)+
+            let operation = move |store: &mut Store<'_>| store.$operation($(&$lent,)+ $($($arg),+)?);
+            self.worker.call(until, Purpose::$purpose, Access::$access, operation)
+        }
+    )+};
+}
+
+pub(super) use on_thread;
+
 impl Worker {
     /// Starts the thread. At most `asking_max` calls that ask for something may wait for it.
-    pub(super) fn start(mut state: ThreadState, asking_max: usize) -> io::Result<Self> {
+    pub(super) fn start(
+        path: DatabasePath,
+        boot: &'static str,
+        clock: Clock,
+        wakes: Arc<Wakes>,
+        asking_max: usize,
+    ) -> io::Result<Self> {
         let (jobs, received): (_, Receiver<Job>) = channel();
         let asking = Arc::new(Semaphore::new(asking_max.max(1)));
-        let clock = state.clock.clone();
+        let mut state = ThreadState { path, boot, clock: clock.clone(), wakes, file: None };
         thread::Builder::new().name("leasehold-sqlite".into()).spawn(move || {
             for job in received {
                 job(&mut state);
@@ -82,45 +103,26 @@ impl Worker {
         self.calls.load(Ordering::Relaxed)
     }
 
-    /// Runs an operation that changes the file.
-    pub(super) async fn write<T: Send + 'static>(
+    /// Runs an operation in a transaction of its own.
+    pub(super) fn call<T: Send + 'static>(
         &self,
         until: Until,
         purpose: Purpose,
+        access: Access,
         operation: impl FnOnce(&mut Store<'_>) -> Result<T, Failure> + Send + 'static,
-    ) -> Result<T, EngineError> {
-        self.call(until, purpose, move |state| state.transact(Access::Write, until, operation)).await
-    }
-
-    /// Runs an operation whose effect must survive a power loss.
-    pub(super) async fn write_to_last<T: Send + 'static>(
-        &self,
-        until: Until,
-        purpose: Purpose,
-        operation: impl FnOnce(&mut Store<'_>) -> Result<T, Failure> + Send + 'static,
-    ) -> Result<T, EngineError> {
-        self.call(until, purpose, move |state| state.transact(Access::WriteToLast, until, operation)).await
-    }
-
-    /// Runs an operation that changes nothing, beside those who write.
-    pub(super) async fn read<T: Send + 'static>(
-        &self,
-        until: Until,
-        operation: impl FnOnce(&mut Store<'_>) -> Result<T, Failure> + Send + 'static,
-    ) -> Result<T, EngineError> {
-        self.call(until, Purpose::Ask, move |state| state.transact(Access::Read, until, operation)).await
+    ) -> Fut<'_, T> {
+        Box::pin(self.run(until, purpose, move |state| state.transact(access, until, operation)))
     }
 
     /// Closes the file; a later call opens it again.
-    pub(super) async fn close(&self, until: Until) -> Result<(), EngineError> {
-        self.call(until, Purpose::End, |state| {
+    pub(super) fn close(&self, until: Until) -> Fut<'_, ()> {
+        Box::pin(self.run(until, Purpose::End, |state| {
             state.file = None;
             Ok(())
-        })
-        .await
+        }))
     }
 
-    async fn call<T: Send + 'static>(
+    async fn run<T: Send + 'static>(
         &self,
         until: Until,
         purpose: Purpose,
@@ -151,10 +153,6 @@ impl Worker {
 }
 
 impl ThreadState {
-    pub(super) fn new(path: DatabasePath, boot: &'static str, clock: Clock, wakes: Arc<Wakes>) -> Self {
-        Self { path, boot, clock, wakes, file: None }
-    }
-
     fn transact<T>(
         &mut self,
         access: Access,
@@ -170,8 +168,7 @@ impl ThreadState {
         file.sync(access == Access::WriteToLast)?;
         let transaction = retry_while_busy(&clock, busy_until, || begin(&file.db, access))?;
         // Read while nobody else can write: what was committed before is not in the future.
-        let now = clock.read();
-        let mut store = Store::new(&transaction, self.boot, now);
+        let mut store = Store::new(&transaction, self.boot, clock.read());
         let out = operation(&mut store)?;
         let hints = store.hints;
         transaction.commit()?;

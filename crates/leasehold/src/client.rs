@@ -5,16 +5,9 @@ use std::{ops::Deref, sync::Arc, time::Duration};
 use leasehold_core::client::{Client, ClientOptions};
 
 #[cfg(feature = "config")]
-use crate::policy::Policies;
-use crate::{
-    clock::Clock,
-    config::Config,
-    connect,
-    engine::{Engine, EngineOptions},
-    error::Result,
-    telemetry::Observer,
-    text,
-};
+use crate::Policies;
+use crate::engine::{Engine, EngineOptions};
+use crate::{Clock, Config, Observer, Result, connect, text};
 
 /// A client of one store. Cheap to clone; clones share connections, renewals and statistics.
 ///

@@ -3,20 +3,27 @@
 #[cfg(feature = "config")]
 use super::idempotency::IdempotencyKey;
 use super::{idempotency::Idempotency, lock::Lock, mirror::mirror, runtime::wait};
+use crate::engine::{Capabilities, Cursor, Health, Inspection, Page, Released};
 #[cfg(feature = "config")]
 use crate::policy::{self, Policies};
-use crate::{
-    client::Builder,
-    engine::{Capabilities, Cursor, Health, Inspection, Page, Released},
-    error::Result,
-    fence::Fence,
-    telemetry::Stats,
-};
+use crate::{Builder, Fence, Result, Stats};
 
-/// A client of one store, without `async`; see [`crate::Leasehold`].
-#[derive(Clone, Debug)]
-pub struct Leasehold {
-    inner: crate::Leasehold,
+mirror! {
+    /// A client of one store, without `async`; see [`crate::Leasehold`].
+    #[derive(Clone, Debug)]
+    pub struct Leasehold(crate::Leasehold) {
+        get lock(name: impl AsRef<str>) -> Lock => Lock::new;
+        get idempotency(operation: impl AsRef<str>) -> Idempotency => Idempotency::new;
+        wait inspect(name: impl AsRef<str>) -> Inspection;
+        wait list(prefix: &str, from: Option<Cursor>, limit: u32) -> Page<Inspection>;
+        wait force_release(name: impl AsRef<str>, seen: Fence) -> Released;
+        get stats() -> Stats;
+        get round_trips() -> Option<u64>;
+        wait health() -> Health;
+        get capabilities() -> &Capabilities;
+        get store() -> &str;
+        wait close() -> ();
+    }
 }
 
 impl Leasehold {
@@ -42,8 +49,7 @@ impl Leasehold {
     /// # Errors
     /// As [`Builder::connect`]; also `unsupported` in async code.
     pub fn build(builder: Builder) -> Result<Self> {
-        let inner = wait(builder.connect())??;
-        Ok(Self { inner })
+        wait(builder.connect())?.map(Self::new)
     }
 
     /// Connects with settings of your own, without reaching the store yet.
@@ -51,34 +57,22 @@ impl Leasehold {
     /// # Errors
     /// As [`Builder::connect_lazy`]; also `unsupported` in async code.
     pub fn build_lazy(builder: Builder) -> Result<Self> {
-        let inner = wait(async { builder.connect_lazy() })??;
-        Ok(Self { inner })
-    }
-
-    mirror! { "Leasehold"
-        get lock(name: impl AsRef<str>) -> Lock => Lock::new;
-        get idempotency(operation: impl AsRef<str>) -> Idempotency => Idempotency::new;
-        wait inspect(name: impl AsRef<str>) -> Inspection;
-        wait list(prefix: &str, from: Option<Cursor>, limit: u32) -> Page<Inspection>;
-        wait force_release(name: impl AsRef<str>, seen: Fence) -> Released;
-        get stats() -> Stats;
-        get round_trips() -> Option<u64>;
-        wait health() -> Health;
-        get capabilities() -> &Capabilities;
-        get store() -> &str;
-        wait close() -> ();
+        wait(async { builder.connect_lazy() })?.map(Self::new)
     }
 }
 
 #[cfg(feature = "config")]
 impl Leasehold {
+    mirror! { crate::Leasehold:
+        get policies() -> &Policies;
+    }
+
     /// As [`crate::Leasehold::from_env`].
     ///
     /// # Errors
     /// As there; also `unsupported` in async code.
     pub fn from_env() -> Result<Self> {
-        let inner = wait(crate::Leasehold::from_env())??;
-        Ok(Self { inner })
+        wait(crate::Leasehold::from_env())?.map(Self::new)
     }
 
     /// As [`crate::Leasehold::policy`].
@@ -100,10 +94,6 @@ impl Leasehold {
         values: impl IntoIterator<Item = (K, V)>,
     ) -> Result<IdempotencyKey> {
         self.inner.idempotency_policy(name, values).map(IdempotencyKey::new)
-    }
-
-    mirror! { "Leasehold"
-        get policies() -> &Policies;
     }
 }
 

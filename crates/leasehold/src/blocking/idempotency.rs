@@ -9,47 +9,25 @@ use std::{
 
 use serde::{Serialize, de::DeserializeOwned};
 
-use super::{
-    lease::Lease,
-    mirror::mirror,
-    runtime::{for_waiting, wait},
-};
-use crate::{
-    error::Result,
-    idempotency::{self, Idempotent, OnFailure, Record, Settled},
-    name::Name,
-};
+use super::runtime::{for_waiting, wait};
+use super::{lock::Lease, mirror::mirror};
+use crate::idempotency::{self, Idempotent, OnFailure, Record, Settled};
+use crate::{Name, Result};
 
-/// One kind of request, without `async`; see [`crate::Idempotency`].
-#[derive(Clone)]
-#[must_use = "it does nothing until a key is run"]
-pub struct Idempotency {
-    inner: idempotency::Idempotency,
-}
-
-impl Idempotency {
-    pub(super) fn new(inner: idempotency::Idempotency) -> Self {
-        Self { inner }
-    }
-
-    mirror! { "Idempotency"
+mirror! {
+    /// One kind of request, without `async`; see [`crate::Idempotency`].
+    #[derive(Clone)]
+    #[must_use = "it does nothing until a key is run"]
+    pub struct Idempotency(crate::Idempotency) {
         get key(key: impl ToString) -> IdempotencyKey => IdempotencyKey::new;
     }
 }
 
-/// Builder of one request's execution, without `async`; see [`crate::IdempotencyKey`].
-#[derive(Clone)]
-#[must_use = "a key does nothing until it is run"]
-pub struct IdempotencyKey {
-    inner: idempotency::IdempotencyKey,
-}
-
-impl IdempotencyKey {
-    pub(super) fn new(inner: idempotency::IdempotencyKey) -> Self {
-        Self { inner }
-    }
-
-    mirror! { "IdempotencyKey"
+mirror! {
+    /// Builder of one request's execution, without `async`; see [`crate::IdempotencyKey`].
+    #[derive(Clone)]
+    #[must_use = "a key does nothing until it is run"]
+    pub struct IdempotencyKey(crate::IdempotencyKey) {
         set fingerprint(request: &impl Serialize);
         set fingerprint_bytes(request: impl AsRef<[u8]>);
         set lease(lease: Duration);
@@ -63,7 +41,9 @@ impl IdempotencyKey {
         wait get() -> Option<Record>;
         wait remove() -> bool;
     }
+}
 
+impl IdempotencyKey {
     /// As [`crate::IdempotencyKey::begin`].
     ///
     /// # Errors
@@ -116,14 +96,14 @@ impl<T> Execution<T> {
         Self { lease: Lease::new(inner.lease()), inner }
     }
 
-    mirror! { "idempotency::Execution"
+    mirror! { crate::idempotency::Execution:
         #[doc = "In async code the execution is given back."]
         end fail(why: impl fmt::Display) -> Settled;
     }
 }
 
 impl<T: Serialize> Execution<T> {
-    mirror! { "idempotency::Execution"
+    mirror! { crate::idempotency::Execution:
         #[doc = "In async code the execution is given back."]
         end complete(result: &T) -> Settled;
     }

@@ -1,20 +1,34 @@
 //! Methods of an async type, under the same names.
 
-/// Each line is one method of `crate::$of`. `set` returns the builder, `get` answers at once, `wait` waits for the answer, and
-/// `end` also uses the value up. What follows `=>` wraps the answer.
+/// A type that wraps an async one, or only methods of such a type. Each line is one method. `set` returns the builder, `get`
+/// answers at once, `wait` waits for the answer, and `end` also uses the value up. What follows `=>` wraps the answer.
 macro_rules! mirror {
-    ($of:literal $($(#[$more:meta])* $kind:ident $name:ident($($arg:ident: $type:ty),*) $(-> $out:ty)? $(=> $wrap:path)?;)+) => {
+    ($(#[$about:meta])* pub struct $type:ident($of:path) { $($methods:tt)+ }) => {
+        $(#[$about])*
+        pub struct $type {
+            inner: $of,
+        }
+
+        impl $type {
+            pub(super) fn new(inner: $of) -> Self {
+                Self { inner }
+            }
+
+            mirror! { $of: $($methods)+ }
+        }
+    };
+    ($of:path: $($(#[$more:meta])* $kind:ident $name:ident($($arg:ident: $type:ty),*) $(-> $out:ty)? $(=> $wrap:path)?;)+) => {
         $(mirror!(@$kind $of, [$($more)*] $name($($arg: $type),*) $(-> $out)? $(=> $wrap)?);)+
     };
-    (@set $of:literal, [$($more:meta)*] $name:ident($($arg:ident: $type:ty),*)) => {
-        #[doc = concat!("As [`crate::", $of, "::", stringify!($name), "`].")]
+    (@set $of:path, [$($more:meta)*] $name:ident($($arg:ident: $type:ty),*)) => {
+        #[doc = concat!("As [`", stringify!($of), "::", stringify!($name), "`].")]
         $(#[$more])*
         pub fn $name(self $(, $arg: $type)*) -> Self {
             Self { inner: self.inner.$name($($arg),*) }
         }
     };
-    (@get $of:literal, [$($more:meta)*] $name:ident($($arg:ident: $type:ty),*) -> $out:ty $(=> $wrap:path)?) => {
-        #[doc = concat!("As [`crate::", $of, "::", stringify!($name), "`].")]
+    (@get $of:path, [$($more:meta)*] $name:ident($($arg:ident: $type:ty),*) -> $out:ty $(=> $wrap:path)?) => {
+        #[doc = concat!("As [`", stringify!($of), "::", stringify!($name), "`].")]
         $(#[$more])*
         pub fn $name(&self $(, $arg: $type)*) -> $out {
             $($wrap)?(self.inner.$name($($arg),*))
@@ -22,9 +36,9 @@ macro_rules! mirror {
     };
     (@wait $($rest:tt)+) => { mirror!(@waiting [&self] [self] $($rest)+); };
     (@end $($rest:tt)+) => { mirror!(@waiting [self] [self] $($rest)+); };
-    (@waiting [$($receiver:tt)+] [$this:ident] $of:literal, [$($more:meta)*] $name:ident($($arg:ident: $type:ty),*)
+    (@waiting [$($receiver:tt)+] [$this:ident] $of:path, [$($more:meta)*] $name:ident($($arg:ident: $type:ty),*)
         -> $out:ty $(=> $wrap:path)?) => {
-        #[doc = concat!("As [`crate::", $of, "::", stringify!($name), "`].")]
+        #[doc = concat!("As [`", stringify!($of), "::", stringify!($name), "`].")]
         $(#[$more])*
         ///
         /// # Errors

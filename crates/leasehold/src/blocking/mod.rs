@@ -31,7 +31,6 @@
 
 mod client;
 mod idempotency;
-mod lease;
 mod lock;
 mod mirror;
 mod runtime;
@@ -40,5 +39,4 @@ mod runtime;
 pub use client::BoundPolicy;
 pub use client::Leasehold;
 pub use idempotency::{Begun, Execution, Idempotency, IdempotencyKey};
-pub use lease::{Guard, Lease};
-pub use lock::{Attempt, Lock, Protection};
+pub use lock::{Attempt, Guard, Lease, Lock, Protection};

@@ -2,10 +2,7 @@
 
 use std::time::Duration;
 
-use crate::{
-    error::{Error, Result},
-    text::quoted,
-};
+use crate::{Error, Result, text::quoted};
 
 const DURATION: &str = "a number with a unit of ms, s, m, h or d: 250ms, 30s, 1m30s, 24h";
 

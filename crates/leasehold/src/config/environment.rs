@@ -3,11 +3,7 @@
 use toml::Value;
 
 use super::file::Document;
-use crate::{
-    error::{Error, Result},
-    template::escape,
-    text::quoted,
-};
+use crate::{Error, Result, template::escape, text::quoted};
 
 /// The environment, as a function from a variable's name to its value.
 pub(super) type Environment<'a> = &'a dyn Fn(&str) -> Option<String>;

@@ -8,19 +8,14 @@ use std::{
     time::Duration,
 };
 
-use serde::{
-    Deserialize, Deserializer,
-    de::{DeserializeOwned, Error as _},
-};
+use serde::de::{DeserializeOwned, Error as _};
+use serde::{Deserialize, Deserializer};
 use serde_path_to_error::Segment;
 use toml::{Table, Value};
 
 use super::parse_duration;
-use crate::{
-    engine::Acks,
-    error::{Error, Result},
-    text::{one_of, quoted},
-};
+use crate::text::{one_of, quoted};
+use crate::{Acks, Error, Result};
 
 /// Longest file that is read.
 const FILE_MAX_BYTES: u64 = 1 << 20;

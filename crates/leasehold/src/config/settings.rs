@@ -9,17 +9,11 @@ use std::{
 
 use serde::Deserialize;
 
-use super::{
-    Config,
-    environment::{self, Environment, variable},
-    file::{Document, duration, written_by_others},
-};
-use crate::{
-    error::{Error, Result},
-    lock::Retry,
-    policy::{LockPolicy, Policies, RecordPolicy},
-    text::{placed, redact},
-};
+use super::environment::{self, Environment, variable};
+use super::file::{Document, duration, written_by_others};
+use crate::policy::{LockPolicy, Policies, RecordPolicy};
+use crate::text::{placed, redact};
+use crate::{Config, Error, Result, Retry};
 
 /// The file that is read unless another one is named.
 const FILE: &str = "leasehold.toml";
@@ -129,29 +123,17 @@ impl<'a> Sources<'a> {
             return (named, Vec::new());
         }
         let mut ignored = Vec::new();
-        for path in [Some(self.directory.join(FILE)), self.fallback.map(Path::to_owned)].into_iter().flatten()
-        {
-            let Ok(target) = fs::canonicalize(&path) else { continue };
+        let nearby = self.directory.join(FILE);
+        for path in [Some(&*nearby), self.fallback].into_iter().flatten() {
+            let Ok(target) = fs::canonicalize(path) else { continue };
             // The folder first: whoever can write it can also replace the file.
-            let distrusted =
-                target.parent().and_then(written_by_others).or_else(|| written_by_others(&target));
-            let Some(why) = distrusted else { return (Some(path), ignored) };
+            let why = target.parent().and_then(written_by_others).or_else(|| written_by_others(&target));
+            let Some(why) = why else { return (Some(path.to_owned()), ignored) };
             let text = format!("ignored {}: {why}; LEASEHOLD_CONFIG can name it", path.display());
             tracing::warn!("{text}");
             ignored.push(text);
         }
         (None, ignored)
-    }
-}
-
-impl fmt::Debug for Sources<'_> {
-    fn fmt(&self, f: &mut fmt::Formatter<'_>) -> fmt::Result {
-        f.debug_struct("Sources")
-            .field("file", &self.file)
-            .field("directory", &self.directory)
-            .field("fallback", &self.fallback)
-            .field("redis_store", &self.redis_store)
-            .finish_non_exhaustive()
     }
 }
 

@@ -3,27 +3,11 @@
 use std::fmt;
 
 use super::{LockPolicy, NO_PARAMETERS, Policies};
-use crate::{
-    client::{Builder, Leasehold},
-    config::Settings,
-    error::{Error, Result},
-    idempotency::IdempotencyKey,
-    lock::Lock,
-    marker::Marker,
-};
+use crate::{Builder, Error, IdempotencyKey, Leasehold, Lock, Marker, Result, Settings};
 
 impl Leasehold {
     /// Connects to the store that the environment and `leasehold.toml` name: `LEASEHOLD_STORE`, `store` in the file, or
     /// what `REDIS_HOST`, `REDIS_PORT` and `REDIS_PASSWORD` describe. [`Settings`] lists everything that is read.
-    ///
-    /// ```no_run
-    /// # #[tokio::main(flavor = "current_thread")] async fn main() -> leasehold::Result<()> {
-    /// use leasehold::Leasehold;
-    ///
-    /// let leases = Leasehold::from_env().await?;
-    /// let guard = leases.policy("payout")?.key([("deal_id", 42)]).acquire().await?;
-    /// # guard.release().await?; Ok(()) }
-    /// ```
     ///
     /// # Errors
     /// As [`Leasehold::connect`]; also `invalid` for a setting that is wrong, and when no store is named at all.
@@ -37,9 +21,9 @@ impl Leasehold {
     /// `invalid` when they name no store.
     pub fn from_settings(settings: Settings) -> Result<Builder> {
         let Some(store) = settings.store else {
-            let expected =
+            let places =
                 "a URL in LEASEHOLD_STORE, in `store` of leasehold.toml, or a REDIS_HOST for from_env()";
-            return Err(Error::invalid("store", "", expected));
+            return Err(Error::invalid("store", "", places));
         };
         let mut builder = Self::builder(store);
         (builder.config, builder.policies) = (settings.config, settings.policies);
@@ -117,29 +101,16 @@ impl<'a, L> BoundPolicy<'a, L> {
     /// The lock for these values, set as the policy says. Wrong values are reported when it is acquired.
     pub fn key<K: AsRef<str>, V: ToString>(&self, values: impl IntoIterator<Item = (K, V)>) -> L {
         let policy = self.policy;
-        let mut lock = self.leases.lock_named(policy.key(values));
-        lock = lock.critical(policy.critical).on_outage(policy.on_outage);
-        if let Some(ttl) = policy.ttl {
-            lock = lock.ttl(ttl);
-        }
-        if let Some(wait) = policy.wait {
-            lock = lock.wait(wait);
-        }
-        if let Some(keep_alive) = policy.keep_alive {
-            lock = if keep_alive { lock.keep_alive() } else { lock.fixed() };
-        }
-        if let Some(delay) = policy.lock_delay {
-            lock = lock.lock_delay(delay);
-        }
-        if let Some(acks) = policy.acks {
-            lock = lock.acks(acks);
-        }
-        if let Some(most) = policy.max_lifetime {
-            lock = lock.max_lifetime(most);
-        }
-        if let Some(least) = policy.hold_at_least {
-            lock = lock.hold_at_least(least);
-        }
+        let lock = self.leases.lock_named(policy.key(values));
+        let lock = lock.critical(policy.critical).on_outage(policy.on_outage);
+        let lock = with(lock, policy.ttl, Lock::ttl);
+        let lock = with(lock, policy.wait, Lock::wait);
+        let lock =
+            with(lock, policy.keep_alive, |lock, keep| if keep { lock.keep_alive() } else { lock.fixed() });
+        let lock = with(lock, policy.lock_delay, Lock::lock_delay);
+        let lock = with(lock, policy.acks, Lock::acks);
+        let lock = with(lock, policy.max_lifetime, Lock::max_lifetime);
+        let lock = with(lock, policy.hold_at_least, Lock::hold_at_least);
         (self.wrap)(lock)
     }
 
@@ -151,6 +122,13 @@ impl<'a, L> BoundPolicy<'a, L> {
     /// The policy itself.
     pub fn policy(&self) -> &'a LockPolicy {
         self.policy
+    }
+}
+
+fn with<T>(lock: Lock, value: Option<T>, set: impl FnOnce(Lock, T) -> Lock) -> Lock {
+    match value {
+        Some(value) => set(lock, value),
+        None => lock,
     }
 }
 

@@ -35,16 +35,9 @@ use serde::{Deserialize, Deserializer};
 
 pub use client::BoundPolicy;
 
-use crate::{
-    config::{Config, Document, WAIT_MAX, acks, between, duration, written},
-    engine::Acks,
-    error::{Error, Result},
-    lease::validity::TTL_MIN,
-    lock::OnOutage,
-    name::Name,
-    template::Template,
-    text::{one_of, quoted},
-};
+use crate::config::{Config, Document, WAIT_MAX, acks, between, duration, written};
+use crate::text::{one_of, quoted};
+use crate::{Acks, Error, Name, OnOutage, Result, lease::validity::TTL_MIN, template::Template};
 
 /// For keys without parameters: `policy.key(NO_PARAMETERS)`.
 pub const NO_PARAMETERS: [(&str, &str); 0] = [];
@@ -71,15 +64,35 @@ pub const NO_PARAMETERS: [(&str, &str); 0] = [];
 #[derive(Clone, Debug, Default, Deserialize)]
 #[serde(rename_all = "kebab-case", deny_unknown_fields)]
 pub struct Policies {
-    pub(crate) prefix: Option<String>,
+    /// The prefix of lock keys, if the file sets it.
+    pub prefix: Option<String>,
+    /// The longest ttl, if the file sets it.
     #[serde(default, deserialize_with = "duration")]
-    pub(crate) max_ttl: Option<Duration>,
+    pub max_ttl: Option<Duration>,
     #[serde(default)]
     pub(crate) locks: BTreeMap<String, LockPolicy>,
     #[serde(default)]
     pub(crate) idempotency: BTreeMap<String, RecordPolicy>,
     #[serde(default)]
     pub(crate) markers: BTreeMap<String, RecordPolicy>,
+}
+
+/// The policies of each kind: one by its name, and all of them.
+macro_rules! kinds {
+    ($($one:ident, $all:ident: $policy:ident of $kind:literal in $policies:ident, $what:literal;)+) => {$(
+        #[doc = concat!("The policy `[", $kind, ".NAME]`.")]
+        ///
+        /// # Errors
+        /// `invalid` for an unknown name; the error lists all names and the nearest one.
+        pub fn $one(&self, name: &str) -> Result<&$policy> {
+            find(&self.$policies, $what, name)
+        }
+
+        #[doc = concat!("All policies `[", $kind, ".NAME]`, by name.")]
+        pub fn $all(&self) -> impl Iterator<Item = &$policy> {
+            self.$policies.values()
+        }
+    )+};
 }
 
 impl Policies {
@@ -109,70 +122,23 @@ impl Policies {
     /// Gives every policy its name and its place, and checks it.
     pub(crate) fn checked(mut self, document: &Document, config: &Config) -> Result<Self> {
         for (name, policy) in &mut self.locks {
-            check_name("locks", name, document)?;
             policy.place = document.place(&["locks", name]);
-            policy.name.clone_from(name);
-            policy.template.policy.clone_from(name);
+            give_name("locks", name, document, (&mut policy.name, &mut policy.template))?;
         }
         for (kind, policies) in [("idempotency", &mut self.idempotency), ("markers", &mut self.markers)] {
             for (name, policy) in policies {
-                check_name(kind, name, document)?;
+                give_name(kind, name, document, (&mut policy.name, &mut policy.template))?;
                 between(&document.place(&[kind, name, "ttl"]), policy.ttl, TTL_MIN, WAIT_MAX)?;
-                policy.name.clone_from(name);
-                policy.template.policy.clone_from(name);
             }
         }
         self.check(config)?;
         Ok(self)
     }
 
-    /// The policy `[locks.NAME]`.
-    ///
-    /// # Errors
-    /// `invalid` for an unknown name; the error lists all names and the nearest one.
-    pub fn lock(&self, name: &str) -> Result<&LockPolicy> {
-        find(&self.locks, "lock policy", name)
-    }
-
-    /// The policy `[idempotency.NAME]`.
-    ///
-    /// # Errors
-    /// As [`Policies::lock`].
-    pub fn idempotency(&self, name: &str) -> Result<&RecordPolicy> {
-        find(&self.idempotency, "idempotency policy", name)
-    }
-
-    /// The policy `[markers.NAME]`.
-    ///
-    /// # Errors
-    /// As [`Policies::lock`].
-    pub fn marker(&self, name: &str) -> Result<&RecordPolicy> {
-        find(&self.markers, "marker policy", name)
-    }
-
-    /// All lock policies, by name.
-    pub fn locks(&self) -> impl Iterator<Item = &LockPolicy> {
-        self.locks.values()
-    }
-
-    /// All idempotency policies, by name.
-    pub fn idempotency_keys(&self) -> impl Iterator<Item = &RecordPolicy> {
-        self.idempotency.values()
-    }
-
-    /// All marker policies, by name.
-    pub fn markers(&self) -> impl Iterator<Item = &RecordPolicy> {
-        self.markers.values()
-    }
-
-    /// The prefix of lock keys, if the file sets it.
-    pub fn prefix(&self) -> Option<&str> {
-        self.prefix.as_deref()
-    }
-
-    /// The longest ttl, if the file sets it.
-    pub fn max_ttl(&self) -> Option<Duration> {
-        self.max_ttl
+    kinds! {
+        lock, locks: LockPolicy of "locks" in locks, "lock policy";
+        idempotency, idempotency_keys: RecordPolicy of "idempotency" in idempotency, "idempotency policy";
+        marker, markers: RecordPolicy of "markers" in markers, "marker policy";
     }
 
     /// Applies the prefix and the longest ttl to the settings of a client.
@@ -206,12 +172,13 @@ fn find<'a, T>(policies: &'a BTreeMap<String, T>, what: &str, name: &str) -> Res
     policies.get(name).ok_or_else(|| Error::invalid(what, quoted(name), one_of(name, names())))
 }
 
-fn check_name(kind: &str, name: &str, document: &Document) -> Result<()> {
+fn give_name(kind: &str, name: &str, document: &Document, to: (&mut String, &mut Template)) -> Result<()> {
     let is_plain = |byte: u8| byte.is_ascii_alphanumeric() || byte == b'-' || byte == b'_';
     if name.is_empty() || !name.bytes().all(is_plain) {
         let what = format!("policy name of {}", document.place(&[kind]));
         return Err(Error::invalid(what, quoted(name), "letters, digits, '-' and '_'"));
     }
+    (*to.0, to.1.policy) = (name.to_owned(), name.to_owned());
     Ok(())
 }
 
