@@ -4,7 +4,7 @@ use std::{sync::Arc, time::Duration};
 
 use futures_util::StreamExt;
 
-use super::{Quorum, Shared, count::fence_of};
+use super::{Quorum, Result, Shared, count::fence_of};
 use leasehold_core::engine::{
     Cursor, EngineError, Fault, Fut, Inspect, Inspection, Mode, Page, Released, Tenure, WAITERS_SHOWN,
     voter::Sighting,
@@ -46,12 +46,12 @@ impl Inspect for Quorum {
 }
 
 impl Shared {
-    async fn sight_one(&self, name: &Name, until: Until) -> Result<Sightings, EngineError> {
+    async fn sight_one(&self, name: &Name, until: Until) -> Result<Sightings> {
         Ok(self.sight(std::slice::from_ref(name), until).await?.pop().unwrap_or_default())
     }
 
     /// What each node sees of some names, as soon as a majority of them decides.
-    async fn sight(&self, names: &[Name], until: Until) -> Result<Vec<Sightings>, EngineError> {
+    async fn sight(&self, names: &[Name], until: Until) -> Result<Vec<Sightings>> {
         let names: Arc<[Name]> = names.into();
         let mut asked = self.ask_all(&names, move |voter, names| voter.inspect(names, until));
         let mut seen: Vec<Sightings> = vec![Vec::new(); names.len()];
@@ -123,7 +123,7 @@ impl Shared {
         from: Option<Cursor>,
         limit: u32,
         until: Until,
-    ) -> Result<Page<Inspection>, EngineError> {
+    ) -> Result<Page<Inspection>> {
         let (mut node, mut listed, at) = position(from.as_ref());
         let enough = self.n() - self.majority() + 1;
         let Page { items: names, next } = loop {
@@ -158,7 +158,7 @@ impl Shared {
         name: &Name,
         seen: Fence,
         until: Until,
-    ) -> Result<Released, EngineError> {
+    ) -> Result<Released> {
         let sightings = self.sight_one(name, until).await?;
         let inspection = self.inspection(name, &sightings);
         let Some(held) = inspection.held() else { return Ok(Released::Expired) };

@@ -17,13 +17,9 @@ mod replicate;
 mod round;
 mod watch;
 
-use std::{
-    sync::{
-        Arc, Mutex, MutexGuard, PoisonError, Weak,
-        atomic::{AtomicBool, AtomicU64, AtomicUsize, Ordering},
-    },
-    time::Duration,
-};
+use std::sync::atomic::{AtomicBool, AtomicU64, AtomicUsize, Ordering};
+use std::sync::{Arc, Mutex, MutexGuard, PoisonError, Weak};
+use std::time::Duration;
 
 use futures_util::future::{BoxFuture, join, join_all};
 use tokio::sync::{Notify, Semaphore, SemaphorePermit};
@@ -41,6 +37,8 @@ use leasehold_core::engine::{
 use leasehold_core::{Fence, Name, name::NAME_MAX_BYTES};
 use membership::VotingStatus;
 pub use membership::list_of;
+
+type Result<T, E = EngineError> = std::result::Result<T, E>;
 
 /// Rounds under way at once; the others wait for their turn. What a client sends at once then reaches the nodes soon, and
 /// the time of a lease and the patience with a node begin when it is sent, not when it was asked for. Few enough that a
@@ -141,7 +139,7 @@ impl Shared {
 
     /// Waits for a turn, for at most half of the time: the rest is for what follows. A client that is busy does not report
     /// its nodes as unreachable.
-    async fn turn<'a>(&self, turns: &'a Semaphore, until: Until) -> Result<SemaphorePermit<'a>, EngineError> {
+    async fn turn<'a>(&self, turns: &'a Semaphore, until: Until) -> Result<SemaphorePermit<'a>> {
         if let Ok(turn) = turns.try_acquire() {
             return Ok(turn);
         }
@@ -252,7 +250,7 @@ impl Leases for Quorum {
         Box::pin(self.shared.claim(claim, until))
     }
 
-    fn renew<'a>(&'a self, holds: &'a [Hold], until: Until) -> Fut<'a, Vec<Result<Renewed, EngineError>>> {
+    fn renew<'a>(&'a self, holds: &'a [Hold], until: Until) -> Fut<'a, Vec<Result<Renewed>>> {
         Box::pin(async move { Ok(self.shared.renew(holds, until).await) })
     }
 

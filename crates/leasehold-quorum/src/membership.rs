@@ -4,12 +4,12 @@ use std::time::Duration;
 
 use sha2::{Digest, Sha256};
 
-use super::count::majority;
+use super::{Result, count::majority};
+use leasehold_core::Fence;
 use leasehold_core::engine::voter::{Abstention, FLOOR_LEAD_MAX, NodeStatus, Record, State};
-use leasehold_core::{Fence, engine::EngineError};
 
 /// What the nodes answered when they were asked for their status, in the order of the URL.
-pub(super) type Statuses = [Result<NodeStatus, EngineError>];
+pub(super) type Statuses = [Result<NodeStatus>];
 
 /// A short text that stands for these addresses in this order.
 ///
@@ -172,6 +172,7 @@ pub(super) fn is_behind(node: &NodeStatus, floor: Fence) -> Option<String> {
 #[cfg(test)]
 mod tests {
     use super::*;
+    use leasehold_core::engine::EngineError;
 
     const LIST: &str = "abc";
 
@@ -190,11 +191,11 @@ mod tests {
         }
     }
 
-    fn voting(identity: &str, highest: u64) -> Result<NodeStatus, EngineError> {
+    fn voting(identity: &str, highest: u64) -> Result<NodeStatus> {
         Ok(node(identity, Some(record(identity, State::Votes)), highest))
     }
 
-    fn silent() -> Result<NodeStatus, EngineError> {
+    fn silent() -> Result<NodeStatus> {
         Err(EngineError::no_answer())
     }
 

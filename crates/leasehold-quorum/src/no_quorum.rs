@@ -2,13 +2,13 @@
 
 use std::sync::Arc;
 
-use super::count::majority;
+use super::{Result, count::majority};
 use leasehold_core::Refusal;
 use leasehold_core::engine::voter::{Abstention, Voter};
 use leasehold_core::engine::{EngineError, Fault, MemberState};
 
 /// What a node reported that did not vote: its state, or why it did not answer.
-pub(super) type Report = Result<MemberState, EngineError>;
+pub(super) type Report = Result<MemberState>;
 
 /// Why there is no majority, node by node. `reported` has the nodes that did not vote, by index.
 pub(super) fn no_quorum(voters: &[Arc<dyn Voter>], reported: Vec<(usize, Report)>) -> EngineError {

@@ -4,16 +4,13 @@
 //! it until every lease that it might have granted has expired; only then are its fences raised to those of the other
 //! nodes, and it votes again. Learning them earlier would miss what was decided meanwhile.
 
-use std::{
-    collections::HashMap,
-    sync::{Arc, Weak, atomic::Ordering},
-    time::Duration,
-};
+use std::sync::{Arc, Weak, atomic::Ordering};
+use std::{collections::HashMap, time::Duration};
 
 use futures_util::StreamExt;
 
 use super::membership::{self, Statuses, VotingStatus, watch_for};
-use super::{Shared, locked, no_quorum::no_quorum, watch::Watch};
+use super::{Result, Shared, locked, no_quorum::no_quorum, watch::Watch};
 use leasehold_core::engine::voter::{NodeStatus, Record, State};
 use leasehold_core::engine::{EngineError, Fault};
 use leasehold_core::{Fence, clock::Until};
@@ -46,7 +43,7 @@ impl Shared {
     }
 
     /// Makes sure that a majority is known to vote; asks the nodes only if it is not.
-    pub(super) async fn ensure_majority(self: &Arc<Self>, until: Until) -> Result<(), EngineError> {
+    pub(super) async fn ensure_majority(self: &Arc<Self>, until: Until) -> Result<()> {
         if self.has_majority(&locked(&self.members)) { Ok(()) } else { self.refresh(until).await }
     }
 
@@ -55,7 +52,7 @@ impl Shared {
     }
 
     /// Asks every node for its status, until a majority votes.
-    pub(super) async fn refresh(self: &Arc<Self>, until: Until) -> Result<(), EngineError> {
+    pub(super) async fn refresh(self: &Arc<Self>, until: Until) -> Result<()> {
         self.start_readmission();
         let until = until.min(self.clock().now() + self.options.command_timeout);
         // A vote leaves only for a node that is known to vote: without the others a grant would lie on a bare majority.
@@ -85,11 +82,7 @@ impl Shared {
     }
 
     /// The status of every node, or why it did not answer. Once a majority votes the others have `settle` to answer.
-    pub(super) async fn statuses(
-        &self,
-        settle: Duration,
-        until: Until,
-    ) -> Vec<Result<NodeStatus, EngineError>> {
+    pub(super) async fn statuses(&self, settle: Duration, until: Until) -> Vec<Result<NodeStatus>> {
         let mut asked = self.ask_all(&(), move |voter, ()| voter.status(until));
         let mut nodes = vec![Err(EngineError::no_answer()); self.n()];
         let mut patience = until;
@@ -105,7 +98,7 @@ impl Shared {
     }
 
     /// Two addresses of one server would count its vote twice.
-    pub(super) fn check_independent(&self, nodes: &Statuses) -> Result<(), EngineError> {
+    pub(super) fn check_independent(&self, nodes: &Statuses) -> Result<()> {
         for (index, node) in nodes.iter().enumerate() {
             let Ok(node) = node else { continue };
             let is_same =

@@ -5,7 +5,7 @@ use std::{sync::Arc, time::Duration};
 use futures_util::StreamExt;
 
 use super::count::{Tally, fence_of};
-use super::{Shared, locked};
+use super::{Result, Shared, locked};
 use leasehold_core::engine::{Claim, EngineError, Fault, Released, voter::Withdrawn};
 use leasehold_core::{Name, clock::Until, owner::Owner};
 
@@ -22,7 +22,7 @@ impl Shared {
         owner: &Owner,
         lapses_in: Duration,
         until: Until,
-    ) -> Result<Released, EngineError> {
+    ) -> Result<Released> {
         locked(&self.ended).insert(owner.id());
         let _turn = self.turn(&self.ends, until).await?;
         let (n, most) = (self.n(), self.majority());

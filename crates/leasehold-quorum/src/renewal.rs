@@ -4,7 +4,7 @@ use std::sync::Arc;
 
 use futures_util::StreamExt;
 
-use super::{Shared, count::Tally};
+use super::{Result, Shared, count::Tally};
 use leasehold_core::clock::Until;
 use leasehold_core::engine::voter::{Kept, RENEWALS_PER_CALL};
 use leasehold_core::engine::{EngineError, Fault, Hold, Renewed};
@@ -19,20 +19,12 @@ struct Renewal {
 }
 
 impl Shared {
-    pub(super) async fn renew(
-        self: &Arc<Self>,
-        holds: &[Hold],
-        until: Until,
-    ) -> Vec<Result<Renewed, EngineError>> {
+    pub(super) async fn renew(self: &Arc<Self>, holds: &[Hold], until: Until) -> Vec<Result<Renewed>> {
         let chunks = holds.chunks(RENEWALS_PER_CALL).map(|some| self.renew_some(some.into(), until));
         futures_util::future::join_all(chunks).await.into_iter().flatten().collect()
     }
 
-    async fn renew_some(
-        self: &Arc<Self>,
-        holds: Arc<[Hold]>,
-        until: Until,
-    ) -> Vec<Result<Renewed, EngineError>> {
+    async fn renew_some(self: &Arc<Self>, holds: Arc<[Hold]>, until: Until) -> Vec<Result<Renewed>> {
         let n = self.n();
         let since = self.clock().now();
         let shortest = holds.iter().map(|hold| hold.ttl).min().unwrap_or_default();
@@ -73,7 +65,7 @@ impl Shared {
 }
 
 impl Renewal {
-    fn take(&mut self, index: usize, kept: Result<Vec<Kept>, EngineError>) {
+    fn take(&mut self, index: usize, kept: Result<Vec<Kept>>) {
         let kept = kept.unwrap_or_else(|error| {
             self.failed = Some((index, error));
             Vec::new()

@@ -1,15 +1,13 @@
 //! One round of votes: all nodes at once, decided as soon as it can be.
 
-use std::{
-    sync::{Arc, atomic::Ordering},
-    time::Duration,
-};
+use std::sync::{Arc, atomic::Ordering};
+use std::time::Duration;
 
 use futures_util::{StreamExt, future::BoxFuture, stream::FuturesUnordered};
 
 use super::count::{Count, Tally, Verdict};
 use super::no_quorum::{Report, no_quorum};
-use super::{Shared, locked, membership::VotingStatus};
+use super::{Result, Shared, locked, membership::VotingStatus};
 use leasehold_core::engine::voter::{Abstention, Ballot, Vote, Voter};
 use leasehold_core::engine::{
     Answer, Claim, EngineError, Fault, Fut, Grant, Holders, MemberState, Mode, Tenure, registry::ended_error,
@@ -17,7 +15,7 @@ use leasehold_core::engine::{
 use leasehold_core::{BootInstant, Fence, Holder, clock::Until};
 
 /// What each node answers, in the order in which they do.
-pub(super) type Answers<T> = FuturesUnordered<BoxFuture<'static, (usize, Result<T, EngineError>)>>;
+pub(super) type Answers<T> = FuturesUnordered<BoxFuture<'static, (usize, Result<T>)>>;
 
 /// How long nodes are waited for that cannot change a lost round any more: one that all have answered leaves nothing
 /// behind, and its owner value stays good. A claim in the queue has more time than one that wants an answer now.
@@ -28,7 +26,7 @@ const SETTLE_IN_QUEUE: Duration = Duration::from_millis(50);
 struct Round {
     ballot: Arc<Ballot>,
     since: BootInstant,
-    votes: Vec<Option<Result<Vote, EngineError>>>,
+    votes: Vec<Option<Result<Vote>>>,
 }
 
 impl Shared {
@@ -49,7 +47,7 @@ impl Shared {
         asked.collect()
     }
 
-    pub(super) async fn claim(self: &Arc<Self>, claim: &Claim, until: Until) -> Result<Answer, EngineError> {
+    pub(super) async fn claim(self: &Arc<Self>, claim: &Claim, until: Until) -> Result<Answer> {
         if locked(&self.ended).contains(claim.owner.id()) {
             return Err(ended_error());
         }
@@ -96,7 +94,7 @@ impl Shared {
     }
 
     /// Learns from a vote, and returns whether it is a yes.
-    fn take(&self, index: usize, vote: &Result<Vote, EngineError>) -> bool {
+    fn take(&self, index: usize, vote: &Result<Vote>) -> bool {
         match vote {
             Ok(Vote::Yes(fence) | Vote::No { fence, .. }) => {
                 self.highest.fetch_max(fence.get(), Ordering::Relaxed);
@@ -114,12 +112,7 @@ impl Shared {
     }
 
     /// The second phase: a majority said yes under different fences.
-    async fn confirm(
-        self: &Arc<Self>,
-        round: &Round,
-        fence: Fence,
-        until: Until,
-    ) -> Result<Answer, EngineError> {
+    async fn confirm(self: &Arc<Self>, round: &Round, fence: Fence, until: Until) -> Result<Answer> {
         let claim = &round.ballot.claim;
         self.confirmed.fetch_add(1, Ordering::Relaxed);
         let node_until = self.node_until(claim.ttl, until);
@@ -159,7 +152,7 @@ impl Shared {
     }
 
     /// No majority: what some nodes gave is given back.
-    async fn lost(self: &Arc<Self>, round: Round, until: Until) -> Result<Answer, EngineError> {
+    async fn lost(self: &Arc<Self>, round: Round, until: Until) -> Result<Answer> {
         let claim = &round.ballot.claim;
         let gave = round.said_yes().next().is_some();
         let may_have_given = gave || round.votes.iter().any(is_unanswered);
@@ -232,10 +225,7 @@ impl Round {
         count.verdict()
     }
 
-    fn nodes(
-        &self,
-        which: impl Fn(&Option<Result<Vote, EngineError>>) -> bool,
-    ) -> impl Iterator<Item = usize> {
+    fn nodes(&self, which: impl Fn(&Option<Result<Vote>>) -> bool) -> impl Iterator<Item = usize> {
         self.votes.iter().enumerate().filter(move |(_, vote)| which(vote)).map(|(index, _)| index)
     }
 
@@ -277,7 +267,7 @@ impl Round {
 }
 
 /// Whether a node may have said yes without our knowing.
-fn is_unanswered(vote: &Option<Result<Vote, EngineError>>) -> bool {
+fn is_unanswered(vote: &Option<Result<Vote>>) -> bool {
     vote.as_ref().is_none_or(|vote| matches!(vote, Err(error) if error.fault == Fault::NoAnswer))
 }
 

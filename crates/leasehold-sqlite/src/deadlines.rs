@@ -21,7 +21,7 @@ use leasehold_core::{Name, clock::Until};
 
 use super::store::{Store, nanos, unsigned};
 use super::worker::{Access, Purpose, on_thread};
-use super::{Sqlite, fault::Failure};
+use super::{Sqlite, fault::Result};
 
 /// A deadline that may be claimed.
 struct Visible {
@@ -51,7 +51,7 @@ impl Deadlines for Sqlite {
 }
 
 impl Store<'_> {
-    fn pool_layout(&self, pool: &Pool) -> Result<PoolLayout, Failure> {
+    fn pool_layout(&self, pool: &Pool) -> Result<PoolLayout> {
         let PoolLayout { buckets, placement } = pool.layout;
         self.run(
             "INSERT INTO pool (name, buckets, placement, receipt) VALUES (?1, ?2, ?3, 0) \
@@ -61,16 +61,16 @@ impl Store<'_> {
         Ok(self.known_layout(&pool.name)?.unwrap_or(pool.layout))
     }
 
-    fn known_layout(&self, pool: &Name) -> Result<Option<PoolLayout>, Failure> {
+    fn known_layout(&self, pool: &Name) -> Result<Option<PoolLayout>> {
         let read = |row: &Row<'_>| {
             let placement = if row.get(1)? { Placement::Together } else { Placement::Spread };
             Ok(PoolLayout { buckets: row.get(0)?, placement })
         };
         let sql = "SELECT buckets, placement = 'together' FROM pool WHERE name = ?1";
-        self.first(sql, [pool.as_str()], read)
+        Ok(self.all(sql, [pool.as_str()], read)?.pop())
     }
 
-    fn set_deadlines(&self, pool: &Pool, deadlines: &[Deadline]) -> Result<(), Failure> {
+    fn set_deadlines(&self, pool: &Pool, deadlines: &[Deadline]) -> Result<()> {
         self.pool_layout(pool)?;
         let number = self.pool(pool)?;
         let mut set = self.cached(include_str!("deadlines/set.sql"))?;
@@ -86,51 +86,67 @@ impl Store<'_> {
         Ok(())
     }
 
-    fn claim_due(&self, pool: &Pool, limit: u32, visibility: Duration) -> Result<Batch, Failure> {
+    fn claim_due(&self, pool: &Pool, limit: u32, visibility: Duration) -> Result<Batch> {
         let number = self.pool(pool)?;
-        let mut batch = Batch::default();
-        let mut hide = self.cached(include_str!("deadlines/hide.sql"))?;
-        let (mut receipt, visible_at) = (None, self.ms_in(visibility));
+        let (mut more, mut claimed) = (false, Vec::new());
         for bucket in 0..pool.layout.buckets {
             let mut visible = self.visible(number, bucket, limit.saturating_add(1))?;
-            if visible.len() > limit as usize {
-                batch.more = true;
-                visible.truncate(limit as usize);
-            }
-            for found in visible {
-                let receipt = match receipt {
-                    Some(receipt) => receipt,
-                    None => *receipt.insert(self.next_receipt(number)?),
-                };
-                let hidden_until = nanos(self.now.boot + visibility);
-                hide.execute(params![found.place, visible_at, receipt, self.boot, hidden_until])?;
-                batch.due.push(Delivery {
-                    receipt: Receipt { id: found.id, number: receipt.unsigned_abs() },
-                    attempt: found.attempts.saturating_add(1),
-                    overdue: self.overdue(found.due),
-                    context: found.context,
-                });
-            }
+            more |= visible.len() > limit as usize;
+            visible.truncate(limit as usize);
+            claimed.extend(visible);
         }
-        Ok(batch)
+        if claimed.is_empty() {
+            return Ok(Batch { more, ..Batch::default() });
+        }
+        // Later claims have higher ones, also of an id that was removed meanwhile.
+        let sql = "UPDATE pool SET receipt = max(receipt + 1, ?2) WHERE place = ?1 RETURNING receipt";
+        let now = params![number, self.now.wall_us.cast_signed()];
+        let receipt: i64 = self.cached(sql)?.query_row(now, |row| row.get(0))?;
+        let (visible_at, hidden_until) = (self.ms_in(visibility), nanos(self.now.boot + visibility));
+        let deliver = |found: Visible| {
+            let row = params![found.place, visible_at, receipt, self.boot, hidden_until];
+            self.run(include_str!("deadlines/hide.sql"), row)?;
+            Ok(Delivery {
+                receipt: Receipt { id: found.id, number: receipt.unsigned_abs() },
+                attempt: found.attempts.saturating_add(1),
+                overdue: self.overdue(found.due),
+                context: found.context,
+            })
+        };
+        Ok(Batch { due: claimed.into_iter().map(deliver).collect::<Result<_>>()?, more })
     }
 
-    fn settle_deadlines(&self, pool: &Pool, settlements: &[(Receipt, Settle)]) -> Result<Vec<bool>, Failure> {
+    fn settle_deadlines(&self, pool: &Pool, settlements: &[(Receipt, Settle)]) -> Result<Vec<bool>> {
         let number = self.pool(pool)?;
-        let settled = settlements.iter().map(|(receipt, settle)| match settle {
-            Settle::Done => self.remove_claimed(number, receipt),
-            Settle::Postpone(time) => self.show_claimed(number, receipt, *time, false),
-            Settle::GiveBack => self.show_claimed(number, receipt, Duration::ZERO, true),
-            Settle::Bury(why) => {
-                let params = params![number, &*receipt.id, number_of(receipt), self.now_ms(), why];
-                self.run(include_str!("deadlines/bury.sql"), params)?;
-                self.remove_claimed(number, receipt)
-            }
+        let settled = settlements.iter().map(|(receipt, settle)| {
+            // A number that was never given fits no row.
+            let (id, receipt) = (&*receipt.id, i64::try_from(receipt.number).ok());
+            let remove = || {
+                let sql = "DELETE FROM deadline WHERE pool = ?1 AND id = ?2 AND receipt = ?3";
+                self.run(sql, params![number, id, receipt])
+            };
+            // One that is given back has the attempt of its claim again.
+            let show_after = |time, given_back: bool| {
+                let (due, hidden_until) = (self.ms_in(time), nanos(self.now.boot + time));
+                let row = params![number, id, receipt, due, self.boot, hidden_until, given_back];
+                self.run(include_str!("deadlines/show.sql"), row)
+            };
+            let changed = match settle {
+                Settle::Done => remove()?,
+                Settle::Postpone(time) => show_after(*time, false)?,
+                Settle::GiveBack => show_after(Duration::ZERO, true)?,
+                Settle::Bury(why) => {
+                    let row = params![number, id, receipt, self.now_ms(), why];
+                    self.run(include_str!("deadlines/bury.sql"), row)?;
+                    remove()?
+                }
+            };
+            Ok(changed == 1)
         });
         settled.collect()
     }
 
-    fn cancel_deadlines(&self, pool: &Pool, ids: &[DeadlineId]) -> Result<Vec<bool>, Failure> {
+    fn cancel_deadlines(&self, pool: &Pool, ids: &[DeadlineId]) -> Result<Vec<bool>> {
         let number = self.pool(pool)?;
         let remove = |sql, id: &DeadlineId| self.run(sql, params![number, &**id]);
         let cancelled = ids.iter().map(|id| {
@@ -141,7 +157,7 @@ impl Store<'_> {
         cancelled.collect()
     }
 
-    fn peek(&self, pool: &Pool, limit: u32) -> Result<Vec<Pending>, Failure> {
+    fn peek(&self, pool: &Pool, limit: u32) -> Result<Vec<Pending>> {
         let number = self.pool(pool)?;
         let mut due = Vec::new();
         for bucket in 0..pool.layout.buckets {
@@ -153,7 +169,7 @@ impl Store<'_> {
         Ok(due.into_iter().map(show).collect())
     }
 
-    fn dead(&self, pool: &Pool, from: Option<Cursor>, limit: u32) -> Result<Page<Dead>, Failure> {
+    fn dead(&self, pool: &Pool, from: Option<Cursor>, limit: u32) -> Result<Page<Dead>> {
         let number = self.pool(pool)?;
         let after = from.as_ref().map_or("", Cursor::as_str);
         let read = |row: &Row<'_>| {
@@ -174,7 +190,7 @@ impl Store<'_> {
         Ok(Page { items, next })
     }
 
-    fn pool_stats(&self, pool: &Pool) -> Result<PoolStats, Failure> {
+    fn pool_stats(&self, pool: &Pool) -> Result<PoolStats> {
         let read = |row: &Row<'_>| {
             let oldest: Option<i64> = row.get(4)?;
             Ok(PoolStats {
@@ -190,13 +206,13 @@ impl Store<'_> {
     }
 
     /// The pool's number in the file.
-    fn pool(&self, pool: &Pool) -> Result<i64, Failure> {
+    fn pool(&self, pool: &Pool) -> Result<i64> {
         let sql = "SELECT place FROM pool WHERE name = ?1";
-        Ok(self.first(sql, [pool.name.as_str()], |row| row.get(0))?.unwrap_or(NO_POOL))
+        Ok(self.all(sql, [pool.name.as_str()], |row| row.get(0))?.pop().unwrap_or(NO_POOL))
     }
 
     /// What may be claimed of a bucket, oldest first.
-    fn visible(&self, pool: i64, bucket: u16, limit: u32) -> Result<Vec<Visible>, Failure> {
+    fn visible(&self, pool: i64, bucket: u16, limit: u32) -> Result<Vec<Visible>> {
         let read = |row: &Row<'_>| {
             Ok(Visible {
                 place: row.get(0)?,
@@ -208,32 +224,6 @@ impl Store<'_> {
         };
         let params = params![pool, bucket, self.now_ms(), self.boot, nanos(self.now.boot), limit];
         self.all(include_str!("deadlines/visible.sql"), params, read)
-    }
-
-    /// Later claims have higher ones, also of an id that was removed meanwhile.
-    fn next_receipt(&self, pool: i64) -> Result<i64, Failure> {
-        let sql = "UPDATE pool SET receipt = max(receipt + 1, ?2) WHERE place = ?1 RETURNING receipt";
-        let row = params![pool, self.now.wall_us.cast_signed()];
-        Ok(self.cached(sql)?.query_row(row, |row| row.get(0))?)
-    }
-
-    fn remove_claimed(&self, pool: i64, receipt: &Receipt) -> Result<bool, Failure> {
-        let row = params![pool, &*receipt.id, number_of(receipt)];
-        Ok(self.run("DELETE FROM deadline WHERE pool = ?1 AND id = ?2 AND receipt = ?3", row)? == 1)
-    }
-
-    /// Makes a claimed deadline visible after this time; one that is given back has the attempt of its claim again.
-    fn show_claimed(
-        &self,
-        pool: i64,
-        receipt: &Receipt,
-        after: Duration,
-        given_back: bool,
-    ) -> Result<bool, Failure> {
-        let (due, hidden_until) = (self.ms_in(after), nanos(self.now.boot + after));
-        let number = number_of(receipt);
-        let row = params![pool, &*receipt.id, number, due, self.boot, hidden_until, given_back];
-        Ok(self.run(include_str!("deadlines/show.sql"), row)? == 1)
     }
 
     fn now_ms(&self) -> i64 {
@@ -249,9 +239,4 @@ impl Store<'_> {
     fn overdue(&self, due: i64) -> Duration {
         Duration::from_millis(self.now_ms().saturating_sub(due).max(0).unsigned_abs())
     }
-}
-
-/// A number that was never given fits no row.
-fn number_of(receipt: &Receipt) -> Option<i64> {
-    i64::try_from(receipt.number).ok()
 }

@@ -11,6 +11,8 @@ use leasehold_core::engine::{EngineError, Fault};
 #[derive(Debug)]
 pub(super) struct Failure(EngineError);
 
+pub(super) type Result<T, E = Failure> = std::result::Result<T, E>;
+
 impl Failure {
     /// The store answered, and refused.
     pub(super) fn refused(why: impl Into<String>) -> Self {

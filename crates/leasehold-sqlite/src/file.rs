@@ -9,7 +9,7 @@ use std::cell::Cell;
 
 use rusqlite::{Connection, OpenFlags, Transaction, TransactionBehavior};
 
-use super::fault::Failure;
+use super::fault::{Failure, Result};
 use super::path::{DatabasePath, FileId};
 
 /// The layout that this build reads and writes.
@@ -33,7 +33,7 @@ pub(super) struct LeaseFile {
 
 impl LeaseFile {
     /// Opens the file, and creates it first if it is missing. Never waits: a busy file is a failure.
-    pub(super) fn open(path: &DatabasePath) -> Result<Self, Failure> {
+    pub(super) fn open(path: &DatabasePath) -> Result<Self> {
         path.create()?;
         // Looked up first: if the file is replaced before it is open, the next operation sees a change.
         let id = path.file_id();
@@ -47,7 +47,7 @@ impl LeaseFile {
     }
 
     /// Whether the next commit waits until it is on the disk.
-    pub(super) fn sync(&self, synced: bool) -> Result<(), Failure> {
+    pub(super) fn sync(&self, synced: bool) -> Result<()> {
         if self.synced.get() != synced {
             self.db.execute_batch(if synced { SYNC_EACH } else { SYNC_SELDOM })?;
             self.synced.set(synced);
@@ -62,7 +62,7 @@ impl LeaseFile {
 }
 
 /// Makes a connection ready for a store, and the file too if it is empty or of an older layout.
-pub(super) fn prepare(db: &Connection) -> Result<(), Failure> {
+pub(super) fn prepare(db: &Connection) -> Result<()> {
     db.busy_timeout(std::time::Duration::ZERO)?;
     db.set_prepared_statement_cache_capacity(STATEMENTS_CACHED);
     // Before anything is changed: it may be somebody else's file.
@@ -84,7 +84,7 @@ pub(super) fn prepare(db: &Connection) -> Result<(), Failure> {
 }
 
 /// The layout of the file, 0 if it is empty; refuses one that is not ours, or newer.
-fn layout(db: &Connection) -> Result<usize, Failure> {
+fn layout(db: &Connection) -> Result<usize> {
     // In one statement, or another process that creates the layout may come in between.
     let (application, layout, tables): (i64, i64, i64) = db.query_row(
         "SELECT application_id, user_version, (SELECT count(*) FROM sqlite_schema) \

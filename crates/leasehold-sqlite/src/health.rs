@@ -3,9 +3,9 @@
 use leasehold_core::engine::{Health, Warning};
 
 use super::path::{DatabasePath, SharedBy};
-use super::{fault::Failure, file::LAYOUT, file_system, store::Store};
+use super::{fault::Result, file::LAYOUT, file_system, store::Store};
 
-pub(super) fn inspect(store: &Store<'_>, path: &DatabasePath) -> Result<Health, Failure> {
+pub(super) fn inspect(store: &Store<'_>, path: &DatabasePath) -> Result<Health> {
     let (held, waiting) = store.counts()?;
     let journal_mode = store.pragma::<String>("journal_mode")?;
     let warnings = warnings(&journal_mode, path);

@@ -41,7 +41,7 @@ use leasehold_core::{Error, Fence, error, owner::Owner};
 use path::DatabasePath;
 use store::Store;
 use wake::Wakes;
-use worker::{Access, Purpose, Worker, on_thread};
+use worker::{Access, Purpose, ThreadState, Worker, on_thread};
 
 /// The engine behind `sqlite:`.
 pub struct Sqlite {
@@ -60,8 +60,9 @@ impl Sqlite {
         let boot = boot::id(path.shared_by)?;
         let clock = options.clock.clone();
         let wakes = Arc::new(Wakes::new(rand::random()));
-        let worker = Worker::start(path.clone(), boot, clock.clone(), wakes.clone(), options.max_in_flight);
-        let worker = worker.map_err(|error| Error::Overloaded {
+        let (at, times, tell) = (path.clone(), clock.clone(), wakes.clone());
+        let thread = ThreadState { path: at, boot, clock: times, wakes: tell, file: None };
+        let worker = Worker::start(thread, options.max_in_flight).map_err(|error| Error::Overloaded {
             doing: format!("opening sqlite:{url}"),
             source: EngineError::new(Fault::Overloaded, format!("cannot start a thread: {error}")),
         })?;

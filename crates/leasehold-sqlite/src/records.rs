@@ -22,7 +22,7 @@ use leasehold_core::{Fence, Name};
 use super::store::{KEPT, Store, instant, nanos, unsigned};
 use super::wake::ID_BYTES;
 use super::worker::{Access, Purpose, on_thread};
-use super::{Sqlite, fault::Failure};
+use super::{Sqlite, fault::Result};
 
 /// How long a watcher is remembered after the lease that it saw: it asks again by then.
 const WATCHED_AFTER: Duration = Duration::from_secs(10);
@@ -87,7 +87,7 @@ impl Records for Sqlite {
 
 impl Store<'_> {
     /// `since` is the grant's lower bound, read before the request left; `wake` is the engine that asks.
-    fn begin_record(&mut self, begin: &Begin, since: BootInstant, wake: &str) -> Result<Begun, Failure> {
+    fn begin_record(&mut self, begin: &Begin, since: BootInstant, wake: &str) -> Result<Begun> {
         let found = self.found(&begin.key)?;
         let expires_in = found.live.as_ref().map_or(Duration::ZERO, |(_, left)| *left);
         let fence = match decide::begin(found.text(), expires_in, begin)? {
@@ -111,7 +111,7 @@ impl Store<'_> {
         Ok(Begun::Yours(Grant { fence, since, ttl: begin.lease, acks: 0 }))
     }
 
-    pub(super) fn renew_record(&self, hold: &Hold, since: BootInstant) -> Result<Renewed, Failure> {
+    pub(super) fn renew_record(&self, hold: &Hold, since: BootInstant) -> Result<Renewed> {
         if !decide::is_run_by(self.found(&hold.name)?.text(), &hold.owner) {
             return Ok(Renewed::Gone);
         }
@@ -119,7 +119,7 @@ impl Store<'_> {
         Ok(Renewed::Kept { since })
     }
 
-    fn settle_record(&mut self, settle: &Settle) -> Result<Settled, Failure> {
+    fn settle_record(&mut self, settle: &Settle) -> Result<Settled> {
         let key = &settle.hold.name;
         let found = self.found(key)?;
         match decide::settle(found.text(), found.last(), settle)? {
@@ -134,7 +134,7 @@ impl Store<'_> {
         Ok(Settled::Stored)
     }
 
-    fn on_mark(&self, key: &Name, op: MarkOp) -> Result<bool, Failure> {
+    fn on_mark(&self, key: &Name, op: MarkOp) -> Result<bool> {
         let found = self.found(key)?;
         match decide::mark(found.text(), op) {
             Marking::Write(ttl) => self.write_record(key, &found, MARK, ttl, true)?,
@@ -144,7 +144,7 @@ impl Store<'_> {
         Ok(true)
     }
 
-    fn remove_record(&mut self, key: &Name) -> Result<bool, Failure> {
+    fn remove_record(&mut self, key: &Name) -> Result<bool> {
         let found = self.found(key)?;
         if found.live.is_none() {
             return Ok(false);
@@ -154,18 +154,18 @@ impl Store<'_> {
         Ok(true)
     }
 
-    fn scan_records(&self, prefix: &str, from: Option<Cursor>, limit: u32) -> Result<Page<Record>, Failure> {
+    fn scan_records(&self, prefix: &str, from: Option<Cursor>, limit: u32) -> Result<Page<Record>> {
         let show = |key: &Name, row: &Row<'_>| Ok(show(key, self.read_row(row, 1)?));
         self.page(include_str!("records/keys.sql"), prefix, from, limit, show)
     }
 
-    fn read_record(&self, key: &Name) -> Result<Option<Record>, Failure> {
+    fn read_record(&self, key: &Name) -> Result<Option<Record>> {
         Ok(show(key, self.found(key)?))
     }
 
-    fn found(&self, key: &Name) -> Result<Found, Failure> {
+    fn found(&self, key: &Name) -> Result<Found> {
         let sql = "SELECT fence, text, boot, ends, ends_us FROM record WHERE key = ?1";
-        Ok(self.first(sql, [key.as_str()], |row| self.read_row(row, 0))?.unwrap_or_default())
+        Ok(self.all(sql, [key.as_str()], |row| self.read_row(row, 0))?.pop().unwrap_or_default())
     }
 
     /// Reads fence, text, boot and both ends from the columns that begin at `first`.
@@ -190,7 +190,7 @@ impl Store<'_> {
         text: &[u8],
         time: Duration,
         outlives_boot: bool,
-    ) -> Result<(), Failure> {
+    ) -> Result<()> {
         let ends_us = outlives_boot.then(|| self.wall_us_in(time));
         // A mark has no fence that somebody could still ask for.
         let kept = if found.fence == Fence::default() { Duration::ZERO } else { KEPT };
@@ -205,13 +205,13 @@ impl Store<'_> {
     }
 
     /// A running record, which the caller has found in the same transaction, runs for this long from now.
-    fn extend_record(&self, key: &Name, lease: Duration) -> Result<(), Failure> {
+    fn extend_record(&self, key: &Name, lease: Duration) -> Result<()> {
         let row = params![key.as_str(), nanos(self.now.boot + lease), self.wall_us_in(lease + KEPT)];
         self.run("UPDATE record SET ends = ?2, sweep_us = ?3 WHERE key = ?1", row).map(drop)
     }
 
     /// Leaves nothing under a key but the last fence.
-    fn take_away(&self, key: &Name, found: &Found) -> Result<(), Failure> {
+    fn take_away(&self, key: &Name, found: &Found) -> Result<()> {
         if found.last().is_none() {
             return self.run("DELETE FROM record WHERE key = ?1", [key.as_str()]).map(drop);
         }
@@ -220,7 +220,7 @@ impl Store<'_> {
     }
 
     /// Remembers a watcher, up to a bound: hints may be lost, and it asks again anyway.
-    fn watch(&self, begin: &Begin, expires_in: Duration, wake: &str) -> Result<(), Failure> {
+    fn watch(&self, begin: &Begin, expires_in: Duration, wake: &str) -> Result<()> {
         let live_until = nanos(self.now.boot + expires_in + WATCHED_AFTER);
         let (key, owner_id) = (begin.key.as_str(), begin.owner.id_text());
         let sql = "UPDATE watcher SET boot = ?3, live_until = ?4, wake = ?5 WHERE key = ?1 AND owner_id = ?2";
@@ -233,7 +233,7 @@ impl Store<'_> {
     }
 
     /// Notes a hint for all who wait for a key, and forgets them: who still waits asks again.
-    fn tell_watchers(&mut self, key: &Name) -> Result<(), Failure> {
+    fn tell_watchers(&mut self, key: &Name) -> Result<()> {
         let sql = "DELETE FROM watcher WHERE key = ?1 RETURNING wake, owner_id, boot = ?2";
         let read = |row: &Row<'_>| Ok((row.get(0)?, row.get::<_, String>(1)?, row.get(2)?));
         for (wake, owner_id, is_alive) in self.all(sql, params![key.as_str(), self.boot], read)? {

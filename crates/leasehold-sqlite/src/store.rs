@@ -3,14 +3,14 @@
 
 use std::{collections::BTreeMap, time::Duration};
 
-use rusqlite::{CachedStatement, Connection, OptionalExtension, Params, Row, params};
+use rusqlite::{CachedStatement, Connection, Params, Row, params};
 
 pub(super) use leasehold_core::clock::Now;
 use leasehold_core::decide::lock::{self, Lease, Waiter};
 use leasehold_core::engine::{Answer, Claim, Cursor, Handover, Hold, Inspection, Page, Released, Renewed};
 use leasehold_core::{BootInstant, Fence, Name, owner::Owner};
 
-use super::fault::Failure;
+use super::fault::Result;
 
 /// How long the row of a free name stays.
 pub(super) const KEPT: Duration = Duration::from_secs(86_400);
@@ -57,7 +57,7 @@ impl<'t> Store<'t> {
     }
 
     /// `since` is the grant's lower bound, read before the claim set out; `wake` is the engine that asks.
-    pub(super) fn claim(&mut self, claim: &Claim, since: BootInstant, wake: &str) -> Result<Answer, Failure> {
+    pub(super) fn claim(&mut self, claim: &Claim, since: BootInstant, wake: &str) -> Result<Answer> {
         let name = &claim.name;
         let mut lock = self.load(name, Some(&claim.owner), None)?;
         let last = lock.last;
@@ -81,7 +81,7 @@ impl<'t> Store<'t> {
         Ok(answer)
     }
 
-    pub(super) fn renew(&self, hold: &Hold, since: BootInstant) -> Result<Renewed, Failure> {
+    pub(super) fn renew(&self, hold: &Hold, since: BootInstant) -> Result<Renewed> {
         let mut lock = self.row(&hold.name)?;
         if !lock.renew(hold, self.now.boot) {
             return Ok(Renewed::Gone);
@@ -91,20 +91,16 @@ impl<'t> Store<'t> {
     }
 
     /// Release and abandon.
-    pub(super) fn release(&mut self, name: &Name, owner: &Owner) -> Result<Released, Failure> {
+    pub(super) fn release(&mut self, name: &Name, owner: &Owner) -> Result<Released> {
         self.leave_queue(name, owner)?;
         self.end(name, |lock, at| lock.end(owner.id(), at))
     }
 
-    pub(super) fn force_release(&mut self, name: &Name, seen: Fence) -> Result<Released, Failure> {
+    pub(super) fn force_release(&mut self, name: &Name, seen: Fence) -> Result<Released> {
         self.end(name, |lock, at| lock.force(seen, at))
     }
 
-    fn end(
-        &mut self,
-        name: &Name,
-        end: impl FnOnce(&mut Lock, BootInstant) -> bool,
-    ) -> Result<Released, Failure> {
+    fn end(&mut self, name: &Name, end: impl FnOnce(&mut Lock, BootInstant) -> bool) -> Result<Released> {
         let mut lock = self.load(name, None, Some(HINTS_MAX))?;
         let was_ours = end(&mut lock, self.now.boot);
         if was_ours {
@@ -114,16 +110,11 @@ impl<'t> Store<'t> {
         Ok(lock.released(was_ours, self.now.boot))
     }
 
-    pub(super) fn inspect(&self, name: &Name) -> Result<Inspection, Failure> {
+    pub(super) fn inspect(&self, name: &Name) -> Result<Inspection> {
         Ok(self.load(name, None, None)?.inspect(name, self.now.boot))
     }
 
-    pub(super) fn scan(
-        &self,
-        prefix: &str,
-        from: Option<Cursor>,
-        limit: u32,
-    ) -> Result<Page<Inspection>, Failure> {
+    pub(super) fn scan(&self, prefix: &str, from: Option<Cursor>, limit: u32) -> Result<Page<Inspection>> {
         let inspect = |name: &Name, _: &Row<'_>| Ok(Some(self.inspect(name)?).filter(Inspection::is_in_use));
         self.page(include_str!("names.sql"), prefix, from, limit, inspect)
     }
@@ -135,8 +126,8 @@ impl<'t> Store<'t> {
         prefix: &str,
         from: Option<Cursor>,
         limit: u32,
-        read: impl Fn(&Name, &Row<'_>) -> Result<Option<T>, Failure>,
-    ) -> Result<Page<T>, Failure> {
+        read: impl Fn(&Name, &Row<'_>) -> Result<Option<T>>,
+    ) -> Result<Page<T>> {
         let after = from.as_ref().map_or("", Cursor::as_str);
         let mut names = self.cached(sql)?;
         let mut rows = names.query(params![prefix.max(after), SCAN_ROWS_MAX])?;
@@ -160,20 +151,20 @@ impl<'t> Store<'t> {
     }
 
     /// How many names are held and how many attempts wait.
-    pub(super) fn counts(&self) -> Result<(u32, u32), Failure> {
+    pub(super) fn counts(&self) -> Result<(u32, u32)> {
         let counts = |row: &Row<'_>| Ok((row.get(0)?, row.get(1)?));
         let now = params![self.boot, nanos(self.now.boot)];
         Ok(self.cached(include_str!("counts.sql"))?.query_row(now, counts)?)
     }
 
     /// A setting of the connection, in SQLite's own words.
-    pub(super) fn pragma<T: rusqlite::types::FromSql>(&self, name: &str) -> Result<T, Failure> {
+    pub(super) fn pragma<T: rusqlite::types::FromSql>(&self, name: &str) -> Result<T> {
         Ok(self.db.pragma_query_value(None, name, |row| row.get(0))?)
     }
 
     /// A name with its live waiters, or the first of them. For one that asks: with itself and those before it only, so
     /// that polls of the first waiters cost the same however many wait.
-    fn load(&self, name: &Name, asks: Option<&Owner>, most: Option<u32>) -> Result<Lock, Failure> {
+    fn load(&self, name: &Name, asks: Option<&Owner>, most: Option<u32>) -> Result<Lock> {
         let mut lock = self.row(name)?;
         let asks = asks.map_or("", Owner::expose);
         let most = most.map_or(-1, i64::from);
@@ -195,7 +186,7 @@ impl<'t> Store<'t> {
     }
 
     /// A name without its waiters. What another boot wrote has expired, except the fence.
-    fn row(&self, name: &Name) -> Result<Lock, Failure> {
+    fn row(&self, name: &Name) -> Result<Lock> {
         let read = |row: &Row<'_>| {
             let fence = Fence::new(unsigned(row, 0)?);
             let mut lock = Lock::new(Handover::Pull, fence);
@@ -207,18 +198,18 @@ impl<'t> Store<'t> {
             Ok(lock)
         };
         let sql = "SELECT fence, owner, boot, closed_until FROM lock WHERE name = ?1";
-        let lock = self.first(sql, [name.as_str()], read)?;
+        let lock = self.all(sql, [name.as_str()], read)?.pop();
         Ok(lock.unwrap_or_else(|| Lock::new(Handover::Pull, Fence::default())))
     }
 
-    fn write(&self, name: &Name, lock: &Lock) -> Result<(), Failure> {
+    fn write(&self, name: &Name, lock: &Lock) -> Result<()> {
         let owner = lock.held.as_ref().map(|lease| lease.owner.expose());
         let row = params![name.as_str(), lock.last.as_i64(), owner, self.boot, nanos(lock.opens_at())];
         self.run(include_str!("write.sql"), row).map(drop)
     }
 
     /// Writes the entry of the one that asks.
-    fn enqueue(&self, claim: &Claim, lock: &Lock) -> Result<(), Failure> {
+    fn enqueue(&self, claim: &Claim, lock: &Lock) -> Result<()> {
         for waiter in lock.queue.iter().filter(|waiter| waiter.owner == claim.owner) {
             let row = params![
                 claim.name.as_str(),
@@ -235,12 +226,12 @@ impl<'t> Store<'t> {
         self.run(include_str!("sweep_waiters.sql"), params![self.boot, nanos(self.now.boot)]).map(drop)
     }
 
-    fn leave_queue(&self, name: &Name, owner: &Owner) -> Result<(), Failure> {
+    fn leave_queue(&self, name: &Name, owner: &Owner) -> Result<()> {
         let row = [name.as_str(), owner.expose()];
         self.run("DELETE FROM waiter WHERE name = ?1 AND owner = ?2", row).map(drop)
     }
 
-    fn sweep_locks(&self) -> Result<(), Failure> {
+    fn sweep_locks(&self) -> Result<()> {
         let oldest_kept_us = self.now.wall_us.saturating_sub(KEPT.as_micros() as u64).cast_signed();
         let now = params![oldest_kept_us, self.boot, nanos(self.now.boot)];
         self.run(include_str!("sweep_locks.sql"), now).map(drop)
@@ -254,17 +245,8 @@ impl<'t> Store<'t> {
         }
     }
 
-    pub(super) fn run(&self, sql: &str, params: impl Params) -> Result<usize, Failure> {
+    pub(super) fn run(&self, sql: &str, params: impl Params) -> Result<usize> {
         Ok(self.cached(sql)?.execute(params)?)
-    }
-
-    pub(super) fn first<T>(
-        &self,
-        sql: &str,
-        params: impl Params,
-        read: impl FnOnce(&Row<'_>) -> rusqlite::Result<T>,
-    ) -> Result<Option<T>, Failure> {
-        Ok(self.cached(sql)?.query_row(params, read).optional()?)
     }
 
     pub(super) fn all<T>(
@@ -272,11 +254,11 @@ impl<'t> Store<'t> {
         sql: &str,
         params: impl Params,
         read: impl FnMut(&Row<'_>) -> rusqlite::Result<T>,
-    ) -> Result<Vec<T>, Failure> {
+    ) -> Result<Vec<T>> {
         Ok(self.cached(sql)?.query_map(params, read)?.collect::<Result<_, _>>()?)
     }
 
-    pub(super) fn cached(&self, sql: &str) -> Result<CachedStatement<'t>, Failure> {
+    pub(super) fn cached(&self, sql: &str) -> Result<CachedStatement<'t>> {
         Ok(self.db.prepare_cached(sql)?)
     }
 }

@@ -5,15 +5,10 @@
 //! an abstract Unix address made of the engine's id. A hint proves nothing and may be lost (another network namespace, a
 //! full socket, another platform): waiters poll as well, and a forged hint causes a poll.
 
-use std::{
-    io,
-    os::unix::net::{SocketAddr, UnixDatagram},
-    sync::{
-        Arc, Mutex, MutexGuard, OnceLock, PoisonError, Weak,
-        atomic::{AtomicBool, Ordering},
-    },
-    thread,
-};
+use std::os::unix::net::{SocketAddr, UnixDatagram};
+use std::sync::atomic::{AtomicBool, Ordering};
+use std::sync::{Arc, Mutex, MutexGuard, OnceLock, PoisonError, Weak};
+use std::{io, thread};
 
 use leasehold_core::engine::{Wake, WakeSink};
 use leasehold_core::owner::OwnerId;

@@ -1,15 +1,9 @@
 //! The thread that owns the connection: SQLite blocks, callers do not.
 
-use std::{
-    io,
-    sync::{
-        Arc,
-        atomic::{AtomicU64, Ordering},
-        mpsc::{Receiver, Sender, channel},
-    },
-    thread,
-    time::Duration,
-};
+use std::sync::Arc;
+use std::sync::atomic::{AtomicU64, Ordering};
+use std::sync::mpsc::{Receiver, Sender, channel};
+use std::{io, thread, time::Duration};
 
 use rand::RngExt;
 use rusqlite::{Transaction, TransactionBehavior};
@@ -18,7 +12,7 @@ use tokio::sync::{Semaphore, oneshot};
 use leasehold_core::clock::{Clock, Until};
 use leasehold_core::engine::{EngineError, Fault, Fut};
 
-use super::{fault::Failure, file::LeaseFile, path::DatabasePath, store::Store, wake::Wakes};
+use super::{fault::Result, file::LeaseFile, path::DatabasePath, store::Store, wake::Wakes};
 
 /// First and longest pause while another process writes; a transaction takes well below a millisecond.
 const PAUSE_MIN: Duration = Duration::from_micros(50);
@@ -56,12 +50,12 @@ pub(super) enum Access {
 }
 
 /// What the thread works with.
-struct ThreadState {
-    path: DatabasePath,
-    boot: &'static str,
-    clock: Clock,
-    wakes: Arc<Wakes>,
-    file: Option<LeaseFile>,
+pub(super) struct ThreadState {
+    pub(super) path: DatabasePath,
+    pub(super) boot: &'static str,
+    pub(super) clock: Clock,
+    pub(super) wakes: Arc<Wakes>,
+    pub(super) file: Option<LeaseFile>,
 }
 
 /// Methods of a trait that are one operation of the store each: what it is for, what it does to the file, and its name in
@@ -81,16 +75,10 @@ pub(super) use on_thread;
 
 impl Worker {
     /// Starts the thread. At most `asking_max` calls that ask for something may wait for it.
-    pub(super) fn start(
-        path: DatabasePath,
-        boot: &'static str,
-        clock: Clock,
-        wakes: Arc<Wakes>,
-        asking_max: usize,
-    ) -> io::Result<Self> {
+    pub(super) fn start(mut state: ThreadState, asking_max: usize) -> io::Result<Self> {
         let (jobs, received): (_, Receiver<Job>) = channel();
         let asking = Arc::new(Semaphore::new(asking_max.max(1)));
-        let mut state = ThreadState { path, boot, clock: clock.clone(), wakes, file: None };
+        let clock = state.clock.clone();
         thread::Builder::new().name("leasehold-sqlite".into()).spawn(move || {
             for job in received {
                 job(&mut state);
@@ -109,7 +97,7 @@ impl Worker {
         until: Until,
         purpose: Purpose,
         access: Access,
-        operation: impl FnOnce(&mut Store<'_>) -> Result<T, Failure> + Send + 'static,
+        operation: impl FnOnce(&mut Store<'_>) -> Result<T> + Send + 'static,
     ) -> Fut<'_, T> {
         Box::pin(self.run(until, purpose, move |state| state.transact(access, until, operation)))
     }
@@ -126,7 +114,7 @@ impl Worker {
         &self,
         until: Until,
         purpose: Purpose,
-        work: impl FnOnce(&mut ThreadState) -> Result<T, Failure> + Send + 'static,
+        work: impl FnOnce(&mut ThreadState) -> Result<T> + Send + 'static,
     ) -> Result<T, EngineError> {
         let overloaded = |_| EngineError::new(Fault::Overloaded, "too many operations wait for the file");
         let permit = match purpose {
@@ -157,8 +145,8 @@ impl ThreadState {
         &mut self,
         access: Access,
         until: Until,
-        operation: impl FnOnce(&mut Store<'_>) -> Result<T, Failure>,
-    ) -> Result<T, Failure> {
+        operation: impl FnOnce(&mut Store<'_>) -> Result<T>,
+    ) -> Result<T> {
         let clock = self.clock.clone();
         // A little less than the caller's time, so that the reason still reaches it.
         let remaining = until.since(clock.now());
@@ -176,7 +164,7 @@ impl ThreadState {
         Ok(out)
     }
 
-    fn open_file(&mut self) -> Result<(), Failure> {
+    fn open_file(&mut self) -> Result<()> {
         if self.file.as_ref().is_some_and(|file| file.is_still_at(&self.path)) {
             return Ok(());
         }
@@ -189,7 +177,7 @@ impl ThreadState {
 }
 
 /// Begins a transaction, with its snapshot taken, so that nothing after it finds the file busy.
-fn begin(db: &rusqlite::Connection, access: Access) -> Result<Transaction<'_>, Failure> {
+fn begin(db: &rusqlite::Connection, access: Access) -> Result<Transaction<'_>> {
     let behaviour = match access {
         Access::Read => TransactionBehavior::Deferred,
         Access::Write | Access::WriteToLast => TransactionBehavior::Immediate,
@@ -203,11 +191,7 @@ fn begin(db: &rusqlite::Connection, access: Access) -> Result<Transaction<'_>, F
 
 /// Repeats what fails because another process has locked the file. SQLite's own waiting is made for longer
 /// transactions: it would sleep up to 100 ms where ours are over in a fraction of one.
-fn retry_while_busy<T>(
-    clock: &Clock,
-    until: Until,
-    mut attempt: impl FnMut() -> Result<T, Failure>,
-) -> Result<T, Failure> {
+fn retry_while_busy<T>(clock: &Clock, until: Until, mut attempt: impl FnMut() -> Result<T>) -> Result<T> {
     let mut pause = PAUSE_MIN;
     loop {
         match attempt() {

@@ -1,11 +1,7 @@
 //! Idempotency keys.
 
-use std::{
-    fmt,
-    ops::Deref,
-    panic::{AssertUnwindSafe, catch_unwind, resume_unwind},
-    time::Duration,
-};
+use std::panic::{AssertUnwindSafe, catch_unwind, resume_unwind};
+use std::{fmt, ops::Deref, time::Duration};
 
 use serde::{Serialize, de::DeserializeOwned};
 

@@ -1,11 +1,7 @@
 //! The exclusive lock, and what its holder has.
 
-use std::{
-    fmt,
-    ops::Deref,
-    panic::{AssertUnwindSafe, catch_unwind},
-    time::Duration,
-};
+use std::panic::{AssertUnwindSafe, catch_unwind};
+use std::{fmt, ops::Deref, time::Duration};
 
 use super::mirror::mirror;
 use super::runtime::{for_waiting, wait};

@@ -4,8 +4,6 @@
 //! `LOCK_TTL` and `REDIS_*` that other libraries use, and those over the default. Files and variables need the feature `config`.
 
 #[cfg(feature = "config")]
-mod duration;
-#[cfg(feature = "config")]
 mod environment;
 #[cfg(feature = "config")]
 mod file;
@@ -13,7 +11,7 @@ mod file;
 mod settings;
 
 #[cfg(feature = "config")]
-pub use duration::parse_duration;
+pub use file::parse_duration;
 #[cfg(feature = "config")]
 pub(crate) use file::{Document, acks, duration, written};
 #[cfg(feature = "config")]

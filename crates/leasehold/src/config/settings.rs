@@ -1,11 +1,7 @@
 //! Everything a client needs, put together from the environment and a file.
 
-use std::{
-    collections::BTreeMap,
-    fmt, fs,
-    path::{Path, PathBuf},
-    time::Duration,
-};
+use std::path::{Path, PathBuf};
+use std::{collections::BTreeMap, fmt, fs, time::Duration};
 
 use serde::Deserialize;
 

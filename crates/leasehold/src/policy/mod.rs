@@ -85,7 +85,8 @@ macro_rules! kinds {
         /// # Errors
         /// `invalid` for an unknown name; the error lists all names and the nearest one.
         pub fn $one(&self, name: &str) -> Result<&$policy> {
-            find(&self.$policies, $what, name)
+            let expected = || one_of(name, self.$policies.keys().map(String::as_str));
+            self.$policies.get(name).ok_or_else(|| Error::invalid($what, quoted(name), expected()))
         }
 
         #[doc = concat!("All policies `[", $kind, ".NAME]`, by name.")]
@@ -165,11 +166,6 @@ impl Policies {
         }
         self.locks.values().try_for_each(|policy| policy.check(config))
     }
-}
-
-fn find<'a, T>(policies: &'a BTreeMap<String, T>, what: &str, name: &str) -> Result<&'a T> {
-    let names = || policies.keys().map(String::as_str);
-    policies.get(name).ok_or_else(|| Error::invalid(what, quoted(name), one_of(name, names())))
 }
 
 fn give_name(kind: &str, name: &str, document: &Document, to: (&mut String, &mut Template)) -> Result<()> {
