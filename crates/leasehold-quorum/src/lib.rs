@@ -13,7 +13,6 @@ mod no_quorum;
 mod readmission;
 mod release;
 mod renewal;
-mod replicate;
 mod round;
 mod watch;
 

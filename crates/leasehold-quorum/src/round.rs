@@ -54,7 +54,11 @@ impl Shared {
         let _turn = self.turn(&self.votes, until).await?;
         self.ensure_majority(until).await?;
         let since = self.clock().now();
-        let ballot = Arc::new(Ballot { claim: claim.clone(), hint: self.hint(), arrival: arrival(claim) });
+        // By the attempt's own clock: the same on every node, so that all wake the same waiter.
+        let began_ms =
+            if let Holder::Leasehold { since_ms, .. } = claim.owner.holder() { since_ms } else { 0 };
+        let ballot = Ballot { claim: claim.clone(), hint: self.hint(), arrival: began_ms * 1000 };
+        let ballot = Arc::new(ballot);
         let node_until = self.node_until(claim.ttl, until);
         let mut votes = self.ask_all(&ballot, move |voter, ballot| voter.vote(ballot, node_until));
         let mut round = Round { ballot, since, votes: vec![None; self.n()] };
@@ -278,13 +282,5 @@ fn refused(claim: &Claim, holder: Option<Holder>, expires_in: Option<Duration>, 
         // Nobody is handed a lock, so nothing is concluded from a fence.
         Some(_) => Answer::Queued { ahead, holders, last: Fence::new(0), link: 0 },
         None => Answer::Busy { holders },
-    }
-}
-
-/// When the attempt began, by its own clock: the same on every node, so that all wake the same waiter.
-fn arrival(claim: &Claim) -> u64 {
-    match claim.owner.holder() {
-        Holder::Leasehold { since_ms, .. } => since_ms * 1000,
-        _ => 0,
     }
 }

@@ -12,36 +12,33 @@ type BootId = (String, bool);
 
 /// The id of this boot, the same for all processes that share a database file.
 pub(super) fn id(shared_by: SharedBy) -> Result<&'static str> {
-    static READ: OnceLock<Result<BootId>> = OnceLock::new();
-    let (id, is_the_hosts) = READ.get_or_init(checked).as_ref().map_err(Clone::clone)?;
-    // A container's own id changes when the container restarts, which ends all its processes too.
-    if !is_the_hosts && shared_by != SharedBy::Container {
-        return Err(unsupported(
+    static READ: OnceLock<Result<BootId, String>> = OnceLock::new();
+    let why = match READ.get_or_init(checked) {
+        Ok((id, true)) => return Ok(id),
+        // A container's own id changes when the container restarts, which ends all its processes too.
+        Ok((id, false)) if shared_by == SharedBy::Container => return Ok(id),
+        Ok(_) => {
             "another file is mounted over the kernel's boot id, as LXC, Incus and systemd-nspawn do, so leases of \
              other containers would look expired; add ?shared-by=container to the URL if only this container uses \
              the file, or run `umount /proc/sys/kernel/random/boot_id` in each container that shares it, or use \
-             a store such as redis://",
-        ));
-    }
-    Ok(id)
+             a store such as redis://"
+        }
+        Err(why) => why,
+    };
+    Err(Error::unsupported("the store sqlite:", why))
 }
 
-fn unsupported(why: impl Into<String>) -> Error {
-    Error::unsupported("the store sqlite:", why)
-}
-
-fn checked() -> Result<BootId> {
+fn checked() -> Result<BootId, String> {
     // Leases of other processes would end too early, or too late.
     let offsets = std::fs::read_to_string("/proc/self/timens_offsets").unwrap_or_default();
     if boot_clock_is_shifted(&offsets) {
-        return Err(unsupported(
-            "this process runs in a time namespace whose boot clock differs from the host's; start it without one",
-        ));
+        let why = "this process runs in a time namespace whose boot clock differs from the host's; start it without one";
+        return Err(why.into());
     }
     match read() {
-        Ok((id, _)) if id.is_empty() => Err(unsupported("the boot id is empty")),
+        Ok((id, _)) if id.is_empty() => Err("the boot id is empty".into()),
         Ok(boot) => Ok(boot),
-        Err(error) => Err(unsupported(format!("cannot read the boot id in {SOURCE}: {error}"))),
+        Err(error) => Err(format!("cannot read the boot id in {SOURCE}: {error}")),
     }
 }
 

@@ -27,7 +27,7 @@ mod tests;
 mod wake;
 mod worker;
 
-use std::sync::{Arc, Mutex, MutexGuard, PoisonError, Weak};
+use std::sync::{Arc, Mutex, PoisonError, Weak, atomic::Ordering};
 
 use leasehold_core::clock::{Clock, Until};
 use leasehold_core::engine::registry::{EndedAttempts, ended_error};
@@ -71,13 +71,9 @@ impl Sqlite {
         Ok(Self { worker, wakes, path, clock, ended: Arc::default(), capabilities })
     }
 
-    fn ended(&self) -> MutexGuard<'_, EndedAttempts> {
-        self.ended.lock().unwrap_or_else(PoisonError::into_inner)
-    }
-
     /// Ends an attempt. From here on nothing of it takes effect, also if it still waits for the thread.
     fn end(&self, name: &Name, owner: &Owner, until: Until) -> Fut<'_, Released> {
-        self.ended().insert(owner.id());
+        self.ended.lock().unwrap_or_else(PoisonError::into_inner).insert(owner.id());
         let (name, owner) = (name.clone(), owner.clone());
         self.worker.call(until, Purpose::End, Access::Write, move |store| store.release(&name, &owner))
     }
@@ -105,7 +101,7 @@ impl Engine for Sqlite {
     }
 
     fn round_trips(&self) -> Option<u64> {
-        Some(self.worker.calls())
+        Some(self.worker.calls.load(Ordering::Relaxed))
     }
 
     fn deadlines(&self) -> Result<&dyn Deadlines, &'static str> {

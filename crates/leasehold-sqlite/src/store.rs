@@ -74,7 +74,9 @@ impl<'t> Store<'t> {
                 self.run("UPDATE waiter SET turn = 0 WHERE name = ?1 AND owner = ?2", row)?;
             }
             if last == Fence::default() {
-                self.sweep_locks()?;
+                let oldest_kept_us = self.now.wall_us.saturating_sub(KEPT.as_micros() as u64).cast_signed();
+                let now = params![oldest_kept_us, self.boot, nanos(self.now.boot)];
+                self.run(include_str!("sweep_locks.sql"), now)?;
             }
         }
         self.hint_those_in_turn(&lock, Some(&claim.owner));
@@ -211,16 +213,11 @@ impl<'t> Store<'t> {
     /// Writes the entry of the one that asks.
     fn enqueue(&self, claim: &Claim, lock: &Lock) -> Result<()> {
         for waiter in lock.queue.iter().filter(|waiter| waiter.owner == claim.owner) {
-            let row = params![
-                claim.name.as_str(),
-                waiter.owner.expose(),
-                self.boot,
-                nanos(waiter.arrived),
-                nanos(waiter.gives_up),
-                nanos(waiter.live_until),
-                waiter.turn.as_nanos() as i64,
-                waiter.wake,
-            ];
+            let [arrived, gives_up, live_until] =
+                [waiter.arrived, waiter.gives_up, waiter.live_until].map(nanos);
+            let (name, owner, turn) =
+                (claim.name.as_str(), waiter.owner.expose(), waiter.turn.as_nanos() as i64);
+            let row = params![name, owner, self.boot, arrived, gives_up, live_until, turn, waiter.wake];
             self.run(include_str!("enqueue.sql"), row)?;
         }
         self.run(include_str!("sweep_waiters.sql"), params![self.boot, nanos(self.now.boot)]).map(drop)
@@ -229,12 +226,6 @@ impl<'t> Store<'t> {
     fn leave_queue(&self, name: &Name, owner: &Owner) -> Result<()> {
         let row = [name.as_str(), owner.expose()];
         self.run("DELETE FROM waiter WHERE name = ?1 AND owner = ?2", row).map(drop)
-    }
-
-    fn sweep_locks(&self) -> Result<()> {
-        let oldest_kept_us = self.now.wall_us.saturating_sub(KEPT.as_micros() as u64).cast_signed();
-        let now = params![oldest_kept_us, self.boot, nanos(self.now.boot)];
-        self.run(include_str!("sweep_locks.sql"), now).map(drop)
     }
 
     /// Notes a hint for the waiters whose turn it is. They may not have heard of it.

@@ -5,8 +5,8 @@
 //! an abstract Unix address made of the engine's id. A hint proves nothing and may be lost (another network namespace, a
 //! full socket, another platform): waiters poll as well, and a forged hint causes a poll.
 
+use std::net::Shutdown;
 use std::os::unix::net::{SocketAddr, UnixDatagram};
-use std::sync::atomic::{AtomicBool, Ordering};
 use std::sync::{Arc, Mutex, MutexGuard, OnceLock, PoisonError, Weak};
 use std::{io, thread};
 
@@ -80,48 +80,37 @@ fn wake(sink: &dyn WakeSink, owner_ids: &[u8]) {
     }
 }
 
-/// A thread that receives datagrams; it ends when this is dropped.
-struct Listener {
-    address: SocketAddr,
-    stopped: Arc<AtomicBool>,
-}
+/// The socket of a thread that receives datagrams; it ends when this is dropped.
+struct Listener(Arc<UnixDatagram>);
 
 impl Listener {
     fn start(id: &str, sink: Weak<dyn WakeSink>) -> io::Result<Self> {
-        let address = address(id)?;
-        let socket = UnixDatagram::bind_addr(&address)?;
-        let stopped = Arc::new(AtomicBool::new(false));
-        let stop = Arc::clone(&stopped);
+        let listener = Self(Arc::new(UnixDatagram::bind_addr(&address(id)?)?));
+        let socket = listener.0.clone();
         thread::Builder::new().name("leasehold-wakes".into()).spawn(move || {
             let mut buffer = vec![0; DATAGRAM_BYTES];
-            while let Ok(length) = socket.recv(&mut buffer) {
-                match sink.upgrade() {
-                    Some(sink) if !stop.load(Ordering::Acquire) => wake(&*sink, &buffer[..length]),
-                    _ => return,
-                }
+            while let Ok(length) = socket.recv(&mut buffer)
+                && Arc::strong_count(&socket) > 1
+                && let Some(sink) = sink.upgrade()
+            {
+                wake(&*sink, &buffer[..length]);
             }
         })?;
-        Ok(Self { address, stopped })
+        Ok(listener)
     }
 }
 
 impl Drop for Listener {
     fn drop(&mut self) {
-        self.stopped.store(true, Ordering::Release);
-        // Any datagram makes the thread check. If its socket is full, it is about to check anyway.
-        let _poked = outgoing().and_then(|socket| socket.send_to_addr(b"", &self.address));
+        // From now on the thread receives nothing, at once.
+        let _ended = self.0.shutdown(Shutdown::Both);
     }
 }
 
 fn send_to(engine: &str, owner_ids: &[u8]) -> io::Result<()> {
-    let (socket, address) = (outgoing()?, address(engine)?);
-    owner_ids.chunks(DATAGRAM_BYTES).try_for_each(|ids| socket.send_to_addr(ids, &address).map(drop))
-}
-
-fn outgoing() -> io::Result<UnixDatagram> {
-    let socket = UnixDatagram::unbound()?;
+    let (socket, address) = (UnixDatagram::unbound()?, address(engine)?);
     socket.set_nonblocking(true)?;
-    Ok(socket)
+    owner_ids.chunks(DATAGRAM_BYTES).try_for_each(|ids| socket.send_to_addr(ids, &address).map(drop))
 }
 
 #[cfg(any(target_os = "linux", target_os = "android"))]
@@ -206,6 +195,20 @@ mod tests {
         for owner in owners {
             assert_eq!(told.recv_timeout(std::time::Duration::from_secs(30)).unwrap(), owner.id());
         }
+    }
+
+    #[cfg(target_os = "linux")]
+    #[test]
+    fn a_closed_engine_stops_listening_and_listens_again_when_somebody_waits() {
+        let (waiting, _sink, told) = engine();
+        waiting.listen();
+        waiting.close();
+        let free = || UnixDatagram::bind_addr(&address(&waiting.id).unwrap()).is_ok();
+        leasehold_testkit::eventually(std::time::Duration::from_secs(10), "its address is free", free);
+        waiting.listen();
+        let owner = owner();
+        engine().0.send(hint(&waiting, &owner));
+        assert_eq!(told.recv_timeout(std::time::Duration::from_secs(10)).unwrap(), owner.id());
     }
 
     #[cfg(target_os = "linux")]

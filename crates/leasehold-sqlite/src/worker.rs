@@ -23,7 +23,7 @@ pub(super) struct Worker {
     jobs: Sender<Job>,
     asking: Arc<Semaphore>,
     clock: Clock,
-    calls: AtomicU64,
+    pub(super) calls: AtomicU64,
 }
 
 type Job = Box<dyn FnOnce(&mut ThreadState) + Send>;
@@ -85,10 +85,6 @@ impl Worker {
             }
         })?;
         Ok(Self { jobs, asking, clock, calls: AtomicU64::new(0) })
-    }
-
-    pub(super) fn calls(&self) -> u64 {
-        self.calls.load(Ordering::Relaxed)
     }
 
     /// Runs an operation in a transaction of its own.

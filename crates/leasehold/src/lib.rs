@@ -56,10 +56,6 @@ pub use client::{Builder, Leasehold};
 #[cfg(feature = "config")]
 pub use config::Settings;
 pub use config::{Config, WAIT_MAX};
-#[cfg(feature = "blocking")]
-use leasehold_core::lock;
-#[cfg(feature = "config")]
-use leasehold_core::template;
 use leasehold_core::text;
 #[doc(inline)]
 pub use leasehold_core::{

@@ -27,35 +27,18 @@ mirror! {
 }
 
 impl Leasehold {
-    /// As [`crate::Leasehold::connect`].
-    ///
-    /// # Errors
-    /// As there; also `unsupported` in async code.
+    /// As [`crate::Leasehold::connect`]; `unsupported` in async code.
     pub fn connect(url: impl AsRef<str>) -> Result<Self> {
         Self::build(crate::Leasehold::builder(url))
     }
 
-    /// Connects with settings of your own.
-    ///
-    /// ```
-    /// use leasehold::blocking::Leasehold;
-    ///
-    /// let builder = leasehold::Leasehold::builder("memory:").configure(|config| config.label = "nightly".into());
-    /// let leases = Leasehold::build(builder)?;
-    /// # leases.close()
-    /// # ; Ok::<(), leasehold::Error>(())
-    /// ```
-    ///
-    /// # Errors
-    /// As [`Builder::connect`]; also `unsupported` in async code.
+    /// As [`Builder::connect`], for settings of your own: `Leasehold::build(leasehold::Leasehold::builder(URL))`.
+    /// `unsupported` in async code.
     pub fn build(builder: Builder) -> Result<Self> {
         wait(builder.connect())?.map(Self::new)
     }
 
-    /// Connects with settings of your own, without reaching the store yet.
-    ///
-    /// # Errors
-    /// As [`Builder::connect_lazy`]; also `unsupported` in async code.
+    /// As [`Builder::connect_lazy`], without reaching the store yet; `unsupported` in async code.
     pub fn build_lazy(builder: Builder) -> Result<Self> {
         wait(async { builder.connect_lazy() })?.map(Self::new)
     }
@@ -67,27 +50,18 @@ impl Leasehold {
         get policies() -> &Policies;
     }
 
-    /// As [`crate::Leasehold::from_env`].
-    ///
-    /// # Errors
-    /// As there; also `unsupported` in async code.
+    /// As [`crate::Leasehold::from_env`]; `unsupported` in async code.
     pub fn from_env() -> Result<Self> {
         wait(crate::Leasehold::from_env())?.map(Self::new)
     }
 
     /// As [`crate::Leasehold::policy`].
-    ///
-    /// # Errors
-    /// As there.
     pub fn policy(&self, name: &str) -> Result<BoundPolicy<'_>> {
         let policy = self.inner.policies.lock(name)?;
         Ok(BoundPolicy { leases: &self.inner, policy, wrap: Lock::new })
     }
 
     /// As [`crate::Leasehold::idempotency_policy`].
-    ///
-    /// # Errors
-    /// As there.
     pub fn idempotency_policy<K: AsRef<str>, V: ToString>(
         &self,
         name: &str,

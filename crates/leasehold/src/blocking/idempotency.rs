@@ -40,10 +40,7 @@ mirror! {
 }
 
 impl IdempotencyKey {
-    /// As [`crate::IdempotencyKey::begin`].
-    ///
-    /// # Errors
-    /// As there; also `unsupported` in async code.
+    /// As [`crate::IdempotencyKey::begin`]; `unsupported` in async code.
     pub fn begin<T: DeserializeOwned>(self) -> Result<Begun<T>> {
         wait(self.inner.begin::<T>())??.try_map(Execution::new, Ok)
     }

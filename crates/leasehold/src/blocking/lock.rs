@@ -1,11 +1,13 @@
 //! The exclusive lock, and what its holder has.
 
 use std::panic::{AssertUnwindSafe, catch_unwind};
-use std::{fmt, ops::Deref, time::Duration};
+use std::{ops::Deref, time::Duration};
+
+use leasehold_core::lock;
 
 use super::mirror::mirror;
 use super::runtime::{for_waiting, wait};
-use crate::{Acks, Fence, Name, OnOutage, Result, Retry, RunError, Waited, engine::Released, lock};
+use crate::{Acks, Fence, Name, OnOutage, Result, Retry, RunError, Waited, engine::Released};
 
 mirror! {
     /// Builder of an exclusive lock, without `async`; see [`crate::Lock`].
@@ -70,7 +72,7 @@ fn protection(protection: lock::Protection) -> Protection {
 
 mirror! {
     /// A lease that is held, without `async`; see [`crate::Lease`]. Cheap to clone; it cannot release the lock.
-    #[derive(Clone)]
+    #[derive(Clone, Debug)]
     pub struct Lease(crate::Lease) {
         get name() -> &Name;
         get fence() -> Fence;
@@ -82,18 +84,9 @@ mirror! {
 }
 
 impl Lease {
-    /// Waits until the lease is lost, but no longer than `timeout`, and returns whether it is.
-    ///
-    /// # Errors
-    /// `unsupported` in async code.
+    /// Waits until the lease is lost, but no longer than `timeout`, and returns whether it is; `unsupported` in async code.
     pub fn wait_lost(&self, timeout: Duration) -> Result<bool> {
         wait(self.inner.lost_within(timeout))
-    }
-}
-
-impl fmt::Debug for Lease {
-    fn fmt(&self, f: &mut fmt::Formatter<'_>) -> fmt::Result {
-        self.inner.fmt(f)
     }
 }
 

@@ -38,11 +38,8 @@ macro_rules! mirror {
     (@end $($rest:tt)+) => { mirror!(@waiting [self] [self] $($rest)+); };
     (@waiting [$($receiver:tt)+] [$this:ident] $of:path, [$($more:meta)*] $name:ident($($arg:ident: $type:ty),*)
         -> $out:ty $(=> $wrap:path)?) => {
-        #[doc = concat!("As [`", stringify!($of), "::", stringify!($name), "`].")]
+        #[doc = concat!("As [`", stringify!($of), "::", stringify!($name), "`]; `unsupported` in async code.")]
         $(#[$more])*
-        ///
-        /// # Errors
-        /// As there; also `unsupported` in async code.
         pub fn $name($($receiver)+ $(, $arg: $type)*) -> Result<$out> {
             wait($this.inner.$name($($arg),*))?$(.map($wrap))?
         }

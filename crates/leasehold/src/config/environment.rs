@@ -1,9 +1,10 @@
 //! Variables: `LEASEHOLD_*` for every setting, and those that other libraries read as well.
 
+use leasehold_core::template::escape;
 use toml::Value;
 
 use super::file::Document;
-use crate::{Error, Result, template::escape, text::quoted};
+use crate::{Error, Result, text::quoted};
 
 /// The environment, as a function from a variable's name to its value.
 pub(super) type Environment<'a> = &'a dyn Fn(&str) -> Option<String>;
@@ -27,7 +28,7 @@ pub(super) fn replace(document: &mut Document, keys: &'static str, env: Environm
             document.set(key, value, name);
         }
     }
-    if !document.has("default-ttl")
+    if !document.table.contains_key("default-ttl")
         && let Some(text) = variable(env, "LOCK_TTL")
     {
         let text = if text.parse::<u64>().is_ok() { text + "ms" } else { text };

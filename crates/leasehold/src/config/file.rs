@@ -18,9 +18,9 @@ const FILE_MAX_BYTES: u64 = 1 << 20;
 pub(crate) struct Document {
     /// What errors call the file.
     origin: String,
-    table: Table,
+    pub(super) table: Table,
     /// Keys whose values come from a variable, with its name.
-    variables: BTreeMap<&'static str, String>,
+    pub(super) variables: BTreeMap<&'static str, String>,
 }
 
 impl Document {
@@ -51,14 +51,6 @@ impl Document {
     pub(super) fn set(&mut self, key: &'static str, value: Value, variable: String) {
         self.table.insert(key.to_owned(), value);
         self.variables.insert(key, variable);
-    }
-
-    pub(super) fn has(&self, key: &str) -> bool {
-        self.table.contains_key(key)
-    }
-
-    pub(super) fn is_variable(&self, key: &str) -> bool {
-        self.variables.contains_key(key)
     }
 
     /// The whole document as a value.

@@ -18,4 +18,6 @@ pub(crate) use file::{Document, acks, duration, written};
 pub(crate) use leasehold_core::config::between;
 pub use leasehold_core::config::{Config, WAIT_MAX};
 #[cfg(feature = "config")]
+pub(crate) use settings::replace;
+#[cfg(feature = "config")]
 pub use settings::{Settings, Sources};

@@ -11,9 +11,6 @@ use crate::policy::{LockPolicy, Policies, RecordPolicy};
 use crate::text::{placed, redact};
 use crate::{Config, Error, Result, Retry};
 
-/// The file that is read unless another one is named.
-const FILE: &str = "leasehold.toml";
-
 /// A store, its settings and its policies, from the environment and a file.
 ///
 /// | in the file | in the environment | default |
@@ -119,7 +116,7 @@ impl<'a> Sources<'a> {
             return (named, Vec::new());
         }
         let mut ignored = Vec::new();
-        let nearby = self.directory.join(FILE);
+        let nearby = self.directory.join("leasehold.toml");
         for path in [Some(&*nearby), self.fallback].into_iter().flatten() {
             let Ok(target) = fs::canonicalize(path) else { continue };
             // The folder first: whoever can write it can also replace the file.
@@ -175,58 +172,46 @@ impl Settings {
         let mut document = path.as_deref().map(Document::load).transpose()?.unwrap_or_default();
         environment::replace(&mut document, KEYS, sources.env);
         let file: File = document.read()?;
+        let (prefix, max_ttl) = (file.prefix, file.max_ttl);
+        let (locks, idempotency, markers) = (file.locks, file.idempotency, file.markers);
+        let policies = Policies { prefix, max_ttl, locks, idempotency, markers };
         let mut config = Config::default();
+        policies.take_over(&mut config);
         replace(&mut config.ttl, file.default_ttl);
         replace(&mut config.wait, file.acquisition_timeout);
         replace(&mut config.retry, file.retry_interval.map(Retry::fixed));
         replace(&mut config.command_timeout, file.command_timeout);
-        replace(&mut config.max_ttl, file.max_ttl);
-        replace(&mut config.prefix, file.prefix.clone());
         replace(&mut config.connections, file.connections);
         replace(&mut config.max_in_flight, file.max_in_flight);
         replace(&mut config.label, file.label);
         config.check().map_err(|error| at_its_place(error, &document))?;
         let mut store = file.store;
-        if let (Some(path), Some(url)) = (&path, &store) {
-            check_password_file(url, path, &document)?;
+        if let (Some(path), Some(url)) = (&path, &store)
+            && url.contains("password-file=")
+            && !document.variables.contains_key("store")
+            && let Some(why) = written_by_others(path)
+        {
+            // Whoever wrote the file could make us send the first line of any file that we can read.
+            let expected = format!("a URL without password-file, because {why}");
+            return Err(Error::invalid(document.place(&["store"]), redact(url), expected));
         }
         if sources.redis_store && store.is_none() {
             store = environment::redis_url(sources.env)?;
         }
-        let policies = Policies {
-            prefix: file.prefix,
-            max_ttl: file.max_ttl,
-            locks: file.locks,
-            idempotency: file.idempotency,
-            markers: file.markers,
-        };
         Ok(Self { store, policies: policies.checked(&document, &config)?, config, ignored })
     }
 
     /// [`Settings::load`] from the environment of this process, `REDIS_*` included.
-    ///
-    /// # Errors
-    /// As [`Settings::load`].
     pub fn from_env() -> Result<Self> {
         let env = |name: &str| std::env::var_os(name).map(|value| value.to_string_lossy().into_owned());
         Self::load(&Sources::new(&env).redis_store())
     }
 }
 
-fn replace<T>(setting: &mut T, given: Option<T>) {
+pub(crate) fn replace<T>(setting: &mut T, given: Option<T>) {
     if let Some(given) = given {
         *setting = given;
     }
-}
-
-/// Whoever wrote the file could make us send the first line of any file that we can read.
-fn check_password_file(url: &str, path: &Path, document: &Document) -> Result<()> {
-    if !url.contains("password-file=") || document.is_variable("store") {
-        return Ok(());
-    }
-    let Some(why) = written_by_others(path) else { return Ok(()) };
-    let expected = format!("a URL without password-file, because {why}");
-    Err(Error::invalid(document.place(&["store"]), redact(url), expected))
 }
 
 /// An error of [`Config::check`] with the variable or the file that the value came from.
@@ -237,6 +222,6 @@ fn at_its_place(error: Error, document: &Document) -> Error {
         "wait" => "acquisition-timeout".into(),
         other => other.replace(' ', "-"),
     };
-    let is_set = document.has(&key);
+    let is_set = document.table.contains_key(&key);
     placed(error, if is_set { document.place(&[&key]) } else { format!("{key} (not set, so the default)") })
 }

@@ -26,7 +26,7 @@ impl Leasehold {
             return Err(Error::invalid("store", "", places));
         };
         let mut builder = Self::builder(store);
-        (builder.config, builder.policies) = (settings.config, settings.policies);
+        (builder.options.config, builder.policies) = (settings.config, settings.policies);
         Ok(builder)
     }
 
@@ -55,11 +55,8 @@ impl Leasehold {
         &self.policies
     }
 
-    /// One request of the policy `[idempotency.NAME]`, kept as long as that says.
-    ///
-    /// # Errors
-    /// `invalid` for a name that is not there, with the nearest and all others. Wrong values are reported when the key is
-    /// used.
+    /// One request of the policy `[idempotency.NAME]`, kept as long as that says. Errors as [`Leasehold::policy`]; wrong
+    /// values are reported when the key is used.
     pub fn idempotency_policy<K: AsRef<str>, V: ToString>(
         &self,
         name: &str,
@@ -70,9 +67,7 @@ impl Leasehold {
     }
 
     /// Marks of the policy `[markers.NAME]`. An id has as many values as the policy's key has parameters, in their order.
-    ///
-    /// # Errors
-    /// `invalid` for a name that is not there, with the nearest and all others.
+    /// Errors as [`Leasehold::policy`].
     pub fn marker_policy(&self, name: &str) -> Result<Marker> {
         let policy = self.policies.marker(name)?;
         Ok(self.marker_with(policy.template.clone(), policy.ttl))
@@ -83,7 +78,7 @@ impl Builder {
     /// Named policies. If their file sets `prefix` or `max-ttl`, this sets them too; a later
     /// [`configure`](Builder::configure) can still change them.
     pub fn policies(mut self, policies: Policies) -> Self {
-        policies.take_over(&mut self.config);
+        policies.take_over(&mut self.options.config);
         self.policies = policies;
         self
     }

@@ -31,36 +31,19 @@ mod client;
 
 use std::{collections::BTreeMap, path::Path, time::Duration};
 
+use leasehold_core::template::Template;
 use serde::{Deserialize, Deserializer};
 
 pub use client::BoundPolicy;
 
-use crate::config::{Config, Document, WAIT_MAX, acks, between, duration, written};
+use crate::config::{Config, Document, WAIT_MAX, acks, between, duration, replace, written};
 use crate::text::{one_of, quoted};
-use crate::{Acks, Error, Name, OnOutage, Result, lease::validity::TTL_MIN, template::Template};
+use crate::{Acks, Error, Name, OnOutage, Result, lease::validity::TTL_MIN};
 
 /// For keys without parameters: `policy.key(NO_PARAMETERS)`.
 pub const NO_PARAMETERS: [(&str, &str); 0] = [];
 
-/// The policies of one file.
-///
-/// ```
-/// use std::time::Duration;
-/// use leasehold::policy::Policies;
-///
-/// let text = r#"
-///     [locks.payout]
-///     key = "payout:{deal_id}"
-///     ttl = "60s"
-///     critical = true
-/// "#;
-/// let policies = Policies::parse(text, "policies.toml")?;
-/// let payout = policies.lock("payout")?;
-/// assert_eq!(payout.key([("deal_id", 42)])?.as_str(), "payout:42");
-/// assert_eq!(payout.ttl, Some(Duration::from_secs(60)));
-/// assert!(policies.lock("pay-out").is_err());
-/// # Ok::<(), leasehold::Error>(())
-/// ```
+/// The policies of one file; [`Leasehold::policy`](crate::Leasehold::policy) has an example.
 #[derive(Clone, Debug, Default, Deserialize)]
 #[serde(rename_all = "kebab-case", deny_unknown_fields)]
 pub struct Policies {
@@ -97,18 +80,13 @@ macro_rules! kinds {
 }
 
 impl Policies {
-    /// Reads a text; `origin` is what errors call it. Besides policies it may set `prefix` and `max-ttl`.
-    ///
-    /// # Errors
+    /// Reads a text; `origin` is what errors call it. Besides policies it may set `prefix` and `max-ttl`. What is wrong is
     /// `invalid`, with the place and what is expected.
     pub fn parse(text: &str, origin: &str) -> Result<Self> {
         Self::from_document(&Document::parse(text, origin)?)
     }
 
-    /// Reads a file.
-    ///
-    /// # Errors
-    /// As [`Policies::parse`]; also for a file that cannot be read.
+    /// As [`Policies::parse`] for the text of a file; also `invalid` for a file that cannot be read.
     pub fn load(path: impl AsRef<Path>) -> Result<Self> {
         Self::from_document(&Document::load(path.as_ref())?)
     }
@@ -144,12 +122,8 @@ impl Policies {
 
     /// Applies the prefix and the longest ttl to the settings of a client.
     pub(crate) fn take_over(&self, config: &mut Config) {
-        if let Some(prefix) = &self.prefix {
-            config.prefix.clone_from(prefix);
-        }
-        if let Some(max_ttl) = self.max_ttl {
-            config.max_ttl = max_ttl;
-        }
+        replace(&mut config.prefix, self.prefix.clone());
+        replace(&mut config.max_ttl, self.max_ttl);
     }
 
     /// Checks every time against its range, which depends on the client's settings, and that no two policies share a key:
