@@ -112,27 +112,25 @@ impl Shared {
     fn no_set(&self, nodes: &Statuses) -> EngineError {
         let records = nodes.iter().flatten().filter_map(|node| node.record.as_ref());
         let errors = || nodes.iter().filter_map(|node| node.as_ref().err());
-        let why = match records.max_by_key(|record| record.epoch) {
-            Some(record) if record.n as usize == self.n() => Abstention::OtherList.as_str().to_owned(),
-            Some(record) => format!(
-                "the nodes remember a quorum of {} nodes, and the store URL names {}",
-                record.n,
-                self.n()
-            ),
-            None => match errors().find(|error| is_ours(error)).or(errors().next()) {
-                None => {
-                    "no node remembers this quorum; `leasehold quorum admit --new` makes a new one".to_owned()
-                }
-                Some(first) => {
-                    let failed = |(index, node): (usize, &Result<NodeStatus>)| {
-                        Some((index, Err(node.as_ref().err()?.clone())))
-                    };
-                    let failed: Vec<_> = nodes.iter().enumerate().filter_map(failed).collect();
-                    let words = words(&self.voters, &failed);
-                    let why = format!("no node that answers remembers this quorum; {words}");
-                    return EngineError { why, ..first.clone() };
-                }
-            },
+        let first = errors().find(|error| is_ours(error)).or(errors().next());
+        let why = match (records.max_by_key(|record| record.epoch), first) {
+            (Some(record), _) if record.n as usize == self.n() => Abstention::OtherList.as_str().to_owned(),
+            (Some(record), _) => {
+                let (there, here) = (record.n, self.n());
+                format!("the nodes remember a quorum of {there} nodes, and the store URL names {here}")
+            }
+            (None, None) => {
+                "no node remembers this quorum; `leasehold quorum admit --new` makes a new one".to_owned()
+            }
+            (None, Some(first)) => {
+                let failed = |(index, node): (usize, &Result<NodeStatus>)| {
+                    Some((index, Err(node.as_ref().err()?.clone())))
+                };
+                let failed: Vec<_> = nodes.iter().enumerate().filter_map(failed).collect();
+                let words = words(&self.voters, &failed);
+                let why = format!("no node that answers remembers this quorum; {words}");
+                return EngineError { why, ..first.clone() };
+            }
         };
         EngineError::new(Fault::Unsupported, why)
     }

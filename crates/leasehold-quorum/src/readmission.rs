@@ -42,12 +42,7 @@ impl Shared {
         }
     }
 
-    /// Makes sure that a majority is known to vote; asks the nodes only if it is not.
-    pub(super) async fn ensure_majority(self: &Arc<Self>, until: Until) -> Result<()> {
-        if self.has_majority(&locked(&self.members)) { Ok(()) } else { self.refresh(until).await }
-    }
-
-    fn has_majority(&self, members: &[VotingStatus]) -> bool {
+    pub(super) fn has_majority(&self, members: &[VotingStatus]) -> bool {
         members.iter().filter(|status| status.votes()).count() >= self.majority()
     }
 

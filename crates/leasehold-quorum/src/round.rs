@@ -52,7 +52,10 @@ impl Shared {
             return Err(ended_error());
         }
         let _turn = self.turn(&self.votes, until).await?;
-        self.ensure_majority(until).await?;
+        let is_known_to_vote = self.has_majority(&locked(&self.members));
+        if !is_known_to_vote {
+            self.refresh(until).await?;
+        }
         let since = self.clock().now();
         // By the attempt's own clock: the same on every node, so that all wake the same waiter.
         let began_ms =

@@ -7,7 +7,7 @@
 #[cfg(test)]
 mod tests;
 
-use std::time::Duration;
+use std::{cmp::Reverse, time::Duration};
 
 use bytes::Bytes;
 use rusqlite::{Row, params};
@@ -23,14 +23,8 @@ use super::store::{Store, nanos, unsigned};
 use super::worker::{Access, Purpose, on_thread};
 use super::{Sqlite, fault::Result};
 
-/// A deadline that may be claimed.
-struct Visible {
-    place: i64,
-    id: DeadlineId,
-    due: i64,
-    attempts: u32,
-    context: Option<Bytes>,
-}
+/// A deadline that may be claimed: its row, what is known of it, and its context.
+type Visible = (i64, Pending, Option<Bytes>);
 
 /// The number of a pool that is not there: no row has it.
 const NO_POOL: i64 = -1;
@@ -103,15 +97,11 @@ impl Store<'_> {
         let now = params![number, self.now.wall_us.cast_signed()];
         let receipt: i64 = self.cached(sql)?.query_row(now, |row| row.get(0))?;
         let (visible_at, hidden_until) = (self.ms_in(visibility), nanos(self.now.boot + visibility));
-        let deliver = |found: Visible| {
-            let row = params![found.place, visible_at, receipt, self.boot, hidden_until];
+        let deliver = |(place, Pending { id, attempts, overdue }, context): Visible| {
+            let row = params![place, visible_at, receipt, self.boot, hidden_until];
             self.run(include_str!("deadlines/hide.sql"), row)?;
-            Ok(Delivery {
-                receipt: Receipt { id: found.id, number: receipt.unsigned_abs() },
-                attempt: found.attempts.saturating_add(1),
-                overdue: self.overdue(found.due),
-                context: found.context,
-            })
+            let receipt = Receipt { id, number: receipt.unsigned_abs() };
+            Ok(Delivery { receipt, attempt: attempts.saturating_add(1), overdue, context })
         };
         Ok(Batch { due: claimed.into_iter().map(deliver).collect::<Result<_>>()?, more })
     }
@@ -163,10 +153,8 @@ impl Store<'_> {
         for bucket in 0..pool.layout.buckets {
             due.extend(self.visible(number, bucket, limit)?);
         }
-        due.sort_by_key(|found| found.due);
-        due.truncate(limit as usize);
-        let show = |Visible { id, attempts, due, .. }| Pending { id, attempts, overdue: self.overdue(due) };
-        Ok(due.into_iter().map(show).collect())
+        due.sort_by_key(|(_, pending, _)| Reverse(pending.overdue));
+        Ok(due.into_iter().take(limit as usize).map(|(_, pending, _)| pending).collect())
     }
 
     fn dead(&self, pool: &Pool, from: Option<Cursor>, limit: u32) -> Result<Page<Dead>> {
@@ -214,13 +202,9 @@ impl Store<'_> {
     /// What may be claimed of a bucket, oldest first.
     fn visible(&self, pool: i64, bucket: u16, limit: u32) -> Result<Vec<Visible>> {
         let read = |row: &Row<'_>| {
-            Ok(Visible {
-                place: row.get(0)?,
-                id: row.get::<_, String>(1)?.into(),
-                due: row.get(2)?,
-                attempts: row.get(3)?,
-                context: row.get::<_, Option<Vec<u8>>>(4)?.map(Bytes::from),
-            })
+            let (id, overdue) = (row.get::<_, String>(1)?.into(), self.overdue(row.get(2)?));
+            let context = row.get::<_, Option<Vec<u8>>>(4)?.map(Bytes::from);
+            Ok((row.get(0)?, Pending { id, attempts: row.get(3)?, overdue }, context))
         };
         let params = params![pool, bucket, self.now_ms(), self.boot, nanos(self.now.boot), limit];
         self.all(include_str!("deadlines/visible.sql"), params, read)

@@ -3,7 +3,7 @@
 use leasehold_core::engine::{Health, Warning};
 
 use super::path::{DatabasePath, SharedBy};
-use super::{fault::Result, file::LAYOUT, file_system, store::Store};
+use super::{fault::Result, file::LAYOUT, kernel, store::Store};
 
 pub(super) fn inspect(store: &Store<'_>, path: &DatabasePath) -> Result<Health> {
     let (held, waiting) = store.counts()?;
@@ -17,7 +17,7 @@ pub(super) fn inspect(store: &Store<'_>, path: &DatabasePath) -> Result<Health> 
         ("engine", "sqlite".to_owned()),
         ("shared by", shared_by.to_owned()),
         ("path", path.path.display().to_string()),
-        ("file system", file_system::name(&path.path)),
+        ("file system", kernel::name(&path.path)),
         ("journal mode", journal_mode),
         ("layout version", LAYOUT.to_string()),
         ("names held", held.to_string()),

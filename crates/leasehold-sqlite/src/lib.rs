@@ -13,12 +13,11 @@
 //! A program that is stopped (`SIGSTOP`) within one of its transactions, a fraction of a millisecond each, keeps
 //! all others waiting until it goes on or ends; their calls then fail in time and say so.
 
-mod boot;
 mod deadlines;
 mod fault;
 mod file;
-mod file_system;
 mod health;
+mod kernel;
 mod path;
 mod records;
 mod store;
@@ -57,7 +56,7 @@ impl Sqlite {
     /// Checks the path that follows `sqlite:` in a store URL. The file is opened, or created, by the first call.
     pub fn open(url: &str, options: &EngineOptions) -> error::Result<Self> {
         let path = DatabasePath::parse(url)?;
-        let boot = boot::id(path.shared_by)?;
+        let boot = kernel::boot_id(path.shared_by)?;
         let clock = options.clock.clone();
         let wakes = Arc::new(Wakes::new(rand::random()));
         let (at, times, tell) = (path.clone(), clock.clone(), wakes.clone());

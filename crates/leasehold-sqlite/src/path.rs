@@ -13,7 +13,7 @@ use leasehold_core::engine::EngineError;
 use leasehold_core::{Error, Result};
 
 use super::fault::{self, Failure};
-use super::file_system::{self, Reach};
+use super::kernel::{self, Reach, create_file};
 
 const FORMS: &str = "sqlite:/absolute/path.db · sqlite:relative.db · sqlite:///absolute/path.db";
 
@@ -145,22 +145,9 @@ fn unusable(path: &Path) -> Option<&'static str> {
     }
 }
 
-#[cfg(any(target_os = "linux", target_os = "android"))]
-fn create_file(path: &Path) -> io::Result<()> {
-    use rustix::fs::{CWD, FileType, Mode, mknodat};
-    Ok(mknodat(CWD, path, FileType::RegularFile, Mode::RUSR | Mode::WUSR, 0)?)
-}
-
-#[cfg(not(any(target_os = "linux", target_os = "android")))]
-fn create_file(path: &Path) -> io::Result<()> {
-    use std::os::unix::fs::OpenOptionsExt;
-    // A new file has no locks that closing could drop.
-    fs::OpenOptions::new().write(true).create_new(true).mode(0o600).open(path).map(drop)
-}
-
 fn check_file_system(directory: &Path, shared_by: SharedBy) -> Result<(), EngineError> {
-    let name = file_system::name(directory);
-    let why = match file_system::reach(&name) {
+    let name = kernel::name(directory);
+    let why = match kernel::reach(&name) {
         Reach::Network => {
             "that hosts share, where locks between processes do not hold; use a path on a local disk, or a network \
              store such as redis://"
@@ -184,7 +171,7 @@ fn check_file(directory: &Path, file: &Path) -> Result<(), EngineError> {
              other names (find them with `find -samefile`)",
             found.nlink()
         )
-    } else if file_system::is_mount_point(file, directory) {
+    } else if kernel::is_mount_point(file, directory) {
         "is a mount point, so processes elsewhere keep another log beside the file and do not exclude ours; mount its \
          directory instead"
             .to_owned()

@@ -6,14 +6,14 @@
 //! full socket, another platform): waiters poll as well, and a forged hint causes a poll.
 
 use std::net::Shutdown;
-use std::os::unix::net::{SocketAddr, UnixDatagram};
+use std::os::unix::net::UnixDatagram;
 use std::sync::{Arc, Mutex, MutexGuard, OnceLock, PoisonError, Weak};
 use std::{io, thread};
 
 use leasehold_core::engine::{Wake, WakeSink};
 use leasehold_core::owner::OwnerId;
 
-use super::store::Hints;
+use super::{kernel::address, store::Hints};
 
 /// The random part of an attempt, in hexadecimal digits.
 pub(super) const ID_BYTES: usize = 32;
@@ -111,21 +111,6 @@ fn send_to(engine: &str, owner_ids: &[u8]) -> io::Result<()> {
     let (socket, address) = (UnixDatagram::unbound()?, address(engine)?);
     socket.set_nonblocking(true)?;
     owner_ids.chunks(DATAGRAM_BYTES).try_for_each(|ids| socket.send_to_addr(ids, &address).map(drop))
-}
-
-#[cfg(any(target_os = "linux", target_os = "android"))]
-fn address(engine: &str) -> io::Result<SocketAddr> {
-    #[cfg(target_os = "android")]
-    use std::os::android::net::SocketAddrExt;
-    #[cfg(target_os = "linux")]
-    use std::os::linux::net::SocketAddrExt;
-    SocketAddr::from_abstract_name(format!("leasehold-{engine}"))
-}
-
-/// No way to other processes: their waiters poll.
-#[cfg(not(any(target_os = "linux", target_os = "android")))]
-fn address(_: &str) -> io::Result<SocketAddr> {
-    Err(io::ErrorKind::Unsupported.into())
 }
 
 #[cfg(test)]

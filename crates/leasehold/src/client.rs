@@ -39,10 +39,8 @@ impl Leasehold {
         Self::builder(url).connect().await
     }
 
-    /// The same without reaching the store yet: it may be down while the program starts.
-    ///
-    /// # Errors
-    /// `invalid` or `unsupported`, as [`Leasehold::connect`]; `unsupported` outside of a Tokio runtime.
+    /// The same without reaching the store yet: it may be down while the program starts. Also `unsupported` outside of a
+    /// Tokio runtime.
     pub fn connect_lazy(url: impl AsRef<str>) -> Result<Self> {
         Self::builder(url).connect_lazy()
     }

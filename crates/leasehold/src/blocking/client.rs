@@ -2,7 +2,8 @@
 
 #[cfg(feature = "config")]
 use super::idempotency::IdempotencyKey;
-use super::{idempotency::Idempotency, lock::Lock, mirror::mirror, runtime::wait};
+use super::mirror::{mirror, wait};
+use super::{idempotency::Idempotency, lock::Lock};
 use crate::engine::{Capabilities, Cursor, Health, Inspection, Page, Released};
 #[cfg(feature = "config")]
 use crate::policy::{self, Policies};

@@ -5,8 +5,8 @@ use std::{fmt, ops::Deref, time::Duration};
 
 use serde::{Serialize, de::DeserializeOwned};
 
-use super::runtime::{for_waiting, wait};
-use super::{lock::Lease, mirror::mirror};
+use super::lock::Lease;
+use super::mirror::{for_waiting, mirror, wait};
 use crate::idempotency::{self, Idempotent, OnFailure, Record, Settled};
 use crate::{Name, Result};
 

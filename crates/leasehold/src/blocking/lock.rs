@@ -5,8 +5,7 @@ use std::{ops::Deref, time::Duration};
 
 use leasehold_core::lock;
 
-use super::mirror::mirror;
-use super::runtime::{for_waiting, wait};
+use super::mirror::{for_waiting, mirror, wait};
 use crate::{Acks, Fence, Name, OnOutage, Result, Retry, RunError, Waited, engine::Released};
 
 mirror! {

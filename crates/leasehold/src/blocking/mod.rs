@@ -33,7 +33,6 @@ mod client;
 mod idempotency;
 mod lock;
 mod mirror;
-mod runtime;
 
 #[cfg(feature = "config")]
 pub use client::BoundPolicy;

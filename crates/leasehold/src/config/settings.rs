@@ -3,12 +3,13 @@
 use std::path::{Path, PathBuf};
 use std::{collections::BTreeMap, fmt, fs, time::Duration};
 
+use leasehold_core::template::escape;
 use serde::Deserialize;
+use toml::Value;
 
-use super::environment::{self, Environment, variable};
 use super::file::{Document, duration, written_by_others};
 use crate::policy::{LockPolicy, Policies, RecordPolicy};
-use crate::text::{placed, redact};
+use crate::text::{placed, quoted, redact};
 use crate::{Config, Error, Result, Retry};
 
 /// A store, its settings and its policies, from the environment and a file.
@@ -170,7 +171,7 @@ impl Settings {
     pub fn load(sources: &Sources<'_>) -> Result<Self> {
         let (path, ignored) = sources.find_file();
         let mut document = path.as_deref().map(Document::load).transpose()?.unwrap_or_default();
-        environment::replace(&mut document, KEYS, sources.env);
+        set_by_variables(&mut document, sources.env);
         let file: File = document.read()?;
         let (prefix, max_ttl) = (file.prefix, file.max_ttl);
         let (locks, idempotency, markers) = (file.locks, file.idempotency, file.markers);
@@ -196,7 +197,7 @@ impl Settings {
             return Err(Error::invalid(document.place(&["store"]), redact(url), expected));
         }
         if sources.redis_store && store.is_none() {
-            store = environment::redis_url(sources.env)?;
+            store = redis_url(sources.env)?;
         }
         Ok(Self { store, policies: policies.checked(&document, &config)?, config, ignored })
     }
@@ -224,4 +225,137 @@ fn at_its_place(error: Error, document: &Document) -> Error {
     };
     let is_set = document.table.contains_key(&key);
     placed(error, if is_set { document.place(&[&key]) } else { format!("{key} (not set, so the default)") })
+}
+
+/// The environment, as a function from a variable's name to its value.
+type Environment<'a> = &'a dyn Fn(&str) -> Option<String>;
+
+/// A variable's value; an empty one counts as unset, because that is what `X=${X:-}` leaves behind.
+fn variable(env: Environment<'_>, name: &str) -> Option<String> {
+    env(name).filter(|value| !value.is_empty())
+}
+
+/// Lets `LEASEHOLD_*` replace settings of a file, and `LOCK_TTL` give what neither has. That may be meant for another
+/// library, so it is not even read otherwise.
+fn set_by_variables(document: &mut Document, env: Environment<'_>) {
+    for key in KEYS.split_whitespace() {
+        let name = format!("LEASEHOLD_{}", key.replace('-', "_").to_uppercase());
+        let value = match key {
+            "prefix" | "label" => env(&name).map(Value::String),
+            "store" => variable(env, &name).map(Value::String),
+            _ => variable(env, &name).map(|text| text.parse().map_or(Value::String(text), Value::Integer)),
+        };
+        if let Some(value) = value {
+            document.set(key, value, name);
+        }
+    }
+    if !document.table.contains_key("default-ttl")
+        && let Some(text) = variable(env, "LOCK_TTL")
+    {
+        let text = if text.parse::<u64>().is_ok() { text + "ms" } else { text };
+        document.set("default-ttl", Value::String(text), "LOCK_TTL".into());
+    }
+}
+
+/// The store that `REDIS_*` name, if one of them is set.
+fn redis_url(env: Environment<'_>) -> Result<Option<String>> {
+    let [host, port, password] =
+        ["REDIS_HOST", "REDIS_PORT", "REDIS_PASSWORD"].map(|name| variable(env, name));
+    if host.is_none() && port.is_none() && password.is_none() {
+        return Ok(None);
+    }
+    let (service_host, port) = match &port {
+        None => (None, 6379),
+        Some(text) => read_port(text)
+            .filter(|(_, port)| *port != 0)
+            .ok_or_else(|| Error::invalid("REDIS_PORT", quoted(text), "1 to 65535, or tcp://HOST:PORT"))?,
+    };
+    let host = match host {
+        Some(host) => bracketed(&host)?,
+        None => service_host.unwrap_or_else(|| "localhost".into()),
+    };
+    // Everything but what a URL leaves alone everywhere.
+    let encode = |secret: &str| escape(secret, |c| !(c.is_ascii_alphanumeric() || "-._~".contains(c)));
+    let login = password.map_or(String::new(), |password| format!(":{}@", encode(&password)));
+    Ok(Some(format!("redis://{login}{host}:{port}")))
+}
+
+/// `6379`, or `tcp://10.0.0.11:6379`, which Kubernetes sets for a service that is called `redis`.
+fn read_port(text: &str) -> Option<(Option<String>, u16)> {
+    if let Ok(port) = text.parse() {
+        return Some((None, port));
+    }
+    let url = url::Url::parse(text).ok().filter(|url| url.scheme() == "tcp")?;
+    Some((Some(url.host_str()?.to_owned()), url.port()?))
+}
+
+/// A host as URLs have it: an IPv6 address in brackets.
+fn bracketed(host: &str) -> Result<String> {
+    let is_bare_ipv6 = host.parse::<std::net::Ipv6Addr>().is_ok();
+    let host = if is_bare_ipv6 { format!("[{host}]") } else { host.to_owned() };
+    url::Host::parse(&host).map(|_| host.clone()).map_err(|error| {
+        Error::invalid("REDIS_HOST", quoted(&host), format!("a host name or an address ({error})"))
+    })
+}
+
+#[cfg(test)]
+mod tests {
+    use super::*;
+
+    fn url(set: &[(&str, &str)]) -> Result<Option<String>> {
+        let env = |name: &str| set.iter().find(|(key, _)| *key == name).map(|(_, value)| (*value).to_owned());
+        redis_url(&env)
+    }
+
+    #[test]
+    fn one_variable_is_enough_and_none_is_not() {
+        for (set, expected) in [
+            (&[][..], None),
+            (&[("REDIS_HOST", ""), ("REDIS_PASSWORD", "")], None),
+            (&[("REDIS_HOST", "cache.example")], Some("redis://cache.example:6379")),
+            (&[("REDIS_PORT", "7000")], Some("redis://localhost:7000")),
+            (&[("REDIS_PASSWORD", "pw")], Some("redis://:pw@localhost:6379")),
+            (&[("REDIS_HOST", "::1")], Some("redis://[::1]:6379")),
+            (&[("REDIS_HOST", "[::1]"), ("REDIS_PORT", "1")], Some("redis://[::1]:1")),
+        ] {
+            assert_eq!(url(set).unwrap().as_deref(), expected, "{set:?}");
+        }
+    }
+
+    #[test]
+    fn a_service_address_gives_the_port_and_the_host_only_if_there_is_none() {
+        let port = ("REDIS_PORT", "tcp://10.0.0.11:6380");
+        assert_eq!(url(&[port]).unwrap().unwrap(), "redis://10.0.0.11:6380");
+        assert_eq!(url(&[port, ("REDIS_HOST", "h")]).unwrap().unwrap(), "redis://h:6380");
+        assert_eq!(url(&[("REDIS_PORT", "tcp://[fd00::1]:1")]).unwrap().unwrap(), "redis://[fd00::1]:1");
+    }
+
+    #[test]
+    fn a_password_of_any_characters_survives_a_url() {
+        let password = "p@ss:w/o?r#d%41 [ü]\n";
+        let text = url(&[("REDIS_PASSWORD", password)]).unwrap().unwrap();
+        assert_eq!(text, "redis://:p%40ss%3Aw%2Fo%3Fr%23d%2541%20%5B%C3%BC%5D%0A@localhost:6379");
+        let parsed = url::Url::parse(&text).unwrap();
+        assert_eq!((parsed.host_str(), parsed.port()), (Some("localhost"), Some(6379)));
+    }
+
+    #[test]
+    fn bad_addresses_name_their_variable() {
+        for (name, value) in [
+            ("REDIS_PORT", "0"),
+            ("REDIS_PORT", "65536"),
+            ("REDIS_PORT", "six"),
+            ("REDIS_PORT", "tcp://10.0.0.11"),
+            ("REDIS_PORT", "tcp://:6379"),
+            ("REDIS_PORT", "tcp://a b:6379"),
+            ("REDIS_HOST", "a/b"),
+            ("REDIS_HOST", "user@host"),
+            ("REDIS_HOST", "host:6379"),
+            ("REDIS_HOST", "redis://host"),
+        ] {
+            let error = url(&[(name, value)]).expect_err(value);
+            assert_eq!(error.kind().as_str(), "invalid");
+            assert!(error.to_string().starts_with(&format!("invalid {name} ")), "{error}");
+        }
+    }
 }

@@ -15,10 +15,7 @@ impl Leasehold {
         Self::from_settings(Settings::from_env()?)?.connect().await
     }
 
-    /// A client with settings that were loaded.
-    ///
-    /// # Errors
-    /// `invalid` when they name no store.
+    /// A client with settings that were loaded; `invalid` when they name no store.
     pub fn from_settings(settings: Settings) -> Result<Builder> {
         let Some(store) = settings.store else {
             let places =

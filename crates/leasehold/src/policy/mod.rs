@@ -31,12 +31,13 @@ mod client;
 
 use std::{collections::BTreeMap, path::Path, time::Duration};
 
-use leasehold_core::template::Template;
+use leasehold_core::{config::between, template::Template};
 use serde::{Deserialize, Deserializer};
 
 pub use client::BoundPolicy;
 
-use crate::config::{Config, Document, WAIT_MAX, acks, between, duration, replace, written};
+use crate::config::file::{Document, acks, duration, written};
+use crate::config::{Config, WAIT_MAX, settings::replace};
 use crate::text::{one_of, quoted};
 use crate::{Acks, Error, Name, OnOutage, Result, lease::validity::TTL_MIN};
 
