@@ -168,10 +168,8 @@ impl Shared {
         }
         let owner = self.held(&sightings).and_then(|held| Owner::from_exposed(&held[0].owner.as_ref()?.0));
         let Some(owner) = owner else {
-            return Err(EngineError::new(
-                Fault::Unsupported,
-                "its holder is another library; delete the key on a majority of the nodes by hand",
-            ));
+            let why = "its holder is another library; delete the key on a majority of the nodes by hand";
+            return Err(EngineError::new(Fault::Unsupported, why));
         };
         self.end(name, &owner, self.options.max_ttl, until).await
     }

@@ -152,8 +152,7 @@ impl Shared {
 
     /// The last node that failed, as errors name it.
     fn blame(&self, failed: Option<&(usize, EngineError)>) -> String {
-        failed
-            .map_or_else(String::new, |(index, error)| format!("; {}: {error}", self.voters[*index].label()))
+        failed.map_or_else(String::new, |(node, error)| format!("; {}: {error}", self.voters[*node].label()))
     }
 
     /// A round is over, decided by a majority or not.

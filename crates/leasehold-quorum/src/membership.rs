@@ -161,12 +161,9 @@ pub(super) fn floor_by_the_clock(nodes: &Statuses) -> Fence {
 /// Why a node refuses this floor, if it does: a floor is never lowered, and a node votes for nothing far below it.
 pub(super) fn is_behind(node: &NodeStatus, floor: Fence) -> Option<String> {
     let ahead = Duration::from_micros(floor.get().saturating_sub(node.time_us));
-    (ahead > FLOOR_LEAD_MAX).then(|| {
-        format!(
-            "its clock is {:.0} s behind the fences of the other nodes; it cannot vote until it is in time",
-            ahead.as_secs_f64()
-        )
-    })
+    let s = ahead.as_secs_f64();
+    let why = "behind the fences of the other nodes; it cannot vote until it is in time";
+    (ahead > FLOOR_LEAD_MAX).then(|| format!("its clock is {s:.0} s {why}"))
 }
 
 #[cfg(test)]

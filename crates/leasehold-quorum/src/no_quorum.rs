@@ -40,10 +40,8 @@ pub(super) fn no_quorum(voters: &[Arc<dyn Voter>], reported: Vec<(usize, Report)
     let cure = if are_blank { "; `leasehold quorum admit --new` makes a new quorum of them" } else { "" };
     let voting = n - reported.len();
     let words = words(voters, &reported);
-    EngineError::new(
-        fault,
-        format!("only {voting} of {n} nodes can vote; {most} are required: {words}{cure}"),
-    )
+    let why = format!("only {voting} of {n} nodes can vote; {most} are required: {words}{cure}");
+    EngineError::new(fault, why)
 }
 
 /// What each of these nodes reported.

@@ -49,15 +49,15 @@ impl Shared {
             renewal.take(index, kept);
         }
         let why = self.blame(renewal.failed.as_ref());
-        let answers = renewal.tallies.iter().map(|tally| match tally {
-            tally if tally.carried(n) => Ok(Renewed::Kept { since }),
-            tally if tally.refuted(n) => Ok(Renewed::Gone),
-            tally => Err(EngineError::new(
-                Fault::NoAnswer,
-                format!("{} of {n} nodes renewed it and {} must{why}", tally.yes, self.majority()),
-            )),
-        });
-        let answers = answers.collect();
+        let answer = |tally: &Tally| match tally.yes {
+            _ if tally.carried(n) => Ok(Renewed::Kept { since }),
+            _ if tally.refuted(n) => Ok(Renewed::Gone),
+            yes => {
+                let why = format!("{yes} of {n} nodes renewed it and {} must{why}", self.majority());
+                Err(EngineError::new(Fault::NoAnswer, why))
+            }
+        };
+        let answers = renewal.tallies.iter().map(answer).collect();
         let shared = self.clone();
         self.late.spawn(async move {
             while let Some((index, kept)) = asked.next().await {

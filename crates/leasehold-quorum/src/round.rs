@@ -60,8 +60,7 @@ impl Shared {
         // By the attempt's own clock: the same on every node, so that all wake the same waiter.
         let began_ms =
             if let Holder::Leasehold { since_ms, .. } = claim.owner.holder() { since_ms } else { 0 };
-        let ballot = Ballot { claim: claim.clone(), hint: self.hint(), arrival: began_ms * 1000 };
-        let ballot = Arc::new(ballot);
+        let ballot = Arc::new(Ballot { claim: claim.clone(), hint: self.hint(), arrival: began_ms * 1000 });
         let node_until = self.node_until(claim.ttl, until);
         let mut votes = self.ask_all(&ballot, move |voter, ballot| voter.vote(ballot, node_until));
         let mut round = Round { ballot, since, votes: vec![None; self.n()] };

@@ -47,11 +47,8 @@ impl Deadlines for Sqlite {
 impl Store<'_> {
     fn pool_layout(&self, pool: &Pool) -> Result<PoolLayout> {
         let PoolLayout { buckets, placement } = pool.layout;
-        self.run(
-            "INSERT INTO pool (name, buckets, placement, receipt) VALUES (?1, ?2, ?3, 0) \
-             ON CONFLICT (name) DO NOTHING",
-            params![pool.name.as_str(), buckets, placement.to_string()],
-        )?;
+        let sql = "INSERT OR IGNORE INTO pool (name, buckets, placement, receipt) VALUES (?1, ?2, ?3, 0)";
+        self.run(sql, params![pool.name.as_str(), buckets, placement.to_string()])?;
         Ok(self.known_layout(&pool.name)?.unwrap_or(pool.layout))
     }
 

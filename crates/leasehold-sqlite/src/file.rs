@@ -7,7 +7,7 @@
 
 use std::cell::Cell;
 
-use rusqlite::{Connection, OpenFlags, Transaction, TransactionBehavior};
+use rusqlite::{Connection, OpenFlags, Row, Transaction, TransactionBehavior};
 
 use super::fault::{Failure, Result};
 use super::path::{DatabasePath, FileId};
@@ -86,12 +86,10 @@ pub(super) fn prepare(db: &Connection) -> Result<()> {
 /// The layout of the file, 0 if it is empty; refuses one that is not ours, or newer.
 fn layout(db: &Connection) -> Result<usize> {
     // In one statement, or another process that creates the layout may come in between.
-    let (application, layout, tables): (i64, i64, i64) = db.query_row(
-        "SELECT application_id, user_version, (SELECT count(*) FROM sqlite_schema) \
-         FROM pragma_application_id, pragma_user_version",
-        [],
-        |row| Ok((row.get(0)?, row.get(1)?, row.get(2)?)),
-    )?;
+    let sql = "SELECT application_id, user_version, (SELECT count(*) FROM sqlite_schema) \
+               FROM pragma_application_id, pragma_user_version";
+    let read = |row: &Row<'_>| Ok((row.get(0)?, row.get(1)?, row.get(2)?));
+    let (application, layout, tables): (i64, i64, i64) = db.query_row(sql, [], read)?;
     match (application, usize::try_from(layout)) {
         (0, Ok(0)) if tables == 0 => Ok(0),
         (APPLICATION_ID, Ok(known @ 1..=LAYOUTS)) => Ok(known),

@@ -174,14 +174,11 @@ impl ThreadState {
 
 /// Begins a transaction, with its snapshot taken, so that nothing after it finds the file busy.
 fn begin(db: &rusqlite::Connection, access: Access) -> Result<Transaction<'_>> {
-    let behaviour = match access {
-        Access::Read => TransactionBehavior::Deferred,
-        Access::Write | Access::WriteToLast => TransactionBehavior::Immediate,
-    };
-    let transaction = Transaction::new_unchecked(db, behaviour)?;
-    if access == Access::Read {
-        db.prepare_cached("SELECT EXISTS (SELECT 1 FROM lock)")?.query_row([], |_| Ok(()))?;
+    if access != Access::Read {
+        return Ok(Transaction::new_unchecked(db, TransactionBehavior::Immediate)?);
     }
+    let transaction = Transaction::new_unchecked(db, TransactionBehavior::Deferred)?;
+    db.prepare_cached("SELECT EXISTS (SELECT 1 FROM lock)")?.query_row([], |_| Ok(()))?;
     Ok(transaction)
 }
 

@@ -60,7 +60,6 @@ impl Leasehold {
 
 impl Deref for Leasehold {
     type Target = Client;
-
     fn deref(&self) -> &Client {
         &self.client
     }
@@ -83,13 +82,7 @@ pub struct Builder {
 }
 
 impl Builder {
-    /// All settings at once.
-    pub fn config(mut self, config: Config) -> Self {
-        self.options.config = config;
-        self
-    }
-
-    /// Changes some settings.
+    /// Changes settings.
     pub fn configure(mut self, change: impl FnOnce(&mut Config)) -> Self {
         change(&mut self.options.config);
         self

@@ -27,13 +27,15 @@ pub(crate) fn open(url: &str, options: &EngineOptions) -> Result<Arc<dyn Engine>
         #[cfg(feature = "sqlite")]
         ("sqlite", options) => Ok(Arc::new(leasehold_sqlite::Sqlite::open(rest, options)?)),
         #[cfg(feature = "redis")]
-        (feature, options) if feature == "redis" || cfg!(feature = "tls") => open_redis(scheme, url, options),
-        (feature, ..) => Err(Error::unsupported(
-            format!("the store {scheme}:{}", if rest.starts_with("//") { "//" } else { "" }),
-            format!(
-                "this build lacks the feature \"{feature}\"; add it with: cargo add leasehold --features {feature}"
-            ),
-        )),
+        ("redis", options) => open_redis(scheme, url, options),
+        #[cfg(feature = "tls")]
+        ("tls", options) => open_redis(scheme, url, options),
+        _ => {
+            let slashes = if rest.starts_with("//") { "//" } else { "" };
+            let cure = format!("add it with: cargo add leasehold --features {feature}");
+            let why = format!("this build lacks the feature \"{feature}\"; {cure}");
+            Err(Error::unsupported(format!("the store {scheme}:{slashes}"), why))
+        }
     }
 }
 

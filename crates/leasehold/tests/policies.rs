@@ -134,7 +134,7 @@ fn what_moves_money_is_critical_and_only_invoices_go_on_without() {
 fn each_file_works_as_a_configuration_file_too() {
     for file in files() {
         let path = folder().join(format!("{file}.toml"));
-        let settings = Settings::load(&Sources::new(&|_| None).file(&path)).unwrap();
+        let settings = Settings::load(&Sources { file: Some(&path), ..Sources::new(&|_| None) }).unwrap();
         assert_eq!(settings.policies.locks().count(), load(&file).locks().count());
         assert_eq!(settings.config.prefix, if file == "invoices" { "" } else { "lock:" });
     }

@@ -12,4 +12,4 @@ pub(crate) mod settings;
 pub use file::parse_duration;
 pub use leasehold_core::config::{Config, WAIT_MAX};
 #[cfg(feature = "config")]
-pub use settings::{Settings, Sources};
+pub use settings::{Environment, Settings, Sources};

@@ -64,49 +64,33 @@ impl fmt::Debug for Settings {
     }
 }
 
-/// Where [`Settings::load`] looks.
+/// Where [`Settings::load`] looks. Start from [`Sources::new`] and change what you need.
 #[derive(Clone, Copy)]
 pub struct Sources<'a> {
-    env: Environment<'a>,
-    file: Option<&'a Path>,
-    directory: &'a Path,
-    fallback: Option<&'a Path>,
-    redis_store: bool,
+    /// An environment, as a function from a variable's name to its value.
+    pub env: Environment<'a>,
+    /// A certain file, which must exist.
+    pub file: Option<&'a Path>,
+    /// Where `leasehold.toml` is looked for if no file is named. Empty: in the current directory.
+    pub directory: &'a Path,
+    /// A file to read where neither a file was named nor the directory has one, if it exists.
+    pub fallback: Option<&'a Path>,
+    /// If neither environment nor file name a store, takes the one that `REDIS_HOST`, `REDIS_PORT` and
+    /// `REDIS_PASSWORD` describe. At least one of them must be set; the host is `localhost` and the port 6379 otherwise.
+    /// Not the default: these variables are often set for a cache, which is no place for locks.
+    pub redis_store: bool,
 }
 
 impl<'a> Sources<'a> {
-    /// An environment, as a function from a variable's name to its value, and the file it names with
-    /// `LEASEHOLD_CONFIG`. If it names none, `leasehold.toml` in the current directory, if that exists.
+    /// An environment, and the file it names with `LEASEHOLD_CONFIG`. If it names none, `leasehold.toml` in the current
+    /// directory, if that exists.
     ///
     /// A file that was not named is read only if it and its directory belong to the effective user or to root and nobody
     /// else can write them: a store in it may name a file whose first line is sent as a password. Otherwise it is
     /// [ignored](Settings::ignored), with a warning in the log. A file that was named is read, but if others can write it,
     /// its store must not have a `password-file`.
-    pub fn new(env: &'a dyn Fn(&str) -> Option<String>) -> Self {
+    pub fn new(env: Environment<'a>) -> Self {
         Self { env, file: None, directory: Path::new(""), fallback: None, redis_store: false }
-    }
-
-    /// A certain file, which must exist.
-    pub fn file(self, file: &'a Path) -> Self {
-        Self { file: Some(file), ..self }
-    }
-
-    /// Where `leasehold.toml` is looked for, instead of the current directory.
-    pub fn directory(self, directory: &'a Path) -> Self {
-        Self { directory, ..self }
-    }
-
-    /// A file to read where neither a file was named nor the directory has one, if it exists.
-    pub fn fallback(self, file: &'a Path) -> Self {
-        Self { fallback: Some(file), ..self }
-    }
-
-    /// If neither environment nor file name a store, takes the one that `REDIS_HOST`, `REDIS_PORT` and
-    /// `REDIS_PASSWORD` describe. At least one of them must be set; the host is `localhost` and the port 6379 otherwise.
-    ///
-    /// Not the default: these variables are often set for a cache, which is no place for locks.
-    pub fn redis_store(self) -> Self {
-        Self { redis_store: true, ..self }
     }
 
     /// The file to read, if there is one, and what was ignored.
@@ -205,7 +189,7 @@ impl Settings {
     /// [`Settings::load`] from the environment of this process, `REDIS_*` included.
     pub fn from_env() -> Result<Self> {
         let env = |name: &str| std::env::var_os(name).map(|value| value.to_string_lossy().into_owned());
-        Self::load(&Sources::new(&env).redis_store())
+        Self::load(&Sources { redis_store: true, ..Sources::new(&env) })
     }
 }
 
@@ -228,7 +212,7 @@ fn at_its_place(error: Error, document: &Document) -> Error {
 }
 
 /// The environment, as a function from a variable's name to its value.
-type Environment<'a> = &'a dyn Fn(&str) -> Option<String>;
+pub type Environment<'a> = &'a dyn Fn(&str) -> Option<String>;
 
 /// A variable's value; an empty one counts as unset, because that is what `X=${X:-}` leaves behind.
 fn variable(env: Environment<'_>, name: &str) -> Option<String> {

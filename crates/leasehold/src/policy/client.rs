@@ -1,7 +1,5 @@
 //! What a client does with settings and policies from a file.
 
-use std::fmt;
-
 use super::{LockPolicy, NO_PARAMETERS, Policies};
 use crate::{Builder, Error, IdempotencyKey, Leasehold, Lock, Marker, Result, Settings};
 
@@ -124,8 +122,8 @@ fn with<T>(lock: Lock, value: Option<T>, set: impl FnOnce(Lock, T) -> Lock) -> L
     }
 }
 
-impl<L> fmt::Debug for BoundPolicy<'_, L> {
-    fn fmt(&self, f: &mut fmt::Formatter<'_>) -> fmt::Result {
+impl<L> std::fmt::Debug for BoundPolicy<'_, L> {
+    fn fmt(&self, f: &mut std::fmt::Formatter<'_>) -> std::fmt::Result {
         f.debug_tuple("BoundPolicy").field(self.policy).finish()
     }
 }

@@ -64,10 +64,7 @@ pub struct Policies {
 /// The policies of each kind: one by its name, and all of them.
 macro_rules! kinds {
     ($($one:ident, $all:ident: $policy:ident of $kind:literal in $policies:ident, $what:literal;)+) => {$(
-        #[doc = concat!("The policy `[", $kind, ".NAME]`.")]
-        ///
-        /// # Errors
-        /// `invalid` for an unknown name; the error lists all names and the nearest one.
+        #[doc = concat!("The policy `[", $kind, ".NAME]`; `invalid` for an unknown name, with all names and the nearest.")]
         pub fn $one(&self, name: &str) -> Result<&$policy> {
             let expected = || one_of(name, self.$policies.keys().map(String::as_str));
             self.$policies.get(name).ok_or_else(|| Error::invalid($what, quoted(name), expected()))
@@ -257,10 +254,8 @@ macro_rules! has_template {
                 self.template.parameters()
             }
 
-            /// The key for these values.
-            ///
-            /// # Errors
-            /// `invalid` for a parameter that is missing, unknown, empty or given twice, and for a key that becomes too long.
+            /// The key for these values; `invalid` for a parameter that is missing, unknown, empty or given twice, and for a
+            /// key that becomes too long.
             pub fn key<K: AsRef<str>, V: ToString>(&self, values: impl IntoIterator<Item = (K, V)>) -> Result<Name> {
                 self.template.render(values)
             }
