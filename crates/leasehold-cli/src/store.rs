@@ -25,8 +25,7 @@ impl Store {
     pub(crate) fn choose(global: &Global) -> Result<Self, Failure> {
         let user_file =
             folder("XDG_CONFIG_HOME", ".config").map(|folder| folder.join("leasehold/leasehold.toml"));
-        let sources = Sources::new(&variable);
-        let sources = user_file.as_deref().map_or(sources, |file| sources.fallback(file));
+        let sources = Sources { fallback: user_file.as_deref(), ..Sources::new(&variable) };
         let mut settings = Settings::load(&sources)?;
         // With -v the log already contains it.
         for ignored in settings.ignored.iter().filter(|_| global.verbose == 0) {
@@ -97,7 +96,8 @@ fn is_set(name: &str) -> bool {
 fn redis_from_env() -> Result<String, Failure> {
     let redis_only = |name: &str| name.starts_with("REDIS_").then(|| variable(name)).flatten();
     let nowhere = Path::new("/dev/null");
-    let settings = Settings::load(&Sources::new(&redis_only).directory(nowhere).redis_store())?;
+    let sources = Sources { directory: nowhere, redis_store: true, ..Sources::new(&redis_only) };
+    let settings = Settings::load(&sources)?;
     settings.store.ok_or_else(|| {
         Failure::usage(
             "the store \"env\" needs REDIS_HOST, REDIS_PORT or REDIS_PASSWORD, and none is set",

@@ -2,27 +2,20 @@
 
 use std::sync::{Arc, atomic::Ordering};
 
-use super::{
-    Shared,
-    membership::{self, Statuses, VotingStatus, left},
-    no_quorum::{is_ours, words},
-    readmission::{ALL, nonce},
-};
-use leasehold_core::{
-    clock::Until,
-    engine::{
-        EngineError, Fault, Member, MemberState,
-        voter::{Abstention, NodeStatus, Record, State},
-    },
-    fence::Fence,
-};
+use super::membership::{self, Statuses, VotingStatus, left};
+use super::no_quorum::{is_ours, words};
+use super::readmission::{ALL, nonce};
+use super::{Result, Shared, locked};
+use leasehold_core::engine::voter::{Abstention, NodeStatus, Record, State};
+use leasehold_core::engine::{EngineError, Fault, Member, MemberState};
+use leasehold_core::{Fence, clock::Until};
 
 impl Shared {
     pub(super) async fn list_members(&self, until: Until) -> Vec<Member> {
         let nodes = self.statuses(ALL, until).await;
         let mut statuses = vec![VotingStatus::Unknown; self.n()];
         membership::update(&mut statuses, &nodes, &self.list);
-        let member = |(index, node): (usize, &Result<NodeStatus, EngineError>)| {
+        let member = |(index, node): (usize, &Result<NodeStatus>)| {
             let (state, highest) = match node {
                 Ok(node) => {
                     let floor = membership::floor(index, &nodes, &statuses);
@@ -42,7 +35,7 @@ impl Shared {
             VotingStatus::Votes(_) => MemberState::Votes,
             VotingStatus::Waits(record) => MemberState::Waits {
                 left_ms: left(record).as_millis() as u64,
-                refused: refused.or_else(|| self.refusals()[index].clone()),
+                refused: refused.or_else(|| locked(&self.refusals)[index].clone()),
             },
             VotingStatus::Forgot { .. } => MemberState::Abstains { why: Abstention::Forgot },
             VotingStatus::Abstains(why) => MemberState::Abstains { why: *why },
@@ -52,7 +45,7 @@ impl Shared {
 
     /// Makes all nodes a new quorum at once. What they still know stays held; what they have lost can be granted again at
     /// once, while its holder goes on until its next renewal.
-    pub(super) async fn admit_new(&self, over: bool, until: Until) -> Result<(), EngineError> {
+    pub(super) async fn admit_new(&self, over: bool, until: Until) -> Result<()> {
         let nodes = self.statuses(ALL, until).await;
         let mut epoch = 0;
         for (node, voter) in nodes.iter().zip(&self.voters) {
@@ -86,30 +79,18 @@ impl Shared {
             max_ms: self.options.max_ttl.as_millis() as u64,
         };
         let floor = membership::floor_by_the_clock(&nodes);
-        for (index, node) in nodes.into_iter().flatten().enumerate() {
-            self.admit_to(&quorum, index, node, floor, until).await?;
-        }
-        Ok(())
-    }
-
-    /// Makes a node part of a new quorum. Other clients may have read the set from an earlier node and begun to watch this
-    /// one: their record of the same set is replaced.
-    async fn admit_to(
-        &self,
-        quorum: &Record,
-        index: usize,
-        mut node: NodeStatus,
-        floor: Fence,
-        until: Until,
-    ) -> Result<(), EngineError> {
-        let voter = &self.voters[index];
-        let record = quorum.of_node(index, &node.identity, State::Votes);
-        while !voter.write_record(node.record.as_ref(), &record, floor, until).await? {
-            node = voter.status(until).await?;
-            let is_ours = node.record.as_ref().is_some_and(|record| record.set == quorum.set);
-            if !is_ours || node.identity != record.identity {
-                let why = "was changed by another client at the same time; check its status and try again";
-                return Err(EngineError::new(Fault::Unreachable, format!("{} {why}", voter.label())));
+        for ((index, voter), mut node) in self.voters.iter().enumerate().zip(nodes.into_iter().flatten()) {
+            let record = quorum.of_node(index, &node.identity, State::Votes);
+            // Other clients may have read the set from an earlier node and begun to watch this one: their record of the same
+            // set is replaced.
+            while !voter.write_record(node.record.as_ref(), &record, floor, until).await? {
+                node = voter.status(until).await?;
+                let is_ours = node.record.as_ref().is_some_and(|record| record.set == quorum.set);
+                if !is_ours || node.identity != record.identity {
+                    let why =
+                        "was changed by another client at the same time; check its status and try again";
+                    return Err(EngineError::new(Fault::Unreachable, format!("{} {why}", voter.label())));
+                }
             }
         }
         Ok(())
@@ -117,7 +98,7 @@ impl Shared {
 
     /// Readmits nodes that lost their data, also when too few others vote to learn the fences from: the nodes' clocks
     /// then give them.
-    pub(super) async fn admit(self: &Arc<Self>, until: Until) -> Result<(), EngineError> {
+    pub(super) async fn admit(self: &Arc<Self>, until: Until) -> Result<()> {
         let nodes = self.statuses(ALL, until).await;
         if membership::quorum_of(&nodes, &self.list).is_none() {
             return Err(self.no_set(&nodes));
@@ -131,27 +112,25 @@ impl Shared {
     fn no_set(&self, nodes: &Statuses) -> EngineError {
         let records = nodes.iter().flatten().filter_map(|node| node.record.as_ref());
         let errors = || nodes.iter().filter_map(|node| node.as_ref().err());
-        let why = match records.max_by_key(|record| record.epoch) {
-            Some(record) if record.n as usize == self.n() => Abstention::OtherList.to_string(),
-            Some(record) => format!(
-                "the nodes remember a quorum of {} nodes, and the store URL names {}",
-                record.n,
-                self.n()
-            ),
-            None => match errors().find(|error| is_ours(error)).or(errors().next()) {
-                None => {
-                    "no node remembers this quorum; `leasehold quorum admit --new` makes a new one".to_owned()
-                }
-                Some(first) => {
-                    let failed = |(index, node): (usize, &Result<NodeStatus, EngineError>)| {
-                        Some((index, Err(node.as_ref().err()?.clone())))
-                    };
-                    let failed: Vec<_> = nodes.iter().enumerate().filter_map(failed).collect();
-                    let words = words(&self.voters, &failed);
-                    let why = format!("no node that answers remembers this quorum; {words}");
-                    return EngineError { why, ..first.clone() };
-                }
-            },
+        let first = errors().find(|error| is_ours(error)).or(errors().next());
+        let why = match (records.max_by_key(|record| record.epoch), first) {
+            (Some(record), _) if record.n as usize == self.n() => Abstention::OtherList.to_string(),
+            (Some(record), _) => {
+                let (there, here) = (record.n, self.n());
+                format!("the nodes remember a quorum of {there} nodes, and the store URL names {here}")
+            }
+            (None, None) => {
+                "no node remembers this quorum; `leasehold quorum admit --new` makes a new one".to_owned()
+            }
+            (None, Some(first)) => {
+                let failed = |(index, node): (usize, &Result<NodeStatus>)| {
+                    Some((index, Err(node.as_ref().err()?.clone())))
+                };
+                let failed: Vec<_> = nodes.iter().enumerate().filter_map(failed).collect();
+                let words = words(&self.voters, &failed);
+                let why = format!("no node that answers remembers this quorum; {words}");
+                return EngineError { why, ..first.clone() };
+            }
         };
         EngineError::new(Fault::Unsupported, why)
     }

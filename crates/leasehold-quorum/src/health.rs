@@ -2,17 +2,15 @@
 
 use futures_util::future::{join, join_all};
 
-use super::Shared;
-use leasehold_core::{
-    clock::Until,
-    engine::{EngineError, Health, Member, MemberState, Warning, nodes, voter::Abstention},
-};
+use super::{Result, Shared};
+use leasehold_core::clock::Until;
+use leasehold_core::engine::{Health, Member, MemberState, Warning, nodes, voter::Abstention};
 
 /// Every code that a [`Warning`] can have because a node is one of a quorum.
 pub const WARNING_CODES: [&str; 3] = ["quorum-marker", "node-down", "quorum-replicas"];
 
 impl Shared {
-    pub(super) async fn inspect_health(&self, until: Until) -> Result<Health, EngineError> {
+    pub(super) async fn inspect_health(&self, until: Until) -> Result<Health> {
         let each = join_all(self.voters.iter().map(|voter| voter.health(until)));
         let (members, each) = join(self.list_members(until), each).await;
         let majority = format!("{}, of which {} must agree", self.n(), self.majority());

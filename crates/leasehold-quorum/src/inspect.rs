@@ -4,16 +4,12 @@ use std::{sync::Arc, time::Duration};
 
 use futures_util::StreamExt;
 
-use super::{Shared, count::fence_of};
-use leasehold_core::{
-    clock::Until,
-    engine::{
-        Cursor, EngineError, Fault, Inspection, Mode, Page, Released, Tenure, WAITERS_SHOWN, voter::Sighting,
-    },
-    fence::Fence,
-    name::Name,
-    owner::{Holder, Owner},
+use super::{Quorum, Result, Shared, count::fence_of};
+use leasehold_core::engine::{
+    Cursor, EngineError, Fault, Fut, Inspect, Inspection, Mode, Page, Released, Tenure, WAITERS_SHOWN,
+    voter::Sighting,
 };
+use leasehold_core::{Fence, Holder, Name, clock::Until, owner::Owner};
 
 /// How long the other nodes are waited for once a majority has decided.
 const SETTLE: Duration = Duration::from_millis(20);
@@ -21,17 +17,41 @@ const SETTLE: Duration = Duration::from_millis(20);
 /// What the nodes that answered know about one name.
 type Sightings = Vec<Sighting>;
 
-impl Shared {
-    pub(super) async fn inspect(&self, name: &Name, until: Until) -> Result<Inspection, EngineError> {
-        Ok(self.inspection(name, &self.sight_one(name, until).await?))
+impl Inspect for Quorum {
+    fn inspect<'a>(&'a self, name: &'a Name, until: Until) -> Fut<'a, Inspection> {
+        Box::pin(async move {
+            let seen = self.shared.sight_one(name, until).await?;
+            Ok(self.shared.inspection(name, &seen))
+        })
     }
 
-    async fn sight_one(&self, name: &Name, until: Until) -> Result<Sightings, EngineError> {
+    fn page<'a>(
+        &'a self,
+        prefix: &'a str,
+        mut from: Option<Cursor>,
+        limit: u32,
+        until: Until,
+    ) -> Fut<'a, Page<Inspection>> {
+        Box::pin(async move {
+            loop {
+                let page = self.shared.scan(prefix, from, limit, until).await?;
+                // A vote may not have come to this node yet.
+                if !page.items.is_empty() || page.next.is_none() {
+                    return Ok(page);
+                }
+                from = page.next;
+            }
+        })
+    }
+}
+
+impl Shared {
+    async fn sight_one(&self, name: &Name, until: Until) -> Result<Sightings> {
         Ok(self.sight(std::slice::from_ref(name), until).await?.pop().unwrap_or_default())
     }
 
     /// What each node sees of some names, as soon as a majority of them decides.
-    async fn sight(&self, names: &[Name], until: Until) -> Result<Vec<Sightings>, EngineError> {
+    async fn sight(&self, names: &[Name], until: Until) -> Result<Vec<Sightings>> {
         let names: Arc<[Name]> = names.into();
         let mut asked = self.ask_all(&names, move |voter, names| voter.inspect(names, until));
         let mut seen: Vec<Sightings> = vec![Vec::new(); names.len()];
@@ -97,31 +117,13 @@ impl Shared {
     /// Names that a majority holds or that are waited for, one node after another: what a majority holds is on one of any
     /// `n - majority + 1` nodes. The cursor has the node, how many were listed to their end before it, and the node's own
     /// cursor.
-    pub(super) async fn scan(
-        &self,
-        prefix: &str,
-        mut from: Option<Cursor>,
-        limit: u32,
-        until: Until,
-    ) -> Result<Page<Inspection>, EngineError> {
-        loop {
-            let page = self.scan_next(prefix, from, limit, until).await?;
-            // A vote may not have come to this node yet.
-            if !page.items.is_empty() || page.next.is_none() {
-                return Ok(page);
-            }
-            from = page.next;
-        }
-    }
-
-    /// One node after another: what a majority holds is on one of any `n - majority + 1` nodes.
-    async fn scan_next(
+    async fn scan(
         &self,
         prefix: &str,
         from: Option<Cursor>,
         limit: u32,
         until: Until,
-    ) -> Result<Page<Inspection>, EngineError> {
+    ) -> Result<Page<Inspection>> {
         let (mut node, mut listed, at) = position(from.as_ref());
         let enough = self.n() - self.majority() + 1;
         let Page { items: names, next } = loop {
@@ -156,7 +158,7 @@ impl Shared {
         name: &Name,
         seen: Fence,
         until: Until,
-    ) -> Result<Released, EngineError> {
+    ) -> Result<Released> {
         let sightings = self.sight_one(name, until).await?;
         let inspection = self.inspection(name, &sightings);
         let Some(held) = inspection.held() else { return Ok(Released::Expired) };
@@ -166,10 +168,8 @@ impl Shared {
         }
         let owner = self.held(&sightings).and_then(|held| Owner::from_exposed(&held[0].owner.as_ref()?.0));
         let Some(owner) = owner else {
-            return Err(EngineError::new(
-                Fault::Unsupported,
-                "its holder is another library; delete the key on a majority of the nodes by hand",
-            ));
+            let why = "its holder is another library; delete the key on a majority of the nodes by hand";
+            return Err(EngineError::new(Fault::Unsupported, why));
         };
         self.end(name, &owner, self.options.max_ttl, until).await
     }

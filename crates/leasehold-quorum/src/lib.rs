@@ -13,57 +13,36 @@ mod no_quorum;
 mod readmission;
 mod release;
 mod renewal;
-mod replicate;
 mod round;
 mod watch;
 
-use std::{
-    sync::{
-        Arc, Mutex, MutexGuard, PoisonError, Weak,
-        atomic::{AtomicBool, AtomicU64, AtomicUsize, Ordering},
-    },
-    time::Duration,
-};
+use std::sync::atomic::{AtomicBool, AtomicU64, AtomicUsize, Ordering};
+use std::sync::{Arc, Mutex, MutexGuard, PoisonError, Weak};
+use std::time::Duration;
 
-use futures_util::future::BoxFuture;
-use tokio::{
-    sync::{Notify, Semaphore, SemaphorePermit},
-    task::JoinHandle,
-};
+use futures_util::future::{BoxFuture, join, join_all};
+use tokio::sync::{Notify, Semaphore, SemaphorePermit};
+use tokio::task::JoinHandle;
 use tokio_util::{sync::CancellationToken, task::TaskTracker};
 
 pub use count::{Count, Verdict, majority};
 pub use health::WARNING_CODES;
-use leasehold_core::{
-    clock::{Clock, Until},
-    engine::{
-        Answer, Capabilities, Claim, Cursor, Engine, EngineError, Fault, Fut, Handover, Health, Hold,
-        Inspect, Inspection, Leases, Member, Members, Page, Reach, Released, Renewed, Rounds, WakeSink,
-        deadlines::Deadlines, records::Records, registry::EndedAttempts, voter::Voter,
-    },
-    fence::Fence,
-    name::{NAME_MAX_BYTES, Name},
+use leasehold_core::clock::{Clock, Until};
+use leasehold_core::engine::{
+    Answer, Capabilities, Claim, Engine, EngineError, EngineOptions, Fault, Fut, Handover, Health, Hold,
+    Inspect, Leases, Member, Members, Reach, Released, Renewed, Rounds, WakeSink, deadlines::Deadlines,
+    records::Records, registry::EndedAttempts, voter::Voter,
 };
+use leasehold_core::{Fence, Name, name::NAME_MAX_BYTES};
 use membership::VotingStatus;
 pub use membership::list_of;
+
+type Result<T, E = EngineError> = std::result::Result<T, E>;
 
 /// Rounds under way at once; the others wait for their turn. What a client sends at once then reaches the nodes soon, and
 /// the time of a lease and the patience with a node begin when it is sent, not when it was asked for. Few enough that a
 /// round on a busy machine does not wait longer for the others of its client than a node may take.
 const TURNS: usize = 32;
-
-/// What a quorum needs besides its nodes.
-#[derive(Clone, Debug)]
-pub struct QuorumOptions {
-    /// Where the time comes from.
-    pub clock: Clock,
-    /// Longest wait for one node's answer.
-    pub command_timeout: Duration,
-    /// The longest ttl, lock-delay included, that a new quorum votes for.
-    pub max_ttl: Duration,
-    /// What precedes a name in the nodes, in bytes.
-    pub prefix_bytes: usize,
-}
 
 /// The engine behind `redlock://`.
 pub struct Quorum {
@@ -76,7 +55,7 @@ struct Shared {
     voters: Vec<Arc<dyn Voter>>,
     /// What stands for their addresses: see [`list_of`].
     list: String,
-    options: QuorumOptions,
+    options: EngineOptions,
     members: Mutex<Vec<VotingStatus>>,
     /// Why the last attempt to readmit each node failed.
     refusals: Mutex<Vec<Option<String>>>,
@@ -107,23 +86,18 @@ struct Shared {
 
 impl Quorum {
     /// A quorum over these nodes. Nothing is dialled.
-    pub fn over(voters: Vec<Arc<dyn Voter>>, options: QuorumOptions) -> Self {
-        let capabilities = Capabilities::new(
-            "redlock",
-            Reach::Network,
-            Handover::Pull,
-            true,
-            NAME_MAX_BYTES - options.prefix_bytes,
-        )
-        .without_acks("a quorum's grant is on a majority of nodes by itself; its nodes have no replicas");
+    pub fn over(voters: Vec<Arc<dyn Voter>>, options: EngineOptions) -> Self {
+        let name_max_bytes = NAME_MAX_BYTES - options.prefix.len();
+        let capabilities = Capabilities::new("redlock", Reach::Network, Handover::Pull, true, name_max_bytes)
+            .without_acks("a quorum's grant is on a majority of nodes by itself; its nodes have no replicas");
         let wake = Arc::new(Notify::new());
         voters.iter().for_each(|voter| voter.on_disconnect(wake.clone()));
-        let withdrawals = voters.iter().map(|_| TaskTracker::new()).collect();
         let shared = Shared {
             list: list_of(voters.iter().map(|voter| voter.label())),
             members: Mutex::new(vec![VotingStatus::Unknown; voters.len()]),
             refusals: Mutex::new(vec![None; voters.len()]),
-            watches: tokio::sync::Mutex::default(),
+            watches: Default::default(),
+            withdrawals: voters.iter().map(|_| TaskTracker::new()).collect(),
             voters,
             options,
             ended: Mutex::default(),
@@ -135,7 +109,6 @@ impl Quorum {
             in_vain: AtomicUsize::new(0),
             by_the_clock: AtomicBool::new(false),
             late: TaskTracker::new(),
-            withdrawals,
             closed: CancellationToken::new(),
             readmission: Mutex::default(),
             wake,
@@ -153,18 +126,6 @@ impl Shared {
         majority(self.n())
     }
 
-    fn members(&self) -> MutexGuard<'_, Vec<VotingStatus>> {
-        self.members.lock().unwrap_or_else(PoisonError::into_inner)
-    }
-
-    fn refusals(&self) -> MutexGuard<'_, Vec<Option<String>>> {
-        self.refusals.lock().unwrap_or_else(PoisonError::into_inner)
-    }
-
-    fn ended(&self) -> MutexGuard<'_, EndedAttempts> {
-        self.ended.lock().unwrap_or_else(PoisonError::into_inner)
-    }
-
     fn clock(&self) -> &Clock {
         &self.options.clock
     }
@@ -177,7 +138,7 @@ impl Shared {
 
     /// Waits for a turn, for at most half of the time: the rest is for what follows. A client that is busy does not report
     /// its nodes as unreachable.
-    async fn turn<'a>(&self, turns: &'a Semaphore, until: Until) -> Result<SemaphorePermit<'a>, EngineError> {
+    async fn turn<'a>(&self, turns: &'a Semaphore, until: Until) -> Result<SemaphorePermit<'a>> {
         if let Ok(turn) = turns.try_acquire() {
             return Ok(turn);
         }
@@ -187,6 +148,11 @@ impl Shared {
             _ if self.in_vain.load(Ordering::Relaxed) >= TURNS => Err(EngineError::no_answer()),
             _ => Err(EngineError::new(Fault::Busy, format!("{TURNS} operations are under way already"))),
         }
+    }
+
+    /// The last node that failed, as errors name it.
+    fn blame(&self, failed: Option<&(usize, EngineError)>) -> String {
+        failed.map_or_else(String::new, |(node, error)| format!("; {}: {error}", self.voters[*node].label()))
     }
 
     /// A round is over, decided by a majority or not.
@@ -206,6 +172,10 @@ impl Shared {
         let next = self.highest.load(Ordering::Relaxed) + 1;
         Fence::new(if next.saturating_sub(now) <= NEAR_US { now.max(next) } else { now })
     }
+}
+
+fn locked<T>(mutex: &Mutex<T>) -> MutexGuard<'_, T> {
+    mutex.lock().unwrap_or_else(PoisonError::into_inner)
 }
 
 impl Engine for Quorum {
@@ -240,7 +210,7 @@ impl Engine for Quorum {
     }
 
     fn connect(&self, until: Until) -> Fut<'_, ()> {
-        Box::pin(async move { self.shared.refresh(until).await })
+        Box::pin(self.shared.refresh(until))
     }
 
     fn health(&self, until: Until) -> Fut<'_, Health> {
@@ -256,11 +226,9 @@ impl Engine for Quorum {
         Box::pin(async move {
             shared.closed.cancel();
             let under_way = || shared.withdrawals.iter().chain([&shared.late]);
-            for tasks in under_way() {
-                tasks.close();
-            }
+            under_way().for_each(|tasks| _ = tasks.close());
             // What a minority did not answer ends with its ttl.
-            let settled = futures_util::future::join_all(under_way().map(TaskTracker::wait));
+            let settled = join_all(under_way().map(TaskTracker::wait));
             // Clients that live for a moment count, too.
             let counted = async {
                 let is_watching = !shared.watches.lock().await.is_empty();
@@ -268,7 +236,7 @@ impl Engine for Quorum {
                     shared.inspect_nodes().await;
                 }
             };
-            let _over = shared.clock().bounded(until, futures_util::future::join(settled, counted)).await;
+            let _over = shared.clock().bounded(until, join(settled, counted)).await;
             shared.voters.iter().for_each(|voter| voter.close());
             Ok(())
         })
@@ -280,7 +248,7 @@ impl Leases for Quorum {
         Box::pin(self.shared.claim(claim, until))
     }
 
-    fn renew<'a>(&'a self, holds: &'a [Hold], until: Until) -> Fut<'a, Vec<Result<Renewed, EngineError>>> {
+    fn renew<'a>(&'a self, holds: &'a [Hold], until: Until) -> Fut<'a, Vec<Result<Renewed>>> {
         Box::pin(async move { Ok(self.shared.renew(holds, until).await) })
     }
 
@@ -295,22 +263,6 @@ impl Leases for Quorum {
 
     fn force_release<'a>(&'a self, name: &'a Name, seen: Fence, until: Until) -> Fut<'a, Released> {
         Box::pin(self.shared.force_release(name, seen, until))
-    }
-}
-
-impl Inspect for Quorum {
-    fn inspect<'a>(&'a self, name: &'a Name, until: Until) -> Fut<'a, Inspection> {
-        Box::pin(self.shared.inspect(name, until))
-    }
-
-    fn page<'a>(
-        &'a self,
-        prefix: &'a str,
-        from: Option<Cursor>,
-        limit: u32,
-        until: Until,
-    ) -> Fut<'a, Page<Inspection>> {
-        Box::pin(self.shared.scan(prefix, from, limit, until))
     }
 }
 

@@ -4,17 +4,12 @@ use std::time::Duration;
 
 use sha2::{Digest, Sha256};
 
-use super::count::majority;
-use leasehold_core::{
-    engine::{
-        EngineError,
-        voter::{Abstention, FLOOR_LEAD_MAX, NodeStatus, Record, State},
-    },
-    fence::Fence,
-};
+use super::{Result, count::majority};
+use leasehold_core::Fence;
+use leasehold_core::engine::voter::{Abstention, FLOOR_LEAD_MAX, NodeStatus, Record, State};
 
 /// What the nodes answered when they were asked for their status, in the order of the URL.
-pub(super) type Statuses = [Result<NodeStatus, EngineError>];
+pub(super) type Statuses = [Result<NodeStatus>];
 
 /// A short text that stands for these addresses in this order.
 ///
@@ -166,17 +161,15 @@ pub(super) fn floor_by_the_clock(nodes: &Statuses) -> Fence {
 /// Why a node refuses this floor, if it does: a floor is never lowered, and a node votes for nothing far below it.
 pub(super) fn is_behind(node: &NodeStatus, floor: Fence) -> Option<String> {
     let ahead = Duration::from_micros(floor.get().saturating_sub(node.time_us));
-    (ahead > FLOOR_LEAD_MAX).then(|| {
-        format!(
-            "its clock is {:.0} s behind the fences of the other nodes; it cannot vote until it is in time",
-            ahead.as_secs_f64()
-        )
-    })
+    let s = ahead.as_secs_f64();
+    let why = "behind the fences of the other nodes; it cannot vote until it is in time";
+    (ahead > FLOOR_LEAD_MAX).then(|| format!("its clock is {s:.0} s {why}"))
 }
 
 #[cfg(test)]
 mod tests {
     use super::*;
+    use leasehold_core::engine::EngineError;
 
     const LIST: &str = "abc";
 
@@ -195,11 +188,11 @@ mod tests {
         }
     }
 
-    fn voting(identity: &str, highest: u64) -> Result<NodeStatus, EngineError> {
+    fn voting(identity: &str, highest: u64) -> Result<NodeStatus> {
         Ok(node(identity, Some(record(identity, State::Votes)), highest))
     }
 
-    fn silent() -> Result<NodeStatus, EngineError> {
+    fn silent() -> Result<NodeStatus> {
         Err(EngineError::no_answer())
     }
 

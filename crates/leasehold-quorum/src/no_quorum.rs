@@ -2,23 +2,25 @@
 
 use std::sync::Arc;
 
-use super::count::majority;
-use leasehold_core::{
-    engine::{
-        EngineError, Fault, MemberState,
-        voter::{Abstention, Voter},
-    },
-    error::Refusal,
-};
+use super::{Result, count::majority};
+use leasehold_core::Refusal;
+use leasehold_core::engine::voter::{Abstention, Voter};
+use leasehold_core::engine::{EngineError, Fault, MemberState};
 
 /// What a node reported that did not vote: its state, or why it did not answer.
-pub(super) type Report = Result<MemberState, EngineError>;
+pub(super) type Report = Result<MemberState>;
 
 /// Why there is no majority, node by node. `reported` has the nodes that did not vote, by index.
 pub(super) fn no_quorum(voters: &[Arc<dyn Voter>], reported: Vec<(usize, Report)>) -> EngineError {
     let (n, most) = (voters.len(), majority(voters.len()));
     let errors = || reported.iter().filter_map(|(_, report)| report.as_ref().err());
-    if let Some(error) = errors().find(|error| is_of_all(error, errors(), n - most + 1)) {
+    // What every node would repeat, as that of a ttl that is too long, is reported as it is.
+    let is_of_all = |error: &&EngineError| {
+        let same = || errors().filter(|other| other.fault == error.fault && other.why == error.why);
+        let is_refusal = matches!(error.fault, Fault::Refused(_) | Fault::Overloaded | Fault::Busy);
+        is_ours(error) || is_refusal && same().count() > n - most
+    };
+    if let Some(error) = errors().find(is_of_all) {
         return error.clone();
     }
     // Where an answer of the others would have been enough, it is an outage, which may pass at any moment.
@@ -38,10 +40,8 @@ pub(super) fn no_quorum(voters: &[Arc<dyn Voter>], reported: Vec<(usize, Report)
     let cure = if are_blank { "; `leasehold quorum admit --new` makes a new quorum of them" } else { "" };
     let voting = n - reported.len();
     let words = words(voters, &reported);
-    EngineError::new(
-        fault,
-        format!("only {voting} of {n} nodes can vote; {most} are required: {words}{cure}"),
-    )
+    let why = format!("only {voting} of {n} nodes can vote; {most} are required: {words}{cure}");
+    EngineError::new(fault, why)
 }
 
 /// What each of these nodes reported.
@@ -51,14 +51,6 @@ pub(super) fn words(voters: &[Arc<dyn Voter>], reported: &[(usize, Report)]) -> 
         Err(error) => format!("{}: {error}", voters[*index].label()),
     });
     words.collect::<Vec<_>>().join("; ")
-}
-
-/// Whether every node would repeat this refusal, as that of a ttl that is too long: it is reported as it is.
-fn is_of_all<'a>(error: &EngineError, all: impl Iterator<Item = &'a EngineError>, blocking: usize) -> bool {
-    let is_refusal = matches!(error.fault, Fault::Refused(_) | Fault::Overloaded | Fault::Busy);
-    is_ours(error)
-        || is_refusal
-            && all.filter(|other| other.fault == error.fault && other.why == error.why).count() >= blocking
 }
 
 /// Whether it would be the same on every node and at every time.

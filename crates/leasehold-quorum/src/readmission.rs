@@ -4,28 +4,16 @@
 //! it until every lease that it might have granted has expired; only then are its fences raised to those of the other
 //! nodes, and it votes again. Learning them earlier would miss what was decided meanwhile.
 
-use std::{
-    collections::HashMap,
-    sync::{Arc, PoisonError, Weak, atomic::Ordering},
-    time::Duration,
-};
+use std::sync::{Arc, Weak, atomic::Ordering};
+use std::{collections::HashMap, time::Duration};
 
 use futures_util::StreamExt;
 
-use super::{
-    Shared,
-    membership::{self, Statuses, VotingStatus, watch_for},
-    no_quorum::no_quorum,
-    watch::Watch,
-};
-use leasehold_core::{
-    clock::Until,
-    engine::{
-        EngineError, Fault,
-        voter::{NodeStatus, Record, State},
-    },
-    fence::Fence,
-};
+use super::membership::{self, Statuses, VotingStatus, watch_for};
+use super::{Result, Shared, locked, no_quorum::no_quorum, watch::Watch};
+use leasehold_core::engine::voter::{NodeStatus, Record, State};
+use leasehold_core::engine::{EngineError, Fault};
+use leasehold_core::{Fence, clock::Until};
 
 /// Time between two inspections of nodes that all vote.
 const QUIET: Duration = Duration::from_secs(60);
@@ -43,16 +31,9 @@ pub(super) const ALL: Duration = Duration::MAX;
 pub(super) type Watches = HashMap<usize, Watch>;
 
 impl Shared {
-    /// A node does not vote. If that is news, it is inspected; otherwise its time is known.
-    pub(super) fn abstained(&self, index: usize) {
-        if self.members()[index].votes() {
-            self.wake.notify_one();
-        }
-    }
-
     /// Starts the task that watches nodes, unless it runs: at first use, and when its runtime has ended.
     fn start_readmission(self: &Arc<Self>) {
-        let mut task = self.readmission.lock().unwrap_or_else(PoisonError::into_inner);
+        let mut task = locked(&self.readmission);
         if task.as_ref().is_none_or(|task| task.is_finished()) && !self.closed.is_cancelled() {
             let (shared, closed) = (Arc::downgrade(self), self.closed.clone());
             *task = Some(tokio::spawn(async move {
@@ -61,17 +42,12 @@ impl Shared {
         }
     }
 
-    /// Makes sure that a majority is known to vote; asks the nodes only if it is not.
-    pub(super) async fn ensure_majority(self: &Arc<Self>, until: Until) -> Result<(), EngineError> {
-        if self.has_majority(&self.members()) { Ok(()) } else { self.refresh(until).await }
-    }
-
-    fn has_majority(&self, members: &[VotingStatus]) -> bool {
+    pub(super) fn has_majority(&self, members: &[VotingStatus]) -> bool {
         members.iter().filter(|status| status.votes()).count() >= self.majority()
     }
 
     /// Asks every node for its status, until a majority votes.
-    pub(super) async fn refresh(self: &Arc<Self>, until: Until) -> Result<(), EngineError> {
+    pub(super) async fn refresh(self: &Arc<Self>, until: Until) -> Result<()> {
         self.start_readmission();
         let until = until.min(self.clock().now() + self.options.command_timeout);
         // A vote leaves only for a node that is known to vote: without the others a grant would lie on a bare majority.
@@ -92,7 +68,7 @@ impl Shared {
 
     /// Updates every node that has answered; the others keep what they had, if that was in the same quorum.
     fn update(&self, nodes: &Statuses) -> Vec<VotingStatus> {
-        let mut members = self.members();
+        let mut members = locked(&self.members);
         membership::update(&mut members, nodes, &self.list);
         for (voter, status) in self.voters.iter().zip(members.iter()) {
             voter.vote_under(status.record().cloned());
@@ -101,11 +77,7 @@ impl Shared {
     }
 
     /// The status of every node, or why it did not answer. Once a majority votes the others have `settle` to answer.
-    pub(super) async fn statuses(
-        &self,
-        settle: Duration,
-        until: Until,
-    ) -> Vec<Result<NodeStatus, EngineError>> {
+    pub(super) async fn statuses(&self, settle: Duration, until: Until) -> Vec<Result<NodeStatus>> {
         let mut asked = self.ask_all(&(), move |voter, ()| voter.status(until));
         let mut nodes = vec![Err(EngineError::no_answer()); self.n()];
         let mut patience = until;
@@ -121,7 +93,7 @@ impl Shared {
     }
 
     /// Two addresses of one server would count its vote twice.
-    pub(super) fn check_independent(&self, nodes: &Statuses) -> Result<(), EngineError> {
+    pub(super) fn check_independent(&self, nodes: &Statuses) -> Result<()> {
         for (index, node) in nodes.iter().enumerate() {
             let Ok(node) = node else { continue };
             let is_same =
@@ -171,7 +143,7 @@ impl Shared {
             match &members[index] {
                 VotingStatus::Votes(_) | VotingStatus::Abstains(_) | VotingStatus::Unknown => {
                     watches.remove(&index);
-                    self.refusals()[index] = None;
+                    locked(&self.refusals)[index] = None;
                     continue;
                 }
                 VotingStatus::Forgot { seen } => {
@@ -206,7 +178,7 @@ impl Shared {
             if self.write_record(index, Some(record), &next, floor).await {
                 tracing::info!(node = self.voters[index].label(), "votes again");
                 self.voters[index].vote_under(Some(next.clone()));
-                self.members()[index] = VotingStatus::Votes(next);
+                locked(&self.members)[index] = VotingStatus::Votes(next);
             }
             return;
         }
@@ -223,7 +195,7 @@ impl Shared {
         let until = self.clock().now() + self.options.command_timeout;
         let written = self.voters[index].write_record(seen, record, floor, until).await;
         let refusal = written.as_ref().err().map(ToString::to_string);
-        let before = std::mem::replace(&mut self.refusals()[index], refusal.clone());
+        let before = std::mem::replace(&mut locked(&self.refusals)[index], refusal.clone());
         if let Some(error) = refusal.filter(|refusal| before.as_ref() != Some(refusal)) {
             tracing::warn!(node = self.voters[index].label(), error, "its record cannot be written");
         }

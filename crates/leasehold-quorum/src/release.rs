@@ -4,16 +4,10 @@ use std::{sync::Arc, time::Duration};
 
 use futures_util::StreamExt;
 
-use super::{
-    Shared,
-    count::{Tally, fence_of},
-};
-use leasehold_core::{
-    clock::Until,
-    engine::{Claim, EngineError, Fault, Released, voter::Withdrawn},
-    name::Name,
-    owner::Owner,
-};
+use super::count::{Tally, fence_of};
+use super::{Result, Shared, locked};
+use leasehold_core::engine::{Claim, EngineError, Fault, Released, voter::Withdrawn};
+use leasehold_core::{Name, clock::Until, owner::Owner};
 
 /// First pause before a withdrawal is sent to a node again.
 const PAUSE: Duration = Duration::from_millis(50);
@@ -28,8 +22,8 @@ impl Shared {
         owner: &Owner,
         lapses_in: Duration,
         until: Until,
-    ) -> Result<Released, EngineError> {
-        self.ended().insert(owner.id(), ());
+    ) -> Result<Released> {
+        locked(&self.ended).insert(owner.id(), ());
         let _turn = self.turn(&self.ends, until).await?;
         let (n, most) = (self.n(), self.majority());
         let lapses_at = self.clock().now() + lapses_in;
@@ -56,10 +50,7 @@ impl Shared {
         self.ended_round(is_decided);
         if !is_decided {
             // The caller asks again, and all nodes with it.
-            let why = failed.last().map_or_else(String::new, |(index, error)| {
-                format!("; {}: {error}", self.voters[*index].label())
-            });
-            let words = format!("{} of {n} nodes gave it back{why}", tally.yes);
+            let words = format!("{} of {n} nodes gave it back{}", tally.yes, self.blame(failed.last()));
             return Err(EngineError::new(Fault::NoAnswer, words));
         }
         // The caller does not ask again, so the withdrawal is repeated here for nodes that did not answer.
@@ -80,7 +71,7 @@ impl Shared {
 
     /// Gives back, in the background, whatever a claim got. Its owner value is spent.
     pub(super) fn give_back(self: &Arc<Self>, claim: &Claim) {
-        self.ended().insert(claim.owner.id(), ());
+        locked(&self.ended).insert(claim.owner.id(), ());
         let lapses_at = self.clock().now() + claim.ttl + claim.lock_delay;
         let lock = Arc::new((claim.name.clone(), claim.owner.clone()));
         (0..self.n()).for_each(|index| self.withdraw_later(index, &lock, lapses_at));

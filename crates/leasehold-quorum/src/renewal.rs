@@ -1,17 +1,24 @@
-//! Renewing what a majority holds.
+//! Renewing what a majority holds, and replicating a grant to all nodes, not only to the majority that decided it.
+//!
+//! A bare majority is enough to hold a lock and too little to keep it: one node that hangs would cost it. So the grant is
+//! sent to the other nodes in the background.
 
-use std::sync::Arc;
+use std::{sync::Arc, time::Duration};
 
-use futures_util::StreamExt;
+use futures_util::{Stream, StreamExt};
 
-use super::{Shared, count::Tally};
-use leasehold_core::{
-    clock::Until,
-    engine::{
-        EngineError, Fault, Hold, Renewed,
-        voter::{Kept, RENEWALS_PER_CALL},
-    },
-};
+use super::{Result, Shared, count::Tally};
+use leasehold_core::clock::{BootInstant, Until};
+use leasehold_core::engine::voter::{Kept, RENEWALS_PER_CALL};
+use leasehold_core::engine::{EngineError, Fault, Hold, Renewed};
+
+/// How often it is sent to a node that does not take it: one that does not vote yet, or has voted for a claim that gives it
+/// back.
+const TIMES_MAX: u32 = 6;
+/// Pause before it is sent again; doubles.
+const PAUSE: Duration = Duration::from_millis(20);
+/// Grants under way to nodes in the background; beyond it the next renewal settles the rest.
+const UNDER_WAY_MAX: usize = 10_000;
 
 /// The answers to one renewal.
 struct Renewal {
@@ -23,20 +30,12 @@ struct Renewal {
 }
 
 impl Shared {
-    pub(super) async fn renew(
-        self: &Arc<Self>,
-        holds: &[Hold],
-        until: Until,
-    ) -> Vec<Result<Renewed, EngineError>> {
+    pub(super) async fn renew(self: &Arc<Self>, holds: &[Hold], until: Until) -> Vec<Result<Renewed>> {
         let chunks = holds.chunks(RENEWALS_PER_CALL).map(|some| self.renew_some(some.into(), until));
         futures_util::future::join_all(chunks).await.into_iter().flatten().collect()
     }
 
-    async fn renew_some(
-        self: &Arc<Self>,
-        holds: Arc<[Hold]>,
-        until: Until,
-    ) -> Vec<Result<Renewed, EngineError>> {
+    async fn renew_some(self: &Arc<Self>, holds: Arc<[Hold]>, until: Until) -> Vec<Result<Renewed>> {
         let n = self.n();
         let since = self.clock().now();
         let shortest = holds.iter().map(|hold| hold.ttl).min().unwrap_or_default();
@@ -49,19 +48,16 @@ impl Shared {
         {
             renewal.take(index, kept);
         }
-        let why = renewal
-            .failed
-            .as_ref()
-            .map_or_else(String::new, |(index, error)| format!("; {}: {error}", self.voters[*index].label()));
-        let answers = renewal.tallies.iter().map(|tally| match tally {
-            tally if tally.carried(n) => Ok(Renewed::Kept { since }),
-            tally if tally.refuted(n) => Ok(Renewed::Gone),
-            tally => Err(EngineError::new(
-                Fault::NoAnswer,
-                format!("{} of {n} nodes renewed it and {} must{why}", tally.yes, self.majority()),
-            )),
-        });
-        let answers = answers.collect();
+        let why = self.blame(renewal.failed.as_ref());
+        let answer = |tally: &Tally| match tally.yes {
+            _ if tally.carried(n) => Ok(Renewed::Kept { since }),
+            _ if tally.refuted(n) => Ok(Renewed::Gone),
+            yes => {
+                let why = format!("{yes} of {n} nodes renewed it and {} must{why}", self.majority());
+                Err(EngineError::new(Fault::NoAnswer, why))
+            }
+        };
+        let answers = renewal.tallies.iter().map(answer).collect();
         let shared = self.clone();
         self.late.spawn(async move {
             while let Some((index, kept)) = asked.next().await {
@@ -77,10 +73,56 @@ impl Shared {
         });
         answers
     }
+
+    /// Sends a grant to the nodes that lack it, also to those whose late answers turn out not to be a yes.
+    pub(super) fn replicate_grant(
+        self: &Arc<Self>,
+        hold: Hold,
+        since: BootInstant,
+        lacking: Vec<usize>,
+        mut late: impl Stream<Item = (usize, bool)> + Unpin + Send + 'static,
+    ) {
+        let (shared, hold) = (self.clone(), Arc::new(hold));
+        lacking.into_iter().for_each(|index| self.repair_node(index, &hold, since));
+        self.late.spawn(async move {
+            while let Some((index, is_yes)) = late.next().await {
+                if !is_yes {
+                    shared.repair_node(index, &hold, since);
+                }
+            }
+        });
+    }
+
+    /// Puts a hold back on a node, only in the first half of the lease: until then the majority that granted it has it,
+    /// whatever its holder does.
+    fn repair_node(self: &Arc<Self>, index: usize, hold: &Arc<Hold>, since: BootInstant) {
+        if self.late.len() >= UNDER_WAY_MAX {
+            return;
+        }
+        let (shared, hold, last) = (self.clone(), hold.clone(), since + hold.ttl / 2);
+        let repair = async move {
+            let mut pause = PAUSE;
+            for _ in 0..TIMES_MAX {
+                if shared.clock().now() >= last {
+                    return;
+                }
+                // One that has it needs no more. One that is down or hangs is found again by the next renewal, and one
+                // whose lease was given back meanwhile fails.
+                let until = shared.node_until(hold.ttl, last);
+                if !matches!(shared.voters[index].repair(&hold, until).await, Ok(false)) {
+                    return;
+                }
+                shared.clock().sleep_until(shared.clock().now() + pause).await;
+                pause *= 2;
+            }
+        };
+        let closed = self.closed.clone();
+        self.late.spawn(async move { closed.run_until_cancelled(repair).await });
+    }
 }
 
 impl Renewal {
-    fn take(&mut self, index: usize, kept: Result<Vec<Kept>, EngineError>) {
+    fn take(&mut self, index: usize, kept: Result<Vec<Kept>>) {
         let kept = kept.unwrap_or_else(|error| {
             self.failed = Some((index, error));
             Vec::new()

@@ -1,31 +1,21 @@
 //! One round of votes: all nodes at once, decided as soon as it can be.
 
-use std::{
-    sync::{Arc, atomic::Ordering},
-    time::Duration,
-};
+use std::sync::{Arc, atomic::Ordering};
+use std::time::Duration;
 
 use futures_util::{StreamExt, future::BoxFuture, stream::FuturesUnordered};
 
-use super::{
-    Shared,
-    count::{Count, Tally, Verdict},
-    membership::VotingStatus,
-    no_quorum::{Report, no_quorum},
+use super::count::{Count, Tally, Verdict};
+use super::no_quorum::{Report, no_quorum};
+use super::{Result, Shared, locked, membership::VotingStatus};
+use leasehold_core::engine::voter::{Abstention, Ballot, Vote, Voter};
+use leasehold_core::engine::{
+    Answer, Claim, EngineError, Fault, Fut, Grant, Holders, MemberState, Mode, Tenure, registry::ended_error,
 };
-use leasehold_core::{
-    clock::{BootInstant, Until},
-    engine::{
-        Answer, Claim, EngineError, Fault, Fut, Grant, Holders, MemberState, Mode, Tenure,
-        registry::ended_error,
-        voter::{Abstention, Ballot, Vote, Voter},
-    },
-    fence::Fence,
-    owner::Holder,
-};
+use leasehold_core::{BootInstant, Fence, Holder, clock::Until};
 
 /// What each node answers, in the order in which they do.
-pub(super) type Answers<T> = FuturesUnordered<BoxFuture<'static, (usize, Result<T, EngineError>)>>;
+pub(super) type Answers<T> = FuturesUnordered<BoxFuture<'static, (usize, Result<T>)>>;
 
 /// How long nodes are waited for that cannot change a lost round any more: one that all have answered leaves nothing
 /// behind, and its owner value stays good. A claim in the queue has more time than one that wants an answer now.
@@ -36,7 +26,7 @@ const SETTLE_IN_QUEUE: Duration = Duration::from_millis(50);
 struct Round {
     ballot: Arc<Ballot>,
     since: BootInstant,
-    votes: Vec<Option<Result<Vote, EngineError>>>,
+    votes: Vec<Option<Result<Vote>>>,
 }
 
 impl Shared {
@@ -57,14 +47,20 @@ impl Shared {
         asked.collect()
     }
 
-    pub(super) async fn claim(self: &Arc<Self>, claim: &Claim, until: Until) -> Result<Answer, EngineError> {
-        if self.ended().contains(claim.owner.id()) {
+    pub(super) async fn claim(self: &Arc<Self>, claim: &Claim, until: Until) -> Result<Answer> {
+        if locked(&self.ended).contains(claim.owner.id()) {
             return Err(ended_error());
         }
         let _turn = self.turn(&self.votes, until).await?;
-        self.ensure_majority(until).await?;
+        let is_known_to_vote = self.has_majority(&locked(&self.members));
+        if !is_known_to_vote {
+            self.refresh(until).await?;
+        }
         let since = self.clock().now();
-        let ballot = Arc::new(Ballot { claim: claim.clone(), hint: self.hint(), arrival: arrival(claim) });
+        // By the attempt's own clock: the same on every node, so that all wake the same waiter.
+        let began_ms =
+            if let Holder::Leasehold { since_ms, .. } = claim.owner.holder() { since_ms } else { 0 };
+        let ballot = Arc::new(Ballot { claim: claim.clone(), hint: self.hint(), arrival: began_ms * 1000 });
         let node_until = self.node_until(claim.ttl, until);
         let mut votes = self.ask_all(&ballot, move |voter, ballot| voter.vote(ballot, node_until));
         let mut round = Round { ballot, since, votes: vec![None; self.n()] };
@@ -104,13 +100,14 @@ impl Shared {
     }
 
     /// Learns from a vote, and returns whether it is a yes.
-    fn take(&self, index: usize, vote: &Result<Vote, EngineError>) -> bool {
+    fn take(&self, index: usize, vote: &Result<Vote>) -> bool {
         match vote {
             Ok(Vote::Yes(fence) | Vote::No { fence, .. }) => {
                 self.highest.fetch_max(fence.get(), Ordering::Relaxed);
             }
-            Ok(Vote::Abstains(_)) => self.abstained(index),
-            Err(_) => {}
+            // That is news: it is inspected. Otherwise its time is known.
+            Ok(Vote::Abstains(_)) if locked(&self.members)[index].votes() => self.wake.notify_one(),
+            Ok(Vote::Abstains(_)) | Err(_) => {}
         }
         matches!(vote, Ok(Vote::Yes(_)))
     }
@@ -121,12 +118,7 @@ impl Shared {
     }
 
     /// The second phase: a majority said yes under different fences.
-    async fn confirm(
-        self: &Arc<Self>,
-        round: &Round,
-        fence: Fence,
-        until: Until,
-    ) -> Result<Answer, EngineError> {
+    async fn confirm(self: &Arc<Self>, round: &Round, fence: Fence, until: Until) -> Result<Answer> {
         let claim = &round.ballot.claim;
         self.confirmed.fetch_add(1, Ordering::Relaxed);
         let node_until = self.node_until(claim.ttl, until);
@@ -166,7 +158,7 @@ impl Shared {
     }
 
     /// No majority: what some nodes gave is given back.
-    async fn lost(self: &Arc<Self>, round: Round, until: Until) -> Result<Answer, EngineError> {
+    async fn lost(self: &Arc<Self>, round: Round, until: Until) -> Result<Answer> {
         let claim = &round.ballot.claim;
         let gave = round.said_yes().next().is_some();
         let may_have_given = gave || round.votes.iter().any(is_unanswered);
@@ -196,7 +188,7 @@ impl Shared {
 
     /// Why a node abstains, by what is known of it.
     fn report(&self, index: usize, why: Abstention) -> Report {
-        let status = self.members()[index].clone();
+        let status = locked(&self.members)[index].clone();
         match status {
             VotingStatus::Unknown => Err(EngineError::new(Fault::Unreachable, "has not answered yet")),
             VotingStatus::Votes(_) => Ok(MemberState::Abstains { why }),
@@ -239,10 +231,7 @@ impl Round {
         count.verdict()
     }
 
-    fn nodes(
-        &self,
-        which: impl Fn(&Option<Result<Vote, EngineError>>) -> bool,
-    ) -> impl Iterator<Item = usize> {
+    fn nodes(&self, which: impl Fn(&Option<Result<Vote>>) -> bool) -> impl Iterator<Item = usize> {
         self.votes.iter().enumerate().filter(move |(_, vote)| which(vote)).map(|(index, _)| index)
     }
 
@@ -284,7 +273,7 @@ impl Round {
 }
 
 /// Whether a node may have said yes without our knowing.
-fn is_unanswered(vote: &Option<Result<Vote, EngineError>>) -> bool {
+fn is_unanswered(vote: &Option<Result<Vote>>) -> bool {
     vote.as_ref().is_none_or(|vote| matches!(vote, Err(error) if error.fault == Fault::NoAnswer))
 }
 
@@ -295,13 +284,5 @@ fn refused(claim: &Claim, holder: Option<Holder>, expires_in: Option<Duration>, 
         // Nobody is handed a lock, so nothing is concluded from a fence.
         Some(_) => Answer::Queued { ahead, holders, last: Fence::new(0), link: 0 },
         None => Answer::Busy { holders },
-    }
-}
-
-/// When the attempt began, by its own clock: the same on every node, so that all wake the same waiter.
-fn arrival(claim: &Claim) -> u64 {
-    match claim.owner.holder() {
-        Holder::Leasehold { since_ms, .. } => since_ms * 1000,
-        _ => 0,
     }
 }

@@ -5,10 +5,8 @@
 
 use std::time::Duration;
 
-use leasehold_core::{
-    clock::BootInstant,
-    engine::voter::{Record, State},
-};
+use leasehold_core::BootInstant;
+use leasehold_core::engine::voter::{Record, State};
 
 /// One wait of one node: its record, and when that had been read.
 #[derive(Clone)]

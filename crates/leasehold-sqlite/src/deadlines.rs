@@ -7,138 +7,61 @@
 #[cfg(test)]
 mod tests;
 
-use std::time::Duration;
+use std::{cmp::Reverse, time::Duration};
 
 use bytes::Bytes;
-use rusqlite::{OptionalExtension, Row, params};
+use rusqlite::{Row, params};
 
-use leasehold_core::{
-    clock::Until,
-    engine::{
-        Cursor, Fut, Page,
-        deadlines::{
-            Batch, Dead, Deadline, DeadlineId, Deadlines, Delivery, DueTime, Pending, Placement, Pool,
-            PoolLayout, PoolStats, Receipt, Settle,
-        },
-    },
-    name::Name,
+use leasehold_core::engine::deadlines::{
+    Batch, Dead, Deadline, DeadlineId, Deadlines, Delivery, DueTime, Pending, Placement, Pool, PoolLayout,
+    PoolStats, Receipt, Settle,
 };
+use leasehold_core::engine::{Cursor, Fut, Page};
+use leasehold_core::{Name, clock::Until};
 
-use super::{
-    Sqlite,
-    fault::Failure,
-    store::{Store, nanos},
-    worker::Purpose,
-};
+use super::store::{Store, nanos, unsigned};
+use super::worker::{Access, Purpose, on_thread};
+use super::{Sqlite, fault::Result};
 
-/// A deadline that may be claimed.
-struct Visible {
-    place: i64,
-    id: DeadlineId,
-    due: i64,
-    attempts: u32,
-    context: Option<Bytes>,
-}
+/// A deadline that may be claimed: its row, what is known of it, and its context.
+type Visible = (i64, Pending, Option<Bytes>);
 
 /// The number of a pool that is not there: no row has it.
 const NO_POOL: i64 = -1;
 
 impl Deadlines for Sqlite {
-    fn layout<'a>(&'a self, pool: &'a Pool, until: Until) -> Fut<'a, PoolLayout> {
-        let pool = pool.clone();
-        Box::pin(self.worker.write_to_last(until, Purpose::Ask, move |store| store.pool_layout(&pool)))
-    }
-
-    fn known_layout<'a>(&'a self, pool: &'a Name, until: Until) -> Fut<'a, Option<PoolLayout>> {
-        let pool = pool.clone();
-        Box::pin(self.worker.read(until, move |store| store.known_layout(&pool)))
-    }
-
-    fn set<'a>(&'a self, pool: &'a Pool, deadlines: &'a [Deadline], until: Until) -> Fut<'a, ()> {
-        let (pool, deadlines) = (pool.clone(), deadlines.to_vec());
-        Box::pin(
-            self.worker
-                .write_to_last(until, Purpose::Ask, move |store| store.set_deadlines(&pool, &deadlines)),
-        )
-    }
-
-    fn claim_due<'a>(
-        &'a self,
-        pool: &'a Pool,
-        limit: u32,
-        visibility: Duration,
-        until: Until,
-    ) -> Fut<'a, Batch> {
-        let pool = pool.clone();
+    on_thread! {
+        layout(&pool: Pool) -> PoolLayout => Ask WriteToLast pool_layout;
+        known_layout(&pool: Name) -> Option<PoolLayout> => Ask Read known_layout;
+        set(&pool: Pool, deadlines: [Deadline]) -> () => Ask WriteToLast set_deadlines;
         // Not synced: a power loss ends the claimer, and only shows its deadlines earlier.
-        Box::pin(
-            self.worker.write(until, Purpose::Ask, move |store| store.claim_due(&pool, limit, visibility)),
-        )
-    }
-
-    fn settle<'a>(
-        &'a self,
-        pool: &'a Pool,
-        settlements: &'a [(Receipt, Settle)],
-        until: Until,
-    ) -> Fut<'a, Vec<bool>> {
-        let (pool, settlements) = (pool.clone(), settlements.to_vec());
-        Box::pin(
-            self.worker
-                .write_to_last(until, Purpose::End, move |store| store.settle_deadlines(&pool, &settlements)),
-        )
-    }
-
-    fn cancel<'a>(&'a self, pool: &'a Pool, ids: &'a [DeadlineId], until: Until) -> Fut<'a, Vec<bool>> {
-        let (pool, ids) = (pool.clone(), ids.to_vec());
-        Box::pin(
-            self.worker.write_to_last(until, Purpose::End, move |store| store.cancel_deadlines(&pool, &ids)),
-        )
-    }
-
-    fn peek<'a>(&'a self, pool: &'a Pool, limit: u32, until: Until) -> Fut<'a, Vec<Pending>> {
-        let pool = pool.clone();
-        Box::pin(self.worker.read(until, move |store| store.peek(&pool, limit)))
-    }
-
-    fn dead<'a>(
-        &'a self,
-        pool: &'a Pool,
-        from: Option<Cursor>,
-        limit: u32,
-        until: Until,
-    ) -> Fut<'a, Page<Dead>> {
-        let pool = pool.clone();
-        Box::pin(self.worker.read(until, move |store| store.dead(&pool, from.as_ref(), limit)))
-    }
-
-    fn stats<'a>(&'a self, pool: &'a Pool, until: Until) -> Fut<'a, PoolStats> {
-        let pool = pool.clone();
-        Box::pin(self.worker.read(until, move |store| store.pool_stats(&pool)))
+        claim_due(&pool: Pool; limit: u32, visibility: Duration) -> Batch => Ask Write claim_due;
+        settle(&pool: Pool, settlements: [(Receipt, Settle)]) -> Vec<bool> => End WriteToLast settle_deadlines;
+        cancel(&pool: Pool, ids: [DeadlineId]) -> Vec<bool> => End WriteToLast cancel_deadlines;
+        peek(&pool: Pool; limit: u32) -> Vec<Pending> => Ask Read peek;
+        dead(&pool: Pool; from: Option<Cursor>, limit: u32) -> Page<Dead> => Ask Read dead;
+        stats(&pool: Pool) -> PoolStats => Ask Read pool_stats;
     }
 }
 
 impl Store<'_> {
-    fn pool_layout(&self, pool: &Pool) -> Result<PoolLayout, Failure> {
+    fn pool_layout(&self, pool: &Pool) -> Result<PoolLayout> {
         let PoolLayout { buckets, placement } = pool.layout;
-        self.run(
-            "INSERT INTO pool (name, buckets, placement, receipt) VALUES (?1, ?2, ?3, 0) \
-             ON CONFLICT (name) DO NOTHING",
-            params![pool.name.as_str(), buckets, placement.to_string()],
-        )?;
+        let sql = "INSERT OR IGNORE INTO pool (name, buckets, placement, receipt) VALUES (?1, ?2, ?3, 0)";
+        self.run(sql, params![pool.name.as_str(), buckets, placement.to_string()])?;
         Ok(self.known_layout(&pool.name)?.unwrap_or(pool.layout))
     }
 
-    fn known_layout(&self, pool: &Name) -> Result<Option<PoolLayout>, Failure> {
+    fn known_layout(&self, pool: &Name) -> Result<Option<PoolLayout>> {
         let read = |row: &Row<'_>| {
             let placement = if row.get(1)? { Placement::Together } else { Placement::Spread };
             Ok(PoolLayout { buckets: row.get(0)?, placement })
         };
-        let mut stored = self.cached("SELECT buckets, placement = 'together' FROM pool WHERE name = ?1")?;
-        Ok(stored.query_row([pool.as_str()], read).optional()?)
+        let sql = "SELECT buckets, placement = 'together' FROM pool WHERE name = ?1";
+        Ok(self.all(sql, [pool.as_str()], read)?.pop())
     }
 
-    fn set_deadlines(&self, pool: &Pool, deadlines: &[Deadline]) -> Result<(), Failure> {
+    fn set_deadlines(&self, pool: &Pool, deadlines: &[Deadline]) -> Result<()> {
         self.pool_layout(pool)?;
         let number = self.pool(pool)?;
         let mut set = self.cached(include_str!("deadlines/set.sql"))?;
@@ -154,51 +77,63 @@ impl Store<'_> {
         Ok(())
     }
 
-    fn claim_due(&self, pool: &Pool, limit: u32, visibility: Duration) -> Result<Batch, Failure> {
+    fn claim_due(&self, pool: &Pool, limit: u32, visibility: Duration) -> Result<Batch> {
         let number = self.pool(pool)?;
-        let mut batch = Batch::default();
-        let mut hide = self.cached(include_str!("deadlines/hide.sql"))?;
-        let (mut receipt, visible_at) = (None, self.ms_in(visibility));
+        let (mut more, mut claimed) = (false, Vec::new());
         for bucket in 0..pool.layout.buckets {
             let mut visible = self.visible(number, bucket, limit.saturating_add(1))?;
-            if visible.len() > limit as usize {
-                batch.more = true;
-                visible.truncate(limit as usize);
-            }
-            for found in visible {
-                let receipt = match receipt {
-                    Some(receipt) => receipt,
-                    None => *receipt.insert(self.next_receipt(number)?),
-                };
-                let hidden_until = nanos(self.now.boot + visibility);
-                hide.execute(params![found.place, visible_at, receipt, self.boot, hidden_until])?;
-                batch.due.push(Delivery {
-                    receipt: Receipt { id: found.id, number: receipt.unsigned_abs() },
-                    attempt: found.attempts.saturating_add(1),
-                    overdue: self.overdue(found.due),
-                    context: found.context,
-                });
-            }
+            more |= visible.len() > limit as usize;
+            visible.truncate(limit as usize);
+            claimed.extend(visible);
         }
-        Ok(batch)
+        if claimed.is_empty() {
+            return Ok(Batch { more, ..Batch::default() });
+        }
+        // Later claims have higher ones, also of an id that was removed meanwhile.
+        let sql = "UPDATE pool SET receipt = max(receipt + 1, ?2) WHERE place = ?1 RETURNING receipt";
+        let now = params![number, self.now.wall_us.cast_signed()];
+        let receipt: i64 = self.cached(sql)?.query_row(now, |row| row.get(0))?;
+        let (visible_at, hidden_until) = (self.ms_in(visibility), nanos(self.now.boot + visibility));
+        let deliver = |(place, Pending { id, attempts, overdue }, context): Visible| {
+            let row = params![place, visible_at, receipt, self.boot, hidden_until];
+            self.run(include_str!("deadlines/hide.sql"), row)?;
+            let receipt = Receipt { id, number: receipt.unsigned_abs() };
+            Ok(Delivery { receipt, attempt: attempts.saturating_add(1), overdue, context })
+        };
+        Ok(Batch { due: claimed.into_iter().map(deliver).collect::<Result<_>>()?, more })
     }
 
-    fn settle_deadlines(&self, pool: &Pool, settlements: &[(Receipt, Settle)]) -> Result<Vec<bool>, Failure> {
+    fn settle_deadlines(&self, pool: &Pool, settlements: &[(Receipt, Settle)]) -> Result<Vec<bool>> {
         let number = self.pool(pool)?;
-        let settled = settlements.iter().map(|(receipt, settle)| match settle {
-            Settle::Done => self.remove_claimed(number, receipt),
-            Settle::Postpone(time) => self.show_claimed(number, receipt, *time, false),
-            Settle::GiveBack => self.show_claimed(number, receipt, Duration::ZERO, true),
-            Settle::Bury(why) => {
-                let params = params![number, &*receipt.id, number_of(receipt), self.now_ms(), why];
-                self.run(include_str!("deadlines/bury.sql"), params)?;
-                self.remove_claimed(number, receipt)
-            }
+        let settled = settlements.iter().map(|(receipt, settle)| {
+            // A number that was never given fits no row.
+            let (id, receipt) = (&*receipt.id, i64::try_from(receipt.number).ok());
+            let remove = || {
+                let sql = "DELETE FROM deadline WHERE pool = ?1 AND id = ?2 AND receipt = ?3";
+                self.run(sql, params![number, id, receipt])
+            };
+            // One that is given back has the attempt of its claim again.
+            let show_after = |time, given_back: bool| {
+                let (due, hidden_until) = (self.ms_in(time), nanos(self.now.boot + time));
+                let row = params![number, id, receipt, due, self.boot, hidden_until, given_back];
+                self.run(include_str!("deadlines/show.sql"), row)
+            };
+            let changed = match settle {
+                Settle::Done => remove()?,
+                Settle::Postpone(time) => show_after(*time, false)?,
+                Settle::GiveBack => show_after(Duration::ZERO, true)?,
+                Settle::Bury(why) => {
+                    let row = params![number, id, receipt, self.now_ms(), why];
+                    self.run(include_str!("deadlines/bury.sql"), row)?;
+                    remove()?
+                }
+            };
+            Ok(changed == 1)
         });
         settled.collect()
     }
 
-    fn cancel_deadlines(&self, pool: &Pool, ids: &[DeadlineId]) -> Result<Vec<bool>, Failure> {
+    fn cancel_deadlines(&self, pool: &Pool, ids: &[DeadlineId]) -> Result<Vec<bool>> {
         let number = self.pool(pool)?;
         let remove = |sql, id: &DeadlineId| self.run(sql, params![number, &**id]);
         let cancelled = ids.iter().map(|id| {
@@ -209,50 +144,45 @@ impl Store<'_> {
         cancelled.collect()
     }
 
-    fn peek(&self, pool: &Pool, limit: u32) -> Result<Vec<Pending>, Failure> {
+    fn peek(&self, pool: &Pool, limit: u32) -> Result<Vec<Pending>> {
         let number = self.pool(pool)?;
         let mut due = Vec::new();
         for bucket in 0..pool.layout.buckets {
             due.extend(self.visible(number, bucket, limit)?);
         }
-        due.sort_by_key(|found| found.due);
-        due.truncate(limit as usize);
-        let show = |Visible { id, attempts, due, .. }| Pending { id, attempts, overdue: self.overdue(due) };
-        Ok(due.into_iter().map(show).collect())
+        due.sort_by_key(|(_, pending, _)| Reverse(pending.overdue));
+        Ok(due.into_iter().take(limit as usize).map(|(_, pending, _)| pending).collect())
     }
 
-    fn dead(&self, pool: &Pool, from: Option<&Cursor>, limit: u32) -> Result<Page<Dead>, Failure> {
+    fn dead(&self, pool: &Pool, from: Option<Cursor>, limit: u32) -> Result<Page<Dead>> {
         let number = self.pool(pool)?;
-        let after = from.map_or("", Cursor::as_str);
+        let after = from.as_ref().map_or("", Cursor::as_str);
         let read = |row: &Row<'_>| {
             Ok(Dead {
                 id: row.get::<_, String>(0)?.into(),
                 attempts: row.get(1)?,
-                buried_at_ms: row.get::<_, i64>(2)?.max(0).unsigned_abs(),
+                buried_at_ms: unsigned(row, 2)?,
                 why: row.get(3)?,
                 context: row.get::<_, Option<Vec<u8>>>(4)?.map(Bytes::from),
             })
         };
         let limit = limit.max(1);
-        let mut items = self
-            .cached(include_str!("deadlines/dead.sql"))?
-            .query_map(params![number, after, limit.saturating_add(1)], read)
-            .and_then(Iterator::collect::<rusqlite::Result<Vec<_>>>)?;
+        let params = params![number, after, limit.saturating_add(1)];
+        let mut items = self.all(include_str!("deadlines/dead.sql"), params, read)?;
         let more = items.len() > limit as usize;
         items.truncate(limit as usize);
         let next = items.last().filter(|_| more).map(|last| Cursor::new(&*last.id));
         Ok(Page { items, next })
     }
 
-    fn pool_stats(&self, pool: &Pool) -> Result<PoolStats, Failure> {
+    fn pool_stats(&self, pool: &Pool) -> Result<PoolStats> {
         let read = |row: &Row<'_>| {
-            let count = |column| Ok::<_, rusqlite::Error>(row.get::<_, i64>(column)?.unsigned_abs());
             let oldest: Option<i64> = row.get(4)?;
             Ok(PoolStats {
-                pending: count(0)?,
-                tried: count(1)?,
-                dead: count(2)?,
-                due: count(3)?,
+                pending: unsigned(row, 0)?,
+                tried: unsigned(row, 1)?,
+                dead: unsigned(row, 2)?,
+                due: unsigned(row, 3)?,
                 overdue: oldest.map_or(Duration::ZERO, |oldest| self.overdue(oldest)),
             })
         };
@@ -261,63 +191,20 @@ impl Store<'_> {
     }
 
     /// The pool's number in the file.
-    fn pool(&self, pool: &Pool) -> Result<i64, Failure> {
-        let number = self
-            .cached("SELECT place FROM pool WHERE name = ?1")?
-            .query_row([pool.name.as_str()], |row| row.get(0))
-            .optional()?;
-        Ok(number.unwrap_or(NO_POOL))
+    fn pool(&self, pool: &Pool) -> Result<i64> {
+        let sql = "SELECT place FROM pool WHERE name = ?1";
+        Ok(self.all(sql, [pool.name.as_str()], |row| row.get(0))?.pop().unwrap_or(NO_POOL))
     }
 
     /// What may be claimed of a bucket, oldest first.
-    fn visible(&self, pool: i64, bucket: u16, limit: u32) -> Result<Vec<Visible>, Failure> {
+    fn visible(&self, pool: i64, bucket: u16, limit: u32) -> Result<Vec<Visible>> {
         let read = |row: &Row<'_>| {
-            Ok(Visible {
-                place: row.get(0)?,
-                id: row.get::<_, String>(1)?.into(),
-                due: row.get(2)?,
-                attempts: row.get(3)?,
-                context: row.get::<_, Option<Vec<u8>>>(4)?.map(Bytes::from),
-            })
+            let (id, overdue) = (row.get::<_, String>(1)?.into(), self.overdue(row.get(2)?));
+            let context = row.get::<_, Option<Vec<u8>>>(4)?.map(Bytes::from);
+            Ok((row.get(0)?, Pending { id, attempts: row.get(3)?, overdue }, context))
         };
         let params = params![pool, bucket, self.now_ms(), self.boot, nanos(self.now.boot), limit];
-        let visible = self
-            .cached(include_str!("deadlines/visible.sql"))?
-            .query_map(params, read)
-            .and_then(Iterator::collect::<rusqlite::Result<Vec<_>>>)?;
-        Ok(visible)
-    }
-
-    /// Later claims have higher ones, also of an id that was removed meanwhile.
-    fn next_receipt(&self, pool: i64) -> Result<i64, Failure> {
-        let receipt = self
-            .cached("UPDATE pool SET receipt = max(receipt + 1, ?2) WHERE place = ?1 RETURNING receipt")?
-            .query_row(params![pool, self.now.wall_us.cast_signed()], |row| row.get(0))?;
-        Ok(receipt)
-    }
-
-    fn remove_claimed(&self, pool: i64, receipt: &Receipt) -> Result<bool, Failure> {
-        let removed = self.run(
-            "DELETE FROM deadline WHERE pool = ?1 AND id = ?2 AND receipt = ?3",
-            params![pool, &*receipt.id, number_of(receipt)],
-        )?;
-        Ok(removed == 1)
-    }
-
-    /// Makes a claimed deadline visible after this time; one that is given back has the attempt of its claim again.
-    fn show_claimed(
-        &self,
-        pool: i64,
-        receipt: &Receipt,
-        after: Duration,
-        given_back: bool,
-    ) -> Result<bool, Failure> {
-        let (due, hidden_until) = (self.ms_in(after), nanos(self.now.boot + after));
-        let shown = self.run(
-            include_str!("deadlines/show.sql"),
-            params![pool, &*receipt.id, number_of(receipt), due, self.boot, hidden_until, given_back],
-        )?;
-        Ok(shown == 1)
+        self.all(include_str!("deadlines/visible.sql"), params, read)
     }
 
     fn now_ms(&self) -> i64 {
@@ -333,9 +220,4 @@ impl Store<'_> {
     fn overdue(&self, due: i64) -> Duration {
         Duration::from_millis(self.now_ms().saturating_sub(due).max(0).unsigned_abs())
     }
-}
-
-/// A number that was never given fits no row.
-fn number_of(receipt: &Receipt) -> Option<i64> {
-    i64::try_from(receipt.number).ok()
 }

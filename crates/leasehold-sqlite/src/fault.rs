@@ -4,14 +4,14 @@ use std::io;
 
 use rusqlite::ErrorCode as Code;
 
-use leasehold_core::{
-    engine::{EngineError, Fault},
-    error::Refusal,
-};
+use leasehold_core::Refusal;
+use leasehold_core::engine::{EngineError, Fault};
 
 /// Why an operation on the file failed; made of an error of SQLite or of our own.
 #[derive(Debug)]
 pub(super) struct Failure(EngineError);
+
+pub(super) type Result<T, E = Failure> = std::result::Result<T, E>;
 
 impl Failure {
     /// The store answered, and refused.

@@ -7,13 +7,10 @@
 
 use std::cell::Cell;
 
-use rusqlite::{Connection, OpenFlags, Transaction, TransactionBehavior};
+use rusqlite::{Connection, OpenFlags, Row, Transaction, TransactionBehavior};
 
-use super::{
-    checks,
-    fault::Failure,
-    path::{DatabasePath, FileId},
-};
+use super::fault::{Failure, Result};
+use super::path::{DatabasePath, FileId};
 
 /// The layout that this build reads and writes.
 pub(super) const LAYOUT: i64 = LAYOUTS as i64;
@@ -36,21 +33,21 @@ pub(super) struct LeaseFile {
 
 impl LeaseFile {
     /// Opens the file, and creates it first if it is missing. Never waits: a busy file is a failure.
-    pub(super) fn open(path: &DatabasePath) -> Result<Self, Failure> {
+    pub(super) fn open(path: &DatabasePath) -> Result<Self> {
         path.create()?;
         // Looked up first: if the file is replaced before it is open, the next operation sees a change.
         let id = path.file_id();
-        let real = checks::check(path)?;
+        let real = path.check()?;
         let flags = OpenFlags::SQLITE_OPEN_READ_WRITE | OpenFlags::SQLITE_OPEN_NO_MUTEX;
         let db = Connection::open_with_flags(&real, flags | OpenFlags::SQLITE_OPEN_NOFOLLOW)?;
         prepare(&db)?;
         // The log may have been planted since the first check; from now on it is in use.
-        checks::check(path)?;
+        path.check()?;
         Ok(Self { db, id, synced: Cell::new(false) })
     }
 
     /// Whether the next commit waits until it is on the disk.
-    pub(super) fn sync(&self, synced: bool) -> Result<(), Failure> {
+    pub(super) fn sync(&self, synced: bool) -> Result<()> {
         if self.synced.get() != synced {
             self.db.execute_batch(if synced { SYNC_EACH } else { SYNC_SELDOM })?;
             self.synced.set(synced);
@@ -65,7 +62,7 @@ impl LeaseFile {
 }
 
 /// Makes a connection ready for a store, and the file too if it is empty or of an older layout.
-pub(super) fn prepare(db: &Connection) -> Result<(), Failure> {
+pub(super) fn prepare(db: &Connection) -> Result<()> {
     db.busy_timeout(std::time::Duration::ZERO)?;
     db.set_prepared_statement_cache_capacity(STATEMENTS_CACHED);
     // Before anything is changed: it may be somebody else's file.
@@ -87,14 +84,12 @@ pub(super) fn prepare(db: &Connection) -> Result<(), Failure> {
 }
 
 /// The layout of the file, 0 if it is empty; refuses one that is not ours, or newer.
-fn layout(db: &Connection) -> Result<usize, Failure> {
+fn layout(db: &Connection) -> Result<usize> {
     // In one statement, or another process that creates the layout may come in between.
-    let (application, layout, tables): (i64, i64, i64) = db.query_row(
-        "SELECT application_id, user_version, (SELECT count(*) FROM sqlite_schema) \
-         FROM pragma_application_id, pragma_user_version",
-        [],
-        |row| Ok((row.get(0)?, row.get(1)?, row.get(2)?)),
-    )?;
+    let sql = "SELECT application_id, user_version, (SELECT count(*) FROM sqlite_schema) \
+               FROM pragma_application_id, pragma_user_version";
+    let read = |row: &Row<'_>| Ok((row.get(0)?, row.get(1)?, row.get(2)?));
+    let (application, layout, tables): (i64, i64, i64) = db.query_row(sql, [], read)?;
     match (application, usize::try_from(layout)) {
         (0, Ok(0)) if tables == 0 => Ok(0),
         (APPLICATION_ID, Ok(known @ 1..=LAYOUTS)) => Ok(known),

@@ -2,16 +2,10 @@
 
 use leasehold_core::engine::{Health, Warning};
 
-use super::{
-    checks,
-    fault::Failure,
-    file::LAYOUT,
-    file_system,
-    path::{DatabasePath, SharedBy},
-    store::Store,
-};
+use super::path::{DatabasePath, SharedBy};
+use super::{fault::Result, file::LAYOUT, kernel, store::Store};
 
-pub(super) fn inspect(store: &Store<'_>, path: &DatabasePath) -> Result<Health, Failure> {
+pub(super) fn inspect(store: &Store<'_>, path: &DatabasePath) -> Result<Health> {
     let (held, waiting) = store.counts()?;
     let journal_mode = store.pragma::<String>("journal_mode")?;
     let warnings = warnings(&journal_mode, path);
@@ -23,7 +17,7 @@ pub(super) fn inspect(store: &Store<'_>, path: &DatabasePath) -> Result<Health, 
         ("engine", "sqlite".to_owned()),
         ("shared by", shared_by.to_owned()),
         ("path", path.path.display().to_string()),
-        ("file system", file_system::name(&path.path)),
+        ("file system", kernel::name(&path.path)),
         ("journal mode", journal_mode),
         ("layout version", LAYOUT.to_string()),
         ("names held", held.to_string()),
@@ -45,17 +39,17 @@ fn warnings(journal_mode: &str, path: &DatabasePath) -> Vec<Warning> {
         );
     }
     // It held when this client opened the file.
-    if let Err(refused) = checks::check(path) {
+    if let Err(refused) = path.check() {
         warn("file-refused", refused.why, "until then no other client can open the file");
     }
-    if let Some(entry) = checks::replaceable(path) {
+    if let Some(entry) = path.replaceable() {
         warn(
             "replaceable",
             format!("every user can replace {}, and with it all locks", entry.display()),
             "chmod o-w its directory, or chmod +t it",
         );
     }
-    if checks::is_world_writable(path) {
+    if path.is_world_writable() {
         warn(
             "world-writable",
             "every user of this host can write the file, and so take or free any lock".into(),

@@ -13,13 +13,11 @@
 //! A program that is stopped (`SIGSTOP`) within one of its transactions, a fraction of a millisecond each, keeps
 //! all others waiting until it goes on or ends; their calls then fail in time and say so.
 
-mod boot;
-mod checks;
 mod deadlines;
 mod fault;
 mod file;
-mod file_system;
 mod health;
+mod kernel;
 mod path;
 mod records;
 mod store;
@@ -28,25 +26,21 @@ mod tests;
 mod wake;
 mod worker;
 
-use std::sync::{Arc, Mutex, PoisonError, Weak};
+use std::sync::{Arc, Mutex, PoisonError, Weak, atomic::Ordering};
 
-use leasehold_core::{
-    clock::{Clock, Until},
-    engine::{
-        Answer, Capabilities, Claim, Cursor, Engine, EngineError, EngineOptions, Fault, Fut, Handover,
-        Health, Held, Hold, Inspect, Inspection, Leases, Page, Reach, Released, Renewed, WakeSink,
-        deadlines::Deadlines,
-        records::Records,
-        registry::{EndedAttempts, ended_error},
-    },
-    error::{self, Error},
-    fence::Fence,
-    name::{NAME_MAX_BYTES, Name},
-    owner::{Owner, OwnerId},
+use leasehold_core::clock::{Clock, Until};
+use leasehold_core::engine::registry::{EndedAttempts, ended_error};
+use leasehold_core::engine::{
+    Answer, Capabilities, Claim, Cursor, Engine, EngineError, EngineOptions, Fault, Fut, Handover, Health,
+    Held, Hold, Inspect, Inspection, Leases, Page, Reach, Released, Renewed, WakeSink, deadlines::Deadlines,
+    records::Records,
 };
+use leasehold_core::name::{NAME_MAX_BYTES, Name};
+use leasehold_core::{Error, Fence, error, owner::Owner};
 use path::DatabasePath;
+use store::Store;
 use wake::Wakes;
-use worker::{Purpose, ThreadState, Worker};
+use worker::{Access, Purpose, ThreadState, Worker, on_thread};
 
 /// The engine behind `sqlite:`.
 pub struct Sqlite {
@@ -62,10 +56,11 @@ impl Sqlite {
     /// Checks the path that follows `sqlite:` in a store URL. The file is opened, or created, by the first call.
     pub fn open(url: &str, options: &EngineOptions) -> error::Result<Self> {
         let path = DatabasePath::parse(url)?;
-        let boot = boot::id(path.shared_by)?;
+        let boot = kernel::boot_id(path.shared_by)?;
         let clock = options.clock.clone();
         let wakes = Arc::new(Wakes::new(rand::random()));
-        let thread = ThreadState::new(path.clone(), boot, clock.clone(), Arc::clone(&wakes));
+        let (at, times, tell) = (path.clone(), clock.clone(), wakes.clone());
+        let thread = ThreadState { path: at, boot, clock: times, wakes: tell, file: None };
         let worker = Worker::start(thread, options.max_in_flight).map_err(|error| Error::Overloaded {
             doing: format!("opening sqlite:{url}"),
             source: EngineError::new(Fault::Overloaded, format!("cannot start a thread: {error}")),
@@ -75,18 +70,11 @@ impl Sqlite {
         Ok(Self { worker, wakes, path, clock, ended: Arc::default(), capabilities })
     }
 
-    /// From here on nothing of the attempt takes effect, also if it still waits for the thread.
-    fn end(&self, owner: &Owner) {
+    /// Ends an attempt. From here on nothing of it takes effect, also if it still waits for the thread.
+    fn end(&self, name: &Name, owner: &Owner, until: Until) -> Fut<'_, Released> {
         self.ended.lock().unwrap_or_else(PoisonError::into_inner).insert(owner.id(), ());
-    }
-
-    /// What an operation that asks checks first, on the thread: its end may have overtaken it.
-    fn still_open(&self, owner: OwnerId) -> impl FnOnce() -> Result<(), EngineError> + Send + 'static {
-        let ended = Arc::clone(&self.ended);
-        move || {
-            let ended = ended.lock().unwrap_or_else(PoisonError::into_inner);
-            if ended.contains(owner) { Err(ended_error()) } else { Ok(()) }
-        }
+        let (name, owner) = (name.clone(), owner.clone());
+        self.worker.call(until, Purpose::End, Access::Write, move |store| store.release(&name, &owner))
     }
 }
 
@@ -112,7 +100,7 @@ impl Engine for Sqlite {
     }
 
     fn round_trips(&self) -> Option<u64> {
-        Some(self.worker.calls())
+        Some(self.worker.calls.load(Ordering::Relaxed))
     }
 
     fn deadlines(&self) -> Result<&dyn Deadlines, &'static str> {
@@ -121,17 +109,17 @@ impl Engine for Sqlite {
 
     fn connect(&self, until: Until) -> Fut<'_, ()> {
         // A file that cannot be written shows here and not at the first lock.
-        Box::pin(self.worker.write(until, Purpose::Ask, |_| Ok(())))
+        self.worker.call(until, Purpose::Ask, Access::Write, |_| Ok(()))
     }
 
     fn health(&self, until: Until) -> Fut<'_, Health> {
         let path = self.path.clone();
-        Box::pin(self.worker.read(until, move |store| health::inspect(store, &path)))
+        self.worker.call(until, Purpose::Ask, Access::Read, move |store| health::inspect(store, &path))
     }
 
     fn close(&self, until: Until) -> Fut<'_, ()> {
         self.wakes.close();
-        Box::pin(self.worker.close(until))
+        self.worker.close(until)
     }
 }
 
@@ -140,60 +128,45 @@ impl Leases for Sqlite {
         if claim.queue.is_some() {
             self.wakes.listen();
         }
-        let (since, claim, wake) = (self.clock.now(), claim.clone(), self.wakes.id().to_owned());
-        let open = self.still_open(claim.owner.id());
-        Box::pin(self.worker.write(until, Purpose::Ask, move |store| {
-            open()?;
+        let (since, claim, wake) = (self.clock.now(), claim.clone(), self.wakes.id.clone());
+        let ended = self.ended.clone();
+        self.worker.call(until, Purpose::Ask, Access::Write, move |store| {
+            // Its end may have overtaken it on the way to the thread.
+            if ended.lock().unwrap_or_else(PoisonError::into_inner).contains(claim.owner.id()) {
+                return Err(ended_error().into());
+            }
             store.claim(&claim, since, &wake)
-        }))
+        })
     }
 
     fn renew<'a>(&'a self, holds: &'a [Hold], until: Until) -> Fut<'a, Vec<Result<Renewed, EngineError>>> {
         let (since, holds) = (self.clock.now(), holds.to_vec());
-        Box::pin(self.worker.write(until, Purpose::Keep, move |store| {
+        self.worker.call(until, Purpose::Keep, Access::Write, move |store| {
             let renew = |hold: &Hold| match hold.of {
                 Held::Lock | Held::Closed => store.renew(hold, since),
                 Held::Record => store.renew_record(hold, since),
             };
             holds.iter().map(|hold| Ok(Ok(renew(hold)?))).collect()
-        }))
+        })
     }
 
     fn release<'a>(&'a self, hold: &'a Hold, until: Until) -> Fut<'a, Released> {
-        self.end(&hold.owner);
-        let hold = hold.clone();
-        Box::pin(self.worker.write(until, Purpose::End, move |store| store.release(&hold.name, &hold.owner)))
+        self.end(&hold.name, &hold.owner, until)
     }
 
     fn abandon<'a>(&'a self, claim: &'a Claim, until: Until) -> Fut<'a, ()> {
-        self.end(&claim.owner);
-        let claim = claim.clone();
-        Box::pin(self.worker.write(until, Purpose::End, move |store| {
-            store.release(&claim.name, &claim.owner)?;
-            Ok(())
-        }))
+        let ended = self.end(&claim.name, &claim.owner, until);
+        Box::pin(async { ended.await.map(drop) })
     }
 
-    fn force_release<'a>(&'a self, name: &'a Name, seen: Fence, until: Until) -> Fut<'a, Released> {
-        let name = name.clone();
-        Box::pin(self.worker.write(until, Purpose::Ask, move |store| store.force_release(&name, seen)))
+    on_thread! {
+        force_release(&name: Name; seen: Fence) -> Released => Ask Write force_release;
     }
 }
 
 impl Inspect for Sqlite {
-    fn inspect<'a>(&'a self, name: &'a Name, until: Until) -> Fut<'a, Inspection> {
-        let name = name.clone();
-        Box::pin(self.worker.read(until, move |store| store.inspect(&name)))
-    }
-
-    fn page<'a>(
-        &'a self,
-        prefix: &'a str,
-        from: Option<Cursor>,
-        limit: u32,
-        until: Until,
-    ) -> Fut<'a, Page<Inspection>> {
-        let prefix = prefix.to_owned();
-        Box::pin(self.worker.read(until, move |store| store.scan(&prefix, from.as_ref(), limit)))
+    on_thread! {
+        inspect(&name: Name) -> Inspection => Ask Read inspect;
+        page(&prefix: str; from: Option<Cursor>, limit: u32) -> Page<Inspection> => Ask Read scan;
     }
 }

@@ -1,22 +1,26 @@
-//! Where the database file is, and who shares it: what a store URL may say, and how the file is created.
+//! Where the database file is, who shares it, and what must be true of it, or processes that use it would not exclude each
+//! other: SQLite keeps a log and shared memory beside the file, under its name. Processes that reach one file by two names
+//! have two logs, so each sees only its own locks.
 //!
 //! Nothing here opens the file. Closing any handle of it would drop every POSIX lock that SQLite holds on it in
 //! this process.
 
-use std::{
-    fs, io,
-    os::unix::fs::{DirBuilderExt, MetadataExt},
-    path::{Path, PathBuf},
-};
+use std::os::unix::fs::{DirBuilderExt, MetadataExt};
+use std::path::{Path, PathBuf};
+use std::{fs, io};
 
-use leasehold_core::{
-    engine::EngineError,
-    error::{Error, Result},
-};
+use leasehold_core::engine::EngineError;
+use leasehold_core::{Error, Result};
 
-use super::fault;
+use super::fault::{self, Failure};
+use super::kernel::{self, Reach, create_file};
 
 const FORMS: &str = "sqlite:/absolute/path.db · sqlite:relative.db · sqlite:///absolute/path.db";
+
+/// The file, and what SQLite keeps beside it.
+const SUFFIXES: [&str; 4] = ["", "-wal", "-shm", "-journal"];
+const WRITABLE_BY_ALL: u32 = 0o002;
+const STICKY: u32 = 0o1000;
 
 /// The path of a database file, as a URL gives it.
 #[derive(Clone, Debug)]
@@ -70,12 +74,35 @@ impl DatabasePath {
         }
     }
 
-    /// The path with the symbolic links of its directory resolved.
-    pub(super) fn resolve(&self) -> Result<PathBuf, EngineError> {
-        let directory = self.directory();
-        let real = fs::canonicalize(directory)
-            .map_err(|error| fault::of_files(&format!("cannot find {}", directory.display()), &error))?;
-        Ok(real.join(self.path.file_name().unwrap_or_default()))
+    /// Refuses a file that other processes may not share as they seem to, or that another user may have planted.
+    /// Returns the path to open it by, with the symbolic links of its directory resolved.
+    pub(super) fn check(&self) -> Result<PathBuf, EngineError> {
+        let given = self.directory();
+        let directory = fs::canonicalize(given)
+            .map_err(|error| fault::of_files(&format!("cannot find {}", given.display()), &error))?;
+        let real = directory.join(self.path.file_name().unwrap_or_default());
+        check_file_system(&directory, self.shared_by)?;
+        for suffix in SUFFIXES {
+            let mut file = real.clone().into_os_string();
+            file.push(suffix);
+            check_file(&directory, Path::new(&file))?;
+            check_owner(&directory, Path::new(&file))?;
+        }
+        for (directory, entry) in [&self.path, &real].into_iter().flat_map(|path| entries(path)) {
+            check_owner(directory, entry)?;
+        }
+        Ok(real)
+    }
+
+    /// What any user of the host can replace on the way to the file.
+    pub(super) fn replaceable(&self) -> Option<&Path> {
+        let is_open = |directory| mode(directory) & (WRITABLE_BY_ALL | STICKY) == WRITABLE_BY_ALL;
+        entries(&self.path).find(|(directory, _)| is_open(directory)).map(|(_, entry)| entry)
+    }
+
+    /// Whether every user of the host may write the file.
+    pub(super) fn is_world_writable(&self) -> bool {
+        mode(&self.path) & WRITABLE_BY_ALL != 0
     }
 
     fn directory(&self) -> &Path {
@@ -118,17 +145,69 @@ fn unusable(path: &Path) -> Option<&'static str> {
     }
 }
 
-#[cfg(any(target_os = "linux", target_os = "android"))]
-fn create_file(path: &Path) -> io::Result<()> {
-    use rustix::fs::{CWD, FileType, Mode, mknodat};
-    Ok(mknodat(CWD, path, FileType::RegularFile, Mode::RUSR | Mode::WUSR, 0)?)
+fn check_file_system(directory: &Path, shared_by: SharedBy) -> Result<(), EngineError> {
+    let name = kernel::name(directory);
+    let why = match kernel::reach(&name) {
+        Reach::Network => {
+            "that hosts share, where locks between processes do not hold; use a path on a local disk, or a network \
+             store such as redis://"
+        }
+        Reach::Unsure if shared_by == SharedBy::Unstated => {
+            "that other hosts may share, and their locks would not exclude ours; use a path on a local disk, or add \
+             ?shared-by=host to the URL if only this host uses the file"
+        }
+        _ => return Ok(()),
+    };
+    Err(refused(directory, &format!("is on a file system ({name}) {why}")))
 }
 
-#[cfg(not(any(target_os = "linux", target_os = "android")))]
-fn create_file(path: &Path) -> io::Result<()> {
-    use std::os::unix::fs::OpenOptionsExt;
-    // A new file has no locks that closing could drop.
-    fs::OpenOptions::new().write(true).create_new(true).mode(0o600).open(path).map(drop)
+fn check_file(directory: &Path, file: &Path) -> Result<(), EngineError> {
+    let Ok(found) = fs::symlink_metadata(file) else { return Ok(()) };
+    let why = if !found.is_file() {
+        "is not a regular file".to_owned()
+    } else if found.nlink() > 1 {
+        format!(
+            "has {} hard links, and processes that open it by different names do not exclude each other; remove the \
+             other names (find them with `find -samefile`)",
+            found.nlink()
+        )
+    } else if kernel::is_mount_point(file, directory) {
+        "is a mount point, so processes elsewhere keep another log beside the file and do not exclude ours; mount its \
+         directory instead"
+            .to_owned()
+    } else {
+        return Ok(());
+    };
+    Err(refused(file, &why))
+}
+
+/// Whoever may create files in a directory may have planted this one.
+fn check_owner(directory: &Path, entry: &Path) -> Result<(), EngineError> {
+    let Ok(owner) = fs::symlink_metadata(entry).map(|found| found.uid()) else { return Ok(()) };
+    let trusted = [0, rustix::process::geteuid().as_raw()];
+    if mode(directory) & WRITABLE_BY_ALL == 0 || trusted.contains(&owner) {
+        return Ok(());
+    }
+    let why = format!(
+        "belongs to user {owner}, who may have planted it: every user can create files in {}; use another directory, \
+         which only those who share the locks can write",
+        directory.display()
+    );
+    Err(refused(entry, &why))
+}
+
+/// The rights of what a path leads to, if anything.
+fn mode(path: &Path) -> u32 {
+    fs::metadata(path).map_or(0, |found| found.mode())
+}
+
+/// Each step of a path, as a directory and its entry, from the file up.
+fn entries(path: &Path) -> impl Iterator<Item = (&Path, &Path)> {
+    path.ancestors().filter_map(|entry| Some((entry.parent()?, entry)))
+}
+
+fn refused(what: &Path, why: &str) -> EngineError {
+    Failure::refused(format!("{} {why}", what.display())).into()
 }
 
 #[cfg(test)]
@@ -207,5 +286,14 @@ mod tests {
         assert_eq!(path.file_id(), None);
         path.create().unwrap();
         assert_ne!(path.file_id(), first);
+    }
+
+    #[cfg(target_os = "linux")]
+    #[test]
+    fn an_unsure_file_system_needs_a_statement_of_its_user() {
+        let directory = Path::new("/proc");
+        assert!(check_file_system(directory, SharedBy::Unstated).unwrap_err().why.contains("(proc)"));
+        assert!(check_file_system(directory, SharedBy::Host).is_ok());
+        assert!(check_file_system(directory, SharedBy::Container).is_ok());
     }
 }

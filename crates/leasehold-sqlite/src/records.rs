@@ -8,27 +8,21 @@ mod tests;
 
 use std::time::Duration;
 
-use rusqlite::{OptionalExtension, Row, params};
+use rusqlite::{Row, params};
 
-use leasehold_core::{
-    clock::{BootInstant, Until},
-    engine::{
-        Cursor, Fut, Grant, Hold, Page, Renewed, WAITERS_MAX,
-        records::{
-            Begin, Begun, MARK, MarkOp, Outcome, Record, Records, Settle, Settled,
-            decide::{self, Beginning},
-        },
-    },
-    fence::Fence,
-    name::Name,
+use leasehold_core::clock::{BootInstant, Until};
+use leasehold_core::decide::lock::next_fence;
+use leasehold_core::engine::records::decide::{self, Beginning};
+use leasehold_core::engine::records::{
+    Begin, Begun, MARK, MarkOp, Outcome, Record, Records, Settle, Settled,
 };
+use leasehold_core::engine::{Cursor, Fut, Grant, Hold, Page, Renewed, WAITERS_MAX};
+use leasehold_core::{Fence, Name};
 
-use super::{
-    Sqlite,
-    fault::Failure,
-    store::{Hint, KEPT, SCAN_ROWS_MAX, Store, instant, nanos},
-    worker::Purpose,
-};
+use super::store::{KEPT, Store, instant, nanos, unsigned};
+use super::wake::ID_BYTES;
+use super::worker::{Access, Purpose, on_thread};
+use super::{Sqlite, fault::Result};
 
 /// How long a watcher is remembered after the lease that it saw: it asks again by then.
 const WATCHED_AFTER: Duration = Duration::from_secs(10);
@@ -41,7 +35,7 @@ struct Found {
     /// Whether there is a row.
     is_kept: bool,
     /// The fence of the last execution; 0 if there was none.
-    fence: u64,
+    fence: Fence,
     /// What has not run out, and when it will.
     live: Option<(Vec<u8>, Duration)>,
 }
@@ -52,75 +46,54 @@ impl Found {
     }
 
     fn last(&self) -> Option<Fence> {
-        (self.fence > 0).then(|| Fence::new(self.fence))
+        Some(self.fence).filter(|fence| *fence > Fence::default())
     }
 }
 
 impl Records for Sqlite {
     fn begin<'a>(&'a self, begin: &'a Begin, until: Until) -> Fut<'a, Begun> {
-        Box::pin(async move {
-            if begin.wake {
-                self.wakes.listen();
-            }
-            let (since, asked, wake) = (self.clock.now(), begin.clone(), self.wakes.id().to_owned());
-            self.worker
-                .write(until, Purpose::Ask, move |store| store.begin_record(&asked, since, &wake))
-                .await
-        })
+        if begin.wake {
+            self.wakes.listen();
+        }
+        let (since, begin, wake) = (self.clock.now(), begin.clone(), self.wakes.id.clone());
+        let begin = move |store: &mut Store<'_>| store.begin_record(&begin, since, &wake);
+        self.worker.call(until, Purpose::Ask, Access::Write, begin)
     }
 
     fn settle<'a>(&'a self, settle: &'a Settle, until: Until) -> Fut<'a, Settled> {
-        let (settle, leaves_nothing) = (settle.clone(), settle.outcome == Outcome::Retry);
-        let end = move |store: &mut Store<'_>| store.settle_record(&settle);
-        if leaves_nothing {
-            return Box::pin(self.worker.write(until, Purpose::End, end));
-        }
-        Box::pin(self.worker.write_to_last(until, Purpose::End, end))
+        let leaves_nothing = settle.outcome == Outcome::Retry;
+        let access = if leaves_nothing { Access::Write } else { Access::WriteToLast };
+        let settle = settle.clone();
+        self.worker.call(until, Purpose::End, access, move |store| store.settle_record(&settle))
     }
 
     fn on_marks<'a>(&'a self, keys: &'a [Name], op: MarkOp, until: Until) -> Fut<'a, Vec<bool>> {
         let keys = keys.to_vec();
+        let (purpose, access) = match op {
+            MarkOp::Test => (Purpose::Ask, Access::Read),
+            MarkOp::Clear => (Purpose::End, Access::WriteToLast),
+            MarkOp::Set(_) | MarkOp::SetIfAbsent(_) => (Purpose::Ask, Access::WriteToLast),
+        };
         let all = move |store: &mut Store<'_>| keys.iter().map(|key| store.on_mark(key, op)).collect();
-        match op {
-            MarkOp::Test => Box::pin(self.worker.read(until, all)),
-            MarkOp::Clear => Box::pin(self.worker.write_to_last(until, Purpose::End, all)),
-            MarkOp::Set(_) | MarkOp::SetIfAbsent(_) => {
-                Box::pin(self.worker.write_to_last(until, Purpose::Ask, all))
-            }
-        }
+        self.worker.call(until, purpose, access, all)
     }
 
-    fn read<'a>(&'a self, key: &'a Name, until: Until) -> Fut<'a, Option<Record>> {
-        let key = key.clone();
-        Box::pin(self.worker.read(until, move |store| Ok(show(&key, store.found(&key)?))))
-    }
-
-    fn remove<'a>(&'a self, key: &'a Name, until: Until) -> Fut<'a, bool> {
-        let key = key.clone();
-        Box::pin(self.worker.write_to_last(until, Purpose::Ask, move |store| store.remove_record(&key)))
-    }
-
-    fn scan<'a>(
-        &'a self,
-        prefix: &'a str,
-        from: Option<Cursor>,
-        limit: u32,
-        until: Until,
-    ) -> Fut<'a, Page<Record>> {
-        let prefix = prefix.to_owned();
-        Box::pin(self.worker.read(until, move |store| store.scan_records(&prefix, from.as_ref(), limit)))
+    on_thread! {
+        read(&key: Name) -> Option<Record> => Ask Read read_record;
+        remove(&key: Name) -> bool => Ask WriteToLast remove_record;
+        scan(&prefix: str; from: Option<Cursor>, limit: u32) -> Page<Record> => Ask Read scan_records;
     }
 }
 
 impl Store<'_> {
     /// `since` is the grant's lower bound, read before the request left; `wake` is the engine that asks.
-    fn begin_record(&mut self, begin: &Begin, since: BootInstant, wake: &str) -> Result<Begun, Failure> {
+    fn begin_record(&mut self, begin: &Begin, since: BootInstant, wake: &str) -> Result<Begun> {
         let found = self.found(&begin.key)?;
         let expires_in = found.live.as_ref().map_or(Duration::ZERO, |(_, left)| *left);
         let fence = match decide::begin(found.text(), expires_in, begin)? {
             Beginning::Take => {
-                let fence = Fence::new(self.next_fence(found.fence)?);
-                let found = Found { fence: fence.get(), ..found };
+                let fence = next_fence(found.fence, self.now.wall_us)?;
+                let found = Found { fence, ..found };
                 self.write_record(&begin.key, &found, &begin.text(fence), begin.lease, false)?;
                 fence
             }
@@ -138,7 +111,7 @@ impl Store<'_> {
         Ok(Begun::Yours(Grant { fence, since, ttl: begin.lease, acks: 0 }))
     }
 
-    pub(super) fn renew_record(&self, hold: &Hold, since: BootInstant) -> Result<Renewed, Failure> {
+    pub(super) fn renew_record(&self, hold: &Hold, since: BootInstant) -> Result<Renewed> {
         if !decide::is_run_by(self.found(&hold.name)?.text(), &hold.owner) {
             return Ok(Renewed::Gone);
         }
@@ -146,7 +119,7 @@ impl Store<'_> {
         Ok(Renewed::Kept { since })
     }
 
-    fn settle_record(&mut self, settle: &Settle) -> Result<Settled, Failure> {
+    fn settle_record(&mut self, settle: &Settle) -> Result<Settled> {
         let key = &settle.hold.name;
         let found = self.found(key)?;
         if let Some(answer) = decide::settle(found.text(), found.last(), settle)? {
@@ -154,7 +127,7 @@ impl Store<'_> {
         }
         match settle.text() {
             Some(text) => {
-                let found = Found { fence: settle.hold.fence.get(), ..found };
+                let found = Found { fence: settle.hold.fence, ..found };
                 self.write_record(key, &found, &text, settle.keep, true)?;
             }
             None => self.take_away(key, &found)?,
@@ -163,7 +136,7 @@ impl Store<'_> {
         Ok(Settled::Stored)
     }
 
-    fn on_mark(&self, key: &Name, op: MarkOp) -> Result<bool, Failure> {
+    fn on_mark(&self, key: &Name, op: MarkOp) -> Result<bool> {
         let found = self.found(key)?;
         let answer = decide::mark(found.text(), op);
         match op {
@@ -176,7 +149,7 @@ impl Store<'_> {
         Ok(answer)
     }
 
-    fn remove_record(&mut self, key: &Name) -> Result<bool, Failure> {
+    fn remove_record(&mut self, key: &Name) -> Result<bool> {
         let found = self.found(key)?;
         if found.live.is_none() {
             return Ok(false);
@@ -186,42 +159,23 @@ impl Store<'_> {
         Ok(true)
     }
 
-    fn scan_records(&self, prefix: &str, from: Option<&Cursor>, limit: u32) -> Result<Page<Record>, Failure> {
-        let limit = limit.max(1) as usize;
-        let after = from.map_or("", Cursor::as_str);
-        let mut keys = self.cached(include_str!("records/keys.sql"))?;
-        let mut rows = keys.query(params![prefix.max(after), SCAN_ROWS_MAX])?;
-        let mut items = Vec::new();
-        let (mut looked_at, mut last) = (0, String::new());
-        while let Some(row) = rows.next()? {
-            let text: String = row.get(0)?;
-            if !text.starts_with(prefix) {
-                return Ok(Page { items, next: None });
-            }
-            if items.len() == limit {
-                return Ok(Page { items, next: Some(Cursor::new(last)) });
-            }
-            if let (true, Ok(key)) = (text != after, Name::new(&text)) {
-                items.extend(show(&key, self.read_row(row, 1)?));
-            }
-            looked_at += 1;
-            last = text;
-        }
-        let next = (looked_at == SCAN_ROWS_MAX).then(|| Cursor::new(last));
-        Ok(Page { items, next })
+    fn scan_records(&self, prefix: &str, from: Option<Cursor>, limit: u32) -> Result<Page<Record>> {
+        let show = |key: &Name, row: &Row<'_>| Ok(show(key, self.read_row(row, 1)?));
+        self.page(include_str!("records/keys.sql"), prefix, from, limit, show)
     }
 
-    fn found(&self, key: &Name) -> Result<Found, Failure> {
-        let found = self
-            .cached("SELECT fence, text, boot, ends, ends_us FROM record WHERE key = ?1")?
-            .query_row([key.as_str()], |row| self.read_row(row, 0))
-            .optional()?;
-        Ok(found.unwrap_or_default())
+    fn read_record(&self, key: &Name) -> Result<Option<Record>> {
+        Ok(show(key, self.found(key)?))
+    }
+
+    fn found(&self, key: &Name) -> Result<Found> {
+        let sql = "SELECT fence, text, boot, ends, ends_us FROM record WHERE key = ?1";
+        Ok(self.all(sql, [key.as_str()], |row| self.read_row(row, 0))?.pop().unwrap_or_default())
     }
 
     /// Reads fence, text, boot and both ends from the columns that begin at `first`.
     fn read_row(&self, row: &Row<'_>, first: usize) -> rusqlite::Result<Found> {
-        let fence = row.get::<_, i64>(first)?.max(0).unsigned_abs();
+        let fence = Fence::new(unsigned(row, first)?);
         let boot = row.get_ref(first + 2)?.as_str()?;
         let left = if boot == self.boot {
             instant(row, first + 3)?.since(self.now.boot)
@@ -241,79 +195,55 @@ impl Store<'_> {
         text: &[u8],
         time: Duration,
         outlives_boot: bool,
-    ) -> Result<(), Failure> {
+    ) -> Result<()> {
         let ends_us = outlives_boot.then(|| self.wall_us_in(time));
         // A mark has no fence that somebody could still ask for.
-        let kept = if found.fence == 0 { Duration::ZERO } else { KEPT };
-        self.run(
-            include_str!("records/write.sql"),
-            params![
-                key.as_str(),
-                found.fence.cast_signed(),
-                text,
-                self.boot,
-                nanos(self.now.boot + time),
-                ends_us,
-                self.wall_us_in(time.saturating_add(kept)),
-            ],
-        )?;
+        let kept = if found.fence == Fence::default() { Duration::ZERO } else { KEPT };
+        let (ends, sweep_us) = (nanos(self.now.boot + time), self.wall_us_in(time.saturating_add(kept)));
+        let row = params![key.as_str(), found.fence.as_i64(), text, self.boot, ends, ends_us, sweep_us];
+        self.run(include_str!("records/write.sql"), row)?;
         if !found.is_kept {
-            self.run(
-                include_str!("records/sweep.sql"),
-                params![self.now.wall_us.cast_signed(), self.boot, nanos(self.now.boot), SWEEP_ROWS],
-            )?;
+            let now = params![self.now.wall_us.cast_signed(), self.boot, nanos(self.now.boot), SWEEP_ROWS];
+            self.run(include_str!("records/sweep.sql"), now)?;
         }
         Ok(())
     }
 
     /// A running record, which the caller has found in the same transaction, runs for this long from now.
-    fn extend_record(&self, key: &Name, lease: Duration) -> Result<(), Failure> {
-        self.run(
-            "UPDATE record SET ends = ?2, sweep_us = ?3 WHERE key = ?1",
-            params![key.as_str(), nanos(self.now.boot + lease), self.wall_us_in(lease + KEPT)],
-        )?;
-        Ok(())
+    fn extend_record(&self, key: &Name, lease: Duration) -> Result<()> {
+        let row = params![key.as_str(), nanos(self.now.boot + lease), self.wall_us_in(lease + KEPT)];
+        self.run("UPDATE record SET ends = ?2, sweep_us = ?3 WHERE key = ?1", row).map(drop)
     }
 
     /// Leaves nothing under a key but the last fence.
-    fn take_away(&self, key: &Name, found: &Found) -> Result<(), Failure> {
-        if found.fence == 0 {
-            self.run("DELETE FROM record WHERE key = ?1", [key.as_str()])?;
-        } else {
-            self.run(
-                "UPDATE record SET text = NULL, sweep_us = ?2 WHERE key = ?1",
-                params![key.as_str(), self.wall_us_in(KEPT)],
-            )?;
+    fn take_away(&self, key: &Name, found: &Found) -> Result<()> {
+        if found.last().is_none() {
+            return self.run("DELETE FROM record WHERE key = ?1", [key.as_str()]).map(drop);
         }
-        Ok(())
+        let row = params![key.as_str(), self.wall_us_in(KEPT)];
+        self.run("UPDATE record SET text = NULL, sweep_us = ?2 WHERE key = ?1", row).map(drop)
     }
 
     /// Remembers a watcher, up to a bound: hints may be lost, and it asks again anyway.
-    fn watch(&self, begin: &Begin, expires_in: Duration, wake: &str) -> Result<(), Failure> {
+    fn watch(&self, begin: &Begin, expires_in: Duration, wake: &str) -> Result<()> {
         let live_until = nanos(self.now.boot + expires_in + WATCHED_AFTER);
         let (key, owner_id) = (begin.key.as_str(), begin.owner.id_text());
-        let again = self.run(
-            "UPDATE watcher SET boot = ?3, live_until = ?4, wake = ?5 WHERE key = ?1 AND owner_id = ?2",
-            params![key, owner_id, self.boot, live_until, wake],
-        )?;
-        if again == 0 {
-            self.run(
-                include_str!("records/watch.sql"),
-                params![key, owner_id, self.boot, live_until, wake, WAITERS_MAX],
-            )?;
+        let sql = "UPDATE watcher SET boot = ?3, live_until = ?4, wake = ?5 WHERE key = ?1 AND owner_id = ?2";
+        if self.run(sql, params![key, owner_id, self.boot, live_until, wake])? == 0 {
+            let row = params![key, owner_id, self.boot, live_until, wake, WAITERS_MAX];
+            self.run(include_str!("records/watch.sql"), row)?;
             self.run(include_str!("records/sweep_watchers.sql"), params![self.boot, nanos(self.now.boot)])?;
         }
         Ok(())
     }
 
     /// Notes a hint for all who wait for a key, and forgets them: who still waits asks again.
-    fn tell_watchers(&mut self, key: &Name) -> Result<(), Failure> {
-        let mut watchers =
-            self.cached("DELETE FROM watcher WHERE key = ?1 RETURNING wake, owner_id, boot = ?2")?;
-        let mut rows = watchers.query(params![key.as_str(), self.boot])?;
-        while let Some(row) = rows.next()? {
-            if row.get(2)? {
-                self.hints.push(Hint { wake: row.get(0)?, owner_id: row.get(1)? });
+    fn tell_watchers(&mut self, key: &Name) -> Result<()> {
+        let sql = "DELETE FROM watcher WHERE key = ?1 RETURNING wake, owner_id, boot = ?2";
+        let read = |row: &Row<'_>| Ok((row.get(0)?, row.get::<_, String>(1)?, row.get(2)?));
+        for (wake, owner_id, is_alive) in self.all(sql, params![key.as_str(), self.boot], read)? {
+            if is_alive && owner_id.len() == ID_BYTES {
+                self.hints.entry(wake).or_default().push_str(&owner_id);
             }
         }
         Ok(())

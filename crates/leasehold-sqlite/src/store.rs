@@ -1,48 +1,37 @@
 //! The atomic operations on a lease file, inside one transaction at one point in time: rows are read, `decide::lock`
 //! decides, rows are written.
 
-use std::time::Duration;
+use std::{collections::BTreeMap, time::Duration};
 
-use rusqlite::{CachedStatement, Connection, OptionalExtension, Row, params};
+use rusqlite::{CachedStatement, Connection, Params, Row, params};
 
 pub(super) use leasehold_core::clock::Now;
-use leasehold_core::{
-    clock::BootInstant,
-    decide::lock::{self, Lease, Waiter},
-    engine::{Answer, Claim, Cursor, Handover, Hold, Inspection, Page, Released, Renewed},
-    fence::Fence,
-    name::Name,
-    owner::Owner,
-};
+use leasehold_core::decide::lock::{self, Lease, Waiter};
+use leasehold_core::engine::{Answer, Claim, Cursor, Handover, Hold, Inspection, Page, Released, Renewed};
+use leasehold_core::{BootInstant, Fence, Name, owner::Owner};
 
-use super::fault::Failure;
+use super::fault::Result;
 
 /// How long the row of a free name stays.
 pub(super) const KEPT: Duration = Duration::from_secs(86_400);
 /// Most waiters that one operation sends a hint to.
 const HINTS_MAX: u32 = 16;
 /// Most rows that one page of a scan looks at, held or not.
-pub(super) const SCAN_ROWS_MAX: u32 = 1000;
+const SCAN_ROWS_MAX: u32 = 1000;
 
 /// A name, and for each waiter the engine that a hint goes to.
 type Lock = lock::Lock<String>;
 
-/// A waiter to be told, after the commit, that it should claim now.
-#[derive(Clone, Debug, PartialEq, Eq)]
-pub(super) struct Hint {
-    /// The engine that waits.
-    pub(super) wake: String,
-    /// The random part of its attempt.
-    pub(super) owner_id: String,
-}
+/// Whom to tell, after the commit, to claim now: the random parts of their attempts, one after another, by the engine that
+/// waits.
+pub(super) type Hints = BTreeMap<String, String>;
 
 /// A lease file within one transaction.
 pub(super) struct Store<'t> {
     db: &'t Connection,
     pub(super) boot: &'t str,
     pub(super) now: Now,
-    /// Whom to tell once the transaction is committed.
-    pub(super) hints: Vec<Hint>,
+    pub(super) hints: Hints,
 }
 
 pub(super) fn nanos(at: BootInstant) -> i64 {
@@ -53,7 +42,7 @@ pub(super) fn instant(row: &Row<'_>, column: usize) -> rusqlite::Result<BootInst
     unsigned(row, column).map(BootInstant::from_nanos)
 }
 
-fn unsigned(row: &Row<'_>, column: usize) -> rusqlite::Result<u64> {
+pub(super) fn unsigned(row: &Row<'_>, column: usize) -> rusqlite::Result<u64> {
     Ok(row.get::<_, i64>(column)?.max(0).unsigned_abs())
 }
 
@@ -64,11 +53,11 @@ fn owner(row: &Row<'_>, column: usize) -> rusqlite::Result<Option<Owner>> {
 
 impl<'t> Store<'t> {
     pub(super) fn new(db: &'t Connection, boot: &'t str, now: Now) -> Self {
-        Self { db, boot, now, hints: Vec::new() }
+        Self { db, boot, now, hints: Hints::new() }
     }
 
     /// `since` is the grant's lower bound, read before the claim set out; `wake` is the engine that asks.
-    pub(super) fn claim(&mut self, claim: &Claim, since: BootInstant, wake: &str) -> Result<Answer, Failure> {
+    pub(super) fn claim(&mut self, claim: &Claim, since: BootInstant, wake: &str) -> Result<Answer> {
         let name = &claim.name;
         let mut lock = self.load(name, Some(&claim.owner), None)?;
         let last = lock.last;
@@ -85,14 +74,16 @@ impl<'t> Store<'t> {
                 self.run("UPDATE waiter SET turn = 0 WHERE name = ?1 AND owner = ?2", row)?;
             }
             if last == Fence::default() {
-                self.sweep_locks()?;
+                let oldest_kept_us = self.now.wall_us.saturating_sub(KEPT.as_micros() as u64).cast_signed();
+                let now = params![oldest_kept_us, self.boot, nanos(self.now.boot)];
+                self.run(include_str!("sweep_locks.sql"), now)?;
             }
         }
         self.hint_those_in_turn(&lock, Some(&claim.owner));
         Ok(answer)
     }
 
-    pub(super) fn renew(&self, hold: &Hold, since: BootInstant) -> Result<Renewed, Failure> {
+    pub(super) fn renew(&self, hold: &Hold, since: BootInstant) -> Result<Renewed> {
         let mut lock = self.row(&hold.name)?;
         if !lock.renew(hold, self.now.boot) {
             return Ok(Renewed::Gone);
@@ -102,20 +93,16 @@ impl<'t> Store<'t> {
     }
 
     /// Release and abandon.
-    pub(super) fn release(&mut self, name: &Name, owner: &Owner) -> Result<Released, Failure> {
+    pub(super) fn release(&mut self, name: &Name, owner: &Owner) -> Result<Released> {
         self.leave_queue(name, owner)?;
         self.end(name, |lock, at| lock.end(owner.id(), at))
     }
 
-    pub(super) fn force_release(&mut self, name: &Name, seen: Fence) -> Result<Released, Failure> {
+    pub(super) fn force_release(&mut self, name: &Name, seen: Fence) -> Result<Released> {
         self.end(name, |lock, at| lock.force(seen, at))
     }
 
-    fn end(
-        &mut self,
-        name: &Name,
-        end: impl FnOnce(&mut Lock, BootInstant) -> bool,
-    ) -> Result<Released, Failure> {
+    fn end(&mut self, name: &Name, end: impl FnOnce(&mut Lock, BootInstant) -> bool) -> Result<Released> {
         let mut lock = self.load(name, None, Some(HINTS_MAX))?;
         let was_ours = end(&mut lock, self.now.boot);
         if was_ours {
@@ -125,18 +112,27 @@ impl<'t> Store<'t> {
         Ok(lock.released(was_ours, self.now.boot))
     }
 
-    pub(super) fn inspect(&self, name: &Name) -> Result<Inspection, Failure> {
+    pub(super) fn inspect(&self, name: &Name) -> Result<Inspection> {
         Ok(self.load(name, None, None)?.inspect(name, self.now.boot))
     }
 
-    pub(super) fn scan(
+    pub(super) fn scan(&self, prefix: &str, from: Option<Cursor>, limit: u32) -> Result<Page<Inspection>> {
+        let inspect = |name: &Name, _: &Row<'_>| Ok(Some(self.inspect(name)?).filter(Inspection::is_in_use));
+        self.page(include_str!("names.sql"), prefix, from, limit, inspect)
+    }
+
+    /// A page of what `read` makes of rows that come in the order of their names, which are their first column.
+    pub(super) fn page<T>(
         &self,
+        sql: &str,
         prefix: &str,
-        from: Option<&Cursor>,
+        from: Option<Cursor>,
         limit: u32,
-    ) -> Result<Page<Inspection>, Failure> {
-        let mut names = self.cached(include_str!("names.sql"))?;
-        let mut rows = names.query(params![prefix, from.map_or("", Cursor::as_str), SCAN_ROWS_MAX])?;
+        read: impl Fn(&Name, &Row<'_>) -> Result<Option<T>>,
+    ) -> Result<Page<T>> {
+        let after = from.as_ref().map_or("", Cursor::as_str);
+        let mut names = self.cached(sql)?;
+        let mut rows = names.query(params![prefix.max(after), SCAN_ROWS_MAX])?;
         let (mut items, mut looked_at, mut last) = (Vec::new(), 0, String::new());
         while let Some(row) = rows.next()? {
             let text: String = row.get(0)?;
@@ -146,8 +142,8 @@ impl<'t> Store<'t> {
             if items.len() >= limit.max(1) as usize {
                 return Ok(Page { items, next: Some(Cursor::new(last)) });
             }
-            if let Ok(name) = Name::new(&text) {
-                items.extend(Some(self.inspect(&name)?).filter(Inspection::is_in_use));
+            if let (true, Ok(name)) = (text != after, Name::new(&text)) {
+                items.extend(read(&name, row)?);
             }
             looked_at += 1;
             last = text;
@@ -157,32 +153,26 @@ impl<'t> Store<'t> {
     }
 
     /// How many names are held and how many attempts wait.
-    pub(super) fn counts(&self) -> Result<(u32, u32), Failure> {
+    pub(super) fn counts(&self) -> Result<(u32, u32)> {
         let counts = |row: &Row<'_>| Ok((row.get(0)?, row.get(1)?));
         let now = params![self.boot, nanos(self.now.boot)];
         Ok(self.cached(include_str!("counts.sql"))?.query_row(now, counts)?)
     }
 
     /// A setting of the connection, in SQLite's own words.
-    pub(super) fn pragma<T: rusqlite::types::FromSql>(&self, name: &str) -> Result<T, Failure> {
+    pub(super) fn pragma<T: rusqlite::types::FromSql>(&self, name: &str) -> Result<T> {
         Ok(self.db.pragma_query_value(None, name, |row| row.get(0))?)
-    }
-
-    pub(super) fn next_fence(&self, last: u64) -> Result<u64, Failure> {
-        Ok(lock::next_fence(Fence::new(last), self.now.wall_us)?.get())
     }
 
     /// A name with its live waiters, or the first of them. For one that asks: with itself and those before it only, so
     /// that polls of the first waiters cost the same however many wait.
-    fn load(&self, name: &Name, asks: Option<&Owner>, most: Option<u32>) -> Result<Lock, Failure> {
+    fn load(&self, name: &Name, asks: Option<&Owner>, most: Option<u32>) -> Result<Lock> {
         let mut lock = self.row(name)?;
         let asks = asks.map_or("", Owner::expose);
         let most = most.map_or(-1, i64::from);
-        let mut waiters = self.cached(include_str!("queue.sql"))?;
-        let mut rows = waiters.query(params![name.as_str(), self.boot, nanos(self.now.boot), asks, most])?;
-        while let Some(row) = rows.next()? {
-            let Some(owner) = owner(row, 0)? else { continue };
-            lock.queue.push_back(Waiter {
+        let read = |row: &Row<'_>| {
+            let Some(owner) = owner(row, 0)? else { return Ok(None) };
+            Ok(Some(Waiter {
                 owner,
                 arrived: instant(row, 1)?,
                 gives_up: instant(row, 2)?,
@@ -190,13 +180,15 @@ impl<'t> Store<'t> {
                 turn: Duration::from_nanos(unsigned(row, 4)?),
                 lasts: Duration::ZERO,
                 wake: row.get(5)?,
-            });
-        }
+            }))
+        };
+        let params = params![name.as_str(), self.boot, nanos(self.now.boot), asks, most];
+        lock.queue.extend(self.all(include_str!("queue.sql"), params, read)?.into_iter().flatten());
         Ok(lock)
     }
 
     /// A name without its waiters. What another boot wrote has expired, except the fence.
-    fn row(&self, name: &Name) -> Result<Lock, Failure> {
+    fn row(&self, name: &Name) -> Result<Lock> {
         let read = |row: &Row<'_>| {
             let fence = Fence::new(unsigned(row, 0)?);
             let mut lock = Lock::new(Handover::Pull, fence);
@@ -207,62 +199,57 @@ impl<'t> Store<'t> {
             }
             Ok(lock)
         };
-        let mut row = self.cached("SELECT fence, owner, boot, closed_until FROM lock WHERE name = ?1")?;
-        let lock = row.query_row([name.as_str()], read).optional()?;
+        let sql = "SELECT fence, owner, boot, closed_until FROM lock WHERE name = ?1";
+        let lock = self.all(sql, [name.as_str()], read)?.pop();
         Ok(lock.unwrap_or_else(|| Lock::new(Handover::Pull, Fence::default())))
     }
 
-    fn write(&self, name: &Name, lock: &Lock) -> Result<(), Failure> {
+    fn write(&self, name: &Name, lock: &Lock) -> Result<()> {
         let owner = lock.held.as_ref().map(|lease| lease.owner.expose());
         let row = params![name.as_str(), lock.last.as_i64(), owner, self.boot, nanos(lock.opens_at())];
-        self.run(include_str!("write.sql"), row)?;
-        Ok(())
+        self.run(include_str!("write.sql"), row).map(drop)
     }
 
     /// Writes the entry of the one that asks.
-    fn enqueue(&self, claim: &Claim, lock: &Lock) -> Result<(), Failure> {
+    fn enqueue(&self, claim: &Claim, lock: &Lock) -> Result<()> {
         for waiter in lock.queue.iter().filter(|waiter| waiter.owner == claim.owner) {
-            let row = params![
-                claim.name.as_str(),
-                waiter.owner.expose(),
-                self.boot,
-                nanos(waiter.arrived),
-                nanos(waiter.gives_up),
-                nanos(waiter.live_until),
-                waiter.turn.as_nanos() as i64,
-                waiter.wake,
-            ];
+            let [arrived, gives_up, live_until] =
+                [waiter.arrived, waiter.gives_up, waiter.live_until].map(nanos);
+            let (name, owner, turn) =
+                (claim.name.as_str(), waiter.owner.expose(), waiter.turn.as_nanos() as i64);
+            let row = params![name, owner, self.boot, arrived, gives_up, live_until, turn, waiter.wake];
             self.run(include_str!("enqueue.sql"), row)?;
         }
-        self.run(include_str!("sweep_waiters.sql"), params![self.boot, nanos(self.now.boot)])?;
-        Ok(())
+        self.run(include_str!("sweep_waiters.sql"), params![self.boot, nanos(self.now.boot)]).map(drop)
     }
 
-    fn leave_queue(&self, name: &Name, owner: &Owner) -> Result<(), Failure> {
-        self.run("DELETE FROM waiter WHERE name = ?1 AND owner = ?2", [name.as_str(), owner.expose()])?;
-        Ok(())
-    }
-
-    fn sweep_locks(&self) -> Result<(), Failure> {
-        let oldest_kept_us = self.now.wall_us.saturating_sub(KEPT.as_micros() as u64).cast_signed();
-        let now = params![oldest_kept_us, self.boot, nanos(self.now.boot)];
-        self.run(include_str!("sweep_locks.sql"), now)?;
-        Ok(())
+    fn leave_queue(&self, name: &Name, owner: &Owner) -> Result<()> {
+        let row = [name.as_str(), owner.expose()];
+        self.run("DELETE FROM waiter WHERE name = ?1 AND owner = ?2", row).map(drop)
     }
 
     /// Notes a hint for the waiters whose turn it is. They may not have heard of it.
     fn hint_those_in_turn(&mut self, lock: &Lock, asks: Option<&Owner>) {
         let others = lock.in_turn(self.now.boot).filter(|waiter| Some(&waiter.owner) != asks);
         for waiter in others.take(HINTS_MAX as usize) {
-            self.hints.push(Hint { wake: waiter.wake.clone(), owner_id: waiter.owner.id_text().into() });
+            self.hints.entry(waiter.wake.clone()).or_default().push_str(waiter.owner.id_text());
         }
     }
 
-    pub(super) fn run(&self, sql: &str, params: impl rusqlite::Params) -> Result<usize, Failure> {
+    pub(super) fn run(&self, sql: &str, params: impl Params) -> Result<usize> {
         Ok(self.cached(sql)?.execute(params)?)
     }
 
-    pub(super) fn cached(&self, sql: &str) -> Result<CachedStatement<'t>, Failure> {
+    pub(super) fn all<T>(
+        &self,
+        sql: &str,
+        params: impl Params,
+        read: impl FnMut(&Row<'_>) -> rusqlite::Result<T>,
+    ) -> Result<Vec<T>> {
+        Ok(self.cached(sql)?.query_map(params, read)?.collect::<Result<_, _>>()?)
+    }
+
+    pub(super) fn cached(&self, sql: &str) -> Result<CachedStatement<'t>> {
         Ok(self.db.prepare_cached(sql)?)
     }
 }

@@ -129,19 +129,11 @@ async fn what_must_survive_a_power_loss_is_synced() {
     let dir = TempDir::new();
     let engine = open(&dir.path("x.db"));
     for _ in 0..2 {
-        let worker = &engine.worker;
-        assert_eq!(
-            worker.write(soon(), Purpose::Ask, |store| store.pragma::<i64>("synchronous")).await.unwrap(),
-            1
-        );
-        assert_eq!(
-            worker
-                .write_to_last(soon(), Purpose::Ask, |store| store.pragma::<i64>("synchronous"))
-                .await
-                .unwrap(),
-            2
-        );
-        assert_eq!(worker.read(soon(), |store| store.pragma::<i64>("synchronous")).await.unwrap(), 1);
+        for (access, synchronous) in [(Access::Write, 1), (Access::WriteToLast, 2), (Access::Read, 1)] {
+            let asked =
+                engine.worker.call(soon(), Purpose::Ask, access, |store| store.pragma::<i64>("synchronous"));
+            assert_eq!(asked.await.unwrap(), synchronous);
+        }
     }
 }
 
@@ -151,7 +143,7 @@ async fn a_claim_that_waited_in_line_is_not_run_after_its_attempt_ended() {
     let engine = open(&dir.path("x.db"));
     let claim = waiting("deal");
     let (resume, stop) = std::sync::mpsc::channel::<()>();
-    let stopped = engine.worker.write(soon(), Purpose::Ask, move |_| {
+    let stopped = engine.worker.call(soon(), Purpose::Ask, Access::Write, move |_| {
         let _ = stop.recv();
         Ok(())
     });
@@ -174,7 +166,7 @@ async fn the_number_of_calls_that_ask_is_bounded() {
     let engine = Sqlite::open(&dir.path("x.db"), &options(1)).unwrap();
     let (resume, stop) = std::sync::mpsc::channel::<()>();
     let (began, begun) = tokio::sync::oneshot::channel();
-    let stopped = engine.worker.write(soon(), Purpose::Ask, move |_| {
+    let stopped = engine.worker.call(soon(), Purpose::Ask, Access::Write, move |_| {
         let _ = began.send(());
         let _ = stop.recv();
         Ok(())

@@ -5,32 +5,25 @@
 //! an abstract Unix address made of the engine's id. A hint proves nothing and may be lost (another network namespace, a
 //! full socket, another platform): waiters poll as well, and a forged hint causes a poll.
 
-use std::{
-    collections::BTreeMap,
-    io,
-    os::unix::net::{SocketAddr, UnixDatagram},
-    sync::{
-        Arc, Mutex, MutexGuard, OnceLock, PoisonError, Weak,
-        atomic::{AtomicBool, Ordering},
-    },
-    thread,
-};
+use std::net::Shutdown;
+use std::os::unix::net::UnixDatagram;
+use std::sync::{Arc, Mutex, MutexGuard, OnceLock, PoisonError, Weak};
+use std::{io, thread};
 
-use leasehold_core::{
-    engine::{Wake, WakeSink},
-    owner::OwnerId,
-};
+use leasehold_core::engine::{Wake, WakeSink};
+use leasehold_core::owner::OwnerId;
 
-use super::store::Hint;
+use super::{kernel::address, store::Hints};
 
 /// The random part of an attempt, in hexadecimal digits.
-const ID_BYTES: usize = 32;
+pub(super) const ID_BYTES: usize = 32;
 /// Longest datagram, a thousand attempts: a socket holds few datagrams, and many may wait for one end.
 const DATAGRAM_BYTES: usize = 1000 * ID_BYTES;
 
 /// Where one engine's hints go, and its way to other engines.
 pub(super) struct Wakes {
-    id: String,
+    /// Under which hints reach this engine.
+    pub(super) id: String,
     sink: OnceLock<Weak<dyn WakeSink>>,
     listener: Mutex<Option<Listener>>,
 }
@@ -39,11 +32,6 @@ impl Wakes {
     /// An engine's wake-ups under a random id. Nothing is opened before somebody waits.
     pub(super) fn new(random: u128) -> Self {
         Self { id: format!("{random:032x}"), sink: OnceLock::new(), listener: Mutex::default() }
-    }
-
-    /// The id under which hints reach this engine.
-    pub(super) fn id(&self) -> &str {
-        &self.id
     }
 
     /// Where wake-ups go.
@@ -63,12 +51,8 @@ impl Wakes {
     }
 
     /// Delivers hints. Never blocks, never fails.
-    pub(super) fn send(&self, hints: Vec<Hint>) {
-        let mut engines = BTreeMap::<String, String>::new();
-        for hint in hints.into_iter().filter(|hint| hint.owner_id.len() == ID_BYTES) {
-            engines.entry(hint.wake).or_default().push_str(&hint.owner_id);
-        }
-        for (engine, owner_ids) in engines {
+    pub(super) fn send(&self, hints: Hints) {
+        for (engine, owner_ids) in hints {
             if engine == self.id {
                 if let Some(sink) = self.sink.get().and_then(Weak::upgrade) {
                     wake(&*sink, owner_ids.as_bytes());
@@ -96,63 +80,37 @@ fn wake(sink: &dyn WakeSink, owner_ids: &[u8]) {
     }
 }
 
-/// A thread that receives datagrams; it ends when this is dropped.
-struct Listener {
-    address: SocketAddr,
-    stopped: Arc<AtomicBool>,
-}
+/// The socket of a thread that receives datagrams; it ends when this is dropped.
+struct Listener(Arc<UnixDatagram>);
 
 impl Listener {
     fn start(id: &str, sink: Weak<dyn WakeSink>) -> io::Result<Self> {
-        let address = address(id)?;
-        let socket = UnixDatagram::bind_addr(&address)?;
-        let stopped = Arc::new(AtomicBool::new(false));
-        let stop = Arc::clone(&stopped);
+        let listener = Self(Arc::new(UnixDatagram::bind_addr(&address(id)?)?));
+        let socket = listener.0.clone();
         thread::Builder::new().name("leasehold-wakes".into()).spawn(move || {
             let mut buffer = vec![0; DATAGRAM_BYTES];
-            while let Ok(length) = socket.recv(&mut buffer) {
-                match sink.upgrade() {
-                    Some(sink) if !stop.load(Ordering::Acquire) => wake(&*sink, &buffer[..length]),
-                    _ => return,
-                }
+            while let Ok(length) = socket.recv(&mut buffer)
+                && Arc::strong_count(&socket) > 1
+                && let Some(sink) = sink.upgrade()
+            {
+                wake(&*sink, &buffer[..length]);
             }
         })?;
-        Ok(Self { address, stopped })
+        Ok(listener)
     }
 }
 
 impl Drop for Listener {
     fn drop(&mut self) {
-        self.stopped.store(true, Ordering::Release);
-        // Any datagram makes the thread check. If its socket is full, it is about to check anyway.
-        let _poked = outgoing().and_then(|socket| socket.send_to_addr(b"", &self.address));
+        // From now on the thread receives nothing, at once.
+        let _ended = self.0.shutdown(Shutdown::Both);
     }
 }
 
 fn send_to(engine: &str, owner_ids: &[u8]) -> io::Result<()> {
-    let (socket, address) = (outgoing()?, address(engine)?);
-    owner_ids.chunks(DATAGRAM_BYTES).try_for_each(|ids| socket.send_to_addr(ids, &address).map(drop))
-}
-
-fn outgoing() -> io::Result<UnixDatagram> {
-    let socket = UnixDatagram::unbound()?;
+    let (socket, address) = (UnixDatagram::unbound()?, address(engine)?);
     socket.set_nonblocking(true)?;
-    Ok(socket)
-}
-
-#[cfg(any(target_os = "linux", target_os = "android"))]
-fn address(engine: &str) -> io::Result<SocketAddr> {
-    #[cfg(target_os = "android")]
-    use std::os::android::net::SocketAddrExt;
-    #[cfg(target_os = "linux")]
-    use std::os::linux::net::SocketAddrExt;
-    SocketAddr::from_abstract_name(format!("leasehold-{engine}"))
-}
-
-/// No way to other processes: their waiters poll.
-#[cfg(not(any(target_os = "linux", target_os = "android")))]
-fn address(_: &str) -> io::Result<SocketAddr> {
-    Err(io::ErrorKind::Unsupported.into())
+    owner_ids.chunks(DATAGRAM_BYTES).try_for_each(|ids| socket.send_to_addr(ids, &address).map(drop))
 }
 
 #[cfg(test)]
@@ -188,8 +146,8 @@ mod tests {
         Owner::new(rand::random(), &Holder::Foreign)
     }
 
-    fn hint(to: &Wakes, owner: &Owner) -> Vec<Hint> {
-        vec![Hint { wake: to.id().into(), owner_id: owner.id_text().into() }]
+    fn hint(to: &Wakes, owner: &Owner) -> Hints {
+        [(to.id.clone(), owner.id_text().to_owned())].into()
     }
 
     #[test]
@@ -218,10 +176,24 @@ mod tests {
         let (settling, _, _) = engine();
         waiting.listen();
         let owners: Vec<_> = (0..2500).map(|_| owner()).collect();
-        settling.send(owners.iter().flat_map(|owner| hint(&waiting, owner)).collect());
+        settling.send([(waiting.id.clone(), owners.iter().map(Owner::id_text).collect())].into());
         for owner in owners {
             assert_eq!(told.recv_timeout(std::time::Duration::from_secs(30)).unwrap(), owner.id());
         }
+    }
+
+    #[cfg(target_os = "linux")]
+    #[test]
+    fn a_closed_engine_stops_listening_and_listens_again_when_somebody_waits() {
+        let (waiting, _sink, told) = engine();
+        waiting.listen();
+        waiting.close();
+        let free = || UnixDatagram::bind_addr(&address(&waiting.id).unwrap()).is_ok();
+        leasehold_testkit::eventually(std::time::Duration::from_secs(10), "its address is free", free);
+        waiting.listen();
+        let owner = owner();
+        engine().0.send(hint(&waiting, &owner));
+        assert_eq!(told.recv_timeout(std::time::Duration::from_secs(10)).unwrap(), owner.id());
     }
 
     #[cfg(target_os = "linux")]

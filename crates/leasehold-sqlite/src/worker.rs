@@ -1,26 +1,18 @@
 //! The thread that owns the connection: SQLite blocks, callers do not.
 
-use std::{
-    io,
-    sync::{
-        Arc,
-        atomic::{AtomicU64, Ordering},
-        mpsc::{Receiver, Sender, channel},
-    },
-    thread,
-    time::Duration,
-};
+use std::sync::Arc;
+use std::sync::atomic::{AtomicU64, Ordering};
+use std::sync::mpsc::{Receiver, Sender, channel};
+use std::{io, thread, time::Duration};
 
 use rand::RngExt;
 use rusqlite::{Transaction, TransactionBehavior};
 use tokio::sync::{Semaphore, oneshot};
 
-use leasehold_core::{
-    clock::{Clock, Until},
-    engine::{EngineError, Fault},
-};
+use leasehold_core::clock::{Clock, Until};
+use leasehold_core::engine::{EngineError, Fault, Fut};
 
-use super::{fault::Failure, file::LeaseFile, path::DatabasePath, store::Store, wake::Wakes};
+use super::{fault::Result, file::LeaseFile, path::DatabasePath, store::Store, wake::Wakes};
 
 /// First and longest pause while another process writes; a transaction takes well below a millisecond.
 const PAUSE_MIN: Duration = Duration::from_micros(50);
@@ -31,7 +23,7 @@ pub(super) struct Worker {
     jobs: Sender<Job>,
     asking: Arc<Semaphore>,
     clock: Clock,
-    calls: AtomicU64,
+    pub(super) calls: AtomicU64,
 }
 
 type Job = Box<dyn FnOnce(&mut ThreadState) + Send>;
@@ -47,22 +39,39 @@ pub(super) enum Purpose {
     End,
 }
 
-/// What a transaction does to the file.
+/// What a call does to the file.
 #[derive(Clone, Copy, PartialEq, Eq)]
-enum Access {
+pub(super) enum Access {
+    /// It changes nothing, and runs beside those who write.
     Read,
     Write,
+    /// Its effect must survive a power loss.
     WriteToLast,
 }
 
 /// What the thread works with.
 pub(super) struct ThreadState {
-    path: DatabasePath,
-    boot: &'static str,
-    clock: Clock,
-    wakes: Arc<Wakes>,
-    file: Option<LeaseFile>,
+    pub(super) path: DatabasePath,
+    pub(super) boot: &'static str,
+    pub(super) clock: Clock,
+    pub(super) wakes: Arc<Wakes>,
+    pub(super) file: Option<LeaseFile>,
 }
+
+/// Methods of a trait that are one operation of the store each: what it is for, what it does to the file, and its name in
+/// the store. What is lent comes first, and is copied for the thread.
+macro_rules! on_thread {
+    ($($method:ident(&$($lent:ident: $of:ty),+ $(; $($arg:ident: $type:ty),+)?) -> $out:ty
+        => $purpose:ident $access:ident $operation:ident;)+) => {$(
+        fn $method<'a>(&'a self, $($lent: &'a $of,)+ $($($arg: $type,)+)? until: Until) -> Fut<'a, $out> {
+            $(let $lent = $lent.to_owned();)+
+            let operation = move |store: &mut Store<'_>| store.$operation($(&$lent,)+ $($($arg),+)?);
+            self.worker.call(until, Purpose::$purpose, Access::$access, operation)
+        }
+    )+};
+}
+
+pub(super) use on_thread;
 
 impl Worker {
     /// Starts the thread. At most `asking_max` calls that ask for something may wait for it.
@@ -78,53 +87,30 @@ impl Worker {
         Ok(Self { jobs, asking, clock, calls: AtomicU64::new(0) })
     }
 
-    pub(super) fn calls(&self) -> u64 {
-        self.calls.load(Ordering::Relaxed)
-    }
-
-    /// Runs an operation that changes the file.
-    pub(super) async fn write<T: Send + 'static>(
+    /// Runs an operation in a transaction of its own.
+    pub(super) fn call<T: Send + 'static>(
         &self,
         until: Until,
         purpose: Purpose,
-        operation: impl FnOnce(&mut Store<'_>) -> Result<T, Failure> + Send + 'static,
-    ) -> Result<T, EngineError> {
-        self.call(until, purpose, move |state| state.transact(Access::Write, until, operation)).await
-    }
-
-    /// Runs an operation whose effect must survive a power loss.
-    pub(super) async fn write_to_last<T: Send + 'static>(
-        &self,
-        until: Until,
-        purpose: Purpose,
-        operation: impl FnOnce(&mut Store<'_>) -> Result<T, Failure> + Send + 'static,
-    ) -> Result<T, EngineError> {
-        self.call(until, purpose, move |state| state.transact(Access::WriteToLast, until, operation)).await
-    }
-
-    /// Runs an operation that changes nothing, beside those who write.
-    pub(super) async fn read<T: Send + 'static>(
-        &self,
-        until: Until,
-        operation: impl FnOnce(&mut Store<'_>) -> Result<T, Failure> + Send + 'static,
-    ) -> Result<T, EngineError> {
-        self.call(until, Purpose::Ask, move |state| state.transact(Access::Read, until, operation)).await
+        access: Access,
+        operation: impl FnOnce(&mut Store<'_>) -> Result<T> + Send + 'static,
+    ) -> Fut<'_, T> {
+        Box::pin(self.run(until, purpose, move |state| state.transact(access, until, operation)))
     }
 
     /// Closes the file; a later call opens it again.
-    pub(super) async fn close(&self, until: Until) -> Result<(), EngineError> {
-        self.call(until, Purpose::End, |state| {
+    pub(super) fn close(&self, until: Until) -> Fut<'_, ()> {
+        Box::pin(self.run(until, Purpose::End, |state| {
             state.file = None;
             Ok(())
-        })
-        .await
+        }))
     }
 
-    async fn call<T: Send + 'static>(
+    async fn run<T: Send + 'static>(
         &self,
         until: Until,
         purpose: Purpose,
-        work: impl FnOnce(&mut ThreadState) -> Result<T, Failure> + Send + 'static,
+        work: impl FnOnce(&mut ThreadState) -> Result<T> + Send + 'static,
     ) -> Result<T, EngineError> {
         let overloaded = |_| EngineError::new(Fault::Overloaded, "too many operations wait for the file");
         let permit = match purpose {
@@ -151,16 +137,12 @@ impl Worker {
 }
 
 impl ThreadState {
-    pub(super) fn new(path: DatabasePath, boot: &'static str, clock: Clock, wakes: Arc<Wakes>) -> Self {
-        Self { path, boot, clock, wakes, file: None }
-    }
-
     fn transact<T>(
         &mut self,
         access: Access,
         until: Until,
-        operation: impl FnOnce(&mut Store<'_>) -> Result<T, Failure>,
-    ) -> Result<T, Failure> {
+        operation: impl FnOnce(&mut Store<'_>) -> Result<T>,
+    ) -> Result<T> {
         let clock = self.clock.clone();
         // A little less than the caller's time, so that the reason still reaches it.
         let remaining = until.since(clock.now());
@@ -170,8 +152,7 @@ impl ThreadState {
         file.sync(access == Access::WriteToLast)?;
         let transaction = retry_while_busy(&clock, busy_until, || begin(&file.db, access))?;
         // Read while nobody else can write: what was committed before is not in the future.
-        let now = clock.read();
-        let mut store = Store::new(&transaction, self.boot, now);
+        let mut store = Store::new(&transaction, self.boot, clock.read());
         let out = operation(&mut store)?;
         let hints = store.hints;
         transaction.commit()?;
@@ -179,7 +160,7 @@ impl ThreadState {
         Ok(out)
     }
 
-    fn open_file(&mut self) -> Result<(), Failure> {
+    fn open_file(&mut self) -> Result<()> {
         if self.file.as_ref().is_some_and(|file| file.is_still_at(&self.path)) {
             return Ok(());
         }
@@ -192,25 +173,18 @@ impl ThreadState {
 }
 
 /// Begins a transaction, with its snapshot taken, so that nothing after it finds the file busy.
-fn begin(db: &rusqlite::Connection, access: Access) -> Result<Transaction<'_>, Failure> {
-    let behaviour = match access {
-        Access::Read => TransactionBehavior::Deferred,
-        Access::Write | Access::WriteToLast => TransactionBehavior::Immediate,
-    };
-    let transaction = Transaction::new_unchecked(db, behaviour)?;
-    if access == Access::Read {
-        db.prepare_cached("SELECT EXISTS (SELECT 1 FROM lock)")?.query_row([], |_| Ok(()))?;
+fn begin(db: &rusqlite::Connection, access: Access) -> Result<Transaction<'_>> {
+    if access != Access::Read {
+        return Ok(Transaction::new_unchecked(db, TransactionBehavior::Immediate)?);
     }
+    let transaction = Transaction::new_unchecked(db, TransactionBehavior::Deferred)?;
+    db.prepare_cached("SELECT EXISTS (SELECT 1 FROM lock)")?.query_row([], |_| Ok(()))?;
     Ok(transaction)
 }
 
 /// Repeats what fails because another process has locked the file. SQLite's own waiting is made for longer
 /// transactions: it would sleep up to 100 ms where ours are over in a fraction of one.
-fn retry_while_busy<T>(
-    clock: &Clock,
-    until: Until,
-    mut attempt: impl FnMut() -> Result<T, Failure>,
-) -> Result<T, Failure> {
+fn retry_while_busy<T>(clock: &Clock, until: Until, mut attempt: impl FnMut() -> Result<T>) -> Result<T> {
     let mut pause = PAUSE_MIN;
     loop {
         match attempt() {

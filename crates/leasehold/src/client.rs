@@ -5,16 +5,9 @@ use std::{ops::Deref, sync::Arc, time::Duration};
 use leasehold_core::client::{Client, ClientOptions};
 
 #[cfg(feature = "config")]
-use crate::policy::Policies;
-use crate::{
-    clock::Clock,
-    config::Config,
-    connect,
-    engine::{Engine, EngineOptions},
-    error::Result,
-    telemetry::Observer,
-    text,
-};
+use crate::Policies;
+use crate::engine::{Engine, EngineOptions};
+use crate::{Clock, Config, Observer, Result, connect, text};
 
 /// A client of one store. Cheap to clone; clones share connections, renewals and statistics.
 ///
@@ -46,24 +39,20 @@ impl Leasehold {
         Self::builder(url).connect().await
     }
 
-    /// The same without reaching the store yet: it may be down while the program starts.
-    ///
-    /// # Errors
-    /// `invalid` or `unsupported`, as [`Leasehold::connect`]; `unsupported` outside of a Tokio runtime.
+    /// The same without reaching the store yet: it may be down while the program starts. Also `unsupported` outside of a
+    /// Tokio runtime.
     pub fn connect_lazy(url: impl AsRef<str>) -> Result<Self> {
         Self::builder(url).connect_lazy()
     }
 
     /// A client with settings of your own.
     pub fn builder(url: impl AsRef<str>) -> Builder {
+        let (config, clock, store) = (Config::default(), Clock::system(), text::redact(url.as_ref()));
         Builder {
             url: url.as_ref().to_owned(),
-            config: Config::default(),
+            options: ClientOptions { config, clock, observer: None, seed: None, store },
             #[cfg(feature = "config")]
             policies: Policies::default(),
-            clock: Clock::system(),
-            observer: None,
-            seed: None,
             engine: None,
         }
     }
@@ -71,7 +60,6 @@ impl Leasehold {
 
 impl Deref for Leasehold {
     type Target = Client;
-
     fn deref(&self) -> &Client {
         &self.client
     }
@@ -87,25 +75,16 @@ impl std::fmt::Debug for Leasehold {
 #[must_use = "a builder does nothing until it connects"]
 pub struct Builder {
     url: String,
-    pub(crate) config: Config,
+    pub(crate) options: ClientOptions,
     #[cfg(feature = "config")]
     pub(crate) policies: Policies,
-    clock: Clock,
-    observer: Option<Arc<dyn Observer>>,
-    seed: Option<u64>,
     engine: Option<Arc<dyn Engine>>,
 }
 
 impl Builder {
-    /// All settings at once.
-    pub fn config(mut self, config: Config) -> Self {
-        self.config = config;
-        self
-    }
-
-    /// Changes some settings.
+    /// Changes settings.
     pub fn configure(mut self, change: impl FnOnce(&mut Config)) -> Self {
-        change(&mut self.config);
+        change(&mut self.options.config);
         self
     }
 
@@ -116,20 +95,20 @@ impl Builder {
 
     /// Receives the events of the client.
     pub fn observer(mut self, observer: impl Observer) -> Self {
-        self.observer = Some(Arc::new(observer));
+        self.options.observer = Some(Arc::new(observer));
         self
     }
 
     /// Another clock, for tests: [`Clock::tokio`].
     pub fn clock(mut self, clock: Clock) -> Self {
-        self.clock = clock;
+        self.options.clock = clock;
         self
     }
 
     /// Makes randomness repeatable, for tests. Owner values become predictable: never use it on a store that anybody
     /// else can reach.
     pub fn seed(mut self, seed: u64) -> Self {
-        self.seed = Some(seed);
+        self.options.seed = Some(seed);
         self
     }
 
@@ -139,40 +118,29 @@ impl Builder {
         self
     }
 
-    /// Connects.
-    ///
-    /// # Errors
-    /// As [`Leasehold::connect`]; also `invalid` for a setting out of range.
+    /// Connects. Errors as [`Leasehold::connect`]; also `invalid` for a setting out of range.
     pub async fn connect(self) -> Result<Leasehold> {
         let leases = self.connect_lazy()?;
         leases.reach().await?;
         Ok(leases)
     }
 
-    /// Makes the client without reaching the store.
-    ///
-    /// # Errors
-    /// As [`Leasehold::connect_lazy`]; also `invalid` for a setting out of range.
+    /// Makes the client without reaching the store. Errors as [`Leasehold::connect_lazy`]; also `invalid` for a setting out
+    /// of range.
     pub fn connect_lazy(self) -> Result<Leasehold> {
-        self.config.check()?;
+        self.options.config.check()?;
         #[cfg(feature = "config")]
-        self.policies.check(&self.config)?;
-        let engine = self.open()?;
-        let Self { url, config, clock, observer, seed, .. } = self;
-        let options = ClientOptions { config, clock, observer, seed, store: text::redact(&url) };
+        self.policies.check(&self.options.config)?;
         Ok(Leasehold {
-            client: Client::start(engine, options)?,
+            client: Client::start(self.open()?, self.options)?,
             #[cfg(feature = "config")]
             policies: Arc::new(self.policies),
         })
     }
 
-    /// The engine alone, to wrap it: give it back with [`Builder::engine`].
-    ///
-    /// # Errors
-    /// As [`Builder::connect_lazy`].
+    /// The engine alone, to wrap it: give it back with [`Builder::engine`]. Errors as [`Builder::connect_lazy`].
     pub fn into_engine(self) -> Result<Arc<dyn Engine>> {
-        self.config.check()?;
+        self.options.config.check()?;
         self.open()
     }
 
@@ -180,14 +148,15 @@ impl Builder {
         if let Some(engine) = &self.engine {
             return Ok(engine.clone());
         }
+        let ClientOptions { config, clock, .. } = &self.options;
         let options = EngineOptions {
-            clock: self.clock.clone(),
-            command_timeout: self.config.command_timeout,
-            prefix: self.config.prefix.clone(),
-            connections: self.config.connections,
-            max_in_flight: self.config.max_in_flight,
-            client_name: self.config.label.clone(),
-            max_ttl: self.config.max_ttl,
+            clock: clock.clone(),
+            command_timeout: config.command_timeout,
+            prefix: config.prefix.clone(),
+            connections: config.connections,
+            max_in_flight: config.max_in_flight,
+            client_name: config.label.clone(),
+            max_ttl: config.max_ttl,
         };
         connect::open(&self.url, &options)
     }

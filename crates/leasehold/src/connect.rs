@@ -2,25 +2,8 @@
 
 use std::sync::Arc;
 
-use crate::{
-    engine::{Engine, EngineOptions},
-    error::{Error, Result},
-    text,
-};
-
-/// The schemes of store URLs, each with the feature that it needs.
-const SCHEMES: [(&str, &str); 10] = [
-    ("memory", "memory"),
-    ("sqlite", "sqlite"),
-    ("redis", "redis"),
-    ("redis-sentinel", "redis"),
-    ("redis-cluster", "redis"),
-    ("redlock", "redis"),
-    ("rediss", "tls"),
-    ("rediss-sentinel", "tls"),
-    ("rediss-cluster", "tls"),
-    ("redlocks", "tls"),
-];
+use crate::engine::{Engine, EngineOptions};
+use crate::{Error, Result, text};
 
 const EXPECTED: &str = "memory: · memory:NAME · sqlite:PATH · redis://HOST[:PORT][/DB] · \
     redis-sentinel://HOST[:PORT],HOST[:PORT],…/NAME[/DB] · redis-cluster://HOST[:PORT],… · \
@@ -30,26 +13,29 @@ const EXPECTED: &str = "memory: · memory:NAME · sqlite:PATH · redis://HOST[:P
 /// Opens the engine that a URL names. Nothing is dialled yet.
 pub(crate) fn open(url: &str, options: &EngineOptions) -> Result<Arc<dyn Engine>> {
     let (scheme, rest) = url.split_once(':').unwrap_or_default();
-    let Some((_, feature)) = SCHEMES.iter().find(|(known, _)| *known == scheme) else {
-        return Err(Error::invalid("store URL", text::redact(url), EXPECTED));
+    let feature = match scheme {
+        "memory" | "sqlite" => scheme,
+        "redis" | "redis-sentinel" | "redis-cluster" | "redlock" => "redis",
+        "rediss" | "rediss-sentinel" | "rediss-cluster" | "redlocks" => "tls",
+        _ => return Err(Error::invalid("store URL", text::redact(url), EXPECTED)),
     };
-    match (*feature, rest, options) {
+    match (feature, options) {
         #[cfg(feature = "memory")]
-        ("memory", name, options) => {
-            Ok(Arc::new(crate::engine::memory::Memory::open(name, options.clock.clone())))
+        ("memory", EngineOptions { clock, .. }) => {
+            Ok(Arc::new(crate::engine::memory::Memory::open(rest, clock.clone())))
         }
         #[cfg(feature = "sqlite")]
-        ("sqlite", path, options) => Ok(Arc::new(leasehold_sqlite::Sqlite::open(path, options)?)),
+        ("sqlite", options) => Ok(Arc::new(leasehold_sqlite::Sqlite::open(rest, options)?)),
         #[cfg(feature = "redis")]
-        ("redis", _, options) => open_redis(scheme, url, options),
+        ("redis", options) => open_redis(scheme, url, options),
         #[cfg(feature = "tls")]
-        ("tls", _, options) => open_redis(scheme, url, options),
-        (feature, ..) => Err(Error::unsupported(
-            format!("the store {scheme}:{}", if rest.starts_with("//") { "//" } else { "" }),
-            format!(
-                "this build lacks the feature \"{feature}\"; add it with: cargo add leasehold --features {feature}"
-            ),
-        )),
+        ("tls", options) => open_redis(scheme, url, options),
+        _ => {
+            let slashes = if rest.starts_with("//") { "//" } else { "" };
+            let cure = format!("add it with: cargo add leasehold --features {feature}");
+            let why = format!("this build lacks the feature \"{feature}\"; {cure}");
+            Err(Error::unsupported(format!("the store {scheme}:{slashes}"), why))
+        }
     }
 }
 
@@ -58,13 +44,8 @@ fn open_redis(scheme: &str, url: &str, options: &EngineOptions) -> Result<Arc<dy
     if !scheme.starts_with("redlock") {
         return Ok(Arc::new(leasehold_redis::Redis::open(url, options)?));
     }
-    let quorum = leasehold_quorum::QuorumOptions {
-        clock: options.clock.clone(),
-        command_timeout: options.command_timeout,
-        max_ttl: options.max_ttl,
-        prefix_bytes: options.prefix.len(),
-    };
-    Ok(Arc::new(leasehold_quorum::Quorum::over(leasehold_redis::voters(url, options)?, quorum)))
+    let voters = leasehold_redis::voters(url, options)?;
+    Ok(Arc::new(leasehold_quorum::Quorum::over(voters, options.clone())))
 }
 
 #[cfg(test)]

@@ -56,10 +56,7 @@ pub use client::{Builder, Leasehold};
 #[cfg(feature = "config")]
 pub use config::Settings;
 pub use config::{Config, WAIT_MAX};
-#[cfg(any(feature = "blocking", feature = "config"))]
-use leasehold_core::lock;
-#[cfg(feature = "config")]
-use leasehold_core::template;
+use leasehold_core::text;
 #[doc(inline)]
 pub use leasehold_core::{
     Acks, Attempt, BootInstant, Client, Clock, Deadline, Deadlines, Due, Error, ErrorKind, Event, Fence,
@@ -67,7 +64,6 @@ pub use leasehold_core::{
     Name, Observer, OnOutage, Placement, Protection, Recovery, Refusal, Result, Retry, RunError, Stats,
     Waited, clock, deadlines, decide, error, fence, idempotency, lease, marker, name, owner,
 };
-use leasehold_core::{telemetry, text};
 #[cfg(feature = "config")]
 pub use policy::Policies;
 

@@ -22,7 +22,7 @@ fn env(set: &[(&str, &str)]) -> impl Fn(&str) -> Option<String> + use<> {
 
 fn load(text: &str, set: &[(&str, &str)]) -> Result<Settings> {
     let (_folder, path) = folder(text);
-    Settings::load(&Sources::new(&env(set)).file(&path))
+    Settings::load(&Sources { file: Some(&path), ..Sources::new(&env(set)) })
 }
 
 fn refused(text: &str, set: &[(&str, &str)]) -> String {
@@ -107,14 +107,18 @@ fn redis_variables_choose_the_store_only_when_asked_and_last() {
     let redis =
         [("REDIS_HOST", "cache"), ("REDIS_PORT", "tcp://10.0.0.1:7000"), ("REDIS_PASSWORD", "p@ss/w%rd")];
     let (_folder, path) = folder("");
-    let store = |sources: Sources<'_>| Settings::load(&sources.file(&path)).unwrap().store;
+    let store =
+        |sources: Sources<'_>| Settings::load(&Sources { file: Some(&path), ..sources }).unwrap().store;
     assert_eq!(store(Sources::new(&env(&redis))), None);
     let url = "redis://:p%40ss%2Fw%25rd@cache:7000";
-    assert_eq!(store(Sources::new(&env(&redis)).redis_store()).as_deref(), Some(url));
+    assert_eq!(store(Sources { redis_store: true, ..Sources::new(&env(&redis)) }).as_deref(), Some(url));
     let with_own = env(&[redis[0], ("LEASEHOLD_STORE", "memory:")]);
-    assert_eq!(store(Sources::new(&with_own).redis_store()).as_deref(), Some("memory:"));
+    assert_eq!(store(Sources { redis_store: true, ..Sources::new(&with_own) }).as_deref(), Some("memory:"));
     std::fs::write(&path, "store = 'memory:file'").unwrap();
-    assert_eq!(store(Sources::new(&env(&redis)).redis_store()).as_deref(), Some("memory:file"));
+    assert_eq!(
+        store(Sources { redis_store: true, ..Sources::new(&env(&redis)) }).as_deref(),
+        Some("memory:file")
+    );
 }
 
 #[test]
@@ -126,10 +130,10 @@ fn the_file_is_named_or_lies_in_the_directory() {
     let label = |sources: Sources<'_>| Settings::load(&sources).map(|settings| settings.config.label);
     let named = env(&[("LEASEHOLD_CONFIG", other.to_str().unwrap())]);
     let unnamed = env(&[]);
-    assert_eq!(label(Sources::new(&named).file(&path)).unwrap(), "by file");
-    assert_eq!(label(Sources::new(&named).directory(folder)).unwrap(), "by variable");
-    assert_eq!(label(Sources::new(&unnamed).directory(folder)).unwrap(), "by file");
-    assert_eq!(label(Sources::new(&unnamed).directory(&folder.join("none"))).unwrap(), "");
+    assert_eq!(label(Sources { file: Some(&path), ..Sources::new(&named) }).unwrap(), "by file");
+    assert_eq!(label(Sources { directory: folder, ..Sources::new(&named) }).unwrap(), "by variable");
+    assert_eq!(label(Sources { directory: folder, ..Sources::new(&unnamed) }).unwrap(), "by file");
+    assert_eq!(label(Sources { directory: &folder.join("none"), ..Sources::new(&unnamed) }).unwrap(), "");
     let gone = env(&[("LEASEHOLD_CONFIG", "no/such.toml")]);
     assert!(label(Sources::new(&gone)).unwrap_err().to_string().contains("no/such.toml"));
 }

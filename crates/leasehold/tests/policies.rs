@@ -85,7 +85,7 @@ fn every_key_and_ttl_is_the_one_of_its_design() {
         let rendered = match *kind {
             "lock" => {
                 let policy = policies.lock(name).unwrap();
-                let prefix = policies.prefix().unwrap_or("lock:");
+                let prefix = policies.prefix.as_deref().unwrap_or("lock:");
                 (format!("{prefix}{}", policy.key(values).unwrap()), policy.ttl)
             }
             "idempotency" => record(policies.idempotency(name).unwrap(), values),
@@ -134,7 +134,7 @@ fn what_moves_money_is_critical_and_only_invoices_go_on_without() {
 fn each_file_works_as_a_configuration_file_too() {
     for file in files() {
         let path = folder().join(format!("{file}.toml"));
-        let settings = Settings::load(&Sources::new(&|_| None).file(&path)).unwrap();
+        let settings = Settings::load(&Sources { file: Some(&path), ..Sources::new(&|_| None) }).unwrap();
         assert_eq!(settings.policies.locks().count(), load(&file).locks().count());
         assert_eq!(settings.config.prefix, if file == "invoices" { "" } else { "lock:" });
     }
@@ -201,7 +201,7 @@ fn a_policy_that_cannot_work_is_refused_with_its_place() {
 fn a_longer_ttl_is_allowed_by_max_ttl_in_the_same_file() {
     let text = "max-ttl = \"1h\"\n[locks.a]\nkey = \"a\"\nttl = \"1h\"";
     let policies = Policies::parse(text, "p.toml").unwrap();
-    assert_eq!(policies.max_ttl(), Some(Duration::from_secs(3600)));
+    assert_eq!(policies.max_ttl, Some(Duration::from_secs(3600)));
     assert!(refused(&text.replace("ttl = \"1h\"\n", "ttl = \"59m\"\n")).contains("50ms to 3540s"));
 }
 

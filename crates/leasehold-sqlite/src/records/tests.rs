@@ -5,7 +5,6 @@ use std::time::Duration;
 use bytes::Bytes;
 use rusqlite::params;
 
-use super::show;
 use crate::tests::host::Host;
 use leasehold_core::{
     engine::{
@@ -51,7 +50,7 @@ impl Host {
     }
 
     fn read(&mut self, key: &str) -> Option<Record> {
-        self.run(|store| Ok(show(&name(key), store.found(&name(key))?))).unwrap()
+        self.run(|store| store.read_record(&name(key))).unwrap()
     }
 }
 

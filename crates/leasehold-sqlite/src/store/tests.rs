@@ -386,7 +386,7 @@ fn a_scan_pages_through_what_is_in_use() {
 
     let (mut found, mut from, mut pages) = (Vec::new(), None, 0);
     loop {
-        let page = host.run(|store| store.scan("deal:", from.as_ref(), 10)).unwrap();
+        let page = host.run(|store| store.scan("deal:", from.clone(), 10)).unwrap();
         assert!(page.items.len() <= 10);
         found.extend(page.items.into_iter().map(|item| item.name.as_str().to_owned()));
         pages += 1;
@@ -412,7 +412,7 @@ fn a_scan_looks_at_a_bounded_number_of_rows() {
     host.claim(&named("held", trying(1)));
     let first = host.run(|store| store.scan("", None, 10)).unwrap();
     assert!(first.items.is_empty());
-    let second = host.run(|store| store.scan("", first.next.as_ref(), 10)).unwrap();
+    let second = host.run(|store| store.scan("", first.next.clone(), 10)).unwrap();
     assert_eq!((second.items.len(), second.next), (1, None));
 }
 

@@ -49,11 +49,11 @@ impl Host {
     ) -> Result<T, Failure> {
         let mut store = Store::new(&self.db, self.boot, Now { boot: self.now(), wall_us: self.wall_us });
         let out = operation(&mut store);
-        self.hints = store
-            .hints
-            .into_iter()
-            .map(|hint| format!("{}@{}", u128::from_str_radix(&hint.owner_id, 16).unwrap(), hint.wake))
-            .collect();
+        let number = |id: &[u8]| u128::from_str_radix(std::str::from_utf8(id).unwrap(), 16).unwrap();
+        let hints = store.hints.iter().flat_map(|(wake, owner_ids)| {
+            owner_ids.as_bytes().chunks(32).map(move |id| format!("{}@{wake}", number(id)))
+        });
+        self.hints = hints.collect();
         out
     }
 

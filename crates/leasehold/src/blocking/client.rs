@@ -2,60 +2,17 @@
 
 #[cfg(feature = "config")]
 use super::idempotency::IdempotencyKey;
-use super::{idempotency::Idempotency, lock::Lock, mirror::mirror, runtime::wait};
+use super::mirror::{mirror, wait};
+use super::{idempotency::Idempotency, lock::Lock};
+use crate::engine::{Capabilities, Cursor, Health, Inspection, Page, Released};
 #[cfg(feature = "config")]
 use crate::policy::{self, Policies};
-use crate::{
-    client::Builder,
-    engine::{Capabilities, Cursor, Health, Inspection, Page, Released},
-    error::Result,
-    fence::Fence,
-    telemetry::Stats,
-};
+use crate::{Builder, Fence, Result, Stats};
 
-/// A client of one store, without `async`; see [`crate::Leasehold`].
-#[derive(Clone, Debug)]
-pub struct Leasehold {
-    inner: crate::Leasehold,
-}
-
-impl Leasehold {
-    /// As [`crate::Leasehold::connect`].
-    ///
-    /// # Errors
-    /// As there; also `unsupported` in async code.
-    pub fn connect(url: impl AsRef<str>) -> Result<Self> {
-        Self::build(crate::Leasehold::builder(url))
-    }
-
-    /// Connects with settings of your own.
-    ///
-    /// ```
-    /// use leasehold::blocking::Leasehold;
-    ///
-    /// let builder = leasehold::Leasehold::builder("memory:").configure(|config| config.label = "nightly".into());
-    /// let leases = Leasehold::build(builder)?;
-    /// # leases.close()
-    /// # ; Ok::<(), leasehold::Error>(())
-    /// ```
-    ///
-    /// # Errors
-    /// As [`Builder::connect`]; also `unsupported` in async code.
-    pub fn build(builder: Builder) -> Result<Self> {
-        let inner = wait(builder.connect())??;
-        Ok(Self { inner })
-    }
-
-    /// Connects with settings of your own, without reaching the store yet.
-    ///
-    /// # Errors
-    /// As [`Builder::connect_lazy`]; also `unsupported` in async code.
-    pub fn build_lazy(builder: Builder) -> Result<Self> {
-        let inner = wait(async { builder.connect_lazy() })??;
-        Ok(Self { inner })
-    }
-
-    mirror! { "Leasehold"
+mirror! {
+    /// A client of one store, without `async`; see [`crate::Leasehold`].
+    #[derive(Clone, Debug)]
+    pub struct Leasehold(crate::Leasehold) {
         get lock(name: impl AsRef<str>) -> Lock => Lock::new;
         get idempotency(operation: impl AsRef<str>) -> Idempotency => Idempotency::new;
         wait inspect(name: impl AsRef<str>) -> Inspection;
@@ -70,40 +27,48 @@ impl Leasehold {
     }
 }
 
+impl Leasehold {
+    /// As [`crate::Leasehold::connect`]; `unsupported` in async code.
+    pub fn connect(url: impl AsRef<str>) -> Result<Self> {
+        Self::build(crate::Leasehold::builder(url))
+    }
+
+    /// As [`Builder::connect`], for settings of your own: `Leasehold::build(leasehold::Leasehold::builder(URL))`.
+    /// `unsupported` in async code.
+    pub fn build(builder: Builder) -> Result<Self> {
+        wait(builder.connect())?.map(Self::new)
+    }
+
+    /// As [`Builder::connect_lazy`], without reaching the store yet; `unsupported` in async code.
+    pub fn build_lazy(builder: Builder) -> Result<Self> {
+        wait(async { builder.connect_lazy() })?.map(Self::new)
+    }
+}
+
 #[cfg(feature = "config")]
 impl Leasehold {
-    /// As [`crate::Leasehold::from_env`].
-    ///
-    /// # Errors
-    /// As there; also `unsupported` in async code.
+    mirror! { crate::Leasehold:
+        get policies() -> &Policies;
+    }
+
+    /// As [`crate::Leasehold::from_env`]; `unsupported` in async code.
     pub fn from_env() -> Result<Self> {
-        let inner = wait(crate::Leasehold::from_env())??;
-        Ok(Self { inner })
+        wait(crate::Leasehold::from_env())?.map(Self::new)
     }
 
     /// As [`crate::Leasehold::policy`].
-    ///
-    /// # Errors
-    /// As there.
     pub fn policy(&self, name: &str) -> Result<BoundPolicy<'_>> {
         let policy = self.inner.policies.lock(name)?;
         Ok(BoundPolicy { leases: &self.inner, policy, wrap: Lock::new })
     }
 
     /// As [`crate::Leasehold::idempotency_policy`].
-    ///
-    /// # Errors
-    /// As there.
     pub fn idempotency_policy<K: AsRef<str>, V: ToString>(
         &self,
         name: &str,
         values: impl IntoIterator<Item = (K, V)>,
     ) -> Result<IdempotencyKey> {
         self.inner.idempotency_policy(name, values).map(IdempotencyKey::new)
-    }
-
-    mirror! { "Leasehold"
-        get policies() -> &Policies;
     }
 }
 

@@ -1,55 +1,29 @@
 //! Idempotency keys.
 
-use std::{
-    fmt,
-    ops::Deref,
-    panic::{AssertUnwindSafe, catch_unwind, resume_unwind},
-    time::Duration,
-};
+use std::panic::{AssertUnwindSafe, catch_unwind, resume_unwind};
+use std::{fmt, ops::Deref, time::Duration};
 
 use serde::{Serialize, de::DeserializeOwned};
 
-use super::{
-    lease::Lease,
-    mirror::mirror,
-    runtime::{for_waiting, wait},
-};
-use crate::{
-    error::Result,
-    idempotency::{self, Idempotent, OnFailure, Record, Settled},
-    name::Name,
-};
+use super::lock::Lease;
+use super::mirror::{for_waiting, mirror, wait};
+use crate::idempotency::{self, Idempotent, OnFailure, Record, Settled};
+use crate::{Name, Result};
 
-/// One kind of request, without `async`; see [`crate::Idempotency`].
-#[derive(Clone)]
-#[must_use = "it does nothing until a key is run"]
-pub struct Idempotency {
-    inner: idempotency::Idempotency,
-}
-
-impl Idempotency {
-    pub(super) fn new(inner: idempotency::Idempotency) -> Self {
-        Self { inner }
-    }
-
-    mirror! { "Idempotency"
+mirror! {
+    /// One kind of request, without `async`; see [`crate::Idempotency`].
+    #[derive(Clone)]
+    #[must_use = "it does nothing until a key is run"]
+    pub struct Idempotency(crate::Idempotency) {
         get key(key: impl ToString) -> IdempotencyKey => IdempotencyKey::new;
     }
 }
 
-/// Builder of one request's execution, without `async`; see [`crate::IdempotencyKey`].
-#[derive(Clone)]
-#[must_use = "a key does nothing until it is run"]
-pub struct IdempotencyKey {
-    inner: idempotency::IdempotencyKey,
-}
-
-impl IdempotencyKey {
-    pub(super) fn new(inner: idempotency::IdempotencyKey) -> Self {
-        Self { inner }
-    }
-
-    mirror! { "IdempotencyKey"
+mirror! {
+    /// Builder of one request's execution, without `async`; see [`crate::IdempotencyKey`].
+    #[derive(Clone)]
+    #[must_use = "a key does nothing until it is run"]
+    pub struct IdempotencyKey(crate::IdempotencyKey) {
         set fingerprint(request: &impl Serialize);
         set fingerprint_bytes(request: impl AsRef<[u8]>);
         set lease(lease: Duration);
@@ -63,11 +37,10 @@ impl IdempotencyKey {
         wait get() -> Option<Record>;
         wait remove() -> bool;
     }
+}
 
-    /// As [`crate::IdempotencyKey::begin`].
-    ///
-    /// # Errors
-    /// As there; also `unsupported` in async code.
+impl IdempotencyKey {
+    /// As [`crate::IdempotencyKey::begin`]; `unsupported` in async code.
     pub fn begin<T: DeserializeOwned>(self) -> Result<Begun<T>> {
         Ok(wait(self.inner.begin::<T>())??.map(Execution::new))
     }
@@ -116,14 +89,14 @@ impl<T> Execution<T> {
         Self { lease: Lease::new(inner.lease()), inner }
     }
 
-    mirror! { "idempotency::Execution"
+    mirror! { crate::idempotency::Execution:
         #[doc = "In async code the execution is given back."]
         end fail(why: impl fmt::Display) -> Settled;
     }
 }
 
 impl<T: Serialize> Execution<T> {
-    mirror! { "idempotency::Execution"
+    mirror! { crate::idempotency::Execution:
         #[doc = "In async code the execution is given back."]
         end complete(result: &T) -> Settled;
     }

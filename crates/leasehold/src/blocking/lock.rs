@@ -1,34 +1,18 @@
-//! The exclusive lock.
+//! The exclusive lock, and what its holder has.
 
-use std::{
-    panic::{AssertUnwindSafe, catch_unwind},
-    time::Duration,
-};
+use std::panic::{AssertUnwindSafe, catch_unwind};
+use std::{ops::Deref, time::Duration};
 
-use super::{
-    lease::{Guard, Lease},
-    mirror::mirror,
-    runtime::{for_waiting, wait},
-};
-use crate::{
-    engine::Acks,
-    error::Result,
-    lock::{self, OnOutage, Retry, RunError, Waited},
-};
+use leasehold_core::lock;
 
-/// Builder of an exclusive lock, without `async`; see [`crate::Lock`].
-#[derive(Clone)]
-#[must_use = "a lock does nothing until it is acquired"]
-pub struct Lock {
-    inner: lock::Lock,
-}
+use super::mirror::{for_waiting, mirror, wait};
+use crate::{Acks, Fence, Name, OnOutage, Result, Retry, RunError, Waited, engine::Released};
 
-impl Lock {
-    pub(super) fn new(inner: lock::Lock) -> Self {
-        Self { inner }
-    }
-
-    mirror! { "Lock"
+mirror! {
+    /// Builder of an exclusive lock, without `async`; see [`crate::Lock`].
+    #[derive(Clone)]
+    #[must_use = "a lock does nothing until it is acquired"]
+    pub struct Lock(crate::Lock) {
         set ttl(ttl: Duration);
         set wait(wait: Duration);
         set wait_forever();
@@ -47,7 +31,9 @@ impl Lock {
         end try_acquire() -> Attempt => attempt;
         end acquire_or_proceed() -> Protection => protection;
     }
+}
 
+impl Lock {
     /// Runs `body` while holding the lock, kept alive unless [`Lock::fixed`]. Nothing can cancel the body: a long one
     /// asks [`Lease::is_held`] before each step. The lock is always released, also when the body panics.
     ///
@@ -80,5 +66,59 @@ fn protection(protection: lock::Protection) -> Protection {
     match protection {
         lock::Protection::Held(guard) => Protection::Held(Guard::new(guard)),
         lock::Protection::Unprotected { cause } => Protection::Unprotected { cause },
+    }
+}
+
+mirror! {
+    /// A lease that is held, without `async`; see [`crate::Lease`]. Cheap to clone; it cannot release the lock.
+    #[derive(Clone, Debug)]
+    pub struct Lease(crate::Lease) {
+        get name() -> &Name;
+        get fence() -> Fence;
+        get acks() -> u8;
+        get remaining() -> Duration;
+        get is_held() -> bool;
+        wait extend() -> ();
+    }
+}
+
+impl Lease {
+    /// Waits until the lease is lost, but no longer than `timeout`, and returns whether it is; `unsupported` in async code.
+    pub fn wait_lost(&self, timeout: Duration) -> Result<bool> {
+        wait(self.inner.lost_within(timeout))
+    }
+}
+
+/// A lock that is yours until you release it, drop it, or lose it; see [`crate::Guard`].
+///
+/// Dropping it releases the lock in the background, also in async code; if the program ends first, the lock stays closed
+/// until its ttl is over.
+#[derive(Debug)]
+#[must_use = "the lock is released when the guard is dropped"]
+pub struct Guard {
+    lease: Lease,
+    inner: crate::Guard,
+}
+
+impl Guard {
+    fn new(inner: crate::Guard) -> Self {
+        Self { lease: Lease::new(inner.lease()), inner }
+    }
+
+    mirror! { crate::Guard:
+        #[doc = "In async code the lock is released in the background."]
+        end release() -> Released;
+    }
+
+    /// The lease as a value that can be cloned into threads.
+    pub fn lease(&self) -> Lease {
+        self.lease.clone()
+    }
+}
+
+impl Deref for Guard {
+    type Target = Lease;
+    fn deref(&self) -> &Lease {
+        &self.lease
     }
 }

@@ -31,14 +31,11 @@
 
 mod client;
 mod idempotency;
-mod lease;
 mod lock;
 mod mirror;
-mod runtime;
 
 #[cfg(feature = "config")]
 pub use client::BoundPolicy;
 pub use client::Leasehold;
 pub use idempotency::{Begun, Execution, Idempotency, IdempotencyKey};
-pub use lease::{Guard, Lease};
-pub use lock::{Attempt, Lock, Protection};
+pub use lock::{Attempt, Guard, Lease, Lock, Protection};

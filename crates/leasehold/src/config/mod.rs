@@ -4,20 +4,12 @@
 //! `LOCK_TTL` and `REDIS_*` that other libraries use, and those over the default. Files and variables need the feature `config`.
 
 #[cfg(feature = "config")]
-mod duration;
+pub(crate) mod file;
 #[cfg(feature = "config")]
-mod environment;
-#[cfg(feature = "config")]
-mod file;
-#[cfg(feature = "config")]
-mod settings;
+pub(crate) mod settings;
 
 #[cfg(feature = "config")]
-pub use duration::parse_duration;
-#[cfg(feature = "config")]
-pub(crate) use file::{Document, acks, duration, written};
-#[cfg(feature = "config")]
-pub(crate) use leasehold_core::config::between;
+pub use file::parse_duration;
 pub use leasehold_core::config::{Config, WAIT_MAX};
 #[cfg(feature = "config")]
-pub use settings::{Settings, Sources};
+pub use settings::{Environment, Settings, Sources};

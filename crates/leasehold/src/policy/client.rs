@@ -1,29 +1,11 @@
 //! What a client does with settings and policies from a file.
 
-use std::fmt;
-
 use super::{LockPolicy, NO_PARAMETERS, Policies};
-use crate::{
-    client::{Builder, Leasehold},
-    config::Settings,
-    error::{Error, Result},
-    idempotency::IdempotencyKey,
-    lock::Lock,
-    marker::Marker,
-};
+use crate::{Builder, Error, IdempotencyKey, Leasehold, Lock, Marker, Result, Settings};
 
 impl Leasehold {
     /// Connects to the store that the environment and `leasehold.toml` name: `LEASEHOLD_STORE`, `store` in the file, or
     /// what `REDIS_HOST`, `REDIS_PORT` and `REDIS_PASSWORD` describe. [`Settings`] lists everything that is read.
-    ///
-    /// ```no_run
-    /// # #[tokio::main(flavor = "current_thread")] async fn main() -> leasehold::Result<()> {
-    /// use leasehold::Leasehold;
-    ///
-    /// let leases = Leasehold::from_env().await?;
-    /// let guard = leases.policy("payout")?.key([("deal_id", 42)]).acquire().await?;
-    /// # guard.release().await?; Ok(()) }
-    /// ```
     ///
     /// # Errors
     /// As [`Leasehold::connect`]; also `invalid` for a setting that is wrong, and when no store is named at all.
@@ -31,18 +13,15 @@ impl Leasehold {
         Self::from_settings(Settings::from_env()?)?.connect().await
     }
 
-    /// A client with settings that were loaded.
-    ///
-    /// # Errors
-    /// `invalid` when they name no store.
+    /// A client with settings that were loaded; `invalid` when they name no store.
     pub fn from_settings(settings: Settings) -> Result<Builder> {
         let Some(store) = settings.store else {
-            let expected =
+            let places =
                 "a URL in LEASEHOLD_STORE, in `store` of leasehold.toml, or a REDIS_HOST for from_env()";
-            return Err(Error::invalid("store", "", expected));
+            return Err(Error::invalid("store", "", places));
         };
         let mut builder = Self::builder(store);
-        (builder.config, builder.policies) = (settings.config, settings.policies);
+        (builder.options.config, builder.policies) = (settings.config, settings.policies);
         Ok(builder)
     }
 
@@ -71,11 +50,8 @@ impl Leasehold {
         &self.policies
     }
 
-    /// One request of the policy `[idempotency.NAME]`, kept as long as that says.
-    ///
-    /// # Errors
-    /// `invalid` for a name that is not there, with the nearest and all others. Wrong values are reported when the key is
-    /// used.
+    /// One request of the policy `[idempotency.NAME]`, kept as long as that says. Errors as [`Leasehold::policy`]; wrong
+    /// values are reported when the key is used.
     pub fn idempotency_policy<K: AsRef<str>, V: ToString>(
         &self,
         name: &str,
@@ -86,9 +62,7 @@ impl Leasehold {
     }
 
     /// Marks of the policy `[markers.NAME]`. An id has as many values as the policy's key has parameters, in their order.
-    ///
-    /// # Errors
-    /// `invalid` for a name that is not there, with the nearest and all others.
+    /// Errors as [`Leasehold::policy`].
     pub fn marker_policy(&self, name: &str) -> Result<Marker> {
         let policy = self.policies.marker(name)?;
         Ok(self.marker_with(policy.template.clone(), policy.ttl))
@@ -99,7 +73,7 @@ impl Builder {
     /// Named policies. If their file sets `prefix` or `max-ttl`, this sets them too; a later
     /// [`configure`](Builder::configure) can still change them.
     pub fn policies(mut self, policies: Policies) -> Self {
-        policies.take_over(&mut self.config);
+        policies.take_over(&mut self.options.config);
         self.policies = policies;
         self
     }
@@ -117,29 +91,16 @@ impl<'a, L> BoundPolicy<'a, L> {
     /// The lock for these values, set as the policy says. Wrong values are reported when it is acquired.
     pub fn key<K: AsRef<str>, V: ToString>(&self, values: impl IntoIterator<Item = (K, V)>) -> L {
         let policy = self.policy;
-        let mut lock = self.leases.lock_named(policy.key(values));
-        lock = lock.critical(policy.critical).on_outage(policy.on_outage);
-        if let Some(ttl) = policy.ttl {
-            lock = lock.ttl(ttl);
-        }
-        if let Some(wait) = policy.wait {
-            lock = lock.wait(wait);
-        }
-        if let Some(keep_alive) = policy.keep_alive {
-            lock = if keep_alive { lock.keep_alive() } else { lock.fixed() };
-        }
-        if let Some(delay) = policy.lock_delay {
-            lock = lock.lock_delay(delay);
-        }
-        if let Some(acks) = policy.acks {
-            lock = lock.acks(acks);
-        }
-        if let Some(most) = policy.max_lifetime {
-            lock = lock.max_lifetime(most);
-        }
-        if let Some(least) = policy.hold_at_least {
-            lock = lock.hold_at_least(least);
-        }
+        let lock = self.leases.lock_named(policy.key(values));
+        let lock = lock.critical(policy.critical).on_outage(policy.on_outage);
+        let lock = with(lock, policy.ttl, Lock::ttl);
+        let lock = with(lock, policy.wait, Lock::wait);
+        let lock =
+            with(lock, policy.keep_alive, |lock, keep| if keep { lock.keep_alive() } else { lock.fixed() });
+        let lock = with(lock, policy.lock_delay, Lock::lock_delay);
+        let lock = with(lock, policy.acks, Lock::acks);
+        let lock = with(lock, policy.max_lifetime, Lock::max_lifetime);
+        let lock = with(lock, policy.hold_at_least, Lock::hold_at_least);
         (self.wrap)(lock)
     }
 
@@ -154,8 +115,15 @@ impl<'a, L> BoundPolicy<'a, L> {
     }
 }
 
-impl<L> fmt::Debug for BoundPolicy<'_, L> {
-    fn fmt(&self, f: &mut fmt::Formatter<'_>) -> fmt::Result {
+fn with<T>(lock: Lock, value: Option<T>, set: impl FnOnce(Lock, T) -> Lock) -> Lock {
+    match value {
+        Some(value) => set(lock, value),
+        None => lock,
+    }
+}
+
+impl<L> std::fmt::Debug for BoundPolicy<'_, L> {
+    fn fmt(&self, f: &mut std::fmt::Formatter<'_>) -> std::fmt::Result {
         f.debug_tuple("BoundPolicy").field(self.policy).finish()
     }
 }

@@ -31,49 +31,28 @@ mod client;
 
 use std::{collections::BTreeMap, path::Path, time::Duration};
 
+use leasehold_core::{config::between, template::Template};
 use serde::{Deserialize, Deserializer};
 
 pub use client::BoundPolicy;
 
-use crate::{
-    config::{Config, Document, WAIT_MAX, acks, between, duration, written},
-    engine::Acks,
-    error::{Error, Result},
-    lease::validity::TTL_MIN,
-    lock::OnOutage,
-    name::Name,
-    template::Template,
-    text::{one_of, quoted},
-};
+use crate::config::file::{Document, acks, duration, written};
+use crate::config::{Config, WAIT_MAX, settings::replace};
+use crate::text::{one_of, quoted};
+use crate::{Acks, Error, Name, OnOutage, Result, lease::validity::TTL_MIN};
 
 /// For keys without parameters: `policy.key(NO_PARAMETERS)`.
 pub const NO_PARAMETERS: [(&str, &str); 0] = [];
 
-/// The policies of one file.
-///
-/// ```
-/// use std::time::Duration;
-/// use leasehold::policy::Policies;
-///
-/// let text = r#"
-///     [locks.payout]
-///     key = "payout:{deal_id}"
-///     ttl = "60s"
-///     critical = true
-/// "#;
-/// let policies = Policies::parse(text, "policies.toml")?;
-/// let payout = policies.lock("payout")?;
-/// assert_eq!(payout.key([("deal_id", 42)])?.as_str(), "payout:42");
-/// assert_eq!(payout.ttl, Some(Duration::from_secs(60)));
-/// assert!(policies.lock("pay-out").is_err());
-/// # Ok::<(), leasehold::Error>(())
-/// ```
+/// The policies of one file; [`Leasehold::policy`](crate::Leasehold::policy) has an example.
 #[derive(Clone, Debug, Default, Deserialize)]
 #[serde(rename_all = "kebab-case", deny_unknown_fields)]
 pub struct Policies {
-    pub(crate) prefix: Option<String>,
+    /// The prefix of lock keys, if the file sets it.
+    pub prefix: Option<String>,
+    /// The longest ttl, if the file sets it.
     #[serde(default, deserialize_with = "duration")]
-    pub(crate) max_ttl: Option<Duration>,
+    pub max_ttl: Option<Duration>,
     #[serde(default)]
     pub(crate) locks: BTreeMap<String, LockPolicy>,
     #[serde(default)]
@@ -82,19 +61,30 @@ pub struct Policies {
     pub(crate) markers: BTreeMap<String, RecordPolicy>,
 }
 
+/// The policies of each kind: one by its name, and all of them.
+macro_rules! kinds {
+    ($($one:ident, $all:ident: $policy:ident of $kind:literal in $policies:ident, $what:literal;)+) => {$(
+        #[doc = concat!("The policy `[", $kind, ".NAME]`; `invalid` for an unknown name, with all names and the nearest.")]
+        pub fn $one(&self, name: &str) -> Result<&$policy> {
+            let expected = || one_of(name, self.$policies.keys().map(String::as_str));
+            self.$policies.get(name).ok_or_else(|| Error::invalid($what, quoted(name), expected()))
+        }
+
+        #[doc = concat!("All policies `[", $kind, ".NAME]`, by name.")]
+        pub fn $all(&self) -> impl Iterator<Item = &$policy> {
+            self.$policies.values()
+        }
+    )+};
+}
+
 impl Policies {
-    /// Reads a text; `origin` is what errors call it. Besides policies it may set `prefix` and `max-ttl`.
-    ///
-    /// # Errors
+    /// Reads a text; `origin` is what errors call it. Besides policies it may set `prefix` and `max-ttl`. What is wrong is
     /// `invalid`, with the place and what is expected.
     pub fn parse(text: &str, origin: &str) -> Result<Self> {
         Self::from_document(&Document::parse(text, origin)?)
     }
 
-    /// Reads a file.
-    ///
-    /// # Errors
-    /// As [`Policies::parse`]; also for a file that cannot be read.
+    /// As [`Policies::parse`] for the text of a file; also `invalid` for a file that cannot be read.
     pub fn load(path: impl AsRef<Path>) -> Result<Self> {
         Self::from_document(&Document::load(path.as_ref())?)
     }
@@ -109,78 +99,29 @@ impl Policies {
     /// Gives every policy its name and its place, and checks it.
     pub(crate) fn checked(mut self, document: &Document, config: &Config) -> Result<Self> {
         for (name, policy) in &mut self.locks {
-            check_name("locks", name, document)?;
             policy.place = document.place(&["locks", name]);
-            policy.name.clone_from(name);
+            give_name("locks", name, document, &mut policy.name)?;
         }
         for (kind, policies) in [("idempotency", &mut self.idempotency), ("markers", &mut self.markers)] {
             for (name, policy) in policies {
-                check_name(kind, name, document)?;
+                give_name(kind, name, document, &mut policy.name)?;
                 between(&document.place(&[kind, name, "ttl"]), policy.ttl, TTL_MIN, WAIT_MAX)?;
-                policy.name.clone_from(name);
             }
         }
         self.check(config)?;
         Ok(self)
     }
 
-    /// The policy `[locks.NAME]`.
-    ///
-    /// # Errors
-    /// `invalid` for an unknown name; the error lists all names and the nearest one.
-    pub fn lock(&self, name: &str) -> Result<&LockPolicy> {
-        find(&self.locks, "lock policy", name)
-    }
-
-    /// The policy `[idempotency.NAME]`.
-    ///
-    /// # Errors
-    /// As [`Policies::lock`].
-    pub fn idempotency(&self, name: &str) -> Result<&RecordPolicy> {
-        find(&self.idempotency, "idempotency policy", name)
-    }
-
-    /// The policy `[markers.NAME]`.
-    ///
-    /// # Errors
-    /// As [`Policies::lock`].
-    pub fn marker(&self, name: &str) -> Result<&RecordPolicy> {
-        find(&self.markers, "marker policy", name)
-    }
-
-    /// All lock policies, by name.
-    pub fn locks(&self) -> impl Iterator<Item = &LockPolicy> {
-        self.locks.values()
-    }
-
-    /// All idempotency policies, by name.
-    pub fn idempotency_keys(&self) -> impl Iterator<Item = &RecordPolicy> {
-        self.idempotency.values()
-    }
-
-    /// All marker policies, by name.
-    pub fn markers(&self) -> impl Iterator<Item = &RecordPolicy> {
-        self.markers.values()
-    }
-
-    /// The prefix of lock keys, if the file sets it.
-    pub fn prefix(&self) -> Option<&str> {
-        self.prefix.as_deref()
-    }
-
-    /// The longest ttl, if the file sets it.
-    pub fn max_ttl(&self) -> Option<Duration> {
-        self.max_ttl
+    kinds! {
+        lock, locks: LockPolicy of "locks" in locks, "lock policy";
+        idempotency, idempotency_keys: RecordPolicy of "idempotency" in idempotency, "idempotency policy";
+        marker, markers: RecordPolicy of "markers" in markers, "marker policy";
     }
 
     /// Applies the prefix and the longest ttl to the settings of a client.
     pub(crate) fn take_over(&self, config: &mut Config) {
-        if let Some(prefix) = &self.prefix {
-            config.prefix.clone_from(prefix);
-        }
-        if let Some(max_ttl) = self.max_ttl {
-            config.max_ttl = max_ttl;
-        }
+        replace(&mut config.prefix, self.prefix.clone());
+        replace(&mut config.max_ttl, self.max_ttl);
     }
 
     /// Checks every time against its range, which depends on the client's settings, and that no two policies share a key:
@@ -199,17 +140,13 @@ impl Policies {
     }
 }
 
-fn find<'a, T>(policies: &'a BTreeMap<String, T>, what: &str, name: &str) -> Result<&'a T> {
-    let names = || policies.keys().map(String::as_str);
-    policies.get(name).ok_or_else(|| Error::invalid(what, quoted(name), one_of(name, names())))
-}
-
-fn check_name(kind: &str, name: &str, document: &Document) -> Result<()> {
+fn give_name(kind: &str, name: &str, document: &Document, to: &mut String) -> Result<()> {
     let is_plain = |byte: u8| byte.is_ascii_alphanumeric() || byte == b'-' || byte == b'_';
     if name.is_empty() || !name.bytes().all(is_plain) {
         let what = format!("policy name of {}", document.place(&[kind]));
         return Err(Error::invalid(what, quoted(name), "letters, digits, '-' and '_'"));
     }
+    *to = name.to_owned();
     Ok(())
 }
 
@@ -317,10 +254,8 @@ macro_rules! has_template {
                 self.template.parameters()
             }
 
-            /// The key for these values.
-            ///
-            /// # Errors
-            /// `invalid` for a parameter that is missing, unknown, empty or given twice, and for a key that becomes too long.
+            /// The key for these values; `invalid` for a parameter that is missing, unknown, empty or given twice, and for a
+            /// key that becomes too long.
             pub fn key<K: AsRef<str>, V: ToString>(&self, values: impl IntoIterator<Item = (K, V)>) -> Result<Name> {
                 self.template.render(values).map_err(|error| error.about(format_args!("policy {}", self.name)))
             }

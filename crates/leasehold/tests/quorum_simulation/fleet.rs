@@ -7,10 +7,7 @@ use std::{
 
 use leasehold::{
     Attempt, BootInstant, Clock, Error, Guard, Leasehold,
-    engine::{
-        Engine,
-        quorum::{Quorum, QuorumOptions},
-    },
+    engine::{Engine, EngineOptions, quorum::Quorum},
 };
 use leasehold_testkit::history::Event;
 use rand::{RngExt, SeedableRng, rngs::StdRng};
@@ -52,12 +49,15 @@ impl Diary {
     }
 }
 
-pub(crate) fn options(network: &Network) -> QuorumOptions {
-    QuorumOptions {
+pub(crate) fn options(network: &Network) -> EngineOptions {
+    EngineOptions {
         clock: network.clock.clone(),
         command_timeout: COMMAND,
+        prefix: String::new(),
+        connections: 1,
+        max_in_flight: 1000,
+        client_name: String::new(),
         max_ttl: TTL_MAX,
-        prefix_bytes: 0,
     }
 }
 
