@@ -281,6 +281,7 @@ impl Deadlines for Redis {
         limit: u32,
         until: Until,
     ) -> Fut<'a, Page<Dead>> {
+        type Buried = (Vec<u8>, Vec<u8>);
         Box::pin(async move {
             let buckets = bucket::all(pool)?;
             let (number, at) =
@@ -295,8 +296,8 @@ impl Deadlines for Redis {
                     bucket::write_keys(&[*bucket], &["dead"], cmd);
                     cmd.arg(&at).arg(limit.clamp(10, 100));
                 });
-                let (next, found): (String, Vec<(Vec<u8>, Vec<u8>)>) =
-                    read(self.call_one(&pool.name, call, until).await?)?;
+                let (next, found) =
+                    read::<(String, Vec<Buried>)>(self.call_one(&pool.name, call, until).await?)?;
                 items.extend(found.into_iter().map(|(name, text)| buried(id(name), &text)));
                 at = next;
                 number += usize::from(at == "0");
@@ -307,11 +308,12 @@ impl Deadlines for Redis {
     }
 
     fn stats<'a>(&'a self, pool: &'a Pool, until: Until) -> Fut<'a, PoolStats> {
+        type Standing = (u64, u64, u64, Option<f64>, u64);
         Box::pin(async move {
             let kinds = ["due", "tries", "dead"];
             let mut stats = PoolStats::default();
             for answer in self.call_all(pool, &script::DEADLINES_STATS, &kinds, false, &[], until).await? {
-                let (now, buckets): (f64, Vec<(u64, u64, u64, Option<f64>, u64)>) = answer?;
+                let (now, buckets): (f64, Vec<Standing>) = answer?;
                 for (pending, due, tried, oldest, dead) in buckets {
                     stats.pending += pending;
                     stats.due += due;
