@@ -168,7 +168,7 @@ impl Lane {
 
     async fn send(&self, link: &Link, asking: bool, call: Call, ops: &[&Op], until: Until) -> Result<Value> {
         let era = link.identity.as_deref().zip(self.connection.options.grace());
-        let build = |by_hash| self.scripts.build(call, by_hash, ops.iter().copied(), link.number, era);
+        let build = |by_hash| self.scripts.build(call, by_hash, ops, link.number, era);
         let sending = link.run_script(asking, build, until);
         send_noted(sending, || ops.iter().for_each(|op| op.left(link.number))).await
     }

@@ -179,16 +179,16 @@ impl Scripts {
 
     /// One call that carries these operations over this link. `era` is the identity of the server and the grace that this
     /// client needs, if there is one.
-    pub(super) fn build<'a>(
+    pub(super) fn build(
         &self,
         call: Call,
         by_hash: bool,
-        ops: impl ExactSizeIterator<Item = &'a Op> + Clone,
+        ops: &[&Op],
         link: u64,
         era: Option<(&str, Duration)>,
     ) -> Cmd {
         // Asked once: what an end has to do away with may change at any time.
-        let forms: Vec<_> = ops.clone().map(|op| (op, op.form(call, by_hash, link))).collect();
+        let forms: Vec<_> = ops.iter().map(|op| (op, op.form(call, by_hash, link))).collect();
         let own_keys: usize = forms.iter().map(|(_, (_, keys))| keys.len()).sum();
         self.scripts[call as usize].call(by_hash, forms.len() * OP_BYTES, |cmd| {
             match era {

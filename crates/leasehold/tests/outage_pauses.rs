@@ -13,7 +13,8 @@ use leasehold::{
     Clock, Leasehold,
     clock::Until,
     engine::{
-        Capabilities, Engine, EngineError, Fault, Fut, Health, Inspect, Leases, Wake, WakeSink, memory::Memory,
+        Capabilities, Engine, EngineError, Fault, Fut, Health, Inspect, Leases, Wake, WakeSink,
+        memory::Memory,
     },
     error::Refusal,
 };
