@@ -313,7 +313,7 @@ mod tests {
             if has_ended {
                 attempts.end(owner.id());
             }
-            let cmd = Scripts::of(false, false).build(Call::Locks, false, [&op].into_iter(), 1, None);
+            let cmd = Scripts::of(false, false).build(Call::Locks, false, &[&op], 1, None);
             let text = String::from_utf8(cmd.get_packed_command()).unwrap();
             let release = format!("\r\n$1\r\nx\r\n$1\r\no\r\n$33\r\n{} \r\n", owner.id_text());
             assert_eq!(text.ends_with(&release), has_ended, "{text}");
