@@ -11,7 +11,7 @@ use crate::{
     deadlines::Deadlines,
     engine::{
         self, Capabilities, Changes, Cursor, Engine, Health, Inspection, Listing, Member, Page, Released,
-        Watch, Watched, watch,
+        Watch, Watched,
     },
     error::{Error, Result},
     fence::Fence,
@@ -171,7 +171,7 @@ impl Client {
         between("poll interval", poll_every, Duration::from_millis(10), Duration::from_secs(3600))?;
         let command_timeout = core.config.command_timeout;
         let request = Watch { locks, poll_every, command_timeout, clock: core.clock.clone() };
-        let changes = watch(core.engine.inspector(), request).take_until(core.closing().cancelled_owned());
+        let changes = core.engine.inspector().watch(request).take_until(core.closing().cancelled_owned());
         Ok(changes
             .map(|seen| seen.map_err(|error| core.explain_doing(error, "watching".into(), None)))
             .boxed())

@@ -245,7 +245,10 @@ impl Engine for Quorum {
 
 impl Leases for Quorum {
     fn claim<'a>(&'a self, claim: &'a Claim, until: Until) -> Fut<'a, Answer> {
-        Box::pin(self.shared.claim(claim, until))
+        Box::pin(async move {
+            self.capabilities.check_mode(claim.mode)?;
+            self.shared.claim(claim, until).await
+        })
     }
 
     fn renew<'a>(&'a self, holds: &'a [Hold], until: Until) -> Fut<'a, Vec<Result<Renewed>>> {

@@ -35,6 +35,7 @@ use leasehold_core::{
 impl Leases for Redis {
     fn claim<'a>(&'a self, claim: &'a Claim, until: Until) -> Fut<'a, Answer> {
         Box::pin(async move {
+            self.capabilities.check_mode(claim.mode)?;
             let keys = self.keys(&claim.name).checked()?;
             let arrival = self.attempts.arrival(claim.owner.id());
             let ask = async |claim: &Claim| match claim.acks {

@@ -129,8 +129,9 @@ impl Leases for Sqlite {
             self.wakes.listen();
         }
         let (since, claim, wake) = (self.clock.now(), claim.clone(), self.wakes.id.clone());
-        let ended = self.ended.clone();
+        let (ended, supported) = (self.ended.clone(), self.capabilities.check_mode(claim.mode));
         self.worker.call(until, Purpose::Ask, Access::Write, move |store| {
+            supported?;
             // Its end may have overtaken it on the way to the thread.
             if ended.lock().unwrap_or_else(PoisonError::into_inner).contains(claim.owner.id()) {
                 return Err(ended_error().into());

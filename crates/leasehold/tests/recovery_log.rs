@@ -30,7 +30,8 @@ async fn an_outage_is_logged_once_and_its_end_too() {
         eventually_async(LONG, "two tries more", || async { count(&again) >= 2 }).await;
         assert_eq!(count(&format!("ERROR recovery waits for the store pool={pool} ")), 1, "{}", log.text());
     }
-    assert!(count("ERROR") <= 3, "the lock's own error comes once, too:\n{}", log.text());
+    // A release that met the outage is logged by the lock, and again when it is given up.
+    assert!(count("ERROR") <= 4, "the lock's own errors come once, too:\n{}", log.text());
     server.restart();
     for pool in ["shared", "single"] {
         let over = format!("INFO recovery goes on pool={pool}");

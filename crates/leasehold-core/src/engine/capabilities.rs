@@ -1,5 +1,10 @@
 //! What an engine can do.
 
+use std::{ops::RangeInclusive, time::Duration};
+
+use super::{EngineError, Fault, Mode};
+use crate::lease::validity::{TTL_MAX_LIMIT, TTL_MIN};
+
 /// What an engine can do, as plain data: it drives errors, docs and which conformance cases run.
 #[derive(Clone, Debug)]
 #[non_exhaustive]
@@ -14,6 +19,14 @@ pub struct Capabilities {
     pub durable: bool,
     /// Longest name, in bytes, after the store's own prefix.
     pub name_max_bytes: usize,
+    /// How long leases can be.
+    pub ttl: RangeInclusive<Duration>,
+    /// The store rounds leases up to whole multiples of it.
+    pub ttl_step: Duration,
+    /// Why locks cannot be shared, if they cannot.
+    pub no_shared: Option<&'static str>,
+    /// Why there are no permits, if there are none.
+    pub no_permits: Option<&'static str>,
     /// Why a claim cannot wait for replicas, if it cannot.
     pub no_acks: Option<&'static str>,
 }
@@ -27,12 +40,33 @@ impl Capabilities {
         durable: bool,
         name_max_bytes: usize,
     ) -> Self {
-        Self { engine, reach, handover, durable, name_max_bytes, no_acks: None }
+        Self {
+            engine,
+            reach,
+            handover,
+            durable,
+            name_max_bytes,
+            ttl: TTL_MIN..=TTL_MAX_LIMIT,
+            ttl_step: Duration::from_millis(1),
+            no_shared: Some("this store has exclusive locks only"),
+            no_permits: Some("this store has exclusive locks only"),
+            no_acks: None,
+        }
     }
 
     /// The same without claims that wait for replicas, and why.
     pub fn without_acks(self, why: &'static str) -> Self {
         Self { no_acks: Some(why), ..self }
+    }
+
+    /// Refuses a mode that the engine does not have: every claim begins with it.
+    pub fn check_mode(&self, mode: Mode) -> Result<(), EngineError> {
+        let lacks = match mode {
+            Mode::Exclusive => None,
+            Mode::Shared => self.no_shared,
+            Mode::Permits { .. } => self.no_permits,
+        };
+        lacks.map_or(Ok(()), |why| Err(EngineError::new(Fault::Unsupported, why)))
     }
 }
 

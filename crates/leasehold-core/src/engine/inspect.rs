@@ -2,7 +2,7 @@
 
 use std::time::Duration;
 
-use super::{Cursor, Fut, Holders, Mode, Page};
+use super::{Changes, Cursor, Fut, Holders, Mode, Page, Watch, watch};
 use crate::{clock::Until, fence::Fence, name::Name, owner::Holder};
 
 /// What people may see of locks. Reads only.
@@ -20,6 +20,11 @@ pub trait Inspect: Send + Sync {
         limit: u32,
         until: Until,
     ) -> Fut<'a, Page<Inspection>>;
+
+    /// Reports what changes. Unless the store can push changes, it polls.
+    fn watch(&self, watch: Watch) -> Changes<'_> {
+        watch::poll(self, watch)
+    }
 }
 
 /// What is known about one name.

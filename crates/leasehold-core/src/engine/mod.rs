@@ -38,7 +38,6 @@ pub use inspect::{Inspect, Inspection, Tenure, WAITERS_SHOWN, Waiter};
 pub use lease::{Acks, Answer, Claim, Grant, Held, Hold, Holders, Mode, Queue, Released, Renewed, Wake};
 pub use members::{Member, MemberState, Members, Rounds};
 pub use nodes::ClockOffset;
-pub(crate) use watch::watch;
 pub use watch::{Change, ChangeKind, Changes, WATCHED_MAX, Watch, Watched};
 
 /// The future of an engine call.

@@ -95,7 +95,10 @@ impl fmt::Display for ChangeKind {
 type Locks = BTreeMap<Name, Inspection>;
 
 /// The locks in use, not before the time that comes with them.
-async fn snapshot(inspect: &dyn Inspect, watch: &Watch) -> Result<(BootInstant, Locks), EngineError> {
+async fn snapshot(
+    inspect: &(impl Inspect + ?Sized),
+    watch: &Watch,
+) -> Result<(BootInstant, Locks), EngineError> {
     let (taken_at, mut locks, mut from) = (watch.clock.now(), Locks::new(), None);
     loop {
         let until = watch.clock.now() + watch.command_timeout;
@@ -120,7 +123,7 @@ async fn snapshot(inspect: &dyn Inspect, watch: &Watch) -> Result<(BootInstant, 
 const PAGE: u32 = 500;
 
 /// Watches by inspecting again and again.
-pub(crate) fn watch(inspect: &dyn Inspect, watch: Watch) -> Changes<'_> {
+pub(super) fn poll(inspect: &(impl Inspect + ?Sized), watch: Watch) -> Changes<'_> {
     let start = (None::<(BootInstant, Locks)>, watch.clock.now(), watch);
     stream::unfold(start, move |(mut before, mut next_at, watch)| async move {
         loop {

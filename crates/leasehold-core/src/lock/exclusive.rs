@@ -274,7 +274,9 @@ impl Lock {
 
     fn check_ranges(&self) -> Result<()> {
         let request = &self.request;
+        let capabilities = self.core.engine.capabilities();
         self.core.config.check_ttl(request.ttl)?;
+        between("ttl", request.ttl, *capabilities.ttl.start(), *capabilities.ttl.end())?;
         check_wait(request.wait)?;
         check_label(&request.label)?;
         request.retry.check()?;
@@ -287,7 +289,7 @@ impl Lock {
         if request.critical && request.on_outage == OnOutage::Proceed {
             return Err(Error::invalid("critical on-outage", "proceed", "deny"));
         }
-        if let (true, Some(why)) = (request.acks != Acks::None, self.core.engine.capabilities().no_acks) {
+        if let (true, Some(why)) = (request.acks != Acks::None, capabilities.no_acks) {
             return Err(Error::unsupported("waiting for replicas", why));
         }
         if request.max_attempts == Some(0) {

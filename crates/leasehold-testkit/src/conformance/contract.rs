@@ -40,6 +40,7 @@ cases! {
     renewals_of_many_are_answered_one_by_one: Contract,
     a_pushed_grant_is_the_one_the_store_holds: Contract Push,
     a_late_answer_shortens_the_lease: Contract,
+    a_mode_that_the_store_lacks_is_refused: Contract,
 }
 
 /// An engine with a sink that records wake-ups, and claims for one name.
@@ -312,4 +313,21 @@ async fn a_late_answer_shortens_the_lease(test: TestContext) {
     let remaining = guard.remaining();
     assert!(remaining <= ms(2_000) - late, "{remaining:?} is counted from the answer");
     guard.release().await.unwrap();
+}
+
+async fn a_mode_that_the_store_lacks_is_refused(test: TestContext) {
+    let bare = Bare::new(&test).await;
+    let (one, capabilities) = (std::num::NonZeroU32::MIN, test.capabilities());
+    let modes = [
+        (Mode::Shared, capabilities.no_shared),
+        (Mode::Permits { take: one, of: one }, capabilities.no_permits),
+    ];
+    for (mode, lacks) in modes {
+        let Some(why) = lacks else { continue };
+        let claim = Claim { mode, ..claim(None) };
+        let error = bare.engine.leases().claim(&claim, bare.until()).await.unwrap_err();
+        assert_eq!((error.fault, &*error.why), (Fault::Unsupported, why));
+        let seen = bare.engine.inspector().inspect(&claim.name, bare.until()).await.unwrap();
+        assert!(!seen.is_in_use(), "{seen:?}");
+    }
 }
