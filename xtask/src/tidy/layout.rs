@@ -1,4 +1,4 @@
-//! Names of folders and modules, and the required entries of every manifest.
+//! Names of folders and modules, their places on the code map, and the required entries of every manifest.
 
 use toml::{Table, Value};
 
@@ -22,6 +22,32 @@ pub(super) fn no_vague_names(tree: &Tree) -> Vec<Violation> {
         }
     }
     violations
+}
+
+const MAP: &str = "ARCHITECTURE.md";
+/// Crates whose modules are all on the map.
+const MAPPED: [&str; 5] =
+    ["leasehold", "leasehold-core", "leasehold-quorum", "leasehold-redis", "leasehold-sqlite"];
+
+/// A stranger finds the place of a question on the map, so every module of the library is named there.
+pub(super) fn modules_are_on_the_map(tree: &Tree) -> Vec<Violation> {
+    let Some((_, text)) = tree.iter().find(|(path, _)| *path == MAP) else { return Vec::new() };
+    let map = text.split("\n## ").find(|section| section.starts_with("Code map")).unwrap_or_default();
+    let words: Vec<_> = map.split(|c: char| !c.is_alphanumeric() && c != '_').collect();
+    let missing =
+        tree.iter().filter(|(path, _)| module_on_the_map(path).is_some_and(|name| !words.contains(&name)));
+    missing
+        .map(|(path, _)| Violation::new(path, 1, "map", format!("the code map of {MAP} does not name it")))
+        .collect()
+}
+
+/// The name by which the map has a module; `None` for tests and for what is no module of the library.
+fn module_on_the_map(path: &str) -> Option<&str> {
+    let (package, module) = path.strip_prefix("crates/")?.split_once("/src/")?;
+    let module = module.strip_suffix(".rs")?;
+    let name = module.strip_suffix("/mod").unwrap_or(module).rsplit('/').next()?;
+    let is_test = module.split('/').any(|part| part == "tests");
+    (MAPPED.contains(&package) && !is_test && name != "lib").then_some(name)
 }
 
 fn vague_in_path(path: &str) -> Option<&'static str> {
@@ -83,6 +109,28 @@ mod tests {
             ("src/lib.rs", "mod lock;"),
         ];
         assert!(flagged(no_vague_names, files).is_empty());
+    }
+
+    #[test]
+    fn a_module_that_the_map_does_not_name_is_flagged() {
+        let map = (
+            "ARCHITECTURE.md",
+            "# A\n\n## Code map\n\n  lock/ guard.rs  the guard\n\n## Later\n\nnames reaper\n",
+        );
+        let files = |path| [map, (path, "")];
+        for path in ["crates/leasehold-core/src/reaper.rs", "crates/leasehold/src/lease/mod.rs"] {
+            assert_eq!(flagged(modules_are_on_the_map, files(path)), [format!("{path}:1")]);
+        }
+        for path in [
+            "crates/leasehold-core/src/lock/mod.rs",
+            "crates/leasehold-core/src/guard.rs",
+            "crates/leasehold-core/src/lib.rs",
+            "crates/leasehold-core/src/reaper/tests.rs",
+            "crates/leasehold-core/tests/reaper.rs",
+            "crates/leasehold-cli/src/reaper.rs",
+        ] {
+            assert!(flagged(modules_are_on_the_map, files(path)).is_empty(), "{path}");
+        }
     }
 
     #[test]

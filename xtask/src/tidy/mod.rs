@@ -30,6 +30,7 @@ const RULES: &[Rule] = &[
     lua::lua_orders_numbers_only,
     layout::no_vague_names,
     layout::lints_are_shared,
+    layout::modules_are_on_the_map,
     links::relative_links_exist,
 ];
 
