@@ -222,7 +222,8 @@ async fn a_wait_that_ends_during_a_question_is_a_timeout(test: TestContext) {
     let (one, two) = (test.client().await, test.client_with(|builder| builder.engine(slow)).await);
     let _guard = one.lock("job").acquire().await.unwrap();
     let attempts = (0..20).map(|number| {
-        let lock = two.lock("job").wait(ms(400 + number * 10)).retry(Retry::fixed(ms(20)));
+        // Long enough for a first answer from a busy store, without which it would be an outage.
+        let lock = two.lock("job").wait(ms(1_500 + number * 10)).retry(Retry::fixed(ms(20)));
         lock.on_outage(OnOutage::Proceed).acquire_or_proceed()
     });
     for outcome in join_all(attempts).await {
