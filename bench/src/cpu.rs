@@ -9,7 +9,8 @@ use crate::Failure;
 pub(crate) fn time_of(pid: u32) -> Result<Duration, Failure> {
     let mut time = Duration::ZERO;
     for thread in fs::read_dir(format!("/proc/{pid}/task"))? {
-        let schedstat = fs::read_to_string(thread?.path().join("schedstat"))?;
+        // A thread that has ended since is not one of them.
+        let Ok(schedstat) = fs::read_to_string(thread?.path().join("schedstat")) else { continue };
         let running = schedstat.split_whitespace().next().ok_or("unknown form of schedstat")?;
         time += Duration::from_nanos(running.parse()?);
     }
