@@ -89,6 +89,13 @@ impl Op {
         matches!(&self.step, Step::Claim { copy, .. } if copy.has_ended())
     }
 
+    /// It is about to leave, or to leave again after it had no effect; not after its attempt's end. Later ends know of it.
+    pub(crate) fn leaves(&self) -> bool {
+        let Step::Claim { copy, .. } = &self.step else { return true };
+        copy.answered();
+        copy.leaves(None).is_ok()
+    }
+
     /// It is in the queue of this link.
     pub(crate) fn left(&self, link: u64) {
         if let Step::Claim { copy, .. } = &self.step {
@@ -140,19 +147,12 @@ impl Op {
         }
     }
 
-    /// It leaves again, unless its attempt has ended meanwhile. An end that comes later may overtake it on any link.
-    fn leaves_again(&self) {
-        if let Step::Claim { copy, .. } = &self.step {
-            copy.answered();
-            let _unless_ended = copy.leaves(None).map(|()| copy.left(u64::MAX));
-        }
-    }
-
     /// How it is written for a call that leaves over this link, the second time with the script's text.
     pub(super) fn form(&self, call: Call, by_hash: bool, link: u64) -> Form {
         use Key::{B, F, G, K, S, V, W};
-        if !by_hash {
-            self.leaves_again();
+        // An end that comes later may overtake it on any link.
+        if !by_hash && self.leaves() {
+            self.left(u64::MAX);
         }
         match (&self.step, call) {
             (Step::Claim { .. }, Call::ClaimFree) => ("", &[K, F, W, G]),
@@ -314,6 +314,8 @@ mod tests {
             if has_ended {
                 attempts.end(owner.id());
             }
+            assert_eq!(op.leaves(), !has_ended);
+            assert_eq!(attempts.may_come_late(owner.id(), 1), !has_ended);
             for call in [Call::ClaimFree, Call::Locks] {
                 let cmd = Scripts::of(false, false).build(call, false, &[&op], 1, None);
                 let text = String::from_utf8(cmd.get_packed_command()).unwrap();
