@@ -161,7 +161,6 @@ mod tests {
     use std::time::Duration;
 
     use leasehold_testkit::{FaultProxy, eventually_async};
-    use tokio::task::JoinHandle;
 
     use super::*;
     use leasehold_core::{
@@ -232,10 +231,10 @@ mod tests {
         engine.abandon(&busy, until()).await.unwrap();
 
         proxy.hold_replies();
-        let leave = async |call: JoinHandle<()>, sent: u64| {
+        let leaves = async |sent: u64| {
             let has_left = || async { proxy.requests_bytes() > sent };
             eventually_async(Duration::from_secs(60), "it to leave", has_left).await;
-            call
+            proxy.requests_bytes()
         };
         let abandon = |claim: &Claim| {
             let (engine, claim) = (engine.clone(), claim.clone());
@@ -246,11 +245,13 @@ mod tests {
             async move { drop(engine.claim(&claim, until()).await) }
         };
         let sent = proxy.requests_bytes();
-        let first = leave(abandon(&busy), sent).await;
-        let sent = proxy.requests_bytes();
-        leave(tokio::spawn(claiming), sent).await.abort();
-        let sent = proxy.requests_bytes();
-        let end = leave(abandon(&mine), sent).await;
+        let first = abandon(&busy);
+        let sent = leaves(sent).await;
+        let claiming = tokio::spawn(claiming);
+        let sent = leaves(sent).await;
+        claiming.abort();
+        let end = abandon(&mine);
+        leaves(sent).await;
         proxy.release_replies();
         first.await.unwrap();
         end.await.unwrap();
