@@ -127,7 +127,7 @@ impl Lane {
                 value => return Ok(value),
             }
             // The attempt may have ended meanwhile.
-            if op.is_void() {
+            if !op.leaves() {
                 return Err(ended_error());
             }
         }

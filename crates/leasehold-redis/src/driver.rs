@@ -23,7 +23,7 @@ pub(super) async fn dial(
     let config = AsyncConnectionConfig::new()
         .set_connection_timeout(None)
         .set_response_timeout(None)
-        // A command that was polled once is in the queue, and what is sent later arrives later: see `Registry::remains`.
+        // A command that was polled once is in the queue, and what is sent later arrives later: see `Registry`.
         .set_pipeline_buffer_size(QUEUE_MAX)
         .set_push_sender(push);
     let dialled = client.get_multiplexed_async_connection_with_config(&config).await;

@@ -160,7 +160,7 @@ impl Engine for Redis {
 mod tests {
     use std::time::Duration;
 
-    use leasehold_testkit::eventually_async;
+    use leasehold_testkit::{FaultProxy, eventually_async};
 
     use super::*;
     use leasehold_core::{
@@ -181,9 +181,7 @@ mod tests {
         }
     }
 
-    #[tokio::test]
-    async fn nothing_is_remembered_of_attempts_that_failed_or_got_their_lock() {
-        let Some(server) = leasehold_testkit::redis_or_skip() else { return };
+    fn open(url: &str) -> Redis {
         let options = EngineOptions {
             clock: Clock::system(),
             command_timeout: Duration::from_secs(5),
@@ -193,8 +191,17 @@ mod tests {
             client_name: String::new(),
             max_ttl: Duration::from_secs(300),
         };
-        let engine = Redis::open(&server.url(), &options).unwrap();
-        let until = || Clock::system().now() + Duration::from_secs(5);
+        Redis::open(url, &options).unwrap()
+    }
+
+    fn until() -> Until {
+        Clock::system().now() + Duration::from_secs(20)
+    }
+
+    #[tokio::test]
+    async fn nothing_is_remembered_of_attempts_that_failed_or_got_their_lock() {
+        let Some(server) = leasehold_testkit::redis_or_skip() else { return };
+        let engine = open(&server.url());
 
         server.cli(&["HSET", "lock:foreign", "a", "b"]);
         let error = engine.claim(&claim(1, "foreign"), until()).await.unwrap_err();
@@ -209,5 +216,47 @@ mod tests {
         // Whether or not it is ever renewed: it may be detached at once.
         let forgotten = || async { engine.attempts.registry.count() == 0 };
         eventually_async(Duration::from_secs(60), "the hand-over", forgotten).await;
+    }
+
+    /// One that left while another call was under way is sent by a task of its own, which outlives its caller.
+    #[tokio::test]
+    async fn a_lone_claim_is_not_sent_again_with_the_text_of_its_script_after_its_end() {
+        let Some(server) = leasehold_testkit::redis_or_skip() else { return };
+        let proxy = FaultProxy::start(server.addr());
+        let engine = Arc::new(open(&proxy.url()));
+        // The server knows how an attempt that may wait ends, and not how a lock that is free is claimed.
+        let (busy, mine) = (claim(1, "busy"), claim(2, "x"));
+        engine.claim(&busy, until()).await.unwrap();
+        server.cli(&["SCRIPT", "FLUSH"]);
+        engine.abandon(&busy, until()).await.unwrap();
+
+        proxy.hold_replies();
+        let leaves = async |sent: u64| {
+            let has_left = || async { proxy.requests_bytes() > sent };
+            eventually_async(Duration::from_secs(60), "it to leave", has_left).await;
+            proxy.requests_bytes()
+        };
+        let abandon = |claim: &Claim| {
+            let (engine, claim) = (engine.clone(), claim.clone());
+            tokio::spawn(async move { engine.abandon(&claim, until()).await.unwrap() })
+        };
+        let claiming = {
+            let (engine, claim) = (engine.clone(), mine.clone());
+            async move { drop(engine.claim(&claim, until()).await) }
+        };
+        let sent = proxy.requests_bytes();
+        let first = abandon(&busy);
+        let sent = leaves(sent).await;
+        let claiming = tokio::spawn(claiming);
+        let sent = leaves(sent).await;
+        claiming.abort();
+        let end = abandon(&mine);
+        leaves(sent).await;
+        proxy.release_replies();
+        first.await.unwrap();
+        end.await.unwrap();
+        let forgotten = || async { engine.attempts.registry.count() == 0 };
+        eventually_async(Duration::from_secs(60), "the claim to be over", forgotten).await;
+        assert_eq!(server.cli(&["EXISTS", "lock:x"]).int(), 0);
     }
 }

@@ -89,6 +89,13 @@ impl Op {
         matches!(&self.step, Step::Claim { copy, .. } if copy.has_ended())
     }
 
+    /// It is about to leave, or to leave again after it had no effect; not after its attempt's end. Later ends know of it.
+    pub(crate) fn leaves(&self) -> bool {
+        let Step::Claim { copy, .. } = &self.step else { return true };
+        copy.answered();
+        copy.leaves(None).is_ok()
+    }
+
     /// It is in the queue of this link.
     pub(crate) fn left(&self, link: u64) {
         if let Step::Claim { copy, .. } = &self.step {
@@ -140,20 +147,15 @@ impl Op {
         }
     }
 
-    /// It leaves again, unless its attempt has ended meanwhile. An end that comes later may overtake it on any link.
-    fn leaves_again(&self) -> bool {
-        let Step::Claim { copy, .. } = &self.step else { return true };
-        copy.answered();
-        copy.leaves(None).map(|()| copy.left(wake::NO_LINK)).is_ok()
-    }
-
     /// How it is written for a call that leaves over this link, the second time with the script's text.
     pub(super) fn form(&self, call: Call, by_hash: bool, link: u64) -> Form {
         use Key::{B, F, G, K, S, V, W};
+        // An end that comes later may overtake it on any link.
+        if !by_hash && self.leaves() {
+            self.left(u64::MAX);
+        }
         match (&self.step, call) {
             (Step::Claim { .. }, Call::ClaimFree) => ("", &[K, F, W, G]),
-            // Too late: a release of the same owner, which changes nothing, has its place among the others of the call.
-            (Step::Claim { .. }, _) if !by_hash && !self.leaves_again() => ("o", &[K]),
             (Step::Claim { .. }, _) => ("c", &[K, F, W, S, G]),
             (Step::Renew(_), Call::Renew) => ("", &[K]),
             (Step::Renew(Hold { of: Held::Lock, .. }), _) => ("n", &[K, F]),
@@ -208,10 +210,9 @@ impl Op {
         match &self.step {
             Step::Claim { claim, channel, arrival, .. } => {
                 let (id, rest) = parts(&claim.owner);
-                cmd.arg(id);
-                if *letter != "o" {
-                    cmd.arg(rest).arg(px(claim.ttl + claim.lock_delay));
-                }
+                // Scripts refuse so long a lease: what comes too late changes nothing, and keeps its place in the call.
+                let px = if self.is_void() { u64::MAX } else { px(claim.ttl + claim.lock_delay) };
+                cmd.arg(id).arg(rest).arg(px);
                 if *letter == "c" {
                     cmd.arg(entry_head(claim, channel)).arg(arrival.as_deref().unwrap_or("0"));
                 }
@@ -313,11 +314,17 @@ mod tests {
             if has_ended {
                 attempts.end(owner.id());
             }
-            let cmd = Scripts::of(false, false).build(Call::Locks, false, &[&op], 1, None);
-            let text = String::from_utf8(cmd.get_packed_command()).unwrap();
-            let release = format!("\r\n$1\r\nx\r\n$1\r\no\r\n$33\r\n{} \r\n", owner.id_text());
-            assert_eq!(text.ends_with(&release), has_ended, "{text}");
+            assert_eq!(op.leaves(), !has_ended);
             assert_eq!(attempts.may_come_late(owner.id(), 1), !has_ended);
+            for call in [Call::ClaimFree, Call::Locks] {
+                let cmd = Scripts::of(false, false).build(call, false, &[&op], 1, None);
+                let text = String::from_utf8(cmd.get_packed_command()).unwrap();
+                assert_eq!(text.contains(&format!("\r\n{}\r\n", u64::MAX)), has_ended, "{text}");
+            }
+            // Also after an end that goes key by key, over no link in particular.
+            for link in [1, wake::NO_LINK] {
+                assert_eq!(attempts.may_come_late(owner.id(), link), !has_ended, "{link}");
+            }
         }
     }
 

@@ -195,7 +195,7 @@ impl Topology {
                     false => stop.shard.lane(name),
                 };
                 // It may have been on its way for a while, and its end may be ahead of it.
-                if op.is_void() {
+                if !op.leaves() {
                     return Err(ended_error());
                 }
                 if stop.asking { lane.run_asking(&op, until).await } else { lane.run(op, until).await }
