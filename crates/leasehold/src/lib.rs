@@ -22,17 +22,17 @@
 //! | once per interval across a fleet | [`Lock::try_acquire`] with [`Lock::hold_at_least`] |
 //! | to go on without a lock when the store is down, knowingly | [`Lock::acquire_or_proceed`] |
 //! | a lock that a later process gives back | [`Guard::detach`] |
-//! | to execute a request once and give everybody its result | [`Leasehold::idempotency`] |
-//! | to tell others that something is in progress | [`Leasehold::marker`] |
+//! | to execute a request once and give everybody its result | [`Leasehold::idempotency`](Client::idempotency) |
+//! | to tell others that something is in progress | [`Leasehold::marker`](Client::marker) |
 //! | names and ttls from a file, checked at start-up | `Leasehold::policy`, with the feature `config` |
-//! | to notice what should have ended by now, also after a crash | [`Leasehold::deadlines`] |
+//! | to notice what should have ended by now, also after a crash | [`Leasehold::deadlines`](Client::deadlines) |
 //! | locks and idempotency keys without `async` | the feature `blocking` |
-//! | to see who holds what, or to end it | [`Leasehold::inspect`], [`Leasehold::list`], [`Leasehold::force_release`] |
+//! | to see who holds what, or to end it | [`Client::inspect`], [`Client::list`], [`Client::force_release`] |
 //!
 //! # What dropping does
 //!
 //! Every async method says what dropping its future does. In short: a dropped `acquire` ends its attempt in the
-//! background; a dropped guard gives the lock back in the background; [`Leasehold::close`] waits for both.
+//! background; a dropped guard gives the lock back in the background; [`Leasehold::close`](Client::close) waits for both.
 //!
 //! # Logs
 //!

@@ -12,7 +12,11 @@ use crate::{Builder, Fence, Result, Stats};
 mirror! {
     /// A client of one store, without `async`; see [`crate::Leasehold`].
     #[derive(Clone, Debug)]
-    pub struct Leasehold(crate::Leasehold) {
+    pub struct Leasehold(crate::Leasehold) {}
+}
+
+impl Leasehold {
+    mirror! { crate::Client:
         get lock(name: impl AsRef<str>) -> Lock => Lock::new;
         get idempotency(operation: impl AsRef<str>) -> Idempotency => Idempotency::new;
         wait inspect(name: impl AsRef<str>) -> Inspection;
@@ -25,9 +29,7 @@ mirror! {
         get store() -> &str;
         wait close() -> ();
     }
-}
 
-impl Leasehold {
     /// As [`crate::Leasehold::connect`]; `unsupported` in async code.
     pub fn connect(url: impl AsRef<str>) -> Result<Self> {
         Self::build(crate::Leasehold::builder(url))

@@ -9,7 +9,7 @@ use crate::{Error, Result};
 /// A type that wraps an async one, or only methods of such a type. Each line is one method. `set` returns the builder, `get`
 /// answers at once, `wait` waits for the answer, and `end` also uses the value up. What follows `=>` wraps the answer.
 macro_rules! mirror {
-    ($(#[$about:meta])* pub struct $type:ident($of:path) { $($methods:tt)+ }) => {
+    ($(#[$about:meta])* pub struct $type:ident($of:path) { $($methods:tt)* }) => {
         $(#[$about])*
         pub struct $type {
             inner: $of,
@@ -20,11 +20,11 @@ macro_rules! mirror {
                 Self { inner }
             }
 
-            mirror! { $of: $($methods)+ }
+            mirror! { $of: $($methods)* }
         }
     };
-    ($of:path: $($(#[$more:meta])* $kind:ident $name:ident($($arg:ident: $type:ty),*) $(-> $out:ty)? $(=> $wrap:path)?;)+) => {
-        $(mirror!(@$kind $of, [$($more)*] $name($($arg: $type),*) $(-> $out)? $(=> $wrap)?);)+
+    ($of:path: $($(#[$more:meta])* $kind:ident $name:ident($($arg:ident: $type:ty),*) $(-> $out:ty)? $(=> $wrap:path)?;)*) => {
+        $(mirror!(@$kind $of, [$($more)*] $name($($arg: $type),*) $(-> $out)? $(=> $wrap)?);)*
     };
     (@set $of:path, [$($more:meta)*] $name:ident($($arg:ident: $type:ty),*)) => {
         #[doc = concat!("As [`", stringify!($of), "::", stringify!($name), "`].")]
