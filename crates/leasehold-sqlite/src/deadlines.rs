@@ -168,11 +168,8 @@ impl Store<'_> {
         };
         let limit = limit.max(1);
         let params = params![number, after, limit.saturating_add(1)];
-        let mut items = self.all(include_str!("deadlines/dead.sql"), params, read)?;
-        let more = items.len() > limit as usize;
-        items.truncate(limit as usize);
-        let next = items.last().filter(|_| more).map(|last| Cursor::new(&*last.id));
-        Ok(Page { items, next })
+        let items = self.all(include_str!("deadlines/dead.sql"), params, read)?;
+        Ok(Page::first(items.into_iter(), limit, |dead| &*dead.id))
     }
 
     fn pool_stats(&self, pool: &Pool) -> Result<PoolStats> {

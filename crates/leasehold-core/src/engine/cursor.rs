@@ -13,8 +13,7 @@ pub struct Page<T> {
 
 impl<T> Page<T> {
     /// The first of these items; the cursor is the key of its last.
-    #[cfg(feature = "memory")]
-    pub(crate) fn first(mut items: impl Iterator<Item = T>, limit: u32, key: impl Fn(&T) -> &str) -> Self {
+    pub fn first(mut items: impl Iterator<Item = T>, limit: u32, key: impl Fn(&T) -> &str) -> Self {
         let page: Vec<T> = items.by_ref().take(limit as usize).collect();
         let next = items.next().and(page.last()).map(|last| Cursor::new(key(last)));
         Self { items: page, next }
