@@ -44,9 +44,10 @@ pub fn one_of<'a>(word: &str, known: impl IntoIterator<Item = &'a str>) -> Strin
     }
 }
 
-/// Bad input as errors quote it: short, and with control characters escaped.
+/// Bad input as errors quote it: short, and with what is not printable escaped.
 pub fn quoted(text: &str) -> String {
-    let shown = |c: char| if c.is_control() { c.escape_debug().to_string() } else { c.to_string() };
+    let is_plain = |c: char| c.is_alphanumeric() || "\"'\\".contains(c);
+    let shown = |c: char| if is_plain(c) { c.to_string() } else { c.escape_debug().to_string() };
     let more = text.chars().nth(64).map(|_| "…".to_owned());
     text.chars().take(64).map(shown).chain(more).collect()
 }
@@ -108,6 +109,13 @@ mod tests {
             let error = bad.parse::<Acks>().unwrap_err().to_string();
             assert!(error.ends_with("expected 0 to 255, or majority"), "{error}");
         }
+    }
+
+    #[test]
+    fn quoted_text_cannot_change_how_the_rest_is_shown() {
+        assert_eq!(quoted("a\n\u{1b}[31m\u{202e}\u{200b}"), "a\\n\\u{1b}[31m\\u{202e}\\u{200b}");
+        assert_eq!(quoted("it's \"ü\" · C:\\"), "it's \"ü\" · C:\\");
+        assert_eq!(quoted(&"x".repeat(65)), "x".repeat(64) + "…");
     }
 
     #[test]
