@@ -37,7 +37,7 @@ use leasehold_core::{
 /// Claims of one client that can wait for replicas of one server at the same time, and connections that they have for it.
 const CONNECTIONS_MAX: usize = 16;
 /// Most time that the reply to a WAIT is given to reach us.
-const WAIT_REPLY_MAX: Duration = Duration::from_millis(250);
+const WAIT_REPLY_MAX: Duration = Duration::from_secs(1);
 
 impl Redis {
     /// Sends a claim that counts only once replicas have it.
