@@ -176,7 +176,8 @@ async fn the_number_of_calls_that_ask_is_bounded() {
         begun.await.unwrap();
         let fits = engine.inspect(&name, soon());
         let too_many = async {
-            let refused = engine.inspect(&name, soon()).await.unwrap_err();
+            let in_vain = Clock::system().now() + Duration::from_millis(20);
+            let refused = engine.inspect(&name, in_vain).await.unwrap_err();
             assert_eq!(refused.fault, Fault::Overloaded);
             // What is held is kept and given back all the same.
             let held = waiting("held").hold(Fence::new(0));

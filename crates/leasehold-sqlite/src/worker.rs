@@ -31,7 +31,7 @@ type Job = Box<dyn FnOnce(&mut ThreadState) + Send>;
 /// What a call is for: whether it may be refused or skipped.
 #[derive(Clone, Copy, PartialEq, Eq)]
 pub(super) enum Purpose {
-    /// To ask for something: refused while too many wait, skipped when its caller's time is over.
+    /// To ask for something: waits while too many do, and is refused or skipped when its caller's time is over.
     Ask,
     /// To keep something: never refused, or a crowd that asks would cost this client the leases it has.
     Keep,
@@ -112,9 +112,13 @@ impl Worker {
         purpose: Purpose,
         work: impl FnOnce(&mut ThreadState) -> Result<T> + Send + 'static,
     ) -> Result<T, EngineError> {
-        let overloaded = |_| EngineError::new(Fault::Overloaded, "too many operations wait for the file");
         let permit = match purpose {
-            Purpose::Ask => Some(self.asking.clone().try_acquire_owned().map_err(overloaded)?),
+            Purpose::Ask => match self.clock.bounded(until, self.asking.clone().acquire_owned()).await {
+                Some(Ok(permit)) => Some(permit),
+                _ => {
+                    return Err(EngineError::new(Fault::Overloaded, "too many operations wait for the file"));
+                }
+            },
             Purpose::Keep | Purpose::End => None,
         };
         self.calls.fetch_add(1, Ordering::Relaxed);
