@@ -85,10 +85,10 @@ async fn max_attempts_bound_how_often_the_store_is_asked(test: TestContext) {
 async fn a_fixed_retry_polls_at_its_interval(test: TestContext) {
     let client = test.client().await;
     let _guard = client.lock("job").acquire().await.unwrap();
-    let lock = client.lock("job").wait(ms(600)).retry(Retry::fixed(ms(60)));
+    let lock = client.lock("job").wait(ms(2_400)).retry(Retry::fixed(ms(60)));
     match lock.acquire().await.unwrap_err() {
         // Each pause is between half and all of 60 ms.
-        Error::TimedOut { attempts, .. } => assert!((3..=22).contains(&attempts), "{attempts} attempts"),
+        Error::TimedOut { attempts, .. } => assert!((5..=82).contains(&attempts), "{attempts} attempts"),
         other => panic!("{other:?}"),
     }
 }
