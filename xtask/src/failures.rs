@@ -11,6 +11,8 @@ pub(crate) struct Failures {
     suspected: Vec<String>,
     /// The last line was the location of a panic; the next is its message.
     panicked: bool,
+    /// The last result said that tests failed.
+    has_verdict: bool,
 }
 
 impl Failures {
@@ -18,7 +20,8 @@ impl Failures {
     pub(crate) fn read(&mut self, line: &str) {
         if let Some(verdict) = line.strip_prefix("test result: ") {
             let suspected = std::mem::take(&mut self.suspected);
-            if verdict.starts_with("FAILED") {
+            self.has_verdict = verdict.starts_with("FAILED");
+            if self.has_verdict {
                 self.lines.extend(suspected);
             }
         } else if std::mem::take(&mut self.panicked) {
@@ -32,6 +35,15 @@ impl Failures {
             line.strip_prefix("---- ").and_then(|rest| rest.strip_suffix(" stdout ----"))
         {
             self.add("", name);
+        }
+    }
+
+    /// A test binary has ended with an error. If none of its tests says why, it crashed.
+    pub(crate) fn binary_failed(&mut self, name: &str) {
+        let crashed_in = std::mem::take(&mut self.suspected);
+        if !std::mem::take(&mut self.has_verdict) {
+            self.lines.push(format!("{name} ended without a result"));
+            self.lines.extend(crashed_in);
         }
     }
 
@@ -84,6 +96,17 @@ mod tests {
         let lines =
             ["failed: broken: a: why", "test result: ok. 9 passed; 0 failed", "failed: redis: b: why"];
         assert_eq!(failures(&lines), ["  redis: b: why"]);
+    }
+
+    #[test]
+    fn a_binary_that_crashed_is_among_them_by_its_name() {
+        let mut failures = Failures::default();
+        failures.read("test result: FAILED. 1 passed; 1 failed");
+        failures.binary_failed("leasehold/one");
+        assert_eq!(failures.lines().count(), 0);
+        failures.read("running 3 tests");
+        failures.binary_failed("leasehold/other");
+        assert_eq!(failures.lines().collect::<Vec<_>>(), ["leasehold/other ended without a result"]);
     }
 
     #[test]

@@ -1,6 +1,7 @@
 //! The project's own commands, run as `cargo xtask <command>`.
 #![expect(clippy::print_stdout, clippy::print_stderr, reason = "talking to the terminal is the whole job")]
 
+mod binaries;
 mod cargo;
 mod failures;
 mod manifests;

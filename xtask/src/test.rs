@@ -1,13 +1,14 @@
 //! `cargo xtask test`: every check in order, then which failed, then the count of tests.
 
 use std::path::Path;
+use std::process::Command;
 use std::time::{Duration, Instant};
 
 use clap::{Args, ValueEnum};
 
 use crate::failures::Failures;
 use crate::tally::Tally;
-use crate::{cargo, manifests, packages, tidy};
+use crate::{binaries, cargo, manifests, packages, tidy};
 
 /// Makes tests that need a server that is not installed skip, and counts them.
 const ALLOW_MISSING: &str = "LEASEHOLD_ALLOW_MISSING";
@@ -23,6 +24,13 @@ pub(crate) struct Options {
     /// Show also what passing tests print
     #[arg(short, long)]
     verbose: bool,
+    /// Test binaries that run side by side
+    #[arg(short, long, default_value_t = processors())]
+    jobs: usize,
+}
+
+fn processors() -> usize {
+    std::thread::available_parallelism().map_or(1, usize::from)
 }
 
 #[derive(Debug, Clone, Copy, PartialEq, Eq, ValueEnum)]
@@ -140,8 +148,8 @@ fn run_step(
         Step::Fmt => Outcome::of(cargo(&["fmt", "--all", "--check"])),
         Step::Clippy => Outcome::of(cargo(&CLIPPY)),
         Step::Tidy => Outcome::of(tidy::run(root)),
-        Step::Test => test(root, options, &TEST, tally, failures),
-        Step::DocTests => test(root, options, &DOC_TESTS, tally, failures),
+        Step::Test => test(root, options, tally, failures),
+        Step::DocTests => doc_tests(root, options, tally, failures),
         Step::Features => Outcome::of(manifests::features(root)),
         Step::Package => Outcome::of(manifests::package(root)),
     }
@@ -153,37 +161,56 @@ const CLIPPY: [&str; 7] =
 const TEST: [&str; 7] = ["test", "--workspace", "--all-features", "--lib", "--bins", "--tests", "--examples"];
 const DOC_TESTS: [&str; 4] = ["test", "--doc", "--workspace", "--all-features"];
 
-fn test(
-    root: &Path,
-    options: &Options,
-    args: &[&str],
-    tally: &mut Tally,
-    failures: &mut Failures,
-) -> Outcome {
-    let mut command = cargo::command(root, args);
-    // Without `--show-output` libtest keeps the conformance line of a passing test to itself.
-    command.args(["--no-fail-fast", "--", "--show-output"]).env_remove(ALLOW_MISSING);
-    if options.allow_missing {
-        command.env(ALLOW_MISSING, "1");
-    }
-    let mut any_ran = false;
-    let mut in_successes = false;
-    let succeeded = cargo::succeeds_reading(&mut command, |line| {
-        any_ran |= line.starts_with("running ");
-        in_successes = begins_successes(line) || in_successes && !ends_successes(line);
-        // Skipped tests are always printed.
-        if options.verbose || !in_successes || line.contains("conformance: ") {
-            println!("{line}");
+/// Runs the test binaries side by side. Each prints as a whole when it has ended.
+fn test(root: &Path, options: &Options, tally: &mut Tally, failures: &mut Failures) -> Outcome {
+    let Some(binaries) = binaries::build(root, &TEST) else { return Outcome::DoesNotCompile };
+    let (all, began) = (binaries.len(), Instant::now());
+    let mut succeeded = true;
+    let prepare = |command: &mut Command| options.prepare(command.arg("--show-output"));
+    binaries::run(binaries, options.jobs, prepare, |ended, open| {
+        let word = if ended.succeeded { "ok" } else { "FAILED" };
+        let (done, time) = (all - open.len(), began.elapsed().as_secs());
+        println!("[{done}/{all}, {time} s] {}: {word} ({:.1}s)", ended.name, ended.took.as_secs_f64());
+        let mut reader = Reader { options, tally, failures, in_successes: false };
+        ended.stdout.lines().for_each(|line| reader.read(line));
+        if options.verbose || !ended.succeeded {
+            print!("{}", ended.stderr);
         }
-        tally.read(line);
-        // The suite also runs on broken engines, and prints their failures.
-        if !in_successes {
-            failures.read(line);
+        succeeded &= ended.succeeded;
+        if !ended.succeeded {
+            failures.binary_failed(&ended.name);
         }
     });
-    match succeeded {
-        false if !any_ran => Outcome::DoesNotCompile,
-        succeeded => Outcome::of(succeeded),
+    Outcome::of(succeeded)
+}
+
+fn doc_tests(root: &Path, options: &Options, tally: &mut Tally, failures: &mut Failures) -> Outcome {
+    let mut command = cargo::command(root, &DOC_TESTS);
+    options.prepare(command.args(["--no-fail-fast", "--", "--show-output"]));
+    let mut reader = Reader { options, tally, failures, in_successes: false };
+    Outcome::of(cargo::succeeds_reading(&mut command, |line| reader.read(line)))
+}
+
+/// Reads what tests print, and prints what people want to see of it.
+struct Reader<'a> {
+    options: &'a Options,
+    tally: &'a mut Tally,
+    failures: &'a mut Failures,
+    in_successes: bool,
+}
+
+impl Reader<'_> {
+    fn read(&mut self, line: &str) {
+        self.in_successes = begins_successes(line) || self.in_successes && !ends_successes(line);
+        // Skipped tests are always printed.
+        if self.options.verbose || !self.in_successes || line.contains("conformance: ") {
+            println!("{line}");
+        }
+        self.tally.read(line);
+        // The suite also runs on broken engines, and prints their failures.
+        if !self.in_successes {
+            self.failures.read(line);
+        }
     }
 }
 
@@ -198,6 +225,13 @@ fn ends_successes(line: &str) -> bool {
 impl Options {
     fn wants(&self, step: Step) -> bool {
         self.only.is_empty() || self.only.contains(&step)
+    }
+
+    fn prepare(&self, tests: &mut Command) {
+        tests.env_remove(ALLOW_MISSING);
+        if self.allow_missing {
+            tests.env(ALLOW_MISSING, "1");
+        }
     }
 }
 
