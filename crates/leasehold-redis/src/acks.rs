@@ -43,7 +43,7 @@ impl Redis {
     /// Sends a claim that counts only once replicas have it.
     pub(super) async fn claim_with_acks(&self, claim: &Claim, until: Until) -> Result<Answer, EngineError> {
         if self.attempts.arrival(claim.owner.id()).is_some() {
-            match self.claim_over(None, claim, until).await? {
+            match self.claim_over(None, claim, self.keys(&claim.name), until).await? {
                 Answer::Granted(_) => {}
                 other => return Ok(other),
             }
@@ -87,7 +87,8 @@ impl Redis {
             return Err(EngineError::new(Fault::Refused(Refusal::TooFewAcks), why));
         }
         let count = OptionFuture::from(counts.then(|| pool.count(link, until)));
-        let (_counted, answer) = join(count, self.claim_over(Some(lane), claim, until)).await;
+        let (_counted, answer) =
+            join(count, self.claim_over(Some(lane), claim, self.keys(&claim.name), until)).await;
         let grant = match answer? {
             Answer::Granted(grant) => grant,
             other => return Ok(other),

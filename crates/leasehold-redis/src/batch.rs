@@ -11,7 +11,7 @@ use std::{
 
 use futures_util::future::join_all;
 use redis::Value;
-use tokio::sync::{Semaphore, oneshot};
+use tokio::sync::{Semaphore, SemaphorePermit, oneshot};
 
 use super::{
     Result,
@@ -75,10 +75,9 @@ impl Lane {
 
     /// Runs one operation, alone or together with others.
     pub(super) async fn run(self: &Arc<Self>, op: Op, until: Until) -> Reply {
-        let clock = &self.connection.options.clock;
-        let Some(Ok(_permit)) = clock.bounded(until, self.in_flight.acquire()).await else {
-            let why = format!("{} operations are under way already", self.max_in_flight);
-            return Err(EngineError::new(Fault::Overloaded, why));
+        let _permit = match self.in_flight.try_acquire() {
+            Ok(permit) => permit,
+            Err(_) => Box::pin(self.permit(until)).await?,
         };
         let is_alone = {
             let mut queue = locked(&self.queue);
@@ -88,14 +87,24 @@ impl Lane {
         };
         if is_alone {
             let _under_way = UnderWay { lane: self.clone(), gathers: false };
-            let (mut replies, link) = self.call(&[op], until).await;
-            return replies.remove(0).map(|value| (value, link));
+            let link = self.connection.link(until).await?;
+            let value = self.call_with_one(&link, &op, until).await?;
+            return Ok((value, link.number));
         }
         let (reply, answer) = oneshot::channel();
         locked(&self.queue).waiting.push_back(Waiting { op, until, reply });
         self.gather();
-        let answer = clock.bounded(until, answer).await;
+        let answer = self.connection.options.clock.bounded(until, answer).await;
         answer.and_then(Result::ok).unwrap_or_else(|| Err(EngineError::no_answer()))
+    }
+
+    async fn permit(&self, until: Until) -> Result<SemaphorePermit<'_>> {
+        let overloaded = || {
+            let why = format!("{} operations are under way already", self.max_in_flight);
+            EngineError::new(Fault::Overloaded, why)
+        };
+        let permit = self.connection.options.clock.bounded(until, self.in_flight.acquire()).await;
+        permit.and_then(Result::ok).ok_or_else(overloaded)
     }
 
     /// Runs operations of one caller together, in calls of their own. One reply per operation, and the link they came over.
@@ -105,8 +114,8 @@ impl Lane {
             Err(error) => return (vec![Err(error); ops.len()], 0),
         };
         let replies = match ops {
-            [op] => vec![self.call_with_one(&link, op, until).await],
-            ops => self.call_by_group(&link, ops, until).await,
+            [op] => vec![Box::pin(self.call_with_one(&link, op, until)).await],
+            ops => self.call_with_many(&link, ops, until).await,
         };
         (replies, link.number)
     }
@@ -114,56 +123,99 @@ impl Lane {
     /// Runs one operation at a node that is about to get its slot.
     pub(super) async fn run_asking(&self, op: &Op, until: Until) -> Reply {
         let link = self.connection.link(until).await?;
-        let mut replies = self.call_once(&link, true, &[op], until).await?;
+        let mut replies = self.call_once(&link, true, self.scripts.call_of(op), &[op], until).await?;
         Ok((replies.remove(0), link.number))
     }
 
     /// Tries the ordinary case first: its script is a fraction of the other.
     async fn call_with_one(&self, link: &Link, op: &Op, until: Until) -> Result<Value> {
-        let ordinary = self.scripts.ordinary(op, link.number).filter(|_| !self.contended.is(op));
-        if let Some(call) = ordinary {
+        if let Some([call, _]) = self.ordinary(link, op) {
             match self.send(link, false, call, &[op], until).await? {
-                Value::Nil => self.contended.note(op, true),
+                Value::Nil => self.not_ordinary(op)?,
                 value => return Ok(value),
             }
-            // The attempt may have ended meanwhile.
-            if !op.leaves() {
-                return Err(ended_error());
-            }
         }
-        let reply = self.call_once(link, false, &[op], until).await?.remove(0);
-        if op.is_release() && reply == Value::Int(1) {
-            self.contended.note(op, false);
-        }
-        Ok(reply)
+        let (call, op) = (self.scripts.call_of(op), [op]);
+        Ok(Box::pin(self.call_once(link, false, call, &op, until)).await?.remove(0))
     }
 
-    /// One call for each script, and in a cluster for each slot.
-    async fn call_by_group(&self, link: &Link, ops: &[Op], until: Until) -> Vec<Result<Value>> {
+    /// The same for several: those whose case is not the ordinary one follow together.
+    async fn call_with_many(&self, link: &Link, ops: &[Op], until: Until) -> Vec<Result<Value>> {
+        let ordinary = |op| self.ordinary(link, op).map(|[_, among_others]| among_others);
+        let calls = ops.iter().map(|op| ordinary(op).unwrap_or_else(|| self.scripts.call_of(op)));
+        let mut replies: Vec<_> = ops.iter().map(|_| Ok(Value::Nil)).collect();
+        let mut others = Vec::new();
+        for (call, at, reply) in self.call_by_group(link, ops, calls.enumerate().collect(), until).await {
+            replies[at] = match reply {
+                Ok(Value::Nil) if call.is_ordinary() => self.not_ordinary(&ops[at]).map(|()| {
+                    others.push((at, self.scripts.call_of(&ops[at])));
+                    Value::Nil
+                }),
+                reply => reply,
+            };
+        }
+        if !others.is_empty() {
+            for (_, at, reply) in Box::pin(self.call_by_group(link, ops, others, until)).await {
+                replies[at] = reply;
+            }
+        }
+        replies
+    }
+
+    /// The calls that try an operation's ordinary case, if its name had that lately.
+    fn ordinary(&self, link: &Link, op: &Op) -> Option<[Call; 2]> {
+        self.scripts.ordinary(op, link.number).filter(|_| !self.contended.is(op))
+    }
+
+    /// The server found another case, and did nothing; an error if the attempt has ended meanwhile.
+    fn not_ordinary(&self, op: &Op) -> Result<()> {
+        self.contended.note(op, true);
+        if op.leaves() { Ok(()) } else { Err(ended_error()) }
+    }
+
+    /// One call for each script, and in a cluster for each slot; the replies by position.
+    async fn call_by_group(
+        &self,
+        link: &Link,
+        ops: &[Op],
+        calls: Vec<(usize, Call)>,
+        until: Until,
+    ) -> Vec<(Call, usize, Result<Value>)> {
         // In a stable order: operations of one name stay in theirs.
-        let group = |(at, op)| (self.scripts.group(op), at);
-        let mut order: Vec<_> = ops.iter().enumerate().map(group).collect();
+        let group = |(at, call)| (call, self.scripts.slot_of(&ops[at]), at);
+        let mut order: Vec<_> = calls.into_iter().map(group).collect();
         order.sort_unstable();
-        let share = |(one, at): &(_, usize), (other, next): &(_, usize)| {
-            one == other && !ops[*at].alone && !ops[*next].alone
+        let share = |(call, slot, at): &(Call, u16, usize), (other, next_slot, next): &(Call, u16, usize)| {
+            call == other && slot == next_slot && !ops[*at].alone && !ops[*next].alone
         };
-        let calls = order.chunk_by(share).map(async |places| {
-            let some: Vec<_> = places.iter().map(|(_, at)| &ops[*at]).collect();
-            match self.call_once(link, false, &some, until).await {
+        let sent = order.chunk_by(share).map(async |places| {
+            let some: Vec<_> = places.iter().map(|(.., at)| &ops[*at]).collect();
+            match self.call_once(link, false, places[0].0, &some, until).await {
                 Ok(replies) => replies.into_iter().map(Ok).collect(),
                 Err(error) => vec![Err(error); places.len()],
             }
         });
-        let replies = join_all(calls).await.into_iter().flatten();
-        let mut sorted: Vec<_> = order.iter().map(|(_, at)| *at).zip(replies).collect();
-        sorted.sort_unstable_by_key(|(at, _)| *at);
-        sorted.into_iter().map(|(_, reply)| reply).collect()
+        let replies = join_all(sent).await.into_iter().flatten();
+        order.iter().zip(replies).map(|((call, _, at), reply)| (*call, *at, reply)).collect()
     }
 
-    /// One call for operations of one group; one reply each.
-    async fn call_once(&self, link: &Link, asking: bool, ops: &[&Op], until: Until) -> Result<Vec<Value>> {
-        let value = self.send(link, asking, self.scripts.group(ops[0]).0, ops, until).await?;
-        link.believed(script::replies(value, ops.len())?)
+    /// One call for operations that share it; one reply each.
+    async fn call_once(
+        &self,
+        link: &Link,
+        asking: bool,
+        call: Call,
+        ops: &[&Op],
+        until: Until,
+    ) -> Result<Vec<Value>> {
+        let value = self.send(link, asking, call, ops, until).await?;
+        let replies = link.believed(script::replies(value, ops.len())?)?;
+        for (op, reply) in ops.iter().zip(&replies) {
+            if op.is_release() && *reply == Value::Int(1) && !call.is_ordinary() {
+                self.contended.note(op, false);
+            }
+        }
+        Ok(replies)
     }
 
     async fn send(&self, link: &Link, asking: bool, call: Call, ops: &[&Op], until: Until) -> Result<Value> {
@@ -244,3 +296,6 @@ impl Drop for UnderWay {
         }
     }
 }
+
+#[cfg(test)]
+mod tests;

@@ -4,7 +4,7 @@
 //! record is one under its key as given. Everything else lies in side keys in the same slot, under a prefix of their own,
 //! where no lock name can collide with them and a scan for locks does not see them.
 
-use std::io::Write;
+use std::{borrow::Cow, io::Write};
 
 use redis::{RedisWrite, ToRedisArgs};
 
@@ -28,7 +28,7 @@ macro_rules! side_keys {
     ($($(#[$doc:meta])* $name:ident)*) => {$(
         $(#[$doc])*
         pub(super) fn $name(&self) -> SideKey<'_> {
-            SideKey([concat!("leasehold:", stringify!($name), ":"), &self.tail, "", ""])
+            SideKey([concat!("leasehold:", stringify!($name), ":"), self.tail(), "", ""])
         }
     )*};
 }
@@ -36,16 +36,17 @@ macro_rules! side_keys {
 /// The keys of one lock, or of one record.
 #[derive(Clone)]
 pub(super) struct Keys {
-    /// What side keys end with: K in braces, or K alone if it has a hash tag of its own.
-    tail: String,
-    in_braces: bool,
+    /// K in braces.
+    braced: String,
+    /// K has a hash tag of its own.
+    has_tag: bool,
 }
 
 impl Keys {
     pub(super) fn new(prefix: &str, name: &Name) -> Self {
-        let key = [prefix, name.as_str()].concat();
-        let in_braces = hash_tag(&key).is_none();
-        Self { tail: if in_braces { ["{", &key, "}"].concat() } else { key }, in_braces }
+        let braced = ["{", prefix, name.as_str(), "}"].concat();
+        let has_tag = hash_tag(&braced[1..braced.len() - 1]).is_some();
+        Self { braced, has_tag }
     }
 
     /// The keys of a record.
@@ -55,7 +56,12 @@ impl Keys {
 
     /// K: the owner value, expiring with the lease; or the record.
     pub(super) fn lock(&self) -> &str {
-        if self.in_braces { &self.tail[1..self.tail.len() - 1] } else { &self.tail }
+        &self.braced[1..self.braced.len() - 1]
+    }
+
+    /// What side keys end with: K in braces, or K alone if it has a hash tag of its own.
+    fn tail(&self) -> &str {
+        if self.has_tag { self.lock() } else { &self.braced }
     }
 
     /// The slot of a cluster that all of them are in.
@@ -68,7 +74,7 @@ impl Keys {
         let lock = self.lock();
         let why = if lock.starts_with("leasehold:") {
             "keys that begin with leasehold: are kept for the library's own; use another name or prefix"
-        } else if !self.in_braces && lock.starts_with('{') && lock.find('}') == Some(lock.len() - 1) {
+        } else if self.has_tag && lock.starts_with('{') && lock.find('}') == Some(lock.len() - 1) {
             "a key that is nothing but a hash tag shares its queue with the key inside of it; use a prefix"
         } else {
             return Ok(self);
@@ -77,10 +83,10 @@ impl Keys {
     }
 
     /// F: the last fence of the server; in a cluster, of the slot.
-    pub(super) fn counter(&self, by_slot: bool) -> String {
+    pub(super) fn counter(&self, by_slot: bool) -> Cow<'static, str> {
         match by_slot {
-            false => "leasehold:fence".to_owned(),
-            true => format!("leasehold:fence:{{{}}}", slots::tag_of(self.slot())),
+            false => "leasehold:fence".into(),
+            true => format!("leasehold:fence:{{{}}}", slots::tag_of(self.slot())).into(),
         }
     }
 
@@ -99,7 +105,7 @@ impl Keys {
 
     /// G: the tombstone of one attempt.
     pub(super) fn gone<'a>(&'a self, attempt: &'a str) -> SideKey<'a> {
-        SideKey(["leasehold:gone:", &self.tail, ":", attempt])
+        SideKey(["leasehold:gone:", self.tail(), ":", attempt])
     }
 }
 

@@ -37,20 +37,10 @@ impl Leases for Redis {
         Box::pin(async move {
             self.capabilities.check_mode(claim.mode)?;
             let keys = self.keys(&claim.name).checked()?;
-            let arrival = self.attempts.arrival(claim.owner.id());
-            let ask = async |claim: &Claim| match claim.acks {
-                Acks::None => self.claim_over(None, claim, until).await,
-                _ => self.claim_with_acks(claim, until).await,
+            let answer = match claim.acks {
+                Acks::None if !self.topology.in_cluster => self.claim_over(None, claim, keys, until).await,
+                _ => Box::pin(self.claim_anywhere(claim, keys, until)).await,
             };
-            // In a cluster a subscription costs a call per slot, and most locks are free: a first claim asks once.
-            if claim.queue.is_some() && arrival.is_none() && !self.topology.is_subscribed(|| keys.slot()) {
-                let once = Claim { queue: None, ..claim.clone() };
-                match ask(&once).await? {
-                    Answer::Busy { .. } => {}
-                    answer => return Ok(answer),
-                }
-            }
-            let answer = ask(claim).await;
             // Nobody owes an end to a claim that had no effect.
             if matches!(&answer, Err(error) if error.fault != Fault::NoAnswer) {
                 self.attempts.leave_unless_queued(claim.owner.id());
@@ -91,14 +81,31 @@ impl Leases for Redis {
 }
 
 impl Redis {
+    /// A claim in a cluster, or one that waits for replicas.
+    async fn claim_anywhere(&self, claim: &Claim, keys: Keys, until: Until) -> Result<Answer, EngineError> {
+        let ask = async |claim: &Claim| match claim.acks {
+            Acks::None => self.claim_over(None, claim, keys.clone(), until).await,
+            _ => self.claim_with_acks(claim, until).await,
+        };
+        // In a cluster a subscription costs a call per slot, and most locks are free: a first claim asks once.
+        let is_first = claim.queue.is_some() && self.attempts.arrival(claim.owner.id()).is_none();
+        if is_first && !self.topology.is_subscribed(|| keys.slot()) {
+            match ask(&Claim { queue: None, ..claim.clone() }).await? {
+                Answer::Busy { .. } => {}
+                answer => return Ok(answer),
+            }
+        }
+        ask(claim).await
+    }
+
     /// Sends a claim until it is answered, over a connection of its own if it has one.
     pub(super) async fn claim_over(
         &self,
         dedicated: Option<&Arc<Lane>>,
         claim: &Claim,
+        keys: Keys,
         until: Until,
     ) -> Result<Answer, EngineError> {
-        let keys = self.keys(&claim.name);
         let channel = self.topology.channel(&claim.name, || keys.slot());
         loop {
             let asked_at = self.clock.now();
@@ -113,7 +120,7 @@ impl Redis {
             };
             let reply = match dedicated {
                 // Wake-ups come over another connection.
-                Some(lane) => lane.run(op(), until).await.map(|(value, _)| (value, NO_LINK)),
+                Some(lane) => Box::pin(lane.run(op(), until)).await.map(|(value, _)| (value, NO_LINK)),
                 None => self.topology.send(&claim.name, op, until).await,
             };
             if !matches!(&reply, Err(error) if error.fault == Fault::NoAnswer) {
@@ -181,9 +188,12 @@ impl Redis {
         let outcome = loop {
             let reply = match self.topology.send(name, op, until).await {
                 Err(error) if outcome::is_try_again(&error) => {
-                    self.leave_by_single_keys(owner, &keys, &entry, until).await?;
-                    // Nobody is handed the lock: who waits finds it free at its next poll.
-                    self.topology.send(name, || op().alone(), until).await
+                    let by_single_keys = async {
+                        self.leave_by_single_keys(owner, &keys, &entry, until).await?;
+                        // Nobody is handed the lock: who waits finds it free at its next poll.
+                        self.topology.send(name, || op().alone(), until).await
+                    };
+                    Box::pin(by_single_keys).await
                 }
                 reply => reply,
             };

@@ -109,8 +109,8 @@ fn locked<T>(mutex: &Mutex<T>) -> MutexGuard<'_, T> {
 }
 
 /// Where waiters of one of its connections are woken.
-fn channel(process: u64, number: usize) -> String {
-    format!("leasehold:wake:{process:016x}:{number}")
+fn channel(process: u64, number: usize) -> Arc<str> {
+    format!("leasehold:wake:{process:016x}:{number}").into()
 }
 
 impl Engine for Redis {
@@ -181,7 +181,7 @@ mod tests {
         }
     }
 
-    fn open(url: &str) -> Redis {
+    pub(super) fn open(url: &str) -> Redis {
         let options = EngineOptions {
             clock: Clock::system(),
             command_timeout: Duration::from_secs(5),

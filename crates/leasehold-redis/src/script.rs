@@ -1,8 +1,8 @@
 //! The scripts, and calls of them.
 //!
-//! A lone claim or release of the ordinary case is a small script of its own, which returns nil in any other case. All other
-//! operations on locks are one script, so that many of them can share a call. Renewals and records have scripts of their
-//! own: a call of locks never carries their code.
+//! A claim or a release of the ordinary case is a small script, one for those that leave alone and one for several in a call,
+//! which returns nil in any other case. All other operations on locks are one script, so that many of them can share a call.
+//! Renewals and records have scripts of their own: a call of locks never carries their code.
 
 mod op;
 
@@ -17,6 +17,7 @@ use std::{
 
 use redis::{Cmd, Value};
 
+use self::op::Key;
 pub(super) use self::op::{Op, Step, entry, entry_owner, parts};
 use super::{keys::Keys, reply};
 use leasehold_core::engine::{EngineError, WAITERS_SHOWN, crc16::crc16, registry};
@@ -131,15 +132,26 @@ pub(super) enum Call {
     ClaimFree,
     /// One release of the ordinary case.
     ReleaseUnwanted,
+    /// Several releases of the ordinary case.
+    ReleasesUnwanted,
+    /// Several claims of the ordinary case.
+    ClaimsFree,
     Renew,
     Locks,
     Records,
 }
 
+impl Call {
+    /// Whether it returns nil for an operation in another case than the ordinary one.
+    pub(super) fn is_ordinary(self) -> bool {
+        self < Self::Renew
+    }
+}
+
 /// The scripts for a server of one kind.
 pub(super) struct Scripts {
     /// By [`Call`].
-    scripts: [Script; 5],
+    scripts: [Script; 7],
     by_slot: bool,
     with_grace: bool,
 }
@@ -149,6 +161,8 @@ impl Scripts {
         let scripts = [
             Script::new(lua!("claim_free")),
             Script::new(lua!("release_unwanted")),
+            Script::new(lua!("releases_unwanted")),
+            Script::new(lua!("claims_free")),
             Script::new(lua!("renew")),
             Script::new(locks(by_slot, with_grace)),
             Script::new(records(by_slot, with_grace)),
@@ -167,14 +181,19 @@ impl Scripts {
         }
     }
 
-    /// The call that tries the ordinary case of an operation that leaves alone over this link.
-    pub(super) fn ordinary(&self, op: &Op, link: u64) -> Option<Call> {
+    /// The calls that try the ordinary case of an operation over this link: alone, and among others.
+    pub(super) fn ordinary(&self, op: &Op, link: u64) -> Option<[Call; 2]> {
         if self.with_grace { None } else { op.ordinary(link) }
     }
 
-    /// The call for an operation among others; those with the same answer share one.
-    pub(super) fn group(&self, op: &Op) -> (Call, u16) {
-        (op.call(self.with_grace), if self.by_slot { op.keys.slot() } else { 0 })
+    /// The call that an operation takes in any case.
+    pub(super) fn call_of(&self, op: &Op) -> Call {
+        op.call(self.with_grace)
+    }
+
+    /// Operations of different slots do not share a call.
+    pub(super) fn slot_of(&self, op: &Op) -> u16 {
+        if self.by_slot { op.keys.slot() } else { 0 }
     }
 
     /// One call that carries these operations over this link. `era` is the identity of the server and the grace that this
@@ -190,12 +209,29 @@ impl Scripts {
         // Asked once: what an end has to do away with may change at any time.
         let forms: Vec<_> = ops.iter().map(|op| (op, op.form(call, by_hash, link))).collect();
         let own_keys: usize = forms.iter().map(|(_, (_, keys))| keys.len()).sum();
+        let own_keys = own_keys + usize::from(call == Call::ClaimsFree);
         self.scripts[call as usize].call(by_hash, forms.len() * OP_BYTES, |cmd| {
             match era {
                 Some(_) => cmd.arg(3 + own_keys).arg(GRACE).arg(ERA).arg(GRACES),
                 None => cmd.arg(own_keys),
             };
-            forms.iter().for_each(|(op, form)| op.write_keys(form, self.by_slot, cmd));
+            match call {
+                // Keys of one kind follow each other, and one F is for all.
+                Call::ClaimsFree | Call::ReleasesUnwanted => {
+                    let (op, (_, kinds)) = &forms[0];
+                    if call == Call::ClaimsFree {
+                        op.write_key(&Key::F, self.by_slot, cmd);
+                    }
+                    for key in *kinds {
+                        forms.iter().for_each(|(op, _)| op.write_key(key, self.by_slot, cmd));
+                    }
+                }
+                _ => {
+                    for (op, (_, keys)) in &forms {
+                        keys.iter().for_each(|key| op.write_key(key, self.by_slot, cmd));
+                    }
+                }
+            }
             if let Some((identity, grace)) = era {
                 cmd.arg(identity).arg(px(grace));
             }
@@ -252,11 +288,16 @@ pub(super) fn write_inspection(cmd: &mut Cmd, locks: &[Keys], own_fences: bool) 
     cmd.arg(WAITERS_SHOWN).arg(each);
 }
 
-/// The replies of one call, one per operation; 1 alone is the reply to all.
+/// The replies of one call, one per operation; 1 alone is the reply to all, and so is the first of their fences.
 pub(super) fn replies(value: Value, expected: usize) -> Result<Vec<Value>, EngineError> {
     match value {
         Value::Array(replies) if replies.len() == expected => Ok(replies),
         Value::Int(1) => Ok(vec![Value::Int(1); expected]),
+        Value::BulkString(_) => {
+            let first = reply::fence(&value)?.get();
+            let fence = |nth: u64| Value::BulkString((first + nth).to_string().into_bytes());
+            Ok((0..expected as u64).map(fence).collect())
+        }
         other => Err(reply::unexpected(&other)),
     }
 }

@@ -80,7 +80,7 @@ impl RedisVoter {
     fn new(
         node: &Endpoint,
         login: &redis::Client,
-        channel: String,
+        channel: Arc<str>,
         options: &EngineOptions,
         tasks: Arc<Tasks>,
     ) -> Arc<Self> {

@@ -9,7 +9,7 @@ use std::{
 };
 
 use redis::{Client, PushInfo, PushKind, Value, aio::MultiplexedConnection};
-use tokio::sync::watch;
+use tokio::sync::{OnceCell, watch};
 
 use super::{Connection, ConnectionOptions, Dial, Link, State, link::Signals};
 use crate::{
@@ -93,8 +93,9 @@ async fn set_up(client: &Client, options: &Arc<ConnectionOptions>, moves: u64) -
     {
         tracing::info!(?grace, "the primary is new: nothing is granted for a while");
     }
-    let (since, subscriptions, timeouts) = (options.clock.now(), Mutex::default(), AtomicU32::new(0));
-    Ok(Link { inner, number, identity, since, moves, subscriptions, timeouts, signals })
+    let (since, timeouts) = (options.clock.now(), AtomicU32::new(0));
+    let (subscribed, subscriptions) = (OnceCell::new(), Mutex::default());
+    Ok(Link { inner, number, identity, since, moves, subscribed, subscriptions, timeouts, signals })
 }
 
 /// This run of the server and its data set: after a restart, a promotion or a full copy from another server it differs.

@@ -12,7 +12,7 @@ use std::{
 use redis::{Cmd, RedisError, RedisResult, Value, aio::MultiplexedConnection};
 use tokio::sync::OnceCell;
 
-use super::{Connection, ConnectionOptions, State};
+use super::{Connection, ConnectionOptions};
 use crate::{Result, info::command, locked, reply, topology::outcome};
 use leasehold_core::{
     clock::{BootInstant, Until},
@@ -29,10 +29,7 @@ const UNUSED_AFTER: Duration = Duration::from_secs(15);
 /// Subscriptions that are kept whatever they are used for.
 const KEPT: usize = 64;
 
-/// Where the subscription of a connection to its own channel stands, which is in no cluster.
-const OWN: u16 = 0;
-
-/// By slot, or for the connection: when a waiter last needed it, and whether the server has confirmed it.
+/// By slot: when a waiter last needed it, and whether the server has confirmed it.
 type Subscriptions = HashMap<u16, (BootInstant, Arc<OnceCell<()>>)>;
 
 /// A connection that is up. It is never repaired: what was learnt over it means nothing on the next.
@@ -45,7 +42,9 @@ pub(crate) struct Link {
     pub(super) since: BootInstant,
     /// How often the target had moved when it was dialled.
     pub(super) moves: u64,
-    /// What wake-ups come over it.
+    /// Whether wake-ups on the channel of the connection come over it.
+    pub(crate) subscribed: OnceCell<()>,
+    /// In a cluster, which slots' wake-ups do.
     pub(super) subscriptions: Mutex<Subscriptions>,
     pub(super) timeouts: AtomicU32,
     pub(super) signals: Arc<Signals>,
@@ -73,6 +72,11 @@ impl Signals {
 }
 
 impl Link {
+    /// Whether it may be used: it has not broken, and its target has not moved since.
+    pub(super) fn is_up(&self, moves: u64) -> bool {
+        self.moves == moves && self.signals.end.get().is_none()
+    }
+
     /// Makes sure that the next call takes a new link.
     pub(crate) fn broke(&self, why: &str) {
         self.signals.broke(why);
@@ -80,7 +84,8 @@ impl Link {
 
     pub(crate) async fn send(&self, cmd: &Cmd, until: Until) -> Result<Value> {
         let mut inner = self.inner.clone();
-        self.answered(inner.send_packed_command(cmd), until).await
+        // The driver's future is large, and would be part of each that waits for it.
+        self.answered(Box::pin(inner.send_packed_command(cmd)), until).await
     }
 
     /// Sends one command, to a node that is about to get its slot if `asking`: then both commands leave together, and
@@ -89,8 +94,8 @@ impl Link {
         if !asking {
             return self.send(cmd, until).await;
         }
-        let mut both = self.send_all(vec![command(&["ASKING"]), cmd.clone()], until).await;
-        both.pop().unwrap_or_else(|| Err(EngineError::no_answer()))
+        let both = self.send_all(vec![command(&["ASKING"]), cmd.clone()], until);
+        Box::pin(both).await.pop().unwrap_or_else(|| Err(EngineError::no_answer()))
     }
 
     /// Sends commands in one write; one reply each.
@@ -102,7 +107,7 @@ impl Link {
             all.add_command(cmd);
         }
         let values = async { inner.send_packed_commands(&all, 0, count).await.map(Value::Array) };
-        match self.answered(values, until).await {
+        match self.answered(Box::pin(values), until).await {
             Ok(Value::Array(values)) if values.len() == count => {
                 values.into_iter().map(|value| self.unless_error(value)).collect()
             }
@@ -120,7 +125,7 @@ impl Link {
     ) -> Result<Value> {
         match self.send_to(asking, &build(true), until).await {
             Err(error) if outcome::is_unknown_script(&error) => {
-                self.send_to(asking, &build(false), until).await
+                Box::pin(self.send_to(asking, &build(false), until)).await
             }
             answer => answer,
         }
@@ -191,21 +196,28 @@ impl Link {
 
     /// Makes sure that wake-ups come over this link; returns when the server confirmed it.
     pub(crate) async fn subscribe(&self, until: Until) -> Result<()> {
-        self.confirm(OWN, &command(&["SUBSCRIBE", &self.signals.options.channel]), false, until).await
+        let cmd = command(&["SUBSCRIBE", &self.signals.options.channel]);
+        self.confirm(&self.subscribed, &cmd, false, until).await
     }
 
-    async fn confirm(&self, slot: u16, cmd: &Cmd, asking: bool, until: Until) -> Result<()> {
-        let clock = &self.signals.options.clock;
+    /// The same for the wake-ups of a slot.
+    async fn subscribe_slot(&self, (slot, channel): (u16, &str), asking: bool, until: Until) -> Result<()> {
+        let now = self.signals.options.clock.now();
         let confirmed = {
             let mut subscriptions = locked(&self.subscriptions);
-            let (used_at, confirmed) = subscriptions.entry(slot).or_insert((clock.now(), Arc::default()));
-            *used_at = clock.now();
+            let (used_at, confirmed) = subscriptions.entry(slot).or_insert((now, Arc::default()));
+            *used_at = now;
             confirmed.clone()
         };
+        self.confirm(&confirmed, &command(&["SSUBSCRIBE", channel]), asking, until).await
+    }
+
+    async fn confirm(&self, confirmed: &OnceCell<()>, cmd: &Cmd, asking: bool, until: Until) -> Result<()> {
         let confirmed =
             confirmed.get_or_try_init(|| async { self.send_to(asking, cmd, until).await.map(drop) });
         // Also while somebody else subscribes.
-        clock.bounded(until, confirmed).await.unwrap_or_else(|| Err(EngineError::no_answer())).copied()
+        let confirmed = self.signals.options.clock.bounded(until, confirmed).await;
+        confirmed.unwrap_or_else(|| Err(EngineError::no_answer())).copied()
     }
 }
 
@@ -230,14 +242,15 @@ impl Connection {
             link.broke("most wake-ups that come over it have no waiter");
             link = self.link(until).await?;
         }
-        link.confirm(slot, &command(&["SSUBSCRIBE", channel]), asking, until).await
+        link.subscribe_slot((slot, channel), asking, until).await
     }
 
     /// Whether wake-ups of a slot come over the present link.
     pub(crate) fn is_subscribed(&self, slot: u16) -> bool {
-        let State::Up { link, .. } = &*locked(&self.state) else { return false };
-        let is_up = link.signals.end.get().is_none();
-        is_up && locked(&link.subscriptions).get(&slot).is_some_and(|(_, confirmed)| confirmed.initialized())
+        let is_confirmed = |link: Arc<Link>| {
+            locked(&link.subscriptions).get(&slot).is_some_and(|(_, confirmed)| confirmed.initialized())
+        };
+        self.link_now().is_some_and(is_confirmed)
     }
 }
 

@@ -49,7 +49,7 @@ pub(super) struct ConnectionOptions {
     /// How this client calls itself to the server.
     pub(super) client_name: String,
     /// Where waiters of this connection are woken.
-    pub(super) channel: String,
+    pub(super) channel: Arc<str>,
     pub(super) clock: Clock,
     pub(super) command_timeout: Duration,
     /// Whether to ask the server which run of it this is.
@@ -73,7 +73,7 @@ impl ConnectionOptions {
             client,
             sentinels,
             client_name: if label.is_empty() { "leasehold".into() } else { format!("leasehold:{label}") },
-            channel: String::new(),
+            channel: Arc::default(),
             clock: options.clock.clone(),
             command_timeout: options.command_timeout,
             listener: Some(listener),
@@ -156,8 +156,23 @@ impl Connection {
         connection
     }
 
+    /// The link, if it is up.
+    pub(super) fn link_now(&self) -> Option<Arc<Link>> {
+        match &*locked(&self.state) {
+            State::Up { link, .. } if link.is_up(self.options.moves()) => Some(link.clone()),
+            _ => None,
+        }
+    }
+
     /// The link; dials if there is none. All who wait share one dial, which goes on if they do not.
     pub(super) async fn link(self: &Arc<Self>, until: Until) -> Result<Arc<Link>> {
+        match self.link_now() {
+            Some(link) => Ok(link),
+            None => Box::pin(self.dialled(until)).await,
+        }
+    }
+
+    async fn dialled(self: &Arc<Self>, until: Until) -> Result<Arc<Link>> {
         loop {
             let mut dial = match self.link_or_dial()? {
                 Ok(link) => return Ok(link),

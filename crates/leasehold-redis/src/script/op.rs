@@ -34,7 +34,7 @@ pub(crate) enum Step {
     Claim {
         claim: Claim,
         /// Where its waiter is woken.
-        channel: String,
+        channel: Arc<str>,
         /// What the server answered when the attempt queued.
         arrival: Option<String>,
         copy: Arc<wake::Call>,
@@ -49,7 +49,7 @@ pub(crate) enum Step {
     },
     ForceRelease(Fence),
     /// Begins a record; the channel is where its attempt is woken.
-    Begin(Begin, String),
+    Begin(Begin, Arc<str>),
     Settle {
         settle: Settle,
         /// Some copy of the request to begin may still reach the server.
@@ -121,14 +121,15 @@ impl Op {
         if self.is_release() { Resend::NotWhileMigrating } else { Resend::AwaitMigration }
     }
 
-    /// The flat script for its ordinary case, if it leaves alone over this link.
-    pub(super) fn ordinary(&self, link: u64) -> Option<Call> {
+    /// The flat script for its ordinary case, if it leaves over this link: one for those that leave alone, and one for
+    /// several in a call.
+    pub(super) fn ordinary(&self, link: u64) -> Option<[Call; 2]> {
         match &self.step {
-            Step::Claim { arrival: None, .. } => Some(Call::ClaimFree),
+            Step::Claim { arrival: None, .. } => Some([Call::ClaimFree, Call::ClaimsFree]),
             Step::End { owner, entry, attempts }
                 if !self.alone && entry.is_empty() && !attempts.may_come_late(owner.id(), link) =>
             {
-                Some(Call::ReleaseUnwanted)
+                Some([Call::ReleaseUnwanted, Call::ReleasesUnwanted])
             }
             _ => None,
         }
@@ -156,12 +157,13 @@ impl Op {
         }
         match (&self.step, call) {
             (Step::Claim { .. }, Call::ClaimFree) => ("", &[K, F, W, G]),
+            (Step::Claim { .. }, Call::ClaimsFree) => ("", &[K, W, G]),
             (Step::Claim { .. }, _) => ("c", &[K, F, W, S, G]),
             (Step::Renew(_), Call::Renew) => ("", &[K]),
             (Step::Renew(Hold { of: Held::Lock, .. }), _) => ("n", &[K, F]),
             (Step::Renew(Hold { of: Held::Closed, .. }), _) => ("k", &[K]),
             (Step::Renew(Hold { of: Held::Record, .. }), _) => ("r", &[K]),
-            (Step::End { .. }, Call::ReleaseUnwanted) => ("", &[K, W]),
+            (Step::End { .. }, Call::ReleaseUnwanted | Call::ReleasesUnwanted) => ("", &[K, W]),
             (Step::End { .. }, _) if self.alone => ("o", &[K]),
             (Step::End { owner, attempts, .. }, _) if attempts.may_come_late(owner.id(), link) => {
                 ("t", &[K, F, W, S, G])
@@ -176,19 +178,17 @@ impl Op {
         }
     }
 
-    pub(super) fn write_keys(&self, (_, which): &Form, by_slot: bool, cmd: &mut Cmd) {
+    pub(super) fn write_key(&self, key: &Key, by_slot: bool, cmd: &mut Cmd) {
         let keys = &self.keys;
-        for key in *which {
-            match key {
-                Key::K => cmd.arg(keys.lock()),
-                Key::F => cmd.arg(keys.counter(by_slot)),
-                Key::W => cmd.arg(keys.waiters()),
-                Key::S => cmd.arg(keys.seen()),
-                Key::G => cmd.arg(keys.gone(self.owner().map_or("", Owner::id_text))),
-                Key::B => cmd.arg(keys.begun()),
-                Key::V => cmd.arg(keys.watchers()),
-            };
-        }
+        match key {
+            Key::K => cmd.arg(keys.lock()),
+            Key::F => cmd.arg(keys.counter(by_slot)),
+            Key::W => cmd.arg(keys.waiters()),
+            Key::S => cmd.arg(keys.seen()),
+            Key::G => cmd.arg(keys.gone(self.owner().map_or("", Owner::id_text))),
+            Key::B => cmd.arg(keys.begun()),
+            Key::V => cmd.arg(keys.watchers()),
+        };
     }
 
     fn owner(&self) -> Option<&Owner> {
@@ -202,7 +202,7 @@ impl Op {
         }
     }
 
-    /// Its arguments, as `scripts/` has them; `last_px` is that of the renewal before, which is not written again.
+    /// Its arguments, as `scripts/` has them; `last_px` is that of the renewal or claim before, which is not written again.
     pub(super) fn write_args(&self, (letter, _): &Form, last_px: &mut u64, cmd: &mut Cmd) {
         if !letter.is_empty() {
             cmd.arg(letter);
@@ -212,9 +212,11 @@ impl Op {
                 let (id, rest) = parts(&claim.owner);
                 // Scripts refuse so long a lease: what comes too late changes nothing, and keeps its place in the call.
                 let px = if self.is_void() { u64::MAX } else { px(claim.ttl + claim.lock_delay) };
-                cmd.arg(id).arg(rest).arg(px);
+                cmd.arg(id).arg(rest);
                 if *letter == "c" {
-                    cmd.arg(entry_head(claim, channel)).arg(arrival.as_deref().unwrap_or("0"));
+                    cmd.arg(px).arg(entry_head(claim, channel)).arg(arrival.as_deref().unwrap_or("0"));
+                } else if std::mem::replace(last_px, px) != px {
+                    cmd.arg(px);
                 }
             }
             Step::Renew(Hold { owner, fence, ttl, lock_delay, .. }) => {
@@ -308,7 +310,7 @@ mod tests {
             let (claim, attempts) = (claim(), Attempts::new(false));
             let copy = attempts.leaves(claim.owner.id(), BootInstant::from_nanos(0)).unwrap();
             let owner = claim.owner.clone();
-            let step = Step::Claim { claim, channel: String::new(), arrival: None, copy };
+            let step = Step::Claim { claim, channel: Arc::default(), arrival: None, copy };
             let op = Op::new(Keys::new("", &Name::new("x").unwrap()), step);
             op.left(1);
             if has_ended {

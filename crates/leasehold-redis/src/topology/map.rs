@@ -56,7 +56,7 @@ impl Topology {
         }
         let of_all = &self.connection;
         let connection = if self.in_cluster { of_all.at(endpoint) } else { of_all.clone() };
-        let channels = (!self.in_cluster).then_some(self.process);
+        let channels = if self.in_cluster { &[] } else { &*self.channels };
         let shard = Arc::new(Shard::new(endpoint.clone(), &connection, &self.options, channels));
         state.shards.insert(endpoint.clone(), shard.clone());
         Ok(shard)

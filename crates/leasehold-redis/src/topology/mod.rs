@@ -25,6 +25,7 @@ pub(super) use self::shard::{Shard, Stop};
 use super::{
     Result,
     batch::{Lane, Reply},
+    channel,
     connection::{ConnectionOptions, Listener, Tasks},
     locked,
     script::Op,
@@ -58,6 +59,8 @@ pub(super) struct Topology {
     seeds: Vec<Endpoint>,
     /// Tells this client's channels from those of others.
     process: u64,
+    /// The wake channels of its connections, unless it is a cluster.
+    channels: Vec<Arc<str>>,
     state: Mutex<State>,
     /// When the map was last read; one reads at a time.
     reading: tokio::sync::Mutex<Option<BootInstant>>,
@@ -84,12 +87,14 @@ impl Topology {
         let sentinels = has_sentinels.then(|| Sentinels::new(url, options, tasks.clone())).transpose()?;
         let (login, sentinels) = (url.login()?, sentinels.map(Arc::new));
         let map = (!in_cluster).then(|| Arc::new(SlotMap::of_one(&url.hosts[0])));
+        let process = super::random_process();
         Ok(Arc::new(Self {
             in_cluster,
             options: options.clone(),
             connection: ConnectionOptions::new(login, sentinels, options, listener, tasks),
             seeds: url.hosts.clone(),
-            process: super::random_process(),
+            process,
+            channels: (0..options.connections).map(|number| channel(process, number)).collect(),
             state: Mutex::new(State { map, ..State::default() }),
             reading: tokio::sync::Mutex::default(),
             polling_only: Once::new(),
@@ -119,11 +124,11 @@ impl Topology {
 
     /// Where waiters of a name are woken: in a cluster on a channel of its slot, which is the same on every node that ever has
     /// it; otherwise where all waiters of its connection are.
-    pub(super) fn channel(&self, name: &Name, slot: impl FnOnce() -> u16) -> String {
+    pub(super) fn channel(&self, name: &Name, slot: impl FnOnce() -> u16) -> Arc<str> {
         if self.in_cluster {
-            return format!("leasehold:wake:{{{}}}:{:016x}", slots::tag_of(slot()), self.process);
+            return format!("leasehold:wake:{{{}}}:{:016x}", slots::tag_of(slot()), self.process).into();
         }
-        super::channel(self.process, shard::lane_of(name, self.options.connections))
+        self.channels[shard::lane_of(name, self.channels.len())].clone()
     }
 
     /// Runs a call at the server that has a slot, and again where that redirects it: see [`outcome::next`].
@@ -184,7 +189,30 @@ impl Topology {
 
     /// Sends an operation to the server that has its name.
     pub(super) async fn send(self: &Arc<Self>, name: &Name, build: impl Fn() -> Op, until: Until) -> Reply {
-        let first = build();
+        let op = build();
+        match self.lane_now(name, &op) {
+            Some(lane) => lane.run(op, until).await,
+            None => Box::pin(self.send_anywhere(name, op, build, until)).await,
+        }
+    }
+
+    /// The lane for an operation, if there is one server, its link is up and wake-ups come over it: the ordinary case.
+    fn lane_now(&self, name: &Name, op: &Op) -> Option<Arc<Lane>> {
+        if self.in_cluster {
+            return None;
+        }
+        let lane = locked(&self.state).shards.values().next()?.lane(name).clone();
+        let link = lane.connection.link_now()?;
+        (!op.may_queue() || link.subscribed.initialized()).then_some(lane)
+    }
+
+    async fn send_anywhere(
+        self: &Arc<Self>,
+        name: &Name,
+        first: Op,
+        build: impl Fn() -> Op,
+        until: Until,
+    ) -> Reply {
         let (slot, resend) = (self.slot(|| first.keys.slot()), first.resend());
         let mut next = Some(first);
         self.follow(slot, resend, until, |stop| {

@@ -8,7 +8,6 @@ use std::{
 use crate::{
     acks::Pool,
     batch::Lane,
-    channel,
     connection::{Connection, ConnectionOptions},
     url::Endpoint,
 };
@@ -31,11 +30,11 @@ impl Shard {
         endpoint: Endpoint,
         connection: &ConnectionOptions,
         options: &EngineOptions,
-        channels: Option<u64>,
+        channels: &[Arc<str>],
     ) -> Self {
-        let in_cluster = channels.is_none();
-        let lane = |number| {
-            let channel = channels.map_or_else(String::new, |process| channel(process, number));
+        let in_cluster = channels.is_empty();
+        let lane = |number: usize| {
+            let channel = channels.get(number).cloned().unwrap_or_default();
             let connection = ConnectionOptions { channel, ..connection.clone() };
             Lane::new(connection, options.max_in_flight, in_cluster)
         };
@@ -75,6 +74,9 @@ impl Shard {
 
 /// Which of so many lanes the operations of a name take.
 pub(super) fn lane_of(name: &Name, lanes: usize) -> usize {
+    if lanes == 1 {
+        return 0;
+    }
     let hash = BuildHasherDefault::<DefaultHasher>::default().hash_one(name);
     hash as usize % lanes
 }
