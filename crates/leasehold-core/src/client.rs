@@ -185,6 +185,9 @@ impl Client {
         let answer = self.core.engine.leases().force_release(&name, seen, self.core.command_until()).await;
         let outcome = answer.map_err(|error| self.core.failed(error, "force-releasing", &name))?;
         tracing::warn!(%name, fence = %seen, ?outcome, "force-released");
+        if matches!(outcome, Released::Free | Released::HandedOver { .. }) {
+            self.core.keeper.taken(&name, seen);
+        }
         Ok(outcome)
     }
 

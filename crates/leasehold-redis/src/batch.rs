@@ -4,6 +4,8 @@
 //! together: the script's fixed cost is then shared, and the latency of a busy client falls. In a cluster a call carries
 //! operations of one slot only; the calls of all slots leave together.
 
+mod renewal;
+
 use std::{
     collections::VecDeque,
     sync::{Arc, Mutex},
@@ -162,6 +164,9 @@ impl Lane {
 
     /// One call for operations of one group; one reply each.
     async fn call_once(&self, link: &Link, asking: bool, ops: &[&Op], until: Until) -> Result<Vec<Value>> {
+        if !asking && ops.iter().all(|op| op.renews().is_some()) {
+            return link.believed(Box::pin(self.renew(link, ops, until)).await?);
+        }
         let value = self.send(link, asking, self.scripts.group(ops[0]).0, ops, until).await?;
         link.believed(script::replies(value, ops.len())?)
     }

@@ -225,6 +225,27 @@ pub enum Wake {
     LookAgainAll,
 }
 
+/// A hint that leases may be lost. It proves nothing: a renewal does.
+#[derive(Clone, Debug)]
+#[non_exhaustive]
+pub enum LossHint {
+    /// What the store has under this name was changed by somebody else.
+    Changed {
+        /// The name of a lock or a record.
+        name: Name,
+    },
+    /// Whatever is reported over this link may have changed.
+    AllChanged {
+        /// The link; see [`Renewed::Kept`].
+        link: u64,
+    },
+    /// Nothing is reported over this link any more.
+    Unwatched {
+        /// The link; see [`Renewed::Kept`].
+        link: u64,
+    },
+}
+
 /// The answer to a renewal.
 #[derive(Clone, Copy, Debug, PartialEq, Eq)]
 pub enum Renewed {
@@ -232,6 +253,8 @@ pub enum Renewed {
     Kept {
         /// Lower bound of the extended lease's start.
         since: BootInstant,
+        /// Over which link the store reports from here on that the lease may be lost, if it does.
+        link: Option<u64>,
     },
     /// No longer ours.
     Gone,

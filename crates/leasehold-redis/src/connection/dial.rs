@@ -9,7 +9,7 @@ use std::{
 };
 
 use redis::{Client, PushInfo, PushKind, Value, aio::MultiplexedConnection};
-use tokio::sync::watch;
+use tokio::sync::{OnceCell, watch};
 
 use super::{Connection, ConnectionOptions, Dial, Link, State, link::Signals};
 use crate::{
@@ -94,7 +94,8 @@ async fn set_up(client: &Client, options: &Arc<ConnectionOptions>, moves: u64) -
         tracing::info!(?grace, "the primary is new: nothing is granted for a while");
     }
     let (since, subscriptions, timeouts) = (options.clock.now(), Mutex::default(), AtomicU32::new(0));
-    Ok(Link { inner, number, identity, since, moves, subscriptions, timeouts, signals })
+    let tracked = OnceCell::new();
+    Ok(Link { inner, number, identity, since, moves, subscriptions, timeouts, tracked, signals })
 }
 
 /// This run of the server and its data set: after a restart, a promotion or a full copy from another server it differs.
@@ -124,6 +125,7 @@ impl Signals {
                 self.shifted.store(true, Ordering::Release);
                 self.broke("wake-ups of a slot have moved to another node");
             }
+            PushKind::Invalidate => self.invalidated(push),
             PushKind::Disconnection => self.broke("the connection was closed"),
             _ => {}
         }

@@ -48,6 +48,8 @@ pub(crate) struct Link {
     /// What wake-ups come over it.
     pub(super) subscriptions: Mutex<Subscriptions>,
     pub(super) timeouts: AtomicU32,
+    /// Whether changes are reported over it, once the server was asked.
+    pub(super) tracked: OnceCell<bool>,
     pub(super) signals: Arc<Signals>,
 }
 
