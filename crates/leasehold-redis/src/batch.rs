@@ -164,8 +164,8 @@ impl Lane {
 
     /// One call for operations of one group; one reply each.
     async fn call_once(&self, link: &Link, asking: bool, ops: &[&Op], until: Until) -> Result<Vec<Value>> {
-        if !asking && ops.iter().all(|op| op.renews().is_some()) {
-            return link.believed(Box::pin(self.renew(link, ops, until)).await?);
+        if !asking && ops.iter().any(|op| op.watches().is_some()) {
+            return link.believed(Box::pin(self.renew_and_watch(link, ops, until)).await?);
         }
         let value = self.send(link, asking, self.scripts.group(ops[0]).0, ops, until).await?;
         link.believed(script::replies(value, ops.len())?)

@@ -71,7 +71,8 @@ impl Redis {
                 Handover::Push,
                 true,
                 names_max_bytes,
-            ),
+            )
+            .with_loss_reports(),
             prefix: options.prefix.clone(),
             clock: options.clock.clone(),
             attempts,

@@ -278,7 +278,7 @@ mod tests {
     #[test]
     fn an_odd_answer_does_not_show_its_content() {
         let secret = Value::BulkString(b"0123456789abcdef0123456789abcdef 1 2 h ".to_vec());
-        let error = renewed(secret, BootInstant::from_nanos(0)).unwrap_err();
+        let error = renewed(secret, BootInstant::from_nanos(0), 1).unwrap_err();
         assert!(!error.why.contains("0123"), "{}", error.why);
     }
 }

@@ -63,7 +63,7 @@ impl Claim {
     /// The lease that this claim's grant leads to.
     pub fn hold(&self, fence: Fence) -> Hold {
         let Self { name, owner, mode, ttl, lock_delay, .. } = self.clone();
-        Hold { name, owner, fence, mode, ttl, lock_delay, of: Held::Lock }
+        Hold { name, owner, fence, mode, ttl, lock_delay, of: Held::Lock, watch: false }
     }
 }
 
@@ -103,12 +103,14 @@ pub struct Hold {
     pub lock_delay: Duration,
     /// What it is a lease of. Only engines distinguish these.
     pub of: Held,
+    /// Whether its renewal shall make the store report when it may be lost: see [`LossHint`].
+    pub watch: bool,
 }
 
 impl Hold {
     /// The same, given back and closed for a while.
     pub fn closed_for(&self, remaining: Duration) -> Self {
-        Self { ttl: remaining, lock_delay: Duration::ZERO, of: Held::Closed, ..self.clone() }
+        Self { ttl: remaining, lock_delay: Duration::ZERO, of: Held::Closed, watch: false, ..self.clone() }
     }
 }
 

@@ -75,7 +75,8 @@ impl Lease {
     }
 
     /// Completes when the lease can no longer be trusted: shortly before it ends, also when the store cannot be
-    /// reached, or at once when the store answers that it is gone. Never completes for a lease that was given back.
+    /// reached, or at once when the store answers that it is gone. A store that reports losses is asked as soon as somebody
+    /// else has changed a lock that is kept alive. Never completes for a lease that was given back.
     ///
     /// # Cancel safety
     /// Safe: dropping the future changes nothing.

@@ -192,8 +192,10 @@ impl Keeper {
             let is_young = now.since(kept.lease.acquired_at) < WATCHED_WITHIN / 2;
             let interval = validity::renew_interval(kept.lease.hold.ttl);
             let ahead = if is_young { Duration::ZERO } else { interval / TOGETHER };
-            if together && kept.renew_at.take_if(|at| *at <= now + ahead).is_some() {
-                renew.push(kept.lease.hold.clone());
+            if together && let Some(at) = kept.renew_at.take_if(|at| *at <= now + ahead) {
+                // The first renewal after a hand-over comes at once.
+                let watch = kept.lease.kept_alive && at > kept.lease.acquired_at;
+                renew.push(Hold { watch, ..kept.lease.hold.clone() });
             }
             let due_at = kept.due_at();
             next = Some(next.map_or(due_at, |next| next.min(due_at)));

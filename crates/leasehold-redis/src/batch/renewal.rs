@@ -1,4 +1,4 @@
-//! Renewals, after which the server reports when somebody else changes what was renewed.
+//! Renewals after which the server reports when somebody else changes what was renewed.
 
 use redis::{Value, cmd};
 
@@ -15,23 +15,23 @@ use leasehold_core::{
 };
 
 impl Lane {
-    /// Renews in one call; one reply each. It is [`WATCHED`] instead of 1 if the server reports changes from here on.
-    pub(super) async fn renew(&self, link: &Link, ops: &[&Op], until: Until) -> Result<Vec<Value>> {
+    /// Renews in one call; one reply each. It is [`WATCHED`] instead of 1 where the server reports changes from here on.
+    pub(super) async fn renew_and_watch(&self, link: &Link, ops: &[&Op], until: Until) -> Result<Vec<Value>> {
         let era = link.identity.as_deref().zip(self.connection.options.grace());
         let call = self.scripts.group(ops[0]).0;
         let build = |by_hash| self.scripts.build(call, by_hash, ops, link.number, era);
+        let holds = || ops.iter().enumerate().filter_map(|(at, op)| Some((at, op.watches()?)));
         let mut read = cmd("MGET");
-        for op in ops {
-            read.arg(op.keys.lock());
+        for (at, _) in holds() {
+            read.arg(ops[at].keys.lock());
         }
         let (renewed, read) = link.renew_and_read(build, &read, until).await?;
         let mut replies = script::replies(renewed, ops.len())?;
         let Some(Value::Array(values)) = read else { return Ok(replies) };
-        for ((reply, op), value) in replies.iter_mut().zip(ops).zip(values) {
+        for ((at, hold), value) in holds().zip(values) {
             // Somebody else may have come in between.
-            if *reply == Value::Int(1) {
-                *reply =
-                    if op.renews().is_some_and(|hold| has(&value, hold)) { WATCHED } else { Value::Int(0) };
+            if replies[at] == Value::Int(1) {
+                replies[at] = if has(&value, hold) { WATCHED } else { Value::Int(0) };
             }
         }
         Ok(replies)

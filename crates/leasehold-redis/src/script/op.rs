@@ -112,10 +112,10 @@ impl Op {
         }
     }
 
-    /// The lease that it extends, if it does.
-    pub(crate) fn renews(&self) -> Option<&Hold> {
+    /// The lease whose loss shall be reported after this renewal, if it is one.
+    pub(crate) fn watches(&self) -> Option<&Hold> {
         match &self.step {
-            Step::Renew(hold) if hold.of != Held::Closed => Some(hold),
+            Step::Renew(hold) if hold.watch => Some(hold),
             _ => None,
         }
     }

@@ -2,6 +2,7 @@
 
 use std::{sync::Arc, time::Duration};
 
+use super::hints::WATCHED_WITHIN;
 use crate::{
     Clock,
     client::{Client, ClientOptions},
@@ -98,4 +99,20 @@ async fn a_lease_of_which_hints_keep_coming_is_checked_at_once_and_then_twice_a_
     }
     assert_eq!(checks[0], 0);
     assert!((10..=20).contains(&checks.len()), "{checks:?}");
+}
+
+#[tokio::test(start_paused = true)]
+async fn a_lease_that_has_just_begun_does_not_come_along_with_others() {
+    let (leases, ttl) = (client(), Duration::from_secs(30));
+    let [old, young] = ["old", "young"].map(|name| leases.lock(name).ttl(ttl).keep_alive());
+    let old = old.acquire().await.unwrap();
+    let now = leases.core.clock.now() + Duration::from_secs(2);
+    tokio::time::advance(Duration::from_secs(2)).await;
+    let young = young.acquire().await.unwrap();
+    // As in a store that reports losses.
+    for (guard, renew_at) in [(&old, now), (&young, now + WATCHED_WITHIN)] {
+        leases.core.keeper.watch(guard.state.clone(), Some(renew_at));
+    }
+    let (renew, ..) = leases.core.keeper.due(now, None);
+    assert!(matches!(&renew[..], [hold] if hold.name == *old.name()), "{renew:?}");
 }
