@@ -2,13 +2,14 @@
 
 use std::process::Command;
 
-const CORE: [&str; 6] = [
+const CORE: [&str; 7] = [
     "cycle_p50_vs_raw_scripts",
     "cycle_p50_vs_two_pings",
     "throughput_64_vs_rslock",
     "handover_p50_vs_publish",
     "commands_per_handover",
     "renewal_core_share",
+    "renewal_reported_vs_plain",
 ];
 
 const TOPOLOGIES: [&str; 10] = [

@@ -4,6 +4,7 @@ mod commands;
 mod cycle;
 mod handover;
 mod lone;
+mod loss;
 mod memory;
 mod renewal;
 mod throughput;
@@ -26,6 +27,7 @@ pub(crate) enum Core {
     Handover,
     Commands,
     Renewal,
+    Loss,
 }
 
 impl Measurement for Core {
@@ -44,6 +46,7 @@ impl Measurement for Core {
             Self::Handover => handover::measure(bench, turn).await,
             Self::Commands => commands::measure(bench).await,
             Self::Renewal => renewal::measure(bench).await,
+            Self::Loss => loss::measure(bench, turn).await,
         }
     }
 
@@ -88,6 +91,12 @@ impl Measurement for Core {
                 }),
                 ratio("renewal_client_core_share", Target::AtMost(0.01), |round| {
                     round.figure("renewal_client_core_share")
+                }),
+            ],
+            Self::Loss => vec![
+                ratio("loss_p50_us", Target::AtMost(1_000.0), |round| round.figure("loss_p50_us")),
+                ratio("renewal_reported_vs_plain", Target::None, |round| {
+                    round.figure("renewal_reported_server_us") / round.figure("renewal_plain_server_us")
                 }),
             ],
         }

@@ -178,13 +178,16 @@ impl Client {
     }
 
     /// Takes a lock away from its holder, if it is still the one whose fence was seen. The holder may still be at
-    /// work: it learns of it at its next renewal, and only a fence check stops its writes before that. A holder that
-    /// changed is an outcome: [`Released::Taken`].
+    /// work: it learns of it at its next renewal, on a store that reports losses at once, and only a fence check stops its
+    /// writes before that. A holder that changed is an outcome: [`Released::Taken`].
     pub async fn force_release(&self, name: impl AsRef<str>, seen: Fence) -> Result<Released> {
         let name = self.name(name.as_ref())?;
         let answer = self.core.engine.leases().force_release(&name, seen, self.core.command_until()).await;
         let outcome = answer.map_err(|error| self.core.failed(error, "force-releasing", &name))?;
         tracing::warn!(%name, fence = %seen, ?outcome, "force-released");
+        if matches!(outcome, Released::Free | Released::HandedOver { .. }) {
+            self.core.keeper.taken(&name, seen);
+        }
         Ok(outcome)
     }
 

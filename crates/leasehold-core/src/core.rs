@@ -40,10 +40,10 @@ impl Core {
         let (closed, timeout) = (CancellationToken::new(), config.command_timeout);
         let (entropy, telemetry) = (Entropy::new(seed), Arc::new(Telemetry::new(observer)));
         let reaper = Reaper::new(engine.clone(), clock.clone(), timeout);
-        let waiting = Arc::new(Waiting::new(reaper.clone(), telemetry.clone()));
+        let keeper = Keeper::start(engine.clone(), clock.clone(), telemetry.clone(), timeout, closed.clone());
+        let waiting = Arc::new(Waiting::new(reaper.clone(), keeper.clone(), telemetry.clone()));
         let sink: Arc<dyn WakeSink> = waiting.clone();
         engine.set_wake_sink(Arc::downgrade(&sink));
-        let keeper = Keeper::start(engine.clone(), clock.clone(), telemetry.clone(), timeout, closed.clone());
         let _stop_tasks = closed.clone().drop_guard();
         Self {
             engine,

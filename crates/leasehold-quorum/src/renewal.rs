@@ -50,7 +50,7 @@ impl Shared {
         }
         let why = self.blame(renewal.failed.as_ref());
         let answer = |tally: &Tally| match tally.yes {
-            _ if tally.carried(n) => Ok(Renewed::Kept { since }),
+            _ if tally.carried(n) => Ok(Renewed::Kept { since, link: None }),
             _ if tally.refuted(n) => Ok(Renewed::Gone),
             yes => {
                 let why = format!("{yes} of {n} nodes renewed it and {} must{why}", self.majority());

@@ -4,6 +4,8 @@
 //! together: the script's fixed cost is then shared, and the latency of a busy client falls. In a cluster a call carries
 //! operations of one slot only; the calls of all slots leave together.
 
+mod renewal;
+
 use std::{
     collections::VecDeque,
     sync::{Arc, Mutex},
@@ -208,6 +210,9 @@ impl Lane {
         ops: &[&Op],
         until: Until,
     ) -> Result<Vec<Value>> {
+        if !asking && ops.iter().any(|op| op.watches().is_some()) {
+            return link.believed(Box::pin(self.renew_and_watch(link, call, ops, until)).await?);
+        }
         let value = self.send(link, asking, call, ops, until).await?;
         let replies = link.believed(script::replies(value, ops.len())?)?;
         for (op, reply) in ops.iter().zip(&replies) {

@@ -62,6 +62,10 @@ impl Leases for Redis {
         })
     }
 
+    fn reports_loss(&self, _: &Hold) -> bool {
+        self.topology.connection.tracking.is_on()
+    }
+
     fn release<'a>(&'a self, hold: &'a Hold, until: Until) -> Fut<'a, Released> {
         Box::pin(self.end(&hold.name, &hold.owner, None, until))
     }
@@ -252,8 +256,8 @@ impl Redis {
             let renew = |hold: &Hold| Op::new(self.keys_of(hold), Step::Renew(hold.clone()));
             let ops: Vec<_> = some.iter().map(|(_, nth)| renew(hold(*nth))).collect();
             let since = self.clock.now();
-            let (values, _) = lane(some[0].1).call(&ops, until).await;
-            let renewed = values.into_iter().map(|value| reply::renewed(value?, since));
+            let (values, link) = lane(some[0].1).call(&ops, until).await;
+            let renewed = values.into_iter().map(|value| reply::renewed(value?, since, link));
             some.iter().map(|(_, nth)| *nth).zip(renewed).collect::<Vec<_>>()
         });
         let mut results: Vec<_> = places.iter().map(|_| Err(EngineError::no_answer())).collect();
@@ -268,7 +272,7 @@ impl Redis {
         let since = self.clock.now();
         // In a call of its own it takes one key, which can be found while the slot is moving.
         let op = || Op::new(self.keys_of(hold), Step::Renew(hold.clone())).alone();
-        let (value, _) = self.topology.send(&hold.name, op, until).await?;
-        reply::renewed(value, since)
+        let (value, link) = self.topology.send(&hold.name, op, until).await?;
+        reply::renewed(value, since, link)
     }
 }

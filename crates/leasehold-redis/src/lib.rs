@@ -60,7 +60,7 @@ impl Redis {
     pub fn open(url: &str, options: &EngineOptions) -> Result<Self, Error> {
         keys::check_prefix(&options.prefix)?;
         let url = StoreUrl::parse(url)?;
-        let attempts = Attempts::new(url.engine() == CLUSTER);
+        let attempts = Attempts::new(url.engine() == CLUSTER, &options.prefix);
         let listener: Arc<dyn Listener> = attempts.clone();
         let names_max_bytes = NAME_MAX_BYTES - options.prefix.len();
         Ok(Self {
@@ -71,7 +71,8 @@ impl Redis {
                 Handover::Push,
                 true,
                 names_max_bytes,
-            ),
+            )
+            .with_loss_reports(),
             prefix: options.prefix.clone(),
             clock: options.clock.clone(),
             attempts,

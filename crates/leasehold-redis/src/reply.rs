@@ -35,9 +35,13 @@ pub(super) fn released(value: Value) -> Result<Option<Released>, EngineError> {
     }
 }
 
-pub(super) fn renewed(value: Value, since: BootInstant) -> Result<Renewed, EngineError> {
+/// The reply to a renewal after which the server reports over the same link when the lease may be lost.
+pub(super) const WATCHED: Value = Value::Int(2);
+
+pub(super) fn renewed(value: Value, since: BootInstant, link: u64) -> Result<Renewed, EngineError> {
     match value {
-        Value::Int(1) => Ok(Renewed::Kept { since }),
+        Value::Int(1) => Ok(Renewed::Kept { since, link: None }),
+        WATCHED => Ok(Renewed::Kept { since, link: Some(link) }),
         Value::Int(0) => Ok(Renewed::Gone),
         other => match failed_or_unexpected(other) {
             // Another kind of key took the lock's place: it is certainly not ours.
@@ -274,7 +278,7 @@ mod tests {
     #[test]
     fn an_odd_answer_does_not_show_its_content() {
         let secret = Value::BulkString(b"0123456789abcdef0123456789abcdef 1 2 h ".to_vec());
-        let error = renewed(secret, BootInstant::from_nanos(0)).unwrap_err();
+        let error = renewed(secret, BootInstant::from_nanos(0), 1).unwrap_err();
         assert!(!error.why.contains("0123"), "{}", error.why);
     }
 }

@@ -9,10 +9,11 @@ use super::connection::Listener;
 use leasehold_core::{
     clock::BootInstant,
     engine::{
-        Acks, Claim, EngineError, LinkChange, Wake, WakeSink,
+        Acks, Claim, EngineError, LinkChange, LossHint, Wake, WakeSink,
         registry::{self, Registry},
     },
     fence::Fence,
+    name::Name,
     owner::OwnerId,
 };
 
@@ -22,6 +23,8 @@ pub(super) struct Attempts {
     pub(super) registry: Arc<Registry<WaitingAttempt>>,
     /// Its waiters are on many servers: a link that breaks concerns those that wait there.
     by_shard: bool,
+    /// What precedes the name of a lock in its key.
+    prefix: String,
     sink: OnceLock<Weak<dyn WakeSink>>,
     /// How often its client has asked, of attempts or otherwise.
     pub(super) round_trips: AtomicU64,
@@ -44,8 +47,8 @@ pub(super) struct WaitingAttempt {
 pub(super) const NO_LINK: u64 = 0;
 
 impl Attempts {
-    pub(super) fn new(by_shard: bool) -> Arc<Self> {
-        Arc::new(Self { by_shard, ..Self::default() })
+    pub(super) fn new(by_shard: bool, prefix: &str) -> Arc<Self> {
+        Arc::new(Self { by_shard, prefix: prefix.to_owned(), ..Self::default() })
     }
 
     pub(super) fn set_sink(&self, sink: Weak<dyn WakeSink>) {
@@ -138,12 +141,26 @@ impl Listener for Attempts {
         }
     }
 
+    fn changed(&self, link: u64, key: Option<&[u8]>) {
+        let Some(key) = key else {
+            return self.notify(|sink| sink.may_be_lost(LossHint::AllChanged { link }));
+        };
+        let key = std::str::from_utf8(key).unwrap_or_default();
+        // It may be that of a lock, or of a record, which has its name for a key.
+        for name in [key.strip_prefix(&self.prefix), Some(key)].into_iter().flatten() {
+            if let Ok(name) = Name::new(name) {
+                self.notify(|sink| sink.may_be_lost(LossHint::Changed { name }));
+            }
+        }
+    }
+
     fn connected(&self) {
         self.notify(|sink| sink.link(LinkChange::Connected));
     }
 
     fn disconnected(&self, link: u64, why: &str) {
         self.notify(|sink| sink.link(LinkChange::Disconnected { why: why.into() }));
+        self.notify(|sink| sink.may_be_lost(LossHint::Unwatched { link }));
         if !self.by_shard {
             return self.notify(|sink| sink.wake(Wake::LookAgainAll));
         }
@@ -224,7 +241,7 @@ mod tests {
     fn in_a_cluster_a_broken_link_wakes_those_who_wait_there() {
         let heard = Arc::new(Heard::default());
         let sink: Arc<dyn WakeSink> = heard.clone();
-        let attempts = Attempts::new(true);
+        let attempts = Attempts::new(true, "");
         attempts.set_sink(Arc::downgrade(&sink));
         let claims =
             [1, 2].map(|random| Claim { owner: Owner::new(random, &Holder::Foreign), ..claim(Acks::None) });

@@ -116,7 +116,7 @@ impl Store<'_> {
             return Ok(Renewed::Gone);
         }
         self.extend_record(&hold.name, hold.ttl)?;
-        Ok(Renewed::Kept { since })
+        Ok(Renewed::Kept { since, link: None })
     }
 
     fn settle_record(&mut self, settle: &Settle) -> Result<Settled> {

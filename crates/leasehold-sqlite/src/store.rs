@@ -89,7 +89,7 @@ impl<'t> Store<'t> {
             return Ok(Renewed::Gone);
         }
         self.write(&hold.name, &lock)?;
-        Ok(Renewed::Kept { since })
+        Ok(Renewed::Kept { since, link: None })
     }
 
     /// Release and abandon.

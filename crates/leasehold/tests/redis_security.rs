@@ -245,6 +245,16 @@ async fn use_everything(server: &RedisServer, label: &str, patience: Duration) -
     }
     must(a.force_release("deal", handed.fence()).await? == Released::Free, "force-release")?;
     must(handed.release().await? == Released::Expired, "release of a lock that is gone")?;
+    let renewed = a.stats().renewed;
+    // Renewed once at first, and then not before all patience is over.
+    let kept = a.lock("kept").ttl(Duration::from_secs(300)).keep_alive().acquire().await?;
+    let began = Instant::now();
+    while a.stats().renewed == renewed {
+        must(began.elapsed() < PATIENCE, "renewal")?;
+        tokio::task::yield_now().await;
+    }
+    server.cli(&["DEL", "lock:kept"]);
+    must(kept.lost_within(patience).await, "report of a loss")?;
     let name = format!(" name=leasehold:{label} ");
     must(server.cli(&["CLIENT", "LIST"]).text().contains(&name), "connection name")
 }
@@ -280,13 +290,16 @@ async fn without_any_of_the_documented_rights_something_fails() {
         }
     }
     // No error for the caller without these: waiters are served by their polls, an attempt that gave up stays in the
-    // queue until it lapses (the log says so), and the connection has no name.
+    // queue until it lapses (the log says so), the connection has no name, and a lock that is gone is found by a renewal.
     let expected = [
         ("&leasehold:wake:*", "hand-over"),
         ("+subscribe", "hand-over"),
         ("+publish", "hand-over message"),
         ("+zrem", "leaving the queue"),
         ("+client|setname", "connection name"),
+        ("+client|tracking", "report of a loss"),
+        ("+client|caching", "report of a loss"),
+        ("+mget", "report of a loss"),
     ];
     assert_eq!(silent, expected);
 }

@@ -23,6 +23,9 @@ pub struct Capabilities {
     pub ttl: RangeInclusive<Duration>,
     /// The store rounds leases up to whole multiples of it.
     pub ttl_step: Duration,
+    /// Whether the store reports it when somebody else takes a lease away that is kept alive: see
+    /// [`LossHint`](super::LossHint). Otherwise its next renewal finds out.
+    pub reports_loss: bool,
     /// Why locks cannot be shared, if they cannot.
     pub no_shared: Option<&'static str>,
     /// Why there are no permits, if there are none.
@@ -48,6 +51,7 @@ impl Capabilities {
             name_max_bytes,
             ttl: TTL_MIN..=TTL_MAX_LIMIT,
             ttl_step: Duration::from_millis(1),
+            reports_loss: false,
             no_shared: Some("this store has exclusive locks only"),
             no_permits: Some("this store has exclusive locks only"),
             no_acks: None,
@@ -57,6 +61,11 @@ impl Capabilities {
     /// The same without claims that wait for replicas, and why.
     pub fn without_acks(self, why: &'static str) -> Self {
         Self { no_acks: Some(why), ..self }
+    }
+
+    /// The same with reports of lost leases.
+    pub fn with_loss_reports(self) -> Self {
+        Self { reports_loss: true, ..self }
     }
 
     /// Refuses a mode that the engine does not have: every claim begins with it.

@@ -63,7 +63,7 @@ impl Claim {
     /// The lease that this claim's grant leads to.
     pub fn hold(&self, fence: Fence) -> Hold {
         let Self { name, owner, mode, ttl, lock_delay, .. } = self.clone();
-        Hold { name, owner, fence, mode, ttl, lock_delay, of: Held::Lock }
+        Hold { name, owner, fence, mode, ttl, lock_delay, of: Held::Lock, watch: false }
     }
 }
 
@@ -103,12 +103,14 @@ pub struct Hold {
     pub lock_delay: Duration,
     /// What it is a lease of. Only engines distinguish these.
     pub of: Held,
+    /// Whether its renewal shall make the store report when it may be lost: see [`LossHint`].
+    pub watch: bool,
 }
 
 impl Hold {
     /// The same, given back and closed for a while.
     pub fn closed_for(&self, remaining: Duration) -> Self {
-        Self { ttl: remaining, lock_delay: Duration::ZERO, of: Held::Closed, ..self.clone() }
+        Self { ttl: remaining, lock_delay: Duration::ZERO, of: Held::Closed, watch: false, ..self.clone() }
     }
 }
 
@@ -225,6 +227,27 @@ pub enum Wake {
     LookAgainAll,
 }
 
+/// A hint that leases may be lost. It proves nothing: a renewal does.
+#[derive(Clone, Debug)]
+#[non_exhaustive]
+pub enum LossHint {
+    /// What the store has under this name was changed by somebody else.
+    Changed {
+        /// The name of a lock or a record.
+        name: Name,
+    },
+    /// Whatever is reported over this link may have changed.
+    AllChanged {
+        /// The link; see [`Renewed::Kept`].
+        link: u64,
+    },
+    /// Nothing is reported over this link any more.
+    Unwatched {
+        /// The link; see [`Renewed::Kept`].
+        link: u64,
+    },
+}
+
 /// The answer to a renewal.
 #[derive(Clone, Copy, Debug, PartialEq, Eq)]
 pub enum Renewed {
@@ -232,6 +255,8 @@ pub enum Renewed {
     Kept {
         /// Lower bound of the extended lease's start.
         since: BootInstant,
+        /// Over which link the store reports from here on that the lease may be lost, if it does.
+        link: Option<u64>,
     },
     /// No longer ours.
     Gone,

@@ -35,7 +35,9 @@ pub use capabilities::{Capabilities, Handover, Reach};
 pub(crate) use cursor::Listing;
 pub use cursor::{Cursor, Page};
 pub use inspect::{Inspect, Inspection, Tenure, WAITERS_SHOWN, Waiter};
-pub use lease::{Acks, Answer, Claim, Grant, Held, Hold, Holders, Mode, Queue, Released, Renewed, Wake};
+pub use lease::{
+    Acks, Answer, Claim, Grant, Held, Hold, Holders, LossHint, Mode, Queue, Released, Renewed, Wake,
+};
 pub use members::{Member, MemberState, Members, Rounds};
 pub use nodes::ClockOffset;
 pub use watch::{Change, ChangeKind, Changes, WATCHED_MAX, Watch, Watched};
@@ -118,6 +120,11 @@ pub trait Leases: Send + Sync {
     /// result per item, so that one dead shard fails only its own.
     fn renew<'a>(&'a self, holds: &'a [Hold], until: Until) -> Fut<'a, Vec<Result<Renewed, EngineError>>>;
 
+    /// Whether a renewal makes the store report the loss of this lease, as far as is known: see [`LossHint`].
+    fn reports_loss(&self, _hold: &Hold) -> bool {
+        false
+    }
+
     /// Gives the lease of a lock back, to the next waiter if there is one. An `Err` means that the outcome is unknown.
     fn release<'a>(&'a self, hold: &'a Hold, until: Until) -> Fut<'a, Released>;
 
@@ -152,6 +159,8 @@ impl dyn Leases + '_ {
 pub trait WakeSink: Send + Sync {
     /// Takes one wake-up.
     fn wake(&self, wake: Wake);
+    /// Leases may be lost: the client renews them at once and learns whether they are.
+    fn may_be_lost(&self, _hint: LossHint) {}
     /// The connection to the store came up or broke, or an error happened outside of any call.
     fn link(&self, change: LinkChange);
 }

@@ -92,7 +92,7 @@ impl Begin {
     pub fn hold(&self, fence: Fence) -> Hold {
         let Self { key: name, owner, lease: ttl, .. } = self.clone();
         let (mode, lock_delay) = (Mode::Exclusive, Duration::ZERO);
-        Hold { name, owner, fence, mode, ttl, lock_delay, of: Held::Record }
+        Hold { name, owner, fence, mode, ttl, lock_delay, of: Held::Record, watch: false }
     }
 
     /// The text of the record while it runs.

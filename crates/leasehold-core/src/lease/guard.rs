@@ -4,7 +4,7 @@ use std::{fmt, ops::Deref, sync::Arc, time::Duration};
 
 use tracing::Instrument;
 
-use super::{Cleanup, Handle, state::LeaseState, validity};
+use super::{Cleanup, Handle, state::LeaseState};
 use crate::{
     core::Core,
     engine::{Grant, Hold, Released, Renewed},
@@ -37,7 +37,7 @@ impl Lease {
         let renew_at = if terms.handed_over {
             Some(state.acquired_at)
         } else {
-            terms.keep_alive.then(|| grant.since + validity::renew_interval(grant.ttl))
+            terms.keep_alive.then(|| grant.since + core.keeper.renew_after(&state.hold, None))
         };
         core.keeper.watch(state.clone(), renew_at);
         Self { state, core: core.clone() }
@@ -75,7 +75,8 @@ impl Lease {
     }
 
     /// Completes when the lease can no longer be trusted: shortly before it ends, also when the store cannot be
-    /// reached, or at once when the store answers that it is gone. Never completes for a lease that was given back.
+    /// reached, or at once when the store answers that it is gone. A store that reports losses is asked as soon as somebody
+    /// else has changed a lock that is kept alive. Never completes for a lease that was given back.
     ///
     /// # Cancel safety
     /// Safe: dropping the future changes nothing.
@@ -105,7 +106,7 @@ impl Lease {
         if self.state.is_held() {
             let answer = self.core.renew(hold).await;
             match answer.map_err(|error| self.core.explain(error, "extending", &hold.name))? {
-                Renewed::Kept { since } => {
+                Renewed::Kept { since, .. } => {
                     self.core.telemetry.count(Count::renewed);
                     self.state.extend(since, hold.ttl);
                 }

@@ -61,7 +61,7 @@ impl Handle {
             let lock_delay = Duration::from_millis(lines.next()?.parse().ok()?);
             let owner = Owner::from_exposed(lines.next()?)?;
             let (mode, of) = (Mode::Exclusive, Held::Lock);
-            Some(Self { hold: Hold { name, owner, fence, mode, ttl, lock_delay, of } })
+            Some(Self { hold: Hold { name, owner, fence, mode, ttl, lock_delay, of, watch: false } })
         };
         read()
             .ok_or_else(|| Error::invalid("lock handle", "…", format!("text that begins with \"{HEADER}\"")))
@@ -116,6 +116,7 @@ mod tests {
             lock_delay: Duration::ZERO,
             mode: Mode::Exclusive,
             of: Held::Lock,
+            watch: false,
         };
         let handle = Handle { hold };
         let back = Handle::parse(&handle.expose()).unwrap();

@@ -3,6 +3,8 @@
 //! Leases that are due soon are renewed together, so that a thousand leases cost a handful of commands. Each batch is its
 //! own task, so that a slow answer delays nobody else.
 
+mod hints;
+
 use std::{
     collections::HashMap,
     sync::{Arc, Mutex, MutexGuard, PoisonError},
@@ -15,10 +17,13 @@ use tokio_util::sync::CancellationToken;
 use super::{state::LeaseState, validity};
 use crate::{
     clock::{BootInstant, Clock},
-    engine::{Engine, EngineError, Hold, Renewed},
+    engine::{Engine, EngineError, Hold, LossHint, Renewed},
+    fence::Fence,
+    name::Name,
     owner::OwnerId,
     telemetry::{Count, Telemetry},
 };
+use hints::{Hints, WATCHED_WITHIN};
 
 /// Leases due within this part of their renewal interval are renewed together.
 const TOGETHER: u32 = 8;
@@ -41,6 +46,7 @@ pub(crate) struct Keeper {
 struct Schedule {
     /// By the attempt that got it, which gets one lease.
     leases: HashMap<OwnerId, Kept>,
+    hints: Hints,
     /// When the task wakes by itself.
     wakes_at: Option<BootInstant>,
 }
@@ -49,6 +55,12 @@ struct Kept {
     lease: Arc<LeaseState>,
     /// `None` while a renewal is under way, and for a lease that is not renewed.
     renew_at: Option<BootInstant>,
+    /// Over which link the store reports that it may be lost, if it does.
+    link: Option<u64>,
+    /// A hint came while a renewal was under way.
+    doubted: bool,
+    /// Before this it was checked for a hint a moment ago.
+    checks_from: BootInstant,
 }
 
 impl Kept {
@@ -79,7 +91,8 @@ impl Keeper {
     /// Watches a lease until [`Keeper::forget`]. `renew_at` is when to renew it first, if at all.
     pub(crate) fn watch(&self, lease: Arc<LeaseState>, renew_at: Option<BootInstant>) {
         let mut schedule = self.schedule();
-        let (owner, kept) = (lease.hold.owner.id(), Kept { lease, renew_at });
+        let (owner, checks_from) = (lease.hold.owner.id(), lease.acquired_at);
+        let kept = Kept { lease, renew_at, link: None, doubted: false, checks_from };
         self.wake_for(&mut schedule, kept.due_at());
         schedule.leases.insert(owner, kept);
     }
@@ -87,6 +100,30 @@ impl Keeper {
     /// Stops watching; after it no renewal of this lease begins.
     pub(crate) fn forget(&self, lease: &LeaseState) {
         self.schedule().leases.remove(&lease.hold.owner.id());
+    }
+
+    /// How long after its start, or its last renewal, a lease is renewed. A store that does not report yet whether this one
+    /// is lost is asked to soon.
+    pub(crate) fn renew_after(&self, hold: &Hold, link: Option<u64>) -> Duration {
+        let regular = validity::renew_interval(hold.ttl);
+        let is_wanted = link.is_none() && self.engine.leases().reports_loss(hold);
+        if is_wanted { regular.min(WATCHED_WITHIN) } else { regular }
+    }
+
+    /// Leases may be lost: the task renews them at once.
+    pub(crate) fn may_be_lost(&self, hint: LossHint) {
+        let mut schedule = self.schedule();
+        schedule.hints.add(hint);
+        self.wake_for(&mut schedule, self.clock.now());
+    }
+
+    /// This client has force-released a lock, perhaps one of its own. No store reports to a client what it did itself.
+    pub(crate) fn taken(&self, name: &Name, fence: Fence) {
+        let is_taken = |hold: &Hold| hold.fence == fence && hold.name == *name;
+        let mut schedule = self.schedule();
+        let taken: Vec<_> = schedule.leases.extract_if(|_, kept| is_taken(&kept.lease.hold)).collect();
+        drop(schedule);
+        taken.iter().for_each(|(_, kept)| kept.lease.lose());
     }
 
     fn schedule(&self) -> MutexGuard<'_, Schedule> {
@@ -139,6 +176,10 @@ impl Keeper {
     ) -> (Vec<Hold>, Vec<Arc<LeaseState>>, Option<BootInstant>) {
         let mut schedule = self.schedule();
         let (mut renew, mut ran_out, mut next) = (Vec::new(), Vec::new(), None::<BootInstant>);
+        let hints = std::mem::take(&mut schedule.hints);
+        if !hints.is_empty() {
+            schedule.leases.values_mut().for_each(|kept| kept.follow(&hints, now));
+        }
         let is_due = |kept: &Kept| kept.renew_at.is_some_and(|at| at <= now);
         // The first lease that is due sets the pace; those due a little later come along.
         let together = schedule.leases.values().any(is_due);
@@ -147,9 +188,14 @@ impl Keeper {
                 ran_out.push(kept.lease.clone());
                 return false;
             }
-            let ahead = validity::renew_interval(kept.lease.hold.ttl) / TOGETHER;
-            if together && kept.renew_at.take_if(|at| *at <= now + ahead).is_some() {
-                renew.push(kept.lease.hold.clone());
+            // One that has just begun may be over soon.
+            let is_young = now.since(kept.lease.acquired_at) < WATCHED_WITHIN / 2;
+            let interval = validity::renew_interval(kept.lease.hold.ttl);
+            let ahead = if is_young { Duration::ZERO } else { interval / TOGETHER };
+            if together && let Some(at) = kept.renew_at.take_if(|at| *at <= now + ahead) {
+                // The first renewal after a hand-over comes at once.
+                let watch = kept.lease.kept_alive && at > kept.lease.acquired_at;
+                renew.push(Hold { watch, ..kept.lease.hold.clone() });
             }
             let due_at = kept.due_at();
             next = Some(next.map_or(due_at, |next| next.min(due_at)));
@@ -186,11 +232,12 @@ impl Keeper {
         let owner = hold.owner.id();
         let Some(lease) = self.schedule().leases.get(&owner).map(|kept| kept.lease.clone()) else { return };
         let now = self.clock.now();
-        let again = match answer {
-            Ok(Renewed::Kept { since }) => {
+        let is_kept = answer.is_ok();
+        let (again, link) = match answer {
+            Ok(Renewed::Kept { since, link }) => {
                 self.telemetry.count(Count::renewed);
                 lease.extend(since, hold.ttl);
-                lease.kept_alive.then(|| now + validity::renew_interval(hold.ttl))
+                (lease.kept_alive.then(|| now + self.renew_after(hold, link)), link)
             }
             Ok(Renewed::Gone) => {
                 self.forget(&lease);
@@ -199,12 +246,15 @@ impl Keeper {
             }
             Err(_) => {
                 self.telemetry.count(Count::renew_miss);
-                Some(now + (hold.ttl / 20).max(Duration::from_millis(10)))
+                (Some(now + (hold.ttl / 20).max(Duration::from_millis(10))), None)
             }
         };
         let mut schedule = self.schedule();
         let Some(kept) = schedule.leases.get_mut(&owner) else { return };
-        kept.renew_at = again;
+        (kept.renew_at, kept.link) = (again, link);
+        if std::mem::take(&mut kept.doubted) && is_kept {
+            kept.renew_at = again.map(|again| again.min(kept.check_at(now)));
+        }
         let due_at = kept.due_at();
         self.wake_for(&mut schedule, due_at);
     }

@@ -9,9 +9,9 @@ use tokio::sync::Notify;
 
 use crate::{
     clock::BootInstant,
-    engine::{Claim, Grant, LinkChange, Wake, WakeSink, registry::EndedAttempts},
+    engine::{Claim, Grant, LinkChange, LossHint, Wake, WakeSink, registry::EndedAttempts},
     fence::Fence,
-    lease::{Cleanup, Reaper},
+    lease::{Cleanup, Keeper, Reaper},
     owner::OwnerId,
     telemetry::{Count, Event, Telemetry},
 };
@@ -20,6 +20,7 @@ use crate::{
 pub(crate) struct Waiting {
     registry: Mutex<Registry>,
     reaper: Reaper,
+    keeper: Arc<Keeper>,
     telemetry: Arc<Telemetry>,
 }
 
@@ -87,8 +88,8 @@ impl WaitingAttempt {
 }
 
 impl Waiting {
-    pub(crate) fn new(reaper: Reaper, telemetry: Arc<Telemetry>) -> Self {
-        Self { registry: Mutex::default(), reaper, telemetry }
+    pub(crate) fn new(reaper: Reaper, keeper: Arc<Keeper>, telemetry: Arc<Telemetry>) -> Self {
+        Self { registry: Mutex::default(), reaper, keeper, telemetry }
     }
 
     fn registry(&self) -> MutexGuard<'_, Registry> {
@@ -140,6 +141,10 @@ impl WakeSink for Waiting {
             }
             Wake::LookAgainAll => registry.waiting.values_mut().for_each(WaitingAttempt::hint),
         }
+    }
+
+    fn may_be_lost(&self, hint: LossHint) {
+        self.keeper.may_be_lost(hint);
     }
 
     fn link(&self, change: LinkChange) {

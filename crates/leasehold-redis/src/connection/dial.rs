@@ -94,8 +94,8 @@ async fn set_up(client: &Client, options: &Arc<ConnectionOptions>, moves: u64) -
         tracing::info!(?grace, "the primary is new: nothing is granted for a while");
     }
     let (since, timeouts) = (options.clock.now(), AtomicU32::new(0));
-    let (subscribed, subscriptions) = (OnceCell::new(), Mutex::default());
-    Ok(Link { inner, number, identity, since, moves, subscribed, subscriptions, timeouts, signals })
+    let (subscribed, subscriptions, tracked) = (OnceCell::new(), Mutex::default(), OnceCell::new());
+    Ok(Link { inner, number, identity, since, moves, subscribed, subscriptions, timeouts, tracked, signals })
 }
 
 /// This run of the server and its data set: after a restart, a promotion or a full copy from another server it differs.
@@ -125,6 +125,7 @@ impl Signals {
                 self.shifted.store(true, Ordering::Release);
                 self.broke("wake-ups of a slot have moved to another node");
             }
+            PushKind::Invalidate => self.invalidated(push),
             PushKind::Disconnection => self.broke("the connection was closed"),
             _ => {}
         }

@@ -47,6 +47,8 @@ pub(crate) struct Link {
     /// In a cluster, which slots' wake-ups do.
     pub(super) subscriptions: Mutex<Subscriptions>,
     pub(super) timeouts: AtomicU32,
+    /// Whether changes are reported over it, once the server was asked.
+    pub(super) tracked: OnceCell<bool>,
     pub(super) signals: Arc<Signals>,
 }
 

@@ -4,6 +4,7 @@
 mod dial;
 mod link;
 mod tasks;
+mod tracking;
 
 use std::{
     sync::{Arc, Mutex, Weak},
@@ -13,6 +14,7 @@ use std::{
 use redis::Client;
 use tokio::sync::watch;
 
+use self::tracking::Tracking;
 pub(super) use self::{link::Link, tasks::Tasks};
 use super::{Result, locked, topology::sentinel::Sentinels, unreachable, url::Endpoint};
 use leasehold_core::{
@@ -24,6 +26,8 @@ use leasehold_core::{
 pub(super) trait Listener: Send + Sync {
     /// A message on the wake channel, over the link of that number.
     fn message(&self, link: u64, payload: &[u8]);
+    /// Somebody else changed a key that a renewal has read over the link of that number; `None`: perhaps all of them.
+    fn changed(&self, _link: u64, _key: Option<&[u8]>) {}
     /// A link is up.
     fn connected(&self);
     /// The link of that number broke.
@@ -56,6 +60,8 @@ pub(super) struct ConnectionOptions {
     pub(super) identify: bool,
     /// Who learns of messages and link events, if anybody.
     pub(super) listener: Option<Weak<dyn Listener>>,
+    /// Whether the servers report changes.
+    pub(super) tracking: Arc<Tracking>,
     pub(super) tasks: Arc<Tasks>,
 }
 
@@ -77,6 +83,7 @@ impl ConnectionOptions {
             clock: options.clock.clone(),
             command_timeout: options.command_timeout,
             listener: Some(listener),
+            tracking: Arc::default(),
             tasks,
         }
     }

@@ -112,6 +112,14 @@ impl Op {
         }
     }
 
+    /// The lease whose loss shall be reported after this renewal, if it is one.
+    pub(crate) fn watches(&self) -> Option<&Hold> {
+        match &self.step {
+            Step::Renew(hold) if hold.watch => Some(hold),
+            _ => None,
+        }
+    }
+
     pub(crate) fn is_release(&self) -> bool {
         matches!(self.step, Step::End { .. })
     }
@@ -307,7 +315,7 @@ mod tests {
     #[test]
     fn a_claim_is_not_sent_again_with_the_text_of_its_script_after_its_end() {
         for has_ended in [false, true] {
-            let (claim, attempts) = (claim(), Attempts::new(false));
+            let (claim, attempts) = (claim(), Attempts::new(false, ""));
             let copy = attempts.leaves(claim.owner.id(), BootInstant::from_nanos(0)).unwrap();
             let owner = claim.owner.clone();
             let step = Step::Claim { claim, channel: Arc::default(), arrival: None, copy };

@@ -149,7 +149,7 @@ fn a_renewed_record_is_not_swept() {
         host.pass(DAY / 2);
         let since = host.now();
         let renewed = host.run(|store| store.renew_record(&hold, since)).unwrap();
-        assert_eq!(renewed, Renewed::Kept { since });
+        assert_eq!(renewed, Renewed::Kept { since, link: None });
         assert!(host.mark(&format!("other:{number}"), LEASE));
     }
     host.pass(DAY);

@@ -283,7 +283,7 @@ fn a_renewal_extends_and_never_resurrects() {
     let mut host = Host::new();
     host.claim(&trying(1));
     host.pass(Duration::from_secs(9));
-    assert_eq!(host.renew(&trying(1)), Renewed::Kept { since: host.now() });
+    assert_eq!(host.renew(&trying(1)), Renewed::Kept { since: host.now(), link: None });
     host.pass(Duration::from_secs(9));
     assert!(is_busy(&host.claim(&trying(2))));
     assert_eq!(host.renew(&trying(2)), Renewed::Gone);
@@ -317,7 +317,7 @@ fn a_forced_release_compares_the_fence_it_saw() {
     assert_eq!(force(&mut host, 1), Released::Expired);
     let held = fence(&host.claim(&trying(1)));
     assert_eq!(force(&mut host, held - 1), Released::Taken { by: Some(Fence::new(held)) });
-    assert_eq!(host.renew(&trying(1)), Renewed::Kept { since: host.now() });
+    assert_eq!(host.renew(&trying(1)), Renewed::Kept { since: host.now(), link: None });
     assert_eq!(force(&mut host, held), Released::Free);
     assert_eq!(host.renew(&trying(1)), Renewed::Gone);
     assert!(fence(&host.claim(&trying(2))) > held, "a forced release does not reset the fence");

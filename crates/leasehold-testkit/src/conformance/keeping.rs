@@ -23,6 +23,7 @@ cases! {
     a_kept_alive_lease_outlives_several_ttls,
     a_kept_alive_lease_ends_with_its_release,
     a_force_released_holder_learns_that_it_lost,
+    a_force_released_holder_learns_of_it_long_before_its_next_renewal: LossReports,
     a_handed_over_lease_is_kept_alive_too,
     leases_of_different_ttls_are_kept_side_by_side,
     a_renewal_answered_after_the_loss_revives_nothing: Contract,
@@ -80,6 +81,14 @@ async fn a_force_released_holder_learns_that_it_lost(test: TestContext) {
     drop(guard);
     one.close().await.unwrap();
     next.extend().await.expect("the next holder keeps it");
+}
+
+async fn a_force_released_holder_learns_of_it_long_before_its_next_renewal(test: TestContext) {
+    let (one, two) = (test.client().await, test.client().await);
+    let guard = one.lock("job").ttl(ms(300_000)).keep_alive().acquire().await.unwrap();
+    eventually("its first renewal, which comes soon", async || one.stats().renewed >= 1).await;
+    two.force_release("job", guard.fence()).await.unwrap();
+    soon("the report of the loss", guard.lost()).await;
 }
 
 async fn a_handed_over_lease_is_kept_alive_too(test: TestContext) {

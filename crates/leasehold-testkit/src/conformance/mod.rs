@@ -101,7 +101,7 @@ impl fmt::Debug for Case {
     }
 }
 
-/// What a case needs beyond the minimum of every engine. The engine provides the first four, the [`Fixture`] the others.
+/// What a case needs beyond the minimum of every engine. The engine provides the first five, the [`Fixture`] the others.
 #[derive(Clone, Copy, Debug, PartialEq, Eq, PartialOrd, Ord)]
 #[non_exhaustive]
 pub enum Need {
@@ -109,6 +109,8 @@ pub enum Need {
     Push,
     /// Locks outlive every client of the store.
     Durable,
+    /// The store reports lost leases.
+    LossReports,
     /// The engine supports records. Tested through [`Need::Contract`].
     Records,
     /// The engine supports deadlines. Tested through [`Need::Contract`].
@@ -133,6 +135,7 @@ impl Need {
         match self {
             Self::Push => "push hand-over",
             Self::Durable => "durable",
+            Self::LossReports => "loss reports",
             Self::Records => "records",
             Self::Deadlines => "deadlines",
             Self::Contract => "engine contract",

@@ -123,6 +123,7 @@ impl Run<'_> {
         match need {
             Need::Push => self.capabilities.handover == Handover::Push,
             Need::Durable => self.capabilities.durable,
+            Need::LossReports => self.capabilities.reports_loss,
             Need::Records | Need::Deadlines => self.lacks.iter().all(|(lacked, _)| *lacked != need),
             offered => self.fixture.offers().contains(&offered),
         }

@@ -13,7 +13,7 @@ use leasehold::{
     clock::Until,
     engine::{
         Answer, Capabilities, Claim, Cursor, Engine, EngineError, Fut, Grant, Health, Hold, Inspect,
-        Inspection, Leases, LinkChange, Members, Page, Released, Renewed, Wake, WakeSink,
+        Inspection, Leases, LinkChange, LossHint, Members, Page, Released, Renewed, Wake, WakeSink,
         deadlines::{Deadlines, Pool, Receipt, Settle as SettleDeadline},
         records::{Records, Settle, Settled},
     },
@@ -110,6 +110,12 @@ impl<T: Tamper> WakeSink for Sink<T> {
         });
     }
 
+    fn may_be_lost(&self, hint: LossHint) {
+        if let Some(client) = self.client.upgrade() {
+            client.may_be_lost(hint);
+        }
+    }
+
     fn link(&self, change: LinkChange) {
         if let Some(client) = self.client.upgrade() {
             client.link(change);
@@ -178,6 +184,10 @@ impl<T: Tamper> Leases for Wrapped<T> {
 
     fn shard_of(&self, hold: &Hold) -> u64 {
         self.inner.leases().shard_of(hold)
+    }
+
+    fn reports_loss(&self, hold: &Hold) -> bool {
+        self.inner.leases().reports_loss(hold)
     }
 
     fn renew<'a>(&'a self, holds: &'a [Hold], until: Until) -> Fut<'a, Vec<Result<Renewed, EngineError>>> {

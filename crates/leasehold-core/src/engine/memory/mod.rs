@@ -231,7 +231,8 @@ impl Leases for Memory {
         };
         self.atomic(|store, now| {
             let since = now.boot;
-            let answer = |is_kept| Ok(if is_kept { Renewed::Kept { since } } else { Renewed::Gone });
+            let answer =
+                |is_kept| Ok(if is_kept { Renewed::Kept { since, link: None } } else { Renewed::Gone });
             holds.iter().map(|hold| answer(renew(store, hold, now))).collect()
         })
     }

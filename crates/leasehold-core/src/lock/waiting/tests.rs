@@ -2,6 +2,8 @@
 
 use std::time::Duration;
 
+use tokio_util::sync::CancellationToken;
+
 use super::*;
 use crate::{
     clock::Clock,
@@ -27,7 +29,10 @@ async fn a_lock_handed_to_an_attempt_that_gave_up_moves_on() {
         panic!("it was free")
     };
     let reaper = Reaper::new(engine.clone(), Clock::system(), Duration::from_secs(2));
-    let waiting = Waiting::new(reaper.clone(), Arc::new(Telemetry::new(None)));
+    let (telemetry, closed) = (Arc::new(Telemetry::new(None)), CancellationToken::new());
+    let timeout = Duration::from_secs(2);
+    let keeper = Keeper::start(engine.clone(), Clock::system(), telemetry.clone(), timeout, closed);
+    let waiting = Waiting::new(reaper.clone(), keeper, telemetry);
     waiting.ended(claim.clone());
     waiting.wake(Wake::Granted { owner: claim.owner.id(), fence: grant.fence, link: 0 });
     reaper.drained().await;

@@ -29,7 +29,7 @@ async fn a_renewed_record_goes_on_running(test: TestContext) {
     let longer = Begin { lease: ms(60_000), ..mine.clone() };
     let asked = client.now();
     match client.renew(&longer, fence).await {
-        Renewed::Kept { since } => assert!(since >= asked && since <= client.now()),
+        Renewed::Kept { since, .. } => assert!(since >= asked && since <= client.now()),
         Renewed::Gone => panic!("gone within its lease"),
     }
     assert!(client.expires_in(&mine.key).await > mine.lease, "it was not extended");

@@ -1,0 +1,126 @@
+//! Reports of the server that a key was changed by somebody else (`CLIENT TRACKING`).
+//!
+//! Tracking is switched on with the first renewal over a link. `OPTIN`: the server remembers what is read right after
+//! `CLIENT CACHING YES`, so claims and releases over the same connection cost it nothing. `NOLOOP`: it does not report what
+//! this connection changes. A write ends what it remembers of a key, so each renewal is followed by a read.
+
+use std::sync::atomic::{AtomicU8, AtomicU64, Ordering};
+
+use redis::{Cmd, PushInfo, Value};
+
+use super::{Link, link::Signals};
+use crate::{Result, info::command, topology::outcome};
+use leasehold_core::{
+    clock::{BootInstant, Until},
+    engine::{EngineError, Fault},
+};
+
+/// How long nothing is tried after a server, or a proxy before it, answered a request to track by silence or a hang-up.
+const SILENCE_PAUSE: std::time::Duration = std::time::Duration::from_secs(300);
+
+const ON: u8 = 0;
+const SILENT: u8 = 1;
+const REFUSED: u8 = 2;
+
+/// Whether the servers of one client track keys, as far as is known.
+#[derive(Default)]
+pub(crate) struct Tracking {
+    state: AtomicU8,
+    /// When to try again after silence, on the boot clock.
+    again_at: AtomicU64,
+}
+
+impl Tracking {
+    /// Whether a server that was asked to track has done so, and one that was not asked yet probably will.
+    pub(crate) fn is_on(&self) -> bool {
+        self.state.load(Ordering::Relaxed) == ON
+    }
+
+    fn may_be_asked(&self, now: BootInstant) -> bool {
+        now.as_nanos() >= self.again_at.load(Ordering::Relaxed)
+    }
+
+    fn answered(&self, answer: &Result<()>, now: BootInstant) {
+        let exchange = |from, to| self.state.compare_exchange(from, to, Ordering::Relaxed, Ordering::Relaxed);
+        match answer {
+            Ok(()) => drop(exchange(SILENT, ON)),
+            Err(error) if error.fault == Fault::NoAnswer => {
+                self.again_at.store((now + SILENCE_PAUSE).as_nanos(), Ordering::Relaxed);
+                let _unless_refused = exchange(ON, SILENT);
+            }
+            Err(error) => {
+                if self.state.swap(REFUSED, Ordering::Relaxed) != REFUSED {
+                    tracing::debug!(%error, "the server does not report lost locks: renewals find them");
+                }
+            }
+        }
+    }
+}
+
+fn remember_next_read() -> Cmd {
+    command(&["CLIENT", "CACHING", "YES"])
+}
+
+impl Link {
+    /// Whether the server tracks keys for this link, as by this read. It is asked once.
+    async fn is_tracked(&self, read: &Cmd, until: Until) -> Result<bool> {
+        let options = &self.signals.options;
+        let ask = || async {
+            let tracking = command(&["CLIENT", "TRACKING", "ON", "OPTIN", "NOLOOP"]);
+            let answers = self.send_all(vec![tracking, remember_next_read(), read.clone()], until).await;
+            let redirects = |answer: &Result<Value>| answer.as_ref().is_err_and(outcome::is_redirection);
+            let mut answers = answers.into_iter().filter(|answer| !redirects(answer));
+            let answer = answers.try_for_each(|answer| answer.map(drop));
+            options.tracking.answered(&answer, options.clock.now());
+            match answer {
+                Err(error) if error.fault == Fault::NoAnswer => Err(error),
+                answer => Ok(answer.is_ok()),
+            }
+        };
+        if !self.tracked.initialized() && !options.tracking.may_be_asked(options.clock.now()) {
+            return Ok(false);
+        }
+        self.tracked.get_or_try_init(ask).await.copied()
+    }
+
+    /// Runs a script that renews leases, and reads their keys in the same write. From then on the server reports over this
+    /// link when one of them is changed by somebody else. Without tracking, or if they cannot be read, there is no reply to
+    /// `read`.
+    pub(crate) async fn renew_and_read(
+        &self,
+        build: impl Fn(bool) -> Cmd,
+        read: &Cmd,
+        until: Until,
+    ) -> Result<(Value, Option<Value>)> {
+        if !self.is_tracked(read, until).await? {
+            return Ok((self.run_script(false, build, until).await?, None));
+        }
+        let mut by_hash = true;
+        loop {
+            let commands = vec![build(by_hash), remember_next_read(), read.clone()];
+            let mut replies = self.send_all(commands, until).await.into_iter();
+            let mut next = || replies.next().unwrap_or_else(|| Err(EngineError::no_answer()));
+            match (next(), next(), next()) {
+                (Err(error), ..) if by_hash && outcome::is_unknown_script(&error) => by_hash = false,
+                (renewed, remembered, read) => return Ok((renewed?, remembered.and(read).ok())),
+            }
+        }
+    }
+}
+
+impl Signals {
+    /// The server reports keys, or that there may be none left of those that it remembered.
+    pub(super) fn invalidated(&self, push: &PushInfo) {
+        let Some(listener) = self.options.listener() else { return };
+        match push.data.first() {
+            Some(Value::Array(keys)) => {
+                let keys = keys.iter().filter_map(|key| match key {
+                    Value::BulkString(key) => Some(key),
+                    _ => None,
+                });
+                keys.for_each(|key| listener.changed(self.number, Some(key)));
+            }
+            _ => listener.changed(self.number, None),
+        }
+    }
+}
