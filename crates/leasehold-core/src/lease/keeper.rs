@@ -16,7 +16,7 @@ use super::{state::LeaseState, validity};
 use crate::{
     clock::{BootInstant, Clock},
     engine::{Engine, EngineError, Hold, Renewed},
-    owner::OwnerId,
+    owner::OwnerMap,
     telemetry::{Count, Telemetry},
 };
 
@@ -40,7 +40,7 @@ pub(crate) struct Keeper {
 #[derive(Default)]
 struct Schedule {
     /// By the attempt that got it, which gets one lease.
-    leases: HashMap<OwnerId, Kept>,
+    leases: OwnerMap<Kept>,
     /// When the task wakes by itself.
     wakes_at: Option<BootInstant>,
 }
