@@ -4,6 +4,7 @@
 mod binaries;
 mod cargo;
 mod failures;
+mod instructions;
 mod manifests;
 mod matrix;
 mod packages;
@@ -41,6 +42,12 @@ enum Command {
     Tidy,
     /// Measure in release mode: `core`, `topologies`, `records`, or all; what follows goes on to the benchmark
     Bench {
+        /// Count the instructions of the hot paths instead, and fail if they are more than bench/instructions.toml has
+        #[arg(long)]
+        check: bool,
+        /// Write what was counted into that file
+        #[arg(long, requires = "check")]
+        update: bool,
         /// Arguments for the benchmark program, as in `bench topologies --only quorum`
         #[arg(trailing_var_arg = true, allow_hyphen_values = true)]
         args: Vec<String>,
@@ -67,7 +74,12 @@ fn main() -> ExitCode {
     let succeeded = match Xtask::try_parse() {
         Ok(Xtask { command: Command::Test(options) }) => test::run(&root, &options),
         Ok(Xtask { command: Command::Tidy }) => tidy::run(&root),
-        Ok(Xtask { command: Command::Bench { args } }) => bench(&root, &args),
+        Ok(Xtask { command: Command::Bench { check: true, update, .. } }) => {
+            let tally = instructions::check(&root, update);
+            println!("{tally}");
+            tally.failed == 0
+        }
+        Ok(Xtask { command: Command::Bench { args, .. } }) => bench(&root, &args),
         Ok(Xtask { command: Command::Faults { grants } }) => faults(&root, grants),
         Ok(Xtask { command: Command::Matrix(options) }) => matrix::run(&root, &options),
         Ok(Xtask { command: Command::Chaos { args } }) => chaos(&root, &args),

@@ -30,6 +30,11 @@ const PACKAGES: &[Package] = &[
         proofs: &[&["python3", "-c", "import venv, ensurepip"]],
         needed_for: "installing redis-py apart from the system's Python",
     },
+    Package {
+        name: "valgrind",
+        proofs: &[&["valgrind", "--version"]],
+        needed_for: "counting the instructions of the hot paths",
+    },
 ];
 
 /// Installs packages without starting the services in them; see the file for how.

@@ -11,6 +11,12 @@ pub(crate) struct Tally {
 }
 
 impl Tally {
+    pub(crate) fn add(&mut self, other: Tally) {
+        self.passed += other.passed;
+        self.failed += other.failed;
+        self.skipped += other.skipped;
+    }
+
     /// Adds one line of test output; most lines are irrelevant.
     ///
     /// Conformance cases run inside libtest tests, which count as passed or failed already. Only libtest does

@@ -8,7 +8,7 @@ use clap::{Args, ValueEnum};
 
 use crate::failures::Failures;
 use crate::tally::Tally;
-use crate::{binaries, cargo, manifests, packages, tidy};
+use crate::{binaries, cargo, instructions, manifests, packages, tidy};
 
 /// Makes tests that need a server that is not installed skip, and counts them.
 const ALLOW_MISSING: &str = "LEASEHOLD_ALLOW_MISSING";
@@ -49,6 +49,8 @@ enum Step {
     Features,
     /// The crates that get published can be packaged
     Package,
+    /// The hot paths take no more instructions than before: cargo xtask bench --check
+    BenchCheck,
 }
 
 impl Step {
@@ -57,7 +59,7 @@ impl Step {
     }
 
     fn needs_packages(self) -> bool {
-        matches!(self, Step::Test | Step::DocTests)
+        matches!(self, Step::Test | Step::DocTests | Step::BenchCheck)
     }
 }
 
@@ -152,6 +154,11 @@ fn run_step(
         Step::DocTests => doc_tests(root, options, tally, failures),
         Step::Features => Outcome::of(manifests::features(root)),
         Step::Package => Outcome::of(manifests::package(root)),
+        Step::BenchCheck => {
+            let checked = instructions::check(root, false);
+            tally.add(checked);
+            Outcome::of(checked.failed == 0)
+        }
     }
 }
 
@@ -239,7 +246,7 @@ fn print_summary(finished: &[Finished], failures: &Failures) {
     println!();
     failures.lines().for_each(|line| println!("{line}"));
     for Finished { step, outcome, took } in finished {
-        let line = format!("{:<10} {:>6.1}s  {}", step.name(), took.as_secs_f64(), outcome.word());
+        let line = format!("{:<11} {:>6.1}s  {}", step.name(), took.as_secs_f64(), outcome.word());
         match outcome {
             Outcome::Ok => println!("{line}"),
             _ => println!("{line}; again: cargo xtask test --only {}", step.name()),

@@ -1,7 +1,9 @@
 //! Who holds a lock: a secret that proves ownership, and what people may see of it.
 
 use std::{
+    collections::HashMap,
     fmt,
+    hash::{BuildHasherDefault, Hasher},
     sync::{Arc, OnceLock},
     time::{Duration, SystemTime},
 };
@@ -23,6 +25,27 @@ impl OwnerId {
 impl fmt::Debug for OwnerId {
     fn fmt(&self, f: &mut fmt::Formatter<'_>) -> fmt::Result {
         f.write_str("OwnerId(redacted)")
+    }
+}
+
+/// What is known of each attempt. Ids are random and chosen by their own client, so an id is its own hash.
+pub type OwnerMap<T> = HashMap<OwnerId, T, BuildHasherDefault<OwnerIdHasher>>;
+
+/// The hash of an [`OwnerId`] for [`OwnerMap`]: half of its bits, combined with the other half.
+#[derive(Debug, Default)]
+pub struct OwnerIdHasher(u64);
+
+impl Hasher for OwnerIdHasher {
+    fn write_u128(&mut self, id: u128) {
+        self.0 = (id ^ id >> 64) as u64;
+    }
+
+    fn write(&mut self, _: &[u8]) {
+        unreachable!("an id is written as one number");
+    }
+
+    fn finish(&self) -> u64 {
+        self.0
     }
 }
 

@@ -5,7 +5,7 @@
 //! connections a copy is unanswered. It lets none leave after the end, and tells the end whether one may arrive later.
 
 use std::{
-    collections::{HashMap, VecDeque, hash_map::Entry},
+    collections::{VecDeque, hash_map::Entry},
     future::poll_fn,
     pin::pin,
     sync::{Arc, Mutex, MutexGuard, PoisonError},
@@ -16,7 +16,10 @@ use std::{
 use tokio::task::unconstrained;
 
 use super::{EngineError, Fault};
-use crate::{clock::BootInstant, owner::OwnerId};
+use crate::{
+    clock::BootInstant,
+    owner::{OwnerId, OwnerMap},
+};
 
 /// Attempts that one registry keeps.
 const ATTEMPTS_MAX: usize = 100_000;
@@ -30,13 +33,13 @@ const ENDED_MAX: usize = 10_000;
 pub struct Registry<W>(Mutex<Attempts<W>>);
 
 struct Attempts<W> {
-    open: HashMap<OwnerId, Attempt<W>>,
+    open: OwnerMap<Attempt<W>>,
     ended: EndedAttempts,
 }
 
 impl<W> Default for Registry<W> {
     fn default() -> Self {
-        Self(Mutex::new(Attempts { open: HashMap::new(), ended: EndedAttempts::default() }))
+        Self(Mutex::new(Attempts { open: OwnerMap::default(), ended: EndedAttempts::default() }))
     }
 }
 
@@ -246,13 +249,13 @@ pub async fn send_noted<T>(send: impl Future<Output = T>, left: impl FnOnce()) -
 /// Attempts that have ended lately, of which nothing may take effect any more, with what is known of each.
 #[derive(Debug)]
 pub struct EndedAttempts<T = ()> {
-    known: HashMap<OwnerId, T>,
+    known: OwnerMap<T>,
     order: VecDeque<OwnerId>,
 }
 
 impl<T> Default for EndedAttempts<T> {
     fn default() -> Self {
-        Self { known: HashMap::new(), order: VecDeque::new() }
+        Self { known: OwnerMap::default(), order: VecDeque::new() }
     }
 }
 

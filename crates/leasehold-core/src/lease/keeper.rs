@@ -20,7 +20,7 @@ use crate::{
     engine::{Engine, EngineError, Hold, LossHint, Renewed},
     fence::Fence,
     name::Name,
-    owner::OwnerId,
+    owner::OwnerMap,
     telemetry::{Count, Telemetry},
 };
 use hints::{Hints, WATCHED_WITHIN};
@@ -45,7 +45,7 @@ pub(crate) struct Keeper {
 #[derive(Default)]
 struct Schedule {
     /// By the attempt that got it, which gets one lease.
-    leases: HashMap<OwnerId, Kept>,
+    leases: OwnerMap<Kept>,
     hints: Hints,
     /// When the task wakes by itself.
     wakes_at: Option<BootInstant>,

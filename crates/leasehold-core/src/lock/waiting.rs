@@ -1,9 +1,6 @@
 //! Which attempts of this client wait, and where wake-ups for them go.
 
-use std::{
-    collections::HashMap,
-    sync::{Arc, Mutex, MutexGuard, PoisonError},
-};
+use std::sync::{Arc, Mutex, MutexGuard, PoisonError};
 
 use tokio::sync::Notify;
 
@@ -12,7 +9,7 @@ use crate::{
     engine::{Claim, Grant, LinkChange, LossHint, Wake, WakeSink, registry::EndedAttempts},
     fence::Fence,
     lease::{Cleanup, Keeper, Reaper},
-    owner::OwnerId,
+    owner::{OwnerId, OwnerMap},
     telemetry::{Count, Event, Telemetry},
 };
 
@@ -26,7 +23,7 @@ pub(crate) struct Waiting {
 
 #[derive(Default)]
 struct Registry {
-    waiting: HashMap<OwnerId, WaitingAttempt>,
+    waiting: OwnerMap<WaitingAttempt>,
     /// A late hand-over to one of them is given on.
     ended: EndedAttempts<Claim>,
 }
