@@ -4,9 +4,11 @@
 //! machine and its load; the compared variants take turns, and the ratio is the result.
 
 mod bare;
+mod contestant;
 mod core;
 mod cpu;
 mod pair;
+mod peers;
 mod records;
 mod report;
 mod rounds;
@@ -34,6 +36,8 @@ enum What {
     Topologies(rounds::Options<topologies::Topology>),
     /// Records and deadlines on one Redis: a cycle, a wake-up, many marks, claims, scans
     Records(rounds::Options<records::OfRecords>),
+    /// Builds the programs of all peers, and runs each of them once through every workload
+    Peers,
 }
 
 /// Anything that ends a run.
@@ -44,6 +48,7 @@ fn main() -> ExitCode {
         What::Core(options) => rounds::run(&options),
         What::Topologies(options) => rounds::run(&options),
         What::Records(options) => rounds::run(&options),
+        What::Peers => peers::try_all(),
     };
     match text.and_then(|text| Ok(std::io::stdout().write_all(text.as_bytes())?)) {
         Ok(()) => ExitCode::SUCCESS,
