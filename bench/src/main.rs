@@ -10,6 +10,7 @@ mod core;
 mod cpu;
 mod library;
 mod pair;
+mod peers;
 mod program;
 mod records;
 mod report;
@@ -49,6 +50,8 @@ enum What {
     /// Takes part in a contest, over stdin and stdout
     #[command(hide = true)]
     Contestant { workload: String, keys: Vec<String> },
+    /// Builds the programs of all peers, and runs each of them once through every workload
+    Peers,
 }
 
 /// Anything that ends a run.
@@ -62,6 +65,7 @@ fn main() -> ExitCode {
         Some(What::Topologies(options)) => rounds::run(&options),
         Some(What::Records(options)) => rounds::run(&options),
         Some(What::Contestant { workload, keys }) => program::run(&workload, &keys).map(|()| String::new()),
+        Some(What::Peers) => peers::try_all(),
     };
     match text.and_then(|text| Ok(std::io::stdout().write_all(text.as_bytes())?)) {
         Ok(()) => ExitCode::SUCCESS,

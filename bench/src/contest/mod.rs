@@ -18,7 +18,12 @@ use self::{
     pin::{CLIENT_CORE, SERVER_CORE},
     watch::Watch,
 };
-use crate::{Failure, contestant::Contestant, report::Figures, spread::Spread};
+use crate::{
+    Failure,
+    contestant::{Contestant, Started},
+    report::Figures,
+    spread::Spread,
+};
 
 /// One who takes part: a library, on a runtime if that makes a difference.
 pub(crate) struct Entrant {
@@ -51,7 +56,9 @@ impl<'a> Contest<'a> {
     ) -> Result<(), Failure> {
         let mut contestants = Vec::new();
         for process in 0..processes {
-            let Some(contestant) = Contestant::start(command(process), label)? else { return Ok(()) };
+            let Started::Ready(contestant) = Contestant::start(command(process), label)? else {
+                return Ok(());
+            };
             warn_if_unpinned(pin::to_core(contestant.pid(), CLIENT_CORE));
             contestants.push(contestant);
         }
