@@ -16,6 +16,7 @@ pub(crate) struct Ratio {
 }
 
 /// What a result should be.
+#[derive(Clone, Copy)]
 pub(crate) enum Target {
     AtMost(f64),
     AtLeast(f64),

@@ -1,6 +1,6 @@
 //! leasehold.
 
-use std::sync::Arc;
+use std::{sync::Arc, time::Duration};
 
 use leasehold::{Guard, Leasehold};
 
@@ -8,11 +8,14 @@ use super::{Library, Lock, TTL};
 use crate::Failure;
 
 #[derive(Clone)]
-pub(crate) struct Ours(pub(crate) Leasehold);
+pub(crate) struct Ours {
+    leases: Leasehold,
+    keep_alive: Option<Duration>,
+}
 
 impl Ours {
-    /// One server, or the admitted nodes of a quorum.
-    pub(crate) async fn connect(urls: &[&str]) -> Result<Self, Failure> {
+    /// One server, or the admitted nodes of a quorum. Locks are kept alive if there is a ttl for that.
+    pub(crate) async fn connect(urls: &[&str], keep_alive: Option<Duration>) -> Result<Self, Failure> {
         let hosts = |url: &&str| url.strip_prefix("redis://").map(str::to_owned).ok_or("not a redis:// URL");
         let url = match urls {
             [one] => (*one).to_owned(),
@@ -20,7 +23,7 @@ impl Ours {
                 format!("redlock://{}", nodes.iter().map(hosts).collect::<Result<Vec<_>, _>>()?.join(","))
             }
         };
-        Ok(Self(Leasehold::connect(url).await?))
+        Ok(Self { leases: Leasehold::connect(url).await?, keep_alive })
     }
 }
 
@@ -28,20 +31,30 @@ impl Library for Ours {
     type Lock = OurLock;
 
     fn lock(&self, name: &str) -> OurLock {
-        OurLock { leases: self.0.clone(), name: name.into() }
+        OurLock { leases: self.leases.clone(), name: name.into(), keep_alive: self.keep_alive }
     }
 }
 
 pub(crate) struct OurLock {
     leases: Leasehold,
     name: Arc<str>,
+    keep_alive: Option<Duration>,
 }
 
 impl Lock for OurLock {
     type Guard = Guard;
 
     async fn acquire(&mut self) -> Result<Guard, Failure> {
-        Ok(self.leases.lock(&self.name).ttl(TTL).wait_forever().acquire().await?)
+        let lock = self.leases.lock(&self.name).wait_forever();
+        let lock = match self.keep_alive {
+            Some(ttl) => lock.ttl(ttl).keep_alive(),
+            None => lock.ttl(TTL),
+        };
+        Ok(lock.acquire().await?)
+    }
+
+    fn is_held(guard: &Guard) -> bool {
+        guard.is_held()
     }
 
     async fn release(&mut self, guard: Guard) -> Result<(), Failure> {

@@ -61,7 +61,7 @@ pub(crate) fn prepare(peer: &Peer, folder: &Path) -> Result<Program, String> {
 
 /// A peer that can be started.
 pub(crate) struct Program {
-    name: &'static str,
+    pub(crate) name: &'static str,
     folder: PathBuf,
     run: &'static [&'static str],
     about: Value,

@@ -17,7 +17,7 @@ const WARM_UP: usize = 200;
 pub(super) async fn play<L: Library>(library: L, keys: &Keys, mut orders: Orders) -> Result<(), Failure> {
     let (tasks, prefix) = (keys.number::<usize>("tasks")?, keys.text("prefix")?);
     let length = Duration::from_millis(keys.number("ms")?);
-    let mut locks: Vec<_> = (0..tasks).map(|task| library.lock(&format!("{prefix}:{task}"))).collect();
+    let mut locks: Vec<_> = (0..tasks).map(|task| library.lock(&format!("{prefix}{task}"))).collect();
     for turn in 0..WARM_UP {
         locks[turn % tasks].cycle().await?;
     }

@@ -2,18 +2,24 @@
 //!
 //! A contestant says `ready`, answers each line `round` with one JSON object, and ends with `quit` or with its input.
 
+mod contend;
 mod cycle;
+mod handover;
+mod hold;
 mod keys;
 
-use std::io::{BufRead, Write};
+use std::{
+    io::{BufRead, Write},
+    time::Duration,
+};
 
 use serde_json::{Value, json};
 use tokio::{runtime, sync::mpsc};
 
 use self::keys::Keys;
 use crate::{
-    Failure,
-    library::{Library, Ours, Pings, Rslock, Scripts},
+    Failure, allocated,
+    library::{BareKeys, Library, OurKeys, Ours, Pings, Rslock, Scripts},
 };
 
 /// Threads of the multi-thread runtime, also where one core is all that the process may use: with one worker it would have
@@ -35,12 +41,27 @@ pub(crate) fn run(workload: &str, arguments: &[String]) -> Result<(), Failure> {
     let orders = Orders::from_stdin();
     // On a worker, as an application's tasks are; the main thread would add a hop to everything.
     runtime.block_on(runtime.spawn(async move {
-        let urls = keys.urls()?;
-        match keys.text("lib")? {
-            "leasehold" => play(&workload, Ours::connect(&urls).await?, &keys, orders).await,
+        if workload == "handover" {
+            return handover::play(&keys, orders).await;
+        }
+        let (library, urls) = (keys.text("lib")?, keys.urls()?);
+        if workload == "keep" && library != "leasehold" {
+            return say(&json!({ "unsupported": "it does not renew" }));
+        }
+        if workload == "hold" {
+            allocated::watch();
+        }
+        match library {
+            "leasehold" => {
+                let keep_alive = (workload == "keep").then(|| keys.number("ttl_ms")).transpose()?;
+                let library = Ours::connect(&urls, keep_alive.map(Duration::from_millis)).await?;
+                play(&workload, library, &keys, orders).await
+            }
             "rslock" => play(&workload, Rslock::open(&urls)?, &keys, orders).await,
-            "pings" => play(&workload, Pings::connect(keys.text("url")?).await?, &keys, orders).await,
-            "scripts" => play(&workload, Scripts::connect(keys.text("url")?).await?, &keys, orders).await,
+            "scripts" => play(&workload, Scripts::connect(urls[0]).await?, &keys, orders).await,
+            "pings" => play(&workload, Pings::connect(urls[0]).await?, &keys, orders).await,
+            "idempotency" => play(&workload, OurKeys::connect(urls[0]).await?, &keys, orders).await,
+            "bare-keys" => play(&workload, BareKeys::connect(urls[0]).await?, &keys, orders).await,
             other => Err(format!("unknown library {other:?}").into()),
         }
     }))?
@@ -49,6 +70,8 @@ pub(crate) fn run(workload: &str, arguments: &[String]) -> Result<(), Failure> {
 async fn play<L: Library>(workload: &str, library: L, keys: &Keys, orders: Orders) -> Result<(), Failure> {
     match workload {
         "cycle" => cycle::play(library, keys, orders).await,
+        "contend" => contend::play(library, keys, orders).await,
+        "keep" | "hold" => hold::play(library, keys, orders).await,
         other => Err(format!("unknown workload {other:?}").into()),
     }
 }
@@ -95,14 +118,13 @@ fn write(line: &str) -> Result<(), Failure> {
 fn version(library: &str) -> Result<Value, Failure> {
     let package = match library {
         "leasehold" | "rslock" => library,
-        "pings" | "scripts" => "redis",
-        other => return Err(format!("unknown library {other:?}").into()),
+        _ => "redis",
     };
     let version = locked(package).ok_or("not in Cargo.lock")?;
     Ok(json!({ "library": library, "version": version, "language": "rust" }))
 }
 
-fn locked(package: &str) -> Option<&'static str> {
+pub(crate) fn locked(package: &str) -> Option<&'static str> {
     let lock = include_str!("../../../Cargo.lock");
     let entry =
         lock.split("[[package]]").find(|entry| entry.contains(&format!("\nname = \"{package}\"\n")))?;
