@@ -1,4 +1,4 @@
-//! Processor time of a process.
+//! Processor time and memory of a process.
 
 use std::{fs, time::Duration};
 
@@ -15,6 +15,13 @@ pub(crate) fn time_of(pid: u32) -> Result<Duration, Failure> {
         time += Duration::from_nanos(running.parse()?);
     }
     Ok(time)
+}
+
+/// Bytes of memory that it has in use.
+pub(crate) fn resident_bytes(pid: u32) -> Result<f64, Failure> {
+    let status = fs::read_to_string(format!("/proc/{pid}/status"))?;
+    let kib = status.lines().find_map(|line| line.strip_prefix("VmRSS:")?.trim().strip_suffix(" kB"));
+    Ok(kib.ok_or("unknown form of status")?.trim().parse::<f64>()? * 1024.0)
 }
 
 #[cfg(test)]

@@ -16,6 +16,7 @@ pub(crate) struct Ratio {
 }
 
 /// What a result should be.
+#[derive(Clone, Copy)]
 pub(crate) enum Target {
     AtMost(f64),
     AtLeast(f64),
@@ -24,7 +25,7 @@ pub(crate) enum Target {
 }
 
 impl Target {
-    fn words(&self) -> Option<String> {
+    pub(crate) fn words(&self) -> Option<String> {
         match self {
             Self::AtMost(most) => Some(format!("<= {most}")),
             Self::AtLeast(least) => Some(format!(">= {least}")),
@@ -32,7 +33,7 @@ impl Target {
         }
     }
 
-    fn verdict(&self, value: f64) -> &'static str {
+    pub(crate) fn verdict(&self, value: f64) -> &'static str {
         match self {
             Self::AtMost(most) if value > *most => "missed",
             Self::AtLeast(least) if value < *least => "missed",
@@ -119,7 +120,7 @@ impl Report<'_> {
     }
 }
 
-fn numbers(spread: Spread) -> Map<String, Value> {
+pub(crate) fn numbers(spread: Spread) -> Map<String, Value> {
     let entries = [("median", spread.median), ("min", spread.min), ("max", spread.max)];
     entries.into_iter().map(|(name, value)| (name.to_owned(), json!(value))).collect()
 }

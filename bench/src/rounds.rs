@@ -7,6 +7,8 @@ use clap::ValueEnum;
 use crate::{
     Failure,
     report::{Figures, Ratio, Report, Round},
+    section::Section,
+    workloads::Setup,
 };
 
 #[derive(clap::Args, Clone)]
@@ -39,14 +41,32 @@ pub(crate) trait Measurement: ValueEnum + Copy + PartialEq + Send + Sync + 'stat
 
 /// Runs all rounds; returns the text to print.
 pub(crate) fn run<M: Measurement>(options: &Options<M>) -> Result<String, Failure> {
-    let bench = M::start(options.quick)?;
-    let runtime = tokio::runtime::Builder::new_multi_thread().enable_all().build()?;
     let is_chosen = |one: &M| options.only.is_empty() || options.only.contains(one);
     let chosen: Vec<M> = M::value_variants().iter().copied().filter(is_chosen).collect();
-    let number = options.rounds as usize;
-    let order = chosen.clone();
+    let rounds = measure(&chosen, options.quick, options.rounds as usize)?;
+    let ratios: Vec<_> = chosen.into_iter().flat_map(Measurement::ratios).collect();
+    let report = Report { rounds: &rounds, ratios: &ratios };
+    Ok(if options.json { report.json() } else { report.table() })
+}
+
+/// The same measurements as a part of a larger report.
+pub(crate) fn section<M: Measurement>(
+    key: &str,
+    title: &str,
+    setup: &Setup,
+    chosen: &[M],
+) -> Result<Section, Failure> {
+    let _ = writeln!(std::io::stderr(), "{title}");
+    let rounds = measure(chosen, setup.quick, setup.count(5, 1))?;
+    let ratios: Vec<_> = chosen.iter().flat_map(|one| one.ratios()).collect();
+    Ok(Section::inside(key, title, &rounds, &ratios))
+}
+
+fn measure<M: Measurement>(chosen: &[M], quick: bool, number: usize) -> Result<Vec<Round>, Failure> {
+    let (bench, order) = (M::start(quick)?, chosen.to_vec());
+    let runtime = tokio::runtime::Builder::new_multi_thread().enable_all().build()?;
     // On a worker, as an application's tasks are; the main thread would add a hop to everything.
-    let rounds = runtime.block_on(runtime.spawn(async move {
+    runtime.block_on(runtime.spawn(async move {
         let mut rounds = Vec::new();
         for turn in 0..number {
             let _ = writeln!(std::io::stderr(), "round {} of {number}", turn + 1);
@@ -57,9 +77,6 @@ pub(crate) fn run<M: Measurement>(options: &Options<M>) -> Result<String, Failur
             }
             rounds.push(round);
         }
-        Ok::<_, Failure>(rounds)
-    }))??;
-    let ratios: Vec<_> = chosen.into_iter().flat_map(Measurement::ratios).collect();
-    let report = Report { rounds: &rounds, ratios: &ratios };
-    Ok(if options.json { report.json() } else { report.table() })
+        Ok(rounds)
+    }))?
 }

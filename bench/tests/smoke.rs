@@ -2,7 +2,13 @@
 
 use std::process::Command;
 
-const CORE: [&str; 7] = [
+use serde_json::Value;
+
+/// Results that documents name.
+const CORE: [&str; 12] = [
+    "lone_cycle_server_vs_redisson",
+    "memory_per_lock",
+    "memory_after_release",
     "cycle_p50_vs_raw_scripts",
     "cycle_p50_vs_two_pings",
     "throughput_64_vs_rslock",
@@ -10,19 +16,28 @@ const CORE: [&str; 7] = [
     "commands_per_handover",
     "renewal_core_share",
     "renewal_reported_vs_plain",
+    "renewal_client_core_share",
+    "lone_cycle_scripts_vs_redisson",
 ];
 
-const TOPOLOGIES: [&str; 10] = [
-    "quorum_acquire_p50_vs_raw_votes",
-    "quorum_one_round_trip_share",
-    "quorum_acquire_p50_vs_one_node",
-    "quorum_one_stopped_vs_healthy",
-    "cluster_acquire_p50_vs_standalone",
-    "cluster_acquire_p50_vs_three_servers",
-    "sentinel_acquire_p50_vs_standalone",
-    "acks_acquire_p50_vs_none",
-    "cluster_handover_p50_vs_standalone",
-    "quorum_handover_p50_vs_standalone",
+const LOCKS: [&str; 17] = [
+    "cycle_p50_vs_rslock",
+    "cycle_p50_vs_rslock_ct",
+    "cycle_p50_vs_two_pings",
+    "cycle_p50_vs_raw_scripts",
+    "throughput_64_vs_rslock",
+    "throughput_64_vs_rslock_ct",
+    "contention_16_total_vs_holds",
+    "contention_16_longest_vs_median_wait",
+    "contention_16_overtakings",
+    "contention_16_vs_rslock",
+    "handover_p50_vs_publish",
+    "handover_p50_vs_publish_ct",
+    "client_bytes_per_guard",
+    "held_server_bytes_vs_rslock",
+    "memory_per_lock",
+    "renewal_core_share",
+    "renewal_client_core_share",
 ];
 
 const RECORDS: [&str; 10] = [
@@ -38,6 +53,24 @@ const RECORDS: [&str; 10] = [
     "cluster_nothing_due_scan_p50_vs_ping",
 ];
 
+const NODES: [&str; 15] = [
+    "quorum_3_cycle_p50_vs_rslock",
+    "quorum_3_throughput_vs_rslock",
+    "quorum_3_stopped_first_second_vs_healthy",
+    "quorum_3_killed_first_second_vs_healthy",
+    "quorum_3_killed_vs_healthy",
+    "quorum_acquire_p50_vs_raw_votes",
+    "quorum_one_round_trip_share",
+    "quorum_acquire_p50_vs_one_node",
+    "quorum_one_stopped_vs_healthy",
+    "cluster_acquire_p50_vs_standalone",
+    "cluster_acquire_p50_vs_three_servers",
+    "sentinel_acquire_p50_vs_standalone",
+    "acks_acquire_p50_vs_none",
+    "cluster_handover_p50_vs_standalone",
+    "quorum_handover_p50_vs_standalone",
+];
+
 fn run(arguments: &[&str]) -> Option<String> {
     leasehold_testkit::RedisServer::shared_or_skip()?;
     let output = Command::new(env!("CARGO_BIN_EXE_leasehold-bench"))
@@ -48,12 +81,11 @@ fn run(arguments: &[&str]) -> Option<String> {
     Some(String::from_utf8(output.stdout).expect("text"))
 }
 
-/// Two quick rounds, with every result in them.
-fn report(what: &str, keys: &[&str]) -> Option<serde_json::Value> {
-    let text = run(&[what, "--quick", "--rounds", "2", "--json"])?;
-    let report: serde_json::Value = serde_json::from_str(&text).expect("one JSON object");
-    assert_eq!(report["schema"]["version"], "v1");
-    assert_eq!(report["rounds"], 2);
+/// A quick run, with every result in it.
+fn report(arguments: &[&str], version: &str, keys: &[&str]) -> Option<Value> {
+    let text = run(&[arguments, &["--quick", "--json"]].concat())?;
+    let report: Value = serde_json::from_str(&text).expect("one JSON object");
+    assert_eq!(report["schema"]["version"], version);
     for key in keys {
         let [min, median, max] = ["min", "median", "max"].map(|part| report[key][part].as_f64());
         assert!(min.is_some() && min <= median && median <= max, "{key}: {}", report[key]);
@@ -62,29 +94,48 @@ fn report(what: &str, keys: &[&str]) -> Option<serde_json::Value> {
 }
 
 #[test]
-fn a_quick_run_reports_every_result_as_json() {
-    let Some(report) = report("core", &CORE) else { return };
+fn rounds_inside_of_the_process_report_every_result() {
+    let Some(report) = report(&["core", "--rounds", "2"], "v1", &CORE) else { return };
+    assert_eq!(report["rounds"], 2);
     assert_eq!(report["cycle_p50_vs_raw_scripts"]["target"], "<= 1.1");
     assert!(report["figures"]["cycle_us"]["median"].as_f64() > Some(0.0));
 }
 
 #[test]
-fn a_quick_run_of_topologies_reports_every_result_as_json() {
-    let Some(report) = report("topologies", &TOPOLOGIES) else { return };
-    assert_eq!(report["quorum_acquire_p50_vs_raw_votes"]["target"], "<= 1.2");
-    assert!(report["figures"]["cluster_cycle_us"]["median"].as_f64() > Some(0.0));
+fn workloads_of_locks_report_every_result_and_write_a_page() {
+    let folder = tempfile::tempdir().expect("a folder");
+    let write = ["--write", folder.path().to_str().expect("text")];
+    let only = ["--only", "cycle,throughput,contention,handover,memory,kept-alive"];
+    let Some(report) = report(&[write, only].concat(), "v2", &LOCKS) else { return };
+    assert_eq!(report["contention_16_overtakings"]["max"], 0.0);
+    assert!(report["machine"]["server"].as_str().is_some_and(|server| server.starts_with("redis-server ")));
+    let ours = &report["workloads"]["throughput_64"]["entrants"]["leasehold ct"];
+    assert!(ours["cycles_per_s"]["median"].as_f64() > Some(0.0), "{ours}");
+    let page = std::fs::read_to_string(folder.path().join("benchmarks.md")).expect("a page");
+    assert!(page.contains("![Acquire and release, 1 task](benchmarks/cycle.svg)"), "{page}");
+    assert!(page.contains("## Where we lose") && page.contains("not measured: needs `--peers`"), "{page}");
+    assert!(folder.path().join("benchmarks/cycle.svg").exists());
 }
 
 #[test]
-fn a_quick_run_of_records_reports_every_result_as_json() {
-    let Some(report) = report("records", &RECORDS) else { return };
+fn workloads_of_records_report_every_result() {
+    let Some(report) = report(&["--only", "idempotency,deadlines"], "v2", &RECORDS) else { return };
     assert_eq!(report["round_trips_per_1000_marks"]["target"], "<= 1");
     assert_eq!(report["round_trips_per_1000_marks"]["max"].as_f64(), Some(1.0));
 }
 
 #[test]
+fn workloads_of_several_nodes_report_every_result() {
+    let Some(report) = report(&["--only", "quorum,topologies"], "v2", &NODES) else { return };
+    assert_eq!(report["quorum_acquire_p50_vs_raw_votes"]["target"], "<= 1.2");
+}
+
+#[test]
 fn a_quick_run_prints_tables() {
-    let Some(text) = run(&["core", "--quick", "--rounds", "1", "--only", "cycle,commands"]) else { return };
-    assert!(text.contains("cycle_p50_vs_raw_scripts") && text.contains("commands_per_handover"), "{text}");
+    let Some(text) = run(&["--quick", "--only", "cost"]) else { return };
+    assert!(
+        text.contains("commands_per_handover") && text.contains("waiters_10_commands_vs_rslock"),
+        "{text}"
+    );
     assert!(!text.contains("renewal_core_share"), "{text}");
 }

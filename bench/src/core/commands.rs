@@ -6,7 +6,7 @@ use leasehold::{Guard, Leasehold, Retry};
 use tokio::task::JoinSet;
 
 use super::Bench;
-use crate::{Failure, report::Figures};
+use crate::{Failure, report::Figures, server};
 
 const HANDOVERS: usize = 8;
 /// Clients that the waiters belong to.
@@ -42,13 +42,13 @@ async fn per_handover(bench: &Bench, waiters: usize) -> Result<f64, Failure> {
     .await;
     tokio::time::sleep(SETTLED).await;
 
-    let before = commands(bench);
+    let before = server::commands(&bench.server);
     for _ in 0..HANDOVERS {
         holder.release().await?;
         holder = waiting.join_next().await.ok_or("nobody waits")???;
         tokio::time::sleep(SETTLED).await;
     }
-    let after = commands(bench);
+    let after = server::commands(&bench.server);
 
     waiting.shutdown().await;
     holder.release().await?;
@@ -56,15 +56,4 @@ async fn per_handover(bench: &Bench, waiters: usize) -> Result<f64, Failure> {
         client.close().await?;
     }
     Ok((after - before) as f64 / HANDOVERS as f64)
-}
-
-/// Commands so far, those that scripts call included, without this one.
-fn commands(bench: &Bench) -> u64 {
-    let stats = bench.server.cli(&["INFO", "commandstats"]);
-    let calls = |line: &str| {
-        let (command, numbers) = line.split_once(':')?;
-        let calls = numbers.strip_prefix("calls=")?.split(',').next()?;
-        (command != "cmdstat_info").then(|| calls.parse::<u64>().ok())?
-    };
-    stats.text().lines().filter_map(calls).sum()
 }

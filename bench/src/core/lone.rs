@@ -7,6 +7,7 @@ use crate::{
     Failure, bare,
     report::Figures,
     scripts::{PeerLock, RawLock},
+    server,
 };
 
 /// Cycles of one contestant before the other has its turn.
@@ -80,9 +81,7 @@ async fn peer_cycle(bare: &mut MultiplexedConnection, peer: &PeerLock) -> Result
 
 impl Spent {
     fn of(bench: &Bench) -> Result<Self, Failure> {
-        let number = |field: &str| -> Result<f64, Failure> {
-            Ok(bench.server.info(field).ok_or("no such field of INFO")?.parse()?)
-        };
+        let number = |field| server::number(&bench.server, field);
         let processor = (number("used_cpu_user")? + number("used_cpu_sys")?) * 1e6;
         let stats = bench.server.cli(&["INFO", "commandstats"]);
         let scripts = stats.text().lines().find_map(|line| {

@@ -3,7 +3,7 @@
 use redis::{Value, aio::MultiplexedConnection};
 
 use super::Bench;
-use crate::{Failure, bare, report::Figures, scripts::RawLock};
+use crate::{Failure, bare, report::Figures, scripts::RawLock, server};
 
 pub(super) async fn measure(bench: &Bench, turn: usize) -> Result<Figures, Failure> {
     let mut bare = bare::connection(&bench.server.url()).await?;
@@ -32,11 +32,11 @@ async fn cycle(
     // A probe first, so that the counter of fences is there.
     run(bare, RawLock::new("m:probe").claim_shortly(&ids[0])).await?;
     run(bare, RawLock::new("m:probe").release(&ids[0])).await?;
-    let before = used(bench)?;
+    let before = server::number(&bench.server, "used_memory")?;
     for (lock, id) in all.iter().zip(&ids) {
         run(bare, lock.claim_shortly(id)).await?;
     }
-    let held = used(bench)?;
+    let held = server::number(&bench.server, "used_memory")?;
     for (lock, id) in all.iter().zip(&ids) {
         run(bare, lock.release(id)).await?;
     }
@@ -45,7 +45,7 @@ async fn cycle(
         return Err(format!("{keys} keys are left of released locks").into());
     }
     // The tables shrink in the background.
-    let after = used(bench)?;
+    let after = server::number(&bench.server, "used_memory")?;
     Ok([(held - before) / locks as f64, ((after - before) / locks as f64).max(0.0).floor()])
 }
 
@@ -54,8 +54,4 @@ async fn run(bare: &mut MultiplexedConnection, cmd: redis::Cmd) -> Result<(), Fa
         Value::Nil => Err("an uncontended lock was refused".into()),
         _ => Ok(()),
     }
-}
-
-fn used(bench: &Bench) -> Result<f64, Failure> {
-    Ok(bench.server.info("used_memory").ok_or("no used_memory")?.parse()?)
 }

@@ -23,7 +23,7 @@ use crate::{
 const PER_TURN: usize = 25;
 
 pub(super) async fn measure(bench: &Bench, turn: usize) -> Result<Figures, Failure> {
-    let mut pair = Pair::connect(&bench.server.url()).await?;
+    let mut pair = Pair::connect(&bench.server.url(), "bench:handover").await?;
     let (executor, waiter) = (Store::open(&bench.server.url())?, Waiter::open(bench)?);
     let [mut handovers, mut results] = [const { Vec::new() }; 2];
     for now in 0..bench.count(60, 2) {

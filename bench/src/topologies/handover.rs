@@ -8,9 +8,9 @@ const PER_TURN: usize = 25;
 
 pub(super) async fn measure(bench: &Bench, turn: usize) -> Result<Figures, Failure> {
     let mut pairs = [
-        Pair::connect(&bench.one.url()).await?,
-        Pair::connect(&bench.cluster().await?.url()).await?,
-        Pair::connect(&bench.quorum().await?.url()).await?,
+        Pair::connect(&bench.one.url(), "bench:handover").await?,
+        Pair::connect(&bench.cluster().await?.url(), "bench:handover").await?,
+        Pair::connect(&bench.quorum().await?.url(), "bench:handover").await?,
     ];
     let mut samples = [const { Vec::new() }; 3];
     for now in 0..bench.count(30, 1) {

@@ -1,0 +1,47 @@
+import java.io.BufferedReader;
+import java.io.InputStreamReader;
+import org.redisson.Redisson;
+
+/** Redisson's locks as contestants of the benchmark. A task is a thread. */
+public final class Contestant {
+  public static void main(String[] arguments) {
+    // Warnings would come from servers that the benchmark has stopped.
+    System.setProperty("org.slf4j.simpleLogger.defaultLogLevel", "error");
+    try {
+      run(Options.parse(arguments));
+      System.exit(0);
+    } catch (Exception error) {
+      System.err.println(error);
+      System.exit(1);
+    }
+  }
+
+  private static void run(Options options) throws Exception {
+    Library.check(options);
+    if (options.workload().equals("version")) {
+      String version = Redisson.class.getPackage().getImplementationVersion();
+      System.out.printf(
+          "{\"library\":\"%s\",\"version\":\"%s\",\"language\":\"java %s\"}%n",
+          options.lib(), version, Runtime.version().feature());
+      return;
+    }
+    if (options.urls().size() > 1) {
+      System.out.println("{\"unsupported\":\"Redisson's lock over several servers is deprecated\"}");
+      return;
+    }
+    Library library = new Library(options);
+    Workloads workloads = new Workloads(library, options);
+    workloads.prepare();
+    System.out.println("ready");
+    BufferedReader lines = new BufferedReader(new InputStreamReader(System.in));
+    for (String line = lines.readLine(); line != null && !line.equals("quit"); line = lines.readLine()) {
+      switch (line) {
+        case "round" -> System.out.println(workloads.round());
+        case "release" -> System.out.println(workloads.release());
+        default -> throw new IllegalArgumentException("unknown line \"" + line + "\"");
+      }
+    }
+    workloads.release();
+    library.close();
+  }
+}

@@ -1,0 +1,69 @@
+import java.util.ArrayList;
+import java.util.Arrays;
+import java.util.List;
+
+/** What the tasks of one round have seen. The first error is shown, all are counted. */
+final class Tally {
+  /** A part of the work that is done by one thread. */
+  interface Task {
+    void run(int number) throws Exception;
+  }
+
+  private final List<long[]> parts = new ArrayList<>();
+  private double[] us = {};
+  int errors;
+  long heldNs;
+  double first = Double.POSITIVE_INFINITY;
+  double last;
+
+  synchronized void add(long[] ns) {
+    parts.add(ns);
+  }
+
+  synchronized void granted(double at, long waitedNs, long heldNs) {
+    add(new long[] {waitedNs});
+    this.heldNs += heldNs;
+    first = Math.min(first, at);
+    last = Math.max(last, at);
+  }
+
+  synchronized void fail(Exception error) {
+    if (errors++ == 0) {
+      System.err.println(error);
+    }
+  }
+
+  int count() {
+    return us.length;
+  }
+
+  double percentile(double p) {
+    return us.length == 0 ? 0 : us[(int) (p * (us.length - 1))];
+  }
+
+  /** Runs the task that often at the same time; returns how many seconds all of them took. */
+  double concurrently(int tasks, Task task) throws InterruptedException {
+    long begin = System.nanoTime();
+    List<Thread> threads = new ArrayList<>();
+    for (int i = 0; i < tasks; i++) {
+      int number = i;
+      Thread thread =
+          new Thread(
+              () -> {
+                try {
+                  task.run(number);
+                } catch (Exception error) {
+                  fail(error);
+                }
+              });
+      thread.start();
+      threads.add(thread);
+    }
+    for (Thread thread : threads) {
+      thread.join();
+    }
+    double seconds = (System.nanoTime() - begin) / 1e9;
+    us = parts.stream().flatMapToLong(Arrays::stream).mapToDouble(ns -> ns / 1e3).sorted().toArray();
+    return seconds;
+  }
+}

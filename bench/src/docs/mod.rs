@@ -1,0 +1,155 @@
+//! `docs/benchmarks.md` and its charts, from one run.
+
+mod chart;
+
+use std::{fs, path::Path};
+
+use crate::{
+    Failure,
+    goals::{GOALS, Goal},
+    section::{Against, Outcome, Section, rounded},
+    spread::Spread,
+};
+
+/// All that the page tells.
+pub(crate) struct Page<'a> {
+    pub(crate) sections: &'a [Section],
+    /// Peers that could not be built, and why.
+    pub(crate) skipped: &'a [String],
+    /// Versions of everything.
+    pub(crate) facts: &'a [(String, String)],
+    pub(crate) command: String,
+    pub(crate) is_quick: bool,
+}
+
+const HOW: &str = "\
+Every library runs in a process of its own, in its own language, pinned to one core; the server has the other. All take
+turns on the same server, in an order that changes from round to round, and a ratio compares two turns of the same round.
+Tables show the median of all rounds; behind ratios are the lowest and the highest round. A ratio within 15 % of 1 means
+nothing. *mt* and *ct* are tokio's multi-thread runtime with two workers and its current-thread runtime. *Two PINGs*, *raw
+scripts*, *PUBLISH* and *bare keys* are no libraries but limits: the least that the work costs on a bare connection.
+";
+
+impl Page<'_> {
+    /// Writes `benchmarks.md` and `benchmarks/*.svg`; charts of earlier runs are removed.
+    pub(crate) fn write(&self, folder: &Path) -> Result<(), Failure> {
+        let charts = folder.join("benchmarks");
+        if charts.exists() {
+            fs::remove_dir_all(&charts)?;
+        }
+        fs::create_dir_all(&charts)?;
+        for section in self.sections {
+            if let Some(svg) = chart_of(section) {
+                fs::write(charts.join(format!("{}.svg", section.key)), svg)?;
+            }
+        }
+        Ok(fs::write(folder.join("benchmarks.md"), self.markdown())?)
+    }
+
+    fn markdown(&self) -> String {
+        let mut text = format!("# Benchmarks\n\nWritten by `{}`. Do not edit.\n\n", self.command);
+        if self.is_quick {
+            text += "**This was a quick run: it shows that everything runs, the numbers mean little.**\n\n";
+        }
+        text += HOW;
+        text += &self.goals();
+        text += &self.lost();
+        for section in self.sections {
+            text += &section_text(section);
+        }
+        text += "\n## Versions\n\n| | |\n|---|---|\n";
+        for (name, value) in self.facts {
+            text += &format!("| {name} | {value} |\n");
+        }
+        if !self.skipped.is_empty() {
+            text += "\nSkipped:\n\n";
+            self.skipped.iter().for_each(|skipped| text += &format!("- {}\n", one_line(skipped)));
+        }
+        text
+    }
+
+    fn outcomes(&self) -> impl Iterator<Item = &Outcome> {
+        self.sections.iter().flat_map(|section| &section.outcomes)
+    }
+
+    fn goals(&self) -> String {
+        let mut text = "\n## Goals\n\n| | median | goal | |\n|---|---|---|---|\n".to_owned();
+        for Goal { key, target, needs_peers } in &GOALS {
+            let goal = target.words().unwrap_or_default();
+            text += &match self.outcomes().find(|outcome| outcome.key == *key) {
+                Some(Outcome { words, spread, .. }) => {
+                    let verdict = match target.verdict(spread.median) {
+                        "met" => "reached",
+                        _ => "**missed**",
+                    };
+                    format!("| {words} | {} | {goal} | {verdict} |\n", rounded(spread.median))
+                }
+                None => {
+                    let why = if *needs_peers { "not measured: needs `--peers`" } else { "not measured" };
+                    format!("| {} | | {goal} | {why} |\n", key.replace('_', " "))
+                }
+            };
+        }
+        text
+    }
+
+    fn lost(&self) -> String {
+        let lost: Vec<_> = self.outcomes().filter(|outcome| outcome.is_lost()).collect();
+        if lost.is_empty() {
+            return "\n## Where we lose\n\nIn no comparison of this run.\n".to_owned();
+        }
+        let mut text =
+            "\n## Where we lose\n\nEvery comparison in which another library is better:\n\n".to_owned();
+        text += "| ours / theirs | median | rounds |\n|---|---|---|\n";
+        for Outcome { words, spread, .. } in lost {
+            text += &format!("| {words} | {} | {} |\n", rounded(spread.median), range(spread));
+        }
+        text
+    }
+}
+
+fn section_text(section: &Section) -> String {
+    let mut text = format!("\n## {}\n\n", section.title);
+    if chart_of(section).is_some() {
+        text += &format!("![{}](benchmarks/{}.svg)\n\n", section.title, section.key);
+    }
+    if let Some((_, figures)) = section.entrants.first() {
+        let names: Vec<_> = figures.iter().map(|(name, _)| name.replace('_', " ")).collect();
+        text += &format!("| | {} |\n|---{}|\n", names.join(" | "), "|---".repeat(names.len()));
+        for (label, figures) in &section.entrants {
+            let numbers: Vec<_> = figures.iter().map(|(_, spread)| rounded(spread.median)).collect();
+            text += &format!("| {label} | {} |\n", numbers.join(" | "));
+        }
+        text += "\n";
+    }
+    if !section.outcomes.is_empty() {
+        text += "| result | median | rounds |\n|---|---|---|\n";
+        for Outcome { words, spread, against, .. } in &section.outcomes {
+            let words = if matches!(against, Against::Limit) { format!("*{words}*") } else { words.clone() };
+            text += &format!("| {words} | {} | {} |\n", rounded(spread.median), range(spread));
+        }
+    }
+    if !section.notes.is_empty() {
+        text += "\n";
+        section.notes.iter().for_each(|note| text += &format!("- {}\n", one_line(note)));
+    }
+    text
+}
+
+fn chart_of(section: &Section) -> Option<String> {
+    let shown = section.chart.as_ref()?;
+    let values = section.entrants.iter().filter_map(|(label, figures)| {
+        let (_, spread) = figures.iter().find(|(name, _)| *name == shown.figure)?;
+        Some((label.as_str(), *spread))
+    });
+    let values: Vec<_> = values.collect();
+    (!values.is_empty()).then(|| chart::bars(&shown.caption, &values))
+}
+
+fn range(spread: &Spread) -> String {
+    format!("{} to {}", rounded(spread.min), rounded(spread.max))
+}
+
+fn one_line(text: &str) -> &str {
+    text.lines().next().unwrap_or_default()
+}

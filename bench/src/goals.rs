@@ -1,0 +1,57 @@
+//! What the results should be.
+
+use crate::report::Target::{self, AtLeast, AtMost};
+
+/// One goal.
+pub(crate) struct Goal {
+    /// The outcome that it is about.
+    pub(crate) key: &'static str,
+    pub(crate) target: Target,
+    /// Why it cannot be measured without peers.
+    pub(crate) needs_peers: bool,
+}
+
+const fn goal(key: &'static str, target: Target) -> Goal {
+    Goal { key, target, needs_peers: false }
+}
+
+const fn with_peers(key: &'static str, target: Target) -> Goal {
+    Goal { key, target, needs_peers: true }
+}
+
+/// In the order of the report.
+pub(crate) static GOALS: [Goal; 29] = [
+    goal("cycle_p50_vs_rslock", AtMost(1.10)),
+    goal("cycle_p50_vs_rslock_ct", AtMost(1.10)),
+    goal("cycle_p50_vs_two_pings", AtMost(1.35)),
+    goal("cycle_p50_vs_two_pings_ct", AtMost(1.35)),
+    goal("throughput_64_vs_rslock", AtLeast(1.8)),
+    goal("throughput_64_vs_rslock_ct", AtLeast(1.0)),
+    goal("throughput_512_vs_rslock", AtLeast(1.5)),
+    goal("throughput_512_vs_rslock_ct", AtLeast(1.0)),
+    with_peers("throughput_64_vs_redisson_fenced", AtLeast(12.0)),
+    with_peers("throughput_512_vs_redisson_fenced", AtLeast(12.0)),
+    goal("contention_16_total_vs_holds", AtMost(1.12)),
+    goal("contention_16_overtakings", AtMost(0.0)),
+    goal("contention_100_total_vs_holds", AtMost(1.12)),
+    goal("contention_100_overtakings", AtMost(0.0)),
+    goal("handover_p50_vs_publish", AtMost(1.5)),
+    goal("handover_p50_vs_publish_ct", AtMost(1.5)),
+    with_peers("kept_10000_server_vs_redisson", AtMost(0.9)),
+    goal("quorum_3_throughput_vs_rslock", AtLeast(0.9)),
+    goal("quorum_3_stopped_first_second_vs_healthy", AtLeast(0.9)),
+    goal("quorum_3_stopped_vs_healthy", AtLeast(0.9)),
+    goal("quorum_3_killed_first_second_vs_healthy", AtLeast(0.9)),
+    goal("quorum_3_killed_vs_healthy", AtLeast(0.9)),
+    goal("quorum_5_stopped_first_second_vs_healthy", AtLeast(0.9)),
+    goal("quorum_5_killed_first_second_vs_healthy", AtLeast(0.9)),
+    with_peers("held_server_bytes_vs_redisson_fenced", AtMost(0.95)),
+    goal("client_bytes_per_guard", AtMost(500.0)),
+    goal("record_cycles_64_vs_lock_cycles", AtLeast(0.5)),
+    goal("renewal_core_share", AtMost(0.005)),
+    goal("renewal_client_core_share", AtMost(0.01)),
+];
+
+pub(crate) fn target(key: &str) -> Target {
+    GOALS.iter().find(|goal| goal.key == key).map_or(Target::None, |goal| goal.target)
+}

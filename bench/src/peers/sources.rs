@@ -1,0 +1,55 @@
+//! The source files of the peers' programs, carried inside of this one.
+//!
+//! Package managers write beside what they read, so they never see the source tree.
+
+/// A file by its path inside the language's folder, and its text.
+pub(super) type Source = (&'static str, &'static str);
+
+macro_rules! sources {
+    ($language:literal: $($path:literal),+ $(,)?) => {
+        &[$(($path, include_str!(concat!("../../peers/", $language, "/", $path)))),+]
+    };
+}
+
+pub(super) static GO: &[Source] =
+    sources!("go": "go.mod", "go.sum", "libraries.go", "main.go", "workloads.go");
+
+pub(super) static JAVA: &[Source] = sources!(
+    "java": "pom.xml",
+    "src/main/java/Contestant.java",
+    "src/main/java/Library.java",
+    "src/main/java/Options.java",
+    "src/main/java/Tally.java",
+    "src/main/java/Workloads.java",
+);
+
+pub(super) static NODE: &[Source] =
+    sources!("node": ".npmrc", "contestant.js", "libraries.js", "package-lock.json", "package.json");
+
+pub(super) static PYTHON: &[Source] = sources!("python": "contestant.py", "requirements.txt");
+
+#[cfg(test)]
+mod tests {
+    use std::{collections::BTreeSet, path::Path, process::Command};
+
+    use super::*;
+
+    #[test]
+    fn every_tracked_file_of_a_peer_is_carried() {
+        let folder = Path::new(env!("CARGO_MANIFEST_DIR")).join("peers");
+        let listed = Command::new("git").args(["ls-files"]).current_dir(folder).output().unwrap();
+        let listed = String::from_utf8(listed.stdout).unwrap();
+        let tracked: BTreeSet<_> = listed.lines().map(str::to_owned).collect();
+        let languages = [("go", GO), ("java", JAVA), ("node", NODE), ("python", PYTHON)];
+        let carried = languages.into_iter().flat_map(|(language, sources)| {
+            sources.iter().map(move |(path, _)| format!("{language}/{path}"))
+        });
+        assert_eq!(tracked, carried.collect());
+    }
+
+    #[test]
+    fn the_lock_file_has_no_address_of_a_registry() {
+        let (_, lock) = NODE.iter().find(|(path, _)| *path == "package-lock.json").unwrap();
+        assert!(!lock.contains("\"resolved\""));
+    }
+}

@@ -1,0 +1,144 @@
+//! This program as a contestant of its own benchmark: leasehold, rslock and the limits, measured like any peer.
+//!
+//! A contestant says `ready`, answers each line `round` with one JSON object, and ends with `quit` or with its input.
+
+mod contend;
+mod cycle;
+mod handover;
+mod hold;
+mod keys;
+
+use std::{
+    io::{BufRead, Write},
+    time::Duration,
+};
+
+use serde_json::{Value, json};
+use tokio::{runtime, sync::mpsc};
+
+use self::keys::Keys;
+use crate::{
+    Failure, allocated,
+    library::{BareKeys, Library, OurKeys, Ours, Pings, Rslock, Scripts},
+};
+
+/// Threads of the multi-thread runtime, also where one core is all that the process may use: with one worker it would have
+/// no second thread to wake.
+const WORKERS: usize = 2;
+
+/// Runs one workload until the input ends.
+pub(crate) fn run(workload: &str, arguments: &[String]) -> Result<(), Failure> {
+    let keys = Keys::parse(arguments)?;
+    if workload == "version" {
+        return say(&version(keys.text("lib")?)?);
+    }
+    let workload = workload.to_owned();
+    let runtime = match keys.find("runtime").unwrap_or("mt") {
+        "mt" => runtime::Builder::new_multi_thread().worker_threads(WORKERS).enable_all().build()?,
+        "ct" => runtime::Builder::new_current_thread().enable_all().build()?,
+        other => return Err(format!("unknown runtime {other:?}: expected mt or ct").into()),
+    };
+    let orders = Orders::from_stdin();
+    // On a worker, as an application's tasks are; the main thread would add a hop to everything.
+    runtime.block_on(runtime.spawn(async move {
+        if workload == "handover" {
+            return handover::play(&keys, orders).await;
+        }
+        let (library, urls) = (keys.text("lib")?, keys.urls()?);
+        if workload == "keep" && library != "leasehold" {
+            return say(&json!({ "unsupported": "it does not renew" }));
+        }
+        if workload == "hold" {
+            allocated::watch();
+        }
+        match library {
+            "leasehold" => {
+                let keep_alive = (workload == "keep").then(|| keys.number("ttl_ms")).transpose()?;
+                let library = Ours::connect(&urls, keep_alive.map(Duration::from_millis)).await?;
+                play(&workload, library, &keys, orders).await
+            }
+            "rslock" => play(&workload, Rslock::open(&urls)?, &keys, orders).await,
+            "scripts" => play(&workload, Scripts::connect(urls[0]).await?, &keys, orders).await,
+            "pings" => play(&workload, Pings::connect(urls[0]).await?, &keys, orders).await,
+            "idempotency" => play(&workload, OurKeys::connect(urls[0]).await?, &keys, orders).await,
+            "bare-keys" => play(&workload, BareKeys::connect(urls[0]).await?, &keys, orders).await,
+            other => Err(format!("unknown library {other:?}").into()),
+        }
+    }))?
+}
+
+async fn play<L: Library>(workload: &str, library: L, keys: &Keys, orders: Orders) -> Result<(), Failure> {
+    match workload {
+        "cycle" => cycle::play(library, keys, orders).await,
+        "contend" => contend::play(library, keys, orders).await,
+        "keep" | "hold" => hold::play(library, keys, orders).await,
+        other => Err(format!("unknown workload {other:?}").into()),
+    }
+}
+
+/// Lines of the benchmark.
+struct Orders(mpsc::UnboundedReceiver<String>);
+
+impl Orders {
+    /// Read on a thread of its own, so that the runtime goes on between rounds.
+    fn from_stdin() -> Self {
+        let (lines, orders) = mpsc::unbounded_channel();
+        std::thread::spawn(move || {
+            let stdin = std::io::stdin().lock();
+            for line in stdin.lines().map_while(Result::ok) {
+                if line == "quit" || lines.send(line).is_err() {
+                    break;
+                }
+            }
+        });
+        Self(orders)
+    }
+
+    /// `None` at the end.
+    async fn next(&mut self) -> Option<String> {
+        self.0.recv().await
+    }
+}
+
+fn say_ready() -> Result<(), Failure> {
+    write("ready")
+}
+
+fn say(answer: &Value) -> Result<(), Failure> {
+    write(&answer.to_string())
+}
+
+fn write(line: &str) -> Result<(), Failure> {
+    let mut stdout = std::io::stdout().lock();
+    writeln!(stdout, "{line}")?;
+    Ok(stdout.flush()?)
+}
+
+/// What `version` answers; the versions are those that cargo locked.
+fn version(library: &str) -> Result<Value, Failure> {
+    let package = match library {
+        "leasehold" | "rslock" => library,
+        _ => "redis",
+    };
+    let version = locked(package).ok_or("not in Cargo.lock")?;
+    Ok(json!({ "library": library, "version": version, "language": "rust" }))
+}
+
+pub(crate) fn locked(package: &str) -> Option<&'static str> {
+    let lock = include_str!("../../../Cargo.lock");
+    let entry =
+        lock.split("[[package]]").find(|entry| entry.contains(&format!("\nname = \"{package}\"\n")))?;
+    entry.lines().find_map(|line| line.strip_prefix("version = \"")?.strip_suffix('"'))
+}
+
+#[cfg(test)]
+mod tests {
+    use super::*;
+
+    #[test]
+    fn versions_are_those_of_the_lock_file() {
+        assert_eq!(locked("leasehold"), Some(env!("CARGO_PKG_VERSION")));
+        assert!(locked("rslock").is_some_and(|version| version.starts_with("0.")));
+        assert_eq!(locked("no such package"), None);
+    }
+}

@@ -1,0 +1,178 @@
+//! Who queued and who was granted, in the order of the server's own commands.
+
+use std::{
+    collections::HashMap,
+    io::{BufRead, BufReader, Write},
+    net::Shutdown,
+    os::unix::net::UnixStream,
+    thread::JoinHandle,
+    time::Duration,
+};
+
+use leasehold_testkit::RedisServer;
+
+use crate::Failure;
+
+/// A server that does not answer for that long has failed.
+const PATIENCE: Duration = Duration::from_secs(60);
+
+/// Watches one lock by MONITOR.
+pub(crate) struct ServerOrder {
+    server: UnixStream,
+    reader: JoinHandle<Result<Seen, String>>,
+}
+
+/// What happened to the lock.
+#[derive(Debug, Default, PartialEq)]
+pub(crate) struct Seen {
+    pub(crate) grants: usize,
+    /// Grants while somebody waited who had come earlier.
+    pub(crate) overtakings: usize,
+}
+
+/// Comes last in the stream.
+const END: &str = "the end of the watch";
+
+impl ServerOrder {
+    pub(crate) fn watch(server: &RedisServer, name: &str) -> Result<Self, Failure> {
+        let mut stream = UnixStream::connect(server.dir().join("redis.sock"))?;
+        stream.set_read_timeout(Some(PATIENCE))?;
+        stream.write_all(b"MONITOR\r\n")?;
+        let mut lines = BufReader::new(stream.try_clone()?).lines();
+        match lines.next().transpose()?.as_deref() {
+            Some("+OK") => {}
+            other => return Err(format!("MONITOR answered {other:?}").into()),
+        }
+        let mut queue = Queue::new(name);
+        let read = move || {
+            for line in lines {
+                let line = line.map_err(|error| format!("MONITOR: {error}"))?;
+                if line.contains(END) {
+                    return Ok(queue.seen);
+                }
+                queue.take_in(&line);
+            }
+            Err("MONITOR ended".to_owned())
+        };
+        let marker = UnixStream::connect(server.dir().join("redis.sock"))?;
+        drop(stream);
+        Ok(Self { server: marker, reader: std::thread::spawn(read) })
+    }
+
+    pub(crate) fn end(mut self) -> Result<Seen, Failure> {
+        self.server.write_all(format!("ECHO \"{END}\"\r\n").as_bytes())?;
+        let seen = self.reader.join().map_err(|_| "the watch panicked")?;
+        self.server.shutdown(Shutdown::Both)?;
+        Ok(seen?)
+    }
+}
+
+/// The queue as the commands build it.
+struct Queue {
+    lock: String,
+    waiters: String,
+    /// Arrival by the id of an attempt.
+    arrivals: HashMap<String, f64>,
+    seen: Seen,
+}
+
+impl Queue {
+    fn new(name: &str) -> Self {
+        Self {
+            lock: format!("lock:{name}"),
+            waiters: format!("leasehold:waiters:{{lock:{name}}}"),
+            arrivals: HashMap::new(),
+            seen: Seen::default(),
+        }
+    }
+
+    /// A line is `+TIME [DB CLIENT] "COMMAND" "KEY" "ARGUMENT"…`.
+    fn take_in(&mut self, line: &str) {
+        let Some((_, command)) = line.split_once("] \"") else { return };
+        let words: Vec<_> = command.trim_end_matches('"').split("\" \"").collect();
+        match words.as_slice() {
+            ["ZADD", key, arrival, entry] if *key == self.waiters => {
+                if let (Some(id), Ok(arrival)) = (id_of_entry(entry), arrival.parse()) {
+                    self.arrivals.insert(id.to_owned(), arrival);
+                }
+            }
+            ["ZREM", key, entry] if *key == self.waiters => {
+                id_of_entry(entry).map(|id| self.arrivals.remove(id));
+            }
+            ["SET", key, owner, ..] if *key == self.lock => {
+                self.granted(owner.split(' ').next().unwrap_or_default());
+            }
+            _ => {}
+        }
+    }
+
+    fn granted(&mut self, id: &str) {
+        self.seen.grants += 1;
+        // One who never queued comes after all who did.
+        let arrival = self.arrivals.remove(id).unwrap_or(f64::INFINITY);
+        if self.arrivals.values().any(|earlier| *earlier < arrival) {
+            self.seen.overtakings += 1;
+        }
+    }
+}
+
+/// An entry is `2 px wait live channel id rest`.
+fn id_of_entry(entry: &str) -> Option<&str> {
+    entry.split(' ').nth(5)
+}
+
+#[cfg(test)]
+mod tests {
+    use super::*;
+
+    fn seen(lines: &[&str]) -> Seen {
+        let mut queue = Queue::new("x");
+        lines.iter().for_each(|line| queue.take_in(&format!("+1.5 [0 lua] {line}")));
+        queue.seen
+    }
+
+    const A_QUEUES: &str = r#""ZADD" "leasehold:waiters:{lock:x}" "10" "2 1 1 1 wake:1 aa 1 2 host""#;
+    const B_QUEUES: &str = r#""ZADD" "leasehold:waiters:{lock:x}" "11" "2 1 1 1 wake:1 bb 1 2 host""#;
+    const A_GETS_IT: &str = r#""SET" "lock:x" "aa 7 1 2 host" "PX" "30000""#;
+    const B_GETS_IT: &str = r#""SET" "lock:x" "bb 8 1 2 host" "PX" "30000""#;
+
+    #[test]
+    fn in_order_nobody_is_overtaken() {
+        let lines = [A_QUEUES, B_QUEUES, A_GETS_IT, B_GETS_IT];
+        assert_eq!(seen(&lines), Seen { grants: 2, overtakings: 0 });
+    }
+
+    #[test]
+    fn a_grant_to_the_second_is_counted() {
+        let lines = [A_QUEUES, B_QUEUES, B_GETS_IT, A_GETS_IT];
+        assert_eq!(seen(&lines), Seen { grants: 2, overtakings: 1 });
+    }
+
+    #[test]
+    fn one_who_never_queued_overtakes_all_who_wait() {
+        assert_eq!(seen(&[A_QUEUES, B_GETS_IT]), Seen { grants: 1, overtakings: 1 });
+        assert_eq!(seen(&[B_GETS_IT, A_QUEUES]), Seen { grants: 1, overtakings: 0 });
+    }
+
+    #[test]
+    fn one_who_left_is_not_overtaken() {
+        let left = r#""ZREM" "leasehold:waiters:{lock:x}" "2 1 1 1 wake:1 aa 1 2 host""#;
+        assert_eq!(seen(&[A_QUEUES, B_QUEUES, left, B_GETS_IT]), Seen { grants: 1, overtakings: 0 });
+    }
+
+    #[tokio::test]
+    async fn the_commands_of_the_library_are_understood() {
+        let Some(server) = leasehold_testkit::redis_or_skip() else { return };
+        let leases = leasehold::Leasehold::connect(server.url()).await.unwrap();
+        let order = ServerOrder::watch(&server, "x").unwrap();
+        let first = leases.lock("x").acquire().await.unwrap();
+        let lock = leases.lock("x");
+        let second = tokio::spawn(async move { lock.acquire().await });
+        let queue = ["ZCARD", "leasehold:waiters:{lock:x}"];
+        leasehold_testkit::eventually_async(PATIENCE, "it waits", async || server.cli(&queue).int() == 1)
+            .await;
+        first.release().await.unwrap();
+        second.await.unwrap().unwrap().release().await.unwrap();
+        assert_eq!(order.end().unwrap(), Seen { grants: 2, overtakings: 0 });
+    }
+}
