@@ -1,20 +1,20 @@
 //! What all parts of one client share.
 
-use std::sync::{Arc, Mutex, MutexGuard, PoisonError};
+use std::sync::Arc;
 
-use rand::{Rng, RngExt, SeedableRng, rngs::StdRng};
 use tokio_util::sync::{CancellationToken, DropGuard};
 
 use crate::{
     client::ClientOptions,
-    clock::{Clock, Until},
+    clock::{BootInstant, Clock, Until},
     config::Config,
     engine::{Engine, EngineError, Fault, Hold, Released, Renewed, WakeSink, records::Records},
+    entropy::Entropy,
     error::{Error, Result},
     lease::{Keeper, Reaper},
     lock::Waiting,
     name::Name,
-    owner::{Holder, Owner},
+    owner::Owner,
     telemetry::{Event, Telemetry},
 };
 
@@ -60,15 +60,15 @@ impl Core {
         }
     }
 
-    /// A new owner value.
-    pub(crate) fn new_owner(&self, label: &str) -> Owner {
+    /// A new owner value for an attempt that begins now.
+    pub(crate) fn new_owner(&self, label: &str, now: BootInstant) -> Owner {
         let label = if label.is_empty() { &self.config.label } else { label };
-        Owner::new(self.entropy.secret(), &Holder::this_process(label, self.clock.wall_us()))
+        Owner::of_this_process(self.entropy.secret(now), label, self.clock.wall_us())
     }
 
     /// A new owner value for the same attempt: it still began when it began.
     pub(crate) fn another_owner(&self, spent: &Owner) -> Owner {
-        Owner::new(self.entropy.secret(), &spent.holder())
+        Owner::new(self.entropy.secret(self.clock.now()), &spent.holder())
     }
 
     /// The limit of one command.
@@ -164,33 +164,5 @@ impl Core {
         let too_late = "some locks could not be released in time; they end with their ttl";
         let drained = drained.ok_or_else(|| EngineError::new(Fault::NoAnswer, too_late));
         drained.and(closed).map_err(|error| self.explain_doing(error, "closing".into(), None))
-    }
-}
-
-/// Randomness: secrets from the operating system, unless a test gave a seed.
-pub(crate) struct Entropy(Option<Mutex<StdRng>>);
-
-impl Entropy {
-    fn new(seed: Option<u64>) -> Self {
-        Self(seed.map(|seed| Mutex::new(StdRng::seed_from_u64(seed))))
-    }
-
-    fn seeded(&self) -> Option<MutexGuard<'_, StdRng>> {
-        self.0.as_ref().map(|rng| rng.lock().unwrap_or_else(PoisonError::into_inner))
-    }
-
-    /// 128 random bits.
-    fn secret(&self) -> u128 {
-        let mut bytes = [0; 16];
-        match self.seeded() {
-            None => getrandom::fill(&mut bytes).expect("the operating system gives random numbers"),
-            Some(mut rng) => rng.fill_bytes(&mut bytes),
-        }
-        u128::from_le_bytes(bytes)
-    }
-
-    /// A random number from 0 to 1, for jitter.
-    pub(crate) fn fraction(&self) -> f64 {
-        self.seeded().map_or_else(rand::random, |mut rng| rng.random())
     }
 }

@@ -1,6 +1,7 @@
 //! Who holds a lock: a secret that proves ownership, and what people may see of it.
 
 use std::{
+    cell::RefCell,
     collections::HashMap,
     fmt,
     hash::{BuildHasherDefault, Hasher},
@@ -9,6 +10,8 @@ use std::{
 };
 
 use serde::Serialize;
+
+use crate::process;
 
 /// The random part of an owner value. It is a secret: whoever knows it can release the lock.
 #[derive(Clone, Copy, PartialEq, Eq, PartialOrd, Ord, Hash)]
@@ -19,6 +22,16 @@ impl OwnerId {
     pub fn parse(text: &str) -> Option<Self> {
         let is_id = text.len() == 32 && text.bytes().all(|b| matches!(b, b'0'..=b'9' | b'a'..=b'f'));
         u128::from_str_radix(text, 16).ok().filter(|_| is_id).map(Self)
+    }
+
+    /// The digits that [`OwnerId::parse`] reads.
+    fn digits(self, into: &mut [u8; 32]) -> &str {
+        const DIGITS: &[u8; 16] = b"0123456789abcdef";
+        for (pair, byte) in into.chunks_exact_mut(2).zip(self.0.to_be_bytes()) {
+            pair[0] = DIGITS[usize::from(byte >> 4)];
+            pair[1] = DIGITS[usize::from(byte & 15)];
+        }
+        std::str::from_utf8(into).expect("digits are text")
     }
 }
 
@@ -61,13 +74,38 @@ pub struct Owner {
 impl Owner {
     /// An owner value from its random bits and what people may see.
     pub fn new(random: u128, holder: &Holder) -> Self {
-        let value = match holder {
+        match holder {
             Holder::Leasehold { host, pid, since_ms, label } => {
-                format!("{random:032x} {since_ms} {pid} {host} {label}")
+                Self::write(random, Some((*since_ms, *pid, host, label)))
             }
-            Holder::Foreign => format!("{random:032x} "),
-        };
-        Self { id: OwnerId(random), value: value.into() }
+            Holder::Foreign => Self::write(random, None),
+        }
+    }
+
+    /// As with [`Holder::this_process`], which it does not make.
+    pub(crate) fn of_this_process(random: u128, label: &str, wall_us: u64) -> Self {
+        Self::write(random, Some((wall_us / 1000, process::id(), host(), label)))
+    }
+
+    /// Every attempt has a value of its own, so nothing is formatted and one allocation has to do.
+    fn write(random: u128, holder: Option<(u64, u32, &str, &str)>) -> Self {
+        thread_local! { static TEXT: RefCell<String> = const { RefCell::new(String::new()) } }
+        let (id, mut number) = (OwnerId(random), itoa::Buffer::new());
+        TEXT.with_borrow_mut(|text| {
+            text.clear();
+            text.push_str(id.digits(&mut [0; 32]));
+            text.push(' ');
+            if let Some((since_ms, pid, host, label)) = holder {
+                text.push_str(number.format(since_ms));
+                text.push(' ');
+                text.push_str(number.format(pid));
+                for word in [host, label] {
+                    text.push(' ');
+                    text.push_str(word);
+                }
+            }
+            Self { id, value: text.as_str().into() }
+        })
     }
 
     /// An owner value read back from [`Owner::expose`], for a lock that one process took and another returns.
@@ -129,16 +167,9 @@ pub const LABEL_MAX_BYTES: usize = 128;
 impl Holder {
     /// This process.
     pub fn this_process(label: &str, wall_us: u64) -> Self {
-        static HOST: OnceLock<String> = OnceLock::new();
-        let host = HOST.get_or_init(|| {
-            let name = rustix::system::uname().nodename().to_string_lossy().into_owned();
-            let name: String =
-                name.chars().filter(|c| !c.is_whitespace() && !c.is_control()).take(64).collect();
-            if name.is_empty() { "localhost".into() } else { name }
-        });
         Self::Leasehold {
-            host: host.clone(),
-            pid: std::process::id(),
+            host: host().into(),
+            pid: process::id(),
             since_ms: wall_us / 1000,
             label: label.into(),
         }
@@ -167,6 +198,16 @@ impl Holder {
     }
 }
 
+/// The name of this host.
+fn host() -> &'static str {
+    static HOST: OnceLock<String> = OnceLock::new();
+    HOST.get_or_init(|| {
+        let name = rustix::system::uname().nodename().to_string_lossy().into_owned();
+        let name: String = name.chars().filter(|c| !c.is_whitespace() && !c.is_control()).take(64).collect();
+        if name.is_empty() { "localhost".into() } else { name }
+    })
+}
+
 impl fmt::Display for Holder {
     fn fmt(&self, f: &mut fmt::Formatter<'_>) -> fmt::Result {
         match self {
@@ -193,6 +234,16 @@ mod tests {
             assert_eq!(Owner::from_exposed(owner.expose()).unwrap(), owner);
             assert_eq!(OwnerId::parse(owner.id_text()), Some(owner.id()));
         }
+        let random = 0x0123_4567_89ab_cdef_0011_2233_4455_6677;
+        let value = "0123456789abcdef0011223344556677 1700000000000 7 web1 x";
+        assert_eq!(Owner::new(random, &holder("x")).expose(), value);
+        assert_eq!(Owner::new(random, &Holder::Foreign).expose(), &value[..33]);
+    }
+
+    #[test]
+    fn an_owner_value_of_this_process_shows_it() {
+        let owner = Owner::of_this_process(1, "x", 5_000);
+        assert_eq!(owner.holder(), Holder::this_process("x", 5_000));
     }
 
     #[test]

@@ -50,7 +50,7 @@ pub(crate) async fn begin(core: &Arc<Core>, request: &RecordRequest) -> Result<B
     let began = core.clock.now();
     let begin = Begin {
         key: request.key.clone(),
-        owner: core.new_owner(&request.label),
+        owner: core.new_owner(&request.label, began),
         fingerprint: request.fingerprint.clone(),
         lease: request.lease,
         wake: !request.wait.is_zero(),

@@ -64,10 +64,10 @@ impl<'a> Obligation<'a> {
     fn new(core: &'a Arc<Core>, name: Name, request: &'a LockRequest, wait: Option<Duration>) -> Self {
         core.telemetry.count(Count::attempts);
         let &LockRequest { ttl, lock_delay, acks, .. } = request;
-        let (owner, mode) = (core.new_owner(&request.label), Mode::Exclusive);
+        let (began, history) = (core.clock.now(), History::default());
+        let (owner, mode) = (core.new_owner(&request.label, began), Mode::Exclusive);
         let queue = wait.map(|wait| Queue { wait, poll_every: retry::poll_every(ttl) });
         let claim = Claim { name, owner, mode, ttl, lock_delay, queue, acks };
-        let (began, history) = (core.clock.now(), History::default());
         let (until, busy_until) = (began + wait.unwrap_or_default(), began);
         let (ticket, owed, settled) = (None, false, false);
         Self { core, request, began, claim, ticket, owed, settled, until, busy_until, history }
