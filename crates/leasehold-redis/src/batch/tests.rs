@@ -116,6 +116,27 @@ async fn ordinary_claims_and_releases_take_one_call_each() {
 }
 
 #[tokio::test]
+async fn a_block_of_fences_is_above_the_last_one_and_has_no_gap() {
+    let Some(server) = leasehold_testkit::redis_or_skip() else { return };
+    let redis = open(&server.url());
+    // Ahead of the clock, so that the counter counts.
+    for (nth, last) in (0..100).step_by(9).map(|digits| 3_000_000_000_000_000_u64 + digits).enumerate() {
+        server.cli(&["SET", "leasehold:fence", &last.to_string()]);
+        let claims: Vec<_> =
+            (0..12).map(|n| claim(100 * nth as u128 + n, &format!("x{nth}:{n}"), false)).collect();
+        let answers = call(&redis, claims.iter().map(|claim| claiming(&redis, claim)).collect()).await;
+        let fences: Vec<_> = answers.iter().filter_map(fence).collect();
+        assert!(fences.len() == 12 && fences[0] > last, "{last}: {fences:?}");
+        assert!(fences.windows(2).all(|two| two[1] == two[0] + 1), "{fences:?}");
+        assert_eq!(server.cli(&["GET", "leasehold:fence"]).text(), fences[11].to_string());
+        for (claim, fence) in claims.iter().zip(&fences) {
+            let text = server.cli(&["GET", &format!("lock:{}", claim.name)]).text().to_owned();
+            assert_eq!(text.split(' ').nth(1), Some(&*fence.to_string()));
+        }
+    }
+}
+
+#[tokio::test]
 async fn a_release_among_others_hands_its_lock_over() {
     let Some(server) = leasehold_testkit::redis_or_skip() else { return };
     let redis = open(&server.url());
