@@ -87,10 +87,16 @@ async fn a_holder_behind_a_black_hole_is_told_before_the_server_gives_its_lock_a
     let leases = client(proxy.url()).await;
     let guard = leases.lock("x").ttl(ms(2000)).keep_alive().acquire().await.unwrap();
     proxy.hold();
+    loop {
+        // In this order: on a busy machine much may happen between the two.
+        let left = server.cli(&["PTTL", "lock:x"]).int();
+        if !guard.is_held() {
+            break;
+        }
+        assert!(left > 0, "held {left} ms after the end");
+        tokio::task::yield_now().await;
+    }
     guard.lost().await;
-    let left = server.cli(&["PTTL", "lock:x"]).int();
-    assert!(left > 0, "told {left} ms after the end");
-    assert!(!guard.is_held());
     assert!(leases.stats().lost == 1 && leases.stats().renew_miss >= 1);
     // Back again, nothing revives it.
     proxy.pass();
@@ -375,7 +381,7 @@ async fn an_attempt_ends_in_time_while_a_patient_one_waits_for_the_same_subscrip
 #[tokio::test]
 async fn a_free_lock_is_not_kept_from_a_newcomer_by_a_crowd_of_dead_waiters() {
     let Some(server) = leasehold_testkit::redis_or_skip() else { return };
-    let leases = client(server.url()).await;
+    let leases = Leasehold::builder(server.url()).command_timeout(LONG).connect().await.unwrap();
     let crowd = |name: &str| {
         for number in 0..1050 {
             let entry = format!("2 1000 9000000000000 15000 nobody-listens {number:032x} 1 1 host dead");
@@ -385,7 +391,7 @@ async fn a_free_lock_is_not_kept_from_a_newcomer_by_a_crowd_of_dead_waiters() {
     crowd("x");
     assert!(matches!(leases.lock("x").try_acquire().await.unwrap(), Attempt::Held(_)));
     crowd("y");
-    leases.lock("y").wait(ms(2000)).acquire().await.unwrap().release().await.unwrap();
+    leases.lock("y").wait(LONG).acquire().await.unwrap().release().await.unwrap();
 }
 
 /// A client that lives longer than the runtime it was made on, as a `static` does between tests.
