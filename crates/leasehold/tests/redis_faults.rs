@@ -377,23 +377,6 @@ async fn an_attempt_ends_in_time_while_a_patient_one_waits_for_the_same_subscrip
     patient.abort();
 }
 
-/// A crowd and its holder are gone at once: nobody is left to release, and the lock is free.
-#[tokio::test]
-async fn a_free_lock_is_not_kept_from_a_newcomer_by_a_crowd_of_dead_waiters() {
-    let Some(server) = leasehold_testkit::redis_or_skip() else { return };
-    let leases = Leasehold::builder(server.url()).command_timeout(LONG).connect().await.unwrap();
-    let crowd = |name: &str| {
-        for number in 0..1050 {
-            let entry = format!("2 1000 9000000000000 15000 nobody-listens {number:032x} 1 1 host dead");
-            server.cli(&["ZADD", &format!("leasehold:waiters:{{lock:{name}}}"), &number.to_string(), &entry]);
-        }
-    };
-    crowd("x");
-    assert!(matches!(leases.lock("x").try_acquire().await.unwrap(), Attempt::Held(_)));
-    crowd("y");
-    leases.lock("y").wait(LONG).acquire().await.unwrap().release().await.unwrap();
-}
-
 /// A client that lives longer than the runtime it was made on, as a `static` does between tests.
 #[test]
 fn a_dial_that_died_with_its_runtime_is_begun_again() {

@@ -121,6 +121,23 @@ async fn a_queue_full_of_dead_waiters_takes_a_live_one() {
     waiter.await.unwrap().unwrap().release().await.unwrap();
 }
 
+/// A crowd and its holder are gone at once: nobody is left to release, and the lock is free.
+#[tokio::test]
+async fn a_free_lock_is_not_kept_from_a_newcomer_by_a_crowd_of_dead_waiters() {
+    let Some(server) = leasehold_testkit::redis_or_skip() else { return };
+    let leases = Leasehold::builder(server.url()).command_timeout(LONG).connect().await.unwrap();
+    let crowd = |name: &str| {
+        for number in 0..1050 {
+            let entry = format!("2 1000 9000000000000 15000 nobody-listens {number:032x} 1 1 host dead");
+            server.cli(&["ZADD", &format!("leasehold:waiters:{{lock:{name}}}"), &number.to_string(), &entry]);
+        }
+    };
+    crowd("x");
+    assert!(matches!(leases.lock("x").try_acquire().await.unwrap(), leasehold::Attempt::Held(_)));
+    crowd("y");
+    leases.lock("y").wait(LONG).acquire().await.unwrap().release().await.unwrap();
+}
+
 #[tokio::test]
 async fn a_queue_full_of_live_waiters_refuses_one_more() {
     let Some(server) = leasehold_testkit::redis_or_skip() else { return };
