@@ -69,6 +69,11 @@ impl Contestant {
         self.child.id()
     }
 
+    /// From now on one step may take so long.
+    pub(crate) fn wait_at_most(&mut self, patience: Duration) {
+        self.patience = patience;
+    }
+
     /// Runs one round; returns its figures.
     pub(crate) fn round(&mut self) -> Result<Value, Failure> {
         self.order("round")

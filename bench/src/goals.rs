@@ -7,7 +7,7 @@ pub(crate) struct Goal {
     /// The outcome that it is about.
     pub(crate) key: &'static str,
     pub(crate) target: Target,
-    /// Why it cannot be measured without peers.
+    /// Whether it is about a library in another language.
     pub(crate) needs_peers: bool,
 }
 

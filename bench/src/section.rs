@@ -78,7 +78,7 @@ impl Section {
         let mut notes = results.notes.clone();
         if let (disturbed @ 1.., most) = results.disturbed() {
             notes.push(format!(
-                "others used the machine during {disturbed} of {} turns, up to {:.0} % of a core",
+                "warning: others used the machine during {disturbed} of {} turns, up to {:.0} % of a core",
                 results.others.len(),
                 most * 100.0
             ));
@@ -128,14 +128,29 @@ impl Section {
         }
     }
 
+    /// The figures of entrants; ours has all of them.
+    pub(crate) fn columns(&self) -> impl Iterator<Item = &'static str> {
+        self.entrants.first().into_iter().flat_map(|(_, figures)| figures).map(|(name, _)| *name)
+    }
+
+    /// Each entrant with its medians, one for each column.
+    pub(crate) fn rows(&self) -> impl Iterator<Item = (&str, Vec<String>)> {
+        self.entrants.iter().map(|(label, figures)| {
+            let median = |column| {
+                let found = figures.iter().find(|(name, _)| *name == column);
+                found.map(|(_, spread)| rounded(spread.median)).unwrap_or_default()
+            };
+            (label.as_str(), self.columns().map(median).collect())
+        })
+    }
+
     pub(crate) fn text(&self) -> String {
         let mut text = format!("{}\n", self.title);
-        if let Some((_, figures)) = self.entrants.first() {
+        if !self.entrants.is_empty() {
             let mut table = table();
-            table.set_header(std::iter::once("").chain(figures.iter().map(|(name, _)| *name)));
-            for (label, figures) in &self.entrants {
-                let numbers = figures.iter().map(|(_, spread)| rounded(spread.median));
-                table.add_row(std::iter::once(label.clone()).chain(numbers));
+            table.set_header(std::iter::once("").chain(self.columns()));
+            for (label, medians) in self.rows() {
+                table.add_row(std::iter::once(label.to_owned()).chain(medians));
             }
             text += &format!("{table}\n");
         }
@@ -161,7 +176,7 @@ impl Section {
             }
             text += &format!("{table}\n");
         }
-        self.notes.iter().for_each(|note| text += &format!("note: {note}\n"));
+        self.notes.iter().for_each(|note| text += &format!("{note}\n"));
         text
     }
 

@@ -14,7 +14,7 @@ use self::{
     progress::Progress,
 };
 pub(crate) use self::{
-    results::{OURS, Results},
+    results::{OURS, Results, is_limit},
     side::{RUNTIMES, Side},
     watch::{DISTURBED, Used, Watch, Watched},
 };
@@ -25,7 +25,7 @@ use crate::{
 };
 
 /// The processes of one side, or why there are none.
-type Processes = Result<Vec<Contestant>, String>;
+pub(crate) type Processes = Result<Vec<Contestant>, String>;
 
 /// Starts processes of one side, pinned.
 pub(crate) fn start(
@@ -99,24 +99,23 @@ impl<'a> Contest<'a> {
     ) -> Result<Results, Failure> {
         for round in 0..=rounds {
             self.progress.round(round, rounds);
-            let mut place = 0;
-            while place < self.entrants.len() {
-                let which = (place + round) % self.entrants.len();
-                let label = self.entrants[which].0.label.clone();
-                match self.turn(which).and_then(|(answers, used)| Ok((figures(&answers, &used)?, used))) {
+            let order = rotated(self.entrants.iter().map(|(side, _)| side), round);
+            for label in order {
+                match self.turn(&label).and_then(|(answers, used)| Ok((figures(&answers, &used)?, used))) {
                     Ok((figures, used)) if round > 0 => {
                         self.results.add(&label, figures);
                         self.results.others.push(used.others_share);
                     }
                     Ok(_) => {}
-                    Err(error) if self.entrants[which].0.is_peer() => {
-                        self.results.leave(&label, &error.to_string());
+                    Err(error) => {
+                        let which = self.place_of(&label);
+                        if !self.entrants[which].0.is_peer() {
+                            return Err(error);
+                        }
                         self.entrants.remove(which);
-                        continue;
+                        self.results.leave(&label, &error.to_string());
                     }
-                    Err(error) => return Err(error),
                 }
-                place += 1;
             }
         }
         for (side, contestants) in self.entrants {
@@ -129,16 +128,32 @@ impl<'a> Contest<'a> {
         Ok(self.results)
     }
 
-    fn turn(&mut self, which: usize) -> Result<(Vec<Value>, Used), Failure> {
+    fn place_of(&self, label: &str) -> usize {
+        self.entrants.iter().position(|(side, _)| side.label == label).expect("it takes part")
+    }
+
+    fn turn(&mut self, label: &str) -> Result<(Vec<Value>, Used), Failure> {
+        let which = self.place_of(label);
         let pids = |contestants: &[Contestant]| contestants.iter().map(Contestant::pid).collect::<Vec<_>>();
         let clients = pids(&self.entrants[which].1);
-        let others = self.entrants.iter().enumerate().filter(|(number, _)| *number != which);
-        let idle = others.flat_map(|(_, (_, contestants))| pids(contestants)).collect();
+        let others = self.entrants.iter().filter(|(side, _)| side.label != label);
+        let idle = others.flat_map(|(_, contestants)| pids(contestants)).collect();
         let watch = Watch::begin(Watched { servers: self.servers, clients, idle })?;
         let answers = round_of(&mut self.entrants[which].1)?;
         Ok((answers, watch.end()?))
     }
 }
+
+/// Who has a turn when: each round begins with another side.
+fn rotated<'s>(sides: impl Iterator<Item = &'s Side<'s>>, round: usize) -> Vec<String> {
+    let mut labels: Vec<_> = sides.map(|side| side.label.clone()).collect();
+    let first = round % labels.len().max(1);
+    labels.rotate_left(first);
+    labels
+}
+
+/// What a turn of its own gave, with what others used of a core meanwhile; or why a side takes no part.
+pub(crate) type Turn = Result<(Figures, f64), String>;
 
 /// Sides that have a turn each in every round, with everything started afresh for it: what they leave behind, or do in
 /// the background, must not reach the others.
@@ -146,29 +161,27 @@ pub(crate) fn one_by_one(
     title: &str,
     mut sides: Vec<Side<'_>>,
     rounds: usize,
-    turn: impl Fn(&Side<'_>) -> Result<Result<(Figures, f64), String>, Failure>,
+    turn: impl Fn(&Side<'_>) -> Result<Turn, Failure>,
 ) -> Result<Results, Failure> {
     let (mut results, mut progress) = (Results::default(), Progress::new(title));
     sides.iter().for_each(|side| results.enter(&side.label));
-    for round in 0..rounds {
-        progress.round(round + 1, rounds);
-        let mut place = 0;
-        while place < sides.len() {
-            let which = (place + round) % sides.len();
-            let side = &sides[which];
-            progress.says(&format!("{}'s turn", side.label));
+    for round in 1..=rounds {
+        progress.round(round, rounds);
+        for label in rotated(sides.iter(), round) {
+            let side = sides.iter().find(|side| side.label == label).expect("it takes part");
+            progress.says(&format!("{label}'s turn"));
             let why = match turn(side) {
                 Ok(Ok((figures, others_share))) => {
-                    results.add(&side.label, figures);
+                    results.add(&label, figures);
                     results.others.push(others_share);
-                    place += 1;
                     continue;
                 }
                 Ok(Err(why)) => why,
                 Err(error) if side.is_peer() => error.to_string(),
                 Err(error) => return Err(error),
             };
-            results.leave(&sides.remove(which).label, &why);
+            results.leave(&label, &why);
+            sides.retain(|side| side.label != label);
         }
     }
     Ok(results)

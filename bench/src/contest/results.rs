@@ -34,6 +34,11 @@ impl Entrant {
     }
 }
 
+/// Whether an entrant is a limit, on whatever runtime.
+pub(crate) fn is_limit(label: &str) -> bool {
+    LIMITS.contains(&parts(label).0)
+}
+
 impl Results {
     /// Tables list entrants in this order.
     pub(super) fn enter(&mut self, label: &str) {
@@ -101,7 +106,7 @@ impl Results {
                     _ => ("", ""),
                 };
                 let slug = name.to_lowercase().replace([' ', '-'], "_");
-                let against = if LIMITS.contains(&name) { Against::Limit } else { Against::Peer };
+                let against = if is_limit(name) { Against::Limit } else { Against::Peer };
                 outcomes.push(Outcome::new(
                     &format!("{key}_vs_{slug}{suffix}"),
                     &format!("{words}{on} / {name}"),

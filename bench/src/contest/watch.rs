@@ -24,11 +24,11 @@ pub(crate) struct Watched<'a> {
 /// What was used since the beginning of a turn.
 pub(crate) struct Watch<'a> {
     watched: Watched<'a>,
-    began: Instant,
     before: Totals,
 }
 
 struct Totals {
+    at: Instant,
     servers: Duration,
     clients: Duration,
     /// Ours and the machine's.
@@ -53,12 +53,12 @@ pub(crate) struct Used {
 impl<'a> Watch<'a> {
     pub(crate) fn begin(watched: Watched<'a>) -> Result<Self, Failure> {
         let before = watched.totals()?;
-        Ok(Self { watched, began: Instant::now(), before })
+        Ok(Self { watched, before })
     }
 
     pub(crate) fn end(self) -> Result<Used, Failure> {
-        let (before, seconds) = (self.before, self.began.elapsed().as_secs_f64());
-        let now = self.watched.totals()?;
+        let (before, now) = (self.before, self.watched.totals()?);
+        let seconds = (now.at - before.at).as_secs_f64();
         let own = now.own.saturating_sub(before.own);
         let others = now.all.saturating_sub(before.all).saturating_sub(own);
         Ok(Used {
@@ -74,11 +74,15 @@ impl<'a> Watch<'a> {
 impl Watched<'_> {
     fn totals(&self) -> Result<Totals, Failure> {
         let sum = |pids: &[u32]| pids.iter().map(|pid| cpu::time_of(*pid)).sum::<Result<Duration, _>>();
+        // First: it may have to wait for the server.
+        let commands = self.servers.iter().map(|server| server::commands(server)).sum();
         let pids: Vec<_> = self.servers.iter().map(|server| server.pid()).collect();
         let (servers, clients) = (sum(&pids)?, sum(&self.clients)?);
-        let own = servers + clients + sum(&self.idle)? + cpu::time_of(std::process::id())?;
-        let commands = self.servers.iter().map(|server| server::commands(server)).sum();
-        Ok(Totals { servers, clients, own, all: machine()?, commands })
+        // One of them may have ended; that is found out when it has its turn.
+        let idle: Duration = self.idle.iter().filter_map(|pid| cpu::time_of(*pid).ok()).sum();
+        let own = servers + clients + idle + cpu::time_of(std::process::id())?;
+        let (at, all) = (Instant::now(), machine()?);
+        Ok(Totals { at, servers, clients, own, all, commands })
     }
 }
 
@@ -90,5 +94,5 @@ fn machine() -> Result<Duration, Failure> {
     let ticks = numbers.split_whitespace().map(str::parse).collect::<Result<Vec<u64>, _>>()?;
     // user, nice, system and steal; interrupts belong to nobody.
     let busy: u64 = [0, 1, 2, 7].into_iter().filter_map(|field| ticks.get(field)).sum();
-    Ok(Duration::from_secs_f64(busy as f64 / rustix::param::clock_ticks_per_second() as f64))
+    Ok(cpu::of_ticks(busy))
 }

@@ -1,24 +1,21 @@
 //! Sixty-four tasks, each with a lock of its own.
 
-use std::{
-    sync::Arc,
-    time::{Duration, Instant},
-};
+use std::time::{Duration, Instant};
 
-use leasehold::Leasehold;
-use rslock::LockManager;
 use tokio::task::JoinSet;
 
 use super::Bench;
-use crate::{Failure, bare, cpu, report::Figures};
+use crate::{
+    Failure, cpu,
+    library::{Library, Lock, Ours, Rslock},
+    report::Figures,
+};
 
 const TASKS: usize = 64;
-const TTL: Duration = Duration::from_secs(30);
 
 pub(super) async fn measure(bench: &Bench, turn: usize) -> Result<Figures, Failure> {
-    let leases = Leasehold::connect(bench.server.url()).await?;
-    let manager = LockManager::from_clients(vec![bare::client(&bench.server.url())?]);
-    let names: Vec<Arc<str>> = (0..TASKS).map(|task| format!("bench:throughput:{task}").into()).collect();
+    let url = bench.server.url();
+    let (leases, rslock) = (Ours::connect(&[&url], None).await?, Rslock::open(&[&url])?);
 
     let turns = bench.count(8, 1);
     let turn_length = Duration::from_millis(bench.count(250, 50) as u64);
@@ -28,9 +25,9 @@ pub(super) async fn measure(bench: &Bench, turn: usize) -> Result<Figures, Failu
         for contestant in 0..2 {
             let before = computed(bench)?;
             let (total, mut done) = if (contestant + now + turn).is_multiple_of(2) {
-                (&mut library, library_turn(&leases, &names, turn_length).await?)
+                (&mut library, cycles(&leases, turn_length).await?)
             } else {
-                (&mut peer, peer_turn(&manager, &names, turn_length).await?)
+                (&mut peer, cycles(&rslock, turn_length).await?)
             };
             let after = computed(bench)?;
             done.computed = [after[0] - before[0], after[1] - before[1]];
@@ -39,7 +36,6 @@ pub(super) async fn measure(bench: &Bench, turn: usize) -> Result<Figures, Failu
             }
         }
     }
-    leases.close().await?;
     Ok(vec![
         ("cycles_per_s_64", library.per_second()),
         ("cycle_64_client_cpu_us", library.cpu_us(0)),
@@ -79,41 +75,20 @@ impl Work {
     }
 }
 
-async fn library_turn(leases: &Leasehold, names: &[Arc<str>], length: Duration) -> Result<Work, Failure> {
+async fn cycles(library: &impl Library, length: Duration) -> Result<Work, Failure> {
     let began = Instant::now();
     let mut tasks = JoinSet::new();
-    for name in names {
-        let (leases, name) = (leases.clone(), name.clone());
+    for task in 0..TASKS {
+        let mut lock = library.lock(&format!("bench:throughput:{task}"));
         tasks.spawn(async move {
             let mut cycles = 0;
             while began.elapsed() < length {
-                leases.lock(&name).ttl(TTL).acquire().await?.release().await?;
+                lock.cycle().await?;
                 cycles += 1;
             }
-            Ok::<_, Failure>(cycles)
+            Ok::<u64, Failure>(cycles)
         });
     }
-    finish(tasks, began).await
-}
-
-async fn peer_turn(manager: &LockManager, names: &[Arc<str>], length: Duration) -> Result<Work, Failure> {
-    let began = Instant::now();
-    let mut tasks = JoinSet::new();
-    for name in names {
-        let (manager, name) = (manager.clone(), name.clone());
-        tasks.spawn(async move {
-            let mut cycles = 0;
-            while began.elapsed() < length {
-                manager.lock(&*name, TTL).await?.release().await;
-                cycles += 1;
-            }
-            Ok::<_, Failure>(cycles)
-        });
-    }
-    finish(tasks, began).await
-}
-
-async fn finish(mut tasks: JoinSet<Result<u64, Failure>>, began: Instant) -> Result<Work, Failure> {
     let mut cycles = 0;
     while let Some(done) = tasks.join_next().await {
         cycles += done??;

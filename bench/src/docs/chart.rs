@@ -1,6 +1,10 @@
 //! Bar charts as SVG, readable on a light and on a dark page.
 
-use crate::{contest::OURS, section::rounded, spread::Spread};
+use crate::{
+    contest::{OURS, is_limit},
+    section::rounded,
+    spread::Spread,
+};
 
 const WIDTH: f64 = 720.0;
 const LABELS: f64 = 150.0;
@@ -24,6 +28,7 @@ text {{ font: 13px system-ui, sans-serif; fill: #24292f }}
 .caption {{ fill: #57606a }}
 .bar {{ fill: #8c959f }}
 .ours {{ fill: #0969da }}
+.limit {{ fill-opacity: .4 }}
 .range {{ stroke: #24292f; stroke-opacity: .55 }}
 @media (prefers-color-scheme: dark) {{
 text {{ fill: #e6edf3 }}
@@ -59,7 +64,11 @@ text {{ fill: #e6edf3 }}
 }
 
 fn class_of(label: &str) -> &'static str {
-    if label.starts_with(OURS) { "bar ours" } else { "bar" }
+    match label {
+        label if label.starts_with(OURS) => "bar ours",
+        label if is_limit(label) => "bar limit",
+        _ => "bar",
+    }
 }
 
 fn escaped(text: &str) -> String {

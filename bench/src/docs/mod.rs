@@ -113,12 +113,11 @@ fn section_text(section: &Section) -> String {
     if chart_of(section).is_some() {
         text += &format!("![{}](benchmarks/{}.svg)\n\n", section.title, section.key);
     }
-    if let Some((_, figures)) = section.entrants.first() {
-        let names: Vec<_> = figures.iter().map(|(name, _)| name.replace('_', " ")).collect();
+    if !section.entrants.is_empty() {
+        let names: Vec<_> = section.columns().map(heading).collect();
         text += &format!("| | {} |\n|---{}|\n", names.join(" | "), "|---".repeat(names.len()));
-        for (label, figures) in &section.entrants {
-            let numbers: Vec<_> = figures.iter().map(|(_, spread)| rounded(spread.median)).collect();
-            text += &format!("| {label} | {} |\n", numbers.join(" | "));
+        for (label, medians) in section.rows() {
+            text += &format!("| {label} | {} |\n", medians.join(" | "));
         }
         text += "\n";
     }
@@ -150,6 +149,73 @@ fn range(spread: &Spread) -> String {
     format!("{} to {}", rounded(spread.min), rounded(spread.max))
 }
 
+/// `client_cpu_us` as people write it.
+fn heading(figure: &str) -> String {
+    let words = figure.replace("_per_s", "/s").replace('_', " ").replace("cpu", "CPU");
+    match words.strip_suffix(" us") {
+        Some(words) => format!("{words}, µs"),
+        None => words,
+    }
+}
+
 fn one_line(text: &str) -> &str {
     text.lines().next().unwrap_or_default()
+}
+
+#[cfg(test)]
+mod tests {
+    use super::*;
+    use crate::section::Better;
+
+    fn outcome(key: &str, median: f64, better: Better, against: Against) -> Outcome {
+        Outcome::new(key, &format!("words of {key}"), Spread::of([median]), better, against)
+    }
+
+    fn page(outcomes: Vec<Outcome>) -> String {
+        let section = Section { outcomes, ..Section::inside("k", "Title", &[Default::default()], &[]) };
+        let facts = [("server".to_owned(), "redis-server 7".to_owned())];
+        let skipped = ["redsync: no go\ndetails".to_owned()];
+        let command = "cargo xtask bench".to_owned();
+        let sections = &[section];
+        Page { sections, skipped: &skipped, facts: &facts, command, is_quick: false }.markdown()
+    }
+
+    #[test]
+    fn a_peer_that_is_better_is_listed_and_a_limit_is_not() {
+        let text = page(vec![
+            outcome("slower", 1.2, Better::Lower, Against::Peer),
+            outcome("faster", 0.8, Better::Lower, Against::Peer),
+            outcome("fewer", 0.8, Better::Higher, Against::Peer),
+            outcome("above_limit", 1.5, Better::Lower, Against::Limit),
+            outcome("own", 1.5, Better::Lower, Against::Nobody),
+        ]);
+        let lost = text.split("## Where we lose").nth(1).unwrap().split("\n## ").next().unwrap();
+        assert!(lost.contains("words of slower") && lost.contains("words of fewer"), "{lost}");
+        assert!(!lost.contains("faster") && !lost.contains("limit") && !lost.contains("own"), "{lost}");
+        assert!(page(Vec::new()).contains("In no comparison of this run."));
+    }
+
+    #[test]
+    fn goals_are_reached_missed_or_not_measured() {
+        let text = page(vec![
+            outcome("cycle_p50_vs_rslock", 1.0, Better::Lower, Against::Peer),
+            outcome("throughput_64_vs_rslock", 1.0, Better::Higher, Against::Peer),
+        ]);
+        assert!(text.contains("| words of cycle_p50_vs_rslock | 1.00 | <= 1.1 | reached |"), "{text}");
+        assert!(text.contains("| words of throughput_64_vs_rslock | 1.00 | >= 1.8 | **missed** |"), "{text}");
+        assert!(text.contains("| >= 12 | not measured: needs `--peers` |"), "{text}");
+    }
+
+    #[test]
+    fn versions_and_what_was_skipped_are_named() {
+        let text = page(Vec::new());
+        assert!(text.contains("| server | redis-server 7 |\n\nSkipped:\n\n- redsync: no go\n"), "{text}");
+    }
+
+    #[test]
+    fn headings_have_units() {
+        assert_eq!(heading("client_cpu_us"), "client CPU, µs");
+        assert_eq!(heading("cycles_per_s"), "cycles/s");
+        assert_eq!(heading("total_per_holds"), "total per holds");
+    }
 }

@@ -1,6 +1,5 @@
 //! Records and deadlines in the store: the cost of the engine, without the layers above it.
 
-mod cycle;
 mod deadlines;
 mod marks;
 mod scan;
@@ -34,7 +33,6 @@ use crate::{
 /// What is measured.
 #[derive(Clone, Copy, PartialEq, Eq, clap::ValueEnum)]
 pub(crate) enum OfRecords {
-    Cycle,
     Wake,
     Marks,
     Deadlines,
@@ -50,7 +48,6 @@ impl Measurement for OfRecords {
 
     async fn run(self, bench: &Bench, turn: usize) -> Result<Figures, Failure> {
         match self {
-            Self::Cycle => cycle::measure(bench, turn).await,
             Self::Wake => wake::measure(bench, turn).await,
             Self::Marks => marks::measure(bench).await,
             Self::Deadlines => deadlines::measure(bench, turn).await,
@@ -61,9 +58,6 @@ impl Measurement for OfRecords {
     fn ratios(self) -> Vec<Ratio> {
         let ratio = |key, target, of| Ratio { key, target, of };
         match self {
-            Self::Cycle => vec![ratio("record_cycles_64_vs_lock_cycles", Target::AtLeast(0.5), |round| {
-                round.figure("record_cycles_per_s_64") / round.figure("lock_cycles_per_s_64")
-            })],
             Self::Wake => vec![ratio("result_wake_p50_vs_handover", Target::AtMost(3.0), |round| {
                 round.figure("result_wake_us") / round.figure("lock_handover_us")
             })],

@@ -8,11 +8,9 @@ use serde_json::Value;
 use super::{Setup, number};
 use crate::{
     Failure,
-    contest::{OURS, Side, Watch, Watched, one_by_one, pin_servers, start},
+    contest::{OURS, Side, Turn, Watch, Watched, one_by_one, pin_servers, start},
     core::Core,
-    cpu,
-    report::Figures,
-    rounds,
+    cpu, rounds,
     section::{Better, Section},
     server,
 };
@@ -51,7 +49,7 @@ pub(super) fn measure(setup: &Setup) -> Result<Vec<Section>, Failure> {
 }
 
 /// A few locks first, and what they take of both sides: scripts, counters, a connection.
-fn turn(side: &Side<'_>, locks: usize) -> Result<Result<(Figures, f64), String>, Failure> {
+fn turn(side: &Side<'_>, locks: usize) -> Result<Turn, Failure> {
     let server = RedisServer::start()?;
     pin_servers(&[&server]);
     let (few, many) = (BASE, BASE + locks);

@@ -9,9 +9,8 @@ use serde_json::Value;
 use super::{Setup, cycle::figures, number};
 use crate::{
     Failure,
-    contest::{Contest, OURS, Side, Watch, Watched, one_by_one, pin_servers, round_of, start},
+    contest::{Contest, OURS, Side, Turn, Watch, Watched, one_by_one, pin_servers, round_of, start},
     contestant::Contestant,
-    report::Figures,
     rounds,
     section::{Against, Better, Outcome, Section},
     topologies::Topology,
@@ -21,6 +20,8 @@ use crate::{
 const TASKS: usize = 64;
 /// How long the load runs before the fault: calls are under way when it happens.
 const BEFORE_FAULT: Duration = Duration::from_millis(20);
+/// A peer that waits for a node that is gone is given up then.
+const PATIENCE: Duration = Duration::from_secs(60);
 
 pub(super) fn measure(setup: &Setup) -> Result<Vec<Section>, Failure> {
     let mut sections = Vec::new();
@@ -38,7 +39,7 @@ pub(super) fn measure(setup: &Setup) -> Result<Vec<Section>, Failure> {
 fn healthy(setup: &Setup, nodes: usize, tasks: usize) -> Result<Section, Failure> {
     let set = admitted(nodes)?;
     let servers: Vec<_> = set.nodes().iter().collect();
-    let mut contest = Contest::new(&format!("quorum of {nodes}, {tasks} tasks"), &servers);
+    let mut contest = Contest::new(&format!("quorum of {nodes}, tasks: {tasks}"), &servers);
     let (urls, tasks_text, ms) = (urls(&set), tasks.to_string(), setup.count(250, 50).to_string());
     let own = [OURS, "rslock"].into_iter().flat_map(|library| Side::on_both(library, library));
     for side in own.chain(setup.peers()) {
@@ -56,7 +57,7 @@ fn healthy(setup: &Setup, nodes: usize, tasks: usize) -> Result<Section, Failure
         let outcomes = results.compare(&key, &words, "cycles_per_s", Better::Higher);
         (key, outcomes, ("cycles_per_s", "acquire and release per second, higher is better"))
     };
-    let title = format!("Acquire and release by a quorum of {nodes}, {tasks} tasks");
+    let title = format!("Acquire and release by a quorum of {nodes}, tasks: {tasks}");
     Ok(Section::of(&key, &title, results, outcomes).charted(figure, caption))
 }
 
@@ -105,12 +106,7 @@ fn faulty(setup: &Setup, nodes: usize, fault: Fault) -> Result<Section, Failure>
 }
 
 /// On nodes of its own: a node that was killed votes again only after a while.
-fn turn(
-    setup: &Setup,
-    side: &Side<'_>,
-    nodes: usize,
-    fault: Fault,
-) -> Result<Result<(Figures, f64), String>, Failure> {
+fn turn(setup: &Setup, side: &Side<'_>, nodes: usize, fault: Fault) -> Result<Turn, Failure> {
     let set = admitted(nodes)?;
     let servers: Vec<_> = set.nodes().iter().collect();
     pin_servers(&servers);
@@ -125,6 +121,7 @@ fn turn(
     round_of(&mut contestants)?;
     let healthy = several(&mut contestants, 2)?;
     let others_share = watch.end()?.others_share;
+    contestants[0].wait_at_most(PATIENCE);
     let first = thread::scope(|scope| {
         scope.spawn(|| {
             thread::sleep(BEFORE_FAULT);
