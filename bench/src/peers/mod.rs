@@ -2,6 +2,7 @@
 //!
 //! | where | what |
 //! |---|---|
+//! | `bench/peers/README.md` | what such a program does |
 //! | `bench/peers/LANGUAGE/` | the program, with the exact versions of what it uses |
 //! | [`toolchain`] | how it is built beside the build of this program |
 //! | [`trial`] | every peer through every workload, once |
