@@ -27,6 +27,9 @@ final class Library {
    */
   private static final int CONNECTIONS = 8;
 
+  /** By default 3 s, which 512 threads of a cold JVM may exceed on a busy machine. */
+  private static final int COMMAND_TIMEOUT_MS = 20_000;
+
   private static final Kind PLAIN =
       new Kind(redisson -> redisson::getLock, RLock::lock, lock -> lock.lock(HOLD_MS, TimeUnit.MILLISECONDS));
 
@@ -59,7 +62,8 @@ final class Library {
         .useSingleServer()
         .setAddress(options.urls().get(0))
         .setConnectionPoolSize(CONNECTIONS)
-        .setConnectionMinimumIdleSize(CONNECTIONS);
+        .setConnectionMinimumIdleSize(CONNECTIONS)
+        .setTimeout(COMMAND_TIMEOUT_MS);
     redisson = Redisson.create(config);
     locks = kind.open.apply(redisson);
     take = options.workload().equals("hold") ? kind.hold : kind.take;
