@@ -35,7 +35,7 @@ struct Obligation<'a> {
     began: BootInstant,
     claim: Claim,
     /// Where wake-ups for it arrive, if it may wait.
-    ticket: Option<Ticket>,
+    ticket: Option<Ticket<'a>>,
     /// A claim may have had an effect.
     owed: bool,
     settled: bool,
@@ -250,7 +250,7 @@ impl Obligation<'_> {
         START_OVER_PAUSE * (1 << (self.history.spent - 1))
     }
 
-    fn ticket(&self) -> &Ticket {
+    fn ticket(&self) -> &Ticket<'_> {
         self.ticket.as_ref().expect("entered before the first claim")
     }
 
