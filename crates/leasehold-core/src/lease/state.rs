@@ -5,7 +5,7 @@ use std::{
     time::Duration,
 };
 
-use tokio_util::sync::CancellationToken;
+use tokio::sync::Notify;
 
 use super::{Terms, validity};
 use crate::{
@@ -23,7 +23,7 @@ pub(crate) struct LeaseState {
     /// Renewals never carry a lease beyond this.
     lifetime_end: BootInstant,
     standing: Mutex<Standing>,
-    lost: CancellationToken,
+    lost: Notify,
     clock: Clock,
     telemetry: Arc<Telemetry>,
 }
@@ -49,18 +49,28 @@ enum Phase {
 }
 
 impl LeaseState {
-    pub(crate) fn new(core: &Core, hold: Hold, grant: &Grant, terms: Terms) -> Self {
-        let acquired_at = core.clock.now();
+    pub(crate) fn new(
+        core: &Core,
+        hold: Hold,
+        grant: &Grant,
+        terms: Terms,
+        acquired_at: BootInstant,
+    ) -> Self {
         let lifetime_end = acquired_at + terms.max_lifetime.unwrap_or(Duration::MAX);
         let valid_until = validity::valid_until(grant.since, grant.ttl).min(lifetime_end);
         let standing = Mutex::new(Standing { valid_until, ttl: grant.ttl, phase: Phase::Held });
-        let (acks, kept_alive, lost) = (grant.acks, terms.keep_alive, CancellationToken::new());
+        let (acks, kept_alive, lost) = (grant.acks, terms.keep_alive, Notify::new());
         let (clock, telemetry) = (core.clock.clone(), core.telemetry.clone());
         Self { hold, acks, acquired_at, kept_alive, lifetime_end, standing, lost, clock, telemetry }
     }
 
     fn standing(&self) -> MutexGuard<'_, Standing> {
         self.standing.lock().unwrap_or_else(PoisonError::into_inner)
+    }
+
+    fn phase(&self) -> (Phase, BootInstant) {
+        let standing = self.standing();
+        (standing.phase, standing.lost_at())
     }
 
     /// When the lease counts as lost at the latest.
@@ -77,23 +87,27 @@ impl LeaseState {
 
     /// The truth now, whatever the keeper's task has come to so far.
     pub(crate) fn is_held(&self) -> bool {
-        if self.lost_at() <= self.clock.now() {
+        let (phase, lost_at) = self.phase();
+        if phase == Phase::Held && lost_at <= self.clock.now() {
             self.lose();
+            return false;
         }
-        self.standing().phase == Phase::Held
+        phase == Phase::Held
     }
 
     /// Keeps its own time besides the keeper: the client may be closed, or its runtime gone.
     pub(crate) async fn lost(&self) {
-        while self.lost_at() > self.clock.now() {
-            tokio::select! {
-                biased;
-                () = self.lost.cancelled() => return,
-                () = self.clock.sleep_until(self.lost_at()) => {}
+        loop {
+            // Before the phase is read, so that no change of it is missed.
+            let changed = self.lost.notified();
+            let (phase, lost_at) = self.phase();
+            match phase {
+                Phase::Lost => return,
+                Phase::Ended => std::future::pending().await,
+                Phase::Held if lost_at <= self.clock.now() => self.lose(),
+                Phase::Held => drop(self.clock.bounded(lost_at, changed).await),
             }
         }
-        self.lose();
-        self.lost.cancelled().await;
     }
 
     pub(crate) fn is_lost(&self) -> bool {
@@ -131,7 +145,7 @@ impl LeaseState {
         self.telemetry.held_for(held);
         tracing::warn!(%name, %fence, ?held, "lost the lock");
         self.telemetry.emit(|| Event::Lost { name: name.clone(), fence });
-        self.lost.cancel();
+        self.lost.notify_waiters();
     }
 
     /// The holder is done. Returns whether it held until now.

@@ -45,6 +45,14 @@ struct Obligation<'a> {
     history: History,
 }
 
+/// How an attempt ended well.
+struct Acquired {
+    grant: Grant,
+    handed_over: bool,
+    /// When this client learned of it.
+    at: BootInstant,
+}
+
 /// What an attempt that waits went through so far.
 #[derive(Default)]
 struct History {
@@ -102,13 +110,14 @@ impl<'a> Obligation<'a> {
         self.core.failed(error, "acquiring", &self.claim.name)
     }
 
-    fn into_guard(mut self, grant: &Grant, handed_over: bool) -> Guard {
+    fn into_guard(mut self, acquired: &Acquired) -> Guard {
         (self.owed, self.settled) = (false, true);
         let Self { core, request, began, .. } = self;
+        let &Acquired { grant, handed_over, at } = acquired;
         let (hold, keep_alive) = (self.claim.hold(grant.fence), request.keep_alive == Some(true));
         let terms = Terms { keep_alive, max_lifetime: request.max_lifetime, handed_over };
-        let lease = Lease::begin(core, hold, grant, terms);
-        let (name, fence, waited) = (lease.name(), grant.fence, core.clock.now().since(began));
+        let lease = Lease::begin(core, hold, &grant, terms, at);
+        let (name, fence, waited) = (lease.name(), grant.fence, at.since(began));
         core.telemetry.acquired_after(waited);
         tracing::debug!(%name, %fence, ?waited, handed_over, "acquired");
         core.telemetry.emit(|| Event::Acquired { name: name.clone(), fence, waited });
@@ -134,11 +143,12 @@ impl Drop for Obligation<'_> {
 /// Asks once: one command, no queue entry, no subscription.
 pub(super) async fn ask_once(core: &Arc<Core>, name: Name, request: &LockRequest) -> Result<Attempt> {
     let mut obligation = Obligation::new(core, name, request, None);
-    let answer = obligation.claim(core.command_until()).await;
+    let answer = obligation.claim(obligation.began + core.config.command_timeout).await;
+    let at = core.clock.now();
     obligation.settled = true;
     let holders = match answer {
-        Ok(Answer::Granted(grant)) if validity::is_worth_having(&grant, core.clock.now()) => {
-            return Ok(Attempt::Held(obligation.into_guard(&grant, false)));
+        Ok(Answer::Granted(grant)) if validity::is_worth_having(&grant, at) => {
+            return Ok(Attempt::Held(obligation.into_guard(&Acquired { grant, handed_over: false, at })));
         }
         Ok(Answer::Queued { holders, .. } | Answer::Busy { holders }) => holders,
         Ok(Answer::Spent) => Holders::default(),
@@ -160,11 +170,11 @@ pub(super) async fn wait_for(core: &Arc<Core>, name: Name, request: &LockRequest
     let result = obligation.wait().await.and_then(|got| obligation.not_ended().map(|()| got));
     obligation.settled = true;
     match result {
-        Ok((grant, handed_over)) => {
-            if handed_over {
+        Ok(acquired) => {
+            if acquired.handed_over {
                 core.telemetry.count(Count::handed_over);
             }
-            Ok(obligation.into_guard(&grant, handed_over))
+            Ok(obligation.into_guard(&acquired))
         }
         Err(error) => {
             let timed_out = matches!(error, Error::TimedOut { .. });
@@ -175,18 +185,20 @@ pub(super) async fn wait_for(core: &Arc<Core>, name: Name, request: &LockRequest
 }
 
 impl Obligation<'_> {
-    /// Claims until the lock is ours, by an answer or by a hand-over (`true`).
-    async fn wait(&mut self) -> Result<(Grant, bool)> {
-        let core = self.core;
+    /// Claims until the lock is ours, by an answer or by a hand-over.
+    async fn wait(&mut self) -> Result<Acquired> {
+        let (core, mut now) = (self.core, self.began);
         self.enter();
         loop {
             self.history.attempts += 1;
             self.ticket().forget_hints();
-            let limit = core.command_until().min(self.until.max(self.began + ANSWER_GRACE));
-            let (asked_at, mut spent) = (core.clock.now(), false);
-            let mut pause = match self.claim(limit).await {
-                Ok(Answer::Granted(grant)) if validity::is_worth_having(&grant, core.clock.now()) => {
-                    return Ok((grant, false));
+            let (asked_at, mut spent) = (now, false);
+            let limit = asked_at + core.config.command_timeout;
+            let answer = self.claim(limit.min(self.until.max(self.began + ANSWER_GRACE))).await;
+            now = core.clock.now();
+            let mut pause = match answer {
+                Ok(Answer::Granted(grant)) if validity::is_worth_having(&grant, now) => {
+                    return Ok(Acquired { grant, handed_over: false, at: now });
                 }
                 // Answered too late to be of use; it is ours, and asking again refreshes it.
                 Ok(Answer::Granted(_)) => Duration::ZERO,
@@ -213,10 +225,12 @@ impl Obligation<'_> {
                 core.check_open()?;
                 pause = pause.min(self.start_over());
             }
-            if let Some(grant) = self.rest((core.clock.now() + pause).min(self.until)).await {
-                return Ok((grant, true));
+            let handed_over = self.rest((now + pause).min(self.until)).await;
+            now = core.clock.now();
+            if let Some(grant) = handed_over {
+                return Ok(Acquired { grant, handed_over: true, at: now });
             }
-            if core.clock.now() >= self.until {
+            if now >= self.until {
                 return Err(self.timed_out());
             }
             core.check_open()?;
