@@ -165,7 +165,10 @@ impl Guard {
     /// lock ends with its ttl at the latest.
     pub async fn release(self) -> Result<Released> {
         let span = tracing::debug_span!("release", name = %self.name(), fence = %self.fence());
-        self.send_release().instrument(span).await
+        if span.is_disabled() {
+            return self.send_release().await;
+        }
+        Box::pin(self.send_release().instrument(span)).await
     }
 
     async fn send_release(mut self) -> Result<Released> {
