@@ -109,7 +109,7 @@ impl Lease {
             match answer.map_err(|error| self.core.explain(error, "extending", &hold.name))? {
                 Renewed::Kept { since, .. } => {
                     self.core.telemetry.count(Count::renewed);
-                    self.state.extend(since, hold.ttl);
+                    self.state.extend(since);
                 }
                 Renewed::Gone => self.state.lose(),
             }

@@ -53,6 +53,13 @@ struct Acquired {
     at: BootInstant,
 }
 
+/// What one claim led to.
+enum Asked {
+    Acquired(Acquired),
+    /// Claim again at this time, or when woken.
+    Again(BootInstant),
+}
+
 /// What an attempt that waits went through so far.
 #[derive(Default)]
 struct History {
@@ -187,54 +194,70 @@ pub(super) async fn wait_for(core: &Arc<Core>, name: Name, request: &LockRequest
 impl Obligation<'_> {
     /// Claims until the lock is ours, by an answer or by a hand-over.
     async fn wait(&mut self) -> Result<Acquired> {
-        let (core, mut now) = (self.core, self.began);
         self.enter();
+        match self.ask(self.began).await? {
+            Asked::Acquired(acquired) => Ok(acquired),
+            // Boxed, because most locks are free, and every attempt would carry the room for a wait.
+            Asked::Again(again) => Box::pin(self.wait_in_queue(again)).await,
+        }
+    }
+
+    async fn wait_in_queue(&mut self, mut again: BootInstant) -> Result<Acquired> {
         loop {
-            self.history.attempts += 1;
-            self.ticket().forget_hints();
-            let (asked_at, mut spent) = (now, false);
-            let limit = asked_at + core.config.command_timeout;
-            let answer = self.claim(limit.min(self.until.max(self.began + ANSWER_GRACE))).await;
-            now = core.clock.now();
-            let mut pause = match answer {
-                Ok(Answer::Granted(grant)) if validity::is_worth_having(&grant, now) => {
-                    return Ok(Acquired { grant, handed_over: false, at: now });
-                }
-                // Answered too late to be of use; it is ours, and asking again refreshes it.
-                Ok(Answer::Granted(_)) => Duration::ZERO,
-                Ok(Answer::Queued { ahead, holders, last, link }) => {
-                    self.ticket().queued(Bound { link, last, asked_at });
-                    self.queued(ahead, holders)
-                }
-                Ok(Answer::Busy { holders }) => self.queued(0, holders),
-                Ok(Answer::Spent) => {
-                    spent = true;
-                    self.queued(0, Holders::default())
-                }
-                // A claim that failed was given back; it is no news of the store.
-                Err(EngineError { fault: Fault::Ended, .. }) => {
-                    spent = true;
-                    Duration::ZERO
-                }
-                Err(error) => self.outage(error)?,
-            };
-            if self.request.max_attempts.is_some_and(|most| self.history.attempts >= most) {
-                return Err(self.timed_out());
-            }
-            if spent {
-                core.check_open()?;
-                pause = pause.min(self.start_over());
-            }
-            let handed_over = self.rest((now + pause).min(self.until)).await;
-            now = core.clock.now();
+            let handed_over = self.rest(again).await;
+            let now = self.core.clock.now();
             if let Some(grant) = handed_over {
                 return Ok(Acquired { grant, handed_over: true, at: now });
             }
             if now >= self.until {
                 return Err(self.timed_out());
             }
-            core.check_open()?;
+            self.core.check_open()?;
+            match self.ask(now).await? {
+                Asked::Acquired(acquired) => return Ok(acquired),
+                Asked::Again(at) => again = at,
+            }
         }
+    }
+
+    /// Claims once, from `asked_at` on.
+    async fn ask(&mut self, asked_at: BootInstant) -> Result<Asked> {
+        let core = self.core;
+        self.history.attempts += 1;
+        self.ticket().forget_hints();
+        let limit = asked_at + core.config.command_timeout;
+        let answer = self.claim(limit.min(self.until.max(self.began + ANSWER_GRACE))).await;
+        let (now, mut spent) = (core.clock.now(), false);
+        let mut pause = match answer {
+            Ok(Answer::Granted(grant)) if validity::is_worth_having(&grant, now) => {
+                return Ok(Asked::Acquired(Acquired { grant, handed_over: false, at: now }));
+            }
+            // Answered too late to be of use; it is ours, and asking again refreshes it.
+            Ok(Answer::Granted(_)) => Duration::ZERO,
+            Ok(Answer::Queued { ahead, holders, last, link }) => {
+                self.ticket().queued(Bound { link, last, asked_at });
+                self.queued(ahead, holders)
+            }
+            Ok(Answer::Busy { holders }) => self.queued(0, holders),
+            Ok(Answer::Spent) => {
+                spent = true;
+                self.queued(0, Holders::default())
+            }
+            // A claim that failed was given back; it is no news of the store.
+            Err(EngineError { fault: Fault::Ended, .. }) => {
+                spent = true;
+                Duration::ZERO
+            }
+            Err(error) => self.outage(error)?,
+        };
+        if self.request.max_attempts.is_some_and(|most| self.history.attempts >= most) {
+            return Err(self.timed_out());
+        }
+        if spent {
+            core.check_open()?;
+            pause = pause.min(self.start_over());
+        }
+        Ok(Asked::Again((now + pause).min(self.until)))
     }
 
     /// Waits until it is time to claim again, unless the lock is handed over before.

@@ -192,7 +192,7 @@ impl Lock {
     /// `invalid` when the builder was given something out of range.
     pub async fn acquire(self) -> Result<Guard> {
         if self.request.wait.is_zero() || self.request.max_attempts == Some(1) {
-            return self.acquire_at_once().await;
+            return Box::pin(self.acquire_at_once()).await;
         }
         let name = self.checked()?;
         let span = tracing::debug_span!("acquire", %name);
