@@ -91,11 +91,17 @@ fn check_text(what: &str, text: &str) -> Result<()> {
 }
 
 /// Checks a duration or a number against its range.
+#[inline]
 pub fn between<T: PartialOrd + fmt::Debug>(what: &str, value: T, least: T, most: T) -> Result<()> {
     if value < least || value > most {
-        return Err(Error::invalid(what, format!("{value:?}"), format!("{least:?} to {most:?}")));
+        return Err(out_of_range(what, &value, &least, &most));
     }
     Ok(())
+}
+
+#[cold]
+fn out_of_range(what: &str, value: &dyn fmt::Debug, least: &dyn fmt::Debug, most: &dyn fmt::Debug) -> Error {
+    Error::invalid(what, format!("{value:?}"), format!("{least:?} to {most:?}"))
 }
 
 #[cfg(test)]

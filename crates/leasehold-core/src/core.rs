@@ -87,11 +87,16 @@ impl Core {
 
     /// Gives a lease back. A client that has too much under way waits for its turn, as long as the lease may last.
     pub(crate) async fn release(&self, hold: &Hold) -> Result<Released, EngineError> {
-        let over = self.clock.now() + hold.ttl;
+        let mut now = self.clock.now();
+        let over = now + hold.ttl;
         loop {
-            match self.engine.leases().give_back(hold, self.command_until()).await {
-                Err(error) if error.fault == Fault::Busy && self.clock.now() < over => {}
-                answer => return answer,
+            let answer = self.engine.leases().give_back(hold, now + self.config.command_timeout).await;
+            if !answer.as_ref().is_err_and(|error| error.fault == Fault::Busy) {
+                return answer;
+            }
+            now = self.clock.now();
+            if now >= over {
+                return answer;
             }
         }
     }

@@ -172,7 +172,7 @@ impl Held {
         let terms = Terms { keep_alive: true, max_lifetime: None, handed_over: false };
         tracing::debug!(key = %request.key, fence = %grant.fence, "begun");
         let ending = giving_back(begin, grant.fence);
-        let lease = Lease::begin(core, ending.hold.clone(), &grant, terms);
+        let lease = Lease::begin(core, ending.hold.clone(), &grant, terms, core.clock.now());
         Self { lease, ending, owed: !request.left_when_dropped }
     }
 

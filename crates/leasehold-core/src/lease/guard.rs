@@ -6,6 +6,7 @@ use tracing::Instrument;
 
 use super::{Cleanup, Handle, state::LeaseState};
 use crate::{
+    clock::BootInstant,
     core::Core,
     engine::{Grant, Hold, Released, Renewed},
     error::{Error, Result},
@@ -32,8 +33,8 @@ pub(crate) struct Terms {
 
 impl Lease {
     /// Begins a lease that was granted; the keeper watches it until [`Lease::end`].
-    pub(crate) fn begin(core: &Arc<Core>, hold: Hold, grant: &Grant, terms: Terms) -> Self {
-        let state = Arc::new(LeaseState::new(core, hold, grant, terms));
+    pub(crate) fn begin(core: &Arc<Core>, hold: Hold, grant: &Grant, terms: Terms, now: BootInstant) -> Self {
+        let state = Arc::new(LeaseState::new(core, hold, grant, terms, now));
         let renew_at = if terms.handed_over {
             Some(state.acquired_at)
         } else {
@@ -108,7 +109,7 @@ impl Lease {
             match answer.map_err(|error| self.core.explain(error, "extending", &hold.name))? {
                 Renewed::Kept { since, .. } => {
                     self.core.telemetry.count(Count::renewed);
-                    self.state.extend(since, hold.ttl);
+                    self.state.extend(since);
                 }
                 Renewed::Gone => self.state.lose(),
             }
@@ -164,22 +165,24 @@ impl Guard {
     /// lock ends with its ttl at the latest.
     pub async fn release(self) -> Result<Released> {
         let span = tracing::debug_span!("release", name = %self.name(), fence = %self.fence());
-        self.send_release().instrument(span).await
+        if span.is_disabled() {
+            return self.send_release().await;
+        }
+        Box::pin(self.send_release().instrument(span)).await
     }
 
     async fn send_release(mut self) -> Result<Released> {
-        let hold = self.stop();
-        let core = &self.lease.core;
-        let answer = core.release(&hold).await;
-        self.settled = true;
-        let outcome = answer.map_err(|error| {
+        let closed = self.stop();
+        let Lease { state, core } = &self.lease;
+        let hold = closed.as_ref().unwrap_or(&state.hold);
+        let outcome = core.release(hold).await.map_err(|error| {
             let error = core.failed(error, "releasing", &hold.name);
             core.telemetry.count(Count::release_failed);
-            core.reaper.spawn(Cleanup::Release(hold));
+            core.reaper.spawn(Cleanup::Release(hold.clone()));
             error
-        })?;
-        self.report(outcome);
-        Ok(outcome)
+        });
+        self.settled = true;
+        outcome.inspect(|outcome| self.report(*outcome))
     }
 
     /// The lease as a value that can be cloned into tasks.
@@ -200,13 +203,16 @@ impl Guard {
         Handle { hold: self.lease.state.hold.clone() }
     }
 
-    /// Ends the lease on this side. Returns what is to be given back: if the lock is still ours, it first stays closed for
-    /// what is left of its minimum hold time.
-    fn stop(&mut self) -> Hold {
+    /// Ends the lease on this side. Returns what is to be given back instead, if the lock is still ours: it first stays
+    /// closed for what is left of its minimum hold time.
+    fn stop(&mut self) -> Option<Hold> {
         let held = *self.held_to_the_end.get_or_insert_with(|| self.lease.end());
         let Lease { state, core } = &self.lease;
+        if !held || self.hold_at_least.is_zero() {
+            return None;
+        }
         let remaining = (state.acquired_at + self.hold_at_least).since(core.clock.now());
-        if held && !remaining.is_zero() { state.hold.closed_for(remaining) } else { state.hold.clone() }
+        (!remaining.is_zero()).then(|| state.hold.closed_for(remaining))
     }
 
     fn report(&self, outcome: Released) {
@@ -251,14 +257,14 @@ impl Drop for Guard {
         if self.settled {
             return;
         }
-        let hold = self.stop();
+        let closed = self.stop();
         let Lease { state, core } = &self.lease;
         core.telemetry.count(Count::dropped);
         if self.held_to_the_end == Some(true) {
             core.telemetry.held_for(core.clock.now().since(state.acquired_at));
         }
         if !self.keeps_delay() {
-            core.reaper.spawn(Cleanup::Release(hold));
+            core.reaper.spawn(Cleanup::Release(closed.unwrap_or_else(|| state.hold.clone())));
         }
     }
 }

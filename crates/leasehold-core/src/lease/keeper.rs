@@ -236,7 +236,7 @@ impl Keeper {
         let (again, link) = match answer {
             Ok(Renewed::Kept { since, link }) => {
                 self.telemetry.count(Count::renewed);
-                lease.extend(since, hold.ttl);
+                lease.extend(since);
                 (lease.kept_alive.then(|| now + self.renew_after(hold, link)), link)
             }
             Ok(Renewed::Gone) => {

@@ -1,11 +1,14 @@
 //! What is true of one lease: until when it is valid, and whether it was lost. Lost is final.
 
 use std::{
-    sync::{Arc, Mutex, MutexGuard, PoisonError},
+    sync::{
+        Arc,
+        atomic::{AtomicU64, Ordering},
+    },
     time::Duration,
 };
 
-use tokio_util::sync::CancellationToken;
+use tokio::sync::Notify;
 
 use super::{Terms, validity};
 use crate::{
@@ -22,107 +25,118 @@ pub(crate) struct LeaseState {
     pub(crate) kept_alive: bool,
     /// Renewals never carry a lease beyond this.
     lifetime_end: BootInstant,
-    standing: Mutex<Standing>,
-    lost: CancellationToken,
+    standing: Standing,
+    lost: Notify,
     clock: Clock,
     telemetry: Arc<Telemetry>,
 }
 
-struct Standing {
-    valid_until: BootInstant,
-    ttl: Duration,
-    phase: Phase,
-}
+/// Until when a lease is valid, in nanoseconds, or [`ENDED`] or [`LOST`], which it never leaves again. One number, so that
+/// there are no two truths.
+struct Standing(AtomicU64);
 
-impl Standing {
-    fn lost_at(&self) -> BootInstant {
-        self.valid_until - validity::margin(self.ttl)
-    }
-}
+/// Its end was sent, or is about to be.
+const ENDED: u64 = 0;
+const LOST: u64 = 1;
 
 #[derive(Clone, Copy, PartialEq, Eq)]
 enum Phase {
-    Held,
-    /// Its end was sent, or is about to be.
+    Held { valid_until: BootInstant },
     Ended,
     Lost,
 }
 
+impl Standing {
+    fn phase(&self) -> Phase {
+        match self.0.load(Ordering::Acquire) {
+            ENDED => Phase::Ended,
+            LOST => Phase::Lost,
+            nanos => Phase::Held { valid_until: BootInstant::from_nanos(nanos) },
+        }
+    }
+
+    /// Goes on as `next` says, unless the lease is not held any more; returns whether it was.
+    fn change(&self, next: impl Fn(u64) -> u64) -> bool {
+        let held = |now: u64| (now > LOST).then(|| next(now));
+        self.0.fetch_update(Ordering::AcqRel, Ordering::Acquire, held).is_ok()
+    }
+}
+
 impl LeaseState {
-    pub(crate) fn new(core: &Core, hold: Hold, grant: &Grant, terms: Terms) -> Self {
-        let acquired_at = core.clock.now();
+    pub(crate) fn new(
+        core: &Core,
+        hold: Hold,
+        grant: &Grant,
+        terms: Terms,
+        acquired_at: BootInstant,
+    ) -> Self {
         let lifetime_end = acquired_at + terms.max_lifetime.unwrap_or(Duration::MAX);
         let valid_until = validity::valid_until(grant.since, grant.ttl).min(lifetime_end);
-        let standing = Mutex::new(Standing { valid_until, ttl: grant.ttl, phase: Phase::Held });
-        let (acks, kept_alive, lost) = (grant.acks, terms.keep_alive, CancellationToken::new());
+        let standing = Standing(AtomicU64::new(valid_until.as_nanos()));
+        let (acks, kept_alive, lost) = (grant.acks, terms.keep_alive, Notify::new());
         let (clock, telemetry) = (core.clock.clone(), core.telemetry.clone());
         Self { hold, acks, acquired_at, kept_alive, lifetime_end, standing, lost, clock, telemetry }
     }
 
-    fn standing(&self) -> MutexGuard<'_, Standing> {
-        self.standing.lock().unwrap_or_else(PoisonError::into_inner)
+    /// Until when the lease is valid and when it counts as lost at the latest; `None` if it is not held any more.
+    fn held_until(&self) -> Option<(BootInstant, BootInstant)> {
+        match self.standing.phase() {
+            Phase::Held { valid_until } => Some((valid_until, valid_until - validity::margin(self.hold.ttl))),
+            Phase::Ended | Phase::Lost => None,
+        }
     }
 
-    /// When the lease counts as lost at the latest.
+    /// When the lease counts as lost at the latest; long ago if it is not held any more.
     pub(crate) fn lost_at(&self) -> BootInstant {
-        self.standing().lost_at()
+        self.held_until().map_or(BootInstant::from_nanos(0), |(_, lost_at)| lost_at)
     }
 
     /// Zero from the moment at which [`is_held`](Self::is_held) says no.
     pub(crate) fn remaining(&self) -> Duration {
-        let (standing, now) = (self.standing(), self.clock.now());
-        let is_held = standing.phase == Phase::Held && standing.lost_at() > now;
-        if is_held { standing.valid_until.since(now) } else { Duration::ZERO }
+        let now = self.clock.now();
+        let held = self.held_until().filter(|(_, lost_at)| *lost_at > now);
+        held.map_or(Duration::ZERO, |(valid_until, _)| valid_until.since(now))
     }
 
     /// The truth now, whatever the keeper's task has come to so far.
     pub(crate) fn is_held(&self) -> bool {
-        if self.lost_at() <= self.clock.now() {
+        let Some((_, lost_at)) = self.held_until() else { return false };
+        let is_over = lost_at <= self.clock.now();
+        if is_over {
             self.lose();
         }
-        self.standing().phase == Phase::Held
+        !is_over
     }
 
     /// Keeps its own time besides the keeper: the client may be closed, or its runtime gone.
     pub(crate) async fn lost(&self) {
-        while self.lost_at() > self.clock.now() {
-            tokio::select! {
-                biased;
-                () = self.lost.cancelled() => return,
-                () = self.clock.sleep_until(self.lost_at()) => {}
+        loop {
+            // Before the phase is read, so that no change of it is missed.
+            let changed = self.lost.notified();
+            match self.standing.phase() {
+                Phase::Lost => return,
+                Phase::Ended => std::future::pending().await,
+                Phase::Held { .. } if self.is_held() => {
+                    self.clock.bounded(self.lost_at(), changed).await;
+                }
+                Phase::Held { .. } => {}
             }
         }
-        self.lose();
-        self.lost.cancelled().await;
     }
 
     pub(crate) fn is_lost(&self) -> bool {
-        self.standing().phase == Phase::Lost
+        self.standing.phase() == Phase::Lost
     }
 
     /// A renewal succeeded. It revives nothing: a lease that was lost stays lost.
-    pub(crate) fn extend(&self, since: BootInstant, ttl: Duration) {
-        let mut standing = self.standing();
-        let until = validity::valid_until(since, ttl).min(self.lifetime_end);
-        if standing.phase == Phase::Held && until > standing.valid_until {
-            standing.valid_until = until;
-            standing.ttl = ttl;
-        }
-    }
-
-    /// Leaves [`Phase::Held`] for another phase; false if it had left it before.
-    fn leave(&self, phase: Phase) -> bool {
-        let mut standing = self.standing();
-        let held = standing.phase == Phase::Held;
-        if held {
-            standing.phase = phase;
-        }
-        held
+    pub(crate) fn extend(&self, since: BootInstant) {
+        let until = validity::valid_until(since, self.hold.ttl).min(self.lifetime_end);
+        self.standing.change(|valid_until| valid_until.max(until.as_nanos()));
     }
 
     /// The lease can no longer be trusted.
     pub(crate) fn lose(&self) {
-        if !self.leave(Phase::Lost) {
+        if !self.standing.change(|_| LOST) {
             return;
         }
         let (name, fence) = (&self.hold.name, self.hold.fence);
@@ -131,11 +145,11 @@ impl LeaseState {
         self.telemetry.held_for(held);
         tracing::warn!(%name, %fence, ?held, "lost the lock");
         self.telemetry.emit(|| Event::Lost { name: name.clone(), fence });
-        self.lost.cancel();
+        self.lost.notify_waiters();
     }
 
     /// The holder is done. Returns whether it held until now.
     pub(crate) fn end(&self) -> bool {
-        self.is_held() && self.leave(Phase::Ended)
+        self.is_held() && self.standing.change(|_| ENDED)
     }
 }

@@ -35,7 +35,7 @@ struct Obligation<'a> {
     began: BootInstant,
     claim: Claim,
     /// Where wake-ups for it arrive, if it may wait.
-    ticket: Option<Ticket>,
+    ticket: Option<Ticket<'a>>,
     /// A claim may have had an effect.
     owed: bool,
     settled: bool,
@@ -43,6 +43,21 @@ struct Obligation<'a> {
     /// Until when this client may have kept its claim back, so that the store had no time to answer.
     busy_until: BootInstant,
     history: History,
+}
+
+/// How an attempt ended well.
+struct Acquired {
+    grant: Grant,
+    handed_over: bool,
+    /// When this client learned of it.
+    at: BootInstant,
+}
+
+/// What one claim led to.
+enum Asked {
+    Acquired(Acquired),
+    /// Claim again at this time, or when woken.
+    Again(BootInstant),
 }
 
 /// What an attempt that waits went through so far.
@@ -102,13 +117,14 @@ impl<'a> Obligation<'a> {
         self.core.failed(error, "acquiring", &self.claim.name)
     }
 
-    fn into_guard(mut self, grant: &Grant, handed_over: bool) -> Guard {
+    fn into_guard(mut self, acquired: &Acquired) -> Guard {
         (self.owed, self.settled) = (false, true);
         let Self { core, request, began, .. } = self;
+        let &Acquired { grant, handed_over, at } = acquired;
         let (hold, keep_alive) = (self.claim.hold(grant.fence), request.keep_alive == Some(true));
         let terms = Terms { keep_alive, max_lifetime: request.max_lifetime, handed_over };
-        let lease = Lease::begin(core, hold, grant, terms);
-        let (name, fence, waited) = (lease.name(), grant.fence, core.clock.now().since(began));
+        let lease = Lease::begin(core, hold, &grant, terms, at);
+        let (name, fence, waited) = (lease.name(), grant.fence, at.since(began));
         core.telemetry.acquired_after(waited);
         tracing::debug!(%name, %fence, ?waited, handed_over, "acquired");
         core.telemetry.emit(|| Event::Acquired { name: name.clone(), fence, waited });
@@ -134,11 +150,12 @@ impl Drop for Obligation<'_> {
 /// Asks once: one command, no queue entry, no subscription.
 pub(super) async fn ask_once(core: &Arc<Core>, name: Name, request: &LockRequest) -> Result<Attempt> {
     let mut obligation = Obligation::new(core, name, request, None);
-    let answer = obligation.claim(core.command_until()).await;
+    let answer = obligation.claim(obligation.began + core.config.command_timeout).await;
+    let at = core.clock.now();
     obligation.settled = true;
     let holders = match answer {
-        Ok(Answer::Granted(grant)) if validity::is_worth_having(&grant, core.clock.now()) => {
-            return Ok(Attempt::Held(obligation.into_guard(&grant, false)));
+        Ok(Answer::Granted(grant)) if validity::is_worth_having(&grant, at) => {
+            return Ok(Attempt::Held(obligation.into_guard(&Acquired { grant, handed_over: false, at })));
         }
         Ok(Answer::Queued { holders, .. } | Answer::Busy { holders }) => holders,
         Ok(Answer::Spent) => Holders::default(),
@@ -160,11 +177,11 @@ pub(super) async fn wait_for(core: &Arc<Core>, name: Name, request: &LockRequest
     let result = obligation.wait().await.and_then(|got| obligation.not_ended().map(|()| got));
     obligation.settled = true;
     match result {
-        Ok((grant, handed_over)) => {
-            if handed_over {
+        Ok(acquired) => {
+            if acquired.handed_over {
                 core.telemetry.count(Count::handed_over);
             }
-            Ok(obligation.into_guard(&grant, handed_over))
+            Ok(obligation.into_guard(&acquired))
         }
         Err(error) => {
             let timed_out = matches!(error, Error::TimedOut { .. });
@@ -175,52 +192,72 @@ pub(super) async fn wait_for(core: &Arc<Core>, name: Name, request: &LockRequest
 }
 
 impl Obligation<'_> {
-    /// Claims until the lock is ours, by an answer or by a hand-over (`true`).
-    async fn wait(&mut self) -> Result<(Grant, bool)> {
-        let core = self.core;
+    /// Claims until the lock is ours, by an answer or by a hand-over.
+    async fn wait(&mut self) -> Result<Acquired> {
         self.enter();
-        loop {
-            self.history.attempts += 1;
-            self.ticket().forget_hints();
-            let limit = core.command_until().min(self.until.max(self.began + ANSWER_GRACE));
-            let (asked_at, mut spent) = (core.clock.now(), false);
-            let mut pause = match self.claim(limit).await {
-                Ok(Answer::Granted(grant)) if validity::is_worth_having(&grant, core.clock.now()) => {
-                    return Ok((grant, false));
-                }
-                // Answered too late to be of use; it is ours, and asking again refreshes it.
-                Ok(Answer::Granted(_)) => Duration::ZERO,
-                Ok(Answer::Queued { ahead, holders, last, link }) => {
-                    self.ticket().queued(Bound { link, last, asked_at });
-                    self.queued(ahead, holders)
-                }
-                Ok(Answer::Busy { holders }) => self.queued(0, holders),
-                Ok(Answer::Spent) => {
-                    spent = true;
-                    self.queued(0, Holders::default())
-                }
-                // A claim that failed was given back; it is no news of the store.
-                Err(EngineError { fault: Fault::Ended, .. }) => {
-                    spent = true;
-                    Duration::ZERO
-                }
-                Err(error) => self.outage(error)?,
-            };
-            if self.request.max_attempts.is_some_and(|most| self.history.attempts >= most) {
-                return Err(self.timed_out());
-            }
-            if spent {
-                core.check_open()?;
-                pause = pause.min(self.start_over());
-            }
-            if let Some(grant) = self.rest((core.clock.now() + pause).min(self.until)).await {
-                return Ok((grant, true));
-            }
-            if core.clock.now() >= self.until {
-                return Err(self.timed_out());
-            }
-            core.check_open()?;
+        match self.ask(self.began).await? {
+            Asked::Acquired(acquired) => Ok(acquired),
+            // Boxed, because most locks are free, and every attempt would carry the room for a wait.
+            Asked::Again(again) => Box::pin(self.wait_in_queue(again)).await,
         }
+    }
+
+    async fn wait_in_queue(&mut self, mut again: BootInstant) -> Result<Acquired> {
+        loop {
+            let handed_over = self.rest(again).await;
+            let now = self.core.clock.now();
+            if let Some(grant) = handed_over {
+                return Ok(Acquired { grant, handed_over: true, at: now });
+            }
+            if now >= self.until {
+                return Err(self.timed_out());
+            }
+            self.core.check_open()?;
+            match self.ask(now).await? {
+                Asked::Acquired(acquired) => return Ok(acquired),
+                Asked::Again(at) => again = at,
+            }
+        }
+    }
+
+    /// Claims once, from `asked_at` on.
+    async fn ask(&mut self, asked_at: BootInstant) -> Result<Asked> {
+        let core = self.core;
+        self.history.attempts += 1;
+        self.ticket().forget_hints();
+        let limit = asked_at + core.config.command_timeout;
+        let answer = self.claim(limit.min(self.until.max(self.began + ANSWER_GRACE))).await;
+        let (now, mut spent) = (core.clock.now(), false);
+        let mut pause = match answer {
+            Ok(Answer::Granted(grant)) if validity::is_worth_having(&grant, now) => {
+                return Ok(Asked::Acquired(Acquired { grant, handed_over: false, at: now }));
+            }
+            // Answered too late to be of use; it is ours, and asking again refreshes it.
+            Ok(Answer::Granted(_)) => Duration::ZERO,
+            Ok(Answer::Queued { ahead, holders, last, link }) => {
+                self.ticket().queued(Bound { link, last, asked_at });
+                self.queued(ahead, holders)
+            }
+            Ok(Answer::Busy { holders }) => self.queued(0, holders),
+            Ok(Answer::Spent) => {
+                spent = true;
+                self.queued(0, Holders::default())
+            }
+            // A claim that failed was given back; it is no news of the store.
+            Err(EngineError { fault: Fault::Ended, .. }) => {
+                spent = true;
+                Duration::ZERO
+            }
+            Err(error) => self.outage(error)?,
+        };
+        if self.request.max_attempts.is_some_and(|most| self.history.attempts >= most) {
+            return Err(self.timed_out());
+        }
+        if spent {
+            core.check_open()?;
+            pause = pause.min(self.start_over());
+        }
+        Ok(Asked::Again((now + pause).min(self.until)))
     }
 
     /// Waits until it is time to claim again, unless the lock is handed over before.
@@ -250,7 +287,7 @@ impl Obligation<'_> {
         START_OVER_PAUSE * (1 << (self.history.spent - 1))
     }
 
-    fn ticket(&self) -> &Ticket {
+    fn ticket(&self) -> &Ticket<'_> {
         self.ticket.as_ref().expect("entered before the first claim")
     }
 

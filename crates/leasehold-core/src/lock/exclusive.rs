@@ -191,15 +191,23 @@ impl Lock {
     /// `timed_out` when it was not free in time; `store_unreachable` and `store_refused` when the store is at fault;
     /// `invalid` when the builder was given something out of range.
     pub async fn acquire(self) -> Result<Guard> {
+        if self.request.wait.is_zero() || self.request.max_attempts == Some(1) {
+            return Box::pin(self.acquire_at_once()).await;
+        }
         let name = self.checked()?;
         let span = tracing::debug_span!("acquire", %name);
-        if !self.request.wait.is_zero() && self.request.max_attempts != Some(1) {
-            return attempt::wait_for(&self.core, name, &self.request).instrument(span).await;
+        if span.is_disabled() {
+            return attempt::wait_for(&self.core, name, &self.request).await;
         }
-        match attempt::ask_once(&self.core, name.clone(), &self.request).instrument(span).await? {
+        Box::pin(attempt::wait_for(&self.core, name, &self.request).instrument(span)).await
+    }
+
+    async fn acquire_at_once(self) -> Result<Guard> {
+        let name = self.name.clone();
+        match self.try_acquire().await? {
             Attempt::Held(guard) => Ok(guard),
             Attempt::Busy { holder, .. } => {
-                Err(Error::TimedOut { name, waited: Duration::ZERO, attempts: 1, holder })
+                Err(Error::TimedOut { name: name?, waited: Duration::ZERO, attempts: 1, holder })
             }
         }
     }
@@ -214,7 +222,10 @@ impl Lock {
     pub async fn try_acquire(self) -> Result<Attempt> {
         let name = self.checked()?;
         let span = tracing::debug_span!("acquire", %name);
-        attempt::ask_once(&self.core, name, &self.request).instrument(span).await
+        if span.is_disabled() {
+            return attempt::ask_once(&self.core, name, &self.request).await;
+        }
+        Box::pin(attempt::ask_once(&self.core, name, &self.request).instrument(span)).await
     }
 
     /// Waits for the lock; when the store is out of reach and [`OnOutage::Proceed`] was chosen, goes on without it.

@@ -23,17 +23,22 @@ pub(crate) struct Waiting {
 
 #[derive(Default)]
 struct Registry {
-    waiting: OwnerMap<WaitingAttempt>,
+    waiting: OwnerMap<Arc<WaitingAttempt>>,
     /// A late hand-over to one of them is given on.
     ended: EndedAttempts<Claim>,
 }
 
-#[derive(Default)]
 struct WaitingAttempt {
     claim: Option<Claim>,
+    heard: Mutex<Heard>,
+    notify: Notify,
+}
+
+/// What was heard of an attempt since it began.
+#[derive(Default)]
+struct Heard {
     bound: Option<Bound>,
     notification: Option<Notification>,
-    notify: Arc<Notify>,
     /// The client was closed, and has ended the attempt.
     ended: bool,
 }
@@ -64,22 +69,25 @@ pub(crate) enum Notification {
 }
 
 impl WaitingAttempt {
+    fn heard(&self) -> MutexGuard<'_, Heard> {
+        self.heard.lock().unwrap_or_else(PoisonError::into_inner)
+    }
+
     /// A hand-over whose start is not known is a hint: asking again refreshes the lease.
-    fn hand_over(&mut self, fence: Fence, link: u64) {
-        let since = self.bound.and_then(|bound| bound.start_of(fence, link));
-        match (&self.claim, since) {
-            (Some(claim), Some(since)) => {
-                let grant = Grant { fence, since, ttl: claim.ttl, acks: 0 };
-                self.notification = Some(Notification::Granted(grant));
-                self.notify.notify_one();
-            }
-            _ => self.hint(),
-        }
+    fn hand_over(&self, fence: Fence, link: u64) {
+        let mut heard = self.heard();
+        let since = heard.bound.and_then(|bound| bound.start_of(fence, link));
+        let (Some(claim), Some(since)) = (&self.claim, since) else {
+            drop(heard);
+            return self.hint();
+        };
+        heard.notification = Some(Notification::Granted(Grant { fence, since, ttl: claim.ttl, acks: 0 }));
+        self.notify.notify_one();
     }
 
     /// Never replaces a grant.
-    fn hint(&mut self) {
-        self.notification.get_or_insert(Notification::LookAgain);
+    fn hint(&self) {
+        self.heard().notification.get_or_insert(Notification::LookAgain);
         self.notify.notify_one();
     }
 }
@@ -95,19 +103,19 @@ impl Waiting {
 
     /// Enters an attempt before its first claim leaves, so that no wake-up can be missed. Without a claim it waits for a
     /// record: for hints only, and it leaves nothing behind in the store that must be ended.
-    pub(crate) fn enter(self: &Arc<Self>, owner: OwnerId, claim: Option<Claim>) -> Ticket {
-        let attempt = WaitingAttempt { claim, ..WaitingAttempt::default() };
-        let notify = attempt.notify.clone();
-        self.registry().waiting.insert(owner, attempt);
-        Ticket { waiting: self.clone(), owner, notify }
+    pub(crate) fn enter(&self, owner: OwnerId, claim: Option<Claim>) -> Ticket<'_> {
+        let attempt = Arc::new(WaitingAttempt { claim, heard: Mutex::default(), notify: Notify::new() });
+        self.registry().waiting.insert(owner, attempt.clone());
+        Ticket { waiting: self, owner, attempt }
     }
 
     /// Ends every waiting attempt in the store and wakes it, so that its caller learns of it.
     pub(crate) fn end_all(&self) {
-        for attempt in self.registry().waiting.values_mut() {
-            if let Some(claim) = attempt.claim.take() {
-                attempt.ended = true;
-                self.reaper.spawn(Cleanup::Abandon(claim));
+        for attempt in self.registry().waiting.values() {
+            if let Some(claim) = &attempt.claim
+                && !std::mem::replace(&mut attempt.heard().ended, true)
+            {
+                self.reaper.spawn(Cleanup::Abandon(claim.clone()));
             }
             attempt.hint();
         }
@@ -121,9 +129,9 @@ impl Waiting {
 
 impl WakeSink for Waiting {
     fn wake(&self, wake: Wake) {
-        let mut registry = self.registry();
+        let registry = self.registry();
         match wake {
-            Wake::Granted { owner, fence, link } => match registry.waiting.get_mut(&owner) {
+            Wake::Granted { owner, fence, link } => match registry.waiting.get(&owner) {
                 Some(attempt) => attempt.hand_over(fence, link),
                 None => {
                     if let Some(claim) = registry.ended.get(owner) {
@@ -132,11 +140,11 @@ impl WakeSink for Waiting {
                 }
             },
             Wake::LookAgain { owner } => {
-                if let Some(attempt) = registry.waiting.get_mut(&owner) {
+                if let Some(attempt) = registry.waiting.get(&owner) {
                     attempt.hint();
                 }
             }
-            Wake::LookAgainAll => registry.waiting.values_mut().for_each(WaitingAttempt::hint),
+            Wake::LookAgainAll => registry.waiting.values().for_each(|attempt| attempt.hint()),
         }
     }
 
@@ -160,49 +168,45 @@ impl WakeSink for Waiting {
 }
 
 /// A waiting attempt's entry in the registry; leaves when dropped.
-pub(crate) struct Ticket {
-    waiting: Arc<Waiting>,
+pub(crate) struct Ticket<'a> {
+    waiting: &'a Waiting,
     owner: OwnerId,
-    notify: Arc<Notify>,
+    attempt: Arc<WaitingAttempt>,
 }
 
-impl Ticket {
-    fn with<T>(&self, access: impl FnOnce(&mut WaitingAttempt) -> T) -> T {
-        let mut registry = self.waiting.registry();
-        access(registry.waiting.get_mut(&self.owner).expect("stays until its ticket is dropped"))
-    }
-
+impl Ticket<'_> {
     /// The next notification.
     ///
     /// # Cancel safety
     /// A notification stays until it is taken.
     pub(crate) async fn notified(&self) -> Notification {
         loop {
-            if let Some(notification) = self.with(|attempt| attempt.notification.take()) {
+            if let Some(notification) = self.attempt.heard().notification.take() {
                 return notification;
             }
-            self.notify.notified().await;
+            self.attempt.notify.notified().await;
         }
     }
 
     /// Leaves; returns whether the client has ended the attempt before.
     pub(crate) fn leave(self) -> bool {
-        let left = self.waiting.registry().waiting.remove(&self.owner);
-        left.is_some_and(|attempt| attempt.ended)
+        let attempt = self.attempt.clone();
+        drop(self);
+        attempt.heard().ended
     }
 
     /// The store answered that the attempt is queued.
     pub(crate) fn queued(&self, bound: Bound) {
-        self.with(|attempt| attempt.bound = Some(bound));
+        self.attempt.heard().bound = Some(bound);
     }
 
     /// Forgets hints that came before a claim: its answer is newer. A grant stays.
     pub(crate) fn forget_hints(&self) {
-        self.with(|attempt| attempt.notification.take_if(|it| matches!(it, Notification::LookAgain)));
+        self.attempt.heard().notification.take_if(|it| matches!(it, Notification::LookAgain));
     }
 }
 
-impl Drop for Ticket {
+impl Drop for Ticket<'_> {
     fn drop(&mut self) {
         self.waiting.registry().waiting.remove(&self.owner);
     }

@@ -1,6 +1,9 @@
 //! Durations in fixed buckets, which are those of the text format.
 
-use std::time::Duration;
+use std::{
+    sync::atomic::{AtomicU64, Ordering},
+    time::Duration,
+};
 
 use serde::Serialize;
 
@@ -17,12 +20,27 @@ pub struct Histogram {
     sum_us: u64,
 }
 
-impl Histogram {
-    pub(super) fn record(&mut self, value: Duration) {
-        self.counts[BOUNDS.partition_point(|bound| *bound < value.as_secs_f64())] += 1;
-        self.sum_us += value.as_micros() as u64;
+/// One that is being recorded, by many at once.
+#[derive(Default)]
+pub(super) struct LiveHistogram {
+    counts: [AtomicU64; BOUNDS.len() + 1],
+    sum_us: AtomicU64,
+}
+
+impl LiveHistogram {
+    pub(super) fn record(&self, value: Duration) {
+        let seconds = value.as_secs_f64();
+        self.counts[BOUNDS.partition_point(|bound| *bound < seconds)].fetch_add(1, Ordering::Relaxed);
+        self.sum_us.fetch_add(value.as_micros() as u64, Ordering::Relaxed);
     }
 
+    pub(super) fn read(&self) -> Histogram {
+        let read = |number: &AtomicU64| number.load(Ordering::Relaxed);
+        Histogram { counts: self.counts.each_ref().map(read), sum_us: read(&self.sum_us) }
+    }
+}
+
+impl Histogram {
     /// How many were recorded.
     pub fn count(&self) -> u64 {
         self.counts.iter().sum()
@@ -57,10 +75,11 @@ mod tests {
 
     #[test]
     fn quantiles_are_upper_bounds() {
-        let mut seen = Histogram::default();
+        let live = LiveHistogram::default();
         for us in [40, 50, 60, 900, 400_000_000] {
-            seen.record(Duration::from_micros(us));
+            live.record(Duration::from_micros(us));
         }
+        let seen = live.read();
         assert_eq!(seen.count(), 5);
         assert_eq!(seen.quantile(0.4), Some(Duration::from_micros(50)));
         assert_eq!(seen.quantile(0.5), Some(Duration::from_micros(100)));

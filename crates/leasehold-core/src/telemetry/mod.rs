@@ -7,7 +7,7 @@ use std::{
     collections::HashSet,
     panic::{AssertUnwindSafe, catch_unwind},
     sync::{
-        Arc, Mutex, MutexGuard, PoisonError,
+        Arc, Mutex, PoisonError,
         atomic::{AtomicU64, Ordering},
     },
     time::Duration,
@@ -17,6 +17,7 @@ use serde::Serialize;
 
 use crate::name::Name;
 pub use histogram::Histogram;
+use histogram::LiveHistogram;
 pub use observer::{Event, Observer};
 
 /// The list of metrics: names, help and order come from here.
@@ -30,7 +31,7 @@ macro_rules! metrics {
         #[derive(Default)]
         struct Live {
             $($counter: AtomicU64,)+
-            $($histogram: Mutex<Histogram>,)+
+            $($histogram: LiveHistogram,)+
         }
 
         impl Live {
@@ -41,7 +42,7 @@ macro_rules! metrics {
             fn stats(&self) -> Stats {
                 Stats {
                     $($counter: self.$counter.load(Ordering::Relaxed),)+
-                    $($histogram: locked(&self.$histogram).clone(),)+
+                    $($histogram: self.$histogram.read(),)+
                 }
             }
         }
@@ -129,10 +130,6 @@ fn histogram_text(name: &str, help: &str, values: &Histogram) -> String {
     text + &format!("{name}_sum {}\n{name}_count {}\n", values.sum().as_secs_f64(), values.count())
 }
 
-fn locked<T>(what: &Mutex<T>) -> MutexGuard<'_, T> {
-    what.lock().unwrap_or_else(PoisonError::into_inner)
-}
-
 /// Names that were logged once already; bounded, because names are not.
 const NAMES_REMEMBERED: usize = 1_000;
 
@@ -162,17 +159,17 @@ impl Telemetry {
 
     pub(crate) fn acquired_after(&self, latency: Duration) {
         self.count(Count::acquired);
-        locked(&self.live.acquire_latency).record(latency);
+        self.live.acquire_latency.record(latency);
     }
 
     pub(crate) fn held_for(&self, time: Duration) {
-        locked(&self.live.hold_time).record(time);
+        self.live.hold_time.record(time);
     }
 
     /// Counts a fixed lease that was held too close to its end; logged once per name.
     pub(crate) fn overheld(&self, name: &Name, held: Duration, ttl: Duration) {
         self.count(Count::overheld);
-        let mut names = locked(&self.overheld);
+        let mut names = self.overheld.lock().unwrap_or_else(PoisonError::into_inner);
         if names.len() < NAMES_REMEMBERED && names.insert(name.clone()) {
             tracing::warn!(%name, ?held, ?ttl, "held for more than half of a fixed ttl: keep it alive or raise the ttl");
         }

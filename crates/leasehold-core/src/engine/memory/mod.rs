@@ -9,6 +9,7 @@ mod records;
 
 use std::{
     collections::{BTreeMap, HashMap},
+    mem::take,
     sync::{Arc, Mutex, OnceLock, PoisonError, Weak},
 };
 
@@ -55,13 +56,12 @@ impl Memory {
         operation: impl FnOnce(&mut Store, Now) -> Result<T, EngineError>,
     ) -> Fut<'static, T> {
         let now = self.clock.read();
-        let (out, wakes) = {
+        let (out, wakes, of_records) = {
             let mut store = self.store.lock().unwrap_or_else(PoisonError::into_inner);
             let out = operation(&mut store, now);
-            let Store { wakes, records, .. } = &mut *store;
-            (out, wakes.drain(..).chain(records.wakes.drain(..)).collect::<Vec<_>>())
+            (out, take(&mut store.wakes), take(&mut store.records.wakes))
         };
-        for (sink, wake) in wakes {
+        for (sink, wake) in wakes.into_iter().chain(of_records) {
             if let Some(sink) = sink.upgrade() {
                 sink.wake(wake);
             }
