@@ -27,8 +27,10 @@ final class Library {
    */
   private static final int CONNECTIONS = 8;
 
-  /** By default 3 s, which 512 threads of a cold JVM may exceed on a busy machine. */
+  /** By default 3 s and 4 attempts of 1 to 2 s, which 512 threads of a cold JVM may exceed on a busy machine. */
   private static final int COMMAND_TIMEOUT_MS = 20_000;
+
+  private static final int WRITE_ATTEMPTS = 20;
 
   private static final Kind PLAIN =
       new Kind(redisson -> redisson::getLock, RLock::lock, lock -> lock.lock(HOLD_MS, TimeUnit.MILLISECONDS));
@@ -63,7 +65,8 @@ final class Library {
         .setAddress(options.urls().get(0))
         .setConnectionPoolSize(CONNECTIONS)
         .setConnectionMinimumIdleSize(CONNECTIONS)
-        .setTimeout(COMMAND_TIMEOUT_MS);
+        .setTimeout(COMMAND_TIMEOUT_MS)
+        .setRetryAttempts(WRITE_ATTEMPTS);
     redisson = Redisson.create(config);
     locks = kind.open.apply(redisson);
     take = options.workload().equals("hold") ? kind.hold : kind.take;
