@@ -91,7 +91,7 @@ fn json(sections: &[Section], skipped: &[String], facts: &[(String, String)]) ->
         let mut result = numbers(outcome.spread);
         if let Some(target) = outcome.target.words() {
             result.insert("target".into(), json!(target));
-            result.insert("verdict".into(), json!(outcome.target.verdict(outcome.spread.median)));
+            result.insert("verdict".into(), json!(outcome.verdict()));
         }
         object.insert(outcome.key.clone(), Value::Object(result));
     }

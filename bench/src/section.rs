@@ -19,6 +19,8 @@ pub(crate) struct Outcome {
     pub(crate) better: Better,
     pub(crate) against: Against,
     pub(crate) target: Target,
+    /// Whether the target is for the worst round instead of the median.
+    in_every_round: bool,
 }
 
 #[derive(Clone, Copy, PartialEq, Eq)]
@@ -39,8 +41,29 @@ pub(crate) enum Against {
 
 impl Outcome {
     pub(crate) fn new(key: &str, words: &str, spread: Spread, better: Better, against: Against) -> Self {
-        let target = goals::target(key);
-        Self { key: key.to_owned(), words: words.to_owned(), spread, better, against, target }
+        let goal = goals::of(key);
+        Self {
+            key: key.to_owned(),
+            words: words.to_owned(),
+            spread,
+            better,
+            against,
+            target: goal.map_or(Target::None, |goal| goal.target),
+            in_every_round: goal.is_some_and(|goal| goal.in_every_round),
+        }
+    }
+
+    /// The value that the target is for.
+    pub(crate) fn judged(&self) -> f64 {
+        match (self.in_every_round, self.better) {
+            (false, _) => self.spread.median,
+            (true, Better::Lower) => self.spread.max,
+            (true, Better::Higher) => self.spread.min,
+        }
+    }
+
+    pub(crate) fn verdict(&self) -> &'static str {
+        self.target.verdict(self.judged())
     }
 
     /// Whether a peer is better.
@@ -115,6 +138,7 @@ impl Section {
             better: if matches!(ratio.target, Target::AtLeast(_)) { Better::Higher } else { Better::Lower },
             against: Against::Nobody,
             target: ratio.target,
+            in_every_round: false,
         };
         let names = rounds[0].0.iter().map(|(name, _)| *name);
         Self {
@@ -165,13 +189,13 @@ impl Section {
         if !self.outcomes.is_empty() {
             let mut table = table();
             table.set_header(["result", "median", "min..max", "goal", ""]);
-            for Outcome { key, spread, target, .. } in &self.outcomes {
+            for outcome in &self.outcomes {
                 table.add_row([
-                    key.clone(),
-                    rounded(spread.median),
-                    range(spread),
-                    target.words().unwrap_or_default(),
-                    target.verdict(spread.median).to_owned(),
+                    outcome.key.clone(),
+                    rounded(outcome.spread.median),
+                    range(&outcome.spread),
+                    outcome.target.words().unwrap_or_default(),
+                    outcome.verdict().to_owned(),
                 ]);
             }
             text += &format!("{table}\n");

@@ -1,5 +1,7 @@
 //! Many locks that are kept alive: what that takes of a core on each side.
 
+use std::{thread, time::Duration};
+
 use leasehold_testkit::RedisServer;
 
 use super::{Setup, number};
@@ -47,6 +49,8 @@ fn turn(setup: &Setup, side: &Side<'_>, locks: usize) -> Result<Turn, Failure> {
         Err(why) => return Ok(Err(why)),
     };
     let contestant = &mut contestants[0];
+    // Renewals come in bursts, a third of the ttl apart: the window begins and ends between two of them.
+    thread::sleep(Duration::from_millis(ttl_ms as u64 / 6));
     let watched = Watched { servers: &[&server], clients: vec![contestant.pid()], idle: Vec::new() };
     let watch = Watch::begin(watched)?;
     let answer = contestant.round()?;
