@@ -33,10 +33,12 @@ impl Inspect for Quorum {
         until: Until,
     ) -> Fut<'a, Page<Inspection>> {
         Box::pin(async move {
+            let began = self.shared.clock().now();
             loop {
                 let page = self.shared.scan(prefix, from, limit, until).await?;
-                // A vote may not have come to this node yet.
-                if !page.items.is_empty() || page.next.is_none() {
+                // A vote may not have come to this node yet. A long search goes on with the next page.
+                let now = self.shared.clock().now();
+                if !page.items.is_empty() || page.next.is_none() || now.since(began) > until.since(now) {
                     return Ok(page);
                 }
                 from = page.next;

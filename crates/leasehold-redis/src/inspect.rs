@@ -115,10 +115,10 @@ pub(super) async fn scan_server(
     let pattern = scan_pattern(&format!("{store_prefix}{prefix}"));
     let from = from.as_ref().map(Cursor::as_str).filter(|at| !at.is_empty());
     let mut at = from.unwrap_or("0").to_owned();
-    let mut items = Vec::new();
+    let (mut items, mut count) = (Vec::new(), limit.clamp(10, SCAN_COUNT_MAX));
     for _ in 0..SCANS_PER_PAGE {
         let mut cmd = redis::cmd("SCAN");
-        cmd.arg(&at).arg("MATCH").arg(&pattern).arg("COUNT").arg(limit.clamp(10, SCAN_COUNT_MAX));
+        cmd.arg(&at).arg("MATCH").arg(&pattern).arg("COUNT").arg(count);
         let reply = link.send(&cmd, until).await?;
         let unexpected = reply::unexpected(&reply);
         let (next, keys): (String, Vec<Vec<u8>>) = redis::from_redis_value(reply).map_err(|_| unexpected)?;
@@ -130,6 +130,8 @@ pub(super) async fn scan_server(
         if items.len() >= limit as usize {
             break;
         }
+        // Most keys are not asked for.
+        count = SCAN_COUNT_MAX;
     }
     Ok(Page { items, next: Some(Cursor::new(at)) })
 }
