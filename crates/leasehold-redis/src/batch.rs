@@ -8,6 +8,7 @@ mod renewal;
 
 use std::{
     collections::VecDeque,
+    pin::pin,
     sync::{Arc, Mutex},
 };
 
@@ -90,7 +91,8 @@ impl Lane {
         if is_alone {
             let _under_way = UnderWay { lane: self.clone(), gathers: false };
             let link = self.connection.link(until).await?;
-            let value = self.call_with_one(&link, &op, until).await?;
+            // Apart, or each that gathers would carry it, too.
+            let value = Box::pin(self.call_with_one(&link, &op, until)).await?;
             return Ok((value, link.number));
         }
         let (reply, answer) = oneshot::channel();
@@ -226,7 +228,7 @@ impl Lane {
     async fn send(&self, link: &Link, asking: bool, call: Call, ops: &[&Op], until: Until) -> Result<Value> {
         let era = link.identity.as_deref().zip(self.connection.options.grace());
         let build = |by_hash| self.scripts.build(call, by_hash, ops, link.number, era);
-        let sending = link.run_script(asking, build, until);
+        let sending = pin!(link.run_script(asking, build, until));
         send_noted(sending, || ops.iter().for_each(|op| op.left(link.number))).await
     }
 
