@@ -11,7 +11,16 @@ use serde_json::Value;
 use crate::cargo;
 
 /// Those that take longest begin first, or the last of them would run alone at the end.
-const LONGEST: [&str; 0] = [];
+const LONGEST: [&str; 8] = [
+    "leasehold/conformance",
+    "leasehold/quorum",
+    "leasehold/quorum_simulation",
+    "leasehold-demos/demos",
+    "leasehold/torture",
+    "leasehold/sentinel_grace",
+    "bench/smoke",
+    "chaos/short",
+];
 
 /// A binary that cargo built, as `cargo test` would run it.
 pub(crate) struct Binary {
