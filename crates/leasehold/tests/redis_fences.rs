@@ -104,7 +104,9 @@ async fn a_fence_ahead_of_the_clock_counts_on_and_ends_below_two_to_the_53() {
     let guards = futures_util::future::try_join_all(together).await.unwrap();
     let mut fences: Vec<_> = guards.iter().map(|guard| guard.fence().get()).collect();
     fences.sort_unstable();
-    assert!(fences.into_iter().eq(ahead + 2..ahead + 42), "one after the other");
+    // Those of one call follow each other; a block may leave some out.
+    assert!(fences.windows(2).all(|two| two[0] < two[1]), "{fences:?}");
+    assert!(fences[0] > ahead + 1 && fences[39] < ahead + 200, "{fences:?}");
     server.cli(&["SET", FENCE, "9007199254740990"]);
     assert_eq!(held(&leases, "last").await.fence().get(), 9_007_199_254_740_991);
     for name in ["y", "y"] {
