@@ -12,6 +12,9 @@ use crate::{Failure, bare, cpu, report::Figures, spread::p50_us};
 const PLAIN_USER: [&str; 9] =
     ["ACL", "SETUSER", "plain", "on", ">plain", "~*", "&*", "+@all", "-client|tracking"];
 
+/// For renewals that come every third of a ttl.
+const PATIENCE: Duration = Duration::from_secs(120);
+
 pub(super) async fn measure(bench: &Bench, turn: usize) -> Result<Figures, Failure> {
     bench.server.cli(&PLAIN_USER);
     let addr = bench.server.addr();
@@ -30,7 +33,7 @@ async fn kept(leases: &Leasehold, locks: usize, ttl: Duration) -> Result<Vec<Gua
     let lock = |number| leases.lock(format!("bench:loss:{number}")).ttl(ttl).keep_alive().acquire();
     let guards = try_join_all((0..locks).map(lock)).await?;
     let are_renewed = async || leases.stats().renewed >= locks as u64;
-    leasehold_testkit::eventually_async(ttl, "every lock is renewed", are_renewed).await;
+    leasehold_testkit::eventually_async(PATIENCE, "every lock is renewed", are_renewed).await;
     Ok(guards)
 }
 
@@ -61,13 +64,14 @@ async fn delays(bench: &Bench) -> Result<Figures, Failure> {
 
 /// Processor time of the server per renewal, in microseconds.
 async fn renewal(bench: &Bench, url: &str) -> Result<f64, Failure> {
-    let (locks, ttl) = (bench.count(10_000, 500), Duration::from_secs(6));
+    let locks = bench.count(10_000, 500);
+    let ttl = Duration::from_secs(if bench.quick { 2 } else { 12 });
     let leases = Leasehold::connect(url).await?;
     let guards = kept(&leases, locks, ttl).await?;
     let spent = || Ok::<_, Failure>((cpu::time_of(bench.server.pid())?, leases.stats().renewed));
     let before = spent()?;
     let many = before.1 + locks as u64 * 2;
-    leasehold_testkit::eventually_async(ttl, "renewals", async || leases.stats().renewed >= many).await;
+    leasehold_testkit::eventually_async(PATIENCE, "renewals", async || leases.stats().renewed >= many).await;
     let after = spent()?;
     if guards.iter().any(|guard| !guard.is_held()) {
         return Err("a lock was lost while it was kept alive".into());

@@ -80,7 +80,9 @@ impl Link {
         if !self.tracked.initialized() && !options.tracking.may_be_asked(options.clock.now()) {
             return Ok(false);
         }
-        self.tracked.get_or_try_init(ask).await.copied()
+        // Also while somebody else asks.
+        let asked = options.clock.bounded(until, self.tracked.get_or_try_init(ask)).await;
+        asked.unwrap_or_else(|| Err(EngineError::no_answer())).copied()
     }
 
     /// Runs a script that renews leases, and reads their keys in the same write. From then on the server reports over this
