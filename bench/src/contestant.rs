@@ -15,7 +15,7 @@ use serde_json::Value;
 
 use crate::Failure;
 
-/// For one step: to become ready, to answer, to end. The slowest peer needs half a minute to take 100,000 locks.
+/// For one step: to become ready, to answer, to end. The longest is to take 100,000 locks on a busy machine.
 const PATIENCE: Duration = Duration::from_secs(300);
 /// For the status and the last lines of a process that ends.
 const LAST_WORDS: Duration = Duration::from_secs(2);

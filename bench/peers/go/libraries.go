@@ -11,6 +11,7 @@ import (
 	redsyncredis "github.com/go-redsync/redsync/v4/redis"
 	"github.com/go-redsync/redsync/v4/redis/goredis/v9"
 	"github.com/redis/go-redis/v9"
+	"github.com/redis/go-redis/v9/logging"
 )
 
 // A library takes a lock and returns how to release it.
@@ -23,6 +24,8 @@ var modules = map[string]string{
 }
 
 func connect(o options) ([]redis.UniversalClient, error) {
+	// It would only tell of servers that the benchmark has stopped.
+	logging.Disable()
 	var clients []redis.UniversalClient
 	for _, url := range o.urls {
 		at, err := redis.ParseURL(url)
@@ -51,9 +54,10 @@ func open(o options) (library, error) {
 	return openRedislock(clients[0], o), nil
 }
 
-// Waits as by default: asks again after a random 50 to 250 ms. Only the limit of 32 tries is lifted for `contend`.
+// Waits as by default: asks again after a random 50 to 250 ms. Only the limit of 32 tries is lifted for `contend`. Of several servers
+// it does not wait for the slowest, as its documentation advises for a low latency.
 func openRedsync(clients []redis.UniversalClient, o options) library {
-	options := []redsync.Option{redsync.WithExpiry(o.ttl)}
+	options := []redsync.Option{redsync.WithExpiry(o.ttl), redsync.WithFailFast(len(clients) > 1)}
 	if o.workload == "contend" {
 		options = append(options, redsync.WithTries(math.MaxInt))
 	}

@@ -134,7 +134,6 @@ func (t *tally) granted(at time.Time, waited, held time.Duration) {
 	}
 }
 
-// Takes all locks, a few dozen at a time.
 func takeAll(lock library, o options) ([]func() error, error) {
 	releases := make([]func() error, o.locks)
 	return releases, eachLock(o, func(number int) (err error) {
@@ -143,7 +142,8 @@ func takeAll(lock library, o options) ([]func() error, error) {
 	})
 }
 
-func eachLock(o options, act func(number int) error) (first error) {
+// For all locks, a few dozen at a time.
+func eachLock(o options, act func(number int) error) error {
 	var next atomic.Int64
 	seen := &tally{}
 	seen.concurrently(o.tasks, func(int) {

@@ -7,6 +7,7 @@ import platform
 import sys
 import threading
 import time
+from concurrent.futures import ThreadPoolExecutor, wait
 from itertools import count
 from types import SimpleNamespace
 
@@ -25,7 +26,7 @@ def parse(workload, *pairs):
     def number(key, otherwise):
         return int(given.get(key, otherwise))
 
-    ttl = number("ttl_ms", 30_000) / 1000
+    ttl, tasks = number("ttl_ms", 30_000) / 1000, number("tasks", 16)
     return SimpleNamespace(
         workload=workload,
         lib=given.get("lib", "redis-py"),
@@ -33,7 +34,9 @@ def parse(workload, *pairs):
         name=given.get("name", ""),
         urls=given.get("urls", given.get("url", "")).split(","),
         ttl=max(ttl, 600) if workload == "hold" else ttl,
-        tasks=number("tasks", 16),
+        tasks=tasks,
+        # They stay for the next round, and with them what is known about their processor time.
+        threads=ThreadPoolExecutor(tasks),
         seconds=number("ms", 1000) / 1000,
         grants=number("grants", 100),
         hold=number("hold_us", 1000) / 1_000_000,
@@ -71,7 +74,8 @@ def opened(options):
 class Tally:
     """What the threads of one round have seen. The first error is shown, all are counted."""
 
-    def __init__(self):
+    def __init__(self, options):
+        self.options = options
         self.us, self.granted, self.held, self.errors = [], [], 0.0, 0
         self.turn = threading.Lock()
 
@@ -84,14 +88,10 @@ class Tally:
     def percentile(self, p):
         return self.us[math.floor(p * (len(self.us) - 1))] if self.us else 0
 
-    def concurrently(self, tasks, task):
-        """Runs `task` that often at the same time; returns how many seconds all of them took."""
+    def concurrently(self, task):
+        """Runs `task` on all threads at the same time; returns how many seconds that took."""
         begin = time.perf_counter()
-        threads = [threading.Thread(target=task, args=(number,)) for number in range(tasks)]
-        for thread in threads:
-            thread.start()
-        for thread in threads:
-            thread.join()
+        wait([self.options.threads.submit(task, number) for number in range(self.options.tasks)])
         took = time.perf_counter() - begin
         self.us.sort()
         return took
@@ -99,7 +99,7 @@ class Tally:
 
 def cycles(take, options, more):
     """Each thread locks and releases a name of its own for as long as `more` says."""
-    seen = Tally()
+    seen = Tally(options)
 
     def task(number):
         name = f"{options.prefix}{number}"
@@ -115,7 +115,7 @@ def cycles(take, options, more):
         with seen.turn:
             seen.us += us
 
-    return seen, seen.concurrently(options.tasks, task)
+    return seen, seen.concurrently(task)
 
 
 def warm_up(take, options):
@@ -133,7 +133,7 @@ def cycle(take, options):
 
 def contend(take, options):
     """All threads want the same name, until the process has had its share of grants."""
-    seen, begun = Tally(), count(1)
+    seen, begun = Tally(options), count(1)
 
     def task(_):
         while next(begun) <= options.grants:
@@ -152,7 +152,7 @@ def contend(take, options):
                 seen.granted.append(at)
                 seen.held += held
 
-    seconds = seen.concurrently(options.tasks, task)
+    seconds = seen.concurrently(task)
     return {
         "grants": len(seen.us),
         "seconds": seconds,
@@ -166,7 +166,7 @@ def contend(take, options):
 
 def for_each(options, items, act):
     """A few at a time."""
-    seen, rest = Tally(), iter(list(items))
+    seen, rest = Tally(options), iter(list(items))
 
     def task(_):
         for item in rest:
@@ -175,7 +175,7 @@ def for_each(options, items, act):
             except Exception as error:
                 seen.fail(error)
 
-    seen.concurrently(options.tasks, task)
+    seen.concurrently(task)
     if seen.errors:
         raise RuntimeError(f"{seen.errors} locks failed")
 

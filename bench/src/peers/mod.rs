@@ -2,6 +2,7 @@
 //!
 //! | where | what |
 //! |---|---|
+//! | `bench/peers/README.md` | what such a program does |
 //! | `bench/peers/LANGUAGE/` | the program, with the exact versions of what it uses |
 //! | [`toolchain`] | how it is built beside the build of this program |
 //! | [`trial`] | every peer through every workload, once |
@@ -12,7 +13,7 @@ mod trial;
 
 use std::{
     path::{Path, PathBuf},
-    process::{Command, Stdio},
+    process::Command,
 };
 
 use serde_json::Value;
@@ -82,13 +83,11 @@ impl Program {
     }
 
     fn ask_version(&self) -> Result<Value, String> {
-        let output = self.command("version").stdin(Stdio::null()).output();
-        let output = output.map_err(|error| format!("cannot start {}: {error}", self.name))?;
-        let unclear = || {
-            let said = String::from_utf8_lossy(&output.stderr).trim_end().to_owned();
-            format!("{} does not report its version: {said}", self.name)
-        };
-        serde_json::from_slice(&output.stdout).map_err(|_| unclear())
+        let log = self.folder.join("version.log");
+        let printed = toolchain::output_of(&mut self.command("version"), &log)?;
+        // A runtime may have warnings of its own.
+        let about = printed.lines().find_map(|line| serde_json::from_str(line).ok());
+        about.ok_or_else(|| format!("{} does not report its version: {printed}", self.name))
     }
 }
 

@@ -39,7 +39,8 @@ mod tests {
         let folder = Path::new(env!("CARGO_MANIFEST_DIR")).join("peers");
         let listed = Command::new("git").args(["ls-files"]).current_dir(folder).output().unwrap();
         let listed = String::from_utf8(listed.stdout).unwrap();
-        let tracked: BTreeSet<_> = listed.lines().map(str::to_owned).collect();
+        let in_folders = listed.lines().filter(|path| path.contains('/'));
+        let tracked: BTreeSet<_> = in_folders.map(str::to_owned).collect();
         let languages = [("go", GO), ("java", JAVA), ("node", NODE), ("python", PYTHON)];
         let carried = languages.into_iter().flat_map(|(language, sources)| {
             sources.iter().map(move |(path, _)| format!("{language}/{path}"))

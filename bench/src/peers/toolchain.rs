@@ -80,35 +80,30 @@ impl Toolchain {
 
     fn build(&self, folder: &Path, place: &Path) -> Result<(), String> {
         let io = |error: io::Error| format!("cannot build in {}: {error}", folder.display());
-        let fingerprint = self.fingerprint()?;
         fs::create_dir_all(folder).map_err(io)?;
         // Another benchmark may be at it.
         let turn = File::create(folder.join(format!("{}.lock", self.language))).map_err(io)?;
         turn.lock().map_err(io)?;
+        let log = folder.join(format!("{}.log", self.language));
+        let fingerprint = self.fingerprint(&log)?;
         let ready = folder.join(format!("{}.ready", self.language));
         if fs::read_to_string(&ready).is_ok_and(|built| built == fingerprint) {
             return Ok(());
         }
         let _ = fs::remove_file(&ready);
         self.copy_sources(place).map_err(io)?;
-        let log = folder.join(format!("{}.log", self.language));
         for step in self.steps {
-            run(step, place, &log)?;
+            output_of(&mut command_in(place, step), &log)?;
         }
         fs::write(ready, fingerprint).map_err(io)
     }
 
     /// Changes with the sources and with the versions of the tools; an error names the tool that is missing.
-    fn fingerprint(&self) -> Result<String, String> {
+    fn fingerprint(&self, log: &Path) -> Result<String, String> {
         let mut hasher = DefaultHasher::new();
         (self.sources, self.steps).hash(&mut hasher);
         for words in self.needs {
-            let output = Command::new(words[0]).args(&words[1..]).stdin(Stdio::null()).output();
-            let output = output.map_err(|error| format!("no {} on this machine: {error}", words[0]))?;
-            if !output.status.success() {
-                return Err(format!("`{}` fails: {}", words.join(" "), output.status));
-            }
-            (output.stdout, output.stderr).hash(&mut hasher);
+            output_of(Command::new(words[0]).args(&words[1..]), log)?.hash(&mut hasher);
         }
         Ok(format!("{:016x}", hasher.finish()))
     }
@@ -137,11 +132,13 @@ pub(super) fn command_in(folder: &Path, words: &[&str]) -> Command {
     command
 }
 
-fn run(words: &[&str], folder: &Path, log: &Path) -> Result<(), String> {
-    let failed = |why: String| format!("`{}` {why}", words.join(" "));
+/// Runs a command to its end; returns what it printed.
+pub(super) fn output_of(command: &mut Command, log: &Path) -> Result<String, String> {
+    let words = std::iter::once(command.get_program()).chain(command.get_args());
+    let shown = words.map(|word| word.to_string_lossy()).collect::<Vec<_>>().join(" ");
+    let failed = |why: String| format!("`{shown}` {why}");
     let output = File::create(log).and_then(|file| Ok((file.try_clone()?, file)));
     let (stdout, stderr) = output.map_err(|error| failed(format!("has no log: {error}")))?;
-    let mut command = command_in(folder, words);
     let spawned = command.stdin(Stdio::null()).stdout(stdout).stderr(stderr).spawn();
     let mut child = spawned.map_err(|error| failed(format!("does not start: {error}")))?;
     let Some(status) = poll(PATIENCE, || child.try_wait().transpose()) else {
@@ -150,16 +147,16 @@ fn run(words: &[&str], folder: &Path, log: &Path) -> Result<(), String> {
         let _ = child.wait();
         return Err(failed(format!("took more than {PATIENCE:?}")));
     };
+    let text = fs::read(log).unwrap_or_default();
+    let text = String::from_utf8_lossy(&text);
     match status {
-        Ok(status) if status.success() => Ok(()),
-        Ok(status) => Err(failed(format!("failed ({status}): {}", tail(log)))),
+        Ok(status) if status.success() => Ok(text.into_owned()),
+        Ok(status) => Err(failed(format!("failed ({status}): {}", tail(&text)))),
         Err(error) => Err(failed(format!("is lost: {error}"))),
     }
 }
 
-fn tail(log: &Path) -> String {
-    let text = fs::read(log).unwrap_or_default();
-    let text = String::from_utf8_lossy(&text);
+fn tail(text: &str) -> String {
     let lines: Vec<_> = text.lines().collect();
     lines[lines.len().saturating_sub(LOG_LINES_MAX)..].join("\n")
 }
@@ -194,7 +191,7 @@ mod tests {
         let folder = tempfile::tempdir().unwrap();
         let missing = Toolchain { needs: &[&["true"], &["no-such-tool", "-v"]], ..PLAIN };
         let why = missing.build_in(folder.path()).unwrap_err();
-        assert!(why.starts_with("no no-such-tool on this machine"), "{why}");
+        assert!(why.starts_with("`no-such-tool -v` does not start: No such file"), "{why}");
         assert!(!folder.path().join("plain").exists());
     }
 

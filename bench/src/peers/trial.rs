@@ -45,7 +45,7 @@ pub(crate) fn run() -> Result<String, Failure> {
         };
         for case in &CASES {
             let result = run_case(&program, case, &servers).unwrap_or_else(|error| {
-                failures.push(format!("{}: {error}", case.0));
+                failures.push(format!("{}, {}: {error}", peer.name, case.0));
                 "failed".to_owned()
             });
             table.add_row([&program.version(), case.0, &result]);
@@ -63,7 +63,8 @@ fn run_case(program: &Program, case: &Case, servers: &[RedisServer]) -> Result<S
     let mut contestants = Vec::new();
     for _ in 0..processes {
         let mut command = program.command(workload);
-        command.args(keys).arg(format!("prefix=trial:{workload}:"));
+        // A quorum may leave keys behind on a minority of its servers.
+        command.args(keys).arg(format!("prefix={}:{title}:", program.name));
         match title {
             QUORUM => command.arg(format!("urls={}", urls.join(","))),
             _ => command.arg(format!("url={}", urls[0])),

@@ -1,6 +1,8 @@
 import java.util.ArrayList;
 import java.util.Arrays;
 import java.util.List;
+import java.util.concurrent.Callable;
+import java.util.concurrent.ExecutorService;
 
 /** What the tasks of one round have seen. The first error is shown, all are counted. */
 final class Tally {
@@ -41,27 +43,23 @@ final class Tally {
     return us.length == 0 ? 0 : us[(int) (p * (us.length - 1))];
   }
 
-  /** Runs the task that often at the same time; returns how many seconds all of them took. */
-  double concurrently(int tasks, Task task) throws InterruptedException {
+  /** Runs the task on all threads at the same time; returns how many seconds that took. */
+  double concurrently(ExecutorService threads, int tasks, Task task) throws InterruptedException {
     long begin = System.nanoTime();
-    List<Thread> threads = new ArrayList<>();
+    List<Callable<Void>> calls = new ArrayList<>();
     for (int i = 0; i < tasks; i++) {
       int number = i;
-      Thread thread =
-          new Thread(
-              () -> {
-                try {
-                  task.run(number);
-                } catch (Exception error) {
-                  fail(error);
-                }
-              });
-      thread.start();
-      threads.add(thread);
+      calls.add(
+          () -> {
+            try {
+              task.run(number);
+            } catch (Exception error) {
+              fail(error);
+            }
+            return null;
+          });
     }
-    for (Thread thread : threads) {
-      thread.join();
-    }
+    threads.invokeAll(calls);
     double seconds = (System.nanoTime() - begin) / 1e9;
     us = parts.stream().flatMapToLong(Arrays::stream).mapToDouble(ns -> ns / 1e3).sorted().toArray();
     return seconds;

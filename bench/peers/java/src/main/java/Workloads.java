@@ -13,19 +13,22 @@ import org.redisson.api.RLock;
 
 /** What is measured. Each round returns one JSON object. */
 final class Workloads {
-  private static final int WARM_UP_CYCLES = 200;
-  /** So that the compiler of the JVM has seen the path; the cycles alone would be over before. */
-  private static final long WARM_UP_NS = TimeUnit.SECONDS.toNanos(3);
+  /** So many that the compiler of the JVM is done with the path, or as many as fit into the time. */
+  private static final int WARM_UP_CYCLES = 10_000;
+  private static final long WARM_UP_NS_MAX = TimeUnit.SECONDS.toNanos(20);
 
   private final Library library;
   private final Options options;
-  /** Locks of `keep` and `hold`, and the threads that have taken them. */
+  /** They stay for the next round, and with them what is known about their processor time. */
+  private final ExecutorService threads;
+  /** Locks of `keep` and `hold`, and the threads that have taken them: only these may release them. */
   private final List<Future<RLock>> held = new ArrayList<>();
   private final List<ExecutorService> holders = new ArrayList<>();
 
   Workloads(Library library, Options options) {
     this.library = library;
     this.options = options;
+    threads = Executors.newFixedThreadPool(options.tasks());
   }
 
   void prepare() throws Exception {
@@ -53,6 +56,7 @@ final class Workloads {
   /** Each thread locks and releases a name of its own for as long as `more` says. */
   private double cycles(Tally seen, IntPredicate more) throws InterruptedException {
     return seen.concurrently(
+        threads,
         options.tasks(),
         number -> {
           String name = options.prefix() + number;
@@ -74,7 +78,7 @@ final class Workloads {
     long begin = System.nanoTime();
     Tally seen = new Tally();
     int each = WARM_UP_CYCLES / options.tasks() + 1;
-    cycles(seen, done -> done < each || System.nanoTime() - begin < WARM_UP_NS);
+    cycles(seen, done -> done < each && System.nanoTime() - begin < WARM_UP_NS_MAX);
     if (seen.errors > 0) {
       throw new IllegalStateException(seen.errors + " cycles failed while warming up");
     }
@@ -95,6 +99,7 @@ final class Workloads {
     Tally seen = new Tally();
     double seconds =
         seen.concurrently(
+            threads,
             options.tasks(),
             number -> {
               while (begun.incrementAndGet() <= options.grants()) {
