@@ -20,13 +20,11 @@ const CORE: [&str; 12] = [
     "lone_cycle_scripts_vs_redisson",
 ];
 
-const LOCKS: [&str; 17] = [
+const LOCKS: [&str; 15] = [
     "cycle_p50_vs_rslock",
     "cycle_p50_vs_rslock_ct",
     "cycle_p50_vs_two_pings",
     "cycle_p50_vs_raw_scripts",
-    "throughput_64_vs_rslock",
-    "throughput_64_vs_rslock_ct",
     "contention_16_total_vs_holds",
     "contention_16_longest_vs_median_wait",
     "contention_16_overtakings",
@@ -105,11 +103,11 @@ fn rounds_inside_of_the_process_report_every_result() {
 fn workloads_of_locks_report_every_result_and_write_a_page() {
     let folder = tempfile::tempdir().expect("a folder");
     let write = ["--write", folder.path().to_str().expect("text")];
-    let only = ["--only", "cycle,throughput,contention,handover,memory,kept-alive"];
+    let only = ["--only", "cycle,contention,handover,memory,kept-alive"];
     let Some(report) = report(&[write, only].concat(), "v2", &LOCKS) else { return };
     assert_eq!(report["contention_16_overtakings"]["max"], 0.0);
     assert!(report["machine"]["server"].as_str().is_some_and(|server| server.starts_with("redis-server ")));
-    let ours = &report["workloads"]["throughput_64"]["entrants"]["leasehold ct"];
+    let ours = &report["workloads"]["cycle"]["entrants"]["leasehold ct"];
     assert!(ours["cycles_per_s"]["median"].as_f64() > Some(0.0), "{ours}");
     let page = std::fs::read_to_string(folder.path().join("benchmarks.md")).expect("a page");
     assert!(page.contains("![Acquire and release, 1 task](benchmarks/cycle.svg)"), "{page}");

@@ -36,7 +36,7 @@ async fn per_handover(bench: &Bench, waiters: usize) -> Result<f64, Failure> {
         waiting.spawn(lock.acquire());
     }
     let queue = format!("leasehold:waiters:{{lock:{name}}}");
-    leasehold_testkit::eventually_async(Duration::from_secs(10), "all wait", async || {
+    leasehold_testkit::eventually_async(Duration::from_secs(50), "all wait", async || {
         bench.server.cli(&["ZCARD", &queue]).int() == waiters as i64
     })
     .await;

@@ -15,7 +15,7 @@ const PER_TURN: usize = 50;
 
 pub(super) async fn measure(bench: &Bench, turn: usize) -> Result<Figures, Failure> {
     let url = bench.server.url();
-    let mut library = Ours::connect(&[&url], None).await?.lock("bench:cycle");
+    let mut library = Ours::connect(&[&url]).await?.lock("bench:cycle");
     let mut scripts = Scripts::connect(&url).await?.lock("bench:cycle:raw");
     let mut pings = Pings::connect(&url).await?;
 

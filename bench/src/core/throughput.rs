@@ -15,7 +15,7 @@ const TASKS: usize = 64;
 
 pub(super) async fn measure(bench: &Bench, turn: usize) -> Result<Figures, Failure> {
     let url = bench.server.url();
-    let (leases, rslock) = (Ours::connect(&[&url], None).await?, Rslock::open(&[&url])?);
+    let (leases, rslock) = (Ours::connect(&[&url]).await?, Rslock::open(&[&url])?);
 
     let turns = bench.count(8, 1);
     let turn_length = Duration::from_millis(bench.count(250, 50) as u64);

@@ -15,7 +15,7 @@ pub(crate) use self::{
 };
 use crate::Failure;
 
-/// Every lock lasts this long.
+/// How long a lock lasts, unless the workload says otherwise.
 pub(crate) const TTL: Duration = Duration::from_secs(30);
 
 /// A number that no other run has.

@@ -10,12 +10,13 @@ use crate::Failure;
 #[derive(Clone)]
 pub(crate) struct Ours {
     leases: Leasehold,
-    keep_alive: Option<Duration>,
+    ttl: Duration,
+    keep_alive: bool,
 }
 
 impl Ours {
-    /// One server, or the admitted nodes of a quorum. Locks are kept alive if there is a ttl for that.
-    pub(crate) async fn connect(urls: &[&str], keep_alive: Option<Duration>) -> Result<Self, Failure> {
+    /// One server, or the admitted nodes of a quorum.
+    pub(crate) async fn connect(urls: &[&str]) -> Result<Self, Failure> {
         let hosts = |url: &&str| url.strip_prefix("redis://").map(str::to_owned).ok_or("not a redis:// URL");
         let url = match urls {
             [one] => (*one).to_owned(),
@@ -23,7 +24,15 @@ impl Ours {
                 format!("redlock://{}", nodes.iter().map(hosts).collect::<Result<Vec<_>, _>>()?.join(","))
             }
         };
-        Ok(Self { leases: Leasehold::connect(url).await?, keep_alive })
+        Ok(Self { leases: Leasehold::connect(url).await?, ttl: TTL, keep_alive: false })
+    }
+
+    pub(crate) fn ttl(self, ttl: Duration) -> Self {
+        Self { ttl, ..self }
+    }
+
+    pub(crate) fn keep_alive(self) -> Self {
+        Self { keep_alive: true, ..self }
     }
 }
 
@@ -31,25 +40,22 @@ impl Library for Ours {
     type Lock = OurLock;
 
     fn lock(&self, name: &str) -> OurLock {
-        OurLock { leases: self.leases.clone(), name: name.into(), keep_alive: self.keep_alive }
+        OurLock { library: self.clone(), name: name.into() }
     }
 }
 
 pub(crate) struct OurLock {
-    leases: Leasehold,
+    library: Ours,
     name: Arc<str>,
-    keep_alive: Option<Duration>,
 }
 
 impl Lock for OurLock {
     type Guard = Guard;
 
     async fn acquire(&mut self) -> Result<Guard, Failure> {
-        let lock = self.leases.lock(&self.name).wait_forever();
-        let lock = match self.keep_alive {
-            Some(ttl) => lock.ttl(ttl).keep_alive(),
-            None => lock.ttl(TTL),
-        };
+        let Ours { leases, ttl, keep_alive } = &self.library;
+        let lock = leases.lock(&self.name).ttl(*ttl).wait_forever();
+        let lock = if *keep_alive { lock.keep_alive() } else { lock };
         Ok(lock.acquire().await?)
     }
 

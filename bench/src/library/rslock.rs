@@ -1,6 +1,6 @@
 //! rslock, the peer in Rust: without fences and without a queue.
 
-use std::sync::Arc;
+use std::{sync::Arc, time::Duration};
 
 use rslock::{LockGuard, LockManager};
 
@@ -8,13 +8,20 @@ use super::{Library, Lock, TTL};
 use crate::{Failure, bare};
 
 #[derive(Clone)]
-pub(crate) struct Rslock(LockManager);
+pub(crate) struct Rslock {
+    manager: LockManager,
+    ttl: Duration,
+}
 
 impl Rslock {
     /// It connects with the first lock.
     pub(crate) fn open(urls: &[&str]) -> Result<Self, Failure> {
         let clients = urls.iter().map(|url| bare::client(url)).collect::<Result<_, _>>()?;
-        Ok(Self(LockManager::from_clients(clients)))
+        Ok(Self { manager: LockManager::from_clients(clients), ttl: TTL })
+    }
+
+    pub(crate) fn ttl(self, ttl: Duration) -> Self {
+        Self { ttl, ..self }
     }
 }
 
@@ -22,12 +29,12 @@ impl Library for Rslock {
     type Lock = RslockLock;
 
     fn lock(&self, name: &str) -> RslockLock {
-        RslockLock { manager: self.0.clone(), name: name.into() }
+        RslockLock { library: self.clone(), name: name.into() }
     }
 }
 
 pub(crate) struct RslockLock {
-    manager: LockManager,
+    library: Rslock,
     name: Arc<str>,
 }
 
@@ -35,7 +42,7 @@ impl Lock for RslockLock {
     type Guard = LockGuard;
 
     async fn acquire(&mut self) -> Result<LockGuard, Failure> {
-        Ok(self.manager.acquire(&*self.name, TTL).await?)
+        Ok(self.library.manager.acquire(&*self.name, self.library.ttl).await?)
     }
 
     async fn release(&mut self, guard: LockGuard) -> Result<(), Failure> {

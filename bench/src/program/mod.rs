@@ -19,12 +19,15 @@ use tokio::{runtime, sync::mpsc};
 use self::keys::Keys;
 use crate::{
     Failure, allocated,
-    library::{BareKeys, Library, OurKeys, Ours, Pings, Rslock, Scripts},
+    library::{BareKeys, Library, OurKeys, Ours, Pings, Rslock, Scripts, TTL},
 };
 
 /// Threads of the multi-thread runtime, also where one core is all that the process may use: with one worker it would have
 /// no second thread to wake.
 const WORKERS: usize = 2;
+
+/// Locks that are only held must not end before they are counted.
+const HELD_FOR: Duration = Duration::from_secs(300);
 
 /// Runs one workload until the input ends.
 pub(crate) fn run(workload: &str, arguments: &[String]) -> Result<(), Failure> {
@@ -48,16 +51,20 @@ pub(crate) fn run(workload: &str, arguments: &[String]) -> Result<(), Failure> {
         if workload == "keep" && library != "leasehold" {
             return say(&json!({ "unsupported": "it does not renew" }));
         }
+        let ttl = match workload.as_str() {
+            "hold" => HELD_FOR,
+            _ => keys.find("ttl_ms").map_or(Ok(TTL), |ms| ms.parse().map(Duration::from_millis))?,
+        };
         if workload == "hold" {
             allocated::watch();
         }
         match library {
             "leasehold" => {
-                let keep_alive = (workload == "keep").then(|| keys.number("ttl_ms")).transpose()?;
-                let library = Ours::connect(&urls, keep_alive.map(Duration::from_millis)).await?;
+                let library = Ours::connect(&urls).await?.ttl(ttl);
+                let library = if workload == "keep" { library.keep_alive() } else { library };
                 play(&workload, library, &keys, orders).await
             }
-            "rslock" => play(&workload, Rslock::open(&urls)?, &keys, orders).await,
+            "rslock" => play(&workload, Rslock::open(&urls)?.ttl(ttl), &keys, orders).await,
             "scripts" => play(&workload, Scripts::connect(urls[0]).await?, &keys, orders).await,
             "pings" => play(&workload, Pings::connect(urls[0]).await?, &keys, orders).await,
             "idempotency" => play(&workload, OurKeys::connect(urls[0]).await?, &keys, orders).await,

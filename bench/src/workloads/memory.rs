@@ -85,8 +85,9 @@ struct Held {
 }
 
 fn held(side: &Side<'_>, server: &RedisServer, locks: usize) -> Result<Result<Held, String>, Failure> {
-    let (url, locks) = (server.url(), locks.to_string());
-    let mut contestants = match start(side, 1, "hold", &[("url", &url), ("locks", &locks)])? {
+    let (url, number_of_locks) = (server.url(), locks.to_string());
+    let keys = [("url", url.as_str()), ("locks", &number_of_locks)];
+    let mut contestants = match start(side, 1, "hold", &keys)? {
         Ok(contestants) => contestants,
         Err(why) => return Ok(Err(why)),
     };
@@ -94,6 +95,9 @@ fn held(side: &Side<'_>, server: &RedisServer, locks: usize) -> Result<Result<He
     let watched = Watched { servers: &[server], clients: vec![contestant.pid()], idle: Vec::new() };
     let watch = Watch::begin(watched)?;
     let answer = contestant.round()?;
+    if number(&answer, "held")? != locks as f64 {
+        return Err(format!("of {locks} locks not all are held: {answer}").into());
+    }
     let (held, rss) = (settled(server)?, cpu::resident_bytes(contestant.pid())?);
     contestant.release()?;
     let released = settled(server)?;
