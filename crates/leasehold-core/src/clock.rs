@@ -6,6 +6,7 @@
 
 use std::{
     fmt,
+    num::NonZeroU64,
     ops::{Add, Sub},
     time::{Duration, SystemTime, UNIX_EPOCH},
 };
@@ -15,23 +16,24 @@ use tokio::time::Instant;
 /// A point in time on a clock that counts suspend.
 ///
 /// On Linux it is `CLOCK_BOOTTIME`, the same for all processes of a host.
+// Nanoseconds counted from one, so that an `Option` of it takes no more room: clients keep many.
 #[derive(Clone, Copy, PartialEq, Eq, PartialOrd, Ord, Hash)]
-pub struct BootInstant(u64);
+pub struct BootInstant(NonZeroU64);
 
 impl BootInstant {
     /// The instant `nanos` nanoseconds after the clock's origin.
     pub const fn from_nanos(nanos: u64) -> Self {
-        Self(nanos)
+        Self(NonZeroU64::MIN.saturating_add(nanos))
     }
 
     /// Nanoseconds since the clock's origin.
     pub const fn as_nanos(self) -> u64 {
-        self.0
+        self.0.get() - 1
     }
 
     /// How long after `earlier` this is; zero if it is before.
     pub const fn since(self, earlier: BootInstant) -> Duration {
-        Duration::from_nanos(self.0.saturating_sub(earlier.0))
+        Duration::from_nanos(self.as_nanos().saturating_sub(earlier.as_nanos()))
     }
 }
 
@@ -45,7 +47,7 @@ impl Add<Duration> for BootInstant {
 impl Sub<Duration> for BootInstant {
     type Output = BootInstant;
     fn sub(self, by: Duration) -> BootInstant {
-        BootInstant(self.0.saturating_sub(nanos(by)))
+        BootInstant::from_nanos(self.as_nanos().saturating_sub(nanos(by)))
     }
 }
 
@@ -55,7 +57,7 @@ fn nanos(duration: Duration) -> u64 {
 
 impl fmt::Debug for BootInstant {
     fn fmt(&self, f: &mut fmt::Formatter<'_>) -> fmt::Result {
-        write!(f, "boot+{:.6}s", Duration::from_nanos(self.0).as_secs_f64())
+        write!(f, "boot+{:.6}s", Duration::from_nanos(self.as_nanos()).as_secs_f64())
     }
 }
 
@@ -85,7 +87,7 @@ pub struct Clock {
 }
 
 /// What [`Clock::tokio`] calls its start: an hour past zero, so that tests can look back.
-const SIMULATED_START: BootInstant = BootInstant(3_600_000_000_000);
+const SIMULATED_START: BootInstant = BootInstant::from_nanos(3_600_000_000_000);
 /// What [`Clock::tokio`] calls the wall clock at its start, in microseconds since 1970.
 const SIMULATED_EPOCH_US: u64 = 1_700_000_000_000_000;
 
@@ -147,7 +149,7 @@ fn system_now() -> BootInstant {
     #[cfg(not(any(target_os = "linux", target_os = "android")))]
     const ID: rustix::time::ClockId = rustix::time::ClockId::Monotonic;
     let now = rustix::time::clock_gettime(ID);
-    BootInstant(now.tv_sec as u64 * 1_000_000_000 + now.tv_nsec as u64)
+    BootInstant::from_nanos(now.tv_sec as u64 * 1_000_000_000 + now.tv_nsec as u64)
 }
 
 #[cfg(test)]

@@ -14,20 +14,29 @@ use serde::Serialize;
 use crate::process;
 
 /// The random part of an owner value. It is a secret: whoever knows it can release the lock.
+// Two halves: a `u128` is aligned to 16 bytes, and would leave gaps where clients keep many.
 #[derive(Clone, Copy, PartialEq, Eq, PartialOrd, Ord, Hash)]
-pub struct OwnerId(u128);
+pub struct OwnerId {
+    high: u64,
+    low: u64,
+}
 
 impl OwnerId {
     /// Reads the random part from the 32 hexadecimal digits it is written as.
     pub fn parse(text: &str) -> Option<Self> {
         let is_id = text.len() == 32 && text.bytes().all(|b| matches!(b, b'0'..=b'9' | b'a'..=b'f'));
-        u128::from_str_radix(text, 16).ok().filter(|_| is_id).map(Self)
+        u128::from_str_radix(text, 16).ok().filter(|_| is_id).map(Self::new)
+    }
+
+    fn new(random: u128) -> Self {
+        Self { high: (random >> 64) as u64, low: random as u64 }
     }
 
     /// The digits that [`OwnerId::parse`] reads.
     fn digits(self, into: &mut [u8; 32]) -> &str {
         const DIGITS: &[u8; 16] = b"0123456789abcdef";
-        for (pair, byte) in into.chunks_exact_mut(2).zip(self.0.to_be_bytes()) {
+        let bytes = self.high.to_be_bytes().into_iter().chain(self.low.to_be_bytes());
+        for (pair, byte) in into.chunks_exact_mut(2).zip(bytes) {
             pair[0] = DIGITS[usize::from(byte >> 4)];
             pair[1] = DIGITS[usize::from(byte & 15)];
         }
@@ -44,17 +53,17 @@ impl fmt::Debug for OwnerId {
 /// What is known of each attempt. Ids are random and chosen by their own client, so an id is its own hash.
 pub type OwnerMap<T> = HashMap<OwnerId, T, BuildHasherDefault<OwnerIdHasher>>;
 
-/// The hash of an [`OwnerId`] for [`OwnerMap`]: half of its bits, combined with the other half.
+/// The hash of an [`OwnerId`] for [`OwnerMap`]: one half combined with the other.
 #[derive(Debug, Default)]
 pub struct OwnerIdHasher(u64);
 
 impl Hasher for OwnerIdHasher {
-    fn write_u128(&mut self, id: u128) {
-        self.0 = (id ^ id >> 64) as u64;
+    fn write_u64(&mut self, half: u64) {
+        self.0 ^= half;
     }
 
     fn write(&mut self, _: &[u8]) {
-        unreachable!("an id is written as one number");
+        unreachable!("an id is written as two numbers");
     }
 
     fn finish(&self) -> u64 {
@@ -90,7 +99,7 @@ impl Owner {
     /// Every attempt has a value of its own, so nothing is formatted and one allocation has to do.
     fn write(random: u128, holder: Option<(u64, u32, &str, &str)>) -> Self {
         thread_local! { static TEXT: RefCell<String> = const { RefCell::new(String::new()) } }
-        let (id, mut number) = (OwnerId(random), itoa::Buffer::new());
+        let (id, mut number) = (OwnerId::new(random), itoa::Buffer::new());
         TEXT.with_borrow_mut(|text| {
             text.clear();
             text.push_str(id.digits(&mut [0; 32]));

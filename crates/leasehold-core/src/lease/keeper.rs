@@ -7,6 +7,7 @@ mod hints;
 
 use std::{
     collections::HashMap,
+    num::NonZeroU64,
     sync::{Arc, Mutex, MutexGuard, PoisonError},
     time::Duration,
 };
@@ -56,7 +57,7 @@ struct Kept {
     /// `None` while a renewal is under way, and for a lease that is not renewed.
     renew_at: Option<BootInstant>,
     /// Over which link the store reports that it may be lost, if it does.
-    link: Option<u64>,
+    link: Option<NonZeroU64>,
     /// A hint came while a renewal was under way.
     doubted: bool,
     /// Before this it was checked for a hint a moment ago.
@@ -251,7 +252,7 @@ impl Keeper {
         };
         let mut schedule = self.schedule();
         let Some(kept) = schedule.leases.get_mut(&owner) else { return };
-        (kept.renew_at, kept.link) = (again, link);
+        (kept.renew_at, kept.link) = (again, link.and_then(NonZeroU64::new));
         if std::mem::take(&mut kept.doubted) && is_kept {
             kept.renew_at = again.map(|again| again.min(kept.check_at(now)));
         }

@@ -45,7 +45,7 @@ impl Kept {
         if !self.lease.kept_alive {
             return;
         }
-        let is_of = |links: &HashSet<u64>| self.link.is_some_and(|link| links.contains(&link));
+        let is_of = |links: &HashSet<u64>| self.link.is_some_and(|link| links.contains(&link.get()));
         let is_changed = hints.changed.contains(&self.lease.hold.name) || is_of(&hints.all_changed);
         let Some(renew_at) = self.renew_at else {
             // The store may have answered before the change, over a link that the answer will name.
