@@ -8,10 +8,13 @@ use std::{
     fmt,
     num::NonZeroU64,
     ops::{Add, Sub},
+    pin::Pin,
+    task::{Context, Poll, ready},
     time::{Duration, SystemTime, UNIX_EPOCH},
 };
 
-use tokio::time::Instant;
+use pin_project_lite::pin_project;
+use tokio::time::{Instant, Sleep};
 
 /// A point in time on a clock that counts suspend.
 ///
@@ -122,23 +125,53 @@ impl Clock {
 
     /// Sleeps until `at`, also when the host was suspended meanwhile.
     pub async fn sleep_until(&self, at: BootInstant) {
-        loop {
-            let left = at.since(self.now());
-            if left.is_zero() {
-                return;
-            }
-            let slice = if self.simulated_since.is_some() { left } else { left.min(SLICE) };
-            tokio::time::sleep(slice).await;
-        }
+        self.bounded(at, std::future::pending::<()>()).await;
     }
 
     /// Runs `future` until `until`; `None` when time ran out first. The future wins a tie.
-    pub async fn bounded<F: Future>(&self, until: Until, future: F) -> Option<F::Output> {
-        tokio::select! {
-            biased;
-            output = future => Some(output),
-            () = self.sleep_until(until) => None,
+    pub fn bounded<F: Future>(&self, until: Until, future: F) -> Bounded<'_, F> {
+        Bounded { clock: self, until, future, slice: None }
+    }
+}
+
+pin_project! {
+    /// The future of [`Clock::bounded`]. It has a timer only once it has to wait.
+    #[must_use = "futures do nothing unless polled"]
+    pub struct Bounded<'a, F> {
+        clock: &'a Clock,
+        until: Until,
+        #[pin]
+        future: F,
+        #[pin]
+        slice: Option<Sleep>,
+    }
+}
+
+impl<F: Future> Future for Bounded<'_, F> {
+    type Output = Option<F::Output>;
+
+    fn poll(self: Pin<&mut Self>, context: &mut Context<'_>) -> Poll<Option<F::Output>> {
+        let mut this = self.project();
+        if let Poll::Ready(output) = this.future.poll(context) {
+            return Poll::Ready(Some(output));
         }
+        loop {
+            if let Some(slice) = this.slice.as_mut().as_pin_mut() {
+                ready!(slice.poll(context));
+            }
+            let left = this.until.since(this.clock.now());
+            if left.is_zero() {
+                return Poll::Ready(None);
+            }
+            let slice = if this.clock.simulated_since.is_some() { left } else { left.min(SLICE) };
+            this.slice.set(Some(tokio::time::sleep(slice)));
+        }
+    }
+}
+
+impl<F> fmt::Debug for Bounded<'_, F> {
+    fn fmt(&self, f: &mut fmt::Formatter<'_>) -> fmt::Result {
+        f.debug_struct("Bounded").field("until", &self.until).finish_non_exhaustive()
     }
 }
 

@@ -6,13 +6,13 @@
 
 use std::{
     collections::{VecDeque, hash_map::Entry},
-    future::poll_fn,
-    pin::pin,
+    pin::{Pin, pin},
     sync::{Arc, Mutex, MutexGuard, PoisonError},
-    task::Poll,
+    task::{Context, Poll},
     time::Duration,
 };
 
+use pin_project_lite::pin_project;
 use tokio::task::unconstrained;
 
 use super::{EngineError, Fault};
@@ -235,14 +235,32 @@ impl<W: Clone> Drop for Call<W> {
 }
 
 /// Sends something, and notes at once that it is in its connection's queue, or in line for it.
-pub async fn send_noted<T>(send: impl Future<Output = T>, left: impl FnOnce()) -> T {
-    // A task's budget must not delay the first poll.
-    let mut send = pin!(unconstrained(send));
-    let first = poll_fn(|context| Poll::Ready(send.as_mut().poll(context))).await;
-    left();
-    match first {
-        Poll::Ready(answer) => answer,
-        Poll::Pending => send.await,
+pub fn send_noted<S: Future, L: FnOnce()>(send: S, left: L) -> Noted<S, L> {
+    Noted { send, left: Some(left) }
+}
+
+pin_project! {
+    /// The future of [`send_noted`].
+    // By hand, because an `async fn` has room for what it was given and once more for what it awaits.
+    #[must_use = "futures do nothing unless polled"]
+    pub struct Noted<S, L> {
+        #[pin]
+        send: S,
+        left: Option<L>,
+    }
+}
+
+impl<S: Future, L: FnOnce()> Future for Noted<S, L> {
+    type Output = S::Output;
+
+    fn poll(self: Pin<&mut Self>, context: &mut Context<'_>) -> Poll<S::Output> {
+        let this = self.project();
+        // A task's budget must not delay the first poll.
+        let polled = pin!(unconstrained(this.send)).poll(context);
+        if let Some(left) = this.left.take() {
+            left();
+        }
+        polled
     }
 }
 
