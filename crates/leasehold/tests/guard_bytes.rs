@@ -59,10 +59,10 @@ async fn bytes_per_guard(url: &str) -> usize {
 }
 
 #[tokio::test]
-async fn a_guard_that_is_kept_alive_takes_at_most_560_bytes() {
+async fn a_guard_that_is_kept_alive_takes_at_most_500_bytes() {
     let Some(server) = RedisServer::shared_or_skip() else { return };
     let bytes = bytes_per_guard(&server.url()).await;
-    assert!(bytes <= 560, "{bytes} bytes");
+    assert!(bytes <= 500, "{bytes} bytes");
     // The store itself is in the same process.
     let bytes = bytes_per_guard("memory:").await;
     assert!(bytes <= 800, "{bytes} bytes");

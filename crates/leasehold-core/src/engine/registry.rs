@@ -5,7 +5,7 @@
 //! connections a copy is unanswered. It lets none leave after the end, and tells the end whether one may arrive later.
 
 use std::{
-    collections::{VecDeque, hash_map::Entry},
+    collections::VecDeque,
     pin::{Pin, pin},
     sync::{Arc, Mutex, MutexGuard, PoisonError},
     task::{Context, Poll},
@@ -46,8 +46,7 @@ impl<W> Default for Registry<W> {
 struct Attempt<W> {
     /// Calls that have not returned.
     callers: u32,
-    /// Copies of its claim that are unanswered.
-    copies: Vec<ClaimCopy>,
+    copies: Copies,
     /// How it waits in the store, if it may.
     waits: Option<W>,
     end: End,
@@ -71,17 +70,40 @@ enum ClaimCopy {
     Left(u64),
 }
 
-impl<W> Attempt<W> {
-    fn is_over(&self) -> bool {
-        let knows_nothing = self.copies.is_empty() && self.waits.is_none();
-        self.callers == 0 && (knows_nothing || self.end == End::Answered)
+/// The copies of a claim that are unanswered. Seldom more than one, which then has room without an allocation.
+#[derive(Default)]
+struct Copies {
+    first: Option<ClaimCopy>,
+    /// None without a first.
+    others: Vec<ClaimCopy>,
+}
+
+impl Copies {
+    fn iter(&self) -> impl Iterator<Item = &ClaimCopy> {
+        self.first.iter().chain(&self.others)
+    }
+
+    fn add(&mut self, copy: ClaimCopy) {
+        match self.first {
+            None => self.first = Some(copy),
+            Some(_) => self.others.push(copy),
+        }
     }
 
     /// A copy is no longer where it was.
-    fn remove(&mut self, copy: Option<ClaimCopy>) {
-        if let Some(at) = self.copies.iter().position(|other| Some(*other) == copy) {
-            self.copies.swap_remove(at);
+    fn remove(&mut self, copy: ClaimCopy) {
+        if self.first == Some(copy) {
+            self.first = self.others.pop();
+        } else if let Some(at) = self.others.iter().position(|other| *other == copy) {
+            self.others.swap_remove(at);
         }
+    }
+}
+
+impl<W> Attempt<W> {
+    fn is_over(&self) -> bool {
+        let knows_nothing = self.copies.first.is_none() && self.waits.is_none();
+        self.callers == 0 && (knows_nothing || self.end == End::Answered)
     }
 }
 
@@ -105,7 +127,7 @@ impl<W: Clone> Registry<W> {
             }
         }
         let end = if ended.contains(owner) { End::UnderWay } else { End::Open };
-        let new = || Attempt { callers: 0, copies: Vec::new(), waits: None, end, asked_at: now };
+        let new = || Attempt { callers: 0, copies: Copies::default(), waits: None, end, asked_at: now };
         let attempt = open.entry(owner).or_insert_with(new);
         attempt.callers += 1;
         attempt.asked_at = now;
@@ -124,17 +146,17 @@ impl<W: Clone> Registry<W> {
     /// Whether a copy may arrive after an end that leaves over this connection. What left over the same one arrives before.
     pub fn may_come_late(&self, owner: OwnerId, connection: u64) -> bool {
         let all = self.all();
-        let mut copies = all.open.get(&owner).into_iter().flat_map(|attempt| &attempt.copies);
+        let mut copies = all.open.get(&owner).into_iter().flat_map(|attempt| attempt.copies.iter());
         copies.any(|copy| *copy != ClaimCopy::Left(connection))
     }
 
     /// Changes what is known of an attempt, if it is known; one that is over is forgotten.
     fn change<R>(&self, owner: OwnerId, change: impl FnOnce(&mut Attempt<W>) -> R) -> Option<R> {
         let mut all = self.all();
-        let Entry::Occupied(mut attempt) = all.open.entry(owner) else { return None };
-        let changed = change(attempt.get_mut());
-        if attempt.get().is_over() {
-            attempt.remove();
+        let attempt = all.open.get_mut(&owner)?;
+        let changed = change(attempt);
+        if attempt.is_over() {
+            all.open.remove(&owner);
         }
         Some(changed)
     }
@@ -186,7 +208,7 @@ impl<W: Clone> Call<W> {
             if attempt.end != End::Open {
                 return Err(ended_error());
             }
-            attempt.copies.push(ClaimCopy::Leaving);
+            attempt.copies.add(ClaimCopy::Leaving);
             *copy = Some(ClaimCopy::Leaving);
             if let Some(waits) = waits {
                 attempt.waits = Some(waits.clone());
@@ -197,8 +219,12 @@ impl<W: Clone> Call<W> {
 
     fn moved(&self, to: Option<ClaimCopy>) {
         self.change(|attempt, copy| {
-            attempt.remove(std::mem::replace(copy, to));
-            attempt.copies.extend(to);
+            if let Some(from) = std::mem::replace(copy, to) {
+                attempt.copies.remove(from);
+            }
+            if let Some(to) = to {
+                attempt.copies.add(to);
+            }
         });
     }
 
@@ -228,7 +254,9 @@ impl<W: Clone> Drop for Call<W> {
     fn drop(&mut self) {
         self.change(|attempt, copy| {
             // What has left stays unanswered; what has not never will.
-            attempt.remove(copy.take_if(|copy| *copy == ClaimCopy::Leaving));
+            if let Some(copy) = copy.take_if(|copy| *copy == ClaimCopy::Leaving) {
+                attempt.copies.remove(copy);
+            }
             attempt.callers -= 1;
         });
     }
