@@ -25,12 +25,23 @@ impl Lane {
     ) -> Result<Vec<Value>> {
         let era = link.identity.as_deref().zip(self.connection.options.grace());
         let build = |by_hash| self.scripts.build(call, by_hash, ops, link.number, era);
+        if !link.is_tracked(until).await? {
+            return script::replies(link.run_script(false, build, until).await?, ops.len());
+        }
+        if call == Call::Renew {
+            let build = |by_hash| build(by_hash).arg(1).clone();
+            let (renewed, _) = link.run_tracked(build, None, until).await?;
+            let mut replies = script::replies(renewed, ops.len())?;
+            replies.iter_mut().filter(|reply| **reply == Value::Int(1)).for_each(|reply| *reply = WATCHED);
+            return Ok(replies);
+        }
+        // A script that reads more than its last read would have the server remember all its keys each time.
         let holds = || ops.iter().enumerate().filter_map(|(at, op)| Some((at, op.watches()?)));
         let mut read = cmd("MGET");
         for (at, _) in holds() {
             read.arg(ops[at].keys.lock());
         }
-        let (renewed, read) = link.renew_and_read(build, &read, until).await?;
+        let (renewed, read) = link.run_tracked(build, Some(read), until).await?;
         let mut replies = script::replies(renewed, ops.len())?;
         let Some(Value::Array(values)) = read else { return Ok(replies) };
         for ((at, hold), value) in holds().zip(values) {

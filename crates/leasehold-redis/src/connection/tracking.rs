@@ -62,15 +62,15 @@ fn remember_next_read() -> Cmd {
 }
 
 impl Link {
-    /// Whether the server tracks keys for this link, as by this read. It is asked once.
-    async fn is_tracked(&self, read: &Cmd, until: Until) -> Result<bool> {
+    /// Whether the server tracks keys for this link. It is asked once.
+    pub(crate) async fn is_tracked(&self, until: Until) -> Result<bool> {
         let options = &self.signals.options;
         let ask = || async {
             let tracking = command(&["CLIENT", "TRACKING", "ON", "OPTIN", "NOLOOP"]);
-            let answers = self.send_all(vec![tracking, remember_next_read(), read.clone()], until).await;
-            let redirects = |answer: &Result<Value>| answer.as_ref().is_err_and(outcome::is_redirection);
-            let mut answers = answers.into_iter().filter(|answer| !redirects(answer));
-            let answer = answers.try_for_each(|answer| answer.map(drop));
+            // The last one reads nothing, and needs no right: it undoes the one before.
+            let commands = vec![tracking, remember_next_read(), command(&["HELLO"])];
+            let answers = self.send_all(commands, until).await;
+            let answer = answers.into_iter().try_for_each(|answer| answer.map(drop));
             options.tracking.answered(&answer, options.clock.now());
             match answer {
                 Err(error) if error.fault == Fault::NoAnswer => Err(error),
@@ -85,26 +85,26 @@ impl Link {
         asked.unwrap_or_else(|| Err(EngineError::no_answer())).copied()
     }
 
-    /// Runs a script that renews leases, and reads their keys in the same write. From then on the server reports over this
-    /// link when one of them is changed by somebody else. Without tracking, or if they cannot be read, there is no reply to
-    /// `read`.
-    pub(crate) async fn renew_and_read(
+    /// Runs a script that renews leases over a link that is tracked. From then on the server reports over it when somebody
+    /// else changes what was read after the renewal: by `read` in the same write, or by the script itself. Returns the replies
+    /// to both; none to `read` if it failed.
+    pub(crate) async fn run_tracked(
         &self,
         build: impl Fn(bool) -> Cmd,
-        read: &Cmd,
+        read: Option<Cmd>,
         until: Until,
     ) -> Result<(Value, Option<Value>)> {
-        if !self.is_tracked(read, until).await? {
-            return Ok((self.run_script(false, build, until).await?, None));
-        }
         let mut by_hash = true;
         loop {
-            let commands = vec![build(by_hash), remember_next_read(), read.clone()];
-            let mut replies = self.send_all(commands, until).await.into_iter();
-            let mut next = || replies.next().unwrap_or_else(|| Err(EngineError::no_answer()));
-            match (next(), next(), next()) {
-                (Err(error), ..) if by_hash && outcome::is_unknown_script(&error) => by_hash = false,
-                (renewed, remembered, read) => return Ok((renewed?, remembered.and(read).ok())),
+            let script = build(by_hash);
+            let commands = match &read {
+                None => vec![remember_next_read(), script],
+                Some(read) => vec![script, remember_next_read(), read.clone()],
+            };
+            let mut replies = self.send_all(commands, until).await;
+            match replies.remove(usize::from(read.is_none())) {
+                Err(error) if by_hash && outcome::is_unknown_script(&error) => by_hash = false,
+                renewed => return Ok((renewed?, replies.pop().and_then(Result::ok))),
             }
         }
     }
