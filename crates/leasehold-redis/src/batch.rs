@@ -134,7 +134,11 @@ impl Lane {
     /// Tries the ordinary case first: its script is a fraction of the other.
     async fn call_with_one(&self, link: &Link, op: &Op, until: Until) -> Result<Value> {
         if let Some([call, _]) = self.ordinary(link, op) {
-            match self.send(link, false, call, &[op], until).await? {
+            let reply = match call {
+                Call::ReleaseNatively => Box::pin(link.release_natively(&[op], until)).await.remove(0),
+                call => self.send(link, false, call, &[op], until).await,
+            };
+            match reply? {
                 Value::Nil => self.not_ordinary(op)?,
                 value => return Ok(value),
             }
@@ -168,7 +172,9 @@ impl Lane {
 
     /// The calls that try an operation's ordinary case, if its name had that lately.
     fn ordinary(&self, link: &Link, op: &Op) -> Option<[Call; 2]> {
-        self.scripts.ordinary(op, link.number).filter(|_| !self.contended.is(op))
+        let calls = self.scripts.ordinary(op, link.number).filter(|_| !self.contended.is(op))?;
+        let natively = link.compares_and_deletes() && op.held_text().is_some();
+        Some(if natively { [Call::ReleaseNatively; 2] } else { calls })
     }
 
     /// The server found another case, and did nothing; an error if the attempt has ended meanwhile.
@@ -194,6 +200,9 @@ impl Lane {
         };
         let sent = order.chunk_by(share).map(async |places| {
             let some: Vec<_> = places.iter().map(|(.., at)| &ops[*at]).collect();
+            if places[0].0 == Call::ReleaseNatively {
+                return link.release_natively(&some, until).await;
+            }
             match self.call_once(link, false, places[0].0, &some, until).await {
                 Ok(replies) => replies.into_iter().map(Ok).collect(),
                 Err(error) => vec![Err(error); places.len()],

@@ -67,11 +67,11 @@ impl Leases for Redis {
     }
 
     fn release<'a>(&'a self, hold: &'a Hold, until: Until) -> Fut<'a, Released> {
-        Box::pin(self.end(&hold.name, &hold.owner, None, until))
+        Box::pin(self.end(&hold.name, &hold.owner, Some(hold.fence), None, until))
     }
 
     fn abandon<'a>(&'a self, claim: &'a Claim, until: Until) -> Fut<'a, ()> {
-        Box::pin(async move { self.end(&claim.name, &claim.owner, Some(claim), until).await.map(drop) })
+        Box::pin(async move { self.end(&claim.name, &claim.owner, None, Some(claim), until).await.map(drop) })
     }
 
     fn force_release<'a>(&'a self, name: &'a Name, seen: Fence, until: Until) -> Fut<'a, Released> {
@@ -172,11 +172,13 @@ impl Redis {
         }
     }
 
-    /// Ends an attempt; nothing of it is believed from here on. `claim` is how it queued, if it may have.
+    /// Ends an attempt; nothing of it is believed from here on. `fence` is that of its grant, and `claim` is how it queued, if
+    /// it may have.
     async fn end(
         &self,
         name: &Name,
         owner: &Owner,
+        fence: Option<Fence>,
         claim: Option<&Claim>,
         until: Until,
     ) -> Result<Released, EngineError> {
@@ -186,7 +188,7 @@ impl Redis {
         let entry = entry.unwrap_or_default();
         let op = || {
             let (owner, entry, attempts) = (owner.clone(), entry.clone(), self.attempts.clone());
-            Op::new(keys.clone(), Step::End { owner, entry, attempts })
+            Op::new(keys.clone(), Step::End { owner, fence, entry, attempts })
         };
         let mut freed = false;
         let outcome = loop {

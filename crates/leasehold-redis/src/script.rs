@@ -128,6 +128,8 @@ impl Script {
 /// Which script a call takes. Operations with the same one share calls.
 #[derive(Clone, Copy, Debug, PartialEq, Eq, PartialOrd, Ord)]
 pub(super) enum Call {
+    /// Releases of the ordinary case by a command of the server: see `native.rs`. The only one without a script.
+    ReleaseNatively,
     /// One claim of the ordinary case.
     ClaimFree,
     /// One release of the ordinary case.
@@ -150,7 +152,7 @@ impl Call {
 
 /// The scripts for a server of one kind.
 pub(super) struct Scripts {
-    /// By [`Call`].
+    /// By [`Call`], from the second on.
     scripts: [Script; 7],
     by_slot: bool,
     with_grace: bool,
@@ -210,7 +212,7 @@ impl Scripts {
         let forms: Vec<_> = ops.iter().map(|op| (op, op.form(call, by_hash, link))).collect();
         let own_keys: usize = forms.iter().map(|(_, (_, keys))| keys.len()).sum();
         let own_keys = own_keys + usize::from(call == Call::ClaimsFree);
-        self.scripts[call as usize].call(by_hash, forms.len() * OP_BYTES, |cmd| {
+        self.scripts[call as usize - 1].call(by_hash, forms.len() * OP_BYTES, |cmd| {
             match era {
                 Some(_) => cmd.arg(3 + own_keys).arg(GRACE).arg(ERA).arg(GRACES),
                 None => cmd.arg(own_keys),

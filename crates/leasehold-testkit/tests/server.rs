@@ -1,7 +1,10 @@
 //! The launcher: servers start, break on command, and never stay behind.
 
+use std::env;
 use std::net::{SocketAddr, TcpStream};
+use std::os::unix::fs::symlink;
 use std::panic::{self, AssertUnwindSafe};
+use std::path::Path;
 use std::thread;
 use std::time::Duration;
 
@@ -17,7 +20,7 @@ fn helper_process() {
         Some("uses the shared server") => {
             let server = RedisServer::shared();
             Helper::say(&format!("serves {}", server.addr()));
-            if std::env::var_os("PARK").is_some() {
+            if env::var_os("PARK").is_some() {
                 thread::park();
             }
         }
@@ -167,12 +170,17 @@ fn a_missing_locale_is_named_and_skipped_only_on_request() {
 #[test]
 fn servers_of_another_version_are_found_before_those_on_the_path() {
     let Some(server) = redis_or_skip() else { return };
-    let link = server.dir().join("redis-server");
-    std::os::unix::fs::symlink(format!("/proc/{}/exe", server.pid()), &link).unwrap();
+    let link = |program: &str, to: &Path| symlink(to, server.dir().join(program)).unwrap();
+    link("redis-server", Path::new(&format!("/proc/{}/exe", server.pid())));
+    // Without it the server would outlive the helper.
+    let setpriv = env::split_paths(&env::var_os("PATH").unwrap()).map(|folder| folder.join("setpriv"));
+    setpriv.filter(|file| file.is_file()).take(1).for_each(|file| link("setpriv", &file));
     let folder = server.dir().to_str().unwrap();
     let helper =
         Helper::spawn("uses the shared server", &[("PATH", "/nowhere"), ("LEASEHOLD_SERVERS", folder)]);
-    helper.wait_for_line("serves ", SOON);
+    let addr = helper.wait_for_line("serves ", SOON).parse().unwrap();
+    helper.kill9();
+    eventually(SOON, "the server to end with the helper", || !serves(addr));
 }
 
 #[test]

@@ -42,7 +42,7 @@ async fn use_everything(set: &ClusterSet) {
 #[tokio::test]
 async fn the_documented_rights_suffice_for_everything_and_nothing_is_tried_in_vain() {
     let Some(set) = ClusterSet::builder().replicas(0).start_or_skip() else { return };
-    let line = security_md::line("acl: locks").replace("PASSWORD", "pw");
+    let line = security_md::locks();
     let more = security_md::line("acl: cluster");
     for node in set.nodes() {
         let words = ["ACL", "SETUSER"].into_iter().chain(line.split(' ').skip(1)).chain(more.split(' '));
@@ -58,7 +58,7 @@ async fn the_documented_rights_suffice_for_everything_and_nothing_is_tried_in_va
 #[tokio::test]
 async fn a_user_who_may_not_read_the_map_is_told_so() {
     let Some(set) = ClusterSet::builder().replicas(0).start_or_skip() else { return };
-    let line = security_md::line("acl: locks").replace("PASSWORD", "pw");
+    let line = security_md::locks();
     for node in set.nodes() {
         let words: Vec<_> = ["ACL", "SETUSER"].into_iter().chain(line.split(' ').skip(1)).collect();
         assert_eq!(node.cli(&words).error(), None);

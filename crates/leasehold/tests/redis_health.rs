@@ -26,7 +26,7 @@ fn sound() -> RedisServerBuilder {
 
 /// The documented rights of a user that locks and looks at the server's health.
 fn doctor() -> String {
-    let line = security_md::line("acl: locks").replace("PASSWORD", "pw");
+    let line = security_md::locks();
     format!("{line} {}", security_md::line("acl: doctor"))
 }
 
@@ -163,7 +163,7 @@ async fn snapshots_count_as_persistence() {
 
 #[tokio::test]
 async fn a_user_that_only_locks_can_be_looked_at_without_a_failure() {
-    let line = security_md::line("acl: locks").replace("PASSWORD", "pw");
+    let line = security_md::locks();
     let builder = RedisServer::builder().acl_line("user default off").acl_line(&line);
     let Some(server) = builder.start_or_skip() else { return };
     assert_eq!(codes(&health(&url(&server)).await), ["no-info"]);

@@ -223,7 +223,7 @@ async fn the_documented_rights_suffice() {
         let words: Vec<_> = ["ACL", "SETUSER"].into_iter().chain(line.split(' ').skip(1)).collect();
         assert_eq!(server.cli(&[&words, more].concat()).error(), None);
     };
-    let (locks, asking) = (security_md::line("acl: locks"), security_md::line("acl: sentinels"));
+    let (locks, asking) = (security_md::locks(), security_md::line("acl: sentinels"));
     set.nodes()
         .iter()
         .for_each(|node| give(node, &locks, &["+role", "+info", "+zscore", "+zremrangebyscore"]));

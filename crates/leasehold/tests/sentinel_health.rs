@@ -32,7 +32,7 @@ fn give_to_sentinel(sentinel: &RedisServer) {
 /// Users with the documented rights everywhere; the URL for them.
 fn with_users(set: &SentinelSet) -> String {
     let more = format!("+role {}", security_md::line("acl: doctor"));
-    set.nodes().iter().for_each(|node| give(node, &security_md::line("acl: locks"), &more));
+    set.nodes().iter().for_each(|node| give(node, &security_md::locks(), &more));
     set.sentinels().iter().for_each(give_to_sentinel);
     let url = set.url().replace("://", "://leasehold:pw@");
     format!("{url}?sentinel-user=leasehold&sentinel-password=pw")

@@ -1,3 +1,5 @@
+mod native;
+
 use std::time::Duration;
 
 use leasehold_testkit::RedisServer;
@@ -37,7 +39,7 @@ fn claiming(redis: &Redis, claim: &Claim) -> Op {
 fn ending(redis: &Redis, claim: &Claim) -> Op {
     let (owner, entry, attempts): (_, _, Arc<Attempts>) =
         (claim.owner.clone(), String::new(), redis.attempts.clone());
-    Op::new(redis.keys(&claim.name), Step::End { owner, entry, attempts })
+    Op::new(redis.keys(&claim.name), Step::End { owner, fence: None, entry, attempts })
 }
 
 /// One call of all of them, over the only connection.

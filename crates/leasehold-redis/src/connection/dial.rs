@@ -11,7 +11,7 @@ use std::{
 use redis::{Client, PushInfo, PushKind, Value, aio::MultiplexedConnection};
 use tokio::sync::{OnceCell, watch};
 
-use super::{Connection, ConnectionOptions, Dial, Link, State, link::Signals};
+use super::{Connection, ConnectionOptions, Dial, Link, State, link::Signals, native::Native};
 use crate::{
     Result,
     driver::{self, asked},
@@ -79,7 +79,10 @@ async fn set_up(client: &Client, options: &Arc<ConnectionOptions>, moves: u64) -
     let pushed = signals.clone();
     let mut inner = driver::dial(client, move |push| pushed.pushed(push)).await?;
     // A name is a comfort for operators: a user without that right can still lock.
-    let _ = asked(&mut inner, &command(&["CLIENT", "SETNAME", &options.client_name])).await;
+    let mut greeting = redis::pipe();
+    greeting.cmd("CLIENT").arg("SETNAME").arg(&options.client_name).cmd("HELLO");
+    let greeted = inner.send_packed_commands(&greeting, 0, 2).await.unwrap_or_default();
+    let native = Native::of(greeted.last());
     if options.sentinels.is_some() {
         match asked(&mut inner, &command(&["ROLE"])).await? {
             Value::Array(parts) if parts.first().and_then(reply::text) == Some("master") => {}
@@ -95,7 +98,19 @@ async fn set_up(client: &Client, options: &Arc<ConnectionOptions>, moves: u64) -
     }
     let (since, timeouts) = (options.clock.now(), AtomicU32::new(0));
     let (subscribed, subscriptions, tracked) = (OnceCell::new(), Mutex::default(), OnceCell::new());
-    Ok(Link { inner, number, identity, since, moves, subscribed, subscriptions, timeouts, tracked, signals })
+    Ok(Link {
+        inner,
+        number,
+        identity,
+        since,
+        moves,
+        subscribed,
+        subscriptions,
+        timeouts,
+        native,
+        tracked,
+        signals,
+    })
 }
 
 /// This run of the server and its data set: after a restart, a promotion or a full copy from another server it differs.

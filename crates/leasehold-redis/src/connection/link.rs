@@ -12,7 +12,7 @@ use std::{
 use redis::{Cmd, RedisError, RedisResult, Value, aio::MultiplexedConnection};
 use tokio::sync::OnceCell;
 
-use super::{Connection, ConnectionOptions};
+use super::{Connection, ConnectionOptions, native::Native};
 use crate::{Result, info::command, locked, reply, topology::outcome};
 use leasehold_core::{
     clock::{BootInstant, Until},
@@ -47,6 +47,8 @@ pub(crate) struct Link {
     /// In a cluster, which slots' wake-ups do.
     pub(super) subscriptions: Mutex<Subscriptions>,
     pub(super) timeouts: AtomicU32,
+    /// How this server deletes a key if it has a given value, unless it takes a script.
+    pub(super) native: Native,
     /// Whether changes are reported over it, once the server was asked.
     pub(super) tracked: OnceCell<bool>,
     pub(super) signals: Arc<Signals>,

@@ -3,6 +3,7 @@
 
 mod dial;
 mod link;
+mod native;
 mod tasks;
 mod tracking;
 

@@ -1,8 +1,8 @@
 //! The operations on locks and records: what each of them sends. `reply` reads what comes back.
 
-use std::sync::Arc;
+use std::{io::Write, sync::Arc};
 
-use redis::Cmd;
+use redis::{Cmd, RedisWrite, ToRedisArgs};
 
 use super::{
     super::{
@@ -43,6 +43,8 @@ pub(crate) enum Step {
     Renew(Hold),
     End {
         owner: Owner,
+        /// Known of a lock that was granted.
+        fence: Option<Fence>,
         /// Its entry in the queue; empty if it cannot have one.
         entry: String,
         attempts: Arc<Attempts>,
@@ -120,6 +122,14 @@ impl Op {
         }
     }
 
+    /// What K has while this is about to release it and nobody waits.
+    pub(crate) fn held_text(&self) -> Option<HeldText<'_>> {
+        match &self.step {
+            Step::End { owner, fence: Some(fence), .. } => Some(HeldText { owner, fence: *fence }),
+            _ => None,
+        }
+    }
+
     pub(crate) fn is_release(&self) -> bool {
         matches!(self.step, Step::End { .. })
     }
@@ -134,7 +144,7 @@ impl Op {
     pub(super) fn ordinary(&self, link: u64) -> Option<[Call; 2]> {
         match &self.step {
             Step::Claim { arrival: None, .. } => Some([Call::ClaimFree, Call::ClaimsFree]),
-            Step::End { owner, entry, attempts }
+            Step::End { owner, entry, attempts, .. }
                 if !self.alone && entry.is_empty() && !attempts.may_come_late(owner.id(), link) =>
             {
                 Some([Call::ReleaseUnwanted, Call::ReleasesUnwanted])
@@ -270,6 +280,19 @@ impl Op {
 /// An owner value as scripts take it: its id with the space behind it, and the rest. The fence comes between them.
 pub(crate) fn parts(owner: &Owner) -> (&str, &str) {
     owner.expose().split_at(33)
+}
+
+/// The text of K, unless it is marked: the owner value with the fence behind its id.
+pub(crate) struct HeldText<'a> {
+    pub(crate) owner: &'a Owner,
+    pub(crate) fence: Fence,
+}
+
+impl ToRedisArgs for HeldText<'_> {
+    fn write_redis_args<W: ?Sized + RedisWrite>(&self, out: &mut W) {
+        let ((id, rest), fence) = (parts(self.owner), self.fence.get());
+        write!(out.writer_for_next_arg(), "{id}{fence} {rest}").expect("a command takes what is written");
+    }
 }
 
 /// What a waiter's entry begins with, which `handover.lua` reads; its owner value follows. The same text on every resend.

@@ -19,7 +19,7 @@ end
 -- Gives K to the first live waiter and returns its fence. Returns false if nobody waits, nil if 100 entries were dead
 -- and more wait, and 0 if the first entry has a layout that this version does not know.
 -- ZPOPMIN comes first: it passes when memory is full, and what follows it then does too. Receivers are counted before
--- anything is written: a grant that was published is never given to another.
+-- anything is written: a grant that was published is never given to another. Others may wait, so K is marked.
 local function hand_over(K, F, W, S)
   if grace_ms > 0 then return false end -- those who wait keep their places
   for _ = 1, DEAD_MAX do
@@ -35,7 +35,7 @@ local function hand_over(K, F, W, S)
     call('HDEL', S, id)
     if wanted then
       local fence = next_fence(F)
-      call('SET', K, id .. fence .. ' ' .. rest, 'PX', px)
+      call('SET', K, id .. '0' .. fence .. ' ' .. rest, 'PX', px)
       try(PUBLISH, channel, id .. fence)
       return fence
     end

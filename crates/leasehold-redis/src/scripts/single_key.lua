@@ -12,7 +12,8 @@ local function close(k, a)
   local closed = ('0'):rep(32) .. ' ' .. held
   local found = call('GET', K)
   call('PEXPIRE', K, '0', 'GT') -- changes nothing, but passes when memory is full, and a replica refuses it
-  if found ~= ARGV[a] .. held and found ~= closed then return 0 end
+  local unmarked = found and found:gsub('^(%x+ )0', '%1')
+  if unmarked ~= ARGV[a] .. held and found ~= closed then return 0 end
   call('SET', K, closed, 'PX', px)
   return 1
 end

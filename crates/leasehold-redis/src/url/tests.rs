@@ -134,6 +134,9 @@ fn bad_urls_say_what_is_allowed_and_hide_the_password() {
         ("redlock://u:1?secret@a,b,c", "hosts"),
         ("redlock:u:secret@a,b,c", "redlock://"),
     ] {
+        if bad.contains("ca=/") && cfg!(not(feature = "tls")) {
+            continue;
+        }
         let Some(error) = servers(bad).err() else { panic!("{bad} was taken") };
         let text = error.to_string();
         assert!(text.contains(expected) && !text.contains("secret"), "{bad}: {text}");

@@ -15,7 +15,7 @@ pub(crate) async fn is_needed<E: Debug>(
     block: &str,
     use_everything: impl AsyncFn(&RedisServer) -> Result<(), E>,
 ) {
-    let line = security_md::line("acl: locks").replace("PASSWORD", "pw");
+    let line = security_md::locks();
     let more = security_md::line(block);
     let builder = RedisServer::builder().acl_line("user default off").acl_line(&format!("{line} {more}"));
     let Some(server) = builder.start_or_skip() else { return };

@@ -14,7 +14,7 @@ const MAX_TTL: Duration = Duration::from_secs(1);
 
 /// A user of the documented lines on every node, without one right.
 fn grant_rights(set: &QuorumSet, but: &str) {
-    let line = security_md::line("acl: locks").replace("PASSWORD", "pw");
+    let line = security_md::locks();
     let more = security_md::line("acl: quorum");
     // In its place comes "reset".
     let rules = line.split(' ').skip(2).chain(more.split(' ')).filter(|rule| *rule != but);

@@ -329,7 +329,7 @@ async fn giving_back_an_unacknowledged_lock_spares_the_next_holder() {
 
 /// The user of SECURITY.md, with these rights besides.
 async fn user(set: &ReplicaSet, rights: &[&str]) -> Leasehold {
-    let line = security_md::line("acl: locks").replace("PASSWORD", "pw");
+    let line = security_md::locks();
     let rules = line.split(' ').skip(2).chain(rights.iter().copied());
     let words: Vec<_> = ["ACL", "SETUSER", "leasehold", "reset"].into_iter().chain(rules).collect();
     assert_eq!(set.primary.cli(&words).error(), None);

@@ -15,3 +15,13 @@ pub(crate) fn line(name: &str) -> String {
         _ => panic!("SECURITY.md has no code block after <!-- {name} -->"),
     }
 }
+
+/// The line for locks, with the password `pw`; on a server that compares and deletes also with the right to that.
+#[track_caller]
+pub(crate) fn locks() -> String {
+    let locks = line("acl: locks").replace("PASSWORD", "pw");
+    let Some(server) = leasehold_testkit::RedisServer::shared_or_skip() else { return locks };
+    let is_known = |right: &&str| !server.cli(&["COMMAND", "INFO", &right[1..]]).list()[0].is_nil();
+    let natively = line("acl: compare and delete");
+    natively.split(' ').filter(is_known).fold(locks, |line, right| format!("{line} {right}"))
+}
