@@ -140,11 +140,16 @@ impl Lane {
             };
             match reply? {
                 Value::Nil => self.not_ordinary(op)?,
-                value => return Ok(value),
+                value => {
+                    self.answered(call, op, &value);
+                    return Ok(value);
+                }
             }
         }
-        let (call, op) = (self.scripts.call_of(op), [op]);
-        Ok(Box::pin(self.call_once(link, false, call, &op, until)).await?.remove(0))
+        let call = self.scripts.call_of(op);
+        let reply = Box::pin(self.call_once(link, false, call, &[op], until)).await?.remove(0);
+        self.answered(call, op, &reply);
+        Ok(reply)
     }
 
     /// The same for several: those whose case is not the ordinary one follow together.
@@ -159,20 +164,28 @@ impl Lane {
                     others.push((at, self.scripts.call_of(&ops[at])));
                     Value::Nil
                 }),
-                reply => reply,
+                Ok(value) => {
+                    self.answered(call, &ops[at], &value);
+                    Ok(value)
+                }
+                error => error,
             };
         }
         if !others.is_empty() {
-            for (_, at, reply) in Box::pin(self.call_by_group(link, ops, others, until)).await {
+            for (call, at, reply) in Box::pin(self.call_by_group(link, ops, others, until)).await {
+                reply.iter().for_each(|reply| self.answered(call, &ops[at], reply));
                 replies[at] = reply;
             }
         }
         replies
     }
 
-    /// The calls that try an operation's ordinary case, if its name had that lately.
+    /// The calls that try an operation's ordinary case, or that of a release which hands over, as its name had lately.
     fn ordinary(&self, link: &Link, op: &Op) -> Option<[Call; 2]> {
-        let calls = self.scripts.ordinary(op, link.number).filter(|_| !self.contended.is(op))?;
+        let calls = self.scripts.ordinary(op, link.number)?;
+        if self.contended.is(op) {
+            return op.is_release().then_some([Call::ReleaseWanted; 2]);
+        }
         let natively = link.compares_and_deletes() && op.held_text().is_some();
         Some(if natively { [Call::ReleaseNatively; 2] } else { calls })
     }
@@ -196,12 +209,15 @@ impl Lane {
         let mut order: Vec<_> = calls.into_iter().map(group).collect();
         order.sort_unstable();
         let share = |(call, slot, at): &(Call, u16, usize), (other, next_slot, next): &(Call, u16, usize)| {
-            call == other && slot == next_slot && !ops[*at].alone && !ops[*next].alone
+            let one_by_one = *call == Call::ReleaseWanted || ops[*at].alone || ops[*next].alone;
+            call == other && slot == next_slot && !one_by_one
         };
         let sent = order.chunk_by(share).map(async |places| {
             let some: Vec<_> = places.iter().map(|(.., at)| &ops[*at]).collect();
-            if places[0].0 == Call::ReleaseNatively {
-                return link.release_natively(&some, until).await;
+            match places[0].0 {
+                Call::ReleaseNatively => return link.release_natively(&some, until).await,
+                call @ Call::ReleaseWanted => return vec![self.send(link, false, call, &some, until).await],
+                _ => {}
             }
             match self.call_once(link, false, places[0].0, &some, until).await {
                 Ok(replies) => replies.into_iter().map(Ok).collect(),
@@ -225,13 +241,14 @@ impl Lane {
             return link.believed(Box::pin(self.renew_and_watch(link, call, ops, until)).await?);
         }
         let value = self.send(link, asking, call, ops, until).await?;
-        let replies = link.believed(script::replies(value, ops.len())?)?;
-        for (op, reply) in ops.iter().zip(&replies) {
-            if op.is_release() && *reply == Value::Int(1) && !call.is_ordinary() {
-                self.contended.note(op, false);
-            }
+        link.believed(script::replies(value, ops.len())?)
+    }
+
+    /// A release after which nobody waits: the next operations on its name are ordinary.
+    fn answered(&self, call: Call, op: &Op, reply: &Value) {
+        if op.is_release() && *reply == Value::Int(1) && call >= Call::ReleaseWanted {
+            self.contended.note(op, false);
         }
-        Ok(replies)
     }
 
     async fn send(&self, link: &Link, asking: bool, call: Call, ops: &[&Op], until: Until) -> Result<Value> {

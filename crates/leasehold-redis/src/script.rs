@@ -138,13 +138,15 @@ pub(super) enum Call {
     ReleasesUnwanted,
     /// Several claims of the ordinary case.
     ClaimsFree,
+    /// One release of a lock that others wait for.
+    ReleaseWanted,
     Renew,
     Locks,
     Records,
 }
 
 impl Call {
-    /// Whether it returns nil for an operation in another case than the ordinary one.
+    /// Whether it returns nil for an operation in another case than its own.
     pub(super) fn is_ordinary(self) -> bool {
         self < Self::Renew
     }
@@ -153,7 +155,7 @@ impl Call {
 /// The scripts for a server of one kind.
 pub(super) struct Scripts {
     /// By [`Call`], from the second on.
-    scripts: [Script; 7],
+    scripts: [Script; 8],
     by_slot: bool,
     with_grace: bool,
 }
@@ -165,6 +167,7 @@ impl Scripts {
             Script::new(lua!("release_unwanted")),
             Script::new(lua!("releases_unwanted")),
             Script::new(lua!("claims_free")),
+            Script::new([wake(by_slot), lua!("release_wanted")].concat()),
             Script::new(lua!("renew")),
             Script::new(locks(by_slot, with_grace)),
             Script::new(records(by_slot, with_grace)),
@@ -322,7 +325,7 @@ mod tests {
             let (whole, sharded) = (script(false, false), script(true, false));
             let apart: Vec<_> =
                 whole.lines().zip(sharded.lines()).filter(|(one, other)| one != other).collect();
-            assert!(matches!(apart[..], [_, ("local COUNT, PUBLISH = 'NUMSUB', 'PUBLISH'", _)]), "{apart:?}");
+            assert!(matches!(apart[..], [_, ("local PUBLISH = 'PUBLISH'", _)]), "{apart:?}");
         }
     }
 }

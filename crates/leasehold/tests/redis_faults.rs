@@ -59,25 +59,30 @@ async fn a_hand_over_reaches_a_waiter_that_sent_nothing_since_its_claim() {
     let Some(server) = leasehold_testkit::redis_or_skip() else { return };
     let proxy = FaultProxy::start(server.addr());
     let (a, b) = (client(server.url()).await, client(proxy.url()).await);
-    let guard = held(&a, "x").await;
-    // Two others come first, so that the one we watch is far back and polls rarely.
-    let others: Vec<_> = (0..2).map(|_| tokio::spawn(a.lock("x").wait(LONG).into_future())).collect();
-    waiting(&a, "x", 2).await;
-    let waiter = tokio::spawn(b.lock("x").wait(LONG).into_future());
-    waiting(&a, "x", 3).await;
-    let sent = proxy.requests_bytes();
-    guard.release().await.unwrap();
-    for other in others {
-        other.await.unwrap().unwrap().release().await.unwrap();
+    for _ in 0..20 {
+        let guard = held(&a, "x").await;
+        // Two others come first, so that the one we watch is far back and polls rarely.
+        let others: Vec<_> = (0..2).map(|_| tokio::spawn(a.lock("x").wait(LONG).into_future())).collect();
+        waiting(&a, "x", 2).await;
+        let waiter = tokio::spawn(b.lock("x").wait(LONG).into_future());
+        waiting(&a, "x", 3).await;
+        let sent = proxy.requests_bytes();
+        guard.release().await.unwrap();
+        for other in others {
+            other.await.unwrap().unwrap().release().await.unwrap();
+        }
+        let got = waiter.await.unwrap().unwrap();
+        let sent = proxy.requests_bytes() - sent;
+        assert!(got.is_held());
+        got.release().await.unwrap();
+        // The poll of a far waiter is seconds away; on a busy machine it may come first.
+        if b.stats().handed_over == 1 {
+            // At most the one renewal that makes the start of the lease exact, off the caller's path.
+            assert!(sent < 500, "{sent} bytes were sent");
+            return;
+        }
     }
-    // The poll of a far waiter is seconds away; what arrives before it came by hand-over alone.
-    eventually_async(LONG, "the hand-over", || async { b.stats().handed_over == 1 }).await;
-    let got = waiter.await.unwrap().unwrap();
-    assert!(got.is_held());
-    let after = proxy.requests_bytes();
-    // At most the one renewal that makes the start of the lease exact, off the caller's path.
-    assert!(after - sent < 500, "{} bytes were sent", after - sent);
-    got.release().await.unwrap();
+    panic!("a poll came first each time");
 }
 
 #[tokio::test]
@@ -431,6 +436,7 @@ async fn a_server_that_became_a_replica_is_left_for_the_one_that_its_address_lea
     new.cli(&["REPLICAOF", "127.0.0.1", &old.port().to_string()]);
     let proxy = FaultProxy::start(old.addr());
     let leases = client(proxy.url()).await;
+    let first = held(&leases, "first").await;
     let guard = leases.lock("x").ttl(ms(6000)).keep_alive().acquire().await.unwrap();
     let waiter = tokio::spawn(leases.lock("x").wait(LONG).into_future());
     waiting(&leases, "x", 1).await;
@@ -441,6 +447,8 @@ async fn a_server_that_became_a_replica_is_left_for_the_one_that_its_address_lea
     proxy.lead_to(new.addr());
     new.cli(&["REPLICAOF", "NO", "ONE"]);
     old.cli(&["REPLICAOF", "127.0.0.1", &new.port().to_string()]);
+    // The first who meets the old one does not fail for it.
+    assert_eq!(first.release().await.unwrap(), Released::Free);
     let renewed = leases.stats().renewed;
     eventually_async(LONG, "renewals at the new primary", || async { leases.stats().renewed > renewed })
         .await;

@@ -300,7 +300,7 @@ async fn without_any_of_the_documented_rights_something_fails() {
     // No error for the caller without these: waiters are served by their polls, an attempt that gave up stays in the
     // queue until it lapses (the log says so), the connection has no name, and a lock that is gone is found by a renewal.
     let expected = [
-        ("&leasehold:wake:*", "hand-over"),
+        ("&leasehold:wake:*", "hand-over message"),
         ("+subscribe", "hand-over"),
         ("+publish", "hand-over message"),
         ("+zrem", "leaving the queue"),

@@ -32,7 +32,7 @@ local function wait_for(k, a, holder, pttl)
   if ahead then
     call('PEXPIRE', W, '86400000') -- first write: passes when memory is full, and a replica refuses it
   else
-    if call('ZCARD', W) >= WAITERS_MAX and not remove_dead(W, S) then return { 4 } end
+    if call('ZCARD', W) >= WAITERS_MAX and not remove_silent(W, S) then return { 4 } end
     if arrival == '0' then
       arrival = now
       local last = call('ZRANGE', W, -1, -1, 'WITHSCORES')[2]

@@ -1,2 +1,2 @@
 -- Fragment: wake-ups in a cluster, on channels that lie in the slot of the lock, thus on this very node.
-local COUNT, PUBLISH = 'SHARDNUMSUB', 'SPUBLISH'
+local PUBLISH = 'SPUBLISH'

@@ -1,2 +1,2 @@
 -- Fragment: wake-ups on one server, where every channel reaches everybody.
-local COUNT, PUBLISH = 'NUMSUB', 'PUBLISH'
+local PUBLISH = 'PUBLISH'

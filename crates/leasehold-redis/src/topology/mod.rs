@@ -190,9 +190,16 @@ impl Topology {
     /// Sends an operation to the server that has its name.
     pub(super) async fn send(self: &Arc<Self>, name: &Name, build: impl Fn() -> Op, until: Until) -> Reply {
         let op = build();
-        match self.lane_now(name, &op) {
+        let reply = match self.lane_now(name, &op) {
             Some(lane) => lane.run(op, until).await,
-            None => Box::pin(self.send_anywhere(name, op, build, until)).await,
+            None => Box::pin(self.send_anywhere(name, op, &build, until)).await,
+        };
+        match reply {
+            // Nothing happened there, and the address may lead to another server by now.
+            Err(error) if outcome::is_wrong_server(&error) && !self.in_cluster => {
+                Box::pin(self.send_anywhere(name, build(), &build, until)).await
+            }
+            reply => reply,
         }
     }
 
