@@ -173,7 +173,8 @@ fn servers_of_another_version_are_found_before_those_on_the_path() {
     let link = |program: &str, to: &Path| symlink(to, server.dir().join(program)).unwrap();
     link("redis-server", Path::new(&format!("/proc/{}/exe", server.pid())));
     // Without it the server would outlive the helper.
-    let setpriv = env::split_paths(&env::var_os("PATH").unwrap()).map(|folder| folder.join("setpriv"));
+    let path = env::var_os("PATH").unwrap();
+    let setpriv = env::split_paths(&path).map(|folder| folder.join("setpriv"));
     setpriv.filter(|file| file.is_file()).take(1).for_each(|file| link("setpriv", &file));
     let folder = server.dir().to_str().unwrap();
     let helper =
