@@ -99,7 +99,8 @@ impl Queue {
             ["ZREM", key, entry] if *key == self.waiters => {
                 id_of_entry(entry).map(|id| self.arrivals.remove(id));
             }
-            ["SET", key, owner, ..] if *key == self.lock => {
+            // Without a ttl it is only marked.
+            ["SET", key, owner, "PX", ..] if *key == self.lock => {
                 self.granted(owner.split(' ').next().unwrap_or_default());
             }
             _ => {}
