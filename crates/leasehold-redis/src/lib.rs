@@ -160,8 +160,9 @@ impl Engine for Redis {
 
 #[cfg(test)]
 mod tests {
-    use std::time::Duration;
+    use std::{pin::pin, time::Duration};
 
+    use futures_util::FutureExt;
     use leasehold_testkit::{FaultProxy, eventually_async};
 
     use super::*;
@@ -218,6 +219,21 @@ mod tests {
         // Whether or not it is ever renewed: it may be detached at once.
         let forgotten = || async { engine.attempts.registry.count() == 0 };
         eventually_async(Duration::from_secs(60), "the hand-over", forgotten).await;
+    }
+
+    /// The sentinels name another primary after the dial, and before the one who waits for it hears of its end.
+    #[tokio::test]
+    async fn a_link_that_is_left_at_once_is_dialled_again() {
+        let Some(server) = leasehold_testkit::redis_or_skip() else { return };
+        let engine = open(&server.url());
+        let shard = engine.topology.shard(0, until()).await.unwrap();
+        let connection = shard.connection();
+        let mut waiting = pin!(connection.link(until()));
+        assert!(waiting.as_mut().now_or_never().is_none());
+        let is_up = || async { connection.link_now().is_some() };
+        eventually_async(Duration::from_secs(60), "the dial", is_up).await;
+        connection.leave(connection::MOVED);
+        assert!(waiting.await.is_ok());
     }
 
     /// One that left while another call was under way is sent by a task of its own, which outlives its caller.

@@ -44,6 +44,8 @@ const DIAL_PAUSE_MAX: Duration = Duration::from_secs(1);
 /// A pause this short is waited out; with a longer one ahead a call fails at once.
 const DIAL_PAUSE_WAITED: Duration = Duration::from_millis(100);
 pub(super) const MOVED: &str = "the primary is another server now";
+/// No dial failed just now.
+const AT_ONCE: BootInstant = BootInstant::from_nanos(0);
 
 #[derive(Clone)]
 pub(super) struct ConnectionOptions {
@@ -143,7 +145,7 @@ enum State {
 impl State {
     /// To be dialled at once.
     fn down(why: &str) -> Self {
-        Self::Down { next_dial: BootInstant::from_nanos(0), pause: DIAL_PAUSE_MIN, why: unreachable(why) }
+        Self::Down { next_dial: AT_ONCE, pause: DIAL_PAUSE_MIN, why: unreachable(why) }
     }
 
     /// After a failed dial, or a link that broke at once.
@@ -189,8 +191,11 @@ impl Connection {
             // The sender is dropped when the dial is over, which is an error here and all we want to know.
             let over = self.options.clock.bounded(until, dial.changed()).await;
             let _over = over.ok_or_else(|| unreachable("no connection in time"))?;
-            if let State::Down { why, .. } = &*locked(&self.state) {
-                return Err(why.clone());
+            match &*locked(&self.state) {
+                // The link was left before we heard of it.
+                State::Down { next_dial: AT_ONCE, .. } => {}
+                State::Down { why, .. } => return Err(why.clone()),
+                _ => {}
             }
         }
     }
