@@ -40,6 +40,15 @@ struct Queue {
     gathers: bool,
     /// Operations that left alone.
     alone: usize,
+    /// Withdrawals are owed, and the runtime that sent them has ended.
+    owes: bool,
+}
+
+impl Lane {
+    /// Has what is owed sent by the next runtime that asks.
+    pub(super) fn owes(&self) {
+        locked(&self.0).owes = true;
+    }
 }
 
 /// What a round asks of a node.
@@ -127,6 +136,11 @@ impl Shared {
 
     fn ask(self: &Arc<Self>, node: usize, asked: Asked) -> Option<BoxFuture<'static, ()>> {
         let mut queue = locked(&self.lanes[node].0);
+        if mem::take(&mut queue.owes) {
+            drop(queue);
+            self.send_owed(node);
+            queue = locked(&self.lanes[node].0);
+        }
         if queue.waiting.is_empty() && queue.alone < QUIET && self.under_way() <= QUIET {
             let mut call = self.call_alone(queue, node, asked);
             return Some(Box::pin(async move { call.run().await }));

@@ -164,8 +164,13 @@ impl Shared {
             return;
         }
         owed.list.push((lock.clone(), lapses_at));
-        if !mem::replace(&mut owed.is_sent, true) {
-            drop(owed);
+        drop(owed);
+        self.send_owed(node);
+    }
+
+    /// Starts the task that sends what is owed to a node, unless it runs.
+    pub(super) fn send_owed(self: &Arc<Self>, node: usize) {
+        if !mem::replace(&mut locked(&self.owed[node]).is_sent, true) {
             let mut sending = Sending { shared: self.clone(), node, batch: Vec::new(), is_over: false };
             self.spawn(node, async move { sending.run().await });
         }
@@ -242,6 +247,8 @@ impl Drop for Sending {
             let mut owed = locked(&self.shared.owed[self.node]);
             owed.list.append(&mut self.batch);
             owed.is_sent = false;
+            drop(owed);
+            self.shared.lanes[self.node].owes();
         }
     }
 }
