@@ -40,7 +40,7 @@ end
 local k, a = 2 * count + 3, count + 2
 local Q, H, L = unpack(KEYS, k - 2, k)
 if not Q then return replies end
-local data, most, top = ARGV[a + 1], ARGV[a + 2], ARGV[#ARGV]
+local data, most, top = ARGV[a + 1], ARGV[a + 2], tonumber(ARGV[#ARGV])
 
 -- What is true for all votes of the call: the node has the expected record over the same data set, and a clock near the
 -- client's. Its highest fence is raised before the first of them counts; what it was is above all of the node's fences.
@@ -54,9 +54,9 @@ if try('GET', Q) == ARGV[a] .. data .. ' ' .. most .. ' votes' then
     no = 0
     now_us = time[1] * 1000000 + time[2]
     if top - now_us <= HINT_MAX_US then
-      local last = try('SET', H, top, 'GET')
+      local last = try('SET', H, ARGV[#ARGV], 'GET')
       highest = tonumber(last or 0)
-      if highest and highest - top > 0 then try('SET', H, last) end
+      if highest and highest > top then try('SET', H, last) end
     end
   end
 end
@@ -69,7 +69,7 @@ for i = 1, votes do
   local K, F = KEYS[at - 2], KEYS[k + 3 * votes + i]
   local asked, reply = tonumber(hint), no
   if highest and px ~= px_checked and #px <= 9 and px - most <= 0 then px_checked = px end
-  if px == px_checked and asked - top <= 0 and now_us - asked <= HINT_MAX_US
+  if px == px_checked and asked <= top and now_us - asked <= HINT_MAX_US
     and (held == 0 or try('EXISTS', K, KEYS[at - 1], KEYS[at]) == 0) then
     local fence, kept = asked, KEEP_HINT_MS
     if asked <= highest then
@@ -83,7 +83,7 @@ for i = 1, votes do
       hint, kept = ('%.0f'):format(fence), ('%.0f'):format(KEEP_MS + math.max(0, fence - now_us) / 1000)
     end
     if fence < 9007199254740992 and (fence <= raised or not try('SET', H, hint).err) then
-      raised = math.max(raised, fence)
+      if fence > raised then raised = fence end
       -- Two votes of the call may be for the same name.
       local set = try('SET', K, text, 'PX', px, 'NX')
       if set and set.ok then
