@@ -63,6 +63,7 @@ end
 
 local votes = (#KEYS - k) / 4
 local held = highest and try('EXISTS', unpack(KEYS, k + 1, k + 3 * votes))
+-- numbers: fence, raised
 local raised, floor, px_checked = highest and math.max(highest, top)
 for i = 1, votes do
   local at, text, px, hint = k + 3 * i, ARGV[a + 3 * i], ARGV[a + 3 * i + 1], ARGV[a + 3 * i + 2]
