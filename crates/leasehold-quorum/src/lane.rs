@@ -14,9 +14,10 @@ use std::{
 use futures_util::future::BoxFuture;
 
 use super::{Shared, TURNS, locked, release::Ending, round::Round};
-use leasehold_core::clock::Until;
+use leasehold_core::clock::{BootInstant, Until};
 use leasehold_core::engine::voter::{Abstention, OPS_PER_CALL, Op, Outcome, Vote, Withdrawn};
 use leasehold_core::engine::{EngineError, Fault};
+use leasehold_core::owner::OwnerId;
 
 /// Calls with gathered operations under way to a node, before others wait for one to end. They carry all turns of votes and
 /// withdrawals: on a slow network none waits for another.
@@ -42,6 +43,36 @@ struct Queue {
     alone: usize,
     /// Withdrawals are owed, and the runtime that sent them has ended.
     owes: bool,
+    /// Attempts whose vote never left, because their end had begun; the end has not come by yet.
+    ended: VecDeque<OwnerId>,
+}
+
+impl Queue {
+    /// Whether a vote of this attempt was in line, and never leaves.
+    fn held_back(&mut self, owner: OwnerId) -> bool {
+        let is_vote = |asked: &Asked| matches!(asked, Asked::Vote(round) if round.owner() == owner);
+        if let Some(at) = self.waiting.iter().position(is_vote) {
+            return self.waiting.remove(at).is_some();
+        }
+        let at = self.ended.iter().position(|ended| *ended == owner);
+        at.and_then(|at| self.ended.remove(at)).is_some()
+    }
+
+    /// The next one in line that may leave.
+    fn next(&mut self, now: BootInstant) -> Option<Asked> {
+        loop {
+            match self.waiting.pop_front()? {
+                // Nobody needs it any more, and nothing has happened.
+                Asked::Vote(round) if round.is_void(now) => {
+                    self.ended.push_back(round.owner());
+                    if self.ended.len() > WAITING_MAX {
+                        self.ended.pop_front();
+                    }
+                }
+                asked => return Some(asked),
+            }
+        }
+    }
 }
 
 impl Lane {
@@ -141,6 +172,11 @@ impl Shared {
             self.send_owed(node);
             queue = locked(&self.lanes[node].0);
         }
+        if let Asked::Withdraw(ending) = &asked
+            && queue.held_back(ending.lock.1.id())
+        {
+            ending.never_voted(node);
+        }
         if queue.waiting.is_empty() && queue.alone < QUIET && self.under_way() <= QUIET {
             let mut call = self.call_alone(queue, node, asked);
             return Some(Box::pin(async move { call.run().await }));
@@ -224,12 +260,9 @@ impl Call {
         self.gathers = false;
         queue.gathers = false;
         while self.batch.len() < OPS_PER_CALL
-            && let Some(asked) = queue.waiting.pop_front()
+            && let Some(asked) = queue.next(now)
         {
-            // What nobody needs any more has not left: nothing happened.
-            if !matches!(&asked, Asked::Vote(round) if round.is_void(now)) {
-                self.batch.push(asked);
-            }
+            self.batch.push(asked);
         }
     }
 

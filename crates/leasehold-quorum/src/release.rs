@@ -34,6 +34,9 @@ struct Answers {
     woke: bool,
     /// Who has it, if it was not ours.
     by: Vec<Fence>,
+    /// Nodes that our vote never left for. One where nobody has the lock is as good as one that gave it back: with those
+    /// that did they are a majority, and nobody else can have one.
+    never_voted: Vec<usize>,
     failed: Vec<(usize, EngineError)>,
     phase: Phase,
     waker: Option<Waker>,
@@ -63,7 +66,8 @@ impl Answers {
             Ok(Withdrawn { was_ours, woke, by }) => {
                 self.woke |= woke;
                 self.by.extend(by);
-                *if was_ours { &mut self.tally.yes } else { &mut self.tally.no } += 1;
+                let is_given_back = was_ours || by.is_none() && self.never_voted.contains(&node);
+                *if is_given_back { &mut self.tally.yes } else { &mut self.tally.no } += 1;
             }
             Err(error) => {
                 self.tally.unknown += 1;
@@ -74,6 +78,10 @@ impl Answers {
 }
 
 impl Ending {
+    pub(super) fn never_voted(&self, node: usize) {
+        locked(&self.answers).never_voted.push(node);
+    }
+
     /// A node answered.
     pub(super) fn answer(&self, shared: &Arc<Shared>, node: usize, answer: Result<Withdrawn>) {
         let mut answers = locked(&self.answers);

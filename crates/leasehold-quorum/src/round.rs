@@ -15,7 +15,7 @@ use leasehold_core::engine::{
     Answer, Claim, EngineError, Fault, Fut, Grant, Hold, Holders, MemberState, Mode, Tenure,
     registry::ended_error,
 };
-use leasehold_core::{BootInstant, Fence, Holder, clock::Until};
+use leasehold_core::{BootInstant, Fence, Holder, clock::Until, owner::OwnerId};
 
 /// What each node answers, in the order in which they do.
 pub(super) type Answers<T> = FuturesUnordered<BoxFuture<'static, (usize, Result<T>)>>;
@@ -57,6 +57,10 @@ impl Round {
         let (votes, count) = (Votes(vec![None; n]), Count::new(n));
         let state = State { votes, count, phase: Phase::Open, settles: false, waker: None };
         Arc::new(Self { ballot: Arc::new(ballot), attempt, until, since, state: Mutex::new(state) })
+    }
+
+    pub(super) fn owner(&self) -> OwnerId {
+        self.ballot.claim.owner.id()
     }
 
     fn state(&self) -> MutexGuard<'_, State> {
