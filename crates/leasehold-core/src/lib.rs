@@ -4,6 +4,7 @@
 //! all stores. [`engine::memory`] is the store inside one process. No driver, no URL and no file format is known here.
 //!
 //! Applications add `leasehold`. This crate is for those who write a store, together with `leasehold-testkit`.
+#![cfg_attr(docsrs, feature(doc_cfg))]
 
 mod builder;
 pub mod client;

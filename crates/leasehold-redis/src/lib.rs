@@ -5,6 +5,7 @@
 //! is busy (`batch`). The next holder learns of a release in one hop, by a message on its connection (`wake`). A claim
 //! that waits for replicas takes a connection of its own (`acks`). In a cluster every name has its own server, which may
 //! change at any time (`topology`).
+#![cfg_attr(docsrs, feature(doc_cfg))]
 
 mod acks;
 mod batch;

@@ -42,6 +42,7 @@
 //! a deadline that was given up, and the first failure of an outage, are `error`.
 //! Fields: `name`, `fence`, `held`, `waited`, `outcome`, `kind`, `error`; `pool`, `id`, `attempt`, `why`. Owner values and
 //! passwords are never logged.
+#![cfg_attr(docsrs, feature(doc_cfg))]
 
 #[cfg(feature = "blocking")]
 pub mod blocking;

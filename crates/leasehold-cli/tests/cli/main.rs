@@ -1,6 +1,8 @@
 //! The command as a user meets it: exit code, stdout and stderr of real processes.
 
+mod dashboards;
 mod deadlines;
+mod deploy;
 mod docs;
 mod handles;
 mod inspecting;
