@@ -73,6 +73,7 @@ struct Queue {
     waiters: String,
     /// Arrival by the id of an attempt.
     arrivals: HashMap<String, f64>,
+    is_held: bool,
     seen: Seen,
 }
 
@@ -82,6 +83,7 @@ impl Queue {
             lock: format!("lock:{name}"),
             waiters: format!("leasehold:waiters:{{lock:{name}}}"),
             arrivals: HashMap::new(),
+            is_held: false,
             seen: Seen::default(),
         }
     }
@@ -99,16 +101,20 @@ impl Queue {
             ["ZREM", key, entry] if *key == self.waiters => {
                 id_of_entry(entry).map(|id| self.arrivals.remove(id));
             }
-            // Without a ttl it is only marked.
-            ["SET", key, owner, "PX", ..] if *key == self.lock => {
-                self.granted(owner.split(' ').next().unwrap_or_default());
+            // Without a ttl it is only marked, and of several in one call the first gets it.
+            ["SET", key, owner, "PX", _, only_if_free @ ..] if *key == self.lock => {
+                if only_if_free.is_empty() || !self.is_held {
+                    self.granted(owner.split(' ').next().unwrap_or_default());
+                }
             }
+            ["DEL", keys @ ..] if keys.contains(&self.lock.as_str()) => self.is_held = false,
             _ => {}
         }
     }
 
     fn granted(&mut self, id: &str) {
         self.seen.grants += 1;
+        self.is_held = true;
         // One who never queued comes after all who did.
         let arrival = self.arrivals.remove(id).unwrap_or(f64::INFINITY);
         if self.arrivals.values().any(|earlier| *earlier < arrival) {
@@ -153,6 +159,14 @@ mod tests {
     fn one_who_never_queued_overtakes_all_who_wait() {
         assert_eq!(seen(&[A_QUEUES, B_GETS_IT]), Seen { grants: 1, overtakings: 1 });
         assert_eq!(seen(&[B_GETS_IT, A_QUEUES]), Seen { grants: 1, overtakings: 0 });
+    }
+
+    #[test]
+    fn of_several_that_ask_in_one_call_one_gets_it() {
+        let only_if_free = |line: &str| format!(r#"{line} "NX""#);
+        let [a, b] = [A_GETS_IT, B_GETS_IT].map(only_if_free);
+        assert_eq!(seen(&[&a, &b]), Seen { grants: 1, overtakings: 0 });
+        assert_eq!(seen(&[&a, r#""DEL" "lock:y" "lock:x""#, &b]), Seen { grants: 2, overtakings: 0 });
     }
 
     #[test]

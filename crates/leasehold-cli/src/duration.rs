@@ -12,6 +12,14 @@ pub(crate) fn parse(text: &str) -> Result<Duration, String> {
     })
 }
 
+/// Reads how long to wait: as flock, also in seconds without a unit.
+pub(crate) fn parse_wait(text: &str) -> Result<Duration, String> {
+    match text.parse::<f64>().map(Duration::try_from_secs_f64) {
+        Ok(Ok(seconds)) => Ok(seconds),
+        _ => parse(text),
+    }
+}
+
 #[cfg(test)]
 mod tests {
     use super::*;
@@ -24,6 +32,16 @@ mod tests {
         }
         for bad in ["30", "", "-1s", "1.5", "soon"] {
             assert!(parse(bad).is_err_and(|why| why.starts_with("expected ")), "{bad}");
+        }
+    }
+
+    #[test]
+    fn a_wait_may_be_a_number_of_seconds() {
+        for (text, millis) in [("5", 5_000), ("0.25", 250), ("0", 0), ("5m", 300_000)] {
+            assert_eq!(parse_wait(text), Ok(Duration::from_millis(millis)));
+        }
+        for bad in ["", "-1", "inf", "nan", "1e99", "soon"] {
+            assert!(parse_wait(bad).is_err_and(|why| why.starts_with("expected ")), "{bad}");
         }
     }
 }

@@ -62,8 +62,8 @@ pub(super) struct Acquire {
     #[arg(short, long, conflicts_with = "wait")]
     nonblock: bool,
 
-    /// Wait at most this long; 0 means do not wait [default: for ever]
-    #[arg(short, long, value_name = "DUR", value_parser = duration::parse)]
+    /// Wait at most this long, in seconds if there is no unit; 0 means do not wait [default: for ever]
+    #[arg(short, long, value_name = "DUR", value_parser = duration::parse_wait)]
     wait: Option<Duration>,
 
     /// Description of the holder, shown by inspect

@@ -16,7 +16,7 @@ fn a_lock_outlives_the_command_that_took_it() {
     --- stderr
     ");
     assert_eq!(sandbox.fact("deploy", "state"), "held");
-    assert_eq!(sandbox.run(&["run", "-n", "deploy", "true"]).code, Some(1));
+    assert_eq!(sandbox.run(&["run", "-n", "deploy", "--", "true"]).code, Some(1));
     insta::assert_snapshot!(sandbox.run(&["lock", "extend", "--handle", "h", "--ttl", "4m"]), @r"
     exit 0
     --- stdout

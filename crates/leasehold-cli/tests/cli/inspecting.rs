@@ -130,7 +130,7 @@ fn watch_says_what_changed() {
     eventually(LONG, "watching", || watch.stderr().contains("watching 0 locks"));
     let mut first = sandbox.start_script(&["--label", "first"], "x", "while :; do sleep 0.05; done");
     watch.await_stdout("acquired\tx\tfirst (");
-    let mut second = sandbox.start(&["run", "--label", "second", "x"]);
+    let mut second = sandbox.start(&["run", "--label", "second", "--hold", "x"]);
     watch.await_stdout("waiting\tx\tfirst (");
     first.signal(Signal::TERM);
     assert_eq!(first.end(), Some(143));
@@ -170,9 +170,9 @@ fn watch_ends_well_on_a_signal_or_when_nobody_reads() {
     let mut command = sandbox.command(&["watch", "--interval", "20ms"]);
     let mut watch = command.stdout(Stdio::piped()).stderr(Stdio::null()).spawn().unwrap();
     drop(watch.stdout.take());
-    let _holder = sandbox.start(&["run", "--fixed", "x"]);
+    let _holder = sandbox.start(&["run", "--fixed", "--hold", "x"]);
     let ended = poll(LONG, || {
-        let _change = sandbox.run(&["run", "other", "sleep", "0.05"]);
+        let _change = sandbox.run(&["run", "other", "--", "sleep", "0.05"]);
         watch.try_wait().unwrap()
     });
     assert_eq!(ended.unwrap().code(), Some(0));

@@ -84,7 +84,7 @@ fn a_supervisor_that_slept_through_the_ttl_kills_the_command() {
 #[test]
 fn a_lost_lock_held_for_its_own_sake_is_76_too() {
     let sandbox = Sandbox::new();
-    let mut holder = sandbox.start(&["run", "--ttl", "600ms", "x"]);
+    let mut holder = sandbox.start(&["run", "--ttl", "600ms", "--hold", "x"]);
     holder.await_stdout("\n");
     let fence = sandbox.fact("x", "fence");
     assert_eq!(sandbox.run(&["force-release", "x", "--fence", &fence]).code, Some(0));
@@ -97,13 +97,13 @@ fn a_lock_delay_keeps_a_lost_lock_closed() {
     let run = sandbox.start_script(&["--ttl", "300ms", "--lock-delay", "60s"], "x", "sleep 60");
     run.signal(Signal::KILL);
     // Longer than the ttl.
-    assert_eq!(sandbox.run(&["run", "-w", "600ms", "x", "true"]).code, Some(1));
+    assert_eq!(sandbox.run(&["run", "-w", "600ms", "x", "--", "true"]).code, Some(1));
 }
 
 #[test]
 fn a_grace_that_does_not_fit_into_the_ttl_is_refused() {
     let sandbox = Sandbox::new();
-    insta::assert_snapshot!(sandbox.run(&["run", "--ttl", "10s", "--kill-after", "5s", "x", "true"]), @r"
+    insta::assert_snapshot!(sandbox.run(&["run", "--ttl", "10s", "--kill-after", "5s", "x", "--", "true"]), @r"
     exit 64
     --- stdout
     --- stderr

@@ -39,7 +39,7 @@ fn a_new_quorum_is_admitted_at_once_and_then_all_vote() {
     [C][TAB]abstains: not admitted yet[TAB]0
     --- stderr
     ");
-    let refused = sandbox.run(&["run", "x", "true"]);
+    let refused = sandbox.run(&["run", "x", "--", "true"]);
     assert_eq!(refused.code, Some(77), "{refused}");
     assert!(
         refused.stderr.contains("\nhint: ") && refused.stderr.contains("quorum admit --new"),
@@ -59,7 +59,7 @@ fn a_new_quorum_is_admitted_at_once_and_then_all_vote() {
     {"schema":{"version":"v1"},"store":"redlock://[A],[B],[C]","majority":2,"voting":3,"nodes":[{"label":"[A]","state":"votes","highest":[FENCE]},{"label":"[B]","state":"votes","highest":[FENCE]},{"label":"[C]","state":"votes","highest":[FENCE]}]}
     --- stderr
     "#);
-    assert_eq!(sandbox.run(&["run", "x", "true"]).code, Some(0));
+    assert_eq!(sandbox.run(&["run", "x", "--", "true"]).code, Some(0));
 }
 
 #[test]
@@ -94,7 +94,7 @@ fn admit_watches_nodes_that_forgot_and_shows_how_far_it_is() {
     assert_eq!(ran.code, Some(0), "{ran}");
     assert_eq!(ran.stdout.matches("\tvotes\t").count(), 3, "{ran}");
     assert!(ran.stderr.contains("waits, ") && ran.stderr.contains(" s left"), "{ran}");
-    assert_eq!(sandbox.run(&["run", "x", "true"]).code, Some(0));
+    assert_eq!(sandbox.run(&["run", "x", "--", "true"]).code, Some(0));
 }
 
 #[test]

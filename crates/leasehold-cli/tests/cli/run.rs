@@ -82,16 +82,36 @@ fn stdin_is_inherited_and_stdout_is_the_commands_alone() {
 }
 
 #[test]
-fn options_end_at_the_name() {
+fn options_come_before_or_after_the_name_and_the_command_after_two_dashes() {
     let sandbox = Sandbox::new();
     for words in [
-        &["run", "x", "echo", "-n", "--json"][..],
-        &["run", "x", "--", "echo", "-n", "--json"],
-        &["run", "--", "x", "echo", "-n", "--json"],
+        &["run", "-w", "3s", "x", "--", "echo", "-n", "--json"][..],
+        &["run", "x", "-w", "3s", "--", "echo", "-n", "--json"],
+        &["run", "x", "-w3", "--", "echo", "-n", "--json"],
     ] {
         assert_eq!(sandbox.run(words).stdout, "--json", "{words:?}");
     }
     assert_eq!(sandbox.run(&["run", "x", "--", "echo", "--", "-n"]).stdout, "-- -n\n");
+}
+
+/// In a table of cron jobs each of these would never run its job, and hold the lock of another name.
+#[test]
+fn a_forgotten_name_or_command_is_wrong_usage_and_takes_no_lock() {
+    let sandbox = Sandbox::new();
+    for (words, error, hint) in [
+        (&["run", "./job.sh"][..], "lock \"./job.sh\"? No command", "--hold"),
+        (&["run", "x", "--"], "lock \"x\"? No command", "leasehold run x -- CMD"),
+        (&["run", "--", "echo", "hi"], "the name of the lock is missing", "leasehold run NAME -- CMD"),
+        (&["run", "x", "echo", "-n", "hi"], "\"echo\" comes after the name", "leasehold run x -- echo"),
+        (&["run", "--policy", "p", "echo"], "\"echo\" is no KEY=VALUE", "-- echo"),
+        (&["run", "--hold", "x", "--", "echo"], "cannot be used with", "--help"),
+    ] {
+        sandbox.write("leasehold.toml", "[locks.p]\nkey = 'p'");
+        let ran = sandbox.run(words);
+        assert_eq!((ran.code, ran.stdout.as_str()), (Some(64), ""), "{words:?}: {ran}");
+        assert!(ran.stderr.contains(error) && ran.stderr.contains(hint), "{words:?}: {ran}");
+    }
+    assert_eq!(sandbox.run(&["ls"]).stdout.lines().count(), 0);
 }
 
 #[test]
@@ -107,13 +127,13 @@ fn a_shell_runs_what_c_says() {
 fn a_busy_lock_is_refused_at_once_with_n() {
     let sandbox = Sandbox::new();
     let _holder = sandbox.start_script(&["--label", "the-holder"], "x", "sleep 60");
-    for words in [&["run", "-n", "x", "true"][..], &["run", "-w", "0", "x", "true"]] {
+    for words in [&["run", "-n", "x", "--", "true"][..], &["run", "-w", "0", "x", "--", "true"]] {
         let ran = sandbox.run(words);
         assert_eq!(ran.code, Some(1));
         assert!(ran.stderr.starts_with("error: \"x\" is held by the-holder ("), "{}", ran.stderr);
     }
-    assert_eq!(sandbox.run(&["run", "-n", "-E", "33", "x", "true"]).code, Some(33));
-    insta::assert_snapshot!(sandbox.run(&["run", "-n", "-E", "0", "x", "true"]), @r"
+    assert_eq!(sandbox.run(&["run", "-n", "-E", "33", "x", "--", "true"]).code, Some(33));
+    insta::assert_snapshot!(sandbox.run(&["run", "-n", "-E", "0", "x", "--", "true"]), @r"
     exit 0
     --- stdout
     --- stderr
@@ -124,7 +144,7 @@ fn a_busy_lock_is_refused_at_once_with_n() {
 fn a_wait_ends_when_its_time_is_over() {
     let sandbox = Sandbox::new();
     let _holder = sandbox.start_script(&[], "x", "sleep 60");
-    let ran = sandbox.run(&["--json", "run", "-w", "100ms", "-E", "9", "x", "true"]);
+    let ran = sandbox.run(&["--json", "run", "-w", "100ms", "-E", "9", "x", "--", "true"]);
     assert_eq!(ran.code, Some(9));
     assert!(
         ran.stderr.starts_with(r#"{"schema":{"version":"v1"},"error":{"kind":"timed_out","retry":true,"#)
@@ -148,8 +168,8 @@ fn a_waiting_command_runs_when_the_holder_has_ended() {
 #[test]
 fn a_minimum_hold_time_outlives_the_command() {
     let sandbox = Sandbox::new();
-    assert_eq!(sandbox.run(&["run", "--hold-at-least", "10m", "x", "true"]).code, Some(0));
-    assert_eq!(sandbox.run(&["run", "-n", "x", "true"]).code, Some(1));
+    assert_eq!(sandbox.run(&["run", "--hold-at-least", "10m", "x", "--", "true"]).code, Some(0));
+    assert_eq!(sandbox.run(&["run", "-n", "x", "--", "true"]).code, Some(1));
     assert_eq!(sandbox.fact("x", "ttl").split(' ').next(), Some("9m"));
 }
 
@@ -173,7 +193,7 @@ fn a_command_that_runs_too_long_is_stopped_with_all_it_started() {
 fn without_a_command_the_lock_is_held_until_a_signal() {
     let sandbox = Sandbox::new();
     for signal in [Signal::TERM, Signal::INT] {
-        let mut holder = sandbox.start(&["run", "x"]);
+        let mut holder = sandbox.start(&["run", "--hold", "x"]);
         holder.await_stdout("\n");
         assert_eq!(holder.stdout(), format!("x\t{}\n", sandbox.fact("x", "fence")));
         holder.signal(signal);

@@ -219,14 +219,14 @@ fn files_of_ours_and_of_root_are_trusted_in_a_directory_of_all() {
     chmod(&sandbox.path(""), 0o755);
     let as_nobody = |words: &[&str]| run_as(&sandbox, NOBODY, NOBODY, words);
     let own = url(&directory.join("own.db"));
-    let ran = as_nobody(&["--store", &own, "run", "x", "true"]);
+    let ran = as_nobody(&["--store", &own, "run", "x", "--", "true"]);
     assert_eq!(ran.code, Some(0), "{ran}");
     assert_refused(&sandbox.run(&["ls", "--store", &own]), 77, &["own.db belongs to user"]);
 
     let roots = url(&directory.join("roots.db"));
     assert_eq!(sandbox.run(&["ls", "--store", &roots]).code, Some(0));
     chmod(&directory.join("roots.db"), 0o666);
-    let ran = as_nobody(&["--store", &roots, "run", "x", "true"]);
+    let ran = as_nobody(&["--store", &roots, "run", "x", "--", "true"]);
     assert_eq!(ran.code, Some(0), "{ran}");
 }
 
@@ -246,7 +246,7 @@ fn users_share_a_file_in_a_directory_of_their_group() {
     let first = run_as(&sandbox, one, group, &take(&store, &handle));
     assert_eq!(first.code, Some(0), "{first}");
     chmod(&directory.join("x.db"), 0o660);
-    let second = run_as(&sandbox, other, group, &["--store", &store, "run", "-n", "x", "true"]);
+    let second = run_as(&sandbox, other, group, &["--store", &store, "run", "-n", "x", "--", "true"]);
     assert_eq!(second.code, Some(1), "{second}");
 }
 

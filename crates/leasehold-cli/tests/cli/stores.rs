@@ -45,7 +45,7 @@ fn the_file_sets_the_ttl_and_a_bad_value_is_named() {
     sandbox.write("leasehold.toml", "default-ttl = '12s'");
     assert_eq!(sandbox.run(&["run", "x", "-c", "echo $LEASEHOLD_TTL_MS"]).stdout, "12000\n");
     sandbox.write("leasehold.toml", "default-ttl = 12");
-    insta::assert_snapshot!(sandbox.run(&["run", "x", "true"]), @r#"
+    insta::assert_snapshot!(sandbox.run(&["run", "x", "--", "true"]), @r#"
     exit 64
     --- stdout
     --- stderr
@@ -59,7 +59,7 @@ fn the_file_sets_the_ttl_and_a_bad_value_is_named() {
 fn env_stands_for_the_redis_variables() {
     let Some(server) = RedisServer::builder().password("p@ss:/word").start_or_skip() else { return };
     let sandbox = Sandbox::on("env");
-    let mut command = sandbox.command(&["-v", "run", "x", "true"]);
+    let mut command = sandbox.command(&["-v", "run", "x", "--", "true"]);
     command
         .env("REDIS_HOST", "127.0.0.1")
         .env("REDIS_PORT", server.port().to_string())
@@ -71,7 +71,7 @@ fn env_stands_for_the_redis_variables() {
 #[test]
 fn an_unreachable_store_is_69_and_its_password_is_not_shown() {
     let sandbox = Sandbox::on("redis://user:secret@127.0.0.1:1/0");
-    for words in [&["-vv", "run", "x", "true"][..], &["ls"], &["--json", "doctor"]] {
+    for words in [&["-vv", "run", "x", "--", "true"][..], &["ls"], &["--json", "doctor"]] {
         let ran = sandbox.run(words);
         assert_eq!((ran.code, ran.stdout.as_str()), (Some(69), ""), "{ran}");
         assert!(ran.stderr.contains("redis://127.0.0.1:1/0") && !ran.stderr.contains("secret"), "{ran}");
@@ -93,7 +93,7 @@ fn two_hosts_worth_of_clients_share_a_redis() {
     let Some(server) = RedisServer::shared_or_skip() else { return };
     let sandbox = Sandbox::on(server.url());
     let mut holder = sandbox.start_script(&[], "shared", "while :; do sleep 0.05; done");
-    assert_eq!(sandbox.run(&["run", "-n", "shared", "true"]).code, Some(1));
+    assert_eq!(sandbox.run(&["run", "-n", "shared", "--", "true"]).code, Some(1));
     let mut waiter = sandbox.start(&["run", "shared", "--", "echo", "mine"]);
     sandbox.await_fact("shared", "waiters", "1");
     holder.signal(rustix::process::Signal::TERM);
@@ -106,23 +106,23 @@ fn a_lock_waits_for_replicas_where_there_are_some() {
     let primary = RedisServer::builder().arg("repl-diskless-sync-delay", "0").start_or_skip();
     let Some(primary) = primary else { return };
     let sandbox = Sandbox::on(primary.url());
-    let none = sandbox.run(&["run", "--acks", "majority", "x", "true"]);
+    let none = sandbox.run(&["run", "--acks", "majority", "x", "--", "true"]);
     assert_eq!(none.code, Some(77), "{none}");
     assert!(none.stderr.contains("no replica is known"), "{none}");
 
     let origin = format!("127.0.0.1 {}", primary.port());
     let _replica = RedisServer::builder().arg("replicaof", &origin).start().unwrap();
     eventually(LONG, "an acknowledgement", || {
-        sandbox.run(&["run", "--acks", "1", "x", "true"]).code == Some(0)
+        sandbox.run(&["run", "--acks", "1", "x", "--", "true"]).code == Some(0)
     });
     let taken = sandbox.run(&["--json", "lock", "acquire", "x", "--acks", "majority", "--handle", "h"]);
     assert_eq!(taken.code, Some(0), "{taken}");
     assert!(taken.stdout.contains(r#""ttl_ms":30000,"acks":1,"#), "{taken}");
 
-    let refused = Sandbox::new().run(&["run", "--acks", "1", "x", "true"]);
+    let refused = Sandbox::new().run(&["run", "--acks", "1", "x", "--", "true"]);
     assert_eq!(refused.code, Some(70), "{refused}");
     assert!(refused.stderr.contains("a file has no replicas"), "{refused}");
-    let unread = sandbox.run(&["run", "--acks", "most", "x", "true"]);
+    let unread = sandbox.run(&["run", "--acks", "most", "x", "--", "true"]);
     assert_eq!(unread.code, Some(64), "{unread}");
     assert!(unread.stderr.contains("0 to 255, or majority"), "{unread}");
 }
@@ -132,8 +132,8 @@ fn a_policy_says_how_many_replicas_and_a_flag_wins_over_it() {
     let Some(server) = RedisServer::shared_or_skip() else { return };
     let sandbox = Sandbox::on(server.url());
     sandbox.write("leasehold.toml", "[locks.x]\nkey = 'policy'\nacks = 'majority'");
-    assert_eq!(sandbox.run(&["run", "--policy", "x", "true"]).code, Some(77));
-    assert_eq!(sandbox.run(&["run", "--policy", "x", "--acks", "0", "true"]).code, Some(0));
+    assert_eq!(sandbox.run(&["run", "--policy", "x", "--", "true"]).code, Some(77));
+    assert_eq!(sandbox.run(&["run", "--policy", "x", "--acks", "0", "--", "true"]).code, Some(0));
 }
 
 #[test]

@@ -91,21 +91,15 @@ fn a_missing_name_is_wrong_usage() {
     exit 64
     --- stdout
     --- stderr
-    error: the following required arguments were not provided:
-      <NAME>...
+    error: the name of the lock is missing
 
-    Usage: leasehold run [OPTIONS] NAME [--] CMD [ARGS]...
-           leasehold run [OPTIONS] -c STR NAME
-           leasehold run [OPTIONS] --policy POLICY [KEY=VALUE]... [--] CMD [ARGS]...
-           leasehold run [OPTIONS] NAME
-
-    For more information, try '--help'.
+    hint: leasehold run NAME -- CMD
     ");
 }
 
 #[test]
 fn a_number_without_a_unit_is_refused() {
-    insta::assert_snapshot!(Sandbox::on("memory:").run(&["run", "--ttl", "30", "x", "true"]), @r"
+    insta::assert_snapshot!(Sandbox::on("memory:").run(&["run", "--ttl", "30", "x", "--", "true"]), @r"
     exit 64
     --- stdout
     --- stderr
@@ -127,7 +121,7 @@ fn wrong_usage_is_json_when_asked_for() {
 
 #[test]
 fn a_ttl_out_of_range_is_refused() {
-    insta::assert_snapshot!(Sandbox::on("memory:").run(&["run", "--ttl", "10m", "x", "true"]), @r#"
+    insta::assert_snapshot!(Sandbox::on("memory:").run(&["run", "--ttl", "10m", "x", "--", "true"]), @r#"
     exit 64
     --- stdout
     --- stderr

@@ -10,7 +10,7 @@ fn the_client_runs_under_valgrind() {
     // Everything takes fifty times as long.
     fs::write(sandbox.path("leasehold.toml"), "command-timeout = '60s'\ndefault-ttl = '5m'").unwrap();
     let mut command = sandbox.program("valgrind");
-    command.args(["--quiet", "--tool=none", BINARY, "run", "x", "true"]);
+    command.args(["--quiet", "--tool=none", BINARY, "run", "x", "--", "true"]);
     match command.output() {
         Err(error) if error.kind() == io::ErrorKind::NotFound => skip("valgrind is not installed"),
         ran => {

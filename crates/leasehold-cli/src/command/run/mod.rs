@@ -31,16 +31,15 @@ use crate::{
 /// Run a command while holding a lock
 #[derive(Args)]
 #[command(
-    override_usage = "leasehold run [OPTIONS] NAME [--] CMD [ARGS]...\n       \
-                      leasehold run [OPTIONS] -c STR NAME\n       \
-                      leasehold run [OPTIONS] --policy POLICY [KEY=VALUE]... [--] CMD [ARGS]...\n       \
-                      leasehold run [OPTIONS] NAME",
+    override_usage = "leasehold run [OPTIONS] NAME -- CMD [ARGS]...\n       \
+                      leasehold run [OPTIONS] NAME -c STR\n       \
+                      leasehold run [OPTIONS] --policy POLICY [KEY=VALUE]... -- CMD [ARGS]...\n       \
+                      leasehold run [OPTIONS] NAME --hold",
     after_help = "\
-Options come before the name. The lock is renewed while the command runs and released when it
-ends. The command has LEASEHOLD_NAME, LEASEHOLD_FENCE and LEASEHOLD_TTL_MS in its environment;
+The lock is renewed while the command runs and released when it ends. The command has LEASEHOLD_NAME, LEASEHOLD_FENCE and LEASEHOLD_TTL_MS in its environment;
 pass the fence to everything it writes to. INT, TERM, HUP, QUIT, USR1 and USR2 are forwarded. If
-leasehold is killed, so is the command, but not processes the command has started. Without a
-command, leasehold prints the name and the fence and holds the lock until TERM.
+leasehold is killed, so is the command, but not processes the command has started. With --hold,
+leasehold prints the name and the fence and holds the lock until TERM.
 
 If the lock cannot be renewed, the command and all processes it has started get TERM, and KILL
 after a grace period, so that none of them outlives the lock. With --fixed this happens before
@@ -59,7 +58,7 @@ Exit codes:
 Examples:
   leasehold run nightly -- ./report.sh --all
   leasehold run -n -E 0 --hold-at-least 1m minutely -- ./collect
-  leasehold run -w 30s --ttl 1m -c 'deploy && notify' deploy"
+  leasehold run -w 30s --ttl 1m deploy -c 'deploy && notify'"
 )]
 pub(super) struct Run {
     /// How long the lock stays held after a crash [default: 30s]
@@ -70,8 +69,8 @@ pub(super) struct Run {
     #[arg(short, long, conflicts_with = "wait")]
     nonblock: bool,
 
-    /// Wait at most this long; 0 means do not wait [default: for ever]
-    #[arg(short, long, value_name = "DUR", value_parser = duration::parse)]
+    /// Wait at most this long, in seconds if there is no unit; 0 means do not wait [default: for ever]
+    #[arg(short, long, value_name = "DUR", value_parser = duration::parse_wait)]
     wait: Option<Duration>,
 
     /// Exit code when the lock is not acquired
@@ -114,9 +113,17 @@ pub(super) struct Run {
     #[arg(long, value_name = "POLICY")]
     policy: Option<String>,
 
-    /// The lock, then the command
-    #[arg(value_name = "NAME", required_unless_present = "policy", trailing_var_arg = true)]
+    /// Hold the lock without a command, until TERM
+    #[arg(long, conflicts_with_all = ["shell", "command"])]
+    hold: bool,
+
+    /// The lock; with --policy, values for its name
+    #[arg(value_name = "NAME")]
     words: Vec<OsString>,
+
+    /// The command to run
+    #[arg(value_name = "CMD", last = true)]
+    command: Vec<OsString>,
 }
 
 #[derive(Serialize)]

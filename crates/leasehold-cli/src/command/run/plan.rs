@@ -38,19 +38,24 @@ pub(super) struct Command {
 impl Plan {
     /// A flag wins over the policy, the policy over the defaults.
     pub(super) fn new(run: Run, policies: &Policies, defaults: &Config) -> Result<Self, Failure> {
-        let words = Words::split(run.words, run.policy.is_some());
         let (name, policy) = match &run.policy {
             Some(policy) => {
-                let filled = policy::fill(policies, policy, &words.before)?;
+                let filled = policy::fill(policies, policy, &run.words)?;
                 (filled.name, Some(filled.policy))
             }
-            None => (text(words.before.into_iter().next().unwrap_or_default())?, None),
+            None => (name(run.words)?, None),
         };
         let ttl = run.ttl.or(policy.and_then(|policy| policy.ttl)).unwrap_or(defaults.ttl);
         let wait = run.wait.or(policy.and_then(|policy| policy.wait));
         let hold_at_least = run.hold_at_least.or(policy.and_then(|policy| policy.hold_at_least));
         let lock_delay = run.lock_delay.or(policy.and_then(|policy| policy.lock_delay));
-        let command = command(run.shell, words.command)?;
+        let command = command(run.shell, run.command)?;
+        if command.is_none() && !run.hold {
+            return Err(Failure::usage(
+                format!("what is to run under the lock \"{name}\"? No command was given"),
+                format!("leasehold run {name} -- CMD; or --hold to hold the lock without a command"),
+            ));
+        }
         let own_label = Some(defaults.label.clone()).filter(|label| !label.is_empty());
         Ok(Self {
             grace: grace(ttl, run.kill_after)?,
@@ -70,49 +75,33 @@ impl Plan {
     }
 }
 
-/// The words after the options: the name or the policy's values, then the command.
-struct Words {
-    before: Vec<OsString>,
-    command: Vec<OsString>,
-}
-
-impl Words {
-    fn split(mut words: Vec<OsString>, for_policy: bool) -> Self {
-        let names = if for_policy {
-            words.iter().take_while(|word| policy::pair(word).is_some()).count()
-        } else {
-            words.len().min(1)
-        };
-        let mut command = words.split_off(names);
-        if command.first().is_some_and(|word| word == "--") {
-            command.remove(0);
+/// The name, which is the only word before the command.
+fn name(words: Vec<OsString>) -> Result<String, Failure> {
+    let mut words = words.into_iter();
+    let Some(name) = words.next() else {
+        return Err(Failure::usage("the name of the lock is missing", "leasehold run NAME -- CMD"));
+    };
+    let name = name.into_string().map_err(|name| {
+        Failure::usage(format!("the name {name:?} is not UTF-8"), "choose a printable name")
+    })?;
+    match words.next() {
+        None => Ok(name),
+        Some(word) => {
+            let word = crate::output::clean(&word.to_string_lossy());
+            Err(Failure::usage(
+                format!("\"{word}\" comes after the name \"{name}\": the command comes after --"),
+                format!("leasehold run {name} -- {word}"),
+            ))
         }
-        Self { before: words, command }
     }
 }
 
-fn text(word: OsString) -> Result<String, Failure> {
-    word.into_string()
-        .map_err(|word| Failure::usage(format!("the name {word:?} is not UTF-8"), "choose a printable name"))
-}
-
-/// The command, with or without a shell. As in flock, `-c STR` may also follow the name.
-fn command(shell: Option<OsString>, mut words: Vec<OsString>) -> Result<Option<Command>, Failure> {
-    let after_name = words.first().is_some_and(|word| word == "-c" || word == "--shell");
-    let script = match shell {
-        None if after_name && words.len() == 2 => words.pop(),
-        None if after_name => {
-            return Err(Failure::usage(
-                "-c takes one word",
-                "put the whole command into quotes: -c 'a && b'",
-            ));
-        }
-        Some(_) if !words.is_empty() => {
+/// The command, with or without a shell.
+fn command(shell: Option<OsString>, words: Vec<OsString>) -> Result<Option<Command>, Failure> {
+    if let Some(script) = shell {
+        if !words.is_empty() {
             return Err(Failure::usage("both -c and a command were given", "give one of them"));
         }
-        shell => shell,
-    };
-    if let Some(script) = script {
         let program = std::env::var_os("SHELL").filter(|shell| !shell.is_empty()).unwrap_or("/bin/sh".into());
         return Ok(Some(Command { program, arguments: vec!["-c".into(), script] }));
     }
@@ -156,35 +145,17 @@ mod tests {
     }
 
     #[test]
-    fn the_first_word_is_the_name_and_the_rest_the_command() {
-        for (given, name, command) in [
-            ("x", "x", ""),
-            ("x --", "x", ""),
-            ("x -- ls -n", "x", "ls -n"),
-            ("x ls -n", "x", "ls -n"),
-            ("x ls -- -n", "x", "ls -- -n"),
-        ] {
-            let split = Words::split(words(given), false);
-            assert_eq!((split.before, split.command), (words(name), words(command)), "{given}");
-        }
-    }
-
-    #[test]
-    fn a_policys_values_come_before_the_command() {
-        let split = Words::split(words("deal_id=42 n=1 -- env a=b"), true);
-        assert_eq!((split.before, split.command), (words("deal_id=42 n=1"), words("env a=b")));
-        assert_eq!(Words::split(words("ls"), true).command, words("ls"));
+    fn the_name_is_the_only_word_before_the_command() {
+        assert_eq!(name(words("x")).unwrap(), "x");
+        assert!(name(words("")).is_err() && name(words("x ls")).is_err());
     }
 
     #[test]
     fn a_shell_is_used_only_when_asked_for() {
         let plain = command(None, words("ls -n")).unwrap().unwrap();
         assert_eq!((plain.program, plain.arguments), ("ls".into(), words("-n")));
-        for (flag, rest) in [(Some("a;b"), ""), (None, "-c a;b")] {
-            let shell = command(flag.map(OsString::from), words(rest)).unwrap().unwrap();
-            assert_eq!(shell.arguments, words("-c a;b"));
-        }
-        assert!(command(None, words("-c a b")).is_err());
+        let shell = command(Some("a;b".into()), vec![]).unwrap().unwrap();
+        assert_eq!(shell.arguments, words("-c a;b"));
         assert!(command(Some("a".into()), words("b")).is_err());
         assert!(command(None, vec![]).unwrap().is_none());
     }

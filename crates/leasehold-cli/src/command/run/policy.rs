@@ -35,9 +35,19 @@ pub(super) fn fill<'a>(
         ));
     }
     let policy = policies.lock(policy)?;
-    let values: Vec<_> = words.iter().filter_map(|word| pair(word)).collect();
+    let values = words.iter().map(|word| value(word)).collect::<Result<Vec<_>, _>>()?;
     let name = if values.is_empty() { policy.key(NO_PARAMETERS)? } else { policy.key(values)? };
     Ok(Filled { name: name.to_string(), policy })
+}
+
+fn value(word: &OsStr) -> Result<(&str, &str), Failure> {
+    pair(word).ok_or_else(|| {
+        let word = crate::output::clean(&word.to_string_lossy());
+        Failure::usage(
+            format!("\"{word}\" is no KEY=VALUE for the name of the lock, and the command comes after --"),
+            format!("leasehold run --policy POLICY [KEY=VALUE]... -- {word}"),
+        )
+    })
 }
 
 #[cfg(test)]
