@@ -6,7 +6,7 @@ use std::{future::poll_fn, mem, time::Duration};
 
 use futures_util::{StreamExt, future::BoxFuture, stream::FuturesUnordered};
 
-use super::count::{Count, Tally, Verdict};
+use super::count::{Count, Tally, Verdict, majority};
 use super::lane::{Asked, Calls, carrying};
 use super::no_quorum::{Report, no_quorum};
 use super::{Attempt, Result, Shared, locked, membership::VotingStatus};
@@ -39,7 +39,7 @@ struct State {
     votes: Votes,
     count: Count,
     phase: Phase,
-    /// Wake the caller at every vote, not only at the one that decides.
+    /// Wake the caller at every vote, not only when a majority has voted.
     settles: bool,
     waker: Option<Waker>,
 }
@@ -74,7 +74,7 @@ impl Round {
         match &state.phase {
             Phase::Open => {
                 state.take(node, vote);
-                let is_wanted = state.settles || state.count.verdict() != Verdict::Open;
+                let is_wanted = state.settles || state.is_voted();
                 let waker = if is_wanted { state.waker.take() } else { None };
                 drop(state);
                 waker.into_iter().for_each(Waker::wake);
@@ -101,6 +101,11 @@ impl Round {
     /// Waits for a decision.
     async fn decided(&self) -> Verdict {
         self.poll(|state| Some(state.count.verdict()).filter(|verdict| *verdict != Verdict::Open)).await
+    }
+
+    /// Waits for a decision, or for the votes of a majority.
+    async fn voted(&self) -> Verdict {
+        self.poll(|state| state.is_voted().then(|| state.count.verdict())).await
     }
 
     /// Waits for more than so many votes.
@@ -130,6 +135,11 @@ impl Round {
 }
 
 impl State {
+    /// Whether it is decided, or a majority has voted.
+    fn is_voted(&self) -> bool {
+        self.count.verdict() != Verdict::Open || self.votes.voted() >= majority(self.votes.0.len())
+    }
+
     fn take(&mut self, node: usize, vote: Result<Vote>) {
         match &vote {
             Ok(Vote::Yes(fence)) => self.count.yes(*fence),
@@ -187,7 +197,7 @@ impl Shared {
         let round = Round::new(ballot, attempt, self.n(), since, self.node_until(claim.ttl, until));
         let _caller = Caller(round.clone());
         let mut calls = self.ask_each(&Asked::Vote(round.clone()));
-        match self.clock().bounded(round.until, carrying(&mut calls, round.decided())).await {
+        match self.counted(&round, &mut calls).await {
             Some(Verdict::Granted(fence)) => {
                 self.ended_round(true);
                 self.replicate_grant(&round, fence);
@@ -200,13 +210,27 @@ impl Shared {
                 self.run_on(calls);
                 self.confirm(&round, &votes, fence, until).await
             }
-            // A complete count is always decided.
-            Some(Verdict::Lost | Verdict::Open) | None => {
-                let votes = self.settled(&round, &mut calls).await;
+            lost => {
+                let votes = match lost {
+                    Some(_) => self.settled(&round, &mut calls).await,
+                    None => round.close(Phase::Over),
+                };
                 self.run_on(calls);
                 self.lost(&round, votes, until).await
             }
         }
+    }
+
+    /// Waits for a decision. When a majority has voted and is divided, the others have a little more time: one that hangs
+    /// must not keep the votes of a round that others wait behind.
+    async fn counted(&self, round: &Round, calls: &mut Calls) -> Option<Verdict> {
+        let verdict = self.clock().bounded(round.until, carrying(calls, round.voted())).await?;
+        if verdict != Verdict::Open {
+            return Some(verdict);
+        }
+        let took = self.clock().now().since(round.since);
+        let soon = round.until.min(round.since + took * 3 + SETTLE_IN_QUEUE);
+        self.clock().bounded(soon, carrying(calls, round.decided())).await
     }
 
     /// The votes of a lost round, after the other nodes had a little time to answer.
