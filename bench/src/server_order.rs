@@ -102,10 +102,10 @@ impl Queue {
                 id_of_entry(entry).map(|id| self.arrivals.remove(id));
             }
             // Without a ttl it is only marked, and of several in one call the first gets it.
-            ["SET", key, owner, "PX", _, only_if_free @ ..] if *key == self.lock => {
-                if only_if_free.is_empty() || !self.is_held {
-                    self.granted(owner.split(' ').next().unwrap_or_default());
-                }
+            ["SET", key, owner, "PX", _, only_if_free @ ..]
+                if *key == self.lock && (only_if_free.is_empty() || !self.is_held) =>
+            {
+                self.granted(owner.split(' ').next().unwrap_or_default());
             }
             ["DEL", keys @ ..] if keys.contains(&self.lock.as_str()) => self.is_held = false,
             _ => {}

@@ -6,7 +6,7 @@ mod security_md;
 use std::time::Duration;
 
 use leasehold::{Leasehold, engine::Health};
-use leasehold_testkit::{ClusterSet, ClusterSetBuilder, RedisServer};
+use leasehold_testkit::{ClusterSet, ClusterSetBuilder, RedisServer, eventually_async};
 
 /// For things that take a moment on a busy machine.
 const LONG: Duration = Duration::from_secs(60);
@@ -144,9 +144,19 @@ async fn what_is_dead_or_missing_is_named_and_the_rest_is_looked_at() {
     assert!(fact(&health, &primary.addr().to_string()).contains("version"), "{health:?}");
 
     let slot = ClusterSet::slot(&set.key_on(primary, "x")).to_string();
-    for node in set.nodes().iter().filter(|node| node.is_up()) {
-        node.cli(&["CLUSTER", "DELSLOTS", &slot]);
-    }
+    // A message that its primary sent before gives it back.
+    let up = || [primary].into_iter().chain(set.nodes()).filter(|node| node.is_up());
+    eventually_async(LONG, "the slot to be nobody's", || async {
+        let lacks_one = |node: &RedisServer| {
+            node.cli(&["CLUSTER", "INFO"]).text().contains("cluster_slots_assigned:16383\r")
+        };
+        let all_lack_one = up().all(lacks_one);
+        if !all_lack_one {
+            up().for_each(|node| drop(node.cli(&["CLUSTER", "DELSLOTS", &slot])));
+        }
+        all_lack_one
+    })
+    .await;
     let health = found(&url, &["slots", "node-failed", "unreplicated", "node-down"]).await;
     assert!(text(&health, "slots").contains(&format!("the slots {slot}:")), "{health:?}");
 }
