@@ -18,7 +18,7 @@ use std::{
 use redis::{Cmd, Value};
 
 use self::op::Key;
-pub(super) use self::op::{Op, Step, entry, entry_owner, parts};
+pub(super) use self::op::{HeldText, Op, Step, entry, entry_owner, parts};
 use super::{keys::Keys, reply};
 use leasehold_core::engine::{EngineError, WAITERS_SHOWN, crc16::crc16, registry};
 

@@ -1,15 +1,13 @@
 //! Votes and withdrawals of the ordinary case, many in one call.
 
-use std::io::Write;
-
-use redis::{Cmd, RedisWrite, ToRedisArgs, Value};
+use redis::{Cmd, Value};
 
 use super::{Ballot, FLOOR, HIGHEST, RECORD, RedisVoter, Standing, is_of_run};
 use crate::{
     connection::Link,
     keys::Keys,
     reply,
-    script::{self, parts, px},
+    script::{self, HeldText, parts, px},
     topology::outcome,
 };
 use leasehold_core::{
@@ -19,7 +17,6 @@ use leasehold_core::{
         registry::{Call, send_noted},
         voter::{Op, Outcome},
     },
-    fence::Fence,
     owner::Owner,
 };
 
@@ -173,19 +170,6 @@ impl Batch<'_> {
                 cmd.arg(px(claim.ttl + claim.lock_delay)).arg(ballot.hint.get());
             }
         }
-    }
-}
-
-/// The text of K: the owner value with the fence behind its id.
-struct HeldText<'a> {
-    owner: &'a Owner,
-    fence: Fence,
-}
-
-impl ToRedisArgs for HeldText<'_> {
-    fn write_redis_args<W: ?Sized + RedisWrite>(&self, out: &mut W) {
-        let ((id, rest), fence) = (parts(self.owner), self.fence.get());
-        write!(out.writer_for_next_arg(), "{id}{fence} {rest}").expect("a command takes what is written");
     }
 }
 

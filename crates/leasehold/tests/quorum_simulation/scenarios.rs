@@ -90,6 +90,24 @@ fn a_release_counts_a_node_whose_vote_never_left() {
     });
 }
 
+/// One node says yes, one no, and the third hangs: nobody has a majority, and the yes must not stay in others' way for as
+/// long as a node may take.
+#[test]
+fn a_divided_round_does_not_wait_for_a_node_that_hangs() {
+    virtually(async {
+        let (network, holder) = quiet(3);
+        let other = client(&network, Arc::new(Quorum::over(network.voters(0), options(&network))), 2);
+        other.lock("y").acquire().await.unwrap().release().await.unwrap();
+        let held = holder.lock("x").ttl(TTL_MAX).fixed().acquire().await.unwrap();
+        tokio::time::sleep(100 * MS).await;
+        network.touch(1, |node, _| node.lose_key(held.name()));
+        network.hang(2, 60_000 * MS);
+        let (attempt, tried_in) = took(&network, other.lock("x").ttl(TTL_MAX).try_acquire()).await;
+        assert!(attempt.unwrap().held().is_none());
+        assert!(tried_in < COMMAND / 4, "{tried_in:?}");
+    });
+}
+
 #[test]
 fn a_hanging_minority_slows_nobody() {
     virtually(async {
