@@ -55,11 +55,8 @@ impl RawVotes {
             nodes.push(Node { connection, record });
         }
         let tail = format!("{{lock:{name}}}");
-        let keys = [
-            format!("lock:{name}"),
-            format!("leasehold:waiters:{tail}"),
-            format!("leasehold:fence:{tail}"),
-        ];
+        let keys =
+            [format!("lock:{name}"), format!("leasehold:waiters:{tail}"), format!("leasehold:fence:{tail}")];
         Ok(Self { nodes, script: Script::new(ORDINARY).get_hash().to_owned(), keys, attempts: 0 })
     }
 
