@@ -8,42 +8,25 @@ use tokio::task::unconstrained;
 
 use crate::{Failure, bare};
 
-/// The same text in the same order as in the library's `leasehold-redis/src/script.rs`; a test here compares the hashes
-/// with what the library loaded.
-const VOTE: &str = concat!(
-    include_str!("../../crates/leasehold-redis/src/scripts/begin.lua"),
-    include_str!("../../crates/leasehold-redis/src/scripts/voter/begin.lua"),
-    include_str!("../../crates/leasehold-redis/src/scripts/voter/fence.lua"),
-    include_str!("../../crates/leasehold-redis/src/scripts/voter/record.lua"),
-    include_str!("../../crates/leasehold-redis/src/scripts/voter/waiters.lua"),
-    include_str!("../../crates/leasehold-redis/src/scripts/voter/vote.lua"),
-);
-const WITHDRAW: &str = concat!(
-    include_str!("../../crates/leasehold-redis/src/scripts/begin.lua"),
-    include_str!("../../crates/leasehold-redis/src/scripts/voter/begin.lua"),
-    include_str!("../../crates/leasehold-redis/src/scripts/voter/waiters.lua"),
-    include_str!("../../crates/leasehold-redis/src/scripts/voter/withdraw.lua"),
-);
+/// A test here compares its hash with what the library loaded.
+const ORDINARY: &str = include_str!("../../crates/leasehold-redis/src/scripts/voter/ordinary.lua");
 
 const RECORD: &str = "leasehold:quorum";
 const HIGHEST: &str = "leasehold:quorum:highest";
 const FLOOR: &str = "leasehold:quorum:floor";
-const FENCE_KEPT_MS: u32 = 86_400_000;
-const TOMBSTONE_MS: u32 = 1_200_000;
 const TTL_MS: u32 = 30_000;
 
 /// A lock on all nodes of a quorum.
 pub(crate) struct RawVotes {
     nodes: Vec<Node>,
-    vote: String,
-    withdraw: String,
-    keys: [String; 4],
+    script: String,
+    keys: [String; 3],
     attempts: u64,
 }
 
 /// The grant of a majority, and the outstanding votes.
 pub(crate) struct RawGuard {
-    owner: String,
+    id: String,
     rest: Rest,
 }
 
@@ -56,8 +39,8 @@ fn run_on(mut rest: Rest) {
 
 struct Node {
     connection: MultiplexedConnection,
-    /// The record under which it votes.
-    record: String,
+    /// The record under which it votes: its text up to the data set, the data set, and the longest ttl.
+    record: [String; 3],
 }
 
 impl RawVotes {
@@ -66,49 +49,35 @@ impl RawVotes {
         let mut nodes = Vec::new();
         for url in urls {
             let mut connection = bare::connection(&url).await?;
-            for script in [VOTE, WITHDRAW] {
-                connection.send_packed_command(redis::cmd("SCRIPT").arg("LOAD").arg(script)).await?;
-            }
+            connection.send_packed_command(redis::cmd("SCRIPT").arg("LOAD").arg(ORDINARY)).await?;
             let record = connection.send_packed_command(redis::cmd("GET").arg(RECORD)).await?;
-            nodes.push(Node { connection, record: redis::from_redis_value(record)? });
+            let record = parts(&redis::from_redis_value::<String>(record)?).ok_or("not a record")?;
+            nodes.push(Node { connection, record });
         }
         let tail = format!("{{lock:{name}}}");
-        let hash = |script| Script::new(script).get_hash().to_owned();
-        Ok(Self {
-            nodes,
-            vote: hash(VOTE),
-            withdraw: hash(WITHDRAW),
-            keys: [
-                format!("lock:{name}"),
-                format!("leasehold:fence:{tail}"),
-                format!("leasehold:waiters:{tail}"),
-                format!("leasehold:seen:{tail}"),
-            ],
-            attempts: 0,
-        })
+        let keys =
+            [format!("lock:{name}"), format!("leasehold:waiters:{tail}"), format!("leasehold:fence:{tail}")];
+        Ok(Self { nodes, script: Script::new(ORDINARY).get_hash().to_owned(), keys, attempts: 0 })
     }
 
     /// Asks all nodes at once; returns when a majority has voted under one fence.
     pub(crate) async fn acquire(&mut self) -> Result<RawGuard, Failure> {
         self.attempts += 1;
         let now_us = SystemTime::now().duration_since(UNIX_EPOCH)?.as_micros() as u64;
-        let owner = format!("{:032x} {} 12345 bench-host ", self.attempts, now_us / 1000);
-        let (votes, rest) = self.first_answers(|node| self.vote(node, &owner, now_us)).await?;
-        match votes.as_slice() {
-            [first @ Value::BulkString(_), others @ ..] if others.iter().all(|vote| vote == first) => {
-                Ok(RawGuard { owner, rest })
-            }
-            _ => Err(format!("the nodes voted {votes:?}").into()),
+        let id = format!("{:032x}", self.attempts);
+        let (votes, rest) = self.first_answers(|node| self.vote(node, &id, now_us)).await?;
+        if votes.iter().any(|vote| *vote != done()) {
+            return Err(format!("the nodes voted {votes:?}").into());
         }
+        Ok(RawGuard { id, rest })
     }
 
     /// Withdraws all votes; returns when a majority has replied.
-    pub(crate) async fn release(&self, RawGuard { owner, rest }: RawGuard) -> Result<(), Failure> {
+    pub(crate) async fn release(&self, RawGuard { id, rest }: RawGuard) -> Result<(), Failure> {
         run_on(rest);
-        let (withdrawn, rest) = self.first_answers(|_| self.withdrawal(&owner)).await?;
+        let (withdrawn, rest) = self.first_answers(|_| self.withdrawal(&id)).await?;
         run_on(rest);
-        let was_ours = |answer: &Value| matches!(answer, Value::Array(parts) if parts[0] == Value::Int(1));
-        if !withdrawn.iter().all(was_ours) {
+        if withdrawn.iter().any(|answer| *answer != done()) {
             return Err(format!("the nodes answered {withdrawn:?} to a withdrawal").into());
         }
         Ok(())
@@ -133,27 +102,34 @@ impl RawVotes {
         Ok((answers, asked))
     }
 
-    fn vote(&self, node: &Node, owner: &str, now_us: u64) -> Cmd {
-        let [lock, fence, waiters, seen] = &self.keys;
+    fn vote(&self, node: &Node, id: &str, now_us: u64) -> Cmd {
+        let [lock, waiters, fence] = &self.keys;
         let mut cmd = redis::cmd("EVALSHA");
-        cmd.arg(&self.vote).arg(8).arg(lock).arg(fence).arg(waiters).arg(seen);
-        cmd.arg(format!("leasehold:gone:{{{lock}}}:{}", &owner[..32]));
-        cmd.arg(RECORD).arg(HIGHEST).arg(FLOOR);
-        cmd.arg(FENCE_KEPT_MS).arg(owner).arg(TTL_MS).arg(now_us).arg(&node.record);
-        // A single attempt: no entry in the queue.
-        cmd.arg("").arg(now_us / 1000 * 1000);
+        cmd.arg(&self.script).arg(7).arg(RECORD).arg(HIGHEST).arg(FLOOR).arg(lock).arg(waiters);
+        cmd.arg(format!("leasehold:gone:{{{lock}}}:{id}")).arg(fence);
+        cmd.arg(0).arg(&node.record);
+        cmd.arg(format!("{id} {now_us} {} 12345 bench-host ", now_us / 1000)).arg(TTL_MS).arg(now_us);
         cmd
     }
 
-    fn withdrawal(&self, owner: &str) -> Cmd {
+    fn withdrawal(&self, id: &str) -> Cmd {
+        let [lock, waiters, _] = &self.keys;
         let mut cmd = redis::cmd("EVALSHA");
-        cmd.arg(&self.withdraw).arg(4);
-        for key in &self.keys {
-            cmd.arg(key);
-        }
-        cmd.arg(FENCE_KEPT_MS).arg(owner).arg("").arg(TOMBSTONE_MS);
+        cmd.arg(&self.script).arg(2).arg(lock).arg(waiters).arg(1).arg(format!("{id} "));
         cmd
     }
+}
+
+/// What the script answers about its only operation.
+fn done() -> Value {
+    Value::Array(vec![Value::Int(1)])
+}
+
+/// A record as the script takes it. It ends in the data set, the longest ttl and the word that says that the node votes.
+fn parts(record: &str) -> Option<[String; 3]> {
+    let (head, most) = record.strip_suffix(" votes")?.rsplit_once(' ')?;
+    let (_, data) = head.rsplit_once('-')?;
+    Some([head.strip_suffix(data)?, data, most].map(str::to_owned))
 }
 
 #[cfg(test)]
@@ -180,11 +156,8 @@ mod tests {
         let leases = leasehold::Leasehold::connect_lazy(set.url()).unwrap();
         leases.quorum().unwrap().admit_new().await.unwrap();
         leases.lock("x").acquire().await.unwrap().release().await.unwrap();
-        for script in [VOTE, WITHDRAW] {
-            let hash = Script::new(script).get_hash().to_owned();
-            // A majority was enough; the last node may not have been asked.
-            assert!(agreeing(&set, &["SCRIPT", "EXISTS", &hash]) >= 2);
-        }
+        // A majority was enough; the last node may not have been asked.
+        assert!(agreeing(&set, &["SCRIPT", "EXISTS", Script::new(ORDINARY).get_hash()]) >= 2);
     }
 
     #[tokio::test]

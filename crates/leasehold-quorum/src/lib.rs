@@ -8,6 +8,7 @@ mod admission;
 mod count;
 mod health;
 mod inspect;
+mod lane;
 mod membership;
 mod no_quorum;
 mod readmission;
@@ -20,7 +21,7 @@ use std::sync::atomic::{AtomicBool, AtomicU64, AtomicUsize, Ordering};
 use std::sync::{Arc, Mutex, MutexGuard, PoisonError, Weak};
 use std::time::Duration;
 
-use futures_util::future::{BoxFuture, join, join_all};
+use futures_util::future::{BoxFuture, join};
 use tokio::sync::{Notify, Semaphore, SemaphorePermit};
 use tokio::task::JoinHandle;
 use tokio_util::{sync::CancellationToken, task::TaskTracker};
@@ -30,19 +31,24 @@ pub use health::WARNING_CODES;
 use leasehold_core::clock::{Clock, Until};
 use leasehold_core::engine::{
     Answer, Capabilities, Claim, Engine, EngineError, EngineOptions, Fault, Fut, Handover, Health, Hold,
-    Inspect, Leases, Member, Members, Reach, Released, Renewed, Rounds, WakeSink, deadlines::Deadlines,
-    records::Records, registry::EndedAttempts, voter::Voter,
+    Inspect, Leases, Member, Members, Reach, Released, Renewed, Rounds, WakeSink,
+    deadlines::Deadlines,
+    records::Records,
+    registry::{Call, Registry},
+    voter::{OPS_PER_CALL, Voter},
 };
 use leasehold_core::{Fence, Name, name::NAME_MAX_BYTES};
 use membership::VotingStatus;
 pub use membership::list_of;
 
 type Result<T, E = EngineError> = std::result::Result<T, E>;
+/// An attempt that is under way; it knows of its end.
+type Attempt = Call<()>;
 
 /// Rounds under way at once; the others wait for their turn. What a client sends at once then reaches the nodes soon, and
 /// the time of a lease and the patience with a node begin when it is sent, not when it was asked for. Few enough that a
-/// round on a busy machine does not wait longer for the others of its client than a node may take.
-const TURNS: usize = 32;
+/// round on a busy machine does not wait longer for the others of its client than a node may take: a few calls.
+const TURNS: usize = lane::CALLS_AT_ONCE * OPS_PER_CALL / 2;
 
 /// The engine behind `redlock://`.
 pub struct Quorum {
@@ -60,8 +66,8 @@ struct Shared {
     /// Why the last attempt to readmit each node failed.
     refusals: Mutex<Vec<Option<String>>>,
     watches: tokio::sync::Mutex<readmission::Watches>,
-    /// Attempts whose end has begun: no claim of them is sent, although its withdrawals may not have left yet.
-    ended: Mutex<EndedAttempts>,
+    /// Attempts under way: nothing of them is sent once their end has begun, although its withdrawals may not have left.
+    attempts: Arc<Registry<()>>,
     /// The highest fence seen in any vote, so that a client whose clock is behind still asks for one that all can give.
     highest: AtomicU64,
     /// Grants so far, and how many of their votes had to be confirmed.
@@ -76,8 +82,10 @@ struct Shared {
     by_the_clock: AtomicBool,
     /// What goes on after the caller has its answer: votes that come late, repairs.
     late: TaskTracker,
-    /// Withdrawals that are repeated, of each node: those of one that hangs must not use up what the others need.
-    withdrawals: Vec<TaskTracker>,
+    /// What is asked of each node, and the withdrawals that each must still hear of: those of one that hangs must not use
+    /// up what the others need.
+    lanes: Vec<lane::Lane>,
+    owed: Vec<Mutex<release::Owed>>,
     closed: CancellationToken,
     readmission: Mutex<Option<JoinHandle<()>>>,
     /// Makes the readmission task inspect the nodes at once.
@@ -97,10 +105,11 @@ impl Quorum {
             members: Mutex::new(vec![VotingStatus::Unknown; voters.len()]),
             refusals: Mutex::new(vec![None; voters.len()]),
             watches: Default::default(),
-            withdrawals: voters.iter().map(|_| TaskTracker::new()).collect(),
+            lanes: voters.iter().map(|_| lane::Lane::default()).collect(),
+            owed: voters.iter().map(|_| Mutex::default()).collect(),
             voters,
             options,
-            ended: Mutex::default(),
+            attempts: Arc::default(),
             highest: AtomicU64::new(0),
             granted: AtomicU64::new(0),
             confirmed: AtomicU64::new(0),
@@ -225,10 +234,9 @@ impl Engine for Quorum {
         let shared = self.shared.clone();
         Box::pin(async move {
             shared.closed.cancel();
-            let under_way = || shared.withdrawals.iter().chain([&shared.late]);
-            under_way().for_each(|tasks| _ = tasks.close());
+            shared.late.close();
             // What a minority did not answer ends with its ttl.
-            let settled = join_all(under_way().map(TaskTracker::wait));
+            let settled = shared.late.wait();
             // Clients that live for a moment count, too.
             let counted = async {
                 let is_watching = !shared.watches.lock().await.is_empty();

@@ -5,7 +5,7 @@
 
 use std::{sync::Arc, time::Duration};
 
-use futures_util::{Stream, StreamExt};
+use futures_util::StreamExt;
 
 use super::{Result, Shared, count::Tally};
 use leasehold_core::clock::{BootInstant, Until};
@@ -74,36 +74,18 @@ impl Shared {
         answers
     }
 
-    /// Sends a grant to the nodes that lack it, also to those whose late answers turn out not to be a yes.
-    pub(super) fn replicate_grant(
-        self: &Arc<Self>,
-        hold: Hold,
-        since: BootInstant,
-        lacking: Vec<usize>,
-        mut late: impl Stream<Item = (usize, bool)> + Unpin + Send + 'static,
-    ) {
-        let (shared, hold) = (self.clone(), Arc::new(hold));
-        lacking.into_iter().for_each(|index| self.repair_node(index, &hold, since));
-        self.late.spawn(async move {
-            while let Some((index, is_yes)) = late.next().await {
-                if !is_yes {
-                    shared.repair_node(index, &hold, since);
-                }
-            }
-        });
-    }
-
     /// Puts a hold back on a node, only in the first half of the lease: until then the majority that granted it has it,
     /// whatever its holder does.
-    fn repair_node(self: &Arc<Self>, index: usize, hold: &Arc<Hold>, since: BootInstant) {
+    pub(super) fn repair_node(self: &Arc<Self>, index: usize, hold: Arc<Hold>, since: BootInstant) {
         if self.late.len() >= UNDER_WAY_MAX {
             return;
         }
-        let (shared, hold, last) = (self.clone(), hold.clone(), since + hold.ttl / 2);
+        let Ok(attempt) = self.attempts.enter(hold.owner.id(), self.clock().now()) else { return };
+        let (shared, last) = (self.clone(), since + hold.ttl / 2);
         let repair = async move {
             let mut pause = PAUSE;
             for _ in 0..TIMES_MAX {
-                if shared.clock().now() >= last {
+                if attempt.has_ended() || shared.clock().now() >= last {
                     return;
                 }
                 // One that has it needs no more. One that is down or hangs is found again by the next renewal, and one
@@ -117,7 +99,7 @@ impl Shared {
             }
         };
         let closed = self.closed.clone();
-        self.late.spawn(async move { closed.run_until_cancelled(repair).await });
+        self.spawn(index, async move { _ = closed.run_until_cancelled(repair).await });
     }
 }
 

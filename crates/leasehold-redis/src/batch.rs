@@ -183,7 +183,7 @@ impl Lane {
     /// The calls that try an operation's ordinary case, or that of a release which hands over, as its name had lately.
     fn ordinary(&self, link: &Link, op: &Op) -> Option<[Call; 2]> {
         let calls = self.scripts.ordinary(op, link.number)?;
-        if self.contended.is(op) {
+        if self.contended.is(op.keys.lock()) {
             return op.is_release().then_some([Call::ReleaseWanted; 2]);
         }
         let natively = link.compares_and_deletes() && op.held_text().is_some();
@@ -192,7 +192,7 @@ impl Lane {
 
     /// The server found another case, and did nothing; an error if the attempt has ended meanwhile.
     fn not_ordinary(&self, op: &Op) -> Result<()> {
-        self.contended.note(op, true);
+        self.contended.note(op.keys.lock(), true);
         if op.leaves() { Ok(()) } else { Err(ended_error()) }
     }
 
@@ -247,7 +247,7 @@ impl Lane {
     /// A release after which nobody waits: the next operations on its name are ordinary.
     fn answered(&self, call: Call, op: &Op, reply: &Value) {
         if op.is_release() && *reply == Value::Int(1) && call >= Call::ReleaseWanted {
-            self.contended.note(op, false);
+            self.contended.note(op.keys.lock(), false);
         }
     }
 

@@ -18,7 +18,7 @@ use std::{
 use redis::{Cmd, Value};
 
 use self::op::Key;
-pub(super) use self::op::{Op, Step, entry, entry_owner, parts};
+pub(super) use self::op::{HeldText, Op, Step, entry, entry_owner, parts};
 use super::{keys::Keys, reply};
 use leasehold_core::engine::{EngineError, WAITERS_SHOWN, crc16::crc16, registry};
 
@@ -63,6 +63,7 @@ scripts! {
     DEADLINES_STATS: "deadlines/begin", "deadlines/stats";
     DEADLINES_DEAD: "deadlines/begin", "deadlines/dead";
 
+    ORDINARY: "voter/ordinary";
     VOTE: "begin", "voter/begin", "voter/fence", "voter/record", "voter/waiters", "voter/vote";
     CONFIRM: "begin", "voter/begin", "voter/fence", "voter/confirm";
     REPAIR: "begin", "voter/begin", "voter/fence", "voter/record", "voter/repair";
@@ -256,16 +257,16 @@ impl Default for Contended {
 }
 
 impl Contended {
-    fn place(&self, op: &Op) -> &AtomicBool {
-        &self.0[usize::from(crc16(op.keys.lock().as_bytes())) % self.0.len()]
+    fn place(&self, lock: &str) -> &AtomicBool {
+        &self.0[usize::from(crc16(lock.as_bytes())) % self.0.len()]
     }
 
-    pub(super) fn is(&self, op: &Op) -> bool {
-        self.place(op).load(Ordering::Relaxed)
+    pub(super) fn is(&self, lock: &str) -> bool {
+        self.place(lock).load(Ordering::Relaxed)
     }
 
-    pub(super) fn note(&self, op: &Op, contended: bool) {
-        self.place(op).store(contended, Ordering::Relaxed);
+    pub(super) fn note(&self, lock: &str, contended: bool) {
+        self.place(lock).store(contended, Ordering::Relaxed);
     }
 }
 

@@ -4,12 +4,14 @@
 //! the server for which that was written: what a restarted, wiped or rolled back server has lost cannot be voted on twice.
 //! Its wake-ups are hints: they grant nothing, and the attempt that gets one tries at once.
 
+mod ordinary;
 mod reply;
 #[cfg(test)]
 mod tests;
 
 use std::sync::{Arc, Mutex, MutexGuard, Once, OnceLock, PoisonError, Weak};
 
+use futures_util::future::BoxFuture;
 use redis::{Cmd, Value};
 use tokio::sync::{Notify, Semaphore, SemaphorePermit};
 
@@ -22,7 +24,7 @@ use super::{
     keys::{self, Keys},
     random_process,
     reply::read,
-    script::{self, FENCE_KEPT, Script, TOMBSTONE, entry, px},
+    script::{self, Contended, FENCE_KEPT, Script, TOMBSTONE, entry, px},
     topology::{not_sent, outcome},
     url::{Endpoint, StoreUrl},
 };
@@ -32,7 +34,10 @@ use leasehold_core::{
         ClockOffset, Cursor, EngineError, EngineOptions, Fault, Fut, Health, Hold, LinkChange, Page, Wake,
         WakeSink, Warning,
         registry::{Call, Registry, send_noted},
-        voter::{Abstention, Ballot, Kept, NodeStatus, Record, Sighting, State, Vote, Voter, Withdrawn},
+        voter::{
+            Abstention, Ballot, Kept, NodeStatus, Op, Outcome, Record, Sighting, State, Vote, Voter,
+            Withdrawn,
+        },
     },
     error::Result,
     fence::Fence,
@@ -66,14 +71,34 @@ struct RedisVoter {
     options: EngineOptions,
     connection: Arc<Connection>,
     /// The record that it votes under, or why there is none.
-    record: Mutex<Result<Arc<Record>, Abstention>>,
+    standing: Mutex<Result<Arc<Standing>, Abstention>>,
     attempts: Arc<Registry<Arc<Ballot>>>,
+    contended: Contended,
     /// Where hints go, and whom to notify when a connection breaks.
     sink: OnceLock<Weak<dyn WakeSink>>,
     wake: OnceLock<Arc<Notify>>,
     /// Warns once that the server refuses wake-ups.
     polling_only: Once,
     in_flight: Semaphore,
+    tasks: Arc<Tasks>,
+}
+
+/// A record that a node votes under, as scripts take it.
+struct Standing {
+    record: Record,
+    text: String,
+    /// The text up to the data set, and the data set, which is the second part of the identity.
+    parts: [String; 2],
+}
+
+impl Standing {
+    fn new(record: Record) -> Self {
+        let (text, data) = (record.to_string(), record.identity.split_once('-').map_or("", |(_, data)| data));
+        let rest = format!("{data} {} votes", record.max_ms);
+        let head = text.strip_suffix(&rest).unwrap_or(&text);
+        let parts = [head.to_owned(), data.to_owned()];
+        Self { text, parts, record }
+    }
 }
 
 impl RedisVoter {
@@ -86,18 +111,21 @@ impl RedisVoter {
     ) -> Arc<Self> {
         Arc::new_cyclic(|voter: &Weak<Self>| {
             let listener: Weak<dyn Listener> = voter.clone();
-            let connection = ConnectionOptions::new(node.client(login), None, options, listener, tasks);
+            let connection =
+                ConnectionOptions::new(node.client(login), None, options, listener, tasks.clone());
             let connection = Connection::new(ConnectionOptions { channel, identify: true, ..connection });
             Self {
                 label: node.to_string(),
                 options: options.clone(),
                 connection,
-                record: Mutex::new(Err(Abstention::NotAdmitted)),
+                standing: Mutex::new(Err(Abstention::NotAdmitted)),
                 attempts: Arc::default(),
+                contended: Contended::default(),
                 sink: OnceLock::new(),
                 wake: OnceLock::new(),
                 polling_only: Once::new(),
                 in_flight: Semaphore::new(options.max_in_flight),
+                tasks,
             }
         })
     }
@@ -115,8 +143,8 @@ impl RedisVoter {
         Keys::new(&self.options.prefix, name).checked()
     }
 
-    fn record(&self) -> MutexGuard<'_, Result<Arc<Record>, Abstention>> {
-        self.record.lock().unwrap_or_else(PoisonError::into_inner)
+    fn standing(&self) -> MutexGuard<'_, Result<Arc<Standing>, Abstention>> {
+        self.standing.lock().unwrap_or_else(PoisonError::into_inner)
     }
 
     /// Makes sure that hints reach us, or that they never will.
@@ -184,24 +212,34 @@ impl Voter for RedisVoter {
     }
 
     fn vote_under(&self, record: Option<Record>) {
-        *self.record() = match record {
-            Some(record) if record.state == State::Votes => Ok(Arc::new(record)),
+        let mut standing = self.standing();
+        // It is told after each inspection, mostly the same.
+        if matches!((&*standing, &record), (Ok(standing), Some(record)) if standing.record == *record) {
+            return;
+        }
+        *standing = match record {
+            Some(record) if record.state == State::Votes => Ok(Arc::new(Standing::new(record))),
             Some(_) => Err(Abstention::Forgot),
             None => Err(Abstention::NotAdmitted),
         };
+    }
+
+    fn do_ordinary<'a>(&'a self, ops: &'a [Op], until: Until) -> Fut<'a, Vec<Outcome>> {
+        Box::pin(self.ordinary(ops, until))
     }
 
     fn vote<'a>(&'a self, ballot: &'a Arc<Ballot>, until: Until) -> Fut<'a, Vote> {
         Box::pin(async move {
             let claim = &ballot.claim;
             let keys = self.keys(&claim.name)?;
-            let record = match &*self.record() {
-                Ok(record) => record.clone(),
+            let standing = match &*self.standing() {
+                Ok(standing) => standing.clone(),
                 Err(why) => return Ok(Vote::Abstains(*why)),
             };
+            let record = &standing.record;
             let call = self.attempts.enter(claim.owner.id(), self.options.clock.now())?;
             let (_room, link) = self.room(until).await?;
-            if !is_of_run(&link, &record) {
+            if !is_of_run(&link, record) {
                 return Ok(Vote::Abstains(Abstention::Forgot));
             }
             let waits = claim.queue.map(|_| ballot);
@@ -212,15 +250,15 @@ impl Voter for RedisVoter {
                 cmd.arg(8).arg(keys.lock()).arg(keys.fence()).arg(keys.waiters()).arg(keys.seen());
                 cmd.arg(keys.gone(claim.owner.id_text())).arg(RECORD).arg(HIGHEST).arg(FLOOR);
                 cmd.arg(KEPT_MS).arg(claim.owner.expose()).arg(px(claim.ttl + claim.lock_delay));
-                cmd.arg(ballot.hint.get()).arg(record.to_string());
+                cmd.arg(ballot.hint.get()).arg(&standing.text);
                 cmd.arg(entry(claim, &self.connection.options.channel)).arg(ballot.arrival);
             };
             let value = send_counted(&link, &call, waits, &script::VOTE, write, until).await?;
             // Only a new connection reads the identity again. One for each other abstention would be a storm.
-            if reply::is_other_data_set(&value, &record) {
+            if reply::is_other_data_set(&value, &standing.text) {
                 link.broke("the server has another data set by now");
             }
-            let vote = reply::voted(value, &record)?;
+            let vote = reply::voted(value, record)?;
             if matches!(vote, Vote::Yes(_)) {
                 call.waits_no_longer();
             }
@@ -261,17 +299,17 @@ impl Voter for RedisVoter {
     fn repair<'a>(&'a self, hold: &'a Hold, until: Until) -> Fut<'a, bool> {
         Box::pin(async move {
             let keys = self.keys(&hold.name)?;
-            let Ok(record) = self.record().clone() else { return Ok(false) };
+            let Ok(standing) = self.standing().clone() else { return Ok(false) };
             let call = self.attempts.enter(hold.owner.id(), self.options.clock.now())?;
             let (_room, link) = self.room(until).await?;
-            if !is_of_run(&link, &record) {
+            if !is_of_run(&link, &standing.record) {
                 return Ok(false);
             }
             let write = |cmd: &mut Cmd| {
                 cmd.arg(5).arg(keys.lock()).arg(keys.fence()).arg(keys.gone(hold.owner.id_text()));
                 cmd.arg(RECORD).arg(HIGHEST);
                 cmd.arg(KEPT_MS).arg(hold.owner.expose()).arg(px(hold.ttl + hold.lock_delay));
-                cmd.arg(record.to_string()).arg(hold.fence.get());
+                cmd.arg(&standing.text).arg(hold.fence.get());
             };
             read(send_counted(&link, &call, None, &script::REPAIR, write, until).await?)
         })
@@ -314,7 +352,11 @@ impl Voter for RedisVoter {
             };
             let value = send(&link, &script::WITHDRAW, write, until).await?;
             self.attempts.ended(owner.id());
-            reply::withdrawn(&value)
+            let withdrawn = reply::withdrawn(&value)?;
+            if withdrawn.was_ours && !withdrawn.woke {
+                self.contended.note(keys.lock(), false);
+            }
+            Ok(withdrawn)
         })
     }
 
@@ -404,6 +446,10 @@ impl Voter for RedisVoter {
             }
             Ok((health, clock))
         })
+    }
+
+    fn spawn(&self, task: BoxFuture<'static, ()>) {
+        drop(self.tasks.spawn(task));
     }
 
     fn close(&self) {

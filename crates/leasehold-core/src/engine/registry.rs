@@ -150,6 +150,14 @@ impl<W: Clone> Registry<W> {
         copies.any(|copy| *copy != ClaimCopy::Left(connection))
     }
 
+    /// Whether an end that leaves over this connection has more to do than to give back: a copy may arrive after it, or the
+    /// attempt waits.
+    pub fn leaves_something(&self, owner: OwnerId, connection: u64) -> bool {
+        let all = self.all();
+        let Some(attempt) = all.open.get(&owner) else { return false };
+        attempt.waits.is_some() || attempt.copies.iter().any(|copy| *copy != ClaimCopy::Left(connection))
+    }
+
     /// Changes what is known of an attempt, if it is known; one that is over is forgotten.
     fn change<R>(&self, owner: OwnerId, change: impl FnOnce(&mut Attempt<W>) -> R) -> Option<R> {
         let mut all = self.all();

@@ -2,6 +2,7 @@
 
 use std::{fmt, sync::Arc, sync::Weak, time::Duration};
 
+use futures_util::future::BoxFuture;
 use serde::{Serialize, Serializer};
 use tokio::sync::Notify;
 
@@ -15,6 +16,8 @@ use crate::{
 
 /// Renewals in one call; bounds how long a server is busy with one.
 pub const RENEWALS_PER_CALL: usize = 128;
+/// Votes and withdrawals in one call.
+pub const OPS_PER_CALL: usize = 32;
 
 /// How far ahead of its own clock a node lets the floor of its fences be.
 pub const FLOOR_LEAD_MAX: Duration = Duration::from_secs(180);
@@ -27,6 +30,11 @@ pub trait Voter: Send + Sync + 'static {
     /// Votes under this record from now on. The node compares it with its own at every vote, so a node that was
     /// restarted, flushed or rolled back does not vote.
     fn vote_under(&self, record: Option<Record>);
+
+    /// Does what is ordinary among these, in one call and each on its own: gives a vote for a lock that nobody holds or
+    /// waits for; takes a vote back while nobody waits. What is not ordinary has no effect, and takes
+    /// [`vote`](Self::vote) or [`withdraw`](Self::withdraw).
+    fn do_ordinary<'a>(&'a self, ops: &'a [Op], until: Until) -> Fut<'a, Vec<Outcome>>;
 
     /// Asks for the node's vote. Idempotent for its owner; a yes refreshes the ttl. A refused claim that may wait is
     /// queued, so that a withdrawal can wake it and newcomers come after it.
@@ -84,8 +92,45 @@ pub trait Voter: Send + Sync + 'static {
     /// What an operator should know about the node, and how far its clock is from ours, if it may be asked.
     fn health(&self, until: Until) -> Fut<'_, (Health, Option<ClockOffset>)>;
 
+    /// Runs a task where its connections are: it carries calls of several callers, and outlives the runtime of each.
+    fn spawn(&self, task: BoxFuture<'static, ()>);
+
     /// Closes its connections.
     fn close(&self);
+}
+
+/// What is asked of a node together with others.
+#[derive(Clone, Debug)]
+pub enum Op {
+    /// Its vote.
+    Vote(Arc<Ballot>),
+    /// To take the vote for this owner back.
+    Withdraw(Arc<(Name, Owner)>),
+}
+
+impl Op {
+    /// The name it is about.
+    pub fn name(&self) -> &Name {
+        match self {
+            Self::Vote(ballot) => &ballot.claim.name,
+            Self::Withdraw(lock) => &lock.0,
+        }
+    }
+}
+
+/// What became of one that was asked for together with others.
+#[derive(Clone, Copy, Debug, PartialEq, Eq)]
+pub enum Outcome {
+    /// The vote was given, under this fence.
+    Voted(Fence),
+    /// The vote was taken back.
+    Withdrawn,
+    /// There was no vote to take back: nobody holds the lock or waits for it.
+    Absent,
+    /// The node does not vote; [`vote`](Voter::vote) says why.
+    Abstained,
+    /// It is not ordinary, and nothing was done.
+    NotOrdinary,
 }
 
 /// What is voted on.

@@ -36,8 +36,8 @@ pub(super) fn voted(value: Value, expected: &Record) -> Result<Vote, EngineError
 }
 
 /// Whether the node has the expected record, over another data set than the one it was written for.
-pub(super) fn is_other_data_set(value: &Value, expected: &Record) -> bool {
-    matches!(items(value), [Value::Int(8), found] if text(found) == Some(&expected.to_string()))
+pub(super) fn is_other_data_set(value: &Value, expected: &str) -> bool {
+    matches!(items(value), [Value::Int(8), found] if text(found) == Some(expected))
 }
 
 /// Why a node with this record does not vote under the expected one.

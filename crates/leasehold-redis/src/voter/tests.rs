@@ -3,6 +3,7 @@
 mod ending;
 mod faults;
 mod forgetting;
+mod ordinary;
 mod voting;
 
 use std::{net::SocketAddr, sync::Mutex, time::Duration};

@@ -185,6 +185,9 @@ pub(super) async fn sleep(time: Duration) {
     tokio::time::sleep(time).await;
 }
 
+/// A wait in which a store on a busy machine says that the lock is held. One that did not answer at all is unreachable.
+pub(super) const ANSWERED: Duration = ms(1000);
+
 pub(super) const fn ms(ms: u64) -> Duration {
     Duration::from_millis(ms)
 }

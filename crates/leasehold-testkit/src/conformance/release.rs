@@ -71,7 +71,10 @@ async fn releasing_a_taken_lock_reports_the_holder(test: TestContext) {
     let (one, two) = (test.client().await, test.client().await);
     let late = one.lock("job").ttl(ms(150)).acquire().await.unwrap();
     let next = soon("the next holder", two.lock("job").wait(ms(15_000)).acquire()).await.unwrap();
-    assert_eq!(late.release().await.unwrap(), Released::Taken { by: Some(next.fence()) });
+    let Released::Taken { by: Some(by) } = late.release().await.unwrap() else { panic!("not taken") };
+    // A node of a quorum may have given a later one than those that made the grant.
+    let is_of_quorum = one.quorum().is_ok();
+    assert!(by == next.fence() || is_of_quorum && by > next.fence(), "{by} is not {}", next.fence());
 }
 
 async fn a_late_release_leaves_the_second_holder_alone(test: TestContext) {

@@ -7,7 +7,7 @@ use leasehold::{ErrorKind, OnOutage, Protection, RunError};
 
 use super::{
     TestContext,
-    context::{is_closed, ms, sleep, soon},
+    context::{ANSWERED, is_closed, ms, sleep, soon},
 };
 
 cases! {
@@ -127,7 +127,7 @@ async fn a_run_without_the_lock_does_not_run(test: TestContext) {
     let client = test.client().await;
     let _guard = client.lock("job").acquire().await.unwrap();
     let not_run = async |_| panic!("ran without the lock");
-    match client.lock("job").wait(ms(100)).run(not_run).await.unwrap_err() {
+    match client.lock("job").wait(ANSWERED).run(not_run).await.unwrap_err() {
         RunError::NotRun(error) => assert_eq!(error.kind(), ErrorKind::TimedOut),
         other => panic!("{other:?}"),
     }
@@ -176,7 +176,7 @@ async fn a_held_lock_is_no_reason_to_go_on(test: TestContext) {
     let client = test.client().await;
     let _guard = client.lock("job").acquire().await.unwrap();
     for policy in [OnOutage::Deny, OnOutage::Proceed] {
-        let lock = client.lock("job").wait(ms(100)).on_outage(policy);
+        let lock = client.lock("job").wait(ANSWERED).on_outage(policy);
         let error = lock.acquire_or_proceed().await.map(drop).unwrap_err();
         assert_eq!(error.kind(), ErrorKind::TimedOut);
     }

@@ -13,7 +13,7 @@ use leasehold::{Error, ErrorKind, Holder, OnOutage, Retry, engine::Released};
 
 use super::{
     Slow, TestContext, Wrapped,
-    context::{enqueue, ms, sleep, soon, until_waiting},
+    context::{ANSWERED, enqueue, ms, sleep, soon, until_waiting},
 };
 
 cases! {
@@ -211,7 +211,7 @@ async fn a_hand_over_reaches_a_waiter_that_asked_only_once(test: TestContext) {
 async fn a_waiter_that_gave_up_is_not_granted(test: TestContext) {
     let (one, two) = (test.client().await, test.client().await);
     let guard = one.lock("job").acquire().await.unwrap();
-    let error = two.lock("job").wait(ms(150)).acquire().await.unwrap_err();
+    let error = two.lock("job").wait(ANSWERED).acquire().await.unwrap_err();
     assert_eq!(error.kind(), ErrorKind::TimedOut);
     until_waiting(&one, "job", 0).await;
     assert_eq!(guard.release().await.unwrap(), Released::Free);

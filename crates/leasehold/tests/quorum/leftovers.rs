@@ -2,7 +2,9 @@
 
 use std::time::Duration;
 
-use crate::fixture::{client, leftovers, quorum};
+use leasehold_testkit::{FaultProxy, eventually_async};
+
+use crate::fixture::{LONG, all_vote, builder, client, has, leftovers, nodes, quorum};
 
 /// So long that nothing ends by itself within a test.
 const MAX_TTL: Duration = Duration::from_secs(240);
@@ -30,4 +32,37 @@ async fn many_released_locks_leave_no_vote_behind() {
     leases.close().await.unwrap();
     let left: Vec<_> = set.nodes().iter().map(leftovers).collect();
     assert!(left.iter().all(Vec::is_empty), "{left:?}");
+}
+
+/// The runtime of the client ends while a withdrawal is on its way; another one goes on with the client.
+#[test]
+fn the_end_of_a_runtime_loses_no_withdrawal() {
+    let runtime =
+        || tokio::runtime::Builder::new_multi_thread().worker_threads(2).enable_all().build().unwrap();
+    let (first, second) = (runtime(), runtime());
+    let Some(set) = nodes(3).start_or_skip() else { return };
+    let proxies: Vec<_> = set.nodes().iter().map(|node| FaultProxy::start(node.addr())).collect();
+    let addresses: Vec<_> = proxies.iter().map(|proxy| proxy.addr().to_string()).collect();
+    let url = format!("redlock://{}", addresses.join(","));
+    let leases = first.block_on(async { builder(&url, MAX_TTL).connect_lazy().unwrap() });
+    second.block_on(async {
+        leases.quorum().unwrap().admit_new().await.unwrap();
+        let guard = leases.lock("x").fixed().acquire().await.unwrap();
+        eventually_async(LONG, "all votes", || async { set.nodes().iter().all(|node| has(node, "x")) }).await;
+        proxies[2].hold();
+        guard.release().await.unwrap();
+    });
+    drop(first);
+    proxies[2].cut();
+    proxies[2].pass();
+    assert!(has(&set.nodes()[2], "x"), "the withdrawal arrived");
+    second.block_on(async {
+        // Nothing more is owed: all connections are new.
+        all_vote(&leases).await;
+        eventually_async(LONG, "the withdrawal", || async {
+            leases.lock("y").fixed().acquire().await.unwrap().release().await.unwrap();
+            !has(&set.nodes()[2], "x")
+        })
+        .await;
+    });
 }

@@ -6,13 +6,17 @@ use std::{
     time::Duration,
 };
 
+use futures_util::future::BoxFuture;
 use leasehold::{
     BootInstant, Clock, Fence, Name,
     clock::Until,
     engine::{
         ClockOffset, Cursor, EngineError, Fault, Fut, Health, Hold, Page, Wake, WakeSink,
         quorum::list_of,
-        voter::{Abstention, Ballot, Kept, NodeStatus, Record, Sighting, State, Vote, Voter, Withdrawn},
+        voter::{
+            Abstention, Ballot, Kept, NodeStatus, Op, Outcome, Record, Sighting, State, Vote, Voter,
+            Withdrawn,
+        },
     },
     owner::Owner,
 };
@@ -280,10 +284,13 @@ impl SimulatedVoter {
         lock(&self.votes_under).clone()
     }
 
-    /// The fence that a client asks for whose wall clock is wrong.
-    fn skewed(&self, hint: Fence) -> Fence {
-        let is_clock = hint.get() == self.link.network.clock.wall_us();
-        if is_clock { Fence::new(hint.get().saturating_add_signed(self.skew_us)) } else { hint }
+    /// What a client asks for whose wall clock is wrong. What is asked for by the clock leaves soon.
+    fn skewed(&self, ballot: &Ballot) -> Ballot {
+        const SOON_US: u64 = 500_000;
+        let (now_us, hint) = (self.link.network.clock.wall_us(), ballot.hint.get());
+        let is_clock = (now_us - SOON_US..=now_us).contains(&hint);
+        let skew_us = if is_clock { self.skew_us } else { 0 };
+        Ballot { hint: Fence::new(hint.saturating_add_signed(skew_us)), ..ballot.clone() }
     }
 }
 
@@ -296,11 +303,24 @@ impl Voter for SimulatedVoter {
         *lock(&self.votes_under) = record;
     }
 
+    fn do_ordinary<'a>(&'a self, ops: &'a [Op], until: Until) -> Fut<'a, Vec<Outcome>> {
+        let skewed = |op: &Op| match op {
+            Op::Vote(ballot) => Op::Vote(Arc::new(self.skewed(ballot))),
+            Op::Withdraw(lock) => Op::Withdraw(lock.clone()),
+        };
+        let (ops, expected, client): (Vec<_>, _, _) =
+            (ops.iter().map(skewed).collect(), self.record(), self.link.client);
+        let about = ops.first().map(|op| op.name().clone());
+        self.link.ask(until, about, move |node, now| {
+            Ok(ops.iter().map(|op| node.do_ordinary(op, expected.as_ref(), client, now)).collect())
+        })
+    }
+
     fn vote<'a>(&'a self, ballot: &'a Arc<Ballot>, until: Until) -> Fut<'a, Vote> {
         let Some(expected) = self.record() else {
             return Box::pin(async { Ok(Vote::Abstains(Abstention::NotAdmitted)) });
         };
-        let ballot = Ballot { hint: self.skewed(ballot.hint), ..Ballot::clone(ballot) };
+        let ballot = self.skewed(ballot);
         let (client, name) = (self.link.client, ballot.claim.name.clone());
         self.link.ask(until, Some(name), move |node, now| node.vote(&ballot, &expected, client, now))
     }
@@ -390,6 +410,13 @@ impl Voter for SimulatedVoter {
 
     fn health(&self, _until: Until) -> Fut<'_, (Health, Option<ClockOffset>)> {
         Box::pin(async { Ok((Health::default(), None)) })
+    }
+
+    fn spawn(&self, task: BoxFuture<'static, ()>) {
+        // None at the end of a run, when what is left is dropped.
+        if let Ok(runtime) = tokio::runtime::Handle::try_current() {
+            runtime.spawn(task);
+        }
     }
 
     fn close(&self) {}

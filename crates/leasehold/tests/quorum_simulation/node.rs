@@ -7,8 +7,8 @@ use leasehold::{
     engine::{
         self, Claim, EngineError, Fault, Hold,
         voter::{
-            Abstention, Ballot, FLOOR_LEAD_MAX, Kept, NodeStatus, Record, Sighting, State, Value, Vote,
-            Withdrawn,
+            Abstention, Ballot, FLOOR_LEAD_MAX, Kept, NodeStatus, Op, Outcome, Record, Sighting, State,
+            Value, Vote, Withdrawn,
         },
     },
     owner::{Owner, OwnerId},
@@ -184,6 +184,40 @@ impl Node {
                 self.memory.dequeue(&claim.name, &claim.owner);
                 Ok(Vote::Yes(fence))
             }
+        }
+    }
+
+    /// Does it if nobody else holds the lock or waits for it.
+    pub(crate) fn do_ordinary(
+        &mut self,
+        op: &Op,
+        expected: Option<&Record>,
+        client: usize,
+        now: Moment,
+    ) -> Outcome {
+        let name = op.name();
+        let nobody_waits = self.memory.waiting(name) == 0;
+        let holder = self.memory.holder(name, now).map(str::to_owned);
+        match (op, expected) {
+            (Op::Vote(ballot), Some(expected)) if nobody_waits && holder.is_none() => {
+                match self.vote(ballot, expected, client, now) {
+                    Ok(Vote::Yes(fence)) => Outcome::Voted(fence),
+                    Ok(Vote::Abstains(_)) => Outcome::Abstained,
+                    _ => Outcome::NotOrdinary,
+                }
+            }
+            (Op::Withdraw(lock), _) if nobody_waits => match holder {
+                None => {
+                    self.withdraw(name, &lock.1, now);
+                    Outcome::Absent
+                }
+                Some(holder) if holder == lock.1.expose() => {
+                    self.withdraw(name, &lock.1, now);
+                    Outcome::Withdrawn
+                }
+                Some(_) => Outcome::NotOrdinary,
+            },
+            _ => Outcome::NotOrdinary,
         }
     }
 

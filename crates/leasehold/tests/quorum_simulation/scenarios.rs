@@ -6,7 +6,7 @@ use futures_util::future::join_all;
 use leasehold::{
     Error, ErrorKind, Fence, Leasehold, Refusal,
     engine::{
-        Members,
+        Members, Released,
         quorum::Quorum,
         voter::{Record, State},
     },
@@ -65,6 +65,46 @@ fn claims_of_a_busy_client_outlast_a_pause_of_the_nodes() {
         (0..3).for_each(|node| network.hang(node, COMMAND));
         let outcomes = locks.await.unwrap();
         assert!(outcomes.iter().all(Result::is_ok), "{:?}", outcomes.iter().find(|outcome| outcome.is_err()));
+    });
+}
+
+/// A vote that is still in line when its lock is given back never leaves. That node has nothing to give back, and must not
+/// look as if the lock had been lost there.
+#[test]
+fn a_release_counts_a_node_whose_vote_never_left() {
+    virtually(async {
+        let (network, leases) = quiet(3);
+        leases.lock("x").acquire().await.unwrap().release().await.unwrap();
+        tokio::time::sleep(1000 * MS).await;
+        network.hang(2, COMMAND / 4);
+        let mut guards = Vec::new();
+        // Each time so many that they share calls; those to the third node are used up after a few.
+        for round in 0..8 {
+            let locks = (0..6).map(|number| leases.lock(format!("{round}-{number}")).ttl(TTL_MAX).acquire());
+            guards.extend(join_all(locks).await.into_iter().map(Result::unwrap));
+        }
+        network.hang(1, 60_000 * MS);
+        for outcome in join_all(guards.split_off(42).into_iter().map(|guard| guard.release())).await {
+            assert_eq!(outcome.unwrap(), Released::Free);
+        }
+    });
+}
+
+/// One node says yes, one no, and the third hangs: nobody has a majority, and the yes must not stay in others' way for as
+/// long as a node may take.
+#[test]
+fn a_divided_round_does_not_wait_for_a_node_that_hangs() {
+    virtually(async {
+        let (network, holder) = quiet(3);
+        let other = client(&network, Arc::new(Quorum::over(network.voters(0), options(&network))), 2);
+        other.lock("y").acquire().await.unwrap().release().await.unwrap();
+        let held = holder.lock("x").ttl(TTL_MAX).fixed().acquire().await.unwrap();
+        tokio::time::sleep(100 * MS).await;
+        network.touch(1, |node, _| node.lose_key(held.name()));
+        network.hang(2, 60_000 * MS);
+        let (attempt, tried_in) = took(&network, other.lock("x").ttl(TTL_MAX).try_acquire()).await;
+        assert!(attempt.unwrap().held().is_none());
+        assert!(tried_in < COMMAND / 4, "{tried_in:?}");
     });
 }
 
