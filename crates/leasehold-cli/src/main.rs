@@ -20,6 +20,7 @@ use exit::{Exit, Failure};
 
 fn main() -> ExitCode {
     // The processes of a demo are copies of this one.
+    #[cfg(feature = "demos")]
     if let Some(code) = leasehold_demos::run_worker() {
         return code;
     }
