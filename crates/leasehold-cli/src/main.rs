@@ -5,6 +5,7 @@
 mod command;
 mod duration;
 mod exit;
+mod hint;
 mod output;
 mod signals;
 mod store;
