@@ -97,7 +97,7 @@ impl<'a> Sections<'a> {
     }
 }
 
-const EXIT_CODES: &str = "\
+const EXIT_CODES: &str = "
   0   done
   1   not done: the lock is held by another, or there are warnings
   64  wrong usage, or a wrong setting

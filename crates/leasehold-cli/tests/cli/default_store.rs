@@ -139,7 +139,7 @@ fn a_nearer_file_wins_over_that_of_the_host_key_by_key() {
     assert_eq!(named.code, Some(0), "{named}");
     assert!(named.stderr.starts_with("warning: ignored /etc/leasehold.toml: it cannot be read"), "{named}");
     mode(&host.sandbox.path("etc/leasehold.toml"), 0o644);
-    host.sandbox.write("leasehold.toml", "store = 'memory:here'");
+    host.sandbox.write("leasehold.toml", "store = 'memory:here'\n[locks.a]\nkey = 'b'");
     let shown = host.run(USER, &["run", "x", "--", "true"]);
     assert!(shown.stderr.contains("(chosen by leasehold.toml)"), "{shown}");
 }
