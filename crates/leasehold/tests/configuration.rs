@@ -150,7 +150,7 @@ fn a_nearer_file_wins_key_by_key_and_policy_by_policy() {
     assert_eq!((label.as_str(), prefix.as_str(), *connections), ("near", "user:", 7));
     let keys: Vec<_> = settings.policies.locks().map(|policy| policy.template()).collect();
     assert_eq!(keys, ["near", "user"]);
-    assert_eq!(settings.files, [near.path().join("leasehold.toml"), of_user.clone(), of_host.clone()]);
+    assert_eq!(settings.files, [near.path().join("leasehold.toml"), of_user, of_host.clone()]);
     std::fs::write(&of_host, "connections = 65").unwrap();
     let error = Settings::load(&sources).unwrap_err().to_string();
     assert!(error.starts_with(&format!("invalid connections in {}", of_host.display())), "{error}");

@@ -31,7 +31,7 @@ impl Man {
             Some(dir) => {
                 fs::create_dir_all(&dir).and_then(|()| write_pages(&command, &dir)).map_err(|error| {
                     Failure::file(format!("cannot write manual pages to {}", dir.display()), &error)
-                })?
+                })?;
             }
             None => output::print(&String::from_utf8_lossy(&page(&command)?))?,
         }
