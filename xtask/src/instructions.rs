@@ -130,8 +130,19 @@ fn count(root: &Path, path: &HotPath) -> Option<u64> {
     let runner = Value::from(valgrind.to_vec());
     let (config, operations) =
         (format!("target.'cfg(all())'.runner = {runner}"), path.operations.to_string());
-    let args =
-        ["run", "--quiet", "--release", "-p", PACKAGE, "--config", &config, "--", path.name, &operations];
+    let args = [
+        "run",
+        "--quiet",
+        "--profile",
+        "counted",
+        "-p",
+        PACKAGE,
+        "--config",
+        &config,
+        "--",
+        path.name,
+        &operations,
+    ];
     let mut total = None;
     let succeeded = cargo::succeeds_reading(&mut cargo::command(root, &args), |line| {
         total = collected(line).or(total);

@@ -9,17 +9,20 @@ use crate::cargo;
 /// A feature that compiles only together with another is a feature that users cannot choose. Builds that lack one are
 /// also where the error that names it can be tested.
 pub(crate) fn features(root: &Path) -> bool {
-    let mut builds = feature_names(&read(&root.join("crates/leasehold/Cargo.toml")));
-    builds.push(String::new());
-    let base = ["-p", "leasehold", "--no-default-features", "--features"];
+    let mut builds = Vec::new();
+    for package in ["leasehold", "leasehold-cli"] {
+        let features = feature_names(&read(&root.join("crates").join(package).join("Cargo.toml")));
+        builds.extend(features.into_iter().chain([String::new()]).map(|feature| (package, feature)));
+    }
     // No early return: one run names every feature that is broken.
     let mut all = true;
-    for feature in builds {
-        let mut clippy = cargo::command(root, &["clippy"]);
-        all &= cargo::succeeds(clippy.args(base).args([&feature, "--", "-D", "warnings"]));
+    for (package, feature) in &builds {
+        let mut clippy =
+            cargo::command(root, &["clippy", "-p", package, "--no-default-features", "--features"]);
+        all &= cargo::succeeds(clippy.args([feature, "--", "-D", "warnings"]));
     }
-    let mut test = cargo::command(root, &["test"]);
-    all & cargo::succeeds(test.args(base).args(["", "--lib", "connect"]))
+    let mut test = cargo::command(root, &["test", "-p", "leasehold", "--no-default-features"]);
+    all & cargo::succeeds(test.args(["--lib", "connect"]))
 }
 
 /// Packages all published crates together, so that those not on crates.io yet find each other.

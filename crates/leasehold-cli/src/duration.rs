@@ -20,6 +20,11 @@ pub(crate) fn parse_wait(text: &str) -> Result<Duration, String> {
     }
 }
 
+/// A duration as files and variables have it.
+pub(crate) fn written(duration: Duration) -> String {
+    humantime::format_duration(duration).to_string().replace(' ', "")
+}
+
 #[cfg(test)]
 mod tests {
     use super::*;
@@ -33,6 +38,15 @@ mod tests {
         for bad in ["30", "", "-1s", "1.5", "soon"] {
             assert!(parse(bad).is_err_and(|why| why.starts_with("expected ")), "{bad}");
         }
+    }
+
+    #[test]
+    fn what_is_written_can_be_read() {
+        for text in ["50ms", "10m", "1h30m", "5m"] {
+            assert_eq!(written(parse(text).unwrap()), text);
+        }
+        let day = Duration::from_secs(86_400);
+        assert_eq!(parse(&written(day)), Ok(day));
     }
 
     #[test]

@@ -5,7 +5,10 @@ use std::{io, process::ExitCode};
 use leasehold::{Error, ErrorKind};
 use serde::Serialize;
 
-use crate::output::{self, Envelope};
+use crate::{
+    hint,
+    output::{self, Envelope},
+};
 
 /// The exit code of a command that did not fail.
 #[derive(Clone, Copy, Debug, PartialEq, Eq)]
@@ -32,6 +35,22 @@ pub(crate) const CANNOT_EXECUTE: u8 = 126;
 pub(crate) const NOT_FOUND: u8 = 127;
 /// A file or the terminal failed (`EX_IOERR`).
 const IO: u8 = 74;
+
+/// The exit code of an error (`sysexits.h` where it has one; 76 for a lost lock).
+pub(crate) const fn code_of(kind: ErrorKind) -> u8 {
+    match kind {
+        ErrorKind::TimedOut => 1,
+        ErrorKind::Invalid => 64,
+        ErrorKind::WrongType => 65,
+        ErrorKind::StoreUnreachable => 69,
+        ErrorKind::Overloaded => 75,
+        ErrorKind::Lost => 76,
+        ErrorKind::StoreRefused => 77,
+        ErrorKind::Corrupt => 78,
+        // `Unsupported`, and what a later library adds.
+        _ => 70,
+    }
+}
 
 /// Why a command failed.
 #[derive(Debug, Serialize)]
@@ -69,7 +88,7 @@ impl Failure {
     /// Wrong usage.
     pub(crate) fn usage(message: impl Into<String>, hint: impl Into<String>) -> Self {
         let kind = ErrorKind::Invalid;
-        Self::new(kind.exit_code(), kind.as_str(), message).hint(hint)
+        Self::new(code_of(kind), kind.as_str(), message).hint(hint)
     }
 
     /// A file could not be used.
@@ -145,8 +164,8 @@ impl From<Error> for Failure {
             _ => None,
         };
         let kind = error.kind();
-        let failure = Self::new(kind.exit_code(), kind.as_str(), error.to_string()).hint(error.hint());
-        Self { retry: error.retry(), name, ..failure }
+        let failure = Self::new(code_of(kind), kind.as_str(), error.to_string());
+        Self { retry: error.is_retryable(), hint: hint::hint(&error), name, ..failure }
     }
 }
 
@@ -175,7 +194,7 @@ pub(crate) fn after_parsing(error: &clap::Error) -> ExitCode {
         return Failure::usage(message, "see `leasehold --help`").report(true);
     }
     let _closed = error.print();
-    ExitCode::from(ErrorKind::Invalid.exit_code())
+    ExitCode::from(code_of(ErrorKind::Invalid))
 }
 
 #[cfg(test)]
@@ -194,6 +213,10 @@ mod tests {
     #[test]
     fn codes_of_the_command_line_differ_from_those_of_the_library() {
         let own = [MAX_RUNTIME, CANNOT_EXECUTE, NOT_FOUND, IO];
-        assert!(ErrorKind::ALL.iter().all(|kind| !own.contains(&kind.exit_code())));
+        let mut codes: Vec<_> = ErrorKind::ALL.iter().map(|kind| code_of(*kind)).collect();
+        codes.sort_unstable();
+        codes.dedup();
+        assert_eq!(codes.len(), ErrorKind::ALL.len(), "each kind has its own");
+        assert!(codes.iter().all(|code| *code != 0 && !own.contains(code)));
     }
 }

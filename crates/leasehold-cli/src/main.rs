@@ -5,6 +5,7 @@
 mod command;
 mod duration;
 mod exit;
+mod hint;
 mod output;
 mod signals;
 mod store;
@@ -20,6 +21,7 @@ use exit::{Exit, Failure};
 
 fn main() -> ExitCode {
     // The processes of a demo are copies of this one.
+    #[cfg(feature = "demos")]
     if let Some(code) = leasehold_demos::run_worker() {
         return code;
     }

@@ -1,6 +1,4 @@
-//! Which store is used, and with which settings.
-//!
-//! Flag, then environment, then `leasehold.toml`, then a SQLite file in the user's state folder.
+//! The store of a command, and its settings. The library's rule chooses it: see docs/stores.md.
 
 use std::{
     env, fs,
@@ -8,37 +6,45 @@ use std::{
     time::Duration,
 };
 
-use leasehold::{Config, Error, Leasehold, Policies, Settings, config::Sources};
+use leasehold::{
+    Config, Leasehold, Policies, Settings,
+    config::ChosenBy,
+    lease::validity::{TTL_MAX_LIMIT, TTL_MIN},
+};
 
-use crate::{command::Global, exit::Failure, output};
+use crate::{command::Global, duration, exit::Failure, output};
 
 /// A chosen store with its settings.
 pub(crate) struct Store {
     settings: Settings,
-    /// What chose it, for `-v`.
-    chosen_by: String,
     verbose: bool,
+    json: bool,
 }
 
 impl Store {
-    /// Chooses the store.
+    /// Chooses a store that other processes can share.
     pub(crate) fn choose(global: &Global) -> Result<Self, Failure> {
-        let user_file =
-            folder("XDG_CONFIG_HOME", ".config").map(|folder| folder.join("leasehold/leasehold.toml"));
-        let sources = Sources { fallback: user_file.as_deref(), ..Sources::new(&variable) };
-        let mut settings = Settings::load(&sources)?;
+        let store = Self::choose_any(global)?;
+        if store.settings.store.as_deref().is_some_and(|url| url.starts_with("memory:")) {
+            return Err(Failure::usage(
+                format!(
+                    "the store memory: (chosen by {}) ends with this command, so no other process would see its locks",
+                    store.chosen_by()
+                ),
+                "choose a store that processes share: sqlite:PATH on one host, redis://HOST between hosts",
+            ));
+        }
+        Ok(store)
+    }
+
+    /// Chooses a store, also one that only this process can use.
+    pub(crate) fn choose_any(global: &Global) -> Result<Self, Failure> {
+        let settings = Settings::from_env_or(global.store.as_deref())?;
         // With -v the log already contains it.
         for ignored in settings.ignored.iter().filter(|_| global.verbose == 0) {
             output::say(&format!("warning: {ignored}"));
         }
-        let (url, chosen_by) = match (&global.store, settings.store.take()) {
-            (Some(url), _) => (url.clone(), "by --store"),
-            (None, Some(url)) if is_set("LEASEHOLD_STORE") => (url, "by LEASEHOLD_STORE"),
-            (None, Some(url)) => (url, "by leasehold.toml"),
-            (None, None) => (default_url()?, "by default"),
-        };
-        settings.store = Some(if url == "env" { redis_from_env()? } else { url });
-        Ok(Self { settings, chosen_by: chosen_by.into(), verbose: global.verbose > 0 })
+        Ok(Self { settings, verbose: global.verbose > 0, json: global.json })
     }
 
     /// The defaults of all flags.
@@ -52,27 +58,56 @@ impl Store {
     }
 
     /// Checks a ttl before anything is sent.
-    pub(crate) fn check_ttl(&self, ttl: Duration) -> Result<(), Error> {
-        self.settings.config.check_ttl(ttl)
+    pub(crate) fn check_ttl(&self, ttl: Duration) -> Result<(), Failure> {
+        let most = self.settings.config.max_ttl;
+        let checked = self.settings.config.check_ttl(ttl);
+        checked.map_err(|error| Failure::from(error).hint(self.ttl_hint(ttl, most)))
+    }
+
+    fn ttl_hint(&self, ttl: Duration, most: Duration) -> String {
+        let (wanted, most) = (duration::written(ttl), duration::written(most));
+        let file =
+            self.settings.files.first().map_or("leasehold.toml".into(), |file| file.display().to_string());
+        if ttl < TTL_MIN {
+            format!("the shortest ttl is {}", duration::written(TTL_MIN))
+        } else if ttl > TTL_MAX_LIMIT {
+            "a lock that is renewed can be held longer than its ttl; the ttl is how long it stays held after a crash"
+                .into()
+        } else if is_set("LEASEHOLD_MAX_TTL") {
+            format!("max-ttl is {most}; raise it with LEASEHOLD_MAX_TTL={wanted}")
+        } else {
+            format!(
+                "max-ttl is {most}; raise it with max-ttl = \"{wanted}\" in {file} or LEASEHOLD_MAX_TTL={wanted}"
+            )
+        }
     }
 
     /// Connects to the store.
     pub(crate) async fn connect(&self) -> Result<Leasehold, Failure> {
-        let leases = Leasehold::from_settings(self.settings.clone())?.connect().await?;
-        self.tell(&leases);
+        let leases = self.connect_lazy()?;
+        leases.reach().await?;
         Ok(leases)
     }
 
     /// Connects on first use: the store may not be ready for locks yet.
     pub(crate) fn connect_lazy(&self) -> Result<Leasehold, Failure> {
         let leases = Leasehold::from_settings(self.settings.clone())?.connect_lazy()?;
-        self.tell(&leases);
+        // A program reads stderr with --json, and has chosen the store.
+        if self.verbose || self.may_surprise() && !self.json {
+            output::say(&format!("store: {} (chosen by {})", leases.store(), self.chosen_by()));
+        }
         Ok(leases)
     }
 
-    fn tell(&self, leases: &Leasehold) {
-        if self.verbose {
-            output::say(&format!("store: {} (chosen {})", leases.store(), self.chosen_by));
+    /// Neither was the store named in the command, nor is it the only default.
+    fn may_surprise(&self) -> bool {
+        !matches!(self.settings.chosen_by, Some(ChosenBy::Caller | ChosenBy::Default { besides: None }))
+    }
+
+    fn chosen_by(&self) -> String {
+        match &self.settings.chosen_by {
+            Some(ChosenBy::Caller) | None => "--store".into(),
+            Some(other) => other.to_string(),
         }
     }
 }
@@ -84,44 +119,19 @@ pub(crate) async fn close(leases: &Leasehold) {
     }
 }
 
-fn variable(name: &str) -> Option<String> {
-    env::var_os(name).map(|value| value.to_string_lossy().into_owned())
-}
-
 fn is_set(name: &str) -> bool {
     env::var_os(name).is_some_and(|value| !value.is_empty())
 }
 
-/// The store that `REDIS_HOST`, `REDIS_PORT` and `REDIS_PASSWORD` name, whatever else is set.
-fn redis_from_env() -> Result<String, Failure> {
-    let redis_only = |name: &str| name.starts_with("REDIS_").then(|| variable(name)).flatten();
-    let nowhere = Path::new("/dev/null");
-    let sources = Sources { directory: nowhere, redis_store: true, ..Sources::new(&redis_only) };
-    let settings = Settings::load(&sources)?;
-    settings.store.ok_or_else(|| {
-        Failure::usage(
-            "the store \"env\" needs REDIS_HOST, REDIS_PORT or REDIS_PASSWORD, and none is set",
-            "set REDIS_HOST, or name a store with --store URL",
-        )
-    })
-}
-
-/// The SQLite file of this user, in a folder that is created if it is missing.
-fn default_url() -> Result<String, Failure> {
-    let folder = state_folder()?;
-    make_private(&folder)?;
-    Ok(format!("sqlite:{}", folder.join("leasehold.db").display()))
-}
-
-/// The folder of this user's locks. The root account shares one folder with its cron jobs and services.
+/// Where handles of this user are kept.
 pub(crate) fn state_folder() -> Result<PathBuf, Failure> {
-    let is_root = rustix::process::geteuid().is_root() && !is_set("XDG_STATE_HOME");
-    let base = if is_root { Some("/var/lib".into()) } else { folder("XDG_STATE_HOME", ".local/state") };
-    base.map(|base: PathBuf| base.join("leasehold")).ok_or_else(|| {
-        Failure::usage(
-            "cannot choose a default store: HOME is not set",
-            "choose a store with --store or LEASEHOLD_STORE",
-        )
+    let absolute = |name: &str| env::var_os(name).map(PathBuf::from).filter(|path| path.is_absolute());
+    let base = absolute("XDG_STATE_HOME").or_else(|| {
+        let is_root = rustix::process::geteuid().is_root();
+        if is_root { Some("/var/lib".into()) } else { Some(absolute("HOME")?.join(".local/state")) }
+    });
+    base.map(|base| base.join("leasehold")).ok_or_else(|| {
+        Failure::usage("cannot choose a file for the handle: HOME is not set", "name one with --handle FILE")
     })
 }
 
@@ -130,10 +140,4 @@ pub(crate) fn make_private(folder: &Path) -> Result<(), Failure> {
     use std::os::unix::fs::DirBuilderExt;
     let made = fs::DirBuilder::new().recursive(true).mode(0o700).create(folder);
     made.map_err(|error| Failure::file(format!("cannot create the folder {}", folder.display()), &error))
-}
-
-/// A folder of the user: absolute from the environment, or below the home.
-fn folder(variable: &str, below_home: &str) -> Option<PathBuf> {
-    let absolute = |name: &str| env::var_os(name).map(PathBuf::from).filter(|path| path.is_absolute());
-    absolute(variable).or_else(|| Some(absolute("HOME")?.join(below_home)))
 }

@@ -9,8 +9,8 @@ pub type Result<T, E = Error> = std::result::Result<T, E>;
 
 /// A fault. Expected refusals, such as a lock that another holder has, are values.
 ///
-/// Its text is one line: what happened, during which operation, to which name, and the cause. [`Error::retry`] says whether
-/// to retry, [`Error::hint`] what to do. The source of a store's failure is an [`EngineError`]. No error carries a password
+/// Its text is one line: what happened, during which operation, to which name, and the cause. [`Error::is_retryable`] says
+/// whether to retry. The source of a store's failure is an [`EngineError`]. No error carries a password
 /// or an owner value.
 #[derive(Clone, Debug, thiserror::Error)]
 #[non_exhaustive]
@@ -106,9 +106,9 @@ pub enum Error {
     },
 }
 
-/// Declares why stores refuse: for each its text, whether to retry, and what to do about it.
+/// Declares why stores refuse: for each its text, and whether to retry.
 macro_rules! refusals {
-    ($($(#[$doc:meta])+ $refusal:ident: $text:literal, retry $retry:literal, $hint:literal;)+) => {
+    ($($(#[$doc:meta])+ $refusal:ident: $text:literal, retry $retry:literal;)+) => {
         /// Why a store refused.
         #[derive(Clone, Copy, Debug, PartialEq, Eq)]
         #[non_exhaustive]
@@ -117,8 +117,8 @@ macro_rules! refusals {
         }
 
         impl Refusal {
-            const fn row(self) -> (&'static str, bool, &'static str) {
-                match self { $(Self::$refusal => ($text, $retry, $hint)),+ }
+            const fn row(self) -> (&'static str, bool) {
+                match self { $(Self::$refusal => ($text, $retry)),+ }
             }
         }
     };
@@ -126,27 +126,21 @@ macro_rules! refusals {
 
 refusals! {
     /// User or password.
-    Auth: "authentication failed", retry false,
-        "check user and password in the store URL or its password file";
+    Auth: "authentication failed", retry false;
     /// The user lacks a permission.
-    Acl: "permission denied", retry false, "give the user the rights listed in SECURITY.md";
+    Acl: "permission denied", retry false;
     /// A replica, or a store that cannot write at the moment.
-    ReadOnly: "read-only", retry true,
-        "connect to the primary, or wait for the fail-over; the message says what keeps a primary from writing";
+    ReadOnly: "read-only", retry true;
     /// The store is out of memory or disk.
-    OutOfMemory: "out of memory", retry true,
-        "raise the store's memory limit; locks need a few hundred bytes each";
+    OutOfMemory: "out of memory", retry true;
     /// The server's certificate did not verify, or the server wants another one from the client.
-    Certificate: "certificate refused", retry false,
-        "give the authority with ?ca=FILE and a client certificate with ?cert=FILE&key=FILE; check the host name";
+    Certificate: "certificate refused", retry false;
     /// Fewer replicas than asked for had the grant in time; it was given back.
-    TooFewAcks: "too few acknowledgements", retry true,
-        "bring the replicas back, or ask for fewer acknowledgements";
+    TooFewAcks: "too few acknowledgements", retry true;
     /// Too many nodes of a quorum abstain, because they may have lost votes.
-    Abstention: "too many nodes abstain", retry true,
-        "`leasehold quorum status` shows when each node votes again; if too many lost their data, `leasehold quorum admit` readmits them after the longest ttl";
+    Abstention: "too many nodes abstain", retry true;
     /// Anything else; see the store's own message.
-    Other: "refused", retry false, "see the store's own message";
+    Other: "refused", retry false;
 }
 
 impl fmt::Display for Refusal {
@@ -155,9 +149,9 @@ impl fmt::Display for Refusal {
     }
 }
 
-/// Declares the kinds: for each its variant of [`Error`], its word, its exit code, whether to retry, and what to do about it.
+/// Declares the kinds: for each its variant of [`Error`], its word, and whether to retry.
 macro_rules! kinds {
-    ($($kind:ident: $word:literal, exit $exit:literal, retry $retry:literal, $hint:literal;)+) => {
+    ($($kind:ident: $word:literal, retry $retry:literal;)+) => {
         /// The kind of an [`Error`], as one word.
         #[derive(Clone, Copy, Debug, PartialEq, Eq, PartialOrd, Ord, Hash)]
         #[non_exhaustive]
@@ -169,8 +163,8 @@ macro_rules! kinds {
             /// Every kind, for tables and tests.
             pub const ALL: &[ErrorKind] = &[$(Self::$kind),+];
 
-            const fn row(self) -> (&'static str, u8, bool, &'static str) {
-                match self { $(Self::$kind => ($word, $exit, $retry, $hint)),+ }
+            const fn row(self) -> (&'static str, bool) {
+                match self { $(Self::$kind => ($word, $retry)),+ }
             }
         }
 
@@ -184,32 +178,23 @@ macro_rules! kinds {
 }
 
 kinds! {
-    TimedOut: "timed_out", exit 1, retry true,
-        "wait longer, or see who holds it with `leasehold inspect NAME`";
+    TimedOut: "timed_out", retry true;
     // The work may have been done in part: whether to do it again is the caller's decision.
-    Lost: "lost", exit 76, retry false,
-        "check what the work has done; use a longer ttl or keep-alive, and pass the fence to the resource";
-    StoreUnreachable: "store_unreachable", exit 69, retry true,
-        "check the address, the network and that the store is running; `leasehold doctor` examines it";
-    // Retry and hint are those of the refusal.
-    StoreRefused: "store_refused", exit 77, retry false, "see the store's own message";
-    Invalid: "invalid", exit 64, retry false, "change the value";
-    WrongType: "wrong_type", exit 65, retry false, "choose another name or prefix, or remove the key";
-    Corrupt: "corrupt", exit 78, retry false,
-        "find out who wrote it, and remove the key if nobody needs it";
-    Unsupported: "unsupported", exit 70, retry false, "see the reason given";
-    Overloaded: "overloaded", exit 75, retry true, "slow down, or raise the limit";
+    Lost: "lost", retry false;
+    StoreUnreachable: "store_unreachable", retry true;
+    // That of the refusal counts.
+    StoreRefused: "store_refused", retry false;
+    Invalid: "invalid", retry false;
+    WrongType: "wrong_type", retry false;
+    Corrupt: "corrupt", retry false;
+    Unsupported: "unsupported", retry false;
+    Overloaded: "overloaded", retry true;
 }
 
 impl ErrorKind {
     /// The word for it in JSON, logs and metrics.
     pub const fn as_str(self) -> &'static str {
         self.row().0
-    }
-
-    /// The exit code of the command line (`sysexits.h` where it has one; 76 for a lost lock).
-    pub const fn exit_code(self) -> u8 {
-        self.row().1
     }
 }
 
@@ -239,21 +224,10 @@ impl Error {
     }
 
     /// Whether the same call may succeed later without anybody changing anything.
-    pub fn retry(&self) -> bool {
+    pub fn is_retryable(&self) -> bool {
         match self {
             Self::StoreRefused { refusal, .. } => refusal.row().1,
-            _ => self.kind().row().2,
-        }
-    }
-
-    /// What to do about it, as one sentence.
-    pub fn hint(&self) -> &'static str {
-        match self {
-            Self::StoreRefused { refusal, .. } => refusal.row().2,
-            Self::Corrupt { key, .. } if key.as_str().starts_with("idempotency:") => {
-                "find out who wrote it; `leasehold idem rm OP KEY` removes it, and the next call executes again"
-            }
-            _ => self.kind().row().3,
+            _ => self.kind().row().1,
         }
     }
 }
@@ -263,15 +237,11 @@ mod tests {
     use super::*;
 
     #[test]
-    fn each_kind_has_its_own_word_and_exit_code() {
+    fn each_kind_has_its_own_word() {
         let mut words: Vec<_> = ErrorKind::ALL.iter().map(|kind| kind.as_str()).collect();
-        let mut codes: Vec<_> = ErrorKind::ALL.iter().map(|kind| kind.exit_code()).collect();
         words.sort_unstable();
         words.dedup();
-        codes.sort_unstable();
-        codes.dedup();
-        assert_eq!((words.len(), codes.len()), (ErrorKind::ALL.len(), ErrorKind::ALL.len()));
-        assert!(!codes.contains(&0));
+        assert_eq!(words.len(), ErrorKind::ALL.len());
     }
 
     #[test]
@@ -286,6 +256,6 @@ mod tests {
             error.to_string(),
             "timed out waiting for \"deal:42\" after 5.0s and 3 attempts, held by a client of another library"
         );
-        assert!(error.retry());
+        assert!(error.is_retryable());
     }
 }

@@ -32,16 +32,20 @@ impl FromStr for Acks {
 pub fn one_of<'a>(word: &str, known: impl IntoIterator<Item = &'a str>) -> String {
     let mut known: Vec<&str> = known.into_iter().collect();
     known.sort_unstable();
-    // What people paste by mistake can be long.
-    let word: String = word.chars().take(64).flat_map(char::to_lowercase).collect();
-    let distance = |known: &&str| strsim::osa_distance(&word, known);
-    let nearest = known.iter().copied().min_by_key(distance).filter(|near| distance(near) <= near.len() / 2);
-    match (&known[..], nearest) {
+    match (&known[..], nearest(word, known.iter().copied())) {
         ([], _) => "none: nothing of this kind is defined".into(),
         ([only], _) => format!("\"{only}\""),
         (_, None) => format!("one of {}", known.join(", ")),
         (_, Some(nearest)) => format!("one of {}; did you mean \"{nearest}\"?", known.join(", ")),
     }
+}
+
+/// The known word that is probably meant, if one is near enough.
+pub fn nearest<'a>(word: &str, known: impl IntoIterator<Item = &'a str>) -> Option<&'a str> {
+    // What people paste by mistake can be long.
+    let word: String = word.chars().take(64).flat_map(char::to_lowercase).collect();
+    let distance = |known: &&str| strsim::osa_distance(&word, known);
+    known.into_iter().min_by_key(distance).filter(|near| distance(near) <= near.len() / 2)
 }
 
 /// Bad input as errors quote it: short, and with what is not printable escaped.

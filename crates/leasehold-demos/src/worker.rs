@@ -50,7 +50,7 @@ impl Worker {
         loop {
             let builder = Leasehold::builder(&self.store).configure(|config| config.label.clone_from(&label));
             match set(builder).connect().await {
-                Err(error) if error.retry() => tokio::time::sleep(CONNECT_AGAIN).await,
+                Err(error) if error.is_retryable() => tokio::time::sleep(CONNECT_AGAIN).await,
                 connected => return Ok(connected?),
             }
         }

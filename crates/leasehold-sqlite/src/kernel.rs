@@ -97,10 +97,10 @@ mod platform {
     use std::os::android::net::SocketAddrExt;
     #[cfg(target_os = "linux")]
     use std::os::linux::net::SocketAddrExt;
-    use std::os::{fd::AsRawFd, unix::net::SocketAddr};
-    use std::{fs, io, path::Path};
+    use std::os::unix::{fs::PermissionsExt, net::SocketAddr};
+    use std::{fs, io, os::fd::AsRawFd, path::Path};
 
-    use rustix::fs::{CWD, FileType, Mode, OFlags, PROC_SUPER_MAGIC, fstatfs, mknodat};
+    use rustix::fs::{CWD, FileType, Mode, OFlags, PROC_SUPER_MAGIC, fstat, fstatfs, mknodat};
 
     pub(super) const BOOT_ID: &str = "/proc/sys/kernel/random/boot_id";
 
@@ -110,9 +110,21 @@ mod platform {
         Ok((io::read_to_string(file)?.trim().to_owned(), is_the_hosts))
     }
 
-    /// Creates an empty file for its owner only, without a handle of it.
-    pub(crate) fn create_file(path: &Path) -> io::Result<()> {
-        Ok(mknodat(CWD, path, FileType::RegularFile, Mode::RUSR | Mode::WUSR, 0)?)
+    /// Creates an empty file for its owner, and for its group where `shared`, without a handle of it.
+    pub(crate) fn create_file(path: &Path, shared: bool) -> io::Result<()> {
+        mknodat(CWD, path, FileType::RegularFile, Mode::RUSR | Mode::WUSR, 0)?;
+        if !shared {
+            return Ok(());
+        }
+        // Apart, because of the umask; and never through what somebody else has put there meanwhile.
+        let handle =
+            rustix::fs::open(path, OFlags::PATH | OFlags::NOFOLLOW | OFlags::CLOEXEC, Mode::empty())?;
+        let found = fstat(&handle)?;
+        let is_ours = FileType::from_raw_mode(found.st_mode) == FileType::RegularFile
+            && found.st_uid == rustix::process::geteuid().as_raw()
+            && found.st_nlink == 1;
+        let path = format!("/proc/self/fd/{}", handle.as_raw_fd());
+        if is_ours { fs::set_permissions(path, fs::Permissions::from_mode(0o660)) } else { Ok(()) }
     }
 
     /// Where the hints of an engine go.
@@ -157,7 +169,10 @@ mod platform {
 
 #[cfg(not(any(target_os = "linux", target_os = "android")))]
 mod platform {
-    use std::os::unix::{fs::OpenOptionsExt, net::SocketAddr};
+    use std::os::unix::{
+        fs::{OpenOptionsExt, PermissionsExt},
+        net::SocketAddr,
+    };
     use std::{fs, io, path::Path, process::Command};
 
     pub(super) const BOOT_ID: &str = "kern.bootsessionuuid";
@@ -167,9 +182,10 @@ mod platform {
         Ok((String::from_utf8_lossy(&out.stdout).trim().to_owned(), true))
     }
 
-    /// Creates an empty file for its owner only. A new file has no locks that closing could drop.
-    pub(crate) fn create_file(path: &Path) -> io::Result<()> {
-        fs::OpenOptions::new().write(true).create_new(true).mode(0o600).open(path).map(drop)
+    /// Creates an empty file for its owner, and for its group where `shared`. A new file has no locks that closing could drop.
+    pub(crate) fn create_file(path: &Path, shared: bool) -> io::Result<()> {
+        let file = fs::OpenOptions::new().write(true).create_new(true).mode(0o600).open(path)?;
+        if shared { file.set_permissions(fs::Permissions::from_mode(0o660)) } else { Ok(()) }
     }
 
     /// No way to other processes: their waiters poll.

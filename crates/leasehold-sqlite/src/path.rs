@@ -5,7 +5,7 @@
 //! Nothing here opens the file. Closing any handle of it would drop every POSIX lock that SQLite holds on it in
 //! this process.
 
-use std::os::unix::fs::{DirBuilderExt, MetadataExt};
+use std::os::unix::fs::MetadataExt;
 use std::path::{Path, PathBuf};
 use std::{fs, io};
 
@@ -21,6 +21,8 @@ const FORMS: &str = "sqlite:/absolute/path.db · sqlite:relative.db · sqlite://
 const SUFFIXES: [&str; 4] = ["", "-wal", "-shm", "-journal"];
 const WRITABLE_BY_ALL: u32 = 0o002;
 const STICKY: u32 = 0o1000;
+/// A directory whose files belong to its group, which can write it.
+const OF_GROUP: u32 = 0o2020;
 
 /// The path of a database file, as a URL gives it.
 #[derive(Clone, Debug)]
@@ -58,18 +60,19 @@ impl DatabasePath {
         }
         let path = std::path::absolute(path_of(path)?)
             .map_err(|error| Error::invalid("store path", text, format!("{FORMS} ({error})")))?;
-        match unusable(&path) {
+        match unusable(&path).map(str::to_owned).or_else(|| missing_directory(&path)) {
             Some(expected) => Err(Error::invalid("store path", path.display().to_string(), expected)),
             None => Ok(Self { path, shared_by }),
         }
     }
 
-    /// Creates the directory and an empty file where they are missing, both for their owner only.
+    /// Creates an empty file if it is missing: for its owner only, or also for the group that shares the directory.
     pub(super) fn create(&self) -> Result<(), EngineError> {
-        let failed = |error| fault::of_files(&format!("cannot create {}", self.path.display()), &error);
-        fs::DirBuilder::new().recursive(true).mode(0o700).create(self.directory()).map_err(failed)?;
-        match create_file(&self.path) {
-            Err(error) if error.kind() != io::ErrorKind::AlreadyExists => Err(failed(error)),
+        let is_shared = mode(self.directory()) & OF_GROUP == OF_GROUP;
+        match create_file(&self.path, is_shared) {
+            Err(error) if error.kind() != io::ErrorKind::AlreadyExists => {
+                Err(fault::of_files(&format!("cannot create {}", self.path.display()), &error))
+            }
             _ => Ok(()),
         }
     }
@@ -145,6 +148,15 @@ fn unusable(path: &Path) -> Option<&'static str> {
     }
 }
 
+/// A directory is not created for a path that may be misspelt: the locks of a new file exclude nobody.
+fn missing_directory(path: &Path) -> Option<String> {
+    let directory = path.parent()?;
+    let is_missing = fs::metadata(directory).is_err_and(|error| error.kind() == io::ErrorKind::NotFound);
+    let directory = directory.display();
+    is_missing
+        .then(|| format!("a path in an existing directory; if it is right: mkdir -p -m 700 {directory}"))
+}
+
 fn check_file_system(directory: &Path, shared_by: SharedBy) -> Result<(), EngineError> {
     let name = kernel::name(directory);
     let why = match kernel::reach(&name) {
@@ -212,6 +224,8 @@ fn refused(what: &Path, why: &str) -> EngineError {
 
 #[cfg(test)]
 mod tests {
+    use std::os::unix::fs::PermissionsExt;
+
     use super::*;
     use crate::tests::TempDir;
     use leasehold_core::error::ErrorKind;
@@ -266,14 +280,25 @@ mod tests {
     }
 
     #[test]
-    fn file_and_directory_are_created_for_their_owner_only() {
+    fn a_file_is_created_for_its_owner_or_for_the_group_of_its_directory() {
         let dir = TempDir::new();
-        let path = DatabasePath::parse(&dir.path("a/b/x.db")).unwrap();
-        path.create().unwrap();
-        path.create().unwrap();
-        let mode = |path: &Path| fs::metadata(path).unwrap().mode() & 0o777;
-        assert_eq!(mode(&path.path), 0o600);
-        assert_eq!(mode(path.path.parent().unwrap()), 0o700);
+        let path = DatabasePath::parse(&dir.path("x.db")).unwrap();
+        for (directory, file) in [(0o700, 0o600), (0o755, 0o600), (0o770, 0o600), (0o2770, 0o660)] {
+            fs::set_permissions(path.directory(), fs::Permissions::from_mode(directory)).unwrap();
+            path.create().unwrap();
+            path.create().unwrap();
+            assert_eq!(mode(&path.path) & 0o777, file, "{directory:o}");
+            fs::remove_file(&path.path).unwrap();
+        }
+    }
+
+    #[test]
+    fn a_directory_is_not_created() {
+        let dir = TempDir::new();
+        let error = DatabasePath::parse(&dir.path("a/b/x.db")).unwrap_err();
+        assert_eq!(error.kind(), ErrorKind::Invalid);
+        assert!(error.to_string().ends_with(&format!("mkdir -p -m 700 {}", dir.path("a/b"))), "{error}");
+        assert!(!Path::new(&dir.path("a")).exists());
     }
 
     #[test]

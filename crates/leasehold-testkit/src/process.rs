@@ -10,7 +10,8 @@ use std::time::{Duration, Instant};
 
 use crate::child::{BoundChild, bound_command};
 
-const ROLE: &str = "LEASEHOLD_HELPER";
+// Not LEASEHOLD_*: a client in the helper would refuse a variable it does not know.
+const ROLE: &str = "TESTKIT_HELPER";
 /// The test that runs the roles, in every test binary that has helpers.
 const ENTRY: &str = "helper_process";
 

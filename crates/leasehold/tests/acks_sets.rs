@@ -65,7 +65,7 @@ async fn is_no_grant(leases: &Leasehold, primary: &RedisServer, name: &str) {
 /// A claim that was under way while its primary died: an error, or a grant by the new primary and a replica of that.
 async fn tells_the_truth(claim: JoinHandle<Result<Guard>>, new: &RedisServer, name: &str) {
     match claim.await.unwrap() {
-        Err(error) => assert!(error.retry(), "{error}"),
+        Err(error) => assert!(error.is_retryable(), "{error}"),
         Ok(guard) => {
             assert!(guard.acks() >= 1 && exists(new, name));
             guard.release().await.unwrap();

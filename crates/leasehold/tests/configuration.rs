@@ -2,7 +2,10 @@
 
 use std::{os::unix::fs::PermissionsExt, path::PathBuf, time::Duration};
 
-use leasehold::{Config, Leasehold, Result, Retry, Settings, config::Sources};
+use leasehold::{
+    Config, Leasehold, Result, Retry, Settings,
+    config::{ChosenBy, Sources},
+};
 use tempfile::TempDir;
 
 /// A folder with a `leasehold.toml`.
@@ -103,22 +106,54 @@ fn lock_ttl_is_milliseconds_and_comes_after_the_file() {
 }
 
 #[test]
-fn redis_variables_choose_the_store_only_when_asked_and_last() {
-    let redis =
-        [("REDIS_HOST", "cache"), ("REDIS_PORT", "tcp://10.0.0.1:7000"), ("REDIS_PASSWORD", "p@ss/w%rd")];
-    let (_folder, path) = folder("");
-    let store =
-        |sources: Sources<'_>| Settings::load(&Sources { file: Some(&path), ..sources }).unwrap().store;
-    assert_eq!(store(Sources::new(&env(&redis))), None);
-    let url = "redis://:p%40ss%2Fw%25rd@cache:7000";
-    assert_eq!(store(Sources { redis_store: true, ..Sources::new(&env(&redis)) }).as_deref(), Some(url));
-    let with_own = env(&[redis[0], ("LEASEHOLD_STORE", "memory:")]);
-    assert_eq!(store(Sources { redis_store: true, ..Sources::new(&with_own) }).as_deref(), Some("memory:"));
-    std::fs::write(&path, "store = 'memory:file'").unwrap();
-    assert_eq!(
-        store(Sources { redis_store: true, ..Sources::new(&env(&redis)) }).as_deref(),
-        Some("memory:file")
-    );
+fn the_store_is_the_first_that_is_named() {
+    let (_folder, path) = folder("store = 'memory:file'");
+    let (_none, empty) = folder("");
+    let redis = ("REDIS_HOST", "cache");
+    let own = ("LEASEHOLD_STORE", "memory:variable");
+    let load = |set: &[(&str, &str)], file: &std::path::Path, store: Option<&str>| {
+        let settings =
+            Settings::load(&Sources { file: Some(file), store, ..Sources::new(&env(set)) }).unwrap();
+        (settings.store, settings.chosen_by)
+    };
+    let chosen = |url: &str, by: ChosenBy| (Some(url.to_owned()), Some(by));
+    assert_eq!(load(&[redis, own], &path, Some("memory:code")), chosen("memory:code", ChosenBy::Caller));
+    let by_variable = ChosenBy::Variable("LEASEHOLD_STORE");
+    assert_eq!(load(&[redis, own], &path, None), chosen("memory:variable", by_variable));
+    let by_file = ChosenBy::File(path.display().to_string());
+    assert_eq!(load(&[redis], &path, None), chosen("memory:file", by_file));
+    assert_eq!(load(&[redis], &empty, None), chosen("redis://cache:6379", ChosenBy::Variable("REDIS_HOST")));
+    assert_eq!(load(&[], &empty, None), (None, None));
+    let full = [redis, ("REDIS_PORT", "tcp://10.0.0.1:7000"), ("REDIS_PASSWORD", "p@ss/w%rd")];
+    assert_eq!(load(&full, &empty, None).0.as_deref(), Some("redis://:p%40ss%2Fw%25rd@cache:7000"));
+}
+
+#[test]
+fn a_nearer_file_wins_key_by_key_and_policy_by_policy() {
+    let (near, _) = folder("label = 'near'\n[locks.a]\nkey = 'near'");
+    let (user, _) = folder("");
+    std::fs::create_dir(user.path().join("leasehold")).unwrap();
+    std::fs::set_permissions(user.path().join("leasehold"), PermissionsExt::from_mode(0o755)).unwrap();
+    let text = "label = 'user'\nprefix = 'user:'\n[locks.a]\nkey = 'user'\n[locks.b]\nkey = 'user'";
+    let of_user = user.path().join("leasehold/leasehold.toml");
+    std::fs::write(&of_user, text).unwrap();
+    std::fs::set_permissions(&of_user, PermissionsExt::from_mode(0o644)).unwrap();
+    let (_host, of_host) =
+        folder("prefix = 'host:'\nconnections = 7\n[markers.m]\nkey = 'm:{id}'\nttl = '1ms'");
+    let env = env(&[("XDG_CONFIG_HOME", user.path().to_str().unwrap())]);
+    let sources = Sources { directory: near.path(), host_file: &of_host, ..Sources::new(&env) };
+    let error = Settings::load(&sources).unwrap_err().to_string();
+    assert!(error.contains(&format!("ttl in [markers.m] of {}", of_host.display())), "{error}");
+    std::fs::write(&of_host, "prefix = 'host:'\nconnections = 7").unwrap();
+    let settings = Settings::load(&sources).unwrap();
+    let Config { label, prefix, connections, .. } = &settings.config;
+    assert_eq!((label.as_str(), prefix.as_str(), *connections), ("near", "user:", 7));
+    let keys: Vec<_> = settings.policies.locks().map(|policy| policy.template()).collect();
+    assert_eq!(keys, ["near", "user"]);
+    assert_eq!(settings.files, [near.path().join("leasehold.toml"), of_user, of_host.clone()]);
+    std::fs::write(&of_host, "connections = 65").unwrap();
+    let error = Settings::load(&sources).unwrap_err().to_string();
+    assert!(error.starts_with(&format!("invalid connections in {}", of_host.display())), "{error}");
 }
 
 #[test]
@@ -260,6 +295,11 @@ mod in_a_process_of_its_own {
                 ("REDIS_PORT", port.as_str()),
                 ("REDIS_PASSWORD", password),
             ];
+            // Those of a test run are not settings; an empty one counts as unset.
+            let names = std::env::vars().map(|(name, _)| name);
+            let of_run: Vec<_> = names.filter(|name| name.starts_with("LEASEHOLD_")).collect();
+            let of_run = of_run.iter().map(|name| (name.as_str(), ""));
+            let variables: Vec<_> = of_run.chain(variables).collect();
             let holder = Helper::spawn(role, &variables);
             holder.wait_for_line("holding", Duration::from_secs(10));
             let left = server.cli(&["PTTL", key]).int();

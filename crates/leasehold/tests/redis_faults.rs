@@ -264,7 +264,7 @@ async fn a_release_without_an_answer_is_repeated_until_the_lock_is_free() {
     let guard = held(&leases, "x").await;
     proxy.hold();
     let error = guard.release().await.unwrap_err();
-    assert!(error.retry() && error.to_string().contains("\"x\""), "{error}");
+    assert!(error.is_retryable() && error.to_string().contains("\"x\""), "{error}");
     proxy.cut();
     proxy.pass();
     eventually_async(LONG, "the lock to be free", || async { server.cli(&["EXISTS", "lock:x"]).int() == 0 })

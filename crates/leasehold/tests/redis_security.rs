@@ -31,7 +31,7 @@ async fn works(url: impl AsRef<str>) {
 fn assert_refused(error: &Error, expected: Refusal) {
     let Error::StoreRefused { refusal, .. } = error else { panic!("not refused: {error}") };
     assert_eq!(*refusal, expected, "{error}");
-    assert!(!error.retry(), "{error}");
+    assert!(!error.is_retryable(), "{error}");
 }
 
 #[cfg(feature = "tls")]

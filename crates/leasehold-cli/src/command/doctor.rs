@@ -58,7 +58,7 @@ struct RoundTrip {
 
 impl Doctor {
     pub(super) async fn execute(self, global: &Global) -> Result<Exit, Failure> {
-        let leases = Store::choose(global)?.connect_lazy()?;
+        let leases = Store::choose_any(global)?.connect_lazy()?;
         let checked = check(&leases).await;
         store::close(&leases).await;
         let (health, round_trip) = checked?;
@@ -106,7 +106,12 @@ async fn time(leases: &Leasehold, name: &str) -> Result<RoundTrip, Error> {
 fn text(out: Output, store: &str, health: &Health, trip: Option<RoundTrip>) -> String {
     let shown = |us: u64| humantime::format_duration(Duration::from_micros(us)).to_string();
     let mut facts = vec![("store".to_owned(), store.to_owned())];
-    facts.extend(health.facts.iter().cloned());
+    // A pipe gets one fact a line.
+    let nodes = Nodes::of(&health.facts).filter(|nodes| out.terminal && nodes.rows.len() > 1);
+    facts.extend(match &nodes {
+        Some(nodes) => nodes.other_facts.clone(),
+        None => health.facts.clone(),
+    });
     let trip = match trip {
         Some(trip) => {
             format!("{} ({} to {})", shown(trip.median_us), shown(trip.fastest_us), shown(trip.slowest_us))
@@ -125,5 +130,99 @@ fn text(out: Output, store: &str, health: &Health, trip: Option<RoundTrip>) -> S
             many => format!("{many} warnings"),
         },
     ));
-    out.facts(&facts)
+    let table = nodes.map(|nodes| {
+        let heading: Vec<_> = nodes.heading.iter().map(String::as_str).collect();
+        out.table(&heading, &nodes.rows) + "\n"
+    });
+    table.unwrap_or_default() + &out.facts(&facts)
+}
+
+/// The facts about each of several nodes as a table.
+#[derive(Debug, Default, PartialEq, Eq)]
+struct Nodes {
+    heading: Vec<String>,
+    rows: Vec<Vec<String>>,
+    other_facts: Vec<(String, String)>,
+}
+
+/// Facts of one server that a set puts into one line: see `summary` of the Redis engine.
+const SUMMARISED: [&str; 4] = ["version ", "valkey version ", "persistence ", "link "];
+
+impl Nodes {
+    /// `None` if no fact is about a node. Such a fact begins with the node's address.
+    fn of(facts: &[(String, String)]) -> Option<Self> {
+        let mut nodes = Self { heading: vec!["NODE".into(), "STATE".into()], ..Self::default() };
+        for (what, value) in facts {
+            let (node, fact) = what.split_once(' ').unwrap_or((what, ""));
+            if !node.contains(':') {
+                nodes.other_facts.push((what.clone(), value.clone()));
+            } else if fact.is_empty() {
+                let is_fact = |part: &&str| SUMMARISED.iter().any(|fact| part.starts_with(fact));
+                let (facts, state): (Vec<_>, Vec<_>) = value.split(", ").partition(is_fact);
+                nodes.rows.push(vec![node.to_owned(), state.join(", ")]);
+                for (fact, value) in facts.iter().filter_map(|fact| fact.rsplit_once(' ')) {
+                    nodes.put(fact, value);
+                }
+            } else {
+                nodes.put(fact, value);
+            }
+        }
+        (!nodes.rows.is_empty()).then_some(nodes)
+    }
+
+    /// Puts a fact into the last row.
+    fn put(&mut self, fact: &str, value: &str) {
+        let heading = fact.to_uppercase();
+        let column = self.heading.iter().position(|known| *known == heading).unwrap_or_else(|| {
+            self.heading.push(heading);
+            self.heading.len() - 1
+        });
+        if let Some(row) = self.rows.last_mut() {
+            row.resize(row.len().max(column + 1), String::new());
+            row[column] = value.to_owned();
+        }
+    }
+}
+
+#[cfg(test)]
+mod tests {
+    use super::*;
+
+    fn facts(facts: &[(&str, &str)]) -> Vec<(String, String)> {
+        facts.iter().map(|(what, value)| ((*what).to_owned(), (*value).to_owned())).collect()
+    }
+
+    #[test]
+    fn the_nodes_of_a_quorum_are_rows() {
+        let found = facts(&[
+            ("engine", "redlock"),
+            ("a:1", "votes"),
+            ("a:1 version", "7.0.15"),
+            ("a:1 eviction policy", "noeviction"),
+            ("b:1", "unreachable"),
+            ("c:1", "votes"),
+            ("c:1 eviction policy", "noeviction"),
+        ]);
+        let nodes = Nodes::of(&found).unwrap();
+        assert_eq!(nodes.heading, ["NODE", "STATE", "VERSION", "EVICTION POLICY"]);
+        assert_eq!(nodes.rows[0], ["a:1", "votes", "7.0.15", "noeviction"]);
+        assert_eq!(nodes.rows[1], ["b:1", "unreachable"]);
+        assert_eq!(nodes.rows[2], ["c:1", "votes", "", "noeviction"]);
+        assert_eq!(nodes.other_facts, facts(&[("engine", "redlock")]));
+    }
+
+    #[test]
+    fn the_servers_of_a_set_are_rows() {
+        let found = facts(&[
+            ("sentinel s:1", "names a:1, epoch 0"),
+            ("a:1", "primary of 0-5460, 7000-7001, version 7.0.15, persistence aof"),
+            ("b:1", "replica, cannot be asked"),
+        ]);
+        let nodes = Nodes::of(&found).unwrap();
+        assert_eq!(nodes.heading, ["NODE", "STATE", "VERSION", "PERSISTENCE"]);
+        assert_eq!(nodes.rows[0], ["a:1", "primary of 0-5460, 7000-7001", "7.0.15", "aof"]);
+        assert_eq!(nodes.rows[1], ["b:1", "replica, cannot be asked"]);
+        assert_eq!(nodes.other_facts.len(), 1);
+        assert_eq!(Nodes::of(&facts(&[("version", "7.0.15")])), None);
+    }
 }

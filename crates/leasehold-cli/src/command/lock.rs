@@ -149,15 +149,13 @@ impl Acquire {
     async fn execute(self, global: &Global) -> Result<Exit, Failure> {
         let mut signals = Signals::listen(&FORWARDED)?;
         let store = Store::choose(global)?;
+        let ttl = self.ttl.unwrap_or(store.defaults().ttl);
+        store.check_ttl(ttl)?;
         // Before the lock is taken, so that a path that cannot be written leaves no lock behind.
         let file = HandleFile::create(self.handle.clone().or_else(from_env))?;
         let leases = store.connect().await?;
         let wait = Wait::from_flags(self.nonblock, self.wait).unwrap_or(Wait::Forever);
-        let lock = leases
-            .lock(&self.name)
-            .ttl(self.ttl.unwrap_or_else(|| store.defaults().ttl))
-            .label(&self.label)
-            .acks(self.acks.unwrap_or_default());
+        let lock = leases.lock(&self.name).ttl(ttl).label(&self.label).acks(self.acks.unwrap_or_default());
         let wanted = waiting::acquire(lock, &self.name, wait, &mut signals, global.verbose > 0).await;
         let mut acks = 0;
         let result = match wanted {

@@ -2,6 +2,7 @@
 
 mod completions;
 mod deadlines;
+#[cfg(feature = "demos")]
 mod demo;
 mod doctor;
 mod force_release;
@@ -33,7 +34,7 @@ Examples:
   leasehold inspect nightly                who holds it and who waits
   leasehold doctor                         check the store
 
-Stores: memory:  sqlite:PATH  redis://HOST  redis-sentinel://HOST,HOST,HOST/NAME
+Stores: sqlite:PATH  redis://HOST  redis-sentinel://HOST,HOST,HOST/NAME
         redis-cluster://HOST,HOST  redlock://HOST,HOST,HOST; with TLS rediss://HOST and so on
 Data goes to stdout, messages to stderr. NO_COLOR is respected.")]
 pub(crate) struct Cli {
@@ -47,8 +48,8 @@ pub(crate) struct Cli {
 #[derive(Args, Debug)]
 #[command(next_help_heading = "Global options")]
 pub(crate) struct Global {
-    /// The store: memory:, sqlite:PATH, redis://HOST, redis-sentinel://HOST,HOST,HOST/NAME,
-    /// redis-cluster://HOST,HOST, redlock://HOST,HOST,HOST, or `env` for REDIS_HOST, REDIS_PORT and REDIS_PASSWORD [env: LEASEHOLD_STORE] [file: leasehold.toml] [default: a SQLite file of this user]
+    /// The store: sqlite:PATH, redis://HOST, redis-sentinel://HOST,HOST,HOST/NAME, redis-cluster://HOST,HOST or
+    /// redlock://HOST,HOST,HOST [env: LEASEHOLD_STORE] [file: store in leasehold.toml] [then: REDIS_HOST, REDIS_PORT, REDIS_PASSWORD] [default: a SQLite file of this host]
     #[arg(long, global = true, value_name = "URL")]
     pub(crate) store: Option<String>,
 
@@ -86,6 +87,7 @@ enum Command {
     Marker(marker::Marker),
     #[command(subcommand)]
     Deadlines(deadlines::Deadlines),
+    #[cfg(feature = "demos")]
     Demo(demo::Demo),
     Completions(completions::Completions),
     Man(man::Man),
@@ -108,6 +110,7 @@ impl Cli {
             Command::Idem(idem) => idem.execute(global).await,
             Command::Marker(marker) => marker.execute(global).await,
             Command::Deadlines(deadlines) => deadlines.execute(global).await,
+            #[cfg(feature = "demos")]
             Command::Demo(demo) => demo.execute(global),
             Command::Completions(completions) => completions.execute(),
             Command::Man(man) => man.execute(),

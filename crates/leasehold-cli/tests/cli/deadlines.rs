@@ -73,8 +73,6 @@ fn its_life(run: &dyn Fn(&[&str]) -> Ran) {
     --- stdout
     --- stderr
     error: invalid layout of the pool "cli" "8 buckets spread": expected 16 buckets spread, with which the pool was made
-
-    hint: change the value
     "#);
 }
 
@@ -181,14 +179,12 @@ fn a_limit_that_cuts_is_told() {
 
 #[test]
 fn what_is_out_of_range_is_wrong_usage() {
-    let sandbox = Sandbox::on("memory:");
+    let sandbox = Sandbox::new();
     insta::assert_snapshot!(deadlines(&sandbox, &["claim", "cli", "--visibility", "1ms"]), @r#"
     exit 64
     --- stdout
     --- stderr
     error: invalid visibility "1ms": expected 100ms to 86400s
-
-    hint: change the value
     "#);
     assert_eq!(deadlines(&sandbox, &["stats", "a{b}"]).code, Some(64));
     assert_eq!(deadlines(&sandbox, &["claim", "cli", "--limit", "1001"]).code, Some(64));
@@ -197,7 +193,7 @@ fn what_is_out_of_range_is_wrong_usage() {
 
 #[test]
 fn a_quorum_keeps_no_deadlines() {
-    let sandbox = Sandbox::on("memory:");
+    let sandbox = Sandbox::new();
     let url = "redlock://127.0.0.1:1,127.0.0.1:2,127.0.0.1:3";
     let ran = deadlines(&sandbox, &["stats", "cli", "--store", url]);
     assert!(matches!(ran.code, Some(69 | 70)), "{ran}");

@@ -9,7 +9,7 @@ use crate::sandbox::{LONG, Sandbox};
 
 #[test]
 fn an_empty_store_has_nothing_to_list() {
-    let sandbox = Sandbox::on("memory:");
+    let sandbox = Sandbox::new();
     insta::assert_snapshot!(sandbox.run(&["ls"]), @r"
     exit 0
     --- stdout
@@ -58,7 +58,7 @@ fn ls_follows_the_pages_and_says_when_the_limit_cuts() {
 
 #[test]
 fn a_free_lock_is_free() {
-    insta::assert_snapshot!(Sandbox::on("memory:").run(&["inspect", "x"]), @r"
+    insta::assert_snapshot!(Sandbox::new().run(&["inspect", "x"]), @r"
     exit 0
     --- stdout
     name[TAB]x
@@ -180,7 +180,7 @@ fn watch_ends_well_on_a_signal_or_when_nobody_reads() {
 
 #[test]
 fn a_broken_pipe_is_no_error() {
-    let sandbox = Sandbox::on("memory:");
+    let sandbox = Sandbox::new();
     for words in [&["inspect", "x"][..], &["completions", "bash"], &["man"], &["--help"], &["doctor"]] {
         let (reader, writer) = std::io::pipe().unwrap();
         drop(reader);

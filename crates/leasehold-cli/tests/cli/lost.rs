@@ -21,7 +21,7 @@ fn a_lock_taken_away_stops_the_command_and_all_it_started() {
     insta::assert_snapshot!(said, @r#"
     error: lost the lock "x" (fence [FENCE]) before the work was done; the command was stopped
 
-    hint: check what the work has done; use a longer ttl or keep-alive, and pass the fence to the resource
+    hint: check what the work has done; a longer --ttl survives longer outages, and a resource that checks the fence refuses late writes
     "#);
 }
 

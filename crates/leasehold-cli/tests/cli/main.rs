@@ -2,6 +2,7 @@
 
 mod dashboards;
 mod deadlines;
+mod default_store;
 mod deploy;
 mod docs;
 mod handles;
@@ -11,6 +12,7 @@ mod quorum;
 mod records;
 mod run;
 mod sandbox;
+mod settings;
 mod signals;
 mod sqlite;
 mod stores;

@@ -64,11 +64,26 @@ impl Sandbox {
         command
     }
 
-    /// `leasehold` with these words. It hears every signal, also where the tests run under `nohup` or in the background
+    /// `leasehold` with these words, on the store of this sandbox. It hears every signal, also where the tests run under `nohup` or in the background
     /// of a script: what was ignored there would stay ignored.
     pub(crate) fn command(&self, words: &[&str]) -> Command {
+        let store = ["--store", &self.store];
+        let is_named = words.contains(&"--store");
+        let store = if is_named { &[][..] } else { &store[..] };
+        self.bare_command(&[store, words].concat())
+    }
+
+    /// The same without an option that names the store: the environment does.
+    pub(crate) fn bare_command(&self, words: &[&str]) -> Command {
         let mut command = self.program("env");
         command.args(["--default-signal", BINARY]).args(words).stdin(Stdio::null());
+        command
+    }
+
+    /// The same where nothing names a store.
+    pub(crate) fn storeless_command(&self, words: &[&str]) -> Command {
+        let mut command = self.bare_command(words);
+        command.env_remove("LEASEHOLD_STORE");
         command
     }
 

@@ -1,47 +1,125 @@
 //! Which store is used.
 
+use std::os::unix::fs::PermissionsExt;
+
 use leasehold_testkit::{RedisServer, eventually};
 
-use crate::sandbox::{LONG, Sandbox};
+use crate::sandbox::{BINARY, LONG, Sandbox};
 
-fn chosen(command: std::process::Command, sandbox: &Sandbox) -> String {
+/// What a command says about its store: `doctor` uses any.
+fn said(command: std::process::Command, sandbox: &Sandbox) -> String {
     let ran = sandbox.run_command(command);
     assert_eq!(ran.code, Some(0), "{ran}");
-    ran.stderr.lines().next().unwrap_or_default().to_owned()
+    ran.stderr
 }
 
 #[test]
-fn a_flag_wins_over_the_environment_the_file_and_the_default() {
+fn a_store_that_the_command_does_not_name_is_shown_once() {
     let sandbox = Sandbox::on("memory:environment");
-    let words = ["-v", "ls"];
-    let without_env = |words: &[&str]| {
-        let mut command = sandbox.command(words);
-        command.env_remove("LEASEHOLD_STORE");
-        command
-    };
-    assert_eq!(
-        chosen(without_env(&words), &sandbox),
-        "store: sqlite:[FOLDER]/state/leasehold/leasehold.db (chosen by default)"
-    );
+    let words = ["doctor"];
     let user = sandbox.path(".config/leasehold");
     std::fs::create_dir_all(&user).unwrap();
+    std::fs::set_permissions(&user, PermissionsExt::from_mode(0o755)).unwrap();
     sandbox.write(".config/leasehold/leasehold.toml", "store = 'memory:user'");
-    assert_eq!(chosen(without_env(&words), &sandbox), "store: memory:user (chosen by leasehold.toml)");
+    let by_files = || said(sandbox.storeless_command(&words), &sandbox);
+    let path = "[FOLDER]/.config/leasehold/leasehold.toml";
+    assert_eq!(by_files(), format!("store: memory:user (chosen by {path})\n"));
+    // Nearer policies alone do not hide the store.
+    sandbox.write("leasehold.toml", "[locks.x]\nkey = 'x'");
+    assert_eq!(by_files(), format!("store: memory:user (chosen by {path})\n"));
     sandbox.write("leasehold.toml", "store = 'memory:here'\n[locks.x]\nkey = 'x'");
-    assert_eq!(chosen(without_env(&words), &sandbox), "store: memory:here (chosen by leasehold.toml)");
+    assert_eq!(by_files(), "store: memory:here (chosen by leasehold.toml)\n");
     assert_eq!(
-        chosen(sandbox.command(&words), &sandbox),
-        "store: memory:environment (chosen by LEASEHOLD_STORE)"
+        said(sandbox.bare_command(&words), &sandbox),
+        "store: memory:environment (chosen by LEASEHOLD_STORE)\n"
     );
-    assert_eq!(
-        chosen(sandbox.command(&["-v", "ls", "--store", "memory:flag"]), &sandbox),
-        "store: memory:flag (chosen by --store)"
-    );
+    let by_flag = ["doctor", "--store", "memory:flag"];
+    assert_eq!(said(sandbox.bare_command(&by_flag), &sandbox), "");
+    let loud = [&["-v"], &by_flag[..]].concat();
+    assert_eq!(said(sandbox.bare_command(&loud), &sandbox), "store: memory:flag (chosen by --store)\n");
+    let json = said(sandbox.bare_command(&["doctor", "--json"]), &sandbox);
+    assert_eq!(json, "", "a program reads it");
+}
+
+#[test]
+fn the_redis_variables_are_enough_and_come_after_the_files() {
+    let Some(server) = RedisServer::builder().password("p@ss:/word").start_or_skip() else { return };
+    let sandbox = Sandbox::new();
+    let command = |words: &[&str]| {
+        let mut command = sandbox.storeless_command(words);
+        command
+            .env("REDIS_HOST", "127.0.0.1")
+            .env("REDIS_PORT", server.port().to_string())
+            .env("REDIS_PASSWORD", "p@ss:/word");
+        command
+    };
+    let line = said(command(&["run", "x", "--", "true"]), &sandbox);
+    assert_eq!(line, format!("store: redis://127.0.0.1:{} (chosen by REDIS_HOST)\n", server.port()));
+    sandbox.write("leasehold.toml", "store = 'memory:here'");
+    assert_eq!(said(command(&["doctor"]), &sandbox), "store: memory:here (chosen by leasehold.toml)\n");
+}
+
+#[test]
+fn an_unknown_variable_is_an_error_with_the_nearest() {
+    let sandbox = Sandbox::new();
+    let mut command = sandbox.command(&["ls"]);
+    command.env("LEASEHOLD_STOER", "redis://cache");
+    insta::assert_snapshot!(sandbox.run_command(command), @r#"
+    exit 64
+    --- stdout
+    --- stderr
+    error: invalid variable "LEASEHOLD_STOER": expected the name of a setting; did you mean LEASEHOLD_STORE?
+
+    hint: correct or unset LEASEHOLD_STOER; leasehold(1) lists the variables
+    "#);
+}
+
+#[test]
+fn a_job_can_use_leasehold_itself() {
+    let sandbox = Sandbox::new();
+    let ran = sandbox.run(&["run", "outer", "--", BINARY, "run", "inner", "--", "echo", "done"]);
+    assert_eq!((ran.code, ran.stdout.as_str()), (Some(0), "done\n"), "{ran}");
+}
+
+#[test]
+fn a_store_that_ends_with_the_command_is_refused_by_all_that_share_something() {
+    let sandbox = Sandbox::on("memory:");
+    for words in [
+        &["run", "x", "--", "true"][..],
+        &["lock", "acquire", "x"],
+        &["ls"],
+        &["inspect", "x"],
+        &["force-release", "x", "--fence", "1"],
+        &["watch"],
+        &["stats"],
+        &["quorum", "status"],
+        &["idem", "get", "a", "b"],
+        &["marker", "test", "a", "b"],
+        &["deadlines", "stats", "a"],
+    ] {
+        let ran = sandbox.run(words);
+        assert_eq!((ran.code, ran.stdout.as_str()), (Some(64), ""), "{words:?}: {ran}");
+        let says = "error: the store memory: (chosen by --store) ends with this command";
+        assert!(ran.stderr.starts_with(says), "{words:?}: {ran}");
+    }
+}
+
+#[test]
+fn the_folder_of_a_named_file_is_not_created() {
+    let sandbox = Sandbox::new();
+    let store = format!("sqlite:{}", sandbox.path("lcoks/x.db").display());
+    insta::assert_snapshot!(sandbox.run(&["--store", &store, "run", "x", "--", "true"]), @r#"
+    exit 64
+    --- stdout
+    --- stderr
+    error: invalid store path "[FOLDER]/lcoks/x.db": expected a path in an existing directory; if it is right: mkdir -p -m 700 [FOLDER]/lcoks
+    "#);
+    assert!(!sandbox.path("lcoks").exists());
 }
 
 #[test]
 fn the_file_sets_the_ttl_and_a_bad_value_is_named() {
-    let sandbox = Sandbox::on("memory:");
+    let sandbox = Sandbox::new();
     sandbox.write("leasehold.toml", "default-ttl = '12s'");
     assert_eq!(sandbox.run(&["run", "x", "-c", "echo $LEASEHOLD_TTL_MS"]).stdout, "12000\n");
     sandbox.write("leasehold.toml", "default-ttl = 12");
@@ -51,21 +129,30 @@ fn the_file_sets_the_ttl_and_a_bad_value_is_named() {
     --- stderr
     error: invalid default-ttl in leasehold.toml "12": expected a number with a unit, such as 12s or 12ms
 
-    hint: change the value
+    hint: correct it in leasehold.toml; docs/settings.md lists all settings with their ranges
     "#);
 }
 
 #[test]
-fn env_stands_for_the_redis_variables() {
-    let Some(server) = RedisServer::builder().password("p@ss:/word").start_or_skip() else { return };
-    let sandbox = Sandbox::on("env");
-    let mut command = sandbox.command(&["-v", "run", "x", "--", "true"]);
-    command
-        .env("REDIS_HOST", "127.0.0.1")
-        .env("REDIS_PORT", server.port().to_string())
-        .env("REDIS_PASSWORD", "p@ss:/word");
-    let line = chosen(command, &sandbox);
-    assert_eq!(line, format!("store: redis://127.0.0.1:{} (chosen by LEASEHOLD_STORE)", server.port()));
+fn a_hint_for_a_long_ttl_names_what_limits_it() {
+    let sandbox = Sandbox::new();
+    let words = ["run", "--ttl", "90m", "x", "--", "true"];
+    let hint = |ran: &crate::sandbox::Ran| ran.stderr.lines().last().unwrap_or_default().to_owned();
+    sandbox.write("leasehold.toml", "max-ttl = '10m'");
+    assert_eq!(
+        hint(&sandbox.run(&words)),
+        "hint: max-ttl is 10m; raise it with max-ttl = \"1h30m\" in leasehold.toml or LEASEHOLD_MAX_TTL=1h30m"
+    );
+    let mut limited = sandbox.command(&words);
+    limited.env("LEASEHOLD_MAX_TTL", "1h");
+    assert_eq!(
+        hint(&sandbox.run_command(limited)),
+        "hint: max-ttl is 1h; raise it with LEASEHOLD_MAX_TTL=1h30m"
+    );
+    // What the hint says works.
+    let mut raised = sandbox.command(&words);
+    raised.env("LEASEHOLD_MAX_TTL", "1h30m");
+    assert_eq!(sandbox.run_command(raised).code, Some(0));
 }
 
 #[test]
@@ -134,16 +221,4 @@ fn a_policy_says_how_many_replicas_and_a_flag_wins_over_it() {
     sandbox.write("leasehold.toml", "[locks.x]\nkey = 'policy'\nacks = 'majority'");
     assert_eq!(sandbox.run(&["run", "--policy", "x", "--", "true"]).code, Some(77));
     assert_eq!(sandbox.run(&["run", "--policy", "x", "--acks", "0", "--", "true"]).code, Some(0));
-}
-
-#[test]
-fn env_without_redis_variables_is_refused() {
-    insta::assert_snapshot!(Sandbox::on("env").run(&["ls"]), @r#"
-    exit 64
-    --- stdout
-    --- stderr
-    error: the store "env" needs REDIS_HOST, REDIS_PORT or REDIS_PASSWORD, and none is set
-
-    hint: set REDIS_HOST, or name a store with --store URL
-    "#);
 }

@@ -59,7 +59,7 @@ fn a_mark_without_an_id_is_refused_in_words_of_marks() {
 
 #[test]
 fn every_command_has_an_example_in_its_help() {
-    let sandbox = Sandbox::on("memory:");
+    let sandbox = Sandbox::new();
     for command in COMMANDS.into_iter().chain([&["man"][..], &[]]) {
         let ran = sandbox.run(&[command, &["--help"]].concat());
         assert_eq!((ran.code, ran.stderr.as_str()), (Some(0), ""), "{command:?}");
@@ -69,7 +69,7 @@ fn every_command_has_an_example_in_its_help() {
 
 #[test]
 fn the_help_of_run_lists_its_exit_codes() {
-    let help = Sandbox::on("memory:").run(&["run", "--help"]).stdout;
+    let help = Sandbox::new().run(&["run", "--help"]).stdout;
     for code in ["64", "69", "76", "124", "126, 127", "128+N"] {
         assert!(help.contains(code), "{code}: {help}");
     }
@@ -77,7 +77,7 @@ fn the_help_of_run_lists_its_exit_codes() {
 
 #[test]
 fn wrong_usage_is_64_in_every_command() {
-    let sandbox = Sandbox::on("memory:");
+    let sandbox = Sandbox::new();
     for command in COMMANDS {
         let ran = sandbox.run(&[command, &["--no-such-option"]].concat());
         assert_eq!((ran.code, ran.stdout.as_str()), (Some(64), ""), "{command:?}");
@@ -87,7 +87,7 @@ fn wrong_usage_is_64_in_every_command() {
 
 #[test]
 fn a_missing_name_is_wrong_usage() {
-    insta::assert_snapshot!(Sandbox::on("memory:").run(&["run"]), @r"
+    insta::assert_snapshot!(Sandbox::new().run(&["run"]), @r"
     exit 64
     --- stdout
     --- stderr
@@ -99,7 +99,7 @@ fn a_missing_name_is_wrong_usage() {
 
 #[test]
 fn a_number_without_a_unit_is_refused() {
-    insta::assert_snapshot!(Sandbox::on("memory:").run(&["run", "--ttl", "30", "x", "--", "true"]), @r"
+    insta::assert_snapshot!(Sandbox::new().run(&["run", "--ttl", "30", "x", "--", "true"]), @r"
     exit 64
     --- stdout
     --- stderr
@@ -111,7 +111,7 @@ fn a_number_without_a_unit_is_refused() {
 
 #[test]
 fn wrong_usage_is_json_when_asked_for() {
-    insta::assert_snapshot!(Sandbox::on("memory:").run(&["--json", "inspect"]), @r#"
+    insta::assert_snapshot!(Sandbox::new().run(&["--json", "inspect"]), @r#"
     exit 64
     --- stdout
     --- stderr
@@ -121,37 +121,35 @@ fn wrong_usage_is_json_when_asked_for() {
 
 #[test]
 fn a_ttl_out_of_range_is_refused() {
-    insta::assert_snapshot!(Sandbox::on("memory:").run(&["run", "--ttl", "10m", "x", "--", "true"]), @r#"
+    insta::assert_snapshot!(Sandbox::new().run(&["run", "--ttl", "10m", "x", "--", "true"]), @r#"
     exit 64
     --- stdout
     --- stderr
     error: invalid ttl "600s": expected 50ms to 300s
 
-    hint: change the value
+    hint: max-ttl is 5m; raise it with max-ttl = "10m" in leasehold.toml or LEASEHOLD_MAX_TTL=10m
     "#);
 }
 
 #[test]
 fn a_bad_name_is_refused() {
-    insta::assert_snapshot!(Sandbox::on("memory:").run(&["inspect", "a\nb"]), @r#"
+    insta::assert_snapshot!(Sandbox::new().run(&["inspect", "a\nb"]), @r#"
     exit 64
     --- stdout
     --- stderr
     error: invalid lock name "a\nb": expected printable text without control characters
-
-    hint: change the value
     "#);
 }
 
 #[test]
 fn the_version_is_told() {
-    let ran = Sandbox::on("memory:").run(&["--version"]);
+    let ran = Sandbox::new().run(&["--version"]);
     assert_eq!((ran.code, ran.stdout), (Some(0), format!("leasehold {}\n", env!("CARGO_PKG_VERSION"))));
 }
 
 #[test]
 fn completions_know_the_commands() {
-    let sandbox = Sandbox::on("memory:");
+    let sandbox = Sandbox::new();
     for shell in ["bash", "zsh", "fish", "elvish", "powershell"] {
         let ran = sandbox.run(&["completions", shell]);
         assert_eq!(ran.code, Some(0));
@@ -161,10 +159,15 @@ fn completions_know_the_commands() {
 
 #[test]
 fn there_is_a_manual_page_for_every_command() {
-    let sandbox = Sandbox::on("memory:");
+    let sandbox = Sandbox::new();
     assert!(sandbox.run(&["man"]).stdout.contains(".TH leasehold 1"));
     assert_eq!(sandbox.run(&["man", "--dir", "pages"]).code, Some(0));
     for page in ["leasehold.1", "leasehold-run.1", "leasehold-lock-acquire.1", "leasehold-force-release.1"] {
-        assert!(sandbox.path("pages").join(page).exists(), "{page}");
+        let text = std::fs::read_to_string(sandbox.path("pages").join(page)).unwrap();
+        for section in ["NAME", "SYNOPSIS", "EXIT STATUS", "ENVIRONMENT", "FILES", "EXAMPLES"] {
+            let heading = [format!(".SH {section}\n"), format!(".SH \"{section}\"\n")];
+            assert!(heading.iter().any(|heading| text.contains(heading)), "{section} of {page}: {text}");
+        }
+        assert!(!text.contains("EXTRA"), "{page}");
     }
 }

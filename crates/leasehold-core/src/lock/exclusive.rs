@@ -242,7 +242,7 @@ impl Lock {
             Ok(guard) => Ok(Protection::Held(guard)),
             // A wrong password or a missing right is no outage: it would last.
             Err(cause @ (Error::StoreUnreachable { .. } | Error::StoreRefused { .. }))
-                if proceed && cause.retry() =>
+                if proceed && cause.is_retryable() =>
             {
                 core.telemetry.count(Count::degraded);
                 tracing::error!(%cause, "going on without protection");

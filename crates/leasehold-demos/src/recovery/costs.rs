@@ -48,7 +48,7 @@ pub(super) async fn measure(supervisor: &Supervisor) -> Result<()> {
 
 /// Whether the error is temporary: the store may be unreachable for a while.
 pub(super) fn may_pass(error: &(dyn std::error::Error + 'static)) -> bool {
-    error.downcast_ref::<leasehold::Error>().is_some_and(leasehold::Error::retry)
+    error.downcast_ref::<leasehold::Error>().is_some_and(leasehold::Error::is_retryable)
 }
 
 /// What some scans came to.

@@ -45,7 +45,7 @@ async fn a_call_after_close_is_an_error(test: TestContext) {
     ];
     for error in errors {
         assert_eq!(error.kind(), ErrorKind::Unsupported, "{error}");
-        assert!(error.to_string().contains("close") && !error.retry(), "{error}");
+        assert!(error.to_string().contains("close") && !error.is_retryable(), "{error}");
     }
 }
 

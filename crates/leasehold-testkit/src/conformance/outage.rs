@@ -48,7 +48,7 @@ async fn an_unreachable_store_is_reported_as_such(test: TestContext) {
     test.mend().await;
     for (doing, error) in errors {
         assert_eq!(error.kind(), ErrorKind::StoreUnreachable, "{error}");
-        assert!(error.retry() && error.to_string().contains(doing), "{error}");
+        assert!(error.is_retryable() && error.to_string().contains(doing), "{error}");
         assert!(error.to_string().contains(client.store()), "{error}");
     }
     let lock = client.lock("job").wait(ms(10_000));

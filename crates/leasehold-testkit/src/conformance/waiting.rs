@@ -39,7 +39,7 @@ async fn a_timeout_reports_name_time_attempts_and_holder(test: TestContext) {
     let (one, two) = (test.client().await, test.client().await);
     let _guard = one.lock("job").label("nightly").acquire().await.unwrap();
     let error = two.lock("job").wait(ms(300)).acquire().await.unwrap_err();
-    assert!(error.kind() == ErrorKind::TimedOut && error.retry());
+    assert!(error.kind() == ErrorKind::TimedOut && error.is_retryable());
     assert!(error.to_string().contains("\"job\"") && error.to_string().contains("nightly"), "{error}");
     let Error::TimedOut { name, waited, attempts, holder } = error else { unreachable!() };
     assert_eq!(name.as_str(), "job");

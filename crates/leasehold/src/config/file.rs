@@ -14,10 +14,13 @@ use crate::{Acks, Error, Result};
 /// Longest file that is read.
 const FILE_MAX_BYTES: u64 = 1 << 20;
 
+/// One file, or several of which a nearer one wins over a farther one.
 #[derive(Debug, Default)]
 pub(crate) struct Document {
-    /// What errors call the file.
+    /// What errors call the file; of several the nearest.
     origin: String,
+    /// What errors call the farther file that a key or a table `kind.name` is from.
+    origins: BTreeMap<String, String>,
     pub(super) table: Table,
     /// Keys whose values come from a variable, with its name.
     pub(super) variables: BTreeMap<&'static str, String>,
@@ -44,7 +47,35 @@ impl Document {
             let line = error.span().map_or(1, |span| 1 + text[..span.start].matches('\n').count());
             Error::invalid("TOML", format!("{origin} line {line}"), format!("TOML ({})", error.message()))
         })?;
-        Ok(Self { origin: origin.to_owned(), table, variables: BTreeMap::new() })
+        Ok(Self { origin: origin.to_owned(), table, ..Self::default() })
+    }
+
+    /// Adds what a farther file has besides. Tables are those of policies, by name.
+    pub(super) fn add(&mut self, farther: Self) {
+        for (key, value) in farther.table {
+            match (self.table.get_mut(&key), value) {
+                (Some(Value::Table(ours)), Value::Table(theirs)) => {
+                    for (name, policy) in
+                        theirs.into_iter().filter(|(name, _)| !ours.contains_key(name)).collect::<Vec<_>>()
+                    {
+                        self.origins.insert(format!("{key}.{name}"), farther.origin.clone());
+                        ours.insert(name, policy);
+                    }
+                }
+                (Some(_), _) => {}
+                (None, value) => {
+                    self.table.insert(key.clone(), value);
+                    self.origins.insert(key, farther.origin.clone());
+                }
+            }
+        }
+    }
+
+    /// What errors call the file that a key is from.
+    pub(super) fn origin_of(&self, keys: &[&str]) -> &str {
+        let of_policy = keys.get(..2).and_then(|table| self.origins.get(&table.join(".")));
+        let of_key = || self.origins.get(*keys.first()?);
+        of_policy.or_else(of_key).unwrap_or(&self.origin)
     }
 
     /// Replaces a value by that of a variable.
@@ -67,9 +98,9 @@ impl Document {
 
     /// What errors call a key, or a table: `ttl in [locks.payout] of leasehold.toml`.
     pub(crate) fn place(&self, keys: &[&str]) -> String {
-        let origin = &self.origin;
+        let origin = self.origin_of(keys);
         match keys {
-            [] => origin.clone(),
+            [] => origin.to_owned(),
             [key] => self.variables.get(key).cloned().unwrap_or_else(|| format!("{key} in {origin}")),
             [kind, name] => format!("[{kind}.{name}] of {origin}"),
             [tables @ .., key] => format!("{key} in {}", self.place(tables)),

@@ -1,20 +1,24 @@
 //! Everything a client needs, put together from the environment and a file.
 
 use std::path::{Path, PathBuf};
-use std::{collections::BTreeMap, fmt, fs, time::Duration};
+use std::{collections::BTreeMap, fmt, time::Duration};
 
-use leasehold_core::template::escape;
 use serde::Deserialize;
-use toml::Value;
 
 use super::file::{Document, duration, written_by_others};
+use super::sources::{Sources, set_by_variables};
+use super::{default_store, redis_variables::redis_url};
 use crate::policy::{LockPolicy, Policies, RecordPolicy};
-use crate::text::{placed, quoted, redact};
+use crate::text::{placed, redact};
 use crate::{Config, Error, Result, Retry};
 
-/// A store, its settings and its policies, from the environment and a file.
+/// A store, its settings and its policies, from the environment and files.
 ///
-/// | in the file | in the environment | default |
+/// The store is the first that is named, in this order: in code, by `LEASEHOLD_STORE`, by `store` in a file, by `REDIS_HOST`,
+/// `REDIS_PORT` or `REDIS_PASSWORD`; if none is named, [`Settings::from_env`] takes a SQLite file of this host. The command
+/// line follows the same rule. [`Sources::new`] says which files are read.
+///
+/// | in a file | in the environment | default |
 /// |---|---|---|
 /// | `store` | `LEASEHOLD_STORE` | |
 /// | `prefix` | `LEASEHOLD_PREFIX` | `lock:` |
@@ -45,79 +49,63 @@ use crate::{Config, Error, Result, Retry};
 pub struct Settings {
     /// The store's URL, if one was given. It may hold a password.
     pub store: Option<String>,
+    /// What chose the store.
+    pub chosen_by: Option<ChosenBy>,
     /// The client's settings.
     pub config: Config,
     /// The named policies.
     pub policies: Policies,
+    /// Files that were read, the nearest first.
+    pub files: Vec<PathBuf>,
     /// Files that were found and not read, each with the reason; see [`Sources::new`].
     pub ignored: Vec<String>,
+}
+
+/// Where a store can be named, as the end of a sentence that begins with "expected".
+pub(crate) const STORE_PLACES: &str =
+    "a URL in LEASEHOLD_STORE or in `store` of leasehold.toml, or a REDIS_HOST";
+
+/// What chose a store.
+#[derive(Clone, Debug, PartialEq, Eq)]
+#[non_exhaustive]
+pub enum ChosenBy {
+    /// The caller.
+    Caller,
+    /// The variable of this name.
+    Variable(&'static str),
+    /// This file.
+    File(String),
+    /// Nothing named one. If another default store exists, `besides` says so.
+    Default {
+        /// The other one, and why it is not used.
+        besides: Option<String>,
+    },
+}
+
+impl fmt::Display for ChosenBy {
+    fn fmt(&self, f: &mut fmt::Formatter<'_>) -> fmt::Result {
+        match self {
+            Self::Caller => f.write_str("the caller"),
+            Self::Variable(name) => f.write_str(name),
+            Self::File(file) => f.write_str(file),
+            Self::Default { besides: None } => f.write_str("default"),
+            Self::Default { besides: Some(besides) } => write!(f, "default; {besides}"),
+        }
+    }
 }
 
 impl fmt::Debug for Settings {
     fn fmt(&self, f: &mut fmt::Formatter<'_>) -> fmt::Result {
         f.debug_struct("Settings")
             .field("store", &self.store.as_deref().map(redact))
+            .field("chosen_by", &self.chosen_by)
             .field("config", &self.config)
             .field("policies", &self.policies)
+            .field("files", &self.files)
             .field("ignored", &self.ignored)
             .finish()
     }
 }
-
-/// Where [`Settings::load`] looks. Start from [`Sources::new`] and change what you need.
-#[derive(Clone, Copy)]
-pub struct Sources<'a> {
-    /// An environment, as a function from a variable's name to its value.
-    pub env: Environment<'a>,
-    /// A certain file, which must exist.
-    pub file: Option<&'a Path>,
-    /// Where `leasehold.toml` is looked for if no file is named. Empty: in the current directory.
-    pub directory: &'a Path,
-    /// A file to read where neither a file was named nor the directory has one, if it exists.
-    pub fallback: Option<&'a Path>,
-    /// If neither environment nor file name a store, takes the one that `REDIS_HOST`, `REDIS_PORT` and
-    /// `REDIS_PASSWORD` describe. At least one of them must be set; the host is `localhost` and the port 6379 otherwise.
-    /// Not the default: these variables are often set for a cache, which is no place for locks.
-    pub redis_store: bool,
-}
-
-impl<'a> Sources<'a> {
-    /// An environment, and the file it names with `LEASEHOLD_CONFIG`. If it names none, `leasehold.toml` in the current
-    /// directory, if that exists.
-    ///
-    /// A file that was not named is read only if it and its directory belong to the effective user or to root and nobody
-    /// else can write them: a store in it may name a file whose first line is sent as a password. Otherwise it is
-    /// [ignored](Settings::ignored), with a warning in the log. A file that was named is read, but if others can write it,
-    /// its store must not have a `password-file`.
-    pub fn new(env: Environment<'a>) -> Self {
-        Self { env, file: None, directory: Path::new(""), fallback: None, redis_store: false }
-    }
-
-    /// The file to read, if there is one, and what was ignored.
-    fn find_file(&self) -> (Option<PathBuf>, Vec<String>) {
-        let named = self.file.map(Path::to_owned);
-        let named = named.or_else(|| variable(self.env, "LEASEHOLD_CONFIG").map(PathBuf::from));
-        if named.is_some() {
-            return (named, Vec::new());
-        }
-        let mut ignored = Vec::new();
-        let nearby = self.directory.join("leasehold.toml");
-        for path in [Some(&*nearby), self.fallback].into_iter().flatten() {
-            let Ok(target) = fs::canonicalize(path) else { continue };
-            // The folder first: whoever can write it can also replace the file.
-            let why = target.parent().and_then(written_by_others).or_else(|| written_by_others(&target));
-            let Some(why) = why else { return (Some(path.to_owned()), ignored) };
-            let text = format!("ignored {}: {why}; LEASEHOLD_CONFIG can name it", path.display());
-            tracing::warn!("{text}");
-            ignored.push(text);
-        }
-        (None, ignored)
-    }
-}
-
-/// The settings that variables can replace.
-const KEYS: &str = "store prefix label default-ttl acquisition-timeout retry-interval command-timeout max-ttl connections \
-                    max-in-flight";
 
 /// A whole file.
 #[derive(Deserialize)]
@@ -147,14 +135,22 @@ struct File {
 }
 
 impl Settings {
-    /// Reads environment and file: a `LEASEHOLD_*` variable wins over the file, the file over `LOCK_TTL`.
+    /// Reads environment and files: a `LEASEHOLD_*` variable wins over the files, a nearer file over a farther one, and all
+    /// of them over `LOCK_TTL`.
     ///
     /// # Errors
-    /// `invalid`, with the variable or the file and what is expected: for an unknown key, a value of the wrong type or
-    /// out of range, a policy that cannot work, a file that cannot be read.
+    /// `invalid`, with the variable or the file and what is expected: for an unknown key or variable, a value of the wrong
+    /// type or out of range, a policy that cannot work, a file that cannot be read.
     pub fn load(sources: &Sources<'_>) -> Result<Self> {
-        let (path, ignored) = sources.find_file();
-        let mut document = path.as_deref().map(Document::load).transpose()?.unwrap_or_default();
+        sources.check_names()?;
+        let (files, ignored) = sources.find_files();
+        let mut document = Document::default();
+        for (at, path) in files.iter().enumerate() {
+            let farther = Document::load(path)?;
+            // While it is known which file is wrong.
+            farther.read::<File>()?;
+            if at == 0 { document = farther } else { document.add(farther) }
+        }
         set_by_variables(&mut document, sources.env);
         let file: File = document.read()?;
         let (prefix, max_ttl) = (file.prefix, file.max_ttl);
@@ -170,27 +166,59 @@ impl Settings {
         replace(&mut config.max_in_flight, file.max_in_flight);
         replace(&mut config.label, file.label);
         config.check().map_err(|error| at_its_place(error, &document))?;
-        let mut store = file.store;
-        if let (Some(path), Some(url)) = (&path, &store)
-            && url.contains("password-file=")
-            && !document.variables.contains_key("store")
-            && let Some(why) = written_by_others(path)
-        {
-            // Whoever wrote the file could make us send the first line of any file that we can read.
-            let expected = format!("a URL without password-file, because {why}");
-            return Err(Error::invalid(document.place(&["store"]), redact(url), expected));
-        }
-        if sources.redis_store && store.is_none() {
-            store = redis_url(sources.env)?;
-        }
-        Ok(Self { store, policies: policies.checked(&document, &config)?, config, ignored })
+        let (store, chosen_by) = named_store(sources, &document, file.store)?.unzip();
+        let policies = policies.checked(&document, &config)?;
+        Ok(Self { store, chosen_by, policies, config, files, ignored })
     }
 
-    /// [`Settings::load`] from the environment of this process, `REDIS_*` included.
+    /// [`Settings::load`] from the environment of this process. If no store is named, it is a SQLite file: in
+    /// `/var/lib/leasehold` where this user can write there and not every user can, so that all users of the host share
+    /// locks; otherwise in the user's state folder, which is created if it is missing. Errors as [`Settings::load`].
     pub fn from_env() -> Result<Self> {
-        let env = |name: &str| std::env::var_os(name).map(|value| value.to_string_lossy().into_owned());
-        Self::load(&Sources { redis_store: true, ..Sources::new(&env) })
+        Self::from_env_or(None)
     }
+
+    /// The same for a store that may have been given explicitly.
+    pub fn from_env_or(store: Option<&str>) -> Result<Self> {
+        let env = |name: &str| std::env::var_os(name).map(|value| value.to_string_lossy().into_owned());
+        let names = std::env::vars_os().map(|(name, _)| name.to_string_lossy().into_owned());
+        let names: Vec<_> = names.collect();
+        let mut settings = Self::load(&Sources { store, names: &names, ..Sources::new(&env) })?;
+        if settings.store.is_none() {
+            let (url, besides) = default_store::choose(&env)?;
+            tracing::info!("no store is named: {url}, which only this host shares");
+            settings.store = Some(url);
+            settings.chosen_by = Some(ChosenBy::Default { besides });
+        }
+        Ok(settings)
+    }
+}
+
+/// The store that something names, and what that is.
+fn named_store(
+    sources: &Sources<'_>,
+    document: &Document,
+    in_document: Option<String>,
+) -> Result<Option<(String, ChosenBy)>> {
+    if let Some(url) = sources.store {
+        return Ok(Some((url.to_owned(), ChosenBy::Caller)));
+    }
+    let Some(url) = in_document else {
+        let named = redis_url(sources.env)?;
+        return Ok(named.map(|(url, name)| (url, ChosenBy::Variable(name))));
+    };
+    if document.variables.contains_key("store") {
+        return Ok(Some((url, ChosenBy::Variable("LEASEHOLD_STORE"))));
+    }
+    let file = document.origin_of(&["store"]);
+    if url.contains("password-file=")
+        && let Some(why) = written_by_others(Path::new(file))
+    {
+        // Whoever wrote the file could make us send the first line of any file that we can read.
+        let expected = format!("a URL without password-file, because {why}");
+        return Err(Error::invalid(document.place(&["store"]), redact(&url), expected));
+    }
+    Ok(Some((url, ChosenBy::File(file.to_owned()))))
 }
 
 pub(crate) fn replace<T>(setting: &mut T, given: Option<T>) {
@@ -209,137 +237,4 @@ fn at_its_place(error: Error, document: &Document) -> Error {
     };
     let is_set = document.table.contains_key(&key);
     placed(error, if is_set { document.place(&[&key]) } else { format!("{key} (not set, so the default)") })
-}
-
-/// The environment, as a function from a variable's name to its value.
-pub type Environment<'a> = &'a dyn Fn(&str) -> Option<String>;
-
-/// A variable's value; an empty one counts as unset, because that is what `X=${X:-}` leaves behind.
-fn variable(env: Environment<'_>, name: &str) -> Option<String> {
-    env(name).filter(|value| !value.is_empty())
-}
-
-/// Lets `LEASEHOLD_*` replace settings of a file, and `LOCK_TTL` give what neither has. That may be meant for another
-/// library, so it is not even read otherwise.
-fn set_by_variables(document: &mut Document, env: Environment<'_>) {
-    for key in KEYS.split_whitespace() {
-        let name = format!("LEASEHOLD_{}", key.replace('-', "_").to_uppercase());
-        let value = match key {
-            "prefix" | "label" => env(&name).map(Value::String),
-            "store" => variable(env, &name).map(Value::String),
-            _ => variable(env, &name).map(|text| text.parse().map_or(Value::String(text), Value::Integer)),
-        };
-        if let Some(value) = value {
-            document.set(key, value, name);
-        }
-    }
-    if !document.table.contains_key("default-ttl")
-        && let Some(text) = variable(env, "LOCK_TTL")
-    {
-        let text = if text.parse::<u64>().is_ok() { text + "ms" } else { text };
-        document.set("default-ttl", Value::String(text), "LOCK_TTL".into());
-    }
-}
-
-/// The store that `REDIS_*` name, if one of them is set.
-fn redis_url(env: Environment<'_>) -> Result<Option<String>> {
-    let [host, port, password] =
-        ["REDIS_HOST", "REDIS_PORT", "REDIS_PASSWORD"].map(|name| variable(env, name));
-    if host.is_none() && port.is_none() && password.is_none() {
-        return Ok(None);
-    }
-    let (service_host, port) = match &port {
-        None => (None, 6379),
-        Some(text) => read_port(text)
-            .filter(|(_, port)| *port != 0)
-            .ok_or_else(|| Error::invalid("REDIS_PORT", quoted(text), "1 to 65535, or tcp://HOST:PORT"))?,
-    };
-    let host = match host {
-        Some(host) => bracketed(&host)?,
-        None => service_host.unwrap_or_else(|| "localhost".into()),
-    };
-    // Everything but what a URL leaves alone everywhere.
-    let encode = |secret: &str| escape(secret, |c| !(c.is_ascii_alphanumeric() || "-._~".contains(c)));
-    let login = password.map_or(String::new(), |password| format!(":{}@", encode(&password)));
-    Ok(Some(format!("redis://{login}{host}:{port}")))
-}
-
-/// `6379`, or `tcp://10.0.0.11:6379`, which Kubernetes sets for a service that is called `redis`.
-fn read_port(text: &str) -> Option<(Option<String>, u16)> {
-    if let Ok(port) = text.parse() {
-        return Some((None, port));
-    }
-    let url = url::Url::parse(text).ok().filter(|url| url.scheme() == "tcp")?;
-    Some((Some(url.host_str()?.to_owned()), url.port()?))
-}
-
-/// A host as URLs have it: an IPv6 address in brackets.
-fn bracketed(host: &str) -> Result<String> {
-    let is_bare_ipv6 = host.parse::<std::net::Ipv6Addr>().is_ok();
-    let host = if is_bare_ipv6 { format!("[{host}]") } else { host.to_owned() };
-    url::Host::parse(&host).map(|_| host.clone()).map_err(|error| {
-        Error::invalid("REDIS_HOST", quoted(&host), format!("a host name or an address ({error})"))
-    })
-}
-
-#[cfg(test)]
-mod tests {
-    use super::*;
-
-    fn url(set: &[(&str, &str)]) -> Result<Option<String>> {
-        let env = |name: &str| set.iter().find(|(key, _)| *key == name).map(|(_, value)| (*value).to_owned());
-        redis_url(&env)
-    }
-
-    #[test]
-    fn one_variable_is_enough_and_none_is_not() {
-        for (set, expected) in [
-            (&[][..], None),
-            (&[("REDIS_HOST", ""), ("REDIS_PASSWORD", "")], None),
-            (&[("REDIS_HOST", "cache.example")], Some("redis://cache.example:6379")),
-            (&[("REDIS_PORT", "7000")], Some("redis://localhost:7000")),
-            (&[("REDIS_PASSWORD", "pw")], Some("redis://:pw@localhost:6379")),
-            (&[("REDIS_HOST", "::1")], Some("redis://[::1]:6379")),
-            (&[("REDIS_HOST", "[::1]"), ("REDIS_PORT", "1")], Some("redis://[::1]:1")),
-        ] {
-            assert_eq!(url(set).unwrap().as_deref(), expected, "{set:?}");
-        }
-    }
-
-    #[test]
-    fn a_service_address_gives_the_port_and_the_host_only_if_there_is_none() {
-        let port = ("REDIS_PORT", "tcp://10.0.0.11:6380");
-        assert_eq!(url(&[port]).unwrap().unwrap(), "redis://10.0.0.11:6380");
-        assert_eq!(url(&[port, ("REDIS_HOST", "h")]).unwrap().unwrap(), "redis://h:6380");
-        assert_eq!(url(&[("REDIS_PORT", "tcp://[fd00::1]:1")]).unwrap().unwrap(), "redis://[fd00::1]:1");
-    }
-
-    #[test]
-    fn a_password_of_any_characters_survives_a_url() {
-        let password = "p@ss:w/o?r#d%41 [ü]\n";
-        let text = url(&[("REDIS_PASSWORD", password)]).unwrap().unwrap();
-        assert_eq!(text, "redis://:p%40ss%3Aw%2Fo%3Fr%23d%2541%20%5B%C3%BC%5D%0A@localhost:6379");
-        let parsed = url::Url::parse(&text).unwrap();
-        assert_eq!((parsed.host_str(), parsed.port()), (Some("localhost"), Some(6379)));
-    }
-
-    #[test]
-    fn bad_addresses_name_their_variable() {
-        for (name, value) in [
-            ("REDIS_PORT", "0"),
-            ("REDIS_PORT", "65536"),
-            ("REDIS_PORT", "six"),
-            ("REDIS_PORT", "tcp://10.0.0.11"),
-            ("REDIS_PORT", "tcp://:6379"),
-            ("REDIS_PORT", "tcp://a b:6379"),
-            ("REDIS_HOST", "a/b"),
-            ("REDIS_HOST", "user@host"),
-            ("REDIS_HOST", "host:6379"),
-            ("REDIS_HOST", "redis://host"),
-        ] {
-            let error = url(&[(name, value)]).expect_err(value);
-            assert_eq!(error.kind().as_str(), "invalid");
-            assert!(error.to_string().starts_with(&format!("invalid {name} ")), "{error}");
-        }
-    }
 }

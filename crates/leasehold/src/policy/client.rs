@@ -1,14 +1,16 @@
 //! What a client does with settings and policies from a file.
 
 use super::{LockPolicy, NO_PARAMETERS, Policies};
+use crate::config::settings::STORE_PLACES;
 use crate::{Builder, Error, IdempotencyKey, Leasehold, Lock, Marker, Result, Settings};
 
 impl Leasehold {
-    /// Connects to the store that the environment and `leasehold.toml` name: `LEASEHOLD_STORE`, `store` in the file, or
-    /// what `REDIS_HOST`, `REDIS_PORT` and `REDIS_PASSWORD` describe. [`Settings`] lists everything that is read.
+    /// Connects to the store that the environment and the files called `leasehold.toml` name: `LEASEHOLD_STORE`, `store` in a
+    /// file, or what `REDIS_HOST`, `REDIS_PORT` and `REDIS_PASSWORD` describe; if none is named, to the SQLite file that the
+    /// command line uses. [`Settings`] lists everything that is read.
     ///
     /// # Errors
-    /// As [`Leasehold::connect`]; also `invalid` for a setting that is wrong, and when no store is named at all.
+    /// As [`Leasehold::connect`]; also `invalid` for a setting that is wrong.
     pub async fn from_env() -> Result<Self> {
         Self::from_settings(Settings::from_env()?)?.connect().await
     }
@@ -16,9 +18,7 @@ impl Leasehold {
     /// A client with settings that were loaded; `invalid` when they name no store.
     pub fn from_settings(settings: Settings) -> Result<Builder> {
         let Some(store) = settings.store else {
-            let places =
-                "a URL in LEASEHOLD_STORE, in `store` of leasehold.toml, or a REDIS_HOST for from_env()";
-            return Err(Error::invalid("store", "", places));
+            return Err(Error::invalid("store", "", STORE_PLACES));
         };
         let mut builder = Self::builder(store);
         (builder.options.config, builder.policies) = (settings.config, settings.policies);

@@ -109,7 +109,7 @@ impl ReplicaSet {
 fn too_few(error: &Error, counted: &str) {
     assert!(matches!(error, Error::StoreRefused { refusal: Refusal::TooFewAcks, .. }), "{error}");
     assert!(error.to_string().ends_with(&format!("{counted} replicas acknowledged")), "{error}");
-    assert!(error.retry());
+    assert!(error.is_retryable());
 }
 
 #[tokio::test]

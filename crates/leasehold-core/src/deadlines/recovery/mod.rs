@@ -105,7 +105,7 @@ impl Recover {
     pub async fn start(mut self) -> Result<Recovery> {
         self.plan.check()?;
         if let Err(error) = self.deadlines.ready().await
-            && !error.retry()
+            && !error.is_retryable()
         {
             return Err(error);
         }

@@ -69,7 +69,7 @@ impl Outbox {
                 Err(error) => error,
             };
             let again = core.clock.now() + pause_in_outage(first, most, failures, core.entropy.fraction());
-            if !error.retry() || again >= give_up {
+            if !error.is_retryable() || again >= give_up {
                 tracing::warn!(%error, items = batch.len(), "could not settle deadlines; they come back");
                 return false;
             }
