@@ -8,7 +8,7 @@ use std::{
     time::Duration,
 };
 
-use leasehold::{Config, Error, Leasehold, Policies, Settings, config::Sources};
+use leasehold::{Config, Error, Leasehold, Observer, Policies, Settings, config::Sources};
 
 use crate::{command::Global, exit::Failure, output};
 
@@ -66,6 +66,13 @@ impl Store {
     /// Connects on first use: the store may not be ready for locks yet.
     pub(crate) fn connect_lazy(&self) -> Result<Leasehold, Failure> {
         let leases = Leasehold::from_settings(self.settings.clone())?.connect_lazy()?;
+        self.tell(&leases);
+        Ok(leases)
+    }
+
+    /// The same, with an observer of what happens.
+    pub(crate) fn connect_observed(&self, observer: impl Observer) -> Result<Leasehold, Failure> {
+        let leases = Leasehold::from_settings(self.settings.clone())?.observer(observer).connect_lazy()?;
         self.tell(&leases);
         Ok(leases)
     }

@@ -9,7 +9,7 @@ use std::{
 };
 
 use clap::{Args, Subcommand};
-use leasehold::{Acks, Error, Fence, Handle, Leasehold, engine::Released};
+use leasehold::{Acks, Error, Fence, Handle, Leasehold, OnOutage, engine::Released};
 use serde::Serialize;
 
 use super::Global;
@@ -158,13 +158,15 @@ impl Acquire {
             .ttl(self.ttl.unwrap_or_else(|| store.defaults().ttl))
             .label(&self.label)
             .acks(self.acks.unwrap_or_default());
-        let wanted = waiting::acquire(lock, &self.name, wait, &mut signals, global.verbose > 0).await;
+        let wanted =
+            waiting::acquire(lock, &self.name, wait, OnOutage::Deny, &mut signals, global.verbose > 0).await;
         let mut acks = 0;
         let result = match wanted {
             Ok(Wanted::Held(guard)) => {
                 acks = guard.acks();
                 file.keep(guard.detach(), &leases).await
             }
+            Ok(Wanted::Unprotected(cause)) => Err(cause.into()),
             Ok(Wanted::NotAcquired(failure)) | Err(failure) => Err(failure),
             Ok(Wanted::Interrupted(signal)) => {
                 store::close(&leases).await;

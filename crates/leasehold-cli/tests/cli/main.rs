@@ -4,6 +4,7 @@ mod dashboards;
 mod deadlines;
 mod deploy;
 mod docs;
+mod guardian;
 mod handles;
 mod inspecting;
 mod lost;
