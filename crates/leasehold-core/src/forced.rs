@@ -8,7 +8,10 @@ use std::time::Duration;
 
 use crate::{
     core::Core,
-    engine::{Change, ChangeKind, records::MarkOp},
+    engine::{
+        Change, ChangeKind,
+        records::{FORCED_PREFIX, MarkOp},
+    },
     fence::Fence,
     marker::MARKS_MAX,
     name::Name,
@@ -19,7 +22,7 @@ const NOTED_FOR: Duration = Duration::from_secs(2 * 3600);
 
 /// The key of a note; `None` if it is too long for one.
 fn key(name: &Name, fence: Fence) -> Option<Name> {
-    Name::new(format!("leasehold:forced:{name}:{fence}")).ok()
+    Name::new(format!("{FORCED_PREFIX}{name}:{fence}")).ok()
 }
 
 /// Notes that this holder is about to lose the lock by force.
