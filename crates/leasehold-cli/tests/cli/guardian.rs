@@ -7,12 +7,13 @@ use rustix::process::{Pid, Signal, kill_process};
 
 use crate::sandbox::{LONG, Sandbox, Started, lives};
 
-/// A family: a child in the group, one in a session of its own, and a daemon whose parents are gone. None obeys TERM.
-const FAMILY: &str = "trap '' TERM HUP; work() { while :; do date +%s%N >> at-work; sleep 0.01; done; }; \
+/// A family: a child in the group, one in a session of its own, and a daemon whose parents are gone. None obeys TERM; all end with
+/// the folder of the test.
+const FAMILY: &str = "trap '' TERM HUP; work() { while [ -e pid ]; do date +%s%N >> at-work; sleep 0.01; done; }; \
     (echo $(exec sh -c 'echo $PPID') > child; work) & \
-    setsid sh -c 'trap \"\" TERM HUP; echo $$ > session; while :; do date +%s%N >> at-work; sleep 0.01; done' & \
+    setsid sh -c 'trap \"\" TERM HUP; echo $$ > session; while [ -e pid ]; do date +%s%N >> at-work; sleep 0.01; done' & \
     (setsid sh -c '(trap \"\" TERM HUP; echo $(exec sh -c \"echo \\$PPID\") > daemon; \
-        while :; do date +%s%N >> at-work; sleep 0.01; done) & ' &) ; \
+        while [ -e pid ]; do date +%s%N >> at-work; sleep 0.01; done) & ' &) ; \
     work";
 
 fn start_family(sandbox: &Sandbox, ttl: &str) -> (Started, [i32; 4]) {

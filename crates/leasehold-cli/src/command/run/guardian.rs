@@ -82,8 +82,10 @@ pub(super) fn start(
     set: impl FnOnce(&mut process::Command),
 ) -> io::Result<(Pid, Link)> {
     let (ours, theirs) = UnixStream::pair()?;
-    // Not by its path: another version may be installed there by now.
-    let binary = if cfg!(target_os = "linux") { "/proc/self/exe".into() } else { env::current_exe()? };
+    // A binary that was replaced since has no path any more. It is not always run by the kernel's link: under valgrind that
+    // is valgrind.
+    let binary = env::current_exe()?;
+    let binary = if binary.exists() { binary } else { "/proc/self/exe".into() };
     let mut guardian = process::Command::new(binary);
     guardian.arg0(ARG0).arg(kernel::number_of(&theirs).to_string()).args(terms.words());
     // In a group of its own no key of the terminal reaches it.

@@ -320,7 +320,7 @@ fn not_started(command: &plan::Command, error: &NotStarted) -> Failure {
                 "cannot start the guardian of the command",
             )
             .cause(error.to_string())
-            .hint("it is this program again, found as /proc/self/exe");
+            .hint("it is this program again, found through /proc; is that mounted?");
         }
     };
     let program = command.program.to_string_lossy();
