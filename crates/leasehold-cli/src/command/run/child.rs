@@ -67,7 +67,8 @@ impl Child {
             }
             Some(Report::NotStarted(error)) => Err(NotStarted::Command(io::Error::from_raw_os_error(error))),
             _ => {
-                let _dead = kill_process(guardian, Signal::KILL);
+                // It may have started the command, which becomes ours with the guardian's death.
+                family.job(guardian).stop(clock, clock.now()).await;
                 Err(NotStarted::Guardian(io::Error::other("it did not answer")))
             }
         }
