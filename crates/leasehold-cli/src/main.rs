@@ -25,6 +25,10 @@ fn main() -> ExitCode {
     if let Some(code) = leasehold_demos::run_worker() {
         return code;
     }
+    // So is the guardian of a job.
+    if let Some(code) = command::guardian::run() {
+        return code;
+    }
     let cli = match Cli::try_parse() {
         Ok(cli) => cli,
         Err(error) => return exit::after_parsing(&error),

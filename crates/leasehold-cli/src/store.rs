@@ -7,7 +7,7 @@ use std::{
 };
 
 use leasehold::{
-    Config, Leasehold, Policies, Settings,
+    Config, Leasehold, Observer, Policies, Settings,
     config::ChosenBy,
     lease::validity::{TTL_MAX_LIMIT, TTL_MIN},
 };
@@ -92,11 +92,22 @@ impl Store {
     /// Connects on first use: the store may not be ready for locks yet.
     pub(crate) fn connect_lazy(&self) -> Result<Leasehold, Failure> {
         let leases = Leasehold::from_settings(self.settings.clone())?.connect_lazy()?;
+        self.tell(&leases);
+        Ok(leases)
+    }
+
+    /// The same, with an observer of what happens.
+    pub(crate) fn connect_observed(&self, observer: impl Observer) -> Result<Leasehold, Failure> {
+        let leases = Leasehold::from_settings(self.settings.clone())?.observer(observer).connect_lazy()?;
+        self.tell(&leases);
+        Ok(leases)
+    }
+
+    fn tell(&self, leases: &Leasehold) {
         // A program reads stderr with --json, and has chosen the store.
         if self.verbose || self.may_surprise() && !self.json {
             output::say(&format!("store: {} (chosen by {})", leases.store(), self.chosen_by()));
         }
-        Ok(leases)
     }
 
     /// Neither was the store named in the command, nor is it the only default.

@@ -5,7 +5,7 @@ use std::{
     time::Duration,
 };
 
-use leasehold::{Attempt, Error, Guard, Holder, Lock, Waited};
+use leasehold::{Attempt, Error, Guard, Holder, Lock, OnOutage, Protection, Waited};
 use rustix::process::Signal;
 
 use crate::{
@@ -42,6 +42,8 @@ pub(crate) enum Wanted {
     Held(Guard),
     /// The wait is over and another holder still has the lock.
     NotAcquired(Failure),
+    /// The store is out of reach, and the lock's policy is to go on without it.
+    Unprotected(Error),
     /// A signal came first. The attempt ends in the background until the client is closed.
     Interrupted(Signal),
 }
@@ -51,18 +53,21 @@ pub(crate) async fn acquire(
     lock: Lock,
     name: &str,
     wait: Wait,
+    on_outage: OnOutage,
     signals: &mut Signals,
     verbose: bool,
 ) -> Result<Wanted, Failure> {
     let acquired = async {
         let lock = match wait {
-            Wait::Once => return ask_once(lock, name).await,
+            Wait::Once => return ask_once(lock, name, on_outage).await,
             Wait::For(most) => lock.wait(most),
             Wait::Forever => lock.wait_forever(),
         };
         let line = StatusLine::new(name, verbose);
-        match lock.on_wait(move |waited| line.show(waited)).acquire().await {
-            Ok(guard) => Ok(Wanted::Held(guard)),
+        let lock = lock.on_outage(on_outage).on_wait(move |waited| line.show(waited));
+        match lock.acquire_or_proceed().await {
+            Ok(Protection::Held(guard)) => Ok(Wanted::Held(guard)),
+            Ok(Protection::Unprotected { cause }) => Ok(Wanted::Unprotected(cause)),
             Err(error @ Error::TimedOut { .. }) => Ok(Wanted::NotAcquired(error.into())),
             Err(error) => Err(error.into()),
         }
@@ -74,11 +79,18 @@ pub(crate) async fn acquire(
     }
 }
 
-async fn ask_once(lock: Lock, name: &str) -> Result<Wanted, Failure> {
+async fn ask_once(lock: Lock, name: &str, on_outage: OnOutage) -> Result<Wanted, Failure> {
     let name = leasehold::Name::new(name)?;
-    Ok(match lock.try_acquire().await? {
-        Attempt::Held(guard) => Wanted::Held(guard),
-        Attempt::Busy { holder, .. } => {
+    Ok(match lock.try_acquire().await {
+        Ok(Attempt::Held(guard)) => Wanted::Held(guard),
+        // As `acquire_or_proceed` does it.
+        Err(cause @ (Error::StoreUnreachable { .. } | Error::StoreRefused { .. }))
+            if on_outage == OnOutage::Proceed && cause.is_retryable() =>
+        {
+            Wanted::Unprotected(cause)
+        }
+        Err(error) => return Err(error.into()),
+        Ok(Attempt::Busy { holder, .. }) => {
             let by = holder.as_ref().map_or_else(|| "somebody else".to_owned(), held_by);
             let message = format!("\"{name}\" is held by {by}");
             let timed_out = Error::TimedOut { name, waited: Duration::ZERO, attempts: 1, holder };

@@ -15,6 +15,7 @@ use crate::{
     },
     error::{Error, Result},
     fence::Fence,
+    forced,
     idempotency::{Idempotency, IdempotencyKey},
     lock::Lock,
     marker::Marker,
@@ -173,7 +174,10 @@ impl Client {
         let request = Watch { locks, poll_every, command_timeout, clock: core.clock.clone() };
         let changes = core.engine.inspector().watch(request).take_until(core.closing().cancelled_owned());
         Ok(changes
-            .map(|seen| seen.map_err(|error| core.explain_doing(error, "watching".into(), None)))
+            .then(async |seen| match seen {
+                Ok(seen) => Ok(forced::tell_apart(core, seen).await),
+                Err(error) => Err(core.explain_doing(error, "watching".into(), None)),
+            })
             .boxed())
     }
 
@@ -182,6 +186,7 @@ impl Client {
     /// writes before that. A holder that changed is an outcome: [`Released::Taken`].
     pub async fn force_release(&self, name: impl AsRef<str>, seen: Fence) -> Result<Released> {
         let name = self.name(name.as_ref())?;
+        forced::note(&self.core, &name, seen).await;
         let answer = self.core.engine.leases().force_release(&name, seen, self.core.command_until()).await;
         let outcome = answer.map_err(|error| self.core.failed(error, "force-releasing", &name))?;
         tracing::warn!(%name, fence = %seen, ?outcome, "force-released");

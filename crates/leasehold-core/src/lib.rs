@@ -17,6 +17,7 @@ pub mod engine;
 mod entropy;
 pub mod error;
 pub mod fence;
+mod forced;
 pub mod idempotency;
 pub mod lease;
 pub mod lock;

@@ -25,7 +25,7 @@ use leasehold_core::{
     clock::{BootInstant, Until},
     engine::{
         Cursor, EngineError, Fault, Fut, Grant, Page,
-        records::{Begin, Begun, Content, MarkOp, Record, Records, Settle, Settled, decide},
+        records::{Begin, Begun, Content, FORCED_PREFIX, MarkOp, Record, Records, Settle, Settled, decide},
     },
     fence::Fence,
     name::Name,
@@ -76,7 +76,8 @@ impl Redis {
     /// One answer per key. On one server all leave in one write; in a cluster all that a shard has, each in a call of its own:
     /// those of one slot may be on two nodes.
     async fn call_marks(&self, keys: &[Name], op: MarkOp, until: Until) -> Result<Vec<bool>> {
-        keys.iter().try_for_each(|key| Keys::of_record(key).checked().map(drop))?;
+        let mut callers = keys.iter().filter(|key| !key.as_str().starts_with(FORCED_PREFIX));
+        callers.try_for_each(|key| Keys::of_record(key).checked().map(drop))?;
         let per_call = if self.topology.in_cluster { 1 } else { MARKS_PER_CALL };
         let calls = keys.chunks(per_call).map(|some| {
             ScriptCall::new(&MARKS, slots::slot(some[0].as_str()), move |cmd| write_marks(cmd, some, op))

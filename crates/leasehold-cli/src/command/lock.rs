@@ -9,7 +9,7 @@ use std::{
 };
 
 use clap::{Args, Subcommand};
-use leasehold::{Acks, Error, Fence, Handle, Leasehold, engine::Released};
+use leasehold::{Acks, Error, Fence, Handle, Leasehold, OnOutage, engine::Released};
 use serde::Serialize;
 
 use super::Global;
@@ -156,13 +156,15 @@ impl Acquire {
         let leases = store.connect().await?;
         let wait = Wait::from_flags(self.nonblock, self.wait).unwrap_or(Wait::Forever);
         let lock = leases.lock(&self.name).ttl(ttl).label(&self.label).acks(self.acks.unwrap_or_default());
-        let wanted = waiting::acquire(lock, &self.name, wait, &mut signals, global.verbose > 0).await;
+        let wanted =
+            waiting::acquire(lock, &self.name, wait, OnOutage::Deny, &mut signals, global.verbose > 0).await;
         let mut acks = 0;
         let result = match wanted {
             Ok(Wanted::Held(guard)) => {
                 acks = guard.acks();
                 file.keep(guard.detach(), &leases).await
             }
+            Ok(Wanted::Unprotected(cause)) => Err(cause.into()),
             Ok(Wanted::NotAcquired(failure)) | Err(failure) => Err(failure),
             Ok(Wanted::Interrupted(signal)) => {
                 store::close(&leases).await;

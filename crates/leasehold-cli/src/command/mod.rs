@@ -19,6 +19,8 @@ mod watch;
 
 use clap::{ArgAction, Args, Parser, Subcommand};
 
+pub(crate) use run::guardian;
+
 use crate::{
     exit::{Exit, Failure},
     output::Output,

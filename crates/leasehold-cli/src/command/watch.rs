@@ -1,6 +1,6 @@
 //! `leasehold watch`: one line for every change of a lock.
 
-use std::time::Duration;
+use std::time::{Duration, SystemTime};
 
 use clap::Args;
 use futures_util::StreamExt;
@@ -20,11 +20,13 @@ use crate::{
     waiting::ending,
 };
 
-/// Print a line for every change: acquired, handed-over, released, expired, waiting
+/// Print a line for every change: acquired, handed-over, released, expired, force-released, waiting
 #[derive(Args)]
 #[command(after_help = "\
-The store is polled: a lock held for less than the interval may not be seen. Exits with 0 on
-INT, on TERM, or when the reader of its output is gone.
+Each line begins with the time at which the change was seen, in UTC. The store is polled: a lock
+held for less than the interval may not be seen, and one whose ttl is not longer than that may be
+reported as expired although it was released. On redlock:// a force-release reads as released.
+Exits with 0 on INT, on TERM, or when the reader of its output is gone.
 
 Examples:
   leasehold watch
@@ -48,6 +50,7 @@ const INTERVAL_MIN: Duration = Duration::from_millis(10);
 
 #[derive(Serialize)]
 struct Line {
+    at: String,
     change: ChangeKind,
     name: String,
     holder: Option<Holder>,
@@ -80,11 +83,14 @@ impl Watch {
             output::say(&format!("watching {} locks; changes follow", present.len()));
         }
         let mut left = self.count.unwrap_or(u64::MAX);
+        let mut seen_at = SystemTime::UNIX_EPOCH;
         while left > 0
             && let Some(seen) = changes.next().await.transpose()?
         {
+            // The clock may be set back; the order of the lines stays.
+            seen_at = SystemTime::now().max(seen_at);
             for change in seen.into_iter().take(usize::try_from(left).unwrap_or(usize::MAX)) {
-                output::print(&Line::from(change).text(out)?)?;
+                output::print(&Line::new(change, seen_at).text(out)?)?;
                 left -= 1;
             }
         }
@@ -92,11 +98,12 @@ impl Watch {
     }
 }
 
-impl From<Change> for Line {
+impl Line {
     /// The holder is the present one, or the last one where there is none.
-    fn from(change: Change) -> Self {
+    fn new(change: Change, seen_at: SystemTime) -> Self {
         let held = change.now.or(change.before);
         Self {
+            at: humantime::format_rfc3339_millis(seen_at).to_string(),
             change: change.kind,
             name: change.name.to_string(),
             fence: held.as_ref().map(|held| held.fence),
@@ -104,20 +111,18 @@ impl From<Change> for Line {
             waiting: change.waiting,
         }
     }
-}
 
-impl Line {
     fn text(self, out: Output) -> std::io::Result<String> {
         if out.json {
             return Envelope::new(self).line();
         }
         let holder = self.holder.as_ref().map_or_else(|| "-".into(), ToString::to_string);
         let fence = self.fence.map_or_else(|| "-".into(), |fence| fence.to_string());
-        let (change, name, waiting) = (self.change, clean(&self.name), self.waiting);
+        let (at, change, name, waiting) = (self.at, self.change, clean(&self.name), self.waiting);
         Ok(if out.terminal {
-            format!("{change:11}  {name}  {}  fence {fence}  {waiting} waiting\n", clean(&holder))
+            format!("{at}  {change:14}  {name}  {}  fence {fence}  {waiting} waiting\n", clean(&holder))
         } else {
-            format!("{change}\t{name}\t{}\t{fence}\t{waiting}\n", clean(&holder))
+            format!("{at}\t{change}\t{name}\t{}\t{fence}\t{waiting}\n", clean(&holder))
         })
     }
 }

@@ -141,7 +141,31 @@ fn watch_says_what_changed() {
     watch.await_stdout("released\tx\tsecond (");
     watch.signal(Signal::TERM);
     assert_eq!(watch.end(), Some(0));
-    assert!(watch.stdout().lines().all(|line| line.split('\t').count() == 5), "{}", watch.stdout());
+    let shown = watch.stdout();
+    let times: Vec<_> = shown.lines().map(|line| line.split('\t').next().unwrap()).collect();
+    assert!(times.is_sorted() && times.iter().all(|at| at.len() == 24 && at.ends_with('Z')), "{shown}");
+    assert!(shown.lines().all(|line| line.split('\t').count() == 6), "{shown}");
+}
+
+#[test]
+fn watch_tells_an_expiry_and_a_force_release_from_a_release() {
+    let mut stores = vec![Sandbox::new()];
+    stores.extend(RedisServer::shared_or_skip().map(|server| Sandbox::on(server.url())));
+    for sandbox in stores {
+        let watch = sandbox.start(&["watch", "--interval", "20ms", "told:"]);
+        eventually(LONG, "watching", || watch.stderr().contains("watching"));
+        let mut killed = sandbox.start(&["run", "--label", "killed", "--ttl", "1s", "--hold", "told:x"]);
+        watch.await_stdout("\tacquired\ttold:x\tkilled (");
+        killed.signal(Signal::KILL);
+        assert_eq!(killed.end(), None);
+        watch.await_stdout("\texpired\ttold:x\tkilled (");
+        let _forced = sandbox.start(&["run", "--label", "forced", "--hold", "told:x"]);
+        watch.await_stdout("\tacquired\ttold:x\tforced (");
+        let fence = sandbox.fact("told:x", "fence");
+        assert_eq!(sandbox.run(&["force-release", "told:x", "--fence", &fence]).code, Some(0));
+        watch.await_stdout("\tforce-released\ttold:x\tforced (");
+        assert!(!watch.stdout().contains("\treleased\t"), "{}", watch.stdout());
+    }
 }
 
 #[test]
@@ -156,7 +180,7 @@ fn watch_ends_after_as_many_lines_as_wanted() {
     }
     assert_eq!(watch.end(), Some(0));
     assert_eq!(watch.stdout().lines().count(), 1);
-    assert!(watch.stdout().starts_with(r#"{"schema":{"version":"v1"},"change":""#), "{}", watch.stdout());
+    assert!(watch.stdout().starts_with(r#"{"schema":{"version":"v1"},"at":""#), "{}", watch.stdout());
 }
 
 #[test]

@@ -5,6 +5,7 @@ mod deadlines;
 mod default_store;
 mod deploy;
 mod docs;
+mod guardian;
 mod handles;
 mod inspecting;
 mod lost;

@@ -243,6 +243,23 @@ fn a_policy_gives_the_name_and_what_no_option_says() {
 }
 
 #[test]
+fn a_policy_that_proceeds_runs_without_a_lock_when_the_store_is_away() {
+    let sandbox = Sandbox::on("redis://127.0.0.1:1");
+    let policy = |on_outage| format!("[locks.report]\nkey = 'report'\non-outage = '{on_outage}'");
+    let show = "echo $LEASEHOLD_NAME ${LEASEHOLD_FENCE-none}; exit 3";
+    for options in [&[][..], &["-n"], &["-w", "1s"]] {
+        let words = [&["run"], options, &["--policy", "report", "--", "sh", "-c", show]].concat();
+        sandbox.write("leasehold.toml", &policy("proceed"));
+        let ran = sandbox.run(&words);
+        assert_eq!((ran.code, ran.stdout.as_str()), (Some(3), "report none\n"), "{options:?}: {ran}");
+        assert!(ran.stderr.starts_with("warning: running WITHOUT the lock \"report\""), "{ran}");
+        sandbox.write("leasehold.toml", &policy("deny"));
+        let ran = sandbox.run(&words);
+        assert_eq!((ran.code, ran.stdout.as_str()), (Some(69), ""), "{options:?}: {ran}");
+    }
+}
+
+#[test]
 fn a_wrong_policy_or_value_is_named() {
     let sandbox = Sandbox::new();
     insta::assert_snapshot!(sandbox.run(&["run", "--policy", "payout", "deal_id=42", "--", "true"]), @r#"

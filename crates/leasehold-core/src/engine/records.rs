@@ -58,6 +58,10 @@ pub trait Records: Send + Sync {
     ) -> Fut<'a, Page<Record>>;
 }
 
+/// How the keys of notes begin that a lock was taken by force: marks that the library sets itself. They are the only marks
+/// under `leasehold:`, which stores may refuse to callers.
+pub const FORCED_PREFIX: &str = "leasehold:forced:";
+
 /// What to do with marks.
 #[derive(Clone, Copy, Debug, PartialEq, Eq)]
 pub enum MarkOp {

@@ -77,8 +77,10 @@ pub enum ChangeKind {
     Acquired,
     /// Somebody else has it. A release and another acquire between two inspections look the same.
     HandedOver,
-    /// Nobody has it any more, also because an operator took it from its holder.
+    /// Its holder gave it back. On a store without marks (a quorum) also: an operator took it from its holder.
     Released,
+    /// An operator took it from its holder, which may still be at work.
+    ForceReleased,
     /// Its lease ran out. A release at the end of a lease looks the same.
     Expired,
     /// More wait for it.

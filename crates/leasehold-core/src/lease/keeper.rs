@@ -22,7 +22,7 @@ use crate::{
     fence::Fence,
     name::Name,
     owner::OwnerMap,
-    telemetry::{Count, Telemetry},
+    telemetry::{Count, Event, Telemetry},
 };
 use hints::{Hints, WATCHED_WITHIN};
 
@@ -245,8 +245,14 @@ impl Keeper {
                 lease.lose();
                 return;
             }
-            Err(_) => {
+            Err(error) => {
                 self.telemetry.count(Count::renew_miss);
+                let (name, fence) = (&hold.name, hold.fence);
+                self.telemetry.emit(|| Event::RenewalMissed {
+                    name: name.clone(),
+                    fence,
+                    why: error.to_string(),
+                });
                 (Some(now + (hold.ttl / 20).max(Duration::from_millis(10))), None)
             }
         };

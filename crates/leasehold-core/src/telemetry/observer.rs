@@ -59,6 +59,15 @@ pub enum Event {
         /// How it ended.
         outcome: Released,
     },
+    /// A renewal got no answer. It is tried again until the lease is lost.
+    RenewalMissed {
+        /// The lock.
+        name: Name,
+        /// Its token.
+        fence: Fence,
+        /// What is known about it.
+        why: String,
+    },
     /// A lease ended before its holder was done.
     Lost {
         /// The lock.

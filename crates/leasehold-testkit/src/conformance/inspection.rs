@@ -23,6 +23,7 @@ cases! {
     a_holder_of_a_handed_over_lock_is_the_waiter,
     owner_values_are_never_shown,
     a_watch_reports_every_change_with_its_fence,
+    a_watch_tells_a_release_by_force,
     a_watch_of_a_prefix_begins_with_what_is_in_use,
     a_watch_ends_when_its_client_is_closed,
 }
@@ -200,6 +201,24 @@ async fn a_watch_reports_every_change_with_its_fence(test: TestContext) {
     let left_alone = one.lock("job").ttl(ms(300)).acquire().await.unwrap().detach();
     let expired = next_change(&mut changes, |change| change.now.is_none()).await;
     assert_eq!((expired.kind, fence_of(&expired.before)), (ChangeKind::Expired, Some(left_alone.fence())));
+}
+
+async fn a_watch_tells_a_release_by_force(test: TestContext) {
+    let (one, two) = (test.client().await, test.client().await);
+    let guard = one.lock("job").acquire().await.unwrap();
+    let mut changes = two.watch("job", ms(10)).unwrap();
+    assert_eq!(changes.next().await.unwrap().unwrap().len(), 1);
+    let waiter = enqueue(&one, two.lock("job").wait(ms(20_000)), "job", 0).await;
+    one.force_release("job", guard.fence()).await.unwrap();
+    let forced = next_change(&mut changes, |change| fence_of(&change.before) == Some(guard.fence())).await;
+    let noted = one.marker("seen").mark("x").await.is_ok();
+    match forced.kind {
+        ChangeKind::ForceReleased => assert!(noted && forced.now.is_none()),
+        kind => assert!(!noted, "{kind}"),
+    }
+    let next = waiter.await.unwrap();
+    assert!(next.fence() > guard.fence());
+    next.release().await.unwrap();
 }
 
 async fn a_watch_of_a_prefix_begins_with_what_is_in_use(test: TestContext) {

@@ -1,121 +1,135 @@
-//! The command that runs under the lock, and everything it starts: one process group.
+//! The command as the wrapper sees it: through the guardian of its job.
 
-use std::{io, os::unix::process::CommandExt, process, time::Duration};
+use std::{io, time::Duration};
 
-use leasehold::{Clock, Lease};
-use rustix::process::{
-    Pid, Signal, WaitOptions, WaitStatus, kill_process_group, test_kill_process_group, waitpid,
+use leasehold::{BootInstant, Clock};
+use rustix::process::{Pid, Signal, kill_process};
+
+use super::{
+    guardian::{self, Terms},
+    job::{Family, Job},
+    link::{Link, Order, Report},
+    plan,
 };
-use tokio::signal::unix::{self, SignalKind};
-
-use super::{kernel, plan, terminal::Terminal};
 use crate::exit::Exit;
-
-/// How often to check whether a process group is gone: the system reports only the end of its leader.
-const POLL_EVERY: Duration = Duration::from_millis(5);
 
 /// A running command.
 pub(super) struct Child {
-    pid: Pid,
-    changes: unix::Signal,
-    exit: Option<Exit>,
+    guardian: Pid,
+    link: Link,
+    /// Its processes are the guardian's children, and ours if the guardian dies.
+    job: Job,
+    valid_until: BootInstant,
 }
 
 /// What happened to the command.
 pub(super) enum Change {
-    Ended(Exit),
+    /// It ended, and nothing of the job is left.
+    Ended {
+        exit: Exit,
+        /// Processes that it had left running were ended.
+        leftovers: bool,
+    },
     Stopped(Signal),
+    /// The guardian ends the job: it heard of no renewal in time.
+    Overdue,
+    /// The guardian died.
+    Unguarded,
+}
+
+/// Why a command was not started.
+#[derive(Debug)]
+pub(super) enum NotStarted {
+    Command(io::Error),
+    Guardian(io::Error),
 }
 
 impl Child {
-    /// Starts the command from the calling thread; the command is killed when that thread ends.
-    pub(super) fn spawn(
+    /// Starts the command under a guardian, which has this environment besides ours.
+    pub(super) async fn spawn(
         command: &plan::Command,
-        lease: &Lease,
-        ttl: Duration,
-        terminal: Option<&Terminal>,
-    ) -> io::Result<Self> {
-        // Before the child exists, so that its end cannot be missed.
-        let changes = unix::signal(SignalKind::child())?;
-        let mut ready = process::Command::new(&command.program);
-        ready
-            .args(&command.arguments)
-            .process_group(0)
-            .env("LEASEHOLD_NAME", lease.name().as_str())
-            .env("LEASEHOLD_FENCE", lease.fence().to_string())
-            .env("LEASEHOLD_TTL_MS", ttl.as_millis().to_string());
-        kernel::before_exec(&mut ready, terminal.map(Terminal::for_child));
-        let child = ready.spawn()?;
-        let pid = i32::try_from(child.id()).ok().and_then(Pid::from_raw);
-        let pid = pid.ok_or_else(|| io::Error::other("the system gave no process id"))?;
-        Ok(Self { pid, changes, exit: None })
-    }
-
-    pub(super) fn group(&self) -> Pid {
-        self.pid
-    }
-
-    /// Sends a signal to the whole group; does nothing if the group is gone.
-    pub(super) fn signal(&self, signal: Signal) {
-        if let Err(error) = kill_process_group(self.pid, signal) {
-            tracing::debug!(?signal, %error, "the command's processes did not get a signal");
+        terms: &Terms,
+        environment: &[(&str, String)],
+        clock: &Clock,
+    ) -> Result<Self, NotStarted> {
+        let family = Family::adopt().map_err(NotStarted::Guardian)?;
+        let set = |guardian: &mut std::process::Command| {
+            // Not those of a command that runs us.
+            guardian
+                .env_remove("LEASEHOLD_FENCE")
+                .envs(environment.iter().map(|(name, value)| (name, value)));
+        };
+        let (guardian, mut link) = guardian::start(command, terms, set).map_err(NotStarted::Guardian)?;
+        let report = clock.bounded(terms.valid_until, link.next()).await.flatten();
+        match report.and_then(Report::read) {
+            Some(Report::Started(leader)) => {
+                Ok(Self { guardian, link, job: family.job(leader), valid_until: terms.valid_until })
+            }
+            Some(Report::NotStarted(error)) => Err(NotStarted::Command(io::Error::from_raw_os_error(error))),
+            _ => {
+                // It may have started the command, which becomes ours with the guardian's death.
+                family.job(guardian).stop(clock, clock.now()).await;
+                Err(NotStarted::Guardian(io::Error::other("it did not answer")))
+            }
         }
     }
 
-    /// The next change of the command itself.
+    pub(super) fn group(&self) -> Pid {
+        self.job.leader()
+    }
+
+    /// Sends a signal to the whole group.
+    pub(super) fn signal(&self, signal: Signal) {
+        self.link.send(Order::Signal(signal));
+    }
+
+    /// Tells the guardian until when the lease is valid.
+    pub(super) fn renewed(&mut self, valid_until: BootInstant) {
+        if valid_until > self.valid_until {
+            self.valid_until = valid_until;
+            self.link.send(Order::ValidUntil(valid_until));
+        }
+    }
+
+    /// The next change of the command.
     ///
     /// # Cancel safety
     /// Safe: a change stays until it is taken.
     pub(super) async fn change(&mut self) -> Change {
         loop {
-            if let Some(change) = self.poll_change() {
-                return change;
+            return match self.link.next().await.map(Report::read) {
+                Some(Some(Report::Ended { exit, leftovers })) => Change::Ended { exit, leftovers },
+                Some(Some(Report::Stopped(signal))) => Change::Stopped(signal),
+                Some(Some(Report::Overdue)) => Change::Overdue,
+                Some(_) => continue,
+                None => Change::Unguarded,
+            };
+        }
+    }
+
+    /// Ends the whole job: TERM now, KILL at `kill_at`. Returns when nothing of it is left. If the guardian has not done it
+    /// until `patience` after that, it is stopped itself, and we do it.
+    pub(super) async fn stop(&mut self, clock: &Clock, kill_at: BootInstant, patience: Duration) {
+        self.link.send(Order::Stop { kill_at });
+        let over = kill_at.max(clock.now()) + patience;
+        let ended = clock.bounded(over, async {
+            loop {
+                match self.change().await {
+                    Change::Ended { .. } => return true,
+                    Change::Unguarded => return false,
+                    Change::Stopped(_) | Change::Overdue => {}
+                }
             }
-            self.changes.recv().await;
+        });
+        if ended.await != Some(true) {
+            self.take_over(clock, kill_at).await;
         }
     }
 
-    fn poll_change(&mut self) -> Option<Change> {
-        if let Some(exit) = self.exit {
-            return Some(Change::Ended(exit));
-        }
-        let (_, status) = waitpid(Some(self.pid), WaitOptions::NOHANG | WaitOptions::UNTRACED).ok()??;
-        if let Some(signal) = status.stopping_signal() {
-            return Signal::from_named_raw(signal).map(Change::Stopped);
-        }
-        let exit = exit_of(status)?;
-        self.exit = Some(exit);
-        Some(Change::Ended(exit))
+    /// Ends the job without the guardian.
+    pub(super) async fn take_over(&mut self, clock: &Clock, kill_at: BootInstant) {
+        // Its children become ours.
+        let _dead = kill_process(self.guardian, Signal::KILL);
+        self.job.stop(clock, kill_at).await;
     }
-
-    /// Stops the whole group: TERM now, KILL at `kill_at`. Returns when no process of it is left.
-    pub(super) async fn stop(&mut self, clock: &Clock, kill_at: leasehold::BootInstant) {
-        let in_time = clock.now() < kill_at;
-        if in_time {
-            self.signal(Signal::TERM);
-            // A stopped process does not handle signals until it is continued.
-            self.signal(Signal::CONT);
-        }
-        if !in_time || clock.bounded(kill_at, self.gone()).await.is_none() {
-            self.signal(Signal::KILL);
-            // A process that the kernel cannot kill at once must not delay the report.
-            let _gone = clock.bounded(clock.now() + Duration::from_secs(2), self.gone()).await;
-        }
-    }
-
-    async fn gone(&mut self) {
-        loop {
-            let ended = matches!(self.poll_change(), Some(Change::Ended(_)));
-            if ended && test_kill_process_group(self.pid).is_err() {
-                return;
-            }
-            tokio::time::sleep(POLL_EVERY).await;
-        }
-    }
-}
-
-/// The exit code a shell would report.
-fn exit_of(status: WaitStatus) -> Option<Exit> {
-    let exited = status.exit_status().map(|code| Exit(u8::try_from(code).unwrap_or(u8::MAX)));
-    exited.or_else(|| status.terminating_signal().map(Exit::by_signal))
 }

@@ -1,8 +1,20 @@
-//! The few system calls that need `unsafe`: those of a child between fork and exec, and signal dispositions.
+//! What the kernel is asked directly: the few calls that need `unsafe` (those of a child between fork and exec, sockets
+//! passed on, signal dispositions), and what only Linux has.
 
-use std::{io, os::unix::process::CommandExt, process::Command};
+use std::{
+    ffi::CStr,
+    io,
+    os::{
+        fd::{AsFd, AsRawFd, FromRawFd},
+        unix::{net::UnixStream, process::CommandExt},
+    },
+    process::Command,
+};
 
-use rustix::process::getpid;
+use rustix::{
+    io::{FdFlags, fcntl_getfd, fcntl_setfd},
+    process::{Pid, getpid},
+};
 
 use super::terminal::ForChild;
 
@@ -20,7 +32,7 @@ pub(super) fn before_exec(command: &mut Command, terminal: Option<ForChild>) {
 }
 
 #[cfg(target_os = "linux")]
-fn die_with(parent: rustix::process::Pid) -> io::Result<()> {
+fn die_with(parent: Pid) -> io::Result<()> {
     use rustix::process::{Signal, getppid, set_parent_process_death_signal};
     set_parent_process_death_signal(Some(Signal::KILL))?;
     // If the parent died before the call above, no signal will come.
@@ -28,9 +40,86 @@ fn die_with(parent: rustix::process::Pid) -> io::Result<()> {
 }
 
 #[cfg(not(target_os = "linux"))]
-fn die_with(_: rustix::process::Pid) -> io::Result<()> {
+fn die_with(_: Pid) -> io::Result<()> {
     Ok(())
 }
+
+/// The number under which a child will find a socket that is passed on to it.
+pub(super) fn number_of(socket: &UnixStream) -> i32 {
+    socket.as_raw_fd()
+}
+
+/// Leaves the socket open in the child.
+#[expect(unsafe_code, reason = "what runs between fork and exec is unsafe by its nature")]
+pub(super) fn pass_on(command: &mut Command, socket: UnixStream) {
+    let prepare = move || Ok(fcntl_setfd(socket.as_fd(), FdFlags::empty())?);
+    // SAFETY: between fork and exec one system call is made: fcntl.
+    unsafe { command.pre_exec(prepare) };
+}
+
+/// The socket that was passed on under this number. No child of this process gets it.
+#[expect(unsafe_code, reason = "a number says nothing about who owns it")]
+pub(super) fn passed_on(number: &str) -> io::Result<UnixStream> {
+    let number = number.parse().ok().filter(|number| *number > libc::STDERR_FILENO);
+    let number = number.ok_or(io::ErrorKind::InvalidInput)?;
+    // SAFETY: this process has just begun and has opened nothing; its parent left this number open for it.
+    let socket = unsafe { UnixStream::from_raw_fd(number) };
+    fcntl_setfd(&socket, fcntl_getfd(&socket)? | FdFlags::CLOEXEC)?;
+    Ok(socket)
+}
+
+/// Makes this process the parent of all orphans below it.
+#[cfg(target_os = "linux")]
+pub(super) fn adopt_orphans() -> io::Result<()> {
+    Ok(rustix::process::set_child_subreaper(Some(getpid()))?)
+}
+
+#[cfg(not(target_os = "linux"))]
+pub(super) fn adopt_orphans() -> io::Result<()> {
+    Ok(())
+}
+
+/// The children of this process; none where the system does not list them.
+#[cfg(target_os = "linux")]
+pub(super) fn children() -> Vec<Pid> {
+    let threads = std::fs::read_dir("/proc/self/task").into_iter().flatten().flatten();
+    let listed: io::Result<Vec<_>> =
+        threads.map(|thread| std::fs::read_to_string(thread.path().join("children"))).collect();
+    let pid = |word: &str| word.parse().ok().and_then(Pid::from_raw);
+    match listed {
+        Ok(listed) => listed.iter().flat_map(|list| list.split_whitespace()).filter_map(pid).collect(),
+        // A kernel without these lists.
+        Err(_) => {
+            let names = std::fs::read_dir("/proc").into_iter().flatten().flatten();
+            let pids = names.filter_map(|name| pid(name.file_name().to_str()?));
+            pids.filter(|pid| parent_of(*pid) == Some(getpid())).collect()
+        }
+    }
+}
+
+#[cfg(target_os = "linux")]
+fn parent_of(pid: Pid) -> Option<Pid> {
+    let stat = std::fs::read_to_string(format!("/proc/{pid}/stat")).ok()?;
+    // The name of a program, in parentheses, may contain anything.
+    let (_, after_name) = stat.rsplit_once(") ")?;
+    after_name.split(' ').nth(1)?.parse().ok().and_then(Pid::from_raw)
+}
+
+#[cfg(not(target_os = "linux"))]
+pub(super) fn children() -> Vec<Pid> {
+    Vec::new()
+}
+
+/// The name that `ps` and `top` show; at most 15 bytes.
+#[cfg(target_os = "linux")]
+#[expect(unsafe_code, reason = "there is no safe call without another feature of rustix")]
+pub(super) fn name_process(name: &CStr) {
+    // SAFETY: the name ends with a zero byte and is only read.
+    unsafe { libc::prctl(libc::PR_SET_NAME, name.as_ptr()) };
+}
+
+#[cfg(not(target_os = "linux"))]
+pub(super) fn name_process(_: &CStr) {}
 
 /// Ignores SIGTTOU: a background process that hands the terminal on would be stopped by it.
 #[expect(unsafe_code, reason = "there is no safe call to ignore a signal")]
@@ -60,5 +149,21 @@ pub(super) fn stop_own_group() {
         let _stopped = rustix::process::kill_current_process_group(rustix::process::Signal::TSTP);
         // SAFETY: what the first call returned.
         unsafe { libc::sigaction(libc::SIGTSTP, &raw const before, std::ptr::null_mut()) };
+    }
+}
+
+#[cfg(all(test, target_os = "linux"))]
+mod tests {
+    use super::*;
+
+    #[test]
+    fn a_child_is_listed_with_its_parent() {
+        let mut child = Command::new("sleep").arg("60").spawn().unwrap();
+        let pid = Pid::from_child(&child);
+        assert!(children().contains(&pid));
+        assert_eq!(parent_of(pid), Some(getpid()));
+        child.kill().unwrap();
+        child.wait().unwrap();
+        assert!(!children().contains(&pid));
     }
 }

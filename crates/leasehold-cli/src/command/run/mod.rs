@@ -1,21 +1,27 @@
 //! `leasehold run`: a command under a lock.
 
 mod child;
+pub(crate) mod guardian;
+mod job;
 mod kernel;
+mod link;
 mod plan;
 mod policy;
 mod supervise;
 mod terminal;
+mod trouble;
 
 use std::{ffi::OsString, time::Duration};
 
 use clap::Args;
-use leasehold::{Acks, Error, Guard, Leasehold, engine::Released};
+use leasehold::{Acks, Error, Event, Guard, Lease, Leasehold, OnOutage, engine::Released};
 use serde::Serialize;
 
 use self::{
+    child::NotStarted,
     plan::Plan,
     supervise::{End, Supervisor},
+    trouble::Misses,
 };
 use super::Global;
 use crate::{
@@ -37,13 +43,14 @@ use crate::{
                       leasehold run [OPTIONS] NAME --hold",
     after_help = "\
 The lock is renewed while the command runs and released when it ends. The command has LEASEHOLD_NAME, LEASEHOLD_FENCE and LEASEHOLD_TTL_MS in its environment;
-pass the fence to everything it writes to. INT, TERM, HUP, QUIT, USR1 and USR2 are forwarded. If
-leasehold is killed, so is the command, but not processes the command has started. With --hold,
-leasehold prints the name and the fence and holds the lock until TERM.
+pass the fence to everything it writes to. INT, TERM, HUP, QUIT, USR1 and USR2 are forwarded. With
+--hold, leasehold prints the name and the fence and holds the lock until TERM.
 
 If the lock cannot be renewed, the command and all processes it has started get TERM, and KILL
-after a grace period, so that none of them outlives the lock. With --fixed this happens before
-the ttl ends. The lock is not renewed while the job is stopped with Ctrl-Z, and the job never
+after a grace period, so that none of them outlives the lock. A small second process sees to it
+also when leasehold itself is stopped or killed. Processes that the command leaves running have
+the grace period to end after it, then they are stopped too: start a service through its manager.
+With --fixed the command is stopped before the ttl ends. The lock is not renewed while the job is stopped with Ctrl-Z, and the job never
 continues without its lock.
 
 Exit codes:
@@ -140,8 +147,20 @@ impl Run {
         let plan = Plan::new(self, store.policies(), store.defaults())?;
         store.check_ttl(plan.ttl)?;
         let mut signals = Signals::listen(&FORWARDED)?;
-        let leases = store.connect().await?;
-        let result = plan.execute(&leases, &mut signals, global).await;
+        let misses = Misses::default();
+        let leases = store.connect_observed({
+            let misses = misses.clone();
+            move |event: &Event| misses.on_event(event)
+        })?;
+        // A store that is away may be no reason not to run.
+        let reached = match plan.on_outage {
+            OnOutage::Proceed => Ok(()),
+            _ => leases.reach().await,
+        };
+        let result = match reached {
+            Ok(()) => plan.execute(&leases, &mut signals, misses, global).await,
+            Err(error) => Err(error.into()),
+        };
         store::close(&leases).await;
         result
     }
@@ -152,6 +171,7 @@ impl Plan {
         &self,
         leases: &Leasehold,
         signals: &mut Signals,
+        misses: Misses,
         global: &Global,
     ) -> Result<Exit, Failure> {
         let lock = leases
@@ -166,8 +186,10 @@ impl Plan {
             Some(most) => lock.max_lifetime(most),
             None => lock,
         };
-        match waiting::acquire(lock, &self.name, self.wait, signals, global.verbose > 0).await? {
-            Wanted::Held(guard) => self.under(guard, signals, global).await,
+        let (name, on_outage) = (&self.name, self.on_outage);
+        match waiting::acquire(lock, name, self.wait, on_outage, signals, global.verbose > 0).await? {
+            Wanted::Held(guard) => self.under(guard, signals, misses, global).await,
+            Wanted::Unprotected(cause) => self.without(cause, signals, misses).await,
             Wanted::NotAcquired(failure) => Err(self.conflict(failure)),
             Wanted::Interrupted(signal) => Ok(Exit::by_signal(signal.as_raw())),
         }
@@ -179,11 +201,44 @@ impl Plan {
         if self.conflict_code == Exit::OK.0 { failure.silent() } else { failure }
     }
 
-    async fn under(&self, guard: Guard, signals: &mut Signals, global: &Global) -> Result<Exit, Failure> {
-        let lease = guard.lease();
-        let mut supervisor = Supervisor::new(lease, self.ttl, self.grace, self.max_runtime);
+    fn supervisor(&self, lease: Option<Lease>, misses: Misses) -> Supervisor {
+        Supervisor::new(lease, self.ttl, self.grace, self.max_runtime, misses)
+    }
+
+    /// Runs the command although the store is out of reach.
+    async fn without(&self, cause: Error, signals: &mut Signals, misses: Misses) -> Result<Exit, Failure> {
+        let Some(command) = &self.command else { return Err(cause.into()) };
+        output::say(&format!(
+            "warning: running WITHOUT the lock \"{}\", as on-outage = \"proceed\" says; others may run at the same \
+             time, and there is no fence\n  caused by: {cause}",
+            output::clean(&self.name)
+        ));
+        let mut supervisor = self.supervisor(None, misses);
+        let child =
+            supervisor.start(command, &self.name).await.map_err(|error| not_started(command, &error))?;
+        match supervisor.watch(child, signals).await {
+            End::Exited(exit) => Ok(exit),
+            End::MaxRuntime => Err(self.too_long()),
+            End::Unguarded | End::Lost => Err(unguarded()),
+        }
+    }
+
+    fn too_long(&self) -> Failure {
+        let most = self.max_runtime.map(spoken).unwrap_or_default();
+        Failure::new(exit::MAX_RUNTIME, "max_runtime", format!("stopped after {most}"))
+            .hint("raise --max-runtime, or find out why it took so long")
+    }
+
+    async fn under(
+        &self,
+        guard: Guard,
+        signals: &mut Signals,
+        misses: Misses,
+        global: &Global,
+    ) -> Result<Exit, Failure> {
+        let mut supervisor = self.supervisor(Some(guard.lease()), misses);
         let end = match &self.command {
-            Some(command) => match supervisor.start(command) {
+            Some(command) => match supervisor.start(command, &self.name).await {
                 Ok(child) => supervisor.watch(child, signals).await,
                 Err(error) => {
                     let _logged = guard.release().await;
@@ -212,11 +267,13 @@ impl Plan {
                 drop(guard);
                 Err(if self.command.is_some() { lost.add("; the command was stopped") } else { lost })
             }
+            End::Unguarded => {
+                give_back(guard).await;
+                Err(unguarded())
+            }
             End::MaxRuntime => {
                 give_back(guard).await;
-                let most = self.max_runtime.map(spoken).unwrap_or_default();
-                Err(Failure::new(exit::MAX_RUNTIME, "max_runtime", format!("stopped after {most}"))
-                    .hint("raise --max-runtime, or find out why it took so long"))
+                Err(self.too_long())
             }
             End::Exited(exit) => {
                 let held = guard.is_held();
@@ -247,7 +304,25 @@ async fn give_back(guard: Guard) -> bool {
     }
 }
 
-fn not_started(command: &plan::Command, error: &std::io::Error) -> Failure {
+fn unguarded() -> Failure {
+    let code = Exit::by_signal(rustix::process::Signal::KILL.as_raw()).0;
+    Failure::new(code, "unguarded", "the guardian of the command was killed, so the command was stopped")
+        .hint("check what the work has done; the kernel kills processes when memory is short")
+}
+
+fn not_started(command: &plan::Command, error: &NotStarted) -> Failure {
+    let error = match error {
+        NotStarted::Command(error) => error,
+        NotStarted::Guardian(error) => {
+            return Failure::new(
+                exit::CANNOT_EXECUTE,
+                "cannot_execute",
+                "cannot start the guardian of the command",
+            )
+            .cause(error.to_string())
+            .hint("it is this program again, found through /proc; is that mounted?");
+        }
+    };
     let program = command.program.to_string_lossy();
     let (code, kind, hint) = match error.kind() {
         std::io::ErrorKind::NotFound => {

@@ -2,7 +2,7 @@
 
 use std::{ffi::OsString, path::Path, time::Duration};
 
-use leasehold::{Acks, Config, Policies, lease::validity};
+use leasehold::{Acks, Config, OnOutage, Policies, lease::validity};
 
 use super::{Run, Wait, policy};
 use crate::{exit::Failure, output::spoken};
@@ -24,6 +24,8 @@ pub(super) struct Plan {
     /// The longest time the lock can be held, if a policy limits it.
     pub(super) max_lifetime: Option<Duration>,
     pub(super) fixed: bool,
+    /// What to do when the store is out of reach.
+    pub(super) on_outage: OnOutage,
     /// Time between TERM and KILL.
     pub(super) grace: Duration,
 }
@@ -70,6 +72,7 @@ impl Plan {
             lock_delay: lock_delay.unwrap_or_default(),
             acks: run.acks.or(policy.and_then(|policy| policy.acks)).unwrap_or_default(),
             max_lifetime: policy.and_then(|policy| policy.max_lifetime),
+            on_outage: policy.map(|policy| policy.on_outage).unwrap_or_default(),
             fixed: run.fixed || policy.and_then(|policy| policy.keep_alive) == Some(false),
         })
     }

@@ -3,7 +3,7 @@
 //! The command has a process group of its own, so that all of it can be stopped. A terminal serves one group at a
 //! time, so the command's must be put in front to read from it and to get Ctrl-C and Ctrl-Z.
 
-use std::{fs::File, io, os::fd::AsFd, sync::Arc};
+use std::{fs::File, io, os::fd::AsFd};
 
 use rustix::{
     fs::{FileType, fstat},
@@ -15,31 +15,58 @@ use super::kernel;
 
 /// The terminal that controls this process.
 pub(super) struct Terminal {
-    device: Arc<File>,
+    device: File,
     own: Pid,
-    /// Whether the command starts in the foreground. In a pipeline another process, such as a pager, may read the terminal.
-    at_once: bool,
+    placement: Placement,
+}
+
+/// Where the command starts.
+#[derive(Clone, Copy, Debug, PartialEq, Eq)]
+pub(super) enum Placement {
+    /// There is no terminal.
+    None,
+    /// Behind. In a pipeline another process, such as a pager, may read the terminal.
+    Behind,
+    /// In the foreground.
+    Front,
+}
+
+impl Placement {
+    const ALL: [Self; 3] = [Self::None, Self::Behind, Self::Front];
+
+    pub(super) fn as_word(self) -> &'static str {
+        match self {
+            Self::None => "none",
+            Self::Behind => "behind",
+            Self::Front => "front",
+        }
+    }
+
+    pub(super) fn from_word(word: &str) -> Option<Self> {
+        Self::ALL.into_iter().find(|placement| placement.as_word() == word)
+    }
 }
 
 impl Terminal {
     /// The terminal, if we have one.
     pub(super) fn open() -> Option<Self> {
-        let device = File::options().read(true).write(true).open("/dev/tty").ok()?;
+        let device = open().ok()?;
         kernel::ignore_terminal_stops();
         let own = getpgrp();
         let in_pipeline = is_pipe(io::stdin()) || is_pipe(io::stdout());
         let at_once = !in_pipeline && tcgetpgrp(&device).is_ok_and(|front| front == own);
-        Some(Self { device: Arc::new(device), own, at_once })
+        let placement = if at_once { Placement::Front } else { Placement::Behind };
+        Some(Self { device, own, placement })
     }
 
-    /// What a child does with the terminal between fork and exec.
-    pub(super) fn for_child(&self) -> ForChild {
-        ForChild { front: self.at_once.then(|| self.device.clone()) }
+    /// Where the command is to start.
+    pub(super) fn placement(&self) -> Placement {
+        self.placement
     }
 
     /// Takes the foreground back after a child took it and did not start.
     pub(super) fn reclaim(&self) {
-        if self.at_once {
+        if self.placement == Placement::Front {
             let _hung_up = tcsetpgrp(&self.device, self.own);
         }
     }
@@ -61,13 +88,26 @@ impl Terminal {
     }
 }
 
+fn open() -> io::Result<File> {
+    File::options().read(true).write(true).open("/dev/tty")
+}
+
 /// The child's side of the terminal.
 pub(super) struct ForChild {
     /// The terminal, if the child must put itself in the foreground before it can read.
-    front: Option<Arc<File>>,
+    front: Option<File>,
 }
 
 impl ForChild {
+    /// What a child does with the terminal between fork and exec, if there is one.
+    pub(super) fn open(placement: Placement) -> io::Result<Option<Self>> {
+        Ok(match placement {
+            Placement::None => None,
+            Placement::Behind => Some(Self { front: None }),
+            Placement::Front => Some(Self { front: Some(open()?) }),
+        })
+    }
+
     /// Called between fork and exec: system calls only.
     pub(super) fn take(&self) -> io::Result<()> {
         if let Some(terminal) = &self.front {
