@@ -17,7 +17,7 @@ const PATIENCE: Duration = Duration::from_secs(5);
 
 /// Where a run may leave something.
 pub(crate) enum Leftovers {
-    Servers { servers: Servers, were_empty: bool, run: String },
+    Servers { store: String, were_empty: bool, run: String },
     File { path: PathBuf, run: String },
 }
 
@@ -28,25 +28,18 @@ impl Leftovers {
         if let Some(path) = file_of(store) {
             return Ok(Self::File { path, run });
         }
-        let options = EngineOptions {
-            clock: Clock::system(),
-            command_timeout: PATIENCE,
-            prefix: run.clone(),
-            connections: 1,
-            max_in_flight: 100,
-            client_name: "leasehold demo".into(),
-            max_ttl: Duration::from_secs(300),
-        };
-        let servers = Servers::open(store, &options)?;
-        let were_empty = servers.are_empty().await.map_err(|error| error.to_string())?;
-        Ok(Self::Servers { servers, were_empty, run })
+        // One that is down may have something.
+        let were_empty = servers(store)?.are_empty().await.unwrap_or(false);
+        Ok(Self::Servers { store: store.into(), were_empty, run })
     }
 
     /// Removes everything of the run, once its processes are gone.
     pub(crate) async fn remove(&self) -> Result<()> {
         match self {
-            Self::Servers { servers, were_empty, run } => {
-                servers.sweep(run, *were_empty).await.map(drop).map_err(|error| error.to_string().into())
+            // Asked anew, for others may be primaries by now.
+            Self::Servers { store, were_empty, run } => {
+                let swept = servers(store)?.sweep(run, *were_empty).await;
+                swept.map(drop).map_err(|error| error.to_string().into())
             }
             Self::File { path, run } => remove_rows(path, run),
         }
@@ -57,6 +50,19 @@ impl Leftovers {
         let (Self::Servers { run, .. } | Self::File { run, .. }) = self;
         format!("*{run}*")
     }
+}
+
+fn servers(store: &str) -> leasehold::Result<Servers> {
+    let options = EngineOptions {
+        clock: Clock::system(),
+        command_timeout: PATIENCE,
+        prefix: String::new(),
+        connections: 1,
+        max_in_flight: 100,
+        client_name: "leasehold demo".into(),
+        max_ttl: Duration::from_secs(300),
+    };
+    Servers::open(store, &options)
 }
 
 /// The file of an embedded store.

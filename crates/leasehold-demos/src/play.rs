@@ -215,7 +215,7 @@ fn play(demo: &Demo, options: &Options) -> Result<Verdict> {
     supervisor.show.bar.finish_and_clear();
     let staged = supervisor.stage.as_mut().map_or(Ok(()), Stage::end);
     supervisor.workers.kill_all()?;
-    clean_up(&runtime, &supervisor, leftovers)?;
+    clean_up(&runtime, &supervisor, leftovers);
     outcome.and(staged)?;
     let (verdict, judge) = supervisor.workers.judge()?;
     supervisor.print(format!(
@@ -242,21 +242,24 @@ fn show_verdict(demo: &Demo, options: &Options, verdict: &Verdict) -> Result<()>
     Ok(())
 }
 
-/// Removes what the run has left in a store that others use, also after an interruption.
-fn clean_up(runtime: &Runtime, supervisor: &Supervisor, leftovers: Option<Leftovers>) -> Result<()> {
+/// Removes what the run has left in a store that others use, also after an interruption. A server that is down cannot be
+/// swept; that says nothing about the run.
+fn clean_up(runtime: &Runtime, supervisor: &Supervisor, leftovers: Option<Leftovers>) {
     runtime.block_on(async {
         if let Some(client) = &supervisor.client {
             drop(client.close().await);
         }
-        let Some(leftovers) = leftovers else { return Ok(()) };
+        let Some(leftovers) = leftovers else { return };
         // What the proxy still has of killed workers must not arrive after this.
         let is_line = matches!(supervisor.switch, Switch::Line(_));
         let _cut = is_line.then(|| supervisor.switch.cut());
-        leftovers.remove().await.map_err(|error| {
-            format!("keys of this run are left in the store, by the pattern {}: {error}", leftovers.pattern())
-                .into()
-        })
-    })
+        if let Err(error) = leftovers.remove().await {
+            let pattern = leftovers.pattern();
+            let words =
+                format!("keys of this run may be left in the store, by the pattern {pattern}: {error}");
+            supervisor.print(styled(BAD, words));
+        }
+    });
 }
 
 /// Checks that the store is suitable and reachable. Workers do not: they wait for a store that is unreachable.

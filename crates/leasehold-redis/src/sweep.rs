@@ -49,8 +49,8 @@ impl Servers {
 
     /// Whether no server has any key.
     pub async fn are_empty(&self) -> Result<bool> {
-        for link in self.links().await? {
-            let count = link.send(&redis::cmd("DBSIZE"), self.until()).await?;
+        for link in self.links().await {
+            let count = link?.send(&redis::cmd("DBSIZE"), self.until()).await?;
             if count != Value::Int(0) {
                 return Ok(false);
             }
@@ -59,28 +59,39 @@ impl Servers {
     }
 
     /// Removes every key with `text` in it; returns how many there were. With `counters`, which is for servers that were
-    /// empty before, also the counters of fences where nothing else is left.
+    /// empty before, also the counters of fences where nothing else is left. A server that is down does not keep the others
+    /// from being swept, and is an error at the end.
     pub async fn sweep(&self, text: &str, counters: bool) -> Result<u64> {
+        let mut removed = Ok(0);
+        for link in self.links().await {
+            let swept = match link {
+                Ok(link) => self.sweep_one(&link, text, counters).await,
+                Err(error) => Err(error),
+            };
+            removed = removed.and_then(|before| swept.map(|more| before + more));
+        }
+        removed
+    }
+
+    async fn sweep_one(&self, link: &Link, text: &str, counters: bool) -> Result<u64> {
         let mut removed = 0;
-        for link in self.links().await? {
-            for _ in 0..PASSES_MAX {
-                let keys = self.keys(&link, &format!("*{}", scan_pattern(text))).await?;
-                if keys.is_empty() {
-                    break;
-                }
-                removed += keys.len() as u64;
-                // One by one: in a cluster each may have a slot of its own.
-                let unlink = |key: &Vec<u8>| redis::cmd("UNLINK").arg(key).to_owned();
-                let answers = link.send_all(keys.iter().map(unlink).collect(), self.until()).await;
-                answers.into_iter().collect::<Result<Vec<_>>>()?;
+        for _ in 0..PASSES_MAX {
+            let keys = self.keys(link, &format!("*{}", scan_pattern(text))).await?;
+            if keys.is_empty() {
+                break;
             }
-            if counters {
-                let counters = self.keys(&link, &scan_pattern(COUNTERS)).await?;
-                for (key, most) in counters.iter().zip((1..=counters.len()).rev()) {
-                    let mut cmd = redis::cmd("EVAL");
-                    cmd.arg(REMOVE_COUNTER).arg(1).arg(key).arg(most);
-                    link.send(&cmd, self.until()).await?;
-                }
+            removed += keys.len() as u64;
+            // One by one: in a cluster each may have a slot of its own.
+            let unlink = |key: &Vec<u8>| redis::cmd("UNLINK").arg(key).to_owned();
+            let answers = link.send_all(keys.iter().map(unlink).collect(), self.until()).await;
+            answers.into_iter().collect::<Result<Vec<_>>>()?;
+        }
+        if counters {
+            let counters = self.keys(link, &scan_pattern(COUNTERS)).await?;
+            for (key, most) in counters.iter().zip((1..=counters.len()).rev()) {
+                let mut cmd = redis::cmd("EVAL");
+                cmd.arg(REMOVE_COUNTER).arg(1).arg(key).arg(most);
+                link.send(&cmd, self.until()).await?;
             }
         }
         Ok(removed)
@@ -90,14 +101,19 @@ impl Servers {
         self.options.clock.now() + self.options.command_timeout
     }
 
-    async fn links(&self) -> Result<Vec<Arc<Link>>> {
+    async fn links(&self) -> Vec<Result<Arc<Link>>> {
         let mut links = Vec::new();
         for topology in &self.each {
-            for (_, shard) in topology.primaries(self.until()).await? {
-                links.push(shard.connection().link(self.until()).await?);
+            match topology.primaries(self.until()).await {
+                Ok(primaries) => {
+                    for (_, shard) in primaries {
+                        links.push(shard.connection().link(self.until()).await);
+                    }
+                }
+                Err(error) => links.push(Err(error)),
             }
         }
-        Ok(links)
+        links
     }
 
     async fn keys(&self, link: &Link, pattern: &str) -> Result<Vec<Vec<u8>>> {

@@ -1,5 +1,7 @@
 //! What a demo leaves in a store that others use too: nothing, however it ends.
 
+use std::time::Duration;
+
 use leasehold_testkit::{ClusterSet, RedisServer, redis_or_skip};
 use rusqlite::Connection;
 
@@ -78,7 +80,7 @@ fn rows_of_others_stay_in_a_lease_file_and_those_of_a_demo_do_not() {
     let url = format!("sqlite:{}", file.display());
     let runtime = tokio::runtime::Runtime::new().unwrap();
     let leases = runtime.block_on(leasehold::Leasehold::connect(&url)).unwrap();
-    let guard = runtime.block_on(leases.lock("product:1").acquire()).unwrap();
+    let guard = runtime.block_on(leases.lock("product:1").ttl(Duration::from_secs(300)).acquire()).unwrap();
     for demo in [DEMOS[0].0, DEMOS[1].0, DEMOS[2].0] {
         DemoRun::start(demo, &["--scale", "5", "--store", &url]).end().held();
     }
