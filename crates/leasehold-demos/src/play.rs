@@ -197,7 +197,9 @@ fn play(demo: &Demo, options: &Options) -> Result<Verdict> {
     };
     let mode = if options.r#unsafe { "without coordination" } else { "with coordination" };
     let variant = options.variant.as_ref().map(|variant| format!(", {variant}")).unwrap_or_default();
-    supervisor.print(styled(TITLE, format!("{}, {mode}{variant}", demo.name)));
+    let scale =
+        if options.scale == 100 { String::new() } else { format!(", {} % of the work", options.scale) };
+    supervisor.print(styled(TITLE, format!("{}, {mode}{variant}{scale}", demo.name)));
     if !options.r#unsafe {
         supervisor.print(styled(SMALL, format!("{}, {}", policies.origin, policy::PACE)));
     }

@@ -18,7 +18,7 @@ fn every_kill_is_a_line_with_what_the_locks_do_about_it() {
         assert!(told && kill.contains("; back as pid "), "{kill}");
     }
     let lines: Vec<_> = ended.output.lines().map(str::trim).collect();
-    assert_eq!(lines[0], "flash-sale, with coordination", "{}", ended.output);
+    assert_eq!(lines[0], "flash-sale, with coordination, 10 % of the work", "{}", ended.output);
     assert!(lines[1].starts_with("policies/flash-sale.toml, times / 30"), "{}", ended.output);
     assert!(ended.output.contains("1000 buyers, of whom 100 press the button twice"), "{}", ended.output);
     assert!(ended.output.contains("metrics: http://127.0.0.1:"), "{}", ended.output);
