@@ -53,13 +53,9 @@ fn run_demo<T: Topology>(
     set.await_whole();
     let options = leasehold_demos::Options {
         store: Some(set.url()),
-        json: false,
-        r#unsafe: false,
         scale: SCALE,
         kills: KILLS,
-        seed: None,
-        keep: None,
-        variant: None,
+        ..leasehold_demos::Options::default()
     };
     let faults: Vec<_> = T::FAULTS.iter().filter(|fault| wanted(fault)).collect();
     let demo_run = thread::spawn(move || leasehold_demos::run(demo, &options));

@@ -1,13 +1,29 @@
-//! A small HTTP client for the load of demos that are services.
+//! A small HTTP client for the load of demos that are services, and where services listen.
 
 use std::{net::SocketAddr, time::Duration};
 
 use http_body_util::{BodyExt, Full};
 use hyper::{Method, Request, StatusCode, body::Bytes, client::conn::http1};
 use hyper_util::rt::TokioIo;
-use tokio::net::TcpStream;
+use rusqlite::{Connection, OptionalExtension, Params};
+use tokio::net::{TcpListener, TcpStream};
 
 use crate::Result;
+
+/// A free port; for an instance that was started again the one that it had before, as `before` finds it.
+pub(crate) async fn listen(
+    database: &Connection,
+    before: &str,
+    whose: impl Params,
+) -> Result<(TcpListener, u16)> {
+    let before: Option<u16> = database.query_row(before, whose, |row| row.get(0)).optional()?;
+    let listener = match TcpListener::bind(("127.0.0.1", before.unwrap_or(0))).await {
+        Ok(listener) => listener,
+        Err(_taken) => TcpListener::bind("127.0.0.1:0").await?,
+    };
+    let port = listener.local_addr()?.port();
+    Ok((listener, port))
+}
 
 /// The longest wait for an answer. A request that is sent while its connection closes may never get one.
 const LIMIT: Duration = Duration::from_secs(10);

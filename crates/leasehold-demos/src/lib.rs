@@ -12,9 +12,16 @@ mod escrow;
 mod flash_sale;
 mod http;
 mod invoices;
+mod kill;
+mod leftovers;
+mod options;
 mod outage;
+mod play;
+mod policy;
 mod protection;
 mod recovery;
+mod show;
+mod stage;
 mod supervisor;
 mod verdict;
 mod worker;
@@ -22,9 +29,12 @@ mod workers;
 
 use std::{future::Future, pin::Pin, process::ExitCode};
 
-pub use supervisor::{Options, run};
+pub use options::Options;
+pub use play::{run, run_all};
+pub use stage::Topology;
 pub use worker::run_worker;
 
+use policy::PolicyFile;
 use rusqlite::Connection;
 use supervisor::Supervisor;
 use verdict::Verdict;
@@ -47,7 +57,11 @@ pub struct Demo {
     has_outage: bool,
     /// Whether it uses idempotency keys or markers, which not every store has.
     has_records: bool,
-    /// The values of `--variant`.
+    /// Its key schema and times.
+    policies: PolicyFile,
+    /// The servers it is made to be played on. On others a fail-over can lose what only a fence in the database makes up for.
+    topologies: &'static [Topology],
+    /// The values of `--variant`; the first is the default.
     variants: &'static [&'static str],
     /// Creates the tables.
     set_up: fn(&mut Connection, &Options) -> Result<()>,

@@ -1,6 +1,6 @@
 //! A store that can be made unreachable: the embedded one, or a server behind our own proxy.
 
-use std::path::{Path, PathBuf};
+use std::path::PathBuf;
 
 use rusqlite::Connection;
 use tokio::{
@@ -22,16 +22,16 @@ pub(crate) enum Switch {
 }
 
 /// The store is unreachable until this is dropped.
-pub(crate) enum Outage<'a> {
+pub(crate) enum Outage {
     File { _busy: Connection },
-    Line(&'a watch::Sender<bool>),
+    Line(watch::Sender<bool>),
 }
 
 impl Switch {
     /// A switch for the store of a URL, and the URL that clients must use for it.
-    pub(crate) async fn before(url: &str, embedded: &Path) -> Result<(Self, String)> {
-        if url.starts_with("sqlite:") {
-            return Ok((Self::File(embedded.to_owned()), url.into()));
+    pub(crate) async fn before(url: &str) -> Result<(Self, String)> {
+        if let Some(path) = crate::leftovers::file_of(url) {
+            return Ok((Self::File(path), url.into()));
         }
         let Some(rest) = url.strip_prefix("redis://") else { return Ok((Self::None, url.into())) };
         let end = rest.find(['/', '?']).unwrap_or(rest.len());
@@ -47,7 +47,7 @@ impl Switch {
     }
 
     /// Makes the store unreachable; `None` if that is not possible.
-    pub(crate) fn cut(&self) -> Result<Option<Outage<'_>>> {
+    pub(crate) fn cut(&self) -> Result<Option<Outage>> {
         match self {
             Self::File(file) => {
                 // Writers wait for this transaction.
@@ -58,14 +58,14 @@ impl Switch {
             }
             Self::Line(cut) => {
                 cut.send_replace(true);
-                Ok(Some(Outage::Line(cut)))
+                Ok(Some(Outage::Line(cut.clone())))
             }
             Self::None => Ok(None),
         }
     }
 }
 
-impl Drop for Outage<'_> {
+impl Drop for Outage {
     fn drop(&mut self) {
         if let Self::Line(cut) = self {
             cut.send_replace(false);

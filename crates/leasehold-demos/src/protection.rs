@@ -31,12 +31,7 @@ impl Protection {
     }
 
     /// Waits for a lock.
-    pub(crate) async fn lock(&self, lock: impl FnOnce(&Leasehold) -> Lock) -> leasehold::Result<Pass> {
-        self.lock_of_policy(|leases| Ok(lock(leases))).await
-    }
-
-    /// Waits for a lock whose policy may not exist.
-    pub(crate) async fn lock_of_policy(
+    pub(crate) async fn lock(
         &self,
         lock: impl FnOnce(&Leasehold) -> leasehold::Result<Lock>,
     ) -> leasehold::Result<Pass> {
@@ -49,10 +44,10 @@ impl Protection {
     /// Tries once to acquire a lock; `None` if another holder has it.
     pub(crate) async fn try_lock(
         &self,
-        lock: impl FnOnce(&Leasehold) -> Lock,
+        lock: impl FnOnce(&Leasehold) -> leasehold::Result<Lock>,
     ) -> leasehold::Result<Option<Pass>> {
         let Some(leases) = &self.0 else { return Ok(Some(Pass(None))) };
-        Ok(match lock(leases).try_acquire().await? {
+        Ok(match lock(leases)?.try_acquire().await? {
             Attempt::Held(guard) => Some(Pass(Some(guard))),
             Attempt::Busy { .. } => None,
         })
@@ -107,11 +102,11 @@ impl Run {
         matches!(self, Self::Unprotected)
     }
 
-    /// Whether its lock, if it has one, can be trusted at this moment.
-    pub(crate) fn is_valid(&self) -> bool {
+    /// The fence to write with; a run without a lock has none.
+    pub(crate) fn fence(&self) -> Option<i64> {
         match self {
-            Self::Held(guard) => guard.is_held(),
-            Self::Unprotected | Self::Off => true,
+            Self::Held(guard) => Some(guard.fence().get().cast_signed()),
+            Self::Unprotected | Self::Off => None,
         }
     }
 

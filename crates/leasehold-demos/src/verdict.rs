@@ -4,6 +4,8 @@ use std::fmt::Write;
 
 use serde::{Deserialize, Serialize};
 
+use crate::show::{BAD, GOOD, SMALL, TITLE, styled};
+
 /// Widest bar of a chart.
 const BAR: usize = 40;
 
@@ -54,10 +56,11 @@ impl Verdict {
     }
 
     /// As JSON.
-    pub(crate) fn to_json(&self, demo: &str) -> serde_json::Result<String> {
+    pub(crate) fn to_json(&self, demo: &str, coordinated: bool) -> serde_json::Result<String> {
         let Self { points, .. } = self;
         let verdict = serde_json::json!({
-            "schema": { "version": "v1" }, "demo": demo, "held": self.held(), "points": points,
+            "schema": { "version": "v1" }, "demo": demo, "coordinated": coordinated, "held": self.held(),
+            "points": points,
         });
         serde_json::to_string(&verdict)
     }
@@ -69,13 +72,16 @@ impl Verdict {
         for Point { what, wanted, found, held } in &self.points {
             let line = match (wanted.as_str(), held) {
                 ("", _) => format!("    {what:width$}  {found}"),
-                (_, true) => format!("  ✓ {what:width$}  {found}"),
-                (_, false) => format!("  ✗ {what:width$}  {found}, and should be {wanted}"),
+                (_, true) => format!("  {} {what:width$}  {found}", styled(GOOD, "✓")),
+                (_, false) => {
+                    let found = styled(BAD, format_args!("{found}, and should be {wanted}"));
+                    format!("  {} {what:width$}  {found}", styled(BAD, "✗"))
+                }
             };
             let _infallible = writeln!(text, "{line}");
         }
         for (title, bars) in &self.charts {
-            let _infallible = writeln!(text, "\n  {title}");
+            let _infallible = writeln!(text, "\n  {}", styled(SMALL, title));
             let width = bars.iter().map(|(label, _)| label.chars().count()).max().unwrap_or(0);
             let highest = bars.iter().map(|(_, height)| *height).max().unwrap_or(0).max(1);
             for (label, height) in bars {
@@ -85,6 +91,23 @@ impl Verdict {
         }
         text
     }
+}
+
+/// The invariant of the same run with and without coordination, point by point.
+pub(crate) fn compare(with: &Verdict, without: &Verdict) -> String {
+    let points: Vec<_> = with.points.iter().filter(|point| !point.wanted.is_empty()).collect();
+    let width = points.iter().map(|point| point.what.chars().count()).max().unwrap_or(0);
+    let mut text = String::new();
+    let head =
+        format!("  the same run{:1$}  {2:>12}  {3:>12}", "", width.saturating_sub(10), "coordinated", "not");
+    let _infallible = writeln!(text, "{}", styled(TITLE, head));
+    for Point { what, found, held, .. } in points {
+        let other = without.points.iter().find(|other| other.what == *what);
+        let cell = |found: &str, held| styled(if held { GOOD } else { BAD }, format_args!("{found:>12}"));
+        let other = other.map_or_else(|| format!("{:>12}", "–"), |other| cell(&other.found, other.held));
+        let _infallible = writeln!(text, "  {what:width$}  {}  {other}", cell(found, *held));
+    }
+    text
 }
 
 #[cfg(test)]
@@ -98,9 +121,21 @@ mod tests {
             .expects("sold", 5_u64, 7)
             .chart("sold by worker", vec![("1".into(), 4), ("2".into(), 0)]);
         assert!(!verdict.held());
-        let shown = verdict.show();
+        let shown = anstream::adapter::strip_str(&verdict.show()).to_string();
         assert!(shown.contains("✗ sold    7, and should be 5"), "{shown}");
         assert!(shown.contains("  2  0"), "{shown}");
         assert!(Verdict::default().expects("sold", 5, 5).held());
+    }
+
+    #[test]
+    fn two_runs_are_compared_by_the_points_of_the_invariant() {
+        let [with, without] =
+            [5_u64, 7].map(|sold| Verdict::default().reports("buyers", 9).expects("units sold", 5, sold));
+        let text = anstream::adapter::strip_str(&compare(&with, &without)).to_string();
+        let lines: Vec<_> = text.lines().map(|line| line.split_whitespace().collect::<Vec<_>>()).collect();
+        assert_eq!(
+            lines,
+            [vec!["the", "same", "run", "coordinated", "not"], vec!["units", "sold", "5", "7"]]
+        );
     }
 }

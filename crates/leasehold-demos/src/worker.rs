@@ -2,16 +2,18 @@
 
 use std::{io::Write, path::PathBuf, process::ExitCode, time::Duration};
 
-use leasehold::{Builder, Leasehold};
+use leasehold::{Builder, Config, Leasehold, Policies};
 use rusqlite::Connection;
 use serde::{Deserialize, Serialize};
 use tokio::io::AsyncReadExt;
 
-use crate::{Result, database, find, protection::Protection, supervisor::Options, workers::JUDGE};
+use crate::{Result, database, find, options::Options, policy, protection::Protection, workers::JUDGE};
 
 /// The environment variable that makes a copy of the program a worker.
 const WORKER: &str = "LEASEHOLD_DEMO_WORKER";
 const CONNECT_AGAIN: Duration = Duration::from_millis(200);
+/// Nodes of a quorum that forgot their votes vote again after this time.
+pub(crate) const QUORUM_TTL_MAX: Duration = Duration::from_secs(2);
 
 /// The configuration of a worker.
 #[derive(Clone, Serialize, Deserialize)]
@@ -24,6 +26,10 @@ pub(crate) struct Worker {
     pub(crate) life: u32,
     pub(crate) folder: PathBuf,
     pub(crate) store: String,
+    /// Tells the keys of this run from all others.
+    pub(crate) run: String,
+    /// The policies of this run, as a file would have them.
+    pub(crate) policies: String,
     pub(crate) options: Options,
 }
 
@@ -33,27 +39,45 @@ impl Worker {
         database::open(&self.folder.join("app.db"))
     }
 
-    /// A client of the store, unless coordination is switched off.
+    /// Its name among all workers.
+    pub(crate) fn name(&self) -> String {
+        format!("{} {}", self.role, self.number)
+    }
+
+    /// A client of the store, unless coordination is switched off. Waits for a store that is unreachable: workers are also
+    /// started while it is down.
     pub(crate) async fn protection(&self) -> Result<Protection> {
-        self.protection_with(|builder| builder).await
+        Ok(Protection::new(if self.options.r#unsafe { None } else { Some(self.connect().await?) }))
     }
 
-    /// The same with other settings.
-    pub(crate) async fn protection_with(&self, set: impl Fn(Builder) -> Builder) -> Result<Protection> {
-        let leases = if self.options.r#unsafe { None } else { Some(self.leases_with(set).await?) };
-        Ok(Protection::new(leases))
+    /// The same without waiting for the store: every call finds out for itself whether it is there.
+    pub(crate) fn protection_at_once(&self, set: impl Fn(Builder) -> Builder) -> Result<Protection> {
+        let leases =
+            || Ok::<_, Box<dyn std::error::Error + Send + Sync>>(set(self.client()?).connect_lazy()?);
+        Ok(Protection::new(if self.options.r#unsafe { None } else { Some(leases()?) }))
     }
 
-    /// A client of the store. Waits for a store that is unreachable: workers are also started while it is down.
-    pub(crate) async fn leases_with(&self, set: impl Fn(Builder) -> Builder) -> Result<Leasehold> {
-        let label = format!("{} {}", self.role, self.number);
+    /// A client of the store; waits for it.
+    pub(crate) async fn connect(&self) -> Result<Leasehold> {
         loop {
-            let builder = Leasehold::builder(&self.store).configure(|config| config.label.clone_from(&label));
-            match set(builder).connect().await {
+            match self.client()?.connect().await {
                 Err(error) if error.is_retryable() => tokio::time::sleep(CONNECT_AGAIN).await,
                 connected => return Ok(connected?),
             }
         }
+    }
+
+    /// A client with the settings and policies of this run.
+    fn client(&self) -> Result<Builder> {
+        let policies = Policies::parse(&self.policies, "the policies of this run")?;
+        let is_quorum = self.store.starts_with("redlock");
+        Ok(Leasehold::builder(&self.store).policies(policies).configure(|config| {
+            config.label = self.name();
+            config.ttl = policy::faster(Config::default().ttl);
+            if is_quorum {
+                config.max_ttl = QUORUM_TTL_MAX;
+            }
+        }))
     }
 
     pub(crate) fn to_env(&self) -> Result<(&'static str, String)> {

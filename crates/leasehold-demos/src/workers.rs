@@ -8,7 +8,7 @@ use std::{
 
 use rand::{RngExt, rngs::StdRng};
 
-use crate::{Result, verdict::Verdict, worker::Worker};
+use crate::{Result, kill::Killed, verdict::Verdict, worker::Worker};
 
 /// The role that only reads the database and checks the invariant.
 pub(crate) const JUDGE: &str = "judge";
@@ -51,20 +51,20 @@ impl Workers {
         running.map(|one| (one.worker.number, one.worker.life)).collect()
     }
 
-    /// Kills a random worker of a role with SIGKILL and restarts it; returns both pids.
-    pub(crate) fn kill_one(&mut self, role: &str, rng: &mut StdRng) -> Result<Option<(u32, u32)>> {
+    /// Kills a random worker of a role with SIGKILL and restarts it.
+    pub(crate) fn kill_one(&mut self, role: &str, rng: &mut StdRng) -> Result<Option<Killed>> {
         let mut candidates: Vec<_> = self.running.iter_mut().filter(|one| one.worker.role == role).collect();
         if candidates.is_empty() {
             return Ok(None);
         }
         let chosen = rng.random_range(0..candidates.len());
         let one = &mut candidates[chosen];
-        let killed = one.process.id();
+        let pid = one.process.id();
         one.process.kill()?;
         one.process.wait()?;
         one.worker.life += 1;
         one.process = spawn(&one.worker)?;
-        Ok(Some((killed, one.process.id())))
+        Ok(Some(Killed { name: one.worker.name(), pid, again: one.process.id() }))
     }
 
     /// Fails if all workers of a role have failed: the others would wait for them for ever.

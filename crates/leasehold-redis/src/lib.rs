@@ -21,6 +21,7 @@ mod leases;
 mod records;
 mod reply;
 mod script;
+mod sweep;
 mod topology;
 mod url;
 mod voter;
@@ -40,6 +41,7 @@ use leasehold_core::{
     error::Error,
     name::{NAME_MAX_BYTES, Name},
 };
+pub use sweep::Servers;
 use topology::{Topology, slots};
 use url::{CLUSTER, StoreUrl};
 pub use voter::voters;

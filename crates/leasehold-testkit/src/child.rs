@@ -4,7 +4,9 @@ use std::env;
 use std::ffi::OsStr;
 use std::io;
 use std::path::PathBuf;
-use std::process::{Child, ChildStderr, ChildStdout, Command, ExitStatus};
+use std::process::{Child, Command, ExitStatus};
+#[cfg(feature = "cases")]
+use std::process::{ChildStderr, ChildStdout};
 use std::sync::mpsc::{self, Sender};
 use std::sync::{LazyLock, Mutex, MutexGuard, PoisonError};
 use std::thread;
@@ -83,6 +85,7 @@ impl BoundChild {
     }
 
     /// Both streams, if they are piped and were not taken before.
+    #[cfg(feature = "cases")]
     pub(crate) fn take_output(&self) -> Option<(ChildStdout, ChildStderr)> {
         let mut child = self.child();
         child.stdout.take().zip(child.stderr.take())

@@ -13,21 +13,30 @@
 //! | a verdict on an engine | [`conformance`] |
 //! | to wait for a condition without guessing a sleep | [`eventually`], [`eventually_async`] |
 //!
+//! Without the feature `cases` there are only the servers and sets of them.
+//!
 //! Nothing started here outlives the test: values clean up when dropped, and child processes also die
 //! when the test process is killed.
 
 mod certificates;
 mod child;
+#[cfg(feature = "cases")]
 pub mod conformance;
 mod folder;
+#[cfg(feature = "cases")]
 pub mod history;
+#[cfg(feature = "cases")]
 pub mod load;
 mod locale;
 mod poll;
 mod port;
+#[cfg(feature = "cases")]
 mod process;
+#[cfg(feature = "cases")]
 mod proxy;
+#[cfg(feature = "cases")]
 mod recorder;
+#[cfg(feature = "cases")]
 mod register;
 pub mod resp;
 mod server;
@@ -36,9 +45,13 @@ mod sets;
 
 pub use certificates::Certificates;
 pub use poll::{eventually, eventually_async, poll};
+#[cfg(feature = "cases")]
 pub use process::Helper;
+#[cfg(feature = "cases")]
 pub use proxy::FaultProxy;
+#[cfg(feature = "cases")]
 pub use recorder::{Recorder, now};
+#[cfg(feature = "cases")]
 pub use register::{Admission, Register};
 pub use server::{RedisServer, ServerError, redis_or_skip};
 pub use server_builder::RedisServerBuilder;

@@ -37,6 +37,7 @@ const TABLE: &[Line] = &[
         "lock:product:123:stock:100",
         5,
     ),
+    ("flash-sale", "lock", "user", &[("user_id", "7")], "lock:user:7", 5),
     ("recovery", "lock", "recovery", &[("pool", "payments")], "lock:recovery:payments", 60),
     ("crawler", "lock", "domain", &[("domain", "example.com")], "lock:domain:example.com", 30),
     (

@@ -1,6 +1,6 @@
 //! One crawler: locks a domain, fetches some of its pages one after the other, then moves on to another domain.
 
-use std::{io::Write, net::SocketAddr, time::Duration};
+use std::{fmt::Display, io::Write, net::SocketAddr, time::Duration};
 
 use hyper::{Method, StatusCode};
 use rand::RngExt;
@@ -13,16 +13,12 @@ use crate::{
     worker::Worker,
 };
 
-/// How long a domain stays locked when its crawler dies. Much longer than a page takes: the last request of a killed
-/// crawler is over before another crawler may send one.
-const LOCK_TTL: Duration = Duration::from_secs(1);
-/// The longest ttl, after which quorum nodes that lost their votes may vote again.
-const MAX_TTL: Duration = Duration::from_secs(2);
 /// Pages of a domain in one go.
 const VISIT: u64 = 10;
-/// The first pause after a refusal, doubled with every further one in a row.
-const PAUSE: Duration = Duration::from_millis(2);
-const PAUSE_MAX: Duration = Duration::from_millis(200);
+/// The first pause after a refusal, doubled with every further one in a row: a thirtieth of 100 ms.
+const PAUSE: Duration = Duration::from_millis(3);
+/// Refusals in a row after which a crawler begins anew with the first pause.
+const RETRIES_MAX: u32 = 6;
 
 struct Crawler {
     name: String,
@@ -35,32 +31,33 @@ pub(super) async fn crawl(worker: Worker) -> Result<()> {
     let database = worker.database()?;
     let port: u16 = database.query_row("select port from site", [], |row| row.get(0))?;
     let mut crawler = Crawler {
-        name: format!("{} {}", worker.role, worker.number),
+        name: worker.name(),
         site: Client::new(SocketAddr::from(([127, 0, 0, 1], port))),
-        protection: worker
-            .protection_with(|builder| {
-                builder.configure(|config| (config.ttl, config.max_ttl) = (LOCK_TTL, MAX_TTL))
-            })
-            .await?,
+        protection: worker.protection().await?,
         database,
     };
     let mut refusals = 0;
     loop {
         let crawled = crawler.take_a_domain().await.unwrap_or_else(|error| {
             // The store may be unreachable for a while: keep trying.
-            let _nobody_reads = writeln!(std::io::stderr(), "{error}");
+            log(error);
             false
         });
-        refusals = if crawled { 0 } else { refusals + 1 };
+        refusals = if crawled { 0 } else { refusals % RETRIES_MAX + 1 };
         if refusals > 0 {
             tokio::time::sleep(pause(refusals)).await;
         }
     }
 }
 
+/// Into the log of this process, which `--keep` keeps.
+fn log(line: impl Display) {
+    let _nobody_reads = writeln!(std::io::stderr(), "{line}");
+}
+
 /// Random, so that crawlers that were refused together do not retry together.
 fn pause(refusals: u32) -> Duration {
-    let most = PAUSE.saturating_mul(1 << refusals.min(16)).min(PAUSE_MAX);
+    let most = PAUSE * (1 << (refusals - 1));
     most.mul_f64(rand::rng().random_range(0.5..1.0))
 }
 
@@ -68,9 +65,10 @@ impl Crawler {
     /// False if there was nothing to do, or another crawler holds the domain.
     async fn take_a_domain(&mut self) -> Result<bool> {
         let Some(domain) = self.domain_to_crawl()? else { return Ok(false) };
-        let lock = format!("domain:{domain}");
-        let pass = self.protection.try_lock(|leases| leases.lock(lock).keep_alive()).await?;
+        let key = [("domain", &domain)];
+        let pass = self.protection.try_lock(|leases| Ok(leases.policy("domain")?.key(key))).await?;
         let Some(pass) = pass else {
+            log(format_args!("domain {domain} locked by another worker"));
             let sql = "insert into refusals (domain, crawler) values (?, ?)";
             self.database.execute(sql, (&domain, &self.name))?;
             return Ok(false);
@@ -144,8 +142,8 @@ mod tests {
 
     #[test]
     fn pauses_grow_and_stay_bounded() {
-        assert!(pause(1) <= 2 * PAUSE);
-        assert!(pause(3) >= 4 * PAUSE);
-        assert!((PAUSE_MAX / 2..=PAUSE_MAX).contains(&pause(u32::MAX)));
+        assert!((PAUSE / 2..=PAUSE).contains(&pause(1)));
+        assert!((2 * PAUSE..=4 * PAUSE).contains(&pause(3)));
+        assert!(pause(RETRIES_MAX) <= 32 * PAUSE);
     }
 }

@@ -3,7 +3,7 @@
 use rusqlite::Connection;
 
 use super::{DOMAINS, PAGES};
-use crate::{Result, database::number, supervisor::Options, verdict::Verdict};
+use crate::{Result, database::number, options::Options, verdict::Verdict};
 
 /// Pages that the site has served at least once.
 pub(super) const SERVED: &str =
@@ -33,7 +33,7 @@ pub(super) fn judge(database: &Connection, options: &Options) -> Result<Verdict>
             "of these cut off, because a crawler was killed",
             number("select count(*) from requests where not served")?,
         )
-        .reports("times a domain was somebody else's", number("select count(*) from refusals")?)
+        .reports("times a domain was locked by another worker", number("select count(*) from refusals")?)
         .expects(
             "requests while the domain had another one",
             0,

@@ -10,9 +10,7 @@ mod site;
 use rusqlite::Connection;
 
 use crate::{
-    Demo, Result,
-    database::number,
-    supervisor::{Options, Supervisor},
+    Demo, Result, Topology, database::number, options::Options, policy::PolicyFile, supervisor::Supervisor,
     worker::Worker,
 };
 
@@ -22,6 +20,12 @@ pub(crate) static DEMO: Demo = Demo {
     without: "crawlers asked for pages of the same domain at the same time",
     has_outage: false,
     has_records: false,
+    policies: PolicyFile {
+        name: "crawler.toml",
+        text: include_str!("../../policies/crawler.toml"),
+        ttl_variable: None,
+    },
+    topologies: &[Topology::Quorum],
     variants: &[],
     set_up,
     supervise: |supervisor| Box::pin(supervise(supervisor)),

@@ -171,10 +171,10 @@ mod tests {
         let protection = Protection::new(Some(Leasehold::connect("memory:").await.unwrap()));
         // Each is held twice, one after the other: the first holder is late.
         let hold = async |name: &str| {
-            let first = protection.lock(|leases| leases.lock(name)).await.unwrap();
+            let first = protection.lock(|leases| Ok(leases.lock(name))).await.unwrap();
             let fence = first.fence();
             first.release().await.unwrap();
-            (fence, protection.lock(|leases| leases.lock(name)).await.unwrap())
+            (fence, protection.lock(|leases| Ok(leases.lock(name))).await.unwrap())
         };
         let ((deal_before, deal_now), (account_before, account_now)) =
             (hold("deal").await, hold("account").await);

@@ -82,6 +82,6 @@ pub(super) fn settle(broker: &Connection, message: u64, outcome: Outcome) -> Res
     Ok(())
 }
 
-pub(super) fn now_ms() -> Result<i64> {
+fn now_ms() -> Result<i64> {
     Ok(SystemTime::now().duration_since(UNIX_EPOCH)?.as_millis() as i64)
 }

@@ -55,7 +55,7 @@ impl Cashier {
     async fn handle(&self, message: &Message) -> Result<Outcome> {
         let policy = message.kind.as_str();
         let deal = ("deal_id", message.deal);
-        let payment = self.protection.lock_of_policy(|leases| keys::lock(leases, policy, Some(deal))).await?;
+        let payment = self.protection.lock(|leases| keys::lock(leases, policy, Some(deal))).await?;
         let begun = self.protection.begin(|leases| match policy {
             "deposit" => keys::request(leases, policy, ("tx_hash", &message.tx_hash)),
             _ => keys::request(leases, policy, deal),
@@ -78,7 +78,7 @@ impl Cashier {
 
     async fn execute(&self, message: &Message) -> Result<Outcome> {
         let id = ("deal_id", message.deal);
-        let pass = self.protection.lock_of_policy(|leases| keys::lock(leases, "deal", Some(id))).await?;
+        let pass = self.protection.lock(|leases| keys::lock(leases, "deal", Some(id))).await?;
         let deal =
             self.books.open_deal(message.deal, &pass)?.ok_or("no such deal, or it has a later holder")?;
         let (from, to) = match message.kind.as_str() {
@@ -132,7 +132,7 @@ impl Cashier {
 
     async fn lock(&self, account: u64) -> Result<Pass> {
         let id = Some(("account_id", account));
-        Ok(self.protection.lock_of_policy(|leases| keys::lock(leases, "balance", id)).await?)
+        Ok(self.protection.lock(|leases| keys::lock(leases, "balance", id)).await?)
     }
 }
 
@@ -158,8 +158,9 @@ mod tests {
                  values (1, 2, 3, 500, 'DISPUTED', 500, {ORDERED})"
             ))
             .unwrap();
-        let builder = Leasehold::builder("memory:").policies(keys::policies().unwrap());
-        let leases = builder.connect().await.unwrap();
+        let live = super::super::DEMO.policies.live(None, "test", |_| None).unwrap();
+        let policies = leasehold::Policies::parse(&live.text, &live.origin).unwrap();
+        let leases = Leasehold::builder("memory:").policies(policies).connect().await.unwrap();
         let protection = Protection::new(Some(leases.clone()));
         (Cashier { books: Books::new(database, "test"), protection, bank: 0 }, leases)
     }

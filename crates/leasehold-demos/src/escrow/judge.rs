@@ -5,7 +5,7 @@ use std::collections::BTreeMap;
 use rusqlite::Connection;
 
 use super::{reconciliation::WRONG_ACCOUNTS, state::State};
-use crate::{Result, database::number, supervisor::Options, verdict::Verdict};
+use crate::{Result, database::number, options::Options, verdict::Verdict};
 
 pub(super) fn judge(database: &Connection, _: &Options) -> Result<Verdict> {
     let number = |sql| number(database, sql);

@@ -20,19 +20,23 @@ use rusqlite::Connection;
 
 use self::state::State;
 use crate::{
-    Demo, Result,
-    database::number,
-    supervisor::{Options, Supervisor},
+    Demo, Result, Topology, database::number, options::Options, policy::PolicyFile, supervisor::Supervisor,
     worker::Worker,
 };
 
 pub(crate) static DEMO: Demo = Demo {
     name: "escrow",
-    line: "deals with deposits, payouts and refunds, three instances of a service that are killed at random",
+    line: "200 deals with deposits, payouts and refunds, and three instances of a service that are killed",
     without: "instances worked on the same message, deal or account at the same time: each read what the others were \
               about to change, so money was paid twice and balances were overwritten",
     has_outage: false,
     has_records: true,
+    policies: PolicyFile {
+        name: "escrow.toml",
+        text: include_str!("../../policies/escrow.toml"),
+        ttl_variable: None,
+    },
+    topologies: &[Topology::Sentinel, Topology::Cluster],
     variants: &[],
     set_up,
     supervise: |supervisor| Box::pin(supervise(supervisor)),
@@ -61,14 +65,11 @@ fn set_up(database: &mut Connection, options: &Options) -> Result<()> {
         let name = if number < BUYERS { "buyer" } else { "seller" };
         change.execute(account, (PLATFORM + 1 + number, name))?;
     }
-    // The store keeps requests for longer than a demo lasts: those of an earlier run had other numbers.
-    let first = broker::now_ms()?.unsigned_abs();
-    change.execute("insert into sqlite_sequence (name, seq) values ('outbox', ?)", [first])?;
     for number in 0..options.scaled(DEALS) {
         change.execute(
             "insert into deals (id, buyer, seller, amount, state) values (?, ?, ?, ?, ?)",
             (
-                first + number,
+                1 + number,
                 PLATFORM + 1 + number % BUYERS,
                 PLATFORM + 1 + BUYERS + number % SELLERS,
                 1000 + 100 * (number % 90),
@@ -88,6 +89,8 @@ async fn supervise(supervisor: &mut Supervisor) -> Result<()> {
     supervisor.start(BANK, 1)?;
     supervisor.until(|database| Ok(number(database, "select count(*) from addresses")? == 1)).await?;
     supervisor.start(SERVICE, SERVICES as usize)?;
+    let ports = "select port from addresses where name like 'service %' order by name";
+    supervisor.print_metrics(SERVICES as usize, ports).await?;
     supervisor.start(TRADERS, 1)?;
     supervisor.until_done(deals, SERVICE, |database| number(database, "select count(*) from ended")).await?;
     supervisor.print(

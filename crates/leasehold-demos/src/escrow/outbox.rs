@@ -57,7 +57,7 @@ impl Poller {
         if self.unsent(1)?.is_empty() {
             return Ok(0);
         }
-        let pass = self.protection.lock_of_policy(|leases| keys::lock(leases, "outbox", None)).await?;
+        let pass = self.protection.lock(|leases| keys::lock(leases, "outbox", None)).await?;
         let fence = pass.fence();
         // From here on no earlier poller can mark anything.
         self.check(&self.books.database(), fence)?;

@@ -18,7 +18,7 @@ pub(super) struct Reconciler {
 impl Reconciler {
     pub(super) async fn work(self) {
         loop {
-            let lock = self.protection.lock_of_policy(|leases| keys::lock(leases, "reconciliation", None));
+            let lock = self.protection.lock(|leases| keys::lock(leases, "reconciliation", None));
             if let Ok(pass) = lock.await {
                 // Ends when the lock is lost, or when the database has a later reconciler.
                 let _ended = pass.while_held(self.reconcile_again_and_again(pass.fence())).await;

@@ -20,7 +20,7 @@ create index entries_of_accounts on entries (account);
 
 -- Messages that transitions ask for, written together with them: notifications, and orders to pay.
 create table outbox (
-    id integer primary key autoincrement,
+    id integer primary key,
     deal integer, kind text, text text, fence integer, sent integer not null default 0
 );
 create index unsent on outbox (id) where not sent;

@@ -3,16 +3,14 @@
 
 use std::sync::Arc;
 
+use super::{books::Books, cashier::Cashier, keys, outbox::Poller, reconciliation::Reconciler, state::State};
+use crate::{Result, http::listen, protection::Protection, worker::Worker};
 use axum::{
     Router,
     extract::{Path, State as Shared},
     http::StatusCode,
     routing::{get, post},
 };
-use tokio::net::TcpListener;
-
-use super::{books::Books, cashier::Cashier, keys, outbox::Poller, reconciliation::Reconciler, state::State};
-use crate::{Result, protection::Protection, worker::Worker};
 
 const CASHIERS: usize = 4;
 
@@ -22,11 +20,9 @@ struct Service {
 }
 
 pub(super) async fn serve(worker: Worker) -> Result<()> {
-    let listener = TcpListener::bind("127.0.0.1:0").await?;
-    let port = listener.local_addr()?.port();
-    let policies = keys::policies()?;
-    let protection = worker.protection_with(|builder| builder.policies(policies.clone())).await?;
-    let name = format!("{} {}", worker.role, worker.number);
+    let before = "select port from addresses where name = ?";
+    let (listener, port) = listen(&worker.database()?, before, [worker.name()]).await?;
+    let (protection, name) = (worker.protection().await?, worker.name());
     let books = || worker.database().map(|database| Books::new(database, &name));
     let sql = "select port from addresses where name = ?";
     let bank = worker.database()?.query_row(sql, [super::BANK], |row| row.get(0))?;
@@ -79,7 +75,7 @@ async fn metrics(Shared(service): Shared<Arc<Service>>) -> String {
 impl Service {
     async fn step(&self, id: u64, to: State) -> Result<Answer> {
         let lock = |leases: &_| keys::lock(leases, "deal", Some(("deal_id", id)));
-        let pass = match self.protection.lock_of_policy(lock).await {
+        let pass = match self.protection.lock(lock).await {
             Ok(pass) => pass,
             Err(leasehold::Error::TimedOut { .. }) => return Ok((StatusCode::CONFLICT, BUSY.into())),
             Err(error) => return Err(error.into()),

@@ -2,7 +2,9 @@
 
 use rusqlite::Connection;
 
-use crate::{Result, database::number, supervisor::Options, verdict::Verdict};
+use crate::{Result, database::number, options::Options, verdict::Verdict};
+
+const TWICE: &str = "select count(*) from (select 1 from answers group by buyer having count(*) > 1)";
 
 pub(super) fn judge(database: &Connection, _: &Options) -> Result<Verdict> {
     let number = |sql| number(database, sql);
@@ -10,7 +12,8 @@ pub(super) fn judge(database: &Connection, _: &Options) -> Result<Verdict> {
     let mut sold_by = database.prepare("select shop, count(*) from orders group by shop order by shop")?;
     let sold_by = sold_by.query_map([], |row| Ok((row.get(0)?, row.get(1)?)))?.collect::<Result<_, _>>()?;
     Ok(Verdict::default()
-        .reports("buyers who got an answer", number("select count(*) from answers")?)
+        .reports("buyers who got an answer", number("select count(distinct buyer) from answers")?)
+        .reports("of these pressed twice, and got two", number(TWICE)?)
         .expects("units sold, of the stock", stock, number("select count(*) from orders")?)
         .expects(
             "products sold more often than there were units",

@@ -11,9 +11,7 @@ mod shop;
 use rusqlite::Connection;
 
 use crate::{
-    Demo, Result,
-    database::number,
-    supervisor::{Options, Supervisor},
+    Demo, Result, Topology, database::number, options::Options, policy::PolicyFile, supervisor::Supervisor,
     worker::Worker,
 };
 
@@ -23,17 +21,28 @@ pub(crate) static DEMO: Demo = Demo {
     without: "instances read the same stock at the same time, and each sold that unit",
     has_outage: false,
     has_records: false,
-    variants: &["stock-in-key"],
+    policies: PolicyFile {
+        name: "flash-sale.toml",
+        text: include_str!("../../policies/flash-sale.toml"),
+        ttl_variable: Some("LOCK_TTL"),
+    },
+    topologies: &[Topology::Sentinel, Topology::Cluster, Topology::Quorum],
+    variants: &[STOCK_IN_KEY],
     set_up,
     supervise: |supervisor| Box::pin(supervise(supervisor)),
     work: |worker| Box::pin(work(worker)),
     judge: judge::judge,
 };
 
+/// The variant with the stock in the name of the lock.
+const STOCK_IN_KEY: &str = "stock-in-key";
+
 const PRODUCTS: u64 = 5;
 const BUYERS: u64 = 10_000;
 /// Of each product.
 const STOCK: u64 = 200;
+
+const SHOPS: usize = 3;
 
 const SHOP: &str = "shop";
 const PACKER: &str = "packer";
@@ -62,10 +71,12 @@ fn set_up(database: &mut Connection, options: &Options) -> Result<()> {
 async fn supervise(supervisor: &mut Supervisor) -> Result<()> {
     let buyers = supervisor.options.scaled(BUYERS);
     supervisor.print(format!(
-        "{PRODUCTS} products with {} units each; {buyers} buyers, every tenth of whom presses the button twice",
-        supervisor.options.scaled(STOCK)
+        "{PRODUCTS} products with {} units each; {buyers} buyers, of whom {} press the button twice",
+        supervisor.options.scaled(STOCK),
+        buyers.div_ceil(10)
     ));
-    supervisor.start(SHOP, 3)?;
+    supervisor.start(SHOP, SHOPS)?;
+    supervisor.print_metrics(SHOPS, "select port from shops order by number").await?;
     supervisor.start(PACKER, 1)?;
     supervisor.start(BUYER, 1)?;
     let presses = buyers + buyers.div_ceil(10);

@@ -14,13 +14,13 @@ use axum::{
 use leasehold::{Leasehold, Lock};
 use rusqlite::{Connection, OptionalExtension};
 use serde::{Deserialize, Serialize};
-use tokio::net::TcpListener;
+use tokio::sync::oneshot;
 
-use crate::{Result, protection::Protection, worker::Worker};
+use super::{PRODUCTS, STOCK_IN_KEY};
+use crate::{Result, http::listen, protection::Protection, worker::Worker};
 
-/// How long a product stays locked when its instance dies. An instance that is slow, not dead, keeps it alive.
-const LOCK_TTL: Duration = Duration::from_millis(1000);
-const WAIT: Duration = Duration::from_secs(5);
+/// The longest pause of an order for one that comes at the same time.
+const MEETING: Duration = Duration::from_millis(300);
 
 #[derive(Serialize, Deserialize)]
 pub(super) struct OrderRequest {
@@ -34,17 +34,20 @@ struct Shop {
     protection: Protection,
     /// The stock is part of the lock's name, as in some designs.
     stock_in_name: bool,
+    /// Of each product, an order that has read the stock and waits for another to read it too.
+    waiting: [Mutex<Option<oneshot::Sender<()>>>; PRODUCTS as usize],
 }
 
 pub(super) async fn serve(worker: Worker) -> Result<()> {
-    let listener = TcpListener::bind("127.0.0.1:0").await?;
-    let port = listener.local_addr()?.port();
     let database = worker.database()?;
+    let (listener, port) =
+        listen(&database, "select port from shops where number = ?", [worker.number]).await?;
     let shop = Arc::new(Shop {
-        name: format!("{} {}", worker.role, worker.number),
+        name: worker.name(),
         protection: worker.protection().await?,
-        stock_in_name: worker.options.variant.as_deref() == Some("stock-in-key"),
+        stock_in_name: worker.options.variant.as_deref() == Some(STOCK_IN_KEY),
         database: Mutex::new(worker.database()?),
+        waiting: Default::default(),
     });
     let routes = Router::new().route("/orders", post(order)).route("/metrics", get(metrics)).with_state(shop);
     database.execute("insert or replace into shops (number, port) values (?, ?)", (worker.number, port))?;
@@ -80,30 +83,49 @@ impl Shop {
             return Ok((StatusCode::CONFLICT, SOLD_OUT.into()));
         }
         // Against two presses of one button, which may reach two instances.
-        let user = format!("user:{}", request.buyer);
-        let Some(user) =
-            self.protection.try_lock(|leases| leases.lock(user).ttl(LOCK_TTL).keep_alive()).await?
+        let buyer = [("user_id", request.buyer)];
+        let Some(user) = self.protection.try_lock(|leases| Ok(leases.policy("user")?.key(buyer))).await?
         else {
             return Ok((StatusCode::BAD_REQUEST, "another order of yours is being processed".into()));
         };
         let pass = self.protection.lock(|leases| self.product_lock(leases, request.product, stock)).await?;
         // The design with the stock in the name has no fence.
         let fence = if self.stock_in_name { i64::MAX } else { pass.fence() };
-        let answer = self.sell(request, fence);
+        let answer = self.sell(request, fence, stock).await;
         pass.release().await?;
         user.release().await?;
         answer
     }
 
-    fn product_lock(&self, leases: &Leasehold, product: u64, stock: u64) -> Lock {
+    fn product_lock(&self, leases: &Leasehold, product: u64, stock: u64) -> leasehold::Result<Lock> {
         // With the stock in its name every unit has its own lock: an instance that read 7 and one that read 6 do not exclude
         // each other, although both will read the stock again and write it. It protects nothing.
-        let name = if self.stock_in_name {
-            format!("product:{product}:stock:{stock}")
-        } else {
-            format!("product:{product}")
+        if self.stock_in_name {
+            let values = [("product_id", product), ("current_stock", stock)];
+            return Ok(leases.policy("product-stock")?.key(values));
+        }
+        Ok(leases.policy("product")?.key([("product_id", product)]))
+    }
+
+    /// Makes certain what is otherwise luck: that an order which holds the lock of an older stock and one which holds that of
+    /// the present stock have both read before either writes. With a lock per product no two orders are here at once.
+    async fn meet_another(&self, product: u64, is_late: bool) {
+        let place = &self.waiting[(product - 1) as usize];
+        let wait = {
+            let mut place = place.lock().unwrap_or_else(PoisonError::into_inner);
+            if let Some(other) = place.take() {
+                let _gone = other.send(());
+                return;
+            }
+            let (here, met) = oneshot::channel();
+            is_late.then(|| {
+                *place = Some(here);
+                met
+            })
         };
-        leases.lock(name).ttl(LOCK_TTL).keep_alive().wait(WAIT)
+        if let Some(met) = wait {
+            let _alone = tokio::time::timeout(MEETING, met).await;
+        }
     }
 
     fn stock_on_sale(&self, product: u64) -> Result<Option<u64>> {
@@ -117,8 +139,8 @@ impl Shop {
         Ok(self.database().query_row(sql, (request.buyer, request.product), |_| Ok(())).optional()?.is_some())
     }
 
-    /// Reads, decides, writes, in one transaction.
-    fn sell(&self, request: &OrderRequest, fence: i64) -> Result<(StatusCode, String)> {
+    /// Reads, decides, and writes under the fence. `seen` is the stock that was read before the lock.
+    async fn sell(&self, request: &OrderRequest, fence: i64, seen: u64) -> Result<(StatusCode, String)> {
         // Before the read: an earlier holder that resumes now could otherwise write between our read and our write.
         let open = "update products set fence = ?1 where id = ?2 and fence <= ?1";
         if self.database().execute(open, (fence, request.product))? == 0 {
@@ -130,6 +152,9 @@ impl Shop {
         let Some(stock) = self.stock_on_sale(request.product)?.filter(|stock| *stock > 0) else {
             return Ok((StatusCode::CONFLICT, SOLD_OUT.into()));
         };
+        if self.stock_in_name {
+            self.meet_another(request.product, seen != stock).await;
+        }
         let mut database = self.database();
         let change = database.transaction_with_behavior(rusqlite::TransactionBehavior::Immediate)?;
         let sold = change.execute(

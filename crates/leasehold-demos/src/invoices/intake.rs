@@ -1,7 +1,6 @@
 //! One instance of the service that takes uploads.
 
 use std::sync::{Arc, Mutex, MutexGuard, PoisonError};
-use std::time::Duration;
 
 use axum::{
     Json, Router,
@@ -9,48 +8,36 @@ use axum::{
     http::StatusCode,
     routing::{get, post},
 };
-use leasehold::{Error, OnOutage, Policies};
-use rusqlite::{Connection, OptionalExtension};
-use tokio::net::TcpListener;
+use leasehold::{Error, OnOutage};
+use rusqlite::{Connection, OptionalExtension, TransactionBehavior::Immediate};
 
-use super::{COMMAND_TIMEOUT, PROCEED, invoice::Invoice};
+use super::{COMMAND_TIMEOUT, DENY, invoice::Invoice};
 use crate::{
     Result,
+    http::listen,
     protection::{Mark, Protection, Run},
     worker::Worker,
 };
-
-/// The key schema of this design.
-const POLICIES: &str = include_str!("../../policies/invoices.toml");
-/// How long lock and mark outlive an instance that was killed. One that is only slow keeps them alive.
-const LEASE: Duration = Duration::from_millis(1000);
-const WAIT: Duration = Duration::from_secs(5);
 
 struct Intake {
     name: String,
     life: u32,
     database: Mutex<Connection>,
     protection: Protection,
-    on_outage: OnOutage,
-}
-
-pub(super) fn name(number: u64) -> String {
-    format!("intake {number}")
+    /// Whether to refuse in an outage, whatever the policy says.
+    denies: bool,
 }
 
 pub(super) async fn serve(worker: Worker) -> Result<()> {
-    let listener = TcpListener::bind("127.0.0.1:0").await?;
-    let port = listener.local_addr()?.port();
-    let policies = Policies::parse(POLICIES, "policies/invoices.toml")?;
-    let proceeds = worker.options.variant.as_deref() == Some(PROCEED);
+    let before = "select port from intakes where number = ?";
+    let (listener, port) = listen(&worker.database()?, before, [worker.number]).await?;
     let intake = Arc::new(Intake {
-        name: name(worker.number as u64),
+        name: worker.name(),
         life: worker.life,
-        protection: worker
-            .protection_with(|builder| builder.policies(policies.clone()).command_timeout(COMMAND_TIMEOUT))
-            .await?,
+        // It must also start, and answer, while the store is away.
+        protection: worker.protection_at_once(|builder| builder.command_timeout(COMMAND_TIMEOUT))?,
         database: Mutex::new(worker.database()?),
-        on_outage: if proceeds { OnOutage::Proceed } else { OnOutage::Deny },
+        denies: worker.options.variant.as_deref() == Some(DENY),
     });
     let routes =
         Router::new().route("/invoices", post(upload)).route("/metrics", get(metrics)).with_state(intake);
@@ -64,6 +51,9 @@ pub(super) async fn serve(worker: Worker) -> Result<()> {
 pub(super) const FILED: &str = "filed";
 pub(super) const DUPLICATE: &str = "exact duplicate";
 pub(super) const NEAR_DUPLICATE: &str = "near duplicate";
+/// The answers that say "not now", with 409.
+pub(super) const FILE_BUSY: &str = "this file is being processed";
+pub(super) const INVOICE_BUSY: &str = "another upload is being processed, please wait";
 
 async fn upload(State(intake): State<Arc<Intake>>, Json(invoice): Json<Invoice>) -> (StatusCode, String) {
     match intake.upload(&invoice).await {
@@ -84,15 +74,19 @@ impl Intake {
     async fn upload(&self, invoice: &Invoice) -> Result<(StatusCode, &'static str)> {
         // A person who uploads the same file again gets an answer at once.
         let file = (&invoice.account, &invoice.file_hash);
-        let mark = match self
-            .protection
-            .mark(|leases| Ok(leases.marker_policy("processing")?.lease(LEASE)), file)
-            .await
-        {
-            Ok(Mark::Taken) => return Ok((StatusCode::CONFLICT, "this file is being processed")),
+        let marked = self.protection.mark(
+            |leases| {
+                // A mark outlives an instance that was killed by the ttl of its policy, and no other can clear it.
+                let ttl = leases.policies().marker("processing")?.ttl;
+                Ok(leases.marker_policy("processing")?.lease(ttl))
+            },
+            file,
+        );
+        let mark = match marked.await {
+            Ok(Mark::Taken) => return Ok((StatusCode::CONFLICT, FILE_BUSY)),
             Ok(mark) => mark,
             // The mark is a courtesy: the lock protects.
-            Err(Error::StoreUnreachable { .. }) if self.on_outage == OnOutage::Proceed => Mark::Off,
+            Err(Error::StoreUnreachable { .. }) if !self.denies => Mark::Off,
             Err(error) => return Err(error.into()),
         };
         let run = self
@@ -105,15 +99,18 @@ impl Intake {
                     ("vendor_name", invoice.vendor.clone()),
                 ];
                 let lock = leases.policy("invoice-check")?.key(values);
-                Ok(lock.ttl(LEASE).keep_alive().wait(WAIT).on_outage(self.on_outage))
+                Ok(if self.denies { lock.on_outage(OnOutage::Deny) } else { lock })
             })
             .await;
         let run = match run {
             Ok(run) => run,
-            Err(Error::TimedOut { .. }) => {
-                return Ok((StatusCode::CONFLICT, "another upload is being processed"));
+            Err(error) => {
+                mark.end().await;
+                return match error {
+                    Error::TimedOut { .. } => Ok((StatusCode::CONFLICT, INVOICE_BUSY)),
+                    other => Err(other.into()),
+                };
             }
-            Err(error) => return Err(error.into()),
         };
         let answer = self.check_and_file(invoice, &run);
         run.end().await;
@@ -126,6 +123,10 @@ impl Intake {
         if run.is_unprotected() {
             let sql = "insert into unprotected select ?, ?, ?, phase from phases";
             self.database().execute(sql, (&self.name, self.life, invoice.cents - 100))?;
+        }
+        // Before the search: an earlier holder that resumes now could otherwise file between our search and our filing.
+        if !self.open(invoice, run)? {
+            return Err("the lock has had a later holder".into());
         }
         let exact = "select 1 from invoices where account = ? and vendor = ? and number = ?";
         let same = (&invoice.account, &invoice.vendor, &invoice.number);
@@ -143,23 +144,77 @@ impl Intake {
         if invoice.sum() != invoice.cents {
             return Ok((StatusCode::BAD_REQUEST, "the items do not add up"));
         }
-        // A process that was stopped continues here without knowing for how long.
-        if !run.is_valid() {
-            return Err("the lock was lost".into());
+        self.file(invoice, run)
+    }
+
+    /// Writes the fence of a run; false if there is a later one. A run without a lock has none, and is not checked.
+    fn open(&self, invoice: &Invoice, run: &Run) -> Result<bool> {
+        let Some(fence) = run.fence() else { return Ok(true) };
+        let sql = "insert into checks (account, vendor, plain_number, fence) values (?, ?, ?, ?)
+                   on conflict do update set fence = excluded.fence where fence <= excluded.fence";
+        let key = (&invoice.account, &invoice.vendor, invoice.plain_number(), fence);
+        Ok(self.database().execute(sql, key)? > 0)
+    }
+
+    fn file(&self, invoice: &Invoice, run: &Run) -> Result<(StatusCode, &'static str)> {
+        let (account, vendor, plain_number) = (&invoice.account, &invoice.vendor, invoice.plain_number());
+        let mut database = self.database();
+        let change = database.transaction_with_behavior(Immediate)?;
+        if let Some(fence) = run.fence() {
+            let sql =
+                "select 1 from checks where account = ? and vendor = ? and plain_number = ? and fence <= ?";
+            let is_ours =
+                change.query_row(sql, (account, vendor, &plain_number, fence), |_| Ok(())).optional()?;
+            is_ours.ok_or("the lock has had a later holder")?;
         }
-        self.database().execute(
+        change.execute(
             "insert into invoices (account, number, plain_number, vendor, cents, intake, protected)
              values (?, ?, ?, ?, ?, ?, ?)",
             (
-                &invoice.account,
+                account,
                 &invoice.number,
-                invoice.plain_number(),
-                &invoice.vendor,
+                &plain_number,
+                vendor,
                 invoice.cents,
                 &self.name,
                 !run.is_unprotected(),
             ),
         )?;
+        change.commit()?;
         Ok((StatusCode::CREATED, FILED))
+    }
+}
+
+#[cfg(test)]
+mod tests {
+    use leasehold::Leasehold;
+
+    use super::*;
+    use crate::{database::number, options::Options};
+
+    #[tokio::test]
+    async fn a_late_upload_files_nothing_once_there_is_a_later_holder() {
+        let mut database = Connection::open_in_memory().unwrap();
+        (super::super::DEMO.set_up)(&mut database, &Options::default()).unwrap();
+        let leases = Leasehold::connect("memory:").await.unwrap();
+        let protection = Protection::new(Some(leases.clone()));
+        let intake = Intake {
+            name: "intake 1".into(),
+            life: 0,
+            database: Mutex::new(database),
+            protection: protection.clone(),
+            denies: true,
+        };
+        // As the two holders of one lock, of which the first was stopped for longer than its lease.
+        let late = protection.run(|leases| Ok(leases.lock("first"))).await.unwrap();
+        let present = protection.run(|leases| Ok(leases.lock("second"))).await.unwrap();
+        assert!(late.fence() < present.fence());
+        let invoice = Invoice::copy(7, 0);
+        assert!(intake.open(&invoice, &late).unwrap());
+        assert!(intake.open(&invoice, &present).unwrap());
+        assert!(intake.file(&invoice, &late).is_err());
+        assert!(!intake.open(&invoice, &late).unwrap());
+        assert_eq!(number(&intake.database(), "select count(*) from invoices").unwrap(), 0);
+        assert_eq!(intake.file(&invoice, &present).unwrap(), (StatusCode::CREATED, FILED));
     }
 }

@@ -2,11 +2,13 @@
 
 use rusqlite::Connection;
 
-use super::{IN_OUTAGE, NEW, PROCEED};
-use crate::{Result, database::number, supervisor::Options, verdict::Verdict};
+use super::{DENY, IN_OUTAGE, NEW};
+use crate::{Result, database::number, options::Options, verdict::Verdict};
 
 /// Runs without protection that instances had counted when they were scraped.
 const COUNTED: &str = "select count(*) from unprotected join metrics using (intake, life) where phase < 3";
+
+const REFUSED: &str = "select count(*) from in_outage where status = 503";
 
 pub(super) fn judge(database: &Connection, options: &Options) -> Result<Verdict> {
     let number = |sql: &str| number(database, sql);
@@ -17,9 +19,11 @@ pub(super) fn judge(database: &Connection, options: &Options) -> Result<Verdict>
     )?;
     let unprotected = number("select count(*) from unprotected")?;
     let in_outage = number(&format!("select count(*) from unprotected where invoice >= {NEW}"))?;
-    let proceeds = options.variant.as_deref() == Some(PROCEED);
+    let denies = options.variant.as_deref() == Some(DENY);
     let verdict = Verdict::default()
         .reports("uploads that got an answer", number("select count(*) from uploads")?)
+        .reports("409, this file is being processed", number("select sum(file_busy) from uploads")?)
+        .reports("409, another upload is being processed", number("select sum(invoice_busy) from uploads")?)
         .reports("invoices filed", number("select count(*) from invoices")?)
         .expects("invoices filed twice", 0, twice)
         .expects(
@@ -31,18 +35,21 @@ pub(super) fn judge(database: &Connection, options: &Options) -> Result<Verdict>
             )?,
         );
     let had_outage = number("select had_outage from phases")? == 1;
-    let verdict = match (had_outage, proceeds) {
+    let of_started = number("select count(*) from in_outage join started_in_outage using (intake)")?;
+    let verdict = match (had_outage && !options.r#unsafe, denies) {
         (false, _) => verdict,
-        (true, true) => verdict
-            .reports("runs without protection because the store was slow", unprotected - in_outage)
-            .expects("runs without protection during the outage", IN_OUTAGE, in_outage)
+        (true, false) => verdict
+            .expects("uploads in the outage that went on without protection", IN_OUTAGE, in_outage)
+            .reports("of these at an instance that started in the outage", of_started)
+            .reports("others without protection, because the store was slow", unprotected - in_outage)
             .expects(
-                "the same by the metric of the instances",
+                "runs without protection, by the metric of the instances",
                 number(COUNTED)?,
                 number("select sum(unprotected) from metrics")?,
             ),
-        (true, false) => verdict
-            .expects("uploads refused during the outage", IN_OUTAGE, number("select count(*) from refusals")?)
+        (true, true) => verdict
+            .expects("uploads in the outage that were refused with 503", IN_OUTAGE, number(REFUSED)?)
+            .reports("of these at an instance that started in the outage", of_started)
             .expects("runs without protection", 0, unprotected),
     };
     let mut answers = database.prepare("select answer, count(*) from uploads group by answer order by 1")?;

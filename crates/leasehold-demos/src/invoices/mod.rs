@@ -15,20 +15,23 @@ use hyper::Method;
 use rusqlite::Connection;
 
 use crate::{
-    Demo, Result,
-    database::number,
-    http::Client,
-    supervisor::{Options, Supervisor},
-    worker::Worker,
+    Demo, Result, Topology, database::number, http::Client, options::Options, policy::PolicyFile,
+    supervisor::Supervisor, worker::Worker,
 };
 
 pub(crate) static DEMO: Demo = Demo {
     name: "invoices",
-    line: "200 uploads at once, each invoice several times, and an outage of the store in the middle",
+    line: "1,000 invoices, four uploads of each at once, and an outage of the store in the middle",
     without: "two uploads of one invoice checked for a duplicate at the same time, and neither saw the other",
     has_outage: true,
     has_records: true,
-    variants: &["deny", PROCEED],
+    policies: PolicyFile {
+        name: "invoices.toml",
+        text: include_str!("../../policies/invoices.toml"),
+        ttl_variable: None,
+    },
+    topologies: &[Topology::Sentinel, Topology::Cluster],
+    variants: &[PROCEED, DENY],
     set_up,
     supervise: |supervisor| Box::pin(supervise(supervisor)),
     work: |worker| Box::pin(work(worker)),
@@ -43,11 +46,15 @@ const IN_OUTAGE: u64 = 12;
 /// The first of them; no other upload has these invoices.
 const NEW: u64 = 1_000_000;
 
+const INTAKES: usize = 3;
+
 const INTAKE: &str = "intake";
 const UPLOADS: &str = "uploads";
 
-/// The variant that continues without protection when the store is unreachable.
+/// The variant that continues without protection when the store is unreachable, as the policy file says.
 const PROCEED: &str = "proceed";
+/// The variant that refuses then.
+const DENY: &str = "deny";
 
 fn set_up(database: &mut Connection, _: &Options) -> Result<()> {
     Ok(database.execute_batch(
@@ -56,8 +63,11 @@ fn set_up(database: &mut Connection, _: &Options) -> Result<()> {
          create index invoices_of_accounts on invoices (account, vendor);
          create table files (hash text, content text);
          create table intakes (number integer primary key, port integer, life integer);
-         create table uploads (invoice integer, answer text);
-         create table refusals (upload integer);
+         create table checks (account text, vendor text, plain_number text, fence integer,
+                              primary key (account, vendor, plain_number));
+         create table uploads (invoice integer, answer text, file_busy integer, invoice_busy integer);
+         create table in_outage (upload integer, status integer, intake integer);
+         create table started_in_outage (intake integer);
          create table unprotected (intake text, life integer, invoice integer, phase integer);
          create table metrics (intake text, life integer, unprotected integer);
          create table phases (phase integer, had_outage integer);
@@ -67,26 +77,63 @@ fn set_up(database: &mut Connection, _: &Options) -> Result<()> {
 
 async fn supervise(supervisor: &mut Supervisor) -> Result<()> {
     let uploads = supervisor.options.scaled(INVOICES) * COPIES;
-    let proceeds = supervisor.options.variant.as_deref() == Some(PROCEED);
-    let rule = if proceeds { "continues without protection, and counts it" } else { "refuses" };
-    supervisor.print(format!(
-        "{uploads} uploads of {} invoices; in an outage an instance {rule}",
-        uploads / COPIES
-    ));
-    supervisor.start(INTAKE, 3)?;
+    supervisor.print(format!("{uploads} uploads of {} invoices, 200 at once", uploads / COPIES));
+    supervisor.start(INTAKE, INTAKES)?;
+    supervisor.print_metrics(INTAKES, "select port from intakes order by number").await?;
     supervisor.start(UPLOADS, 1)?;
     let answers = |database: &Connection| number(database, "select count(*) from uploads");
     supervisor.until_reached(uploads, uploads / 2, INTAKE, answers).await?;
-    if !supervisor.options.r#unsafe {
-        outage(supervisor).await?;
-    }
+    outage(supervisor).await?;
     supervisor.database.execute("update phases set phase = 3", ())?;
     supervisor.until_reached(uploads, uploads, INTAKE, answers).await
 }
 
-/// Makes the store unreachable while uploads continue, then scrapes from every instance how often it continued.
+/// Makes the store unreachable while uploads continue and an instance starts, then scrapes from every instance how often it
+/// continued.
 async fn outage(supervisor: &mut Supervisor) -> Result<()> {
-    // An instance that was just killed would wait for the store, and could not answer meanwhile.
+    until_all_serve(supervisor).await?;
+    let cut = supervisor.switch.cut()?;
+    if cut.is_none() && !supervisor.options.r#unsafe {
+        supervisor.print("no outage: it requires the embedded store or a redis:// URL");
+        return Ok(());
+    }
+    let denies = supervisor.options.variant.as_deref() == Some(DENY);
+    let rule = match (supervisor.options.r#unsafe, denies) {
+        (true, _) => "no difference, for nothing asks it",
+        (false, true) => "uploads are refused with 503",
+        (false, false) => "uploads go on without protection, and are counted",
+    };
+    supervisor.show.fault("the store is unreachable", rule);
+    if supervisor.kills < supervisor.options.kills {
+        let before = supervisor.workers.lives(INTAKE);
+        supervisor.kill(INTAKE).await?;
+        until_all_serve(supervisor).await?;
+        let after = supervisor.workers.lives(INTAKE);
+        if let Some((intake, _)) = after.iter().find(|life| !before.contains(life)) {
+            supervisor.print(format!("intake {intake} has started without the store, and answers"));
+            supervisor.database.execute("insert into started_in_outage values (?)", [intake])?;
+        }
+    }
+    supervisor.database.execute("update phases set phase = 2, had_outage = 1", ())?;
+    let answered = "select count(*) from in_outage";
+    supervisor.until(|database| Ok(number(database, answered)? >= IN_OUTAGE)).await?;
+    drop(cut);
+    supervisor.print("the store is back");
+    if supervisor.options.r#unsafe {
+        return Ok(());
+    }
+    let mut intakes = supervisor.database.prepare("select number, port, life from intakes")?;
+    let intake = |row: &rusqlite::Row<'_>| Ok((row.get(0)?, row.get(1)?, row.get(2)?));
+    let intakes: Vec<(u64, u16, u32)> = intakes.query_map([], intake)?.collect::<rusqlite::Result<_>>()?;
+    for (number, port, life) in intakes {
+        let metrics = (format!("{INTAKE} {number}"), life, scrape(port).await?);
+        supervisor.database.execute("insert into metrics values (?, ?, ?)", metrics)?;
+    }
+    Ok(())
+}
+
+/// Waits for instances that were started again.
+async fn until_all_serve(supervisor: &Supervisor) -> Result<()> {
     let lives = supervisor.workers.lives(INTAKE);
     let sql = "select count(*) from intakes where number = ? and life = ?";
     let is_there = |database: &Connection, life: &(usize, u32)| {
@@ -97,29 +144,7 @@ async fn outage(supervisor: &mut Supervisor) -> Result<()> {
             let there = lives.iter().map(|life| is_there(database, life));
             Ok(there.collect::<rusqlite::Result<Vec<_>>>()?.into_iter().all(|there| there))
         })
-        .await?;
-    let Some(outage) = supervisor.switch.cut()? else {
-        supervisor.print("no outage: it requires the embedded store or a redis:// URL");
-        return Ok(());
-    };
-    supervisor.print("the store is unreachable");
-    supervisor.database.execute("update phases set phase = 2, had_outage = 1", ())?;
-    let answered = |database: &Connection| {
-        let sql = "select (select count(*) from refusals) +
-                   (select count(*) from unprotected where invoice >= ?)";
-        database.query_row(sql, [NEW], |row| row.get::<_, u64>(0))
-    };
-    supervisor.until(|database| Ok(answered(database)? >= IN_OUTAGE)).await?;
-    drop(outage);
-    supervisor.print("the store is back");
-    let mut intakes = supervisor.database.prepare("select number, port, life from intakes")?;
-    let intake = |row: &rusqlite::Row<'_>| Ok((row.get(0)?, row.get(1)?, row.get(2)?));
-    let intakes: Vec<(u64, u16, u32)> = intakes.query_map([], intake)?.collect::<rusqlite::Result<_>>()?;
-    for (number, port, life) in intakes {
-        let metrics = (intake::name(number), life, scrape(port).await?);
-        supervisor.database.execute("insert into metrics values (?, ?, ?)", metrics)?;
-    }
-    Ok(())
+        .await
 }
 
 /// The metric of an instance about runs without protection.

@@ -2,20 +2,28 @@
 
 use std::{io::Write, net::SocketAddr, sync::Arc, time::Duration};
 
-use hyper::{Method, StatusCode};
+use hyper::{Method, StatusCode, body::Bytes};
 use tokio::sync::{Semaphore, mpsc};
 
 use super::{
     COPIES, IN_OUTAGE, INVOICES, NEW,
-    intake::{DUPLICATE, FILED, NEAR_DUPLICATE},
+    intake::{DUPLICATE, FILE_BUSY, FILED, INVOICE_BUSY, NEAR_DUPLICATE},
     invoice::Invoice,
 };
 use crate::{Result, http::Client, worker::Worker};
 
 const AT_ONCE: usize = 200;
 
+/// An upload that has its final answer.
+struct Answered {
+    invoice: u64,
+    answer: &'static str,
+    /// How often it was told 409 before, because of the same file, and because of the same invoice.
+    busy: [u64; 2],
+}
+
 pub(super) async fn upload(worker: Worker) -> Result<()> {
-    let (tell, mut told) = mpsc::channel::<(u64, &'static str)>(1024);
+    let (tell, mut told) = mpsc::channel::<Answered>(1024);
     let uploads = worker.options.scaled(INVOICES) * COPIES;
     let worker = Arc::new(worker);
     let half = worker.clone();
@@ -36,8 +44,9 @@ pub(super) async fn upload(worker: Worker) -> Result<()> {
     let mut some = Vec::new();
     while told.recv_many(&mut some, 256).await > 0 {
         let change = database.transaction()?;
-        for (invoice, answer) in some.drain(..) {
-            change.execute("insert into uploads (invoice, answer) values (?, ?)", (invoice, answer))?;
+        for Answered { invoice, answer, busy: [file, other] } in some.drain(..) {
+            let sql = "insert into uploads (invoice, answer, file_busy, invoice_busy) values (?, ?, ?, ?)";
+            change.execute(sql, (invoice, answer, file, other))?;
         }
         change.commit()?;
     }
@@ -59,30 +68,34 @@ async fn phase(worker: &Worker) -> u32 {
     }
 }
 
-async fn upload_some(
-    worker: &Arc<Worker>,
-    some: std::ops::Range<u64>,
-    tell: &mpsc::Sender<(u64, &'static str)>,
-) {
+async fn upload_some(worker: &Arc<Worker>, some: std::ops::Range<u64>, tell: &mpsc::Sender<Answered>) {
     let room = Arc::new(Semaphore::new(AT_ONCE));
     for upload in some {
         let Ok(place) = room.clone().acquire_owned().await else { return };
         let (worker, tell) = (worker.clone(), tell.clone());
         tokio::spawn(async move {
             let (invoice, copy) = (upload / COPIES, upload % COPIES);
-            let answer = until_answered(&worker, &Invoice::copy(invoice, copy), upload).await;
-            let _supervisor_gone = tell.send((invoice, answer)).await;
+            let (answer, busy) = until_answered(&worker, &Invoice::copy(invoice, copy), upload).await;
+            let _supervisor_gone = tell.send(Answered { invoice, answer, busy }).await;
             drop(place);
         });
     }
     let _all = room.acquire_many(AT_ONCE as u32).await;
 }
 
-async fn until_answered(worker: &Worker, invoice: &Invoice, upload: u64) -> &'static str {
+async fn until_answered(worker: &Worker, invoice: &Invoice, upload: u64) -> (&'static str, [u64; 2]) {
+    let mut busy = [0; 2];
     for attempt in 0.. {
-        // Busy, or the instance died: it is safe to upload again.
-        if let Ok((_, Some(answer))) = ask(worker, invoice, upload + attempt).await {
-            return answer;
+        // An error means that the instance died: it is safe to upload again.
+        if let Ok((status, body, _)) = ask(worker, invoice, upload + attempt).await {
+            let said = |answer: &&str| body == answer.as_bytes();
+            match [FILED, DUPLICATE, NEAR_DUPLICATE].into_iter().find(said) {
+                Some(answer) if status.is_success() => return (answer, busy),
+                _ => {}
+            }
+            if let Some(kind) = [FILE_BUSY, INVOICE_BUSY].iter().position(said) {
+                busy[kind] += 1;
+            }
         }
         tokio::time::sleep(Duration::from_millis(10 + 20 * attempt.min(10))).await;
     }
@@ -94,20 +107,22 @@ async fn in_outage(worker: &Worker) -> Result<()> {
     let invoices: Vec<_> = (0..IN_OUTAGE).map(|upload| Invoice::copy(NEW + upload, 0)).collect();
     let asked = invoices.iter().zip(0..).map(|(invoice, upload)| ask(worker, invoice, upload));
     for (answer, upload) in futures_util::future::join_all(asked).await.into_iter().zip(0_u64..) {
-        if answer?.0 == StatusCode::SERVICE_UNAVAILABLE {
-            worker.database()?.execute("insert into refusals values (?)", [upload])?;
-        }
+        let (status, _, intake) = answer?;
+        let sql = "insert into in_outage values (?, ?, ?)";
+        worker.database()?.execute(sql, (upload, status.as_u16(), intake))?;
     }
     Ok(())
 }
 
-async fn ask(worker: &Worker, invoice: &Invoice, number: u64) -> Result<(StatusCode, Option<&'static str>)> {
-    let sql = "select port from intakes order by number limit 1 offset ? % (select count(*) from intakes)";
-    let port: u16 = worker.database()?.query_row(sql, [number], |row| row.get(0))?;
+/// Asks one of the instances; returns its number too.
+async fn ask(worker: &Worker, invoice: &Invoice, number: u64) -> Result<(StatusCode, Bytes, u64)> {
+    let sql =
+        "select port, number from intakes order by number limit 1 offset ? % (select count(*) from intakes)";
+    let (port, intake_number): (u16, u64) =
+        worker.database()?.query_row(sql, [number], |row| Ok((row.get(0)?, row.get(1)?)))?;
     let mut intake = Client::new(SocketAddr::from(([127, 0, 0, 1], port)));
     let headers = [("content-type", "application/json")];
     let (status, body) =
         intake.ask(Method::POST, "/invoices", &headers, serde_json::to_vec(invoice)?).await?;
-    let known = [FILED, DUPLICATE, NEAR_DUPLICATE].into_iter().find(|answer| body == answer.as_bytes());
-    Ok((status, known.filter(|_| status.is_success())))
+    Ok((status, body, intake_number))
 }

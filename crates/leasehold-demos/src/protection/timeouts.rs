@@ -8,7 +8,7 @@ use std::{
 
 use futures_util::{StreamExt, stream};
 use leasehold::{
-    Deadline, Deadlines, Due,
+    Deadline, Deadlines, Due, Lock,
     deadlines::{DueTime, Scans},
 };
 use rusqlite::Connection;
@@ -32,7 +32,7 @@ pub(crate) enum Timeouts {
 }
 
 /// How a pool is recovered.
-#[derive(Clone, Copy)]
+#[derive(Clone)]
 pub(crate) struct Plan {
     pub(crate) every: Duration,
     pub(crate) parallelism: usize,
@@ -40,6 +40,8 @@ pub(crate) struct Plan {
     /// The first and the longest pause after a failure.
     pub(crate) backoff: (Duration, Duration),
     pub(crate) scans: Scans,
+    /// Of single scans; `None` with `--unsafe`.
+    pub(crate) lock: Option<Lock>,
 }
 
 /// A timed-out transaction, claimed by one pod.
@@ -131,6 +133,10 @@ impl Timeouts {
                     .attempts(ATTEMPTS)
                     .backoff(plan.backoff.0, plan.backoff.1)
                     .scans(plan.scans);
+                let recovery = match plan.lock {
+                    Some(lock) => recovery.lock(lock),
+                    None => recovery,
+                };
                 recovery.start().await?.ended().await;
                 Ok(())
             }

@@ -6,7 +6,7 @@ use std::time::{Duration, Instant};
 
 use leasehold::{Deadlines, Due, Leasehold, deadlines::Scans};
 
-use super::pool;
+use super::{pool, scan_lock};
 use crate::{Result, supervisor::Supervisor};
 
 /// Scans that are counted, of each kind.
@@ -17,13 +17,19 @@ const POLL_EVERY: Duration = Duration::from_millis(5);
 const PATIENCE: Duration = Duration::from_secs(60);
 
 pub(super) async fn measure(supervisor: &Supervisor) -> Result<()> {
-    let leases = supervisor.client().await?;
-    let name = pool(&supervisor.database)?;
-    let pool = leases.deadlines(&name);
+    let leases = supervisor.new_client().await?;
+    let pool = leases.deadlines(pool(supervisor.workers.template()));
     // From here on the store has the pool and the scripts.
     drop(pool.claim(1, Duration::from_secs(1)).await?);
-    let lock = leases.lock(format!("recovery:{name}"));
-    lock.clone().acquire().await?.release().await?;
+    scan_lock(&leases)?.acquire().await?.release().await?;
+    for _ in 0..SCANS {
+        let began = Instant::now();
+        let winner = scan_lock(&leases)?.acquire().await?;
+        drop(pool.claim(1, Duration::from_secs(1)).await?);
+        winner.release().await?;
+        let us = began.elapsed().as_micros() as u64;
+        supervisor.database.execute("insert into cycles (us) values (?)", [us])?;
+    }
     let note = |scan: &str, asked: u64, scans: u64| {
         let sql = "insert into costs select ?1, ?2, ?3 where ?3 > 0";
         supervisor.database.execute(sql, (scan, asked, scans))
@@ -33,8 +39,8 @@ pub(super) async fn measure(supervisor: &Supervisor) -> Result<()> {
     let beside = if is_cluster { " (to every primary at once)" } else { "" };
     let shared = scan(&leases, &pool, Scans::Shared).await?;
     note(&format!("that all pods share{beside}"), shared.asked, shared.done)?;
-    let another = supervisor.client().await?;
-    let winner = another.lock(format!("recovery:{name}")).keep_alive().acquire().await?;
+    let another = supervisor.new_client().await?;
+    let winner = scan_lock(&another)?.wait(PATIENCE).keep_alive().acquire().await?;
     let lost = scan(&leases, &pool, Scans::SingleWinner).await?;
     winner.release().await?;
     note("left to the one who won", lost.asked, lost.skipped)?;
@@ -66,7 +72,7 @@ async fn scan(leases: &Leasehold, pool: &Deadlines, scans: Scans) -> Result<Coun
         (done - before.recovery_scans, skipped - before.recovery_skipped)
     };
     let nothing = async |_: Due| Result::<(), String>::Ok(());
-    let recovery = pool.recover(nothing).every(EVERY).scans(scans).start().await?;
+    let recovery = pool.recover(nothing).every(EVERY).scans(scans).lock(scan_lock(leases)?).start().await?;
     let began = Instant::now();
     while count().0.max(count().1) < SCANS {
         if began.elapsed() > PATIENCE {

@@ -1,8 +1,8 @@
 //! Every transaction was completed or refunded once, and no two pods had one at the same time.
 
-use rusqlite::Connection;
+use rusqlite::{Connection, OptionalExtension};
 
-use crate::{Result, database::number, supervisor::Options, verdict::Verdict};
+use crate::{Result, database::number, options::Options, verdict::Verdict};
 
 /// Attempts that began while another one was under way: not ended, and hidden from everybody else. One of a pod that was
 /// killed never ends, but it is not hidden for ever either.
@@ -20,7 +20,16 @@ pub(super) fn judge(database: &Connection, _: &Options) -> Result<Verdict> {
     };
     let verdict =
         costs(database)?.iter().fold(Verdict::default(), |verdict, (what, each)| verdict.reports(what, each));
+    let verdict = match cycle(database)? {
+        Some(us) => verdict.reports(
+            "a cycle: lock, scan of 16 buckets, release (median of 20)",
+            format!("{:.1} ms", us as f64 / 1000.0),
+        ),
+        None => verdict,
+    };
     Ok(verdict
+        .reports("transactions begun", number("select count(*) from transactions")?)
+        .reports("of these each second", rate(database)?)
         .reports(
             "transactions that completed",
             number("select count(*) from transactions where state = 'completed'")?,
@@ -80,6 +89,19 @@ pub(super) fn judge(database: &Connection, _: &Options) -> Result<Verdict> {
             )?,
         )
         .chart("refunded by each pod", bars("select pod, count(*) from refunds group by pod order by pod")?))
+}
+
+/// The median time of a cycle, in microseconds; none with `--unsafe`.
+fn cycle(database: &Connection) -> Result<Option<u64>> {
+    let sql = "select us from cycles order by us limit 1 offset (select count(*) / 2 from cycles)";
+    Ok(database.query_row(sql, [], |row| row.get(0)).optional()?)
+}
+
+/// As begun: a busy machine does not reach what was asked of it.
+fn rate(database: &Connection) -> Result<u64> {
+    let count = number(database, "select count(*) from transactions")?;
+    let us = number(database, "select max(due_us) - min(due_us) from transactions")?;
+    Ok((count * 1_000_000).checked_div(us).unwrap_or(count))
 }
 
 /// The average cost of a scan, a line for each kind; none with `--unsafe`.

@@ -11,23 +11,32 @@ mod pod;
 
 use std::time::Duration;
 
+use leasehold::{Leasehold, Lock};
 use rusqlite::Connection;
 use serde::{Deserialize, Serialize};
 
 use crate::{
-    Demo, Result,
+    Demo, Result, Topology,
     database::number,
+    options::Options,
+    policy::{self, PolicyFile},
     protection::TIMEOUTS_TABLE,
-    supervisor::{Options, Supervisor},
+    supervisor::Supervisor,
     worker::Worker,
 };
 
 pub(crate) static DEMO: Demo = Demo {
     name: "recovery",
-    line: "2,000 transactions, of which those that time out are refunded by two pods",
+    line: "1,000 transactions a second, of which those that time out are refunded by two pods",
     without: "pods read the same timed-out transaction, and each refunded it",
     has_outage: false,
     has_records: false,
+    policies: PolicyFile {
+        name: "recovery.toml",
+        text: include_str!("../../policies/recovery.toml"),
+        ttl_variable: None,
+    },
+    topologies: &[Topology::Cluster],
     variants: &["single-winner", "shared"],
     set_up,
     supervise: |supervisor| Box::pin(supervise(supervisor)),
@@ -35,10 +44,13 @@ pub(crate) static DEMO: Demo = Demo {
     judge: judge::judge,
 };
 
-const TRANSACTIONS: u64 = 2_000;
+const TRANSACTIONS: u64 = 5_000;
+/// Transactions that begin each second.
+const RATE: u64 = 1_000;
 /// How long a transaction may take.
 const TIMEOUT: Duration = Duration::from_millis(500);
 
+const POOL: &str = "transactions";
 const PAYMENTS: &str = "payments";
 const POD: &str = "pod";
 
@@ -64,18 +76,16 @@ fn set_up(database: &mut Connection, _: &Options) -> Result<()> {
          create index refunds_of_transactions on refunds (tx);
          create table scans (pod text, life integer, done integer, skipped integer);
          create table costs (scan text, round_trips integer, scans integer);
-         create table pool (name text);",
+         create table cycles (us integer);",
     )?;
-    // A unique name: the store may be in use, with a pool of the same purpose.
-    let name = format!("demo-transactions-{}-{}", std::process::id(), now_us());
-    database.execute("insert into pool values (?)", [name])?;
     Ok(database.execute_batch(TIMEOUTS_TABLE)?)
 }
 
 async fn supervise(supervisor: &mut Supervisor) -> Result<()> {
     let transactions = supervisor.options.scaled(TRANSACTIONS);
     supervisor.print(format!(
-        "{transactions} transactions with {} ms each; four of ten never end, two of these meet a bank that refuses at first",
+        "{transactions} transactions, {RATE} a second, with {} ms each; four of ten never end, and half of these meet a \
+         bank that refuses at first",
         TIMEOUT.as_millis()
     ));
     if !supervisor.options.r#unsafe {
@@ -102,8 +112,13 @@ async fn work(worker: Worker) -> Result<()> {
 }
 
 /// Where the deadlines of this run are.
-fn pool(database: &Connection) -> Result<String> {
-    Ok(database.query_row("select name from pool", [], |row| row.get(0))?)
+fn pool(worker: &Worker) -> String {
+    policy::prefix(&worker.run) + POOL
+}
+
+/// The lock of single scans.
+fn scan_lock(leases: &Leasehold) -> leasehold::Result<Lock> {
+    Ok(leases.policy("recovery")?.key([("pool", POOL)]))
 }
 
 /// A time that is the same for all processes of this machine, and never goes back.

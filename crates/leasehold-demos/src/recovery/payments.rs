@@ -8,15 +8,13 @@ use std::{
 
 use leasehold::Deadline;
 use rusqlite::Connection;
-use tokio::task::JoinSet;
+use tokio::{task::JoinSet, time::MissedTickBehavior};
 
-use super::{Order, TIMEOUT, TRANSACTIONS, now_us, pool};
+use super::{Order, RATE, TIMEOUT, TRANSACTIONS, now_us, pool};
 use crate::{Result, protection::Timeouts, worker::Worker};
 
 /// Transactions that begin together.
-const BATCH: usize = 20;
-/// Time between two batches.
-const PACE: Duration = Duration::from_millis(80);
+const BATCH: usize = 50;
 const AGAIN: Duration = Duration::from_millis(50);
 
 struct Payments {
@@ -27,11 +25,15 @@ struct Payments {
 pub(super) async fn pay(worker: Worker) -> Result<()> {
     let protection = worker.protection().await?;
     let database = worker.database()?;
-    let timeouts = protection.timeouts(&worker, &pool(&database)?)?;
+    let timeouts = protection.timeouts(&worker, &pool(&worker))?;
     let payments = Arc::new(Payments { database: Mutex::new(database), timeouts });
     let numbers: Vec<_> = (0..worker.options.scaled(TRANSACTIONS)).collect();
     let mut completing = JoinSet::new();
+    // Late batches follow at once: the rate stays what it is.
+    let mut pace = tokio::time::interval(Duration::from_millis(1000 * BATCH as u64 / RATE));
+    pace.set_missed_tick_behavior(MissedTickBehavior::Burst);
     for batch in numbers.chunks(BATCH) {
+        pace.tick().await;
         payments.begin(batch).await?;
         for number in batch {
             if let Some(after) = completes_after(*number) {
@@ -42,7 +44,6 @@ pub(super) async fn pay(worker: Worker) -> Result<()> {
                 });
             }
         }
-        tokio::time::sleep(PACE).await;
     }
     while let Some(completed) = completing.join_next().await {
         completed??;
@@ -79,21 +80,29 @@ impl Payments {
     }
 
     async fn begin(&self, batch: &[u64]) -> Result<()> {
-        let mut deadlines = Vec::new();
-        for number in batch {
-            let (id, order) = (id(*number), order(*number));
-            let due_us = now_us() + TIMEOUT.as_micros() as i64;
-            self.database().execute(
-                "insert into transactions (id, account, euros, state, fence, due_us) values (?, ?, ?, 'open', 0, ?)",
-                (&id, order.account, order.euros, due_us),
-            )?;
-            deadlines.push(Deadline::new(id, TIMEOUT).json(&order)?);
-        }
+        let deadlines = self.write_down(batch)?;
         // Setting it again replaces the deadline.
         while let Err(error) = self.timeouts.set(&deadlines).await {
             pause(error).await;
         }
         Ok(())
+    }
+
+    fn write_down(&self, batch: &[u64]) -> Result<Vec<Deadline>> {
+        let mut database = self.database();
+        let change = database.transaction()?;
+        let mut deadlines = Vec::new();
+        for number in batch {
+            let (id, order) = (id(*number), order(*number));
+            let due_us = now_us() + TIMEOUT.as_micros() as i64;
+            change.execute(
+                "insert into transactions (id, account, euros, state, fence, due_us) values (?, ?, ?, 'open', 0, ?)",
+                (&id, order.account, order.euros, due_us),
+            )?;
+            deadlines.push(Deadline::new(id, TIMEOUT).json(&order)?);
+        }
+        change.commit()?;
+        Ok(deadlines)
     }
 
     /// The database decides: a refunded transaction cannot complete, and a completed one cannot be refunded.

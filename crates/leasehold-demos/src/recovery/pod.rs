@@ -8,19 +8,18 @@ use std::{
 use leasehold::{Leasehold, deadlines::Scans};
 use rusqlite::{Connection, OptionalExtension, TransactionBehavior::Immediate};
 
-use super::{Order, now_us, pool};
+use super::{Order, now_us, pool, scan_lock};
 use crate::{
     Result,
     protection::{Late, Plan},
     worker::Worker,
 };
 
-/// How long others wait for the lock of the scans when its holder was killed. Made for pods that crash once in a while, it
-/// would be a minute; here one is killed every second.
-const LOCK_TTL: Duration = Duration::from_millis(500);
 /// How long a transaction waits for another pod when the one that claimed it was killed.
 const VISIBILITY: Duration = Duration::from_secs(2);
 const EVERY: Duration = Duration::from_millis(200);
+/// Refunds that a pod asks the bank for at the same time.
+const PARALLELISM: usize = 32;
 const BACKOFF: (Duration, Duration) = (Duration::from_millis(100), Duration::from_millis(400));
 /// How often a pod stores its number of scans.
 const NOTE_EVERY: Duration = Duration::from_millis(100);
@@ -39,15 +38,9 @@ struct Attempt<'a> {
 }
 
 pub(super) async fn recover(worker: Worker) -> Result<()> {
-    let name = format!("{} {}", worker.role, worker.number);
-    let protection = worker
-        .protection_with(|builder| {
-            builder.configure(|config| (config.ttl, config.max_ttl) = (LOCK_TTL, LOCK_TTL))
-        })
-        .await?;
-    let database = worker.database()?;
-    let timeouts = protection.timeouts(&worker, &pool(&database)?)?;
-    let pod = Arc::new(Pod { name, database: Mutex::new(database) });
+    let protection = worker.protection().await?;
+    let timeouts = protection.timeouts(&worker, &pool(&worker))?;
+    let pod = Arc::new(Pod { name: worker.name(), database: Mutex::new(worker.database()?) });
     if let Some(leases) = protection.leases() {
         tokio::spawn(note_scans(leases.clone(), pod.clone(), worker.life));
     }
@@ -55,7 +48,15 @@ pub(super) async fn recover(worker: Worker) -> Result<()> {
         Some("shared") => Scans::Shared,
         _ => Scans::SingleWinner,
     };
-    let plan = Plan { every: EVERY, parallelism: 8, visibility: VISIBILITY, backoff: BACKOFF, scans };
+    let lock = protection.leases().map(scan_lock).transpose()?;
+    let plan = Plan {
+        every: EVERY,
+        parallelism: PARALLELISM,
+        visibility: VISIBILITY,
+        backoff: BACKOFF,
+        scans,
+        lock,
+    };
     let handler = move |late| {
         let pod = pod.clone();
         async move { pod.refund_late(late).await }

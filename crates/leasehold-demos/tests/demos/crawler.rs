@@ -20,6 +20,15 @@ fn no_two_requests_to_a_domain_meet_although_crawlers_are_killed() {
 }
 
 #[test]
+fn a_domain_of_another_worker_is_logged() {
+    let ended = DemoRun::start(CRAWLER, &["--scale", "10"]).end();
+    let refused = ended.number("times a domain was locked by another worker");
+    let logged = ended.logs.lines().filter(|line| line.ends_with(" locked by another worker")).count() as u64;
+    // A crawler may be killed between the line and the count.
+    assert!(refused > 0 && (refused..=refused + 12).contains(&logged), "{refused} {logged}");
+}
+
+#[test]
 fn without_locks_requests_to_one_domain_meet() {
     let ended = DemoRun::start(CRAWLER, &["--scale", "20", "--unsafe"]).end();
     ended.broke("requests while the domain had another one");

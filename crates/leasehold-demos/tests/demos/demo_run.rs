@@ -21,6 +21,8 @@ pub(crate) struct DemoRun {
 pub(crate) struct Ended {
     pub(crate) code: Option<i32>,
     pub(crate) output: String,
+    /// The logs of all its processes.
+    pub(crate) logs: String,
 }
 
 impl DemoRun {
@@ -51,10 +53,20 @@ impl DemoRun {
         database.and_then(|database| database.query_row(sql, [], |row| row.get(0))).unwrap_or(0)
     }
 
+    /// As by Ctrl-C.
+    pub(crate) fn interrupt(self) -> Ended {
+        let pid = rustix::process::Pid::from_child(self.program.as_ref().unwrap());
+        rustix::process::kill_process(pid, rustix::process::Signal::INT).unwrap();
+        self.end()
+    }
+
     pub(crate) fn end(mut self) -> Ended {
         let output = self.program.take().unwrap().wait_with_output().unwrap();
         let text = |bytes: &[u8]| String::from_utf8_lossy(bytes).into_owned();
-        Ended { code: output.status.code(), output: text(&output.stderr) + &text(&output.stdout) }
+        let files = std::fs::read_dir(self.folder.path()).unwrap().map(|file| file.unwrap().path());
+        let logs = files.filter(|file| file.extension().is_some_and(|extension| extension == "log"));
+        let logs = logs.map(|log| std::fs::read_to_string(log).unwrap()).collect();
+        Ended { code: output.status.code(), output: text(&output.stderr) + &text(&output.stdout), logs }
     }
 }
 
@@ -74,6 +86,21 @@ impl Ended {
         assert_eq!(self.code, Some(0), "{}", self.output);
         assert!(self.output.contains("the invariant held"), "{}", self.output);
         assert!(self.output.contains("12 workers killed with -9"), "{}", self.output);
+    }
+
+    /// A number of its verdict.
+    #[track_caller]
+    pub(crate) fn number(&self, what: &str) -> u64 {
+        let line = self
+            .output
+            .lines()
+            .find_map(|line| line.split_once(what))
+            .unwrap_or_else(|| panic!("{}", self.output));
+        line.1
+            .split_whitespace()
+            .next()
+            .and_then(|number| number.parse().ok())
+            .unwrap_or_else(|| panic!("{}", self.output))
     }
 
     #[track_caller]

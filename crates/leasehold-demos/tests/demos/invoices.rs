@@ -7,7 +7,7 @@ const INVOICES: &str = env!("CARGO_BIN_EXE_invoices");
 
 /// What each variant counts in an outage.
 const VARIANTS: [(&str, &str); 2] =
-    [("deny", "uploads refused during the outage"), ("proceed", "the same by the metric of the instances")];
+    [("deny", "that were refused with 503"), ("proceed", "that went on without protection")];
 
 #[test]
 fn no_invoice_is_filed_twice_and_what_an_outage_does_is_counted() {
@@ -15,6 +15,10 @@ fn no_invoice_is_filed_twice_and_what_an_outage_does_is_counted() {
         let ended = DemoRun::start(INVOICES, &["--scale", "10", "--variant", variant]).end();
         ended.held();
         assert!(ended.output.contains(counted), "{}", ended.output);
+        assert!(ended.output.contains("has started without the store, and answers"), "{}", ended.output);
+        let of_started = ended.number("of these at an instance that started in the outage");
+        assert!(of_started > 0, "{}", ended.output);
+        assert!(ended.number("409, this file is being processed") > 0, "{}", ended.output);
     }
 }
 

@@ -2,7 +2,11 @@
 
 mod crawler;
 mod demo_run;
+mod designs;
 mod escrow;
 mod flash_sale;
 mod invoices;
+mod leftovers;
 mod recovery;
+mod show;
+mod stage;

@@ -14,7 +14,7 @@ use plan::Plan;
 use scanner::{Handler, Scanner};
 
 use super::{Deadlines, Due};
-use crate::{builder::setters, error::Result};
+use crate::{builder::setters, error::Result, lock::Lock};
 
 /// Who scans a pool that several processes recover.
 #[derive(Clone, Copy, Debug, Default, PartialEq, Eq)]
@@ -41,6 +41,7 @@ pub struct Recover {
     deadlines: Deadlines,
     handler: Handler,
     plan: Plan,
+    lock: Option<Lock>,
     stop_when: Option<BoxFuture<'static, ()>>,
 }
 
@@ -56,7 +57,7 @@ impl Deadlines {
             let handled = handler(due);
             Box::pin(async move { handled.await.map_err(|error| error.to_string()) })
         });
-        Recover { deadlines: self.clone(), handler, plan: Plan::default(), stop_when: None }
+        Recover { deadlines: self.clone(), handler, plan: Plan::default(), lock: None, stop_when: None }
     }
 }
 
@@ -85,6 +86,13 @@ impl Recover {
     /// `most`, with jitter. Default 1 s to 5 min.
     pub fn backoff(mut self, first: Duration, most: Duration) -> Self {
         self.plan.backoff = (first, most);
+        self
+    }
+
+    /// The lock of [`Scans::SingleWinner`], as a policy has it. It is tried once per scan, and stays closed for most of the
+    /// interval. Handlers are cut off when it is lost. Default: `recovery:POOL`, for a minute, kept alive.
+    pub fn lock(mut self, lock: Lock) -> Self {
+        self.lock = Some(lock);
         self
     }
 

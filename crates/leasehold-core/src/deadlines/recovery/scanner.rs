@@ -36,6 +36,8 @@ pub(super) struct Scanner {
     plan: Plan,
     handler: Handler,
     name: Name,
+    /// Of single scans, if it is not the usual one.
+    lock: Option<Lock>,
     /// No more claims.
     stop: CancellationToken,
     /// Handlers end now.
@@ -49,14 +51,23 @@ pub(super) struct Scanner {
 impl Scanner {
     /// Scans until it is stopped, then ends what it began. False as in [`Recovery::stop`](super::Recovery::stop).
     pub(super) async fn run(recover: Recover, name: Name, stop: CancellationToken) -> bool {
-        let Recover { deadlines, handler, plan, .. } = recover;
+        let Recover { deadlines, handler, plan, lock, .. } = recover;
         let (settlements, received) = mpsc::unbounded_channel();
         let outbox = Outbox { deadlines: deadlines.clone(), name: name.clone(), patience: plan.visibility };
         let mut outbox = tokio::spawn(outbox.run(received));
         let (core, grace) = (deadlines.core().clone(), plan.grace);
         let (cut, slots) = (CancellationToken::new(), Arc::new(Semaphore::new(plan.parallelism)));
-        let scanner =
-            Self { deadlines, plan, handler, name, stop: stop.clone(), cut: cut.clone(), slots, settlements };
+        let scanner = Self {
+            deadlines,
+            plan,
+            handler,
+            name,
+            lock,
+            stop: stop.clone(),
+            cut: cut.clone(),
+            slots,
+            settlements,
+        };
         let work = async {
             Arc::new(scanner).scan_until_stopped().await;
             let in_time = !cut.is_cancelled();
@@ -154,9 +165,11 @@ impl Scanner {
     /// The lock of single scans. It stays closed for most of the interval, so that processes whose intervals begin at
     /// different times do not take turns within one.
     fn lock(&self) -> Lock {
-        let ttl = WINNER_TTL.min(self.core().config.max_ttl);
-        let lock = Lock::named(self.core().clone(), Name::new(format!("recovery:{}", self.name)));
-        lock.ttl(ttl).keep_alive().hold_at_least(self.plan.every * 9 / 10)
+        let lock = self.lock.clone().unwrap_or_else(|| {
+            let lock = Lock::named(self.core().clone(), Name::new(format!("recovery:{}", self.name)));
+            lock.ttl(WINNER_TTL.min(self.core().config.max_ttl)).keep_alive()
+        });
+        lock.hold_at_least(self.plan.every * 9 / 10)
     }
 
     /// Claims until nothing more is due and every handler was begun, or until `cut`.
