@@ -179,7 +179,7 @@ mod tests {
         let Some(set) = QuorumSet::builder(3).arg("appendonly", "no").start_or_skip() else { return };
         let leases = leasehold::Leasehold::connect_lazy(set.url()).unwrap();
         leases.quorum().unwrap().admit_new().await.unwrap();
-        leases.lock("x").acquire().await.unwrap().release().await.unwrap();
+        let _ = leases.lock("x").acquire().await.unwrap().release().await.unwrap();
         for script in [VOTE, WITHDRAW] {
             let hash = Script::new(script).get_hash().to_owned();
             // A majority was enough; the last node may not have been asked.
@@ -198,7 +198,7 @@ mod tests {
         let held = async || agreeing(&set, &["EXISTS", "lock:x"]) == 3;
         eventually_async(PATIENCE, "all nodes voted", held).await;
         assert!(leases.lock("x").try_acquire().await.unwrap().held().is_none());
-        raw.release(guard).await.unwrap();
+        let _ = raw.release(guard).await.unwrap();
         assert!(leases.lock("x").acquire().await.is_ok());
     }
 }

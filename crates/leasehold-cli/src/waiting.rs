@@ -5,7 +5,7 @@ use std::{
     time::Duration,
 };
 
-use leasehold::{Attempt, Error, Guard, Holder, Lock, Waited};
+use leasehold::{Attempt, Error, Guard, Holder, Lock, lock::Waited};
 use rustix::process::Signal;
 
 use crate::{

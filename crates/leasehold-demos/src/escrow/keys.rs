@@ -18,7 +18,7 @@ pub(super) fn policies() -> leasehold::Result<Policies> {
 
 /// The lock of a policy: its values in the order of the key.
 pub(super) fn lock(leases: &Leasehold, policy: &str, id: Option<(&str, u64)>) -> leasehold::Result<Lock> {
-    let bound = leases.policy(policy)?;
+    let bound = leases.lock_policy(policy)?;
     let mut lock = bound.key(id);
     if let Some(ttl) = bound.policy().ttl {
         lock = lock.ttl((ttl / FASTER).min(TTL_MAX));
@@ -36,7 +36,7 @@ pub(super) fn request(
     (what, id): (&str, impl ToString),
 ) -> leasehold::Result<IdempotencyKey> {
     let keep = leases.policies().idempotency(policy)?.ttl / FASTER;
-    Ok(leases.idempotency_policy(policy, [(what, id)])?.lease(REQUEST_LEASE).keep(keep))
+    Ok(leases.idempotency_policy(policy)?.key([(what, id)]).lease_ttl(REQUEST_LEASE).keep_result_for(keep))
 }
 
 #[cfg(test)]

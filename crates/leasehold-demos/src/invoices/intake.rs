@@ -86,7 +86,7 @@ impl Intake {
         let file = (&invoice.account, &invoice.file_hash);
         let mark = match self
             .protection
-            .mark(|leases| Ok(leases.marker_policy("processing")?.lease(LEASE)), file)
+            .mark(|leases| Ok(leases.marker_policy("processing")?.lease_ttl(LEASE)), file)
             .await
         {
             Ok(Mark::Taken) => return Ok((StatusCode::CONFLICT, "this file is being processed")),
@@ -104,7 +104,7 @@ impl Intake {
                     ("invoice_number", invoice.plain_number()),
                     ("vendor_name", invoice.vendor.clone()),
                 ];
-                let lock = leases.policy("invoice-check")?.key(values);
+                let lock = leases.lock_policy("invoice-check")?.key(values);
                 Ok(lock.ttl(LEASE).keep_alive().wait(WAIT).on_outage(self.on_outage))
             })
             .await;

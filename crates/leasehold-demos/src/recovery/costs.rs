@@ -21,9 +21,9 @@ pub(super) async fn measure(supervisor: &Supervisor) -> Result<()> {
     let name = pool(&supervisor.database)?;
     let pool = leases.deadlines(&name);
     // From here on the store has the pool and the scripts.
-    drop(pool.claim(1, Duration::from_secs(1)).await?);
+    drop(pool.claim().limit(1).visibility(Duration::from_secs(1)).await?);
     let lock = leases.lock(format!("recovery:{name}"));
-    lock.clone().acquire().await?.release().await?;
+    let _ = lock.clone().acquire().await?.release().await?;
     let note = |scan: &str, asked: u64, scans: u64| {
         let sql = "insert into costs select ?1, ?2, ?3 where ?3 > 0";
         supervisor.database.execute(sql, (scan, asked, scans))
@@ -36,7 +36,7 @@ pub(super) async fn measure(supervisor: &Supervisor) -> Result<()> {
     let another = supervisor.client().await?;
     let winner = another.lock(format!("recovery:{name}")).keep_alive().acquire().await?;
     let lost = scan(&leases, &pool, Scans::SingleWinner).await?;
-    winner.release().await?;
+    let _ = winner.release().await?;
     note("left to the one who won", lost.asked, lost.skipped)?;
     let won = scan(&leases, &pool, Scans::SingleWinner).await?;
     // A scan that found the lock still closed was skipped by all, at the cost of a skipped scan.

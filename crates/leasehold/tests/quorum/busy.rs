@@ -40,7 +40,7 @@ async fn a_client_loses_no_lease_to_its_own_load() {
     const LEASES: usize = 3_000;
     let Some(set) = quorum(3, MAX_TTL).await else { return };
     let leases = client(&set, MAX_TTL);
-    leases.lock("warm up").acquire().await.unwrap().release().await.unwrap();
+    let _ = leases.lock("warm up").acquire().await.unwrap().release().await.unwrap();
     let spinners = Spinners::start();
     let locks = (0..LEASES)
         .map(|number| leases.lock(format!("{number}")).ttl(ms(6_000)).keep_alive().wait(LONG).acquire());

@@ -89,7 +89,7 @@ impl Child {
     }
 
     /// Stops the whole group: TERM now, KILL at `kill_at`. Returns when no process of it is left.
-    pub(super) async fn stop(&mut self, clock: &Clock, kill_at: leasehold::BootInstant) {
+    pub(super) async fn stop(&mut self, clock: &Clock, kill_at: leasehold::clock::BootInstant) {
         let in_time = clock.now() < kill_at;
         if in_time {
             self.signal(Signal::TERM);
