@@ -43,7 +43,7 @@ impl Pair {
         tokio::time::sleep(REST).await;
         let holder = self.holder.take().ok_or("nobody holds the lock")?;
         let began = Instant::now();
-        holder.release().await?;
+        let _ = holder.release().await?;
         let (guard, arrived) = waiter.await??;
         self.holder = Some(guard);
         self.next = 1 - self.next;
@@ -52,7 +52,7 @@ impl Pair {
 
     pub(crate) async fn close(mut self) -> Result<(), Failure> {
         if let Some(holder) = self.holder.take() {
-            holder.release().await?;
+            let _ = holder.release().await?;
         }
         for client in &self.clients {
             client.close().await?;

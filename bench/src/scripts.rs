@@ -138,7 +138,7 @@ mod tests {
     async fn the_library_sends_the_very_same_scripts() {
         let Some(server) = RedisServer::shared_or_skip() else { return };
         let leases = leasehold::Leasehold::connect(server.url()).await.unwrap();
-        leases.lock("x").acquire().await.unwrap().release().await.unwrap();
+        let _ = leases.lock("x").acquire().await.unwrap().release().await.unwrap();
         for script in [CLAIM, RELEASE] {
             let known = server.cli(&["SCRIPT", "EXISTS", Script::new(script).get_hash()]);
             assert_eq!(known, Reply::List(vec![Reply::Int(1)]));

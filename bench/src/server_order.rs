@@ -186,8 +186,8 @@ mod tests {
         let queue = ["ZCARD", "leasehold:waiters:{lock:x}"];
         leasehold_testkit::eventually_async(PATIENCE, "it waits", async || server.cli(&queue).int() == 1)
             .await;
-        first.release().await.unwrap();
-        second.await.unwrap().unwrap().release().await.unwrap();
+        let _ = first.release().await.unwrap();
+        let _ = second.await.unwrap().unwrap().release().await.unwrap();
         assert_eq!(order.end().unwrap(), Seen { grants: 2, overtakings: 0 });
     }
 }

@@ -157,7 +157,7 @@ mod tests {
         let Some(set) = QuorumSet::builder(3).arg("appendonly", "no").start_or_skip() else { return };
         let leases = leasehold::Leasehold::connect_lazy(set.url()).unwrap();
         leases.quorum().unwrap().admit_new().await.unwrap();
-        leases.lock("x").acquire().await.unwrap().release().await.unwrap();
+        let _ = leases.lock("x").acquire().await.unwrap().release().await.unwrap();
         // A majority was enough; the last node may not have been asked.
         assert!(agreeing(&set, &["SCRIPT", "EXISTS", Script::new(ORDINARY).get_hash()]) >= 2);
     }
@@ -173,7 +173,7 @@ mod tests {
         let held = async || agreeing(&set, &["EXISTS", "lock:x"]) == 3;
         eventually_async(PATIENCE, "all nodes voted", held).await;
         assert!(leases.lock("x").try_acquire().await.unwrap().held().is_none());
-        raw.release(guard).await.unwrap();
+        let _ = raw.release(guard).await.unwrap();
         assert!(leases.lock("x").acquire().await.is_ok());
     }
 }

@@ -1,6 +1,7 @@
 //! The project's own commands, run as `cargo xtask <command>`.
 #![expect(clippy::print_stdout, clippy::print_stderr, reason = "talking to the terminal is the whole job")]
 
+mod api;
 mod binaries;
 mod cargo;
 mod failures;
@@ -59,6 +60,12 @@ enum Command {
         #[arg(long, default_value_t = 10_000)]
         grants: u64,
     },
+    /// Compare the public API of the library, as its documentation shows it, with crates/leasehold/api.txt
+    Api {
+        /// Write the file instead
+        #[arg(long)]
+        update: bool,
+    },
     /// Run the Redis suites on Redis 7.0 and 8 and Valkey 8 and 9, which are unpacked from other Debian releases
     Matrix(matrix::Options),
     /// Inject faults into real servers under load, and check that every promise is kept; `chaos --help` lists the faults
@@ -80,6 +87,7 @@ fn main() -> ExitCode {
             println!("{tally}");
             tally.failed == 0
         }
+        Ok(Xtask { command: Command::Api { update } }) => api::check(&root, update),
         Ok(Xtask { command: Command::Bench { args, .. } }) => bench(&root, &args),
         Ok(Xtask { command: Command::Faults { grants } }) => faults(&root, grants),
         Ok(Xtask { command: Command::Matrix(options) }) => matrix::run(&root, &options),

@@ -8,7 +8,7 @@ use clap::{Args, ValueEnum};
 
 use crate::failures::Failures;
 use crate::tally::Tally;
-use crate::{binaries, cargo, instructions, manifests, packages, tidy};
+use crate::{api, binaries, cargo, instructions, manifests, packages, tidy};
 
 /// Makes tests that need a server that is not installed skip, and counts them.
 const ALLOW_MISSING: &str = "LEASEHOLD_ALLOW_MISSING";
@@ -45,6 +45,8 @@ enum Step {
     Test,
     /// Examples in the documentation
     DocTests,
+    /// The documentation has no warning, and the public API is the one in the repository: cargo xtask api
+    Api,
     /// The library compiles with each of its features alone, and with none
     Features,
     /// The crates that get published can be packaged
@@ -152,6 +154,7 @@ fn run_step(
         Step::Tidy => Outcome::of(tidy::run(root)),
         Step::Test => test(root, options, tally, failures),
         Step::DocTests => doc_tests(root, options, tally, failures),
+        Step::Api => Outcome::of(api::check(root, false)),
         Step::Features => Outcome::of(manifests::features(root)),
         Step::Package => Outcome::of(manifests::package(root)),
         Step::BenchCheck => {

@@ -85,7 +85,7 @@ impl HotPath {
 
 async fn cycles(leases: Leasehold, name: String, count: usize) -> Result<(), Failure> {
     for _ in 0..count {
-        leases.lock(&name).acquire().await?.release().await?;
+        let _ = leases.lock(&name).acquire().await?.release().await?;
     }
     Ok(())
 }
@@ -107,7 +107,7 @@ async fn handovers(leases: &Leasehold, count: usize) -> Result<(), Failure> {
             for _ in 0..count / 2 {
                 let guard = leases.lock("check:handover").acquire().await?;
                 tokio::task::yield_now().await;
-                guard.release().await?;
+                let _ = guard.release().await?;
             }
             Ok(())
         });

@@ -44,14 +44,14 @@ async fn per_handover(bench: &Bench, waiters: usize) -> Result<f64, Failure> {
 
     let before = server::commands(&bench.server);
     for _ in 0..HANDOVERS {
-        holder.release().await?;
+        let _ = holder.release().await?;
         holder = waiting.join_next().await.ok_or("nobody waits")???;
         tokio::time::sleep(SETTLED).await;
     }
     let after = server::commands(&bench.server);
 
     waiting.shutdown().await;
-    holder.release().await?;
+    let _ = holder.release().await?;
     for client in &clients {
         client.close().await?;
     }

@@ -73,7 +73,7 @@ async fn release(guards: Vec<Guard>) -> Result<(), Failure> {
         let some: Vec<_> = guards.by_ref().take(TASKS).collect();
         tasks.spawn(async move {
             for guard in some {
-                guard.release().await?;
+                let _ = guard.release().await?;
             }
             Ok(())
         });

@@ -42,7 +42,7 @@ impl Lock for OurKey {
     type Guard = Execution<Bytes>;
 
     async fn acquire(&mut self) -> Result<Execution<Bytes>, Failure> {
-        let key = self.leases.idempotency("bench").key(self.next.key()).lease(TTL).keep(KEEP);
+        let key = self.leases.idempotency("bench").key(self.next.key()).lease_ttl(TTL).keep_result_for(KEEP);
         match key.begin_bytes().await? {
             Begun::Yours(execution) => Ok(execution),
             _ => Err("a new key is not ours".into()),

@@ -64,7 +64,7 @@ impl Lock for OurLock {
     }
 
     async fn release(&mut self, guard: Guard) -> Result<(), Failure> {
-        guard.release().await?;
+        let _ = guard.release().await?;
         Ok(())
     }
 }

@@ -82,7 +82,7 @@ fn run_case(program: &Program, case: &Case, servers: &[RedisServer]) -> Result<S
     let result = format!("{}, {:.1} s of processor time", summary(workload, &answers)?, used.as_secs_f64());
     for mut contestant in contestants {
         if matches!(workload, "keep" | "hold") {
-            contestant.release()?;
+            let _ = contestant.release()?;
         }
         contestant.quit()?;
     }

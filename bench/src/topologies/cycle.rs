@@ -59,7 +59,7 @@ impl Contestant {
     async fn cycles(&mut self, names: &[String]) -> Result<(), Failure> {
         for (leases, name) in self.clients.iter().cycle().zip(names) {
             let began = Instant::now();
-            leases.lock(name).acks(self.acks).acquire().await?.release().await?;
+            let _ = leases.lock(name).acks(self.acks).acquire().await?.release().await?;
             self.samples.push(began.elapsed());
         }
         Ok(())

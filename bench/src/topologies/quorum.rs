@@ -55,7 +55,7 @@ pub(super) async fn acquires<'a>(
         let guard =
             leases.lock("bench:votes").try_acquire().await?.held().ok_or("another holder has the lock")?;
         samples.push(began.elapsed());
-        guard.release().await?;
+        let _ = guard.release().await?;
     }
     Ok(samples)
 }
@@ -65,7 +65,7 @@ async fn raw_acquires<'a>(raw: &mut RawVotes, samples: &'a mut Samples) -> Resul
         let began = Instant::now();
         let guard = raw.acquire().await?;
         samples.push(began.elapsed());
-        raw.release(guard).await?;
+        let _ = raw.release(guard).await?;
     }
     Ok(samples)
 }

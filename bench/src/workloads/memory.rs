@@ -99,7 +99,7 @@ fn held(side: &Side<'_>, server: &RedisServer, locks: usize) -> Result<Result<He
         return Err(format!("of {locks} locks not all are held: {answer}").into());
     }
     let (held, rss) = (settled(server)?, cpu::resident_bytes(contestant.pid())?);
-    contestant.release()?;
+    let _ = contestant.release()?;
     let released = settled(server)?;
     let others_share = watch.end()?.others_share;
     contestants.swap_remove(0).quit()?;

@@ -5,7 +5,7 @@ use std::{
     time::Duration,
 };
 
-use leasehold::{Attempt, Error, Guard, Holder, Lock, OnOutage, Protection, Waited};
+use leasehold::{Attempt, Error, Guard, Holder, Lock, OnOutage, Protection, lock::Waited};
 use rustix::process::Signal;
 
 use crate::{

@@ -2,7 +2,7 @@
 
 use std::{fmt, sync::Arc, time::Duration};
 
-use futures_util::StreamExt;
+use futures_util::{StreamExt, stream::BoxStream};
 
 use crate::{
     clock::Clock,
@@ -11,18 +11,22 @@ use crate::{
     deadlines::Deadlines,
     engine::{
         self, Capabilities, Changes, Cursor, Engine, Health, Inspection, Listing, Member, Page, Released,
-        Watch, Watched,
+        Watch, Watched, all_items,
     },
     error::{Error, Result},
     fence::Fence,
     forced,
     idempotency::{Idempotency, IdempotencyKey},
+    lease::{Attach, Handle},
     lock::Lock,
     marker::Marker,
     name::Name,
     telemetry::{Observer, Stats},
     template::Template,
 };
+
+/// Names that one page of a listing asks for.
+pub(crate) const PAGE: u32 = 500;
 
 /// A client of one store; `leasehold::Leasehold` is one that was found by its URL. Cheap to clone; clones share everything.
 ///
@@ -45,6 +49,8 @@ pub struct ClientOptions {
     pub seed: Option<u64>,
     /// What errors call the store; without a password.
     pub store: String,
+    /// Policies under which locks and requests can be counted.
+    pub policies: Vec<String>,
 }
 
 impl Client {
@@ -76,6 +82,22 @@ impl Client {
         Lock::named(self.core.clone(), name)
     }
 
+    /// Makes a detached lock a guard of this process again.
+    ///
+    /// ```
+    /// # #[tokio::main(flavor = "current_thread")] async fn main() -> leasehold::Result<()> {
+    /// let leases = leasehold::Leasehold::connect("memory:").await?;
+    /// let secret = leases.lock("nightly").acquire().await?.detach().expose();
+    /// // Another process reads the file that the secret was kept in.
+    /// let guard = leases.attach(secret.parse()?).keep_alive().await?;
+    /// assert!(guard.release().await?.was_held());
+    /// # leases.close().await
+    /// # }
+    /// ```
+    pub fn attach(&self, handle: Handle) -> Attach {
+        Attach::new(self.core.clone(), handle)
+    }
+
     /// Requests of one kind that shall be executed once each, such as `payout`.
     pub fn idempotency(&self, operation: impl AsRef<str>) -> Idempotency {
         Idempotency { core: self.core.clone(), operation: operation.as_ref().to_owned() }
@@ -105,7 +127,7 @@ impl Client {
     /// let leases = leasehold::Leasehold::connect("memory:").await?;
     /// let payments = leases.deadlines("payments");
     /// payments.set_with("tx:42", Duration::ZERO, "order 7").await?;
-    /// for due in payments.claim(100, Duration::from_secs(60)).await? {
+    /// for due in payments.claim().await? {
     ///     println!("{} should have ended", due.id());
     ///     due.acknowledge().await?;
     /// }
@@ -123,10 +145,40 @@ impl Client {
         answer.map_err(|error| self.core.failed(error, "inspecting", &name))
     }
 
-    /// A page of the locks that are held or waited for and whose name begins with `prefix`. A page may be short or
+    /// The locks that are held or waited for and whose name begins with `prefix`. A lock that is held from the beginning of
+    /// the listing to its end comes exactly once. An error is the last item.
+    ///
+    /// ```
+    /// # #[tokio::main(flavor = "current_thread")] async fn main() -> leasehold::Result<()> {
+    /// use futures_util::TryStreamExt;
+    ///
+    /// let leases = leasehold::Leasehold::connect("memory:").await?;
+    /// let guard = leases.lock("deal:42").acquire().await?;
+    /// let mut deals = leases.list("deal:");
+    /// while let Some(lock) = deals.try_next().await? {
+    ///     println!("{} is held: {}", lock.name, lock.held().is_some());
+    /// }
+    /// # let _ = guard.release().await?;
+    /// # leases.close().await
+    /// # }
+    /// ```
+    pub fn list(&self, prefix: impl Into<Arc<str>>) -> BoxStream<'static, Result<Inspection>> {
+        let (client, prefix) = (self.clone(), prefix.into());
+        all_items(move |from| {
+            let (client, prefix) = (client.clone(), prefix.clone());
+            async move { client.list_page(&prefix, from, PAGE).await }
+        })
+    }
+
+    /// One page of [`Client::list`], for callers that keep their own place. A page may be short or
     /// empty although more follow; the last one has no `next`. A lock that is held from the first page to the last is on
     /// exactly one of them, as long as the cursors stay in this process.
-    pub async fn list(&self, prefix: &str, from: Option<Cursor>, limit: u32) -> Result<Page<Inspection>> {
+    pub async fn list_page(
+        &self,
+        prefix: &str,
+        from: Option<Cursor>,
+        limit: u32,
+    ) -> Result<Page<Inspection>> {
         self.core.check_open()?;
         between("page size", limit, 1, 10_000)?;
         let (listing, until) = (Listing::at(from), self.core.command_until());
@@ -142,7 +194,7 @@ impl Client {
     /// ```
     /// # #[tokio::main(flavor = "current_thread")] async fn main() -> leasehold::Result<()> {
     /// use std::time::Duration;
-    /// use futures_util::StreamExt;
+    /// use futures_util::{StreamExt, stream::BoxStream};
     ///
     /// let leases = leasehold::Leasehold::connect("memory:").await?;
     /// let mut changes = leases.watch("deal:42", Duration::from_millis(100))?;
@@ -151,7 +203,7 @@ impl Client {
     /// let guard = leases.lock("deal:42").acquire().await?;
     /// let acquired = changes.next().await.expect("a change")?;
     /// assert_eq!(acquired[0].now.as_ref().unwrap().fence, guard.fence());
-    /// # guard.release().await?; drop(changes); leases.close().await
+    /// # let _ = guard.release().await?; drop(changes); leases.close().await
     /// # }
     /// ```
     ///

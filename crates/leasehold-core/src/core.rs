@@ -36,11 +36,11 @@ pub(crate) struct Core {
 impl Core {
     /// Wires the parts of a client together and starts its tasks; needs a runtime.
     pub(crate) fn start(engine: Arc<dyn Engine>, options: ClientOptions) -> Self {
-        let ClientOptions { config, clock, observer, seed, store } = options;
+        let ClientOptions { config, clock, observer, seed, store, policies } = options;
         let (closed, timeout) = (CancellationToken::new(), config.command_timeout);
-        let (entropy, telemetry) = (Entropy::new(seed), Arc::new(Telemetry::new(observer)));
+        let (entropy, telemetry) = (Entropy::new(seed), Arc::new(Telemetry::new(observer, policies)));
         let reaper = Reaper::new(engine.clone(), clock.clone(), timeout);
-        let keeper = Keeper::start(engine.clone(), clock.clone(), telemetry.clone(), timeout, closed.clone());
+        let keeper = Keeper::start(engine.clone(), clock.clone(), timeout, closed.clone());
         let waiting = Arc::new(Waiting::new(reaper.clone(), keeper.clone(), telemetry.clone()));
         let sink: Arc<dyn WakeSink> = waiting.clone();
         engine.set_wake_sink(Arc::downgrade(&sink));

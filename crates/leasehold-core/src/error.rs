@@ -20,7 +20,7 @@ pub enum Error {
         "timed out waiting for \"{name}\" after {:.1}s and {attempts} attempt{}{}",
         waited.as_secs_f64(),
         if *attempts == 1 { "" } else { "s" },
-        holder.as_ref().map(|holder| format!(", held by {holder}")).unwrap_or_default(),
+        holder.as_ref().map(held_by).unwrap_or_default(),
     )]
     TimedOut {
         /// The lock.
@@ -104,6 +104,11 @@ pub enum Error {
         /// Which bound.
         source: EngineError,
     },
+}
+
+fn held_by(holder: &Holder) -> String {
+    let itself = if holder.is_this_process() { "this process, " } else { "" };
+    format!(", held by {itself}{holder}")
 }
 
 /// Declares why stores refuse: for each its text, and whether to retry.

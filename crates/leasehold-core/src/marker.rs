@@ -18,7 +18,7 @@
 //! mark then is a race; [`Marker::mark_if_absent`] is one step. Where a mark must not be cleared by somebody else, take a
 //! [guard](Marker::guard).
 
-use std::{fmt, ops::Deref, sync::Arc, time::Duration};
+use std::{fmt, sync::Arc, time::Duration};
 
 use crate::{
     builder::setters,
@@ -26,7 +26,7 @@ use crate::{
     core::Core,
     engine::records::{Begun, MarkOp, Outcome, Settled},
     error::{Error, Result},
-    lease::{Lease, validity::TTL_MIN},
+    lease::{lease_methods, validity::TTL_MIN},
     lock::Attempt,
     name::Name,
     record::{self, Began, Held, RecordRequest},
@@ -51,7 +51,7 @@ pub struct Marker {
     // What is wrong is reported when the marker is used, so that the builder reads as one sentence.
     layout: Result<Template>,
     ttl: Duration,
-    lease: Duration,
+    lease_ttl: Duration,
     label: String,
 }
 
@@ -78,12 +78,21 @@ impl Marker {
     }
 
     pub(crate) fn laid_out(core: Arc<Core>, layout: Result<Template>, ttl: Duration) -> Self {
-        let lease = core.config.ttl;
-        Self { core, layout, ttl, lease, label: String::new() }
+        let lease_ttl = core.config.ttl;
+        Self { core, layout, ttl, lease_ttl, label: String::new() }
     }
 
     /// How keys look in the store: text with {places} for the values of an id, in this order. Default: `KIND:{id}`. `%`,
     /// `:`, `{`, `}` and control characters of values are percent-encoded, so no two ids share a key.
+    ///
+    /// ```
+    /// # #[tokio::main(flavor = "current_thread")] async fn main() -> leasehold::Result<()> {
+    /// # use std::time::Duration;
+    /// # let leases = leasehold::Leasehold::connect("memory:").await?;
+    /// let uploads = leases.marker("upload").layout("upload:{account}:{file}");
+    /// assert!(uploads.mark(("acme", "a.csv")).await?);
+    /// # Ok(()) }
+    /// ```
     pub fn layout(self, layout: &str) -> Self {
         let layout = self.layout.and_then(|_| Template::parse(layout, "layout of markers"));
         Self { layout, ..self }
@@ -91,30 +100,97 @@ impl Marker {
 
     setters! {
         /// How long a mark lasts. Default 5 min.
+        ///
+        /// ```
+        /// # #[tokio::main(flavor = "current_thread")] async fn main() -> leasehold::Result<()> {
+        /// # use std::time::Duration;
+        /// # let leases = leasehold::Leasehold::connect("memory:").await?;
+        /// let uploads = leases.marker("upload").ttl(Duration::from_secs(60));
+        /// assert!(uploads.mark("a.csv").await?);
+        /// # Ok(()) }
+        /// ```
         ttl(ttl: Duration) => ttl;
         /// How long a [guard](Marker::guard) outlives a crash of its holder. Default: the ttl of locks.
-        lease(lease: Duration) => lease;
+        ///
+        /// ```
+        /// # #[tokio::main(flavor = "current_thread")] async fn main() -> leasehold::Result<()> {
+        /// # use std::time::Duration;
+        /// # let leases = leasehold::Leasehold::connect("memory:").await?;
+        /// let uploads = leases.marker("upload").lease_ttl(Duration::from_secs(10));
+        /// let guard = uploads.guard("a.csv").await?.held().unwrap();
+        /// # guard.finish().await?;
+        /// # Ok(()) }
+        /// ```
+        lease_ttl(ttl: Duration) => lease_ttl;
         /// What people see as the holder of a guard, besides host and process.
+        ///
+        /// ```
+        /// # #[tokio::main(flavor = "current_thread")] async fn main() -> leasehold::Result<()> {
+        /// # use std::time::Duration;
+        /// # let leases = leasehold::Leasehold::connect("memory:").await?;
+        /// let uploads = leases.marker("upload").label("worker 3");
+        /// # assert!(uploads.mark("a.csv").await?);
+        /// # Ok(()) }
+        /// ```
         label(label: impl Into<String>) => label;
     }
 
     /// Marks it; a mark that is there lasts anew. False if a guard or another program's value is there, which stays.
+    ///
+    /// ```
+    /// # #[tokio::main(flavor = "current_thread")] async fn main() -> leasehold::Result<()> {
+    /// # use std::time::Duration;
+    /// # let leases = leasehold::Leasehold::connect("memory:").await?;
+    /// let uploads = leases.marker("upload");
+    /// assert!(uploads.mark("a.csv").await?);
+    /// assert!(uploads.mark("a.csv").await?, "it lasts anew");
+    /// # Ok(()) }
+    /// ```
     pub async fn mark(&self, id: impl MarkerId) -> Result<bool> {
         Ok(self.mark_many([id]).await? == [true])
     }
 
     /// [`Marker::mark`] for many, in one round trip.
+    ///
+    /// ```
+    /// # #[tokio::main(flavor = "current_thread")] async fn main() -> leasehold::Result<()> {
+    /// # use std::time::Duration;
+    /// # let leases = leasehold::Leasehold::connect("memory:").await?;
+    /// let uploads = leases.marker("upload");
+    /// assert_eq!(uploads.mark_many(["a.csv", "b.csv"]).await?, [true, true]);
+    /// # Ok(()) }
+    /// ```
     pub async fn mark_many<I: MarkerId>(&self, ids: impl IntoIterator<Item = I>) -> Result<Vec<bool>> {
         self.on_marks(ids, MarkOp::Set(self.ttl), "marking").await
     }
 
     /// Marks it if it is not marked. True if it was not: of many who ask at once, one is told so. After an error without an
     /// answer it is not known whether it was marked.
+    ///
+    /// ```
+    /// # #[tokio::main(flavor = "current_thread")] async fn main() -> leasehold::Result<()> {
+    /// # use std::time::Duration;
+    /// # let leases = leasehold::Leasehold::connect("memory:").await?;
+    /// let uploads = leases.marker("upload");
+    /// assert!(uploads.mark_if_absent("a.csv").await?);
+    /// assert!(!uploads.mark_if_absent("a.csv").await?);
+    /// # Ok(()) }
+    /// ```
     pub async fn mark_if_absent(&self, id: impl MarkerId) -> Result<bool> {
         Ok(self.mark_many_if_absent([id]).await? == [true])
     }
 
     /// [`Marker::mark_if_absent`] for many, each for itself, in one round trip.
+    ///
+    /// ```
+    /// # #[tokio::main(flavor = "current_thread")] async fn main() -> leasehold::Result<()> {
+    /// # use std::time::Duration;
+    /// # let leases = leasehold::Leasehold::connect("memory:").await?;
+    /// let uploads = leases.marker("upload");
+    /// assert!(uploads.mark("a.csv").await?);
+    /// assert_eq!(uploads.mark_many_if_absent(["a.csv", "b.csv"]).await?, [false, true]);
+    /// # Ok(()) }
+    /// ```
     pub async fn mark_many_if_absent<I: MarkerId>(
         &self,
         ids: impl IntoIterator<Item = I>,
@@ -123,16 +199,45 @@ impl Marker {
     }
 
     /// Whether it is marked or guarded.
+    ///
+    /// ```
+    /// # #[tokio::main(flavor = "current_thread")] async fn main() -> leasehold::Result<()> {
+    /// # use std::time::Duration;
+    /// # let leases = leasehold::Leasehold::connect("memory:").await?;
+    /// let uploads = leases.marker("upload");
+    /// assert!(!uploads.is_marked("a.csv").await?);
+    /// # Ok(()) }
+    /// ```
     pub async fn is_marked(&self, id: impl MarkerId) -> Result<bool> {
         Ok(self.are_marked([id]).await? == [true])
     }
 
     /// [`Marker::is_marked`] for many, in one round trip.
+    ///
+    /// ```
+    /// # #[tokio::main(flavor = "current_thread")] async fn main() -> leasehold::Result<()> {
+    /// # use std::time::Duration;
+    /// # let leases = leasehold::Leasehold::connect("memory:").await?;
+    /// let uploads = leases.marker("upload");
+    /// assert!(uploads.mark("a.csv").await?);
+    /// assert_eq!(uploads.are_marked(["a.csv", "b.csv"]).await?, [true, false]);
+    /// # Ok(()) }
+    /// ```
     pub async fn are_marked<I: MarkerId>(&self, ids: impl IntoIterator<Item = I>) -> Result<Vec<bool>> {
         self.on_marks(ids, MarkOp::Test, "looking at").await
     }
 
     /// Clears a mark, whoever set it. A guard and anything that is no mark stay.
+    ///
+    /// ```
+    /// # #[tokio::main(flavor = "current_thread")] async fn main() -> leasehold::Result<()> {
+    /// # use std::time::Duration;
+    /// # let leases = leasehold::Leasehold::connect("memory:").await?;
+    /// # use leasehold::marker::Cleared;
+    /// let uploads = leases.marker("upload");
+    /// assert_eq!(uploads.clear("a.csv").await?, Cleared::NotMarked);
+    /// # Ok(()) }
+    /// ```
     pub async fn clear(&self, id: impl MarkerId) -> Result<Cleared> {
         if self.clear_many([&id]).await? == [true] {
             return Ok(Cleared::Cleared);
@@ -141,6 +246,16 @@ impl Marker {
     }
 
     /// Clears many marks, in one round trip. True where one was cleared.
+    ///
+    /// ```
+    /// # #[tokio::main(flavor = "current_thread")] async fn main() -> leasehold::Result<()> {
+    /// # use std::time::Duration;
+    /// # let leases = leasehold::Leasehold::connect("memory:").await?;
+    /// let uploads = leases.marker("upload");
+    /// assert!(uploads.mark("a.csv").await?);
+    /// assert_eq!(uploads.clear_many(["a.csv", "b.csv"]).await?, [true, false]);
+    /// # Ok(()) }
+    /// ```
     pub async fn clear_many<I: MarkerId>(&self, ids: impl IntoIterator<Item = I>) -> Result<Vec<bool>> {
         self.on_marks(ids, MarkOp::Clear, "clearing").await
     }
@@ -167,16 +282,30 @@ impl Marker {
     ///
     /// # Cancel safety
     /// Dropping the future gives back, in the background, what may have been marked.
+    ///
+    /// ```
+    /// # #[tokio::main(flavor = "current_thread")] async fn main() -> leasehold::Result<()> {
+    /// # use std::time::Duration;
+    /// # let leases = leasehold::Leasehold::connect("memory:").await?;
+    /// # use leasehold::Attempt;
+    /// let uploads = leases.marker("upload");
+    /// match uploads.guard("a.csv").await? {
+    ///     Attempt::Held(guard) => drop(guard.finish().await?),
+    ///     Attempt::Busy { .. } => println!("another upload of it is in progress"),
+    /// }
+    /// # Ok(()) }
+    /// ```
     pub async fn guard(&self, id: impl MarkerId) -> Result<Attempt<MarkerGuard>> {
-        between("lease", self.lease, TTL_MIN, self.core.config.max_ttl)?;
+        between("ttl of the lease", self.lease_ttl, TTL_MIN, self.core.config.max_ttl)?;
         check_label(&self.label)?;
         let request = RecordRequest {
             key: self.key(&id)?,
             fingerprint: None,
-            lease: self.lease,
+            lease: self.lease_ttl,
             wait: Duration::ZERO,
             label: self.label.clone(),
             left_when_dropped: false,
+            telemetry: self.core.telemetry.clone(),
         };
         let pause = || self.core.config.retry.pause(0, self.core.entropy.fraction());
         Ok(match record::begin(&self.core, &request).await? {
@@ -193,12 +322,7 @@ impl Marker {
         self.core.check_open()?;
         between("ttl of marks", self.ttl, TTL_MIN, WAIT_MAX)?;
         let layout = self.layout.as_ref().map_err(Clone::clone)?;
-        let (places, values) = (layout.parameters().count(), id.values());
-        if places != values.len() {
-            let expected = format!("{places} values for {}", layout.as_str());
-            return Err(Error::invalid("id of a mark", quoted(&values.join(", ")), expected));
-        }
-        layout.render(layout.parameters().zip(values)).map_err(|error| placed(error, "id of a mark"))
+        id.key(layout).map_err(|error| placed(error, "id of a mark"))
     }
 }
 
@@ -223,17 +347,21 @@ impl MarkerGuard {
     ///
     /// # Cancel safety
     /// Dropping the future after it was polled still clears it, in the background.
+    ///
+    /// ```
+    /// # #[tokio::main(flavor = "current_thread")] async fn main() -> leasehold::Result<()> {
+    /// # use std::time::Duration;
+    /// # let leases = leasehold::Leasehold::connect("memory:").await?;
+    /// let guard = leases.marker("upload").guard("a.csv").await?.held().unwrap();
+    /// guard.finish().await?;
+    /// assert!(!leases.marker("upload").is_marked("a.csv").await?);
+    /// # Ok(()) }
+    /// ```
     pub async fn finish(self) -> Result<Settled> {
         self.held.settle(Outcome::Retry, Duration::ZERO).await
     }
-}
 
-/// Everything that a lease knows: its fence, whether it is held, when it is lost.
-impl Deref for MarkerGuard {
-    type Target = Lease;
-    fn deref(&self) -> &Lease {
-        self.held.lease()
-    }
+    lease_methods! { |guard| guard.held.lease() }
 }
 
 impl fmt::Debug for MarkerGuard {
@@ -242,31 +370,47 @@ impl fmt::Debug for MarkerGuard {
     }
 }
 
-/// What a mark is about: one value, or a tuple of as many as the layout has places.
+/// What a mark is about: one value, a tuple of as many as the layout has places, or an array of `(place, value)`.
 pub trait MarkerId {
-    /// The values, in the order of the layout's places.
-    fn values(&self) -> Vec<String>;
+    /// The key in the store; `invalid` if these are not the values of the layout.
+    fn key(&self, layout: &Template) -> Result<Name>;
 }
 
 impl<I: MarkerId + ?Sized> MarkerId for &I {
-    fn values(&self) -> Vec<String> {
-        (**self).values()
+    fn key(&self, layout: &Template) -> Result<Name> {
+        (**self).key(layout)
     }
+}
+
+impl<K: AsRef<str>, V: ToString, const N: usize> MarkerId for [(K, V); N] {
+    fn key(&self, layout: &Template) -> Result<Name> {
+        layout.render(self.iter().map(|(place, value)| (place.as_ref(), value.to_string())))
+    }
+}
+
+/// The key for values in the order of the layout's places.
+fn in_order(layout: &Template, values: &[String]) -> Result<Name> {
+    let places = layout.parameters().count();
+    if places != values.len() {
+        let expected = format!("{places} values for {}", layout.as_str());
+        return Err(Error::invalid("id of a mark", quoted(&values.join(", ")), expected));
+    }
+    layout.render(layout.parameters().zip(values))
 }
 
 macro_rules! ids {
     ($($type:ty),+; $($($value:ident)+;)+) => {
         $(impl MarkerId for $type {
-            fn values(&self) -> Vec<String> {
-                vec![self.to_string()]
+            fn key(&self, layout: &Template) -> Result<Name> {
+                in_order(layout, &[self.to_string()])
             }
         })+
 
         $(impl<$($value: ToString),+> MarkerId for ($($value,)+) {
-            fn values(&self) -> Vec<String> {
+            fn key(&self, layout: &Template) -> Result<Name> {
                 #[expect(non_snake_case, reason = "a value is named as its type")]
                 let ($($value,)+) = self;
-                vec![$($value.to_string()),+]
+                in_order(layout, &[$($value.to_string()),+])
             }
         })+
     };

@@ -199,6 +199,11 @@ impl Holder {
         parse().unwrap_or(Self::Foreign)
     }
 
+    /// Whether it is this process itself, which then waits for its own release.
+    pub fn is_this_process(&self) -> bool {
+        matches!(self, Self::Leasehold { host: name, pid, .. } if *pid == process::id() && name == host())
+    }
+
     /// How long ago its attempt started, by the two wall clocks.
     pub fn age(&self) -> Option<Duration> {
         let Self::Leasehold { since_ms, .. } = self else { return None };

@@ -13,6 +13,7 @@ use crate::{
     fence::Fence,
     lease::{Cleanup, Lease, Terms, validity},
     name::Name,
+    telemetry::Telemetry,
 };
 
 /// Longest time between two polls: a wake-up may have been lost.
@@ -34,6 +35,8 @@ pub(crate) struct RecordRequest {
     pub(crate) label: String,
     /// Whether a lease that is dropped runs out instead of being given back.
     pub(crate) left_when_dropped: bool,
+    /// Where it is counted.
+    pub(crate) telemetry: Arc<Telemetry>,
 }
 
 /// How it went.
@@ -169,7 +172,8 @@ pub(crate) struct Held {
 
 impl Held {
     fn new(core: &Arc<Core>, request: &RecordRequest, begin: &Begin, grant: Grant) -> Self {
-        let terms = Terms { keep_alive: true, max_lifetime: None, handed_over: false };
+        let telemetry = request.telemetry.clone();
+        let terms = Terms { keep_alive: true, max_lifetime: None, handed_over: false, telemetry };
         tracing::debug!(key = %request.key, fence = %grant.fence, "begun");
         let ending = giving_back(begin, grant.fence);
         let lease = Lease::begin(core, ending.hold.clone(), &grant, terms, core.clock.now());

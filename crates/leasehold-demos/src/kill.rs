@@ -42,7 +42,7 @@ fn tell(show: &Show, Killed { name, pid, again }: &Killed, left: &str) {
 
 /// What a dead process still holds, and how long.
 async fn held_by(leases: &Leasehold, run: &str, pid: u32) -> leasehold::Result<String> {
-    let page = leases.list(run, None, LISTED_MAX).await?;
+    let page = leases.list_page(run, None, LISTED_MAX).await?;
     let mut names = Vec::new();
     let mut longest = Duration::ZERO;
     for lock in &page.items {

@@ -151,7 +151,7 @@ impl Pass {
     /// Releases the lock.
     pub(crate) async fn release(self) -> Result<()> {
         if let Some(guard) = self.0 {
-            guard.release().await?;
+            let _ = guard.release().await?;
         }
         Ok(())
     }

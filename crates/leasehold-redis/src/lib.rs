@@ -217,7 +217,7 @@ mod tests {
         assert!(matches!(engine.claim(&first, until()).await, Ok(Answer::Granted(_))));
         assert!(matches!(engine.claim(&second, until()).await, Ok(Answer::Queued { .. })));
         assert_eq!(engine.attempts.registry.count(), 1);
-        Leases::release(&engine, &first.hold(Fence::new(0)), until()).await.unwrap();
+        let _ = Leases::release(&engine, &first.hold(Fence::new(0)), until()).await.unwrap();
         // Whether or not it is ever renewed: it may be detached at once.
         let forgotten = || async { engine.attempts.registry.count() == 0 };
         eventually_async(Duration::from_secs(60), "the hand-over", forgotten).await;

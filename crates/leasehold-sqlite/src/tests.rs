@@ -367,7 +367,7 @@ async fn contend(dir: &str) -> Vec<Duration> {
         }
         fs::remove_file(path("inside")).unwrap();
         fs::write(path("released_at"), clock.now().as_nanos().to_string()).unwrap();
-        engine.release(&claim.hold(Fence::new(0)), soon()).await.unwrap();
+        let _ = engine.release(&claim.hold(Fence::new(0)), soon()).await.unwrap();
     }
     took
 }
@@ -439,8 +439,8 @@ async fn more_waiters_than_places_outlast_a_file_that_is_locked_for_a_while() {
     other.execute_batch("BEGIN IMMEDIATE").unwrap();
     tokio::time::sleep(Duration::from_millis(700)).await;
     other.execute_batch("ROLLBACK").unwrap();
-    guard.release().await.unwrap();
+    let _ = guard.release().await.unwrap();
     for waiter in waiters {
-        waiter.await.unwrap().unwrap();
+        let _ = waiter.await.unwrap().unwrap();
     }
 }

@@ -50,8 +50,8 @@ pub(crate) struct Settings {
     pub(crate) request_max: usize,
     pub(crate) response_max: usize,
     pub(crate) store_when: StoreWhen,
-    pub(crate) lease: Duration,
-    pub(crate) keep: Duration,
+    pub(crate) lease_ttl: Duration,
+    pub(crate) keep_result_for: Duration,
     pub(crate) wait: Duration,
 }
 
@@ -83,8 +83,8 @@ impl IdempotencyLayer {
                 request_max: 1024 * 1024,
                 response_max: 192 * 1024,
                 store_when: Arc::new(is_final),
-                lease: Duration::from_secs(30),
-                keep: Duration::from_secs(86_400),
+                lease_ttl: Duration::from_secs(30),
+                keep_result_for: Duration::from_secs(86_400),
                 wait: Duration::ZERO,
             },
         }
@@ -147,14 +147,14 @@ impl IdempotencyLayer {
     }
 
     /// How long a crashed execution blocks others. Default 30 s; it is renewed while the work runs.
-    pub fn lease(mut self, lease: Duration) -> Self {
-        self.settings.lease = lease;
+    pub fn lease_ttl(mut self, ttl: Duration) -> Self {
+        self.settings.lease_ttl = ttl;
         self
     }
 
     /// How long a response is kept. Default 24 h.
-    pub fn keep(mut self, keep: Duration) -> Self {
-        self.settings.keep = keep;
+    pub fn keep_result_for(mut self, time: Duration) -> Self {
+        self.settings.keep_result_for = time;
         self
     }
 

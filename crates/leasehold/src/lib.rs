@@ -17,17 +17,20 @@
 //! | you want | use |
 //! |---|---|
 //! | to run something while nobody else does | [`Lock::run`] |
-//! | to hold a lock across several steps | [`Lock::acquire`], then [`Guard::release`] |
+//! | to hold a lock across several steps | [`Lock::acquire`] with [`Lock::keep_alive`], then [`Guard::release`] |
 //! | to skip it when another holder is working on it | [`Lock::try_acquire`] |
 //! | once per interval across a fleet | [`Lock::try_acquire`] with [`Lock::hold_at_least`] |
 //! | to go on without a lock when the store is down, knowingly | [`Lock::acquire_or_proceed`] |
-//! | a lock that a later process gives back | [`Guard::detach`] |
+//! | a lock that a later process gives back | [`Guard::detach`], [`Client::attach`] |
 //! | to execute a request once and give everybody its result | [`Leasehold::idempotency`](Client::idempotency) |
+//! | to skip a request that was seen before, also after a crash | [`IdempotencyKey::at_most_once`] |
 //! | to tell others that something is in progress | [`Leasehold::marker`](Client::marker) |
-//! | names and ttls from a file, checked at start-up | `Leasehold::policy`, with the feature `config` |
+//! | names and ttls from a file, checked at start-up | `Leasehold::lock_policy`, with the feature `config` |
 //! | to notice what should have ended by now, also after a crash | [`Leasehold::deadlines`](Client::deadlines) |
 //! | locks and idempotency keys without `async` | the feature `blocking` |
 //! | to see who holds what, or to end it | [`Client::inspect`], [`Client::list`], [`Client::force_release`] |
+//!
+//! [`lock`], [`idempotency`], [`marker`] and [`deadlines`] are pages that teach; `examples/` has a program for each row.
 //!
 //! # What dropping does
 //!
@@ -40,30 +43,30 @@
 //! waiting are `debug`; a release of a lock that was not ours any more, a lost lock, a broken connection and a lock held
 //! for more than half of a fixed ttl are `warn`; a store's failure is `error`. Of deadlines: a handler that failed is `warn`;
 //! a deadline that was given up, and the first failure of an outage, are `error`.
-//! Fields: `name`, `fence`, `held`, `waited`, `outcome`, `kind`, `error`; `pool`, `id`, `attempt`, `why`. Owner values and
+//! Fields: `name`, `fence`, `policy`, `held`, `waited`, `outcome`, `kind`, `error`; `pool`, `id`, `attempt`, `why`. Owner values and
 //! passwords are never logged.
 #![cfg_attr(docsrs, feature(doc_cfg))]
 
 #[cfg(feature = "blocking")]
 pub mod blocking;
-mod client;
 pub mod config;
 mod connect;
 pub mod engine;
+mod leasehold;
 #[cfg(feature = "config")]
 pub mod policy;
 
-pub use client::{Builder, Leasehold};
+pub use config::Config;
 #[cfg(feature = "config")]
 pub use config::Settings;
-pub use config::{Config, WAIT_MAX};
+pub use leasehold::{Builder, Leasehold};
 use leasehold_core::text;
 #[doc(inline)]
 pub use leasehold_core::{
-    Acks, Attempt, BootInstant, Client, Clock, Deadline, Deadlines, Due, Error, ErrorKind, Event, Fence,
-    Guard, Handle, Histogram, Holder, Idempotency, IdempotencyKey, Lease, Lock, Marker, MarkerGuard, Members,
-    Name, Observer, OnOutage, Placement, Protection, Recovery, Refusal, Result, Retry, RunError, Stats,
-    Waited, clock, deadlines, decide, error, fence, idempotency, lease, marker, name, owner,
+    Acks, Attempt, Client, Clock, Deadline, Deadlines, Due, Error, ErrorKind, Event, Fence, Guard, Handle,
+    Health, Holder, Idempotency, IdempotencyKey, Inspection, Lease, Lock, Marker, MarkerGuard, Name,
+    Observer, OnOutage, Protection, Refusal, Released, Result, Retry, RunError, Stats, client, clock,
+    deadlines, error, fence, idempotency, lease, lock, marker, name, owner, telemetry,
 };
 #[cfg(feature = "config")]
 pub use policy::Policies;

@@ -68,7 +68,7 @@ async fn tells_the_truth(claim: JoinHandle<Result<Guard>>, new: &RedisServer, na
         Err(error) => assert!(error.is_retryable(), "{error}"),
         Ok(guard) => {
             assert!(guard.acks() >= 1 && exists(new, name));
-            guard.release().await.unwrap();
+            let _ = guard.release().await.unwrap();
         }
     }
 }
@@ -84,7 +84,7 @@ async fn behind_sentinels_a_grant_that_no_replica_has_is_none() {
     let guard = leases.lock("x").acks(Acks::Majority).wait(LONG).acquire().await.unwrap();
     assert!(guard.acks() >= 1);
     let first = guard.fence();
-    guard.release().await.unwrap();
+    let _ = guard.release().await.unwrap();
 
     let (old, replicas) = (set.primary(), set.replicas());
     cut_off(old, &replicas);
@@ -99,7 +99,7 @@ async fn behind_sentinels_a_grant_that_no_replica_has_is_none() {
     for (name, before) in [("x", first), ("y", uncopied.fence())] {
         let guard = leases.lock(name).wait(LONG).acquire().await.unwrap();
         assert!(guard.fence() > before, "{} after {before}", guard.fence());
-        guard.release().await.unwrap();
+        let _ = guard.release().await.unwrap();
     }
     story.goes_on(load::grants(600) / 2).await;
     story.end(is_overlap).await;
@@ -116,7 +116,7 @@ async fn in_a_cluster_a_grant_that_no_replica_has_is_none() {
     let guard = leases.lock(&x).acks(Acks::Majority).acquire().await.unwrap();
     assert_eq!(guard.acks(), 1);
     let first = guard.fence();
-    guard.release().await.unwrap();
+    let _ = guard.release().await.unwrap();
 
     let replica = set.replica_of(old);
     cut_off(old, &[replica]);
@@ -133,7 +133,7 @@ async fn in_a_cluster_a_grant_that_no_replica_has_is_none() {
     for (name, before) in [(&x, first), (&y, uncopied.fence())] {
         let guard = leases.lock(name).acks(1).wait(LONG).acquire().await.unwrap();
         assert!(guard.fence() > before && guard.acks() == 1, "{} after {before}", guard.fence());
-        guard.release().await.unwrap();
+        let _ = guard.release().await.unwrap();
     }
     story.goes_on(load::grants(600) / 2).await;
     story.end(is_overlap).await;
@@ -152,6 +152,6 @@ async fn in_a_cluster_a_claim_that_waits_for_replicas_is_handed_the_lock() {
         eventually_async(LONG, "the waiter", || async { other.inspect(&name).await.unwrap().waiting == 1 })
             .await;
         assert!(matches!(guard.release().await.unwrap(), Released::HandedOver { .. }));
-        waiter.await.unwrap().unwrap().release().await.unwrap();
+        let _ = waiter.await.unwrap().unwrap().release().await.unwrap();
     }
 }

@@ -120,7 +120,7 @@ fn bad_everywhere() -> Vec<(&'static str, &'static [&'static str], Call)> {
         ("line break in a label", &["label", NAME], call!(|it| it.lock(NAME).label("a\nb").acquire())),
         ("absurd wait", &["wait", NAME], call!(|it| it.lock(NAME).wait(Duration::MAX).acquire())),
         ("no attempts", &["attempts", NAME], call!(|it| it.lock(NAME).max_attempts(0).acquire())),
-        ("empty page", &["page size", "1 to 10000"], call!(|it| it.list("", None, 0))),
+        ("empty page", &["page size", "1 to 10000"], call!(|it| it.list_page("", None, 0))),
     ]
 }
 
@@ -130,7 +130,7 @@ fn after_close() -> Vec<(&'static str, Call)> {
         ("lock after close", call!(|it| it.lock(NAME).acquire())),
         ("try after close", call!(|it| it.lock(NAME).try_acquire())),
         ("inspect after close", call!(|it| it.inspect(NAME))),
-        ("list after close", call!(|it| it.list("", None, 1))),
+        ("list after close", call!(|it| it.list_page("", None, 1))),
         ("health after close", call!(|it| it.health())),
     ]
 }
@@ -323,7 +323,7 @@ mod redis {
         fill(&server);
         cannot_lock(table, "out of memory", REFUSED_FOR_NOW, "out of memory", &leases).await;
         held.extend().await.unwrap();
-        held.release().await.unwrap();
+        let _ = held.release().await.unwrap();
         server.cli(&["CONFIG", "SET", "maxmemory", "0"]);
 
         server.cli(&["CONFIG", "SET", "min-replicas-to-write", "1"]);
@@ -338,7 +338,7 @@ mod redis {
         let follower = connect(replica.url()).await.unwrap();
         cannot_lock(table, "replica", UNREACHABLE, "READONLY", &follower).await;
         // All is well again.
-        leases.lock(NAME).acquire().await.unwrap().release().await.unwrap();
+        let _ = leases.lock(NAME).acquire().await.unwrap().release().await.unwrap();
 
         let broken = RedisServer::builder().arg("save", "3600 1").start().unwrap();
         std::fs::create_dir(broken.dir().join("dump.rdb")).unwrap();
@@ -377,7 +377,7 @@ mod redis {
         cannot_lock(table, "busy script", UNREACHABLE, "BUSY", &leases).await;
         server.cli(&["SCRIPT", "KILL"]);
         looping.read_reply().unwrap();
-        leases.lock(NAME).acquire().await.unwrap().release().await.unwrap();
+        let _ = leases.lock(NAME).acquire().await.unwrap().release().await.unwrap();
 
         // Loads 30 s long, and answers in between.
         server.cli(&["DEBUG", "POPULATE", "30000"]);

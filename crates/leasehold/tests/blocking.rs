@@ -43,7 +43,7 @@ fn a_lock_excludes_other_threads_and_fences_grow() {
                     assert_eq!(inside.fetch_add(1, Ordering::SeqCst), 0);
                     fences.lock().unwrap().push(guard.fence());
                     inside.fetch_sub(1, Ordering::SeqCst);
-                    guard.release().unwrap();
+                    let _ = guard.release().unwrap();
                 }
             });
         }
@@ -96,7 +96,7 @@ fn a_fixed_lease_is_lost_and_a_kept_one_is_not() {
     assert_eq!(fixed.extend().unwrap_err().kind(), ErrorKind::Lost);
     assert!(!kept.wait_lost(500 * MS).unwrap() && kept.is_held());
     let lease = kept.lease();
-    kept.release().unwrap();
+    let _ = kept.release().unwrap();
     assert!(!lease.is_held());
 }
 
@@ -118,7 +118,7 @@ fn run_keeps_the_lock_while_the_body_blocks() {
 #[test]
 fn run_says_lost_and_hands_the_value_over_when_the_body_outlives_its_lease() {
     let leases = client();
-    let lost = leases.lock("x").ttl(500 * MS).fixed().run(|lease| {
+    let lost = leases.lock("x").ttl(500 * MS).without_keep_alive().run(|lease| {
         let mut steps = 0;
         while lease.is_held() {
             steps += 1;
@@ -168,17 +168,17 @@ fn the_builder_passes_everything_on() {
 fn policies_and_the_rest_of_the_client_are_there() {
     let policies = Policies::parse("[locks.a]\nkey = \"a:{x}\"\n[locks.b]\nkey = \"b\"", "p.toml").unwrap();
     let leases = Leasehold::build(leasehold::Leasehold::builder("memory:").policies(policies)).unwrap();
-    let guard = leases.policy("a").unwrap().key([("x", 1)]).acquire().unwrap();
-    let _other = leases.policy("b").unwrap().lock().acquire().unwrap();
+    let guard = leases.lock_policy("a").unwrap().key([("x", 1)]).acquire().unwrap();
+    let _other = leases.lock_policy("b").unwrap().lock().acquire().unwrap();
     assert_eq!(leases.policies().locks().count(), 2);
-    assert_eq!(leases.policy("b").unwrap().policy().name, "b");
-    assert_eq!(leases.list("a:", None, 10).unwrap().items.len(), 1);
+    assert_eq!(leases.lock_policy("b").unwrap().policy().name, "b");
+    assert_eq!(leases.list_page("a:", None, 10).unwrap().items.len(), 1);
     let fence = guard.fence();
     assert_eq!(leases.force_release("a:1", fence).unwrap(), Released::Free);
     leases.health().unwrap();
     assert_eq!((leases.store(), leases.capabilities().name_max_bytes > 0), ("memory:", true));
     let lazy = Leasehold::build_lazy(leasehold::Leasehold::builder("memory:")).unwrap();
-    lazy.lock("x").acquire().unwrap().release().unwrap();
+    let _ = lazy.lock("x").acquire().unwrap().release().unwrap();
     lazy.close().unwrap();
     assert!(lazy.lock("x").acquire().is_err());
 }
@@ -225,7 +225,7 @@ fn all_clients_share_one_thread() {
     };
     let clients: Vec<_> = (0..10).map(|_| client()).collect();
     for leases in &clients {
-        leases.lock("x").acquire().unwrap().release().unwrap();
+        let _ = leases.lock("x").acquire().unwrap().release().unwrap();
     }
     if cfg!(target_os = "linux") {
         assert_eq!(count(), 1);
@@ -239,8 +239,8 @@ fn clients_and_guards_can_be_sent_to_threads() {
     send.send((leases.clone(), leases.lock("x").acquire().unwrap())).unwrap();
     thread::spawn(move || {
         let (leases, guard) = receive.recv().unwrap();
-        guard.release().unwrap();
-        leases.lock("x").acquire().unwrap().release().unwrap();
+        let _ = guard.release().unwrap();
+        let _ = leases.lock("x").acquire().unwrap().release().unwrap();
     })
     .join()
     .unwrap();

@@ -53,8 +53,8 @@ fn a_failure_is_kept_and_a_panic_is_the_next_ones() {
     assert!(panics.is_err());
     let run = key().wait(LONG).run(|_| Ok::<_, String>(3)).unwrap();
     assert!(matches!(run, Idempotent::Executed(3)));
-    assert!(leases.idempotency("mail").key(1).check_and_set().unwrap());
-    assert!(!leases.idempotency("mail").key(1).check_and_set().unwrap());
+    assert!(leases.idempotency("mail").key(1).at_most_once().unwrap().is_first());
+    assert!(!leases.idempotency("mail").key(1).at_most_once().unwrap().is_first());
 }
 
 #[tokio::test]
@@ -63,7 +63,7 @@ async fn in_async_code_it_is_refused() {
         std::thread::spawn(|| Leasehold::connect("memory:").unwrap()).join().unwrap()
     });
     let leases = leases.await.unwrap();
-    let error = leases.idempotency("payout").key(1).check_and_set().unwrap_err();
+    let error = leases.idempotency("payout").key(1).at_most_once().unwrap_err();
     assert_eq!(error.kind(), ErrorKind::Unsupported);
     let ran = leases.idempotency("payout").key(1).run(|_| Ok::<_, String>(1));
     assert_eq!(ran.unwrap_err().kind(), ErrorKind::Unsupported);

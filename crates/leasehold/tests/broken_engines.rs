@@ -57,7 +57,7 @@ impl Story {
         let wait = Duration::from_secs(20);
         let late = self.acquire(&one, "one", wait).await.unwrap();
         let second = self.acquire(&two, "two", wait).await.unwrap();
-        late.release().await.unwrap();
+        let _ = late.release().await.unwrap();
         let third = self.acquire(&three, "three", Duration::ZERO).await;
         drop((second, third));
         for client in [one, two, three] {

@@ -59,9 +59,9 @@ async fn a_free_lock_costs_one_command_and_no_subscription() {
         line.and_then(|line| line.split(['=', ',']).nth(1)?.parse::<u64>().ok()).unwrap_or(0)
     };
     let leases = client(set.url()).await;
-    leases.lock("x").acquire().await.unwrap().release().await.unwrap();
+    let _ = leases.lock("x").acquire().await.unwrap().release().await.unwrap();
     let before = calls("evalsha");
-    leases.lock("x").acquire().await.unwrap().release().await.unwrap();
+    let _ = leases.lock("x").acquire().await.unwrap().release().await.unwrap();
     assert_eq!((calls("evalsha") - before, calls("ssubscribe")), (2, 0));
 }
 
@@ -96,7 +96,7 @@ async fn a_scan_finds_the_locks_of_all_shards_once() {
     for limit in [7, 1000] {
         let (mut names, mut from) = (Vec::new(), None);
         loop {
-            let page = leases.list("job:", from, limit).await.unwrap();
+            let page = leases.list_page("job:", from, limit).await.unwrap();
             names.extend(page.items.iter().map(|found| found.name.to_string()));
             from = page.next;
             if from.is_none() {
@@ -106,7 +106,7 @@ async fn a_scan_finds_the_locks_of_all_shards_once() {
         let different: HashSet<_> = names.iter().collect();
         assert_eq!((names.len(), different.len()), (90, 90), "in pages of {limit}");
     }
-    other.release().await.unwrap();
+    let _ = other.release().await.unwrap();
 }
 
 #[tokio::test]
@@ -120,7 +120,7 @@ async fn a_server_that_forgot_the_scripts_is_told_again() {
     waiting(&leases, &name, 1).await;
     primary.cli(&["SCRIPT", "FLUSH"]);
     assert!(matches!(guard.release().await.unwrap(), Released::HandedOver { .. }));
-    waiter.await.unwrap().unwrap().release().await.unwrap();
+    let _ = waiter.await.unwrap().unwrap().release().await.unwrap();
 }
 
 #[tokio::test]
@@ -129,7 +129,7 @@ async fn health_counts_the_nodes_and_warns_who_takes_a_node_for_the_whole() {
     let leases = client(set.url()).await;
     // A replica counts once it has got something.
     for primary in set.primaries() {
-        leases.lock(set.name_on(primary, "x")).acquire().await.unwrap().release().await.unwrap();
+        let _ = leases.lock(set.name_on(primary, "x")).acquire().await.unwrap().release().await.unwrap();
     }
     let fact = |health: &Health, label: &str| {
         health
@@ -184,7 +184,7 @@ async fn nodes_with_a_password_are_all_shown_it() {
     let Some(set) = ClusterSet::builder().replicas(0).password("pass word").start_or_skip() else { return };
     let leases = client(set.url()).await;
     for primary in set.primaries() {
-        leases.lock(set.name_on(primary, "x")).acquire().await.unwrap().release().await.unwrap();
+        let _ = leases.lock(set.name_on(primary, "x")).acquire().await.unwrap().release().await.unwrap();
     }
     let wrong = set.url().replace("pass", "fail");
     let error = Leasehold::connect(&wrong).await.unwrap_err();

@@ -48,7 +48,7 @@ impl Load {
                 let mut longest = Duration::ZERO;
                 while !over.load(Ordering::Relaxed) {
                     let began = Instant::now();
-                    leases.lock(&name).acquire().await.unwrap().release().await.unwrap();
+                    let _ = leases.lock(&name).acquire().await.unwrap().release().await.unwrap();
                     longest = longest.max(began.elapsed());
                     count.fetch_add(1, Ordering::Relaxed);
                     tokio::time::sleep(ms(2)).await;
@@ -113,7 +113,7 @@ async fn a_killed_primary_is_replaced_under_the_same_client_and_others_never_not
     let longest = load.end().await;
     assert!(longest < LONG / 2, "{longest:?}");
     assert!(kept.is_held());
-    kept.release().await.unwrap();
+    let _ = kept.release().await.unwrap();
 }
 
 #[tokio::test(flavor = "multi_thread", worker_threads = 2)]
@@ -194,10 +194,10 @@ async fn a_planned_fail_over_loses_no_lock_and_no_waiter() {
     eventually_async(LONG, "the subscription on the new primary", || async { channels() == 1 }).await;
     assert!(guard.is_held());
     let fence = guard.fence();
-    guard.release().await.unwrap();
+    let _ = guard.release().await.unwrap();
     let next = tokio::time::timeout(LONG, waiter).await.unwrap().unwrap().unwrap();
     assert!(next.fence() > fence);
-    next.release().await.unwrap();
+    let _ = next.release().await.unwrap();
 }
 
 #[derive(Default)]

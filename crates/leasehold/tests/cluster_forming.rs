@@ -48,7 +48,7 @@ async fn a_client_that_connects_while_the_cluster_forms_finds_every_name_once_it
     let (there, missing) = (set.name_on(first, "x"), set.name_on(third, "x"));
     let slots = take_slots(&set, third);
     let leases = lazy(&set);
-    leases.lock(&there).acquire().await.unwrap().release().await.unwrap();
+    let _ = leases.lock(&there).acquire().await.unwrap().release().await.unwrap();
     let error = leases.lock(&missing).try_acquire().await.unwrap_err();
     assert!(matches!(error, Error::StoreUnreachable { .. }), "{error}");
     give_slots(&set, third, &slots).await;

@@ -41,7 +41,7 @@ async fn a_moved_slot_is_followed() {
     let again = leases.lock(&name).acquire().await.unwrap();
     assert!(!to.cli(&["GET", &format!("lock:{name}")]).text().is_empty());
     assert!(again.fence() > Default::default());
-    again.release().await.unwrap();
+    let _ = again.release().await.unwrap();
 }
 
 #[tokio::test]
@@ -66,7 +66,7 @@ async fn a_lock_is_renewed_and_given_back_while_its_keys_are_on_two_nodes() {
         let claim = tokio::spawn(leases.lock(&name).wait(LONG).into_future());
         set.migrate_slot(slot, from, to);
         set.end_move(slot, to);
-        claim.await.unwrap().unwrap().release().await.unwrap();
+        let _ = claim.await.unwrap().unwrap().release().await.unwrap();
         set.move_slot(slot, from);
     }
 }
@@ -96,7 +96,7 @@ async fn a_waiter_leaves_a_queue_whose_keys_are_on_two_nodes() {
     set.end_move(slot, to);
     assert_eq!(looked.await.unwrap().unwrap().held().map(|held| held.fence), Some(guard.fence()));
     assert_eq!(guard.release().await.unwrap(), Released::Free);
-    leases.lock(&name).acquire().await.unwrap().release().await.unwrap();
+    let _ = leases.lock(&name).acquire().await.unwrap().release().await.unwrap();
 }
 
 #[tokio::test]
@@ -113,14 +113,14 @@ async fn names_without_keys_wait_until_their_slot_has_moved() {
     set.end_move(slot, to);
     let Attempt::Held(guard) = asked.await.unwrap().unwrap() else { panic!("nobody has it") };
     assert!(!to.cli(&["GET", &format!("lock:{}", guard.name())]).text().is_empty());
-    guard.release().await.unwrap();
+    let _ = guard.release().await.unwrap();
 }
 
 /// How long it takes to get and give back some locks of another shard.
 async fn cycles(leases: &Leasehold, name: &str, count: u32) -> Duration {
     let began = Instant::now();
     for _ in 0..count {
-        leases.lock(name).acquire().await.unwrap().release().await.unwrap();
+        let _ = leases.lock(name).acquire().await.unwrap().release().await.unwrap();
     }
     began.elapsed()
 }
@@ -190,7 +190,7 @@ async fn an_end_of_a_subscription_is_never_taken_for_an_answer() {
     tokio::task::block_in_place(|| set.end_move(slot, to));
     from.cli(&["CLIENT", "UNPAUSE"]);
     for (held, waiter) in [(held, waiter), (other_held, other_waiter)] {
-        held.release().await.unwrap();
-        tokio::time::timeout(LONG, waiter).await.unwrap().unwrap().unwrap().release().await.unwrap();
+        let _ = held.release().await.unwrap();
+        let _ = tokio::time::timeout(LONG, waiter).await.unwrap().unwrap().unwrap().release().await.unwrap();
     }
 }

@@ -36,7 +36,7 @@ async fn use_everything(set: &ClusterSet) {
     set.migrate_slot(slot, from, to);
     set.end_move(slot, to);
     let _held = leases.lock(&name).acquire().await.unwrap();
-    assert!(leases.list("", None, 10).await.is_ok());
+    assert!(leases.list_page("", None, 10).await.is_ok());
 }
 
 #[tokio::test]

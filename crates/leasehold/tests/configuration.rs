@@ -251,10 +251,10 @@ async fn a_client_is_made_as_the_settings_say_and_code_has_the_last_word() {
     let leases = Leasehold::from_settings(settings).unwrap().connect().await.unwrap();
     let plain = leases.lock("plain").acquire().await.unwrap();
     assert!(plain.remaining() <= Duration::from_secs(5));
-    let policy = leases.policy("a").unwrap().key([("x", 1)]).acquire().await.unwrap();
+    let policy = leases.lock_policy("a").unwrap().key([("x", 1)]).acquire().await.unwrap();
     assert!(policy.remaining() > Duration::from_secs(10));
     let changed =
-        leases.policy("a").unwrap().key([("x", 2)]).ttl(Duration::from_secs(2)).acquire().await.unwrap();
+        leases.lock_policy("a").unwrap().key([("x", 2)]).ttl(Duration::from_secs(2)).acquire().await.unwrap();
     assert!(changed.remaining() <= Duration::from_secs(2));
     let inspection = leases.inspect("plain").await.unwrap();
     assert!(format!("{inspection:?}").contains("job"), "{inspection:?}");
@@ -272,7 +272,7 @@ mod in_a_process_of_its_own {
         runtime.block_on(async {
             let leases = Leasehold::from_env().await.unwrap();
             let (policy, parameter) = role.split_once(' ').unwrap();
-            let _guard = leases.policy(policy).unwrap().key([(parameter, 7)]).acquire().await.unwrap();
+            let _guard = leases.lock_policy(policy).unwrap().key([(parameter, 7)]).acquire().await.unwrap();
             Helper::say("holding");
             std::future::pending::<()>().await;
         });

@@ -1,8 +1,8 @@
 //! What the types promise to the compiler.
 
 use leasehold::{
-    Attempt, Deadlines, Due, Error, Guard, Handle, Lease, Leasehold, Lock, Protection, Recovery, RunError,
-    Stats,
+    Attempt, Deadlines, Due, Error, Guard, Handle, Lease, Leasehold, Lock, Protection, RunError, Stats,
+    deadlines::Recovery,
 };
 
 fn is_send_and_sync<T: Send + Sync + 'static>() {}
@@ -45,13 +45,18 @@ async fn every_future_can_be_spawned() {
     let guard = is_send(leases.lock("x").acquire()).await.unwrap();
     is_send(guard.extend()).await.unwrap();
     drop(is_send(guard.lost()));
-    is_send(guard.release()).await.unwrap();
+    assert!(is_send(guard.release()).await.unwrap().was_held());
     drop(is_send(leases.lock("x").try_acquire()).await.unwrap());
     drop(is_send(leases.lock("x").acquire_or_proceed()));
-    drop((is_send(leases.inspect("x")), is_send(leases.list("", None, 1)), is_send(leases.health())));
+    drop((
+        is_send(leases.inspect("x")),
+        is_send(leases.list_page("", None, 1)),
+        is_send(leases.list("")),
+        is_send(leases.health()),
+    ));
     let pool = leases.deadlines("x");
     is_send(pool.set("x", std::time::Duration::ZERO)).await.unwrap();
-    for due in is_send(pool.claim(1, std::time::Duration::from_secs(1))).await.unwrap() {
+    for due in is_send(pool.claim().into_future()).await.unwrap() {
         drop(is_send(due.clone().postpone(std::time::Duration::ZERO)));
         drop(is_send(due.clone().bury("why")));
         is_send(due.acknowledge()).await.unwrap();
@@ -59,7 +64,7 @@ async fn every_future_can_be_spawned() {
     drop((
         is_send(pool.cancel("x")),
         is_send(pool.peek(1)),
-        is_send(pool.dead(None, 1)),
+        is_send(pool.dead_page(None, 1)),
         is_send(pool.stats()),
     ));
     let recovery = is_send(pool.recover(async |_| leasehold::Result::<()>::Ok(())).start()).await.unwrap();

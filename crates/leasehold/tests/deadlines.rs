@@ -7,9 +7,9 @@ use std::{
 };
 
 use leasehold::{
-    Clock, Deadline, Error, ErrorKind, Leasehold, Placement,
+    Clock, Deadline, Error, ErrorKind, Leasehold,
     clock::Until,
-    deadlines::{PoolStats, Receipt, Settle},
+    deadlines::{Placement, PoolStats, Receipt, Settle, SettleOutcome},
     engine::{Fut, deadlines as contract},
 };
 use leasehold_testkit::conformance::{Tamper, Wrapped};
@@ -28,10 +28,10 @@ async fn a_deadline_is_claimed_when_it_is_due_with_its_context_and_not_before() 
     pool.set_json("tx:42", 30 * SECOND, &("EUR", 100)).await.unwrap();
     pool.set_with("tx:43", 40 * SECOND, vec![0, 255]).await.unwrap();
     tokio::time::advance(29 * SECOND).await;
-    assert!(pool.claim(100, MINUTE).await.unwrap().due.is_empty());
+    assert!(pool.claim().limit(100).visibility(MINUTE).await.unwrap().due.is_empty());
     tokio::time::advance(11 * SECOND).await;
     assert_eq!(pool.peek(10).await.unwrap().len(), 2);
-    let mut claimed = pool.claim(100, MINUTE).await.unwrap();
+    let mut claimed = pool.claim().limit(100).visibility(MINUTE).await.unwrap();
     assert!(!claimed.more && pool.peek(10).await.unwrap().is_empty());
     claimed.due.sort_by(|a, b| a.id().cmp(b.id()));
     let [first, second] = &claimed.due[..] else { panic!("{claimed:?}") };
@@ -41,7 +41,12 @@ async fn a_deadline_is_claimed_when_it_is_due_with_its_context_and_not_before() 
     let error = second.context_as::<u64>().unwrap_err().to_string();
     assert!(error.contains("tx:43") && error.contains("u64"), "{error}");
     assert_eq!(first.hidden_for(), MINUTE - Duration::from_millis(602));
-    assert_eq!(claimed.acknowledge().await.unwrap(), [true, true]);
+    let settled = claimed.acknowledge().await.unwrap();
+    assert_eq!(
+        settled,
+        claimed.due.iter().map(|due| (due.id().into(), SettleOutcome::Settled)).collect::<Vec<_>>()
+    );
+    assert_eq!(settled.len(), 2);
     assert_eq!(pool.stats().await.unwrap(), PoolStats::default());
     let stats = leases.stats();
     assert_eq!((stats.deadlines_claimed, stats.deadlines_done), (2, 2));
@@ -53,15 +58,15 @@ async fn a_late_word_about_an_old_claim_changes_nothing() {
     let leases = client("").await;
     let pool = leases.deadlines("payments");
     pool.set("tx:42", Duration::ZERO).await.unwrap();
-    let slow = pool.claim(1, SECOND).await.unwrap().due.remove(0);
+    let slow = pool.claim().limit(1).visibility(SECOND).await.unwrap().due.remove(0);
     tokio::time::advance(SECOND).await;
-    let quick = pool.claim(1, SECOND).await.unwrap().due.remove(0);
+    let quick = pool.claim().limit(1).visibility(SECOND).await.unwrap().due.remove(0);
     assert_eq!((slow.attempt(), quick.attempt()), (1, 2));
-    assert!(!slow.clone().acknowledge().await.unwrap());
-    assert!(!slow.clone().postpone(MINUTE).await.unwrap());
-    assert!(!slow.bury("too late").await.unwrap());
+    assert_eq!(slow.clone().acknowledge().await.unwrap(), SettleOutcome::Stale);
+    assert_eq!(slow.clone().postpone(MINUTE).await.unwrap(), SettleOutcome::Stale);
+    assert_eq!(slow.bury("too late").await.unwrap(), SettleOutcome::Stale);
     pool.set("tx:42", MINUTE).await.unwrap();
-    assert!(!quick.acknowledge().await.unwrap(), "it was set again since");
+    assert_eq!(quick.acknowledge().await.unwrap(), SettleOutcome::Stale, "it was set again since");
     assert_eq!(pool.stats().await.unwrap(), PoolStats { pending: 1, ..PoolStats::default() });
     assert!(pool.cancel("tx:42").await.unwrap() && !pool.cancel("tx:42").await.unwrap());
 }
@@ -76,23 +81,24 @@ async fn what_was_postponed_comes_back_and_what_was_buried_does_not() {
     ])
     .await
     .unwrap();
-    for due in pool.claim(100, MINUTE).await.unwrap() {
-        assert!(match due.id() {
+    for due in pool.claim().limit(100).visibility(MINUTE).await.unwrap() {
+        let settled = match due.id() {
             "again" => due.postpone(2 * MINUTE).await.unwrap(),
             _ => due.bury("no such account").await.unwrap(),
-        });
+        };
+        assert!(settled.is_settled());
     }
     tokio::time::advance(2 * MINUTE - SECOND).await;
-    assert!(pool.claim(100, MINUTE).await.unwrap().due.is_empty());
+    assert!(pool.claim().limit(100).visibility(MINUTE).await.unwrap().due.is_empty());
     tokio::time::advance(SECOND).await;
-    let back = pool.claim(100, MINUTE).await.unwrap();
+    let back = pool.claim().limit(100).visibility(MINUTE).await.unwrap();
     assert_eq!(back.due.iter().map(|due| (due.id(), due.attempt())).collect::<Vec<_>>(), [("again", 2)]);
-    let dead = pool.dead(None, 10).await.unwrap();
+    let dead = pool.dead_page(None, 10).await.unwrap();
     assert!(dead.next.is_none());
     assert_eq!((&*dead.items[0].id, &*dead.items[0].why), ("dead", "no such account"));
     assert_eq!(dead.items[0].context.as_deref(), Some(b"why it mattered".as_slice()));
     pool.set("dead", Duration::ZERO).await.unwrap();
-    let revived = pool.claim(100, MINUTE).await.unwrap();
+    let revived = pool.claim().limit(100).visibility(MINUTE).await.unwrap();
     assert_eq!((revived.due[0].attempt(), pool.stats().await.unwrap().dead), (1, 0));
 }
 
@@ -102,9 +108,9 @@ async fn everything_that_one_claim_got_can_be_acknowledged_at_once() {
     let pool = leases.deadlines("payments");
     let many: Vec<_> = (0..16_000).map(|n| Deadline::new(format!("tx:{n}"), Duration::ZERO)).collect();
     pool.set_many(&many).await.unwrap();
-    let claimed = pool.claim(1_000, MINUTE).await.unwrap();
+    let claimed = pool.claim().limit(1_000).visibility(MINUTE).await.unwrap();
     assert!(claimed.due.len() > 10_000, "{}", claimed.due.len());
-    assert_eq!(claimed.acknowledge().await.unwrap(), vec![true; claimed.due.len()]);
+    assert!(claimed.acknowledge().await.unwrap().iter().all(|(_, outcome)| outcome.is_settled()));
     let left = 16_000 - claimed.due.len();
     assert_eq!(pool.stats().await.unwrap().pending, left as u64);
     let ids: Vec<_> = many.iter().map(|deadline| deadline.id.clone()).collect();
@@ -137,7 +143,9 @@ async fn no_call_to_the_store_settles_more_than_ten_thousand() {
     let leases = builder().engine(Arc::new(engine)).connect().await.unwrap();
     let number = |n| (Receipt { id: format!("tx:{n}").into(), number: 1 }, Settle::Done);
     let many: Vec<_> = (0..25_000).map(number).collect();
-    assert_eq!(leases.deadlines("payments").settle(&many).await.unwrap(), vec![false; 25_000]);
+    let outcomes = leases.deadlines("payments").settle(&many).await.unwrap();
+    assert_eq!(outcomes.len(), 25_000);
+    assert!(outcomes.iter().all(|(_, outcome)| *outcome == SettleOutcome::Stale));
     assert_eq!(*settled.0.lock().unwrap(), [10_000, 10_000, 5_000]);
 }
 
@@ -167,8 +175,8 @@ async fn what_is_out_of_range_is_refused_before_anything_is_sent() {
         leases.deadlines("other").buckets(0).stats().await.unwrap_err(),
         pool.set("", SECOND).await.unwrap_err(),
         pool.set_with("x", SECOND, "eleven bytes").await.unwrap_err(),
-        pool.claim(0, MINUTE).await.unwrap_err(),
-        pool.claim(1, Duration::from_millis(99)).await.unwrap_err(),
+        pool.claim().limit(0).visibility(MINUTE).await.unwrap_err(),
+        pool.claim().limit(1).visibility(Duration::from_millis(99)).await.unwrap_err(),
         pool.settle(&[(Receipt { id: "x".into(), number: 1 }, Settle::Postpone(Duration::MAX))])
             .await
             .unwrap_err(),

@@ -44,7 +44,7 @@ async fn bytes_per_guard(url: &str) -> usize {
     let leases = Leasehold::connect(url).await.unwrap();
     // Buffers have grown.
     for number in 0..100 {
-        leases.lock(format!("warm:{number}")).acquire().await.unwrap().release().await.unwrap();
+        let _ = leases.lock(format!("warm:{number}")).acquire().await.unwrap().release().await.unwrap();
     }
     let before = IN_USE.load(Ordering::Relaxed);
     let mut guards: Vec<Guard> = Vec::with_capacity(GUARDS);
@@ -53,7 +53,7 @@ async fn bytes_per_guard(url: &str) -> usize {
     }
     let bytes = (IN_USE.load(Ordering::Relaxed) - before) / GUARDS;
     for guard in guards {
-        guard.release().await.unwrap();
+        let _ = guard.release().await.unwrap();
     }
     bytes
 }

@@ -39,7 +39,7 @@ async fn at(point: &str) {
 
 async fn execute(leases: &Leasehold) {
     at("before begin").await;
-    let key = leases.idempotency("payout").key(42).lease(Duration::from_millis(1500));
+    let key = leases.idempotency("payout").key(42).lease_ttl(Duration::from_millis(1500));
     let execution = key.begin::<String>().await.unwrap().yours().unwrap();
     at("after begin").await;
     work(&env("LEDGER"));
@@ -49,7 +49,7 @@ async fn execute(leases: &Leasehold) {
 }
 
 async fn mark(leases: &Leasehold) {
-    assert!(leases.idempotency("payout").key(42).check_and_set().await.unwrap());
+    assert!(leases.idempotency("payout").key(42).at_most_once().await.unwrap().is_first());
     at("after mark").await;
 }
 
@@ -132,11 +132,11 @@ async fn killed_after_its_result_was_stored_nobody_executes_again() {
 }
 
 #[tokio::test]
-async fn killed_after_check_and_set_the_work_is_skipped() {
+async fn killed_after_at_most_once_the_work_is_skipped() {
     let Some(arena) = Arena::new() else { return };
     arena.killed_at("marker", "after mark");
     let leases = Leasehold::connect(arena.server.url()).await.unwrap();
-    assert!(!leases.idempotency("payout").key(42).check_and_set().await.unwrap());
+    assert!(!leases.idempotency("payout").key(42).at_most_once().await.unwrap().is_first());
     assert!(matches!(arena.again().await, Idempotent::DoneElsewhere));
     let key = leases.idempotency("payout").key(42);
     assert!(matches!(key.begin::<String>().await.unwrap(), Begun::DoneElsewhere));

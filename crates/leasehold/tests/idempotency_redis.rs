@@ -17,16 +17,16 @@ async fn client(server: &RedisServer) -> Leasehold {
 }
 
 #[tokio::test]
-async fn check_and_set_is_the_command_that_other_programs_use() {
+async fn at_most_once_is_the_command_that_other_programs_use() {
     let Some(server) = leasehold_testkit::redis_or_skip() else { return };
     let leases = client(&server).await;
-    let ours = |key: u32| leases.idempotency("payout").key(key).check_and_set();
+    let ours = |key: u32| leases.idempotency("payout").key(key).at_most_once();
     let theirs = |key: u32| {
         let key = format!("idempotency:payout:{key}");
         !server.cli(&["SET", &key, "1", "NX", "EX", "86400"]).is_nil()
     };
-    assert!(ours(1).await.unwrap() && !theirs(1));
-    assert!(theirs(2) && !ours(2).await.unwrap());
+    assert!(ours(1).await.unwrap().is_first() && !theirs(1));
+    assert!(theirs(2) && !ours(2).await.unwrap().is_first());
     assert_eq!(server.cli(&["GET", "idempotency:payout:1"]).text(), "1");
     let ttl = server.cli(&["TTL", "idempotency:payout:1"]).int();
     assert!((86_300..=86_400).contains(&ttl), "{ttl}");
@@ -139,7 +139,7 @@ async fn a_result_that_the_store_was_too_late_for_is_stored_in_the_background() 
     let proxy = FaultProxy::start(server.addr());
     let leases =
         Leasehold::builder(proxy.url()).command_timeout(Duration::from_secs(1)).connect().await.unwrap();
-    let key = leases.idempotency("payout").key(42).lease(Duration::from_secs(300));
+    let key = leases.idempotency("payout").key(42).lease_ttl(Duration::from_secs(300));
     let execution = key.begin::<u32>().await.unwrap().yours().unwrap();
     proxy.refuse();
     proxy.cut();
@@ -171,7 +171,7 @@ async fn what_was_begun_without_an_answer_is_given_back() {
         .await
         .unwrap();
     proxy.drop_replies();
-    let key = leases.idempotency("payout").key(42).lease(Duration::from_secs(300));
+    let key = leases.idempotency("payout").key(42).lease_ttl(Duration::from_secs(300));
     let beginning = tokio::spawn(key.begin::<u32>());
     let is_there = || async { server.cli(&["EXISTS", KEY]).int() == 1 };
     eventually_async(LONG, "it was begun", is_there).await;
@@ -184,7 +184,7 @@ async fn a_body_is_cancelled_before_its_lease_ends_when_the_store_is_gone() {
     let Some(server) = leasehold_testkit::redis_or_skip() else { return };
     let leases =
         Leasehold::builder(server.url()).command_timeout(Duration::from_millis(500)).connect().await.unwrap();
-    let run = leases.idempotency("payout").key(42).lease(Duration::from_secs(2)).run(async |lease| {
+    let run = leases.idempotency("payout").key(42).lease_ttl(Duration::from_secs(2)).run(async |lease| {
         server.stop();
         lease.lost().await;
         std::future::pending::<Result<u32, String>>().await

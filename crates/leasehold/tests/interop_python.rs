@@ -150,7 +150,7 @@ async fn what_we_hold_is_busy_for_python_until_we_release_it() {
     assert_eq!(python.answer(), "True");
     assert!(matches!(leases.lock("ours").try_acquire().await.unwrap(), Attempt::Busy { .. }));
     assert_eq!(python.ask("release lock:ours"), "True");
-    leases.lock("ours").acquire().await.unwrap().release().await.unwrap();
+    let _ = leases.lock("ours").acquire().await.unwrap().release().await.unwrap();
 }
 
 /// How often the server was asked to SET.
@@ -196,5 +196,5 @@ async fn a_lock_that_python_took_for_ever_can_be_taken_away() {
     assert_eq!((seen.expires_in, seen.holder), (None, Holder::Foreign));
     assert_eq!(leases.force_release("stuck", seen.fence).await.unwrap(), Released::Free);
     assert_eq!(python.ask("release lock:stuck"), "LockNotOwnedError");
-    leases.lock("stuck").acquire().await.unwrap().release().await.unwrap();
+    let _ = leases.lock("stuck").acquire().await.unwrap().release().await.unwrap();
 }

@@ -40,7 +40,7 @@ async fn a_fixed_lease_is_lost_when_its_time_is_over() {
     let out = leases
         .lock("y")
         .ttl(Duration::from_secs(1))
-        .fixed()
+        .without_keep_alive()
         .run(async |_| tokio::time::sleep(Duration::from_secs(5)).await)
         .await;
     assert!(matches!(out, Err(RunError::Lost { value: None, .. })));

@@ -96,6 +96,6 @@ async fn a_break_does_not_end_the_pause_of_a_waiter_that_was_refused() {
     assert!((2..=10).contains(&calls), "{calls} claims in 5 s");
 
     refuses.now.store(false, Ordering::Relaxed);
-    guard.release().await.unwrap();
-    waiter.await.unwrap().unwrap().release().await.unwrap();
+    let _ = guard.release().await.unwrap();
+    let _ = waiter.await.unwrap().unwrap().release().await.unwrap();
 }

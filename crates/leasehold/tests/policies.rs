@@ -2,12 +2,13 @@
 
 use std::{
     collections::BTreeSet,
+    num::NonZeroU32,
     path::{Path, PathBuf},
     time::Duration,
 };
 
 use leasehold::{
-    Acks, OnOutage, Policies, Settings,
+    Acks, OnOutage, Policies, Retry, Settings,
     config::Sources,
     policy::{LockPolicy, RecordPolicy},
 };
@@ -170,6 +171,13 @@ fn a_policy_that_cannot_work_is_refused_with_its_place() {
         ),
         (lock("acks = true"), "\"true\": expected 0 to 255, or majority"),
         (lock("hold-at-least = \"301s\""), "invalid hold-at-least in [locks.payout]"),
+        (
+            lock("retry = \"often\""),
+            "invalid retry in [locks.payout] of p.toml \"often\": expected a pause such as 50ms",
+        ),
+        (lock("retry = \"1s..100ms\""), "invalid retry in [locks.payout]"),
+        (lock("retry = \"0s\""), "invalid retry in [locks.payout]"),
+        (lock("max-attempts = 0"), "invalid max-attempts in [locks.payout]"),
         (lock("ttl = \"10s\"\nmax-lifetime = \"9s\""), "it cannot be shorter than the ttl"),
         (lock("max-lifetime = \"29s\""), "it cannot be shorter than the ttl"),
         (
@@ -221,6 +229,7 @@ fn an_unknown_policy_names_the_nearest_and_the_others() {
 #[test]
 fn a_policy_tells_all_it_was_given() {
     let text = "[locks.a]\nkey = \"a:{x}:{y}:{x}\"\nttl = \"1s\"\nwait = \"2s\"\nkeep-alive = true\n\
+                retry = \"100ms..1s\"\nmax-attempts = 100\n\
                 lock-delay = \"3s\"\nacks = 2\nmax-lifetime = \"4s\"\nhold-at-least = \"5s\"\ndescription = \"d\"";
     let policies = Policies::parse(text, "p.toml").unwrap();
     let a: &LockPolicy = policies.lock("a").unwrap();
@@ -228,6 +237,8 @@ fn a_policy_tells_all_it_was_given() {
     assert_eq!((a.ttl, a.wait, a.keep_alive), (secs(1), secs(2), Some(true)));
     assert_eq!((a.lock_delay, a.max_lifetime, a.hold_at_least), (secs(3), secs(4), secs(5)));
     assert_eq!(a.acks, Some(Acks::AtLeast(2)));
+    let doubling = Retry::exponential(Duration::from_millis(100), 2.0).up_to(Duration::from_secs(1));
+    assert_eq!((a.retry, a.max_attempts.map(NonZeroU32::get)), (Some(doubling), Some(100)));
     assert_eq!((a.description.as_str(), a.template(), a.critical), ("d", "a:{x}:{y}:{x}", false));
     assert_eq!(a.parameters().collect::<Vec<_>>(), ["x", "y"]);
 }
@@ -255,20 +266,21 @@ mod on_a_client {
     #[tokio::test(start_paused = true)]
     async fn a_policy_that_wants_replicas_is_refused_where_there_are_none() {
         let leases = client("[locks.a]\nkey = \"a\"\nacks = \"majority\"").await;
-        let error = leases.policy("a").unwrap().lock().acquire().await.unwrap_err().to_string();
+        let error = leases.lock_policy("a").unwrap().lock().acquire().await.unwrap_err().to_string();
         assert_eq!(error, "waiting for replicas is not supported: memory has no replicas");
     }
 
     #[tokio::test(start_paused = true)]
     async fn a_policy_sets_ttl_wait_and_name() {
         let leases = client("[locks.payout]\nkey = \"payout:{deal_id}\"\nttl = \"60s\"\nwait = \"2s\"").await;
-        let guard = leases.policy("payout").unwrap().key([("deal_id", 42)]).acquire().await.unwrap();
+        let guard = leases.lock_policy("payout").unwrap().key([("deal_id", 42)]).acquire().await.unwrap();
         assert_eq!(guard.name().as_str(), "payout:42");
         assert!(guard.remaining() > Duration::from_secs(59) && guard.remaining() <= Duration::from_secs(60));
-        let error = leases.policy("payout").unwrap().key([("deal_id", "42")]).acquire().await.unwrap_err();
+        let error =
+            leases.lock_policy("payout").unwrap().key([("deal_id", "42")]).acquire().await.unwrap_err();
         let Error::TimedOut { waited, .. } = error else { panic!("{error}") };
         assert_eq!(waited, Duration::from_secs(2));
-        let other = leases.policy("payout").unwrap().key([("deal_id", 43)]).try_acquire().await.unwrap();
+        let other = leases.lock_policy("payout").unwrap().key([("deal_id", 43)]).try_acquire().await.unwrap();
         assert!(matches!(other, Attempt::Held(_)));
     }
 
@@ -281,23 +293,65 @@ mod on_a_client {
              [locks.rare]\nkey = \"rare\"\nttl = \"1s\"\nhold-at-least = \"10s\"\nwait = \"0s\"",
         )
         .await;
-        let take = |name: &str| leases.policy(name).unwrap().lock().acquire();
+        let take = |name: &str| leases.lock_policy(name).unwrap().lock().acquire();
         let (kept, mortal) = (take("kept").await.unwrap(), take("mortal").await.unwrap());
         tokio::time::sleep(Duration::from_secs(2)).await;
         assert!(mortal.is_held());
         tokio::time::sleep(Duration::from_secs(60)).await;
         assert!(kept.is_held() && !mortal.is_held());
         let sleep = async |_| tokio::time::sleep(Duration::from_secs(5)).await;
-        assert!(leases.policy("fixed").unwrap().lock().run(sleep).await.is_err());
-        take("rare").await.unwrap().release().await.unwrap();
+        assert!(leases.lock_policy("fixed").unwrap().lock().run(sleep).await.is_err());
+        let _ = take("rare").await.unwrap().release().await.unwrap();
         assert!(matches!(take("rare").await.unwrap_err(), Error::TimedOut { .. }));
+    }
+
+    #[tokio::test(start_paused = true)]
+    async fn how_often_the_store_is_asked_comes_from_the_policy() {
+        let leases = client(
+            "[locks.a]\nkey = \"a\"\nttl = \"60s\"\nwait = \"30s\"\nretry = \"100ms..1s\"\nmax-attempts = 3",
+        )
+        .await;
+        let take = || leases.lock_policy("a").unwrap().lock().acquire();
+        let _guard = take().await.unwrap();
+        let Error::TimedOut { attempts, waited, .. } = take().await.unwrap_err() else {
+            panic!("not timed out")
+        };
+        assert_eq!(attempts, 3);
+        assert!(waited < Duration::from_secs(1), "{waited:?}");
+    }
+
+    #[tokio::test]
+    async fn locks_and_requests_are_counted_under_their_policy() {
+        let leases = client(
+            "[locks.payout]\nkey = \"payout:{deal}\"\n[idempotency.payout]\nkey = \"once:{deal}\"\nttl = \"1h\"",
+        )
+        .await;
+        let lock = || leases.lock_policy("payout").unwrap().key([("deal", 42)]);
+        let guard = lock().acquire().await.unwrap();
+        assert!(lock().try_acquire().await.unwrap().held().is_none());
+        assert!(guard.release().await.unwrap().was_held());
+        assert!(leases.lock("other").acquire().await.unwrap().release().await.unwrap().was_held());
+        let request = leases.idempotency_policy("payout").unwrap().key([("deal", 42)]);
+        let paid = request.run(async |_lease| Ok::<u32, String>(7)).await.unwrap();
+        assert_eq!(paid.result(), Some(7));
+        let stats = leases.stats();
+        let (payout, rest) = (&stats.by_policy["payout"], &stats.by_policy[""]);
+        assert_eq!(
+            (payout.attempts, payout.acquired, payout.refused, payout.released),
+            (2, 1, 1, 1),
+            "{stats:?}"
+        );
+        assert_eq!((payout.executed, payout.hold_time.count()), (1, 1), "{stats:?}");
+        assert_eq!((rest.acquired, rest.released, rest.executed), (1, 1, 0), "{stats:?}");
+        assert_eq!((stats.acquired, stats.released, stats.executed), (2, 2, 1), "{stats:?}");
+        assert!(stats.prometheus().contains("\nleasehold_acquired_total{policy=\"payout\"} 1\n"));
     }
 
     #[tokio::test]
     async fn wrong_names_fail_at_once_and_wrong_values_when_acquired() {
         let leases = client("[locks.payout]\nkey = \"payout:{deal_id}\"").await;
-        assert!(leases.policy("payuot").unwrap_err().to_string().contains("\"payout\""));
-        let payout = leases.policy("payout").unwrap();
+        assert!(leases.lock_policy("payuot").unwrap_err().to_string().contains("\"payout\""));
+        let payout = leases.lock_policy("payout").unwrap();
         for (lock, why) in [(payout.key([("deal", "1")]), "\"deal_id\""), (payout.lock(), "none for deal_id")]
         {
             let error = lock.acquire().await.unwrap_err();
@@ -319,14 +373,14 @@ mod on_a_client {
     #[tokio::test]
     async fn a_raised_max_ttl_goes_with_the_policies() {
         let leases = client("max-ttl = \"1h\"\n[locks.long]\nkey = \"a\"\nttl = \"1h\"").await;
-        assert!(leases.policy("long").unwrap().lock().acquire().await.is_ok());
+        assert!(leases.lock_policy("long").unwrap().lock().acquire().await.is_ok());
         assert_eq!(leases.policies().locks().count(), 1);
     }
 
     #[tokio::test(start_paused = true)]
     async fn a_lock_delay_comes_from_the_policy() {
         let leases = client("[locks.a]\nkey = \"a\"\nttl = \"1s\"\nlock-delay = \"10s\"").await;
-        let take = || leases.policy("a").unwrap().lock().try_acquire();
+        let take = || leases.lock_policy("a").unwrap().lock().try_acquire();
         let lost = take().await.unwrap().held().unwrap();
         lost.lost().await;
         drop(lost);
@@ -393,7 +447,7 @@ mod on_a_client {
         ] {
             let builder = Leasehold::builder("unplugged:").clock(clock.clone()).engine(engine.clone());
             let leases = builder.policies(load(file)).connect_lazy().unwrap();
-            let lock = leases.policy(name).unwrap().key(parameters.iter().copied());
+            let lock = leases.lock_policy(name).unwrap().key(parameters.iter().copied());
             let outcome = lock.acquire_or_proceed().await;
             assert_eq!(matches!(outcome, Ok(Protection::Unprotected { .. })), proceeds, "{outcome:?}");
             assert_eq!(matches!(outcome, Err(Error::StoreUnreachable { .. })), !proceeds, "{outcome:?}");
@@ -409,7 +463,7 @@ async fn a_critical_lock_does_not_go_on_without_protection_whatever_the_caller_s
     let policies = leasehold::Policies::parse(text, "test").unwrap();
     let leases = leasehold::Leasehold::builder("memory:").policies(policies).connect().await.unwrap();
     let lock =
-        leases.policy("payout").unwrap().key([("deal_id", 42)]).on_outage(leasehold::OnOutage::Proceed);
+        leases.lock_policy("payout").unwrap().key([("deal_id", 42)]).on_outage(leasehold::OnOutage::Proceed);
     let error = lock.acquire_or_proceed().await.unwrap_err();
     assert!(error.to_string().contains("critical"), "{error}");
 }

@@ -115,7 +115,7 @@ async fn four_processes_are_served_in_the_order_they_came(arena: Arena) {
         takers.push(arena.spawn("taker", &[("TTL_MS", "5000")]));
         arena.waiting(&leases, number).await;
     }
-    guard.release().await.unwrap();
+    let _ = guard.release().await.unwrap();
     let fences: Vec<_> = takers.iter().map(|taker| fence_in(&taker.wait_for_line("got ", LONG))).collect();
     assert!(fences.is_sorted(), "{fences:?}");
 }
@@ -127,7 +127,7 @@ async fn a_killed_holder_costs_its_ttl_and_no_more(arena: Arena) {
     let leases = arena.client().await;
     let guard = leases.lock("shared").wait(LONG).acquire().await.unwrap();
     assert!(guard.fence() > first);
-    guard.release().await.unwrap();
+    let _ = guard.release().await.unwrap();
 }
 
 async fn a_stopped_holder_is_refused_by_its_fence_and_told_that_it_lost(arena: Arena) {
@@ -144,7 +144,7 @@ async fn a_stopped_holder_is_refused_by_its_fence_and_told_that_it_lost(arena: A
     holder.cont();
     assert_eq!(holder.wait_for_line("late ", LONG), "held=false accepted=false");
     assert!(guard.is_held());
-    guard.release().await.unwrap();
+    let _ = guard.release().await.unwrap();
 }
 
 /// The message waits in the socket of a stopped process; by the time it is read the lock is somebody else's.
@@ -155,14 +155,14 @@ async fn a_stopped_waiter_does_not_use_a_late_hand_over(arena: Arena) {
     taker.wait_for_line("queued", LONG);
     arena.waiting(&leases, 1).await;
     taker.stop();
-    guard.release().await.unwrap();
+    let _ = guard.release().await.unwrap();
     // Whatever the stopped process was handed runs out, and then it is ours.
     let mine = leases.lock("shared").keep_alive().wait(LONG).acquire().await.unwrap();
     taker.cont();
     arena.waiting(&leases, 1).await;
     assert!(mine.is_held());
     let fence = mine.fence();
-    mine.release().await.unwrap();
+    let _ = mine.release().await.unwrap();
     let got = taker.wait_for_line("got ", LONG);
     assert!(fence_in(&got) > fence && got.ends_with("held=true"), "{got}");
 }
@@ -195,7 +195,7 @@ async fn a_process_whose_wall_clock_is_an_hour_off_changes_nothing(arena: Arena)
         let guard = leases.lock("shared").wait(LONG).acquire().await.unwrap();
         assert!(guard.fence() > fence, "{offset}");
         last = guard.fence();
-        guard.release().await.unwrap();
+        let _ = guard.release().await.unwrap();
     }
 }
 

@@ -187,14 +187,14 @@ async fn a_stopped_worker_has_no_say_about_what_was_claimed_since(arena: Arena) 
     worker.wait_for_line("handling", LONG);
     worker.stop();
     eventually_async(LONG, "it is visible again", || async { pool.stats().await.unwrap().due == 1 }).await;
-    let mine = pool.claim(1, LONG).await.unwrap().due.remove(0);
+    let mine = pool.claim().limit(1).visibility(LONG).await.unwrap().due.remove(0);
     assert_eq!(mine.attempt(), 2);
     arena.done();
     worker.cont();
     assert_eq!(worker.wait_for_line("stale, ", LONG), "done=0");
     let stats = pool.stats().await.unwrap();
     assert_eq!((stats.pending, stats.due), (1, 0), "it is still claimed");
-    assert!(mine.acknowledge().await.unwrap());
+    assert!(mine.acknowledge().await.unwrap().is_settled());
     leases.close().await.unwrap();
 }
 

@@ -47,7 +47,7 @@ async fn a_list_shows_each_name_once_while_the_server_resizes_its_table() {
         server.cli(&["EVAL", before, "0"]);
         let (mut shown, mut from, mut pages) = (Vec::new(), None, 0);
         loop {
-            let page = leases.list("job:", from, 40).await.unwrap();
+            let page = leases.list_page("job:", from, 40).await.unwrap();
             shown.extend(page.items.iter().map(|item| item.name.to_string()));
             pages += 1;
             if pages == 2 {

@@ -79,9 +79,9 @@ async fn waiters_ask_a_server_that_refuses_writes_less_and_less_often() {
     let asked = calls(&server) - before;
     assert!(asked <= 20 * 8, "{asked} calls");
     server.cli(&["CONFIG", "SET", "min-replicas-to-write", "0"]);
-    guard.release().await.unwrap();
+    let _ = guard.release().await.unwrap();
     for waiter in waiters {
-        waiter.await.unwrap();
+        let _ = waiter.await.unwrap();
     }
 }
 
@@ -107,6 +107,6 @@ async fn a_server_that_has_too_many_clients_for_a_while_does_not_end_a_wait() {
         tokio::time::sleep(Duration::from_millis(5)).await;
     }
     tell(&["CONFIG", "SET", "maxclients", "100"]);
-    guard.release().await.unwrap();
-    waiter.await.unwrap().unwrap().release().await.unwrap();
+    let _ = guard.release().await.unwrap();
+    let _ = waiter.await.unwrap().unwrap().release().await.unwrap();
 }

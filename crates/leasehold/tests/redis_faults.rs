@@ -51,7 +51,7 @@ async fn asking_once_is_one_command_and_leaves_no_trace() {
     let channels = server.cli(&["PUBSUB", "CHANNELS"]).list().len();
     let _ = alone.lock("y").try_acquire().await.unwrap();
     assert_eq!(server.cli(&["PUBSUB", "CHANNELS"]).list().len(), channels);
-    guard.release().await.unwrap();
+    let _ = guard.release().await.unwrap();
 }
 
 #[tokio::test]
@@ -67,14 +67,14 @@ async fn a_hand_over_reaches_a_waiter_that_sent_nothing_since_its_claim() {
         let waiter = tokio::spawn(b.lock("x").wait(LONG).into_future());
         waiting(&a, "x", 3).await;
         let sent = proxy.requests_bytes();
-        guard.release().await.unwrap();
+        let _ = guard.release().await.unwrap();
         for other in others {
-            other.await.unwrap().unwrap().release().await.unwrap();
+            let _ = other.await.unwrap().unwrap().release().await.unwrap();
         }
         let got = waiter.await.unwrap().unwrap();
         let sent = proxy.requests_bytes() - sent;
         assert!(got.is_held());
-        got.release().await.unwrap();
+        let _ = got.release().await.unwrap();
         // The poll of a far waiter is seconds away; on a busy machine it may come first.
         if b.stats().handed_over == 1 {
             // At most the one renewal that makes the start of the lease exact, off the caller's path.
@@ -127,11 +127,11 @@ async fn a_client_recovers_from_a_black_hole_and_its_waiters_keep_their_place() 
     })
     .await;
     assert_eq!(a.inspect("x").await.unwrap().waiting, 2);
-    guard.release().await.unwrap();
+    let _ = guard.release().await.unwrap();
     let early = early.await.unwrap().unwrap();
     assert!(!late.is_finished());
-    early.release().await.unwrap();
-    late.await.unwrap().unwrap().release().await.unwrap();
+    let _ = early.release().await.unwrap();
+    let _ = late.await.unwrap().unwrap().release().await.unwrap();
 }
 
 #[tokio::test]
@@ -150,8 +150,8 @@ async fn a_killed_connection_is_not_noticed_by_waiters_and_holders() {
         .await;
     }
     assert!(guard.is_held());
-    guard.release().await.unwrap();
-    waiter.await.unwrap().unwrap().release().await.unwrap();
+    let _ = guard.release().await.unwrap();
+    let _ = waiter.await.unwrap().unwrap().release().await.unwrap();
 }
 
 /// A far waiter asks every five seconds; a break makes it ask at once, or it would be passed over as dead.
@@ -172,11 +172,11 @@ async fn a_far_waiter_listens_again_long_before_its_next_poll() {
         server.cli(&["PUBSUB", "CHANNELS", "leasehold:wake:*"]).list().len() == 2
     })
     .await;
-    guard.release().await.unwrap();
+    let _ = guard.release().await.unwrap();
     for other in others {
-        other.await.unwrap().unwrap().release().await.unwrap();
+        let _ = other.await.unwrap().unwrap().release().await.unwrap();
     }
-    far.await.unwrap().unwrap().release().await.unwrap();
+    let _ = far.await.unwrap().unwrap().release().await.unwrap();
 }
 
 #[tokio::test]
@@ -185,7 +185,7 @@ async fn validity_counts_from_before_the_request_left() {
     let proxy = FaultProxy::start(server.addr());
     let leases =
         Leasehold::builder(proxy.url()).command_timeout(Duration::from_secs(10)).connect().await.unwrap();
-    leases.lock("warm").acquire().await.unwrap().release().await.unwrap();
+    let _ = leases.lock("warm").acquire().await.unwrap().release().await.unwrap();
     proxy.delay(ms(400));
     let guard = leases.lock("x").ttl(ms(5000)).acquire().await.unwrap();
     let (believed, real) = (guard.remaining(), server.cli(&["PTTL", "lock:x"]).int() as u64);
@@ -214,7 +214,7 @@ async fn a_lock_deleted_or_swapped_by_hand_is_lost_at_the_next_renewal_and_a_wai
         assert!(next.fence() > guard.fence());
         assert!(matches!(guard.release().await.unwrap(), Released::Taken { by: Some(_) }));
         assert!(next.is_held());
-        next.release().await.unwrap();
+        let _ = next.release().await.unwrap();
     }
 }
 
@@ -227,7 +227,7 @@ async fn a_server_that_restarts_empty_loses_locks_and_says_so() {
     guard.lost().await;
     let next = leases.lock("x").acquire().await.unwrap();
     assert!(next.fence() > guard.fence());
-    next.release().await.unwrap();
+    let _ = next.release().await.unwrap();
 }
 
 #[tokio::test]
@@ -235,7 +235,7 @@ async fn an_abandon_that_overtakes_its_own_claim_leaves_no_lock_behind() {
     let Some(server) = leasehold_testkit::redis_or_skip() else { return };
     let proxy = FaultProxy::start(server.addr());
     let leases = Arc::new(client(proxy.url()).await);
-    leases.lock("warm").acquire().await.unwrap().release().await.unwrap();
+    let _ = leases.lock("warm").acquire().await.unwrap().release().await.unwrap();
     proxy.hold();
     // The claim is sent and stays on its way, on a connection that is then given up.
     let first = leases.lock("x").wait(ms(300)).acquire().await.unwrap_err();
@@ -276,7 +276,7 @@ async fn a_release_without_an_answer_is_repeated_until_the_lock_is_free() {
 async fn with_the_server_down_calls_fail_fast_and_a_restart_is_survived() {
     let Some(server) = leasehold_testkit::redis_or_skip() else { return };
     let leases = client(server.url()).await;
-    held(&leases, "x").await.release().await.unwrap();
+    let _ = held(&leases, "x").await.release().await.unwrap();
     server.kill();
     eventually_async(LONG, "the break to be noticed", || async { leases.stats().disconnected > 0 }).await;
     for _ in 0..50 {
@@ -320,7 +320,7 @@ async fn dead_waiters_do_not_stop_a_hand_over() {
     let waiter = tokio::spawn(leases.lock("x").wait(LONG).into_future());
     waiting(&leases, "x", 351).await;
     assert!(matches!(guard.release().await.unwrap(), Released::HandedOver { .. }));
-    waiter.await.unwrap().unwrap().release().await.unwrap();
+    let _ = waiter.await.unwrap().unwrap().release().await.unwrap();
     assert_eq!(server.cli(&["EXISTS", waiters, "lock:x"]).int(), 0);
 }
 
@@ -421,7 +421,7 @@ async fn no_two_names_meet_in_one_key() {
     assert!(matches!(waiter.await.unwrap(), Err(Error::TimedOut { .. })), "two holders");
     assert!(holder.is_held());
     for name in ["{x}y", "y{x}", "{x", "leasehold"] {
-        held(&leases, name).await.release().await.unwrap();
+        let _ = held(&leases, name).await.release().await.unwrap();
     }
 }
 
@@ -453,8 +453,8 @@ async fn a_server_that_became_a_replica_is_left_for_the_one_that_its_address_lea
     eventually_async(LONG, "renewals at the new primary", || async { leases.stats().renewed > renewed })
         .await;
     assert!(guard.is_held());
-    guard.release().await.unwrap();
-    waiter.await.unwrap().unwrap().release().await.unwrap();
+    let _ = guard.release().await.unwrap();
+    let _ = waiter.await.unwrap().unwrap().release().await.unwrap();
 }
 
 /// Operations gather in a task of the runtime that began to gather, whoever else waits for it.
@@ -470,7 +470,7 @@ fn operations_go_on_after_a_runtime_ended_while_they_gathered() {
             .connect(),
     );
     let leases = leases.unwrap();
-    home.block_on(async { held(&leases, "warm").await.release().await.unwrap() });
+    let _ = home.block_on(async { held(&leases, "warm").await.release().await.unwrap() });
     for _ in 0..10 {
         let short = tokio::runtime::Builder::new_current_thread().enable_all().build().unwrap();
         proxy.hold();
@@ -487,7 +487,7 @@ fn operations_go_on_after_a_runtime_ended_while_they_gathered() {
         assert!(matches!(got, Ok(Attempt::Held(_))), "{got:?}");
         home.block_on(async {
             if let Ok(Attempt::Held(guard)) = got {
-                guard.release().await.unwrap();
+                let _ = guard.release().await.unwrap();
             }
         });
     }

@@ -33,7 +33,7 @@ async fn all_names_of_a_server_share_one_fence_that_is_in_the_text_of_each_lock(
         assert!(words[0].len() == 32 && words[1] == last.to_string(), "{} words", words.len());
         assert_eq!(leases.inspect(name).await.unwrap().held().unwrap().fence, last);
         assert_eq!(server.cli(&["GET", FENCE]).text(), last.to_string());
-        guard.release().await.unwrap();
+        let _ = guard.release().await.unwrap();
         assert_eq!(keys(&server), [FENCE], "a released lock leaves nothing behind");
     }
     assert_eq!(server.cli(&["PTTL", FENCE]).int(), -1, "it outlives every hold");
@@ -47,7 +47,7 @@ async fn in_a_cluster_each_slot_has_its_fence_and_it_moves_with_the_slot() {
     let name = set.name_on(from, "x");
     let guard = held(&leases, &name).await;
     let ahead = guard.fence().get() + 3_600_000_000;
-    guard.release().await.unwrap();
+    let _ = guard.release().await.unwrap();
     let [counter] = &keys(from)[..] else { panic!("{:?}", keys(from)) };
     let slot = ClusterSet::slot(&format!("lock:{name}"));
     assert_eq!(ClusterSet::slot(counter), slot, "{counter}");
@@ -77,14 +77,14 @@ async fn a_fence_grows_after_an_hour_old_dump_was_restored() {
     let leases = client(server.url()).await;
     let guard = held(&leases, "x").await;
     let an_hour_ago = guard.fence().get() - 3_600_000_000;
-    guard.release().await.unwrap();
+    let _ = guard.release().await.unwrap();
     server.cli(&["SET", FENCE, &an_hour_ago.to_string()]);
     server.cli(&["SAVE"]);
     let mut last = Fence::new(0);
     for _ in 0..20 {
         let guard = held(&leases, "x").await;
         last = guard.fence();
-        guard.release().await.unwrap();
+        let _ = guard.release().await.unwrap();
     }
     server.restart_with_dump();
     assert!(held(&leases, "x").await.fence() > last);
@@ -97,7 +97,7 @@ async fn a_fence_ahead_of_the_clock_counts_on_and_ends_below_two_to_the_53() {
     let leases = client(server.url()).await;
     let guard = held(&leases, "x").await;
     let ahead = guard.fence().get() + 3_600_000_000;
-    guard.release().await.unwrap();
+    let _ = guard.release().await.unwrap();
     server.cli(&["SET", FENCE, &ahead.to_string()]);
     assert_eq!(held(&leases, "alone").await.fence().get(), ahead + 1);
     let together = (0..40).map(|n| leases.lock(format!("together:{n}")).into_future());
@@ -148,7 +148,7 @@ async fn a_release_and_a_force_release_read_the_holders_fence_from_the_lock() {
     server.cli(&["DEL", "lock:x"]);
     let holder = held(&b, "x").await;
     // Others moved the server's fence on meanwhile.
-    held(&b, "y").await.release().await.unwrap();
+    let _ = held(&b, "y").await.release().await.unwrap();
     assert_eq!(late.release().await.unwrap(), Released::Taken { by: Some(holder.fence()) });
     let seen = Fence::new(holder.fence().get() - 1);
     assert_eq!(a.force_release("x", seen).await.unwrap(), Released::Taken { by: Some(holder.fence()) });
@@ -161,7 +161,7 @@ async fn the_shipped_fence_check_refuses_a_late_writer() {
     let leases = client(server.url()).await;
     let first = held(&leases, "x").await;
     let early = first.fence().to_string();
-    first.release().await.unwrap();
+    let _ = first.release().await.unwrap();
     let later = held(&leases, "x").await.fence().to_string();
     let write = |fence: &str, value: &str| {
         server

@@ -31,7 +31,7 @@ async fn twenty_lock_tasks_beside_twenty_idempotency_readers_get_every_lock_and_
     let lock = async |task: usize| {
         for _ in 0..ROUNDS {
             let attempt = leases.lock(format!("task {task}")).ttl(LONG).try_acquire().await?;
-            attempt.held().expect("nobody else wants it").release().await?;
+            let _ = attempt.held().expect("nobody else wants it").release().await?;
         }
         Ok::<_, leasehold::Error>(())
     };

@@ -25,10 +25,10 @@ async fn the_log_tells_what_happened_and_no_secret() {
     let released = leases.lock("logged").acquire().await.unwrap();
     let owner = server.cli(&["GET", "lock:logged"]).text().to_owned();
     let fence = released.fence();
-    released.release().await.unwrap();
+    let _ = released.release().await.unwrap();
     let taken = leases.lock("logged").acquire().await.unwrap();
     server.cli(&["DEL", "lock:logged"]);
-    taken.release().await.unwrap();
+    let _ = taken.release().await.unwrap();
     proxy.refuse();
     proxy.cut();
     leases.lock("logged").try_acquire().await.unwrap_err();

@@ -76,12 +76,12 @@ async fn a_lock_that_is_force_released_is_lost_at_once() {
     let [mine, other] = [client(server.url()).await, client(server.url()).await];
     for by in [&other, &mine] {
         let guard = watched(&mine, "x").await;
-        by.force_release("x", guard.fence()).await.unwrap();
+        assert!(by.force_release("x", guard.fence()).await.unwrap().was_held());
         assert!(guard.lost_within(SOON).await);
     }
     // What a client does itself it knows, also of a lease that nobody renews.
     let guard = mine.lock("x").ttl(TTL).acquire().await.unwrap();
-    mine.force_release("x", guard.fence()).await.unwrap();
+    assert!(mine.force_release("x", guard.fence()).await.unwrap().was_held());
     assert!(!guard.is_held());
 }
 
@@ -90,7 +90,7 @@ async fn an_execution_whose_record_is_removed_is_lost_at_once() {
     let Some(server) = leasehold_testkit::redis_or_skip() else { return };
     let leases = client(server.url()).await;
     let execution =
-        leases.idempotency("payout").key(42).lease(TTL).begin_bytes().await.unwrap().yours().unwrap();
+        leases.idempotency("payout").key(42).lease_ttl(TTL).begin_bytes().await.unwrap().yours().unwrap();
     renewed(&leases, 1).await;
     server.cli(&["DEL", "idempotency:payout:42"]);
     assert!(execution.lease().lost_within(SOON).await);
@@ -134,7 +134,7 @@ async fn a_lock_that_was_given_back_causes_no_call_whatever_becomes_of_its_key()
         watched(&leases, "detached").await,
         watched(&leases, "last").await,
     ];
-    released.release().await.unwrap();
+    let _ = released.release().await.unwrap();
     let _handle = detached.detach();
     let before = leases.round_trips().unwrap();
     for name in ["released", "detached", "last"] {
@@ -151,7 +151,7 @@ async fn a_lock_that_is_held_for_a_moment_is_never_renewed() {
     let (began, mut longest) = (Instant::now(), Duration::ZERO);
     while began.elapsed() < A_WHILE {
         let asked = Instant::now();
-        kept(&leases, "x", TTL).await.release().await.unwrap();
+        let _ = kept(&leases, "x", TTL).await.release().await.unwrap();
         longest = longest.max(asked.elapsed());
     }
     // On a machine that stood still in between it was held for longer.
@@ -169,15 +169,15 @@ async fn the_server_remembers_nothing_of_locks_that_are_not_renewed() {
     let _watched = watched(&leases, "x").await;
     let fixed = leases.lock("y").ttl(TTL).acquire().await.unwrap();
     fixed.extend().await.unwrap();
-    kept(&leases, "z", TTL).await.release().await.unwrap();
+    let _ = kept(&leases, "z", TTL).await.release().await.unwrap();
     // Renewed at once after the hand-over, to know its start.
     let held = kept(&other, "z", TTL).await;
     let waiter = leases.lock("z").ttl(TTL).keep_alive().wait(SOON);
     let waiter = tokio::spawn(waiter.acquire());
     eventually_async(SOON, "the waiter", || async { other.inspect("z").await.unwrap().waiting == 1 }).await;
-    held.release().await.unwrap();
+    let _ = held.release().await.unwrap();
     let renewals = leases.stats().renewed;
-    waiter.await.unwrap().unwrap().release().await.unwrap();
+    let _ = waiter.await.unwrap().unwrap().release().await.unwrap();
     assert!(leases.stats().renewed <= renewals + 1);
     assert_eq!(server.info("tracking_total_keys").as_deref(), Some("1"));
     assert_eq!(server.info("tracking_clients").as_deref(), Some("1"));
@@ -237,7 +237,7 @@ async fn a_server_that_refuses_to_watch_is_asked_once_per_connection() {
         let before = leases.stats().renewed;
         tokio::time::sleep(A_WHILE).await;
         assert_eq!(leases.stats().renewed, before, "{denied}");
-        guard.release().await.unwrap();
+        let _ = guard.release().await.unwrap();
         let log = server.cli(&["ACL", "LOG"]);
         assert_eq!(log.list().len(), 1, "{denied}: {log:?}");
         assert_eq!(leases.stats().disconnected, 0);

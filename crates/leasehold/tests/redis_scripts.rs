@@ -61,7 +61,7 @@ async fn locks_and_records_work_beside_each_other_in_any_locale() {
         let (locks, records) = (leases.clone(), leases.clone());
         tasks.spawn(async move {
             for _ in 0..10 {
-                locks.lock(format!("x:{number}")).acquire().await.unwrap().release().await.unwrap();
+                let _ = locks.lock(format!("x:{number}")).acquire().await.unwrap().release().await.unwrap();
             }
         });
         tasks.spawn(async move {
@@ -117,8 +117,8 @@ async fn a_queue_full_of_dead_waiters_takes_a_live_one() {
     let last = || server.cli(&["ZRANGE", "leasehold:waiters:{lock:x}", "-1", "-1"]);
     let arrived = || async { last().list()[0].text().contains("leasehold:wake:") };
     eventually_async(LONG, "the waiter in the queue", arrived).await;
-    guard.release().await.unwrap();
-    waiter.await.unwrap().unwrap().release().await.unwrap();
+    let _ = guard.release().await.unwrap();
+    let _ = waiter.await.unwrap().unwrap().release().await.unwrap();
 }
 
 /// A crowd and its holder are gone at once: nobody is left to release, and the lock is free.
@@ -135,7 +135,7 @@ async fn a_free_lock_is_not_kept_from_a_newcomer_by_a_crowd_of_dead_waiters() {
     crowd("x");
     assert!(matches!(leases.lock("x").try_acquire().await.unwrap(), leasehold::Attempt::Held(_)));
     crowd("y");
-    leases.lock("y").wait(LONG).acquire().await.unwrap().release().await.unwrap();
+    let _ = leases.lock("y").wait(LONG).acquire().await.unwrap().release().await.unwrap();
 }
 
 #[tokio::test]
@@ -169,7 +169,7 @@ async fn a_waiter_is_not_forgotten_when_the_clock_of_the_server_goes_forward() {
     let polled = || async { server.cli(&["HLEN", "leasehold:seen:{lock:x}"]).int() == 1 };
     eventually_async(LONG, "its next poll", polled).await;
     assert!(matches!(guard.release().await.unwrap(), Released::HandedOver { .. }));
-    waiter.await.unwrap().unwrap().release().await.unwrap();
+    let _ = waiter.await.unwrap().unwrap().release().await.unwrap();
 }
 
 #[tokio::test]
@@ -238,7 +238,7 @@ async fn a_contended_lock_is_handed_over_in_one_call() {
 async fn cancelled_claims_leave_no_tombstone_if_their_ends_leave_over_the_same_connection() {
     let Some(server) = leasehold_testkit::redis_or_skip() else { return };
     let leases = Leasehold::builder(server.url()).command_timeout(LONG).connect().await.unwrap();
-    leases.lock("warm").acquire().await.unwrap().release().await.unwrap();
+    let _ = leases.lock("warm").acquire().await.unwrap().release().await.unwrap();
     // It answers nothing, but gets what is sent.
     server.stop();
     let claims: Vec<_> =

@@ -150,7 +150,7 @@ async fn a_lock_lies_in_the_database_of_the_url() {
     assert_eq!(admin.command(&["EXISTS", "lock:in three"]).unwrap().int(), 0);
     admin.command(&["SELECT", "3"]).unwrap();
     assert_eq!(admin.command(&["EXISTS", "lock:in three"]).unwrap().int(), 1);
-    guard.release().await.unwrap();
+    let _ = guard.release().await.unwrap();
 }
 
 #[tokio::test]
@@ -211,7 +211,7 @@ async fn hand_over(a: &Leasehold, b: &Leasehold, patience: Duration) -> Result<G
     if waiter.is_finished() {
         return Err(waiter.await.unwrap().map_or_else(Failure::Error, |_| Failure::Missed("exclusion")));
     }
-    let listed = a.list("", None, 10).await?;
+    let listed = a.list_page("", None, 10).await?;
     must(listed.items.iter().any(|Inspection { name, .. }| name.as_str() == "deal"), "listing")?;
     let outcome = held.release().await?;
     must(matches!(outcome, Released::HandedOver { .. }), "hand-over")?;
@@ -231,7 +231,7 @@ async fn use_everything(server: &RedisServer, label: &str, patience: Duration) -
         if b.stats().handed_over > 0 {
             break;
         }
-        handed.release().await?;
+        let _ = handed.release().await?;
         handed = hand_over(&a, &b, patience).await?;
     }
     must(b.stats().handed_over > 0, "hand-over message")?;

@@ -108,7 +108,7 @@ async fn nodes_and_sentinels_have_logins_of_their_own() {
     let set = set().password("of the nodes").sentinel_password("of the+sentinels");
     let Some(set) = set.start_or_skip() else { return };
     let leases = client(set.url()).await;
-    held(&leases, "x").await.release().await.unwrap();
+    let _ = held(&leases, "x").await.release().await.unwrap();
 
     let is_auth = |error: &Error| matches!(error, Error::StoreRefused { refusal: Refusal::Auth, .. });
     let no_sentinel_password = set.url().split('?').next().unwrap().to_owned();
@@ -131,7 +131,7 @@ async fn nodes_and_sentinels_have_logins_of_their_own() {
     let [nodes, sentinels] = files.map(|file| file.display().to_string());
     let place = no_password.split('?').next().unwrap();
     let url = format!("{place}?password-file={nodes}&sentinel-password-file={sentinels}");
-    held(&client(url).await, "y").await.release().await.unwrap();
+    let _ = held(&client(url).await, "y").await.release().await.unwrap();
 }
 
 #[tokio::test(flavor = "multi_thread")]
@@ -143,10 +143,10 @@ async fn a_dead_and_a_hanging_sentinel_cost_a_part_of_the_command_timeout() {
     let began = std::time::Instant::now();
     let leases = patient().connect().await.unwrap();
     assert!(began.elapsed() < LONG / 4, "{:?}", began.elapsed());
-    held(&leases, "x").await.release().await.unwrap();
+    let _ = held(&leases, "x").await.release().await.unwrap();
     set.sentinels()[0].kill();
     let leases = client(set.url()).await;
-    held(&leases, "x").await.release().await.unwrap();
+    let _ = held(&leases, "x").await.release().await.unwrap();
     set.sentinels()[1].cont();
 }
 
@@ -156,7 +156,7 @@ async fn sentinels_that_the_url_does_not_name_are_learnt() {
     let first = set.sentinels()[0].addr();
     let leases = client(format!("redis-sentinel://{first}/{}", SentinelSet::NAME)).await;
     let guard = held(&leases, "x").await;
-    guard.release().await.unwrap();
+    let _ = guard.release().await.unwrap();
     // It asks whom else it can ask before it asks for the primary.
     eventually_async(LONG, "the client to listen and ask", || async {
         listeners_of(&set.sentinels()[0]).iter().any(|line| line.contains("cmd=sentinel|master"))
@@ -165,7 +165,7 @@ async fn sentinels_that_the_url_does_not_name_are_learnt() {
     set.sentinels()[0].kill();
     hang_up(set.primary());
     eventually_async(LONG, "the break", || async { leases.stats().disconnected > 0 }).await;
-    held(&leases, "x").await.release().await.unwrap();
+    let _ = held(&leases, "x").await.release().await.unwrap();
 }
 
 #[tokio::test(flavor = "multi_thread")]
@@ -187,7 +187,7 @@ async fn sentinels_that_missed_a_fail_over_are_not_believed_although_they_are_mo
         eventually_async(LONG, "the break", || async { leases.stats().disconnected > before }).await;
         let guard = held(&leases, "x").await;
         assert_eq!(primary.cli(&["EXISTS", "lock:x"]).int(), 1);
-        guard.release().await.unwrap();
+        let _ = guard.release().await.unwrap();
     }
     // Also when the one that knows is silent: what was heard is not forgotten.
     set.sentinels()[0].stop();
@@ -260,11 +260,11 @@ async fn tls_goes_to_sentinels_and_to_the_primary() {
     let trusting = |ca: &std::path::Path| format!("{}?ca={}", set.url(), ca.display());
     assert!(set.url().starts_with("rediss-sentinel://"));
     let leases = client(trusting(&certificates.ca())).await;
-    held(&leases, "x").await.release().await.unwrap();
+    let _ = held(&leases, "x").await.release().await.unwrap();
     set.failover();
-    held(&leases, "x").await.release().await.unwrap();
+    let _ = held(&leases, "x").await.release().await.unwrap();
     let other_spelling = trusting(&certificates.ca()).replace("rediss-", "redis-") + "&tls=on";
-    held(&client(other_spelling).await, "x").await.release().await.unwrap();
+    let _ = held(&client(other_spelling).await, "x").await.release().await.unwrap();
     let error = refusal(&trusting(&certificates.wrong_ca())).await;
     assert!(matches!(error, Error::StoreRefused { refusal: Refusal::Certificate, .. }), "{error}");
 }

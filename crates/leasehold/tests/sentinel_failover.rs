@@ -66,7 +66,7 @@ async fn waiters_outlive_the_primary_they_waited_on() {
             let guard = lock.acquire().await.unwrap();
             let fence = guard.fence();
             assert!(guard.is_held());
-            guard.release().await.unwrap();
+            let _ = guard.release().await.unwrap();
             fence
         });
     }
@@ -80,7 +80,7 @@ async fn waiters_outlive_the_primary_they_waited_on() {
     eventually_async(LONG, "all to wait again", all_wait).await;
     assert!(guard.is_held(), "the lock was copied, so it was not lost");
     let mut fences: Vec<Fence> = vec![guard.fence()];
-    guard.release().await.unwrap();
+    let _ = guard.release().await.unwrap();
     while let Some(fence) = waiters.join_next().await {
         fences.push(fence.unwrap());
     }
@@ -149,7 +149,7 @@ async fn an_old_primary_that_still_takes_writes_is_left() {
     story.goes_on(load::grants(1000)).await;
     let guard = held(&idle, "x", ms(30_000)).await;
     assert_eq!((old.cli(&["EXISTS", "lock:x"]).int(), new.cli(&["EXISTS", "lock:x"]).int()), (0, 1));
-    guard.release().await.unwrap();
+    let _ = guard.release().await.unwrap();
     story.end(is_overlap).await;
 }
 
@@ -168,7 +168,7 @@ async fn a_primary_that_hung_and_comes_back_is_not_followed() {
     story.goes_on(load::grants(1000)).await;
     let guard = held(&clients[0], "x", ms(30_000)).await;
     assert_eq!(set.primary().cli(&["EXISTS", "lock:x"]).int(), 1);
-    guard.release().await.unwrap();
+    let _ = guard.release().await.unwrap();
     story.end(is_overlap).await;
 }
 
@@ -176,7 +176,7 @@ async fn a_primary_that_hung_and_comes_back_is_not_followed() {
 async fn a_grant_that_was_not_copied_is_lost_and_its_fence_is_not_given_again() {
     let Some(set) = set().start_or_skip() else { return };
     let leases = client(&set).await;
-    held(&leases, "x", ms(30_000)).await.release().await.unwrap();
+    let _ = held(&leases, "x", ms(30_000)).await.release().await.unwrap();
     replicated(&set).await;
     let (old, replicas) = (set.primary(), set.replicas());
     replicas.iter().for_each(|replica| replica.stop());
@@ -191,7 +191,7 @@ async fn a_grant_that_was_not_copied_is_lost_and_its_fence_is_not_given_again() 
     assert!(next.fence() > guard.fence(), "{} after {}", next.fence(), guard.fence());
     tokio::time::timeout(LONG, guard.lost()).await.expect("the holder is told");
     assert!(next.is_held() && !guard.is_held());
-    next.release().await.unwrap();
+    let _ = next.release().await.unwrap();
 }
 
 #[tokio::test(flavor = "multi_thread")]
@@ -219,6 +219,6 @@ async fn a_primary_that_became_a_replica_is_left_at_its_first_refusal() {
         matches!(leases.lock("y").try_acquire().await, Ok(Attempt::Held(_)))
     })
     .await;
-    guard.release().await.unwrap();
-    waiter.await.unwrap().unwrap().release().await.unwrap();
+    let _ = guard.release().await.unwrap();
+    let _ = waiter.await.unwrap().unwrap().release().await.unwrap();
 }

@@ -76,7 +76,7 @@ async fn a_first_use_waits_and_later_ones_do_not() {
         Attempt::Busy { holder, .. } => assert_eq!(holder, None),
         Attempt::Held(_) => panic!("granted in the grace"),
     }
-    held(&leases, "x").await.release().await.unwrap();
+    let _ = held(&leases, "x").await.release().await.unwrap();
     assert!(began.elapsed() >= GRACE, "{:?}", began.elapsed());
     let later = client(&set).await;
     assert!(matches!(later.lock("x").try_acquire().await.unwrap(), Attempt::Held(_)));
@@ -109,7 +109,7 @@ async fn a_holder_whose_grant_was_not_copied_keeps_its_lock() {
     eventually_async(LONG, "the end of the grace", || async { !in_grace(new) }).await;
     assert!(guard.is_held() && !waiter.is_finished());
     let fence = guard.fence();
-    guard.release().await.unwrap();
+    let _ = guard.release().await.unwrap();
     assert!(waiter.await.unwrap().unwrap().fence() > fence);
 }
 
@@ -166,7 +166,7 @@ async fn in_the_grace_a_release_frees_and_waiters_keep_their_order() {
         tokio::spawn(async move {
             let guard = lock.acquire().await.unwrap();
             turns.send(number).unwrap();
-            guard.release().await.unwrap();
+            let _ = guard.release().await.unwrap();
         });
         let waiting = || async { leases.inspect("x").await.unwrap().waiting == number + 1 };
         eventually_async(LONG, "the waiter", waiting).await;
@@ -230,7 +230,7 @@ async fn a_wiped_primary_grants_nothing_while_its_holders_come_back() {
     eventually_async(LONG, "the end of the grace", || async { !in_grace(primary) }).await;
     assert!(guard.is_held() && !waiter.is_finished());
     let fence = guard.fence();
-    guard.release().await.unwrap();
+    let _ = guard.release().await.unwrap();
     assert!(waiter.await.unwrap().unwrap().fence() > fence);
 }
 
@@ -258,6 +258,6 @@ async fn a_grace_is_as_long_as_those_who_use_the_primary_need_it() {
     // Who stays connected and goes on taking locks is known for as long.
     let patient = client_with(&set, hour).await;
     primary.cli(&["DEL", "leasehold:graces", "leasehold:grace"]);
-    held(&patient, "x").await.release().await.unwrap();
+    let _ = held(&patient, "x").await.release().await.unwrap();
     assert!(primary.cli(&["ZSCORE", "leasehold:graces", &ms]).text().len() > 10);
 }

@@ -22,7 +22,7 @@ async fn hand_over(leases: &Leasehold, name: &str) {
     let waiter = tokio::spawn(leases.lock(name).wait(LONG).into_future());
     eventually_async(LONG, "a waiter", || async { leases.inspect(name).await.unwrap().waiting == 1 }).await;
     assert!(matches!(guard.release().await.unwrap(), Released::HandedOver { .. }));
-    waiter.await.unwrap().unwrap().release().await.unwrap();
+    let _ = waiter.await.unwrap().unwrap().release().await.unwrap();
 }
 
 async fn is_refused(url: &str, wrong_ca: &Path) {

@@ -239,7 +239,7 @@ fn read(path: &Path) -> Result<Handle, Failure> {
     let mut text = String::new();
     let file = fs::File::open(path).map_err(failed)?;
     io::Read::read_to_string(&mut io::Read::take(file, HANDLE_MAX_BYTES), &mut text).map_err(failed)?;
-    Ok(Handle::parse(&text)?)
+    Ok(text.parse::<Handle>()?)
 }
 
 /// A new file for a handle; removed unless it is kept.

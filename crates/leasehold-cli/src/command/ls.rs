@@ -79,7 +79,7 @@ pub(super) async fn all(
     let mut found: Vec<Inspection> = Vec::new();
     let mut from = None;
     loop {
-        let page = leases.list(prefix, from, PAGE).await?;
+        let page = leases.list_page(prefix, from, PAGE).await?;
         found.extend(page.items);
         from = page.next;
         if from.is_none() || found.len() > limit {

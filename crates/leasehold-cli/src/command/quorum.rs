@@ -4,7 +4,8 @@ use std::time::Duration;
 
 use clap::{Args, Subcommand};
 use leasehold::{
-    Leasehold, Members,
+    Leasehold,
+    client::Members,
     engine::{Member, MemberState},
 };
 use serde::Serialize;

@@ -2,7 +2,7 @@
 
 use std::collections::BTreeSet;
 
-use leasehold::Leasehold;
+use leasehold::{Leasehold, Policies};
 use serde_json::Value;
 
 use crate::{deploy::read, sandbox::Sandbox};
@@ -20,7 +20,8 @@ fn alerts() -> String {
 
 /// The metrics of a program and of `leasehold stats`.
 async fn exposition() -> String {
-    let leases = Leasehold::connect("memory:").await.unwrap();
+    let policies = Policies::parse("[locks.payout]\nkey = \"payout:{deal}\"", "policies.toml").unwrap();
+    let leases = Leasehold::builder("memory:").policies(policies).connect().await.unwrap();
     let program = leases.stats().prometheus();
     leases.close().await.unwrap();
     program + &Sandbox::new().run(&["stats", "--prometheus"]).stdout

@@ -102,8 +102,8 @@ fn what_was_given_up_is_listed_with_its_reason() {
         let leases = leasehold::Leasehold::connect(sandbox.store()).await.unwrap();
         let pool = leases.deadlines("cli");
         pool.set_with("tx:42", std::time::Duration::ZERO, vec![0, 255]).await.unwrap();
-        let mut claimed = pool.claim(1, LONG).await.unwrap().due;
-        assert!(claimed.remove(0).bury("no such account").await.unwrap());
+        let mut claimed = pool.claim().limit(1).visibility(LONG).await.unwrap().due;
+        assert!(claimed.remove(0).bury("no such account").await.unwrap().is_settled());
         leases.close().await.unwrap();
     });
     let shown = run(&["dead", "cli"]).stdout;

@@ -22,6 +22,10 @@ pub const CONTEXT_BYTES_DEFAULT: usize = 64 * 1024;
 pub const CONTEXT_BYTES_MAX: usize = 1024 * 1024;
 /// Most deadlines in one call to the store, and on one page.
 pub const ITEMS_MAX: usize = 10_000;
+/// Deadlines that one claim takes from a bucket unless it says otherwise.
+pub(super) const LIMIT_DEFAULT: u32 = 100;
+/// Visibility of a claim that does not say otherwise.
+pub(super) const VISIBILITY_DEFAULT: Duration = Duration::from_secs(60);
 /// Most deadlines that one claim takes from a bucket.
 pub const LIMIT_MAX: u32 = 1_000;
 /// Shortest visibility. Below it a claim would be over before its answer arrives.

@@ -12,9 +12,11 @@ use std::{
 use bytes::Bytes;
 
 use super::pool::Deadlines;
+#[cfg(feature = "json")]
+use crate::engine::deadlines::Deadline;
 use crate::{
     clock::BootInstant,
-    engine::deadlines::{Delivery, Receipt, Settle},
+    engine::deadlines::{DeadlineId, Delivery, Receipt, Settle},
     error::Result,
 };
 
@@ -29,14 +31,14 @@ pub struct Claimed {
 }
 
 impl Claimed {
-    /// Acknowledges all of them. False where the receipt was no longer good.
+    /// Acknowledges all of them, and says of each how that ended.
     ///
     /// # Cancel safety
     /// Dropping the future leaves open which of them were removed. It may be sent again.
     ///
     /// # Errors
     /// When the store is at fault.
-    pub async fn acknowledge(&self) -> Result<Vec<bool>> {
+    pub async fn acknowledge(&self) -> Result<Vec<(DeadlineId, SettleOutcome)>> {
         let Some(first) = self.due.first() else { return Ok(Vec::new()) };
         self.due.iter().for_each(|due| due.settled.store(true, Ordering::Relaxed));
         let done: Vec<_> = self.due.iter().map(|due| (due.receipt().clone(), Settle::Done)).collect();
@@ -53,11 +55,30 @@ impl IntoIterator for Claimed {
     }
 }
 
+/// How the end of a claim was taken.
+#[derive(Clone, Copy, Debug, PartialEq, Eq)]
+pub enum SettleOutcome {
+    /// It counts.
+    Settled,
+    /// It came too late and changed nothing: the deadline was claimed, set or cancelled since.
+    Stale,
+}
+
+impl SettleOutcome {
+    pub(super) fn of(good: bool) -> Self {
+        if good { Self::Settled } else { Self::Stale }
+    }
+
+    /// Whether it counts.
+    pub const fn is_settled(self) -> bool {
+        matches!(self, Self::Settled)
+    }
+}
+
 /// A deadline that was claimed: hidden from everybody else until its visibility is over, then due again.
 ///
 /// Dropping it does nothing: unless it is settled, it comes back. Clone it, or keep its receipt, to settle it again after an
-/// error of the store. Settling it answers false if the receipt was no longer good, because the deadline was claimed, set or
-/// cancelled since; then nothing was changed.
+/// error of the store. Settling it too late changes nothing: [`SettleOutcome::Stale`].
 ///
 /// # Cancel safety
 /// Dropping the future of a method that settles it leaves open whether it is settled; if it is not, it comes back.
@@ -122,32 +143,46 @@ impl Due {
     }
 
     /// Removes it: it was handled.
-    pub async fn acknowledge(self) -> Result<bool> {
+    pub async fn acknowledge(self) -> Result<SettleOutcome> {
         self.settle(Settle::Done).await
     }
 
     /// Makes it due again after a while, at most ten years; the attempt counts.
-    pub async fn postpone(self, by: Duration) -> Result<bool> {
+    pub async fn postpone(self, by: Duration) -> Result<SettleOutcome> {
         self.settle(Settle::Postpone(by)).await
     }
 
     /// Makes it due again at once, for somebody else to handle; the attempt does not count.
-    pub async fn give_back(self) -> Result<bool> {
+    pub async fn give_back(self) -> Result<SettleOutcome> {
         self.settle(Settle::GiveBack).await
     }
 
     /// Gives it up: it goes to the dead ones of the pool, with its context and this reason.
-    pub async fn bury(self, why: impl Into<String>) -> Result<bool> {
+    pub async fn bury(self, why: impl Into<String>) -> Result<SettleOutcome> {
         self.settle(Settle::Bury(why.into())).await
     }
 
-    async fn settle(self, settle: Settle) -> Result<bool> {
+    async fn settle(self, settle: Settle) -> Result<SettleOutcome> {
         self.settled.store(true, Ordering::Relaxed);
-        Ok(self.deadlines.settle(&[(self.receipt().clone(), settle)]).await? == [true])
+        let settled = self.deadlines.settle(&[(self.receipt().clone(), settle)]).await?;
+        Ok(settled[0].1)
     }
 
     pub(super) fn is_settled(&self) -> bool {
         self.settled.load(Ordering::Relaxed)
+    }
+}
+
+#[cfg(feature = "json")]
+impl Deadline {
+    /// The context that its claimer gets, as JSON, for [`Due::context_as`].
+    ///
+    /// # Errors
+    /// `invalid` for a value that has no JSON.
+    pub fn json(self, context: &impl serde::Serialize) -> Result<Self> {
+        let what = || format!("context of the deadline \"{}\"", crate::text::quoted(&self.id));
+        let json = serde_json::to_vec(context).map_err(|error| crate::text::no_json(what(), &error))?;
+        Ok(self.context(json))
     }
 }
 

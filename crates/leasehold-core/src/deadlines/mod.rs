@@ -40,6 +40,7 @@
 //! Times are the store's, so that the clocks of those who set and of those who claim do not matter.
 
 mod bounds;
+mod claim;
 mod due;
 mod pool;
 mod recovery;
@@ -52,6 +53,7 @@ pub use bounds::{
     BUCKETS_DEFAULT, CONTEXT_BYTES_DEFAULT, CONTEXT_BYTES_MAX, DUE_MAX, ID_MAX_BYTES, ITEMS_MAX, LIMIT_MAX,
     POOL_NAME_MAX_BYTES, VISIBILITY_MAX, VISIBILITY_MIN,
 };
-pub use due::{Claimed, Due};
+pub use claim::ClaimDue;
+pub use due::{Claimed, Due, SettleOutcome};
 pub use pool::Deadlines;
 pub use recovery::{Recover, Recovery, Scans};

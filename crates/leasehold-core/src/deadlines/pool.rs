@@ -3,19 +3,19 @@
 use std::{fmt, sync::Arc, time::Duration};
 
 use bytes::Bytes;
+use futures_util::stream::BoxStream;
 use tokio::sync::OnceCell;
 
 use super::{
     bounds::{self, BUCKETS_DEFAULT, CONTEXT_BYTES_DEFAULT, CONTEXT_BYTES_MAX, ITEMS_MAX},
-    due::{Claimed, Due},
+    due::{Claimed, Due, SettleOutcome},
 };
-#[cfg(feature = "json")]
-use crate::text::{no_json, quoted};
 use crate::{
+    client::PAGE,
     config::between,
     core::Core,
     engine::{
-        Cursor, Listing, Page,
+        Cursor, Listing, Page, all_items,
         deadlines::{
             self as engine, BUCKETS_MAX, Dead, Deadline, DeadlineId, DueTime, Pending, Placement, Pool,
             PoolLayout, PoolStats, Receipt, Settle,
@@ -70,18 +70,47 @@ impl Deadlines {
     }
 
     /// How many buckets the pool has; 16 by default. Fixed when the pool is created: another number is an error later.
+    ///
+    /// ```
+    /// # #[tokio::main(flavor = "current_thread")] async fn main() -> leasehold::Result<()> {
+    /// # use std::time::Duration;
+    /// # let leases = leasehold::Leasehold::connect("memory:").await?;
+    /// let payments = leases.deadlines("payments").buckets(4);
+    /// payments.set("tx:42", Duration::ZERO).await?;
+    /// assert_eq!(payments.layout().await?.unwrap().buckets, 4);
+    /// # Ok(()) }
+    /// ```
     #[must_use]
     pub fn buckets(self, buckets: u16) -> Self {
         self.with(|asked| asked.buckets = Some(buckets))
     }
 
     /// Where the buckets are on a sharded store; [`Placement::Spread`] by default. Kept as the number of buckets is.
+    ///
+    /// ```
+    /// # #[tokio::main(flavor = "current_thread")] async fn main() -> leasehold::Result<()> {
+    /// # use std::time::Duration;
+    /// # let leases = leasehold::Leasehold::connect("memory:").await?;
+    /// # use leasehold::deadlines::Placement;
+    /// let payments = leases.deadlines("payments").placement(Placement::Together);
+    /// payments.set("tx:42", Duration::ZERO).await?;
+    /// # Ok(()) }
+    /// ```
     #[must_use]
     pub fn placement(self, placement: Placement) -> Self {
         self.with(|asked| asked.placement = Some(placement))
     }
 
     /// The largest context that may be set, in bytes. Default 64 KiB, at most 1 MiB.
+    ///
+    /// ```
+    /// # #[tokio::main(flavor = "current_thread")] async fn main() -> leasehold::Result<()> {
+    /// # use std::time::Duration;
+    /// # let leases = leasehold::Leasehold::connect("memory:").await?;
+    /// let payments = leases.deadlines("payments").context_max(16);
+    /// assert!(payments.set_with("tx:42", Duration::ZERO, "more than sixteen bytes").await.is_err());
+    /// # Ok(()) }
+    /// ```
     #[must_use]
     pub fn context_max(self, bytes: usize) -> Self {
         self.with(|asked| asked.context_max = bytes)
@@ -93,11 +122,30 @@ impl Deadlines {
     ///
     /// # Cancel safety
     /// Dropping the future leaves open whether it was set. It may be sent again.
+    ///
+    /// ```
+    /// # #[tokio::main(flavor = "current_thread")] async fn main() -> leasehold::Result<()> {
+    /// # use std::time::Duration;
+    /// # let leases = leasehold::Leasehold::connect("memory:").await?;
+    /// let payments = leases.deadlines("payments");
+    /// payments.set("tx:42", Duration::from_secs(1800)).await?;
+    /// # Ok(()) }
+    /// ```
     pub async fn set(&self, id: impl Into<DeadlineId>, due: impl Into<DueTime>) -> Result<()> {
         self.set_many(&[Deadline::new(id, due)]).await
     }
 
     /// [`Deadlines::set`] with a context for whoever claims it.
+    ///
+    /// ```
+    /// # #[tokio::main(flavor = "current_thread")] async fn main() -> leasehold::Result<()> {
+    /// # use std::time::Duration;
+    /// # let leases = leasehold::Leasehold::connect("memory:").await?;
+    /// let payments = leases.deadlines("payments");
+    /// payments.set_with("tx:42", Duration::ZERO, "order 7").await?;
+    /// assert_eq!(payments.claim().await?.due[0].context().unwrap(), "order 7");
+    /// # Ok(()) }
+    /// ```
     pub async fn set_with(
         &self,
         id: impl Into<DeadlineId>,
@@ -108,6 +156,17 @@ impl Deadlines {
     }
 
     /// [`Deadlines::set`] with a context as JSON, for [`Due::context_as`].
+    ///
+    /// ```
+    /// # #[tokio::main(flavor = "current_thread")] async fn main() -> leasehold::Result<()> {
+    /// # use std::time::Duration;
+    /// # let leases = leasehold::Leasehold::connect("memory:").await?;
+    /// let payments = leases.deadlines("payments");
+    /// payments.set_json("tx:42", Duration::ZERO, &("EUR", 100)).await?;
+    /// let (currency, amount): (String, u64) = payments.claim().await?.due[0].context_as()?.unwrap();
+    /// assert_eq!((currency.as_str(), amount), ("EUR", 100));
+    /// # Ok(()) }
+    /// ```
     #[cfg(feature = "json")]
     pub async fn set_json(
         &self,
@@ -119,6 +178,17 @@ impl Deadlines {
     }
 
     /// [`Deadlines::set`] for many. Not all or nothing: after an error some may be set.
+    ///
+    /// ```
+    /// # #[tokio::main(flavor = "current_thread")] async fn main() -> leasehold::Result<()> {
+    /// # use std::time::Duration;
+    /// # let leases = leasehold::Leasehold::connect("memory:").await?;
+    /// # use leasehold::Deadline;
+    /// let payments = leases.deadlines("payments");
+    /// let soon = Duration::from_secs(60);
+    /// payments.set_many(&[Deadline::new("tx:1", soon), Deadline::new("tx:2", soon).context("order 7")]).await?;
+    /// # Ok(()) }
+    /// ```
     pub async fn set_many(&self, deadlines: &[Deadline]) -> Result<()> {
         for deadline in deadlines {
             bounds::check_deadline(deadline, self.asked.context_max)?;
@@ -135,11 +205,31 @@ impl Deadlines {
     ///
     /// # Cancel safety
     /// Dropping the future leaves open whether it was removed. It may be sent again.
+    ///
+    /// ```
+    /// # #[tokio::main(flavor = "current_thread")] async fn main() -> leasehold::Result<()> {
+    /// # use std::time::Duration;
+    /// # let leases = leasehold::Leasehold::connect("memory:").await?;
+    /// let payments = leases.deadlines("payments");
+    /// payments.set("tx:42", Duration::from_secs(1800)).await?;
+    /// assert!(payments.cancel("tx:42").await?);
+    /// # Ok(()) }
+    /// ```
     pub async fn cancel(&self, id: impl Into<DeadlineId>) -> Result<bool> {
         Ok(self.cancel_many(&[id.into()]).await? == [true])
     }
 
     /// [`Deadlines::cancel`] for many. True where there was one.
+    ///
+    /// ```
+    /// # #[tokio::main(flavor = "current_thread")] async fn main() -> leasehold::Result<()> {
+    /// # use std::time::Duration;
+    /// # let leases = leasehold::Leasehold::connect("memory:").await?;
+    /// let payments = leases.deadlines("payments");
+    /// payments.set("tx:1", Duration::from_secs(1800)).await?;
+    /// assert_eq!(payments.cancel_many(&["tx:1".into(), "tx:2".into()]).await?, [true, false]);
+    /// # Ok(()) }
+    /// ```
     pub async fn cancel_many(&self, ids: &[DeadlineId]) -> Result<Vec<bool>> {
         ids.iter().try_for_each(|id| bounds::check_id(id))?;
         let (engine, pool) = self.ready().await?;
@@ -150,21 +240,6 @@ impl Deadlines {
             cancelled.extend(answer.map_err(failed)?);
         }
         Ok(cancelled)
-    }
-
-    /// Claims what is due, at most `limit` per bucket, oldest first within a bucket. Nobody else can claim any of it
-    /// for `visibility`; what is not settled by then is due again, with one attempt more.
-    ///
-    /// # Cancel safety
-    /// Dropping the future may leave deadlines claimed: they come back after their visibility.
-    ///
-    /// # Errors
-    /// `invalid` for a limit above 1,000 and a visibility that is not 100 ms to a day; see [`Deadlines`].
-    pub async fn claim(&self, limit: u32, visibility: Duration) -> Result<Claimed> {
-        bounds::check_claim(limit, visibility)?;
-        let (_, pool) = self.ready().await?;
-        let claimed = self.claim_quietly(limit, visibility).await;
-        claimed.inspect_err(|error| self.core().report(error, &pool.name))
     }
 
     /// [`Deadlines::claim`] without a log line when the store is at fault.
@@ -181,22 +256,43 @@ impl Deadlines {
         })
     }
 
-    /// Settles claimed deadlines, in order. False where the receipt was no longer good; then nothing of that deadline
-    /// changed. Not all or nothing: after an error some may be settled. Of a reason at most 1,024 bytes are kept.
+    /// Settles claimed deadlines, and says of each how that ended, in order. Not all or nothing: after an error some may be
+    /// settled. Of a reason at most 1,024 bytes are kept.
     ///
     /// # Cancel safety
     /// Dropping the future leaves open which were settled. It may be sent again.
     ///
     /// # Errors
     /// `invalid` for a postponement of more than ten years; see [`Deadlines`].
-    pub async fn settle(&self, settlements: &[(Receipt, Settle)]) -> Result<Vec<bool>> {
+    ///
+    /// ```
+    /// # #[tokio::main(flavor = "current_thread")] async fn main() -> leasehold::Result<()> {
+    /// # use std::time::Duration;
+    /// # let leases = leasehold::Leasehold::connect("memory:").await?;
+    /// # use leasehold::deadlines::{Settle, SettleOutcome};
+    /// let payments = leases.deadlines("payments");
+    /// payments.set("tx:42", Duration::ZERO).await?;
+    /// let claimed = payments.claim().await?;
+    /// let settlements: Vec<_> = claimed.due.iter().map(|due| (due.receipt().clone(), Settle::Done)).collect();
+    /// for (id, outcome) in payments.settle(&settlements).await? {
+    ///     assert_eq!((&*id, outcome), ("tx:42", SettleOutcome::Settled));
+    /// }
+    /// # Ok(()) }
+    /// ```
+    pub async fn settle(
+        &self,
+        settlements: &[(Receipt, Settle)],
+    ) -> Result<Vec<(DeadlineId, SettleOutcome)>> {
         let checked = |(receipt, settle): &_| Ok((Receipt::clone(receipt), bounds::checked(settle)?));
         let settlements = settlements.iter().map(checked).collect::<Result<Vec<_>>>()?;
         let (_, pool) = self.ready().await?;
         let mut settled = Vec::with_capacity(settlements.len());
         for some in settlements.chunks(ITEMS_MAX) {
             let answer = self.settle_quietly(some).await;
-            settled.extend(answer.inspect_err(|error| self.core().report(error, &pool.name))?);
+            let good = answer.inspect_err(|error| self.core().report(error, &pool.name))?;
+            let outcomes = some.iter().zip(good);
+            settled
+                .extend(outcomes.map(|((receipt, _), good)| (receipt.id.clone(), SettleOutcome::of(good))));
         }
         Ok(settled)
     }
@@ -218,6 +314,16 @@ impl Deadlines {
     }
 
     /// What is due, oldest first, without claiming it; nothing for a pool that nobody ever used.
+    ///
+    /// ```
+    /// # #[tokio::main(flavor = "current_thread")] async fn main() -> leasehold::Result<()> {
+    /// # use std::time::Duration;
+    /// # let leases = leasehold::Leasehold::connect("memory:").await?;
+    /// let payments = leases.deadlines("payments");
+    /// payments.set("tx:42", Duration::ZERO).await?;
+    /// assert_eq!(&*payments.peek(10).await?[0].id, "tx:42");
+    /// # Ok(()) }
+    /// ```
     pub async fn peek(&self, limit: u32) -> Result<Vec<Pending>> {
         bounds::check_page(limit)?;
         let Some((engine, pool)) = self.existing().await? else { return Ok(Vec::new()) };
@@ -225,9 +331,43 @@ impl Deadlines {
         answer.map_err(|error| self.core().failed(error, "looking at the pool", &pool.name))
     }
 
-    /// A page of what was given up. A page may be short or empty although more follow; the last one has no `next`. Set a
-    /// dead deadline again to have it tried again, cancel it to forget it.
-    pub async fn dead(&self, from: Option<Cursor>, limit: u32) -> Result<Page<Dead>> {
+    /// What was given up; set a dead deadline again to have it tried again, cancel it to forget it. An error is the last item.
+    ///
+    /// ```
+    /// # #[tokio::main(flavor = "current_thread")] async fn main() -> leasehold::Result<()> {
+    /// # use std::time::Duration;
+    /// # let leases = leasehold::Leasehold::connect("memory:").await?;
+    /// use futures_util::TryStreamExt;
+    ///
+    /// let payments = leases.deadlines("payments");
+    /// payments.set("tx:42", Duration::ZERO).await?;
+    /// for due in payments.claim().await? {
+    ///     due.bury("no such account").await?;
+    /// }
+    /// let dead: Vec<_> = payments.dead().try_collect().await?;
+    /// assert_eq!(&*dead[0].id, "tx:42");
+    /// # Ok(()) }
+    /// ```
+    pub fn dead(&self) -> BoxStream<'static, Result<Dead>> {
+        let pool = self.clone();
+        all_items(move |from| {
+            let pool = pool.clone();
+            async move { pool.dead_page(from, PAGE).await }
+        })
+    }
+
+    /// One page of [`Deadlines::dead`], for callers that keep their own place. A page may be short or empty although more follow;
+    /// the last one has no `next`.
+    ///
+    /// ```
+    /// # #[tokio::main(flavor = "current_thread")] async fn main() -> leasehold::Result<()> {
+    /// # use std::time::Duration;
+    /// # let leases = leasehold::Leasehold::connect("memory:").await?;
+    /// let payments = leases.deadlines("payments");
+    /// assert!(payments.dead_page(None, 100).await?.items.is_empty());
+    /// # Ok(()) }
+    /// ```
+    pub async fn dead_page(&self, from: Option<Cursor>, limit: u32) -> Result<Page<Dead>> {
         bounds::check_page(limit)?;
         let Some((engine, pool)) = self.existing().await? else {
             return Ok(Page { items: Vec::new(), next: None });
@@ -239,6 +379,16 @@ impl Deadlines {
     }
 
     /// How the pool stands; all zero for one that nobody ever used.
+    ///
+    /// ```
+    /// # #[tokio::main(flavor = "current_thread")] async fn main() -> leasehold::Result<()> {
+    /// # use std::time::Duration;
+    /// # let leases = leasehold::Leasehold::connect("memory:").await?;
+    /// let payments = leases.deadlines("payments");
+    /// payments.set("tx:42", Duration::ZERO).await?;
+    /// println!("{:?}", payments.stats().await?);
+    /// # Ok(()) }
+    /// ```
     pub async fn stats(&self) -> Result<PoolStats> {
         let Some((engine, pool)) = self.existing().await? else { return Ok(PoolStats::default()) };
         let answer = engine.stats(pool, self.core().command_until()).await;
@@ -246,6 +396,15 @@ impl Deadlines {
     }
 
     /// How the pool is laid out; `None` if nobody ever used it. Inspecting a pool does not create it.
+    ///
+    /// ```
+    /// # #[tokio::main(flavor = "current_thread")] async fn main() -> leasehold::Result<()> {
+    /// # use std::time::Duration;
+    /// # let leases = leasehold::Leasehold::connect("memory:").await?;
+    /// let payments = leases.deadlines("payments");
+    /// assert!(payments.layout().await?.is_none(), "nobody used it yet");
+    /// # Ok(()) }
+    /// ```
     pub async fn layout(&self) -> Result<Option<PoolLayout>> {
         Ok(self.existing().await?.map(|(_, pool)| pool.layout))
     }
@@ -295,19 +454,6 @@ impl Deadlines {
 
     pub(super) fn name(&self) -> Result<&Name> {
         self.asked.name.as_ref().map_err(Clone::clone)
-    }
-}
-
-impl Deadline {
-    /// The context that its claimer gets, as JSON, for [`Due::context_as`].
-    ///
-    /// # Errors
-    /// `invalid` for a value that has no JSON.
-    #[cfg(feature = "json")]
-    pub fn json(self, context: &impl serde::Serialize) -> Result<Self> {
-        let what = || format!("context of the deadline \"{}\"", quoted(&self.id));
-        let json = serde_json::to_vec(context).map_err(|error| no_json(what(), &error))?;
-        Ok(self.context(json))
     }
 }
 

@@ -2,6 +2,11 @@
 
 use std::{collections::HashSet, sync::Arc};
 
+use futures_util::{
+    StreamExt, TryStreamExt,
+    stream::{self, BoxStream},
+};
+
 /// A page of results.
 #[derive(Clone, Debug)]
 pub struct Page<T> {
@@ -43,6 +48,26 @@ impl Cursor {
     pub fn as_str(&self) -> &str {
         &self.text
     }
+}
+
+/// The items of all pages, one after the other. A page is asked for when the one before is used up; an error is the last item.
+pub(crate) fn all_items<T, E, F>(
+    page: impl Fn(Option<Cursor>) -> F + Send + 'static,
+) -> BoxStream<'static, Result<T, E>>
+where
+    T: Send + 'static,
+    E: Send + 'static,
+    F: Future<Output = Result<Page<T>, E>> + Send + 'static,
+{
+    let pages = stream::try_unfold(Some(None), move |from: Option<Option<Cursor>>| {
+        let page = from.map(&page);
+        async move {
+            let Some(page) = page else { return Ok(None) };
+            let Page { items, next } = page.await?;
+            Ok(Some((stream::iter(items.into_iter().map(Ok)), next.map(Some))))
+        }
+    });
+    pages.try_flatten().boxed()
 }
 
 /// A listing as the client takes it from its engine, one page per step.

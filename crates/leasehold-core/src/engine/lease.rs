@@ -263,6 +263,7 @@ pub enum Renewed {
 }
 
 /// How a release ended. An unknown end is an error.
+#[must_use = "a lock that expired or was taken did not protect the work to its end"]
 #[derive(Clone, Copy, Debug, PartialEq, Eq, Serialize)]
 #[serde(tag = "outcome", rename_all = "snake_case")]
 #[non_exhaustive]
@@ -292,6 +293,14 @@ pub enum Released {
 }
 
 impl Released {
+    /// Whether the lock was ours until it was released. If not, somebody else may have worked at the same time.
+    pub const fn was_held(self) -> bool {
+        match self {
+            Self::Free | Self::HandedOver { .. } | Self::Closed { .. } => true,
+            Self::Expired | Self::Taken { .. } => false,
+        }
+    }
+
     /// Given to one waiter, under this fence if the store grants it right away.
     pub fn handed_over(next: Option<Fence>) -> Self {
         Self::HandedOver { to: 1, next }

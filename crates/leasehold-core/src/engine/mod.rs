@@ -32,8 +32,8 @@ pub mod voter;
 mod watch;
 
 pub use capabilities::{Capabilities, Handover, Reach};
-pub(crate) use cursor::Listing;
 pub use cursor::{Cursor, Page};
+pub(crate) use cursor::{Listing, all_items};
 pub use inspect::{Inspect, Inspection, Tenure, WAITERS_SHOWN, Waiter};
 pub use lease::{
     Acks, Answer, Claim, Grant, Held, Hold, Holders, LossHint, Mode, Queue, Released, Renewed, Wake,

@@ -1,6 +1,6 @@
 //! An execution that is ours, until its outcome is stored.
 
-use std::{fmt, marker::PhantomData, ops::Deref, time::Duration};
+use std::{fmt, marker::PhantomData, time::Duration};
 
 use bytes::Bytes;
 
@@ -10,7 +10,7 @@ use super::OnFailure;
 use crate::{
     engine::records::{Outcome, Settled},
     error::{Error, Result},
-    lease::Lease,
+    lease::lease_methods,
     record::Held,
     telemetry::Count,
     text::cut,
@@ -79,19 +79,16 @@ impl<T> Execution<T> {
     }
 
     async fn end(self, outcome: Outcome, stored: Option<Count>) -> Result<Settled> {
-        let core = self.held.lease().core.clone();
+        let telemetry = self.held.lease().state.telemetry.clone();
         let settled = self.held.settle(outcome, self.terms.keep).await?;
-        core.telemetry.count(match settled {
+        telemetry.count(match settled {
             Settled::Stored => stored,
             Settled::FencedOff { .. } => Some(Count::fenced_off),
         });
         Ok(settled)
     }
 
-    /// The lease as a value that can be cloned into tasks.
-    pub fn lease(&self) -> Lease {
-        self.held.lease().clone()
-    }
+    lease_methods! { |execution| execution.held.lease() }
 }
 
 #[cfg(feature = "json")]
@@ -119,14 +116,6 @@ impl<T: serde::Serialize> Execution<T> {
                 Idempotent::Failed(failure)
             }
         }
-    }
-}
-
-/// Everything that a lease knows: its fence, whether it is held, when it is lost.
-impl<T> Deref for Execution<T> {
-    type Target = Lease;
-    fn deref(&self) -> &Lease {
-        self.held.lease()
     }
 }
 

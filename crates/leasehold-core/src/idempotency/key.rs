@@ -6,7 +6,7 @@ use bytes::Bytes;
 #[cfg(feature = "json")]
 use serde::{Serialize, de::DeserializeOwned};
 
-use super::{Begun, Execution, OnFailure, execution::Terms};
+use super::{AtMostOnce, Begun, Execution, OnFailure, execution::Terms};
 use crate::{
     builder::setters,
     config::{WAIT_MAX, between, check_label, check_wait},
@@ -16,7 +16,7 @@ use crate::{
     lease::validity::TTL_MIN,
     name::Name,
     record::{self, Began, RecordRequest},
-    telemetry::Count,
+    telemetry::{Count, Telemetry},
     template::escape_value,
     text::placed,
 };
@@ -42,6 +42,15 @@ pub struct Idempotency {
 impl Idempotency {
     /// One request of this kind. In the store it is `idempotency:OPERATION:KEY`; `%`, `:`, `{`, `}` and control characters
     /// of both are percent-encoded, so no two pairs share a key.
+    ///
+    /// ```
+    /// # #[tokio::main(flavor = "current_thread")] async fn main() -> leasehold::Result<()> {
+    /// # use std::time::Duration;
+    /// # let leases = leasehold::Leasehold::connect("memory:").await?;
+    /// let key = leases.idempotency("payout").key(42);
+    /// assert_eq!(key.store_key()?.as_str(), "idempotency:payout:42");
+    /// # Ok(()) }
+    /// ```
     pub fn key(&self, key: impl ToString) -> IdempotencyKey {
         IdempotencyKey::named(self.core.clone(), store_key(&self.operation, &key.to_string()))
     }
@@ -71,59 +80,178 @@ pub struct IdempotencyKey {
     // What is wrong is reported when the key is used, so that the builder reads as one sentence.
     key: Result<Name>,
     fingerprint: Result<Option<Fingerprint>>,
-    lease: Duration,
+    lease_ttl: Duration,
     wait: Duration,
     label: String,
     terms: Terms,
+    /// Where it is counted.
+    telemetry: Arc<Telemetry>,
 }
 
 impl IdempotencyKey {
     pub(crate) fn named(core: Arc<Core>, key: Result<Name>) -> Self {
         let terms =
             Terms { keep: KEEP_DEFAULT, result_max: RESULT_MAX_DEFAULT, on_failure: OnFailure::Retry };
-        let lease = LEASE_DEFAULT.min(core.config.max_ttl);
-        Self { core, key, fingerprint: Ok(None), lease, wait: Duration::ZERO, label: String::new(), terms }
+        let lease_ttl = LEASE_DEFAULT.min(core.config.max_ttl);
+        let (wait, label, telemetry) = (Duration::ZERO, String::new(), core.telemetry.clone());
+        Self { core, key, fingerprint: Ok(None), lease_ttl, wait, label, terms, telemetry }
     }
 
     /// What was asked for, of which the SHA-256 is stored: another one under the same key is a mismatch. Default: no check.
+    ///
+    /// ```
+    /// # #[tokio::main(flavor = "current_thread")] async fn main() -> leasehold::Result<()> {
+    /// # use std::time::Duration;
+    /// # let leases = leasehold::Leasehold::connect("memory:").await?;
+    /// # use leasehold::idempotency::Begun;
+    /// let key = || leases.idempotency("payout").key(42);
+    /// let execution = key().fingerprint_bytes("EUR 100").begin_bytes().await?.yours().unwrap();
+    /// assert!(matches!(key().fingerprint_bytes("EUR 999").begin_bytes().await?, Begun::Mismatch));
+    /// # drop(execution);
+    /// # Ok(()) }
+    /// ```
     pub fn fingerprint_bytes(self, request: impl AsRef<[u8]>) -> Self {
         Self { fingerprint: Ok(Some(Fingerprint::of(request))), ..self }
     }
 
     setters! {
         /// How long a crashed execution keeps others from trying. Default 30 s; it is renewed while the execution lives.
-        lease(lease: Duration) => lease;
+        ///
+        /// ```
+        /// # #[tokio::main(flavor = "current_thread")] async fn main() -> leasehold::Result<()> {
+        /// # use std::time::Duration;
+        /// # let leases = leasehold::Leasehold::connect("memory:").await?;
+        /// let key = leases.idempotency("payout").key(42).lease_ttl(Duration::from_secs(60));
+        /// # assert!(key.at_most_once().await?.is_first());
+        /// # Ok(()) }
+        /// ```
+        lease_ttl(ttl: Duration) => lease_ttl;
         /// How long a result is kept, and replayed. Default 24 h.
-        keep(keep: Duration) => terms.keep;
+        ///
+        /// ```
+        /// # #[tokio::main(flavor = "current_thread")] async fn main() -> leasehold::Result<()> {
+        /// # use std::time::Duration;
+        /// # let leases = leasehold::Leasehold::connect("memory:").await?;
+        /// let key = leases.idempotency("payout").key(42).keep_result_for(Duration::from_secs(7 * 86_400));
+        /// # assert!(key.at_most_once().await?.is_first());
+        /// # Ok(()) }
+        /// ```
+        keep_result_for(time: Duration) => terms.keep;
         /// Largest result in bytes. Default 256 KiB.
+        ///
+        /// ```
+        /// # #[tokio::main(flavor = "current_thread")] async fn main() -> leasehold::Result<()> {
+        /// # use std::time::Duration;
+        /// # let leases = leasehold::Leasehold::connect("memory:").await?;
+        /// let key = leases.idempotency("payout").key(42).result_max(1024);
+        /// # assert!(key.at_most_once().await?.is_first());
+        /// # Ok(()) }
+        /// ```
         result_max(bytes: usize) => terms.result_max;
         /// How long to wait for somebody else's execution, woken when its result is stored: that is replayed, and if it dies,
         /// the execution becomes ours. Default: not at all.
+        ///
+        /// ```
+        /// # #[tokio::main(flavor = "current_thread")] async fn main() -> leasehold::Result<()> {
+        /// # use std::time::Duration;
+        /// # let leases = leasehold::Leasehold::connect("memory:").await?;
+        /// let key = leases.idempotency("payout").key(42).wait(Duration::from_secs(5));
+        /// let paid = key.run(async |_lease| Ok::<_, String>("receipt 7".to_owned())).await?;
+        /// assert_eq!(paid.result().unwrap(), "receipt 7");
+        /// # Ok(()) }
+        /// ```
         wait(wait: Duration) => wait;
         /// What becomes of the key when the execution fails.
+        ///
+        /// ```
+        /// # #[tokio::main(flavor = "current_thread")] async fn main() -> leasehold::Result<()> {
+        /// # use std::time::Duration;
+        /// # let leases = leasehold::Leasehold::connect("memory:").await?;
+        /// # use leasehold::idempotency::{Idempotent, OnFailure};
+        /// let key = || leases.idempotency("payout").key(42).on_failure(OnFailure::Replay);
+        /// let failed = key().run(async |_lease| Err::<u32, _>("no such account")).await?;
+        /// assert!(matches!(failed, Idempotent::Failed("no such account")));
+        /// let again = key().run(async |_lease| Ok::<u32, String>(1)).await?;
+        /// assert!(matches!(again, Idempotent::ReplayedFailure(why) if why == "no such account"));
+        /// # Ok(()) }
+        /// ```
         on_failure(what: OnFailure) => terms.on_failure;
         /// What people see as the holder, besides host and process.
+        ///
+        /// ```
+        /// # #[tokio::main(flavor = "current_thread")] async fn main() -> leasehold::Result<()> {
+        /// # use std::time::Duration;
+        /// # let leases = leasehold::Leasehold::connect("memory:").await?;
+        /// let key = leases.idempotency("payout").key(42).label("worker 3");
+        /// # assert!(key.at_most_once().await?.is_first());
+        /// # Ok(()) }
+        /// ```
         label(label: impl Into<String>) => label;
     }
 
+    /// Counts the request under this policy of the client; as [`Lock::counted_as`](crate::Lock::counted_as).
+    ///
+    /// ```
+    /// # #[tokio::main(flavor = "current_thread")] async fn main() -> leasehold::Result<()> {
+    /// # use std::time::Duration;
+    /// # let leases = leasehold::Leasehold::connect("memory:").await?;
+    /// let key = leases.idempotency("payout").key(42).counted_as("payout");
+    /// # assert!(key.at_most_once().await?.is_first());
+    /// # Ok(()) }
+    /// ```
+    pub fn counted_as(mut self, policy: &str) -> Self {
+        self.telemetry = self.core.telemetry.of_policy(policy).unwrap_or(self.telemetry);
+        self
+    }
+
     /// The key in the store.
+    ///
+    /// ```
+    /// # #[tokio::main(flavor = "current_thread")] async fn main() -> leasehold::Result<()> {
+    /// # use std::time::Duration;
+    /// # let leases = leasehold::Leasehold::connect("memory:").await?;
+    /// let key = leases.idempotency("payout").key("a:b");
+    /// assert_eq!(key.store_key()?.as_str(), "idempotency:payout:a%3Ab");
+    /// # Ok(()) }
+    /// ```
     pub fn store_key(&self) -> Result<Name> {
         self.key.clone()
     }
 
-    /// At most once: sets a bare mark if there is nothing, and answers whether to go on. Nothing else is stored, so after
-    /// a crash the work is *skipped*; a key that is running or completed is skipped too. After an error without an answer it
-    /// is not known whether the mark was set.
+    /// Better skipped than repeated: sets a bare mark if there is nothing, and says whether this call is the first. Nothing
+    /// else is stored, so after a crash the work is *skipped*; a key that is running or completed is skipped too. After an
+    /// error without an answer it is not known whether the mark was set.
     ///
     /// # Cancel safety
     /// Dropping the future may leave the mark behind: then nobody goes on.
-    pub async fn check_and_set(self) -> Result<bool> {
+    ///
+    /// ```
+    /// # #[tokio::main(flavor = "current_thread")] async fn main() -> leasehold::Result<()> {
+    /// # use std::time::Duration;
+    /// # let leases = leasehold::Leasehold::connect("memory:").await?;
+    /// if leases.idempotency("mail").key("welcome:7").at_most_once().await?.is_first() {
+    ///     println!("sending");
+    /// }
+    /// assert!(!leases.idempotency("mail").key("welcome:7").at_most_once().await?.is_first());
+    /// # Ok(()) }
+    /// ```
+    pub async fn at_most_once(self) -> Result<AtMostOnce> {
         let (keys, op) = ([self.checked()?], MarkOp::SetIfAbsent(self.terms.keep));
         let answer = self.core.records()?.on_marks(&keys, op, self.core.command_until()).await;
-        Ok(answer.map_err(|error| self.core.failed(error, "marking", &keys[0]))? == [true])
+        let marked = answer.map_err(|error| self.core.failed(error, "marking", &keys[0]))?;
+        Ok(if marked == [true] { AtMostOnce::First } else { AtMostOnce::Repeated })
     }
 
     /// [`begin`](Self::begin) for an execution whose result is bytes.
+    ///
+    /// ```
+    /// # #[tokio::main(flavor = "current_thread")] async fn main() -> leasehold::Result<()> {
+    /// # use std::time::Duration;
+    /// # let leases = leasehold::Leasehold::connect("memory:").await?;
+    /// let execution = leases.idempotency("render").key("page 1").begin_bytes().await?.yours().unwrap();
+    /// execution.complete_bytes("<html>".into()).await?;
+    /// # Ok(()) }
+    /// ```
     pub async fn begin_bytes(self) -> Result<Begun<Bytes>> {
         self.begin_as(|_, result| Ok(result)).await
     }
@@ -132,10 +260,11 @@ impl IdempotencyKey {
         let request = RecordRequest {
             key: self.checked()?,
             fingerprint: self.fingerprint?,
-            lease: self.lease,
+            lease: self.lease_ttl,
             wait: self.wait,
             label: self.label,
             left_when_dropped: self.terms.on_failure == OnFailure::Quarantine,
+            telemetry: self.telemetry.clone(),
         };
         let stands = match record::begin(&self.core, &request).await? {
             Began::Yours(held) => return Ok(Begun::Yours(Execution::new(held, self.terms))),
@@ -158,11 +287,20 @@ impl IdempotencyKey {
             records::Begun::DoneElsewhere => (None, Begun::DoneElsewhere),
             records::Begun::Yours(_) => unreachable!("told as ours above"),
         };
-        self.core.telemetry.count(count);
+        self.telemetry.count(count);
         Ok(begun)
     }
 
     /// What is under the key, for people.
+    ///
+    /// ```
+    /// # #[tokio::main(flavor = "current_thread")] async fn main() -> leasehold::Result<()> {
+    /// # use std::time::Duration;
+    /// # let leases = leasehold::Leasehold::connect("memory:").await?;
+    /// let key = leases.idempotency("mail").key(7);
+    /// assert!(key.get().await?.is_none());
+    /// # Ok(()) }
+    /// ```
     pub async fn get(&self) -> Result<Option<Record>> {
         let key = self.checked()?;
         let answer = self.core.records()?.read(&key, self.core.command_until()).await;
@@ -171,6 +309,16 @@ impl IdempotencyKey {
 
     /// Removes what is under the key, also what cannot be read; the next call executes again. An execution that is under
     /// way goes on, and its result counts unless another one has begun by then. True if there was something.
+    ///
+    /// ```
+    /// # #[tokio::main(flavor = "current_thread")] async fn main() -> leasehold::Result<()> {
+    /// # use std::time::Duration;
+    /// # let leases = leasehold::Leasehold::connect("memory:").await?;
+    /// let key = leases.idempotency("mail").key(7);
+    /// assert!(key.clone().at_most_once().await?.is_first());
+    /// assert!(key.remove().await?);
+    /// # Ok(()) }
+    /// ```
     pub async fn remove(&self) -> Result<bool> {
         let key = self.checked()?;
         let answer = self.core.records()?.remove(&key, self.core.command_until()).await;
@@ -181,8 +329,8 @@ impl IdempotencyKey {
         self.core.check_open()?;
         let key = self.key.clone()?;
         self.fingerprint.as_ref().map_err(Clone::clone)?;
-        between("lease", self.lease, TTL_MIN, self.core.config.max_ttl)?;
-        between("keep", self.terms.keep, KEEP_MIN, WAIT_MAX)?;
+        between("ttl of the lease", self.lease_ttl, TTL_MIN, self.core.config.max_ttl)?;
+        between("time to keep a result", self.terms.keep, KEEP_MIN, WAIT_MAX)?;
         check_wait(self.wait)?;
         check_label(&self.label)?;
         between("largest result in bytes", self.terms.result_max, 1, RESULT_MAX_LIMIT)?;
@@ -193,6 +341,17 @@ impl IdempotencyKey {
 #[cfg(feature = "json")]
 impl IdempotencyKey {
     /// [`fingerprint_bytes`](Self::fingerprint_bytes) of what was asked for, written as JSON with sorted keys.
+    ///
+    /// ```
+    /// # #[tokio::main(flavor = "current_thread")] async fn main() -> leasehold::Result<()> {
+    /// # use std::time::Duration;
+    /// # let leases = leasehold::Leasehold::connect("memory:").await?;
+    /// # use leasehold::idempotency::Idempotent;
+    /// let pay = |cents: u32| leases.idempotency("payout").key(42).fingerprint(&cents).run(async |_lease| Ok::<u32, String>(7));
+    /// assert!(matches!(pay(100).await?, Idempotent::Executed(7)));
+    /// assert!(matches!(pay(999).await?, Idempotent::Mismatch));
+    /// # Ok(()) }
+    /// ```
     pub fn fingerprint(mut self, request: &impl Serialize) -> Self {
         let written = serde_json::to_value(request).map(|mut value| {
             value.sort_all_objects();
@@ -209,6 +368,19 @@ impl IdempotencyKey {
     ///
     /// # Errors
     /// Those of [`IdempotencyKey`].
+    ///
+    /// ```
+    /// # #[tokio::main(flavor = "current_thread")] async fn main() -> leasehold::Result<()> {
+    /// # use std::time::Duration;
+    /// # let leases = leasehold::Leasehold::connect("memory:").await?;
+    /// # use leasehold::idempotency::Begun;
+    /// match leases.idempotency("payout").key(42).begin::<u32>().await? {
+    ///     Begun::Yours(execution) => drop(execution.complete(&7).await?),
+    ///     Begun::Completed(receipt) => println!("paid before: {receipt}"),
+    ///     other => println!("{other:?}"),
+    /// }
+    /// # Ok(()) }
+    /// ```
     pub async fn begin<T: DeserializeOwned>(self) -> Result<Begun<T>> {
         self.begin_as(|key, result| {
             // A result of another type is as bad as none: the record is left as it is.
@@ -229,6 +401,17 @@ impl IdempotencyKey {
     /// # Errors
     /// `lost` when the lease ended before the body did: the work may be done in part. Otherwise as
     /// [`begin`](Self::begin); once the body has ended, nothing hides its result: [`Idempotent::Unstored`].
+    ///
+    /// ```
+    /// # #[tokio::main(flavor = "current_thread")] async fn main() -> leasehold::Result<()> {
+    /// # use std::time::Duration;
+    /// # let leases = leasehold::Leasehold::connect("memory:").await?;
+    /// # use leasehold::idempotency::Idempotent;
+    /// let pay = async || leases.idempotency("payout").key(42).run(async |_lease| Ok::<u32, String>(7)).await;
+    /// assert!(matches!(pay().await?, Idempotent::Executed(7)));
+    /// assert!(matches!(pay().await?, Idempotent::Replayed(7)));
+    /// # Ok(()) }
+    /// ```
     pub async fn run<T, E>(self, body: impl AsyncFnOnce(Lease) -> Result<T, E>) -> Result<Idempotent<T, E>>
     where
         T: Serialize + DeserializeOwned,

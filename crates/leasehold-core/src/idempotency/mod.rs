@@ -28,7 +28,7 @@
 //! | the result, executed once | [`run`](IdempotencyKey::run) |
 //! | the same across several steps | [`begin`](IdempotencyKey::begin), then [`Execution::complete`] or [`Execution::fail`] |
 //! | the result of an execution in progress, or its work if it dies | [`wait`](IdempotencyKey::wait) with either |
-//! | at most once, and nothing if it crashed | [`check_and_set`](IdempotencyKey::check_and_set) |
+//! | at most once, and nothing if it crashed | [`at_most_once`](IdempotencyKey::at_most_once) |
 //! | to know that it is in progress, no more | a [`Marker`](crate::Marker) |
 //! | one at a time, each of them executed | a [`Lock`](crate::Lock) |
 //!
@@ -40,6 +40,6 @@ mod outcome;
 
 pub use execution::Execution;
 pub use key::{Idempotency, IdempotencyKey, RESULT_MAX_DEFAULT, RESULT_MAX_LIMIT};
-pub use outcome::{Begun, Idempotent, OnFailure};
+pub use outcome::{AtMostOnce, Begun, Idempotent, OnFailure};
 
 pub use crate::engine::records::{Content, Record, Settled, State, Stored};

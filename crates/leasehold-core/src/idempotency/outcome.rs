@@ -19,6 +19,23 @@ pub enum OnFailure {
     Quarantine,
 }
 
+/// Whether a call is the first under its key; see [`at_most_once`](super::IdempotencyKey::at_most_once).
+#[must_use = "only the first call may go on"]
+#[derive(Clone, Copy, Debug, PartialEq, Eq)]
+pub enum AtMostOnce {
+    /// Nobody was here before: go on.
+    First,
+    /// Somebody was, and may have crashed since: skip.
+    Repeated,
+}
+
+impl AtMostOnce {
+    /// Whether to go on.
+    pub const fn is_first(self) -> bool {
+        matches!(self, Self::First)
+    }
+}
+
 /// How [`run`](super::IdempotencyKey::run) ended.
 #[must_use = "it may not have been executed"]
 #[non_exhaustive]
@@ -52,7 +69,7 @@ pub enum Idempotent<T, E> {
         /// The fence of the later execution, if it is known.
         by: Option<Fence>,
     },
-    /// There is a mark, of [`check_and_set`](super::IdempotencyKey::check_and_set) or of another program: it was done, or
+    /// There is a mark, of [`at_most_once`](super::IdempotencyKey::at_most_once) or of another program: it was done, or
     /// begun, and there is no result.
     DoneElsewhere,
     /// It was executed now, and its result could not be stored.

@@ -1,6 +1,6 @@
 //! The guard that a holder has.
 
-use std::{fmt, ops::Deref, sync::Arc, time::Duration};
+use std::{fmt, sync::Arc, time::Duration};
 
 use tracing::Instrument;
 
@@ -12,8 +12,69 @@ use crate::{
     error::{Error, Result},
     fence::Fence,
     name::Name,
-    telemetry::{Count, Event},
+    telemetry::{Count, Event, Telemetry},
 };
+
+/// What every holder can ask of its lease, as methods of its own: a guard is no lease, so nothing is found by `Deref`.
+macro_rules! lease_methods {
+    (|$this:ident| $lease:expr) => {
+        /// The lease as a value that can be cloned into tasks. It cannot give anything back.
+        pub fn lease(&self) -> $crate::lease::Lease {
+            let $this = self;
+            Clone::clone($lease)
+        }
+
+        /// As [`Lease::name`](crate::Lease::name).
+        pub fn name(&self) -> &$crate::Name {
+            let $this = self;
+            $lease.name()
+        }
+
+        /// As [`Lease::fence`](crate::Lease::fence).
+        pub fn fence(&self) -> $crate::Fence {
+            let $this = self;
+            $lease.fence()
+        }
+
+        /// As [`Lease::acks`](crate::Lease::acks).
+        pub fn acks(&self) -> u8 {
+            let $this = self;
+            $lease.acks()
+        }
+
+        /// As [`Lease::remaining`](crate::Lease::remaining).
+        pub fn remaining(&self) -> std::time::Duration {
+            let $this = self;
+            $lease.remaining()
+        }
+
+        /// As [`Lease::is_held`](crate::Lease::is_held).
+        pub fn is_held(&self) -> bool {
+            let $this = self;
+            $lease.is_held()
+        }
+
+        /// As [`Lease::lost`](crate::Lease::lost).
+        pub async fn lost(&self) {
+            let $this = self;
+            $lease.lost().await;
+        }
+
+        /// As [`Lease::lost_within`](crate::Lease::lost_within).
+        pub async fn lost_within(&self, timeout: std::time::Duration) -> bool {
+            let $this = self;
+            $lease.lost_within(timeout).await
+        }
+
+        /// As [`Lease::extend`](crate::Lease::extend).
+        pub async fn extend(&self) -> $crate::Result<()> {
+            let $this = self;
+            $lease.extend().await
+        }
+    };
+}
+
+pub(crate) use lease_methods;
 
 /// A lease that is held, as its holder sees it. Cheap to clone; it cannot give the lock back.
 #[derive(Clone)]
@@ -23,22 +84,24 @@ pub struct Lease {
 }
 
 /// How a lease begins and goes on.
-#[derive(Clone, Copy)]
 pub(crate) struct Terms {
     pub(crate) keep_alive: bool,
     pub(crate) max_lifetime: Option<Duration>,
     /// Its start is only known by a bound: one renewal makes it exact, off the caller's path.
     pub(crate) handed_over: bool,
+    /// Where it is counted.
+    pub(crate) telemetry: Arc<Telemetry>,
 }
 
 impl Lease {
     /// Begins a lease that was granted; the keeper watches it until [`Lease::end`].
     pub(crate) fn begin(core: &Arc<Core>, hold: Hold, grant: &Grant, terms: Terms, now: BootInstant) -> Self {
+        let handed_over = terms.handed_over;
         let state = Arc::new(LeaseState::new(core, hold, grant, terms, now));
-        let renew_at = if terms.handed_over {
+        let renew_at = if handed_over {
             Some(state.acquired_at)
         } else {
-            terms.keep_alive.then(|| grant.since + core.keeper.renew_after(&state.hold, None))
+            state.kept_alive.then(|| grant.since + core.keeper.renew_after(&state.hold, None))
         };
         core.keeper.watch(state.clone(), renew_at);
         Self { state, core: core.clone() }
@@ -51,26 +114,75 @@ impl Lease {
     }
 
     /// What is held.
+    ///
+    /// ```
+    /// # #[tokio::main(flavor = "current_thread")] async fn main() -> leasehold::Result<()> {
+    /// # use std::time::Duration;
+    /// # let leases = leasehold::Leasehold::connect("memory:").await?;
+    /// let guard = leases.lock("deal:42").acquire().await?;
+    /// assert_eq!(guard.name().as_str(), "deal:42");
+    /// # Ok(()) }
+    /// ```
     pub fn name(&self) -> &Name {
         &self.state.hold.name
     }
 
     /// The fencing token: give it to whatever you write to.
+    ///
+    /// ```
+    /// # #[tokio::main(flavor = "current_thread")] async fn main() -> leasehold::Result<()> {
+    /// # use std::time::Duration;
+    /// # let leases = leasehold::Leasehold::connect("memory:").await?;
+    /// let first = leases.lock("deal:42").acquire().await?;
+    /// let before = first.fence();
+    /// # let _ = first.release().await?;
+    /// let second = leases.lock("deal:42").acquire().await?;
+    /// assert!(second.fence() > before);
+    /// # Ok(()) }
+    /// ```
     pub fn fence(&self) -> Fence {
         self.state.hold.fence
     }
 
     /// How many replicas had the lock when it was acquired; zero unless [`acks`](crate::Lock::acks) asked for some.
+    ///
+    /// ```
+    /// # #[tokio::main(flavor = "current_thread")] async fn main() -> leasehold::Result<()> {
+    /// # use std::time::Duration;
+    /// # let leases = leasehold::Leasehold::connect("memory:").await?;
+    /// assert_eq!(leases.lock("deal:42").acquire().await?.acks(), 0);
+    /// # Ok(()) }
+    /// ```
     pub fn acks(&self) -> u8 {
         self.state.acks
     }
 
     /// How long the lease can still be trusted; zero once [`is_held`](Self::is_held) is false.
+    ///
+    /// ```
+    /// # #[tokio::main(flavor = "current_thread")] async fn main() -> leasehold::Result<()> {
+    /// # use std::time::Duration;
+    /// # let leases = leasehold::Leasehold::connect("memory:").await?;
+    /// let guard = leases.lock("deal:42").ttl(Duration::from_secs(30)).acquire().await?;
+    /// assert!(guard.remaining() > Duration::from_secs(20));
+    /// # Ok(()) }
+    /// ```
     pub fn remaining(&self) -> Duration {
         self.state.remaining()
     }
 
     /// Whether the lease can be trusted at this moment. Once `false` it stays `false`.
+    ///
+    /// ```
+    /// # #[tokio::main(flavor = "current_thread")] async fn main() -> leasehold::Result<()> {
+    /// # use std::time::Duration;
+    /// # let leases = leasehold::Leasehold::connect("memory:").await?;
+    /// let guard = leases.lock("deal:42").acquire().await?;
+    /// for step in 1..=3 {
+    ///     assert!(guard.is_held(), "lost before step {step}");
+    /// }
+    /// # Ok(()) }
+    /// ```
     pub fn is_held(&self) -> bool {
         self.state.is_held()
     }
@@ -81,6 +193,20 @@ impl Lease {
     ///
     /// # Cancel safety
     /// Safe: dropping the future changes nothing.
+    ///
+    /// ```
+    /// # #[tokio::main(flavor = "current_thread")] async fn main() -> leasehold::Result<()> {
+    /// # use std::time::Duration;
+    /// # let leases = leasehold::Leasehold::connect("memory:").await?;
+    /// let guard = leases.lock("deal:42").keep_alive().acquire().await?;
+    /// let lease = guard.lease();
+    /// tokio::select! {
+    ///     () = lease.lost() => panic!("stop: somebody else may be at it"),
+    ///     () = async { /* the work */ } => {}
+    /// }
+    /// assert!(guard.release().await?.was_held());
+    /// # Ok(()) }
+    /// ```
     pub async fn lost(&self) {
         self.state.lost().await;
     }
@@ -89,6 +215,15 @@ impl Lease {
     ///
     /// # Cancel safety
     /// Safe: dropping the future changes nothing.
+    ///
+    /// ```
+    /// # #[tokio::main(flavor = "current_thread")] async fn main() -> leasehold::Result<()> {
+    /// # use std::time::Duration;
+    /// # let leases = leasehold::Leasehold::connect("memory:").await?;
+    /// let guard = leases.lock("deal:42").acquire().await?;
+    /// assert!(!guard.lost_within(Duration::from_millis(1)).await);
+    /// # Ok(()) }
+    /// ```
     pub async fn lost_within(&self, timeout: Duration) -> bool {
         let clock = &self.core.clock;
         clock.bounded(clock.now() + timeout, self.lost()).await.is_some()
@@ -102,13 +237,23 @@ impl Lease {
     /// # Errors
     /// `lost` if the lease was or is gone; `store_unreachable` if there was no answer, in which case the lease
     /// stays as it was.
+    ///
+    /// ```
+    /// # #[tokio::main(flavor = "current_thread")] async fn main() -> leasehold::Result<()> {
+    /// # use std::time::Duration;
+    /// # let leases = leasehold::Leasehold::connect("memory:").await?;
+    /// let guard = leases.lock("deal:42").ttl(Duration::from_secs(30)).acquire().await?;
+    /// guard.extend().await?;
+    /// assert!(guard.remaining() > Duration::from_secs(20));
+    /// # Ok(()) }
+    /// ```
     pub async fn extend(&self) -> Result<()> {
         let hold = &self.state.hold;
         if self.state.is_held() {
             let answer = self.core.renew(hold).await;
             match answer.map_err(|error| self.core.explain(error, "extending", &hold.name))? {
                 Renewed::Kept { since, .. } => {
-                    self.core.telemetry.count(Count::renewed);
+                    self.state.telemetry.count(Count::renewed);
                     self.state.extend(since);
                 }
                 Renewed::Gone => self.state.lose(),
@@ -135,7 +280,7 @@ impl fmt::Debug for Lease {
 /// Give it back with [`Guard::release`]. Dropping it gives it back in the background, as well as that is
 /// possible: if the program ends first, the lock stays closed until its ttl is over.
 ///
-/// Do not use a guard alone to protect something that cannot undo a late write: pass [`fence`](Lease::fence)
+/// Do not use a guard alone to protect something that cannot undo a late write: pass [`fence`](Guard::fence)
 /// along and let the resource check it.
 #[must_use = "the lock is given back when the guard is dropped"]
 pub struct Guard {
@@ -163,8 +308,23 @@ impl Guard {
     /// # Errors
     /// The outcome is unknown: the store did not answer. The release is then repeated in the background, and the
     /// lock ends with its ttl at the latest.
+    ///
+    /// ```
+    /// # #[tokio::main(flavor = "current_thread")] async fn main() -> leasehold::Result<()> {
+    /// # use std::time::Duration;
+    /// # let leases = leasehold::Leasehold::connect("memory:").await?;
+    /// # use leasehold::Released;
+    /// let guard = leases.lock("deal:42").acquire().await?;
+    /// match guard.release().await? {
+    ///     Released::Expired | Released::Taken { .. } => println!("somebody else may have worked at the same time"),
+    ///     outcome => println!("{outcome:?}"),
+    /// }
+    /// # Ok(()) }
+    /// ```
     pub async fn release(self) -> Result<Released> {
-        let span = tracing::debug_span!("release", name = %self.name(), fence = %self.fence());
+        let span = tracing::debug_span!(
+            "release", name = %self.name(), fence = %self.fence(), policy = self.lease.state.telemetry.policy(),
+        );
         if span.is_disabled() {
             return self.send_release().await;
         }
@@ -177,7 +337,7 @@ impl Guard {
         let hold = closed.as_ref().unwrap_or(&state.hold);
         let outcome = core.release(hold).await.map_err(|error| {
             let error = core.failed(error, "releasing", &hold.name);
-            core.telemetry.count(Count::release_failed);
+            state.telemetry.count(Count::release_failed);
             core.reaper.spawn(Cleanup::Release(hold.clone()));
             error
         });
@@ -185,10 +345,7 @@ impl Guard {
         outcome.inspect(|outcome| self.report(*outcome))
     }
 
-    /// The lease as a value that can be cloned into tasks.
-    pub fn lease(&self) -> Lease {
-        self.lease.clone()
-    }
+    lease_methods! { |guard| &guard.lease }
 
     /// Whether this is a lost lock whose lock-delay must run: giving it back would end the delay.
     pub(crate) fn keeps_delay(&self) -> bool {
@@ -197,6 +354,18 @@ impl Guard {
 
     /// Gives up the guard without giving up the lock: nothing renews it any more, and whoever has the handle can
     /// extend and release it.
+    ///
+    /// ```
+    /// # #[tokio::main(flavor = "current_thread")] async fn main() -> leasehold::Result<()> {
+    /// # use std::time::Duration;
+    /// # let leases = leasehold::Leasehold::connect("memory:").await?;
+    /// let handle = leases.lock("deploy").ttl(Duration::from_secs(300)).acquire().await?.detach();
+    /// let secret = handle.expose(); // for a file that only this user can read
+    /// // Later, in another process:
+    /// let handle: leasehold::Handle = secret.parse()?;
+    /// assert!(handle.release(&leases).await?.was_held());
+    /// # Ok(()) }
+    /// ```
     pub fn detach(mut self) -> Handle {
         self.settled = true;
         self.lease.core.keeper.forget(&self.lease.state);
@@ -217,7 +386,7 @@ impl Guard {
 
     fn report(&self, outcome: Released) {
         let Lease { state, core } = &self.lease;
-        let (Hold { name, fence, ttl, .. }, telemetry) = (&state.hold, &core.telemetry);
+        let (Hold { name, fence, ttl, .. }, telemetry) = (&state.hold, &state.telemetry);
         let held = core.clock.now().since(state.acquired_at);
         match outcome {
             Released::Free | Released::HandedOver { .. } | Released::Closed { .. } => {
@@ -239,13 +408,6 @@ impl Guard {
     }
 }
 
-impl Deref for Guard {
-    type Target = Lease;
-    fn deref(&self) -> &Lease {
-        &self.lease
-    }
-}
-
 impl fmt::Debug for Guard {
     fn fmt(&self, f: &mut fmt::Formatter<'_>) -> fmt::Result {
         self.lease.fmt(f)
@@ -259,9 +421,9 @@ impl Drop for Guard {
         }
         let closed = self.stop();
         let Lease { state, core } = &self.lease;
-        core.telemetry.count(Count::dropped);
+        state.telemetry.count(Count::dropped);
         if self.held_to_the_end == Some(true) {
-            core.telemetry.held_for(core.clock.now().since(state.acquired_at));
+            state.telemetry.held_for(core.clock.now().since(state.acquired_at));
         }
         if !self.keeps_delay() {
             core.reaper.spawn(Cleanup::Release(closed.unwrap_or_else(|| state.hold.clone())));

@@ -1,6 +1,6 @@
 //! A lock that outlives the process that took it, for scripts.
 
-use std::{fmt, time::Duration};
+use std::{fmt, str::FromStr, time::Duration};
 
 use crate::{
     client::Client,
@@ -11,7 +11,7 @@ use crate::{
     owner::Owner,
 };
 
-/// What it takes to extend or release a lock from another process. It holds the owner value: whoever has it can give
+/// What it takes to extend or release a lock from another process, or to [hold it again](crate::Client::attach). It holds the owner value: whoever has it can give
 /// the lock away, so keep it in a file that only its user can read, never in a command line.
 ///
 /// Nothing renews a detached lock. Not for programs that can keep a [`Guard`](crate::Guard).
@@ -45,28 +45,6 @@ impl Handle {
         format!("{HEADER}\n{name}\n{fence}\n{ttl}\n{delay}\n{owner}\n")
     }
 
-    /// Reads the text back.
-    ///
-    /// # Errors
-    /// `invalid` when it is not the text of a handle.
-    pub fn parse(text: &str) -> Result<Self> {
-        let read = || {
-            let mut lines = text.lines();
-            if lines.next()? != HEADER {
-                return None;
-            }
-            let name = Name::new(lines.next()?).ok()?;
-            let fence = lines.next()?.parse().ok()?;
-            let ttl = Duration::from_millis(lines.next()?.parse().ok()?);
-            let lock_delay = Duration::from_millis(lines.next()?.parse().ok()?);
-            let owner = Owner::from_exposed(lines.next()?)?;
-            let (mode, of) = (Mode::Exclusive, Held::Lock);
-            Some(Self { hold: Hold { name, owner, fence, mode, ttl, lock_delay, of, watch: false } })
-        };
-        read()
-            .ok_or_else(|| Error::invalid("lock handle", "…", format!("text that begins with \"{HEADER}\"")))
-    }
-
     /// Extends the lock by its ttl, or by another one.
     ///
     /// # Errors
@@ -88,6 +66,29 @@ impl Handle {
     pub async fn release(&self, leases: &Client) -> Result<Released> {
         let core = &leases.core;
         core.release(&self.hold).await.map_err(|error| core.failed(error, "releasing", &self.hold.name))
+    }
+}
+
+/// Reads the text of [`Handle::expose`]; `invalid` when it is something else.
+impl FromStr for Handle {
+    type Err = Error;
+
+    fn from_str(text: &str) -> Result<Self> {
+        let read = || {
+            let mut lines = text.lines();
+            if lines.next()? != HEADER {
+                return None;
+            }
+            let name = Name::new(lines.next()?).ok()?;
+            let fence = lines.next()?.parse().ok()?;
+            let ttl = Duration::from_millis(lines.next()?.parse().ok()?);
+            let lock_delay = Duration::from_millis(lines.next()?.parse().ok()?);
+            let owner = Owner::from_exposed(lines.next()?)?;
+            let (mode, of) = (Mode::Exclusive, Held::Lock);
+            Some(Self { hold: Hold { name, owner, fence, mode, ttl, lock_delay, of, watch: false } })
+        };
+        read()
+            .ok_or_else(|| Error::invalid("lock handle", "…", format!("text that begins with \"{HEADER}\"")))
     }
 }
 
@@ -119,10 +120,10 @@ mod tests {
             watch: false,
         };
         let handle = Handle { hold };
-        let back = Handle::parse(&handle.expose()).unwrap();
+        let back: Handle = handle.expose().parse().unwrap();
         assert_eq!((back.name(), back.fence(), back.ttl()), (handle.name(), handle.fence(), handle.ttl()));
         assert_eq!(back.hold.owner, handle.hold.owner);
         assert!(!format!("{handle:?}").contains("feedbeef"));
-        assert!(Handle::parse("something else").is_err());
+        assert!("something else".parse::<Handle>().is_err());
     }
 }

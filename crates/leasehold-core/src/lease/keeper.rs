@@ -22,7 +22,7 @@ use crate::{
     fence::Fence,
     name::Name,
     owner::OwnerMap,
-    telemetry::{Count, Event, Telemetry},
+    telemetry::{Count, Event},
 };
 use hints::{Hints, WATCHED_WITHIN};
 
@@ -39,7 +39,6 @@ pub(crate) struct Keeper {
     earlier: Notify,
     engine: Arc<dyn Engine>,
     clock: Clock,
-    telemetry: Arc<Telemetry>,
     command_timeout: Duration,
 }
 
@@ -76,12 +75,11 @@ impl Keeper {
     pub(crate) fn start(
         engine: Arc<dyn Engine>,
         clock: Clock,
-        telemetry: Arc<Telemetry>,
         command_timeout: Duration,
         closed: CancellationToken,
     ) -> Arc<Self> {
         let (schedule, earlier) = (Mutex::default(), Notify::new());
-        let keeper = Arc::new(Self { schedule, earlier, engine, clock, telemetry, command_timeout });
+        let keeper = Arc::new(Self { schedule, earlier, engine, clock, command_timeout });
         let task = keeper.clone();
         tokio::spawn(async move {
             closed.run_until_cancelled(task.run()).await;
@@ -236,7 +234,7 @@ impl Keeper {
         let is_kept = answer.is_ok();
         let (again, link) = match answer {
             Ok(Renewed::Kept { since, link }) => {
-                self.telemetry.count(Count::renewed);
+                lease.telemetry.count(Count::renewed);
                 lease.extend(since);
                 (lease.kept_alive.then(|| now + self.renew_after(hold, link)), link)
             }
@@ -246,9 +244,9 @@ impl Keeper {
                 return;
             }
             Err(error) => {
-                self.telemetry.count(Count::renew_miss);
+                lease.telemetry.count(Count::renew_miss);
                 let (name, fence) = (&hold.name, hold.fence);
-                self.telemetry.emit(|| Event::RenewalMissed {
+                lease.telemetry.emit(|| Event::RenewalMissed {
                     name: name.clone(),
                     fence,
                     why: error.to_string(),

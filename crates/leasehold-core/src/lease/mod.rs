@@ -1,5 +1,6 @@
 //! Leases: how long one can be trusted, what keeps it alive, and the guard that its holder has.
 
+mod attach;
 mod guard;
 mod handle;
 mod keeper;
@@ -7,8 +8,9 @@ mod reaper;
 mod state;
 pub mod validity;
 
-pub(crate) use guard::Terms;
+pub use attach::Attach;
 pub use guard::{Guard, Lease};
+pub(crate) use guard::{Terms, lease_methods};
 pub use handle::Handle;
 pub(crate) use keeper::Keeper;
 pub(crate) use reaper::{Cleanup, Reaper};

@@ -28,7 +28,8 @@ pub(crate) struct LeaseState {
     standing: Standing,
     lost: Notify,
     clock: Clock,
-    telemetry: Arc<Telemetry>,
+    /// Where it is counted.
+    pub(crate) telemetry: Arc<Telemetry>,
 }
 
 /// Until when a lease is valid, in nanoseconds, or [`ENDED`] or [`LOST`], which it never leaves again. One number, so that
@@ -74,7 +75,7 @@ impl LeaseState {
         let valid_until = validity::valid_until(grant.since, grant.ttl).min(lifetime_end);
         let standing = Standing(AtomicU64::new(valid_until.as_nanos()));
         let (acks, kept_alive, lost) = (grant.acks, terms.keep_alive, Notify::new());
-        let (clock, telemetry) = (core.clock.clone(), core.telemetry.clone());
+        let (clock, telemetry) = (core.clock.clone(), terms.telemetry);
         Self { hold, acks, acquired_at, kept_alive, lifetime_end, standing, lost, clock, telemetry }
     }
 

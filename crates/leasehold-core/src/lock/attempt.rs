@@ -77,7 +77,7 @@ struct History {
 
 impl<'a> Obligation<'a> {
     fn new(core: &'a Arc<Core>, name: Name, request: &'a LockRequest, wait: Option<Duration>) -> Self {
-        core.telemetry.count(Count::attempts);
+        request.telemetry(core).count(Count::attempts);
         let &LockRequest { ttl, lock_delay, acks, .. } = request;
         let (began, history) = (core.clock.now(), History::default());
         let (owner, mode) = (core.new_owner(&request.label, began), Mode::Exclusive);
@@ -122,10 +122,11 @@ impl<'a> Obligation<'a> {
         let Self { core, request, began, .. } = self;
         let &Acquired { grant, handed_over, at } = acquired;
         let (hold, keep_alive) = (self.claim.hold(grant.fence), request.keep_alive == Some(true));
-        let terms = Terms { keep_alive, max_lifetime: request.max_lifetime, handed_over };
+        let telemetry = request.telemetry(core).clone();
+        let terms = Terms { keep_alive, max_lifetime: request.max_lifetime, handed_over, telemetry };
         let lease = Lease::begin(core, hold, &grant, terms, at);
         let (name, fence, waited) = (lease.name(), grant.fence, at.since(began));
-        core.telemetry.acquired_after(waited);
+        request.telemetry(core).acquired_after(waited);
         tracing::debug!(%name, %fence, ?waited, handed_over, "acquired");
         core.telemetry.emit(|| Event::Acquired { name: name.clone(), fence, waited });
         Guard::new(lease, request.hold_at_least)
@@ -135,7 +136,7 @@ impl<'a> Obligation<'a> {
 impl Drop for Obligation<'_> {
     fn drop(&mut self) {
         if !self.settled {
-            self.core.telemetry.count(Count::cancelled);
+            self.request.telemetry(self.core).count(Count::cancelled);
         }
         // Ended by close(): a second end would come too late to be sent.
         if !self.leave() && self.owed {
@@ -160,12 +161,12 @@ pub(super) async fn ask_once(core: &Arc<Core>, name: Name, request: &LockRequest
         Ok(Answer::Queued { holders, .. } | Answer::Busy { holders }) => holders,
         Ok(Answer::Spent) => Holders::default(),
         Ok(Answer::Granted(_)) | Err(_) => {
-            core.telemetry.count(Count::failed);
+            request.telemetry(core).count(Count::failed);
             return Err(obligation.failed(answer.err().unwrap_or_else(EngineError::too_slow)));
         }
     };
-    core.telemetry.count(Count::refused);
-    core.telemetry.count(Count::contended);
+    request.telemetry(core).count(Count::refused);
+    request.telemetry(core).count(Count::contended);
     let pause = request.retry.pause(0, core.entropy.fraction());
     let retry_after = holders.free_in.map_or(pause, |left| left.min(pause).max(Duration::from_millis(1)));
     Ok(Attempt::Busy { holder: holders.into_first(), retry_after })
@@ -179,13 +180,13 @@ pub(super) async fn wait_for(core: &Arc<Core>, name: Name, request: &LockRequest
     match result {
         Ok(acquired) => {
             if acquired.handed_over {
-                core.telemetry.count(Count::handed_over);
+                request.telemetry(core).count(Count::handed_over);
             }
             Ok(obligation.into_guard(&acquired))
         }
         Err(error) => {
             let timed_out = matches!(error, Error::TimedOut { .. });
-            core.telemetry.count(if timed_out { Count::timed_out } else { Count::failed });
+            request.telemetry(core).count(if timed_out { Count::timed_out } else { Count::failed });
             Err(error)
         }
     }
@@ -306,7 +307,7 @@ impl Obligation<'_> {
 
     fn queued(&mut self, ahead: u32, holders: Holders) -> Duration {
         if !std::mem::replace(&mut self.history.answered, true) {
-            self.core.telemetry.count(Count::contended);
+            self.request.telemetry(self.core).count(Count::contended);
             tracing::debug!(name = %self.claim.name, ahead, "waiting");
         }
         self.history.outages = 0;

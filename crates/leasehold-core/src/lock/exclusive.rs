@@ -5,7 +5,7 @@ use std::{future::IntoFuture, pin::Pin, sync::Arc, time::Duration};
 use tracing::Instrument;
 
 use super::{
-    attempt,
+    Attempt, OnOutage, Protection, Waited, attempt,
     retry::Retry,
     run::{self, RunError},
 };
@@ -17,8 +17,7 @@ use crate::{
     error::{Error, Result},
     lease::{Guard, Lease, validity::TTL_MAX_LIMIT},
     name::Name,
-    owner::Holder,
-    telemetry::Count,
+    telemetry::{Count, Telemetry},
 };
 
 /// How a lock is asked for and held.
@@ -39,71 +38,19 @@ pub(crate) struct LockRequest {
     /// Never to go on without protection, whatever the caller says.
     pub(crate) critical: bool,
     pub(crate) progress: Option<Progress>,
+    /// Where it is counted, if under a policy.
+    policy: Option<Arc<Telemetry>>,
+}
+
+impl LockRequest {
+    /// Where it is counted.
+    pub(crate) fn telemetry<'a>(&'a self, core: &'a Core) -> &'a Arc<Telemetry> {
+        self.policy.as_ref().unwrap_or(&core.telemetry)
+    }
 }
 
 /// Receives the progress of a wait.
 type Progress = Arc<dyn Fn(&Waited<'_>) + Send + Sync>;
-
-/// What to do when the store cannot be reached.
-#[derive(Clone, Copy, Debug, Default, PartialEq, Eq, serde::Deserialize)]
-#[serde(rename_all = "lowercase")]
-pub enum OnOutage {
-    /// Do not go on. The only choice for anything that moves money.
-    #[default]
-    Deny,
-    /// Go on without protection, as its own type, counted.
-    Proceed,
-}
-
-/// The state of a wait, for people who watch it.
-#[derive(Debug)]
-#[non_exhaustive]
-pub struct Waited<'a> {
-    /// Who holds the lock.
-    pub holder: Option<&'a Holder>,
-    /// How many are before this attempt in the queue.
-    pub ahead: u32,
-    /// How long it has waited so far.
-    pub waited: Duration,
-}
-
-/// The result of asking once for a lock.
-#[derive(Debug)]
-#[must_use = "a lock that was acquired is given back when dropped"]
-pub enum Attempt<G = Guard> {
-    /// It is yours.
-    Held(G),
-    /// Somebody else holds it.
-    Busy {
-        /// Who, as far as the store says.
-        holder: Option<Holder>,
-        /// When to ask again. Jittered: clients refused together do not come back together.
-        retry_after: Duration,
-    },
-}
-
-impl<G> Attempt<G> {
-    /// The guard, if it was acquired.
-    pub fn held(self) -> Option<G> {
-        match self {
-            Self::Held(guard) => Some(guard),
-            Self::Busy { .. } => None,
-        }
-    }
-}
-
-/// The result of [`Lock::acquire_or_proceed`].
-#[derive(Debug)]
-#[must_use = "a lock that was acquired is given back when dropped"]
-pub enum Protection<G = Guard> {
-    /// The lock is held.
-    Held(G),
-    /// The store is out of reach and the lock's policy is to go on. There is no fence: nothing protects this run.
-    Unprotected {
-        /// Why.
-        cause: Error,
-    },
-}
 
 /// Builder of an exclusive lock; made by `Leasehold::lock`.
 ///
@@ -128,17 +75,74 @@ impl Lock {
 
     setters! {
         /// How long the lease lasts: after a crash the lock stays closed that long. Given alone it is a fixed lease.
+        ///
+        /// ```
+        /// # #[tokio::main(flavor = "current_thread")] async fn main() -> leasehold::Result<()> {
+        /// # use std::time::Duration;
+        /// # let leases = leasehold::Leasehold::connect("memory:").await?;
+        /// let guard = leases.lock("deal:42").ttl(Duration::from_secs(60)).acquire().await?;
+        /// assert!(guard.remaining() <= Duration::from_secs(60));
+        /// # Ok(()) }
+        /// ```
         ttl(ttl: Duration) => request.ttl;
         /// How long to wait for the lock; zero asks once.
+        ///
+        /// ```
+        /// # #[tokio::main(flavor = "current_thread")] async fn main() -> leasehold::Result<()> {
+        /// # use std::time::Duration;
+        /// # let leases = leasehold::Leasehold::connect("memory:").await?;
+        /// let _held = leases.lock("deal:42").acquire().await?;
+        /// let late = leases.lock("deal:42").wait(Duration::from_millis(20)).acquire().await;
+        /// assert_eq!(late.unwrap_err().kind(), leasehold::ErrorKind::TimedOut);
+        /// # Ok(()) }
+        /// ```
         wait(wait: Duration) => request.wait;
         /// Gives up after the store was asked this often.
+        ///
+        /// ```
+        /// # #[tokio::main(flavor = "current_thread")] async fn main() -> leasehold::Result<()> {
+        /// # use std::time::Duration;
+        /// # let leases = leasehold::Leasehold::connect("memory:").await?;
+        /// let _held = leases.lock("deal:42").acquire().await?;
+        /// assert!(leases.lock("deal:42").max_attempts(3).retry(leasehold::Retry::fixed(Duration::from_millis(1))).await.is_err());
+        /// # Ok(()) }
+        /// ```
         max_attempts(most: u32) => request.max_attempts;
         /// How often to ask again while waiting.
+        ///
+        /// ```
+        /// # #[tokio::main(flavor = "current_thread")] async fn main() -> leasehold::Result<()> {
+        /// # use std::time::Duration;
+        /// # let leases = leasehold::Leasehold::connect("memory:").await?;
+        /// let retry = leasehold::Retry::exponential(Duration::from_millis(100), 2.0).up_to(Duration::from_secs(1));
+        /// let guard = leases.lock("deal:42").retry(retry).acquire().await?;
+        /// # let _ = guard.release().await?;
+        /// # Ok(()) }
+        /// ```
         retry(retry: Retry) => request.retry;
         /// What people see as the holder, besides host and process.
+        ///
+        /// ```
+        /// # #[tokio::main(flavor = "current_thread")] async fn main() -> leasehold::Result<()> {
+        /// # use std::time::Duration;
+        /// # let leases = leasehold::Leasehold::connect("memory:").await?;
+        /// let _held = leases.lock("deal:42").label("nightly report").acquire().await?;
+        /// let seen = leases.inspect("deal:42").await?;
+        /// assert!(seen.held().unwrap().holder.to_string().starts_with("nightly report"));
+        /// # Ok(()) }
+        /// ```
         label(label: impl Into<String>) => request.label;
         /// Keeps the lock closed for this long after the lease *expired*, for resources that cannot check fences.
         /// A release opens it at once.
+        ///
+        /// ```
+        /// # #[tokio::main(flavor = "current_thread")] async fn main() -> leasehold::Result<()> {
+        /// # use std::time::Duration;
+        /// # let leases = leasehold::Leasehold::connect("memory:").await?;
+        /// let guard = leases.lock("tape").lock_delay(Duration::from_secs(10)).acquire().await?;
+        /// # let _ = guard.release().await?;
+        /// # Ok(()) }
+        /// ```
         lock_delay(delay: Duration) => request.lock_delay;
         /// How many replicas must have the lock before it counts as acquired, so that a fail-over cannot forget it: a number
         /// or [`Acks::Majority`]. With fewer in time, the lock is given back and the error says so.
@@ -146,36 +150,141 @@ impl Lock {
         /// The time for it is that of one command, and at most half of the ttl; renewals and releases wait for no replica.
         /// It costs another round trip, and one to the replicas. It does not protect against a primary that is cut off from
         /// everybody but its replicas; it is refused by stores that have none.
+        ///
+        /// ```
+        /// # #[tokio::main(flavor = "current_thread")] async fn main() -> leasehold::Result<()> {
+        /// # use std::time::Duration;
+        /// # let leases = leasehold::Leasehold::connect("memory:").await?;
+        /// # use leasehold::Acks;
+        /// // On `redis://` with replicas. In memory there are none, and the error says so.
+        /// let refused = leases.lock("deal:42").acks(Acks::Majority).acquire().await.unwrap_err();
+        /// assert_eq!(refused.kind(), leasehold::ErrorKind::Unsupported);
+        /// # Ok(()) }
+        /// ```
         acks(acks: impl Into<Acks>) => request.acks;
         /// The longest time the lock can be held, renewals included.
+        ///
+        /// ```
+        /// # #[tokio::main(flavor = "current_thread")] async fn main() -> leasehold::Result<()> {
+        /// # use std::time::Duration;
+        /// # let leases = leasehold::Leasehold::connect("memory:").await?;
+        /// let lock = leases.lock("deal:42").keep_alive().max_lifetime(Duration::from_secs(600));
+        /// # let _ = lock.acquire().await?.release().await?;
+        /// # Ok(()) }
+        /// ```
         max_lifetime(most: Duration) => request.max_lifetime;
         /// Keeps the lock closed at least this long from when it was acquired, even if it is released earlier: once per
         /// interval across a fleet whose clocks differ.
+        ///
+        /// ```
+        /// # #[tokio::main(flavor = "current_thread")] async fn main() -> leasehold::Result<()> {
+        /// # use std::time::Duration;
+        /// # let leases = leasehold::Leasehold::connect("memory:").await?;
+        /// # use leasehold::Released;
+        /// let guard = leases.lock("report:daily").hold_at_least(Duration::from_secs(60)).acquire().await?;
+        /// assert!(matches!(guard.release().await?, Released::Closed { .. }));
+        /// assert!(leases.lock("report:daily").try_acquire().await?.held().is_none());
+        /// # Ok(()) }
+        /// ```
         hold_at_least(least: Duration) => request.hold_at_least;
         /// What [`Lock::acquire_or_proceed`] does when the store is out of reach.
+        ///
+        /// ```
+        /// # #[tokio::main(flavor = "current_thread")] async fn main() -> leasehold::Result<()> {
+        /// # use std::time::Duration;
+        /// # let leases = leasehold::Leasehold::connect("memory:").await?;
+        /// # use leasehold::{OnOutage, Protection};
+        /// let lock = leases.lock("cache:warm").on_outage(OnOutage::Proceed);
+        /// assert!(matches!(lock.acquire_or_proceed().await?, Protection::Held(_)));
+        /// # Ok(()) }
+        /// ```
         on_outage(what: OnOutage) => request.on_outage;
         /// Refuses [`OnOutage::Proceed`]: nothing may go on without this lock.
+        ///
+        /// ```
+        /// # #[tokio::main(flavor = "current_thread")] async fn main() -> leasehold::Result<()> {
+        /// # use std::time::Duration;
+        /// # let leases = leasehold::Leasehold::connect("memory:").await?;
+        /// # use leasehold::OnOutage;
+        /// let lock = leases.lock("payout:42").critical(true).on_outage(OnOutage::Proceed);
+        /// assert!(lock.acquire_or_proceed().await.is_err());
+        /// # Ok(()) }
+        /// ```
         critical(critical: bool) => request.critical;
     }
 
     /// Waits as long as it takes.
+    ///
+    /// ```
+    /// # #[tokio::main(flavor = "current_thread")] async fn main() -> leasehold::Result<()> {
+    /// # use std::time::Duration;
+    /// # let leases = leasehold::Leasehold::connect("memory:").await?;
+    /// let guard = leases.lock("deal:42").wait_forever().acquire().await?;
+    /// # let _ = guard.release().await?;
+    /// # Ok(()) }
+    /// ```
     pub fn wait_forever(self) -> Self {
         self.wait(WAIT_MAX)
     }
 
     /// Renews the lease, every third of its ttl, until it is released or lost.
+    ///
+    /// ```
+    /// # #[tokio::main(flavor = "current_thread")] async fn main() -> leasehold::Result<()> {
+    /// # use std::time::Duration;
+    /// # let leases = leasehold::Leasehold::connect("memory:").await?;
+    /// let guard = leases.lock("deal:42").ttl(Duration::from_secs(30)).keep_alive().acquire().await?;
+    /// // Work for as long as it takes; ask `is_held()` before each step, or wait for `lost()` beside it.
+    /// assert!(guard.is_held());
+    /// # Ok(()) }
+    /// ```
     pub fn keep_alive(mut self) -> Self {
         self.request.keep_alive = Some(true);
         self
     }
 
-    /// Does not renew the lease, not even in [`Lock::run`].
-    pub fn fixed(mut self) -> Self {
+    /// Does not renew the lease, not even in [`Lock::run`]: it ends with its ttl.
+    ///
+    /// ```
+    /// # #[tokio::main(flavor = "current_thread")] async fn main() -> leasehold::Result<()> {
+    /// # use std::time::Duration;
+    /// # let leases = leasehold::Leasehold::connect("memory:").await?;
+    /// let run = leases.lock("deal:42").ttl(Duration::from_millis(100)).without_keep_alive().run(async |lease| lease.lost().await);
+    /// assert!(run.await.is_err());
+    /// # Ok(()) }
+    /// ```
+    pub fn without_keep_alive(mut self) -> Self {
         self.request.keep_alive = Some(false);
         self
     }
 
+    /// Counts the lock under this policy of the client, in [`Stats`](crate::Stats) and spans. A policy that the client was
+    /// not made with counts as none, so that the number of labels is bounded. Locks of a policy are counted under it.
+    ///
+    /// ```
+    /// # #[tokio::main(flavor = "current_thread")] async fn main() -> leasehold::Result<()> {
+    /// # use std::time::Duration;
+    /// # let leases = leasehold::Leasehold::connect("memory:").await?;
+    /// let guard = leases.lock("deal:42").counted_as("payout").acquire().await?;
+    /// // This client was made without policies.
+    /// assert!(leases.stats().by_policy.is_empty());
+    /// # Ok(()) }
+    /// ```
+    pub fn counted_as(mut self, policy: &str) -> Self {
+        self.request.policy = self.core.telemetry.of_policy(policy);
+        self
+    }
+
     /// Is called whenever the store says that somebody else still holds the lock.
+    ///
+    /// ```
+    /// # #[tokio::main(flavor = "current_thread")] async fn main() -> leasehold::Result<()> {
+    /// # use std::time::Duration;
+    /// # let leases = leasehold::Leasehold::connect("memory:").await?;
+    /// let lock = leases.lock("deal:42").on_wait(|wait| eprintln!("{} ahead, {:?} so far", wait.ahead, wait.waited));
+    /// # let _ = lock.acquire().await?.release().await?;
+    /// # Ok(()) }
+    /// ```
     pub fn on_wait(mut self, progress: impl Fn(&Waited<'_>) + Send + Sync + 'static) -> Self {
         self.request.progress = Some(Arc::new(progress));
         self
@@ -190,12 +299,23 @@ impl Lock {
     /// # Errors
     /// `timed_out` when it was not free in time; `store_unreachable` and `store_refused` when the store is at fault;
     /// `invalid` when the builder was given something out of range.
+    ///
+    /// ```
+    /// # #[tokio::main(flavor = "current_thread")] async fn main() -> leasehold::Result<()> {
+    /// # use std::time::Duration;
+    /// # let leases = leasehold::Leasehold::connect("memory:").await?;
+    /// let guard = leases.lock("deal:42").wait(Duration::from_secs(5)).acquire().await?;
+    /// println!("writing with fence {}", guard.fence());
+    /// assert!(guard.release().await?.was_held());
+    /// # Ok(()) }
+    /// ```
     pub async fn acquire(self) -> Result<Guard> {
         if self.request.wait.is_zero() || self.request.max_attempts == Some(1) {
             return Box::pin(self.acquire_at_once()).await;
         }
         let name = self.checked()?;
-        let span = tracing::debug_span!("acquire", %name);
+        let span =
+            tracing::debug_span!("acquire", %name, policy = self.request.telemetry(&self.core).policy());
         if span.is_disabled() {
             return attempt::wait_for(&self.core, name, &self.request).await;
         }
@@ -219,9 +339,22 @@ impl Lock {
     ///
     /// # Errors
     /// As [`Lock::acquire`], except that a held lock is [`Attempt::Busy`] and not an error.
+    ///
+    /// ```
+    /// # #[tokio::main(flavor = "current_thread")] async fn main() -> leasehold::Result<()> {
+    /// # use std::time::Duration;
+    /// # let leases = leasehold::Leasehold::connect("memory:").await?;
+    /// # use leasehold::Attempt;
+    /// match leases.lock("domain:example.com").try_acquire().await? {
+    ///     Attempt::Held(guard) => assert!(guard.release().await?.was_held()),
+    ///     Attempt::Busy { retry_after, .. } => println!("look again in {retry_after:?}"),
+    /// }
+    /// # Ok(()) }
+    /// ```
     pub async fn try_acquire(self) -> Result<Attempt> {
         let name = self.checked()?;
-        let span = tracing::debug_span!("acquire", %name);
+        let span =
+            tracing::debug_span!("acquire", %name, policy = self.request.telemetry(&self.core).policy());
         if span.is_disabled() {
             return attempt::ask_once(&self.core, name, &self.request).await;
         }
@@ -235,16 +368,28 @@ impl Lock {
     ///
     /// # Errors
     /// As [`Lock::acquire`]; a lock held by somebody else is never a reason to go on.
+    ///
+    /// ```
+    /// # #[tokio::main(flavor = "current_thread")] async fn main() -> leasehold::Result<()> {
+    /// # use std::time::Duration;
+    /// # let leases = leasehold::Leasehold::connect("memory:").await?;
+    /// # use leasehold::{OnOutage, Protection};
+    /// match leases.lock("cache:warm").on_outage(OnOutage::Proceed).acquire_or_proceed().await? {
+    ///     Protection::Held(guard) => assert!(guard.release().await?.was_held()),
+    ///     Protection::Unprotected { cause } => eprintln!("going on alone: {cause}"),
+    /// }
+    /// # Ok(()) }
+    /// ```
     pub async fn acquire_or_proceed(self) -> Result<Protection> {
         let proceed = self.request.on_outage == OnOutage::Proceed;
-        let core = self.core.clone();
+        let telemetry = self.request.telemetry(&self.core).clone();
         match self.acquire().await {
             Ok(guard) => Ok(Protection::Held(guard)),
             // A wrong password or a missing right is no outage: it would last.
             Err(cause @ (Error::StoreUnreachable { .. } | Error::StoreRefused { .. }))
                 if proceed && cause.is_retryable() =>
             {
-                core.telemetry.count(Count::degraded);
+                telemetry.count(Count::degraded);
                 tracing::error!(%cause, "going on without protection");
                 Ok(Protection::Unprotected { cause })
             }
@@ -252,7 +397,7 @@ impl Lock {
         }
     }
 
-    /// Runs `body` while holding the lock, kept alive unless [`Lock::fixed`]. When the lease can no longer be trusted
+    /// Runs `body` while holding the lock, kept alive unless [`Lock::without_keep_alive`]. When the lease can no longer be trusted
     /// the body is cancelled; the lock is always given back, also when the body panics.
     ///
     /// # Cancel safety
@@ -261,15 +406,36 @@ impl Lock {
     /// # Errors
     /// [`RunError::Lost`] when the lease ended before the body did, with the body's value if there is one;
     /// [`RunError::NotRun`] when the lock was not acquired. A release that fails is logged and counted and hides nothing.
+    ///
+    /// ```
+    /// # #[tokio::main(flavor = "current_thread")] async fn main() -> leasehold::Result<()> {
+    /// # use std::time::Duration;
+    /// # let leases = leasehold::Leasehold::connect("memory:").await?;
+    /// let total = leases.lock("reconciliation").run(async |lease| {
+    ///     println!("under fence {}", lease.fence());
+    ///     6 * 7
+    /// });
+    /// assert_eq!(total.await?, 42);
+    /// # Ok(()) }
+    /// ```
     pub async fn run<T>(self, body: impl AsyncFnOnce(Lease) -> T) -> Result<T, RunError<T>> {
         let guard = self.acquire_for_run().await.map_err(RunError::NotRun)?;
         run::under(guard, body).await
     }
 
-    /// [`Lock::acquire`], kept alive unless [`Lock::fixed`].
+    /// [`Lock::acquire`], kept alive unless [`Lock::without_keep_alive`].
     ///
     /// # Errors
     /// As [`Lock::acquire`].
+    ///
+    /// ```
+    /// # #[tokio::main(flavor = "current_thread")] async fn main() -> leasehold::Result<()> {
+    /// # use std::time::Duration;
+    /// # let leases = leasehold::Leasehold::connect("memory:").await?;
+    /// let guard = leases.lock("reconciliation").acquire_for_run().await?;
+    /// assert!(leasehold::lock::settle(guard, Some(Ok(42))).await.is_ok());
+    /// # Ok(()) }
+    /// ```
     pub async fn acquire_for_run(mut self) -> Result<Guard> {
         self.request.keep_alive.get_or_insert(true);
         self.acquire().await

@@ -1,12 +1,68 @@
-//! Locks.
+//! Locks: one holder at a time, for as long as its lease can be trusted.
+//!
+//! A [`Lock`] is a builder; nothing happens until it is acquired. What it gives you is a [`Guard`](crate::Guard): proof that
+//! the lock is yours, its fence, and the only way to give it back.
+//!
+//! # Which call do I need?
+//!
+//! | you want | use |
+//! |---|---|
+//! | to run something while nobody else does | [`Lock::run`]: renewed while it runs, cancelled when the lock is lost |
+//! | to hold the lock across several steps | [`Lock::acquire`] with [`Lock::keep_alive`], then [`Guard::release`](crate::Guard::release) |
+//! | to skip it when another holder is working on it | [`Lock::try_acquire`] |
+//! | once per interval across a fleet | [`Lock::try_acquire`] with [`Lock::hold_at_least`] |
+//! | to go on without a lock when the store is down, knowingly | [`Lock::acquire_or_proceed`] |
+//! | a lock that a later process gives back | [`Guard::detach`](crate::Guard::detach), [`Client::attach`](crate::Client::attach) |
+//!
+//! ```
+//! # #[tokio::main(flavor = "current_thread")] async fn main() -> leasehold::Result<()> {
+//! # use std::time::Duration;
+//! let leases = leasehold::Leasehold::connect("memory:").await?;
+//! let guard = leases.lock("deal:42").ttl(Duration::from_secs(30)).keep_alive().acquire().await?;
+//! // Each write carries the fence, and what it writes to refuses one that is lower than the last it saw.
+//! println!("UPDATE deals SET state = 'paid', fence = {0} WHERE id = 42 AND fence <= {0}", guard.fence());
+//! assert!(guard.release().await?.was_held());
+//! # leases.close().await
+//! # }
+//! ```
+//!
+//! # How long is it mine?
+//!
+//! A lock in a shared store is a lease: it ends by itself, or a crashed holder would block everybody for ever.
+//!
+//! - *ttl* is how long the lease lasts, and so how long the lock stays closed after a crash.
+//! - [`Lock::keep_alive`] renews it every third of that. [`Lock::run`] does so by itself; [`Lock::acquire`] does not, so that a
+//!   guard that was forgotten ends with its ttl.
+//! - [`Guard::is_held`](crate::Guard::is_held) says whether it can be trusted now, without asking the store.
+//!   [`Guard::lost`](crate::Guard::lost) completes before the store could grant the lock to somebody else.
+//! - [`Released::was_held`](crate::Released::was_held) says whether it could be trusted to the end. If not, somebody else may
+//!   have worked at the same time.
+//!
+//! A process can be stopped between the question and the write that follows it. Only the fence helps then, and only where it
+//! is checked: see [`fence`](crate::fence).
+//!
+//! # How is it waited for?
+//!
+//! In the order of arrival. Where the store hands over, a release gives the lock to the first in the queue at once; otherwise,
+//! and whenever a message is lost, a waiting attempt asks again as [`Retry`] says. [`Lock::wait`] and [`Lock::max_attempts`]
+//! bound it; [`Lock::on_wait`] shows who is ahead. Locks are not re-entrant: a second one of the same name waits for the first,
+//! and the timeout says that this process itself holds it.
+//!
+//! # What dropping does
+//!
+//! A dropped `acquire` leaves the queue, or gives back what was granted meanwhile. A dropped guard gives the lock back. Both
+//! happen in the background, and [`Client::close`](crate::Client::close) waits for them. If the program ends first, the lease
+//! ends with its ttl.
 
 mod attempt;
 mod exclusive;
+mod outcome;
 mod retry;
 mod run;
 mod waiting;
 
-pub use exclusive::{Attempt, Lock, OnOutage, Protection, Waited};
+pub use exclusive::Lock;
+pub use outcome::{Attempt, OnOutage, Protection, Waited};
 pub use retry::Retry;
 pub(crate) use retry::pause_in_outage;
 pub use run::{RunError, settle};

@@ -45,8 +45,8 @@ impl Retry {
         Self { most, ..self }
     }
 
-    /// Checks the pauses against their range.
-    pub(crate) fn check(&self) -> Result<()> {
+    /// Checks the pauses against their range: `invalid` if one is shorter than 1 ms or longer than a minute.
+    pub fn check(&self) -> Result<()> {
         between("retry interval", self.first, PAUSE_MIN, PAUSE_MAX)?;
         between("longest retry interval", self.most, self.first, PAUSE_MAX)?;
         if !(1.0..=10.0).contains(&self.factor) {

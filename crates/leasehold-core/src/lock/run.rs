@@ -57,7 +57,9 @@ impl<T> fmt::Debug for RunError<T> {
 pub(super) async fn under<T>(guard: Guard, body: impl AsyncFnOnce(Lease) -> T) -> Result<T, RunError<T>> {
     let lease = guard.lease();
     let ended = {
-        let span = tracing::debug_span!("hold", name = %lease.name(), fence = %lease.fence());
+        let span = tracing::debug_span!(
+            "hold", name = %lease.name(), fence = %lease.fence(), policy = lease.state.telemetry.policy(),
+        );
         let body = AssertUnwindSafe(body(lease.clone()).instrument(span)).catch_unwind();
         tokio::select! {
             biased;

@@ -41,6 +41,11 @@ impl LiveHistogram {
 }
 
 impl Histogram {
+    pub(super) fn add(&mut self, other: &Self) {
+        self.counts.iter_mut().zip(other.counts).for_each(|(count, more)| *count += more);
+        self.sum_us += other.sum_us;
+    }
+
     /// How many were recorded.
     pub fn count(&self) -> u64 {
         self.counts.iter().sum()

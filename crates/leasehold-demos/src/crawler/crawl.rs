@@ -66,7 +66,7 @@ impl Crawler {
     async fn take_a_domain(&mut self) -> Result<bool> {
         let Some(domain) = self.domain_to_crawl()? else { return Ok(false) };
         let key = [("domain", &domain)];
-        let pass = self.protection.try_lock(|leases| Ok(leases.policy("domain")?.key(key))).await?;
+        let pass = self.protection.try_lock(|leases| Ok(leases.lock_policy("domain")?.key(key))).await?;
         let Some(pass) = pass else {
             log(format_args!("domain {domain} locked by another worker"));
             let sql = "insert into refusals (domain, crawler) values (?, ?)";
@@ -74,7 +74,7 @@ impl Crawler {
             return Ok(false);
         };
         let fetched = pass.while_held(self.fetch_some(&domain, &pass)).await;
-        pass.release().await?;
+        let _ = pass.release().await?;
         fetched.unwrap_or(Ok(()))?;
         Ok(true)
     }

@@ -72,7 +72,7 @@ impl Cashier {
             Begun::Done => Outcome::Again,
             Begun::Busy => Outcome::Requeue,
         };
-        payment.release().await?;
+        let _ = payment.release().await?;
         Ok(outcome)
     }
 
@@ -96,7 +96,7 @@ impl Cashier {
             self.pay(&deal, to, &message.tx_hash).await?;
             Outcome::Done
         };
-        pass.release().await?;
+        let _ = pass.release().await?;
         Ok(outcome)
     }
 
@@ -113,7 +113,7 @@ impl Cashier {
                 let payout = Movement::Credit { kind: "payout", account: &seller, amount: deal.amount - fee };
                 let fee = Movement::Credit { kind: "fee", account: &platform, amount: fee };
                 self.books.change(deal, to, &[payout, fee])?;
-                platform_lock.release().await?;
+                let _ = platform_lock.release().await?;
                 seller_lock.release().await
             }
             State::Refunded => {
@@ -199,10 +199,10 @@ mod tests {
         for (policy, id) in
             [("refund", ("deal_id", 1)), ("deal", ("deal_id", 1)), ("balance", ("account_id", 2))]
         {
-            let other = leases.policy(policy).unwrap().key([id]).acquire().await.unwrap();
+            let other = leases.lock_policy(policy).unwrap().key([id]).acquire().await.unwrap();
             assert_eq!(cashier.deliver(&refund(ORDERED)).await, Outcome::Requeue, "{policy}");
             assert_eq!(refunded(&cashier), 0, "{policy}");
-            other.release().await.unwrap();
+            let _ = other.release().await.unwrap();
         }
         // Abandoned requests are given back in the background.
         leasehold_testkit::eventually_async(Duration::from_secs(30), "the refund is paid", async || {

@@ -4,7 +4,7 @@ use leasehold::{IdempotencyKey, Leasehold, Lock};
 
 /// The lock of a policy.
 pub(super) fn lock(leases: &Leasehold, policy: &str, id: Option<(&str, u64)>) -> leasehold::Result<Lock> {
-    Ok(leases.policy(policy)?.key(id))
+    Ok(leases.lock_policy(policy)?.key(id))
 }
 
 /// A request that is executed once.
@@ -13,5 +13,5 @@ pub(super) fn request(
     policy: &str,
     id: (&str, impl ToString),
 ) -> leasehold::Result<IdempotencyKey> {
-    leases.idempotency_policy(policy, [id])
+    Ok(leases.idempotency_policy(policy)?.key([id]))
 }

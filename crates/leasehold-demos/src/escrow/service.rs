@@ -93,7 +93,7 @@ impl Service {
         } else {
             (StatusCode::CONFLICT, deal.state.to_string())
         };
-        pass.release().await?;
+        let _ = pass.release().await?;
         Ok(answer)
     }
 }

@@ -84,7 +84,8 @@ impl Shop {
         }
         // Against two presses of one button, which may reach two instances.
         let buyer = [("user_id", request.buyer)];
-        let Some(user) = self.protection.try_lock(|leases| Ok(leases.policy("user")?.key(buyer))).await?
+        let Some(user) =
+            self.protection.try_lock(|leases| Ok(leases.lock_policy("user")?.key(buyer))).await?
         else {
             return Ok((StatusCode::BAD_REQUEST, "another order of yours is being processed".into()));
         };
@@ -92,8 +93,8 @@ impl Shop {
         // The design with the stock in the name has no fence.
         let fence = if self.stock_in_name { i64::MAX } else { pass.fence() };
         let answer = self.sell(request, fence, stock).await;
-        pass.release().await?;
-        user.release().await?;
+        let _ = pass.release().await?;
+        let _ = user.release().await?;
         answer
     }
 
@@ -102,9 +103,9 @@ impl Shop {
         // each other, although both will read the stock again and write it. It protects nothing.
         if self.stock_in_name {
             let values = [("product_id", product), ("current_stock", stock)];
-            return Ok(leases.policy("product-stock")?.key(values));
+            return Ok(leases.lock_policy("product-stock")?.key(values));
         }
-        Ok(leases.policy("product")?.key([("product_id", product)]))
+        Ok(leases.lock_policy("product")?.key([("product_id", product)]))
     }
 
     /// Makes certain what is otherwise luck: that an order which holds the lock of an older stock and one which holds that of

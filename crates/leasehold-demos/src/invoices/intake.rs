@@ -78,7 +78,7 @@ impl Intake {
             |leases| {
                 // A mark outlives an instance that was killed by the ttl of its policy, and no other can clear it.
                 let ttl = leases.policies().marker("processing")?.ttl;
-                Ok(leases.marker_policy("processing")?.lease(ttl))
+                Ok(leases.marker_policy("processing")?.lease_ttl(ttl))
             },
             file,
         );
@@ -98,7 +98,7 @@ impl Intake {
                     ("invoice_number", invoice.plain_number()),
                     ("vendor_name", invoice.vendor.clone()),
                 ];
-                let lock = leases.policy("invoice-check")?.key(values);
+                let lock = leases.lock_policy("invoice-check")?.key(values);
                 Ok(if self.denies { lock.on_outage(OnOutage::Deny) } else { lock })
             })
             .await;

@@ -20,13 +20,13 @@ pub(super) async fn measure(supervisor: &Supervisor) -> Result<()> {
     let leases = supervisor.new_client().await?;
     let pool = leases.deadlines(pool(supervisor.workers.template()));
     // From here on the store has the pool and the scripts.
-    drop(pool.claim(1, Duration::from_secs(1)).await?);
-    scan_lock(&leases)?.acquire().await?.release().await?;
+    drop(pool.claim().limit(1).visibility(Duration::from_secs(1)).await?);
+    let _ = scan_lock(&leases)?.acquire().await?.release().await?;
     for _ in 0..SCANS {
         let began = Instant::now();
         let winner = scan_lock(&leases)?.acquire().await?;
-        drop(pool.claim(1, Duration::from_secs(1)).await?);
-        winner.release().await?;
+        drop(pool.claim().limit(1).visibility(Duration::from_secs(1)).await?);
+        let _ = winner.release().await?;
         let us = began.elapsed().as_micros() as u64;
         supervisor.database.execute("insert into cycles (us) values (?)", [us])?;
     }
@@ -42,7 +42,7 @@ pub(super) async fn measure(supervisor: &Supervisor) -> Result<()> {
     let another = supervisor.new_client().await?;
     let winner = scan_lock(&another)?.wait(PATIENCE).keep_alive().acquire().await?;
     let lost = scan(&leases, &pool, Scans::SingleWinner).await?;
-    winner.release().await?;
+    let _ = winner.release().await?;
     note("left to the one who won", lost.asked, lost.skipped)?;
     let won = scan(&leases, &pool, Scans::SingleWinner).await?;
     // A scan that found the lock still closed was skipped by all, at the cost of a skipped scan.

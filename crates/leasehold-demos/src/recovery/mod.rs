@@ -118,7 +118,7 @@ fn pool(worker: &Worker) -> String {
 
 /// The lock of single scans.
 fn scan_lock(leases: &Leasehold) -> leasehold::Result<Lock> {
-    Ok(leases.policy("recovery")?.key([("pool", POOL)]))
+    Ok(leases.lock_policy("recovery")?.key([("pool", POOL)]))
 }
 
 /// A time that is the same for all processes of this machine, and never goes back.

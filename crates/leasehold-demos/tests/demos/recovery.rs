@@ -86,9 +86,9 @@ async fn a_scan_of_sixteen_buckets_with_contexts_is_one_round_trip() {
         (0..200).map(|n| Deadline::new(format!("tx:{n}"), Duration::ZERO).context("x")).collect();
     pool.set_many(&late).await.unwrap();
     // The server has the script from here on.
-    assert!(leases.deadlines("another").claim(1, LONG).await.unwrap().due.is_empty());
+    assert!(leases.deadlines("another").claim().limit(1).visibility(LONG).await.unwrap().due.is_empty());
     let before = scripts(&server);
-    let claimed = pool.claim(100, LONG).await.unwrap();
+    let claimed = pool.claim().limit(100).visibility(LONG).await.unwrap();
     assert_eq!(scripts(&server) - before, 1, "finding, reading contexts and hiding is one call");
     assert_eq!(claimed.due.len(), 200);
     assert!(claimed.due.iter().all(|due| due.context().is_some()));

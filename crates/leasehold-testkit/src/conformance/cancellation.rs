@@ -50,7 +50,7 @@ async fn an_acquire_of_a_held_lock_dropped_at_any_poll_leaves_nothing(test: Test
     for (name, guard) in names.iter().zip(guards) {
         let inspection = holder.inspect(name).await.unwrap();
         assert_eq!(inspection.waiting, 0, "{name} is still waited for");
-        guard.unwrap().release().await.unwrap();
+        assert!(guard.unwrap().release().await.unwrap().was_held());
     }
     holder.close().await.unwrap();
     test.assert_empty().await;
@@ -66,7 +66,7 @@ async fn an_acquire_dropped_while_it_is_handed_over_leaves_nothing(test: TestCon
             // Released while the attempt is somewhere between its first and its last poll.
             let release = async {
                 sleep(ms(polls as u64 * 2)).await;
-                guard.release().await.unwrap();
+                assert!(guard.release().await.unwrap().was_held());
             };
             let (ended, ()) = tokio::join!(poll_at_most(polls, lock.acquire()), release);
             drop(ended);
@@ -120,7 +120,7 @@ async fn an_aborted_task_leaves_the_queue(test: TestContext) {
         waiter.abort();
         until_waiting(&one, "job", 0).await;
     }
-    guard.release().await.unwrap();
+    assert!(guard.release().await.unwrap().was_held());
 }
 
 async fn cancelled_attempts_are_counted(test: TestContext) {

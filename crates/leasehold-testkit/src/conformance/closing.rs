@@ -27,7 +27,7 @@ async fn closing_settles_everything_that_was_dropped(test: TestContext) {
     drop(join_all(locks).await);
     one.close().await.unwrap();
     // Checked at once: closing returns when everything is settled, not some time later.
-    assert!(two.list("job:", None, 100).await.unwrap().items.is_empty());
+    assert!(two.list_page("job:", None, 100).await.unwrap().items.is_empty());
     test.assert_empty().await;
 }
 
@@ -40,7 +40,7 @@ async fn a_call_after_close_is_an_error(test: TestContext) {
         client.lock("job").try_acquire().await.unwrap_err(),
         client.lock("job").run(async |_| ()).await.unwrap_err().into(),
         client.inspect("job").await.unwrap_err(),
-        client.list("", None, 10).await.unwrap_err(),
+        client.list_page("", None, 10).await.unwrap_err(),
         client.force_release("job", Fence::new(1)).await.unwrap_err(),
     ];
     for error in errors {
@@ -51,7 +51,7 @@ async fn a_call_after_close_is_an_error(test: TestContext) {
 
 async fn closing_twice_is_harmless(test: TestContext) {
     let client = test.client().await;
-    client.lock("job").acquire().await.unwrap().release().await.unwrap();
+    assert!(client.lock("job").acquire().await.unwrap().release().await.unwrap().was_held());
     client.close().await.unwrap();
     client.clone().close().await.unwrap();
 }
@@ -65,7 +65,7 @@ async fn closing_ends_waiting_attempts(test: TestContext) {
     let error = soon("the attempt ends", waiter).await.unwrap().unwrap_err();
     assert_ne!(error.kind(), ErrorKind::TimedOut, "{error}");
     until_waiting(&one, "job", 0).await;
-    guard.release().await.unwrap();
+    assert!(guard.release().await.unwrap().was_held());
 }
 
 async fn closing_one_client_leaves_others_alone(test: TestContext) {
@@ -74,7 +74,7 @@ async fn closing_one_client_leaves_others_alone(test: TestContext) {
     one.close().await.unwrap();
     eventually("it is renewed", async || two.stats().renewed >= 2).await;
     assert!(guard.is_held());
-    guard.release().await.unwrap();
+    assert!(guard.release().await.unwrap().was_held());
 }
 
 async fn a_lease_that_outlives_its_client_reports_its_loss(test: TestContext) {
@@ -87,7 +87,7 @@ async fn a_lease_that_outlives_its_client_reports_its_loss(test: TestContext) {
 
 async fn a_client_can_be_made_without_reaching_the_store(test: TestContext) {
     let client = test.builder().connect_lazy().unwrap();
-    client.lock("job").acquire().await.unwrap().release().await.unwrap();
+    assert!(client.lock("job").acquire().await.unwrap().release().await.unwrap().was_held());
     client.close().await.unwrap();
 }
 

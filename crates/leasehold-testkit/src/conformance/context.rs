@@ -217,7 +217,7 @@ pub(super) async fn enqueue(client: &Leasehold, lock: Lock, name: &str, ahead: u
 pub(super) async fn list_all(client: &Leasehold, prefix: &str, page: u32) -> Vec<Inspection> {
     let (mut found, mut from) = (Vec::new(), None);
     loop {
-        let page = client.list(prefix, from, page).await.expect("listed");
+        let page = client.list_page(prefix, from, page).await.expect("listed");
         found.extend(page.items);
         match page.next {
             Some(next) => from = Some(next),

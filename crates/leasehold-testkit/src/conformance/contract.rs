@@ -314,7 +314,7 @@ async fn a_late_answer_shortens_the_lease(test: TestContext) {
     let guard = client.lock("job").ttl(ms(2_000)).acquire().await.unwrap();
     let remaining = guard.remaining();
     assert!(remaining <= ms(2_000) - late, "{remaining:?} is counted from the answer");
-    guard.release().await.unwrap();
+    assert!(guard.release().await.unwrap().was_held());
 }
 
 async fn a_mode_that_the_store_lacks_is_refused(test: TestContext) {

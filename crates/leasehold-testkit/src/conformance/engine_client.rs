@@ -53,7 +53,7 @@ impl EngineClient {
         self.clock.now() + ms(LIMIT_MS)
     }
 
-    pub(super) fn now(&self) -> leasehold::BootInstant {
+    pub(super) fn now(&self) -> leasehold::clock::BootInstant {
         self.clock.now()
     }
 

@@ -40,7 +40,7 @@ async fn a_released_lock_can_be_taken_again(test: TestContext) {
     let (one, two) = (test.client().await, test.client().await);
     for client in [&one, &two, &one, &one, &two] {
         let guard = client.lock("job").try_acquire().await.unwrap().held().expect("a free lock");
-        guard.release().await.unwrap();
+        assert!(guard.release().await.unwrap().was_held());
     }
 }
 
@@ -51,7 +51,7 @@ async fn locks_of_different_names_are_independent(test: TestContext) {
     let [first, others @ ..] = &guards[..] else { unreachable!() };
     assert!(others.iter().chain([first]).all(|guard| guard.as_ref().unwrap().is_held()));
     let mut guards = guards.into_iter();
-    guards.next().unwrap().unwrap().release().await.unwrap();
+    assert!(guards.next().unwrap().unwrap().release().await.unwrap().was_held());
     assert!(!is_closed(&client, "a").await);
     for name in &names[1..] {
         assert!(is_closed(&client, name).await, "{name} was opened by the release of a");
@@ -80,7 +80,7 @@ async fn twenty_tasks_never_meet_inside(test: TestContext) {
                 grants.lock().unwrap().push(guard.fence());
                 tokio::task::yield_now().await;
                 assert_eq!(inside.fetch_sub(1, Ordering::SeqCst), 1, "two holders at once");
-                guard.release().await.unwrap();
+                assert!(guard.release().await.unwrap().was_held());
             }
         })
     });
@@ -101,7 +101,7 @@ async fn a_refusal_is_a_value_with_the_holder_and_a_time(test: TestContext) {
     let Some(Holder::Leasehold { label, pid, .. }) = holder else { panic!("the holder is not shown") };
     assert_eq!((label.as_str(), pid), ("nightly", std::process::id()));
     assert!(!retry_after.is_zero() && retry_after <= ms(10_000), "{retry_after:?}");
-    guard.release().await.unwrap();
+    assert!(guard.release().await.unwrap().was_held());
 }
 
 async fn a_refused_try_leaves_no_queue_entry(test: TestContext) {
@@ -112,7 +112,7 @@ async fn a_refused_try_leaves_no_queue_entry(test: TestContext) {
         assert!(two.lock("job").wait(ms(0)).acquire().await.is_err());
     }
     assert_eq!(one.inspect("job").await.unwrap().waiting, 0);
-    guard.release().await.unwrap();
+    assert!(guard.release().await.unwrap().was_held());
     two.close().await.unwrap();
     test.assert_empty().await;
 }

@@ -26,7 +26,7 @@ cases! {
 async fn one_grant(client: &Leasehold) -> Fence {
     let guard = client.lock("job").wait(ms(20_000)).acquire().await.unwrap();
     let fence = guard.fence();
-    guard.release().await.unwrap();
+    assert!(guard.release().await.unwrap().was_held());
     fence
 }
 
@@ -58,7 +58,7 @@ async fn a_fence_grows_after_expiry(test: TestContext) {
 async fn a_fence_grows_after_a_force_release(test: TestContext) {
     let client = test.client().await;
     let guard = client.lock("job").acquire().await.unwrap();
-    client.force_release("job", guard.fence()).await.unwrap();
+    assert!(client.force_release("job", guard.fence()).await.unwrap().was_held());
     assert!(one_grant(&client).await > guard.fence());
 }
 
@@ -85,7 +85,7 @@ async fn the_fence_shown_is_the_holders_fence(test: TestContext) {
     let (one, two) = (test.client().await, test.client().await);
     let guard = one.lock("job").acquire().await.unwrap();
     assert_eq!(two.inspect("job").await.unwrap().held().unwrap().fence, guard.fence());
-    let listed = two.list("job", None, 10).await.unwrap().items;
+    let listed = two.list_page("job", None, 10).await.unwrap().items;
     assert_eq!(listed[0].held().as_ref().unwrap().fence, guard.fence());
 }
 
@@ -117,7 +117,7 @@ async fn a_fence_grows_after_its_side_state_was_deleted(test: TestContext) {
     test.delete_side_state().await;
     guard.extend().await.expect("a holder needs no side state");
     let fence = guard.fence();
-    guard.release().await.unwrap();
+    assert!(guard.release().await.unwrap().was_held());
     assert!(one_grant(&client).await > fence);
 }
 

@@ -43,7 +43,7 @@ async fn a_thousand_leases_are_kept_alive_at_once(test: TestContext) {
     assert!(guards.iter().all(|guard| guard.is_held()));
     assert_eq!(client.stats().lost, 0);
     for outcome in join_all(guards.into_iter().map(|guard| guard.release())).await {
-        outcome.unwrap();
+        assert!(outcome.unwrap().was_held());
     }
     assert_eq!(client.stats().released, LEASES);
 }
@@ -57,25 +57,25 @@ async fn a_kept_alive_lease_outlives_several_ttls(test: TestContext) {
         assert!(two.lock("job").try_acquire().await.unwrap().held().is_none());
     }
     assert!(one.stats().renewed >= 4);
-    guard.release().await.unwrap();
+    assert!(guard.release().await.unwrap().was_held());
 }
 
 async fn a_kept_alive_lease_ends_with_its_release(test: TestContext) {
     let (one, two) = (test.client().await, test.client().await);
     let guard = one.lock("job").ttl(ms(2_000)).keep_alive().acquire().await.unwrap();
     eventually("it is renewed", async || one.stats().renewed >= 1).await;
-    guard.release().await.unwrap();
+    assert!(guard.release().await.unwrap().was_held());
     let renewed = one.stats().renewed;
     let next = two.lock("job").try_acquire().await.unwrap().held().expect("a free lock");
     sleep(ms(900)).await;
     assert_eq!(one.stats().renewed, renewed, "renewed after its release");
-    next.release().await.unwrap();
+    assert!(next.release().await.unwrap().was_held());
 }
 
 async fn a_force_released_holder_learns_that_it_lost(test: TestContext) {
     let (one, two) = (test.client().await, test.client().await);
     let guard = one.lock("job").ttl(ms(1_000)).keep_alive().acquire().await.unwrap();
-    two.force_release("job", guard.fence()).await.unwrap();
+    assert!(two.force_release("job", guard.fence()).await.unwrap().was_held());
     let next = two.lock("job").acquire().await.unwrap();
     soon("the loss is reported", guard.lost()).await;
     assert!(!guard.is_held());
@@ -88,7 +88,7 @@ async fn a_force_released_holder_learns_of_it_long_before_its_next_renewal(test:
     let (one, two) = (test.client().await, test.client().await);
     let guard = one.lock("job").ttl(ms(300_000)).keep_alive().acquire().await.unwrap();
     eventually("its first renewal, which comes soon", async || one.stats().renewed >= 1).await;
-    two.force_release("job", guard.fence()).await.unwrap();
+    assert!(two.force_release("job", guard.fence()).await.unwrap().was_held());
     soon("the report of the loss", guard.lost()).await;
 }
 
@@ -97,13 +97,13 @@ async fn a_handed_over_lease_is_kept_alive_too(test: TestContext) {
     let guard = one.lock("job").acquire().await.unwrap();
     let lock = two.lock("job").ttl(ms(1_500)).keep_alive();
     let waiter = super::context::enqueue(&one, lock, "job", 0).await;
-    guard.release().await.unwrap();
+    assert!(guard.release().await.unwrap().was_held());
     let next = soon("its turn", waiter).await.unwrap();
     for _ in 0..8 {
         sleep(ms(300)).await;
         assert!(next.is_held());
     }
-    next.release().await.unwrap();
+    assert!(next.release().await.unwrap().was_held());
 }
 
 async fn leases_of_different_ttls_are_kept_side_by_side(test: TestContext) {
@@ -157,7 +157,7 @@ async fn no_renewal_is_sent_after_a_release(test: TestContext) {
         if drops {
             drop(guard);
         } else {
-            guard.release().await.unwrap();
+            assert!(guard.release().await.unwrap().was_held());
         }
         let sent = renewals.0.load(Ordering::SeqCst);
         sleep(ms(900)).await;

@@ -54,7 +54,7 @@ async fn names_of_every_script_and_of_full_length_work(test: TestContext) {
         let listed = list_all(&client, "", 100).await;
         assert_eq!(listed.iter().map(|item| item.name.as_str()).collect::<Vec<_>>(), [name]);
         assert!(client.lock(name).try_acquire().await.unwrap().held().is_none());
-        guard.release().await.unwrap();
+        assert!(guard.release().await.unwrap().was_held());
     }
 }
 
@@ -110,14 +110,14 @@ async fn a_ttl_out_of_range_is_refused_with_the_range(test: TestContext) {
     for ttl in [Duration::ZERO, ms(49), ms(300_001), Duration::MAX] {
         assert_refused(client.lock("job").ttl(ttl), "ttl", &["50ms", "300s"]).await;
     }
-    client.lock("job").ttl(ms(300_000)).acquire().await.unwrap().release().await.unwrap();
+    assert!(client.lock("job").ttl(ms(300_000)).acquire().await.unwrap().release().await.unwrap().was_held());
 }
 
 async fn a_wait_out_of_range_is_refused_with_the_range(test: TestContext) {
     let client = test.client().await;
-    let most = leasehold::WAIT_MAX;
+    let most = leasehold::config::WAIT_MAX;
     assert_refused(client.lock("job").wait(most + ms(1)), "wait", &["0ns", &format!("{most:?}")]).await;
-    client.lock("job").wait(most).acquire().await.unwrap().release().await.unwrap();
+    assert!(client.lock("job").wait(most).acquire().await.unwrap().release().await.unwrap().was_held());
 }
 
 async fn a_label_out_of_range_is_refused(test: TestContext) {
@@ -125,7 +125,18 @@ async fn a_label_out_of_range_is_refused(test: TestContext) {
     for label in ["x".repeat(129), "two\nlines".into()] {
         assert_refused(client.lock("job").label(label), "label", &["128 bytes"]).await;
     }
-    client.lock("job").label("x".repeat(128)).acquire().await.unwrap().release().await.unwrap();
+    assert!(
+        client
+            .lock("job")
+            .label("x".repeat(128))
+            .acquire()
+            .await
+            .unwrap()
+            .release()
+            .await
+            .unwrap()
+            .was_held()
+    );
 }
 
 async fn other_settings_out_of_range_are_refused(test: TestContext) {
@@ -168,7 +179,7 @@ async fn every_error_states_its_kind_and_what_to_do(test: TestContext) {
         client.lock("").acquire().await.unwrap_err(),
         client.lock("job").wait(Duration::ZERO).acquire().await.unwrap_err(),
     ];
-    client.force_release("job", guard.fence()).await.unwrap();
+    assert!(client.force_release("job", guard.fence()).await.unwrap().was_held());
     errors.push(guard.extend().await.unwrap_err());
     client.close().await.unwrap();
     errors.push(client.inspect("job").await.unwrap_err());

@@ -2,7 +2,7 @@
 
 use std::collections::BTreeMap;
 
-use futures_util::future::join_all;
+use futures_util::{TryStreamExt, future::join_all};
 use leasehold::ErrorKind;
 
 use super::{
@@ -12,6 +12,7 @@ use super::{
 
 cases! {
     a_list_in_pages_shows_each_of_250_names_once,
+    a_list_is_a_stream_over_all_pages,
     a_list_ignores_names_of_other_prefixes,
     glob_characters_in_a_prefix_are_literal,
     a_list_shows_holders_and_waiters,
@@ -28,7 +29,7 @@ async fn a_list_in_pages_shows_each_of_250_names_once(test: TestContext) {
     for limit in [40, 250, 1_000] {
         let (mut seen, mut from) = (BTreeMap::new(), None);
         loop {
-            let page = client.list("page:", from, limit).await.unwrap();
+            let page = client.list_page("page:", from, limit).await.unwrap();
             assert!(page.items.len() <= limit as usize, "{} on a page of {limit}", page.items.len());
             for item in page.items {
                 assert!(item.held().is_some());
@@ -41,6 +42,21 @@ async fn a_list_in_pages_shows_each_of_250_names_once(test: TestContext) {
         assert_eq!(seen, expected, "in pages of {limit}");
     }
     drop(guards);
+}
+
+async fn a_list_is_a_stream_over_all_pages(test: TestContext) {
+    let client = test.client().await;
+    let name = |number| format!("page:{number:03}");
+    let locks = (0..600).map(|number| client.lock(name(number)).ttl(ms(60_000)).acquire());
+    let guards: Vec<_> = join_all(locks).await.into_iter().map(Result::unwrap).collect();
+    let mut seen: Vec<_> =
+        client.list("page:").map_ok(|lock| lock.name.to_string()).try_collect().await.unwrap();
+    seen.sort_unstable();
+    assert_eq!(seen, (0..600).map(name).collect::<Vec<_>>());
+    drop(guards);
+    client.close().await.unwrap();
+    let error = client.list("page:").try_collect::<Vec<_>>().await.unwrap_err();
+    assert_eq!(error.kind(), ErrorKind::Unsupported);
 }
 
 async fn listed(client: &leasehold::Leasehold, prefix: &str) -> Vec<String> {
@@ -87,22 +103,22 @@ async fn a_list_shows_holders_and_waiters(test: TestContext) {
     assert_eq!((found.len(), found[0].waiting), (1, 1));
     let held = found[0].held().unwrap();
     assert!(held.fence == guard.fence() && held.holder.to_string().contains("nightly"));
-    guard.release().await.unwrap();
-    waiter.await.unwrap().release().await.unwrap();
+    assert!(guard.release().await.unwrap().was_held());
+    assert!(waiter.await.unwrap().release().await.unwrap().was_held());
 }
 
 async fn a_list_omits_released_locks(test: TestContext) {
     let client = test.client().await;
     let kept = client.lock("job:kept").acquire().await.unwrap();
-    client.lock("job:gone").acquire().await.unwrap().release().await.unwrap();
+    assert!(client.lock("job:gone").acquire().await.unwrap().release().await.unwrap().was_held());
     assert_eq!(listed(&client, "job:").await, ["job:kept"]);
-    kept.release().await.unwrap();
+    assert!(kept.release().await.unwrap().was_held());
     assert!(listed(&client, "").await.is_empty());
 }
 
 async fn an_unused_prefix_lists_nothing(test: TestContext) {
     let client = test.client().await;
-    let page = client.list("nothing:", None, 10).await.unwrap();
+    let page = client.list_page("nothing:", None, 10).await.unwrap();
     assert!(page.items.is_empty());
     assert!(list_all(&client, "nothing:", 10).await.is_empty());
 }
@@ -110,7 +126,7 @@ async fn an_unused_prefix_lists_nothing(test: TestContext) {
 async fn a_page_size_out_of_range_is_invalid(test: TestContext) {
     let client = test.client().await;
     for size in [0, 10_001] {
-        let error = client.list("", None, size).await.unwrap_err();
+        let error = client.list_page("", None, size).await.unwrap_err();
         assert_eq!(error.kind(), ErrorKind::Invalid);
         assert!(error.to_string().contains(&size.to_string()), "{error}");
     }

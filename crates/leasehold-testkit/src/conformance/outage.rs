@@ -43,7 +43,7 @@ async fn an_unreachable_store_is_reported_as_such(test: TestContext) {
         ("acquiring \"job\"", client.lock("job").wait(ms(200)).acquire().await.unwrap_err()),
         ("acquiring \"job\"", client.lock("job").try_acquire().await.unwrap_err()),
         ("inspecting \"job\"", client.inspect("job").await.unwrap_err()),
-        ("listing", client.list("", None, 10).await.unwrap_err()),
+        ("listing", client.list_page("", None, 10).await.unwrap_err()),
     ];
     test.mend().await;
     for (doing, error) in errors {
@@ -98,7 +98,7 @@ async fn a_client_can_be_made_while_the_store_is_away(test: TestContext) {
         guard.is_some()
     })
     .await;
-    guard.unwrap().release().await.unwrap();
+    assert!(guard.unwrap().release().await.unwrap().was_held());
     client.close().await.unwrap();
 }
 
@@ -126,7 +126,7 @@ async fn a_short_break_loses_nothing(test: TestContext) {
     test.mend().await;
     eventually("it is renewed again", async || client.stats().renewed > renewed).await;
     assert!(guard.is_held() && client.stats().lost == 0);
-    guard.release().await.unwrap();
+    assert!(guard.release().await.unwrap().was_held());
 }
 
 async fn a_waiter_waits_out_a_break(test: TestContext) {
@@ -141,8 +141,8 @@ async fn a_waiter_waits_out_a_break(test: TestContext) {
     let mut guard = Some(guard);
     eventually("the store is back", async || one.inspect("job").await.is_ok()).await;
     assert!(lease.is_held());
-    guard.take().unwrap().release().await.unwrap();
-    soon("its turn", waiter).await.unwrap().release().await.unwrap();
+    assert!(guard.take().unwrap().release().await.unwrap().was_held());
+    assert!(soon("its turn", waiter).await.unwrap().release().await.unwrap().was_held());
 }
 
 async fn a_release_without_an_answer_is_made_good(test: TestContext) {

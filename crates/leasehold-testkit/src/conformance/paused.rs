@@ -66,7 +66,7 @@ async fn compete(client: Leasehold, name: &str) {
         if round % 3 == 0 {
             let _handle = guard.detach();
         } else {
-            guard.release().await.unwrap();
+            assert!(guard.release().await.unwrap().was_held());
         }
     }
     client.close().await.unwrap();
@@ -107,7 +107,7 @@ async fn a_loss_is_reported_exactly_on_time(test: TestContext) {
                 reported >= must && reported <= must + ms(2),
                 "reported after {reported:?} instead of {must:?}"
             );
-            guard.release().await.unwrap();
+            assert!(guard.release().await.unwrap().was_held());
         }
     })
     .await;

@@ -43,11 +43,11 @@ async fn served_in_order(clients: &[leasehold::Leasehold], holder: &leasehold::L
         tasks.push(tokio::spawn(async move {
             let guard = lock.acquire().await.unwrap();
             served.lock().unwrap().push((number, guard.fence()));
-            guard.release().await.unwrap();
+            assert!(guard.release().await.unwrap().was_held());
         }));
         until_waiting(holder, "job", number + 1).await;
     }
-    guard.release().await.unwrap();
+    assert!(guard.release().await.unwrap().was_held());
     for task in tasks {
         soon("every waiter's turn", task).await.unwrap();
     }
@@ -62,13 +62,13 @@ async fn a_newcomer_never_overtakes_a_waiter(test: TestContext) {
     for _ in 0..10 {
         let guard = one.lock("job").acquire().await.unwrap();
         let waiter = enqueue(&one, two.lock("job").wait(ms(20_000)), "job", 0).await;
-        guard.release().await.unwrap();
+        assert!(guard.release().await.unwrap().was_held());
         while !waiter.is_finished() {
             let attempt = new.lock("job").try_acquire().await.unwrap();
             assert!(attempt.held().is_none(), "a newcomer overtook the waiter");
             tokio::task::yield_now().await;
         }
-        waiter.await.unwrap().release().await.unwrap();
+        assert!(waiter.await.unwrap().release().await.unwrap().was_held());
     }
 }
 
@@ -82,7 +82,7 @@ async fn a_newcomer_never_takes_an_expired_lock_before_a_waiter(test: TestContex
             assert!(attempt.held().is_none(), "a newcomer overtook the waiter");
             tokio::task::yield_now().await;
         }
-        waiter.await.unwrap().release().await.unwrap();
+        assert!(waiter.await.unwrap().release().await.unwrap().was_held());
     }
 }
 
@@ -93,11 +93,11 @@ async fn a_newcomer_that_waits_goes_to_the_end(test: TestContext) {
     // It retries as often as it can, and gains nothing by it.
     let eager = new.lock("job").retry(Retry::fixed(ms(1)));
     let second = enqueue(&one, eager, "job", 1).await;
-    guard.release().await.unwrap();
+    assert!(guard.release().await.unwrap().was_held());
     let guard = soon("the first", first).await.unwrap();
     assert!(!second.is_finished(), "the newcomer was served beside the first");
     let fence = guard.fence();
-    guard.release().await.unwrap();
+    assert!(guard.release().await.unwrap().was_held());
     assert!(soon("the newcomer", second).await.unwrap().fence() > fence);
 }
 
@@ -107,8 +107,8 @@ async fn a_cancelled_waiters_place_goes_to_the_next(test: TestContext) {
     let first = enqueue(&one, two.lock("job"), "job", 0).await;
     let second = enqueue(&one, three.lock("job"), "job", 1).await;
     first.abort();
-    guard.release().await.unwrap();
-    soon("the second", second).await.unwrap().release().await.unwrap();
+    assert!(guard.release().await.unwrap().was_held());
+    assert!(soon("the second", second).await.unwrap().release().await.unwrap().was_held());
     assert!(first.await.unwrap_err().is_cancelled());
     two.close().await.unwrap();
     test.assert_empty().await;
@@ -123,7 +123,7 @@ async fn a_waiter_that_timed_out_is_passed_over(test: TestContext) {
     let second = enqueue(&one, three.lock("job").wait(ms(20_000)), "job", 1).await;
     soon("the first gives up", first).await.unwrap().unwrap_err();
     assert!(matches!(guard.release().await.unwrap(), Released::HandedOver { .. }));
-    soon("the second", second).await.unwrap().release().await.unwrap();
+    assert!(soon("the second", second).await.unwrap().release().await.unwrap().was_held());
 }
 
 async fn a_hundred_waiters_are_served_once_each(test: TestContext) {
@@ -136,13 +136,13 @@ async fn a_hundred_waiters_are_served_once_each(test: TestContext) {
             tokio::spawn(async move {
                 let guard = lock.acquire().await.unwrap();
                 let fence = guard.fence();
-                guard.release().await.unwrap();
+                assert!(guard.release().await.unwrap().was_held());
                 fence
             })
         })
         .collect();
     until_waiting(&clients[0], "job", WAITERS as u32).await;
-    guard.release().await.unwrap();
+    assert!(guard.release().await.unwrap().was_held());
     let mut fences: Vec<_> = join_all(tasks).await.into_iter().map(Result::unwrap).collect();
     fences.sort_unstable();
     fences.dedup();
@@ -179,6 +179,6 @@ async fn a_waiter_whose_program_ended_is_passed_over(test: TestContext) {
     })
     .await;
     let next = tokio::spawn(two.lock("job").ttl(ms(300)).wait(ms(30_000)).acquire());
-    guard.release().await.unwrap();
-    soon("the next live waiter", next).await.unwrap().unwrap().release().await.unwrap();
+    assert!(guard.release().await.unwrap().was_held());
+    assert!(soon("the next live waiter", next).await.unwrap().unwrap().release().await.unwrap().was_held());
 }

@@ -27,6 +27,9 @@ cases! {
     a_release_dropped_at_any_poll_still_releases,
     a_detached_lock_stays_and_its_handle_releases_it,
     a_handle_extends_its_lease,
+    a_handle_becomes_a_guard_again,
+    an_attached_lock_is_kept_alive,
+    a_handle_of_a_lost_lock_does_not_become_a_guard,
     a_lock_outlives_every_client: Durable,
 }
 
@@ -83,7 +86,7 @@ async fn a_late_release_leaves_the_second_holder_alone(test: TestContext) {
     let dropped = one.lock("other").ttl(ms(150)).acquire().await.unwrap();
     let next = soon("the next holder", two.lock("job").wait(ms(15_000)).acquire()).await.unwrap();
     let other = soon("the next holder", two.lock("other").wait(ms(15_000)).acquire()).await.unwrap();
-    late.release().await.unwrap();
+    assert!(late.release().await.unwrap().was_held());
     drop(dropped);
     one.close().await.unwrap();
     for (name, guard) in [("job", &next), ("other", &other)] {
@@ -113,7 +116,7 @@ async fn force_releasing_a_free_lock_returns_expired(test: TestContext) {
     assert_eq!(client.force_release("job", Fence::new(1)).await.unwrap(), Released::Expired);
     let guard = client.lock("job").acquire().await.unwrap();
     let fence = guard.fence();
-    guard.release().await.unwrap();
+    assert!(guard.release().await.unwrap().was_held());
     assert_eq!(client.force_release("job", fence).await.unwrap(), Released::Expired);
 }
 
@@ -162,7 +165,7 @@ async fn a_detached_lock_stays_and_its_handle_releases_it(test: TestContext) {
     one.close().await.unwrap();
     assert!(is_closed(&two, "job").await);
     let text = handle.expose();
-    let handle = Handle::parse(&text).unwrap();
+    let handle = text.parse::<Handle>().unwrap();
     assert_eq!(handle.name().as_str(), "job");
     assert_eq!(two.inspect("job").await.unwrap().held().unwrap().fence, handle.fence());
     assert_eq!(handle.release(&two).await.unwrap(), Released::Free);
@@ -175,10 +178,41 @@ async fn a_handle_extends_its_lease(test: TestContext) {
     handle.extend(&client, Some(ms(50_000))).await.unwrap();
     let left = client.inspect("job").await.unwrap().held().unwrap().expires_in.unwrap();
     assert!(left > ms(2_000), "{left:?}");
-    handle.release(&client).await.unwrap();
+    assert!(handle.release(&client).await.unwrap().was_held());
     let error = handle.extend(&client, None).await.unwrap_err();
     assert_eq!(error.kind(), ErrorKind::Lost);
     assert!(!is_closed(&client, "job").await, "an extension revived it");
+}
+
+async fn a_handle_becomes_a_guard_again(test: TestContext) {
+    let (one, two) = (test.client().await, test.client().await);
+    let handle = one.lock("job").ttl(ms(20_000)).acquire().await.unwrap().detach();
+    one.close().await.unwrap();
+    let fence = handle.fence();
+    let guard = two.attach(handle.expose().parse().unwrap()).await.unwrap();
+    assert_eq!((guard.name().as_str(), guard.fence()), ("job", fence));
+    assert!(guard.is_held() && guard.remaining() > ms(10_000), "{guard:?}");
+    assert_eq!(guard.release().await.unwrap(), Released::Free);
+    assert!(!is_closed(&two, "job").await);
+}
+
+async fn an_attached_lock_is_kept_alive(test: TestContext) {
+    let client = test.client().await;
+    let handle = client.lock("job").ttl(ms(20_000)).acquire().await.unwrap().detach();
+    let guard = client.attach(handle).ttl(ms(600)).keep_alive().await.unwrap();
+    assert!(!guard.lost_within(ms(2_000)).await, "it was not renewed");
+    assert!(guard.release().await.unwrap().was_held());
+}
+
+async fn a_handle_of_a_lost_lock_does_not_become_a_guard(test: TestContext) {
+    let client = test.client().await;
+    let handle = client.lock("job").ttl(ms(20_000)).acquire().await.unwrap().detach();
+    assert!(client.force_release("job", handle.fence()).await.unwrap().was_held());
+    let next = client.lock("job").ttl(ms(20_000)).acquire().await.unwrap();
+    let error = client.attach(handle).keep_alive().await.unwrap_err();
+    assert_eq!(error.kind(), ErrorKind::Lost);
+    assert!(next.is_held());
+    assert_eq!(next.release().await.unwrap(), Released::Free);
 }
 
 async fn a_lock_outlives_every_client(test: TestContext) {
@@ -189,5 +223,5 @@ async fn a_lock_outlives_every_client(test: TestContext) {
     let second = test.client().await;
     assert_eq!(second.inspect("job").await.unwrap().held().expect("still held").fence, handle.fence());
     assert!(second.lock("job").try_acquire().await.unwrap().held().is_none());
-    handle.release(&second).await.unwrap();
+    assert!(handle.release(&second).await.unwrap().was_held());
 }

@@ -74,7 +74,7 @@ async fn a_fixed_run_is_cancelled_when_its_time_is_over(test: TestContext) {
         let _alive = alive;
         std::future::pending::<()>().await;
     };
-    let outcome = soon("the run ends", client.lock("job").ttl(ms(300)).fixed().run(body)).await;
+    let outcome = soon("the run ends", client.lock("job").ttl(ms(300)).without_keep_alive().run(body)).await;
     match outcome.unwrap_err() {
         RunError::Lost { value: None, name, .. } => assert_eq!(name.as_str(), "job"),
         other => panic!("{other:?}"),
@@ -86,7 +86,7 @@ async fn a_fixed_run_is_cancelled_when_its_time_is_over(test: TestContext) {
 async fn a_run_is_cancelled_when_its_lock_is_taken_away(test: TestContext) {
     let (one, two) = (test.client().await, test.client().await);
     let body = async |lease: leasehold::Lease| {
-        two.force_release("job", lease.fence()).await.unwrap();
+        assert!(two.force_release("job", lease.fence()).await.unwrap().was_held());
         std::future::pending::<()>().await;
     };
     let outcome = soon("the run ends", one.lock("job").ttl(ms(1_000)).run(body)).await;
@@ -142,7 +142,7 @@ async fn a_lost_run_leaves_the_next_holder_alone(test: TestContext) {
     let taken = Arc::new(tokio::sync::Mutex::new(None));
     let keeps = taken.clone();
     let body = async |lease: leasehold::Lease| {
-        two.force_release("job", lease.fence()).await.unwrap();
+        assert!(two.force_release("job", lease.fence()).await.unwrap().was_held());
         *keeps.lock().await = Some(two.lock("job").acquire().await.unwrap());
         std::future::pending::<()>().await;
     };
@@ -155,7 +155,7 @@ async fn a_lost_run_leaves_the_next_holder_alone(test: TestContext) {
 
 async fn a_lost_run_with_a_delay_keeps_the_delay(test: TestContext) {
     let (one, two) = (test.client().await, test.client().await);
-    let lock = one.lock("job").ttl(ms(300)).lock_delay(ms(60_000)).fixed();
+    let lock = one.lock("job").ttl(ms(300)).lock_delay(ms(60_000)).without_keep_alive();
     soon("the run ends", lock.run(async |_| std::future::pending::<()>().await)).await.unwrap_err();
     one.close().await.unwrap();
     assert!(is_closed(&two, "job").await, "the delay ended with the run");

@@ -27,7 +27,7 @@ async fn a_story_is_counted_exactly(test: TestContext) {
     let (client, other) = (test.client().await, test.client().await);
     // Acquired and released, twice.
     for _ in 0..2 {
-        client.lock("job").acquire().await.unwrap().release().await.unwrap();
+        assert!(client.lock("job").acquire().await.unwrap().release().await.unwrap().was_held());
     }
     // Refused once, timed out once, cancelled once: each found it held.
     let held = other.lock("held").ttl(ms(60_000)).acquire().await.unwrap();
@@ -39,17 +39,17 @@ async fn a_story_is_counted_exactly(test: TestContext) {
     eventually("it waits", async || client.stats().contended == 3).await;
     waiter.abort();
     until_waiting(&other, "held", 0).await;
-    held.release().await.unwrap();
+    assert!(held.release().await.unwrap().was_held());
     // Dropped once.
     drop(client.lock("dropped").acquire().await.unwrap());
     // Lost once, and released too late.
     let lost = client.lock("lost").ttl(ms(150)).acquire().await.unwrap();
     eventually("the lease expires", async || !is_closed(&other, "lost").await).await;
-    lost.release().await.unwrap();
+    assert!(lost.release().await.unwrap().was_held());
     // Extended once.
     let extended = client.lock("extended").acquire().await.unwrap();
     extended.extend().await.unwrap();
-    extended.release().await.unwrap();
+    assert!(extended.release().await.unwrap().was_held());
 
     let stats = client.stats();
     assert_eq!((stats.attempts, stats.acquired, stats.refused), (8, 5, 1), "{stats:?}");
@@ -64,15 +64,15 @@ async fn a_story_is_counted_exactly(test: TestContext) {
 async fn clones_share_their_counters(test: TestContext) {
     let client = test.client().await;
     let clone = client.clone();
-    clone.lock("job").acquire().await.unwrap().release().await.unwrap();
-    client.lock("job").acquire().await.unwrap().release().await.unwrap();
+    assert!(clone.lock("job").acquire().await.unwrap().release().await.unwrap().was_held());
+    assert!(client.lock("job").acquire().await.unwrap().release().await.unwrap().was_held());
     assert_eq!((client.stats().acquired, clone.stats().acquired), (2, 2));
     assert_eq!(client.stats(), clone.stats());
 }
 
 async fn clients_count_apart(test: TestContext) {
     let (one, two) = (test.client().await, test.client().await);
-    one.lock("job").acquire().await.unwrap().release().await.unwrap();
+    assert!(one.lock("job").acquire().await.unwrap().release().await.unwrap().was_held());
     assert_eq!((one.stats().acquired, two.stats().acquired), (1, 0));
     assert_eq!((two.stats().attempts, two.stats().released), (0, 0));
 }
@@ -82,7 +82,7 @@ async fn latencies_and_hold_times_are_recorded(test: TestContext) {
     for _ in 0..3 {
         let guard = client.lock("job").acquire().await.unwrap();
         sleep(ms(20)).await;
-        guard.release().await.unwrap();
+        assert!(guard.release().await.unwrap().was_held());
     }
     let stats = client.stats();
     assert_eq!((stats.acquire_latency.count(), stats.hold_time.count()), (3, 3));
@@ -97,7 +97,7 @@ async fn the_success_rate_is_that_of_ended_attempts(test: TestContext) {
     assert_eq!(client.stats().success_rate(), Some(1.0));
     assert!(client.lock("job").try_acquire().await.unwrap().held().is_none());
     assert_eq!(client.stats().success_rate(), Some(0.5));
-    guard.release().await.unwrap();
+    assert!(guard.release().await.unwrap().was_held());
 }
 
 async fn a_fixed_lease_held_too_long_is_counted(test: TestContext) {
@@ -107,7 +107,7 @@ async fn a_fixed_lease_held_too_long_is_counted(test: TestContext) {
     let kept = client.lock("kept").ttl(ms(800)).keep_alive().acquire().await.unwrap();
     sleep(ms(450)).await;
     for guard in [long, short, kept] {
-        guard.release().await.unwrap();
+        assert!(guard.release().await.unwrap().was_held());
     }
     assert_eq!(client.stats().overheld, 1);
 }
@@ -116,15 +116,15 @@ async fn a_hand_over_is_counted_by_its_receiver(test: TestContext) {
     let (one, two) = (test.client().await, test.client().await);
     let guard = one.lock("job").acquire().await.unwrap();
     let waiter = enqueue(&one, two.lock("job"), "job", 0).await;
-    guard.release().await.unwrap();
+    assert!(guard.release().await.unwrap().was_held());
     let guard = soon("its turn", waiter).await.unwrap();
     assert_eq!((one.stats().handed_over, two.stats().handed_over), (0, 1));
-    guard.release().await.unwrap();
+    assert!(guard.release().await.unwrap().was_held());
 }
 
 async fn prometheus_text_has_every_counter(test: TestContext) {
     let client = test.client().await;
-    client.lock("secret-name").acquire().await.unwrap().release().await.unwrap();
+    assert!(client.lock("secret-name").acquire().await.unwrap().release().await.unwrap().was_held());
     let stats = client.stats();
     let text = stats.prometheus();
     // The fields of the struct are the list: a new counter without a line fails here.
@@ -156,12 +156,12 @@ async fn an_observer_sees_events_in_order(test: TestContext) {
     let (client, events) = observed(&test).await;
     let guard = client.lock("job").acquire().await.unwrap();
     let first = guard.fence();
-    guard.release().await.unwrap();
+    assert!(guard.release().await.unwrap().was_held());
     let guard = client.lock("job").ttl(ms(200)).acquire().await.unwrap();
     let second = guard.fence();
     soon("the loss is reported", guard.lost()).await;
     eventually("the lease expires", async || !is_closed(&client, "job").await).await;
-    guard.release().await.unwrap();
+    assert!(guard.release().await.unwrap().was_held());
     let events = events.lock().unwrap();
     let reported: Vec<_> = events
         .iter()
@@ -190,8 +190,8 @@ async fn an_observer_sees_events_in_order(test: TestContext) {
 async fn an_observer_sees_no_owner_value(test: TestContext) {
     let (client, events) = observed(&test).await;
     let handle = client.lock("job").acquire().await.unwrap().detach();
-    handle.release(&client).await.unwrap();
-    client.lock("job").acquire().await.unwrap().release().await.unwrap();
+    assert!(handle.release(&client).await.unwrap().was_held());
+    assert!(client.lock("job").acquire().await.unwrap().release().await.unwrap().was_held());
     let shown = format!("{:?}", events.lock().unwrap());
     let hex = shown.split(|c: char| !c.is_ascii_hexdigit()).any(|word| word.len() >= 32);
     assert!(!hex, "{shown}");

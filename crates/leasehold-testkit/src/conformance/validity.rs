@@ -44,7 +44,7 @@ async fn remaining_decreases_and_is_never_above_the_ttl_less_drift(test: TestCon
         last = now;
     }
     let lease = guard.lease();
-    guard.release().await.unwrap();
+    assert!(guard.release().await.unwrap().was_held());
     assert!(lease.remaining().is_zero() && !lease.is_held());
 }
 
@@ -65,10 +65,10 @@ async fn a_lease_never_outlives_the_store(test: TestContext) {
     guard.extend().await.unwrap();
     assert_within_the_stores_lease(&two, &guard).await;
     let waiter = enqueue(&one, two.lock("job").ttl(ms(2_000)), "job", 0).await;
-    guard.release().await.unwrap();
+    assert!(guard.release().await.unwrap().was_held());
     let guard = soon("the waiter's turn", waiter).await.unwrap();
     assert_within_the_stores_lease(&one, &guard).await;
-    guard.release().await.unwrap();
+    assert!(guard.release().await.unwrap().was_held());
 }
 
 async fn a_fixed_lease_is_lost_when_its_time_is_over(test: TestContext) {
@@ -89,7 +89,7 @@ async fn a_loss_is_reported_before_the_store_lets_go(test: TestContext) {
         if held.is_some_and(|held| held.fence == guard.fence()) {
             return;
         }
-        guard.release().await.unwrap();
+        assert!(guard.release().await.unwrap().was_held());
     }
     panic!("the lease expired in the store before the holder was notified");
 }
@@ -132,7 +132,7 @@ async fn extending_extends(test: TestContext) {
 async fn extending_after_a_force_release_reports_the_loss(test: TestContext) {
     let (one, two) = (test.client().await, test.client().await);
     let guard = one.lock("job").acquire().await.unwrap();
-    two.force_release("job", guard.fence()).await.unwrap();
+    assert!(two.force_release("job", guard.fence()).await.unwrap().was_held());
     match guard.extend().await.unwrap_err() {
         Error::Lost { name, fence } => assert_eq!((name.as_str(), fence), ("job", guard.fence())),
         other => panic!("{other}"),
@@ -149,12 +149,8 @@ async fn a_maximum_lifetime_ends_a_kept_alive_lease(test: TestContext) {
     soon("the loss is reported", guard.lost()).await;
     assert!(began.elapsed() > ms(1_500), "it was not kept alive at all");
     drop(guard);
-    soon("the next holder", two.lock("job").wait(ms(10_000)).acquire())
-        .await
-        .unwrap()
-        .release()
-        .await
-        .unwrap();
+    let next = soon("the next holder", two.lock("job").wait(ms(10_000)).acquire()).await.unwrap();
+    assert!(next.release().await.unwrap().was_held());
 }
 
 async fn extending_never_passes_the_maximum_lifetime(test: TestContext) {
@@ -177,9 +173,9 @@ async fn a_lock_delay_keeps_it_closed_after_expiry(test: TestContext) {
 async fn a_release_opens_a_lock_with_a_delay_at_once(test: TestContext) {
     let (one, two) = (test.client().await, test.client().await);
     let guard = one.lock("job").ttl(ms(20_000)).lock_delay(ms(20_000)).acquire().await.unwrap();
-    guard.release().await.unwrap();
+    assert!(guard.release().await.unwrap().was_held());
     let next = two.lock("job").try_acquire().await.unwrap().held().expect("a free lock");
-    next.release().await.unwrap();
+    assert!(next.release().await.unwrap().was_held());
 }
 
 async fn a_lost_guard_with_a_delay_releases_nothing(test: TestContext) {
@@ -208,7 +204,7 @@ async fn a_minimum_hold_time_keeps_it_closed_after_a_release(test: TestContext) 
     let next = soon("the next holder", two.lock("job").wait(ms(15_000)).acquire()).await.unwrap();
     assert!(began.elapsed() >= ms(800), "opened after {:?}", began.elapsed());
     assert!(began.elapsed() < ms(20_000), "kept for its whole ttl");
-    next.release().await.unwrap();
+    assert!(next.release().await.unwrap().was_held());
 }
 
 async fn a_minimum_hold_time_keeps_it_closed_after_a_drop(test: TestContext) {
@@ -219,14 +215,14 @@ async fn a_minimum_hold_time_keeps_it_closed_after_a_drop(test: TestContext) {
     one.close().await.unwrap();
     let next = soon("the next holder", two.lock("job").wait(ms(15_000)).acquire()).await.unwrap();
     assert!(began.elapsed() >= ms(800), "opened after {:?}", began.elapsed());
-    next.release().await.unwrap();
+    assert!(next.release().await.unwrap().was_held());
 }
 
 async fn a_minimum_hold_time_that_is_over_changes_nothing(test: TestContext) {
     let client = test.client().await;
     let guard = client.lock("job").hold_at_least(ms(50)).acquire().await.unwrap();
     sleep(ms(60)).await;
-    guard.release().await.unwrap();
+    assert!(guard.release().await.unwrap().was_held());
     assert!(!is_closed(&client, "job").await);
 }
 
@@ -238,10 +234,10 @@ async fn a_minimum_hold_time_does_not_start_the_lock_delay(test: TestContext) {
         if drops {
             drop(guard);
         } else {
-            guard.release().await.unwrap();
+            assert!(guard.release().await.unwrap().was_held());
         }
         let next = two.lock("job").wait(ms(8_000)).acquire().await;
-        next.expect("open once the minimum is over").release().await.unwrap();
+        assert!(next.expect("open once the minimum is over").release().await.unwrap().was_held());
     }
 }
 

@@ -40,7 +40,8 @@ async fn a_timeout_reports_name_time_attempts_and_holder(test: TestContext) {
     let _guard = one.lock("job").label("nightly").acquire().await.unwrap();
     let error = two.lock("job").wait(ms(300)).acquire().await.unwrap_err();
     assert!(error.kind() == ErrorKind::TimedOut && error.is_retryable());
-    assert!(error.to_string().contains("\"job\"") && error.to_string().contains("nightly"), "{error}");
+    assert!(error.to_string().contains("\"job\""), "{error}");
+    assert!(error.to_string().contains("held by this process, nightly ("), "{error}");
     let Error::TimedOut { name, waited, attempts, holder } = error else { unreachable!() };
     assert_eq!(name.as_str(), "job");
     assert!(waited >= ms(300), "{waited:?}");
@@ -56,7 +57,7 @@ async fn a_wait_of_zero_asks_once(test: TestContext) {
         Error::TimedOut { attempts: 1, .. } => {}
         other => panic!("{other:?}"),
     }
-    guard.release().await.unwrap();
+    assert!(guard.release().await.unwrap().was_held());
 }
 
 async fn one_attempt_asks_once(test: TestContext) {
@@ -79,7 +80,7 @@ async fn max_attempts_bound_how_often_the_store_is_asked(test: TestContext) {
         other => panic!("{other:?}"),
     }
     until_waiting(&client, "job", 0).await;
-    guard.release().await.unwrap();
+    assert!(guard.release().await.unwrap().was_held());
 }
 
 async fn a_fixed_retry_polls_at_its_interval(test: TestContext) {
@@ -118,9 +119,9 @@ async fn progress_is_reported_while_waiting(test: TestContext) {
         sink.lock().unwrap().push((state.ahead, holder, state.waited));
     });
     let second = enqueue(&one, lock, "job", 1).await;
-    guard.release().await.unwrap();
-    soon("the first", first).await.unwrap().release().await.unwrap();
-    soon("the second", second).await.unwrap().release().await.unwrap();
+    assert!(guard.release().await.unwrap().was_held());
+    assert!(soon("the first", first).await.unwrap().release().await.unwrap().was_held());
+    assert!(soon("the second", second).await.unwrap().release().await.unwrap().was_held());
     let reported = reported.lock().unwrap();
     let (ahead, holder, _) = reported.first().expect("reported at least once");
     // The nodes of a quorum may still list an owner value that the first one has spent.
@@ -135,8 +136,8 @@ async fn waiting_for_ever_waits_until_it_is_free(test: TestContext) {
     let waiter = enqueue(&one, two.lock("job").wait_forever(), "job", 0).await;
     sleep(ms(200)).await;
     assert!(!waiter.is_finished());
-    guard.release().await.unwrap();
-    soon("its turn", waiter).await.unwrap().release().await.unwrap();
+    assert!(guard.release().await.unwrap().was_held());
+    assert!(soon("its turn", waiter).await.unwrap().release().await.unwrap().was_held());
 }
 
 async fn awaiting_a_lock_is_acquiring_it(test: TestContext) {
@@ -154,7 +155,7 @@ async fn a_free_lock_is_acquired_by_the_first_question(test: TestContext) {
     });
     let guard = lock.acquire().await.unwrap();
     assert_eq!((asked.load(Ordering::SeqCst), client.stats().contended), (0, 0));
-    guard.release().await.unwrap();
+    assert!(guard.release().await.unwrap().was_held());
 }
 
 async fn a_lock_freed_by_expiry_goes_to_the_waiter(test: TestContext) {
@@ -175,8 +176,8 @@ async fn a_waiter_outwaits_a_renewed_lease(test: TestContext) {
         assert!(!waiter.is_finished(), "granted while it was held");
     }
     assert!(guard.is_held());
-    guard.release().await.unwrap();
-    soon("its turn", waiter).await.unwrap().release().await.unwrap();
+    assert!(guard.release().await.unwrap().was_held());
+    assert!(soon("its turn", waiter).await.unwrap().release().await.unwrap().was_held());
 }
 
 async fn a_force_release_wakes_the_waiter(test: TestContext) {
@@ -205,7 +206,7 @@ async fn a_hand_over_reaches_a_waiter_that_asked_only_once(test: TestContext) {
     assert_eq!(guard.fence(), next);
     assert_eq!(asked.load(Ordering::SeqCst), 1, "the waiter had to poll again");
     assert_eq!((two.stats().handed_over, two.stats().contended), (1, 1));
-    guard.release().await.unwrap();
+    assert!(guard.release().await.unwrap().was_held());
 }
 
 async fn a_waiter_that_gave_up_is_not_granted(test: TestContext) {
@@ -216,7 +217,7 @@ async fn a_waiter_that_gave_up_is_not_granted(test: TestContext) {
     until_waiting(&one, "job", 0).await;
     assert_eq!(guard.release().await.unwrap(), Released::Free);
     let next = one.lock("job").try_acquire().await.unwrap().held().expect("a free lock");
-    next.release().await.unwrap();
+    assert!(next.release().await.unwrap().was_held());
 }
 
 async fn a_wait_that_ends_during_a_question_is_a_timeout(test: TestContext) {

@@ -9,7 +9,8 @@ use std::{
 };
 
 use leasehold::{
-    BootInstant, Fence, Name,
+    Fence, Name,
+    clock::BootInstant,
     clock::Until,
     engine::{
         Answer, Capabilities, Claim, Cursor, Engine, EngineError, Fut, Grant, Health, Hold, Inspect,

@@ -104,7 +104,7 @@ async fn requests_wait_their_turn_if_they_may_and_others_do_not_wait_for_them() 
     let hasty =
         Site::serve(gated(&begun, &go_on).layer(by_user(&leases).wait(Duration::from_millis(50)))).await;
     send(&hasty, "c").await.is_problem(409, "busy");
-    guard.release().await.unwrap();
+    let _ = guard.release().await.unwrap();
 }
 
 #[tokio::test]
@@ -193,7 +193,7 @@ async fn work_that_loses_its_lock_is_cancelled() {
     };
     begun.opened().await;
     let held = leases.inspect("account:a").await.unwrap().held().cloned().unwrap();
-    leases.force_release("account:a", held.fence).await.unwrap();
+    assert!(leases.force_release("account:a", held.fence).await.unwrap().was_held());
     let answer = call.await.unwrap();
     answer.is_problem(503, "lease-lost");
     answer.says_when_to_try_again();

@@ -6,7 +6,7 @@ use super::mirror::{mirror, wait};
 use super::{idempotency::Idempotency, lock::Lock};
 use crate::engine::{Capabilities, Cursor, Health, Inspection, Page, Released};
 #[cfg(feature = "config")]
-use crate::policy::{self, Policies};
+use crate::policy::{self, BoundPolicy, LockPolicy, Policies, RecordPolicy};
 use crate::{Builder, Fence, Result, Stats};
 
 mirror! {
@@ -20,7 +20,7 @@ impl Leasehold {
         get lock(name: impl AsRef<str>) -> Lock => Lock::new;
         get idempotency(operation: impl AsRef<str>) -> Idempotency => Idempotency::new;
         wait inspect(name: impl AsRef<str>) -> Inspection;
-        wait list(prefix: &str, from: Option<Cursor>, limit: u32) -> Page<Inspection>;
+        wait list_page(prefix: &str, from: Option<Cursor>, limit: u32) -> Page<Inspection>;
         wait force_release(name: impl AsRef<str>, seen: Fence) -> Released;
         get stats() -> Stats;
         get round_trips() -> Option<u64>;
@@ -58,22 +58,21 @@ impl Leasehold {
         wait(crate::Leasehold::from_env())?.map(Self::new)
     }
 
-    /// As [`crate::Leasehold::policy`].
-    pub fn policy(&self, name: &str) -> Result<BoundPolicy<'_>> {
-        let policy = self.inner.policies.lock(name)?;
-        Ok(BoundPolicy { leases: &self.inner, policy, wrap: Lock::new })
+    /// As [`crate::Leasehold::lock_policy`].
+    pub fn lock_policy(&self, name: &str) -> Result<BoundPolicy<'_, LockPolicy, Lock>> {
+        let (leases, policy) = (&self.inner, self.inner.policies.lock(name)?);
+        Ok(BoundPolicy {
+            leases,
+            policy,
+            make: |leases, policy, key| Lock::new(policy::lock(leases, policy, key)),
+        })
     }
 
     /// As [`crate::Leasehold::idempotency_policy`].
-    pub fn idempotency_policy<K: AsRef<str>, V: ToString>(
-        &self,
-        name: &str,
-        values: impl IntoIterator<Item = (K, V)>,
-    ) -> Result<IdempotencyKey> {
-        self.inner.idempotency_policy(name, values).map(IdempotencyKey::new)
+    pub fn idempotency_policy(&self, name: &str) -> Result<BoundPolicy<'_, RecordPolicy, IdempotencyKey>> {
+        let (leases, policy) = (&self.inner, self.inner.policies.idempotency(name)?);
+        let make =
+            |leases: &_, policy: &_, key| IdempotencyKey::new(policy::idempotency_key(leases, policy, key));
+        Ok(BoundPolicy { leases, policy, make })
     }
 }
-
-/// A lock policy of a client; made by [`Leasehold::policy`].
-#[cfg(feature = "config")]
-pub type BoundPolicy<'a> = policy::BoundPolicy<'a, Lock>;

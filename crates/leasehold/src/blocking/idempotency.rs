@@ -1,13 +1,13 @@
 //! Idempotency keys.
 
 use std::panic::{AssertUnwindSafe, catch_unwind, resume_unwind};
-use std::{fmt, ops::Deref, time::Duration};
+use std::{fmt, time::Duration};
 
 use serde::{Serialize, de::DeserializeOwned};
 
-use super::lock::Lease;
+use super::lock::{Lease, lease_methods};
 use super::mirror::{for_waiting, mirror, wait};
-use crate::idempotency::{self, Idempotent, OnFailure, Record, Settled};
+use crate::idempotency::{self, AtMostOnce, Idempotent, OnFailure, Record, Settled};
 use crate::{Name, Result};
 
 mirror! {
@@ -26,14 +26,14 @@ mirror! {
     pub struct IdempotencyKey(crate::IdempotencyKey) {
         set fingerprint(request: &impl Serialize);
         set fingerprint_bytes(request: impl AsRef<[u8]>);
-        set lease(lease: Duration);
-        set keep(keep: Duration);
+        set lease_ttl(ttl: Duration);
+        set keep_result_for(time: Duration);
         set result_max(bytes: usize);
         set wait(wait: Duration);
         set on_failure(what: OnFailure);
         set label(label: impl Into<String>);
         get store_key() -> Result<Name>;
-        end check_and_set() -> bool;
+        end at_most_once() -> AtMostOnce;
         wait get() -> Option<Record>;
         wait remove() -> bool;
     }
@@ -93,18 +93,13 @@ impl<T> Execution<T> {
         #[doc = "In async code the execution is given back."]
         end fail(why: impl fmt::Display) -> Settled;
     }
+
+    lease_methods! {}
 }
 
 impl<T: Serialize> Execution<T> {
     mirror! { crate::idempotency::Execution:
         #[doc = "In async code the execution is given back."]
         end complete(result: &T) -> Settled;
-    }
-}
-
-impl<T> Deref for Execution<T> {
-    type Target = Lease;
-    fn deref(&self) -> &Lease {
-        &self.lease
     }
 }

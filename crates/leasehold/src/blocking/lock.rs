@@ -1,12 +1,12 @@
 //! The exclusive lock, and what its holder has.
 
 use std::panic::{AssertUnwindSafe, catch_unwind};
-use std::{ops::Deref, time::Duration};
+use std::time::Duration;
 
 use leasehold_core::lock;
 
 use super::mirror::{for_waiting, mirror, wait};
-use crate::{Acks, Fence, Name, OnOutage, Result, Retry, RunError, Waited, engine::Released};
+use crate::{Acks, Fence, Name, OnOutage, Result, Retry, RunError, engine::Released, lock::Waited};
 
 mirror! {
     /// Builder of an exclusive lock, without `async`; see [`crate::Lock`].
@@ -19,7 +19,7 @@ mirror! {
         set max_attempts(most: u32);
         set retry(retry: Retry);
         set keep_alive();
-        set fixed();
+        set without_keep_alive();
         set label(label: impl Into<String>);
         set lock_delay(delay: Duration);
         set acks(acks: impl Into<Acks>);
@@ -34,7 +34,7 @@ mirror! {
 }
 
 impl Lock {
-    /// Runs `body` while holding the lock, kept alive unless [`Lock::fixed`]. Nothing can cancel the body: a long one
+    /// Runs `body` while holding the lock, kept alive unless [`Lock::without_keep_alive`]. Nothing can cancel the body: a long one
     /// asks [`Lease::is_held`] before each step. The lock is always released, also when the body panics.
     ///
     /// # Errors
@@ -89,6 +89,53 @@ impl Lease {
     }
 }
 
+/// What every holder can ask of its field `lease`, as methods of its own.
+macro_rules! lease_methods {
+    () => {
+        /// The lease as a value that can be cloned into threads. It cannot release anything.
+        pub fn lease(&self) -> $crate::blocking::Lease {
+            self.lease.clone()
+        }
+
+        /// As [`Lease::name`](crate::Lease::name).
+        pub fn name(&self) -> &$crate::Name {
+            self.lease.name()
+        }
+
+        /// As [`Lease::fence`](crate::Lease::fence).
+        pub fn fence(&self) -> $crate::Fence {
+            self.lease.fence()
+        }
+
+        /// As [`Lease::acks`](crate::Lease::acks).
+        pub fn acks(&self) -> u8 {
+            self.lease.acks()
+        }
+
+        /// As [`Lease::remaining`](crate::Lease::remaining).
+        pub fn remaining(&self) -> std::time::Duration {
+            self.lease.remaining()
+        }
+
+        /// As [`Lease::is_held`](crate::Lease::is_held).
+        pub fn is_held(&self) -> bool {
+            self.lease.is_held()
+        }
+
+        /// As [`Lease::extend`](crate::Lease::extend); `unsupported` in async code.
+        pub fn extend(&self) -> $crate::Result<()> {
+            self.lease.extend()
+        }
+
+        /// As [`Lease::wait_lost`](crate::blocking::Lease::wait_lost).
+        pub fn wait_lost(&self, timeout: std::time::Duration) -> $crate::Result<bool> {
+            self.lease.wait_lost(timeout)
+        }
+    };
+}
+
+pub(super) use lease_methods;
+
 /// A lock that is yours until you release it, drop it, or lose it; see [`crate::Guard`].
 ///
 /// Dropping it releases the lock in the background, also in async code; if the program ends first, the lock stays closed
@@ -110,15 +157,5 @@ impl Guard {
         end release() -> Released;
     }
 
-    /// The lease as a value that can be cloned into threads.
-    pub fn lease(&self) -> Lease {
-        self.lease.clone()
-    }
-}
-
-impl Deref for Guard {
-    type Target = Lease;
-    fn deref(&self) -> &Lease {
-        &self.lease
-    }
+    lease_methods! {}
 }

@@ -7,7 +7,7 @@
 //! let leases = Leasehold::connect("memory:")?;
 //! let guard = leases.lock("deal:42").ttl(Duration::from_secs(30)).acquire()?;
 //! println!("writing with fence {}", guard.fence());
-//! guard.release()?;
+//! assert!(guard.release()?.was_held());
 //!
 //! let total = leases.lock("reconciliation").run(|lease| {
 //!     let mut total = 0;
@@ -34,8 +34,6 @@ mod idempotency;
 mod lock;
 mod mirror;
 
-#[cfg(feature = "config")]
-pub use client::BoundPolicy;
 pub use client::Leasehold;
 pub use idempotency::{Begun, Execution, Idempotency, IdempotencyKey};
 pub use lock::{Attempt, Guard, Lease, Lock, Protection};

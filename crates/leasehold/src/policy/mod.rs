@@ -6,6 +6,8 @@
 //! key = "payout:{deal_id}"     # the prefix of the store precedes it
 //! ttl = "60s"                  # all that follows is optional; code can still change it
 //! wait = "5s"
+//! retry = "50ms"               # how often to ask while waiting; "100ms..1s" doubles from the first to the last
+//! max-attempts = 100
 //! keep-alive = false
 //! critical = true              # refuses on-outage = "proceed"
 //! on-outage = "deny"
@@ -29,22 +31,24 @@
 
 mod client;
 
-use std::{collections::BTreeMap, path::Path, time::Duration};
+use std::{collections::BTreeMap, num::NonZeroU32, path::Path, time::Duration};
 
 use leasehold_core::{config::between, template::Template};
 use serde::{Deserialize, Deserializer};
 
 pub use client::BoundPolicy;
+#[cfg(feature = "blocking")]
+pub(crate) use client::{idempotency_key, lock};
 
 use crate::config::file::{Document, acks, duration, written};
-use crate::config::{Config, WAIT_MAX, settings::replace};
+use crate::config::{Config, WAIT_MAX, parse_duration, settings::replace};
 use crate::text::{one_of, quoted};
-use crate::{Acks, Error, Name, OnOutage, Result, lease::validity::TTL_MIN};
+use crate::{Acks, Error, Name, OnOutage, Result, Retry, lease::validity::TTL_MIN};
 
 /// For keys without parameters: `policy.key(NO_PARAMETERS)`.
 pub const NO_PARAMETERS: [(&str, &str); 0] = [];
 
-/// The policies of one file; [`Leasehold::policy`](crate::Leasehold::policy) has an example.
+/// The policies of one file; [`Leasehold::lock_policy`](crate::Leasehold::lock_policy) has an example.
 #[derive(Clone, Debug, Default, Deserialize)]
 #[serde(rename_all = "kebab-case", deny_unknown_fields)]
 pub struct Policies {
@@ -118,6 +122,11 @@ impl Policies {
         marker, markers: RecordPolicy of "markers" in markers, "marker policy";
     }
 
+    /// The names under which locks and requests are counted.
+    pub(crate) fn names(&self) -> Vec<String> {
+        self.locks.keys().chain(self.idempotency.keys()).cloned().collect()
+    }
+
     /// Applies the prefix and the longest ttl to the settings of a client.
     pub(crate) fn take_over(&self, config: &mut Config) {
         replace(&mut config.prefix, self.prefix.clone());
@@ -155,6 +164,23 @@ fn template<'de, D: Deserializer<'de>>(from: D) -> Result<Template, D::Error> {
     written(from, |text| Template::parse(text, "key"))
 }
 
+/// Pauses between two questions: `50ms`, or `100ms..1s` for pauses that double from the first to the last.
+fn retry<'de, D: Deserializer<'de>>(from: D) -> Result<Option<Retry>, D::Error> {
+    let parse = |text: &str| {
+        let read = |text: &str| parse_duration(text.trim());
+        let pauses = match text.split_once("..") {
+            None => read(text).map(Retry::fixed),
+            Some((first, last)) => {
+                read(first).and_then(|first| Ok(Retry::exponential(first, 2.0).up_to(read(last)?)))
+            }
+        };
+        let checked = pauses.and_then(|retry| retry.check().map(|()| retry));
+        checked
+            .map_err(|_| Error::invalid("retry", "", "a pause such as 50ms, or 100ms..1s, from 1ms to 60s"))
+    };
+    written(from, parse).map(Some)
+}
+
 /// How one kind of lock is named and held. What is `None` is up to the client.
 #[derive(Clone, Debug, Deserialize)]
 #[serde(rename_all = "kebab-case", deny_unknown_fields, expecting = "a table such as [locks.NAME]")]
@@ -177,6 +203,11 @@ pub struct LockPolicy {
     /// How long to wait for the lock.
     #[serde(default, deserialize_with = "duration")]
     pub wait: Option<Duration>,
+    /// How often to ask again while waiting.
+    #[serde(default, deserialize_with = "retry")]
+    pub retry: Option<Retry>,
+    /// How often the store is asked at most.
+    pub max_attempts: Option<NonZeroU32>,
     /// Whether the lease is renewed.
     pub keep_alive: Option<bool>,
     /// Whether the work must never run without the lock, as for anything that moves money.
@@ -258,6 +289,13 @@ macro_rules! has_template {
             /// key that becomes too long.
             pub fn key<K: AsRef<str>, V: ToString>(&self, values: impl IntoIterator<Item = (K, V)>) -> Result<Name> {
                 self.template.render(values).map_err(|error| error.about(format_args!("policy {}", self.name)))
+            }
+        }
+
+        impl<T> BoundPolicy<'_, $policy, T> {
+            /// What the policy describes, for these values of its key. Wrong values are reported when it is used.
+            pub fn key<K: AsRef<str>, V: ToString>(&self, values: impl IntoIterator<Item = (K, V)>) -> T {
+                (self.make)(self.leases, self.policy, self.policy.key(values))
             }
         }
     )+};

@@ -89,7 +89,7 @@ async fn a_late_first_that_nobody_followed_counts(fixture: Fixture) {
 }
 
 async fn an_execution_lives_longer_than_its_lease(fixture: Fixture) {
-    let key = fixture.leases.idempotency("payout").key(42).lease(Duration::from_secs(1));
+    let key = fixture.leases.idempotency("payout").key(42).lease_ttl(Duration::from_secs(1));
     let execution = key.clone().begin::<u32>().await.unwrap().yours().unwrap();
     tokio::time::sleep(Duration::from_secs(3)).await;
     assert!(execution.is_held());
@@ -107,21 +107,21 @@ async fn another_payload_under_the_same_key_is_a_mismatch(fixture: Fixture) {
     assert_eq!(fixture.leases.stats().mismatched, 2);
 }
 
-async fn check_and_set_lets_one_of_many_go_on(fixture: Fixture) {
+async fn at_most_once_lets_one_of_many_go_on(fixture: Fixture) {
     let calls = (0..50).map(|number| {
         let leases = if number % 2 == 0 { &fixture.leases } else { &fixture.other };
-        leases.idempotency("mail").key("a@b").check_and_set()
+        leases.idempotency("mail").key("a@b").at_most_once()
     });
     let answers = futures_util::future::join_all(calls).await;
-    assert_eq!(answers.into_iter().filter(|answer| *answer.as_ref().unwrap()).count(), 1);
+    assert_eq!(answers.into_iter().filter(|answer| answer.as_ref().unwrap().is_first()).count(), 1);
     // The three-state call takes the bare mark for something that was done.
     let key = || fixture.leases.idempotency("mail").key("a@b");
     assert!(matches!(key().begin::<u32>().await.unwrap(), Begun::DoneElsewhere));
     // And the other way round it skips.
     let begun = fixture.leases.idempotency("mail").key(1).begin::<u32>().await.unwrap().yours().unwrap();
-    assert!(!fixture.other.idempotency("mail").key(1).check_and_set().await.unwrap());
+    assert!(!fixture.other.idempotency("mail").key(1).at_most_once().await.unwrap().is_first());
     begun.complete(&1).await.unwrap();
-    assert!(!fixture.other.idempotency("mail").key(1).check_and_set().await.unwrap());
+    assert!(!fixture.other.idempotency("mail").key(1).at_most_once().await.unwrap().is_first());
 }
 
 on_every_store!(
@@ -132,5 +132,5 @@ on_every_store!(
     a_late_first_that_nobody_followed_counts,
     an_execution_lives_longer_than_its_lease,
     another_payload_under_the_same_key_is_a_mismatch,
-    check_and_set_lets_one_of_many_go_on,
+    at_most_once_lets_one_of_many_go_on,
 );

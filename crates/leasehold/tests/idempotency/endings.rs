@@ -78,14 +78,14 @@ async fn a_result_of_another_type_is_corrupt_and_left_alone(fixture: Fixture) {
 }
 
 async fn an_execution_that_is_dropped_is_the_next_ones(fixture: Fixture) {
-    let key = || fixture.leases.idempotency("payout").key(1).lease(Duration::from_secs(300));
+    let key = || fixture.leases.idempotency("payout").key(1).lease_ttl(Duration::from_secs(300));
     drop(key().begin::<u32>().await.unwrap());
     let next = key().wait(LONG).begin::<u32>().await.unwrap();
     assert!(next.yours().is_some());
 }
 
 async fn a_body_that_is_dropped_or_panics_is_the_next_ones(fixture: Fixture) {
-    let key = || fixture.leases.idempotency("payout").key(1).lease(Duration::from_secs(300)).wait(LONG);
+    let key = || fixture.leases.idempotency("payout").key(1).lease_ttl(Duration::from_secs(300)).wait(LONG);
     let running = tokio::spawn(key().run(async |_| std::future::pending::<Result<u32, String>>().await));
     eventually_async(LONG, "it runs", || async { key().get().await.unwrap().is_some() }).await;
     running.abort();
@@ -98,7 +98,7 @@ async fn a_body_that_is_dropped_or_panics_is_the_next_ones(fixture: Fixture) {
 async fn what_is_to_be_kept_is_left_to_its_lease_when_dropped(fixture: Fixture) {
     let key = || {
         let key = fixture.leases.idempotency("payout").key(1);
-        key.lease(Duration::from_millis(800)).on_failure(OnFailure::Quarantine)
+        key.lease_ttl(Duration::from_millis(800)).on_failure(OnFailure::Quarantine)
     };
     let began = fixture.clock.now();
     drop(key().begin::<u32>().await.unwrap());
@@ -130,7 +130,7 @@ async fn closing_waits_for_what_was_dropped(fixture: Fixture) {
 }
 
 async fn a_body_whose_lease_is_lost_is_cancelled(fixture: Fixture) {
-    let key = || fixture.leases.idempotency("payout").key(1).lease(Duration::from_secs(1));
+    let key = || fixture.leases.idempotency("payout").key(1).lease_ttl(Duration::from_secs(1));
     let running = tokio::spawn(key().run(async |_| std::future::pending::<Result<u32, String>>().await));
     eventually_async(LONG, "it runs", || async { key().get().await.unwrap().is_some() }).await;
     assert!(fixture.other.idempotency("payout").key(1).remove().await.unwrap());

@@ -29,9 +29,9 @@ async fn what_is_out_of_range_is_named() {
         ("operation", leases.idempotency("").key(1)),
         ("idempotency key", leases.idempotency("payout").key("")),
         ("idempotency key", leases.idempotency("payout").key("x".repeat(512))),
-        ("lease", key().lease(Duration::ZERO)),
-        ("lease", key().lease(Duration::from_secs(301))),
-        ("keep", key().keep(Duration::ZERO)),
+        ("lease", key().lease_ttl(Duration::ZERO)),
+        ("lease", key().lease_ttl(Duration::from_secs(301))),
+        ("keep", key().keep_result_for(Duration::ZERO)),
         ("largest result", key().result_max(0)),
         ("label", key().label("x".repeat(200))),
         ("fingerprint", key().fingerprint(&std::collections::HashMap::from([((1, 2), 3)]))),
@@ -40,7 +40,7 @@ async fn what_is_out_of_range_is_named() {
         let error = key.clone().begin::<u32>().await.unwrap_err();
         assert_eq!(error.kind(), ErrorKind::Invalid);
         assert!(error.to_string().contains(what), "{error}");
-        assert_eq!(key.check_and_set().await.unwrap_err().kind(), ErrorKind::Invalid);
+        assert_eq!(key.at_most_once().await.unwrap_err().kind(), ErrorKind::Invalid);
     }
 }
 
@@ -49,7 +49,7 @@ async fn a_quorum_says_why_it_keeps_no_records() {
     let leases = Leasehold::connect_lazy("redlock://127.0.0.1:1,127.0.0.1:2,127.0.0.1:3").unwrap();
     for error in [
         leases.idempotency("payout").key(1).begin::<u32>().await.unwrap_err(),
-        leases.idempotency("payout").key(1).check_and_set().await.unwrap_err(),
+        leases.idempotency("payout").key(1).at_most_once().await.unwrap_err(),
         leases.marker("processing").mark(1).await.unwrap_err(),
     ] {
         assert_eq!(error.kind(), ErrorKind::Unsupported);
@@ -69,12 +69,12 @@ async fn keys_and_markers_come_from_a_policy_file() {
     "#;
     let policies = Policies::parse(text, "x.toml").unwrap();
     let leases = Leasehold::builder("memory:").policies(policies).connect().await.unwrap();
-    let payout = || leases.idempotency_policy("payout", [("deal_id", "a:b")]).unwrap();
+    let payout = || leases.idempotency_policy("payout").unwrap().key([("deal_id", "a:b")]);
     assert_eq!(payout().store_key().unwrap().as_str(), "idempotency:payout:a%3Ab");
     payout().begin::<u32>().await.unwrap().yours().unwrap().complete(&1).await.unwrap();
     let kept = payout().get().await.unwrap().unwrap().expires_in.unwrap();
     assert!(kept <= Duration::from_secs(7200) && kept > Duration::from_secs(7100), "{kept:?}");
-    assert!(leases.idempotency_policy("pay", [("deal_id", 1)]).is_err());
+    assert!(leases.idempotency_policy("pay").is_err());
     let processing = leases.marker_policy("processing").unwrap();
     assert!(processing.mark_if_absent(("acme", "a.csv")).await.unwrap());
     assert!(

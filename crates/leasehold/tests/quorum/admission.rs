@@ -82,7 +82,7 @@ async fn a_node_of_another_quorum_does_not_count() {
     let url = url_of([first, second, &other.nodes()[0]]);
     let leases = builder(url, MAX_TTL).connect_lazy().unwrap();
     assert_eq!(states(&leases).await[2], MemberState::Abstains { why: Abstention::OtherSet });
-    held(&leases, "x").await.release().await.unwrap();
+    let _ = held(&leases, "x").await.release().await.unwrap();
     assert!(other.nodes()[0].cli(&["KEYS", "lock:*"]).list().is_empty());
     // One of each is no majority, whichever of them is heard first, last, or for a while not at all.
     second.kill();
@@ -125,12 +125,12 @@ async fn a_client_with_another_list_is_refused_and_brings_nobody_in() {
         assert!(states(&other).await.iter().all(|state| matches!(state, MemberState::Abstains { .. })));
         assert_eq!(stranger.cli(&["DBSIZE"]).int(), 0, "it was brought in");
         other.close().await.unwrap();
-        held(&ours, "x").await.release().await.unwrap();
+        let _ = held(&ours, "x").await.release().await.unwrap();
     }
     // A server that starts empty at an address of the list comes back by itself.
     c.restart();
     eventually_async(LONG, "it to vote again", || async {
-        held(&ours, "y").await.release().await.unwrap();
+        let _ = held(&ours, "y").await.release().await.unwrap();
         !c.cli(&["GET", "leasehold:quorum"]).is_nil() && record(c)[7] == "votes"
     })
     .await;
@@ -190,7 +190,7 @@ async fn a_lease_longer_than_the_quorum_allows_is_refused_with_the_limit() {
         assert!(matches!(error, Error::StoreRefused { .. }) && !error.is_retryable(), "{error:?}");
         assert!(error.to_string().contains("this quorum allows 1000 ms"), "{error}");
     }
-    leases.lock("x").ttl(MAX_TTL).acquire().await.unwrap().release().await.unwrap();
+    let _ = leases.lock("x").ttl(MAX_TTL).acquire().await.unwrap().release().await.unwrap();
 }
 
 #[tokio::test(flavor = "multi_thread")]

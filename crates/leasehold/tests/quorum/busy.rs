@@ -40,7 +40,7 @@ async fn a_client_loses_no_lease_to_its_own_load() {
     const LEASES: usize = 3_000;
     let Some(set) = quorum(3, MAX_TTL).await else { return };
     let leases = client(&set, MAX_TTL);
-    leases.lock("warm up").acquire().await.unwrap().release().await.unwrap();
+    let _ = leases.lock("warm up").acquire().await.unwrap().release().await.unwrap();
     let spinners = Spinners::start();
     let locks = (0..LEASES)
         .map(|number| leases.lock(format!("{number}")).ttl(ms(6_000)).keep_alive().wait(LONG).acquire());
@@ -53,7 +53,7 @@ async fn a_client_loses_no_lease_to_its_own_load() {
     assert!(guards.iter().all(|guard| guard.is_held()));
     let mut released = stream::iter(guards).map(|guard| guard.release()).buffer_unordered(64);
     while let Some(outcome) = released.next().await {
-        outcome.unwrap();
+        let _ = outcome.unwrap();
     }
     drop(spinners);
     nothing_is_left(&set).await;

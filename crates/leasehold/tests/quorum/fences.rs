@@ -27,7 +27,7 @@ async fn without_a_fight_one_round_trip_decides() {
     all_vote(&leases).await;
     for number in 0..1000 {
         let guard = leases.lock(format!("x-{}", number % 100)).acquire().await.unwrap();
-        guard.release().await.unwrap();
+        let _ = guard.release().await.unwrap();
     }
     let (confirmed, granted) = confirmed_of_granted(&engine);
     assert_eq!(granted, 1000);
@@ -52,7 +52,7 @@ async fn nodes_whose_fences_differ_are_brought_together_before_a_grant() {
         let guard = held(&leases, name).await;
         assert_eq!(guard.fence().get(), fence + 1);
         fences.push(guard.fence());
-        guard.release().await.unwrap();
+        let _ = guard.release().await.unwrap();
     }
     assert_eq!(confirmed_of_granted(&engine), (10, 11));
     // Another majority, and a client that has seen none of it: only what was confirmed on the first node can tell.
@@ -62,7 +62,7 @@ async fn nodes_whose_fences_differ_are_brought_together_before_a_grant() {
     for (name, before) in names.iter().zip(fences) {
         let guard = held(&other, name).await;
         assert!(guard.fence() > before, "{} after {before}", guard.fence());
-        guard.release().await.unwrap();
+        let _ = guard.release().await.unwrap();
     }
     ahead.cont();
     eventually_async(LONG, "the first node to answer", || async { first.is_up() }).await;
@@ -75,10 +75,10 @@ async fn a_node_that_forgot_learns_the_fences_before_it_votes() {
     let leases = client(&set, max_ttl);
     all_vote(&leases).await;
     // Fences of a new quorum are further ahead of the time than the test takes; one more, above what each begins with.
-    held(&leases, "x").await.release().await.unwrap();
+    let _ = held(&leases, "x").await.release().await.unwrap();
     let guard = held(&leases, "x").await;
     let before = guard.fence();
-    guard.release().await.unwrap();
+    let _ = guard.release().await.unwrap();
     let [first, second, third] = set.nodes() else { panic!("three nodes") };
     // One after the other, each learns from the others.
     for node in [first, second] {

@@ -143,7 +143,7 @@ async fn is_not_granted_twice(builder: QuorumSetBuilder, forgets: impl Fn(&Redis
     let Some(set) = builder.start_or_skip() else { return };
     admit(&set, max_ttl).await;
     let (leases, other) = (client(&set, max_ttl), client(&set, max_ttl));
-    held(&other, "warm up").await.release().await.unwrap();
+    let _ = held(&other, "warm up").await.release().await.unwrap();
     set.nodes()[0].cli(&["SAVE"]);
     let guard = leases.lock("x").wait(LONG).acquire().await.unwrap();
     eventually_async(LONG, "the first node to have it", || async {
@@ -191,7 +191,7 @@ async fn a_holder_keeps_its_lock_while_all_nodes_restart_with_their_data() {
     eventually_async(LONG / 2, "a renewal", || async { guard.extend().await.is_ok() }).await;
     assert!(guard.is_held());
     assert!(other.lock("x").try_acquire().await.is_err(), "nobody votes");
-    guard.release().await.unwrap();
+    let _ = guard.release().await.unwrap();
 }
 
 /// Nobody is granted anything, and the error says that it is because of what was forgotten.
@@ -208,7 +208,7 @@ async fn when_a_majority_forgot_nobody_is_granted_until_an_operator_says_so() {
     let leases = client(&set, MAX_TTL);
     let guard = held(&leases, "x").await;
     let old = guard.fence();
-    guard.release().await.unwrap();
+    let _ = guard.release().await.unwrap();
     set.nodes().iter().for_each(|node| node.kill());
     let killed = Instant::now();
     set.nodes().iter().for_each(|node| node.restart_with_data());
@@ -231,14 +231,14 @@ async fn when_a_majority_forgot_nobody_is_granted_until_an_operator_says_so() {
     assert!(killed.elapsed() >= MAX_TTL);
     let next = held(&leases, "x").await;
     assert!(next.fence() > old, "{} after {old}", next.fence());
-    next.release().await.unwrap();
+    let _ = next.release().await.unwrap();
 }
 
 #[tokio::test(flavor = "multi_thread")]
 async fn an_admitted_majority_still_waits_for_what_it_forgot() {
     let Some(set) = quorum(3, MAX_TTL).await else { return };
     let leases = client(&set, MAX_TTL);
-    held(&leases, "x").await.release().await.unwrap();
+    let _ = held(&leases, "x").await.release().await.unwrap();
     set.nodes().iter().for_each(|node| node.kill());
     let killed = Instant::now();
     set.nodes().iter().for_each(|node| node.restart_with_data());

@@ -15,13 +15,14 @@ const CYCLES: usize = 100;
 async fn many_released_locks_leave_no_vote_behind() {
     let Some(set) = quorum(3, MAX_TTL).await else { return };
     let leases = client(&set, MAX_TTL);
-    leases.lock("warm up").acquire().await.unwrap().release().await.unwrap();
+    let _ = leases.lock("warm up").acquire().await.unwrap().release().await.unwrap();
     let tasks = (0..TASKS).map(|task| {
         let leases = leases.clone();
         tokio::spawn(async move {
             for cycle in 0..CYCLES {
-                let guard = leases.lock(format!("{task}-{cycle}")).fixed().acquire().await.unwrap();
-                guard.release().await.unwrap();
+                let guard =
+                    leases.lock(format!("{task}-{cycle}")).without_keep_alive().acquire().await.unwrap();
+                let _ = guard.release().await.unwrap();
             }
         })
     });
@@ -47,10 +48,10 @@ fn the_end_of_a_runtime_loses_no_withdrawal() {
     let leases = first.block_on(async { builder(&url, MAX_TTL).connect_lazy().unwrap() });
     second.block_on(async {
         leases.quorum().unwrap().admit_new().await.unwrap();
-        let guard = leases.lock("x").fixed().acquire().await.unwrap();
+        let guard = leases.lock("x").without_keep_alive().acquire().await.unwrap();
         eventually_async(LONG, "all votes", || async { set.nodes().iter().all(|node| has(node, "x")) }).await;
         proxies[2].hold();
-        guard.release().await.unwrap();
+        let _ = guard.release().await.unwrap();
     });
     drop(first);
     proxies[2].cut();
@@ -60,7 +61,7 @@ fn the_end_of_a_runtime_loses_no_withdrawal() {
         // Nothing more is owed: all connections are new.
         all_vote(&leases).await;
         eventually_async(LONG, "the withdrawal", || async {
-            leases.lock("y").fixed().acquire().await.unwrap().release().await.unwrap();
+            let _ = leases.lock("y").without_keep_alive().acquire().await.unwrap().release().await.unwrap();
             !has(&set.nodes()[2], "x")
         })
         .await;

@@ -24,7 +24,7 @@ async fn held_everywhere(set: &QuorumSet, leases: &Leasehold, names: &[impl AsRe
 async fn listed(leases: &Leasehold, mut between: impl FnMut(&[String])) -> Vec<String> {
     let (mut names, mut from) = (Vec::new(), None);
     loop {
-        let page = leases.list("job-", from, 1).await.unwrap();
+        let page = leases.list_page("job-", from, 1).await.unwrap();
         names.extend(page.items.iter().map(|item| item.name.to_string()));
         between(&names);
         let Some(next) = page.next else { break };
@@ -63,7 +63,7 @@ async fn a_list_goes_on_from_the_text_of_a_cursor() {
     let _guards = held_everywhere(&set, &leases, &names).await;
     let (mut shown, mut from) = (Vec::new(), None);
     loop {
-        let page = leases.list("job-", from, 2).await.unwrap();
+        let page = leases.list_page("job-", from, 2).await.unwrap();
         shown.extend(page.items.iter().map(|item| item.name.to_string()));
         let Some(next) = page.next else { break };
         from = Some(Cursor::new(next.as_str()));

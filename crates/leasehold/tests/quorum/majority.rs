@@ -69,7 +69,7 @@ async fn with_two_of_three_nodes_dead_everybody_is_told_in_time() {
     assert!(error.to_string().contains("`leasehold quorum admit`"), "{error}");
     leases.quorum().unwrap().admit().await.unwrap();
     all_vote(&leases).await;
-    held(&leases, "x").await.release().await.unwrap();
+    let _ = held(&leases, "x").await.release().await.unwrap();
 }
 
 #[tokio::test(flavor = "multi_thread")]
@@ -104,7 +104,7 @@ async fn half_of_an_even_number_of_nodes_is_no_majority_and_nobody_hangs() {
             for _ in 0..10 {
                 let guard = held(&leases, "fight").await;
                 fences.push(guard.fence());
-                guard.release().await.unwrap();
+                let _ = guard.release().await.unwrap();
             }
             fences
         });

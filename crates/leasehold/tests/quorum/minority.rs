@@ -69,7 +69,7 @@ async fn turns(clients: &[Leasehold], name: &str) -> Duration {
             for _ in 0..15 {
                 let guard = lock.clone().acquire().await.unwrap();
                 tokio::time::sleep(ms(1)).await;
-                guard.release().await.unwrap();
+                let _ = guard.release().await.unwrap();
             }
         })
     });
@@ -112,8 +112,8 @@ async fn a_node_that_stands_still_is_not_noticed_and_holds_nothing_afterwards() 
     .await;
     // Now with the vote of that node.
     set.nodes()[2].kill();
-    guard.release().await.unwrap();
-    held(&leases, "x").await.release().await.unwrap();
+    let _ = guard.release().await.unwrap();
+    let _ = held(&leases, "x").await.release().await.unwrap();
     nothing_is_left(&set).await;
 }
 

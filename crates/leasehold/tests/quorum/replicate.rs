@@ -13,7 +13,7 @@ const MAX_TTL: Duration = Duration::from_secs(240);
 /// The first grant of a client that knew nothing before, once all nodes have it. Nobody renews it.
 async fn first_grant(set: &QuorumSet, name: &str) -> (Leasehold, Guard) {
     let leases = client(set, MAX_TTL);
-    let guard = leases.lock(name).fixed().wait(LONG).acquire().await.unwrap();
+    let guard = leases.lock(name).without_keep_alive().wait(LONG).acquire().await.unwrap();
     eventually_async(LONG, "all nodes to have it", || async {
         set.nodes().iter().all(|node| has(node, name))
     })
@@ -26,7 +26,7 @@ async fn the_first_grant_of_a_client_comes_to_all_nodes() {
     let Some(set) = quorum(3, MAX_TTL).await else { return };
     for number in 0..20 {
         let (_leases, guard) = first_grant(&set, &format!("first-{number}")).await;
-        guard.release().await.unwrap();
+        let _ = guard.release().await.unwrap();
     }
 }
 
@@ -34,14 +34,14 @@ async fn the_first_grant_of_a_client_comes_to_all_nodes() {
 async fn a_node_that_missed_the_grant_gets_it_and_one_that_has_a_later_fence_does_not() {
     let Some(set) = quorum(3, MAX_TTL).await else { return };
     let leases = client(&set, MAX_TTL);
-    leases.lock("warm up").acquire().await.unwrap().release().await.unwrap();
+    let _ = leases.lock("warm up").acquire().await.unwrap().release().await.unwrap();
     // Somebody's vote is there, who gives it back.
     // After the last fence there is, a late vote cannot come either.
     for (name, fence, comes) in [("x", "1", true), ("y", "9007199254740991", false)] {
         let (lock, last) = (format!("lock:{name}"), format!("leasehold:fence:{{lock:{name}}}"));
         let node = &set.nodes()[2];
         node.cli(&["SET", &lock, "somebody's vote", "PX", "200000"]);
-        let guard = leases.lock(name).fixed().acquire().await.unwrap();
+        let guard = leases.lock(name).without_keep_alive().acquire().await.unwrap();
         node.cli(&["SET", &last, fence]);
         node.cli(&["DEL", &lock]);
         if comes {
@@ -50,7 +50,7 @@ async fn a_node_that_missed_the_grant_gets_it_and_one_that_has_a_later_fence_doe
         }
         assert_eq!(has(node, name), comes, "{name}");
         // A majority answers the release, perhaps without this node.
-        guard.release().await.unwrap();
+        let _ = guard.release().await.unwrap();
         eventually_async(LONG, "its end on the node", || async { !has(node, name) }).await;
     }
 }
@@ -71,7 +71,7 @@ async fn a_node_that_stands_still_after_the_first_grant_does_not_cost_the_lock()
         tokio::time::sleep(ms(16_000)).await;
         assert!(guard.is_held(), "lost with {}: {:?}", node.addr(), leases.stats());
         node.cont();
-        guard.release().await.unwrap();
+        let _ = guard.release().await.unwrap();
     }
 }
 

@@ -34,7 +34,7 @@ async fn use_everything(set: &QuorumSet) {
     leases.quorum().unwrap().admit_new().await.unwrap();
     let first = leases.lock("first").acquire().await.unwrap();
     let ahead = first.fence().get() + 1_000_000;
-    first.release().await.unwrap();
+    let _ = first.release().await.unwrap();
     set.nodes()[0].cli(&["SET", "leasehold:fence:{lock:deal}", &ahead.to_string()]);
     set.nodes()[1].cli(&["SET", "leasehold:fence:{lock:deal}", &(ahead + 5).to_string()]);
     let guard = leases.lock("deal").wait(LONG).keep_alive().acquire().await.unwrap();
@@ -42,11 +42,11 @@ async fn use_everything(set: &QuorumSet) {
     eventually_async(LONG, "a waiter", || async { leases.inspect("deal").await.unwrap().waiting == 1 }).await;
     set.nodes()[2].cli(&["DEL", "lock:deal"]);
     eventually_async(LONG, "the repair", || async { has(&set.nodes()[2], "deal") }).await;
-    assert_eq!(leases.list("", None, 10).await.unwrap().items.len(), 1);
-    guard.release().await.unwrap();
+    assert_eq!(leases.list_page("", None, 10).await.unwrap().items.len(), 1);
+    let _ = guard.release().await.unwrap();
     let guard = waiter.await.unwrap().unwrap();
     let _timed_out = leases.lock("deal").wait(ms(50)).acquire().await.unwrap_err();
-    leases.force_release("deal", guard.fence()).await.unwrap();
+    assert!(leases.force_release("deal", guard.fence()).await.unwrap().was_held());
     set.nodes()[0].cli(&["FLUSHALL"]);
     eventually_async(LONG, "the node to be watched", || async {
         let _granted_by_the_others = leases.lock("x").try_acquire().await;
@@ -84,7 +84,7 @@ async fn without_any_of_the_additional_rights_a_client_is_told() {
                 waiter.is_finished() || set.nodes().iter().all(|node| waiting(node) == 1)
             })
             .await;
-            guard.release().await?;
+            let _ = guard.release().await?;
             waiter.await.unwrap()
         };
         match outcome.await {

@@ -21,7 +21,7 @@ async fn who_waits_on_a_slow_network_asks_no_more_often_for_it() {
     let builder = builder(format!("redlock://{}", addrs.join(",")), LONG).command_timeout(LONG / 2);
     let leases = builder.connect_lazy().unwrap();
     leases.quorum().unwrap().admit_new().await.unwrap();
-    leases.lock("warm up").acquire().await.unwrap().release().await.unwrap();
+    let _ = leases.lock("warm up").acquire().await.unwrap().release().await.unwrap();
     // Somebody has two of three: the third says yes in every round, and is given back.
     set.nodes()[1..].iter().for_each(|node| {
         node.cli(&["SET", "lock:x", "another library's", "PX", "200000"]);

@@ -6,7 +6,8 @@ use std::{
 };
 
 use leasehold::{
-    Attempt, BootInstant, Clock, Error, Guard, Leasehold,
+    Attempt, Clock, Error, Guard, Leasehold,
+    clock::BootInstant,
     engine::{Engine, EngineOptions, quorum::Quorum},
 };
 use leasehold_testkit::history::Event;
@@ -129,7 +130,7 @@ impl Member {
     async fn tenure(&mut self, name: &str) {
         let ttl = [150 * MS, 400 * MS, 1000 * MS, TTL_MAX][self.chance.random_range(0..4)];
         let lock = self.leases.lock(name).ttl(ttl);
-        let lock = if self.chance.random_bool(0.5) { lock.keep_alive() } else { lock.fixed() };
+        let lock = if self.chance.random_bool(0.5) { lock.keep_alive() } else { lock.without_keep_alive() };
         let wait = self.up_to(2000 * MS);
         let patience = self.up_to(250 * MS);
         self.attempts += 1;
@@ -207,7 +208,7 @@ impl Member {
             name: name.into(),
             at: self.now(),
         });
-        match self.leases.lock(name).ttl(1000 * MS).fixed().wait(5000 * MS).acquire().await {
+        match self.leases.lock(name).ttl(1000 * MS).without_keep_alive().wait(5000 * MS).acquire().await {
             Ok(guard) => {
                 let at = self.now();
                 let (fence, valid_until) = (guard.fence().get(), at + guard.remaining().as_nanos() as u64);

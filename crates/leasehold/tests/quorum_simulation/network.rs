@@ -8,7 +8,8 @@ use std::{
 
 use futures_util::future::BoxFuture;
 use leasehold::{
-    BootInstant, Clock, Fence, Name,
+    Clock, Fence, Name,
+    clock::BootInstant,
     clock::Until,
     engine::{
         ClockOffset, Cursor, EngineError, Fault, Fut, Health, Hold, Page, Wake, WakeSink,

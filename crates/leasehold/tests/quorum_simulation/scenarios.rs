@@ -46,7 +46,7 @@ fn releases_of_a_busy_client_wait_for_their_turn() {
         network.set_weather(Weather { usual_ms: 100, slow_ms: 100, ..Weather::STILL });
         let (outcomes, took) = took(&network, join_all(guards.map(|guard| guard.release()))).await;
         for outcome in outcomes {
-            outcome.unwrap();
+            let _ = outcome.unwrap();
         }
         assert!(took > COMMAND, "{took:?}");
     });
@@ -57,7 +57,7 @@ fn releases_of_a_busy_client_wait_for_their_turn() {
 fn claims_of_a_busy_client_outlast_a_pause_of_the_nodes() {
     virtually(async {
         let (network, leases) = quiet(3);
-        leases.lock("x").acquire().await.unwrap().release().await.unwrap();
+        let _ = leases.lock("x").acquire().await.unwrap().release().await.unwrap();
         network.set_weather(Weather { usual_ms: 100, slow_ms: 100, ..Weather::STILL });
         let locks = (0..300).map(|number| leases.lock(format!("x-{number}")).wait(20_000 * MS).acquire());
         let locks = tokio::spawn(join_all(locks));
@@ -74,7 +74,7 @@ fn claims_of_a_busy_client_outlast_a_pause_of_the_nodes() {
 fn a_release_counts_a_node_whose_vote_never_left() {
     virtually(async {
         let (network, leases) = quiet(3);
-        leases.lock("x").acquire().await.unwrap().release().await.unwrap();
+        let _ = leases.lock("x").acquire().await.unwrap().release().await.unwrap();
         tokio::time::sleep(1000 * MS).await;
         network.hang(2, COMMAND / 4);
         let mut guards = Vec::new();
@@ -97,8 +97,8 @@ fn a_divided_round_does_not_wait_for_a_node_that_hangs() {
     virtually(async {
         let (network, holder) = quiet(3);
         let other = client(&network, Arc::new(Quorum::over(network.voters(0), options(&network))), 2);
-        other.lock("y").acquire().await.unwrap().release().await.unwrap();
-        let held = holder.lock("x").ttl(TTL_MAX).fixed().acquire().await.unwrap();
+        let _ = other.lock("y").acquire().await.unwrap().release().await.unwrap();
+        let held = holder.lock("x").ttl(TTL_MAX).without_keep_alive().acquire().await.unwrap();
         tokio::time::sleep(100 * MS).await;
         network.touch(1, |node, _| node.lose_key(held.name()));
         network.hang(2, 60_000 * MS);
@@ -117,12 +117,12 @@ fn a_hanging_minority_slows_nobody() {
             let leases = client(&network, Arc::new(Quorum::over(network.voters(0), options(&network))), 2);
             let (guard, acquired_in) = took(&network, leases.lock("x").acquire()).await;
             let (outcome, released_in) = took(&network, guard.unwrap().release()).await;
-            outcome.unwrap();
+            let _ = outcome.unwrap();
             // Each node is asked where it stands, with a little patience for the last ones, then for its vote.
             assert!(acquired_in <= 11 * MS, "{nodes} nodes: {acquired_in:?}");
             assert!(released_in <= 4 * MS, "{nodes} nodes: {released_in:?}");
             let (again, acquired_in) = took(&network, leases.lock("x").acquire()).await;
-            again.unwrap().release().await.unwrap();
+            let _ = again.unwrap().release().await.unwrap();
             assert!(acquired_in <= 4 * MS, "{nodes} nodes: {acquired_in:?}");
         }
     });
@@ -133,7 +133,7 @@ fn nodes_that_begin_to_hang_slow_nobody() {
     virtually(async {
         for (nodes, hanging) in [(3, 1), (4, 1), (5, 2)] {
             let (network, leases) = quiet(nodes);
-            leases.lock("x").acquire().await.unwrap().release().await.unwrap();
+            let _ = leases.lock("x").acquire().await.unwrap().release().await.unwrap();
             // Until the client knows that all of them vote.
             tokio::time::sleep(1000 * MS).await;
             (0..hanging).for_each(|node| network.hang(node, 60_000 * MS));
@@ -142,7 +142,7 @@ fn nodes_that_begin_to_hang_slow_nobody() {
             let (extended, extended_in) = took(&network, guard.extend()).await;
             extended.unwrap();
             let (outcome, released_in) = took(&network, guard.release()).await;
-            outcome.unwrap();
+            let _ = outcome.unwrap();
             let slowest = acquired_in.max(extended_in).max(released_in);
             assert!(slowest <= 4 * MS, "{nodes} nodes: {acquired_in:?} {extended_in:?} {released_in:?}");
         }
@@ -158,18 +158,18 @@ fn a_node_that_comes_back_knows_the_fences_of_the_others() {
         network.hang(2, 1000 * MS);
         let guard = ahead.lock("x").acquire().await.unwrap();
         let first = guard.fence();
-        guard.release().await.unwrap();
+        let _ = guard.release().await.unwrap();
         network.touch(1, |node, _| node.restart(Memory::default()));
         let behind = client(&network, by(-5_000_000), 3);
         tokio::time::sleep(1000 * MS).await;
-        behind.lock("y").acquire().await.unwrap().release().await.unwrap();
+        let _ = behind.lock("y").acquire().await.unwrap().release().await.unwrap();
         tokio::time::sleep(2 * TTL_MAX).await;
         assert_eq!(network.admitted(), 3);
         // Only the one that forgot has ever heard of the first fence.
         network.hang(0, 60_000 * MS);
         let guard = behind.lock("x").acquire().await.unwrap();
         assert!(guard.fence() > first, "{} after {first}", guard.fence());
-        guard.release().await.unwrap();
+        let _ = guard.release().await.unwrap();
     });
 }
 
@@ -202,10 +202,10 @@ fn a_waiter_is_woken_by_the_release() {
         // Between two questions of the waiter.
         tokio::time::sleep(1500 * MS).await;
         let asked = network.clock.now();
-        first.release().await.unwrap();
+        let _ = first.release().await.unwrap();
         let guard = next.await.unwrap().unwrap();
         let handed_over_in = network.clock.now().since(asked);
-        guard.release().await.unwrap();
+        let _ = guard.release().await.unwrap();
         assert!(handed_over_in <= 20 * MS, "{handed_over_in:?}");
     });
 }
@@ -258,7 +258,7 @@ fn a_client_with_another_list_finds_no_second_majority() {
         // At the same address a node comes back by itself.
         network.touch(2, |node, _| node.restart(Memory::default()));
         for _ in 0..50 {
-            ours.lock("y").acquire().await.unwrap().release().await.unwrap();
+            let _ = ours.lock("y").acquire().await.unwrap().release().await.unwrap();
             tokio::time::sleep(TTL_MAX / 10).await;
         }
         assert_eq!(network.admitted(), 3);
@@ -269,13 +269,13 @@ fn a_client_with_another_list_finds_no_second_majority() {
 fn a_node_that_cannot_be_marked_is_left_in_peace() {
     virtually(async {
         let (network, leases) = quiet(3);
-        leases.lock("x").acquire().await.unwrap().release().await.unwrap();
+        let _ = leases.lock("x").acquire().await.unwrap().release().await.unwrap();
         network.touch(0, |node, _| {
             node.memory = Default::default();
             node.is_full = true;
         });
         for _ in 0..100 {
-            leases.lock("x").acquire().await.unwrap().release().await.unwrap();
+            let _ = leases.lock("x").acquire().await.unwrap().release().await.unwrap();
             tokio::time::sleep(100 * MS).await;
         }
         let marks = network.touch(0, |node, _| node.marks);
@@ -297,7 +297,7 @@ fn a_quorum_that_forgot_everything_waits_for_a_person_and_repeats_no_fence() {
             let guard = leases.lock("x").ttl(200 * MS).acquire().await.unwrap();
             assert!(guard.fence() > last, "round {round}: {} after {last}", guard.fence());
             last = guard.fence();
-            guard.release().await.unwrap();
+            let _ = guard.release().await.unwrap();
             (0..3).for_each(|node| {
                 network.touch(node, |node, _| node.restart(node.dump.clone().unwrap_or_default()));
             });
@@ -322,7 +322,7 @@ fn another(network: &Arc<Network>, seed: u64) -> (Leasehold, Arc<Quorum>) {
 /// A job of a few looks, or of less than one: it takes a lock, and ends.
 async fn job(network: Arc<Network>, seed: u64, lasts: Duration) {
     let (leases, _) = another(&network, seed);
-    leases.lock(format!("job-{seed}")).acquire().await.unwrap().release().await.unwrap();
+    let _ = leases.lock(format!("job-{seed}")).acquire().await.unwrap().release().await.unwrap();
     tokio::time::sleep(lasts).await;
     leases.close().await.unwrap();
 }
@@ -334,7 +334,7 @@ fn a_node_comes_back_in_time_while_clients_come_and_go() {
             let (network, leases) = quiet(3);
             let steady = Some(leases).filter(|_| steady);
             if let Some(leases) = &steady {
-                leases.lock("x").acquire().await.unwrap().release().await.unwrap();
+                let _ = leases.lock("x").acquire().await.unwrap().release().await.unwrap();
             }
             network.touch(2, |node, _| node.restart(Memory::default()));
             let began = network.clock.now();
@@ -376,7 +376,7 @@ fn a_new_quorum_is_admitted_whatever_running_clients_do_meanwhile() {
             let network = Network::new(seed, 3, TTL_MAX, None);
             let clients: Vec<_> = (0..8).map(|number| another(&network, number).0).collect();
             for leases in &clients {
-                leases.lock("x").wait(1000 * MS).acquire().await.unwrap().release().await.unwrap();
+                let _ = leases.lock("x").wait(1000 * MS).acquire().await.unwrap().release().await.unwrap();
             }
             (0..3).for_each(|node| network.touch(node, |node, _| node.restart(Memory::default())));
             let mut busy = tokio::task::JoinSet::new();
@@ -427,7 +427,7 @@ fn an_admission_goes_on_over_a_node_that_is_watched_already() {
 fn what_an_operator_allowed_once_is_not_allowed_the_next_time() {
     virtually(async {
         let (network, leases) = quiet(3);
-        leases.lock("x").acquire().await.unwrap().release().await.unwrap();
+        let _ = leases.lock("x").acquire().await.unwrap().release().await.unwrap();
         let operator = another(&network, 2).1;
         for allowed in [true, false] {
             (0..3).for_each(|node| network.touch(node, |node, _| node.restart(node.memory.clone())));
@@ -451,7 +451,7 @@ fn a_node_whose_clock_is_wrong_says_why_it_does_not_come_back() {
             node.wall_ahead_us = -600_000_000;
         });
         for leases in [leases, client(&network, quorum.clone(), 3)] {
-            leases.lock("x").acquire().await.unwrap().release().await.unwrap();
+            let _ = leases.lock("x").acquire().await.unwrap().release().await.unwrap();
         }
         tokio::time::sleep(3 * TTL_MAX).await;
         let state = quorum.list(network.clock.now() + COMMAND).await.remove(2).state.to_string();

@@ -153,7 +153,7 @@ async fn errors_panics_and_time_outs_are_tried_again_and_in_the_end_buried() {
         .unwrap();
     until_empty(&pool).await;
     assert!(recovery.stop().await);
-    let dead = pool.dead(None, 10).await.unwrap().items;
+    let dead = pool.dead_page(None, 10).await.unwrap().items;
     let reasons: Vec<_> = dead.iter().map(|dead| (&*dead.id, dead.attempts, &*dead.why)).collect();
     assert_eq!(
         reasons,
@@ -207,14 +207,14 @@ async fn a_deadline_that_no_claimer_ever_settled_is_buried_unhandled() {
     let pool = leases.deadlines("payments");
     fill(&pool, 1).await;
     for _ in 0..3 {
-        assert_eq!(pool.claim(1, SECOND).await.unwrap().due.len(), 1);
+        assert_eq!(pool.claim().limit(1).visibility(SECOND).await.unwrap().due.len(), 1);
         tokio::time::advance(SECOND).await;
     }
     let recovery = pool.recover(async |_| -> Handled { unreachable!("it would kill the process") });
     let recovery = recovery.attempts(3).await.unwrap();
     until_empty(&pool).await;
     assert!(recovery.stop().await);
-    let dead = pool.dead(None, 1).await.unwrap().items;
+    let dead = pool.dead_page(None, 1).await.unwrap().items;
     assert_eq!(dead[0].why, "claimed 3 times, and no claimer said how it ended");
     assert_eq!(leases.stats().deadlines_panicked, 0);
 }
@@ -268,7 +268,15 @@ async fn what_waits_too_long_for_its_turn_is_hidden_again_before_it_is_handled()
     // The other client takes whatever it can.
     let (taken, stolen) = (Seen::default(), other.deadlines("payments"));
     until("all are begun or taken", async || {
-        stolen.claim(100, 3600 * SECOND).await.unwrap().due.iter().for_each(|due| taken.add(due));
+        stolen
+            .claim()
+            .limit(100)
+            .visibility(3600 * SECOND)
+            .await
+            .unwrap()
+            .due
+            .iter()
+            .for_each(|due| taken.add(due));
         seen.counts().len() + taken.counts().len() >= 10
     })
     .await;
@@ -345,7 +353,7 @@ async fn a_plan_out_of_range_is_refused() {
         assert_eq!(plan.start().await.unwrap_err().kind(), ErrorKind::Invalid);
     }
     let pool = leases.deadlines("payments");
-    assert!(pool.claim(1, MINUTE).await.unwrap().due.is_empty());
+    assert!(pool.claim().limit(1).visibility(MINUTE).await.unwrap().due.is_empty());
     let other = pool.buckets(4).recover(async |_: Due| Handled::Ok(()));
     assert_eq!(other.start().await.unwrap_err().kind(), ErrorKind::Invalid);
 }

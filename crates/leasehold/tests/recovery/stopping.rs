@@ -186,13 +186,13 @@ async fn a_winner_that_lost_its_lock_cuts_its_handlers_and_begins_no_other() {
     until("it handles", async || winners.counted()[0] == 1).await;
     let other = &winners.clients[1];
     let fence = other.inspect("recovery:payments").await.unwrap().held().unwrap().fence;
-    other.force_release("recovery:payments", fence).await.unwrap();
+    assert!(other.force_release("recovery:payments", fence).await.unwrap().was_held());
     // Nobody else may scan until the handler was cut.
     let taken = other.lock("recovery:payments").keep_alive().acquire().await.unwrap();
     until("the loss is noticed", async || winners.counted()[0] == 0).await;
     tokio::time::sleep(20 * SECOND).await;
     assert_eq!(winners.counted(), [0, 1, 1], "it scans without the lock");
-    taken.release().await.unwrap();
+    let _ = taken.release().await.unwrap();
     until_empty(&winners.pool).await;
     assert_eq!(winners.counted(), [0, 1, 1]);
     assert!(first.stop().await);
@@ -209,7 +209,7 @@ async fn a_handler_that_outlives_the_grace_is_cut_off_and_its_deadline_comes_bac
     assert!(!recovery.stop().await);
     assert_eq!(began.elapsed().as_secs(), 5);
     tokio::time::sleep(54 * SECOND).await;
-    assert_eq!(pool.claim(1, MINUTE).await.unwrap().due[0].attempt(), 2);
+    assert_eq!(pool.claim().limit(1).visibility(MINUTE).await.unwrap().due[0].attempt(), 2);
     assert_eq!(leases.stats().deadlines_timed_out, 0);
 }
 

@@ -48,7 +48,7 @@ async fn a_claim_that_waits_for_a_stopped_replica_does_not_delay_claims_that_wai
         async move {
             let guard = lock.acquire().await.unwrap();
             assert_eq!(guard.acks(), 1);
-            guard.release().await.unwrap();
+            let _ = guard.release().await.unwrap();
         }
     });
     join_all(others).await;
@@ -76,7 +76,7 @@ async fn claims_beyond_the_connections_for_them_are_told_so_in_time() {
     assert_eq!(error.kind(), ErrorKind::Overloaded, "{error}");
     assert!(!set.has("one more"));
     set.blocks(16).await;
-    leases.lock("ordinary").acquire().await.unwrap().release().await.unwrap();
+    let _ = leases.lock("ordinary").acquire().await.unwrap().release().await.unwrap();
     claims.iter().for_each(tokio::task::JoinHandle::abort);
     // They come back for others.
     set.replicas[0].cont();
@@ -101,7 +101,7 @@ async fn keep_their_turns(set: &ReplicaSet, leases: &Leasehold) {
         .collect();
     set.blocks(16).await;
     // Whoever comes now finds the script.
-    leases.lock("ordinary").acquire().await.unwrap().release().await.unwrap();
+    let _ = leases.lock("ordinary").acquire().await.unwrap().release().await.unwrap();
     let taken = || set.primary.cli(&["KEYS", "lock:x:*"]).list().len();
     eventually_async(LONG, "16 locks to be taken", || async { taken() == 16 }).await;
     assert!(!set.has("x:16"));
@@ -119,7 +119,7 @@ async fn a_claim_whose_script_is_not_known_does_not_wait_for_a_connection_again(
 async fn a_claim_behind_a_crowd_of_dead_waiters_does_not_wait_for_a_connection_again() {
     let Some(set) = ReplicaSet::start(1) else { return };
     let leases = set.client(secs(60)).await;
-    leases.lock("ordinary").acquire().await.unwrap().release().await.unwrap();
+    let _ = leases.lock("ordinary").acquire().await.unwrap().release().await.unwrap();
     // One call removes a hundred.
     let dead = |number| format!("2 1000 9000000000000 15000 nobody-listens {number:032x} 1 1 host dead");
     let crowd: Vec<_> = (0..150).flat_map(|number| [number.to_string(), dead(number)]).collect();

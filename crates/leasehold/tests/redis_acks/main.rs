@@ -122,14 +122,14 @@ async fn the_guard_tells_how_many_replicas_have_the_lock() {
     for replica in &set.replicas {
         assert_eq!(replica.cli(&["GET", "lock:x"]).text(), value);
     }
-    guard.release().await.unwrap();
+    let _ = guard.release().await.unwrap();
 
     let Attempt::Held(guard) = leases.lock("x").acks(1).try_acquire().await.unwrap() else { panic!("busy") };
     assert!((1..=2).contains(&guard.acks()));
-    guard.release().await.unwrap();
+    let _ = guard.release().await.unwrap();
     let guard = leases.lock("x").acks(0).acquire().await.unwrap();
     assert_eq!(guard.acks(), 0);
-    guard.release().await.unwrap();
+    let _ = guard.release().await.unwrap();
 
     // The scripts are forgotten while a connection waits for its next use.
     set.primary.cli(&["SCRIPT", "FLUSH"]);
@@ -178,7 +178,7 @@ async fn a_claim_that_is_not_granted_is_told_so_without_waiting_for_replicas() {
     for waiter in waiters {
         assert!(waiter.await.unwrap_err().is_cancelled());
     }
-    guard.release().await.unwrap();
+    let _ = guard.release().await.unwrap();
     leases.close().await.unwrap();
     assert!(!set.has("x"));
 }
@@ -229,7 +229,7 @@ async fn a_majority_counts_every_replica_that_was_seen() {
     let majority = || leases.lock("x").acks(Acks::Majority).wait(LONG).into_future();
     let guard = majority().await.unwrap();
     assert_eq!(guard.acks(), 1);
-    guard.release().await.unwrap();
+    let _ = guard.release().await.unwrap();
 
     // Four copies by now: it takes three of them, as the next claim finds out by itself.
     set.join(2);
@@ -240,7 +240,7 @@ async fn a_majority_counts_every_replica_that_was_seen() {
     set.replicas[0].cont();
     let guard = majority().await.unwrap();
     assert_eq!(guard.acks(), 2);
-    guard.release().await.unwrap();
+    let _ = guard.release().await.unwrap();
 
     // Copies that are down are copies.
     set.replicas[0].kill();
@@ -356,7 +356,7 @@ fn without_async_it_is_the_same() {
     let leases = leasehold::blocking::Leasehold::connect(set.primary.url()).unwrap();
     let guard = leases.lock("x").acks(Acks::Majority).acquire().unwrap();
     assert_eq!(guard.acks(), 1);
-    guard.release().unwrap();
+    let _ = guard.release().unwrap();
 }
 
 #[tokio::test]

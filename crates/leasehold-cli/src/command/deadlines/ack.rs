@@ -42,7 +42,7 @@ impl Ack {
         let receipt = Receipt { id: self.id.as_str().into(), number: self.receipt };
         let answer = leases.deadlines(&self.pool).settle(&[(receipt, Settle::Done)]).await;
         store::close(&leases).await;
-        let acknowledged = answer? == [true];
+        let acknowledged = answer?.iter().all(|(_, outcome)| outcome.is_settled());
         let out = global.output();
         out.print(Acknowledged { pool: self.pool, id: self.id, acknowledged }, String::new)?;
         if acknowledged {

@@ -3,7 +3,7 @@
 use std::time::Duration;
 
 use clap::{Args, ValueEnum};
-use leasehold::{Deadline, Placement};
+use leasehold::{Deadline, deadlines::Placement};
 use serde::Serialize;
 
 use crate::{

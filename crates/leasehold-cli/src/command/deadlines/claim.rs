@@ -63,7 +63,7 @@ struct DueView {
 impl Claim {
     pub(super) async fn execute(self, global: &Global) -> Result<Exit, Failure> {
         let leases = Store::choose(global)?.connect().await?;
-        let answer = leases.deadlines(&self.pool).claim(self.limit, self.visibility).await;
+        let answer = leases.deadlines(&self.pool).claim().limit(self.limit).visibility(self.visibility).await;
         store::close(&leases).await;
         let claimed = answer?;
         let more = claimed.more;

@@ -102,7 +102,7 @@ async fn all(pool: &Deadlines, limit: usize) -> Result<(Vec<Dead>, bool), Failur
     let mut found: Vec<Dead> = Vec::new();
     let mut from = None;
     loop {
-        let page = pool.dead(from, PAGE).await?;
+        let page = pool.dead_page(from, PAGE).await?;
         found.extend(page.items);
         from = page.next;
         if from.is_none() || found.len() > limit {

@@ -2,7 +2,7 @@
 
 use std::{io, time::Duration};
 
-use leasehold::{BootInstant, Clock};
+use leasehold::{Clock, clock::BootInstant};
 use rustix::process::{Pid, Signal, kill_process};
 
 use super::{

@@ -13,7 +13,7 @@ use std::{
     time::Duration,
 };
 
-use leasehold::{BootInstant, Clock};
+use leasehold::{Clock, clock::BootInstant};
 use rustix::{
     io::Errno,
     process::{Pid, Signal},

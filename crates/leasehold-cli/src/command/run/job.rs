@@ -6,7 +6,7 @@
 
 use std::{collections::HashSet, io, time::Duration};
 
-use leasehold::{BootInstant, Clock};
+use leasehold::{Clock, clock::BootInstant};
 use rustix::{
     io::Errno,
     process::{

@@ -5,7 +5,7 @@ use std::{
     os::unix::net::UnixStream as StdStream,
 };
 
-use leasehold::BootInstant;
+use leasehold::clock::BootInstant;
 use rustix::process::{Pid, Signal};
 use tokio::net::UnixStream;
 

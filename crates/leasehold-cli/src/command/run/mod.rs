@@ -181,7 +181,7 @@ impl Plan {
             .lock_delay(self.lock_delay)
             .acks(self.acks)
             .hold_at_least(self.hold_at_least);
-        let lock = if self.fixed { lock.fixed() } else { lock.keep_alive() };
+        let lock = if self.fixed { lock.without_keep_alive() } else { lock.keep_alive() };
         let lock = match self.max_lifetime {
             Some(most) => lock.max_lifetime(most),
             None => lock,

@@ -2,7 +2,7 @@
 
 use std::time::Duration;
 
-use leasehold::{BootInstant, Clock, Lease, lease::validity};
+use leasehold::{Clock, Lease, clock::BootInstant, lease::validity};
 use rustix::process::Signal;
 
 use super::{

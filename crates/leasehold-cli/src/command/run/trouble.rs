@@ -5,7 +5,7 @@ use std::{
     time::Duration,
 };
 
-use leasehold::{BootInstant, Event, lease::validity};
+use leasehold::{Event, clock::BootInstant, lease::validity};
 use tokio::sync::Notify;
 
 use crate::output::{clean, spoken};

@@ -47,6 +47,23 @@ pub struct Recover {
 
 impl Deadlines {
     /// A task that claims what is due again and again and gives it to `handler`; see [`Recover`].
+    ///
+    /// ```
+    /// # #[tokio::main(flavor = "current_thread")] async fn main() -> leasehold::Result<()> {
+    /// # use std::time::Duration;
+    /// # let leases = leasehold::Leasehold::connect("memory:").await?;
+    /// # use leasehold::Due;
+    /// let recovery = leases
+    ///     .deadlines("payments")
+    ///     .recover(async |due: Due| -> leasehold::Result<()> {
+    ///         println!("{} is late", due.id());
+    ///         Ok(())
+    ///     })
+    ///     .every(Duration::from_secs(5))
+    ///     .await?;
+    /// recovery.stop().await;
+    /// # Ok(()) }
+    /// ```
     pub fn recover<H, F, E>(&self, handler: H) -> Recover
     where
         H: Fn(Due) -> F + Send + Sync + 'static,

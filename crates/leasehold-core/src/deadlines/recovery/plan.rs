@@ -5,7 +5,10 @@ use std::time::Duration;
 use super::Scans;
 use crate::{
     config::between,
-    deadlines::{DUE_MAX, Settle, bounds},
+    deadlines::{
+        DUE_MAX, Settle,
+        bounds::{self, LIMIT_DEFAULT, VISIBILITY_DEFAULT},
+    },
     error::{Error, Result},
     lock::pause_in_outage,
     text::cut,
@@ -39,8 +42,8 @@ impl Default for Plan {
         Self {
             every: Duration::from_secs(5),
             parallelism: 16,
-            limit: 100,
-            visibility: Duration::from_secs(60),
+            limit: LIMIT_DEFAULT,
+            visibility: VISIBILITY_DEFAULT,
             attempts: 10,
             backoff: (Duration::from_secs(1), Duration::from_secs(300)),
             handler_timeout: None,

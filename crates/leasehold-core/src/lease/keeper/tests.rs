@@ -17,7 +17,11 @@ fn client() -> Client {
     let clock = Clock::tokio();
     let engine = Arc::new(Memory::open("", clock.clone()));
     let (config, store) = (Config::default(), "memory:".into());
-    Client::start(engine, ClientOptions { config, clock, observer: None, seed: None, store }).unwrap()
+    Client::start(
+        engine,
+        ClientOptions { config, clock, observer: None, seed: None, store, policies: Vec::new() },
+    )
+    .unwrap()
 }
 
 #[tokio::test(start_paused = true)]
@@ -41,12 +45,12 @@ async fn a_lock_that_was_handed_over_and_detached_is_not_watched_any_more() {
     while leases.inspect("x").await.unwrap().waiting == 0 {
         tokio::task::yield_now().await;
     }
-    first.release().await.unwrap();
+    let _ = first.release().await.unwrap();
     let second = second.await.unwrap().unwrap();
     assert_eq!(watched(), 1);
     let handle = second.detach();
     assert_eq!(watched(), 0);
-    handle.release(&leases).await.unwrap();
+    let _ = handle.release(&leases).await.unwrap();
 }
 
 /// Takes what is due at a time; how many that are.
@@ -66,9 +70,9 @@ async fn a_hint_that_comes_while_a_renewal_is_under_way_is_followed_after_it() {
         assert_eq!(due(&leases, now + validity::renew_interval(ttl)), 1);
         keeper.may_be_lost(hint.clone());
         assert_eq!(due(&leases, now), 0, "{hint:?}");
-        keeper.renewed(&guard.state.hold, Ok(Renewed::Kept { since: now, link: Some(7) }));
+        keeper.renewed(&guard.lease().state.hold, Ok(Renewed::Kept { since: now, link: Some(7) }));
         assert_eq!(due(&leases, now), usize::from(is_followed), "{hint:?}");
-        guard.release().await.unwrap();
+        let _ = guard.release().await.unwrap();
     }
 }
 
@@ -94,7 +98,7 @@ async fn a_lease_of_which_hints_keep_coming_is_checked_at_once_and_then_twice_a_
         keeper.may_be_lost(LossHint::Changed { name: guard.name().clone() });
         if due(&leases, now) == 1 {
             checks.push(ms);
-            keeper.renewed(&guard.state.hold, Ok(Renewed::Kept { since: now, link: Some(7) }));
+            keeper.renewed(&guard.lease().state.hold, Ok(Renewed::Kept { since: now, link: Some(7) }));
         }
     }
     assert_eq!(checks[0], 0);
@@ -111,7 +115,7 @@ async fn a_lease_that_has_just_begun_does_not_come_along_with_others() {
     let young = young.acquire().await.unwrap();
     // As in a store that reports losses.
     for (guard, renew_at) in [(&old, now), (&young, now + WATCHED_WITHIN)] {
-        leases.core.keeper.watch(guard.state.clone(), Some(renew_at));
+        leases.core.keeper.watch(guard.lease().state.clone(), Some(renew_at));
     }
     let (renew, ..) = leases.core.keeper.due(now, None);
     assert!(matches!(&renew[..], [hold] if hold.name == *old.name()), "{renew:?}");

@@ -29,9 +29,9 @@ async fn a_lock_handed_to_an_attempt_that_gave_up_moves_on() {
         panic!("it was free")
     };
     let reaper = Reaper::new(engine.clone(), Clock::system(), Duration::from_secs(2));
-    let (telemetry, closed) = (Arc::new(Telemetry::new(None)), CancellationToken::new());
+    let (telemetry, closed) = (Arc::new(Telemetry::new(None, Vec::new())), CancellationToken::new());
     let timeout = Duration::from_secs(2);
-    let keeper = Keeper::start(engine.clone(), Clock::system(), telemetry.clone(), timeout, closed);
+    let keeper = Keeper::start(engine.clone(), Clock::system(), timeout, closed);
     let waiting = Waiting::new(reaper.clone(), keeper, telemetry);
     waiting.ended(claim.clone());
     waiting.wake(Wake::Granted { owner: claim.owner.id(), fence: grant.fence, link: 0 });

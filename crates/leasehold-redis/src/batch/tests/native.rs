@@ -57,7 +57,8 @@ impl Walk {
                 assert!(expected, "awaited: {is_awaited}, {released:?}");
             }
             (6, Some((_, fence, _))) => {
-                self.redis
+                let _ = self
+                    .redis
                     .force_release(&Name::new(name).unwrap(), Fence::new(fence), until())
                     .await
                     .unwrap();

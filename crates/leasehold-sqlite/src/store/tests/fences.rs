@@ -6,7 +6,7 @@ use super::*;
 fn fences_grow_although_the_wall_clock_goes_back() {
     let mut host = Host::new();
     let first = fence(&host.claim(&trying(1)));
-    host.release(&trying(1));
+    let _ = host.release(&trying(1));
     host.wall_us -= DAY_US / 2;
     assert_eq!(fence(&host.claim(&trying(2))), first + 1);
 }
@@ -15,7 +15,7 @@ fn fences_grow_although_the_wall_clock_goes_back() {
 fn a_free_locks_row_stays_for_a_day_and_the_fence_grows_without_it() {
     let mut host = Host::new();
     let first = fence(&host.claim(&trying(1)));
-    host.release(&trying(1));
+    let _ = host.release(&trying(1));
     host.pass(Duration::from_secs(86_399));
     host.claim(&named("other", trying(2)));
     assert_eq!(host.rows("lock"), 2);
@@ -47,11 +47,11 @@ fn a_row_that_is_held_or_waited_for_is_never_swept() {
 fn fences_grow_after_an_old_copy_of_the_file_came_back() {
     let mut host = Host::new();
     host.claim(&trying(1));
-    host.release(&trying(1));
+    let _ = host.release(&trying(1));
     let copy = host.db.query_row("SELECT fence FROM lock", [], |row| row.get::<_, i64>(0)).unwrap();
     host.pass(Duration::from_millis(1));
     let lost = fence(&host.claim(&trying(2)));
-    host.release(&trying(2));
+    let _ = host.release(&trying(2));
     host.pass(Duration::from_micros(1));
     host.db.execute("UPDATE lock SET fence = ?1", [copy]).unwrap();
     assert!(fence(&host.claim(&trying(3))) > lost);
@@ -61,10 +61,10 @@ fn fences_grow_after_an_old_copy_of_the_file_came_back() {
 fn a_fence_ends_before_two_to_the_53() {
     let mut host = Host::new();
     host.claim(&trying(1));
-    host.release(&trying(1));
+    let _ = host.release(&trying(1));
     host.db.execute("UPDATE lock SET fence = ?1", [(1i64 << 53) - 2]).unwrap();
     assert_eq!(fence(&host.claim(&trying(2))), (1 << 53) - 1);
-    host.release(&trying(2));
+    let _ = host.release(&trying(2));
     let since = host.now();
     let refused = EngineError::from(host.run(|store| store.claim(&trying(3), since, "engine")).unwrap_err());
     assert_eq!(refused.fault, Fault::Refused(Refusal::Other));

@@ -18,7 +18,7 @@ use crate::{Clock, Config, Observer, Result, connect, text};
 /// let leases = Leasehold::connect("memory:").await?;
 /// let guard = leases.lock("deal:42").acquire().await?;
 /// println!("writing with fence {}", guard.fence());
-/// guard.release().await?;
+/// assert!(guard.release().await?.was_held());
 /// # leases.close().await
 /// # }
 /// ```
@@ -50,7 +50,7 @@ impl Leasehold {
         let (config, clock, store) = (Config::default(), Clock::system(), text::redact(url.as_ref()));
         Builder {
             url: url.as_ref().to_owned(),
-            options: ClientOptions { config, clock, observer: None, seed: None, store },
+            options: ClientOptions { config, clock, observer: None, seed: None, store, policies: Vec::new() },
             #[cfg(feature = "config")]
             policies: Policies::default(),
             engine: None,
@@ -131,8 +131,13 @@ impl Builder {
         self.options.config.check()?;
         #[cfg(feature = "config")]
         self.policies.check(&self.options.config)?;
+        let engine = self.open()?;
+        #[cfg(feature = "config")]
+        let options = ClientOptions { policies: self.policies.names(), ..self.options };
+        #[cfg(not(feature = "config"))]
+        let options = self.options;
         Ok(Leasehold {
-            client: Client::start(self.open()?, self.options)?,
+            client: Client::start(engine, options)?,
             #[cfg(feature = "config")]
             policies: Arc::new(self.policies),
         })
