@@ -173,7 +173,7 @@ mod tests {
         let held = async || agreeing(&set, &["EXISTS", "lock:x"]) == 3;
         eventually_async(PATIENCE, "all nodes voted", held).await;
         assert!(leases.lock("x").try_acquire().await.unwrap().held().is_none());
-        let _ = raw.release(guard).await.unwrap();
+        raw.release(guard).await.unwrap();
         assert!(leases.lock("x").acquire().await.is_ok());
     }
 }

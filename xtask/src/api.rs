@@ -106,9 +106,9 @@ fn between<'a>(text: &'a str, open: &str, close: &str) -> Vec<&'a str> {
 fn plain(html: &str) -> String {
     let mut text = String::new();
     for part in html.split('<') {
-        text += part.split_once('>').map_or(part, |(_tag, text)| text);
-        // A block that follows is a new line.
+        // A block is a new line.
         text.push_str(if part.starts_with("div") { " " } else { "" });
+        text += part.split_once('>').map_or(part, |(_tag, text)| text);
     }
     for (entity, character) in
         [("&lt;", "<"), ("&gt;", ">"), ("&nbsp;", " "), ("&quot;", "\""), ("&#39;", "'"), ("&amp;", "&")]

@@ -69,7 +69,7 @@ async fn take_turns(mut lock: impl Lock, left: Arc<AtomicI64>, hold: Duration) -
         let granted_s = SystemTime::now().duration_since(UNIX_EPOCH)?.as_secs_f64();
         tokio::time::sleep(hold).await;
         turns.push(Turn { waited: granted - began, held: granted.elapsed(), granted_s });
-        let _ = lock.release(guard).await?;
+        lock.release(guard).await?;
     }
     Ok(turns)
 }

@@ -64,7 +64,7 @@ async fn release<L: Library>(library: &L, prefix: &str, shares: &mut Shares<L>) 
         tasks.spawn(async move {
             let number = guards.len();
             for (place, guard) in guards.into_iter().enumerate() {
-                let _ = library.lock(&format!("{prefix}{}", task + place * TASKS)).release(guard).await?;
+                library.lock(&format!("{prefix}{}", task + place * TASKS)).release(guard).await?;
             }
             Ok::<_, Failure>(number)
         });

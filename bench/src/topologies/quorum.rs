@@ -65,7 +65,7 @@ async fn raw_acquires<'a>(raw: &mut RawVotes, samples: &'a mut Samples) -> Resul
         let began = Instant::now();
         let guard = raw.acquire().await?;
         samples.push(began.elapsed());
-        let _ = raw.release(guard).await?;
+        raw.release(guard).await?;
     }
     Ok(samples)
 }

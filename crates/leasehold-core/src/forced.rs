@@ -28,7 +28,7 @@ fn key(name: &Name, fence: Fence) -> Option<Name> {
 /// Notes that this holder is about to lose the lock by force.
 pub(crate) async fn note(core: &Core, name: &Name, fence: Fence) {
     let (Ok(records), Some(key)) = (core.engine.records(), key(name, fence)) else { return };
-    if let Err(error) = records.on_marks(&[key], MarkOp::Set(NOTED_FOR), core.command_until()).await {
+    if let Err(error) = records.on_marks(&[key], MarkOp::SetIfAbsent(NOTED_FOR), core.command_until()).await {
         tracing::warn!(%name, %error, "a watch will report this as a release");
     }
 }

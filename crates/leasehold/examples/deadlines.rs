@@ -1,4 +1,6 @@
 //! Notice what should have ended by now, also after a crash. `cargo run --example deadlines`
+#![expect(clippy::print_stdout, reason = "an example shows what it does")]
+
 use std::time::Duration;
 
 use leasehold::{Due, Leasehold};

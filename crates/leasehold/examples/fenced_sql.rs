@@ -1,5 +1,7 @@
 //! A database that refuses a late writer: open the row under the fence, then read, then write.
 //! `cargo run --example fenced_sql`
+#![expect(clippy::print_stdout, reason = "an example shows what it does")]
+
 use std::{error::Error, time::Duration};
 
 use leasehold::{Fence, Leasehold};

@@ -1,4 +1,6 @@
 //! Hold a lock across several steps, and notice when it did not last. `cargo run --example lock`
+#![expect(clippy::print_stdout, reason = "an example shows what it does")]
+
 use std::time::Duration;
 
 use leasehold::Leasehold;

@@ -1,4 +1,6 @@
 //! Say that something is in progress, for a while. `cargo run --example marker`
+#![expect(clippy::print_stdout, reason = "an example shows what it does")]
+
 use std::time::Duration;
 
 use leasehold::{Attempt, Leasehold, marker::Cleared};

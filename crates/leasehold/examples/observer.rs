@@ -1,4 +1,6 @@
 //! See what locks do: events for the program, spans for tracing and OpenTelemetry. `cargo run --example observer`
+#![expect(clippy::print_stdout, reason = "an example shows what it does")]
+
 use std::sync::{Arc, Mutex};
 
 use leasehold::{Event, Leasehold};

@@ -1,4 +1,6 @@
 //! Once per interval across a fleet, whose clocks differ. `cargo run --example once_per_interval`
+#![expect(clippy::print_stdout, reason = "an example shows what it does")]
+
 use std::time::Duration;
 
 use leasehold::{Attempt, Leasehold, Released};

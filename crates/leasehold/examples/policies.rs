@@ -1,4 +1,6 @@
 //! Names and times of all locks in one file, checked at start-up. `cargo run --example policies`
+#![expect(clippy::print_stdout, reason = "an example shows what it does")]
+
 use leasehold::{Leasehold, Policies};
 
 const FILE: &str = r#"

@@ -1,5 +1,7 @@
 //! A lock that a majority of independent servers holds. Starts three of them if redis-server is installed.
 //! `cargo run --example quorum`
+#![expect(clippy::print_stdout, reason = "an example shows what it does")]
+
 use std::process::{Child, Command, Stdio};
 
 use leasehold::Leasehold;

@@ -1,4 +1,6 @@
 //! Run something while nobody else does; it is cancelled when the lock is lost. `cargo run --example run`
+#![expect(clippy::print_stdout, reason = "an example shows what it does")]
+
 use std::time::Duration;
 
 use leasehold::{Leasehold, RunError};

@@ -1,4 +1,6 @@
 //! Skip what another holder is working on. `cargo run --example try_lock`
+#![expect(clippy::print_stdout, reason = "an example shows what it does")]
+
 use leasehold::{Attempt, Leasehold};
 
 #[tokio::main(flavor = "current_thread")]

@@ -260,6 +260,16 @@ fn a_policy_that_proceeds_runs_without_a_lock_when_the_store_is_away() {
 }
 
 #[test]
+fn a_policy_limits_how_often_a_job_asks() {
+    let sandbox = Sandbox::new();
+    let _holder = sandbox.start_script(&[], "report", "exec sleep 60");
+    sandbox.write("leasehold.toml", "[locks.report]\nkey = 'report'\nretry = '10ms'\nmax-attempts = 2");
+    let ran = sandbox.run(&["run", "--policy", "report", "--", "true"]);
+    assert_eq!(ran.code, Some(1), "{ran}");
+    assert!(ran.stderr.contains("2 attempts"), "{ran}");
+}
+
+#[test]
 fn a_wrong_policy_or_value_is_named() {
     let sandbox = Sandbox::new();
     insta::assert_snapshot!(sandbox.run(&["run", "--policy", "payout", "deal_id=42", "--", "true"]), @r#"

@@ -74,7 +74,7 @@ impl Crawler {
             return Ok(false);
         };
         let fetched = pass.while_held(self.fetch_some(&domain, &pass)).await;
-        let _ = pass.release().await?;
+        pass.release().await?;
         fetched.unwrap_or(Ok(()))?;
         Ok(true)
     }

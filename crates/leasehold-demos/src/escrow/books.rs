@@ -173,7 +173,7 @@ mod tests {
         let hold = async |name: &str| {
             let first = protection.lock(|leases| Ok(leases.lock(name))).await.unwrap();
             let fence = first.fence();
-            let _ = first.release().await.unwrap();
+            first.release().await.unwrap();
             (fence, protection.lock(|leases| Ok(leases.lock(name))).await.unwrap())
         };
         let ((deal_before, deal_now), (account_before, account_now)) =

@@ -72,7 +72,7 @@ impl Cashier {
             Begun::Done => Outcome::Again,
             Begun::Busy => Outcome::Requeue,
         };
-        let _ = payment.release().await?;
+        payment.release().await?;
         Ok(outcome)
     }
 
@@ -96,7 +96,7 @@ impl Cashier {
             self.pay(&deal, to, &message.tx_hash).await?;
             Outcome::Done
         };
-        let _ = pass.release().await?;
+        pass.release().await?;
         Ok(outcome)
     }
 
@@ -113,7 +113,7 @@ impl Cashier {
                 let payout = Movement::Credit { kind: "payout", account: &seller, amount: deal.amount - fee };
                 let fee = Movement::Credit { kind: "fee", account: &platform, amount: fee };
                 self.books.change(deal, to, &[payout, fee])?;
-                let _ = platform_lock.release().await?;
+                platform_lock.release().await?;
                 seller_lock.release().await
             }
             State::Refunded => {

@@ -63,7 +63,7 @@ impl Poller {
         self.check(&self.books.database(), fence)?;
         let rows = self.unsent(BATCH)?;
         let sent = try_join_all(rows.iter().map(|row| self.send(row, fence))).await?;
-        let _ = pass.release().await?;
+        pass.release().await?;
         Ok(sent.into_iter().filter(|sent| *sent).count())
     }
 

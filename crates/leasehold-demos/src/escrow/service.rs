@@ -93,7 +93,7 @@ impl Service {
         } else {
             (StatusCode::CONFLICT, deal.state.to_string())
         };
-        let _ = pass.release().await?;
+        pass.release().await?;
         Ok(answer)
     }
 }

@@ -93,8 +93,8 @@ impl Shop {
         // The design with the stock in the name has no fence.
         let fence = if self.stock_in_name { i64::MAX } else { pass.fence() };
         let answer = self.sell(request, fence, stock).await;
-        let _ = pass.release().await?;
-        let _ = user.release().await?;
+        pass.release().await?;
+        user.release().await?;
         answer
     }
 

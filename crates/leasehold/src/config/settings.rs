@@ -186,7 +186,6 @@ impl Settings {
         let mut settings = Self::load(&Sources { store, names: &names, ..Sources::new(&env) })?;
         if settings.store.is_none() {
             let (url, besides) = default_store::choose(&env)?;
-            tracing::warn!("no store is named: {url}, which only this host shares");
             settings.store = Some(url);
             settings.chosen_by = Some(ChosenBy::Default { besides });
         }

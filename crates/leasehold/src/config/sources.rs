@@ -70,7 +70,9 @@ impl<'a> Sources<'a> {
             if !is_set || (is_known(&key) && variable_of(&key) == *name) || is_service_link(name) {
                 continue;
             }
-            let near = nearest(&key, KEYS.split_whitespace().chain(iter::once("config")));
+            let ends_alike = |known: &&str| !key.is_empty() && known.ends_with(&key);
+            let near = nearest(&key, KEYS.split_whitespace().chain(iter::once("config")))
+                .or_else(|| KEYS.split_whitespace().find(ends_alike));
             let near = near.map_or(String::new(), |key| format!("; did you mean {}?", variable_of(key)));
             return Err(Error::invalid("variable", quoted(name), format!("the name of a setting{near}")));
         }
@@ -168,7 +170,7 @@ mod tests {
     fn an_unknown_variable_is_refused_with_the_nearest() {
         let told = |name: &str| refused(name).expect(name);
         assert!(told("LEASEHOLD_STOER").ends_with("did you mean LEASEHOLD_STORE?"));
-        assert!(told("LEASEHOLD_TTL").ends_with("did you mean LEASEHOLD_MAX_TTL?"));
+        assert!(told("LEASEHOLD_TTL").ends_with("did you mean LEASEHOLD_DEFAULT_TTL?"));
         assert!(told("LEASEHOLD_store").ends_with("did you mean LEASEHOLD_STORE?"));
         assert!(told("LEASEHOLD_MAX-TTL").ends_with("did you mean LEASEHOLD_MAX_TTL?"));
         assert!(told("LEASEHOLD_").ends_with("the name of a setting"));

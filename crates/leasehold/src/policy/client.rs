@@ -1,7 +1,7 @@
 //! What a client does with settings and policies from a file.
 
 use super::{LockPolicy, NO_PARAMETERS, Policies, RecordPolicy};
-use crate::config::settings::STORE_PLACES;
+use crate::config::{ChosenBy, settings::STORE_PLACES};
 use crate::{Builder, Error, IdempotencyKey, Leasehold, Lock, Marker, Name, Result, Settings};
 
 impl Leasehold {
@@ -12,7 +12,11 @@ impl Leasehold {
     /// # Errors
     /// As [`Leasehold::connect`]; also `invalid` for a setting that is wrong.
     pub async fn from_env() -> Result<Self> {
-        Self::from_settings(Settings::from_env()?)?.connect().await
+        let settings = Settings::from_env()?;
+        if let (Some(ChosenBy::Default { .. }), Some(store)) = (&settings.chosen_by, &settings.store) {
+            tracing::warn!("no store is named: {store}, which only this host shares");
+        }
+        Self::from_settings(settings)?.connect().await
     }
 
     /// A client with settings that were loaded; `invalid` when they name no store.

@@ -14,7 +14,7 @@ mod trouble;
 use std::{ffi::OsString, time::Duration};
 
 use clap::Args;
-use leasehold::{Acks, Error, Event, Guard, Lease, Leasehold, OnOutage, engine::Released};
+use leasehold::{Acks, Error, Event, Guard, Lease, Leasehold, Lock, OnOutage, engine::Released};
 use serde::Serialize;
 
 use self::{
@@ -182,10 +182,9 @@ impl Plan {
             .acks(self.acks)
             .hold_at_least(self.hold_at_least);
         let lock = if self.fixed { lock.without_keep_alive() } else { lock.keep_alive() };
-        let lock = match self.max_lifetime {
-            Some(most) => lock.max_lifetime(most),
-            None => lock,
-        };
+        let lock = self.max_lifetime.into_iter().fold(lock, Lock::max_lifetime);
+        let lock = self.retry.into_iter().fold(lock, Lock::retry);
+        let lock = self.max_attempts.into_iter().fold(lock, |lock, most| lock.max_attempts(most.get()));
         let (name, on_outage) = (&self.name, self.on_outage);
         match waiting::acquire(lock, name, self.wait, on_outage, signals, global.verbose > 0).await? {
             Wanted::Held(guard) => self.under(guard, signals, misses, global).await,

@@ -1,8 +1,8 @@
 //! What `run` will do, checked before anything is sent.
 
-use std::{ffi::OsString, path::Path, time::Duration};
+use std::{ffi::OsString, num::NonZeroU32, path::Path, time::Duration};
 
-use leasehold::{Acks, Config, OnOutage, Policies, lease::validity};
+use leasehold::{Acks, Config, OnOutage, Policies, Retry, lease::validity};
 
 use super::{Run, Wait, policy};
 use crate::{exit::Failure, output::spoken};
@@ -24,6 +24,9 @@ pub(super) struct Plan {
     /// The longest time the lock can be held, if a policy limits it.
     pub(super) max_lifetime: Option<Duration>,
     pub(super) fixed: bool,
+    /// How often to ask while it waits, and how often at most.
+    pub(super) retry: Option<Retry>,
+    pub(super) max_attempts: Option<NonZeroU32>,
     /// What to do when the store is out of reach.
     pub(super) on_outage: OnOutage,
     /// Time between TERM and KILL.
@@ -72,6 +75,8 @@ impl Plan {
             lock_delay: lock_delay.unwrap_or_default(),
             acks: run.acks.or(policy.and_then(|policy| policy.acks)).unwrap_or_default(),
             max_lifetime: policy.and_then(|policy| policy.max_lifetime),
+            retry: policy.and_then(|policy| policy.retry),
+            max_attempts: policy.and_then(|policy| policy.max_attempts),
             on_outage: policy.map(|policy| policy.on_outage).unwrap_or_default(),
             fixed: run.fixed || policy.and_then(|policy| policy.keep_alive) == Some(false),
         })
