@@ -1,11 +1,7 @@
 //! The key tables that ship under `policies/`, and what a client makes of a policy.
 
-use std::{
-    collections::BTreeSet,
-    num::NonZeroU32,
-    path::{Path, PathBuf},
-    time::Duration,
-};
+use std::path::{Path, PathBuf};
+use std::{collections::BTreeSet, num::NonZeroU32, time::Duration};
 
 use leasehold::{
     Acks, OnOutage, Policies, Retry, Settings,
