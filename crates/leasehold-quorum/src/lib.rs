@@ -15,6 +15,7 @@ mod readmission;
 mod release;
 mod renewal;
 mod round;
+mod votes;
 mod watch;
 
 use std::sync::atomic::{AtomicBool, AtomicU64, AtomicUsize, Ordering};

@@ -9,11 +9,11 @@ use futures_util::{StreamExt, future::BoxFuture, stream::FuturesUnordered};
 use super::count::{Count, Tally, Verdict, majority};
 use super::lane::{Asked, Calls, carrying};
 use super::no_quorum::{Report, no_quorum};
+use super::votes::{Votes, is_unanswered, lacks, refused};
 use super::{Attempt, Result, Shared, locked, membership::VotingStatus};
 use leasehold_core::engine::voter::{Abstention, Ballot, Vote, Voter};
 use leasehold_core::engine::{
-    Answer, Claim, EngineError, Fault, Fut, Grant, Hold, Holders, MemberState, Mode, Tenure,
-    registry::ended_error,
+    Answer, Claim, EngineError, Fault, Fut, Grant, Hold, MemberState, registry::ended_error,
 };
 use leasehold_core::{BootInstant, Fence, Holder, clock::Until, owner::OwnerId};
 
@@ -382,74 +382,5 @@ impl Shared {
             self.give_back(&round.ballot.claim);
         }
         is_back
-    }
-}
-
-/// What each node voted, if it did.
-#[derive(Default)]
-struct Votes(Vec<Option<Result<Vote>>>);
-
-impl Votes {
-    fn answered(&self) -> usize {
-        self.nodes(Option::is_some).count()
-    }
-
-    fn nodes(&self, which: impl Fn(&Option<Result<Vote>>) -> bool) -> impl Iterator<Item = usize> {
-        self.0.iter().enumerate().filter(move |(_, vote)| which(vote)).map(|(index, _)| index)
-    }
-
-    fn said_yes(&self) -> impl Iterator<Item = usize> {
-        self.nodes(|vote| matches!(vote, Some(Ok(Vote::Yes(_)))))
-    }
-
-    /// The nodes that said yes, or may have.
-    fn may_have_given(&self) -> Vec<usize> {
-        self.nodes(|vote| !matches!(vote, Some(Ok(Vote::No { .. } | Vote::Abstains(_))))).collect()
-    }
-
-    /// How many nodes said yes or no.
-    fn voted(&self) -> usize {
-        self.nodes(|vote| matches!(vote, Some(Ok(Vote::Yes(_) | Vote::No { .. })))).count()
-    }
-
-    /// Who holds it on most nodes, when enough of them will be free, and the place in the queue.
-    fn refused(&self, claim: &Claim, majority: usize) -> Answer {
-        let refusals = || {
-            self.0.iter().filter_map(|vote| match vote {
-                Some(Ok(Vote::No { holder, expires_in, ahead, .. })) => Some((holder, expires_in, *ahead)),
-                _ => None,
-            })
-        };
-        let times = |some: &Option<Holder>| refusals().filter(|(holder, ..)| *holder == some).count();
-        let holder = refusals().map(|(holder, ..)| holder).max_by_key(|holder| times(holder));
-        let mut ends: Vec<_> = refusals().filter_map(|(_, expires_in, _)| *expires_in).collect();
-        ends.sort_unstable();
-        let expires_in = ends.get(majority - 1).or(ends.last()).copied();
-        let ahead = refusals().map(|(.., ahead)| ahead).max().unwrap_or(0);
-        refused(claim, holder.cloned().flatten(), expires_in, ahead)
-    }
-}
-
-/// Whether a node lacks a grant and may take it now: it said otherwise, or did not answer. One that could not be reached is
-/// found by the next renewal.
-fn lacks(vote: &Result<Vote>) -> bool {
-    match vote {
-        Ok(vote) => !matches!(vote, Vote::Yes(_)),
-        Err(error) => error.fault == Fault::NoAnswer,
-    }
-}
-
-/// Whether a node may have said yes without our knowing.
-fn is_unanswered(vote: &Option<Result<Vote>>) -> bool {
-    vote.as_ref().is_none_or(|vote| matches!(vote, Err(error) if error.fault == Fault::NoAnswer))
-}
-
-fn refused(claim: &Claim, holder: Option<Holder>, expires_in: Option<Duration>, ahead: u32) -> Answer {
-    let tenure = |holder| Tenure { holder, fence: Fence::new(0), mode: Mode::Exclusive, expires_in };
-    let holders = holder.map_or_else(|| Holders::none(expires_in), |holder| Holders::one(tenure(holder)));
-    match claim.queue {
-        // Nobody is handed a lock, so nothing is concluded from a fence.
-        Some(_) => Answer::Queued { ahead, holders, last: Fence::new(0), link: 0 },
-        None => Answer::Busy { holders },
     }
 }

@@ -186,8 +186,8 @@ mod tests {
         }
     }
 
-    pub(super) fn open(url: &str) -> Redis {
-        let options = EngineOptions {
+    fn options() -> EngineOptions {
+        EngineOptions {
             clock: Clock::system(),
             command_timeout: Duration::from_secs(5),
             prefix: "lock:".into(),
@@ -195,8 +195,11 @@ mod tests {
             max_in_flight: 100,
             client_name: String::new(),
             max_ttl: Duration::from_secs(300),
-        };
-        Redis::open(url, &options).unwrap()
+        }
+    }
+
+    pub(super) fn open(url: &str) -> Redis {
+        Redis::open(url, &options()).unwrap()
     }
 
     fn until() -> Until {
@@ -221,6 +224,16 @@ mod tests {
         // Whether or not it is ever renewed: it may be detached at once.
         let forgotten = || async { engine.attempts.registry.count() == 0 };
         eventually_async(Duration::from_secs(60), "the hand-over", forgotten).await;
+    }
+
+    #[tokio::test]
+    async fn a_sweep_of_every_key_is_refused() {
+        let Some(server) = leasehold_testkit::redis_or_skip() else { return };
+        server.cli(&["SET", "of:others", "1"]);
+        let servers = Servers::open(&server.url(), &options()).unwrap();
+        assert_eq!(servers.sweep("", false).await.unwrap_err().fault, Fault::Unsupported);
+        assert_eq!(servers.sweep("of:nobody", false).await.unwrap(), 0);
+        assert_eq!(server.cli(&["DBSIZE"]).int(), 1);
     }
 
     /// The sentinels name another primary after the dial, and before the one who waits for it hears of its end.

@@ -13,7 +13,11 @@ use super::{
     url::{CLUSTER, SENTINEL, StoreUrl},
     wake::Attempts,
 };
-use leasehold_core::{clock::Until, engine::EngineOptions, error::Error};
+use leasehold_core::{
+    clock::Until,
+    engine::{EngineError, EngineOptions, Fault},
+    error::Error,
+};
 
 const KEYS_PER_SCAN: u32 = 1000;
 /// What the server had received of killed clients may still have been executed during the first pass.
@@ -62,6 +66,12 @@ impl Servers {
     /// empty before, also the counters of fences where nothing else is left. A server that is down does not keep the others
     /// from being swept, and is an error at the end.
     pub async fn sweep(&self, text: &str, counters: bool) -> Result<u64> {
+        if text.is_empty() {
+            return Err(EngineError::new(
+                Fault::Unsupported,
+                "every key has an empty text in it: name a part of the keys",
+            ));
+        }
         let mut removed = Ok(0);
         for link in self.links().await {
             let swept = match link {
