@@ -3,6 +3,7 @@
 
 mod api;
 mod binaries;
+mod book;
 mod cargo;
 mod failures;
 mod instructions;
@@ -66,6 +67,8 @@ enum Command {
         #[arg(long)]
         update: bool,
     },
+    /// Build the documentation as a book in target/book; compiles mdbook first if it is not installed
+    Book,
     /// Run the Redis suites on Redis 7.0 and 8 and Valkey 8 and 9, which are unpacked from other Debian releases
     Matrix(matrix::Options),
     /// Inject faults into real servers under load, and check that every promise is kept; `chaos --help` lists the faults
@@ -88,6 +91,7 @@ fn main() -> ExitCode {
             tally.failed == 0
         }
         Ok(Xtask { command: Command::Api { update } }) => api::check(&root, update),
+        Ok(Xtask { command: Command::Book }) => book::build(&root),
         Ok(Xtask { command: Command::Bench { args, .. } }) => bench(&root, &args),
         Ok(Xtask { command: Command::Faults { grants } }) => faults(&root, grants),
         Ok(Xtask { command: Command::Matrix(options) }) => matrix::run(&root, &options),

@@ -6,8 +6,9 @@
 mod headers;
 mod layers;
 mod layout;
-mod links;
+pub(crate) mod links;
 mod lua;
+mod names;
 mod wording;
 
 use std::collections::BTreeMap;
@@ -32,6 +33,8 @@ const RULES: &[Rule] = &[
     layout::lints_are_shared,
     layout::modules_are_on_the_map,
     links::relative_links_exist,
+    links::the_book_has_every_page_once,
+    names::code_in_prose_exists,
 ];
 
 /// Prints every violation; true if there is none.
