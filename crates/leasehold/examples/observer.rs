@@ -1,4 +1,4 @@
-//! See what locks do: events for the program, spans for tracing and OpenTelemetry. `cargo run --example observer`
+//! See what locks do: events for the program, spans for tracing. `cargo run --example observer`
 #![expect(clippy::print_stdout, reason = "an example shows what it does")]
 
 use std::sync::{Arc, Mutex};
@@ -9,14 +9,7 @@ use tracing_subscriber::{fmt::format::FmtSpan, prelude::*};
 
 #[tokio::main(flavor = "current_thread")]
 pub(crate) async fn main() -> leasehold::Result<()> {
-    // The spans `acquire`, `hold` and `release` have the lock's name, its fence and its policy. To have them in
-    // OpenTelemetry, add one layer with the crate tracing-opentelemetry and an exporter of your choice:
-    //
-    //     let tracer = opentelemetry_sdk::trace::SdkTracerProvider::builder()
-    //         .with_batch_exporter(opentelemetry_otlp::SpanExporter::builder().with_tonic().build()?)
-    //         .build()
-    //         .tracer("orders");
-    //     let telemetry = tracing_opentelemetry::layer().with_tracer(tracer);
+    // The spans `acquire`, `hold` and `release`; the example `opentelemetry` exports them.
     let shown =
         tracing_subscriber::fmt::layer().with_span_events(FmtSpan::CLOSE).with_writer(std::io::stderr);
     let log = tracing_subscriber::registry().with(tracing_subscriber::filter::LevelFilter::DEBUG).with(shown);

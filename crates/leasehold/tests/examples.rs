@@ -17,6 +17,8 @@ mod marker;
 mod observer;
 #[path = "../examples/once_per_interval.rs"]
 mod once_per_interval;
+#[path = "../examples/opentelemetry.rs"]
+mod opentelemetry;
 #[path = "../examples/policies.rs"]
 mod policies;
 #[path = "../examples/quorum.rs"]
@@ -42,7 +44,7 @@ macro_rules! examples {
 }
 
 examples! {
-    deadlines fenced_sql idempotent_axum lock marker observer once_per_interval policies quorum run try_lock
+    deadlines fenced_sql idempotent_axum lock marker observer once_per_interval opentelemetry policies quorum run try_lock
 }
 
 #[test]
