@@ -24,13 +24,14 @@
 //! | a lock that a later process gives back | [`Guard::detach`], [`Client::attach`] |
 //! | to execute a request once and give everybody its result | [`Leasehold::idempotency`](Client::idempotency) |
 //! | to skip a request that was seen before, also after a crash | [`IdempotencyKey::at_most_once`] |
-//! | to tell others that something is in progress | [`Leasehold::marker`](Client::marker) |
+//! | to show others that something is in progress | [`Leasehold::marker`](Client::marker) |
 //! | names and ttls from a file, checked at start-up | `Leasehold::lock_policy`, with the feature `config` |
 //! | to notice what should have ended by now, also after a crash | [`Leasehold::deadlines`](Client::deadlines) |
 //! | locks and idempotency keys without `async` | the feature `blocking` |
 //! | to see who holds what, or to end it | [`Client::inspect`], [`Client::list`], [`Client::force_release`] |
 //!
-//! [`lock`], [`idempotency`], [`marker`] and [`deadlines`] are pages that teach; `examples/` has a program for each row.
+//! The pages of [`lock`], [`idempotency`], [`marker`] and [`deadlines`] explain each of them; `examples/` has a program for each
+//! row.
 //!
 //! # What dropping does
 //!
@@ -39,10 +40,13 @@
 //!
 //! # Logs
 //!
-//! Through `tracing`, in the spans `acquire`, `hold` (the body of [`Lock::run`]) and `release`: acquired, released and
-//! waiting are `debug`; a release of a lock that was not ours any more, a lost lock, a broken connection and a lock held
-//! for more than half of a fixed ttl are `warn`; a store's failure is `error`. Of deadlines: a handler that failed is `warn`;
-//! a deadline that was given up, and the first failure of an outage, are `error`.
+//! The library logs through `tracing`, in the spans `acquire`, `hold` (the body of [`Lock::run`]) and `release`:
+//!
+//! - `debug`: a lock was acquired or released, or an attempt waits;
+//! - `warn`: a lock was lost, or was no longer held when it was released; a connection broke; a lock was held for more than half
+//!   of a fixed ttl; the handler of a deadline failed;
+//! - `error`: the store failed; a deadline was buried; the first failure of an outage in a recovery loop.
+//!
 //! Fields: `name`, `fence`, `policy`, `held`, `waited`, `outcome`, `kind`, `error`; `pool`, `id`, `attempt`, `why`. Owner values and
 //! passwords are never logged.
 #![cfg_attr(docsrs, feature(doc_cfg))]
@@ -71,7 +75,8 @@ pub use leasehold_core::{
 #[cfg(feature = "config")]
 pub use policy::Policies;
 
-/// The examples of the README, compiled and run.
+/// The examples of the README and of the guides, compiled and run.
 #[cfg(doctest)]
 #[doc = include_str!("../../../README.md")]
+#[doc = include_str!("../../../docs/deadlines.md")]
 pub struct Readme;
