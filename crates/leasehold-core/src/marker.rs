@@ -1,4 +1,4 @@
-//! Markers: something is in progress, for a while.
+//! Markers: marks of work in progress, which expire.
 //!
 //! ```
 //! # #[tokio::main(flavor = "current_thread")] async fn main() -> leasehold::Result<()> {
@@ -7,15 +7,15 @@
 //! let leases = Leasehold::connect("memory:").await?;
 //! let processing = leases.marker("processing").layout("processing:{account}:{file}");
 //! if processing.mark_if_absent(("acme", "a.csv")).await? {
-//!     // One of many got here; the mark ends by itself, or when it is cleared.
+//!     // One of many callers gets here; the mark expires, or is cleared.
 //! }
 //! assert_eq!(processing.are_marked([("acme", "a.csv"), ("acme", "b.csv")]).await?, [true, false]);
 //! # leases.close().await
 //! # }
 //! ```
 //!
-//! A mark says nothing about who set it, and anybody can clear it: it saves work, it protects nothing. To ask first and to
-//! mark then is a race; [`Marker::mark_if_absent`] is one step. Where a mark must not be cleared by somebody else, take a
+//! A mark does not record who set it, and any client can clear it: it saves work, but it protects nothing. Testing first and
+//! marking afterwards is a race; [`Marker::mark_if_absent`] is atomic. If no other client may clear the mark, use a
 //! [guard](Marker::guard).
 
 use std::{fmt, sync::Arc, time::Duration};
@@ -135,7 +135,7 @@ impl Marker {
         label(label: impl Into<String>) => label;
     }
 
-    /// Marks it; a mark that is there lasts anew. False if a guard or another program's value is there, which stays.
+    /// Marks it; an existing mark gets the full ttl again. False if a guard or another program's value is there, which stays.
     ///
     /// ```
     /// # #[tokio::main(flavor = "current_thread")] async fn main() -> leasehold::Result<()> {
@@ -143,7 +143,7 @@ impl Marker {
     /// # let leases = leasehold::Leasehold::connect("memory:").await?;
     /// let uploads = leases.marker("upload");
     /// assert!(uploads.mark("a.csv").await?);
-    /// assert!(uploads.mark("a.csv").await?, "it lasts anew");
+    /// assert!(uploads.mark("a.csv").await?, "its ttl starts again");
     /// # Ok(()) }
     /// ```
     pub async fn mark(&self, id: impl MarkerId) -> Result<bool> {

@@ -1,7 +1,7 @@
-//! Deadlines: times by which something should have ended, that outlive the process that set them.
+//! Deadlines: times by which work should have ended. They outlive the process that set them.
 //!
-//! A program that begins something sets a deadline; if it finishes, it cancels it. If it dies, the deadline becomes due,
-//! and its claimer finds out what became of the work.
+//! A program sets a deadline before it starts the work, and cancels it afterwards. If the program dies, the deadline becomes
+//! due, and a recovery loop claims it and finds out what became of the work.
 //!
 //! ```
 //! # #[tokio::main(flavor = "current_thread")] async fn main() -> leasehold::Result<()> {
@@ -30,14 +30,13 @@
 //!
 //! # What is promised
 //!
-//! - *At least once*: a deadline is handled until somebody acknowledges, cancels or buries it. Handlers must bear being
-//!   called again.
-//! - *Not twice at once*: what was claimed is hidden from all others for its *visibility*. A claim that ends later than
-//!   that may meet another one.
-//! - *A late word changes nothing*: to settle a deadline takes the *receipt* of its claim, which is void once the deadline
-//!   was claimed or set again.
+//! - *At least once*: a deadline stays until a client acknowledges, cancels or buries it. Handlers must tolerate a second call.
+//! - *Not twice at once*: a claim hides a deadline from all others for its *visibility*. A handler that takes longer may overlap
+//!   with the next claim.
+//! - *A late acknowledgement changes nothing*: settling a deadline takes the *receipt* of its claim, which is void once the
+//!   deadline is claimed or set again.
 //!
-//! Times are the store's, so that the clocks of those who set and of those who claim do not matter.
+//! Times are the store's: the clocks of clients do not matter.
 
 mod bounds;
 mod claim;

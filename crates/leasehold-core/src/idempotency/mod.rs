@@ -1,4 +1,4 @@
-//! Idempotency keys: the same request is executed once, and everybody gets its result.
+//! Idempotency keys: the same request is executed once, and every caller gets its result.
 //!
 //! ```
 //! # #[tokio::main(flavor = "current_thread")] async fn main() -> leasehold::Result<()> {
@@ -19,9 +19,9 @@
 //! ```
 //!
 //! A key is in one of three states: *running*, which is a lease that is kept alive and has a fence; *completed*, with its
-//! result, for a day by default; or *failed*, as [`OnFailure`] says. An executor that dies leaves a lease that runs out; the
-//! next one executes, and the one before can no longer store anything. So the work itself may begin twice: give the fence to
-//! whatever it writes to.
+//! result, for a day by default; or *failed*, as [`OnFailure`] specifies. If an executor dies, its lease expires. The next caller
+//! executes, and the earlier executor can no longer store a result. So the work itself may begin twice: pass the fence to the
+//! resource that it writes to.
 //!
 //! | you want | use |
 //! |---|---|

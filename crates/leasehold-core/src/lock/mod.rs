@@ -1,6 +1,6 @@
 //! Locks: one holder at a time, for as long as its lease can be trusted.
 //!
-//! A [`Lock`] is a builder; nothing happens until it is acquired. What it gives you is a [`Guard`](crate::Guard): proof that
+//! A [`Lock`] is a builder; nothing happens until it is acquired. Acquiring it returns a [`Guard`](crate::Guard): proof that
 //! the lock is yours, its fence, and the only way to give it back.
 //!
 //! # Which call do I need?
@@ -19,7 +19,7 @@
 //! # use std::time::Duration;
 //! let leases = leasehold::Leasehold::connect("memory:").await?;
 //! let guard = leases.lock("deal:42").ttl(Duration::from_secs(30)).keep_alive().acquire().await?;
-//! // Each write carries the fence, and what it writes to refuses one that is lower than the last it saw.
+//! // Each write carries the fence, and the resource refuses a fence that is lower than the last one it saw.
 //! println!("UPDATE deals SET state = 'paid', fence = {0} WHERE id = 42 AND fence <= {0}", guard.fence());
 //! assert!(guard.release().await?.was_held());
 //! # leases.close().await
@@ -31,26 +31,26 @@
 //! A lock in a shared store is a lease: it ends by itself, or a crashed holder would block everybody for ever.
 //!
 //! - *ttl* is how long the lease lasts, and so how long the lock stays closed after a crash.
-//! - [`Lock::keep_alive`] renews it every third of that. [`Lock::run`] does so by itself; [`Lock::acquire`] does not, so that a
-//!   guard that was forgotten ends with its ttl.
-//! - [`Guard::is_held`](crate::Guard::is_held) says whether it can be trusted now, without asking the store.
-//!   [`Guard::lost`](crate::Guard::lost) completes before the store could grant the lock to somebody else.
-//! - [`Released::was_held`](crate::Released::was_held) says whether it could be trusted to the end. If not, somebody else may
-//!   have worked at the same time.
+//! - [`Lock::keep_alive`] renews it every third of that. [`Lock::run`] does so by itself; [`Lock::acquire`] does not, so that
+//!   the lease of a leaked guard ends with its ttl.
+//! - [`Guard::is_held`](crate::Guard::is_held) returns whether the lease can be trusted now, without asking the store.
+//!   [`Guard::lost`](crate::Guard::lost) completes before the store could grant the lock to another holder.
+//! - [`Released::was_held`](crate::Released::was_held) returns whether the lease could be trusted to the end. If not, another
+//!   holder may have worked at the same time.
 //!
-//! A process can be stopped between the question and the write that follows it. Only the fence helps then, and only where it
+//! A process can be paused between that check and the write that follows it. Only the fence helps then, and only where it
 //! is checked: see [`fence`](crate::fence).
 //!
-//! # How is it waited for?
+//! # How do callers wait?
 //!
-//! In the order of arrival. Where the store hands over, a release gives the lock to the first in the queue at once; otherwise,
-//! and whenever a message is lost, a waiting attempt asks again as [`Retry`] says. [`Lock::wait`] and [`Lock::max_attempts`]
-//! bound it; [`Lock::on_wait`] shows who is ahead. Locks are not re-entrant: a second one of the same name waits for the first,
-//! and the timeout says that this process itself holds it.
+//! They queue in the order of arrival. If the store can hand over, a release gives the lock to the first in the queue at once.
+//! Otherwise, and whenever a message is lost, a waiting attempt polls as [`Retry`] specifies. [`Lock::wait`] and
+//! [`Lock::max_attempts`] limit the waiting; [`Lock::on_wait`] shows who is ahead. Locks are not re-entrant: a second acquire of
+//! the same name waits for the first, and the error of its timeout says that this process itself holds the lock.
 //!
 //! # What dropping does
 //!
-//! A dropped `acquire` leaves the queue, or gives back what was granted meanwhile. A dropped guard gives the lock back. Both
+//! A dropped `acquire` leaves the queue, or releases a lock that was granted meanwhile. A dropped guard gives the lock back. Both
 //! happen in the background, and [`Client::close`](crate::Client::close) waits for them. If the program ends first, the lease
 //! ends with its ttl.
 
