@@ -22,7 +22,7 @@ use leasehold::{Settings, config::Sources};
 use rusqlite::Connection;
 use tempfile::TempDir;
 
-use crate::sandbox::{Ran, Sandbox};
+use crate::sandbox::{BINARY, Ran, Sandbox};
 use pages::{Page, Step, pages, root};
 use session::Session;
 
@@ -90,12 +90,12 @@ fn run(page: &Page) -> usize {
     steps.len()
 }
 
-/// Runs a command where a lock is held, and another one is taken and given back meanwhile, if it is about that.
+/// Runs a command while a lock is held, or changes, if it is about that.
 fn in_scene(session: &mut Session, command: &str) -> Ran {
     let sandbox = session.sandbox();
+    let changes = format!("while :; do {BINARY} run other -- true; done");
+    let _changing = command.contains("watch").then(|| sandbox.start_script(&[], "changes", &changes));
     let held = command.contains("deal:42").then(|| sandbox.start_script(&[], "deal:42", "exec sleep 600"));
-    let changing = command.contains("watch");
-    let _changing = changing.then(|| sandbox.start(&["run", "other", "--", "sleep", "2"]));
     if held.is_some() {
         let fence = sandbox.fact("deal:42", "fence");
         session.run(&format!("FENCE={fence}"));
