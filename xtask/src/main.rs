@@ -4,11 +4,15 @@
 mod api;
 mod binaries;
 mod cargo;
+mod durations;
 mod failures;
 mod instructions;
 mod manifests;
 mod matrix;
 mod packages;
+mod progress;
+mod quick;
+mod skips;
 mod tally;
 mod test;
 mod tidy;
@@ -18,6 +22,7 @@ use std::process::ExitCode;
 
 use clap::error::ErrorKind;
 use clap::{CommandFactory, Parser, Subcommand};
+use tally::Tally;
 
 /// `EX_USAGE` of sysexits: the command line was not understood.
 const EXIT_USAGE: u8 = 64;
@@ -83,11 +88,9 @@ fn main() -> ExitCode {
         Ok(Xtask { command: Command::Test(options) }) => test::run(&root, &options),
         Ok(Xtask { command: Command::Tidy }) => tidy::run(&root),
         Ok(Xtask { command: Command::Bench { check: true, update, .. } }) => {
-            let tally = instructions::check(&root, update);
-            println!("{tally}");
-            tally.failed == 0
+            instructions::check(&root, update).conclude()
         }
-        Ok(Xtask { command: Command::Api { update } }) => api::check(&root, update),
+        Ok(Xtask { command: Command::Api { update } }) => api::check(&root, update, &mut Tally::default()),
         Ok(Xtask { command: Command::Bench { args, .. } }) => bench(&root, &args),
         Ok(Xtask { command: Command::Faults { grants } }) => faults(&root, grants),
         Ok(Xtask { command: Command::Matrix(options) }) => matrix::run(&root, &options),
