@@ -4,11 +4,13 @@
 mod api;
 mod binaries;
 mod cargo;
+mod deny;
 mod durations;
 mod failures;
 mod instructions;
 mod manifests;
 mod matrix;
+mod minimal_versions;
 mod packages;
 mod progress;
 mod quick;
@@ -73,6 +75,8 @@ enum Command {
     },
     /// Run the Redis suites on Redis 7.0 and 8 and Valkey 8 and 9, which are unpacked from other Debian releases
     Matrix(matrix::Options),
+    /// Compile the published crates with the lowest versions of their dependencies that Cargo.toml accepts
+    MinimalVersions,
     /// Inject faults into real servers under load, and check that every promise is kept; `chaos --help` lists the faults
     #[command(disable_help_flag = true)]
     Chaos {
@@ -94,6 +98,7 @@ fn main() -> ExitCode {
         Ok(Xtask { command: Command::Bench { args, .. } }) => bench(&root, &args),
         Ok(Xtask { command: Command::Faults { grants } }) => faults(&root, grants),
         Ok(Xtask { command: Command::Matrix(options) }) => matrix::run(&root, &options),
+        Ok(Xtask { command: Command::MinimalVersions }) => minimal_versions::run(&root),
         Ok(Xtask { command: Command::Chaos { args } }) => chaos(&root, &args),
         Err(misunderstood) => return explain(&misunderstood),
     };

@@ -12,7 +12,7 @@ use crate::durations::Durations;
 use crate::failures::Failures;
 use crate::progress::Progress;
 use crate::tally::Tally;
-use crate::{api, cargo, instructions, manifests, packages, quick, tidy};
+use crate::{api, cargo, deny, instructions, manifests, packages, quick, tidy};
 
 /// Makes tests that need a server that is not installed skip, and counts them.
 const ALLOW_MISSING: &str = "LEASEHOLD_ALLOW_MISSING";
@@ -57,6 +57,8 @@ enum Step {
     Api,
     /// The library compiles with each of its features alone, and with none
     Features,
+    /// Licences, bans and sources of all dependencies: deny.toml
+    Deny,
     /// The crates that get published can be packaged
     Package,
     /// The hot paths take no more instructions than before: cargo xtask bench --check
@@ -171,6 +173,7 @@ fn run_step(
         Step::DocTests => doc_tests(root, options, tally, failures),
         Step::Api => Outcome::of(api::check(root, false, tally)),
         Step::Features => Outcome::of(manifests::features(root)),
+        Step::Deny => Outcome::of(deny::check(root, tally)),
         Step::Package => Outcome::of(manifests::package(root)),
         Step::BenchCheck => {
             let checked = instructions::check(root, false);
