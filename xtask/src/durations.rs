@@ -9,14 +9,14 @@ use toml::{Table, Value};
 
 /// Seconds of the long ones on two cores, for a first run.
 pub(crate) const LONG: [(&str, f64); 8] = [
-    ("leasehold/conformance", 150.0),
-    ("leasehold/quorum", 100.0),
-    ("leasehold/quorum_simulation", 90.0),
     ("leasehold-demos/demos", 340.0),
-    ("leasehold/torture", 60.0),
+    ("leasehold/conformance", 120.0),
+    ("leasehold/quorum", 100.0),
+    ("leasehold/quorum_simulation", 60.0),
     ("leasehold/sentinel_grace", 60.0),
     ("bench/smoke", 60.0),
     ("chaos/short", 60.0),
+    ("leasehold/torture", 20.0),
 ];
 /// Seconds of any other.
 const SHORT: f64 = 3.0;

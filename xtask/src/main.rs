@@ -61,7 +61,7 @@ enum Command {
         #[arg(trailing_var_arg = true, allow_hyphen_values = true)]
         args: Vec<String>,
     },
-    /// Run the fault tests under a long load: at least 10,000 grants in each
+    /// Run the fault tests under a long load, at least 10,000 grants in each, and 2,000 simulated quorums
     Faults {
         /// Grants that each test must see
         #[arg(long, default_value_t = 10_000)]
@@ -111,11 +111,21 @@ fn bench(root: &Path, args: &[String]) -> bool {
 }
 
 /// Tests that break servers while a load runs, and end with the verdict on its history.
-const FAULT_TESTS: [&str; 5] = ["acks_sets", "cluster_load", "quorum", "sentinel_failover", "sentinel_grace"];
+const FAULT_TESTS: [&str; 7] = [
+    "acks_sets",
+    "cluster_load",
+    "quorum",
+    "quorum_simulation",
+    "sentinel_failover",
+    "sentinel_grace",
+    "torture",
+];
+/// Runs of the simulated quorum, each from a seed of its own.
+const SEEDS: &str = "2000";
 
 fn faults(root: &Path, grants: u64) -> bool {
     let mut run = cargo::command(root, &["test", "--release", "-p", "leasehold", "--all-features"]);
-    run.env("LEASEHOLD_LOAD_GRANTS", grants.to_string());
+    run.env("LEASEHOLD_LOAD_GRANTS", grants.to_string()).env("LEASEHOLD_SEEDS", SEEDS);
     run.args(FAULT_TESTS.iter().flat_map(|test| ["--test", test]));
     packages::ensure(false) && cargo::succeeds(&mut run)
 }

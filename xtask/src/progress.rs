@@ -26,7 +26,7 @@ impl Progress {
         self.running.push((name.to_owned(), now));
     }
 
-    /// Where a binary that failed or was skipped in parts ended tells nothing about the next run.
+    /// When a binary failed says nothing about how long the next run takes.
     pub(crate) fn ended(&mut self, ended: &Ended) {
         self.running.retain(|(running, _)| *running != ended.name);
         if ended.succeeded {

@@ -25,7 +25,7 @@ pub(crate) struct Options {
     /// Run only this step; can be given several times
     #[arg(long, value_name = "STEP")]
     only: Vec<Step>,
-    /// Run in about two minutes after the build: formatting, house rules, unit tests, the command-line's basics, examples,
+    /// Run in about two minutes after the build: formatting, house rules, unit tests, the command line's basics, examples,
     /// and the conformance of memory, SQLite and one Redis; the end says what was left out
     #[arg(long, conflicts_with = "only")]
     quick: bool,
@@ -33,12 +33,13 @@ pub(crate) struct Options {
     #[arg(short, long)]
     verbose: bool,
     /// Test binaries that run side by side
-    #[arg(short, long, default_value_t = processors())]
+    #[arg(short, long, default_value_t = one_more_than_processors())]
     jobs: usize,
 }
 
-fn processors() -> usize {
-    std::thread::available_parallelism().map_or(1, usize::from)
+/// Most tests wait for servers and leases most of the time.
+fn one_more_than_processors() -> usize {
+    std::thread::available_parallelism().map_or(1, usize::from) + 1
 }
 
 #[derive(Debug, Clone, Copy, PartialEq, Eq, ValueEnum)]
