@@ -8,13 +8,14 @@ use std::path::{Path, PathBuf};
 use std::{fs, io, process};
 
 use crate::cargo;
+use crate::tally::Tally;
 
 const SNAPSHOT: &str = "crates/leasehold/api.txt";
 const DOC: [&str; 5] = ["doc", "-p", "leasehold", "--no-deps", "--all-features"];
 
 /// Prints the difference, or writes the text if `update`. A snapshot of another rustdoc is not compared.
-pub(crate) fn check(root: &Path, update: bool) -> bool {
-    let target = std::env::var_os("CARGO_TARGET_DIR").map_or_else(|| root.join("target"), PathBuf::from);
+pub(crate) fn check(root: &Path, update: bool, tally: &mut Tally) -> bool {
+    let target = cargo::target_folder(root);
     // Pages of items that are gone would stay.
     let _absent = fs::remove_dir_all(target.join("doc").join("leasehold"));
     let mut doc = cargo::command(root, &DOC);
@@ -39,7 +40,9 @@ pub(crate) fn check(root: &Path, update: bool) -> bool {
     }
     let stored = fs::read_to_string(&file).unwrap_or_default();
     if !stored.is_empty() && stored.lines().next() != now.lines().next() {
-        println!("skipped: {SNAPSHOT} is of another rustdoc than {version}");
+        let why = format!("{SNAPSHOT} is of another rustdoc than {version}");
+        println!("skipped: {why}");
+        tally.skips.add(1, &why);
         return true;
     }
     let difference = difference(&stored, &now);

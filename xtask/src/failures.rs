@@ -87,7 +87,7 @@ mod tests {
 
     #[test]
     fn conformance_cases_that_failed_are_among_them() {
-        let lines = ["skipped: 1 x memory: needs wipe", "failed: redis: a: why", "1 cases failed: redis: a"];
+        let lines = ["skipped: 1 x memory: it cannot", "failed: redis: a: why", "1 cases failed: redis: a"];
         assert_eq!(failures(&lines), ["  redis: a: why"]);
     }
 

@@ -46,19 +46,19 @@ pub(crate) fn check(root: &Path, update: bool) -> Tally {
     let file = root.join(FIGURES);
     let stored = fs::read_to_string(&file).unwrap_or_default().parse::<Table>().unwrap_or_default();
     let Some(setup) = setup() else {
-        println!("skipped: the hot paths, because valgrind is not installed");
-        return Tally { skipped: HOT_PATHS.len() as u64, ..tally };
+        tally.skips.add(HOT_PATHS.len() as u64, "valgrind, which counts instructions, is not installed");
+        return tally;
     };
     let stored_setup = stored.get("setup").and_then(Value::as_str).unwrap_or("nothing");
     if !update && stored_setup != setup {
-        println!("skipped: the hot paths, because {FIGURES} is for {stored_setup}, and this is {setup}");
-        return Tally { skipped: HOT_PATHS.len() as u64, ..tally };
+        let why = format!("{FIGURES} is for {stored_setup}, and this is {setup}");
+        tally.skips.add(HOT_PATHS.len() as u64, &why);
+        return tally;
     }
     let (has_server, mut figures) = (runs("redis-server"), Vec::new());
     for path in &HOT_PATHS {
         if path.needs_server && !has_server {
-            println!("skipped: {}, because redis-server is not installed", path.name);
-            tally.skipped += 1;
+            tally.skips.add(1, "redis-server, which a hot path needs, is not installed");
             continue;
         }
         let figure = stored_figure(&stored, path.name);

@@ -5,11 +5,17 @@ mod api;
 mod binaries;
 mod book;
 mod cargo;
+mod deny;
+mod durations;
 mod failures;
 mod instructions;
 mod manifests;
 mod matrix;
+mod minimal_versions;
 mod packages;
+mod progress;
+mod quick;
+mod skips;
 mod tally;
 mod test;
 mod tidy;
@@ -19,6 +25,7 @@ use std::process::ExitCode;
 
 use clap::error::ErrorKind;
 use clap::{CommandFactory, Parser, Subcommand};
+use tally::Tally;
 
 /// `EX_USAGE` of sysexits: the command line was not understood.
 const EXIT_USAGE: u8 = 64;
@@ -55,7 +62,7 @@ enum Command {
         #[arg(trailing_var_arg = true, allow_hyphen_values = true)]
         args: Vec<String>,
     },
-    /// Run the fault tests under a long load: at least 10,000 grants in each
+    /// Run the fault tests under a long load, at least 10,000 grants in each, and 2,000 simulated quorums
     Faults {
         /// Grants that each test must see
         #[arg(long, default_value_t = 10_000)]
@@ -71,6 +78,8 @@ enum Command {
     Book,
     /// Run the Redis suites on Redis 7.0 and 8 and Valkey 8 and 9, which are unpacked from other Debian releases
     Matrix(matrix::Options),
+    /// Compile the published crates with the lowest versions of their dependencies that Cargo.toml accepts
+    MinimalVersions,
     /// Inject faults into real servers under load, and check that every promise is kept; `chaos --help` lists the faults
     #[command(disable_help_flag = true)]
     Chaos {
@@ -86,15 +95,14 @@ fn main() -> ExitCode {
         Ok(Xtask { command: Command::Test(options) }) => test::run(&root, &options),
         Ok(Xtask { command: Command::Tidy }) => tidy::run(&root),
         Ok(Xtask { command: Command::Bench { check: true, update, .. } }) => {
-            let tally = instructions::check(&root, update);
-            println!("{tally}");
-            tally.failed == 0
+            instructions::check(&root, update).conclude()
         }
-        Ok(Xtask { command: Command::Api { update } }) => api::check(&root, update),
+        Ok(Xtask { command: Command::Api { update } }) => api::check(&root, update, &mut Tally::default()),
         Ok(Xtask { command: Command::Book }) => book::build(&root),
         Ok(Xtask { command: Command::Bench { args, .. } }) => bench(&root, &args),
         Ok(Xtask { command: Command::Faults { grants } }) => faults(&root, grants),
         Ok(Xtask { command: Command::Matrix(options) }) => matrix::run(&root, &options),
+        Ok(Xtask { command: Command::MinimalVersions }) => minimal_versions::run(&root),
         Ok(Xtask { command: Command::Chaos { args } }) => chaos(&root, &args),
         Err(misunderstood) => return explain(&misunderstood),
     };
@@ -107,11 +115,21 @@ fn bench(root: &Path, args: &[String]) -> bool {
 }
 
 /// Tests that break servers while a load runs, and end with the verdict on its history.
-const FAULT_TESTS: [&str; 5] = ["acks_sets", "cluster_load", "quorum", "sentinel_failover", "sentinel_grace"];
+const FAULT_TESTS: [&str; 7] = [
+    "acks_sets",
+    "cluster_load",
+    "quorum",
+    "quorum_simulation",
+    "sentinel_failover",
+    "sentinel_grace",
+    "torture",
+];
+/// Runs of the simulated quorum, each from a seed of its own.
+const SEEDS: &str = "2000";
 
 fn faults(root: &Path, grants: u64) -> bool {
     let mut run = cargo::command(root, &["test", "--release", "-p", "leasehold", "--all-features"]);
-    run.env("LEASEHOLD_LOAD_GRANTS", grants.to_string());
+    run.env("LEASEHOLD_LOAD_GRANTS", grants.to_string()).env("LEASEHOLD_SEEDS", SEEDS);
     run.args(FAULT_TESTS.iter().flat_map(|test| ["--test", test]));
     packages::ensure(false) && cargo::succeeds(&mut run)
 }

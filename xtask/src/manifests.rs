@@ -30,9 +30,7 @@ pub(crate) fn features(root: &Path) -> bool {
 /// Offline, because the steps before have brought everything here. Unverified, because they have compiled it.
 pub(crate) fn package(root: &Path) -> bool {
     let mut package = cargo::command(root, &["package", "--allow-dirty", "--no-verify", "--offline"]);
-    let members = members(&read(&root.join("Cargo.toml")));
-    let manifests = members.iter().map(|member| read(&root.join(member).join("Cargo.toml")));
-    for name in manifests.filter_map(|manifest| published_name(&manifest)) {
+    for (_, name) in published(root) {
         package.args(["-p", &name]);
     }
     let packaged = cargo::succeeds(&mut package);
@@ -50,7 +48,14 @@ pub(crate) fn feature_names(manifest: &Table) -> Vec<String> {
     features.into_iter().flat_map(Table::keys).filter(|name| *name != "default").cloned().collect()
 }
 
-fn members(workspace: &Table) -> Vec<String> {
+/// The crates that get published: folder and name.
+pub(crate) fn published(root: &Path) -> Vec<(String, String)> {
+    let members = members(&read(&root.join("Cargo.toml"))).into_iter();
+    let name = |member: &String| published_name(&read(&root.join(member).join("Cargo.toml")));
+    members.filter_map(|member| name(&member).map(|name| (member, name))).collect()
+}
+
+pub(crate) fn members(workspace: &Table) -> Vec<String> {
     let members = workspace.get("workspace").and_then(|workspace| workspace.get("members"));
     let members = members.and_then(Value::as_array).into_iter().flatten();
     members.filter_map(Value::as_str).map(str::to_owned).collect()
@@ -62,7 +67,7 @@ fn published_name(manifest: &Table) -> Option<String> {
     published.then(|| package.get("name")?.as_str().map(str::to_owned)).flatten()
 }
 
-fn read(path: &Path) -> Table {
+pub(crate) fn read(path: &Path) -> Table {
     let text = std::fs::read_to_string(path).unwrap_or_else(|error| panic!("{}: {error}", path.display()));
     text.parse().unwrap_or_else(|error| panic!("{}: {error}", path.display()))
 }

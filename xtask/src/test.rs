@@ -1,14 +1,18 @@
 //! `cargo xtask test`: every check in order, then which failed, then the count of tests.
 
+use std::cmp::Reverse;
 use std::path::Path;
 use std::process::Command;
 use std::time::{Duration, Instant};
 
 use clap::{Args, ValueEnum};
 
+use crate::binaries::{self, Ended, Event};
+use crate::durations::Durations;
 use crate::failures::Failures;
+use crate::progress::Progress;
 use crate::tally::Tally;
-use crate::{api, binaries, cargo, instructions, manifests, packages, tidy};
+use crate::{api, cargo, deny, instructions, manifests, packages, quick, tidy};
 
 /// Makes tests that need a server that is not installed skip, and counts them.
 const ALLOW_MISSING: &str = "LEASEHOLD_ALLOW_MISSING";
@@ -21,16 +25,21 @@ pub(crate) struct Options {
     /// Run only this step; can be given several times
     #[arg(long, value_name = "STEP")]
     only: Vec<Step>,
+    /// Run in about two minutes after the build: formatting, house rules, unit tests, the command line's basics, examples,
+    /// and the conformance of memory, SQLite and one Redis; the end says what was left out
+    #[arg(long, conflicts_with = "only")]
+    quick: bool,
     /// Show also what passing tests print
     #[arg(short, long)]
     verbose: bool,
     /// Test binaries that run side by side
-    #[arg(short, long, default_value_t = processors())]
+    #[arg(short, long, default_value_t = one_more_than_processors())]
     jobs: usize,
 }
 
-fn processors() -> usize {
-    std::thread::available_parallelism().map_or(1, usize::from)
+/// Most tests wait for servers and leases most of the time.
+fn one_more_than_processors() -> usize {
+    std::thread::available_parallelism().map_or(1, usize::from) + 1
 }
 
 #[derive(Debug, Clone, Copy, PartialEq, Eq, ValueEnum)]
@@ -49,6 +58,8 @@ enum Step {
     Api,
     /// The library compiles with each of its features alone, and with none
     Features,
+    /// Licences, bans and sources of all dependencies: deny.toml
+    Deny,
     /// The crates that get published can be packaged
     Package,
     /// The hot paths take no more instructions than before: cargo xtask bench --check
@@ -58,6 +69,10 @@ enum Step {
 impl Step {
     fn name(self) -> String {
         self.to_possible_value().expect("no step is hidden").get_name().to_owned()
+    }
+
+    fn is_quick(self) -> bool {
+        matches!(self, Step::Fmt | Step::Tidy | Step::Test)
     }
 
     fn needs_packages(self) -> bool {
@@ -98,8 +113,8 @@ struct Finished {
 /// Prints `0 failed` exactly when it returns true.
 pub(crate) fn run(root: &Path, options: &Options) -> bool {
     let (mut tally, mut failures) = (Tally::default(), Failures::default());
-    let steps: Vec<Step> =
-        Step::value_variants().iter().copied().filter(|step| options.wants(*step)).collect();
+    let (steps, others): (Vec<Step>, Vec<Step>) =
+        Step::value_variants().iter().copied().partition(|step| options.wants(*step));
     let ready = !steps.iter().any(|step| step.needs_packages()) || packages::ensure(options.allow_missing);
     if ready {
         let finished = run_steps(root, options, &steps, &mut tally, &mut failures);
@@ -107,8 +122,11 @@ pub(crate) fn run(root: &Path, options: &Options) -> bool {
     } else {
         tally.failed += 1;
     }
-    println!("{tally}");
-    tally.failed == 0
+    if options.quick {
+        let others: Vec<_> = others.into_iter().map(Step::name).collect();
+        println!("{}", quick::left_out(root, &others));
+    }
+    tally.conclude()
 }
 
 fn run_steps(
@@ -120,12 +138,12 @@ fn run_steps(
 ) -> Vec<Finished> {
     let mut finished = Vec::new();
     let mut compiles = true;
-    for &step in steps {
+    for (number, &step) in steps.iter().enumerate() {
         if !compiles {
             finished.push(Finished { step, outcome: Outcome::NotRun, took: Duration::ZERO });
             continue;
         }
-        println!("\n==> {}", step.name());
+        println!("\n==> [{}/{}] {}", number + 1, steps.len(), step.name());
         let (started, failed_before) = (Instant::now(), tally.failed);
         let outcome = run_step(root, options, step, tally, failures);
         let took = started.elapsed();
@@ -154,13 +172,15 @@ fn run_step(
         Step::Tidy => Outcome::of(tidy::run(root)),
         Step::Test => test(root, options, tally, failures),
         Step::DocTests => doc_tests(root, options, tally, failures),
-        Step::Api => Outcome::of(api::check(root, false)),
+        Step::Api => Outcome::of(api::check(root, false, tally)),
         Step::Features => Outcome::of(manifests::features(root)),
+        Step::Deny => Outcome::of(deny::check(root, tally)),
         Step::Package => Outcome::of(manifests::package(root)),
         Step::BenchCheck => {
             let checked = instructions::check(root, false);
+            let succeeded = checked.failed == 0;
             tally.add(checked);
-            Outcome::of(checked.failed == 0)
+            Outcome::of(succeeded)
         }
     }
 }
@@ -171,39 +191,65 @@ const CLIPPY: [&str; 7] =
 const TEST: [&str; 7] = ["test", "--workspace", "--all-features", "--lib", "--bins", "--tests", "--examples"];
 const DOC_TESTS: [&str; 4] = ["test", "--doc", "--workspace", "--all-features"];
 
-/// Runs the test binaries side by side. Each prints as a whole when it has ended.
+/// Runs the test binaries side by side, the longest first: the last of them would run alone at the end.
 fn test(root: &Path, options: &Options, tally: &mut Tally, failures: &mut Failures) -> Outcome {
-    let Some(binaries) = binaries::build(root, &TEST) else { return Outcome::DoesNotCompile };
-    let (all, began) = (binaries.len(), Instant::now());
+    let built = match options.quick {
+        true => binaries::build(root, &quick::build_args()).map(quick::choose),
+        false => binaries::build(root, &TEST),
+    };
+    let Some(mut binaries) = built else { return Outcome::DoesNotCompile };
+    let durations = Durations::load(&cargo::target_folder(root));
+    binaries.sort_by_key(|binary| Reverse(durations.expected(&binary.name)));
+    let mut progress = Progress::new(durations, &binaries, Instant::now());
     let mut succeeded = true;
     let prepare = |command: &mut Command| options.prepare(command.arg("--show-output"));
-    binaries::run(binaries, options.jobs, prepare, |ended, open| {
-        let word = if ended.succeeded { "ok" } else { "FAILED" };
-        let (done, time) = (all - open.len(), began.elapsed().as_secs());
-        println!("[{done}/{all}, {time} s] {}: {word} ({:.1}s)", ended.name, ended.took.as_secs_f64());
-        let mut reader = Reader { options, tally, failures, in_successes: false };
-        ended.stdout.lines().for_each(|line| reader.read(line));
-        if options.verbose || !ended.succeeded {
-            print!("{}", ended.stderr);
+    binaries::run(binaries, options.jobs, prepare, |event| {
+        match event {
+            Event::Began(name) => progress.began(&name, Instant::now()),
+            Event::Ended(ended) => {
+                progress.ended(&ended);
+                progress.hide();
+                report(&ended, &progress.line(Instant::now()), options, tally, failures);
+                succeeded &= ended.succeeded;
+            }
+            Event::Tick => {}
         }
-        succeeded &= ended.succeeded;
-        if !ended.succeeded {
-            failures.binary_failed(&ended.name);
-        }
+        progress.show(Instant::now());
     });
+    progress.hide();
+    progress.store_durations();
     Outcome::of(succeeded)
+}
+
+/// One line for a binary that passed, and everything that it printed for one that failed.
+fn report(ended: &Ended, progress: &str, options: &Options, tally: &mut Tally, failures: &mut Failures) {
+    let word = if ended.succeeded { "ok" } else { "FAILED" };
+    println!("{progress} {}: {word} ({:.1}s)", ended.name, ended.took.as_secs_f64());
+    if options.verbose || !ended.succeeded {
+        print!("{}{}", ended.stdout, ended.stderr);
+    }
+    let mut reader = Reader { tally, failures, in_successes: false };
+    ended.stdout.lines().for_each(|line| reader.read(line));
+    ended.stderr.lines().for_each(|line| tally.read_error(line));
+    if !ended.succeeded {
+        failures.binary_failed(&ended.name);
+    }
 }
 
 fn doc_tests(root: &Path, options: &Options, tally: &mut Tally, failures: &mut Failures) -> Outcome {
     let mut command = cargo::command(root, &DOC_TESTS);
     options.prepare(command.args(["--no-fail-fast", "--", "--show-output"]));
-    let mut reader = Reader { options, tally, failures, in_successes: false };
-    Outcome::of(cargo::succeeds_reading(&mut command, |line| reader.read(line)))
+    let mut reader = Reader { tally, failures, in_successes: false };
+    Outcome::of(cargo::succeeds_reading(&mut command, |line| {
+        reader.read(line);
+        if options.verbose || !reader.in_successes {
+            println!("{line}");
+        }
+    }))
 }
 
-/// Reads what tests print, and prints what people want to see of it.
+/// Reads what tests print.
 struct Reader<'a> {
-    options: &'a Options,
     tally: &'a mut Tally,
     failures: &'a mut Failures,
     in_successes: bool,
@@ -212,10 +258,6 @@ struct Reader<'a> {
 impl Reader<'_> {
     fn read(&mut self, line: &str) {
         self.in_successes = begins_successes(line) || self.in_successes && !ends_successes(line);
-        // Skipped tests are always printed.
-        if self.options.verbose || !self.in_successes || line.contains("conformance: ") {
-            println!("{line}");
-        }
         self.tally.read(line);
         // The suite also runs on broken engines, and prints their failures.
         if !self.in_successes {
@@ -234,7 +276,8 @@ fn ends_successes(line: &str) -> bool {
 
 impl Options {
     fn wants(&self, step: Step) -> bool {
-        self.only.is_empty() || self.only.contains(&step)
+        let is_named = self.only.is_empty() || self.only.contains(&step);
+        is_named && (!self.quick || step.is_quick())
     }
 
     fn prepare(&self, tests: &mut Command) {

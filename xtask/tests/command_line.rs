@@ -11,7 +11,7 @@ fn help_goes_to_stdout_and_names_every_command() {
     let help = xtask(&["help"]);
     assert_eq!(help.status.code(), Some(0));
     let text = String::from_utf8_lossy(&help.stdout);
-    for command in ["test", "tidy", "book", "bench", "matrix", "chaos"] {
+    for command in ["test", "tidy", "book", "bench", "matrix", "minimal-versions", "chaos"] {
         assert!(text.contains(&format!("\n  {command} ")), "{text}");
     }
 }
@@ -19,7 +19,7 @@ fn help_goes_to_stdout_and_names_every_command() {
 #[test]
 fn help_of_test_names_every_step() {
     let text = String::from_utf8_lossy(&xtask(&["help", "test"]).stdout).into_owned();
-    for step in ["fmt", "clippy", "tidy", "test", "doc-tests", "features", "package"] {
+    for step in ["fmt", "clippy", "tidy", "test", "doc-tests", "features", "deny", "package"] {
         assert!(text.contains(&format!("- {step}:")), "{text}");
     }
 }

@@ -182,9 +182,9 @@ mod tests {
     #[test]
     fn the_table_has_a_line_per_version_and_says_why_one_is_missing() {
         let suites: Vec<_> = SUITES[..2].iter().collect();
-        let tally = |passed, failed, skipped| Tally { passed, failed, skipped };
+        let tally = |passed, failed| Tally { passed, failed, ..Tally::default() };
         let rows = [
-            Row { version: "redis-8 (8.0.2)".into(), outcome: Ok(vec![tally(6, 0, 0), tally(9, 1, 2)]) },
+            Row { version: "redis-8 (8.0.2)".into(), outcome: Ok(vec![tally(6, 0), tally(9, 1)]) },
             Row { version: "valkey-9".into(), outcome: Err("no archive".into()) },
         ];
         let table = table(&suites, &rows);

@@ -130,27 +130,21 @@ pub enum Need {
 }
 
 impl Need {
-    /// Its name in reports.
-    pub const fn as_str(self) -> &'static str {
+    /// Why a case that needs it is skipped: what the store or the fixture lacks.
+    pub const fn lack(self) -> &'static str {
         match self {
-            Self::Push => "push hand-over",
-            Self::Durable => "durable",
-            Self::LossReports => "loss reports",
-            Self::Records => "records",
-            Self::Deadlines => "deadlines",
-            Self::Contract => "engine contract",
-            Self::PausedTime => "paused time",
-            Self::Outage => "outage",
-            Self::SideState => "side state",
-            Self::Wipe => "wipe",
-            Self::Rewind => "rewind",
+            Self::Push => "the store does not push hand-overs",
+            Self::Durable => "the store ends with its last client",
+            Self::LossReports => "the store does not report lost leases",
+            Self::Records => "the store keeps no records",
+            Self::Deadlines => "the store keeps no deadlines",
+            Self::Contract => "the fixture offers no engine",
+            Self::PausedTime => "the store does not follow tokio's paused clock",
+            Self::Outage => "the fixture cannot make the store unreachable",
+            Self::SideState => "the fixture cannot delete queues and fences alone",
+            Self::Wipe => "the fixture cannot delete everything in the store",
+            Self::Rewind => "the fixture cannot bring back an old state of the store",
         }
-    }
-}
-
-impl fmt::Display for Need {
-    fn fmt(&self, f: &mut fmt::Formatter<'_>) -> fmt::Result {
-        f.write_str(self.as_str())
     }
 }
 

@@ -67,13 +67,13 @@ impl Report {
         self.skipped.iter().map(|skipped| (skipped.case.as_str(), skipped.need))
     }
 
-    /// One line for each missing need, one for each failure, then one with the totals: the most important lines come last,
+    /// One line for each reason of skips, one for each failure, then one with the totals: the most important lines come last,
     /// at the end of a log.
     pub fn lines(&self) -> Vec<String> {
         let mut missing: Vec<(String, usize)> = Vec::new();
         for Skipped { engine, need, why, .. } in &self.skipped {
             let why = why.map(|why| format!(" ({why})")).unwrap_or_default();
-            let line = format!("{engine}: needs {need}{why}");
+            let line = format!("{engine}: {}{why}", need.lack());
             match missing.iter_mut().find(|(known, _)| *known == line) {
                 Some((_, cases)) => *cases += 1,
                 None => missing.push((line, 1)),
@@ -127,8 +127,8 @@ mod tests {
         assert_eq!(
             one.and(two).lines(),
             [
-                "skipped: 1 x memory: needs wipe",
-                "skipped: 2 x redis: needs records (no memory)",
+                "skipped: 1 x memory: the fixture cannot delete everything in the store",
+                "skipped: 2 x redis: the store keeps no records (no memory)",
                 "failed: redis: b: left: 1 right: 2",
                 "conformance: 3 cases x 2 engines, 1 passed, 1 failed, 3 skipped",
             ]

@@ -127,7 +127,7 @@ async fn a_case_that_hangs_or_panics_fails_by_name() {
     assert_eq!(
         run_some("memory", Impatient, &odd).await.lines(),
         [
-            "skipped: 1 x memory: needs wipe",
+            "skipped: 1 x memory: the fixture cannot delete everything in the store",
             "failed: memory: panics: on purpose",
             "failed: memory: hangs: did not end within 1s",
             "conformance: 4 cases x 1 engines, 1 passed, 2 failed, 1 skipped",
