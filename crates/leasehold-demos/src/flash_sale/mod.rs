@@ -11,13 +11,14 @@ mod shop;
 use rusqlite::Connection;
 
 use crate::{
-    Demo, Result, Topology, database::number, options::Options, policy::PolicyFile, supervisor::Supervisor,
-    worker::Worker,
+    Demo, Result, Topology, database::number, options::Options, policy::PolicyFile, show::grouped,
+    supervisor::Supervisor, worker::Worker,
 };
 
 pub(crate) static DEMO: Demo = Demo {
     name: "flash-sale",
     line: "10,000 buyers, 1,000 units, three instances of a shop that are killed at random",
+    protects: "each unit sold once",
     without: "instances read the same stock at the same time, and each sold that unit",
     has_outage: false,
     has_records: false,
@@ -71,9 +72,10 @@ fn set_up(database: &mut Connection, options: &Options) -> Result<()> {
 async fn supervise(supervisor: &mut Supervisor) -> Result<()> {
     let buyers = supervisor.options.scaled(BUYERS);
     supervisor.print(format!(
-        "{PRODUCTS} products with {} units each; {buyers} buyers, of whom {} press the button twice",
-        supervisor.options.scaled(STOCK),
-        buyers.div_ceil(10)
+        "{PRODUCTS} products with {} units each; {} buyers, of whom {} press the button twice",
+        grouped(supervisor.options.scaled(STOCK)),
+        grouped(buyers),
+        grouped(buyers.div_ceil(10))
     ));
     supervisor.start(SHOP, SHOPS)?;
     supervisor.print_metrics(SHOPS, "select port from shops order by number").await?;

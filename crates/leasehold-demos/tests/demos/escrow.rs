@@ -37,7 +37,7 @@ fn money_is_paid_once_although_instances_are_killed() {
 #[test]
 fn without_coordination_money_is_paid_twice() {
     let ended = DemoRun::start(ESCROW, &["--scale", "20", "--unsafe"]).end();
-    ended.broke("deals with a deposit, a payout or a refund too many");
+    ended.broke("deals with a deposit, payout or refund too many");
 }
 
 #[test]

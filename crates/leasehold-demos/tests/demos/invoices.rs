@@ -31,9 +31,9 @@ fn without_coordination_invoices_are_filed_twice() {
 fn the_same_on_a_redis_that_cannot_be_reached_for_a_while() {
     let Some(server) = RedisServer::builder().start_or_skip() else { return };
     for (variant, counted) in VARIANTS {
-        let args = ["--scale", "10", "--variant", variant, "--store", &server.url()];
+        let args = ["--scale", "10", "--kills", "4", "--variant", variant, "--store", &server.url()];
         let ended = DemoRun::start(INVOICES, &args).end();
-        ended.held();
+        ended.held_after("4");
         assert!(ended.output.contains(counted), "{}", ended.output);
     }
 }

@@ -30,7 +30,7 @@ fn servers_are_started_killed_on_stage_and_gone_at_the_end() {
     for (demo, topology, acts) in STAGES {
         let folder = tempfile::tempdir().unwrap();
         let output = Command::new(demo)
-            .args(["--scale", "50", "--topology", topology])
+            .args(["--scale", "50", "--kills", "4", "--topology", topology])
             .env("TMPDIR", folder.path())
             .output()
             .unwrap();
