@@ -256,7 +256,7 @@ fn play(demo: &Demo, options: &Options) -> Result<Played> {
     let servers = supervisor.stage.as_ref().map_or(0, Stage::killed);
     let and_servers = if servers > 0 { format!(" and {servers} of the servers") } else { String::new() };
     supervisor.print(format!(
-        "finished in {:.1} s; {} workers{and_servers} killed with -9; judged from the database by pid {judge}:",
+        "finished in {:.1} s; {} workers{and_servers} killed with -9; judged by pid {judge}:",
         began.elapsed().as_secs_f64(),
         supervisor.kills
     ));

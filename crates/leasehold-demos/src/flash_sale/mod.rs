@@ -82,7 +82,16 @@ async fn supervise(supervisor: &mut Supervisor) -> Result<()> {
     supervisor.start(PACKER, 1)?;
     supervisor.start(BUYER, 1)?;
     let presses = buyers + buyers.div_ceil(10);
-    supervisor.until_done(presses, SHOP, |database| number(database, "select count(*) from answers")).await?;
+    let is_over = |database: &Connection| Ok(number(database, "select count(*) from answers")? == presses);
+    // Instances are killed while they sell: later ones hold no lock, for what is sold out needs none.
+    let units = PRODUCTS * supervisor.options.scaled(STOCK);
+    let sold = "select sum(first_stock - stock) from products";
+    let done = |database: &Connection| {
+        if is_over(database)? { Ok(units) } else { number(database, sold) }
+    };
+    supervisor.until_done(units, SHOP, done).await?;
+    supervisor.print("sold out; the other buyers are told so");
+    supervisor.until(is_over).await?;
     supervisor.until(|database| Ok(number(database, "select count(*) from queue")? == 0)).await
 }
 

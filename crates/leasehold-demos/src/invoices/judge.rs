@@ -24,7 +24,7 @@ pub(super) fn judge(database: &Connection, options: &Options) -> Result<Verdict>
         .reports("uploads that got an answer", number("select count(*) from uploads")?)
         .reports("409, this file is being processed", number("select sum(file_busy) from uploads")?)
         .reports("409, another upload is being processed", number("select sum(invoice_busy) from uploads")?)
-        .reports("invoices filed", number("select count(*) from invoices")?)
+        .reports("invoices filed, those of the outage included", number("select count(*) from invoices")?)
         .expects("invoices filed twice", 0, twice)
         .damage(twice, "filed twice")
         .expects(

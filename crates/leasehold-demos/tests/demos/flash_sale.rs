@@ -13,7 +13,7 @@ fn nothing_is_oversold_although_instances_are_killed() {
 
 #[test]
 fn without_coordination_units_are_sold_twice() {
-    DemoRun::start(FLASH_SALE, &["--scale", "60", "--unsafe"]).end().broke(UNITS);
+    DemoRun::start(FLASH_SALE, &["--scale", "10", "--unsafe"]).end().broke(UNITS);
 }
 
 #[test]

@@ -24,7 +24,7 @@ fn no_invoice_is_filed_twice_and_what_an_outage_does_is_counted() {
 
 #[test]
 fn without_coordination_invoices_are_filed_twice() {
-    DemoRun::start(INVOICES, &["--scale", "60", "--unsafe"]).end().broke("invoices filed twice");
+    DemoRun::start(INVOICES, &["--scale", "10", "--unsafe"]).end().broke("invoices filed twice");
 }
 
 #[test]

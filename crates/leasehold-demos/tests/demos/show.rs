@@ -15,7 +15,7 @@ fn every_kill_is_a_line_with_what_the_locks_do_about_it() {
     assert_eq!(kills.len(), 5, "{}", ended.output);
     for kill in kills {
         let told = kill.contains("it held no lock") || kill.contains("free again in");
-        assert!(told && kill.contains("; back as pid "), "{kill}");
+        assert!(told && kill.contains(", again as "), "{kill}");
     }
     let lines: Vec<_> = ended.output.lines().map(str::trim).collect();
     assert_eq!(lines[0], "flash-sale, with coordination, 10 % of the work", "{}", ended.output);
