@@ -66,14 +66,17 @@ pub(crate) struct Show {
 
 impl Show {
     pub(crate) fn begin() -> Self {
-        let target = if std::io::stderr().is_terminal() {
-            ProgressDrawTarget::stderr()
-        } else {
-            ProgressDrawTarget::hidden()
-        };
-        let bar = ProgressBar::with_draw_target(None, target);
+        let bar = ProgressBar::with_draw_target(None, ProgressDrawTarget::hidden());
         let style = ProgressStyle::with_template("  {bar:40} {pos}/{len} {elapsed}");
         Self { bar: style.map_or(bar.clone(), |style| bar.with_style(style)) }
+    }
+
+    /// Shows progress from here on, if there is a terminal.
+    pub(crate) fn progress_of(&self, total: u64) {
+        self.bar.set_length(total);
+        if self.bar.is_hidden() && std::io::stderr().is_terminal() {
+            self.bar.set_draw_target(ProgressDrawTarget::stderr());
+        }
     }
 
     /// Prints a line to stderr.

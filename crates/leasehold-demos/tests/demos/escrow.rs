@@ -43,10 +43,10 @@ fn without_coordination_money_is_paid_twice() {
 #[test]
 fn money_is_paid_once_on_a_redis_that_is_killed_and_forgets_everything() {
     let Some(server) = redis_or_skip() else { return };
-    let deals = 80;
-    let run = DemoRun::start(ESCROW, &["--scale", "40", "--store", &server.url()]);
+    let deals = 60;
+    let run = DemoRun::start(ESCROW, &["--scale", "30", "--kills", "6", "--store", &server.url()]);
     run.until(ENDED, deals / 8, deals / 2);
     server.restart();
     run.until(ENDED, deals / 4, deals - 1);
-    run.end().held();
+    run.end().held_after("6");
 }
