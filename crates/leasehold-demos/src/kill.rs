@@ -6,8 +6,9 @@ use leasehold::{Holder, Leasehold};
 
 use crate::{Result, policy, show::Show, supervisor::Supervisor};
 
-/// Names that a line has room for.
+/// Names that a line has room for, and their length together.
 const NAMED_MAX: usize = 2;
+const NAMED_CHARS_MAX: usize = 36;
 /// Locks of a run that are looked at.
 const LISTED_MAX: u32 = 200;
 
@@ -37,7 +38,7 @@ pub(crate) struct Killed {
 }
 
 fn tell(show: &Show, Killed { name, pid, again }: &Killed, left: &str) {
-    show.fault(format!("kill -9 {name} (pid {pid})"), format!("{left}; back as pid {again}"));
+    show.fault(format!("kill -9 {name} (pid {pid}, again as {again})"), left);
 }
 
 /// What a dead process still holds, and how long.
@@ -56,8 +57,10 @@ async fn held_by(leases: &Leasehold, run: &str, pid: u32) -> leasehold::Result<S
     if names.is_empty() {
         return Ok("it held no lock".into());
     }
-    let more = names.len().saturating_sub(NAMED_MAX);
-    names.truncate(NAMED_MAX);
+    let chars: usize = names.iter().take(NAMED_MAX).map(|name| name.chars().count()).sum();
+    let named = if chars > NAMED_CHARS_MAX { 1 } else { NAMED_MAX };
+    let more = names.len().saturating_sub(named);
+    names.truncate(named);
     let more = if more > 0 { format!(" and {more} more") } else { String::new() };
     Ok(format!("it held {}{more}, free again in {:.1} s at most", names.join(", "), longest.as_secs_f64()))
 }

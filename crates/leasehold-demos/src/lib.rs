@@ -22,10 +22,12 @@ mod protection;
 mod recovery;
 mod show;
 mod stage;
+mod summary;
 mod supervisor;
 mod verdict;
 mod worker;
 mod workers;
+mod writer;
 
 use std::{future::Future, pin::Pin, process::ExitCode};
 
@@ -51,6 +53,8 @@ pub struct Demo {
     pub name: &'static str,
     /// What it shows, in one line.
     pub line: &'static str,
+    /// What the invariant protects, in at most 23 characters.
+    protects: &'static str,
     /// Why the invariant breaks without coordination, in one sentence for the user.
     without: &'static str,
     /// Whether the supervisor makes the store unreachable.

@@ -15,8 +15,9 @@ use crate::{
     options::Options,
     outage::Switch,
     policy,
-    show::{BAD, GOOD, SMALL, Show, TITLE, styled},
+    show::{BAD, GOOD, SMALL, Show, TITLE, line_for, say, styled},
     stage::Stage,
+    summary::{Line, table},
     supervisor::Supervisor,
     verdict::{Verdict, compare},
     worker::Worker,
@@ -31,49 +32,74 @@ const NOT_FINISHED: u8 = 70;
 /// Runs a demo and prints its verdict. Returns the exit code: 0 if the invariant held, 1 if it broke, 64 for an unknown
 /// variant, 70 if the demo could not finish. With [`Options::both`] it is that of the run with coordination.
 pub fn run(demo: &Demo, options: &Options) -> u8 {
-    if let Err(error) = demo.check_variant(options).and_then(|()| demo.check_topology(options)) {
-        let _closed = writeln!(anstream::stderr(), "error: {error}");
-        return USAGE;
+    let options = with_seed(options);
+    match demo.check_variant(&options).and_then(|()| demo.check_topology(&options)) {
+        Err(error) => refuse(&*error),
+        Ok(()) if options.both => end(demo, play_both(demo, &options).map(|(with, _)| with.verdict.held())),
+        Ok(()) => end(demo, play_one(demo, &options)),
     }
-    // Short, so that people can type it.
+}
+
+/// Runs demos one after the other, each with and without coordination, and ends with a table of all. Returns the highest
+/// exit code; one that could not finish, or was interrupted, is the last.
+pub fn run_all(demos: &[&Demo], options: &Options) -> u8 {
+    if options.variant.is_some() || options.config.is_some() {
+        return refuse("--variant and --config belong to one demo: name it");
+    }
+    let options = with_seed(options);
+    let (mut lines, mut worst) = (Vec::new(), 0);
+    for demo in demos {
+        if let Some(topology) = options.topology.filter(|topology| !demo.topologies.contains(topology)) {
+            lines.push(Line::unplayed(demo, &format!("not made for {}", topology.word())));
+            continue;
+        }
+        let keep = options.keep.as_ref().map(|folder| folder.join(demo.name));
+        let options = Options { keep, ..options.clone() };
+        let played = if options.r#unsafe {
+            play(demo, &options).map(|without| (None, without))
+        } else {
+            play_both(demo, &options).map(|(with, without)| (Some(with), without))
+        };
+        let _closed = writeln!(anstream::stderr());
+        match played {
+            Ok((with, without)) => {
+                lines.push(Line::played(demo, with.as_ref(), Some(&without)));
+                let held = with.as_ref().unwrap_or(&without).verdict.held();
+                worst = worst.max(end(demo, Ok(held)));
+            }
+            Err(error) => {
+                lines.push(Line::unplayed(demo, "not played to its end"));
+                worst = worst.max(end(demo, Err(error)));
+                break;
+            }
+        }
+    }
+    if !options.json {
+        let _closed = write!(anstream::stdout(), "{}", table(&lines));
+    }
+    worst
+}
+
+/// The same seed for all runs. Short, so that people can type it.
+fn with_seed(options: &Options) -> Options {
     let seed = options.seed.unwrap_or_else(|| u64::from(rand::random::<u32>()));
-    let options = Options { seed: Some(seed), ..options.clone() };
-    let outcome = if options.both { play_both(demo, &options) } else { play_one(demo, &options) };
-    match outcome {
+    Options { seed: Some(seed), ..options.clone() }
+}
+
+fn refuse(why: impl std::fmt::Display) -> u8 {
+    let _closed = writeln!(anstream::stderr(), "error: {why}");
+    USAGE
+}
+
+/// The exit code of a run whose invariant held or broke.
+fn end(demo: &Demo, held: Result<bool>) -> u8 {
+    match held {
         Ok(held) => u8::from(!held),
         Err(error) => {
             let _closed = writeln!(anstream::stderr(), "the demo {} failed: {error}", demo.name);
             NOT_FINISHED
         }
     }
-}
-
-/// Runs demos one after the other, and says at the end how each of them ended. Returns the highest exit code; one that could
-/// not finish, or was interrupted, is the last.
-pub fn run_all(demos: &[&Demo], options: &Options) -> u8 {
-    let [first, more @ ..] = demos else { return 0 };
-    if more.is_empty() {
-        return run(first, options);
-    }
-    let mut ended = Vec::new();
-    for demo in demos {
-        let keep = options.keep.as_ref().map(|folder| folder.join(demo.name));
-        let code = run(demo, &Options { keep, ..options.clone() });
-        ended.push((demo.name, code));
-        let _closed = writeln!(anstream::stderr());
-        if code == NOT_FINISHED {
-            break;
-        }
-    }
-    for (name, code) in &ended {
-        let how = match *code {
-            0 => styled(GOOD, "held"),
-            1 => styled(BAD, "BROKE"),
-            _ => styled(BAD, "not run to its end"),
-        };
-        let _closed = writeln!(anstream::stderr(), "  {name:<11} {how}");
-    }
-    ended.iter().map(|(_, code)| *code).max().unwrap_or(0)
 }
 
 impl Demo {
@@ -105,8 +131,7 @@ impl Demo {
 }
 
 fn play_one(demo: &Demo, options: &Options) -> Result<bool> {
-    let verdict = play(demo, options)?;
-    let held = verdict.held();
+    let held = play(demo, options)?.verdict.held();
     let seed = options.seed.unwrap_or_default();
     let next = match (options.r#unsafe, held) {
         (false, true) => format!(
@@ -121,24 +146,32 @@ fn play_one(demo: &Demo, options: &Options) -> Result<bool> {
         }
     };
     if !options.json {
-        writeln!(anstream::stderr(), "  {}", styled(SMALL, next))?;
+        say(&styled(SMALL, next));
     }
     Ok(held)
 }
 
-fn play_both(demo: &Demo, options: &Options) -> Result<bool> {
+/// What one run came to.
+pub(crate) struct Played {
+    pub(crate) verdict: Verdict,
+    /// Workers and servers.
+    pub(crate) kills: u32,
+}
+
+/// Plays it with coordination, then without, and compares the two.
+fn play_both(demo: &Demo, options: &Options) -> Result<(Played, Played)> {
     let folder = |mode: &str| options.keep.as_ref().map(|folder| folder.join(mode));
     let with = play(demo, &Options { keep: folder("with"), ..options.clone() })?;
     writeln!(anstream::stderr())?;
     let without = play(demo, &Options { r#unsafe: true, keep: folder("without"), ..options.clone() })?;
     if !options.json {
-        write!(anstream::stdout(), "\n{}", compare(&with, &without))?;
+        write!(anstream::stdout(), "\n{}", compare(&with.verdict, &without.verdict))?;
     }
-    Ok(with.held())
+    Ok((with, without))
 }
 
 /// Plays it once and shows the verdict.
-fn play(demo: &Demo, options: &Options) -> Result<Verdict> {
+fn play(demo: &Demo, options: &Options) -> Result<Played> {
     let temporary = tempfile::tempdir()?;
     let folder = options.keep.clone().unwrap_or_else(|| temporary.path().to_owned());
     std::fs::create_dir_all(&folder)?;
@@ -220,13 +253,15 @@ fn play(demo: &Demo, options: &Options) -> Result<Verdict> {
     clean_up(&runtime, &supervisor, leftovers);
     outcome.and(staged)?;
     let (verdict, judge) = supervisor.workers.judge()?;
+    let servers = supervisor.stage.as_ref().map_or(0, Stage::killed);
+    let and_servers = if servers > 0 { format!(" and {servers} of the servers") } else { String::new() };
     supervisor.print(format!(
-        "finished in {:.1} s; {} workers killed with -9; judged from the database by pid {judge}:",
+        "finished in {:.1} s; {} workers{and_servers} killed with -9; judged by pid {judge}:",
         began.elapsed().as_secs_f64(),
         supervisor.kills
     ));
     show_verdict(demo, options, &verdict)?;
-    Ok(verdict)
+    Ok(Played { verdict, kills: supervisor.kills + servers })
 }
 
 fn show_verdict(demo: &Demo, options: &Options, verdict: &Verdict) -> Result<()> {
@@ -239,7 +274,8 @@ fn show_verdict(demo: &Demo, options: &Options, verdict: &Verdict) -> Result<()>
     if verdict.held() {
         writeln!(out, "\n  {}", styled(GOOD, "the invariant held"))?;
     } else {
-        writeln!(out, "\n  {}", styled(BAD, format!("THE INVARIANT BROKE: {}", demo.without)))?;
+        let words = styled(BAD, format!("THE INVARIANT BROKE: {}", demo.without));
+        writeln!(out, "\n{}", line_for(&std::io::stdout(), &words))?;
     }
     Ok(())
 }

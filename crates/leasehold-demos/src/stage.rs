@@ -44,8 +44,9 @@ impl Topology {
 /// Servers of one run.
 pub(crate) struct Stage {
     set: Arc<Set>,
-    /// The acts to come, each with the progress at which it begins, in percent.
-    acts: Vec<(u64, Act)>,
+    /// The acts to come, each with the progress at which it begins, in percent, and the servers that it kills.
+    acts: Vec<(u64, u32, Act)>,
+    killed: u32,
     playing: Option<JoinHandle<()>>,
 }
 
@@ -66,12 +67,15 @@ impl Stage {
             Topology::Quorum => Set::Quorum(QuorumSet::builder(NODES).arg("appendfsync", "no").start()?),
         };
         // The last is the first.
-        let acts: Vec<(u64, Act)> = match topology {
-            Topology::Sentinel => vec![(30, kill_primary)],
-            Topology::Cluster => vec![(30, replace_and_kill)],
-            Topology::Quorum => vec![(65, kill_others), (35, bring_back_empty), (15, kill_minority)],
+        let few = MINORITY as u32;
+        let acts: Vec<(u64, u32, Act)> = match topology {
+            Topology::Sentinel => vec![(30, 1, kill_primary)],
+            Topology::Cluster => vec![(30, 1, replace_and_kill)],
+            Topology::Quorum => {
+                vec![(65, few, kill_others), (35, 0, bring_back_empty), (15, few, kill_minority)]
+            }
         };
-        Ok(Self { set: Arc::new(set), acts, playing: None })
+        Ok(Self { set: Arc::new(set), acts, killed: 0, playing: None })
     }
 
     pub(crate) fn url(&self) -> String {
@@ -104,14 +108,20 @@ impl Stage {
 
     /// Begins the act that is due, if the one before has ended.
     fn go_on(&mut self, percent: u64, show: &Show) {
-        let is_due = self.acts.last().is_some_and(|(at, _)| percent >= *at);
+        let is_due = self.acts.last().is_some_and(|(at, ..)| percent >= *at);
         if !is_due || self.playing.as_ref().is_some_and(|playing| !playing.is_finished()) {
             return;
         }
-        if let Some((_, act)) = self.acts.pop() {
+        if let Some((_, kills, act)) = self.acts.pop() {
+            self.killed += kills;
             let (set, show) = (self.set.clone(), show.clone());
             self.playing = Some(thread::spawn(move || act(&set, &show)));
         }
+    }
+
+    /// Servers that were killed.
+    pub(crate) fn killed(&self) -> u32 {
+        self.killed
     }
 
     /// Waits for the end of an act. Those that have not begun are left out.
@@ -190,7 +200,7 @@ fn bring_back_empty(set: &Set, show: &Show) {
     set.nodes()[..MINORITY].iter().for_each(|node| node.restart());
     show.fault(
         "both come back empty",
-        format!("what they granted is forgotten, so they do not vote for {QUORUM_TTL_MAX:?}"),
+        format!("what they granted is forgotten, so they do not vote for {} s", QUORUM_TTL_MAX.as_secs()),
     );
     let began = Instant::now();
     let runtime = tokio::runtime::Builder::new_current_thread().enable_all().build();

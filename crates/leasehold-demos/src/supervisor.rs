@@ -80,7 +80,7 @@ impl Supervisor {
         victims: &str,
         done: impl Fn(&Connection) -> Result<u64>,
     ) -> Result<()> {
-        self.show.bar.set_length(total);
+        self.show.progress_of(total);
         let (mut last, mut moved_at) = (0, Instant::now());
         loop {
             let now = done(&self.database)?;

@@ -4,7 +4,7 @@ use std::fmt::Write;
 
 use serde::{Deserialize, Serialize};
 
-use crate::show::{BAD, GOOD, SMALL, TITLE, styled};
+use crate::show::{BAD, GOOD, SMALL, TITLE, grouped, styled};
 
 /// Widest bar of a chart.
 const BAR: usize = 40;
@@ -15,6 +15,8 @@ pub(crate) struct Verdict {
     points: Vec<Point>,
     /// Titles, labels and heights.
     charts: Vec<(String, Vec<(String, u64)>)>,
+    /// The worst of what broke: how often, and what.
+    damage: (u64, String),
 }
 
 #[derive(Serialize, Deserialize)]
@@ -50,6 +52,19 @@ impl Verdict {
         self
     }
 
+    /// The damage that people would talk about, if there is any.
+    pub(crate) fn damage(mut self, count: u64, what: &str) -> Self {
+        self.damage = (count, what.into());
+        self
+    }
+
+    /// The damage in a few words; `None` if the invariant held.
+    pub(crate) fn worst(&self) -> Option<String> {
+        let (count, what) = &self.damage;
+        let broken = || self.points.iter().find(|point| !point.held).map(|point| point.what.clone());
+        if *count > 0 { Some(format!("{} {what}", grouped(*count))) } else { broken() }
+    }
+
     /// Whether the whole invariant held.
     pub(crate) fn held(&self) -> bool {
         self.points.iter().all(|point| point.held)
@@ -70,11 +85,12 @@ impl Verdict {
         let mut text = String::new();
         let width = self.points.iter().map(|point| point.what.chars().count()).max().unwrap_or(0);
         for Point { what, wanted, found, held } in &self.points {
+            let (wanted, found) = (readable(wanted), readable(found));
             let line = match (wanted.as_str(), held) {
                 ("", _) => format!("    {what:width$}  {found}"),
                 (_, true) => format!("  {} {what:width$}  {found}", styled(GOOD, "✓")),
                 (_, false) => {
-                    let found = styled(BAD, format_args!("{found}, and should be {wanted}"));
+                    let found = styled(BAD, format_args!("{found}, not {wanted}"));
                     format!("  {} {what:width$}  {found}", styled(BAD, "✗"))
                 }
             };
@@ -86,11 +102,17 @@ impl Verdict {
             let highest = bars.iter().map(|(_, height)| *height).max().unwrap_or(0).max(1);
             for (label, height) in bars {
                 let length = (*height as usize * BAR).div_ceil(highest as usize);
+                let height = grouped(*height);
                 let _infallible = writeln!(text, "  {label:>width$} {} {height}", "█".repeat(length));
             }
         }
         text
     }
+}
+
+/// A number with its thousands apart; other text as it is.
+fn readable(found: &str) -> String {
+    found.parse().map_or_else(|_| found.into(), grouped)
 }
 
 /// The invariant of the same run with and without coordination, point by point.
@@ -99,13 +121,15 @@ pub(crate) fn compare(with: &Verdict, without: &Verdict) -> String {
     let width = points.iter().map(|point| point.what.chars().count()).max().unwrap_or(0);
     let mut text = String::new();
     let head =
-        format!("  the same run{:1$}  {2:>12}  {3:>12}", "", width.saturating_sub(10), "coordinated", "not");
+        format!("  the same run{:1$}  {2:>11}  {3:>9}", "", width.saturating_sub(12), "coordinated", "not");
     let _infallible = writeln!(text, "{}", styled(TITLE, head));
     for Point { what, found, held, .. } in points {
         let other = without.points.iter().find(|other| other.what == *what);
-        let cell = |found: &str, held| styled(if held { GOOD } else { BAD }, format_args!("{found:>12}"));
-        let other = other.map_or_else(|| format!("{:>12}", "–"), |other| cell(&other.found, other.held));
-        let _infallible = writeln!(text, "  {what:width$}  {}  {other}", cell(found, *held));
+        let cell = |found: &str, held: bool, width: usize| {
+            styled(if held { GOOD } else { BAD }, format_args!("{:>width$}", readable(found)))
+        };
+        let other = other.map_or_else(|| format!("{:>9}", "–"), |other| cell(&other.found, other.held, 9));
+        let _infallible = writeln!(text, "  {what:width$}  {}  {other}", cell(found, *held, 11));
     }
     text
 }
@@ -118,13 +142,16 @@ mod tests {
     fn a_verdict_shows_what_broke_and_the_expected_value() {
         let verdict = Verdict::default()
             .reports("buyers", 9)
-            .expects("sold", 5_u64, 7)
+            .expects("sold", 5_u64, 7_000)
+            .damage(6_995, "oversold")
             .chart("sold by worker", vec![("1".into(), 4), ("2".into(), 0)]);
         assert!(!verdict.held());
         let shown = anstream::adapter::strip_str(&verdict.show()).to_string();
-        assert!(shown.contains("✗ sold    7, and should be 5"), "{shown}");
+        assert!(shown.contains("✗ sold    7,000, not 5"), "{shown}");
+        assert_eq!(verdict.worst().as_deref(), Some("6,995 oversold"));
         assert!(shown.contains("  2  0"), "{shown}");
-        assert!(Verdict::default().expects("sold", 5, 5).held());
+        let held = Verdict::default().expects("sold", 5, 5).damage(0, "oversold");
+        assert!(held.held() && held.worst().is_none());
     }
 
     #[test]

@@ -18,7 +18,7 @@ is given by --store all keys begin with demo: and are removed at the end.
 
 Examples:
   leasehold demo                                 list them
-  leasehold demo all                             run all, one after the other
+  leasehold demo all                             run each with and without coordination, and compare
   leasehold demo flash-sale                      run one on the embedded store
   leasehold demo flash-sale --unsafe             see what breaks without coordination
   leasehold demo flash-sale --both               run it with and without, and compare
@@ -48,7 +48,11 @@ impl Demo {
         // Only a store that was named explicitly: a demo must not load a shared store by default.
         let options = Options { store: global.store.clone(), json: global.json, ..self.options };
         // It has a runtime of its own.
-        let exit_code = thread::spawn(move || leasehold_demos::run_all(&chosen, &options)).join();
+        let run = move || match chosen[..] {
+            [demo] => leasehold_demos::run(demo, &options),
+            _ => leasehold_demos::run_all(&chosen, &options),
+        };
+        let exit_code = thread::spawn(run).join();
         Ok(Exit(exit_code.unwrap_or(70)))
     }
 }

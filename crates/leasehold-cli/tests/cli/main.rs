@@ -3,6 +3,7 @@
 mod dashboards;
 mod deadlines;
 mod default_store;
+mod demo;
 mod deploy;
 mod docs;
 mod guardian;

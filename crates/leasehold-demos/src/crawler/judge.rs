@@ -18,6 +18,8 @@ const AT_ONCE: &str = "
            sum(step) over (partition by domain order by at, step rows unbounded preceding) as requests
     from steps";
 
+const MET: &str = "select count(*) from at_once where step = 1 and requests > 1";
+
 pub(super) fn judge(database: &Connection, options: &Options) -> Result<Verdict> {
     database.execute_batch(AT_ONCE)?;
     let number = |sql| number(database, sql);
@@ -34,11 +36,8 @@ pub(super) fn judge(database: &Connection, options: &Options) -> Result<Verdict>
             number("select count(*) from requests where not served")?,
         )
         .reports("times a domain was locked by another worker", number("select count(*) from refusals")?)
-        .expects(
-            "requests while the domain had another one",
-            0,
-            number("select count(*) from at_once where step = 1 and requests > 1")?,
-        )
+        .expects("requests while the domain had another one", 0, number(MET)?)
+        .damage(number(MET)?, "requests overlap")
         .expects("pages that the site served", pages, number(SERVED)?)
         .expects(
             "pages that crawlers have",

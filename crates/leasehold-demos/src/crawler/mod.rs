@@ -10,13 +10,14 @@ mod site;
 use rusqlite::Connection;
 
 use crate::{
-    Demo, Result, Topology, database::number, options::Options, policy::PolicyFile, supervisor::Supervisor,
-    worker::Worker,
+    Demo, Result, Topology, database::number, options::Options, policy::PolicyFile, show::grouped,
+    supervisor::Supervisor, worker::Worker,
 };
 
 pub(crate) static DEMO: Demo = Demo {
     name: "crawler",
     line: "40 domains with 150 pages each, four crawlers, and one request at a time to a domain",
+    protects: "one request per domain",
     without: "crawlers asked for pages of the same domain at the same time",
     has_outage: false,
     has_records: false,
@@ -59,8 +60,10 @@ fn set_up(database: &mut Connection, _: &Options) -> Result<()> {
 
 async fn supervise(supervisor: &mut Supervisor) -> Result<()> {
     let pages = DOMAINS * supervisor.options.scaled(PAGES);
-    supervisor
-        .print(format!("{DOMAINS} domains, of which the first pages are known; {pages} pages to be found"));
+    supervisor.print(format!(
+        "{DOMAINS} domains, of which the first pages are known; {} pages to be found",
+        grouped(pages)
+    ));
     supervisor.start(SITE, 1)?;
     supervisor.until(|database| Ok(number(database, "select count(*) from site")? == 1)).await?;
     supervisor.start(CRAWLER, 4)?;

@@ -26,7 +26,8 @@ pub(super) fn judge(database: &Connection, _: &Options) -> Result<Verdict> {
             number("select (select sum(balance) from accounts) + (select sum(escrow) from deals)")?,
         )
         .expects("accounts that are not the sum of their entries", 0, number(WRONG_ACCOUNTS)?)
-        .expects("deals with a deposit, a payout or a refund too many", 0, number(TOO_MANY)?)
+        .expects("deals with a deposit, payout or refund too many", 0, number(TOO_MANY)?)
+        .damage(number(TOO_MANY)?, "deals paid twice")
         .expects("deals both paid out and refunded", 0, number(BOTH)?)
         .expects("deals without an end, or on no legal path to it", 0, wrong_paths(database)?)
         .expects("outbox rows not notified exactly once", 0, number(NOT_NOTIFIED_ONCE)?)

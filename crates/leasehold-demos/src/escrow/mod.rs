@@ -27,6 +27,7 @@ use crate::{
 pub(crate) static DEMO: Demo = Demo {
     name: "escrow",
     line: "200 deals with deposits, payouts and refunds, and three instances of a service that are killed",
+    protects: "each deal paid once",
     without: "instances worked on the same message, deal or account at the same time: each read what the others were \
               about to change, so money was paid twice and balances were overwritten",
     has_outage: false,

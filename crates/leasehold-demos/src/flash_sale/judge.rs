@@ -39,5 +39,13 @@ pub(super) fn judge(database: &Connection, _: &Options) -> Result<Verdict> {
                       and orders.product = answers.product and status = 'CONFIRMED')",
             )?,
         )
+        .damage(
+            number(
+                "select sum(max(0, sold - first_stock)) from
+                     (select first_stock, (select count(*) from orders where product = products.id) as sold
+                      from products)",
+            )?,
+            "units oversold",
+        )
         .chart("orders taken by each instance", sold_by))
 }

@@ -11,13 +11,14 @@ mod shop;
 use rusqlite::Connection;
 
 use crate::{
-    Demo, Result, Topology, database::number, options::Options, policy::PolicyFile, supervisor::Supervisor,
-    worker::Worker,
+    Demo, Result, Topology, database::number, options::Options, policy::PolicyFile, show::grouped,
+    supervisor::Supervisor, worker::Worker,
 };
 
 pub(crate) static DEMO: Demo = Demo {
     name: "flash-sale",
     line: "10,000 buyers, 1,000 units, three instances of a shop that are killed at random",
+    protects: "each unit sold once",
     without: "instances read the same stock at the same time, and each sold that unit",
     has_outage: false,
     has_records: false,
@@ -71,16 +72,26 @@ fn set_up(database: &mut Connection, options: &Options) -> Result<()> {
 async fn supervise(supervisor: &mut Supervisor) -> Result<()> {
     let buyers = supervisor.options.scaled(BUYERS);
     supervisor.print(format!(
-        "{PRODUCTS} products with {} units each; {buyers} buyers, of whom {} press the button twice",
-        supervisor.options.scaled(STOCK),
-        buyers.div_ceil(10)
+        "{PRODUCTS} products with {} units each; {} buyers, of whom {} press the button twice",
+        grouped(supervisor.options.scaled(STOCK)),
+        grouped(buyers),
+        grouped(buyers.div_ceil(10))
     ));
     supervisor.start(SHOP, SHOPS)?;
     supervisor.print_metrics(SHOPS, "select port from shops order by number").await?;
     supervisor.start(PACKER, 1)?;
     supervisor.start(BUYER, 1)?;
     let presses = buyers + buyers.div_ceil(10);
-    supervisor.until_done(presses, SHOP, |database| number(database, "select count(*) from answers")).await?;
+    let is_over = |database: &Connection| Ok(number(database, "select count(*) from answers")? == presses);
+    // Instances are killed while they sell: later ones hold no lock, for what is sold out needs none.
+    let units = PRODUCTS * supervisor.options.scaled(STOCK);
+    let sold = "select sum(first_stock - stock) from products";
+    let done = |database: &Connection| {
+        if is_over(database)? { Ok(units) } else { number(database, sold) }
+    };
+    supervisor.until_done(units, SHOP, done).await?;
+    supervisor.print("sold out; the other buyers are told so");
+    supervisor.until(is_over).await?;
     supervisor.until(|database| Ok(number(database, "select count(*) from queue")? == 0)).await
 }
 

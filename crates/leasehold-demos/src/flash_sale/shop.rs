@@ -19,6 +19,8 @@ use tokio::sync::oneshot;
 use super::{PRODUCTS, STOCK_IN_KEY};
 use crate::{Result, http::listen, protection::Protection, worker::Worker};
 
+/// How long a shop takes to check an order, after it has read the stock.
+const CHECK: Duration = Duration::from_millis(2);
 /// The longest pause of an order for one that comes at the same time.
 const MEETING: Duration = Duration::from_millis(300);
 
@@ -153,6 +155,7 @@ impl Shop {
         let Some(stock) = self.stock_on_sale(request.product)?.filter(|stock| *stock > 0) else {
             return Ok((StatusCode::CONFLICT, SOLD_OUT.into()));
         };
+        tokio::time::sleep(CHECK).await;
         if self.stock_in_name {
             self.meet_another(request.product, seen != stock).await;
         }

@@ -24,8 +24,9 @@ pub(super) fn judge(database: &Connection, options: &Options) -> Result<Verdict>
         .reports("uploads that got an answer", number("select count(*) from uploads")?)
         .reports("409, this file is being processed", number("select sum(file_busy) from uploads")?)
         .reports("409, another upload is being processed", number("select sum(invoice_busy) from uploads")?)
-        .reports("invoices filed", number("select count(*) from invoices")?)
+        .reports("invoices filed, those of the outage included", number("select count(*) from invoices")?)
         .expects("invoices filed twice", 0, twice)
+        .damage(twice, "filed twice")
         .expects(
             "invoices uploaded and not filed",
             0,
@@ -43,7 +44,7 @@ pub(super) fn judge(database: &Connection, options: &Options) -> Result<Verdict>
             .reports("of these at an instance that started in the outage", of_started)
             .reports("others without protection, because the store was slow", unprotected - in_outage)
             .expects(
-                "runs without protection, by the metric of the instances",
+                "runs without protection, by the instances' metric",
                 number(COUNTED)?,
                 number("select sum(unprotected) from metrics")?,
             ),

@@ -36,7 +36,7 @@ pub(super) async fn measure(supervisor: &Supervisor) -> Result<()> {
     };
     // All primaries of a cluster are asked at once, and each counts as a round trip.
     let is_cluster = leases.capabilities().engine == "redis-cluster";
-    let beside = if is_cluster { " (to every primary at once)" } else { "" };
+    let beside = if is_cluster { ", in parallel" } else { "" };
     let shared = scan(&leases, &pool, Scans::Shared).await?;
     note(&format!("that all pods share{beside}"), shared.asked, shared.done)?;
     let another = supervisor.new_client().await?;

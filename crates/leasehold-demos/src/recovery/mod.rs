@@ -21,6 +21,7 @@ use crate::{
     options::Options,
     policy::{self, PolicyFile},
     protection::TIMEOUTS_TABLE,
+    show::grouped,
     supervisor::Supervisor,
     worker::Worker,
 };
@@ -28,6 +29,7 @@ use crate::{
 pub(crate) static DEMO: Demo = Demo {
     name: "recovery",
     line: "1,000 transactions a second, of which those that time out are refunded by two pods",
+    protects: "each refund made once",
     without: "pods read the same timed-out transaction, and each refunded it",
     has_outage: false,
     has_records: false,
@@ -47,6 +49,8 @@ pub(crate) static DEMO: Demo = Demo {
 const TRANSACTIONS: u64 = 5_000;
 /// Transactions that begin each second.
 const RATE: u64 = 1_000;
+/// Transactions that begin together.
+const BATCH: u64 = 50;
 /// How long a transaction may take.
 const TIMEOUT: Duration = Duration::from_millis(500);
 
@@ -84,8 +88,10 @@ fn set_up(database: &mut Connection, _: &Options) -> Result<()> {
 async fn supervise(supervisor: &mut Supervisor) -> Result<()> {
     let transactions = supervisor.options.scaled(TRANSACTIONS);
     supervisor.print(format!(
-        "{transactions} transactions, {RATE} a second, with {} ms each; four of ten never end, and half of these meet a \
+        "{} transactions, {} a second, with {} ms each; four of ten never end, and half of these meet a \
          bank that refuses at first",
+        grouped(transactions),
+        grouped(RATE),
         TIMEOUT.as_millis()
     ));
     if !supervisor.options.r#unsafe {

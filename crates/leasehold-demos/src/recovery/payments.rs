@@ -1,38 +1,30 @@
 //! Starts transactions. Some complete in time, a few at the last moment, some never.
 
-use std::{
-    io::Write,
-    sync::{Arc, Mutex, MutexGuard, PoisonError},
-    time::Duration,
-};
+use std::{io::Write, sync::Arc, time::Duration};
 
 use leasehold::Deadline;
-use rusqlite::Connection;
 use tokio::{task::JoinSet, time::MissedTickBehavior};
 
-use super::{Order, RATE, TIMEOUT, TRANSACTIONS, now_us, pool};
-use crate::{Result, protection::Timeouts, worker::Worker};
+use super::{BATCH, Order, RATE, TIMEOUT, TRANSACTIONS, now_us, pool};
+use crate::{Result, protection::Timeouts, worker::Worker, writer::Writer};
 
-/// Transactions that begin together.
-const BATCH: usize = 50;
 const AGAIN: Duration = Duration::from_millis(50);
 
 struct Payments {
-    database: Mutex<Connection>,
+    writer: Writer,
     timeouts: Timeouts,
 }
 
 pub(super) async fn pay(worker: Worker) -> Result<()> {
     let protection = worker.protection().await?;
-    let database = worker.database()?;
     let timeouts = protection.timeouts(&worker, &pool(&worker))?;
-    let payments = Arc::new(Payments { database: Mutex::new(database), timeouts });
+    let payments = Arc::new(Payments { writer: Writer::start(worker.database()?), timeouts });
     let numbers: Vec<_> = (0..worker.options.scaled(TRANSACTIONS)).collect();
     let mut completing = JoinSet::new();
     // Late batches follow at once: the rate stays what it is.
-    let mut pace = tokio::time::interval(Duration::from_millis(1000 * BATCH as u64 / RATE));
+    let mut pace = tokio::time::interval(Duration::from_millis(1000 * BATCH / RATE));
     pace.set_missed_tick_behavior(MissedTickBehavior::Burst);
-    for batch in numbers.chunks(BATCH) {
+    for batch in numbers.chunks(BATCH as usize) {
         pace.tick().await;
         payments.begin(batch).await?;
         for number in batch {
@@ -75,12 +67,22 @@ fn id(number: u64) -> String {
 }
 
 impl Payments {
-    fn database(&self) -> MutexGuard<'_, Connection> {
-        self.database.lock().unwrap_or_else(PoisonError::into_inner)
-    }
-
     async fn begin(&self, batch: &[u64]) -> Result<()> {
-        let deadlines = self.write_down(batch)?;
+        let orders: Vec<_> = batch.iter().map(|number| (id(*number), order(*number))).collect();
+        let deadlines = orders.iter().map(|(id, order)| Deadline::new(id.clone(), TIMEOUT).json(order));
+        let deadlines: Vec<_> = deadlines.collect::<leasehold::Result<_>>()?;
+        let due_us = now_us() + TIMEOUT.as_micros() as i64;
+        let write_down = self.writer.write(move |change| {
+            let mut insert = change.prepare_cached(
+                "insert into transactions (id, account, euros, state, fence, due_us)
+                 values (?, ?, ?, 'open', 0, ?)",
+            )?;
+            for (id, order) in orders {
+                insert.execute((id, order.account, order.euros, due_us))?;
+            }
+            Ok(())
+        });
+        write_down.await?;
         // Setting it again replaces the deadline.
         while let Err(error) = self.timeouts.set(&deadlines).await {
             pause(error).await;
@@ -88,36 +90,26 @@ impl Payments {
         Ok(())
     }
 
-    fn write_down(&self, batch: &[u64]) -> Result<Vec<Deadline>> {
-        let mut database = self.database();
-        let change = database.transaction()?;
-        let mut deadlines = Vec::new();
-        for number in batch {
-            let (id, order) = (id(*number), order(*number));
-            let due_us = now_us() + TIMEOUT.as_micros() as i64;
-            change.execute(
-                "insert into transactions (id, account, euros, state, fence, due_us) values (?, ?, ?, 'open', 0, ?)",
-                (&id, order.account, order.euros, due_us),
-            )?;
-            deadlines.push(Deadline::new(id, TIMEOUT).json(&order)?);
-        }
-        change.commit()?;
-        Ok(deadlines)
-    }
-
     /// The database decides: a refunded transaction cannot complete, and a completed one cannot be refunded.
     async fn complete(&self, number: u64) -> Result<()> {
         let id = id(number);
-        let sql = "update transactions set state = 'completed' where id = ? and state = 'open'";
-        if self.database().execute(sql, [&id])? == 0 {
+        let ours = id.clone();
+        let completed = self.writer.write(move |change| {
+            let sql = "update transactions set state = 'completed' where id = ? and state = 'open'";
+            change.prepare_cached(sql)?.execute([ours])
+        });
+        if completed.await? == 0 {
             return Ok(());
         }
         while let Err(error) = self.timeouts.cancel(&id).await {
             pause(error).await;
         }
-        let sql = "update transactions set cancelled_us = ? where id = ?";
-        self.database().execute(sql, (now_us(), &id))?;
-        Ok(())
+        let cancelled_us = now_us();
+        let cancelled = self.writer.write(move |change| {
+            let sql = "update transactions set cancelled_us = ? where id = ?";
+            change.prepare_cached(sql)?.execute((cancelled_us, id))
+        });
+        cancelled.await.map(drop)
     }
 }
 

@@ -1,18 +1,16 @@
 //! One of the pods that refund timed-out transactions.
 
-use std::{
-    sync::{Arc, Mutex, MutexGuard, PoisonError},
-    time::Duration,
-};
+use std::{sync::Arc, time::Duration};
 
 use leasehold::{Leasehold, deadlines::Scans};
-use rusqlite::{Connection, OptionalExtension, TransactionBehavior::Immediate};
+use rusqlite::OptionalExtension;
 
 use super::{Order, now_us, pool, scan_lock};
 use crate::{
     Result,
     protection::{Late, Plan},
     worker::Worker,
+    writer::Writer,
 };
 
 /// How long a transaction waits for another pod when the one that claimed it was killed.
@@ -26,21 +24,21 @@ const NOTE_EVERY: Duration = Duration::from_millis(100);
 
 struct Pod {
     name: String,
-    database: Mutex<Connection>,
+    writer: Writer,
 }
 
-/// An attempt to refund a transaction. It ends when it is dropped, also by a timeout, but not if the pod is killed.
+/// An attempt to refund a transaction. It also ends when its handler is cut off, but not when the pod is killed.
 struct Attempt<'a> {
     pod: &'a Pod,
     row: i64,
     is_open: bool,
-    outcome: &'static str,
+    has_ended: bool,
 }
 
 pub(super) async fn recover(worker: Worker) -> Result<()> {
     let protection = worker.protection().await?;
     let timeouts = protection.timeouts(&worker, &pool(&worker))?;
-    let pod = Arc::new(Pod { name: worker.name(), database: Mutex::new(worker.database()?) });
+    let pod = Arc::new(Pod { name: worker.name(), writer: Writer::start(worker.database()?) });
     if let Some(leases) = protection.leases() {
         tokio::spawn(note_scans(leases.clone(), pod.clone(), worker.life));
     }
@@ -65,81 +63,110 @@ pub(super) async fn recover(worker: Worker) -> Result<()> {
 }
 
 async fn note_scans(leases: Leasehold, pod: Arc<Pod>, life: u32) -> Result<()> {
+    let name = pod.name.clone();
     let sql = "insert into scans (pod, life, done, skipped) values (?, ?, 0, 0)";
-    pod.database().execute(sql, (&pod.name, life))?;
+    pod.writer.write(move |change| change.execute(sql, (name, life))).await?;
     loop {
         tokio::time::sleep(NOTE_EVERY).await;
-        let stats = leases.stats();
-        pod.database().execute(
-            "update scans set done = ?, skipped = ? where pod = ? and life = ?",
-            (stats.recovery_scans, stats.recovery_skipped, &pod.name, life),
-        )?;
+        let (stats, name) = (leases.stats(), pod.name.clone());
+        let noted = pod.writer.write(move |change| {
+            let sql = "update scans set done = ?, skipped = ? where pod = ? and life = ?";
+            change.execute(sql, (stats.recovery_scans, stats.recovery_skipped, name, life))
+        });
+        noted.await?;
     }
 }
 
 impl Pod {
-    fn database(&self) -> MutexGuard<'_, Connection> {
-        self.database.lock().unwrap_or_else(PoisonError::into_inner)
-    }
-
     async fn refund_late(&self, late: Late) -> Result<()> {
         let order: Order = late.context()?;
-        let mut attempt = self.begin(&late)?;
+        let attempt = self.begin(&late).await?;
+        // Before the store is told how it went: from then on another pod may begin.
+        let (outcome, result) = match self.ask_and_refund(&attempt, &late, &order).await {
+            Ok(outcome) => (outcome, Ok(())),
+            Err(error) => ("refused", Err(error)),
+        };
+        attempt.end(outcome).await?;
+        result
+    }
+
+    async fn ask_and_refund(
+        &self,
+        attempt: &Attempt<'_>,
+        late: &Late,
+        order: &Order,
+    ) -> Result<&'static str> {
         if !attempt.is_open {
             // A pod refunded it and died before it acknowledged, or it completed at the last moment.
-            attempt.outcome = "nothing to do";
-            return Ok(());
+            return Ok("nothing to do");
         }
-        attempt.outcome = "refused";
-        ask_bank(&order, late.attempt).await?;
-        attempt.outcome = if self.refund(&late, &order)? { "refunded" } else { "too late" };
-        Ok(())
+        ask_bank(order, late.attempt).await?;
+        Ok(if self.refund(late, order).await? { "refunded" } else { "too late" })
     }
 
     /// Reads the transaction and raises its fence: earlier holders can no longer write.
-    fn begin(&self, late: &Late) -> Result<Attempt<'_>> {
+    async fn begin(&self, late: &Late) -> Result<Attempt<'_>> {
         let began_us = now_us();
         let hidden_until_us = began_us + late.hidden_for.as_micros() as i64;
         let claimed_us = hidden_until_us - VISIBILITY.as_micros() as i64;
-        let mut database = self.database();
-        let change = database.transaction_with_behavior(Immediate)?;
-        change
-            .execute("update transactions set fence = max(fence, ?) where id = ?", (late.fence, &late.id))?;
-        let sql = "select state = 'open' from transactions where id = ?";
-        let is_open = change.query_row(sql, [&late.id], |row| row.get(0)).optional()?;
-        change.execute(
-            "insert into attempts (tx, pod, attempt, claimed_us, hidden_until_us, began_us) values (?, ?, ?, ?, ?, ?)",
-            (&late.id, &self.name, late.attempt, claimed_us, hidden_until_us, began_us),
-        )?;
-        let row = change.last_insert_rowid();
-        change.commit()?;
-        Ok(Attempt { pod: self, row, is_open: is_open.unwrap_or(false), outcome: "failed" })
+        let (name, id, number, fence) = (self.name.clone(), late.id.clone(), late.attempt, late.fence);
+        let begun = self.writer.write(move |change| {
+            let sql = "update transactions set fence = max(fence, ?) where id = ?";
+            change.prepare_cached(sql)?.execute((fence, &id))?;
+            let sql = "select state = 'open' from transactions where id = ?";
+            let is_open = change.prepare_cached(sql)?.query_row([&id], |row| row.get(0)).optional()?;
+            change
+                .prepare_cached(
+                    "insert into attempts (tx, pod, attempt, claimed_us, hidden_until_us, began_us)
+                     values (?, ?, ?, ?, ?, ?)",
+                )?
+                .execute((&id, name, number, claimed_us, hidden_until_us, began_us))?;
+            Ok((change.last_insert_rowid(), is_open.unwrap_or(false)))
+        });
+        let (row, is_open) = begun.await?;
+        Ok(Attempt { pod: self, row, is_open, has_ended: false })
     }
 
     /// False if it was completed meanwhile, or belongs to another pod by now.
-    fn refund(&self, late: &Late, order: &Order) -> Result<bool> {
-        let mut database = self.database();
-        let change = database.transaction_with_behavior(Immediate)?;
-        let ours = change.execute(
-            "update transactions set state = 'refunded' where id = ? and fence <= ? and state <> 'completed'",
-            (&late.id, late.fence),
-        )?;
-        if ours == 0 {
-            return Ok(false);
-        }
-        change.execute(
-            "insert into refunds (tx, pod, euros, at_us) values (?, ?, ?, ?)",
-            (&late.id, &self.name, order.euros, now_us()),
-        )?;
-        change.commit()?;
-        Ok(true)
+    async fn refund(&self, late: &Late, order: &Order) -> Result<bool> {
+        let (name, id, fence, euros) = (self.name.clone(), late.id.clone(), late.fence, order.euros);
+        let refunded = self.writer.write(move |change| {
+            let sql = "update transactions set state = 'refunded'
+                       where id = ? and fence <= ? and state <> 'completed'";
+            if change.prepare_cached(sql)?.execute((&id, fence))? == 0 {
+                return Ok(false);
+            }
+            let sql = "insert into refunds (tx, pod, euros, at_us) values (?, ?, ?, ?)";
+            change.prepare_cached(sql)?.execute((&id, name, euros, now_us()))?;
+            Ok(true)
+        });
+        refunded.await
+    }
+}
+
+const END: &str = "update attempts set ended_us = ?, outcome = ? where id = ?";
+
+impl Attempt<'_> {
+    async fn end(mut self, outcome: &'static str) -> Result<()> {
+        let (ended_us, row) = (now_us(), self.row);
+        let ended = self
+            .pod
+            .writer
+            .write(move |change| change.prepare_cached(END)?.execute((ended_us, outcome, row)));
+        ended.await?;
+        self.has_ended = true;
+        Ok(())
     }
 }
 
 impl Drop for Attempt<'_> {
     fn drop(&mut self) {
-        let sql = "update attempts set ended_us = ?, outcome = ? where id = ?";
-        let _judged_as_unended = self.pod.database().execute(sql, (now_us(), self.outcome, self.row));
+        if !self.has_ended {
+            let (ended_us, row) = (now_us(), self.row);
+            let ended =
+                self.pod.writer.write_blocking(move |change| change.execute(END, (ended_us, "failed", row)));
+            let _judged_as_unended = ended;
+        }
     }
 }
 

@@ -15,13 +15,9 @@ const CRAWLER: &str = env!("CARGO_BIN_EXE_crawler");
 const FETCHED: &str = "select count(*) from pages where crawler is not null";
 
 #[test]
-fn no_two_requests_to_a_domain_meet_although_crawlers_are_killed() {
-    DemoRun::start(CRAWLER, &["--scale", "20"]).end().held();
-}
-
-#[test]
-fn a_domain_of_another_worker_is_logged() {
-    let ended = DemoRun::start(CRAWLER, &["--scale", "10"]).end();
+fn no_two_requests_to_a_domain_meet_and_a_domain_of_another_worker_is_logged() {
+    let ended = DemoRun::start(CRAWLER, &["--scale", "20"]).end();
+    ended.held();
     let refused = ended.number("times a domain was locked by another worker");
     let logged = ended.logs.lines().filter(|line| line.ends_with(" locked by another worker")).count() as u64;
     // A crawler may be killed between the line and the count.

@@ -59,11 +59,12 @@ fn pods_bear_that_a_primary_of_the_cluster_is_replaced_and_killed() {
     let Some(set) = ClusterSet::builder().start_or_skip() else { return };
     let run = DemoRun::start(RECOVERY, &["--scale", "40", "--store", &set.url()]);
     let ended = "select count(*) from transactions where state <> 'open'";
-    run.until(ended, 100, 400);
+    let transactions = 2_000;
+    run.until(ended, 100, transactions / 2);
     let primary = set.primaries()[0];
     set.failover_of(primary);
     primary.kill();
-    run.until(ended, 100, 799);
+    run.until(ended, 100, transactions - 1);
     run.end().held();
 }
 

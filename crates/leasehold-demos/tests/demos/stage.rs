@@ -1,6 +1,6 @@
 //! Demos on servers that they start for themselves, and kill.
 
-use std::process::Command;
+use std::{process::Command, thread};
 
 use leasehold_testkit::RedisServer;
 
@@ -27,21 +27,27 @@ fn servers_are_started_killed_on_stage_and_gone_at_the_end() {
     if RedisServer::shared_or_skip().is_none() {
         return;
     }
-    for (demo, topology, acts) in STAGES {
-        let folder = tempfile::tempdir().unwrap();
-        let output = Command::new(demo)
-            .args(["--scale", "50", "--topology", topology])
-            .env("TMPDIR", folder.path())
-            .output()
-            .unwrap();
-        let said = String::from_utf8_lossy(&[output.stderr, output.stdout].concat()).into_owned();
-        assert_eq!(output.status.code(), Some(0), "{said}");
-        for act in acts {
-            assert!(said.contains(act), "{act}:\n{said}");
+    thread::scope(|scope| {
+        for (demo, topology, acts) in STAGES {
+            scope.spawn(move || play(demo, topology, acts));
         }
-        // Nothing is left of them, and nothing can still write there.
-        assert_eq!(std::fs::read_dir(folder.path()).unwrap().count(), 0, "{topology}");
+    });
+}
+
+fn play(demo: &str, topology: &str, acts: &[&str]) {
+    let folder = tempfile::tempdir().unwrap();
+    let output = Command::new(demo)
+        .args(["--scale", "50", "--kills", "4", "--topology", topology])
+        .env("TMPDIR", folder.path())
+        .output()
+        .unwrap();
+    let said = String::from_utf8_lossy(&[output.stderr, output.stdout].concat()).into_owned();
+    assert_eq!(output.status.code(), Some(0), "{said}");
+    for act in acts {
+        assert!(said.contains(act), "{act}:\n{said}");
     }
+    // Nothing is left of them, and nothing can still write there.
+    assert_eq!(std::fs::read_dir(folder.path()).unwrap().count(), 0, "{topology}");
 }
 
 #[test]
