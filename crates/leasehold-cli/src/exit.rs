@@ -41,7 +41,7 @@ pub(crate) const fn code_of(kind: ErrorKind) -> u8 {
     match kind {
         ErrorKind::TimedOut => 1,
         ErrorKind::Invalid => 64,
-        ErrorKind::WrongType => 65,
+        ErrorKind::WrongType | ErrorKind::OtherMode | ErrorKind::OtherLimit => 65,
         ErrorKind::StoreUnreachable => 69,
         ErrorKind::Overloaded => 75,
         ErrorKind::Lost => 76,

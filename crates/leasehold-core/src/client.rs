@@ -1,6 +1,6 @@
 //! A client of one store, however that was found.
 
-use std::{fmt, sync::Arc, time::Duration};
+use std::{fmt, num::NonZeroU32, sync::Arc, time::Duration};
 
 use futures_util::{StreamExt, stream::BoxStream};
 
@@ -18,7 +18,7 @@ use crate::{
     forced,
     idempotency::{Idempotency, IdempotencyKey},
     lease::{Attach, Handle},
-    lock::Lock,
+    lock::{Kind, Lock},
     marker::Marker,
     name::Name,
     telemetry::{Observer, Stats},
@@ -79,7 +79,65 @@ impl Client {
 
     /// A lock whose name a key schema made; a bad name is reported when it is acquired.
     pub fn lock_named(&self, name: Result<Name>) -> Lock {
-        Lock::named(self.core.clone(), name)
+        Lock::named(self.core.clone(), name, Kind::Exclusive)
+    }
+
+    /// The shared side of the read-write lock of that name: many readers, and no writer beside them. A reader behind a waiting
+    /// writer waits, so that writers are not starved; when the writer is done, all readers up to the next writer come in.
+    ///
+    /// Every reader has a fence of its own, above that of the last writer and below that of the next one. A resource that
+    /// remembers the fence of its last write can refuse a reader that was paused since before it.
+    ///
+    /// ```
+    /// # #[tokio::main(flavor = "current_thread")] async fn main() -> leasehold::Result<()> {
+    /// let leases = leasehold::Leasehold::connect("memory:").await?;
+    /// let one = leases.read_lock("config").acquire().await?;
+    /// let other = leases.read_lock("config").acquire().await?;
+    /// assert!(leases.write_lock("config").try_acquire().await?.held().is_none());
+    /// # let _ = (one.release().await?, other.release().await?);
+    /// # leases.close().await
+    /// # }
+    /// ```
+    pub fn read_lock(&self, name: impl AsRef<str>) -> Lock {
+        Lock::named(self.core.clone(), Name::new(name.as_ref()), Kind::Shared)
+    }
+
+    /// The exclusive side of a read-write lock: the same as [`Client::lock`] of that name.
+    pub fn write_lock(&self, name: impl AsRef<str>) -> Lock {
+        self.lock(name)
+    }
+
+    /// A semaphore: at most `limit` permits are held at a time. [`Lock::permits`] takes several. The store keeps the limit, for
+    /// a day after the last use; another number is an error, so that two deployments never admit more than either of them
+    /// says. [`Client::set_limit`] changes it.
+    ///
+    /// ```
+    /// # #[tokio::main(flavor = "current_thread")] async fn main() -> leasehold::Result<()> {
+    /// let leases = leasehold::Leasehold::connect("memory:").await?;
+    /// let one = leases.semaphore("gpu", 2).acquire().await?;
+    /// let other = leases.semaphore("gpu", 2).acquire().await?;
+    /// assert!(leases.semaphore("gpu", 2).try_acquire().await?.held().is_none());
+    /// assert_eq!(leases.semaphore("gpu", 8).acquire().await.unwrap_err().kind(), leasehold::ErrorKind::OtherLimit);
+    /// # let _ = (one.release().await?, other.release().await?);
+    /// # leases.close().await
+    /// # }
+    /// ```
+    pub fn semaphore(&self, name: impl AsRef<str>, limit: u32) -> Lock {
+        Lock::named(self.core.clone(), Name::new(name.as_ref()), Kind::Permits { take: 1, of: limit })
+    }
+
+    /// Changes how many permits a semaphore has. A lower limit takes nothing away: nobody is admitted until enough permits
+    /// came back. A higher one admits those who wait. Programs that name the limit of its first use go on to work, and so do
+    /// those that name the new one.
+    ///
+    /// # Errors
+    /// `invalid` for 0; `other_mode` when the name is in use as a read-write lock; `unsupported` where there are no permits.
+    pub async fn set_limit(&self, name: impl AsRef<str>, limit: u32) -> Result<()> {
+        let name = self.name(name.as_ref())?;
+        let refused = || Error::invalid("limit", "0", "1 or more").about(format!("the semaphore \"{name}\""));
+        let limit = NonZeroU32::new(limit).ok_or_else(refused)?;
+        let answer = self.core.engine.leases().set_limit(&name, limit, self.core.command_until()).await;
+        answer.map_err(|error| self.core.failed(error, "setting the limit of", &name))
     }
 
     /// Makes a detached lock a guard of this process again.

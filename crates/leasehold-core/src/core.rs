@@ -129,10 +129,16 @@ impl Core {
             (Fault::Refused(refusal), _) => Error::StoreRefused { store, doing, refusal, source },
             (Fault::WrongType, Some(name)) => Error::WrongType { name: name.clone(), source },
             (Fault::Corrupt, Some(name)) => Error::Corrupt { key: name.clone(), source },
-            (Fault::Overloaded | Fault::Busy, _) => Error::Overloaded { doing, source },
-            (Fault::WrongType | Fault::Corrupt | Fault::Unsupported | Fault::Ended, _) => {
-                Error::unsupported(doing, source.why)
+            (Fault::OtherMode, Some(name)) => Error::OtherMode { name: name.clone(), source },
+            (Fault::OtherLimit { stored, asked }, Some(name)) => {
+                Error::OtherLimit { name: name.clone(), stored, asked }
             }
+            (Fault::AboveLimit { limit, asked }, Some(name)) => {
+                Error::invalid("number of permits", asked.to_string(), format!("at most {limit}"))
+                    .about(format!("the semaphore \"{name}\""))
+            }
+            (Fault::Overloaded | Fault::Busy, _) => Error::Overloaded { doing, source },
+            (_, _) => Error::unsupported(doing, source.why),
         }
     }
 

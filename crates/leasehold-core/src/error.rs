@@ -1,6 +1,6 @@
 //! What can go wrong, in one enum, with the same words in the library, the command line and JSON.
 
-use std::{fmt, time::Duration};
+use std::{fmt, num::NonZeroU32, time::Duration};
 
 use crate::{engine::EngineError, fence::Fence, name::Name, owner::Holder};
 
@@ -79,6 +79,24 @@ pub enum Error {
         name: Name,
         /// The store's own words.
         source: EngineError,
+    },
+    /// The name is in use as another kind of lock.
+    #[error("\"{name}\" cannot be used like this: {source}")]
+    OtherMode {
+        /// The lock.
+        name: Name,
+        /// Both kinds.
+        source: EngineError,
+    },
+    /// The semaphore has another limit in the store than the caller says.
+    #[error("the semaphore \"{name}\" has {stored} permits in the store, not {asked}")]
+    OtherLimit {
+        /// The semaphore.
+        name: Name,
+        /// How many permits it has.
+        stored: NonZeroU32,
+        /// How many the caller says it has.
+        asked: NonZeroU32,
     },
     /// What is stored under the key cannot be read. It was left as it is.
     #[error("\"{key}\" holds something that is not a record of this library: {source}")]
@@ -191,6 +209,8 @@ kinds! {
     StoreRefused: "store_refused", retry false;
     Invalid: "invalid", retry false;
     WrongType: "wrong_type", retry false;
+    OtherMode: "other_mode", retry false;
+    OtherLimit: "other_limit", retry false;
     Corrupt: "corrupt", retry false;
     Unsupported: "unsupported", retry false;
     Overloaded: "overloaded", retry true;

@@ -108,12 +108,8 @@ impl Shared {
         let waiting = counts.get(self.majority() - 1).copied().unwrap_or(0);
         let longest = seen.iter().map(|sighting| &sighting.waiters).max_by_key(|waiters| waiters.len());
         let shown = WAITERS_SHOWN.min(waiting) as usize;
-        Inspection {
-            name: name.clone(),
-            holders: held.into(),
-            waiting,
-            waiters: longest.into_iter().flatten().take(shown).cloned().collect(),
-        }
+        let waiters = longest.into_iter().flatten().take(shown).cloned().collect();
+        Inspection { holders: held.into(), waiting, waiters, ..Inspection::unused(name.clone()) }
     }
 
     /// Names that a majority holds or that are waited for, one node after another: what a majority holds is on one of any

@@ -145,7 +145,8 @@ fn name_of(store_prefix: &str, key: &[u8]) -> Option<Name> {
 
 fn inspection(name: &Name, value: &Value) -> Result<Inspection, EngineError> {
     let (text, Sighting { expires_in, waiters, waiting, .. }) = sighting(value)?;
-    Ok(Inspection { name: name.clone(), holders: reply::holders(text, expires_in), waiters, waiting })
+    let holders = reply::holders(text, expires_in);
+    Ok(Inspection { holders, waiters, waiting, ..Inspection::unused(name.clone()) })
 }
 
 /// What `inspect.lua` found about one name, after the lock's text: that is empty for another kind of key, which is not read.

@@ -26,14 +26,15 @@ mod tests;
 mod wake;
 mod worker;
 
+use std::num::NonZeroU32;
 use std::sync::{Arc, Mutex, PoisonError, Weak, atomic::Ordering};
 
 use leasehold_core::clock::{Clock, Until};
 use leasehold_core::engine::registry::{EndedAttempts, ended_error};
 use leasehold_core::engine::{
-    Answer, Capabilities, Claim, Cursor, Engine, EngineError, EngineOptions, Fault, Fut, Handover, Health,
-    Held, Hold, Inspect, Inspection, Leases, Page, Reach, Released, Renewed, WakeSink, deadlines::Deadlines,
-    records::Records,
+    Answer, Capabilities, Claim, Converted, Cursor, Engine, EngineError, EngineOptions, Fault, Fut, Handover,
+    Health, Held, Hold, Inspect, Inspection, Leases, Mode, Page, Reach, Released, Renewed, WakeSink,
+    deadlines::Deadlines, records::Records,
 };
 use leasehold_core::name::{NAME_MAX_BYTES, Name};
 use leasehold_core::{Error, Fence, error, owner::Owner};
@@ -66,15 +67,16 @@ impl Sqlite {
             source: EngineError::new(Fault::Overloaded, format!("cannot start a thread: {error}")),
         })?;
         let capabilities = Capabilities::new("sqlite", Reach::Host, Handover::Pull, true, NAME_MAX_BYTES)
-            .without_acks("a file has no replicas");
+            .without_acks("a file has no replicas")
+            .with_all_modes();
         Ok(Self { worker, wakes, path, clock, ended: Arc::default(), capabilities })
     }
 
     /// Ends an attempt. From here on nothing of it takes effect, also if it still waits for the thread.
-    fn end(&self, name: &Name, owner: &Owner, until: Until) -> Fut<'_, Released> {
+    fn end(&self, name: &Name, mode: Mode, owner: &Owner, until: Until) -> Fut<'_, Released> {
         self.ended.lock().unwrap_or_else(PoisonError::into_inner).insert(owner.id(), ());
         let (name, owner) = (name.clone(), owner.clone());
-        self.worker.call(until, Purpose::End, Access::Write, move |store| store.release(&name, &owner))
+        self.worker.call(until, Purpose::End, Access::Write, move |store| store.release(&name, mode, &owner))
     }
 }
 
@@ -152,15 +154,21 @@ impl Leases for Sqlite {
     }
 
     fn release<'a>(&'a self, hold: &'a Hold, until: Until) -> Fut<'a, Released> {
-        self.end(&hold.name, &hold.owner, until)
+        self.end(&hold.name, hold.mode, &hold.owner, until)
     }
 
     fn abandon<'a>(&'a self, claim: &'a Claim, until: Until) -> Fut<'a, ()> {
-        let ended = self.end(&claim.name, &claim.owner, until);
+        let ended = self.end(&claim.name, claim.mode, &claim.owner, until);
         Box::pin(async { ended.await.map(drop) })
     }
 
+    fn convert<'a>(&'a self, hold: &'a Hold, to: Mode, until: Until) -> Fut<'a, Converted> {
+        let (since, hold) = (self.clock.now(), hold.clone());
+        self.worker.call(until, Purpose::Keep, Access::Write, move |store| store.convert(&hold, to, since))
+    }
+
     on_thread! {
+        set_limit(&name: Name; limit: NonZeroU32) -> () => Ask Write set_limit;
         force_release(&name: Name; seen: Fence) -> Released => Ask Write force_release;
     }
 }

@@ -1,21 +1,25 @@
 //! The atomic operations on a lease file, inside one transaction at one point in time: rows are read, `decide::lock`
 //! decides, rows are written.
 
-use std::{collections::BTreeMap, time::Duration};
+use std::{collections::BTreeMap, num::NonZeroU32, time::Duration};
 
 use rusqlite::{CachedStatement, Connection, Params, Row, params};
 
 pub(super) use leasehold_core::clock::Now;
-use leasehold_core::decide::lock::{self, Lease, Waiter};
-use leasehold_core::engine::{Answer, Claim, Cursor, Handover, Hold, Inspection, Page, Released, Renewed};
+use leasehold_core::decide::lock::{self, Lease, Limit, Waiter};
+use leasehold_core::engine::{
+    Answer, Claim, Converted, Cursor, Handover, Hold, Inspection, Mode, Page, Released, Renewed,
+};
 use leasehold_core::{BootInstant, Fence, Name, owner::Owner};
 
 use super::fault::Result;
 
 /// How long the row of a free name stays.
 pub(super) const KEPT: Duration = Duration::from_secs(86_400);
-/// Most waiters that one operation sends a hint to.
+/// Most waiters that one operation sends a hint to, as one of them at most gets the lock.
 const HINTS_MAX: u32 = 16;
+/// Most of those that can have it together.
+const RUN_MAX: usize = 1000;
 /// Most rows that one page of a scan looks at, held or not.
 const SCAN_ROWS_MAX: u32 = 1000;
 
@@ -51,6 +55,18 @@ fn owner(row: &Row<'_>, column: usize) -> rusqlite::Result<Option<Owner>> {
     Ok(row.get_ref(column)?.as_str_or_null()?.and_then(Owner::from_exposed))
 }
 
+/// What cannot be read keeps everybody else out.
+fn mode(row: &Row<'_>, column: usize) -> rusqlite::Result<Mode> {
+    Ok(row.get_ref(column)?.as_str()?.parse().unwrap_or_default())
+}
+
+fn limit(row: &Row<'_>) -> rusqlite::Result<Option<Limit>> {
+    let number =
+        |column| Ok::<_, rusqlite::Error>(row.get::<_, Option<u32>>(column)?.and_then(NonZeroU32::new));
+    let (now, first) = (number(5)?, number(6)?);
+    Ok(now.zip(first).map(|(now, first)| Limit { now, first }))
+}
+
 impl<'t> Store<'t> {
     pub(super) fn new(db: &'t Connection, boot: &'t str, now: Now) -> Self {
         Self { db, boot, now, hints: Hints::new() }
@@ -63,7 +79,7 @@ impl<'t> Store<'t> {
         let last = lock.last;
         let answer = lock.claim(claim, since, wake.to_owned(), self.now)?;
         match answer {
-            Answer::Granted(_) => self.write(name, &lock)?,
+            Answer::Granted(_) => self.write(name, &lock, &claim.owner, claim.mode)?,
             Answer::Queued { .. } => self.enqueue(claim, &lock)?,
             Answer::Busy { .. } | Answer::Spent => (),
         }
@@ -88,28 +104,47 @@ impl<'t> Store<'t> {
         if !lock.renew(hold, self.now.boot) {
             return Ok(Renewed::Gone);
         }
-        self.write(&hold.name, &lock)?;
+        self.write(&hold.name, &lock, &hold.owner, hold.mode)?;
         Ok(Renewed::Kept { since, link: None })
     }
 
     /// Release and abandon.
-    pub(super) fn release(&mut self, name: &Name, owner: &Owner) -> Result<Released> {
+    pub(super) fn release(&mut self, name: &Name, mode: Mode, owner: &Owner) -> Result<Released> {
         self.leave_queue(name, owner)?;
-        self.end(name, |lock, at| lock.end(owner.id(), at))
+        let mut lock = self.load_first(name)?;
+        let was_ours = lock.end(owner.id(), self.now.boot);
+        if was_ours {
+            self.write(name, &lock, owner, mode)?;
+        }
+        self.hint_those_in_turn(&lock, None);
+        Ok(lock.released(was_ours, mode, &[], self.now.boot))
     }
 
     pub(super) fn force_release(&mut self, name: &Name, seen: Fence) -> Result<Released> {
-        self.end(name, |lock, at| lock.force(seen, at))
+        let lock = self.row(name)?;
+        let holder = lock.holders(self.now.boot).find(|lease| lease.fence == seen);
+        match holder {
+            Some(lease) => self.release(name, lease.mode, &lease.owner),
+            None => Ok(lock.released(false, Mode::Exclusive, &[], self.now.boot)),
+        }
     }
 
-    fn end(&mut self, name: &Name, end: impl FnOnce(&mut Lock, BootInstant) -> bool) -> Result<Released> {
-        let mut lock = self.load(name, None, Some(HINTS_MAX))?;
-        let was_ours = end(&mut lock, self.now.boot);
-        if was_ours {
-            self.write(name, &lock)?;
+    pub(super) fn convert(&mut self, hold: &Hold, to: Mode, since: BootInstant) -> Result<Converted> {
+        let mut lock = self.load_first(&hold.name)?;
+        let converted = lock.convert(hold, to, since, self.now)?;
+        if let Converted::Done { .. } = converted {
+            self.write(&hold.name, &lock, &hold.owner, hold.mode)?;
         }
         self.hint_those_in_turn(&lock, None);
-        Ok(lock.released(was_ours, self.now.boot))
+        Ok(converted)
+    }
+
+    pub(super) fn set_limit(&mut self, name: &Name, limit: NonZeroU32) -> Result<()> {
+        let mut lock = self.load_first(name)?;
+        lock.set_limit(limit, self.now)?;
+        self.write_row(name, &lock)?;
+        self.hint_those_in_turn(&lock, None);
+        Ok(())
     }
 
     pub(super) fn inspect(&self, name: &Name) -> Result<Inspection> {
@@ -180,6 +215,7 @@ impl<'t> Store<'t> {
                 turn: Duration::from_nanos(unsigned(row, 4)?),
                 lasts: Duration::ZERO,
                 wake: row.get(5)?,
+                mode: mode(row, 6)?,
             }))
         };
         let params = params![name.as_str(), self.boot, nanos(self.now.boot), asks, most];
@@ -187,26 +223,92 @@ impl<'t> Store<'t> {
         Ok(lock)
     }
 
-    /// A name without its waiters. What another boot wrote has expired, except the fence.
+    /// A name with the waiters that a change of its holders may concern: the first few, or all if those can come in together.
+    fn load_first(&self, name: &Name) -> Result<Lock> {
+        let lock = self.load(name, None, Some(HINTS_MAX))?;
+        let more =
+            lock.queue.len() == HINTS_MAX as usize && lock.queue.iter().all(|w| w.mode != Mode::Exclusive);
+        if more { self.load(name, None, None) } else { Ok(lock) }
+    }
+
+    /// A name without its waiters. What another boot wrote has expired, except the fence and the limit.
     fn row(&self, name: &Name) -> Result<Lock> {
         let read = |row: &Row<'_>| {
             let fence = Fence::new(unsigned(row, 0)?);
             let mut lock = Lock::new(Handover::Pull, fence);
-            if row.get_ref(2)?.as_str()? == self.boot {
-                lock.free_since = instant(row, 3)?;
-                let lease = |owner| Lease { owner, fence, closed_until: lock.free_since };
-                lock.held = owner(row, 1)?.map(lease);
+            lock.limit = limit(row)?;
+            if row.get_ref(2)?.as_str()? != self.boot {
+                return Ok((lock, false));
             }
-            Ok(lock)
+            let (closed_until, free_since) = (instant(row, 3)?, instant(row, 4)?);
+            let Some(owner) = owner(row, 1)? else {
+                let has_members = closed_until > self.now.boot;
+                lock.free_since = if has_members { free_since } else { free_since.max(closed_until) };
+                return Ok((lock, has_members));
+            };
+            lock.free_since = free_since;
+            lock.held.push(Lease { owner, fence, mode: Mode::Exclusive, closed_until });
+            Ok((lock, false))
         };
-        let sql = "SELECT fence, owner, boot, closed_until FROM lock WHERE name = ?1";
-        let lock = self.all(sql, [name.as_str()], read)?.pop();
-        Ok(lock.unwrap_or_else(|| Lock::new(Handover::Pull, Fence::default())))
+        let sql = "SELECT fence, owner, boot, closed_until, free_since, permits, permits_first FROM lock WHERE name = ?1";
+        let Some((mut lock, has_members)) = self.all(sql, [name.as_str()], read)?.pop() else {
+            return Ok(Lock::new(Handover::Pull, Fence::default()));
+        };
+        if has_members {
+            lock.held = self.members(name)?;
+        }
+        Ok(lock)
     }
 
-    fn write(&self, name: &Name, lock: &Lock) -> Result<()> {
-        let owner = lock.held.as_ref().map(|lease| lease.owner.expose());
-        let row = params![name.as_str(), lock.last.as_i64(), owner, self.boot, nanos(lock.opens_at())];
+    fn members(&self, name: &Name) -> Result<Vec<Lease>> {
+        let read = |row: &Row<'_>| {
+            let (fence, mode, closed_until) =
+                (Fence::new(unsigned(row, 1)?), mode(row, 2)?, instant(row, 3)?);
+            Ok(owner(row, 0)?.map(|owner| Lease { owner, fence, mode, closed_until }))
+        };
+        let sql = "SELECT owner, fence, mode, closed_until FROM member WHERE name = ?1 AND boot = ?2 ORDER BY fence";
+        Ok(self.all(sql, params![name.as_str(), self.boot], read)?.into_iter().flatten().collect())
+    }
+
+    /// Writes a name after the lease of one attempt was granted, renewed, converted or ended. `was` is how it was held before.
+    fn write(&self, name: &Name, lock: &Lock, of: &Owner, was: Mode) -> Result<()> {
+        self.write_row(name, lock)?;
+        let lease = lock.held.iter().find(|lease| lease.owner == *of);
+        match lease.filter(|lease| lease.mode != Mode::Exclusive) {
+            Some(Lease { owner, fence, mode, closed_until }) => {
+                let (mode, closed_until) = (mode.to_string(), nanos(*closed_until));
+                let row =
+                    params![name.as_str(), owner.expose(), self.boot, fence.as_i64(), mode, closed_until];
+                self.run(include_str!("write_member.sql"), row)?;
+                let now = params![self.boot, nanos(self.now.boot)];
+                self.run(include_str!("sweep_members.sql"), now).map(drop)
+            }
+            None if was == Mode::Exclusive => Ok(()),
+            None => {
+                let row = [name.as_str(), of.expose()];
+                self.run("DELETE FROM member WHERE name = ?1 AND owner = ?2", row).map(drop)
+            }
+        }
+    }
+
+    fn write_row(&self, name: &Name, lock: &Lock) -> Result<()> {
+        let exclusive = lock.held.iter().find(|lease| lease.mode == Mode::Exclusive);
+        let owner = exclusive.map(|lease| lease.owner.expose());
+        let ends = lock.held.iter().map(|lease| lease.closed_until);
+        let closed_until = ends.max().unwrap_or(lock.free_since);
+        let limit = lock.limit.map(|Limit { now, first }| (now.get(), first.get()));
+        let (permits, first) = (limit.map(|(now, _)| now), limit.map(|(_, first)| first));
+        let (closed_until, free_since) = (nanos(closed_until), nanos(lock.free_since));
+        let row = params![
+            name.as_str(),
+            lock.last.as_i64(),
+            owner,
+            self.boot,
+            closed_until,
+            free_since,
+            permits,
+            first
+        ];
         self.run(include_str!("write.sql"), row).map(drop)
     }
 
@@ -217,7 +319,8 @@ impl<'t> Store<'t> {
                 [waiter.arrived, waiter.gives_up, waiter.live_until].map(nanos);
             let (name, owner, turn) =
                 (claim.name.as_str(), waiter.owner.expose(), waiter.turn.as_nanos() as i64);
-            let row = params![name, owner, self.boot, arrived, gives_up, live_until, turn, waiter.wake];
+            let (wake, mode) = (&waiter.wake, waiter.mode.to_string());
+            let row = params![name, owner, self.boot, arrived, gives_up, live_until, turn, wake, mode];
             self.run(include_str!("enqueue.sql"), row)?;
         }
         self.run(include_str!("sweep_waiters.sql"), params![self.boot, nanos(self.now.boot)]).map(drop)
@@ -230,8 +333,9 @@ impl<'t> Store<'t> {
 
     /// Notes a hint for the waiters whose turn it is. They may not have heard of it.
     fn hint_those_in_turn(&mut self, lock: &Lock, asks: Option<&Owner>) {
-        let others = lock.in_turn(self.now.boot).filter(|waiter| Some(&waiter.owner) != asks);
-        for waiter in others.take(HINTS_MAX as usize) {
+        let mut others = lock.in_turn(self.now.boot).filter(|waiter| Some(&waiter.owner) != asks).peekable();
+        let is_run = others.peek().is_some_and(|first| first.mode != Mode::Exclusive);
+        for waiter in others.take(if is_run { RUN_MAX } else { HINTS_MAX as usize }) {
             self.hints.entry(waiter.wake.clone()).or_default().push_str(waiter.owner.id_text());
         }
     }

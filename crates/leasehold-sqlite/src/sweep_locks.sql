@@ -7,7 +7,7 @@ WHERE name IN (
     SELECT name
     FROM lock INDEXED BY lock_by_fence
     WHERE fence <= ?1
-      AND (owner IS NULL OR boot <> ?2 OR closed_until <= ?3)
+      AND (boot <> ?2 OR closed_until <= ?3)
       AND NOT EXISTS (SELECT 1 FROM waiter AS w WHERE w.name = lock.name)
     LIMIT 4
 )

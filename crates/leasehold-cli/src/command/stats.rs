@@ -148,10 +148,10 @@ mod tests {
             Waiter { holder: Holder::Foreign, mode, waiting_for }
         };
         Inspection {
-            name: Name::new(name).unwrap(),
             holders: held.then_some(tenure).into(),
             waiters: waits_ms.iter().map(waiter).collect(),
             waiting: waits_ms.len() as u32,
+            ..Inspection::unused(Name::new(name).unwrap())
         }
     }
 

@@ -4,3 +4,4 @@
 //! name, asks here, and writes the outcome, all in one transaction or under one lock.
 
 pub mod lock;
+mod room;

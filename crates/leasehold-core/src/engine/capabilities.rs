@@ -2,7 +2,7 @@
 
 use std::{ops::RangeInclusive, time::Duration};
 
-use super::{EngineError, Fault, Mode};
+use super::{EXCLUSIVE_ONLY, EngineError, Fault, Mode};
 use crate::lease::validity::{TTL_MAX_LIMIT, TTL_MIN};
 
 /// What an engine can do, as plain data: it drives errors, docs and which conformance cases run.
@@ -52,8 +52,8 @@ impl Capabilities {
             ttl: TTL_MIN..=TTL_MAX_LIMIT,
             ttl_step: Duration::from_millis(1),
             reports_loss: false,
-            no_shared: Some("this store has exclusive locks only"),
-            no_permits: Some("this store has exclusive locks only"),
+            no_shared: Some(EXCLUSIVE_ONLY),
+            no_permits: Some(EXCLUSIVE_ONLY),
             no_acks: None,
         }
     }
@@ -61,6 +61,11 @@ impl Capabilities {
     /// The same without claims that wait for replicas, and why.
     pub fn without_acks(self, why: &'static str) -> Self {
         Self { no_acks: Some(why), ..self }
+    }
+
+    /// The same with locks of all modes.
+    pub fn with_all_modes(self) -> Self {
+        Self { no_shared: None, no_permits: None, ..self }
     }
 
     /// The same with reports of lost leases.

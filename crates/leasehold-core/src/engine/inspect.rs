@@ -1,6 +1,6 @@
 //! What people may see of locks.
 
-use std::time::Duration;
+use std::{num::NonZeroU32, time::Duration};
 
 use super::{Changes, Cursor, Fut, Holders, Mode, Page, Watch, watch};
 use crate::{clock::Until, fence::Fence, name::Name, owner::Holder};
@@ -32,8 +32,10 @@ pub trait Inspect: Send + Sync {
 pub struct Inspection {
     /// The name.
     pub name: Name,
-    /// Who holds it.
+    /// Who holds it; at most [`HOLDERS_SHOWN`] are listed.
     pub holders: Holders,
+    /// How many permits there are, if it is a semaphore.
+    pub limit: Option<NonZeroU32>,
     /// Who waits, next first; at most [`WAITERS_SHOWN`].
     pub waiters: Vec<Waiter>,
     /// How many wait in all.
@@ -43,7 +45,7 @@ pub struct Inspection {
 impl Inspection {
     /// A name that nobody holds or waits for.
     pub fn unused(name: Name) -> Self {
-        Self { name, holders: Holders::default(), waiters: Vec::new(), waiting: 0 }
+        Self { name, holders: Holders::default(), limit: None, waiters: Vec::new(), waiting: 0 }
     }
 
     /// Who holds it, or the first of them.
@@ -57,6 +59,8 @@ impl Inspection {
     }
 }
 
+/// Most holders that an [`Inspection`] and an answer list.
+pub const HOLDERS_SHOWN: usize = 100;
 /// Most waiters an [`Inspection`] lists.
 pub const WAITERS_SHOWN: u32 = 100;
 

@@ -1,6 +1,6 @@
 //! Claims, holds, and what a store answers to them.
 
-use std::{num::NonZeroU32, time::Duration};
+use std::{fmt, num::NonZeroU32, str::FromStr, time::Duration};
 
 use serde::Serialize;
 
@@ -29,6 +29,49 @@ pub enum Mode {
         /// How many there are.
         of: NonZeroU32,
     },
+}
+
+impl Mode {
+    /// Whether one name can be held in both modes, one after the other: exclusive and shared are those of a read-write lock,
+    /// permits those of a semaphore.
+    pub fn is_kind_of(self, other: Self) -> bool {
+        self.kind() == other.kind()
+    }
+
+    /// What a name is that can be held like this.
+    pub fn kind(self) -> &'static str {
+        match self {
+            Self::Exclusive | Self::Shared => "a read-write lock",
+            Self::Permits { .. } => "a semaphore",
+        }
+    }
+}
+
+/// As people read it: `exclusive`, `shared`, `2 of 5 permits`.
+impl fmt::Display for Mode {
+    fn fmt(&self, f: &mut fmt::Formatter<'_>) -> fmt::Result {
+        match self {
+            Self::Exclusive => f.write_str("exclusive"),
+            Self::Shared => f.write_str("shared"),
+            Self::Permits { take, of } => write!(f, "{take} of {of} permits"),
+        }
+    }
+}
+
+/// Reads what is displayed.
+impl FromStr for Mode {
+    type Err = ();
+
+    fn from_str(text: &str) -> Result<Self, ()> {
+        match text {
+            "exclusive" => return Ok(Self::Exclusive),
+            "shared" => return Ok(Self::Shared),
+            _ => {}
+        }
+        let (take, of) = text.strip_suffix(" permits").and_then(|text| text.split_once(" of ")).ok_or(())?;
+        let number = |text: &str| text.parse().map_err(drop);
+        Ok(Self::Permits { take: number(take)?, of: number(of)? })
+    }
 }
 
 /// One attempt to get a lease. Plain data: what of it is under way is the engine's to know.
@@ -262,13 +305,29 @@ pub enum Renewed {
     Gone,
 }
 
+/// The answer to a change of the mode.
+#[derive(Clone, Copy, Debug, PartialEq, Eq)]
+pub enum Converted {
+    /// It is held in the new mode.
+    Done {
+        /// Its fence: a new one for a reader that became a writer, the old one otherwise.
+        fence: Fence,
+        /// Lower bound of the start of the lease, which was renewed.
+        since: BootInstant,
+    },
+    /// Others hold it too.
+    Busy,
+    /// No longer ours.
+    Gone,
+}
+
 /// How a release ended. An unknown end is an error.
 #[must_use = "a lock that expired or was taken did not protect the work to its end"]
 #[derive(Clone, Copy, Debug, PartialEq, Eq, Serialize)]
 #[serde(tag = "outcome", rename_all = "snake_case")]
 #[non_exhaustive]
 pub enum Released {
-    /// Nobody waits; the lock is free.
+    /// Nobody waits; what was held is free.
     Free,
     /// Those who waited have it.
     HandedOver {

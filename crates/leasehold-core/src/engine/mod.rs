@@ -5,7 +5,7 @@
 //! The contract is public so that wrappers and other stores can be checked with the conformance suite of
 //! `leasehold-testkit`; applications use `Leasehold`.
 
-use std::{future::Future, pin::Pin, sync::Weak, time::Duration};
+use std::{future::Future, num::NonZeroU32, pin::Pin, sync::Weak, time::Duration};
 
 use serde::Serialize;
 
@@ -34,9 +34,10 @@ mod watch;
 pub use capabilities::{Capabilities, Handover, Reach};
 pub use cursor::{Cursor, Page};
 pub(crate) use cursor::{Listing, all_items};
-pub use inspect::{Inspect, Inspection, Tenure, WAITERS_SHOWN, Waiter};
+pub use inspect::{HOLDERS_SHOWN, Inspect, Inspection, Tenure, WAITERS_SHOWN, Waiter};
 pub use lease::{
-    Acks, Answer, Claim, Grant, Held, Hold, Holders, LossHint, Mode, Queue, Released, Renewed, Wake,
+    Acks, Answer, Claim, Converted, Grant, Held, Hold, Holders, LossHint, Mode, Queue, Released, Renewed,
+    Wake,
 };
 pub use members::{Member, MemberState, Members, Rounds};
 pub use nodes::ClockOffset;
@@ -131,6 +132,18 @@ pub trait Leases: Send + Sync {
     /// Ends an attempt: leaves the queue, or gives back what was granted meanwhile. Nothing of the owner value counts from
     /// here on, whatever arrives late.
     fn abandon<'a>(&'a self, claim: &'a Claim, until: Until) -> Fut<'a, ()>;
+
+    /// Makes a writer a reader, or the only reader a writer, without letting anybody in between, and renews its lease. Refused
+    /// by engines without shared locks.
+    fn convert<'a>(&'a self, _hold: &'a Hold, _to: Mode, _until: Until) -> Fut<'a, Converted> {
+        Box::pin(std::future::ready(Err(EngineError::new(Fault::Unsupported, EXCLUSIVE_ONLY))))
+    }
+
+    /// Changes the number of permits of a semaphore, whether in use or not. Nobody loses permits by it. Refused by engines
+    /// without permits.
+    fn set_limit<'a>(&'a self, _name: &'a Name, _limit: NonZeroU32, _until: Until) -> Fut<'a, ()> {
+        Box::pin(std::future::ready(Err(EngineError::new(Fault::Unsupported, EXCLUSIVE_ONLY))))
+    }
 
     /// Takes the lease away from its holder if it is still the one with the fence that was seen.
     fn force_release<'a>(&'a self, name: &'a Name, seen: Fence, until: Until) -> Fut<'a, Released>;
@@ -230,6 +243,22 @@ pub enum Fault {
     Unsupported,
     /// This attempt has ended already: going on needs a new owner value.
     Ended,
+    /// The name is in use as another kind of lock: a read-write lock, or a semaphore.
+    OtherMode,
+    /// The semaphore has another number of permits than the claim says.
+    OtherLimit {
+        /// How many it has.
+        stored: NonZeroU32,
+        /// How many the claim says.
+        asked: NonZeroU32,
+    },
+    /// The claim asks for more permits than there are.
+    AboveLimit {
+        /// How many there are.
+        limit: NonZeroU32,
+        /// How many it asks for.
+        asked: NonZeroU32,
+    },
 }
 
 impl EngineError {
@@ -243,10 +272,29 @@ impl EngineError {
         Self::new(Fault::NoAnswer, "no answer in time")
     }
 
+    /// The name is in use in a mode of another kind.
+    pub fn other_mode(held: Mode, asked: Mode) -> Self {
+        Self::new(Fault::OtherMode, format!("it is in use as {}, not as {}", held.kind(), asked.kind()))
+    }
+
+    /// The semaphore has another limit than the claim says.
+    pub fn other_limit(stored: NonZeroU32, asked: NonZeroU32) -> Self {
+        Self::new(Fault::OtherLimit { stored, asked }, format!("it has {stored} permits, not {asked}"))
+    }
+
+    /// The claim asks for more permits than there are.
+    pub fn above_limit(limit: NonZeroU32, asked: NonZeroU32) -> Self {
+        let why = format!("{asked} permits were asked for, and there are {limit}");
+        Self::new(Fault::AboveLimit { limit, asked }, why)
+    }
+
     pub(crate) fn too_slow() -> Self {
         Self::new(Fault::NoAnswer, "the answer took so long that too little of the lease was left")
     }
 }
+
+/// Why an engine refuses every mode but [`Mode::Exclusive`].
+pub const EXCLUSIVE_ONLY: &str = "this store has exclusive locks only";
 
 /// Most waiters of one name.
 pub const WAITERS_MAX: u32 = 10_000;

@@ -58,9 +58,9 @@ pub struct Change {
     pub name: Name,
     /// What happened.
     pub kind: ChangeKind,
-    /// Who held it before.
+    /// Who held it before and does not any more.
     pub before: Option<Tenure>,
-    /// Who holds it now.
+    /// Who holds it now and did not before; of what is present or waited for, the first holder.
     pub now: Option<Tenure>,
     /// How many wait for it.
     pub waiting: u32,
@@ -137,7 +137,9 @@ pub(super) fn poll(inspect: &(impl Inspect + ?Sized), watch: Watch) -> Changes<'
             };
             let ended_at = watch.clock.now();
             let found = match &before {
-                None => now.1.values().map(|lock| change(ChangeKind::Present, None, lock)).collect(),
+                None => {
+                    now.1.values().map(|lock| change(ChangeKind::Present, None, lock.held(), lock)).collect()
+                }
                 Some((taken_at, before)) => changes(before, &now.1, ended_at.since(*taken_at)),
             };
             if before.replace(now).is_none() || !found.is_empty() {
@@ -162,26 +164,34 @@ fn changes(before: &Locks, now: &Locks, elapsed: Duration) -> Vec<Change> {
 /// What became of one lock in this time. `elapsed` is not shorter than it was, so that no expiry looks like a release.
 fn changes_of(before: &Inspection, now: &Inspection, elapsed: Duration, found: &mut Vec<Change>) {
     let ran_out = |held: &Tenure| held.expires_in.is_some_and(|left| left <= elapsed);
-    match (before.held(), now.held()) {
-        (None, Some(_)) => found.push(change(ChangeKind::Acquired, None, now)),
-        (Some(was), Some(is)) if (was.fence, &was.holder) == (is.fence, &is.holder) => {}
-        (Some(was), Some(_)) if ran_out(was) => {
-            found.push(Change { now: None, ..change(ChangeKind::Expired, Some(was), now) });
-            found.push(change(ChangeKind::Acquired, None, now));
+    let (gone, came) = (missing(before, now), missing(now, before));
+    match (&gone[..], &came[..]) {
+        ([was], [is]) if !ran_out(was) => {
+            found.push(change(ChangeKind::HandedOver, Some(was), Some(is), now));
         }
-        (Some(was), Some(_)) => found.push(change(ChangeKind::HandedOver, Some(was), now)),
-        (Some(was), None) if ran_out(was) => found.push(change(ChangeKind::Expired, Some(was), now)),
-        (Some(was), None) => found.push(change(ChangeKind::Released, Some(was), now)),
-        (None, None) => {}
+        _ => {
+            for was in gone {
+                let kind = if ran_out(was) { ChangeKind::Expired } else { ChangeKind::Released };
+                found.push(change(kind, Some(was), None, now));
+            }
+            found.extend(came.iter().map(|is| change(ChangeKind::Acquired, None, Some(is), now)));
+        }
     }
     if now.waiting > before.waiting {
-        found.push(change(ChangeKind::Waiting, now.held(), now));
+        found.push(change(ChangeKind::Waiting, now.held(), now.held(), now));
     }
 }
 
-fn change(kind: ChangeKind, before: Option<&Tenure>, now: &Inspection) -> Change {
-    let (name, held) = (now.name.clone(), now.held().cloned());
-    Change { name, kind, before: before.cloned(), now: held, waiting: now.waiting }
+/// The holders of one inspection that the other one does not have.
+fn missing<'a>(of: &'a Inspection, from: &Inspection) -> Vec<&'a Tenure> {
+    let is_same = |one: &Tenure, other: &Tenure| (one.fence, &one.holder) == (other.fence, &other.holder);
+    let shown = of.holders.shown.iter();
+    shown.filter(|held| !from.holders.shown.iter().any(|other| is_same(held, other))).collect()
+}
+
+fn change(kind: ChangeKind, before: Option<&Tenure>, is: Option<&Tenure>, lock: &Inspection) -> Change {
+    let name = lock.name.clone();
+    Change { name, kind, before: before.cloned(), now: is.cloned(), waiting: lock.waiting }
 }
 
 #[cfg(test)]
@@ -237,6 +247,31 @@ mod tests {
         let passed_on = one(&[("a", Some(1), 1, 1)], &[("a", Some(2), 9, 0)]);
         assert_eq!(passed_on, [(Expired, Some(1), None), (Acquired, None, Some(2))]);
         assert!(one(&[("a", Some(1), 1, 2)], &[("a", Some(1), 9, 1)]).is_empty(), "renewed");
+    }
+
+    #[test]
+    fn readers_come_and_go_one_by_one() {
+        let readers = |fences: &[u64]| {
+            let shown: Vec<_> = fences
+                .iter()
+                .map(|fence| Tenure {
+                    holder: Holder::Foreign,
+                    fence: Fence::new(*fence),
+                    mode: Mode::Shared,
+                    expires_in: Some(Duration::from_secs(9)),
+                })
+                .collect();
+            let name = Name::new("a").unwrap();
+            let holders = Holders { total: shown.len() as u32, free_in: None, shown };
+            Locks::from([(name.clone(), Inspection { holders, ..Inspection::unused(name) })])
+        };
+        let kinds = |before: &[u64], now: &[u64]| -> Vec<_> {
+            let found = changes(&readers(before), &readers(now), Duration::from_secs(1));
+            found.into_iter().map(|change| change.kind).collect()
+        };
+        assert_eq!(kinds(&[1], &[1, 2]), [ChangeKind::Acquired]);
+        assert_eq!(kinds(&[1, 2], &[2]), [ChangeKind::Released]);
+        assert_eq!(kinds(&[1, 2], &[3, 4]), [[ChangeKind::Released; 2], [ChangeKind::Acquired; 2]].concat());
     }
 
     #[test]

@@ -107,6 +107,16 @@ impl Lease {
         Self { state, core: core.clone() }
     }
 
+    /// The same lease, granted anew in another mode. What was cloned of the old one has ended.
+    pub(super) fn replaced(&self, hold: Hold, grant: &Grant) -> Self {
+        self.end();
+        let Self { state, core } = self;
+        let max_lifetime = Some(state.lifetime_end.since(state.acquired_at));
+        let (keep_alive, telemetry) = (state.kept_alive, state.telemetry.clone());
+        let terms = Terms { keep_alive, max_lifetime, handed_over: false, telemetry };
+        Self::begin(core, hold, grant, terms, state.acquired_at)
+    }
+
     /// Ends the lease on this side: renewals stop before anything is sent. Returns whether it was held until now.
     pub(crate) fn end(&self) -> bool {
         self.core.keeper.forget(&self.state);
@@ -284,7 +294,7 @@ impl fmt::Debug for Lease {
 /// along and let the resource check it.
 #[must_use = "the lock is given back when the guard is dropped"]
 pub struct Guard {
-    lease: Lease,
+    pub(super) lease: Lease,
     hold_at_least: Duration,
     /// Set when the holder is done: whether the lease could be trusted until then.
     held_to_the_end: Option<bool>,

@@ -4,7 +4,7 @@ use std::{fmt, str::FromStr, time::Duration};
 
 use crate::{
     client::Client,
-    engine::{Held, Hold, Mode, Released, Renewed},
+    engine::{Held, Hold, Released, Renewed},
     error::{Error, Result},
     fence::Fence,
     name::Name,
@@ -40,9 +40,9 @@ impl Handle {
 
     /// The text to keep in a file. It contains the secret.
     pub fn expose(&self) -> String {
-        let Hold { name, owner, fence, ttl, lock_delay, .. } = &self.hold;
+        let Hold { name, owner, fence, mode, ttl, lock_delay, .. } = &self.hold;
         let (ttl, delay, owner) = (ttl.as_millis(), lock_delay.as_millis(), owner.expose());
-        format!("{HEADER}\n{name}\n{fence}\n{ttl}\n{delay}\n{owner}\n")
+        format!("{HEADER}\n{name}\n{fence}\n{mode}\n{ttl}\n{delay}\n{owner}\n")
     }
 
     /// Extends the lock by its ttl, or by another one.
@@ -81,10 +81,11 @@ impl FromStr for Handle {
             }
             let name = Name::new(lines.next()?).ok()?;
             let fence = lines.next()?.parse().ok()?;
+            let mode = lines.next()?.parse().ok()?;
             let ttl = Duration::from_millis(lines.next()?.parse().ok()?);
             let lock_delay = Duration::from_millis(lines.next()?.parse().ok()?);
             let owner = Owner::from_exposed(lines.next()?)?;
-            let (mode, of) = (Mode::Exclusive, Held::Lock);
+            let of = Held::Lock;
             Some(Self { hold: Hold { name, owner, fence, mode, ttl, lock_delay, of, watch: false } })
         };
         read()
@@ -104,7 +105,7 @@ impl fmt::Debug for Handle {
 #[cfg(test)]
 mod tests {
     use super::*;
-    use crate::owner::Holder;
+    use crate::{engine::Mode, owner::Holder};
 
     #[test]
     fn a_handle_reads_back_and_hides_its_secret() {
@@ -115,14 +116,14 @@ mod tests {
             fence: Fence::new(7),
             ttl: Duration::from_secs(30),
             lock_delay: Duration::ZERO,
-            mode: Mode::Exclusive,
+            mode: Mode::Shared,
             of: Held::Lock,
             watch: false,
         };
         let handle = Handle { hold };
         let back: Handle = handle.expose().parse().unwrap();
         assert_eq!((back.name(), back.fence(), back.ttl()), (handle.name(), handle.fence(), handle.ttl()));
-        assert_eq!(back.hold.owner, handle.hold.owner);
+        assert_eq!((&back.hold.owner, back.hold.mode), (&handle.hold.owner, Mode::Shared));
         assert!(!format!("{handle:?}").contains("feedbeef"));
         assert!("something else".parse::<Handle>().is_err());
     }

@@ -1,6 +1,7 @@
 //! Leases: how long one can be trusted, what keeps it alive, and the guard that its holder has.
 
 mod attach;
+mod convert;
 mod guard;
 mod handle;
 mod keeper;
@@ -9,6 +10,7 @@ mod state;
 pub mod validity;
 
 pub use attach::Attach;
+pub use convert::Upgrade;
 pub use guard::{Guard, Lease};
 pub(crate) use guard::{Terms, lease_methods};
 pub use handle::Handle;

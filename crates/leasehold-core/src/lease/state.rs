@@ -24,7 +24,7 @@ pub(crate) struct LeaseState {
     pub(crate) acquired_at: BootInstant,
     pub(crate) kept_alive: bool,
     /// Renewals never carry a lease beyond this.
-    lifetime_end: BootInstant,
+    pub(super) lifetime_end: BootInstant,
     standing: Standing,
     lost: Notify,
     clock: Clock,

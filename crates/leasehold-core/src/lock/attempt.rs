@@ -4,14 +4,14 @@ use std::{sync::Arc, time::Duration};
 
 use super::{
     Attempt, Waited,
-    exclusive::LockRequest,
+    builder::LockRequest,
     retry,
     waiting::{Bound, Notification, Ticket},
 };
 use crate::{
     clock::{BootInstant, Until},
     core::Core,
-    engine::{Acks, Answer, Claim, EngineError, Fault, Grant, Holders, Mode, Queue},
+    engine::{Acks, Answer, Claim, EngineError, Fault, Grant, Holders, Queue},
     error::{Error, Refusal, Result},
     lease::{Cleanup, Guard, Lease, Terms, validity},
     name::Name,
@@ -80,7 +80,7 @@ impl<'a> Obligation<'a> {
         request.telemetry(core).count(Count::attempts);
         let &LockRequest { ttl, lock_delay, acks, .. } = request;
         let (began, history) = (core.clock.now(), History::default());
-        let (owner, mode) = (core.new_owner(&request.label, began), Mode::Exclusive);
+        let (owner, mode) = (core.new_owner(&request.label, began), request.mode());
         let queue = wait.map(|wait| Queue { wait, poll_every: retry::poll_every(ttl) });
         let claim = Claim { name, owner, mode, ttl, lock_delay, queue, acks };
         let (until, busy_until) = (began + wait.unwrap_or_default(), began);

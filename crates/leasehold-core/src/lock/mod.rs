@@ -1,4 +1,4 @@
-//! Locks: one holder at a time, for as long as its lease can be trusted.
+//! Locks: one holder at a time, or many readers, or some of a limited number of permits, for as long as a lease can be trusted.
 //!
 //! A [`Lock`] is a builder; nothing happens until it is acquired. Acquiring it returns a [`Guard`](crate::Guard): proof that
 //! the lock is yours, its fence, and the only way to give it back.
@@ -11,6 +11,8 @@
 //! | to hold the lock across several steps | [`Lock::acquire`] with [`Lock::keep_alive`], then [`Guard::release`](crate::Guard::release) |
 //! | to skip it when another holder is working on it | [`Lock::try_acquire`] |
 //! | once per interval across a fleet | [`Lock::try_acquire`] with [`Lock::hold_at_least`] |
+//! | many readers, or one writer | [`Client::read_lock`](crate::Client::read_lock) and [`write_lock`](crate::Client::write_lock) |
+//! | at most N at a time | [`Client::semaphore`](crate::Client::semaphore), with [`Lock::permits`] for several at once |
 //! | to go on without a lock when the store is down, knowingly | [`Lock::acquire_or_proceed`] |
 //! | a lock that a later process gives back | [`Guard::detach`](crate::Guard::detach), [`Client::attach`](crate::Client::attach) |
 //!
@@ -55,13 +57,15 @@
 //! ends with its ttl.
 
 mod attempt;
-mod exclusive;
+mod builder;
+mod kind;
 mod outcome;
 mod retry;
 mod run;
 mod waiting;
 
-pub use exclusive::Lock;
+pub use builder::Lock;
+pub(crate) use kind::Kind;
 pub use outcome::{Attempt, OnOutage, Protection, Waited};
 pub use retry::Retry;
 pub(crate) use retry::pause_in_outage;

@@ -24,7 +24,7 @@ impl Host {
     }
 
     fn release(&mut self, claim: &Claim) -> Released {
-        self.run(|store| store.release(&claim.name, &claim.owner)).unwrap()
+        self.run(|store| store.release(&claim.name, claim.mode, &claim.owner)).unwrap()
     }
 
     fn renew(&mut self, claim: &Claim) -> Renewed {
@@ -405,7 +405,7 @@ fn a_scan_looks_at_a_bounded_number_of_rows() {
     host.db
         .execute(
             "WITH RECURSIVE n(i) AS (SELECT 1 UNION ALL SELECT i + 1 FROM n WHERE i < ?1) \
-             INSERT INTO lock SELECT printf('free:%06d', i), ?2, NULL, 'this boot', 0 FROM n",
+             INSERT INTO lock (name, fence, owner, boot, closed_until) SELECT printf('free:%06d', i), ?2, NULL, 'this boot', 0 FROM n",
             params![SCAN_ROWS_MAX, WALL_US.cast_signed()],
         )
         .unwrap();

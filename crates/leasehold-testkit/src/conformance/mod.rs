@@ -50,12 +50,14 @@ mod limits;
 mod listing;
 mod outage;
 mod paused;
+mod permits;
 mod queue;
 mod records;
 mod release;
 mod report;
 mod runner;
 mod running;
+mod sharing;
 mod telemetry;
 mod validity;
 mod waiting;
@@ -101,7 +103,7 @@ impl fmt::Debug for Case {
     }
 }
 
-/// What a case needs beyond the minimum of every engine. The engine provides the first five, the [`Fixture`] the others.
+/// What a case needs beyond the minimum of every engine. The engine provides the first seven, the [`Fixture`] the others.
 #[derive(Clone, Copy, Debug, PartialEq, Eq, PartialOrd, Ord)]
 #[non_exhaustive]
 pub enum Need {
@@ -111,6 +113,10 @@ pub enum Need {
     Durable,
     /// The store reports lost leases.
     LossReports,
+    /// Locks can be shared.
+    Shared,
+    /// There are semaphores.
+    Permits,
     /// The engine supports records. Tested through [`Need::Contract`].
     Records,
     /// The engine supports deadlines. Tested through [`Need::Contract`].
@@ -136,6 +142,8 @@ impl Need {
             Self::Push => "the store does not push hand-overs",
             Self::Durable => "the store ends with its last client",
             Self::LossReports => "the store does not report lost leases",
+            Self::Shared => "locks cannot be shared",
+            Self::Permits => "the store has no permits",
             Self::Records => "the store keeps no records",
             Self::Deadlines => "the store keeps no deadlines",
             Self::Contract => "the fixture offers no engine",
@@ -158,6 +166,8 @@ pub fn cases() -> Vec<Case> {
         queue::CASES,
         exclusion::CASES,
         contract::CASES,
+        sharing::CASES,
+        permits::CASES,
         fencing::CASES,
         release::CASES,
         cancellation::CASES,

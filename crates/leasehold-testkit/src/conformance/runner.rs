@@ -98,6 +98,11 @@ impl Run<'_> {
         self.finish(at_once).await;
         if let Some(need) = case.needs.iter().find(|need| !self.has(**need)) {
             let why = self.lacks.iter().find(|(lacked, _)| lacked == need).map(|(_, why)| *why);
+            let why = match need {
+                Need::Shared => self.capabilities.no_shared,
+                Need::Permits => self.capabilities.no_permits,
+                _ => why,
+            };
             self.report.skip(self.label, case.name, *need, why);
             return;
         }
@@ -124,6 +129,8 @@ impl Run<'_> {
             Need::Push => self.capabilities.handover == Handover::Push,
             Need::Durable => self.capabilities.durable,
             Need::LossReports => self.capabilities.reports_loss,
+            Need::Shared => self.capabilities.no_shared.is_none(),
+            Need::Permits => self.capabilities.no_permits.is_none(),
             Need::Records | Need::Deadlines => self.lacks.iter().all(|(lacked, _)| *lacked != need),
             offered => self.fixture.offers().contains(&offered),
         }

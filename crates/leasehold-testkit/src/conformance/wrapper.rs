@@ -4,6 +4,7 @@ mod deadlines;
 mod records;
 
 use std::{
+    num::NonZeroU32,
     sync::{Arc, OnceLock, Weak},
     time::Duration,
 };
@@ -13,8 +14,9 @@ use leasehold::{
     clock::BootInstant,
     clock::Until,
     engine::{
-        Answer, Capabilities, Claim, Cursor, Engine, EngineError, Fut, Grant, Health, Hold, Inspect,
-        Inspection, Leases, LinkChange, LossHint, Members, Page, Released, Renewed, Wake, WakeSink,
+        Answer, Capabilities, Claim, Converted, Cursor, Engine, EngineError, Fut, Grant, Health, Hold,
+        Inspect, Inspection, Leases, LinkChange, LossHint, Members, Mode, Page, Released, Renewed, Wake,
+        WakeSink,
         deadlines::{Deadlines, Pool, Receipt, Settle as SettleDeadline},
         records::{Records, Settle, Settled},
     },
@@ -197,6 +199,14 @@ impl<T: Tamper> Leases for Wrapped<T> {
 
     fn release<'a>(&'a self, hold: &'a Hold, until: Until) -> Fut<'a, Released> {
         self.pass(|inner| self.tamper.release(inner, hold, until))
+    }
+
+    fn convert<'a>(&'a self, hold: &'a Hold, to: Mode, until: Until) -> Fut<'a, Converted> {
+        self.pass(|inner| inner.leases().convert(hold, to, until))
+    }
+
+    fn set_limit<'a>(&'a self, name: &'a Name, limit: NonZeroU32, until: Until) -> Fut<'a, ()> {
+        self.pass(|inner| inner.leases().set_limit(name, limit, until))
     }
 
     fn abandon<'a>(&'a self, claim: &'a Claim, until: Until) -> Fut<'a, ()> {

@@ -18,6 +18,10 @@ mirror! {
 impl Leasehold {
     mirror! { crate::Client:
         get lock(name: impl AsRef<str>) -> Lock => Lock::new;
+        get read_lock(name: impl AsRef<str>) -> Lock => Lock::new;
+        get write_lock(name: impl AsRef<str>) -> Lock => Lock::new;
+        get semaphore(name: impl AsRef<str>, limit: u32) -> Lock => Lock::new;
+        wait set_limit(name: impl AsRef<str>, limit: u32) -> ();
         get idempotency(operation: impl AsRef<str>) -> Idempotency => Idempotency::new;
         wait inspect(name: impl AsRef<str>) -> Inspection;
         wait list_page(prefix: &str, from: Option<Cursor>, limit: u32) -> Page<Inspection>;

@@ -1,18 +1,19 @@
-//! The exclusive lock, and what its holder has.
+//! Locks, and what a holder has.
 
 use std::panic::{AssertUnwindSafe, catch_unwind};
 use std::time::Duration;
 
-use leasehold_core::lock;
+use leasehold_core::{lease, lock};
 
 use super::mirror::{for_waiting, mirror, wait};
-use crate::{Acks, Fence, Name, OnOutage, Result, Retry, RunError, engine::Released, lock::Waited};
+use crate::{Acks, Fence, Mode, Name, OnOutage, Result, Retry, RunError, engine::Released, lock::Waited};
 
 mirror! {
-    /// Builder of an exclusive lock, without `async`; see [`crate::Lock`].
+    /// Builder of a lock, without `async`; see [`crate::Lock`].
     #[derive(Clone)]
     #[must_use = "a lock does nothing until it is acquired"]
     pub struct Lock(crate::Lock) {
+        set permits(permits: u32);
         set ttl(ttl: Duration);
         set wait(wait: Duration);
         set wait_forever();
@@ -59,6 +60,16 @@ fn attempt(attempt: lock::Attempt) -> Attempt {
     match attempt {
         lock::Attempt::Held(guard) => Attempt::Held(Guard::new(guard)),
         lock::Attempt::Busy { holder, retry_after } => Attempt::Busy { holder, retry_after },
+    }
+}
+
+/// What asking for an upgrade led to.
+pub type Upgrade = lease::Upgrade<Guard>;
+
+fn upgrade(upgrade: lease::Upgrade) -> Upgrade {
+    match upgrade {
+        lease::Upgrade::Done(guard) => Upgrade::Done(Guard::new(guard)),
+        lease::Upgrade::Busy(guard) => Upgrade::Busy(Guard::new(guard)),
     }
 }
 
@@ -155,6 +166,9 @@ impl Guard {
     mirror! { crate::Guard:
         #[doc = "In async code the lock is released in the background."]
         end release() -> Released;
+        get mode() -> Mode;
+        end downgrade() -> Guard => Guard::new;
+        end try_upgrade() -> Upgrade => upgrade;
     }
 
     lease_methods! {}

@@ -36,4 +36,4 @@ mod mirror;
 
 pub use client::Leasehold;
 pub use idempotency::{Begun, Execution, Idempotency, IdempotencyKey};
-pub use lock::{Attempt, Guard, Lease, Lock, Protection};
+pub use lock::{Attempt, Guard, Lease, Lock, Protection, Upgrade};

@@ -19,7 +19,7 @@ use crate::{
     deadlines::{Deadlines, Due, Settle},
     error::Result,
     lease::validity,
-    lock::{Attempt, Lock, pause_in_outage},
+    lock::{Attempt, Kind, Lock, pause_in_outage},
     name::Name,
     telemetry::Count,
 };
@@ -166,7 +166,11 @@ impl Scanner {
     /// different times do not take turns within one.
     fn lock(&self) -> Lock {
         let lock = self.lock.clone().unwrap_or_else(|| {
-            let lock = Lock::named(self.core().clone(), Name::new(format!("recovery:{}", self.name)));
+            let lock = Lock::named(
+                self.core().clone(),
+                Name::new(format!("recovery:{}", self.name)),
+                Kind::Exclusive,
+            );
             lock.ttl(WINNER_TTL.min(self.core().config.max_ttl)).keep_alive()
         });
         lock.hold_at_least(self.plan.every * 9 / 10)

@@ -1,5 +1,7 @@
 //! Random histories of one name, compared with a model that spells the rules out.
 
+mod modes;
+
 use proptest::prelude::*;
 
 use super::*;
@@ -159,10 +161,12 @@ impl Pair {
         if self.model.handover == Handover::Pull || next.is_none() {
             return None;
         }
-        let given = self.lock.hand_over(self.now).unwrap().map(|waiter| waiter.wake);
-        assert_eq!(given, next, "the first live waiter gets it");
-        self.model.take(given.unwrap(), self.lock.last, self.now);
-        given
+        let asks = asks.map(|who| attempt(who, true).owner.id());
+        let given = self.lock.hand_over(asks, self.now).unwrap().into_iter().map(|(waiter, _)| waiter.wake);
+        let given: Vec<_> = given.collect();
+        assert_eq!(given, Vec::from_iter(next), "the first live waiter gets it");
+        self.model.take(given[0], self.lock.last, self.now);
+        next
     }
 
     fn claim(&mut self, who: u128, waits: bool) {
@@ -207,7 +211,8 @@ impl Pair {
             (false, Some((.., by))) => Released::Taken { by: Some(by) },
             (false, None) => Released::Expired,
         };
-        assert_eq!(self.lock.released(was_ours, self.now.boot), expected);
+        let handed = Vec::from_iter(next.map(|_| self.lock.last));
+        assert_eq!(self.lock.released(was_ours, Mode::Exclusive, &handed, self.now.boot), expected);
     }
 
     fn step(&mut self, op: Op) {

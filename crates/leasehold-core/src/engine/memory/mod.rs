@@ -10,6 +10,7 @@ mod records;
 use std::{
     collections::{BTreeMap, HashMap},
     mem::take,
+    num::NonZeroU32,
     sync::{Arc, Mutex, OnceLock, PoisonError, Weak},
 };
 
@@ -17,8 +18,8 @@ use crate::{
     clock::{Clock, Now, Until},
     decide::lock,
     engine::{
-        Answer, Capabilities, Claim, Cursor, Engine, EngineError, Fut, Handover, Health, Held, Hold, Inspect,
-        Inspection, Leases, Page, Reach, Released, Renewed, Wake, WakeSink,
+        Answer, Capabilities, Claim, Converted, Cursor, Engine, EngineError, Fut, Handover, Health, Held,
+        Hold, Inspect, Inspection, Leases, Mode, Page, Reach, Released, Renewed, Wake, WakeSink,
         records::Records,
         registry::{EndedAttempts, ended_error},
     },
@@ -42,7 +43,8 @@ impl Memory {
     pub fn open(name: &str, clock: Clock) -> Self {
         let store = if name.is_empty() { Arc::default() } else { shared(name) };
         let capabilities = Capabilities::new("memory", Reach::Process, Handover::Push, false, NAME_MAX_BYTES)
-            .without_acks("memory has no replicas");
+            .without_acks("memory has no replicas")
+            .with_all_modes();
         Self { store, clock, sink: OnceLock::new(), capabilities }
     }
 
@@ -75,6 +77,7 @@ impl Memory {
 }
 
 const SWEEP_EVERY_CLAIMS: u64 = 4096;
+const DAY_US: u64 = 86_400_000_000;
 
 /// A wake-up, and where it goes.
 type Woken = (Weak<dyn WakeSink>, Wake);
@@ -103,20 +106,23 @@ impl Store {
     fn release(
         &mut self,
         name: &Name,
+        mode: Mode,
         now: Now,
         free: impl FnOnce(&mut Lock) -> bool,
     ) -> Result<Released, EngineError> {
         let Some(lock) = self.locks.get_mut(name) else { return Ok(Released::Expired) };
         let was_ours = free(lock);
-        self.wakes.extend(hand_over(lock, None, now)?);
-        Ok(lock.released(was_ours, now.boot))
+        let handed = hand_over(lock, None, now, &mut self.wakes)?;
+        Ok(lock.released(was_ours, mode, &handed, now.boot))
     }
 
     /// Leases that ran out and that nobody asks for again would stay forever otherwise.
     fn forget_unused(&mut self, now: Now) {
         self.locks.retain(|_, lock| {
             drop_unreachable(lock, now);
-            let is_kept = lock.holder(now.boot).is_some() || !lock.queue.is_empty();
+            // A limit stays for a day: the fence of the last grant is not before the time of it.
+            let has_limit = lock.limit.is_some() && lock.last.get() + DAY_US > now.wall_us;
+            let is_kept = has_limit || lock.holders(now.boot).next().is_some() || !lock.queue.is_empty();
             if !is_kept {
                 self.floor = self.floor.max(lock.last);
             }
@@ -125,14 +131,20 @@ impl Store {
     }
 }
 
-/// Hands a free lock to the first live waiter, unless that is the one who asks.
-fn hand_over(lock: &mut Lock, asks: Option<OwnerId>, now: Now) -> Result<Option<Woken>, EngineError> {
+/// Hands what is free to those in turn, but not to the one who asks; returns their fences.
+fn hand_over(
+    lock: &mut Lock,
+    asks: Option<OwnerId>,
+    now: Now,
+    wakes: &mut Vec<Woken>,
+) -> Result<Vec<Fence>, EngineError> {
     drop_unreachable(lock, now);
-    if lock.in_turn(now.boot).next().is_some_and(|next| Some(next.owner.id()) == asks) {
-        return Ok(None);
+    let mut fences = Vec::new();
+    for (waiter, fence) in lock.hand_over(asks, now)? {
+        wakes.push((waiter.wake, Wake::Granted { owner: waiter.owner.id(), fence, link: 0 }));
+        fences.push(fence);
     }
-    let next = lock.hand_over(now)?;
-    Ok(next.map(|next| (next.wake, Wake::Granted { owner: next.owner.id(), fence: lock.last, link: 0 })))
+    Ok(fences)
 }
 
 /// Waiters whose client is gone or whose time limit has passed never claim again.
@@ -217,7 +229,7 @@ impl Leases for Memory {
             }
             let new = || Lock::new(Handover::Push, store.floor);
             let lock = store.locks.entry(claim.name.clone()).or_insert_with(new);
-            store.wakes.extend(hand_over(lock, Some(claim.owner.id()), now)?);
+            hand_over(lock, Some(claim.owner.id()), now, &mut store.wakes)?;
             lock.claim(claim, now.boot, self.sink(), now)
         })
     }
@@ -238,18 +250,39 @@ impl Leases for Memory {
     }
 
     fn release<'a>(&'a self, hold: &'a Hold, _: Until) -> Fut<'a, Released> {
-        self.fallible(|store, now| store.release(&hold.name, now, |lock| lock.end(hold.owner.id(), now.boot)))
+        self.fallible(|store, now| {
+            store.release(&hold.name, hold.mode, now, |lock| lock.end(hold.owner.id(), now.boot))
+        })
     }
 
     fn abandon<'a>(&'a self, claim: &'a Claim, _: Until) -> Fut<'a, ()> {
         self.fallible(|store, now| {
             store.ended.insert(claim.owner.id(), ());
-            store.release(&claim.name, now, |lock| lock.end(claim.owner.id(), now.boot)).map(drop)
+            let end = |lock: &mut Lock| lock.end(claim.owner.id(), now.boot);
+            store.release(&claim.name, claim.mode, now, end).map(drop)
         })
     }
 
     fn force_release<'a>(&'a self, name: &'a Name, seen: Fence, _: Until) -> Fut<'a, Released> {
-        self.fallible(|store, now| store.release(name, now, |lock| lock.force(seen, now.boot)))
+        let mode = Mode::Exclusive;
+        self.fallible(|store, now| store.release(name, mode, now, |lock| lock.force(seen, now.boot)))
+    }
+
+    fn convert<'a>(&'a self, hold: &'a Hold, to: Mode, _: Until) -> Fut<'a, Converted> {
+        self.fallible(|store, now| {
+            let Some(lock) = store.locks.get_mut(&hold.name) else { return Ok(Converted::Gone) };
+            let converted = lock.convert(hold, to, now.boot, now)?;
+            hand_over(lock, None, now, &mut store.wakes).map(|_| converted)
+        })
+    }
+
+    fn set_limit<'a>(&'a self, name: &'a Name, limit: NonZeroU32, _: Until) -> Fut<'a, ()> {
+        self.fallible(|store, now| {
+            let new = || Lock::new(Handover::Push, store.floor);
+            let lock = store.locks.entry(name.clone()).or_insert_with(new);
+            lock.set_limit(limit, now)?;
+            hand_over(lock, None, now, &mut store.wakes).map(drop)
+        })
     }
 }
 

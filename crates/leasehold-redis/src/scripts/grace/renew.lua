@@ -16,6 +16,6 @@ local function renew(k, a)
   local theirs, mine = holder and fence_of(holder) or 1, tonumber(fence)
   if grace_ms <= 0 or theirs == 0 or theirs - mine >= 0 then return 0 end
   if tonumber(call('GET', F) or 0) < mine then call('SET', F, fence) end
-  call('SET', K, id .. fence .. ' ' .. ARGV[a + 1], 'PX', px)
+  call('SET', K, id .. '0' .. fence .. ' ' .. ARGV[a + 1], 'PX', px) -- marked: others may wait
   return 1
 end

@@ -1,4 +1,4 @@
-//! The exclusive lock: one holder at a time.
+//! The builder of a lock, of every kind.
 
 use std::{future::IntoFuture, pin::Pin, sync::Arc, time::Duration};
 
@@ -6,6 +6,7 @@ use tracing::Instrument;
 
 use super::{
     Attempt, OnOutage, Protection, Waited, attempt,
+    kind::Kind,
     retry::Retry,
     run::{self, RunError},
 };
@@ -13,7 +14,7 @@ use crate::{
     builder::setters,
     config::{Config, WAIT_MAX, between, check_label, check_wait},
     core::Core,
-    engine::Acks,
+    engine::{Acks, Mode},
     error::{Error, Result},
     lease::{Guard, Lease, validity::TTL_MAX_LIMIT},
     name::Name,
@@ -23,6 +24,7 @@ use crate::{
 /// How a lock is asked for and held.
 #[derive(Clone, Default)]
 pub(crate) struct LockRequest {
+    pub(crate) kind: Kind,
     pub(crate) ttl: Duration,
     pub(crate) wait: Duration,
     pub(crate) max_attempts: Option<u32>,
@@ -43,6 +45,11 @@ pub(crate) struct LockRequest {
 }
 
 impl LockRequest {
+    /// How it is to be held, once it was checked.
+    pub(crate) fn mode(&self) -> Mode {
+        self.kind.mode().unwrap_or_default()
+    }
+
     /// Where it is counted.
     pub(crate) fn telemetry<'a>(&'a self, core: &'a Core) -> &'a Arc<Telemetry> {
         self.policy.as_ref().unwrap_or(&core.telemetry)
@@ -52,7 +59,7 @@ impl LockRequest {
 /// Receives the progress of a wait.
 type Progress = Arc<dyn Fn(&Waited<'_>) + Send + Sync>;
 
-/// Builder of an exclusive lock; made by `Leasehold::lock`.
+/// Builder of a lock; made by `Leasehold::lock`, `read_lock`, `write_lock` and `semaphore`.
 ///
 /// Awaiting it is the same as [`Lock::acquire`].
 ///
@@ -68,9 +75,26 @@ pub struct Lock {
 }
 
 impl Lock {
-    pub(crate) fn named(core: Arc<Core>, name: Result<Name>) -> Self {
+    pub(crate) fn named(core: Arc<Core>, name: Result<Name>, kind: Kind) -> Self {
         let Config { ttl, wait, retry, .. } = core.config;
-        Self { name, request: LockRequest { ttl, wait, retry, ..LockRequest::default() }, core }
+        Self { name, request: LockRequest { kind, ttl, wait, retry, ..LockRequest::default() }, core }
+    }
+
+    /// How many permits of a semaphore to take; 1 unless set. Whoever asks for more than are free waits until they are, and
+    /// nobody behind it overtakes it.
+    ///
+    /// ```
+    /// # #[tokio::main(flavor = "current_thread")] async fn main() -> leasehold::Result<()> {
+    /// # let leases = leasehold::Leasehold::connect("memory:").await?;
+    /// let two = leases.semaphore("gpu", 4).permits(2).acquire().await?;
+    /// let three = leases.semaphore("gpu", 4).permits(3).try_acquire().await?;
+    /// assert!(three.held().is_none());
+    /// # let _ = two.release().await?;
+    /// # Ok(()) }
+    /// ```
+    pub fn permits(mut self, permits: u32) -> Self {
+        self.request.kind = self.request.kind.taking(permits);
+        self
     }
 
     setters! {
@@ -465,6 +489,10 @@ impl Lock {
         }
         if request.critical && request.on_outage == OnOutage::Proceed {
             return Err(Error::invalid("critical on-outage", "proceed", "deny"));
+        }
+        let mode = request.kind.mode()?;
+        if let Err(lacks) = capabilities.check_mode(mode) {
+            return Err(Error::unsupported(format!("a lock held as {mode}"), lacks.why));
         }
         if let (true, Some(why)) = (request.acks != Acks::None, capabilities.no_acks) {
             return Err(Error::unsupported("waiting for replicas", why));
