@@ -182,7 +182,7 @@ impl Op {
             (Step::Renew(Hold { of: Held::Closed, .. }), _) => ("k", &[K]),
             (Step::Renew(Hold { of: Held::Record, .. }), _) => ("r", &[K]),
             (Step::End { .. }, Call::ReleaseWanted) => ("", &[K, F, W, S]),
-            (Step::End { .. }, Call::ReleaseUnwanted | Call::ReleasesUnwanted) => ("", &[K, W]),
+            (Step::End { .. }, Call::ReleaseUnwanted | Call::ReleasesUnwanted) => ("", &[K]),
             (Step::End { .. }, _) if self.alone => ("o", &[K]),
             (Step::End { owner, attempts, .. }, _) if attempts.may_come_late(owner.id(), link) => {
                 ("t", &[K, F, W, S, G])
