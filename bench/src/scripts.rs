@@ -60,9 +60,8 @@ impl RawLock {
     }
 
     pub(crate) fn release(&self, id: &str) -> Cmd {
-        let [lock, _, waiters] = &self.keys;
         let mut cmd = call(RELEASE);
-        cmd.arg(2).arg(lock).arg(waiters).arg(id);
+        cmd.arg(1).arg(&self.keys[0]).arg(id);
         cmd
     }
 }

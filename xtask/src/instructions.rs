@@ -32,12 +32,13 @@ struct HotPath {
     needs_server: bool,
 }
 
-const HOT_PATHS: [HotPath; 5] = [
+const HOT_PATHS: [HotPath; 6] = [
     HotPath { name: "memory-cycle", operations: 5_000, needs_server: false },
     HotPath { name: "memory-handover", operations: 5_000, needs_server: false },
     HotPath { name: "redis-cycle", operations: 500, needs_server: true },
     HotPath { name: "redis-64-tasks", operations: 64 * 20, needs_server: true },
     HotPath { name: "redis-renewal", operations: 2_000, needs_server: true },
+    HotPath { name: "quorum-64-tasks", operations: 64 * 20, needs_server: true },
 ];
 
 /// Counts every hot path; with `update` what was counted becomes what is stored.

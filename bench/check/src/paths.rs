@@ -9,6 +9,8 @@ use crate::{Failure, server::Server};
 
 /// Tasks that share one connection.
 const TASKS: usize = 64;
+/// Nodes of a quorum.
+const NODES: usize = 3;
 /// Locks that are kept alive at once.
 const KEPT_ALIVE: usize = 1_000;
 /// Long enough for a slow machine to acquire all of them before the first is due.
@@ -28,14 +30,17 @@ pub(crate) enum HotPath {
     RedisTasks,
     /// Renewals of kept-alive locks on `redis://`.
     RedisRenewal,
+    /// Acquire and release on `redlock://`, by many tasks at once.
+    QuorumTasks,
 }
 
-const ALL: [(&str, HotPath); 5] = [
+const ALL: [(&str, HotPath); 6] = [
     ("memory-cycle", HotPath::MemoryCycle),
     ("memory-handover", HotPath::MemoryHandover),
     ("redis-cycle", HotPath::RedisCycle),
     ("redis-64-tasks", HotPath::RedisTasks),
     ("redis-renewal", HotPath::RedisRenewal),
+    ("quorum-64-tasks", HotPath::QuorumTasks),
 ];
 
 /// What a run works with.
@@ -43,7 +48,7 @@ pub(crate) struct Bench {
     leases: Leasehold,
     /// Held from the start to the end.
     held: Vec<Guard>,
-    _server: Option<Server>,
+    _servers: Vec<Server>,
 }
 
 impl HotPath {
@@ -52,14 +57,23 @@ impl HotPath {
     }
 
     pub(crate) async fn start(self) -> Result<Bench, Failure> {
-        let server = match self {
-            Self::MemoryCycle | Self::MemoryHandover => None,
-            Self::RedisCycle | Self::RedisTasks | Self::RedisRenewal => Some(Server::start()?),
+        let (scheme, servers) = match self {
+            Self::MemoryCycle | Self::MemoryHandover => ("memory:", 0),
+            Self::RedisCycle | Self::RedisTasks | Self::RedisRenewal => ("redis://", 1),
+            Self::QuorumTasks => ("redlock://", NODES),
         };
-        let url = server.as_ref().map_or_else(|| "memory:".to_owned(), Server::url);
-        let leases = Leasehold::builder(url).command_timeout(PATIENCE).connect().await?;
+        let servers = (0..servers).map(|_| Server::start()).collect::<Result<Vec<_>, _>>()?;
+        let url = scheme.to_owned() + &servers.iter().map(Server::address).collect::<Vec<_>>().join(",");
+        let leases = Leasehold::builder(url).command_timeout(PATIENCE).connect_lazy()?;
+        if self == Self::QuorumTasks {
+            leases.quorum()?.admit_new().await?;
+            // Fences follow the clock, as those of a quorum that is older than two minutes do.
+            for server in &servers {
+                server.send("DEL leasehold:quorum:highest leasehold:quorum:floor")?;
+            }
+        }
         let held = if self == Self::RedisRenewal { hold(&leases, KEPT_ALIVE).await? } else { Vec::new() };
-        Ok(Bench { leases, held, _server: server })
+        Ok(Bench { leases, held, _servers: servers })
     }
 
     /// Operations before the count begins: scripts are loaded, maps and buffers have grown.
@@ -77,7 +91,7 @@ impl HotPath {
                 cycles(bench.leases.clone(), "check:0".into(), count).await
             }
             Self::MemoryHandover => handovers(&bench.leases, count).await,
-            Self::RedisTasks => in_tasks(&bench.leases, count).await,
+            Self::RedisTasks | Self::QuorumTasks => in_tasks(&bench.leases, count).await,
             Self::RedisRenewal => renewals(bench, count).await,
         }
     }

@@ -1,6 +1,7 @@
 //! A `redis-server` for one run.
 
 use std::{
+    io::{Read, Write},
     net::{Ipv4Addr, TcpListener, TcpStream},
     process::{Child, Command, Stdio},
     thread::sleep,
@@ -29,8 +30,16 @@ impl Server {
         Ok(server)
     }
 
-    pub(crate) fn url(&self) -> String {
-        format!("redis://127.0.0.1:{}", self.port)
+    pub(crate) fn address(&self) -> String {
+        format!("127.0.0.1:{}", self.port)
+    }
+
+    /// Sends a command and waits for its reply.
+    pub(crate) fn send(&self, command: &str) -> Result<(), Failure> {
+        let mut stream = TcpStream::connect((Ipv4Addr::LOCALHOST, self.port))?;
+        stream.write_all(format!("{command}\r\n").as_bytes())?;
+        stream.read_exact(&mut [0; 4])?;
+        Ok(())
     }
 
     fn wait_until_ready(&mut self) -> Result<(), Failure> {

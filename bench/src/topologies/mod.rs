@@ -8,7 +8,6 @@ mod handover;
 mod quorum;
 mod stopped;
 
-use leasehold::Leasehold;
 use leasehold_testkit::{ClusterSet, QuorumSet, RedisServer, SentinelSet};
 use tokio::sync::OnceCell;
 
@@ -16,6 +15,7 @@ use crate::{
     Failure,
     report::{Figures, Ratio, Target},
     rounds::Measurement,
+    votes,
 };
 
 /// What is measured.
@@ -114,14 +114,7 @@ impl Bench {
 
     /// Three nodes that vote.
     async fn quorum(&self) -> Result<&QuorumSet, Failure> {
-        let start = async || {
-            let set = QuorumSet::builder(3).arg("appendonly", "no").start()?;
-            let leases = Leasehold::connect_lazy(set.url())?;
-            leases.quorum()?.admit_new().await?;
-            leases.close().await?;
-            Ok(set)
-        };
-        self.quorum.get_or_try_init(start).await
+        self.quorum.get_or_try_init(|| votes::admitted(3)).await
     }
 
     /// Three primaries.

@@ -2,7 +2,6 @@
 
 use std::{thread, time::Duration};
 
-use leasehold::Leasehold;
 use leasehold_testkit::{QuorumSet, RedisServer};
 use serde_json::Value;
 
@@ -14,6 +13,7 @@ use crate::{
     rounds,
     section::{Against, Better, Outcome, Section},
     topologies::Topology,
+    votes,
 };
 
 /// Tasks with a lock each; nodes share a core.
@@ -170,17 +170,9 @@ fn several(contestants: &mut [Contestant], rounds: usize) -> Result<Load, Failur
     Ok(Load { per_s: cycles / seconds, p50_us, errors })
 }
 
-/// Nodes that vote and write nothing to disk: the disk would hide what the libraries do.
 fn admitted(nodes: usize) -> Result<QuorumSet, Failure> {
-    let set = QuorumSet::builder(nodes).arg("appendonly", "no").start()?;
     let runtime = tokio::runtime::Builder::new_current_thread().enable_all().build()?;
-    runtime.block_on(async {
-        let leases = Leasehold::connect_lazy(set.url())?;
-        leases.quorum()?.admit_new().await?;
-        leases.close().await?;
-        Ok::<_, Failure>(())
-    })?;
-    Ok(set)
+    runtime.block_on(votes::admitted(nodes))
 }
 
 fn urls(set: &QuorumSet) -> String {

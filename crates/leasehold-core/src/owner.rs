@@ -138,6 +138,11 @@ impl Owner {
         &self.value
     }
 
+    /// When its attempt started, as [`Holder::Leasehold`] has it.
+    pub fn since_ms(&self) -> Option<u64> {
+        self.value.get(33..)?.split(' ').next()?.parse().ok()
+    }
+
     /// What people may see.
     pub fn holder(&self) -> Holder {
         Holder::parse(&self.value)
@@ -245,13 +250,15 @@ mod tests {
         for label in ["", "nightly report", "ü"] {
             let owner = Owner::new(0xabc, &holder(label));
             assert_eq!(owner.holder(), holder(label));
+            assert_eq!(owner.since_ms(), Some(1_700_000_000_000));
             assert_eq!(Owner::from_exposed(owner.expose()).unwrap(), owner);
             assert_eq!(OwnerId::parse(owner.id_text()), Some(owner.id()));
         }
         let random = 0x0123_4567_89ab_cdef_0011_2233_4455_6677;
         let value = "0123456789abcdef0011223344556677 1700000000000 7 web1 x";
         assert_eq!(Owner::new(random, &holder("x")).expose(), value);
-        assert_eq!(Owner::new(random, &Holder::Foreign).expose(), &value[..33]);
+        let foreign = Owner::new(random, &Holder::Foreign);
+        assert_eq!((foreign.expose(), foreign.since_ms()), (&value[..33], None));
     }
 
     #[test]

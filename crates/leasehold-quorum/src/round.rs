@@ -15,7 +15,7 @@ use leasehold_core::engine::voter::{Abstention, Ballot, Vote, Voter};
 use leasehold_core::engine::{
     Answer, Claim, EngineError, Fault, Fut, Grant, Hold, MemberState, registry::ended_error,
 };
-use leasehold_core::{BootInstant, Fence, Holder, clock::Until, owner::OwnerId};
+use leasehold_core::{BootInstant, Fence, clock::Until, owner::OwnerId};
 
 /// What each node answers, in the order in which they do.
 pub(super) type Answers<T> = FuturesUnordered<BoxFuture<'static, (usize, Result<T>)>>;
@@ -191,9 +191,8 @@ impl Shared {
         }
         let since = self.clock().now();
         // By the attempt's own clock: the same on every node, so that all wake the same waiter.
-        let began_ms =
-            if let Holder::Leasehold { since_ms, .. } = claim.owner.holder() { since_ms } else { 0 };
-        let ballot = Ballot { claim: claim.clone(), hint: self.hint(), arrival: began_ms * 1000 };
+        let arrival = claim.owner.since_ms().unwrap_or(0) * 1000;
+        let ballot = Ballot { claim: claim.clone(), hint: self.hint(), arrival };
         let round = Round::new(ballot, attempt, self.n(), since, self.node_until(claim.ttl, until));
         let _caller = Caller(round.clone());
         let mut calls = self.ask_each(&Asked::Vote(round.clone()));

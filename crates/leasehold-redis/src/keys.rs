@@ -4,8 +4,9 @@
 //! record is one under its key as given. Everything else lies in side keys in the same slot, under a prefix of their own,
 //! where no lock name can collide with them and a scan for locks does not see them.
 
-use std::{borrow::Cow, io::Write};
+use std::borrow::Cow;
 
+use bytes::BufMut;
 use redis::{RedisWrite, ToRedisArgs};
 
 use super::slots;
@@ -44,7 +45,10 @@ pub(super) struct Keys {
 
 impl Keys {
     pub(super) fn new(prefix: &str, name: &Name) -> Self {
-        let braced = ["{", prefix, name.as_str(), "}"].concat();
+        let mut braced = String::with_capacity(prefix.len() + name.as_str().len() + 2);
+        for part in ["{", prefix, name.as_str(), "}"] {
+            braced.push_str(part);
+        }
         let has_tag = hash_tag(&braced[1..braced.len() - 1]).is_some();
         Self { braced, has_tag }
     }
@@ -114,9 +118,9 @@ pub(super) struct SideKey<'a>([&'a str; 4]);
 
 impl ToRedisArgs for SideKey<'_> {
     fn write_redis_args<W: ?Sized + RedisWrite>(&self, out: &mut W) {
-        let mut key = out.writer_for_next_arg();
+        let mut key = out.bufmut_for_next_arg(self.0.iter().map(|part| part.len()).sum());
         for part in self.0 {
-            key.write_all(part.as_bytes()).expect("a command takes what is written");
+            key.put_slice(part.as_bytes());
         }
     }
 }

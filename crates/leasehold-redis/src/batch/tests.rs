@@ -154,6 +154,30 @@ async fn a_release_among_others_hands_its_lock_over() {
     assert!(server.cli(&["GET", "lock:b"]).text().starts_with(third.owner.id_text()));
 }
 
+/// The client that releases has not met the one that waits: only the mark of K says so.
+#[tokio::test]
+async fn a_release_sees_who_waits_for_it_at_another_client() {
+    let Some(server) = leasehold_testkit::redis_or_skip() else { return };
+    let [holder, other] = [(), ()].map(|()| open(&server.url()));
+    let shard = other.topology.shard(0, until()).await.unwrap();
+    shard.connection().link(until()).await.unwrap().subscribe(until()).await.unwrap();
+    for (random, beside) in [(1, None), (2, Some("b"))] {
+        let held: Vec<_> =
+            [Some("a"), beside].into_iter().flatten().map(|name| claim(random, name, false)).collect();
+        let answers = call(&holder, held.iter().map(|claim| claiming(&holder, claim)).collect()).await;
+        assert!(answers.iter().all(|answer| fence(answer).is_some()), "{answers:?}");
+        let waiter = claim(random + 10, "a", true);
+        let queued = call(&other, vec![claiming(&other, &waiter)]).await;
+        assert!(matches!(&queued[0], Ok(Value::Array(queued)) if queued[0] == Value::Int(2)), "{queued:?}");
+        let ends = call(&holder, held.iter().map(|claim| ending(&holder, claim)).collect()).await;
+        assert!(matches!(&ends[0], Ok(Value::Array(given)) if given[0] == Value::Int(2)), "{ends:?}");
+        assert!(ends[1..].iter().all(|end| matches!(end, Ok(Value::Int(1)))), "{ends:?}");
+        assert!(server.cli(&["GET", "lock:a"]).text().starts_with(waiter.owner.id_text()));
+        call(&other, vec![ending(&other, &waiter)]).await.remove(0).unwrap();
+        holder.topology.shard(0, until()).await.unwrap().lane(&waiter.name).contended.note("lock:a", false);
+    }
+}
+
 #[tokio::test]
 async fn the_last_fences_are_given_one_by_one_and_none_of_them_twice() {
     let Some(server) = leasehold_testkit::redis_or_skip() else { return };

@@ -1,7 +1,8 @@
 //! The operations on locks and records: what each of them sends. `reply` reads what comes back.
 
-use std::{io::Write, sync::Arc};
+use std::sync::Arc;
 
+use bytes::BufMut;
 use redis::{Cmd, RedisWrite, ToRedisArgs};
 
 use super::{
@@ -182,7 +183,7 @@ impl Op {
             (Step::Renew(Hold { of: Held::Closed, .. }), _) => ("k", &[K]),
             (Step::Renew(Hold { of: Held::Record, .. }), _) => ("r", &[K]),
             (Step::End { .. }, Call::ReleaseWanted) => ("", &[K, F, W, S]),
-            (Step::End { .. }, Call::ReleaseUnwanted | Call::ReleasesUnwanted) => ("", &[K, W]),
+            (Step::End { .. }, Call::ReleaseUnwanted | Call::ReleasesUnwanted) => ("", &[K]),
             (Step::End { .. }, _) if self.alone => ("o", &[K]),
             (Step::End { owner, attempts, .. }, _) if attempts.may_come_late(owner.id(), link) => {
                 ("t", &[K, F, W, S, G])
@@ -291,8 +292,12 @@ pub(crate) struct HeldText<'a> {
 
 impl ToRedisArgs for HeldText<'_> {
     fn write_redis_args<W: ?Sized + RedisWrite>(&self, out: &mut W) {
-        let ((id, rest), fence) = (parts(self.owner), self.fence.get());
-        write!(out.writer_for_next_arg(), "{id}{fence} {rest}").expect("a command takes what is written");
+        let ((id, rest), mut fence) = (parts(self.owner), itoa::Buffer::new());
+        let parts = [id, fence.format(self.fence.get()), " ", rest];
+        let mut text = out.bufmut_for_next_arg(parts.iter().map(|part| part.len()).sum());
+        for part in parts {
+            text.put_slice(part.as_bytes());
+        }
     }
 }
 

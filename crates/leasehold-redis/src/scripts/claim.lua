@@ -10,8 +10,8 @@
 -- {7}                                              nobody's, but 100 entries were dead and more wait: send it again
 local WAITERS_MAX = 10000
 
--- Marks K by a 0 before its fence: somebody waits. A release that compares the whole text then does nothing, and comes again
--- as a script, which hands over (`native.rs`). Where somebody waits, K is marked or not ours; it may be marked without.
+-- Marks K by a 0 before its fence: somebody waits. An ordinary release, which looks at K alone, then does nothing, and comes
+-- again as one that hands over. Where somebody waits, K is marked or not ours; it may be marked without.
 local function mark(K, holder)
   if holder and holder:find('^%x+ [1-9]%d* ') and holder:find(' ', 1, true) == 33 then
     call('SET', K, holder:sub(1, 33) .. '0' .. holder:sub(34), 'KEEPTTL')

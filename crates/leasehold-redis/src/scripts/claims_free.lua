@@ -5,7 +5,7 @@
 -- otherwise a list: per claim its fence, or nil as there
 local call, KEYS, ARGV = redis.call, KEYS, ARGV
 local F, count = KEYS[1], (#KEYS - 1) / 3
-local all_free = call('EXISTS', unpack(KEYS, 2)) == 0
+local nobody_waits = call('EXISTS', unpack(KEYS, 2 + count)) == 0
 
 -- The fences of a block differ in their last two digits only, which come from a text: to format a number takes about as
 -- long as a command.
@@ -40,9 +40,9 @@ for i = 1, count do
   digits = digits + 2
   local fence = fences .. DIGITS:sub(digits, digits + 1)
   replies[i] = false
-  -- A name may be there twice: the first has taken it then.
+  -- NX also because a name may be there twice: the first has taken it then.
   if #px <= 9 and not is_over
-    and (all_free or call('EXISTS', K, KEYS[1 + count + i], KEYS[1 + 2 * count + i]) == 0)
+    and (nobody_waits or call('EXISTS', KEYS[1 + count + i], KEYS[1 + 2 * count + i]) == 0)
     and call('SET', K, id .. fence .. ' ' .. rest, 'PX', px, 'NX') then
     replies[i], granted = fence, granted + 1
   end

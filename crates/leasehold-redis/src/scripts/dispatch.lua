@@ -8,7 +8,7 @@
 -- answers a list with one reply per operation; {9, error} if it failed
 local cases
 local function run(letter, k, a)
-  -- The ordinary cases, as in `claim_free.lua` and `release_unwanted.lua`.
+  -- The ordinary cases, nearly as in `claim_free.lua` and `release_unwanted.lua`.
   if grace_ms <= 0 then
     local K, W = KEYS[k], KEYS[k + 2]
     if letter == 'c' and call('EXISTS', K, W, KEYS[k + 4]) == 0 then

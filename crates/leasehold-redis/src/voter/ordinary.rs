@@ -151,7 +151,10 @@ impl Batch<'_> {
         if votes.is_some() {
             cmd.arg(RECORD).arg(HIGHEST).arg(FLOOR);
             for Asked { ballot, keys, .. } in &self.votes {
-                cmd.arg(keys.lock()).arg(keys.waiters()).arg(keys.gone(ballot.claim.owner.id_text()));
+                cmd.arg(keys.waiters()).arg(keys.gone(ballot.claim.owner.id_text()));
+            }
+            for Asked { keys, .. } in &self.votes {
+                cmd.arg(keys.lock());
             }
             for Asked { keys, .. } in &self.votes {
                 cmd.arg(keys.fence());
@@ -164,10 +167,14 @@ impl Batch<'_> {
         if let Some(standing) = votes {
             let [head, data] = &standing.parts;
             cmd.arg(head).arg(data).arg(standing.record.max_ms);
+            let mut last_px = 0;
             for Asked { ballot, .. } in &self.votes {
-                let claim = &ballot.claim;
-                cmd.arg(HeldText { owner: &claim.owner, fence: ballot.hint });
-                cmd.arg(px(claim.ttl + claim.lock_delay)).arg(ballot.hint.get());
+                let (claim, fence) = (&ballot.claim, ballot.hint);
+                let px = px(claim.ttl + claim.lock_delay);
+                if std::mem::replace(&mut last_px, px) != px {
+                    cmd.arg(px);
+                }
+                cmd.arg(HeldText { owner: &claim.owner, fence }).arg(fence.get());
             }
         }
     }

@@ -2,18 +2,20 @@
 -- holds or waits for. Flat, because making a function takes longer than a command, and with commands for all of them where
 -- that is possible. Each is done on its own: one that fails, or that is not ordinary, leaves the others alone.
 -- KEYS K of each withdrawal, then W of each; if there are votes Q the node's record · H highest fence · L floor of fences,
---      then K W G of each vote (G: tombstone of its attempt), then F of each
+--      then W G of each vote (G: tombstone of its attempt), then K of each, then F of each
 -- ARGV how many withdrawals, and per withdrawal id and a space; if there are votes the expected record: its text up to the
---      data set, the data set, the longest px, and per vote, by hint: text of K under the hint · px · hint
--- answers a list with one reply per operation: 1 done, under the hint   <fence> voted under a later one
---   2 no vote to withdraw: the lock is free   8 has another record than expected, or another data set
+--      data set, the data set, the longest px, and per vote, by hint: px, unless it is that of the vote before · text of K
+--      under the hint · hint
+-- answers 1 if all are done, otherwise a list with one reply per operation:
+--   1 done, under the hint   <fence> voted under a later one   2 no vote to withdraw: the lock is free
+--   8 has another record than expected, or another data set
 --   0 any other case: nothing was done, and `vote.lua` and `withdraw.lua` find out
 local try, KEYS, ARGV = redis.pcall, KEYS, ARGV
 local HINT_MAX_US = 60000000
 -- F is kept for a day, and for the lead of a hint over the clock.
 local KEEP_MS, KEEP_HINT_MS = 86400000, '86460000'
 
-local replies, count = {}, tonumber(ARGV[1])
+local replies, done, count = {}, 0, tonumber(ARGV[1])
 if count > 0 then
   local holders = try('MGET', unpack(KEYS, 1, count))
   local waited_for = try('EXISTS', unpack(KEYS, count + 1, 2 * count))
@@ -34,12 +36,13 @@ if count > 0 then
   -- A withdrawal may be there twice.
   if ours[1] and type(try('DEL', unpack(ours))) == 'number' then
     for _, i in ipairs(places) do replies[i] = 1 end
+    done = #places
   end
 end
 
 local k, a = 2 * count + 3, count + 2
 local Q, H, L = unpack(KEYS, k - 2, k)
-if not Q then return replies end
+if not Q then return done == count and 1 or replies end
 local data, most, top = ARGV[a + 1], ARGV[a + 2], tonumber(ARGV[#ARGV])
 
 -- What is true for all votes of the call: the node has the expected record over the same data set, and a clock near the
@@ -62,20 +65,28 @@ if try('GET', Q) == ARGV[a] .. data .. ' ' .. most .. ' votes' then
 end
 
 local votes = (#KEYS - k) / 4
-local held = highest and try('EXISTS', unpack(KEYS, k + 1, k + 3 * votes))
+local first_K, first_F = k + 2 * votes, k + 3 * votes
+local awaited = highest and try('EXISTS', unpack(KEYS, k + 1, first_K))
 -- numbers: fence, raised
-local raised, floor, px_checked = highest and math.max(highest, top)
+local raised, floor, lasts, px, px_checked = highest and math.max(highest, top)
+a = a + 2
 for i = 1, votes do
-  local at, text, px, hint = k + 3 * i, ARGV[a + 3 * i], ARGV[a + 3 * i + 1], ARGV[a + 3 * i + 2]
-  local K, F = KEYS[at - 2], KEYS[k + 3 * votes + i]
-  local asked, reply = tonumber(hint), no
-  if highest and px ~= px_checked and #px <= 9 and px - most <= 0 then px_checked = px end
-  if px == px_checked and asked <= top and now_us - asked <= HINT_MAX_US
-    and (held == 0 or try('EXISTS', K, KEYS[at - 1], KEYS[at]) == 0) then
+  if #ARGV[a + 1] < 33 then
+    a = a + 1
+    px = ARGV[a]
+    px_checked = highest and #px <= 9 and px - most <= 0
+  end
+  local text, hint = ARGV[a + 1], ARGV[a + 2]
+  a = a + 2
+  local K, F, asked, reply = KEYS[first_K + i], KEYS[first_F + i], tonumber(hint), no
+  if px_checked and asked <= top and now_us - asked <= HINT_MAX_US
+    and (awaited == 0 or try('EXISTS', KEYS[k + 2 * i - 1], KEYS[k + 2 * i]) == 0) then
     local fence, kept = asked, KEEP_HINT_MS
     if asked <= highest then
+      -- Another client's votes came first. One command for all: most votes of the call are behind then.
       floor = floor or tonumber(try('GET', L) or 0)
-      local last = tonumber(try('GET', F) or 0)
+      lasts = lasts or try('MGET', unpack(KEYS, first_F + 1, first_F + votes))
+      local last = not lasts.err and tonumber(lasts[i] or 0)
       fence = floor and last and math.max(asked, floor + 1, last + 1) or 9007199254740992
     end
     if fence > asked then
@@ -85,17 +96,19 @@ for i = 1, votes do
     end
     if fence < 9007199254740992 and (fence <= raised or not try('SET', H, hint).err) then
       if fence > raised then raised = fence end
-      -- Two votes of the call may be for the same name.
+      -- NX, because it may be held, also by another vote of this call.
       local set = try('SET', K, text, 'PX', px, 'NX')
       if set and set.ok then
         if try('SET', F, hint, 'PX', kept).err then
           try('DEL', K)
+        elseif fence == asked then
+          reply, done = 1, done + 1
         else
-          reply = fence == asked and 1 or hint
+          reply = hint
         end
       end
     end
   end
   replies[count + i] = reply
 end
-return replies
+return done == count + votes and 1 or replies

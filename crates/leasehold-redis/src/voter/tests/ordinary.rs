@@ -188,6 +188,40 @@ async fn an_ordinary_vote_is_the_vote() {
     }
 }
 
+/// Another client's votes came first, so each fence depends on the last one of its own name.
+#[tokio::test]
+async fn each_vote_of_a_call_has_the_fence_and_the_ttl_of_its_own() {
+    let Some((server, voter, _)) = admitted().await else { return };
+    let now = Clock::system().wall_us();
+    let ahead = |seconds: u64| now + seconds * 1_000_000;
+    server.cli(&["SET", HIGHEST, &ahead(40).to_string()]);
+    let given = [("a", None), ("b", Some(ahead(30))), ("c", None), ("d", Some(ahead(40)))];
+    let mut votes = Vec::new();
+    for (number, (name, fence)) in given.into_iter().enumerate() {
+        if let Some(fence) = fence {
+            server.cli(&["SET", &format!("leasehold:fence:{{lock:{name}}}"), &fence.to_string()]);
+        }
+        let ttl = Duration::from_secs(if number < 2 { 20 } else { 50 });
+        votes.push(to_vote(&Claim { ttl, ..of(name, number as u128) }));
+    }
+    // One that is above all of them does not need to know.
+    let beyond = Ballot { hint: Fence::new(ahead(50)), ..(*ballot(of("e", 9))).clone() };
+    votes.push(Op::Vote(Arc::new(beyond)));
+    let later = |fence: u64| Outcome::Voted(Fence::new(fence + 1));
+    let expected = [
+        Outcome::Voted(hint_of(&votes[0])),
+        later(ahead(30)),
+        Outcome::Voted(hint_of(&votes[2])),
+        later(ahead(40)),
+        Outcome::Voted(hint_of(&votes[4])),
+    ];
+    assert_eq!(done(&voter, &votes).await, expected);
+    for (name, most_ms) in [("a", 20_000), ("b", 20_000), ("c", 50_000), ("d", 50_000), ("e", 30_000)] {
+        let left = server.cli(&["PTTL", &format!("lock:{name}")]).int();
+        assert!(left <= most_ms && left > most_ms - 10_000, "{name}: {left}");
+    }
+}
+
 #[tokio::test]
 async fn a_hint_far_from_the_nodes_time_is_not_ordinary() {
     let Some((server, voter, _)) = admitted().await else { return };
