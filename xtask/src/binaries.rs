@@ -77,8 +77,10 @@ fn binary(message: &str) -> Option<Binary> {
     let program = message["executable"].as_str()?.into();
     let package = Path::new(message["manifest_path"].as_str()?).parent()?.to_owned();
     let (crate_name, target) = (package.file_name()?.to_str()?, message["target"]["name"].as_str()?);
-    let is_integration_test = message["target"]["kind"][0] == "test";
-    let name = format!("{crate_name}/{target}");
+    let kind = &message["target"]["kind"][0];
+    let is_integration_test = kind == "test";
+    // An example may have the name of an integration test.
+    let name = format!("{crate_name}/{target}{}", if kind == "example" { " (example)" } else { "" });
     Some(Binary { name, is_integration_test, program, package, filters: &[] })
 }
 
@@ -139,6 +141,8 @@ mod tests {
         assert_eq!(found.name, "leasehold/conformance");
         assert_eq!(found.package, Path::new("/w/crates/leasehold"));
         assert!(found.is_integration_test);
+        let example = binary(&message.replace("TEST", "true").replace("[\"test\"]", "[\"example\"]"));
+        assert_eq!(example.expect("an example with tests").name, "leasehold/conformance (example)");
         assert!(binary(&message.replace("TEST", "false")).is_none(), "an example");
         assert!(binary(r#"{"reason":"build-finished"}"#).is_none());
         assert!(binary("not JSON").is_none());
