@@ -60,9 +60,11 @@ impl Verdict {
 
     /// The damage in a few words; `None` if the invariant held.
     pub(crate) fn worst(&self) -> Option<String> {
-        let (count, what) = &self.damage;
-        let broken = || self.points.iter().find(|point| !point.held).map(|point| point.what.clone());
-        if *count > 0 { Some(format!("{} {what}", grouped(*count))) } else { broken() }
+        match &self.damage {
+            (0, _) if self.held() => None,
+            (0, _) => Some("broke, as shown above".into()),
+            (count, what) => Some(format!("{} {what}", grouped(*count))),
+        }
     }
 
     /// Whether the whole invariant held.

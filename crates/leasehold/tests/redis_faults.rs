@@ -1,12 +1,9 @@
 //! What goes wrong between a client and a real Redis, and what its users are told.
 #![cfg(feature = "redis")]
 
-use std::{
-    sync::{Arc, Mutex},
-    time::Duration,
-};
+use std::{sync::Arc, time::Duration};
 
-use leasehold::{Attempt, Error, Event, Guard, Leasehold, engine::Released};
+use leasehold::{Attempt, Error, Guard, Leasehold, engine::Released};
 use leasehold_testkit::{FaultProxy, RedisServer, eventually_async};
 
 const LONG: Duration = Duration::from_secs(20);
@@ -55,27 +52,6 @@ async fn asking_once_is_one_command_and_leaves_no_trace() {
     let _ = alone.lock("y").try_acquire().await.unwrap();
     assert_eq!(server.cli(&["PUBSUB", "CHANNELS"]).list().len(), channels);
     let _ = guard.release().await.unwrap();
-}
-
-#[tokio::test]
-async fn an_observer_sees_the_connection_break_and_come_back() {
-    let Some(server) = leasehold_testkit::redis_or_skip() else { return };
-    let proxy = FaultProxy::start(server.addr());
-    let seen = Arc::new(Mutex::new(Vec::new()));
-    let sink = seen.clone();
-    let observer = move |event: &Event| match event {
-        Event::Connected => sink.lock().unwrap().push("connected"),
-        Event::Disconnected { .. } => sink.lock().unwrap().push("disconnected"),
-        _ => {}
-    };
-    let leases = Leasehold::builder(proxy.url()).observer(observer).connect().await.unwrap();
-    assert_eq!(*seen.lock().unwrap(), ["connected"]);
-    proxy.cut();
-    let back = || async {
-        let is_held = leases.lock("x").wait(LONG).acquire().await.is_ok();
-        is_held && *seen.lock().unwrap() == ["connected", "disconnected", "connected"]
-    };
-    eventually_async(LONG, "the connection to be back", back).await;
 }
 
 #[tokio::test]

@@ -199,7 +199,8 @@ mod tests {
         for (policy, id) in
             [("refund", ("deal_id", 1)), ("deal", ("deal_id", 1)), ("balance", ("account_id", 2))]
         {
-            let other = leases.lock_policy(policy).unwrap().key([id]).acquire().await.unwrap();
+            let lock = leases.lock_policy(policy).unwrap().key([id]);
+            let other = lock.keep_alive().acquire().await.unwrap();
             assert_eq!(cashier.deliver(&refund(ORDERED)).await, Outcome::Requeue, "{policy}");
             assert_eq!(refunded(&cashier), 0, "{policy}");
             let _ = other.release().await.unwrap();
