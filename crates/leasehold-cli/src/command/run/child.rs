@@ -97,7 +97,11 @@ impl Child {
     /// Safe: a change stays until it is taken.
     pub(super) async fn change(&mut self) -> Change {
         loop {
-            return match self.link.next().await.map(Report::read) {
+            let frame = tokio::select! {
+                frame = self.link.next() => frame,
+                () = self.job.keep_running(self.guardian) => continue,
+            };
+            return match frame.map(Report::read) {
                 Some(Some(Report::Ended { exit, leftovers })) => Change::Ended { exit, leftovers },
                 Some(Some(Report::Stopped(signal))) => Change::Stopped(signal),
                 Some(Some(Report::Overdue)) => Change::Overdue,
