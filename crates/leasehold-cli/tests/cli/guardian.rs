@@ -63,6 +63,17 @@ fn a_job_whose_wrapper_is_stopped_ends_before_the_next_begins() {
 }
 
 #[test]
+fn a_wrapper_that_is_stopped_before_it_hears_of_its_command_reports_the_loss() {
+    let sandbox = Sandbox::new();
+    let mut run = sandbox.start(&["run", "--ttl", "500ms", "x", "--", "sleep", "60"]);
+    let _begun = guardian_of(&run);
+    run.signal(Signal::STOP);
+    assert_eq!(sandbox.run(&["run", "x", "--", "true"]).code, Some(0));
+    run.signal(Signal::CONT);
+    assert_eq!(run.end(), Some(76), "{}", run.stderr());
+}
+
+#[test]
 fn a_job_whose_wrapper_is_killed_ends_with_all_that_left_its_group() {
     let sandbox = Sandbox::new();
     let (mut run, pids) = start_family(&sandbox, "3s");
@@ -129,8 +140,7 @@ fn a_guardian_that_is_stopped_saves_nobody() {
 #[test]
 fn a_guardian_that_is_stopped_is_continued() {
     let sandbox = Sandbox::new();
-    let mut run =
-        sandbox.start_script(&["--ttl", "1s"], "x", "while [ ! -e stop ]; do sleep 0.05; done; exit 5");
+    let mut run = sandbox.start_script(&[], "x", "while [ ! -e stop ]; do sleep 0.05; done; exit 5");
     let guardian = guardian_of(&run);
     for _ in 0..3 {
         kill_process(guardian, Signal::STOP).unwrap();

@@ -27,13 +27,15 @@ use super::{
     terminal::{ForChild, Placement},
 };
 use crate::{
+    exit::Exit,
     output,
     signals::{FORWARDED, Signals},
 };
 
 /// The name it runs under, by which the binary knows what it is.
 const ARG0: &str = "leasehold-guardian";
-const FAILED: u8 = 70;
+/// How it ends if it cannot begin.
+pub(super) const FAILED: Exit = Exit(70);
 
 /// What the guardian is told at its start.
 #[derive(Debug, PartialEq, Eq)]
@@ -108,7 +110,7 @@ pub(crate) fn run() -> Option<ExitCode> {
         let runtime = tokio::runtime::Builder::new_current_thread().enable_all().build()?;
         runtime.block_on(guard(socket, terms, &command))
     });
-    Some(code.map_or(ExitCode::from(FAILED), |()| ExitCode::SUCCESS))
+    Some(code.map_or(ExitCode::from(FAILED.0), |()| ExitCode::SUCCESS))
 }
 
 fn read(words: Vec<OsString>) -> io::Result<(UnixStream, Terms, plan::Command)> {

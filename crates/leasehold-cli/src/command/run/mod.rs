@@ -217,9 +217,13 @@ impl Plan {
             output::clean(&self.name)
         ));
         let mut supervisor = self.supervisor(None, misses);
-        let child =
-            supervisor.start(command, &self.name).await.map_err(|error| not_started(command, &error))?;
-        match supervisor.watch(child, signals).await {
+        let end = match supervisor.start(command, &self.name).await {
+            Ok(child) => supervisor.watch(child, signals).await,
+            Err(NotStarted::Ended(end)) => end,
+            Err(NotStarted::Command(error)) => return Err(not_started(command, &error)),
+            Err(NotStarted::Guardian(error)) => return Err(no_guardian(&error)),
+        };
+        match end {
             End::Exited(exit) => Ok(exit),
             End::MaxRuntime => Err(self.too_long()),
             End::Unguarded | End::Lost => Err(unguarded()),
@@ -243,9 +247,14 @@ impl Plan {
         let end = match &self.command {
             Some(command) => match supervisor.start(command, &self.name).await {
                 Ok(child) => supervisor.watch(child, signals).await,
-                Err(error) => {
+                Err(NotStarted::Ended(end)) => end,
+                Err(NotStarted::Command(error)) => {
                     let _logged = guard.release().await;
                     return Err(not_started(command, &error));
+                }
+                Err(NotStarted::Guardian(error)) => {
+                    let _logged = guard.release().await;
+                    return Err(no_guardian(&error));
                 }
             },
             None => {
@@ -313,20 +322,14 @@ fn unguarded() -> Failure {
         .hint("check what the work has done; the kernel kills processes when memory is short")
 }
 
-fn not_started(command: &plan::Command, error: &NotStarted) -> Failure {
-    let error = match error {
-        NotStarted::Command(error) => error,
-        NotStarted::Guardian(error) => {
-            let failure = Failure::new(
-                exit::CANNOT_EXECUTE,
-                "cannot_execute",
-                "cannot start the guardian of the command",
-            );
-            return failure.cause(error.to_string()).hint(
-                short_of(error).unwrap_or("it is this program again, found through /proc; is that mounted?"),
-            );
-        }
-    };
+fn no_guardian(error: &io::Error) -> Failure {
+    let what = "cannot start the guardian of the command";
+    Failure::new(exit::CANNOT_EXECUTE, "cannot_execute", what)
+        .cause(error.to_string())
+        .hint(short_of(error).unwrap_or("it is this program again, found through /proc; is that mounted?"))
+}
+
+fn not_started(command: &plan::Command, error: &io::Error) -> Failure {
     let program = command.program.to_string_lossy();
     let (code, kind, hint) = match (error.kind(), short_of(error)) {
         (ErrorKind::NotFound, _) => (
