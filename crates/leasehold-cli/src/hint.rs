@@ -16,7 +16,7 @@ pub(crate) fn hint(error: &Error) -> Option<String> {
                 .into(),
         ),
         Error::StoreUnreachable { store, source, .. } => Some(unreachable(store, &source.to_string())),
-        Error::StoreRefused { refusal, .. } => refused(*refusal).map(str::to_owned),
+        Error::StoreRefused { store, refusal, .. } => refused(store, *refusal).map(str::to_owned),
         Error::Invalid { what, got, .. } => invalid(what, got),
         Error::WrongType { .. } => Some(
             "another program uses this key; choose another name, or another prefix with prefix in leasehold.toml or \
@@ -44,7 +44,9 @@ fn unreachable(store: &str, why: &str) -> String {
         format!("nothing listens there: start the server, or correct the address in {store}")
     } else if says(&["lookup", "resolve", "name or service"]) {
         format!("this host does not know the name: correct it in {store}, or check the DNS")
-    } else if says(&["no answer", "timed out"]) {
+    } else if says(&["no connection in time"]) && store.starts_with("rediss") {
+        format!("check that the server speaks TLS on that port, and that no firewall is in between: {store}")
+    } else if says(&["no answer", "no connection in time", "timed out"]) {
         "check that it is running and that no firewall is in between; command-timeout in leasehold.toml and \
          LEASEHOLD_COMMAND_TIMEOUT say how long an answer may take"
             .into()
@@ -53,8 +55,13 @@ fn unreachable(store: &str, why: &str) -> String {
     }
 }
 
-fn refused(refusal: Refusal) -> Option<&'static str> {
+fn refused(store: &str, refusal: Refusal) -> Option<&'static str> {
+    let is_file = store.starts_with("sqlite:");
     Some(match refusal {
+        Refusal::ReadOnly if is_file => {
+            "give this user the right to write the file and its directory, on a file system that is not mounted read-only"
+        }
+        Refusal::OutOfMemory if is_file => "free space on the disk of the file",
         Refusal::Auth => {
             "correct the password: redis://:PASSWORD@HOST, redis://HOST?password-file=FILE or REDIS_PASSWORD"
         }
@@ -83,12 +90,17 @@ fn invalid(what: &str, got: &str) -> Option<String> {
             "for example --store redis://HOST, or --store sqlite:/var/lib/NAME/locks.db".into()
         }
         ("file", _) => "name a store with --store or LEASEHOLD_STORE, or a file with LEASEHOLD_CONFIG".into(),
-        ("ttl", _) => "raise max-ttl in leasehold.toml or LEASEHOLD_MAX_TTL for a longer one".into(),
+        ("ttl" | "lock delay", _) => {
+            "raise max-ttl in leasehold.toml or LEASEHOLD_MAX_TTL for a longer one".into()
+        }
         _ if is_variable => {
             format!("correct or unset {what}; docs/settings.md lists all settings with their ranges")
         }
         (_, Some(file)) => {
             format!("correct it in {file}; docs/settings.md lists all settings with their ranges")
+        }
+        _ if what.starts_with("lock delay of") => {
+            "raise max-ttl in leasehold.toml or LEASEHOLD_MAX_TTL for a longer one".into()
         }
         _ if what.ends_with(" policy") => {
             "policies are tables such as [locks.NAME] in leasehold.toml; LEASEHOLD_CONFIG names another file"
@@ -113,7 +125,7 @@ fn corrupt(key: &str) -> String {
 }
 
 /// A word as a shell reads it.
-fn word(text: &str) -> String {
+pub(crate) fn word(text: &str) -> String {
     let is_plain = |c: char| c.is_alphanumeric() || "-_./:,@%+=".contains(c);
     if !text.is_empty() && text.chars().all(is_plain) {
         return text.to_owned();
@@ -147,6 +159,8 @@ mod tests {
             ("redis://h:1", "Connection refused (os error 111)", "nothing listens there"),
             ("redis://h:1", "failed to lookup address information", "does not know the name"),
             ("redis://h:1", "no answer in time", "LEASEHOLD_COMMAND_TIMEOUT"),
+            ("redis://h:1", "no connection in time", "firewall"),
+            ("rediss://h:1", "no connection in time", "speaks TLS"),
             ("redis://h:1", "LOADING", "`leasehold doctor --store redis://h:1`"),
             ("sqlite:/a b.db", "the database is locked", "`fuser -v '/a b.db'`"),
             ("redlock://a,b,c", "1 of 3", "`leasehold quorum status --store redlock://a,b,c`"),

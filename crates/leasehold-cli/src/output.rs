@@ -3,10 +3,15 @@
 use std::{
     fmt::Write as _,
     io::{self, IsTerminal, Write},
+    os::fd::AsFd,
     time::Duration,
 };
 
 use comfy_table::{Table, presets};
+use rustix::{
+    event::{PollFd, PollFlags, poll},
+    time::Timespec,
+};
 use serde::Serialize;
 
 /// Where a command's data goes.
@@ -86,6 +91,19 @@ pub(crate) fn print(text: &str) -> io::Result<()> {
 /// Prints a message to stderr. If that fails, nothing can be done.
 pub(crate) fn say(text: &str) {
     let _unheard = writeln!(anstream::stderr().lock(), "{text}");
+}
+
+/// Prints a message to stderr if that takes no time: who holds a lock, or waits for one, must not wait for a reader.
+pub(crate) fn mention(text: &str) {
+    if takes_at_once(io::stderr()) {
+        say(text);
+    }
+}
+
+/// Whether a line can be written without a wait, by a pipe that is not full and a terminal that was not paused with Ctrl-S.
+pub(crate) fn takes_at_once(file: impl AsFd) -> bool {
+    let mut ready = [PollFd::new(&file, PollFlags::OUT)];
+    poll(&mut ready, Some(&Timespec::default())).is_ok_and(|ready| ready > 0)
 }
 
 /// Prints JSON to stderr.
@@ -168,5 +186,16 @@ mod tests {
         let person = Output { json: false, terminal: true };
         let shown = person.table(&["NAME", "STATE"], &rows);
         assert!(shown.contains("NAME") && shown.contains("deal:42") && !shown.contains('\t'), "{shown}");
+    }
+
+    #[test]
+    fn a_full_pipe_takes_nothing_until_it_is_read() {
+        let (mut reader, mut writer) = io::pipe().unwrap();
+        assert!(takes_at_once(&writer));
+        rustix::io::ioctl_fionbio(&writer, true).unwrap();
+        while writer.write(&[0; 512]).is_ok() {}
+        assert!(!takes_at_once(&writer));
+        io::Read::read_exact(&mut reader, &mut [0; 4096]).unwrap();
+        assert!(takes_at_once(&writer));
     }
 }

@@ -2,13 +2,16 @@
 
 use std::{
     io::{self, IsTerminal, Write},
+    sync::Arc,
     time::Duration,
 };
 
 use leasehold::{Attempt, Error, Guard, Holder, Lock, OnOutage, Protection, lock::Waited};
-use rustix::process::Signal;
+use rustix::process::{Pid, Signal};
+use tokio::sync::Notify;
 
 use crate::{
+    command::kernel,
     exit::Failure,
     output::{self, clean, spoken},
     signals::{Signals, asks_to_end},
@@ -57,6 +60,8 @@ pub(crate) async fn acquire(
     signals: &mut Signals,
     verbose: bool,
 ) -> Result<Wanted, Failure> {
+    let in_vain = Arc::new(Notify::new());
+    let is_in_vain = in_vain.clone();
     let acquired = async {
         let lock = match wait {
             Wait::Once => return ask_once(lock, name, on_outage).await,
@@ -64,7 +69,12 @@ pub(crate) async fn acquire(
             Wait::Forever => lock.wait_forever(),
         };
         let line = StatusLine::new(name, verbose);
-        let lock = lock.on_outage(on_outage).on_wait(move |waited| line.show(waited));
+        let lock = lock.on_outage(on_outage).on_wait(move |waited| {
+            line.show(waited);
+            if waited.holder.is_some_and(|holder| waits_for_us(holder, &line.name)) {
+                in_vain.notify_one();
+            }
+        });
         match lock.acquire_or_proceed().await {
             Ok(Protection::Held(guard)) => Ok(Wanted::Held(guard)),
             Ok(Protection::Unprotected { cause }) => Ok(Wanted::Unprotected(cause)),
@@ -75,6 +85,10 @@ pub(crate) async fn acquire(
     tokio::select! {
         biased;
         signal = ending(signals) => Ok(Wanted::Interrupted(signal)),
+        () = is_in_vain.notified() => Err(Failure::usage(
+            format!("\"{}\" is held by the leasehold run that started this command, and ends after it", clean(name)),
+            "take the lock once: leave out the inner leasehold, or give it a name of its own",
+        )),
         result = acquired => result,
     }
 }
@@ -97,6 +111,16 @@ async fn ask_once(lock: Lock, name: &str, on_outage: OnOutage) -> Result<Wanted,
             Wanted::NotAcquired(Failure::from(timed_out).message(message))
         }
     })
+}
+
+/// Whether it is the `leasehold run` that this process is a part of the job of, which does not release before we end.
+fn waits_for_us(holder: &Holder, name: &str) -> bool {
+    let Holder::Leasehold { host, pid, .. } = holder else { return false };
+    let is_of_job = std::env::var("LEASEHOLD_NAME").is_ok_and(|of_job| of_job == name);
+    let is_here =
+        matches!(Holder::this_process("", 0), Holder::Leasehold { host: here, .. } if here == *host);
+    let pid = i32::try_from(*pid).ok().and_then(Pid::from_raw);
+    is_of_job && is_here && pid.is_some_and(kernel::is_below)
 }
 
 /// The next signal that asks us to end.
@@ -129,6 +153,9 @@ impl StatusLine {
     }
 
     fn show(&self, waited: &Waited<'_>) {
+        if !output::takes_at_once(io::stderr()) {
+            return;
+        }
         let first = !self.said.swap(true, std::sync::atomic::Ordering::Relaxed);
         if self.terminal {
             let line = cut(&self.text(waited), columns());
@@ -150,7 +177,7 @@ impl StatusLine {
 
 impl Drop for StatusLine {
     fn drop(&mut self) {
-        if self.terminal && *self.said.get_mut() {
+        if self.terminal && *self.said.get_mut() && output::takes_at_once(io::stderr()) {
             let _unheard = write!(io::stderr().lock(), "\r\x1b[2K");
         }
     }

@@ -71,6 +71,11 @@ impl Config {
     pub fn check_ttl(&self, ttl: Duration) -> Result<()> {
         between("ttl", ttl, TTL_MIN, self.max_ttl)
     }
+
+    /// Checks a lock-delay against its range.
+    pub(crate) fn check_lock_delay(&self, lock_delay: Duration) -> Result<()> {
+        between("lock delay", lock_delay, Duration::ZERO, self.max_ttl)
+    }
 }
 
 /// Checks a wait against its range.

@@ -81,8 +81,13 @@ pub fn redact(url: &str) -> String {
     let Some((scheme, rest)) = url.split_once("://") else {
         // A name or a path has no secret; anything else may be a URL with a slip in it, password included.
         let is_plain = url.starts_with("memory:") || url.starts_with("sqlite:");
-        let secret = url.rfind('@').filter(|_| !is_plain);
-        return printable(&secret.map_or_else(|| url.to_owned(), |at| format!("…{}", &url[at..])));
+        return printable(&match (url.rfind('@'), url.find('?')) {
+            _ if is_plain => url.to_owned(),
+            (None, None) => url.to_owned(),
+            (Some(at), None) => format!("…{}", &url[at..]),
+            (None, Some(query)) => format!("{}?…", &url[..query]),
+            (Some(_), Some(_)) => "…".to_owned(),
+        });
     };
     // Either a password with a `?`, or a parameter with an `@`, which may be a password too: nobody can tell.
     if rest.split_once('?').is_some_and(|(_, query)| query.contains('@') && query.contains("password")) {
@@ -142,6 +147,9 @@ mod tests {
             ("redis://h", "redis://h"),
             ("redis:/u:secret@h", "…@h"),
             ("u:secret@h:6379", "…@h:6379"),
+            ("h:6379?password=secret", "h:6379?…"),
+            ("u:se?cret@h", "…"),
+            ("sqlite:a@b?shared-by=host", "sqlite:a@b?shared-by=host"),
             ("redis://h\n/0", "redis://h/0"),
             ("redis-sentinel://u:secret@a:1,b/n/2?sentinel-password=secret", "redis-sentinel://a:1,b/n/2"),
             ("redis-sentinel://a/n?sentinel-password=se@cret", "redis-sentinel://…"),

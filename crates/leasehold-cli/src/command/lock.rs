@@ -16,6 +16,7 @@ use super::Global;
 use crate::{
     duration,
     exit::{Exit, Failure},
+    hint,
     output::Output,
     signals::{FORWARDED, Signals},
     store::{self, Store},
@@ -55,7 +56,7 @@ pub(super) struct Acquire {
     name: String,
 
     /// How long the lock is held unless extended [default: 30s]
-    #[arg(long, value_name = "DUR", value_parser = duration::parse)]
+    #[arg(long, value_name = "DUR", value_parser = duration::parse, allow_hyphen_values = true)]
     ttl: Option<Duration>,
 
     /// Fail at once if the lock is held
@@ -63,7 +64,7 @@ pub(super) struct Acquire {
     nonblock: bool,
 
     /// Wait at most this long, in seconds if there is no unit; 0 means do not wait [default: for ever]
-    #[arg(short, long, value_name = "DUR", value_parser = duration::parse_wait)]
+    #[arg(short, long, value_name = "DUR", value_parser = duration::parse_wait, allow_hyphen_values = true)]
     wait: Option<Duration>,
 
     /// Description of the holder, shown by inspect
@@ -92,7 +93,7 @@ pub(super) struct Extend {
     handle: Option<PathBuf>,
 
     /// New ttl, until the next extension [default: as acquired]
-    #[arg(long, value_name = "DUR", value_parser = duration::parse)]
+    #[arg(long, value_name = "DUR", value_parser = duration::parse, allow_hyphen_values = true)]
     ttl: Option<Duration>,
 }
 
@@ -187,10 +188,14 @@ fn print_taken(out: Output, handle: &Handle, acks: u8, path: PathBuf) -> Result<
 
 impl Extend {
     async fn execute(self, global: &Global) -> Result<Exit, Failure> {
-        let handle = read(&path(self.handle)?)?;
+        let path = path(self.handle)?;
+        let (handle, store) = read(&path)?;
         let leases = Store::choose(global)?.connect().await?;
         let extended = handle.extend(&leases, self.ttl).await;
         store::close(&leases).await;
+        if let Err(Error::Lost { .. }) = extended {
+            check_store(store, &leases, &path)?;
+        }
         extended?;
         let (name, fence) = (handle.name().to_string(), handle.fence());
         let text = format!("{name}\t{fence}\n");
@@ -203,14 +208,18 @@ impl Extend {
 impl Release {
     async fn execute(self, global: &Global) -> Result<Exit, Failure> {
         let path = path(self.handle)?;
-        let handle = read(&path)?;
+        let (handle, store) = read(&path)?;
         let leases = Store::choose(global)?.connect().await?;
         let released = handle.release(&leases).await;
         store::close(&leases).await;
         let outcome = released?;
+        let is_lost = matches!(outcome, Released::Expired | Released::Taken { .. });
+        if is_lost {
+            check_store(store, &leases, &path)?;
+        }
         fs::remove_file(&path)
             .map_err(|error| Failure::file(format!("cannot remove {}", path.display()), &error))?;
-        if matches!(outcome, Released::Expired | Released::Taken { .. }) {
+        if is_lost {
             let lost = Error::Lost { name: handle.name().clone(), fence: handle.fence() };
             return Err(lost.into());
         }
@@ -233,13 +242,38 @@ fn path(flag: Option<PathBuf>) -> Result<PathBuf, Failure> {
 /// Longest handle that is read: a name, an owner value and some numbers.
 const HANDLE_MAX_BYTES: u64 = 16 * 1024;
 
-fn read(path: &Path) -> Result<Handle, Failure> {
+/// A handle, and the store that it is of.
+fn read(path: &Path) -> Result<(Handle, Option<String>), Failure> {
     let failed =
         |error: io::Error| Failure::file(format!("cannot read the handle {}", path.display()), &error);
     let mut text = String::new();
     let file = fs::File::open(path).map_err(failed)?;
     io::Read::read_to_string(&mut io::Read::take(file, HANDLE_MAX_BYTES), &mut text).map_err(failed)?;
-    Ok(text.parse::<Handle>()?)
+    let handle: Handle = text.parse()?;
+    let store = text.lines().skip(handle.expose().lines().count()).find_map(|line| line.strip_prefix(STORE));
+    Ok((handle, store.map(str::to_owned)))
+}
+
+/// What comes before the store, on the line after the handle.
+const STORE: &str = "store ";
+
+/// Refuses a store that is not the handle's. Its locks would seem lost, and the handle would go although the lock is held.
+fn check_store(of_handle: Option<String>, leases: &Leasehold, path: &Path) -> Result<(), Failure> {
+    let used = name_of(leases);
+    match of_handle.filter(|store| *store != used) {
+        None => Ok(()),
+        Some(store) => Err(Failure::usage(
+            format!("the handle {} is of the store {store}, not of {used}", path.display()),
+            format!("choose that store, for example with --store {}", hint::word(&store)),
+        )),
+    }
+}
+
+/// The store of a client, wherever the next command is run.
+fn name_of(leases: &Leasehold) -> String {
+    let store = leases.store();
+    let path = store.strip_prefix("sqlite:").and_then(|path| std::path::absolute(path).ok());
+    path.map_or_else(|| store.to_owned(), |path| format!("sqlite:{}", path.display()))
 }
 
 /// A new file for a handle; removed unless it is kept.
@@ -271,7 +305,8 @@ impl HandleFile {
 
     /// Writes the handle; if that fails, the lock is released.
     async fn keep(mut self, handle: Handle, leases: &Leasehold) -> Result<(Handle, PathBuf), Failure> {
-        let written = self.file.write_all(handle.expose().as_bytes()).and_then(|()| self.file.sync_all());
+        let text = format!("{}{STORE}{}\n", handle.expose(), name_of(leases));
+        let written = self.file.write_all(text.as_bytes()).and_then(|()| self.file.sync_all());
         if let Err(error) = written {
             let _ends_with_its_ttl = handle.release(leases).await;
             return Err(Failure::file(format!("cannot write the handle {}", self.path.display()), &error));

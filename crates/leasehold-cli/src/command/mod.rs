@@ -19,7 +19,7 @@ mod watch;
 
 use clap::{ArgAction, Args, Parser, Subcommand};
 
-pub(crate) use run::guardian;
+pub(crate) use run::{guardian, kernel};
 
 use crate::{
     exit::{Exit, Failure},

@@ -1,9 +1,16 @@
 //! Nothing of a job outlives its lease, also when the wrapper or the guardian is stopped or killed.
 
-use std::fs;
+use std::{
+    fs,
+    io::{self, PipeReader, PipeWriter, Write},
+    process::Stdio,
+};
 
 use leasehold_testkit::{eventually, poll};
-use rustix::process::{Pid, Signal, kill_process};
+use rustix::{
+    io::ioctl_fionbio,
+    process::{Pid, Signal, kill_process},
+};
 
 use crate::sandbox::{LONG, Sandbox, Started, lives};
 
@@ -56,6 +63,17 @@ fn a_job_whose_wrapper_is_stopped_ends_before_the_next_begins() {
 }
 
 #[test]
+fn a_wrapper_that_is_stopped_before_it_hears_of_its_command_reports_the_loss() {
+    let sandbox = Sandbox::new();
+    let mut run = sandbox.start(&["run", "--ttl", "500ms", "x", "--", "sleep", "60"]);
+    let _begun = guardian_of(&run);
+    run.signal(Signal::STOP);
+    assert_eq!(sandbox.run(&["run", "x", "--", "true"]).code, Some(0));
+    run.signal(Signal::CONT);
+    assert_eq!(run.end(), Some(76), "{}", run.stderr());
+}
+
+#[test]
 fn a_job_whose_wrapper_is_killed_ends_with_all_that_left_its_group() {
     let sandbox = Sandbox::new();
     let (mut run, pids) = start_family(&sandbox, "3s");
@@ -63,6 +81,28 @@ fn a_job_whose_wrapper_is_killed_ends_with_all_that_left_its_group() {
     assert_eq!(run.end(), None);
     assert_no_overlap(&sandbox, pids);
     assert!(run.stderr().contains("leasehold was killed"), "{}", run.stderr());
+}
+
+/// A pipe that is full, as behind a pager that nobody reads on in.
+fn full_pipe() -> (PipeReader, PipeWriter) {
+    let (reader, mut writer) = io::pipe().unwrap();
+    ioctl_fionbio(&writer, true).unwrap();
+    while writer.write(&[0; 512]).is_ok() {}
+    ioctl_fionbio(&writer, false).unwrap();
+    (reader, writer)
+}
+
+#[test]
+fn a_job_whose_wrapper_is_killed_ends_also_where_nobody_reads_its_words() {
+    let sandbox = Sandbox::new();
+    let (_unread, stderr) = full_pipe();
+    let script = format!("echo $$ > pid; {FAMILY}");
+    let mut run = sandbox.command(&["run", "--ttl", "2s", "x", "--", "sh", "-c", &script]);
+    let mut run = run.stdout(Stdio::null()).stderr(stderr).spawn().unwrap();
+    let pids = ["pid", "child", "session", "daemon"].map(|file| sandbox.script_pid(file));
+    run.kill().unwrap();
+    run.wait().unwrap();
+    assert_no_overlap(&sandbox, pids);
 }
 
 #[test]
@@ -95,6 +135,21 @@ fn a_guardian_that_is_stopped_saves_nobody() {
     assert_eq!(sandbox.run(&["force-release", "x", "--fence", &fence]).code, Some(0));
     assert_eq!(run.end(), Some(76));
     assert_eq!(pids.map(lives), [false; 4]);
+}
+
+#[test]
+fn a_guardian_that_is_stopped_is_continued() {
+    let sandbox = Sandbox::new();
+    let mut run = sandbox.start_script(&[], "x", "while [ ! -e stop ]; do sleep 0.05; done; exit 5");
+    let guardian = guardian_of(&run);
+    for _ in 0..3 {
+        kill_process(guardian, Signal::STOP).unwrap();
+        let stat = || fs::read_to_string(format!("/proc/{guardian}/stat")).unwrap();
+        eventually(LONG, "it goes on", || !stat().contains(") T "));
+    }
+    kill_process(guardian, Signal::STOP).unwrap();
+    fs::write(sandbox.path("stop"), "").unwrap();
+    assert_eq!(run.end(), Some(5), "{}", run.stderr());
 }
 
 #[test]

@@ -41,8 +41,30 @@ fn the_handle_is_private_and_its_secret_is_never_printed() {
     let mode = std::fs::metadata(sandbox.path("h")).unwrap().permissions().mode();
     assert_eq!(mode & 0o777, 0o600);
     let handle = std::fs::read_to_string(sandbox.path("h")).unwrap();
-    let secret = &handle.lines().last().unwrap()[..32];
+    let secret = &handle.lines().nth(5).unwrap()[..32];
     assert!(!ran.stdout.contains(secret) && !ran.stderr.contains(secret));
+}
+
+#[test]
+fn a_handle_survives_a_command_on_another_store() {
+    let sandbox = Sandbox::new();
+    let acquire = ["--store", "sqlite:one.db", "lock", "acquire", "deploy", "--handle", "h"];
+    assert_eq!(sandbox.run(&acquire).code, Some(0));
+    for words in [&["extend", "--ttl", "4m"][..], &["release"]] {
+        let other = [&["--store", "sqlite:two.db", "lock"], words, &["--handle", "h"]].concat();
+        insta::allow_duplicates! {
+            insta::assert_snapshot!(sandbox.run(&other), @r"
+            exit 64
+            --- stdout
+            --- stderr
+            error: the handle h is of the store sqlite:[FOLDER]/one.db, not of sqlite:[FOLDER]/two.db
+
+            hint: choose that store, for example with --store sqlite:[FOLDER]/one.db
+            ");
+        }
+    }
+    let same = format!("sqlite:{}", sandbox.path("one.db").display());
+    assert_eq!(sandbox.run(&["--store", &same, "lock", "release", "--handle", "h"]).code, Some(0));
 }
 
 #[test]

@@ -1,6 +1,6 @@
 //! `leasehold run`: the command's life under the lock.
 
-use crate::sandbox::{LONG, Sandbox, lives};
+use crate::sandbox::{BINARY, LONG, Sandbox, lives};
 use leasehold_testkit::eventually;
 use rustix::process::Signal;
 
@@ -33,7 +33,7 @@ fn a_command_that_is_not_found_is_127_and_leaves_no_lock() {
     error: cannot run "no-such-command"
       caused by: No such file or directory (os error 2)
 
-    hint: check the name of the command and PATH
+    hint: check the name of the command and PATH, or the interpreter that the script names
     "#);
     assert_eq!(sandbox.fact("x", "state"), "free");
 }
@@ -295,4 +295,30 @@ fn a_wrong_policy_or_value_is_named() {
     --- stderr
     error: invalid parameter of policy payout "dael_id": expected "deal_id"
     "#);
+}
+
+#[test]
+fn a_job_that_wants_its_own_lock_again_is_told_so() {
+    let sandbox = Sandbox::new();
+    let again = |wait: &[&str]| {
+        let inner = [&[BINARY, "run"], wait, &["x", "--", "true"]].concat();
+        sandbox.run(&[&["run", "x", "--"], &inner[..]].concat())
+    };
+    for wait in [&[][..], &["-w", "60s"]] {
+        insta::allow_duplicates! {
+            insta::assert_snapshot!(again(wait), @r#"
+            exit 64
+            --- stdout
+            --- stderr
+            store: sqlite:[FOLDER]/locks.db (chosen by LEASEHOLD_STORE)
+            error: "x" is held by the leasehold run that started this command, and ends after it
+
+            hint: take the lock once: leave out the inner leasehold, or give it a name of its own
+            "#);
+        }
+    }
+    assert_eq!(again(&["-n"]).code, Some(1));
+    // Another lock is none of its business.
+    let other = [BINARY, "run", "-n", "y", "--", BINARY, "run", "-n", "x", "--", "true"];
+    assert_eq!(sandbox.run(&[&["run", "z", "--"], &other[..]].concat()).code, Some(0));
 }

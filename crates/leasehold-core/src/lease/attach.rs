@@ -51,6 +51,7 @@ impl Attach {
         core.check_open()?;
         core.check_name(&hold.name)?;
         core.config.check_ttl(hold.ttl)?;
+        core.config.check_lock_delay(hold.lock_delay)?;
         let lost = Error::Lost { name: hold.name.clone(), fence: hold.fence };
         let answer = core.renew(&hold).await;
         let Renewed::Kept { since, .. } =

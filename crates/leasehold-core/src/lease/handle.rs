@@ -53,6 +53,7 @@ impl Handle {
         let core = &leases.core;
         let hold = Hold { ttl: ttl.unwrap_or(self.hold.ttl), ..self.hold.clone() };
         core.config.check_ttl(hold.ttl)?;
+        core.config.check_lock_delay(hold.lock_delay)?;
         match core.renew(&hold).await.map_err(|error| core.failed(error, "extending", &hold.name))? {
             Renewed::Kept { .. } => Ok(()),
             Renewed::Gone => Err(Error::Lost { name: hold.name, fence: hold.fence }),

@@ -482,7 +482,7 @@ impl Lock {
         check_label(&request.label)?;
         request.retry.check()?;
         let most = self.core.config.max_ttl;
-        between("lock delay", request.lock_delay, Duration::ZERO, most)?;
+        self.core.config.check_lock_delay(request.lock_delay)?;
         between("minimum hold time", request.hold_at_least, Duration::ZERO, TTL_MAX_LIMIT)?;
         if let Some(lifetime) = request.max_lifetime {
             between("maximum lifetime", lifetime, request.ttl.min(most), WAIT_MAX)?;

@@ -9,7 +9,7 @@ mod tests;
 #[cfg(feature = "tls")]
 mod tls;
 
-use std::{collections::HashSet, ops::RangeInclusive};
+use std::{collections::HashSet, fs::File, io::Read, ops::RangeInclusive};
 
 use percent_encoding::percent_decode_str;
 use redis::{Client, ConnectionAddr, IntoConnectionInfo, ProtocolVersion, RedisConnectionInfo};
@@ -20,6 +20,9 @@ use leasehold_core::{
     error::{Error, Result},
     text::{cut, redact},
 };
+
+/// Largest password or certificate file.
+const FILE_MAX_BYTES: u64 = 1 << 20;
 
 /// What URLs of one kind of store look like.
 struct Form {
@@ -248,7 +251,14 @@ fn settings(user: &str, password: Option<String>) -> RedisConnectionInfo {
 }
 
 fn read(parameter: &str, path: &str) -> Result<Vec<u8>> {
-    std::fs::read(path).map_err(|error| Error::invalid(parameter, path, format!("a readable file ({error})")))
+    let refuse = |why: String| Error::invalid(parameter, path, why);
+    let mut bytes = Vec::new();
+    let read = File::open(path).and_then(|file| file.take(FILE_MAX_BYTES + 1).read_to_end(&mut bytes));
+    read.map_err(|error| refuse(format!("a readable file ({error})")))?;
+    if bytes.len() as u64 > FILE_MAX_BYTES {
+        return Err(refuse("a file of at most 1 MiB".into()));
+    }
+    Ok(bytes)
 }
 
 fn decoded(text: &str) -> String {

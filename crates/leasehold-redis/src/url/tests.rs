@@ -94,6 +94,7 @@ fn bad_urls_say_what_is_allowed_and_hide_the_password() {
         ("redis://:secret@h?what=1", "password-file, ca"),
         ("redis://:secret@h?ca=/nowhere", "rediss://"),
         ("rediss://:secret@h?ca=/nowhere", "a readable file"),
+        ("redis://h?password-file=/dev/zero", "a file of at most 1 MiB"),
         ("rediss://:secret@h?ca=/etc/hostname", "PEM"),
         ("redis://u:1?secret@h", "…"),
         ("redis://u:1#secret@h", "%23"),

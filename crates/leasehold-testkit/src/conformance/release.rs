@@ -30,6 +30,7 @@ cases! {
     a_handle_becomes_a_guard_again,
     an_attached_lock_is_kept_alive,
     a_handle_of_a_lost_lock_does_not_become_a_guard,
+    a_handle_whose_times_are_out_of_range_is_refused,
     a_lock_outlives_every_client: Durable,
 }
 
@@ -213,6 +214,27 @@ async fn a_handle_of_a_lost_lock_does_not_become_a_guard(test: TestContext) {
     assert_eq!(error.kind(), ErrorKind::Lost);
     assert!(next.is_held());
     assert_eq!(next.release().await.unwrap(), Released::Free);
+}
+
+async fn a_handle_whose_times_are_out_of_range_is_refused(test: TestContext) {
+    let client = test.client().await;
+    let handle = client.lock("job").ttl(ms(20_000)).acquire().await.unwrap().detach();
+    let text = handle.expose();
+    let ttl_and_delay = "\n20000\n0\n";
+    assert!(text.contains(ttl_and_delay));
+    // Otherwise the file of a script could close a lock for years.
+    for out_of_range in
+        ["\n0\n0\n", "\n99999999999\n0\n", "\n20000\n99999999999\n", "\n20000\n18446744073709551615\n"]
+    {
+        let bad: Handle = text.replace(ttl_and_delay, out_of_range).parse().unwrap();
+        assert_eq!(
+            bad.extend(&client, None).await.unwrap_err().kind(),
+            ErrorKind::Invalid,
+            "{out_of_range:?}"
+        );
+        assert_eq!(client.attach(bad).await.unwrap_err().kind(), ErrorKind::Invalid, "{out_of_range:?}");
+    }
+    assert_eq!(handle.release(&client).await.unwrap(), Released::Free);
 }
 
 async fn a_lock_outlives_every_client(test: TestContext) {

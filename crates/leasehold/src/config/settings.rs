@@ -146,7 +146,7 @@ impl Settings {
         let (files, ignored) = sources.find_files();
         let mut document = Document::default();
         for (at, path) in files.iter().enumerate() {
-            let farther = Document::load(path)?;
+            let farther = Document::load(path).map_err(|error| sources.naming(error))?;
             // While it is known which file is wrong.
             farther.read::<File>()?;
             if at == 0 { document = farther } else { document.add(farther) }

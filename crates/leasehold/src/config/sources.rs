@@ -6,7 +6,7 @@ use std::{fs, iter};
 use toml::Value;
 
 use super::file::{Document, written_by_others};
-use crate::text::{nearest, quoted};
+use crate::text::{nearest, placed, quoted};
 use crate::{Error, Result};
 
 /// The environment, as a function from a variable's name to its value.
@@ -79,10 +79,25 @@ impl<'a> Sources<'a> {
         Ok(())
     }
 
+    /// The file that the environment names, unless the caller names one.
+    fn named_by_variable(&self) -> Option<PathBuf> {
+        variable(self.env, "LEASEHOLD_CONFIG").filter(|_| self.file.is_none()).map(PathBuf::from)
+    }
+
+    /// An error of reading a file, with the variable that named it.
+    pub(super) fn naming(&self, error: Error) -> Error {
+        match &error {
+            Error::Invalid { what, .. } if what == "file" && self.named_by_variable().is_some() => {
+                placed(error, "LEASEHOLD_CONFIG")
+            }
+            _ => error,
+        }
+    }
+
     /// The files to read, the nearest first, and what was ignored.
     pub(super) fn find_files(&self) -> (Vec<PathBuf>, Vec<String>) {
         let named = self.file.map(Path::to_owned);
-        let named = named.or_else(|| variable(self.env, "LEASEHOLD_CONFIG").map(PathBuf::from));
+        let named = named.or_else(|| self.named_by_variable());
         if let Some(named) = named {
             return (vec![named], Vec::new());
         }

@@ -10,6 +10,7 @@ use super::{
     job::{Family, Job},
     link::{Link, Order, Report},
     plan,
+    supervise::End,
 };
 use crate::exit::Exit;
 
@@ -42,6 +43,8 @@ pub(super) enum Change {
 pub(super) enum NotStarted {
     Command(io::Error),
     Guardian(io::Error),
+    /// It may have run for a while.
+    Ended(End),
 }
 
 impl Child {
@@ -60,18 +63,26 @@ impl Child {
                 .envs(environment.iter().map(|(name, value)| (name, value)));
         };
         let (guardian, mut link) = guardian::start(command, terms, set).map_err(NotStarted::Guardian)?;
-        let report = clock.bounded(terms.valid_until, link.next()).await.flatten();
-        match report.and_then(Report::read) {
-            Some(Report::Started(leader)) => {
-                Ok(Self { guardian, link, job: family.job(leader), valid_until: terms.valid_until })
+        let in_time = clock.bounded(terms.valid_until, link.next()).await;
+        // If we were stopped, it may have come meanwhile.
+        let report = in_time.or_else(|| link.waiting().map(Some));
+        let not_started = match report.map(|frame| frame.and_then(Report::read)) {
+            Some(Some(Report::Started(leader))) => {
+                return Ok(Self { guardian, link, job: family.job(leader), valid_until: terms.valid_until });
             }
-            Some(Report::NotStarted(error)) => Err(NotStarted::Command(io::Error::from_raw_os_error(error))),
-            _ => {
-                // It may have started the command, which becomes ours with the guardian's death.
-                family.job(guardian).stop(clock, clock.now()).await;
-                Err(NotStarted::Guardian(io::Error::other("it did not answer")))
+            Some(Some(Report::NotStarted(error))) => {
+                return Err(NotStarted::Command(io::Error::from_raw_os_error(error)));
             }
-        }
+            Some(None) => None,
+            Some(Some(_)) | None => Some(NotStarted::Ended(End::Lost)),
+        };
+        // It may have started the command, which becomes ours with the guardian's death.
+        let mut job = family.job(guardian);
+        job.stop(clock, clock.now()).await;
+        Err(not_started.unwrap_or_else(|| match job.exit() {
+            guardian::FAILED => NotStarted::Guardian(io::Error::other("it could not begin")),
+            _ => NotStarted::Ended(End::Unguarded),
+        }))
     }
 
     pub(super) fn group(&self) -> Pid {
@@ -97,7 +108,11 @@ impl Child {
     /// Safe: a change stays until it is taken.
     pub(super) async fn change(&mut self) -> Change {
         loop {
-            return match self.link.next().await.map(Report::read) {
+            let frame = tokio::select! {
+                frame = self.link.next() => frame,
+                () = self.job.keep_running(self.guardian) => continue,
+            };
+            return match frame.map(Report::read) {
                 Some(Some(Report::Ended { exit, leftovers })) => Change::Ended { exit, leftovers },
                 Some(Some(Report::Stopped(signal))) => Change::Stopped(signal),
                 Some(Some(Report::Overdue)) => Change::Overdue,

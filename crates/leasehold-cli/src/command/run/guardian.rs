@@ -27,13 +27,15 @@ use super::{
     terminal::{ForChild, Placement},
 };
 use crate::{
+    exit::Exit,
     output,
     signals::{FORWARDED, Signals},
 };
 
 /// The name it runs under, by which the binary knows what it is.
 const ARG0: &str = "leasehold-guardian";
-const FAILED: u8 = 70;
+/// How it ends if it cannot begin.
+pub(super) const FAILED: Exit = Exit(70);
 
 /// What the guardian is told at its start.
 #[derive(Debug, PartialEq, Eq)]
@@ -108,7 +110,7 @@ pub(crate) fn run() -> Option<ExitCode> {
         let runtime = tokio::runtime::Builder::new_current_thread().enable_all().build()?;
         runtime.block_on(guard(socket, terms, &command))
     });
-    Some(code.map_or(ExitCode::from(FAILED), |()| ExitCode::SUCCESS))
+    Some(code.map_or(ExitCode::from(FAILED.0), |()| ExitCode::SUCCESS))
 }
 
 fn read(words: Vec<OsString>) -> io::Result<(UnixStream, Terms, plan::Command)> {
@@ -162,36 +164,45 @@ async fn watch(job: &mut Job, link: &mut Link, mut terms: Terms, clock: &Clock) 
     // Set when the command has ended. What it left behind may need a moment: a `tee` that writes the last lines.
     let mut linger_until = None;
     loop {
-        tokio::select! {
+        let frame = tokio::select! {
             biased;
-            () = clock.sleep_until(terms.last_call()) => {
-                link.send(Report::Overdue);
-                job.stop(clock, terms.kill_at(clock)).await;
-                return false;
-            }
-            frame = link.next() => match frame.map(Order::read) {
-                Some(Some(Order::ValidUntil(until))) => terms.valid_until = until,
-                Some(Some(Order::Signal(signal))) => job.signal(signal),
-                Some(Some(Order::Stop { kill_at })) => {
-                    job.stop(clock, kill_at).await;
-                    return false;
-                }
-                Some(None) => {}
+            () = clock.sleep_until(terms.last_call()) => match link.waiting() {
+                // We were stopped, and renewals came meanwhile.
+                Some(frame) => Some(frame),
                 None => {
-                    output::say("error: leasehold was killed, so its command is stopped");
+                    link.send(Report::Overdue);
                     job.stop(clock, terms.kill_at(clock)).await;
                     return false;
                 }
             },
+            frame = link.next() => frame,
             () = clock.sleep_until(linger_until.unwrap_or(NEVER)), if linger_until.is_some() => {
                 job.stop(clock, terms.kill_at(clock)).await;
                 return true;
             }
-            change = job.change() => match change {
-                Change::Stopped(signal) => link.send(Report::Stopped(signal)),
-                Change::Ended => linger_until = Some(clock.now() + terms.grace),
-                Change::Gone => return false,
-            },
+            change = job.change() => {
+                match change {
+                    Change::Stopped(signal) => link.send(Report::Stopped(signal)),
+                    Change::Ended => linger_until = Some(clock.now() + terms.grace),
+                    Change::Gone => return false,
+                }
+                continue;
+            }
+        };
+        match frame.map(Order::read) {
+            Some(Some(Order::ValidUntil(until))) => terms.valid_until = until,
+            Some(Some(Order::Signal(signal))) => job.signal(signal),
+            Some(Some(Order::Stop { kill_at })) => {
+                job.stop(clock, kill_at).await;
+                return false;
+            }
+            Some(None) => {}
+            None => {
+                job.stop(clock, terms.kill_at(clock)).await;
+                // Not earlier: where nobody reads stderr, to write to it may take for ever.
+                output::say("error: leasehold was killed, so its command was stopped");
+                return false;
+            }
         }
     }
 }

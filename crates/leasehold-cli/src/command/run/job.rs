@@ -10,8 +10,8 @@ use leasehold::{Clock, clock::BootInstant};
 use rustix::{
     io::Errno,
     process::{
-        Pid, Signal, WaitOptions, WaitStatus, getpgid, kill_process, kill_process_group,
-        test_kill_process_group, wait,
+        Pid, Signal, WaitId, WaitIdOptions, WaitOptions, WaitStatus, getpgid, kill_process,
+        kill_process_group, test_kill_process_group, wait, waitid,
     },
 };
 use tokio::signal::unix::{self, SignalKind};
@@ -102,6 +102,18 @@ impl Job {
             }
             self.family.changes.recv().await;
         }
+    }
+
+    /// Completes when a child that must not be stopped was, and has been continued.
+    ///
+    /// # Cancel safety
+    /// Safe: a stop stays until it is taken.
+    pub(super) async fn keep_running(&mut self, child: Pid) {
+        let options = WaitIdOptions::STOPPED | WaitIdOptions::NOHANG;
+        while !matches!(waitid(WaitId::Pid(child), options), Ok(Some(_))) {
+            self.family.changes.recv().await;
+        }
+        let _gone = kill_process(child, Signal::CONT);
     }
 
     /// Takes note of what became of all children; returns whether any is left.

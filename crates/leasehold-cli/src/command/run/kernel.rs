@@ -13,7 +13,7 @@ use std::{
 
 use rustix::{
     io::{FdFlags, fcntl_getfd, fcntl_setfd},
-    process::{Pid, getpid},
+    process::{Pid, getpid, getppid},
 };
 
 use super::terminal::ForChild;
@@ -33,7 +33,7 @@ pub(super) fn before_exec(command: &mut Command, terminal: Option<ForChild>) {
 
 #[cfg(target_os = "linux")]
 fn die_with(parent: Pid) -> io::Result<()> {
-    use rustix::process::{Signal, getppid, set_parent_process_death_signal};
+    use rustix::process::{Signal, set_parent_process_death_signal};
     set_parent_process_death_signal(Some(Signal::KILL))?;
     // If the parent died before the call above, no signal will come.
     if getppid() == Some(parent) { Ok(()) } else { Err(io::ErrorKind::Interrupted.into()) }
@@ -105,6 +105,17 @@ fn parent_of(pid: Pid) -> Option<Pid> {
     after_name.split(' ').nth(1)?.parse().ok().and_then(Pid::from_raw)
 }
 
+/// Whether this process was started by that one, or by one that it started.
+#[cfg(target_os = "linux")]
+pub(crate) fn is_below(ancestor: Pid) -> bool {
+    std::iter::successors(getppid(), |pid| parent_of(*pid)).any(|pid| pid == ancestor)
+}
+
+#[cfg(not(target_os = "linux"))]
+pub(crate) fn is_below(_: Pid) -> bool {
+    false
+}
+
 #[cfg(not(target_os = "linux"))]
 pub(super) fn children() -> Vec<Pid> {
     Vec::new()
@@ -162,6 +173,7 @@ mod tests {
         let pid = Pid::from_child(&child);
         assert!(children().contains(&pid));
         assert_eq!(parent_of(pid), Some(getpid()));
+        assert!(is_below(getppid().unwrap()) && is_below(Pid::INIT) && !is_below(pid));
         child.kill().unwrap();
         child.wait().unwrap();
         assert!(!children().contains(&pid));

@@ -3,7 +3,7 @@
 mod child;
 pub(crate) mod guardian;
 mod job;
-mod kernel;
+pub(crate) mod kernel;
 mod link;
 mod plan;
 mod policy;
@@ -11,7 +11,11 @@ mod supervise;
 mod terminal;
 mod trouble;
 
-use std::{ffi::OsString, time::Duration};
+use std::{
+    ffi::OsString,
+    io::{self, ErrorKind},
+    time::Duration,
+};
 
 use clap::Args;
 use leasehold::{Acks, Error, Event, Guard, Lease, Leasehold, Lock, OnOutage, engine::Released};
@@ -69,7 +73,7 @@ Examples:
 )]
 pub(super) struct Run {
     /// How long the lock stays held after a crash [default: 30s]
-    #[arg(long, value_name = "DUR", value_parser = duration::parse)]
+    #[arg(long, value_name = "DUR", value_parser = duration::parse, allow_hyphen_values = true)]
     ttl: Option<Duration>,
 
     /// Fail at once if the lock is held
@@ -77,7 +81,7 @@ pub(super) struct Run {
     nonblock: bool,
 
     /// Wait at most this long, in seconds if there is no unit; 0 means do not wait [default: for ever]
-    #[arg(short, long, value_name = "DUR", value_parser = duration::parse_wait)]
+    #[arg(short, long, value_name = "DUR", value_parser = duration::parse_wait, allow_hyphen_values = true)]
     wait: Option<Duration>,
 
     /// Exit code when the lock is not acquired
@@ -89,11 +93,11 @@ pub(super) struct Run {
     shell: Option<OsString>,
 
     /// Hold the lock at least this long, even if the command ends earlier
-    #[arg(long, value_name = "DUR", value_parser = duration::parse)]
+    #[arg(long, value_name = "DUR", value_parser = duration::parse, allow_hyphen_values = true)]
     hold_at_least: Option<Duration>,
 
     /// Stop the command after this long: TERM, then KILL
-    #[arg(long, value_name = "DUR", value_parser = duration::parse)]
+    #[arg(long, value_name = "DUR", value_parser = duration::parse, allow_hyphen_values = true)]
     max_runtime: Option<Duration>,
 
     /// Description of the holder, shown by inspect [default: the command's file name]
@@ -101,7 +105,7 @@ pub(super) struct Run {
     label: Option<String>,
 
     /// Keep the lock unavailable this long after it expires (not after a release)
-    #[arg(long, value_name = "DUR", value_parser = duration::parse)]
+    #[arg(long, value_name = "DUR", value_parser = duration::parse, allow_hyphen_values = true)]
     lock_delay: Option<Duration>,
 
     /// Replicas that must acknowledge the lock: a number, or majority
@@ -113,7 +117,7 @@ pub(super) struct Run {
     fixed: bool,
 
     /// Time between TERM and KILL [default: a sixth of the ttl]
-    #[arg(long, value_name = "DUR", value_parser = duration::parse)]
+    #[arg(long, value_name = "DUR", value_parser = duration::parse, allow_hyphen_values = true)]
     kill_after: Option<Duration>,
 
     /// Use [locks.POLICY] of leasehold.toml for the lock name and for any option not given on the command line
@@ -213,9 +217,13 @@ impl Plan {
             output::clean(&self.name)
         ));
         let mut supervisor = self.supervisor(None, misses);
-        let child =
-            supervisor.start(command, &self.name).await.map_err(|error| not_started(command, &error))?;
-        match supervisor.watch(child, signals).await {
+        let end = match supervisor.start(command, &self.name).await {
+            Ok(child) => supervisor.watch(child, signals).await,
+            Err(NotStarted::Ended(end)) => end,
+            Err(NotStarted::Command(error)) => return Err(not_started(command, &error)),
+            Err(NotStarted::Guardian(error)) => return Err(no_guardian(&error)),
+        };
+        match end {
             End::Exited(exit) => Ok(exit),
             End::MaxRuntime => Err(self.too_long()),
             End::Unguarded | End::Lost => Err(unguarded()),
@@ -239,9 +247,14 @@ impl Plan {
         let end = match &self.command {
             Some(command) => match supervisor.start(command, &self.name).await {
                 Ok(child) => supervisor.watch(child, signals).await,
-                Err(error) => {
+                Err(NotStarted::Ended(end)) => end,
+                Err(NotStarted::Command(error)) => {
                     let _logged = guard.release().await;
                     return Err(not_started(command, &error));
+                }
+                Err(NotStarted::Guardian(error)) => {
+                    let _logged = guard.release().await;
+                    return Err(no_guardian(&error));
                 }
             },
             None => {
@@ -309,27 +322,40 @@ fn unguarded() -> Failure {
         .hint("check what the work has done; the kernel kills processes when memory is short")
 }
 
-fn not_started(command: &plan::Command, error: &NotStarted) -> Failure {
-    let error = match error {
-        NotStarted::Command(error) => error,
-        NotStarted::Guardian(error) => {
-            return Failure::new(
-                exit::CANNOT_EXECUTE,
-                "cannot_execute",
-                "cannot start the guardian of the command",
-            )
-            .cause(error.to_string())
-            .hint("it is this program again, found through /proc; is that mounted?");
-        }
-    };
+fn no_guardian(error: &io::Error) -> Failure {
+    let what = "cannot start the guardian of the command";
+    Failure::new(exit::CANNOT_EXECUTE, "cannot_execute", what)
+        .cause(error.to_string())
+        .hint(short_of(error).unwrap_or("it is this program again, found through /proc; is that mounted?"))
+}
+
+fn not_started(command: &plan::Command, error: &io::Error) -> Failure {
     let program = command.program.to_string_lossy();
-    let (code, kind, hint) = match error.kind() {
-        std::io::ErrorKind::NotFound => {
-            (exit::NOT_FOUND, "not_found", "check the name of the command and PATH")
-        }
+    let (code, kind, hint) = match (error.kind(), short_of(error)) {
+        (ErrorKind::NotFound, _) => (
+            exit::NOT_FOUND,
+            "not_found",
+            "check the name of the command and PATH, or the interpreter that the script names",
+        ),
+        (_, Some(hint)) => (exit::CANNOT_EXECUTE, "cannot_execute", hint),
         _ => (exit::CANNOT_EXECUTE, "cannot_execute", "check that it is a program and its permissions"),
     };
     Failure::new(code, kind, format!("cannot run \"{}\"", output::clean(&program)))
         .cause(error.to_string())
         .hint(hint)
+}
+
+/// What helps when the system has too little for another process.
+fn short_of(error: &io::Error) -> Option<&'static str> {
+    Some(match error.kind() {
+        ErrorKind::WouldBlock => {
+            "raise the limit of processes (`ulimit -u`, TasksMax of a systemd unit, pids of a container)"
+        }
+        ErrorKind::OutOfMemory => "free memory of the host or raise the limit of the container",
+        ErrorKind::ArgumentListTooLong => {
+            "the command line with its environment is too long for the system: pass a file instead"
+        }
+        _ if error.raw_os_error() == Some(libc::EMFILE) => "raise the limit of open files (`ulimit -n`)",
+        _ => return None,
+    })
 }

@@ -100,7 +100,7 @@ impl Supervisor {
                 change = child.change() => match change {
                     Change::Ended { exit, leftovers } => {
                         if leftovers {
-                            output::say("warning: processes that the command left running were stopped");
+                            output::mention("warning: processes that the command left running were stopped");
                         }
                         break End::Exited(exit);
                     }
@@ -191,7 +191,7 @@ impl Supervisor {
             }
             Standing::Missed(why) => self.trouble.missed(name, &why, now, self.valid_until, self.ttl),
         };
-        said.iter().for_each(|line| output::say(line));
+        said.iter().for_each(|line| output::mention(line));
         false
     }
 
@@ -217,7 +217,10 @@ impl Supervisor {
             terminal.take_back(child.group());
             if let Some(lease) = &self.lease {
                 let left = output::spoken(lease.remaining());
-                output::say(&format!("\nstopped: \"{}\" is not renewed and expires in {left}", lease.name()));
+                output::mention(&format!(
+                    "\nstopped: \"{}\" is not renewed and expires in {left}",
+                    lease.name()
+                ));
             }
             kernel::stop_own_group();
         }
