@@ -4,7 +4,7 @@ use std::{sync::Arc, time::Duration};
 
 use super::{
     Attempt, Waited,
-    builder::LockRequest,
+    request::LockRequest,
     retry,
     waiting::{Bound, Notification, Ticket},
 };

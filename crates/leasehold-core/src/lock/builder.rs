@@ -7,57 +7,20 @@ use tracing::Instrument;
 use super::{
     Attempt, OnOutage, Protection, Waited, attempt,
     kind::Kind,
+    request::LockRequest,
     retry::Retry,
     run::{self, RunError},
 };
 use crate::{
     builder::setters,
-    config::{Config, WAIT_MAX, between, check_label, check_wait},
+    config::{Config, WAIT_MAX},
     core::Core,
-    engine::{Acks, Mode},
+    engine::Acks,
     error::{Error, Result},
-    lease::{Guard, Lease, validity::TTL_MAX_LIMIT},
+    lease::{Guard, Lease},
     name::Name,
-    telemetry::{Count, Telemetry},
+    telemetry::Count,
 };
-
-/// How a lock is asked for and held.
-#[derive(Clone, Default)]
-pub(crate) struct LockRequest {
-    pub(crate) kind: Kind,
-    pub(crate) ttl: Duration,
-    pub(crate) wait: Duration,
-    pub(crate) max_attempts: Option<u32>,
-    pub(crate) retry: Retry,
-    /// Unless set, a lease is renewed in [`Lock::run`] only.
-    pub(crate) keep_alive: Option<bool>,
-    pub(crate) label: String,
-    pub(crate) lock_delay: Duration,
-    pub(crate) acks: Acks,
-    pub(crate) max_lifetime: Option<Duration>,
-    pub(crate) hold_at_least: Duration,
-    pub(crate) on_outage: OnOutage,
-    /// Never to go on without protection, whatever the caller says.
-    pub(crate) critical: bool,
-    pub(crate) progress: Option<Progress>,
-    /// Where it is counted, if under a policy.
-    policy: Option<Arc<Telemetry>>,
-}
-
-impl LockRequest {
-    /// How it is to be held, once it was checked.
-    pub(crate) fn mode(&self) -> Mode {
-        self.kind.mode().unwrap_or_default()
-    }
-
-    /// Where it is counted.
-    pub(crate) fn telemetry<'a>(&'a self, core: &'a Core) -> &'a Arc<Telemetry> {
-        self.policy.as_ref().unwrap_or(&core.telemetry)
-    }
-}
-
-/// Receives the progress of a wait.
-type Progress = Arc<dyn Fn(&Waited<'_>) + Send + Sync>;
 
 /// Builder of a lock; made by `Leasehold::lock`, `read_lock`, `write_lock` and `semaphore`.
 ///
@@ -469,38 +432,8 @@ impl Lock {
         self.core.check_open()?;
         let name = self.name.clone()?;
         self.core.check_name(&name)?;
-        self.check_ranges().map_err(|error| error.about(format!("the lock \"{name}\"")))?;
+        self.request.check(&self.core).map_err(|error| error.about(format!("the lock \"{name}\"")))?;
         Ok(name)
-    }
-
-    fn check_ranges(&self) -> Result<()> {
-        let request = &self.request;
-        let capabilities = self.core.engine.capabilities();
-        self.core.config.check_ttl(request.ttl)?;
-        between("ttl", request.ttl, *capabilities.ttl.start(), *capabilities.ttl.end())?;
-        check_wait(request.wait)?;
-        check_label(&request.label)?;
-        request.retry.check()?;
-        let most = self.core.config.max_ttl;
-        self.core.config.check_lock_delay(request.lock_delay)?;
-        between("minimum hold time", request.hold_at_least, Duration::ZERO, TTL_MAX_LIMIT)?;
-        if let Some(lifetime) = request.max_lifetime {
-            between("maximum lifetime", lifetime, request.ttl.min(most), WAIT_MAX)?;
-        }
-        if request.critical && request.on_outage == OnOutage::Proceed {
-            return Err(Error::invalid("critical on-outage", "proceed", "deny"));
-        }
-        let mode = request.kind.mode()?;
-        if let Err(lacks) = capabilities.check_mode(mode) {
-            return Err(Error::unsupported(format!("a lock held as {mode}"), lacks.why));
-        }
-        if let (true, Some(why)) = (request.acks != Acks::None, capabilities.no_acks) {
-            return Err(Error::unsupported("waiting for replicas", why));
-        }
-        if request.max_attempts == Some(0) {
-            return Err(Error::invalid("max attempts", "0", "1 or more"));
-        }
-        Ok(())
     }
 }
 

@@ -60,6 +60,7 @@ mod attempt;
 mod builder;
 mod kind;
 mod outcome;
+mod request;
 mod retry;
 mod run;
 mod waiting;
