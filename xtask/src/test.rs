@@ -1,6 +1,5 @@
 //! `cargo xtask test`: every check in order, then which failed, then the count of tests.
 
-use std::cmp::Reverse;
 use std::path::Path;
 use std::process::Command;
 use std::time::{Duration, Instant};
@@ -33,13 +32,14 @@ pub(crate) struct Options {
     #[arg(short, long)]
     verbose: bool,
     /// Test binaries that run side by side
-    #[arg(short, long, default_value_t = one_more_than_processors())]
+    #[arg(short, long, default_value_t = processors())]
     jobs: usize,
 }
 
-/// Most tests wait for servers and leases most of the time.
-fn one_more_than_processors() -> usize {
-    std::thread::available_parallelism().map_or(1, usize::from) + 1
+/// Most tests wait for servers and leases most of the time, and each binary runs several. With one binary more than there
+/// are processors, leases of tests ran out.
+fn processors() -> usize {
+    std::thread::available_parallelism().map_or(1, usize::from)
 }
 
 #[derive(Debug, Clone, Copy, PartialEq, Eq, ValueEnum)]
@@ -191,7 +191,7 @@ const CLIPPY: [&str; 7] =
 const TEST: [&str; 7] = ["test", "--workspace", "--all-features", "--lib", "--bins", "--tests", "--examples"];
 const DOC_TESTS: [&str; 4] = ["test", "--doc", "--workspace", "--all-features"];
 
-/// Runs the test binaries side by side, the longest first: the last of them would run alone at the end.
+/// Runs the test binaries side by side, the long ones first: the last of them would run alone at the end.
 fn test(root: &Path, options: &Options, tally: &mut Tally, failures: &mut Failures) -> Outcome {
     let built = match options.quick {
         true => binaries::build(root, &quick::build_args()).map(quick::choose),
@@ -199,7 +199,7 @@ fn test(root: &Path, options: &Options, tally: &mut Tally, failures: &mut Failur
     };
     let Some(mut binaries) = built else { return Outcome::DoesNotCompile };
     let durations = Durations::load(&cargo::target_folder(root));
-    binaries.sort_by_key(|binary| Reverse(durations.expected(&binary.name)));
+    binaries.sort_by_key(|binary| durations.turn(&binary.name));
     let mut progress = Progress::new(durations, &binaries, Instant::now());
     let mut succeeded = true;
     let prepare = |command: &mut Command| options.prepare(command.arg("--show-output"));

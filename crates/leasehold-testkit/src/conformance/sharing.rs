@@ -201,8 +201,8 @@ async fn a_dropped_reader_leaves_nothing(test: TestContext) {
 
 async fn a_kept_alive_reader_outlives_its_ttl(test: TestContext) {
     let client = test.client().await;
-    let kept = client.read_lock("config").ttl(ms(600)).keep_alive().acquire().await.unwrap();
-    assert!(!kept.lost_within(ms(1_500)).await, "lost");
+    let kept = client.read_lock("config").ttl(ms(2_000)).keep_alive().acquire().await.unwrap();
+    assert!(!kept.lost_within(ms(3_000)).await, "lost");
     assert!(client.write_lock("config").try_acquire().await.unwrap().held().is_none());
     assert!(kept.release().await.unwrap().was_held());
 }
