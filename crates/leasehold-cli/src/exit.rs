@@ -41,12 +41,14 @@ pub(crate) const fn code_of(kind: ErrorKind) -> u8 {
     match kind {
         ErrorKind::TimedOut => 1,
         ErrorKind::Invalid => 64,
-        ErrorKind::WrongType | ErrorKind::OtherMode | ErrorKind::OtherLimit => 65,
+        ErrorKind::WrongType => 65,
         ErrorKind::StoreUnreachable => 69,
         ErrorKind::Overloaded => 75,
         ErrorKind::Lost => 76,
         ErrorKind::StoreRefused => 77,
         ErrorKind::Corrupt => 78,
+        ErrorKind::OtherMode => 79,
+        ErrorKind::OtherLimit => 80,
         // `Unsupported`, and what a later library adds.
         _ => 70,
     }

@@ -41,7 +41,7 @@ fn the_handle_is_private_and_its_secret_is_never_printed() {
     let mode = std::fs::metadata(sandbox.path("h")).unwrap().permissions().mode();
     assert_eq!(mode & 0o777, 0o600);
     let handle = std::fs::read_to_string(sandbox.path("h")).unwrap();
-    let secret = &handle.lines().nth(5).unwrap()[..32];
+    let secret = &handle.lines().nth(6).unwrap()[..32];
     assert!(!ran.stdout.contains(secret) && !ran.stderr.contains(secret));
 }
 

@@ -358,6 +358,8 @@ impl<W> Lock<W> {
         self.free_since = self.freed_at(at);
         self.held.retain(|lease| lease.closed_until > at);
         self.last = fence;
+        // Most locks have one holder at a time.
+        self.held.reserve_exact(usize::from(self.held.is_empty()));
         self.held.push(Lease { owner: owner.clone(), fence, mode, closed_until: at + lasts });
         Ok(position.and_then(|position| self.queue.remove(position)))
     }
