@@ -108,7 +108,9 @@ const EXIT_CODES: &str = "
   75  a limit was reached
   76  the lock was lost
   77  the store refused
-  78  the key holds something unreadable";
+  78  the key holds something unreadable
+  79  the name is in use as another kind of lock
+  80  the semaphore has another number of permits";
 
 const ENVIRONMENT: [(&str, &str); 8] = [
     ("LEASEHOLD_STORE", "The store, if --store does not name one."),

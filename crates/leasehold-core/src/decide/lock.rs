@@ -228,6 +228,9 @@ impl<W> Lock<W> {
         asks: Option<OwnerId>,
         now: Now,
     ) -> Result<Vec<(Waiter<W>, Fence)>, EngineError> {
+        if self.queue.is_empty() {
+            return Ok(Vec::new());
+        }
         let next = self.in_turn(now.boot).filter(|waiter| Some(waiter.owner.id()) != asks);
         let next: Vec<_> = next.map(|waiter| (waiter.owner.clone(), waiter.mode, waiter.lasts)).collect();
         let mut handed = Vec::with_capacity(next.len());
@@ -297,6 +300,9 @@ impl<W> Lock<W> {
 
     /// How many waiters can have the lock together.
     fn woken(&self, at: BootInstant) -> u32 {
+        if self.queue.is_empty() {
+            return 0;
+        }
         let mut turns = self.turns(at);
         self.live(at).take_while(|waiter| turns.pass(waiter.mode, Duration::MAX) == Turn::Now).count() as u32
     }
@@ -348,11 +354,14 @@ impl<W> Lock<W> {
         now: Now,
     ) -> Result<Option<Waiter<W>>, EngineError> {
         let (at, fence) = (now.boot, next_fence(self.last, now.wall_us)?);
-        let (position, mut turns) = (self.position(owner.id()), self.turns(at));
-        let before = self.queue.iter_mut().take(position.unwrap_or(usize::MAX));
-        for waiter in before.filter(|waiter| waiter.live_until > at) {
-            if turns.pass(waiter.mode, waiter.turn) == Turn::Passed {
-                waiter.turn = Duration::ZERO;
+        let position = self.position(owner.id());
+        if position != Some(0) && !self.queue.is_empty() {
+            let mut turns = self.turns(at);
+            let before = self.queue.iter_mut().take(position.unwrap_or(usize::MAX));
+            for waiter in before.filter(|waiter| waiter.live_until > at) {
+                if turns.pass(waiter.mode, waiter.turn) == Turn::Passed {
+                    waiter.turn = Duration::ZERO;
+                }
             }
         }
         self.free_since = self.freed_at(at);
