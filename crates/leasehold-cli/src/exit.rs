@@ -47,8 +47,8 @@ pub(crate) const fn code_of(kind: ErrorKind) -> u8 {
         ErrorKind::Lost => 76,
         ErrorKind::StoreRefused => 77,
         ErrorKind::Corrupt => 78,
-        ErrorKind::OtherMode => 79,
-        ErrorKind::OtherLimit => 80,
+        ErrorKind::OtherMode => 80,
+        ErrorKind::OtherLimit => 81,
         // `Unsupported`, and what a later library adds.
         _ => 70,
     }

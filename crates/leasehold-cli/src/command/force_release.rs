@@ -16,8 +16,8 @@ use crate::{
 /// Take a lock away from its holder, which may still be running
 #[derive(Args)]
 #[command(after_help = "\
-The holder may still be running. It notices the loss at its next renewal; until then only a
-fence check in the resource stops it. `leasehold inspect` shows the fence.
+The holder may still be running. It notices the loss at its next renewal, on Redis at once; until
+then only a fence check in the resource stops it. `leasehold inspect` shows the fence.
 
 Exit codes: 0 released, or not held · 1 another holder has it, nothing was done
 

@@ -109,8 +109,8 @@ const EXIT_CODES: &str = "
   76  the lock was lost
   77  the store refused
   78  the key holds something unreadable
-  79  the name is in use as another kind of lock
-  80  the semaphore has another number of permits";
+  80  the name is in use as another kind of lock
+  81  the semaphore has another number of permits";
 
 const ENVIRONMENT: [(&str, &str); 8] = [
     ("LEASEHOLD_STORE", "The store, if --store does not name one."),
