@@ -4,7 +4,7 @@
 use std::{collections::HashSet, time::Duration};
 
 use leasehold::{
-    Attempt, ErrorKind, Leasehold,
+    Attempt, ErrorKind, Leasehold, Retry,
     engine::{Health, Released},
 };
 use leasehold_testkit::{ClusterSet, eventually_async};
@@ -36,7 +36,9 @@ async fn every_shard_holds_queues_and_hands_over() {
                 b.lock(&name).try_acquire().await.unwrap(),
                 Attempt::Busy { holder: Some(_), .. }
             ));
-            let waiter = tokio::spawn(b.lock(&name).wait(LONG).into_future());
+            // Polls so seldom that on a busy machine, too, the message comes first.
+            let seldom = Retry::fixed(Duration::from_secs(60));
+            let waiter = tokio::spawn(b.lock(&name).wait(LONG).retry(seldom).into_future());
             waiting(&a, &name, 1).await;
             let first = guard.fence();
             assert!(matches!(guard.release().await.unwrap(), Released::HandedOver { .. }));
