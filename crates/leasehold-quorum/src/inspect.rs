@@ -6,7 +6,7 @@ use futures_util::StreamExt;
 
 use super::{Quorum, Result, Shared, count::fence_of};
 use leasehold_core::engine::{
-    Cursor, EngineError, Fault, Fut, Inspect, Inspection, Mode, Page, Released, Tenure, WAITERS_SHOWN,
+    Cursor, EngineError, Fault, Fut, Holders, Inspect, Inspection, Mode, Page, Released, Tenure, WAITERS_SHOWN,
     voter::Sighting,
 };
 use leasehold_core::{Fence, Holder, Name, clock::Until, owner::Owner};
@@ -109,7 +109,11 @@ impl Shared {
         let longest = seen.iter().map(|sighting| &sighting.waiters).max_by_key(|waiters| waiters.len());
         let shown = WAITERS_SHOWN.min(waiting) as usize;
         let waiters = longest.into_iter().flatten().take(shown).cloned().collect();
-        Inspection { holders: held.into(), waiting, waiters, ..Inspection::unused(name.clone()) }
+        // Votes that are no majority, or no longer one, keep others out until they lapse.
+        let votes = seen.iter().filter(|sighting| sighting.owner.is_some());
+        let lapse = || votes.filter_map(|sighting| sighting.expires_in).max();
+        let holders = held.map_or_else(|| Holders::none(lapse()), Holders::one);
+        Inspection { holders, waiting, waiters, ..Inspection::unused(name.clone()) }
     }
 
     /// Names that a majority holds or that are waited for, one node after another: what a majority holds is on one of any

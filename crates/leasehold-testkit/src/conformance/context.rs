@@ -202,8 +202,9 @@ pub(super) async fn until_waiting(client: &Leasehold, name: &str, waiting: u32) 
 
 /// Whether another client would be refused.
 pub(super) async fn is_closed(client: &Leasehold, name: &str) -> bool {
-    let inspection = client.inspect(name).await.expect("inspected");
-    inspection.held().is_some()
+    let holders = client.inspect(name).await.expect("inspected").holders;
+    // On a quorum votes that are no longer a majority keep others out.
+    holders.total > 0 || holders.free_in.is_some()
 }
 
 /// Starts to wait for a lock and returns once it is in the queue behind `ahead` others.
