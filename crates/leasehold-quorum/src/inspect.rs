@@ -6,8 +6,8 @@ use futures_util::StreamExt;
 
 use super::{Quorum, Result, Shared, count::fence_of};
 use leasehold_core::engine::{
-    Cursor, EngineError, Fault, Fut, Holders, Inspect, Inspection, Mode, Page, Released, Tenure, WAITERS_SHOWN,
-    voter::Sighting,
+    Cursor, EngineError, Fault, Fut, Holders, Inspect, Inspection, Mode, Page, Released, Tenure,
+    WAITERS_SHOWN, voter::Sighting,
 };
 use leasehold_core::{Fence, Holder, Name, clock::Until, owner::Owner};
 

@@ -19,8 +19,8 @@ use tokio::sync::{Semaphore, SemaphorePermit, oneshot};
 use super::{
     Result,
     connection::{Connection, ConnectionOptions, Link},
-    locked,
-    script::{self, Call, Contended, Op, Scripts},
+    locked, reply,
+    script::{self, Call, Contended, Crowd, Op, Scripts},
     unreachable,
 };
 use leasehold_core::{
@@ -139,7 +139,7 @@ impl Lane {
                 call => self.send(link, false, call, &[op], until).await,
             };
             match reply? {
-                Value::Nil => self.not_ordinary(op)?,
+                Value::Nil => self.not_ordinary(call, op)?,
                 value => {
                     self.answered(call, op, &value);
                     return Ok(value);
@@ -160,7 +160,7 @@ impl Lane {
         let mut others = Vec::new();
         for (call, at, reply) in self.call_by_group(link, ops, calls.enumerate().collect(), until).await {
             replies[at] = match reply {
-                Ok(Value::Nil) if call.is_ordinary() => self.not_ordinary(&ops[at]).map(|()| {
+                Ok(Value::Nil) if call.is_ordinary() => self.not_ordinary(call, &ops[at]).map(|()| {
                     others.push((at, self.scripts.call_of(&ops[at])));
                     Value::Nil
                 }),
@@ -183,16 +183,19 @@ impl Lane {
     /// The calls that try an operation's ordinary case, or that of a release which hands over, as its name had lately.
     fn ordinary(&self, link: &Link, op: &Op) -> Option<[Call; 2]> {
         let calls = self.scripts.ordinary(op, link.number)?;
-        if self.contended.is(op.keys.lock()) {
-            return op.is_release().then_some([Call::ReleaseWanted; 2]);
+        match self.contended.by(op.keys.lock()) {
+            Crowd::Nobody => {}
+            Crowd::One if op.is_release() && !op.is_of_member() => return Some([Call::ReleaseWanted; 2]),
+            Crowd::One | Crowd::Members => return None,
         }
         let natively = link.compares_and_deletes() && op.held_text().is_some();
         Some(if natively { [Call::ReleaseNatively; 2] } else { calls })
     }
 
     /// The server found another case, and did nothing; an error if the attempt has ended meanwhile.
-    fn not_ordinary(&self, op: &Op) -> Result<()> {
-        self.contended.note(op.keys.lock(), true);
+    fn not_ordinary(&self, call: Call, op: &Op) -> Result<()> {
+        let crowd = if call == Call::ReleaseWanted { Crowd::Members } else { Crowd::One };
+        self.contended.note(op.keys.lock(), crowd);
         if op.leaves() { Ok(()) } else { Err(ended_error()) }
     }
 
@@ -244,11 +247,18 @@ impl Lane {
         link.believed(script::replies(value, ops.len())?)
     }
 
-    /// A release after which nobody waits: the next operations on its name are ordinary.
+    /// A release tells who waits: if nobody does, the next operations on its name are ordinary.
     fn answered(&self, call: Call, op: &Op, reply: &Value) {
-        if op.is_release() && *reply == Value::Int(1) && call >= Call::ReleaseWanted {
-            self.contended.note(op.keys.lock(), false);
+        if !op.is_release() || call < Call::ReleaseWanted {
+            return;
         }
+        let crowd = match reply::items(reply) {
+            [Value::Int(1)] => Crowd::Nobody,
+            [Value::Int(2), _] => Crowd::One,
+            [Value::Int(2), ..] => Crowd::Members,
+            _ => return,
+        };
+        self.contended.note(op.keys.lock(), crowd);
     }
 
     async fn send(&self, link: &Link, asking: bool, call: Call, ops: &[&Op], until: Until) -> Result<Value> {

@@ -11,7 +11,7 @@ use super::{
 use leasehold_core::{
     clock::Until,
     engine::{
-        Cursor, EngineError, Fut, Inspect, Inspection, Mode, Page, Waiter,
+        Cursor, EngineError, Fut, Holders, Inspect, Inspection, Page, Waiter,
         voter::{self, Sighting},
     },
     name::Name,
@@ -144,16 +144,26 @@ fn name_of(store_prefix: &str, key: &[u8]) -> Option<Name> {
 }
 
 fn inspection(name: &Name, value: &Value) -> Result<Inspection, EngineError> {
-    let (text, Sighting { expires_in, waiters, waiting, .. }) = sighting(value)?;
-    let holders = reply::holders(text, expires_in);
-    Ok(Inspection { holders, waiters, waiting, ..Inspection::unused(name.clone()) })
+    let [seen @ .., members, limit] = reply::items(value) else { return Err(reply::unexpected(value)) };
+    let (text, Sighting { expires_in, waiters, waiting, .. }) = sighting(seen)?;
+    let limit = reply::text(limit).and_then(|limit| limit.split(' ').next()?.parse().ok());
+    let [Value::Int(total), Value::Array(members)] = reply::items(members) else {
+        return Err(reply::unexpected(members));
+    };
+    let holders = match reply::members(members, limit)? {
+        members if members.is_empty() => reply::holder(text, expires_in.filter(|_| text.is_some())),
+        shown => {
+            let free_in = shown.iter().filter_map(|member| member.expires_in).min();
+            Holders { shown, total: u32::try_from(*total).unwrap_or(u32::MAX), free_in }
+        }
+    };
+    Ok(Inspection { name: name.clone(), holders, limit, waiters, waiting })
 }
 
 /// What `inspect.lua` found about one name, after the lock's text: that is empty for another kind of key, which is not read.
-pub(super) fn sighting(value: &Value) -> Result<(Option<&str>, Sighting), EngineError> {
-    let [holder, Value::Int(pttl), fence, Value::Int(count), Value::Array(waiters)] = reply::items(value)
-    else {
-        return Err(reply::unexpected(value));
+pub(super) fn sighting(seen: &[Value]) -> Result<(Option<&str>, Sighting), EngineError> {
+    let [holder, Value::Int(pttl), fence, Value::Int(count), Value::Array(waiters)] = seen else {
+        return Err(reply::unexpected(&Value::Nil));
     };
     let text = if let Value::Int(_) = holder { Some("") } else { reply::text(holder) };
     let sighting = Sighting {
@@ -169,9 +179,7 @@ pub(super) fn sighting(value: &Value) -> Result<(Option<&str>, Sighting), Engine
 /// A waiter's entry, and how long it has waited in microseconds.
 fn waiter(pair: &[Value]) -> Waiter {
     let us = pair.get(1).and_then(reply::text).and_then(|us| us.parse().ok());
-    Waiter {
-        holder: Holder::parse(pair.first().and_then(reply::text).map_or("", script::entry_owner)),
-        mode: Mode::Exclusive,
-        waiting_for: Duration::from_micros(us.unwrap_or(0)),
-    }
+    let (mode, owner) = script::entry_parts(pair.first().and_then(reply::text).unwrap_or_default());
+    let waiting_for = Duration::from_micros(us.unwrap_or(0));
+    Waiter { holder: Holder::parse(owner), mode, waiting_for }
 }

@@ -103,6 +103,12 @@ impl Keys {
         waiters
         /// S: when each waiter was last heard of.
         seen
+        /// Z: those who hold the lock together, by the end of their leases.
+        ends
+        /// H: what is known about each of them.
+        members
+        /// L: how many permits there are.
+        limit
         /// V: who watches a record.
         watchers
     }
@@ -161,8 +167,9 @@ mod tests {
             let place = hash_tag(keys.lock()).unwrap_or(keys.lock());
             assert_eq!(keys.lock(), format!("lock:{name}"));
             let side_keys = [keys.fence(), keys.begun(), keys.waiters(), keys.seen(), keys.gone("0")];
+            let of_members = [keys.ends(), keys.members(), keys.limit()];
             assert_eq!(slots::slot(&keys.counter(true)), keys.slot());
-            for side in side_keys.map(written) {
+            for side in side_keys.into_iter().chain(of_members).map(written) {
                 assert_eq!(hash_tag(&side), Some(place), "{side}");
             }
         }

@@ -4,14 +4,14 @@
 //! whole slot has arrived, which may take longer than a lease. What takes one key works all the time: a renewal does, and
 //! an end goes key by key. Everything else waits.
 
-use std::sync::Arc;
+use std::{num::NonZeroU32, sync::Arc, time::Duration};
 
 use futures_util::future::join_all;
 use redis::{Value, cmd};
 
 use super::{
     Redis,
-    batch::Lane,
+    batch::{Lane, Reply},
     keys::Keys,
     reply,
     script::{self, Op, Step, TOMBSTONE, parts, px},
@@ -24,8 +24,8 @@ use super::{
 use leasehold_core::{
     clock::{BootInstant, Until},
     engine::{
-        Acks, Answer, Claim, EngineError, Fault, Fut, Grant, Hold, Leases, Released, Renewed,
-        voter::RENEWALS_PER_CALL,
+        Acks, Answer, Claim, Converted, EngineError, Fault, Fut, Grant, Hold, Leases, Mode, Released,
+        Renewed, voter::RENEWALS_PER_CALL,
     },
     fence::Fence,
     name::Name,
@@ -62,16 +62,37 @@ impl Leases for Redis {
         })
     }
 
-    fn reports_loss(&self, _: &Hold) -> bool {
-        self.topology.connection.tracking.is_on()
+    /// Of what several hold, K changes with each that comes or goes: its changes say nothing about a lease.
+    fn reports_loss(&self, hold: &Hold) -> bool {
+        hold.mode == Mode::Exclusive && self.topology.connection.tracking.is_on()
     }
 
     fn release<'a>(&'a self, hold: &'a Hold, until: Until) -> Fut<'a, Released> {
-        Box::pin(self.end(&hold.name, &hold.owner, Some(hold.fence), None, until))
+        Box::pin(self.end(&hold.name, &hold.owner, hold.mode, Some(hold.fence), None, until))
     }
 
     fn abandon<'a>(&'a self, claim: &'a Claim, until: Until) -> Fut<'a, ()> {
-        Box::pin(async move { self.end(&claim.name, &claim.owner, None, Some(claim), until).await.map(drop) })
+        Box::pin(async move {
+            let Claim { name, owner, mode, .. } = claim;
+            self.end(name, owner, *mode, None, Some(claim), until).await.map(drop)
+        })
+    }
+
+    fn convert<'a>(&'a self, hold: &'a Hold, to: Mode, until: Until) -> Fut<'a, Converted> {
+        Box::pin(async move {
+            let since = self.clock.now();
+            let op = || Op::new(self.keys(&hold.name), Step::Convert(hold.clone(), to));
+            reply::converted(self.topology.send(&hold.name, op, until).await?.0, to, since)
+        })
+    }
+
+    fn set_limit<'a>(&'a self, name: &'a Name, limit: NonZeroU32, until: Until) -> Fut<'a, ()> {
+        Box::pin(async move {
+            let op = || Op::new(self.keys(name), Step::SetLimit(limit));
+            let (value, _) = self.topology.send(name, op, until).await?;
+            let asked = Mode::Permits { take: limit, of: limit };
+            if value == Value::Int(1) { Ok(()) } else { Err(reply::not_claimed(value, asked)) }
+        })
     }
 
     fn force_release<'a>(&'a self, name: &'a Name, seen: Fence, until: Until) -> Fut<'a, Released> {
@@ -79,7 +100,7 @@ impl Leases for Redis {
             let op = || Op::new(self.keys(name), Step::ForceRelease(seen));
             let (value, _) = self.topology.send(name, op, until).await?;
             // Those behind a hundred dead waiters find the lock free at their next poll.
-            Ok(reply::released(value)?.unwrap_or(Released::Free))
+            Ok(reply::released(value, Mode::Exclusive)?.unwrap_or(Released::Free))
         })
     }
 }
@@ -147,7 +168,7 @@ impl Redis {
         link: u64,
     ) -> Result<Option<Answer>, EngineError> {
         let owner = claim.owner.id();
-        let holders = |holder, pttl| reply::holders(reply::text(holder), reply::left(pttl));
+        let holders = |told, pttl| reply::holders(told, pttl, claim.mode);
         match reply::items(&value) {
             [fence @ Value::BulkString(_)] => {
                 if claim.acks == Acks::None {
@@ -160,15 +181,15 @@ impl Redis {
                 let arrival = reply::text(arrival).unwrap_or("0").to_owned();
                 self.attempts.queued(owner, arrival, link);
                 let ahead = u32::try_from(*ahead).unwrap_or(u32::MAX);
-                let (last, holders) = (reply::fence(last)?, holders(holder, *pttl));
+                let (last, holders) = (reply::fence(last)?, holders(holder, *pttl)?);
                 Ok(Some(Answer::Queued { ahead, holders, last, link }))
             }
             [Value::Int(3), Value::Int(pttl), rest @ ..] => {
-                let holders = holders(rest.first().unwrap_or(&Value::Nil), *pttl);
+                let holders = holders(rest.first().unwrap_or(&Value::Nil), *pttl)?;
                 Ok(Some(Answer::Busy { holders }))
             }
             [Value::Int(7)] => Ok(None),
-            _ => Err(reply::failed_or_unexpected(value)),
+            _ => Err(reply::not_claimed(value, claim.mode)),
         }
     }
 
@@ -178,6 +199,7 @@ impl Redis {
         &self,
         name: &Name,
         owner: &Owner,
+        mode: Mode,
         fence: Option<Fence>,
         claim: Option<&Claim>,
         until: Until,
@@ -188,7 +210,7 @@ impl Redis {
         let entry = entry.unwrap_or_default();
         let op = || {
             let (owner, entry, attempts) = (owner.clone(), entry.clone(), self.attempts.clone());
-            Op::new(keys.clone(), Step::End { owner, fence, entry, attempts })
+            Op::new(keys.clone(), Step::End { owner, mode, fence, entry, attempts })
         };
         let mut freed = false;
         let outcome = loop {
@@ -197,13 +219,21 @@ impl Redis {
                     let by_single_keys = async {
                         self.leave_by_single_keys(owner, &keys, &entry, until).await?;
                         // Nobody is handed the lock: who waits finds it free at its next poll.
-                        self.topology.send(name, || op().alone(), until).await
+                        let by_one = || match mode {
+                            Mode::Exclusive => op().alone(),
+                            mode => {
+                                let step =
+                                    Step::MoveEnd { owner: owner.clone(), mode, lasts: Duration::ZERO };
+                                Op::new(keys.clone(), step)
+                            }
+                        };
+                        self.topology.send(name, by_one, until).await
                     };
                     Box::pin(by_single_keys).await
                 }
                 reply => reply,
             };
-            match reply::released(reply?.0)? {
+            match reply::released(reply?.0, mode)? {
                 // Dead waiters were removed and the lock is free; the next round serves those behind them.
                 None => freed = true,
                 Some(Released::Expired) if freed => break Released::Free,
@@ -274,7 +304,24 @@ impl Redis {
         let since = self.clock.now();
         // In a call of its own it takes one key, which can be found while the slot is moving.
         let op = || Op::new(self.keys_of(hold), Step::Renew(hold.clone())).alone();
-        let (value, link) = self.topology.send(&hold.name, op, until).await?;
+        let (value, link) = match self.topology.send(&hold.name, op, until).await {
+            Err(error) if outcome::is_try_again(&error) => {
+                Box::pin(self.renew_member_by_single_keys(hold, until)).await?
+            }
+            reply => reply?,
+        };
         reply::renewed(value, since, link)
+    }
+
+    /// Renews a reader or permits key by key: first its own end, then the lock itself. Both must know of it.
+    async fn renew_member_by_single_keys(&self, hold: &Hold, until: Until) -> Reply {
+        let op = |step| Op::new(self.keys_of(hold), step);
+        let (owner, mode, lasts) = (&hold.owner, hold.mode, hold.ttl + hold.lock_delay);
+        let own_end = || op(Step::MoveEnd { owner: owner.clone(), mode, lasts });
+        let reply = self.topology.send(&hold.name, own_end, until).await?;
+        if reply.0 != Value::Int(1) {
+            return Ok(reply);
+        }
+        self.topology.send(&hold.name, || op(Step::MoveLastEnd(lasts)), until).await
     }
 }

@@ -75,7 +75,8 @@ impl Redis {
                 true,
                 names_max_bytes,
             )
-            .with_loss_reports(),
+            .with_loss_reports()
+            .with_all_modes(),
             prefix: options.prefix.clone(),
             clock: options.clock.clone(),
             attempts,

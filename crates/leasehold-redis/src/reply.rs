@@ -1,37 +1,99 @@
 //! Replies and errors of Redis, in the terms of the contract.
 
-use std::time::Duration;
+use std::{num::NonZeroU32, time::Duration};
 
 use redis::{ErrorKind, FromRedisValue, RedisError, Value};
 
 use leasehold_core::{
     clock::BootInstant,
     engine::{
-        EngineError, Fault, Holders, Mode, Released, Renewed, Tenure, WAITERS_MAX, registry::ended_error,
+        Converted, EngineError, Fault, Holders, Mode, Released, Renewed, Tenure, WAITERS_MAX,
+        registry::ended_error,
     },
     error::Refusal,
     fence::Fence,
     owner::Holder,
 };
 
-/// Who holds a lock, from its text.
-pub(super) fn holders(text: Option<&str>, expires_in: Option<Duration>) -> Holders {
+/// Who holds a lock: from its text, or of members as `members.lua` tells them. `mode` is that of the claim, whose limit is the
+/// one in force.
+pub(super) fn holders(told: &Value, pttl: i64, mode: Mode) -> Result<Holders, EngineError> {
+    let Value::Array(told) = told else { return Ok(holder(text(told), left(pttl))) };
+    let [Value::Int(total), told @ ..] = &told[..] else { return Err(unexpected(&Value::Array(Vec::new()))) };
+    let limit = if let Mode::Permits { of, .. } = mode { Some(of) } else { None };
+    let shown = members(told, limit)?;
+    Ok(Holders { shown, total: u32::try_from(*total).unwrap_or(u32::MAX), free_in: left(pttl) })
+}
+
+/// Who holds a lock alone, from its text.
+pub(super) fn holder(text: Option<&str>, expires_in: Option<Duration>) -> Holders {
     let Some((holder, fence)) = text.map(tenant) else { return Holders::none(expires_in) };
     Holders::one(Tenure { holder, fence, mode: Mode::Exclusive, expires_in })
 }
 
-/// The reply to a release; `None` if dead waiters were removed and it must be sent again.
-pub(super) fn released(value: Value) -> Result<Option<Released>, EngineError> {
+/// Those who hold a lock together, first come first: the text of each, what it takes, and how many milliseconds are left.
+pub(super) fn members(told: &[Value], limit: Option<NonZeroU32>) -> Result<Vec<Tenure>, EngineError> {
+    let member = |member: &[Value]| {
+        let [text, take, Value::Int(left_ms)] = member else { return Err(unexpected(&Value::Nil)) };
+        let (holder, fence) = tenant(self::text(text).unwrap_or_default());
+        let take: Option<NonZeroU32> = self::text(take).and_then(|take| take.parse().ok());
+        let mode = take.map_or(Mode::Shared, |take| Mode::Permits { take, of: limit.unwrap_or(take) });
+        Ok(Tenure { holder, fence, mode, expires_in: left(*left_ms) })
+    };
+    let mut members = told.chunks(3).map(member).collect::<Result<Vec<_>, _>>()?;
+    members.sort_unstable_by_key(|member| member.fence);
+    Ok(members)
+}
+
+/// The reply to a release of what was held in this mode; `None` if dead waiters were removed and it must be sent again.
+pub(super) fn released(value: Value, mode: Mode) -> Result<Option<Released>, EngineError> {
     match items(&value) {
         [Value::Int(1)] => Ok(Some(Released::Free)),
         [Value::Int(3)] => Ok(None),
         [Value::Int(2), next] => Ok(Some(Released::handed_over(Some(fence(next)?)))),
-        [Value::Int(0), Value::Int(-2), ..] => Ok(Some(Released::Expired)),
-        [Value::Int(0), _, holder] => {
-            let (holder, fence) = tenant(text(holder).unwrap_or_default());
-            Ok(Some(Released::Taken { by: (holder != Holder::Foreign).then_some(fence) }))
+        [Value::Int(2), next, Value::Int(to)] => {
+            let to = u32::try_from(*to).unwrap_or(u32::MAX);
+            Ok(Some(Released::HandedOver { to, next: Some(fence(next)?) }))
+        }
+        [Value::Int(0)] | [Value::Int(0), Value::Int(-2), ..] => Ok(Some(Released::Expired)),
+        // Others beside whom it held the lock, or could have.
+        [Value::Int(0), _, Value::Array(_)] if mode != Mode::Exclusive => Ok(Some(Released::Expired)),
+        [Value::Int(0), Value::Int(pttl), told] => {
+            let by = holders(told, *pttl, mode)?.shown.into_iter().next();
+            let by = by.filter(|by| by.holder != Holder::Foreign).map(|by| by.fence);
+            Ok(Some(Released::Taken { by }))
         }
         _ => Err(failed_or_unexpected(value)),
+    }
+}
+
+/// The reply to a change of the mode.
+pub(super) fn converted(value: Value, to: Mode, since: BootInstant) -> Result<Converted, EngineError> {
+    match items(&value) {
+        [Value::Int(0)] => Ok(Converted::Gone),
+        [Value::Int(1), fence] => Ok(Converted::Done { fence: self::fence(fence)?, since }),
+        [Value::Int(2)] => Ok(Converted::Busy),
+        _ => Err(not_claimed(value, to)),
+    }
+}
+
+/// Why a claim in this mode, or a change to it, was refused.
+pub(super) fn not_claimed(value: Value, mode: Mode) -> EngineError {
+    let limit = |limit: &i64| u32::try_from(*limit).ok().and_then(NonZeroU32::new);
+    match (items(&value), mode) {
+        ([Value::Int(8), how], _) => {
+            let one = NonZeroU32::MIN;
+            let is_semaphore = text(how) == Some("p");
+            let held = if is_semaphore { Mode::Permits { take: one, of: one } } else { Mode::Exclusive };
+            EngineError::other_mode(held, mode)
+        }
+        ([Value::Int(10), Value::Int(stored)], Mode::Permits { of, .. }) => {
+            limit(stored).map_or_else(|| unexpected(&value), |stored| EngineError::other_limit(stored, of))
+        }
+        ([Value::Int(11), Value::Int(stored)], Mode::Permits { take, .. }) => {
+            limit(stored).map_or_else(|| unexpected(&value), |stored| EngineError::above_limit(stored, take))
+        }
+        _ => failed_or_unexpected(value),
     }
 }
 

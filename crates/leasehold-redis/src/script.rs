@@ -10,7 +10,7 @@ use std::{
     borrow::Cow,
     sync::{
         LazyLock,
-        atomic::{AtomicBool, Ordering},
+        atomic::{AtomicU8, Ordering},
     },
     time::Duration,
 };
@@ -18,7 +18,7 @@ use std::{
 use redis::{Cmd, Value};
 
 use self::op::Key;
-pub(super) use self::op::{HeldText, Op, Step, entry, entry_owner, parts};
+pub(super) use self::op::{HeldText, Op, Step, entry, entry_parts, parts};
 use super::{keys::Keys, reply};
 use leasehold_core::engine::{EngineError, WAITERS_SHOWN, crc16::crc16, registry};
 
@@ -89,10 +89,11 @@ fn locks(by_slot: bool, with_grace: bool) -> String {
         begin_with(with_grace),
         "local function all_cases()\n",
         wake(by_slot),
-        lua!("handover", "claim", "release", "single_key"),
+        lua!("members", "handover", "claim", "release", "convert", "single_key"),
         if with_grace { lua!("grace/renew") } else { "local renew\n" },
-        "return { c = claim, r = release, a = abandon, t = abandon_unanswered, f = force_release, k = close, \
-         o = release_alone, n = renew }\nend\n",
+        "return { c = claim, r = release, a = abandon, t = abandon_unanswered, f = force_release, n = renew, \
+         v = convert, l = set_limit, z = close_member, k = close, o = release_alone, e = move_end, \
+         m = move_last_end }\nend\n",
         lua!("dispatch"),
     ]
     .concat()
@@ -141,7 +142,13 @@ pub(super) enum Call {
     ClaimsFree,
     /// One release of a lock that others wait for.
     ReleaseWanted,
+    /// Claims of readers and of permits in the ordinary case.
+    MembersClaim,
+    /// Their releases in the ordinary case.
+    MembersRelease,
     Renew,
+    /// Renewals of readers and of permits.
+    MembersRenew,
     Locks,
     Records,
 }
@@ -156,7 +163,7 @@ impl Call {
 /// The scripts for a server of one kind.
 pub(super) struct Scripts {
     /// By [`Call`], from the second on.
-    scripts: [Script; 8],
+    scripts: [Script; 11],
     by_slot: bool,
     with_grace: bool,
 }
@@ -169,7 +176,10 @@ impl Scripts {
             Script::new(lua!("releases_unwanted")),
             Script::new(lua!("claims_free")),
             Script::new([wake(by_slot), lua!("release_wanted")].concat()),
+            Script::new(lua!("members/claim")),
+            Script::new(lua!("members/release")),
             Script::new(lua!("renew")),
+            Script::new(lua!("members/renew")),
             Script::new(locks(by_slot, with_grace)),
             Script::new(records(by_slot, with_grace)),
         ];
@@ -215,19 +225,20 @@ impl Scripts {
         // Asked once: what an end has to do away with may change at any time.
         let forms: Vec<_> = ops.iter().map(|op| (op, op.form(call, by_hash, link))).collect();
         let own_keys: usize = forms.iter().map(|(_, (_, keys))| keys.len()).sum();
-        let own_keys = own_keys + usize::from(call == Call::ClaimsFree);
+        let has_one_f = matches!(call, Call::ClaimsFree | Call::MembersClaim);
+        let own_keys = own_keys + usize::from(has_one_f);
         self.scripts[call as usize - 1].call(by_hash, forms.len() * OP_BYTES, |cmd| {
             match era {
                 Some(_) => cmd.arg(3 + own_keys).arg(GRACE).arg(ERA).arg(GRACES),
                 None => cmd.arg(own_keys),
             };
+            let (first, (_, kinds)) = &forms[0];
+            if has_one_f {
+                first.write_key(&Key::F, self.by_slot, cmd);
+            }
             match call {
-                // Keys of one kind follow each other, and one F is for all.
+                // Keys of one kind follow each other.
                 Call::ClaimsFree | Call::ReleasesUnwanted => {
-                    let (op, (_, kinds)) = &forms[0];
-                    if call == Call::ClaimsFree {
-                        op.write_key(&Key::F, self.by_slot, cmd);
-                    }
                     for key in *kinds {
                         forms.iter().for_each(|(op, _)| op.write_key(key, self.by_slot, cmd));
                     }
@@ -247,26 +258,41 @@ impl Scripts {
     }
 }
 
-/// Names whose last lone call did not find the ordinary case: the next one does not try it first. A few share a place.
-pub(super) struct Contended([AtomicBool; 256]);
+/// Who was found waiting for a name lately: which script is tried first depends on it. A few names share a place.
+pub(super) struct Contended([AtomicU8; 256]);
+
+/// Who waits for a name.
+#[derive(Clone, Copy, Debug, PartialEq, Eq)]
+#[repr(u8)]
+pub(super) enum Crowd {
+    Nobody,
+    /// One who wants it alone is next.
+    One,
+    /// Readers or permits are next.
+    Members,
+}
 
 impl Default for Contended {
     fn default() -> Self {
-        Self([const { AtomicBool::new(false) }; 256])
+        Self([const { AtomicU8::new(Crowd::Nobody as u8) }; 256])
     }
 }
 
 impl Contended {
-    fn place(&self, lock: &str) -> &AtomicBool {
+    fn place(&self, lock: &str) -> &AtomicU8 {
         &self.0[usize::from(crc16(lock.as_bytes())) % self.0.len()]
     }
 
-    pub(super) fn is(&self, lock: &str) -> bool {
-        self.place(lock).load(Ordering::Relaxed)
+    pub(super) fn by(&self, lock: &str) -> Crowd {
+        match self.place(lock).load(Ordering::Relaxed) {
+            0 => Crowd::Nobody,
+            1 => Crowd::One,
+            _ => Crowd::Members,
+        }
     }
 
-    pub(super) fn note(&self, lock: &str, contended: bool) {
-        self.place(lock).store(contended, Ordering::Relaxed);
+    pub(super) fn note(&self, lock: &str, crowd: Crowd) {
+        self.place(lock).store(crowd as u8, Ordering::Relaxed);
     }
 }
 
@@ -283,12 +309,14 @@ pub(super) fn arrival(identity: &str, grace: Duration) -> Cmd {
 
 /// Keys and arguments of `inspect.lua`; `own_fences` where each name has its own.
 pub(super) fn write_inspection(cmd: &mut Cmd, locks: &[Keys], own_fences: bool) {
-    let each = if own_fences { 3 } else { 2 };
+    let each = if own_fences { 3 } else { 5 };
     cmd.arg(locks.len() * each);
     for keys in locks {
         cmd.arg(keys.lock()).arg(keys.waiters());
         if own_fences {
             cmd.arg(keys.fence());
+        } else {
+            cmd.arg(keys.ends()).arg(keys.members()).arg(keys.limit());
         }
     }
     cmd.arg(WAITERS_SHOWN).arg(each);
@@ -299,6 +327,8 @@ pub(super) fn replies(value: Value, expected: usize) -> Result<Vec<Value>, Engin
     match value {
         Value::Array(replies) if replies.len() == expected => Ok(replies),
         Value::Int(1) => Ok(vec![Value::Int(1); expected]),
+        // The only one was not in the ordinary case.
+        Value::Nil if expected == 1 => Ok(vec![Value::Nil]),
         Value::BulkString(_) => {
             let first = reply::fence(&value)?.get();
             let fence = |nth: u64| Value::BulkString((first + nth).to_string().into_bytes());

@@ -24,7 +24,7 @@ use super::{
     keys::{self, Keys},
     random_process,
     reply::read,
-    script::{self, Contended, FENCE_KEPT, Script, TOMBSTONE, entry, px},
+    script::{self, Contended, Crowd, FENCE_KEPT, Script, TOMBSTONE, entry, px},
     topology::{not_sent, outcome},
     url::{Endpoint, StoreUrl},
 };
@@ -354,7 +354,7 @@ impl Voter for RedisVoter {
             self.attempts.ended(owner.id());
             let withdrawn = reply::withdrawn(&value)?;
             if withdrawn.was_ours && !withdrawn.woke {
-                self.contended.note(keys.lock(), false);
+                self.contended.note(keys.lock(), Crowd::Nobody);
             }
             Ok(withdrawn)
         })
@@ -370,7 +370,7 @@ impl Voter for RedisVoter {
                 let value = send(&link, &script::INSPECT, write, until).await?;
                 seen.extend(script::replies(value, some.len())?);
             }
-            seen.iter().map(|value| Ok(inspect::sighting(value)?.1)).collect()
+            seen.iter().map(|value| Ok(inspect::sighting(crate::reply::items(value))?.1)).collect()
         })
     }
 

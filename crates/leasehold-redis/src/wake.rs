@@ -114,6 +114,21 @@ impl Attempts {
     pub(super) fn leave_unless_queued(&self, owner: OwnerId) {
         self.registry.waits(owner, |waits| waits.take_if(|waits| waits.arrival.is_none()));
     }
+
+    /// The lock was handed to an attempt.
+    fn granted(&self, link: u64, owner: OwnerId, fence: Fence) {
+        // One that does not wait for replicas has left the queue, whatever its client makes of it.
+        let waits_for_replicas = self.registry.waits(owner, |waits| {
+            waits.take_if(|waits| !waits.waits_for_replicas);
+            waits.is_some()
+        });
+        // Who released it waited for no replica: claiming again does.
+        if waits_for_replicas {
+            self.look_again(owner);
+        } else {
+            self.notify(|sink| sink.wake(Wake::Granted { owner, fence, link }));
+        }
+    }
 }
 
 impl Listener for Attempts {
@@ -127,18 +142,7 @@ impl Listener for Attempts {
         if let Some(owners) = text.strip_prefix("look ") {
             return owners.split(' ').filter_map(OwnerId::parse).for_each(|owner| self.look_again(owner));
         }
-        let Some((owner, fence)) = parse(text) else { return };
-        // One that does not wait for replicas has left the queue, whatever its client makes of it.
-        let waits_for_replicas = self.registry.waits(owner, |waits| {
-            waits.take_if(|waits| !waits.waits_for_replicas);
-            waits.is_some()
-        });
-        // Who released it waited for no replica: claiming again does.
-        if waits_for_replicas {
-            self.look_again(owner);
-        } else {
-            self.notify(|sink| sink.wake(Wake::Granted { owner, fence, link }));
-        }
+        grants(text).for_each(|(owner, fence)| self.granted(link, owner, fence));
     }
 
     fn changed(&self, link: u64, key: Option<&[u8]>) {
@@ -170,10 +174,11 @@ impl Listener for Attempts {
     }
 }
 
-/// A message is "random part of the owner value, fence".
-fn parse(text: &str) -> Option<(OwnerId, Fence)> {
-    let (owner, fence) = text.split_once(' ')?;
-    Some((OwnerId::parse(owner)?, fence.parse().ok()?))
+/// A message is "random part of the owner value, fence", of each attempt that the lock was handed to.
+fn grants(text: &str) -> impl Iterator<Item = (OwnerId, Fence)> {
+    let mut words = text.split(' ');
+    let pairs = std::iter::from_fn(move || Some((words.next()?, words.next()?)));
+    pairs.filter_map(|(owner, fence)| Some((OwnerId::parse(owner)?, fence.parse().ok()?)))
 }
 
 #[cfg(test)]
@@ -265,7 +270,7 @@ mod tests {
         let [one, other] = [1, 2].map(|random| Owner::new(random, &Holder::Foreign));
         let text = format!("look {} noise {}", one.id_text(), other.id_text());
         // What an older client takes for no message.
-        assert!(parse(&text).is_none());
+        assert!(grants(&text).next().is_none());
         attempts.message(1, text.as_bytes());
         let told: Vec<_> = heard.0.lock().unwrap().drain(..).collect();
         let look = |wake: &Wake, of: &Owner| matches!(wake, Wake::LookAgain { owner } if *owner == of.id());
@@ -275,7 +280,7 @@ mod tests {
     #[test]
     fn noise_on_the_channel_is_ignored() {
         for noise in ["", "x", "0123 1", "00000000000000000000000000000007 -1"] {
-            assert!(parse(noise).is_none());
+            assert!(grants(noise).next().is_none());
         }
         Attempts::default().message(1, b"\xff\xff");
     }

@@ -250,7 +250,7 @@ impl<W> Lock<W> {
     /// `since` is the lower bound of its start.
     ///
     /// # Errors
-    /// `Refused` when fences are exhausted.
+    /// `OtherMode` for permits; `Refused` when fences are exhausted.
     pub fn convert(
         &mut self,
         hold: &Hold,
@@ -262,6 +262,9 @@ impl<W> Lock<W> {
         let (fence, others) = (next_fence(self.last, now.wall_us)?, self.holders(at).count() > 1);
         let mine = |lease: &&mut Lease| lease.closed_until > at && lease.owner.id() == owner;
         let Some(lease) = self.held.iter_mut().find(mine) else { return Ok(Converted::Gone) };
+        if !lease.mode.is_kind_of(to) {
+            return Err(EngineError::other_mode(lease.mode, to));
+        }
         if to == Mode::Exclusive && lease.mode != to {
             if others {
                 return Ok(Converted::Busy);

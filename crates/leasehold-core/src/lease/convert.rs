@@ -2,7 +2,7 @@
 
 use super::{Guard, Lease};
 use crate::{
-    engine::{Converted, Grant, Mode},
+    engine::{Converted, EngineError, Fault, Grant, Mode},
     error::Result,
 };
 
@@ -76,6 +76,10 @@ impl Guard {
         let Lease { state, core } = &self.lease;
         if state.hold.mode == to {
             return Ok(Upgrade::Done(self));
+        }
+        if !state.hold.mode.is_kind_of(to) {
+            let error = EngineError::new(Fault::Unsupported, "permits are not those of a reader or a writer");
+            return Err(core.failed(error, "changing the mode of", &state.hold.name));
         }
         let until = core.command_until();
         let answer = core.engine.leases().convert(&state.hold, to, until).await;

@@ -39,7 +39,7 @@ fn claiming(redis: &Redis, claim: &Claim) -> Op {
 fn ending(redis: &Redis, claim: &Claim) -> Op {
     let (owner, entry, attempts): (_, _, Arc<Attempts>) =
         (claim.owner.clone(), String::new(), redis.attempts.clone());
-    Op::new(redis.keys(&claim.name), Step::End { owner, fence: None, entry, attempts })
+    Op::new(redis.keys(&claim.name), Step::End { owner, mode: claim.mode, fence: None, entry, attempts })
 }
 
 /// One call of all of them, over the only connection.
@@ -174,7 +174,14 @@ async fn a_release_sees_who_waits_for_it_at_another_client() {
         assert!(ends[1..].iter().all(|end| matches!(end, Ok(Value::Int(1)))), "{ends:?}");
         assert!(server.cli(&["GET", "lock:a"]).text().starts_with(waiter.owner.id_text()));
         call(&other, vec![ending(&other, &waiter)]).await.remove(0).unwrap();
-        holder.topology.shard(0, until()).await.unwrap().lane(&waiter.name).contended.note("lock:a", false);
+        holder
+            .topology
+            .shard(0, until())
+            .await
+            .unwrap()
+            .lane(&waiter.name)
+            .contended
+            .note("lock:a", crate::script::Crowd::Nobody);
     }
 }
 

@@ -1,6 +1,6 @@
 //! The operations on locks and records: what each of them sends. `reply` reads what comes back.
 
-use std::sync::Arc;
+use std::{num::NonZeroU32, sync::Arc, time::Duration};
 
 use bytes::BufMut;
 use redis::{Cmd, RedisWrite, ToRedisArgs};
@@ -15,7 +15,7 @@ use super::{
 };
 use leasehold_core::{
     engine::{
-        Claim, Held, Hold, liveness,
+        Claim, Held, Hold, Mode, liveness,
         records::{Begin, Settle},
     },
     fence::Fence,
@@ -44,6 +44,7 @@ pub(crate) enum Step {
     Renew(Hold),
     End {
         owner: Owner,
+        mode: Mode,
         /// Known of a lock that was granted.
         fence: Option<Fence>,
         /// Its entry in the queue; empty if it cannot have one.
@@ -51,6 +52,17 @@ pub(crate) enum Step {
         attempts: Arc<Attempts>,
     },
     ForceRelease(Fence),
+    /// Makes a writer a reader, or the only reader a writer.
+    Convert(Hold, Mode),
+    SetLimit(NonZeroU32),
+    /// Renews a reader or permits in Z alone, or ends their lease there if it lasts for no time.
+    MoveEnd {
+        owner: Owner,
+        mode: Mode,
+        lasts: Duration,
+    },
+    /// Lets a lock that has members last at least so long.
+    MoveLastEnd(Duration),
     /// Begins a record; the channel is where its attempt is woken.
     Begin(Begin, Arc<str>),
     Settle {
@@ -71,6 +83,9 @@ pub(super) enum Key {
     F,
     W,
     S,
+    Z,
+    H,
+    L,
     G,
     B,
     V,
@@ -78,7 +93,11 @@ pub(super) enum Key {
 
 impl Op {
     pub(crate) fn new(keys: Keys, step: Step) -> Self {
-        let alone = matches!(step, Step::Renew(Hold { of: Held::Closed, .. }));
+        let alone = match &step {
+            Step::Renew(hold) => hold.of == Held::Closed && hold.mode == Mode::Exclusive,
+            Step::MoveEnd { .. } | Step::MoveLastEnd(_) => true,
+            _ => false,
+        };
         Self { keys, step, alone }
     }
 
@@ -115,10 +134,11 @@ impl Op {
         }
     }
 
-    /// The lease whose loss shall be reported after this renewal, if it is one.
+    /// The lease whose loss shall be reported after this renewal, if it is one. What several hold is not watched: see
+    /// [`reports_loss`](leasehold_core::engine::Leases::reports_loss).
     pub(crate) fn watches(&self) -> Option<&Hold> {
         match &self.step {
-            Step::Renew(hold) if hold.watch => Some(hold),
+            Step::Renew(hold) if hold.watch && hold.mode == Mode::Exclusive => Some(hold),
             _ => None,
         }
     }
@@ -126,7 +146,9 @@ impl Op {
     /// What K has while this is about to release it and nobody waits.
     pub(crate) fn held_text(&self) -> Option<HeldText<'_>> {
         match &self.step {
-            Step::End { owner, fence: Some(fence), .. } => Some(HeldText { owner, fence: *fence }),
+            Step::End { owner, mode: Mode::Exclusive, fence: Some(fence), .. } => {
+                Some(HeldText { owner, fence: *fence })
+            }
             _ => None,
         }
     }
@@ -135,20 +157,33 @@ impl Op {
         matches!(self.step, Step::End { .. })
     }
 
-    /// Whether it can wait until all keys of its name are on one node. A release cannot.
+    /// Whether it can wait until all keys of its name are on one node. A release or a renewal cannot.
     pub(crate) fn resend(&self) -> Resend {
-        if self.is_release() { Resend::NotWhileMigrating } else { Resend::AwaitMigration }
+        let is_renewal = matches!(&self.step, Step::Renew(hold) if hold.of == Held::Lock);
+        if self.is_release() || is_renewal { Resend::NotWhileMigrating } else { Resend::AwaitMigration }
+    }
+
+    /// Whether several may hold what it is about at a time.
+    pub(crate) fn is_of_member(&self) -> bool {
+        match &self.step {
+            Step::Claim { claim, .. } => claim.mode != Mode::Exclusive,
+            Step::End { mode, .. } => *mode != Mode::Exclusive,
+            _ => false,
+        }
     }
 
     /// The flat script for its ordinary case, if it leaves over this link: one for those that leave alone, and one for
     /// several in a call.
     pub(super) fn ordinary(&self, link: u64) -> Option<[Call; 2]> {
         match &self.step {
+            Step::Claim { arrival: None, .. } if self.is_of_member() => Some([Call::MembersClaim; 2]),
             Step::Claim { arrival: None, .. } => Some([Call::ClaimFree, Call::ClaimsFree]),
             Step::End { owner, entry, attempts, .. }
                 if !self.alone && entry.is_empty() && !attempts.may_come_late(owner.id(), link) =>
             {
-                Some([Call::ReleaseUnwanted, Call::ReleasesUnwanted])
+                let of_members = [Call::MembersRelease; 2];
+                let of_one = [Call::ReleaseUnwanted, Call::ReleasesUnwanted];
+                Some(if self.is_of_member() { of_members } else { of_one })
             }
             _ => None,
         }
@@ -162,14 +197,19 @@ impl Op {
             | Step::Settle { .. }
             | Step::Remove
             | Step::Look => Call::Records,
-            Step::Renew(Hold { of: Held::Lock, .. }) if !with_grace => Call::Renew,
+            Step::Renew(Hold { of: Held::Lock, mode, .. }) if !with_grace => match mode {
+                Mode::Exclusive => Call::Renew,
+                _ => Call::MembersRenew,
+            },
             _ => Call::Locks,
         }
     }
 
     /// How it is written for a call that leaves over this link, the second time with the script's text.
     pub(super) fn form(&self, call: Call, by_hash: bool, link: u64) -> Form {
-        use Key::{B, F, G, K, S, V, W};
+        use Key::{B, F, G, H, K, L, S, V, W, Z};
+        const ALL: &[Key] = &[K, F, W, S, Z, H, L];
+        const ALL_AND_G: &[Key] = &[K, F, W, S, Z, H, L, G];
         // An end that comes later may overtake it on any link.
         if !by_hash && self.leaves() {
             self.left(u64::MAX);
@@ -177,19 +217,27 @@ impl Op {
         match (&self.step, call) {
             (Step::Claim { .. }, Call::ClaimFree) => ("", &[K, F, W, G]),
             (Step::Claim { .. }, Call::ClaimsFree) => ("", &[K, W, G]),
-            (Step::Claim { .. }, _) => ("c", &[K, F, W, S, G]),
+            (Step::Claim { .. }, Call::MembersClaim) => ("", &[K, Z, H, L, W, G]),
+            (Step::Claim { .. }, _) => ("c", ALL_AND_G),
             (Step::Renew(_), Call::Renew) => ("", &[K]),
-            (Step::Renew(Hold { of: Held::Lock, .. }), _) => ("n", &[K, F]),
-            (Step::Renew(Hold { of: Held::Closed, .. }), _) => ("k", &[K]),
+            (Step::Renew(_), Call::MembersRenew) => ("", &[K, Z, H]),
+            (Step::Renew(Hold { of: Held::Lock, .. }), _) => ("n", ALL),
+            (Step::Renew(Hold { of: Held::Closed, mode: Mode::Exclusive, .. }), _) => ("k", &[K]),
+            (Step::Renew(Hold { of: Held::Closed, .. }), _) => ("z", ALL),
             (Step::Renew(Hold { of: Held::Record, .. }), _) => ("r", &[K]),
+            (Step::MoveEnd { .. }, _) => ("e", &[Z]),
+            (Step::MoveLastEnd(_), _) => ("m", &[K]),
             (Step::End { .. }, Call::ReleaseWanted) => ("", &[K, F, W, S]),
             (Step::End { .. }, Call::ReleaseUnwanted | Call::ReleasesUnwanted) => ("", &[K]),
+            (Step::End { .. }, Call::MembersRelease) => ("", &[K, Z, H, W]),
             (Step::End { .. }, _) if self.alone => ("o", &[K]),
             (Step::End { owner, attempts, .. }, _) if attempts.may_come_late(owner.id(), link) => {
-                ("t", &[K, F, W, S, G])
+                ("t", ALL_AND_G)
             }
-            (Step::End { entry, .. }, _) => (if entry.is_empty() { "r" } else { "a" }, &[K, F, W, S]),
-            (Step::ForceRelease(_), _) => ("f", &[K, F, W, S]),
+            (Step::End { entry, .. }, _) => (if entry.is_empty() { "r" } else { "a" }, ALL),
+            (Step::ForceRelease(_), _) => ("f", ALL),
+            (Step::Convert(..), _) => ("v", ALL),
+            (Step::SetLimit(_), _) => ("l", ALL),
             (Step::Begin(..), _) => ("b", &[K, B, V, G]),
             (Step::Settle { unanswered: true, .. }, _) => ("t", &[K, B, V, G]),
             (Step::Settle { .. }, _) => ("s", &[K, B, V]),
@@ -205,6 +253,9 @@ impl Op {
             Key::F => cmd.arg(keys.counter(by_slot)),
             Key::W => cmd.arg(keys.waiters()),
             Key::S => cmd.arg(keys.seen()),
+            Key::Z => cmd.arg(keys.ends()),
+            Key::H => cmd.arg(keys.members()),
+            Key::L => cmd.arg(keys.limit()),
             Key::G => cmd.arg(keys.gone(self.owner().map_or("", Owner::id_text))),
             Key::B => cmd.arg(keys.begun()),
             Key::V => cmd.arg(keys.watchers()),
@@ -214,11 +265,13 @@ impl Op {
     fn owner(&self) -> Option<&Owner> {
         match &self.step {
             Step::Claim { claim, .. } => Some(&claim.owner),
-            Step::Renew(hold) => Some(&hold.owner),
-            Step::End { owner, .. } => Some(owner),
+            Step::Renew(hold) | Step::Convert(hold, _) => Some(&hold.owner),
+            Step::End { owner, .. } | Step::MoveEnd { owner, .. } => Some(owner),
             Step::Begin(begin, _) => Some(&begin.owner),
             Step::Settle { settle, .. } => Some(&settle.hold.owner),
-            Step::ForceRelease(_) | Step::Remove | Step::Look => None,
+            Step::ForceRelease(_) | Step::SetLimit(_) | Step::MoveLastEnd(_) | Step::Remove | Step::Look => {
+                None
+            }
         }
     }
 
@@ -235,14 +288,24 @@ impl Op {
                 cmd.arg(id).arg(rest);
                 if *letter == "c" {
                     cmd.arg(px).arg(entry_head(claim, channel)).arg(arrival.as_deref().unwrap_or("0"));
+                    write_mode(claim.mode, cmd);
+                } else if self.is_of_member() {
+                    cmd.arg(px);
+                    write_mode(claim.mode, cmd);
                 } else if std::mem::replace(last_px, px) != px {
                     cmd.arg(px);
                 }
             }
-            Step::Renew(Hold { owner, fence, ttl, lock_delay, .. }) => {
+            Step::Renew(Hold { owner, fence, mode, ttl, lock_delay, .. }) => {
                 let ((id, rest), px) = (parts(owner), px(*ttl + *lock_delay));
                 match *letter {
-                    "n" => cmd.arg(id).arg(rest).arg(px).arg(fence.get()),
+                    "n" => {
+                        cmd.arg(id).arg(rest).arg(px).arg(fence.get());
+                        write_take(*mode, cmd);
+                        cmd
+                    }
+                    "z" => cmd.arg(id).arg(px),
+                    "" if *mode != Mode::Exclusive => cmd.arg(id).arg(px),
                     "k" => cmd.arg(id).arg(rest).arg(fence.get()).arg(px),
                     "r" => cmd.arg(owner.expose()).arg(px),
                     _ if std::mem::replace(last_px, px) == px => cmd.arg(id),
@@ -259,6 +322,22 @@ impl Op {
             }
             Step::ForceRelease(seen) => {
                 cmd.arg(seen.get());
+            }
+            Step::Convert(hold, to) => {
+                let (id, rest) = parts(&hold.owner);
+                let to = if *to == Mode::Exclusive { "x" } else { "s" };
+                cmd.arg(id).arg(rest).arg(px(hold.ttl + hold.lock_delay)).arg(to);
+            }
+            Step::SetLimit(limit) => {
+                cmd.arg(limit.get());
+            }
+            Step::MoveEnd { owner, mode, lasts } => {
+                cmd.arg(parts(owner).0);
+                write_take(*mode, cmd);
+                cmd.arg(if lasts.is_zero() { 0 } else { px(*lasts) });
+            }
+            Step::MoveLastEnd(lasts) => {
+                cmd.arg(px(*lasts));
             }
             Step::Begin(begin, channel) => {
                 let Begin { owner, fingerprint, lease, wake, .. } = begin;
@@ -277,6 +356,24 @@ impl Op {
             Step::Remove | Step::Look => {}
         }
     }
+}
+
+/// What a claim takes, and of how many permits.
+fn write_mode(mode: Mode, cmd: &mut Cmd) {
+    write_take(mode, cmd);
+    match mode {
+        Mode::Permits { of, .. } => cmd.arg(of.get()),
+        _ => cmd.arg(""),
+    };
+}
+
+/// How many permits a holder takes: nothing for one who holds the lock alone, 0 for a reader.
+fn write_take(mode: Mode, cmd: &mut Cmd) {
+    match mode {
+        Mode::Shared => cmd.arg(0),
+        Mode::Permits { take, .. } => cmd.arg(take.get()),
+        _ => cmd.arg(""),
+    };
 }
 
 /// An owner value as scripts take it: its id with the space behind it, and the rest. The fence comes between them.
@@ -307,7 +404,12 @@ fn entry_head(claim: &Claim, channel: &str) -> String {
     let Some(queue) = claim.queue else { return String::new() };
     let (px, wait) = (px(claim.ttl + claim.lock_delay), queue.wait.as_millis());
     let live = liveness(queue.poll_every).as_millis();
-    format!("2 {px} {wait} {live} {channel} ")
+    let mode = match claim.mode {
+        Mode::Shared => "s".to_owned(),
+        Mode::Permits { take, of } => format!("p{take}/{of}"),
+        _ => String::new(),
+    };
+    format!("2{mode} {px} {wait} {live} {channel} ")
 }
 
 /// A waiter's entry; empty for a claim that does not wait.
@@ -316,15 +418,21 @@ pub(crate) fn entry(claim: &Claim, channel: &str) -> String {
     entry_head(claim, channel) + owner
 }
 
-/// The owner value in an entry of the queue.
-pub(crate) fn entry_owner(entry: &str) -> &str {
-    entry.splitn(6, ' ').nth(5).unwrap_or_default()
+/// The mode and the owner value in an entry of the queue.
+pub(crate) fn entry_parts(entry: &str) -> (Mode, &str) {
+    let permits = |numbers: &str| {
+        let (take, of) = numbers.split_once('/')?;
+        Some(Mode::Permits { take: take.parse().ok()?, of: of.parse().ok()? })
+    };
+    let mode = match entry.split(' ').next().unwrap_or_default() {
+        "2s" => Some(Mode::Shared),
+        head => head.strip_prefix("2p").and_then(permits),
+    };
+    (mode.unwrap_or_default(), entry.splitn(6, ' ').nth(5).unwrap_or_default())
 }
 
 #[cfg(test)]
 mod tests {
-    use std::time::Duration;
-
     use super::{super::Scripts, *};
     use leasehold_core::{clock::BootInstant, engine::Queue, name::Name, owner::Holder};
 
@@ -373,7 +481,11 @@ mod tests {
         let entry = |claim: &Claim| entry(claim, "leasehold:wake:1");
         let owner = claim.owner.expose();
         assert_eq!(entry(&claim), format!("2 1000 2000 999 leasehold:wake:1 {owner}"));
-        assert_eq!(entry_owner(&entry(&claim)), owner);
-        assert_eq!(entry(&Claim { queue: None, ..claim.clone() }), "");
+        let number = |n| NonZeroU32::new(n).unwrap();
+        for mode in [Mode::Exclusive, Mode::Shared, Mode::Permits { take: number(2), of: number(5) }] {
+            let claim = Claim { mode, ..claim.clone() };
+            assert_eq!(entry_parts(&entry(&claim)), (mode, owner));
+            assert_eq!(entry(&Claim { queue: None, ..claim.clone() }), "");
+        }
     }
 }

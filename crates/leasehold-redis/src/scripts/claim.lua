@@ -1,30 +1,35 @@
 -- Fragment: claim. Idempotent for its owner.
--- keys K F W S G   arguments id and a space, rest of the owner value, px, what its entry begins with ('': asks once),
---                  arrival told before or 0
--- <fence>                                          granted, or already ours: the ttl is refreshed
--- {2, ahead, pttl, last fence, arrival, holder}    queued
--- {3, pttl, holder}                                busy, not queued
--- {4}                                              too many wait
--- {5}                                              this attempt has ended
--- {6}                                              a waiter of an unknown layout
--- {7}                                              nobody's, but 100 entries were dead and more wait: send it again
+-- keys K F W S Z H L G   arguments id and a space, rest of the owner value, px, what its entry begins with ('': asks once),
+--                        arrival told before or 0, take ('': alone, 0: as a reader), limit of permits or ''
+-- <fence>                                           granted, or already ours: the ttl is refreshed
+-- {2, ahead, pttl, last fence, arrival, holders}    queued; holders as `tell_holders` has them
+-- {3, pttl, holders}                                busy, not queued
+-- {4}                                               too many wait
+-- {5}                                               this attempt has ended
+-- {6}                                               a waiter of an unknown layout
+-- {7}                                               nobody's, but 100 entries were dead and more wait: send it again
+-- {8, how}                                          in use as another kind of lock: see `holders`
+-- {10, limit}                                       the limit is another one
+-- {11, limit}                                       the limit is below what is asked for
 local WAITERS_MAX = 10000
 
 -- Marks K by a 0 before its fence: somebody waits. An ordinary release, which looks at K alone, then does nothing, and comes
 -- again as one that hands over. Where somebody waits, K is marked or not ours; it may be marked without.
 local function mark(K, holder)
-  if holder and holder:find('^%x+ [1-9]%d* ') and holder:find(' ', 1, true) == 33 then
+  if holder:find('^%x+ [1-9]%d* ') and holder:find(' ', 1, true) == 33 then
     call('SET', K, holder:sub(1, 33) .. '0' .. holder:sub(34), 'KEEPTTL')
   end
 end
 
--- Queues, or is refused; `pttl` is how long that will be so at most, unless it is renewed.
-local function wait_for(k, a, holder, pttl)
+-- Queues, or is refused; what it is told of the holders says for how long at most, unless they are renewed.
+local function wait_for(k, a, text, how)
   local W, S = KEYS[k + 2], KEYS[k + 3]
   local id, head, arrival = ARGV[a], ARGV[a + 3], ARGV[a + 4]
+  local told, pttl = tell_holders(k, text, how)
+  pttl = math.max(grace_ms, pttl)
   if head == '' then
     call('PEXPIRE', KEYS[k], '0', 'GT') -- changes nothing, but a replica refuses it instead of answering from old data
-    return { 3, pttl, holder }
+    return { 3, pttl, told }
   end
   local entry = head .. id .. ARGV[a + 1]
   local ahead = call('ZRANK', W, entry)
@@ -42,43 +47,66 @@ local function wait_for(k, a, holder, pttl)
     call('PEXPIRE', W, '86400000')
     ahead = call('ZRANK', W, entry)
   end
-  mark(KEYS[k], holder)
+  if how == 'x' then mark(KEYS[k], text) end
   if came_back then
     call('HSET', S, id, now)
     call('PEXPIRE', S, '86400000')
   end
   -- A lost F is above all that it gave: a hand-over from before must not look like a later one.
-  return { 2, ahead, pttl, call('GET', KEYS[k + 1]) or now, arrival, holder }
+  return { 2, ahead, pttl, call('GET', KEYS[k + 1]) or now, arrival, told }
+end
+
+-- A name is a read-write lock or a semaphore, as long as anybody holds it.
+local function is_other_kind(how, of)
+  return how and (how == 'p') ~= (of ~= '')
 end
 
 local function claim(k, a)
-  local K, F, W, S = KEYS[k], KEYS[k + 1], KEYS[k + 2], KEYS[k + 3]
-  local id, rest, px = ARGV[a], ARGV[a + 1], ARGV[a + 2]
+  local K, H = KEYS[k], KEYS[k + 5]
+  local id, rest, px, take, of = ARGV[a], ARGV[a + 1], ARGV[a + 2], ARGV[a + 5], ARGV[a + 6]
   check_px(px)
-  if call('EXISTS', KEYS[k + 4]) == 1 then return { 5 } end
+  if call('EXISTS', KEYS[k + 7]) == 1 then return { 5 } end
 
-  local holder = call('GET', K)
-  -- In a grace a lock that looks free may be held by somebody whom this server forgot.
-  if not holder and grace_ms <= 0 then
-    local first, given = call('ZRANGE', W, 0, 0)[1], false
-    if first == ARGV[a + 3] .. id .. rest then
-      call('ZPOPMIN', W)
-      call('HDEL', S, id)
-    elseif first then
-      given = hand_over(K, F, W, S)
-    end
-    if given == 0 then return { 6 } end
-    if given == nil then return { 7 } end
-    if given == false then
-      local fence = next_fence(F)
-      call('SET', K, id .. '0' .. fence .. ' ' .. rest, 'PX', px) -- marked: others may wait
-      return fence
-    end
-    holder = call('GET', K)
-  end
-  if holder and holder:sub(1, 33) == id then
+  local text, how, taken = holders(k)
+  if how == 'x' and text:sub(1, 33) == id then
     call('PEXPIRE', K, px)
-    return holder:match('^%x+ (%d+) ')
+    return text:match('^%x+ (%d+) ')
   end
-  return wait_for(k, a, holder, math.max(grace_ms, call('PTTL', K)))
+  local held = how and how ~= 'x' and call('HGET', H, id)
+  if held then return extend_member(k, id, held, px) end
+
+  if is_other_kind(how, of) then return { 8, how } end
+  local limit, first
+  if of ~= '' then
+    limit, first = limit_in_force(k, of)
+    -- One that waits already may go on to name an older limit.
+    if ARGV[a + 4] == '0' and limit - of ~= 0 and first ~= of then return { 10, limit } end
+    if limit - take < 0 then return { 11, limit } end
+  end
+  -- In a grace a lock that looks free may be held by somebody whom this server forgot.
+  local is_free = grace_ms <= 0 and how ~= 'x'
+  if is_free and call('EXISTS', KEYS[k + 2]) == 1 then
+    local outcome, _, _, fence = hand_over(k, how, taken, id)
+    if fence then return fence end
+    if outcome == 'unknown' then return { 6 } end
+    if outcome == 'again' then return { 7 } end
+    text, how, taken = holders(k)
+    is_free = call('EXISTS', KEYS[k + 2]) == 0
+  end
+  if is_other_kind(how, of) then return { 8, how } end
+  if of ~= '' then
+    if not first then call('SET', KEYS[k + 6], of .. ' ' .. of) end
+    call('PEXPIRE', KEYS[k + 6], LIMIT_MS)
+  end
+  if is_free and take == '' and not how then
+    local fence = next_fence(KEYS[k + 1])
+    call('SET', K, id .. '0' .. fence .. ' ' .. rest, 'PX', px) -- marked: others may wait
+    return fence
+  elseif is_free and take ~= '' and how ~= 'x' and (of == '' or taken + take <= limit) then
+    local fence = next_fence(KEYS[k + 1])
+    local ends, member = { end_of(px), id .. take }, { id, fence .. ' ' .. take .. ' ' .. rest }
+    admit(k, not how, of == '' and 's' or 'p', taken + take, ends, member, px)
+    return fence
+  end
+  return wait_for(k, a, text, how)
 end

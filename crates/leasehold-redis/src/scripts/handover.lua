@@ -1,9 +1,13 @@
 -- Fragment: who waits, and hand-over.
 -- PUBLISH is the word for publishing to a waiter's channel.
--- A waiter's entry in W is "2 <px> <wait ms> <live ms> <channel> <id> <rest of the owner value>", the same text on every
--- resend; 2 is the layout. Its score is its arrival. S has the time at which a waiter that came back was last heard of.
-local ENTRY = '^2 (%d+) (%d+) (%d+) (%S+) (%x+ )(.*)$'
+-- A waiter's entry in W is "<mode> <px> <wait ms> <live ms> <channel> <id> <rest of the owner value>", the same text on every
+-- resend. The mode is 2 of one who wants K alone, 2s of a reader, 2p<take>/<limit> of permits; 2 is the layout. Its score is
+-- its arrival. S has the time at which a waiter that came back was last heard of.
+local ENTRY = '^2(%a?)(%d*)/?(%d*) (%d+) (%d+) (%d+) (%S+) (%x+ )(.*)$'
 local DEAD_MAX = 100
+-- Entries that are read at once, and that leave in one call: bounds how long the server is busy with it. Those behind them are
+-- served by the next claim or poll.
+local AT_ONCE, LEAVE_MAX = 250, 1000
 
 -- Until when a waiter counts as there: it was heard of at its arrival, or later. One that was not heard of because the clock
 -- went forward is not forgotten: it keeps its arrival, and its next poll brings it back.
@@ -11,37 +15,143 @@ local function silent_after(seen, arrival, wait, live)
   return seen and seen + live * 1000 or arrival + math.min(wait, live) * 1000
 end
 
--- Gives K to the first live waiter and returns its fence. Returns false if nobody waits, nil if 100 entries were dead
--- and more wait, and 0 if the first entry has a layout that this version does not know.
--- ZPOPMIN comes first: it passes when memory is full, and what follows it then does too; a replica refuses it. Others may
--- wait, so K is marked. A grant that reached nobody is the next one's.
-local function hand_over(K, F, W, S)
-  if grace_ms > 0 then return false end -- those who wait keep their places
-  for _ = 1, DEAD_MAX do
-    local first = call('ZPOPMIN', W)
-    local entry, arrival = first[1], first[2]
-    if not entry then return false end
-    local px, wait, live, channel, id, rest = entry:match(ENTRY)
-    if not px then
-      call('ZADD', W, arrival, entry)
-      return 0
+-- Those of the first entries of W who leave it now: who is not there any more, and who fits beside `how` and `taken` and
+-- those before. `asks` is there. Reads only.
+local function next_in_turn(k, found, how, taken, asks)
+  local fields, ids, known = {}, {}, #found / 2
+  for i = 1, known do
+    local entry = { found[2 * i - 1]:match(ENTRY) }
+    if not entry[1] then
+      known = i - 1
+      break
     end
-    local seen = call('HGET', S, id)
-    if seen then call('HDEL', S, id) end
-    if silent_after(seen, arrival, wait, live) - now_us > 0 then
-      local fence = next_fence(F)
-      call('SET', K, id .. '0' .. fence .. ' ' .. rest, 'PX', px)
-      if try(PUBLISH, channel, id .. fence) ~= 0 then return fence end
-      call('DEL', K)
+    fields[i], ids[i] = entry, entry[8]
+  end
+  local turn = { leave = {}, ids = ids, silent = 0, how = how, taken = taken, is_unknown = known == 0 }
+  local seen, limit = known > 0 and call('HMGET', KEYS[k + 3], unpack(ids)), nil
+  for i = 1, known do
+    local mode, take, of, _, wait, live, _, id = unpack(fields[i])
+    if id ~= asks and silent_after(seen[i], found[2 * i], wait, live) - now_us <= 0 then
+      turn.silent = turn.silent + 1
+    else
+      local fits
+      if mode == '' then
+        fits = not turn.how
+      elseif mode == 's' then
+        fits = turn.how ~= 'p'
+      else
+        limit = limit or limit_in_force(k, of)
+        fits = turn.how ~= 's' and turn.taken + take <= limit
+      end
+      if not fits then
+        turn.is_over = true
+        return turn
+      end
+      turn[#turn + 1] = fields[i]
+      if mode == '' then
+        turn.alone = fields[i]
+      else
+        turn.how, turn.taken = mode, turn.taken + (tonumber(take) or 0)
+      end
+    end
+    turn.leave[i] = found[2 * i - 1]
+    if turn.alone or turn.silent == DEAD_MAX then return turn end
+  end
+  turn.is_over = known * 2 < #found
+  return turn
+end
+
+-- Gives K to one holder, who is told unless it asks. A grant that reached nobody is the next one's. Others may wait, so K is
+-- marked.
+local function give_alone(k, waiter, asks)
+  local _, _, _, px, _, _, channel, id, rest = unpack(waiter)
+  local fence = next_fence(KEYS[k + 1])
+  call('SET', KEYS[k], id .. '0' .. fence .. ' ' .. rest, 'PX', px)
+  if id == asks or try(PUBLISH, channel, id .. fence) ~= 0 then return fence end
+  call('DEL', KEYS[k])
+end
+
+-- Gives K to all of them together; one message for all of a channel. Returns the first fence, how many have it, and the fence
+-- of the one who asks.
+local function give_together(k, turn, is_new, asks)
+  local fence = tonumber(next_fence(KEYS[k + 1]))
+  local ends, held, longest, messages, mine = {}, {}, 0, {}, nil
+  for i = 1, #turn do
+    local _, take, _, px, _, _, channel, id, rest = unpack(turn[i])
+    if take == '' then take = '0' end
+    local own = ('%.0f'):format(fence + i - 1)
+    ends[2 * i - 1], ends[2 * i] = end_of(px), id .. take
+    held[2 * i - 1], held[2 * i] = id, own .. ' ' .. take .. ' ' .. rest
+    longest = math.max(longest, px)
+    if id == asks then
+      mine = own
+    else
+      local sent = messages[channel] or {}
+      messages[channel], sent[#sent + 1] = sent, id .. own
     end
   end
+  if #turn > 1 then call('SET', KEYS[k + 1], ('%.0f'):format(fence + #turn - 1)) end
+  admit(k, is_new, turn.how, turn.taken, ends, held, ('%.0f'):format(longest))
+  local reached = {}
+  for channel, sent in pairs(messages) do
+    reached[channel] = try(PUBLISH, channel, table.concat(sent, ' ')) ~= 0
+  end
+  -- What reached nobody is the next one's.
+  local first, count, unreached, permits = nil, 0, {}, 0
+  for i = 1, #turn do
+    if reached[turn[i][7]] or turn[i][8] == asks then
+      first, count = first or ('%.0f'):format(fence + i - 1), count + 1
+    else
+      unreached[#unreached + 1], permits = ends[2 * i], permits + (tonumber(turn[i][2]) or 0)
+    end
+  end
+  if unreached[1] then
+    remove_members(k, unreached)
+    if permits > 0 then call('SET', KEYS[k], 'leasehold:permits ' .. turn.taken - permits, 'KEEPTTL') end
+  end
+  return first, count, mine
+end
+
+-- Gives what is free of K to those whose turn it is; `how` and `taken` are what is held. The one who asks is not told.
+-- Returns what happened: 'given', with the first fence, to how many, and the fence of the one who asks; 'nobody';
+-- 'again' if 100 entries were silent and more wait; 'unknown' if the first entry has a layout that this version does not know.
+-- The first write takes entries from W: it passes when memory is full, and what follows it then does too; a replica refuses it.
+local function hand_over(k, how, taken, asks)
+  local W, S = KEYS[k + 2], KEYS[k + 3]
+  local first, count, mine, silent, left, at_once = nil, 0, nil, 0, 0, 1
+  -- In a grace those who wait keep their places.
+  while grace_ms <= 0 and how ~= 'x' and left < LEAVE_MAX do
+    local found = call('ZRANGE', W, 0, at_once - 1, 'WITHSCORES')
+    if not found[1] then break end
+    local turn = next_in_turn(k, found, how, taken, asks)
+    if turn.is_unknown and count == 0 then return 'unknown' end
+    if turn.leave[1] then
+      call('ZREM', W, unpack(turn.leave))
+      call('HDEL', S, unpack(turn.ids, 1, #turn.leave))
+    end
+    if turn.alone then
+      local fence = give_alone(k, turn.alone, asks)
+      if fence then return 'given', fence, 1, turn.alone[8] == asks and fence end
+    elseif turn[1] then
+      local fence, given, own = give_together(k, turn, not how, asks)
+      first, count, mine = first or fence, count + given, mine or own
+      local _, now_how, now_taken = holders(k)
+      how, taken = now_how, now_taken
+    end
+    silent, left = silent + turn.silent, left + #turn.leave
+    if turn.is_over or turn.is_unknown then break end
+    if silent >= DEAD_MAX and count == 0 then return call('EXISTS', W) == 1 and 'again' or 'nobody' end
+    at_once = AT_ONCE
+  end
+  if count > 0 then return 'given', first, count, mine end
+  return 'nobody'
 end
 
 -- Removes waiters who were silent for too long among the first, and returns whether there were any.
 local function remove_silent(W, S)
   local first, removed = call('ZRANGE', W, 0, DEAD_MAX - 1, 'WITHSCORES'), false
   for i = 1, #first, 2 do
-    local _, wait, live, _, id = first[i]:match(ENTRY)
+    local _, _, _, _, wait, live, _, id = first[i]:match(ENTRY)
     if wait and silent_after(call('HGET', S, id), first[i + 1], wait, live) - now_us <= 0 then
       call('ZREM', W, first[i])
       call('HDEL', S, id)

@@ -1,10 +1,12 @@
 -- What is known about some names. Reads only.
--- KEYS per name: K W, and F where each name has its own
--- ARGV 1 most waiters to list · 2 keys per name
+-- KEYS per name: K W, then Z H L, or F where each name has its own
+-- ARGV 1 most waiters and members to list · 2 keys per name
 -- per name {holder or false, pttl, fence, number of waiters, {entry, waiting for us, ...}}; holder is 0 for another kind of key
+-- and then, without F: {number of members, {"<id> <fence> <rest>", take, ms left, ...}}, limit as L has it, or ''
 local call = redis.call
 local time = call('TIME')
 local now = time[1] * 1000000 + time[2]
+local now_text = ('%.0f'):format(now)
 local found = {}
 for k = 1, #KEYS, tonumber(ARGV[2]) do
   local K, W, F = KEYS[k], KEYS[k + 1], ARGV[2] == '3' and KEYS[k + 2]
@@ -18,6 +20,25 @@ for k = 1, #KEYS, tonumber(ARGV[2]) do
       waiters[i], waiters[i + 1] = entries[i], ('%.0f'):format(math.max(0, now - entries[i + 1]))
     end
   end
-  found[#found + 1] = { holder, call('PTTL', K), F and call('GET', F) or '0', count, waiters }
+  local seen = { holder, call('PTTL', K), F and call('GET', F) or '0', count, waiters }
+  if not F then
+    local Z, H, members, total = KEYS[k + 2], KEYS[k + 3], {}, 0
+    if type(holder) == 'string' and holder:find('^leasehold:[sp]') then
+      total = call('ZCOUNT', Z, '(' .. now_text, '+inf')
+      local live = call('ZRANGE', Z, '(' .. now_text, '+inf', 'BYSCORE', 'LIMIT', 0, ARGV[1], 'WITHSCORES')
+      for i = 1, #live, 2 do
+        local id = live[i]:sub(1, 33)
+        local fence, take, rest = (call('HGET', H, id) or ''):match('^(%d+) (%d+) (.*)$')
+        local n = #members
+        if fence then
+          members[n + 1], members[n + 2] = id .. fence .. ' ' .. rest, take
+          members[n + 3] = math.ceil((live[i + 1] - now) / 1000)
+        end
+      end
+      seen[1] = false
+    end
+    seen[6], seen[7] = { total, members }, call('GET', KEYS[k + 4]) or ''
+  end
+  found[#found + 1] = seen
 end
 return found

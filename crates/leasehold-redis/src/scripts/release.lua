@@ -1,35 +1,59 @@
 -- Fragment: release and abandon are one: they end an attempt, whether it holds or waits.
--- release              keys K F W S     arguments id and a space
--- abandon              keys K F W S     arguments id and a space, entry as queued or ''
--- abandon_unanswered   keys K F W S G   arguments id and a space, entry as queued or '', ms to keep the tombstone; for an
+-- release              keys K F W S Z H L     arguments id and a space
+-- abandon              keys K F W S Z H L     arguments id and a space, entry as queued or ''
+-- abandon_unanswered   keys K F W S Z H L G   arguments id and a space, entry as queued or '', ms to keep the tombstone; for an
 --                      attempt of which a copy of the claim is unanswered and may still come
 -- 1                    released, nobody waits
--- {2, fence}           handed over
+-- {2, fence}           handed over to one holder
+-- {2, fence, count}    handed over to members; the fence is that of the first
 -- 3                    nobody's now, but 100 entries were dead and more wait: send it again
--- {0, pttl, holder}    was not ours (pttl -2: nobody's)
+-- {0, pttl, holders}   was not ours (pttl -2: nobody's); holders as `tell_holders` has them
 
--- Gives K on, or deletes it.
-local function pass_on(k)
-  local given = hand_over(KEYS[k], KEYS[k + 1], KEYS[k + 2], KEYS[k + 3])
-  if given and given ~= 0 then return { 2, given } end
-  call('DEL', KEYS[k])
-  return given == nil and 3 or 1
+-- Gives on what is free of K: all of it, or what is left beside its members. Deletes a K that is nobody's.
+local function pass_on(k, how, taken)
+  local outcome, fence, count = hand_over(k, how, taken)
+  if outcome == 'given' then
+    local is_alone = call('GET', KEYS[k]):find('^%x+ ')
+    return { 2, fence, not is_alone and count or nil }
+  end
+  if not how then call('DEL', KEYS[k]) end
+  return outcome == 'again' and 3 or 1
+end
+
+-- Ends the lease of a member, whose text in H is `held`.
+local function leave(k, how, taken, id, held)
+  local take = held:match('^%d+ (%d+) ')
+  remove_members(k, { id .. take })
+  if call('EXISTS', KEYS[k + 4]) == 0 then return pass_on(k, nil, 0) end
+  if how == 'p' then
+    taken = taken - take
+    call('SET', KEYS[k], 'leasehold:permits ' .. taken, 'KEEPTTL')
+  end
+  return pass_on(k, how, taken)
 end
 
 local function end_attempt(k, id, entry, tombstone)
-  local K, W, S = KEYS[k], KEYS[k + 2], KEYS[k + 3]
-  local holder = call('GET', K)
+  local W, S = KEYS[k + 2], KEYS[k + 3]
+  local text, how, taken = holders(k)
   -- First write: passes when memory is full, and a replica refuses it.
   if entry then
     call('ZREM', W, entry)
     call('HDEL', S, id)
   else
-    call('PEXPIRE', K, '0', 'GT')
+    call('PEXPIRE', KEYS[k], '0', 'GT')
   end
-  if tombstone then call('SET', KEYS[k + 4], 1, 'PX', tombstone) end
-  if holder and holder:sub(1, 33) == id then return pass_on(k) end
-  if not holder and hand_over(K, KEYS[k + 1], W, S) == nil then return 3 end
-  return { 0, call('PTTL', K), call('GET', K) }
+  if tombstone then call('SET', KEYS[k + 7], 1, 'PX', tombstone) end
+  if how == 'x' then
+    if text:sub(1, 33) == id then return pass_on(k, nil, 0) end
+  else
+    local held = how and call('HGET', KEYS[k + 5], id)
+    if held then return leave(k, how, taken, id, held) end
+    -- Whoever waited behind it may be next.
+    if hand_over(k, how, taken) == 'again' then return 3 end
+    text, how = holders(k)
+  end
+  local told, pttl = tell_holders(k, text, how)
+  return { 0, pttl, told }
 end
 
 local function release(k, a)
@@ -51,11 +75,19 @@ local function fence_of(holder)
 end
 
 -- Takes K from the holder that was seen.
--- keys K F W S   arguments fence seen (0: a holder of another library)
+-- keys K F W S Z H L   arguments fence seen (0: a holder of another library)
 -- answers as release
 local function force_release(k, a)
+  local text, how, taken = holders(k)
   call('PEXPIRE', KEYS[k], '0', 'GT') -- as in release
-  local holder = call('GET', KEYS[k])
-  if holder and fence_of(holder) == tonumber(ARGV[a]) then return pass_on(k) end
-  return { 0, call('PTTL', KEYS[k]), holder }
+  if how == 'x' then
+    if fence_of(text) == tonumber(ARGV[a]) then return pass_on(k, nil, 0) end
+  elseif how then
+    local members = call('HGETALL', KEYS[k + 5])
+    for i = 1, #members, 2 do
+      if members[i + 1]:match('^%d+') == ARGV[a] then return leave(k, how, taken, members[i], members[i + 1]) end
+    end
+  end
+  local told, pttl = tell_holders(k, text, how)
+  return { 0, pttl, told }
 end

@@ -27,3 +27,26 @@ local function release_alone(k, a)
   if holder and holder:sub(1, 33) == ARGV[a] then return call('DEL', K) end
   return { 0, call('PTTL', K), holder }
 end
+
+-- Renews a member in Z, or with 0 ms ends its lease: whoever looks for room next takes it out.
+-- keys Z   arguments id and a space, take, px
+-- 1 done   0 not ours
+local function move_end(k, a)
+  local Z, member, px = KEYS[k], ARGV[a] .. ARGV[a + 1], ARGV[a + 2]
+  check_px(px)
+  local ends = call('ZSCORE', Z, member)
+  call('PEXPIRE', Z, px, 'GT')
+  if not ends or ends - now_us <= 0 then return 0 end
+  call('ZADD', Z, 'XX', px == '0' and '0' or ('%.0f'):format(now_us + px * 1000), member)
+  return 1
+end
+
+-- Lets a K that has members last at least so long.
+-- keys K   arguments px
+-- 1 done   0 it has none
+local function move_last_end(k, a)
+  check_px(ARGV[a])
+  local text = call('GET', KEYS[k])
+  call('PEXPIRE', KEYS[k], ARGV[a], 'GT')
+  return text and text:find('^leasehold:[sp]') and 1 or 0
+end

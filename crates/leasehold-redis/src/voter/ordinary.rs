@@ -7,7 +7,7 @@ use crate::{
     connection::Link,
     keys::Keys,
     reply,
-    script::{self, HeldText, parts, px},
+    script::{self, Crowd, HeldText, parts, px},
     topology::outcome,
 };
 use leasehold_core::{
@@ -61,7 +61,7 @@ impl RedisVoter {
                 _ => Outcome::NotOrdinary,
             };
             if outcomes[*at] == Outcome::NotOrdinary {
-                self.contended.note(keys.lock(), true);
+                self.contended.note(keys.lock(), Crowd::One);
             } else {
                 self.attempts.ended(owner.id());
             }
@@ -74,7 +74,7 @@ impl RedisVoter {
                 _ => Outcome::NotOrdinary,
             };
             match outcomes[*at] {
-                Outcome::NotOrdinary => self.contended.note(keys.lock(), true),
+                Outcome::NotOrdinary => self.contended.note(keys.lock(), Crowd::One),
                 Outcome::Voted(_) if ballot.claim.queue.is_some() => call.waits_no_longer(),
                 _ => {}
             }
@@ -90,7 +90,7 @@ impl RedisVoter {
         for (at, op) in ops.iter().enumerate() {
             // A name that is not possible, or one attempt too many, is an error of its own.
             let Ok(keys) = self.keys(op.name()) else { continue };
-            if self.contended.is(keys.lock()) {
+            if self.contended.by(keys.lock()) != Crowd::Nobody {
                 continue;
             }
             match op {

@@ -10,7 +10,7 @@ use leasehold::{ErrorKind, Mode, Released};
 
 use super::{
     TestContext,
-    context::{enqueue, ms, soon},
+    context::{enqueue, eventually, ms, soon},
 };
 
 cases! {
@@ -25,6 +25,7 @@ cases! {
     permits_are_inspected_with_their_limit: Permits,
     a_permit_is_given_back_once: Permits,
     five_thousand_permits_are_taken_at_once: Permits,
+    a_permit_does_not_become_a_read_lock: Permits,
 }
 
 async fn no_more_permits_are_held_than_there_are(test: TestContext) {
@@ -185,4 +186,13 @@ async fn five_thousand_permits_are_taken_at_once(test: TestContext) {
     let all = client.semaphore("gpu", 5_000).permits(5_000).acquire().await.unwrap();
     assert!(client.semaphore("gpu", 5_000).try_acquire().await.unwrap().held().is_none());
     assert_eq!(all.release().await.unwrap(), Released::Free);
+}
+
+async fn a_permit_does_not_become_a_read_lock(test: TestContext) {
+    let client = test.client().await;
+    let permit = client.semaphore("gpu", 2).keep_alive().acquire().await.unwrap();
+    assert_eq!(permit.downgrade().await.unwrap_err().kind(), ErrorKind::Unsupported);
+    eventually("the permit is given back", async || client.inspect("gpu").await.unwrap().holders.total == 0)
+        .await;
+    assert_eq!(client.inspect("gpu").await.unwrap().limit.map(u32::from), Some(2));
 }

@@ -98,7 +98,8 @@ async fn a_lock_that_somebody_waits_for_is_marked() {
 
 fn releasing(redis: &Redis, claim: &Claim, fence: Option<u64>) -> Op {
     let (owner, entry, attempts) = (claim.owner.clone(), String::new(), redis.attempts.clone());
-    let step = Step::End { owner, fence: fence.map(Fence::new), entry, attempts };
+    let (mode, fence) = (claim.mode, fence.map(Fence::new));
+    let step = Step::End { owner, mode, fence, entry, attempts };
     Op::new(redis.keys(&claim.name), step)
 }
 

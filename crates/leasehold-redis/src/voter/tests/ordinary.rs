@@ -133,7 +133,7 @@ async fn two_votes_for_one_name_and_two_withdrawals_of_one_vote_in_a_call() {
     assert_eq!(done(&voter, &votes).await, [Outcome::Voted(hint_of(&votes[0])), Outcome::NotOrdinary]);
     let fence = server.cli(&["GET", "leasehold:fence:{lock:x}"]);
     assert_eq!(fence.text(), hint_of(&votes[0]).to_string());
-    voter.contended.note("lock:x", false);
+    voter.contended.note("lock:x", crate::script::Crowd::Nobody);
     assert_eq!(done(&voter, &[to_withdraw(&mine), to_withdraw(&mine)]).await, [Outcome::Withdrawn; 2]);
     assert_eq!(server.cli(&["EXISTS", "lock:x"]).int(), 0);
 }
