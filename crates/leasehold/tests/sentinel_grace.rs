@@ -114,10 +114,20 @@ async fn a_holder_whose_grant_was_not_copied_keeps_its_lock() {
 }
 
 /// Fifty locks that are kept alive, and a load beside them, while `breaks` makes another server the primary.
-async fn loses_nothing(breaks: impl AsyncFnOnce(&SentinelSet)) {
-    let Some(set) = set().start_or_skip() else { return };
+async fn loses_nothing(breaks: impl AsyncFn(&SentinelSet)) {
+    // A lease cannot outlive an outage of its whole length: on a busy machine a fail-over may take so long.
+    for _ in 0..3 {
+        if loses_nothing_in_time(&breaks).await {
+            return;
+        }
+    }
+    panic!("fail-overs take longer than leases");
+}
+
+/// Returns whether the servers were back in time for the leases.
+async fn loses_nothing_in_time(breaks: impl AsyncFn(&SentinelSet)) -> bool {
+    let Some(set) = set().start_or_skip() else { return true };
     settled(&set).await;
-    // Longer than a fail-over takes on a busy machine: a lease cannot outlive an outage of its whole length.
     let ttl = TTL * 3;
     let clients = [client_with(&set, ttl).await, client_with(&set, ttl).await];
     let mut guards = Vec::new();
@@ -127,13 +137,16 @@ async fn loses_nothing(breaks: impl AsyncFnOnce(&SentinelSet)) {
     let story = Story::begin(Load { wait: LONG * 2, ..Load::default() }, &clients);
     let grants = load::grants(1000) / 2;
     story.goes_on(grants).await;
+    let began = Instant::now();
     breaks(&set).await;
+    let is_in_time = began.elapsed() < ttl / 2;
     story.goes_on(grants).await;
-    for guard in &guards {
+    for guard in guards.iter().filter(|_| is_in_time) {
         assert!(guard.is_held(), "{} was lost: {:?}", guard.name(), clients[0].stats());
         guard.extend().await.unwrap();
     }
     story.end(|_| false).await;
+    is_in_time
 }
 
 #[tokio::test(flavor = "multi_thread")]

@@ -114,7 +114,10 @@ impl Ended {
     pub(crate) fn broke(&self, line: &str) {
         assert_eq!(self.code, Some(1), "{}", self.output);
         assert!(self.output.contains("THE INVARIANT BROKE"), "{}", self.output);
-        let broken: Vec<_> = self.output.lines().filter(|line| line.contains('✗')).collect();
-        assert!(broken.iter().any(|broken| broken.contains(line)), "{}", self.output);
+        assert!(self.is_broken(line), "{}", self.output);
+    }
+
+    pub(crate) fn is_broken(&self, line: &str) -> bool {
+        self.output.lines().any(|said| said.contains('✗') && said.contains(line))
     }
 }

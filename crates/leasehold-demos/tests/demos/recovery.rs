@@ -47,9 +47,14 @@ fn a_store_that_is_in_use_keeps_its_own_transactions() {
 
 #[test]
 fn without_claims_transactions_are_refunded_twice() {
-    let ended = DemoRun::start(RECOVERY, &["--scale", "20", "--unsafe"]).end();
-    ended.broke("transactions refunded more than once");
-    ended.broke("attempts while another had the same transaction");
+    const TWICE: &str = "transactions refunded more than once";
+    // Pods meet at every transaction, and most runs have some that both refund.
+    let mut runs = (0..5).map(|_| {
+        let ended = DemoRun::start(RECOVERY, &["--scale", "20", "--unsafe"]).end();
+        ended.broke("attempts while another had the same transaction");
+        ended
+    });
+    let ended = runs.find(|ended| ended.is_broken(TWICE)).expect("a run that refunds twice");
     assert!(costs(&ended).is_empty(), "{}", ended.output);
 }
 

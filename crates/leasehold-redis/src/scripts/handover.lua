@@ -21,40 +21,41 @@ local function next_in_turn(k, found, how, taken, asks)
   local fields, ids, known = {}, {}, #found / 2
   for i = 1, known do
     local entry = { found[2 * i - 1]:match(ENTRY) }
-    if not entry[1] then
+    local id = entry[8]
+    if not id then
       known = i - 1
       break
     end
-    fields[i], ids[i] = entry, entry[8]
+    fields[i], ids[i] = entry, id
   end
   local turn = { leave = {}, ids = ids, silent = 0, how = how, taken = taken, is_unknown = known == 0 }
-  local seen, limit = known > 0 and call('HMGET', KEYS[k + 3], unpack(ids)), nil
+  local seen, limit, leave = known > 0 and call('HMGET', KEYS[k + 3], unpack(ids)), nil, turn.leave
   for i = 1, known do
-    local mode, take, of, _, wait, live, _, id = unpack(fields[i])
-    if id ~= asks and silent_after(seen[i], found[2 * i], wait, live) - now_us <= 0 then
+    local entry = fields[i]
+    local mode = entry[1]
+    if ids[i] ~= asks and silent_after(seen[i], found[2 * i], entry[5], entry[6]) - now_us <= 0 then
       turn.silent = turn.silent + 1
+    elseif mode == '' then
+      if how then
+        turn.is_over = true
+        return turn
+      end
+      turn.alone = entry
     else
-      local fits
-      if mode == '' then
-        fits = not turn.how
-      elseif mode == 's' then
-        fits = turn.how ~= 'p'
-      else
-        limit = limit or limit_in_force(k, of)
-        fits = turn.how ~= 's' and turn.taken + take <= limit
+      local fits = how ~= 'p'
+      if mode == 'p' then
+        limit = limit or limit_in_force(k, entry[3])
+        fits = how ~= 's' and taken + entry[2] <= limit
+        taken = fits and taken + entry[2] or taken
       end
       if not fits then
         turn.is_over = true
         return turn
       end
-      turn[#turn + 1] = fields[i]
-      if mode == '' then
-        turn.alone = fields[i]
-      else
-        turn.how, turn.taken = mode, turn.taken + (tonumber(take) or 0)
-      end
+      how = mode
+      turn.how, turn.taken, turn[#turn + 1] = how, taken, entry
     end
-    turn.leave[i] = found[2 * i - 1]
+    leave[i] = found[2 * i - 1]
     if turn.alone or turn.silent == DEAD_MAX then return turn end
   end
   turn.is_over = known * 2 < #found
@@ -71,23 +72,30 @@ local function give_alone(k, waiter, asks)
   call('DEL', KEYS[k])
 end
 
--- Gives K to all of them together; one message for all of a channel. Returns the first fence, how many have it, and the fence
--- of the one who asks.
+-- Gives K to all of them together; one message for all of a channel. Returns the first fence, how many have it, the fence of
+-- the one who asks, and how many permits are taken then.
 local function give_together(k, turn, is_new, asks)
   local fence = tonumber(next_fence(KEYS[k + 1]))
-  local ends, held, longest, messages, mine = {}, {}, 0, {}, nil
+  local ends, held, longest, messages, mine, end_by_px = {}, {}, 0, {}, nil, {}
   for i = 1, #turn do
-    local _, take, _, px, _, _, channel, id, rest = unpack(turn[i])
+    local entry = turn[i]
+    local take, px, channel, id = entry[2], entry[4], entry[7], entry[8]
     if take == '' then take = '0' end
+    if not end_by_px[px] then
+      end_by_px[px], longest = end_of(px), math.max(longest, px)
+    end
     local own = ('%.0f'):format(fence + i - 1)
-    ends[2 * i - 1], ends[2 * i] = end_of(px), id .. take
-    held[2 * i - 1], held[2 * i] = id, own .. ' ' .. take .. ' ' .. rest
-    longest = math.max(longest, px)
+    ends[2 * i - 1], ends[2 * i] = end_by_px[px], id .. take
+    held[2 * i - 1], held[2 * i] = id, own .. ' ' .. take .. ' ' .. entry[9]
     if id == asks then
       mine = own
     else
-      local sent = messages[channel] or {}
-      messages[channel], sent[#sent + 1] = sent, id .. own
+      local sent = messages[channel]
+      if not sent then
+        sent = {}
+        messages[channel] = sent
+      end
+      sent[#sent + 1] = id .. own
     end
   end
   if #turn > 1 then call('SET', KEYS[k + 1], ('%.0f'):format(fence + #turn - 1)) end
@@ -109,7 +117,7 @@ local function give_together(k, turn, is_new, asks)
     remove_members(k, unreached)
     if permits > 0 then call('SET', KEYS[k], 'leasehold:permits ' .. turn.taken - permits, 'KEEPTTL') end
   end
-  return first, count, mine
+  return first, count, mine, turn.taken - permits
 end
 
 -- Gives what is free of K to those whose turn it is; `how` and `taken` are what is held. The one who asks is not told.
@@ -122,6 +130,11 @@ local function hand_over(k, how, taken, asks)
   -- In a grace those who wait keep their places.
   while grace_ms <= 0 and how ~= 'x' and left < LEAVE_MAX do
     local found = call('ZRANGE', W, 0, at_once - 1, 'WITHSCORES')
+    if at_once == 1 and found[1] and found[1]:byte(2) ~= 32 then
+      -- Members go together; one who wants K alone mostly is the only one who can have it.
+      at_once = AT_ONCE
+      found = call('ZRANGE', W, 0, at_once - 1, 'WITHSCORES')
+    end
     if not found[1] then break end
     local turn = next_in_turn(k, found, how, taken, asks)
     if turn.is_unknown and count == 0 then return 'unknown' end
@@ -133,14 +146,18 @@ local function hand_over(k, how, taken, asks)
       local fence = give_alone(k, turn.alone, asks)
       if fence then return 'given', fence, 1, turn.alone[8] == asks and fence end
     elseif turn[1] then
-      local fence, given, own = give_together(k, turn, not how, asks)
+      local fence, given, own, are_left = give_together(k, turn, not how, asks)
       first, count, mine = first or fence, count + given, mine or own
-      local _, now_how, now_taken = holders(k)
-      how, taken = now_how, now_taken
+      how, taken = turn.how, are_left
+      if given == 0 then
+        local _, now_how, now_taken = holders(k)
+        how, taken = now_how, now_taken
+      end
     end
     silent, left = silent + turn.silent, left + #turn.leave
     if turn.is_over or turn.is_unknown then break end
     if silent >= DEAD_MAX and count == 0 then return call('EXISTS', W) == 1 and 'again' or 'nobody' end
+    if #found < 2 * at_once then break end
     at_once = AT_ONCE
   end
   if count > 0 then return 'given', first, count, mine end

@@ -12,11 +12,13 @@ for i = 1, count do
   local k, a = 6 * i - 4, 5 * i - 4
   local K, Z, H, L = KEYS[k], KEYS[k + 1], KEYS[k + 2], KEYS[k + 3]
   local id, px, take, of = ARGV[a], ARGV[a + 2], ARGV[a + 3], ARGV[a + 4]
-  local is_open = #px <= 9 and call('EXISTS', KEYS[k + 4], KEYS[k + 5]) == 0
-  local text = is_open and redis.pcall('GET', K)
-  local is_new = is_open and not text
-  local next_text = 'leasehold:shared'
-  if not is_open or type(text) == 'table' then
+  local text, next_text, is_open = redis.pcall('GET', K), 'leasehold:shared', false
+  local is_new = not text
+  if #px > 9 or type(text) == 'table' then
+    is_open = false
+  elseif is_new and call('EXISTS', KEYS[k + 4], KEYS[k + 5], Z, H) ~= 0 then
+    is_open = false -- also if somebody deleted K and left its members
+  elseif not is_new and call('EXISTS', KEYS[k + 4], KEYS[k + 5]) ~= 0 then
     is_open = false
   elseif of == '' then
     is_open = is_new or text == next_text
@@ -41,7 +43,6 @@ for i = 1, count do
       call('SET', F, fence)
     end
     if is_new then
-      call('DEL', Z, H)
       call('SET', K, next_text, 'PX', px)
     elseif of ~= '' then
       call('SET', K, next_text, 'KEEPTTL')
