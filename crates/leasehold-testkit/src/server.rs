@@ -14,7 +14,7 @@ use crate::child::{BoundChild, bound_command, find_program};
 use crate::folder::Folder;
 use crate::locale::compile;
 use crate::poll::poll;
-use crate::port::free_port;
+use crate::port::Port;
 use crate::resp::{Connection, Reply};
 use crate::server_builder::{Duty, RedisServerBuilder};
 
@@ -76,7 +76,7 @@ pub enum ServerError {
 #[derive(Debug)]
 pub struct RedisServer {
     settings: RedisServerBuilder,
-    port: u16,
+    port: Port,
     // Declared before the folder: the process ends before its folder goes.
     child: Mutex<Option<BoundChild>>,
     dir: Folder,
@@ -119,8 +119,8 @@ impl RedisServer {
         }
         let mut tried = 1;
         loop {
-            let port = free_port(settings.is(Duty::ClusterNode))?;
-            fs::write(conf_path(dir.path()), settings.render(port, dir.path()))?;
+            let port = Port::reserve(settings.is(Duty::ClusterNode))?;
+            fs::write(conf_path(dir.path()), settings.render(port.number, dir.path()))?;
             match spawn(&settings, dir.path()) {
                 Ok(child) => return Ok(Self { settings, port, child: Mutex::new(Some(child)), dir }),
                 Err(error) if tried < PORTS_TRIED_MAX && is_port_taken(&error) => tried += 1,
@@ -131,12 +131,12 @@ impl RedisServer {
 
     /// Where it listens.
     pub fn addr(&self) -> SocketAddr {
-        SocketAddr::from((Ipv4Addr::LOCALHOST, self.port))
+        SocketAddr::from((Ipv4Addr::LOCALHOST, self.port.number))
     }
 
     /// The port it listens on.
     pub fn port(&self) -> u16 {
-        self.port
+        self.port.number
     }
 
     /// `redis://` or `rediss://`, with the password of the `default` user if there is one, without a database.
@@ -279,7 +279,7 @@ impl RedisServer {
         match started {
             Some(Ok(child)) => *self.child() = Some(child),
             Some(Err(error)) => panic!("cannot restart: {}", report(&error)),
-            None => panic!("cannot restart: port {} was taken meanwhile", self.port),
+            None => panic!("cannot restart: port {} was taken meanwhile", self.port.number),
         }
     }
 

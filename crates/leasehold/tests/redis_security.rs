@@ -225,6 +225,8 @@ async fn use_everything(server: &RedisServer, label: &str, patience: Duration) -
         Leasehold::builder(url).command_timeout(COMMAND).configure(|config| config.label = label.into())
     };
     let (a, b) = (client().connect().await?, client().connect().await?);
+    // Twice: a client that met somebody waiting uses another script for its next release.
+    let _ = hand_over(&a, &b, patience).await?.release().await?;
     let mut handed = hand_over(&a, &b, patience).await?;
     // A poll that is under way during the release finds the lock its own before the message does; hardly ever twice.
     for _ in 0..5 {
@@ -297,13 +299,12 @@ async fn without_any_of_the_documented_rights_something_fails() {
             Err(Failure::Missed(what)) => silent.push((*right, what)),
         }
     }
-    // No error for the caller without these: waiters are served by their polls, an attempt that gave up stays in the
-    // queue until it lapses (the log says so), the connection has no name, and a lock that is gone is found by a renewal.
+    // No error for the caller without these: waiters are served by their polls, the connection has no name, and a lock that is
+    // gone is found by a renewal.
     let expected = [
         ("&leasehold:wake:*", "hand-over message"),
         ("+subscribe", "hand-over"),
         ("+publish", "hand-over message"),
-        ("+zrem", "leaving the queue"),
         ("+client|setname", "connection name"),
         ("+client|tracking", "report of a loss"),
         ("+client|caching", "report of a loss"),

@@ -1,10 +1,15 @@
 //! Readers and permits on real servers: what the scripts decide, how it lies in Redis, and what faults do to it.
 #![cfg(feature = "redis")]
 
+#[path = "../each_right/mod.rs"]
+mod each_right;
 #[path = "../every_server/mod.rs"]
 mod every_server;
 mod faults;
 mod layout;
+mod rights;
+#[path = "../security_md/mod.rs"]
+mod security_md;
 #[cfg(feature = "memory")]
 mod walk;
 

@@ -7,8 +7,8 @@
 local function highest_fence(k, text, how)
   if not how then return nil end
   if how == 'x' then return fence_of(text) end
-  local highest, held = 0, call('HVALS', KEYS[k + 5])
-  for i = 1, #held do highest = math.max(highest, held[i]:match('^%d+')) end
+  local highest, members = 0, call('HGETALL', KEYS[k + 5])
+  for i = 2, #members, 2 do highest = math.max(highest, members[i]:match('^%d+')) end
   return highest
 end
 
