@@ -9,7 +9,7 @@
 //! | [`contest`], [`contestant`] | programs that take turns on the same servers, pinned and watched |
 //! | [`program`], [`library`] | this program as such a contestant: leasehold, rslock and the limits |
 //! | [`peers`] | other libraries in their own languages |
-//! | [`core`], [`topologies`], [`records`], [`rounds`] | measurements inside of this process |
+//! | [`core`], [`family`], [`topologies`], [`records`], [`rounds`] | measurements inside of this process |
 //! | [`run`], [`section`], [`docs`] | the report, on the terminal, as JSON and as `docs/benchmarks.md` |
 
 mod allocated;
@@ -19,6 +19,7 @@ mod contestant;
 mod core;
 mod cpu;
 mod docs;
+mod family;
 mod goals;
 mod library;
 mod machine;
@@ -59,6 +60,8 @@ struct Arguments {
 enum What {
     /// Locks on one Redis, inside of this process: a cycle, many at once, hand-over, renewal
     Core(rounds::Options<core::Core>),
+    /// Readers and permits beside exclusive locks, inside of this process
+    Family(rounds::Options<family::Family>),
     /// Takes part in a contest, over stdin and stdout
     #[command(hide = true)]
     Contestant { workload: String, keys: Vec<String> },
@@ -74,6 +77,7 @@ fn main() -> ExitCode {
     let text = match what {
         None => run::run(&options),
         Some(What::Core(options)) => rounds::run(&options),
+        Some(What::Family(options)) => rounds::run(&options),
         Some(What::Contestant { workload, keys }) => program::run(&workload, &keys).map(|()| String::new()),
         Some(What::Peers) => peers::try_all(),
     };

@@ -24,6 +24,16 @@ fn calls(server: &RedisServer, counts: impl Fn(&str) -> bool) -> u64 {
     stats.text().lines().filter_map(calls).sum()
 }
 
+/// The time that scripts have taken so far, in microseconds.
+pub(crate) fn script_us(server: &RedisServer) -> f64 {
+    let stats = server.cli(&["INFO", "commandstats"]);
+    let us = |line: &str| {
+        let numbers = line.strip_prefix("cmdstat_evalsha:").or_else(|| line.strip_prefix("cmdstat_eval:"))?;
+        numbers.split(',').find_map(|number| number.strip_prefix("usec=")?.parse::<f64>().ok())
+    };
+    stats.text().lines().filter_map(us).sum()
+}
+
 /// Bytes in use, without the buffers of connections.
 pub(crate) fn memory(server: &RedisServer) -> Result<f64, Failure> {
     Ok(number(server, "used_memory")? - number(server, "mem_clients_normal")?)

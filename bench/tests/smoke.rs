@@ -38,6 +38,16 @@ const LOCKS: [&str; 15] = [
     "renewal_client_core_share",
 ];
 
+const FAMILY: [&str; 7] = [
+    "shared_cycle_p50_vs_exclusive",
+    "permit_cycle_p50_vs_exclusive",
+    "shared_cycle_64_vs_exclusive",
+    "admit_500_readers_vs_one",
+    "reader_beside_500_vs_beside_10",
+    "permit_commands_per_handover",
+    "bytes_per_permit_holder",
+];
+
 const RECORDS: [&str; 10] = [
     "record_cycles_64_vs_lock_cycles",
     "result_wake_p50_vs_handover",
@@ -113,6 +123,12 @@ fn workloads_of_locks_report_every_result_and_write_a_page() {
     assert!(page.contains("![Acquire and release, 1 task](benchmarks/cycle.svg)"), "{page}");
     assert!(page.contains("## Where we lose") && page.contains("not measured: needs `--peers`"), "{page}");
     assert!(folder.path().join("benchmarks/cycle.svg").exists());
+}
+
+#[test]
+fn the_lock_family_reports_every_result() {
+    let Some(report) = report(&["family", "--rounds", "1"], "v1", &FAMILY) else { return };
+    assert_eq!(report["permit_commands_per_handover"]["target"], "<= 1");
 }
 
 #[test]

@@ -83,11 +83,6 @@ impl Spent {
     fn of(bench: &Bench) -> Result<Self, Failure> {
         let number = |field| server::number(&bench.server, field);
         let processor = (number("used_cpu_user")? + number("used_cpu_sys")?) * 1e6;
-        let stats = bench.server.cli(&["INFO", "commandstats"]);
-        let scripts = stats.text().lines().find_map(|line| {
-            let numbers = line.strip_prefix("cmdstat_evalsha:")?;
-            numbers.split(',').find_map(|number| number.strip_prefix("usec=")?.parse().ok())
-        });
-        Ok(Self { processor, scripts: scripts.unwrap_or(0.0) })
+        Ok(Self { processor, scripts: server::script_us(&bench.server) })
     }
 }

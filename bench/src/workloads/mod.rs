@@ -4,6 +4,7 @@ mod contention;
 mod cost;
 mod cycle;
 mod deadlines;
+mod family;
 mod handover;
 mod idempotency;
 mod kept_alive;
@@ -39,6 +40,8 @@ pub(crate) enum Workload {
     Quorum,
     /// Bytes of a held lock in the server and in the client
     Memory,
+    /// Readers and permits beside exclusive locks
+    Family,
     /// Idempotency keys: begin and complete, waiting for a result, marks
     Idempotency,
     /// Deadlines: claim and acknowledge beside 1,000,000 pending, scans
@@ -58,6 +61,7 @@ impl Workload {
             Self::KeptAlive => setup.each([10_000, 100_000], |locks| kept_alive::measure(setup, locks)),
             Self::Quorum => quorum::measure(setup),
             Self::Memory => memory::measure(setup),
+            Self::Family => family::measure(setup),
             Self::Idempotency => idempotency::measure(setup),
             Self::Deadlines => deadlines::measure(setup),
             Self::Topologies => topologies::measure(setup),

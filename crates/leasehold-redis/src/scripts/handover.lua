@@ -5,8 +5,8 @@
 -- its arrival. S has the time at which a waiter that came back was last heard of.
 local ENTRY = '^2(%a?)(%d*)/?(%d*) (%d+) (%d+) (%d+) (%S+) (%x+ )(.*)$'
 local DEAD_MAX = 100
--- Entries that are read at once, and that leave in one call: bounds how long the server is busy with it. Those behind them are
--- served by the next claim or poll.
+-- Most entries that are read at once, and that leave in one call: bounds how long the server is busy with it. Those behind them
+-- are served by the next claim or poll.
 local AT_ONCE, LEAVE_MAX = 250, 1000
 
 -- Until when a waiter counts as there: it was heard of at its arrival, or later. One that was not heard of because the clock
@@ -29,7 +29,7 @@ local function next_in_turn(k, found, how, taken, asks)
     fields[i], ids[i] = entry, id
   end
   local turn = { leave = {}, ids = ids, silent = 0, how = how, taken = taken, is_unknown = known == 0 }
-  local seen, limit, leave = known > 0 and call('HMGET', KEYS[k + 3], unpack(ids)), nil, turn.leave
+  local seen, leave = known > 0 and call('HMGET', KEYS[k + 3], unpack(ids)), turn.leave
   for i = 1, known do
     local entry = fields[i]
     local mode = entry[1]
@@ -44,8 +44,8 @@ local function next_in_turn(k, found, how, taken, asks)
     else
       local fits = how ~= 'p'
       if mode == 'p' then
-        limit = limit or limit_in_force(k, entry[3])
-        fits = how ~= 's' and taken + entry[2] <= limit
+        turn.limit = turn.limit or limit_in_force(k, entry[3])
+        fits = how ~= 's' and taken + entry[2] <= turn.limit
         taken = fits and taken + entry[2] or taken
       end
       if not fits then
@@ -130,11 +130,6 @@ local function hand_over(k, how, taken, asks)
   -- In a grace those who wait keep their places.
   while grace_ms <= 0 and how ~= 'x' and left < LEAVE_MAX do
     local found = call('ZRANGE', W, 0, at_once - 1, 'WITHSCORES')
-    if at_once == 1 and found[1] and found[1]:byte(2) ~= 32 then
-      -- Members go together; one who wants K alone mostly is the only one who can have it.
-      at_once = AT_ONCE
-      found = call('ZRANGE', W, 0, at_once - 1, 'WITHSCORES')
-    end
     if not found[1] then break end
     local turn = next_in_turn(k, found, how, taken, asks)
     if turn.is_unknown and count == 0 then return 'unknown' end
@@ -157,8 +152,8 @@ local function hand_over(k, how, taken, asks)
     silent, left = silent + turn.silent, left + #turn.leave
     if turn.is_over or turn.is_unknown then break end
     if silent >= DEAD_MAX and count == 0 then return call('EXISTS', W) == 1 and 'again' or 'nobody' end
-    if #found < 2 * at_once then break end
-    at_once = AT_ONCE
+    if #found < 2 * at_once or turn.limit and taken >= turn.limit then break end
+    at_once = math.min(at_once * 8, AT_ONCE) -- the first ones mostly are all who can have it
   end
   if count > 0 then return 'given', first, count, mine end
   return 'nobody'
