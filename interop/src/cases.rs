@@ -27,6 +27,7 @@ pub(crate) static ALL: &[Case] = &[
     Case { title: "we hold: they are refused", run: ours_is_busy },
     Case { title: "they release: our waiter gets it", run: we_wait },
     Case { title: "we release: their waiter gets it", run: they_wait },
+    Case { title: "our hand-over passes their waiter", run: we_go_first },
     Case { title: "their lease ends: we get it", run: their_lease_ends },
     Case { title: "our lease ends: they get it", run: our_lease_ends },
     Case { title: "their late release leaves ours", run: their_late_release },
@@ -103,6 +104,21 @@ fn they_wait(pair: &mut Pair<'_>) -> Seen {
     we_are_refused(pair)?;
     pair.must("release", &[], "done")?;
     Ok(format!("{} after our release", ms(after)))
+}
+
+/// A hand-over never frees the key, so a waiter that only asks for free keys is passed by, however long it has waited.
+fn we_go_first(pair: &mut Pair<'_>) -> Seen {
+    let guard = pair.acquire(LONG)?;
+    pair.they_wait(LONG)?;
+    let waiter = pair.wait_in_queue()?;
+    let released = guard.release()?;
+    same("whether our waiter has it", matches!(released, Released::HandedOver { to: 1, .. }), true)?;
+    let next = waiter.join().map_err(|_| "our waiter panicked")??;
+    same("their answer so far", pair.answered(), None)?;
+    same("our second release", next.release()?, Released::Free)?;
+    same("their answer", pair.answer()?.as_str(), "granted")?;
+    pair.must("release", &[], "done")?;
+    Ok(String::new())
 }
 
 fn their_lease_ends(pair: &mut Pair<'_>) -> Seen {

@@ -54,3 +54,44 @@ pub(crate) fn find(name: &str) -> Result<&'static Library, String> {
     let found = all().iter().find(|library| library.name() == name);
     found.ok_or_else(|| format!("expected one of {}", names.join(", ")))
 }
+
+#[cfg(test)]
+mod tests {
+    use std::{fs, path::Path};
+
+    use super::*;
+
+    #[test]
+    fn a_library_is_told_what_it_does_not_add_itself() {
+        let told = |name, key| find(name).unwrap().told(key);
+        assert_eq!(told("redsync", "lock:mutex:x"), ("", "lock:mutex:x"));
+        assert_eq!(told("python-redis-lock", "lock:mutex:x"), ("", "mutex:x"));
+        assert_eq!(told("redis-semaphore", "lock:mutex:x"), ("lock:", "x"));
+        assert_eq!(find("redis-semaphore").unwrap().prefix(), "mutex:");
+        assert!(find("redlok").unwrap_err().contains("redlock"));
+    }
+
+    #[test]
+    fn the_page_names_every_library_in_the_version_that_is_installed() {
+        let read = |path: &str| {
+            fs::read_to_string(Path::new(env!("CARGO_MANIFEST_DIR")).join("..").join(path)).unwrap()
+        };
+        let page = read("docs/interop.md");
+        let installed = [
+            ("redis-py", "peers/python/requirements.txt", "redis=="),
+            ("python-redis-lock", "peers/python/requirements.txt", "python-redis-lock=="),
+            ("redlock", "peers/node/package.json", "    \"redlock\": \""),
+            ("redis-semaphore", "peers/node/package.json", "    \"redis-semaphore\": \""),
+            ("redsync", "peers/go/go.mod", "\tgithub.com/go-redsync/redsync/v4 v"),
+            ("redislock", "peers/go/go.mod", "\tgithub.com/bsm/redislock v"),
+        ];
+        assert_eq!(installed.map(|(name, ..)| name), LIBRARIES.each_ref().map(Library::name));
+        for (name, file, before) in installed {
+            let text = read(file);
+            let version = text.split(&format!("\n{before}")).nth(1).unwrap();
+            let version = version.split(['"', '\n']).next().unwrap();
+            let row = page.lines().find(|line| line.starts_with(&format!("| {name} |"))).unwrap();
+            assert!(row.contains(&format!("| {version} |")), "{name} {version}: {row}");
+        }
+    }
+}

@@ -17,8 +17,8 @@ pub(crate) const LONG: Duration = Duration::from_secs(120);
 pub(crate) const SHORT: Duration = Duration::from_secs(1);
 /// For anything that must happen.
 pub(crate) const PATIENCE: Duration = Duration::from_secs(60);
-/// For a wait that begins while the lock is held. python-redis-lock is never granted before this is over.
-pub(crate) const WAIT: Duration = Duration::from_secs(5);
+/// For a wait of theirs that begins while the lock is held. Without a message python-redis-lock asks again when it is over.
+pub(crate) const WAIT: Duration = Duration::from_secs(10);
 
 pub(crate) struct Pair<'a> {
     pub(crate) server: &'a RedisServer,

@@ -63,6 +63,10 @@ class PythonRedisLock:
         """Deletes the key, whoever holds it."""
         lock.reset()
 
+    def reset_all(self, _):
+        """Deletes all keys that begin with `lock:`."""
+        redis_lock.reset_all(self.client)
+
 
 def seconds(ms):
     if ms % 1000:
@@ -98,6 +102,10 @@ class Commands:
 
     def reset(self, key):
         self.library.reset(self.library.lock(key, 1000))
+        return "done"
+
+    def reset_all(self, key):
+        self.library.reset_all(key)
         return "done"
 
     def unless_refused(self, act):
