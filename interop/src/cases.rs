@@ -152,19 +152,14 @@ fn their_late_release(pair: &mut Pair<'_>) -> Seen {
 }
 
 fn our_late_release(pair: &mut Pair<'_>) -> Seen {
-    let (guard, value) = they_took_it_from_us(pair)?;
+    let guard = pair.acquire(SHORT)?;
+    pair.until("our lease ends", || Ok(pair.value().is_none()))?;
+    pair.must("take", &[LONG], "granted")?;
+    let value = pair.value();
     same("our release", guard.release()?, Released::Taken { by: None })?;
     same("the key after our release", pair.value(), value)?;
     pair.must("release", &[], "done")?;
     Ok(String::new())
-}
-
-/// A guard of ours whose lease is over, and what they have under the key since.
-fn they_took_it_from_us(pair: &mut Pair<'_>) -> Result<(Guard, Option<String>), Failure> {
-    let guard = pair.acquire(SHORT)?;
-    pair.until("our lease ends", || Ok(pair.value().is_none()))?;
-    pair.must("take", &[LONG], "granted")?;
-    Ok((guard, pair.value()))
 }
 
 /// They still believe in their lease, so that their library asks the store instead of its own clock.
@@ -181,16 +176,19 @@ fn their_late_renewal(pair: &mut Pair<'_>) -> Seen {
     Ok(said(&answer))
 }
 
+/// As above: we still believe in our lease.
 fn our_late_renewal(pair: &mut Pair<'_>) -> Seen {
-    let (guard, value) = they_took_it_from_us(pair)?;
-    let left = pair.pttl();
+    let guard = pair.acquire(LONG)?;
+    pair.delete();
+    pair.must("take", &[PATIENCE], "granted")?;
+    let (value, left) = (pair.value(), pair.pttl());
     match guard.extend() {
         Err(Error::Lost { .. }) => {}
         other => return Err(format!("our renewal of their lock answered {other:?}").into()),
     }
     same("the key after our renewal", pair.value(), value)?;
     same("whether their lease is no longer than before", pair.pttl() <= left, true)?;
-    drop(guard);
+    same("our release", guard.release()?, Released::Taken { by: None })?;
     pair.must("release", &[], "done")?;
     Ok(String::new())
 }

@@ -32,8 +32,8 @@ use self::{library::Library, pair::Pair, report::Report};
     about = "Share locks with real libraries of other languages on one Redis, in both directions",
     args_conflicts_with_subcommands = true,
     after_help = "\
-The libraries are installed under target/peers by their package managers. A library whose toolchain is
-missing is skipped, and named. The exit code is 0 if nothing failed and at least one library was tried."
+The libraries are installed under target/peers by their package managers. A library whose toolchain \
+is missing is skipped, and named. The exit code is 0 if nothing failed and at least one library was tried."
 )]
 struct Arguments {
     /// Only this library; can be given several times

@@ -86,6 +86,11 @@ impl<'a> Pair<'a> {
         self.server.cli(&["PTTL", &self.key()]).int()
     }
 
+    /// Deletes the key behind everybody's back.
+    pub(crate) fn delete(&self) {
+        self.server.cli(&["DEL", &self.key()]);
+    }
+
     fn key(&self) -> String {
         format!("{}{}", self.library.prefix(), self.name)
     }

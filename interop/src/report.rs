@@ -10,7 +10,7 @@ use comfy_table::{Table, presets::ASCII_MARKDOWN};
 use crate::{
     Failure,
     cases::{self, Case, Seen},
-    library::{self, Library},
+    library::Library,
     torture::Score,
 };
 
@@ -24,7 +24,8 @@ enum Verdict {
 pub(crate) struct Report {
     verdicts: BTreeMap<(&'static str, &'static str), Verdict>,
     skipped: Vec<(&'static str, String)>,
-    tried: Vec<(&'static Library, String)>,
+    /// In the order of the columns.
+    libraries: Vec<&'static Library>,
     passed: u32,
     failed: u32,
 }
@@ -36,13 +37,14 @@ impl Report {
 
     pub(crate) fn library(&mut self, library: &'static Library, version: &str) {
         self.line(&format!("\n{version}, key {}NAME", library.prefix()));
-        self.tried.push((library, version.to_owned()));
+        self.libraries.push(library);
     }
 
     pub(crate) fn skipped(&mut self, library: &'static Library, why: &str) {
         self.line(&format!("\nskipped: {}: {why}", library.name()));
         let reason = why.lines().next().unwrap_or_default().to_owned();
         self.skipped.push((library.name(), reason));
+        self.libraries.push(library);
     }
 
     pub(crate) fn case(&mut self, library: &'static Library, case: &Case, outcome: Seen) {
@@ -101,31 +103,35 @@ impl Report {
             self.line(&format!("skipped: {library}: {why}"));
         }
         let (passed, failed, skipped) = (self.passed, self.failed, self.skipped.len());
-        self.line(&format!("{passed} passed, {failed} failed, {skipped} libraries skipped"));
-        let nothing = self.tried.is_empty();
+        let libraries = if skipped == 1 { "library" } else { "libraries" };
+        self.line(&format!("{passed} passed, {failed} failed, {skipped} {libraries} skipped"));
+        let nothing = passed + failed == 0;
         if nothing {
-            self.line("nothing was tried: no toolchain is installed");
+            self.line("error: nothing was tried, because no toolchain is installed");
         }
         failed == 0 && !nothing && (skipped == 0 || !no_skips)
     }
 
-    /// A row for each case, a column for each library that was tried.
+    /// A row for each case, a column for each library.
     fn table(&self) -> Table {
         let mut table = Table::new();
         table.load_style(ASCII_MARKDOWN);
-        let names = self.tried.iter().map(|(library, _)| library.name());
-        table.set_header(std::iter::once("case").chain(names));
-        let traps = library::all().iter().flat_map(|library| library.traps);
+        table.set_header(std::iter::once("case").chain(self.libraries.iter().map(|library| library.name())));
+        let traps = self.libraries.iter().flat_map(|library| library.traps);
         for case in cases::ALL.iter().chain(traps) {
-            let verdicts = self.tried.iter().map(|(library, _)| {
-                match self.verdicts.get(&(library.name(), case.title)) {
-                    Some(Verdict::Ok) => "ok",
-                    Some(Verdict::Failed) => "FAILED",
-                    None => "",
-                }
-            });
+            let verdicts = self.libraries.iter().map(|library| self.word(library, case));
             table.add_row(std::iter::once(case.title).chain(verdicts));
         }
         table
+    }
+
+    fn word(&self, library: &Library, case: &Case) -> &'static str {
+        let is_skipped = self.skipped.iter().any(|(skipped, _)| *skipped == library.name());
+        match self.verdicts.get(&(library.name(), case.title)) {
+            Some(Verdict::Ok) => "ok",
+            Some(Verdict::Failed) => "FAILED",
+            None if is_skipped => "skipped",
+            None => "",
+        }
     }
 }

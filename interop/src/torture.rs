@@ -126,7 +126,10 @@ impl Torture<'_> {
         if is_killed {
             process = self.count(one, process, share / 2, &mut score)?;
             self.take(one, &mut process)?;
-            self.outlive(one.name, || Ok(process.kill9()))?;
+            self.outlive(one.name, || {
+                process.kill9();
+                Ok(())
+            })?;
             process = (one.start)()?;
         }
         let rest = share - score.increments;
@@ -200,7 +203,7 @@ impl Torture<'_> {
             }
             // It was still held after the counter was read.
             (seen.ok() != Some(counter.clone()))
-                .then(|| Err("somebody counted while a killed process had the lock"))
+                .then_some(Err("somebody counted while a killed process had the lock"))
         });
         over.ok_or("the lease of a killed process does not end")??;
         let after = begin.elapsed().as_secs_f64();
