@@ -2,30 +2,41 @@
 
 use leasehold_peers::{self as peers, Peer};
 
-use crate::{cases::Case, traps};
+use crate::{
+    cases::{self, Case},
+    traps,
+};
 
-/// A library whose locks are plain strings with an expiry, as leasehold's.
 #[derive(Debug)]
 pub(crate) struct Library {
     pub(crate) peer: &'static Peer,
     /// What it puts before a name by itself.
     pub(crate) adds: &'static str,
+    /// Its locks are plain strings with an expiry, as leasehold's.
+    pub(crate) shares: bool,
     /// What only this library does.
     pub(crate) traps: &'static [Case],
 }
 
 /// Uses the key that it is given.
 const fn as_given(peer: &'static Peer) -> Library {
-    Library { peer, adds: "", traps: &[] }
+    Library { peer, adds: "", shares: true, traps: &[] }
 }
 
-static LIBRARIES: [Library; 6] = [
+/// Its locks are hashes.
+const fn of_another_type(peer: &'static Peer) -> Library {
+    Library { shares: false, traps: traps::OF_ANOTHER_TYPE, ..as_given(peer) }
+}
+
+static LIBRARIES: [Library; 8] = [
     as_given(&peers::REDIS_PY),
-    Library { peer: &peers::PYTHON_REDIS_LOCK, adds: "lock:", traps: traps::PYTHON_REDIS_LOCK },
+    Library { adds: "lock:", traps: traps::PYTHON_REDIS_LOCK, ..as_given(&peers::PYTHON_REDIS_LOCK) },
     as_given(&peers::REDLOCK),
-    Library { peer: &peers::REDIS_SEMAPHORE, adds: "mutex:", traps: &[] },
+    Library { adds: "mutex:", ..as_given(&peers::REDIS_SEMAPHORE) },
     as_given(&peers::REDSYNC),
     as_given(&peers::REDISLOCK),
+    of_another_type(&peers::REDISSON),
+    of_another_type(&peers::REDISSON_FENCED),
 ];
 
 pub(crate) fn all() -> &'static [Library] {
@@ -35,6 +46,12 @@ pub(crate) fn all() -> &'static [Library] {
 impl Library {
     pub(crate) fn name(&self) -> &'static str {
         self.peer.name
+    }
+
+    /// What is tried with it.
+    pub(crate) fn cases(&self) -> impl Iterator<Item = &'static Case> {
+        let shared = if self.shares { cases::ALL } else { &[] };
+        shared.iter().chain(self.traps)
     }
 
     /// The prefix that leasehold needs to use the same keys.
@@ -84,12 +101,18 @@ mod tests {
             ("redis-semaphore", "peers/node/package.json", "    \"redis-semaphore\": \""),
             ("redsync", "peers/go/go.mod", "\tgithub.com/go-redsync/redsync/v4 v"),
             ("redislock", "peers/go/go.mod", "\tgithub.com/bsm/redislock v"),
+            ("redisson", "peers/java/pom.xml", "      <artifactId>redisson</artifactId>\n      <version>"),
+            (
+                "redisson-fenced",
+                "peers/java/pom.xml",
+                "      <artifactId>redisson</artifactId>\n      <version>",
+            ),
         ];
         assert_eq!(installed.map(|(name, ..)| name), LIBRARIES.each_ref().map(Library::name));
         for (name, file, before) in installed {
             let text = read(file);
             let version = text.split(&format!("\n{before}")).nth(1).unwrap();
-            let version = version.split(['"', '\n']).next().unwrap();
+            let version = version.split(['"', '\n', '<']).next().unwrap();
             let row = page.lines().find(|line| line.starts_with(&format!("| {name} |"))).unwrap();
             assert!(row.contains(&format!("| {version} |")), "{name} {version}: {row}");
         }

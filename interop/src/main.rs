@@ -89,7 +89,9 @@ fn run(arguments: &Arguments) -> Result<bool, Failure> {
             Ok(program) => {
                 report.library(library, &program.version());
                 try_all_cases(&server, library, &program, &mut report);
-                ready.push((library, program));
+                if library.shares {
+                    ready.push((library, program));
+                }
             }
             Err(why) => report.skipped(library, &why),
         }
@@ -108,7 +110,7 @@ fn try_all_cases(
     report: &mut Report,
 ) {
     let mut pair = None;
-    for case in cases::ALL.iter().chain(library.traps) {
+    for case in library.cases() {
         let fresh = || Pair::new(server, library, program, case.title);
         let outcome = match pair.take().map_or_else(fresh, Ok) {
             Ok(mut both) => {

@@ -128,6 +128,14 @@ impl<'a> Pair<'a> {
         same(&format!("their answer to `{command}`"), answer.as_str(), right)
     }
 
+    /// A command that must fail; returns how.
+    pub(crate) fn must_fail(&mut self, command: &str, times: &[Duration]) -> Result<String, Failure> {
+        self.tell(command, times);
+        let answer = self.theirs.answer("it had answered")?;
+        let error = answer.strip_prefix("error ").map(str::to_owned);
+        error.ok_or_else(|| format!("their answer to `{command}` is {answer:?}, not an error").into())
+    }
+
     pub(crate) fn tell(&mut self, command: &str, times: &[Duration]) {
         let times: String = times.iter().map(|time| format!(" {}", time.as_millis())).collect();
         let key = self.key();

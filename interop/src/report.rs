@@ -1,7 +1,7 @@
 //! Lines while it runs, and the closing table.
 
 use std::{
-    collections::BTreeMap,
+    collections::{BTreeMap, BTreeSet},
     io::{Write, stdout},
 };
 
@@ -9,7 +9,7 @@ use comfy_table::{Table, presets::ASCII_MARKDOWN};
 
 use crate::{
     Failure,
-    cases::{self, Case, Seen},
+    cases::{Case, Seen},
     library::Library,
     torture::Score,
 };
@@ -117,8 +117,9 @@ impl Report {
         let mut table = Table::new();
         table.load_style(ASCII_MARKDOWN);
         table.set_header(std::iter::once("case").chain(self.libraries.iter().map(|library| library.name())));
-        let traps = self.libraries.iter().flat_map(|library| library.traps);
-        for case in cases::ALL.iter().chain(traps) {
+        let mut listed = BTreeSet::new();
+        let all = self.libraries.iter().flat_map(|library| library.cases());
+        for case in all.filter(|case| listed.insert(case.title)) {
             let verdicts = self.libraries.iter().map(|library| self.word(library, case));
             table.add_row(std::iter::once(case.title).chain(verdicts));
         }
@@ -130,7 +131,7 @@ impl Report {
         match self.verdicts.get(&(library.name(), case.title)) {
             Some(Verdict::Ok) => "ok",
             Some(Verdict::Failed) => "FAILED",
-            None if is_skipped => "skipped",
+            None if is_skipped && library.cases().any(|other| other.title == case.title) => "skipped",
             None => "",
         }
     }

@@ -2,7 +2,7 @@
 
 use std::time::{Duration, Instant};
 
-use leasehold::engine::Released;
+use leasehold::{Error, Fence, engine::Released};
 
 use crate::{
     cases::{Case, Seen, ms},
@@ -15,6 +15,44 @@ pub(crate) static PYTHON_REDIS_LOCK: &[Case] = &[
     Case { title: "an element of its list wakes it", run: woken_by_hand },
     Case { title: "its reset and reset_all delete ours", run: reset },
 ];
+
+/// Nobody is granted anything, and both sides say why.
+pub(crate) static OF_ANOTHER_TYPE: &[Case] = &[
+    Case { title: "their key of another type is an error for us", run: their_type },
+    Case { title: "our key is an error for them", run: our_type },
+];
+
+fn their_type(pair: &mut Pair<'_>) -> Seen {
+    pair.must("take", &[LONG], "granted")?;
+    let before = pair.pttl();
+    let errors = [
+        pair.lock(LONG).try_acquire().err(),
+        pair.lock(LONG).wait(PATIENCE).acquire().err(),
+        pair.ours.force_release(pair.name(), Fence::new(0)).err(),
+    ];
+    for error in &errors {
+        same("whether we are told of another type", matches!(error, Some(Error::WrongType { .. })), true)?;
+    }
+    same("whether their lease is as before", (0..=before).contains(&pair.pttl()), true)?;
+    pair.must("release", &[], "done")?;
+    let guard = pair.acquire(LONG)?;
+    same("our release", guard.release()?, Released::Free)?;
+    let [error, ..] = errors;
+    Ok(error.map(|error| error.to_string()).unwrap_or_default())
+}
+
+fn our_type(pair: &mut Pair<'_>) -> Seen {
+    let guard = pair.acquire(LONG)?;
+    let value = pair.value();
+    for (command, times) in [("take", &[LONG][..]), ("wait", &[LONG, WAIT]), ("release", &[])] {
+        let error = pair.must_fail(command, times)?;
+        same("whether they are told of another type", error.contains("WRONGTYPE"), true)?;
+    }
+    same("our key", pair.value(), value)?;
+    guard.extend()?;
+    same("our release", guard.release()?, Released::Free)?;
+    Ok("they are told: WRONGTYPE".to_owned())
+}
 
 fn asleep_beside_a_free_lock(pair: &mut Pair<'_>) -> Seen {
     let begin = Instant::now();

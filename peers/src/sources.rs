@@ -17,6 +17,7 @@ pub(super) static GO: &[Source] =
 pub(super) static JAVA: &[Source] = sources!(
     "java": "pom.xml",
     "src/main/java/Contestant.java",
+    "src/main/java/Interop.java",
     "src/main/java/Library.java",
     "src/main/java/Options.java",
     "src/main/java/Tally.java",
