@@ -87,6 +87,13 @@ enum Command {
         #[arg(trailing_var_arg = true, allow_hyphen_values = true)]
         args: Vec<String>,
     },
+    /// Share locks with real libraries of other languages on one Redis; installs them under target/peers
+    #[command(disable_help_flag = true)]
+    Interop {
+        /// Arguments for the program, as `--only redsync --increments 500`
+        #[arg(trailing_var_arg = true, allow_hyphen_values = true)]
+        args: Vec<String>,
+    },
 }
 
 fn main() -> ExitCode {
@@ -104,6 +111,7 @@ fn main() -> ExitCode {
         Ok(Xtask { command: Command::Matrix(options) }) => matrix::run(&root, &options),
         Ok(Xtask { command: Command::MinimalVersions }) => minimal_versions::run(&root),
         Ok(Xtask { command: Command::Chaos { args } }) => chaos(&root, &args),
+        Ok(Xtask { command: Command::Interop { args } }) => interop(&root, &args),
         Err(misunderstood) => return explain(&misunderstood),
     };
     if succeeded { ExitCode::SUCCESS } else { ExitCode::FAILURE }
@@ -137,6 +145,14 @@ fn faults(root: &Path, grants: u64) -> bool {
 fn chaos(root: &Path, args: &[String]) -> bool {
     let mut run = cargo::command(root, &["run", "--release", "-p", "leasehold-chaos", "--"]);
     cargo::succeeds(run.args(args))
+}
+
+/// `leasehold run` takes part, so its binary has to be there.
+fn interop(root: &Path, args: &[String]) -> bool {
+    let packages = ["-p", "leasehold-cli", "-p", "leasehold-interop"];
+    let mut build = cargo::command(root, &["build", "--quiet"]);
+    let mut run = std::process::Command::new(cargo::target_folder(root).join("debug/leasehold-interop"));
+    cargo::succeeds(build.args(packages)) && cargo::succeeds(run.args(args))
 }
 
 fn explain(misunderstood: &clap::Error) -> ExitCode {

@@ -11,7 +11,7 @@ fn help_goes_to_stdout_and_names_every_command() {
     let help = xtask(&["help"]);
     assert_eq!(help.status.code(), Some(0));
     let text = String::from_utf8_lossy(&help.stdout);
-    for command in ["test", "tidy", "book", "bench", "matrix", "minimal-versions", "chaos"] {
+    for command in ["test", "tidy", "book", "bench", "matrix", "minimal-versions", "chaos", "interop"] {
         assert!(text.contains(&format!("\n  {command} ")), "{text}");
     }
 }

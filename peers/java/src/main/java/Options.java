@@ -3,9 +3,9 @@ import java.util.List;
 import java.util.Map;
 import java.util.stream.Collectors;
 
-/** What the benchmark asks for: {@code WORKLOAD key=value …}. */
+/** What the benchmark or the interop suite asks for: {@code WORKLOAD key=value …}. */
 record Options(
-    String workload, String lib, String prefix, String name, List<String> urls,
+    String workload, String lib, String prefix, String name, List<String> urls, boolean isCluster,
     int tasks, long ms, int grants, long holdUs, int locks, long ttlMs) {
 
   static Options parse(String[] arguments) {
@@ -24,6 +24,7 @@ record Options(
         given.getOrDefault("prefix", ""),
         given.getOrDefault("name", ""),
         List.of(given.getOrDefault("urls", url).split(",")),
+        given.getOrDefault("mode", "single").equals("cluster"),
         Integer.parseInt(given.getOrDefault("tasks", "16")),
         Long.parseLong(given.getOrDefault("ms", "1000")),
         Integer.parseInt(given.getOrDefault("grants", "100")),

@@ -2,7 +2,7 @@ import java.io.BufferedReader;
 import java.io.InputStreamReader;
 import org.redisson.Redisson;
 
-/** Redisson's locks as contestants of the benchmark. A task is a thread. */
+/** Redisson's locks as contestants of the benchmark. A task is a thread. {@link Interop} is for locks that are shared with others. */
 public final class Contestant {
   public static void main(String[] arguments) {
     // Warnings would come from servers that the benchmark has stopped.
@@ -23,6 +23,10 @@ public final class Contestant {
       System.out.printf(
           "{\"library\":\"%s\",\"version\":\"%s\",\"language\":\"java %s\"}%n",
           options.lib(), version, Runtime.version().feature());
+      return;
+    }
+    if (options.workload().equals("interop")) {
+      Interop.serve(options);
       return;
     }
     if (options.urls().size() > 1) {

@@ -1,4 +1,4 @@
-module leasehold-bench-peers
+module leasehold-peers
 
 go 1.26.0
 

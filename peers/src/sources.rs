@@ -7,26 +7,26 @@ pub(super) type Source = (&'static str, &'static str);
 
 macro_rules! sources {
     ($language:literal: $($path:literal),+ $(,)?) => {
-        &[$(($path, include_str!(concat!("../../peers/", $language, "/", $path)))),+]
+        &[$(($path, include_str!(concat!("../", $language, "/", $path)))),+]
     };
 }
 
 pub(super) static GO: &[Source] =
-    sources!("go": "go.mod", "go.sum", "libraries.go", "main.go", "workloads.go");
+    sources!("go": "go.mod", "go.sum", "interop.go", "libraries.go", "main.go", "workloads.go");
 
 pub(super) static JAVA: &[Source] = sources!(
     "java": "pom.xml",
     "src/main/java/Contestant.java",
+    "src/main/java/Interop.java",
     "src/main/java/Library.java",
     "src/main/java/Options.java",
     "src/main/java/Tally.java",
     "src/main/java/Workloads.java",
 );
 
-pub(super) static NODE: &[Source] =
-    sources!("node": ".npmrc", "contestant.js", "libraries.js", "package-lock.json", "package.json");
+pub(super) static NODE: &[Source] = sources!("node": ".npmrc", "contestant.js", "interop.js", "libraries.js", "package-lock.json", "package.json");
 
-pub(super) static PYTHON: &[Source] = sources!("python": "contestant.py", "requirements.txt");
+pub(super) static PYTHON: &[Source] = sources!("python": "contestant.py", "interop.py", "requirements.txt");
 
 #[cfg(test)]
 mod tests {
@@ -36,10 +36,10 @@ mod tests {
 
     #[test]
     fn every_tracked_file_of_a_peer_is_carried() {
-        let folder = Path::new(env!("CARGO_MANIFEST_DIR")).join("peers");
+        let folder = Path::new(env!("CARGO_MANIFEST_DIR"));
         let listed = Command::new("git").args(["ls-files"]).current_dir(folder).output().unwrap();
         let listed = String::from_utf8(listed.stdout).unwrap();
-        let in_folders = listed.lines().filter(|path| path.contains('/'));
+        let in_folders = listed.lines().filter(|path| path.contains('/') && !path.starts_with("src/"));
         let tracked: BTreeSet<_> = in_folders.map(str::to_owned).collect();
         let languages = [("go", GO), ("java", JAVA), ("node", NODE), ("python", PYTHON)];
         let carried = languages.into_iter().flat_map(|(language, sources)| {
@@ -49,8 +49,10 @@ mod tests {
     }
 
     #[test]
-    fn the_lock_file_has_no_address_of_a_registry() {
-        let (_, lock) = NODE.iter().find(|(path, _)| *path == "package-lock.json").unwrap();
-        assert!(!lock.contains("\"resolved\""));
+    fn no_lock_file_has_an_address() {
+        for (language, file) in [(NODE, "package-lock.json"), (GO, "go.sum"), (PYTHON, "requirements.txt")] {
+            let (_, lock) = language.iter().find(|(path, _)| *path == file).unwrap();
+            assert!(!lock.contains("://") && !lock.contains("\"resolved\""), "{file}");
+        }
     }
 }

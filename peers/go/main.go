@@ -1,4 +1,4 @@
-// The Go libraries redsync and redislock as contestants of the benchmark.
+// The Go libraries redsync and redislock as contestants of the benchmark; interop.go is for locks that are shared with others.
 package main
 
 import (
@@ -96,6 +96,9 @@ func run() error {
 	}
 	if o.workload == "version" {
 		return say(version(o))
+	}
+	if o.workload == "interop" {
+		return serveInterop(o)
 	}
 	if why := unsupported(o); why != "" {
 		return say(map[string]string{"unsupported": why})

@@ -22,6 +22,7 @@ const LOG_LINES_MAX: usize = 15;
 type Words = &'static [&'static str];
 
 /// How the program of one language is made. Words with a slash are files of its folder.
+#[derive(Debug)]
 pub(super) struct Toolchain {
     language: &'static str,
     sources: &'static [Source],
@@ -81,7 +82,7 @@ impl Toolchain {
     fn build(&self, folder: &Path, place: &Path) -> Result<(), String> {
         let io = |error: io::Error| format!("cannot build in {}: {error}", folder.display());
         fs::create_dir_all(folder).map_err(io)?;
-        // Another benchmark may be at it.
+        // Another program may be at it.
         let turn = File::create(folder.join(format!("{}.lock", self.language))).map_err(io)?;
         turn.lock().map_err(io)?;
         let log = folder.join(format!("{}.log", self.language));

@@ -1,4 +1,6 @@
-"""The lock of Python's package redis as a contestant of the benchmark. A task is a thread."""
+"""The lock of Python's package redis as a contestant of the benchmark. A task is a thread. For locks that are shared with
+others see interop.py.
+"""
 
 import importlib.metadata
 import json
@@ -12,6 +14,8 @@ from itertools import count
 from types import SimpleNamespace
 
 import redis
+
+import interop
 
 WARM_UP_CYCLES = 200
 
@@ -213,8 +217,11 @@ def serve(take, options):
 def main():
     options = parse(*sys.argv[1:])
     if options.workload == "version":
-        version = importlib.metadata.version("redis")
+        package = "redis" if options.lib == "redis-py" else options.lib
+        version = importlib.metadata.version(package)
         say({"library": options.lib, "version": version, "language": f"python {platform.python_version()}"})
+    elif options.workload == "interop":
+        interop.serve(options.lib, options.urls[0])
     elif why := unsupported(options):
         say({"unsupported": why})
     else:

@@ -1,8 +1,10 @@
-// The Node libraries redlock and redis-semaphore as contestants of the benchmark.
+// The Node libraries redlock and redis-semaphore as contestants of the benchmark. For locks that are shared with others see
+// interop.js.
 
 import { readFileSync } from "node:fs";
 import { createInterface } from "node:readline";
 import { setTimeout as sleep } from "node:timers/promises";
+import { serve as interop } from "./interop.js";
 import { connect, libraries } from "./libraries.js";
 
 const WARM_UP_CYCLES = 200;
@@ -17,6 +19,7 @@ function parse([workload, ...pairs]) {
   if (!libraries[lib]) throw new Error(`unknown library "${lib}"`);
   return {
     workload, lib, prefix, name,
+    keyPrefix: values.key_prefix ?? "",
     urls: urls.split(","),
     ttl: workload === "hold" ? Math.max(ttl, 600_000) : ttl,
     tasks: number("tasks", 64),
@@ -125,6 +128,7 @@ async function forEachLimited(items, tasks, act) {
 async function main() {
   const options = parse(process.argv.slice(2));
   if (options.workload === "version") return say(version(options.lib));
+  if (options.workload === "interop") return interop(options, say);
   const take = libraries[options.lib](await connect(options.urls), options);
   let held = [];
   const release = async () => {

@@ -1,0 +1,197 @@
+//! One library and leasehold on one server.
+
+use std::{thread, time::Duration};
+
+use leasehold::{
+    blocking::{Guard, Leasehold, Lock},
+    engine::Inspection,
+};
+use leasehold_peers::{Process, Program};
+use leasehold_testkit::{RedisServer, poll};
+
+use crate::{Failure, library::Library};
+
+/// A lease that does not end while a case runs, on the busiest machine.
+pub(crate) const LONG: Duration = Duration::from_secs(120);
+/// A lease whose end a case waits for. It is the shortest that python-redis-lock knows.
+pub(crate) const SHORT: Duration = Duration::from_secs(1);
+/// For anything that must happen.
+pub(crate) const PATIENCE: Duration = Duration::from_secs(60);
+/// For a wait of theirs that begins while the lock is held. Without a message python-redis-lock asks again when it is over.
+pub(crate) const WAIT: Duration = Duration::from_secs(10);
+
+pub(crate) struct Pair<'a> {
+    pub(crate) server: &'a RedisServer,
+    pub(crate) library: &'static Library,
+    pub(crate) ours: Leasehold,
+    theirs: Process,
+    /// A lock of this case alone.
+    name: String,
+}
+
+impl<'a> Pair<'a> {
+    pub(crate) fn new(
+        server: &'a RedisServer,
+        library: &'static Library,
+        program: &Program,
+        case: &str,
+    ) -> Result<Self, Failure> {
+        let theirs = start(program, server, "")?;
+        let ours = connect(server, library.prefix())?;
+        let mut pair = Self { server, library, ours, theirs, name: String::new() };
+        pair.begin(case);
+        Ok(pair)
+    }
+
+    pub(crate) fn begin(&mut self, case: &str) {
+        let case: String = case.chars().map(|c| if c.is_alphanumeric() { c } else { '-' }).collect();
+        self.name = format!("{}:{case}", self.library.name());
+    }
+
+    /// The name that leasehold is given.
+    pub(crate) fn name(&self) -> &str {
+        &self.name
+    }
+
+    /// Leasehold's lock, never renewed: what renews is the case.
+    pub(crate) fn lock(&self, ttl: Duration) -> Lock {
+        self.ours.lock(&self.name).ttl(ttl).without_keep_alive()
+    }
+
+    /// A guard that must be granted, at once or after a wait.
+    pub(crate) fn acquire(&self, ttl: Duration) -> Result<Guard, Failure> {
+        Ok(self.lock(ttl).wait(PATIENCE).acquire()?)
+    }
+
+    /// The same in a thread; returns when the store has it in its queue.
+    pub(crate) fn wait_in_queue(&self) -> Result<thread::JoinHandle<leasehold::Result<Guard>>, Failure> {
+        let lock = self.lock(LONG).wait(PATIENCE);
+        let waiter = thread::spawn(|| lock.acquire());
+        self.until("leasehold waits", || Ok(self.inspect()?.waiting == 1))?;
+        Ok(waiter)
+    }
+
+    pub(crate) fn inspect(&self) -> Result<Inspection, Failure> {
+        Ok(self.ours.inspect(&self.name)?)
+    }
+
+    /// What Redis has under the key.
+    pub(crate) fn value(&self) -> Option<String> {
+        let value = self.server.cli(&["GET", &self.key()]);
+        (!value.is_nil()).then(|| value.text().to_owned())
+    }
+
+    /// Milliseconds until the key goes.
+    pub(crate) fn pttl(&self) -> i64 {
+        self.server.cli(&["PTTL", &self.key()]).int()
+    }
+
+    /// Deletes the key behind everybody's back.
+    pub(crate) fn delete(&self) {
+        self.server.cli(&["DEL", &self.key()]);
+    }
+
+    fn key(&self) -> String {
+        format!("{}{}", self.library.prefix(), self.name)
+    }
+
+    /// How often clients have asked this server for a lock.
+    pub(crate) fn questions(&self) -> u64 {
+        let stats = self.server.cli(&["INFO", "commandstats"]);
+        let asks = ["cmdstat_set:", "cmdstat_eval:", "cmdstat_evalsha:", "cmdstat_blpop:"];
+        let asked = stats.text().lines().filter(|line| asks.iter().any(|ask| line.starts_with(ask)));
+        asked.filter_map(|line| line.split("calls=").nth(1)?.split(',').next()?.parse::<u64>().ok()).sum()
+    }
+
+    /// Polls until it holds.
+    pub(crate) fn until(
+        &self,
+        what: &str,
+        mut holds: impl FnMut() -> Result<bool, Failure>,
+    ) -> Result<(), Failure> {
+        let held = poll(PATIENCE, || match holds() {
+            Ok(false) => None,
+            other => Some(other),
+        });
+        held.unwrap_or_else(|| Err(format!("not within {PATIENCE:?}: {what}").into())).map(drop)
+    }
+
+    /// A command of the library about this lock, with milliseconds; returns the answer.
+    pub(crate) fn ask(&mut self, command: &str, times: &[Duration]) -> Result<String, Failure> {
+        self.tell(command, times);
+        self.answer()
+    }
+
+    /// Like [`ask`](Self::ask), with the only answer that is right.
+    pub(crate) fn must(&mut self, command: &str, times: &[Duration], right: &str) -> Result<(), Failure> {
+        let answer = self.ask(command, times)?;
+        same(&format!("their answer to `{command}`"), answer.as_str(), right)
+    }
+
+    /// A command that must fail; returns how.
+    pub(crate) fn must_fail(&mut self, command: &str, times: &[Duration]) -> Result<String, Failure> {
+        self.tell(command, times);
+        let answer = self.theirs.answer("it had answered")?;
+        let error = answer.strip_prefix("error ").map(str::to_owned);
+        error.ok_or_else(|| format!("their answer to `{command}` is {answer:?}, not an error").into())
+    }
+
+    pub(crate) fn tell(&mut self, command: &str, times: &[Duration]) {
+        let times: String = times.iter().map(|time| format!(" {}", time.as_millis())).collect();
+        let key = self.key();
+        let (_, told) = self.library.told(&key);
+        self.theirs.tell(&format!("{command} {told}{times}"));
+    }
+
+    pub(crate) fn answer(&mut self) -> Result<String, Failure> {
+        let answer = self.theirs.answer("it had answered")?;
+        match answer.strip_prefix("error ") {
+            Some(error) => Err(format!("{}: {error}", self.library.name()).into()),
+            None => Ok(answer),
+        }
+    }
+
+    /// The answer, if it has come already.
+    pub(crate) fn answered(&mut self) -> Option<String> {
+        self.theirs.answered()
+    }
+
+    /// Has the library wait for the lock, which somebody must hold; returns when it has asked for it.
+    pub(crate) fn they_wait(&mut self, ttl: Duration) -> Result<(), Failure> {
+        let before = self.questions();
+        self.tell("wait", &[ttl, WAIT]);
+        self.until("they ask for the lock", || Ok(self.questions() > before))?;
+        match self.answered() {
+            None => Ok(()),
+            Some(answer) => Err(format!("they did not wait, but answered {answer:?}").into()),
+        }
+    }
+
+    /// Takes their lock away, as an operator would, so that they still believe in it.
+    pub(crate) fn take_away(&self) -> Result<(), Failure> {
+        let seen = self.inspect()?.held().map(|held| held.fence).ok_or("nobody holds it")?;
+        let released = self.ours.force_release(&self.name, seen)?;
+        same("the forced release", released, leasehold::engine::Released::Free)
+    }
+}
+
+/// Starts the program of a library; it is connected when this returns.
+pub(crate) fn start(program: &Program, server: &RedisServer, key_prefix: &str) -> Result<Process, Failure> {
+    let mut command = program.command("interop");
+    command.arg(format!("url={}", server.url())).arg(format!("key_prefix={key_prefix}"));
+    let mut theirs = Process::start(command, program.name, PATIENCE)?;
+    match theirs.answer("it was ready")?.as_str() {
+        "ready" => Ok(theirs),
+        other => Err(theirs.failure(&format!("answered {other:?} instead of `ready`")).into()),
+    }
+}
+
+fn connect(server: &RedisServer, prefix: &str) -> Result<Leasehold, Failure> {
+    let builder = leasehold::Leasehold::builder(server.url());
+    Ok(Leasehold::build(builder.configure(|config| config.prefix = prefix.into()))?)
+}
+
+/// An error that says what differs.
+pub(crate) fn same<T: PartialEq + std::fmt::Debug>(what: &str, is: T, right: T) -> Result<(), Failure> {
+    if is == right { Ok(()) } else { Err(format!("{what} is {is:?}, not {right:?}").into()) }
+}
