@@ -140,9 +140,10 @@ local function hand_over(k, how, taken, asks)
     if turn.alone then
       local fence = give_alone(k, turn.alone, asks)
       if fence then return 'given', fence, 1, turn.alone[8] == asks and fence end
+      silent = silent + 1
     elseif turn[1] then
       local fence, given, own, are_left = give_together(k, turn, not how, asks)
-      first, count, mine = first or fence, count + given, mine or own
+      first, count, mine, silent = first or fence, count + given, mine or own, silent + #turn - given
       how, taken = turn.how, are_left
       if given == 0 then
         local _, now_how, now_taken = holders(k)
@@ -152,8 +153,10 @@ local function hand_over(k, how, taken, asks)
     silent, left = silent + turn.silent, left + #turn.leave
     if turn.is_over or turn.is_unknown then break end
     if silent >= DEAD_MAX and count == 0 then return call('EXISTS', W) == 1 and 'again' or 'nobody' end
-    if #found < 2 * at_once or turn.limit and taken >= turn.limit then break end
-    at_once = math.min(at_once * 8, AT_ONCE) -- the first ones mostly are all who can have it
+    local are_all = #found < 2 * at_once and 2 * #turn.leave == #found
+    if are_all or turn.limit and taken >= turn.limit then break end
+    -- The first ones mostly are all who can have it.
+    at_once = turn.alone and 1 or math.min(at_once * 8, AT_ONCE)
   end
   if count > 0 then return 'given', first, count, mine end
   return 'nobody'
