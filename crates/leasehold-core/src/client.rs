@@ -18,7 +18,7 @@ use crate::{
     forced,
     idempotency::{Idempotency, IdempotencyKey},
     lease::{Attach, Handle},
-    lock::{Kind, Lock},
+    lock::{Kind, Lock, LockOwner},
     marker::Marker,
     name::Name,
     telemetry::{Observer, Stats},
@@ -80,6 +80,11 @@ impl Client {
     /// A lock whose name a key schema made; a bad name is reported when it is acquired.
     pub fn lock_named(&self, name: Result<Name>) -> Lock {
         Lock::named(self.core.clone(), name, Kind::Exclusive)
+    }
+
+    /// An owner of locks, who may acquire them again while it holds them: see [`LockOwner`].
+    pub fn owner(&self) -> LockOwner {
+        LockOwner::new(self.clone())
     }
 
     /// The shared side of the read-write lock of that name: many readers, and no writer beside them. A reader behind a waiting

@@ -38,7 +38,9 @@ pub use error::{Error, ErrorKind, Refusal, Result};
 pub use fence::Fence;
 pub use idempotency::{Idempotency, IdempotencyKey};
 pub use lease::{Guard, Handle, Lease, Upgrade};
-pub use lock::{Attempt, Lock, OnOutage, Protection, Retry, RunError, Waited};
+pub use lock::{
+    Attempt, Lock, LockOwner, OnOutage, Protection, ReentrantGuard, ReentrantLock, Retry, RunError, Waited,
+};
 pub use marker::{Marker, MarkerGuard};
 pub use name::Name;
 pub use owner::Holder;

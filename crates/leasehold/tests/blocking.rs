@@ -245,3 +245,17 @@ fn clients_and_guards_can_be_sent_to_threads() {
     .join()
     .unwrap();
 }
+
+#[test]
+fn an_owner_re_enters_its_lock() {
+    let leases = client();
+    let me = leases.owner();
+    let outer = me.own(leases.lock("x")).keep_alive().acquire().unwrap();
+    let fence = me.lock("x").run(|lease| lease.fence()).unwrap();
+    assert_eq!(fence, outer.fence());
+    let Attempt::Busy { .. } = leases.lock("x").try_acquire().unwrap() else { panic!("a stranger") };
+    let inner = me.lock("x").try_acquire().unwrap().held().expect("its own lock");
+    assert!(outer.release().unwrap().was_held() && inner.is_held());
+    assert!(inner.release().unwrap().was_held());
+    leases.close().unwrap();
+}

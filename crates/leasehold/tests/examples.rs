@@ -23,6 +23,8 @@ mod opentelemetry;
 mod policies;
 #[path = "../examples/quorum.rs"]
 mod quorum;
+#[path = "../examples/reentrant.rs"]
+mod reentrant;
 #[path = "../examples/run.rs"]
 mod run;
 #[path = "../examples/try_lock.rs"]
@@ -44,7 +46,8 @@ macro_rules! examples {
 }
 
 examples! {
-    deadlines fenced_sql idempotent_axum lock marker observer once_per_interval opentelemetry policies quorum run try_lock
+    deadlines fenced_sql idempotent_axum lock marker observer once_per_interval opentelemetry policies quorum reentrant run
+    try_lock
 }
 
 #[test]

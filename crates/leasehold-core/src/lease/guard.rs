@@ -101,7 +101,7 @@ impl Lease {
         let renew_at = if handed_over {
             Some(state.acquired_at)
         } else {
-            state.kept_alive.then(|| grant.since + core.keeper.renew_after(&state.hold, None))
+            state.is_kept_alive().then(|| grant.since + core.keeper.renew_after(&state.hold, None))
         };
         core.keeper.watch(state.clone(), renew_at);
         Self { state, core: core.clone() }
@@ -112,7 +112,7 @@ impl Lease {
         self.end();
         let Self { state, core } = self;
         let max_lifetime = Some(state.lifetime_end.since(state.acquired_at));
-        let (keep_alive, telemetry) = (state.kept_alive, state.telemetry.clone());
+        let (keep_alive, telemetry) = (state.is_kept_alive(), state.telemetry.clone());
         let terms = Terms { keep_alive, max_lifetime, handed_over: false, telemetry };
         Self::begin(core, hold, grant, terms, state.acquired_at)
     }
@@ -294,7 +294,7 @@ impl fmt::Debug for Lease {
 /// along and let the resource check it.
 #[must_use = "the lock is given back when the guard is dropped"]
 pub struct Guard {
-    pub(super) lease: Lease,
+    pub(crate) lease: Lease,
     hold_at_least: Duration,
     /// Set when the holder is done: whether the lease could be trusted until then.
     held_to_the_end: Option<bool>,
@@ -411,7 +411,7 @@ impl Guard {
         if self.held_to_the_end == Some(true) {
             telemetry.held_for(held);
         }
-        if !state.kept_alive && held > *ttl / 2 {
+        if !state.is_kept_alive() && held > *ttl / 2 {
             telemetry.overheld(name, held, *ttl);
         }
         telemetry.emit(|| Event::Released { name: name.clone(), fence: *fence, outcome });

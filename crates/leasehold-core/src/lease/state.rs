@@ -3,7 +3,7 @@
 use std::{
     sync::{
         Arc,
-        atomic::{AtomicU64, Ordering},
+        atomic::{AtomicBool, AtomicU64, Ordering},
     },
     time::Duration,
 };
@@ -22,7 +22,7 @@ pub(crate) struct LeaseState {
     pub(crate) hold: Hold,
     pub(crate) acks: u8,
     pub(crate) acquired_at: BootInstant,
-    pub(crate) kept_alive: bool,
+    kept_alive: AtomicBool,
     /// Renewals never carry a lease beyond this.
     pub(super) lifetime_end: BootInstant,
     standing: Standing,
@@ -74,9 +74,19 @@ impl LeaseState {
         let lifetime_end = acquired_at + terms.max_lifetime.unwrap_or(Duration::MAX);
         let valid_until = validity::valid_until(grant.since, grant.ttl).min(lifetime_end);
         let standing = Standing(AtomicU64::new(valid_until.as_nanos()));
-        let (acks, kept_alive, lost) = (grant.acks, terms.keep_alive, Notify::new());
+        let (acks, kept_alive, lost) = (grant.acks, AtomicBool::new(terms.keep_alive), Notify::new());
         let (clock, telemetry) = (core.clock.clone(), terms.telemetry);
         Self { hold, acks, acquired_at, kept_alive, lifetime_end, standing, lost, clock, telemetry }
+    }
+
+    /// Whether it is renewed until its end.
+    pub(crate) fn is_kept_alive(&self) -> bool {
+        self.kept_alive.load(Ordering::Acquire)
+    }
+
+    /// From here on it is. Returns whether it was not before.
+    pub(super) fn set_kept_alive(&self) -> bool {
+        !self.kept_alive.swap(true, Ordering::AcqRel)
     }
 
     /// Until when the lease is valid and when it counts as lost at the latest; `None` if it is not held any more.

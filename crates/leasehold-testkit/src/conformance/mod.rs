@@ -53,6 +53,7 @@ mod paused;
 mod permits;
 mod queue;
 mod records;
+mod reentrant;
 mod release;
 mod report;
 mod runner;
@@ -161,6 +162,7 @@ pub fn cases() -> Vec<Case> {
     let locks = [
         // Long cases first, so that they do not extend the run.
         keeping::CASES,
+        reentrant::CASES,
         validity::CASES,
         waiting::CASES,
         queue::CASES,

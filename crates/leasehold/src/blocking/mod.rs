@@ -33,7 +33,9 @@ mod client;
 mod idempotency;
 mod lock;
 mod mirror;
+mod reentrant;
 
 pub use client::Leasehold;
 pub use idempotency::{Begun, Execution, Idempotency, IdempotencyKey};
 pub use lock::{Attempt, Guard, Lease, Lock, Protection, Upgrade};
+pub use reentrant::{LockOwner, ReentrantGuard, ReentrantLock};
