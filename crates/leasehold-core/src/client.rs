@@ -18,7 +18,7 @@ use crate::{
     forced,
     idempotency::{Idempotency, IdempotencyKey},
     lease::{Attach, Handle},
-    lock::{Kind, Lock, LockOwner},
+    lock::{Kind, Lock, LockOwner, LockSet},
     marker::Marker,
     name::Name,
     telemetry::{Observer, Stats},
@@ -85,6 +85,11 @@ impl Client {
     /// An owner of locks, who may acquire them again while it holds them: see [`LockOwner`].
     pub fn owner(&self) -> LockOwner {
         LockOwner::new(self.clone())
+    }
+
+    /// Several locks of this client at once, of any kind: all of them or none. See [`LockSet`].
+    pub fn lock_all(&self, locks: impl IntoIterator<Item = Lock>) -> LockSet {
+        LockSet::new(self.core.clone(), locks.into_iter().collect())
     }
 
     /// The shared side of the read-write lock of that name: many readers, and no writer beside them. A reader behind a waiting

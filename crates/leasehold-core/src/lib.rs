@@ -37,9 +37,10 @@ pub use engine::{Acks, Health, Inspection, Mode, Released};
 pub use error::{Error, ErrorKind, Refusal, Result};
 pub use fence::Fence;
 pub use idempotency::{Idempotency, IdempotencyKey};
-pub use lease::{Guard, Handle, Lease, Upgrade};
+pub use lease::{Guard, GuardSet, Handle, Lease, LeaseSet, ReleasedSet, Upgrade};
 pub use lock::{
-    Attempt, Lock, LockOwner, OnOutage, Protection, ReentrantGuard, ReentrantLock, Retry, RunError, Waited,
+    Attempt, Lock, LockOwner, LockSet, OnOutage, Protection, ReentrantGuard, ReentrantLock, Retry, RunError,
+    Waited,
 };
 pub use marker::{Marker, MarkerGuard};
 pub use name::Name;

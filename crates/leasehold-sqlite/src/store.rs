@@ -8,7 +8,7 @@ use rusqlite::{CachedStatement, Connection, Params, Row, params};
 pub(super) use leasehold_core::clock::Now;
 use leasehold_core::decide::lock::{self, Lease, Limit, Waiter};
 use leasehold_core::engine::{
-    Answer, Claim, Converted, Cursor, Handover, Hold, Inspection, Mode, Page, Released, Renewed,
+    Answer, AnswerAll, Claim, Converted, Cursor, Handover, Hold, Inspection, Mode, Page, Released, Renewed,
 };
 use leasehold_core::{BootInstant, Fence, Name, owner::Owner};
 
@@ -97,6 +97,30 @@ impl<'t> Store<'t> {
         }
         self.hint_those_in_turn(&lock, Some(&claim.owner));
         Ok(answer)
+    }
+
+    /// All of them or none, each name once.
+    pub(super) fn claim_all(
+        &mut self,
+        claims: &[Claim],
+        since: BootInstant,
+        wake: &str,
+    ) -> Result<AnswerAll> {
+        for (place, claim) in claims.iter().enumerate() {
+            let mut lock = self.load(&claim.name, Some(&claim.owner), None)?;
+            if let Some(holders) = lock.refuses(claim, self.now)? {
+                self.hint_those_in_turn(&lock, Some(&claim.owner));
+                return Ok(AnswerAll::Busy { claim: place, holders });
+            }
+        }
+        let mut grants = Vec::with_capacity(claims.len());
+        for claim in claims {
+            let Answer::Granted(grant) = self.claim(claim, since, wake)? else {
+                unreachable!("nothing came in between")
+            };
+            grants.push(grant);
+        }
+        Ok(AnswerAll::Granted(grants))
     }
 
     pub(super) fn renew(&self, hold: &Hold, since: BootInstant) -> Result<Renewed> {

@@ -259,3 +259,17 @@ fn an_owner_re_enters_its_lock() {
     assert!(inner.release().unwrap().was_held());
     leases.close().unwrap();
 }
+
+#[test]
+fn several_locks_are_held_at_once() {
+    let leases = client();
+    let set = || leases.lock_all([leases.lock("b"), leases.read_lock("a")]);
+    let guards = set().keep_alive().acquire().unwrap();
+    assert_eq!(guards.leases().iter().map(|lease| lease.name().as_str()).collect::<Vec<_>>(), ["a", "b"]);
+    assert!(guards.is_held() && set().wait(MS).acquire().is_err());
+    assert!(guards.release().unwrap().was_held());
+    let fences = set().run(|leases| leases.fences()).unwrap();
+    assert_eq!(fences.len(), 2);
+    assert!(set().try_acquire().unwrap().held().expect("free").release().unwrap().was_held());
+    leases.close().unwrap();
+}

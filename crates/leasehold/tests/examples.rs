@@ -11,6 +11,8 @@ mod fenced_sql;
 mod idempotent_axum;
 #[path = "../examples/lock.rs"]
 mod lock;
+#[path = "../examples/lock_all.rs"]
+mod lock_all;
 #[path = "../examples/marker.rs"]
 mod marker;
 #[path = "../examples/observer.rs"]
@@ -46,7 +48,7 @@ macro_rules! examples {
 }
 
 examples! {
-    deadlines fenced_sql idempotent_axum lock marker observer once_per_interval opentelemetry policies quorum reentrant run
+    deadlines fenced_sql idempotent_axum lock lock_all marker observer once_per_interval opentelemetry policies quorum reentrant run
     try_lock
 }
 

@@ -155,24 +155,11 @@ impl<W> Lock<W> {
             return granted(lease.fence);
         }
         let position = self.position(claim.owner.id());
-        self.check_kind(mode, at)?;
-        self.check_limit(mode, position.is_none())?;
         let place = position.unwrap_or(self.queue.len());
-        let (mut turns, mut ahead, mut their_turns) = (self.turns(at), 0, Duration::ZERO);
-        for waiter in self.queue.iter().take(place).filter(|waiter| waiter.live_until > at) {
-            turns.pass(waiter.mode, waiter.turn);
-            ahead += 1;
-            their_turns = their_turns.saturating_add(waiter.turn);
-        }
-        if turns.fits(mode) {
+        let Some((ahead, holders)) = self.in_the_way(mode, position, at)? else {
             self.grant(&claim.owner, mode, lasts, now)?;
             return granted(self.last);
-        }
-        let mut holders = self.tenures(at);
-        if holders.total == 0 {
-            // It opens for the one who asks when its turn begins.
-            holders.free_in = Some((self.freed_at(at) + their_turns).since(at));
-        }
+        };
         let Some(queue) = claim.queue else { return Ok(Answer::Busy { holders }) };
         if position.is_none() {
             if ahead >= WAITERS_MAX {
@@ -185,6 +172,47 @@ impl<W> Lock<W> {
         }
         self.queue[place].poll(queue, self.handover, at);
         Ok(Answer::Queued { ahead, holders, last: self.last, link: 0 })
+    }
+
+    /// Who holds the lock if a claim would be refused now; `None` if it would be granted.
+    ///
+    /// # Errors
+    /// As [`Lock::claim`], except that nobody is too many for one who does not wait.
+    pub fn refuses(&mut self, claim: &Claim, now: Now) -> Result<Option<Holders>, EngineError> {
+        let owner = claim.owner.id();
+        if self.holders(now.boot).any(|lease| lease.owner.id() == owner) {
+            return Ok(None);
+        }
+        next_fence(self.last, now.wall_us)?;
+        let in_the_way = self.in_the_way(claim.mode, self.position(owner), now.boot)?;
+        Ok(in_the_way.map(|(_, holders)| holders))
+    }
+
+    /// Who holds the lock and how many wait before one in this position; `None` if nothing is in its way.
+    fn in_the_way(
+        &mut self,
+        mode: Mode,
+        position: Option<usize>,
+        at: BootInstant,
+    ) -> Result<Option<(u32, Holders)>, EngineError> {
+        self.check_kind(mode, at)?;
+        self.check_limit(mode, position.is_none())?;
+        let place = position.unwrap_or(self.queue.len());
+        let (mut turns, mut ahead, mut their_turns) = (self.turns(at), 0, Duration::ZERO);
+        for waiter in self.queue.iter().take(place).filter(|waiter| waiter.live_until > at) {
+            turns.pass(waiter.mode, waiter.turn);
+            ahead += 1;
+            their_turns = their_turns.saturating_add(waiter.turn);
+        }
+        if turns.fits(mode) {
+            return Ok(None);
+        }
+        let mut holders = self.tenures(at);
+        if holders.total == 0 {
+            // It opens for the one who asks when its turn begins.
+            holders.free_in = Some((self.freed_at(at) + their_turns).since(at));
+        }
+        Ok(Some((ahead, holders)))
     }
 
     /// A name is a read-write lock or a semaphore, as long as anybody uses it.

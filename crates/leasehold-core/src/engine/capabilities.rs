@@ -26,6 +26,8 @@ pub struct Capabilities {
     /// Whether the store reports it when somebody else takes a lease away that is kept alive: see
     /// [`LossHint`](super::LossHint). Otherwise its next renewal finds out.
     pub reports_loss: bool,
+    /// Which locks can be claimed all or none: see [`Leases::claim_all`](super::Leases::claim_all).
+    pub claim_all: Atomic,
     /// Why locks cannot be shared, if they cannot.
     pub no_shared: Option<&'static str>,
     /// Why there are no permits, if there are none.
@@ -52,6 +54,7 @@ impl Capabilities {
             ttl: TTL_MIN..=TTL_MAX_LIMIT,
             ttl_step: Duration::from_millis(1),
             reports_loss: false,
+            claim_all: Atomic::No,
             no_shared: Some(EXCLUSIVE_ONLY),
             no_permits: Some(EXCLUSIVE_ONLY),
             no_acks: None,
@@ -66,6 +69,11 @@ impl Capabilities {
     /// The same with locks of all modes.
     pub fn with_all_modes(self) -> Self {
         Self { no_shared: None, no_permits: None, ..self }
+    }
+
+    /// The same with claims of several locks at once.
+    pub fn with_claim_all(self) -> Self {
+        Self { claim_all: Atomic::Store, ..self }
     }
 
     /// The same with reports of lost leases.
@@ -94,6 +102,16 @@ pub enum Reach {
     Host,
     /// Every host that reaches the store.
     Network,
+}
+
+/// What a store does in one step.
+#[derive(Clone, Copy, Debug, PartialEq, Eq)]
+#[non_exhaustive]
+pub enum Atomic {
+    /// One name at a time.
+    No,
+    /// Any names of the store.
+    Store,
 }
 
 /// How the next waiter learns that it is its turn.

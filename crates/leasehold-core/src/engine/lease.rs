@@ -207,6 +207,20 @@ pub enum Answer {
     Spent,
 }
 
+/// The answer to several claims at once.
+#[derive(Clone, Debug)]
+pub enum AnswerAll {
+    /// All are ours, in the order of the claims.
+    Granted(Vec<Grant>),
+    /// None is.
+    Busy {
+        /// Which claim is refused, by its place in the list.
+        claim: usize,
+        /// Who holds that one.
+        holders: Holders,
+    },
+}
+
 /// Who holds a lock.
 #[derive(Clone, Debug, Default, PartialEq, Eq)]
 pub struct Holders {

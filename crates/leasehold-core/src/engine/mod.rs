@@ -31,13 +31,13 @@ pub mod registry;
 pub mod voter;
 mod watch;
 
-pub use capabilities::{Capabilities, Handover, Reach};
+pub use capabilities::{Atomic, Capabilities, Handover, Reach};
 pub use cursor::{Cursor, Page};
 pub(crate) use cursor::{Listing, all_items};
 pub use inspect::{HOLDERS_SHOWN, Inspect, Inspection, Tenure, WAITERS_SHOWN, Waiter};
 pub use lease::{
-    Acks, Answer, Claim, Converted, Grant, Held, Hold, Holders, LossHint, Mode, Queue, Released, Renewed,
-    Wake,
+    Acks, Answer, AnswerAll, Claim, Converted, Grant, Held, Hold, Holders, LossHint, Mode, Queue, Released,
+    Renewed, Wake,
 };
 pub use members::{Member, MemberState, Members, Rounds};
 pub use nodes::ClockOffset;
@@ -110,6 +110,15 @@ pub trait Leases: Send + Sync {
     /// that finds itself the holder refreshes the ttl. A free lock with waiters is never given to a newcomer. After its
     /// [`abandon`](Leases::abandon) was called a claim is refused as [`Fault::Ended`].
     fn claim<'a>(&'a self, claim: &'a Claim, until: Until) -> Fut<'a, Answer>;
+
+    /// Claims several names, each of them once, and is granted all or none. It does not queue: the claims have no
+    /// [`Queue`], and a refusal leaves no trace. Repeated with the same owners it is the same answer, as a
+    /// [`claim`](Leases::claim) is. After an error every attempt is owed an [`abandon`](Leases::abandon). Refused by engines
+    /// that cannot: see [`Capabilities::claim_all`].
+    fn claim_all<'a>(&'a self, _claims: &'a [Claim], _until: Until) -> Fut<'a, AnswerAll> {
+        let why = "this store grants one lock at a time";
+        Box::pin(std::future::ready(Err(EngineError::new(Fault::Unsupported, why))))
+    }
 
     /// The shard of the store that has what is held. Leases of different shards are renewed by calls of their own, so that
     /// a silent shard delays no other.

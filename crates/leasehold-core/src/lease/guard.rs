@@ -355,6 +355,11 @@ impl Guard {
         outcome.inspect(|outcome| self.report(*outcome))
     }
 
+    /// From here on the lock stays closed at least this long after it was acquired.
+    pub(crate) fn set_hold_at_least(&mut self, least: Duration) {
+        self.hold_at_least = least;
+    }
+
     lease_methods! { |guard| &guard.lease }
 
     /// Whether this is a lost lock whose lock-delay must run: giving it back would end the delay.

@@ -13,6 +13,7 @@
 //! | once per interval across a fleet | [`Lock::try_acquire`] with [`Lock::hold_at_least`] |
 //! | many readers, or one writer | [`Client::read_lock`](crate::Client::read_lock) and [`write_lock`](crate::Client::write_lock) |
 //! | at most N at a time | [`Client::semaphore`](crate::Client::semaphore), with [`Lock::permits`] for several at once |
+//! | several locks at once, or none of them | [`Client::lock_all`](crate::Client::lock_all) |
 //! | to acquire a lock again that the code around holds already | [`Client::owner`](crate::Client::owner) |
 //! | to go on without a lock when the store is down, knowingly | [`Lock::acquire_or_proceed`] |
 //! | a lock that a later process gives back | [`Guard::detach`](crate::Guard::detach), [`Client::attach`](crate::Client::attach) |
@@ -66,6 +67,7 @@ mod reentrant;
 mod request;
 mod retry;
 mod run;
+mod set;
 mod waiting;
 
 pub use builder::Lock;
@@ -74,5 +76,7 @@ pub use outcome::{Attempt, OnOutage, Protection, Waited};
 pub use reentrant::{LockOwner, ReentrantGuard, ReentrantLock, ReentrantRelease};
 pub use retry::Retry;
 pub(crate) use retry::pause_in_outage;
+pub(crate) use run::conclude;
 pub use run::{RunError, settle};
+pub use set::{LOCKS_MAX, LockSet};
 pub(crate) use waiting::Waiting;

@@ -59,7 +59,7 @@ pub(super) async fn under<T>(guard: Guard, body: impl AsyncFnOnce(Lease) -> T) -
     settle(guard, ended).await
 }
 
-/// Runs a body until it ends, with a panic perhaps; `None` when the lease was lost before.
+/// Runs a body under a lease, until it ends or the lease is lost.
 pub(crate) async fn until_lost<T>(
     lease: &Lease,
     body: impl AsyncFnOnce(Lease) -> T,
@@ -67,11 +67,18 @@ pub(crate) async fn until_lost<T>(
     let span = tracing::debug_span!(
         "hold", name = %lease.name(), fence = %lease.fence(), policy = lease.state.telemetry.policy(),
     );
-    let body = AssertUnwindSafe(body(lease.clone()).instrument(span)).catch_unwind();
+    unless(lease.lost(), body(lease.clone()).instrument(span)).await
+}
+
+/// Runs a body until it ends, with a panic perhaps; `None` if `lost` completes before, which cancels it.
+pub(crate) async fn unless<T>(
+    lost: impl Future<Output = ()>,
+    body: impl Future<Output = T>,
+) -> Option<std::thread::Result<T>> {
     tokio::select! {
         biased;
-        () = lease.lost() => None,
-        ended = body => Some(ended),
+        () = lost => None,
+        ended = AssertUnwindSafe(body).catch_unwind() => Some(ended),
     }
 }
 

@@ -48,6 +48,7 @@ mod inspection;
 mod keeping;
 mod limits;
 mod listing;
+mod lock_set;
 mod outage;
 mod paused;
 mod permits;
@@ -104,7 +105,7 @@ impl fmt::Debug for Case {
     }
 }
 
-/// What a case needs beyond the minimum of every engine. The engine provides the first seven, the [`Fixture`] the others.
+/// What a case needs beyond the minimum of every engine. The engine provides the first eight, the [`Fixture`] the others.
 #[derive(Clone, Copy, Debug, PartialEq, Eq, PartialOrd, Ord)]
 #[non_exhaustive]
 pub enum Need {
@@ -118,6 +119,8 @@ pub enum Need {
     Shared,
     /// There are semaphores.
     Permits,
+    /// Several locks can be claimed all or none.
+    ClaimAll,
     /// The engine supports records. Tested through [`Need::Contract`].
     Records,
     /// The engine supports deadlines. Tested through [`Need::Contract`].
@@ -145,6 +148,7 @@ impl Need {
             Self::LossReports => "the store does not report lost leases",
             Self::Shared => "locks cannot be shared",
             Self::Permits => "the store has no permits",
+            Self::ClaimAll => "the store grants one lock at a time",
             Self::Records => "the store keeps no records",
             Self::Deadlines => "the store keeps no deadlines",
             Self::Contract => "the fixture offers no engine",
@@ -163,6 +167,7 @@ pub fn cases() -> Vec<Case> {
         // Long cases first, so that they do not extend the run.
         keeping::CASES,
         reentrant::CASES,
+        lock_set::CASES,
         validity::CASES,
         waiting::CASES,
         queue::CASES,

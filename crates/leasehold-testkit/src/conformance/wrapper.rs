@@ -14,9 +14,9 @@ use leasehold::{
     clock::BootInstant,
     clock::Until,
     engine::{
-        Answer, Capabilities, Claim, Converted, Cursor, Engine, EngineError, Fut, Grant, Health, Hold,
-        Inspect, Inspection, Leases, LinkChange, LossHint, Members, Mode, Page, Released, Renewed, Wake,
-        WakeSink,
+        Answer, AnswerAll, Capabilities, Claim, Converted, Cursor, Engine, EngineError, Fut, Grant, Health,
+        Hold, Inspect, Inspection, Leases, LinkChange, LossHint, Members, Mode, Page, Released, Renewed,
+        Wake, WakeSink,
         deadlines::{Deadlines, Pool, Receipt, Settle as SettleDeadline},
         records::{Records, Settle, Settled},
     },
@@ -181,6 +181,21 @@ impl<T: Tamper> Leases for Wrapped<T> {
             Ok(match answer.await? {
                 Answer::Granted(grant) => Answer::Granted(self.tamper.grant(claim.owner.id(), grant)),
                 other => other,
+            })
+        })
+    }
+
+    fn claim_all<'a>(&'a self, claims: &'a [Claim], until: Until) -> Fut<'a, AnswerAll> {
+        let answer = self.pass(|inner| inner.leases().claim_all(claims, until));
+        Box::pin(async move {
+            Ok(match answer.await? {
+                AnswerAll::Granted(grants) => {
+                    let seen = claims.iter().zip(grants);
+                    AnswerAll::Granted(
+                        seen.map(|(claim, grant)| self.tamper.grant(claim.owner.id(), grant)).collect(),
+                    )
+                }
+                busy => busy,
             })
         })
     }

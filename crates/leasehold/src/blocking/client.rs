@@ -3,7 +3,7 @@
 #[cfg(feature = "config")]
 use super::idempotency::IdempotencyKey;
 use super::mirror::{mirror, wait};
-use super::{idempotency::Idempotency, lock::Lock, reentrant::LockOwner};
+use super::{idempotency::Idempotency, lock::Lock, reentrant::LockOwner, set::LockSet};
 use crate::engine::{Capabilities, Cursor, Health, Inspection, Page, Released};
 #[cfg(feature = "config")]
 use crate::policy::{self, BoundPolicy, LockPolicy, Policies, RecordPolicy};
@@ -33,6 +33,11 @@ impl Leasehold {
         get capabilities() -> &Capabilities;
         get store() -> &str;
         wait close() -> ();
+    }
+
+    /// As [`crate::Client::lock_all`].
+    pub fn lock_all(&self, locks: impl IntoIterator<Item = Lock>) -> LockSet {
+        LockSet::new(self.inner.lock_all(locks.into_iter().map(Lock::into_inner)))
     }
 
     /// As [`crate::Leasehold::connect`]; `unsupported` in async code.

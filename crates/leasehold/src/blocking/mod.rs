@@ -34,8 +34,10 @@ mod idempotency;
 mod lock;
 mod mirror;
 mod reentrant;
+mod set;
 
 pub use client::Leasehold;
 pub use idempotency::{Begun, Execution, Idempotency, IdempotencyKey};
 pub use lock::{Attempt, Guard, Lease, Lock, Protection, Upgrade};
 pub use reentrant::{LockOwner, ReentrantGuard, ReentrantLock};
+pub use set::{GuardSet, LockSet};
