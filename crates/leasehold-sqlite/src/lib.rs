@@ -33,11 +33,11 @@ use leasehold_core::clock::{Clock, Until};
 use leasehold_core::engine::registry::{EndedAttempts, ended_error};
 use leasehold_core::engine::{
     Answer, AnswerAll, Capabilities, Claim, Converted, Cursor, Engine, EngineError, EngineOptions, Fault,
-    Fut, Handover, Health, Held, Hold, Inspect, Inspection, Leases, Mode, Page, Reach, Released, Renewed,
-    WakeSink, deadlines::Deadlines, records::Records,
+    Fut, HandedTo, Handover, Health, Held, Hold, Inspect, Inspection, Leases, Mode, Page, Reach, Released,
+    Renewed, WakeSink, deadlines::Deadlines, records::Records,
 };
 use leasehold_core::name::{NAME_MAX_BYTES, Name};
-use leasehold_core::{Error, Fence, error, owner::Owner};
+use leasehold_core::{Error, Fence, Holder, error, owner::Owner};
 use path::DatabasePath;
 use store::Store;
 use wake::Wakes;
@@ -69,7 +69,8 @@ impl Sqlite {
         let capabilities = Capabilities::new("sqlite", Reach::Host, Handover::Pull, true, NAME_MAX_BYTES)
             .without_acks("a file has no replicas")
             .with_all_modes()
-            .with_claim_all();
+            .with_claim_all()
+            .with_hand_to();
         Ok(Self { worker, wakes, path, clock, ended: Arc::default(), capabilities })
     }
 
@@ -182,6 +183,11 @@ impl Leases for Sqlite {
     fn convert<'a>(&'a self, hold: &'a Hold, to: Mode, until: Until) -> Fut<'a, Converted> {
         let (since, hold) = (self.clock.now(), hold.clone());
         self.worker.call(until, Purpose::Keep, Access::Write, move |store| store.convert(&hold, to, since))
+    }
+
+    fn hand_to<'a>(&'a self, hold: &'a Hold, next: &'a Holder, until: Until) -> Fut<'a, HandedTo> {
+        let (hold, next) = (hold.clone(), next.clone());
+        self.worker.call(until, Purpose::Keep, Access::Write, move |store| store.hand_to(&hold, &next))
     }
 
     on_thread! {

@@ -8,9 +8,10 @@ use rusqlite::{CachedStatement, Connection, Params, Row, params};
 pub(super) use leasehold_core::clock::Now;
 use leasehold_core::decide::lock::{self, Lease, Limit, Waiter};
 use leasehold_core::engine::{
-    Answer, AnswerAll, Claim, Converted, Cursor, Handover, Hold, Inspection, Mode, Page, Released, Renewed,
+    Answer, AnswerAll, Claim, Converted, Cursor, HandedTo, Handover, Hold, Inspection, Mode, Page, Released,
+    Renewed,
 };
-use leasehold_core::{BootInstant, Fence, Name, owner::Owner};
+use leasehold_core::{BootInstant, Fence, Holder, Name, owner::Owner};
 
 use super::fault::Result;
 
@@ -161,6 +162,18 @@ impl<'t> Store<'t> {
         }
         self.hint_those_in_turn(&lock, None);
         Ok(converted)
+    }
+
+    pub(super) fn hand_to(&mut self, hold: &Hold, next: &Holder) -> Result<HandedTo> {
+        let mut lock = self.load(&hold.name, None, None)?;
+        let (handed, waiter) = lock.hand_to(hold, next, self.now)?;
+        if let Some(waiter) = waiter {
+            self.leave_queue(&hold.name, &waiter.owner)?;
+            self.write(&hold.name, &lock, &waiter.owner, hold.mode)?;
+            // It holds the lock already, and learns of it when it claims.
+            self.hints.entry(waiter.wake).or_default().push_str(waiter.owner.id_text());
+        }
+        Ok(handed)
     }
 
     pub(super) fn set_limit(&mut self, name: &Name, limit: NonZeroU32) -> Result<()> {

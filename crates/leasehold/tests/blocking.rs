@@ -14,6 +14,7 @@ use std::{
 use leasehold::{
     Error, ErrorKind, OnOutage, Policies, Retry, RunError,
     blocking::{Attempt, Leasehold, Protection},
+    election::{Observed, Yielded},
     engine::Released,
 };
 
@@ -272,4 +273,41 @@ fn several_locks_are_held_at_once() {
     assert_eq!(fences.len(), 2);
     assert!(set().try_acquire().unwrap().held().expect("free").release().unwrap().was_held());
     leases.close().unwrap();
+}
+
+#[test]
+fn a_leader_resigns_once_its_body_has_ended() {
+    let leases = client();
+    let election = || leases.election("scheduler").poll_every(10 * MS);
+    let mut leaders = election().observe().unwrap();
+    assert!(matches!(leaders.next(), Some(Observed::Vacant { .. })));
+    let (send, leads) = mpsc::channel();
+    let has_ended = Arc::new(AtomicBool::new(false));
+    thread::scope(|scope| {
+        let led = scope.spawn(|| {
+            election().label("me").lead(|leadership| {
+                assert_eq!(leadership.resign().unwrap_err().kind(), ErrorKind::Unsupported);
+                send.send(leadership.clone()).unwrap();
+                while !leadership.is_resigning() {
+                    thread::sleep(MS);
+                }
+                thread::sleep(50 * MS);
+                has_ended.store(true, Ordering::SeqCst);
+                7
+            })
+        });
+        let leadership = leads.recv().unwrap();
+        assert!(
+            matches!(leaders.next(), Some(Observed::Leader { fence, .. }) if fence == leadership.fence())
+        );
+        assert!(leadership.resign().unwrap().was_held());
+        assert!(has_ended.load(Ordering::SeqCst));
+        assert_eq!(led.join().unwrap().unwrap(), 7);
+    });
+    let leadership = election().campaign().unwrap();
+    assert!(election().candidates().unwrap().is_empty());
+    assert_eq!(leadership.prefer(|_| true).unwrap(), Yielded::NotWaiting);
+    assert!(leadership.resign().unwrap().was_held());
+    leases.close().unwrap();
+    assert_eq!(leaders.last(), None);
 }

@@ -5,6 +5,8 @@ use std::collections::BTreeSet;
 
 #[path = "../examples/deadlines.rs"]
 mod deadlines;
+#[path = "../examples/election.rs"]
+mod election;
 #[path = "../examples/fenced_sql.rs"]
 mod fenced_sql;
 #[path = "../examples/idempotent_axum.rs"]
@@ -48,7 +50,7 @@ macro_rules! examples {
 }
 
 examples! {
-    deadlines fenced_sql idempotent_axum lock lock_all marker observer once_per_interval opentelemetry policies quorum reentrant run
+    deadlines election fenced_sql idempotent_axum lock lock_all marker observer once_per_interval opentelemetry policies quorum reentrant run
     try_lock
 }
 

@@ -20,13 +20,13 @@ use super::room::{Taken, Turn, Turns};
 use crate::{
     clock::{BootInstant, Now},
     engine::{
-        self, Answer, Claim, Converted, EngineError, Fault, Grant, HOLDERS_SHOWN, Handover, Hold, Holders,
-        Inspection, Mode, Released, Tenure, WAITERS_MAX, WAITERS_SHOWN, liveness,
+        self, Answer, Claim, Converted, EngineError, Fault, Grant, HOLDERS_SHOWN, HandedTo, Handover, Hold,
+        Holders, Inspection, Mode, Released, Tenure, WAITERS_MAX, WAITERS_SHOWN, liveness,
     },
     error::Refusal,
     fence::{FENCE_LIMIT, Fence},
     name::Name,
-    owner::{Owner, OwnerId},
+    owner::{Holder, Owner, OwnerId},
 };
 
 /// Longest turn: two polls of a waiter that knows it is near the front.
@@ -299,6 +299,36 @@ impl<W> Lock<W> {
         }
         (lease.mode, lease.closed_until) = (to, at + hold.ttl + hold.lock_delay);
         Ok(Converted::Done { fence: lease.fence, since })
+    }
+
+    /// Gives an exclusive lease to the first live waiter that people see like this, which leaves the queue. It lasts as long
+    /// as that one asked for, or as long as the one it comes from if the store does not know.
+    ///
+    /// # Errors
+    /// `Unsupported` for a lock that several hold; `Refused` when fences are exhausted.
+    pub fn hand_to(
+        &mut self,
+        hold: &Hold,
+        next: &Holder,
+        now: Now,
+    ) -> Result<(HandedTo, Option<Waiter<W>>), EngineError> {
+        let (at, owner) = (now.boot, hold.owner.id());
+        let Some(mine) = self.holders(at).find(|lease| lease.owner.id() == owner) else {
+            return Ok((HandedTo::Gone, None));
+        };
+        if mine.mode != Mode::Exclusive {
+            let why = "only the holder of an exclusive lock can name the next one";
+            return Err(EngineError::new(Fault::Unsupported, why));
+        }
+        let Some(waiter) = self.live(at).find(|waiter| waiter.owner.holder() == *next) else {
+            return Ok((HandedTo::NotWaiting, None));
+        };
+        let (owner, mode) = (waiter.owner.clone(), waiter.mode);
+        let lasts = if waiter.lasts.is_zero() { hold.ttl + hold.lock_delay } else { waiter.lasts };
+        next_fence(self.last, now.wall_us)?;
+        self.end(hold.owner.id(), at);
+        let waiter = self.grant(&owner, mode, lasts, now)?;
+        Ok((HandedTo::Done { fence: self.last }, waiter))
     }
 
     /// Ends an attempt, which leaves the queue and gives back what it holds. Returns whether it held the lock.

@@ -2,7 +2,7 @@
 
 use std::{ops::RangeInclusive, time::Duration};
 
-use super::{EXCLUSIVE_ONLY, EngineError, Fault, Mode};
+use super::{EXCLUSIVE_ONLY, EngineError, FIRST_ONLY, Fault, Mode};
 use crate::lease::validity::{TTL_MAX_LIMIT, TTL_MIN};
 
 /// What an engine can do, as plain data: it drives errors, docs and which conformance cases run.
@@ -34,6 +34,8 @@ pub struct Capabilities {
     pub no_permits: Option<&'static str>,
     /// Why a claim cannot wait for replicas, if it cannot.
     pub no_acks: Option<&'static str>,
+    /// Why a holder cannot name the next one, if it cannot: see [`Leases::hand_to`](super::Leases::hand_to).
+    pub no_hand_to: Option<&'static str>,
 }
 
 impl Capabilities {
@@ -58,6 +60,7 @@ impl Capabilities {
             no_shared: Some(EXCLUSIVE_ONLY),
             no_permits: Some(EXCLUSIVE_ONLY),
             no_acks: None,
+            no_hand_to: Some(FIRST_ONLY),
         }
     }
 
@@ -74,6 +77,11 @@ impl Capabilities {
     /// The same with claims of several locks at once.
     pub fn with_claim_all(self) -> Self {
         Self { claim_all: Atomic::Store, ..self }
+    }
+
+    /// The same with holders that name the next one.
+    pub fn with_hand_to(self) -> Self {
+        Self { no_hand_to: None, ..self }
     }
 
     /// The same with reports of lost leases.

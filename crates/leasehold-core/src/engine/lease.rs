@@ -335,6 +335,20 @@ pub enum Converted {
     Gone,
 }
 
+/// The answer to a hand-over to one that was named.
+#[derive(Clone, Copy, Debug, PartialEq, Eq)]
+pub enum HandedTo {
+    /// It holds the lock.
+    Done {
+        /// Its fence.
+        fence: Fence,
+    },
+    /// It does not wait. The lease is as it was.
+    NotWaiting,
+    /// No longer ours.
+    Gone,
+}
+
 /// How a release ended. An unknown end is an error.
 #[must_use = "a lock that expired or was taken did not protect the work to its end"]
 #[derive(Clone, Copy, Debug, PartialEq, Eq, Serialize)]

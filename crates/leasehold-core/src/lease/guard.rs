@@ -299,7 +299,7 @@ pub struct Guard {
     /// Set when the holder is done: whether the lease could be trusted until then.
     held_to_the_end: Option<bool>,
     /// Nothing is left to be done when it is dropped.
-    settled: bool,
+    pub(super) settled: bool,
 }
 
 impl Guard {
@@ -342,6 +342,12 @@ impl Guard {
     }
 
     async fn send_release(mut self) -> Result<Released> {
+        self.release_in_place().await
+    }
+
+    /// The same for one that is kept, to be asked again after an error. Dropping the future after it was polled leaves it to
+    /// the guard to be asked again or dropped.
+    pub(crate) async fn release_in_place(&mut self) -> Result<Released> {
         let closed = self.stop();
         let Lease { state, core } = &self.lease;
         let hold = closed.as_ref().unwrap_or(&state.hold);
@@ -389,7 +395,7 @@ impl Guard {
 
     /// Ends the lease on this side. Returns what is to be given back instead, if the lock is still ours: it first stays
     /// closed for what is left of its minimum hold time.
-    fn stop(&mut self) -> Option<Hold> {
+    pub(super) fn stop(&mut self) -> Option<Hold> {
         let held = *self.held_to_the_end.get_or_insert_with(|| self.lease.end());
         let Lease { state, core } = &self.lease;
         if !held || self.hold_at_least.is_zero() {
@@ -399,7 +405,7 @@ impl Guard {
         (!remaining.is_zero()).then(|| state.hold.closed_for(remaining))
     }
 
-    fn report(&self, outcome: Released) {
+    pub(super) fn report(&self, outcome: Released) {
         let Lease { state, core } = &self.lease;
         let (Hold { name, fence, ttl, .. }, telemetry) = (&state.hold, &state.telemetry);
         let held = core.clock.now().since(state.acquired_at);
@@ -431,7 +437,14 @@ impl fmt::Debug for Guard {
 
 impl Drop for Guard {
     fn drop(&mut self) {
-        if self.settled {
+        self.give_back_in_background();
+    }
+}
+
+impl Guard {
+    /// What dropping it does, unless it was done before.
+    pub(crate) fn give_back_in_background(&mut self) {
+        if std::mem::replace(&mut self.settled, true) {
             return;
         }
         let closed = self.stop();

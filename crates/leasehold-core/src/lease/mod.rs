@@ -3,6 +3,7 @@
 mod attach;
 mod convert;
 mod guard;
+mod hand_to;
 mod handle;
 mod keeper;
 mod reaper;

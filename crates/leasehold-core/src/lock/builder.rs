@@ -428,7 +428,7 @@ impl Lock {
         self.acquire().await
     }
 
-    pub(super) fn checked(&self) -> Result<Name> {
+    pub(crate) fn checked(&self) -> Result<Name> {
         self.core.check_open()?;
         let name = self.name.clone()?;
         self.core.check_name(&name)?;

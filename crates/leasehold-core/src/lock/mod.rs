@@ -15,6 +15,7 @@
 //! | at most N at a time | [`Client::semaphore`](crate::Client::semaphore), with [`Lock::permits`] for several at once |
 //! | several locks at once, or none of them | [`Client::lock_all`](crate::Client::lock_all) |
 //! | to acquire a lock again that the code around holds already | [`Client::owner`](crate::Client::owner) |
+//! | one leader of a fleet, known to all | [`election`](crate::election) |
 //! | to go on without a lock when the store is down, knowingly | [`Lock::acquire_or_proceed`] |
 //! | a lock that a later process gives back | [`Guard::detach`](crate::Guard::detach), [`Client::attach`](crate::Client::attach) |
 //!
@@ -76,7 +77,7 @@ pub use outcome::{Attempt, OnOutage, Protection, Waited};
 pub use reentrant::{LockOwner, ReentrantGuard, ReentrantLock, ReentrantRelease};
 pub use retry::Retry;
 pub(crate) use retry::pause_in_outage;
-pub(crate) use run::conclude;
 pub use run::{RunError, settle};
+pub(crate) use run::{conclude, unless};
 pub use set::{LOCKS_MAX, LockSet};
 pub(crate) use waiting::Waiting;

@@ -40,6 +40,7 @@ mod closing;
 mod context;
 mod contract;
 mod deadlines;
+mod election;
 mod engine_client;
 mod exclusion;
 mod fencing;
@@ -105,7 +106,7 @@ impl fmt::Debug for Case {
     }
 }
 
-/// What a case needs beyond the minimum of every engine. The engine provides the first eight, the [`Fixture`] the others.
+/// What a case needs beyond the minimum of every engine. The engine provides the first nine, the [`Fixture`] the others.
 #[derive(Clone, Copy, Debug, PartialEq, Eq, PartialOrd, Ord)]
 #[non_exhaustive]
 pub enum Need {
@@ -121,6 +122,8 @@ pub enum Need {
     Permits,
     /// Several locks can be claimed all or none.
     ClaimAll,
+    /// A holder can name the next one.
+    HandTo,
     /// The engine supports records. Tested through [`Need::Contract`].
     Records,
     /// The engine supports deadlines. Tested through [`Need::Contract`].
@@ -149,6 +152,7 @@ impl Need {
             Self::Shared => "locks cannot be shared",
             Self::Permits => "the store has no permits",
             Self::ClaimAll => "the store grants one lock at a time",
+            Self::HandTo => "the store hands a lock to the first in the queue only",
             Self::Records => "the store keeps no records",
             Self::Deadlines => "the store keeps no deadlines",
             Self::Contract => "the fixture offers no engine",
@@ -166,6 +170,7 @@ pub fn cases() -> Vec<Case> {
     let locks = [
         // Long cases first, so that they do not extend the run.
         keeping::CASES,
+        election::CASES,
         reentrant::CASES,
         lock_set::CASES,
         validity::CASES,

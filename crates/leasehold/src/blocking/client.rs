@@ -3,7 +3,7 @@
 #[cfg(feature = "config")]
 use super::idempotency::IdempotencyKey;
 use super::mirror::{mirror, wait};
-use super::{idempotency::Idempotency, lock::Lock, reentrant::LockOwner, set::LockSet};
+use super::{election::Election, idempotency::Idempotency, lock::Lock, reentrant::LockOwner, set::LockSet};
 use crate::engine::{Capabilities, Cursor, Health, Inspection, Page, Released};
 #[cfg(feature = "config")]
 use crate::policy::{self, BoundPolicy, LockPolicy, Policies, RecordPolicy};
@@ -18,6 +18,7 @@ mirror! {
 impl Leasehold {
     mirror! { crate::Client:
         get lock(name: impl AsRef<str>) -> Lock => Lock::new;
+        get election(name: impl AsRef<str>) -> Election => Election::new;
         get owner() -> LockOwner => LockOwner::new;
         get read_lock(name: impl AsRef<str>) -> Lock => Lock::new;
         get write_lock(name: impl AsRef<str>) -> Lock => Lock::new;

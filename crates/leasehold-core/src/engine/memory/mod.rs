@@ -18,15 +18,15 @@ use crate::{
     clock::{Clock, Now, Until},
     decide::lock,
     engine::{
-        Answer, AnswerAll, Capabilities, Claim, Converted, Cursor, Engine, EngineError, Fut, Handover,
-        Health, Held, Hold, Inspect, Inspection, Leases, Mode, Page, Reach, Released, Renewed, Wake,
-        WakeSink,
+        Answer, AnswerAll, Capabilities, Claim, Converted, Cursor, Engine, EngineError, Fut, HandedTo,
+        Handover, Health, Held, Hold, Inspect, Inspection, Leases, Mode, Page, Reach, Released, Renewed,
+        Wake, WakeSink,
         records::Records,
         registry::{EndedAttempts, ended_error},
     },
     fence::Fence,
     name::{NAME_MAX_BYTES, Name},
-    owner::OwnerId,
+    owner::{Holder, OwnerId},
 };
 use deadlines::Pools;
 use records::RecordStore;
@@ -46,7 +46,8 @@ impl Memory {
         let capabilities = Capabilities::new("memory", Reach::Process, Handover::Push, false, NAME_MAX_BYTES)
             .without_acks("memory has no replicas")
             .with_all_modes()
-            .with_claim_all();
+            .with_claim_all()
+            .with_hand_to();
         Self { store, clock, sink: OnceLock::new(), capabilities }
     }
 
@@ -302,6 +303,19 @@ impl Leases for Memory {
             let Some(lock) = store.locks.get_mut(&hold.name) else { return Ok(Converted::Gone) };
             let converted = lock.convert(hold, to, now.boot, now)?;
             hand_over(lock, None, now, &mut store.wakes).map(|_| converted)
+        })
+    }
+
+    fn hand_to<'a>(&'a self, hold: &'a Hold, next: &'a Holder, _: Until) -> Fut<'a, HandedTo> {
+        self.fallible(|store, now| {
+            let Some(lock) = store.locks.get_mut(&hold.name) else { return Ok(HandedTo::Gone) };
+            drop_unreachable(lock, now);
+            let (handed, waiter) = lock.hand_to(hold, next, now)?;
+            if let (HandedTo::Done { fence }, Some(waiter)) = (handed, waiter) {
+                let wake = Wake::Granted { owner: waiter.owner.id(), fence, link: 0 };
+                store.wakes.push((waiter.wake, wake));
+            }
+            Ok(handed)
         })
     }
 
