@@ -11,4 +11,15 @@ macro_rules! setters {
     )+};
 }
 
-pub(crate) use setters;
+/// Methods of a builder that change the [`Lock`](crate::Lock) in its field `lock`, under the same names.
+macro_rules! lock_setters {
+    ($($name:ident($($arg:ident: $type:ty)?);)+) => {$(
+        #[doc = concat!("As [`Lock::", stringify!($name), "`](crate::Lock::", stringify!($name), ").")]
+        pub fn $name(mut self $(, $arg: $type)?) -> Self {
+            self.lock = self.lock.$name($($arg)?);
+            self
+        }
+    )+};
+}
+
+pub(crate) use {lock_setters, setters};

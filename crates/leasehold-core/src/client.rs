@@ -9,6 +9,7 @@ use crate::{
     config::{Config, between},
     core::Core,
     deadlines::Deadlines,
+    election::Election,
     engine::{
         self, Capabilities, Changes, Cursor, Engine, Health, Inspection, Listing, Member, Page, Released,
         Watch, Watched, all_items,
@@ -18,7 +19,7 @@ use crate::{
     forced,
     idempotency::{Idempotency, IdempotencyKey},
     lease::{Attach, Handle},
-    lock::{Kind, Lock},
+    lock::{Kind, Lock, LockOwner, LockSet},
     marker::Marker,
     name::Name,
     telemetry::{Observer, Stats},
@@ -80,6 +81,22 @@ impl Client {
     /// A lock whose name a key schema made; a bad name is reported when it is acquired.
     pub fn lock_named(&self, name: Result<Name>) -> Lock {
         Lock::named(self.core.clone(), name, Kind::Exclusive)
+    }
+
+    /// An owner of locks, who may acquire them again while it holds them: see [`LockOwner`].
+    pub fn owner(&self) -> LockOwner {
+        LockOwner::new(self.clone())
+    }
+
+    /// Several locks of this client at once, of any kind: all of them or none. See [`LockSet`].
+    pub fn lock_all(&self, locks: impl IntoIterator<Item = Lock>) -> LockSet {
+        LockSet::new(self.core.clone(), locks.into_iter().collect())
+    }
+
+    /// The election of that name, to take part in or to observe: see [`election`](crate::election). It is the exclusive lock
+    /// of that name, kept alive for a term.
+    pub fn election(&self, name: impl AsRef<str>) -> Election {
+        Election::new(self.lock(name))
     }
 
     /// The shared side of the read-write lock of that name: many readers, and no writer beside them. A reader behind a waiting

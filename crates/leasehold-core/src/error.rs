@@ -125,8 +125,10 @@ pub enum Error {
 }
 
 fn held_by(holder: &Holder) -> String {
-    let itself = if holder.is_this_process() { "this process, " } else { "" };
-    format!(", held by {itself}{holder}")
+    if holder.is_this_process() {
+        return format!(", held by this process, {holder}; use an owner to re-enter it");
+    }
+    format!(", held by {holder}")
 }
 
 /// Declares why stores refuse: for each its text, and whether to retry.

@@ -13,6 +13,7 @@ pub mod config;
 mod core;
 pub mod deadlines;
 pub mod decide;
+pub mod election;
 pub mod engine;
 mod entropy;
 pub mod error;
@@ -33,12 +34,16 @@ pub mod text;
 pub use client::{Client, Members};
 pub use clock::{BootInstant, Clock};
 pub use deadlines::{Deadline, Deadlines, Due, Placement, Recovery};
+pub use election::{Election, Leadership};
 pub use engine::{Acks, Health, Inspection, Mode, Released};
 pub use error::{Error, ErrorKind, Refusal, Result};
 pub use fence::Fence;
 pub use idempotency::{Idempotency, IdempotencyKey};
-pub use lease::{Guard, Handle, Lease, Upgrade};
-pub use lock::{Attempt, Lock, OnOutage, Protection, Retry, RunError, Waited};
+pub use lease::{Guard, GuardSet, Handle, Lease, LeaseSet, ReleasedSet, Upgrade};
+pub use lock::{
+    Attempt, Lock, LockOwner, LockSet, OnOutage, Protection, ReentrantGuard, ReentrantLock, Retry, RunError,
+    Waited,
+};
 pub use marker::{Marker, MarkerGuard};
 pub use name::Name;
 pub use owner::Holder;

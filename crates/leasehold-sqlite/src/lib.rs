@@ -32,12 +32,12 @@ use std::sync::{Arc, Mutex, PoisonError, Weak, atomic::Ordering};
 use leasehold_core::clock::{Clock, Until};
 use leasehold_core::engine::registry::{EndedAttempts, ended_error};
 use leasehold_core::engine::{
-    Answer, Capabilities, Claim, Converted, Cursor, Engine, EngineError, EngineOptions, Fault, Fut, Handover,
-    Health, Held, Hold, Inspect, Inspection, Leases, Mode, Page, Reach, Released, Renewed, WakeSink,
-    deadlines::Deadlines, records::Records,
+    Answer, AnswerAll, Capabilities, Claim, Converted, Cursor, Engine, EngineError, EngineOptions, Fault,
+    Fut, HandedTo, Handover, Health, Held, Hold, Inspect, Inspection, Leases, Mode, Page, Reach, Released,
+    Renewed, WakeSink, deadlines::Deadlines, records::Records,
 };
 use leasehold_core::name::{NAME_MAX_BYTES, Name};
-use leasehold_core::{Error, Fence, error, owner::Owner};
+use leasehold_core::{Error, Fence, Holder, error, owner::Owner};
 use path::DatabasePath;
 use store::Store;
 use wake::Wakes;
@@ -68,8 +68,21 @@ impl Sqlite {
         })?;
         let capabilities = Capabilities::new("sqlite", Reach::Host, Handover::Pull, true, NAME_MAX_BYTES)
             .without_acks("a file has no replicas")
-            .with_all_modes();
+            .with_all_modes()
+            .with_claim_all()
+            .with_hand_to();
         Ok(Self { worker, wakes, path, clock, ended: Arc::default(), capabilities })
+    }
+
+    /// Checks a claim once the thread has come to it.
+    fn check(&self, claim: &Claim) -> impl FnOnce(&Claim) -> Result<(), EngineError> + Send + use<> {
+        let (ended, supported) = (self.ended.clone(), self.capabilities.check_mode(claim.mode));
+        move |claim| {
+            supported?;
+            // Its end may have overtaken it on the way to the thread.
+            let ended = ended.lock().unwrap_or_else(PoisonError::into_inner);
+            if ended.contains(claim.owner.id()) { Err(ended_error()) } else { Ok(()) }
+        }
     }
 
     /// Ends an attempt. From here on nothing of it takes effect, also if it still waits for the thread.
@@ -131,14 +144,19 @@ impl Leases for Sqlite {
             self.wakes.listen();
         }
         let (since, claim, wake) = (self.clock.now(), claim.clone(), self.wakes.id.clone());
-        let (ended, supported) = (self.ended.clone(), self.capabilities.check_mode(claim.mode));
+        let check = self.check(&claim);
         self.worker.call(until, Purpose::Ask, Access::Write, move |store| {
-            supported?;
-            // Its end may have overtaken it on the way to the thread.
-            if ended.lock().unwrap_or_else(PoisonError::into_inner).contains(claim.owner.id()) {
-                return Err(ended_error().into());
-            }
+            check(&claim)?;
             store.claim(&claim, since, &wake)
+        })
+    }
+
+    fn claim_all<'a>(&'a self, claims: &'a [Claim], until: Until) -> Fut<'a, AnswerAll> {
+        let (since, claims, wake) = (self.clock.now(), claims.to_vec(), self.wakes.id.clone());
+        let checks: Vec<_> = claims.iter().map(|claim| self.check(claim)).collect();
+        self.worker.call(until, Purpose::Ask, Access::Write, move |store| {
+            claims.iter().zip(checks).try_for_each(|(claim, check)| check(claim))?;
+            store.claim_all(&claims, since, &wake)
         })
     }
 
@@ -165,6 +183,11 @@ impl Leases for Sqlite {
     fn convert<'a>(&'a self, hold: &'a Hold, to: Mode, until: Until) -> Fut<'a, Converted> {
         let (since, hold) = (self.clock.now(), hold.clone());
         self.worker.call(until, Purpose::Keep, Access::Write, move |store| store.convert(&hold, to, since))
+    }
+
+    fn hand_to<'a>(&'a self, hold: &'a Hold, next: &'a Holder, until: Until) -> Fut<'a, HandedTo> {
+        let (hold, next) = (hold.clone(), next.clone());
+        self.worker.call(until, Purpose::Keep, Access::Write, move |store| store.hand_to(&hold, &next))
     }
 
     on_thread! {

@@ -8,9 +8,10 @@ use rusqlite::{CachedStatement, Connection, Params, Row, params};
 pub(super) use leasehold_core::clock::Now;
 use leasehold_core::decide::lock::{self, Lease, Limit, Waiter};
 use leasehold_core::engine::{
-    Answer, Claim, Converted, Cursor, Handover, Hold, Inspection, Mode, Page, Released, Renewed,
+    Answer, AnswerAll, Claim, Converted, Cursor, HandedTo, Handover, Hold, Inspection, Mode, Page, Released,
+    Renewed,
 };
-use leasehold_core::{BootInstant, Fence, Name, owner::Owner};
+use leasehold_core::{BootInstant, Fence, Holder, Name, owner::Owner};
 
 use super::fault::Result;
 
@@ -99,6 +100,30 @@ impl<'t> Store<'t> {
         Ok(answer)
     }
 
+    /// All of them or none, each name once.
+    pub(super) fn claim_all(
+        &mut self,
+        claims: &[Claim],
+        since: BootInstant,
+        wake: &str,
+    ) -> Result<AnswerAll> {
+        for (place, claim) in claims.iter().enumerate() {
+            let mut lock = self.load(&claim.name, Some(&claim.owner), None)?;
+            if let Some(holders) = lock.refuses(claim, self.now)? {
+                self.hint_those_in_turn(&lock, Some(&claim.owner));
+                return Ok(AnswerAll::Busy { claim: place, holders });
+            }
+        }
+        let mut grants = Vec::with_capacity(claims.len());
+        for claim in claims {
+            let Answer::Granted(grant) = self.claim(claim, since, wake)? else {
+                unreachable!("nothing came in between")
+            };
+            grants.push(grant);
+        }
+        Ok(AnswerAll::Granted(grants))
+    }
+
     pub(super) fn renew(&self, hold: &Hold, since: BootInstant) -> Result<Renewed> {
         let mut lock = self.row(&hold.name)?;
         if !lock.renew(hold, self.now.boot) {
@@ -137,6 +162,18 @@ impl<'t> Store<'t> {
         }
         self.hint_those_in_turn(&lock, None);
         Ok(converted)
+    }
+
+    pub(super) fn hand_to(&mut self, hold: &Hold, next: &Holder) -> Result<HandedTo> {
+        let mut lock = self.load(&hold.name, None, None)?;
+        let (handed, waiter) = lock.hand_to(hold, next, self.now)?;
+        if let Some(waiter) = waiter {
+            self.leave_queue(&hold.name, &waiter.owner)?;
+            self.write(&hold.name, &lock, &waiter.owner, hold.mode)?;
+            // It holds the lock already, and learns of it when it claims.
+            self.hints.entry(waiter.wake).or_default().push_str(waiter.owner.id_text());
+        }
+        Ok(handed)
     }
 
     pub(super) fn set_limit(&mut self, name: &Name, limit: NonZeroU32) -> Result<()> {

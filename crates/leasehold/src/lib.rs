@@ -20,6 +20,9 @@
 //! | to hold a lock across several steps | [`Lock::acquire`] with [`Lock::keep_alive`], then [`Guard::release`] |
 //! | to skip it when another holder is working on it | [`Lock::try_acquire`] |
 //! | once per interval across a fleet | [`Lock::try_acquire`] with [`Lock::hold_at_least`] |
+//! | several locks at once, or none of them | [`Leasehold::lock_all`](Client::lock_all) |
+//! | to acquire a lock again that the code around holds already | [`Leasehold::owner`](Client::owner) |
+//! | one leader of a fleet, known to all | [`Leasehold::election`](Client::election) |
 //! | to go on without a lock when the store is down, knowingly | [`Lock::acquire_or_proceed`] |
 //! | a lock that a later process gives back | [`Guard::detach`], [`Client::attach`] |
 //! | to execute a request once and give everybody its result | [`Leasehold::idempotency`](Client::idempotency) |
@@ -67,10 +70,12 @@ pub use leasehold::{Builder, Leasehold};
 use leasehold_core::text;
 #[doc(inline)]
 pub use leasehold_core::{
-    Acks, Attempt, Client, Clock, Deadline, Deadlines, Due, Error, ErrorKind, Event, Fence, Guard, Handle,
-    Health, Holder, Idempotency, IdempotencyKey, Inspection, Lease, Lock, Marker, MarkerGuard, Mode, Name,
-    Observer, OnOutage, Protection, Refusal, Released, Result, Retry, RunError, Stats, Upgrade, client,
-    clock, deadlines, error, fence, idempotency, lease, lock, marker, name, owner, telemetry,
+    Acks, Attempt, Client, Clock, Deadline, Deadlines, Due, Election, Error, ErrorKind, Event, Fence, Guard,
+    GuardSet, Handle, Health, Holder, Idempotency, IdempotencyKey, Inspection, Leadership, Lease, LeaseSet,
+    Lock, LockOwner, LockSet, Marker, MarkerGuard, Mode, Name, Observer, OnOutage, Protection,
+    ReentrantGuard, ReentrantLock, Refusal, Released, ReleasedSet, Result, Retry, RunError, Stats, Upgrade,
+    client, clock, deadlines, election, error, fence, idempotency, lease, lock, marker, name, owner,
+    telemetry,
 };
 #[cfg(feature = "config")]
 pub use policy::Policies;

@@ -14,6 +14,7 @@ use std::{
 use leasehold::{
     Error, ErrorKind, OnOutage, Policies, Retry, RunError,
     blocking::{Attempt, Leasehold, Protection},
+    election::{Observed, Yielded},
     engine::Released,
 };
 
@@ -244,4 +245,69 @@ fn clients_and_guards_can_be_sent_to_threads() {
     })
     .join()
     .unwrap();
+}
+
+#[test]
+fn an_owner_re_enters_its_lock() {
+    let leases = client();
+    let me = leases.owner();
+    let outer = me.own(leases.lock("x")).keep_alive().acquire().unwrap();
+    let fence = me.lock("x").run(|lease| lease.fence()).unwrap();
+    assert_eq!(fence, outer.fence());
+    let Attempt::Busy { .. } = leases.lock("x").try_acquire().unwrap() else { panic!("a stranger") };
+    let inner = me.lock("x").try_acquire().unwrap().held().expect("its own lock");
+    assert!(outer.release().unwrap().was_held() && inner.is_held());
+    assert!(inner.release().unwrap().was_held());
+    leases.close().unwrap();
+}
+
+#[test]
+fn several_locks_are_held_at_once() {
+    let leases = client();
+    let set = || leases.lock_all([leases.lock("b"), leases.read_lock("a")]);
+    let guards = set().keep_alive().acquire().unwrap();
+    assert_eq!(guards.leases().iter().map(|lease| lease.name().as_str()).collect::<Vec<_>>(), ["a", "b"]);
+    assert!(guards.is_held() && set().wait(MS).acquire().is_err());
+    assert!(guards.release().unwrap().was_held());
+    let fences = set().run(|leases| leases.fences()).unwrap();
+    assert_eq!(fences.len(), 2);
+    assert!(set().try_acquire().unwrap().held().expect("free").release().unwrap().was_held());
+    leases.close().unwrap();
+}
+
+#[test]
+fn a_leader_resigns_once_its_body_has_ended() {
+    let leases = client();
+    let election = || leases.election("scheduler").poll_every(10 * MS);
+    let mut leaders = election().observe().unwrap();
+    assert!(matches!(leaders.next(), Some(Observed::Vacant { .. })));
+    let (send, leads) = mpsc::channel();
+    let has_ended = Arc::new(AtomicBool::new(false));
+    thread::scope(|scope| {
+        let led = scope.spawn(|| {
+            election().label("me").lead(|leadership| {
+                assert_eq!(leadership.resign().unwrap_err().kind(), ErrorKind::Unsupported);
+                send.send(leadership.clone()).unwrap();
+                while !leadership.is_resigning() {
+                    thread::sleep(MS);
+                }
+                thread::sleep(50 * MS);
+                has_ended.store(true, Ordering::SeqCst);
+                7
+            })
+        });
+        let leadership = leads.recv().unwrap();
+        assert!(
+            matches!(leaders.next(), Some(Observed::Leader { fence, .. }) if fence == leadership.fence())
+        );
+        assert!(leadership.resign().unwrap().was_held());
+        assert!(has_ended.load(Ordering::SeqCst));
+        assert_eq!(led.join().unwrap().unwrap(), 7);
+    });
+    let leadership = election().campaign().unwrap();
+    assert!(election().candidates().unwrap().is_empty());
+    assert_eq!(leadership.prefer(|_| true).unwrap(), Yielded::NotWaiting);
+    assert!(leadership.resign().unwrap().was_held());
+    leases.close().unwrap();
+    assert_eq!(leaders.last(), None);
 }

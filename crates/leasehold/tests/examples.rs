@@ -5,12 +5,16 @@ use std::collections::BTreeSet;
 
 #[path = "../examples/deadlines.rs"]
 mod deadlines;
+#[path = "../examples/election.rs"]
+mod election;
 #[path = "../examples/fenced_sql.rs"]
 mod fenced_sql;
 #[path = "../examples/idempotent_axum.rs"]
 mod idempotent_axum;
 #[path = "../examples/lock.rs"]
 mod lock;
+#[path = "../examples/lock_all.rs"]
+mod lock_all;
 #[path = "../examples/marker.rs"]
 mod marker;
 #[path = "../examples/observer.rs"]
@@ -23,6 +27,8 @@ mod opentelemetry;
 mod policies;
 #[path = "../examples/quorum.rs"]
 mod quorum;
+#[path = "../examples/reentrant.rs"]
+mod reentrant;
 #[path = "../examples/run.rs"]
 mod run;
 #[path = "../examples/try_lock.rs"]
@@ -44,7 +50,8 @@ macro_rules! examples {
 }
 
 examples! {
-    deadlines fenced_sql idempotent_axum lock marker observer once_per_interval opentelemetry policies quorum run try_lock
+    deadlines election fenced_sql idempotent_axum lock lock_all marker observer once_per_interval opentelemetry policies quorum reentrant run
+    try_lock
 }
 
 #[test]

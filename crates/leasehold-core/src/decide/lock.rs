@@ -20,13 +20,13 @@ use super::room::{Taken, Turn, Turns};
 use crate::{
     clock::{BootInstant, Now},
     engine::{
-        self, Answer, Claim, Converted, EngineError, Fault, Grant, HOLDERS_SHOWN, Handover, Hold, Holders,
-        Inspection, Mode, Released, Tenure, WAITERS_MAX, WAITERS_SHOWN, liveness,
+        self, Answer, Claim, Converted, EngineError, Fault, Grant, HOLDERS_SHOWN, HandedTo, Handover, Hold,
+        Holders, Inspection, Mode, Released, Tenure, WAITERS_MAX, WAITERS_SHOWN, liveness,
     },
     error::Refusal,
     fence::{FENCE_LIMIT, Fence},
     name::Name,
-    owner::{Owner, OwnerId},
+    owner::{Holder, Owner, OwnerId},
 };
 
 /// Longest turn: two polls of a waiter that knows it is near the front.
@@ -155,24 +155,11 @@ impl<W> Lock<W> {
             return granted(lease.fence);
         }
         let position = self.position(claim.owner.id());
-        self.check_kind(mode, at)?;
-        self.check_limit(mode, position.is_none())?;
         let place = position.unwrap_or(self.queue.len());
-        let (mut turns, mut ahead, mut their_turns) = (self.turns(at), 0, Duration::ZERO);
-        for waiter in self.queue.iter().take(place).filter(|waiter| waiter.live_until > at) {
-            turns.pass(waiter.mode, waiter.turn);
-            ahead += 1;
-            their_turns = their_turns.saturating_add(waiter.turn);
-        }
-        if turns.fits(mode) {
+        let Some((ahead, holders)) = self.in_the_way(mode, position, at)? else {
             self.grant(&claim.owner, mode, lasts, now)?;
             return granted(self.last);
-        }
-        let mut holders = self.tenures(at);
-        if holders.total == 0 {
-            // It opens for the one who asks when its turn begins.
-            holders.free_in = Some((self.freed_at(at) + their_turns).since(at));
-        }
+        };
         let Some(queue) = claim.queue else { return Ok(Answer::Busy { holders }) };
         if position.is_none() {
             if ahead >= WAITERS_MAX {
@@ -185,6 +172,47 @@ impl<W> Lock<W> {
         }
         self.queue[place].poll(queue, self.handover, at);
         Ok(Answer::Queued { ahead, holders, last: self.last, link: 0 })
+    }
+
+    /// Who holds the lock if a claim would be refused now; `None` if it would be granted.
+    ///
+    /// # Errors
+    /// As [`Lock::claim`], except that nobody is too many for one who does not wait.
+    pub fn refuses(&mut self, claim: &Claim, now: Now) -> Result<Option<Holders>, EngineError> {
+        let owner = claim.owner.id();
+        if self.holders(now.boot).any(|lease| lease.owner.id() == owner) {
+            return Ok(None);
+        }
+        next_fence(self.last, now.wall_us)?;
+        let in_the_way = self.in_the_way(claim.mode, self.position(owner), now.boot)?;
+        Ok(in_the_way.map(|(_, holders)| holders))
+    }
+
+    /// Who holds the lock and how many wait before one in this position; `None` if nothing is in its way.
+    fn in_the_way(
+        &mut self,
+        mode: Mode,
+        position: Option<usize>,
+        at: BootInstant,
+    ) -> Result<Option<(u32, Holders)>, EngineError> {
+        self.check_kind(mode, at)?;
+        self.check_limit(mode, position.is_none())?;
+        let place = position.unwrap_or(self.queue.len());
+        let (mut turns, mut ahead, mut their_turns) = (self.turns(at), 0, Duration::ZERO);
+        for waiter in self.queue.iter().take(place).filter(|waiter| waiter.live_until > at) {
+            turns.pass(waiter.mode, waiter.turn);
+            ahead += 1;
+            their_turns = their_turns.saturating_add(waiter.turn);
+        }
+        if turns.fits(mode) {
+            return Ok(None);
+        }
+        let mut holders = self.tenures(at);
+        if holders.total == 0 {
+            // It opens for the one who asks when its turn begins.
+            holders.free_in = Some((self.freed_at(at) + their_turns).since(at));
+        }
+        Ok(Some((ahead, holders)))
     }
 
     /// A name is a read-write lock or a semaphore, as long as anybody uses it.
@@ -274,6 +302,36 @@ impl<W> Lock<W> {
         }
         (lease.mode, lease.closed_until) = (to, at + hold.ttl + hold.lock_delay);
         Ok(Converted::Done { fence: lease.fence, since })
+    }
+
+    /// Gives an exclusive lease to the first live waiter that people see like this, which leaves the queue. It lasts as long
+    /// as that one asked for, or as long as the one it comes from if the store does not know.
+    ///
+    /// # Errors
+    /// `Unsupported` for a lock that several hold; `Refused` when fences are exhausted.
+    pub fn hand_to(
+        &mut self,
+        hold: &Hold,
+        next: &Holder,
+        now: Now,
+    ) -> Result<(HandedTo, Option<Waiter<W>>), EngineError> {
+        let (at, owner) = (now.boot, hold.owner.id());
+        let Some(mine) = self.holders(at).find(|lease| lease.owner.id() == owner) else {
+            return Ok((HandedTo::Gone, None));
+        };
+        if mine.mode != Mode::Exclusive {
+            let why = "only the holder of an exclusive lock can name the next one";
+            return Err(EngineError::new(Fault::Unsupported, why));
+        }
+        let Some(waiter) = self.live(at).find(|waiter| waiter.owner.holder() == *next) else {
+            return Ok((HandedTo::NotWaiting, None));
+        };
+        let (owner, mode) = (waiter.owner.clone(), waiter.mode);
+        let lasts = if waiter.lasts.is_zero() { hold.ttl + hold.lock_delay } else { waiter.lasts };
+        next_fence(self.last, now.wall_us)?;
+        self.end(hold.owner.id(), at);
+        let waiter = self.grant(&owner, mode, lasts, now)?;
+        Ok((HandedTo::Done { fence: self.last }, waiter))
     }
 
     /// Ends an attempt, which leaves the queue and gives back what it holds. Returns whether it held the lock.

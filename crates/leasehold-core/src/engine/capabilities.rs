@@ -2,7 +2,7 @@
 
 use std::{ops::RangeInclusive, time::Duration};
 
-use super::{EXCLUSIVE_ONLY, EngineError, Fault, Mode};
+use super::{EXCLUSIVE_ONLY, EngineError, FIRST_ONLY, Fault, Mode};
 use crate::lease::validity::{TTL_MAX_LIMIT, TTL_MIN};
 
 /// What an engine can do, as plain data: it drives errors, docs and which conformance cases run.
@@ -26,12 +26,16 @@ pub struct Capabilities {
     /// Whether the store reports it when somebody else takes a lease away that is kept alive: see
     /// [`LossHint`](super::LossHint). Otherwise its next renewal finds out.
     pub reports_loss: bool,
+    /// Which locks can be claimed all or none: see [`Leases::claim_all`](super::Leases::claim_all).
+    pub claim_all: Atomic,
     /// Why locks cannot be shared, if they cannot.
     pub no_shared: Option<&'static str>,
     /// Why there are no permits, if there are none.
     pub no_permits: Option<&'static str>,
     /// Why a claim cannot wait for replicas, if it cannot.
     pub no_acks: Option<&'static str>,
+    /// Why a holder cannot name the next one, if it cannot: see [`Leases::hand_to`](super::Leases::hand_to).
+    pub no_hand_to: Option<&'static str>,
 }
 
 impl Capabilities {
@@ -52,9 +56,11 @@ impl Capabilities {
             ttl: TTL_MIN..=TTL_MAX_LIMIT,
             ttl_step: Duration::from_millis(1),
             reports_loss: false,
+            claim_all: Atomic::No,
             no_shared: Some(EXCLUSIVE_ONLY),
             no_permits: Some(EXCLUSIVE_ONLY),
             no_acks: None,
+            no_hand_to: Some(FIRST_ONLY),
         }
     }
 
@@ -66,6 +72,16 @@ impl Capabilities {
     /// The same with locks of all modes.
     pub fn with_all_modes(self) -> Self {
         Self { no_shared: None, no_permits: None, ..self }
+    }
+
+    /// The same with claims of several locks at once.
+    pub fn with_claim_all(self) -> Self {
+        Self { claim_all: Atomic::Store, ..self }
+    }
+
+    /// The same with holders that name the next one.
+    pub fn with_hand_to(self) -> Self {
+        Self { no_hand_to: None, ..self }
     }
 
     /// The same with reports of lost leases.
@@ -94,6 +110,16 @@ pub enum Reach {
     Host,
     /// Every host that reaches the store.
     Network,
+}
+
+/// What a store does in one step.
+#[derive(Clone, Copy, Debug, PartialEq, Eq)]
+#[non_exhaustive]
+pub enum Atomic {
+    /// One name at a time.
+    No,
+    /// Any names of the store.
+    Store,
 }
 
 /// How the next waiter learns that it is its turn.

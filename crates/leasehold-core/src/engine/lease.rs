@@ -207,6 +207,20 @@ pub enum Answer {
     Spent,
 }
 
+/// The answer to several claims at once.
+#[derive(Clone, Debug)]
+pub enum AnswerAll {
+    /// All are ours, in the order of the claims.
+    Granted(Vec<Grant>),
+    /// None is.
+    Busy {
+        /// Which claim is refused, by its place in the list.
+        claim: usize,
+        /// Who holds that one.
+        holders: Holders,
+    },
+}
+
 /// Who holds a lock.
 #[derive(Clone, Debug, Default, PartialEq, Eq)]
 pub struct Holders {
@@ -317,6 +331,20 @@ pub enum Converted {
     },
     /// Others hold it too.
     Busy,
+    /// No longer ours.
+    Gone,
+}
+
+/// The answer to a hand-over to one that was named.
+#[derive(Clone, Copy, Debug, PartialEq, Eq)]
+pub enum HandedTo {
+    /// It holds the lock.
+    Done {
+        /// Its fence.
+        fence: Fence,
+    },
+    /// It does not wait. The lease is as it was.
+    NotWaiting,
     /// No longer ours.
     Gone,
 }

@@ -14,6 +14,7 @@ use crate::{
     error::Refusal,
     fence::Fence,
     name::Name,
+    owner::Holder,
 };
 
 mod capabilities;
@@ -31,13 +32,13 @@ pub mod registry;
 pub mod voter;
 mod watch;
 
-pub use capabilities::{Capabilities, Handover, Reach};
+pub use capabilities::{Atomic, Capabilities, Handover, Reach};
 pub use cursor::{Cursor, Page};
 pub(crate) use cursor::{Listing, all_items};
 pub use inspect::{HOLDERS_SHOWN, Inspect, Inspection, Tenure, WAITERS_SHOWN, Waiter};
 pub use lease::{
-    Acks, Answer, Claim, Converted, Grant, Held, Hold, Holders, LossHint, Mode, Queue, Released, Renewed,
-    Wake,
+    Acks, Answer, AnswerAll, Claim, Converted, Grant, HandedTo, Held, Hold, Holders, LossHint, Mode, Queue,
+    Released, Renewed, Wake,
 };
 pub use members::{Member, MemberState, Members, Rounds};
 pub use nodes::ClockOffset;
@@ -111,6 +112,15 @@ pub trait Leases: Send + Sync {
     /// [`abandon`](Leases::abandon) was called a claim is refused as [`Fault::Ended`].
     fn claim<'a>(&'a self, claim: &'a Claim, until: Until) -> Fut<'a, Answer>;
 
+    /// Claims several names, each of them once, and is granted all or none. It does not queue: the claims have no
+    /// [`Queue`], and a refusal leaves no trace. Repeated with the same owners it is the same answer, as a
+    /// [`claim`](Leases::claim) is. After an error every attempt is owed an [`abandon`](Leases::abandon). Refused by engines
+    /// that cannot: see [`Capabilities::claim_all`].
+    fn claim_all<'a>(&'a self, _claims: &'a [Claim], _until: Until) -> Fut<'a, AnswerAll> {
+        let why = "this store grants one lock at a time";
+        Box::pin(std::future::ready(Err(EngineError::new(Fault::Unsupported, why))))
+    }
+
     /// The shard of the store that has what is held. Leases of different shards are renewed by calls of their own, so that
     /// a silent shard delays no other.
     fn shard_of(&self, _hold: &Hold) -> u64 {
@@ -128,6 +138,14 @@ pub trait Leases: Send + Sync {
 
     /// Gives the lease of a lock back, to the next waiter if there is one. An `Err` means that the outcome is unknown.
     fn release<'a>(&'a self, hold: &'a Hold, until: Until) -> Fut<'a, Released>;
+
+    /// Gives an exclusive lease to the first waiter that people see like this, ahead of the queue, so that at no time nobody
+    /// holds the lock. The lease of the next holder begins with its own ttl or, where the store does not know that yet, with
+    /// the one of this holder; its next claim refreshes it. Refused by engines that cannot: see
+    /// [`Capabilities::no_hand_to`].
+    fn hand_to<'a>(&'a self, _hold: &'a Hold, _next: &'a Holder, _until: Until) -> Fut<'a, HandedTo> {
+        Box::pin(std::future::ready(Err(EngineError::new(Fault::Unsupported, FIRST_ONLY))))
+    }
 
     /// Ends an attempt: leaves the queue, or gives back what was granted meanwhile. Nothing of the owner value counts from
     /// here on, whatever arrives late.
@@ -295,6 +313,9 @@ impl EngineError {
 
 /// Why an engine refuses every mode but [`Mode::Exclusive`].
 pub const EXCLUSIVE_ONLY: &str = "this store has exclusive locks only";
+
+/// Why an engine hands a lock to nobody but the first in the queue.
+pub const FIRST_ONLY: &str = "this store hands a lock to the first in the queue only";
 
 /// Most waiters of one name.
 pub const WAITERS_MAX: u32 = 10_000;

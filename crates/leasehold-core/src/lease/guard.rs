@@ -101,7 +101,7 @@ impl Lease {
         let renew_at = if handed_over {
             Some(state.acquired_at)
         } else {
-            state.kept_alive.then(|| grant.since + core.keeper.renew_after(&state.hold, None))
+            state.is_kept_alive().then(|| grant.since + core.keeper.renew_after(&state.hold, None))
         };
         core.keeper.watch(state.clone(), renew_at);
         Self { state, core: core.clone() }
@@ -112,7 +112,7 @@ impl Lease {
         self.end();
         let Self { state, core } = self;
         let max_lifetime = Some(state.lifetime_end.since(state.acquired_at));
-        let (keep_alive, telemetry) = (state.kept_alive, state.telemetry.clone());
+        let (keep_alive, telemetry) = (state.is_kept_alive(), state.telemetry.clone());
         let terms = Terms { keep_alive, max_lifetime, handed_over: false, telemetry };
         Self::begin(core, hold, grant, terms, state.acquired_at)
     }
@@ -294,12 +294,12 @@ impl fmt::Debug for Lease {
 /// along and let the resource check it.
 #[must_use = "the lock is given back when the guard is dropped"]
 pub struct Guard {
-    pub(super) lease: Lease,
+    pub(crate) lease: Lease,
     hold_at_least: Duration,
     /// Set when the holder is done: whether the lease could be trusted until then.
     held_to_the_end: Option<bool>,
     /// Nothing is left to be done when it is dropped.
-    settled: bool,
+    pub(super) settled: bool,
 }
 
 impl Guard {
@@ -342,6 +342,12 @@ impl Guard {
     }
 
     async fn send_release(mut self) -> Result<Released> {
+        self.release_in_place().await
+    }
+
+    /// The same for one that is kept, to be asked again after an error. Dropping the future after it was polled leaves it to
+    /// the guard to be asked again or dropped.
+    pub(crate) async fn release_in_place(&mut self) -> Result<Released> {
         let closed = self.stop();
         let Lease { state, core } = &self.lease;
         let hold = closed.as_ref().unwrap_or(&state.hold);
@@ -353,6 +359,11 @@ impl Guard {
         });
         self.settled = true;
         outcome.inspect(|outcome| self.report(*outcome))
+    }
+
+    /// From here on the lock stays closed at least this long after it was acquired.
+    pub(crate) fn set_hold_at_least(&mut self, least: Duration) {
+        self.hold_at_least = least;
     }
 
     lease_methods! { |guard| &guard.lease }
@@ -384,7 +395,7 @@ impl Guard {
 
     /// Ends the lease on this side. Returns what is to be given back instead, if the lock is still ours: it first stays
     /// closed for what is left of its minimum hold time.
-    fn stop(&mut self) -> Option<Hold> {
+    pub(super) fn stop(&mut self) -> Option<Hold> {
         let held = *self.held_to_the_end.get_or_insert_with(|| self.lease.end());
         let Lease { state, core } = &self.lease;
         if !held || self.hold_at_least.is_zero() {
@@ -394,7 +405,7 @@ impl Guard {
         (!remaining.is_zero()).then(|| state.hold.closed_for(remaining))
     }
 
-    fn report(&self, outcome: Released) {
+    pub(super) fn report(&self, outcome: Released) {
         let Lease { state, core } = &self.lease;
         let (Hold { name, fence, ttl, .. }, telemetry) = (&state.hold, &state.telemetry);
         let held = core.clock.now().since(state.acquired_at);
@@ -411,7 +422,7 @@ impl Guard {
         if self.held_to_the_end == Some(true) {
             telemetry.held_for(held);
         }
-        if !state.kept_alive && held > *ttl / 2 {
+        if !state.is_kept_alive() && held > *ttl / 2 {
             telemetry.overheld(name, held, *ttl);
         }
         telemetry.emit(|| Event::Released { name: name.clone(), fence: *fence, outcome });
@@ -426,7 +437,14 @@ impl fmt::Debug for Guard {
 
 impl Drop for Guard {
     fn drop(&mut self) {
-        if self.settled {
+        self.give_back_in_background();
+    }
+}
+
+impl Guard {
+    /// What dropping it does, unless it was done before.
+    pub(crate) fn give_back_in_background(&mut self) {
+        if std::mem::replace(&mut self.settled, true) {
             return;
         }
         let closed = self.stop();

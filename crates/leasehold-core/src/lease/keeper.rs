@@ -96,6 +96,19 @@ impl Keeper {
         schedule.leases.insert(owner, kept);
     }
 
+    /// Renews a lease from now on that was not kept alive so far.
+    pub(crate) fn keep_alive(&self, lease: &LeaseState) {
+        if !lease.set_kept_alive() {
+            return;
+        }
+        let (mut schedule, now) = (self.schedule(), self.clock.now());
+        if let Some(kept) = schedule.leases.get_mut(&lease.hold.owner.id()) {
+            // Little of it may be left.
+            kept.renew_at = Some(now);
+            self.wake_for(&mut schedule, now);
+        }
+    }
+
     /// Stops watching; after it no renewal of this lease begins.
     pub(crate) fn forget(&self, lease: &LeaseState) {
         self.schedule().leases.remove(&lease.hold.owner.id());
@@ -193,7 +206,7 @@ impl Keeper {
             let ahead = if is_young { Duration::ZERO } else { interval / TOGETHER };
             if together && let Some(at) = kept.renew_at.take_if(|at| *at <= now + ahead) {
                 // The first renewal after a hand-over comes at once.
-                let watch = kept.lease.kept_alive && at > kept.lease.acquired_at;
+                let watch = kept.lease.is_kept_alive() && at > kept.lease.acquired_at;
                 renew.push(Hold { watch, ..kept.lease.hold.clone() });
             }
             let due_at = kept.due_at();
@@ -236,7 +249,7 @@ impl Keeper {
             Ok(Renewed::Kept { since, link }) => {
                 lease.telemetry.count(Count::renewed);
                 lease.extend(since);
-                (lease.kept_alive.then(|| now + self.renew_after(hold, link)), link)
+                (lease.is_kept_alive().then(|| now + self.renew_after(hold, link)), link)
             }
             Ok(Renewed::Gone) => {
                 self.forget(&lease);

@@ -3,9 +3,11 @@
 mod attach;
 mod convert;
 mod guard;
+mod hand_to;
 mod handle;
 mod keeper;
 mod reaper;
+mod set;
 mod state;
 pub mod validity;
 
@@ -16,3 +18,5 @@ pub(crate) use guard::{Terms, lease_methods};
 pub use handle::Handle;
 pub(crate) use keeper::Keeper;
 pub(crate) use reaper::{Cleanup, Reaper};
+pub(crate) use set::give_back;
+pub use set::{GuardSet, LeaseSet, ReleasedSet};

@@ -2,8 +2,8 @@
 
 use std::{
     sync::{
-        Arc,
-        atomic::{AtomicU64, Ordering},
+        Arc, OnceLock, Weak,
+        atomic::{AtomicBool, AtomicU64, Ordering},
     },
     time::Duration,
 };
@@ -22,14 +22,53 @@ pub(crate) struct LeaseState {
     pub(crate) hold: Hold,
     pub(crate) acks: u8,
     pub(crate) acquired_at: BootInstant,
-    pub(crate) kept_alive: bool,
+    kept_alive: AtomicBool,
     /// Renewals never carry a lease beyond this.
     pub(super) lifetime_end: BootInstant,
     standing: Standing,
+    /// Those that it is held with.
+    bond: OnceLock<Arc<Bond>>,
     lost: Notify,
     clock: Clock,
     /// Where it is counted.
     pub(crate) telemetry: Arc<Telemetry>,
+}
+
+/// Leases that are held together: the first that is lost ends them all.
+pub(super) struct Bond {
+    members: Box<[Weak<LeaseState>]>,
+    /// The one that was lost first.
+    first: OnceLock<Weak<LeaseState>>,
+}
+
+impl Bond {
+    /// Bonds leases. Some may be lost already: then all are.
+    pub(super) fn of(members: &[Arc<LeaseState>]) -> Arc<Self> {
+        let bond =
+            Arc::new(Self { members: members.iter().map(Arc::downgrade).collect(), first: OnceLock::new() });
+        for member in members {
+            let _new = member.bond.set(bond.clone());
+        }
+        if let Some(lost) = members.iter().find(|member| !member.is_held()) {
+            bond.lose(lost);
+        }
+        bond
+    }
+
+    /// The one that was lost first, if any was.
+    pub(super) fn first_lost(&self) -> Option<Arc<LeaseState>> {
+        self.first.get().and_then(Weak::upgrade)
+    }
+
+    fn lose(&self, first: &LeaseState) {
+        let mut members = self.members.iter();
+        if let Some(first) = members.find(|member| std::ptr::eq(member.as_ptr(), first)) {
+            let _later = self.first.set(first.clone());
+        }
+        for member in self.members.iter().filter_map(Weak::upgrade) {
+            member.lose_alone();
+        }
+    }
 }
 
 /// Until when a lease is valid, in nanoseconds, or [`ENDED`] or [`LOST`], which it never leaves again. One number, so that
@@ -74,9 +113,19 @@ impl LeaseState {
         let lifetime_end = acquired_at + terms.max_lifetime.unwrap_or(Duration::MAX);
         let valid_until = validity::valid_until(grant.since, grant.ttl).min(lifetime_end);
         let standing = Standing(AtomicU64::new(valid_until.as_nanos()));
-        let (acks, kept_alive, lost) = (grant.acks, terms.keep_alive, Notify::new());
-        let (clock, telemetry) = (core.clock.clone(), terms.telemetry);
-        Self { hold, acks, acquired_at, kept_alive, lifetime_end, standing, lost, clock, telemetry }
+        let (acks, kept_alive, lost) = (grant.acks, AtomicBool::new(terms.keep_alive), Notify::new());
+        let (clock, telemetry, bond) = (core.clock.clone(), terms.telemetry, OnceLock::new());
+        Self { hold, acks, acquired_at, kept_alive, lifetime_end, standing, bond, lost, clock, telemetry }
+    }
+
+    /// Whether it is renewed until its end.
+    pub(crate) fn is_kept_alive(&self) -> bool {
+        self.kept_alive.load(Ordering::Acquire)
+    }
+
+    /// From here on it is. Returns whether it was not before.
+    pub(super) fn set_kept_alive(&self) -> bool {
+        !self.kept_alive.swap(true, Ordering::AcqRel)
     }
 
     /// Until when the lease is valid and when it counts as lost at the latest; `None` if it is not held any more.
@@ -135,10 +184,19 @@ impl LeaseState {
         self.standing.change(|valid_until| valid_until.max(until.as_nanos()));
     }
 
-    /// The lease can no longer be trusted.
+    /// The lease can no longer be trusted, nor those that it is held with.
     pub(crate) fn lose(&self) {
+        if self.lose_alone()
+            && let Some(bond) = self.bond.get()
+        {
+            bond.lose(self);
+        }
+    }
+
+    /// Returns whether it was held until now.
+    fn lose_alone(&self) -> bool {
         if !self.standing.change(|_| LOST) {
-            return;
+            return false;
         }
         let (name, fence) = (&self.hold.name, self.hold.fence);
         let held = self.clock.now().since(self.acquired_at);
@@ -147,6 +205,7 @@ impl LeaseState {
         tracing::warn!(%name, %fence, ?held, "lost the lock");
         self.telemetry.emit(|| Event::Lost { name: name.clone(), fence });
         self.lost.notify_waiters();
+        true
     }
 
     /// The holder is done. Returns whether it held until now.

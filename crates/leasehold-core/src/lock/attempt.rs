@@ -46,11 +46,11 @@ struct Obligation<'a> {
 }
 
 /// How an attempt ended well.
-struct Acquired {
-    grant: Grant,
-    handed_over: bool,
+pub(super) struct Acquired {
+    pub(super) grant: Grant,
+    pub(super) handed_over: bool,
     /// When this client learned of it.
-    at: BootInstant,
+    pub(super) at: BootInstant,
 }
 
 /// What one claim led to.
@@ -119,9 +119,21 @@ impl<'a> Obligation<'a> {
 
     fn into_guard(mut self, acquired: &Acquired) -> Guard {
         (self.owed, self.settled) = (false, true);
-        let Self { core, request, began, .. } = self;
-        let &Acquired { grant, handed_over, at } = acquired;
-        let (hold, keep_alive) = (self.claim.hold(grant.fence), request.keep_alive == Some(true));
+        acquired.guard(self.core, self.request, &self.claim, self.began)
+    }
+}
+
+impl Acquired {
+    /// The guard of what was granted to a claim that began then.
+    pub(super) fn guard(
+        &self,
+        core: &Arc<Core>,
+        request: &LockRequest,
+        claim: &Claim,
+        began: BootInstant,
+    ) -> Guard {
+        let &Self { grant, handed_over, at } = self;
+        let (hold, keep_alive) = (claim.hold(grant.fence), request.keep_alive == Some(true));
         let telemetry = request.telemetry(core).clone();
         let terms = Terms { keep_alive, max_lifetime: request.max_lifetime, handed_over, telemetry };
         let lease = Lease::begin(core, hold, &grant, terms, at);

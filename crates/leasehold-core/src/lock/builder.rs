@@ -31,7 +31,7 @@ use crate::{
 #[derive(Clone)]
 #[must_use = "a lock does nothing until it is acquired"]
 pub struct Lock {
-    core: Arc<Core>,
+    pub(crate) core: Arc<Core>,
     // A bad name is reported when the lock is acquired, so that the builder reads as one sentence.
     name: Result<Name>,
     pub(crate) request: LockRequest,
@@ -428,7 +428,7 @@ impl Lock {
         self.acquire().await
     }
 
-    fn checked(&self) -> Result<Name> {
+    pub(crate) fn checked(&self) -> Result<Name> {
         self.core.check_open()?;
         let name = self.name.clone()?;
         self.core.check_name(&name)?;

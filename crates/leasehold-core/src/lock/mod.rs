@@ -13,6 +13,9 @@
 //! | once per interval across a fleet | [`Lock::try_acquire`] with [`Lock::hold_at_least`] |
 //! | many readers, or one writer | [`Client::read_lock`](crate::Client::read_lock) and [`write_lock`](crate::Client::write_lock) |
 //! | at most N at a time | [`Client::semaphore`](crate::Client::semaphore), with [`Lock::permits`] for several at once |
+//! | several locks at once, or none of them | [`Client::lock_all`](crate::Client::lock_all) |
+//! | to acquire a lock again that the code around holds already | [`Client::owner`](crate::Client::owner) |
+//! | one leader of a fleet, known to all | [`election`](crate::election) |
 //! | to go on without a lock when the store is down, knowingly | [`Lock::acquire_or_proceed`] |
 //! | a lock that a later process gives back | [`Guard::detach`](crate::Guard::detach), [`Client::attach`](crate::Client::attach) |
 //!
@@ -47,8 +50,9 @@
 //!
 //! They queue in the order of arrival. If the store can hand over, a release gives the lock to the first in the queue at once.
 //! Otherwise, and whenever a message is lost, a waiting attempt polls as [`Retry`] specifies. [`Lock::wait`] and
-//! [`Lock::max_attempts`] limit the waiting; [`Lock::on_wait`] shows who is ahead. Locks are not re-entrant: a second acquire of
-//! the same name waits for the first, and the error of its timeout says that this process itself holds the lock.
+//! [`Lock::max_attempts`] limit the waiting; [`Lock::on_wait`] shows who is ahead. A second acquire of
+//! the same name waits for the first, and the error of its timeout says that this process itself holds the lock; a [`LockOwner`]
+//! re-enters it.
 //!
 //! # What dropping does
 //!
@@ -60,15 +64,20 @@ mod attempt;
 mod builder;
 mod kind;
 mod outcome;
+mod reentrant;
 mod request;
 mod retry;
 mod run;
+mod set;
 mod waiting;
 
 pub use builder::Lock;
 pub(crate) use kind::Kind;
 pub use outcome::{Attempt, OnOutage, Protection, Waited};
+pub use reentrant::{LockOwner, ReentrantGuard, ReentrantLock, ReentrantRelease};
 pub use retry::Retry;
 pub(crate) use retry::pause_in_outage;
 pub use run::{RunError, settle};
+pub(crate) use run::{conclude, unless};
+pub use set::{LOCKS_MAX, LockSet};
 pub(crate) use waiting::Waiting;

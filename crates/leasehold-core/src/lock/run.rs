@@ -55,19 +55,31 @@ impl<T> fmt::Debug for RunError<T> {
 }
 
 pub(super) async fn under<T>(guard: Guard, body: impl AsyncFnOnce(Lease) -> T) -> Result<T, RunError<T>> {
-    let lease = guard.lease();
-    let ended = {
-        let span = tracing::debug_span!(
-            "hold", name = %lease.name(), fence = %lease.fence(), policy = lease.state.telemetry.policy(),
-        );
-        let body = AssertUnwindSafe(body(lease.clone()).instrument(span)).catch_unwind();
-        tokio::select! {
-            biased;
-            () = lease.lost() => None,
-            ended = body => Some(ended),
-        }
-    };
+    let ended = until_lost(&guard.lease, body).await;
     settle(guard, ended).await
+}
+
+/// Runs a body under a lease, until it ends or the lease is lost.
+pub(crate) async fn until_lost<T>(
+    lease: &Lease,
+    body: impl AsyncFnOnce(Lease) -> T,
+) -> Option<std::thread::Result<T>> {
+    let span = tracing::debug_span!(
+        "hold", name = %lease.name(), fence = %lease.fence(), policy = lease.state.telemetry.policy(),
+    );
+    unless(lease.lost(), body(lease.clone()).instrument(span)).await
+}
+
+/// Runs a body until it ends, with a panic perhaps; `None` if `lost` completes before, which cancels it.
+pub(crate) async fn unless<T>(
+    lost: impl Future<Output = ()>,
+    body: impl Future<Output = T>,
+) -> Option<std::thread::Result<T>> {
+    tokio::select! {
+        biased;
+        () = lost => None,
+        ended = AssertUnwindSafe(body).catch_unwind() => Some(ended),
+    }
 }
 
 /// Gives the lock back after a body that ended (with a panic, perhaps) or was cancelled, and says what became of it.
@@ -84,6 +96,15 @@ pub async fn settle<T>(guard: Guard, ended: Option<std::thread::Result<T>>) -> R
     } else {
         let _logged = guard.release().await;
     }
+    conclude(&lease, held_to_the_end, ended)
+}
+
+/// What became of a body, once its lock was given back.
+pub(crate) fn conclude<T>(
+    lease: &Lease,
+    held_to_the_end: bool,
+    ended: Option<std::thread::Result<T>>,
+) -> Result<T, RunError<T>> {
     match ended {
         Some(Err(panic)) => std::panic::resume_unwind(panic),
         Some(Ok(value)) if held_to_the_end => Ok(value),

@@ -40,6 +40,7 @@ mod closing;
 mod context;
 mod contract;
 mod deadlines;
+mod election;
 mod engine_client;
 mod exclusion;
 mod fencing;
@@ -48,11 +49,13 @@ mod inspection;
 mod keeping;
 mod limits;
 mod listing;
+mod lock_set;
 mod outage;
 mod paused;
 mod permits;
 mod queue;
 mod records;
+mod reentrant;
 mod release;
 mod report;
 mod runner;
@@ -103,7 +106,7 @@ impl fmt::Debug for Case {
     }
 }
 
-/// What a case needs beyond the minimum of every engine. The engine provides the first seven, the [`Fixture`] the others.
+/// What a case needs beyond the minimum of every engine. The engine provides the first nine, the [`Fixture`] the others.
 #[derive(Clone, Copy, Debug, PartialEq, Eq, PartialOrd, Ord)]
 #[non_exhaustive]
 pub enum Need {
@@ -117,6 +120,10 @@ pub enum Need {
     Shared,
     /// There are semaphores.
     Permits,
+    /// Several locks can be claimed all or none.
+    ClaimAll,
+    /// A holder can name the next one.
+    HandTo,
     /// The engine supports records. Tested through [`Need::Contract`].
     Records,
     /// The engine supports deadlines. Tested through [`Need::Contract`].
@@ -144,6 +151,8 @@ impl Need {
             Self::LossReports => "the store does not report lost leases",
             Self::Shared => "locks cannot be shared",
             Self::Permits => "the store has no permits",
+            Self::ClaimAll => "the store grants one lock at a time",
+            Self::HandTo => "the store hands a lock to the first in the queue only",
             Self::Records => "the store keeps no records",
             Self::Deadlines => "the store keeps no deadlines",
             Self::Contract => "the fixture offers no engine",
@@ -161,6 +170,9 @@ pub fn cases() -> Vec<Case> {
     let locks = [
         // Long cases first, so that they do not extend the run.
         keeping::CASES,
+        election::CASES,
+        reentrant::CASES,
+        lock_set::CASES,
         validity::CASES,
         waiting::CASES,
         queue::CASES,

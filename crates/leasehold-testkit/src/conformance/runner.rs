@@ -11,7 +11,7 @@ use std::{
 };
 
 use futures_util::FutureExt;
-use leasehold::engine::{Capabilities, Handover};
+use leasehold::engine::{Atomic, Capabilities, Handover};
 use tokio::{runtime::Builder, sync::oneshot, task::JoinSet};
 
 use super::{Case, Fixture, Namespace, Need, Report, TestContext, cases};
@@ -101,6 +101,7 @@ impl Run<'_> {
             let why = match need {
                 Need::Shared => self.capabilities.no_shared,
                 Need::Permits => self.capabilities.no_permits,
+                Need::HandTo => self.capabilities.no_hand_to,
                 _ => why,
             };
             self.report.skip(self.label, case.name, *need, why);
@@ -131,6 +132,8 @@ impl Run<'_> {
             Need::LossReports => self.capabilities.reports_loss,
             Need::Shared => self.capabilities.no_shared.is_none(),
             Need::Permits => self.capabilities.no_permits.is_none(),
+            Need::ClaimAll => self.capabilities.claim_all == Atomic::Store,
+            Need::HandTo => self.capabilities.no_hand_to.is_none(),
             Need::Records | Need::Deadlines => self.lacks.iter().all(|(lacked, _)| *lacked != need),
             offered => self.fixture.offers().contains(&offered),
         }

@@ -10,13 +10,13 @@ use std::{
 };
 
 use leasehold::{
-    Fence, Name,
+    Fence, Holder, Name,
     clock::BootInstant,
     clock::Until,
     engine::{
-        Answer, Capabilities, Claim, Converted, Cursor, Engine, EngineError, Fut, Grant, Health, Hold,
-        Inspect, Inspection, Leases, LinkChange, LossHint, Members, Mode, Page, Released, Renewed, Wake,
-        WakeSink,
+        Answer, AnswerAll, Capabilities, Claim, Converted, Cursor, Engine, EngineError, Fut, Grant, HandedTo,
+        Health, Hold, Inspect, Inspection, Leases, LinkChange, LossHint, Members, Mode, Page, Released,
+        Renewed, Wake, WakeSink,
         deadlines::{Deadlines, Pool, Receipt, Settle as SettleDeadline},
         records::{Records, Settle, Settled},
     },
@@ -185,6 +185,21 @@ impl<T: Tamper> Leases for Wrapped<T> {
         })
     }
 
+    fn claim_all<'a>(&'a self, claims: &'a [Claim], until: Until) -> Fut<'a, AnswerAll> {
+        let answer = self.pass(|inner| inner.leases().claim_all(claims, until));
+        Box::pin(async move {
+            Ok(match answer.await? {
+                AnswerAll::Granted(grants) => {
+                    let seen = claims.iter().zip(grants);
+                    AnswerAll::Granted(
+                        seen.map(|(claim, grant)| self.tamper.grant(claim.owner.id(), grant)).collect(),
+                    )
+                }
+                busy => busy,
+            })
+        })
+    }
+
     fn shard_of(&self, hold: &Hold) -> u64 {
         self.inner.leases().shard_of(hold)
     }
@@ -203,6 +218,10 @@ impl<T: Tamper> Leases for Wrapped<T> {
 
     fn convert<'a>(&'a self, hold: &'a Hold, to: Mode, until: Until) -> Fut<'a, Converted> {
         self.pass(|inner| inner.leases().convert(hold, to, until))
+    }
+
+    fn hand_to<'a>(&'a self, hold: &'a Hold, next: &'a Holder, until: Until) -> Fut<'a, HandedTo> {
+        self.pass(|inner| inner.leases().hand_to(hold, next, until))
     }
 
     fn set_limit<'a>(&'a self, name: &'a Name, limit: NonZeroU32, until: Until) -> Fut<'a, ()> {

@@ -3,7 +3,7 @@
 #[cfg(feature = "config")]
 use super::idempotency::IdempotencyKey;
 use super::mirror::{mirror, wait};
-use super::{idempotency::Idempotency, lock::Lock};
+use super::{election::Election, idempotency::Idempotency, lock::Lock, reentrant::LockOwner, set::LockSet};
 use crate::engine::{Capabilities, Cursor, Health, Inspection, Page, Released};
 #[cfg(feature = "config")]
 use crate::policy::{self, BoundPolicy, LockPolicy, Policies, RecordPolicy};
@@ -18,6 +18,8 @@ mirror! {
 impl Leasehold {
     mirror! { crate::Client:
         get lock(name: impl AsRef<str>) -> Lock => Lock::new;
+        get election(name: impl AsRef<str>) -> Election => Election::new;
+        get owner() -> LockOwner => LockOwner::new;
         get read_lock(name: impl AsRef<str>) -> Lock => Lock::new;
         get write_lock(name: impl AsRef<str>) -> Lock => Lock::new;
         get semaphore(name: impl AsRef<str>, limit: u32) -> Lock => Lock::new;
@@ -32,6 +34,11 @@ impl Leasehold {
         get capabilities() -> &Capabilities;
         get store() -> &str;
         wait close() -> ();
+    }
+
+    /// As [`crate::Client::lock_all`].
+    pub fn lock_all(&self, locks: impl IntoIterator<Item = Lock>) -> LockSet {
+        LockSet::new(self.inner.lock_all(locks.into_iter().map(Lock::into_inner)))
     }
 
     /// As [`crate::Leasehold::connect`]; `unsupported` in async code.

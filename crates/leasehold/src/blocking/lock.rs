@@ -35,6 +35,10 @@ mirror! {
 }
 
 impl Lock {
+    pub(super) fn into_inner(self) -> crate::Lock {
+        self.inner
+    }
+
     /// Runs `body` while holding the lock, kept alive unless [`Lock::without_keep_alive`]. Nothing can cancel the body: a long one
     /// asks [`Lease::is_held`] before each step. The lock is always released, also when the body panics.
     ///

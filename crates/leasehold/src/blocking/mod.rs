@@ -30,10 +30,16 @@
 //! tasks of that thread. That includes `spawn_blocking`; use [`crate::Leasehold`] there.
 
 mod client;
+mod election;
 mod idempotency;
 mod lock;
 mod mirror;
+mod reentrant;
+mod set;
 
 pub use client::Leasehold;
+pub use election::{Election, Leaders, Leadership};
 pub use idempotency::{Begun, Execution, Idempotency, IdempotencyKey};
 pub use lock::{Attempt, Guard, Lease, Lock, Protection, Upgrade};
+pub use reentrant::{LockOwner, ReentrantGuard, ReentrantLock};
+pub use set::{GuardSet, LockSet};

@@ -1,5 +1,6 @@
 //! Random histories of one name, compared with a model that spells the rules out.
 
+mod handing;
 mod modes;
 
 use proptest::prelude::*;

@@ -18,14 +18,15 @@ use crate::{
     clock::{Clock, Now, Until},
     decide::lock,
     engine::{
-        Answer, Capabilities, Claim, Converted, Cursor, Engine, EngineError, Fut, Handover, Health, Held,
-        Hold, Inspect, Inspection, Leases, Mode, Page, Reach, Released, Renewed, Wake, WakeSink,
+        Answer, AnswerAll, Capabilities, Claim, Converted, Cursor, Engine, EngineError, Fut, HandedTo,
+        Handover, Health, Held, Hold, Inspect, Inspection, Leases, Mode, Page, Reach, Released, Renewed,
+        Wake, WakeSink,
         records::Records,
         registry::{EndedAttempts, ended_error},
     },
     fence::Fence,
     name::{NAME_MAX_BYTES, Name},
-    owner::OwnerId,
+    owner::{Holder, OwnerId},
 };
 use deadlines::Pools;
 use records::RecordStore;
@@ -44,7 +45,9 @@ impl Memory {
         let store = if name.is_empty() { Arc::default() } else { shared(name) };
         let capabilities = Capabilities::new("memory", Reach::Process, Handover::Push, false, NAME_MAX_BYTES)
             .without_acks("memory has no replicas")
-            .with_all_modes();
+            .with_all_modes()
+            .with_claim_all()
+            .with_hand_to();
         Self { store, clock, sink: OnceLock::new(), capabilities }
     }
 
@@ -69,6 +72,11 @@ impl Memory {
             }
         }
         Box::pin(std::future::ready(out))
+    }
+
+    fn check(&self, store: &Store, claim: &Claim) -> Result<(), EngineError> {
+        self.capabilities.check_mode(claim.mode)?;
+        if store.ended.contains(claim.owner.id()) { Err(ended_error()) } else { Ok(()) }
     }
 
     fn sink(&self) -> Weak<dyn WakeSink> {
@@ -100,6 +108,17 @@ struct Store {
 impl Store {
     fn in_use(&self, now: Now) -> impl Iterator<Item = (&Name, &Lock)> {
         self.locks.iter().filter(move |(_, lock)| lock.is_in_use(now.boot))
+    }
+
+    fn claim(&mut self, claim: &Claim, sink: Weak<dyn WakeSink>, now: Now) -> Result<Answer, EngineError> {
+        self.claims += 1;
+        if self.claims.is_multiple_of(SWEEP_EVERY_CLAIMS) {
+            self.forget_unused(now);
+        }
+        let new = || Lock::new(Handover::Push, self.floor);
+        let lock = self.locks.entry(claim.name.clone()).or_insert_with(new);
+        hand_over(lock, Some(claim.owner.id()), now, &mut self.wakes)?;
+        lock.claim(claim, now.boot, sink, now)
     }
 
     /// Frees a lock, if `free` finds it the one that is meant, for the next waiter.
@@ -219,18 +238,29 @@ impl Engine for Memory {
 impl Leases for Memory {
     fn claim<'a>(&'a self, claim: &'a Claim, _: Until) -> Fut<'a, Answer> {
         self.fallible(|store, now| {
-            self.capabilities.check_mode(claim.mode)?;
-            if store.ended.contains(claim.owner.id()) {
-                return Err(ended_error());
+            self.check(store, claim)?;
+            store.claim(claim, self.sink(), now)
+        })
+    }
+
+    fn claim_all<'a>(&'a self, claims: &'a [Claim], _: Until) -> Fut<'a, AnswerAll> {
+        self.fallible(|store, now| {
+            for (place, claim) in claims.iter().enumerate() {
+                self.check(store, claim)?;
+                let Some(lock) = store.locks.get_mut(&claim.name) else { continue };
+                hand_over(lock, Some(claim.owner.id()), now, &mut store.wakes)?;
+                if let Some(holders) = lock.refuses(claim, now)? {
+                    return Ok(AnswerAll::Busy { claim: place, holders });
+                }
             }
-            store.claims += 1;
-            if store.claims.is_multiple_of(SWEEP_EVERY_CLAIMS) {
-                store.forget_unused(now);
+            let mut grants = Vec::with_capacity(claims.len());
+            for claim in claims {
+                let Answer::Granted(grant) = store.claim(claim, self.sink(), now)? else {
+                    unreachable!("nothing came in between")
+                };
+                grants.push(grant);
             }
-            let new = || Lock::new(Handover::Push, store.floor);
-            let lock = store.locks.entry(claim.name.clone()).or_insert_with(new);
-            hand_over(lock, Some(claim.owner.id()), now, &mut store.wakes)?;
-            lock.claim(claim, now.boot, self.sink(), now)
+            Ok(AnswerAll::Granted(grants))
         })
     }
 
@@ -273,6 +303,19 @@ impl Leases for Memory {
             let Some(lock) = store.locks.get_mut(&hold.name) else { return Ok(Converted::Gone) };
             let converted = lock.convert(hold, to, now.boot, now)?;
             hand_over(lock, None, now, &mut store.wakes).map(|_| converted)
+        })
+    }
+
+    fn hand_to<'a>(&'a self, hold: &'a Hold, next: &'a Holder, _: Until) -> Fut<'a, HandedTo> {
+        self.fallible(|store, now| {
+            let Some(lock) = store.locks.get_mut(&hold.name) else { return Ok(HandedTo::Gone) };
+            drop_unreachable(lock, now);
+            let (handed, waiter) = lock.hand_to(hold, next, now)?;
+            if let (HandedTo::Done { fence }, Some(waiter)) = (handed, waiter) {
+                let wake = Wake::Granted { owner: waiter.owner.id(), fence, link: 0 };
+                store.wakes.push((waiter.wake, wake));
+            }
+            Ok(handed)
         })
     }
 

@@ -42,7 +42,7 @@ impl Kept {
     /// Brings the next renewal forward if a hint is about this lease. One that is not kept alive is never renewed for it:
     /// that would prolong it.
     pub(super) fn follow(&mut self, hints: &Hints, now: BootInstant) {
-        if !self.lease.kept_alive {
+        if !self.lease.is_kept_alive() {
             return;
         }
         let is_of = |links: &HashSet<u64>| self.link.is_some_and(|link| links.contains(&link.get()));
