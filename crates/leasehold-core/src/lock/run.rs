@@ -58,7 +58,8 @@ pub(super) async fn under<T>(guard: Guard, body: impl AsyncFnOnce(Lease) -> T) -
     let lease = guard.lease();
     let ended = {
         let span = tracing::debug_span!(
-            "hold", name = %lease.name(), fence = %lease.fence(), policy = lease.state.telemetry.policy(),
+            "hold", name = %lease.name(), fence = %lease.fence(), mode = lease.state.hold.mode.as_str(),
+            policy = lease.state.telemetry.policy(),
         );
         let body = AssertUnwindSafe(body(lease.clone()).instrument(span)).catch_unwind();
         tokio::select! {
