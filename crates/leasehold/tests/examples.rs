@@ -23,8 +23,12 @@ mod opentelemetry;
 mod policies;
 #[path = "../examples/quorum.rs"]
 mod quorum;
+#[path = "../examples/read_write.rs"]
+mod read_write;
 #[path = "../examples/run.rs"]
 mod run;
+#[path = "../examples/semaphore.rs"]
+mod semaphore;
 #[path = "../examples/try_lock.rs"]
 mod try_lock;
 
@@ -44,7 +48,8 @@ macro_rules! examples {
 }
 
 examples! {
-    deadlines fenced_sql idempotent_axum lock marker observer once_per_interval opentelemetry policies quorum run try_lock
+    deadlines fenced_sql idempotent_axum lock marker observer once_per_interval opentelemetry policies quorum
+    read_write run semaphore try_lock
 }
 
 #[test]
