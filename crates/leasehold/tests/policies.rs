@@ -181,7 +181,7 @@ fn a_policy_that_cannot_work_is_refused_with_its_place() {
         (lock("kind = 4"), "invalid kind in [locks.payout] of p.toml"),
         (
             lock("kind = \"permits\""),
-            "invalid [locks.payout] of p.toml \"kind = \"permits\" without of\": expected the number of permits, such as of = 4",
+            "invalid [locks.payout] of p.toml \"without of\": expected the number of permits, such as of = 4, because kind is \"permits\"",
         ),
         (
             lock("kind = \"permits\"\nof = 3\npermits = 4"),

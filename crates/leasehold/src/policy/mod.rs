@@ -287,12 +287,8 @@ impl LockPolicy {
         };
         match (self.kind, self.of, self.permits) {
             (PolicyKind::Permits, None, _) => {
-                let what = self.place.clone();
-                Err(Error::invalid(
-                    what,
-                    "kind = \"permits\" without of",
-                    "the number of permits, such as of = 4",
-                ))
+                let expected = "the number of permits, such as of = 4, because kind is \"permits\"";
+                Err(Error::invalid(self.place.clone(), "without of", expected))
             }
             (PolicyKind::Permits, Some(of), Some(permits)) if permits > of => {
                 refuse("permits", permits.to_string(), format!("1 to {of}, as of is {of}"))
