@@ -166,7 +166,7 @@ fn another_kind_and_another_limit_have_exit_codes_and_hints_of_their_own() {
     let sandbox = Sandbox::new();
     let _lock = hold(&sandbox, &[], "x");
     let _permit = hold(&sandbox, &["--of", "3"], "gpu");
-    insta::assert_snapshot!(sandbox.run(&["run", "--of", "3", "x", "--", "true"]), @r#"
+    insta::assert_snapshot!(sandbox.run(&["run", "-n", "--of", "3", "x", "--", "true"]), @r#"
     exit 80
     --- stdout
     --- stderr
@@ -174,7 +174,7 @@ fn another_kind_and_another_limit_have_exit_codes_and_hints_of_their_own() {
 
     hint: `leasehold inspect x` shows who uses it; choose another name for the other kind of lock
     "#);
-    insta::assert_snapshot!(sandbox.run(&["run", "gpu", "--", "true"]), @r#"
+    insta::assert_snapshot!(sandbox.run(&["run", "-n", "gpu", "--", "true"]), @r#"
     exit 80
     --- stdout
     --- stderr
@@ -182,7 +182,7 @@ fn another_kind_and_another_limit_have_exit_codes_and_hints_of_their_own() {
 
     hint: `leasehold inspect gpu` shows who uses it; choose another name for the other kind of lock
     "#);
-    insta::assert_snapshot!(sandbox.run(&["run", "--of", "5", "gpu", "--", "true"]), @r#"
+    insta::assert_snapshot!(sandbox.run(&["run", "-n", "--of", "5", "gpu", "--", "true"]), @r#"
     exit 81
     --- stdout
     --- stderr
@@ -344,7 +344,7 @@ fn a_policy_says_how_the_lock_of_run_is_shared() {
 fn a_job_inside_of_a_job_runs_if_both_fit() {
     let sandbox = Sandbox::new();
     let inside = |outer: &[&str], inner: &str| {
-        let script = format!("{} run {inner} x -- echo inside", crate::sandbox::BINARY);
+        let script = format!("{} run -w 20s {inner} x -- echo inside", crate::sandbox::BINARY);
         sandbox.run(&[&["run"], outer, &["x", "-c", &script]].concat())
     };
     assert_eq!(inside(&["--shared"], "--shared").stdout, "inside\n");
