@@ -160,9 +160,11 @@ struct ErrorObject<'a> {
 impl From<Error> for Failure {
     fn from(error: Error) -> Self {
         let name = match &error {
-            Error::TimedOut { name, .. } | Error::Lost { name, .. } | Error::WrongType { name, .. } => {
-                Some(name.to_string())
-            }
+            Error::TimedOut { name, .. }
+            | Error::Lost { name, .. }
+            | Error::WrongType { name, .. }
+            | Error::OtherMode { name, .. }
+            | Error::OtherLimit { name, .. } => Some(name.to_string()),
             _ => None,
         };
         let kind = error.kind();

@@ -23,6 +23,14 @@ pub(crate) fn hint(error: &Error) -> Option<String> {
              LEASEHOLD_PREFIX"
                 .into(),
         ),
+        Error::OtherMode { name, .. } => Some(format!(
+            "`leasehold inspect {}` shows who uses it; choose another name for the other kind of lock",
+            word(name.as_str())
+        )),
+        Error::OtherLimit { name, stored, asked } => Some(format!(
+            "give --of {stored} (of = {stored} in a policy), or change it for all with `leasehold semaphore set-limit {} {asked}`",
+            word(name.as_str())
+        )),
         Error::Corrupt { key, .. } => Some(corrupt(key.as_str())),
         Error::Overloaded { source, .. } if source.to_string().contains("operations") => {
             Some("run fewer at once, or raise max-in-flight in leasehold.toml or LEASEHOLD_MAX_IN_FLIGHT".into())

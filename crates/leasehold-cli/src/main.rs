@@ -7,6 +7,7 @@ mod duration;
 mod exit;
 mod hint;
 mod output;
+mod sharing;
 mod signals;
 mod store;
 mod view;

@@ -6,7 +6,7 @@ use std::{
     time::Duration,
 };
 
-use leasehold::{Attempt, Error, Guard, Holder, Lock, OnOutage, Protection, lock::Waited};
+use leasehold::{Attempt, Error, Guard, Holder, Lock, Mode, OnOutage, Protection, lock::Waited};
 use rustix::process::{Pid, Signal};
 use tokio::sync::Notify;
 
@@ -15,6 +15,7 @@ use crate::{
     exit::Failure,
     output::{self, clean, spoken},
     signals::{Signals, asks_to_end},
+    view::ModeView,
 };
 
 /// How long to wait for a lock.
@@ -54,7 +55,7 @@ pub(crate) enum Wanted {
 /// Acquires the lock, or returns why not.
 pub(crate) async fn acquire(
     lock: Lock,
-    name: &str,
+    (name, mode): (&str, Mode),
     wait: Wait,
     on_outage: OnOutage,
     signals: &mut Signals,
@@ -64,14 +65,14 @@ pub(crate) async fn acquire(
     let is_in_vain = in_vain.clone();
     let acquired = async {
         let lock = match wait {
-            Wait::Once => return ask_once(lock, name, on_outage).await,
+            Wait::Once => return ask_once(lock, (name, mode), on_outage).await,
             Wait::For(most) => lock.wait(most),
             Wait::Forever => lock.wait_forever(),
         };
         let line = StatusLine::new(name, verbose);
         let lock = lock.on_outage(on_outage).on_wait(move |waited| {
             line.show(waited);
-            if waited.holder.is_some_and(|holder| waits_for_us(holder, &line.name)) {
+            if waited.holder.is_some_and(|holder| waits_for_us(holder, &line.name, mode)) {
                 in_vain.notify_one();
             }
         });
@@ -93,7 +94,7 @@ pub(crate) async fn acquire(
     }
 }
 
-async fn ask_once(lock: Lock, name: &str, on_outage: OnOutage) -> Result<Wanted, Failure> {
+async fn ask_once(lock: Lock, (name, mode): (&str, Mode), on_outage: OnOutage) -> Result<Wanted, Failure> {
     let name = leasehold::Name::new(name)?;
     Ok(match lock.try_acquire().await {
         Ok(Attempt::Held(guard)) => Wanted::Held(guard),
@@ -106,21 +107,41 @@ async fn ask_once(lock: Lock, name: &str, on_outage: OnOutage) -> Result<Wanted,
         Err(error) => return Err(error.into()),
         Ok(Attempt::Busy { holder, .. }) => {
             let by = holder.as_ref().map_or_else(|| "somebody else".to_owned(), held_by);
-            let message = format!("\"{name}\" is held by {by}");
+            let message = match mode {
+                Mode::Permits { .. } => {
+                    format!("\"{name}\" does not have {} free; one holder is {by}", ModeView::from(mode))
+                }
+                _ => format!("\"{name}\" is held by {by}"),
+            };
             let timed_out = Error::TimedOut { name, waited: Duration::ZERO, attempts: 1, holder };
             Wanted::NotAcquired(Failure::from(timed_out).message(message))
         }
     })
 }
 
-/// Whether it is the `leasehold run` that this process is a part of the job of, which does not release before we end.
-fn waits_for_us(holder: &Holder, name: &str) -> bool {
+/// Whether it is the `leasehold run` that this process is a part of the job of, which does not release before we end, and
+/// beside which we do not fit.
+fn waits_for_us(holder: &Holder, name: &str, mode: Mode) -> bool {
     let Holder::Leasehold { host, pid, .. } = holder else { return false };
     let is_of_job = std::env::var("LEASEHOLD_NAME").is_ok_and(|of_job| of_job == name);
     let is_here =
         matches!(Holder::this_process("", 0), Holder::Leasehold { host: here, .. } if here == *host);
     let pid = i32::try_from(*pid).ok().and_then(Pid::from_raw);
-    is_of_job && is_here && pid.is_some_and(kernel::is_below)
+    let has = |variable| std::env::var(variable).unwrap_or_default();
+    let is_in_the_way = excludes(&has("LEASEHOLD_MODE"), &has("LEASEHOLD_PERMITS"), mode);
+    is_of_job && is_in_the_way && is_here && pid.is_some_and(kernel::is_below)
+}
+
+/// Whether a job that holds a lock like this keeps out who wants it like that, whoever else comes or goes.
+fn excludes(held: &str, permits: &str, wanted: Mode) -> bool {
+    match wanted {
+        Mode::Permits { take, of } => {
+            let held = permits.parse::<u32>().unwrap_or(0);
+            held.saturating_add(take.get()) > of.get()
+        }
+        Mode::Shared => held != Mode::Shared.as_str(),
+        _ => true,
+    }
 }
 
 /// The next signal that asks us to end.
@@ -208,6 +229,18 @@ mod tests {
         assert_eq!(Wait::from_flags(false, Some(Duration::ZERO)), Some(Wait::Once));
         assert_eq!(Wait::from_flags(false, Some(second)), Some(Wait::For(second)));
         assert_eq!(Wait::from_flags(false, None), None);
+    }
+
+    #[test]
+    fn a_job_keeps_out_who_does_not_fit_beside_it() {
+        let permits = |take, of| {
+            let number = |number| std::num::NonZeroU32::new(number).unwrap();
+            Mode::Permits { take: number(take), of: number(of) }
+        };
+        assert!(excludes("exclusive", "", Mode::Exclusive) && excludes("shared", "", Mode::Exclusive));
+        assert!(excludes("exclusive", "", Mode::Shared) && !excludes("shared", "", Mode::Shared));
+        assert!(excludes("permits", "2", permits(2, 3)), "there will never be two others");
+        assert!(!excludes("permits", "1", permits(2, 3)), "another holder may release");
     }
 
     #[test]

@@ -147,17 +147,19 @@ fn inspection(name: &Name, value: &Value) -> Result<Inspection, EngineError> {
     let [seen @ .., members, limit] = reply::items(value) else { return Err(reply::unexpected(value)) };
     let (text, Sighting { expires_in, waiters, waiting, .. }) = sighting(seen)?;
     let limit = reply::text(limit).and_then(|limit| limit.split(' ').next()?.parse().ok());
-    let [Value::Int(total), Value::Array(members)] = reply::items(members) else {
+    let [Value::Int(total), Value::Int(taken), Value::Array(members)] = reply::items(members) else {
         return Err(reply::unexpected(members));
     };
+    let number = |number: &i64| u32::try_from(*number).unwrap_or(u32::MAX);
     let holders = match reply::members(members, limit)? {
         members if members.is_empty() => reply::holder(text, expires_in.filter(|_| text.is_some())),
         shown => {
             let free_in = shown.iter().filter_map(|member| member.expires_in).min();
-            Holders { shown, total: u32::try_from(*total).unwrap_or(u32::MAX), free_in }
+            Holders { shown, total: number(total), free_in }
         }
     };
-    Ok(Inspection { name: name.clone(), holders, limit, waiters, waiting })
+    let (name, permits_taken) = (name.clone(), number(taken));
+    Ok(Inspection { name, holders, limit, permits_taken, waiters, waiting })
 }
 
 /// What `inspect.lua` found about one name, after the lock's text: that is empty for another kind of key, which is not read.

@@ -43,6 +43,6 @@ pub(crate) async fn main() -> leasehold::Result<()> {
 
     // What was counted, by policy.
     let text = leases.stats().prometheus();
-    assert!(text.contains("leasehold_acquired_total{policy=\"payout\"} 1"));
+    assert!(text.contains("leasehold_acquired_total{policy=\"payout\",mode=\"exclusive\"} 1"));
     leases.close().await
 }

@@ -19,6 +19,8 @@
 //! | to run something while nobody else does | [`Lock::run`] |
 //! | to hold a lock across several steps | [`Lock::acquire`] with [`Lock::keep_alive`], then [`Guard::release`] |
 //! | to skip it when another holder is working on it | [`Lock::try_acquire`] |
+//! | many readers, or one writer | [`Client::read_lock`] and [`write_lock`](Client::write_lock) |
+//! | at most N at a time, on all hosts | [`Client::semaphore`] |
 //! | once per interval across a fleet | [`Lock::try_acquire`] with [`Lock::hold_at_least`] |
 //! | several locks at once, or none of them | [`Leasehold::lock_all`](Client::lock_all) |
 //! | to acquire a lock again that the code around holds already | [`Leasehold::owner`](Client::owner) |
@@ -50,7 +52,7 @@
 //!   of a fixed ttl; the handler of a deadline failed;
 //! - `error`: the store failed; a deadline was buried; the first failure of an outage in a recovery loop.
 //!
-//! Fields: `name`, `fence`, `policy`, `held`, `waited`, `outcome`, `kind`, `error`; `pool`, `id`, `attempt`, `why`. Owner values and
+//! Fields: `name`, `fence`, `mode` (`exclusive`, `shared` or `permits`), `policy`, `held`, `waited`, `outcome`, `kind`, `error`; `pool`, `id`, `attempt`, `why`. Owner values and
 //! passwords are never logged.
 #![cfg_attr(docsrs, feature(doc_cfg))]
 

@@ -12,7 +12,7 @@ use std::{
 };
 
 use leasehold::{
-    Error, ErrorKind, OnOutage, Policies, Retry, RunError,
+    Error, ErrorKind, Mode, OnOutage, Policies, Retry, RunError,
     blocking::{Attempt, Leasehold, Protection},
     election::{Observed, Yielded},
     engine::Released,
@@ -310,4 +310,24 @@ fn a_leader_resigns_once_its_body_has_ended() {
     assert!(leadership.resign().unwrap().was_held());
     leases.close().unwrap();
     assert_eq!(leaders.last(), None);
+}
+
+#[test]
+fn locks_are_shared_and_permits_taken_by_name_and_by_policy() {
+    let text = "[locks.look]\nkey = \"config\"\nkind = \"read\"\n[locks.gpu]\nkey = \"gpu\"\nkind = \"permits\"\nof = 3";
+    let policies = Policies::parse(text, "p.toml").unwrap();
+    let builder = leasehold::Leasehold::builder("memory:").policies(policies);
+    let leases = Leasehold::build(builder).unwrap();
+    let readers = [leases.lock_policy("look").unwrap().lock(), leases.lock("config").mode(Mode::Shared)];
+    let readers = readers.map(|reader| reader.acquire().unwrap());
+    assert!(readers.iter().all(|reader| reader.mode() == Mode::Shared));
+    assert_eq!(leases.inspect("config").unwrap().mode(), Some(Mode::Shared));
+    let two = leases.semaphore("gpu", 3).permits(2).acquire().unwrap();
+    let one = leases.lock_policy("gpu").unwrap().lock().acquire().unwrap();
+    let seen = leases.inspect("gpu").unwrap();
+    assert_eq!((seen.permits_used(), seen.permits_free()), (Some(3), Some(0)));
+    assert!(two.release().unwrap().was_held() && one.release().unwrap().was_held());
+    assert_eq!(leases.inspect("gpu").unwrap().permits_used(), Some(0), "the limit is remembered");
+    drop(readers);
+    leases.close().unwrap();
 }

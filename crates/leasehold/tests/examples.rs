@@ -27,10 +27,14 @@ mod opentelemetry;
 mod policies;
 #[path = "../examples/quorum.rs"]
 mod quorum;
+#[path = "../examples/read_write.rs"]
+mod read_write;
 #[path = "../examples/reentrant.rs"]
 mod reentrant;
 #[path = "../examples/run.rs"]
 mod run;
+#[path = "../examples/semaphore.rs"]
+mod semaphore;
 #[path = "../examples/try_lock.rs"]
 mod try_lock;
 
@@ -50,8 +54,8 @@ macro_rules! examples {
 }
 
 examples! {
-    deadlines election fenced_sql idempotent_axum lock lock_all marker observer once_per_interval opentelemetry policies quorum reentrant run
-    try_lock
+    deadlines election fenced_sql idempotent_axum lock lock_all marker observer once_per_interval opentelemetry
+    policies quorum read_write reentrant run semaphore try_lock
 }
 
 #[test]

@@ -340,7 +340,8 @@ mod on_a_client {
         assert_eq!((payout.executed, payout.hold_time.count()), (1, 1), "{stats:?}");
         assert_eq!((rest.acquired, rest.released, rest.executed), (1, 1, 0), "{stats:?}");
         assert_eq!((stats.acquired, stats.released, stats.executed), (2, 2, 1), "{stats:?}");
-        assert!(stats.prometheus().contains("\nleasehold_acquired_total{policy=\"payout\"} 1\n"));
+        let line = "\nleasehold_acquired_total{policy=\"payout\",mode=\"exclusive\"} 1\n";
+        assert!(stats.prometheus().contains(line));
     }
 
     #[tokio::test]

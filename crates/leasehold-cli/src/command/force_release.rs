@@ -17,7 +17,8 @@ use crate::{
 #[derive(Args)]
 #[command(after_help = "\
 The holder may still be running. It notices the loss at its next renewal, on Redis at once; until
-then only a fence check in the resource stops it. `leasehold inspect` shows the fence.
+then only a fence check in the resource stops it. `leasehold inspect` shows the fence. Of several
+readers or holders of permits the one with that fence loses its part.
 
 Exit codes: 0 released, or not held · 1 another holder has it, nothing was done
 
@@ -70,6 +71,12 @@ impl ForceRelease {
                 output::say(&format!("\"{name}\" is not held"));
                 return Ok(Exit::OK);
             };
+            if fence.is_none() && found.holders.total > 1 {
+                return Err(Failure::usage(
+                    format!("{} hold \"{name}\" together", found.holders.total),
+                    "say with --fence which of them shall lose it",
+                ));
+            }
             confirm(&name)?;
             fence = fence.or(Some(tenure.fence));
         }

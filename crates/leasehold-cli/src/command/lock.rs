@@ -9,7 +9,7 @@ use std::{
 };
 
 use clap::{Args, Subcommand};
-use leasehold::{Acks, Error, Fence, Handle, Leasehold, OnOutage, engine::Released};
+use leasehold::{Acks, Error, Fence, Handle, Leasehold, Mode, OnOutage, engine::Released};
 use serde::Serialize;
 
 use super::Global;
@@ -18,9 +18,10 @@ use crate::{
     exit::{Exit, Failure},
     hint,
     output::Output,
+    sharing::Sharing,
     signals::{FORWARDED, Signals},
     store::{self, Store},
-    view::millis,
+    view::{ModeView, millis},
     waiting::{self, Wait, Wanted},
 };
 
@@ -47,13 +48,19 @@ pub(super) enum Lock {
 #[command(after_help = "\
 Prints name, fence and the path of the handle.
 
-Exit codes: 0 acquired · 1 not acquired · 69 store unreachable · 74 handle cannot be written
+Exit codes: 0 acquired · 1 not acquired · 69 store unreachable · 74 handle cannot be written ·
+80 the name is in use as another kind of lock · 81 the semaphore has another number of permits
 
-Example:
-  leasehold lock acquire deploy --ttl 2m --handle /run/deploy.lock")]
+Examples:
+  leasehold lock acquire deploy --ttl 2m --handle /run/deploy.lock
+  leasehold lock acquire catalogue --shared --ttl 2m --handle /run/export.lock
+  leasehold lock acquire gpu --permits 2 --of 8 --ttl 2m --handle /run/render.lock")]
 pub(super) struct Acquire {
     /// The lock
     name: String,
+
+    #[command(flatten)]
+    sharing: Sharing,
 
     /// How long the lock is held unless extended [default: 30s]
     #[arg(long, value_name = "DUR", value_parser = duration::parse, allow_hyphen_values = true)]
@@ -128,6 +135,8 @@ struct Taken {
     fence: Fence,
     ttl_ms: u64,
     acks: u8,
+    #[serde(flatten)]
+    mode: ModeView,
     handle: PathBuf,
 }
 
@@ -150,15 +159,17 @@ impl Acquire {
     async fn execute(self, global: &Global) -> Result<Exit, Failure> {
         let mut signals = Signals::listen(&FORWARDED)?;
         let store = Store::choose(global)?;
+        let mode = self.sharing.mode(&self.name, None)?;
         let ttl = self.ttl.unwrap_or(store.defaults().ttl);
         store.check_ttl(ttl)?;
         // Before the lock is taken, so that a path that cannot be written leaves no lock behind.
         let file = HandleFile::create(self.handle.clone().or_else(from_env))?;
         let leases = store.connect().await?;
         let wait = Wait::from_flags(self.nonblock, self.wait).unwrap_or(Wait::Forever);
-        let lock = leases.lock(&self.name).ttl(ttl).label(&self.label).acks(self.acks.unwrap_or_default());
-        let wanted =
-            waiting::acquire(lock, &self.name, wait, OnOutage::Deny, &mut signals, global.verbose > 0).await;
+        let lock = leases.lock(&self.name).mode(mode).ttl(ttl).label(&self.label);
+        let lock = lock.acks(self.acks.unwrap_or_default());
+        let (wanted, verbose) = ((self.name.as_str(), mode), global.verbose > 0);
+        let wanted = waiting::acquire(lock, wanted, wait, OnOutage::Deny, &mut signals, verbose).await;
         let mut acks = 0;
         let result = match wanted {
             Ok(Wanted::Held(guard)) => {
@@ -174,15 +185,16 @@ impl Acquire {
         };
         store::close(&leases).await;
         let (handle, path) = result?;
-        print_taken(global.output(), &handle, acks, path)?;
+        print_taken(global.output(), &handle, (acks, mode), path)?;
         Ok(Exit::OK)
     }
 }
 
-fn print_taken(out: Output, handle: &Handle, acks: u8, path: PathBuf) -> Result<(), Failure> {
+fn print_taken(out: Output, handle: &Handle, (acks, mode): (u8, Mode), path: PathBuf) -> Result<(), Failure> {
     let (name, fence) = (handle.name().to_string(), handle.fence());
     let row = vec![name.clone(), fence.to_string(), path.display().to_string()];
-    let taken = Taken { name, fence, ttl_ms: millis(handle.ttl()), acks, handle: path };
+    let (ttl_ms, mode) = (millis(handle.ttl()), mode.into());
+    let taken = Taken { name, fence, ttl_ms, acks, mode, handle: path };
     Ok(out.print(taken, || out.table(&["NAME", "FENCE", "HANDLE"], &[row]))?)
 }
 

@@ -15,13 +15,15 @@ use crate::{
 /// List all locks that are held or have waiters
 #[derive(Args)]
 #[command(after_help = "\
-Columns: name, state (held, waiting), holder, fence, time until it expires unless renewed,
-waiters. In a pipe the columns are separated by tabs and there is no heading.
+One line for each holder, or one for a lock that is only waited for. Columns: name, state (held,
+waiting), holder, fence, time until it expires unless renewed, waiters, how it is held (exclusive,
+shared, 2 permits), permits in use of all that a semaphore has (3 of 5). In a pipe the columns are
+separated by tabs and there is no heading.
 
 Examples:
   leasehold ls
   leasehold ls deal: --json
-  leasehold ls | cut -f1")]
+  leasehold ls | cut -f1 | uniq")]
 pub(super) struct Ls {
     /// Only names that begin with this
     #[arg(default_value = "", hide_default_value = true)]
@@ -47,9 +49,9 @@ impl Ls {
         let (locks, more) = listed?;
         let locks: Vec<_> = locks.iter().map(LockView::from).collect();
         let out = global.output();
-        let rows: Vec<_> = locks.iter().map(row).collect();
+        let rows: Vec<_> = locks.iter().flat_map(rows).collect();
         out.print(Listing { locks, more }, || {
-            out.table(&["NAME", "STATE", "HOLDER", "FENCE", "TTL", "WAITERS"], &rows)
+            out.table(&["NAME", "STATE", "HOLDER", "FENCE", "TTL", "WAITERS", "MODE", "PERMITS"], &rows)
         })?;
         if rows.is_empty() && out.terminal && !out.json {
             output::say("no locks are held and nobody waits");
@@ -61,10 +63,29 @@ impl Ls {
     }
 }
 
-fn row(lock: &LockView) -> Vec<String> {
-    let state = lock.state.as_str().to_owned();
-    let waiting = lock.waiting.to_string();
-    vec![lock.name.clone(), state, lock.holder_text(), lock.fence_text(), lock.ttl_text(), waiting]
+/// A row for each holder.
+fn rows(lock: &LockView) -> Vec<Vec<String>> {
+    let none = || "-".to_owned();
+    let permits = lock.permits_used.zip(lock.limit).map(|(used, limit)| format!("{used} of {limit}"));
+    let row = |holder: String, fence: String, ttl: String, mode: String| {
+        let (name, state) = (lock.name.clone(), lock.state.as_str().to_owned());
+        let waiting = lock.waiting.to_string();
+        vec![name, state, holder, fence, ttl, waiting, mode, permits.clone().unwrap_or_else(none)]
+    };
+    let mut rows: Vec<_> = lock
+        .holders
+        .iter()
+        .map(|held| {
+            row(held.holder.to_string(), held.fence.to_string(), held.ttl_text(), held.mode.to_string())
+        })
+        .collect();
+    if rows.is_empty() {
+        rows.push(row(none(), none(), none(), none()));
+    }
+    if lock.unlisted() > 0 {
+        rows.push(row(format!("{} more", lock.unlisted()), none(), none(), none()));
+    }
+    rows
 }
 
 /// Locks per page.

@@ -127,7 +127,11 @@ const ENVIRONMENT: [(&str, &str); 8] = [
          LEASEHOLD_ is an error.",
     ),
     ("LEASEHOLD_HANDLE", "The handle of lock acquire, lock extend and lock release."),
-    ("LEASEHOLD_NAME, LEASEHOLD_FENCE, LEASEHOLD_TTL_MS", "Set for the command that run starts."),
+    (
+        "LEASEHOLD_NAME, LEASEHOLD_FENCE, LEASEHOLD_TTL_MS, LEASEHOLD_MODE, LEASEHOLD_PERMITS",
+        "Set for the command that run starts. The mode is exclusive, shared or permits; only with the last there is a number \
+         of permits.",
+    ),
     ("REDIS_HOST, REDIS_PORT, REDIS_PASSWORD", "The store, if nothing before names one."),
     ("LOCK_TTL", "The default ttl in milliseconds, if neither a file nor LEASEHOLD_DEFAULT_TTL gives it."),
 ];

@@ -14,6 +14,7 @@ mod man;
 mod marker;
 mod quorum;
 mod run;
+mod semaphore;
 mod stats;
 mod watch;
 
@@ -32,6 +33,7 @@ use crate::{
 #[command(after_help = "\
 Examples:
   leasehold run nightly -- ./report.sh     run a job, one at a time across all hosts
+  leasehold run --of 4 gpu -- ./render     at most four at a time
   leasehold ls                             who holds what
   leasehold inspect nightly                who holds it and who waits
   leasehold doctor                         check the store
@@ -75,6 +77,8 @@ enum Command {
     Run(Box<run::Run>),
     #[command(subcommand)]
     Lock(lock::Lock),
+    #[command(subcommand)]
+    Semaphore(semaphore::Semaphore),
     Ls(ls::Ls),
     Inspect(inspect::Inspect),
     ForceRelease(force_release::ForceRelease),
@@ -102,6 +106,7 @@ impl Cli {
         match self.command {
             Command::Run(run) => run.execute(global).await,
             Command::Lock(lock) => lock.execute(global).await,
+            Command::Semaphore(semaphore) => semaphore.execute(global).await,
             Command::Ls(ls) => ls.execute(global).await,
             Command::Inspect(inspect) => inspect.execute(global).await,
             Command::ForceRelease(release) => release.execute(global).await,

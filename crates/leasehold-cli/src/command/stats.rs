@@ -1,6 +1,6 @@
 //! `leasehold stats`: statistics of the whole store.
 
-use std::{fmt::Write, time::Duration};
+use std::{collections::BTreeMap, fmt::Write, time::Duration};
 
 use clap::Args;
 use leasehold::{Holder, engine::Inspection};
@@ -33,6 +33,9 @@ pub(super) struct Stats {
     prometheus: bool,
 }
 
+/// All modes, so that a gauge falls to zero and does not vanish.
+const MODES: [&str; 3] = ["exclusive", "shared", "permits"];
+
 /// Most names that are counted.
 const NAMES_MAX: usize = 100_000;
 
@@ -45,6 +48,9 @@ struct Figures {
     longest_queue: u64,
     longest_wait_ms: u64,
     longest_held_ms: u64,
+    /// Holders by mode: of a shared lock and of a semaphore there may be several.
+    holders: BTreeMap<&'static str, u64>,
+    permits_used: u64,
     /// There are more names than are counted.
     incomplete: bool,
 }
@@ -68,14 +74,16 @@ impl Stats {
 }
 
 fn figures(locks: &[Inspection]) -> Figures {
-    let mut figures = Figures::default();
+    let mut figures = Figures { holders: MODES.map(|mode| (mode, 0)).into(), ..Figures::default() };
     for lock in locks {
         if let Some(tenure) = &lock.held() {
             figures.held += 1;
             figures.held_by_other_libraries += u64::from(tenure.holder == Holder::Foreign);
-            let age = tenure.holder.age().map_or(0, millis);
-            figures.longest_held_ms = figures.longest_held_ms.max(age);
+            *figures.holders.entry(tenure.mode.as_str()).or_default() += u64::from(lock.holders.total);
         }
+        let ages = lock.holders.shown.iter().filter_map(|tenure| tenure.holder.age()).map(millis);
+        figures.longest_held_ms = ages.fold(figures.longest_held_ms, u64::max);
+        figures.permits_used += u64::from(lock.permits_used().unwrap_or(0));
         let waiting = u64::from(lock.waiting);
         figures.waited_for += u64::from(waiting > 0);
         figures.waiters += waiting;
@@ -97,6 +105,8 @@ impl Figures {
             ("longest queue", self.longest_queue.to_string()),
             ("longest wait", time(self.longest_wait_ms)),
             ("longest held", time(self.longest_held_ms)),
+            ("readers", self.holders["shared"].to_string()),
+            ("permits in use", self.permits_used.to_string()),
         ];
         if self.incomplete {
             facts.push(("incomplete", format!("only {NAMES_MAX} names were counted")));
@@ -122,11 +132,18 @@ impl Figures {
                 "Longest time since a current holder started to acquire its lock.",
                 seconds(self.longest_held_ms),
             ),
+            ("permits_used", "Permits of semaphores that are in use.", self.permits_used as f64),
         ];
-        gauges.iter().fold(String::new(), |mut text, (name, help, value)| {
+        let text = gauges.iter().fold(String::new(), |mut text, (name, help, value)| {
             let _ = writeln!(text, "# HELP leasehold_store_{name} {help}");
             let _ = writeln!(text, "# TYPE leasehold_store_{name} gauge");
             let _ = writeln!(text, "leasehold_store_{name} {value}");
+            text
+        });
+        let head = "# HELP leasehold_store_holders Holders of locks, by how they hold them.\n\
+                    # TYPE leasehold_store_holders gauge\n";
+        self.holders.iter().fold(text + head, |mut text, (mode, holders)| {
+            let _ = writeln!(text, "leasehold_store_holders{{mode=\"{mode}\"}} {holders}");
             text
         })
     }
@@ -161,6 +178,8 @@ mod tests {
         assert_eq!((figures.held, figures.held_by_other_libraries), (2, 2));
         assert_eq!((figures.waited_for, figures.waiters), (2, 3));
         assert_eq!((figures.longest_queue, figures.longest_wait_ms), (2, 9));
+        assert_eq!(figures.holders, BTreeMap::from([("exclusive", 2), ("permits", 0), ("shared", 0)]));
+        assert!(figures.prometheus().contains("\nleasehold_store_holders{mode=\"exclusive\"} 2\n"));
         assert!(figures.prometheus().contains("\nleasehold_store_longest_wait_seconds 0.009\n"));
     }
 }

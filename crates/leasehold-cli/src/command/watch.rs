@@ -17,13 +17,18 @@ use crate::{
     output::{self, Envelope, Output, clean},
     signals::Signals,
     store::{self, Store},
+    view::ModeView,
     waiting::ending,
 };
 
-/// Print a line for every change: acquired, handed-over, released, expired, force-released, waiting
+/// Print a line for every change: acquired, handed-over, converted, released, expired, force-released, waiting
 #[derive(Args)]
 #[command(after_help = "\
-Each line begins with the time at which the change was seen, in UTC. The store is polled: a lock
+Each line begins with the time at which the change was seen, in UTC, and ends with how the lock is
+held: exclusive, shared, or a number of permits. Readers and holders of permits are acquired and
+released one by one beside each other; \"handed-over\" is from a holder that the next one had to wait
+for, and \"converted\" is a writer that became a reader, or a reader that became the writer. Of more
+than 100 holders of one name the first are watched. The store is polled: a lock
 held for less than the interval may not be seen, and one whose ttl is not longer than that may be
 reported as expired although it was released. On redlock:// a force-release reads as released.
 Exits with 0 on INT, on TERM, or when the reader of its output is gone.
@@ -56,6 +61,8 @@ struct Line {
     holder: Option<Holder>,
     fence: Option<Fence>,
     waiting: u32,
+    #[serde(flatten)]
+    mode: Option<ModeView>,
 }
 
 impl Watch {
@@ -107,6 +114,7 @@ impl Line {
             change: change.kind,
             name: change.name.to_string(),
             fence: held.as_ref().map(|held| held.fence),
+            mode: held.as_ref().map(|held| held.mode.into()),
             holder: held.map(|held| held.holder),
             waiting: change.waiting,
         }
@@ -118,11 +126,15 @@ impl Line {
         }
         let holder = self.holder.as_ref().map_or_else(|| "-".into(), ToString::to_string);
         let fence = self.fence.map_or_else(|| "-".into(), |fence| fence.to_string());
+        let mode = self.mode.map_or_else(|| "-".into(), |mode| mode.to_string());
         let (at, change, name, waiting) = (self.at, self.change, clean(&self.name), self.waiting);
         Ok(if out.terminal {
-            format!("{at}  {change:14}  {name}  {}  fence {fence}  {waiting} waiting\n", clean(&holder))
+            format!(
+                "{at}  {change:14}  {name}  {}  fence {fence}  {waiting} waiting  {mode}\n",
+                clean(&holder)
+            )
         } else {
-            format!("{at}\t{change}\t{name}\t{}\t{fence}\t{waiting}\n", clean(&holder))
+            format!("{at}\t{change}\t{name}\t{}\t{fence}\t{waiting}\t{mode}\n", clean(&holder))
         })
     }
 }

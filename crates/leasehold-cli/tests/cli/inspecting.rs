@@ -144,7 +144,7 @@ fn watch_says_what_changed() {
     let shown = watch.stdout();
     let times: Vec<_> = shown.lines().map(|line| line.split('\t').next().unwrap()).collect();
     assert!(times.is_sorted() && times.iter().all(|at| at.len() == 24 && at.ends_with('Z')), "{shown}");
-    assert!(shown.lines().all(|line| line.split('\t').count() == 6), "{shown}");
+    assert!(shown.lines().all(|line| line.split('\t').count() == 7), "{shown}");
 }
 
 #[test]

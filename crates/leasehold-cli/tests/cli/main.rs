@@ -15,6 +15,7 @@ mod records;
 mod run;
 mod sandbox;
 mod settings;
+mod sharing;
 mod signals;
 mod sqlite;
 mod stores;

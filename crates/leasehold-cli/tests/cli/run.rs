@@ -54,16 +54,17 @@ fn a_command_that_cannot_be_executed_is_126() {
 }
 
 #[test]
-fn the_command_finds_name_fence_and_ttl_but_no_secret() {
+fn the_command_finds_name_fence_mode_and_ttl_but_no_secret() {
     let sandbox = Sandbox::new();
     let ran = sandbox.run(&["run", "--ttl", "20s", "deal:42", "--", "env"]);
     let mut ours: Vec<_> = ran.stdout.lines().filter(|line| line.starts_with("LEASEHOLD_")).collect();
     ours.sort_unstable();
-    assert_eq!(ours.len(), 4, "{ours:?}");
+    assert_eq!(ours.len(), 5, "{ours:?}");
     assert!(ours[0].strip_prefix("LEASEHOLD_FENCE=").is_some_and(|fence| fence.parse::<u64>().is_ok()));
-    assert_eq!(ours[1], "LEASEHOLD_NAME=deal:42");
-    assert!(ours[2].starts_with("LEASEHOLD_STORE="));
-    assert_eq!(ours[3], "LEASEHOLD_TTL_MS=20000");
+    assert_eq!(ours[1], "LEASEHOLD_MODE=exclusive");
+    assert_eq!(ours[2], "LEASEHOLD_NAME=deal:42");
+    assert!(ours[3].starts_with("LEASEHOLD_STORE="));
+    assert_eq!(ours[4], "LEASEHOLD_TTL_MS=20000");
 }
 
 #[test]

@@ -2,12 +2,14 @@
 
 use crate::sandbox::Sandbox;
 
-const COMMANDS: [&[&str]; 26] = [
+const COMMANDS: [&[&str]; 28] = [
     &["run"],
     &["lock"],
     &["lock", "acquire"],
     &["lock", "extend"],
     &["lock", "release"],
+    &["semaphore"],
+    &["semaphore", "set-limit"],
     &["ls"],
     &["inspect"],
     &["force-release"],
@@ -70,7 +72,7 @@ fn every_command_has_an_example_in_its_help() {
 #[test]
 fn the_help_of_run_lists_its_exit_codes() {
     let help = Sandbox::new().run(&["run", "--help"]).stdout;
-    for code in ["64", "69", "76", "124", "126, 127", "128+N"] {
+    for code in ["64", "69", "76", "80", "81", "124", "126, 127", "128+N"] {
         assert!(help.contains(code), "{code}: {help}");
     }
 }
@@ -153,7 +155,9 @@ fn completions_know_the_commands() {
     for shell in ["bash", "zsh", "fish", "elvish", "powershell"] {
         let ran = sandbox.run(&["completions", shell]);
         assert_eq!(ran.code, Some(0));
-        assert!(ran.stdout.contains("force-release"), "{shell}");
+        for word in ["force-release", "set-limit", "shared", "permits"] {
+            assert!(ran.stdout.contains(word), "{shell}: {word}");
+        }
     }
 }
 
@@ -162,7 +166,13 @@ fn there_is_a_manual_page_for_every_command() {
     let sandbox = Sandbox::new();
     assert!(sandbox.run(&["man"]).stdout.contains(".TH leasehold 1"));
     assert_eq!(sandbox.run(&["man", "--dir", "pages"]).code, Some(0));
-    for page in ["leasehold.1", "leasehold-run.1", "leasehold-lock-acquire.1", "leasehold-force-release.1"] {
+    for page in [
+        "leasehold.1",
+        "leasehold-run.1",
+        "leasehold-lock-acquire.1",
+        "leasehold-semaphore-set-limit.1",
+        "leasehold-force-release.1",
+    ] {
         let text = std::fs::read_to_string(sandbox.path("pages").join(page)).unwrap();
         for section in ["NAME", "SYNOPSIS", "EXIT STATUS", "ENVIRONMENT", "FILES", "EXAMPLES"] {
             let heading = [format!(".SH {section}\n"), format!(".SH \"{section}\"\n")];

@@ -379,6 +379,7 @@ impl<W> Lock<W> {
             name: name.clone(),
             holders: self.tenures(at),
             limit: self.limit.map(|limit| limit.now),
+            permits_taken: self.holders(at).map(|lease| lease.mode.permits()).sum(),
             waiters: self.live(at).take(WAITERS_SHOWN as usize).map(show).collect(),
             waiting: self.live(at).count() as u32,
         }

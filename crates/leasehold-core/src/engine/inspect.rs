@@ -36,6 +36,8 @@ pub struct Inspection {
     pub holders: Holders,
     /// How many permits there are, if it is a semaphore.
     pub limit: Option<NonZeroU32>,
+    /// How many permits all holders have together, also those that are not listed; see [`Inspection::permits_used`].
+    pub permits_taken: u32,
     /// Who waits, next first; at most [`WAITERS_SHOWN`].
     pub waiters: Vec<Waiter>,
     /// How many wait in all.
@@ -45,12 +47,61 @@ pub struct Inspection {
 impl Inspection {
     /// A name that nobody holds or waits for.
     pub fn unused(name: Name) -> Self {
-        Self { name, holders: Holders::default(), limit: None, waiters: Vec::new(), waiting: 0 }
+        Self {
+            name,
+            holders: Holders::default(),
+            limit: None,
+            permits_taken: 0,
+            waiters: Vec::new(),
+            waiting: 0,
+        }
     }
 
     /// Who holds it, or the first of them.
     pub fn held(&self) -> Option<&Tenure> {
         self.holders.first()
+    }
+
+    /// How it is held: that of its holders, who all have the same but for the number of their permits. `None` if nobody
+    /// holds it.
+    ///
+    /// ```
+    /// # #[tokio::main(flavor = "current_thread")] async fn main() -> leasehold::Result<()> {
+    /// # let leases = leasehold::Leasehold::connect("memory:").await?;
+    /// let _reader = leases.read_lock("config").acquire().await?;
+    /// assert_eq!(leases.inspect("config").await?.mode(), Some(leasehold::Mode::Shared));
+    /// assert_eq!(leases.inspect("other").await?.mode(), None);
+    /// # Ok(()) }
+    /// ```
+    pub fn mode(&self) -> Option<Mode> {
+        self.held().map(|tenure| tenure.mode)
+    }
+
+    /// How many permits of a semaphore are in use; `None` if it is none. It can be more than the limit for a while after the
+    /// limit was lowered.
+    ///
+    /// ```
+    /// # #[tokio::main(flavor = "current_thread")] async fn main() -> leasehold::Result<()> {
+    /// # let leases = leasehold::Leasehold::connect("memory:").await?;
+    /// let _two = leases.semaphore("gpu", 5).permits(2).acquire().await?;
+    /// let _one = leases.semaphore("gpu", 5).acquire().await?;
+    /// let seen = leases.inspect("gpu").await?;
+    /// assert_eq!((seen.permits_used(), seen.permits_free()), (Some(3), Some(2)));
+    /// for holder in &seen.holders.shown {
+    ///     println!("{} has {}", holder.holder, holder.mode);
+    /// }
+    /// # Ok(()) }
+    /// ```
+    pub fn permits_used(&self) -> Option<u32> {
+        self.limit?;
+        // An engine that lists all holders need not count them.
+        let listed = self.holders.shown.iter().map(|tenure| tenure.mode.permits()).sum();
+        Some(self.permits_taken.max(listed))
+    }
+
+    /// How many permits of a semaphore nobody has; `None` if it is none. Those who wait come first.
+    pub fn permits_free(&self) -> Option<u32> {
+        Some(self.limit?.get().saturating_sub(self.permits_used()?))
     }
 
     /// Whether anybody holds it or waits for it.

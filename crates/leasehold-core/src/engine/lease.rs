@@ -38,6 +38,23 @@ impl Mode {
         self.kind() == other.kind()
     }
 
+    /// The word for it without numbers, as a label of metrics: `exclusive`, `shared` or `permits`.
+    pub const fn as_str(self) -> &'static str {
+        match self {
+            Self::Exclusive => "exclusive",
+            Self::Shared => "shared",
+            Self::Permits { .. } => "permits",
+        }
+    }
+
+    /// How many permits a holder has; none unless it is one of a semaphore.
+    pub const fn permits(self) -> u32 {
+        match self {
+            Self::Exclusive | Self::Shared => 0,
+            Self::Permits { take, .. } => take.get(),
+        }
+    }
+
     /// What a name is that can be held like this.
     pub fn kind(self) -> &'static str {
         match self {
@@ -241,6 +258,11 @@ impl Holders {
     /// One, whose end frees the lock.
     pub fn one(tenure: Tenure) -> Self {
         Self { free_in: tenure.expires_in, shown: vec![tenure], total: 1 }
+    }
+
+    /// Whether all of them are listed.
+    pub fn is_complete(&self) -> bool {
+        self.shown.len() >= self.total as usize
     }
 
     /// The first of them.

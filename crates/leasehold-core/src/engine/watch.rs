@@ -12,10 +12,11 @@ use futures_util::{
 };
 use serde::Serialize;
 
-use super::{EngineError, Fault, Inspect, Inspection, Page, Tenure};
+use super::{EngineError, Fault, Inspect, Inspection, Mode, Page, Tenure};
 use crate::{
     clock::{BootInstant, Clock},
     name::Name,
+    owner::Holder,
 };
 
 /// What to watch, and how.
@@ -75,8 +76,11 @@ pub enum ChangeKind {
     Present,
     /// Somebody has it.
     Acquired,
-    /// Somebody else has it. A release and another acquire between two inspections look the same.
+    /// Somebody else has it. A release and another acquire between two inspections look the same. Readers and holders of
+    /// permits come and go beside each other: of them it is told who released it and who acquired it.
     HandedOver,
+    /// A writer became a reader, or the only reader a writer.
+    Converted,
     /// Its holder gave it back. On a store without marks (a quorum) also: an operator took it from its holder.
     Released,
     /// An operator took it from its holder, which may still be at work.
@@ -165,9 +169,18 @@ fn changes(before: &Locks, now: &Locks, elapsed: Duration) -> Vec<Change> {
 fn changes_of(before: &Inspection, now: &Inspection, elapsed: Duration, found: &mut Vec<Change>) {
     let ran_out = |held: &Tenure| held.expires_in.is_some_and(|left| left <= elapsed);
     let (gone, came) = (missing(before, now), missing(now, before));
+    // Beyond those that were listed nobody knows who holds it: one that moved up on the list looks like a newcomer.
+    let came = if before.holders.is_complete() { came } else { Vec::new() };
+    // A writer that becomes a reader keeps its fence.
+    for was in before.holders.shown.iter().filter(|was| was.mode == Mode::Exclusive) {
+        let is_reader = |held: &&Tenure| held.mode == Mode::Shared && is_same(held, was);
+        let is = now.holders.shown.iter().find(is_reader);
+        found.extend(is.map(|is| change(ChangeKind::Converted, Some(was), Some(is), now)));
+    }
     match (&gone[..], &came[..]) {
-        ([was], [is]) if !ran_out(was) => {
-            found.push(change(ChangeKind::HandedOver, Some(was), Some(is), now));
+        ([was], [is]) if !ran_out(was) && !can_be_together(was, is) => {
+            let kind = if is_upgrade(was, is) { ChangeKind::Converted } else { ChangeKind::HandedOver };
+            found.push(change(kind, Some(was), Some(is), now));
         }
         _ => {
             for was in gone {
@@ -182,9 +195,22 @@ fn changes_of(before: &Inspection, now: &Inspection, elapsed: Duration, found: &
     }
 }
 
+/// Whether neither had to wait for the other.
+fn can_be_together(one: &Tenure, other: &Tenure) -> bool {
+    one.mode != Mode::Exclusive && other.mode != Mode::Exclusive
+}
+
+/// Whether a reader became a writer, under a new fence.
+fn is_upgrade(was: &Tenure, is: &Tenure) -> bool {
+    was.mode == Mode::Shared && was.holder == is.holder && was.holder != Holder::Foreign
+}
+
+fn is_same(one: &Tenure, other: &Tenure) -> bool {
+    (one.fence, &one.holder) == (other.fence, &other.holder)
+}
+
 /// The holders of one inspection that the other one does not have.
 fn missing<'a>(of: &'a Inspection, from: &Inspection) -> Vec<&'a Tenure> {
-    let is_same = |one: &Tenure, other: &Tenure| (one.fence, &one.holder) == (other.fence, &other.holder);
     let shown = of.holders.shown.iter();
     shown.filter(|held| !from.holders.shown.iter().any(|other| is_same(held, other))).collect()
 }
@@ -197,11 +223,7 @@ fn change(kind: ChangeKind, before: Option<&Tenure>, is: Option<&Tenure>, lock: 
 #[cfg(test)]
 mod tests {
     use super::*;
-    use crate::{
-        engine::{Holders, Mode},
-        fence::Fence,
-        owner::Holder,
-    };
+    use crate::{engine::Holders, fence::Fence};
 
     /// Name, fence of the holder, time it has left in seconds, waiters.
     type Seen = (&'static str, Option<u64>, u64, u32);
@@ -249,29 +271,59 @@ mod tests {
         assert!(one(&[("a", Some(1), 1, 2)], &[("a", Some(1), 9, 1)]).is_empty(), "renewed");
     }
 
+    /// One name with holders of these fences and modes.
+    fn holders(of: &[(u64, Mode)], total: u32) -> Locks {
+        let tenure = |&(fence, mode): &(u64, Mode)| Tenure {
+            holder: Holder::this_process("one", fence / 10),
+            fence: Fence::new(fence),
+            mode,
+            expires_in: Some(Duration::from_secs(9)),
+        };
+        let name = Name::new("a").unwrap();
+        let holders = Holders { shown: of.iter().map(tenure).collect(), total, free_in: None };
+        Locks::from([(name.clone(), Inspection { holders, ..Inspection::unused(name) })])
+    }
+
+    fn kinds(before: &[(u64, Mode)], now: &[(u64, Mode)]) -> Vec<ChangeKind> {
+        let all = |of: &[_]| holders(of, of.len() as u32);
+        let found = changes(&all(before), &all(now), Duration::from_secs(1));
+        found.into_iter().map(|change| change.kind).collect()
+    }
+
     #[test]
-    fn readers_come_and_go_one_by_one() {
-        let readers = |fences: &[u64]| {
-            let shown: Vec<_> = fences
-                .iter()
-                .map(|fence| Tenure {
-                    holder: Holder::Foreign,
-                    fence: Fence::new(*fence),
-                    mode: Mode::Shared,
-                    expires_in: Some(Duration::from_secs(9)),
-                })
-                .collect();
-            let name = Name::new("a").unwrap();
-            let holders = Holders { total: shown.len() as u32, free_in: None, shown };
-            Locks::from([(name.clone(), Inspection { holders, ..Inspection::unused(name) })])
-        };
-        let kinds = |before: &[u64], now: &[u64]| -> Vec<_> {
-            let found = changes(&readers(before), &readers(now), Duration::from_secs(1));
-            found.into_iter().map(|change| change.kind).collect()
-        };
-        assert_eq!(kinds(&[1], &[1, 2]), [ChangeKind::Acquired]);
-        assert_eq!(kinds(&[1, 2], &[2]), [ChangeKind::Released]);
-        assert_eq!(kinds(&[1, 2], &[3, 4]), [[ChangeKind::Released; 2], [ChangeKind::Acquired; 2]].concat());
+    fn those_who_hold_it_together_come_and_go_one_by_one() {
+        use ChangeKind::{Acquired, HandedOver, Released};
+        let one = std::num::NonZeroU32::MIN;
+        for mode in [Mode::Shared, Mode::Permits { take: one, of: one.saturating_add(4) }] {
+            let kinds = |before: &[u64], now: &[u64]| {
+                let of = |fences: &[u64]| fences.iter().map(|fence| (*fence, mode)).collect::<Vec<_>>();
+                kinds(&of(before), &of(now))
+            };
+            assert_eq!(kinds(&[1], &[1, 2]), [Acquired]);
+            assert_eq!(kinds(&[1, 2], &[2]), [Released]);
+            assert_eq!(kinds(&[1, 2], &[2, 3]), [Released, Acquired], "nobody waited for the first");
+            assert_eq!(kinds(&[1, 2], &[3, 4]), [[Released; 2], [Acquired; 2]].concat());
+        }
+        // A writer waits for readers, and they for it.
+        assert_eq!(kinds(&[(1, Mode::Shared)], &[(20_000, Mode::Exclusive)]), [HandedOver]);
+        assert_eq!(kinds(&[(1, Mode::Exclusive)], &[(20_000, Mode::Shared)]), [HandedOver]);
+    }
+
+    #[test]
+    fn a_mode_that_changes_is_no_other_holder() {
+        let (reader, writer) = (Mode::Shared, Mode::Exclusive);
+        assert_eq!(kinds(&[(1, writer)], &[(1, reader)]), [ChangeKind::Converted]);
+        assert_eq!(kinds(&[(1, reader)], &[(2, writer)]), [ChangeKind::Converted]);
+        let read_too = kinds(&[(1, writer)], &[(1, reader), (2, reader)]);
+        assert_eq!(read_too, [ChangeKind::Converted, ChangeKind::Acquired]);
+    }
+
+    #[test]
+    fn one_that_moved_up_on_the_list_has_not_just_come() {
+        let shared = |fence| (fence, Mode::Shared);
+        let before = holders(&[shared(1), shared(2)], 3);
+        let found = changes(&before, &holders(&[shared(2), shared(3)], 2), Duration::from_secs(1));
+        assert_eq!(found.iter().map(|change| change.kind).collect::<Vec<_>>(), [ChangeKind::Released]);
     }
 
     #[test]

@@ -112,7 +112,9 @@ impl Lease {
         self.end();
         let Self { state, core } = self;
         let max_lifetime = Some(state.lifetime_end.since(state.acquired_at));
-        let (keep_alive, telemetry) = (state.is_kept_alive(), state.telemetry.clone());
+        // What becomes of it from here on counts for the new mode.
+        let telemetry = core.telemetry.of(state.telemetry.policy(), hold.mode.into()).clone();
+        let keep_alive = state.is_kept_alive();
         let terms = Terms { keep_alive, max_lifetime, handed_over: false, telemetry };
         Self::begin(core, hold, grant, terms, state.acquired_at)
     }
@@ -333,7 +335,8 @@ impl Guard {
     /// ```
     pub async fn release(self) -> Result<Released> {
         let span = tracing::debug_span!(
-            "release", name = %self.name(), fence = %self.fence(), policy = self.lease.state.telemetry.policy(),
+            "release", name = %self.name(), fence = %self.fence(), mode = self.mode().as_str(),
+            policy = self.lease.state.telemetry.policy(),
         );
         if span.is_disabled() {
             return self.send_release().await;
@@ -407,7 +410,7 @@ impl Guard {
 
     pub(super) fn report(&self, outcome: Released) {
         let Lease { state, core } = &self.lease;
-        let (Hold { name, fence, ttl, .. }, telemetry) = (&state.hold, &state.telemetry);
+        let (Hold { name, fence, ttl, mode, .. }, telemetry) = (&state.hold, &state.telemetry);
         let held = core.clock.now().since(state.acquired_at);
         match outcome {
             Released::Free | Released::HandedOver { .. } | Released::Closed { .. } => {
@@ -425,7 +428,7 @@ impl Guard {
         if !state.is_kept_alive() && held > *ttl / 2 {
             telemetry.overheld(name, held, *ttl);
         }
-        telemetry.emit(|| Event::Released { name: name.clone(), fence: *fence, outcome });
+        telemetry.emit(|| Event::Released { name: name.clone(), fence: *fence, mode: *mode, outcome });
     }
 }
 

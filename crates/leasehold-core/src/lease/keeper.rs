@@ -262,6 +262,7 @@ impl Keeper {
                 lease.telemetry.emit(|| Event::RenewalMissed {
                     name: name.clone(),
                     fence,
+                    mode: hold.mode,
                     why: error.to_string(),
                 });
                 (Some(now + (hold.ttl / 20).max(Duration::from_millis(10))), None)

@@ -203,7 +203,7 @@ impl LeaseState {
         self.telemetry.count(Count::lost);
         self.telemetry.held_for(held);
         tracing::warn!(%name, %fence, ?held, "lost the lock");
-        self.telemetry.emit(|| Event::Lost { name: name.clone(), fence });
+        self.telemetry.emit(|| Event::Lost { name: name.clone(), fence, mode: self.hold.mode });
         self.lost.notify_waiters();
         true
     }

@@ -138,9 +138,10 @@ impl Acquired {
         let terms = Terms { keep_alive, max_lifetime: request.max_lifetime, handed_over, telemetry };
         let lease = Lease::begin(core, hold, &grant, terms, at);
         let (name, fence, waited) = (lease.name(), grant.fence, at.since(began));
+        let mode = lease.state.hold.mode;
         request.telemetry(core).acquired_after(waited);
         tracing::debug!(%name, %fence, ?waited, handed_over, "acquired");
-        core.telemetry.emit(|| Event::Acquired { name: name.clone(), fence, waited });
+        core.telemetry.emit(|| Event::Acquired { name: name.clone(), fence, mode, waited });
         Guard::new(lease, request.hold_at_least)
     }
 }

@@ -15,7 +15,7 @@ use crate::{
     builder::setters,
     config::{Config, WAIT_MAX},
     core::Core,
-    engine::Acks,
+    engine::{Acks, Mode},
     error::{Error, Result},
     lease::{Guard, Lease},
     name::Name,
@@ -57,6 +57,25 @@ impl Lock {
     /// ```
     pub fn permits(mut self, permits: u32) -> Self {
         self.request.kind = self.request.kind.taking(permits);
+        self
+    }
+
+    /// How it is to be held, for a mode that is only known when the program runs: [`Mode::Shared`] makes it what
+    /// `Leasehold::read_lock` returns, [`Mode::Permits`] what `Leasehold::semaphore` does.
+    ///
+    /// ```
+    /// # #[tokio::main(flavor = "current_thread")] async fn main() -> leasehold::Result<()> {
+    /// # let leases = leasehold::Leasehold::connect("memory:").await?;
+    /// use leasehold::Mode;
+    ///
+    /// let is_dry_run = true;
+    /// let mode = if is_dry_run { Mode::Shared } else { Mode::Exclusive };
+    /// let guard = leases.lock("config").mode(mode).acquire().await?;
+    /// assert_eq!(guard.mode(), Mode::Shared);
+    /// # Ok(()) }
+    /// ```
+    pub fn mode(mut self, mode: Mode) -> Self {
+        self.request.kind = mode.into();
         self
     }
 
@@ -301,8 +320,8 @@ impl Lock {
             return Box::pin(self.acquire_at_once()).await;
         }
         let name = self.checked()?;
-        let span =
-            tracing::debug_span!("acquire", %name, policy = self.request.telemetry(&self.core).policy());
+        let counted = self.request.telemetry(&self.core);
+        let span = tracing::debug_span!("acquire", %name, mode = counted.mode(), policy = counted.policy());
         if span.is_disabled() {
             return attempt::wait_for(&self.core, name, &self.request).await;
         }
@@ -340,8 +359,8 @@ impl Lock {
     /// ```
     pub async fn try_acquire(self) -> Result<Attempt> {
         let name = self.checked()?;
-        let span =
-            tracing::debug_span!("acquire", %name, policy = self.request.telemetry(&self.core).policy());
+        let counted = self.request.telemetry(&self.core);
+        let span = tracing::debug_span!("acquire", %name, mode = counted.mode(), policy = counted.policy());
         if span.is_disabled() {
             return attempt::ask_once(&self.core, name, &self.request).await;
         }

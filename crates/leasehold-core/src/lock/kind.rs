@@ -19,6 +19,16 @@ pub(crate) enum Kind {
     },
 }
 
+impl From<Mode> for Kind {
+    fn from(mode: Mode) -> Self {
+        match mode {
+            Mode::Exclusive => Self::Exclusive,
+            Mode::Shared => Self::Shared,
+            Mode::Permits { take, of } => Self::Permits { take: take.get(), of: of.get() },
+        }
+    }
+}
+
 impl Kind {
     /// The same with another number of permits.
     pub(crate) fn taking(self, permits: u32) -> Self {

@@ -43,7 +43,7 @@ impl LockRequest {
 
     /// Where it is counted.
     pub(crate) fn telemetry<'a>(&'a self, core: &'a Core) -> &'a Arc<Telemetry> {
-        self.policy.as_ref().unwrap_or(&core.telemetry)
+        self.policy.as_ref().unwrap_or(&core.telemetry).of_kind(self.kind)
     }
 
     /// Everything is in range, and the store has what is asked for.

@@ -65,7 +65,8 @@ pub(crate) async fn until_lost<T>(
     body: impl AsyncFnOnce(Lease) -> T,
 ) -> Option<std::thread::Result<T>> {
     let span = tracing::debug_span!(
-        "hold", name = %lease.name(), fence = %lease.fence(), policy = lease.state.telemetry.policy(),
+        "hold", name = %lease.name(), fence = %lease.fence(), mode = lease.state.hold.mode.as_str(),
+        policy = lease.state.telemetry.policy(),
     );
     unless(lease.lost(), body(lease.clone()).instrument(span)).await
 }

@@ -5,6 +5,7 @@ mod observer;
 
 use std::{
     collections::{BTreeMap, HashSet},
+    num::NonZeroU32,
     panic::{AssertUnwindSafe, catch_unwind},
     sync::{
         Arc, Mutex, PoisonError,
@@ -15,7 +16,7 @@ use std::{
 
 use serde::Serialize;
 
-use crate::name::Name;
+use crate::{engine::Mode, lock::Kind, name::Name};
 pub use histogram::Histogram;
 use histogram::LiveHistogram;
 pub use observer::{Event, Observer};
@@ -23,6 +24,7 @@ pub use observer::{Event, Observer};
 /// The list of metrics: names, help and order come from here.
 macro_rules! metrics {
     (
+        of_locks { $($lock:ident: $what:literal,)+ }
         counters { $($counter:ident: $help:literal,)+ }
         of_the_client { $($plain:ident: $text:literal,)+ }
         histograms { $($histogram:ident: $about:literal,)+ }
@@ -30,10 +32,11 @@ macro_rules! metrics {
         /// One counter of [`Stats`].
         #[derive(Clone, Copy, Debug, PartialEq, Eq)]
         #[expect(non_camel_case_types, reason = "spelled as in the metrics, one word per idea")]
-        pub(crate) enum Count { $($counter,)+ $($plain,)+ }
+        pub(crate) enum Count { $($lock,)+ $($counter,)+ $($plain,)+ }
 
         #[derive(Default)]
         struct Live {
+            $($lock: AtomicU64,)+
             $($counter: AtomicU64,)+
             $($plain: AtomicU64,)+
             $($histogram: LiveHistogram,)+
@@ -42,6 +45,7 @@ macro_rules! metrics {
         impl Live {
             fn of(&self, count: Count) -> &AtomicU64 {
                 match count {
+                    $(Count::$lock => &self.$lock,)+
                     $(Count::$counter => &self.$counter,)+
                     $(Count::$plain => &self.$plain,)+
                 }
@@ -49,9 +53,11 @@ macro_rules! metrics {
 
             fn stats(&self) -> Stats {
                 Stats {
+                    $($lock: self.$lock.load(Ordering::Relaxed),)+
                     $($counter: self.$counter.load(Ordering::Relaxed),)+
                     $($plain: self.$plain.load(Ordering::Relaxed),)+
                     $($histogram: self.$histogram.read(),)+
+                    by_mode: BTreeMap::new(),
                     by_policy: BTreeMap::new(),
                 }
             }
@@ -61,9 +67,15 @@ macro_rules! metrics {
         #[derive(Clone, Debug, Default, PartialEq, Serialize)]
         #[non_exhaustive]
         pub struct Stats {
+            $(#[doc = $what] pub $lock: u64,)+
             $(#[doc = $help] pub $counter: u64,)+
             $(#[doc = $text] pub $plain: u64,)+
             $(#[doc = $about] pub $histogram: Histogram,)+
+            /// The part of each [mode](crate::Mode::as_str) of locks: `exclusive`, and `shared` and `permits` once one was asked
+            /// for. A lock that became another mode counts for the one it was asked for until then, and for the new one from
+            /// then on. Only what is about locks is counted apart.
+            #[serde(skip_serializing_if = "BTreeMap::is_empty")]
+            pub by_mode: BTreeMap<&'static str, Stats>,
             /// The part of each policy that the client was made with, and under an empty name the part of none. Empty for a
             /// client without policies.
             #[serde(skip_serializing_if = "BTreeMap::is_empty")]
@@ -71,37 +83,50 @@ macro_rules! metrics {
         }
 
         impl Stats {
-            /// The numbers in Prometheus' text format. Their sum over the label `policy` is that of the client. No label
-            /// carries a name of a lock: names are unbounded.
+            /// The numbers in Prometheus' text format. Their sum over the labels `policy` and, of what is about locks, `mode` is
+            /// that of the client. No label carries a name of a lock: names are unbounded.
             pub fn prometheus(&self) -> String {
                 let parts = self.parts();
                 let mut text = String::new();
                 $(
+                    head(&mut text, stringify!($lock), "total", "counter", $what);
+                    for_each_mode(&parts, |labels, part| sample(&mut text, stringify!($lock), labels, part.$lock));
+                )+
+                $(
                     head(&mut text, stringify!($counter), "total", "counter", $help);
-                    parts.iter().for_each(|(policy, part)| sample(&mut text, stringify!($counter), *policy, part.$counter));
+                    parts.iter().for_each(|(policy, part)| sample(&mut text, stringify!($counter), (*policy, ""), part.$counter));
                 )+
                 $(
                     head(&mut text, stringify!($plain), "total", "counter", $text);
-                    sample(&mut text, stringify!($plain), "", self.$plain);
+                    sample(&mut text, stringify!($plain), ("", ""), self.$plain);
                 )+
                 $(
                     head(&mut text, stringify!($histogram), "seconds", "histogram", $about);
-                    parts.iter().for_each(|(policy, part)| buckets(&mut text, stringify!($histogram), *policy, &part.$histogram));
+                    for_each_mode(&parts, |labels, part| buckets(&mut text, stringify!($histogram), labels, &part.$histogram));
                 )+
                 text
             }
 
+            /// What is about locks.
+            fn of_locks(&self) -> Self {
+                Self { $($lock: self.$lock,)+ $($histogram: self.$histogram.clone(),)+ ..Self::default() }
+            }
+
             fn add(&mut self, part: &Stats) {
+                $(self.$lock += part.$lock;)+
                 $(self.$counter += part.$counter;)+
                 $(self.$plain += part.$plain;)+
                 $(self.$histogram.add(&part.$histogram);)+
+                for (mode, part) in &part.by_mode {
+                    self.by_mode.entry(mode).or_default().add(part);
+                }
             }
         }
     };
 }
 
 metrics! {
-    counters {
+    of_locks {
         attempts: "Calls that asked for a lock.",
         acquired: "Locks acquired.",
         refused: "Attempts without waiting that found the lock held.",
@@ -119,6 +144,8 @@ metrics! {
         renew_miss: "Renewals that got no answer.",
         overheld: "Leases of a fixed ttl held for more than half of it.",
         degraded: "Runs that went on without protection.",
+    }
+    counters {
         executed: "Executions under an idempotency key whose result was stored.",
         replayed: "Calls that got the result of an earlier execution.",
         in_progress: "Calls that found the request in progress.",
@@ -163,34 +190,54 @@ fn head(text: &mut String, name: &str, unit: &str, kind: &str, help: &str) {
     *text += &format!("# HELP leasehold_{name}_{unit} {help}\n# TYPE leasehold_{name}_{unit} {kind}\n");
 }
 
-/// A label, or none for an empty policy: to Prometheus both are the same. Names of policies need no escape.
-fn labels(policy: &str, bound: Option<String>) -> String {
-    let policy = (!policy.is_empty()).then(|| format!("policy=\"{policy}\""));
-    let labels: Vec<_> = policy.into_iter().chain(bound.map(|bound| format!("le=\"{bound}\""))).collect();
+/// A policy and a mode.
+type Labels<'a> = (&'a str, &'a str);
+
+/// What each policy has, one mode after the other.
+fn for_each_mode<'a>(parts: &[(&'a str, &'a Stats)], mut show: impl FnMut(Labels<'a>, &'a Stats)) {
+    for (policy, part) in parts {
+        part.by_mode.iter().for_each(|(mode, part)| show((policy, mode), part));
+    }
+}
+
+/// A label each, or none for what is empty: to Prometheus both are the same. Names of policies need no escape.
+fn labels((policy, mode): Labels<'_>, bound: Option<String>) -> String {
+    let given = [("policy", policy), ("mode", mode)].into_iter().filter(|(_, value)| !value.is_empty());
+    let given = given.map(|(label, value)| format!("{label}=\"{value}\""));
+    let labels: Vec<_> = given.chain(bound.map(|bound| format!("le=\"{bound}\""))).collect();
     if labels.is_empty() { String::new() } else { format!("{{{}}}", labels.join(",")) }
 }
 
-fn sample(text: &mut String, name: &str, policy: &str, value: u64) {
-    *text += &format!("leasehold_{name}_total{} {value}\n", labels(policy, None));
+fn sample(text: &mut String, name: &str, of: Labels<'_>, value: u64) {
+    *text += &format!("leasehold_{name}_total{} {value}\n", labels(of, None));
 }
 
-fn buckets(text: &mut String, name: &str, policy: &str, values: &Histogram) {
+fn buckets(text: &mut String, name: &str, of: Labels<'_>, values: &Histogram) {
     let name = format!("leasehold_{name}_seconds");
     for (bound, below) in values.cumulative() {
         let bound = bound.map_or_else(|| "+Inf".to_owned(), |bound| bound.to_string());
-        *text += &format!("{name}_bucket{} {below}\n", labels(policy, Some(bound)));
+        *text += &format!("{name}_bucket{} {below}\n", labels(of, Some(bound)));
     }
-    let (labels, sum) = (labels(policy, None), values.sum().as_secs_f64());
+    let (labels, sum) = (labels(of, None), values.sum().as_secs_f64());
     *text += &format!("{name}_sum{labels} {sum}\n{name}_count{labels} {}\n", values.count());
 }
+
+/// The labels of modes.
+const EXCLUSIVE: &str = Mode::Exclusive.as_str();
+const SHARED: &str = Mode::Shared.as_str();
+const PERMITS: &str = Mode::Permits { take: NonZeroU32::MIN, of: NonZeroU32::MIN }.as_str();
 
 /// Names that were logged once already; bounded, because names are not.
 const NAMES_REMEMBERED: usize = 1_000;
 
-/// What a client counts, outside of policies or under one of them.
+/// What a client counts, outside of policies or under one of them: of exclusive locks, and of all that is no lock.
 pub(crate) struct Telemetry {
     /// The policy, if it is that of one.
     policy: Option<String>,
+    mode: &'static str,
+    /// Those of the other modes. A mode has none of its own.
+    shared: Option<Arc<Telemetry>>,
+    permits: Option<Arc<Telemetry>>,
     /// Those of all policies of the client. A policy has none of its own.
     policies: BTreeMap<String, Arc<Telemetry>>,
     live: Live,
@@ -200,17 +247,42 @@ pub(crate) struct Telemetry {
 
 impl Telemetry {
     pub(crate) fn new(observer: Option<Arc<dyn Observer>>, policies: Vec<String>) -> Self {
-        let one = |policy, policies| {
+        let part = |policy, mode| {
             let (live, observer, overheld) = (Live::default(), observer.clone(), Mutex::default());
-            Self { policy, policies, live, observer, overheld }
+            let (shared, permits, policies) = (None, None, BTreeMap::new());
+            Self { policy, mode, shared, permits, policies, live, observer, overheld }
         };
-        let of_policy = |name: String| (name.clone(), Arc::new(one(Some(name), BTreeMap::new())));
-        one(None, policies.into_iter().map(of_policy).collect())
+        let all_modes = |policy: Option<String>| {
+            let of = |mode| Some(Arc::new(part(policy.clone(), mode)));
+            Self { shared: of(SHARED), permits: of(PERMITS), ..part(policy.clone(), EXCLUSIVE) }
+        };
+        let of_policy = |name: String| (name.clone(), Arc::new(all_modes(Some(name))));
+        Self { policies: policies.into_iter().map(of_policy).collect(), ..all_modes(None) }
+    }
+
+    /// That of locks that are held like this.
+    pub(crate) fn of_kind(self: &Arc<Self>, kind: Kind) -> &Arc<Self> {
+        let other = match kind {
+            Kind::Exclusive => None,
+            Kind::Shared => self.shared.as_ref(),
+            Kind::Permits { .. } => self.permits.as_ref(),
+        };
+        other.unwrap_or(self)
+    }
+
+    /// The same of a policy.
+    pub(crate) fn of(self: &Arc<Self>, policy: Option<&str>, kind: Kind) -> &Arc<Self> {
+        policy.and_then(|policy| self.policies.get(policy)).unwrap_or(self).of_kind(kind)
     }
 
     /// That of a policy, if the client was made with it.
     pub(crate) fn of_policy(&self, policy: &str) -> Option<Arc<Self>> {
         self.policies.get(policy).cloned()
+    }
+
+    /// The mode, for spans.
+    pub(crate) fn mode(&self) -> &'static str {
+        self.mode
     }
 
     /// The policy, for spans.
@@ -220,17 +292,32 @@ impl Telemetry {
 
     /// The numbers at this moment.
     pub(crate) fn stats(&self) -> Stats {
-        let mut all = self.live.stats();
+        let mut all = self.of_all_modes();
         if self.policies.is_empty() {
             return all;
         }
         let mut by_policy = BTreeMap::from([(String::new(), all.clone())]);
         for (policy, telemetry) in &self.policies {
-            let part = telemetry.live.stats();
+            let part = telemetry.of_all_modes();
             all.add(&part);
             by_policy.insert(policy.clone(), part);
         }
         Stats { by_policy, ..all }
+    }
+
+    /// Those of all modes together, and each that was used. Exclusive ones are always shown: a counter that is there before
+    /// its first event misses none in a query of its rate.
+    fn of_all_modes(&self) -> Stats {
+        let mut all = self.live.stats();
+        let mut by_mode = BTreeMap::from([(self.mode, all.of_locks())]);
+        for other in [&self.shared, &self.permits].into_iter().flatten() {
+            let part = other.live.stats();
+            if part != Stats::default() {
+                all.add(&part);
+                by_mode.insert(other.mode, part.of_locks());
+            }
+        }
+        Stats { by_mode, ..all }
     }
 
     pub(crate) fn count(&self, count: impl Into<Option<Count>>) {
@@ -282,6 +369,34 @@ mod tests {
     }
 
     #[test]
+    fn modes_are_counted_apart_once_they_are_used() {
+        let all = Arc::new(Telemetry::new(None, vec!["gpu".into()]));
+        let (shared, permits) = (Kind::Shared, Kind::Permits { take: 2, of: 5 });
+        assert_eq!(all.stats().by_mode.keys().collect::<Vec<_>>(), [&"exclusive"]);
+        all.of_kind(shared).acquired_after(Duration::from_millis(1));
+        all.of(Some("gpu"), permits).count(Count::attempts);
+        all.of(Some("gpu"), Kind::Exclusive).count(Count::executed);
+        let stats = all.stats();
+        assert_eq!((stats.acquired, stats.attempts, stats.executed), (1, 1, 1));
+        assert_eq!((stats.by_mode["shared"].acquired, stats.by_mode["exclusive"].acquired), (1, 0));
+        assert_eq!(stats.by_mode["permits"].attempts, 1);
+        assert_eq!(stats.by_mode["exclusive"].executed, 0, "no lock");
+        let gpu = &stats.by_policy["gpu"];
+        assert_eq!(gpu.by_mode.keys().collect::<Vec<_>>(), [&"exclusive", &"permits"]);
+        let text = stats.prometheus();
+        for line in [
+            "leasehold_acquired_total{mode=\"shared\"} 1",
+            "leasehold_acquire_latency_seconds_count{mode=\"shared\"} 1",
+            "leasehold_attempts_total{policy=\"gpu\",mode=\"permits\"} 1",
+            "leasehold_executed_total{policy=\"gpu\"} 1",
+        ] {
+            assert!(text.lines().any(|it| it == line), "no {line} in {text}");
+        }
+        assert_eq!(all.of(None, permits).mode(), "permits");
+        assert_eq!(all.of(Some("gpu"), shared).policy(), Some("gpu"));
+    }
+
+    #[test]
     fn the_parts_of_all_policies_add_up_to_the_whole() {
         let all = Telemetry::new(None, vec!["payout".into()]);
         let payout = all.of_policy("payout").unwrap();
@@ -294,11 +409,12 @@ mod tests {
         assert_eq!(stats.by_policy["payout"].acquired, 1);
         let text = stats.prometheus();
         for line in [
-            "leasehold_acquired_total 1",
-            "leasehold_acquired_total{policy=\"payout\"} 1",
+            "leasehold_acquired_total{mode=\"exclusive\"} 1",
+            "leasehold_acquired_total{policy=\"payout\",mode=\"exclusive\"} 1",
+            "leasehold_executed_total{policy=\"payout\"} 0",
             "leasehold_disconnected_total 1",
-            "leasehold_acquire_latency_seconds_bucket{policy=\"payout\",le=\"+Inf\"} 1",
-            "leasehold_acquire_latency_seconds_count{policy=\"payout\"} 1",
+            "leasehold_acquire_latency_seconds_bucket{policy=\"payout\",mode=\"exclusive\",le=\"+Inf\"} 1",
+            "leasehold_acquire_latency_seconds_count{policy=\"payout\",mode=\"exclusive\"} 1",
         ] {
             assert!(text.lines().any(|it| it == line), "no {line} in {text}");
         }

@@ -3,7 +3,7 @@
 use std::time::Duration;
 
 use crate::{
-    engine::{Released, deadlines::DeadlineId},
+    engine::{Mode, Released, deadlines::DeadlineId},
     error::ErrorKind,
     fence::Fence,
     name::Name,
@@ -47,6 +47,8 @@ pub enum Event {
         name: Name,
         /// Its token.
         fence: Fence,
+        /// How it is held.
+        mode: Mode,
         /// How long it took.
         waited: Duration,
     },
@@ -56,6 +58,8 @@ pub enum Event {
         name: Name,
         /// Its token.
         fence: Fence,
+        /// How it is held.
+        mode: Mode,
         /// How it ended.
         outcome: Released,
     },
@@ -65,6 +69,8 @@ pub enum Event {
         name: Name,
         /// Its token.
         fence: Fence,
+        /// How it is held.
+        mode: Mode,
         /// What is known about it.
         why: String,
     },
@@ -74,6 +80,8 @@ pub enum Event {
         name: Name,
         /// Its token.
         fence: Fence,
+        /// How it is held.
+        mode: Mode,
     },
     /// A deadline was given up.
     Buried {

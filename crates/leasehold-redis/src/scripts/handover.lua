@@ -154,7 +154,7 @@ local function hand_over(k, how, taken, asks)
     if turn.is_over or turn.is_unknown then break end
     if silent >= DEAD_MAX and count == 0 then return call('EXISTS', W) == 1 and 'again' or 'nobody' end
     local are_all = #found < 2 * at_once and 2 * #turn.leave == #found
-    if are_all or turn.limit and taken >= turn.limit then break end
+    if are_all or turn.limit and taken - turn.limit >= 0 then break end
     -- The first ones mostly are all who can have it.
     at_once = turn.alone and 1 or math.min(at_once * 8, AT_ONCE)
   end

@@ -2,7 +2,7 @@
 -- KEYS per name: K W, then Z H L, or F where each name has its own
 -- ARGV 1 most waiters and members to list · 2 keys per name
 -- per name {holder or false, pttl, fence, number of waiters, {entry, waiting for us, ...}}; holder is 0 for another kind of key
--- and then, without F: {number of members, {"<id> <fence> <rest>", take, ms left, ...}}, limit as L has it, or ''
+-- and then, without F: {number of members, permits taken, {"<id> <fence> <rest>", take, ms left, ...}}, limit as L has it, or ''
 local call = redis.call
 local time = call('TIME')
 local now = time[1] * 1000000 + time[2]
@@ -22,7 +22,7 @@ for k = 1, #KEYS, tonumber(ARGV[2]) do
   end
   local seen = { holder, call('PTTL', K), F and call('GET', F) or '0', count, waiters }
   if not F then
-    local Z, H, members, total = KEYS[k + 2], KEYS[k + 3], {}, 0
+    local Z, H, members, total, taken = KEYS[k + 2], KEYS[k + 3], {}, 0, 0
     if type(holder) == 'string' and holder:find('^leasehold:[sp]') then
       total = call('ZCOUNT', Z, '(' .. now_text, '+inf')
       local live = call('ZRANGE', Z, '(' .. now_text, '+inf', 'BYSCORE', 'LIMIT', 0, ARGV[1], 'WITHSCORES')
@@ -35,9 +35,12 @@ for k = 1, #KEYS, tonumber(ARGV[2]) do
           members[n + 3] = math.ceil((live[i + 1] - now) / 1000)
         end
       end
+      taken = tonumber(holder:match('%d+$')) or 0
+      local over = taken > 0 and call('ZRANGE', Z, '-inf', now_text, 'BYSCORE') or {}
+      for i = 1, #over do taken = taken - over[i]:sub(34) end
       seen[1] = false
     end
-    seen[6], seen[7] = { total, members }, call('GET', KEYS[k + 4]) or ''
+    seen[6], seen[7] = { total, taken, members }, call('GET', KEYS[k + 4]) or ''
   end
   found[#found + 1] = seen
 end

@@ -1,12 +1,12 @@
 //! Some of a limited number of permits.
 
 use std::sync::{
-    Arc,
+    Arc, Mutex,
     atomic::{AtomicU32, Ordering},
 };
 
 use futures_util::future::join_all;
-use leasehold::{ErrorKind, Mode, Released};
+use leasehold::{ErrorKind, Event, Mode, Released, engine::HOLDERS_SHOWN};
 
 use super::{
     TestContext,
@@ -23,6 +23,8 @@ cases! {
     numbers_that_can_never_be_granted_are_refused: Permits,
     a_lock_is_no_semaphore_at_the_same_time: Permits,
     permits_are_inspected_with_their_limit: Permits,
+    permits_of_holders_that_are_not_listed_count: Permits,
+    permits_are_counted_and_observed_as_such: Permits,
     a_permit_is_given_back_once: Permits,
     five_thousand_permits_are_taken_at_once: Permits,
     a_permit_does_not_become_a_read_lock: Permits,
@@ -167,7 +169,47 @@ async fn permits_are_inspected_with_their_limit(test: TestContext) {
     assert_eq!((seen.holders.total, seen.limit.map(u32::from)), (1, Some(4)));
     let Mode::Permits { take, of } = seen.held().unwrap().mode else { panic!("{seen:?}") };
     assert_eq!((take.get(), of.get()), (3, 4));
+    assert_eq!((seen.permits_used(), seen.permits_free()), (Some(3), Some(1)));
+    client.set_limit("gpu", 2).await.unwrap();
+    let seen = client.inspect("gpu").await.unwrap();
+    assert_eq!((seen.permits_used(), seen.permits_free()), (Some(3), Some(0)), "nothing was taken away");
     assert!(guard.release().await.unwrap().was_held());
+    let lock = client.lock("job").acquire().await.unwrap();
+    assert_eq!(client.inspect("job").await.unwrap().permits_used(), None, "no semaphore");
+    assert!(lock.release().await.unwrap().was_held());
+}
+
+async fn permits_of_holders_that_are_not_listed_count(test: TestContext) {
+    const HOLDERS: u32 = HOLDERS_SHOWN as u32 + 5;
+    let client = test.client().await;
+    let permit = || client.semaphore("gpu", 1_000).permits(2).ttl(ms(60_000)).acquire();
+    let held = join_all((0..HOLDERS).map(|_| permit())).await;
+    let seen = client.inspect("gpu").await.unwrap();
+    assert_eq!((seen.holders.total, seen.holders.shown.len()), (HOLDERS, HOLDERS_SHOWN));
+    assert_eq!((seen.permits_used(), seen.permits_free()), (Some(2 * HOLDERS), Some(1_000 - 2 * HOLDERS)));
+    for guard in held {
+        assert!(guard.unwrap().release().await.unwrap().was_held());
+    }
+}
+
+async fn permits_are_counted_and_observed_as_such(test: TestContext) {
+    let modes = Arc::new(Mutex::new(Vec::new()));
+    let sink = modes.clone();
+    let observer = move |event: &Event| {
+        if let Event::Acquired { mode, .. } | Event::Released { mode, .. } = event {
+            sink.lock().unwrap().push(mode.to_string());
+        }
+    };
+    let client = test.client_with(|builder| builder.observer(observer)).await;
+    let two = client.semaphore("gpu", 3).permits(2).acquire().await.unwrap();
+    assert!(client.semaphore("gpu", 3).permits(2).try_acquire().await.unwrap().held().is_none());
+    assert!(two.release().await.unwrap().was_held());
+    assert!(client.lock("job").acquire().await.unwrap().release().await.unwrap().was_held());
+    let stats = client.stats();
+    let of = |mode: &str| (stats.by_mode[mode].attempts, stats.by_mode[mode].released);
+    assert_eq!((of("permits"), of("exclusive"), stats.attempts), ((2, 1), (1, 1), 3));
+    assert!(!stats.by_mode.contains_key("shared"), "never asked for");
+    assert_eq!(*modes.lock().unwrap(), ["2 of 3 permits", "2 of 3 permits", "exclusive", "exclusive"]);
 }
 
 async fn a_permit_is_given_back_once(test: TestContext) {

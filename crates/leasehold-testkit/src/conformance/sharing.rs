@@ -26,6 +26,25 @@ cases! {
     all_holders_are_inspected_with_their_modes: Shared,
     a_dropped_reader_leaves_nothing: Shared,
     a_kept_alive_reader_outlives_its_ttl: Shared,
+    readers_are_counted_apart_from_writers: Shared,
+}
+
+async fn readers_are_counted_apart_from_writers(test: TestContext) {
+    let client = test.client().await;
+    let reader = client.read_lock("config").acquire().await.unwrap();
+    assert!(client.write_lock("config").try_acquire().await.unwrap().held().is_none());
+    assert!(reader.release().await.unwrap().was_held());
+    let count = |mode: &str| {
+        let of = &client.stats().by_mode[mode];
+        (of.acquired, of.refused, of.released, of.hold_time.count())
+    };
+    assert_eq!((count("shared"), count("exclusive")), ((1, 0, 1, 1), (0, 1, 0, 0)));
+    // From its change on a lock counts for its new mode.
+    let writer = client.write_lock("config").acquire().await.unwrap();
+    assert!(writer.downgrade().await.unwrap().release().await.unwrap().was_held());
+    assert_eq!((count("shared"), count("exclusive")), ((1, 0, 2, 2), (1, 1, 0, 0)));
+    let text = client.stats().prometheus();
+    assert!(text.contains("\nleasehold_released_total{mode=\"shared\"} 2\n"), "{text}");
 }
 
 async fn readers_and_writers_never_meet(test: TestContext) {

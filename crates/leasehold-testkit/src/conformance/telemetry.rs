@@ -2,7 +2,7 @@
 
 use std::sync::{Arc, Mutex};
 
-use leasehold::{Event, Leasehold, engine::Released};
+use leasehold::{Event, Leasehold, Mode, engine::Released};
 
 use super::{
     TestContext,
@@ -125,21 +125,25 @@ async fn a_hand_over_is_counted_by_its_receiver(test: TestContext) {
 async fn prometheus_text_has_every_counter(test: TestContext) {
     let client = test.client().await;
     assert!(client.lock("secret-name").acquire().await.unwrap().release().await.unwrap().was_held());
-    let stats = client.stats();
+    let mut stats = client.stats();
     let text = stats.prometheus();
     // The fields of the struct are the list: a new counter without a line fails here.
+    stats.by_mode.clear();
     let shown = format!("{stats:?}");
     let numbers = shown.split(['{', ',']).filter_map(|field| field.trim().split_once(": "));
     let counters: Vec<_> = numbers.filter(|(_, value)| value.bytes().all(|b| b.is_ascii_digit())).collect();
     assert!(counters.len() >= 18, "{counters:?}");
     for (name, value) in counters {
-        let line = format!("\nleasehold_{name}_total {value}\n");
-        assert!(text.contains(&line), "no {name} in\n{text}");
+        let lines =
+            ["", "{mode=\"exclusive\"}"].map(|label| format!("\nleasehold_{name}_total{label} {value}\n"));
+        assert!(lines.iter().any(|line| text.contains(line)), "no {name} in\n{text}");
         assert!(text.contains(&format!("# TYPE leasehold_{name}_total counter")));
     }
     for histogram in ["acquire_latency", "hold_time"] {
-        assert!(text.contains(&format!("leasehold_{histogram}_seconds_bucket{{le=\"+Inf\"}} 1\n")));
-        assert!(text.contains(&format!("leasehold_{histogram}_seconds_count 1\n")));
+        assert!(text.contains(&format!(
+            "leasehold_{histogram}_seconds_bucket{{mode=\"exclusive\",le=\"+Inf\"}} 1\n"
+        )));
+        assert!(text.contains(&format!("leasehold_{histogram}_seconds_count{{mode=\"exclusive\"}} 1\n")));
     }
     assert!(!text.contains("secret-name"), "names are unbounded");
 }
@@ -166,11 +170,15 @@ async fn an_observer_sees_events_in_order(test: TestContext) {
     let reported: Vec<_> = events
         .iter()
         .filter_map(|event| match event {
-            Event::Acquired { name, fence, .. } => Some(("acquired", name.to_string(), *fence, None)),
-            Event::Released { name, fence, outcome } => {
+            Event::Acquired { name, fence, mode: Mode::Exclusive, .. } => {
+                Some(("acquired", name.to_string(), *fence, None))
+            }
+            Event::Released { name, fence, mode: Mode::Exclusive, outcome } => {
                 Some(("released", name.to_string(), *fence, Some(*outcome)))
             }
-            Event::Lost { name, fence } => Some(("lost", name.to_string(), *fence, None)),
+            Event::Lost { name, fence, mode: Mode::Exclusive } => {
+                Some(("lost", name.to_string(), *fence, None))
+            }
             _ => None,
         })
         .collect();

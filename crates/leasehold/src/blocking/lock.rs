@@ -14,6 +14,7 @@ mirror! {
     #[must_use = "a lock does nothing until it is acquired"]
     pub struct Lock(crate::Lock) {
         set permits(permits: u32);
+        set mode(mode: Mode);
         set ttl(ttl: Duration);
         set wait(wait: Duration);
         set wait_forever();

@@ -132,6 +132,7 @@ impl Document {
         };
         let expected = match message.rsplit_once(", expected ").map_or(message, |(_, expected)| expected) {
             "usize" => "a whole number".into(),
+            "a nonzero u32" => "a whole number from 1".into(),
             "a boolean" => "true or false".into(),
             "a string" => "text in quotes".into(),
             "a map" => format!("tables such as [{}.NAME]", keys.join(".")),

@@ -125,6 +125,7 @@ impl<'a, P, T> BoundPolicy<'a, P, T> {
 pub(crate) fn lock(leases: &Leasehold, policy: &LockPolicy, name: Result<Name>) -> Lock {
     let lock = leases
         .lock_named(name)
+        .mode(policy.mode())
         .counted_as(&policy.name)
         .critical(policy.critical)
         .on_outage(policy.on_outage);

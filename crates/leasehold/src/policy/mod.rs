@@ -16,6 +16,12 @@
 //! max-lifetime = "10m"
 //! hold-at-least = "0s"
 //!
+//! [locks.gpu]
+//! key = "gpu:{host}"
+//! kind = "permits"             # a semaphore; "read" and "write" are the sides of a read-write lock; without it: exclusive
+//! of = 4                       # how many permits there are
+//! permits = 1                  # how many of them one holder takes
+//!
 //! [idempotency.payout]         # these two are whole keys, without the prefix
 //! key = "idempotency:payout:{deal_id}"
 //! ttl = "24h"
@@ -43,7 +49,7 @@ pub(crate) use client::{idempotency_key, lock};
 use crate::config::file::{Document, acks, duration, written};
 use crate::config::{Config, WAIT_MAX, parse_duration, settings::replace};
 use crate::text::{one_of, quoted};
-use crate::{Acks, Error, Name, OnOutage, Result, Retry, lease::validity::TTL_MIN};
+use crate::{Acks, Error, Mode, Name, OnOutage, Result, Retry, lease::validity::TTL_MIN};
 
 /// For keys without parameters: `policy.key(NO_PARAMETERS)`.
 pub const NO_PARAMETERS: [(&str, &str); 0] = [];
@@ -197,6 +203,13 @@ pub struct LockPolicy {
     /// Where it stands, for errors.
     #[serde(skip)]
     place: String,
+    /// How it is shared; [`LockPolicy::mode`] has it with the numbers of a semaphore.
+    #[serde(default)]
+    pub kind: PolicyKind,
+    /// How many permits of a semaphore one holder takes.
+    pub permits: Option<NonZeroU32>,
+    /// How many permits a semaphore has.
+    pub of: Option<NonZeroU32>,
     /// How long a lease lasts.
     #[serde(default, deserialize_with = "duration")]
     pub ttl: Option<Duration>,
@@ -230,8 +243,68 @@ pub struct LockPolicy {
     pub hold_at_least: Option<Duration>,
 }
 
+/// How the lock of a policy is shared by those who hold it.
+#[derive(Clone, Copy, Debug, Default, PartialEq, Eq, Deserialize)]
+#[serde(rename_all = "lowercase")]
+#[non_exhaustive]
+pub enum PolicyKind {
+    /// One holder; also the only kind that needs no word in the file.
+    #[default]
+    Exclusive,
+    /// The shared side of a read-write lock.
+    Read,
+    /// The exclusive side of a read-write lock.
+    Write,
+    /// A semaphore.
+    Permits,
+}
+
 impl LockPolicy {
+    /// How its lock is held.
+    ///
+    /// ```
+    /// use leasehold::Policies;
+    ///
+    /// let text = "[locks.gpu]\nkey = \"gpu\"\nkind = \"permits\"\nof = 4";
+    /// let policies = Policies::parse(text, "example")?;
+    /// assert_eq!(policies.lock("gpu")?.mode().to_string(), "1 of 4 permits");
+    /// # Ok::<(), leasehold::Error>(())
+    /// ```
+    pub fn mode(&self) -> Mode {
+        match (self.kind, self.of) {
+            (PolicyKind::Read, _) => Mode::Shared,
+            (PolicyKind::Permits, Some(of)) => {
+                Mode::Permits { take: self.permits.unwrap_or(NonZeroU32::MIN), of }
+            }
+            _ => Mode::Exclusive,
+        }
+    }
+
+    /// A semaphore has its numbers, and nothing else has any.
+    fn check_kind(&self) -> Result<()> {
+        let refuse = |key: &str, got: String, expected: String| {
+            Err(Error::invalid(format!("{key} in {}", self.place), got, expected))
+        };
+        match (self.kind, self.of, self.permits) {
+            (PolicyKind::Permits, None, _) => {
+                let expected = "the number of permits, such as of = 4, because kind is \"permits\"";
+                Err(Error::invalid(self.place.clone(), "without of", expected))
+            }
+            (PolicyKind::Permits, Some(of), Some(permits)) if permits > of => {
+                refuse("permits", permits.to_string(), format!("1 to {of}, as of is {of}"))
+            }
+            (PolicyKind::Permits, ..) | (_, None, None) => Ok(()),
+            (_, Some(of), _) => {
+                refuse("of", of.to_string(), "it only together with kind = \"permits\"".into())
+            }
+            (_, None, Some(permits)) => {
+                refuse("permits", permits.to_string(), "it only together with kind = \"permits\"".into())
+            }
+        }
+    }
+
     fn check(&self, config: &Config) -> Result<()> {
+        self.check_kind()?;
         if self.critical && self.on_outage == OnOutage::Proceed {
             let what = format!("on-outage in {}", self.place);
             return Err(Error::invalid(what, "proceed", "\"deny\", because the lock is critical"));

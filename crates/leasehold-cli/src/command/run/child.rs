@@ -60,6 +60,8 @@ impl Child {
             // Not those of a command that runs us.
             guardian
                 .env_remove("LEASEHOLD_FENCE")
+                .env_remove("LEASEHOLD_MODE")
+                .env_remove("LEASEHOLD_PERMITS")
                 .envs(environment.iter().map(|(name, value)| (name, value)));
         };
         let (guardian, mut link) = guardian::start(command, terms, set).map_err(NotStarted::Guardian)?;

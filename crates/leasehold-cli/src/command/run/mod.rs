@@ -32,9 +32,10 @@ use crate::{
     duration,
     exit::{self, Exit, Failure},
     output::{self, spoken},
+    sharing::Sharing,
     signals::{FORWARDED, Signals},
     store::{self, Store},
-    view::millis,
+    view::{ModeView, millis},
     waiting::{self, Wait, Wanted},
 };
 
@@ -46,9 +47,16 @@ use crate::{
                       leasehold run [OPTIONS] --policy POLICY [KEY=VALUE]... -- CMD [ARGS]...\n       \
                       leasehold run [OPTIONS] NAME --hold",
     after_help = "\
-The lock is renewed while the command runs and released when it ends. The command has LEASEHOLD_NAME, LEASEHOLD_FENCE and LEASEHOLD_TTL_MS in its environment;
-pass the fence to everything it writes to. INT, TERM, HUP, QUIT, USR1 and USR2 are forwarded. With
---hold, leasehold prints the name and the fence and holds the lock until TERM.
+The lock is renewed while the command runs and released when it ends. The command has
+LEASEHOLD_NAME, LEASEHOLD_FENCE, LEASEHOLD_TTL_MS, LEASEHOLD_MODE (exclusive, shared or permits) and
+LEASEHOLD_PERMITS (of a semaphore) in its environment; pass the fence to everything it writes to.
+INT, TERM, HUP, QUIT, USR1 and USR2 are forwarded. With --hold, leasehold prints the name and the
+fence and holds the lock until TERM.
+
+With --shared the command is one of many readers: they run together, and nobody who takes the same
+name without --shared beside them. With --of M at most M permits of the name are taken at a time, by
+all commands together. All wait in one queue, and nobody overtakes: a reader behind a writer waits,
+and so does a small request behind a large one.
 
 If the lock cannot be renewed, the command and all processes it has started get TERM, and KILL
 after a grace period, so that none of them outlives the lock. A small second process sees to it
@@ -63,15 +71,22 @@ Exit codes:
   64        wrong usage
   69, 77    the store was unreachable, or refused
   76        the lock was lost; the command may have done part of its work
+  80        the name is in use as another kind: a lock as a semaphore, or the other way round
+  81        the semaphore has another number of permits than --of says
   124       stopped after --max-runtime
   126, 127  the command cannot be executed, or was not found
 
 Examples:
   leasehold run nightly -- ./report.sh --all
   leasehold run -n -E 0 --hold-at-least 1m minutely -- ./collect
+  leasehold run --shared catalogue -- ./export
+  leasehold run --permits 2 --of 8 gpu -- ./render
   leasehold run -w 30s --ttl 1m deploy -c 'deploy && notify'"
 )]
 pub(super) struct Run {
+    #[command(flatten)]
+    sharing: Sharing,
+
     /// How long the lock stays held after a crash [default: 30s]
     #[arg(long, value_name = "DUR", value_parser = duration::parse, allow_hyphen_values = true)]
     ttl: Option<Duration>,
@@ -143,6 +158,8 @@ struct Holding<'a> {
     fence: leasehold::Fence,
     ttl_ms: u64,
     acks: u8,
+    #[serde(flatten)]
+    mode: ModeView,
 }
 
 impl Run {
@@ -180,6 +197,7 @@ impl Plan {
     ) -> Result<Exit, Failure> {
         let lock = leases
             .lock(&self.name)
+            .mode(self.mode)
             .ttl(self.ttl)
             .label(&self.label)
             .lock_delay(self.lock_delay)
@@ -190,7 +208,8 @@ impl Plan {
         let lock = self.retry.into_iter().fold(lock, Lock::retry);
         let lock = self.max_attempts.into_iter().fold(lock, |lock, most| lock.max_attempts(most.get()));
         let (name, on_outage) = (&self.name, self.on_outage);
-        match waiting::acquire(lock, name, self.wait, on_outage, signals, global.verbose > 0).await? {
+        let wanted = (name.as_str(), self.mode);
+        match waiting::acquire(lock, wanted, self.wait, on_outage, signals, global.verbose > 0).await? {
             Wanted::Held(guard) => self.under(guard, signals, misses, global).await,
             Wanted::Unprotected(cause) => self.without(cause, signals, misses).await,
             Wanted::NotAcquired(failure) => Err(self.conflict(failure)),
@@ -205,7 +224,7 @@ impl Plan {
     }
 
     fn supervisor(&self, lease: Option<Lease>, misses: Misses) -> Supervisor {
-        Supervisor::new(lease, self.ttl, self.grace, self.max_runtime, misses)
+        Supervisor::new(lease, self.mode, self.ttl, self.grace, self.max_runtime, misses)
     }
 
     /// Runs the command although the store is out of reach.
@@ -260,7 +279,8 @@ impl Plan {
             None => {
                 let (name, fence) = (self.name.as_str(), guard.fence());
                 let out = global.output();
-                let holding = Holding { name, fence, ttl_ms: millis(self.ttl), acks: guard.acks() };
+                let (ttl_ms, acks, mode) = (millis(self.ttl), guard.acks(), self.mode.into());
+                let holding = Holding { name, fence, ttl_ms, acks, mode };
                 // The lock is held whether or not anybody reads this.
                 let _unread = out.print(holding, || format!("{name}\t{fence}\n"));
                 supervisor.hold(signals).await

@@ -2,7 +2,7 @@
 
 use std::{ffi::OsString, num::NonZeroU32, path::Path, time::Duration};
 
-use leasehold::{Acks, Config, OnOutage, Policies, Retry, lease::validity};
+use leasehold::{Acks, Config, Mode, OnOutage, Policies, Retry, lease::validity};
 
 use super::{Run, Wait, policy};
 use crate::{exit::Failure, output::spoken};
@@ -11,6 +11,7 @@ use crate::{exit::Failure, output::spoken};
 #[derive(Debug)]
 pub(super) struct Plan {
     pub(super) name: String,
+    pub(super) mode: Mode,
     /// `None`: the lock is only held.
     pub(super) command: Option<Command>,
     pub(super) ttl: Duration,
@@ -50,6 +51,7 @@ impl Plan {
             }
             None => (name(run.words)?, None),
         };
+        let mode = run.sharing.mode(&name, policy)?;
         let ttl = run.ttl.or(policy.and_then(|policy| policy.ttl)).unwrap_or(defaults.ttl);
         let wait = run.wait.or(policy.and_then(|policy| policy.wait));
         let hold_at_least = run.hold_at_least.or(policy.and_then(|policy| policy.hold_at_least));
@@ -66,6 +68,7 @@ impl Plan {
             grace: grace(ttl, run.kill_after)?,
             label: run.label.or(own_label).unwrap_or_else(|| label(command.as_ref())),
             name,
+            mode,
             command,
             ttl,
             wait: Wait::from_flags(run.nonblock, wait).unwrap_or(Wait::Forever),

@@ -2,7 +2,7 @@
 
 use std::time::Duration;
 
-use leasehold::{Clock, Lease, clock::BootInstant, lease::validity};
+use leasehold::{Clock, Lease, Mode, clock::BootInstant, lease::validity};
 use rustix::process::Signal;
 
 use super::{
@@ -31,6 +31,7 @@ pub(super) enum End {
 pub(super) struct Supervisor {
     /// `None`: the command runs without a lock.
     lease: Option<Lease>,
+    mode: Mode,
     clock: Clock,
     ttl: Duration,
     grace: Duration,
@@ -48,6 +49,7 @@ const NEVER: BootInstant = BootInstant::from_nanos(u64::MAX);
 impl Supervisor {
     pub(super) fn new(
         lease: Option<Lease>,
+        mode: Mode,
         ttl: Duration,
         grace: Duration,
         max_runtime: Option<Duration>,
@@ -58,7 +60,7 @@ impl Supervisor {
         let runtime_end = max_runtime.map(|most| now + most);
         let valid_until = lease.as_ref().map_or(NEVER, |lease| now + lease.remaining());
         let (terminal, trouble) = (None, Trouble::default());
-        Self { lease, clock, ttl, grace, runtime_end, terminal, valid_until, misses, trouble }
+        Self { lease, mode, clock, ttl, grace, runtime_end, terminal, valid_until, misses, trouble }
     }
 
     /// Starts the command.
@@ -74,6 +76,10 @@ impl Supervisor {
         if let Some(lease) = &self.lease {
             environment.push(("LEASEHOLD_FENCE", lease.fence().to_string()));
             environment.push(("LEASEHOLD_TTL_MS", self.ttl.as_millis().to_string()));
+            environment.push(("LEASEHOLD_MODE", self.mode.as_str().to_owned()));
+            if let Mode::Permits { take, .. } = self.mode {
+                environment.push(("LEASEHOLD_PERMITS", take.to_string()));
+            }
         }
         let spawned = Child::spawn(command, &terms, &environment, &self.clock).await;
         if spawned.is_err()
