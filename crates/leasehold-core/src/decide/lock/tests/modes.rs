@@ -250,7 +250,7 @@ proptest! {
 #[test]
 fn nobody_is_overtaken_when_a_limit_is_raised_and_waiters_claim_for_themselves() {
     let (mut lock, mut now) = (Lock::new(Handover::Pull, Fence::new(0)), start());
-    let mut claim = |lock: &mut Lock<u128>, who: u128, now: Now| {
+    let claim = |lock: &mut Lock<u128>, who: u128, now: Now| {
         let claim = Claim { mode: permits(1, 1), ..attempt(who, true) };
         is_granted(&lock.claim(&claim, now.boot, who, now).unwrap())
     };
