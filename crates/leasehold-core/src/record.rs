@@ -173,7 +173,7 @@ pub(crate) struct Held {
 impl Held {
     fn new(core: &Arc<Core>, request: &RecordRequest, begin: &Begin, grant: Grant) -> Self {
         let telemetry = request.telemetry.clone();
-        let terms = Terms { keep_alive: true, max_lifetime: None, handed_over: false, telemetry };
+        let terms = Terms { keep_alive: true, max_lifetime: None, handed_over: false, telemetry, bond: None };
         tracing::debug!(key = %request.key, fence = %grant.fence, "begun");
         let ending = giving_back(begin, grant.fence);
         let lease = Lease::begin(core, ending.hold.clone(), &grant, terms, core.clock.now());

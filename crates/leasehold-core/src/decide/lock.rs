@@ -243,7 +243,11 @@ impl<W> Lock<W> {
         self.check_kind(Mode::Permits { take: limit, of: limit }, now.boot)?;
         // The time of the last use: stores keep a name for a while after it.
         self.last = next_fence(self.last, now.wall_us)?;
-        self.limit.get_or_insert(Limit { now: limit, first: limit }).now = limit;
+        let stored = self.limit.get_or_insert(Limit { now: limit, first: limit });
+        if std::mem::replace(&mut stored.now, limit) < limit {
+            // The turns of those who wait begin now, or the first to claim would overtake the others.
+            self.free_since = now.boot;
+        }
         Ok(())
     }
 

@@ -62,7 +62,7 @@ impl Attach {
         let telemetry = core.telemetry.of_kind(hold.mode.into()).clone();
         telemetry.count(Count::renewed);
         let grant = Grant { fence: hold.fence, since, ttl: hold.ttl, acks: 0 };
-        let terms = Terms { keep_alive, max_lifetime: None, handed_over: false, telemetry };
+        let terms = Terms { keep_alive, max_lifetime: None, handed_over: false, telemetry, bond: None };
         let lease = Lease::begin(&core, hold, &grant, terms, core.clock.now());
         // An answer that came too late is worth nothing. The lock is left to the handle.
         if !lease.is_held() {

@@ -4,7 +4,10 @@ use std::{fmt, sync::Arc, time::Duration};
 
 use tracing::Instrument;
 
-use super::{Cleanup, Handle, state::LeaseState};
+use super::{
+    Cleanup, Handle,
+    state::{Bond, LeaseState},
+};
 use crate::{
     clock::BootInstant,
     core::Core,
@@ -91,6 +94,8 @@ pub(crate) struct Terms {
     pub(crate) handed_over: bool,
     /// Where it is counted.
     pub(crate) telemetry: Arc<Telemetry>,
+    /// Those that it is held with.
+    pub(crate) bond: Option<Arc<Bond>>,
 }
 
 impl Lease {
@@ -103,6 +108,9 @@ impl Lease {
         } else {
             state.is_kept_alive().then(|| grant.since + core.keeper.renew_after(&state.hold, None))
         };
+        if let Some(bond) = &state.bond {
+            bond.add(&state);
+        }
         core.keeper.watch(state.clone(), renew_at);
         Self { state, core: core.clone() }
     }
@@ -115,7 +123,7 @@ impl Lease {
         // What becomes of it from here on counts for the new mode.
         let telemetry = core.telemetry.of(state.telemetry.policy(), hold.mode.into()).clone();
         let keep_alive = state.is_kept_alive();
-        let terms = Terms { keep_alive, max_lifetime, handed_over: false, telemetry };
+        let terms = Terms { keep_alive, max_lifetime, handed_over: false, telemetry, bond: None };
         Self::begin(core, hold, grant, terms, state.acquired_at)
     }
 

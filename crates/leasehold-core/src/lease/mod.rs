@@ -20,3 +20,4 @@ pub(crate) use keeper::Keeper;
 pub(crate) use reaper::{Cleanup, Reaper};
 pub(crate) use set::give_back;
 pub use set::{GuardSet, LeaseSet, ReleasedSet};
+pub(crate) use state::Bond;

@@ -79,11 +79,10 @@ pub struct GuardSet {
 }
 
 impl GuardSet {
-    /// Makes guards, in the order of their names, one.
-    pub(crate) fn new(guards: Vec<Guard>) -> Self {
-        let states: Vec<_> = guards.iter().map(|guard| guard.lease.state.clone()).collect();
+    /// Makes guards that are bonded, in the order of their names, one.
+    pub(crate) fn new(guards: Vec<Guard>, bond: Arc<Bond>) -> Self {
         let leases = guards.iter().map(Guard::lease).collect();
-        Self { guards, leases: LeaseSet { leases, bond: Bond::of(&states) } }
+        Self { guards, leases: LeaseSet { leases, bond } }
     }
 
     /// The leases as a value that can be cloned into tasks. It cannot give anything back.

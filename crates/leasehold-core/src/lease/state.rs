@@ -2,7 +2,7 @@
 
 use std::{
     sync::{
-        Arc, OnceLock, Weak,
+        Arc, Mutex, MutexGuard, OnceLock, PoisonError, Weak,
         atomic::{AtomicBool, AtomicU64, Ordering},
     },
     time::Duration,
@@ -27,7 +27,7 @@ pub(crate) struct LeaseState {
     pub(super) lifetime_end: BootInstant,
     standing: Standing,
     /// Those that it is held with.
-    bond: OnceLock<Arc<Bond>>,
+    pub(super) bond: Option<Arc<Bond>>,
     lost: Notify,
     clock: Clock,
     /// Where it is counted.
@@ -35,24 +35,19 @@ pub(crate) struct LeaseState {
 }
 
 /// Leases that are held together: the first that is lost ends them all.
-pub(super) struct Bond {
-    members: Box<[Weak<LeaseState>]>,
+#[derive(Default)]
+pub(crate) struct Bond {
+    members: Mutex<Vec<Weak<LeaseState>>>,
     /// The one that was lost first.
     first: OnceLock<Weak<LeaseState>>,
 }
 
 impl Bond {
-    /// Bonds leases. Some may be lost already: then all are.
-    pub(super) fn of(members: &[Arc<LeaseState>]) -> Arc<Self> {
-        let bond =
-            Arc::new(Self { members: members.iter().map(Arc::downgrade).collect(), first: OnceLock::new() });
-        for member in members {
-            let _new = member.bond.set(bond.clone());
+    pub(super) fn add(&self, member: &Arc<LeaseState>) {
+        self.members().push(Arc::downgrade(member));
+        if self.first.get().is_some() {
+            member.lose_alone();
         }
-        if let Some(lost) = members.iter().find(|member| !member.is_held()) {
-            bond.lose(lost);
-        }
-        bond
     }
 
     /// The one that was lost first, if any was.
@@ -60,14 +55,21 @@ impl Bond {
         self.first.get().and_then(Weak::upgrade)
     }
 
-    fn lose(&self, first: &LeaseState) {
-        let mut members = self.members.iter();
-        if let Some(first) = members.find(|member| std::ptr::eq(member.as_ptr(), first)) {
-            let _later = self.first.set(first.clone());
+    fn is_first_lost(&self, lost: &LeaseState) {
+        if let Some(lost) = self.members().iter().find(|member| std::ptr::eq(member.as_ptr(), lost)) {
+            let _later = self.first.set(lost.clone());
         }
-        for member in self.members.iter().filter_map(Weak::upgrade) {
+    }
+
+    fn lose_all(&self) {
+        let members = self.members().clone();
+        for member in members.iter().filter_map(Weak::upgrade) {
             member.lose_alone();
         }
+    }
+
+    fn members(&self) -> MutexGuard<'_, Vec<Weak<LeaseState>>> {
+        self.members.lock().unwrap_or_else(PoisonError::into_inner)
     }
 }
 
@@ -114,7 +116,7 @@ impl LeaseState {
         let valid_until = validity::valid_until(grant.since, grant.ttl).min(lifetime_end);
         let standing = Standing(AtomicU64::new(valid_until.as_nanos()));
         let (acks, kept_alive, lost) = (grant.acks, AtomicBool::new(terms.keep_alive), Notify::new());
-        let (clock, telemetry, bond) = (core.clock.clone(), terms.telemetry, OnceLock::new());
+        let (clock, telemetry, bond) = (core.clock.clone(), terms.telemetry, terms.bond);
         Self { hold, acks, acquired_at, kept_alive, lifetime_end, standing, bond, lost, clock, telemetry }
     }
 
@@ -186,10 +188,16 @@ impl LeaseState {
 
     /// The lease can no longer be trusted, nor those that it is held with.
     pub(crate) fn lose(&self) {
-        if self.lose_alone()
-            && let Some(bond) = self.bond.get()
-        {
-            bond.lose(self);
+        let Some(bond) = &self.bond else {
+            self.lose_alone();
+            return;
+        };
+        // Before anybody can learn of the loss.
+        if let Phase::Held { .. } = self.standing.phase() {
+            bond.is_first_lost(self);
+        }
+        if self.lose_alone() {
+            bond.lose_all();
         }
     }
 

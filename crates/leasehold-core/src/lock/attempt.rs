@@ -135,7 +135,8 @@ impl Acquired {
         let &Self { grant, handed_over, at } = self;
         let (hold, keep_alive) = (claim.hold(grant.fence), request.keep_alive == Some(true));
         let telemetry = request.telemetry(core).clone();
-        let terms = Terms { keep_alive, max_lifetime: request.max_lifetime, handed_over, telemetry };
+        let (max_lifetime, bond) = (request.max_lifetime, request.bond.clone());
+        let terms = Terms { keep_alive, max_lifetime, handed_over, telemetry, bond };
         let lease = Lease::begin(core, hold, &grant, terms, at);
         let (name, fence, waited) = (lease.name(), grant.fence, at.since(began));
         let mode = lease.state.hold.mode;

@@ -8,7 +8,7 @@ use crate::{
     core::Core,
     engine::{Acks, Mode},
     error::{Error, Result},
-    lease::validity::TTL_MAX_LIMIT,
+    lease::{Bond, validity::TTL_MAX_LIMIT},
     telemetry::Telemetry,
 };
 
@@ -31,6 +31,8 @@ pub(crate) struct LockRequest {
     /// Never to go on without protection, whatever the caller says.
     pub(crate) critical: bool,
     pub(crate) progress: Option<Progress>,
+    /// Those that it is to be held with.
+    pub(super) bond: Option<Arc<Bond>>,
     /// Where it is counted, if under a policy.
     pub(super) policy: Option<Arc<Telemetry>>,
 }
@@ -44,6 +46,11 @@ impl LockRequest {
     /// Where it is counted.
     pub(crate) fn telemetry<'a>(&'a self, core: &'a Core) -> &'a Arc<Telemetry> {
         self.policy.as_ref().unwrap_or(&core.telemetry).of_kind(self.kind)
+    }
+
+    /// The same, to be held with others.
+    pub(super) fn bonded(&self, bond: &Arc<Bond>) -> Self {
+        Self { bond: Some(bond.clone()), ..self.clone() }
     }
 
     /// Everything is in range, and the store has what is asked for.

@@ -18,7 +18,7 @@ use crate::{
     core::Core,
     engine::{AnswerAll, Atomic, Claim, EngineError},
     error::{Error, Result},
-    lease::{Cleanup, Guard, GuardSet, LeaseSet, give_back, validity},
+    lease::{Bond, Cleanup, Guard, GuardSet, LeaseSet, give_back, validity},
     name::Name,
     owner::Holder,
     telemetry::Count,
@@ -264,10 +264,11 @@ impl CheckedSet {
     /// Waits for the first one, if there is one to be waited for, and asks once for all others.
     async fn ask(&self, first: Option<usize>) -> Result<Asked> {
         let mut guards: Vec<Option<Guard>> = self.members.iter().map(|_| None).collect();
+        let bond = Arc::<Bond>::default();
         if let Some(first) = first {
             let Member { name, request, .. } = &self.members[first];
             let wait = self.until.since(self.core.clock.now());
-            let request = LockRequest { wait, ..request.clone() };
+            let request = LockRequest { wait, ..request.bonded(&bond) };
             guards[first] = Some(attempt::wait_for(&self.core, name.clone(), &request).await?);
         }
         let rest: Vec<_> = (0..guards.len()).filter(|member| Some(*member) != first).collect();
@@ -275,32 +276,37 @@ impl CheckedSet {
         let blocked = if rest.is_empty() {
             None
         } else if is_atomic {
-            self.claim_all(&rest, &mut guards).await?
+            self.claim_all(&rest, &bond, &mut guards).await?
         } else {
-            self.claim_in_order(&rest, &mut guards).await?
+            self.claim_in_order(&rest, &bond, &mut guards).await?
         };
         let guards: Vec<_> = guards.into_iter().flatten().collect();
         if let Some(blocked) = blocked {
             return Ok(Err((guards, blocked)));
         }
-        Ok(self.complete(guards))
+        Ok(self.complete(guards, bond))
     }
 
     /// One guard of all, unless one of them has been lost while the others were asked for.
-    fn complete(&self, mut guards: Vec<Guard>) -> Asked {
+    fn complete(&self, mut guards: Vec<Guard>, bond: Arc<Bond>) -> Asked {
         if let Some(member) = guards.iter().position(|guard| !guard.is_held()) {
             return Err((guards, Blocked { member, holder: None }));
         }
         for (guard, member) in guards.iter_mut().zip(&self.members) {
             guard.set_hold_at_least(member.hold_at_least);
         }
-        Ok(GuardSet::new(guards))
+        Ok(GuardSet::new(guards, bond))
     }
 
-    async fn claim_in_order(&self, rest: &[usize], guards: &mut [Option<Guard>]) -> Result<Option<Blocked>> {
+    async fn claim_in_order(
+        &self,
+        rest: &[usize],
+        bond: &Arc<Bond>,
+        guards: &mut [Option<Guard>],
+    ) -> Result<Option<Blocked>> {
         for &member in rest {
             let Member { name, request, .. } = &self.members[member];
-            match attempt::ask_once(&self.core, name.clone(), request).await? {
+            match attempt::ask_once(&self.core, name.clone(), &request.bonded(bond)).await? {
                 Attempt::Held(guard) => guards[member] = Some(guard),
                 Attempt::Busy { holder, .. } => return Ok(Some(Blocked { member, holder })),
             }
@@ -308,7 +314,12 @@ impl CheckedSet {
         Ok(None)
     }
 
-    async fn claim_all(&self, rest: &[usize], guards: &mut [Option<Guard>]) -> Result<Option<Blocked>> {
+    async fn claim_all(
+        &self,
+        rest: &[usize],
+        bond: &Arc<Bond>,
+        guards: &mut [Option<Guard>],
+    ) -> Result<Option<Blocked>> {
         let core = &self.core;
         let began = core.clock.now();
         let claims = rest.iter().map(|member| self.members[*member].claim(core, began)).collect();
@@ -323,8 +334,12 @@ impl CheckedSet {
                 owed.is_owed = false;
                 for ((member, claim), grant) in rest.iter().zip(take(&mut owed.claims)).zip(grants) {
                     let acquired = Acquired { grant, handed_over: false, at };
-                    guards[*member] =
-                        Some(acquired.guard(core, &self.members[*member].request, &claim, began));
+                    guards[*member] = Some(acquired.guard(
+                        core,
+                        &self.members[*member].request.bonded(bond),
+                        &claim,
+                        began,
+                    ));
                 }
                 Ok(None)
             }

@@ -16,7 +16,7 @@ use leasehold::{
 use tokio::{sync::oneshot, task::JoinHandle};
 
 use super::{
-    TestContext,
+    Breakable, TestContext, Wrapped,
     context::{ms, poll_at_most, soon, until_waiting},
     eventually,
 };
@@ -27,7 +27,7 @@ const POLLS: usize = 41;
 cases! {
     a_hundred_candidates_lead_one_after_the_other,
     a_dead_leader_is_succeeded,
-    a_leader_out_of_contact_stops_before_the_next_begins: Outage,
+    a_leader_out_of_contact_stops_before_the_next_begins: Contract,
     a_leader_is_succeeded_by_the_first_candidate,
     a_resignation_waits_for_the_body,
     resigning_twice_is_one_resignation,
@@ -125,7 +125,9 @@ async fn a_leader_out_of_contact_stops_before_the_next_begins(test: TestContext)
             *self.0.lock().unwrap() = Some(Instant::now());
         }
     }
-    let (one, two) = (test.client().await, test.client().await);
+    let (link, other) = (Breakable::default(), test.client().await);
+    let engine = Arc::new(Wrapped::new(test.engine(), link.clone()));
+    let client = test.client_with(|builder| builder.engine(engine)).await;
     let stopped = Arc::new(Mutex::new(None));
     let stops = Stops(stopped.clone());
     let (send, leads) = oneshot::channel();
@@ -135,20 +137,26 @@ async fn a_leader_out_of_contact_stops_before_the_next_begins(test: TestContext)
             send.send(leadership.fence()).unwrap();
             std::future::pending::<()>().await;
         };
-        match candidate(&one, "one").ttl(ms(1_000)).lead(body).await {
+        match candidate(&client, "cut off").ttl(ms(1_000)).lead(body).await {
             Err(RunError::Lost { value: None, fence, .. }) => fence,
             other => panic!("{other:?}"),
         }
     });
     let fence = soon("the first leader", leads).await.unwrap();
-    let next = campaign(&two, "two", 0).await;
-    test.cut().await;
-    assert_eq!(soon("the first leader stops", leader).await.unwrap(), fence);
-    assert!(stopped.lock().unwrap().is_some(), "before it is said to be lost");
-    test.mend().await;
-    let next = soon("the next leader", next).await.unwrap();
-    assert!(Instant::now() >= stopped.lock().unwrap().unwrap() && next.fence() > fence);
-    assert!(next.resign().await.unwrap().was_held());
+    let next = candidate(&other, "next");
+    let next = tokio::spawn(async move {
+        let leadership = next.campaign().await.unwrap();
+        (leadership, Instant::now())
+    });
+    until_waiting(&other, "scheduler", 1).await;
+    link.cut();
+    let (next, began) = soon("the next leader", next).await.unwrap();
+    let stopped = stopped.lock().unwrap().expect("the first one still leads");
+    assert!(stopped <= began, "two led for {:?}", stopped - began);
+    assert!(next.fence() > fence);
+    link.mend();
+    assert_eq!(soon("the first leader ends", leader).await.unwrap(), fence);
+    assert!(next.is_held() && next.resign().await.unwrap().was_held());
 }
 
 async fn a_leader_is_succeeded_by_the_first_candidate(test: TestContext) {

@@ -246,3 +246,19 @@ proptest! {
         }
     }
 }
+
+#[test]
+fn nobody_is_overtaken_when_a_limit_is_raised_and_waiters_claim_for_themselves() {
+    let (mut lock, mut now) = (Lock::new(Handover::Pull, Fence::new(0)), start());
+    let claim = |lock: &mut Lock<u128>, who: u128, now: Now| {
+        let claim = Claim { mode: permits(1, 1), ..attempt(who, true) };
+        is_granted(&lock.claim(&claim, now.boot, who, now).unwrap())
+    };
+    assert!(claim(&mut lock, 0, now));
+    now = later(now, TURN * 2);
+    assert!((1..=3).all(|who| !claim(&mut lock, who, now)));
+    lock.set_limit(NonZeroU32::new(3).unwrap(), now).unwrap();
+    assert!(!claim(&mut lock, 3, now), "two are before it, and there is room for two");
+    assert!(claim(&mut lock, 2, now) && claim(&mut lock, 1, now));
+    assert!(!claim(&mut lock, 3, now));
+}
