@@ -19,6 +19,7 @@ use tokio::sync::{Semaphore, SemaphorePermit, oneshot};
 use super::{
     Result,
     connection::{Connection, ConnectionOptions, Link},
+    keys::Keys,
     locked, reply,
     script::{self, Call, Contended, Crowd, Op, Scripts},
     unreachable,
@@ -26,7 +27,7 @@ use super::{
 use leasehold_core::{
     clock::Until,
     engine::{
-        EngineError, Fault,
+        Claim, EngineError, Fault,
         registry::{ended_error, send_noted},
     },
 };
@@ -129,6 +130,15 @@ impl Lane {
         let link = self.connection.link(until).await?;
         let mut replies = self.call_once(&link, true, self.scripts.call_of(op), &[op], until).await?;
         Ok((replies.remove(0), link.number))
+    }
+
+    /// Claims locks of one server, all or none, in a call of their own.
+    pub(super) async fn claim_all(&self, claims: &[(Keys, &Claim)], until: Until) -> Result<Value> {
+        let link = self.connection.link(until).await?;
+        let era = link.identity.as_deref().zip(self.connection.options.grace());
+        let build = |by_hash| self.scripts.build_all(by_hash, claims, era);
+        let value = link.run_script(false, build, until).await?;
+        Ok(link.believed(script::replies(value, 1)?)?.remove(0))
     }
 
     /// Tries the ordinary case first: its script is a fraction of the other.

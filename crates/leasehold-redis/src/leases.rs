@@ -24,12 +24,12 @@ use super::{
 use leasehold_core::{
     clock::{BootInstant, Until},
     engine::{
-        Acks, Answer, Claim, Converted, EngineError, Fault, Fut, Grant, Hold, Leases, Mode, Released,
-        Renewed, voter::RENEWALS_PER_CALL,
+        Acks, Answer, AnswerAll, Claim, Converted, EngineError, Fault, Fut, Grant, HandedTo, Hold, Leases,
+        Mode, Released, Renewed, voter::RENEWALS_PER_CALL,
     },
     fence::Fence,
     name::Name,
-    owner::Owner,
+    owner::{Holder, Owner},
 };
 
 impl Leases for Redis {
@@ -46,6 +46,48 @@ impl Leases for Redis {
                 self.attempts.leave_unless_queued(claim.owner.id());
             }
             answer
+        })
+    }
+
+    fn claim_all<'a>(&'a self, claims: &'a [Claim], until: Until) -> Fut<'a, AnswerAll> {
+        Box::pin(async move {
+            if self.topology.in_cluster {
+                return Err(EngineError::new(Fault::Unsupported, "locks of a cluster are on many servers"));
+            }
+            let mut with_keys = Vec::with_capacity(claims.len());
+            for claim in claims {
+                with_keys.push((self.keys(&claim.name).checked()?, claim));
+            }
+            let asked_at = self.clock.now();
+            let copies = claims.iter().map(|claim| self.attempts.leaves(claim.owner.id(), asked_at));
+            let copies = copies.collect::<Result<Vec<_>, _>>()?;
+            // An end that comes later may overtake them on any link.
+            copies.iter().for_each(|copy| copy.left(u64::MAX));
+            let send = |Stop { shard, .. }: Stop| {
+                let with_keys = &with_keys;
+                async move { shard.lane(&with_keys[0].1.name).claim_all(with_keys, until).await }
+            };
+            let reply = self.topology.follow(0, Resend::AwaitMigration, until, send).await;
+            if !matches!(&reply, Err(error) if error.fault == Fault::NoAnswer) {
+                copies.iter().for_each(|copy| copy.answered());
+            }
+            reply::claimed_all(&reply?, claims, asked_at)
+        })
+    }
+
+    fn hand_to<'a>(&'a self, hold: &'a Hold, next: &'a Holder, until: Until) -> Fut<'a, HandedTo> {
+        Box::pin(async move {
+            // Its end would have to leave a tombstone.
+            if self.attempts.may_come_late(hold.owner.id(), NO_LINK) {
+                return Ok(HandedTo::NotWaiting);
+            }
+            let op = || Op::new(self.keys(&hold.name), Step::HandTo(hold.clone(), Owner::new(0, next)));
+            let handed = reply::handed_to(self.topology.send(&hold.name, op, until).await?.0)?;
+            if let HandedTo::Done { .. } = handed {
+                self.attempts.end(hold.owner.id());
+                self.attempts.registry.ended(hold.owner.id());
+            }
+            Ok(handed)
         })
     }
 

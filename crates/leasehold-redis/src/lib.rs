@@ -66,17 +66,16 @@ impl Redis {
         let attempts = Attempts::new(url.engine() == CLUSTER, &options.prefix);
         let listener: Arc<dyn Listener> = attempts.clone();
         let names_max_bytes = NAME_MAX_BYTES - options.prefix.len();
+        let capabilities =
+            Capabilities::new(url.engine(), Reach::Network, Handover::Push, true, names_max_bytes)
+                .with_loss_reports()
+                .with_all_modes()
+                .with_hand_to();
+        // Names of a cluster are on many servers.
+        let is_one_server = url.engine() != CLUSTER;
         Ok(Self {
             topology: Topology::open(&url, options, Arc::downgrade(&listener))?,
-            capabilities: Capabilities::new(
-                url.engine(),
-                Reach::Network,
-                Handover::Push,
-                true,
-                names_max_bytes,
-            )
-            .with_loss_reports()
-            .with_all_modes(),
+            capabilities: if is_one_server { capabilities.with_claim_all() } else { capabilities },
             prefix: options.prefix.clone(),
             clock: options.clock.clone(),
             attempts,

@@ -7,8 +7,8 @@ use redis::{ErrorKind, FromRedisValue, RedisError, Value};
 use leasehold_core::{
     clock::BootInstant,
     engine::{
-        Converted, EngineError, Fault, Holders, Mode, Released, Renewed, Tenure, WAITERS_MAX,
-        registry::ended_error,
+        AnswerAll, Claim, Converted, EngineError, Fault, Grant, HandedTo, Holders, Mode, Released, Renewed,
+        Tenure, WAITERS_MAX, registry::ended_error,
     },
     error::Refusal,
     fence::Fence,
@@ -63,6 +63,47 @@ pub(super) fn released(value: Value, mode: Mode) -> Result<Option<Released>, Eng
             let by = by.filter(|by| by.holder != Holder::Foreign).map(|by| by.fence);
             Ok(Some(Released::Taken { by }))
         }
+        _ => Err(failed_or_unexpected(value)),
+    }
+}
+
+/// The reply to several claims at once, which left at this time.
+pub(super) fn claimed_all(
+    value: &Value,
+    claims: &[Claim],
+    since: BootInstant,
+) -> Result<AnswerAll, EngineError> {
+    match items(value) {
+        [Value::Int(9), Value::BulkString(_)] => Err(failed_or_unexpected(value.clone())),
+        [Value::Int(place), refusal] => {
+            let place = usize::try_from(*place).unwrap_or(usize::MAX);
+            let claim = claims.get(place).ok_or_else(|| unexpected(value))?;
+            let holders = match items(refusal) {
+                [Value::Int(3), Value::Int(pttl), told @ ..] => {
+                    holders(told.first().unwrap_or(&Value::Nil), *pttl, claim.mode)?
+                }
+                // Dead waiters were removed, and those behind them come next.
+                [Value::Int(7)] => Holders::default(),
+                _ => return Err(not_claimed(refusal.clone(), claim.mode)),
+            };
+            Ok(AnswerAll::Busy { claim: place, holders })
+        }
+        fences if fences.len() == claims.len() => {
+            let grant = |(fence, claim): (&Value, &Claim)| {
+                Ok(Grant { fence: self::fence(fence)?, since, ttl: claim.ttl, acks: 0 })
+            };
+            Ok(AnswerAll::Granted(fences.iter().zip(claims).map(grant).collect::<Result<_, EngineError>>()?))
+        }
+        _ => Err(unexpected(value)),
+    }
+}
+
+/// The reply to a hand-over to a certain waiter.
+pub(super) fn handed_to(value: Value) -> Result<HandedTo, EngineError> {
+    match items(&value) {
+        [Value::Int(0)] => Ok(HandedTo::Gone),
+        [Value::Int(1), fence] => Ok(HandedTo::Done { fence: self::fence(fence)? }),
+        [Value::Int(2)] => Ok(HandedTo::NotWaiting),
         _ => Err(failed_or_unexpected(value)),
     }
 }

@@ -20,7 +20,7 @@ use redis::{Cmd, Value};
 use self::op::Key;
 pub(super) use self::op::{HeldText, Op, Step, entry, entry_parts, parts};
 use super::{keys::Keys, reply};
-use leasehold_core::engine::{EngineError, WAITERS_SHOWN, crc16::crc16, registry};
+use leasehold_core::engine::{Claim, EngineError, WAITERS_SHOWN, crc16::crc16, registry};
 
 /// How long the fence of a name outlives its last use, where each name has its own.
 pub(super) const FENCE_KEPT: Duration = Duration::from_secs(86_400);
@@ -92,8 +92,8 @@ fn locks(by_slot: bool, with_grace: bool) -> String {
         lua!("members", "handover", "claim", "release", "convert", "single_key"),
         if with_grace { lua!("grace/renew") } else { "local renew\n" },
         "return { c = claim, r = release, a = abandon, t = abandon_unanswered, f = force_release, n = renew, \
-         v = convert, l = set_limit, z = close_member, k = close, o = release_alone, e = move_end, \
-         m = move_last_end }\nend\n",
+         v = convert, l = set_limit, z = close_member, y = hand_to, A = claim_all, k = close, \
+         o = release_alone, e = move_end, m = move_last_end }\nend\n",
         lua!("dispatch"),
     ]
     .concat()
@@ -254,6 +254,37 @@ impl Scripts {
             }
             let mut last_px = 0;
             forms.iter().for_each(|(op, form)| op.write_args(form, &mut last_px, cmd));
+        })
+    }
+}
+
+impl Scripts {
+    /// One call for all of these claims, which are granted together or not at all.
+    pub(super) fn build_all(
+        &self,
+        by_hash: bool,
+        claims: &[(Keys, &Claim)],
+        era: Option<(&str, Duration)>,
+    ) -> Cmd {
+        let own_keys = claims.len() * op::ALL_AND_G.len();
+        self.scripts[Call::Locks as usize - 1].call(by_hash, claims.len() * OP_BYTES, |cmd| {
+            match era {
+                Some(_) => cmd.arg(3 + own_keys).arg(GRACE).arg(ERA).arg(GRACES),
+                None => cmd.arg(own_keys),
+            };
+            for (keys, claim) in claims {
+                let write = |key| op::write_key(key, keys, Some(&claim.owner), self.by_slot, cmd);
+                op::ALL_AND_G.iter().for_each(write);
+            }
+            if let Some((identity, grace)) = era {
+                cmd.arg(identity).arg(px(grace));
+            }
+            cmd.arg("A").arg(claims.len());
+            for (_, claim) in claims {
+                let (id, rest) = parts(&claim.owner);
+                cmd.arg(id).arg(rest).arg(px(claim.ttl + claim.lock_delay)).arg("").arg("0");
+                op::write_mode(claim.mode, cmd);
+            }
         })
     }
 }

@@ -55,6 +55,8 @@ pub(crate) enum Step {
     /// Makes a writer a reader, or the only reader a writer.
     Convert(Hold, Mode),
     SetLimit(NonZeroU32),
+    /// Gives a lock to a certain waiter: one whose owner value has the same holder data as this one.
+    HandTo(Hold, Owner),
     /// Renews a reader or permits in Z alone, or ends their lease there if it lasts for no time.
     MoveEnd {
         owner: Owner,
@@ -208,8 +210,6 @@ impl Op {
     /// How it is written for a call that leaves over this link, the second time with the script's text.
     pub(super) fn form(&self, call: Call, by_hash: bool, link: u64) -> Form {
         use Key::{B, F, G, H, K, L, S, V, W, Z};
-        const ALL: &[Key] = &[K, F, W, S, Z, H, L];
-        const ALL_AND_G: &[Key] = &[K, F, W, S, Z, H, L, G];
         // An end that comes later may overtake it on any link.
         if !by_hash && self.leaves() {
             self.left(u64::MAX);
@@ -238,6 +238,7 @@ impl Op {
             (Step::ForceRelease(_), _) => ("f", ALL),
             (Step::Convert(..), _) => ("v", ALL),
             (Step::SetLimit(_), _) => ("l", ALL),
+            (Step::HandTo(..), _) => ("y", ALL),
             (Step::Begin(..), _) => ("b", &[K, B, V, G]),
             (Step::Settle { unanswered: true, .. }, _) => ("t", &[K, B, V, G]),
             (Step::Settle { .. }, _) => ("s", &[K, B, V]),
@@ -247,25 +248,13 @@ impl Op {
     }
 
     pub(super) fn write_key(&self, key: &Key, by_slot: bool, cmd: &mut Cmd) {
-        let keys = &self.keys;
-        match key {
-            Key::K => cmd.arg(keys.lock()),
-            Key::F => cmd.arg(keys.counter(by_slot)),
-            Key::W => cmd.arg(keys.waiters()),
-            Key::S => cmd.arg(keys.seen()),
-            Key::Z => cmd.arg(keys.ends()),
-            Key::H => cmd.arg(keys.members()),
-            Key::L => cmd.arg(keys.limit()),
-            Key::G => cmd.arg(keys.gone(self.owner().map_or("", Owner::id_text))),
-            Key::B => cmd.arg(keys.begun()),
-            Key::V => cmd.arg(keys.watchers()),
-        };
+        write_key(key, &self.keys, self.owner(), by_slot, cmd);
     }
 
     fn owner(&self) -> Option<&Owner> {
         match &self.step {
             Step::Claim { claim, .. } => Some(&claim.owner),
-            Step::Renew(hold) | Step::Convert(hold, _) => Some(&hold.owner),
+            Step::Renew(hold) | Step::Convert(hold, _) | Step::HandTo(hold, _) => Some(&hold.owner),
             Step::End { owner, .. } | Step::MoveEnd { owner, .. } => Some(owner),
             Step::Begin(begin, _) => Some(&begin.owner),
             Step::Settle { settle, .. } => Some(&settle.hold.owner),
@@ -331,6 +320,9 @@ impl Op {
             Step::SetLimit(limit) => {
                 cmd.arg(limit.get());
             }
+            Step::HandTo(hold, next) => {
+                cmd.arg(parts(&hold.owner).0).arg(parts(next).1);
+            }
             Step::MoveEnd { owner, mode, lasts } => {
                 cmd.arg(parts(owner).0);
                 write_take(*mode, cmd);
@@ -358,8 +350,27 @@ impl Op {
     }
 }
 
+/// What an operation on a lock may need, and the same with the tombstone of its attempt.
+const ALL: &[Key] = &[Key::K, Key::F, Key::W, Key::S, Key::Z, Key::H, Key::L];
+pub(super) const ALL_AND_G: &[Key] = &[Key::K, Key::F, Key::W, Key::S, Key::Z, Key::H, Key::L, Key::G];
+
+pub(super) fn write_key(key: &Key, keys: &Keys, owner: Option<&Owner>, by_slot: bool, cmd: &mut Cmd) {
+    match key {
+        Key::K => cmd.arg(keys.lock()),
+        Key::F => cmd.arg(keys.counter(by_slot)),
+        Key::W => cmd.arg(keys.waiters()),
+        Key::S => cmd.arg(keys.seen()),
+        Key::Z => cmd.arg(keys.ends()),
+        Key::H => cmd.arg(keys.members()),
+        Key::L => cmd.arg(keys.limit()),
+        Key::G => cmd.arg(keys.gone(owner.map_or("", Owner::id_text))),
+        Key::B => cmd.arg(keys.begun()),
+        Key::V => cmd.arg(keys.watchers()),
+    };
+}
+
 /// What a claim takes, and of how many permits.
-fn write_mode(mode: Mode, cmd: &mut Cmd) {
+pub(super) fn write_mode(mode: Mode, cmd: &mut Cmd) {
     write_take(mode, cmd);
     match mode {
         Mode::Permits { of, .. } => cmd.arg(of.get()),

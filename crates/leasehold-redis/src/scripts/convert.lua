@@ -73,3 +73,34 @@ local function close_member(k, a)
   extend_member(k, closed, held, px)
   return 1
 end
+
+-- Gives K to the first waiter with this holder data who wants it alone, ahead of the queue. Nobody else holds it in between.
+-- keys K F W S Z H L   arguments id and a space, rest of the next one's owner value
+-- {1, fence}   given
+-- 0            not ours
+-- 2            nobody like that waits
+local function hand_to(k, a)
+  local K, W, S = KEYS[k], KEYS[k + 2], KEYS[k + 3]
+  local text, how = holders(k)
+  call('PEXPIRE', K, '0', 'GT') -- as in convert
+  if how ~= 'x' or text:sub(1, 33) ~= ARGV[a] then return 0 end
+  local px, from, found = call('PTTL', K), 0, nil
+  repeat
+    found = grace_ms <= 0 and call('ZRANGE', W, from, from + AT_ONCE - 1, 'WITHSCORES') or {}
+    for i = 1, #found, 2 do
+      local waiter = { found[i]:match(ENTRY) }
+      local is_meant = waiter[1] == '' and waiter[9] == ARGV[a + 1]
+      local seen = is_meant and call('HGET', S, waiter[8])
+      if is_meant and silent_after(seen, found[i + 1], waiter[5], waiter[6]) - now_us > 0 then
+        call('ZREM', W, found[i])
+        call('HDEL', S, waiter[8])
+        local fence = give_alone(k, waiter)
+        if fence then return { 1, fence } end
+        call('SET', K, text, 'PX', px) -- it was not reached
+        return 2
+      end
+    end
+    from = from + AT_ONCE
+  until #found < 2 * AT_ONCE
+  return 2
+end

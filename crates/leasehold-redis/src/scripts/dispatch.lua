@@ -4,7 +4,8 @@
 -- of one attempt)
 -- ARGV per operation a letter and its arguments:
 --   c claim  r release  a abandon  t abandon with tombstone  f force-release  n renew in a grace  v change the mode
---   l set the limit  z keep a member's lease  and by one key: k keep closed  o release  e move the end of a member  m of all
+--   l set the limit  z keep a member's lease  y give it to one who waits  A all of the claims that follow or none
+--   and by one key: k keep closed  o release  e move the end of a member  m of all
 -- `k` and `a` are where the first operation has its keys and its letter: see the fragments of `grace`.
 -- answers a list with one reply per operation; {9, error} if it failed
 local cases
@@ -34,12 +35,12 @@ end
 -- Keys and arguments of each, the letter included.
 local WIDTHS = {
   c = { 8, 8 }, r = { 7, 2 }, a = { 7, 3 }, t = { 8, 4 }, f = { 7, 2 }, n = { 7, 6 }, v = { 7, 5 }, l = { 7, 2 },
-  z = { 7, 3 }, k = { 1, 5 }, o = { 1, 2 }, e = { 1, 4 }, m = { 1, 2 },
+  z = { 7, 3 }, y = { 7, 3 }, k = { 1, 5 }, o = { 1, 2 }, e = { 1, 4 }, m = { 1, 2 },
 }
 local replies, count = {}, 0
 while ARGV[a] do
   local letter = ARGV[a]
-  local width = WIDTHS[letter]
+  local width = WIDTHS[letter] or { 8 * ARGV[a + 1], 2 + 7 * ARGV[a + 1] }
   local ok, reply = pcall(run, letter, k, a + 1)
   count = count + 1
   replies[count] = ok and reply or { 9, type(reply) == 'table' and reply.err or tostring(reply) }
