@@ -131,7 +131,7 @@ impl Leases for Sqlite {
             self.wakes.listen();
         }
         let (since, claim, wake) = (self.clock.now(), claim.clone(), self.wakes.id.clone());
-        let (ended, supported) = (self.ended.clone(), self.capabilities.check_mode(claim.mode));
+        let (ended, supported) = (self.ended.clone(), self.capabilities.check(&claim));
         self.worker.call(until, Purpose::Ask, Access::Write, move |store| {
             supported?;
             // Its end may have overtaken it on the way to the thread.

@@ -67,9 +67,9 @@ pub use leasehold::{Builder, Leasehold};
 use leasehold_core::text;
 #[doc(inline)]
 pub use leasehold_core::{
-    Acks, Attempt, Client, Clock, Deadline, Deadlines, Due, Error, ErrorKind, Event, Fence, Guard, Handle,
-    Health, Holder, Idempotency, IdempotencyKey, Inspection, Lease, Lock, Marker, MarkerGuard, Mode, Name,
-    Observer, OnOutage, Protection, Refusal, Released, Result, Retry, RunError, Stats, Upgrade, client,
+    Acks, Attempt, Client, Clock, Deadline, Deadlines, Due, Error, ErrorKind, Event, Fence, Format, Guard,
+    Handle, Health, Holder, Idempotency, IdempotencyKey, Inspection, Lease, Lock, Marker, MarkerGuard, Mode,
+    Name, Observer, OnOutage, Protection, Refusal, Released, Result, Retry, RunError, Stats, Upgrade, client,
     clock, deadlines, error, fence, idempotency, lease, lock, marker, name, owner, telemetry,
 };
 #[cfg(feature = "config")]

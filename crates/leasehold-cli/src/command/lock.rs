@@ -9,7 +9,7 @@ use std::{
 };
 
 use clap::{Args, Subcommand};
-use leasehold::{Acks, Error, Fence, Handle, Leasehold, OnOutage, engine::Released};
+use leasehold::{Acks, Error, Fence, Format, Handle, Leasehold, OnOutage, engine::Released};
 use serde::Serialize;
 
 use super::Global;
@@ -74,6 +74,10 @@ pub(super) struct Acquire {
     /// Replicas that must acknowledge the lock: a number, or majority
     #[arg(long, value_name = "N")]
     acks: Option<Acks>,
+
+    /// Share the lock with RLock and RFencedLock of Redisson, whose name for it is the store's prefix and NAME
+    #[arg(long)]
+    redisson: bool,
 
     /// File to write the handle to; it must not exist [env: LEASEHOLD_HANDLE] [default: a new file]
     #[arg(long, value_name = "FILE")]
@@ -157,6 +161,7 @@ impl Acquire {
         let leases = store.connect().await?;
         let wait = Wait::from_flags(self.nonblock, self.wait).unwrap_or(Wait::Forever);
         let lock = leases.lock(&self.name).ttl(ttl).label(&self.label).acks(self.acks.unwrap_or_default());
+        let lock = if self.redisson { lock.format(Format::Redisson) } else { lock };
         let wanted =
             waiting::acquire(lock, &self.name, wait, OnOutage::Deny, &mut signals, global.verbose > 0).await;
         let mut acks = 0;

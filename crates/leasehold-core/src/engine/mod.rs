@@ -36,8 +36,8 @@ pub use cursor::{Cursor, Page};
 pub(crate) use cursor::{Listing, all_items};
 pub use inspect::{HOLDERS_SHOWN, Inspect, Inspection, Tenure, WAITERS_SHOWN, Waiter};
 pub use lease::{
-    Acks, Answer, Claim, Converted, Grant, Held, Hold, Holders, LossHint, Mode, Queue, Released, Renewed,
-    Wake,
+    Acks, Answer, Claim, Converted, Format, Grant, Held, Hold, Holders, LossHint, Mode, Queue, Released,
+    Renewed, Wake,
 };
 pub use members::{Member, MemberState, Members, Rounds};
 pub use nodes::ClockOffset;
@@ -295,6 +295,10 @@ impl EngineError {
 
 /// Why an engine refuses every mode but [`Mode::Exclusive`].
 pub const EXCLUSIVE_ONLY: &str = "this store has exclusive locks only";
+
+/// Why an engine refuses [`Format::Redisson`].
+pub const NO_REDISSON: &str =
+    "it takes a redis://, redis-sentinel:// or redis-cluster:// store, which Redisson's clients use too";
 
 /// Most waiters of one name.
 pub const WAITERS_MAX: u32 = 10_000;

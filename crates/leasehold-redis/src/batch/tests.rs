@@ -22,6 +22,7 @@ fn claim(random: u128, name: &str, wait: bool) -> Claim {
         name: Name::new(name).unwrap(),
         owner: Owner::new(random, &Holder::this_process("", 1)),
         ttl: Duration::from_secs(30),
+        format: leasehold_core::engine::Format::Plain,
         lock_delay: Duration::ZERO,
         mode: Mode::Exclusive,
         queue: wait.then(|| Queue { wait: Duration::from_secs(30), poll_every: Duration::from_secs(5) }),

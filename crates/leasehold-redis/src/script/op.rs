@@ -15,7 +15,7 @@ use super::{
 };
 use leasehold_core::{
     engine::{
-        Claim, Held, Hold, Mode, liveness,
+        Claim, Format, Held, Hold, Mode, liveness,
         records::{Begin, Settle},
     },
     fence::Fence,
@@ -25,7 +25,7 @@ use leasehold_core::{
 /// One operation on one lock or record.
 pub(crate) struct Op {
     pub(crate) keys: Keys,
-    step: Step,
+    pub(super) step: Step,
     /// It takes one key and must not share a call: others of its slot may be on another node.
     pub(crate) alone: bool,
 }
@@ -45,13 +45,14 @@ pub(crate) enum Step {
     End {
         owner: Owner,
         mode: Mode,
+        format: Format,
         /// Known of a lock that was granted.
         fence: Option<Fence>,
         /// Its entry in the queue; empty if it cannot have one.
         entry: String,
         attempts: Arc<Attempts>,
     },
-    ForceRelease(Fence),
+    ForceRelease(Fence, Format),
     /// Makes a writer a reader, or the only reader a writer.
     Convert(Hold, Mode),
     SetLimit(NonZeroU32),
@@ -89,6 +90,8 @@ pub(super) enum Key {
     G,
     B,
     V,
+    N,
+    T,
 }
 
 impl Op {
@@ -134,11 +137,13 @@ impl Op {
         }
     }
 
-    /// The lease whose loss shall be reported after this renewal, if it is one. What several hold is not watched: see
-    /// [`reports_loss`](leasehold_core::engine::Leases::reports_loss).
+    /// The lease whose loss shall be reported after this renewal, if it is one. What several hold is not watched, nor
+    /// what lies in Redisson's format: see [`reports_loss`](leasehold_core::engine::Leases::reports_loss).
     pub(crate) fn watches(&self) -> Option<&Hold> {
         match &self.step {
-            Step::Renew(hold) if hold.watch && hold.mode == Mode::Exclusive => Some(hold),
+            Step::Renew(hold) if hold.watch && hold.mode == Mode::Exclusive && !self.is_redisson() => {
+                Some(hold)
+            }
             _ => None,
         }
     }
@@ -175,6 +180,9 @@ impl Op {
     /// The flat script for its ordinary case, if it leaves over this link: one for those that leave alone, and one for
     /// several in a call.
     pub(super) fn ordinary(&self, link: u64) -> Option<[Call; 2]> {
+        if self.is_redisson() {
+            return None;
+        }
         match &self.step {
             Step::Claim { arrival: None, .. } if self.is_of_member() => Some([Call::MembersClaim; 2]),
             Step::Claim { arrival: None, .. } => Some([Call::ClaimFree, Call::ClaimsFree]),
@@ -192,6 +200,7 @@ impl Op {
     /// The call that it takes in any case.
     pub(super) fn call(&self, with_grace: bool) -> Call {
         match &self.step {
+            _ if self.is_redisson() => Call::Redisson,
             Step::Renew(Hold { of: Held::Record, .. })
             | Step::Begin(..)
             | Step::Settle { .. }
@@ -215,6 +224,7 @@ impl Op {
             self.left(u64::MAX);
         }
         match (&self.step, call) {
+            (_, Call::Redisson) => self.redisson_form(link),
             (Step::Claim { .. }, Call::ClaimFree) => ("", &[K, F, W, G]),
             (Step::Claim { .. }, Call::ClaimsFree) => ("", &[K, W, G]),
             (Step::Claim { .. }, Call::MembersClaim) => ("", &[K, Z, H, L, W, G]),
@@ -235,7 +245,7 @@ impl Op {
                 ("t", ALL_AND_G)
             }
             (Step::End { entry, .. }, _) => (if entry.is_empty() { "r" } else { "a" }, ALL),
-            (Step::ForceRelease(_), _) => ("f", ALL),
+            (Step::ForceRelease(..), _) => ("f", ALL),
             (Step::Convert(..), _) => ("v", ALL),
             (Step::SetLimit(_), _) => ("l", ALL),
             (Step::Begin(..), _) => ("b", &[K, B, V, G]),
@@ -259,17 +269,19 @@ impl Op {
             Key::G => cmd.arg(keys.gone(self.owner().map_or("", Owner::id_text))),
             Key::B => cmd.arg(keys.begun()),
             Key::V => cmd.arg(keys.watchers()),
+            Key::N => cmd.arg(keys.holder()),
+            Key::T => cmd.arg(keys.redisson_token()),
         };
     }
 
-    fn owner(&self) -> Option<&Owner> {
+    pub(super) fn owner(&self) -> Option<&Owner> {
         match &self.step {
             Step::Claim { claim, .. } => Some(&claim.owner),
             Step::Renew(hold) | Step::Convert(hold, _) => Some(&hold.owner),
             Step::End { owner, .. } | Step::MoveEnd { owner, .. } => Some(owner),
             Step::Begin(begin, _) => Some(&begin.owner),
             Step::Settle { settle, .. } => Some(&settle.hold.owner),
-            Step::ForceRelease(_) | Step::SetLimit(_) | Step::MoveLastEnd(_) | Step::Remove | Step::Look => {
+            Step::ForceRelease(..) | Step::SetLimit(_) | Step::MoveLastEnd(_) | Step::Remove | Step::Look => {
                 None
             }
         }
@@ -279,6 +291,9 @@ impl Op {
     pub(super) fn write_args(&self, (letter, _): &Form, last_px: &mut u64, cmd: &mut Cmd) {
         if !letter.is_empty() {
             cmd.arg(letter);
+        }
+        if self.is_redisson() {
+            return self.write_redisson_args(letter, cmd);
         }
         match &self.step {
             Step::Claim { claim, channel, arrival, .. } => {
@@ -320,7 +335,7 @@ impl Op {
                     _ => cmd,
                 };
             }
-            Step::ForceRelease(seen) => {
+            Step::ForceRelease(seen, _) => {
                 cmd.arg(seen.get());
             }
             Step::Convert(hold, to) => {
@@ -441,6 +456,7 @@ mod tests {
             name: Name::new("x").unwrap(),
             owner: Owner::new(5, &Holder::this_process("a label with spaces", 1)),
             ttl: Duration::from_secs(1),
+            format: leasehold_core::engine::Format::Plain,
             lock_delay: Duration::ZERO,
             mode: leasehold_core::engine::Mode::Exclusive,
             queue: Some(Queue { wait: Duration::from_secs(2), poll_every: Duration::from_millis(333) }),

@@ -219,7 +219,7 @@ impl Engine for Memory {
 impl Leases for Memory {
     fn claim<'a>(&'a self, claim: &'a Claim, _: Until) -> Fut<'a, Answer> {
         self.fallible(|store, now| {
-            self.capabilities.check_mode(claim.mode)?;
+            self.capabilities.check(claim)?;
             if store.ended.contains(claim.owner.id()) {
                 return Err(ended_error());
             }

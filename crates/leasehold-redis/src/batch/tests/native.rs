@@ -12,8 +12,18 @@ use leasehold_core::{
 };
 
 fn hold(claim: &Claim, fence: u64) -> Hold {
-    let Claim { name, owner, mode, ttl, lock_delay, .. } = claim.clone();
-    Hold { name, owner, fence: Fence::new(fence), mode, ttl, lock_delay, of: Held::Lock, watch: false }
+    let Claim { name, owner, mode, format, ttl, lock_delay, .. } = claim.clone();
+    Hold {
+        name,
+        owner,
+        fence: Fence::new(fence),
+        mode,
+        format,
+        ttl,
+        lock_delay,
+        of: Held::Lock,
+        watch: false,
+    }
 }
 
 struct Walk {
