@@ -40,7 +40,10 @@ fn claiming(redis: &Redis, claim: &Claim) -> Op {
 fn ending(redis: &Redis, claim: &Claim) -> Op {
     let (owner, entry, attempts): (_, _, Arc<Attempts>) =
         (claim.owner.clone(), String::new(), redis.attempts.clone());
-    Op::new(redis.keys(&claim.name), Step::End { owner, mode: claim.mode, fence: None, entry, attempts })
+    Op::new(
+        redis.keys(&claim.name),
+        Step::End { owner, mode: claim.mode, format: claim.format, fence: None, entry, attempts },
+    )
 }
 
 /// One call of all of them, over the only connection.
