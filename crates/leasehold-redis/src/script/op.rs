@@ -2,8 +2,7 @@
 
 use std::{num::NonZeroU32, sync::Arc, time::Duration};
 
-use bytes::BufMut;
-use redis::{Cmd, RedisWrite, ToRedisArgs};
+use redis::Cmd;
 
 use super::{
     super::{
@@ -11,7 +10,9 @@ use super::{
         topology::outcome::Resend,
         wake::{self, Attempts},
     },
-    Call, TOMBSTONE, px,
+    Call, TOMBSTONE,
+    held_text::HeldText,
+    px,
 };
 use leasehold_core::{
     engine::{
@@ -394,23 +395,6 @@ fn write_take(mode: Mode, cmd: &mut Cmd) {
 /// An owner value as scripts take it: its id with the space behind it, and the rest. The fence comes between them.
 pub(crate) fn parts(owner: &Owner) -> (&str, &str) {
     owner.expose().split_at(33)
-}
-
-/// The text of K, unless it is marked: the owner value with the fence behind its id.
-pub(crate) struct HeldText<'a> {
-    pub(crate) owner: &'a Owner,
-    pub(crate) fence: Fence,
-}
-
-impl ToRedisArgs for HeldText<'_> {
-    fn write_redis_args<W: ?Sized + RedisWrite>(&self, out: &mut W) {
-        let ((id, rest), mut fence) = (parts(self.owner), itoa::Buffer::new());
-        let parts = [id, fence.format(self.fence.get()), " ", rest];
-        let mut text = out.bufmut_for_next_arg(parts.iter().map(|part| part.len()).sum());
-        for part in parts {
-            text.put_slice(part.as_bytes());
-        }
-    }
 }
 
 /// What a waiter's entry begins with, which `handover.lua` reads; its owner value follows. The same text on every resend.
