@@ -8,7 +8,10 @@ use std::{
 };
 
 use clap::Args;
-use leasehold::blocking::Leasehold;
+use leasehold::{
+    Format,
+    blocking::{Leasehold, Lock},
+};
 use rand::RngExt;
 
 use crate::Failure;
@@ -19,11 +22,15 @@ const NAME: &str = "leasehold";
 #[derive(Args)]
 pub(crate) struct Options {
     url: String,
+    /// As Redisson has its locks
+    #[arg(long)]
+    redisson: bool,
 }
 
 /// Answers `count NAME TTL_MS TIMES FILE`, line by line.
 pub(crate) fn serve(options: &Options) -> Result<(), Failure> {
     let leases = Leasehold::connect(&options.url)?;
+    let format = if options.redisson { Format::Redisson } else { Format::Plain };
     say("ready")?;
     for line in stdin().lines() {
         let line = line?;
@@ -31,7 +38,8 @@ pub(crate) fn serve(options: &Options) -> Result<(), Failure> {
         match words[..] {
             ["count", name, ttl_ms, times, file] => {
                 let ttl = Duration::from_millis(ttl_ms.parse()?);
-                say(&count(&leases, name, ttl, times.parse()?, file)?)?;
+                let lock = leases.lock(name).format(format).ttl(ttl).without_keep_alive().wait_forever();
+                say(&count(&lock, times.parse()?, file)?)?;
             }
             _ => break,
         }
@@ -44,11 +52,11 @@ fn say(line: &str) -> std::io::Result<()> {
     stdout().flush()
 }
 
-fn count(leases: &Leasehold, name: &str, ttl: Duration, times: u32, file: &str) -> Result<String, Failure> {
+fn count(lock: &Lock, times: u32, file: &str) -> Result<String, Failure> {
     let (mut changes, mut longest) = (0, Duration::ZERO);
     for done in 0..times {
         let begin = Instant::now();
-        let guard = leases.lock(name).ttl(ttl).without_keep_alive().wait_forever().acquire()?;
+        let guard = lock.clone().acquire()?;
         longest = longest.max(begin.elapsed());
         let text = fs::read_to_string(file)?;
         let (number, last) = text.trim_end().split_once(' ').ok_or("the counter is not there")?;

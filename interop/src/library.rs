@@ -1,5 +1,6 @@
 //! The libraries, and what each of them calls a lock.
 
+use leasehold::Format;
 use leasehold_peers::{self as peers, Peer};
 
 use crate::{
@@ -12,20 +13,20 @@ pub(crate) struct Library {
     pub(crate) peer: &'static Peer,
     /// What it puts before a name by itself.
     pub(crate) adds: &'static str,
-    /// Its locks are plain strings with an expiry, as leasehold's.
-    pub(crate) shares: bool,
+    /// How its locks lie in Redis: as plain strings with an expiry, or as hashes.
+    pub(crate) format: Format,
     /// What only this library does.
     pub(crate) traps: &'static [Case],
 }
 
 /// Uses the key that it is given.
 const fn as_given(peer: &'static Peer) -> Library {
-    Library { peer, adds: "", shares: true, traps: &[] }
+    Library { peer, adds: "", format: Format::Plain, traps: &[] }
 }
 
 /// Its locks are hashes.
-const fn of_another_type(peer: &'static Peer) -> Library {
-    Library { shares: false, traps: traps::OF_ANOTHER_TYPE, ..as_given(peer) }
+const fn of_redisson(peer: &'static Peer, traps: &'static [Case]) -> Library {
+    Library { format: Format::Redisson, traps, ..as_given(peer) }
 }
 
 static LIBRARIES: [Library; 8] = [
@@ -35,8 +36,8 @@ static LIBRARIES: [Library; 8] = [
     Library { adds: "mutex:", ..as_given(&peers::REDIS_SEMAPHORE) },
     as_given(&peers::REDSYNC),
     as_given(&peers::REDISLOCK),
-    of_another_type(&peers::REDISSON),
-    of_another_type(&peers::REDISSON_FENCED),
+    of_redisson(&peers::REDISSON, traps::REDISSON),
+    of_redisson(&peers::REDISSON_FENCED, traps::REDISSON_FENCED),
 ];
 
 pub(crate) fn all() -> &'static [Library] {
@@ -50,8 +51,8 @@ impl Library {
 
     /// What is tried with it.
     pub(crate) fn cases(&self) -> impl Iterator<Item = &'static Case> {
-        let shared = if self.shares { cases::ALL } else { &[] };
-        shared.iter().chain(self.traps)
+        let of_strings = if self.format == Format::Plain { cases::OF_STRINGS } else { &[] };
+        cases::SHARED.iter().chain(of_strings).chain(self.traps)
     }
 
     /// The prefix that leasehold needs to use the same keys.

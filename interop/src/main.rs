@@ -21,6 +21,7 @@ mod traps;
 use std::{io::Write, process::ExitCode};
 
 use clap::{Parser, Subcommand};
+use leasehold::Format;
 use leasehold_testkit::RedisServer;
 
 use self::{library::Library, pair::Pair, report::Report};
@@ -89,16 +90,20 @@ fn run(arguments: &Arguments) -> Result<bool, Failure> {
             Ok(program) => {
                 report.library(library, &program.version());
                 try_all_cases(&server, library, &program, &mut report);
-                if library.shares {
-                    ready.push((library, program));
-                }
+                ready.push((library, program));
             }
             Err(why) => report.skipped(library, &why),
         }
     }
-    if arguments.increments > 0 && !ready.is_empty() {
-        let outcome = torture::run(&server, &ready, arguments.increments, &mut report);
-        report.torture(outcome);
+    let (of_strings, of_redisson): (Vec<_>, Vec<_>) =
+        ready.into_iter().partition(|(library, _)| library.format == Format::Plain);
+    // Few processes take turns less often.
+    for (format, ready, times) in [(Format::Plain, of_strings, 1), (Format::Redisson, of_redisson, 4)] {
+        let increments = arguments.increments / times;
+        if increments > 0 && !ready.is_empty() {
+            let outcome = torture::run(&server, &ready, format, increments, &mut report);
+            report.torture(outcome);
+        }
     }
     Ok(report.conclude(arguments.no_skips))
 }

@@ -1,6 +1,13 @@
 //! One library and leasehold on one server.
 
-use std::{thread, time::Duration};
+use std::{
+    sync::{
+        Arc,
+        atomic::{AtomicBool, Ordering},
+    },
+    thread,
+    time::Duration,
+};
 
 use leasehold::{
     blocking::{Guard, Leasehold, Lock},
@@ -55,6 +62,11 @@ impl<'a> Pair<'a> {
 
     /// Leasehold's lock, never renewed: what renews is the case.
     pub(crate) fn lock(&self, ttl: Duration) -> Lock {
+        self.plain_lock(ttl).format(self.library.format)
+    }
+
+    /// The same as a plain string, whatever the library has.
+    pub(crate) fn plain_lock(&self, ttl: Duration) -> Lock {
         self.ours.lock(&self.name).ttl(ttl).without_keep_alive()
     }
 
@@ -63,11 +75,13 @@ impl<'a> Pair<'a> {
         Ok(self.lock(ttl).wait(PATIENCE).acquire()?)
     }
 
-    /// The same in a thread; returns when the store has it in its queue.
+    /// The same in a thread; returns when it was told to wait.
     pub(crate) fn wait_in_queue(&self) -> Result<thread::JoinHandle<leasehold::Result<Guard>>, Failure> {
-        let lock = self.lock(LONG).wait(PATIENCE);
+        let waits = Arc::new(AtomicBool::new(false));
+        let told = waits.clone();
+        let lock = self.lock(LONG).wait(PATIENCE).on_wait(move |_| told.store(true, Ordering::Release));
         let waiter = thread::spawn(|| lock.acquire());
-        self.until("leasehold waits", || Ok(self.inspect()?.waiting == 1))?;
+        self.until("leasehold waits", || Ok(waits.load(Ordering::Acquire)))?;
         Ok(waiter)
     }
 
@@ -77,8 +91,7 @@ impl<'a> Pair<'a> {
 
     /// What Redis has under the key.
     pub(crate) fn value(&self) -> Option<String> {
-        let value = self.server.cli(&["GET", &self.key()]);
-        (!value.is_nil()).then(|| value.text().to_owned())
+        value_of(self.server, &self.key())
     }
 
     /// Milliseconds until the key goes.
@@ -173,6 +186,15 @@ impl<'a> Pair<'a> {
         let released = self.ours.force_release(&self.name, seen)?;
         same("the forced release", released, leasehold::engine::Released::Free)
     }
+}
+
+/// What a server has under the key of a lock, if it is held: a string, or the only field of a hash.
+pub(crate) fn value_of(server: &RedisServer, key: &str) -> Option<String> {
+    let value = server.cli(&["GET", key]);
+    if value.error().is_some_and(|error| error.starts_with("WRONGTYPE")) {
+        return server.cli(&["HKEYS", key]).list().first().map(|field| field.text().to_owned());
+    }
+    (!value.is_nil()).then(|| value.text().to_owned())
 }
 
 /// Starts the program of a library; it is connected when this returns.

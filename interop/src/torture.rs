@@ -12,6 +12,7 @@ use std::{
     time::{Duration, Instant},
 };
 
+use leasehold::Format;
 use leasehold_peers::{Process, Program};
 use leasehold_testkit::{RedisServer, poll};
 use rand::RngExt;
@@ -44,6 +45,7 @@ impl Score {
 
 struct Torture<'a> {
     server: &'a RedisServer,
+    format: Format,
     report: &'a Report,
     counter: PathBuf,
 }
@@ -59,16 +61,17 @@ struct Answerer<'a> {
 pub(crate) fn run(
     server: &RedisServer,
     libraries: &[(&Library, Program)],
+    format: Format,
     increments: u32,
     report: &mut Report,
 ) -> Result<Vec<Score>, Failure> {
     let folder = tempfile::tempdir()?;
-    let torture = Torture { server, report, counter: folder.path().join("counter") };
+    let torture = Torture { server, format, report, counter: folder.path().join("counter") };
     fs::write(&torture.counter, "0 nobody")?;
     let key = format!("{PREFIX}{NAME}");
     let mut answerers: Vec<_> =
         libraries.iter().map(|(library, program)| foreign(library, program, server, &key)).collect();
-    answerers.push(ours(server));
+    answerers.push(ours(server, format));
     // `leasehold run` is one more.
     let contenders = u32::try_from(answerers.len())? + 1;
     let (share, rest) = (increments / contenders, increments % contenders);
@@ -108,10 +111,10 @@ fn foreign<'a>(
     Answerer { name: library.name(), told, start }
 }
 
-fn ours(server: &RedisServer) -> Answerer<'_> {
-    let start = || {
+fn ours(server: &RedisServer, format: Format) -> Answerer<'_> {
+    let start = move || {
         let mut command = Command::new(std::env::current_exe()?);
-        command.args(["contender", &server.url()]);
+        command.args(["contender", &server.url()]).args(flag(format));
         let mut process = Process::start(command, "leasehold", PATIENCE)?;
         process.answer("it was ready")?;
         Ok(process)
@@ -189,9 +192,9 @@ impl Torture<'_> {
     /// Kills the holder; returns when its lease is over. Nobody may count before.
     fn outlive(&self, name: &str, kill: impl FnOnce() -> Result<(), Failure>) -> Result<(), Failure> {
         let key = format!("{PREFIX}{NAME}");
-        let value = || self.server.cli(&["GET", &key]);
+        let value = || pair::value_of(self.server, &key);
         let theirs = value();
-        pair::same("whether the holder is there", theirs.is_nil(), false)?;
+        pair::same("whether the holder is there", theirs.is_some(), true)?;
         let counter = fs::read_to_string(&self.counter)?;
         let begin = Instant::now();
         kill()?;
@@ -276,22 +279,16 @@ impl Torture<'_> {
         let mut command = Command::new(program);
         command.stdin(Stdio::null());
         let ttl = format!("{}s", LEASE.as_secs());
-        command.args([
-            "run",
-            "--store",
-            &self.server.url(),
-            "--ttl",
-            &ttl,
-            NAME,
-            "--",
-            "sh",
-            "-c",
-            script,
-            "sh",
-        ]);
+        command.args(["run", "--store", &self.server.url(), "--ttl", &ttl]).args(flag(self.format));
+        command.args([NAME, "--", "sh", "-c", script, "sh"]);
         command.arg(&self.counter);
         Ok(command)
     }
+}
+
+/// What `leasehold run` is told of the format.
+fn flag(format: Format) -> Option<&'static str> {
+    (format == Format::Redisson).then_some("--redisson")
 }
 
 /// Killed when this is dropped.

@@ -35,7 +35,7 @@ pub use client::{Client, Members};
 pub use clock::{BootInstant, Clock};
 pub use deadlines::{Deadline, Deadlines, Due, Placement, Recovery};
 pub use election::{Election, Leadership};
-pub use engine::{Acks, Health, Inspection, Mode, Released};
+pub use engine::{Acks, Format, Health, Inspection, Mode, Released};
 pub use error::{Error, ErrorKind, Refusal, Result};
 pub use fence::Fence;
 pub use idempotency::{Idempotency, IdempotencyKey};

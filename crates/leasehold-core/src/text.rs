@@ -3,7 +3,7 @@
 use std::str::FromStr;
 
 use crate::{
-    engine::Acks,
+    engine::{Acks, Format},
     error::{Error, Result},
 };
 
@@ -25,6 +25,26 @@ impl FromStr for Acks {
         }
         let number: Result<u8, _> = text.parse();
         number.map(Self::from).map_err(|_| Error::invalid("acks", quoted(text), "0 to 255, or majority"))
+    }
+}
+
+/// `plain` or `redisson`.
+///
+/// ```
+/// use leasehold::Format;
+///
+/// assert_eq!("redisson".parse::<Format>()?, Format::Redisson);
+/// # Ok::<(), leasehold::Error>(())
+/// ```
+impl FromStr for Format {
+    type Err = Error;
+
+    fn from_str(text: &str) -> Result<Self, Error> {
+        match text {
+            "plain" => Ok(Self::Plain),
+            "redisson" => Ok(Self::Redisson),
+            _ => Err(Error::invalid("format", quoted(text), one_of(text, ["plain", "redisson"]))),
+        }
     }
 }
 

@@ -255,7 +255,7 @@ impl Engine for Quorum {
 impl Leases for Quorum {
     fn claim<'a>(&'a self, claim: &'a Claim, until: Until) -> Fut<'a, Answer> {
         Box::pin(async move {
-            self.capabilities.check_mode(claim.mode)?;
+            self.capabilities.check(claim)?;
             self.shared.claim(claim, until).await
         })
     }

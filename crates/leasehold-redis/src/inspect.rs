@@ -5,7 +5,11 @@ use std::{sync::Arc, time::Duration};
 use redis::Value;
 
 use super::{
-    Redis, connection::Connection, fan_out::ScriptCall, keys::scan_pattern, reply, script,
+    Redis,
+    connection::Connection,
+    fan_out::ScriptCall,
+    keys::{REDISSON_TOKEN, scan_pattern},
+    reply, script,
     topology::outcome::Resend,
 };
 use leasehold_core::{
@@ -139,7 +143,7 @@ pub(super) async fn scan_server(
 fn name_of(store_prefix: &str, key: &[u8]) -> Option<Name> {
     let key = std::str::from_utf8(key).ok()?;
     // With an empty prefix the side keys are in the scan's way.
-    let is_side_key = key.starts_with("leasehold:");
+    let is_side_key = key.starts_with("leasehold:") || key.starts_with(REDISSON_TOKEN);
     key.strip_prefix(store_prefix).filter(|_| !is_side_key).and_then(|name| Name::new(name).ok())
 }
 

@@ -16,6 +16,10 @@ use leasehold_core::{
     name::{Name, hash_tag},
 };
 
+/// What precedes the channels and the fencing tokens of Redisson's locks.
+pub(super) const REDISSON_CHANNEL: &str = "redisson_lock__channel:";
+pub(super) const REDISSON_TOKEN: &str = "redisson_lock_token:";
+
 /// A prefix is part of every key, so the rule for names holds for it: with a stray `}` a lock and its queue would be torn
 /// apart.
 pub(super) fn check_prefix(prefix: &str) -> Result<(), Error> {
@@ -111,6 +115,33 @@ impl Keys {
         limit
         /// V: who watches a record.
         watchers
+        /// N: holder data of a lock in Redisson's format.
+        holder
+    }
+
+    /// C: where Redisson announces releases of a lock.
+    pub(super) fn redisson_channel(&self) -> String {
+        format!("{REDISSON_CHANNEL}{}", self.redisson_tail())
+    }
+
+    /// T: the last fencing token of a lock in Redisson's format.
+    pub(super) fn redisson_token(&self) -> SideKey<'_> {
+        SideKey([REDISSON_TOKEN, self.redisson_tail(), "", ""])
+    }
+
+    /// What Redisson's side keys end with: it adds braces unless there is one already, whether that begins a hash tag or not.
+    fn redisson_tail(&self) -> &str {
+        if self.lock().contains('{') { self.lock() } else { &self.braced }
+    }
+
+    /// Refused if Redisson's keys of this lock are in several slots of a cluster.
+    pub(super) fn checked_for_redisson(self, in_cluster: bool) -> Result<Self, EngineError> {
+        if in_cluster && !self.has_tag && self.lock().contains('{') {
+            let why = "in a cluster Redisson keeps the keys of a name with a brace and without a hash tag in several \
+                       slots; leave out the brace, or close it around some text";
+            return Err(EngineError::new(Fault::Unsupported, why));
+        }
+        Ok(self)
     }
 
     /// G: the tombstone of one attempt.
@@ -167,11 +198,25 @@ mod tests {
             let place = hash_tag(keys.lock()).unwrap_or(keys.lock());
             assert_eq!(keys.lock(), format!("lock:{name}"));
             let side_keys = [keys.fence(), keys.begun(), keys.waiters(), keys.seen(), keys.gone("0")];
-            let of_members = [keys.ends(), keys.members(), keys.limit()];
+            let of_members = [keys.ends(), keys.members(), keys.limit(), keys.holder()];
             assert_eq!(slots::slot(&keys.counter(true)), keys.slot());
             for side in side_keys.into_iter().chain(of_members).map(written) {
                 assert_eq!(hash_tag(&side), Some(place), "{side}");
             }
+        }
+    }
+
+    #[test]
+    fn redissons_keys_have_its_braces() {
+        for (name, tail, in_one_slot) in
+            [("x", "{lock:x}", true), ("{deal}:42", "lock:{deal}:42", true), ("a{b", "lock:a{b", false)]
+        {
+            let keys = keys(name);
+            assert_eq!(written(keys.redisson_token()), format!("redisson_lock_token:{tail}"));
+            assert_eq!(keys.redisson_channel(), format!("redisson_lock__channel:{tail}"));
+            assert_eq!(slots::slot(&keys.redisson_channel()) == keys.slot(), in_one_slot, "{name}");
+            assert!(keys.clone().checked_for_redisson(false).is_ok());
+            assert_eq!(keys.checked_for_redisson(true).is_ok(), in_one_slot, "{name}");
         }
     }
 

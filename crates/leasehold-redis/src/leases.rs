@@ -24,8 +24,8 @@ use super::{
 use leasehold_core::{
     clock::{BootInstant, Until},
     engine::{
-        Acks, Answer, AnswerAll, Claim, Converted, EngineError, Fault, Fut, Grant, HandedTo, Hold, Leases,
-        Mode, Released, Renewed, voter::RENEWALS_PER_CALL,
+        Acks, Answer, AnswerAll, Claim, Converted, EngineError, Fault, Format, Fut, Grant, HandedTo, Hold,
+        Leases, Mode, Released, Renewed, voter::RENEWALS_PER_CALL,
     },
     fence::Fence,
     name::Name,
@@ -35,9 +35,12 @@ use leasehold_core::{
 impl Leases for Redis {
     fn claim<'a>(&'a self, claim: &'a Claim, until: Until) -> Fut<'a, Answer> {
         Box::pin(async move {
-            self.capabilities.check_mode(claim.mode)?;
+            self.capabilities.check(claim)?;
             let keys = self.keys(&claim.name).checked()?;
             let answer = match claim.acks {
+                _ if claim.format == Format::Redisson => {
+                    Box::pin(self.claim_as_redisson(claim, keys, until)).await
+                }
                 Acks::None if !self.topology.in_cluster => self.claim_over(None, claim, keys, until).await,
                 _ => Box::pin(self.claim_anywhere(claim, keys, until)).await,
             };
@@ -56,6 +59,12 @@ impl Leases for Redis {
             }
             let mut with_keys = Vec::with_capacity(claims.len());
             for claim in claims {
+                self.capabilities.check(claim)?;
+                if claim.format == Format::Redisson || claim.acks != Acks::None {
+                    let why =
+                        "locks in Redisson's format, or that wait for replicas, are granted one at a time";
+                    return Err(EngineError::new(Fault::Unsupported, why));
+                }
                 with_keys.push((self.keys(&claim.name).checked()?, claim));
             }
             let asked_at = self.clock.now();
@@ -104,20 +113,19 @@ impl Leases for Redis {
         })
     }
 
-    /// Of what several hold, K changes with each that comes or goes: its changes say nothing about a lease.
+    /// Of what several hold, K changes with each that comes or goes: its changes say nothing about a lease. What lies in
+    /// Redisson's format is not read as a string.
     fn reports_loss(&self, hold: &Hold) -> bool {
-        hold.mode == Mode::Exclusive && self.topology.connection.tracking.is_on()
+        let is_alone = hold.mode == Mode::Exclusive && hold.format == Format::Plain;
+        is_alone && self.topology.connection.tracking.is_on()
     }
 
     fn release<'a>(&'a self, hold: &'a Hold, until: Until) -> Fut<'a, Released> {
-        Box::pin(self.end(&hold.name, &hold.owner, hold.mode, Some(hold.fence), None, until))
+        Box::pin(self.end(Ending::from(hold), until))
     }
 
     fn abandon<'a>(&'a self, claim: &'a Claim, until: Until) -> Fut<'a, ()> {
-        Box::pin(async move {
-            let Claim { name, owner, mode, .. } = claim;
-            self.end(name, owner, *mode, None, Some(claim), until).await.map(drop)
-        })
+        Box::pin(async move { self.end(Ending::from(claim), until).await.map(drop) })
     }
 
     fn convert<'a>(&'a self, hold: &'a Hold, to: Mode, until: Until) -> Fut<'a, Converted> {
@@ -139,11 +147,49 @@ impl Leases for Redis {
 
     fn force_release<'a>(&'a self, name: &'a Name, seen: Fence, until: Until) -> Fut<'a, Released> {
         Box::pin(async move {
-            let op = || Op::new(self.keys(name), Step::ForceRelease(seen));
-            let (value, _) = self.topology.send(name, op, until).await?;
-            // Those behind a hundred dead waiters find the lock free at their next poll.
-            Ok(reply::released(value, Mode::Exclusive)?.unwrap_or(Released::Free))
+            let take = async |format| {
+                let op = || Op::new(self.keys(name), Step::ForceRelease(seen, format));
+                let (value, _) = self.topology.send(name, op, until).await?;
+                // Those behind a hundred dead waiters find the lock free at their next poll.
+                Ok(reply::released(value, Mode::Exclusive)?.unwrap_or(Released::Free))
+            };
+            match take(Format::Plain).await {
+                Err(EngineError { fault: Fault::WrongType, .. })
+                    if self.capabilities.no_redisson.is_none() =>
+                {
+                    take(Format::Redisson).await
+                }
+                released => released,
+            }
         })
+    }
+}
+
+/// An attempt that ends.
+struct Ending<'a> {
+    name: &'a Name,
+    owner: &'a Owner,
+    mode: Mode,
+    format: Format,
+    /// That of its grant.
+    fence: Option<Fence>,
+    /// How it queued, if it may have.
+    claim: Option<&'a Claim>,
+}
+
+impl<'a> From<&'a Hold> for Ending<'a> {
+    fn from(hold: &'a Hold) -> Self {
+        let Hold { name, owner, mode, format, fence, .. } = hold;
+        Self { name, owner, mode: *mode, format: *format, fence: Some(*fence), claim: None }
+    }
+}
+
+impl<'a> From<&'a Claim> for Ending<'a> {
+    fn from(claim: &'a Claim) -> Self {
+        let Claim { name, owner, mode, format, .. } = claim;
+        // Nobody queues for what lies in Redisson's format.
+        let queued = (*format == Format::Plain).then_some(claim);
+        Self { name, owner, mode: *mode, format: *format, fence: None, claim: queued }
     }
 }
 
@@ -235,24 +281,16 @@ impl Redis {
         }
     }
 
-    /// Ends an attempt; nothing of it is believed from here on. `fence` is that of its grant, and `claim` is how it queued, if
-    /// it may have.
-    async fn end(
-        &self,
-        name: &Name,
-        owner: &Owner,
-        mode: Mode,
-        fence: Option<Fence>,
-        claim: Option<&Claim>,
-        until: Until,
-    ) -> Result<Released, EngineError> {
+    /// Ends an attempt; nothing of it is believed from here on.
+    async fn end(&self, ending: Ending<'_>, until: Until) -> Result<Released, EngineError> {
+        let Ending { name, owner, mode, format, fence, claim } = ending;
         self.attempts.end(owner.id());
         let keys = self.keys(name);
         let entry = claim.map(|claim| script::entry(claim, &self.topology.channel(name, || keys.slot())));
         let entry = entry.unwrap_or_default();
         let op = || {
             let (owner, entry, attempts) = (owner.clone(), entry.clone(), self.attempts.clone());
-            Op::new(keys.clone(), Step::End { owner, mode, fence, entry, attempts })
+            Op::new(keys.clone(), Step::End { owner, mode, format, fence, entry, attempts })
         };
         let mut freed = false;
         let outcome = loop {

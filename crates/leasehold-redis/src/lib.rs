@@ -19,6 +19,7 @@ mod inspect;
 mod keys;
 mod leases;
 mod records;
+mod redisson;
 mod reply;
 mod script;
 mod sweep;
@@ -66,16 +67,18 @@ impl Redis {
         let attempts = Attempts::new(url.engine() == CLUSTER, &options.prefix);
         let listener: Arc<dyn Listener> = attempts.clone();
         let names_max_bytes = NAME_MAX_BYTES - options.prefix.len();
+        let topology = Topology::open(&url, options, Arc::downgrade(&listener))?;
         let capabilities =
             Capabilities::new(url.engine(), Reach::Network, Handover::Push, true, names_max_bytes)
                 .with_loss_reports()
                 .with_all_modes()
-                .with_hand_to();
+                .with_hand_to()
+                .with_redisson(topology.connection.grace().map(|_| NO_GRACE));
         // Names of a cluster are on many servers.
         let is_one_server = url.engine() != CLUSTER;
         Ok(Self {
-            topology: Topology::open(&url, options, Arc::downgrade(&listener))?,
             capabilities: if is_one_server { capabilities.with_claim_all() } else { capabilities },
+            topology,
             prefix: options.prefix.clone(),
             clock: options.clock.clone(),
             attempts,
@@ -94,6 +97,9 @@ impl Redis {
         }
     }
 }
+
+/// Why there are no locks in Redisson's format where a grace was asked for.
+const NO_GRACE: &str = "Redisson's clients take no part in a grace after a fail-over; leave out ?grace";
 
 /// A number that no other client has.
 fn random_process() -> u64 {
@@ -179,6 +185,7 @@ mod tests {
             name: Name::new(name).unwrap(),
             owner: Owner::new(random, &Holder::this_process("", 1)),
             ttl: Duration::from_secs(30),
+            format: leasehold_core::engine::Format::Plain,
             lock_delay: Duration::ZERO,
             mode: Mode::Exclusive,
             queue: Some(Queue { wait: Duration::from_secs(30), poll_every: Duration::from_secs(5) }),

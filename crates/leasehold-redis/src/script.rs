@@ -4,7 +4,9 @@
 //! which returns nil in any other case. All other operations on locks are one script, so that many of them can share a call.
 //! Renewals and records have scripts of their own: a call of locks never carries their code.
 
+mod held_text;
 mod op;
+mod redisson;
 
 use std::{
     borrow::Cow,
@@ -18,7 +20,10 @@ use std::{
 use redis::{Cmd, Value};
 
 use self::op::Key;
-pub(super) use self::op::{HeldText, Op, Step, entry, entry_parts, parts};
+pub(super) use self::{
+    held_text::HeldText,
+    op::{Op, Step, entry, entry_parts, parts},
+};
 use super::{keys::Keys, reply};
 use leasehold_core::engine::{Claim, EngineError, WAITERS_SHOWN, crc16::crc16, registry};
 
@@ -104,6 +109,12 @@ fn records(by_slot: bool, with_grace: bool) -> String {
     [begin_with(with_grace), wake(by_slot), first, then, lua!("records/renew", "records/dispatch")].concat()
 }
 
+/// Without a grace: Redisson's clients take no part in one.
+fn redisson(by_slot: bool) -> String {
+    let locks = lua!("redisson/claim", "redisson/release", "redisson/dispatch");
+    [lua!("begin"), wake(by_slot), locks].concat()
+}
+
 /// A script and the hash by which a server that has seen it knows it.
 pub(super) struct Script {
     code: Cow<'static, str>,
@@ -151,6 +162,8 @@ pub(super) enum Call {
     MembersRenew,
     Locks,
     Records,
+    /// All operations on locks in Redisson's format.
+    Redisson,
 }
 
 impl Call {
@@ -163,7 +176,7 @@ impl Call {
 /// The scripts for a server of one kind.
 pub(super) struct Scripts {
     /// By [`Call`], from the second on.
-    scripts: [Script; 11],
+    scripts: [Script; 12],
     by_slot: bool,
     with_grace: bool,
 }
@@ -182,6 +195,7 @@ impl Scripts {
             Script::new(lua!("members/renew")),
             Script::new(locks(by_slot, with_grace)),
             Script::new(records(by_slot, with_grace)),
+            Script::new(redisson(by_slot)),
         ];
         Self { scripts, by_slot, with_grace }
     }
@@ -340,14 +354,14 @@ pub(super) fn arrival(identity: &str, grace: Duration) -> Cmd {
 
 /// Keys and arguments of `inspect.lua`; `own_fences` where each name has its own.
 pub(super) fn write_inspection(cmd: &mut Cmd, locks: &[Keys], own_fences: bool) {
-    let each = if own_fences { 3 } else { 5 };
+    let each = if own_fences { 3 } else { 6 };
     cmd.arg(locks.len() * each);
     for keys in locks {
         cmd.arg(keys.lock()).arg(keys.waiters());
         if own_fences {
             cmd.arg(keys.fence());
         } else {
-            cmd.arg(keys.ends()).arg(keys.members()).arg(keys.limit());
+            cmd.arg(keys.ends()).arg(keys.members()).arg(keys.limit()).arg(keys.holder());
         }
     }
     cmd.arg(WAITERS_SHOWN).arg(each);

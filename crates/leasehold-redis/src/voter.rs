@@ -458,7 +458,7 @@ impl Voter for RedisVoter {
 }
 
 impl Listener for RedisVoter {
-    fn message(&self, _: u64, payload: &[u8]) {
+    fn message(&self, _: u64, _: &[u8], payload: &[u8]) {
         if let Some(owner) = reply::hint(payload) {
             self.tell(|sink| sink.wake(Wake::LookAgain { owner }));
         }

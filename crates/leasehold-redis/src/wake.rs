@@ -1,11 +1,14 @@
 //! Attempts that wait, and what a message means for them.
 
-use std::sync::{
-    Arc, OnceLock, Weak,
-    atomic::{AtomicU64, Ordering},
+use std::{
+    collections::HashMap,
+    sync::{
+        Arc, Mutex, OnceLock, Weak,
+        atomic::{AtomicU64, Ordering},
+    },
 };
 
-use super::connection::Listener;
+use super::{connection::Listener, keys::REDISSON_CHANNEL, locked};
 use leasehold_core::{
     clock::BootInstant,
     engine::{
@@ -26,6 +29,8 @@ pub(super) struct Attempts {
     /// What precedes the name of a lock in its key.
     prefix: String,
     sink: OnceLock<Weak<dyn WakeSink>>,
+    /// By channel, who waits for a lock in Redisson's format, first come first.
+    listeners: Mutex<HashMap<String, Vec<OwnerId>>>,
     /// How often its client has asked, of attempts or otherwise.
     pub(super) round_trips: AtomicU64,
 }
@@ -41,6 +46,8 @@ pub(super) struct WaitingAttempt {
     waits_for_replicas: bool,
     /// Over which link it was last answered that it is queued.
     link: Option<u64>,
+    /// Where the release of a lock in Redisson's format is announced, if it waits for one.
+    channel: Option<String>,
 }
 
 /// The number of no link.
@@ -107,12 +114,52 @@ impl Attempts {
     }
 
     pub(super) fn leave(&self, owner: OwnerId) {
-        self.registry.waits(owner, |waits| *waits = None);
+        let channel = self.registry.waits(owner, |waits| waits.take()?.channel);
+        channel.into_iter().for_each(|channel| self.forget(&channel, owner));
+    }
+
+    /// An attempt waits for a lock in Redisson's format: a message on its channel wakes it. Its call has begun.
+    pub(super) fn listen(&self, claim: &Claim, channel: &str) {
+        self.may_queue(claim);
+        let owner = claim.owner.id();
+        self.registry.waits(owner, |waits| waits.get_or_insert_default().channel = Some(channel.to_owned()));
+        locked(&self.listeners).entry(channel.to_owned()).or_default().push(owner);
+    }
+
+    /// Whether an attempt is woken by messages on a channel.
+    pub(super) fn listens(&self, owner: OwnerId) -> bool {
+        self.registry.waits(owner, |waits| waits.as_ref().is_some_and(|waits| waits.channel.is_some()))
+    }
+
+    fn forget(&self, channel: &str, owner: OwnerId) {
+        let mut listeners = locked(&self.listeners);
+        if let Some(waiting) = listeners.get_mut(channel) {
+            waiting.retain(|other| *other != owner);
+            if waiting.is_empty() {
+                listeners.remove(channel);
+            }
+        }
+    }
+
+    /// Redisson's messages: 0 for a lock that is free, of which one can have it; 1 for something that concerns all.
+    fn announced(&self, channel: &str, payload: &[u8]) {
+        let most = match payload {
+            b"0" => 1,
+            b"1" => usize::MAX,
+            _ => return,
+        };
+        let waiting = locked(&self.listeners).get(channel).cloned().unwrap_or_default();
+        // One that ended just now may have come too late to be forgotten.
+        let (woken, ended): (Vec<_>, Vec<_>) = waiting.into_iter().partition(|owner| self.listens(*owner));
+        ended.into_iter().for_each(|owner| self.forget(channel, owner));
+        woken.into_iter().take(most).for_each(|owner| self.look_again(owner));
     }
 
     /// Its claim failed without effect. One that was queued before still is, and is ended by its client.
     pub(super) fn leave_unless_queued(&self, owner: OwnerId) {
-        self.registry.waits(owner, |waits| waits.take_if(|waits| waits.arrival.is_none()));
+        let never_queued = |waits: &mut WaitingAttempt| waits.arrival.is_none();
+        let channel = self.registry.waits(owner, |waits| waits.take_if(never_queued)?.channel);
+        channel.into_iter().for_each(|channel| self.forget(&channel, owner));
     }
 
     /// The lock was handed to an attempt.
@@ -136,7 +183,11 @@ impl Listener for Attempts {
         self.round_trips.fetch_add(1, Ordering::Relaxed);
     }
 
-    fn message(&self, link: u64, payload: &[u8]) {
+    fn message(&self, link: u64, channel: &[u8], payload: &[u8]) {
+        let channel = std::str::from_utf8(channel).unwrap_or_default();
+        if channel.starts_with(REDISSON_CHANNEL) {
+            return self.announced(channel, payload);
+        }
         let text = std::str::from_utf8(payload).unwrap_or_default();
         // To those who watch a record: their random parts.
         if let Some(owners) = text.strip_prefix("look ") {
@@ -207,6 +258,7 @@ mod tests {
             owner: Owner::new(7, &Holder::Foreign),
             mode: Mode::Exclusive,
             ttl: Duration::from_secs(1),
+            format: leasehold_core::engine::Format::Plain,
             lock_delay: Duration::ZERO,
             queue: Some(Queue { wait: Duration::from_secs(9), poll_every: Duration::from_millis(300) }),
             acks,
@@ -227,7 +279,7 @@ mod tests {
         let (attempts, claim) = (Attempts::default(), claim(acks));
         attempts.set_sink(Arc::downgrade(&sink));
         queued(&attempts, &claim, 3);
-        attempts.message(3, format!("{} 11", claim.owner.id_text()).as_bytes());
+        attempts.message(3, b"wake", format!("{} 11", claim.owner.id_text()).as_bytes());
         heard.0.lock().unwrap().pop().unwrap()
     }
 
@@ -271,7 +323,7 @@ mod tests {
         let text = format!("look {} noise {}", one.id_text(), other.id_text());
         // What an older client takes for no message.
         assert!(grants(&text).next().is_none());
-        attempts.message(1, text.as_bytes());
+        attempts.message(1, b"wake", text.as_bytes());
         let told: Vec<_> = heard.0.lock().unwrap().drain(..).collect();
         let look = |wake: &Wake, of: &Owner| matches!(wake, Wake::LookAgain { owner } if *owner == of.id());
         assert!(matches!(&told[..], [a, b] if look(a, &one) && look(b, &other)), "{told:?}");
@@ -282,6 +334,6 @@ mod tests {
         for noise in ["", "x", "0123 1", "00000000000000000000000000000007 -1"] {
             assert!(grants(noise).next().is_none());
         }
-        Attempts::default().message(1, b"\xff\xff");
+        Attempts::default().message(1, b"\xff", b"\xff\xff");
     }
 }

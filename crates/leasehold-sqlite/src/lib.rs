@@ -76,7 +76,7 @@ impl Sqlite {
 
     /// Checks a claim once the thread has come to it.
     fn check(&self, claim: &Claim) -> impl FnOnce(&Claim) -> Result<(), EngineError> + Send + use<> {
-        let (ended, supported) = (self.ended.clone(), self.capabilities.check_mode(claim.mode));
+        let (ended, supported) = (self.ended.clone(), self.capabilities.check(claim));
         move |claim| {
             supported?;
             // Its end may have overtaken it on the way to the thread.

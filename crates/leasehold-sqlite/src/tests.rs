@@ -67,6 +67,7 @@ fn claim(name: &str, wait: Option<Duration>) -> Claim {
         owner: Owner::new(rand::random(), &Holder::this_process("test", 0)),
         mode: Mode::Exclusive,
         ttl: Duration::from_secs(30),
+        format: leasehold_core::engine::Format::Plain,
         lock_delay: Duration::ZERO,
         queue: wait.map(|wait| Queue { wait, poll_every: POLL }),
         acks: leasehold_core::engine::Acks::None,

@@ -72,9 +72,9 @@ pub use leasehold::{Builder, Leasehold};
 use leasehold_core::text;
 #[doc(inline)]
 pub use leasehold_core::{
-    Acks, Attempt, Client, Clock, Deadline, Deadlines, Due, Election, Error, ErrorKind, Event, Fence, Guard,
-    GuardSet, Handle, Health, Holder, Idempotency, IdempotencyKey, Inspection, Leadership, Lease, LeaseSet,
-    Lock, LockOwner, LockSet, Marker, MarkerGuard, Mode, Name, Observer, OnOutage, Protection,
+    Acks, Attempt, Client, Clock, Deadline, Deadlines, Due, Election, Error, ErrorKind, Event, Fence, Format,
+    Guard, GuardSet, Handle, Health, Holder, Idempotency, IdempotencyKey, Inspection, Leadership, Lease,
+    LeaseSet, Lock, LockOwner, LockSet, Marker, MarkerGuard, Mode, Name, Observer, OnOutage, Protection,
     ReentrantGuard, ReentrantLock, Refusal, Released, ReleasedSet, Result, Retry, RunError, Stats, Upgrade,
     client, clock, deadlines, election, error, fence, idempotency, lease, lock, marker, name, owner,
     telemetry,

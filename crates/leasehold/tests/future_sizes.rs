@@ -18,6 +18,7 @@ fn claim() -> Claim {
         owner: Owner::new(7, &Holder::Foreign),
         mode: Mode::Exclusive,
         ttl: Duration::from_secs(30),
+        format: leasehold::engine::Format::Plain,
         lock_delay: Duration::ZERO,
         queue: Some(Queue { wait: Duration::from_secs(5), poll_every: Duration::from_secs(5) }),
         acks: Acks::None,

@@ -31,6 +31,7 @@ fn claim(random: u128, name: &str) -> Claim {
         name: Name::new(name).unwrap(),
         owner: Owner::new(random, &Holder::this_process("tests", 1)),
         ttl: Duration::from_secs(3),
+        format: leasehold::engine::Format::Plain,
         lock_delay: Duration::ZERO,
         mode: Mode::Exclusive,
         queue: None,

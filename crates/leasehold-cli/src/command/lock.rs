@@ -9,7 +9,7 @@ use std::{
 };
 
 use clap::{Args, Subcommand};
-use leasehold::{Acks, Error, Fence, Handle, Leasehold, Mode, OnOutage, engine::Released};
+use leasehold::{Acks, Error, Fence, Format, Handle, Leasehold, Mode, OnOutage, engine::Released};
 use serde::Serialize;
 
 use super::Global;
@@ -81,6 +81,10 @@ pub(super) struct Acquire {
     /// Replicas that must acknowledge the lock: a number, or majority
     #[arg(long, value_name = "N")]
     acks: Option<Acks>,
+
+    /// Share the lock with RLock and RFencedLock of Redisson, whose name for it is the store's prefix and NAME
+    #[arg(long)]
+    redisson: bool,
 
     /// File to write the handle to; it must not exist [env: LEASEHOLD_HANDLE] [default: a new file]
     #[arg(long, value_name = "FILE")]
@@ -168,6 +172,7 @@ impl Acquire {
         let wait = Wait::from_flags(self.nonblock, self.wait).unwrap_or(Wait::Forever);
         let lock = leases.lock(&self.name).mode(mode).ttl(ttl).label(&self.label);
         let lock = lock.acks(self.acks.unwrap_or_default());
+        let lock = if self.redisson { lock.format(Format::Redisson) } else { lock };
         let (wanted, verbose) = ((self.name.as_str(), mode), global.verbose > 0);
         let wanted = waiting::acquire(lock, wanted, wait, OnOutage::Deny, &mut signals, verbose).await;
         let mut acks = 0;

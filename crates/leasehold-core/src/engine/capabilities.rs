@@ -2,7 +2,7 @@
 
 use std::{ops::RangeInclusive, time::Duration};
 
-use super::{EXCLUSIVE_ONLY, EngineError, FIRST_ONLY, Fault, Mode};
+use super::{Claim, EXCLUSIVE_ONLY, EngineError, FIRST_ONLY, Fault, Format, Mode, NO_REDISSON};
 use crate::lease::validity::{TTL_MAX_LIMIT, TTL_MIN};
 
 /// What an engine can do, as plain data: it drives errors, docs and which conformance cases run.
@@ -32,6 +32,8 @@ pub struct Capabilities {
     pub no_shared: Option<&'static str>,
     /// Why there are no permits, if there are none.
     pub no_permits: Option<&'static str>,
+    /// Why locks cannot have Redisson's format, if they cannot.
+    pub no_redisson: Option<&'static str>,
     /// Why a claim cannot wait for replicas, if it cannot.
     pub no_acks: Option<&'static str>,
     /// Why a holder cannot name the next one, if it cannot: see [`Leases::hand_to`](super::Leases::hand_to).
@@ -59,6 +61,7 @@ impl Capabilities {
             claim_all: Atomic::No,
             no_shared: Some(EXCLUSIVE_ONLY),
             no_permits: Some(EXCLUSIVE_ONLY),
+            no_redisson: Some(NO_REDISSON),
             no_acks: None,
             no_hand_to: Some(FIRST_ONLY),
         }
@@ -84,17 +87,38 @@ impl Capabilities {
         Self { no_hand_to: None, ..self }
     }
 
+    /// The same with locks in Redisson's format, or why there are none after all.
+    pub fn with_redisson(self, unless: Option<&'static str>) -> Self {
+        Self { no_redisson: unless, ..self }
+    }
+
     /// The same with reports of lost leases.
     pub fn with_loss_reports(self) -> Self {
         Self { reports_loss: true, ..self }
     }
 
-    /// Refuses a mode that the engine does not have: every claim begins with it.
+    /// Refuses what the engine does not have: every claim begins with it.
+    pub fn check(&self, claim: &Claim) -> Result<(), EngineError> {
+        self.check_mode(claim.mode)?;
+        self.check_format(claim.format, claim.mode)
+    }
+
+    /// Refuses a mode that the engine does not have.
     pub fn check_mode(&self, mode: Mode) -> Result<(), EngineError> {
         let lacks = match mode {
             Mode::Exclusive => None,
             Mode::Shared => self.no_shared,
             Mode::Permits { .. } => self.no_permits,
+        };
+        lacks.map_or(Ok(()), |why| Err(EngineError::new(Fault::Unsupported, why)))
+    }
+
+    /// Refuses a format that the engine does not have, or not in this mode.
+    pub fn check_format(&self, format: Format, mode: Mode) -> Result<(), EngineError> {
+        let lacks = match (format, mode) {
+            (Format::Plain, _) => None,
+            (Format::Redisson, Mode::Exclusive) => self.no_redisson,
+            (Format::Redisson, _) => Some("of Redisson's locks only the exclusive ones can be shared"),
         };
         lacks.map_or(Ok(()), |why| Err(EngineError::new(Fault::Unsupported, why)))
     }

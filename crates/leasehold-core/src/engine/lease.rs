@@ -91,6 +91,31 @@ impl FromStr for Mode {
     }
 }
 
+/// How an exclusive lock lies in the store, and thus with which other libraries it is shared.
+#[derive(Clone, Copy, Debug, Default, PartialEq, Eq, Hash)]
+#[non_exhaustive]
+pub enum Format {
+    /// As a plain string with an expiry, as many libraries have it.
+    #[default]
+    Plain,
+    /// As `RLock` and `RFencedLock` of Redisson have it, on one Redis server, behind sentinels or in a cluster. Fences are
+    /// Redisson's fencing tokens: a plain counter of the lock.
+    ///
+    /// Waiters of ours and of Redisson compete when the lock is released: nobody is served in order. Who waits is not
+    /// known to the store. A loss is noticed by the next renewal.
+    Redisson,
+}
+
+/// The word for it in policies and handles.
+impl fmt::Display for Format {
+    fn fmt(&self, f: &mut fmt::Formatter<'_>) -> fmt::Result {
+        f.write_str(match self {
+            Self::Plain => "plain",
+            Self::Redisson => "redisson",
+        })
+    }
+}
+
 /// One attempt to get a lease. Plain data: what of it is under way is the engine's to know.
 #[derive(Clone, Debug)]
 pub struct Claim {
@@ -100,6 +125,8 @@ pub struct Claim {
     pub owner: Owner,
     /// How it is to be held.
     pub mode: Mode,
+    /// How it lies in the store.
+    pub format: Format,
     /// How long the lease shall last.
     pub ttl: Duration,
     /// How long the lock stays closed after the lease *expired*.
@@ -122,8 +149,8 @@ pub struct Queue {
 impl Claim {
     /// The lease that this claim's grant leads to.
     pub fn hold(&self, fence: Fence) -> Hold {
-        let Self { name, owner, mode, ttl, lock_delay, .. } = self.clone();
-        Hold { name, owner, fence, mode, ttl, lock_delay, of: Held::Lock, watch: false }
+        let Self { name, owner, mode, format, ttl, lock_delay, .. } = self.clone();
+        Hold { name, owner, fence, mode, format, ttl, lock_delay, of: Held::Lock, watch: false }
     }
 }
 
@@ -157,6 +184,8 @@ pub struct Hold {
     pub fence: Fence,
     /// How it is held.
     pub mode: Mode,
+    /// How it lies in the store.
+    pub format: Format,
     /// How long a renewal shall last.
     pub ttl: Duration,
     /// How long the lock stays closed after the lease *expired*.

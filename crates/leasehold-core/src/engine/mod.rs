@@ -37,8 +37,8 @@ pub use cursor::{Cursor, Page};
 pub(crate) use cursor::{Listing, all_items};
 pub use inspect::{HOLDERS_SHOWN, Inspect, Inspection, Tenure, WAITERS_SHOWN, Waiter};
 pub use lease::{
-    Acks, Answer, AnswerAll, Claim, Converted, Grant, HandedTo, Held, Hold, Holders, LossHint, Mode, Queue,
-    Released, Renewed, Wake,
+    Acks, Answer, AnswerAll, Claim, Converted, Format, Grant, HandedTo, Held, Hold, Holders, LossHint, Mode,
+    Queue, Released, Renewed, Wake,
 };
 pub use members::{Member, MemberState, Members, Rounds};
 pub use nodes::ClockOffset;
@@ -316,6 +316,10 @@ pub const EXCLUSIVE_ONLY: &str = "this store has exclusive locks only";
 
 /// Why an engine hands a lock to nobody but the first in the queue.
 pub const FIRST_ONLY: &str = "this store hands a lock to the first in the queue only";
+
+/// Why an engine refuses [`Format::Redisson`].
+pub const NO_REDISSON: &str =
+    "it takes a redis://, redis-sentinel:// or redis-cluster:// store, which Redisson's clients use too";
 
 /// Most waiters of one name.
 pub const WAITERS_MAX: u32 = 10_000;

@@ -10,7 +10,7 @@ use std::time::Duration;
 
 use bytes::Bytes;
 
-use super::{Cursor, Fut, Grant, Held, Hold, Mode, Page};
+use super::{Cursor, Format, Fut, Grant, Held, Hold, Mode, Page};
 use crate::{
     clock::Until,
     fence::Fence,
@@ -96,7 +96,8 @@ impl Begin {
     pub fn hold(&self, fence: Fence) -> Hold {
         let Self { key: name, owner, lease: ttl, .. } = self.clone();
         let (mode, lock_delay) = (Mode::Exclusive, Duration::ZERO);
-        Hold { name, owner, fence, mode, ttl, lock_delay, of: Held::Record, watch: false }
+        let format = Format::Plain;
+        Hold { name, owner, fence, mode, format, ttl, lock_delay, of: Held::Record, watch: false }
     }
 
     /// The text of the record while it runs.

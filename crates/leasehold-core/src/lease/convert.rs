@@ -2,7 +2,7 @@
 
 use super::{Guard, Lease};
 use crate::{
-    engine::{Converted, EngineError, Fault, Grant, Mode},
+    engine::{Converted, EngineError, Fault, Format, Grant, Mode},
     error::Result,
 };
 
@@ -79,6 +79,10 @@ impl Guard {
         }
         if !state.hold.mode.is_kind_of(to) {
             let error = EngineError::new(Fault::Unsupported, "permits are not those of a reader or a writer");
+            return Err(core.failed(error, "changing the mode of", &state.hold.name));
+        }
+        if state.hold.format != Format::Plain {
+            let error = EngineError::new(Fault::Unsupported, "in Redisson's format a lock stays exclusive");
             return Err(core.failed(error, "changing the mode of", &state.hold.name));
         }
         let until = core.command_until();

@@ -4,7 +4,7 @@ use std::{fmt, str::FromStr, time::Duration};
 
 use crate::{
     client::Client,
-    engine::{Held, Hold, Released, Renewed},
+    engine::{Format, Held, Hold, Released, Renewed},
     error::{Error, Result},
     fence::Fence,
     name::Name,
@@ -21,6 +21,8 @@ pub struct Handle {
 }
 
 const HEADER: &str = "leasehold-handle 1";
+/// What comes before the format on the last line, if it is not the plain one.
+const FORMAT: &str = "format ";
 
 impl Handle {
     /// What is held.
@@ -40,9 +42,10 @@ impl Handle {
 
     /// The text to keep in a file. It contains the secret.
     pub fn expose(&self) -> String {
-        let Hold { name, owner, fence, mode, ttl, lock_delay, .. } = &self.hold;
+        let Hold { name, owner, fence, mode, format, ttl, lock_delay, .. } = &self.hold;
         let (ttl, delay, owner) = (ttl.as_millis(), lock_delay.as_millis(), owner.expose());
-        format!("{HEADER}\n{name}\n{fence}\n{mode}\n{ttl}\n{delay}\n{owner}\n")
+        let text = format!("{HEADER}\n{name}\n{fence}\n{mode}\n{ttl}\n{delay}\n{owner}\n");
+        if *format == Format::Plain { text } else { format!("{text}{FORMAT}{format}\n") }
     }
 
     /// Extends the lock by its ttl, or by another one.
@@ -86,8 +89,10 @@ impl FromStr for Handle {
             let ttl = Duration::from_millis(lines.next()?.parse().ok()?);
             let lock_delay = Duration::from_millis(lines.next()?.parse().ok()?);
             let owner = Owner::from_exposed(lines.next()?)?;
-            let of = Held::Lock;
-            Some(Self { hold: Hold { name, owner, fence, mode, ttl, lock_delay, of, watch: false } })
+            let format = lines.next().and_then(|line| line.strip_prefix(FORMAT));
+            let format = format.map_or(Some(Format::Plain), |format| format.parse().ok())?;
+            let (of, watch) = (Held::Lock, false);
+            Some(Self { hold: Hold { name, owner, fence, mode, format, ttl, lock_delay, of, watch } })
         };
         read()
             .ok_or_else(|| Error::invalid("lock handle", "…", format!("text that begins with \"{HEADER}\"")))
@@ -118,14 +123,23 @@ mod tests {
             ttl: Duration::from_secs(30),
             lock_delay: Duration::ZERO,
             mode: Mode::Shared,
+            format: Format::Plain,
             of: Held::Lock,
             watch: false,
         };
-        let handle = Handle { hold };
-        let back: Handle = handle.expose().parse().unwrap();
-        assert_eq!((back.name(), back.fence(), back.ttl()), (handle.name(), handle.fence(), handle.ttl()));
-        assert_eq!((&back.hold.owner, back.hold.mode), (&handle.hold.owner, Mode::Shared));
-        assert!(!format!("{handle:?}").contains("feedbeef"));
+        for (format, mode) in [(Format::Plain, Mode::Shared), (Format::Redisson, Mode::Exclusive)] {
+            let handle = Handle { hold: Hold { format, mode, ..hold.clone() } };
+            let text = format!("{}store redis://there\n", handle.expose());
+            let back: Handle = text.parse().unwrap();
+            assert_eq!(
+                (back.name(), back.fence(), back.ttl()),
+                (handle.name(), handle.fence(), handle.ttl())
+            );
+            let Hold { owner, mode: read, format: read_format, .. } = &back.hold;
+            assert_eq!((owner, *read, *read_format), (&handle.hold.owner, mode, format));
+            assert!(!format!("{handle:?}").contains("feedbeef"));
+        }
+        assert!(format!("{}format other\n", Handle { hold }.expose()).parse::<Handle>().is_err());
         assert!("something else".parse::<Handle>().is_err());
     }
 }

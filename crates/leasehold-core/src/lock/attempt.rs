@@ -78,11 +78,11 @@ struct History {
 impl<'a> Obligation<'a> {
     fn new(core: &'a Arc<Core>, name: Name, request: &'a LockRequest, wait: Option<Duration>) -> Self {
         request.telemetry(core).count(Count::attempts);
-        let &LockRequest { ttl, lock_delay, acks, .. } = request;
+        let &LockRequest { format, ttl, lock_delay, acks, .. } = request;
         let (began, history) = (core.clock.now(), History::default());
         let (owner, mode) = (core.new_owner(&request.label, began), request.mode());
         let queue = wait.map(|wait| Queue { wait, poll_every: retry::poll_every(ttl) });
-        let claim = Claim { name, owner, mode, ttl, lock_delay, queue, acks };
+        let claim = Claim { name, owner, mode, format, ttl, lock_delay, queue, acks };
         let (until, busy_until) = (began + wait.unwrap_or_default(), began);
         let (ticket, owed, settled) = (None, false, false);
         Self { core, request, began, claim, ticket, owed, settled, until, busy_until, history }

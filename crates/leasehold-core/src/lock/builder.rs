@@ -15,7 +15,7 @@ use crate::{
     builder::setters,
     config::{Config, WAIT_MAX},
     core::Core,
-    engine::{Acks, Mode},
+    engine::{Acks, Format, Mode},
     error::{Error, Result},
     lease::{Guard, Lease},
     name::Name,
@@ -168,6 +168,19 @@ impl Lock {
         /// # Ok(()) }
         /// ```
         acks(acks: impl Into<Acks>) => request.acks;
+        /// How the lock lies in the store: [`Format::Redisson`] shares it with `RLock` and `RFencedLock` of Redisson, whose name
+        /// for it is the store's prefix and the name. All who use the name must choose the same.
+        ///
+        /// ```
+        /// # #[tokio::main(flavor = "current_thread")] async fn main() -> leasehold::Result<()> {
+        /// # let leases = leasehold::Leasehold::connect("memory:").await?;
+        /// # use leasehold::Format;
+        /// // On `redis://`, `redis-sentinel://` and `redis-cluster://`. Other stores refuse it.
+        /// let refused = leases.lock("deal:42").format(Format::Redisson).acquire().await.unwrap_err();
+        /// assert_eq!(refused.kind(), leasehold::ErrorKind::Unsupported);
+        /// # Ok(()) }
+        /// ```
+        format(format: Format) => request.format;
         /// The longest time the lock can be held, renewals included.
         ///
         /// ```

@@ -6,7 +6,7 @@ use super::{OnOutage, Waited, kind::Kind, retry::Retry};
 use crate::{
     config::{WAIT_MAX, between, check_label, check_wait},
     core::Core,
-    engine::{Acks, Mode},
+    engine::{Acks, Format, Mode},
     error::{Error, Result},
     lease::{Bond, validity::TTL_MAX_LIMIT},
     telemetry::Telemetry,
@@ -16,6 +16,7 @@ use crate::{
 #[derive(Clone, Default)]
 pub(crate) struct LockRequest {
     pub(crate) kind: Kind,
+    pub(crate) format: Format,
     pub(crate) ttl: Duration,
     pub(crate) wait: Duration,
     pub(crate) max_attempts: Option<u32>,
@@ -73,6 +74,9 @@ impl LockRequest {
         let mode = self.kind.mode()?;
         if let Err(lacks) = capabilities.check_mode(mode) {
             return Err(Error::unsupported(format!("a lock held as {mode}"), lacks.why));
+        }
+        if let Err(lacks) = capabilities.check_format(self.format, mode) {
+            return Err(Error::unsupported(format!("a lock held as {mode} in Redisson's format"), lacks.why));
         }
         if let (true, Some(why)) = (self.acks != Acks::None, capabilities.no_acks) {
             return Err(Error::unsupported("waiting for replicas", why));

@@ -16,7 +16,7 @@ use crate::{
     clock::BootInstant,
     config::WAIT_MAX,
     core::Core,
-    engine::{AnswerAll, Atomic, Claim, EngineError},
+    engine::{Acks, AnswerAll, Atomic, Claim, EngineError, Format},
     error::{Error, Result},
     lease::{Bond, Cleanup, Guard, GuardSet, LeaseSet, give_back, validity},
     name::Name,
@@ -272,7 +272,11 @@ impl CheckedSet {
             guards[first] = Some(attempt::wait_for(&self.core, name.clone(), &request).await?);
         }
         let rest: Vec<_> = (0..guards.len()).filter(|member| Some(*member) != first).collect();
-        let is_atomic = self.core.engine.capabilities().claim_all == Atomic::Store;
+        // Claims that wait for replicas, and locks in another format, go one by one.
+        let is_plain =
+            |member: &Member| member.request.acks == Acks::None && member.request.format == Format::Plain;
+        let is_atomic =
+            self.core.engine.capabilities().claim_all == Atomic::Store && self.members.iter().all(is_plain);
         let blocked = if rest.is_empty() {
             None
         } else if is_atomic {
@@ -359,8 +363,8 @@ impl Member {
         let Self { name, request, .. } = self;
         request.telemetry(core).count(Count::attempts);
         let (owner, mode) = (core.new_owner(&request.label, began), request.mode());
-        let &LockRequest { ttl, lock_delay, acks, .. } = request;
-        Claim { name: name.clone(), owner, mode, ttl, lock_delay, queue: None, acks }
+        let &LockRequest { format, ttl, lock_delay, acks, .. } = request;
+        Claim { name: name.clone(), owner, mode, format, ttl, lock_delay, queue: None, acks }
     }
 }
 

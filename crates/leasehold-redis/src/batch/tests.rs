@@ -22,6 +22,7 @@ fn claim(random: u128, name: &str, wait: bool) -> Claim {
         name: Name::new(name).unwrap(),
         owner: Owner::new(random, &Holder::this_process("", 1)),
         ttl: Duration::from_secs(30),
+        format: leasehold_core::engine::Format::Plain,
         lock_delay: Duration::ZERO,
         mode: Mode::Exclusive,
         queue: wait.then(|| Queue { wait: Duration::from_secs(30), poll_every: Duration::from_secs(5) }),
@@ -39,7 +40,10 @@ fn claiming(redis: &Redis, claim: &Claim) -> Op {
 fn ending(redis: &Redis, claim: &Claim) -> Op {
     let (owner, entry, attempts): (_, _, Arc<Attempts>) =
         (claim.owner.clone(), String::new(), redis.attempts.clone());
-    Op::new(redis.keys(&claim.name), Step::End { owner, mode: claim.mode, fence: None, entry, attempts })
+    Op::new(
+        redis.keys(&claim.name),
+        Step::End { owner, mode: claim.mode, format: claim.format, fence: None, entry, attempts },
+    )
 }
 
 /// One call of all of them, over the only connection.

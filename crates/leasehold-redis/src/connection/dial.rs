@@ -97,7 +97,8 @@ async fn set_up(client: &Client, options: &Arc<ConnectionOptions>, moves: u64) -
         tracing::info!(?grace, "the primary is new: nothing is granted for a while");
     }
     let (since, timeouts) = (options.clock.now(), AtomicU32::new(0));
-    let (subscribed, subscriptions, tracked) = (OnceCell::new(), Mutex::default(), OnceCell::new());
+    let (subscribed, subscriptions, channels) = (OnceCell::new(), Mutex::default(), Mutex::default());
+    let tracked = OnceCell::new();
     Ok(Link {
         inner,
         number,
@@ -106,6 +107,7 @@ async fn set_up(client: &Client, options: &Arc<ConnectionOptions>, moves: u64) -
         moves,
         subscribed,
         subscriptions,
+        channels,
         timeouts,
         native,
         tracked,
@@ -128,10 +130,10 @@ impl Signals {
     fn pushed(&self, push: &PushInfo) {
         match push.kind {
             PushKind::Message | PushKind::SMessage => {
-                if let (Some(listener), Some(Value::BulkString(payload))) =
-                    (self.options.listener(), push.data.last())
+                if let (Some(listener), [Value::BulkString(channel), Value::BulkString(payload)]) =
+                    (self.options.listener(), &push.data[..])
                 {
-                    listener.message(self.number, payload);
+                    listener.message(self.number, channel, payload);
                 }
             }
             // We never ask for it: the slot went to another node. The driver takes it for the reply to whatever was sent

@@ -2,6 +2,7 @@
 
 use std::{
     collections::HashMap,
+    hash::Hash,
     sync::{
         Arc, Mutex, OnceLock,
         atomic::{AtomicBool, AtomicU32, Ordering},
@@ -29,8 +30,8 @@ const UNUSED_AFTER: Duration = Duration::from_secs(15);
 /// Subscriptions that are kept whatever they are used for.
 const KEPT: usize = 64;
 
-/// By slot: when a waiter last needed it, and whether the server has confirmed it.
-type Subscriptions = HashMap<u16, (BootInstant, Arc<OnceCell<()>>)>;
+/// When a waiter last needed each, and whether the server has confirmed it.
+type Subscriptions<T> = HashMap<T, (BootInstant, Arc<OnceCell<()>>)>;
 
 /// A connection that is up. It is never repaired: what was learnt over it means nothing on the next.
 pub(crate) struct Link {
@@ -45,7 +46,9 @@ pub(crate) struct Link {
     /// Whether wake-ups on the channel of the connection come over it.
     pub(crate) subscribed: OnceCell<()>,
     /// In a cluster, which slots' wake-ups do.
-    pub(super) subscriptions: Mutex<Subscriptions>,
+    pub(super) subscriptions: Mutex<Subscriptions<u16>>,
+    /// Which other channels are subscribed to: those of locks in Redisson's format.
+    pub(super) channels: Mutex<Subscriptions<String>>,
     pub(super) timeouts: AtomicU32,
     /// How this server deletes a key if it has a given value, unless it takes a script.
     pub(super) native: Native,
@@ -206,14 +209,17 @@ impl Link {
 
     /// The same for the wake-ups of a slot.
     async fn subscribe_slot(&self, (slot, channel): (u16, &str), asking: bool, until: Until) -> Result<()> {
-        let now = self.signals.options.clock.now();
-        let confirmed = {
-            let mut subscriptions = locked(&self.subscriptions);
-            let (used_at, confirmed) = subscriptions.entry(slot).or_insert((now, Arc::default()));
-            *used_at = now;
-            confirmed.clone()
-        };
+        let confirmed = self.needs(&self.subscriptions, slot);
         self.confirm(&confirmed, &command(&["SSUBSCRIBE", channel]), asking, until).await
+    }
+
+    /// A waiter needs a subscription now; whether the server has confirmed it.
+    fn needs<T: Eq + Hash>(&self, subscriptions: &Mutex<Subscriptions<T>>, what: T) -> Arc<OnceCell<()>> {
+        let now = self.signals.options.clock.now();
+        let mut subscriptions = locked(subscriptions);
+        let (used_at, confirmed) = subscriptions.entry(what).or_insert((now, Arc::default()));
+        *used_at = now;
+        confirmed.clone()
     }
 
     async fn confirm(&self, confirmed: &OnceCell<()>, cmd: &Cmd, asking: bool, until: Until) -> Result<()> {
@@ -226,10 +232,13 @@ impl Link {
 }
 
 /// Whether so many subscriptions have no waiter that a new link is cheaper.
-fn mostly_unused(slots: &Subscriptions, now: BootInstant) -> bool {
-    let unused = slots.values().filter(|(used_at, _)| now.since(*used_at) > UNUSED_AFTER);
-    slots.len() >= KEPT && unused.count() * 2 > slots.len()
+fn mostly_unused<T>(subscriptions: &Subscriptions<T>, now: BootInstant) -> bool {
+    let unused = subscriptions.values().filter(|(used_at, _)| now.since(*used_at) > UNUSED_AFTER);
+    subscriptions.len() >= KEPT && unused.count() * 2 > subscriptions.len()
 }
+
+/// Whether a channel belongs to a slot of a cluster.
+pub(crate) struct Sharded(pub(crate) bool);
 
 impl Connection {
     /// Makes sure that wake-ups of one slot of a cluster come over the link, on a channel of that slot.
@@ -239,14 +248,45 @@ impl Connection {
         asking: bool,
         until: Until,
     ) -> Result<()> {
-        let mut link = self.link(until).await?;
-        let is_known = locked(&link.subscriptions).contains_key(&slot);
-        if !is_known && mostly_unused(&locked(&link.subscriptions), self.options.clock.now()) {
-            // To unsubscribe would shift the driver's replies: only a new link is rid of them.
-            link.broke("most wake-ups that come over it have no waiter");
-            link = self.link(until).await?;
-        }
+        let link = self.link_to_subscribe(|link| &link.subscriptions, &slot, until).await?;
         link.subscribe_slot((slot, channel), asking, until).await
+    }
+
+    /// Makes sure that the messages on a channel come over the link, and returns its number. In a cluster the channel is that
+    /// of a slot.
+    pub(crate) async fn subscribe_to(
+        self: &Arc<Self>,
+        channel: &str,
+        Sharded(sharded): Sharded,
+        asking: bool,
+        until: Until,
+    ) -> Result<u64> {
+        let channel = channel.to_owned();
+        let link = self.link_to_subscribe(|link| &link.channels, &channel, until).await?;
+        let subscribe = command(&[if sharded { "SSUBSCRIBE" } else { "SUBSCRIBE" }, &channel]);
+        let confirmed = link.needs(&link.channels, channel);
+        link.confirm(&confirmed, &subscribe, asking, until).await?;
+        Ok(link.number)
+    }
+
+    /// The link for a subscription; another one than before if most of those that it has are not used any more.
+    async fn link_to_subscribe<T: Eq + Hash>(
+        self: &Arc<Self>,
+        subscriptions: impl Fn(&Link) -> &Mutex<Subscriptions<T>>,
+        what: &T,
+        until: Until,
+    ) -> Result<Arc<Link>> {
+        let link = self.link(until).await?;
+        let is_crowded = {
+            let subscriptions = locked(subscriptions(&link));
+            !subscriptions.contains_key(what) && mostly_unused(&subscriptions, self.options.clock.now())
+        };
+        if !is_crowded {
+            return Ok(link);
+        }
+        // To unsubscribe would shift the driver's replies: only a new link is rid of them.
+        link.broke("most wake-ups that come over it have no waiter");
+        self.link(until).await
     }
 
     /// Whether wake-ups of a slot come over the present link.
@@ -265,7 +305,7 @@ mod tests {
     #[test]
     fn a_link_is_replaced_when_most_of_many_subscriptions_have_no_waiter() {
         let at = |seconds: u64| BootInstant::from_nanos(seconds * 1_000_000_000);
-        let slots = |unused: u16, used: u16| -> Subscriptions {
+        let slots = |unused: u16, used: u16| -> Subscriptions<u16> {
             let times = (0..unused).map(|_| 1).chain((0..used).map(|_| 50));
             times.zip(0..).map(|(seconds, slot)| (slot, (at(seconds), Arc::default()))).collect()
         };

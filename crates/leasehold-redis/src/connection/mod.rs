@@ -16,7 +16,10 @@ use redis::Client;
 use tokio::sync::watch;
 
 use self::tracking::Tracking;
-pub(super) use self::{link::Link, tasks::Tasks};
+pub(super) use self::{
+    link::{Link, Sharded},
+    tasks::Tasks,
+};
 use super::{Result, locked, topology::sentinel::Sentinels, unreachable, url::Endpoint};
 use leasehold_core::{
     clock::{BootInstant, Clock, Until},
@@ -25,8 +28,8 @@ use leasehold_core::{
 
 /// Receives what comes over a connection besides replies. It must not block.
 pub(super) trait Listener: Send + Sync {
-    /// A message on the wake channel, over the link of that number.
-    fn message(&self, link: u64, payload: &[u8]);
+    /// A message on a channel, over the link of that number.
+    fn message(&self, link: u64, channel: &[u8], payload: &[u8]);
     /// Somebody else changed a key that a renewal has read over the link of that number; `None`: perhaps all of them.
     fn changed(&self, _link: u64, _key: Option<&[u8]>) {}
     /// A link is up.

@@ -2,8 +2,7 @@
 
 use std::{num::NonZeroU32, sync::Arc, time::Duration};
 
-use bytes::BufMut;
-use redis::{Cmd, RedisWrite, ToRedisArgs};
+use redis::Cmd;
 
 use super::{
     super::{
@@ -11,11 +10,13 @@ use super::{
         topology::outcome::Resend,
         wake::{self, Attempts},
     },
-    Call, TOMBSTONE, px,
+    Call, TOMBSTONE,
+    held_text::HeldText,
+    px,
 };
 use leasehold_core::{
     engine::{
-        Claim, Held, Hold, Mode, liveness,
+        Claim, Format, Held, Hold, Mode, liveness,
         records::{Begin, Settle},
     },
     fence::Fence,
@@ -25,7 +26,7 @@ use leasehold_core::{
 /// One operation on one lock or record.
 pub(crate) struct Op {
     pub(crate) keys: Keys,
-    step: Step,
+    pub(super) step: Step,
     /// It takes one key and must not share a call: others of its slot may be on another node.
     pub(crate) alone: bool,
 }
@@ -45,13 +46,14 @@ pub(crate) enum Step {
     End {
         owner: Owner,
         mode: Mode,
+        format: Format,
         /// Known of a lock that was granted.
         fence: Option<Fence>,
         /// Its entry in the queue; empty if it cannot have one.
         entry: String,
         attempts: Arc<Attempts>,
     },
-    ForceRelease(Fence),
+    ForceRelease(Fence, Format),
     /// Makes a writer a reader, or the only reader a writer.
     Convert(Hold, Mode),
     SetLimit(NonZeroU32),
@@ -91,6 +93,8 @@ pub(super) enum Key {
     G,
     B,
     V,
+    N,
+    T,
 }
 
 impl Op {
@@ -136,11 +140,13 @@ impl Op {
         }
     }
 
-    /// The lease whose loss shall be reported after this renewal, if it is one. What several hold is not watched: see
-    /// [`reports_loss`](leasehold_core::engine::Leases::reports_loss).
+    /// The lease whose loss shall be reported after this renewal, if it is one. What several hold is not watched, nor
+    /// what lies in Redisson's format: see [`reports_loss`](leasehold_core::engine::Leases::reports_loss).
     pub(crate) fn watches(&self) -> Option<&Hold> {
         match &self.step {
-            Step::Renew(hold) if hold.watch && hold.mode == Mode::Exclusive => Some(hold),
+            Step::Renew(hold) if hold.watch && hold.mode == Mode::Exclusive && !self.is_redisson() => {
+                Some(hold)
+            }
             _ => None,
         }
     }
@@ -177,6 +183,9 @@ impl Op {
     /// The flat script for its ordinary case, if it leaves over this link: one for those that leave alone, and one for
     /// several in a call.
     pub(super) fn ordinary(&self, link: u64) -> Option<[Call; 2]> {
+        if self.is_redisson() {
+            return None;
+        }
         match &self.step {
             Step::Claim { arrival: None, .. } if self.is_of_member() => Some([Call::MembersClaim; 2]),
             Step::Claim { arrival: None, .. } => Some([Call::ClaimFree, Call::ClaimsFree]),
@@ -194,6 +203,7 @@ impl Op {
     /// The call that it takes in any case.
     pub(super) fn call(&self, with_grace: bool) -> Call {
         match &self.step {
+            _ if self.is_redisson() => Call::Redisson,
             Step::Renew(Hold { of: Held::Record, .. })
             | Step::Begin(..)
             | Step::Settle { .. }
@@ -215,6 +225,7 @@ impl Op {
             self.left(u64::MAX);
         }
         match (&self.step, call) {
+            (_, Call::Redisson) => self.redisson_form(link),
             (Step::Claim { .. }, Call::ClaimFree) => ("", &[K, F, W, G]),
             (Step::Claim { .. }, Call::ClaimsFree) => ("", &[K, W, G]),
             (Step::Claim { .. }, Call::MembersClaim) => ("", &[K, Z, H, L, W, G]),
@@ -235,7 +246,7 @@ impl Op {
                 ("t", ALL_AND_G)
             }
             (Step::End { entry, .. }, _) => (if entry.is_empty() { "r" } else { "a" }, ALL),
-            (Step::ForceRelease(_), _) => ("f", ALL),
+            (Step::ForceRelease(..), _) => ("f", ALL),
             (Step::Convert(..), _) => ("v", ALL),
             (Step::SetLimit(_), _) => ("l", ALL),
             (Step::HandTo(..), _) => ("y", ALL),
@@ -251,14 +262,14 @@ impl Op {
         write_key(key, &self.keys, self.owner(), by_slot, cmd);
     }
 
-    fn owner(&self) -> Option<&Owner> {
+    pub(super) fn owner(&self) -> Option<&Owner> {
         match &self.step {
             Step::Claim { claim, .. } => Some(&claim.owner),
             Step::Renew(hold) | Step::Convert(hold, _) | Step::HandTo(hold, _) => Some(&hold.owner),
             Step::End { owner, .. } | Step::MoveEnd { owner, .. } => Some(owner),
             Step::Begin(begin, _) => Some(&begin.owner),
             Step::Settle { settle, .. } => Some(&settle.hold.owner),
-            Step::ForceRelease(_) | Step::SetLimit(_) | Step::MoveLastEnd(_) | Step::Remove | Step::Look => {
+            Step::ForceRelease(..) | Step::SetLimit(_) | Step::MoveLastEnd(_) | Step::Remove | Step::Look => {
                 None
             }
         }
@@ -268,6 +279,9 @@ impl Op {
     pub(super) fn write_args(&self, (letter, _): &Form, last_px: &mut u64, cmd: &mut Cmd) {
         if !letter.is_empty() {
             cmd.arg(letter);
+        }
+        if self.is_redisson() {
+            return self.write_redisson_args(letter, cmd);
         }
         match &self.step {
             Step::Claim { claim, channel, arrival, .. } => {
@@ -309,7 +323,7 @@ impl Op {
                     _ => cmd,
                 };
             }
-            Step::ForceRelease(seen) => {
+            Step::ForceRelease(seen, _) => {
                 cmd.arg(seen.get());
             }
             Step::Convert(hold, to) => {
@@ -366,6 +380,8 @@ pub(super) fn write_key(key: &Key, keys: &Keys, owner: Option<&Owner>, by_slot: 
         Key::G => cmd.arg(keys.gone(owner.map_or("", Owner::id_text))),
         Key::B => cmd.arg(keys.begun()),
         Key::V => cmd.arg(keys.watchers()),
+        Key::N => cmd.arg(keys.holder()),
+        Key::T => cmd.arg(keys.redisson_token()),
     };
 }
 
@@ -390,23 +406,6 @@ fn write_take(mode: Mode, cmd: &mut Cmd) {
 /// An owner value as scripts take it: its id with the space behind it, and the rest. The fence comes between them.
 pub(crate) fn parts(owner: &Owner) -> (&str, &str) {
     owner.expose().split_at(33)
-}
-
-/// The text of K, unless it is marked: the owner value with the fence behind its id.
-pub(crate) struct HeldText<'a> {
-    pub(crate) owner: &'a Owner,
-    pub(crate) fence: Fence,
-}
-
-impl ToRedisArgs for HeldText<'_> {
-    fn write_redis_args<W: ?Sized + RedisWrite>(&self, out: &mut W) {
-        let ((id, rest), mut fence) = (parts(self.owner), itoa::Buffer::new());
-        let parts = [id, fence.format(self.fence.get()), " ", rest];
-        let mut text = out.bufmut_for_next_arg(parts.iter().map(|part| part.len()).sum());
-        for part in parts {
-            text.put_slice(part.as_bytes());
-        }
-    }
 }
 
 /// What a waiter's entry begins with, which `handover.lua` reads; its owner value follows. The same text on every resend.
@@ -452,6 +451,7 @@ mod tests {
             name: Name::new("x").unwrap(),
             owner: Owner::new(5, &Holder::this_process("a label with spaces", 1)),
             ttl: Duration::from_secs(1),
+            format: leasehold_core::engine::Format::Plain,
             lock_delay: Duration::ZERO,
             mode: leasehold_core::engine::Mode::Exclusive,
             queue: Some(Queue { wait: Duration::from_secs(2), poll_every: Duration::from_millis(333) }),

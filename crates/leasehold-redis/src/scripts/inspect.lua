@@ -1,7 +1,8 @@
 -- What is known about some names. Reads only.
--- KEYS per name: K W, then Z H L, or F where each name has its own
+-- KEYS per name: K W, then Z H L N, or F where each name has its own
 -- ARGV 1 most waiters and members to list · 2 keys per name
--- per name {holder or false, pttl, fence, number of waiters, {entry, waiting for us, ...}}; holder is 0 for another kind of key
+-- per name {holder or false, pttl, fence, number of waiters, {entry, waiting for us, ...}}; holder is 0 for another kind of key;
+-- of a lock in Redisson's format it is what N has of it, if that is still about its field
 -- and then, without F: {number of members, permits taken, {"<id> <fence> <rest>", take, ms left, ...}}, limit as L has it, or ''
 local call = redis.call
 local time = call('TIME')
@@ -11,7 +12,14 @@ local found = {}
 for k = 1, #KEYS, tonumber(ARGV[2]) do
   local K, W, F = KEYS[k], KEYS[k + 1], ARGV[2] == '3' and KEYS[k + 2]
   local holder = redis.pcall('GET', K)
-  if type(holder) == 'table' then holder = 0 end
+  if type(holder) == 'table' then
+    holder = 0
+    if not F and redis.pcall('HLEN', K) == 1 then
+      local field, text = call('HGETALL', K)[1], call('GET', KEYS[k + 5])
+      local is_about = field == 'leasehold:closed' or text and field:gsub('%-', ''):sub(1, 32) == text:sub(1, 32)
+      holder = text and is_about and text or 0
+    end
+  end
   local waiters = {}
   local count = call('ZCARD', W)
   if count > 0 and ARGV[1] ~= '0' then

@@ -26,7 +26,7 @@ use super::{
     Result,
     batch::{Lane, Reply},
     channel,
-    connection::{ConnectionOptions, Listener, Tasks},
+    connection::{ConnectionOptions, Listener, Sharded, Tasks},
     locked,
     script::Op,
     unreachable,
@@ -256,15 +256,36 @@ impl Topology {
         } else {
             lane.connection.link(until).await?.subscribe(until).await
         };
+        self.unless_refused(subscribed).map(|_| lane)
+    }
+
+    /// Makes sure that what is announced on a channel of a slot reaches us, and returns over which link; none if the server
+    /// refused.
+    pub(super) async fn subscribe_to(
+        self: &Arc<Self>,
+        slot: u16,
+        channel: &str,
+        until: Until,
+    ) -> Result<Option<u64>> {
+        let slot = self.slot(|| slot);
+        let subscribe = async |Stop { shard, asking }: Stop| {
+            let sharded = Sharded(self.in_cluster);
+            self.unless_refused(shard.announcements.subscribe_to(channel, sharded, asking, until).await)
+        };
+        self.follow(slot, Resend::AwaitMigration, until, subscribe).await
+    }
+
+    /// What became of a subscription; none if the server refused it. Without wake-ups a claim waits by asking: slower, and
+    /// never wrong.
+    fn unless_refused<T>(&self, subscribed: Result<T>) -> Result<Option<T>> {
         match subscribed {
             Err(error) if outcome::is_redirection(&error) => Err(error),
-            // Without wake-ups a claim waits by asking: slower, and never wrong.
             Err(error) if matches!(error.fault, Fault::Refused(_)) => {
                 let warn = || tracing::warn!(%error, "the server refuses wake-ups: waiting by polls alone");
                 self.polling_only.call_once(warn);
-                Ok(lane)
+                Ok(None)
             }
-            subscribed => subscribed.map(|()| lane).map_err(not_sent),
+            subscribed => subscribed.map(Some).map_err(not_sent),
         }
     }
 

@@ -19,6 +19,9 @@ pub(crate) struct Shard {
     /// In a cluster, claims that wait and their wake-ups have a connection of their own: the server may end a subscription
     /// at any time, which costs the connection. Renewals and releases must not notice.
     pub(super) subscriber: Option<Arc<Lane>>,
+    /// What Redisson announces of its locks; dialled when somebody waits for one. A connection of its own, because it is
+    /// replaced to be rid of channels that nobody needs any more.
+    pub(crate) announcements: Arc<Connection>,
     /// For claims that wait for replicas.
     pub(crate) pool: Arc<Pool>,
 }
@@ -42,6 +45,7 @@ impl Shard {
             endpoint,
             lanes: (0..options.connections).map(lane).collect(),
             subscriber: in_cluster.then(|| lane(0)),
+            announcements: Connection::new(connection.clone()),
             pool: Pool::new(connection.clone(), in_cluster),
         }
     }
@@ -64,10 +68,12 @@ impl Shard {
     /// Its wake-ups no longer reach us: waiters claim again.
     pub(super) fn leave(&self, why: &str) {
         self.subscriber.iter().for_each(|lane| lane.connection.leave(why));
+        self.announcements.leave(why);
     }
 
     pub(super) fn close(&self) {
         self.lanes.iter().chain(&self.subscriber).for_each(|lane| lane.connection.close());
+        self.announcements.close();
         self.pool.close();
     }
 }

@@ -78,6 +78,7 @@ fn claim(random: u128) -> Claim {
         name: Name::new("x").unwrap(),
         owner: Owner::new(random, &Holder::this_process("tests", 1)),
         ttl: Duration::from_secs(30),
+        format: leasehold_core::engine::Format::Plain,
         lock_delay: Duration::ZERO,
         mode: leasehold_core::engine::Mode::Exclusive,
         queue: None,

@@ -45,6 +45,7 @@ fn waiting(number: u128) -> Claim {
         name: Name::new("deal").unwrap(),
         owner: Owner::new(number, &holder),
         ttl: TTL,
+        format: leasehold_core::engine::Format::Plain,
         lock_delay: Duration::ZERO,
         mode: Mode::Exclusive,
         queue: Some(leasehold_core::engine::Queue { wait: Duration::from_secs(60), poll_every: POLL }),

@@ -130,6 +130,7 @@ fn claim(wait: Option<Duration>) -> Claim {
         owner: Owner::new(random, &Holder::this_process("bare", Clock::system().wall_us())),
         mode: Mode::Exclusive,
         ttl: ms(10_000),
+        format: leasehold::engine::Format::Plain,
         lock_delay: Duration::ZERO,
         queue: wait.map(|wait| Queue { wait, poll_every: ms(3_000) }),
         acks: Acks::None,

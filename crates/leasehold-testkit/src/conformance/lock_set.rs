@@ -12,7 +12,7 @@ use std::{
 use futures_util::future::join_all;
 use leasehold::{
     ErrorKind, Leasehold, RunError,
-    engine::{Acks, Answer, AnswerAll, Claim, Mode, Queue},
+    engine::{Acks, Answer, AnswerAll, Claim, Format, Mode, Queue},
 };
 
 use super::{
@@ -285,6 +285,7 @@ fn claim(client: &EngineClient, name: &str) -> Claim {
         name: client.name(name),
         owner: owner("set"),
         mode: Mode::Exclusive,
+        format: Format::Plain,
         ttl: ms(60_000),
         lock_delay: Duration::ZERO,
         queue: None,

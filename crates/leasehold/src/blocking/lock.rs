@@ -6,7 +6,9 @@ use std::time::Duration;
 use leasehold_core::{lease, lock};
 
 use super::mirror::{for_waiting, mirror, wait};
-use crate::{Acks, Fence, Mode, Name, OnOutage, Result, Retry, RunError, engine::Released, lock::Waited};
+use crate::{
+    Acks, Fence, Format, Mode, Name, OnOutage, Result, Retry, RunError, engine::Released, lock::Waited,
+};
 
 mirror! {
     /// Builder of a lock, without `async`; see [`crate::Lock`].
@@ -25,6 +27,7 @@ mirror! {
         set label(label: impl Into<String>);
         set lock_delay(delay: Duration);
         set acks(acks: impl Into<Acks>);
+        set format(format: Format);
         set max_lifetime(most: Duration);
         set hold_at_least(least: Duration);
         set on_outage(what: OnOutage);

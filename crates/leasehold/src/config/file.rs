@@ -9,7 +9,7 @@ use serde_path_to_error::Segment;
 use toml::{Table, Value};
 
 use crate::text::{one_of, quoted};
-use crate::{Acks, Error, Result};
+use crate::{Acks, Error, Format, Result};
 
 /// Longest file that is read.
 const FILE_MAX_BYTES: u64 = 1 << 20;
@@ -204,6 +204,11 @@ pub(crate) fn duration<'de, D: Deserializer<'de>, T: From<Duration>>(from: D) ->
 
 /// A number of replicas in a file.
 pub(crate) fn acks<'de, D: Deserializer<'de>>(from: D) -> Result<Option<Acks>, D::Error> {
+    written(from, str::parse).map(Some)
+}
+
+/// The format of a lock in a file.
+pub(crate) fn format<'de, D: Deserializer<'de>>(from: D) -> Result<Option<Format>, D::Error> {
     written(from, str::parse).map(Some)
 }
 

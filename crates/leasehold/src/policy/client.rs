@@ -139,6 +139,7 @@ pub(crate) fn lock(leases: &Leasehold, policy: &LockPolicy, name: Result<Name>) 
     });
     let lock = with(lock, policy.lock_delay, Lock::lock_delay);
     let lock = with(lock, policy.acks, Lock::acks);
+    let lock = with(lock, policy.format, Lock::format);
     let lock = with(lock, policy.max_lifetime, Lock::max_lifetime);
     with(lock, policy.hold_at_least, Lock::hold_at_least)
 }

@@ -13,6 +13,7 @@
 //! on-outage = "deny"
 //! lock-delay = "0s"
 //! acks = 1                     # or "majority": replicas that must have it
+//! format = "plain"             # or "redisson": shared with RLock and RFencedLock
 //! max-lifetime = "10m"
 //! hold-at-least = "0s"
 //!
@@ -46,10 +47,10 @@ pub use client::BoundPolicy;
 #[cfg(feature = "blocking")]
 pub(crate) use client::{idempotency_key, lock};
 
-use crate::config::file::{Document, acks, duration, written};
+use crate::config::file::{Document, acks, duration, format, written};
 use crate::config::{Config, WAIT_MAX, parse_duration, settings::replace};
 use crate::text::{one_of, quoted};
-use crate::{Acks, Error, Mode, Name, OnOutage, Result, Retry, lease::validity::TTL_MIN};
+use crate::{Acks, Error, Format, Mode, Name, OnOutage, Result, Retry, lease::validity::TTL_MIN};
 
 /// For keys without parameters: `policy.key(NO_PARAMETERS)`.
 pub const NO_PARAMETERS: [(&str, &str); 0] = [];
@@ -235,6 +236,9 @@ pub struct LockPolicy {
     /// How many replicas must acknowledge the lock.
     #[serde(default, deserialize_with = "acks")]
     pub acks: Option<Acks>,
+    /// How the lock lies in the store.
+    #[serde(default, deserialize_with = "format")]
+    pub format: Option<Format>,
     /// The longest time it can be held.
     #[serde(default, deserialize_with = "duration")]
     pub max_lifetime: Option<Duration>,

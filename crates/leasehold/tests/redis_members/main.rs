@@ -44,6 +44,7 @@ fn claim(random: u128, name: &str, mode: Mode) -> Claim {
         name: Name::new(name).unwrap(),
         owner: Owner::new(random, &Holder::this_process(&random.to_string(), 1)),
         ttl: LONG,
+        format: leasehold::engine::Format::Plain,
         lock_delay: Duration::ZERO,
         mode,
         queue: None,

@@ -127,6 +127,10 @@ pub(super) struct Run {
     #[arg(long, value_name = "N")]
     acks: Option<Acks>,
 
+    /// Share the lock with RLock and RFencedLock of Redisson, whose name for it is the store's prefix and NAME
+    #[arg(long)]
+    redisson: bool,
+
     /// Do not renew the lock: the command is stopped before the ttl ends
     #[arg(long)]
     fixed: bool,
@@ -202,6 +206,7 @@ impl Plan {
             .label(&self.label)
             .lock_delay(self.lock_delay)
             .acks(self.acks)
+            .format(self.format)
             .hold_at_least(self.hold_at_least);
         let lock = if self.fixed { lock.without_keep_alive() } else { lock.keep_alive() };
         let lock = self.max_lifetime.into_iter().fold(lock, Lock::max_lifetime);

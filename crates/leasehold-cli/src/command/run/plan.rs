@@ -2,7 +2,7 @@
 
 use std::{ffi::OsString, num::NonZeroU32, path::Path, time::Duration};
 
-use leasehold::{Acks, Config, Mode, OnOutage, Policies, Retry, lease::validity};
+use leasehold::{Acks, Config, Format, Mode, OnOutage, Policies, Retry, lease::validity};
 
 use super::{Run, Wait, policy};
 use crate::{exit::Failure, output::spoken};
@@ -22,6 +22,7 @@ pub(super) struct Plan {
     pub(super) label: String,
     pub(super) lock_delay: Duration,
     pub(super) acks: Acks,
+    pub(super) format: Format,
     /// The longest time the lock can be held, if a policy limits it.
     pub(super) max_lifetime: Option<Duration>,
     pub(super) fixed: bool,
@@ -77,6 +78,11 @@ impl Plan {
             max_runtime: run.max_runtime,
             lock_delay: lock_delay.unwrap_or_default(),
             acks: run.acks.or(policy.and_then(|policy| policy.acks)).unwrap_or_default(),
+            format: run
+                .redisson
+                .then_some(Format::Redisson)
+                .or(policy.and_then(|policy| policy.format))
+                .unwrap_or_default(),
             max_lifetime: policy.and_then(|policy| policy.max_lifetime),
             retry: policy.and_then(|policy| policy.retry),
             max_attempts: policy.and_then(|policy| policy.max_attempts),

@@ -26,6 +26,7 @@ fn attempt(who: u128, waits: bool) -> Claim {
         owner: Owner::new(who, &Holder::this_process("", 0)),
         mode: Mode::Exclusive,
         ttl: TTL,
+        format: crate::engine::Format::Plain,
         lock_delay: if who % 2 == 1 { DELAY } else { Duration::ZERO },
         queue: waits.then_some(Queue { wait: WAIT, poll_every: POLL }),
         acks: Acks::None,

@@ -75,7 +75,7 @@ impl Memory {
     }
 
     fn check(&self, store: &Store, claim: &Claim) -> Result<(), EngineError> {
-        self.capabilities.check_mode(claim.mode)?;
+        self.capabilities.check(claim)?;
         if store.ended.contains(claim.owner.id()) { Err(ended_error()) } else { Ok(()) }
     }
 

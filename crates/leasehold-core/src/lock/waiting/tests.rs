@@ -21,6 +21,7 @@ async fn a_lock_handed_to_an_attempt_that_gave_up_moves_on() {
         owner: Owner::new(1, &Holder::Foreign),
         mode: crate::engine::Mode::Exclusive,
         ttl: Duration::from_secs(60),
+        format: crate::engine::Format::Plain,
         lock_delay: Duration::ZERO,
         queue: Some(Queue { wait: Duration::from_secs(60), poll_every: Duration::from_secs(5) }),
         acks: crate::engine::Acks::None,

@@ -7,13 +7,23 @@ use redis::ToRedisArgs;
 
 use super::*;
 use leasehold_core::{
-    engine::{Held, Hold, Leases, Released},
+    engine::{Format, Held, Hold, Leases, Released},
     fence::Fence,
 };
 
 fn hold(claim: &Claim, fence: u64) -> Hold {
-    let Claim { name, owner, mode, ttl, lock_delay, .. } = claim.clone();
-    Hold { name, owner, fence: Fence::new(fence), mode, ttl, lock_delay, of: Held::Lock, watch: false }
+    let Claim { name, owner, mode, format, ttl, lock_delay, .. } = claim.clone();
+    Hold {
+        name,
+        owner,
+        fence: Fence::new(fence),
+        mode,
+        format,
+        ttl,
+        lock_delay,
+        of: Held::Lock,
+        watch: false,
+    }
 }
 
 struct Walk {
@@ -99,7 +109,7 @@ async fn a_lock_that_somebody_waits_for_is_marked() {
 fn releasing(redis: &Redis, claim: &Claim, fence: Option<u64>) -> Op {
     let (owner, entry, attempts) = (claim.owner.clone(), String::new(), redis.attempts.clone());
     let (mode, fence) = (claim.mode, fence.map(Fence::new));
-    let step = Step::End { owner, mode, fence, entry, attempts };
+    let step = Step::End { owner, mode, format: Format::Plain, fence, entry, attempts };
     Op::new(redis.keys(&claim.name), step)
 }
 
