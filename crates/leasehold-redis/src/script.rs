@@ -4,6 +4,7 @@
 //! which returns nil in any other case. All other operations on locks are one script, so that many of them can share a call.
 //! Renewals and records have scripts of their own: a call of locks never carries their code.
 
+mod entry;
 mod held_text;
 mod op;
 mod redisson;
@@ -21,8 +22,9 @@ use redis::{Cmd, Value};
 
 use self::op::Key;
 pub(super) use self::{
+    entry::{entry, entry_parts},
     held_text::HeldText,
-    op::{Op, Step, entry, entry_parts, parts},
+    op::{Op, Step, parts},
 };
 use super::{keys::Keys, reply};
 use leasehold_core::engine::{Claim, EngineError, WAITERS_SHOWN, crc16::crc16, registry};

@@ -11,12 +11,13 @@ use super::{
         wake::{self, Attempts},
     },
     Call, TOMBSTONE,
+    entry::entry_head,
     held_text::HeldText,
     px,
 };
 use leasehold_core::{
     engine::{
-        Claim, Format, Held, Hold, Mode, liveness,
+        Claim, Format, Held, Hold, Mode,
         records::{Begin, Settle},
     },
     fence::Fence,
@@ -408,42 +409,15 @@ pub(crate) fn parts(owner: &Owner) -> (&str, &str) {
     owner.expose().split_at(33)
 }
 
-/// What a waiter's entry begins with, which `handover.lua` reads; its owner value follows. The same text on every resend.
-/// Empty for a claim that does not wait.
-fn entry_head(claim: &Claim, channel: &str) -> String {
-    let Some(queue) = claim.queue else { return String::new() };
-    let (px, wait) = (px(claim.ttl + claim.lock_delay), queue.wait.as_millis());
-    let live = liveness(queue.poll_every).as_millis();
-    let mode = match claim.mode {
-        Mode::Shared => "s".to_owned(),
-        Mode::Permits { take, of } => format!("p{take}/{of}"),
-        _ => String::new(),
-    };
-    format!("2{mode} {px} {wait} {live} {channel} ")
-}
-
-/// A waiter's entry; empty for a claim that does not wait.
-pub(crate) fn entry(claim: &Claim, channel: &str) -> String {
-    let owner = claim.queue.map_or("", |_| claim.owner.expose());
-    entry_head(claim, channel) + owner
-}
-
-/// The mode and the owner value in an entry of the queue.
-pub(crate) fn entry_parts(entry: &str) -> (Mode, &str) {
-    let permits = |numbers: &str| {
-        let (take, of) = numbers.split_once('/')?;
-        Some(Mode::Permits { take: take.parse().ok()?, of: of.parse().ok()? })
-    };
-    let mode = match entry.split(' ').next().unwrap_or_default() {
-        "2s" => Some(Mode::Shared),
-        head => head.strip_prefix("2p").and_then(permits),
-    };
-    (mode.unwrap_or_default(), entry.splitn(6, ' ').nth(5).unwrap_or_default())
-}
-
 #[cfg(test)]
 mod tests {
-    use super::{super::Scripts, *};
+    use super::{
+        super::{
+            Scripts,
+            entry::{entry, entry_parts},
+        },
+        *,
+    };
     use leasehold_core::{clock::BootInstant, engine::Queue, name::Name, owner::Holder};
 
     fn claim() -> Claim {
