@@ -166,6 +166,7 @@ fn a_policy_that_cannot_work_is_refused_with_its_place() {
             "invalid acks in [locks.payout] of p.toml \"most\": expected 0 to 255, or majority",
         ),
         (lock("acks = true"), "\"true\": expected 0 to 255, or majority"),
+        (lock("format = \"redison\""), "did you mean \"redisson\"?"),
         (lock("hold-at-least = \"301s\""), "invalid hold-at-least in [locks.payout]"),
         (
             lock("retry = \"often\""),

@@ -6,6 +6,7 @@ mod client;
 mod each_right;
 #[path = "../every_server/mod.rs"]
 mod every_server;
+mod faults;
 mod rights;
 #[path = "../security_md/mod.rs"]
 mod security_md;
@@ -123,9 +124,10 @@ async fn leases_end_and_are_renewed() {
         assert_eq!(late.release().await.unwrap(), Released::Taken { by: None });
         assert_eq!(java.holders().len(), 2);
         assert_eq!(java.release("1"), Some(1));
-        // Ours is kept.
-        let kept = lock(&leases, "x").ttl(SHORT).keep_alive().acquire().await.unwrap();
-        tokio::time::sleep(SHORT * 3).await;
+        // Ours is kept, for longer than its ttl.
+        let kept = lock(&leases, "x").ttl(LONG / 20).keep_alive().acquire().await.unwrap();
+        let renewed = leases.stats().renewed;
+        eventually(LONG, "renewals", || leases.stats().renewed >= renewed + 4);
         assert!(kept.is_held() && !java.take(LONG));
         let _ = kept.release().await.unwrap();
         // One that is gone is not brought back.

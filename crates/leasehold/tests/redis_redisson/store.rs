@@ -200,3 +200,15 @@ async fn only_exclusive_locks_have_it() {
     let guard = lock(&leases, "x").acquire().await.unwrap();
     assert_eq!(guard.downgrade().await.unwrap_err().kind(), ErrorKind::Unsupported);
 }
+
+#[tokio::test(flavor = "multi_thread")]
+async fn a_policy_can_say_so() {
+    let Some(server) = leasehold_testkit::redis_or_skip() else { return };
+    let policies =
+        leasehold::Policies::parse("[locks.a]\nkey = \"x\"\nformat = \"redisson\"", "p.toml").unwrap();
+    let leases = leasehold::Leasehold::builder(server.url()).policies(policies).connect().await.unwrap();
+    let guard = leases.lock_policy("a").unwrap().lock().acquire().await.unwrap();
+    let servers = Servers::One(server);
+    assert!(!Redisson::new(&servers, "lock:x").take(LONG));
+    assert_eq!(guard.release().await.unwrap(), Released::Free);
+}

@@ -15,9 +15,11 @@ end
 -- A field is that of one attempt, so a release that comes again finds nothing to do.
 -- keys K N, or K alone while the slot moves   arguments field, channel
 local function release(K, N, a)
+  -- Asked before: a node that gives the slot away refuses to look for a K that is gone.
+  local is_only = call('HLEN', K) == 1
   if call('HDEL', K, ARGV[a]) == 0 then return not_ours(K, N) end -- first write: passes when memory is full
   if N then call('DEL', N) end
-  if call('EXISTS', K) == 0 then announce(ARGV[a + 1]) end
+  if is_only then announce(ARGV[a + 1]) end
   return 1
 end
 
