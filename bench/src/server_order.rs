@@ -73,6 +73,8 @@ struct Queue {
     waiters: String,
     /// Arrival by the id of an attempt.
     arrivals: HashMap<String, f64>,
+    /// The same of those who have left the queue: a hand-over takes its receiver out first.
+    left: HashMap<String, f64>,
     is_held: bool,
     seen: Seen,
 }
@@ -83,6 +85,7 @@ impl Queue {
             lock: format!("lock:{name}"),
             waiters: format!("leasehold:waiters:{{lock:{name}}}"),
             arrivals: HashMap::new(),
+            left: HashMap::new(),
             is_held: false,
             seen: Seen::default(),
         }
@@ -98,8 +101,9 @@ impl Queue {
                     self.arrivals.insert(id.to_owned(), arrival);
                 }
             }
-            ["ZREM", key, entry] if *key == self.waiters => {
-                id_of_entry(entry).map(|id| self.arrivals.remove(id));
+            ["ZREM", key, entries @ ..] if *key == self.waiters => {
+                let ids = entries.iter().filter_map(|entry| id_of_entry(entry));
+                self.left.extend(ids.filter_map(|id| self.arrivals.remove_entry(id)));
             }
             // Without a ttl it is only marked, and of several in one call the first gets it.
             ["SET", key, owner, "PX", _, only_if_free @ ..]
@@ -116,7 +120,7 @@ impl Queue {
         self.seen.grants += 1;
         self.is_held = true;
         // One who never queued comes after all who did.
-        let arrival = self.arrivals.remove(id).unwrap_or(f64::INFINITY);
+        let arrival = self.arrivals.remove(id).or_else(|| self.left.remove(id)).unwrap_or(f64::INFINITY);
         if self.arrivals.values().any(|earlier| *earlier < arrival) {
             self.seen.overtakings += 1;
         }
@@ -173,6 +177,10 @@ mod tests {
     fn one_who_left_is_not_overtaken() {
         let left = r#""ZREM" "leasehold:waiters:{lock:x}" "2 1 1 1 wake:1 aa 1 2 host""#;
         assert_eq!(seen(&[A_QUEUES, B_QUEUES, left, B_GETS_IT]), Seen { grants: 1, overtakings: 0 });
+        // A hand-over takes its receiver out of the queue first.
+        assert_eq!(seen(&[A_QUEUES, B_QUEUES, left, A_GETS_IT]), Seen { grants: 1, overtakings: 0 });
+        let left = r#""ZREM" "leasehold:waiters:{lock:x}" "2 1 1 1 wake:1 bb 1 2 host""#;
+        assert_eq!(seen(&[A_QUEUES, B_QUEUES, left, B_GETS_IT]), Seen { grants: 1, overtakings: 1 });
     }
 
     #[tokio::test]
