@@ -7,7 +7,7 @@
 use std::{num::NonZeroU32, sync::Arc, time::Duration};
 
 use futures_util::future::join_all;
-use redis::{Value, cmd};
+use redis::{Cmd, Value, cmd};
 
 use super::{
     Redis,
@@ -343,12 +343,17 @@ impl Redis {
             commands.push(cmd("HDEL").arg(keys.seen()).arg(parts(owner).0).clone());
         }
         for command in &commands {
-            let send = |Stop { shard, asking }: Stop| async move {
-                shard.connection().link(until).await?.send_to(asking, command, until).await
-            };
-            self.topology.follow(keys.slot(), Resend::AwaitMigration, until, send).await?;
+            self.send_to_slot(keys.slot(), command, until).await?;
         }
         Ok(())
+    }
+
+    /// A command on one key, wherever that is while its slot moves.
+    async fn send_to_slot(&self, slot: u16, command: &Cmd, until: Until) -> Result<Value, EngineError> {
+        let send = |Stop { shard, asking }: Stop| async move {
+            shard.connection().link(until).await?.send_to(asking, command, until).await
+        };
+        self.topology.follow(slot, Resend::AwaitMigration, until, send).await
     }
 
     /// All that one server has, over the connections of their names.
@@ -393,7 +398,8 @@ impl Redis {
         reply::renewed(value, since, link)
     }
 
-    /// Renews a reader or permits key by key: first its own end, then the lock itself. Both must know of it.
+    /// Renews a reader or permits key by key: first its own end, then what is known of it, then the lock itself. The first
+    /// and the last must know of it.
     async fn renew_member_by_single_keys(&self, hold: &Hold, until: Until) -> Reply {
         let op = |step| Op::new(self.keys_of(hold), step);
         let (owner, mode, lasts) = (&hold.owner, hold.mode, hold.ttl + hold.lock_delay);
@@ -402,6 +408,9 @@ impl Redis {
         if reply.0 != Value::Int(1) {
             return Ok(reply);
         }
+        let keys = self.keys_of(hold);
+        let known = &cmd("PEXPIRE").arg(keys.members()).arg(px(lasts)).arg("GT").clone();
+        self.send_to_slot(keys.slot(), known, until).await?;
         self.topology.send(&hold.name, || op(Step::MoveLastEnd(lasts)), until).await
     }
 }

@@ -89,9 +89,11 @@ local function tell_holders(k, text, how)
   local told = { call('ZCARD', KEYS[k + 4]) }
   for i = 1, #first, 2 do
     local id = first[i]:sub(1, 33)
-    local fence, take, rest = call('HGET', KEYS[k + 5], id):match('^(%d+) (%d+) (.*)$')
-    local left = math.ceil((first[i + 1] - now_us) / 1000)
-    told[#told + 1], told[#told + 2], told[#told + 3] = id .. fence .. ' ' .. rest, take, left
+    local fence, take, rest = (call('HGET', KEYS[k + 5], id) or ''):match('^(%d+) (%d+) (.*)$')
+    if fence then
+      local left = math.ceil((first[i + 1] - now_us) / 1000)
+      told[#told + 1], told[#told + 2], told[#told + 3] = id .. fence .. ' ' .. rest, take, left
+    end
   end
-  return told, told[4]
+  return told, math.ceil((first[2] - now_us) / 1000)
 end
