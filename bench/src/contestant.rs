@@ -56,6 +56,16 @@ impl Contestant {
         self.order("round")
     }
 
+    /// Begins a round that is not waited for.
+    pub(crate) fn begin_round(&mut self) {
+        self.process.tell("round");
+    }
+
+    /// Closes its input, as the end of the benchmark would; returns when it has ended.
+    pub(crate) fn hang_up(mut self) -> Result<(), Failure> {
+        Ok(self.process.hang_up()?)
+    }
+
     /// Releases what it holds; returns how many locks that were.
     pub(crate) fn release(&mut self) -> Result<u64, Failure> {
         let answer = self.order("release")?;

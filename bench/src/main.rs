@@ -23,6 +23,7 @@ mod family;
 mod goals;
 mod library;
 mod machine;
+mod monitor;
 mod pair;
 mod peers;
 mod program;

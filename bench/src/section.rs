@@ -48,7 +48,7 @@ impl Outcome {
             spread,
             better,
             against,
-            target: goal.map_or(Target::None, |goal| goal.target),
+            target: goals::target(key),
             in_every_round: goal.is_some_and(|goal| goal.in_every_round),
         }
     }

@@ -34,6 +34,50 @@ pub(crate) fn script_us(server: &RedisServer) -> f64 {
     stats.text().lines().filter_map(us).sum()
 }
 
+/// The longer calls of scripts from here on, one by one, by the server's own clock.
+pub(crate) struct ScriptLog<'a>(&'a RedisServer);
+
+/// One call.
+pub(crate) struct ScriptCall {
+    pub(crate) script: String,
+    pub(crate) us: f64,
+}
+
+impl<'a> ScriptLog<'a> {
+    /// Shorter calls are left out, and so is what a script calls: to log all of it would take longer than the script.
+    const LEAST_US: &'static str = "20";
+    const LENGTH: &'static str = "1000";
+
+    pub(crate) fn begin(server: &'a RedisServer) -> Self {
+        server.cli(&[
+            "CONFIG",
+            "SET",
+            "slowlog-log-slower-than",
+            Self::LEAST_US,
+            "slowlog-max-len",
+            Self::LENGTH,
+        ]);
+        server.cli(&["SLOWLOG", "RESET"]);
+        Self(server)
+    }
+
+    pub(crate) fn end(self) -> Vec<ScriptCall> {
+        self.0.cli(&["CONFIG", "SET", "slowlog-log-slower-than", "-1"]);
+        let log = self.0.cli(&["SLOWLOG", "GET", Self::LENGTH]);
+        // An entry is its number, when it was, how long it took, its words, and whose it was.
+        let calls = log.list().iter().filter_map(|entry| match entry.list() {
+            [_, _, us, words, ..] => match words.list() {
+                [command, script, ..] if command.text().eq_ignore_ascii_case("evalsha") => {
+                    Some(ScriptCall { script: script.text().to_owned(), us: us.int() as f64 })
+                }
+                _ => None,
+            },
+            _ => None,
+        });
+        calls.collect()
+    }
+}
+
 /// Bytes in use, without the buffers of connections.
 pub(crate) fn memory(server: &RedisServer) -> Result<f64, Failure> {
     Ok(number(server, "used_memory")? - number(server, "mem_clients_normal")?)

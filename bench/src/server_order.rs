@@ -1,26 +1,13 @@
 //! Who queued and who was granted, in the order of the server's own commands.
 
-use std::{
-    collections::HashMap,
-    io::{BufRead, BufReader, Write},
-    net::Shutdown,
-    os::unix::net::UnixStream,
-    thread::JoinHandle,
-    time::Duration,
-};
+use std::collections::HashMap;
 
 use leasehold_testkit::RedisServer;
 
-use crate::Failure;
+use crate::{Failure, monitor::Monitor};
 
-/// A server that does not answer for that long has failed.
-const PATIENCE: Duration = Duration::from_secs(60);
-
-/// Watches one lock by MONITOR.
-pub(crate) struct ServerOrder {
-    server: UnixStream,
-    reader: JoinHandle<Result<Seen, String>>,
-}
+/// Watches one lock.
+pub(crate) struct ServerOrder(Monitor<Queue>);
 
 /// What happened to the lock.
 #[derive(Debug, Default, PartialEq)]
@@ -30,40 +17,13 @@ pub(crate) struct Seen {
     pub(crate) overtakings: usize,
 }
 
-/// Comes last in the stream.
-const END: &str = "the end of the watch";
-
 impl ServerOrder {
     pub(crate) fn watch(server: &RedisServer, name: &str) -> Result<Self, Failure> {
-        let mut stream = UnixStream::connect(server.dir().join("redis.sock"))?;
-        stream.set_read_timeout(Some(PATIENCE))?;
-        stream.write_all(b"MONITOR\r\n")?;
-        let mut lines = BufReader::new(stream.try_clone()?).lines();
-        match lines.next().transpose()?.as_deref() {
-            Some("+OK") => {}
-            other => return Err(format!("MONITOR answered {other:?}").into()),
-        }
-        let mut queue = Queue::new(name);
-        let read = move || {
-            for line in lines {
-                let line = line.map_err(|error| format!("MONITOR: {error}"))?;
-                if line.contains(END) {
-                    return Ok(queue.seen);
-                }
-                queue.take_in(&line);
-            }
-            Err("MONITOR ended".to_owned())
-        };
-        let marker = UnixStream::connect(server.dir().join("redis.sock"))?;
-        drop(stream);
-        Ok(Self { server: marker, reader: std::thread::spawn(read) })
+        Ok(Self(Monitor::watch(server, Queue::new(name), Queue::take_in)?))
     }
 
-    pub(crate) fn end(mut self) -> Result<Seen, Failure> {
-        self.server.write_all(format!("ECHO \"{END}\"\r\n").as_bytes())?;
-        let seen = self.reader.join().map_err(|_| "the watch panicked")?;
-        self.server.shutdown(Shutdown::Both)?;
-        Ok(seen?)
+    pub(crate) fn end(self) -> Result<Seen, Failure> {
+        Ok(self.0.end()?.seen)
     }
 }
 
@@ -192,7 +152,8 @@ mod tests {
         let lock = leases.lock("x");
         let second = tokio::spawn(async move { lock.acquire().await });
         let queue = ["ZCARD", "leasehold:waiters:{lock:x}"];
-        leasehold_testkit::eventually_async(PATIENCE, "it waits", async || server.cli(&queue).int() == 1)
+        let patience = std::time::Duration::from_secs(60);
+        leasehold_testkit::eventually_async(patience, "it waits", async || server.cli(&queue).int() == 1)
             .await;
         let _ = first.release().await.unwrap();
         let _ = second.await.unwrap().unwrap().release().await.unwrap();

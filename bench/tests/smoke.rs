@@ -38,14 +38,19 @@ const LOCKS: [&str; 15] = [
     "renewal_client_core_share",
 ];
 
-const FAMILY: [&str; 7] = [
+const FAMILY: [&str; 12] = [
     "shared_cycle_p50_vs_exclusive",
     "permit_cycle_p50_vs_exclusive",
     "shared_cycle_64_vs_exclusive",
     "admit_500_readers_vs_one",
+    "admit_500_readers_vs_exclusive_handover",
+    "admit_500_readers_calls",
     "reader_beside_500_vs_beside_10",
     "permit_commands_per_handover",
     "bytes_per_permit_holder",
+    "reentry_commands",
+    "lock_all_8_sent",
+    "lock_all_8_release_sent",
 ];
 
 const RECORDS: [&str; 10] = [
@@ -128,7 +133,10 @@ fn workloads_of_locks_report_every_result_and_write_a_page() {
 #[test]
 fn the_lock_family_reports_every_result() {
     let Some(report) = report(&["family", "--rounds", "1"], "v1", &FAMILY) else { return };
-    assert_eq!(report["permit_commands_per_handover"]["target"], "<= 1");
+    assert_eq!(report["permit_commands_per_handover"]["target"], "<= 1.1");
+    assert_eq!(report["admit_500_readers_calls"]["max"], 1.0);
+    assert_eq!(report["reentry_commands"]["max"], 0.0);
+    assert_eq!(report["lock_all_8_sent"]["max"], 1.0);
 }
 
 #[test]

@@ -7,7 +7,7 @@ use std::{
     time::{Duration, Instant},
 };
 
-use leasehold_testkit::now;
+use leasehold_testkit::{load, now};
 use tokio::task::block_in_place;
 
 use crate::{
@@ -31,14 +31,17 @@ pub(crate) struct Options {
     /// The topology to test
     #[arg(long, value_enum)]
     pub(crate) topology: Kind,
+    /// What the load competes for: exclusive, readwrite, permits or election
+    #[arg(long, default_value_t)]
+    kind: load::Kind,
     /// For how long faults are injected; the last one runs to its end
     #[arg(long, default_value_t = 60, value_parser = clap::value_parser!(u64).range(1..=86_400))]
     seconds: u64,
     /// Repeat the faults of an earlier run, in order and on the same victims
     #[arg(long)]
     seed: Option<u64>,
-    /// Only faults of this kind, by its name in the report; can be given several times
-    #[arg(long, value_name = "KIND")]
+    /// Only this fault, by its name in the report; can be given several times
+    #[arg(long, value_name = "FAULT")]
     only: Vec<String>,
     /// Sentinel without fail-over grace: leases may be lost, fences must still grow
     #[arg(long)]
@@ -51,7 +54,8 @@ pub(crate) struct Options {
 impl Options {
     /// For servers under another load than ours, whose clients do not set a grace.
     pub(crate) fn quiet(topology: Kind) -> Self {
-        Self { topology, seconds: 0, seed: None, only: Vec::new(), plain: true, json: false }
+        let kind = load::Kind::Exclusive;
+        Self { topology, kind, seconds: 0, seed: None, only: Vec::new(), plain: true, json: false }
     }
 }
 
@@ -80,6 +84,7 @@ async fn run_under_load<T: Topology>(
     let seed = options.seed.unwrap_or_else(rand::random);
     let config = Arc::new(RunConfig {
         url: set.url(),
+        kind: options.kind,
         stem: set.stem(),
         folder: folder.to_owned(),
         max_ttl: T::MAX_TTL,
@@ -102,6 +107,7 @@ async fn run_under_load<T: Topology>(
     let windows: Vec<Window> = injected.iter().filter_map(|one| one.window).collect();
     Ok(Report {
         topology: options.topology,
+        locks: options.kind,
         seed,
         lasted,
         workers,

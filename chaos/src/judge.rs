@@ -2,7 +2,7 @@
 
 use std::{fs, path::PathBuf};
 
-use leasehold_testkit::history::{History, Violation, check};
+use leasehold_testkit::history::{History, check};
 
 use crate::{Failure, load, workers::RunConfig};
 
@@ -18,9 +18,9 @@ pub(crate) struct Verdict {
     pub(crate) grants: usize,
     /// Writes that a fence-checking resource accepted or refused.
     pub(crate) writes: usize,
-    /// Fences that repeat or decrease. No topology allows that.
+    /// Fences that repeat or decrease, and leaders replaced while they were at work. No topology allows that.
     pub(crate) fences: Vec<String>,
-    /// Two holders of one lock at the same time.
+    /// Two holders at the same time that exclude each other, or too many permits.
     pub(crate) overlaps: Vec<String>,
     /// The same, where the topology may lose leases.
     pub(crate) excused: usize,
@@ -32,7 +32,7 @@ pub(crate) fn judge(config: &RunConfig, windows: &[Window]) -> Result<Verdict, F
     let files = fs::read_dir(folder)?.map(|file| Ok(file?.path())).collect::<std::io::Result<Vec<_>>>()?;
     let is_history = |path: &&PathBuf| path.extension().is_some_and(|kind| kind == "events");
     let mut history = History::from_files(files.iter().filter(is_history))?;
-    for load in load::both(&config.stem, "", config.max_ttl, folder)? {
+    for load in load::both(config.kind, &config.stem, "", config.max_ttl, folder)? {
         history.writes.extend(History::from_events(load.writes()?)?.writes);
     }
     Ok(weigh(&history, windows))
@@ -42,16 +42,12 @@ fn weigh(history: &History, windows: &[Window]) -> Verdict {
     let writes = history.writes.values().map(Vec::len).sum();
     let mut verdict = Verdict { grants: history.granted(), writes, ..Verdict::default() };
     for violation in check(history) {
-        match &violation {
-            Violation::Overlap { second, .. } => {
-                let at = second.returned_at;
-                if windows.iter().any(|window| (window.from..=window.until).contains(&at)) {
-                    verdict.excused += 1;
-                } else {
-                    verdict.overlaps.push(violation.to_string());
-                }
+        match violation.lost_lease_at() {
+            Some(at) if windows.iter().any(|window| (window.from..=window.until).contains(&at)) => {
+                verdict.excused += 1;
             }
-            _ => verdict.fences.push(violation.to_string()),
+            Some(_) => verdict.overlaps.push(violation.to_string()),
+            None => verdict.fences.push(violation.to_string()),
         }
     }
     verdict

@@ -3,7 +3,7 @@
 use std::{path::Path, time::Duration};
 
 use leasehold::Leasehold;
-use leasehold_testkit::load::Load;
+use leasehold_testkit::load::{Kind, Load};
 
 /// Short, so that the lock of a killed holder is free soon, and stopping a worker for longer does not take long.
 pub(crate) const TTL: Duration = Duration::from_secs(1);
@@ -34,6 +34,8 @@ pub(crate) fn quick(stem: &str, process: &str) -> Load {
         wait: 3 * TTL,
         hold: Duration::from_millis(5),
         kept_of_ten: 5,
+        // A limit that a fail-over loses would look like permits too many for the rest of the run.
+        operates: false,
         ..Load::default()
     }
 }
@@ -56,10 +58,13 @@ fn long(stem: &str, process: &str, max_ttl: Duration) -> Load {
 
 /// Both, with the resources in `folder`.
 pub(crate) fn both(
+    kind: Kind,
     stem: &str,
     process: &str,
     max_ttl: Duration,
     folder: &Path,
 ) -> std::io::Result<[Load; 2]> {
-    Ok([quick(stem, process).registers(folder)?, long(stem, process, max_ttl).registers(folder)?])
+    let both = [quick(stem, process), long(stem, process, max_ttl)];
+    let [quick, long] = both.map(|load| Load { kind, ..load }.registers(folder));
+    Ok([quick?, long?])
 }

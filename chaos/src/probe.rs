@@ -8,7 +8,7 @@ use std::{
     time::Duration,
 };
 
-use leasehold::{Error, Leasehold};
+use leasehold::{Error, Leasehold, Mode};
 use leasehold_testkit::{Recorder, history::Event, now};
 use tokio::task::JoinSet;
 
@@ -26,6 +26,7 @@ const PAUSE: Duration = Duration::from_millis(10);
 #[derive(Clone)]
 pub(crate) struct Probe {
     leases: Leasehold,
+    mode: Mode,
     names: Vec<String>,
     recorder: Arc<Recorder>,
     attempts: Arc<AtomicU64>,
@@ -33,10 +34,15 @@ pub(crate) struct Probe {
 
 impl Probe {
     pub(crate) fn new(config: &RunConfig) -> Result<Self, Failure> {
+        let (folder, kind) = (&config.folder, config.kind);
         let quick = load::quick(&config.stem, PROCESS);
-        let folder = &config.folder;
+        let leases = load::connect(&config.url, config.max_ttl)?;
+        if let Some(why) = kind.lack(leases.capabilities()) {
+            return Err(format!("this topology has no {kind}: {why}").into());
+        }
         Ok(Self {
-            leases: load::connect(&config.url, config.max_ttl)?,
+            leases,
+            mode: kind.mode(0),
             names: (0..quick.names).map(|number| quick.name(number)).collect(),
             recorder: Arc::new(Recorder::open(&folder.join(format!("{PROCESS}.events")))?),
             attempts: Arc::default(),
@@ -62,7 +68,8 @@ impl Probe {
             name: name.to_owned(),
             at: now(),
         });
-        match self.leases.lock(name).ttl(TTL).wait(3 * TTL).acquire().await {
+        self.recorder.record(&Event::Asked { process: process(), attempt, mode: self.mode });
+        match self.leases.lock(name).mode(self.mode).ttl(TTL).wait(3 * TTL).acquire().await {
             Ok(guard) => {
                 let at = now();
                 self.recorder.record(&Event::Granted {

@@ -4,7 +4,7 @@ use std::{collections::BTreeMap, fmt::Write, time::Duration};
 
 use clap::ValueEnum;
 use comfy_table::{Table, presets::UTF8_HORIZONTAL_ONLY};
-use leasehold_testkit::load::Tally;
+use leasehold_testkit::load::{self, Tally};
 use serde_json::{Map, Value, json};
 
 use crate::{
@@ -28,6 +28,8 @@ pub(crate) struct InjectedFault {
 
 pub(crate) struct Report {
     pub(crate) topology: Kind,
+    /// What the load competed for.
+    pub(crate) locks: load::Kind,
     pub(crate) seed: u64,
     pub(crate) lasted: Duration,
     pub(crate) workers: usize,
@@ -96,8 +98,9 @@ impl Report {
             ]);
         }
         let mut text = format!(
-            "topology {}, seed {}, {:.0} s, {} workers\n\n{faults}\n\n",
+            "topology {}, {} locks, seed {}, {:.0} s, {} workers\n\n{faults}\n\n",
             self.topology(),
+            self.locks,
             self.seed,
             self.lasted.as_secs_f64(),
             self.workers
@@ -118,6 +121,7 @@ impl Report {
         let mut object = Map::new();
         object.insert("schema".into(), json!({ "version": "v1" }));
         object.insert("topology".into(), json!(self.topology()));
+        object.insert("locks".into(), json!(self.locks.name()));
         object.insert("seed".into(), json!(self.seed));
         object.insert("seconds".into(), json!(self.lasted.as_secs_f64()));
         object.insert("workers".into(), json!(self.workers));
@@ -177,6 +181,7 @@ mod tests {
     fn report(injected: Vec<InjectedFault>, verdict: Verdict) -> Report {
         Report {
             topology: Kind::Quorum,
+            locks: load::Kind::Exclusive,
             seed: 7,
             lasted: Duration::from_secs(60),
             workers: 3,

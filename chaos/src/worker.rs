@@ -8,7 +8,7 @@ use std::{
 
 use leasehold_testkit::{
     Recorder,
-    load::{Running, Tally},
+    load::{Kind, Running, Tally},
 };
 use serde_json::{Value, json};
 use tokio::signal::unix::{SignalKind, signal};
@@ -22,6 +22,9 @@ const TALLY_EVERY: Duration = Duration::from_millis(200);
 pub(crate) struct WorkerArgs {
     #[arg(long)]
     url: String,
+    /// What it competes for
+    #[arg(long)]
+    kind: Kind,
     /// Where histories, tallies and registers are
     #[arg(long)]
     folder: PathBuf,
@@ -50,7 +53,7 @@ async fn work(args: &WorkerArgs) -> Result<(), Failure> {
     let mut end = signal(SignalKind::terminate())?;
     let leases = load::connect(&args.url, args.max_ttl())?;
     let mut running = Vec::new();
-    for load in load::both(&args.stem, &args.name, args.max_ttl(), &args.folder)? {
+    for load in load::both(args.kind, &args.stem, &args.name, args.max_ttl(), &args.folder)? {
         let events = args.folder.join(format!("{}.events", load.process));
         running.push(load.start(std::slice::from_ref(&leases), Recorder::open(&events)?));
     }
@@ -75,6 +78,7 @@ fn write_tally(args: &WorkerArgs, tallies: impl Iterator<Item = Tally>) -> Resul
         "granted": tally.granted,
         "timed_out": tally.timed_out,
         "unreachable": tally.unreachable,
+        "out_of_memory": tally.out_of_memory,
         "lost": tally.lost,
         "writes_refused": tally.writes_refused,
         "errors": tally.errors,
@@ -103,6 +107,7 @@ fn parse(object: &Value) -> Tally {
         granted: number("granted"),
         timed_out: number("timed_out"),
         unreachable: number("unreachable"),
+        out_of_memory: number("out_of_memory"),
         lost: number("lost"),
         writes_refused: number("writes_refused"),
         errors: errors.filter_map(Value::as_str).map(str::to_owned).collect(),
@@ -113,6 +118,7 @@ fn sum(mut one: Tally, other: Tally) -> Tally {
     one.granted += other.granted;
     one.timed_out += other.timed_out;
     one.unreachable += other.unreachable;
+    one.out_of_memory += other.out_of_memory;
     one.lost += other.lost;
     one.writes_refused += other.writes_refused;
     one.errors.extend(other.errors);

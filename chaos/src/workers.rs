@@ -2,7 +2,7 @@
 
 use std::{path::PathBuf, sync::Arc, thread, time::Duration};
 
-use leasehold_testkit::Helper;
+use leasehold_testkit::{Helper, load::Kind};
 
 use crate::{Failure, load::TTL};
 
@@ -20,6 +20,7 @@ pub(crate) struct Workers {
 /// What every client of a run needs.
 pub(crate) struct RunConfig {
     pub(crate) url: String,
+    pub(crate) kind: Kind,
     pub(crate) stem: String,
     pub(crate) folder: PathBuf,
     pub(crate) max_ttl: Duration,
@@ -41,10 +42,11 @@ impl Workers {
 
     fn spawn(&mut self) -> Helper {
         self.started += 1;
-        let RunConfig { url, stem, folder, max_ttl } = &*self.config;
+        let RunConfig { url, kind, stem, folder, max_ttl } = &*self.config;
         let folder = folder.to_str().expect("a temporary folder has a printable name");
         let (name, max_ttl_ms) = (format!("w{}", self.started), max_ttl.as_millis().to_string());
-        let args = [("--url", url.as_str()), ("--folder", folder), ("--name", &name)];
+        let args =
+            [("--url", url.as_str()), ("--kind", kind.name()), ("--folder", folder), ("--name", &name)];
         let args = args.into_iter().chain([("--stem", stem.as_str()), ("--max-ttl-ms", &max_ttl_ms)]);
         let words: Vec<_> =
             ["worker"].into_iter().chain(args.flat_map(|(key, value)| [key, value])).collect();

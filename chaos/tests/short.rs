@@ -50,6 +50,7 @@ fn a_fault_that_is_not_known_is_refused_with_those_that_are() {
 fn one_server_with_its_data_on_disk_keeps_every_promise() {
     let Some(report) = run(&["--topology", "single", "--seed", "1"]) else { return };
     assert_eq!((&report["topology"], &report["seed"]), (&"single".into(), &1.into()));
+    assert_eq!(report["locks"], "exclusive");
     assert_kept(&report);
 }
 

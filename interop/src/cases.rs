@@ -3,7 +3,7 @@
 use std::time::{Duration, Instant};
 
 use leasehold::{
-    Error, Fence, Holder,
+    Error, ErrorKind, Fence, Holder,
     blocking::{Attempt, Guard},
     engine::Released,
 };
@@ -26,6 +26,9 @@ pub(crate) struct Case {
 pub(crate) static SHARED: &[Case] = &[
     Case { title: "they hold: we are refused", run: theirs_is_busy },
     Case { title: "we hold: they are refused", run: ours_is_busy },
+    Case { title: "with another key both of these fail", run: exclusion_can_fail },
+    Case { title: "they hold: our wait ends in time", run: our_wait_ends },
+    Case { title: "we hold: their wait ends in time", run: their_wait_ends },
     Case { title: "they release: our waiter gets it", run: we_wait },
     Case { title: "we release: their waiter gets it", run: they_wait },
     Case { title: "their lease ends: we get it", run: their_lease_ends },
@@ -42,7 +45,11 @@ pub(crate) static OF_STRINGS: &[Case] = &[
     Case { title: "their late renewal leaves ours", run: their_late_renewal },
 ];
 
-fn theirs_is_busy(pair: &mut Pair<'_>) -> Seen {
+/// With every library, after everything else: their process is gone then.
+pub(crate) static LAST: Case =
+    Case { title: "their process ends with ours, also while it waits", run: ends_with_us };
+
+pub(crate) fn theirs_is_busy(pair: &mut Pair<'_>) -> Seen {
     let first = pair.acquire(LONG)?;
     let before = first.fence();
     same("our release", first.release()?, Released::Free)?;
@@ -67,11 +74,13 @@ fn theirs_is_busy(pair: &mut Pair<'_>) -> Seen {
 fn we_are_refused(pair: &Pair<'_>) -> Result<(), Failure> {
     match pair.lock(LONG).try_acquire()? {
         Attempt::Busy { holder, .. } => same("who holds it", holder, Some(Holder::Foreign)),
-        Attempt::Held(_) => Err("we were granted a lock that they hold".into()),
+        Attempt::Held(_) => Err(GRANTED_TWICE.into()),
     }
 }
 
-fn ours_is_busy(pair: &mut Pair<'_>) -> Seen {
+const GRANTED_TWICE: &str = "we were granted a lock that they hold";
+
+pub(crate) fn ours_is_busy(pair: &mut Pair<'_>) -> Seen {
     let guard = pair.acquire(LONG)?;
     pair.must("take", &[LONG], "busy")?;
     still_ours(pair, guard)?;
@@ -81,14 +90,51 @@ fn ours_is_busy(pair: &mut Pair<'_>) -> Seen {
     Ok(String::new())
 }
 
+/// What cannot fail proves nothing.
+fn exclusion_can_fail(pair: &mut Pair<'_>) -> Seen {
+    let they_hold = Case { title: "misled-they-hold", run: theirs_is_busy };
+    let we_hold = Case { title: "misled-we-hold", run: ours_is_busy };
+    let granted = "their answer to `take` is \"granted\", not \"busy\"";
+    for (case, failure) in [(they_hold, GRANTED_TWICE), (we_hold, granted)] {
+        // The case before has left a lock behind.
+        pair.begin(case.title);
+        pair.mislead(true);
+        let outcome = (case.run)(pair).map_err(|error| error.to_string());
+        pair.mislead(false);
+        same(case.title, outcome, Err(failure.to_owned()))?;
+    }
+    Ok(String::new())
+}
+
+fn our_wait_ends(pair: &mut Pair<'_>) -> Seen {
+    pair.must("take", &[LONG], "granted")?;
+    let begin = Instant::now();
+    let error = pair.lock(LONG).wait(SHORT).acquire().map(drop).err();
+    let after = begin.elapsed();
+    same("how our wait ended", error.map(|error| error.kind()), Some(ErrorKind::TimedOut))?;
+    same("whether it was as long as asked", (SHORT..WAIT).contains(&after), true)?;
+    pair.must("release", &[], "done")?;
+    Ok(format!("after {}", ms(after)))
+}
+
+fn their_wait_ends(pair: &mut Pair<'_>) -> Seen {
+    let guard = pair.acquire(LONG)?;
+    let begin = Instant::now();
+    pair.must("wait", &[LONG, SHORT], "busy")?;
+    let after = begin.elapsed();
+    same("whether it was soon over", after < WAIT, true)?;
+    still_ours(pair, guard)?;
+    Ok(format!("after {}", ms(after)))
+}
+
 /// Proves that a lock is ours by a renewal, and releases it.
-fn still_ours(pair: &Pair<'_>, guard: Guard) -> Result<(), Failure> {
+pub(crate) fn still_ours(pair: &Pair<'_>, guard: Guard) -> Result<(), Failure> {
     guard.extend()?;
     same("our release", guard.release()?, Released::Free)?;
     same("the key after our release", pair.value(), None)
 }
 
-fn we_wait(pair: &mut Pair<'_>) -> Seen {
+pub(crate) fn we_wait(pair: &mut Pair<'_>) -> Seen {
     pair.must("take", &[LONG], "granted")?;
     let waiter = pair.wait_in_queue()?;
     pair.must("release", &[], "done")?;
@@ -99,7 +145,7 @@ fn we_wait(pair: &mut Pair<'_>) -> Seen {
     Ok(format!("{} after their release", ms(after)))
 }
 
-fn they_wait(pair: &mut Pair<'_>) -> Seen {
+pub(crate) fn they_wait(pair: &mut Pair<'_>) -> Seen {
     let guard = pair.acquire(LONG)?;
     pair.they_wait(LONG)?;
     same("our release", guard.release()?, Released::Free)?;
@@ -127,12 +173,19 @@ fn we_go_first(pair: &mut Pair<'_>) -> Seen {
 }
 
 fn their_lease_ends(pair: &mut Pair<'_>) -> Seen {
-    pair.must("take", &[SHORT], "granted")?;
+    let (guard, after) = we_outwait(pair)?;
+    still_ours(pair, guard)?;
+    Ok(format!("{} after they asked", ms(after)))
+}
+
+/// They take the lock for a short time, and we get it when that is over; returns how long that took.
+fn we_outwait(pair: &mut Pair<'_>) -> Result<(Guard, Duration), Failure> {
     let begin = Instant::now();
+    pair.must("take", &[SHORT], "granted")?;
     let guard = pair.acquire(LONG)?;
     let after = begin.elapsed();
-    still_ours(pair, guard)?;
-    Ok(format!("{} after their grant", ms(after)))
+    same("whether we waited for the end of their lease", after >= SHORT, true)?;
+    Ok((guard, after))
 }
 
 fn our_lease_ends(pair: &mut Pair<'_>) -> Seen {
@@ -147,8 +200,7 @@ fn our_lease_ends(pair: &mut Pair<'_>) -> Seen {
 }
 
 fn their_late_release(pair: &mut Pair<'_>) -> Seen {
-    pair.must("take", &[SHORT], "granted")?;
-    let guard = pair.acquire(LONG)?;
+    let (guard, _) = we_outwait(pair)?;
     let value = pair.value();
     let answer = pair.ask("release", &[])?;
     same("the key after their release", pair.value(), value)?;
@@ -209,6 +261,17 @@ fn forced(pair: &mut Pair<'_>) -> Seen {
     same("the key after the forced release", pair.value(), None)?;
     let answer = pair.ask("release", &[])?;
     Ok(said(&answer))
+}
+
+fn ends_with_us(pair: &mut Pair<'_>) -> Seen {
+    let guard = pair.acquire(LONG)?;
+    pair.they_wait(LONG)?;
+    let begin = Instant::now();
+    pair.hang_up()?;
+    let after = begin.elapsed();
+    same("whether it still waited", after < WAIT / 2, true)?;
+    still_ours(pair, guard)?;
+    Ok(format!("{} later", ms(after)))
 }
 
 /// How a library answers when there is nothing of it: some raise an error, some say nothing.

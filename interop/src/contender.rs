@@ -2,7 +2,8 @@
 
 use std::{
     fs,
-    io::{Write, stdin, stdout},
+    io::{Write, stdout},
+    sync::mpsc,
     thread,
     time::{Duration, Instant},
 };
@@ -29,11 +30,15 @@ pub(crate) struct Options {
 
 /// Answers `count NAME TTL_MS TIMES FILE`, line by line.
 pub(crate) fn serve(options: &Options) -> Result<(), Failure> {
+    let (lines, orders) = mpsc::channel();
+    leasehold_peers::orders(move |line| {
+        // Fails only if this program is about to end.
+        let _ = lines.send(line);
+    });
     let leases = Leasehold::connect(&options.url)?;
     let format = if options.redisson { Format::Redisson } else { Format::Plain };
     say("ready")?;
-    for line in stdin().lines() {
-        let line = line?;
+    for line in orders {
         let words: Vec<_> = line.split(' ').collect();
         match words[..] {
             ["count", name, ttl_ms, times, file] => {
@@ -41,7 +46,7 @@ pub(crate) fn serve(options: &Options) -> Result<(), Failure> {
                 let lock = leases.lock(name).format(format).ttl(ttl).without_keep_alive().wait_forever();
                 say(&count(&lock, times.parse()?, file)?)?;
             }
-            _ => break,
+            _ => return Err(format!("unknown order {line:?}").into()),
         }
     }
     Ok(leases.close()?)

@@ -5,6 +5,8 @@ use leasehold_peers::{self as peers, Peer};
 
 use crate::{
     cases::{self, Case},
+    redisson,
+    servers::Topology,
     traps,
 };
 
@@ -15,18 +17,21 @@ pub(crate) struct Library {
     pub(crate) adds: &'static str,
     /// How its locks lie in Redis: as plain strings with an expiry, or as hashes.
     pub(crate) format: Format,
+    /// Where it is tried.
+    pub(crate) topologies: &'static [Topology],
     /// What only this library does.
     pub(crate) traps: &'static [Case],
 }
 
 /// Uses the key that it is given.
 const fn as_given(peer: &'static Peer) -> Library {
-    Library { peer, adds: "", format: Format::Plain, traps: &[] }
+    Library { peer, adds: "", format: Format::Plain, topologies: &[Topology::One], traps: &[] }
 }
 
 /// Its locks are hashes.
 const fn of_redisson(peer: &'static Peer, traps: &'static [Case]) -> Library {
-    Library { format: Format::Redisson, traps, ..as_given(peer) }
+    let topologies = &[Topology::One, Topology::Cluster, Topology::Sentinel];
+    Library { format: Format::Redisson, topologies, traps, ..as_given(peer) }
 }
 
 static LIBRARIES: [Library; 8] = [
@@ -36,8 +41,8 @@ static LIBRARIES: [Library; 8] = [
     Library { adds: "mutex:", ..as_given(&peers::REDIS_SEMAPHORE) },
     as_given(&peers::REDSYNC),
     as_given(&peers::REDISLOCK),
-    of_redisson(&peers::REDISSON, traps::REDISSON),
-    of_redisson(&peers::REDISSON_FENCED, traps::REDISSON_FENCED),
+    of_redisson(&peers::REDISSON, redisson::PLAIN),
+    of_redisson(&peers::REDISSON_FENCED, redisson::FENCED),
 ];
 
 pub(crate) fn all() -> &'static [Library] {
@@ -49,10 +54,19 @@ impl Library {
         self.peer.name
     }
 
+    /// What the report calls it there.
+    pub(crate) fn on(&self, topology: Topology) -> String {
+        match topology {
+            Topology::One => self.name().to_owned(),
+            Topology::Cluster => format!("{}, cluster", self.name()),
+            Topology::Sentinel => format!("{}, sentinel", self.name()),
+        }
+    }
+
     /// What is tried with it.
     pub(crate) fn cases(&self) -> impl Iterator<Item = &'static Case> {
         let of_strings = if self.format == Format::Plain { cases::OF_STRINGS } else { &[] };
-        cases::SHARED.iter().chain(of_strings).chain(self.traps)
+        cases::SHARED.iter().chain(of_strings).chain(self.traps).chain([&cases::LAST])
     }
 
     /// The prefix that leasehold needs to use the same keys.
@@ -116,6 +130,10 @@ mod tests {
             let version = version.split(['"', '\n', '<']).next().unwrap();
             let row = page.lines().find(|line| line.starts_with(&format!("| {name} |"))).unwrap();
             assert!(row.contains(&format!("| {version} |")), "{name} {version}: {row}");
+            let topologies = &find(name).unwrap().topologies;
+            let words = topologies.iter().map(|topology| format!("{topology:?}").to_lowercase());
+            let words = words.collect::<Vec<_>>().join(", ");
+            assert!(row.ends_with(&format!("| {words} |")), "{name} on {words}: {row}");
         }
     }
 }

@@ -1,12 +1,13 @@
-//! Real lock libraries, each in a process of its own and in its own language, share locks with leasehold on one Redis.
+//! Real lock libraries, each in a process of its own and in its own language, share locks with leasehold on real servers.
 //!
 //! `cargo xtask interop` installs them beside the build and runs everything; `docs/interop.md` says what comes out.
 //!
 //! | where | what |
 //! |---|---|
 //! | [`library`] | the libraries, and what each calls a lock |
-//! | [`pair`] | one of them and leasehold on one server |
-//! | [`cases`], [`traps`] | what is tried with every library, and what only with one |
+//! | [`servers`] | one Redis, a cluster, sentinels |
+//! | [`pair`] | one library and leasehold on the same servers |
+//! | [`cases`], [`redisson`], [`traps`] | what is tried with every library, in Redisson's format, and with one library alone |
 //! | [`torture`], [`contender`] | all of them at once, one counter, and processes that are killed |
 //! | [`report`] | lines while it runs, and the closing table |
 
@@ -14,23 +15,30 @@ mod cases;
 mod contender;
 mod library;
 mod pair;
+mod redisson;
 mod report;
+mod servers;
 mod torture;
 mod traps;
 
 use std::{io::Write, process::ExitCode};
 
-use clap::{Parser, Subcommand};
+use clap::{Parser, Subcommand, ValueEnum};
 use leasehold::Format;
-use leasehold_testkit::RedisServer;
+use leasehold_peers::Program;
 
-use self::{library::Library, pair::Pair, report::Report};
+use self::{
+    library::Library,
+    pair::Pair,
+    report::Report,
+    servers::{Servers, Topology},
+};
 
 #[derive(Parser)]
 #[command(
     name = "leasehold-interop",
     bin_name = "cargo xtask interop",
-    about = "Share locks with real libraries of other languages on one Redis, in both directions",
+    about = "Share locks with real libraries of other languages on real servers, in both directions",
     args_conflicts_with_subcommands = true,
     after_help = "\
 The libraries are installed under target/peers by their package managers. A library whose toolchain \
@@ -40,7 +48,10 @@ struct Arguments {
     /// Only this library; can be given several times
     #[arg(long, value_name = "LIBRARY", value_parser = library::find)]
     only: Vec<&'static Library>,
-    /// How often the counter of the last part is raised, by all of them together; 0 leaves it out
+    /// Only these servers; can be given several times. All libraries use one Redis, Redisson uses the others too
+    #[arg(long, value_name = "SERVERS", value_enum)]
+    topology: Vec<Topology>,
+    /// How often each counter of the last part is raised, by all processes together; 0 leaves it out
     #[arg(long, value_name = "N", default_value_t = 5_000)]
     increments: u32,
     /// Fail if a library is skipped
@@ -78,7 +89,6 @@ fn main() -> ExitCode {
 
 /// True if everything that ran passed.
 fn run(arguments: &Arguments) -> Result<bool, Failure> {
-    let server = RedisServer::start()?;
     let folder = leasehold_peers::folder()?;
     let mut report = Report::new();
     let mut ready = Vec::new();
@@ -87,36 +97,53 @@ fn run(arguments: &Arguments) -> Result<bool, Failure> {
             continue;
         }
         match leasehold_peers::prepare(library.peer, &folder) {
-            Ok(program) => {
-                report.library(library, &program.version());
-                try_all_cases(&server, library, &program, &mut report);
-                ready.push((library, program));
-            }
+            Ok(program) => ready.push((library, program)),
             Err(why) => report.skipped(library, &why),
         }
     }
-    let (of_strings, of_redisson): (Vec<_>, Vec<_>) =
-        ready.into_iter().partition(|(library, _)| library.format == Format::Plain);
-    // Few processes take turns less often.
-    for (format, ready, times) in [(Format::Plain, of_strings, 1), (Format::Redisson, of_redisson, 4)] {
-        let increments = arguments.increments / times;
-        if increments > 0 && !ready.is_empty() {
-            let outcome = torture::run(&server, &ready, format, increments, &mut report);
-            report.torture(outcome);
+    for topology in Topology::value_variants() {
+        if arguments.topology.is_empty() || arguments.topology.contains(topology) {
+            try_all_on(*topology, &ready, arguments.increments, &mut report)?;
         }
     }
     Ok(report.conclude(arguments.no_skips))
 }
 
-fn try_all_cases(
-    server: &RedisServer,
-    library: &'static Library,
-    program: &leasehold_peers::Program,
+/// All libraries one after the other, and then all that share a format at once.
+fn try_all_on(
+    topology: Topology,
+    ready: &[(&'static Library, Program)],
+    increments: u32,
     report: &mut Report,
-) {
+) -> Result<(), Failure> {
+    let here: Vec<_> = ready.iter().filter(|(library, _)| library.topologies.contains(&topology)).collect();
+    if here.is_empty() {
+        return Ok(());
+    }
+    let servers = Servers::start(topology)?;
+    for (library, program) in &here {
+        report.library(library, &program.version(), topology);
+        try_all_cases(&servers, library, program, report);
+    }
+    let increments = if topology == Topology::One { increments } else { increments / ELSEWHERE };
+    for format in [Format::Plain, Format::Redisson] {
+        let of_format: Vec<_> =
+            here.iter().copied().filter(|(library, _)| library.format == format).collect();
+        if increments > 0 && !of_format.is_empty() {
+            let outcome = torture::run(&servers, &of_format, format, increments, report);
+            report.torture(&format!("all at once, {format:?}, {}", topology.words()), outcome);
+        }
+    }
+    Ok(())
+}
+
+/// By this the counters of other servers than one Redis are smaller: what they show is that keys and messages are found.
+const ELSEWHERE: u32 = 10;
+
+fn try_all_cases(servers: &Servers, library: &'static Library, program: &Program, report: &mut Report) {
     let mut pair = None;
     for case in library.cases() {
-        let fresh = || Pair::new(server, library, program, case.title);
+        let fresh = || Pair::new(servers, library, program, case.title);
         let outcome = match pair.take().map_or_else(fresh, Ok) {
             Ok(mut both) => {
                 both.begin(case.title);
@@ -129,6 +156,6 @@ fn try_all_cases(
             }
             Err(error) => Err(error),
         };
-        report.case(library, case, outcome);
+        report.case(case, outcome);
     }
 }

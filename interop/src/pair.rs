@@ -1,4 +1,4 @@
-//! One library and leasehold on one server.
+//! One library and leasehold on the same servers.
 
 use std::{
     sync::{
@@ -10,13 +10,14 @@ use std::{
 };
 
 use leasehold::{
+    Format, Retry,
     blocking::{Guard, Leasehold, Lock},
     engine::Inspection,
 };
 use leasehold_peers::{Process, Program};
 use leasehold_testkit::{RedisServer, poll};
 
-use crate::{Failure, library::Library};
+use crate::{Failure, library::Library, servers::Servers};
 
 /// A lease that does not end while a case runs, on the busiest machine.
 pub(crate) const LONG: Duration = Duration::from_secs(120);
@@ -28,31 +29,48 @@ pub(crate) const PATIENCE: Duration = Duration::from_secs(60);
 pub(crate) const WAIT: Duration = Duration::from_secs(10);
 
 pub(crate) struct Pair<'a> {
-    pub(crate) server: &'a RedisServer,
+    pub(crate) servers: &'a Servers,
     pub(crate) library: &'static Library,
     pub(crate) ours: Leasehold,
     theirs: Process,
     /// A lock of this case alone.
     name: String,
+    /// Whether they are told another key than ours.
+    is_misled: bool,
 }
 
 impl<'a> Pair<'a> {
     pub(crate) fn new(
-        server: &'a RedisServer,
+        servers: &'a Servers,
         library: &'static Library,
         program: &Program,
         case: &str,
     ) -> Result<Self, Failure> {
-        let theirs = start(program, server, "")?;
-        let ours = connect(server, library.prefix())?;
-        let mut pair = Self { server, library, ours, theirs, name: String::new() };
+        let theirs = start(program, servers, "")?;
+        let ours = connect(servers, library.prefix())?;
+        let mut pair = Self { servers, library, ours, theirs, name: String::new(), is_misled: false };
         pair.begin(case);
         Ok(pair)
     }
 
     pub(crate) fn begin(&mut self, case: &str) {
         let case: String = case.chars().map(|c| if c.is_alphanumeric() { c } else { '-' }).collect();
-        self.name = format!("{}:{case}", self.library.name());
+        self.rename(format!("{}:{case}", self.library.name()));
+    }
+
+    /// Another lock from here on.
+    pub(crate) fn rename(&mut self, name: String) {
+        self.name = name;
+    }
+
+    /// From here on they are told another key than ours, or the same again.
+    pub(crate) fn mislead(&mut self, is_misled: bool) {
+        self.is_misled = is_misled;
+    }
+
+    /// The server that has the lock.
+    pub(crate) fn server(&self) -> &'a RedisServer {
+        self.servers.of(&self.key())
     }
 
     /// The name that leasehold is given.
@@ -75,11 +93,15 @@ impl<'a> Pair<'a> {
         Ok(self.lock(ttl).wait(PATIENCE).acquire()?)
     }
 
-    /// The same in a thread; returns when it was told to wait.
+    /// The same in a thread; returns when it was told to wait. In Redisson's format only a message wakes it in time.
     pub(crate) fn wait_in_queue(&self) -> Result<thread::JoinHandle<leasehold::Result<Guard>>, Failure> {
         let waits = Arc::new(AtomicBool::new(false));
         let told = waits.clone();
         let lock = self.lock(LONG).wait(PATIENCE).on_wait(move |_| told.store(true, Ordering::Release));
+        let lock = match self.library.format {
+            Format::Redisson => lock.retry(Retry::fixed(PATIENCE)),
+            _ => lock,
+        };
         let waiter = thread::spawn(|| lock.acquire());
         self.until("leasehold waits", || Ok(waits.load(Ordering::Acquire)))?;
         Ok(waiter)
@@ -91,26 +113,37 @@ impl<'a> Pair<'a> {
 
     /// What Redis has under the key.
     pub(crate) fn value(&self) -> Option<String> {
-        value_of(self.server, &self.key())
+        value_of(self.server(), &self.key())
     }
 
     /// Milliseconds until the key goes.
     pub(crate) fn pttl(&self) -> i64 {
-        self.server.cli(&["PTTL", &self.key()]).int()
+        self.server().cli(&["PTTL", &self.key()]).int()
     }
 
     /// Deletes the key behind everybody's back.
     pub(crate) fn delete(&self) {
-        self.server.cli(&["DEL", &self.key()]);
+        self.server().cli(&["DEL", &self.key()]);
     }
 
     fn key(&self) -> String {
         format!("{}{}", self.library.prefix(), self.name)
     }
 
+    /// How many clients hear of a release in Redisson's format.
+    pub(crate) fn listeners(&self) -> i64 {
+        let key = self.key();
+        let channel = match key.contains('{') {
+            true => format!("redisson_lock__channel:{key}"),
+            false => format!("redisson_lock__channel:{{{key}}}"),
+        };
+        let count = if self.servers.is_cluster() { "SHARDNUMSUB" } else { "NUMSUB" };
+        self.server().cli(&["PUBSUB", count, &channel]).list()[1].int()
+    }
+
     /// How often clients have asked this server for a lock.
     pub(crate) fn questions(&self) -> u64 {
-        let stats = self.server.cli(&["INFO", "commandstats"]);
+        let stats = self.server().cli(&["INFO", "commandstats"]);
         let asks = ["cmdstat_set:", "cmdstat_eval:", "cmdstat_evalsha:", "cmdstat_blpop:"];
         let asked = stats.text().lines().filter(|line| asks.iter().any(|ask| line.starts_with(ask)));
         asked.filter_map(|line| line.split("calls=").nth(1)?.split(',').next()?.parse::<u64>().ok()).sum()
@@ -151,7 +184,7 @@ impl<'a> Pair<'a> {
 
     pub(crate) fn tell(&mut self, command: &str, times: &[Duration]) {
         let times: String = times.iter().map(|time| format!(" {}", time.as_millis())).collect();
-        let key = self.key();
+        let key = self.key() + if self.is_misled { ":other" } else { "" };
         let (_, told) = self.library.told(&key);
         self.theirs.tell(&format!("{command} {told}{times}"));
     }
@@ -167,6 +200,11 @@ impl<'a> Pair<'a> {
     /// The answer, if it has come already.
     pub(crate) fn answered(&mut self) -> Option<String> {
         self.theirs.answered()
+    }
+
+    /// Closes the input of their process; returns when it has ended.
+    pub(crate) fn hang_up(&mut self) -> Result<(), Failure> {
+        Ok(self.theirs.hang_up()?)
     }
 
     /// Has the library wait for the lock, which somebody must hold; returns when it has asked for it.
@@ -198,9 +236,9 @@ pub(crate) fn value_of(server: &RedisServer, key: &str) -> Option<String> {
 }
 
 /// Starts the program of a library; it is connected when this returns.
-pub(crate) fn start(program: &Program, server: &RedisServer, key_prefix: &str) -> Result<Process, Failure> {
+pub(crate) fn start(program: &Program, servers: &Servers, key_prefix: &str) -> Result<Process, Failure> {
     let mut command = program.command("interop");
-    command.arg(format!("url={}", server.url())).arg(format!("key_prefix={key_prefix}"));
+    command.args(servers.arguments()).arg(format!("key_prefix={key_prefix}"));
     let mut theirs = Process::start(command, program.name, PATIENCE)?;
     match theirs.answer("it was ready")?.as_str() {
         "ready" => Ok(theirs),
@@ -208,8 +246,8 @@ pub(crate) fn start(program: &Program, server: &RedisServer, key_prefix: &str) -
     }
 }
 
-fn connect(server: &RedisServer, prefix: &str) -> Result<Leasehold, Failure> {
-    let builder = leasehold::Leasehold::builder(server.url());
+fn connect(servers: &Servers, prefix: &str) -> Result<Leasehold, Failure> {
+    let builder = leasehold::Leasehold::builder(servers.url());
     Ok(Leasehold::build(builder.configure(|config| config.prefix = prefix.into()))?)
 }
 

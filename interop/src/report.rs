@@ -11,6 +11,7 @@ use crate::{
     Failure,
     cases::{Case, Seen},
     library::Library,
+    servers::Topology,
     torture::Score,
 };
 
@@ -22,10 +23,10 @@ enum Verdict {
 
 #[derive(Default)]
 pub(crate) struct Report {
-    verdicts: BTreeMap<(&'static str, &'static str), Verdict>,
+    /// By column and case.
+    verdicts: BTreeMap<(String, &'static str), Verdict>,
     skipped: Vec<(&'static str, String)>,
-    /// In the order of the columns.
-    libraries: Vec<&'static Library>,
+    columns: Vec<(&'static Library, Topology)>,
     passed: u32,
     failed: u32,
 }
@@ -35,24 +36,27 @@ impl Report {
         Self::default()
     }
 
-    pub(crate) fn library(&mut self, library: &'static Library, version: &str) {
-        self.line(&format!("\n{version}, key {}NAME", library.prefix()));
-        self.libraries.push(library);
+    pub(crate) fn library(&mut self, library: &'static Library, version: &str, topology: Topology) {
+        self.line(&format!("\n{version}, key {}NAME, {}", library.prefix(), topology.words()));
+        self.columns.push((library, topology));
     }
 
     pub(crate) fn skipped(&mut self, library: &'static Library, why: &str) {
         self.line(&format!("\nskipped: {}: {why}", library.name()));
         let reason = why.lines().next().unwrap_or_default().to_owned();
         self.skipped.push((library.name(), reason));
-        self.libraries.push(library);
+        self.columns.push((library, Topology::One));
     }
 
-    pub(crate) fn case(&mut self, library: &'static Library, case: &Case, outcome: Seen) {
-        let verdict = self.verdict(library.name(), case.title, outcome);
-        self.verdicts.insert((library.name(), case.title), verdict);
+    /// About the library that came last.
+    pub(crate) fn case(&mut self, case: &Case, outcome: Seen) {
+        let (library, topology) = self.columns.last().expect("a library came before");
+        let column = library.on(*topology);
+        let verdict = self.verdict(&column, case.title, outcome);
+        self.verdicts.insert((column, case.title), verdict);
     }
 
-    pub(crate) fn torture(&mut self, outcome: Result<Vec<Score>, Failure>) {
+    pub(crate) fn torture(&mut self, who: &str, outcome: Result<Vec<Score>, Failure>) {
         if let Ok(scores) = &outcome {
             let mut table = Table::new();
             table.load_style(ASCII_MARKDOWN);
@@ -72,7 +76,7 @@ impl Report {
             let sum: u32 = scores.iter().map(|score| score.increments).sum();
             format!("exactly {sum}")
         };
-        self.verdict("all at once", "the counter is exact", outcome.map(total));
+        self.verdict(who, "the counter is exact", outcome.map(total));
     }
 
     fn verdict(&mut self, who: &str, title: &str, outcome: Seen) -> Verdict {
@@ -112,23 +116,24 @@ impl Report {
         failed == 0 && !nothing && (skipped == 0 || !no_skips)
     }
 
-    /// A row for each case, a column for each library.
+    /// A row for each case, a column for each library and topology.
     fn table(&self) -> Table {
         let mut table = Table::new();
         table.load_style(ASCII_MARKDOWN);
-        table.set_header(std::iter::once("case").chain(self.libraries.iter().map(|library| library.name())));
+        let names = self.columns.iter().map(|(library, topology)| library.on(*topology));
+        table.set_header(std::iter::once("case".to_owned()).chain(names));
         let mut listed = BTreeSet::new();
-        let all = self.libraries.iter().flat_map(|library| library.cases());
+        let all = self.columns.iter().flat_map(|(library, _)| library.cases());
         for case in all.filter(|case| listed.insert(case.title)) {
-            let verdicts = self.libraries.iter().map(|library| self.word(library, case));
+            let verdicts = self.columns.iter().map(|(library, topology)| self.word(library, *topology, case));
             table.add_row(std::iter::once(case.title).chain(verdicts));
         }
         table
     }
 
-    fn word(&self, library: &Library, case: &Case) -> &'static str {
+    fn word(&self, library: &Library, topology: Topology, case: &Case) -> &'static str {
         let is_skipped = self.skipped.iter().any(|(skipped, _)| *skipped == library.name());
-        match self.verdicts.get(&(library.name(), case.title)) {
+        match self.verdicts.get(&(library.on(topology), case.title)) {
             Some(Verdict::Ok) => "ok",
             Some(Verdict::Failed) => "FAILED",
             None if is_skipped && library.cases().any(|other| other.title == case.title) => "skipped",

@@ -14,10 +14,10 @@ use std::{
 
 use leasehold::Format;
 use leasehold_peers::{Process, Program};
-use leasehold_testkit::{RedisServer, poll};
+use leasehold_testkit::poll;
 use rand::RngExt;
 
-use crate::{Failure, library::Library, pair, report::Report};
+use crate::{Failure, library::Library, pair, report::Report, servers::Servers};
 
 /// What python-redis-lock and redis-semaphore put before a name, one after the other: the only key that both can reach.
 const PREFIX: &str = "lock:";
@@ -44,7 +44,7 @@ impl Score {
 }
 
 struct Torture<'a> {
-    server: &'a RedisServer,
+    servers: &'a Servers,
     format: Format,
     report: &'a Report,
     counter: PathBuf,
@@ -59,25 +59,26 @@ struct Answerer<'a> {
 
 /// Returns what each has done, if the counter is exact.
 pub(crate) fn run(
-    server: &RedisServer,
-    libraries: &[(&Library, Program)],
+    servers: &Servers,
+    libraries: &[&(&Library, Program)],
     format: Format,
     increments: u32,
     report: &mut Report,
 ) -> Result<Vec<Score>, Failure> {
     let folder = tempfile::tempdir()?;
-    let torture = Torture { server, format, report, counter: folder.path().join("counter") };
+    let torture = Torture { servers, format, report, counter: folder.path().join("counter") };
     fs::write(&torture.counter, "0 nobody")?;
     let key = format!("{PREFIX}{NAME}");
     let mut answerers: Vec<_> =
-        libraries.iter().map(|(library, program)| foreign(library, program, server, &key)).collect();
-    answerers.push(ours(server, format));
+        libraries.iter().map(|(library, program)| foreign(library, program, servers, &key)).collect();
+    answerers.push(ours(servers, format));
     // `leasehold run` is one more.
     let contenders = u32::try_from(answerers.len())? + 1;
     let (share, rest) = (increments / contenders, increments % contenders);
     report.line(&format!(
-        "\nall at once on {key}: {contenders} processes raise a counter {increments} times, leases of {LEASE:?}; \
+        "\nall at once on {key}, {}: {contenders} processes raise a counter {increments} times, leases of {LEASE:?}; \
          {} and `leasehold run` are killed while they hold it",
+        servers.topology().words(),
         answerers[0].name
     ));
     let scores = thread::scope(|scope| {
@@ -103,18 +104,18 @@ pub(crate) fn run(
 fn foreign<'a>(
     library: &'a Library,
     program: &'a Program,
-    server: &'a RedisServer,
+    servers: &'a Servers,
     key: &'a str,
 ) -> Answerer<'a> {
     let (key_prefix, told) = library.told(key);
-    let start = Box::new(move || pair::start(program, server, key_prefix));
+    let start = Box::new(move || pair::start(program, servers, key_prefix));
     Answerer { name: library.name(), told, start }
 }
 
-fn ours(server: &RedisServer, format: Format) -> Answerer<'_> {
+fn ours(servers: &Servers, format: Format) -> Answerer<'_> {
     let start = move || {
         let mut command = Command::new(std::env::current_exe()?);
-        command.args(["contender", &server.url()]).args(flag(format));
+        command.args(["contender", &servers.url()]).args(flag(format));
         let mut process = Process::start(command, "leasehold", PATIENCE)?;
         process.answer("it was ready")?;
         Ok(process)
@@ -192,7 +193,8 @@ impl Torture<'_> {
     /// Kills the holder; returns when its lease is over. Nobody may count before.
     fn outlive(&self, name: &str, kill: impl FnOnce() -> Result<(), Failure>) -> Result<(), Failure> {
         let key = format!("{PREFIX}{NAME}");
-        let value = || pair::value_of(self.server, &key);
+        let server = self.servers.of(&key);
+        let value = || pair::value_of(server, &key);
         let theirs = value();
         pair::same("whether the holder is there", theirs.is_some(), true)?;
         let counter = fs::read_to_string(&self.counter)?;
@@ -279,7 +281,7 @@ impl Torture<'_> {
         let mut command = Command::new(program);
         command.stdin(Stdio::null());
         let ttl = format!("{}s", LEASE.as_secs());
-        command.args(["run", "--store", &self.server.url(), "--ttl", &ttl]).args(flag(self.format));
+        command.args(["run", "--store", &self.servers.url(), "--ttl", &ttl]).args(flag(self.format));
         command.args([NAME, "--", "sh", "-c", script, "sh"]);
         command.arg(&self.counter);
         Ok(command)

@@ -1,7 +1,6 @@
 package main
 
 import (
-	"bufio"
 	"context"
 	"errors"
 	"fmt"
@@ -121,12 +120,8 @@ func serveInterop(o options) error {
 	}
 	i := interop{o.lib, locks, map[string]shared{}}
 	fmt.Println("ready")
-	for lines := bufio.NewScanner(os.Stdin); lines.Scan(); {
-		words := strings.Fields(lines.Text())
-		if words[0] == "quit" {
-			return nil
-		}
-		fmt.Println(i.answer(words))
+	for line := range orders() {
+		fmt.Println(i.answer(strings.Fields(line)))
 	}
 	return nil
 }

@@ -2,7 +2,6 @@
 package main
 
 import (
-	"bufio"
 	"encoding/json"
 	"fmt"
 	"os"
@@ -111,6 +110,7 @@ func run() error {
 }
 
 func serve(lock library, o options) (err error) {
+	lines := orders()
 	var held []func() error
 	release := func() error {
 		// Nothing is held outside of the workload `hold`.
@@ -137,8 +137,8 @@ func serve(lock library, o options) (err error) {
 		return err
 	}
 	fmt.Println("ready")
-	for lines := bufio.NewScanner(os.Stdin); lines.Scan(); {
-		switch lines.Text() {
+	for line := range lines {
+		switch line {
 		case "round":
 			err = say(round())
 		case "release":
@@ -146,8 +146,6 @@ func serve(lock library, o options) (err error) {
 			if err = release(); err == nil {
 				err = say(map[string]int{"released": released})
 			}
-		case "quit":
-			return release()
 		}
 		if err != nil {
 			return err

@@ -2,10 +2,10 @@
 // interop.js.
 
 import { readFileSync } from "node:fs";
-import { createInterface } from "node:readline";
 import { setTimeout as sleep } from "node:timers/promises";
 import { serve as interop } from "./interop.js";
 import { connect, libraries } from "./libraries.js";
+import { orders } from "./orders.js";
 
 const WARM_UP_CYCLES = 200;
 
@@ -129,6 +129,7 @@ async function main() {
   const options = parse(process.argv.slice(2));
   if (options.workload === "version") return say(version(options.lib));
   if (options.workload === "interop") return interop(options, say);
+  const lines = orders();
   const take = libraries[options.lib](await connect(options.urls), options);
   let held = [];
   const release = async () => {
@@ -152,8 +153,7 @@ async function main() {
   if (!workload) throw new Error(`unknown workload "${options.workload}"`);
   await workload.prepare();
   say("ready");
-  for await (const line of createInterface({ input: process.stdin })) {
-    if (line === "quit") break;
+  for await (const line of lines) {
     if (line === "round") say(await workload.round());
     if (line === "release") say(await release());
   }

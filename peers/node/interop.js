@@ -1,11 +1,11 @@
 // The locks of the Node libraries redlock and redis-semaphore, one command per line; see the README for all of them.
 
 import { readFile, writeFile } from "node:fs/promises";
-import { createInterface } from "node:readline";
 import { setTimeout as sleep } from "node:timers/promises";
 import { Redis } from "ioredis";
 import { Mutex } from "redis-semaphore";
 import Redlock, { ExecutionError, ResourceLockedError } from "redlock";
+import { orders } from "./orders.js";
 
 const RETRY_MS = 200;
 
@@ -112,9 +112,8 @@ export async function serve({ lib, urls, keyPrefix }, say) {
     count: (key, ttl, times, file) => count(key, Number(ttl), Number(times), file),
   };
   say("ready");
-  for await (const line of createInterface({ input: process.stdin })) {
+  for await (const line of orders()) {
     const [command, ...words] = line.split(" ");
-    if (command === "quit") break;
     try {
       say(await commands[command](...words));
     } catch (error) {

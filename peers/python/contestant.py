@@ -16,6 +16,7 @@ from types import SimpleNamespace
 import redis
 
 import interop
+from orders import orders
 
 WARM_UP_CYCLES = 200
 
@@ -185,7 +186,7 @@ def for_each(options, items, act):
 
 
 def serve(take, options):
-    held = []
+    held, lines = [], orders()
 
     def release():
         releases = held[:]
@@ -204,9 +205,7 @@ def serve(take, options):
     }
     run = rounds[options.workload]
     say("ready")
-    for line in map(str.strip, sys.stdin):
-        if line == "quit":
-            break
+    for line in lines:
         if line == "round":
             say(run())
         if line == "release":

@@ -2,13 +2,14 @@
 
 import logging
 import random
-import sys
 import time
 
 import redis
 import redis_lock
 from redis.exceptions import LockError
 from redis.lock import Lock
+
+from orders import orders
 
 
 class RedisPy:
@@ -146,10 +147,8 @@ class Commands:
 def serve(name, url):
     commands = Commands(name, url)
     print("ready", flush=True)
-    for line in sys.stdin:
+    for line in orders():
         command, *words = line.split()
-        if command == "quit":
-            return
         try:
             answer = getattr(commands, command)(*words)
         except Exception as error:

@@ -6,7 +6,9 @@
 //! | `peers/LANGUAGE/` | the program, with the exact versions of what it uses |
 //! | `toolchain.rs` | how it is built beside the build of this workspace |
 //! | [`Process`] | a running one, which answers lines with lines |
+//! | [`orders`] | the other end of it, for programs of this workspace |
 
+mod orders;
 mod process;
 mod sources;
 mod toolchain;
@@ -19,8 +21,8 @@ use std::{
 
 use serde_json::Value;
 
-pub use self::process::Process;
 use self::toolchain::Toolchain;
+pub use self::{orders::orders, process::Process};
 
 /// A library that leasehold is compared with, or shares locks with.
 #[derive(Debug)]
@@ -52,6 +54,10 @@ peers! {
     REDISSON_FENCED = "redisson-fenced" in JAVA;
     /// Java: `getFairLock` of org.redisson:redisson.
     REDISSON_FAIR = "redisson-fair" in JAVA;
+    /// Java: the read lock of `RReadWriteLock` of org.redisson:redisson.
+    REDISSON_SHARED = "redisson-shared" in JAVA;
+    /// Java: `RPermitExpirableSemaphore` of org.redisson:redisson.
+    REDISSON_PERMITS = "redisson-permits" in JAVA;
     /// Node: redlock.
     REDLOCK = "redlock" in NODE;
     /// Node: `Mutex` of redis-semaphore.

@@ -21,7 +21,8 @@ pub struct Process {
     name: String,
     patience: Duration,
     child: Child,
-    orders: ChildStdin,
+    /// None once it was hung up on.
+    orders: Option<ChildStdin>,
     answers: Receiver<String>,
     stderr: Receiver<String>,
 }
@@ -31,7 +32,7 @@ impl Process {
     pub fn start(mut command: Command, name: &str, patience: Duration) -> Result<Self, String> {
         let piped = command.stdin(Stdio::piped()).stdout(Stdio::piped()).stderr(Stdio::piped());
         let mut child = piped.spawn().map_err(|error| format!("cannot start {name}: {error}"))?;
-        let orders = child.stdin.take().expect("stdin is piped");
+        let orders = child.stdin.take();
         let answers = lines(child.stdout.take().expect("stdout is piped"));
         let stderr = lines(child.stderr.take().expect("stderr is piped"));
         Ok(Self { name: name.to_owned(), patience, child, orders, answers, stderr })
@@ -55,7 +56,7 @@ impl Process {
 
     /// Sends a line. If the process has ended, then reading the answer finds out.
     pub fn tell(&mut self, order: &str) {
-        let _ = writeln!(self.orders, "{order}");
+        let _ = self.orders.as_mut().map(|orders| writeln!(orders, "{order}"));
     }
 
     /// Waits for a line; the error ends with «before» and the text.
@@ -84,6 +85,17 @@ impl Process {
             Some(status) if status.success() => Ok(()),
             Some(status) => Err(self.failure(&format!("failed at its end: {status}"))),
             None => Err(self.failure(&format!("did not end within {:?}", self.patience))),
+        }
+    }
+
+    /// Closes its input, as the end of this process would; returns when it has ended by itself.
+    pub fn hang_up(&mut self) -> Result<(), String> {
+        self.orders = None;
+        match self.end(self.patience) {
+            Some(_) => Ok(()),
+            None => {
+                Err(self.failure(&format!("ran on for {:?} without anybody at its input", self.patience)))
+            }
         }
     }
 
@@ -193,6 +205,13 @@ mod tests {
             end(process);
             assert!(!runs(pid));
         }
+    }
+
+    #[test]
+    fn one_that_reads_its_input_ends_with_it() {
+        start("while read order; do :; done", PATIENCE).hang_up().unwrap();
+        let error = start("exec sleep 1000", SHORT).hang_up().unwrap_err();
+        assert_eq!(error, "redsync ran on for 100ms without anybody at its input");
     }
 
     #[test]

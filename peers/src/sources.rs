@@ -12,7 +12,7 @@ macro_rules! sources {
 }
 
 pub(super) static GO: &[Source] =
-    sources!("go": "go.mod", "go.sum", "interop.go", "libraries.go", "main.go", "workloads.go");
+    sources!("go": "go.mod", "go.sum", "interop.go", "libraries.go", "main.go", "orders.go", "workloads.go");
 
 pub(super) static JAVA: &[Source] = sources!(
     "java": "pom.xml",
@@ -20,13 +20,23 @@ pub(super) static JAVA: &[Source] = sources!(
     "src/main/java/Interop.java",
     "src/main/java/Library.java",
     "src/main/java/Options.java",
+    "src/main/java/Orders.java",
     "src/main/java/Tally.java",
     "src/main/java/Workloads.java",
 );
 
-pub(super) static NODE: &[Source] = sources!("node": ".npmrc", "contestant.js", "interop.js", "libraries.js", "package-lock.json", "package.json");
+pub(super) static NODE: &[Source] = sources!(
+    "node": ".npmrc",
+    "contestant.js",
+    "interop.js",
+    "libraries.js",
+    "orders.js",
+    "package-lock.json",
+    "package.json",
+);
 
-pub(super) static PYTHON: &[Source] = sources!("python": "contestant.py", "interop.py", "requirements.txt");
+pub(super) static PYTHON: &[Source] =
+    sources!("python": "contestant.py", "interop.py", "orders.py", "requirements.txt");
 
 #[cfg(test)]
 mod tests {

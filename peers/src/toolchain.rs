@@ -86,7 +86,7 @@ impl Toolchain {
         let turn = File::create(folder.join(format!("{}.lock", self.language))).map_err(io)?;
         turn.lock().map_err(io)?;
         let log = folder.join(format!("{}.log", self.language));
-        let fingerprint = self.fingerprint(&log)?;
+        let fingerprint = self.fingerprint(folder, &log)?;
         let ready = folder.join(format!("{}.ready", self.language));
         if fs::read_to_string(&ready).is_ok_and(|built| built == fingerprint) {
             return Ok(());
@@ -100,11 +100,11 @@ impl Toolchain {
     }
 
     /// Changes with the sources and with the versions of the tools; an error names the tool that is missing.
-    fn fingerprint(&self, log: &Path) -> Result<String, String> {
+    fn fingerprint(&self, folder: &Path, log: &Path) -> Result<String, String> {
         let mut hasher = DefaultHasher::new();
         (self.sources, self.steps).hash(&mut hasher);
         for words in self.needs {
-            output_of(Command::new(words[0]).args(&words[1..]), log)?.hash(&mut hasher);
+            output_of(&mut command_in(folder, words), log)?.hash(&mut hasher);
         }
         Ok(format!("{:016x}", hasher.finish()))
     }
@@ -122,7 +122,7 @@ impl Toolchain {
     }
 }
 
-/// A command that runs in a folder.
+/// A command that runs in a folder: whatever a tool leaves in its working directory stays out of the source tree.
 pub(super) fn command_in(folder: &Path, words: &[&str]) -> Command {
     let program = match words[0].strip_prefix("./") {
         Some(file) => folder.join(file),
@@ -185,6 +185,18 @@ mod tests {
         assert_eq!(build(&PLAIN), "one\n");
         let changed = Toolchain { sources: &[("a/text", "two\n")], ..PLAIN };
         assert_eq!(build(&changed), "one\ntwo\n");
+    }
+
+    #[test]
+    fn what_tools_leave_in_their_working_directory_is_not_in_the_source_tree() {
+        let folder = tempfile::tempdir().unwrap();
+        let leaves: Words = &["sh", "-c", "echo > fetched.whl"];
+        let untidy =
+            Toolchain { needs: Box::leak(Box::new([leaves])), steps: Box::leak(Box::new([leaves])), ..PLAIN };
+        let place = folder.path().join("plain");
+        untidy.build(folder.path(), &place).unwrap();
+        assert!(folder.path().join("fetched.whl").exists() && place.join("fetched.whl").exists());
+        assert!(!Path::new("fetched.whl").exists());
     }
 
     #[test]

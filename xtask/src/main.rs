@@ -62,9 +62,9 @@ enum Command {
         #[arg(trailing_var_arg = true, allow_hyphen_values = true)]
         args: Vec<String>,
     },
-    /// Run the fault tests under a long load, at least 10,000 grants in each, and 2,000 simulated quorums
+    /// Run the fault tests under a long load, at least 10,000 grants of each kind in each, and 2,000 simulated quorums
     Faults {
-        /// Grants that each test must see
+        /// Grants of each kind of lock that each test must see
         #[arg(long, default_value_t = 10_000)]
         grants: u64,
     },
@@ -87,7 +87,7 @@ enum Command {
         #[arg(trailing_var_arg = true, allow_hyphen_values = true)]
         args: Vec<String>,
     },
-    /// Share locks with real libraries of other languages on one Redis; installs them under target/peers
+    /// Share locks with real libraries of other languages on real servers; installs them under target/peers
     #[command(disable_help_flag = true)]
     Interop {
         /// Arguments for the program, as `--only redsync --increments 500`
@@ -119,15 +119,16 @@ fn main() -> ExitCode {
 
 fn bench(root: &Path, args: &[String]) -> bool {
     let mut run = cargo::command(root, &["run", "--release", "-p", "leasehold-bench", "--"]);
-    cargo::succeeds(run.args(args))
+    packages::ensure(false) && cargo::succeeds(run.args(args))
 }
 
 /// Tests that break servers while a load runs, and end with the verdict on its history.
-const FAULT_TESTS: [&str; 7] = [
+const FAULT_TESTS: [&str; 8] = [
     "acks_sets",
     "cluster_load",
     "quorum",
     "quorum_simulation",
+    "redis_load",
     "sentinel_failover",
     "sentinel_grace",
     "torture",
@@ -144,7 +145,7 @@ fn faults(root: &Path, grants: u64) -> bool {
 
 fn chaos(root: &Path, args: &[String]) -> bool {
     let mut run = cargo::command(root, &["run", "--release", "-p", "leasehold-chaos", "--"]);
-    cargo::succeeds(run.args(args))
+    packages::ensure(false) && cargo::succeeds(run.args(args))
 }
 
 /// `leasehold run` takes part, so its binary has to be there.
@@ -152,7 +153,7 @@ fn interop(root: &Path, args: &[String]) -> bool {
     let packages = ["-p", "leasehold-cli", "-p", "leasehold-interop"];
     let mut build = cargo::command(root, &["build", "--quiet"]);
     let mut run = std::process::Command::new(cargo::target_folder(root).join("debug/leasehold-interop"));
-    cargo::succeeds(build.args(packages)) && cargo::succeeds(run.args(args))
+    packages::ensure(false) && cargo::succeeds(build.args(packages)) && cargo::succeeds(run.args(args))
 }
 
 fn explain(misunderstood: &clap::Error) -> ExitCode {

@@ -43,6 +43,11 @@ impl<'a> Side<'a> {
         Self { label: program.name.to_owned(), program: Which::Peer(program) }
     }
 
+    /// The same under another name.
+    pub(crate) fn labelled(self, label: &str) -> Self {
+        Self { label: label.to_owned(), ..self }
+    }
+
     /// A peer may fail without ending the run.
     pub(crate) fn is_peer(&self) -> bool {
         matches!(self.program, Which::Peer(_))

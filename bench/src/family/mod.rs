@@ -1,13 +1,15 @@
 //! Readers and permits beside exclusive locks, on one Redis.
 
+mod admission;
 mod cycle;
 mod many;
+mod sent;
 
 use leasehold_testkit::RedisServer;
 
 use crate::{
-    Failure,
-    report::{Figures, Ratio, Target},
+    Failure, goals,
+    report::{Figures, Ratio},
     rounds::Measurement,
 };
 
@@ -20,6 +22,8 @@ pub(crate) enum Family {
     Readers,
     /// 100 permits that few and many wait for
     Permits,
+    /// What the client sends for a re-entry, and for eight locks at once
+    Sent,
 }
 
 impl Measurement for Family {
@@ -32,40 +36,48 @@ impl Measurement for Family {
     async fn run(self, bench: &Bench, turn: usize) -> Result<Figures, Failure> {
         match self {
             Self::Cycle => cycle::measure(bench, turn).await,
-            Self::Readers => many::readers(bench).await,
+            Self::Readers => admission::readers(bench).await,
             Self::Permits => many::permits(bench).await,
+            Self::Sent => sent::measure(bench).await,
         }
     }
 
     fn ratios(self) -> Vec<Ratio> {
-        let ratio = |key, target, of| Ratio { key, target, of };
+        let ratio = |key, of| Ratio { key, target: goals::target(key), of };
         match self {
             Self::Cycle => vec![
-                ratio("shared_cycle_p50_vs_exclusive", Target::AtMost(1.3), |round| {
+                ratio("shared_cycle_p50_vs_exclusive", |round| {
                     round.figure("shared_cycle_us") / round.figure("exclusive_cycle_us")
                 }),
-                ratio("permit_cycle_p50_vs_exclusive", Target::AtMost(1.3), |round| {
+                ratio("permit_cycle_p50_vs_exclusive", |round| {
                     round.figure("permit_cycle_us") / round.figure("exclusive_cycle_us")
                 }),
-                ratio("shared_cycle_64_vs_exclusive", Target::None, |round| {
+                ratio("shared_cycle_64_vs_exclusive", |round| {
                     round.figure("exclusive_cycles_per_s_64") / round.figure("shared_cycles_per_s_64")
                 }),
             ],
             Self::Readers => vec![
-                ratio("admit_500_readers_vs_one", Target::AtMost(60.0), |round| {
+                ratio("admit_500_readers_vs_one", |round| {
                     round.figure("admit_500_server_us") / round.figure("admit_one_server_us")
                 }),
-                ratio("reader_beside_500_vs_beside_10", Target::AtMost(2.0), |round| {
+                ratio("admit_500_readers_vs_exclusive_handover", |round| {
+                    round.figure("admit_500_server_us") / round.figure("exclusive_handover_server_us")
+                }),
+                ratio("admit_500_readers_calls", |round| round.figure("admit_500_calls")),
+                ratio("reader_beside_500_vs_beside_10", |round| {
                     round.figure("reader_beside_500_server_us") / round.figure("reader_beside_10_server_us")
                 }),
             ],
             Self::Permits => vec![
-                ratio("permit_commands_per_handover", Target::AtMost(1.0), |round| {
+                ratio("permit_commands_per_handover", |round| {
                     round.figure("permit_commands_1000_waiters") / round.figure("permit_commands_10_waiters")
                 }),
-                ratio("bytes_per_permit_holder", Target::AtMost(300.0), |round| {
-                    round.figure("bytes_per_permit_holder")
-                }),
+                ratio("bytes_per_permit_holder", |round| round.figure("bytes_per_permit_holder")),
+            ],
+            Self::Sent => vec![
+                ratio("reentry_commands", |round| round.figure("reentry_commands")),
+                ratio("lock_all_8_sent", |round| round.figure("lock_all_8_sent")),
+                ratio("lock_all_8_release_sent", |round| round.figure("lock_all_8_release_sent")),
             ],
         }
     }

@@ -10,7 +10,7 @@ use std::time::Duration;
 pub(crate) use self::{
     idempotency::{BareKeys, OurKeys},
     limits::{Pings, Scripts},
-    ours::Ours,
+    ours::{Kind, Ours},
     rslock::Rslock,
 };
 use crate::Failure;

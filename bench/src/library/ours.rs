@@ -12,6 +12,16 @@ pub(crate) struct Ours {
     leases: Leasehold,
     ttl: Duration,
     keep_alive: bool,
+    kind: Kind,
+}
+
+#[derive(Clone, Copy)]
+pub(crate) enum Kind {
+    Exclusive,
+    /// Readers.
+    Shared,
+    /// One of so many permits.
+    Permits(u32),
 }
 
 impl Ours {
@@ -24,7 +34,8 @@ impl Ours {
                 format!("redlock://{}", nodes.iter().map(hosts).collect::<Result<Vec<_>, _>>()?.join(","))
             }
         };
-        Ok(Self { leases: Leasehold::connect(url).await?, ttl: TTL, keep_alive: false })
+        let leases = Leasehold::connect(url).await?;
+        Ok(Self { leases, ttl: TTL, keep_alive: false, kind: Kind::Exclusive })
     }
 
     pub(crate) fn ttl(self, ttl: Duration) -> Self {
@@ -33,6 +44,10 @@ impl Ours {
 
     pub(crate) fn keep_alive(self) -> Self {
         Self { keep_alive: true, ..self }
+    }
+
+    pub(crate) fn kind(self, kind: Kind) -> Self {
+        Self { kind, ..self }
     }
 }
 
@@ -53,8 +68,13 @@ impl Lock for OurLock {
     type Guard = Guard;
 
     async fn acquire(&mut self) -> Result<Guard, Failure> {
-        let Ours { leases, ttl, keep_alive } = &self.library;
-        let lock = leases.lock(&self.name).ttl(*ttl).wait_forever();
+        let Ours { leases, ttl, keep_alive, kind } = &self.library;
+        let lock = match kind {
+            Kind::Exclusive => leases.lock(&self.name),
+            Kind::Shared => leases.read_lock(&self.name),
+            Kind::Permits(limit) => leases.semaphore(&self.name, *limit),
+        };
+        let lock = lock.ttl(*ttl).wait_forever();
         let lock = if *keep_alive { lock.keep_alive() } else { lock };
         Ok(lock.acquire().await?)
     }

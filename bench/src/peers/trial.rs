@@ -3,7 +3,7 @@
 use std::{io::Write, time::Duration};
 
 use comfy_table::Table;
-use leasehold_testkit::RedisServer;
+use leasehold_testkit::{RedisServer, poll};
 use serde_json::Value;
 
 use super::{Program, all, folder, prepare};
@@ -50,6 +50,11 @@ pub(crate) fn run() -> Result<String, Failure> {
             });
             table.add_row([&program.version(), case.0, &result]);
         }
+        let result = ends_with_us(&program, &servers[0]).unwrap_or_else(|error| {
+            failures.push(format!("{}, left alone: {error}", peer.name));
+            "failed".to_owned()
+        });
+        table.add_row([&program.version(), "left alone", &result]);
     }
     match failures.as_slice() {
         [] => Ok(format!("{table}\n")),
@@ -87,6 +92,27 @@ fn run_case(program: &Program, case: &Case, servers: &[RedisServer]) -> Result<S
         contestant.quit()?;
     }
     Ok(result)
+}
+
+/// For a program that is left alone in the middle of a round; it would take ten minutes.
+const LEFT_FOR: Duration = Duration::from_secs(10);
+
+/// A program whose benchmark is gone must not run on, not even while it holds a lock.
+fn ends_with_us(program: &Program, server: &RedisServer) -> Result<String, Failure> {
+    let mut command = program.command("contend");
+    let keys = ["tasks=1", "name=alone", "grants=1", "hold_us=600000000"];
+    command.args(keys).arg(format!("url={}", server.url())).arg(format!("prefix={}:", program.name));
+    let mut contestant = match Contestant::start(command, program.name)? {
+        Started::Ready(contestant) => contestant,
+        Started::Unsupported(reason) => return Ok(reason),
+    };
+    contestant.begin_round();
+    let key = format!("*{}:alone*", program.name);
+    let holds = || (!server.cli(&["KEYS", &key]).list().is_empty()).then_some(());
+    poll(LEFT_FOR, holds).ok_or("it took no lock")?;
+    contestant.wait_at_most(LEFT_FOR);
+    contestant.hang_up()?;
+    Ok("it ended".to_owned())
 }
 
 /// What was done; an error if that is nothing, or if not all of it succeeded.

@@ -1,4 +1,4 @@
-//! Tasks with a lock each acquire and release it for a while.
+//! Tasks with a lock each, unless they share names, acquire and release it for a while.
 
 use std::time::{Duration, Instant};
 
@@ -17,7 +17,9 @@ const WARM_UP: usize = 200;
 pub(super) async fn play<L: Library>(library: L, keys: &Keys, mut orders: Orders) -> Result<(), Failure> {
     let (tasks, prefix) = (keys.number::<usize>("tasks")?, keys.text("prefix")?);
     let length = Duration::from_millis(keys.number("ms")?);
-    let mut locks: Vec<_> = (0..tasks).map(|task| library.lock(&format!("{prefix}{task}"))).collect();
+    let names = keys.find("names").map_or(Ok(tasks), str::parse)?;
+    let mut locks: Vec<_> =
+        (0..tasks).map(|task| library.lock(&format!("{prefix}{}", task % names))).collect();
     for turn in 0..WARM_UP {
         locks[turn % tasks].cycle().await?;
     }

@@ -1,6 +1,7 @@
 //! This program as a contestant of its own benchmark: leasehold, rslock and the limits, measured like any peer.
 //!
-//! A contestant says `ready`, answers each line `round` with one JSON object, and ends with `quit` or with its input.
+//! A contestant says `ready`, answers each line `round` with one JSON object, and ends with `quit`. When its input ends, so does
+//! the contestant, also in the middle of a round.
 
 mod contend;
 mod cycle;
@@ -8,10 +9,7 @@ mod handover;
 mod hold;
 mod keys;
 
-use std::{
-    io::{BufRead, Write},
-    time::Duration,
-};
+use std::{io::Write, time::Duration};
 
 use serde_json::{Value, json};
 use tokio::{runtime, sync::mpsc};
@@ -19,7 +17,7 @@ use tokio::{runtime, sync::mpsc};
 use self::keys::Keys;
 use crate::{
     Failure, allocated,
-    library::{BareKeys, Library, OurKeys, Ours, Pings, Rslock, Scripts, TTL},
+    library::{BareKeys, Kind, Library, OurKeys, Ours, Pings, Rslock, Scripts, TTL},
 };
 
 /// Threads of the multi-thread runtime, also where one core is all that the process may use: with one worker it would have
@@ -28,6 +26,10 @@ const WORKERS: usize = 2;
 
 /// Locks that are only held must not end before they are counted.
 const HELD_FOR: Duration = Duration::from_secs(300);
+
+/// Leasehold's readers, and its permits.
+pub(crate) const SHARED: &str = "leasehold-shared";
+pub(crate) const PERMITS: &str = "leasehold-permits";
 
 /// Runs one workload until the input ends.
 pub(crate) fn run(workload: &str, arguments: &[String]) -> Result<(), Failure> {
@@ -59,8 +61,13 @@ pub(crate) fn run(workload: &str, arguments: &[String]) -> Result<(), Failure> {
             allocated::watch();
         }
         match library {
-            "leasehold" => {
-                let library = Ours::connect(&urls).await?.ttl(ttl);
+            "leasehold" | SHARED | PERMITS => {
+                let kind = match library {
+                    SHARED => Kind::Shared,
+                    PERMITS => Kind::Permits(keys.number("permits")?),
+                    _ => Kind::Exclusive,
+                };
+                let library = Ours::connect(&urls).await?.ttl(ttl).kind(kind);
                 let library = if workload == "keep" { library.keep_alive() } else { library };
                 play(&workload, library, &keys, orders).await
             }
@@ -90,13 +97,9 @@ impl Orders {
     /// Read on a thread of its own, so that the runtime goes on between rounds.
     fn from_stdin() -> Self {
         let (lines, orders) = mpsc::unbounded_channel();
-        std::thread::spawn(move || {
-            let stdin = std::io::stdin().lock();
-            for line in stdin.lines().map_while(Result::ok) {
-                if line == "quit" || lines.send(line).is_err() {
-                    break;
-                }
-            }
+        leasehold_peers::orders(move |line| {
+            // Fails only if this program is about to end.
+            let _ = lines.send(line);
         });
         Self(orders)
     }

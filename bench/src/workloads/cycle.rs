@@ -12,14 +12,14 @@ use crate::{
 };
 
 pub(super) fn latency(setup: &Setup) -> Result<Section, Failure> {
-    let results = contest(setup, 1, sides(setup))?;
+    let results = contest(setup, 1, sides(setup), &[])?;
     let outcomes = results.compare("cycle_p50", "p50 of a cycle", "p50_us", Better::Lower);
     let section = Section::of("cycle", "Acquire and release, 1 task", results, outcomes);
     Ok(section.charted("p50_us", "p50 of one acquire and release in µs, lower is better"))
 }
 
 pub(super) fn throughput(setup: &Setup, tasks: usize) -> Result<Section, Failure> {
-    let results = contest(setup, tasks, sides(setup))?;
+    let results = contest(setup, tasks, sides(setup), &[])?;
     let key = format!("throughput_{tasks}");
     let mut outcomes =
         results.compare(&key, &format!("cycles of {tasks} tasks"), "cycles_per_s", Better::Higher);
@@ -39,13 +39,19 @@ fn sides(setup: &Setup) -> Vec<Side<'_>> {
     own.chain(setup.peers()).collect()
 }
 
-pub(super) fn contest(setup: &Setup, tasks: usize, sides: Vec<Side<'_>>) -> Result<Results, Failure> {
+pub(super) fn contest(
+    setup: &Setup,
+    tasks: usize,
+    sides: Vec<Side<'_>>,
+    more: &[(&str, &str)],
+) -> Result<Results, Failure> {
     let server = RedisServer::start()?;
     let servers = [&server];
     let mut contest = Contest::new(&format!("cycle, tasks: {tasks}"), &servers);
     let (url, tasks, ms) = (server.url(), tasks.to_string(), setup.count(250, 50).to_string());
+    let keys = [more, &[("url", url.as_str()), ("tasks", tasks.as_str()), ("ms", ms.as_str())]].concat();
     for side in sides {
-        contest.enter(side, 1, "cycle", &[("url", &url), ("tasks", &tasks), ("ms", &ms)])?;
+        contest.enter(side, 1, "cycle", &keys)?;
     }
     contest.run(setup.count(20, 3), figures)
 }

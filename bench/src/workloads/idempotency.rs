@@ -15,7 +15,7 @@ const LOCKS: &str = "locks";
 pub(super) fn measure(setup: &Setup) -> Result<Vec<Section>, Failure> {
     let sides =
         vec![Side::own("idempotency", OURS), Side::own(OURS, LOCKS), Side::own("bare-keys", "bare keys")];
-    let results = contest(setup, TASKS, sides)?;
+    let results = contest(setup, TASKS, sides, &[])?;
     let words = format!("begin and complete by {TASKS} tasks");
     let key = format!("record_cycles_{TASKS}");
     let mut outcomes = results.compare(&key, &words, "cycles_per_s", Better::Higher);

@@ -17,7 +17,7 @@ use serde_json::Value;
 use crate::{
     Failure,
     contest::{OURS, Side},
-    peers::Program,
+    peers::{self, Program},
     section::Section,
 };
 
@@ -95,8 +95,14 @@ impl Setup {
         own.into_iter().chain(self.peers()).collect()
     }
 
+    /// Those with exclusive locks.
     fn peers(&self) -> impl Iterator<Item = Side<'_>> {
-        self.peers.iter().map(Side::peer)
+        self.peers.iter().filter(|program| peers::is_exclusive(program)).map(Side::peer)
+    }
+
+    /// One of them, if it takes part.
+    fn peer(&self, name: &str) -> Option<Side<'_>> {
+        self.peers.iter().find(|program| program.name == name).map(Side::peer)
     }
 }
 

@@ -20,6 +20,8 @@ impl Exit {
     pub(crate) const NO: Self = Self(1);
     /// No majority of nodes votes.
     pub(crate) const NO_MAJORITY: Self = Self(2);
+    /// It cannot be told.
+    pub(crate) const UNKNOWN: Self = Self(2);
 
     /// What shells report for a program killed by a signal.
     pub(crate) fn by_signal(signal: i32) -> Self {
@@ -33,6 +35,8 @@ pub(crate) const MAX_RUNTIME: u8 = 124;
 pub(crate) const CANNOT_EXECUTE: u8 = 126;
 /// A command was not found, as in a shell.
 pub(crate) const NOT_FOUND: u8 = 127;
+/// A latch is broken: it never opens.
+pub(crate) const BROKEN: u8 = 83;
 /// A file or the terminal failed (`EX_IOERR`).
 const IO: u8 = 74;
 
@@ -49,6 +53,7 @@ pub(crate) const fn code_of(kind: ErrorKind) -> u8 {
         ErrorKind::Corrupt => 78,
         ErrorKind::OtherMode => 80,
         ErrorKind::OtherLimit => 81,
+        ErrorKind::OtherCount => 82,
         // `Unsupported`, and what a later library adds.
         _ => 70,
     }
@@ -101,6 +106,12 @@ impl Failure {
     pub(crate) fn code(mut self, code: u8) -> Self {
         self.code = code;
         self
+    }
+
+    /// Whether it may go well another time: the store may answer again, and a term that was lost or stopped is followed by
+    /// another.
+    pub(crate) fn is_passing(&self) -> bool {
+        self.retry || matches!(self.kind, "lost" | "max_runtime" | "unguarded")
     }
 
     pub(crate) fn cause(mut self, cause: impl Into<String>) -> Self {
@@ -164,7 +175,8 @@ impl From<Error> for Failure {
             | Error::Lost { name, .. }
             | Error::WrongType { name, .. }
             | Error::OtherMode { name, .. }
-            | Error::OtherLimit { name, .. } => Some(name.to_string()),
+            | Error::OtherLimit { name, .. }
+            | Error::OtherCount { name, .. } => Some(name.to_string()),
             _ => None,
         };
         let kind = error.kind();
@@ -216,7 +228,7 @@ mod tests {
 
     #[test]
     fn codes_of_the_command_line_differ_from_those_of_the_library() {
-        let own = [MAX_RUNTIME, CANNOT_EXECUTE, NOT_FOUND, IO];
+        let own = [MAX_RUNTIME, CANNOT_EXECUTE, NOT_FOUND, BROKEN, IO];
         let mut codes: Vec<_> = ErrorKind::ALL.iter().map(|kind| code_of(*kind)).collect();
         codes.sort_unstable();
         codes.dedup();

@@ -31,6 +31,10 @@ pub(crate) fn hint(error: &Error) -> Option<String> {
             "give --of {stored} (of = {stored} in a policy), or change it for all with `leasehold semaphore set-limit {} {asked}`",
             word(name.as_str())
         )),
+        Error::OtherCount { name, stored, asked } => Some(format!(
+            "give --of {stored}; once it is over, `leasehold latch rearm {} --of {asked}` arms it for {asked}",
+            word(name.as_str())
+        )),
         Error::Corrupt { key, .. } => Some(corrupt(key.as_str())),
         Error::Overloaded { source, .. } if source.to_string().contains("operations") => {
             Some("run fewer at once, or raise max-in-flight in leasehold.toml or LEASEHOLD_MAX_IN_FLIGHT".into())

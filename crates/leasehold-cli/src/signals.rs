@@ -21,6 +21,7 @@ pub(crate) fn asks_to_end(signal: Signal) -> bool {
 #[derive(Default)]
 pub(crate) struct Signals {
     streams: Vec<(Signal, unix::Signal)>,
+    asked_to_end: bool,
 }
 
 impl Signals {
@@ -31,7 +32,12 @@ impl Signals {
         let wanted = signals.iter().filter(|signal| ignored & (1 << (signal.as_raw() - 1)) == 0);
         let streams =
             wanted.map(|&signal| Ok((signal, unix::signal(SignalKind::from_raw(signal.as_raw()))?)));
-        Ok(Self { streams: streams.collect::<io::Result<_>>()? })
+        Ok(Self { streams: streams.collect::<io::Result<_>>()?, asked_to_end: false })
+    }
+
+    /// Whether one of the signals so far asked to end.
+    pub(crate) fn asked_to_end(&self) -> bool {
+        self.asked_to_end
     }
 
     /// The next signal.
@@ -45,6 +51,7 @@ impl Signals {
     fn poll(&mut self, context: &mut Context<'_>) -> Poll<Signal> {
         for (signal, stream) in &mut self.streams {
             if stream.poll_recv(context).is_ready() {
+                self.asked_to_end |= asks_to_end(*signal);
                 return Poll::Ready(*signal);
             }
         }

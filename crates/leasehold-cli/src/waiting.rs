@@ -2,16 +2,18 @@
 
 use std::{
     io::{self, IsTerminal, Write},
-    sync::Arc,
     time::Duration,
 };
 
-use leasehold::{Attempt, Error, Guard, Holder, Lock, Mode, OnOutage, Protection, lock::Waited};
+use leasehold::{
+    Attempt, Election, Error, Guard, GuardSet, Holder, Leadership, Leasehold, Lock, Mode, Name, OnOutage,
+    Protection, lock::Waited,
+};
 use rustix::process::{Pid, Signal};
-use tokio::sync::Notify;
+use tokio::sync::watch;
 
 use crate::{
-    command::kernel,
+    command::{MODE, NAME, NAMES, PERMITS, kernel},
     exit::Failure,
     output::{self, clean, spoken},
     signals::{Signals, asks_to_end},
@@ -41,15 +43,38 @@ impl Wait {
 }
 
 /// How a wait ended.
-pub(crate) enum Wanted {
-    /// The lock was acquired.
-    Held(Guard),
+pub(crate) enum Wanted<T = Guard> {
+    /// It was acquired.
+    Held(T),
     /// The wait is over and another holder still has the lock.
     NotAcquired(Failure),
     /// The store is out of reach, and the lock's policy is to go on without it.
     Unprotected(Error),
     /// A signal came first. The attempt ends in the background until the client is closed.
     Interrupted(Signal),
+}
+
+impl<T> Wanted<T> {
+    pub(crate) fn map<U>(self, held: impl FnOnce(T) -> U) -> Wanted<U> {
+        match self {
+            Self::Held(it) => Wanted::Held(held(it)),
+            Self::NotAcquired(failure) => Wanted::NotAcquired(failure),
+            Self::Unprotected(cause) => Wanted::Unprotected(cause),
+            Self::Interrupted(signal) => Wanted::Interrupted(signal),
+        }
+    }
+
+    /// What asking for something led to that has its wait set.
+    fn from_answer(answer: leasehold::Result<T>, wait: Wait, mode: Mode) -> Result<Self, Failure> {
+        match answer {
+            Ok(held) => Ok(Self::Held(held)),
+            Err(Error::TimedOut { name, holder, .. }) if wait == Wait::Once => {
+                Ok(Self::NotAcquired(busy(name, holder, mode)))
+            }
+            Err(error @ Error::TimedOut { .. }) => Ok(Self::NotAcquired(error.into())),
+            Err(error) => Err(error.into()),
+        }
+    }
 }
 
 /// Acquires the lock, or returns why not.
@@ -61,41 +86,64 @@ pub(crate) async fn acquire(
     signals: &mut Signals,
     verbose: bool,
 ) -> Result<Wanted, Failure> {
-    let in_vain = Arc::new(Notify::new());
-    let is_in_vain = in_vain.clone();
+    let waiting = Waiting::new(verbose);
     let acquired = async {
         let lock = match wait {
             Wait::Once => return ask_once(lock, (name, mode), on_outage).await,
             Wait::For(most) => lock.wait(most),
             Wait::Forever => lock.wait_forever(),
         };
-        let line = StatusLine::new(name, verbose);
-        let lock = lock.on_outage(on_outage).on_wait(move |waited| {
-            line.show(waited);
-            if waited.holder.is_some_and(|holder| waits_for_us(holder, &line.name, mode)) {
-                in_vain.notify_one();
-            }
-        });
+        let lock = lock.on_outage(on_outage).on_wait(waiting.progress(name, mode));
         match lock.acquire_or_proceed().await {
-            Ok(Protection::Held(guard)) => Ok(Wanted::Held(guard)),
             Ok(Protection::Unprotected { cause }) => Ok(Wanted::Unprotected(cause)),
-            Err(error @ Error::TimedOut { .. }) => Ok(Wanted::NotAcquired(error.into())),
-            Err(error) => Err(error.into()),
+            Ok(Protection::Held(guard)) => Ok(Wanted::Held(guard)),
+            Err(error) => Wanted::from_answer(Err(error), wait, mode),
         }
     };
-    tokio::select! {
-        biased;
-        signal = ending(signals) => Ok(Wanted::Interrupted(signal)),
-        () = is_in_vain.notified() => Err(Failure::usage(
-            format!("\"{}\" is held by the leasehold run that started this command, and ends after it", clean(name)),
-            "take the lock once: leave out the inner leasehold, or give it a name of its own",
-        )),
-        result = acquired => result,
-    }
+    waiting.unless_ended(signals, acquired).await
+}
+
+/// Acquires several locks at once, or returns why not.
+pub(crate) async fn acquire_all<'a>(
+    leases: &Leasehold,
+    locks: impl Iterator<Item = (&'a str, Lock)>,
+    mode: Mode,
+    wait: Wait,
+    signals: &mut Signals,
+    verbose: bool,
+) -> Result<Wanted<GuardSet>, Failure> {
+    let waiting = Waiting::new(verbose);
+    let locks = leases.lock_all(locks.map(|(name, lock)| lock.on_wait(waiting.progress(name, mode))));
+    let locks = match wait {
+        Wait::Once => locks.wait(Duration::ZERO),
+        Wait::For(most) => locks.wait(most),
+        Wait::Forever => locks.wait_forever(),
+    };
+    let acquired = async { Wanted::from_answer(locks.acquire().await, wait, mode) };
+    waiting.unless_ended(signals, acquired).await
+}
+
+/// Waits to become the leader, or returns why it did not.
+pub(crate) async fn campaign(
+    election: Election,
+    name: &str,
+    wait: Wait,
+    signals: &mut Signals,
+    verbose: bool,
+) -> Result<Wanted<Leadership>, Failure> {
+    let (waiting, mode) = (Waiting::new(verbose), Mode::Exclusive);
+    let election = match wait {
+        Wait::Once => election.wait(Duration::ZERO),
+        Wait::For(most) => election.wait(most).on_wait(waiting.progress(name, mode)),
+        // An election waits like this by itself.
+        Wait::Forever => election.on_wait(waiting.progress(name, mode)),
+    };
+    let acquired = async { Wanted::from_answer(election.campaign().await, wait, mode) };
+    waiting.unless_ended(signals, acquired).await
 }
 
 async fn ask_once(lock: Lock, (name, mode): (&str, Mode), on_outage: OnOutage) -> Result<Wanted, Failure> {
-    let name = leasehold::Name::new(name)?;
+    let name = Name::new(name)?;
     Ok(match lock.try_acquire().await {
         Ok(Attempt::Held(guard)) => Wanted::Held(guard),
         // As `acquire_or_proceed` does it.
@@ -105,30 +153,80 @@ async fn ask_once(lock: Lock, (name, mode): (&str, Mode), on_outage: OnOutage) -
             Wanted::Unprotected(cause)
         }
         Err(error) => return Err(error.into()),
-        Ok(Attempt::Busy { holder, .. }) => {
-            let by = holder.as_ref().map_or_else(|| "somebody else".to_owned(), held_by);
-            let message = match mode {
-                Mode::Permits { .. } => {
-                    format!("\"{name}\" does not have {} free; one holder is {by}", ModeView::from(mode))
-                }
-                _ => format!("\"{name}\" is held by {by}"),
-            };
-            let timed_out = Error::TimedOut { name, waited: Duration::ZERO, attempts: 1, holder };
-            Wanted::NotAcquired(Failure::from(timed_out).message(message))
-        }
+        Ok(Attempt::Busy { holder, .. }) => Wanted::NotAcquired(busy(name, holder, mode)),
     })
 }
 
-/// Whether it is the `leasehold run` that this process is a part of the job of, which does not release before we end, and
+/// Why a lock was not acquired that was asked for once.
+fn busy(name: Name, holder: Option<Holder>, mode: Mode) -> Failure {
+    let by = holder.as_ref().map_or_else(|| "somebody else".to_owned(), held_by);
+    let message = match mode {
+        Mode::Permits { .. } => {
+            format!("\"{name}\" does not have {} free; one holder is {by}", ModeView::from(mode))
+        }
+        _ => format!("\"{name}\" is held by {by}"),
+    };
+    let timed_out = Error::TimedOut { name, waited: Duration::ZERO, attempts: 1, holder };
+    Failure::from(timed_out).message(message)
+}
+
+/// An attempt that waits.
+struct Waiting {
+    verbose: bool,
+    /// The name that it waits for in vain.
+    in_vain: watch::Sender<Option<String>>,
+}
+
+impl Waiting {
+    fn new(verbose: bool) -> Self {
+        Self { verbose, in_vain: watch::Sender::default() }
+    }
+
+    /// Shows who holds the lock of this name, and finds out whether it will ever be released.
+    fn progress(&self, name: &str, mode: Mode) -> impl Fn(&Waited<'_>) + Send + Sync + 'static {
+        let (name, in_vain) = (name.to_owned(), self.in_vain.clone());
+        let line = StatusLine::new(&name, self.verbose);
+        move |waited| {
+            line.show(waited);
+            if waited.holder.is_some_and(|holder| waits_for_us(holder, &name, mode)) {
+                in_vain.send_replace(Some(name.clone()));
+            }
+        }
+    }
+
+    /// What the attempt leads to, unless a signal comes first or it is in vain.
+    async fn unless_ended<T>(
+        &self,
+        signals: &mut Signals,
+        acquired: impl Future<Output = Result<Wanted<T>, Failure>>,
+    ) -> Result<Wanted<T>, Failure> {
+        let mut in_vain = self.in_vain.subscribe();
+        let in_vain = async {
+            let name = in_vain.wait_for(Option::is_some).await.ok().and_then(|name| name.clone());
+            name.expect("the sender is our own")
+        };
+        tokio::select! {
+            biased;
+            signal = ending(signals) => Ok(Wanted::Interrupted(signal)),
+            name = in_vain => Err(Failure::usage(
+                format!("\"{}\" is held by the leasehold that started this command, and ends after it", clean(&name)),
+                "take the lock once: leave out the inner leasehold, or give it a name of its own",
+            )),
+            result = acquired => result,
+        }
+    }
+}
+
+/// Whether it is the leasehold that this process is a part of the job of, which does not release before we end, and
 /// beside which we do not fit.
 fn waits_for_us(holder: &Holder, name: &str, mode: Mode) -> bool {
     let Holder::Leasehold { host, pid, .. } = holder else { return false };
-    let is_of_job = std::env::var("LEASEHOLD_NAME").is_ok_and(|of_job| of_job == name);
+    let has = |variable| std::env::var(variable).unwrap_or_default();
+    let is_of_job = has(NAME) == name || has(NAMES).split(',').any(|of_job| of_job == name);
     let is_here =
         matches!(Holder::this_process("", 0), Holder::Leasehold { host: here, .. } if here == *host);
     let pid = i32::try_from(*pid).ok().and_then(Pid::from_raw);
-    let has = |variable| std::env::var(variable).unwrap_or_default();
-    let is_in_the_way = excludes(&has("LEASEHOLD_MODE"), &has("LEASEHOLD_PERMITS"), mode);
+    let is_in_the_way = excludes(&has(MODE), &has(PERMITS), mode);
     is_of_job && is_in_the_way && is_here && pid.is_some_and(kernel::is_below)
 }
 

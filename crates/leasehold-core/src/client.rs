@@ -18,6 +18,7 @@ use crate::{
     fence::Fence,
     forced,
     idempotency::{Idempotency, IdempotencyKey},
+    latch::{Barrier, Latch},
     lease::{Attach, Handle},
     lock::{Kind, Lock, LockOwner, LockSet},
     marker::Marker,
@@ -155,6 +156,37 @@ impl Client {
         let limit = NonZeroU32::new(limit).ok_or_else(refused)?;
         let answer = self.core.engine.leases().set_limit(&name, limit, self.core.command_until()).await;
         answer.map_err(|error| self.core.failed(error, "setting the limit of", &name))
+    }
+
+    /// A latch: opens when `count` participants, at most 10,000, have counted down. It is armed for that number by its first use;
+    /// another number is an error until it is armed again. Names of latches and barriers are apart from those of locks. See
+    /// [`latch`](crate::latch).
+    ///
+    /// ```
+    /// # #[tokio::main(flavor = "current_thread")] async fn main() -> leasehold::Result<()> {
+    /// let leases = leasehold::Leasehold::connect("memory:").await?;
+    /// let participant = leases.latch("migration", 3).join().await?.joined().expect("the first of three");
+    /// assert_eq!(leases.latch("migration", 4).join().await.unwrap_err().kind(), leasehold::ErrorKind::OtherCount);
+    /// # participant.leave().await
+    /// # }
+    /// ```
+    pub fn latch(&self, name: impl AsRef<str>, count: u32) -> Latch {
+        Latch::new(self.core.clone(), name.as_ref(), count)
+    }
+
+    /// A barrier: opens when all of `count` parties, at most 10,000, have arrived, and is armed again at once. See
+    /// [`latch`](crate::latch).
+    ///
+    /// ```
+    /// # #[tokio::main(flavor = "current_thread")] async fn main() -> leasehold::Result<()> {
+    /// let leases = leasehold::Leasehold::connect("memory:").await?;
+    /// let party = leases.barrier("phase", 1).join().await?.joined().expect("the only one");
+    /// println!("{:?}", party.arrive().await?);
+    /// # party.leave().await
+    /// # }
+    /// ```
+    pub fn barrier(&self, name: impl AsRef<str>, count: u32) -> Barrier {
+        Barrier::new(self.core.clone(), name.as_ref(), count)
     }
 
     /// Makes a detached lock a guard of this process again.

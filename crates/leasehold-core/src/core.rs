@@ -8,7 +8,9 @@ use crate::{
     client::ClientOptions,
     clock::{BootInstant, Clock, Until},
     config::Config,
-    engine::{Engine, EngineError, Fault, Hold, Released, Renewed, WakeSink, records::Records},
+    engine::{
+        Engine, EngineError, Fault, Hold, Released, Renewed, WakeSink, latches::Latches, records::Records,
+    },
     entropy::Entropy,
     error::{Error, Result},
     lease::{Keeper, Reaper},
@@ -81,6 +83,11 @@ impl Core {
         self.engine.records().map_err(|why| Error::unsupported("idempotency keys and markers", why))
     }
 
+    /// The store's latches, or an error that says why it has none.
+    pub(crate) fn latches(&self) -> Result<&dyn Latches> {
+        self.engine.latches().map_err(|why| Error::unsupported("a latch or a barrier", why))
+    }
+
     pub(crate) async fn renew(&self, hold: &Hold) -> Result<Renewed, EngineError> {
         self.engine.leases().renew_one(hold, self.command_until()).await
     }
@@ -132,6 +139,9 @@ impl Core {
             (Fault::OtherMode, Some(name)) => Error::OtherMode { name: name.clone(), source },
             (Fault::OtherLimit { stored, asked }, Some(name)) => {
                 Error::OtherLimit { name: name.clone(), stored, asked }
+            }
+            (Fault::OtherCount { stored, asked }, Some(name)) => {
+                Error::OtherCount { name: name.clone(), stored, asked }
             }
             (Fault::AboveLimit { limit, asked }, Some(name)) => {
                 Error::invalid("number of permits", asked.to_string(), format!("at most {limit}"))

@@ -98,6 +98,16 @@ pub enum Error {
         /// How many the caller says it has.
         asked: NonZeroU32,
     },
+    /// The latch or barrier is armed for another number of parties than the caller says.
+    #[error("\"{name}\" is armed for {stored} parties in the store, not {asked}")]
+    OtherCount {
+        /// The latch.
+        name: Name,
+        /// How many parties it has.
+        stored: NonZeroU32,
+        /// How many the caller says it has.
+        asked: NonZeroU32,
+    },
     /// What is stored under the key cannot be read. It was left as it is.
     #[error("\"{key}\" holds something that is not a record of this library: {source}")]
     Corrupt {
@@ -213,6 +223,7 @@ kinds! {
     WrongType: "wrong_type", retry false;
     OtherMode: "other_mode", retry false;
     OtherLimit: "other_limit", retry false;
+    OtherCount: "other_count", retry false;
     Corrupt: "corrupt", retry false;
     Unsupported: "unsupported", retry false;
     Overloaded: "overloaded", retry true;

@@ -1,6 +1,6 @@
 //! What every store of Leasehold keeps to, and what is built on it.
 //!
-//! [`engine`] is the contract of a store. [`lock`], [`lease`], [`idempotency`], [`marker`] and [`deadlines`] are the same for
+//! [`engine`] is the contract of a store. [`lock`], [`lease`], [`idempotency`], [`marker`], [`latch`] and [`deadlines`] are the same for
 //! all stores. [`engine::memory`] is the store inside one process. No driver, no URL and no file format is known here.
 //!
 //! Applications add `leasehold`. This crate is for those who write a store, together with `leasehold-testkit`.
@@ -20,6 +20,7 @@ pub mod error;
 pub mod fence;
 mod forced;
 pub mod idempotency;
+pub mod latch;
 pub mod lease;
 pub mod lock;
 pub mod marker;
@@ -39,6 +40,7 @@ pub use engine::{Acks, Format, Health, Inspection, Mode, Released};
 pub use error::{Error, ErrorKind, Refusal, Result};
 pub use fence::Fence;
 pub use idempotency::{Idempotency, IdempotencyKey};
+pub use latch::{Barrier, Latch, Participant, Party};
 pub use lease::{Guard, GuardSet, Handle, Lease, LeaseSet, ReleasedSet, Upgrade};
 pub use lock::{
     Attempt, Lock, LockOwner, LockSet, OnOutage, Protection, ReentrantGuard, ReentrantLock, Retry, RunError,

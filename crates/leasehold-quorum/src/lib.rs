@@ -34,6 +34,7 @@ use leasehold_core::engine::{
     Answer, Capabilities, Claim, Engine, EngineError, EngineOptions, Fault, Fut, Handover, Health, Hold,
     Inspect, Leases, Member, Members, Reach, Released, Renewed, Rounds, WakeSink,
     deadlines::Deadlines,
+    latches::Latches,
     records::Records,
     registry::{Call, Registry},
     voter::{OPS_PER_CALL, Voter},
@@ -209,6 +210,13 @@ impl Engine for Quorum {
         Err(
             "a result stored on a majority of nodes can be missing from the next majority: keep records on one Redis, \
              behind sentinels or in a cluster",
+        )
+    }
+
+    fn latches(&self) -> Result<&dyn Latches, &'static str> {
+        Err(
+            "nodes that know nothing of each other cannot agree on who was counted: keep latches on one Redis, behind \
+             sentinels or in a cluster",
         )
     }
 

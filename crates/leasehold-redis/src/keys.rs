@@ -117,6 +117,14 @@ impl Keys {
         watchers
         /// N: holder data of a lock in Redisson's format.
         holder
+        /// D: a latch.
+        latch
+        /// Its participants, by the end of their leases.
+        latch_ends
+        /// What is known about each of them.
+        latch_parties
+        /// Who waits for it.
+        latch_waiters
     }
 
     /// C: where Redisson announces releases of a lock.
@@ -199,8 +207,9 @@ mod tests {
             assert_eq!(keys.lock(), format!("lock:{name}"));
             let side_keys = [keys.fence(), keys.begun(), keys.waiters(), keys.seen(), keys.gone("0")];
             let of_members = [keys.ends(), keys.members(), keys.limit(), keys.holder()];
+            let of_latch = [keys.latch(), keys.latch_ends(), keys.latch_parties(), keys.latch_waiters()];
             assert_eq!(slots::slot(&keys.counter(true)), keys.slot());
-            for side in side_keys.into_iter().chain(of_members).map(written) {
+            for side in side_keys.into_iter().chain(of_members).chain(of_latch).map(written) {
                 assert_eq!(hash_tag(&side), Some(place), "{side}");
             }
         }

@@ -14,7 +14,7 @@ use super::{
     batch::{Lane, Reply},
     keys::Keys,
     reply,
-    script::{self, Op, Step, TOMBSTONE, parts, px},
+    script::{self, LatchStep, Op, Step, TOMBSTONE, parts, px},
     topology::{
         Shard, Stop,
         outcome::{self, Resend},
@@ -24,8 +24,8 @@ use super::{
 use leasehold_core::{
     clock::{BootInstant, Until},
     engine::{
-        Acks, Answer, AnswerAll, Claim, Converted, EngineError, Fault, Format, Fut, Grant, HandedTo, Hold,
-        Leases, Mode, Released, Renewed, voter::RENEWALS_PER_CALL,
+        Acks, Answer, AnswerAll, Claim, Converted, EngineError, Fault, Format, Fut, Grant, HandedTo, Held,
+        Hold, Leases, Mode, Released, Renewed, voter::RENEWALS_PER_CALL,
     },
     fence::Fence,
     name::Name,
@@ -116,7 +116,7 @@ impl Leases for Redis {
     /// Of what several hold, K changes with each that comes or goes: its changes say nothing about a lease. What lies in
     /// Redisson's format is not read as a string.
     fn reports_loss(&self, hold: &Hold) -> bool {
-        let is_alone = hold.mode == Mode::Exclusive && hold.format == Format::Plain;
+        let is_alone = hold.mode == Mode::Exclusive && hold.format == Format::Plain && hold.of != Held::Latch;
         is_alone && self.topology.connection.tracking.is_on()
     }
 
@@ -391,7 +391,7 @@ impl Redis {
         let op = || Op::new(self.keys_of(hold), Step::Renew(hold.clone())).alone();
         let (value, link) = match self.topology.send(&hold.name, op, until).await {
             Err(error) if outcome::is_try_again(&error) => {
-                Box::pin(self.renew_member_by_single_keys(hold, until)).await?
+                Box::pin(self.renew_by_single_keys(hold, until)).await?
             }
             reply => reply?,
         };
@@ -399,9 +399,13 @@ impl Redis {
     }
 
     /// Renews a reader or permits key by key: first its own end, then what is known of it, then the lock itself. The first
-    /// and the last must know of it.
-    async fn renew_member_by_single_keys(&self, hold: &Hold, until: Until) -> Reply {
+    /// and the last must know of it. Of a participant of a latch its own end is enough.
+    async fn renew_by_single_keys(&self, hold: &Hold, until: Until) -> Reply {
         let op = |step| Op::new(self.keys_of(hold), step);
+        if hold.of == Held::Latch {
+            let own_end = || op(Step::Latch(LatchStep::MoveEnd(hold.clone())));
+            return self.topology.send(&hold.name, own_end, until).await;
+        }
         let (owner, mode, lasts) = (&hold.owner, hold.mode, hold.ttl + hold.lock_delay);
         let own_end = || op(Step::MoveEnd { owner: owner.clone(), mode, lasts });
         let reply = self.topology.send(&hold.name, own_end, until).await?;

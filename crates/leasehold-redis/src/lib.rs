@@ -17,6 +17,7 @@ mod health;
 mod info;
 mod inspect;
 mod keys;
+mod latches;
 mod leases;
 mod records;
 mod redisson;
@@ -37,7 +38,7 @@ use leasehold_core::{
     clock::{Clock, Until},
     engine::{
         Capabilities, Engine, EngineError, EngineOptions, Fault, Fut, Handover, Health, Held, Hold, Inspect,
-        Leases, Reach, WakeSink, deadlines::Deadlines, records::Records,
+        Leases, Reach, WakeSink, deadlines::Deadlines, latches::Latches, records::Records,
     },
     error::Error,
     name::{NAME_MAX_BYTES, Name},
@@ -92,7 +93,7 @@ impl Redis {
     /// The keys of what is held.
     fn keys_of(&self, hold: &Hold) -> Keys {
         match hold.of {
-            Held::Lock | Held::Closed => self.keys(&hold.name),
+            Held::Lock | Held::Closed | Held::Latch => self.keys(&hold.name),
             Held::Record => Keys::of_record(&hold.name),
         }
     }
@@ -145,6 +146,10 @@ impl Engine for Redis {
     }
 
     fn deadlines(&self) -> Result<&dyn Deadlines, &'static str> {
+        Ok(self)
+    }
+
+    fn latches(&self) -> Result<&dyn Latches, &'static str> {
         Ok(self)
     }
 

@@ -2,10 +2,11 @@
 //!
 //! A claim or a release of the ordinary case is a small script, one for those that leave alone and one for several in a call,
 //! which returns nil in any other case. All other operations on locks are one script, so that many of them can share a call.
-//! Renewals and records have scripts of their own: a call of locks never carries their code.
+//! Renewals, records and latches have scripts of their own: a call of locks never carries their code.
 
 mod entry;
 mod held_text;
+mod latch;
 mod op;
 mod redisson;
 
@@ -24,6 +25,7 @@ use self::op::Key;
 pub(super) use self::{
     entry::{entry, entry_parts},
     held_text::HeldText,
+    latch::LatchStep,
     op::{Op, Step, parts},
 };
 use super::{keys::Keys, reply};
@@ -111,6 +113,10 @@ fn records(by_slot: bool, with_grace: bool) -> String {
     [begin_with(with_grace), wake(by_slot), first, then, lua!("records/renew", "records/dispatch")].concat()
 }
 
+fn latches(by_slot: bool, with_grace: bool) -> String {
+    [begin_with(with_grace), wake(by_slot), lua!("records/watchers", "latch")].concat()
+}
+
 /// Without a grace: Redisson's clients take no part in one.
 fn redisson(by_slot: bool) -> String {
     let locks = lua!("redisson/claim", "redisson/release", "redisson/dispatch");
@@ -166,6 +172,8 @@ pub(super) enum Call {
     Records,
     /// All operations on locks in Redisson's format.
     Redisson,
+    /// All operations on latches and barriers.
+    Latches,
 }
 
 impl Call {
@@ -178,7 +186,7 @@ impl Call {
 /// The scripts for a server of one kind.
 pub(super) struct Scripts {
     /// By [`Call`], from the second on.
-    scripts: [Script; 12],
+    scripts: [Script; 13],
     by_slot: bool,
     with_grace: bool,
 }
@@ -198,6 +206,7 @@ impl Scripts {
             Script::new(locks(by_slot, with_grace)),
             Script::new(records(by_slot, with_grace)),
             Script::new(redisson(by_slot)),
+            Script::new(latches(by_slot, with_grace)),
         ];
         Self { scripts, by_slot, with_grace }
     }
@@ -391,15 +400,25 @@ mod tests {
 
     #[test]
     fn the_scripts_bound_those_who_wait_as_the_contract_says() {
-        for (script, bound) in [(locks(false, false), "WAITERS_MAX"), (records(false, false), "WATCHERS_MAX")]
-        {
-            assert!(script.contains(&format!("local {bound} = {}\n", leasehold_core::engine::WAITERS_MAX)));
+        use leasehold_core::{decide::latch::BROKEN_MAX, engine::latches};
+        let (waiters, broken) = (leasehold_core::engine::WAITERS_MAX, BROKEN_MAX as u32);
+        for (script, bound, most) in [
+            (locks(false, false), "WAITERS_MAX", waiters),
+            (records(false, false), "WATCHERS_MAX", waiters),
+            (super::latches(false, false), "WATCHERS_MAX", waiters),
+            (super::latches(false, false), "PARTIES_MAX", latches::PARTIES_MAX),
+            (super::latches(false, false), "PARTIES_SHOWN", latches::PARTIES_SHOWN),
+            (super::latches(false, false), "BROKEN_MAX", broken),
+        ] {
+            assert!(script.contains(&format!("local {bound} = {most}\n")), "{bound}");
         }
+        let kept = format!("local KEPT = '{}'\n", latches::KEPT.as_millis());
+        assert!(super::latches(false, false).contains(&kept));
     }
 
     #[test]
     fn only_the_words_for_wake_ups_differ_in_a_cluster() {
-        for script in [locks, records] {
+        for script in [locks, records, super::latches] {
             let (whole, sharded) = (script(false, false), script(true, false));
             let apart: Vec<_> =
                 whole.lines().zip(sharded.lines()).filter(|(one, other)| one != other).collect();

@@ -19,8 +19,12 @@ const LAYOUTS: usize = ADDITIONS.len();
 const APPLICATION_ID: i64 = 0x4C65_6173;
 const STATEMENTS_CACHED: usize = 64;
 /// What each layout adds to the one before it.
-const ADDITIONS: [&str; 3] =
-    [include_str!("schema.sql"), include_str!("schema_2.sql"), include_str!("schema_3.sql")];
+const ADDITIONS: [&str; 4] = [
+    include_str!("schema.sql"),
+    include_str!("schema_2.sql"),
+    include_str!("schema_3.sql"),
+    include_str!("schema_4.sql"),
+];
 
 const SYNC_EACH: &str = "PRAGMA synchronous = FULL";
 const SYNC_SELDOM: &str = "PRAGMA synchronous = NORMAL";
@@ -140,7 +144,7 @@ mod tests {
             let sql = format!("SELECT count(*) FROM {table}");
             file.db.query_row(&sql, [], |row| row.get::<_, i64>(0)).unwrap()
         };
-        assert_eq!(["lock", "record", "deadline", "member"].map(count), [1, 0, 0, 0]);
+        assert_eq!(["lock", "record", "deadline", "member", "latch"].map(count), [1, 0, 0, 0, 0]);
         // A program that had it open before goes on.
         old.execute_batch("UPDATE lock SET fence = 8").unwrap();
         LeaseFile::open(&path).unwrap();
@@ -151,7 +155,7 @@ mod tests {
         let db = Connection::open_in_memory().unwrap();
         prepare(&db).unwrap();
         db.pragma_update(None, "user_version", LAYOUT + 1).unwrap();
-        assert!(refusal(prepare(&db)).contains("layout 4"));
+        assert!(refusal(prepare(&db)).contains("layout 5"));
     }
 
     #[test]

@@ -2,8 +2,8 @@
 //!
 //! The file is an ordinary SQLite database on a local disk; every process that opens the same path shares its
 //! locks. Times are those of the host's boot clock, so neither a step of the wall clock nor a suspended laptop
-//! changes who holds what, and a restart of the host frees everything. Results, marks and deadlines outlive it, by the
-//! wall clock, and a power loss as well.
+//! changes who holds what, and a restart of the host frees everything. Results, marks, deadlines and counts
+//! of latches outlive it, by the wall clock, and a power loss as well.
 //!
 //! Use it for programs of one host. Containers share locks if they share the directory (not only the file: SQLite
 //! keeps two more beside it) and the kernel. What cannot be shared safely is refused when the file is opened: see
@@ -18,6 +18,7 @@ mod fault;
 mod file;
 mod health;
 mod kernel;
+mod latches;
 mod path;
 mod records;
 mod store;
@@ -34,7 +35,7 @@ use leasehold_core::engine::registry::{EndedAttempts, ended_error};
 use leasehold_core::engine::{
     Answer, AnswerAll, Capabilities, Claim, Converted, Cursor, Engine, EngineError, EngineOptions, Fault,
     Fut, HandedTo, Handover, Health, Held, Hold, Inspect, Inspection, Leases, Mode, Page, Reach, Released,
-    Renewed, WakeSink, deadlines::Deadlines, records::Records,
+    Renewed, WakeSink, deadlines::Deadlines, latches::Latches, records::Records,
 };
 use leasehold_core::name::{NAME_MAX_BYTES, Name};
 use leasehold_core::{Error, Fence, Holder, error, owner::Owner};
@@ -122,6 +123,10 @@ impl Engine for Sqlite {
         Ok(self)
     }
 
+    fn latches(&self) -> Result<&dyn Latches, &'static str> {
+        Ok(self)
+    }
+
     fn connect(&self, until: Until) -> Fut<'_, ()> {
         // A file that cannot be written shows here and not at the first lock.
         self.worker.call(until, Purpose::Ask, Access::Write, |_| Ok(()))
@@ -166,6 +171,7 @@ impl Leases for Sqlite {
             let renew = |hold: &Hold| match hold.of {
                 Held::Lock | Held::Closed => store.renew(hold, since),
                 Held::Record => store.renew_record(hold, since),
+                Held::Latch => store.renew_party(hold, since),
             };
             holds.iter().map(|hold| Ok(Ok(renew(hold)?))).collect()
         })

@@ -103,7 +103,7 @@ impl Store<'_> {
             }
             Beginning::Answer(answer) => {
                 if begin.wake && matches!(answer, Begun::Running { .. }) {
-                    self.watch(begin, expires_in, wake)?;
+                    self.watch(begin.key.as_str(), begin.owner.id_text(), expires_in, wake)?;
                 }
                 return Ok(answer);
             }
@@ -132,7 +132,7 @@ impl Store<'_> {
             }
             None => self.take_away(key, &found)?,
         }
-        self.tell_watchers(key)?;
+        self.tell_watchers(key.as_str())?;
         Ok(Settled::Stored)
     }
 
@@ -155,7 +155,7 @@ impl Store<'_> {
             return Ok(false);
         }
         self.take_away(key, &found)?;
-        self.tell_watchers(key)?;
+        self.tell_watchers(key.as_str())?;
         Ok(true)
     }
 
@@ -225,9 +225,8 @@ impl Store<'_> {
     }
 
     /// Remembers a watcher, up to a bound: hints may be lost, and it asks again anyway.
-    fn watch(&self, begin: &Begin, expires_in: Duration, wake: &str) -> Result<()> {
+    pub(super) fn watch(&self, key: &str, owner_id: &str, expires_in: Duration, wake: &str) -> Result<()> {
         let live_until = nanos(self.now.boot + expires_in + WATCHED_AFTER);
-        let (key, owner_id) = (begin.key.as_str(), begin.owner.id_text());
         let sql = "UPDATE watcher SET boot = ?3, live_until = ?4, wake = ?5 WHERE key = ?1 AND owner_id = ?2";
         if self.run(sql, params![key, owner_id, self.boot, live_until, wake])? == 0 {
             let row = params![key, owner_id, self.boot, live_until, wake, WAITERS_MAX];
@@ -238,10 +237,10 @@ impl Store<'_> {
     }
 
     /// Notes a hint for all who wait for a key, and forgets them: who still waits asks again.
-    fn tell_watchers(&mut self, key: &Name) -> Result<()> {
+    pub(super) fn tell_watchers(&mut self, key: &str) -> Result<()> {
         let sql = "DELETE FROM watcher WHERE key = ?1 RETURNING wake, owner_id, boot = ?2";
         let read = |row: &Row<'_>| Ok((row.get(0)?, row.get::<_, String>(1)?, row.get(2)?));
-        for (wake, owner_id, is_alive) in self.all(sql, params![key.as_str(), self.boot], read)? {
+        for (wake, owner_id, is_alive) in self.all(sql, params![key, self.boot], read)? {
             if is_alive && owner_id.len() == ID_BYTES {
                 self.hints.entry(wake).or_default().push_str(&owner_id);
             }
@@ -249,7 +248,7 @@ impl Store<'_> {
         Ok(())
     }
 
-    fn wall_us_in(&self, time: Duration) -> i64 {
+    pub(super) fn wall_us_in(&self, time: Duration) -> i64 {
         let time = u64::try_from(time.as_micros()).unwrap_or(u64::MAX);
         i64::try_from(self.now.wall_us.saturating_add(time)).unwrap_or(i64::MAX)
     }

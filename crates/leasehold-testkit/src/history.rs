@@ -7,10 +7,17 @@
 //! - fences are unique;
 //! - a grant asked for after another had returned has the larger fence;
 //! - a fence-checking register never accepts a fence below one it accepted before;
-//! - exclusive tenures, from the grant to the release or the end of validity, do not overlap.
+//! - what a holder still uses is not given back: a leader resigns after its body has ended.
 //!
-//! An acquisition whose outcome is unknown may have taken effect or not, so it constrains nothing. The last rule
-//! depends on clocks; drop [`Violation::Overlap`] where a test leaves the timing model on purpose.
+//! And of tenures, from the grant to the release or the end of validity:
+//! - an exclusive one, of a writer or a leader, overlaps no other;
+//! - where two exclude each other, the later one has the larger fence: a reader's is above that of each writer that ended before
+//!   it, and below that of each writer that began after it;
+//! - permits are never granted beyond the limit then in force.
+//!
+//! An acquisition whose outcome is unknown may have taken effect or not, so it constrains nothing. The rules about tenures
+//! depend on clocks, and on a store that loses no lease: [`Violation::lost_lease_at`] tells their violations from the others,
+//! where a test leaves the timing model on purpose.
 //!
 //! ```
 //! use leasehold_testkit::history::{History, check};
@@ -28,19 +35,27 @@
 //! ```
 
 mod event;
+mod fences;
+mod permits;
+mod tenures;
+mod violation;
 
 use std::collections::{BTreeMap, HashMap};
-use std::fmt;
 use std::io;
 use std::path::Path;
 
+use leasehold::Mode;
+
 pub use event::{Event, ParseError};
+pub use violation::Violation;
 
 /// A grant, and how long it was held.
-#[derive(Debug, Clone, PartialEq, Eq)]
+#[derive(Debug, Clone, Default, PartialEq, Eq)]
 pub struct Grant {
     /// The holder, as `process#attempt`.
     pub holder: String,
+    /// How it was held.
+    pub mode: Mode,
     /// The fence.
     pub fence: u64,
     /// Before the acquire was sent.
@@ -51,6 +66,8 @@ pub struct Grant {
     pub valid_until: u64,
     /// When the holder stopped using it, if it did before the end of the test.
     pub released_at: Option<u64>,
+    /// When it was given back, if that was recorded.
+    pub given_back_at: Option<u64>,
 }
 
 impl Grant {
@@ -58,6 +75,17 @@ impl Grant {
     fn ended_at(&self) -> u64 {
         self.released_at.map_or(self.valid_until, |released_at| released_at.min(self.valid_until))
     }
+}
+
+/// A limit that was set for a semaphore.
+#[derive(Debug, Clone, PartialEq, Eq)]
+pub struct Limit {
+    /// The number of permits.
+    pub limit: u32,
+    /// Before the call.
+    pub asked_at: u64,
+    /// After it returned. Without it, it may have taken effect at any time since, or not at all.
+    pub set_at: Option<u64>,
 }
 
 /// A decision of a fence-checking resource.
@@ -78,7 +106,9 @@ pub struct History {
     pub grants: BTreeMap<String, Vec<Grant>>,
     /// Writes, in the order the resource saw them.
     pub writes: BTreeMap<String, Vec<Write>>,
-    /// Acquisitions that certainly failed.
+    /// Limits of semaphores, in no particular order. Before the first one, the limit is that which the first holder named.
+    pub limits: BTreeMap<String, Vec<Limit>>,
+    /// Acquisitions, and changes of a limit, that certainly failed.
     pub failed: usize,
     /// Acquisitions that may have taken effect or not.
     pub unknown: usize,
@@ -109,88 +139,6 @@ pub enum HistoryError {
     },
 }
 
-/// A promise that was not kept.
-#[derive(Debug, Clone, PartialEq, Eq)]
-pub enum Violation {
-    /// Two grants of one name have the same fence.
-    DuplicateFence {
-        /// The name.
-        name: String,
-        /// One of them.
-        first: Grant,
-        /// The other.
-        second: Grant,
-    },
-    /// `later` was asked for after `earlier` had returned, and yet has the smaller fence.
-    OutOfOrder {
-        /// The name.
-        name: String,
-        /// The one with the larger fence.
-        earlier: Grant,
-        /// The one with the smaller fence.
-        later: Grant,
-    },
-    /// The resource accepted a fence below one it had accepted before.
-    RegisterWentDown {
-        /// The name.
-        name: String,
-        /// The highest write accepted before.
-        highest: Write,
-        /// The write that should have been refused.
-        accepted: Write,
-    },
-    /// Two holders relied on one exclusive name at the same time.
-    Overlap {
-        /// The name.
-        name: String,
-        /// The one granted first.
-        first: Grant,
-        /// The one granted while `first` held.
-        second: Grant,
-    },
-}
-
-impl fmt::Display for Violation {
-    fn fmt(&self, f: &mut fmt::Formatter<'_>) -> fmt::Result {
-        match self {
-            Self::DuplicateFence { name, first, second } => {
-                write!(
-                    f,
-                    "{name:?}: fence {} was granted to {} and to {}",
-                    first.fence, first.holder, second.holder
-                )
-            }
-            Self::OutOfOrder { name, earlier, later } => write!(
-                f,
-                "{name:?}: fence {} of {} was asked for at {} and is below fence {} of {}, granted before that at {}",
-                later.fence,
-                later.holder,
-                later.invoked_at,
-                earlier.fence,
-                earlier.holder,
-                earlier.returned_at
-            ),
-            Self::RegisterWentDown { name, highest, accepted } => write!(
-                f,
-                "{name:?}: the register accepted fence {} of {} after fence {} of {}",
-                accepted.fence, accepted.process, highest.fence, highest.process
-            ),
-            Self::Overlap { name, first, second } => write!(
-                f,
-                "{name:?}: fence {} of {} overlaps fence {} of {}: [{}, {}] and [{}, {}]",
-                first.fence,
-                first.holder,
-                second.fence,
-                second.holder,
-                first.returned_at,
-                first.ended_at(),
-                second.returned_at,
-                second.ended_at()
-            ),
-        }
-    }
-}
-
 impl History {
     /// Builds a history from events. Only events of one acquisition, and writes of one name, have to be in order.
     pub fn from_events(events: impl IntoIterator<Item = Event>) -> Result<Self, HistoryError> {
@@ -205,6 +153,7 @@ impl History {
                 Event::Invoked { process, attempt, name, at } => {
                     ((process, attempt), Step::Invoked { name, at })
                 }
+                Event::Asked { process, attempt, mode } => ((process, attempt), Step::Asked { mode }),
                 Event::Granted { process, attempt, fence, at, valid_until } => {
                     ((process, attempt), Step::Granted { fence, at, valid_until })
                 }
@@ -213,6 +162,11 @@ impl History {
                     ((process, attempt), Step::Renewed { valid_until })
                 }
                 Event::Released { process, attempt, at } => ((process, attempt), Step::Released { at }),
+                Event::GivenBack { process, attempt, at } => ((process, attempt), Step::GivenBack { at }),
+                Event::Limiting { process, attempt, name, limit, at } => {
+                    ((process, attempt), Step::Limiting { name, limit, at })
+                }
+                Event::Limited { process, attempt, at } => ((process, attempt), Step::Limited { at }),
             };
             let holder = format!("{}#{}", key.0, key.1);
             let kind = step.kind();
@@ -225,6 +179,7 @@ impl History {
                 Acquisition::Pending { .. } => history.unknown += 1,
                 Acquisition::Failed => history.failed += 1,
                 Acquisition::Granted { name, grant } => history.grants.entry(name).or_default().push(grant),
+                Acquisition::Limit { name, limit } => history.limits.entry(name).or_default().push(limit),
             }
         }
         Ok(history)
@@ -258,48 +213,77 @@ fn parse(text: &str) -> Result<Vec<Event>, ParseError> {
     complete.lines().filter(|line| !line.is_empty()).map(Event::from_line).collect()
 }
 
+/// What became of a call so far.
 enum Acquisition {
-    Pending { name: String, invoked_at: u64 },
+    Pending { name: String, mode: Mode, invoked_at: u64 },
     Failed,
     Granted { name: String, grant: Grant },
+    Limit { name: String, limit: Limit },
 }
 
 enum Step {
     Invoked { name: String, at: u64 },
+    Asked { mode: Mode },
     Granted { fence: u64, at: u64, valid_until: u64 },
     Failed,
     Renewed { valid_until: u64 },
     Released { at: u64 },
+    GivenBack { at: u64 },
+    Limiting { name: String, limit: u32, at: u64 },
+    Limited { at: u64 },
 }
 
 impl Step {
     fn kind(&self) -> &'static str {
         match self {
             Self::Invoked { .. } => "invoked",
+            Self::Asked { .. } => "asked",
             Self::Granted { .. } => "granted",
             Self::Failed => "failed",
             Self::Renewed { .. } => "renewed",
             Self::Released { .. } => "released",
+            Self::GivenBack { .. } => "given-back",
+            Self::Limiting { .. } => "limiting",
+            Self::Limited { .. } => "limited",
         }
     }
 
     fn apply(self, before: Option<Acquisition>, holder: &str) -> Option<Acquisition> {
         match (before, self) {
-            (None, Self::Invoked { name, at }) => Some(Acquisition::Pending { name, invoked_at: at }),
-            (Some(Acquisition::Pending { .. }), Self::Failed) => Some(Acquisition::Failed),
-            (Some(Acquisition::Pending { name, invoked_at }), Self::Granted { fence, at, valid_until }) => {
-                let holder = holder.to_owned();
+            (None, Self::Invoked { name, at }) => {
+                Some(Acquisition::Pending { name, mode: Mode::Exclusive, invoked_at: at })
+            }
+            (Some(Acquisition::Pending { name, invoked_at, .. }), Self::Asked { mode }) => {
+                Some(Acquisition::Pending { name, mode, invoked_at })
+            }
+            (Some(Acquisition::Pending { .. } | Acquisition::Limit { .. }), Self::Failed) => {
+                Some(Acquisition::Failed)
+            }
+            (
+                Some(Acquisition::Pending { name, mode, invoked_at }),
+                Self::Granted { fence, at, valid_until },
+            ) => {
+                let (holder, returned_at) = (holder.to_owned(), at);
                 let grant =
-                    Grant { holder, fence, invoked_at, returned_at: at, valid_until, released_at: None };
+                    Grant { holder, mode, fence, invoked_at, returned_at, valid_until, ..Grant::default() };
                 (invoked_at <= at).then_some(Acquisition::Granted { name, grant })
             }
-            (Some(Acquisition::Granted { name, mut grant }), step) if grant.released_at.is_none() => {
+            (Some(Acquisition::Granted { name, mut grant }), step) => {
                 match step {
+                    Self::GivenBack { at } if grant.given_back_at.is_none() => grant.given_back_at = Some(at),
+                    _ if grant.released_at.is_some() => return None,
                     Self::Renewed { valid_until } => grant.valid_until = valid_until.max(grant.valid_until),
                     Self::Released { at } => grant.released_at = Some(at),
                     _ => return None,
                 }
                 Some(Acquisition::Granted { name, grant })
+            }
+            (None, Self::Limiting { name, limit, at }) => {
+                Some(Acquisition::Limit { name, limit: Limit { limit, asked_at: at, set_at: None } })
+            }
+            (Some(Acquisition::Limit { name, limit }), Self::Limited { at }) => {
+                let is_next = limit.set_at.is_none() && limit.asked_at <= at;
+                is_next.then_some(Acquisition::Limit { name, limit: Limit { set_at: Some(at), ..limit } })
             }
             _ => None,
         }
@@ -310,66 +294,18 @@ impl Step {
 pub fn check(history: &History) -> Vec<Violation> {
     let mut violations = Vec::new();
     for (name, grants) in &history.grants {
-        let grants: Vec<&Grant> = grants.iter().collect();
-        duplicates(name, grants.clone(), &mut violations);
-        real_time_order(name, &grants, &mut violations);
-        overlaps(name, grants, &mut violations);
+        let all: Vec<&Grant> = grants.iter().collect();
+        fences::duplicates(name, all.clone(), &mut violations);
+        fences::real_time_order(name, &all, &mut violations);
+        tenures::given_back_early(name, grants, &mut violations);
+        let tenures = tenures::relied_on(all);
+        tenures::overlaps(name, &tenures, &mut violations);
+        tenures::phases(name, &tenures, &mut violations);
+        let limits = history.limits.get(name).map_or(&[][..], Vec::as_slice);
+        permits::within_limit(name, &tenures, limits, &mut violations);
     }
     for (name, writes) in &history.writes {
-        register(name, writes, &mut violations);
+        fences::register(name, writes, &mut violations);
     }
     violations
-}
-
-fn duplicates(name: &str, mut grants: Vec<&Grant>, violations: &mut Vec<Violation>) {
-    grants.sort_by_key(|grant| (grant.fence, grant.returned_at));
-    for pair in grants.windows(2).filter(|pair| pair[0].fence == pair[1].fence) {
-        let (first, second) = (pair[0].clone(), pair[1].clone());
-        violations.push(Violation::DuplicateFence { name: name.to_owned(), first, second });
-    }
-}
-
-fn real_time_order(name: &str, grants: &[&Grant], violations: &mut Vec<Violation>) {
-    let mut by_return = grants.to_vec();
-    by_return.sort_by_key(|grant| grant.returned_at);
-    let mut by_invocation = grants.to_vec();
-    by_invocation.sort_by_key(|grant| grant.invoked_at);
-    let mut returned = by_return.into_iter().peekable();
-    let mut highest: Option<&Grant> = None;
-    for later in by_invocation {
-        while let Some(earlier) = returned.next_if(|grant| grant.returned_at < later.invoked_at) {
-            highest = highest.filter(|highest| highest.fence >= earlier.fence).or(Some(earlier));
-        }
-        if let Some(earlier) = highest.filter(|earlier| earlier.fence > later.fence) {
-            let (earlier, later) = (earlier.clone(), later.clone());
-            violations.push(Violation::OutOfOrder { name: name.to_owned(), earlier, later });
-        }
-    }
-}
-
-fn overlaps(name: &str, mut grants: Vec<&Grant>, violations: &mut Vec<Violation>) {
-    // A grant that returned after its validity was never relied on.
-    grants.retain(|grant| grant.returned_at < grant.ended_at());
-    grants.sort_by_key(|grant| (grant.returned_at, grant.ended_at()));
-    let mut longest: Option<&Grant> = None;
-    for second in grants {
-        if let Some(first) = longest.filter(|first| second.returned_at < first.ended_at()) {
-            let (first, second) = (first.clone(), second.clone());
-            violations.push(Violation::Overlap { name: name.to_owned(), first, second });
-        }
-        longest = longest.filter(|longest| longest.ended_at() >= second.ended_at()).or(Some(second));
-    }
-}
-
-fn register(name: &str, writes: &[Write], violations: &mut Vec<Violation>) {
-    let mut highest: Option<&Write> = None;
-    for accepted in writes.iter().filter(|write| write.accepted) {
-        match highest {
-            Some(highest) if accepted.fence < highest.fence => {
-                let (highest, accepted) = (highest.clone(), accepted.clone());
-                violations.push(Violation::RegisterWentDown { name: name.to_owned(), highest, accepted });
-            }
-            _ => highest = Some(accepted),
-        }
-    }
 }

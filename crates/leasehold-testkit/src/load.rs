@@ -1,4 +1,4 @@
-//! Many tasks that acquire, hold and release a few locks, and record events.
+//! Many tasks that acquire, hold and release a few locks of some [`Kind`], and record events.
 //!
 //! A test starts the [`Load`], injects faults, reads its progress, stops it, and checks the history:
 //!
@@ -18,6 +18,10 @@
 //! # }
 //! ```
 
+mod kind;
+mod operator;
+mod tenure;
+
 use std::{
     env,
     sync::{
@@ -27,10 +31,13 @@ use std::{
     time::Duration,
 };
 
-use leasehold::{Error, Guard, Leasehold};
+use leasehold::{Error, Leasehold, Refusal, engine::Capabilities};
 use tokio::task::JoinSet;
 
-use crate::{Recorder, Register, history::Event, now};
+pub use kind::Kind;
+use tenure::Attempt;
+
+use crate::{Recorder, Register, history::Event};
 
 /// How many grants a test needs: `short`, or the value of `LEASEHOLD_LOAD_GRANTS`, for long runs.
 ///
@@ -46,6 +53,8 @@ pub fn grants(short: u64) -> u64 {
 /// What the tasks do.
 #[derive(Debug, Clone)]
 pub struct Load {
+    /// What they compete for.
+    pub kind: Kind,
     /// The prefix of the names.
     pub prefix: String,
     /// The name of the process in the history: unique among the processes whose events are checked together.
@@ -62,8 +71,10 @@ pub struct Load {
     pub hold: Duration,
     /// Longest pause of a task between two locks; without a pause, hardly any lock is ever free.
     pub rest: Duration,
-    /// How many of ten leases are kept alive.
+    /// How many of ten leases are kept alive; a leader's always is.
     pub kept_of_ten: u64,
+    /// Whether the limits of semaphores change all the time. Of several processes one does that.
+    pub operates: bool,
     /// The resource of each name, if there is one; see [`Load::registers`].
     pub registers: Vec<Register>,
 }
@@ -71,6 +82,7 @@ pub struct Load {
 impl Default for Load {
     fn default() -> Self {
         Self {
+            kind: Kind::Exclusive,
             prefix: "load".into(),
             process: "c".into(),
             names: 4,
@@ -80,6 +92,7 @@ impl Default for Load {
             hold: Duration::from_millis(2),
             rest: Duration::ZERO,
             kept_of_ten: 5,
+            operates: true,
             registers: Vec::new(),
         }
     }
@@ -94,6 +107,8 @@ pub struct Tally {
     pub timed_out: u64,
     /// Attempts whose outcome is unknown.
     pub unreachable: u64,
+    /// Calls that the store refused because its memory was full.
+    pub out_of_memory: u64,
     /// Leases that were lost while they were held.
     pub lost: u64,
     /// Writes that the resource refused, because a later holder had written.
@@ -103,6 +118,25 @@ pub struct Tally {
 }
 
 impl Load {
+    /// The same for each kind that a store has. Half of the tasks want exclusive locks.
+    pub fn of_each_kind(&self, store: &Capabilities) -> Vec<Self> {
+        let kinds = Kind::ALL.into_iter().filter(|kind| kind.lack(store).is_none());
+        kinds.map(|kind| self.of_kind(kind)).collect()
+    }
+
+    /// One of them, with names of its own.
+    pub fn of_kind(&self, kind: Kind) -> Self {
+        let few = |all: usize| if kind == Kind::Exclusive { all } else { all.div_ceil(3) };
+        Self {
+            kind,
+            prefix: format!("{}-{kind}", self.prefix),
+            process: format!("{}-{kind}-", self.process),
+            names: few(self.names),
+            tasks: few(self.tasks),
+            ..self.clone()
+        }
+    }
+
     /// A fence-checking resource for every name, in `folder`.
     pub fn registers(mut self, folder: &std::path::Path) -> std::io::Result<Self> {
         let open = |number| {
@@ -144,6 +178,10 @@ impl Load {
             tally: Mutex::default(),
         });
         let mut tasks = JoinSet::new();
+        if self.kind == Kind::Permits && self.operates {
+            let operator = shared.clone().operate(clients[0].clone(), format!("{}operator", self.process));
+            tasks.spawn(operator);
+        }
         for (number, leases) in clients.iter().enumerate() {
             for task in 0..self.tasks {
                 let (shared, leases) = (shared.clone(), leases.clone());
@@ -193,98 +231,39 @@ struct Shared {
     tally: Mutex<Tally>,
 }
 
-/// Pause after an error: a store that is down fails fast, and retries would become a busy loop.
-const PAUSE: Duration = Duration::from_millis(20);
-
 impl Shared {
-    async fn work(self: Arc<Self>, leases: Leasehold, process: String, name: usize) {
-        while !self.over.load(Ordering::Relaxed) {
-            let attempt = self.attempts.fetch_add(1, Ordering::Relaxed);
-            self.tenure(&leases, &process, attempt, name).await;
+    async fn work(self: Arc<Self>, leases: Leasehold, process: String, number: usize) {
+        while !self.is_over() {
+            let (attempt, process) = (self.next_attempt(), process.clone());
+            Attempt { shared: &self, leases: &leases, process, attempt, number }.run().await;
             self.rest(attempt).await;
         }
     }
 
     async fn rest(&self, attempt: u64) {
         let done_at = tokio::time::Instant::now() + self.load.rest.mul_f64(share(attempt, 3));
-        while !self.over.load(Ordering::Relaxed) && tokio::time::Instant::now() < done_at {
+        while !self.is_over() && tokio::time::Instant::now() < done_at {
             let look_again_at = tokio::time::Instant::now() + self.load.ttl / 4;
             tokio::time::sleep_until(done_at.min(look_again_at)).await;
         }
     }
 
-    async fn tenure(&self, leases: &Leasehold, process: &str, attempt: u64, number: usize) {
-        let (load, name) = (&self.load, self.load.name(number));
-        let process = process.to_owned();
-        self.recorder.record(&Event::Invoked {
-            process: process.clone(),
-            attempt,
-            name: name.clone(),
-            at: now(),
-        });
-        let lock = leases.lock(&name).ttl(load.ttl).wait(load.wait);
-        let lock = if attempt % 10 < load.kept_of_ten { lock.keep_alive() } else { lock };
-        match lock.acquire().await {
-            Ok(guard) => self.hold(guard, process, attempt, number).await,
-            Err(Error::TimedOut { .. }) => {
-                self.recorder.record(&Event::Failed { process, attempt });
-                self.note(|tally| tally.timed_out += 1);
-            }
-            Err(error) => {
-                self.failed(error);
-                tokio::time::sleep(PAUSE).await;
-            }
-        }
+    fn next_attempt(&self) -> u64 {
+        self.attempts.fetch_add(1, Ordering::Relaxed)
     }
 
-    async fn hold(&self, guard: Guard, process: String, attempt: u64, number: usize) {
-        let (fence, at) = (guard.fence().get(), now());
-        self.recorder.record(&Event::Granted {
-            process: process.clone(),
-            attempt,
-            fence,
-            at,
-            valid_until: validity_from(at, &guard),
-        });
+    fn is_over(&self) -> bool {
+        self.over.load(Ordering::Relaxed)
+    }
+
+    fn granted(&self) {
         self.granted.fetch_add(1, Ordering::Relaxed);
-        self.write(number, fence, &process);
-        let done_at = tokio::time::Instant::now() + self.load.hold.mul_f64(share(attempt, 7));
-        let mut over = false;
-        while !over {
-            let look_again_at = tokio::time::Instant::now() + self.load.ttl / 4;
-            over = done_at <= look_again_at || self.over.load(Ordering::Relaxed);
-            tokio::select! {
-                () = tokio::time::sleep_until(done_at.min(look_again_at)) => {}
-                () = guard.lost() => {
-                    self.note(|tally| tally.lost += 1);
-                    // As a holder that has not noticed the loss: the resource must refuse it.
-                    self.write(number, fence, &process);
-                    over = true;
-                }
-            }
-            let at = now();
-            if guard.is_held() {
-                let valid_until = validity_from(at, &guard);
-                self.recorder.record(&Event::Renewed { process: process.clone(), attempt, valid_until });
-            }
-        }
-        self.recorder.record(&Event::Released { process, attempt, at: now() });
-        if let Err(error) = guard.release().await {
-            self.failed(error);
-        }
-    }
-
-    fn write(&self, number: usize, fence: u64, process: &str) {
-        if let Some(register) = self.load.registers.get(number)
-            && !register.write(fence, process).expect("a register can be written")
-        {
-            self.note(|tally| tally.writes_refused += 1);
-        }
     }
 
     fn failed(&self, error: Error) {
         self.note(|tally| match error {
             Error::StoreUnreachable { .. } => tally.unreachable += 1,
+            Error::StoreRefused { refusal: Refusal::OutOfMemory, .. } => tally.out_of_memory += 1,
             other if tally.errors.len() < 20 => tally.errors.push(other.to_string()),
             _ => {}
         });
@@ -303,10 +282,4 @@ impl Shared {
 /// Spreads attempts over the whole range without a random number, so that a run can be repeated.
 fn share(attempt: u64, step: u64) -> f64 {
     (attempt * step % 10) as f64 / 10.0
-}
-
-/// Until when `guard` is valid. `at` was read before: a process that was stopped in between must not appear to rely on
-/// it for longer.
-fn validity_from(at: u64, guard: &Guard) -> u64 {
-    at + guard.remaining().as_nanos() as u64
 }

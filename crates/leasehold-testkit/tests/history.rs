@@ -1,12 +1,14 @@
 //! The checker finds every kind of fault, and nothing in a history without one.
 
+use leasehold::Mode;
 use leasehold_testkit::history::{Event, Grant, History, HistoryError, Violation, Write, check};
 use proptest::prelude::*;
 
 const NAME: &str = "job";
 
 fn grant(holder: usize, fence: u64, invoked_at: u64, returned_at: u64, valid_until: u64) -> Grant {
-    Grant { holder: format!("p{holder}#0"), fence, invoked_at, returned_at, valid_until, released_at: None }
+    let holder = format!("p{holder}#0");
+    Grant { holder, fence, invoked_at, returned_at, valid_until, ..Grant::default() }
 }
 
 fn history(grants: Vec<Grant>) -> History {
@@ -203,6 +205,10 @@ proptest! {
             Event::Failed { process: process.clone(), attempt: at },
             Event::Renewed { process: process.clone(), attempt: at, valid_until: fence },
             Event::Released { process: process.clone(), attempt: at, at },
+            Event::Asked { process: process.clone(), attempt: at, mode: Mode::Shared },
+            Event::GivenBack { process: process.clone(), attempt: at, at },
+            Event::Limiting { process: process.clone(), attempt: at, name: name.clone(), limit: 3, at },
+            Event::Limited { process: process.clone(), attempt: at, at },
             Event::Wrote { process, name, fence, accepted },
         ] {
             let line = event.to_line();

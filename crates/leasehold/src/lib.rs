@@ -25,6 +25,8 @@
 //! | several locks at once, or none of them | [`Leasehold::lock_all`](Client::lock_all) |
 //! | to acquire a lock again that the code around holds already | [`Leasehold::owner`](Client::owner) |
 //! | one leader of a fleet, known to all | [`Leasehold::election`](Client::election) |
+//! | to go on when N others have done their part, or to be told who did not | [`Leasehold::latch`](Client::latch) |
+//! | N workers that begin each phase together | [`Leasehold::barrier`](Client::barrier) |
 //! | to go on without a lock when the store is down, knowingly | [`Lock::acquire_or_proceed`] |
 //! | a lock that a later process gives back | [`Guard::detach`], [`Client::attach`] |
 //! | to execute a request once and give everybody its result | [`Leasehold::idempotency`](Client::idempotency) |
@@ -35,7 +37,7 @@
 //! | locks and idempotency keys without `async` | the feature `blocking` |
 //! | to see who holds what, or to end it | [`Client::inspect`], [`Client::list`], [`Client::force_release`] |
 //!
-//! The pages of [`lock`], [`idempotency`], [`marker`] and [`deadlines`] explain each of them; `examples/` has a program for each
+//! The pages of [`lock`], [`latch`], [`idempotency`], [`marker`] and [`deadlines`] explain each of them; `examples/` has a program for each
 //! row.
 //!
 //! # What dropping does
@@ -72,12 +74,12 @@ pub use leasehold::{Builder, Leasehold};
 use leasehold_core::text;
 #[doc(inline)]
 pub use leasehold_core::{
-    Acks, Attempt, Client, Clock, Deadline, Deadlines, Due, Election, Error, ErrorKind, Event, Fence, Format,
-    Guard, GuardSet, Handle, Health, Holder, Idempotency, IdempotencyKey, Inspection, Leadership, Lease,
-    LeaseSet, Lock, LockOwner, LockSet, Marker, MarkerGuard, Mode, Name, Observer, OnOutage, Protection,
-    ReentrantGuard, ReentrantLock, Refusal, Released, ReleasedSet, Result, Retry, RunError, Stats, Upgrade,
-    client, clock, deadlines, election, error, fence, idempotency, lease, lock, marker, name, owner,
-    telemetry,
+    Acks, Attempt, Barrier, Client, Clock, Deadline, Deadlines, Due, Election, Error, ErrorKind, Event,
+    Fence, Format, Guard, GuardSet, Handle, Health, Holder, Idempotency, IdempotencyKey, Inspection, Latch,
+    Leadership, Lease, LeaseSet, Lock, LockOwner, LockSet, Marker, MarkerGuard, Mode, Name, Observer,
+    OnOutage, Participant, Party, Protection, ReentrantGuard, ReentrantLock, Refusal, Released, ReleasedSet,
+    Result, Retry, RunError, Stats, Upgrade, client, clock, deadlines, election, error, fence, idempotency,
+    latch, lease, lock, marker, name, owner, telemetry,
 };
 #[cfg(feature = "config")]
 pub use policy::Policies;

@@ -26,8 +26,8 @@ async fn client(url: String) -> Leasehold {
 }
 
 /// What a fail-over may cost the load, which does not wait for replicas.
-fn is_overlap(violation: &Violation) -> bool {
-    matches!(violation, Violation::Overlap { .. })
+fn follows_lost_lease(violation: &Violation) -> bool {
+    violation.lost_lease_at().is_some()
 }
 
 /// Replicas of one primary that get nothing from it any more, nor does anything wait for them in a socket.
@@ -102,7 +102,7 @@ async fn behind_sentinels_a_grant_that_no_replica_has_is_none() {
         let _ = guard.release().await.unwrap();
     }
     story.goes_on(load::grants(600) / 2).await;
-    story.end(is_overlap).await;
+    story.end(follows_lost_lease).await;
 }
 
 #[tokio::test(flavor = "multi_thread")]
@@ -136,7 +136,7 @@ async fn in_a_cluster_a_grant_that_no_replica_has_is_none() {
         let _ = guard.release().await.unwrap();
     }
     story.goes_on(load::grants(600) / 2).await;
-    story.end(is_overlap).await;
+    story.end(follows_lost_lease).await;
 }
 
 /// Its wake-ups come over another connection than the claim: without a subscription it would be passed over as dead.

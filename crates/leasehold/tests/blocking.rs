@@ -276,6 +276,41 @@ fn several_locks_are_held_at_once() {
 }
 
 #[test]
+fn threads_wait_for_each_other_at_latches_and_barriers() {
+    use leasehold::latch::{Arrived, Awaited, CountedDown};
+    let leases = client();
+    let latch = leases.latch("migration", 2).ttl(Duration::from_secs(60)).label("thread");
+    let waiting = thread::spawn({
+        let latch = latch.clone();
+        move || latch.wait(Duration::from_secs(60)).unwrap()
+    });
+    let one = latch.join().unwrap().joined().unwrap();
+    assert!(one.is_held() && one.name().as_str() == "migration");
+    assert_eq!(one.count_down().unwrap(), CountedDown::Counted { missing: 1 });
+    let generation = one.generation();
+    assert_eq!(latch.state().unwrap().unwrap().generation, generation);
+    let other = latch.join().unwrap().joined().unwrap();
+    assert_eq!(other.count_down().unwrap(), CountedDown::Opened { generation });
+    assert_eq!(waiting.join().unwrap(), Awaited::Opened { generation });
+    assert!(matches!(latch.rearm(generation).unwrap(), leasehold::latch::Rearmed::Done { .. }));
+
+    let barrier = leases.barrier("phase", 2).ttl(Duration::from_secs(60)).label("thread");
+    let parties = [barrier.join().unwrap().joined().unwrap(), barrier.join().unwrap().joined().unwrap()];
+    let threads = parties.map(|party| {
+        thread::spawn(move || {
+            for _ in 0..3 {
+                assert!(matches!(party.arrive().unwrap(), Arrived::Passed { .. }));
+            }
+            party
+        })
+    });
+    for party in threads.map(|thread| thread.join().unwrap()) {
+        party.leave().unwrap();
+    }
+    leases.close().unwrap();
+}
+
+#[test]
 fn a_leader_resigns_once_its_body_has_ended() {
     let leases = client();
     let election = || leases.election("scheduler").poll_every(10 * MS);

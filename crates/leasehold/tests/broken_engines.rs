@@ -8,11 +8,16 @@ use leasehold::{
     engine::{Engine, memory::Memory},
 };
 use leasehold_testkit::{
+    Recorder,
     conformance::{
         Slow, Wrapped,
-        broken::{BareCounter, fence_from_a_counter, release_without_compare, validity_from_the_reply},
+        broken::{
+            BareCounter, fence_from_a_counter, one_permit_too_many, readers_apart_from_writers,
+            release_without_compare, released_before_the_body_ended, validity_from_the_reply,
+        },
     },
     history::{Event, History, Violation, check},
+    load::{Kind, Load},
     now,
 };
 
@@ -96,4 +101,53 @@ async fn a_counter_that_restarts_repeats_fences() {
     let found =
         violations("memory:counter", |engine| fence_from_a_counter(engine, BareCounter::default())).await;
     assert!(found.iter().any(|found| matches!(found, Violation::DuplicateFence { .. })), "{found:?}");
+}
+
+/// What is found in a load of some kind, by tasks of two clients.
+async fn under_load(
+    kind: Kind,
+    store: &str,
+    wrong: fn(Arc<dyn Engine>) -> Arc<dyn Engine>,
+) -> Vec<Violation> {
+    let mut clients = Vec::new();
+    for _ in 0..2 {
+        let engine = wrong(Arc::new(Memory::open(store, Clock::system())));
+        clients.push(Leasehold::builder("memory:").engine(engine).connect().await.unwrap());
+    }
+    let file = tempfile::NamedTempFile::new().unwrap();
+    let load = Load { kind, names: 1, tasks: 6, operates: false, ..Load::default() };
+    let tally = load.run(&clients, Recorder::open(file.path()).unwrap(), 200).await;
+    assert!(tally.errors.is_empty(), "{tally:?}");
+    check(&History::from_files([file.path()]).unwrap())
+}
+
+#[tokio::test]
+async fn the_right_engine_breaks_no_promise_of_any_kind() {
+    for kind in Kind::ALL {
+        assert_eq!(under_load(kind, &format!("right {kind}"), |engine| engine).await, [], "{kind}");
+    }
+}
+
+#[tokio::test]
+async fn a_semaphore_that_admits_one_more_has_too_many_permits() {
+    let found = under_load(Kind::Permits, "one more", one_permit_too_many).await;
+    let is_one_more =
+        |found: &Violation| matches!(found, Violation::TooManyPermits { taken: 6, limit: 5, .. });
+    assert!(!found.is_empty() && found.iter().all(is_one_more), "{found:?}");
+}
+
+#[tokio::test]
+async fn readers_counted_apart_read_beside_a_writer() {
+    let found = under_load(Kind::ReadWrite, "readers apart", readers_apart_from_writers).await;
+    let is_beside = |found: &Violation| match found {
+        Violation::Overlap { first, second, .. } => first.mode != second.mode,
+        _ => false,
+    };
+    assert!(found.iter().any(is_beside), "{found:?}");
+}
+
+#[tokio::test]
+async fn a_leader_released_before_its_body_ended_leads_beside_the_next() {
+    let found = under_load(Kind::Election, "gives way", released_before_the_body_ended).await;
+    assert!(found.iter().any(|found| matches!(found, Violation::Overlap { .. })), "{found:?}");
 }

@@ -13,6 +13,7 @@ use leasehold::{Error, Leasehold};
 use leasehold_testkit::{
     ClusterSet, eventually_async,
     history::{Event, History, check},
+    load::Kind,
     now,
 };
 use rand::RngExt;
@@ -213,16 +214,17 @@ impl Story {
     }
 }
 
-async fn tenures(leases: Leasehold, name: String, process: String, story: Arc<Story>) {
+async fn tenures(leases: Leasehold, kind: Kind, name: String, process: String, story: Arc<Story>) {
     while !story.over.load(Ordering::Relaxed) {
         let attempt = story.attempts.fetch_add(1, Ordering::Relaxed);
-        let who = process.clone();
+        let (who, mode) = (process.clone(), kind.mode(attempt));
         story.tell(Event::Invoked { process: who.clone(), attempt, name: name.clone(), at: now() });
+        story.tell(Event::Asked { process: who.clone(), attempt, mode });
         let (patience, kept, held_for) = {
             let mut rng = rand::rng();
             (ms(rng.random_range(0..3000)), rng.random_bool(0.5), ms(rng.random_range(0..60)))
         };
-        let lock = leases.lock(&name).ttl(ms(1500)).wait(Duration::from_secs(5));
+        let lock = leases.lock(&name).mode(mode).ttl(ms(1500)).wait(Duration::from_secs(5));
         let lock = if kept { lock.keep_alive() } else { lock };
         // The caller may give up at any moment.
         let guard = match tokio::time::timeout(patience, lock.acquire()).await {
@@ -289,13 +291,15 @@ fn stir(set: &ClusterSet, names: &[String], lasts: Duration) {
 async fn moving_slots_and_fail_overs_never_make_two_holders_or_leave_anything_behind() {
     let Some(set) = ClusterSet::builder().start_or_skip() else { return };
     let names: Vec<_> = set.primaries().iter().map(|primary| set.name_on(primary, "x")).collect();
+    let kinds = [Kind::Exclusive, Kind::ReadWrite, Kind::Permits];
     let story = Arc::<Story>::default();
     let (mut clients, mut tasks) = (Vec::new(), Vec::new());
     for number in 0..3 {
         let leases = client(&set, ms(800)).await;
         for task in 0..6 {
-            let (name, process) = (names[task % names.len()].clone(), format!("p{number}"));
-            tasks.push(tokio::spawn(tenures(leases.clone(), name, process, story.clone())));
+            let (name, kind) = (names[task % names.len()].clone(), kinds[task % names.len()]);
+            let process = format!("p{number}");
+            tasks.push(tokio::spawn(tenures(leases.clone(), kind, name, process, story.clone())));
         }
         clients.push(leases);
     }
@@ -311,7 +315,8 @@ async fn moving_slots_and_fail_overs_never_make_two_holders_or_leave_anything_be
     for leases in clients {
         leases.close().await.unwrap();
     }
-    for pattern in ["lock:*", "leasehold:waiters:*", "leasehold:seen:*"] {
+    let side_keys = ["waiters", "seen", "ends", "members"].map(|kind| format!("leasehold:{kind}:*"));
+    for pattern in ["lock:*"].into_iter().chain(side_keys.iter().map(String::as_str)) {
         let left = || -> usize {
             set.primaries().iter().map(|node| node.cli(&["KEYS", pattern]).list().len()).sum()
         };

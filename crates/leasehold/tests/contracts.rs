@@ -15,6 +15,7 @@ fn is_send<T: Send>(value: T) -> T {
 fn public_types_cross_threads_and_errors_are_errors() {
     is_send_and_sync::<(Leasehold, Lock, Guard, Lease, Handle)>();
     is_send_and_sync::<(Attempt, Protection, Stats)>();
+    is_send_and_sync::<(leasehold::Latch, leasehold::Participant, leasehold::Barrier, leasehold::Party)>();
     is_send_and_sync::<(Deadlines, Due, Recovery, leasehold::deadlines::Claimed)>();
     is_error::<Error>();
     is_error::<RunError<u8>>();
@@ -54,6 +55,13 @@ async fn every_future_can_be_spawned() {
         is_send(leases.list("")),
         is_send(leases.health()),
     ));
+    let participant = is_send(leases.latch("x", 2).join()).await.unwrap().joined().unwrap();
+    drop(is_send(leases.latch("x", 2).wait(std::time::Duration::ZERO)));
+    drop((is_send(participant.count_down()), is_send(participant.wait(std::time::Duration::ZERO))));
+    is_send(participant.leave()).await.unwrap();
+    let party = is_send(leases.barrier("y", 1).join()).await.unwrap().joined().unwrap();
+    drop(is_send(party.arrive()));
+    is_send(party.leave()).await.unwrap();
     let pool = leases.deadlines("x");
     is_send(pool.set("x", std::time::Duration::ZERO)).await.unwrap();
     for due in is_send(pool.claim().into_future()).await.unwrap() {

@@ -11,6 +11,8 @@ mod election;
 mod fenced_sql;
 #[path = "../examples/idempotent_axum.rs"]
 mod idempotent_axum;
+#[path = "../examples/latch.rs"]
+mod latch;
 #[path = "../examples/lock.rs"]
 mod lock;
 #[path = "../examples/lock_all.rs"]
@@ -54,8 +56,8 @@ macro_rules! examples {
 }
 
 examples! {
-    deadlines election fenced_sql idempotent_axum lock lock_all marker observer once_per_interval opentelemetry
-    policies quorum read_write reentrant run semaphore try_lock
+    deadlines election fenced_sql idempotent_axum latch lock lock_all marker observer once_per_interval
+    opentelemetry policies quorum read_write reentrant run semaphore try_lock
 }
 
 #[test]

@@ -85,9 +85,14 @@ fn install() -> Result<PathBuf, String> {
     let python = environment.join("bin/python");
     if !ready.exists() {
         let missing = "cannot make a Python environment: install the Debian package `python3-venv`";
-        run(Command::new("python3").args(["-m", "venv", "--clear"]).arg(&environment), missing)?;
+        // Not in the source tree, where they might leave what they fetch.
+        let mut python3 = Command::new("python3");
+        python3.args(["-m", "venv", "--clear"]).arg(&environment).current_dir(folder);
+        run(&mut python3, missing)?;
         let pip = ["-m", "pip", "install", "--quiet", "--disable-pip-version-check", "redis"];
-        run(Command::new(&python).args(pip), "cannot install the Python package `redis` from PyPI")?;
+        let mut install = Command::new(&python);
+        install.args(pip).current_dir(folder);
+        run(&mut install, "cannot install the Python package `redis` from PyPI")?;
         File::create(ready).map_err(|error| error.to_string())?;
     }
     Ok(python)

@@ -6,7 +6,7 @@ mod every_store;
 use std::{
     path::Path,
     process::Command,
-    time::{Duration, SystemTime},
+    time::{Duration, Instant, SystemTime},
 };
 
 use leasehold::{Fence, Leasehold, engine::Released};
@@ -27,6 +27,7 @@ fn helper_process() {
             match role.as_str() {
                 "holder" => hold(&leases).await,
                 "taker" => take_once(&leases).await,
+                "reader" | "permits" | "leader" => hold_as(&leases, &role).await,
                 other => panic!("no role {other}"),
             }
         },
@@ -53,6 +54,22 @@ async fn hold(leases: &Leasehold) {
         "wall {}",
         SystemTime::now().duration_since(SystemTime::UNIX_EPOCH).unwrap().as_secs()
     ));
+}
+
+/// Holds the name of its role, in its own way, until it is killed.
+async fn hold_as(leases: &Leasehold, role: &str) {
+    let ttl = Duration::from_millis(env("TTL_MS").parse().unwrap());
+    if role == "leader" {
+        let body = async |leadership: leasehold::Leadership| {
+            Helper::say(&format!("holding {}", leadership.fence()));
+            std::future::pending::<()>().await;
+        };
+        return leases.election(role).ttl(ttl).lead(body).await.unwrap();
+    }
+    let lock = if role == "reader" { leases.read_lock(role) } else { leases.semaphore(role, 5).permits(3) };
+    let guard = lock.ttl(ttl).keep_alive().acquire().await.unwrap();
+    Helper::say(&format!("holding {}", guard.fence()));
+    guard.lost().await;
 }
 
 /// Waits for the lock, says so, and gives it back when told.
@@ -130,6 +147,29 @@ async fn a_killed_holder_costs_its_ttl_and_no_more(arena: Arena) {
     let _ = guard.release().await.unwrap();
 }
 
+async fn a_killed_reader_permit_holder_and_leader_are_replaced_within_the_ttl(arena: Arena) {
+    let roles = ["reader", "permits", "leader"];
+    let holders = roles.map(|role| arena.spawn(role, &[]));
+    let fences = holders.each_ref().map(|holder| fence_in(&holder.wait_for_line("holding ", LONG)));
+    let leases = arena.client().await;
+    let locks =
+        [leases.write_lock("reader"), leases.semaphore("permits", 5).permits(3), leases.lock("leader")];
+    let waiters = locks.map(|lock| tokio::spawn(lock.wait(LONG).into_future()));
+    for role in roles {
+        let has_come = || async { leases.inspect(role).await.unwrap().waiting == 1 };
+        eventually_async(LONG, "a waiter", has_come).await;
+    }
+    assert!(waiters.iter().all(|waiter| !waiter.is_finished()));
+    holders.iter().for_each(Helper::kill9);
+    let killed = Instant::now();
+    for (waiter, fence) in waiters.into_iter().zip(fences) {
+        let guard = waiter.await.unwrap().unwrap();
+        assert!(guard.fence() > fence, "{}: {} after {fence}", guard.name(), guard.fence());
+        assert!(killed.elapsed() < Duration::from_secs(4), "{} after {:?}", guard.name(), killed.elapsed());
+        let _ = guard.release().await.unwrap();
+    }
+}
+
 async fn a_stopped_holder_is_refused_by_its_fence_and_told_that_it_lost(arena: Arena) {
     let register =
         Register::open(Path::new(&arena.path("register")), "shared", Admission::AtLeastHighest).unwrap();
@@ -202,6 +242,7 @@ async fn a_process_whose_wall_clock_is_an_hour_off_changes_nothing(arena: Arena)
 on_every_store!(
     four_processes_are_served_in_the_order_they_came,
     a_killed_holder_costs_its_ttl_and_no_more,
+    a_killed_reader_permit_holder_and_leader_are_replaced_within_the_ttl,
     a_stopped_holder_is_refused_by_its_fence_and_told_that_it_lost,
     a_stopped_waiter_does_not_use_a_late_hand_over,
     a_process_whose_wall_clock_is_an_hour_off_changes_nothing,

@@ -13,13 +13,15 @@ use leasehold::{Error, Leasehold};
 use leasehold_testkit::{
     FaultProxy, RedisServer, eventually_async,
     history::{Event, History, check},
+    load::Kind,
     now,
 };
 use rand::RngExt;
 
 const CLIENTS: usize = 4;
-const TASKS: usize = 8;
-const NAMES: usize = 2;
+const TASKS: usize = 9;
+/// What the tasks compete for, each under a name of its own.
+const KINDS: [Kind; 3] = [Kind::Exclusive, Kind::ReadWrite, Kind::Permits];
 const TTL: Duration = Duration::from_millis(800);
 const LASTS: Duration = Duration::from_secs(8);
 
@@ -40,16 +42,18 @@ impl Story {
     }
 }
 
-async fn tenures(leases: Leasehold, name: String, process: String, story: Arc<Story>) {
+async fn tenures(leases: Leasehold, kind: Kind, process: String, story: Arc<Story>) {
+    let name = kind.name().to_owned();
     while !story.over.load(Ordering::Relaxed) {
         let attempt = story.attempts.fetch_add(1, Ordering::Relaxed);
-        let who = process.clone();
+        let (who, mode) = (process.clone(), kind.mode(attempt));
         story.tell(Event::Invoked { process: who.clone(), attempt, name: name.clone(), at: now() });
+        story.tell(Event::Asked { process: who.clone(), attempt, mode });
         let (patience, kept, held_for) = {
             let mut rng = rand::rng();
             (ms(rng.random_range(0..1500)), rng.random_bool(0.5), ms(rng.random_range(0..60)))
         };
-        let lock = leases.lock(&name).ttl(TTL).wait(Duration::from_secs(3));
+        let lock = leases.lock(&name).mode(mode).ttl(TTL).wait(Duration::from_secs(3));
         let lock = if kept { lock.keep_alive() } else { lock };
         // The caller may give up at any moment.
         let guard = match tokio::time::timeout(patience, lock.acquire()).await {
@@ -118,8 +122,8 @@ async fn a_bad_network_and_hasty_callers_never_make_two_holders_or_leave_anythin
     for (number, proxy) in proxies.iter().enumerate() {
         let leases = Leasehold::builder(proxy.url()).command_timeout(ms(400)).connect().await.unwrap();
         for task in 0..TASKS {
-            let (name, process) = (format!("x{}", task % NAMES), format!("p{number}"));
-            tasks.push(tokio::spawn(tenures(leases.clone(), name, process, story.clone())));
+            let (kind, process) = (KINDS[task % KINDS.len()], format!("p{number}"));
+            tasks.push(tokio::spawn(tenures(leases.clone(), kind, process, story.clone())));
         }
         clients.push(leases);
     }
@@ -135,7 +139,8 @@ async fn a_bad_network_and_hasty_callers_never_make_two_holders_or_leave_anythin
     for leases in clients {
         leases.close().await.unwrap();
     }
-    for pattern in ["lock:*", "leasehold:waiters:*", "leasehold:seen:*"] {
+    let side_keys = ["waiters", "seen", "ends", "members"].map(|kind| format!("leasehold:{kind}:*"));
+    for pattern in ["lock:*"].into_iter().chain(side_keys.iter().map(String::as_str)) {
         eventually_async(TTL * 3, pattern, || async { server.cli(&["KEYS", pattern]).list().is_empty() })
             .await;
     }

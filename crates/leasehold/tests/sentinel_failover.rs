@@ -50,8 +50,8 @@ async fn replicated(set: &SentinelSet) {
 
 /// What a fail-over may cost where nobody waits for replicas: a grant that was not copied, so that two hold at once.
 /// Fences tell them apart.
-fn is_overlap(violation: &Violation) -> bool {
-    matches!(violation, Violation::Overlap { .. })
+fn follows_lost_lease(violation: &Violation) -> bool {
+    violation.lost_lease_at().is_some()
 }
 
 #[tokio::test(flavor = "multi_thread")]
@@ -107,7 +107,7 @@ async fn a_crash_under_load_costs_no_fence() {
     old.restart_with_data();
     set.await_healthy();
     story.goes_on(grants).await;
-    story.end(is_overlap).await;
+    story.end(follows_lost_lease).await;
 }
 
 #[tokio::test(flavor = "multi_thread")]
@@ -128,7 +128,7 @@ async fn a_planned_fail_over_loses_none_of_fifty_locks() {
         assert!(guard.is_held(), "{} was lost", guard.name());
         guard.extend().await.unwrap();
     }
-    story.end(is_overlap).await;
+    story.end(follows_lost_lease).await;
 }
 
 #[tokio::test(flavor = "multi_thread")]
@@ -150,7 +150,7 @@ async fn an_old_primary_that_still_takes_writes_is_left() {
     let guard = held(&idle, "x", ms(30_000)).await;
     assert_eq!((old.cli(&["EXISTS", "lock:x"]).int(), new.cli(&["EXISTS", "lock:x"]).int()), (0, 1));
     let _ = guard.release().await.unwrap();
-    story.end(is_overlap).await;
+    story.end(follows_lost_lease).await;
 }
 
 #[tokio::test(flavor = "multi_thread")]
@@ -169,7 +169,7 @@ async fn a_primary_that_hung_and_comes_back_is_not_followed() {
     let guard = held(&clients[0], "x", ms(30_000)).await;
     assert_eq!(set.primary().cli(&["EXISTS", "lock:x"]).int(), 1);
     let _ = guard.release().await.unwrap();
-    story.end(is_overlap).await;
+    story.end(follows_lost_lease).await;
 }
 
 #[tokio::test(flavor = "multi_thread")]

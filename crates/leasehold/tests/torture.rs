@@ -1,34 +1,45 @@
-//! Four processes of fifty tasks fight for a few locks, one of them is killed, another is stopped past its ttl; a resource
-//! checks fences, and the history of all is judged.
+//! Four processes of fifty tasks fight for a few locks of every kind, one of them is killed, another is stopped past its ttl; a
+//! resource checks fences, and the history of all is judged.
 #![cfg(any(feature = "redis", feature = "sqlite"))]
 #![expect(clippy::print_stdout, reason = "says how much was judged")]
 
 use std::{
+    fs::File,
+    io::{Read, Seek, SeekFrom},
     path::{Path, PathBuf},
-    sync::{
-        Arc,
-        atomic::{AtomicU64, Ordering},
-    },
     time::{Duration, Instant},
 };
 
-use leasehold::{Error, Leasehold};
+use leasehold::Leasehold;
 use leasehold_testkit::{
-    Admission, Helper, Recorder, Register, eventually,
-    history::{Event, History, Violation, check},
-    load, now,
+    Helper, Recorder, eventually,
+    history::{History, check},
+    load::{self, Kind, Load},
 };
 
 const PROCESSES: usize = 4;
-const TASKS: usize = 50;
-const NAMES: usize = 3;
 const TTL: Duration = Duration::from_secs(1);
 /// How long nothing may happen.
 const LIMIT: Duration = Duration::from_secs(120);
 
-/// `cargo xtask faults` asks for more.
+/// Grants of each kind; `cargo xtask faults` asks for more.
 fn wanted() -> usize {
-    usize::try_from(load::grants(2_000)).unwrap()
+    usize::try_from(load::grants(600)).unwrap()
+}
+
+/// What a process does; the last of them changes limits too.
+fn load(process: usize) -> Load {
+    Load {
+        prefix: "torture".into(),
+        process: format!("p{process}"),
+        names: 3,
+        tasks: 25,
+        ttl: TTL,
+        hold: Duration::ZERO,
+        kept_of_ten: 0,
+        operates: process + 1 == PROCESSES,
+        ..Load::default()
+    }
 }
 
 #[test]
@@ -49,133 +60,103 @@ fn env(name: &str) -> String {
 
 /// One process: its tasks take and give back locks until the parent says that it is enough.
 async fn work() {
-    let (dir, process) = (PathBuf::from(env("DIR")), env("PROCESS"));
+    let (dir, process) = (PathBuf::from(env("DIR")), env("PROCESS").parse().unwrap());
     let leases = Leasehold::connect(env("STORE")).await.unwrap();
-    let recorder = Arc::new(Recorder::open(&dir.join(format!("events.{process}"))).unwrap());
-    let attempts = Arc::new(AtomicU64::new(0));
-    let enough = dir.join("enough");
+    let mut running = Vec::new();
+    for load in load(process).of_each_kind(leases.capabilities()) {
+        let recorder = Recorder::open(&events(&dir, process, load.kind)).unwrap();
+        let load = load.registers(&dir).unwrap();
+        running.push(load.start(std::slice::from_ref(&leases), recorder));
+    }
     Helper::say("ready");
-    let tasks: Vec<_> = (0..TASKS)
-        .map(|task| {
-            let (leases, recorder, attempts, process) =
-                (leases.clone(), recorder.clone(), attempts.clone(), process.clone());
-            let name = format!("torture-{}", task % NAMES);
-            let register = Register::open(&dir.join(&name), &name, Admission::AtLeastHighest).unwrap();
-            let enough = enough.clone();
-            tokio::spawn(async move {
-                while !enough.exists() {
-                    let attempt = attempts.fetch_add(1, Ordering::Relaxed);
-                    tenure(&leases, &name, &recorder, &register, &process, attempt).await;
-                }
-            })
-        })
-        .collect();
-    for task in tasks {
-        task.await.unwrap();
+    while !dir.join("enough").exists() {
+        tokio::time::sleep(Duration::from_millis(10)).await;
+    }
+    for load in running {
+        let tally = load.stop().await;
+        assert!(tally.errors.is_empty(), "{tally:?}");
     }
     leases.close().await.unwrap();
 }
 
-async fn tenure(
-    leases: &Leasehold,
-    name: &str,
-    recorder: &Recorder,
-    register: &Register,
-    process: &str,
-    attempt: u64,
-) {
-    let (who, name) = (process.to_owned(), name.to_owned());
-    recorder.record(&Event::Invoked { process: who.clone(), attempt, name: name.clone(), at: now() });
-    let guard = match leases.lock(&name).ttl(TTL).wait(Duration::from_secs(10)).acquire().await {
-        Ok(guard) => guard,
-        Err(Error::TimedOut { .. }) => return recorder.record(&Event::Failed { process: who, attempt }),
-        // Another process was stopped while it had the store's file: the outcome is unknown.
-        Err(Error::StoreUnreachable { .. }) => return,
-        Err(other) => panic!("{other}"),
-    };
-    let until = |left: Duration| now() + left.as_nanos() as u64;
-    let (fence, valid_until) = (guard.fence().get(), until(guard.remaining()));
-    recorder.record(&Event::Granted { process: who.clone(), attempt, fence, at: now(), valid_until });
-    let accepted = register.write(fence, process).unwrap();
-    // A refused write means that this process was stopped for longer than its lease.
-    assert!(accepted || !guard.is_held(), "the register refused fence {fence} of a lease that is held");
-    if guard.is_held() {
-        recorder.record(&Event::Renewed {
-            process: who.clone(),
-            attempt,
-            valid_until: until(guard.remaining()),
-        });
+fn events(dir: &Path, process: usize, kind: Kind) -> PathBuf {
+    dir.join(format!("events.{process}.{kind}"))
+}
+
+/// Counts grants of a kind as they come.
+struct Counter {
+    files: Vec<(PathBuf, u64)>,
+    grants: usize,
+}
+
+impl Counter {
+    fn new(dir: &Path, kind: Kind) -> Self {
+        Self { files: (0..PROCESSES).map(|process| (events(dir, process, kind), 0)).collect(), grants: 0 }
     }
-    recorder.record(&Event::Released { process: who, attempt, at: now() });
-    match guard.release().await {
-        Ok(_) | Err(Error::StoreUnreachable { .. }) => {}
-        Err(other) => panic!("{other}"),
+
+    fn grants(&mut self) -> usize {
+        for (path, read) in &mut self.files {
+            let Ok(mut file) = File::open(path) else { continue };
+            let mut text = String::new();
+            file.seek(SeekFrom::Start(*read)).unwrap();
+            file.read_to_string(&mut text).unwrap();
+            let complete = text.rfind('\n').map_or("", |end| &text[..=end]);
+            self.grants += complete.lines().filter(|line| line.starts_with("granted")).count();
+            *read += complete.len() as u64;
+        }
+        self.grants
     }
 }
 
-/// Waits for so many grants as long as they come; how fast they do is the machine's business.
-fn reaches(dir: &Path, wanted: usize) {
-    let mut so_far = grants(dir);
-    while so_far <= wanted {
-        eventually(LIMIT, "another grant", || grants(dir) > so_far);
-        so_far = grants(dir);
+/// Waits for so many grants of each kind as long as they come; how fast they do is the machine's business.
+fn reaches(counters: &mut [Counter], wanted: usize) {
+    for counter in counters {
+        let mut so_far = counter.grants();
+        while so_far <= wanted {
+            eventually(LIMIT, "another grant", || counter.grants() > so_far);
+            so_far = counter.grants();
+        }
     }
 }
 
 /// Runs the fight on a store; returns the number of grants.
 fn fight(store: &str) -> usize {
     let (dir, wanted) = (tempfile::tempdir().unwrap(), wanted());
+    let mut counters = Kind::ALL.map(|kind| Counter::new(dir.path(), kind));
     let spawn = |number: usize| {
         let dir = dir.path().to_str().unwrap();
-        Helper::spawn("torture", &[("STORE", store), ("DIR", dir), ("PROCESS", &format!("p{number}"))])
+        Helper::spawn("torture", &[("STORE", store), ("DIR", dir), ("PROCESS", &number.to_string())])
     };
     let processes: Vec<_> = (0..PROCESSES).map(spawn).collect();
     for process in &processes {
         process.wait_for_line("ready", Duration::from_secs(30));
     }
-    reaches(dir.path(), wanted / 3);
+    reaches(&mut counters, wanted / 3);
     processes[0].kill9();
-    reaches(dir.path(), wanted / 2);
+    reaches(&mut counters, wanted / 2);
     processes[1].stop();
-    let (stopped, before) = (Instant::now(), grants(dir.path()));
+    let (stopped, before) = (Instant::now(), counters.each_mut().map(Counter::grants));
     eventually(LIMIT, "the others to go on, or the leases of the stopped process to be long over", || {
-        grants(dir.path()) > before + wanted / 10 || stopped.elapsed() > TTL * 5
+        let mut kinds = counters.iter_mut().zip(before);
+        kinds.all(|(counter, before)| counter.grants() > before + wanted / 10) || stopped.elapsed() > TTL * 5
     });
     processes[1].cont();
-    reaches(dir.path(), wanted);
+    reaches(&mut counters, wanted);
     std::fs::write(dir.path().join("enough"), "").unwrap();
     for process in &processes[1..] {
         assert!(process.wait(Duration::from_secs(60)).success(), "{}", process.stderr());
     }
-    judge(dir.path())
+    Kind::ALL.into_iter().map(|kind| judge(dir.path(), kind)).sum()
 }
 
-fn events(dir: &Path) -> Vec<PathBuf> {
-    (0..PROCESSES).map(|number| dir.join(format!("events.p{number}"))).filter(|path| path.exists()).collect()
-}
-
-fn grants(dir: &Path) -> usize {
-    let count = |path| std::fs::read_to_string(path).map_or(0, |text| text.matches("granted\t").count());
-    events(dir).into_iter().map(count).sum()
-}
-
-fn judge(dir: &Path) -> usize {
-    let mut text = String::new();
-    for path in events(dir) {
-        text.push_str(&std::fs::read_to_string(path).unwrap());
-    }
-    for number in 0..NAMES {
-        let name = format!("torture-{number}");
-        let register = Register::open(&dir.join(&name), &name, Admission::AtLeastHighest).unwrap();
-        for event in register.log().unwrap() {
-            text.push_str(&event.to_line());
-            text.push('\n');
-        }
-    }
-    let history = History::from_text(&text).unwrap();
-    let violations: Vec<Violation> = check(&history);
-    assert!(violations.is_empty(), "{} violations, first: {}", violations.len(), violations[0]);
-    assert!(history.granted() >= wanted(), "{} grants", history.granted());
+fn judge(dir: &Path, kind: Kind) -> usize {
+    let files = (0..PROCESSES).map(|process| events(dir, process, kind)).filter(|path| path.exists());
+    let mut history = History::from_files(files).unwrap();
+    let load = load(0).of_kind(kind).registers(dir).unwrap();
+    history.writes = History::from_events(load.writes().unwrap()).unwrap().writes;
+    let violations = check(&history);
+    assert!(violations.is_empty(), "{kind}: {} violations, first: {}", violations.len(), violations[0]);
+    assert!(history.granted() >= wanted(), "{} grants: {kind}", history.granted());
     history.granted()
 }
 

@@ -50,6 +50,16 @@ fn module_on_the_map(path: &str) -> Option<&str> {
     (MAPPED.contains(&package) && !is_test && name != "lib").then_some(name)
 }
 
+/// What package managers and compilers of other languages fetch and write.
+const FETCHED: [&str; 9] = ["class", "crate", "deb", "gz", "jar", "pyc", "tgz", "whl", "zip"];
+
+/// Whatever is fetched stays under `target/`.
+pub(super) fn no_fetched_packages(tree: &Tree) -> Vec<Violation> {
+    let fetched = tree.with_extension(&FETCHED);
+    let why = "a fetched package; whatever fetched it must run in a folder under `target/`";
+    fetched.map(|(path, _)| Violation::new(path, 1, "fetched", why)).collect()
+}
+
 fn vague_in_path(path: &str) -> Option<&'static str> {
     let module = path.strip_suffix(".rs").unwrap_or(path);
     let is_rust = module.len() < path.len();
@@ -131,6 +141,12 @@ mod tests {
         ] {
             assert!(flagged(modules_are_on_the_map, files(path)).is_empty(), "{path}");
         }
+    }
+
+    #[test]
+    fn a_fetched_package_is_flagged() {
+        let files = [("redis-8.1.0-py3-none-any.whl", ""), ("peers/java/Orders.java", ""), ("a/b.jar", "")];
+        assert_eq!(flagged(no_fetched_packages, files), ["a/b.jar:1", "redis-8.1.0-py3-none-any.whl:1"]);
     }
 
     #[test]

@@ -32,6 +32,7 @@ const RULES: &[Rule] = &[
     layout::no_vague_names,
     layout::lints_are_shared,
     layout::modules_are_on_the_map,
+    layout::no_fetched_packages,
     links::relative_links_exist,
     links::the_book_has_every_page_once,
     names::code_in_prose_exists,

@@ -110,9 +110,11 @@ const EXIT_CODES: &str = "
   77  the store refused
   78  the key holds something unreadable
   80  the name is in use as another kind of lock
-  81  the semaphore has another number of permits";
+  81  the semaphore has another number of permits
+  82  the latch is armed for another number of parties
+  83  the latch is broken";
 
-const ENVIRONMENT: [(&str, &str); 8] = [
+const ENVIRONMENT: [(&str, &str); 9] = [
     ("LEASEHOLD_STORE", "The store, if --store does not name one."),
     ("LEASEHOLD_CONFIG", "The only configuration file to read."),
     (
@@ -129,8 +131,12 @@ const ENVIRONMENT: [(&str, &str); 8] = [
     ("LEASEHOLD_HANDLE", "The handle of lock acquire, lock extend and lock release."),
     (
         "LEASEHOLD_NAME, LEASEHOLD_FENCE, LEASEHOLD_TTL_MS, LEASEHOLD_MODE, LEASEHOLD_PERMITS",
-        "Set for the command that run starts. The mode is exclusive, shared or permits; only with the last there is a number \
-         of permits.",
+        "Set for the command that run or elect starts. The mode is exclusive, shared or permits; only with the last there is a \
+         number of permits.",
+    ),
+    (
+        "LEASEHOLD_NAMES, LEASEHOLD_FENCES",
+        "Set by run --all instead of LEASEHOLD_NAME and LEASEHOLD_FENCE: lists with commas, in the order of --all.",
     ),
     ("REDIS_HOST, REDIS_PORT, REDIS_PASSWORD", "The store, if nothing before names one."),
     ("LOCK_TTL", "The default ttl in milliseconds, if neither a file nor LEASEHOLD_DEFAULT_TTL gives it."),

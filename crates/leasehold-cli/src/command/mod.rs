@@ -5,9 +5,12 @@ mod deadlines;
 #[cfg(feature = "demos")]
 mod demo;
 mod doctor;
+mod elect;
 mod force_release;
 mod idem;
 mod inspect;
+mod latch;
+mod leader;
 mod lock;
 mod ls;
 mod man;
@@ -20,7 +23,7 @@ mod watch;
 
 use clap::{ArgAction, Args, Parser, Subcommand};
 
-pub(crate) use run::{guardian, kernel};
+pub(crate) use run::{MODE, NAME, NAMES, PERMITS, guardian, kernel};
 
 use crate::{
     exit::{Exit, Failure},
@@ -34,6 +37,7 @@ use crate::{
 Examples:
   leasehold run nightly -- ./report.sh     run a job, one at a time across all hosts
   leasehold run --of 4 gpu -- ./render     at most four at a time
+  leasehold elect scheduler -- ./serve     run a service, led by one host at a time
   leasehold ls                             who holds what
   leasehold inspect nightly                who holds it and who waits
   leasehold doctor                         check the store
@@ -75,6 +79,8 @@ impl Global {
 #[derive(Subcommand)]
 enum Command {
     Run(Box<run::Run>),
+    Elect(Box<elect::Elect>),
+    Leader(leader::Leader),
     #[command(subcommand)]
     Lock(lock::Lock),
     #[command(subcommand)]
@@ -92,6 +98,8 @@ enum Command {
     #[command(subcommand)]
     Marker(marker::Marker),
     #[command(subcommand)]
+    Latch(latch::Latch),
+    #[command(subcommand)]
     Deadlines(deadlines::Deadlines),
     #[cfg(feature = "demos")]
     Demo(demo::Demo),
@@ -105,6 +113,8 @@ impl Cli {
         let global = &self.global;
         match self.command {
             Command::Run(run) => run.execute(global).await,
+            Command::Elect(elect) => elect.execute(global).await,
+            Command::Leader(leader) => leader.execute(global).await,
             Command::Lock(lock) => lock.execute(global).await,
             Command::Semaphore(semaphore) => semaphore.execute(global).await,
             Command::Ls(ls) => ls.execute(global).await,
@@ -116,6 +126,7 @@ impl Cli {
             Command::Quorum(quorum) => quorum.execute(global).await,
             Command::Idem(idem) => idem.execute(global).await,
             Command::Marker(marker) => marker.execute(global).await,
+            Command::Latch(latch) => latch.execute(global).await,
             Command::Deadlines(deadlines) => deadlines.execute(global).await,
             #[cfg(feature = "demos")]
             Command::Demo(demo) => demo.execute(global),

@@ -1,17 +1,22 @@
 //! The command as a user meets it: exit code, stdout and stderr of real processes.
 
+mod all;
 mod dashboards;
 mod deadlines;
 mod default_store;
 mod demo;
 mod deploy;
 mod docs;
+mod elect;
 mod guardian;
 mod handles;
 mod inspecting;
+mod latch;
+mod leader;
 mod lost;
 mod quorum;
 mod records;
+mod redisson;
 mod run;
 mod sandbox;
 mod settings;

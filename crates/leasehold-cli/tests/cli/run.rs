@@ -312,7 +312,7 @@ fn a_job_that_wants_its_own_lock_again_is_told_so() {
             --- stdout
             --- stderr
             store: sqlite:[FOLDER]/locks.db (chosen by LEASEHOLD_STORE)
-            error: "x" is held by the leasehold run that started this command, and ends after it
+            error: "x" is held by the leasehold that started this command, and ends after it
 
             hint: take the lock once: leave out the inner leasehold, or give it a name of its own
             "#);

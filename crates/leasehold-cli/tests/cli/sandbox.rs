@@ -9,7 +9,7 @@ use std::{
     time::Duration,
 };
 
-use leasehold_testkit::{eventually, poll};
+use leasehold_testkit::{RedisServer, eventually, poll};
 use rustix::process::{Pid, Signal, kill_process, test_kill_process};
 use tempfile::TempDir;
 
@@ -33,6 +33,12 @@ impl Sandbox {
     /// With another store.
     pub(crate) fn on(store: impl Into<String>) -> Self {
         Self { store: store.into(), ..Self::new() }
+    }
+
+    /// One with a SQLite store, and one with a Redis that other tests share, unless there is none.
+    pub(crate) fn on_each_store() -> impl Iterator<Item = Self> {
+        let server = RedisServer::shared_or_skip().map(|server| Self::on(server.url()));
+        std::iter::once(Self::new()).chain(server)
     }
 
     pub(crate) fn store(&self) -> &str {

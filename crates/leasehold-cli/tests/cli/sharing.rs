@@ -111,6 +111,7 @@ fn options_that_exclude_each_other_are_refused() {
 
     Usage: leasehold run [OPTIONS] NAME -- CMD [ARGS]...
            leasehold run [OPTIONS] NAME -c STR
+           leasehold run [OPTIONS] --all NAME,NAME... -- CMD [ARGS]...
            leasehold run [OPTIONS] --policy POLICY [KEY=VALUE]... -- CMD [ARGS]...
            leasehold run [OPTIONS] NAME --hold
 
@@ -354,7 +355,7 @@ fn a_job_inside_of_a_job_runs_if_both_fit() {
         // The names of semaphores and locks differ in time only.
         let refused = inside(outer, inner);
         assert_eq!(refused.code, Some(64), "{outer:?} {inner}: {refused}");
-        assert!(refused.stderr.contains("held by the leasehold run that started this command"), "{refused}");
+        assert!(refused.stderr.contains("held by the leasehold that started this command"), "{refused}");
     }
 }
 

@@ -86,6 +86,8 @@ fn a_store_that_ends_with_the_command_is_refused_by_all_that_share_something() {
     let sandbox = Sandbox::on("memory:");
     for words in [
         &["run", "x", "--", "true"][..],
+        &["elect", "x", "--", "true"],
+        &["leader", "x"],
         &["lock", "acquire", "x"],
         &["ls"],
         &["inspect", "x"],

@@ -143,7 +143,7 @@ fn a_job_stopped_for_too_long_never_goes_on() {
     std::fs::write(sandbox.path("script"), "echo ready; read line < gate; echo went on > went-on").unwrap();
     // While it is stopped its ttl ends, and somebody else gets the lock.
     let shell =
-        format!("{BINARY} run --ttl 400ms x -- sh script; {BINARY} run x -- echo taken; fg; echo end-$?");
+        format!("{BINARY} run --ttl 2s x -- sh script; {BINARY} run x -- echo taken; fg; echo end-$?");
     let mut screen = Screen::open(&sandbox, &["sh", "-m", "-c", &shell]);
     screen.await_text("ready");
     screen.type_keys("\x1a");

@@ -2,8 +2,10 @@
 
 use crate::sandbox::Sandbox;
 
-const COMMANDS: [&[&str]; 28] = [
+const COMMANDS: [&[&str]; 36] = [
     &["run"],
+    &["elect"],
+    &["leader"],
     &["lock"],
     &["lock", "acquire"],
     &["lock", "extend"],
@@ -24,6 +26,12 @@ const COMMANDS: [&[&str]; 28] = [
     &["marker", "set"],
     &["marker", "test"],
     &["marker", "clear"],
+    &["latch"],
+    &["latch", "wait"],
+    &["latch", "count-down"],
+    &["latch", "run"],
+    &["latch", "show"],
+    &["latch", "rearm"],
     &["deadlines"],
     &["deadlines", "add"],
     &["deadlines", "due"],
@@ -70,10 +78,12 @@ fn every_command_has_an_example_in_its_help() {
 }
 
 #[test]
-fn the_help_of_run_lists_its_exit_codes() {
-    let help = Sandbox::new().run(&["run", "--help"]).stdout;
-    for code in ["64", "69", "76", "80", "81", "124", "126, 127", "128+N"] {
-        assert!(help.contains(code), "{code}: {help}");
+fn the_help_of_what_runs_a_command_lists_its_exit_codes() {
+    for command in ["run", "elect"] {
+        let help = Sandbox::new().run(&[command, "--help"]).stdout;
+        for code in ["64", "69", "76", "80", "124", "126, 127", "128+N"] {
+            assert!(help.contains(code), "{code}: {help}");
+        }
     }
 }
 
@@ -155,7 +165,7 @@ fn completions_know_the_commands() {
     for shell in ["bash", "zsh", "fish", "elvish", "powershell"] {
         let ran = sandbox.run(&["completions", shell]);
         assert_eq!(ran.code, Some(0));
-        for word in ["force-release", "set-limit", "shared", "permits"] {
+        for word in ["force-release", "set-limit", "shared", "permits", "elect", "prefer", "leader"] {
             assert!(ran.stdout.contains(word), "{shell}: {word}");
         }
     }
@@ -169,6 +179,8 @@ fn there_is_a_manual_page_for_every_command() {
     for page in [
         "leasehold.1",
         "leasehold-run.1",
+        "leasehold-elect.1",
+        "leasehold-leader.1",
         "leasehold-lock-acquire.1",
         "leasehold-semaphore-set-limit.1",
         "leasehold-force-release.1",

@@ -212,6 +212,8 @@ pub enum Held {
     Closed,
     /// A running record: see [`Records`](super::records::Records).
     Record,
+    /// A participant of a latch, or a party of a barrier: see [`Latches`](super::latches::Latches).
+    Latch,
 }
 
 /// A grant.

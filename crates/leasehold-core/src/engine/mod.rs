@@ -22,6 +22,7 @@ pub mod crc16;
 mod cursor;
 pub mod deadlines;
 mod inspect;
+pub mod latches;
 mod lease;
 mod members;
 #[cfg(feature = "memory")]
@@ -85,6 +86,10 @@ pub trait Engine: Send + Sync + 'static {
     fn deadlines(&self) -> Result<&dyn deadlines::Deadlines, &'static str> {
         Err("this store keeps no deadlines")
     }
+    /// Its latches and barriers, or why it has none.
+    fn latches(&self) -> Result<&dyn latches::Latches, &'static str> {
+        Err("this store has no latches")
+    }
     /// How often the store was asked and its answer waited for, if that is counted. What is asked of several servers at
     /// the same time counts for each.
     fn round_trips(&self) -> Option<u64> {
@@ -105,7 +110,7 @@ pub trait Engine: Send + Sync + 'static {
     fn close(&self, until: Until) -> Fut<'_, ()>;
 }
 
-/// Leases of locks and of running records. Every operation is atomic in the store.
+/// Leases of locks, of running records and of participants of latches. Every operation is atomic in the store.
 pub trait Leases: Send + Sync {
     /// Asks for the lease, or asks again. The same owner gets the same answer, never a second count; a claim
     /// that finds itself the holder refreshes the ttl. A free lock with waiters is never given to a newcomer. After its
@@ -127,7 +132,7 @@ pub trait Leases: Send + Sync {
         0
     }
 
-    /// Extends leases that are still held, of locks and of running records alike. Never brings back one that is gone. One
+    /// Extends leases that are still held, of whatever kind. Never brings back one that is gone. One
     /// result per item, so that one dead shard fails only its own.
     fn renew<'a>(&'a self, holds: &'a [Hold], until: Until) -> Fut<'a, Vec<Result<Renewed, EngineError>>>;
 
@@ -268,6 +273,13 @@ pub enum Fault {
         /// How many it has.
         stored: NonZeroU32,
         /// How many the claim says.
+        asked: NonZeroU32,
+    },
+    /// The latch is armed for another number of parties than the request says.
+    OtherCount {
+        /// How many it is armed for.
+        stored: NonZeroU32,
+        /// How many the request says.
         asked: NonZeroU32,
     },
     /// The claim asks for more permits than there are.

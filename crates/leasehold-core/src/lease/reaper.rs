@@ -11,7 +11,7 @@ use tokio_util::task::TaskTracker;
 
 use crate::{
     clock::{BootInstant, Clock},
-    engine::{Claim, Engine, EngineError, Fault, Hold, records::Settle},
+    engine::{Claim, Engine, EngineError, Fault, Hold, latches, records::Settle},
     fence::Fence,
 };
 
@@ -20,6 +20,8 @@ pub(crate) enum Cleanup {
     Release(Hold),
     Abandon(Claim),
     Settle(Settle),
+    /// A participant leaves a latch, and the lease that it has there. Boxed: every acquire carries a cleanup.
+    Leave(Box<(latches::Request, Hold)>),
 }
 
 /// Most cleanups at a time; the ttl settles what comes on top of them.
@@ -83,8 +85,10 @@ impl Reaper {
         };
         let mut pause = PAUSE;
         while let Err(error) = self.try_once(cleanup, &hold).await {
-            let is_final =
-                matches!(error.fault, Fault::WrongType | Fault::Corrupt | Fault::Unsupported | Fault::Ended);
+            let is_final = matches!(
+                error.fault,
+                Fault::WrongType | Fault::Corrupt | Fault::Unsupported | Fault::Ended | Fault::OtherMode
+            );
             if is_final || self.clock.now() + pause >= since + lapses_in {
                 tracing::error!(name = %hold.name, %error, "could not give it back; it ends with its ttl");
                 return;
@@ -111,6 +115,10 @@ impl Reaper {
                 Ok(records) => records.settle(settle, until).await.map(drop),
                 Err(why) => Err(EngineError::new(Fault::Unsupported, why)),
             },
+            Cleanup::Leave(leave) => match self.engine.latches() {
+                Ok(latches) => latches.ask(&leave.0, until).await.map(drop),
+                Err(why) => Err(EngineError::new(Fault::Unsupported, why)),
+            },
         }
     }
 }
@@ -122,6 +130,7 @@ impl Cleanup {
             Self::Release(hold) => hold.clone(),
             Self::Abandon(claim) => claim.hold(Fence::new(0)),
             Self::Settle(settle) => settle.hold.clone(),
+            Self::Leave(leave) => leave.1.clone(),
         }
     }
 }

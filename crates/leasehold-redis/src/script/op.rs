@@ -13,6 +13,7 @@ use super::{
     Call, TOMBSTONE,
     entry::entry_head,
     held_text::HeldText,
+    latch::LatchStep,
     px,
 };
 use leasehold_core::{
@@ -77,6 +78,7 @@ pub(crate) enum Step {
     },
     Remove,
     Look,
+    Latch(LatchStep),
 }
 
 /// How an operation is written: its letter, which a script for one case does without, and its keys.
@@ -96,13 +98,17 @@ pub(super) enum Key {
     V,
     N,
     T,
+    D,
+    E,
+    P,
+    Q,
 }
 
 impl Op {
     pub(crate) fn new(keys: Keys, step: Step) -> Self {
         let alone = match &step {
             Step::Renew(hold) => hold.of == Held::Closed && hold.mode == Mode::Exclusive,
-            Step::MoveEnd { .. } | Step::MoveLastEnd(_) => true,
+            Step::MoveEnd { .. } | Step::MoveLastEnd(_) | Step::Latch(LatchStep::MoveEnd(_)) => true,
             _ => false,
         };
         Self { keys, step, alone }
@@ -137,6 +143,7 @@ impl Op {
         match &self.step {
             Step::Claim { claim, .. } => claim.queue.is_some(),
             Step::Begin(begin, _) => begin.wake,
+            Step::Latch(step) => step.may_queue(),
             _ => false,
         }
     }
@@ -144,10 +151,9 @@ impl Op {
     /// The lease whose loss shall be reported after this renewal, if it is one. What several hold is not watched, nor
     /// what lies in Redisson's format: see [`reports_loss`](leasehold_core::engine::Leases::reports_loss).
     pub(crate) fn watches(&self) -> Option<&Hold> {
+        let is_apart = self.is_redisson() || self.is_of_latch();
         match &self.step {
-            Step::Renew(hold) if hold.watch && hold.mode == Mode::Exclusive && !self.is_redisson() => {
-                Some(hold)
-            }
+            Step::Renew(hold) if hold.watch && hold.mode == Mode::Exclusive && !is_apart => Some(hold),
             _ => None,
         }
     }
@@ -168,7 +174,8 @@ impl Op {
 
     /// Whether it can wait until all keys of its name are on one node. A release or a renewal cannot.
     pub(crate) fn resend(&self) -> Resend {
-        let is_renewal = matches!(&self.step, Step::Renew(hold) if hold.of == Held::Lock);
+        let is_renewal =
+            matches!(&self.step, Step::Renew(hold) if matches!(hold.of, Held::Lock | Held::Latch));
         if self.is_release() || is_renewal { Resend::NotWhileMigrating } else { Resend::AwaitMigration }
     }
 
@@ -205,6 +212,7 @@ impl Op {
     pub(super) fn call(&self, with_grace: bool) -> Call {
         match &self.step {
             _ if self.is_redisson() => Call::Redisson,
+            _ if self.is_of_latch() => Call::Latches,
             Step::Renew(Hold { of: Held::Record, .. })
             | Step::Begin(..)
             | Step::Settle { .. }
@@ -227,6 +235,7 @@ impl Op {
         }
         match (&self.step, call) {
             (_, Call::Redisson) => self.redisson_form(link),
+            (Step::Latch(_) | Step::Renew(Hold { of: Held::Latch, .. }), _) => self.latch_form(),
             (Step::Claim { .. }, Call::ClaimFree) => ("", &[K, F, W, G]),
             (Step::Claim { .. }, Call::ClaimsFree) => ("", &[K, W, G]),
             (Step::Claim { .. }, Call::MembersClaim) => ("", &[K, Z, H, L, W, G]),
@@ -270,6 +279,7 @@ impl Op {
             Step::End { owner, .. } | Step::MoveEnd { owner, .. } => Some(owner),
             Step::Begin(begin, _) => Some(&begin.owner),
             Step::Settle { settle, .. } => Some(&settle.hold.owner),
+            Step::Latch(step) => step.owner(),
             Step::ForceRelease(..) | Step::SetLimit(_) | Step::MoveLastEnd(_) | Step::Remove | Step::Look => {
                 None
             }
@@ -283,6 +293,9 @@ impl Op {
         }
         if self.is_redisson() {
             return self.write_redisson_args(letter, cmd);
+        }
+        if self.is_of_latch() {
+            return self.write_latch_args(cmd);
         }
         match &self.step {
             Step::Claim { claim, channel, arrival, .. } => {
@@ -360,7 +373,7 @@ impl Op {
                     cmd.arg(px(TOMBSTONE));
                 }
             }
-            Step::Remove | Step::Look => {}
+            Step::Latch(_) | Step::Remove | Step::Look => {}
         }
     }
 }
@@ -383,6 +396,10 @@ pub(super) fn write_key(key: &Key, keys: &Keys, owner: Option<&Owner>, by_slot: 
         Key::V => cmd.arg(keys.watchers()),
         Key::N => cmd.arg(keys.holder()),
         Key::T => cmd.arg(keys.redisson_token()),
+        Key::D => cmd.arg(keys.latch()),
+        Key::E => cmd.arg(keys.latch_ends()),
+        Key::P => cmd.arg(keys.latch_parties()),
+        Key::Q => cmd.arg(keys.latch_waiters()),
     };
 }
 
@@ -410,67 +427,4 @@ pub(crate) fn parts(owner: &Owner) -> (&str, &str) {
 }
 
 #[cfg(test)]
-mod tests {
-    use super::{
-        super::{
-            Scripts,
-            entry::{entry, entry_parts},
-        },
-        *,
-    };
-    use leasehold_core::{clock::BootInstant, engine::Queue, name::Name, owner::Holder};
-
-    fn claim() -> Claim {
-        Claim {
-            name: Name::new("x").unwrap(),
-            owner: Owner::new(5, &Holder::this_process("a label with spaces", 1)),
-            ttl: Duration::from_secs(1),
-            format: leasehold_core::engine::Format::Plain,
-            lock_delay: Duration::ZERO,
-            mode: leasehold_core::engine::Mode::Exclusive,
-            queue: Some(Queue { wait: Duration::from_secs(2), poll_every: Duration::from_millis(333) }),
-            acks: leasehold_core::engine::Acks::None,
-        }
-    }
-
-    /// A batch of claims goes on when one of their callers is gone, and the end of that one may be ahead of it.
-    #[test]
-    fn a_claim_is_not_sent_again_with_the_text_of_its_script_after_its_end() {
-        for has_ended in [false, true] {
-            let (claim, attempts) = (claim(), Attempts::new(false, ""));
-            let copy = attempts.leaves(claim.owner.id(), BootInstant::from_nanos(0)).unwrap();
-            let owner = claim.owner.clone();
-            let step = Step::Claim { claim, channel: Arc::default(), arrival: None, copy };
-            let op = Op::new(Keys::new("", &Name::new("x").unwrap()), step);
-            op.left(1);
-            if has_ended {
-                attempts.end(owner.id());
-            }
-            assert_eq!(op.leaves(), !has_ended);
-            assert_eq!(attempts.may_come_late(owner.id(), 1), !has_ended);
-            for call in [Call::ClaimFree, Call::Locks] {
-                let cmd = Scripts::of(false, false).build(call, false, &[&op], 1, None);
-                let text = String::from_utf8(cmd.get_packed_command()).unwrap();
-                assert_eq!(text.contains(&format!("\r\n{}\r\n", u64::MAX)), has_ended, "{text}");
-            }
-            // Also after an end that goes key by key, over no link in particular.
-            assert!(
-                [1, wake::NO_LINK].iter().all(|link| attempts.may_come_late(owner.id(), *link) != has_ended)
-            );
-        }
-    }
-
-    #[test]
-    fn an_entry_leads_back_to_its_owner() {
-        let claim = claim();
-        let entry = |claim: &Claim| entry(claim, "leasehold:wake:1");
-        let owner = claim.owner.expose();
-        assert_eq!(entry(&claim), format!("2 1000 2000 999 leasehold:wake:1 {owner}"));
-        let number = |n| NonZeroU32::new(n).unwrap();
-        for mode in [Mode::Exclusive, Mode::Shared, Mode::Permits { take: number(2), of: number(5) }] {
-            let claim = Claim { mode, ..claim.clone() };
-            assert_eq!(entry_parts(&entry(&claim)), (mode, owner));
-            assert_eq!(entry(&Claim { queue: None, ..claim.clone() }), "");
-        }
-    }
-}
+mod tests;

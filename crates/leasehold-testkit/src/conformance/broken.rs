@@ -2,6 +2,8 @@
 //!
 //! A suite or a checker that passes one of them proves nothing. Never use them for anything else.
 
+mod kinds;
+
 use std::{
     collections::HashMap,
     sync::{Arc, Mutex, PoisonError},
@@ -19,6 +21,7 @@ use leasehold::{
 };
 
 use super::{Tamper, Wrapped};
+pub use kinds::{one_permit_too_many, readers_apart_from_writers, released_before_the_body_ended};
 
 /// Releases the lock without comparing its owner: a bare `DEL`. A late holder releases the lock of its successor.
 pub fn release_without_compare(inner: Arc<dyn Engine>) -> Arc<dyn Engine> {

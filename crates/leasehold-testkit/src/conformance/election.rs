@@ -21,9 +21,6 @@ use super::{
     eventually,
 };
 
-/// More polls than a campaign needs here; it then completes.
-const POLLS: usize = 41;
-
 cases! {
     a_hundred_candidates_lead_one_after_the_other,
     a_dead_leader_is_succeeded,
@@ -35,7 +32,6 @@ cases! {
     a_resignation_is_repeated_after_an_outage: Outage,
     a_lead_that_is_dropped_ends_although_a_clone_is_kept,
     a_lost_lead_cancels_its_body,
-    a_campaign_dropped_at_any_poll_leaves_nothing,
     an_observer_sees_the_present_and_each_change,
     an_observer_reports_lost_contact: Outage,
     an_observer_ends_with_its_client,
@@ -258,22 +254,6 @@ async fn a_lost_lead_cancels_its_body(test: TestContext) {
     assert_eq!(lost.kind(), ErrorKind::Lost);
     assert!(!first.has_ended.load(Ordering::SeqCst), "the body went on");
     assert!(!first.leadership.resign().await.unwrap().was_held());
-}
-
-async fn a_campaign_dropped_at_any_poll_leaves_nothing(test: TestContext) {
-    let client = test.client().await;
-    let campaigns = (0..POLLS).map(|polls| {
-        let election = client.election(format!("election:{polls}")).ttl(ms(60_000));
-        let led = election.lead(async |leadership: Leadership| {
-            tokio::task::yield_now().await;
-            leadership.fence()
-        });
-        poll_at_most(polls, led)
-    });
-    let ended = join_all(campaigns).await;
-    assert!(ended[0].is_none() && ended[POLLS - 1].is_some());
-    client.close().await.unwrap();
-    test.assert_empty().await;
 }
 
 async fn next_news(leaders: &mut Leaders) -> Observed {

@@ -8,7 +8,9 @@ use std::sync::{
 use leasehold::{
     Clock, Holder, Name,
     clock::Until,
-    engine::{Engine, Leases, LinkChange, Wake, WakeSink, deadlines::Deadlines, records::Records},
+    engine::{
+        Engine, Leases, LinkChange, Wake, WakeSink, deadlines::Deadlines, latches::Latches, records::Records,
+    },
     owner::Owner,
 };
 
@@ -71,6 +73,10 @@ impl EngineClient {
 
     pub(super) fn deadlines(&self) -> &dyn Deadlines {
         self.engine.deadlines().expect("the case needs deadlines")
+    }
+
+    pub(super) fn latches(&self) -> &dyn Latches {
+        self.engine.latches().expect("the case needs latches")
     }
 
     /// A name in this case's namespace.

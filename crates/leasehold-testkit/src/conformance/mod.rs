@@ -40,6 +40,7 @@ mod closing;
 mod context;
 mod contract;
 mod deadlines;
+mod dropping;
 mod election;
 mod engine_client;
 mod exclusion;
@@ -47,6 +48,7 @@ mod fencing;
 mod fixture;
 mod inspection;
 mod keeping;
+mod latches;
 mod limits;
 mod listing;
 mod lock_set;
@@ -106,7 +108,7 @@ impl fmt::Debug for Case {
     }
 }
 
-/// What a case needs beyond the minimum of every engine. The engine provides the first nine, the [`Fixture`] the others.
+/// What a case needs beyond the minimum of every engine. The engine provides the first ten, the [`Fixture`] the others.
 #[derive(Clone, Copy, Debug, PartialEq, Eq, PartialOrd, Ord)]
 #[non_exhaustive]
 pub enum Need {
@@ -128,6 +130,8 @@ pub enum Need {
     Records,
     /// The engine supports deadlines. Tested through [`Need::Contract`].
     Deadlines,
+    /// There are latches and barriers.
+    Latches,
     /// [`Fixture::engine`]: the engine contract without a client.
     Contract,
     /// The store follows tokio's paused clock.
@@ -155,6 +159,7 @@ impl Need {
             Self::HandTo => "the store hands a lock to the first in the queue only",
             Self::Records => "the store keeps no records",
             Self::Deadlines => "the store keeps no deadlines",
+            Self::Latches => "the store has no latches",
             Self::Contract => "the fixture offers no engine",
             Self::PausedTime => "the store does not follow tokio's paused clock",
             Self::Outage => "the fixture cannot make the store unreachable",
@@ -183,6 +188,7 @@ pub fn cases() -> Vec<Case> {
         fencing::CASES,
         release::CASES,
         cancellation::CASES,
+        dropping::CASES,
         closing::CASES,
         inspection::CASES,
         listing::CASES,
@@ -192,7 +198,7 @@ pub fn cases() -> Vec<Case> {
         paused::CASES,
         outage::CASES,
     ];
-    [locks.concat(), records::cases(), deadlines::cases()].concat()
+    [locks.concat(), latches::cases(), records::cases(), deadlines::cases()].concat()
 }
 
 #[cfg(test)]

@@ -74,12 +74,14 @@ async fn capabilities(fixture: &dyn Fixture, run: u32) -> Capabilities {
 /// What the engine does not support, and why.
 fn lacks(fixture: &dyn Fixture, run: u32) -> Vec<(Need, &'static str)> {
     if !fixture.offers().contains(&Need::Contract) {
-        return [Need::Records, Need::Deadlines].map(|need| (need, "the fixture offers no engine")).into();
+        let needs = [Need::Records, Need::Deadlines, Need::Latches];
+        return needs.map(|need| (need, "the fixture offers no engine")).into();
     }
     let engine = fixture.engine(&Namespace::new(format!("run{run}"), false));
     let records = engine.records().err().map(|why| (Need::Records, why));
     let deadlines = engine.deadlines().err().map(|why| (Need::Deadlines, why));
-    records.into_iter().chain(deadlines).collect()
+    let latches = engine.latches().err().map(|why| (Need::Latches, why));
+    records.into_iter().chain(deadlines).chain(latches).collect()
 }
 
 struct Run<'a> {
@@ -134,7 +136,9 @@ impl Run<'_> {
             Need::Permits => self.capabilities.no_permits.is_none(),
             Need::ClaimAll => self.capabilities.claim_all == Atomic::Store,
             Need::HandTo => self.capabilities.no_hand_to.is_none(),
-            Need::Records | Need::Deadlines => self.lacks.iter().all(|(lacked, _)| *lacked != need),
+            Need::Records | Need::Deadlines | Need::Latches => {
+                self.lacks.iter().all(|(lacked, _)| *lacked != need)
+            }
             offered => self.fixture.offers().contains(&offered),
         }
     }

@@ -1,6 +1,7 @@
 //! An engine that wraps another one, so that a fault overrides a single method.
 
 mod deadlines;
+mod latches;
 mod records;
 
 use std::{
@@ -18,6 +19,7 @@ use leasehold::{
         Health, Hold, Inspect, Inspection, Leases, LinkChange, LossHint, Members, Mode, Page, Released,
         Renewed, Wake, WakeSink,
         deadlines::{Deadlines, Pool, Receipt, Settle as SettleDeadline},
+        latches::{Answer as LatchAnswer, Latches, Request},
         records::{Records, Settle, Settled},
     },
     owner::OwnerId,
@@ -59,6 +61,11 @@ pub trait Tamper: Send + Sync + 'static {
     /// [`Records::settle`]
     fn settle<'a>(&'a self, inner: &'a dyn Records, settle: &'a Settle, until: Until) -> Fut<'a, Settled> {
         inner.settle(settle, until)
+    }
+
+    /// [`Latches::ask`]
+    fn ask<'a>(&'a self, inner: &'a dyn Latches, request: &'a Request, until: Until) -> Fut<'a, LatchAnswer> {
+        inner.ask(request, until)
     }
 
     /// [`Deadlines::settle`]
@@ -141,6 +148,10 @@ impl<T: Tamper> Engine for Wrapped<T> {
 
     fn deadlines(&self) -> Result<&dyn Deadlines, &'static str> {
         self.inner.deadlines().map(|_| self as &dyn Deadlines)
+    }
+
+    fn latches(&self) -> Result<&dyn Latches, &'static str> {
+        self.inner.latches().map(|_| self as &dyn Latches)
     }
 
     fn round_trips(&self) -> Option<u64> {

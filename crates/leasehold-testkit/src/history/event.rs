@@ -2,6 +2,7 @@
 
 use std::str::FromStr;
 
+use leasehold::Mode;
 use percent_encoding::{AsciiSet, CONTROLS, percent_decode_str, utf8_percent_encode};
 
 const SEPARATOR: char = '\t';
@@ -23,6 +24,15 @@ pub enum Event {
         name: String,
         /// Read before the call.
         at: u64,
+    },
+    /// How it is to be held, unless exclusively. Comes before its result.
+    Asked {
+        /// The process.
+        process: String,
+        /// Which of its acquisitions.
+        attempt: u64,
+        /// The mode.
+        mode: Mode,
     },
     /// It was granted.
     Granted {
@@ -53,13 +63,44 @@ pub enum Event {
         /// Until when the holder may rely on it.
         valid_until: u64,
     },
-    /// The holder stopped using it.
+    /// The holder stopped using it: of a leader, its body ended.
     Released {
         /// The process.
         process: String,
         /// Which of its acquisitions.
         attempt: u64,
         /// Read **before** the release was sent.
+        at: u64,
+    },
+    /// It was given back. Comes after `Released`, unless it was taken from a holder at work.
+    GivenBack {
+        /// The process.
+        process: String,
+        /// Which of its acquisitions.
+        attempt: u64,
+        /// Read **after** the call that gave it back.
+        at: u64,
+    },
+    /// The limit of a semaphore is about to be set. Without a later result its outcome is unknown.
+    Limiting {
+        /// The process.
+        process: String,
+        /// Which of its calls, numbered together with its acquisitions.
+        attempt: u64,
+        /// The semaphore.
+        name: String,
+        /// The number of permits.
+        limit: u32,
+        /// Read before the call.
+        at: u64,
+    },
+    /// The limit was set.
+    Limited {
+        /// The process.
+        process: String,
+        /// Which of its calls.
+        attempt: u64,
+        /// Read after the call.
         at: u64,
     },
     /// A fence-checking resource accepted or refused a write.
@@ -89,6 +130,9 @@ impl Event {
             Self::Invoked { process, attempt, name, at } => {
                 join("invoked", &[text(process), attempt.to_string(), text(name), at.to_string()])
             }
+            Self::Asked { process, attempt, mode } => {
+                join("asked", &[text(process), attempt.to_string(), mode.to_string()])
+            }
             Self::Granted { process, attempt, fence, at, valid_until } => join(
                 "granted",
                 &[
@@ -105,6 +149,16 @@ impl Event {
             }
             Self::Released { process, attempt, at } => {
                 join("released", &[text(process), attempt.to_string(), at.to_string()])
+            }
+            Self::GivenBack { process, attempt, at } => {
+                join("given-back", &[text(process), attempt.to_string(), at.to_string()])
+            }
+            Self::Limiting { process, attempt, name, limit, at } => join(
+                "limiting",
+                &[text(process), attempt.to_string(), text(name), limit.to_string(), at.to_string()],
+            ),
+            Self::Limited { process, attempt, at } => {
+                join("limited", &[text(process), attempt.to_string(), at.to_string()])
             }
             Self::Wrote { process, name, fence, accepted } => {
                 let verdict = if *accepted { "accepted" } else { "refused" };
@@ -129,6 +183,9 @@ impl Event {
                 name: untext(fields.next()?)?,
                 at: number(fields.next())?,
             },
+            "asked" => {
+                Self::Asked { process, attempt: number(fields.next())?, mode: fields.next()?.parse().ok()? }
+            }
             "granted" => Self::Granted {
                 process,
                 attempt: number(fields.next())?,
@@ -144,6 +201,19 @@ impl Event {
             },
             "released" => {
                 Self::Released { process, attempt: number(fields.next())?, at: number(fields.next())? }
+            }
+            "given-back" => {
+                Self::GivenBack { process, attempt: number(fields.next())?, at: number(fields.next())? }
+            }
+            "limiting" => Self::Limiting {
+                process,
+                attempt: number(fields.next())?,
+                name: untext(fields.next()?)?,
+                limit: number(fields.next())?.try_into().ok()?,
+                at: number(fields.next())?,
+            },
+            "limited" => {
+                Self::Limited { process, attempt: number(fields.next())?, at: number(fields.next())? }
             }
             "wrote" => Self::Wrote {
                 process,

@@ -3,7 +3,14 @@
 #[cfg(feature = "config")]
 use super::idempotency::IdempotencyKey;
 use super::mirror::{mirror, wait};
-use super::{election::Election, idempotency::Idempotency, lock::Lock, reentrant::LockOwner, set::LockSet};
+use super::{
+    election::Election,
+    idempotency::Idempotency,
+    latch::{Barrier, Latch},
+    lock::Lock,
+    reentrant::LockOwner,
+    set::LockSet,
+};
 use crate::engine::{Capabilities, Cursor, Health, Inspection, Page, Released};
 #[cfg(feature = "config")]
 use crate::policy::{self, BoundPolicy, LockPolicy, Policies, RecordPolicy};
@@ -24,6 +31,8 @@ impl Leasehold {
         get write_lock(name: impl AsRef<str>) -> Lock => Lock::new;
         get semaphore(name: impl AsRef<str>, limit: u32) -> Lock => Lock::new;
         wait set_limit(name: impl AsRef<str>, limit: u32) -> ();
+        get latch(name: impl AsRef<str>, count: u32) -> Latch => Latch::new;
+        get barrier(name: impl AsRef<str>, count: u32) -> Barrier => Barrier::new;
         get idempotency(operation: impl AsRef<str>) -> Idempotency => Idempotency::new;
         wait inspect(name: impl AsRef<str>) -> Inspection;
         wait list_page(prefix: &str, from: Option<Cursor>, limit: u32) -> Page<Inspection>;

@@ -32,6 +32,7 @@
 mod client;
 mod election;
 mod idempotency;
+mod latch;
 mod lock;
 mod mirror;
 mod reentrant;
@@ -40,6 +41,7 @@ mod set;
 pub use client::Leasehold;
 pub use election::{Election, Leaders, Leadership};
 pub use idempotency::{Begun, Execution, Idempotency, IdempotencyKey};
+pub use latch::{Barrier, Latch, Participant, Party};
 pub use lock::{Attempt, Guard, Lease, Lock, Protection, Upgrade};
 pub use reentrant::{LockOwner, ReentrantGuard, ReentrantLock};
 pub use set::{GuardSet, LockSet};

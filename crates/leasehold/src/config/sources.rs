@@ -15,8 +15,8 @@ pub type Environment<'a> = &'a dyn Fn(&str) -> Option<String>;
 /// The settings that variables can replace.
 const KEYS: &str = "store prefix label default-ttl acquisition-timeout retry-interval command-timeout max-ttl connections \
                     max-in-flight";
-/// What else is read, or set for the commands that `leasehold run` starts.
-const OTHERS: &str = "config handle name fence mode permits ttl-ms";
+/// What else is read, or set for the commands that `leasehold run` and `leasehold elect` start.
+const OTHERS: &str = "config handle name names fence fences mode permits ttl-ms";
 const PREFIX: &str = "LEASEHOLD_";
 
 /// Where [`Settings::load`](super::Settings::load) looks. Start from [`Sources::new`] and change what you need.

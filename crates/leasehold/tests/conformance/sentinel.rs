@@ -50,8 +50,8 @@ impl Fixture for SentinelFixture {
 
     fn leftovers(&self, namespace: &str) -> Vec<String> {
         let mut keys = self.keys(namespace);
-        // Fences, tombstones and limits outlive their lock on purpose; they have a ttl.
-        let lapses = ["fence:", "gone:", "limit:"].map(|kind| format!("{SIDE}{kind}"));
+        // Fences, tombstones, limits and latches outlive their use on purpose; they have a ttl.
+        let lapses = ["fence:", "gone:", "limit:", "latch"].map(|kind| format!("{SIDE}{kind}"));
         keys.retain(|key| !lapses.iter().any(|prefix| key.starts_with(prefix.as_str())));
         keys
     }

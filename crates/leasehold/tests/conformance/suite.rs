@@ -9,7 +9,8 @@ use leasehold::{
 use leasehold_testkit::conformance::{
     Case, Fixture, Namespace, Need, Report, Slow, Wrapped,
     broken::{
-        BareCounter, acknowledge_without_receipt, fence_from_a_counter, release_without_compare,
+        BareCounter, acknowledge_without_receipt, fence_from_a_counter, one_permit_too_many,
+        readers_apart_from_writers, release_without_compare, released_before_the_body_ended,
         settle_without_compare, validity_from_the_reply,
     },
     cases, run_some,
@@ -94,6 +95,24 @@ async fn a_fence_from_a_bare_counter_is_found() {
     let names = ["a_fence_grows_after_every_client_has_gone", "fences_grow_with_every_grant_of_a_name"];
     let wrong = |engine, _: &Namespace| fence_from_a_counter(engine, BareCounter::default());
     assert_eq!(failures_of(wrong, &names).await, names);
+}
+
+#[tokio::test]
+async fn one_permit_too_many_is_found() {
+    let names = ["a_permit_is_given_back_once", "no_more_permits_are_held_than_there_are"];
+    assert_eq!(failures_of(|engine, _| one_permit_too_many(engine), &names).await, names);
+}
+
+#[tokio::test]
+async fn readers_counted_apart_from_writers_are_found() {
+    let names = ["many_readers_hold_at_once_and_no_writer", "readers_and_writers_never_meet"];
+    assert_eq!(failures_of(|engine, _| readers_apart_from_writers(engine), &names).await, names);
+}
+
+#[tokio::test]
+async fn a_leader_released_before_its_body_ended_is_found() {
+    let names = ["a_hundred_candidates_lead_one_after_the_other"];
+    assert_eq!(failures_of(|engine, _| released_before_the_body_ended(engine), &names).await, names);
 }
 
 #[tokio::test]

@@ -144,9 +144,8 @@ fn judge(plan: &Plan, diary: &Diary, confirmed: u64) -> Report {
         Ok(history) => history,
         Err(error) => return Report { broken: vec![error.to_string()], ..Report::default() },
     };
-    let counts = |violation: &Violation| {
-        plan.trouble != Trouble::Vanishes || !matches!(violation, Violation::Overlap { .. })
-    };
+    let counts =
+        |violation: &Violation| plan.trouble != Trouble::Vanishes || violation.lost_lease_at().is_none();
     broken.extend(check(&history).iter().filter(|found| counts(found)).map(ToString::to_string));
     Report { broken, granted: history.granted(), confirmed, events }
 }

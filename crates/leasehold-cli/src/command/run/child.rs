@@ -9,6 +9,7 @@ use super::{
     guardian::{self, Terms},
     job::{Family, Job},
     link::{Link, Order, Report},
+    names::INHERITED,
     plan,
     supervise::End,
 };
@@ -57,12 +58,8 @@ impl Child {
     ) -> Result<Self, NotStarted> {
         let family = Family::adopt().map_err(NotStarted::Guardian)?;
         let set = |guardian: &mut std::process::Command| {
-            // Not those of a command that runs us.
-            guardian
-                .env_remove("LEASEHOLD_FENCE")
-                .env_remove("LEASEHOLD_MODE")
-                .env_remove("LEASEHOLD_PERMITS")
-                .envs(environment.iter().map(|(name, value)| (name, value)));
+            let guardian = INHERITED.iter().fold(guardian, |guardian, name| guardian.env_remove(name));
+            guardian.envs(environment.iter().map(|(name, value)| (name, value)));
         };
         let (guardian, mut link) = guardian::start(command, terms, set).map_err(NotStarted::Guardian)?;
         let in_time = clock.bounded(terms.valid_until, link.next()).await;

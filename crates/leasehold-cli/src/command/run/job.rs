@@ -34,6 +34,8 @@ impl Family {
     /// Adopts all orphans below this process from now on. Children that it has already are not of the job: the program
     /// that became this one may have started them.
     pub(super) fn adopt() -> io::Result<Self> {
+        // The guardian of an earlier job has ended, and its id may soon be another's.
+        while let Ok(Some(_)) = wait(WaitOptions::NOHANG) {}
         let strangers = kernel::children().into_iter().collect();
         kernel::adopt_orphans()?;
         Ok(Self { changes: unix::signal(SignalKind::child())?, strangers })

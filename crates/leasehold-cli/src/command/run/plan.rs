@@ -4,22 +4,15 @@ use std::{ffi::OsString, num::NonZeroU32, path::Path, time::Duration};
 
 use leasehold::{Acks, Config, Format, Mode, OnOutage, Policies, Retry, lease::validity};
 
-use super::{Run, Wait, policy};
+use super::{Names, Options, Run, Wait, policy};
 use crate::{exit::Failure, output::spoken};
 
 /// A checked `run`.
 #[derive(Debug)]
 pub(super) struct Plan {
-    pub(super) name: String,
-    pub(super) mode: Mode,
-    /// `None`: the lock is only held.
-    pub(super) command: Option<Command>,
-    pub(super) ttl: Duration,
+    pub(super) work: Work,
     pub(super) wait: Wait,
-    pub(super) conflict_code: u8,
     pub(super) hold_at_least: Duration,
-    pub(super) max_runtime: Option<Duration>,
-    pub(super) label: String,
     pub(super) lock_delay: Duration,
     pub(super) acks: Acks,
     pub(super) format: Format,
@@ -31,13 +24,26 @@ pub(super) struct Plan {
     pub(super) max_attempts: Option<NonZeroU32>,
     /// What to do when the store is out of reach.
     pub(super) on_outage: OnOutage,
+}
+
+/// A command, what it runs under, and how it is stopped.
+#[derive(Debug)]
+pub(crate) struct Work {
+    pub(crate) names: Names,
+    pub(super) mode: Mode,
+    /// `None`: the lock is only held.
+    pub(super) command: Option<Command>,
+    pub(crate) ttl: Duration,
     /// Time between TERM and KILL.
     pub(super) grace: Duration,
+    pub(super) max_runtime: Option<Duration>,
+    pub(crate) label: String,
+    pub(super) conflict_code: u8,
 }
 
 /// A program and its arguments.
 #[derive(Debug, PartialEq, Eq)]
-pub(super) struct Command {
+pub(crate) struct Command {
     pub(super) program: OsString,
     pub(super) arguments: Vec<OsString>,
 }
@@ -45,39 +51,44 @@ pub(super) struct Command {
 impl Plan {
     /// A flag wins over the policy, the policy over the defaults.
     pub(super) fn new(run: Run, policies: &Policies, defaults: &Config) -> Result<Self, Failure> {
-        let (name, policy) = match &run.policy {
+        let (names, policy) = match &run.policy {
             Some(policy) => {
                 let filled = policy::fill(policies, policy, &run.words)?;
-                (filled.name, Some(filled.policy))
+                (Names::One(filled.name), Some(filled.policy))
             }
-            None => (name(run.words)?, None),
+            None if run.all.is_empty() => (Names::one(run.words)?, None),
+            None => (Names::all(run.all)?, None),
         };
-        let mode = run.sharing.mode(&name, policy)?;
-        let ttl = run.ttl.or(policy.and_then(|policy| policy.ttl)).unwrap_or(defaults.ttl);
-        let wait = run.wait.or(policy.and_then(|policy| policy.wait));
+        let mode = run.sharing.mode(&names.title(), policy)?;
+        let options = run.options;
+        let ttl = options.ttl.or(policy.and_then(|policy| policy.ttl)).unwrap_or(defaults.ttl);
+        let wait = options.wait(policy.and_then(|policy| policy.wait));
         let hold_at_least = run.hold_at_least.or(policy.and_then(|policy| policy.hold_at_least));
-        let lock_delay = run.lock_delay.or(policy.and_then(|policy| policy.lock_delay));
-        let command = command(run.shell, run.command)?;
-        if command.is_none() && !run.hold {
-            return Err(Failure::usage(
-                format!("what is to run under the lock \"{name}\"? No command was given"),
-                format!("leasehold run {name} -- CMD; or --hold to hold the lock without a command"),
-            ));
+        let lock_delay = options.lock_delay.or(policy.and_then(|policy| policy.lock_delay));
+        let acks = options.acks.or(policy.and_then(|policy| policy.acks));
+        let work = Work::new(names, mode, ttl, options, run.command, defaults)?;
+        if work.command.is_none() && !run.hold {
+            let title = work.names.title();
+            return Err(match &work.names {
+                Names::One(name) => Failure::usage(
+                    format!("what is to run under the lock \"{title}\"? No command was given"),
+                    format!("leasehold run {name} -- CMD; or --hold to hold the lock without a command"),
+                ),
+                Names::All(names) => Failure::usage(
+                    format!("what is to run under the locks \"{title}\"? No command was given"),
+                    format!(
+                        "leasehold run --all {} -- CMD; or --hold to hold them without a command",
+                        names.join(",")
+                    ),
+                ),
+            });
         }
-        let own_label = Some(defaults.label.clone()).filter(|label| !label.is_empty());
         Ok(Self {
-            grace: grace(ttl, run.kill_after)?,
-            label: run.label.or(own_label).unwrap_or_else(|| label(command.as_ref())),
-            name,
-            mode,
-            command,
-            ttl,
-            wait: Wait::from_flags(run.nonblock, wait).unwrap_or(Wait::Forever),
-            conflict_code: run.conflict_exit_code,
+            work,
+            wait,
             hold_at_least: hold_at_least.unwrap_or_default(),
-            max_runtime: run.max_runtime,
             lock_delay: lock_delay.unwrap_or_default(),
-            acks: run.acks.or(policy.and_then(|policy| policy.acks)).unwrap_or_default(),
+            acks: acks.unwrap_or_default(),
             format: run
                 .redisson
                 .then_some(Format::Redisson)
@@ -92,24 +103,32 @@ impl Plan {
     }
 }
 
-/// The name, which is the only word before the command.
-fn name(words: Vec<OsString>) -> Result<String, Failure> {
-    let mut words = words.into_iter();
-    let Some(name) = words.next() else {
-        return Err(Failure::usage("the name of the lock is missing", "leasehold run NAME -- CMD"));
-    };
-    let name = name.into_string().map_err(|name| {
-        Failure::usage(format!("the name {name:?} is not UTF-8"), "choose a printable name")
-    })?;
-    match words.next() {
-        None => Ok(name),
-        Some(word) => {
-            let word = crate::output::clean(&word.to_string_lossy());
-            Err(Failure::usage(
-                format!("\"{word}\" comes after the name \"{name}\": the command comes after --"),
-                format!("leasehold run {name} -- {word}"),
-            ))
-        }
+impl Work {
+    pub(crate) fn new(
+        names: Names,
+        mode: Mode,
+        ttl: Duration,
+        options: Options,
+        words: Vec<OsString>,
+        defaults: &Config,
+    ) -> Result<Self, Failure> {
+        let command = command(options.shell, words)?;
+        let own_label = Some(defaults.label.clone()).filter(|label| !label.is_empty());
+        Ok(Self {
+            names,
+            mode,
+            ttl,
+            grace: grace(ttl, options.kill_after)?,
+            max_runtime: options.max_runtime,
+            label: options.label.or(own_label).unwrap_or_else(|| label(command.as_ref())),
+            conflict_code: options.conflict_exit_code,
+            command,
+        })
+    }
+
+    /// Whether there is nothing to run.
+    pub(crate) fn is_idle(&self) -> bool {
+        self.command.is_none()
     }
 }
 
@@ -159,12 +178,6 @@ mod tests {
 
     fn words(text: &str) -> Vec<OsString> {
         text.split_whitespace().map(OsString::from).collect()
-    }
-
-    #[test]
-    fn the_name_is_the_only_word_before_the_command() {
-        assert_eq!(name(words("x")).unwrap(), "x");
-        assert!(name(words("")).is_err() && name(words("x ls")).is_err());
     }
 
     #[test]

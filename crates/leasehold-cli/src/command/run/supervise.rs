@@ -1,8 +1,10 @@
-//! While the lock is held: signals go to the command, and it is stopped before the lock ends.
+//! While the lock is held: signals go to the command, and it is stopped before the lock ends. Of several locks the one that
+//! ends first counts.
 
 use std::time::Duration;
 
-use leasehold::{Clock, Lease, Mode, clock::BootInstant, lease::validity};
+use futures_util::future::select_all;
+use leasehold::{Clock, Lease, clock::BootInstant, lease::validity};
 use rustix::process::Signal;
 
 use super::{
@@ -27,11 +29,10 @@ pub(super) enum End {
     Unguarded,
 }
 
-/// Supervises one lease and the command that runs under it.
+/// Supervises leases and the command that runs under them.
 pub(super) struct Supervisor {
-    /// `None`: the command runs without a lock.
-    lease: Option<Lease>,
-    mode: Mode,
+    /// None: the command runs without a lock.
+    leases: Vec<Lease>,
     clock: Clock,
     ttl: Duration,
     grace: Duration,
@@ -48,8 +49,7 @@ const NEVER: BootInstant = BootInstant::from_nanos(u64::MAX);
 
 impl Supervisor {
     pub(super) fn new(
-        lease: Option<Lease>,
-        mode: Mode,
+        leases: Vec<Lease>,
         ttl: Duration,
         grace: Duration,
         max_runtime: Option<Duration>,
@@ -58,13 +58,18 @@ impl Supervisor {
         let clock = Clock::system();
         let now = clock.now();
         let runtime_end = max_runtime.map(|most| now + most);
-        let valid_until = lease.as_ref().map_or(NEVER, |lease| now + lease.remaining());
+        let valid_until = remaining(&leases).map_or(NEVER, |left| now + left);
         let (terminal, trouble) = (None, Trouble::default());
-        Self { lease, mode, clock, ttl, grace, runtime_end, terminal, valid_until, misses, trouble }
+        misses.forget();
+        Self { leases, clock, ttl, grace, runtime_end, terminal, valid_until, misses, trouble }
     }
 
-    /// Starts the command.
-    pub(super) async fn start(&mut self, command: &plan::Command, name: &str) -> Result<Child, NotStarted> {
+    /// Starts the command, with these variables besides ours.
+    pub(super) async fn start(
+        &mut self,
+        command: &plan::Command,
+        environment: &[(&str, String)],
+    ) -> Result<Child, NotStarted> {
         self.terminal = Terminal::open();
         let terms = Terms {
             valid_until: self.valid_until,
@@ -72,16 +77,7 @@ impl Supervisor {
             margin: validity::margin(self.ttl),
             terminal: self.terminal.as_ref().map_or(Placement::None, Terminal::placement),
         };
-        let mut environment = vec![("LEASEHOLD_NAME", name.to_owned())];
-        if let Some(lease) = &self.lease {
-            environment.push(("LEASEHOLD_FENCE", lease.fence().to_string()));
-            environment.push(("LEASEHOLD_TTL_MS", self.ttl.as_millis().to_string()));
-            environment.push(("LEASEHOLD_MODE", self.mode.as_str().to_owned()));
-            if let Mode::Permits { take, .. } = self.mode {
-                environment.push(("LEASEHOLD_PERMITS", take.to_string()));
-            }
-        }
-        let spawned = Child::spawn(command, &terms, &environment, &self.clock).await;
+        let spawned = Child::spawn(command, &terms, environment, &self.clock).await;
         if spawned.is_err()
             && let Some(terminal) = &self.terminal
         {
@@ -163,11 +159,10 @@ impl Supervisor {
     /// Completes when the lease has been renewed, when a renewal was missed, and when the command must get TERM so that it has ended before the lock
     /// does.
     async fn standing(&self) -> Standing {
-        let Some(lease) = &self.lease else { return std::future::pending().await };
         let lead = self.grace + validity::margin(self.ttl);
         loop {
             let now = self.clock.now();
-            let left = lease.remaining();
+            let Some(left) = remaining(&self.leases) else { return std::future::pending().await };
             if left <= lead {
                 return Standing::LastCall;
             }
@@ -177,7 +172,7 @@ impl Supervisor {
             }
             tokio::select! {
                 biased;
-                () = lease.lost() => return Standing::LastCall,
+                _ = select_all(self.leases.iter().map(|lease| Box::pin(lease.lost()))) => return Standing::LastCall,
                 why = self.misses.next() => return Standing::Missed(why),
                 // The guardian has to hear of a renewal well before it would act.
                 () = self.clock.sleep_until(now + (left - lead).min(self.ttl / 16)) => {}
@@ -187,7 +182,7 @@ impl Supervisor {
 
     /// Takes note of what a look at the lease found; returns whether it is the last call.
     fn is_last_call(&mut self, standing: Standing) -> bool {
-        let name = self.lease.as_ref().map(|lease| lease.name().as_str()).unwrap_or_default();
+        let name = &self.title();
         let now = self.clock.now();
         let said = match standing {
             Standing::LastCall => return true,
@@ -199,6 +194,12 @@ impl Supervisor {
         };
         said.iter().for_each(|line| output::mention(line));
         false
+    }
+
+    /// All names, to be put between quotes.
+    fn title(&self) -> String {
+        let names: Vec<_> = self.leases.iter().map(|lease| lease.name().as_str()).collect();
+        names.join("\", \"")
     }
 
     /// When TERM was not enough. Also for a lock that the store gave away: its holder gets the same grace, within the
@@ -221,12 +222,9 @@ impl Supervisor {
         };
         if !(for_terminal && terminal.give(child.group())) {
             terminal.take_back(child.group());
-            if let Some(lease) = &self.lease {
-                let left = output::spoken(lease.remaining());
-                output::mention(&format!(
-                    "\nstopped: \"{}\" is not renewed and expires in {left}",
-                    lease.name()
-                ));
+            if let Some(left) = remaining(&self.leases).map(output::spoken) {
+                let title = self.title();
+                output::mention(&format!("\nstopped: \"{title}\" is not renewed and expires in {left}"));
             }
             kernel::stop_own_group();
         }
@@ -235,13 +233,18 @@ impl Supervisor {
 
     /// Continues the command after we were stopped, unless the lock was lost meanwhile.
     fn go_on(&self, child: &Child) {
-        if self.lease.as_ref().is_none_or(Lease::is_held) {
+        if self.leases.iter().all(Lease::is_held) {
             if let Some(terminal) = &self.terminal {
                 terminal.give(child.group());
             }
             child.signal(Signal::CONT);
         }
     }
+}
+
+/// How long all leases can be trusted.
+fn remaining(leases: &[Lease]) -> Option<Duration> {
+    leases.iter().map(Lease::remaining).min()
 }
 
 /// What a look at the lease found.
@@ -256,5 +259,29 @@ async fn until(clock: &Clock, at: Option<BootInstant>) {
     match at {
         Some(at) => clock.sleep_until(at).await,
         None => std::future::pending().await,
+    }
+}
+
+#[cfg(test)]
+mod tests {
+    use super::*;
+
+    #[tokio::test]
+    async fn the_lease_that_ends_first_counts() {
+        let leases = leasehold::Leasehold::connect("memory:").await.unwrap();
+        let lock = |name, seconds| leases.lock(name).ttl(Duration::from_secs(seconds)).acquire();
+        let (short, long) = (lock("a", 10).await.unwrap(), lock("b", 60).await.unwrap());
+        for both in [[short.lease(), long.lease()], [long.lease(), short.lease()]] {
+            assert!(remaining(&both).unwrap() <= Duration::from_secs(10));
+            let supervisor = Supervisor::new(
+                both.into(),
+                Duration::from_secs(10),
+                Duration::ZERO,
+                None,
+                Misses::default(),
+            );
+            assert!(supervisor.valid_until <= Clock::system().now() + Duration::from_secs(10));
+        }
+        assert_eq!(remaining(&[]), None);
     }
 }

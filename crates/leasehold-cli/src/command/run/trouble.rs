@@ -5,6 +5,7 @@ use std::{
     time::Duration,
 };
 
+use futures_util::FutureExt;
 use leasehold::{Event, clock::BootInstant, lease::validity};
 use tokio::sync::Notify;
 
@@ -15,7 +16,7 @@ const SAID_EVERY: Duration = Duration::from_secs(10);
 
 /// Renewals that got no answer, as the client reports them.
 #[derive(Clone, Default)]
-pub(super) struct Misses(Arc<Missed>);
+pub(crate) struct Misses(Arc<Missed>);
 
 #[derive(Default)]
 struct Missed {
@@ -30,6 +31,11 @@ impl Misses {
             self.0.why.lock().unwrap_or_else(PoisonError::into_inner).clone_from(why);
             self.0.news.notify_one();
         }
+    }
+
+    /// Forgets what was missed before the lease began that is now of interest.
+    pub(super) fn forget(&self) {
+        let _old = self.0.news.notified().now_or_never();
     }
 
     /// Why the next renewal was missed.

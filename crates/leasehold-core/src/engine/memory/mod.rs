@@ -5,7 +5,9 @@
 //! nothing from another process.
 
 mod deadlines;
+mod latches;
 mod records;
+mod watchers;
 
 use std::{
     collections::{BTreeMap, HashMap},
@@ -29,6 +31,7 @@ use crate::{
     owner::{Holder, OwnerId},
 };
 use deadlines::Pools;
+use latches::LatchStore;
 use records::RecordStore;
 
 /// The engine behind `memory:`.
@@ -61,12 +64,15 @@ impl Memory {
         operation: impl FnOnce(&mut Store, Now) -> Result<T, EngineError>,
     ) -> Fut<'static, T> {
         let now = self.clock.read();
-        let (out, wakes, of_records) = {
+        let (out, wakes) = {
             let mut store = self.store.lock().unwrap_or_else(PoisonError::into_inner);
             let out = operation(&mut store, now);
-            (out, take(&mut store.wakes), take(&mut store.records.wakes))
+            let Store { wakes, records, latches, .. } = &mut *store;
+            wakes.append(&mut records.wakes);
+            wakes.append(&mut latches.wakes);
+            (out, take(wakes))
         };
-        for (sink, wake) in wakes.into_iter().chain(of_records) {
+        for (sink, wake) in wakes {
             if let Some(sink) = sink.upgrade() {
                 sink.wake(wake);
             }
@@ -102,6 +108,7 @@ struct Store {
     ended: EndedAttempts,
     wakes: Vec<Woken>,
     records: RecordStore,
+    latches: LatchStore,
     pools: Pools,
 }
 
@@ -215,6 +222,10 @@ impl Engine for Memory {
         Ok(self)
     }
 
+    fn latches(&self) -> Result<&dyn super::latches::Latches, &'static str> {
+        Ok(self)
+    }
+
     fn connect(&self, _: Until) -> Fut<'_, ()> {
         Box::pin(std::future::ready(Ok(())))
     }
@@ -267,6 +278,7 @@ impl Leases for Memory {
     fn renew<'a>(&'a self, holds: &'a [Hold], _: Until) -> Fut<'a, Vec<Result<Renewed, EngineError>>> {
         let renew = |store: &mut Store, hold: &Hold, now: Now| match hold.of {
             Held::Record => store.records.renew(hold, now),
+            Held::Latch => store.latches.renew(hold, now),
             Held::Lock | Held::Closed => {
                 store.locks.get_mut(&hold.name).is_some_and(|lock| lock.renew(hold, now.boot))
             }

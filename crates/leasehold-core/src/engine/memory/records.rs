@@ -1,12 +1,12 @@
 //! Records of `memory:`. Pure: the time comes with each call, the deciding is that of all stores.
 
-use std::{collections::BTreeMap, sync::Weak, time::Duration};
+use std::{collections::BTreeMap, time::Duration};
 
-use super::{Memory, Store, Woken};
+use super::{Memory, Store, Woken, watchers::Watchers};
 use crate::{
     clock::{BootInstant, Now, Until},
     engine::{
-        Cursor, Fut, Grant, Hold, Page, WAITERS_MAX, Wake, WakeSink,
+        Cursor, Fut, Grant, Hold, Page,
         records::{
             Begin, Begun, MARK, MarkOp, Record, Records, Settle, Settled,
             decide::{self, Beginning},
@@ -14,14 +14,11 @@ use crate::{
     },
     fence::Fence,
     name::Name,
-    owner::OwnerId,
 };
 
 const SWEEP_EVERY_WRITES: u64 = 4096;
 /// How long the last fence of a key is remembered after its record is over.
 const LAST_REMEMBERED: Duration = Duration::from_secs(86_400);
-/// A waiter that has not asked for this long gets no wake-up any more.
-const WATCHER_LAPSES: Duration = Duration::from_secs(15);
 
 #[derive(Default)]
 pub(super) struct RecordStore {
@@ -37,28 +34,12 @@ struct Entry {
     text: Option<Vec<u8>>,
     until: BootInstant,
     last: Option<Fence>,
-    watchers: Vec<Watcher>,
-}
-
-struct Watcher {
-    owner: OwnerId,
-    seen: BootInstant,
-    sink: Weak<dyn WakeSink>,
+    watchers: Watchers,
 }
 
 impl Entry {
     fn found(&self, now: BootInstant) -> Option<&[u8]> {
         self.text.as_deref().filter(|_| now < self.until)
-    }
-
-    fn watch(&mut self, owner: OwnerId, sink: Weak<dyn WakeSink>, now: BootInstant) {
-        self.watchers.retain(|known| {
-            known.owner != owner && now.since(known.seen) <= WATCHER_LAPSES && known.sink.strong_count() > 0
-        });
-        // Over the bound there is no wake-up: waiters poll as well.
-        if self.watchers.len() < WAITERS_MAX as usize {
-            self.watchers.push(Watcher { owner, seen: now, sink });
-        }
     }
 }
 
@@ -112,16 +93,16 @@ impl RecordStore {
                 now.boot < entry.until + remembered
             });
         }
-        let watchers = self.entries.remove(key).map_or_else(Vec::new, |entry| entry.watchers);
+        let watchers = self.entries.remove(key).map_or_else(Watchers::default, |entry| entry.watchers);
         let entry = Entry { text: Some(text), until: now.boot + lasts, last, watchers };
         self.entries.insert(key.clone(), entry);
     }
 
     /// Tells all who wait for a key to look again.
     fn wake(&mut self, key: &Name) {
-        let Some(entry) = self.entries.get_mut(key) else { return };
-        let told = entry.watchers.drain(..);
-        self.wakes.extend(told.map(|watcher| (watcher.sink, Wake::LookAgain { owner: watcher.owner })));
+        if let Some(entry) = self.entries.get_mut(key) {
+            entry.watchers.tell(&mut self.wakes);
+        }
     }
 }
 
@@ -139,7 +120,7 @@ impl Records for Memory {
                 Beginning::Refresh(fence) => fence,
                 Beginning::Answer(answer) => {
                     if let (true, Begun::Running { .. }, Some(entry)) = (begin.wake, &answer, entry) {
-                        entry.watch(begin.owner.id(), self.sink(), now.boot);
+                        entry.watchers.watch(begin.owner.id(), self.sink(), now.boot);
                     }
                     return Ok(answer);
                 }

@@ -1,5 +1,3 @@
-import java.io.BufferedReader;
-import java.io.InputStreamReader;
 import org.redisson.Redisson;
 
 /** Redisson's locks as contestants of the benchmark. A task is a thread. {@link Interop} is for locks that are shared with others. */
@@ -29,16 +27,17 @@ public final class Contestant {
       Interop.serve(options);
       return;
     }
-    if (options.urls().size() > 1) {
-      System.out.println("{\"unsupported\":\"Redisson's lock over several servers is deprecated\"}");
+    String unsupported = Library.unsupported(options);
+    if (unsupported != null) {
+      System.out.printf("{\"unsupported\":\"%s\"}%n", unsupported);
       return;
     }
+    Orders orders = new Orders();
     Library library = new Library(options);
     Workloads workloads = new Workloads(library, options);
     workloads.prepare();
     System.out.println("ready");
-    BufferedReader lines = new BufferedReader(new InputStreamReader(System.in));
-    for (String line = lines.readLine(); line != null && !line.equals("quit"); line = lines.readLine()) {
+    for (String line = orders.next(); line != null; line = orders.next()) {
       switch (line) {
         case "round" -> System.out.println(workloads.round());
         case "release" -> System.out.println(workloads.release());

@@ -1,5 +1,3 @@
-import java.io.BufferedReader;
-import java.io.InputStreamReader;
 import java.nio.file.Files;
 import java.nio.file.Path;
 import java.util.Arrays;
@@ -35,10 +33,11 @@ final class Interop {
   private static Config config(Options options) {
     Config config = new Config();
     config.setLockWatchdogTimeout(options.ttlMs());
-    if (options.isCluster()) {
-      config.useClusterServers().addNodeAddress(options.urls().toArray(String[]::new));
-    } else {
-      config.useSingleServer().setAddress(options.urls().get(0));
+    String[] urls = options.urls().toArray(String[]::new);
+    switch (options.mode()) {
+      case "cluster" -> config.useClusterServers().addNodeAddress(urls);
+      case "sentinel" -> config.useSentinelServers().setMasterName(options.primary()).addSentinelAddress(urls);
+      default -> config.useSingleServer().setAddress(urls[0]);
     }
     return config;
   }
@@ -46,9 +45,9 @@ final class Interop {
   static void serve(Options options) throws Exception {
     Interop interop = new Interop(options);
     Map<String, ExecutorService> threads = new HashMap<>();
-    BufferedReader lines = new BufferedReader(new InputStreamReader(System.in));
+    Orders orders = new Orders();
     System.out.println("ready");
-    for (String line = lines.readLine(); line != null && !line.equals("quit"); line = lines.readLine()) {
+    for (String line = orders.next(); line != null; line = orders.next()) {
       List<String> words = Arrays.asList(line.split(" "));
       String thread = words.get(0).startsWith("@") ? words.get(0) : "@1";
       List<String> command = words.get(0).startsWith("@") ? words.subList(1, words.size()) : words;

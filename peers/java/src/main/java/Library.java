@@ -1,10 +1,12 @@
 import java.util.Map;
+import java.util.concurrent.ConcurrentHashMap;
 import java.util.concurrent.TimeUnit;
-import java.util.function.Consumer;
+import java.util.function.BiFunction;
 import java.util.function.Function;
 import org.redisson.Redisson;
 import org.redisson.api.RFencedLock;
 import org.redisson.api.RLock;
+import org.redisson.api.RPermitExpirableSemaphore;
 import org.redisson.api.RedissonClient;
 import org.redisson.config.Config;
 
@@ -15,10 +17,12 @@ import org.redisson.config.Config;
  * third of the ttl; that is the default, and so it is in every workload but `hold`.
  */
 final class Library {
-  /** A lock is taken by a call of its own where that returns a fence. */
-  private record Kind(
-      Function<RedissonClient, Function<String, RLock>> open, Consumer<RLock> take, Consumer<RLock> hold) {}
+  /** Takes the lock of a name for so long; returns what releases it. {@link #KEPT} is for as long as it is held. */
+  private interface Kind {
+    Runnable take(String name, long leaseMs) throws InterruptedException;
+  }
 
+  private static final long KEPT = -1;
   private static final long HOLD_MS = 600_000;
 
   /**
@@ -32,23 +36,58 @@ final class Library {
 
   private static final int WRITE_ATTEMPTS = 20;
 
-  private static final Kind PLAIN =
-      new Kind(redisson -> redisson::getLock, RLock::lock, lock -> lock.lock(HOLD_MS, TimeUnit.MILLISECONDS));
+  private static final Map<String, BiFunction<RedissonClient, Options, Kind>> KINDS =
+      Map.of(
+          "redisson", (redisson, options) -> locks(redisson::getLock),
+          "redisson-fenced", (redisson, options) -> fencedLocks(redisson::getFencedLock),
+          "redisson-fair", (redisson, options) -> locks(redisson::getFairLock),
+          "redisson-shared", (redisson, options) -> locks(name -> redisson.getReadWriteLock(name).readLock()),
+          "redisson-permits", Library::permits);
 
-  private static final Kind FENCED =
-      new Kind(
-          redisson -> redisson::getFencedLock,
-          lock -> ((RFencedLock) lock).lockAndGetToken(),
-          lock -> ((RFencedLock) lock).lockAndGetToken(HOLD_MS, TimeUnit.MILLISECONDS));
+  private static Kind locks(Function<String, RLock> open) {
+    return (name, leaseMs) -> {
+      RLock lock = open.apply(name);
+      if (leaseMs == KEPT) {
+        lock.lock();
+      } else {
+        lock.lock(leaseMs, TimeUnit.MILLISECONDS);
+      }
+      return lock::unlock;
+    };
+  }
 
-  private static final Kind FAIR = new Kind(redisson -> redisson::getFairLock, PLAIN.take, PLAIN.hold);
+  /** A call of its own returns the fence. */
+  private static Kind fencedLocks(Function<String, RFencedLock> open) {
+    return (name, leaseMs) -> {
+      RFencedLock lock = open.apply(name);
+      if (leaseMs == KEPT) {
+        lock.lockAndGetToken();
+      } else {
+        lock.lockAndGetToken(leaseMs, TimeUnit.MILLISECONDS);
+      }
+      return lock::unlock;
+    };
+  }
 
-  private static final Map<String, Kind> KINDS =
-      Map.of("redisson", PLAIN, "redisson-fenced", FENCED, "redisson-fair", FAIR);
+  /** A permit has no watchdog: without a lease it would never expire. */
+  private static Kind permits(RedissonClient redisson, Options options) {
+    Map<String, RPermitExpirableSemaphore> opened = new ConcurrentHashMap<>();
+    Function<String, RPermitExpirableSemaphore> open =
+        name -> {
+          RPermitExpirableSemaphore semaphore = redisson.getPermitExpirableSemaphore(name);
+          semaphore.trySetPermits(options.permits());
+          return semaphore;
+        };
+    return (name, leaseMs) -> {
+      RPermitExpirableSemaphore semaphore = opened.computeIfAbsent(name, open);
+      String permit = semaphore.acquire(leaseMs == KEPT ? options.ttlMs() : leaseMs, TimeUnit.MILLISECONDS);
+      return () -> semaphore.release(permit);
+    };
+  }
 
   private final RedissonClient redisson;
-  private final Function<String, RLock> locks;
-  private final Consumer<RLock> take;
+  private final Kind kind;
+  private final long leaseMs;
 
   static void check(Options options) {
     if (!KINDS.containsKey(options.lib())) {
@@ -56,8 +95,16 @@ final class Library {
     }
   }
 
+  /** Why it cannot take part, or null. */
+  static String unsupported(Options options) {
+    if (options.urls().size() > 1) {
+      return "Redisson's lock over several servers is deprecated";
+    }
+    boolean isKept = options.workload().equals("keep");
+    return isKept && options.lib().equals("redisson-permits") ? "a permit has no watchdog" : null;
+  }
+
   Library(Options options) {
-    Kind kind = KINDS.get(options.lib());
     Config config = new Config();
     config.setLockWatchdogTimeout(options.ttlMs());
     config
@@ -68,14 +115,13 @@ final class Library {
         .setTimeout(COMMAND_TIMEOUT_MS)
         .setRetryAttempts(WRITE_ATTEMPTS);
     redisson = Redisson.create(config);
-    locks = kind.open.apply(redisson);
-    take = options.workload().equals("hold") ? kind.hold : kind.take;
+    kind = KINDS.get(options.lib()).apply(redisson, options);
+    leaseMs = options.workload().equals("hold") ? HOLD_MS : KEPT;
   }
 
-  RLock take(String name) {
-    RLock lock = locks.apply(name);
-    take.accept(lock);
-    return lock;
+  /** Returns what releases it. */
+  Runnable take(String name) throws InterruptedException {
+    return kind.take(name, leaseMs);
   }
 
   void close() {

@@ -9,7 +9,6 @@ import java.util.concurrent.TimeUnit;
 import java.util.concurrent.atomic.AtomicInteger;
 import java.util.function.IntPredicate;
 import java.util.stream.LongStream;
-import org.redisson.api.RLock;
 
 /** What is measured. Each round returns one JSON object. */
 final class Workloads {
@@ -21,8 +20,8 @@ final class Workloads {
   private final Options options;
   /** They stay for the next round, and with them what is known about their processor time. */
   private final ExecutorService threads;
-  /** Locks of `keep` and `hold`, and the threads that have taken them: only these may release them. */
-  private final List<Future<RLock>> held = new ArrayList<>();
+  /** What releases the locks of `keep` and `hold`, and the threads that have taken them: only these may release them. */
+  private final List<Future<Runnable>> held = new ArrayList<>();
   private final List<ExecutorService> holders = new ArrayList<>();
 
   Workloads(Library library, Options options) {
@@ -53,18 +52,18 @@ final class Workloads {
     }
   }
 
-  /** Each thread locks and releases a name of its own for as long as `more` says. */
+  /** Each thread locks and releases a name, by default one of its own, for as long as `more` says. */
   private double cycles(Tally seen, IntPredicate more) throws InterruptedException {
     return seen.concurrently(
         threads,
         options.tasks(),
         number -> {
-          String name = options.prefix() + number;
+          String name = options.prefix() + number % options.names();
           LongStream.Builder ns = LongStream.builder();
           for (int done = 0; more.test(done); done++) {
             long begin = System.nanoTime();
             try {
-              library.take(name).unlock();
+              library.take(name).run();
               ns.add(System.nanoTime() - begin);
             } catch (RuntimeException error) {
               seen.fail(error);
@@ -104,13 +103,13 @@ final class Workloads {
             number -> {
               while (begun.incrementAndGet() <= options.grants()) {
                 long begin = System.nanoTime();
-                RLock lock = library.take(options.prefix() + options.name());
+                Runnable release = library.take(options.prefix() + options.name());
                 long granted = System.nanoTime();
                 Instant now = Instant.now();
                 double at = now.getEpochSecond() + now.getNano() / 1e9;
                 TimeUnit.MICROSECONDS.sleep(options.holdUs());
                 long heldNs = System.nanoTime() - granted;
-                lock.unlock();
+                release.run();
                 seen.granted(at, granted - begin, heldNs);
               }
             });
@@ -129,8 +128,8 @@ final class Workloads {
       String name = options.prefix() + i;
       held.add(holder(i).submit(() -> library.take(name)));
     }
-    for (Future<RLock> lock : held) {
-      lock.get();
+    for (Future<Runnable> release : held) {
+      release.get();
     }
   }
 
@@ -141,8 +140,8 @@ final class Workloads {
   String release() throws Exception {
     List<Future<?>> releases = new ArrayList<>();
     for (int i = 0; i < held.size(); i++) {
-      RLock lock = held.get(i).get();
-      releases.add(holder(i).submit(lock::unlock));
+      Runnable release = held.get(i).get();
+      releases.add(holder(i).submit(release));
     }
     held.clear();
     for (Future<?> release : releases) {
