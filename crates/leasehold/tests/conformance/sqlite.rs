@@ -4,6 +4,7 @@ use std::{
     collections::HashMap,
     fs,
     sync::{Arc, Mutex},
+    time::Duration,
 };
 
 use leasehold::{Builder, Leasehold, engine::Engine};
@@ -25,7 +26,9 @@ impl SqliteFixture {
 
     fn plain(&self, namespace: &Namespace) -> Builder {
         let file = self.folder.path().join(format!("{}.db", namespace.name));
-        Leasehold::builder(format!("sqlite:{}", file.display())).clock(namespace.clock.clone())
+        let builder = Leasehold::builder(format!("sqlite:{}", file.display())).clock(namespace.clock.clone());
+        // A disk that others keep busy takes seconds to sync.
+        builder.command_timeout(Duration::from_secs(20))
     }
 }
 
