@@ -329,13 +329,14 @@ impl Op {
                     _ => cmd.arg(px).arg(id),
                 };
             }
-            Step::End { owner, entry, .. } => {
+            Step::End { owner, mode, entry, .. } => {
                 cmd.arg(parts(owner).0);
                 match *letter {
-                    "t" => cmd.arg(entry).arg(px(TOMBSTONE)),
-                    "a" => cmd.arg(entry),
-                    _ => cmd,
-                };
+                    "" if *mode != Mode::Exclusive => write_take(*mode, cmd),
+                    "t" => drop(cmd.arg(entry).arg(px(TOMBSTONE))),
+                    "a" => drop(cmd.arg(entry)),
+                    _ => {}
+                }
             }
             Step::ForceRelease(seen, _) => {
                 cmd.arg(seen.get());

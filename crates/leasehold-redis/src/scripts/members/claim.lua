@@ -12,13 +12,10 @@ for i = 1, count do
   local k, a = 6 * i - 4, 5 * i - 4
   local K, Z, H, L = KEYS[k], KEYS[k + 1], KEYS[k + 2], KEYS[k + 3]
   local id, px, take, of = ARGV[a], ARGV[a + 2], ARGV[a + 3], ARGV[a + 4]
-  local text, next_text, is_open = redis.pcall('GET', K), 'leasehold:shared', false
-  local is_new = not text
-  if #px > 9 or type(text) == 'table' then
-    is_open = false
-  elseif is_new and call('EXISTS', KEYS[k + 4], KEYS[k + 5], Z, H) ~= 0 then
-    is_open = false -- also if somebody deleted K and left its members
-  elseif not is_new and call('EXISTS', KEYS[k + 4], KEYS[k + 5]) ~= 0 then
+  local W, G, next_text, text, is_open = KEYS[k + 4], KEYS[k + 5], 'leasehold:shared', nil, false
+  local is_new = call('EXISTS', K, W, G, Z, H) == 0 -- not if somebody deleted K and left its members
+  if not is_new then text = call('EXISTS', W, G) == 0 and redis.pcall('GET', K) end
+  if #px > 9 or not is_new and type(text) ~= 'string' then
     is_open = false
   elseif of == '' then
     is_open = is_new or text == next_text
