@@ -186,8 +186,13 @@ pub(super) async fn ask_once(core: &Arc<Core>, name: Name, request: &LockRequest
     Ok(Attempt::Busy { holder: holders.into_first(), retry_after })
 }
 
-/// Waits for the lock.
-pub(super) async fn wait_for(core: &Arc<Core>, name: Name, request: &LockRequest) -> Result<Guard> {
+/// Waits for the lock. `too_late` is how it is counted when that took longer than the wait.
+pub(super) async fn wait_for(
+    core: &Arc<Core>,
+    name: Name,
+    request: &LockRequest,
+    too_late: Count,
+) -> Result<Guard> {
     let mut obligation = Obligation::new(core, name, request, Some(request.wait));
     let result = obligation.wait().await.and_then(|got| obligation.not_ended().map(|()| got));
     obligation.settled = true;
@@ -200,7 +205,7 @@ pub(super) async fn wait_for(core: &Arc<Core>, name: Name, request: &LockRequest
         }
         Err(error) => {
             let timed_out = matches!(error, Error::TimedOut { .. });
-            request.telemetry(core).count(if timed_out { Count::timed_out } else { Count::failed });
+            request.telemetry(core).count(if timed_out { too_late } else { Count::failed });
             Err(error)
         }
     }

@@ -336,9 +336,9 @@ impl Lock {
         let counted = self.request.telemetry(&self.core);
         let span = tracing::debug_span!("acquire", %name, mode = counted.mode(), policy = counted.policy());
         if span.is_disabled() {
-            return attempt::wait_for(&self.core, name, &self.request).await;
+            return attempt::wait_for(&self.core, name, &self.request, Count::timed_out).await;
         }
-        Box::pin(attempt::wait_for(&self.core, name, &self.request).instrument(span)).await
+        Box::pin(attempt::wait_for(&self.core, name, &self.request, Count::timed_out).instrument(span)).await
     }
 
     async fn acquire_at_once(self) -> Result<Guard> {

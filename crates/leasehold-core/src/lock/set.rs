@@ -1,41 +1,29 @@
 //! Several locks at once: all of them or none.
 //!
-//! Nobody waits for one lock while it holds another, so nobody waits in a circle. First all are claimed together, in one step
-//! where the store can and otherwise one after the other in the order of their names. If one of them is held by somebody else,
-//! what was got is given back, the attempt waits in the queue of that one alone, and then asks for the others again.
+//! `rounds` says how they are claimed.
+
+mod rounds;
 
 use std::{future::IntoFuture, mem::take, pin::Pin, sync::Arc, time::Duration};
 
-use super::{
-    Attempt, Lock, RunError,
-    attempt::{self, Acquired},
-    request::LockRequest,
-    run::unless,
-};
+use self::rounds::{Blocked, CheckedSet, Member, Round};
+use super::{Attempt, Lock, RunError, run::unless};
 use crate::{
-    clock::BootInstant,
     config::WAIT_MAX,
     core::Core,
-    engine::{Acks, AnswerAll, Atomic, Claim, EngineError, Format},
     error::{Error, Result},
-    lease::{Bond, Cleanup, Guard, GuardSet, LeaseSet, give_back, validity},
-    name::Name,
-    owner::Holder,
-    telemetry::Count,
+    lease::{GuardSet, LeaseSet, give_back},
 };
 
 /// Most locks of one set.
 pub const LOCKS_MAX: usize = 64;
-/// Longest pause after the first time that locks were given back for another set; doubles each time.
-const BACK_OUT_PAUSE: Duration = Duration::from_millis(2);
-/// Longest such pause.
-const BACK_OUT_PAUSE_MAX: Duration = Duration::from_millis(100);
 
 /// Builder of several locks at once; made by [`Client::lock_all`](crate::Client::lock_all). Awaiting it is the same as
 /// [`LockSet::acquire`].
 ///
-/// The locks may be of different kinds. All are held or none is, and nothing is held while it waits. The order in which they
-/// are given does not matter: two callers that want the same locks never wait for each other in a circle.
+/// The locks may be of different kinds. All are held or none is: while it waits it holds some of them for at most half a second
+/// at a time, and the one that keeps it waiting for longer is waited for alone. The order in which they are given does not
+/// matter: two callers that want the same locks never wait for each other in a circle.
 ///
 /// The wait is that of the whole. The ttl and keep-alive set here are those of every lock; unless set, each lock has its own,
 /// and the wait is the longest of them. Each lock keeps its label, lock-delay, acknowledgements, maximum lifetime and minimum
@@ -64,19 +52,6 @@ pub struct LockSet {
     wait: Option<Duration>,
     ttl: Option<Duration>,
     keep_alive: Option<bool>,
-}
-
-/// A lock of a set.
-struct Member {
-    name: Name,
-    request: LockRequest,
-    hold_at_least: Duration,
-}
-
-/// The one that keeps a set from being complete.
-struct Blocked {
-    member: usize,
-    holder: Option<Holder>,
 }
 
 impl LockSet {
@@ -131,7 +106,7 @@ impl LockSet {
     /// As [`LockSet::acquire`], except that a held lock is [`Attempt::Busy`] and not an error.
     pub async fn try_acquire(self) -> Result<Attempt<GuardSet>> {
         let set = self.checked()?;
-        Ok(match Box::pin(set.ask(None)).await? {
+        Ok(match Box::pin(set.ask(Round::Together)).await? {
             Ok(guards) => Attempt::Held(guards),
             Err((back, Blocked { member, holder })) => {
                 give_back(back).await;
@@ -220,183 +195,5 @@ impl IntoFuture for LockSet {
 
     fn into_future(self) -> Self::IntoFuture {
         Box::pin(self.acquire())
-    }
-}
-
-/// Locks in the order of their names, each name once.
-struct CheckedSet {
-    core: Arc<Core>,
-    members: Vec<Member>,
-    began: BootInstant,
-    until: BootInstant,
-}
-
-/// A set that is complete, or what is to be given back because of another one.
-type Asked = std::result::Result<GuardSet, (Vec<Guard>, Blocked)>;
-
-impl CheckedSet {
-    async fn acquire(self) -> Result<GuardSet> {
-        let (mut first, mut asked, mut backed_out) = (None, 0, 0);
-        loop {
-            let (back, blocked) = match self.ask(first).await? {
-                Ok(guards) => return Ok(guards),
-                Err(refused) => refused,
-            };
-            asked += 1;
-            let has_backed_out = !back.is_empty();
-            give_back(back).await;
-            if has_backed_out {
-                // Two that gave way to each other do not come back together.
-                let most = BACK_OUT_PAUSE.saturating_mul(1 << backed_out).min(BACK_OUT_PAUSE_MAX);
-                backed_out = (backed_out + 1).min(16);
-                let pause = most.mul_f64(self.core.entropy.fraction());
-                self.core.clock.sleep_until((self.core.clock.now() + pause).min(self.until)).await;
-            }
-            let now = self.core.clock.now();
-            if now >= self.until {
-                let (name, waited) = (self.members[blocked.member].name.clone(), now.since(self.began));
-                return Err(Error::TimedOut { name, waited, attempts: asked, holder: blocked.holder });
-            }
-            first = Some(blocked.member);
-        }
-    }
-
-    /// Waits for the first one, if there is one to be waited for, and asks once for all others.
-    async fn ask(&self, first: Option<usize>) -> Result<Asked> {
-        let mut guards: Vec<Option<Guard>> = self.members.iter().map(|_| None).collect();
-        let bond = Arc::<Bond>::default();
-        if let Some(first) = first {
-            let Member { name, request, .. } = &self.members[first];
-            let wait = self.until.since(self.core.clock.now());
-            let request = LockRequest { wait, ..request.bonded(&bond) };
-            guards[first] = Some(attempt::wait_for(&self.core, name.clone(), &request).await?);
-        }
-        let rest: Vec<_> = (0..guards.len()).filter(|member| Some(*member) != first).collect();
-        // Claims that wait for replicas, and locks in another format, go one by one.
-        let is_plain =
-            |member: &Member| member.request.acks == Acks::None && member.request.format == Format::Plain;
-        let is_atomic =
-            self.core.engine.capabilities().claim_all == Atomic::Store && self.members.iter().all(is_plain);
-        let blocked = if rest.is_empty() {
-            None
-        } else if is_atomic {
-            self.claim_all(&rest, &bond, &mut guards).await?
-        } else {
-            self.claim_in_order(&rest, &bond, &mut guards).await?
-        };
-        let guards: Vec<_> = guards.into_iter().flatten().collect();
-        if let Some(blocked) = blocked {
-            return Ok(Err((guards, blocked)));
-        }
-        Ok(self.complete(guards, bond))
-    }
-
-    /// One guard of all, unless one of them has been lost while the others were asked for.
-    fn complete(&self, mut guards: Vec<Guard>, bond: Arc<Bond>) -> Asked {
-        if let Some(member) = guards.iter().position(|guard| !guard.is_held()) {
-            return Err((guards, Blocked { member, holder: None }));
-        }
-        for (guard, member) in guards.iter_mut().zip(&self.members) {
-            guard.set_hold_at_least(member.hold_at_least);
-        }
-        Ok(GuardSet::new(guards, bond))
-    }
-
-    async fn claim_in_order(
-        &self,
-        rest: &[usize],
-        bond: &Arc<Bond>,
-        guards: &mut [Option<Guard>],
-    ) -> Result<Option<Blocked>> {
-        for &member in rest {
-            let Member { name, request, .. } = &self.members[member];
-            match attempt::ask_once(&self.core, name.clone(), &request.bonded(bond)).await? {
-                Attempt::Held(guard) => guards[member] = Some(guard),
-                Attempt::Busy { holder, .. } => return Ok(Some(Blocked { member, holder })),
-            }
-        }
-        Ok(None)
-    }
-
-    async fn claim_all(
-        &self,
-        rest: &[usize],
-        bond: &Arc<Bond>,
-        guards: &mut [Option<Guard>],
-    ) -> Result<Option<Blocked>> {
-        let core = &self.core;
-        let began = core.clock.now();
-        let claims = rest.iter().map(|member| self.members[*member].claim(core, began)).collect();
-        let mut owed = Owed { set: self, rest, claims, ended_as: Count::cancelled, is_owed: true };
-        let answer = core.engine.leases().claim_all(&owed.claims, core.command_until()).await;
-        let at = core.clock.now();
-        match answer {
-            Ok(AnswerAll::Granted(grants)) => {
-                if !grants.iter().all(|grant| validity::is_worth_having(grant, at)) {
-                    return Err(owed.failed(EngineError::too_slow()));
-                }
-                owed.is_owed = false;
-                for ((member, claim), grant) in rest.iter().zip(take(&mut owed.claims)).zip(grants) {
-                    let acquired = Acquired { grant, handed_over: false, at };
-                    guards[*member] = Some(acquired.guard(
-                        core,
-                        &self.members[*member].request.bonded(bond),
-                        &claim,
-                        began,
-                    ));
-                }
-                Ok(None)
-            }
-            Ok(AnswerAll::Busy { claim, holders }) => {
-                (owed.ended_as, owed.is_owed) = (Count::refused, false);
-                let member = rest[claim];
-                self.members[member].request.telemetry(core).count(Count::contended);
-                Ok(Some(Blocked { member, holder: holders.into_first() }))
-            }
-            Err(error) => Err(owed.failed(error)),
-        }
-    }
-}
-
-impl Member {
-    fn claim(&self, core: &Core, began: BootInstant) -> Claim {
-        let Self { name, request, .. } = self;
-        request.telemetry(core).count(Count::attempts);
-        let (owner, mode) = (core.new_owner(&request.label, began), request.mode());
-        let &LockRequest { format, ttl, lock_delay, acks, .. } = request;
-        Claim { name: name.clone(), owner, mode, format, ttl, lock_delay, queue: None, acks }
-    }
-}
-
-/// What a claim of several locks owes the store: dropped before it was settled, it ends all attempts in the background.
-struct Owed<'a> {
-    set: &'a CheckedSet,
-    rest: &'a [usize],
-    /// Those without a guard.
-    claims: Vec<Claim>,
-    /// How they are counted.
-    ended_as: Count,
-    is_owed: bool,
-}
-
-impl Owed<'_> {
-    fn failed(&mut self, error: EngineError) -> Error {
-        self.ended_as = Count::failed;
-        let names: Vec<_> = self.claims.iter().map(|claim| claim.name.as_str()).collect();
-        let doing = format!("acquiring \"{}\" together", names.join("\", \""));
-        let error = self.set.core.explain_doing(error, doing, Some(&self.claims[0].name));
-        self.set.core.report(&error, &self.claims[0].name);
-        error
-    }
-}
-
-impl Drop for Owed<'_> {
-    fn drop(&mut self) {
-        for (claim, member) in take(&mut self.claims).into_iter().zip(self.rest) {
-            self.set.members[*member].request.telemetry(&self.set.core).count(self.ended_as);
-            if self.is_owed {
-                self.set.core.reaper.spawn(Cleanup::Abandon(claim));
-            }
-        }
     }
 }

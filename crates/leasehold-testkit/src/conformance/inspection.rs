@@ -80,8 +80,12 @@ async fn a_lease_is_shown_with_the_time_it_has_left(test: TestContext) {
     sleep(ms(30)).await;
     let second = left().await;
     assert!(second < first, "{second:?} after {first:?}");
-    guard.extend().await.unwrap();
-    assert!(left().await > second);
+    // On a busy machine the answer may come later than the lease had run before.
+    let is_longer = || async {
+        guard.extend().await.unwrap();
+        left().await > second
+    };
+    eventually("a longer lease", is_longer).await;
 }
 
 async fn waiters_are_shown_in_order_with_their_labels(test: TestContext) {

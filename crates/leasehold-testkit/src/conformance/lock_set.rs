@@ -12,7 +12,7 @@ use std::{
 use futures_util::future::join_all;
 use leasehold::{
     ErrorKind, Leasehold, RunError,
-    engine::{Acks, Answer, AnswerAll, Atomic, Claim, Format, Mode, Queue},
+    engine::{Acks, Answer, AnswerAll, Claim, Format, Mode, Queue},
 };
 
 use super::{
@@ -47,9 +47,7 @@ cases! {
 async fn sets_in_opposite_orders_never_deadlock(test: TestContext) {
     let clients = [test.client().await, test.client().await];
     let inside: Arc<Mutex<HashMap<String, AtomicU32>>> = Arc::default();
-    // Where a set is claimed lock by lock, most attempts back out, and 64 would take longer than a case may.
-    let count = if test.capabilities().claim_all == Atomic::Store { 64 } else { 24 };
-    let tasks = (0..count).map(|number: usize| {
+    let tasks = (0..64).map(|number: usize| {
         let (client, inside) = (clients[number % 2].clone(), inside.clone());
         tokio::spawn(async move {
             let mut names = ["a", "b", "c", "d"];

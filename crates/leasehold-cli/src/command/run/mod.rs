@@ -53,8 +53,8 @@ LEASEHOLD_PERMITS (of a semaphore) in its environment; pass the fence to everyth
 INT, TERM, HUP, QUIT, USR1 and USR2 are forwarded. With --hold, leasehold prints the name and the
 fence and holds the lock until TERM.
 
-With --all the command runs under all these locks or does not run. Nothing is held while it waits, so
-commands that name the same locks in another order never wait for each other in a circle. It has
+With --all the command runs under all these locks or does not run. Commands that name
+the same locks in another order never wait for each other in a circle. It has
 LEASEHOLD_NAMES and LEASEHOLD_FENCES instead of LEASEHOLD_NAME and LEASEHOLD_FENCE: lists with commas,
 in the order of --all. The first lock that is lost ends it.
 
