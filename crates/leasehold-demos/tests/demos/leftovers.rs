@@ -16,7 +16,7 @@ const DEMOS: [(&str, &str); 5] = [
 ];
 
 /// A store of a demo is the same after any kill, and each kill takes the time of a lock that nobody releases.
-const KILLS: &str = "3";
+const KILLS: &str = "1";
 
 /// Plays all demos side by side, each on a server of its own.
 fn each_on_its_own_server(play: impl Fn(&str, &str, &RedisServer) + Sync) {
@@ -39,15 +39,6 @@ fn keys(server: &RedisServer) -> Vec<String> {
 }
 
 #[test]
-fn every_demo_leaves_a_redis_as_empty_as_it_was() {
-    each_on_its_own_server(|demo, _, server| {
-        let options = ["--scale", "5", "--kills", KILLS, "--store", &server.url()];
-        DemoRun::start(demo, &options).end().held_after(KILLS);
-        assert_eq!(server.cli(&["DBSIZE"]).int(), 0, "{demo}: {:?}", keys(server));
-    });
-}
-
-#[test]
 fn every_demo_leaves_nothing_when_it_is_interrupted() {
     each_on_its_own_server(|demo, progress, server| {
         let run = DemoRun::start(demo, &["--store", &server.url()]);
@@ -60,7 +51,7 @@ fn every_demo_leaves_nothing_when_it_is_interrupted() {
 }
 
 #[test]
-fn names_of_a_demo_are_its_own_and_those_of_others_stay() {
+fn every_demo_leaves_a_redis_as_it_was() {
     each_on_its_own_server(|demo, progress, server| {
         // As a shop has them that is open.
         let theirs = ["leasehold:fence", "lock:product:1", "lock:reconciliation", "processing:account-1:1-0"];
