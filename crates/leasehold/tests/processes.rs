@@ -9,7 +9,7 @@ use std::{
     time::{Duration, Instant, SystemTime},
 };
 
-use leasehold::{Fence, Leasehold, engine::Released};
+use leasehold::{ErrorKind, Fence, Leasehold, engine::Released};
 use leasehold_testkit::{Admission, Helper, Register, eventually_async};
 
 const LONG: Duration = Duration::from_secs(30);
@@ -170,13 +170,25 @@ async fn a_killed_reader_permit_holder_and_leader_are_replaced_within_the_ttl(ar
     }
 }
 
+/// Stops a process while others can use the store: one that is stopped in the middle of a transaction keeps SQLite locked.
+async fn stop(helper: &Helper, leases: &Leasehold) {
+    loop {
+        helper.stop();
+        match leases.lock("probe").acquire().await {
+            Ok(probe) => return assert!(probe.release().await.unwrap().was_held()),
+            Err(error) => assert_eq!(error.kind(), ErrorKind::StoreUnreachable, "{error}"),
+        }
+        helper.cont();
+    }
+}
+
 async fn a_stopped_holder_is_refused_by_its_fence_and_told_that_it_lost(arena: Arena) {
     let register =
         Register::open(Path::new(&arena.path("register")), "shared", Admission::AtLeastHighest).unwrap();
     let holder = arena.spawn("holder", &[]);
     let first = fence_in(&holder.wait_for_line("holding ", LONG));
-    holder.stop();
     let leases = arena.client().await;
+    stop(&holder, &leases).await;
     let guard = leases.lock("shared").wait(LONG).acquire().await.unwrap();
     assert!(guard.fence() > first);
     assert!(register.write(guard.fence().get(), "parent").unwrap());
@@ -194,7 +206,7 @@ async fn a_stopped_waiter_does_not_use_a_late_hand_over(arena: Arena) {
     let taker = arena.spawn("taker", &[]);
     taker.wait_for_line("queued", LONG);
     arena.waiting(&leases, 1).await;
-    taker.stop();
+    stop(&taker, &leases).await;
     let _ = guard.release().await.unwrap();
     // Whatever the stopped process was handed runs out, and then it is ours.
     let mine = leases.lock("shared").keep_alive().wait(LONG).acquire().await.unwrap();

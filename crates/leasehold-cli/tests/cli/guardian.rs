@@ -153,6 +153,17 @@ fn a_guardian_that_is_stopped_is_continued() {
 }
 
 #[test]
+fn a_guardian_that_is_stopped_before_it_has_reported_is_continued() {
+    let sandbox = Sandbox::new();
+    // It reports within a moment, so not every run stops it in time.
+    for _ in 0..20 {
+        let mut run = sandbox.start(&["run", "x", "--", "sleep", "0.2"]);
+        kill_process(guardian_of(&run), Signal::STOP).unwrap();
+        assert_eq!(run.end(), Some(0), "{}", run.stderr());
+    }
+}
+
+#[test]
 fn signals_that_end_others_leave_the_guardian_alone() {
     let sandbox = Sandbox::new();
     let mut run = sandbox.start_script(&[], "x", "while [ ! -e stop ]; do sleep 0.05; done; exit 5");

@@ -8,7 +8,7 @@ use rustix::process::{Pid, Signal, kill_process};
 use super::{
     guardian::{self, Terms},
     job::{Family, Job},
-    link::{Link, Order, Report},
+    link::{Frame, Link, Order, Report},
     names::INHERITED,
     plan,
     supervise::End,
@@ -56,13 +56,13 @@ impl Child {
         environment: &[(&str, String)],
         clock: &Clock,
     ) -> Result<Self, NotStarted> {
-        let family = Family::adopt().map_err(NotStarted::Guardian)?;
+        let mut family = Family::adopt().map_err(NotStarted::Guardian)?;
         let set = |guardian: &mut std::process::Command| {
             let guardian = INHERITED.iter().fold(guardian, |guardian, name| guardian.env_remove(name));
             guardian.envs(environment.iter().map(|(name, value)| (name, value)));
         };
         let (guardian, mut link) = guardian::start(command, terms, set).map_err(NotStarted::Guardian)?;
-        let in_time = clock.bounded(terms.valid_until, link.next()).await;
+        let in_time = clock.bounded(terms.valid_until, next(&mut link, &mut family, guardian)).await;
         // If we were stopped, it may have come meanwhile.
         let report = in_time.or_else(|| link.waiting().map(Some));
         let not_started = match report.map(|frame| frame.and_then(Report::read)) {
@@ -107,10 +107,7 @@ impl Child {
     /// Safe: a change stays until it is taken.
     pub(super) async fn change(&mut self) -> Change {
         loop {
-            let frame = tokio::select! {
-                frame = self.link.next() => frame,
-                () = self.job.keep_running(self.guardian) => continue,
-            };
+            let frame = next(&mut self.link, &mut self.job.family, self.guardian).await;
             return match frame.map(Report::read) {
                 Some(Some(Report::Ended { exit, leftovers })) => Change::Ended { exit, leftovers },
                 Some(Some(Report::Stopped(signal))) => Change::Stopped(signal),
@@ -145,5 +142,18 @@ impl Child {
         // Its children become ours.
         let _dead = kill_process(self.guardian, Signal::KILL);
         self.job.stop(clock, kill_at).await;
+    }
+}
+
+/// The next frame of the guardian, which cannot act and does not report while it is stopped.
+///
+/// # Cancel safety
+/// Safe: a frame stays until it is taken.
+async fn next(link: &mut Link, family: &mut Family, guardian: Pid) -> Option<Frame> {
+    loop {
+        tokio::select! {
+            frame = link.next() => return frame,
+            () = family.keep_running(guardian) => {}
+        }
     }
 }

@@ -41,6 +41,18 @@ impl Family {
         Ok(Self { changes: unix::signal(SignalKind::child())?, strangers })
     }
 
+    /// Completes when a child that must not be stopped was, and has been continued.
+    ///
+    /// # Cancel safety
+    /// Safe: a stop stays until it is taken.
+    pub(super) async fn keep_running(&mut self, child: Pid) {
+        let options = WaitIdOptions::STOPPED | WaitIdOptions::NOHANG;
+        while !matches!(waitid(WaitId::Pid(child), options), Ok(Some(_))) {
+            self.changes.recv().await;
+        }
+        let _gone = kill_process(child, Signal::CONT);
+    }
+
     /// The job of a command that was started after this process began to adopt.
     pub(super) fn job(self, leader: Pid) -> Job {
         Job { leader, family: self, exit: None, end_is_told: false, stopped: None, asked: HashSet::new() }
@@ -50,7 +62,7 @@ impl Family {
 /// A running job.
 pub(super) struct Job {
     leader: Pid,
-    family: Family,
+    pub(super) family: Family,
     exit: Option<Exit>,
     end_is_told: bool,
     stopped: Option<Signal>,
@@ -104,18 +116,6 @@ impl Job {
             }
             self.family.changes.recv().await;
         }
-    }
-
-    /// Completes when a child that must not be stopped was, and has been continued.
-    ///
-    /// # Cancel safety
-    /// Safe: a stop stays until it is taken.
-    pub(super) async fn keep_running(&mut self, child: Pid) {
-        let options = WaitIdOptions::STOPPED | WaitIdOptions::NOHANG;
-        while !matches!(waitid(WaitId::Pid(child), options), Ok(Some(_))) {
-            self.family.changes.recv().await;
-        }
-        let _gone = kill_process(child, Signal::CONT);
     }
 
     /// Takes note of what became of all children; returns whether any is left.
