@@ -42,14 +42,11 @@ pub trait Voter: Send + Sync + 'static {
     /// Asks for the node's vote. A writer gets it while nobody else has it, a reader while no writer has it and none that
     /// came before waits. Idempotent for its owner; a yes refreshes the ttl. A refused claim that may wait is queued, so that
     /// a withdrawal can wake it and newcomers come after it.
-    ///
-    /// A fence is above those of all that came before it and exclude its owner: a reader's need not be above other readers',
-    /// so that votes for readers that come at the same time are equal, whatever their order on each node.
     fn vote<'a>(&'a self, ballot: &'a Arc<Ballot>, until: Until) -> Fut<'a, Vote>;
 
     /// Raises the node's fence to the hold's, only while its owner still holds there and the node has not given a higher
-    /// one: then another claim was here since the votes were counted, and may have the same fence. For a reader only what
-    /// writers were given counts.
+    /// one: then another claim was here since the votes were counted, and may have the same fence. What other readers
+    /// were given does not keep a reader from it: two that come at the same time may have the same fence.
     fn confirm<'a>(&'a self, hold: &'a Hold, until: Until) -> Fut<'a, bool>;
 
     /// Extends what is still held there. One answer per hold.

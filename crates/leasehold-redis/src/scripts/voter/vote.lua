@@ -28,11 +28,7 @@ local function next_fence()
   end
   local last, before = read_fences(F)
   local floor = tonumber(call('GET', L) or 0)
-  if not reads then return set_fence(F, T, math.max(last + 1, floor + 1, hint)) end
-  local fence = math.max(before + 1, floor + 1, hint)
-  if fence > last then return set_fence(F, T, fence, before) end
-  set_fence(F, T, last, before)
-  return ('%.0f'):format(fence)
+  return set_fence(F, T, math.max(last + 1, floor + 1, hint), reads and before)
 end
 
 check_px(px)
