@@ -119,11 +119,8 @@ impl Shared {
         // Votes that are no majority, or no longer one, keep others out until they lapse.
         let lapse = || by_owner(seen).flat_map(|one| one.ends).max();
         let free_in = held.iter().filter_map(|tenure| tenure.expires_in).min();
-        let holders = if total == 0 {
-            Holders::none(lapse())
-        } else {
-            Holders { shown: held, total, free_in }
-        };
+        let holders =
+            if total == 0 { Holders::none(lapse()) } else { Holders { shown: held, total, free_in } };
         Inspection { holders, waiting, waiters, ..Inspection::unused(name.clone()) }
     }
 
@@ -203,7 +200,8 @@ fn by_owner(seen: &Sightings) -> impl Iterator<Item = Seen<'_>> {
         let readers = readers.iter().map(|one| (&one.owner, Mode::Shared, one.fence, one.expires_in));
         for (owner, mode, fence, expires_in) in alone.chain(readers) {
             let key = (owner, mode == Mode::Shared);
-            let of = by_owner.entry(key).or_insert(Seen { owner, mode, fences: Vec::new(), ends: Vec::new() });
+            let of =
+                by_owner.entry(key).or_insert(Seen { owner, mode, fences: Vec::new(), ends: Vec::new() });
             of.fences.push(fence);
             of.ends.extend(expires_in);
         }

@@ -29,7 +29,9 @@ pub(super) use self::{
     op::{Op, Step, parts},
 };
 use super::{keys::Keys, reply};
-use leasehold_core::engine::{Claim, EngineError, WAITERS_SHOWN, crc16::crc16, registry, voter::READERS_LISTED};
+use leasehold_core::engine::{
+    Claim, EngineError, WAITERS_SHOWN, crc16::crc16, registry, voter::READERS_LISTED,
+};
 
 /// How long the fence of a name outlives its last use, where each name has its own.
 pub(super) const FENCE_KEPT: Duration = Duration::from_secs(86_400);

@@ -123,7 +123,8 @@ async fn each_reader_s_lease_ends_on_its_own() {
     let Some((_server, voter, _)) = admitted().await else { return };
     yes(vote(&voter, Claim { ttl: Duration::from_millis(50), ..reader(1) }).await);
     yes(vote(&voter, reader(2)).await);
-    eventually_async(PATIENCE, "the short lease to end", || async { readers_of(&voter).await.len() == 1 }).await;
+    eventually_async(PATIENCE, "the short lease to end", || async { readers_of(&voter).await.len() == 1 })
+        .await;
     assert!(!withdraw(&voter, &reader(1)).await.was_ours);
     assert_eq!(refused(&voter, claim(3)).await, 1);
     yes(vote(&voter, Claim { ttl: Duration::from_millis(50), ..reader(4) }).await);
@@ -156,7 +157,8 @@ async fn a_writer_that_waits_keeps_later_readers_out_while_it_is_heard_of() {
     yes(vote(&voter, reader(1)).await);
     // The writer gives up: the reader behind it is let in beside the others.
     assert_eq!(withdraw(&voter, &writer).await.woke, 1);
-    eventually_async(PATIENCE, "the reader to be woken", || async { heard.hints() == [behind.owner.id()] }).await;
+    eventually_async(PATIENCE, "the reader to be woken", || async { heard.hints() == [behind.owner.id()] })
+        .await;
     yes(at(&behind, 2_000).await);
     // One that is silent keeps nobody out.
     let silent = waiting(13);
