@@ -15,8 +15,9 @@ const MAX_TTL: Duration = Duration::from_secs(1);
 /// A user of the documented lines on every node, without one right.
 fn grant_rights(set: &QuorumSet, but: &str) {
     let line = security_md::locks();
-    let more = security_md::line("acl: quorum");
-    // In its place comes "reset".
+    let more =
+        format!("{} {}", security_md::line("acl: readers and permits"), security_md::line("acl: quorum"));
+    // In place of the first words comes "reset". A right may be in several lines.
     let rules = line.split(' ').skip(2).chain(more.split(' ')).filter(|rule| *rule != but);
     let words: Vec<_> = ["ACL", "SETUSER", "leasehold", "reset"].into_iter().chain(rules).collect();
     for node in set.nodes() {
