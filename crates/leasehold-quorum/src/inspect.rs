@@ -1,13 +1,14 @@
 //! Inspecting what a majority holds.
 
-use std::{sync::Arc, time::Duration};
+use std::{collections::BTreeMap, sync::Arc, time::Duration};
 
 use futures_util::StreamExt;
 
 use super::{Quorum, Result, Shared, count::fence_of};
 use leasehold_core::engine::{
     Cursor, EngineError, Fault, Fut, Holders, Inspect, Inspection, Mode, Page, Released, Tenure,
-    WAITERS_SHOWN, voter::Sighting,
+    WAITERS_SHOWN,
+    voter::{Sighting, Value},
 };
 use leasehold_core::{Fence, Holder, Name, clock::Until, owner::Owner};
 
@@ -80,28 +81,31 @@ impl Shared {
         Err(EngineError::new(Fault::Unreachable, format!("{answered} of {} nodes answer{why}", self.n())))
     }
 
-    /// Whether `left` nodes that have not answered cannot change who holds it.
+    /// Whether `left` nodes that have not answered cannot change who holds it. Of several readers one is enough: a grant is
+    /// sent to all nodes, and one that hangs is not waited for.
     fn is_decided(&self, seen: &Sightings, left: usize) -> bool {
-        let most = by_owner(seen).map(|same| same.len()).max().unwrap_or(0);
+        let most = by_owner(seen).map(|one| one.fences.len()).max().unwrap_or(0);
         most >= self.majority() || most + left < self.majority()
     }
 
-    /// What the nodes see that have the same owner value, if they are a majority.
-    fn held<'a>(&self, seen: &'a Sightings) -> Option<Vec<&'a Sighting>> {
-        by_owner(seen).find(|same| same.len() >= self.majority())
+    /// Those whom a majority of nodes has, first come first.
+    fn held<'a>(&self, seen: &'a Sightings) -> Vec<(&'a Value, Tenure)> {
+        let most = self.majority();
+        let tenure = |Seen { owner, mode, fences, mut ends }: Seen<'a>| {
+            ends.sort_unstable();
+            let holder = Holder::parse(&owner.0);
+            let fence = if holder == Holder::Foreign { None } else { fence_of(fences, self.n()) };
+            // It is over when fewer than a majority are left.
+            let expires_in = ends.len().checked_sub(most).and_then(|at| ends.get(at)).copied();
+            (owner, Tenure { holder, fence: fence.unwrap_or_default(), mode, expires_in })
+        };
+        let held = by_owner(seen).filter(|one| one.fences.len() >= most).map(tenure);
+        let mut held: Vec<_> = held.collect();
+        held.sort_unstable_by_key(|(_, tenure)| tenure.fence);
+        held
     }
 
     fn inspection(&self, name: &Name, seen: &Sightings) -> Inspection {
-        let held = self.held(seen).map(|sightings| {
-            let mut ends: Vec<_> = sightings.iter().filter_map(|sighting| sighting.expires_in).collect();
-            ends.sort_unstable();
-            let holder = sightings[0].owner.as_ref().map_or(Holder::Foreign, |owner| Holder::parse(&owner.0));
-            let fences = sightings.iter().map(|sighting| sighting.fence).collect();
-            let fence = if holder == Holder::Foreign { None } else { fence_of(fences, self.n()) };
-            // It is over when fewer than a majority are left.
-            let expires_in = ends.len().checked_sub(self.majority()).and_then(|at| ends.get(at)).copied();
-            Tenure { holder, fence: fence.unwrap_or_default(), mode: Mode::Exclusive, expires_in }
-        });
         // So many wait on a majority; a node that missed an end may show more.
         let mut counts: Vec<_> = seen.iter().map(|sighting| sighting.waiting).collect();
         counts.sort_unstable_by(|one, other| other.cmp(one));
@@ -109,10 +113,14 @@ impl Shared {
         let longest = seen.iter().map(|sighting| &sighting.waiters).max_by_key(|waiters| waiters.len());
         let shown = WAITERS_SHOWN.min(waiting) as usize;
         let waiters = longest.into_iter().flatten().take(shown).cloned().collect();
+        let mut held: Vec<_> = self.held(seen).into_iter().map(|(_, tenure)| tenure).collect();
+        let total = held.len() as u32;
+        held.truncate(WAITERS_SHOWN as usize);
         // Votes that are no majority, or no longer one, keep others out until they lapse.
-        let votes = seen.iter().filter(|sighting| sighting.owner.is_some());
-        let lapse = || votes.filter_map(|sighting| sighting.expires_in).max();
-        let holders = held.map_or_else(|| Holders::none(lapse()), Holders::one);
+        let lapse = || by_owner(seen).flat_map(|one| one.ends).max();
+        let free_in = held.iter().filter_map(|tenure| tenure.expires_in).min();
+        let holders =
+            if total == 0 { Holders::none(lapse()) } else { Holders { shown: held, total, free_in } };
         Inspection { holders, waiting, waiters, ..Inspection::unused(name.clone()) }
     }
 
@@ -162,25 +170,43 @@ impl Shared {
         until: Until,
     ) -> Result<Released> {
         let sightings = self.sight_one(name, until).await?;
-        let inspection = self.inspection(name, &sightings);
-        let Some(held) = inspection.held() else { return Ok(Released::Expired) };
-        if held.fence != seen {
-            let by = (held.holder != Holder::Foreign).then_some(held.fence);
+        let held = self.held(&sightings);
+        let Some((_, first)) = held.first() else { return Ok(Released::Expired) };
+        let Some((owner, tenure)) = held.iter().find(|(_, tenure)| tenure.fence == seen) else {
+            let by = (first.holder != Holder::Foreign).then_some(first.fence);
             return Ok(Released::Taken { by });
-        }
-        let owner = self.held(&sightings).and_then(|held| Owner::from_exposed(&held[0].owner.as_ref()?.0));
-        let Some(owner) = owner else {
+        };
+        let Some(owner) = Owner::from_exposed(&owner.0) else {
             let why = "its holder is another library; delete the key on a majority of the nodes by hand";
             return Err(EngineError::new(Fault::Unsupported, why));
         };
-        self.end(name, &owner, self.options.max_ttl, until).await
+        self.end((name, &owner, tenure.mode), self.options.max_ttl, until).await
     }
 }
 
+/// What the nodes have of one owner: how it holds there, and each node's fence and the end of the lease.
+struct Seen<'a> {
+    owner: &'a Value,
+    mode: Mode,
+    fences: Vec<Fence>,
+    ends: Vec<Duration>,
+}
+
 /// What is seen of each holder.
-fn by_owner(seen: &Sightings) -> impl Iterator<Item = Vec<&Sighting>> {
-    let held = seen.iter().filter(|sighting| sighting.owner.is_some());
-    held.map(|one| seen.iter().filter(|other| other.owner == one.owner).collect())
+fn by_owner(seen: &Sightings) -> impl Iterator<Item = Seen<'_>> {
+    let mut by_owner: BTreeMap<(&Value, bool), Seen<'_>> = BTreeMap::new();
+    for Sighting { owner, fence, expires_in, readers, .. } in seen {
+        let alone = owner.iter().map(|owner| (owner, Mode::Exclusive, *fence, *expires_in));
+        let readers = readers.iter().map(|one| (&one.owner, Mode::Shared, one.fence, one.expires_in));
+        for (owner, mode, fence, expires_in) in alone.chain(readers) {
+            let key = (owner, mode == Mode::Shared);
+            let of =
+                by_owner.entry(key).or_insert(Seen { owner, mode, fences: Vec::new(), ends: Vec::new() });
+            of.fences.push(fence);
+            of.ends.extend(expires_in);
+        }
+    }
+    by_owner.into_values()
 }
 
 /// The node to go on with, how many were listed to their end, and where the node goes on.

@@ -115,7 +115,7 @@ impl Asked {
             (Self::Vote(round), Outcome::Voted(fence)) => round.answer(shared, node, Ok(Vote::Yes(fence))),
             (Self::Withdraw(ending), Outcome::Withdrawn | Outcome::Absent) => {
                 let was_ours = outcome == Outcome::Withdrawn;
-                ending.answer(shared, node, Ok(Withdrawn { was_ours, woke: false, by: None }));
+                ending.answer(shared, node, Ok(Withdrawn { was_ours, woke: 0, by: None, by_readers: false }));
             }
             _ => return false,
         }

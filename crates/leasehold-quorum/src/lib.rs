@@ -18,6 +18,8 @@ mod round;
 mod votes;
 mod watch;
 
+use std::future::ready;
+use std::num::NonZeroU32;
 use std::sync::atomic::{AtomicBool, AtomicU64, AtomicUsize, Ordering};
 use std::sync::{Arc, Mutex, MutexGuard, PoisonError, Weak};
 use std::time::Duration;
@@ -31,8 +33,8 @@ pub use count::{Count, Verdict, majority};
 pub use health::WARNING_CODES;
 use leasehold_core::clock::{Clock, Until};
 use leasehold_core::engine::{
-    Answer, Capabilities, Claim, Engine, EngineError, EngineOptions, Fault, Fut, Handover, Health, Hold,
-    Inspect, Leases, Member, Members, Reach, Released, Renewed, Rounds, WakeSink,
+    Answer, Capabilities, Claim, Converted, Engine, EngineError, EngineOptions, Fault, Fut, Handover, Health,
+    Hold, Inspect, Leases, Member, Members, Mode, Reach, Released, Renewed, Rounds, WakeSink,
     deadlines::Deadlines,
     latches::Latches,
     records::Records,
@@ -51,6 +53,11 @@ type Attempt = Call<()>;
 /// the time of a lease and the patience with a node begin when it is sent, not when it was asked for. Few enough that a
 /// round on a busy machine does not wait longer for the others of its client than a node may take: a few calls.
 const TURNS: usize = lane::CALLS_AT_ONCE * OPS_PER_CALL / 2;
+
+const NO_PERMITS: &str = "nodes that know nothing of each other cannot count permits: two majorities of three nodes share one, \
+     so a limit of 2 lets 3 in; keep semaphores on one Redis, behind sentinels or in a cluster";
+const NO_CONVERT: &str = "nodes that know nothing of each other do not change in one step: a mode that only some of them have \
+     changed belongs to neither; release the lock and acquire it in the other mode";
 
 /// The engine behind `redlock://`.
 pub struct Quorum {
@@ -99,7 +106,10 @@ impl Quorum {
     pub fn over(voters: Vec<Arc<dyn Voter>>, options: EngineOptions) -> Self {
         let name_max_bytes = NAME_MAX_BYTES - options.prefix.len();
         let capabilities = Capabilities::new("redlock", Reach::Network, Handover::Pull, true, name_max_bytes)
-            .without_acks("a quorum's grant is on a majority of nodes by itself; its nodes have no replicas");
+            .without_acks("a quorum's grant is on a majority of nodes by itself; its nodes have no replicas")
+            .with_shared()
+            .without_permits(NO_PERMITS)
+            .without_convert(NO_CONVERT);
         let wake = Arc::new(Notify::new());
         voters.iter().for_each(|voter| voter.on_disconnect(wake.clone()));
         let shared = Shared {
@@ -273,12 +283,22 @@ impl Leases for Quorum {
     }
 
     fn release<'a>(&'a self, hold: &'a Hold, until: Until) -> Fut<'a, Released> {
-        Box::pin(self.shared.end(&hold.name, &hold.owner, hold.ttl + hold.lock_delay, until))
+        let held = (&hold.name, &hold.owner, hold.mode);
+        Box::pin(self.shared.end(held, hold.ttl + hold.lock_delay, until))
     }
 
     fn abandon<'a>(&'a self, claim: &'a Claim, until: Until) -> Fut<'a, ()> {
         let lapses_in = claim.ttl + claim.lock_delay;
-        Box::pin(async move { self.shared.end(&claim.name, &claim.owner, lapses_in, until).await.map(drop) })
+        let held = (&claim.name, &claim.owner, claim.mode);
+        Box::pin(async move { self.shared.end(held, lapses_in, until).await.map(drop) })
+    }
+
+    fn convert<'a>(&'a self, _: &'a Hold, _: Mode, _: Until) -> Fut<'a, Converted> {
+        Box::pin(ready(Err(EngineError::new(Fault::Unsupported, NO_CONVERT))))
+    }
+
+    fn set_limit<'a>(&'a self, _: &'a Name, _: NonZeroU32, _: Until) -> Fut<'a, ()> {
+        Box::pin(ready(Err(EngineError::new(Fault::Unsupported, NO_PERMITS))))
     }
 
     fn force_release<'a>(&'a self, name: &'a Name, seen: Fence, until: Until) -> Fut<'a, Released> {

@@ -8,7 +8,7 @@ use super::count::{Tally, fence_of, majority};
 use super::lane::{Asked, carrying};
 use super::{Result, Shared, locked};
 use leasehold_core::engine::voter::{OPS_PER_CALL, Op, Outcome, Withdrawn};
-use leasehold_core::engine::{Claim, EngineError, Fault, Released};
+use leasehold_core::engine::{Claim, EngineError, Fault, Mode, Released};
 use leasehold_core::{Fence, Name, clock::Until, owner::Owner};
 
 /// First pause before withdrawals are sent to a node again.
@@ -20,6 +20,8 @@ const OWED_MAX: usize = 10_000;
 /// The end of an attempt on all nodes.
 pub(super) struct Ending {
     pub(super) lock: Arc<(Name, Owner)>,
+    /// How it is held.
+    mode: Mode,
     pub(super) until: Until,
     /// When its vote on a node has lapsed by itself.
     lapses_at: Until,
@@ -31,7 +33,8 @@ pub(super) struct Ending {
 struct Answers {
     n: usize,
     tally: Tally,
-    woke: bool,
+    /// How many waiters were woken on the node that woke most.
+    woke: u32,
     /// Who has it, if it was not ours.
     by: Vec<Fence>,
     /// Nodes that our vote never left for. One where nobody has the lock is as good as one that gave it back: with those
@@ -61,10 +64,12 @@ impl Answers {
         !self.tally.settled(n) || self.tally.refuted(n) && unanswered > 0 && by_whom()
     }
 
-    fn take(&mut self, node: usize, answer: Result<Withdrawn>) {
+    fn take(&mut self, node: usize, mode: Mode, answer: Result<Withdrawn>) {
         match answer {
-            Ok(Withdrawn { was_ours, woke, by }) => {
-                self.woke |= woke;
+            Ok(Withdrawn { was_ours, woke, by, by_readers }) => {
+                // Readers have nothing that another reader lost.
+                let by = by.filter(|_| mode != Mode::Shared || !by_readers);
+                self.woke = self.woke.max(woke);
                 self.by.extend(by);
                 let is_given_back = was_ours || by.is_none() && self.never_voted.contains(&node);
                 *if is_given_back { &mut self.tally.yes } else { &mut self.tally.no } += 1;
@@ -87,7 +92,7 @@ impl Ending {
         let mut answers = locked(&self.answers);
         match answers.phase {
             Phase::Open => {
-                answers.take(node, answer);
+                answers.take(node, self.mode, answer);
                 let waker = if answers.is_open() { None } else { answers.waker.take() };
                 drop(answers);
                 waker.into_iter().for_each(Waker::wake);
@@ -126,8 +131,7 @@ impl Shared {
     /// Gives the lock back on every node; returns when a majority has.
     pub(super) async fn end(
         self: &Arc<Self>,
-        name: &Name,
-        owner: &Owner,
+        (name, owner, mode): (&Name, &Owner, Mode),
         lapses_in: Duration,
         until: Until,
     ) -> Result<Released> {
@@ -136,6 +140,7 @@ impl Shared {
         let n = self.n();
         let ending = Arc::new(Ending {
             lock: Arc::new((name.clone(), owner.clone())),
+            mode,
             until,
             lapses_at: self.clock().now() + lapses_in,
             answers: Mutex::new(Answers { n, ..Answers::default() }),
@@ -152,7 +157,7 @@ impl Shared {
         }
         failed.iter().for_each(|(node, _)| self.owe(*node, &ending.lock, ending.lapses_at));
         if tally.carried(n) {
-            return Ok(if woke { Released::handed_over(None) } else { Released::Free });
+            return Ok(if woke > 0 { Released::HandedOver { to: woke, next: None } } else { Released::Free });
         }
         Ok(fence_of(by, n).map_or(Released::Expired, |fence| Released::Taken { by: Some(fence) }))
     }

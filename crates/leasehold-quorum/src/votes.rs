@@ -38,17 +38,20 @@ impl Votes {
     pub(super) fn refused(&self, claim: &Claim, majority: usize) -> Answer {
         let refusals = || {
             self.0.iter().filter_map(|vote| match vote {
-                Some(Ok(Vote::No { holder, expires_in, ahead, .. })) => Some((holder, expires_in, *ahead)),
+                Some(Ok(Vote::No { holder, readers, expires_in, ahead, .. })) => {
+                    Some(((holder, readers), expires_in, *ahead))
+                }
                 _ => None,
             })
         };
-        let times = |some: &Option<Holder>| refusals().filter(|(holder, ..)| *holder == some).count();
-        let holder = refusals().map(|(holder, ..)| holder).max_by_key(|holder| times(holder));
+        let times = |some: &Option<Holder>| refusals().filter(|((holder, _), ..)| *holder == some).count();
+        let held = refusals().map(|(held, ..)| held).max_by_key(|(holder, _)| times(holder));
         let mut ends: Vec<_> = refusals().filter_map(|(_, expires_in, _)| *expires_in).collect();
         ends.sort_unstable();
         let expires_in = ends.get(majority - 1).or(ends.last()).copied();
         let ahead = refusals().map(|(.., ahead)| ahead).max().unwrap_or(0);
-        refused(claim, holder.cloned().flatten(), expires_in, ahead)
+        let holder = held.and_then(|(holder, readers)| Some((holder.clone()?, *readers)));
+        refused(claim, holder, expires_in, ahead)
     }
 }
 
@@ -68,12 +71,18 @@ pub(super) fn is_unanswered(vote: &Option<Result<Vote>>) -> bool {
 
 pub(super) fn refused(
     claim: &Claim,
-    holder: Option<Holder>,
+    held: Option<(Holder, u32)>,
     expires_in: Option<Duration>,
     ahead: u32,
 ) -> Answer {
-    let tenure = |holder| Tenure { holder, fence: Fence::new(0), mode: Mode::Exclusive, expires_in };
-    let holders = holder.map_or_else(|| Holders::none(expires_in), |holder| Holders::one(tenure(holder)));
+    let holders = held.map_or_else(
+        || Holders::none(expires_in),
+        |(holder, readers)| {
+            let mode = if readers > 0 { Mode::Shared } else { Mode::Exclusive };
+            let tenure = Tenure { holder, fence: Fence::new(0), mode, expires_in };
+            Holders { total: readers.max(1), ..Holders::one(tenure) }
+        },
+    );
     match claim.queue {
         // Nobody is handed a lock, so nothing is concluded from a fence.
         Some(_) => Answer::Queued { ahead, holders, last: Fence::new(0), link: 0 },

@@ -178,6 +178,7 @@ pub(super) fn sighting(seen: &[Value]) -> Result<(Option<&str>, Sighting), Engin
         fence: reply::fence(fence)?,
         waiters: waiters.chunks(2).map(waiter).collect(),
         waiting: u32::try_from(*count).unwrap_or(u32::MAX),
+        readers: Vec::new(),
     };
     Ok((text, sighting))
 }

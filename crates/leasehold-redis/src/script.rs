@@ -29,7 +29,9 @@ pub(super) use self::{
     op::{Op, Step, parts},
 };
 use super::{keys::Keys, reply};
-use leasehold_core::engine::{Claim, EngineError, WAITERS_SHOWN, crc16::crc16, registry};
+use leasehold_core::engine::{
+    Claim, EngineError, WAITERS_SHOWN, crc16::crc16, registry, voter::READERS_LISTED,
+};
 
 /// How long the fence of a name outlives its last use, where each name has its own.
 pub(super) const FENCE_KEPT: Duration = Duration::from_secs(86_400);
@@ -73,12 +75,15 @@ scripts! {
     DEADLINES_DEAD: "deadlines/begin", "deadlines/dead";
 
     ORDINARY: "voter/ordinary";
-    VOTE: "begin", "voter/begin", "voter/fence", "voter/record", "voter/waiters", "voter/vote";
+    VOTE: "begin", "voter/begin", "voter/fence", "voter/record", "voter/readers", "voter/waiters", "voter/vote";
     CONFIRM: "begin", "voter/begin", "voter/fence", "voter/confirm";
     REPAIR: "begin", "voter/begin", "voter/fence", "voter/record", "voter/repair";
     VOTER_RENEW: "begin", "voter/begin", "voter/renew";
-    RETRACT: "begin", "voter/begin", "voter/waiters", "voter/retract";
-    WITHDRAW: "begin", "voter/begin", "voter/waiters", "voter/withdraw";
+    RETRACT: "begin", "voter/begin", "voter/readers", "voter/ending", "voter/waiters", "voter/retract";
+    WITHDRAW: "begin", "voter/begin", "voter/readers", "voter/ending", "voter/waiters", "voter/withdraw";
+    READER_CONFIRM: "begin", "voter/begin", "voter/fence", "voter/readers", "voter/shared/confirm";
+    READER_REPAIR: "begin", "voter/begin", "voter/fence", "voter/record", "voter/readers", "voter/shared/repair";
+    READER_RENEW: "begin", "voter/begin", "voter/readers", "voter/shared/renew";
     STATUS: "voter/status";
     WRITE_RECORD: "voter/write_record";
 }
@@ -365,17 +370,18 @@ pub(super) fn arrival(identity: &str, grace: Duration) -> Cmd {
 
 /// Keys and arguments of `inspect.lua`; `own_fences` where each name has its own.
 pub(super) fn write_inspection(cmd: &mut Cmd, locks: &[Keys], own_fences: bool) {
-    let each = if own_fences { 3 } else { 6 };
+    let each = if own_fences { 5 } else { 6 };
     cmd.arg(locks.len() * each);
     for keys in locks {
-        cmd.arg(keys.lock()).arg(keys.waiters());
+        cmd.arg(keys.lock()).arg(keys.waiters()).arg(keys.ends()).arg(keys.members());
         if own_fences {
             cmd.arg(keys.fence());
         } else {
-            cmd.arg(keys.ends()).arg(keys.members()).arg(keys.limit()).arg(keys.holder());
+            cmd.arg(keys.limit()).arg(keys.holder());
         }
     }
-    cmd.arg(WAITERS_SHOWN).arg(each);
+    // Of a quorum's readers those count that a majority of nodes lists.
+    cmd.arg(WAITERS_SHOWN).arg(if own_fences { READERS_LISTED } else { WAITERS_SHOWN }).arg(each);
 }
 
 /// The replies of one call, one per operation; 1 alone is the reply to all, and so is the first of their fences.

@@ -5,13 +5,14 @@
 //! Its wake-ups are hints: they grant nothing, and the attempt that gets one tries at once.
 
 mod ordinary;
+mod readers;
 mod reply;
 #[cfg(test)]
 mod tests;
 
 use std::sync::{Arc, Mutex, MutexGuard, Once, OnceLock, PoisonError, Weak};
 
-use futures_util::future::BoxFuture;
+use futures_util::future::{BoxFuture, join};
 use redis::{Cmd, Value};
 use tokio::sync::{Notify, Semaphore, SemaphorePermit};
 
@@ -31,8 +32,8 @@ use super::{
 use leasehold_core::{
     clock::Until,
     engine::{
-        ClockOffset, Cursor, EngineError, EngineOptions, Fault, Fut, Health, Hold, LinkChange, Page, Wake,
-        WakeSink, Warning,
+        ClockOffset, Cursor, EngineError, EngineOptions, Fault, Fut, Health, Hold, LinkChange, Mode, Page,
+        Wake, WakeSink, Warning,
         registry::{Call, Registry, send_noted},
         voter::{
             Abstention, Ballot, Kept, NodeStatus, Op, Outcome, Record, Sighting, State, Vote, Voter,
@@ -172,6 +173,12 @@ fn is_of_run(link: &Link, record: &Record) -> bool {
     link.identity.as_ref() == Some(&record.identity)
 }
 
+/// How many keys a script has, and the first of them: K F W S Z H.
+fn write_keys(cmd: &mut Cmd, count: usize, keys: &Keys) {
+    cmd.arg(count).arg(keys.lock()).arg(keys.fence()).arg(keys.waiters()).arg(keys.seen());
+    cmd.arg(keys.ends()).arg(keys.members());
+}
+
 /// Sends what may arrive in any order; `write` appends the number of keys, the keys and the arguments.
 async fn send(
     link: &Link,
@@ -247,11 +254,12 @@ impl Voter for RedisVoter {
                 self.listen(&link, until).await?;
             }
             let write = |cmd: &mut Cmd| {
-                cmd.arg(8).arg(keys.lock()).arg(keys.fence()).arg(keys.waiters()).arg(keys.seen());
+                write_keys(cmd, 10, &keys);
                 cmd.arg(keys.gone(claim.owner.id_text())).arg(RECORD).arg(HIGHEST).arg(FLOOR);
                 cmd.arg(KEPT_MS).arg(claim.owner.expose()).arg(px(claim.ttl + claim.lock_delay));
                 cmd.arg(ballot.hint.get()).arg(&standing.text);
                 cmd.arg(entry(claim, &self.connection.options.channel)).arg(ballot.arrival);
+                cmd.arg(if claim.mode == Mode::Shared { "s" } else { "" });
             };
             let value = send_counted(&link, &call, waits, &script::VOTE, write, until).await?;
             // Only a new connection reads the identity again. One for each other abstention would be a storm.
@@ -261,6 +269,10 @@ impl Voter for RedisVoter {
             let vote = reply::voted(value, record)?;
             if matches!(vote, Vote::Yes(_)) {
                 call.waits_no_longer();
+                if claim.mode == Mode::Shared {
+                    // Nothing is ordinary while readers hold it.
+                    self.contended.note(keys.lock(), Crowd::Members);
+                }
             }
             Ok(vote)
         })
@@ -270,6 +282,9 @@ impl Voter for RedisVoter {
         Box::pin(async move {
             let keys = self.keys(&hold.name)?;
             let (_room, link) = self.room(until).await?;
+            if hold.mode == Mode::Shared {
+                return readers::confirm(&link, &keys, hold, until).await;
+            }
             let write = |cmd: &mut Cmd| {
                 cmd.arg(3).arg(keys.lock()).arg(keys.fence()).arg(HIGHEST);
                 cmd.arg(KEPT_MS).arg(hold.owner.expose()).arg(hold.fence.get());
@@ -281,18 +296,18 @@ impl Voter for RedisVoter {
     fn renew<'a>(&'a self, holds: &'a [Hold], until: Until) -> Fut<'a, Vec<Kept>> {
         Box::pin(async move {
             let link = self.connection.link(until).await?;
-            let keys: Vec<_> = holds.iter().map(|hold| Keys::new(&self.options.prefix, &hold.name)).collect();
-            let write = |cmd: &mut Cmd| {
-                cmd.arg(1 + keys.len() * 2).arg(RECORD);
-                for keys in &keys {
-                    cmd.arg(keys.lock()).arg(keys.fence());
-                }
-                cmd.arg(KEPT_MS);
-                for hold in holds {
-                    cmd.arg(hold.owner.expose()).arg(px(hold.ttl + hold.lock_delay));
-                }
+            if holds.iter().all(|hold| hold.mode == Mode::Exclusive) {
+                return self.renew_writers(&link, &holds.iter().collect::<Vec<_>>(), until).await;
+            }
+            let (read, write): (Vec<_>, Vec<_>) = holds.iter().partition(|hold| hold.mode == Mode::Shared);
+            let writers = self.renew_writers(&link, &write, until);
+            let (readers, writers) = join(self.renew_readers(&link, &read, until), writers).await;
+            let (mut readers, mut writers) = (readers?.into_iter(), writers?.into_iter());
+            let kept = |hold: &Hold| {
+                let kept = if hold.mode == Mode::Shared { readers.next() } else { writers.next() };
+                kept.unwrap_or(Kept::Missing)
             };
-            reply::renewed(send(&link, &script::VOTER_RENEW, write, until).await?, holds.len())
+            Ok(holds.iter().map(kept).collect())
         })
     }
 
@@ -304,6 +319,9 @@ impl Voter for RedisVoter {
             let (_room, link) = self.room(until).await?;
             if !is_of_run(&link, &standing.record) {
                 return Ok(false);
+            }
+            if hold.mode == Mode::Shared {
+                return readers::repair(&link, &call, &keys, (hold, &standing.text), until).await;
             }
             let write = |cmd: &mut Cmd| {
                 cmd.arg(5).arg(keys.lock()).arg(keys.fence()).arg(keys.gone(hold.owner.id_text()));
@@ -323,7 +341,7 @@ impl Voter for RedisVoter {
             let (_room, link) = self.room(until).await?;
             let waits = claim.queue.map(|_| ballot);
             let write = |cmd: &mut Cmd| {
-                cmd.arg(5).arg(keys.lock()).arg(keys.fence()).arg(keys.waiters()).arg(keys.seen());
+                write_keys(cmd, 7, &keys);
                 cmd.arg(keys.gone(claim.owner.id_text())).arg(KEPT_MS).arg(claim.owner.expose());
                 cmd.arg(entry(claim, &self.connection.options.channel)).arg(ballot.arrival);
             };
@@ -343,8 +361,7 @@ impl Voter for RedisVoter {
             });
             let entry = entry.unwrap_or_default();
             let write = |cmd: &mut Cmd| {
-                cmd.arg(if may_come_late { 5 } else { 4 });
-                cmd.arg(keys.lock()).arg(keys.fence()).arg(keys.waiters()).arg(keys.seen());
+                write_keys(cmd, if may_come_late { 7 } else { 6 }, &keys);
                 if may_come_late {
                     cmd.arg(keys.gone(owner.id_text()));
                 }
@@ -353,7 +370,7 @@ impl Voter for RedisVoter {
             let value = send(&link, &script::WITHDRAW, write, until).await?;
             self.attempts.ended(owner.id());
             let withdrawn = reply::withdrawn(&value)?;
-            if withdrawn.was_ours && !withdrawn.woke {
+            if withdrawn.was_ours && withdrawn.woke == 0 && !withdrawn.by_readers {
                 self.contended.note(keys.lock(), Crowd::Nobody);
             }
             Ok(withdrawn)
@@ -370,7 +387,7 @@ impl Voter for RedisVoter {
                 let value = send(&link, &script::INSPECT, write, until).await?;
                 seen.extend(script::replies(value, some.len())?);
             }
-            seen.iter().map(|value| Ok(inspect::sighting(crate::reply::items(value))?.1)).collect()
+            seen.iter().map(reply::sighted).collect()
         })
     }
 

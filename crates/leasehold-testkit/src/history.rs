@@ -4,7 +4,7 @@
 //! [`History`] and asks [`check`] for [`Violation`]s. The checker is pure and takes O(n log n).
 //!
 //! What is checked, per name:
-//! - fences are unique;
+//! - fences are unique, but for readers that ask at the same time;
 //! - a grant asked for after another had returned has the larger fence;
 //! - a fence-checking register never accepts a fence below one it accepted before;
 //! - what a holder still uses is not given back: a leader resigns after its body has ended.

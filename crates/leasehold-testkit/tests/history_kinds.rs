@@ -74,6 +74,18 @@ fn readers_share_and_writers_do_not() {
 }
 
 #[test]
+fn only_readers_that_ask_at_the_same_time_may_have_one_fence() {
+    let (reader, writer) = (Mode::Shared, Mode::Exclusive);
+    let asked = |mode, from, until| waited(tenure(mode, 1, from, until));
+    assert_eq!(found(vec![asked(reader, 10, 50), asked(reader, 20, 40)]), []);
+    let one_after_the_other = vec![tenure(reader, 1, 10, 50), tenure(reader, 1, 20, 40)];
+    for pair in [vec![asked(writer, 10, 20), asked(reader, 20, 40)], one_after_the_other] {
+        let found = found(pair);
+        assert!(found.iter().any(|it| matches!(it, Violation::DuplicateFence { .. })), "{found:?}");
+    }
+}
+
+#[test]
 fn a_lock_is_no_semaphore_at_the_same_time() {
     let both = vec![tenure(Mode::Shared, 1, 10, 30), tenure(permits(1, 5), 2, 20, 40)];
     assert!(matches!(found(both)[..], [Violation::Overlap { .. }]));

@@ -63,6 +63,22 @@ fn a_new_quorum_is_admitted_at_once_and_then_all_vote() {
 }
 
 #[test]
+fn readers_run_together_and_a_writer_waits_for_them() {
+    let Some((_set, sandbox)) = quorum() else { return };
+    let reader = sandbox.start(&["run", "--hold", "--shared", "x"]);
+    reader.await_stdout("x");
+    let other = sandbox.run(&["run", "-s", "x", "-c", "echo $LEASEHOLD_MODE"]);
+    assert_eq!((other.code, other.stdout.as_str()), (Some(0), "shared\n"), "{other}");
+    let writer = sandbox.run(&["run", "-n", "x", "--", "true"]);
+    assert_eq!(writer.code, Some(1), "{writer}");
+    let listed = sandbox.run(&["ls"]);
+    assert!(listed.stdout.contains("shared"), "{listed}");
+    drop(reader);
+    let refused = sandbox.run(&["run", "--of", "2", "x", "--", "true"]);
+    assert!(refused.code == Some(70) && refused.stderr.contains("cannot count permits"), "{refused}");
+}
+
+#[test]
 fn status_tells_a_missing_node_from_a_missing_majority() {
     let Some((set, sandbox)) = quorum() else { return };
     set.nodes()[1].kill();

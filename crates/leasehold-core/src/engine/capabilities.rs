@@ -32,6 +32,9 @@ pub struct Capabilities {
     pub no_shared: Option<&'static str>,
     /// Why there are no permits, if there are none.
     pub no_permits: Option<&'static str>,
+    /// Why a writer cannot become a reader, nor a reader the writer, if they cannot: see
+    /// [`Leases::convert`](super::Leases::convert).
+    pub no_convert: Option<&'static str>,
     /// Why locks cannot have Redisson's format, if they cannot.
     pub no_redisson: Option<&'static str>,
     /// Why a claim cannot wait for replicas, if it cannot.
@@ -61,6 +64,7 @@ impl Capabilities {
             claim_all: Atomic::No,
             no_shared: Some(EXCLUSIVE_ONLY),
             no_permits: Some(EXCLUSIVE_ONLY),
+            no_convert: Some(EXCLUSIVE_ONLY),
             no_redisson: Some(NO_REDISSON),
             no_acks: None,
             no_hand_to: Some(FIRST_ONLY),
@@ -74,7 +78,22 @@ impl Capabilities {
 
     /// The same with locks of all modes.
     pub fn with_all_modes(self) -> Self {
-        Self { no_shared: None, no_permits: None, ..self }
+        Self { no_shared: None, no_permits: None, no_convert: None, ..self }
+    }
+
+    /// The same with shared locks.
+    pub fn with_shared(self) -> Self {
+        Self { no_shared: None, ..self }
+    }
+
+    /// The same without permits, and why.
+    pub fn without_permits(self, why: &'static str) -> Self {
+        Self { no_permits: Some(why), ..self }
+    }
+
+    /// The same with holders that keep their mode, and why.
+    pub fn without_convert(self, why: &'static str) -> Self {
+        Self { no_convert: Some(why), ..self }
     }
 
     /// The same with claims of several locks at once.

@@ -157,7 +157,7 @@ pub trait Leases: Send + Sync {
     fn abandon<'a>(&'a self, claim: &'a Claim, until: Until) -> Fut<'a, ()>;
 
     /// Makes a writer a reader, or the only reader a writer, without letting anybody in between, and renews its lease. Refused
-    /// by engines without shared locks.
+    /// by engines that cannot: see [`Capabilities::no_convert`].
     fn convert<'a>(&'a self, _hold: &'a Hold, _to: Mode, _until: Until) -> Fut<'a, Converted> {
         Box::pin(std::future::ready(Err(EngineError::new(Fault::Unsupported, EXCLUSIVE_ONLY))))
     }

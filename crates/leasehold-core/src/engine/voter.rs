@@ -19,6 +19,9 @@ pub const RENEWALS_PER_CALL: usize = 128;
 /// Votes and withdrawals in one call.
 pub const OPS_PER_CALL: usize = 32;
 
+/// Readers of one name that a node lists.
+pub const READERS_LISTED: u32 = 1000;
+
 /// How far ahead of its own clock a node lets the floor of its fences be.
 pub const FLOOR_LEAD_MAX: Duration = Duration::from_secs(180);
 
@@ -36,12 +39,14 @@ pub trait Voter: Send + Sync + 'static {
     /// [`vote`](Self::vote) or [`withdraw`](Self::withdraw).
     fn do_ordinary<'a>(&'a self, ops: &'a [Op], until: Until) -> Fut<'a, Vec<Outcome>>;
 
-    /// Asks for the node's vote. Idempotent for its owner; a yes refreshes the ttl. A refused claim that may wait is
-    /// queued, so that a withdrawal can wake it and newcomers come after it.
+    /// Asks for the node's vote. A writer gets it while nobody else has it, a reader while no writer has it and none that
+    /// came before waits. Idempotent for its owner; a yes refreshes the ttl. A refused claim that may wait is queued, so that
+    /// a withdrawal can wake it and newcomers come after it.
     fn vote<'a>(&'a self, ballot: &'a Arc<Ballot>, until: Until) -> Fut<'a, Vote>;
 
     /// Raises the node's fence to the hold's, only while its owner still holds there and the node has not given a higher
-    /// one: then another claim was here since the votes were counted, and may have the same fence.
+    /// one: then another claim was here since the votes were counted, and may have the same fence. What other readers
+    /// were given does not keep a reader from it: two that come at the same time may have the same fence.
     fn confirm<'a>(&'a self, hold: &'a Hold, until: Until) -> Fut<'a, bool>;
 
     /// Extends what is still held there. One answer per hold.
@@ -55,7 +60,7 @@ pub trait Voter: Send + Sync + 'static {
     /// woken. Until it is answered it may undo a later yes.
     fn retract<'a>(&'a self, ballot: &'a Arc<Ballot>, until: Until) -> Fut<'a, ()>;
 
-    /// Takes the vote back, removes the claim from the queue, and wakes the first waiter. Nothing of the owner takes effect
+    /// Takes the vote back, removes the claim from the queue, and wakes the first waiter, or the readers at its head. Nothing of the owner takes effect
     /// on this node from here on, whatever arrives late; nothing of it is sent from the moment of the call on.
     fn withdraw<'a>(&'a self, name: &'a Name, owner: &'a Owner, until: Until) -> Fut<'a, Withdrawn>;
 
@@ -153,8 +158,10 @@ pub enum Vote {
     No {
         /// The node's fence of this name.
         fence: Fence,
-        /// Who holds it.
+        /// Who holds it; of several readers the one whose lease lasts longest.
         holder: Option<Holder>,
+        /// How many readers hold it.
+        readers: u32,
         /// When that lease runs out.
         expires_in: Option<Duration>,
         /// How many wait before us.
@@ -212,25 +219,40 @@ pub enum Kept {
 pub struct Withdrawn {
     /// The node held it for us until now.
     pub was_ours: bool,
-    /// A waiter was told to try.
-    pub woke: bool,
-    /// Another claim holds it there, under this fence.
+    /// How many waiters were told to try.
+    pub woke: u32,
+    /// Another claim holds it there, under this fence; of several readers the highest.
     pub by: Option<Fence>,
+    /// Those are readers.
+    pub by_readers: bool,
 }
 
 /// What one node knows about one name.
 #[derive(Clone, Debug, Default, PartialEq, Eq)]
 pub struct Sighting {
-    /// The owner value; secret.
+    /// The owner value of the one that holds it alone; secret.
     pub owner: Option<Value>,
     /// When it runs out; `None` for never.
     pub expires_in: Option<Duration>,
     /// The node's fence of this name.
     pub fence: Fence,
+    /// Those who read, at most [`READERS_LISTED`].
+    pub readers: Vec<Reader>,
     /// The first waiters, by arrival.
     pub waiters: Vec<Waiter>,
     /// How many wait.
     pub waiting: u32,
+}
+
+/// A reader as a node has it.
+#[derive(Clone, Debug, PartialEq, Eq)]
+pub struct Reader {
+    /// Its owner value; secret.
+    pub owner: Value,
+    /// The fence that it has there.
+    pub fence: Fence,
+    /// When its lease runs out.
+    pub expires_in: Option<Duration>,
 }
 
 /// An owner value as a node has it. Secret: never shown.

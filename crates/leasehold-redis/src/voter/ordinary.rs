@@ -13,7 +13,7 @@ use crate::{
 use leasehold_core::{
     clock::Until,
     engine::{
-        EngineError, Fault,
+        EngineError, Fault, Mode,
         registry::{Call, send_noted},
         voter::{Op, Outcome},
     },
@@ -94,7 +94,8 @@ impl RedisVoter {
                 continue;
             }
             match op {
-                Op::Vote(ballot) if votes => {
+                // Readers are told from each other by their own script.
+                Op::Vote(ballot) if votes && ballot.claim.mode == Mode::Exclusive => {
                     let Ok(call) = self.attempts.enter(ballot.claim.owner.id(), now) else { continue };
                     batch.votes.push(Asked { at, ballot, keys, call });
                 }

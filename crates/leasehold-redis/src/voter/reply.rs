@@ -3,13 +3,14 @@
 use redis::Value;
 
 use crate::{
-    reply::{failed_or_unexpected, fence, items, left, tenant, text, unexpected},
+    inspect,
+    reply::{failed_or_unexpected, fence, items, left, owner_text, tenant, text, unexpected},
     script,
 };
 use leasehold_core::{
     engine::{
         EngineError, Fault,
-        voter::{Abstention, Kept, NodeStatus, Record, State, Vote, Withdrawn},
+        voter::{self, Abstention, Kept, NodeStatus, Reader, Record, Sighting, State, Vote, Withdrawn},
     },
     error::Refusal,
     fence::Fence,
@@ -24,15 +25,22 @@ pub(super) fn hint(payload: &[u8]) -> Option<OwnerId> {
 pub(super) fn voted(value: Value, expected: &Record) -> Result<Vote, EngineError> {
     match items(&value) {
         [yes @ Value::BulkString(_)] => Ok(Vote::Yes(fence(yes)?)),
-        [Value::Int(3), Value::Int(pttl), last, holder, Value::Int(ahead)] => Ok(Vote::No {
-            fence: fence(last)?,
-            holder: text(holder).map(|text| tenant(text).0),
-            expires_in: left(*pttl),
-            ahead: u32::try_from(*ahead).unwrap_or(u32::MAX),
-        }),
+        [Value::Int(3), Value::Int(pttl), last, holder, Value::Int(ahead), Value::Int(readers)] => {
+            Ok(Vote::No {
+                fence: fence(last)?,
+                holder: text(holder).map(|text| tenant(text).0),
+                readers: number(*readers),
+                expires_in: left(*pttl),
+                ahead: number(*ahead),
+            })
+        }
         [Value::Int(8), found] => Ok(Vote::Abstains(abstention(expected, text(found)))),
         _ => Err(failed_or_unexpected(value)),
     }
+}
+
+fn number(number: i64) -> u32 {
+    u32::try_from(number).unwrap_or(u32::MAX)
 }
 
 /// Whether the node has the expected record, over another data set than the one it was written for.
@@ -76,13 +84,30 @@ pub(super) fn withdrawn(value: &Value) -> Result<Withdrawn, EngineError> {
     let [Value::Int(ours), Value::Int(woke), holder, last] = items(value) else {
         return Err(unexpected(value));
     };
+    let by_readers = text(holder) == Some("leasehold:shared");
     let by = match text(holder).map(|text| tenant(text).0) {
         None => None,
         // Another library's lock has no fence.
-        Some(Holder::Foreign) => Some(Fence::new(0)),
+        Some(Holder::Foreign) if !by_readers => Some(Fence::new(0)),
         Some(_) => Some(fence(last)?),
     };
-    Ok(Withdrawn { was_ours: *ours == 1, woke: *woke == 1, by })
+    Ok(Withdrawn { was_ours: *ours == 1, woke: number(*woke), by, by_readers })
+}
+
+/// What `inspect.lua` found about one name.
+pub(super) fn sighted(value: &Value) -> Result<Sighting, EngineError> {
+    let [seen @ .., members, _] = items(value) else { return Err(unexpected(value)) };
+    let [Value::Int(_), Value::Int(_), Value::Array(members)] = items(members) else {
+        return Err(unexpected(members));
+    };
+    let reader = |member: &[Value]| {
+        let [held, _, Value::Int(left_ms)] = member else { return Err(unexpected(&Value::Nil)) };
+        let held = text(held).unwrap_or_default();
+        let (owner, fence) = (voter::Value(owner_text(held)), tenant(held).1);
+        Ok(Reader { owner, fence, expires_in: left(*left_ms) })
+    };
+    let readers = members.chunks(3).map(reader).collect::<Result<_, _>>()?;
+    Ok(Sighting { readers, ..inspect::sighting(seen)?.1 })
 }
 
 /// What a node reported about itself, if its data set still is that of `identity`.

@@ -4,6 +4,7 @@ mod ending;
 mod faults;
 mod forgetting;
 mod ordinary;
+mod sharing;
 mod voting;
 
 use std::{net::SocketAddr, sync::Mutex, time::Duration};

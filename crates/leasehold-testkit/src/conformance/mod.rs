@@ -108,7 +108,7 @@ impl fmt::Debug for Case {
     }
 }
 
-/// What a case needs beyond the minimum of every engine. The engine provides the first ten, the [`Fixture`] the others.
+/// What a case needs beyond the minimum of every engine. The engine provides the first eleven, the [`Fixture`] the others.
 #[derive(Clone, Copy, Debug, PartialEq, Eq, PartialOrd, Ord)]
 #[non_exhaustive]
 pub enum Need {
@@ -122,6 +122,8 @@ pub enum Need {
     Shared,
     /// There are semaphores.
     Permits,
+    /// A writer can become a reader, and the only reader the writer.
+    Convert,
     /// Several locks can be claimed all or none.
     ClaimAll,
     /// A holder can name the next one.
@@ -155,6 +157,7 @@ impl Need {
             Self::LossReports => "the store does not report lost leases",
             Self::Shared => "locks cannot be shared",
             Self::Permits => "the store has no permits",
+            Self::Convert => "a lock keeps its mode",
             Self::ClaimAll => "the store grants one lock at a time",
             Self::HandTo => "the store hands a lock to the first in the queue only",
             Self::Records => "the store keeps no records",

@@ -103,6 +103,7 @@ impl Run<'_> {
             let why = match need {
                 Need::Shared => self.capabilities.no_shared,
                 Need::Permits => self.capabilities.no_permits,
+                Need::Convert => self.capabilities.no_convert,
                 Need::HandTo => self.capabilities.no_hand_to,
                 _ => why,
             };
@@ -134,6 +135,7 @@ impl Run<'_> {
             Need::LossReports => self.capabilities.reports_loss,
             Need::Shared => self.capabilities.no_shared.is_none(),
             Need::Permits => self.capabilities.no_permits.is_none(),
+            Need::Convert => self.capabilities.no_convert.is_none(),
             Need::ClaimAll => self.capabilities.claim_all == Atomic::Store,
             Need::HandTo => self.capabilities.no_hand_to.is_none(),
             Need::Records | Need::Deadlines | Need::Latches => {

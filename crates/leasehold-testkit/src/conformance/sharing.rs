@@ -21,8 +21,10 @@ cases! {
     a_waiting_writer_that_gives_up_unblocks_the_readers_behind_it: Shared,
     a_dead_reader_s_lease_runs_out: Shared,
     fences_order_readers_and_writers: Shared,
-    a_downgraded_writer_keeps_writers_out: Shared,
-    only_the_only_reader_is_upgraded: Shared,
+    a_downgraded_writer_keeps_writers_out: Convert,
+    a_writer_counts_as_a_reader_from_its_change_on: Convert,
+    only_the_only_reader_is_upgraded: Convert,
+    a_change_of_the_mode_that_the_store_lacks_is_refused: Shared,
     all_holders_are_inspected_with_their_modes: Shared,
     a_dropped_reader_leaves_nothing: Shared,
     a_kept_alive_reader_outlives_its_ttl: Shared,
@@ -39,12 +41,32 @@ async fn readers_are_counted_apart_from_writers(test: TestContext) {
         (of.acquired, of.refused, of.released, of.hold_time.count())
     };
     assert_eq!((count("shared"), count("exclusive")), ((1, 0, 1, 1), (0, 1, 0, 0)));
-    // From its change on a lock counts for its new mode.
+}
+
+async fn a_writer_counts_as_a_reader_from_its_change_on(test: TestContext) {
+    let client = test.client().await;
     let writer = client.write_lock("config").acquire().await.unwrap();
     assert!(writer.downgrade().await.unwrap().release().await.unwrap().was_held());
-    assert_eq!((count("shared"), count("exclusive")), ((1, 0, 2, 2), (1, 1, 0, 0)));
+    let count = |mode: &str| {
+        let of = &client.stats().by_mode[mode];
+        (of.acquired, of.released, of.hold_time.count())
+    };
+    assert_eq!((count("shared"), count("exclusive")), ((0, 1, 1), (1, 0, 0)));
     let text = client.stats().prometheus();
-    assert!(text.contains("\nleasehold_released_total{mode=\"shared\"} 2\n"), "{text}");
+    assert!(text.contains("\nleasehold_released_total{mode=\"shared\"} 1\n"), "{text}");
+}
+
+async fn a_change_of_the_mode_that_the_store_lacks_is_refused(test: TestContext) {
+    let Some(why) = test.capabilities().no_convert else { return };
+    let client = test.client().await;
+    let refused = client.write_lock("config").acquire().await.unwrap().downgrade().await.unwrap_err();
+    assert!(refused.kind() == ErrorKind::Unsupported && refused.to_string().contains(why), "{refused}");
+    // It is given back.
+    let reader = client.read_lock("config").wait(ms(20_000)).acquire().await.unwrap();
+    let refused = reader.try_upgrade().await.unwrap_err();
+    assert!(refused.kind() == ErrorKind::Unsupported && refused.to_string().contains(why), "{refused}");
+    let writer = client.write_lock("config").wait(ms(20_000)).acquire().await.unwrap();
+    assert!(writer.release().await.unwrap().was_held());
 }
 
 async fn readers_and_writers_never_meet(test: TestContext) {

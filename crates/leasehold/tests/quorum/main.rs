@@ -16,6 +16,7 @@ mod replicate;
 mod rights;
 #[path = "../security_md/mod.rs"]
 mod security_md;
+mod sharing;
 mod slow;
 #[path = "../story/mod.rs"]
 mod story;

@@ -15,8 +15,9 @@ const MAX_TTL: Duration = Duration::from_secs(1);
 /// A user of the documented lines on every node, without one right.
 fn grant_rights(set: &QuorumSet, but: &str) {
     let line = security_md::locks();
-    let more = security_md::line("acl: quorum");
-    // In its place comes "reset".
+    let more =
+        format!("{} {}", security_md::line("acl: readers and permits"), security_md::line("acl: quorum"));
+    // In place of the first words comes "reset". A right may be in several lines.
     let rules = line.split(' ').skip(2).chain(more.split(' ')).filter(|rule| *rule != but);
     let words: Vec<_> = ["ACL", "SETUSER", "leasehold", "reset"].into_iter().chain(rules).collect();
     for node in set.nodes() {
@@ -47,6 +48,7 @@ async fn use_everything(set: &QuorumSet) {
     let guard = waiter.await.unwrap().unwrap();
     let _timed_out = leases.lock("deal").wait(ms(50)).acquire().await.unwrap_err();
     assert!(leases.force_release("deal", guard.fence()).await.unwrap().was_held());
+    read_and_write(set, &leases).await;
     set.nodes()[0].cli(&["FLUSHALL"]);
     eventually_async(LONG, "the node to be watched", || async {
         let _granted_by_the_others = leases.lock("x").try_acquire().await;
@@ -54,6 +56,22 @@ async fn use_everything(set: &QuorumSet) {
     })
     .await;
     all_vote(&leases).await;
+}
+
+/// Readers confirm, are repaired and renewed, and a writer waits for them.
+async fn read_and_write(set: &QuorumSet, leases: &Leasehold) {
+    let last = leases.read_lock("deal").wait(LONG).acquire().await.unwrap();
+    let ahead = last.fence().get() + 1_000_000;
+    let _ = last.release().await.unwrap();
+    set.nodes()[0].cli(&["SET", "leasehold:fence:{lock:deal}", &ahead.to_string()]);
+    set.nodes()[1].cli(&["SET", "leasehold:fence:{lock:deal}", &(ahead + 5).to_string()]);
+    let reader = leases.read_lock("deal").wait(LONG).keep_alive().acquire().await.unwrap();
+    let writer = tokio::spawn(leases.write_lock("deal").wait(LONG).into_future());
+    eventually_async(LONG, "a waiter", || async { leases.inspect("deal").await.unwrap().waiting == 1 }).await;
+    set.nodes()[2].cli(&["DEL", "lock:deal"]);
+    eventually_async(LONG, "the repair", || async { has(&set.nodes()[2], "deal") }).await;
+    let _ = reader.release().await.unwrap();
+    let _ = writer.await.unwrap().unwrap().release().await.unwrap();
 }
 
 #[tokio::test(flavor = "multi_thread")]

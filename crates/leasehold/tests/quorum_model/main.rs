@@ -32,6 +32,10 @@ pub(crate) enum Flaw {
     RepairsBelowItsFence,
     /// A withdrawal leaves no tombstone although a repair is on its way.
     NoTombstone,
+    /// A reader's fence need not be above those of other readers.
+    ReadersPassReaders,
+    /// A writer's fence need not be above those of readers.
+    WritersPassReaders,
 }
 
 /// How much is searched.
@@ -44,11 +48,18 @@ pub(crate) struct Scope {
     pub(crate) forgets: u8,
     /// How often the keeper renews. If it does, it holds two of the nodes at the start.
     pub(crate) renewals: u8,
+    /// Which attempts read, a bit for each; the others write. The first attempt is the keeper, and begins first.
+    pub(crate) readers: u8,
 }
 
 /// Attempts, the fences they ask for, how often a node forgets and how often a lease is renewed.
 const fn scope(attempts: usize, hints: &'static [u8], forgets: u8, renewals: u8) -> Scope {
-    Scope { attempts, hints, forgets, renewals }
+    Scope { attempts, hints, forgets, renewals, readers: 0 }
+}
+
+/// The same with some attempts that read.
+const fn sharing(readers: u8, scope: Scope) -> Scope {
+    Scope { readers, ..scope }
 }
 
 const SCOPES: [Scope; 4] =
@@ -67,6 +78,24 @@ fn fences_are_unique_and_grow_in_every_state() {
     }
 }
 
+/// All ways to read and to write, whoever begins first; of three attempts those in which two read.
+#[test]
+fn readers_and_writers_have_fences_in_order_in_every_state() {
+    let deep = std::env::var_os("LEASEHOLD_DEEP").is_some();
+    let of_two = [scope(2, &[0, 2], 1, 0), scope(2, &[0, 2], 0, 2)];
+    let mut scopes: Vec<_> = (1..4).flat_map(|readers| of_two.map(|scope| sharing(readers, scope))).collect();
+    scopes.extend([0b011, 0b101, 0b110].map(|readers| sharing(readers, scope(3, &[0], 0, 0))));
+    if deep {
+        scopes.extend((1..8).map(|readers| sharing(readers, scope(3, &[0], 0, 1))));
+    }
+    for scope in scopes {
+        match search(&scope, None) {
+            Ok(states) => println!("{states} states of {scope:?}"),
+            Err(broken) => panic!("{scope:?}: {broken}"),
+        }
+    }
+}
+
 #[test]
 fn a_rule_that_is_left_out_breaks_a_promise() {
     let cases = [
@@ -77,6 +106,12 @@ fn a_rule_that_is_left_out_breaks_a_promise() {
         (Flaw::LearnsAtTheStart, scope(2, &[0, 2], 1, 0), "not above"),
         (Flaw::RepairsBelowItsFence, scope(2, &[0, 2], 0, 2), "renewed although"),
         (Flaw::NoTombstone, scope(1, &[0], 0, 1), "after its end"),
+        (Flaw::ReadersPassReaders, sharing(0b11, scope(2, &[0], 0, 0)), "not above"),
+        (Flaw::WritersPassReaders, sharing(0b01, scope(2, &[0], 0, 0)), "not above"),
+        (Flaw::NoSecondPhase, sharing(0b01, scope(2, &[0, 2], 0, 0)), "granted twice"),
+        (Flaw::NoAbstention, sharing(0b10, scope(2, &[0, 2], 1, 0)), "not above"),
+        (Flaw::RepairsBelowItsFence, sharing(0b01, scope(2, &[0, 2], 0, 2)), "renewed although"),
+        (Flaw::NoTombstone, sharing(0b01, scope(1, &[0], 0, 1)), "after its end"),
     ];
     for (flaw, scope, promise) in cases {
         let broken = search(&scope, Some(flaw)).err();

@@ -41,6 +41,8 @@ pub(crate) struct State {
     pub(crate) renewed_after: u8,
     /// The keeper has released.
     pub(crate) ended: bool,
+    /// Which attempts read, a bit for each. The same in all states.
+    pub(crate) readers: u8,
 }
 
 #[derive(Clone, Copy, Debug)]
@@ -101,6 +103,8 @@ impl State {
         let node = Node {
             key: None,
             fence: 0,
+            reading: [0; ATTEMPTS_MAX],
+            written: 0,
             votes: true,
             forgot: 0,
             early: 0,
@@ -119,16 +123,22 @@ impl State {
             renewals: scope.renewals,
             renewed_after: 0,
             ended: false,
+            readers: scope.readers,
         };
         if scope.renewals > 0 {
             start.attempts[KEEPER].phase = Phase::Granted(1);
-            start.nodes[1..].fill(Node { key: Some(KEEPER as u8), fence: 1, ..node });
+            let mut held = Node { key: Some(KEEPER as u8), fence: 1, written: 1, ..node };
+            if start.reads(KEEPER) {
+                held = Node { fence: 1, ..node };
+                held.reading[KEEPER] = 1;
+            }
+            start.nodes[1..].fill(held);
         }
         start
     }
 
     /// The state as numbers. Nodes are alike: their order says nothing.
-    pub(crate) fn packed(&self) -> [u64; NODES + 1] {
+    pub(crate) fn packed(&self) -> [u128; NODES + 1] {
         let mut rest = Bits::default();
         for Attempt { phase, hint, after } in self.attempts {
             let (kind, fence) = match phase {
@@ -148,10 +158,20 @@ impl State {
     }
 
     fn grants(&self) -> impl Iterator<Item = u8> {
-        self.attempts.iter().filter_map(|attempt| match attempt.phase {
+        self.grants_that(|_| true)
+    }
+
+    /// The fences of granted attempts, if they are such ones.
+    fn grants_that(&self, is: impl Fn(usize) -> bool) -> impl Iterator<Item = u8> {
+        let granted = self.attempts.iter().enumerate().filter(move |(attempt, _)| is(*attempt));
+        granted.filter_map(|(_, attempt)| match attempt.phase {
             Phase::Granted(fence) => Some(fence),
             _ => None,
         })
+    }
+
+    fn reads(&self, attempt: usize) -> bool {
+        self.readers >> attempt & 1 == 1
     }
 
     fn is_undecided(&self, attempt: usize) -> bool {
@@ -212,7 +232,7 @@ impl State {
             }
             Step::Vote { attempt, node } => {
                 let Attempt { hint, .. } = self.attempts[attempt];
-                let vote = next.nodes[node].take_vote(attempt, hint)?;
+                let vote = next.nodes[node].take_vote(attempt, self.reads(attempt), hint, flaw)?;
                 next.nodes[node].vote[attempt] = if self.is_undecided(attempt) { vote } else { Mail::None };
             }
             Step::Decide { attempt, without } => return self.decide(attempt, without, flaw),
@@ -237,7 +257,9 @@ impl State {
                 let is_idle = self.count(|node| node.renew == Mail::None) == NODES;
                 self.fence(KEEPER).filter(|_| is_idle && !self.is_undecided(KEEPER) && !self.ended)?;
                 next.renewals = self.renewals.checked_sub(1)?;
-                next.renewed_after = self.grants().max()?;
+                // Other readers do not end a reader's lease.
+                let excludes = |attempt| !self.reads(KEEPER) || !self.reads(attempt);
+                next.renewed_after = self.grants_that(excludes).max().unwrap_or(0);
                 next.nodes.iter_mut().for_each(|node| node.renew = Mail::OnItsWay);
             }
             Step::Renew { node, vanished } => next.nodes[node].take_renewal(vanished)?,
@@ -257,7 +279,7 @@ impl State {
                 }
             }
             Step::Repair { node } => {
-                next.nodes[node].take_repair(self.fence(KEEPER)?, flaw)?;
+                next.nodes[node].take_repair(self.reads(KEEPER), self.fence(KEEPER)?, flaw)?;
                 if self.ended && self.nodes[node].withdrawal == Mail::None {
                     return Some(Err("a node holds a lock after its end"));
                 }
@@ -309,7 +331,8 @@ impl State {
         if fence <= self.attempts[attempt].after {
             return Err("a fence is not above one that was granted before its attempt began");
         }
-        if self.grants().any(|other| other == fence) {
+        let excludes = |other| !self.reads(attempt) || !self.reads(other);
+        if self.grants_that(excludes).any(|other| other == fence) {
             return Err("a fence was granted twice");
         }
         self.settle(attempt, Phase::Granted(fence));
@@ -345,6 +368,8 @@ impl State {
         *node = Node {
             key: None,
             fence: 0,
+            reading: [0; ATTEMPTS_MAX],
+            written: 0,
             votes: flaw == Some(Flaw::NoAbstention),
             forgot,
             early,
@@ -369,7 +394,7 @@ impl State {
             return None;
         }
         let floor = if flaw == Some(Flaw::LearnsAtTheStart) { node.early } else { highest };
-        *node = Node { fence: floor, votes: true, forgot: 0, early: 0, ..*node };
+        *node = Node { fence: floor, written: floor, votes: true, forgot: 0, early: 0, ..*node };
         Some(())
     }
 

@@ -6,7 +6,7 @@ use std::{
 };
 
 use leasehold::{
-    Attempt, Clock, Error, Guard, Leasehold,
+    Attempt, Clock, Error, Guard, Leasehold, Mode,
     clock::BootInstant,
     engine::{Engine, EngineOptions, quorum::Quorum},
 };
@@ -129,14 +129,23 @@ impl Member {
     /// One attempt, and what follows from it.
     async fn tenure(&mut self, name: &str) {
         let ttl = [150 * MS, 400 * MS, 1000 * MS, TTL_MAX][self.chance.random_range(0..4)];
-        let lock = self.leases.lock(name).ttl(ttl);
+        let reads = self.chance.random_bool(0.6);
+        let lock = if reads { self.leases.read_lock(name) } else { self.leases.write_lock(name) }.ttl(ttl);
         let lock = if self.chance.random_bool(0.5) { lock.keep_alive() } else { lock.without_keep_alive() };
         let wait = self.up_to(2000 * MS);
         let patience = self.up_to(250 * MS);
         self.attempts += 1;
         let began = self.clock.now();
         let (process, attempt) = (self.who.clone(), self.attempts);
-        self.diary.note(Event::Invoked { process, attempt, name: name.into(), at: began.as_nanos() });
+        self.diary.note(Event::Invoked {
+            process: process.clone(),
+            attempt,
+            name: name.into(),
+            at: began.as_nanos(),
+        });
+        if reads {
+            self.diary.note(Event::Asked { process, attempt, mode: Mode::Shared });
+        }
         let waits = async |lock: leasehold::Lock| lock.wait(wait).acquire().await.map(Some);
         let tries = async |lock: leasehold::Lock| lock.try_acquire().await.map(Attempt::held);
         let (answer, limit) = match self.chance.random_range(0..8) {

@@ -5,6 +5,7 @@
 
 mod fleet;
 mod hasty;
+mod memory;
 mod network;
 mod node;
 mod plan;
@@ -110,6 +111,21 @@ fn a_grant_of_different_votes_without_a_second_phase_is_caught() {
 #[test]
 fn a_withdrawal_that_a_late_vote_undoes_is_caught() {
     is_caught(Flaw::NoTombstone, &["still holds"]);
+}
+
+#[test]
+fn a_reader_beside_a_writer_is_caught() {
+    is_caught(Flaw::ReadsBesideAWriter, &[OVERLAP]);
+}
+
+#[test]
+fn a_writer_beside_readers_is_caught() {
+    is_caught(Flaw::WritesBesideReaders, &[OVERLAP]);
+}
+
+#[test]
+fn a_reader_that_is_not_above_the_last_writer_is_caught() {
+    is_caught(Flaw::ReadsUnderTheLastFence, &FENCES);
 }
 
 #[test]

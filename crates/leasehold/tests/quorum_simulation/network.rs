@@ -23,7 +23,10 @@ use leasehold::{
 };
 use rand::{RngExt, SeedableRng, rngs::StdRng};
 
-use crate::node::{Flaw, Memory, Moment, Node};
+use crate::{
+    memory::Memory,
+    node::{Flaw, Moment, Node},
+};
 
 /// How messages fare.
 #[derive(Clone, Copy, Debug)]
@@ -350,7 +353,7 @@ impl Voter for SimulatedVoter {
     fn retract<'a>(&'a self, ballot: &'a Arc<Ballot>, until: Until) -> Fut<'a, ()> {
         let (ballot, client, network) = (ballot.clone(), self.link.client, self.link.network.clone());
         self.link.ask(until, None, move |node, now| {
-            if let Some(nudge) = node.retract(&ballot, client, now) {
+            for nudge in node.retract(&ballot, client, now) {
                 network.nudge(nudge.client, nudge.owner);
             }
             Ok(())
@@ -360,8 +363,8 @@ impl Voter for SimulatedVoter {
     fn withdraw<'a>(&'a self, name: &'a Name, owner: &'a Owner, until: Until) -> Fut<'a, Withdrawn> {
         let (name, owner, network) = (name.clone(), owner.clone(), self.link.network.clone());
         self.link.ask(until, None, move |node, now| {
-            let (withdrawn, nudge) = node.withdraw(&name, &owner, now);
-            if let Some(nudge) = nudge {
+            let (withdrawn, next) = node.withdraw(&name, &owner, now);
+            for nudge in next {
                 network.nudge(nudge.client, nudge.owner);
             }
             Ok(withdrawn)

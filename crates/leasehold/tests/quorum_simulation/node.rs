@@ -3,16 +3,18 @@
 use std::{collections::BTreeMap, time::Duration};
 
 use leasehold::{
-    Fence, Holder, Name, Refusal,
+    Fence, Name, Refusal,
     engine::{
-        self, Claim, EngineError, Fault, Hold,
+        self, Claim, EngineError, Fault, Hold, Mode,
         voter::{
-            Abstention, Ballot, FLOOR_LEAD_MAX, Kept, NodeStatus, Op, Outcome, Record, Sighting, State,
-            Value, Vote, Withdrawn,
+            Abstention, Ballot, FLOOR_LEAD_MAX, Kept, NodeStatus, Op, Outcome, Reader, Record, Sighting,
+            State, Value, Vote, Withdrawn,
         },
     },
     owner::{Owner, OwnerId},
 };
+
+use crate::memory::Memory;
 
 /// A rule that is left out, to see that the checks notice.
 #[derive(Clone, Copy, Debug, PartialEq, Eq)]
@@ -25,6 +27,12 @@ pub(crate) enum Flaw {
     NoTombstone,
     /// Validity counts from the answer.
     ValidFromTheAnswer,
+    /// A node votes for a reader although a writer has its vote.
+    ReadsBesideAWriter,
+    /// A node votes for a writer although readers have its vote.
+    WritesBesideReaders,
+    /// A node gives readers the fence of the last writer.
+    ReadsUnderTheLastFence,
 }
 
 /// How long a withdrawn attempt is remembered.
@@ -49,34 +57,6 @@ pub(crate) struct Node {
     pub(crate) is_full: bool,
     /// How often somebody tried to write one.
     pub(crate) marks: u32,
-}
-
-/// What a node knows. All of it is gone after an empty restart.
-#[derive(Clone, Default)]
-pub(crate) struct Memory {
-    keys: BTreeMap<Name, Key>,
-    fences: BTreeMap<Name, Fence>,
-    waiters: BTreeMap<Name, BTreeMap<(u64, String), Waiter>>,
-    gone: BTreeMap<(Name, String), Duration>,
-    pub(crate) record: Option<Record>,
-    floor: Fence,
-    highest: Fence,
-}
-
-#[derive(Clone)]
-struct Key {
-    owner: String,
-    expires_at: Duration,
-}
-
-#[derive(Clone)]
-struct Waiter {
-    id: OwnerId,
-    client: usize,
-    holder: Holder,
-    since: Duration,
-    seen_at: Duration,
-    silent_max: Duration,
 }
 
 /// Somebody to be told that a lock became free.
@@ -142,48 +122,39 @@ impl Node {
             return Err(EngineError::new(Fault::Unsupported, "longer than this quorum allows"));
         }
         self.memory.drop_expired(&claim.name, now);
-        let first = self.memory.first_waiter(&claim.name, now);
-        if !self.memory.keys.contains_key(&claim.name)
-            && first.is_some_and(|first| first.owner != claim.owner.id())
-        {
-            let no = Vote::No {
-                fence: self.memory.fence(&claim.name),
-                holder: None,
-                expires_in: None,
-                ahead: self.memory.waiting(&claim.name),
-            };
+        let (name, value, reads) = (&claim.name, claim.owner.expose(), claim.mode == Mode::Shared);
+        if let Some(fence) = self.memory.extend(name, value, now.at + length) {
+            return Ok(Vote::Yes(fence));
+        }
+        if !self.has_room(claim) || self.memory.is_behind(ballot, now) {
+            let no = self.memory.refusal(name, now);
             if claim.queue.is_some() {
                 self.memory.enqueue(ballot, client, now);
             }
             return Ok(no);
         }
-        let value = claim.owner.expose();
-        match self.memory.keys.get_mut(&claim.name) {
-            Some(key) if key.owner == value => {
-                key.expires_at = now.at + length;
-                Ok(Vote::Yes(self.memory.fence(&claim.name)))
-            }
-            Some(key) => {
-                let holder = Some(Holder::parse(&key.owner));
-                let expires_in = Some(key.expires_at.saturating_sub(now.at));
-                if claim.queue.is_some() {
-                    self.memory.enqueue(ballot, client, now);
-                }
-                let ahead = self.memory.waiting(&claim.name);
-                Ok(Vote::No { fence: self.memory.fence(&claim.name), holder, expires_in, ahead })
-            }
-            None => {
-                if ballot.hint.get().abs_diff(now.wall_us) > HINT_MAX_US {
-                    return Err(EngineError::new(Fault::Unsupported, "the clocks differ by more than 60 s"));
-                }
-                let above = self.memory.fence(&claim.name).max(self.memory.floor).get() + 1;
-                let fence = Fence::new(above).max(ballot.hint);
-                self.memory.raise(&claim.name, fence);
-                let key = Key { owner: value.to_owned(), expires_at: now.at + length };
-                self.memory.keys.insert(claim.name.clone(), key);
-                self.memory.dequeue(&claim.name, &claim.owner);
-                Ok(Vote::Yes(fence))
-            }
+        if ballot.hint.get().abs_diff(now.wall_us) > HINT_MAX_US {
+            return Err(EngineError::new(Fault::Unsupported, "the clocks differ by more than 60 s"));
+        }
+        let above = self.memory.fence(name).max(self.memory.floor).get() + 1;
+        let fence = match Fence::new(above).max(ballot.hint) {
+            _ if reads && self.flaw == Some(Flaw::ReadsUnderTheLastFence) => self.memory.fence(name),
+            fence => fence,
+        };
+        self.memory.put(claim, fence, now.at + length);
+        self.memory.dequeue(name, &claim.owner);
+        Ok(Vote::Yes(fence))
+    }
+
+    /// Whether nobody holds it whom this claim excludes.
+    fn has_room(&self, claim: &Claim) -> bool {
+        let no_writer =
+            !self.memory.keys.contains_key(&claim.name) || self.flaw == Some(Flaw::ReadsBesideAWriter);
+        let no_reader =
+            !self.memory.readers.contains_key(&claim.name) || self.flaw == Some(Flaw::WritesBesideReaders);
+        match claim.mode {
+            Mode::Shared => no_writer,
+            _ => !self.memory.keys.contains_key(&claim.name) && no_reader,
         }
     }
 
@@ -198,15 +169,18 @@ impl Node {
         let name = op.name();
         let nobody_waits = self.memory.waiting(name) == 0;
         let holder = self.memory.holder(name, now).map(str::to_owned);
+        let is_read = self.memory.readers.contains_key(name);
         match (op, expected) {
-            (Op::Vote(ballot), Some(expected)) if nobody_waits && holder.is_none() => {
+            (Op::Vote(ballot), Some(expected))
+                if nobody_waits && holder.is_none() && !is_read && ballot.claim.mode == Mode::Exclusive =>
+            {
                 match self.vote(ballot, expected, client, now) {
                     Ok(Vote::Yes(fence)) => Outcome::Voted(fence),
                     Ok(Vote::Abstains(_)) => Outcome::Abstained,
                     _ => Outcome::NotOrdinary,
                 }
             }
-            (Op::Withdraw(lock), _) if nobody_waits => match holder {
+            (Op::Withdraw(lock), _) if nobody_waits && !is_read => match holder {
                 None => {
                     self.withdraw(name, &lock.1, now);
                     Outcome::Absent
@@ -223,79 +197,96 @@ impl Node {
 
     pub(crate) fn confirm(&mut self, hold: &Hold, now: Moment) -> bool {
         let is_ours = self.memory.holder(&hold.name, now) == Some(hold.owner.expose());
+        let readers = self.memory.readers.get_mut(&hold.name);
+        if let Some(reading) = readers.and_then(|readers| readers.get_mut(hold.owner.expose())) {
+            let confirms = reading.fence <= hold.fence;
+            if confirms {
+                reading.fence = hold.fence;
+                self.memory.raise(&hold.name, hold.fence, Mode::Shared);
+            }
+            return confirms;
+        }
         let confirms = is_ours && self.memory.fence(&hold.name) <= hold.fence;
         if confirms {
-            self.memory.raise(&hold.name, hold.fence);
+            self.memory.raise(&hold.name, hold.fence, Mode::Exclusive);
         }
         confirms
     }
 
     pub(crate) fn renew(&mut self, hold: &Hold, now: Moment) -> Kept {
         self.memory.drop_expired(&hold.name, now);
-        match self.memory.keys.get_mut(&hold.name) {
-            Some(key) if key.owner == hold.owner.expose() => {
-                key.expires_at = now.at + hold.ttl + hold.lock_delay;
-                Kept::Yes
-            }
-            Some(_) => Kept::Taken,
-            None => Kept::Missing,
+        let end = now.at + hold.ttl + hold.lock_delay;
+        if self.memory.extend(&hold.name, hold.owner.expose(), end).is_some() {
+            return Kept::Yes;
         }
+        let is_read = hold.mode == Mode::Exclusive && self.memory.readers.contains_key(&hold.name);
+        if is_read || self.memory.keys.contains_key(&hold.name) { Kept::Taken } else { Kept::Missing }
     }
 
     pub(crate) fn repair(&mut self, hold: &Hold, expected: &Record, now: Moment) -> bool {
-        let value = hold.owner.expose();
-        let is_free = match self.memory.holder(&hold.name, now) {
-            None => self.memory.fence(&hold.name) <= hold.fence,
-            Some(holder) => holder == value,
-        };
-        let repairs = is_free && self.knows(expected) && !self.has_ended(&hold.name, &hold.owner, now);
-        if repairs {
-            self.memory.raise(&hold.name, hold.fence);
-            let expires_at = now.at + hold.ttl + hold.lock_delay;
-            self.memory.keys.insert(hold.name.clone(), Key { owner: value.to_owned(), expires_at });
+        let (name, value) = (&hold.name, hold.owner.expose());
+        self.memory.drop_expired(name, now);
+        let end = now.at + hold.ttl + hold.lock_delay;
+        let is_ours = self.memory.extend(name, value, end).is_some();
+        let is_read = self.memory.readers.contains_key(name);
+        let is_free = !self.memory.keys.contains_key(name)
+            && match hold.mode {
+                Mode::Shared => self.memory.written(name) < hold.fence,
+                _ => !is_read && self.memory.fence(name) <= hold.fence,
+            };
+        let repairs = (is_ours || is_free) && self.knows(expected) && !self.has_ended(name, &hold.owner, now);
+        if repairs && !is_ours {
+            self.memory.put_hold(hold, end);
+        } else if repairs {
+            self.memory.raise(name, hold.fence, hold.mode);
         }
         repairs
     }
 
-    pub(crate) fn retract(&mut self, ballot: &Ballot, client: usize, now: Moment) -> Option<Nudge> {
+    pub(crate) fn retract(&mut self, ballot: &Ballot, client: usize, now: Moment) -> Vec<Nudge> {
         let Claim { name, owner, queue, .. } = &ballot.claim;
-        if self.memory.holder(name, now) == Some(owner.expose()) {
-            self.memory.keys.remove(name);
-        }
+        self.memory.take_back(name, owner, now);
         if queue.is_some() && !self.has_ended(name, owner, now) {
             self.memory.enqueue(ballot, client, now);
         }
-        let is_free = self.memory.holder(name, now).is_none();
-        let first = if is_free { self.memory.first_waiter(name, now) } else { None };
-        first.filter(|first| first.owner != owner.id())
+        let mut next = if self.is_held(name, now) { Vec::new() } else { self.memory.next(name, false, now) };
+        next.retain(|nudge| nudge.owner != owner.id());
+        next
     }
 
-    pub(crate) fn withdraw(&mut self, name: &Name, owner: &Owner, now: Moment) -> (Withdrawn, Option<Nudge>) {
-        self.memory.dequeue(name, owner);
+    pub(crate) fn withdraw(&mut self, name: &Name, owner: &Owner, now: Moment) -> (Withdrawn, Vec<Nudge>) {
+        let waited = self.memory.dequeue(name, owner);
         if self.flaw != Some(Flaw::NoTombstone) {
             self.memory.gone.insert((name.clone(), owner.expose().to_owned()), now.at + TOMBSTONE);
         }
-        let was_ours = self.memory.holder(name, now) == Some(owner.expose());
-        if was_ours {
-            self.memory.keys.remove(name);
-        }
-        let by = self.memory.keys.get(name).map(|_| self.memory.fence(name));
-        let nudge = if by.is_none() { self.memory.first_waiter(name, now) } else { None };
-        (Withdrawn { was_ours, woke: nudge.is_some(), by }, nudge)
+        let was_ours = self.memory.take_back(name, owner, now);
+        let by_readers = self.memory.readers.contains_key(name);
+        let by = self.is_held(name, now).then(|| self.memory.fence(name));
+        let wakes = by.is_none() || by_readers && waited;
+        let next = if wakes { self.memory.next(name, by_readers, now) } else { Vec::new() };
+        (Withdrawn { was_ours, woke: next.len() as u32, by, by_readers }, next)
     }
 
     pub(crate) fn inspect(&mut self, name: &Name, now: Moment) -> Sighting {
         self.memory.drop_expired(name, now);
         let key = self.memory.keys.get(name);
         let waiters = self.memory.waiters.get(name).into_iter().flat_map(BTreeMap::values);
+        let readers = self.memory.readers.get(name).into_iter().flatten();
         Sighting {
             owner: key.map(|key| Value(key.owner.clone())),
             expires_in: key.map(|key| key.expires_at.saturating_sub(now.at)),
             fence: self.memory.fence(name),
+            readers: readers
+                .map(|(owner, reading)| Reader {
+                    owner: Value(owner.clone()),
+                    fence: reading.fence,
+                    expires_in: Some(reading.expires_at.saturating_sub(now.at)),
+                })
+                .collect(),
             waiters: waiters
                 .map(|waiter| engine::Waiter {
                     holder: waiter.holder.clone(),
-                    mode: engine::Mode::Exclusive,
+                    mode: waiter.mode,
                     waiting_for: now.at.saturating_sub(waiter.since),
                 })
                 .collect(),
@@ -306,14 +297,15 @@ impl Node {
     /// Names that are held or waited for.
     pub(crate) fn names(&mut self, now: Moment) -> Vec<Name> {
         self.memory.keys.retain(|_, key| key.expires_at > now.at);
-        let mut names: Vec<_> = self.memory.keys.keys().chain(self.memory.waiters.keys()).cloned().collect();
+        let Memory { keys, readers, waiters, .. } = &self.memory;
+        let mut names: Vec<_> = keys.keys().chain(readers.keys()).chain(waiters.keys()).cloned().collect();
         names.sort_unstable();
         names.dedup();
         names
     }
 
     pub(crate) fn is_held(&mut self, name: &Name, now: Moment) -> bool {
-        self.memory.holder(name, now).is_some()
+        self.memory.holder(name, now).is_some() || self.memory.readers.contains_key(name)
     }
 
     pub(crate) fn status(&self, now: Moment) -> NodeStatus {
@@ -352,64 +344,11 @@ impl Node {
     /// A key vanishes: it was evicted, deleted by hand, or the node's clock was set.
     pub(crate) fn lose_key(&mut self, name: &Name) {
         self.memory.keys.remove(name);
+        self.memory.readers.remove(name);
     }
 
     fn has_ended(&self, name: &Name, owner: &Owner, now: Moment) -> bool {
         let until = self.memory.gone.get(&(name.clone(), owner.expose().to_owned()));
         until.is_some_and(|until| *until > now.at)
-    }
-}
-
-impl Memory {
-    fn drop_expired(&mut self, name: &Name, now: Moment) {
-        if self.keys.get(name).is_some_and(|key| key.expires_at <= now.at) {
-            self.keys.remove(name);
-        }
-    }
-
-    fn holder(&mut self, name: &Name, now: Moment) -> Option<&str> {
-        self.drop_expired(name, now);
-        self.keys.get(name).map(|key| key.owner.as_str())
-    }
-
-    fn fence(&self, name: &Name) -> Fence {
-        self.fences.get(name).copied().unwrap_or_default()
-    }
-
-    fn raise(&mut self, name: &Name, fence: Fence) {
-        let raised = self.fence(name).max(fence);
-        self.fences.insert(name.clone(), raised);
-        self.highest = self.highest.max(raised);
-    }
-
-    fn enqueue(&mut self, ballot: &Ballot, client: usize, now: Moment) {
-        let claim = &ballot.claim;
-        let line = self.waiters.entry(claim.name.clone()).or_default();
-        let place = (ballot.arrival, claim.owner.expose().to_owned());
-        let waiter = line.entry(place).or_insert_with(|| Waiter {
-            id: claim.owner.id(),
-            client,
-            holder: claim.owner.holder(),
-            since: now.at,
-            seen_at: now.at,
-            silent_max: leasehold::engine::liveness(claim.queue.expect("it waits").poll_every),
-        });
-        waiter.seen_at = now.at;
-    }
-
-    fn dequeue(&mut self, name: &Name, owner: &Owner) {
-        if let Some(line) = self.waiters.get_mut(name) {
-            line.retain(|(_, value), _| value != owner.expose());
-        }
-    }
-
-    fn waiting(&self, name: &Name) -> u32 {
-        self.waiters.get(name).map_or(0, |line| line.len() as u32)
-    }
-
-    fn first_waiter(&mut self, name: &Name, now: Moment) -> Option<Nudge> {
-        let line = self.waiters.get_mut(name)?;
-        line.retain(|_, waiter| waiter.seen_at + waiter.silent_max > now.at);
-        line.values().next().map(|waiter| Nudge { client: waiter.client, owner: waiter.id })
     }
 }

@@ -8,8 +8,9 @@ use rand::{RngExt, SeedableRng, rngs::StdRng};
 
 use crate::{
     fleet::{Diary, Member},
+    memory::Memory,
     network::{Network, Weather},
-    node::{Flaw, Memory},
+    node::Flaw,
     plan::{Plan, TTL_MAX, Trouble},
 };
 

@@ -14,8 +14,8 @@ use leasehold::{
 
 use crate::{
     fleet::{COMMAND, client, options},
+    memory::Memory,
     network::{Network, Weather, set_id},
-    node::Memory,
     plan::TTL_MAX,
     run::virtually,
 };

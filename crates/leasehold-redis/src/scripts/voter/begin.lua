@@ -10,3 +10,8 @@ end
 local function held_text(owner, fence)
   return owner:sub(1, 33) .. fence .. owner:sub(33)
 end
+
+-- The highest fence of a name, as text; nil if it has none.
+local function last_fence(F)
+  return (call('GET', F) or ''):match('^%d+')
+end

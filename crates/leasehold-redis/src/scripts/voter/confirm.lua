@@ -8,7 +8,7 @@ local K, F, H = unpack(KEYS)
 local fence = tonumber(ARGV[3])
 call('PEXPIRE', F, keep, 'GT') -- first write: passes when memory is full, and a replica refuses it
 if not is_held_by(try('GET', K), ARGV[2]) then return 0 end
-local last = tonumber(call('GET', F) or 0)
+local last = read_fences(F)
 if last > fence then return 0 end
 if last < fence then
   read_clock()

@@ -12,7 +12,7 @@ local data, most = read_record(Q, ARGV[4])
 if not data or not is_data_set(data) then return 0 end
 check_longest(px, most)
 
-local holder, last = try('GET', K), tonumber(call('GET', F) or 0)
+local holder, last = try('GET', K), read_fences(F)
 if holder and not is_held_by(holder, owner) then return 0 end
 -- Somebody had it under a later fence: this lease is over, whatever its holder still believes.
 if not holder and last > fence then return 0 end

@@ -1,21 +1,16 @@
 -- Takes a vote back from an attempt that goes on. It waits again, in its old place: a yes had taken it out of the queue,
 -- and one that is missing on some nodes and first on others would never get all of them.
--- KEYS K F W S · G tombstone of this attempt
+-- KEYS K F W S Z H · G tombstone of this attempt
 -- ARGV 1 how long F is kept in ms · 2 owner · 3 entry to queue, or '' · 4 its arrival
 -- 1 taken back   0 was not ours
 local WAITERS_MAX = 10000
 
-local K, F, W, S, G = unpack(KEYS)
+local K, F, W, S, Z, H, G = unpack(KEYS)
 local owner, entry, arrival = ARGV[2], ARGV[3], ARGV[4]
 local id = owner:sub(1, 32)
 
 call('PEXPIRE', F, keep, 'GT') -- a write, so that a replica refuses instead of answering from old data
-local holder = try('GET', K)
-local mine = is_held_by(holder, owner)
-if mine then
-  call('DEL', K)
-  holder = false
-end
+local mine, holder = take_back(K, Z, H, owner)
 if entry ~= '' and call('EXISTS', G) == 0 then
   read_clock()
   -- Its place may have gone to others meanwhile. Then it asks for one with its next poll.
@@ -26,9 +21,6 @@ if entry ~= '' and call('EXISTS', G) == 0 then
     call('PEXPIRE', S, 86400000)
   end
 end
-if not holder then
-  -- It need not wake itself: it asks again after a pause, or when another vote finds it first in the queue.
-  local first, channel, first_id = first_waiter(W, S)
-  if first and first_id ~= id then wake(channel, first_id) end
-end
+-- It need not wake itself: it asks again after a pause, or when another vote finds it first in the queue.
+if not holder then wake_first(W, S, false, id) end
 return mine and 1 or 0

@@ -30,13 +30,13 @@ async fn a_withdrawal_takes_back_only_what_is_ours_and_says_what_it_found() {
     let Some((server, voter, _)) = admitted().await else { return };
     let fence = yes(vote(&voter, claim(1)).await);
     let other = withdraw(&voter, &claim(2)).await;
-    assert_eq!(other, Withdrawn { was_ours: false, woke: false, by: Some(fence) });
+    assert_eq!(other, Withdrawn { was_ours: false, woke: 0, by: Some(fence), by_readers: false });
     assert!(holds(&server, &claim(1)));
     let ours = withdraw(&voter, &claim(1)).await;
-    assert_eq!(ours, Withdrawn { was_ours: true, woke: false, by: None });
+    assert_eq!(ours, Withdrawn { was_ours: true, woke: 0, by: None, by_readers: false });
     assert_eq!(server.cli(&["EXISTS", "lock:x"]).int(), 0);
     let again = withdraw(&voter, &claim(1)).await;
-    assert_eq!(again, Withdrawn { was_ours: false, woke: false, by: None });
+    assert_eq!(again, Withdrawn { was_ours: false, woke: 0, by: None, by_readers: false });
     assert_eq!(fence_of(&server), fence.get(), "the fence stays");
     server.cli(&["SET", "lock:x", "of another library"]);
     assert_eq!(withdraw(&voter, &claim(1)).await.by, Some(Fence::new(0)));
@@ -58,7 +58,7 @@ async fn a_withdrawal_wakes_who_came_first_and_leaves_it_in_its_place() {
     assert!(is_entry_of(&waiters(&server)[0], &first), "{:?}", waiters(&server)[0].len());
     assert!(server.cli(&["PTTL", "leasehold:waiters:{lock:x}"]).int() > 0);
 
-    assert!(withdraw(&voter, &claim(1)).await.woke);
+    assert_eq!(withdraw(&voter, &claim(1)).await.woke, 1);
     eventually_async(PATIENCE, "the first to be woken", || async {
         heard_by_another.hints() == [first.owner.id()]
     })
@@ -68,10 +68,10 @@ async fn a_withdrawal_wakes_who_came_first_and_leaves_it_in_its_place() {
 
     yes(vote(&another, first.clone()).await);
     assert_eq!(waiters(&server).len(), 1, "who has it waits no longer");
-    assert!(withdraw(&another, &first).await.woke);
+    assert_eq!(withdraw(&another, &first).await.woke, 1);
     eventually_async(PATIENCE, "the second to be woken", || async { heard.hints() == [second.owner.id()] })
         .await;
-    assert!(!withdraw(&voter, &second).await.woke);
+    assert_eq!(withdraw(&voter, &second).await.woke, 0);
     assert!(waiters(&server).is_empty(), "an attempt that ended waits no longer");
     assert_eq!(server.cli(&["EXISTS", "leasehold:seen:{lock:x}"]).int(), 0);
     assert_eq!((voter.attempts.count(), another.attempts.count()), (0, 0));
@@ -82,7 +82,7 @@ async fn nobody_is_woken_while_somebody_else_holds() {
     let Some((server, voter, _)) = admitted().await else { return };
     yes(vote(&voter, claim(1)).await);
     refused(&voter, &waiting(2), 1_000).await;
-    assert!(!withdraw(&voter, &claim(3)).await.woke);
+    assert_eq!(withdraw(&voter, &claim(3)).await.woke, 0);
     assert_eq!(waiters(&server).len(), 1);
 }
 
@@ -106,7 +106,7 @@ async fn waiters_that_are_silent_or_gone_are_passed_over_and_forgotten() {
     })
     .await;
 
-    assert!(withdraw(&voter, &claim(1)).await.woke);
+    assert_eq!(withdraw(&voter, &claim(1)).await.woke, 1);
     eventually_async(PATIENCE, "the live one to be woken", || async { heard.hints() == [live.owner.id()] })
         .await;
     let left = waiters(&server);

@@ -73,7 +73,7 @@ async fn without_memory_a_vote_fails_clearly_and_holders_go_on() {
     let holds = [claim(1).hold(Fence::new(fence))];
     assert_eq!(voter.renew(&holds, soon()).await.unwrap(), [Kept::Yes]);
     let outcome = voter.withdraw(&claim(1).name, &claim(1).owner, soon()).await.unwrap();
-    assert!(outcome.was_ours && outcome.woke);
+    assert!(outcome.was_ours && outcome.woke == 1);
     leasehold_testkit::eventually_async(PATIENCE, "the waiter to be woken", || async {
         heard.hints() == [claim(2).owner.id()]
     })

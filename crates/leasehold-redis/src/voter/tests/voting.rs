@@ -195,7 +195,7 @@ async fn a_name_that_is_another_kind_of_key_is_an_error() {
     let seen = voter.inspect(&names, soon()).await.unwrap();
     assert_eq!(Holder::parse(&seen[0].owner.as_ref().unwrap().0), Holder::Foreign);
     let outcome = voter.withdraw(&claim(1).name, &claim(1).owner, soon()).await.unwrap();
-    assert_eq!(outcome, Withdrawn { was_ours: false, woke: false, by: Some(Fence::new(0)) });
+    assert_eq!(outcome, Withdrawn { was_ours: false, woke: 0, by: Some(Fence::new(0)), by_readers: false });
 }
 
 #[tokio::test]
