@@ -46,7 +46,11 @@ fn assert_no_overlap(sandbox: &Sandbox, pids: [i32; 4]) {
 fn guardian_of(run: &Started) -> Pid {
     let wrapper = run.pid();
     let children = || fs::read_to_string(format!("/proc/{wrapper}/task/{wrapper}/children")).unwrap();
-    let guardian = poll(LONG, || children().split_whitespace().next().and_then(|pid| pid.parse().ok()));
+    // Until it has executed the binary it is a fork of the wrapper, which waits for that.
+    let executes = |pid: &&str| {
+        fs::read(format!("/proc/{pid}/cmdline")).is_ok_and(|words| words.starts_with(b"leasehold-guardian"))
+    };
+    let guardian = poll(LONG, || children().split_whitespace().find(executes)?.parse().ok());
     Pid::from_raw(guardian.unwrap()).unwrap()
 }
 

@@ -20,7 +20,7 @@ cases! {
     a_set_of_all_kinds_dropped_at_any_poll_frees_its_names: Shared Permits,
     a_campaign_dropped_at_any_poll_frees_its_name,
     an_owner_dropped_at_any_poll_frees_its_name,
-    a_change_of_mode_dropped_at_any_poll_frees_its_name: Shared,
+    a_change_of_mode_dropped_at_any_poll_frees_its_name: Convert,
 }
 
 /// Drops acquires of free names and of names that are handed over, each after so many polls. `whole` is what nobody can have
