@@ -237,7 +237,9 @@ async fn use_everything(server: &RedisServer, label: &str, patience: Duration) -
         handed = hand_over(&a, &b, patience).await?;
     }
     must(b.stats().handed_over > 0, "hand-over message")?;
+    let _ = handed.release().await?;
 
+    let held = b.lock("deal").acquire().await?;
     // One that gives up leaves the queue.
     let timed_out = a.lock("deal").wait(Duration::from_millis(50)).acquire().await;
     must(matches!(timed_out, Err(Error::TimedOut { .. })), "waiting in vain")?;
@@ -246,8 +248,8 @@ async fn use_everything(server: &RedisServer, label: &str, patience: Duration) -
         must(began.elapsed() < patience, "leaving the queue")?;
         tokio::task::yield_now().await;
     }
-    must(a.force_release("deal", handed.fence()).await? == Released::Free, "force-release")?;
-    must(handed.release().await? == Released::Expired, "release of a lock that is gone")?;
+    must(a.force_release("deal", held.fence()).await? == Released::Free, "force-release")?;
+    must(held.release().await? == Released::Expired, "release of a lock that is gone")?;
     // Many at once share calls.
     let many = try_join_all((0..8).map(|number| a.lock(format!("many:{number}")).acquire())).await?;
     for outcome in join_all(many.into_iter().map(Guard::release)).await {
