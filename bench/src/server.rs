@@ -1,6 +1,6 @@
 //! What a server reports about itself.
 
-use leasehold_testkit::RedisServer;
+use leasehold_testkit::{RedisServer, resp::Reply};
 
 use crate::Failure;
 
@@ -81,6 +81,13 @@ impl<'a> ScriptLog<'a> {
 /// Bytes in use, without the buffers of connections.
 pub(crate) fn memory(server: &RedisServer) -> Result<f64, Failure> {
     Ok(number(server, "used_memory")? - number(server, "mem_clients_normal")?)
+}
+
+/// The bytes of the keys that match the pattern, whatever else the server allocates meanwhile.
+pub(crate) fn memory_of(server: &RedisServer, pattern: &str) -> i64 {
+    let keys = server.cli(&["KEYS", pattern]);
+    let usage = |key: &Reply| server.cli(&["MEMORY", "USAGE", key.text(), "SAMPLES", "0"]).int();
+    keys.list().iter().map(usage).sum()
 }
 
 pub(crate) fn number(server: &RedisServer, field: &str) -> Result<f64, Failure> {

@@ -20,7 +20,7 @@ const SETTLED: Duration = Duration::from_millis(4);
 pub(super) async fn connect(bench: &Bench) -> Result<Vec<Leasehold>, Failure> {
     let mut clients = Vec::new();
     for _ in 0..CLIENTS {
-        clients.push(Leasehold::connect(bench.server.url()).await?);
+        clients.push(Leasehold::builder(bench.server.url()).command_timeout(LONG).connect().await?);
     }
     Ok(clients)
 }
@@ -63,12 +63,13 @@ async fn per_handover(bench: &Bench, waiters: usize) -> Result<(f64, f64), Failu
     let (clients, name) = (connect(bench).await?, format!("bench:permits:{waiters}"));
     let semaphore = |client: usize| clients[client % CLIENTS].semaphore(&name, PERMITS).ttl(LONG);
     let _ = semaphore(0).acquire().await?.release().await?;
-    let before = server::memory(&bench.server)?;
+    let keys = format!("*{name}*");
+    let before = server::memory_of(&bench.server, &keys);
     let mut held = Vec::new();
     for holder in 0..PERMITS as usize {
         held.push(semaphore(holder).acquire().await?);
     }
-    let bytes = (server::memory(&bench.server)? - before) / f64::from(PERMITS);
+    let bytes = (server::memory_of(&bench.server, &keys) - before) as f64 / f64::from(PERMITS);
     let mut waiting = JoinSet::new();
     for waiter in 0..waiters {
         wait(&mut waiting, semaphore(waiter));
