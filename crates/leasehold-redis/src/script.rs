@@ -115,11 +115,11 @@ fn locks(by_slot: bool, with_grace: bool) -> String {
 
 fn records(by_slot: bool, with_grace: bool) -> String {
     let (first, then) = (lua!("records/look", "records/watchers"), lua!("records/begin", "records/settle"));
-    [begin_with(with_grace), wake(by_slot), first, then, lua!("records/renew", "records/dispatch")].concat()
+    [begin_with(with_grace), wake(by_slot), first, then, lua!("records/renew", "records/cases", "cases")].concat()
 }
 
 fn latches(by_slot: bool, with_grace: bool) -> String {
-    [begin_with(with_grace), wake(by_slot), lua!("records/watchers", "latch")].concat()
+    [begin_with(with_grace), wake(by_slot), lua!("records/watchers", "latch", "cases")].concat()
 }
 
 /// Without a grace: Redisson's clients take no part in one.

@@ -276,8 +276,7 @@ local function show(k)
   return shown
 end
 
--- Runs the operations of one call, in order, each on its own, as `dispatch.lua` does for locks. ARGV per operation a letter and
--- its arguments. `k` and `a` are where the first operation has its keys and its letter: see the fragments of `grace`.
+-- What `cases.lua` runs: by its letter each operation, how many keys it has, and how many arguments, the letter included.
 local CASES = {
   j = { join, 5, 6 },
   c = { count_down, 4, 5 },
@@ -288,13 +287,3 @@ local CASES = {
   m = { move_end, 1, 3 },
   s = { show, 4, 1 },
 }
-if not now then read_clock() end
-local replies, count = {}, 0
-while ARGV[a] do
-  local case = CASES[ARGV[a]]
-  local ok, reply = pcall(case[1], k, a + 1)
-  count = count + 1
-  replies[count] = ok and reply or { 9, type(reply) == 'table' and reply.err or tostring(reply) }
-  k, a = k + case[2], a + case[3]
-end
-return replies
