@@ -284,7 +284,7 @@ async fn an_observer_sees_the_present_and_each_change(test: TestContext) {
 }
 
 async fn an_observer_reports_lost_contact(test: TestContext) {
-    let client = test.client_with(|builder| builder.command_timeout(ms(300))).await;
+    let client = test.client_with(|builder| builder.command_timeout(ms(1_000))).await;
     let leadership = candidate(&client, "me").campaign().await.unwrap();
     let mut leaders = candidate(&client, "").observe().unwrap();
     let first = next_news(&mut leaders).await;

@@ -7,7 +7,7 @@ use leasehold::{Retry, engine::Released};
 
 use super::{
     TestContext,
-    context::{enqueue, ms, soon, until_waiting},
+    context::{enqueue, eventually, ms, soon, until_waiting},
 };
 
 cases! {
@@ -76,7 +76,13 @@ async fn a_newcomer_never_takes_an_expired_lock_before_a_waiter(test: TestContex
     let (one, two, new) = (test.client().await, test.client().await, test.client().await);
     for _ in 0..3 {
         let _gone = one.lock("job").ttl(ms(300)).acquire().await.unwrap().detach();
-        let waiter = enqueue(&one, two.lock("job").wait(ms(20_000)), "job", 0).await;
+        let lock = two.lock("job").wait(ms(20_000));
+        let waiter = tokio::spawn(async move { lock.acquire().await.expect("acquired after waiting") });
+        // On a busy machine the lease may be over before anybody sees it wait.
+        eventually("it waits, or has the lock", async || {
+            waiter.is_finished() || one.inspect("job").await.unwrap().waiting == 1
+        })
+        .await;
         while !waiter.is_finished() {
             let attempt = new.lock("job").try_acquire().await.unwrap();
             assert!(attempt.held().is_none(), "a newcomer overtook the waiter");

@@ -50,7 +50,8 @@ impl Fixture for QuorumFixture {
     fn builder(&self, namespace: &Namespace) -> Builder {
         let prefix = format!("{}:", namespace.name);
         let builder = Leasehold::builder(self.set.url()).clock(namespace.clock.clone());
-        builder.configure(|config| config.prefix = prefix)
+        // A busy machine answers late.
+        builder.configure(|config| config.prefix = prefix).command_timeout(Duration::from_secs(5))
     }
 
     fn offers(&self) -> &[Need] {
