@@ -39,6 +39,7 @@ cases! {
     a_kept_alive_set_outlives_its_ttl,
     a_set_with_a_name_twice_is_refused,
     a_set_of_all_kinds_holds_each_in_its_own: Shared Permits,
+    a_set_that_is_refused_says_for_which_name: Permits,
     a_release_of_a_set_says_what_became_of_each_lock,
     claims_of_several_locks_are_granted_all_or_none: Contract ClaimAll,
     a_claim_of_several_locks_overtakes_nobody: Contract ClaimAll,
@@ -263,6 +264,24 @@ async fn a_set_of_all_kinds_holds_each_in_its_own(test: TestContext) {
     assert!(two.release().await.unwrap().was_held());
     assert!(soon("the set", waiting).await.unwrap().unwrap().release().await.was_held());
     assert!(reader.release().await.unwrap().was_held());
+    test.assert_empty().await;
+}
+
+async fn a_set_that_is_refused_says_for_which_name(test: TestContext) {
+    let client = test.client().await;
+    let permit = client.semaphore("b", 3).keep_alive().acquire().await.unwrap();
+    let refused = async |b| {
+        let set = client.lock_all([client.lock("a"), b, client.lock("c")]);
+        set.wait(PATIENT).acquire().await.unwrap_err()
+    };
+    let other_mode = refused(client.lock("b")).await;
+    let other_limit = refused(client.semaphore("b", 4)).await;
+    for (error, kind) in [(other_mode, ErrorKind::OtherMode), (other_limit, ErrorKind::OtherLimit)] {
+        assert_eq!(error.kind(), kind, "{error}");
+        assert!(error.to_string().contains("\"b\"") && !error.to_string().contains("\"a\""), "{error}");
+    }
+    let rest = client.lock_all([client.lock("a"), client.lock("c")]).wait(ANSWERED).acquire().await.unwrap();
+    assert!(rest.release().await.was_held() && permit.release().await.unwrap().was_held());
     test.assert_empty().await;
 }
 
