@@ -106,6 +106,22 @@ pub(crate) fn takes_at_once(file: impl AsFd) -> bool {
     poll(&mut ready, Some(&Timespec::default())).is_ok_and(|ready| ready > 0)
 }
 
+/// Completes when nobody reads stdout any more: a command that prints changes may have nothing to print for a long time.
+pub(crate) async fn unread() {
+    while !is_unread(io::stdout()) {
+        tokio::time::sleep(UNREAD_POLL).await;
+    }
+}
+
+/// How long nobody may have read stdout before it is noticed.
+const UNREAD_POLL: Duration = Duration::from_millis(500);
+
+/// Whether it is a pipe whose reader is gone.
+fn is_unread(file: impl AsFd) -> bool {
+    let mut gone = [PollFd::new(&file, PollFlags::empty())];
+    poll(&mut gone, Some(&Timespec::default())).is_ok() && gone[0].revents().contains(PollFlags::ERR)
+}
+
 /// Prints JSON to stderr.
 pub(crate) fn say_json<T: Serialize>(envelope: &Envelope<T>) {
     if let Ok(line) = envelope.line() {
@@ -186,6 +202,14 @@ mod tests {
         let person = Output { json: false, terminal: true };
         let shown = person.table(&["NAME", "STATE"], &rows);
         assert!(shown.contains("NAME") && shown.contains("deal:42") && !shown.contains('\t'), "{shown}");
+    }
+
+    #[test]
+    fn a_pipe_whose_reader_is_gone_is_unread() {
+        let (reader, writer) = io::pipe().unwrap();
+        assert!(!is_unread(&writer));
+        drop(reader);
+        assert!(is_unread(&writer) && !is_unread(tempfile::tempfile().unwrap()));
     }
 
     #[test]

@@ -28,7 +28,7 @@ pub(crate) struct Sharing {
 
 /// A number of permits.
 pub(crate) fn number(text: &str) -> Result<NonZeroU32, &'static str> {
-    text.parse().map_err(|_| "expected a whole number from 1")
+    text.parse().map_err(|_| "expected a whole number from 1 to 4294967295")
 }
 
 impl Sharing {

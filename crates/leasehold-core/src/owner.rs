@@ -175,6 +175,10 @@ pub enum Holder {
     Foreign,
 }
 
+/// What the words of a label begin with that a candidate of an election adds.
+pub(crate) const VERSION: &str = "version=";
+pub(crate) const PRIORITY: &str = "priority=";
+
 /// Longest label in bytes.
 pub const LABEL_MAX_BYTES: usize = 128;
 
@@ -207,6 +211,41 @@ impl Holder {
     /// Whether it is this process itself, which then waits for its own release.
     pub fn is_this_process(&self) -> bool {
         matches!(self, Self::Leasehold { host: name, pid, .. } if *pid == process::id() && name == host())
+    }
+
+    /// The label without what [`version`](Self::version) and [`priority`](Self::priority) read from it; empty for another
+    /// library.
+    pub fn label(&self) -> &str {
+        self.candidate().0
+    }
+
+    /// The version that a candidate of an election stands with, which its label ends with: `scheduler version=2.1`.
+    pub fn version(&self) -> Option<&str> {
+        self.candidate().1
+    }
+
+    /// The priority that a candidate of an election stands with, which its label ends with: `scheduler priority=7`. 0 if it
+    /// has none.
+    pub fn priority(&self) -> i32 {
+        self.candidate().2
+    }
+
+    fn candidate(&self) -> (&str, Option<&str>, i32) {
+        let Self::Leasehold { label, .. } = self else { return ("", None, 0) };
+        let last_word = |text: &'_ str, key: &str| {
+            let start = text.rfind(' ').map_or(0, |space| space + 1);
+            text[start..].starts_with(key).then_some((start.saturating_sub(1), start + key.len()))
+        };
+        let (mut text, mut priority) = (label.as_str(), 0);
+        if let Some((end, value)) = last_word(text, PRIORITY)
+            && let Ok(number) = text[value..].parse()
+        {
+            (text, priority) = (&text[..end], number);
+        }
+        match last_word(text, VERSION) {
+            Some((end, value)) => (&text[..end], Some(&text[value..]), priority),
+            None => (text, None, priority),
+        }
     }
 
     /// How long ago its attempt started, by the two wall clocks.
@@ -259,6 +298,23 @@ mod tests {
         assert_eq!(Owner::new(random, &holder("x")).expose(), value);
         let foreign = Owner::new(random, &Holder::Foreign);
         assert_eq!((foreign.expose(), foreign.since_ms()), (&value[..33], None));
+    }
+
+    #[test]
+    fn a_label_ends_with_the_version_and_the_priority_of_a_candidate() {
+        for (text, read) in [
+            ("", ("", None, 0)),
+            ("nightly report", ("nightly report", None, 0)),
+            ("my scheduler version=2.1 priority=-7", ("my scheduler", Some("2.1"), -7)),
+            ("version=2.1", ("", Some("2.1"), 0)),
+            ("priority=7", ("", None, 7)),
+            ("a priority=high", ("a priority=high", None, 0)),
+            ("a priority=1 version=2", ("a priority=1", Some("2"), 0)),
+        ] {
+            let holder = holder(text);
+            assert_eq!((holder.label(), holder.version(), holder.priority()), read);
+        }
+        assert_eq!((Holder::Foreign.label(), Holder::Foreign.priority()), ("", 0));
     }
 
     #[test]

@@ -84,7 +84,13 @@ pub(super) fn claimed_all(
                 }
                 // Dead waiters were removed, and those behind them come next.
                 [Value::Int(7)] => Holders::default(),
-                _ => return Err(not_claimed(refusal.clone(), claim.mode)),
+                _ => {
+                    let error = not_claimed(refusal.clone(), claim.mode);
+                    return match error.fault {
+                        Fault::NoAnswer | Fault::Ended => Err(error),
+                        _ => Ok(AnswerAll::Refused { claim: place, error }),
+                    };
+                }
             };
             Ok(AnswerAll::Busy { claim: place, holders })
         }

@@ -109,9 +109,13 @@ impl<'t> Store<'t> {
     ) -> Result<AnswerAll> {
         for (place, claim) in claims.iter().enumerate() {
             let mut lock = self.load(&claim.name, Some(&claim.owner), None)?;
-            if let Some(holders) = lock.refuses(claim, self.now)? {
-                self.hint_those_in_turn(&lock, Some(&claim.owner));
-                return Ok(AnswerAll::Busy { claim: place, holders });
+            match lock.refuses(claim, self.now) {
+                Ok(None) => {}
+                Ok(Some(holders)) => {
+                    self.hint_those_in_turn(&lock, Some(&claim.owner));
+                    return Ok(AnswerAll::Busy { claim: place, holders });
+                }
+                Err(error) => return Ok(AnswerAll::Refused { claim: place, error }),
             }
         }
         let mut grants = Vec::with_capacity(claims.len());

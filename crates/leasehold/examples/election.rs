@@ -19,19 +19,19 @@ pub(crate) async fn main() -> leasehold::Result<()> {
         send.send(leadership.clone()).ok();
         leadership.resigning().await;
     };
-    let first = tokio::spawn(scheduler.clone().label("v1").campaign());
+    let first = tokio::spawn(scheduler.clone().label("scheduler").version("1").campaign());
     let first = first.await.expect("no panic")?;
     println!("{:?}", leaders.next().await);
 
     // A new version waits. The old one makes it the next leader, ahead of all others.
     let second = tokio::spawn({
-        let election = scheduler.clone().label("v2");
+        let election = scheduler.clone().label("scheduler").version("2");
         async move { election.lead(body).await.map_err(leasehold::Error::from) }
     });
     while scheduler.candidates().await?.is_empty() {
         tokio::task::yield_now().await;
     }
-    println!("{:?}", first.prefer(|candidate| candidate.to_string().starts_with("v2")).await?);
+    println!("{:?}", first.prefer(|candidate| candidate.version() == Some("2")).await?);
     println!("{:?}", leaders.next().await);
 
     // The program is to stop: resigning waits for the body.

@@ -3,11 +3,11 @@
 use std::{ffi::OsString, time::Duration};
 
 use clap::Args;
-use leasehold::{Config, Error, Mode};
+use leasehold::{Config, Error, Mode, owner::LABEL_MAX_BYTES};
 
 use super::{
     Global,
-    run::{Held, Names, Options, Session, Work},
+    run::{Held, Names, Options, Session, Successor, Work},
 };
 use crate::{
     duration,
@@ -24,25 +24,26 @@ use crate::{
     override_usage = "leasehold elect [OPTIONS] NAME -- CMD [ARGS]...\n       \
                       leasehold elect [OPTIONS] NAME -c STR",
     after_help = "\
-Waits to become the leader of NAME, and runs the command for one term: until it ends, or the lead is
-lost. The lead is the exclusive lock of that name, so the command is run, stopped and supervised as by
-`leasehold run`, and has the same variables: pass LEASEHOLD_FENCE to everything it writes to.
+Waits to become the leader of NAME, and runs the command for one term: until it ends, or the lead
+is lost. The lead is the exclusive lock of that name, so the command is run, stopped and supervised
+as by `leasehold run`, and has the same variables: pass LEASEHOLD_FENCE to everything it writes to.
 `leasehold leader NAME` shows who leads.
 
-With --forever the candidate campaigns again after each term. INT, TERM, HUP and QUIT are forwarded to
-the command, and the term is the last one; so is one whose command cannot be started.
+With --forever the candidate campaigns again after each term. INT, TERM, HUP and QUIT are forwarded
+to the command, and the term is the last one; so is one whose command cannot be started.
 
-To hand a term on, send TERM to the leasehold that leads: the command gets it too, and the lead is given
-back when it has ended, never earlier. It goes to the candidate that has waited longest, or with
---prefer to the first with that label, without a moment in which nobody leads. A leader that does
-not end is removed by `leasehold force-release NAME`.
+To hand a term on, send TERM to the leasehold that leads: the command gets it too, and the lead is
+given back when it has ended, never earlier. It goes to the candidate that has waited longest, or
+with --prefer to the first with that label, or with --prefer-highest to the one with the highest
+priority, without a moment in which nobody leads. A leader that does not end is removed by
+`leasehold force-release NAME`.
 
 Exit codes:
   the command's own; 128+N if signal N ended the command, or leasehold while it waited
   1         not elected (-n, -w); -E sets another code, and -E 0 prints nothing
   64        wrong usage
   69, 77    the store was unreachable, or refused
-  70        the store cannot hand the lead to a certain candidate (--prefer)
+  70        the store cannot hand the lead to a certain candidate (--prefer, --prefer-highest)
   76        the lead was lost; the command may have done part of its work
   80        the name is in use as another kind of lock
   124       stopped after --max-runtime
@@ -61,6 +62,14 @@ pub(super) struct Elect {
     /// Hand the lead to the first candidate with this label when the term ends, ahead of the others
     #[arg(long, value_name = "LABEL")]
     prefer: Option<String>,
+
+    /// Hand the lead to the candidate with the highest --priority when the term ends, ahead of the others
+    #[arg(long, conflicts_with = "prefer")]
+    prefer_highest: bool,
+
+    /// How much this candidate is to be preferred by a leader with --prefer-highest; shown behind its label
+    #[arg(long, value_name = "N", default_value_t = 0, allow_hyphen_values = true)]
+    priority: i32,
 
     /// Campaign again when the command has ended or the lead was lost
     #[arg(long, conflicts_with_all = ["wait", "nonblock"])]
@@ -91,7 +100,8 @@ struct Candidacy {
     wait: Wait,
     lock_delay: Duration,
     acks: leasehold::Acks,
-    prefer: Option<String>,
+    next: Successor,
+    priority: i32,
     /// The pause between two terms, if there is to be another.
     again_after: Option<Duration>,
 }
@@ -113,12 +123,23 @@ impl Elect {
 
 impl Candidacy {
     fn new(elect: Elect, defaults: &Config) -> Result<Self, Failure> {
-        let Elect { options, prefer, forever, pause, name, command } = elect;
+        let Elect { options, prefer, prefer_highest, priority, forever, pause, name, command } = elect;
         let pause = pause.unwrap_or(PAUSE);
         if !(PAUSE_MIN..=PAUSE_MAX).contains(&pause) {
             let got = spoken(pause);
             return Err(Failure::usage(format!("--pause of {got} is out of range"), "give 100ms to 1h"));
         }
+        let next = match prefer {
+            Some(label) if label.is_empty() || label.len() > LABEL_MAX_BYTES => {
+                return Err(Failure::usage(
+                    "no candidate can have the label that --prefer names",
+                    format!("give the label of a candidate, of 1 to {LABEL_MAX_BYTES} bytes"),
+                ));
+            }
+            Some(label) => Successor::Labelled(label),
+            None if prefer_highest => Successor::Highest,
+            None => Successor::First,
+        };
         let ttl = options.ttl.unwrap_or(defaults.ttl);
         let (wait, lock_delay, acks) = (options.wait(None), options.lock_delay, options.acks);
         let names = Names::One(name.clone());
@@ -135,16 +156,19 @@ impl Candidacy {
             wait,
             lock_delay: lock_delay.unwrap_or_default(),
             acks: acks.unwrap_or_default(),
-            prefer,
+            next,
+            priority,
             again_after: forever.then_some(pause),
         })
     }
 
     /// One term after the other, until one is the last.
     async fn stand(&self, session: &mut Session) -> Result<Exit, Failure> {
-        if let (Some(_), Some(why)) = (&self.prefer, session.leases.capabilities().no_hand_to) {
+        let needs_hand_to = !matches!(self.next, Successor::First);
+        if let (true, Some(why)) = (needs_hand_to, session.leases.capabilities().no_hand_to) {
             let what = format!("handing \"{}\" to a certain candidate", self.name);
-            return Err(Failure::from(Error::unsupported(what, why)).hint("leave --prefer out"));
+            let hint = "leave --prefer and --prefer-highest out";
+            return Err(Failure::from(Error::unsupported(what, why)).hint(hint));
         }
         loop {
             let ended = self.term(session).await;
@@ -163,11 +187,11 @@ impl Candidacy {
     /// One campaign, and the term that it leads to.
     async fn term(&self, session: &mut Session) -> Result<Exit, Failure> {
         let election = session.leases.election(&self.name).ttl(self.work.ttl).label(&self.work.label);
-        let election = election.lock_delay(self.lock_delay).acks(self.acks);
+        let election = election.priority(self.priority).lock_delay(self.lock_delay).acks(self.acks);
         let (signals, verbose) = (&mut session.signals, session.verbose);
         match waiting::campaign(election, &self.name, self.wait, signals, verbose).await? {
             Wanted::Held(leadership) => {
-                let held = Held::Lead { leadership, prefer: self.prefer.clone() };
+                let held = Held::Lead { leadership, next: self.next.clone() };
                 self.work.under(held, session).await
             }
             Wanted::Unprotected(cause) => Err(cause.into()),

@@ -27,9 +27,10 @@ The state is led, vacant or unknown. It is unknown when the store cannot be aske
 from old data, and when the name is in use as something else than an election. \"since\" is when the
 leader began to campaign, by its own clock. `leasehold inspect NAME` also shows who waits to lead.
 
-With --watch the first line is the present. Each line has the time at which the change was seen, in UTC,
-the state, the leader and its fence. The store is polled: a leader for less than the interval may not be
-seen. Fences of leaders only grow. Exits with 0 on INT, on TERM, or when the reader of its output is gone.
+With --watch the first line is the present. Each line has the time at which the change was seen, in
+UTC, the state, the leader and its fence. The store is polled: a leader for less than the interval
+may not be seen. Fences of leaders only grow. Exits with 0 on INT, on TERM, or when the reader of
+its output is gone.
 
 Exit codes: 0 led, or the end of --watch · 1 vacant · 2 unknown · 64 wrong usage · 69 store unreachable
 
@@ -75,6 +76,7 @@ impl Leader {
         let result = tokio::select! {
             biased;
             signal = ending(&mut signals) => Ok(if self.watch { Exit::OK } else { Exit::by_signal(signal.as_raw()) }),
+            () = output::unread(), if self.watch => Ok(Exit::OK),
             result = async {
                 let leaders = election.observe()?;
                 if self.watch { self.follow(leaders, out).await } else { self.show(leaders, out).await }

@@ -76,6 +76,7 @@ impl Watch {
         let result = tokio::select! {
             biased;
             _ = ending(&mut signals) => Ok(()),
+            () = output::unread() => Ok(()),
             result = self.follow(&leases, out) => result,
         };
         store::close(&leases).await;

@@ -155,6 +155,8 @@ fn names_that_cannot_be_held_together_are_refused_before_anything_is_sent() {
         ),
         (&["-s", "--permits", "2", "x", "--", "true"], "'--shared' cannot be used with '--permits <N>'"),
         (&["-s", "--of", "2", "x", "--", "true"], "'--shared' cannot be used with '--of <M>'"),
+        (&["-s", "--redisson", "x", "--", "true"], "'--shared' cannot be used with '--redisson'"),
+        (&["--of", "2", "--redisson", "x", "--", "true"], "cannot be used with '--redisson'"),
         (&["-n", "-w", "2s", "x", "--", "true"], "'--nonblock' cannot be used with '--wait <DUR>'"),
     ] {
         let ran = sandbox.run(&[&["run"], words].concat());

@@ -129,6 +129,32 @@ fn the_preferred_candidate_is_next_ahead_of_others() {
 }
 
 #[test]
+fn the_candidate_with_the_highest_priority_is_next() {
+    for sandbox in Sandbox::on_each_store() {
+        let name = "elect:highest";
+        let stands = |priority: &str| {
+            candidate(&sandbox, &["--label", "x", "--prefer-highest", "--priority", priority], name)
+        };
+        let mut leader = stands("0");
+        let _fence = fence_of(&leader);
+        let waiting = [("-1", "1"), ("5", "2"), ("2", "3")].map(|(priority, waiters)| {
+            let waiting = stands(priority);
+            sandbox.await_fact(name, "waiters", waiters);
+            waiting
+        });
+        let [low, high, middle] = waiting;
+        let priorities = [(high, "x priority=5 ("), (middle, "x priority=2 ("), (low, "x priority=-1 (")];
+        for (next, shown) in priorities {
+            leader.signal(Signal::TERM);
+            assert_eq!(leader.end(), Some(143), "{}", leader.stderr());
+            let _fence = fence_of(&next);
+            assert!(sandbox.fact(name, "holder").starts_with(shown), "{}", sandbox.fact(name, "holder"));
+            leader = next;
+        }
+    }
+}
+
+#[test]
 fn with_forever_a_term_follows_a_command_that_ended_and_a_lead_that_was_lost() {
     let sandbox = Sandbox::new();
     let script = "echo $LEASEHOLD_FENCE >> terms; [ ! -e stay ] || exec sleep 60; exit 4";
@@ -193,6 +219,9 @@ fn wrong_words_are_refused_before_anything_is_sent() {
             "--pause of 50ms is out of range\n\nhint: give 100ms to 1h",
         ),
         (&["--forever", "--pause", "2h", "x", "--", "true"], "--pause of 2h is out of range"),
+        (&["--prefer", "", "x", "--", "true"], "no candidate can have the label"),
+        (&["--prefer", "a", "--prefer-highest", "x", "--", "true"], "cannot be used with"),
+        (&["--priority", "high", "x", "--", "true"], "invalid value 'high' for '--priority <N>'"),
         (&["--shared", "x", "--", "true"], "unexpected argument '--shared'"),
         (&["--ttl", "10s", "--kill-after", "5s", "x", "--", "true"], "--kill-after of 5s is too long"),
     ] {

@@ -1,6 +1,10 @@
 //! Commands that inspect: ls, inspect, stats, watch, doctor; and force-release, which uses the inspected fence.
 
-use std::{process::Stdio, time::Duration};
+use std::{
+    io::{BufRead, BufReader},
+    process::Stdio,
+    time::Duration,
+};
 
 use leasehold_testkit::{ClusterSet, RedisServer, eventually, poll};
 use rustix::process::Signal;
@@ -200,6 +204,27 @@ fn watch_ends_well_on_a_signal_or_when_nobody_reads() {
         watch.try_wait().unwrap()
     });
     assert_eq!(ended.unwrap().code(), Some(0));
+}
+
+#[test]
+fn what_prints_changes_ends_when_nobody_reads_although_nothing_changes() {
+    let sandbox = Sandbox::new();
+    for words in [&["watch", "--json"][..], &["leader", "x", "--watch"]] {
+        let mut command = sandbox.command(words);
+        let mut watch = command.stdout(Stdio::piped()).stderr(Stdio::null()).spawn().unwrap();
+        let mut read = BufReader::new(watch.stdout.take().unwrap());
+        if words.contains(&"leader") {
+            let mut present = String::new();
+            read.read_line(&mut present).unwrap();
+            assert!(present.contains("vacant"), "{present}");
+        }
+        drop(read);
+        let ended = poll(LONG, || watch.try_wait().unwrap());
+        if ended.is_none() {
+            watch.kill().unwrap();
+        }
+        assert_eq!(ended.and_then(|ended| ended.code()), Some(0), "{words:?}");
+    }
 }
 
 #[test]

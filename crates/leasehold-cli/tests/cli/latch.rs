@@ -127,12 +127,12 @@ fn signals_reach_the_command_and_end_a_wait() {
 fn outcomes_have_exit_codes_and_words_of_their_own() {
     let Some(server) = RedisServer::shared_or_skip() else { return };
     let sandbox = Sandbox::on(server.url());
-    insta::assert_snapshot!(sandbox.latch(&["show", "cli-latch"]), @r"
+    insta::assert_snapshot!(sandbox.latch(&["show", "cli-latch"]), @r#"
     exit 1
     --- stdout
     --- stderr
-    there is none of that name
-    ");
+    no latch or barrier is named "cli-latch"
+    "#);
     insta::assert_snapshot!(sandbox.latch(&["wait", "cli-latch", "--of", "2", "-w", "0"]), @r#"
     exit 1
     --- stdout

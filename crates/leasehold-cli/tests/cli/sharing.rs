@@ -147,7 +147,7 @@ fn options_that_exclude_each_other_are_refused() {
     exit 64
     --- stdout
     --- stderr
-    error: invalid value '0' for '--of <M>': expected a whole number from 1
+    error: invalid value '0' for '--of <M>': expected a whole number from 1 to 4294967295
 
     For more information, try '--help'.
     "#);
@@ -155,7 +155,7 @@ fn options_that_exclude_each_other_are_refused() {
     exit 64
     --- stdout
     --- stderr
-    error: invalid value '0' for '<N>': expected a whole number from 1
+    error: invalid value '0' for '<N>': expected a whole number from 1 to 4294967295
 
     For more information, try '--help'.
     "#);

@@ -186,6 +186,23 @@ impl Leadership {
         }
     }
 
+    /// [`yield_to`](Self::yield_to) the candidate with the highest [`priority`](super::Election::priority), and of several to the
+    /// one that has waited longest. Without a candidate the term goes on.
+    ///
+    /// # Cancel safety
+    /// As [`Leadership::resign`].
+    ///
+    /// # Errors
+    /// As [`Leadership::yield_to`].
+    pub async fn prefer_highest(&self) -> Result<Yielded> {
+        let waiting = candidates(&self.term.lease.core, self.name()).await?;
+        // Of equal ones the last is the greatest.
+        match waiting.iter().rev().max_by_key(|candidate| candidate.priority()) {
+            Some(candidate) => self.yield_to(candidate).await,
+            None => Ok(Yielded::NotWaiting),
+        }
+    }
+
     pub(super) async fn run<T>(self, body: impl AsyncFnOnce(Leadership) -> T) -> Result<T, RunError<T>> {
         // Dropped after the body, whatever ends it.
         let running = Running::begin(&self.term);

@@ -9,6 +9,7 @@
 //! | to lead across several steps | [`Election::campaign`], then [`Leadership::resign`] |
 //! | to end a term when the program is to stop | [`Leadership::resign`] from another task: it waits for the body |
 //! | to let a certain candidate be next, without a gap | [`Leadership::yield_to`], [`Leadership::prefer`] |
+//! | to let the newest or the strongest be next | [`Election::version`], [`Election::priority`], [`Leadership::prefer_highest`] |
 //! | to send requests to the leader | [`Election::observe`] |
 //!
 //! ```
@@ -43,10 +44,10 @@ use crate::{
     config::between,
     core::Core,
     engine::Acks,
-    error::Result,
+    error::{Error, Result},
     lock::{Lock, Retry, RunError, Waited},
     name::Name,
-    owner::Holder,
+    owner::{Holder, PRIORITY, VERSION},
 };
 pub use leadership::{Leadership, Yielded};
 pub use observe::{Leaders, Observed};
@@ -60,6 +61,8 @@ pub use observe::{Leaders, Observed};
 pub struct Election {
     lock: Lock,
     poll_every: Duration,
+    version: Option<String>,
+    priority: i32,
 }
 
 /// How often an observer asks, unless set.
@@ -67,7 +70,7 @@ const POLL_EVERY: Duration = Duration::from_secs(1);
 
 impl Election {
     pub(crate) fn new(lock: Lock) -> Self {
-        Self { lock: lock.wait_forever().keep_alive(), poll_every: POLL_EVERY }
+        Self { lock: lock.wait_forever().keep_alive(), poll_every: POLL_EVERY, version: None, priority: 0 }
     }
 
     lock_setters! {
@@ -85,6 +88,17 @@ impl Election {
         /// How often [`Election::observe`] asks the store, from 10 ms to an hour. A leader for less time than that may not be
         /// seen. Default: 1 s.
         poll_every(every: Duration) => poll_every;
+        /// How much this candidate is to be preferred, for [`Leadership::prefer_highest`] of the leader before it. Shown at the
+        /// end of its label, and read by [`Holder::priority`]. Who waits is served in order of arrival all the same, as long as
+        /// no leader asks for another order. Default: 0.
+        priority(priority: i32) => priority;
+    }
+
+    /// The version of the program that stands, a word such as `2.1`. Shown at the end of its label, and read by
+    /// [`Holder::version`].
+    pub fn version(mut self, version: impl Into<String>) -> Self {
+        self.version = Some(version.into());
+        self
     }
 
     /// Waits to become the leader, as long as it takes unless [`Election::wait`] was called.
@@ -105,7 +119,7 @@ impl Election {
     /// # Ok(()) }
     /// ```
     pub async fn campaign(self) -> Result<Leadership> {
-        Ok(Leadership::new(Box::pin(self.lock.acquire()).await?))
+        Ok(Leadership::new(Box::pin(self.candidacy()?.acquire()).await?))
     }
 
     /// Waits to become the leader and runs `body` for one term. The body is cancelled when the lease can no longer be trusted.
@@ -156,6 +170,26 @@ impl Election {
     pub async fn candidates(&self) -> Result<Vec<Holder>> {
         let (core, name) = self.checked()?;
         leadership::candidates(&core, &name).await
+    }
+
+    /// The lock, whose label ends with what others may know of this candidate.
+    fn candidacy(self) -> Result<Lock> {
+        let label = &self.lock.request.label;
+        let mut words: Vec<String> =
+            Some(label.clone()).filter(|label| !label.is_empty()).into_iter().collect();
+        if let Some(version) = self.version {
+            if version.is_empty() || version.contains(char::is_whitespace) {
+                let name = self.lock.checked()?;
+                let error = Error::invalid("version", version, "a word without spaces");
+                return Err(error.about(format!("a candidate for \"{name}\"")));
+            }
+            words.push(format!("{VERSION}{version}"));
+        }
+        if self.priority != 0 {
+            words.push(format!("{PRIORITY}{}", self.priority));
+        }
+        let label = words.join(" ");
+        Ok(self.lock.label(label))
     }
 
     fn checked(&self) -> Result<(Arc<Core>, Name)> {

@@ -4,7 +4,7 @@ use std::{fmt, num::NonZeroU32, str::FromStr, time::Duration};
 
 use serde::Serialize;
 
-use super::Tenure;
+use super::{EngineError, Tenure};
 use crate::{
     clock::BootInstant,
     fence::Fence,
@@ -266,6 +266,14 @@ pub enum AnswerAll {
         claim: usize,
         /// Who holds that one.
         holders: Holders,
+    },
+    /// None is, because one of the names cannot be claimed like this, whoever holds it: it is in use as another kind, for
+    /// example.
+    Refused {
+        /// Which claim is refused, by its place in the list.
+        claim: usize,
+        /// Why.
+        error: EngineError,
     },
 }
 

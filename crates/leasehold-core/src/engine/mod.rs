@@ -118,7 +118,7 @@ pub trait Leases: Send + Sync {
     fn claim<'a>(&'a self, claim: &'a Claim, until: Until) -> Fut<'a, Answer>;
 
     /// Claims several names, each of them once, and is granted all or none. It does not queue: the claims have no
-    /// [`Queue`], and a refusal leaves no trace. Repeated with the same owners it is the same answer, as a
+    /// [`Queue`], and neither [`AnswerAll::Busy`] nor [`AnswerAll::Refused`] leaves a trace. Repeated with the same owners it is the same answer, as a
     /// [`claim`](Leases::claim) is. After an error every attempt is owed an [`abandon`](Leases::abandon). Refused by engines
     /// that cannot: see [`Capabilities::claim_all`].
     fn claim_all<'a>(&'a self, _claims: &'a [Claim], _until: Until) -> Fut<'a, AnswerAll> {

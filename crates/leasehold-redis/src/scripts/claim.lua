@@ -94,19 +94,19 @@ local function claim(k, a)
     is_free = call('EXISTS', KEYS[k + 2]) == 0
   end
   if is_other_kind(how, of) then return { 8, how } end
-  if of ~= '' then
-    if not first then call('SET', KEYS[k + 6], of .. ' ' .. of) end
-    call('PEXPIRE', KEYS[k + 6], LIMIT_MS)
-  end
+  if of ~= '' and not first then call('SET', KEYS[k + 6], of .. ' ' .. of, 'PX', LIMIT_MS) end
+  local reply
   if is_free and take == '' and not how then
-    local fence = next_fence(KEYS[k + 1])
-    call('SET', K, id .. '0' .. fence .. ' ' .. rest, 'PX', px) -- marked: others may wait
-    return fence
+    reply = next_fence(KEYS[k + 1])
+    call('SET', K, id .. '0' .. reply .. ' ' .. rest, 'PX', px) -- marked: others may wait
   elseif is_free and take ~= '' and how ~= 'x' and (of == '' or taken + take <= limit) then
-    local fence = next_fence(KEYS[k + 1])
-    local ends, member = { end_of(px), id .. take }, { id, fence .. ' ' .. take .. ' ' .. rest }
+    reply = next_fence(KEYS[k + 1])
+    local ends, member = { end_of(px), id .. take }, { id, reply .. ' ' .. take .. ' ' .. rest }
     admit(k, not how, of == '' and 's' or 'p', taken + take, ends, member, px)
-    return fence
+  else
+    reply = wait_for(k, a, text, how)
   end
-  return wait_for(k, a, text, how)
+  -- Not earlier: it passes when memory is full, and what follows it then does too.
+  if of ~= '' then call('PEXPIRE', KEYS[k + 6], LIMIT_MS) end
+  return reply
 end

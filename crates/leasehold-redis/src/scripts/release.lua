@@ -95,15 +95,14 @@ end
 -- Claims several locks, all or none. What was granted before one is refused is given back within the same script: nobody sees it.
 -- keys as those of each claim   arguments how many, then those of each claim, none of which queues
 -- {<fence>, ...}   all granted
--- {place, reply}   refused, as the claim in this place was, which is counted from 0
+-- {place, reply}   refused, as the claim in this place was, which is counted from 0; {9, error} if it failed
 local function claim_all(k, a)
   local count, fences = tonumber(ARGV[a]), {}
   for i = 0, count - 1 do
     local ok, reply = pcall(claim, k + 8 * i, a + 1 + 7 * i)
     if not ok or type(reply) ~= 'string' then
       for j = 0, i - 1 do end_attempt(k + 8 * j, ARGV[a + 1 + 7 * j]) end
-      if not ok then error(reply) end
-      return { i, reply }
+      return { i, ok and reply or { 9, type(reply) == 'table' and reply.err or tostring(reply) } }
     end
     fences[i + 1] = reply
   end

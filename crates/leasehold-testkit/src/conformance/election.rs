@@ -37,6 +37,8 @@ cases! {
     an_observer_ends_with_its_client,
     a_leader_hands_over_to_the_candidate_it_names: HandTo,
     a_hand_over_to_one_who_does_not_wait_changes_nothing,
+    a_candidate_with_a_higher_priority_is_preferred: HandTo,
+    a_candidate_shows_its_version_and_its_priority,
     a_hand_over_waits_for_the_body: HandTo,
     hand_overs_leave_no_gap: HandTo,
 }
@@ -340,6 +342,49 @@ async fn a_hand_over_to_one_who_does_not_wait_changes_nothing(test: TestContext)
     }
     assert!(!leadership.lost_within(ms(3_000)).await, "it is not renewed any more");
     assert!(leadership.resign().await.unwrap().was_held());
+}
+
+async fn a_candidate_with_a_higher_priority_is_preferred(test: TestContext) {
+    let client = test.client().await;
+    let mut leader = candidate(&client, "first").campaign().await.unwrap();
+    let mut waiting = Vec::new();
+    for (ahead, priority) in [0, 3, -1, 3, 7].into_iter().enumerate() {
+        let election = candidate(&client, &ahead.to_string()).version("2.1").priority(priority);
+        waiting.push(Some(tokio::spawn(election.campaign())));
+        until_waiting(&client, "scheduler", ahead as u32 + 1).await;
+    }
+    for next in [4, 1, 3, 0, 2] {
+        assert!(matches!(leader.prefer_highest().await.unwrap(), Yielded::Done(_)));
+        let elected = soon("the next", waiting[next].take().expect("it waits")).await;
+        leader = elected.unwrap().unwrap();
+    }
+    assert_eq!(leader.prefer_highest().await.unwrap(), Yielded::NotWaiting);
+    assert!(leader.resign().await.unwrap().was_held());
+    test.assert_empty().await;
+}
+
+async fn a_candidate_shows_its_version_and_its_priority(test: TestContext) {
+    let client = test.client().await;
+    let stands = |label| candidate(&client, label).version("2.1").priority(-7);
+    let leadership = stands("my scheduler").campaign().await.unwrap();
+    let mut leaders = candidate(&client, "").observe().unwrap();
+    let Observed::Leader { holder, .. } = next_news(&mut leaders).await else { panic!("it leads") };
+    let waits = tokio::spawn(stands("").campaign());
+    until_waiting(&client, "scheduler", 1).await;
+    let waiting = candidate(&client, "").candidates().await.unwrap();
+    for (holder, label) in [(&holder, "my scheduler"), (&waiting[0], "")] {
+        assert_eq!((holder.label(), holder.version(), holder.priority()), (label, Some("2.1"), -7));
+    }
+    assert!(holder.to_string().starts_with("my scheduler version=2.1 priority=-7 ("), "{holder}");
+    assert!(leadership.resign().await.unwrap().was_held());
+    assert!(soon("the next", waits).await.unwrap().unwrap().resign().await.unwrap().was_held());
+    for version in ["", "2 1", "2\n1"] {
+        let error = candidate(&client, "x").version(version).campaign().await.unwrap_err();
+        assert_eq!(error.kind(), ErrorKind::Invalid, "{error}");
+    }
+    let long = candidate(&client, &"x".repeat(120)).version("2.1").campaign().await.unwrap_err();
+    assert_eq!(long.kind(), ErrorKind::Invalid, "{long}");
+    test.assert_empty().await;
 }
 
 async fn a_hand_over_waits_for_the_body(test: TestContext) {

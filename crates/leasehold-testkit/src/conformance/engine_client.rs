@@ -1,15 +1,19 @@
 //! A client of the engine contract: an engine, and the wake-ups it has received. Several of them share a store.
 
-use std::sync::{
-    Arc, Mutex,
-    atomic::{AtomicU64, Ordering},
+use std::{
+    sync::{
+        Arc, Mutex,
+        atomic::{AtomicU64, Ordering},
+    },
+    time::Duration,
 };
 
 use leasehold::{
     Clock, Holder, Name,
     clock::Until,
     engine::{
-        Engine, Leases, LinkChange, Wake, WakeSink, deadlines::Deadlines, latches::Latches, records::Records,
+        Acks, Claim, Engine, Format, Leases, LinkChange, Mode, Wake, WakeSink, deadlines::Deadlines,
+        latches::Latches, records::Records,
     },
     owner::Owner,
 };
@@ -82,6 +86,20 @@ impl EngineClient {
     /// A name in this case's namespace.
     pub(super) fn name(&self, text: &str) -> Name {
         Name::new(format!("{}:{text}", self.namespace)).unwrap()
+    }
+
+    /// A claim under an owner value of its own, which asks once.
+    pub(super) fn claim_lock(&self, name: &str, mode: Mode) -> Claim {
+        Claim {
+            name: self.name(name),
+            owner: owner("conformance"),
+            mode,
+            format: Format::Plain,
+            ttl: ms(60_000),
+            lock_delay: Duration::ZERO,
+            queue: None,
+            acks: Acks::None,
+        }
     }
 
     /// Whether this owner was woken to read again.

@@ -12,13 +12,13 @@ use std::{
 use futures_util::future::join_all;
 use leasehold::{
     ErrorKind, Leasehold, RunError,
-    engine::{Acks, Answer, AnswerAll, Claim, Format, Mode, Queue},
+    engine::{Answer, AnswerAll, Claim, Mode, Queue},
 };
 
 use super::{
     TestContext,
     context::{ANSWERED, is_closed, ms, poll_at_most, sleep, soon, until_waiting},
-    engine_client::{EngineClient, owner},
+    engine_client::EngineClient,
     eventually,
 };
 
@@ -39,6 +39,7 @@ cases! {
     a_kept_alive_set_outlives_its_ttl,
     a_set_with_a_name_twice_is_refused,
     a_set_of_all_kinds_holds_each_in_its_own: Shared Permits,
+    a_set_that_is_refused_says_for_which_name: Permits,
     a_release_of_a_set_says_what_became_of_each_lock,
     claims_of_several_locks_are_granted_all_or_none: Contract ClaimAll,
     a_claim_of_several_locks_overtakes_nobody: Contract ClaimAll,
@@ -266,6 +267,24 @@ async fn a_set_of_all_kinds_holds_each_in_its_own(test: TestContext) {
     test.assert_empty().await;
 }
 
+async fn a_set_that_is_refused_says_for_which_name(test: TestContext) {
+    let client = test.client().await;
+    let permit = client.semaphore("b", 3).keep_alive().acquire().await.unwrap();
+    let refused = async |b| {
+        let set = client.lock_all([client.lock("a"), b, client.lock("c")]);
+        set.wait(PATIENT).acquire().await.unwrap_err()
+    };
+    let other_mode = refused(client.lock("b")).await;
+    let other_limit = refused(client.semaphore("b", 4)).await;
+    for (error, kind) in [(other_mode, ErrorKind::OtherMode), (other_limit, ErrorKind::OtherLimit)] {
+        assert_eq!(error.kind(), kind, "{error}");
+        assert!(error.to_string().contains("\"b\"") && !error.to_string().contains("\"a\""), "{error}");
+    }
+    let rest = client.lock_all([client.lock("a"), client.lock("c")]).wait(ANSWERED).acquire().await.unwrap();
+    assert!(rest.release().await.was_held() && permit.release().await.unwrap().was_held());
+    test.assert_empty().await;
+}
+
 async fn a_release_of_a_set_says_what_became_of_each_lock(test: TestContext) {
     let (client, operator) = (test.client().await, test.client().await);
     let guards = client.lock_all([client.lock("a"), client.lock("b")]).acquire().await.unwrap();
@@ -280,31 +299,18 @@ async fn a_release_of_a_set_says_what_became_of_each_lock(test: TestContext) {
     assert_eq!(outcomes, [("a", true), ("b", false)]);
 }
 
-fn claim(client: &EngineClient, name: &str) -> Claim {
-    Claim {
-        name: client.name(name),
-        owner: owner("set"),
-        mode: Mode::Exclusive,
-        format: Format::Plain,
-        ttl: ms(60_000),
-        lock_delay: Duration::ZERO,
-        queue: None,
-        acks: Acks::None,
-    }
-}
-
 async fn claims_of_several_locks_are_granted_all_or_none(test: TestContext) {
     let client = EngineClient::connect(&test).await;
     let all = async |claims: &[Claim]| client.leases().claim_all(claims, client.until()).await.unwrap();
-    let first = [claim(&client, "a"), claim(&client, "b")];
+    let first = [client.claim_lock("a", Mode::Exclusive), client.claim_lock("b", Mode::Exclusive)];
     let AnswerAll::Granted(grants) = all(&first).await else { panic!("both are free") };
     let AnswerAll::Granted(again) = all(&first).await else { panic!("the same attempts") };
     let fences = |grants: &[leasehold::engine::Grant]| grants.iter().map(|it| it.fence).collect::<Vec<_>>();
     assert_eq!(fences(&grants), fences(&again), "a second count");
-    let second = [claim(&client, "c"), claim(&client, "b")];
+    let second = [client.claim_lock("c", Mode::Exclusive), client.claim_lock("b", Mode::Exclusive)];
     let AnswerAll::Busy { claim: 1, holders } = all(&second).await else { panic!("b is held") };
     assert_eq!(holders.first().expect("its holder").fence, grants[1].fence);
-    let free = claim(&client, "c");
+    let free = client.claim_lock("c", Mode::Exclusive);
     assert!(matches!(client.leases().claim(&free, client.until()).await.unwrap(), Answer::Granted(_)));
     for (claim, grant) in first.iter().zip(grants) {
         let released = client.leases().release(&claim.hold(grant.fence), client.until()).await.unwrap();
@@ -319,17 +325,17 @@ async fn claims_of_several_locks_are_granted_all_or_none(test: TestContext) {
 
 async fn a_claim_of_several_locks_overtakes_nobody(test: TestContext) {
     let client = EngineClient::connect(&test).await;
-    let held = claim(&client, "a");
+    let held = client.claim_lock("a", Mode::Exclusive);
     let Answer::Granted(grant) = client.leases().claim(&held, client.until()).await.unwrap() else {
         panic!("free")
     };
     let queue = Some(Queue { wait: ms(60_000), poll_every: ms(1_000) });
-    let waiter = Claim { queue, ..claim(&client, "a") };
+    let waiter = Claim { queue, ..client.claim_lock("a", Mode::Exclusive) };
     let answer = client.leases().claim(&waiter, client.until()).await.unwrap();
     assert!(matches!(answer, Answer::Queued { .. }));
     let released = client.leases().release(&held.hold(grant.fence), client.until()).await.unwrap();
     assert!(released.was_held());
-    let all = [claim(&client, "a"), claim(&client, "b")];
+    let all = [client.claim_lock("a", Mode::Exclusive), client.claim_lock("b", Mode::Exclusive)];
     let answer = client.leases().claim_all(&all, client.until()).await.unwrap();
     assert!(matches!(answer, AnswerAll::Busy { claim: 0, .. }), "{answer:?}");
     let answer = client.leases().claim(&waiter, client.until()).await.unwrap();

@@ -1,16 +1,23 @@
 //! Some of a limited number of permits.
 
-use std::sync::{
-    Arc, Mutex,
-    atomic::{AtomicU32, Ordering},
+use std::{
+    num::NonZeroU32,
+    sync::{
+        Arc, Mutex,
+        atomic::{AtomicU32, Ordering},
+    },
 };
 
 use futures_util::future::join_all;
-use leasehold::{ErrorKind, Event, Mode, Released, engine::HOLDERS_SHOWN};
+use leasehold::{
+    ErrorKind, Event, Mode, Released,
+    engine::{Answer, HOLDERS_SHOWN},
+};
 
 use super::{
     TestContext,
     context::{enqueue, eventually, ms, soon},
+    engine_client::EngineClient,
 };
 
 cases! {
@@ -26,6 +33,8 @@ cases! {
     permits_of_holders_that_are_not_listed_count: Permits,
     permits_are_counted_and_observed_as_such: Permits,
     a_permit_is_given_back_once: Permits,
+    a_permit_that_ran_out_is_not_given_back_again: Permits,
+    a_stranger_gives_no_permit_back: Permits Contract,
     five_thousand_permits_are_taken_at_once: Permits,
     a_permit_does_not_become_a_read_lock: Permits,
 }
@@ -221,6 +230,35 @@ async fn a_permit_is_given_back_once(test: TestContext) {
     let third = client.semaphore("gpu", 2).try_acquire().await.unwrap().held().expect("one is free");
     assert!(client.semaphore("gpu", 2).try_acquire().await.unwrap().held().is_none(), "only one");
     assert!(other.release().await.unwrap().was_held() && third.release().await.unwrap().was_held());
+}
+
+async fn a_permit_that_ran_out_is_not_given_back_again(test: TestContext) {
+    let client = test.client().await;
+    let handle = client.semaphore("gpu", 2).permits(2).ttl(ms(300)).acquire().await.unwrap().detach();
+    let one = client.semaphore("gpu", 2).wait(ms(20_000)).keep_alive().acquire().await.unwrap();
+    let two = client.semaphore("gpu", 2).keep_alive().acquire().await.unwrap();
+    for _ in 0..2 {
+        assert!(!handle.release(&client).await.unwrap().was_held(), "it has ended");
+    }
+    assert!(client.semaphore("gpu", 2).try_acquire().await.unwrap().held().is_none(), "two of two are held");
+    assert!(one.release().await.unwrap().was_held() && two.release().await.unwrap().was_held());
+}
+
+async fn a_stranger_gives_no_permit_back(test: TestContext) {
+    let client = EngineClient::connect(&test).await;
+    let mode = Mode::Permits { take: NonZeroU32::MIN, of: NonZeroU32::MIN };
+    let (first, second, third) =
+        (client.claim_lock("gpu", mode), client.claim_lock("gpu", mode), client.claim_lock("gpu", mode));
+    let Answer::Granted(grant) = client.leases().claim(&first, client.until()).await.unwrap() else {
+        panic!("it is free")
+    };
+    let foreign = client.leases().release(&second.hold(grant.fence), client.until()).await.unwrap();
+    assert!(!foreign.was_held(), "{foreign:?}");
+    client.leases().abandon(&second, client.until()).await.unwrap();
+    let third = client.leases().claim(&third, client.until()).await.unwrap();
+    assert!(matches!(third, Answer::Busy { .. }), "{third:?}");
+    assert!(client.leases().release(&first.hold(grant.fence), client.until()).await.unwrap().was_held());
+    client.close().await;
 }
 
 async fn five_thousand_permits_are_taken_at_once(test: TestContext) {

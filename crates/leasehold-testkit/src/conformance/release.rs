@@ -201,7 +201,7 @@ async fn an_attached_lock_is_kept_alive(test: TestContext) {
     let client = test.client().await;
     let handle = client.lock("job").ttl(ms(20_000)).acquire().await.unwrap().detach();
     let guard = client.attach(handle).ttl(ms(2_000)).keep_alive().await.unwrap();
-    assert!(!guard.lost_within(ms(5_000)).await, "it was not renewed");
+    assert!(!guard.lost_within(ms(3_000)).await, "it was not renewed");
     assert!(guard.release().await.unwrap().was_held());
 }
 

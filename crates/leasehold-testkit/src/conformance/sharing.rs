@@ -2,24 +2,26 @@
 
 use std::sync::{
     Arc,
-    atomic::{AtomicI32, Ordering},
+    atomic::{AtomicBool, AtomicI32, Ordering},
 };
 
 use futures_util::future::join_all;
-use leasehold::{ErrorKind, Mode, Released, Upgrade};
+use leasehold::{ErrorKind, Leasehold, Mode, Released, Upgrade};
 
 use super::{
     TestContext,
-    context::{enqueue, ms, soon, until_waiting},
+    context::{enqueue, ms, sleep, soon, until_waiting},
 };
 
 cases! {
     readers_and_writers_never_meet: Shared,
+    neither_readers_nor_writers_starve: Shared,
     many_readers_hold_at_once_and_no_writer: Shared,
     a_reader_behind_a_waiting_writer_waits: Shared,
     a_writer_s_release_lets_all_readers_in: Shared,
     a_waiting_writer_that_gives_up_unblocks_the_readers_behind_it: Shared,
     a_dead_reader_s_lease_runs_out: Shared,
+    one_of_a_batch_of_readers_dies: Shared,
     fences_order_readers_and_writers: Shared,
     a_downgraded_writer_keeps_writers_out: Convert,
     a_writer_counts_as_a_reader_from_its_change_on: Convert,
@@ -95,6 +97,39 @@ async fn readers_and_writers_never_meet(test: TestContext) {
     test.assert_empty().await;
 }
 
+async fn neither_readers_nor_writers_starve(test: TestContext) {
+    let clients = [test.client().await, test.client().await];
+    let lock = |client: &Leasehold, reads| {
+        let lock = if reads { client.read_lock("config") } else { client.write_lock("config") };
+        lock.ttl(ms(60_000)).wait(ms(60_000))
+    };
+    for crowd_reads in [true, false] {
+        // As many of one side as never leave it free together, and one of the other side.
+        let over = Arc::new(AtomicBool::new(false));
+        let crowd: Vec<_> = (0..6)
+            .map(|number| {
+                let (client, over) = (clients[number % 2].clone(), over.clone());
+                tokio::spawn(async move {
+                    while !over.load(Ordering::SeqCst) {
+                        let guard = lock(&client, crowd_reads).acquire().await.unwrap();
+                        sleep(ms(3 + number as u64)).await;
+                        assert!(guard.release().await.unwrap().was_held());
+                    }
+                })
+            })
+            .collect();
+        for _ in 0..5 {
+            let guard = soon("its turn", lock(&clients[0], !crowd_reads).acquire()).await.unwrap();
+            assert!(guard.release().await.unwrap().was_held());
+        }
+        over.store(true, Ordering::SeqCst);
+        for task in crowd {
+            soon("the crowd", task).await.unwrap();
+        }
+    }
+    test.assert_empty().await;
+}
+
 async fn many_readers_hold_at_once_and_no_writer(test: TestContext) {
     let client = test.client().await;
     let readers: Vec<_> = join_all((0..20).map(|_| client.read_lock("config").acquire())).await;
@@ -162,6 +197,29 @@ async fn a_dead_reader_s_lease_runs_out(test: TestContext) {
     let writer = soon("the writer", writer).await.unwrap();
     assert!(writer.fence() > alive_fence);
     assert!(writer.release().await.unwrap().was_held());
+}
+
+async fn one_of_a_batch_of_readers_dies(test: TestContext) {
+    let client = test.client().await;
+    let writer = client.write_lock("config").keep_alive().acquire().await.unwrap();
+    let mut readers = Vec::new();
+    for number in 0..10 {
+        let ttl = if number == 4 { ms(1_500) } else { ms(60_000) };
+        let lock = client.read_lock("config").wait(ms(20_000)).ttl(ttl);
+        readers.push(enqueue(&client, lock, "config", number).await);
+    }
+    assert!(writer.release().await.unwrap().was_held());
+    let readers = soon("all readers", join_all(readers)).await;
+    let mut readers: Vec<_> = readers.into_iter().map(Result::unwrap).collect();
+    let _dead = readers.remove(4).detach();
+    let next = enqueue(&client, client.write_lock("config").wait(ms(20_000)), "config", 0).await;
+    // The lease of the dead one is over by then, and those of the others are not.
+    sleep(ms(1_600)).await;
+    assert!(readers.iter().all(leasehold::Guard::is_held) && !next.is_finished());
+    for reader in readers {
+        assert!(reader.release().await.unwrap().was_held());
+    }
+    assert!(soon("the writer", next).await.unwrap().release().await.unwrap().was_held());
 }
 
 async fn fences_order_readers_and_writers(test: TestContext) {

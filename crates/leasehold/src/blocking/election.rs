@@ -16,6 +16,8 @@ mirror! {
         set wait(wait: Duration);
         set retry(retry: Retry);
         set label(label: impl Into<String>);
+        set version(version: impl Into<String>);
+        set priority(priority: i32);
         set lock_delay(delay: Duration);
         set acks(acks: impl Into<Acks>);
         set max_lifetime(most: Duration);
@@ -83,6 +85,7 @@ impl Leadership {
         wait resign() -> Released;
         wait yield_to(candidate: &Holder) -> Yielded;
         wait prefer(is_preferred: impl Fn(&Holder) -> bool) -> Yielded;
+        wait prefer_highest() -> Yielded;
     }
 
     lease_methods! {}

@@ -2,7 +2,7 @@
 
 use std::time::Duration;
 
-use leasehold::{Leasehold, Released};
+use leasehold::{Error, Leasehold, Refusal, Released};
 use leasehold_testkit::{ClusterSet, eventually_async};
 
 use super::every_server::LONG;
@@ -68,6 +68,47 @@ async fn a_full_server_takes_releases_and_hands_over() {
         assert_eq!(reader.await.unwrap().unwrap().release().await.unwrap(), Released::Free);
     }
     assert_eq!(next.await.unwrap().unwrap().release().await.unwrap(), Released::Free);
+}
+
+#[tokio::test]
+async fn a_full_server_refuses_claims_of_every_kind() {
+    let Some(server) = leasehold_testkit::redis_or_skip() else { return };
+    let leases = client(server.url()).await;
+    let once = leases.semaphore("known", 3).acquire().await.unwrap();
+    assert_eq!(once.release().await.unwrap(), Released::Free);
+    let used = leases.semaphore("used", 3).ttl(LONG).acquire().await.unwrap();
+    let read = leases.read_lock("read").ttl(LONG).acquire().await.unwrap();
+    server.cli(&["CONFIG", "SET", "maxmemory", "1"]);
+    let all = || {
+        let readers = [leases.read_lock("x"), leases.read_lock("read"), leases.write_lock("x")];
+        let semaphores = ["new", "known", "used"].map(|name| leases.semaphore(name, 3));
+        readers.into_iter().chain(semaphores)
+    };
+    let is_full = |error: Error| {
+        let is_full = matches!(error, Error::StoreRefused { refusal: Refusal::OutOfMemory, .. });
+        assert!(is_full, "{error}");
+    };
+    for (number, lock) in all().enumerate() {
+        is_full(lock.clone().acquire().await.expect_err(&number.to_string()));
+        let beside = leases.lock(format!("beside {number}"));
+        is_full(leases.lock_all([beside, lock]).acquire().await.expect_err(&number.to_string()));
+    }
+    server.cli(&["CONFIG", "SET", "maxmemory", "0"]);
+    for lock in all() {
+        assert!(lock.acquire().await.unwrap().release().await.unwrap().was_held());
+    }
+    assert!(used.release().await.unwrap().was_held() && read.release().await.unwrap().was_held());
+}
+
+#[tokio::test]
+async fn a_set_with_a_key_of_another_type_says_which() {
+    let Some(server) = leasehold_testkit::redis_or_skip() else { return };
+    let leases = client(server.url()).await;
+    server.cli(&["LPUSH", "lock:b", "a list"]);
+    let set = leases.lock_all([leases.lock("a"), leases.lock("b"), leases.lock("c")]);
+    let error = set.acquire().await.unwrap_err();
+    assert!(matches!(&error, Error::WrongType { name, .. } if name.as_str() == "b"), "{error}");
+    assert!(leases.lock_all([leases.lock("a"), leases.lock("c")]).acquire().await.unwrap().is_held());
 }
 
 #[tokio::test]

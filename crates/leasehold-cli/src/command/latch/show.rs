@@ -43,7 +43,7 @@ impl Show {
     pub(super) async fn execute(self, leases: &Leasehold, out: Output) -> Result<Exit, Failure> {
         let Some(found) = leases.latch(&self.name, 1).state().await? else {
             if !out.json {
-                output::say("there is none of that name");
+                output::say(&format!("no latch or barrier is named \"{}\"", output::clean(&self.name)));
             }
             return Ok(Exit::NO);
         };

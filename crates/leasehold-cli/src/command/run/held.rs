@@ -1,6 +1,6 @@
 //! What is held while a command runs: one lock, several, or the lead of an election.
 
-use leasehold::{Error, Guard, GuardSet, Holder, Leadership, Lease, Released, Result, election::Yielded};
+use leasehold::{Error, Guard, GuardSet, Leadership, Lease, Released, Result, election::Yielded};
 
 use crate::output;
 
@@ -9,11 +9,18 @@ use crate::output;
 pub(crate) enum Held {
     One(Guard),
     All(GuardSet),
-    Lead {
-        leadership: Leadership,
-        /// The label of the candidate that is to be next.
-        prefer: Option<String>,
-    },
+    Lead { leadership: Leadership, next: Successor },
+}
+
+/// Who is to lead when a term ends.
+#[derive(Clone)]
+pub(crate) enum Successor {
+    /// Who has waited longest.
+    First,
+    /// The first with this label, if there is one.
+    Labelled(String),
+    /// The one with the highest priority.
+    Highest,
 }
 
 impl Held {
@@ -61,25 +68,24 @@ impl Held {
                 let each = leases.leases().iter().zip(outcomes);
                 each.map(|(lease, (_, outcome))| was_ours(lease, outcome)).fold(Ok(()), Result::and)
             }
-            Self::Lead { leadership, prefer } => {
-                was_ours(&leadership.lease(), resign(&leadership, prefer.as_deref()).await)
-            }
+            Self::Lead { leadership, next } => was_ours(&leadership.lease(), resign(&leadership, next).await),
         }
     }
 }
 
-/// Ends the term, by a hand-over if the preferred candidate waits.
-async fn resign(leadership: &Leadership, prefer: Option<&str>) -> Result<Released> {
-    if let Some(preferred) = prefer {
-        let is_preferred =
-            |candidate: &Holder| matches!(candidate, Holder::Leasehold { label, .. } if label == preferred);
-        match leadership.prefer(is_preferred).await {
-            Ok(Yielded::Done(outcome)) => return Ok(outcome),
-            // It may have been handed over: what the store answers now would look like a loss.
-            Err(error) if !leadership.is_held() => return Err(error),
-            Err(error) => output::say(&format!("warning: {error}")),
-            Ok(_) => {}
-        }
+/// Ends the term, by a hand-over if the one that is to be next waits.
+async fn resign(leadership: &Leadership, next: Successor) -> Result<Released> {
+    let yielded = match next {
+        Successor::First => Ok(Yielded::NotWaiting),
+        Successor::Labelled(label) => leadership.prefer(|candidate| candidate.label() == label).await,
+        Successor::Highest => leadership.prefer_highest().await,
+    };
+    match yielded {
+        Ok(Yielded::Done(outcome)) => return Ok(outcome),
+        // It may have been handed over: what the store answers now would look like a loss.
+        Err(error) if !leadership.is_held() => return Err(error),
+        Err(error) => output::say(&format!("warning: {error}")),
+        Ok(_) => {}
     }
     leadership.resign().await
 }

@@ -23,7 +23,7 @@ use leasehold::{Leasehold, Lock, OnOutage};
 
 use self::plan::Plan;
 pub(crate) use self::{
-    held::Held,
+    held::{Held, Successor},
     names::{MODE, NAME, NAMES, Names, PERMITS},
     options::Options,
     plan::Work,
@@ -53,10 +53,10 @@ LEASEHOLD_PERMITS (of a semaphore) in its environment; pass the fence to everyth
 INT, TERM, HUP, QUIT, USR1 and USR2 are forwarded. With --hold, leasehold prints the name and the
 fence and holds the lock until TERM.
 
-With --all the command runs under all these locks or does not run. Commands that name
-the same locks in another order never wait for each other in a circle. It has
-LEASEHOLD_NAMES and LEASEHOLD_FENCES instead of LEASEHOLD_NAME and LEASEHOLD_FENCE: lists with commas,
-in the order of --all. The first lock that is lost ends it.
+With --all the command runs under all these locks or does not run. Commands that name the same locks
+in another order never wait for each other in a circle. It has LEASEHOLD_NAMES and LEASEHOLD_FENCES
+instead of LEASEHOLD_NAME and LEASEHOLD_FENCE: lists with commas, in the order of --all. The first
+lock that is lost ends it.
 
 With --shared the command is one of many readers: they run together, and nobody who takes the same
 name without --shared beside them. With --of M at most M permits of the name are taken at a time, by
@@ -67,14 +67,15 @@ If the lock cannot be renewed, the command and all processes it has started get 
 after a grace period, so that none of them outlives the lock. A small second process sees to it
 also when leasehold itself is stopped or killed. Processes that the command leaves running have
 the grace period to end after it, then they are stopped too: start a service through its manager.
-With --fixed the command is stopped before the ttl ends. The lock is not renewed while the job is stopped with Ctrl-Z, and the job never
-continues without its lock.
+With --fixed the command is stopped before the ttl ends. The lock is not renewed while the job is
+stopped with Ctrl-Z, and the job never continues without its lock.
 
 Exit codes:
   the command's own; 128+N if signal N ended the command, or leasehold while it waited
   1         the lock was not acquired (-n, -w); -E sets another code, and -E 0 prints nothing
   64        wrong usage
   69, 77    the store was unreachable, or refused
+  70        the store cannot do it: --redisson or --acks without a Redis, --of on a quorum
   76        the lock was lost; the command may have done part of its work
   80        the name is in use as another kind: a lock as a semaphore, or the other way round
   81        the semaphore has another number of permits than --of says
@@ -105,7 +106,7 @@ pub(super) struct Run {
     hold_at_least: Option<Duration>,
 
     /// Share the lock with RLock and RFencedLock of Redisson, whose name for it is the store's prefix and NAME
-    #[arg(long)]
+    #[arg(long, conflicts_with_all = ["shared", "permits", "of"])]
     redisson: bool,
 
     /// Do not renew the lock: the command is stopped before the ttl ends

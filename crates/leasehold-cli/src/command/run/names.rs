@@ -39,8 +39,9 @@ impl Names {
     /// Those of `--all`.
     pub(super) fn all(names: Vec<String>) -> Result<Self, Failure> {
         for (place, name) in names.iter().enumerate() {
-            Name::new(name).map_err(|error| {
-                Failure::from(error).hint("--all a,b: commas between the names, and nothing else")
+            Name::new(name).map_err(|error| match name.is_empty() {
+                true => Failure::from(error).hint("--all a,b: commas between the names, and nothing else"),
+                false => Failure::from(error),
             })?;
             if names[..place].contains(name) {
                 return Err(Failure::usage(

@@ -260,8 +260,10 @@ impl Leases for Memory {
                 self.check(store, claim)?;
                 let Some(lock) = store.locks.get_mut(&claim.name) else { continue };
                 hand_over(lock, Some(claim.owner.id()), now, &mut store.wakes)?;
-                if let Some(holders) = lock.refuses(claim, now)? {
-                    return Ok(AnswerAll::Busy { claim: place, holders });
+                match lock.refuses(claim, now) {
+                    Ok(None) => {}
+                    Ok(Some(holders)) => return Ok(AnswerAll::Busy { claim: place, holders }),
+                    Err(error) => return Ok(AnswerAll::Refused { claim: place, error }),
                 }
             }
             let mut grants = Vec::with_capacity(claims.len());

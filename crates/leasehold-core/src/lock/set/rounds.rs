@@ -233,6 +233,10 @@ impl CheckedSet {
                 self.members[member].request.telemetry(core).count(Count::contended);
                 Ok(Some(Blocked { member, holder: holders.into_first() }))
             }
+            Ok(AnswerAll::Refused { claim, error }) => {
+                owed.is_owed = false;
+                Err(owed.refused(claim, error))
+            }
             Err(error) => Err(owed.failed(error)),
         }
     }
@@ -261,11 +265,17 @@ struct Owed<'a> {
 
 impl Owed<'_> {
     fn failed(&mut self, error: EngineError) -> Error {
+        self.refused(0, error)
+    }
+
+    /// `error` is about the name of the claim in this place.
+    fn refused(&mut self, place: usize, error: EngineError) -> Error {
         self.ended_as = Count::failed;
         let names: Vec<_> = self.claims.iter().map(|claim| claim.name.as_str()).collect();
         let doing = format!("acquiring \"{}\" together", names.join("\", \""));
-        let error = self.set.core.explain_doing(error, doing, Some(&self.claims[0].name));
-        self.set.core.report(&error, &self.claims[0].name);
+        let name = &self.claims[place].name;
+        let error = self.set.core.explain_doing(error, doing, Some(name));
+        self.set.core.report(&error, name);
         error
     }
 }
