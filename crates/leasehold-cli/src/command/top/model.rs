@@ -41,12 +41,13 @@ pub(super) enum Page {
 impl Page {
     pub(super) const ALL: [Self; 4] = [Self::Locks, Self::Hot, Self::Waits, Self::Nodes];
 
-    pub(super) fn title(self) -> &'static str {
+    /// Its title, and a short one.
+    pub(super) fn titles(self) -> [&'static str; 2] {
         match self {
-            Self::Locks => "Locks",
-            Self::Hot => "Hot names",
-            Self::Waits => "Who waited for whom",
-            Self::Nodes => "Nodes",
+            Self::Locks => ["Locks"; 2],
+            Self::Hot => ["Hot names", "Hot"],
+            Self::Waits => ["Who waited for whom", "Waits"],
+            Self::Nodes => ["Nodes"; 2],
         }
     }
 }

@@ -98,7 +98,7 @@ pub(super) fn holders(lock: &Lock) -> String {
     match (lock.now.held(), lock.now.holders.total) {
         (None, _) => "-".into(),
         (Some(first), 0 | 1) => label(&first.holder).to_owned(),
-        (Some(first), total) => format!("{} and {} more", label(&first.holder), total - 1),
+        (Some(first), total) => format!("{} +{}", label(&first.holder), total - 1),
     }
 }
 

@@ -34,14 +34,14 @@ fn holder(label: &str) -> Holder {
 }
 
 impl Sample {
-    /// Held under this fence for so many seconds more, by `holder FENCE`.
+    /// Held under this fence for so many seconds more, by a holder called after its last digits.
     pub(super) fn held(self, fence: u64, left: u64) -> Self {
         self.held_as(Mode::Exclusive, fence, left)
     }
 
     pub(super) fn held_as(mut self, mode: Mode, fence: u64, left: u64) -> Self {
         let held = Tenure {
-            holder: holder(&format!("holder {fence}")),
+            holder: holder(&format!("holder {}", fence % 1_000)),
             fence: Fence::new(fence),
             mode,
             expires_in: Some(secs(left)),

@@ -14,7 +14,9 @@ use ratatui::{
         cursor::Show,
         event::{self, Event},
         execute,
-        terminal::{EnterAlternateScreen, LeaveAlternateScreen, disable_raw_mode, enable_raw_mode},
+        terminal::{
+            Clear, ClearType, EnterAlternateScreen, LeaveAlternateScreen, disable_raw_mode, enable_raw_mode,
+        },
     },
 };
 use tokio::sync::mpsc;
@@ -32,9 +34,8 @@ pub(super) struct Screen {
 
 impl Screen {
     pub(super) fn open() -> io::Result<Self> {
-        let terminal = Terminal::new(CrosstermBackend::new(io::stdout()))?;
         // Made first: it gives back what is entered in part.
-        let screen = Self { terminal, theme: Theme::of_environment() };
+        let screen = Self { terminal: terminal()?, theme: Theme::of_environment() };
         let before = panic::take_hook();
         panic::set_hook(Box::new(move |info| {
             leave();
@@ -61,8 +62,15 @@ impl Screen {
     /// Takes the terminal again after somebody else had it.
     pub(super) fn resume(&mut self) -> io::Result<()> {
         enter()?;
-        self.terminal.clear()
+        // `clear` would ask the terminal for its cursor, and the answer would be read as keys.
+        self.terminal = terminal()?;
+        Ok(())
     }
+}
+
+/// It knows nothing of what is on the screen, so all is drawn.
+fn terminal() -> io::Result<Terminal<CrosstermBackend<Stdout>>> {
+    Terminal::new(CrosstermBackend::new(io::stdout()))
 }
 
 impl Drop for Screen {
@@ -77,7 +85,7 @@ static ENTERED: AtomicBool = AtomicBool::new(false);
 fn enter() -> io::Result<()> {
     ENTERED.store(true, Ordering::SeqCst);
     enable_raw_mode()?;
-    execute!(io::stdout(), EnterAlternateScreen)
+    execute!(io::stdout(), EnterAlternateScreen, Clear(ClearType::All))
 }
 
 /// A terminal that is gone needs nothing.

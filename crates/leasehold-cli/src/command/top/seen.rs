@@ -299,13 +299,15 @@ mod tests {
         };
         seen.update(at(0, 1, &["w"]));
         seen.update(at(10, 1, &["w"]));
-        let of = |seen: &Seen| seen.longest_waits(10)[0].1.clone();
-        assert_eq!((of(&seen).episodes, of(&seen).waited, of(&seen).longest), (1, secs(10), secs(11)));
+        let of = |seen: &Seen, holder: &str| seen.waits[&(holder.to_owned(), "w".to_owned())].clone();
+        let first = of(&seen, "holder 1");
+        assert_eq!((first.episodes, first.waited, first.longest), (1, secs(10), secs(11)));
+        assert_eq!((first.waiting_now, &first.names[..]), (1, &[name("a")][..]));
         seen.update(at(20, 2, &["w"]));
-        assert_eq!((of(&seen).episodes, of(&seen).waiting_now), (2, 1));
-        assert_eq!(of(&seen).names, [name("a")]);
+        assert_eq!((of(&seen, "holder 1").waiting_now, of(&seen, "holder 2").episodes), (0, 1));
         seen.update(at(30, 2, &[]));
-        assert_eq!((of(&seen).episodes, of(&seen).waiting_now), (2, 0));
+        seen.update(at(40, 2, &["w"]));
+        assert_eq!((of(&seen, "holder 2").episodes, of(&seen, "holder 2").waiting_now), (2, 1));
     }
 
     #[test]

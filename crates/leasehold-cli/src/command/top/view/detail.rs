@@ -1,6 +1,9 @@
 //! One lock: how it is held, by whom, and who waits, next first.
 
-use leasehold::{Inspection, engine::Tenure};
+use leasehold::{
+    Inspection,
+    engine::{Tenure, Waiter},
+};
 use ratatui::{
     Frame,
     layout::{Constraint, Layout, Rect},
@@ -8,7 +11,7 @@ use ratatui::{
     widgets::{Cell, Paragraph},
 };
 
-use super::{Column, Theme, list, locks, short};
+use super::{Column, NARROW, Theme, list, locks, short};
 use crate::{
     command::top::model::{Open, Top},
     hint::word,
@@ -17,7 +20,7 @@ use crate::{
 };
 
 /// Lines above the list.
-pub(super) const FACTS: u16 = 6;
+pub(super) const FACTS: u16 = 7;
 
 pub(super) fn draw(top: &Top, open: &Open, theme: Theme, frame: &mut Frame<'_>, area: Rect) {
     let [facts, people] = Layout::vertical([Constraint::Length(FACTS), Constraint::Min(0)]).areas(area);
@@ -26,37 +29,38 @@ pub(super) fn draw(top: &Top, open: &Open, theme: Theme, frame: &mut Frame<'_>, 
         return frame.render_widget(Line::raw(format!("asking for \"{name}\"")), facts);
     };
     frame.render_widget(Paragraph::new(lines(top, lock, theme)), facts);
-    let role = if area.width < 60 { 10 } else { 12 };
-    let mut columns: Vec<Column> = vec![("ROLE", Constraint::Length(role)), ("WHO", Constraint::Fill(1))];
-    if area.width >= 60 {
-        columns.push(("MODE", Constraint::Length(10)));
-    }
-    columns.extend([("FENCE", Constraint::Length(16)), ("TIME", Constraint::Length(10))]);
-    if area.width < 60 {
-        columns.remove(2);
+    let mut columns: Vec<Column> = vec![
+        ("ROLE", Constraint::Length(12)),
+        ("WHO", Constraint::Fill(1)),
+        ("TIME", Constraint::Length(10)),
+    ];
+    if area.width >= NARROW {
+        columns.extend([("MODE", Constraint::Length(10)), ("FENCE", Constraint::Length(16))]);
     }
     let width = columns.len();
-    let holders = lock.holders.shown.iter().enumerate().map(|(at, held)| holder(lock, at, held));
-    let waiters = lock.waiters.iter().enumerate().map(|(at, waiter)| {
-        let mode = ModeView::from(waiter.mode).to_string();
-        let place = if at == 0 { "next in line".into() } else { format!("waiter {}", at + 1) };
-        [place, waiter.holder.to_string(), mode, "-".into(), short(waiter.waiting_for)]
-    });
-    let rows = holders.chain(waiters).map(|[role, who, mode, fence, time]| {
-        let cells = match width {
-            5 => vec![role, clean(&who), mode, fence, time],
-            _ => vec![role, clean(&who), time],
+    let holders = lock.holders.shown.len();
+    let row = |at: usize| {
+        let cells = match at.checked_sub(holders) {
+            None => holder(lock, at, &lock.holders.shown[at]),
+            Some(place) => waiter(place, &lock.waiters[place]),
         };
-        cells.into_iter().map(Cell::from).collect()
-    });
-    list(frame, people, theme, &columns, rows, open.cursor);
+        cells.into_iter().take(width).map(Cell::from).collect()
+    };
+    list(frame, people, theme, &columns, holders + lock.waiters.len(), row, open.cursor);
 }
 
 fn holder(lock: &Inspection, at: usize, held: &Tenure) -> [String; 5] {
     let role = if lock.holders.total > 1 { format!("holder {}", at + 1) } else { "holder".into() };
-    let left = held.expires_in.map_or_else(|| "never ends".into(), short);
+    let left = held.expires_in.map_or_else(|| "never ends".into(), |left| format!("{} left", short(left)));
     let mode = ModeView::from(held.mode).to_string();
-    [role, held.holder.to_string(), mode, held.fence.to_string(), left]
+    [role, clean(&held.holder.to_string()), left, mode, held.fence.to_string()]
+}
+
+fn waiter(place: usize, waiter: &Waiter) -> [String; 5] {
+    let role = if place == 0 { "next in line".into() } else { format!("waiter {}", place + 1) };
+    let waits = format!("waits {}", short(waiter.waiting_for));
+    let mode = ModeView::from(waiter.mode).to_string();
+    [role, clean(&waiter.holder.to_string()), waits, mode, "-".into()]
 }
 
 fn lines(top: &Top, lock: &Inspection, theme: Theme) -> Vec<Line<'static>> {
@@ -82,6 +86,7 @@ fn lines(top: &Top, lock: &Inspection, theme: Theme) -> Vec<Line<'static>> {
         0 => String::new(),
         more => format!(", {more} not listed"),
     };
+    let fence = lock.held().map_or_else(|| "-".into(), |held| held.fence.to_string());
     let name = word(lock.name.as_str());
     let command = match lock.held().filter(|_| !top.about.read_only && lock.holders.total == 1) {
         Some(held) => format!("leasehold force-release {name} --fence {}", held.fence),
@@ -91,8 +96,9 @@ fn lines(top: &Top, lock: &Inspection, theme: Theme) -> Vec<Line<'static>> {
     vec![
         Line::styled(title, theme.title()),
         Line::styled(format!("state    {}, {how}", state.as_str()), theme.state(state)),
+        Line::raw(format!("fence    {fence}")),
         Line::raw(format!("ttl      {ttl}")),
-        Line::raw(format!("people   {} holders, {} waiters{unlisted}", lock.holders.total, lock.waiting)),
+        Line::raw(format!("people   holders {}, waiters {}{unlisted}", lock.holders.total, lock.waiting)),
         Line::raw(format!("command  {command}")),
         Line::default(),
     ]

@@ -13,7 +13,7 @@ use crate::command::top::model::Top;
 const KEYS: [(&str, &str); 11] = [
     ("arrows j k", "up and down; PgUp PgDn, Home End"),
     ("Enter", "one lock: its holders and its queue"),
-    ("Esc", "back; without the filter"),
+    ("Esc", "back; removes the filter"),
     ("1 2 3 4 Tab", "locks, hot names, who waited for whom, nodes"),
     ("/", "filter by name, holder or state"),
     ("s", "sort by name, waiting, age, expires"),

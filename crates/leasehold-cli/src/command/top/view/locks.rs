@@ -10,7 +10,7 @@ use ratatui::{
     widgets::Cell,
 };
 
-use super::{Column, Theme, empty, list, short};
+use super::{Column, NARROW, Theme, empty, list, short};
 use crate::{
     command::top::{
         model::{Page, Top},
@@ -57,8 +57,8 @@ impl Part {
     fn on(width: u16) -> &'static [Self] {
         use Part::{Age, Fence, Holders, Mode, Name, Renewals, State, Ttl, Waiters};
         match width {
-            0..60 => &[Name, State, Ttl],
-            60..76 => &[Name, State, Holders, Ttl, Waiters],
+            0..NARROW => &[Name, State, Ttl],
+            NARROW..76 => &[Name, State, Holders, Ttl, Waiters],
             76..110 => &[Name, State, Mode, Holders, Age, Ttl, Waiters],
             _ => &[Name, State, Mode, Holders, Fence, Age, Ttl, Renewals, Waiters],
         }
@@ -80,8 +80,8 @@ pub(super) fn draw(top: &Top, theme: Theme, frame: &mut Frame<'_>, area: Rect) {
     }
     let parts = Part::on(area.width);
     let columns: Vec<_> = parts.iter().map(|part| part.column()).collect();
-    let rows = top.order.iter().map(|name| row(top, theme, name, parts));
-    list(frame, area, theme, &columns, rows, top.cursors[Page::Locks as usize]);
+    let row = |at: usize| row(top, theme, &top.order[at], parts);
+    list(frame, area, theme, &columns, top.order.len(), row, top.cursors[Page::Locks as usize]);
 }
 
 fn row(top: &Top, theme: Theme, name: &Name, parts: &[Part]) -> Vec<Cell<'static>> {

@@ -30,6 +30,8 @@ const ABOVE: u16 = 3;
 const BELOW: u16 = 1;
 /// The heading of a list.
 const HEADING: u16 = 1;
+/// Screens that are not as wide as this show less.
+const NARROW: u16 = 60;
 
 /// How many rows of the list fit on a screen this high.
 pub(super) fn visible(top: &Top, height: u16) -> usize {
@@ -86,13 +88,16 @@ fn header(top: &Top, theme: Theme, frame: &mut Frame<'_>, area: Rect) {
             frame.render_widget(Paragraph::new(Span::styled(text, theme.alarm())), counts);
         }
         None => {
-            let when = top.taken_at.as_ref().map_or_else(String::new, |at| format!("as of {at}"));
+            let when = top.taken_at.as_ref().filter(|_| area.width >= NARROW);
+            let when = when.map_or_else(String::new, |at| format!("as of {at}"));
             sides(frame, counts, Line::raw(counted(top)), Line::raw(when));
         }
     }
     let titles = Page::ALL.iter().enumerate().flat_map(|(at, page)| {
         let style = if *page == top.page { theme.chosen() } else { Style::new() };
-        [Span::styled(format!("{} {}", at + 1, page.title()), style), Span::raw("  ")]
+        let [title, short] = page.titles();
+        let title = if area.width < NARROW { short } else { title };
+        [Span::styled(format!("{} {title}", at + 1), style), Span::raw("  ")]
     });
     frame.render_widget(Line::from(titles.collect::<Vec<_>>()), pages);
 }
@@ -117,15 +122,17 @@ fn footer(top: &Top, theme: Theme, frame: &mut Frame<'_>, area: Rect) {
             };
             Line::raw(keys(top, &format!("Enter detail  {filter}  s sort: {}", top.sort.as_str())))
         }
+        None if top.page == Page::Nodes => Line::raw(keys(top, "")),
         None => Line::raw(keys(top, "Enter detail")),
     };
     frame.render_widget(Paragraph::new(line), area);
 }
 
-fn keys(top: &Top, first: &str) -> String {
+/// What is cut on a narrow screen is on the page of help.
+fn keys(top: &Top, own: &str) -> String {
     let is_of_a_lock = top.open.is_some() || top.page == Page::Locks;
     let force = if top.about.read_only || !is_of_a_lock { "" } else { "f force-release  " };
-    format!("{first}  p pause  {force}? help  q quit")
+    format!("? help  q quit  p pause  {force}{own}")
 }
 
 /// The right side gives way to the left.
@@ -147,12 +154,13 @@ fn list<'a>(
     area: Rect,
     theme: Theme,
     columns: &[Column],
-    rows: impl Iterator<Item = Vec<Cell<'a>>>,
+    rows: usize,
+    row: impl Fn(usize) -> Vec<Cell<'a>>,
     cursor: Cursor,
 ) {
     let fit = usize::from(area.height.saturating_sub(HEADING));
-    let rows = rows.enumerate().skip(cursor.top).take(fit).map(|(at, cells)| {
-        let row = Row::new(cells);
+    let rows = (cursor.top..rows).take(fit).map(|at| {
+        let row = Row::new(row(at));
         if at == cursor.at { row.style(theme.cursor()) } else { row }
     });
     let headings = Row::new(columns.iter().map(|(heading, _)| *heading)).style(theme.title());

@@ -88,9 +88,10 @@ pub(super) fn draw(top: &Top, theme: Theme, frame: &mut Frame<'_>, area: Rect) {
     let widest = facts.iter().map(|fact| fact.what.chars().count()).max().unwrap_or(0) as u16;
     let width = widest.min(area.width / 2);
     let columns = [("WHAT", Constraint::Length(width)), ("VALUE", Constraint::Fill(1))];
-    let rows = facts.iter().map(|fact| {
+    let row = |at: usize| {
+        let fact = &facts[at];
         let style = if fact.is_warning { theme.warning() } else { Style::new() };
         [&fact.what, &fact.value].map(|text| Cell::from(clean(text)).style(style)).into()
-    });
-    list(frame, area, theme, &columns, rows, top.cursors[Page::Nodes as usize]);
+    };
+    list(frame, area, theme, &columns, facts.len(), row, top.cursors[Page::Nodes as usize]);
 }

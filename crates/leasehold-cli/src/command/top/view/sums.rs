@@ -6,7 +6,7 @@ use ratatui::{
     widgets::Cell,
 };
 
-use super::{Column, Theme, empty, list, short};
+use super::{Column, NARROW, Theme, empty, list, short};
 use crate::{
     command::top::model::{Page, Top},
     output::clean,
@@ -23,11 +23,12 @@ pub(super) fn draw_hot(top: &Top, theme: Theme, frame: &mut Frame<'_>, area: Rec
         ("WAITED", Constraint::Length(6)),
         ("WAITERS MAX", Constraint::Length(11)),
     ];
-    let rows = hot.iter().map(|(name, heat)| {
+    let row = |at: usize| {
+        let (name, heat) = hot[at];
         let (acquired, waiters) = (heat.acquisitions.to_string(), heat.waiters_max.to_string());
         [clean(name.as_str()), acquired, short(heat.waited), waiters].map(Cell::from).into()
-    });
-    list(frame, area, theme, &columns, rows, top.cursors[Page::Hot as usize]);
+    };
+    list(frame, area, theme, &columns, hot.len(), row, top.cursors[Page::Hot as usize]);
 }
 
 pub(super) fn draw_waits(top: &Top, theme: Theme, frame: &mut Frame<'_>, area: Rect) {
@@ -41,7 +42,7 @@ pub(super) fn draw_waits(top: &Top, theme: Theme, frame: &mut Frame<'_>, area: R
         ("WAITED", Constraint::Length(6)),
         ("LONGEST", Constraint::Length(7)),
     ];
-    if area.width >= 60 {
+    if area.width >= NARROW {
         columns.extend([
             ("EPISODES", Constraint::Length(8)),
             ("NOW", Constraint::Length(4)),
@@ -49,12 +50,13 @@ pub(super) fn draw_waits(top: &Top, theme: Theme, frame: &mut Frame<'_>, area: R
         ]);
     }
     let width = columns.len();
-    let rows = waits.iter().map(|((holder, waiter), waits)| {
+    let row = |at: usize| {
+        let ((holder, waiter), waits) = waits[at];
         let names: Vec<_> = waits.names.iter().map(|name| name.as_str()).collect();
         let (waited, longest) = (short(waits.waited), short(waits.longest));
         let (episodes, now) = (waits.episodes.to_string(), waits.waiting_now.to_string());
         let cells = [clean(holder), clean(waiter), waited, longest, episodes, now, clean(&names.join(" "))];
         cells.into_iter().take(width).map(Cell::from).collect()
-    });
-    list(frame, area, theme, &columns, rows, top.cursors[Page::Waits as usize]);
+    };
+    list(frame, area, theme, &columns, waits.len(), row, top.cursors[Page::Waits as usize]);
 }
