@@ -3,6 +3,7 @@
 use std::{
     fs::File,
     io::{Read, Write},
+    num::NonZeroU16,
     os::fd::OwnedFd,
     process::{Child, Command},
     sync::{
@@ -63,7 +64,7 @@ impl Screen {
         let child = command.spawn().unwrap();
         drop(command);
         let (screen, keyboard) = (File::from(main.try_clone().unwrap()), File::from(main));
-        let seen = Seen { written: Vec::new(), screen: vt100::Parser::new(ROWS, COLUMNS, 0) };
+        let seen = Seen { written: Vec::new(), screen: vt100::Parser::new(number(ROWS), number(COLUMNS), 0) };
         let seen = Arc::new(Mutex::new(seen));
         let is_hung_up = Arc::new(AtomicBool::new(false));
         let (shared, stops) = (seen.clone(), is_hung_up.clone());
@@ -99,7 +100,7 @@ impl Screen {
     }
 
     pub(crate) fn resize(&mut self, rows: u16, columns: u16) {
-        self.seen.lock().unwrap().screen.screen_mut().set_size(rows, columns);
+        self.seen.lock().unwrap().screen.screen_mut().set_size(number(rows), number(columns));
         tcsetwinsize(self.keyboard(), size(rows, columns)).unwrap();
     }
 
@@ -113,11 +114,9 @@ impl Screen {
             && !screen.hide_cursor()
     }
 
-    /// Signals the program that was started first, which `setsid` waits for.
+    /// Signals the program, which has taken the place of `setsid`.
     pub(crate) fn signal(&self, signal: Signal) {
-        let children = format!("/proc/{0}/task/{0}/children", self.child.id());
-        let pid = poll(LONG, || std::fs::read_to_string(&children).ok()?.trim().parse().ok());
-        kill_process(Pid::from_raw(pid.expect("a program in the terminal")).unwrap(), signal).unwrap();
+        kill_process(Pid::from_child(&self.child), signal).unwrap();
     }
 
     /// Closes the terminal, as the end of a connection does.
@@ -147,6 +146,10 @@ fn watch(mut screen: File, seen: &Mutex<Seen>, is_hung_up: &AtomicBool) {
         seen.written.extend_from_slice(&buffer[..length]);
         seen.screen.process(&buffer[..length]);
     }
+}
+
+fn number(of: u16) -> NonZeroU16 {
+    of.try_into().unwrap()
 }
 
 fn size(rows: u16, columns: u16) -> Winsize {

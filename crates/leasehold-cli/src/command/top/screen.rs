@@ -2,6 +2,7 @@
 
 use std::{
     io::{self, Stdout},
+    mem::ManuallyDrop,
     panic,
     sync::atomic::{AtomicBool, Ordering},
     thread,
@@ -28,7 +29,8 @@ use super::{
 use crate::command::kernel;
 
 pub(super) struct Screen {
-    terminal: Terminal<CrosstermBackend<Stdout>>,
+    /// Its own end would report a terminal that is gone to that terminal, and panic.
+    terminal: ManuallyDrop<Terminal<CrosstermBackend<Stdout>>>,
     theme: Theme,
 }
 
@@ -69,8 +71,8 @@ impl Screen {
 }
 
 /// It knows nothing of what is on the screen, so all is drawn.
-fn terminal() -> io::Result<Terminal<CrosstermBackend<Stdout>>> {
-    Terminal::new(CrosstermBackend::new(io::stdout()))
+fn terminal() -> io::Result<ManuallyDrop<Terminal<CrosstermBackend<Stdout>>>> {
+    Terminal::new(CrosstermBackend::new(io::stdout())).map(ManuallyDrop::new)
 }
 
 impl Drop for Screen {

@@ -80,13 +80,19 @@ impl<'a> Session<'a> {
         let mut signals = Signals::listen(&watched)?;
         let mut screen = Screen::open().map_err(terminal_failed)?;
         let mut events = screen::events()?;
+        let mut step = Step::Go;
         loop {
-            screen.draw(&mut self.top).map_err(terminal_failed)?;
-            match self.step(&mut signals, &mut events).await {
-                Step::Go => {}
+            let done = match step {
+                Step::Go => Ok(()),
                 Step::Quit => return Ok(()),
-                Step::Suspend => screen.suspend().map_err(terminal_failed)?,
-                Step::Resume => screen.resume().map_err(terminal_failed)?,
+                Step::Suspend => screen.suspend(),
+                Step::Resume => screen.resume(),
+            };
+            match done.and_then(|()| screen.draw(&mut self.top)) {
+                Ok(()) => step = self.step(&mut signals, &mut events).await,
+                // The terminal has hung up, and its signal is on the way.
+                Err(error) if error.raw_os_error() == Some(libc::EIO) => return Ok(()),
+                Err(error) => return Err(terminal_failed(error)),
             }
         }
     }
