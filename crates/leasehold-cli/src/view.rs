@@ -44,6 +44,14 @@ pub(crate) enum State {
 }
 
 impl State {
+    pub(crate) fn of(lock: &Inspection) -> Self {
+        match (lock.held(), lock.waiting) {
+            (Some(_), _) => Self::Held,
+            (None, 0) => Self::Free,
+            (None, _) => Self::Waiting,
+        }
+    }
+
     pub(crate) fn as_str(self) -> &'static str {
         match self {
             Self::Held => "held",
@@ -55,15 +63,10 @@ impl State {
 
 impl From<&Inspection> for LockView {
     fn from(lock: &Inspection) -> Self {
-        let state = match (lock.held(), lock.waiting) {
-            (Some(_), _) => State::Held,
-            (None, 0) => State::Free,
-            (None, _) => State::Waiting,
-        };
         let held = lock.held();
         Self {
             name: lock.name.to_string(),
-            state,
+            state: State::of(lock),
             holder: held.map(|tenure| tenure.holder.clone()),
             fence: held.map(|tenure| tenure.fence),
             expires_in_ms: held.and_then(|tenure| tenure.expires_in).map(millis),

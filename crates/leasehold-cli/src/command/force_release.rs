@@ -97,7 +97,8 @@ fn confirm(name: &Name) -> Result<(), Failure> {
     Err(Failure::usage("that is not the name; nothing was done", format!("type \"{name}\" to go on")))
 }
 
-fn text(name: &Name, fence: Fence, outcome: Released) -> String {
+/// What became of it, as a line.
+pub(super) fn text(name: &Name, fence: Fence, outcome: Released) -> String {
     match outcome {
         Released::HandedOver { next: Some(next), .. } => {
             format!("released \"{name}\" from fence {fence}; handed over to fence {next}\n")

@@ -96,7 +96,7 @@ pub(super) async fn all(
     leases: &Leasehold,
     prefix: &str,
     limit: usize,
-) -> Result<(Vec<Inspection>, bool), Failure> {
+) -> leasehold::Result<(Vec<Inspection>, bool)> {
     let mut found: Vec<Inspection> = Vec::new();
     let mut from = None;
     loop {

@@ -19,6 +19,7 @@ mod quorum;
 mod run;
 mod semaphore;
 mod stats;
+mod top;
 mod watch;
 
 use clap::{ArgAction, Args, Parser, Subcommand};
@@ -39,6 +40,7 @@ Examples:
   leasehold run --of 4 gpu -- ./render     at most four at a time
   leasehold elect scheduler -- ./serve     run a service, led by one host at a time
   leasehold ls                             who holds what
+  leasehold top                            the same, live
   leasehold inspect nightly                who holds it and who waits
   leasehold doctor                         check the store
 
@@ -89,6 +91,7 @@ enum Command {
     Inspect(inspect::Inspect),
     ForceRelease(force_release::ForceRelease),
     Watch(watch::Watch),
+    Top(top::Top),
     Stats(stats::Stats),
     Doctor(doctor::Doctor),
     #[command(subcommand)]
@@ -121,6 +124,7 @@ impl Cli {
             Command::Inspect(inspect) => inspect.execute(global).await,
             Command::ForceRelease(release) => release.execute(global).await,
             Command::Watch(watch) => watch.execute(global).await,
+            Command::Top(top) => top.execute(global).await,
             Command::Stats(stats) => stats.execute(global).await,
             Command::Doctor(doctor) => doctor.execute(global).await,
             Command::Quorum(quorum) => quorum.execute(global).await,

@@ -1,89 +1,13 @@
 //! On a terminal: the command gets it, Ctrl-C and Ctrl-Z work, waiting is shown, and force-release asks.
 
-use std::{
-    fs::File,
-    io::{Read, Write},
-    os::fd::OwnedFd,
-    process::{Child, Command},
-    sync::{Arc, Mutex},
+use std::{fs::File, io::Write};
+
+use leasehold_testkit::eventually;
+
+use crate::{
+    sandbox::{BINARY, LONG, Sandbox},
+    screen::Screen,
 };
-
-use leasehold_testkit::{eventually, poll};
-use rustix::{
-    fs::{Mode, OFlags},
-    pty::{OpenptFlags, grantpt, openpt, ptsname, unlockpt},
-    termios::{Winsize, tcsetwinsize},
-};
-
-use crate::sandbox::{BINARY, LONG, Sandbox};
-
-/// A terminal with a program in it.
-struct Screen {
-    keyboard: File,
-    shown: Arc<Mutex<String>>,
-    child: Child,
-}
-
-impl Screen {
-    /// Runs `leasehold` on a new terminal.
-    fn leasehold(sandbox: &Sandbox, words: &[&str]) -> Self {
-        Self::open(sandbox, &[&[BINARY], words].concat())
-    }
-
-    /// `setsid` makes the terminal the program's own, which otherwise needs unsafe code.
-    fn open(sandbox: &Sandbox, words: &[&str]) -> Self {
-        let main = openpt(OpenptFlags::RDWR | OpenptFlags::NOCTTY | OpenptFlags::CLOEXEC).unwrap();
-        grantpt(&main).unwrap();
-        unlockpt(&main).unwrap();
-        let name = ptsname(&main, Vec::new()).unwrap();
-        let flags = OFlags::RDWR | OFlags::NOCTTY | OFlags::CLOEXEC;
-        let side: OwnedFd = rustix::fs::open(name, flags, Mode::empty()).unwrap();
-        let size = Winsize { ws_row: 24, ws_col: 160, ws_xpixel: 0, ws_ypixel: 0 };
-        tcsetwinsize(&main, size).unwrap();
-        let mut command: Command = sandbox.program("setsid");
-        command.env("TERM", "xterm");
-        command.args(["--ctty", "--wait", "env", "--default-signal"]).args(words);
-        command.stdin(side.try_clone().unwrap()).stdout(side.try_clone().unwrap()).stderr(side);
-        let child = command.spawn().unwrap();
-        drop(command);
-        let (mut screen, keyboard) = (File::from(main.try_clone().unwrap()), File::from(main));
-        let shown = Arc::new(Mutex::new(String::new()));
-        let seen = shown.clone();
-        std::thread::spawn(move || {
-            let mut buffer = [0; 4096];
-            // Ends with an error when the last program has left the terminal.
-            while let Ok(length @ 1..) = screen.read(&mut buffer) {
-                seen.lock().unwrap().push_str(&String::from_utf8_lossy(&buffer[..length]));
-            }
-        });
-        Self { keyboard, shown, child }
-    }
-
-    fn shown(&self) -> String {
-        self.shown.lock().unwrap().clone()
-    }
-
-    fn await_text(&self, text: &str) {
-        let seen = poll(LONG, || self.shown().contains(text).then_some(()));
-        assert!(seen.is_some(), "{text:?} is not shown: {}", self.shown());
-    }
-
-    fn type_keys(&mut self, keys: &str) {
-        self.keyboard.write_all(keys.as_bytes()).unwrap();
-    }
-
-    fn end(&mut self) -> Option<i32> {
-        let status = poll(LONG, || self.child.try_wait().unwrap());
-        status.unwrap_or_else(|| panic!("it does not end: {}", self.shown())).code()
-    }
-}
-
-impl Drop for Screen {
-    fn drop(&mut self) {
-        let _ended = self.child.kill();
-        let _reaped = self.child.wait();
-    }
-}
 
 #[test]
 fn the_command_reads_from_the_terminal() {

@@ -2,7 +2,7 @@
 
 use crate::sandbox::Sandbox;
 
-const COMMANDS: [&[&str]; 36] = [
+const COMMANDS: [&[&str]; 37] = [
     &["run"],
     &["elect"],
     &["leader"],
@@ -16,6 +16,7 @@ const COMMANDS: [&[&str]; 36] = [
     &["inspect"],
     &["force-release"],
     &["watch"],
+    &["top"],
     &["stats"],
     &["doctor"],
     &["completions"],
@@ -165,7 +166,17 @@ fn completions_know_the_commands() {
     for shell in ["bash", "zsh", "fish", "elvish", "powershell"] {
         let ran = sandbox.run(&["completions", shell]);
         assert_eq!(ran.code, Some(0));
-        for word in ["force-release", "set-limit", "shared", "permits", "elect", "prefer", "leader"] {
+        for word in [
+            "force-release",
+            "set-limit",
+            "shared",
+            "permits",
+            "elect",
+            "prefer",
+            "leader",
+            "top",
+            "read-only",
+        ] {
             assert!(ran.stdout.contains(word), "{shell}: {word}");
         }
     }
@@ -184,6 +195,7 @@ fn there_is_a_manual_page_for_every_command() {
         "leasehold-lock-acquire.1",
         "leasehold-semaphore-set-limit.1",
         "leasehold-force-release.1",
+        "leasehold-top.1",
     ] {
         let text = std::fs::read_to_string(sandbox.path("pages").join(page)).unwrap();
         for section in ["NAME", "SYNOPSIS", "EXIT STATUS", "ENVIRONMENT", "FILES", "EXAMPLES"] {

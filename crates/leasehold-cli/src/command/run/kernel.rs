@@ -149,7 +149,7 @@ pub(super) fn default_terminal_stops() {
 /// Stops our process group as the terminal would have done; returns when it is continued. The kernel does nothing if
 /// nobody could continue us.
 #[expect(unsafe_code, reason = "the default action of a handled signal needs its disposition changed")]
-pub(super) fn stop_own_group() {
+pub(crate) fn stop_own_group() {
     // SAFETY: an all-zero sigaction is a valid value: no flags, an empty mask, SIG_DFL.
     let mut default: libc::sigaction = unsafe { std::mem::zeroed() };
     default.sa_sigaction = libc::SIG_DFL;
