@@ -223,6 +223,11 @@ pub(super) fn failed_or_unexpected(value: Value) -> EngineError {
 
 /// The refusal of an operation by a server that takes no writes.
 pub(super) fn read_only(reply: &Value) -> Option<EngineError> {
+    // Of several claims it is the refusal of one.
+    let reply = match items(reply) {
+        [Value::Int(_), refusal @ Value::Array(_)] => refusal,
+        _ => reply,
+    };
     let [Value::Int(9), why] = items(reply) else { return None };
     text(why).map(from_words).filter(|error| error.why.starts_with("READONLY"))
 }
@@ -331,6 +336,18 @@ pub(super) fn of_dial(error: &RedisError, tls: bool) -> EngineError {
 #[cfg(test)]
 mod tests {
     use super::*;
+
+    #[test]
+    fn a_refusal_to_write_is_found_also_in_that_of_one_of_several_claims() {
+        let failed = |why: &str| Value::Array(vec![Value::Int(9), Value::BulkString(why.into())]);
+        let read_only_words = "READONLY You can't write against a read only replica.";
+        for reply in [failed(read_only_words), Value::Array(vec![Value::Int(1), failed(read_only_words)])] {
+            assert_eq!(read_only(&reply).map(|error| error.fault), Some(Fault::Refused(Refusal::ReadOnly)));
+        }
+        for reply in [failed("OOM"), Value::Array(vec![Value::Int(1), failed("OOM")]), Value::Int(9)] {
+            assert!(read_only(&reply).is_none());
+        }
+    }
 
     #[test]
     fn the_servers_words_become_kinds() {

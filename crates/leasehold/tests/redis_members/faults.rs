@@ -112,6 +112,22 @@ async fn a_set_with_a_key_of_another_type_says_which() {
 }
 
 #[tokio::test]
+async fn a_set_leaves_a_server_that_became_a_replica() {
+    let Some(server) = leasehold_testkit::redis_or_skip() else { return };
+    let leases = Leasehold::builder(server.url()).command_timeout(Duration::from_secs(2));
+    let leases = leases.connect().await.unwrap();
+    let set = || leases.lock_all([leases.lock("a"), leases.read_lock("b")]);
+    assert!(set().acquire().await.unwrap().release().await.was_held());
+    // Its connections stay open.
+    server.cli(&["REPLICAOF", "127.0.0.1", "1"]);
+    let error = set().acquire().await.unwrap_err();
+    assert!(matches!(error, Error::StoreUnreachable { .. }), "{error}");
+    assert!(leases.stats().disconnected > 0, "it was believed");
+    server.cli(&["REPLICAOF", "NO", "ONE"]);
+    eventually_async(LONG, "the set", || async { set().acquire().await.is_ok() }).await;
+}
+
+#[tokio::test]
 async fn forgotten_scripts_are_sent_again_unnoticed() {
     let Some(server) = leasehold_testkit::redis_or_skip() else { return };
     let leases = client(server.url()).await;
