@@ -87,7 +87,7 @@ impl Postgres {
                 Settle::Done => ("done", Duration::ZERO, None),
                 Settle::Postpone(time) => ("postpone", *time, None),
                 Settle::GiveBack => ("give back", Duration::ZERO, None),
-                Settle::Bury(why) => ("bury", Duration::ZERO, Some(why.as_str())),
+                Settle::Bury(why) => ("bury", Duration::ZERO, Some(why.as_bytes())),
             };
             ends.push(end);
             times.push(millis(time));
@@ -99,7 +99,7 @@ impl Postgres {
             (&receipts, Type::INT8_ARRAY),
             (&ends, Type::TEXT_ARRAY),
             (&times, Type::INT8_ARRAY),
-            (&whys, Type::TEXT_ARRAY),
+            (&whys, Type::BYTEA_ARRAY),
         ];
         let sql = "SELECT leasehold.settle_deadlines($1, $2, $3, $4, $5, $6) AS good";
         reply::get(&reply::one(self.pool.query(until, Purpose::Keep, sql, &params).await?)?, "good")
@@ -210,7 +210,7 @@ impl Deadlines for Postgres {
                     id: reply::get::<&str>(row, "id")?.into(),
                     attempts: attempts(row, "attempts")?,
                     buried_at_ms: count(row, "buried_ms")?,
-                    why: reply::get(row, "why")?,
+                    why: String::from_utf8_lossy(reply::get(row, "why")?).into_owned(),
                     context: context(row)?,
                 })
             };

@@ -27,13 +27,13 @@ use leasehold_core::{
     clock::{Clock, Until},
     engine::{
         Capabilities, Engine, EngineError, EngineOptions, Fut, Handover, Health, Inspect, Leases, Reach,
-        WakeSink, deadlines::Deadlines, records::Records, registry::Registry,
+        Schema, WakeSink, deadlines::Deadlines, records::Records, registry::Registry,
     },
     error,
     name::NAME_MAX_BYTES,
 };
 use listen::Listener;
-pub use migrate::{Installed, SCHEMA_VERSION, check, migrate, script};
+pub use migrate::{SCHEMA_VERSION, script};
 use pool::Pool;
 use url::StoreUrl;
 
@@ -92,6 +92,10 @@ impl Engine for Postgres {
 
     fn deadlines(&self) -> Result<&dyn Deadlines, &'static str> {
         Ok(self)
+    }
+
+    fn schema(&self) -> Option<&dyn Schema> {
+        Some(self)
     }
 
     fn round_trips(&self) -> Option<u64> {

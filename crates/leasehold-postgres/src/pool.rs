@@ -54,6 +54,7 @@ pub(super) struct Pool {
     sink: OnceLock<Weak<dyn WakeSink>>,
     pub(super) size: usize,
     pub(super) round_trips: AtomicU64,
+    answered: AtomicU64,
 }
 
 /// A connection. Its number is never used again.
@@ -83,6 +84,7 @@ impl Pool {
             sink: OnceLock::new(),
             size,
             round_trips: AtomicU64::new(0),
+            answered: AtomicU64::new(0),
         })
     }
 
@@ -93,10 +95,6 @@ impl Pool {
     /// Closes what is idle; a later call dials again.
     pub(super) fn close(&self) {
         locked(&self.idle).clear();
-    }
-
-    pub(super) fn shown(&self) -> &str {
-        &self.target.shown
     }
 
     pub(super) fn is_encrypted(&self) -> bool {
@@ -123,10 +121,6 @@ impl Pool {
 
     /// A connection for one call.
     pub(super) async fn checkout(self: &Arc<Self>, until: Until, purpose: Purpose) -> Result<Checkout> {
-        let in_use = || {
-            let why = format!("all {} connections of the pool are in use", self.size);
-            EngineError::new(Fault::Unreachable, why)
-        };
         let permits = async {
             let asking = match purpose {
                 Purpose::Ask => Some(self.asking.clone().acquire_owned().await),
@@ -134,7 +128,15 @@ impl Pool {
             };
             (asking, self.all.clone().acquire_owned().await)
         };
-        let (asking, all) = self.clock.bounded(until, permits).await.ok_or_else(in_use)?;
+        // For at most half of the time: the rest is for the statement.
+        let (now, answered) = (self.clock.now(), self.answered.load(Ordering::Relaxed));
+        let turn = self.clock.bounded(now + until.since(now) / 2, permits).await;
+        let (asking, all) = turn.ok_or_else(|| {
+            let why = format!("all {} connections of the pool are in use", self.size);
+            // A client that is busy does not report its server as unreachable.
+            let is_served = self.answered.load(Ordering::Relaxed) > answered;
+            EngineError::new(if is_served { Fault::Busy } else { Fault::Unreachable }, why)
+        })?;
         let permits = Permits { _asking: asking.and_then(Result::ok), _all: all.ok() };
         let idle = std::iter::from_fn(|| locked(&self.idle).pop()).find(|link| !link.client.is_closed());
         if let Some(link) = idle {
@@ -262,6 +264,7 @@ impl Checkout {
                 return Err(EngineError::no_answer());
             };
             self.is_unanswered = false;
+            self.pool.answered.fetch_add(1, Ordering::Relaxed);
             match answer {
                 Err(error) if reply::may_be_repeated(&error) && self.pool.clock.now() < until => {}
                 answer => return answer.map_err(|error| reply::error(&error)),

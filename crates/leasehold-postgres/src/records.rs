@@ -73,7 +73,6 @@ impl Postgres {
 
     async fn settle_record(&self, settle: &Settle, until: Until) -> Result<Settled> {
         let Settle { hold, fingerprint, outcome, keep } = settle;
-        self.attempts.end(hold.owner.id());
         let mut connection = self.pool.checkout(until, Purpose::Keep).await?;
         let may_arrive = self.attempts.may_come_late(hold.owner.id(), connection.number());
         let (state, body) = match outcome {
@@ -84,7 +83,7 @@ impl Postgres {
         };
         let fingerprint = fingerprint.as_ref().map(Fingerprint::as_bytes);
         let (keep, patience) = (millis(*keep), self.pool.patience_ms(until));
-        let params: [Param<'_>; 9] = [
+        let params: [Param<'_>; 10] = [
             (&hold.name.as_str(), Type::TEXT),
             (&Uuid(id(&hold.owner)), Type::UUID),
             (&hold.fence.as_i64(), Type::INT8),
@@ -92,10 +91,11 @@ impl Postgres {
             (&fingerprint, Type::BYTEA),
             (&body, Type::BYTEA),
             (&keep, Type::INT8),
+            (&shown(&hold.owner), Type::TEXT),
             (&may_arrive, Type::BOOL),
             (&patience, Type::INT8),
         ];
-        let sql = "SELECT * FROM leasehold.settle_record($1, $2, $3, $4, $5, $6, $7, $8, $9)";
+        let sql = "SELECT * FROM leasehold.settle_record($1, $2, $3, $4, $5, $6, $7, $8, $9, $10)";
         let row = reply::one(connection.query(until, sql, &params, || ()).await?)?;
         self.attempts.ended(hold.owner.id());
         let later: Option<i64> = reply::get(&row, "later")?;
@@ -184,8 +184,11 @@ fn record(key: Name, row: &Row) -> Result<Record> {
         "completed" => Some(State::Completed(body)),
         "failed" => Some(State::Failed(body)),
         "quarantined" => Some(State::Quarantined(body)),
-        // The owner value stays in the database.
-        _ => Some(State::Running(Owner::new(0, &reply::holder(reply::get(row, "holder")?)))),
+        _ => {
+            let owner = Owner::from_exposed(reply::get(row, "owner")?);
+            let unreadable = || EngineError::new(Fault::Corrupt, "an owner value that cannot be read");
+            Some(State::Running(owner.ok_or_else(unreadable)?))
+        }
     };
     let fingerprint: Option<&[u8]> = reply::get(row, "fingerprint")?;
     let fence = reply::fence(reply::get(row, "fence")?);

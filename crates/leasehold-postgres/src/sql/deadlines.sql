@@ -90,7 +90,7 @@ END $$;
 -- whys           why one is buried
 -- returns        for each whether its receipt was good
 CREATE OR REPLACE FUNCTION leasehold.settle_deadlines(
-    pool_name text, ids text[], receipts bigint[], ends text[], after_ms bigint[], whys text[])
+    pool_name text, ids text[], receipts bigint[], ends text[], after_ms bigint[], whys bytea[])
 RETURNS boolean[]
 LANGUAGE plpgsql AS $$
 DECLARE
@@ -160,7 +160,7 @@ $$;
 --
 -- after  where the page before ended
 CREATE OR REPLACE FUNCTION leasehold.dead_deadlines(pool_name text, after text, most int)
-RETURNS TABLE (id text, attempts int, buried_ms bigint, why text, context bytea)
+RETURNS TABLE (id text, attempts int, buried_ms bigint, why bytea, context bytea)
 LANGUAGE sql STABLE AS $$
     SELECT d.id, d.attempts, d.buried_ms, d.why, d.context
     FROM leasehold.pools AS p JOIN leasehold.dead AS d USING (pool)

@@ -84,7 +84,7 @@ BEGIN
     ELSIF r.state <> 'running' THEN
         outcome := r.state;
         body := r.body;
-    ELSIF r.id = owner THEN
+    ELSIF r.id = owner AND r.holder = coalesce(its_holder, r.holder) THEN
         r.ends := at + lease_ms * 1000;
         PERFORM leasehold.write_record(r);
         outcome := 'yours';
@@ -112,11 +112,12 @@ END $$;
 -- its_print   of the request
 -- its_body    the result
 -- keep_ms     how long it is kept
+-- its_holder  what people see of the owner; null compares only the owner
 -- may_arrive  a request to begin of this attempt may still arrive
 -- returns     stored, or false and the fence of whoever has begun since
 CREATE OR REPLACE FUNCTION leasehold.settle_record(
     record_key text, owner uuid, its_fence bigint, its_end text, its_print bytea, its_body bytea, keep_ms bigint,
-    may_arrive boolean DEFAULT false, patience_ms bigint DEFAULT NULL,
+    its_holder text DEFAULT NULL, may_arrive boolean DEFAULT false, patience_ms bigint DEFAULT NULL,
     OUT stored boolean, OUT later bigint)
 LANGUAGE plpgsql AS $$
 DECLARE
@@ -141,7 +142,7 @@ BEGIN
     ELSIF lives AND r.state = 'mark' THEN
         stored := false;
         RETURN;
-    ELSIF lives AND (r.state <> 'running' OR r.id <> owner) THEN
+    ELSIF lives AND (r.state <> 'running' OR r.id <> owner OR r.holder <> its_holder) THEN
         -- No two executions of a key have one fence: a settlement that was sent again.
         stored := r.fence = its_fence;
         later := CASE WHEN NOT stored THEN r.fence END;
@@ -234,14 +235,14 @@ BEGIN
     RETURN true;
 END $$;
 
--- Keys in order that begin with a prefix, with what is under them. No owner is shown.
+-- Keys in order that begin with a prefix, with what is under them; for programs that may settle it, also the owner of one that is running.
 --
 -- after  where the page before ended; empty begins
 -- most   how many
 CREATE OR REPLACE FUNCTION leasehold.show_records(prefix text, after text, most int)
-RETURNS TABLE (key text, state text, fence bigint, fingerprint bytea, holder text, body bytea, expires_us bigint)
+RETURNS TABLE (key text, state text, fence bigint, fingerprint bytea, owner text, body bytea, expires_us bigint)
 LANGUAGE sql STABLE AS $$
-    SELECT t.key, t.state, t.fence, t.fingerprint, t.holder, t.body, t.ends - leasehold.now_us()
+    SELECT t.key, t.state, t.fence, t.fingerprint, replace(t.id::text, '-', '') || ' ' || t.holder, t.body, t.ends - leasehold.now_us()
     FROM leasehold.records AS t
     WHERE t.state IS NOT NULL AND t.ends > leasehold.now_us()
       AND t.key > after COLLATE "C" AND t.key >= prefix COLLATE "C" AND starts_with(t.key, prefix)
@@ -251,9 +252,9 @@ $$;
 
 -- What is under one key.
 CREATE OR REPLACE FUNCTION leasehold.show_record(record_key text)
-RETURNS TABLE (key text, state text, fence bigint, fingerprint bytea, holder text, body bytea, expires_us bigint)
+RETURNS TABLE (key text, state text, fence bigint, fingerprint bytea, owner text, body bytea, expires_us bigint)
 LANGUAGE sql STABLE AS $$
-    SELECT t.key, t.state, t.fence, t.fingerprint, t.holder, t.body, t.ends - leasehold.now_us()
+    SELECT t.key, t.state, t.fence, t.fingerprint, replace(t.id::text, '-', '') || ' ' || t.holder, t.body, t.ends - leasehold.now_us()
     FROM leasehold.records AS t
     WHERE t.key = record_key AND t.state IS NOT NULL AND t.ends > leasehold.now_us()
 $$;

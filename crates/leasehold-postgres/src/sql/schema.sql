@@ -136,7 +136,7 @@ CREATE TABLE leasehold.dead (
     id        text   COLLATE "C" NOT NULL,
     attempts  int    NOT NULL,
     buried_ms bigint NOT NULL,
-    why       text   NOT NULL,
+    why       bytea  NOT NULL,  -- any text, also one with a zero in it
     context   bytea,
     PRIMARY KEY (pool, id)
 );

@@ -61,8 +61,8 @@ impl Fixture for PostgresFixture {
     }
 
     fn leftovers(&self, namespace: &str) -> Vec<String> {
-        let sql = "SELECT 'lock ' || name FROM leasehold.locks WHERE id IS NOT NULL \
-                   UNION ALL SELECT 'holder of ' || name FROM leasehold.holders \
+        let sql = "SELECT 'lock ' || name FROM leasehold.locks WHERE id IS NOT NULL AND ends > leasehold.now_us() \
+                   UNION ALL SELECT 'holder of ' || name FROM leasehold.holders WHERE ends > leasehold.now_us() \
                    UNION ALL SELECT 'waiter of ' || name FROM leasehold.waiters";
         self.server.sql(namespace, sql).lines().map(str::to_owned).collect()
     }
