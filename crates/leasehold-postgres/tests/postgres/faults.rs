@@ -114,7 +114,7 @@ async fn a_crowd_that_claims_costs_no_lease() {
     let guard = leases.lock("held").ttl(Duration::from_secs(6)).keep_alive().acquire().await.unwrap();
     // A session of somebody else keeps the row of a name locked: all who claim it wait within the server.
     let app = session(&server.url(&database)).await;
-    leases.lock("stuck").acquire().await.unwrap().release().await.unwrap();
+    assert!(leases.lock("stuck").acquire().await.unwrap().release().await.unwrap().was_held());
     app.batch_execute("BEGIN; UPDATE leasehold.locks SET ends = 0 WHERE name = 'stuck'").await.unwrap();
     let crowd: Vec<_> = (0..20)
         .map(|_| {
@@ -182,7 +182,7 @@ async fn behind_a_pooler_listen_names_the_database_itself() {
         while !known().await {
             tokio::task::yield_now().await;
         }
-        guard.release().await.unwrap();
+        assert!(guard.release().await.unwrap().was_held());
         waiting.await.unwrap().unwrap();
         drop(one);
         said

@@ -25,7 +25,7 @@ async fn a_database_without_the_schema_names_the_command_and_is_usable_after_it(
     assert_eq!(schema.check().await.unwrap(), Installed::Nothing);
     assert_eq!(schema.install().await.unwrap(), Installed::Nothing);
     assert_eq!(schema.install().await.unwrap(), Installed::Current { version: SCHEMA_VERSION });
-    leases.lock("x").acquire().await.unwrap().release().await.unwrap();
+    assert!(leases.lock("x").acquire().await.unwrap().release().await.unwrap().was_held());
     leases.close().await.unwrap();
 }
 
