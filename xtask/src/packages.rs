@@ -18,7 +18,10 @@ const PACKAGES: &[Package] = &[
     Package {
         name: "postgresql",
         // Debian keeps the server's programs apart from the search path.
-        proofs: &[&["psql", "--version"], &["sh", "-c", "test -x /usr/lib/postgresql/*/bin/initdb || initdb --version"]],
+        proofs: &[
+            &["psql", "--version"],
+            &["sh", "-c", "test -x /usr/lib/postgresql/*/bin/initdb || initdb --version"],
+        ],
         needed_for: "every test of the PostgreSQL engine",
     },
     Package {

@@ -82,8 +82,11 @@ impl Fence {
     pub fn assert_held_sql(self, name: &Name) -> String {
         let name = name.as_str().replace('\'', "''");
         // Means the same whether or not the server takes a backslash for itself.
-        let literal =
-            if name.contains('\\') { format!("E'{}'", name.replace('\\', "\\\\")) } else { format!("'{name}'") };
+        let literal = if name.contains('\\') {
+            format!("E'{}'", name.replace('\\', "\\\\"))
+        } else {
+            format!("'{name}'")
+        };
         format!("SELECT leasehold.assert_held({literal}, {})", self.0)
     }
 

@@ -40,7 +40,12 @@ fn context(row: &Row) -> Result<Option<Bytes>> {
 }
 
 impl Postgres {
-    async fn layout_of(&self, pool: &Name, new: Option<PoolLayout>, until: Until) -> Result<Option<PoolLayout>> {
+    async fn layout_of(
+        &self,
+        pool: &Name,
+        new: Option<PoolLayout>,
+        until: Until,
+    ) -> Result<Option<PoolLayout>> {
         let buckets = new.map(|layout| i32::from(layout.buckets));
         let placement = new.map(|layout| layout.placement.to_string());
         let params: [Param<'_>; 3] =
@@ -131,8 +136,10 @@ impl Deadlines for Postgres {
             };
             let afters: Vec<_> = deadlines.iter().map(|deadline| after(&deadline.due)).collect();
             let ats: Vec<_> = deadlines.iter().map(|deadline| at(&deadline.due)).collect();
-            let contexts: Vec<Option<&[u8]>> = deadlines.iter().map(|deadline| deadline.context.as_deref()).collect();
-            let (new_buckets, placement) = (i32::from(pool.layout.buckets), pool.layout.placement.to_string());
+            let contexts: Vec<Option<&[u8]>> =
+                deadlines.iter().map(|deadline| deadline.context.as_deref()).collect();
+            let (new_buckets, placement) =
+                (i32::from(pool.layout.buckets), pool.layout.placement.to_string());
             let params: [Param<'_>; 8] = [
                 (&pool.name.as_str(), Type::TEXT),
                 (&new_buckets, Type::INT4),

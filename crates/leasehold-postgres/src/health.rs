@@ -45,7 +45,8 @@ const CHECKS: [Check; 9] = [
     }),
     Check("synchronous-commit", "set synchronous_commit = on for this user or database", |server| {
         (server.settings.synchronous_commit == "off").then(|| {
-            "synchronous_commit is off: a crash forgets the last grants, and others get the same locks".to_owned()
+            "synchronous_commit is off: a crash forgets the last grants, and others get the same locks"
+                .to_owned()
         })
     }),
     Check("isolation", "set default_transaction_isolation = 'read committed' for this user", |server| {
@@ -57,15 +58,25 @@ const CHECKS: [Check; 9] = [
         })
     }),
     Check("no-tls", "add ?sslmode=require to the store URL", |server| {
-        (!server.is_encrypted).then(|| "passwords and owner values can be read on the way to the server".to_owned())
+        (!server.is_encrypted)
+            .then(|| "passwords and owner values can be read on the way to the server".to_owned())
     }),
-    Check("clock", "synchronise the clocks; leases are not affected, fences and deadlines follow the server's", |server| {
-        (server.clock_offset_ms.abs() > 5_000)
-            .then(|| format!("the server's clock differs from this host's by {} ms", server.clock_offset_ms))
-    }),
+    Check(
+        "clock",
+        "synchronise the clocks; leases are not affected, fences and deadlines follow the server's",
+        |server| {
+            (server.clock_offset_ms.abs() > 5_000).then(|| {
+                format!("the server's clock differs from this host's by {} ms", server.clock_offset_ms)
+            })
+        },
+    ),
     Check("connections", "raise max_connections, or put a pooler before the server", |server| {
         (server.connections_free < server.pool as i64 + 1).then(|| {
-            format!("{} connections are free, and a client may take {}", server.connections_free, server.pool + 1)
+            format!(
+                "{} connections are free, and a client may take {}",
+                server.connections_free,
+                server.pool + 1
+            )
         })
     }),
     Check("old-transaction", "end it, and set idle_in_transaction_session_timeout", |server| {

@@ -121,7 +121,8 @@ impl Postgres {
         let since = self.clock.now();
         let mut order: Vec<usize> = (0..claims.len()).collect();
         order.sort_by_key(|place| claims[*place].name.as_str());
-        let of = |what: &dyn Fn(&Claim) -> i64| -> Vec<i64> { order.iter().map(|n| what(&claims[*n])).collect() };
+        let of =
+            |what: &dyn Fn(&Claim) -> i64| -> Vec<i64> { order.iter().map(|n| what(&claims[*n])).collect() };
         let names: Vec<&str> = order.iter().map(|n| claims[*n].name.as_str()).collect();
         let owners: Vec<Uuid> = order.iter().map(|n| Uuid(id(&claims[*n].owner))).collect();
         let holders: Vec<&str> = order.iter().map(|n| shown(&claims[*n].owner)).collect();

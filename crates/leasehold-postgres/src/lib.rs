@@ -27,7 +27,7 @@ use leasehold_core::{
     clock::{Clock, Until},
     engine::{
         Capabilities, Engine, EngineError, EngineOptions, Fut, Handover, Health, Inspect, Leases, Reach,
-        Schema, WakeSink, deadlines::Deadlines, records::Records, registry::Registry,
+        Schema, WakeSink, deadlines::Deadlines, latches::Latches, records::Records, registry::Registry,
     },
     error,
     name::NAME_MAX_BYTES,
@@ -56,12 +56,19 @@ impl Postgres {
         let listen_at = url.listen_target(options)?;
         let pool = Pool::new(target, url.connections(options)?, options);
         let listener = Listener::new(listen_at, Arc::downgrade(&pool), options);
-        let capabilities =
-            Capabilities::new("postgres", Reach::Network, Handover::Pull, true, NAME_MAX_BYTES)
-                .without_acks("synchronous_commit and synchronous_standby_names of the server say which replicas have a grant")
-                .with_all_modes()
-                .with_claim_all()
-                .with_hand_to();
+        let capabilities = Capabilities::new(
+            "postgres",
+            Reach::Network,
+            Handover::Pull,
+            true,
+            NAME_MAX_BYTES,
+        )
+        .without_acks(
+            "synchronous_commit and synchronous_standby_names of the server say which replicas have a grant",
+        )
+        .with_all_modes()
+        .with_claim_all()
+        .with_hand_to();
         let clock = options.clock.clone();
         Ok(Self { pool, listener, clock, attempts: Arc::default(), capabilities })
     }
@@ -92,6 +99,10 @@ impl Engine for Postgres {
 
     fn deadlines(&self) -> Result<&dyn Deadlines, &'static str> {
         Ok(self)
+    }
+
+    fn latches(&self) -> Result<&dyn Latches, &'static str> {
+        Err("latches and barriers are not kept in PostgreSQL; use a sqlite: or redis:// store for them")
     }
 
     fn schema(&self) -> Option<&dyn Schema> {

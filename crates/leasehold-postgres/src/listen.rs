@@ -127,7 +127,8 @@ impl Listener {
         let Some(pool) = self.pool.upgrade() else { return };
         let until = self.clock.now() + PROBED_WITHIN;
         let params: [Param<'_>; 2] = [(&self.channel, Type::TEXT), (&PROBE, Type::TEXT)];
-        if let Err(error) = pool.query(until, Purpose::Keep, "SELECT 1 FROM pg_notify($1, $2)", &params).await {
+        if let Err(error) = pool.query(until, Purpose::Keep, "SELECT 1 FROM pg_notify($1, $2)", &params).await
+        {
             tracing::debug!(%error, "no notification was sent");
         }
     }

@@ -111,7 +111,8 @@ async fn migrate(connection: &mut Checkout, until: Until) -> Result<Installed> {
 /// What is installed, with its version and the oldest program that works with it.
 async fn read(connection: &mut Checkout, until: Until) -> Result<Option<Row>> {
     let params: [Param<'_>; 1] = [(&"leasehold.schema_version", Type::TEXT)];
-    let found = connection.query(until, "SELECT to_regclass($1) IS NOT NULL AS found", &params, || ()).await?;
+    let found =
+        connection.query(until, "SELECT to_regclass($1) IS NOT NULL AS found", &params, || ()).await?;
     if !reply::get::<bool>(&reply::one(found)?, "found")? {
         return Ok(None);
     }
@@ -147,9 +148,9 @@ fn refuse_newer(version: u32) -> Result<()> {
 /// Refuses a database whose schema this program cannot work with.
 pub(super) async fn check_version(pool: &Arc<Pool>, until: Until) -> Result<()> {
     match installed(&mut pool.checkout(until, Purpose::Ask).await?, until).await? {
-        Installed::Nothing => {
-            refused("the database has no schema leasehold; install it with: leasehold migrate --store URL".into())
-        }
+        Installed::Nothing => refused(
+            "the database has no schema leasehold; install it with: leasehold migrate --store URL".into(),
+        ),
         Installed::Differs { version, works: false, .. } => {
             refuse_newer(version)?;
             refused(format!(

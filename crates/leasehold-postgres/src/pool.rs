@@ -177,7 +177,8 @@ impl Pool {
             Err(error) => {
                 let mut failed = locked(&self.failed);
                 let pause = failed.as_ref().map_or(PAUSE_MIN, |failed| (failed.pause * 2).min(PAUSE_MAX));
-                *failed = Some(FailedDial { again_at: self.clock.now() + pause, pause, error: error.clone() });
+                *failed =
+                    Some(FailedDial { again_at: self.clock.now() + pause, pause, error: error.clone() });
                 return Err(error);
             }
         };

@@ -52,7 +52,11 @@ impl Postgres {
             call.answered();
         }
         let row = reply::one(rows?)?;
-        let body = || Ok::<_, EngineError>(Bytes::from(reply::get::<Option<Vec<u8>>>(&row, "body")?.unwrap_or_default()));
+        let body = || {
+            Ok::<_, EngineError>(Bytes::from(
+                reply::get::<Option<Vec<u8>>>(&row, "body")?.unwrap_or_default(),
+            ))
+        };
         Ok(match reply::get::<&str>(&row, "outcome")? {
             "yours" => {
                 let fence = reply::fence(reply::get(&row, "fence")?);
@@ -123,12 +127,8 @@ impl Records for Postgres {
                 MarkOp::Clear => ("clear", Duration::ZERO, Purpose::Keep),
             };
             let (ttl, patience) = (millis(ttl), self.pool.patience_ms(until));
-            let params: [Param<'_>; 4] = [
-                (&names, Type::TEXT_ARRAY),
-                (&op, Type::TEXT),
-                (&ttl, Type::INT8),
-                (&patience, Type::INT8),
-            ];
+            let params: [Param<'_>; 4] =
+                [(&names, Type::TEXT_ARRAY), (&op, Type::TEXT), (&ttl, Type::INT8), (&patience, Type::INT8)];
             let sql = "SELECT leasehold.on_marks($1, $2, $3, $4) AS done";
             reply::get(&reply::one(self.pool.query(until, purpose, sql, &params).await?)?, "done")
         })
@@ -194,9 +194,11 @@ fn record(key: Name, row: &Row) -> Result<Record> {
     let fence = reply::fence(reply::get(row, "fence")?);
     let content = match state {
         None => Content::Mark,
-        Some(state) => {
-            Content::Stored(Stored { state, fence, fingerprint: fingerprint.and_then(Fingerprint::from_bytes) })
-        }
+        Some(state) => Content::Stored(Stored {
+            state,
+            fence,
+            fingerprint: fingerprint.and_then(Fingerprint::from_bytes),
+        }),
     };
     Ok(Record { key, content, expires_in: Some(reply::micros(reply::get(row, "expires_us")?)) })
 }

@@ -80,16 +80,19 @@ fn fault(answer: &DbError) -> (Fault, &'static str) {
         // insufficient_privilege
         "42501" => refused(Refusal::Acl, "the user lacks a right on the schema leasehold"),
         // undefined_function, invalid_schema_name, undefined_table, undefined_column
-        "42883" | "3F000" | "42P01" | "42703" => {
-            refused(Refusal::Other, "the schema leasehold is missing or of another version; run: leasehold migrate")
-        }
+        "42883" | "3F000" | "42P01" | "42703" => refused(
+            Refusal::Other,
+            "the schema leasehold is missing or of another version; run: leasehold migrate",
+        ),
         // read_only_sql_transaction
         "25006" => refused(Refusal::ReadOnly, ""),
         // disk_full, out_of_memory
         "53100" | "53200" => refused(Refusal::OutOfMemory, ""),
         // query_canceled, admin_shutdown, crash_shutdown, cannot_connect_now, idle_session_timeout, connection failures
         "57014" | "57P01" | "57P02" | "57P03" | "57P05" => (Fault::NoAnswer, ""),
-        code if code.starts_with("08") || code.starts_with("58") || code.starts_with("XX") => (Fault::NoAnswer, ""),
+        code if code.starts_with("08") || code.starts_with("58") || code.starts_with("XX") => {
+            (Fault::NoAnswer, "")
+        }
         _ => refused(Refusal::Other, ""),
     }
 }

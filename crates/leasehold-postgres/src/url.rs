@@ -48,7 +48,8 @@ impl StoreUrl {
                 return Err(Error::invalid(what, got, [&OWN[..], &["host"]].concat().join(", ")));
             }
         }
-        let plain = if others.is_empty() { plain.to_owned() } else { format!("{plain}?{}", others.join("&")) };
+        let plain =
+            if others.is_empty() { plain.to_owned() } else { format!("{plain}?{}", others.join("&")) };
         // The driver's own words might quote a password.
         let mut config = Config::from_str(&plain).map_err(|_| refuse(syntax))?;
         if config.get_hosts().is_empty() {
@@ -56,8 +57,9 @@ impl StoreUrl {
         }
         let mut url = Self { shown, config: Config::new(), parameters };
         if let Some(path) = url.parameter("password-file") {
-            let password = std::fs::read_to_string(path)
-                .map_err(|error| Error::invalid("password-file", path, format!("a readable file ({error})")))?;
+            let password = std::fs::read_to_string(path).map_err(|error| {
+                Error::invalid("password-file", path, format!("a readable file ({error})"))
+            })?;
             config.password(password.trim_end_matches(['\r', '\n']));
         }
         config.ssl_mode(url.ssl_mode()?);
@@ -73,7 +75,9 @@ impl StoreUrl {
             Some("disable") if has_files => Err(self.refuse("ca, cert and key only with TLS")),
             None if has_files => Ok(SslMode::Require),
             None | Some("disable") => Ok(SslMode::Disable),
-            Some(got) => Err(Error::invalid("sslmode", got, "require (certificates are always verified) or disable")),
+            Some(got) => {
+                Err(Error::invalid("sslmode", got, "require (certificates are always verified) or disable"))
+            }
         }
     }
 
@@ -209,7 +213,9 @@ impl Target {
     /// Whether what is sent cannot be read on the way: by TLS, or because it does not leave the host.
     pub(super) fn is_encrypted(&self) -> bool {
         let is_local = |host: &Host| match host {
-            Host::Tcp(host) => host == "localhost" || host.parse().is_ok_and(|ip: std::net::IpAddr| ip.is_loopback()),
+            Host::Tcp(host) => {
+                host == "localhost" || host.parse().is_ok_and(|ip: std::net::IpAddr| ip.is_loopback())
+            }
             #[cfg(unix)]
             Host::Unix(path) => Path::new(path).is_absolute(),
         };

@@ -46,8 +46,8 @@ mod server_builder;
 mod sets;
 
 pub use certificates::Certificates;
-pub use postgres::{PgBouncer, PostgresServer};
 pub use poll::{eventually, eventually_async, poll};
+pub use postgres::{PgBouncer, PostgresServer};
 #[cfg(feature = "cases")]
 pub use process::Helper;
 #[cfg(feature = "cases")]

@@ -180,9 +180,23 @@ impl PostgresServer {
     /// When it cannot be ended.
     #[track_caller]
     pub fn crash(&self) {
+        self.end("immediate");
+    }
+
+    /// Ends the server in an orderly way.
+    ///
+    /// # Panics
+    /// When it cannot be ended.
+    #[track_caller]
+    pub fn shutdown(&self) {
+        self.end("fast");
+    }
+
+    #[track_caller]
+    fn end(&self, mode: &str) {
         let Some(child) = self.child().take() else { return };
         let mut end = as_user("pg_ctl");
-        end.arg("-D").arg(self.dir.path().join("data")).args(["-m", "immediate", "-w", "stop"]);
+        end.arg("-D").arg(self.dir.path().join("data")).args(["-m", mode, "-w", "stop"]);
         run(end).unwrap_or_else(|error| panic!("cannot end PostgreSQL: {error}"));
         let _ = child.wait(READY_WITHIN);
     }
@@ -284,13 +298,15 @@ fn url(at: SocketAddr, database: &str) -> String {
 /// A program on the search path, or where Debian keeps those of a server: the highest version.
 fn program(name: &str) -> Option<PathBuf> {
     if name == "pgbouncer" {
-        return find_program(name).or_else(|| Some(PathBuf::from("/usr/sbin/pgbouncer")).filter(|file| file.is_file()));
+        return find_program(name)
+            .or_else(|| Some(PathBuf::from("/usr/sbin/pgbouncer")).filter(|file| file.is_file()));
     }
     let versions = fs::read_dir("/usr/lib/postgresql").into_iter().flatten().flatten();
     let mut versions: Vec<u32> =
         versions.filter_map(|folder| folder.file_name().to_str()?.parse().ok()).collect();
     versions.sort_unstable();
-    let of_debian = versions.pop().map(|version| PathBuf::from(format!("/usr/lib/postgresql/{version}/bin/{name}")));
+    let of_debian =
+        versions.pop().map(|version| PathBuf::from(format!("/usr/lib/postgresql/{version}/bin/{name}")));
     of_debian.filter(|file| file.is_file()).or_else(|| find_program(name))
 }
 
@@ -317,7 +333,8 @@ fn give_away(folder: &Path) -> io::Result<()> {
 
 fn run(mut command: Command) -> io::Result<()> {
     let output = command.stdin(Stdio::null()).output()?;
-    let words = || format!("{}{}", String::from_utf8_lossy(&output.stdout), String::from_utf8_lossy(&output.stderr));
+    let words =
+        || format!("{}{}", String::from_utf8_lossy(&output.stdout), String::from_utf8_lossy(&output.stderr));
     if output.status.success() { Ok(()) } else { Err(io::Error::other(words())) }
 }
 

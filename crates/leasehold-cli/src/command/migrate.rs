@@ -63,15 +63,22 @@ impl Migrate {
 
 fn words(found: Installed, is_check: bool) -> String {
     match (found, is_check) {
-        (Installed::Current { version }, _) => format!("the schema leasehold is up to date: version {version}\n"),
+        (Installed::Current { version }, _) => {
+            format!("the schema leasehold is up to date: version {version}\n")
+        }
         (Installed::Nothing, true) => "the database has no schema leasehold\n".into(),
         (Installed::Nothing, false) => "installed the schema leasehold\n".into(),
         (Installed::Differs { version, wanted, works }, true) => {
-            let works = if works { "this program works with it" } else { "this program does not work with it" };
-            format!("the schema leasehold has version {version}, and this program installs {wanted}; {works}\n")
+            let works =
+                if works { "this program works with it" } else { "this program does not work with it" };
+            format!(
+                "the schema leasehold has version {version}, and this program installs {wanted}; {works}\n"
+            )
         }
         (Installed::Differs { version, wanted, works: true }, false) if version > wanted => {
-            format!("left as it is: the schema leasehold has version {version}, and this program works with it\n")
+            format!(
+                "left as it is: the schema leasehold has version {version}, and this program works with it\n"
+            )
         }
         (Installed::Differs { version, wanted, .. }, false) => {
             format!("brought the schema leasehold from version {version} to {wanted}\n")

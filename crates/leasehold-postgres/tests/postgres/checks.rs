@@ -78,7 +78,8 @@ async fn renewals_go_on_beside_a_long_transaction_that_checked_the_lock() {
         app.batch_execute("BEGIN").await.unwrap();
         assert_held(&app, &lock, fence).await.unwrap();
         for _ in 0..3 {
-            let renewed = engine.leases().renew(&[mine.hold(fence)], soon()).await.unwrap().remove(0).unwrap();
+            let renewed =
+                engine.leases().renew(&[mine.hold(fence)], soon()).await.unwrap().remove(0).unwrap();
             assert!(matches!(renewed, Renewed::Kept { .. }), "{mode}");
             // So do checks, and claims of others who are refused.
             assert_held(&app, &lock, fence).await.unwrap();
@@ -125,7 +126,10 @@ async fn a_guard_knows_the_statement_that_checks_it() {
     let guard = leases.lock("it's").acquire().await.unwrap();
 
     let transaction = app.transaction().await.unwrap();
-    transaction.execute(Fence::ASSERT_HELD_SQL, &[&guard.name().as_str(), &guard.fence().as_i64()]).await.unwrap();
+    transaction
+        .execute(Fence::ASSERT_HELD_SQL, &[&guard.name().as_str(), &guard.fence().as_i64()])
+        .await
+        .unwrap();
     transaction.batch_execute(&guard.assert_held_sql()).await.unwrap();
     transaction.commit().await.unwrap();
 

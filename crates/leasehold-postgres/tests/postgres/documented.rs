@@ -8,7 +8,8 @@ const GUIDE: &str = include_str!("../../../../docs/postgres.md");
 #[test]
 fn the_sessions_of_the_guide_run_in_psql() {
     let Some((server, database)) = database() else { return };
-    let blocks: Vec<&str> = GUIDE.split("```sql\n").skip(1).filter_map(|rest| rest.split("```").next()).collect();
+    let blocks: Vec<&str> =
+        GUIDE.split("```sql\n").skip(1).filter_map(|rest| rest.split("```").next()).collect();
     assert!(blocks.len() >= 3, "{} blocks", blocks.len());
     let said = server.sql(&database, &blocks.concat());
     assert!(said.contains("granted") && said.contains("released"), "{said}");

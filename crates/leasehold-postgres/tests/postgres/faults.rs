@@ -96,14 +96,14 @@ async fn a_claim_that_arrives_after_its_end_is_refused() {
     // The end takes another way, and is there first.
     let direct = session(&server.url(&database)).await;
     let id = late.owner.id_text();
-    direct
-        .batch_execute(&format!("SELECT leasehold.release('y', '{id}', 'exclusive', true)"))
-        .await
-        .unwrap();
+    direct.batch_execute(&format!("SELECT leasehold.release('y', '{id}', 'exclusive', true)")).await.unwrap();
     proxy.pass();
     let ended = "SELECT count(*) FROM pg_stat_activity WHERE state = 'active' AND pid <> pg_backend_pid()";
     eventually(PATIENT, "the claim to be over", || server.sql(&database, ended) == "0");
-    assert_eq!(server.sql(&database, "SELECT count(*) FROM leasehold.locks WHERE name = 'y' AND id IS NOT NULL"), "0");
+    assert_eq!(
+        server.sql(&database, "SELECT count(*) FROM leasehold.locks WHERE name = 'y' AND id IS NOT NULL"),
+        "0"
+    );
 }
 
 #[tokio::test(flavor = "multi_thread", worker_threads = 2)]
@@ -119,7 +119,9 @@ async fn a_crowd_that_claims_costs_no_lease() {
     let crowd: Vec<_> = (0..20)
         .map(|_| {
             let leases = leases.clone();
-            tokio::spawn(async move { leases.lock("stuck").wait(Duration::from_secs(20)).acquire().await.map(drop) })
+            tokio::spawn(async move {
+                leases.lock("stuck").wait(Duration::from_secs(20)).acquire().await.map(drop)
+            })
         })
         .collect();
     let ends = "SELECT ends FROM leasehold.locks WHERE name = 'held'";
@@ -136,7 +138,10 @@ async fn a_crowd_that_claims_costs_no_lease() {
 #[tokio::test(flavor = "multi_thread", worker_threads = 2)]
 async fn transactions_that_are_serializable_by_default_are_sent_again() {
     let Some((server, database)) = database() else { return };
-    server.sql("postgres", &format!("ALTER DATABASE {database} SET default_transaction_isolation = 'serializable'"));
+    server.sql(
+        "postgres",
+        &format!("ALTER DATABASE {database} SET default_transaction_isolation = 'serializable'"),
+    );
     server.sql(&database, "CREATE TABLE counter (n int); INSERT INTO counter VALUES (0)");
     let leases = Leasehold::builder(server.url(&database)).connect_lazy().unwrap();
     let tasks: Vec<_> = (0..6)

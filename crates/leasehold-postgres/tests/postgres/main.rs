@@ -2,6 +2,7 @@
 //! happens when connections, servers and callers go away.
 
 mod checks;
+mod doctor;
 mod documented;
 mod faults;
 mod migration;
@@ -96,6 +97,10 @@ fn state<T: std::fmt::Debug>(answer: Result<T, tokio_postgres::Error>) -> String
     answer.unwrap_err().code().expect("the server answered").code().to_owned()
 }
 
-async fn assert_held(session: &tokio_postgres::Client, lock: &str, fence: Fence) -> Result<(), tokio_postgres::Error> {
+async fn assert_held(
+    session: &tokio_postgres::Client,
+    lock: &str,
+    fence: Fence,
+) -> Result<(), tokio_postgres::Error> {
     session.query("SELECT leasehold.assert_held($1, $2)", &[&lock, &fence.as_i64()]).await.map(drop)
 }

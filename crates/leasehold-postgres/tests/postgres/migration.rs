@@ -35,7 +35,8 @@ async fn migrations_that_meet_take_turns() {
     server.sql("postgres", "CREATE DATABASE together");
     let clients: Vec<_> =
         (0..4).map(|_| Leasehold::builder(server.url("together")).connect_lazy().unwrap()).collect();
-    let installs = clients.iter().map(|client| async move { client.schema().unwrap().install().await.unwrap() });
+    let installs =
+        clients.iter().map(|client| async move { client.schema().unwrap().install().await.unwrap() });
     let mut found = futures_util::future::join_all(installs).await;
     found.sort_by_key(|found| *found != Installed::Nothing);
     let current = Installed::Current { version: SCHEMA_VERSION };
@@ -78,5 +79,8 @@ async fn two_versions_of_the_program_share_a_database_if_its_layout_says_so() {
 fn a_script_by_hand_installs_the_same() {
     let Some((server, database)) = super::database() else { return };
     // The databases of all other tests are made by it.
-    assert_eq!(server.sql(&database, "SELECT version FROM leasehold.schema_version"), SCHEMA_VERSION.to_string());
+    assert_eq!(
+        server.sql(&database, "SELECT version FROM leasehold.schema_version"),
+        SCHEMA_VERSION.to_string()
+    );
 }

@@ -15,7 +15,8 @@ const ROUNDS_MAX: usize = 400;
 /// How many of those who claim one new name at the same time get it.
 async fn winners(engines: &[Arc<dyn Engine>], round: usize) -> usize {
     let claims = engines.iter().enumerate().map(|(who, engine)| {
-        let claim = claim((round * AT_ONCE + who) as u128 + 1, &format!("round {round}"), Mode::Exclusive, LONG);
+        let claim =
+            claim((round * AT_ONCE + who) as u128 + 1, &format!("round {round}"), Mode::Exclusive, LONG);
         let engine = engine.clone();
         tokio::spawn(async move { is_granted(&engine, &claim).await })
     });

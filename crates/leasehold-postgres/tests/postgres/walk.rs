@@ -110,7 +110,11 @@ impl Walk {
             (Ok(Answer::Granted(postgres)), Ok(Answer::Granted(reference))) => {
                 let fences = [postgres.fence, reference.fence];
                 let known = self.attempts[at].fences.replace(fences);
-                assert!(known.is_none_or(|known| known == fences), "{doing}: another fence, {:#?}", self.steps);
+                assert!(
+                    known.is_none_or(|known| known == fences),
+                    "{doing}: another fence, {:#?}",
+                    self.steps
+                );
             }
             (Ok(Answer::Queued { .. }), _) => {}
             _ => drop(self.attempts.swap_remove(at)),
@@ -119,7 +123,8 @@ impl Walk {
     }
 
     async fn step(&mut self) -> Result<(), Differs> {
-        let held: Vec<_> = (0..self.attempts.len()).filter(|at| self.attempts[*at].fences.is_some()).collect();
+        let held: Vec<_> =
+            (0..self.attempts.len()).filter(|at| self.attempts[*at].fences.is_some()).collect();
         let some = (!self.attempts.is_empty()).then(|| self.below(self.attempts.len()));
         let holder = (!held.is_empty()).then(|| held[self.below(held.len())]);
         match (self.below(14), holder, some) {
@@ -245,7 +250,9 @@ async fn the_functions_decide_as_the_pure_decider_does() {
     let dir = tempfile::tempdir().unwrap();
     let stores = [
         engine(&server.url(&database)),
-        Leasehold::builder(format!("sqlite:{}", dir.path().join("reference.db").display())).into_engine().unwrap(),
+        Leasehold::builder(format!("sqlite:{}", dir.path().join("reference.db").display()))
+            .into_engine()
+            .unwrap(),
     ];
     let of_lock = vec![Mode::Exclusive, Mode::Shared, Mode::Shared];
     let of_semaphore = vec![permits(1, 4), permits(2, 4), permits(4, 4)];
