@@ -35,7 +35,7 @@ async fn main() -> Result<(), Box<dyn Error>> {
     println!("in time: committed under fence {}", guard.fence());
 
     // An operator ends the lease of a holder that does not know of it yet.
-    leases.force_release("account:7", guard.fence()).await?;
+    assert!(leases.force_release("account:7", guard.fence()).await?.was_held());
     let late = withdraw(&mut db, &guard).await.expect_err("the lock is gone");
     println!("too late: {}", late.as_db_error().map_or("no answer", |error| error.message()));
     leases.close().await?;
